@@ -1,0 +1,383 @@
+//! The [`Backend`] trait.
+
+use super::{DeviceOps, ExecutionError};
+use crate::compose;
+use crate::{
+    Activation, ArgReduceOp, AttentionOptions, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions,
+    CumulativeOp, DType, Distribution, Element, Expression, InterpolateOptions, PadMode, PoolOp, PoolOptions,
+    ReduceOp, RnnOptions, Scalar, ScatterOp, Shape, TensorData, UnaryOp,
+};
+use alloc::{string::String, vec::Vec};
+use core::fmt::Debug;
+use core::future::Future;
+
+/// A backend's tensor: any dtype, any rank, cheap to clone (a reference count).
+pub trait Primitive: Clone + Debug + Send + Sync + 'static {
+    /// The dims.
+    fn shape(&self) -> Shape;
+
+    /// The element type.
+    fn dtype(&self) -> DType;
+}
+
+/// `start..end` with a step along one dim, already inside the dim: `start <= end <= size`, `step != 0`.
+///
+/// A negative step walks the same elements `start..end` from the last one back, as Burn's `s![a..b;-1]` does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SliceRange {
+    /// First element.
+    pub start: usize,
+    /// One past the last element.
+    pub end: usize,
+    /// Distance between kept elements; negative reverses.
+    pub step: isize,
+}
+
+impl SliceRange {
+    /// All of a dim of the given size.
+    pub fn full(size: usize) -> Self {
+        Self { start: 0, end: size, step: 1 }
+    }
+
+    /// Number of elements that remain.
+    pub fn len(&self) -> usize {
+        self.end.saturating_sub(self.start).div_ceil(self.step.unsigned_abs().max(1))
+    }
+
+    /// Whether nothing remains.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Shorthand for a backend's tensor.
+type T<B> = <B as Backend>::Primitive;
+
+/// The operations of a device, on rank-erased tensors of any dtype.
+///
+/// Rules that hold for every method:
+/// - Operands are taken by value, so that an implementation may write into the last reference.
+/// - Shapes, dtypes, axes and ranges were checked by the caller (`Tensor` and `compose` do); a backend may panic on
+///   what breaks them.
+/// - Operands of one operation have one dtype, unless the method says otherwise. Integer and bool tensors are
+///   ordinary tensors.
+/// - Binary operations broadcast operands of *equal rank*.
+/// - Every operation that has a derivative can be differentiated with other methods of this trait, so that `Autodiff`
+///   needs nothing more.
+pub trait Backend: Clone + Default + Debug + Send + Sync + 'static {
+    /// Names a device.
+    type Device: DeviceOps;
+    /// The tensor of this backend.
+    type Primitive: Primitive;
+    /// Dtype that float tensors get when nothing else is said.
+    type FloatElem: Element;
+    /// Dtype that int tensors get when nothing else is said.
+    type IntElem: Element;
+    /// How a bool reads back.
+    type BoolElem: Element;
+
+    // ---- the device ----
+
+    /// The backend's name with its device, as printed beside a tensor.
+    fn name(device: &Self::Device) -> String;
+
+    /// Seeds the device's random numbers.
+    fn seed(device: &Self::Device, seed: u64);
+
+    /// Waits until everything submitted has run.
+    fn sync(_device: &Self::Device) -> Result<(), ExecutionError> {
+        Ok(())
+    }
+
+    /// Whether gradients are recorded.
+    fn ad_enabled() -> bool {
+        false
+    }
+
+    // ---- making, reading, moving ----
+
+    /// A tensor from data. A CPU backend shares the data's bytes when alignment allows.
+    fn from_data(data: TensorData, device: &Self::Device) -> T<Self>;
+
+    /// Reads a tensor back.
+    fn into_data(tensor: T<Self>) -> Result<TensorData, ExecutionError>;
+
+    /// Reads a tensor back without blocking the thread (browsers).
+    fn into_data_async(tensor: T<Self>) -> impl Future<Output = Result<TensorData, ExecutionError>> + Send {
+        async move { Self::into_data(tensor) }
+    }
+
+    /// The device that holds the tensor.
+    fn device(tensor: &T<Self>) -> Self::Device;
+
+    /// Copies to another device of this backend.
+    fn to_device(tensor: T<Self>, device: &Self::Device) -> T<Self>;
+
+    /// A tensor filled with one value.
+    fn full(shape: Shape, value: Scalar, dtype: DType, device: &Self::Device) -> T<Self>;
+
+    /// Random values.
+    fn random(shape: Shape, distribution: Distribution, dtype: DType, device: &Self::Device) -> T<Self>;
+
+    /// `start, start + step, …` below (or above, for a negative step) `end`; rank 1, an integer dtype.
+    fn arange(start: i64, end: i64, step: i64, dtype: DType, device: &Self::Device) -> T<Self>;
+
+    /// Converts the elements: floats to integers truncate and saturate (NaN is 0), non-zero is `true`.
+    fn cast(tensor: T<Self>, dtype: DType) -> T<Self>;
+
+    // ---- elementwise ----
+
+    /// See [`UnaryOp`]; `IsNan` and `IsInf` yield bool.
+    fn unary(op: UnaryOp, tensor: T<Self>) -> T<Self>;
+
+    /// See [`BinaryOp`]; broadcasts.
+    fn binary(op: BinaryOp, lhs: T<Self>, rhs: T<Self>) -> T<Self>;
+
+    /// [`BinaryOp`] with a scalar on the right, converted to the tensor's dtype.
+    fn binary_scalar(op: BinaryOp, lhs: T<Self>, rhs: Scalar) -> T<Self>;
+
+    /// See [`CompareOp`]; broadcasts; yields bool.
+    fn compare(op: CompareOp, lhs: T<Self>, rhs: T<Self>) -> T<Self>;
+
+    /// [`CompareOp`] with a scalar on the right.
+    fn compare_scalar(op: CompareOp, lhs: T<Self>, rhs: Scalar) -> T<Self>;
+
+    /// `mask ? on_true : on_false`, all three broadcast; `mask` is bool, the others have one dtype.
+    fn select_where(mask: T<Self>, on_true: T<Self>, on_false: T<Self>) -> T<Self>;
+
+    /// `mask ? value : tensor`; `mask` broadcasts to `tensor`.
+    fn mask_fill(tensor: T<Self>, mask: T<Self>, value: Scalar) -> T<Self> {
+        compose::mask_fill::<Self>(tensor, mask, value)
+    }
+
+    /// `clamp(x, min, max)`; NaN stays.
+    fn clamp(tensor: T<Self>, min: Option<Scalar>, max: Option<Scalar>) -> T<Self> {
+        compose::clamp::<Self>(tensor, min, max)
+    }
+
+    /// See [`Activation`].
+    fn activation(activation: Activation, tensor: T<Self>) -> T<Self> {
+        compose::activation::<Self>(activation, tensor)
+    }
+
+    /// A chain of elementwise operations over operands of equal rank, which broadcast; see [`Expression`].
+    fn elementwise(expression: &Expression, operands: Vec<T<Self>>) -> T<Self> {
+        compose::elementwise::<Self>(expression, operands)
+    }
+
+    // ---- shape ----
+
+    /// Same elements in row-major order, another shape.
+    fn reshape(tensor: T<Self>, shape: Shape) -> T<Self>;
+
+    /// Reorders dims: output dim `i` is input dim `axes[i]`.
+    fn permute(tensor: T<Self>, axes: &[usize]) -> T<Self>;
+
+    /// Broadcasts to a shape of the same or a higher rank.
+    fn expand(tensor: T<Self>, shape: Shape) -> T<Self>;
+
+    /// One range per dim.
+    fn slice(tensor: T<Self>, ranges: &[SliceRange]) -> T<Self>;
+
+    /// `tensor` with the ranges replaced by `value` (whose shape is the ranges').
+    fn slice_assign(tensor: T<Self>, ranges: &[SliceRange], value: T<Self>) -> T<Self>;
+
+    /// Joins along an existing dim; at least one operand.
+    fn cat(tensors: Vec<T<Self>>, dim: usize) -> T<Self>;
+
+    /// Pads each dim before and after; `value` is for [`PadMode::Constant`].
+    fn pad(tensor: T<Self>, padding: &[(usize, usize)], mode: PadMode, value: Scalar) -> T<Self> {
+        compose::pad::<Self>(tensor, padding, mode, value)
+    }
+
+    /// Repeats each dim `times` over.
+    fn repeat(tensor: T<Self>, times: &[usize]) -> T<Self> {
+        compose::repeat::<Self>(tensor, times)
+    }
+
+    // ---- indexing; index tensors have any integer dtype and are non-negative and in range ----
+
+    /// Rows of `dim` named by a rank-1 index.
+    fn select(tensor: T<Self>, dim: usize, indices: T<Self>) -> T<Self>;
+
+    /// `tensor` with `value`'s rows combined into the rows of `dim` named by a rank-1 index (duplicates accumulate).
+    fn select_assign(tensor: T<Self>, dim: usize, indices: T<Self>, value: T<Self>, op: ScatterOp)
+    -> T<Self>;
+
+    /// `out[i][j] = tensor[indices[i][j]][j]` (for `dim` 0); `indices` has the rank of `tensor`.
+    fn gather(tensor: T<Self>, dim: usize, indices: T<Self>) -> T<Self>;
+
+    /// The inverse of [`Backend::gather`]: combines `value` into `tensor`.
+    fn scatter(tensor: T<Self>, dim: usize, indices: T<Self>, value: T<Self>, op: ScatterOp) -> T<Self>;
+
+    /// Indices of the non-zero elements in row-major order, `[n, rank]`, i64. The size depends on the data.
+    fn nonzero(tensor: T<Self>) -> T<Self>;
+
+    /// Sorted values and their positions (i64) along `dim`; stable; NaN sorts as the largest.
+    fn sort(tensor: T<Self>, dim: usize, descending: bool) -> (T<Self>, T<Self>);
+
+    /// The `k` first of [`Backend::sort`].
+    fn topk(tensor: T<Self>, k: usize, dim: usize, largest: bool) -> (T<Self>, T<Self>) {
+        compose::topk::<Self>(tensor, k, dim, largest)
+    }
+
+    // ---- folds ----
+
+    /// Folds the dims in `axes` (sorted, distinct; never empty); they stay with size 1. See [`ReduceOp`].
+    fn reduce(op: ReduceOp, tensor: T<Self>, axes: &[usize]) -> T<Self>;
+
+    /// See [`ArgReduceOp`]; among equals the first, or the last.
+    fn arg_reduce(op: ArgReduceOp, tensor: T<Self>, dim: usize, select_last: bool) -> T<Self>;
+
+    /// See [`CumulativeOp`]. `exclusive` leaves out the element itself, `reverse` runs from the end.
+    fn cumulative(op: CumulativeOp, tensor: T<Self>, dim: usize, exclusive: bool, reverse: bool) -> T<Self>;
+
+    // ---- linear algebra ----
+
+    /// Matrix product over the last two dims, the leading dims broadcast; equal rank of at least 2.
+    fn matmul(lhs: T<Self>, rhs: T<Self>) -> T<Self>;
+
+    /// `activation(x · weight + bias)`: `x` is `[…, in]`, `weight` `[in, out]`, `bias` `[out]`.
+    fn linear(x: T<Self>, weight: T<Self>, bias: Option<T<Self>>, activation: Option<Activation>) -> T<Self> {
+        compose::linear::<Self>(x, weight, bias, activation)
+    }
+
+    /// Scaled-dot-product attention: `softmax(scale · q kᵀ + mask) v` over `[batch, heads, seq, size]`.
+    ///
+    /// `mask` broadcasts to `[batch, heads, q_seq, k_seq]`; a bool mask keeps where true, a float mask is added.
+    /// `k` and `v` may have fewer heads (grouped queries): their number divides that of `q`.
+    fn attention(
+        q: T<Self>,
+        k: T<Self>,
+        v: T<Self>,
+        mask: Option<T<Self>>,
+        options: &AttentionOptions,
+    ) -> T<Self> {
+        compose::attention::<Self>(q, k, v, mask, options)
+    }
+
+    // ---- convolution and pooling: `[batch, channels, spatial…]` with 1 to 3 spatial dims ----
+
+    /// Convolution: `weight` is `[out, in / groups, kernel…]`, `bias` `[out]`.
+    fn conv(x: T<Self>, weight: T<Self>, bias: Option<T<Self>>, options: &ConvOptions) -> T<Self>;
+
+    /// Transposed convolution: `weight` is `[in, out / groups, kernel…]`, `bias` `[out]`.
+    fn conv_transpose(
+        x: T<Self>,
+        weight: T<Self>,
+        bias: Option<T<Self>>,
+        options: &ConvTransposeOptions,
+    ) -> T<Self>;
+
+    /// See [`PoolOp`].
+    fn pool(op: PoolOp, x: T<Self>, options: &PoolOptions) -> T<Self>;
+
+    /// Max pooling with the position (i64) of each maximum in the flattened spatial dims of its channel.
+    fn max_pool_with_indices(x: T<Self>, options: &PoolOptions) -> (T<Self>, T<Self>);
+
+    /// Average pooling to a given spatial size, windows as in PyTorch's `adaptive_avg_pool`.
+    fn adaptive_avg_pool(x: T<Self>, output_size: &[usize]) -> T<Self> {
+        compose::adaptive_avg_pool::<Self>(x, output_size)
+    }
+
+    /// Resizes; see [`InterpolateOptions`].
+    fn interpolate(x: T<Self>, options: &InterpolateOptions) -> T<Self> {
+        compose::interpolate::<Self>(x, options)
+    }
+
+    // ---- normalization and activation over dims ----
+
+    /// Softmax along `dim`.
+    fn softmax(tensor: T<Self>, dim: usize) -> T<Self> {
+        compose::softmax::<Self>(tensor, dim)
+    }
+
+    /// Logarithm of the softmax along `dim`.
+    fn log_softmax(tensor: T<Self>, dim: usize) -> T<Self> {
+        compose::log_softmax::<Self>(tensor, dim)
+    }
+
+    /// Normalizes over the last `weight.rank()` dims to mean 0 and variance 1, then scales and shifts.
+    fn layer_norm(x: T<Self>, weight: T<Self>, bias: Option<T<Self>>, epsilon: f64) -> T<Self> {
+        compose::layer_norm::<Self>(x, weight, bias, epsilon)
+    }
+
+    /// Divides by the root of the mean square over the last `weight.rank()` dims, then scales.
+    fn rms_norm(x: T<Self>, weight: T<Self>, epsilon: f64) -> T<Self> {
+        compose::rms_norm::<Self>(x, weight, epsilon)
+    }
+
+    /// Group normalization of `[batch, channels, …]`; `weight` and `bias` are `[channels]`. Instance normalization is
+    /// `groups = channels`.
+    fn group_norm(
+        x: T<Self>,
+        weight: Option<T<Self>>,
+        bias: Option<T<Self>>,
+        groups: usize,
+        epsilon: f64,
+    ) -> T<Self> {
+        compose::group_norm::<Self>(x, weight, bias, groups, epsilon)
+    }
+
+    /// Batch normalization of `[batch, channels, …]` with given statistics, all `[channels]`.
+    fn batch_norm(
+        x: T<Self>,
+        weight: T<Self>,
+        bias: T<Self>,
+        mean: T<Self>,
+        variance: T<Self>,
+        epsilon: f64,
+    ) -> T<Self> {
+        compose::batch_norm::<Self>(x, weight, bias, mean, variance, epsilon)
+    }
+
+    /// A whole recurrent layer; see [`compose::RnnOperands`] for the operands, whose layouts are ONNX's.
+    ///
+    /// Yields all outputs `[seq, directions, batch, hidden]` (or `[batch, seq, directions, hidden]`), the last hidden
+    /// state, and for an LSTM the last cell state (else `None`).
+    fn rnn(operands: compose::RnnOperands<Self>, options: &RnnOptions) -> compose::RnnOutput<Self> {
+        compose::rnn::<Self>(operands, options)
+    }
+}
+
+/// A backend that records what it does and can go backwards.
+pub trait AutodiffBackend: Backend {
+    /// The backend that computes.
+    type InnerBackend: Backend<Device = Self::Device, FloatElem = Self::FloatElem, IntElem = Self::IntElem>;
+    /// Gradients by tensor.
+    type Gradients: Send + 'static;
+
+    /// Computes the gradients of a one-element tensor.
+    fn backward(tensor: Self::Primitive) -> Self::Gradients;
+
+    /// The gradient of a tensor, if it was tracked.
+    fn grad(
+        tensor: &Self::Primitive,
+        gradients: &Self::Gradients,
+    ) -> Option<<Self::InnerBackend as Backend>::Primitive>;
+
+    /// Takes the gradient of a tensor out.
+    fn grad_remove(
+        tensor: &Self::Primitive,
+        gradients: &mut Self::Gradients,
+    ) -> Option<<Self::InnerBackend as Backend>::Primitive>;
+
+    /// Replaces the gradient of a tensor.
+    fn grad_replace(
+        tensor: &Self::Primitive,
+        gradients: &mut Self::Gradients,
+        gradient: <Self::InnerBackend as Backend>::Primitive,
+    );
+
+    /// The tensor without its history.
+    fn inner(tensor: Self::Primitive) -> <Self::InnerBackend as Backend>::Primitive;
+
+    /// An untracked tensor.
+    fn from_inner(tensor: <Self::InnerBackend as Backend>::Primitive) -> Self::Primitive;
+
+    /// Marks as a leaf whose gradient is wanted.
+    fn require_grad(tensor: Self::Primitive, require_grad: bool) -> Self::Primitive;
+
+    /// Whether its gradient is wanted.
+    fn is_require_grad(tensor: &Self::Primitive) -> bool;
+}

@@ -1,0 +1,125 @@
+//! The element types of tensors.
+
+use serde::{Deserialize, Serialize};
+
+/// The element type of a tensor; a property of the value, not of the Rust type.
+///
+/// The serde representation (variant names) is the one of Burn's records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum DType {
+    /// IEEE 754 binary64.
+    F64,
+    /// IEEE 754 binary32.
+    F32,
+    /// IEEE 754 binary16.
+    F16,
+    /// The upper half of a binary32 ("brain float").
+    BF16,
+    /// Signed 64-bit integer.
+    I64,
+    /// Signed 32-bit integer.
+    I32,
+    /// Signed 16-bit integer.
+    I16,
+    /// Signed 8-bit integer.
+    I8,
+    /// Unsigned 64-bit integer.
+    U64,
+    /// Unsigned 32-bit integer.
+    U32,
+    /// Unsigned 16-bit integer.
+    U16,
+    /// Unsigned 8-bit integer.
+    U8,
+    /// One byte, 0 or 1.
+    Bool,
+}
+
+/// What a [`DType`] is for: the kinds of `Tensor<B, D, K>`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DTypeKind {
+    /// Floating point.
+    Float,
+    /// Signed or unsigned integer.
+    Int,
+    /// Boolean.
+    Bool,
+}
+
+impl DType {
+    /// Every dtype, in declaration order.
+    pub const ALL: [DType; 13] = [
+        DType::F64,
+        DType::F32,
+        DType::F16,
+        DType::BF16,
+        DType::I64,
+        DType::I32,
+        DType::I16,
+        DType::I8,
+        DType::U64,
+        DType::U32,
+        DType::U16,
+        DType::U8,
+        DType::Bool,
+    ];
+
+    /// Size of one element in bytes.
+    pub const fn size(self) -> usize {
+        match self {
+            DType::F64 | DType::I64 | DType::U64 => 8,
+            DType::F32 | DType::I32 | DType::U32 => 4,
+            DType::F16 | DType::BF16 | DType::I16 | DType::U16 => 2,
+            DType::I8 | DType::U8 | DType::Bool => 1,
+        }
+    }
+
+    /// The kind of tensor that holds this dtype.
+    pub const fn kind(self) -> DTypeKind {
+        match self {
+            DType::F64 | DType::F32 | DType::F16 | DType::BF16 => DTypeKind::Float,
+            DType::Bool => DTypeKind::Bool,
+            _ => DTypeKind::Int,
+        }
+    }
+
+    /// Whether this is a floating-point dtype.
+    pub const fn is_float(self) -> bool {
+        matches!(self.kind(), DTypeKind::Float)
+    }
+
+    /// Whether this is a signed or unsigned integer dtype (not bool).
+    pub const fn is_int(self) -> bool {
+        matches!(self.kind(), DTypeKind::Int)
+    }
+
+    /// Whether this is [`DType::Bool`].
+    pub const fn is_bool(self) -> bool {
+        matches!(self.kind(), DTypeKind::Bool)
+    }
+
+    /// The name used in messages and generated comments: `f32`, `i64`, `bool`, ….
+    pub const fn name(self) -> &'static str {
+        match self {
+            DType::F64 => "f64",
+            DType::F32 => "f32",
+            DType::F16 => "f16",
+            DType::BF16 => "bf16",
+            DType::I64 => "i64",
+            DType::I32 => "i32",
+            DType::I16 => "i16",
+            DType::I8 => "i8",
+            DType::U64 => "u64",
+            DType::U32 => "u32",
+            DType::U16 => "u16",
+            DType::U8 => "u8",
+            DType::Bool => "bool",
+        }
+    }
+}
+
+impl core::fmt::Display for DType {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.pad(self.name())
+    }
+}

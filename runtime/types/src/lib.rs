@@ -1,0 +1,33 @@
+//! The vocabulary that Kiln's importer and its runtime share.
+//!
+//! A dtype, a block of tensor data, a scalar, the operation enums and their options mean the same thing in an
+//! imported graph, in a record file and in a backend, so they are declared once, here. The crate computes nothing
+//! heavier than one scalar; it compiles in moments, which is why the importer may depend on it (design, law 10).
+
+#![cfg_attr(not(feature = "std"), no_std)]
+
+extern crate alloc;
+
+mod bytes;
+mod data;
+mod dtype;
+mod element;
+mod expression;
+mod ops;
+mod options;
+mod scalar;
+mod shape;
+
+pub use bytes::Bytes;
+pub use data::{DataError, TensorData};
+pub use dtype::{DType, DTypeKind};
+pub use element::{Element, ElementConversion};
+pub use expression::{Expression, Step, StepId};
+pub use half::{bf16, f16};
+pub use ops::{Activation, ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, ReduceOp, ScatterOp, UnaryOp};
+pub use options::{
+    AttentionOptions, ConvOptions, ConvTransposeOptions, CoordinateTransform, InterpolateMode,
+    InterpolateOptions, NearestRounding, PadMode, PoolOp, PoolOptions, RnnDirection, RnnKind, RnnOptions,
+};
+pub use scalar::Scalar;
+pub use shape::Shape;

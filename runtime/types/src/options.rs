@@ -1,0 +1,201 @@
+//! Options of the operations with many parameters. Spatial options have one entry per spatial dim (1 to 3).
+
+use crate::Activation;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+/// Options of a convolution (cross-correlation, as everywhere in deep learning).
+#[derive(Clone, Debug, PartialEq)]
+pub struct ConvOptions {
+    /// Step of the window per spatial dim.
+    pub stride: Vec<usize>,
+    /// Zeros before and after each spatial dim.
+    pub padding: Vec<(usize, usize)>,
+    /// Distance between kernel elements per spatial dim.
+    pub dilation: Vec<usize>,
+    /// Number of channel groups.
+    pub groups: usize,
+    /// Applied to the result.
+    pub activation: Option<Activation>,
+}
+
+/// Options of a transposed convolution.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ConvTransposeOptions {
+    /// Step per spatial dim.
+    pub stride: Vec<usize>,
+    /// Rows cut off before and after each spatial dim of the full result.
+    pub padding: Vec<(usize, usize)>,
+    /// Rows added after each spatial dim of the result.
+    pub output_padding: Vec<usize>,
+    /// Distance between kernel elements per spatial dim.
+    pub dilation: Vec<usize>,
+    /// Number of channel groups.
+    pub groups: usize,
+}
+
+/// What a pooling window yields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum PoolOp {
+    /// The largest element; padding counts as -∞.
+    Max,
+    /// The mean; `include_pad` says whether padding zeros count in the divisor.
+    Average {
+        /// Count padding in the divisor.
+        include_pad: bool,
+    },
+    /// `(Σ |x|^p)^(1/p)`.
+    Lp {
+        /// The norm's order, at least 1.
+        p: u32,
+    },
+}
+
+/// Options of a pooling.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoolOptions {
+    /// Window size per spatial dim.
+    pub kernel: Vec<usize>,
+    /// Step per spatial dim.
+    pub stride: Vec<usize>,
+    /// Padding before and after each spatial dim.
+    pub padding: Vec<(usize, usize)>,
+    /// Distance between window elements per spatial dim.
+    pub dilation: Vec<usize>,
+    /// Round the output size up instead of down (the last window may hang over, but never start in the end padding).
+    pub ceil_mode: bool,
+}
+
+/// What stands outside a padded tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum PadMode {
+    /// A constant.
+    Constant,
+    /// Mirrored without repeating the border.
+    Reflect,
+    /// The border repeated.
+    Edge,
+    /// The other end, as on a torus.
+    Wrap,
+}
+
+/// How `interpolate` computes values between samples.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum InterpolateMode {
+    /// The nearest sample.
+    Nearest(NearestRounding),
+    /// Linear in each resized dim.
+    Linear,
+    /// Cubic convolution in each resized dim with parameter `a` (-0.75 in ONNX and PyTorch; Keys 1981).
+    Cubic {
+        /// The kernel's parameter.
+        a: f64,
+        /// Leave out samples beyond the border and renormalize the weights.
+        exclude_outside: bool,
+    },
+}
+
+/// Which sample is nearest at a tie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum NearestRounding {
+    /// Halves go down.
+    RoundPreferFloor,
+    /// Halves go up.
+    RoundPreferCeil,
+    /// Always down.
+    Floor,
+    /// Always up.
+    Ceil,
+}
+
+/// How output coordinates map to input coordinates (ONNX `Resize`, `coordinate_transformation_mode`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum CoordinateTransform {
+    /// `(x + 0.5) / scale - 0.5`.
+    HalfPixel,
+    /// Half-pixel, kept symmetric when `scale · length` is not whole.
+    HalfPixelSymmetric,
+    /// Half-pixel, but 0 when the output has one element.
+    PytorchHalfPixel,
+    /// `x · (in - 1) / (out - 1)`.
+    AlignCorners,
+    /// `x / scale`.
+    Asymmetric,
+    /// Crops the region of interest given by `roi` and resizes that.
+    TfCropAndResize,
+}
+
+/// Options of `interpolate`; vectors have one entry per dim of the tensor.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InterpolateOptions {
+    /// Output size per dim.
+    pub output_size: Vec<usize>,
+    /// Scale per dim as given (the output size may have been rounded); `output / input` when sizes were given.
+    pub scales: Vec<f64>,
+    /// How values between samples are computed.
+    pub mode: InterpolateMode,
+    /// How coordinates map.
+    pub coordinates: CoordinateTransform,
+    /// Low-pass filter when scaling down (linear and cubic).
+    pub antialias: bool,
+    /// Start and end per dim in relative coordinates, for [`CoordinateTransform::TfCropAndResize`].
+    pub roi: Option<Vec<(f64, f64)>>,
+    /// Value outside the input for [`CoordinateTransform::TfCropAndResize`].
+    pub extrapolation_value: f64,
+}
+
+/// Which recurrent cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum RnnKind {
+    /// `h = f(W x + R h + b)`.
+    Rnn,
+    /// Gated recurrent unit; `linear_before_reset` as in ONNX (PyTorch's GRU has it on).
+    Gru {
+        /// Apply the reset gate after the recurrent matrix.
+        linear_before_reset: bool,
+    },
+    /// Long short-term memory; `input_forget` couples both gates.
+    Lstm {
+        /// `f = 1 - i`.
+        input_forget: bool,
+    },
+}
+
+/// In which order a recurrent layer reads its sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum RnnDirection {
+    /// First to last.
+    Forward,
+    /// Last to first.
+    Reverse,
+    /// Both; weights and outputs have a leading direction dim of 2.
+    Bidirectional,
+}
+
+/// Options of a recurrent layer. Weight layouts are ONNX's: gates `iofc` (LSTM), `zrh` (GRU).
+#[derive(Clone, Debug, PartialEq)]
+pub struct RnnOptions {
+    /// Which cell.
+    pub kind: RnnKind,
+    /// Reading order.
+    pub direction: RnnDirection,
+    /// Size of the hidden state.
+    pub hidden_size: usize,
+    /// Per direction: the cell's activations (`f, g, h` for LSTM, `f, g` for GRU, `f` for RNN).
+    pub activations: Vec<Activation>,
+    /// Bound of the cell's pre-activations.
+    pub clip: Option<f64>,
+    /// `[batch, seq, …]` layout instead of `[seq, batch, …]` (ONNX `layout = 1`).
+    pub batch_first: bool,
+}
+
+/// Options of scaled-dot-product attention.
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
+pub struct AttentionOptions {
+    /// Factor on the scores; `1/sqrt(head size)` when absent.
+    pub scale: Option<f64>,
+    /// Mask out keys after the query's position (aligned at the last key for unequal lengths when `true`).
+    pub is_causal: bool,
+    /// `softcap · tanh(scores / softcap)`.
+    pub softcap: Option<f64>,
+}

@@ -1,0 +1,95 @@
+//! The concrete shape of a tensor.
+
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+/// The dims of a tensor, outermost first. Rank 0 (no dims) is a scalar with one element.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Shape {
+    /// One size per dim.
+    pub dims: Vec<usize>,
+}
+
+impl Shape {
+    /// A shape from an array of dims.
+    pub fn new<const D: usize>(dims: [usize; D]) -> Self {
+        Self { dims: dims.to_vec() }
+    }
+
+    /// Number of elements: the product of the dims, 1 for rank 0.
+    pub fn num_elements(&self) -> usize {
+        self.dims.iter().product()
+    }
+
+    /// Number of dims.
+    pub fn rank(&self) -> usize {
+        self.dims.len()
+    }
+
+    /// The dims as an array.
+    ///
+    /// # Panics
+    /// When the rank is not `D`.
+    pub fn dims<const D: usize>(&self) -> [usize; D] {
+        match self.dims.as_slice().try_into() {
+            Ok(dims) => dims,
+            Err(_) => panic!("a shape of rank {D} was expected, got {:?}", self.dims),
+        }
+    }
+
+    /// The dims as a slice.
+    pub fn as_slice(&self) -> &[usize] {
+        &self.dims
+    }
+
+    /// The shape that `self` and `other` broadcast to (numpy's rule, aligned at the last dim), if they do.
+    pub fn broadcast(&self, other: &Shape) -> Option<Shape> {
+        let rank = self.rank().max(other.rank());
+        let dim = |shape: &Shape, i: usize| (i + shape.rank()).checked_sub(rank).map_or(1, |k| shape.dims[k]);
+        let dims = (0..rank).map(|i| match (dim(self, i), dim(other, i)) {
+            (a, b) if a == b => Some(a),
+            (1, b) => Some(b),
+            (a, 1) => Some(a),
+            _ => None,
+        });
+        Some(Shape { dims: dims.collect::<Option<_>>()? })
+    }
+}
+
+impl core::ops::Index<usize> for Shape {
+    type Output = usize;
+
+    fn index(&self, index: usize) -> &usize {
+        &self.dims[index]
+    }
+}
+
+impl<const D: usize> From<[usize; D]> for Shape {
+    fn from(dims: [usize; D]) -> Self {
+        Self::new(dims)
+    }
+}
+
+impl From<Vec<usize>> for Shape {
+    fn from(dims: Vec<usize>) -> Self {
+        Self { dims }
+    }
+}
+
+impl From<&[usize]> for Shape {
+    fn from(dims: &[usize]) -> Self {
+        Self { dims: dims.to_vec() }
+    }
+}
+
+impl From<&Shape> for Shape {
+    fn from(shape: &Shape) -> Self {
+        shape.clone()
+    }
+}
+
+impl core::fmt::Display for Shape {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{:?}", self.dims)
+    }
+}
