@@ -1,1 +1,6 @@
-//! (to be written)
+//! Reads model files into the Kiln IR.
+//!
+//! `ir` is what everything here produces and consumes; `onnx`, `pytorch` and `safetensors` are the front ends;
+//! `passes` rewrite IR into simpler or faster IR; `fold` evaluates operations on constants.
+
+pub mod ir;

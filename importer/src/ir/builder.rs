@@ -1,0 +1,200 @@
+//! Appends typed nodes to a region of a graph.
+
+use super::{
+    Dim, Graph, Node, NodeId, Op, Origin, RuleError, RuleResult, Symbol, SymbolOrigin, TensorType, Value,
+    ValueDef, ValueId,
+};
+use kiln_types::{DType, TensorData};
+
+/// Contents of an integer constant of more elements stay in the tensor; shape arithmetic never needs so many.
+const MAX_HOST_ELEMENTS: usize = 64;
+
+/// The contents of a small integer or bool tensor as dims.
+pub(super) fn host_of(data: &TensorData) -> Option<Vec<Dim>> {
+    if data.dtype.is_float() || data.num_elements() > MAX_HOST_ELEMENTS {
+        return None;
+    }
+    let bytes: &[u8] = &data.bytes;
+    bytes.chunks_exact(data.dtype.size()).map(|chunk| integer(chunk, data.dtype).map(Dim::constant)).collect()
+}
+
+/// One little-endian integer; `None` when it does not fit an `i64`.
+fn integer(chunk: &[u8], dtype: DType) -> Option<i64> {
+    macro_rules! read {
+        ($ty:ty) => {
+            <$ty>::from_le_bytes(chunk.try_into().ok()?).try_into().ok()
+        };
+    }
+    match dtype {
+        DType::I64 => read!(i64),
+        DType::I32 => read!(i32),
+        DType::I16 => read!(i16),
+        DType::I8 => read!(i8),
+        DType::U64 => read!(u64),
+        DType::U32 => read!(u32),
+        DType::U16 => read!(u16),
+        DType::U8 | DType::Bool => read!(u8),
+        _ => None,
+    }
+}
+
+/// What inference of one node sees.
+pub struct Infer<'a> {
+    graph: &'a Graph,
+    inputs: &'a [Option<ValueId>],
+    fresh: Vec<Symbol>,
+}
+
+impl<'a> Infer<'a> {
+    /// A view of a node's operands.
+    pub fn new(graph: &'a Graph, inputs: &'a [Option<ValueId>]) -> Self {
+        Self { graph, inputs, fresh: Vec::new() }
+    }
+
+    /// The graph.
+    pub fn graph(&self) -> &'a Graph {
+        self.graph
+    }
+
+    /// Number of operands, absent ones among them.
+    pub fn len(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// Whether there are no operands.
+    pub fn is_empty(&self) -> bool {
+        self.inputs.is_empty()
+    }
+
+    /// The type of the `n`-th operand, if it is there.
+    pub fn optional(&self, n: usize) -> Option<&'a TensorType> {
+        self.inputs.get(n).copied().flatten().map(|id| self.graph.ty(id))
+    }
+
+    /// The type of the `n`-th operand.
+    pub fn ty(&self, n: usize) -> RuleResult<&'a TensorType> {
+        self.optional(n).ok_or_else(|| RuleError::MissingInput { input: format!("operand {n}") })
+    }
+
+    /// Whether the `n`-th operand is a constant of rank 0, which broadcasts to any rank.
+    pub fn is_scalar_constant(&self, n: usize) -> bool {
+        let id = self.inputs.get(n).copied().flatten();
+        id.is_some_and(|id| self.graph.ty(id).rank() == 0 && self.graph.constant(id).is_some())
+    }
+
+    /// A size that only the run will tell. Its origin becomes the output dim where it stands alone.
+    pub fn fresh(&mut self, hint: &str) -> Dim {
+        let mut name = self.graph.fresh_symbol(hint);
+        let mut n = 1;
+        while self.fresh.contains(&name) {
+            n += 1;
+            name = self.graph.fresh_symbol(&format!("{hint}_{n}"));
+        }
+        self.fresh.push(name.clone());
+        Dim::symbol(name)
+    }
+}
+
+/// Appends nodes in order, inferring types as it goes.
+pub struct Builder<'a> {
+    /// The graph that grows.
+    pub graph: &'a mut Graph,
+    /// Nodes appended so far, in order: the region under construction.
+    pub nodes: Vec<NodeId>,
+    /// Origin given to new nodes.
+    pub origin: Origin,
+}
+
+impl<'a> Builder<'a> {
+    /// A builder with nothing appended yet.
+    pub fn new(graph: &'a mut Graph) -> Self {
+        Self { graph, nodes: Vec::new(), origin: Origin::default() }
+    }
+
+    /// Appends a node and yields its outputs.
+    pub fn add_all(&mut self, op: Op, inputs: Vec<Option<ValueId>>) -> RuleResult<Vec<ValueId>> {
+        let mut infer = Infer::new(self.graph, &inputs);
+        let types = op.infer(&mut infer)?;
+        let fresh = infer.fresh;
+        let hosts = op.host(self.graph, &inputs);
+        let node = self.graph.add_node(op, inputs, types, self.origin.clone());
+        self.nodes.push(node);
+        let outputs = self.graph.node(node).outputs.clone();
+        if let (Some(host), &[output]) = (hosts, outputs.as_slice()) {
+            self.graph.value_mut(output).host = Some(host);
+        }
+        for &value in &outputs {
+            for (axis, dim) in self.graph.ty(value).dims.clone().iter().enumerate() {
+                if let Some(symbol) = dim.as_symbol().filter(|s| fresh.contains(s)) {
+                    let origin = SymbolOrigin::Dim { value, axis };
+                    self.graph.symbols.entry(symbol.clone()).or_insert(origin);
+                }
+            }
+        }
+        Ok(outputs)
+    }
+
+    /// Appends a node with one output, all operands present.
+    pub fn add(&mut self, op: Op, inputs: &[ValueId]) -> RuleResult<ValueId> {
+        let outputs = self.add_all(op, inputs.iter().copied().map(Some).collect())?;
+        outputs
+            .first()
+            .copied()
+            .ok_or_else(|| RuleError::Unsupported { what: "an operation without outputs here".into() })
+    }
+
+    /// Adds a constant.
+    pub fn constant(&mut self, data: TensorData) -> ValueId {
+        self.graph.add_constant(None, data)
+    }
+
+    /// The value's contents as dims: known ones, or symbols that a [`Op::HostRead`] defines at run time. The value must be
+    /// integer or bool with a known shape.
+    pub fn host(&mut self, value: ValueId, hint: &str) -> RuleResult<Vec<Dim>> {
+        if let Some(host) = &self.graph.value(value).host {
+            return Ok(host.clone());
+        }
+        let ty = self.graph.ty(value).clone();
+        let count = ty.num_elements().as_size();
+        let Some(count) = count.filter(|&n| n <= MAX_HOST_ELEMENTS && !ty.dtype.is_float()) else {
+            return Err(RuleError::NotConstant { input: hint.to_owned() });
+        };
+        let node = self.graph.add_node(
+            Op::HostRead { symbols: Vec::new() },
+            vec![Some(value)],
+            Vec::new(),
+            self.origin.clone(),
+        );
+        let mut symbols = Vec::with_capacity(count);
+        for index in 0..count {
+            let symbol = self.graph.fresh_symbol(hint);
+            self.graph.symbols.insert(symbol.clone(), SymbolOrigin::Read { node, index });
+            symbols.push(symbol);
+        }
+        let dims: Vec<Dim> = symbols.iter().cloned().map(Dim::symbol).collect();
+        self.graph.node_mut(node).op = Op::HostRead { symbols };
+        self.nodes.push(node);
+        // A second request finds the symbols.
+        self.graph.value_mut(value).host = Some(dims.clone());
+        Ok(dims)
+    }
+
+    /// A graph input.
+    pub fn input(&mut self, name: &str, ty: TensorType) -> ValueId {
+        let n = self.graph.inputs.len() as u32;
+        let value = Value { name: name.to_owned(), ty, def: ValueDef::Input(n), host: None };
+        let id = self.graph.add_value(value);
+        self.graph.inputs.push(id);
+        for (axis, dim) in self.graph.ty(id).dims.clone().iter().enumerate() {
+            if let Some(symbol) = dim.as_symbol() {
+                self.graph.symbols.entry(symbol.clone()).or_insert(SymbolOrigin::Dim { value: id, axis });
+            }
+        }
+        id
+    }
+
+    /// The node that was appended last.
+    pub fn last(&self) -> Option<&Node> {
+        self.nodes.last().map(|&id| self.graph.node(id))
+    }
+}

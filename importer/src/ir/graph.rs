@@ -1,0 +1,264 @@
+//! Graphs: values, nodes, constants, regions.
+
+use super::{Dim, Op, Symbol, TensorType};
+use kiln_types::TensorData;
+use std::collections::BTreeMap;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident, $letter:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(pub(crate) u32);
+
+        impl $name {
+            /// Position in its arena.
+            pub fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, concat!($letter, "{}"), self.0)
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                std::fmt::Debug::fmt(self, f)
+            }
+        }
+    };
+}
+
+id!(
+    /// Names a value of a [`Graph`].
+    ValueId, "%"
+);
+id!(
+    /// Names a node of a [`Graph`].
+    NodeId, "n"
+);
+id!(
+    /// Names a constant of a [`Graph`].
+    ConstantId, "c"
+);
+
+/// What one node (or input, or constant) yields.
+#[derive(Clone, Debug)]
+pub struct Value {
+    /// Name in the source file, a hint for generated names; may be empty or anything else.
+    pub name: String,
+    /// Dtype and dims.
+    pub ty: TensorType,
+    /// Where it comes from.
+    pub def: ValueDef,
+    /// The contents in row-major order, when it is a small integer (or bool: 0, 1) tensor whose contents are known as
+    /// expressions over symbols. Shape arithmetic lives here and needs no tensors.
+    pub host: Option<Vec<Dim>>,
+}
+
+/// Where a value comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueDef {
+    /// The `n`-th input of the graph.
+    Input(u32),
+    /// An output of a node.
+    Node(NodeId, u32),
+    /// A constant of the file, or one folded.
+    Constant(ConstantId),
+    /// The `n`-th parameter of a node's region (the body of a loop).
+    RegionParameter(NodeId, u32),
+}
+
+/// Data known at build time.
+#[derive(Clone, Debug)]
+pub struct Constant {
+    /// The initializer's name in the file: a `state_dict` key when the exporter kept it. Folding a layout change
+    /// (transpose, reshape, cast) keeps the name; any other folding drops it.
+    pub name: Option<String>,
+    /// The contents; often borrowed from the mapped file.
+    pub data: TensorData,
+}
+
+/// One level of the exporter's module path.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ScopeEntry {
+    /// Full path of the module as in `named_modules()`: `encoder.layer.0.attention`; empty for the root.
+    pub path: String,
+    /// Class of the module: `BertAttention`; empty when unknown.
+    pub class: String,
+}
+
+/// Where a node comes from, for messages and for module-tree recovery.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// Name of the node in the file.
+    pub name: String,
+    /// Operator in the file: `Conv`, `com.microsoft.Gelu`.
+    pub operator: String,
+    /// Modules around it, outermost (the root) first; empty when the file says nothing.
+    pub scope: Vec<ScopeEntry>,
+}
+
+/// One operation.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// What it does.
+    pub op: Op,
+    /// Operands; an optional operand may be absent.
+    pub inputs: Vec<Option<ValueId>>,
+    /// Results.
+    pub outputs: Vec<ValueId>,
+    /// Where it comes from.
+    pub origin: Origin,
+}
+
+/// A list of nodes in execution order, with its own parameters and results: a graph's body, a branch, a loop's body.
+///
+/// Nodes of a region may use values of the regions around it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Region {
+    /// Parameters (a loop body's); empty for a branch.
+    pub parameters: Vec<ValueId>,
+    /// Nodes in execution order.
+    pub nodes: Vec<NodeId>,
+    /// Results.
+    pub outputs: Vec<ValueId>,
+}
+
+/// Where generated code finds the value of a symbol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SymbolOrigin {
+    /// `value.dims()[axis]`.
+    Dim {
+        /// A graph input, or an output whose size depends on data.
+        value: ValueId,
+        /// The axis.
+        axis: usize,
+    },
+    /// The `index`-th integer (or bool) that an [`Op::HostRead`] node reads back.
+    Read {
+        /// The node.
+        node: NodeId,
+        /// Position in the row-major order of its operand.
+        index: usize,
+    },
+}
+
+/// A model: arenas of values, nodes and constants, and the root region.
+#[derive(Clone, Debug, Default)]
+pub struct Graph {
+    /// The model's name; a hint.
+    pub name: String,
+    /// Every value; ids index it.
+    pub values: Vec<Value>,
+    /// Every node, those no longer in a region among them; ids index it.
+    pub nodes: Vec<Node>,
+    /// Every constant; ids index it.
+    pub constants: Vec<Constant>,
+    /// Graph inputs in the file's order.
+    pub inputs: Vec<ValueId>,
+    /// Names of the graph's outputs in the file's order (the values are `root.outputs`).
+    pub output_names: Vec<String>,
+    /// The body.
+    pub root: Region,
+    /// Every symbol and where its value comes from.
+    pub symbols: BTreeMap<Symbol, SymbolOrigin>,
+}
+
+impl Graph {
+    /// The value with an id.
+    pub fn value(&self, id: ValueId) -> &Value {
+        &self.values[id.index()]
+    }
+
+    /// The value with an id, to change.
+    pub fn value_mut(&mut self, id: ValueId) -> &mut Value {
+        &mut self.values[id.index()]
+    }
+
+    /// The node with an id.
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.index()]
+    }
+
+    /// The node with an id, to change.
+    pub fn node_mut(&mut self, id: NodeId) -> &mut Node {
+        &mut self.nodes[id.index()]
+    }
+
+    /// The type of a value.
+    pub fn ty(&self, id: ValueId) -> &TensorType {
+        &self.value(id).ty
+    }
+
+    /// The constant that a value is, if it is one.
+    pub fn constant(&self, id: ValueId) -> Option<&Constant> {
+        match self.value(id).def {
+            ValueDef::Constant(constant) => self.constants.get(constant.index()),
+            _ => None,
+        }
+    }
+
+    /// The node that defines a value, if one does.
+    pub fn producer(&self, id: ValueId) -> Option<NodeId> {
+        match self.value(id).def {
+            ValueDef::Node(node, _) => Some(node),
+            _ => None,
+        }
+    }
+
+    /// Adds a constant and its value.
+    pub fn add_constant(&mut self, name: Option<String>, data: TensorData) -> ValueId {
+        let ty = TensorType::new(data.dtype, data.shape.iter().copied());
+        let host = super::builder::host_of(&data);
+        let constant = ConstantId(self.constants.len() as u32);
+        let hint = name.clone().unwrap_or_default();
+        self.constants.push(Constant { name, data });
+        self.add_value(Value { name: hint, ty, def: ValueDef::Constant(constant), host })
+    }
+
+    /// Adds a value.
+    pub fn add_value(&mut self, value: Value) -> ValueId {
+        let id = ValueId(self.values.len() as u32);
+        self.values.push(value);
+        id
+    }
+
+    /// Adds a node that is not yet in a region, with outputs of the given types.
+    pub fn add_node(
+        &mut self,
+        op: Op,
+        inputs: Vec<Option<ValueId>>,
+        outputs: Vec<TensorType>,
+        origin: Origin,
+    ) -> NodeId {
+        let id = NodeId(self.nodes.len() as u32);
+        let outputs = outputs
+            .into_iter()
+            .enumerate()
+            .map(|(i, ty)| {
+                self.add_value(Value {
+                    name: String::new(),
+                    ty,
+                    def: ValueDef::Node(id, i as u32),
+                    host: None,
+                })
+            })
+            .collect();
+        self.nodes.push(Node { op, inputs, outputs, origin });
+        id
+    }
+
+    /// A symbol name that is not taken yet, starting from a hint.
+    pub fn fresh_symbol(&self, hint: &str) -> Symbol {
+        let mut name = hint.to_owned();
+        let mut n = 1;
+        while self.symbols.contains_key(name.as_str()) {
+            n += 1;
+            name = format!("{hint}_{n}");
+        }
+        name.into()
+    }
+}

@@ -1,0 +1,28 @@
+//! The intermediate representation: a typed graph in SSA form over a small core of operations.
+//!
+//! Invariants (checked by the verifier after every pass in tests and debug builds):
+//! - every value is defined once, before its uses, in its region or an enclosing one;
+//! - every value has a dtype, a rank and dims ([`Dim`]: constants or expressions over symbols);
+//! - every symbol has an origin from which generated code can compute it before its first use;
+//! - the types of a node's outputs are what [`Op::infer`] says.
+//!
+//! Shape arithmetic never becomes tensors: a small integer value carries its contents as [`Dim`]s
+//! ([`Value::host`]), and operations take sizes as dims, not as operands (design, laws 3 and 4).
+
+mod builder;
+mod dim;
+mod error;
+mod graph;
+mod op;
+pub mod spelling;
+mod types;
+
+pub use builder::{Builder, Infer};
+pub use dim::{Dim, Symbol};
+pub use error::{RuleError, RuleResult};
+pub use graph::{
+    Constant, ConstantId, Graph, Node, NodeId, Origin, Region, ScopeEntry, SymbolOrigin, Value, ValueDef,
+    ValueId,
+};
+pub use op::*;
+pub use types::TensorType;
