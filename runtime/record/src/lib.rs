@@ -1,1 +1,30 @@
-//! (to be written)
+//! The file formats of Kiln's records, shared by the runtime, which writes and reads the records of typed modules, and
+//! the importer, which writes records of modules that exist only as source.
+//!
+//! Two families:
+//! - [`Format`]: MessagePack with names, bincode and JSON, each with or without gzip. These are Burn 0.20's own bytes:
+//!   an [`Envelope`] of [`Metadata`] around the module's fields. A program without the module's type writes them from a
+//!   [`RecordNode`].
+//! - [`safetensors`]: parameters by path, to be memory-mapped. Kiln's default.
+
+#![cfg_attr(not(feature = "std"), no_std)]
+
+extern crate alloc;
+
+mod binary;
+mod envelope;
+mod error;
+mod format;
+#[cfg(feature = "std")]
+mod map;
+mod node;
+mod param_id;
+pub mod safetensors;
+
+pub use envelope::{BURN_VERSION, Envelope, EnvelopeHead, Metadata, Precision};
+pub use error::RecordError;
+pub use format::Format;
+#[cfg(feature = "std")]
+pub use map::map_file;
+pub use node::{FieldNode, RecordNode, write_node};
+pub use param_id::ParamId;

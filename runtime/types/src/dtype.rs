@@ -1,11 +1,9 @@
 //! The element types of tensors.
 
-use serde::{Deserialize, Serialize};
-
 /// The element type of a tensor; a property of the value, not of the Rust type.
 ///
-/// The serde representation (variant names) is the one of Burn's records.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+/// The serde representation (variant names and indices) is the one of Burn's records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DType {
     /// IEEE 754 binary64.
     F64,

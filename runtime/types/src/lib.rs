@@ -16,6 +16,7 @@ mod expression;
 mod ops;
 mod options;
 mod scalar;
+mod serialize;
 mod shape;
 
 pub use bytes::Bytes;

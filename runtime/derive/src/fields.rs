@@ -1,0 +1,136 @@
+//! What the derives know of a type: its fields, its variants, its generics.
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{format_ident, quote};
+use syn::{Attribute, DeriveInput, Error, Fields, GenericParam, Generics, LitStr, Member, Result, Type};
+
+/// One field of a struct.
+pub struct Field {
+    /// How it is accessed: a name or an index.
+    pub member: Member,
+    /// A variable that can hold its value.
+    pub binding: Ident,
+    /// Its name in records and in the paths that visitors see.
+    pub key: String,
+    /// Whether `key` was given by an attribute.
+    pub renamed: bool,
+    /// Its type.
+    pub ty: Type,
+}
+
+/// One variant of an enum that holds one value or none.
+pub struct Variant {
+    /// Its name.
+    pub name: Ident,
+    /// The type of its value, if it has one.
+    pub ty: Option<Type>,
+}
+
+/// Reads the fields of a struct; `attribute` is the one that may hold `rename = "…"`.
+pub fn read_fields(fields: &Fields, attribute: &str) -> Result<Vec<Field>> {
+    let read = |(index, field): (usize, &syn::Field)| {
+        let rename = read_rename(&field.attrs, attribute)?;
+        let (member, binding, name) = match &field.ident {
+            Some(name) => (Member::Named(name.clone()), name.clone(), unraw(name)),
+            None => (Member::Unnamed(index.into()), format_ident!("field_{index}"), index.to_string()),
+        };
+        let renamed = rename.is_some();
+        let key = rename.unwrap_or(name);
+        Ok(Field { member, binding, key, renamed, ty: field.ty.clone() })
+    };
+    fields.iter().enumerate().map(read).collect()
+}
+
+/// Reads the variants of an enum, each of which has one unnamed field or none.
+pub fn read_variants(data: &syn::DataEnum) -> Result<Vec<Variant>> {
+    let read = |variant: &syn::Variant| {
+        let mut fields = variant.fields.iter();
+        let ty = match (&variant.fields, fields.next(), fields.next()) {
+            (Fields::Unit, ..) => None,
+            (Fields::Unnamed(_), Some(field), None) => Some(field.ty.clone()),
+            _ => {
+                let message = "a variant here holds one unnamed value, as in `Linear(Linear<B>)`, or none";
+                return Err(Error::new_spanned(variant, message));
+            }
+        };
+        Ok(Variant { name: variant.ident.clone(), ty })
+    };
+    data.variants.iter().map(read).collect()
+}
+
+/// The text of `rename = "…"` in the attribute called `attribute`.
+fn read_rename(attributes: &[Attribute], attribute: &str) -> Result<Option<String>> {
+    let mut rename = None;
+    for found in attributes.iter().filter(|found| found.path().is_ident(attribute)) {
+        found.parse_nested_meta(|meta| {
+            if !meta.path.is_ident("rename") {
+                return Err(meta.error("the attribute of a field is `rename = \"…\"`"));
+            }
+            rename = Some(meta.value()?.parse::<LitStr>()?.value());
+            Ok(())
+        })?;
+    }
+    Ok(rename)
+}
+
+/// A name without the `r#` of a raw identifier.
+pub fn unraw(name: &Ident) -> String {
+    let name = name.to_string();
+    name.strip_prefix("r#").map(str::to_owned).unwrap_or(name)
+}
+
+/// Whether the type has the backend parameter, which is called `B`.
+pub fn has_backend(generics: &Generics) -> bool {
+    generics.type_params().any(|param| param.ident == "B")
+}
+
+/// The type parameters apart from the backend.
+pub fn other_types(generics: &Generics) -> Vec<Ident> {
+    generics.type_params().filter(|param| param.ident != "B").map(|param| param.ident.clone()).collect()
+}
+
+/// `generics` with one more type parameter, bounded as written.
+pub fn with_param(generics: &Generics, param: TokenStream) -> Result<Generics> {
+    let mut generics = generics.clone();
+    generics.params.push(GenericParam::Type(syn::parse2(param)?));
+    Ok(generics)
+}
+
+/// `generics` with more predicates in the where clause.
+pub fn with_predicates(
+    generics: &Generics,
+    predicates: impl IntoIterator<Item = TokenStream>,
+) -> Result<Generics> {
+    let mut generics = generics.clone();
+    let clause = generics.make_where_clause();
+    for predicate in predicates {
+        clause.predicates.push(syn::parse2(predicate)?);
+    }
+    Ok(generics)
+}
+
+/// The bounds of the backend parameter, as tokens: `Backend` or a trait of the user's.
+pub fn backend_bounds(generics: &Generics) -> TokenStream {
+    let param = generics.type_params().find(|param| param.ident == "B");
+    let mut bounds = param.map(|param| param.bounds.clone()).unwrap_or_default();
+    if let Some(clause) = &generics.where_clause {
+        for predicate in &clause.predicates {
+            if let syn::WherePredicate::Type(predicate) = predicate
+                && matches!(&predicate.bounded_ty, Type::Path(path) if path.path.is_ident("B"))
+            {
+                bounds.extend(predicate.bounds.clone());
+            }
+        }
+    }
+    quote!(#bounds)
+}
+
+/// The error for a `union`.
+pub fn union_error(input: &DeriveInput) -> Error {
+    Error::new_spanned(&input.ident, "this cannot be derived for a union")
+}
+
+/// An identifier made of a type's name and a suffix.
+pub fn suffixed(name: &Ident, suffix: &str) -> Ident {
+    Ident::new(&format!("{}{suffix}", unraw(name)), Span::call_site())
+}

@@ -1,0 +1,107 @@
+//! The header of a safetensors file.
+
+use super::parse_dtype_name;
+use crate::RecordError;
+use alloc::{collections::BTreeMap, format, string::String, string::ToString, vec::Vec};
+use core::fmt;
+use kiln_types::DType;
+use serde::{Deserialize, Deserializer, de};
+
+/// The longest header that is read: what the reference implementation allows.
+pub const MAX_HEADER_BYTES: usize = 100_000_000;
+
+/// What a header says of one tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The dtype as stored.
+    pub dtype: DType,
+    /// The dims.
+    pub shape: Vec<usize>,
+    /// First byte, counted from the end of the header.
+    pub start: usize,
+    /// One past the last byte.
+    pub end: usize,
+}
+
+/// A header: the tensors by path, and texts.
+#[derive(Clone, Debug, Default)]
+pub struct Header {
+    /// The tensors.
+    pub tensors: BTreeMap<String, Entry>,
+    /// The texts under `__metadata__`.
+    pub metadata: BTreeMap<String, String>,
+}
+
+impl Header {
+    /// Reads the header at the beginning of a file; also yields where the data begins.
+    pub fn read(file: &[u8]) -> Result<(Self, usize), RecordError> {
+        let fail = |reason: &str| RecordError::Decode(format!("not a safetensors file: {reason}"));
+        let length = file.first_chunk::<8>().ok_or_else(|| fail("it is shorter than 8 bytes"))?;
+        let length =
+            usize::try_from(u64::from_le_bytes(*length)).ok().filter(|length| *length <= MAX_HEADER_BYTES);
+        let length = length.ok_or_else(|| fail("its header would be longer than 100 MB"))?;
+        let text = file.get(8..8 + length).ok_or_else(|| fail("it ends inside its header"))?;
+        let header = serde_json::from_slice(text).map_err(|error| fail(&error.to_string()))?;
+        Ok((header, 8 + length))
+    }
+
+    /// Checks that every tensor lies inside the data and has the size that its dtype and shape need.
+    pub fn check(&self, data_bytes: usize) -> Result<(), RecordError> {
+        for (path, entry) in &self.tensors {
+            let size = entry.shape.iter().try_fold(entry.dtype.size(), |size, dim| size.checked_mul(*dim));
+            let inside = entry.start <= entry.end && entry.end <= data_bytes;
+            if !inside || size != Some(entry.end - entry.start) {
+                return Err(RecordError::Decode(format!(
+                    "tensor {path:?} of {} {:?} cannot lie at bytes {}..{} of {data_bytes}",
+                    entry.dtype, entry.shape, entry.start, entry.end
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<'de> Deserialize<'de> for Entry {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Raw {
+            dtype: String,
+            shape: Vec<usize>,
+            data_offsets: [usize; 2],
+        }
+        let Raw { dtype, shape, data_offsets: [start, end] } = Raw::deserialize(deserializer)?;
+        let dtype = parse_dtype_name(&dtype).map_err(de::Error::custom)?;
+        Ok(Entry { dtype, shape, start, end })
+    }
+}
+
+impl<'de> Deserialize<'de> for Header {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct HeaderVisitor;
+        impl<'de> de::Visitor<'de> for HeaderVisitor {
+            type Value = Header;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object with tensors")
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, mut access: A) -> Result<Header, A::Error> {
+                let mut header = Header::default();
+                while let Some(key) = access.next_key::<String>()? {
+                    if key == "__metadata__" {
+                        header.metadata = access.next_value()?;
+                        continue;
+                    }
+                    let entry = access
+                        .next_value()
+                        .map_err(|error| de::Error::custom(format!("tensor {key:?}: {error}")))?;
+                    if let Some(_first) = header.tensors.insert(key.clone(), entry) {
+                        return Err(de::Error::custom(format!("tensor {key:?} is there twice")));
+                    }
+                }
+                Ok(header)
+            }
+        }
+        deserializer.deserialize_map(HeaderVisitor)
+    }
+}

@@ -1,0 +1,100 @@
+use super::*;
+use alloc::{string::ToString, vec};
+use kiln_types::f16;
+
+fn sample() -> Vec<TensorToWrite> {
+    let half = TensorData::new(vec![f16::from_f32(0.5), f16::from_f32(-2.0)], [2]);
+    vec![
+        TensorToWrite { original: Some(DType::F32), ..TensorToWrite::new("a.bias", half) },
+        TensorToWrite::new("b.flag", TensorData::new(vec![7_u8], [1])),
+        TensorToWrite::new("a.weight", TensorData::new(vec![1.0_f32, 2.0, 3.0, 4.0], [2, 2])),
+    ]
+}
+
+#[test]
+fn a_record_round_trips() {
+    let bytes = to_vec(&sample(), &BTreeMap::new()).unwrap();
+    let record = Safetensors::read(Bytes::from_vec(bytes)).unwrap();
+    assert_eq!(record.version(), Some(1));
+    assert_eq!(record.paths().collect::<Vec<_>>(), ["a.bias", "a.weight", "b.flag"]);
+    assert_eq!(record.original_dtype("a.bias"), Some(DType::F32));
+    for tensor in sample() {
+        assert_eq!(record.tensor(&tensor.path), Some(tensor.data));
+    }
+}
+
+#[test]
+fn the_data_is_aligned_and_the_order_of_the_input_does_not_matter() {
+    let mut tensors = sample();
+    let bytes = to_vec(&tensors, &BTreeMap::new()).unwrap();
+    tensors.reverse();
+    assert_eq!(bytes, to_vec(&tensors, &BTreeMap::new()).unwrap());
+    let (_, start) = Header::read(&bytes).unwrap();
+    assert_eq!(start % 64, 0);
+}
+
+#[test]
+fn two_tensors_cannot_have_one_path() {
+    let mut tensors = sample();
+    tensors.push(TensorToWrite::new("b.flag", TensorData::new(vec![8_u8], [1])));
+    let error = to_vec(&tensors, &BTreeMap::new()).unwrap_err();
+    assert_eq!(error.to_string(), "the record could not be written: there are two parameters at \"b.flag\"");
+}
+
+/// A file with this header and `data` zero bytes.
+fn file(header: &str, data: usize) -> Bytes {
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend_from_slice(header.as_bytes());
+    bytes.resize(bytes.len() + data, 0);
+    Bytes::from_vec(bytes)
+}
+
+#[test]
+fn what_is_wrong_with_a_file_is_said() {
+    struct Case {
+        file: Bytes,
+        says: &'static str,
+    }
+    let entry = |dtype: &str, shape: &str, offsets: &str| {
+        alloc::format!(r#"{{"t":{{"dtype":"{dtype}","shape":{shape},"data_offsets":{offsets}}}}}"#)
+    };
+    let cases = [
+        Case { file: Bytes::from_vec(vec![1, 2]), says: "shorter than 8 bytes" },
+        Case { file: Bytes::from_vec(vec![0xff; 9]), says: "longer than 100 MB" },
+        Case { file: Bytes::from_vec(vec![9, 0, 0, 0, 0, 0, 0, 0, b'{']), says: "ends inside its header" },
+        Case { file: file("[]", 0), says: "expected an object with tensors" },
+        Case { file: file(&entry("F32", "[1]", "[0,8]"), 8), says: "cannot lie at bytes 0..8 of 8" },
+        Case { file: file(&entry("F32", "[2]", "[0,8]"), 4), says: "cannot lie at bytes 0..8 of 4" },
+        Case { file: file(&entry("F32", "[2]", "[8,0]"), 8), says: "cannot lie" },
+        Case {
+            file: file(&entry("F32", "[18446744073709551615,8]", "[0,8]"), 8),
+            says: "cannot lie at bytes 0..8 of 8",
+        },
+        Case { file: file(&entry("Q4", "[2]", "[0,8]"), 8), says: "tensor \"t\": " },
+        Case { file: file(r#"{"__metadata__":{"kiln.format":"2"}}"#, 0), says: "format version 2" },
+        Case {
+            file: file(
+                r#"{"t":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"t":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}"#,
+                0,
+            ),
+            says: "tensor \"t\" is there twice",
+        },
+    ];
+    for Case { file, says } in cases {
+        let error = Safetensors::read(file).unwrap_err().to_string();
+        assert!(error.contains(says), "{error:?} does not say {says:?}");
+    }
+}
+
+#[cfg(feature = "std")]
+#[test]
+fn a_saved_file_is_replaced_and_mapped() {
+    let path =
+        std::env::temp_dir().join(alloc::format!("kiln-safetensors-{}.safetensors", std::process::id()));
+    save(&path, &sample(), &BTreeMap::new()).unwrap();
+    let first = Safetensors::open(&path).unwrap();
+    save(&path, &[], &BTreeMap::new()).unwrap();
+    assert_eq!(first.tensor("a.weight"), Some(sample().remove(2).data));
+    assert_eq!(Safetensors::open(&path).unwrap().paths().count(), 0);
+    std::fs::remove_file(&path).unwrap();
+}

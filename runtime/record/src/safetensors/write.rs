@@ -1,0 +1,148 @@
+//! Writing a safetensors record.
+
+use super::{DTYPES_KEY, FORMAT_VERSION, VERSION_KEY, dtype_name};
+use crate::RecordError;
+use alloc::{collections::BTreeMap, format, string::String, string::ToString, vec::Vec};
+use kiln_types::{DType, TensorData};
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+
+/// A parameter on its way into a file.
+#[derive(Clone, Debug)]
+pub struct TensorToWrite {
+    /// The parameter's path in the module.
+    pub path: String,
+    /// Its contents as they shall be stored.
+    pub data: TensorData,
+    /// Its dtype in the module, where that differs from the stored one.
+    pub original: Option<DType>,
+}
+
+impl TensorToWrite {
+    /// A parameter that is stored as it is.
+    pub fn new(path: impl Into<String>, data: TensorData) -> Self {
+        Self { path: path.into(), data, original: None }
+    }
+}
+
+/// A record's header and the order of its tensors.
+struct Plan<'a> {
+    header: Vec<u8>,
+    tensors: Vec<&'a TensorToWrite>,
+}
+
+/// Writes a record to a stream, one tensor after the other; see [`to_vec`] for their order.
+#[cfg(feature = "std")]
+pub fn write<W: std::io::Write>(
+    mut writer: W,
+    tensors: &[TensorToWrite],
+    metadata: &BTreeMap<String, String>,
+) -> Result<(), RecordError> {
+    let plan = Plan::new(tensors, metadata)?;
+    let fail = |error: std::io::Error| RecordError::Encode(error.to_string());
+    writer.write_all(&plan.header).map_err(fail)?;
+    for tensor in plan.tensors {
+        writer.write_all(&tensor.data.bytes).map_err(fail)?;
+    }
+    writer.flush().map_err(fail)
+}
+
+/// Writes a record to a file. A file that is there is replaced, not rewritten: maps of it stay valid.
+#[cfg(feature = "std")]
+pub fn save(
+    path: &std::path::Path,
+    tensors: &[TensorToWrite],
+    metadata: &BTreeMap<String, String>,
+) -> Result<(), RecordError> {
+    let fail = |source| RecordError::Io { path: path.display().to_string(), source };
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(format!(".{}.part", std::process::id()));
+    let part = path.with_file_name(name);
+    let file = std::fs::File::create(&part).map_err(fail)?;
+    let written = write(std::io::BufWriter::new(file), tensors, metadata)
+        .and_then(|()| std::fs::rename(&part, path).map_err(fail));
+    if written.is_err() {
+        // The first error is the one to report, whether or not the remains can be removed.
+        let _ = std::fs::remove_file(&part);
+    }
+    written
+}
+
+/// Writes a record to memory. The order of `tensors` does not matter: wider dtypes come first, so that each tensor is
+/// aligned to its element, then paths in order.
+pub fn to_vec(
+    tensors: &[TensorToWrite],
+    metadata: &BTreeMap<String, String>,
+) -> Result<Vec<u8>, RecordError> {
+    let plan = Plan::new(tensors, metadata)?;
+    let mut bytes = plan.header;
+    for tensor in plan.tensors {
+        bytes.extend_from_slice(&tensor.data.bytes);
+    }
+    Ok(bytes)
+}
+
+impl<'a> Plan<'a> {
+    fn new(tensors: &'a [TensorToWrite], metadata: &BTreeMap<String, String>) -> Result<Self, RecordError> {
+        let mut sorted: Vec<_> = tensors.iter().collect();
+        sorted.sort_by(|a, b| {
+            let size = |tensor: &TensorToWrite| core::cmp::Reverse(tensor.data.dtype.size());
+            size(a).cmp(&size(b)).then_with(|| a.path.cmp(&b.path))
+        });
+        let mut paths: Vec<_> = tensors.iter().map(|tensor| &tensor.path).collect();
+        paths.sort();
+        if let Some([path, _]) =
+            paths.windows(2).find(|pair| pair.first() == pair.last()).and_then(|p| p.first_chunk())
+        {
+            return Err(RecordError::Encode(format!("there are two parameters at {path:?}")));
+        }
+        let mut metadata = metadata.clone();
+        metadata.insert(VERSION_KEY.to_string(), FORMAT_VERSION.to_string());
+        let original: BTreeMap<_, _> =
+            tensors.iter().filter_map(|tensor| Some((&tensor.path, dtype_name(tensor.original?)))).collect();
+        if !original.is_empty() {
+            metadata.insert(DTYPES_KEY.to_string(), to_json(&original)?);
+        }
+        let mut json = to_json(&HeaderToWrite { metadata: &metadata, tensors: &sorted })?.into_bytes();
+        // The data begins at a multiple of 64 bytes; the format allows spaces at the header's end.
+        while (8 + json.len()) % 64 != 0 {
+            json.push(b' ');
+        }
+        let mut header = (json.len() as u64).to_le_bytes().to_vec();
+        header.append(&mut json);
+        Ok(Self { header, tensors: sorted })
+    }
+}
+
+/// JSON of a value.
+fn to_json<T: Serialize>(value: &T) -> Result<String, RecordError> {
+    serde_json::to_string(value).map_err(|error| RecordError::Encode(error.to_string()))
+}
+
+/// The header as it is written: metadata, then the tensors in the order of their bytes.
+struct HeaderToWrite<'a> {
+    metadata: &'a BTreeMap<String, String>,
+    tensors: &'a [&'a TensorToWrite],
+}
+
+impl Serialize for HeaderToWrite<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Entry<'a> {
+            dtype: &'static str,
+            shape: &'a [usize],
+            data_offsets: [usize; 2],
+        }
+        let mut map = serializer.serialize_map(Some(1 + self.tensors.len()))?;
+        map.serialize_entry("__metadata__", self.metadata)?;
+        let mut start = 0;
+        for TensorToWrite { path, data, .. } in self.tensors {
+            let end = start + data.bytes.len();
+            let entry =
+                Entry { dtype: dtype_name(data.dtype), shape: &data.shape, data_offsets: [start, end] };
+            map.serialize_entry(path, &entry)?;
+            start = end;
+        }
+        map.end()
+    }
+}
