@@ -1,0 +1,359 @@
+"""Operators that move data about: shapes, slices, gathers, scatters, padding, resizing."""
+from __future__ import annotations
+
+import numpy as np
+from onnx import helper
+
+from fixture_lib.graph import BOOL, F32, I64, U8, Graph
+from fixture_lib.registry import Case, case
+
+I64_MAX, I64_MIN = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+
+
+def floats(rng, *shape):
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+@case("op_reshape")
+def reshape(rng):
+    g = Graph("reshape", opset=14)
+    x, target = g.input("x", F32, ["n", 3, 4]), g.input("target", I64, [2])
+    g.show("flat", "Reshape", x, [-1])
+    g.show("zero_copies", "Reshape", x, [0, 2, 6])
+    g.show("zero_and_rest", "Reshape", x, [0, -1])
+    g.show("split_dims", "Reshape", x, [-1, 3, 2, 2])
+    g.show("from_input", "Reshape", x, target, dtype=F32, dims=[None, None])
+    g.show("scalar", "Reshape", np.array([[2.5]], np.float32), np.array([], np.int64))
+    g.show("allow_zero", "Reshape", np.zeros((0, 3), np.float32), [3, 0], allowzero=1)
+    for axis in (0, 1, 2, 3, -1):
+        g.show(f"flatten_{axis % 10}", "Flatten", x, axis=axis)
+    g.show("squeeze_all", "Squeeze", np.arange(3, dtype=np.float32).reshape(1, 3, 1))
+    g.show("squeeze_axes", "Squeeze", np.arange(3, dtype=np.float32).reshape(1, 3, 1, 1), [0, -1])
+    g.show("unsqueeze", "Unsqueeze", x, [0, -1, 2])
+    g.show("transpose_default", "Transpose", x)
+    g.show("transpose", "Transpose", x, perm=[1, 0, 2])
+    g.show("transpose_identity", "Transpose", x, perm=[0, 1, 2])
+    return Case(g.model(), [[floats(rng, 2, 3, 4), np.array([6, -1])], [floats(rng, 4, 3, 4), np.array([-1, 24])]])
+
+
+@case("op_shape")
+def shape(rng):
+    g = Graph("shape", opset=15)
+    x = g.input("x", F32, ["n", 3, "m"])
+    g.show("whole", "Shape", x)
+    g.show("from_one", "Shape", x, start=1)
+    g.show("to_last", "Shape", x, end=-1)
+    g.show("middle", "Shape", x, start=-2, end=2)
+    g.show("nothing", "Shape", x, start=2, end=1)
+    g.show("beyond", "Shape", x, start=-9, end=9)
+    g.show("size", "Size", x)
+    # Arithmetic with sizes that ends in a shape again.
+    n = g.op("Gather", g.op("Shape", x), np.int64(0), axis=0)
+    m = g.op("Gather", g.op("Shape", x), np.int64(2), axis=0)
+    doubled = g.op("Mul", m, np.int64(3))
+    together = g.op("Concat", g.op("Unsqueeze", n, [0]), g.op("Unsqueeze", doubled, [0]), axis=0)
+    g.show("reshaped", "Reshape", x, together, dtype=F32, dims=["n", None])
+    half = g.op("Div", g.op("Add", m, np.int64(1)), np.int64(2))
+    g.show("first_half", "Slice", x, [0], g.op("Unsqueeze", half, [0]), [2], dtype=F32, dims=["n", 3, None])
+    g.show("ratio", "Div", g.op("Cast", n, to=F32), g.op("Cast", m, to=F32))
+    g.show("zeros_like", "ConstantOfShape", g.op("Shape", x), dtype=F32, dims=["n", 3, "m"])
+    g.show("positions", "Range", np.int64(0), m, np.int64(1), dtype=I64, dims=["m"])
+    ones = g.op("ConstantOfShape", np.array([3], np.int64), value=one(1))
+    is_open = g.op("Equal", np.array([-1, 3, -1]), g.op("Mul", ones, np.int64(-1)))
+    g.show("expanded", "Expand", x, g.op("Where", is_open, g.op("Shape", x), np.array([1, 3, 1])), dtype=F32, dims=["n", 3, "m"])
+    return Case(g.model(), [[floats(rng, 2, 3, 5)], [floats(rng, 1, 3, 4)]])
+
+
+def one(value, dtype=I64):
+    return helper.make_tensor("value", dtype, [1], [value])
+
+
+@case("op_fill")
+def fill(rng):
+    g = Graph("fill", opset=18)
+    x, n = g.input("x", F32, [2, 3]), g.input("n", I64, [])
+    dims = g.op("Unsqueeze", n, [0])
+    g.show("default", "ConstantOfShape", [2, 3])
+    g.show("ints", "ConstantOfShape", dims, value=one(7), dtype=I64, dims=["n"])
+    g.show("bools", "ConstantOfShape", [2], value=one(1, BOOL))
+    g.show("scalar", "ConstantOfShape", np.array([], np.int64), value=one(3))
+    g.show("empty", "ConstantOfShape", [0, 2])
+    g.show("range", "Range", np.int64(1), n, np.int64(2), dtype=I64, dims=[None])
+    g.show("range_down", "Range", n, np.int64(-3), np.int64(-2), dtype=I64, dims=[None])
+    g.show("range_empty", "Range", np.int64(3), np.int64(3), np.int64(1))
+    g.show("range_float", "Range", np.float32(0.5), np.float32(3.1), np.float32(0.7))
+    g.show("range_int32", "Range", np.int32(0), np.int32(5), np.int32(1))
+    g.show("expand", "Expand", x, [4, 2, 3])
+    g.show("expand_ones", "Expand", g.op("Unsqueeze", x, [1]), [1, 5, 1])
+    g.show("expand_smaller", "Expand", x, [1])
+    g.show("expand_dynamic", "Expand", np.float32(2), dims, dtype=F32, dims=["n"])
+    g.show("tile", "Tile", x, [2, 3])
+    g.show("tile_once", "Tile", x, [1, 1])
+    g.show("tile_dynamic", "Tile", x, g.op("Concat", dims, [1], axis=0), dtype=F32, dims=[None, 3])
+    g.show("eye", "EyeLike", x)
+    g.show("concat", "Concat", x, x, g.op("Expand", np.float32(1), [1, 3]), axis=0)
+    g.show("concat_last", "Concat", x, g.op("Neg", x), axis=-1)
+    g.show("concat_one", "Concat", x, axis=1)
+    return Case(g.model(), [[floats(rng, 2, 3), np.int64(n)] for n in (4, 1)])
+
+
+@case("op_split")
+def split(rng):
+    g = Graph("split", opset=18)
+    x = g.input("x", F32, ["n", 7, 4])
+
+    def show(labels, *operands, **attributes):
+        g.op("Split", x, *operands, out=labels, **attributes)
+        for label in labels:
+            g.output(label)
+
+    show(["even_a", "even_b"], axis=2, num_outputs=2)
+    show(["rest_a", "rest_b", "rest_c"], axis=1, num_outputs=3)
+    show(["sized_a", "sized_b", "sized_c"], [1, 4, 2], axis=1)
+    show(["negative_a", "negative_b"], [3, 1], axis=-1)
+    show(["empty_a", "empty_b"], [0, 4], axis=2)
+    show(["whole"], axis=1, num_outputs=1)
+    return Case(g.model(), [[floats(rng, 2, 7, 4)], [floats(rng, 1, 7, 4)]])
+
+
+@case("op_split_to_sequence")
+def split_to_sequence(rng):
+    """A sequence of known length that is taken apart again: PyTorch's `split` without the exporter's optimizer."""
+    g = Graph("split_to_sequence", opset=18)
+    x = g.input("x", F32, ["n", 6])
+    parts = g.op("SplitToSequence", x, np.int64(2), axis=1)
+    for label, k in {"first": 0, "middle": 1, "last": -1}.items():
+        g.show(label, "SequenceAt", parts, np.int64(k), dtype=F32, dims=["n", 2])
+    sized = g.op("SplitToSequence", x, np.array([1, 2, 3]), axis=-1)
+    g.show("second", "SequenceAt", sized, np.int64(1), dtype=F32, dims=["n", 2])
+    columns = g.op("SplitToSequence", x, axis=1, keepdims=0)
+    g.show("column", "SequenceAt", columns, np.int64(4), dtype=F32, dims=["n"])
+    g.show("joined", "ConcatFromSequence", sized, axis=1, dtype=F32, dims=["n", 6])
+    return Case(g.model(), [[floats(rng, 2, 6)], [floats(rng, 1, 6)]])
+
+
+@case("op_slice")
+def slice_(rng):
+    g = Graph("slice", opset=13)
+    x, start = g.input("x", F32, ["n", 6, 8]), g.input("start", I64, [1])
+    g.show("plain", "Slice", x, [1, 2], [4, 7], [1, 2])
+    g.show("axes_left_out", "Slice", x, [0, 1, 2], [1, 3, 5])
+    g.show("to_end", "Slice", x, [2], [I64_MAX], [1])
+    g.show("negative", "Slice", x, [-3], [-1], [-1])
+    g.show("stepped", "Slice", x, [0, 1], [6, 8], [1, 2], [2, 3])
+    g.show("reversed", "Slice", x, [-1], [I64_MIN], [2], [-1])
+    g.show("reversed_stepped", "Slice", x, [4, 7], [0, -9], [1, 2], [-2, -3])
+    g.show("out_of_range", "Slice", x, [-100, 3], [100, 99], [1, 2])
+    g.show("nothing", "Slice", x, [4], [2], [1])
+    g.show("int32", "Slice", x, np.array([1], np.int32), np.array([3], np.int32), np.array([2], np.int32))
+    g.show("from_input", "Slice", x, start, [I64_MAX], [1], dtype=F32, dims=["n", None, 8])
+    return Case(g.model(), [[floats(rng, 2, 6, 8), np.array([2])], [floats(rng, 1, 6, 8), np.array([-1])]])
+
+
+@case("op_gather")
+def gather(rng):
+    g = Graph("gather", opset=13)
+    x, i = g.input("x", F32, [4, 3, 5]), g.input("indices", I64, [2, 2])
+    g.show("rows", "Gather", x, i)
+    g.show("columns", "Gather", x, np.array([0, -1, 2], np.int32), axis=-1)
+    g.show("middle", "Gather", x, np.array([[1], [-3]]), axis=1)
+    g.show("scalar_index", "Gather", x, np.int64(-2), axis=0)
+    g.show("vector", "Gather", np.arange(10, 15), i)
+    e = g.input("element_indices", I64, [4, 3, 2])
+    g.show("elements", "GatherElements", x, e, axis=2)
+    g.show("elements_first", "GatherElements", x, np.array([[[3, -1, 0, 1, 2], [0, 0, 1, 1, -4], [2, 2, 2, 2, 2]]]), axis=0)
+    g.show("elements_fewer", "GatherElements", x, np.array([[[1, 2]], [[0, -3]]]), axis=-2)
+    g.show("nd_points", "GatherND", x, np.array([[0, 1, 2], [3, -1, 4]]))
+    g.show("nd_rows", "GatherND", x, np.array([[[0, 1]], [[-1, 2]]]))
+    g.show("nd_slices", "GatherND", x, np.array([[2], [0]]))
+    g.show("nd_batch", "GatherND", x, np.array([[[2]], [[0]], [[1]], [[-1]]]), batch_dims=1)
+    g.show("nd_batch_two", "GatherND", x, np.arange(12).reshape(4, 3, 1) % 5, batch_dims=2)
+    g.show("embedding", "Gather", floats(rng, 20, 6), np.array([[3, 19, 0]]))
+    return Case(g.model(), [[floats(rng, 4, 3, 5), np.array([[0, 3], [-1, 1]]), rng.integers(-5, 5, (4, 3, 2))]])
+
+
+@case("op_scatter")
+def scatter(rng):
+    g = Graph("scatter", opset=18)
+    x, u = g.input("x", F32, [4, 5]), g.input("updates", F32, [2, 3])
+    distinct, repeated = np.array([[0, 2, 4], [-1, 1, 0]]), np.array([[0, 0, 4], [-1, 0, 0]])
+    g.show("elements", "ScatterElements", x, distinct, u, axis=1)
+    g.show("elements_default_axis", "ScatterElements", x, np.array([[0, 2, 3], [1, -1, 0]]), u)
+    for how in ["add", "mul", "max", "min"]:
+        g.show(f"elements_{how}", "ScatterElements", x, repeated, u, axis=-1, reduction=how)
+    rows = g.input("rows", F32, [2, 5])
+    g.show("nd_rows", "ScatterND", x, np.array([[2], [-4]]), rows)
+    g.show("nd_points", "ScatterND", x, np.array([[0, 0], [3, -1], [1, 2]]), np.array([1, 2, 3], np.float32))
+    for how in ["add", "mul", "max", "min"]:
+        g.show(f"nd_{how}", "ScatterND", x, np.array([[1], [1]]), rows, reduction=how)
+    g.show("nd_block", "ScatterND", np.zeros((2, 3, 2), np.float32), np.array([[[0, 1], [1, 2]]]), np.arange(4, dtype=np.float32).reshape(1, 2, 2))
+    g.show("ints", "ScatterElements", np.zeros((2, 3), np.int64), np.array([[1, 2]]), np.array([[7, 8]]), axis=1)
+    return Case(g.model(), [[floats(rng, 4, 5), floats(rng, 2, 3), floats(rng, 2, 5)]])
+
+
+@case("op_select")
+def select(rng):
+    """TopK, one-hot, cumulative sums, triangles, and what finds or keeps elements."""
+    g = Graph("select", opset=14)
+    x, k, i = g.input("x", F32, ["n", 4, 6]), g.input("k", I64, [1]), g.input("i", I64, [5])
+
+    def top(labels, *operands, **attributes):
+        g.op("TopK", *operands, out=labels, **attributes)
+        g.output(labels[0]), g.output(labels[1])
+
+    top(["top", "top_index"], x, [3])
+    top(["top_axis", "top_axis_index"], x, [2], axis=1)
+    top(["low", "low_index"], x, [2], largest=0)
+    top(["all", "all_index"], x, [6], axis=-1, sorted=1)
+    top(["ties", "ties_index"], np.array([3, 1, 3, 2, 3], np.int64), [4])
+    g.op("TopK", x, k, out=["top_dynamic", "top_dynamic_index"], axis=1)
+    g.output("top_dynamic", F32, ["n", None, 6]), g.output("top_dynamic_index", I64, ["n", None, 6])
+    off_on = np.array([0.5, 2.0], np.float32)
+    g.show("one_hot", "OneHot", i, np.int64(6), off_on)
+    g.show("one_hot_first", "OneHot", i, np.int64(6), off_on, axis=0)
+    g.show("one_hot_matrix", "OneHot", g.op("Reshape", i, [5, 1]), np.array([6]), np.array([0, 1]), axis=1)
+    for label, attributes in {"plain": {}, "exclusive": dict(exclusive=1), "reverse": dict(reverse=1),
+                              "both": dict(exclusive=1, reverse=1)}.items():
+        g.show(f"cumsum_{label}", "CumSum", x, np.int64(2), **attributes)
+    g.show("cumsum_negative", "CumSum", x, np.int32(-2))
+    g.show("cumsum_int", "CumSum", i, np.int64(0))
+    g.show("upper", "Trilu", x)
+    g.show("upper_shifted", "Trilu", x, np.int64(2), upper=1)
+    g.show("lower", "Trilu", x, upper=0)
+    g.show("lower_shifted", "Trilu", x, np.int64(-1), upper=0)
+    g.show("lower_beyond", "Trilu", x, np.int64(9), upper=0)
+    g.show("space_to_depth", "SpaceToDepth", g.op("Unsqueeze", x, [1]), blocksize=2)
+    deep = np.arange(32, dtype=np.float32).reshape(1, 8, 2, 2)
+    g.show("depth_to_space", "DepthToSpace", deep, blocksize=2)
+    g.show("depth_to_space_crd", "DepthToSpace", deep, blocksize=2, mode="CRD")
+    return Case(g.model(), [[floats(rng, n, 4, 6), np.array([k]), np.array([0, 5, -1, 3, 9])] for n, k in ((2, 3), (1, 1))])
+
+
+@case("op_data_dependent")
+def data_dependent(rng):
+    """Sizes that only the data tell: what is found may be nothing."""
+    g = Graph("data_dependent", opset=13)
+    x = g.input("x", F32, [3, 4])
+    positive = g.op("Greater", x, np.float32(0.3))
+    where = g.show("found", "NonZero", positive, dtype=I64, dims=[2, "found"])
+    points = g.op("Transpose", where, perm=[1, 0])
+    g.show("values", "GatherND", x, points, dtype=F32, dims=["found"])
+    g.show("compressed", "Compress", x, g.op("Squeeze", g.op("Slice", positive, [0], [1], [0]), [0]), axis=1, dtype=F32, dims=[3, None])
+    g.show("compressed_flat", "Compress", x, g.op("Reshape", positive, [-1]), dtype=F32, dims=["found"])
+    count = g.op("Gather", g.op("Shape", where), np.int64(1), axis=0)
+    g.show("count", "Identity", count, dtype=I64, dims=[])
+    g.show("numbered", "Range", np.int64(0), count, np.int64(1), dtype=I64, dims=["found"])
+    g.show("sum", "ReduceSum", g.op("GatherND", x, points), keepdims=0, dtype=F32, dims=[])
+    g.show("filled", "ScatterND", x, points, g.op("Expand", np.float32(9), g.op("Unsqueeze", count, [0])), dtype=F32, dims=[3, 4])
+    return Case(g.model(), [[floats(rng, 3, 4)], [-np.abs(floats(rng, 3, 4))]])
+
+
+@case("op_pad")
+def pad(rng):
+    g = Graph("pad", opset=19)
+    x, amount = g.input("x", F32, ["n", 4, 5]), g.input("amount", I64, [6])
+    g.show("constant", "Pad", x, [0, 1, 2, 0, 0, 1])
+    g.show("constant_value", "Pad", x, [1, 0, 0, 0, 2, 1], np.float32(3.5))
+    g.show("axes", "Pad", x, [1, 2, 0, 3], np.float32(-1), [-1, 1])
+    g.show("axes_no_value", "Pad", x, [2, 1], None, [2])
+    g.show("negative", "Pad", x, [0, -1, 1, 0, 2, -2])
+    for mode in ["reflect", "edge", "wrap"]:
+        g.show(mode, "Pad", x, [0, 2, 1, 0, 1, 3], mode=mode)
+    g.show("reflect_wide", "Pad", x, [0, 3, 4, 0, 3, 4], mode="reflect")
+    g.show("edge_wide", "Pad", x, [0, 6, 0, 0, 0, 7], mode="edge")
+    g.show("nothing", "Pad", x, [0] * 6)
+    g.show("from_input", "Pad", x, amount, dtype=F32, dims=[None] * 3)
+    g.show("ints", "Pad", np.arange(6).reshape(2, 3), [1, 0, 0, 1], np.int64(-7))
+    g.show("int_reflect", "Pad", np.arange(6, dtype=np.int32).reshape(2, 3), [1, 2, 0, 0], mode="reflect")
+    g.show("bools", "Pad", g.op("Greater", x, np.float32(0)), [0, 0, 1, 0, 0, 0], np.bool_(True))
+    return Case(g.model(), [[floats(rng, 2, 4, 5), np.array([1, 0, 2, 0, 1, 0])], [floats(rng, 1, 4, 5), np.array([0, 0, 0, 0, 0, 1])]])
+
+
+# The specification and its tests disagree on `align_corners` where a scale gives no whole size; sizes are clear.
+ALIGNED_SIZES = {"up": [1, 2, 11, 9], "down": [1, 2, 2, 3]}
+COORDINATES = ["half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"]
+
+
+def by_scale_or_size(coordinates, **scales):
+    """The operands after the input: roi, scales, sizes."""
+    if coordinates == "align_corners":
+        return {k: [None, None, size] for k, size in ALIGNED_SIZES.items()}
+    return {k: [None, scale] for k, scale in scales.items()}
+
+
+@case("op_resize_nearest")
+def resize_nearest(rng):
+    g = Graph("resize_nearest", opset=18)
+    x = g.input("x", F32, [1, 2, 4, 5])
+    up, down = np.array([1, 1, 2.5, 1.75], np.float32), np.array([1, 1, 0.6, 0.7], np.float32)
+    for coordinates in COORDINATES:
+        scaling = by_scale_or_size(coordinates, up=up, down=down)
+        for rounding in ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]:
+            g.show(f"{coordinates}_{rounding}", "Resize", x, *scaling["up"], mode="nearest",
+                   coordinate_transformation_mode=coordinates, nearest_mode=rounding)
+        g.show(f"{coordinates}_down", "Resize", x, *scaling["down"], mode="nearest", coordinate_transformation_mode=coordinates)
+    g.show("to_sizes", "Resize", x, None, None, [1, 2, 8, 3], mode="nearest")
+    g.show("doubled", "Resize", x, None, np.array([1, 1, 2, 2], np.float32), mode="nearest",
+           coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+    g.show("axes", "Resize", x, None, np.array([2, 3], np.float32), mode="nearest", axes=[3, 2])
+    g.show("not_larger", "Resize", x, None, None, [7, 7], axes=[2, 3], keep_aspect_ratio_policy="not_larger")
+    g.show("not_smaller", "Resize", x, None, None, [7, 7], axes=[2, 3], keep_aspect_ratio_policy="not_smaller")
+    v = g.input("volume", F32, [1, 1, 2, 3, 2])
+    g.show("volume_up", "Resize", v, None, np.array([1, 1, 2, 1.5, 2], np.float32), mode="nearest")
+    s = g.input("sequence", F32, [1, 2, 5])
+    g.show("sequence_up", "Resize", s, None, np.array([1, 1, 2.2], np.float32), mode="nearest")
+    u = g.input("bytes", U8, [1, 1, 2, 2])
+    g.show("bytes_up", "Resize", u, None, np.array([1, 1, 2, 2], np.float32), mode="nearest")
+    return Case(g.model(), [[floats(rng, 1, 2, 4, 5), floats(rng, 1, 1, 2, 3, 2), floats(rng, 1, 2, 5), rng.integers(0, 255, (1, 1, 2, 2)).astype(np.uint8)]])
+
+
+@case("op_resize_linear")
+def resize_linear(rng):
+    g = Graph("resize_linear", opset=18)
+    x = g.input("x", F32, [1, 2, 4, 5])
+    up, down = np.array([1, 1, 2.5, 1.75], np.float32), np.array([1, 1, 0.6, 0.5], np.float32)
+    for coordinates in COORDINATES:
+        scaling = by_scale_or_size(coordinates, up=up, down=down)
+        g.show(f"{coordinates}_up", "Resize", x, *scaling["up"], mode="linear", coordinate_transformation_mode=coordinates)
+        g.show(f"{coordinates}_down", "Resize", x, *scaling["down"], mode="linear", coordinate_transformation_mode=coordinates)
+        g.show(f"{coordinates}_to_one", "Resize", x, None, None, [1, 2, 1, 3], mode="linear", coordinate_transformation_mode=coordinates)
+    g.show("antialias", "Resize", x, None, down, mode="linear", antialias=1)
+    g.show("crop", "Resize", x, np.array([0, 0, 0.2, -0.3, 1, 1, 0.8, 1.2], np.float32), None, [1, 2, 3, 6], mode="linear",
+           coordinate_transformation_mode="tf_crop_and_resize", extrapolation_value=7.0)
+    g.show("crop_axes", "Resize", x, np.array([0.1, 0.2, 0.9, 0.7], np.float32), None, [5, 4], axes=[2, 3], mode="linear",
+           coordinate_transformation_mode="tf_crop_and_resize")
+    v = g.input("volume", F32, [1, 1, 2, 3, 2])
+    g.show("volume_up", "Resize", v, None, np.array([1, 1, 2, 1.5, 2], np.float32), mode="linear")
+    s = g.input("sequence", F32, [1, 2, 5])
+    g.show("sequence_up", "Resize", s, None, np.array([1, 1, 2.2], np.float32), mode="linear")
+    return Case(g.model(), [[floats(rng, 1, 2, 4, 5), floats(rng, 1, 1, 2, 3, 2), floats(rng, 1, 2, 5)]])
+
+
+@case("op_resize_cubic")
+def resize_cubic(rng):
+    g = Graph("resize_cubic", opset=18)
+    x = g.input("x", F32, [1, 2, 5, 6])
+    up, down = np.array([1, 1, 2.5, 1.75], np.float32), np.array([1, 1, 0.6, 0.5], np.float32)
+    for coordinates in COORDINATES:
+        scaling = by_scale_or_size(coordinates, up=up, down=down)
+        g.show(f"{coordinates}_up", "Resize", x, *scaling["up"], mode="cubic", coordinate_transformation_mode=coordinates)
+        g.show(f"{coordinates}_down", "Resize", x, *scaling["down"], mode="cubic", coordinate_transformation_mode=coordinates)
+    g.show("coefficient", "Resize", x, None, up, mode="cubic", cubic_coeff_a=-0.5)
+    g.show("exclude_outside", "Resize", x, None, up, mode="cubic", exclude_outside=1)
+    g.show("to_sizes", "Resize", x, None, None, [1, 2, 7, 9], mode="cubic")
+    g.show("antialias", "Resize", x, None, down, mode="cubic", antialias=1)
+    return Case(g.model(), [[floats(rng, 1, 2, 5, 6)]])
+
+
+@case("op_resize_dynamic")
+def resize_dynamic(rng):
+    """Target sizes computed from another tensor's shape, as feature pyramids do."""
+    g = Graph("resize_dynamic", opset=18)
+    x, like = g.input("x", F32, ["n", 2, "h", "w"]), g.input("like", F32, ["n", 1, "h2", "w2"])
+    sizes = g.op("Concat", g.op("Shape", x, end=2), g.op("Shape", like, start=2), axis=0)
+    g.show("nearest", "Resize", x, None, None, sizes, mode="nearest", coordinate_transformation_mode="asymmetric",
+           nearest_mode="floor", dtype=F32, dims=["n", 2, "h2", "w2"])
+    g.show("linear", "Resize", x, None, None, sizes, mode="linear", dtype=F32, dims=["n", 2, "h2", "w2"])
+    g.show("doubled", "Resize", x, None, np.array([1, 1, 2, 2], np.float32), mode="linear", coordinate_transformation_mode="pytorch_half_pixel",
+           dtype=F32, dims=["n", 2, None, None])
+    return Case(g.model(), [[floats(rng, 1, 2, 3, 4), floats(rng, 1, 1, 6, 9)], [floats(rng, 2, 2, 5, 4), floats(rng, 2, 1, 4, 4)]])
