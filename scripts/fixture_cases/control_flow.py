@@ -1,0 +1,129 @@
+"""If in all its forms, and model-local functions."""
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from fixture_lib.graph import BOOL, F32, I64, Graph
+from fixture_lib.registry import Case, case
+
+
+def floats(rng, *shape):
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def branch(g: Graph, name: str, make, dtype=F32, dims=None):
+    """A branch whose outputs are the names that `make` returns."""
+    sub = g.subgraph(name)
+    made = make(sub)
+    for output in made if isinstance(made, list) else [made]:
+        sub.output(output, dtype, dims)
+    return sub.proto()
+
+
+@case("if_constant")
+def if_constant(rng):
+    """Conditions that folding decides: a constant, and a comparison of known sizes."""
+    g = Graph("if_constant", opset=16)
+    x = g.input("x", F32, ["n", 4])
+    then, other = branch(g, "then", lambda s: s.op("Relu", x)), branch(g, "else", lambda s: s.op("Neg", x))
+    g.show("always", "If", np.bool_(True), then_branch=then, else_branch=other, dtype=F32, dims=["n", 4])
+    then, other = branch(g, "then_2", lambda s: s.op("Relu", x)), branch(g, "else_2", lambda s: s.op("Neg", x))
+    g.show("never", "If", np.array([False]), then_branch=then, else_branch=other, dtype=F32, dims=["n", 4])
+    # PyTorch's `squeeze(1)` exports to this: the ranks of the branches differ.
+    deep = g.op("Unsqueeze", x, [1])
+    middle = g.op("Gather", g.op("Shape", deep), np.int64(1), axis=0)
+    then = branch(g, "then_3", lambda s: s.op("Squeeze", deep, [1]))
+    other = branch(g, "else_3", lambda s: s.op("Identity", deep))
+    g.show("squeezed", "If", g.op("Equal", middle, np.int64(1)), then_branch=then, else_branch=other, dtype=F32, dims=["n", 4])
+    return Case(g.model(), [[floats(rng, 3, 4)], [floats(rng, 1, 4)]])
+
+
+@case("if_data")
+def if_data(rng):
+    """A condition from the data; branches capture outer values, have their own weights, and give several outputs."""
+    g = Graph("if_data", opset=16)
+    x, flag = g.input("x", F32, [2, 4]), g.input("flag", BOOL, [])
+    hidden = g.op("MatMul", x, floats(rng, 4, 4))
+    w = floats(rng, 4, 4)
+
+    def then(s):
+        y = s.op("Add", s.op("MatMul", hidden, w), x)
+        return [s.op("Relu", y), s.op("ReduceSum", y, [1], keepdims=0)]
+
+    def other(s):
+        return [s.op("Mul", hidden, np.float32(0.5)), s.const(np.array([1, 2], np.float32))]
+
+    a, b = g.op("If", flag, out=2, then_branch=branch(g, "then", then), else_branch=branch(g, "else", other))
+    g.show("y", "Add", a, x, dtype=F32, dims=[2, 4])
+    g.show("z", "Neg", b, dtype=F32, dims=[2])
+    total = g.op("ReduceSum", x, keepdims=0)
+    positive = g.op("Greater", total, np.float32(0))
+    g.show("unlike_sizes", "If", positive, dtype=F32, dims=[None, 4],
+           then_branch=branch(g, "then_2", lambda s: s.op("Concat", x, x, axis=0)),
+           else_branch=branch(g, "else_2", lambda s: s.op("Slice", x, [0], [1])))
+    x_data = np.abs(floats(rng, 2, 4))
+    return Case(g.model(), [[x_data, np.bool_(True)], [-x_data, np.bool_(False)]])
+
+
+@case("if_nested")
+def if_nested(rng):
+    """Conditions inside branches, with names that shadow nothing but repeat across branches."""
+    g = Graph("if_nested", opset=16)
+    x, rate = g.input("x", F32, ["n"]), g.input("rate", I64, [])
+
+    def scaled(by):
+        return lambda s: s.op("Mul", x, np.float32(by), out=f"scaled_{by}")
+
+    def inner(s):
+        return s.op("If", s.op("Equal", rate, np.int64(2)), then_branch=branch(s, "two", scaled(2)),
+                    else_branch=branch(s, "more", lambda t: t.op("If", t.op("Less", rate, np.int64(0)),
+                                                                 then_branch=branch(t, "negative", lambda u: u.op("Neg", x)),
+                                                                 else_branch=branch(t, "other", scaled(9)))))
+
+    g.show("y", "If", g.op("Equal", rate, np.int64(1)), then_branch=branch(g, "one", lambda s: s.op("Identity", x)),
+           else_branch=branch(g, "not_one", inner), dtype=F32, dims=["n"])
+    return Case(g.model(), [[floats(rng, n), np.int64(r)] for n, r in ((3, 1), (2, 2), (4, -5), (1, 7))])
+
+
+def function(name, inputs, outputs, nodes, attributes=(), defaults=(), opset=18, domain="kiln.fixtures"):
+    return helper.make_function(domain, name, inputs, outputs, nodes,
+                                [helper.make_opsetid("", opset), helper.make_opsetid(domain, 1)], attributes, defaults)
+
+
+def node(op, inputs, outputs, refer=None, **attributes):
+    made = helper.make_node(op, inputs, outputs, **attributes)
+    for attribute, (parameter, kind) in (refer or {}).items():
+        made.attribute.append(onnx.AttributeProto(name=attribute, ref_attr_name=parameter, type=kind))
+    return made
+
+
+@case("functions")
+def functions(rng):
+    """Functions that call functions, attributes handed down, defaults, several outputs, an output left out, inputs left out."""
+    domain = "kiln.fixtures"
+    dense = function("Dense", ["x", "w", "b"], ["y"], [
+        node("MatMul", ["x", "w"], ["xw"]), node("Add", ["xw", "b"], ["z"]),
+        node("LeakyRelu", ["z"], ["y"], refer={"alpha": ("slope", onnx.AttributeProto.FLOAT)})], ["slope"])
+    stats = function("Stats", ["x"], ["mean", "spread"], [
+        node("Constant", [], ["axes"], value_ints=[-1]),
+        node("ReduceMean", ["x", "axes"], ["mean"], keepdims=1), node("Sub", ["x", "mean"], ["centred"]),
+        node("ReduceL2", ["centred", "axes"], ["spread"], refer={"keepdims": ("keep", onnx.AttributeProto.INT)})],
+        [], [helper.make_attribute("keep", 1)])
+    normal = function("Normalize", ["x"], ["y"], [
+        helper.make_node("Stats", ["x"], ["m", "s"], domain=domain, keep=1),
+        node("Sub", ["x", "m"], ["c"]), node("Div", ["c", "s"], ["y"])])
+    clamp = function("Clamp", ["x", "low", "high"], ["y"], [node("Clip", ["x", "low", "high"], ["y"])])
+    g = Graph("functions", opset=18)
+    x = g.input("x", F32, ["n", 4])
+    g.functions = [dense, stats, normal, clamp]
+    h = g.op("Dense", x, floats(rng, 4, 6), floats(rng, 6), domain=domain, slope=0.1)
+    h = g.op("Normalize", h, domain=domain)
+    h = g.op("Dense", h, floats(rng, 6, 3), floats(rng, 3), domain=domain, slope=0.3)
+    g.op("Stats", h, out=["mean", "spread"], domain=domain, keep=0)
+    g.op("Stats", h, out=["", "kept_spread"], domain=domain)
+    g.op("Clamp", h, None, np.float32(0.5), out="clamped", domain=domain)
+    g.output("mean", F32, ["n", 1]), g.output("spread", F32, ["n"])
+    g.output("kept_spread", F32, ["n", 1]), g.output("clamped", F32, ["n", 3])
+    return Case(g.model(), [[floats(rng, 3, 4)], [floats(rng, 1, 4)]])
