@@ -3,4 +3,5 @@
 //! `ir` is what everything here produces and consumes; `onnx`, `pytorch` and `safetensors` are the front ends;
 //! `passes` rewrite IR into simpler or faster IR; `fold` evaluates operations on constants.
 
+pub mod fold;
 pub mod ir;

@@ -7,7 +7,7 @@ use super::{
 use kiln_types::{DType, TensorData};
 
 /// Contents of an integer constant of more elements stay in the tensor; shape arithmetic never needs so many.
-const MAX_HOST_ELEMENTS: usize = 64;
+pub(crate) const MAX_HOST_ELEMENTS: usize = 64;
 
 /// The contents of a small integer or bool tensor as dims.
 pub(super) fn host_of(data: &TensorData) -> Option<Vec<Dim>> {
@@ -146,6 +146,11 @@ impl<'a> Builder<'a> {
     /// Adds a constant.
     pub fn constant(&mut self, data: TensorData) -> ValueId {
         self.graph.add_constant(None, data)
+    }
+
+    /// Host integers as an i64 value: what `Shape` lowers to. Where only its contents are used, no tensor remains.
+    pub fn host_tensor(&mut self, values: Vec<Dim>, dims: Vec<usize>) -> RuleResult<ValueId> {
+        self.add(Op::HostTensor { values, dims }, &[])
     }
 
     /// The value's contents as dims: known ones, or symbols that a [`Op::HostRead`] defines at run time. The value must be

@@ -29,6 +29,9 @@ pub enum Atom {
     Compare(CompareOp, Box<Dim>, Box<Dim>),
 }
 
+/// Least and greatest value, where known.
+pub type Bounds = (Option<i64>, Option<i64>);
+
 /// A product of atoms, sorted; empty for a constant.
 type Monomial = Vec<Atom>;
 
@@ -239,6 +242,22 @@ impl Dim {
         }))
     }
 
+    /// Bounds of the value, given those of its symbols; `None` where there is no bound.
+    pub fn bounds(&self, symbol: &dyn Fn(&Symbol) -> Bounds) -> Bounds {
+        let (mut low, mut high) = (Some(0i64), Some(0i64));
+        for (monomial, &coefficient) in &self.terms {
+            let (least, most) = product_bounds(monomial, symbol);
+            let scaled = |bound: Option<i64>| bound.and_then(|b| b.checked_mul(coefficient));
+            let (least, most) = match coefficient >= 0 {
+                true => (scaled(least), scaled(most)),
+                false => (scaled(most), scaled(least)),
+            };
+            low = low.zip(least).and_then(|(a, b)| a.checked_add(b));
+            high = high.zip(most).and_then(|(a, b)| a.checked_add(b));
+        }
+        (low, high)
+    }
+
     /// The product of many; 1 for none.
     pub fn product<'a>(dims: impl IntoIterator<Item = &'a Dim>) -> Dim {
         dims.into_iter().fold(Dim::constant(1), |product, dim| &product * dim)
@@ -250,6 +269,55 @@ impl Dim {
             self.terms.remove(&monomial);
         } else {
             self.terms.insert(monomial, sum);
+        }
+    }
+}
+
+/// Bounds of a product: of one factor, or of factors that are not negative.
+fn product_bounds(monomial: &Monomial, symbol: &dyn Fn(&Symbol) -> Bounds) -> Bounds {
+    if let [atom] = monomial.as_slice() {
+        return atom.bounds(symbol);
+    }
+    let (mut low, mut high) = (Some(1i64), Some(1i64));
+    for atom in monomial {
+        let (least, most) = atom.bounds(symbol);
+        let Some(least) = least.filter(|&least| least >= 0) else {
+            return (None, None);
+        };
+        low = low.and_then(|low| low.checked_mul(least));
+        high = high.zip(most).and_then(|(high, most)| high.checked_mul(most));
+    }
+    (low, high)
+}
+
+impl Atom {
+    fn bounds(&self, symbol: &dyn Fn(&Symbol) -> Bounds) -> Bounds {
+        match self {
+            Atom::Symbol(name) => symbol(name),
+            Atom::FloorDiv(a, b) => {
+                let Some(divisor) = b.as_constant().filter(|&b| b > 0) else {
+                    return (None, None);
+                };
+                let (low, high) = a.bounds(symbol);
+                (low.map(|low| floor_div(low, divisor)), high.map(|high| floor_div(high, divisor)))
+            }
+            Atom::Mod(_, b) => match b.as_constant() {
+                Some(b) if b > 0 => (Some(0), Some(b - 1)),
+                _ => (None, None),
+            },
+            Atom::Max(a, b) => {
+                let ((a_low, a_high), (b_low, b_high)) = (a.bounds(symbol), b.bounds(symbol));
+                (a_low.max(b_low), a_high.zip(b_high).map(|(a, b)| a.max(b)))
+            }
+            Atom::Min(a, b) => {
+                let ((a_low, a_high), (b_low, b_high)) = (a.bounds(symbol), b.bounds(symbol));
+                let high = match (a_high, b_high) {
+                    (Some(a), Some(b)) => Some(a.min(b)),
+                    (a, b) => a.or(b),
+                };
+                (a_low.zip(b_low).map(|(a, b)| a.min(b)), high)
+            }
+            Atom::Compare(..) => (Some(0), Some(1)),
         }
     }
 }
@@ -405,6 +473,17 @@ mod tests {
         let half = (&h - &Dim::constant(1)).floor_div(&Dim::constant(2));
         assert_eq!((&half + &Dim::constant(1)).to_string(), "(h - 1) / 2 + 1");
         assert_eq!((&(&h * &Dim::constant(3)) - &Dim::constant(2)).to_string(), "3 * h - 2");
+    }
+
+    #[test]
+    fn bounds_follow_from_those_of_symbols() {
+        let size = |_: &Symbol| (Some(1), None);
+        let (batch, seq) = (Dim::symbol("batch"), Dim::symbol("seq"));
+        assert_eq!((&(&batch * &seq) - &Dim::constant(1)).bounds(&size), (Some(0), None));
+        assert_eq!((-&seq).bounds(&size), (None, Some(-1)));
+        assert_eq!((&seq - &batch).bounds(&size), (None, None));
+        assert_eq!(seq.modulo(&Dim::constant(8)).bounds(&size), (Some(0), Some(7)));
+        assert_eq!(seq.minimum(&Dim::constant(8)).bounds(&size), (Some(1), Some(8)));
     }
 
     #[test]

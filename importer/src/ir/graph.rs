@@ -1,7 +1,8 @@
 //! Graphs: values, nodes, constants, regions.
 
+use super::dim::Bounds;
 use super::{Dim, Op, Symbol, TensorType};
-use kiln_types::TensorData;
+use kiln_types::{CompareOp, TensorData};
 use std::collections::BTreeMap;
 
 macro_rules! id {
@@ -249,6 +250,60 @@ impl Graph {
             .collect();
         self.nodes.push(Node { op, inputs, outputs, origin });
         id
+    }
+
+    /// The least value of a dim, if there is one. Symbols that are sizes count as at least `size` (0, or 1 where empty
+    /// tensors do not matter); integers read back at run time may be anything.
+    pub fn least(&self, dim: &Dim, size: i64) -> Option<i64> {
+        dim.bounds(&|symbol| self.symbol_bounds(symbol, size)).0
+    }
+
+    fn symbol_bounds(&self, symbol: &Symbol, size: i64) -> Bounds {
+        match self.symbols.get(symbol) {
+            Some(SymbolOrigin::Read { .. }) => (None, None),
+            _ => (Some(size), None),
+        }
+    }
+
+    /// The larger of two; decided where sizes being non-negative decides it.
+    pub fn maximum(&self, a: &Dim, b: &Dim) -> Dim {
+        match self.sign_of_difference(a, b) {
+            (true, _) => a.clone(),
+            (_, true) => b.clone(),
+            _ => a.maximum(b),
+        }
+    }
+
+    /// The smaller of two; decided where sizes being non-negative decides it.
+    pub fn minimum(&self, a: &Dim, b: &Dim) -> Dim {
+        match self.sign_of_difference(a, b) {
+            (true, _) => b.clone(),
+            (_, true) => a.clone(),
+            _ => a.minimum(b),
+        }
+    }
+
+    /// Whether `a >= b` and whether `a <= b` for certain.
+    fn sign_of_difference(&self, a: &Dim, b: &Dim) -> (bool, bool) {
+        let (low, high) = (a - b).bounds(&|symbol| self.symbol_bounds(symbol, 0));
+        (low.is_some_and(|low| low >= 0), high.is_some_and(|high| high <= 0))
+    }
+
+    /// 1 when a comparison holds, 0 when not; decided where sizes being non-negative decides it.
+    pub fn compare(&self, op: CompareOp, a: &Dim, b: &Dim) -> Dim {
+        let (low, high) = (a - b).bounds(&|symbol| self.symbol_bounds(symbol, 0));
+        let (low, high) = (low.unwrap_or(i64::MIN), high.unwrap_or(i64::MAX));
+        let apart = low > 0 || high < 0;
+        let decided = match op {
+            CompareOp::Equal if apart => Some(false),
+            CompareOp::NotEqual if apart => Some(true),
+            CompareOp::Greater => (low > 0).then_some(true).or((high <= 0).then_some(false)),
+            CompareOp::GreaterEqual => (low >= 0).then_some(true).or((high < 0).then_some(false)),
+            CompareOp::Lower => (high < 0).then_some(true).or((low >= 0).then_some(false)),
+            CompareOp::LowerEqual => (high <= 0).then_some(true).or((low > 0).then_some(false)),
+            _ => None,
+        };
+        decided.map_or_else(|| Dim::compare(op, a, b), |holds| Dim::constant(i64::from(holds)))
     }
 
     /// A symbol name that is not taken yet, starting from a hint.

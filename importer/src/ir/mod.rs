@@ -18,7 +18,7 @@ pub mod spelling;
 mod types;
 
 pub use builder::{Builder, Infer};
-pub use dim::{Dim, Symbol};
+pub use dim::{Atom, Bounds, Dim, Symbol};
 pub use error::{RuleError, RuleResult};
 pub use graph::{
     Constant, ConstantId, Graph, Node, NodeId, Origin, Region, ScopeEntry, SymbolOrigin, Value, ValueDef,

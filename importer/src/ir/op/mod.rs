@@ -6,6 +6,7 @@
 //! Conventions: axes are non-negative; broadcasting operands have equal rank, except that either may be a constant of
 //! rank 0 (a scalar, spelt as a literal); sizes are [`Dim`]s, never operands.
 
+mod host;
 mod infer;
 
 use super::{Dim, Region, Symbol, spelling::Expr};
@@ -304,3 +305,6 @@ pub enum Op {
     /// `[operands…]`
     Call(Call),
 }
+
+#[cfg(test)]
+mod tests;
