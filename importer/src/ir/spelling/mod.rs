@@ -50,6 +50,19 @@ pub enum Expr {
     Prefix(&'static str, Box<Expr>),
     /// `Path { field: value, … }`, all fields.
     Struct(&'static str, Vec<(&'static str, Expr)>),
+    /// An associated function of the first output's tensor type: `Tensor::<B, 2, Int>::name(args)`.
+    Make(&'static str, Vec<Expr>),
+    /// The device to make tensors on: `&device`.
+    Device,
+    /// `value.field`.
+    Field(Box<Expr>, &'static str),
+    /// A variable of an enclosing [`Expr::Closure`].
+    Local(String),
+    /// `|[a, b]| body`.
+    Closure(Vec<String>, Box<Expr>),
+    /// The expression, with a name for its number in case that it becomes a constructor's parameter:
+    /// `in_channels`.
+    Named(&'static str, Box<Expr>),
 }
 
 impl Expr {
@@ -66,6 +79,11 @@ impl Expr {
     /// `Some(value)` or `None`.
     pub fn option(value: Option<Expr>) -> Self {
         value.map_or(Expr::Path("None"), |value| Expr::Call("Some", vec![value]))
+    }
+
+    /// A number with a name.
+    pub fn named(name: &'static str, value: usize) -> Self {
+        Expr::Named(name, Box::new(Expr::Int(i64::try_from(value).unwrap_or(i64::MAX))))
     }
 
     /// An array of integer literals.
@@ -88,12 +106,36 @@ pub struct Layer {
     pub generic: bool,
     /// The config expression, without `.init(device)`: `Conv2dConfig::new([3, 64], [7, 7]).with_bias(false)`.
     pub config: Expr,
-    /// Fields that hold parameters, in the record's order, and the constants they are loaded from.
-    pub parameters: Vec<(&'static str, ValueId)>,
+    /// Every field of the layer's record, in the record's order.
+    pub fields: Vec<(&'static str, LayerField)>,
     /// Name of the method.
     pub method: &'static str,
     /// Arguments of the method.
     pub args: Vec<Expr>,
+    /// The same as a plain call, for parameters that other nodes use too.
+    pub function: Expr,
+}
+
+/// What a layer's record holds in one field.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LayerField {
+    /// A parameter, loaded from a constant.
+    Parameter(ValueId),
+    /// A parameter that may be absent.
+    Optional(Option<ValueId>),
+    /// A number or an option: records hold nothing.
+    Constant,
+}
+
+impl LayerField {
+    /// The constant that is loaded.
+    pub fn value(&self) -> Option<ValueId> {
+        match self {
+            LayerField::Parameter(value) => Some(*value),
+            LayerField::Optional(value) => *value,
+            LayerField::Constant => None,
+        }
+    }
 }
 
 /// How one node is spelt.
