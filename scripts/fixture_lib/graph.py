@@ -12,14 +12,6 @@ I8, I16, I32, I64 = TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, Tens
 U8, U16, U32, U64 = TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64
 BOOL = TensorProto.BOOL
 
-# The IR version that was current with each opset, so that an old model is old all over.
-IR_OF_OPSET = {7: 3, 8: 3, 9: 4, 10: 5, 11: 6, 12: 7, 13: 7, 14: 7, 15: 8, 16: 8, 17: 8, 18: 8, 19: 9, 20: 9, 21: 10}
-
-
-def ir_version_of(opset: int) -> int:
-    return IR_OF_OPSET.get(opset, 10)
-
-
 class Graph:
     """Collects nodes; operands may be names, `None` (left out), or anything NumPy can make an array of."""
 
@@ -101,8 +93,13 @@ class Graph:
         return helper.make_graph(self.nodes, self.name, self.inputs, outputs, self.initializers)
 
     def model(self) -> ModelProto:
+        # That of its time, so that an old model is old all over.
+        ir_version = helper.find_min_ir_version_for([helper.make_opsetid("", self.opset)])
+        if ir_version < 4:  # initializers had to be inputs then
+            named = {v.name for v in self.inputs}
+            self.inputs += [helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in self.initializers if t.name not in named]
         opsets = [helper.make_opsetid("", self.opset), *(helper.make_opsetid(d, v) for d, v in self.domains.items())]
-        kw = dict(opset_imports=opsets, functions=self.functions, ir_version=ir_version_of(self.opset),
+        kw = dict(opset_imports=opsets, functions=self.functions, ir_version=ir_version,
                   producer_name="kiln-fixtures")
         bare = Graph(self.name, self.opset)
         bare.nodes, bare.initializers, bare.inputs = self.nodes, self.initializers, self.inputs
