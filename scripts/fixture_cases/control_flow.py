@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from fixture_lib.graph import BOOL, F32, I64, Graph
 from fixture_lib.registry import Case, case
@@ -85,6 +85,36 @@ def if_nested(rng):
     g.show("y", "If", g.op("Equal", rate, np.int64(1)), then_branch=branch(g, "one", lambda s: s.op("Identity", x)),
            else_branch=branch(g, "not_one", inner), dtype=F32, dims=["n"])
     return Case(g.model(), [[floats(rng, n), np.int64(r)] for n, r in ((3, 1), (2, 2), (4, -5), (1, 7))])
+
+
+@case("if_network")
+def if_network(rng):
+    """A network for each rate, its weights in Constant nodes inside the branch, recurrent state handed on, a check within."""
+    g = Graph("if_network", opset=16)
+    x, state, rate = g.input("x", F32, ["n", None]), g.input("state", F32, [2, "n", 3]), g.input("rate", I64, [])
+
+    def network(kernel):
+        def make(s):
+            def weight(*shape):
+                return s.op("Constant", value=numpy_helper.from_array(floats(rng, *shape) * 0.4))
+
+            y = s.op("Unsqueeze", x, s.op("Constant", value_ints=[1]))
+            y = s.op("Pad", y, s.op("Constant", value_ints=[0, 0, 0, 0, 0, 2]), mode="reflect")
+            y = s.op("Relu", s.op("Conv", y, weight(4, 1, kernel), weight(4), strides=[kernel // 2]))
+            rank = s.op("Size", s.op("Shape", y))
+            y = s.op("If", s.op("Equal", rank, np.int64(3)), then_branch=branch(s, "as_it_is", lambda t: t.op("Transpose", y, perm=[2, 0, 1])),
+                     else_branch=branch(s, "not_so", lambda t: t.op("Unsqueeze", y, [0])))
+            h = s.op("Slice", state, [0], [1], [0])
+            c = s.op("Slice", state, [1], [2], [0])
+            _, h, c = s.op("LSTM", y, weight(1, 12, 4), weight(1, 12, 3), weight(1, 24), None, h, c, hidden_size=3, out=3)
+            chance = s.op("Sigmoid", s.op("ReduceMean", s.op("MatMul", s.op("Squeeze", h, [0]), weight(3, 2)), axes=[1], keepdims=1))
+            return [chance, s.op("Concat", h, c, axis=0)]
+        return make
+
+    fast = g.op("Equal", rate, g.op("Constant", value_int=16000))
+    g.op("If", fast, out=["chance", "next_state"], then_branch=branch(g, "fast", network(8)), else_branch=branch(g, "slow", network(4)))
+    g.output("chance", F32, ["n", 1]), g.output("next_state", F32, [2, "n", 3])
+    return Case(g.model(), [[floats(rng, n, length), floats(rng, 2, n, 3), np.int64(r)] for n, length, r in ((2, 32, 16000), (1, 16, 8000))])
 
 
 def function(name, inputs, outputs, nodes, attributes=(), defaults=(), opset=18, domain="kiln.fixtures"):

@@ -229,6 +229,29 @@ def select(rng):
     return Case(g.model(), [[floats(rng, n, 4, 6), np.array([k]), np.array([0, 5, -1, 3, 9])] for n, k in ((2, 3), (1, 1))])
 
 
+@case("op_non_max_suppression")
+def non_max_suppression(rng):
+    g = Graph("non_max_suppression", opset=11)
+    boxes, scores = g.input("boxes", F32, [2, 6, 4]), g.input("scores", F32, [2, 3, 6])
+    threshold = g.input("threshold", F32, [])
+
+    def show(label, *limits, **attributes):
+        g.show(label, "NonMaxSuppression", boxes, scores, *limits, dtype=I64, dims=[None, 3], **attributes)
+
+    few, overlap, sure = np.array([2], np.int64), np.array([0.4], np.float32), np.array([0.5], np.float32)
+    show("nothing_asked")
+    show("two_of_each", few)
+    show("apart", few, overlap)
+    show("apart_and_sure", np.array([9], np.int64), overlap, sure)
+    show("centres", few, overlap, sure, center_point_box=1)
+    show("scalars", np.int64(3), np.float32(0.5), threshold)
+    corners = rng.uniform(0, 4, (2, 6, 2))
+    low_high = np.concatenate([corners, corners + rng.uniform(1, 3, (2, 6, 2))], -1)
+    low_high[0, 0] = low_high[0, 0, [2, 3, 0, 1]]  # corners may come in either order
+    certain = rng.permutation(36).reshape(2, 3, 6) / 36  # no ties
+    return Case(g.model(), [[low_high.astype(np.float32), certain.astype(np.float32), np.float32(t)] for t in (0.3, 2.0)])
+
+
 @case("op_data_dependent")
 def data_dependent(rng):
     """Sizes that only the data tell: what is found may be nothing."""

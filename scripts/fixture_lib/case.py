@@ -2,7 +2,7 @@
 
     <case>/model.onnx
     <case>/test_data_set_<k>/input_<i>.pb      serialized onnx.TensorProto, in the order of the graph's inputs
-    <case>/test_data_set_<k>/output_<i>.pb     what ONNX Runtime's CPU provider returns
+    <case>/test_data_set_<k>/output_<i>.pb     the expected outputs, by ONNX Runtime's CPU provider
 
 The bytes depend on the arguments alone, so that running a maker again changes nothing.
 """
@@ -15,7 +15,8 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 import onnxruntime as ort
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 FIXTURES = pathlib.Path(__file__).resolve().parents[2] / "fixtures"
 SIZE_LIMIT = 1_000_000
@@ -35,18 +36,33 @@ def open_session(model: pathlib.Path | bytes) -> ort.InferenceSession:
     return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
 
-def run(session: ort.InferenceSession, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """The outputs in order. `run` of the binding knows no bfloat16, OrtValues do."""
-    values = {k: ort.OrtValue.ortvalue_from_numpy(np.asarray(v)) for k, v in feeds.items()}
-    return [v.numpy() for v in session.run_with_ort_values([o.name for o in session.get_outputs()], values)]
+def evaluate_with_runtime(model: onnx.ModelProto, reference: onnx.ModelProto | None, path: pathlib.Path):
+    session = open_session(reference.SerializeToString() if reference else path)
+    types = [helper.tensor_dtype_to_np_dtype(o.type.tensor_type.elem_type) for o in model.graph.output]
+    wanted = {i.name: numpy_type(i.type) for i in session.get_inputs()}
+
+    def answer(feeds):
+        # A reference may take a wider type than the model: the binding knows no bfloat16.
+        values = session.run(None, {n: v.astype(wanted[n]) for n, v in feeds.items() if n in wanted})
+        return [np.asarray(v).astype(t) for v, t in zip(values, types, strict=True)]
+    return answer
+
+
+def numpy_type(text: str) -> np.dtype:
+    """What ONNX Runtime calls `tensor(float16)` and the like."""
+    name = text.removeprefix("tensor(").removesuffix(")")
+    return np.dtype({"float": "float32", "double": "float64"}.get(name, name))
+
+
+def evaluate_with_numpy(model: onnx.ModelProto):
+    evaluator = ReferenceEvaluator(model)
+    return lambda feeds: [np.asarray(v) for v in evaluator.run(None, feeds)]
 
 
 def write_case(directory: pathlib.Path, model: onnx.ModelProto, data_sets: Sequence[Sequence[np.ndarray]], *,
-               reference: onnx.ModelProto | None = None, torch_answers=None, files: dict[str, bytes] = {}) -> None:
-    """Replace `directory` by a case: the model, and a data set for each list of inputs.
-
-    `reference` is an equal model for ONNX Runtime where it cannot run `model` itself.
-    """
+               reference: onnx.ModelProto | None = None, numpy_answers: bool = False, torch_answers=None,
+               files: dict[str, bytes] = {}) -> None:
+    """Replace `directory` by a case: the model, and a data set for each list of inputs. See `registry.Case`."""
     if directory.exists():
         shutil.rmtree(directory)
     directory.mkdir(parents=True)
@@ -56,15 +72,14 @@ def write_case(directory: pathlib.Path, model: onnx.ModelProto, data_sets: Seque
     path = directory / "model.onnx"
     path.write_bytes(model.SerializeToString(deterministic=True))
     onnx.checker.check_model(str(path), full_check=reference is None)
-    session = open_session(reference.SerializeToString() if reference else path)
+    answer = evaluate_with_numpy(model) if numpy_answers else evaluate_with_runtime(model, reference, path)
     initializers = {i.name for i in model.graph.initializer}
     input_names = [i.name for i in model.graph.input if i.name not in initializers]
     for k, inputs in enumerate(data_sets):
         data = directory / f"test_data_set_{k}"
         data.mkdir()
-        feeds = dict(zip(input_names, inputs, strict=True))
-        wanted = {i.name for i in session.get_inputs()}
-        answers = run(session, {n: v for n, v in feeds.items() if n in wanted})
+        feeds = {n: np.asarray(v) for n, v in zip(input_names, inputs, strict=True)}
+        answers = answer(feeds)
         if torch_answers is not None:
             for got, want in zip(answers, torch_answers[k], strict=True):
                 np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)

@@ -19,8 +19,10 @@ MAKERS: Makers = {}
 class Case:
     model: onnx.ModelProto
     data_sets: Sequence[Sequence[np.ndarray]]
-    # An equal model that ONNX Runtime can run, where it cannot run `model`.
+    # An equal model that ONNX Runtime can run, where it cannot run `model`; it may take and give wider types.
     reference: onnx.ModelProto | None = None
+    # Whether to ask ONNX's own evaluator instead, for dtypes that ONNX Runtime has no kernels for.
+    numpy_answers: bool = False
     # What PyTorch returned for each data set; ONNX Runtime must agree.
     torch_answers: Sequence[Sequence[np.ndarray]] | None = None
     # Files beside the model, by relative path.
@@ -41,5 +43,5 @@ def write(name: str) -> pathlib.Path:
     made = make(np.random.default_rng(zlib.crc32(name.encode())))
     directory = FIXTURES / folder / name if folder else FIXTURES / name
     write_case(directory, made.model, made.data_sets, reference=made.reference,
-               torch_answers=made.torch_answers, files=made.files)
+               numpy_answers=made.numpy_answers, torch_answers=made.torch_answers, files=made.files)
     return directory
