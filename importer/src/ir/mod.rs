@@ -15,7 +15,9 @@ mod error;
 mod graph;
 mod op;
 pub mod spelling;
+mod text;
 mod types;
+mod verify;
 
 pub use builder::{Builder, Infer};
 pub use dim::{Atom, Bounds, Dim, Symbol};
@@ -26,3 +28,4 @@ pub use graph::{
 };
 pub use op::*;
 pub use types::TensorType;
+pub use verify::Violation;

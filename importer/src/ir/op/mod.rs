@@ -8,6 +8,7 @@
 
 mod host;
 mod infer;
+mod visit;
 
 use super::{Dim, Region, Symbol, spelling::Expr};
 use kiln_types::{
