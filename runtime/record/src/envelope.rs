@@ -2,6 +2,7 @@
 
 use crate::param_id::deserialize_text;
 use alloc::string::{String, ToString};
+use core::marker::PhantomData;
 use serde::{Deserialize, Serialize};
 
 /// The version of Burn whose records Kiln writes.
@@ -91,13 +92,13 @@ pub struct Envelope<I> {
     pub item: I,
     /// Burn has a marker here, which is empty but has a name.
     #[serde(default, rename = "_b")]
-    pub marker: (),
+    pub marker: PhantomData<()>,
 }
 
 impl<I> Envelope<I> {
     /// Puts metadata around fields.
     pub fn new(metadata: Metadata, item: I) -> Self {
-        Self { metadata, item, marker: () }
+        Self { metadata, item, marker: PhantomData }
     }
 }
 
