@@ -49,10 +49,7 @@ impl TensorData {
     ///
     /// # Panics
     /// When the number of elements is not the product of the dims.
-    pub fn new<E: Element, S: Into<Shape>>(elements: Vec<E>, shape: S) -> Self
-    where
-        E: bytemuck::NoUninit,
-    {
+    pub fn new<E: Element + bytemuck::NoUninit, S: Into<Shape>>(elements: Vec<E>, shape: S) -> Self {
         let shape = shape.into();
         assert_eq!(
             elements.len(),

@@ -9,6 +9,7 @@
 extern crate alloc;
 
 mod bytes;
+mod convert;
 mod data;
 mod dtype;
 mod element;
