@@ -38,7 +38,7 @@ fn class_of(lines: usize) -> (usize, usize) {
         return (lines, lines);
     }
     let shift = (lines - 1).ilog2() as usize - 2;
-    let quarters = (lines - 1 >> shift) + 1;
+    let quarters = ((lines - 1) >> shift) + 1;
     (8 + (shift - 1) * 4 + (quarters - 4), quarters << shift)
 }
 

@@ -5,7 +5,6 @@ use crate::ops::cast;
 use crate::ops::lanes::Lanes;
 use crate::tensor::NdArrayTensor;
 use alloc::vec::Vec;
-use core::cmp::Ordering;
 use kiln_tensor::DType;
 use kiln_tensor::backend::Primitive;
 
@@ -46,7 +45,6 @@ fn sort_lanes<T: Compute>(
         // The position makes the order total, so that an unstable sort is stable.
         order.then(a.1.cmp(&b.1))
     };
-    let compare: &dyn Fn(&(T, i64), &(T, i64)) -> Ordering = &compare;
     let mut lane: Vec<(T, i64)> = Vec::with_capacity(lanes.size);
     let out = Lanes { size: keep, ..lanes };
     lanes.for_each(|start| {

@@ -1,6 +1,7 @@
 //! Unary and binary operations, comparisons, masks.
 
 use super::{assert_close, bits, counting, mask, read, tensor};
+use core::f32::consts::{E, FRAC_PI_3, FRAC_PI_6, LN_2, SQRT_2};
 use kiln_tensor::backend::{Backend, Primitive};
 use kiln_tensor::{BinaryOp as Op, CompareOp, DType, Scalar, UnaryOp, bf16, f16};
 
@@ -128,16 +129,16 @@ pub fn unary_values<B: Backend>() {
         (UnaryOp::Abs, -2., 2.),
         (UnaryOp::Sign, -3., -1.),
         (UnaryOp::Sign, 0., 0.),
-        (UnaryOp::Exp, 1., 2.718_281_8),
-        (UnaryOp::Log, 2., 0.693_147_2),
+        (UnaryOp::Exp, 1., E),
+        (UnaryOp::Log, 2., LN_2),
         (UnaryOp::Log1p, 1e-7, 1e-7),
-        (UnaryOp::Sqrt, 2., 1.414_213_5),
+        (UnaryOp::Sqrt, 2., SQRT_2),
         (UnaryOp::Recip, 4., 0.25),
         (UnaryOp::Sin, 1., 0.841_471),
         (UnaryOp::Cos, 1., 0.540_302_3),
         (UnaryOp::Tan, 1., 1.557_407_7),
-        (UnaryOp::Asin, 0.5, 0.523_598_8),
-        (UnaryOp::Acos, 0.5, 1.047_197_6),
+        (UnaryOp::Asin, 0.5, FRAC_PI_6),
+        (UnaryOp::Acos, 0.5, FRAC_PI_3),
         (UnaryOp::Atan, 0.5, 0.463_647_6),
         (UnaryOp::Sinh, 1., 1.175_201_2),
         (UnaryOp::Cosh, 1., 1.543_080_7),
