@@ -3,9 +3,10 @@
     pip install -r scripts/requirements-fixtures.txt
     python scripts/make_weights.py
 
-All are read back by PyTorch or the safetensors package, and what they hold is recorded beside them (`weight_fixtures/store.py`
+All are read back by PyTorch or the safetensors package, and what they hold is recorded beside them (`store.py` there
 says how); the hostile ones are never loaded. Running this again gives the same bytes.
 """
+
 from __future__ import annotations
 
 import warnings

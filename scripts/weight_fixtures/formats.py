@@ -2,6 +2,7 @@
 
 Each result is read back by `torch.load` before it is kept.
 """
+
 from __future__ import annotations
 
 import io
@@ -28,7 +29,12 @@ class StoragePickler(pickle._Pickler):
 
     def persistent_id(self, obj):
         if isinstance(obj, torch.storage.TypedStorage):
-            untyped, dtype, kind, count = obj._untyped_storage, obj.dtype, getattr(torch, obj._pickle_storage_type()), obj._size()
+            untyped, dtype, kind, count = (
+                obj._untyped_storage,
+                obj.dtype,
+                getattr(torch, obj._pickle_storage_type()),
+                obj._size(),
+            )
         elif isinstance(obj, torch.UntypedStorage):
             untyped, dtype, kind, count = obj, torch.uint8, torch.storage.UntypedStorage, obj.nbytes()
         else:
@@ -52,7 +58,7 @@ def raw(storage: torch.UntypedStorage) -> bytes:
 
 
 def swapped(data: bytes, width: int) -> bytes:
-    return b"".join(data[i:i + width][::-1] for i in range(0, len(data), width))
+    return b"".join(data[i : i + width][::-1] for i in range(0, len(data), width))
 
 
 def zipped(entries: dict[str, bytes], *, deflate=()) -> bytes:
@@ -65,7 +71,9 @@ def zipped(entries: dict[str, bytes], *, deflate=()) -> bytes:
     return buffer.getvalue()
 
 
-def zip_checkpoint(value, *, protocol=2, byteorder: str | None = "little", prefix="archive", deflate=(), location="cpu") -> bytes:
+def zip_checkpoint(
+    value, *, protocol=2, byteorder: str | None = "little", prefix="archive", deflate=(), location="cpu"
+) -> bytes:
     """The zip format, spelled out entry by entry."""
     buffer = io.BytesIO()
     pickler = StoragePickler(buffer, protocol, location=location)
@@ -130,10 +138,16 @@ def tar_checkpoint(value) -> bytes:
         kind = type_named(tensor.storage()._pickle_storage_type().replace("Storage", "Tensor"))
         tensors.write(pickled((1000 + number, key, kind)))
         tensors.write(struct.pack("<ii", tensor.dim(), 0))
-        tensors.write(struct.pack(f"<{tensor.dim()}q", *tensor.shape) + struct.pack(f"<{tensor.dim()}q", *tensor.stride()))
+        tensors.write(
+            struct.pack(f"<{tensor.dim()}q", *tensor.shape) + struct.pack(f"<{tensor.dim()}q", *tensor.stride())
+        )
         tensors.write(struct.pack("<q", tensor.storage_offset()))
-    parts = {"sys_info": pickled(dict(protocol_version=1000, little_endian=True, type_sizes=dict(short=2, int=4, long=4))),
-             "pickle": body.getvalue(), "storages": storages.getvalue(), "tensors": tensors.getvalue()}
+    parts = {
+        "sys_info": pickled(dict(protocol_version=1000, little_endian=True, type_sizes=dict(short=2, int=4, long=4))),
+        "pickle": body.getvalue(),
+        "storages": storages.getvalue(),
+        "tensors": tensors.getvalue(),
+    }
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:", format=tarfile.PAX_FORMAT) as archive:
         for name, content in parts.items():
@@ -155,14 +169,16 @@ def saved(value, name: str, **options) -> bytes:
 
 
 def scripted(module) -> bytes:
-    """A TorchScript archive without what changes from run to run, and without the debug records, which hold file names."""
+    """A TorchScript archive without what changes from run to run, and the debug records, which hold file names."""
     buffer = io.BytesIO()
     torch.jit.save(module, buffer)
     with zipfile.ZipFile(buffer) as archive:
         kept = [i for i in archive.infolist() if not i.filename.endswith((".debug_pkl", "serialization_id"))]
         deflated = {i.filename for i in kept if i.compress_type == zipfile.ZIP_DEFLATED}
-        return zipped({i.filename: ordered(archive.read(i)) if i.filename.endswith(".py") else archive.read(i) for i in kept},
-                      deflate=deflated)
+        return zipped(
+            {i.filename: ordered(archive.read(i)) if i.filename.endswith(".py") else archive.read(i) for i in kept},
+            deflate=deflated,
+        )
 
 
 def ordered(code: bytes) -> bytes:

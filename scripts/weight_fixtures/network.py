@@ -1,11 +1,11 @@
 """One small network saved in each kind of checkpoint, and state dicts for some of the ONNX cases."""
+
 from __future__ import annotations
 
 import copy
 import json
 
 import torch
-from safetensors.torch import load as from_safetensors
 from safetensors.torch import save as to_safetensors
 from torch import nn
 
@@ -61,8 +61,13 @@ def network() -> None:
     write_state("net.pt", formats.saved(state, "net"))
     write_state("net_legacy.pt", formats.legacy_checkpoint(state))
     write_state("net_tar.pt", formats.tar_checkpoint(dict(state)), weights_only=False)
-    write_state("net_half.pt", formats.saved({k: v.half() if v.is_floating_point() else v for k, v in state.items()}, "net"))
-    write_state("net_bfloat16.pt", formats.saved({k: v.bfloat16() if v.is_floating_point() else v for k, v in state.items()}, "net"))
+    write_state(
+        "net_half.pt", formats.saved({k: v.half() if v.is_floating_point() else v for k, v in state.items()}, "net")
+    )
+    write_state(
+        "net_bfloat16.pt",
+        formats.saved({k: v.bfloat16() if v.is_floating_point() else v for k, v in state.items()}, "net"),
+    )
     store.write("net.safetensors", to_safetensors(state, metadata={"format": "pt"}))
     nested(net, state)
     sharded(state)
@@ -75,7 +80,12 @@ def network() -> None:
     store.expect("net_traced", dict(torch.jit.load(store.FOLDER / "net_traced.pt").state_dict()))
 
     store.write("net_whole_module.pt", formats.saved(net, "net"))
-    store.refuse("net_whole_module", "a whole module was pickled, not its state_dict", "state_dict", "weight_fixtures.network.Net")
+    store.refuse(
+        "net_whole_module",
+        "a whole module was pickled, not its state_dict",
+        "state_dict",
+        "weight_fixtures.network.Net",
+    )
 
 
 def nested(net: Net, state) -> None:
@@ -87,31 +97,57 @@ def nested(net: Net, state) -> None:
     optimizer.zero_grad()
     net.load_state_dict(kept)
     checkpoint = {
-        "epoch": 7, "global_step": 1 << 40, "best_score": 0.9375, "finished": False, "note": None,
-        "model": {"state_dict": kept, "ema": {"decay": 0.999, "state_dict": {f"module.{k}": v * 0.5 for k, v in kept.items() if v.is_floating_point()}}},
+        "epoch": 7,
+        "global_step": 1 << 40,
+        "best_score": 0.9375,
+        "finished": False,
+        "note": None,
+        "model": {
+            "state_dict": kept,
+            "ema": {
+                "decay": 0.999,
+                "state_dict": {f"module.{k}": v * 0.5 for k, v in kept.items() if v.is_floating_point()},
+            },
+        },
         "optimizer": optimizer.state_dict(),
-        "config": {"name": "net", "hidden": 4, "dropout": 0.1, "sizes": [3, 4, 6], "nested": {"bias": False, "activation": "tanh"},
-                   "optional": None, "pair": (1, "two")},
-        "history": [(1, 0.5), (2, 0.25), (3, float("inf"))], "classes": ["cat", "dög", "鸟"], "seen": {1, 2, 3},
-        7: "an integer key", (1, 2): "a tuple key",
+        "config": {
+            "name": "net",
+            "hidden": 4,
+            "dropout": 0.1,
+            "sizes": [3, 4, 6],
+            "nested": {"bias": False, "activation": "tanh"},
+            "optional": None,
+            "pair": (1, "two"),
+        },
+        "history": [(1, 0.5), (2, 0.25), (3, float("inf"))],
+        "classes": ["cat", "dög", "鸟"],
+        "seen": {1, 2, 3},
+        7: "an integer key",
+        (1, 2): "a tuple key",
     }
     store.write("net_nested.pt", formats.saved(checkpoint, "net"))
     store.expect("net_nested", torch.load(store.FOLDER / "net_nested.pt"), top_level_key="model.state_dict")
     store.write("net_nested_legacy.pt", formats.legacy_checkpoint(checkpoint))
-    store.expect("net_nested_legacy", torch.load(store.FOLDER / "net_nested_legacy.pt"), top_level_key="model.state_dict")
+    store.expect(
+        "net_nested_legacy", torch.load(store.FOLDER / "net_nested_legacy.pt"), top_level_key="model.state_dict"
+    )
 
 
 def sharded(state) -> None:
     """Two shards and an index, as Hugging Face writes them."""
     keys = list(state)
-    parts = [keys[: len(keys) // 2], keys[len(keys) // 2:]]
+    parts = [keys[: len(keys) // 2], keys[len(keys) // 2 :]]
     total = sum(v.nbytes for v in state.values())
     for folder, stem, ending in (("net_sharded", "model", "safetensors"), ("net_sharded_bin", "pytorch_model", "bin")):
         where = {}
         for number, part in enumerate(parts, 1):
             name = f"{stem}-{number:05}-of-{len(parts):05}.{ending}"
             some = {k: state[k].clone() for k in part}
-            content = to_safetensors(some, metadata={"format": "pt"}) if ending == "safetensors" else formats.saved(some, name)
+            content = (
+                to_safetensors(some, metadata={"format": "pt"})
+                if ending == "safetensors"
+                else formats.saved(some, name)
+            )
             store.write(f"{folder}/{name}", content)
             where |= dict.fromkeys(part, name)
         index = {"metadata": {"total_size": total}, "weight_map": where}
@@ -132,8 +168,3 @@ OF_CASES = {
 def of_cases() -> None:
     for case, make in OF_CASES.items():
         store.write(f"of_cases/{case}.pt", formats.saved(seed_weights(make()).state_dict(), case))
-
-
-def check_safetensors() -> None:
-    content = (store.FOLDER / "net.safetensors").read_bytes()
-    assert {k: v.shape for k, v in from_safetensors(content).items()} == {k: v.shape for k, v in make_net().state_dict().items()}

@@ -1,13 +1,15 @@
 """Where checkpoints go, and the files beside each that say what is in it.
 
-    <name>.pt                        (or .bin, .safetensors, or a folder <name>/ of shards)
-    <name>.expected.safetensors      every tensor in it, under its path from the root, contiguous
-    <name>.expected.json             "tensors": dtype and shape by path
-                                     "shared": groups of paths whose tensors share a storage
-                                     "data": all that is not a tensor (null where one was), as JSON has it
-                                     "top_level_key": where the model's own weights are, if not at the root
-                                     "refused": why it must not load, and what the error has to mention
+<name>.pt                        (or .bin, .safetensors, or a folder <name>/ of shards)
+<name>.expected.safetensors      every tensor in it, under its path from the root, contiguous
+<name>.expected.json             "tensors": dtype and shape by path
+                                 "shared": groups of paths whose tensors share a storage
+                                 "data": all that is not a tensor (null where one was), as JSON has it
+                                 "top_level_key": where the model's own weights are, if not at the root
+                                 "refused": why it must not load, and what the error has to mention
+                                 "bounded": it may load or not, but has to stay within little time and memory
 """
+
 from __future__ import annotations
 
 import json
@@ -19,8 +21,14 @@ import torch
 from safetensors.torch import save as to_safetensors
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "fixtures" / "weights"
-DTYPES = {torch.float64: "f64", torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.bool: "bool",
-          **{getattr(torch, f"{u}int{n}"): f"{u or 'i'}{n}" for u in ("", "u") for n in (8, 16, 32, 64)}}
+DTYPES = {
+    torch.float64: "f64",
+    torch.float32: "f32",
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.bool: "bool",
+    **{getattr(torch, f"{u}int{n}"): f"{u or 'i'}{n}" for u in ("", "u") for n in (8, 16, 32, 64)},
+}
 
 
 def flatten(value, path: str = "") -> dict[str, torch.Tensor]:
@@ -70,7 +78,9 @@ def expect(name: str, loaded, **more) -> None:
     tensors = flatten(loaded)
     plain = {k: t.detach().contiguous().clone() for k, t in tensors.items()}
     write(f"{name}.expected.safetensors", to_safetensors(plain))
-    entry = {"tensors": {k: {"dtype": DTYPES.get(t.dtype, str(t.dtype)), "shape": list(t.shape)} for k, t in tensors.items()}}
+    entry = {
+        "tensors": {k: {"dtype": DTYPES.get(t.dtype, str(t.dtype)), "shape": list(t.shape)} for k, t in tensors.items()}
+    }
     if groups := shared(tensors):
         entry["shared"] = groups
     if not all(isinstance(v, torch.Tensor) for v in loaded.values()):
