@@ -36,6 +36,11 @@ impl TensorData {
         self.bytes.chunks_exact(self.dtype.size()).map(move |bytes| E::from_scalar(read(bytes)))
     }
 
+    /// The elements in row-major order as scalars.
+    pub fn scalars(&self) -> impl Iterator<Item = Scalar> + '_ {
+        self.bytes.chunks_exact(self.dtype.size()).map(reader(self.dtype))
+    }
+
     /// The same numbers in another dtype: floats to integers truncate and saturate, anything non-zero is `true`.
     ///
     /// Data that has the dtype already is not copied.
