@@ -72,9 +72,12 @@ def write_case(
     files: dict[str, bytes] = {},
 ) -> None:
     """Replace `directory` by a case: the model, and a data set for each list of inputs. See `registry.Case`."""
-    if directory.exists():
-        shutil.rmtree(directory)
-    directory.mkdir(parents=True)
+    directory.mkdir(parents=True, exist_ok=True)
+    for old in directory.iterdir():
+        if old.is_dir():
+            shutil.rmtree(old)
+        elif old.name != "README.md":
+            old.unlink()
     for name, content in files.items():
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / name).write_bytes(content)
