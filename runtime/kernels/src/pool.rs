@@ -103,10 +103,7 @@ impl PoolShape {
                 let p = at[i] * self.stride[i] + k[i] * self.dilation[i];
                 in_padded &= p < self.input[i] + self.padding[i].0 + self.padding[i].1;
                 inside &= p >= self.padding[i].0 && p < self.padding[i].0 + self.input[i];
-                offset = offset * self.input[i] + p.wrapping_sub(self.padding[i].0);
-                if !inside {
-                    offset = 0;
-                }
+                offset = if inside { offset * self.input[i] + p - self.padding[i].0 } else { 0 };
             }
             padded += usize::from(in_padded);
             if inside {
