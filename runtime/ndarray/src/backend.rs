@@ -5,10 +5,13 @@ use crate::tensor::NdArrayTensor;
 use alloc::{string::String, vec::Vec};
 use core::fmt::Debug;
 use core::marker::PhantomData;
+use kiln_kernels::softmax::SoftmaxKind;
 use kiln_tensor::backend::{Backend, DeviceOps, ExecutionError, Primitive, SliceRange};
+use kiln_tensor::compose::{self, RnnOperands, RnnOutput};
 use kiln_tensor::{
-    ArgReduceOp, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions, CumulativeOp, DType, Distribution,
-    Element, PoolOp, PoolOptions, ReduceOp, Scalar, ScatterOp, Shape, TensorData, UnaryOp,
+    Activation, ArgReduceOp, AttentionOptions, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions,
+    CumulativeOp, DType, Distribution, Element, Expression, PoolOp, PoolOptions, ReduceOp, RnnOptions,
+    Scalar, ScatterOp, Shape, TensorData, UnaryOp,
 };
 
 /// The CPU backend; `E` and `I` are the dtypes that float and int tensors get by default.
@@ -203,10 +206,11 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
         bias: Option<NdArrayTensor>,
         options: &ConvOptions,
     ) -> NdArrayTensor {
+        let done = single_or_half(x.dtype());
         let out = ops::conv::conv(x, weight, bias, options);
         match options.activation {
-            Some(activation) => Self::activation(activation, out),
-            None => out,
+            Some(activation) if !done => Self::activation(activation, out),
+            _ => out,
         }
     }
 
@@ -226,4 +230,147 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
     fn max_pool_with_indices(x: NdArrayTensor, options: &PoolOptions) -> (NdArrayTensor, NdArrayTensor) {
         ops::pool::max_pool_with_indices(x, options)
     }
+    fn clamp(tensor: NdArrayTensor, min: Option<Scalar>, max: Option<Scalar>) -> NdArrayTensor {
+        if tensor.dtype() != DType::F32 {
+            return compose::clamp::<Self>(tensor, min, max);
+        }
+        let bound = |bound: Option<Scalar>, none: f64| bound.map_or(none, Scalar::to_f64);
+        let (min, max) = (bound(min, f64::NEG_INFINITY), bound(max, f64::INFINITY));
+        Self::activation(Activation::Clamp { min, max }, tensor)
+    }
+
+    fn activation(activation: Activation, tensor: NdArrayTensor) -> NdArrayTensor {
+        match tensor.dtype() {
+            DType::F32 => tensor.transform(|data| kiln_kernels::elementwise::activation(activation, data)),
+            DType::F16 | DType::BF16 => in_f32(tensor, |tensor| Self::activation(activation, tensor)),
+            _ => compose::activation::<Self>(activation, tensor),
+        }
+    }
+
+    fn elementwise(expression: &Expression, operands: Vec<NdArrayTensor>) -> NdArrayTensor {
+        match ops::program::elementwise(expression, operands) {
+            Ok(out) => out,
+            Err(operands) => compose::elementwise::<Self>(expression, operands),
+        }
+    }
+
+    fn linear(
+        x: NdArrayTensor,
+        weight: NdArrayTensor,
+        bias: Option<NdArrayTensor>,
+        activation: Option<Activation>,
+    ) -> NdArrayTensor {
+        if single_or_half(x.dtype()) {
+            return ops::matmul::linear(x, weight, bias, activation);
+        }
+        compose::linear::<Self>(x, weight, bias, activation)
+    }
+
+    fn attention(
+        q: NdArrayTensor,
+        k: NdArrayTensor,
+        v: NdArrayTensor,
+        mask: Option<NdArrayTensor>,
+        options: &AttentionOptions,
+    ) -> NdArrayTensor {
+        let dtype = q.dtype();
+        if !single_or_half(dtype) {
+            return compose::attention::<Self>(q, k, v, mask, options);
+        }
+        let [q, k, v] = [q, k, v].map(|x| ops::cast::cast(x, DType::F32));
+        ops::cast::cast(ops::attention::attention(q, k, v, mask, options), dtype)
+    }
+
+    fn softmax(tensor: NdArrayTensor, dim: usize) -> NdArrayTensor {
+        if !single_or_half(tensor.dtype()) {
+            return compose::softmax::<Self>(tensor, dim);
+        }
+        in_f32(tensor, |tensor| ops::norm::softmax(SoftmaxKind::Softmax, tensor, dim))
+    }
+
+    fn log_softmax(tensor: NdArrayTensor, dim: usize) -> NdArrayTensor {
+        if !single_or_half(tensor.dtype()) {
+            return compose::log_softmax::<Self>(tensor, dim);
+        }
+        in_f32(tensor, |tensor| ops::norm::softmax(SoftmaxKind::LogSoftmax, tensor, dim))
+    }
+
+    fn layer_norm(
+        x: NdArrayTensor,
+        weight: NdArrayTensor,
+        bias: Option<NdArrayTensor>,
+        epsilon: f64,
+    ) -> NdArrayTensor {
+        if !single_or_half(x.dtype()) {
+            return compose::layer_norm::<Self>(x, weight, bias, epsilon);
+        }
+        in_f32(x, |x| ops::norm::layer_norm(x, single(weight), bias.map(single), epsilon))
+    }
+
+    fn rms_norm(x: NdArrayTensor, weight: NdArrayTensor, epsilon: f64) -> NdArrayTensor {
+        if !single_or_half(x.dtype()) {
+            return compose::rms_norm::<Self>(x, weight, epsilon);
+        }
+        in_f32(x, |x| ops::norm::rms_norm(x, single(weight), epsilon))
+    }
+
+    fn group_norm(
+        x: NdArrayTensor,
+        weight: Option<NdArrayTensor>,
+        bias: Option<NdArrayTensor>,
+        groups: usize,
+        epsilon: f64,
+    ) -> NdArrayTensor {
+        if !single_or_half(x.dtype()) {
+            return compose::group_norm::<Self>(x, weight, bias, groups, epsilon);
+        }
+        in_f32(x, |x| ops::norm::group_norm(x, weight.map(single), bias.map(single), groups, epsilon))
+    }
+
+    fn batch_norm(
+        x: NdArrayTensor,
+        weight: NdArrayTensor,
+        bias: NdArrayTensor,
+        mean: NdArrayTensor,
+        variance: NdArrayTensor,
+        epsilon: f64,
+    ) -> NdArrayTensor {
+        if !single_or_half(x.dtype()) {
+            return compose::batch_norm::<Self>(x, weight, bias, mean, variance, epsilon);
+        }
+        let parameters = [weight, bias, mean, variance].map(single);
+        in_f32(x, |x| ops::norm::batch_norm(x, parameters, epsilon))
+    }
+
+    fn rnn(operands: RnnOperands<Self>, options: &RnnOptions) -> RnnOutput<Self> {
+        if operands.sequence_lengths.is_some() || !ops::rnn::supports(operands.input.dtype(), options) {
+            return compose::rnn::<Self>(operands, options);
+        }
+        let operands = ops::rnn::Operands {
+            input: operands.input,
+            weight: operands.weight,
+            recurrent: operands.recurrent,
+            bias: operands.bias,
+            initial_hidden: operands.initial_hidden,
+            initial_cell: operands.initial_cell,
+            peepholes: operands.peepholes,
+        };
+        let (output, hidden, cell) = ops::rnn::rnn(operands, options);
+        RnnOutput { output, hidden, cell }
+    }
+}
+
+/// The dtypes that the f32 kernels serve, f16 and bf16 by conversion.
+fn single_or_half(dtype: DType) -> bool {
+    matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
+}
+
+fn single(tensor: NdArrayTensor) -> NdArrayTensor {
+    ops::cast::cast(tensor, DType::F32)
+}
+
+/// Runs `f` on the tensor as f32 and converts back.
+fn in_f32(tensor: NdArrayTensor, f: impl FnOnce(NdArrayTensor) -> NdArrayTensor) -> NdArrayTensor {
+    let dtype = tensor.dtype();
+    ops::cast::cast(f(single(tensor)), dtype)
 }

@@ -3,6 +3,7 @@
 use crate::ops::cast;
 use crate::tensor::NdArrayTensor;
 use bytemuck::Pod;
+use kiln_kernels::gemm::Number;
 use kiln_tensor::backend::Primitive;
 use kiln_tensor::{BinaryOp, DType, Element, Scalar, UnaryOp, bf16, f16};
 use num_traits::Float;
@@ -76,8 +77,7 @@ pub(crate) fn bits(scalar: Scalar, dtype: DType) -> u64 {
 }
 
 /// Arithmetic on one element type. Integers wrap; `max` and `min` yield NaN when either operand is.
-pub(crate) trait Compute: Pod + Element {
-    const ZERO: Self;
+pub(crate) trait Compute: Pod + Element + Number {
     const ONE: Self;
     /// What no element is below (-∞ for floats).
     const LEAST: Self;
@@ -137,7 +137,6 @@ fn float_remainder<T: Float>(a: T, b: T) -> T {
 macro_rules! float_compute {
     ($ty:ty) => {
         impl Compute for $ty {
-            const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
             const LEAST: Self = <$ty>::NEG_INFINITY;
             const GREATEST: Self = <$ty>::INFINITY;
@@ -261,7 +260,6 @@ fn division_by_zero(op: BinaryOp, dtype: DType) -> ! {
 macro_rules! int_compute {
     ($ty:ty, $neg:expr, $sign:expr, $abs:expr, $negative:expr) => {
         impl Compute for $ty {
-            const ZERO: Self = 0;
             const ONE: Self = 1;
             const LEAST: Self = <$ty>::MIN;
             const GREATEST: Self = <$ty>::MAX;

@@ -58,6 +58,11 @@ impl Layout {
         true
     }
 
+    /// The strides, if none is negative, as kernels take them.
+    pub(crate) fn forward_strides(&self) -> Option<Vec<usize>> {
+        self.strides.iter().map(|&stride| usize::try_from(stride).ok()).collect()
+    }
+
     /// Output dim `i` is input dim `axes[i]`.
     pub fn permute(&self, axes: &[usize]) -> Self {
         let dims: Vec<usize> = axes.iter().map(|&axis| self.shape.dims[axis]).collect();

@@ -1,9 +1,10 @@
 //! Blocks of memory: owned ones, which come from a pool, and shared ones.
 
-use crate::sync::{Mutex, Once};
-use alloc::{boxed::Box, vec::Vec};
+use crate::sync::Mutex;
+use alloc::{sync::Arc, vec::Vec};
 use bytemuck::{Pod, Zeroable};
 use core::any::Any;
+use core::sync::atomic::{AtomicBool, Ordering};
 use kiln_tensor::Bytes;
 
 const LINE: usize = 64;
@@ -117,16 +118,54 @@ pub(crate) enum Memory {
     Shared(Bytes),
 }
 
+/// Prepared forms kept per storage; a weight that is used in more ways than this is not worth preparing.
+const MAX_PREPARED: usize = 8;
+
+/// A form of a storage's contents that some kernel prepared, with the key it was made for: `(K, P)`.
+type Prepared = Arc<dyn Any + Send + Sync>;
+
 /// The memory that one or more tensors view.
 pub(crate) struct Storage {
     memory: Memory,
-    /// A form of the contents that some kernel prepared once (packed weights); see [`Storage::prepared`].
-    prepared: Once<Option<Box<dyn Any + Send + Sync>>>,
+    prepared: Mutex<Vec<Prepared>>,
+    /// Whether someone asked for a prepared form of owned memory before.
+    asked: AtomicBool,
 }
 
 impl Storage {
     pub(crate) fn new(memory: Memory) -> Self {
-        Self { memory, prepared: Once::new() }
+        Self { memory, prepared: Mutex::new(Vec::new()), asked: AtomicBool::new(false) }
+    }
+
+    /// A form of the contents (packed weights) that is made once and kept as long as the contents stay.
+    ///
+    /// It is for contents that live long, which nobody declares; the rule is: shared memory (a record's, or data that
+    /// the user gave) at once; owned memory when somebody else holds it too (`held`: a module keeps its parameters) and
+    /// it is asked for the second time. Anything else is `None`.
+    pub(crate) fn prepared<K, P>(&self, held: bool, key: &K, make: impl FnOnce() -> P) -> Option<Arc<(K, P)>>
+    where
+        K: PartialEq + Clone + Send + Sync + 'static,
+        P: Send + Sync + 'static,
+    {
+        let lives_long = self.is_shared() || (held && self.asked.swap(true, Ordering::Relaxed));
+        if !lives_long {
+            return None;
+        }
+        self.prepared.with(|list| {
+            let same = |entry: &Prepared| {
+                let entry = Arc::downcast::<(K, P)>(entry.clone()).ok()?;
+                (entry.0 == *key).then_some(entry)
+            };
+            if let Some(entry) = list.iter().find_map(same) {
+                return Some(entry);
+            }
+            if list.len() >= MAX_PREPARED {
+                return None;
+            }
+            let entry = Arc::new((key.clone(), make()));
+            list.push(entry.clone());
+            Some(entry)
+        })
     }
 
     pub(crate) fn slice<T: Pod>(&self) -> &[T] {
@@ -138,7 +177,8 @@ impl Storage {
 
     /// The owned buffer; forgets what was prepared from the old contents.
     pub(crate) fn buffer_mut(&mut self) -> Option<&mut Buffer> {
-        self.prepared = Once::new();
+        self.prepared = Mutex::new(Vec::new());
+        self.asked = AtomicBool::new(false);
         match &mut self.memory {
             Memory::Owned(buffer) => Some(buffer),
             Memory::Shared(_) => None,

@@ -1,4 +1,4 @@
-//! A mutex and a write-once slot, with and without an operating system.
+//! A mutex, with and without an operating system.
 
 #[cfg(feature = "std")]
 mod imp {
@@ -12,19 +12,6 @@ mod imp {
 
         pub(crate) fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
             f(&mut self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
-        }
-    }
-
-    /// A slot that is filled once.
-    pub(crate) struct Once<T>(std::sync::OnceLock<T>);
-
-    impl<T> Once<T> {
-        pub(crate) const fn new() -> Self {
-            Self(std::sync::OnceLock::new())
-        }
-
-        pub(crate) fn get_or_init(&self, f: impl FnOnce() -> T) -> &T {
-            self.0.get_or_init(f)
         }
     }
 }
@@ -43,19 +30,6 @@ mod imp {
             f(&mut self.0.lock())
         }
     }
-
-    /// A slot that is filled once.
-    pub(crate) struct Once<T>(spin::Once<T>);
-
-    impl<T> Once<T> {
-        pub(crate) const fn new() -> Self {
-            Self(spin::Once::new())
-        }
-
-        pub(crate) fn get_or_init(&self, f: impl FnOnce() -> T) -> &T {
-            self.0.call_once(f)
-        }
-    }
 }
 
-pub(crate) use imp::{Mutex, Once};
+pub(crate) use imp::Mutex;

@@ -6,6 +6,7 @@ use crate::storage::{Buffer, Memory, Storage};
 use alloc::sync::Arc;
 use bytemuck::Pod;
 use core::fmt;
+use kiln_kernels::InOut;
 use kiln_tensor::backend::Primitive;
 use kiln_tensor::{Bytes, DType, Shape, TensorData};
 
@@ -164,6 +165,27 @@ impl NdArrayTensor {
             return Some(&mut []);
         }
         Some(&mut buffer.as_mut()[self.layout.offset..][..self.layout.len()])
+    }
+
+    /// Runs a kernel that maps f32 elements to as many, in place where possible.
+    pub(crate) fn transform(mut self, kernel: impl FnOnce(InOut<'_>)) -> Self {
+        if self.is_writable() {
+            if let Some(elements) = self.slice_mut() {
+                kernel(InOut::InPlace(elements));
+            }
+            return self;
+        }
+        let from = self.into_contiguous();
+        Self::build(from.shape(), from.dtype, |to| kernel(InOut::Copy { from: from.slice(), to }))
+    }
+
+    /// See [`Storage::prepared`].
+    pub(crate) fn prepared<K, P>(&self, key: &K, make: impl FnOnce() -> P) -> Option<Arc<(K, P)>>
+    where
+        K: PartialEq + Clone + Send + Sync + 'static,
+        P: Send + Sync + 'static,
+    {
+        self.storage.prepared(Arc::strong_count(&self.storage) > 1, key, make)
     }
 
     /// Contiguous and writable; copies when it is not. `edit` gets the elements.

@@ -2,17 +2,64 @@
 
 use crate::compute::{Compute, widened2};
 use crate::layout::Layout;
-use crate::ops::create;
+use crate::ops::{copy, create};
 use crate::rows::{Rows, walk};
 use crate::tensor::NdArrayTensor;
-use alloc::vec;
+use alloc::{vec, vec::Vec};
 use bytemuck::Pod;
+use kiln_kernels::elementwise::{self, Strided};
 use kiln_tensor::backend::Primitive;
 use kiln_tensor::{BinaryOp, DType, Scalar, Shape};
 
 /// See [`BinaryOp`]; broadcasts operands of equal rank.
 pub(crate) fn binary(op: BinaryOp, lhs: NdArrayTensor, rhs: NdArrayTensor) -> NdArrayTensor {
-    widened2(lhs, rhs, |lhs, rhs| by_compute!(lhs.dtype(), T => typed::<T>(op, lhs, rhs)))
+    widened2(lhs, rhs, |lhs, rhs| match lhs.dtype() {
+        DType::F32 => single(op, lhs, rhs),
+        dtype => by_compute!(dtype, T => typed::<T>(op, lhs, rhs)),
+    })
+}
+
+/// A view of an operand over the broadcast dims; its strides are not negative.
+pub(crate) fn forward(tensor: NdArrayTensor) -> NdArrayTensor {
+    if tensor.layout().strides.iter().all(|&stride| stride >= 0) { tensor } else { copy::contiguous(&tensor) }
+}
+
+/// The elements from a view's first on; nothing for an empty view.
+pub(crate) fn from_first<T: Pod>(tensor: &NdArrayTensor) -> &[T] {
+    if tensor.layout().is_empty() { &[] } else { &tensor.storage()[tensor.layout().offset..] }
+}
+
+/// The strides of an operand over the dims that it broadcasts to.
+pub(crate) fn strides_over(tensor: &NdArrayTensor, shape: &Shape) -> Vec<usize> {
+    tensor.layout().expand(shape).forward_strides().unwrap_or_default()
+}
+
+/// f32 by the kernels.
+fn single(op: BinaryOp, lhs: NdArrayTensor, rhs: NdArrayTensor) -> NdArrayTensor {
+    if f32::binary(op).is_none() {
+        panic!("{}: not defined for f32", op.name());
+    }
+    let shape = broadcast_shape(&lhs, &rhs, op.name());
+    let (mut lhs, mut rhs) = (forward(lhs), forward(rhs));
+    for swapped in [false, true] {
+        let (into, other) = if swapped { (&mut rhs, &lhs) } else { (&mut lhs, &rhs) };
+        if into.layout().shape == shape && into.is_writable() {
+            let strides = strides_over(other, &shape);
+            let data = from_first(other);
+            if let Some(elements) = into.slice_mut() {
+                let other = Strided { data, strides: &strides };
+                elementwise::binary_in_place(op, &shape.dims, elements, other, swapped);
+            }
+            return if swapped { rhs } else { lhs };
+        }
+    }
+    let (lhs_strides, rhs_strides) = (strides_over(&lhs, &shape), strides_over(&rhs, &shape));
+    let dims = shape.dims.clone();
+    NdArrayTensor::build(shape, DType::F32, |out| {
+        let lhs = Strided { data: from_first(&lhs), strides: &lhs_strides };
+        let rhs = Strided { data: from_first(&rhs), strides: &rhs_strides };
+        elementwise::binary(op, &dims, lhs, rhs, out);
+    })
 }
 
 /// See [`BinaryOp`]; the scalar is converted to the tensor's dtype first.

@@ -6,10 +6,11 @@ use crate::ops::matmul::product;
 use crate::ops::window::Windows;
 use crate::tensor::NdArrayTensor;
 use alloc::vec;
-use kiln_tensor::ConvOptions;
+use kiln_kernels::conv::{self as kernel, ConvShape, ConvWeight, PackedConv};
 use kiln_tensor::backend::Primitive;
+use kiln_tensor::{ConvOptions, DType};
 
-/// Convolution without its activation.
+/// Convolution; the activation is applied for f32, f16 and bf16, and the caller's affair for the others.
 pub(crate) fn conv(
     x: NdArrayTensor,
     weight: NdArrayTensor,
@@ -18,9 +19,37 @@ pub(crate) fn conv(
 ) -> NdArrayTensor {
     let dtype = x.dtype();
     let wide = compute_dtype(dtype);
+    if wide == DType::F32 {
+        return cast::cast(single(cast::cast(x, wide), weight, bias, options), dtype);
+    }
     let prepare = |tensor| cast::cast(tensor, wide).into_contiguous();
     let (x, weight, bias) = (prepare(x), prepare(weight), bias.map(prepare));
     cast::cast(by_compute!(wide, T => typed::<T>(&x, &weight, bias.as_ref(), options)), dtype)
+}
+
+/// f32 by the kernels; weights of any float dtype are packed once where possible.
+fn single(
+    x: NdArrayTensor,
+    weight: NdArrayTensor,
+    bias: Option<NdArrayTensor>,
+    options: &ConvOptions,
+) -> NdArrayTensor {
+    let shape = ConvShape::new(x.dims(), weight.dims(), options);
+    let x = x.into_contiguous();
+    let bias = bias.map(|bias| cast::cast(bias, DType::F32).into_contiguous());
+    let as_f32 = || cast::cast(weight.clone(), DType::F32).into_contiguous();
+    let key = (weight.layout().clone(), shape.clone());
+    let packed = weight.prepared(&key, || PackedConv::new(&shape, as_f32().slice()));
+    let plain = if packed.is_some() { None } else { Some(as_f32()) };
+    NdArrayTensor::build(shape.output_dims().into(), DType::F32, |out| {
+        let weight = match (&packed, &plain) {
+            (Some(packed), _) => ConvWeight::Packed(&packed.1),
+            (None, Some(plain)) => ConvWeight::Plain(plain.slice()),
+            (None, None) => return,
+        };
+        let bias = bias.as_ref().map(NdArrayTensor::slice);
+        kernel::conv(&shape, x.slice(), weight, bias, None, options.activation, out);
+    })
 }
 
 /// Windows columns by matrix product, one image and group at a time.

@@ -7,8 +7,9 @@ use crate::ops::matmul::product;
 use crate::ops::window::Windows;
 use crate::tensor::NdArrayTensor;
 use alloc::{vec, vec::Vec};
-use kiln_tensor::ConvTransposeOptions;
+use kiln_kernels::conv::{self as kernel, ConvTransposeShape};
 use kiln_tensor::backend::Primitive;
+use kiln_tensor::{ConvTransposeOptions, DType};
 
 /// See [`kiln_tensor::backend::Backend::conv_transpose`].
 pub(crate) fn conv_transpose(
@@ -21,6 +22,15 @@ pub(crate) fn conv_transpose(
     let wide = compute_dtype(dtype);
     let prepare = |tensor| cast::cast(tensor, wide).into_contiguous();
     let (x, bias) = (prepare(x), bias.map(prepare));
+    if wide == DType::F32 {
+        let weight = prepare(weight);
+        let shape = ConvTransposeShape::new(x.dims(), weight.dims(), options);
+        let y = NdArrayTensor::build(shape.output_dims().into(), wide, |out| {
+            let bias = bias.as_ref().map(NdArrayTensor::slice);
+            kernel::conv_transpose(&shape, x.slice(), weight.slice(), bias, out);
+        });
+        return cast::cast(y, dtype);
+    }
     let weight = by_groups(cast::cast(weight, wide), options.groups);
     cast::cast(by_compute!(wide, T => typed::<T>(&x, &weight, bias.as_ref(), options)), dtype)
 }

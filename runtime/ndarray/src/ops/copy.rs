@@ -1,28 +1,29 @@
 //! Moving elements: contiguous copies of views, assignments to parts, joins. Works on element sizes.
 
 use crate::layout::Layout;
-use crate::rows::{Rows, walk};
 use crate::storage::Buffer;
 use crate::tensor::NdArrayTensor;
 use alloc::vec::Vec;
 use bytemuck::Pod;
+use kiln_kernels::copy as kernel;
 use kiln_tensor::backend::{Primitive, SliceRange};
 
 /// Copies the elements that `from` names in `source` to those that `to` (of the same shape) names in `target`.
-pub(crate) fn strided<T: Pod>(target: &mut [T], to: &Layout, source: &[T], from: &Layout) {
-    let rows = Rows::new([to, from]);
-    let (len, [to_step, from_step]) = (rows.len, rows.steps);
-    rows.for_each(|[to, from]| match (to_step, from_step) {
-        (1, 1) => target[to..][..len].copy_from_slice(&source[from..][..len]),
-        (1, 0) => target[to..][..len].fill(source[from]),
-        (1, _) => {
-            let out = &mut target[to..][..len];
-            walk(from, from_step, len, |i, at| out[i] = source[at]);
+pub(crate) fn strided<T: Pod + Send + Sync>(target: &mut [T], to: &Layout, source: &[T], from: &Layout) {
+    if from.is_contiguous() && to.is_contiguous() {
+        let len = from.len();
+        if len > 0 {
+            target[to.offset..][..len].copy_from_slice(&source[from.offset..][..len]);
         }
-        _ => walk(from, from_step, len, |i, at| {
-            target[(to as isize + i as isize * to_step) as usize] = source[at];
-        }),
-    });
+        return;
+    }
+    kernel::copy_strided(
+        &from.shape.dims,
+        source,
+        kernel::Layout { offset: from.offset, strides: &from.strides },
+        target,
+        kernel::Layout { offset: to.offset, strides: &to.strides },
+    );
 }
 
 /// A row-major copy of a view.

@@ -15,26 +15,35 @@ pub(crate) fn cumulative(
     reverse: bool,
 ) -> NdArrayTensor {
     let lanes = Lanes::along(tensor.dims(), dim);
-    widened(tensor, |tensor| {
-        by_compute!(tensor.dtype(), T => {
-            let (init, f): (T, fn(T, T) -> T) = match op {
-                CumulativeOp::Sum => (T::ZERO, T::add),
-                CumulativeOp::Prod => (T::ONE, T::mul),
-                CumulativeOp::Max => (T::LEAST, <T as Compute>::max),
-                CumulativeOp::Min => (T::GREATEST, <T as Compute>::min),
-            };
-            tensor.edit(|elements: &mut [T]| {
-                let step = |i: usize| if reverse { lanes.size - 1 - i } else { i };
-                lanes.for_each(|start| {
-                    let mut running = init;
-                    for i in 0..lanes.size {
-                        let x = &mut elements[start + step(i) * lanes.inner];
-                        let before = running;
-                        running = f(running, *x);
-                        *x = if exclusive { before } else { running };
-                    }
-                });
-            })
-        })
+    widened(
+        tensor,
+        |tensor| by_compute!(tensor.dtype(), T => typed::<T>(op, tensor, lanes, exclusive, reverse)),
+    )
+}
+
+fn typed<T: Compute>(
+    op: CumulativeOp,
+    tensor: NdArrayTensor,
+    lanes: Lanes,
+    exclusive: bool,
+    reverse: bool,
+) -> NdArrayTensor {
+    let (init, f): (T, fn(T, T) -> T) = match op {
+        CumulativeOp::Sum => (T::ZERO, T::add),
+        CumulativeOp::Prod => (T::ONE, T::mul),
+        CumulativeOp::Max => (T::LEAST, <T as Compute>::max),
+        CumulativeOp::Min => (T::GREATEST, <T as Compute>::min),
+    };
+    tensor.edit(|elements: &mut [T]| {
+        let step = |i: usize| if reverse { lanes.size - 1 - i } else { i };
+        lanes.for_each(|start| {
+            let mut running = init;
+            for i in 0..lanes.size {
+                let x = &mut elements[start + step(i) * lanes.inner];
+                let before = running;
+                running = f(running, *x);
+                *x = if exclusive { before } else { running };
+            }
+        });
     })
 }

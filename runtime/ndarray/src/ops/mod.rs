@@ -1,5 +1,6 @@
 //! The operations, by family.
 
+pub(crate) mod attention;
 pub(crate) mod binary;
 pub(crate) mod cast;
 pub(crate) mod compare;
@@ -11,9 +12,12 @@ pub(crate) mod cumulative;
 pub(crate) mod index;
 pub(crate) mod lanes;
 pub(crate) mod matmul;
+pub(crate) mod norm;
 pub(crate) mod pool;
+pub(crate) mod program;
 pub(crate) mod random;
 pub(crate) mod reduce;
+pub(crate) mod rnn;
 pub(crate) mod scatter;
 pub(crate) mod select_where;
 pub(crate) mod sort;

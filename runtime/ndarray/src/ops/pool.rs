@@ -5,6 +5,7 @@ use crate::ops::cast;
 use crate::ops::window::Windows;
 use crate::tensor::NdArrayTensor;
 use alloc::vec;
+use kiln_kernels::pool::{self as kernel, PoolShape};
 use kiln_tensor::backend::Primitive;
 use kiln_tensor::{DType, PoolOp, PoolOptions, Shape};
 
@@ -22,6 +23,13 @@ fn geometry(x: &NdArrayTensor, options: &PoolOptions) -> (Windows, Shape) {
 pub(crate) fn pool(op: PoolOp, x: NdArrayTensor, options: &PoolOptions) -> NdArrayTensor {
     let dtype = x.dtype();
     let x = cast::cast(x, compute_dtype(dtype)).into_contiguous();
+    if x.dtype() == DType::F32 {
+        let shape = PoolShape::new(x.dims(), options);
+        let y = NdArrayTensor::build(shape.output_dims().into(), DType::F32, |out| {
+            kernel::pool(op, &shape, x.slice(), out);
+        });
+        return cast::cast(y, dtype);
+    }
     let (windows, shape) = geometry(&x, options);
     let pooled = by_compute!(x.dtype(), T => typed::<T>(op, &x, &windows, shape));
     cast::cast(pooled, dtype)
@@ -61,6 +69,16 @@ pub(crate) fn max_pool_with_indices(
 ) -> (NdArrayTensor, NdArrayTensor) {
     let dtype = x.dtype();
     let x = cast::cast(x, compute_dtype(dtype)).into_contiguous();
+    if x.dtype() == DType::F32 {
+        let shape = PoolShape::new(x.dims(), options);
+        let dims = Shape::from(shape.output_dims());
+        let mut best_at = NdArrayTensor::build(dims.clone(), DType::I64, |out: &mut [i64]| out.fill(0));
+        let positions = best_at.slice_mut().unwrap_or_default();
+        let y = NdArrayTensor::build(dims, DType::F32, |out| {
+            kernel::max_pool_with_indices(&shape, x.slice(), out, positions);
+        });
+        return (cast::cast(y, dtype), best_at);
+    }
     let (windows, shape) = geometry(&x, options);
     let mut best_at = NdArrayTensor::build(shape.clone(), DType::I64, |out: &mut [i64]| out.fill(0));
     let positions = best_at.slice_mut::<i64>().unwrap_or_default();

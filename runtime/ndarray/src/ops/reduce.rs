@@ -4,6 +4,7 @@ use crate::compute::{Compute, rounded, widened};
 use crate::ops::lanes::Lanes;
 use crate::tensor::NdArrayTensor;
 use alloc::vec::Vec;
+use kiln_kernels::reduce as kernel;
 use kiln_tensor::backend::Primitive;
 use kiln_tensor::{ArgReduceOp, DType, ReduceOp, Scalar, Shape};
 
@@ -26,6 +27,12 @@ fn typed<T: Compute>(
     shape: Shape,
     limit: Scalar,
 ) -> NdArrayTensor {
+    let Lanes { outer, size, inner } = lanes;
+    if tensor.dtype() == DType::F32 && size > 0 {
+        return NdArrayTensor::build(shape, DType::F32, |out| {
+            kernel::reduce(op, outer, size, inner, tensor.slice(), out);
+        });
+    }
     let nothing = T::from_scalar(limit);
     match op {
         ReduceOp::Sum => fold(tensor, lanes, shape, T::ZERO, T::add, |x, _| x),
@@ -155,6 +162,12 @@ pub(crate) fn arg_reduce(op: ArgReduceOp, tensor: NdArrayTensor, dim: usize, las
     let wide = crate::compute::compute_dtype(tensor.dtype());
     let tensor = crate::ops::cast::cast(tensor, wide).into_contiguous();
     let lanes = Lanes::along(tensor.dims(), dim);
+    if wide == DType::F32 {
+        return NdArrayTensor::build(shape, DType::I64, |out| {
+            let Lanes { outer, size, inner } = lanes;
+            kernel::arg_reduce(op, outer, size, inner, last, tensor.slice(), out);
+        });
+    }
     by_compute!(wide, T => NdArrayTensor::build(shape, DType::I64, |out: &mut [i64]| {
         let source = tensor.slice::<T>();
         let mut out = out.iter_mut();

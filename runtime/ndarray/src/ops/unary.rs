@@ -3,6 +3,7 @@
 use crate::compute::{Compute, widened};
 use crate::tensor::NdArrayTensor;
 use bytemuck::Pod;
+use kiln_kernels::elementwise;
 use kiln_tensor::backend::Primitive;
 use kiln_tensor::{DType, UnaryOp};
 
@@ -35,6 +36,9 @@ pub(crate) fn unary(op: UnaryOp, tensor: NdArrayTensor) -> NdArrayTensor {
 }
 
 fn typed<T: Compute>(op: UnaryOp, tensor: NdArrayTensor) -> NdArrayTensor {
+    if tensor.dtype() == DType::F32 && T::unary(op).is_some() {
+        return tensor.transform(|data| elementwise::unary(op, data));
+    }
     match T::unary(op) {
         Some(f) => map::<T>(tensor, f),
         None => panic!("{}: not defined for {}", op.name(), tensor.dtype()),

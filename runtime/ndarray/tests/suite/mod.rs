@@ -3,6 +3,7 @@
 pub mod casts;
 pub mod elementwise;
 pub mod folding;
+pub mod fused;
 pub mod indexing;
 pub mod layout;
 pub mod making;
