@@ -18,6 +18,15 @@ pub(crate) fn compute_dtype(dtype: DType) -> DType {
     }
 }
 
+/// The dtype in which operations work that are compiled for few types only: f32, f64, u64 or i64.
+pub(crate) fn wide_dtype(dtype: DType) -> DType {
+    match dtype {
+        DType::F16 | DType::BF16 | DType::F32 => DType::F32,
+        DType::F64 | DType::U64 => dtype,
+        _ => DType::I64,
+    }
+}
+
 /// Runs `f` on the tensor in its compute dtype, and narrows the result back.
 pub(crate) fn widened(
     tensor: NdArrayTensor,

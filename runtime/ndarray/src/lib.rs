@@ -8,9 +8,10 @@
 //! The `ndarray` crate is not used, despite the name (which is the one users know this backend by): its arrays have
 //! their element type and often their rank in the Rust type, and here both are properties of the value.
 //!
-//! Dtypes: data movement works on element sizes (four instantiations). Arithmetic is compiled for `f32`, `f64`, `i64`,
-//! `i32`, `u64` and `u8`; the others are widened to one of these and narrowed back, which is exact for integers
-//! (wrapping included) and rounds once per operation for `f16` and `bf16`.
+//! Dtypes: data movement works on element sizes (four instantiations). `f32` runs on the kernels of `kiln-kernels`.
+//! Arithmetic on the others is compiled for `f64`, `i64`, `i32`, `u64` and `u8`, rarer operations for fewer; what is not
+//! among them is widened and narrowed back, which is exact for integers (wrapping included) and rounds once per
+//! operation for `f16` and `bf16` (which become `f32`).
 
 #![cfg_attr(not(feature = "std"), no_std)]
 

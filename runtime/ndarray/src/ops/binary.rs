@@ -15,7 +15,11 @@ use kiln_tensor::{BinaryOp, DType, Scalar, Shape};
 pub(crate) fn binary(op: BinaryOp, lhs: NdArrayTensor, rhs: NdArrayTensor) -> NdArrayTensor {
     widened2(lhs, rhs, |lhs, rhs| match lhs.dtype() {
         DType::F32 => single(op, lhs, rhs),
-        dtype => by_compute!(dtype, T => typed::<T>(op, lhs, rhs)),
+        DType::U64 => rare::<u64>(op, lhs, rhs),
+        DType::U8 | DType::Bool => rare::<u8>(op, lhs, rhs),
+        DType::I32 => typed::<i32>(op, lhs, rhs),
+        DType::F64 => typed::<f64>(op, lhs, rhs),
+        _ => typed::<i64>(op, lhs, rhs),
     })
 }
 
@@ -87,10 +91,15 @@ fn typed<T: Compute>(op: BinaryOp, mut lhs: NdArrayTensor, mut rhs: NdArrayTenso
         BinaryOp::Div => zip(lhs, rhs, op.name(), T::div),
         BinaryOp::Max => zip(lhs, rhs, op.name(), <T as Compute>::max),
         BinaryOp::Min => zip(lhs, rhs, op.name(), <T as Compute>::min),
-        _ => match T::binary(op) {
-            Some(f) => zip(lhs, rhs, op.name(), f),
-            None => panic!("{}: not defined for {}", op.name(), lhs.dtype()),
-        },
+        _ => rare::<T>(op, lhs, rhs),
+    }
+}
+
+/// Through a function pointer: one loop a type, for what is not worth more.
+fn rare<T: Compute>(op: BinaryOp, lhs: NdArrayTensor, rhs: NdArrayTensor) -> NdArrayTensor {
+    match T::binary(op) {
+        Some(f) => zip(lhs, rhs, op.name(), f),
+        None => panic!("{}: not defined for {}", op.name(), lhs.dtype()),
     }
 }
 

@@ -1,9 +1,10 @@
 //! Comparisons.
 
 use crate::compute::{Compute, compute_dtype};
-use crate::ops::binary::{broadcast_shape, one_element, zip_to};
+use crate::ops::binary::{broadcast_shape, forward, from_first, one_element, strides_over, zip_to};
 use crate::ops::cast;
 use crate::tensor::NdArrayTensor;
+use kiln_kernels::elementwise::{self, Strided};
 use kiln_tensor::backend::Primitive;
 use kiln_tensor::{CompareOp, DType, Scalar};
 
@@ -11,7 +12,23 @@ use kiln_tensor::{CompareOp, DType, Scalar};
 pub(crate) fn compare(op: CompareOp, lhs: NdArrayTensor, rhs: NdArrayTensor) -> NdArrayTensor {
     let wide = compute_dtype(lhs.dtype());
     let (lhs, rhs) = (cast::cast(lhs, wide), cast::cast(rhs, wide));
-    by_compute!(wide, T => typed::<T>(op, &lhs, &rhs))
+    match wide {
+        DType::F32 => single(op, lhs, rhs),
+        _ => by_rest!(wide, T => typed::<T>(op, &lhs, &rhs)),
+    }
+}
+
+/// f32 by the kernels.
+fn single(op: CompareOp, lhs: NdArrayTensor, rhs: NdArrayTensor) -> NdArrayTensor {
+    let shape = broadcast_shape(&lhs, &rhs, op.name());
+    let (lhs, rhs) = (forward(lhs), forward(rhs));
+    let (lhs_strides, rhs_strides) = (strides_over(&lhs, &shape), strides_over(&rhs, &shape));
+    let dims = shape.dims.clone();
+    NdArrayTensor::build(shape, DType::Bool, |out| {
+        let lhs = Strided { data: from_first(&lhs), strides: &lhs_strides };
+        let rhs = Strided { data: from_first(&rhs), strides: &rhs_strides };
+        elementwise::compare(op, &dims, lhs, rhs, out);
+    })
 }
 
 /// See [`CompareOp`]; the scalar is converted to the tensor's dtype first.

@@ -1,6 +1,6 @@
 //! Convolution.
 
-use crate::compute::{Compute, compute_dtype};
+use crate::compute::{Compute, wide_dtype};
 use crate::ops::cast;
 use crate::ops::matmul::product;
 use crate::ops::window::Windows;
@@ -18,13 +18,13 @@ pub(crate) fn conv(
     options: &ConvOptions,
 ) -> NdArrayTensor {
     let dtype = x.dtype();
-    let wide = compute_dtype(dtype);
+    let wide = wide_dtype(dtype);
     if wide == DType::F32 {
         return cast::cast(single(cast::cast(x, wide), weight, bias, options), dtype);
     }
     let prepare = |tensor| cast::cast(tensor, wide).into_contiguous();
     let (x, weight, bias) = (prepare(x), prepare(weight), bias.map(prepare));
-    cast::cast(by_compute!(wide, T => typed::<T>(&x, &weight, bias.as_ref(), options)), dtype)
+    cast::cast(by_wide!(wide, T => typed::<T>(&x, &weight, bias.as_ref(), options)), dtype)
 }
 
 /// f32 by the kernels; weights of any float dtype are packed once where possible.

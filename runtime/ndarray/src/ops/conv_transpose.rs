@@ -1,6 +1,6 @@
 //! Transposed convolution: the adjoint of a convolution whose output is this one's input.
 
-use crate::compute::{Compute, compute_dtype};
+use crate::compute::{Compute, wide_dtype};
 use crate::ops::cast;
 use crate::ops::conv::add_per_channel;
 use crate::ops::matmul::product;
@@ -19,7 +19,7 @@ pub(crate) fn conv_transpose(
     options: &ConvTransposeOptions,
 ) -> NdArrayTensor {
     let dtype = x.dtype();
-    let wide = compute_dtype(dtype);
+    let wide = wide_dtype(dtype);
     let prepare = |tensor| cast::cast(tensor, wide).into_contiguous();
     let (x, bias) = (prepare(x), bias.map(prepare));
     if wide == DType::F32 {
@@ -32,7 +32,7 @@ pub(crate) fn conv_transpose(
         return cast::cast(y, dtype);
     }
     let weight = by_groups(cast::cast(weight, wide), options.groups);
-    cast::cast(by_compute!(wide, T => typed::<T>(&x, &weight, bias.as_ref(), options)), dtype)
+    cast::cast(by_wide!(wide, T => typed::<T>(&x, &weight, bias.as_ref(), options)), dtype)
 }
 
 /// `[in, out / groups, kernel…]` as `[groups, out / groups, kernel…, in / groups]`: left operands of the products.

@@ -1,10 +1,11 @@
 //! Running folds along a dim.
 
-use crate::compute::{Compute, widened};
+use crate::compute::{Compute, wide_dtype};
+use crate::ops::cast;
 use crate::ops::lanes::Lanes;
 use crate::tensor::NdArrayTensor;
-use kiln_tensor::CumulativeOp;
 use kiln_tensor::backend::Primitive;
+use kiln_tensor::{CumulativeOp, DType};
 
 /// See [`CumulativeOp`]. `exclusive` leaves out the element itself, `reverse` runs from the end.
 pub(crate) fn cumulative(
@@ -15,10 +16,13 @@ pub(crate) fn cumulative(
     reverse: bool,
 ) -> NdArrayTensor {
     let lanes = Lanes::along(tensor.dims(), dim);
-    widened(
-        tensor,
-        |tensor| by_compute!(tensor.dtype(), T => typed::<T>(op, tensor, lanes, exclusive, reverse)),
-    )
+    let dtype = tensor.dtype();
+    let tensor = cast::cast(tensor, wide_dtype(dtype));
+    let folded = match tensor.dtype() {
+        DType::F32 => typed::<f32>(op, tensor, lanes, exclusive, reverse),
+        wide => by_wide!(wide, T => typed::<T>(op, tensor, lanes, exclusive, reverse)),
+    };
+    cast::cast(folded, dtype)
 }
 
 fn typed<T: Compute>(

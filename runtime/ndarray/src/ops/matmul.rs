@@ -29,7 +29,7 @@ pub(crate) fn matmul(lhs: NdArrayTensor, rhs: NdArrayTensor) -> NdArrayTensor {
     }
     widened2(lhs, rhs, |lhs, rhs| match lhs.dtype() {
         DType::F32 => batched(lhs, rhs, batch, shape),
-        dtype => by_compute!(dtype, T => batched_generic::<T>(lhs, rhs, batch, shape)),
+        dtype => by_rest!(dtype, T => batched_generic::<T>(lhs, rhs, batch, shape)),
     })
 }
 

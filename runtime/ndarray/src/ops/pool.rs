@@ -1,6 +1,6 @@
 //! Pooling.
 
-use crate::compute::{Compute, compute_dtype};
+use crate::compute::Compute;
 use crate::ops::cast;
 use crate::ops::window::Windows;
 use crate::tensor::NdArrayTensor;
@@ -19,10 +19,18 @@ fn geometry(x: &NdArrayTensor, options: &PoolOptions) -> (Windows, Shape) {
     (windows, shape.into())
 }
 
+/// The dtype that pooling works in: f32 where that is exact, else f64 (integers above 2^53 are rounded).
+fn pooling_dtype(dtype: DType) -> DType {
+    match dtype {
+        DType::F64 | DType::I64 | DType::I32 | DType::U64 | DType::U32 => DType::F64,
+        _ => DType::F32,
+    }
+}
+
 /// See [`PoolOp`].
 pub(crate) fn pool(op: PoolOp, x: NdArrayTensor, options: &PoolOptions) -> NdArrayTensor {
     let dtype = x.dtype();
-    let x = cast::cast(x, compute_dtype(dtype)).into_contiguous();
+    let x = cast::cast(x, pooling_dtype(dtype)).into_contiguous();
     if x.dtype() == DType::F32 {
         let shape = PoolShape::new(x.dims(), options);
         let y = NdArrayTensor::build(shape.output_dims().into(), DType::F32, |out| {
@@ -31,7 +39,7 @@ pub(crate) fn pool(op: PoolOp, x: NdArrayTensor, options: &PoolOptions) -> NdArr
         return cast::cast(y, dtype);
     }
     let (windows, shape) = geometry(&x, options);
-    let pooled = by_compute!(x.dtype(), T => typed::<T>(op, &x, &windows, shape));
+    let pooled = typed::<f64>(op, &x, &windows, shape);
     cast::cast(pooled, dtype)
 }
 
@@ -68,7 +76,7 @@ pub(crate) fn max_pool_with_indices(
     options: &PoolOptions,
 ) -> (NdArrayTensor, NdArrayTensor) {
     let dtype = x.dtype();
-    let x = cast::cast(x, compute_dtype(dtype)).into_contiguous();
+    let x = cast::cast(x, pooling_dtype(dtype)).into_contiguous();
     if x.dtype() == DType::F32 {
         let shape = PoolShape::new(x.dims(), options);
         let dims = Shape::from(shape.output_dims());
@@ -82,7 +90,7 @@ pub(crate) fn max_pool_with_indices(
     let (windows, shape) = geometry(&x, options);
     let mut best_at = NdArrayTensor::build(shape.clone(), DType::I64, |out: &mut [i64]| out.fill(0));
     let positions = best_at.slice_mut::<i64>().unwrap_or_default();
-    let values = by_compute!(x.dtype(), T => max_typed::<T>(&x, &windows, shape, positions));
+    let values = max_typed::<f64>(&x, &windows, shape, positions);
     (cast::cast(values, dtype), best_at)
 }
 

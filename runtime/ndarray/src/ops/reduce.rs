@@ -1,6 +1,7 @@
 //! Folding dims away.
 
-use crate::compute::{Compute, rounded, widened};
+use crate::compute::{Compute, rounded, wide_dtype};
+use crate::ops::cast;
 use crate::ops::lanes::Lanes;
 use crate::tensor::NdArrayTensor;
 use alloc::vec::Vec;
@@ -17,7 +18,25 @@ pub(crate) fn reduce(op: ReduceOp, tensor: NdArrayTensor, axes: &[usize]) -> NdA
     axes.iter().for_each(|&axis| shape.dims[axis] = 1);
     let limit = extreme(op, tensor.dtype());
     let (tensor, lanes) = gathered(tensor, axes);
-    widened(tensor, |tensor| by_compute!(tensor.dtype(), T => typed::<T>(op, tensor, lanes, shape, limit)))
+    let dtype = tensor.dtype();
+    let tensor = cast::cast(tensor, wide_dtype(dtype));
+    let folded = match tensor.dtype() {
+        DType::F32 => single(op, tensor, lanes, shape, limit),
+        wide => by_wide!(wide, T => typed::<T>(op, tensor, lanes, shape, limit)),
+    };
+    cast::cast(folded, dtype)
+}
+
+/// f32 by the kernels.
+fn single(op: ReduceOp, tensor: NdArrayTensor, lanes: Lanes, shape: Shape, limit: Scalar) -> NdArrayTensor {
+    let Lanes { outer, size, inner } = lanes;
+    NdArrayTensor::build(shape, DType::F32, |out| match (size, op) {
+        (0, ReduceOp::Sum) => out.fill(0.0),
+        (0, ReduceOp::Prod) => out.fill(1.0),
+        (0, ReduceOp::Mean) => out.fill(f32::NAN),
+        (0, _) => out.fill(limit.to_f64() as f32),
+        _ => kernel::reduce(op, outer, size, inner, tensor.slice(), out),
+    })
 }
 
 fn typed<T: Compute>(
@@ -27,12 +46,6 @@ fn typed<T: Compute>(
     shape: Shape,
     limit: Scalar,
 ) -> NdArrayTensor {
-    let Lanes { outer, size, inner } = lanes;
-    if tensor.dtype() == DType::F32 && size > 0 {
-        return NdArrayTensor::build(shape, DType::F32, |out| {
-            kernel::reduce(op, outer, size, inner, tensor.slice(), out);
-        });
-    }
     let nothing = T::from_scalar(limit);
     match op {
         ReduceOp::Sum => fold(tensor, lanes, shape, T::ZERO, T::add, |x, _| x),
@@ -159,8 +172,8 @@ pub(crate) fn arg_reduce(op: ArgReduceOp, tensor: NdArrayTensor, dim: usize, las
     let mut shape = tensor.shape();
     let size = core::mem::replace(&mut shape.dims[dim], 1);
     assert!(size > 0 || shape.num_elements() == 0, "{}: dim {dim} has no elements", op.name());
-    let wide = crate::compute::compute_dtype(tensor.dtype());
-    let tensor = crate::ops::cast::cast(tensor, wide).into_contiguous();
+    let wide = wide_dtype(tensor.dtype());
+    let tensor = cast::cast(tensor, wide).into_contiguous();
     let lanes = Lanes::along(tensor.dims(), dim);
     if wide == DType::F32 {
         return NdArrayTensor::build(shape, DType::I64, |out| {
@@ -168,7 +181,7 @@ pub(crate) fn arg_reduce(op: ArgReduceOp, tensor: NdArrayTensor, dim: usize, las
             kernel::arg_reduce(op, outer, size, inner, last, tensor.slice(), out);
         });
     }
-    by_compute!(wide, T => NdArrayTensor::build(shape, DType::I64, |out: &mut [i64]| {
+    by_wide!(wide, T => NdArrayTensor::build(shape, DType::I64, |out: &mut [i64]| {
         let source = tensor.slice::<T>();
         let mut out = out.iter_mut();
         lanes.for_each(|start| {

@@ -1,6 +1,5 @@
-//! Sorting along a dim.
+//! Sorting along a dim, by integer keys that order as the elements do: one instantiation for all dtypes.
 
-use crate::compute::{Compute, compute_dtype};
 use crate::ops::cast;
 use crate::ops::lanes::Lanes;
 use crate::tensor::NdArrayTensor;
@@ -15,51 +14,67 @@ pub(crate) fn sorted(
     descending: bool,
     keep: usize,
 ) -> (NdArrayTensor, NdArrayTensor) {
-    let dtype = tensor.dtype();
-    let wide = compute_dtype(dtype);
-    let tensor = cast::cast(tensor, wide).into_contiguous();
+    let tensor = tensor.into_contiguous();
     let lanes = Lanes::along(tensor.dims(), dim);
     assert!(keep <= lanes.size, "topk: {keep} of dim {dim} with size {}", lanes.size);
     let mut shape = tensor.shape();
     shape.dims[dim] = keep;
-    let mut positions = NdArrayTensor::build(shape.clone(), DType::I64, |out: &mut [i64]| out.fill(0));
-    let values = by_compute!(wide, T => NdArrayTensor::build(shape, wide, |values: &mut [T]| {
-        if let Some(positions) = positions.slice_mut() {
-            sort_lanes(tensor.slice::<T>(), lanes, descending, keep, values, positions);
+    let keys = keys(&tensor);
+    let positions = NdArrayTensor::build(shape.clone(), DType::I64, |positions| {
+        sort_lanes(&keys, lanes, descending, keep, positions);
+    });
+    let values = by_size!(tensor.dtype(), T => NdArrayTensor::build(shape, tensor.dtype(), |values: &mut [T]| {
+        let source = tensor.slice::<T>();
+        let positions = positions.slice::<i64>();
+        for (at, value) in values.iter_mut().enumerate() {
+            let (outer, inner) = (at / (keep * lanes.inner), at % lanes.inner);
+            *value = source[(outer * lanes.size + positions[at] as usize) * lanes.inner + inner];
         }
     }));
-    (cast::cast(values, dtype), positions)
+    (values, positions)
 }
 
-fn sort_lanes<T: Compute>(
-    source: &[T],
-    lanes: Lanes,
-    descending: bool,
-    keep: usize,
-    values: &mut [T],
-    positions: &mut [i64],
-) {
-    let compare = |a: &(T, i64), b: &(T, i64)| {
-        let order = a.0.partial_cmp(&b.0).unwrap_or_else(|| a.0.is_nan().cmp(&b.0.is_nan()));
-        let order = if descending { order.reverse() } else { order };
-        // The position makes the order total, so that an unstable sort is stable.
-        order.then(a.1.cmp(&b.1))
-    };
-    let mut lane: Vec<(T, i64)> = Vec::with_capacity(lanes.size);
-    let out = Lanes { size: keep, ..lanes };
+/// Integers that compare as the elements of a contiguous tensor do.
+fn keys(tensor: &NdArrayTensor) -> Vec<u64> {
+    const SIGN: u64 = 1 << 63;
+    match tensor.dtype() {
+        DType::U64 => tensor.slice::<u64>().to_vec(),
+        dtype if dtype.is_float() => {
+            let wide = cast::cast(tensor.clone(), DType::F64);
+            let key = |x: f64| {
+                // Adding 0 makes -0 equal to 0; a NaN of either sign is above all.
+                let bits = (x + 0.0).to_bits();
+                match bits {
+                    _ if x.is_nan() => u64::MAX,
+                    _ if bits & SIGN != 0 => !bits,
+                    _ => bits | SIGN,
+                }
+            };
+            wide.slice::<f64>().iter().map(|&x| key(x)).collect()
+        }
+        _ => {
+            let wide = cast::cast(tensor.clone(), DType::I64);
+            wide.slice::<i64>().iter().map(|&x| x as u64 ^ SIGN).collect()
+        }
+    }
+}
+
+fn sort_lanes(keys: &[u64], lanes: Lanes, descending: bool, keep: usize, positions: &mut [i64]) {
+    let mut lane: Vec<(u64, usize)> = Vec::with_capacity(lanes.size);
     lanes.for_each(|start| {
-        let elements = source[start..].iter().step_by(lanes.inner).take(lanes.size).copied();
+        let keys = keys[start..].iter().step_by(lanes.inner).take(lanes.size);
+        let ordered = keys.map(|&key| if descending { !key } else { key });
         lane.clear();
-        lane.extend(elements.zip(0..));
+        // The position makes the order total, so that an unstable sort is stable.
+        lane.extend(ordered.zip(0..));
         if keep < lanes.size && keep > 0 {
-            lane.select_nth_unstable_by(keep - 1, compare);
+            lane.select_nth_unstable(keep - 1);
             lane.truncate(keep);
         }
-        lane.sort_unstable_by(compare);
+        lane.sort_unstable();
         let (outer, inner) = (start / (lanes.size * lanes.inner), start % lanes.inner);
-        for (i, &(value, position)) in lane.iter().take(keep).enumerate() {
-            let at = (outer * out.size + i) * out.inner + inner;
-            (values[at], positions[at]) = (value, position);
+        for (i, &(_, position)) in lane.iter().take(keep).enumerate() {
+            positions[(outer * keep + i) * lanes.inner + inner] = position as i64;
         }
     });
 }

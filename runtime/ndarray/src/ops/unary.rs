@@ -32,13 +32,21 @@ pub(crate) fn unary(op: UnaryOp, tensor: NdArrayTensor) -> NdArrayTensor {
     if matches!(op, UnaryOp::IsNan | UnaryOp::IsInf) {
         return classify(op, tensor);
     }
-    widened(tensor, |tensor| by_compute!(tensor.dtype(), T => typed::<T>(op, tensor)))
+    widened(tensor, |tensor| match tensor.dtype() {
+        DType::F32 => single(op, tensor),
+        dtype => by_rest!(dtype, T => typed::<T>(op, tensor)),
+    })
+}
+
+/// f32 by the kernels.
+fn single(op: UnaryOp, tensor: NdArrayTensor) -> NdArrayTensor {
+    if matches!(op, UnaryOp::Not | UnaryOp::BitwiseNot) {
+        panic!("{}: not defined for f32", op.name());
+    }
+    tensor.transform(|data| elementwise::unary(op, data))
 }
 
 fn typed<T: Compute>(op: UnaryOp, tensor: NdArrayTensor) -> NdArrayTensor {
-    if tensor.dtype() == DType::F32 && T::unary(op).is_some() {
-        return tensor.transform(|data| elementwise::unary(op, data));
-    }
     match T::unary(op) {
         Some(f) => map::<T>(tensor, f),
         None => panic!("{}: not defined for {}", op.name(), tensor.dtype()),
