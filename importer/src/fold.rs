@@ -1,7 +1,131 @@
-//! Evaluates core operations on data known at build time.
+//! Evaluates core operations on data known at build time, plainly rather than fast.
+//!
+//! Passes fold constants with [`evaluate`]; [`run`] interprets a whole graph, which is how tests compare a graph
+//! before and after a pass. Results are rounded once to the dtype, so that f32 arithmetic gives what f32 arithmetic
+//! gives; transcendental functions may differ from a runtime's in the last place.
 
 mod elements;
+mod elementwise;
+mod indexing;
+mod linear;
+mod movement;
+mod norm;
+mod reduce;
+mod rnn;
+mod run;
+mod spatial;
 mod strided;
 
 pub(crate) use elements::{Elements, scalar, scalar_text};
+pub use run::{RunError, run};
 pub(crate) use strided::Strided;
+
+use crate::ir::{Dim, Op};
+use kiln_types::{DType, Scalar, TensorData};
+
+/// The outputs of an operation on known operands; `None` when some size is a symbol, an operand is missing, or the
+/// operation has no meaning at build time (a call, random numbers).
+pub fn evaluate(op: &Op, operands: &[Option<&TensorData>]) -> Option<Vec<TensorData>> {
+    let x = |n: usize| operands.get(n).copied().flatten();
+    let one = match op {
+        Op::Unary(op) => elementwise::unary(*op, x(0)?),
+        Op::Binary(op) => elementwise::binary(*op, x(0)?, x(1)?),
+        Op::Compare(op) => elementwise::compare(*op, x(0)?, x(1)?),
+        Op::Where => elementwise::select(x(0)?, x(1)?, x(2)?),
+        Op::Activation(activation) => elementwise::activation(*activation, x(0)?),
+        Op::Clamp { min, max } => elementwise::clamp(*min, *max, x(0)?),
+        Op::Cast { to } => Some(elementwise::cast(x(0)?, *to)),
+        Op::Elementwise(expression) => {
+            let operands: Vec<&TensorData> = operands.iter().copied().collect::<Option<_>>()?;
+            elementwise::expression(expression, &operands)
+        }
+        Op::Reshape { dims } => {
+            let (x, shape) = (x(0)?, sizes(dims)?);
+            TensorData::from_bytes(x.bytes.clone(), shape, x.dtype).ok()
+        }
+        Op::Permute { axes } => {
+            let x = x(0)?;
+            movement::view(x, Strided::new(&x.shape).permute(axes))
+        }
+        Op::Expand { dims } => {
+            let (x, shape) = (x(0)?, sizes(dims)?);
+            movement::view(x, Strided::new(&x.shape).expand(&shape)?)
+        }
+        Op::Slice { ranges } => movement::slice(x(0)?, ranges),
+        Op::Concat { axis } => {
+            let operands: Vec<&TensorData> = operands.iter().copied().collect::<Option<_>>()?;
+            movement::concat(&operands, *axis)
+        }
+        Op::Pad { padding, mode, value } => movement::pad(x(0)?, padding, *mode, *value),
+        Op::Repeat { times } => movement::repeat(x(0)?, &sizes(times)?),
+        Op::Fill { dims, value, dtype } => fill(&sizes(dims)?, *value, *dtype),
+        Op::Arange { start, end, step } => arange(start.as_constant()?, end.as_constant()?, *step),
+        Op::HostTensor { values, dims } => {
+            let values = values.iter().map(Dim::as_constant).map(|v| v.map(i128::from));
+            Some(Elements::Int(values.collect::<Option<_>>()?).store(DType::I64, dims.clone()))
+        }
+        Op::Take { axis, .. } => indexing::take(x(0)?, x(1)?, *axis),
+        Op::Gather { axis } => indexing::gather(x(0)?, x(1)?, *axis),
+        Op::Scatter { axis, op } => indexing::scatter(x(0)?, x(1)?, x(2)?, *axis, *op),
+        Op::Reduce { op, axes, keep_dims } => reduce::reduce(*op, x(0)?, axes, *keep_dims),
+        Op::ArgReduce { op, axis, keep_dims, select_last } => {
+            reduce::arg_reduce(*op, x(0)?, *axis, *keep_dims, *select_last)
+        }
+        Op::Cumulative { op, axis, exclusive, reverse } => {
+            reduce::cumulative(*op, x(0)?, *axis, *exclusive, *reverse)
+        }
+        Op::Trilu { upper, k } => movement::trilu(x(0)?, *upper, *k),
+        Op::MatMul => linear::matmul(x(0)?, x(1)?),
+        Op::Linear { activation } => linear::linear(x(0)?, x(1)?, x(2), *activation),
+        Op::Attention(options) => linear::attention(x(0)?, x(1)?, x(2)?, x(3), options),
+        Op::Conv(options) => spatial::conv(x(0)?, x(1)?, x(2), options),
+        Op::ConvTranspose(options) => spatial::conv_transpose(x(0)?, x(1)?, x(2), options),
+        Op::Pool(op, options) => spatial::pool(*op, x(0)?, options),
+        Op::AdaptiveAvgPool { output_size } => spatial::adaptive_pool(x(0)?, output_size),
+        Op::Softmax { axis } => norm::softmax(x(0)?, *axis, false),
+        Op::LogSoftmax { axis } => norm::softmax(x(0)?, *axis, true),
+        Op::LayerNorm { epsilon } => norm::layer_norm(x(0)?, x(1)?, x(2), *epsilon),
+        Op::RmsNorm { epsilon } => norm::rms_norm(x(0)?, x(1)?, *epsilon),
+        Op::GroupNorm { groups, epsilon } => norm::group_norm(x(0)?, x(1), x(2), *groups, *epsilon),
+        Op::BatchNorm { epsilon } => norm::batch_norm(x(0)?, [x(1)?, x(2)?, x(3)?, x(4)?], *epsilon),
+        Op::Dropout { .. } => Some(x(0)?.clone()),
+        Op::Rnn(options) => return rnn::rnn(operands, options),
+        Op::Interpolate { .. }
+        | Op::MaxPoolWithIndices(_)
+        | Op::HostRead { .. }
+        | Op::If { .. }
+        | Op::Call(_) => None,
+    };
+    one.map(|data| vec![data])
+}
+
+/// Sizes, when all are known.
+fn sizes(dims: &[Dim]) -> Option<Vec<usize>> {
+    dims.iter().map(Dim::as_size).collect()
+}
+
+/// A tensor of one value.
+pub(crate) fn fill(shape: &[usize], value: Scalar, dtype: DType) -> Option<TensorData> {
+    let count = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d))?;
+    let element = match value {
+        Scalar::Float(x) => Elements::Float(vec![x]),
+        Scalar::Int(x) => Elements::Int(vec![x.into()]),
+        Scalar::UInt(x) => Elements::Int(vec![x.into()]),
+        Scalar::Bool(x) => Elements::Int(vec![x.into()]),
+    };
+    let bytes = element.store(dtype, vec![1]).bytes.repeat(count);
+    TensorData::from_bytes(kiln_types::Bytes::from_vec(bytes), shape.to_vec(), dtype).ok()
+}
+
+fn arange(start: i64, end: i64, step: i64) -> Option<TensorData> {
+    /// More is not worth keeping as data.
+    const LIMIT: u64 = 1 << 24;
+    let span = if step > 0 { end.checked_sub(start)? } else { start.checked_sub(end)? };
+    let count = (span.max(0) as u64).div_ceil(step.unsigned_abs().max(1));
+    if count > LIMIT {
+        return None;
+    }
+    let values = (0..count as i64).map(|i| start.wrapping_add(i.wrapping_mul(step))).collect::<Vec<i64>>();
+    let count = values.len();
+    Some(TensorData::new(values, [count]))
+}

@@ -5,3 +5,4 @@
 
 pub mod fold;
 pub mod ir;
+pub mod passes;

@@ -1,5 +1,4 @@
 """A case from a PyTorch module."""
-
 from __future__ import annotations
 
 import numpy as np

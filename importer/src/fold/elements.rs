@@ -42,14 +42,6 @@ impl Elements {
         }
     }
 
-    /// Number of elements.
-    pub(crate) fn len(&self) -> usize {
-        match self {
-            Elements::Float(x) => x.len(),
-            Elements::Int(x) => x.len(),
-        }
-    }
-
     /// As floats.
     pub(crate) fn floats(&self) -> Vec<f64> {
         match self {

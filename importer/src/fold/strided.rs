@@ -20,6 +20,11 @@ impl Strided {
         Self { dims: dims.to_vec(), strides, offset: 0 }
     }
 
+    /// The dims.
+    pub(crate) fn dims(&self) -> &[usize] {
+        &self.dims
+    }
+
     /// Number of elements of the view.
     pub(crate) fn len(&self) -> usize {
         self.dims.iter().product()

@@ -10,5 +10,8 @@ extern crate alloc;
 
 pub mod backend;
 pub mod compose;
+mod distribution;
+
+pub use distribution::Distribution;
 
 pub use kiln_types::*;

@@ -9,9 +9,7 @@
 extern crate alloc;
 
 mod bytes;
-mod convert;
 mod data;
-mod distribution;
 mod dtype;
 mod element;
 mod expression;
@@ -22,10 +20,9 @@ mod serialize;
 mod shape;
 
 pub use bytes::Bytes;
-pub use data::{DataError, TensorData, Tolerance};
-pub use distribution::Distribution;
+pub use data::{DataError, TensorData};
 pub use dtype::{DType, DTypeKind};
-pub use element::{Element, ElementConversion, ToElement};
+pub use element::{Element, ElementConversion};
 pub use expression::{Expression, Step, StepId};
 pub use half::{bf16, f16};
 pub use ops::{Activation, ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, ReduceOp, ScatterOp, UnaryOp};

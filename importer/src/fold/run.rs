@@ -1,0 +1,119 @@
+//! Interprets a graph: the reference that passes and code generation are tested against.
+
+use super::{Elements, evaluate};
+use crate::ir::{Dim, Graph, NodeId, Op, Region, Symbol, SymbolOrigin, ValueDef, ValueId};
+use kiln_types::TensorData;
+use std::collections::BTreeMap;
+
+/// Why a graph could not be run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// Another number of inputs than the graph has.
+    #[error("the graph has {expected} inputs, {actual} were given")]
+    Inputs {
+        /// What the graph has.
+        expected: usize,
+        /// What was given.
+        actual: usize,
+    },
+    /// An operation that only a runtime performs, or one whose operands do not fit.
+    #[error("{node} ({kind}) cannot be evaluated")]
+    Operation {
+        /// The node.
+        node: String,
+        /// Its operation.
+        kind: String,
+    },
+    /// A value or size is used that nothing computed.
+    #[error("{what} is not known")]
+    Unknown {
+        /// Which.
+        what: String,
+    },
+}
+
+/// The outputs of a graph for given inputs.
+///
+/// # Errors
+/// See [`RunError`]; calls of runtime functions ([`Op::Call`]) and `Interpolate` have no meaning here.
+pub fn run(graph: &Graph, inputs: &[TensorData]) -> Result<Vec<TensorData>, RunError> {
+    if inputs.len() != graph.inputs.len() {
+        return Err(RunError::Inputs { expected: graph.inputs.len(), actual: inputs.len() });
+    }
+    let mut machine = Machine { graph, values: BTreeMap::new(), symbols: BTreeMap::new() };
+    for (&id, data) in graph.inputs.iter().zip(inputs) {
+        machine.define(id, data.clone());
+    }
+    machine.region(&graph.root)
+}
+
+struct Machine<'a> {
+    graph: &'a Graph,
+    values: BTreeMap<ValueId, TensorData>,
+    symbols: BTreeMap<Symbol, i64>,
+}
+
+impl Machine<'_> {
+    fn define(&mut self, id: ValueId, data: TensorData) {
+        for (axis, dim) in self.graph.ty(id).dims.iter().enumerate() {
+            if let (Some(symbol), Some(&size)) = (dim.as_symbol(), data.shape.get(axis))
+                && self.graph.symbols.get(symbol) == Some(&SymbolOrigin::Dim { value: id, axis })
+            {
+                self.symbols.insert(symbol.clone(), size as i64);
+            }
+        }
+        self.values.insert(id, data);
+    }
+
+    fn get(&self, id: ValueId) -> Result<TensorData, RunError> {
+        if let ValueDef::Constant(_) = self.graph.value(id).def
+            && let Some(constant) = self.graph.constant(id)
+        {
+            return Ok(constant.data.clone());
+        }
+        self.values.get(&id).cloned().ok_or_else(|| RunError::Unknown { what: id.to_string() })
+    }
+
+    fn region(&mut self, region: &Region) -> Result<Vec<TensorData>, RunError> {
+        for &id in &region.nodes {
+            self.node(id)?;
+        }
+        region.outputs.iter().map(|&id| self.get(id)).collect()
+    }
+
+    fn known(&self, dim: &Dim) -> Dim {
+        dim.substitute(&|symbol| self.symbols.get(symbol).copied().map(Dim::constant))
+    }
+
+    fn node(&mut self, id: NodeId) -> Result<(), RunError> {
+        let node = self.graph.node(id);
+        let fail =
+            || RunError::Operation { node: format!("{id} {:?}", node.origin.name), kind: node.op.kind() };
+        let operands = node.inputs.iter().map(|input| input.map(|id| self.get(id)).transpose());
+        let operands: Vec<Option<TensorData>> = operands.collect::<Result<_, _>>()?;
+        let mut op = node.op.clone();
+        op.map_dims(&mut |dim| self.known(dim));
+        let outputs = match &op {
+            Op::HostRead { symbols } => {
+                let data = operands.first().and_then(Option::as_ref).ok_or_else(fail)?;
+                let Elements::Int(values) = Elements::load(data) else {
+                    return Err(fail());
+                };
+                for (symbol, value) in symbols.iter().zip(values) {
+                    self.symbols.insert(symbol.clone(), value as i64);
+                }
+                return Ok(());
+            }
+            Op::If { condition, then_region, else_region } => {
+                let condition = condition.as_constant().ok_or_else(fail)?;
+                self.region(if condition != 0 { then_region } else { else_region })?
+            }
+            op => evaluate(op, &operands.iter().map(Option::as_ref).collect::<Vec<_>>()).ok_or_else(fail)?,
+        };
+        for (&id, data) in node.outputs.iter().zip(outputs) {
+            self.define(id, data);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,165 @@
+//! Rewrites of the IR into simpler or faster IR.
+//!
+//! [`optimize`] runs a fixed pipeline: simplify until nothing changes, raise patterns to the operations they spell,
+//! fold and fuse, simplify again. A [`Pass`] changes a graph and says what it did; most are lists of [`Rule`]s, each
+//! in a file of its own, that [`rewrite`] applies to every node of every region.
+
+mod activation;
+mod affine;
+mod constants;
+mod dead_code;
+mod duplicates;
+mod elementwise;
+mod identities;
+mod matcher;
+mod movement;
+mod raise;
+mod rewrite;
+#[cfg(test)]
+pub(crate) mod testing;
+
+pub use rewrite::{Rewrite, Rule};
+
+use crate::ir::Graph;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// What the passes may do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// The model is to be trained: batch normalization and dropout stay as they are.
+    pub trainable: bool,
+}
+
+/// A rewrite of a whole graph.
+pub trait Pass {
+    /// Its name, as reports show it.
+    fn name(&self) -> &'static str;
+
+    /// Runs once.
+    fn run(&self, graph: &mut Graph) -> PassReport;
+}
+
+/// What a pass did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PassReport {
+    /// The pass.
+    pub name: &'static str,
+    /// What was rewritten, and how many times.
+    pub rewrites: BTreeMap<String, usize>,
+}
+
+impl PassReport {
+    /// A report of nothing yet.
+    pub fn new(name: &'static str) -> Self {
+        Self { name, rewrites: BTreeMap::new() }
+    }
+
+    /// Counts one rewrite.
+    pub fn count(&mut self, what: impl Into<String>) {
+        *self.rewrites.entry(what.into()).or_default() += 1;
+    }
+
+    /// Whether anything changed.
+    pub fn changed(&self) -> bool {
+        !self.rewrites.is_empty()
+    }
+
+    /// Number of rewrites.
+    pub fn total(&self) -> usize {
+        self.rewrites.values().sum()
+    }
+}
+
+impl fmt::Display for PassReport {
+    /// `raise: 36 × linear, 12 × attention`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.name)?;
+        if self.rewrites.is_empty() {
+            return write!(f, " nothing");
+        }
+        for (i, (what, count)) in self.rewrites.iter().enumerate() {
+            write!(f, "{} {count} × {what}", if i > 0 { "," } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
+/// Rounds of a group of passes; what is not stable by then is right all the same.
+const MAX_ROUNDS: usize = 12;
+
+/// Runs the pipeline. One report a pass, in the order of first change; passes that changed nothing have none.
+pub fn optimize(graph: &mut Graph, options: &Options) -> Vec<PassReport> {
+    let mut runner = Runner { graph, reports: Vec::new() };
+    let simplify: [&dyn Pass; 4] = [
+        &constants::FoldConstants,
+        &rewrite::Rules { name: "simplify", rules: &SIMPLIFY, options: *options },
+        &duplicates::MergeDuplicates,
+        &dead_code::RemoveDeadCode,
+    ];
+    let raise = rewrite::Rules { name: "raise", rules: &raise::RULES, options: *options };
+    let fuse = rewrite::Rules { name: "fuse", rules: &FUSE, options: *options };
+    let chains = rewrite::Rules { name: "chain", rules: &CHAIN, options: *options };
+    runner.run(&[&dead_code::RemoveDeadCode]);
+    runner.run(&simplify);
+    runner.run(&[&[&raise as &dyn Pass], &simplify[..]].concat());
+    runner.run(&[&[&fuse as &dyn Pass], &simplify[..]].concat());
+    runner.run(&[&chains, &dead_code::RemoveDeadCode]);
+    runner.reports
+}
+
+/// Rules that make a graph smaller whatever it is.
+const SIMPLIFY: [Rule; 2] = [identities::RULE, movement::RULE];
+
+/// Rules that merge operations into their neighbours.
+const FUSE: [Rule; 2] = [affine::RULE, activation::RULE];
+
+/// Rules that come last, since nothing reads what they make.
+const CHAIN: [Rule; 1] = [elementwise::RULE];
+
+struct Runner<'g> {
+    graph: &'g mut Graph,
+    reports: Vec<PassReport>,
+}
+
+impl Runner<'_> {
+    /// Runs passes in turn until none changes anything.
+    fn run(&mut self, passes: &[&dyn Pass]) {
+        for _ in 0..MAX_ROUNDS {
+            let mut changed = false;
+            for pass in passes {
+                let report = pass.run(self.graph);
+                self.check(pass.name());
+                changed |= report.changed();
+                self.add(report);
+            }
+            if !changed {
+                return;
+            }
+        }
+    }
+
+    /// In debug builds, a pass that breaks an invariant stops here and not in what comes after it.
+    fn check(&self, pass: &str) {
+        if cfg!(debug_assertions)
+            && let Err(violations) = self.graph.verify()
+        {
+            let list: Vec<String> = violations.iter().map(ToString::to_string).collect();
+            panic!("the pass `{pass}` broke the graph:\n  {}", list.join("\n  "));
+        }
+    }
+
+    fn add(&mut self, report: PassReport) {
+        if !report.changed() {
+            return;
+        }
+        match self.reports.iter_mut().find(|old| old.name == report.name) {
+            Some(old) => {
+                for (what, count) in report.rewrites {
+                    *old.rewrites.entry(what).or_default() += count;
+                }
+            }
+            None => self.reports.push(report),
+        }
+    }
+}

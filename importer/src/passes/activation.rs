@@ -1,0 +1,21 @@
+//! Activations that a convolution or linear layer applies on its way out.
+
+use super::{Rewrite, Rule};
+use crate::ir::Op;
+
+pub(super) const RULE: Rule = Rule { apply };
+
+fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
+    let (activation, x) = cx.activated(cx.output()?)?;
+    let layer = cx.producer(x).filter(|_| cx.used_once(x))?.clone();
+    let op = match layer.op {
+        Op::Conv(mut options) if options.activation.is_none() => {
+            options.activation = Some(activation);
+            Op::Conv(options)
+        }
+        Op::Linear { activation: None } => Op::Linear { activation: Some(activation) },
+        _ => return None,
+    };
+    cx.replace_as(op, layer.inputs, Some(layer.origin))?;
+    Some("activation into its layer")
+}

@@ -1,0 +1,336 @@
+//! Computes at build time what is known at build time, and puts shape arithmetic on the host.
+
+use super::dead_code::is_pure;
+use super::{Pass, PassReport};
+use crate::fold::{self, Elements};
+use crate::ir::{Constant, Dim, Graph, NodeId, Op, Region, SymbolOrigin, TensorType, Value, ValueId};
+use kiln_types::{DType, TensorData};
+use std::collections::BTreeMap;
+
+/// Folds operations on constants, places known integers on the host, and takes branches whose condition is known.
+pub(super) struct FoldConstants;
+
+/// A folded constant may be this much larger than what it is made from...
+const GROWTH: usize = 2;
+/// ...or this large in any case (bytes): a mask over a few hundred positions.
+const SMALL: usize = 1 << 16;
+
+impl Pass for FoldConstants {
+    fn name(&self) -> &'static str {
+        "constants"
+    }
+
+    fn run(&self, graph: &mut Graph) -> PassReport {
+        let mut fold = Fold { graph, alias: BTreeMap::new(), report: PassReport::new(self.name()) };
+        let mut root = std::mem::take(&mut fold.graph.root);
+        fold.region(&mut root);
+        let (alias, report) = (fold.alias, fold.report);
+        graph.root = root;
+        for origin in graph.symbols.values_mut() {
+            if let SymbolOrigin::Dim { value, .. } = origin {
+                *value = resolve(&alias, *value);
+            }
+        }
+        report
+    }
+}
+
+fn resolve(alias: &BTreeMap<ValueId, ValueId>, mut id: ValueId) -> ValueId {
+    while let Some(&other) = alias.get(&id) {
+        id = other;
+    }
+    id
+}
+
+struct Fold<'g> {
+    graph: &'g mut Graph,
+    /// Outputs of branches that were taken at build time, and the values they are.
+    alias: BTreeMap<ValueId, ValueId>,
+    report: PassReport,
+}
+
+impl Fold<'_> {
+    fn region(&mut self, region: &mut Region) {
+        let nodes = std::mem::take(&mut region.nodes);
+        for id in nodes {
+            for n in 0..self.graph.node(id).inputs.len() {
+                let resolved = self.graph.node(id).inputs[n].map(|value| resolve(&self.alias, value));
+                self.graph.node_mut(id).inputs[n] = resolved;
+            }
+            let mut inner: Vec<Region> =
+                self.graph.node_mut(id).op.regions_mut().into_iter().map(std::mem::take).collect();
+            for region in &mut inner {
+                self.region(region);
+            }
+            for (slot, folded) in self.graph.node_mut(id).op.regions_mut().into_iter().zip(inner) {
+                *slot = folded;
+            }
+            self.node(id, &mut region.nodes);
+        }
+        for output in &mut region.outputs {
+            *output = resolve(&self.alias, *output);
+        }
+    }
+
+    /// Puts the node, or what stands for it, into `nodes`.
+    fn node(&mut self, id: NodeId, nodes: &mut Vec<NodeId>) {
+        if self.take_branch(id, nodes) || self.fold_host(id) || self.fold_data(id) {
+            return;
+        }
+        self.place_on_host(id, nodes);
+        self.materialize_parameters(id);
+        nodes.push(id);
+    }
+
+    /// A choice whose condition is known: the nodes of the branch stand here.
+    fn take_branch(&mut self, id: NodeId, nodes: &mut Vec<NodeId>) -> bool {
+        let Op::If { condition, then_region, else_region } = &self.graph.node(id).op else {
+            return false;
+        };
+        let Some(condition) = condition.as_constant() else {
+            return false;
+        };
+        let region = if condition != 0 { then_region.clone() } else { else_region.clone() };
+        let outputs = self.graph.node(id).outputs.clone();
+        for (&output, &actual) in outputs.iter().zip(&region.outputs) {
+            let actual = resolve(&self.alias, actual);
+            self.adopt_sizes(output, actual);
+            self.alias.insert(output, actual);
+        }
+        nodes.extend(region.nodes);
+        self.report.count("branches taken");
+        true
+    }
+
+    /// Sizes that were unknown until the branch was: everything that names them is told.
+    fn adopt_sizes(&mut self, output: ValueId, actual: ValueId) {
+        let (old, new) = (self.graph.ty(output).dims.clone(), self.graph.ty(actual).dims.clone());
+        for (axis, (old, new)) in old.iter().zip(&new).enumerate() {
+            let Some(symbol) = old.as_symbol() else {
+                continue;
+            };
+            let here = SymbolOrigin::Dim { value: output, axis };
+            if old != new && self.graph.symbols.get(symbol) == Some(&here) {
+                self.graph.substitute(symbol, new);
+            }
+        }
+    }
+
+    /// An integer value whose contents are known numbers.
+    fn fold_host(&mut self, id: NodeId) -> bool {
+        let node = self.graph.node(id);
+        let (&[output], true) = (node.outputs.as_slice(), is_pure(&node.op)) else {
+            return false;
+        };
+        if matches!(node.op, Op::Fill { .. } | Op::Arange { .. } | Op::Call(_)) {
+            return false;
+        }
+        let value = self.graph.value(output);
+        let (Some(host), Some(shape)) = (&value.host, value.ty.shape()) else {
+            return false;
+        };
+        let values: Option<Vec<i128>> = host.iter().map(|dim| dim.as_constant().map(i128::from)).collect();
+        let Some(values) = values else {
+            return false;
+        };
+        let data = Elements::Int(values).store(value.ty.dtype, shape);
+        self.become_constant(id, output, None, data);
+        true
+    }
+
+    /// An operation whose operands are all known.
+    fn fold_data(&mut self, id: NodeId) -> bool {
+        let node = self.graph.node(id);
+        let makes = matches!(node.op, Op::Fill { .. } | Op::Arange { .. } | Op::HostTensor { .. });
+        let (&[output], true, false) = (node.outputs.as_slice(), is_pure(&node.op), makes) else {
+            return false;
+        };
+        let operands: Option<Vec<Option<TensorData>>> =
+            node.inputs.iter().map(|input| input.map_or(Some(None), |id| self.data(id).map(Some))).collect();
+        let (Some(operands), Some(shape)) = (operands, self.graph.ty(output).shape()) else {
+            return false;
+        };
+        // One value spread out stays as such: it is made at run time from a literal.
+        let spread = matches!(node.op, Op::Expand { .. } | Op::Repeat { .. });
+        if spread && operands.iter().flatten().any(|data| data.num_elements() == 1) {
+            return false;
+        }
+        let from: usize = operands.iter().flatten().map(|data| data.bytes.len()).sum();
+        let size = shape.iter().try_fold(self.graph.ty(output).dtype.size(), |n, &d| n.checked_mul(d));
+        if node.inputs.is_empty() || size.is_none_or(|size| size > SMALL.max(GROWTH.saturating_mul(from))) {
+            return false;
+        }
+        let operands: Vec<Option<&TensorData>> = operands.iter().map(Option::as_ref).collect();
+        let Some(data) = fold::evaluate(&node.op, &operands).and_then(|mut outputs| outputs.pop()) else {
+            return false;
+        };
+        let name = match node.op {
+            Op::Permute { .. } | Op::Reshape { .. } | Op::Cast { .. } => node.inputs[0]
+                .and_then(|input| self.graph.constant(input))
+                .and_then(|constant| constant.name.clone()),
+            _ => None,
+        };
+        self.become_constant(id, output, name, data);
+        true
+    }
+
+    /// Contents of a constant, or of a small value that is made from literals.
+    fn data(&self, id: ValueId) -> Option<TensorData> {
+        if let Some(constant) = self.graph.constant(id) {
+            return Some(constant.data.clone());
+        }
+        let node = self.graph.node(self.graph.producer(id)?);
+        let shape = self.graph.ty(id).shape()?;
+        let size = shape.iter().try_fold(self.graph.ty(id).dtype.size(), |n, &d| n.checked_mul(d))?;
+        match node.op {
+            Op::Fill { .. } | Op::Arange { .. } if size <= SMALL => fold::evaluate(&node.op, &[])?.pop(),
+            _ => None,
+        }
+    }
+
+    fn become_constant(&mut self, id: NodeId, output: ValueId, name: Option<String>, data: TensorData) {
+        self.report.count(self.graph.node(id).op.kind());
+        let constant = self.graph.add_constant(name, data);
+        let Value { ty, def, host, .. } = self.graph.value(constant).clone();
+        let value = self.graph.value_mut(output);
+        (value.ty, value.def) = (ty, def);
+        value.host = host.or_else(|| value.host.take());
+    }
+
+    /// A tensor of integers that are known as expressions is made from them, not computed as a tensor.
+    fn place_on_host(&mut self, id: NodeId, nodes: &mut Vec<NodeId>) {
+        let node = self.graph.node(id);
+        let (&[output], true) = (node.outputs.as_slice(), is_pure(&node.op)) else {
+            return;
+        };
+        let made =
+            matches!(node.op, Op::HostTensor { .. } | Op::Fill { .. } | Op::Arange { .. } | Op::Call(_));
+        let value = self.graph.value(output);
+        let (Some(values), Some(dims), false) = (value.host.clone(), value.ty.shape(), made) else {
+            return;
+        };
+        if let Op::Cast { .. } = node.op
+            && node.inputs[0]
+                .and_then(|x| self.graph.producer(x))
+                .is_some_and(|producer| matches!(self.graph.node(producer).op, Op::HostTensor { .. }))
+        {
+            return;
+        }
+        // Integers that are read back from this very tensor.
+        let read = |symbol: &crate::ir::Symbol| match self.graph.symbols.get(symbol) {
+            Some(SymbolOrigin::Read { node, .. }) => self.graph.node(*node).inputs.contains(&Some(output)),
+            _ => false,
+        };
+        if values.iter().flat_map(Dim::symbols).any(|symbol| read(&symbol)) {
+            return;
+        }
+        self.report.count("placed on the host");
+        let dtype = value.ty.dtype;
+        let tensor = Op::HostTensor { values: values.clone(), dims: dims.clone() };
+        if dtype == DType::I64 {
+            let node = self.graph.node_mut(id);
+            (node.op, node.inputs) = (tensor, Vec::new());
+            return;
+        }
+        let origin = node.origin.clone();
+        let made = self.graph.add_node(tensor, Vec::new(), vec![TensorType::new(DType::I64, dims)], origin);
+        let integers = self.graph.node(made).outputs[0];
+        self.graph.value_mut(integers).host = Some(values);
+        nodes.push(made);
+        let node = self.graph.node_mut(id);
+        (node.op, node.inputs) = (Op::Cast { to: dtype }, vec![Some(integers)]);
+    }
+
+    /// Layers hold their parameters as constants, so those that are made from one value become such.
+    fn materialize_parameters(&mut self, id: NodeId) {
+        let parameters: &[usize] = match self.graph.node(id).op {
+            Op::Linear { .. } | Op::Conv(_) | Op::ConvTranspose(_) | Op::LayerNorm { .. } => &[1, 2],
+            Op::GroupNorm { .. } => &[1, 2],
+            Op::RmsNorm { .. } => &[1],
+            Op::BatchNorm { .. } => &[1, 2, 3, 4],
+            Op::Rnn(_) => &[1, 2, 3, 7],
+            _ => return,
+        };
+        for &n in parameters {
+            let Some(input) = self.graph.node(id).inputs.get(n).copied().flatten() else {
+                continue;
+            };
+            if self.graph.constant(input).is_none()
+                && let Some(data) = self.data(input)
+            {
+                let constant = self.graph.add_constant(None, data);
+                self.graph.node_mut(id).inputs[n] = Some(constant);
+                self.report.count("parameters of one value");
+            }
+        }
+    }
+}
+
+/// A constant with other dims of the same elements.
+pub(super) fn reshaped(constant: &Constant, shape: Vec<usize>) -> Option<(Option<String>, TensorData)> {
+    let data = TensorData::from_bytes(constant.data.bytes.clone(), shape, constant.data.dtype).ok()?;
+    Some((constant.name.clone(), data))
+}
+
+impl Graph {
+    /// Replaces a symbol everywhere by a dim, and forgets it.
+    pub fn substitute(&mut self, symbol: &crate::ir::Symbol, dim: &Dim) {
+        let lookup = |name: &crate::ir::Symbol| (name == symbol).then(|| dim.clone());
+        for value in &mut self.values {
+            for dim in value.ty.dims.iter_mut().chain(value.host.iter_mut().flatten()) {
+                *dim = dim.substitute(&lookup);
+            }
+        }
+        for node in &mut self.nodes {
+            node.op.map_dims(&mut |dim| dim.substitute(&lookup));
+        }
+        self.symbols.remove(symbol);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::passes::testing::{constant, graph, optimized, single};
+
+    #[test]
+    fn layout_changes_keep_the_name() {
+        let g = graph(&["f32[n, 3]"], |b, x| {
+            let weight = constant(b, Some("fc.weight"), &[2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+            let turned = b.add(Op::Permute { axes: vec![1, 0] }, &[weight]).unwrap();
+            vec![b.add(Op::MatMul, &[x[0], turned]).unwrap()]
+        });
+        let g = optimized(g);
+        let node = single(&g);
+        let constant = g.constant(node.inputs[1].unwrap()).unwrap();
+        assert_eq!(constant.name.as_deref(), Some("fc.weight"));
+        assert_eq!(constant.data, TensorData::new(vec![1.0f32, 4.0, 2.0, 5.0, 3.0, 6.0], [3, 2]));
+    }
+
+    #[test]
+    fn one_value_is_not_spread_out() {
+        let g = graph(&[], |b, _| {
+            let one = constant(b, None, &[], &[1.0]);
+            let flat = b.add(Op::Reshape { dims: vec![1.into(), 1.into()] }, &[one]).unwrap();
+            let dims = vec![1024.into(), 1024.into()];
+            vec![b.add(Op::Expand { dims }, &[flat]).unwrap()]
+        });
+        assert!(matches!(single(&optimized(g)).op, Op::Fill { .. }));
+    }
+
+    #[test]
+    fn shape_arithmetic_leaves_no_tensors() {
+        let g = graph(&["f32[n, 6]"], |b, x| {
+            let shape = b.host_tensor(vec![Dim::symbol("n"), 6.into()], vec![2]).unwrap();
+            let two = b.constant(TensorData::new(vec![2i64], [1]));
+            let twice = b.add(Op::Binary(kiln_types::BinaryOp::Mul), &[shape, two]).unwrap();
+            let dims = b.host(twice, "dims").unwrap();
+            let wide = b.add(Op::Repeat { times: vec![2.into(), 2.into()] }, &[x[0]]).unwrap();
+            let y = b.add(Op::Reshape { dims }, &[wide]).unwrap();
+            vec![y, twice]
+        });
+        let g = optimized(g);
+        let kinds: Vec<String> = g.root.nodes.iter().map(|&id| g.node(id).op.kind()).collect();
+        assert_eq!(kinds, ["HostTensor", "Repeat"], "{g}");
+    }
+}

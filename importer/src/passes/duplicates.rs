@@ -1,0 +1,118 @@
+//! Merges nodes that compute the same from the same.
+
+use super::dead_code::is_pure;
+use super::{Pass, PassReport};
+use crate::ir::{Graph, NodeId, Region, SymbolOrigin, ValueId};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// Common subexpressions, within a region and those around it.
+pub(super) struct MergeDuplicates;
+
+/// Constants of more bytes are compared by identity.
+const SMALL: usize = 256;
+
+impl Pass for MergeDuplicates {
+    fn name(&self) -> &'static str {
+        "duplicates"
+    }
+
+    fn run(&self, graph: &mut Graph) -> PassReport {
+        let mut merge =
+            Merge { seen: Vec::new(), alias: BTreeMap::new(), report: PassReport::new(self.name()) };
+        let mut root = std::mem::take(&mut graph.root);
+        merge.region(graph, &mut root);
+        graph.root = root;
+        for origin in graph.symbols.values_mut() {
+            if let SymbolOrigin::Dim { value, .. } = origin {
+                *value = merge.resolve(*value);
+            }
+        }
+        merge.report
+    }
+}
+
+struct Merge {
+    /// What was computed so far, by what computes it; one table a region.
+    seen: Vec<BTreeMap<String, NodeId>>,
+    alias: BTreeMap<ValueId, ValueId>,
+    report: PassReport,
+}
+
+impl Merge {
+    fn resolve(&self, mut id: ValueId) -> ValueId {
+        while let Some(&other) = self.alias.get(&id) {
+            id = other;
+        }
+        id
+    }
+
+    fn region(&mut self, graph: &mut Graph, region: &mut Region) {
+        self.seen.push(BTreeMap::new());
+        let mut kept = Vec::with_capacity(region.nodes.len());
+        for &id in &region.nodes {
+            for n in 0..graph.node(id).inputs.len() {
+                let resolved = graph.node(id).inputs[n].map(|value| self.resolve(value));
+                graph.node_mut(id).inputs[n] = resolved;
+            }
+            let mut inner: Vec<Region> =
+                graph.node_mut(id).op.regions_mut().into_iter().map(std::mem::take).collect();
+            for region in &mut inner {
+                self.region(graph, region);
+            }
+            for (slot, merged) in graph.node_mut(id).op.regions_mut().into_iter().zip(inner) {
+                *slot = merged;
+            }
+            if !self.merge(graph, id) {
+                kept.push(id);
+            }
+        }
+        region.nodes = kept;
+        for output in &mut region.outputs {
+            *output = self.resolve(*output);
+        }
+        self.seen.pop();
+    }
+
+    /// Whether an equal node came before and takes over.
+    fn merge(&mut self, graph: &Graph, id: NodeId) -> bool {
+        let node = graph.node(id);
+        if !is_pure(&node.op) || node.outputs.is_empty() {
+            return false;
+        }
+        let key = key(graph, id);
+        let earlier = self.seen.iter().find_map(|table| table.get(&key)).copied();
+        let Some(earlier) = earlier else {
+            if let Some(table) = self.seen.last_mut() {
+                table.insert(key, id);
+            }
+            return false;
+        };
+        let earlier = graph.node(earlier);
+        let same = node.outputs.iter().zip(&earlier.outputs).all(|(&a, &b)| graph.ty(a) == graph.ty(b));
+        if !same {
+            return false;
+        }
+        for (&output, &other) in node.outputs.iter().zip(&earlier.outputs) {
+            self.alias.insert(output, other);
+        }
+        self.report.count(node.op.kind());
+        true
+    }
+}
+
+/// Text that is equal for nodes that compute the same.
+fn key(graph: &Graph, id: NodeId) -> String {
+    let node = graph.node(id);
+    let mut key = format!("{:?}", node.op);
+    for input in &node.inputs {
+        let small = input.and_then(|id| graph.constant(id)).filter(|c| c.data.bytes.len() <= SMALL);
+        // Writing to a string cannot fail.
+        let _ = match (small, input) {
+            (Some(c), _) => write!(key, " {}{:?}{:?}", c.data.dtype, c.data.shape, &*c.data.bytes),
+            (None, Some(input)) => write!(key, " {input}"),
+            (None, None) => write!(key, " _"),
+        };
+    }
+    key
+}

@@ -1,0 +1,423 @@
+//! Operations that do nothing, or less than they say.
+
+use super::{Rewrite, Rule};
+use crate::ir::{AxisRange, Dim, Op, ValueId};
+use kiln_types::{Activation, BinaryOp, CompareOp, DType, PadMode, ReduceOp, Scalar, UnaryOp};
+
+pub(super) const RULE: Rule = Rule { apply };
+
+fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
+    match cx.op().clone() {
+        Op::Binary(op) => neutral(cx, op)
+            .or_else(|| power(cx, op))
+            .or_else(|| bound(cx, op))
+            .or_else(|| broadcast_operand(cx)),
+        Op::Compare(_) => broadcast_operand(cx),
+        Op::Where => choice(cx).or_else(|| broadcast_operand(cx)),
+        Op::Unary(op) => inverse(cx, op),
+        Op::Clamp { min, max } => clamp(cx, min, max),
+        Op::Cast { to } => cast(cx, to),
+        Op::Expand { dims } => expand(cx, &dims),
+        Op::Slice { ranges } => slice(cx, &ranges),
+        Op::Concat { axis } => concat(cx, axis),
+        Op::Pad { padding, .. } => pad(cx, &padding),
+        Op::Repeat { times } => repeat(cx, &times),
+        Op::Reduce { op, axes, .. } => reduce(cx, op, &axes),
+        Op::Dropout { .. } if !cx.options.trainable => same(cx, "dropout in inference"),
+        Op::Conv(_) => padded_conv(cx),
+        Op::Rnn(_) => zero_state(cx),
+        _ => None,
+    }
+}
+
+/// The node yields its first operand.
+fn same(cx: &mut Rewrite<'_>, what: &'static str) -> Option<&'static str> {
+    let x = cx.input(0)?;
+    cx.redirect(x)?;
+    Some(what)
+}
+
+/// `x + 0`, `x * 1` and their like.
+fn neutral(cx: &mut Rewrite<'_>, op: BinaryOp) -> Option<&'static str> {
+    let (a, b) = (cx.input(0)?, cx.input(1)?);
+    let (neutral, commutes) = match op {
+        BinaryOp::Add => (0.0, true),
+        BinaryOp::Sub => (0.0, false),
+        BinaryOp::Mul => (1.0, true),
+        BinaryOp::Div | BinaryOp::Pow => (1.0, false),
+        BinaryOp::And => (1.0, true),
+        BinaryOp::Or => (0.0, true),
+        _ => return None,
+    };
+    if cx.uniform(b) == Some(neutral) && cx.redirect(a).is_some() {
+        return Some("neutral operand");
+    }
+    if commutes && cx.uniform(a) == Some(neutral) && cx.redirect(b).is_some() {
+        return Some("neutral operand");
+    }
+    if op == BinaryOp::Div && cx.uniform(a) == Some(1.0) && cx.ty(b).dtype.is_float() {
+        cx.replace(Op::Unary(UnaryOp::Recip), vec![Some(b)])?;
+        return Some("reciprocal");
+    }
+    None
+}
+
+/// Powers that are cheaper otherwise.
+fn power(cx: &mut Rewrite<'_>, op: BinaryOp) -> Option<&'static str> {
+    let (x, exponent) = (cx.input(0)?, cx.input(1)?);
+    if op != BinaryOp::Pow || !cx.ty(x).dtype.is_float() {
+        return None;
+    }
+    let exponent = cx.uniform(exponent)?;
+    if exponent == 2.0 {
+        cx.replace(Op::Binary(BinaryOp::Mul), vec![Some(x), Some(x)])?;
+    } else if exponent == 0.5 {
+        cx.replace(Op::Unary(UnaryOp::Sqrt), vec![Some(x)])?;
+    } else if exponent == -1.0 {
+        cx.replace(Op::Unary(UnaryOp::Recip), vec![Some(x)])?;
+    } else if exponent == -0.5 {
+        let root = cx.insert(Op::Unary(UnaryOp::Sqrt), &[x])?;
+        cx.replace(Op::Unary(UnaryOp::Recip), vec![Some(root)])?;
+    } else {
+        return None;
+    }
+    Some("power")
+}
+
+/// `max(x, number)` and `min(x, number)`.
+fn bound(cx: &mut Rewrite<'_>, op: BinaryOp) -> Option<&'static str> {
+    let (a, b) = (cx.input(0)?, cx.input(1)?);
+    if !matches!(op, BinaryOp::Max | BinaryOp::Min) {
+        return None;
+    }
+    let (x, number) = if let Some(number) = cx.uniform(b) { (a, number) } else { (b, cx.uniform(a)?) };
+    let dtype = cx.ty(x).dtype;
+    // Wide integers do not pass through f64 unharmed.
+    if !dtype.is_float() && number.abs() > 2f64.powi(52) {
+        return None;
+    }
+    let bound = Some(if dtype.is_float() { Scalar::Float(number) } else { Scalar::Int(number as i64) });
+    let (min, max) = if op == BinaryOp::Max { (bound, None) } else { (None, bound) };
+    if cx.output().map(|output| cx.ty(output).dims.clone()) != Some(cx.ty(x).dims.clone()) {
+        return None;
+    }
+    cx.replace(Op::Clamp { min, max }, vec![Some(x)])?;
+    Some("bound")
+}
+
+/// `clamp` of `clamp`, and ReLU.
+fn clamp(cx: &mut Rewrite<'_>, min: Option<Scalar>, max: Option<Scalar>) -> Option<&'static str> {
+    let x = cx.input(0)?;
+    let number = |bound: Option<Scalar>| bound.map(Scalar::to_f64);
+    let low = number(min).filter(|&low| low > f64::NEG_INFINITY);
+    let high = number(max).filter(|&high| high < f64::INFINITY && high < f64::from(f32::MAX));
+    if cx.ty(x).dtype.is_float() && low == Some(0.0) && high.is_none() {
+        cx.replace(Op::Activation(Activation::Relu), vec![Some(x)])?;
+        return Some("relu");
+    }
+    let inner = cx.producer(x)?;
+    let source = inner.inputs.first().copied().flatten()?;
+    let (inner_min, inner_max) = match &inner.op {
+        Op::Clamp { min, max } => (*min, *max),
+        Op::Activation(Activation::Relu) => (Some(Scalar::Float(0.0)), None),
+        _ => return None,
+    };
+    // Only the plain case: one gives one bound, the other the other.
+    let merged = match ((inner_min, inner_max), (min, max)) {
+        ((low, None), (None, high)) | ((None, high), (low, None)) => (low, high),
+        _ => return None,
+    };
+    let ordered = number(merged.0).zip(number(merged.1)).is_none_or(|(low, high)| low <= high);
+    if !ordered || !cx.used_once(x) {
+        return None;
+    }
+    cx.replace(Op::Clamp { min: merged.0, max: merged.1 }, vec![Some(source)])?;
+    Some("clamp of clamp")
+}
+
+fn choice(cx: &mut Rewrite<'_>) -> Option<&'static str> {
+    let (condition, a, b) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
+    let chosen = match cx.uniform(condition) {
+        Some(0.0) => b,
+        Some(_) => a,
+        None if a == b => a,
+        None => return None,
+    };
+    cx.redirect(chosen)?;
+    Some("decided choice")
+}
+
+/// Two operations of which one undoes the other.
+fn inverse(cx: &mut Rewrite<'_>, op: UnaryOp) -> Option<&'static str> {
+    let x = cx.input(0)?;
+    if matches!(op, UnaryOp::Not | UnaryOp::Neg | UnaryOp::Recip | UnaryOp::BitwiseNot)
+        && let Some(source) = cx.unary(x, op)
+    {
+        cx.redirect(source)?;
+        return Some("inverse of inverse");
+    }
+    let producer = cx.producer(x)?;
+    let Op::Compare(compare) = producer.op else {
+        return None;
+    };
+    let inputs = producer.inputs.clone();
+    let float = cx.ty(inputs.first().copied().flatten()?).dtype.is_float();
+    let opposite = match compare {
+        CompareOp::Equal => CompareOp::NotEqual,
+        CompareOp::NotEqual => CompareOp::Equal,
+        // Of NaN, neither `<` nor `>=` holds.
+        _ if float => return None,
+        CompareOp::Greater => CompareOp::LowerEqual,
+        CompareOp::GreaterEqual => CompareOp::Lower,
+        CompareOp::Lower => CompareOp::GreaterEqual,
+        CompareOp::LowerEqual => CompareOp::Greater,
+    };
+    if op != UnaryOp::Not || !cx.used_once(x) {
+        return None;
+    }
+    cx.replace(Op::Compare(opposite), inputs)?;
+    Some("not of comparison")
+}
+
+fn cast(cx: &mut Rewrite<'_>, to: DType) -> Option<&'static str> {
+    let x = cx.input(0)?;
+    if cx.ty(x).dtype == to {
+        return same(cx, "cast to itself");
+    }
+    let inner = cx.producer(x)?;
+    let source = inner.inputs.first().copied().flatten()?;
+    if !matches!(inner.op, Op::Cast { .. }) || !holds_all(cx.ty(x).dtype, cx.ty(source).dtype) {
+        return None;
+    }
+    if cx.ty(source).dtype == to {
+        cx.redirect(source)?;
+    } else {
+        cx.replace(Op::Cast { to }, vec![Some(source)])?;
+    }
+    Some("cast of cast")
+}
+
+/// Whether every value of `narrow` is one of `wide`.
+fn holds_all(wide: DType, narrow: DType) -> bool {
+    let signed = |dtype| matches!(dtype, DType::I64 | DType::I32 | DType::I16 | DType::I8);
+    match (narrow.is_float(), wide.is_float()) {
+        _ if narrow.is_bool() => true,
+        (true, true) => wide.size() > narrow.size() && wide != DType::BF16,
+        (false, false) if wide.is_bool() => false,
+        (false, false) if signed(narrow) => signed(wide) && wide.size() >= narrow.size(),
+        (false, false) => wide.size() > narrow.size() || (wide.size() == narrow.size() && !signed(wide)),
+        _ => false,
+    }
+}
+
+fn expand(cx: &mut Rewrite<'_>, dims: &[Dim]) -> Option<&'static str> {
+    let x = cx.input(0)?;
+    if cx.ty(x).dims == dims {
+        return same(cx, "expansion to itself");
+    }
+    let dtype = cx.ty(x).dtype;
+    if cx.ty(x).num_elements().is(1)
+        && let Some(constant) = cx.constant(x)
+        && let Some(value) = crate::fold::scalar(&constant.data)
+    {
+        cx.replace(Op::Fill { dims: dims.to_vec(), value, dtype }, Vec::new())?;
+        return Some("expansion of one value");
+    }
+    let inner = cx.producer(x)?;
+    match inner.op {
+        Op::Fill { value, .. } => cx.replace(Op::Fill { dims: dims.to_vec(), value, dtype }, Vec::new())?,
+        Op::Expand { .. } => {
+            let source = inner.inputs.clone();
+            cx.replace(Op::Expand { dims: dims.to_vec() }, source)?;
+        }
+        _ => return None,
+    }
+    Some("expansion of expansion")
+}
+
+fn slice(cx: &mut Rewrite<'_>, ranges: &[AxisRange]) -> Option<&'static str> {
+    let x = cx.input(0)?;
+    let whole =
+        |(range, size): (&AxisRange, &Dim)| range.step == 1 && range.start.is(0) && range.end == *size;
+    if ranges.iter().zip(&cx.ty(x).dims).all(whole) {
+        return same(cx, "slice of everything");
+    }
+    let Op::Slice { ranges: inner } = &cx.producer(x)?.op else {
+        return None;
+    };
+    if inner.iter().chain(ranges).any(|range| range.step != 1) {
+        return None;
+    }
+    let merged = inner.iter().zip(ranges).map(|(inner, outer)| AxisRange {
+        start: &inner.start + &outer.start,
+        end: &inner.start + &outer.end,
+        step: 1,
+    });
+    let merged = merged.collect();
+    let source = cx.producer(x)?.inputs.clone();
+    cx.replace(Op::Slice { ranges: merged }, source)?;
+    Some("slice of slice")
+}
+
+fn concat(cx: &mut Rewrite<'_>, axis: usize) -> Option<&'static str> {
+    let inputs = cx.node().inputs.clone();
+    if inputs.len() == 1 {
+        return same(cx, "concatenation of one");
+    }
+    let empty =
+        |id: &Option<ValueId>| id.is_some_and(|id| cx.ty(id).dims.get(axis).is_some_and(|dim| dim.is(0)));
+    if inputs.iter().any(empty) && !inputs.iter().all(empty) {
+        let kept = inputs.iter().copied().filter(|id| !empty(id)).collect();
+        cx.replace(Op::Concat { axis }, kept)?;
+        return Some("concatenation of nothing");
+    }
+    let nested = |id: &Option<ValueId>| {
+        let id = id.filter(|&id| cx.used_once(id))?;
+        cx.producer(id).filter(|node| node.op == Op::Concat { axis }).map(|node| node.inputs.clone())
+    };
+    if !inputs.iter().any(|id| nested(id).is_some()) {
+        return None;
+    }
+    let flat = inputs.iter().flat_map(|id| nested(id).unwrap_or_else(|| vec![*id])).collect();
+    cx.replace(Op::Concat { axis }, flat)?;
+    Some("concatenation of concatenation")
+}
+
+fn pad(cx: &mut Rewrite<'_>, padding: &[(Dim, Dim)]) -> Option<&'static str> {
+    let nothing = padding.iter().all(|(before, after)| before.is(0) && after.is(0));
+    if nothing { same(cx, "padding of nothing") } else { None }
+}
+
+fn repeat(cx: &mut Rewrite<'_>, times: &[Dim]) -> Option<&'static str> {
+    let x = cx.input(0)?;
+    if times.iter().all(|times| times.is(1)) {
+        return same(cx, "repetition of one");
+    }
+    let spreads = times.iter().zip(&cx.ty(x).dims).all(|(times, size)| times.is(1) || size.is(1));
+    if !spreads {
+        return None;
+    }
+    let dims = times.iter().zip(&cx.ty(x).dims).map(|(times, size)| times * size).collect();
+    cx.replace(Op::Expand { dims }, vec![Some(x)])?;
+    Some("repetition of size 1")
+}
+
+fn reduce(cx: &mut Rewrite<'_>, op: ReduceOp, axes: &[usize]) -> Option<&'static str> {
+    let x = cx.input(0)?;
+    let alone = axes.iter().all(|&axis| cx.ty(x).dims.get(axis).is_some_and(|dim| dim.is(1)));
+    if !alone || matches!(op, ReduceOp::Any | ReduceOp::All) {
+        return None;
+    }
+    let dims = cx.ty(cx.output()?).dims.clone();
+    cx.replace(Op::Reshape { dims }, vec![Some(x)])?;
+    Some("reduction of size 1")
+}
+
+/// A convolution pads by itself.
+fn padded_conv(cx: &mut Rewrite<'_>) -> Option<&'static str> {
+    let Op::Conv(options) = cx.op() else {
+        return None;
+    };
+    let mut options = options.clone();
+    let x = cx.input(0)?;
+    let node = cx.producer(x)?;
+    let Op::Pad { padding, mode: PadMode::Constant, value } = &node.op else {
+        return None;
+    };
+    let zeros = value.to_f64() == 0.0;
+    let spatial_only = padding.iter().take(2).all(|(before, after)| before.is(0) && after.is(0));
+    if !zeros || !spatial_only {
+        return None;
+    }
+    for (pad, (before, after)) in options.padding.iter_mut().zip(padding.iter().skip(2)) {
+        pad.0 = pad.0.checked_add(before.as_size()?)?;
+        pad.1 = pad.1.checked_add(after.as_size()?)?;
+    }
+    let mut inputs = cx.node().inputs.clone();
+    *inputs.first_mut()? = *node.inputs.first()?;
+    let origin = cx.node().origin.clone();
+    cx.replace_as(Op::Conv(options), inputs, Some(origin))?;
+    Some("padding into convolution")
+}
+
+/// Zero is what a recurrent layer starts from anyway.
+fn zero_state(cx: &mut Rewrite<'_>) -> Option<&'static str> {
+    let mut inputs = cx.node().inputs.clone();
+    let mut changed = false;
+    for state in inputs.iter_mut().take(7).skip(5) {
+        if state.is_some_and(|id| cx.uniform(id) == Some(0.0)) {
+            *state = None;
+            changed = true;
+        }
+    }
+    if !changed {
+        return None;
+    }
+    while inputs.last() == Some(&None) {
+        inputs.pop();
+    }
+    let (op, origin) = (cx.op().clone(), cx.node().origin.clone());
+    cx.replace_as(op, inputs, Some(origin))?;
+    Some("zero initial state")
+}
+
+/// Operands of a broadcasting operation need not be spread out before, and one number is a literal.
+fn broadcast_operand(cx: &mut Rewrite<'_>) -> Option<&'static str> {
+    let inputs = cx.node().inputs.clone();
+    let wanted = cx.ty(cx.output()?).dims.clone();
+    for (n, &input) in inputs.iter().enumerate() {
+        let id = input?;
+        let others: Vec<ValueId> =
+            inputs.iter().enumerate().filter(|&(i, _)| i != n).filter_map(|(_, &id)| id).collect();
+        let covered = |dims: Option<&[Dim]>| {
+            let axis = |i: usize| {
+                let other = others.iter().any(|&id| cx.ty(id).dims.get(i) == wanted.get(i));
+                other || dims.is_some_and(|dims| dims.get(i) == wanted.get(i))
+            };
+            (0..wanted.len()).all(axis)
+        };
+        let rank = cx.ty(id).rank();
+        if rank > 0
+            && covered(None)
+            && let Some(value) = literal(cx, id)
+        {
+            let dtype = cx.ty(id).dtype;
+            let data = crate::fold::fill(&[], value, dtype)?;
+            let scalar = cx.add_constant(None, data);
+            return swap(cx, &inputs, n, scalar, "number as a literal");
+        }
+        if let Some(node) = cx.producer(id)
+            && let Op::Expand { .. } = node.op
+            && let Some(source) = node.inputs.first().copied().flatten()
+            && covered(Some(&cx.ty(source).dims))
+        {
+            return swap(cx, &inputs, n, source, "expansion of an operand");
+        }
+    }
+    None
+}
+
+/// The one value of a constant or filled tensor.
+fn literal(cx: &Rewrite<'_>, id: ValueId) -> Option<Scalar> {
+    if let Some(constant) = cx.constant(id) {
+        return crate::fold::scalar(&constant.data);
+    }
+    match cx.producer(id)?.op {
+        Op::Fill { value, .. } => Some(value),
+        _ => None,
+    }
+}
+
+fn swap(
+    cx: &mut Rewrite<'_>,
+    inputs: &[Option<ValueId>],
+    n: usize,
+    to: ValueId,
+    what: &'static str,
+) -> Option<&'static str> {
+    let mut inputs = inputs.to_vec();
+    *inputs.get_mut(n)? = Some(to);
+    let (op, origin) = (cx.op().clone(), cx.node().origin.clone());
+    cx.replace_as(op, inputs, Some(origin))?;
+    Some(what)
+}

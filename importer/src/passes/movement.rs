@@ -1,0 +1,240 @@
+//! Transposes and reshapes that cancel, merge, or move to where they do.
+
+use super::constants::reshaped;
+use super::{Rewrite, Rule};
+use crate::fold;
+use crate::ir::{Dim, Node, Op, ValueId};
+
+pub(super) const RULE: Rule = Rule { apply };
+
+/// Elementwise operations that a transpose moves through at most.
+const MAX_CHAIN: usize = 8;
+
+fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
+    match cx.op().clone() {
+        Op::Permute { axes } => permute(cx, &axes),
+        Op::Reshape { dims } => reshape(cx, &dims),
+        Op::Reduce { op, axes, keep_dims: false } => {
+            let (x, inner) = permuted(cx, cx.input(0)?)?;
+            let from: Vec<usize> = inner
+                .iter()
+                .copied()
+                .enumerate()
+                .filter_map(|(i, axis)| (!axes.contains(&i)).then_some(axis))
+                .collect();
+            if !from.is_sorted() {
+                return None;
+            }
+            let mut axes: Vec<usize> = axes.iter().map(|&axis| inner[axis]).collect();
+            axes.sort_unstable();
+            cx.replace(Op::Reduce { op, axes, keep_dims: false }, vec![Some(x)])?;
+            Some("transpose before reduction")
+        }
+        Op::Binary(_) => sink_shared(cx),
+        _ => None,
+    }
+}
+
+/// The operand and axes of a permutation.
+fn permuted(cx: &Rewrite<'_>, id: ValueId) -> Option<(ValueId, Vec<usize>)> {
+    let node = cx.producer(id)?;
+    match &node.op {
+        Op::Permute { axes } => Some((node.inputs.first().copied().flatten()?, axes.clone())),
+        _ => None,
+    }
+}
+
+/// `outer` after `inner`.
+fn compose(inner: &[usize], outer: &[usize]) -> Vec<usize> {
+    outer.iter().map(|&axis| inner[axis]).collect()
+}
+
+fn permute(cx: &mut Rewrite<'_>, axes: &[usize]) -> Option<&'static str> {
+    let x = cx.input(0)?;
+    if axes.is_sorted() {
+        cx.redirect(x)?;
+        return Some("transpose of nothing");
+    }
+    // Only axes of size 1 move: nothing does.
+    let dims = &cx.ty(x).dims;
+    if axes.iter().filter(|&&axis| !dims[axis].is(1)).is_sorted() {
+        let dims = axes.iter().map(|&axis| dims[axis].clone()).collect();
+        cx.replace(Op::Reshape { dims }, vec![Some(x)])?;
+        return Some("transpose as reshape");
+    }
+    if let Some((source, inner)) = permuted(cx, x) {
+        let merged = compose(&inner, axes);
+        if merged.is_sorted() {
+            cx.redirect(source)?;
+            return Some("transposes that cancel");
+        }
+        cx.replace(Op::Permute { axes: merged }, vec![Some(source)])?;
+        return Some("transposes that merge");
+    }
+    if let Op::Fill { value, dtype, .. } = cx.producer(x)?.op {
+        let dims = cx.ty(cx.output()?).dims.clone();
+        cx.replace(Op::Fill { dims, value, dtype }, Vec::new())?;
+        return Some("transpose of one value");
+    }
+    through_elementwise(cx, axes)
+}
+
+/// `permute(f(permute(x)))` is `f(permute(permute(x)))`, for any chain `f` of elementwise operations with constants: one
+/// transpose less, or two.
+fn through_elementwise(cx: &mut Rewrite<'_>, axes: &[usize]) -> Option<&'static str> {
+    // The chain, last operation first, with the place of the operand that is no constant.
+    let mut chain: Vec<(Node, usize)> = Vec::new();
+    let mut at = cx.input(0)?;
+    let (source, inner) = loop {
+        if let Some(found) = permuted(cx, at).filter(|_| !chain.is_empty()) {
+            break found;
+        }
+        let node = cx.producer(at).filter(|_| cx.used_once(at) && chain.len() < MAX_CHAIN)?.clone();
+        match node.op {
+            Op::Unary(_) | Op::Activation(_) | Op::Clamp { .. } | Op::Cast { .. } | Op::Binary(_) => {}
+            _ => return None,
+        }
+        let mut moving =
+            (0..node.inputs.len()).filter(|&n| node.inputs[n].is_some_and(|id| cx.constant(id).is_none()));
+        let (n, None) = (moving.next()?, moving.next()) else {
+            return None;
+        };
+        at = node.inputs[n]?;
+        chain.push((node, n));
+    };
+    let merged = compose(&inner, axes);
+    let mut value = match merged.is_sorted() {
+        true => source,
+        false => cx.insert(Op::Permute { axes: merged }, &[source])?,
+    };
+    while let Some((node, n)) = chain.pop() {
+        let mut operands = Vec::with_capacity(node.inputs.len());
+        for (i, id) in node.inputs.iter().enumerate() {
+            operands.push(if i == n { value } else { permuted_constant(cx, (*id)?, axes)? });
+        }
+        if chain.is_empty() {
+            cx.replace(node.op, operands.into_iter().map(Some).collect())?;
+        } else {
+            value = cx.insert(node.op, &operands)?;
+        }
+    }
+    Some("transpose through elementwise")
+}
+
+/// A constant operand as it must be when everything is permuted.
+fn permuted_constant(cx: &mut Rewrite<'_>, id: ValueId, axes: &[usize]) -> Option<ValueId> {
+    if cx.ty(id).rank() == 0 {
+        return Some(id);
+    }
+    let constant = cx.constant(id)?;
+    let name = constant.name.clone();
+    let data = fold::evaluate(&Op::Permute { axes: axes.to_vec() }, &[Some(&constant.data)])?.pop()?;
+    Some(cx.add_constant(name, data))
+}
+
+/// `permute(x) + permute(y)` is `permute(x + y)`.
+fn sink_shared(cx: &mut Rewrite<'_>) -> Option<&'static str> {
+    let (a, b) = (cx.input(0)?, cx.input(1)?);
+    let ((x, axes), (y, other)) = (permuted(cx, a)?, permuted(cx, b)?);
+    if axes != other || !cx.used_once(a) || !cx.used_once(b) || a == b {
+        return None;
+    }
+    let op = cx.op().clone();
+    let result = cx.insert(op, &[x, y])?;
+    cx.replace(Op::Permute { axes }, vec![Some(result)])?;
+    Some("transpose after both operands")
+}
+
+fn reshape(cx: &mut Rewrite<'_>, dims: &[Dim]) -> Option<&'static str> {
+    let x = cx.input(0)?;
+    if cx.ty(x).dims == dims {
+        cx.redirect(x)?;
+        return Some("reshape to itself");
+    }
+    let node = cx.producer(x)?;
+    let source = node.inputs.first().copied().flatten();
+    match node.op {
+        Op::Reshape { .. } => {
+            let source = source?;
+            if cx.ty(source).dims == dims {
+                cx.redirect(source)?;
+                return Some("reshapes that cancel");
+            }
+            cx.replace(Op::Reshape { dims: dims.to_vec() }, vec![Some(source)])?;
+            Some("reshapes that merge")
+        }
+        Op::Fill { value, dtype, .. } => {
+            cx.replace(Op::Fill { dims: dims.to_vec(), value, dtype }, Vec::new())?;
+            Some("reshape of one value")
+        }
+        Op::Linear { .. } => around_linear(cx, x, dims),
+        _ => None,
+    }
+}
+
+/// `reshape(linear(reshape(x)))` that only folds leading axes together and apart again: a linear layer takes any.
+fn around_linear(cx: &mut Rewrite<'_>, y: ValueId, dims: &[Dim]) -> Option<&'static str> {
+    let linear = cx.producer(y)?.clone();
+    let inner = cx.producer(linear.inputs.first().copied().flatten()?)?;
+    let source = match inner.op {
+        Op::Reshape { .. } => inner.inputs.first().copied().flatten()?,
+        _ => return None,
+    };
+    let weight = linear.inputs.get(1).copied().flatten()?;
+    let (last, lead) = cx.ty(source).dims.split_last()?;
+    let (wanted, wanted_lead) = dims.split_last()?;
+    let fits = cx.ty(weight).dims == [last.clone(), wanted.clone()] && lead == wanted_lead;
+    if !fits || !cx.used_once(y) {
+        return None;
+    }
+    let mut inputs = linear.inputs.clone();
+    inputs[0] = Some(source);
+    cx.replace_as(linear.op, inputs, Some(linear.origin))?;
+    Some("reshapes around a linear layer")
+}
+
+/// A constant with the given dims; keeps its name.
+pub(super) fn constant_as(cx: &mut Rewrite<'_>, id: ValueId, shape: Vec<usize>) -> Option<ValueId> {
+    let constant = cx.constant(id)?;
+    if constant.data.shape == shape {
+        return Some(id);
+    }
+    let (name, data) = reshaped(constant, shape)?;
+    Some(cx.add_constant(name, data))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::passes::testing::{constant, graph, kinds, optimized};
+    use kiln_types::{BinaryOp, UnaryOp};
+
+    fn turn(axes: &[usize]) -> Op {
+        Op::Permute { axes: axes.to_vec() }
+    }
+
+    #[test]
+    fn transposes_cancel_through_elementwise() {
+        let g = graph(&["f32[n, 3, 4, 5]"], |b, x| {
+            let back = b.add(turn(&[0, 2, 3, 1]), &[x[0]]).unwrap();
+            let bias = constant(b, Some("bias"), &[1, 1, 1, 3], &[1.0, 2.0, 3.0]);
+            let sum = b.add(Op::Binary(BinaryOp::Add), &[back, bias]).unwrap();
+            let y = b.add(Op::Unary(UnaryOp::Exp), &[sum]).unwrap();
+            vec![b.add(turn(&[0, 3, 1, 2]), &[y]).unwrap()]
+        });
+        let g = optimized(g);
+        assert_eq!(kinds(&g), ["Binary(Add)", "Unary(Exp)"], "{g}");
+    }
+
+    #[test]
+    fn reshapes_cancel() {
+        let g = graph(&["f32[n, 3, 4]"], |b, x| {
+            let dims = vec![Dim::symbol("n"), 12.into()];
+            let flat = b.add(Op::Reshape { dims }, &[x[0]]).unwrap();
+            let dims = vec![Dim::symbol("n"), 3.into(), 4.into()];
+            let y = b.add(Op::Reshape { dims }, &[flat]).unwrap();
+            vec![b.add(Op::Unary(UnaryOp::Exp), &[y]).unwrap()]
+        });
+        assert_eq!(kinds(&optimized(g)), ["Unary(Exp)"]);
+    }
+}

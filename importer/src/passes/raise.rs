@@ -1,0 +1,22 @@
+//! Recognizes operations that exporters spell in small steps. One file a raise.
+
+mod absorb;
+mod attention;
+mod group_norm;
+mod layer_norm;
+mod linear;
+mod products;
+mod softmax;
+
+use super::Rule;
+
+/// All raises, in the order in which they are tried on a node.
+pub(super) const RULES: [Rule; 7] = [
+    products::RULE,
+    softmax::RULE,
+    layer_norm::RULE,
+    absorb::RULE,
+    group_norm::RULE,
+    linear::RULE,
+    attention::RULE,
+];

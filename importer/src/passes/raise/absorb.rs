@@ -1,0 +1,69 @@
+//! A normalization without weights followed by a product and a sum with constants: its weight and bias.
+
+use super::layer_norm::trailing;
+use crate::ir::{Dim, Node, Op, ValueId};
+use crate::passes::movement::constant_as;
+use crate::passes::{Rewrite, Rule};
+use kiln_types::BinaryOp;
+
+pub(in crate::passes) const RULE: Rule = Rule { apply };
+
+fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
+    let op = match cx.op() {
+        Op::Binary(op @ (BinaryOp::Mul | BinaryOp::Add)) => *op,
+        _ => return None,
+    };
+    let constant = |id: ValueId| cx.constant(id).is_some();
+    let (parameter, y) = cx.commutative(cx.output()?, op, constant)?;
+    let norm = cx.producer(y).filter(|_| cx.used_once(y))?.clone();
+    match norm.op {
+        Op::LayerNorm { .. } | Op::RmsNorm { .. } => over_trailing(cx, norm, op, parameter),
+        Op::GroupNorm { .. } => over_channels(cx, norm, op, parameter),
+        _ => None,
+    }
+}
+
+/// Whether an operand is absent or the same number everywhere.
+fn is_only(cx: &Rewrite<'_>, operand: Option<ValueId>, number: f64) -> bool {
+    operand.is_none_or(|id| cx.uniform(id) == Some(number))
+}
+
+fn operand(node: &Node, n: usize) -> Option<ValueId> {
+    node.inputs.get(n).copied().flatten()
+}
+
+fn over_trailing(cx: &mut Rewrite<'_>, norm: Node, op: BinaryOp, parameter: ValueId) -> Option<&'static str> {
+    let weight = operand(&norm, 1)?;
+    let sizes = cx.ty(weight).shape()?;
+    let no_bias = is_only(cx, operand(&norm, 2), 0.0);
+    let parameter = trailing(cx, parameter, &sizes)?;
+    let inputs = match op {
+        BinaryOp::Mul if is_only(cx, Some(weight), 1.0) && no_bias => vec![norm.inputs[0], Some(parameter)],
+        BinaryOp::Add if no_bias && matches!(norm.op, Op::LayerNorm { .. }) => {
+            vec![norm.inputs[0], Some(weight), Some(parameter)]
+        }
+        _ => return None,
+    };
+    cx.replace(norm.op, inputs)?;
+    Some("parameter into its normalization")
+}
+
+fn over_channels(cx: &mut Rewrite<'_>, norm: Node, op: BinaryOp, parameter: ValueId) -> Option<&'static str> {
+    let channels = cx.ty(norm.inputs.first().copied().flatten()?).dims.get(1).and_then(Dim::as_size)?;
+    let dims = &cx.ty(parameter).dims;
+    let per_channel =
+        dims.iter().enumerate().all(|(i, dim)| if i == 1 { *dim == channels.into() } else { dim.is(1) });
+    if !per_channel || dims.len() < 2 {
+        return None;
+    }
+    let (weight, bias) = (operand(&norm, 1), operand(&norm, 2));
+    let no_bias = is_only(cx, bias, 0.0);
+    let parameter = constant_as(cx, parameter, vec![channels])?;
+    let inputs = match op {
+        BinaryOp::Mul if is_only(cx, weight, 1.0) && no_bias => vec![norm.inputs[0], Some(parameter)],
+        BinaryOp::Add if no_bias => vec![norm.inputs[0], weight, Some(parameter)],
+        _ => return None,
+    };
+    cx.replace(norm.op, inputs)?;
+    Some("parameter into its normalization")
+}

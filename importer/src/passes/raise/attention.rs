@@ -1,0 +1,291 @@
+//! Scaled-dot-product attention from `softmax(scale · q kᵀ + mask) · v`.
+//!
+//! Exporters differ in where they scale (scores, one operand, the square root of the scale on both), in how `k` is
+//! turned (a transpose of its own, or one merged with the split into heads), in how they mask (a sum, a choice, both)
+//! and in whether they guard rows that are masked throughout.
+
+use crate::ir::{Dim, Op, TensorType, ValueId};
+use crate::passes::matcher::close;
+use crate::passes::{Rewrite, Rule};
+use kiln_types::{AttentionOptions, BinaryOp, UnaryOp};
+
+pub(in crate::passes) const RULE: Rule = Rule { apply };
+
+/// A number this low hides a key.
+const HIDDEN: f64 = -1e4;
+
+/// What stands between the scores and the softmax.
+enum Mask {
+    /// Added.
+    Sum(ValueId),
+    /// Keeps where true; what stands there else.
+    Keep(ValueId, ValueId),
+    /// Hides where true.
+    Hide(ValueId, ValueId),
+}
+
+fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
+    if *cx.op() != Op::MatMul {
+        return None;
+    }
+    let (probabilities, v) = (cx.input(0)?, cx.input(1)?);
+    let output = cx.ty(cx.output()?).clone();
+    if !(2..=4).contains(&output.rank()) || !output.dtype.is_float() {
+        return None;
+    }
+    let (scores, guarded) = softmax(cx, probabilities, output.rank() - 1)?;
+    let (masks, scores) = masks(cx, scores);
+    let (scale, product) = cx.scaled(scores);
+    let node = cx.producer(product).filter(|node| node.op == Op::MatMul)?;
+    let (q, turned) = (node.inputs.first().copied().flatten()?, node.inputs.get(1).copied().flatten()?);
+    let (q_scale, q) = cx.scaled(q);
+    let (k_scale, turned) = cx.scaled(turned);
+    // A product of constants' sizes is no attention: those are linear layers.
+    if [q, turned, v].iter().any(|&id| cx.constant(id).is_some()) {
+        return None;
+    }
+    let lead = output.rank() - 2;
+    let same_lead = |id: ValueId| cx.ty(id).dims[..lead] == output.dims[..lead];
+    if !same_lead(q) || !same_lead(turned) || !same_lead(v) {
+        return None;
+    }
+    // A guard without anything to guard from is a guard all the same; a mask that is missing never needs one.
+    let _ = guarded;
+    let mask = combine(cx, masks, &cx.ty(product).clone())?;
+    let (k, more) = unturned(cx, turned)?;
+    let scale = scale * q_scale * k_scale * more;
+    let size = cx.ty(q).dims.last()?.as_size();
+    let usual = size.is_some_and(|size| close(scale, 1.0 / (size as f64).sqrt()));
+    let options = AttentionOptions { scale: (!usual).then_some(scale), is_causal: false, softcap: None };
+    let mut inputs = Vec::with_capacity(4);
+    for id in [Some(q), Some(k), Some(v), mask].into_iter().flatten() {
+        inputs.push(with_four_axes(cx, id)?);
+    }
+    if output.rank() == 4 {
+        cx.replace(Op::Attention(options), inputs.into_iter().map(Some).collect())?;
+    } else {
+        let result = cx.insert(Op::Attention(options), &inputs)?;
+        cx.replace(Op::Reshape { dims: output.dims }, vec![Some(result)])?;
+    }
+    Some("attention")
+}
+
+/// The scores under a softmax over the last axis, and whether rows of NaN are replaced by zeros after it.
+fn softmax(cx: &Rewrite<'_>, id: ValueId, last: usize) -> Option<(ValueId, bool)> {
+    let node = cx.producer(id)?;
+    match &node.op {
+        Op::Softmax { axis } if *axis == last => Some((node.inputs.first().copied().flatten()?, false)),
+        // where(isnan(p), 0, p), or where(isnan(p) == false, p, 0).
+        Op::Where => {
+            let [condition, a, b] = node.inputs[..] else {
+                return None;
+            };
+            let (condition, a, b) = (condition?, a?, b?);
+            let (condition, zero, p) = match cx.unary(condition, UnaryOp::Not) {
+                Some(condition) => (condition, b, a),
+                None => (condition, a, b),
+            };
+            let guards = cx.unary(condition, UnaryOp::IsNan) == Some(p) && cx.uniform(zero) == Some(0.0);
+            if guards { softmax(cx, p, last).map(|(scores, _)| (scores, true)) } else { None }
+        }
+        _ => None,
+    }
+}
+
+/// The masks on the scores, outermost first, and the scores without them.
+fn masks(cx: &Rewrite<'_>, mut scores: ValueId) -> (Vec<Mask>, ValueId) {
+    let mut masks = Vec::new();
+    let is_scores = |id: ValueId| is_product(cx, id);
+    while let Some(node) = cx.producer(scores) {
+        let operand = |n: usize| node.inputs.get(n).copied().flatten();
+        match (&node.op, operand(0), operand(1), operand(2)) {
+            (Op::Binary(BinaryOp::Add), Some(_), Some(_), _) => {
+                let Some((inner, mask)) = cx.commutative(scores, BinaryOp::Add, is_scores) else {
+                    break;
+                };
+                masks.push(Mask::Sum(mask));
+                scores = inner;
+            }
+            (Op::Where, Some(condition), Some(a), Some(b)) => {
+                let low = |id: ValueId| cx.uniform(id).is_some_and(|number| number <= HIDDEN);
+                if low(b) && is_scores(a) {
+                    masks.push(Mask::Keep(condition, b));
+                    scores = a;
+                } else if low(a) && is_scores(b) {
+                    masks.push(Mask::Hide(condition, a));
+                    scores = b;
+                } else {
+                    break;
+                }
+            }
+            _ => break,
+        }
+    }
+    (masks, scores)
+}
+
+/// Whether a value is a product of matrices, scaled or masked.
+fn is_product(cx: &Rewrite<'_>, id: ValueId) -> bool {
+    let (_, x) = cx.scaled(id);
+    let Some(node) = cx.producer(x) else {
+        return false;
+    };
+    let operand = |n: usize| node.inputs.get(n).copied().flatten();
+    match node.op {
+        Op::MatMul => true,
+        Op::Binary(BinaryOp::Add) if x == id => {
+            operand(0).is_some_and(|a| is_product(cx, a)) || operand(1).is_some_and(|b| is_product(cx, b))
+        }
+        Op::Where if x == id => {
+            operand(1).is_some_and(|a| is_product(cx, a)) || operand(2).is_some_and(|b| is_product(cx, b))
+        }
+        _ => false,
+    }
+}
+
+/// One mask from several: sums add up, choices become sums where there is more than one mask.
+fn combine(cx: &mut Rewrite<'_>, masks: Vec<Mask>, scores: &TensorType) -> Option<Option<ValueId>> {
+    let mut masks = masks.into_iter().rev();
+    let mut all = match masks.next() {
+        None => return Some(None),
+        Some(Mask::Sum(mask)) => mask,
+        Some(Mask::Keep(condition, low)) => keep(cx, condition, low, masks.len() == 0, false)?,
+        Some(Mask::Hide(condition, low)) => keep(cx, condition, low, masks.len() == 0, true)?,
+    };
+    for mask in masks {
+        all = match mask {
+            Mask::Sum(mask) => cx.insert(Op::Binary(BinaryOp::Add), &[all, mask])?,
+            Mask::Keep(condition, low) => cx.insert(Op::Where, &[condition, all, low])?,
+            Mask::Hide(condition, low) => cx.insert(Op::Where, &[condition, low, all])?,
+        };
+    }
+    // A literal or a mask of lower rank (a constant of rank 0) is no mask of the scores.
+    (cx.ty(all).rank() == scores.rank()).then_some(Some(all))
+}
+
+/// A choice as a mask: a bool tensor that keeps, or, to be added to others, 0 and the low number.
+fn keep(cx: &mut Rewrite<'_>, condition: ValueId, low: ValueId, alone: bool, hides: bool) -> Option<ValueId> {
+    if alone {
+        return if hides { cx.insert(Op::Unary(UnaryOp::Not), &[condition]) } else { Some(condition) };
+    }
+    let zero = crate::fold::fill(&[], kiln_types::Scalar::Float(0.0), cx.ty(low).dtype)?;
+    let zero = cx.add_constant(None, zero);
+    let operands = if hides { [condition, low, zero] } else { [condition, zero, low] };
+    cx.insert(Op::Where, &operands)
+}
+
+/// `k` from `kᵀ`: undoes a transpose of the last two axes, alone or merged with another; and a scale under it.
+fn unturned(cx: &mut Rewrite<'_>, turned: ValueId) -> Option<(ValueId, f64)> {
+    let rank = cx.ty(turned).rank();
+    let mut swap: Vec<usize> = (0..rank).collect();
+    swap.swap(rank - 2, rank - 1);
+    let node = cx.producer(turned);
+    let source = node.and_then(|node| node.inputs.first().copied().flatten());
+    let (Some(Op::Permute { axes }), Some(source)) = (node.map(|node| &node.op), source) else {
+        return Some((cx.insert(Op::Permute { axes: swap }, &[turned])?, 1.0));
+    };
+    let merged: Vec<usize> = swap.iter().map(|&axis| axes[axis]).collect();
+    let (scale, source) = cx.scaled(source);
+    if merged.is_sorted() {
+        return Some((source, scale));
+    }
+    Some((cx.insert(Op::Permute { axes: merged }, &[source])?, scale))
+}
+
+/// Axes of size 1 in front, up to four.
+fn with_four_axes(cx: &mut Rewrite<'_>, id: ValueId) -> Option<ValueId> {
+    let dims = cx.ty(id).dims.clone();
+    let missing = 4usize.checked_sub(dims.len())?;
+    if missing == 0 {
+        return Some(id);
+    }
+    let dims = std::iter::repeat_n(Dim::constant(1), missing).chain(dims).collect();
+    cx.insert(Op::Reshape { dims }, &[id])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::Builder;
+    use crate::passes::testing::{checked, constant, graph, kinds};
+
+    fn bin(b: &mut Builder<'_>, op: BinaryOp, x: ValueId, y: ValueId) -> ValueId {
+        b.add(Op::Binary(op), &[x, y]).unwrap()
+    }
+
+    fn turn(b: &mut Builder<'_>, x: ValueId, axes: &[usize]) -> ValueId {
+        b.add(Op::Permute { axes: axes.to_vec() }, &[x]).unwrap()
+    }
+
+    const INPUTS: [&str; 4] = ["f32[n, s, 2, 4]", "f32[n, s, 2, 4]", "f32[n, s, 2, 4]", "f32[n, 1, 1, s]"];
+    const SIZES: [(&str, usize); 2] = [("n", 2), ("s", 3)];
+
+    /// The dynamo exporter: the root of the scale on both operands, `k` turned once, a guard against NaN.
+    fn dynamo(b: &mut Builder<'_>, x: &[ValueId]) -> ValueId {
+        let root = constant(b, None, &[], &[(0.5f32).sqrt()]);
+        let q = turn(b, x[0], &[0, 2, 1, 3]);
+        let k = turn(b, x[1], &[0, 2, 3, 1]);
+        let v = turn(b, x[2], &[0, 2, 1, 3]);
+        let q = bin(b, BinaryOp::Mul, q, root);
+        let k = bin(b, BinaryOp::Mul, k, root);
+        let s = b.add(Op::MatMul, &[q, k]).unwrap();
+        let s = bin(b, BinaryOp::Add, s, x[3]);
+        let p = b.add(Op::Softmax { axis: 3 }, &[s]).unwrap();
+        let nan = b.add(Op::Unary(UnaryOp::IsNan), &[p]).unwrap();
+        let zero = constant(b, None, &[], &[0.0]);
+        let p = b.add(Op::Where, &[nan, zero, p]).unwrap();
+        b.add(Op::MatMul, &[p, v]).unwrap()
+    }
+
+    /// The TorchScript exporter: scores divided, `k` turned twice.
+    fn torchscript(b: &mut Builder<'_>, x: &[ValueId]) -> ValueId {
+        let divisor = constant(b, None, &[], &[2.0]);
+        let q = turn(b, x[0], &[0, 2, 1, 3]);
+        let k = turn(b, x[1], &[0, 2, 1, 3]);
+        let k = turn(b, k, &[0, 1, 3, 2]);
+        let v = turn(b, x[2], &[0, 2, 1, 3]);
+        let s = b.add(Op::MatMul, &[q, k]).unwrap();
+        let s = bin(b, BinaryOp::Div, s, divisor);
+        let s = bin(b, BinaryOp::Add, x[3], s);
+        let p = b.add(Op::Softmax { axis: 3 }, &[s]).unwrap();
+        b.add(Op::MatMul, &[p, v]).unwrap()
+    }
+
+    #[test]
+    fn every_spelling_is_raised() {
+        for (name, spelling) in
+            [("dynamo", dynamo as fn(&mut Builder<'_>, &[ValueId]) -> ValueId), ("torchscript", torchscript)]
+        {
+            let g = checked(graph(&INPUTS, |b, x| vec![spelling(b, x)]), &SIZES);
+            assert_eq!(kinds(&g), ["Permute", "Permute", "Permute", "Attention"], "{name}\n{g}");
+            let Op::Attention(options) = &g.node(*g.root.nodes.last().unwrap()).op else { unreachable!() };
+            assert_eq!(options.scale, None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_choice_becomes_a_bool_mask() {
+        let inputs = ["f32[n, s, 4]", "f32[n, s, 4]", "f32[n, s, 4]"];
+        let g = graph(&inputs, |b, x| {
+            let k = turn(b, x[1], &[0, 2, 1]);
+            let s = b.add(Op::MatMul, &[x[0], k]).unwrap();
+            let position =
+                b.add(Op::Arange { start: 0.into(), end: Dim::symbol("s"), step: 1 }, &[]).unwrap();
+            let seq = Dim::symbol("s");
+            let row =
+                b.add(Op::Reshape { dims: vec![1.into(), seq.clone(), 1.into()] }, &[position]).unwrap();
+            let column = b.add(Op::Reshape { dims: vec![1.into(), 1.into(), seq] }, &[position]).unwrap();
+            let causal = b.add(Op::Compare(kiln_types::CompareOp::LowerEqual), &[column, row]).unwrap();
+            let low = constant(b, None, &[], &[f32::NEG_INFINITY]);
+            let s = b.add(Op::Where, &[causal, s, low]).unwrap();
+            let p = b.add(Op::Softmax { axis: 2 }, &[s]).unwrap();
+            vec![b.add(Op::MatMul, &[p, x[2]]).unwrap()]
+        });
+        let g = checked(g, &SIZES);
+        let attention = g.root.nodes.iter().map(|&id| g.node(id)).find(|n| matches!(n.op, Op::Attention(_)));
+        let attention = attention.unwrap_or_else(|| panic!("{g}"));
+        assert_eq!(g.ty(attention.inputs[3].unwrap()).dtype, kiln_types::DType::Bool);
+        let Op::Attention(options) = &attention.op else { unreachable!() };
+        assert_eq!(options.scale, Some(1.0));
+    }
+}

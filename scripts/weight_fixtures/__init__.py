@@ -1,1 +1,0 @@
-"""Checkpoints of every kind, and what PyTorch reads from them."""
