@@ -5,6 +5,7 @@
 
 The cases stand in `fixture_cases/`, a function each. Running this again gives the same bytes.
 """
+
 from __future__ import annotations
 
 import fnmatch

@@ -4,9 +4,10 @@
     python scripts/train_digits.py
 
 The data are scikit-learn's bundled handwritten digits (1,797 images of 8x8 pixels with values 0 to 16, from the UCI
-repository's "Optical Recognition of Handwritten Digits"). 360 of them, stratified by label, are held out. It takes about
-ten seconds on one core, and the same versions on the same kind of machine give the same bytes.
+repository's "Optical Recognition of Handwritten Digits"). 360 of them, stratified by label, are held out. It takes
+about ten seconds on one core, and the same versions on the same kind of machine give the same bytes.
 """
+
 from __future__ import annotations
 
 import json
@@ -58,7 +59,9 @@ def train(pixels: np.ndarray, labels: np.ndarray) -> Digits:
     model = Digits()
     x, y = as_input(pixels), torch.from_numpy(labels)
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3, weight_decay=1e-2)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=5e-3, epochs=EPOCHS, steps_per_epoch=len(x) // 64 + 1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, max_lr=5e-3, epochs=EPOCHS, steps_per_epoch=len(x) // 64 + 1
+    )
     for _ in range(EPOCHS):
         for batch in torch.randperm(len(x)).split(64):
             loss = nn.functional.cross_entropy(model(x[batch]), y[batch])
@@ -74,7 +77,8 @@ def main() -> None:
     digits = load_digits()
     pixels = digits.data.astype(np.uint8)
     train_x, test_x, train_y, test_y = train_test_split(
-        pixels, digits.target, test_size=HELD_OUT, random_state=0, stratify=digits.target)
+        pixels, digits.target, test_size=HELD_OUT, random_state=0, stratify=digits.target
+    )
     model = train(train_x, train_y)
     images = as_input(test_x)
     with torch.no_grad():

@@ -1,4 +1,5 @@
 """If in all its forms, and model-local functions."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -36,7 +37,15 @@ def if_constant(rng):
     middle = g.op("Gather", g.op("Shape", deep), np.int64(1), axis=0)
     then = branch(g, "then_3", lambda s: s.op("Squeeze", deep, [1]))
     other = branch(g, "else_3", lambda s: s.op("Identity", deep))
-    g.show("squeezed", "If", g.op("Equal", middle, np.int64(1)), then_branch=then, else_branch=other, dtype=F32, dims=["n", 4])
+    g.show(
+        "squeezed",
+        "If",
+        g.op("Equal", middle, np.int64(1)),
+        then_branch=then,
+        else_branch=other,
+        dtype=F32,
+        dims=["n", 4],
+    )
     return Case(g.model(), [[floats(rng, 3, 4)], [floats(rng, 1, 4)]])
 
 
@@ -60,9 +69,15 @@ def if_data(rng):
     g.show("z", "Neg", b, dtype=F32, dims=[2])
     total = g.op("ReduceSum", x, keepdims=0)
     positive = g.op("Greater", total, np.float32(0))
-    g.show("unlike_sizes", "If", positive, dtype=F32, dims=[None, 4],
-           then_branch=branch(g, "then_2", lambda s: s.op("Concat", x, x, axis=0)),
-           else_branch=branch(g, "else_2", lambda s: s.op("Slice", x, [0], [1])))
+    g.show(
+        "unlike_sizes",
+        "If",
+        positive,
+        dtype=F32,
+        dims=[None, 4],
+        then_branch=branch(g, "then_2", lambda s: s.op("Concat", x, x, axis=0)),
+        else_branch=branch(g, "else_2", lambda s: s.op("Slice", x, [0], [1])),
+    )
     x_data = np.abs(floats(rng, 2, 4))
     return Case(g.model(), [[x_data, np.bool_(True)], [-x_data, np.bool_(False)]])
 
@@ -77,19 +92,37 @@ def if_nested(rng):
         return lambda s: s.op("Mul", x, np.float32(by), out=f"scaled_{by}")
 
     def inner(s):
-        return s.op("If", s.op("Equal", rate, np.int64(2)), then_branch=branch(s, "two", scaled(2)),
-                    else_branch=branch(s, "more", lambda t: t.op("If", t.op("Less", rate, np.int64(0)),
-                                                                 then_branch=branch(t, "negative", lambda u: u.op("Neg", x)),
-                                                                 else_branch=branch(t, "other", scaled(9)))))
+        return s.op(
+            "If",
+            s.op("Equal", rate, np.int64(2)),
+            then_branch=branch(s, "two", scaled(2)),
+            else_branch=branch(
+                s,
+                "more",
+                lambda t: t.op(
+                    "If",
+                    t.op("Less", rate, np.int64(0)),
+                    then_branch=branch(t, "negative", lambda u: u.op("Neg", x)),
+                    else_branch=branch(t, "other", scaled(9)),
+                ),
+            ),
+        )
 
-    g.show("y", "If", g.op("Equal", rate, np.int64(1)), then_branch=branch(g, "one", lambda s: s.op("Identity", x)),
-           else_branch=branch(g, "not_one", inner), dtype=F32, dims=["n"])
+    g.show(
+        "y",
+        "If",
+        g.op("Equal", rate, np.int64(1)),
+        then_branch=branch(g, "one", lambda s: s.op("Identity", x)),
+        else_branch=branch(g, "not_one", inner),
+        dtype=F32,
+        dims=["n"],
+    )
     return Case(g.model(), [[floats(rng, n), np.int64(r)] for n, r in ((3, 1), (2, 2), (4, -5), (1, 7))])
 
 
 @case("if_network")
 def if_network(rng):
-    """A network for each rate, its weights in Constant nodes inside the branch, recurrent state handed on, a check within."""
+    """A network for each rate: weights in Constant nodes inside the branch, state handed on, a check within."""
     g = Graph("if_network", opset=16)
     x, state, rate = g.input("x", F32, ["n", None]), g.input("state", F32, [2, "n", 3]), g.input("rate", I64, [])
 
@@ -102,24 +135,54 @@ def if_network(rng):
             y = s.op("Pad", y, s.op("Constant", value_ints=[0, 0, 0, 0, 0, 2]), mode="reflect")
             y = s.op("Relu", s.op("Conv", y, weight(4, 1, kernel), weight(4), strides=[kernel // 2]))
             rank = s.op("Size", s.op("Shape", y))
-            y = s.op("If", s.op("Equal", rank, np.int64(3)), then_branch=branch(s, "as_it_is", lambda t: t.op("Transpose", y, perm=[2, 0, 1])),
-                     else_branch=branch(s, "not_so", lambda t: t.op("Unsqueeze", y, [0])))
+            y = s.op(
+                "If",
+                s.op("Equal", rank, np.int64(3)),
+                then_branch=branch(s, "as_it_is", lambda t: t.op("Transpose", y, perm=[2, 0, 1])),
+                else_branch=branch(s, "not_so", lambda t: t.op("Unsqueeze", y, [0])),
+            )
             h = s.op("Slice", state, [0], [1], [0])
             c = s.op("Slice", state, [1], [2], [0])
-            _, h, c = s.op("LSTM", y, weight(1, 12, 4), weight(1, 12, 3), weight(1, 24), None, h, c, hidden_size=3, out=3)
-            chance = s.op("Sigmoid", s.op("ReduceMean", s.op("MatMul", s.op("Squeeze", h, [0]), weight(3, 2)), axes=[1], keepdims=1))
+            _, h, c = s.op(
+                "LSTM", y, weight(1, 12, 4), weight(1, 12, 3), weight(1, 24), None, h, c, hidden_size=3, out=3
+            )
+            chance = s.op(
+                "Sigmoid",
+                s.op("ReduceMean", s.op("MatMul", s.op("Squeeze", h, [0]), weight(3, 2)), axes=[1], keepdims=1),
+            )
             return [chance, s.op("Concat", h, c, axis=0)]
+
         return make
 
     fast = g.op("Equal", rate, g.op("Constant", value_int=16000))
-    g.op("If", fast, out=["chance", "next_state"], then_branch=branch(g, "fast", network(8)), else_branch=branch(g, "slow", network(4)))
+    g.op(
+        "If",
+        fast,
+        out=["chance", "next_state"],
+        then_branch=branch(g, "fast", network(8)),
+        else_branch=branch(g, "slow", network(4)),
+    )
     g.output("chance", F32, ["n", 1]), g.output("next_state", F32, [2, "n", 3])
-    return Case(g.model(), [[floats(rng, n, length), floats(rng, 2, n, 3), np.int64(r)] for n, length, r in ((2, 32, 16000), (1, 16, 8000))])
+    return Case(
+        g.model(),
+        [
+            [floats(rng, n, length), floats(rng, 2, n, 3), np.int64(r)]
+            for n, length, r in ((2, 32, 16000), (1, 16, 8000))
+        ],
+    )
 
 
 def function(name, inputs, outputs, nodes, attributes=(), defaults=(), opset=18, domain="kiln.fixtures"):
-    return helper.make_function(domain, name, inputs, outputs, nodes,
-                                [helper.make_opsetid("", opset), helper.make_opsetid(domain, 1)], attributes, defaults)
+    return helper.make_function(
+        domain,
+        name,
+        inputs,
+        outputs,
+        nodes,
+        [helper.make_opsetid("", opset), helper.make_opsetid(domain, 1)],
+        attributes,
+        defaults,
+    )
 
 
 def node(op, inputs, outputs, refer=None, **attributes):
@@ -131,19 +194,42 @@ def node(op, inputs, outputs, refer=None, **attributes):
 
 @case("functions")
 def functions(rng):
-    """Functions that call functions, attributes handed down, defaults, several outputs, an output left out, inputs left out."""
+    """Functions that call functions, attributes handed down, defaults, several outputs, outputs and inputs left out."""
     domain = "kiln.fixtures"
-    dense = function("Dense", ["x", "w", "b"], ["y"], [
-        node("MatMul", ["x", "w"], ["xw"]), node("Add", ["xw", "b"], ["z"]),
-        node("LeakyRelu", ["z"], ["y"], refer={"alpha": ("slope", onnx.AttributeProto.FLOAT)})], ["slope"])
-    stats = function("Stats", ["x"], ["mean", "spread"], [
-        node("Constant", [], ["axes"], value_ints=[-1]),
-        node("ReduceMean", ["x", "axes"], ["mean"], keepdims=1), node("Sub", ["x", "mean"], ["centred"]),
-        node("ReduceL2", ["centred", "axes"], ["spread"], refer={"keepdims": ("keep", onnx.AttributeProto.INT)})],
-        [], [helper.make_attribute("keep", 1)])
-    normal = function("Normalize", ["x"], ["y"], [
-        helper.make_node("Stats", ["x"], ["m", "s"], domain=domain, keep=1),
-        node("Sub", ["x", "m"], ["c"]), node("Div", ["c", "s"], ["y"])])
+    dense = function(
+        "Dense",
+        ["x", "w", "b"],
+        ["y"],
+        [
+            node("MatMul", ["x", "w"], ["xw"]),
+            node("Add", ["xw", "b"], ["z"]),
+            node("LeakyRelu", ["z"], ["y"], refer={"alpha": ("slope", onnx.AttributeProto.FLOAT)}),
+        ],
+        ["slope"],
+    )
+    stats = function(
+        "Stats",
+        ["x"],
+        ["mean", "spread"],
+        [
+            node("Constant", [], ["axes"], value_ints=[-1]),
+            node("ReduceMean", ["x", "axes"], ["mean"], keepdims=1),
+            node("Sub", ["x", "mean"], ["centred"]),
+            node("ReduceL2", ["centred", "axes"], ["spread"], refer={"keepdims": ("keep", onnx.AttributeProto.INT)}),
+        ],
+        [],
+        [helper.make_attribute("keep", 1)],
+    )
+    normal = function(
+        "Normalize",
+        ["x"],
+        ["y"],
+        [
+            helper.make_node("Stats", ["x"], ["m", "s"], domain=domain, keep=1),
+            node("Sub", ["x", "m"], ["c"]),
+            node("Div", ["c", "s"], ["y"]),
+        ],
+    )
     clamp = function("Clamp", ["x", "low", "high"], ["y"], [node("Clip", ["x", "low", "high"], ["y"])])
     g = Graph("functions", opset=18)
     x = g.input("x", F32, ["n", 4])

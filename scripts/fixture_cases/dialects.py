@@ -1,4 +1,5 @@
 """One module through every exporter: how each spells what passes raise, and where each puts the scopes."""
+
 from __future__ import annotations
 
 import torch
@@ -93,8 +94,15 @@ def scopes_torchscript(_):
 @case("scopes_torchscript_dynamic")
 def scopes_torchscript_dynamic(_):
     """Sizes that are read from the input: Shape, Gather, Unsqueeze, Concat, Reshape."""
-    return torch_case(Scoped(), [(floats(2, 5, 6),), (floats(1, 3, 6),)], torchscript=True, opset=14,
-                      input_names=["x"], output_names=["left", "right"], dynamic_axes={"x": {0: "batch", 1: "seq"}})
+    return torch_case(
+        Scoped(),
+        [(floats(2, 5, 6),), (floats(1, 3, 6),)],
+        torchscript=True,
+        opset=14,
+        input_names=["x"],
+        output_names=["left", "right"],
+        dynamic_axes={"x": {0: "batch", 1: "seq"}},
+    )
 
 
 @case("scopes_none")
@@ -155,11 +163,35 @@ class Spellings(nn.Module):
 
     def forward(self, x, mask):
         y = x.transpose(1, 2)
-        norms = self.layer_norm(x), self.bare_norm(x), self.rms_norm(x), self.group_norm(y), self.instance_norm(y), self.batch_norm(y)
-        activations = F.gelu(x), F.gelu(x, approximate="tanh"), F.silu(x), F.mish(x), F.hardswish(x), F.softplus(x), F.relu6(x), F.selu(x)
+        norms = (
+            self.layer_norm(x),
+            self.bare_norm(x),
+            self.rms_norm(x),
+            self.group_norm(y),
+            self.instance_norm(y),
+            self.batch_norm(y),
+        )
+        activations = (
+            F.gelu(x),
+            F.gelu(x, approximate="tanh"),
+            F.silu(x),
+            F.mish(x),
+            F.hardswish(x),
+            F.softplus(x),
+            F.relu6(x),
+            F.selu(x),
+        )
         attention = self.attend(x[:, None], x[:, None], x[:, None], attn_mask=mask)
         causal = self.attend(x[:, None], x[:, None], x[:, None], is_causal=True)
-        others = F.normalize(x, dim=-1), x.logsumexp(-1), x.std(-1), x.var((1, 2), unbiased=False), F.glu(x), x.clamp(min=-0.5), x.clamp(-0.5, 0.5)
+        others = (
+            F.normalize(x, dim=-1),
+            x.logsumexp(-1),
+            x.std(-1),
+            x.var((1, 2), unbiased=False),
+            F.glu(x),
+            x.clamp(min=-0.5),
+            x.clamp(-0.5, 0.5),
+        )
         return *norms, *activations, attention, causal, *others
 
 
@@ -176,6 +208,7 @@ SPELLINGS = {
 
 def register_spellings():
     for name, options in SPELLINGS.items():
+
         @case(f"spellings_{name}")
         def make(_, options=options):
             # scaled_dot_product_attention exports to opset 14 and later.

@@ -1,4 +1,5 @@
 """Graphs in other types than f32. One operation deep where rounding would otherwise depend on what is fused."""
+
 from __future__ import annotations
 
 import ml_dtypes
@@ -50,7 +51,12 @@ def float_case(rng, name, dtype, kind):
         g.show("max_pool", "MaxPool", image, kernel_shape=[2, 2])
         g.show("average_pool", "AveragePool", image, kernel_shape=[2, 2])
         g.show("resize", "Resize", image, None, np.array([1, 1, 2, 2], np.float32))
-    arrays = [normal(rng, kind, 2, 3, 4), normal(rng, kind, 4), (np.abs(normal(rng, kind, 3)) + kind(0.25)), normal(rng, kind, 4, 5)]
+    arrays = [
+        normal(rng, kind, 2, 3, 4),
+        normal(rng, kind, 4),
+        (np.abs(normal(rng, kind, 3)) + kind(0.25)),
+        normal(rng, kind, 4, 5),
+    ]
     return Case(g.model(), [[*arrays, *([normal(rng, kind, 1, 3, 6, 6)] if dtype == F16 else [])]])
 
 
@@ -71,13 +77,25 @@ def dtype_f16_weights(rng):
     x = g.input("x", F32, ["n", 6])
     w1, w2 = (g.op("Cast", normal(rng, np.float16, *shape), to=F32) for shape in ((6, 8), (8, 3)))
     h = g.op("Relu", g.op("MatMul", x, w1))
-    g.show("y", "Add", g.op("MatMul", h, w2), g.op("Cast", normal(rng, np.float16, 3), to=F32), dtype=F32, dims=["n", 3])
+    g.show(
+        "y", "Add", g.op("MatMul", h, w2), g.op("Cast", normal(rng, np.float16, 3), to=F32), dtype=F32, dims=["n", 3]
+    )
     return Case(g.model(), [[normal(rng, np.float32, 4, 6)]])
 
 
 BF16_OPERATORS = {
-    "add": ("Add", 2), "sub": ("Sub", 2), "mul": ("Mul", 2), "div": ("Div", 2), "max": ("Max", 2), "relu": ("Relu", 1), "neg": ("Neg", 1),
-    "exp": ("Exp", 1), "tanh": ("Tanh", 1), "sigmoid": ("Sigmoid", 1), "abs": ("Abs", 1), "softmax": ("Softmax", 1),
+    "add": ("Add", 2),
+    "sub": ("Sub", 2),
+    "mul": ("Mul", 2),
+    "div": ("Div", 2),
+    "max": ("Max", 2),
+    "relu": ("Relu", 1),
+    "neg": ("Neg", 1),
+    "exp": ("Exp", 1),
+    "tanh": ("Tanh", 1),
+    "sigmoid": ("Sigmoid", 1),
+    "abs": ("Abs", 1),
+    "softmax": ("Softmax", 1),
 }
 
 
@@ -117,8 +135,16 @@ def dtype_bf16(rng):
     return Case(build(False), [arrays], reference=build(True))
 
 
-INTEGERS = {"i8": (I8, np.int8), "i16": (I16, np.int16), "i32": (I32, np.int32), "i64": (I64, np.int64),
-            "u8": (U8, np.uint8), "u16": (U16, np.uint16), "u32": (U32, np.uint32), "u64": (U64, np.uint64)}
+INTEGERS = {
+    "i8": (I8, np.int8),
+    "i16": (I16, np.int16),
+    "i32": (I32, np.int32),
+    "i64": (I64, np.int64),
+    "u8": (U8, np.uint8),
+    "u16": (U16, np.uint16),
+    "u32": (U32, np.uint32),
+    "u64": (U64, np.uint64),
+}
 
 
 @case("dtype_integers")
@@ -141,8 +167,10 @@ def dtype_integers(rng):
         g.show(f"{label}_to_float", "Cast", x, to=F32)
         for op in ["ReduceSum", "ReduceMax", "ReduceProd"] if label in ("i32", "i64") else []:
             g.show(f"{label}_{op.lower()}", op, x, [1], keepdims=0)
-        arrays += [np.array([[7, 3, 5], [0, 9, 2]], kind) if not signed else np.array([[7, -7, 5], [-1, 9, -8]], kind),
-                   np.array([2, 3, 4], kind) if not signed else np.array([2, 3, -3], kind)]
+        arrays += [
+            np.array([[7, 3, 5], [0, 9, 2]], kind) if not signed else np.array([[7, -7, 5], [-1, 9, -8]], kind),
+            np.array([2, 3, 4], kind) if not signed else np.array([2, 3, -3], kind),
+        ]
     return Case(g.model(), [arrays], numpy_answers=True)
 
 
@@ -200,9 +228,14 @@ def dtype_image_bytes(rng):
     g = Graph("dtype_image_bytes", opset=18)
     image = g.input("image", U8, ["batch", "height", "width", 3])
     x = g.op("Div", g.op("Cast", g.op("Transpose", image, perm=[0, 3, 1, 2]), to=F32), np.float32(255))
-    x = g.op("Div", g.op("Sub", x, np.array([0.485, 0.456, 0.406], np.float32).reshape(1, 3, 1, 1)),
-             np.array([0.229, 0.224, 0.225], np.float32).reshape(1, 3, 1, 1))
+    x = g.op(
+        "Div",
+        g.op("Sub", x, np.array([0.485, 0.456, 0.406], np.float32).reshape(1, 3, 1, 1)),
+        np.array([0.229, 0.224, 0.225], np.float32).reshape(1, 3, 1, 1),
+    )
     x = g.op("Conv", x, normal(rng, np.float32, 4, 3, 3, 3), normal(rng, np.float32, 4), pads=[1] * 4)
     g.show("classes", "Cast", g.op("ArgMax", x, axis=1, keepdims=0), to=U8, dtype=U8, dims=["batch", "height", "width"])
     g.show("scores", "Softmax", x, axis=1, dtype=F32, dims=["batch", 4, "height", "width"])
-    return Case(g.model(), [[rng.integers(0, 256, (n, h, w, 3)).astype(np.uint8)] for n, h, w in ((1, 5, 6), (2, 4, 3))])
+    return Case(
+        g.model(), [[rng.integers(0, 256, (n, h, w, 3)).astype(np.uint8)] for n, h, w in ((1, 5, 6), (2, 4, 3))]
+    )

@@ -1,4 +1,5 @@
 """How a file may say things: initializers, constants, external data, odd but legal graphs, hostile names."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -13,7 +14,20 @@ def floats(rng, *shape):
     return rng.standard_normal(shape).astype(np.float32)
 
 
-TYPED = {"f32": F32, "f64": F64, "f16": F16, "i8": I8, "i16": I16, "i32": I32, "i64": I64, "u8": U8, "u16": U16, "u32": U32, "u64": U64, "bool": BOOL}
+TYPED = {
+    "f32": F32,
+    "f64": F64,
+    "f16": F16,
+    "i8": I8,
+    "i16": I16,
+    "i32": I32,
+    "i64": I64,
+    "u8": U8,
+    "u16": U16,
+    "u32": U32,
+    "u64": U64,
+    "bool": BOOL,
+}
 
 
 @case("initializers")
@@ -22,7 +36,11 @@ def initializers(rng):
     g = Graph("initializers", opset=18)
     x = g.input("x", F32, [2, 3])
     for label, dtype in TYPED.items():
-        values = rng.integers(0, 2, (2, 3)) if label == "bool" else rng.integers(0 if label.startswith("u") else -100, 100, (2, 3))
+        values = (
+            rng.integers(0, 2, (2, 3))
+            if label == "bool"
+            else rng.integers(0 if label.startswith("u") else -100, 100, (2, 3))
+        )
         array = values.astype(helper.tensor_dtype_to_np_dtype(dtype))
         raw = numpy_helper.from_array(array, f"{label}_raw")
         typed = helper.make_tensor(f"{label}_typed", dtype, array.shape, array.flatten())
@@ -51,14 +69,21 @@ def constants(rng):
     """Constant nodes of every kind."""
     g = Graph("constants", opset=18)
     x = g.input("x", F32, [2, 3])
-    kinds = dict(value_float=1.5, value_floats=[1.0, 2.0, 3.0], value_int=3, value_ints=[1, 2, 3],
-                 value=numpy_helper.from_array(floats(rng, 3)))
+    kinds = dict(
+        value_float=1.5,
+        value_floats=[1.0, 2.0, 3.0],
+        value_int=3,
+        value_ints=[1, 2, 3],
+        value=numpy_helper.from_array(floats(rng, 3)),
+    )
     for kind, value in kinds.items():
         constant = g.op("Constant", **{kind: value})
         g.show(f"with_{kind}", "Add", x, g.op("Cast", constant, to=F32))
     values = helper.make_tensor("values", F32, [2], [5.0, -1.0])
     for label, indices, shape in [("flat", [1, 5], [2]), ("points", [0, 2, 1, 0], [2, 2])]:
-        tensor = onnx.SparseTensorProto(values=values, indices=helper.make_tensor("indices", I64, shape, indices), dims=[2, 3])
+        tensor = onnx.SparseTensorProto(
+            values=values, indices=helper.make_tensor("indices", I64, shape, indices), dims=[2, 3]
+        )
         g.show(f"sparse_{label}", "Add", x, g.op("Constant", sparse_value=tensor))
     g.show("output", "Constant", value_ints=[4, 5])
     return Case(g.model(), [[floats(rng, 2, 3)]])
@@ -118,9 +143,11 @@ def external_data(rng):
     x = g.input("x", F32, ["n", 4])
     arrays = {"w1": floats(rng, 4, 6), "b1": floats(rng, 6), "w2": floats(rng, 6, 2)}
     shared = b"\0" * 64 + arrays["w1"].tobytes() + b"\0" * 32 + arrays["b1"].tobytes()
-    places = {"w1": dict(location="weights.bin", offset="64", length="96"),
-              "b1": dict(location="weights.bin", offset="192", length="24"),
-              "w2": dict(location="more/w2.bin")}
+    places = {
+        "w1": dict(location="weights.bin", offset="64", length="96"),
+        "b1": dict(location="weights.bin", offset="192", length="24"),
+        "w2": dict(location="more/w2.bin"),
+    }
     for name, place in places.items():
         tensor = TensorProto(name=name, data_type=F32, dims=arrays[name].shape, data_location=TensorProto.EXTERNAL)
         for key, value in place.items():
@@ -131,17 +158,59 @@ def external_data(rng):
     return Case(g.model(), [[floats(rng, 3, 4)]], files={"weights.bin": shared, "more/w2.bin": arrays["w2"].tobytes()})
 
 
-HOSTILE = ['quote"d', "new\nline", "type", "self", "crate", "Self", "fn", "async", "*/ evil(); /*", "// comment", "größe", "重み", "🦀",
-           "../../etc/passwd", "C:\\weights", "a/b/c", "a.b.c", "a b c", "a_b_c", "a-b-c", "1st", "_", "__", "\0nul", "${HOME}", "{}", "#[doc]",
-           "r#type", "'static", "\u202etxet", "e\u0301", "é", "x" * 10_000, "Option", "Vec", "Tensor", "forward", "device", "input", "\\", "\r\n", " ", "\t"]
+HOSTILE = [
+    'quote"d',
+    "new\nline",
+    "type",
+    "self",
+    "crate",
+    "Self",
+    "fn",
+    "async",
+    "*/ evil(); /*",
+    "// comment",
+    "größe",
+    "重み",
+    "🦀",
+    "../../etc/passwd",
+    "C:\\weights",
+    "a/b/c",
+    "a.b.c",
+    "a b c",
+    "a_b_c",
+    "a-b-c",
+    "1st",
+    "_",
+    "__",
+    "\0nul",
+    "${HOME}",
+    "{}",
+    "#[doc]",
+    "r#type",
+    "'static",
+    "\u202etxet",
+    "e\u0301",
+    "é",
+    "x" * 10_000,
+    "Option",
+    "Vec",
+    "Tensor",
+    "forward",
+    "device",
+    "input",
+    "\\",
+    "\r\n",
+    " ",
+    "\t",
+]
 
 
 @case("hostile_names", folder="")
 def hostile_names(rng):
-    """Names that are no identifiers, are keywords, fall together when cleaned, or try to break out of where they are put."""
+    """Names that are no identifiers, or keywords, fall together when cleaned, or try to break out of their place."""
     g = Graph('graph"; compile_error!("name escaped"); //', opset=18)
-    x = g.input('in"put\n*/', F32, ["batch\"*/", 4])
-    flag = g.input("let", F32, ["batch\"*/", 4])
+    x = g.input('in"put\n*/', F32, ['batch"*/', 4])
+    flag = g.input("let", F32, ['batch"*/', 4])
     value = x
     for k, name in enumerate(HOSTILE):
         weight = g.const(floats(rng, 4, 4) * 0.5 if k % 3 == 0 else floats(rng, 4), f"{name}")
@@ -149,15 +218,17 @@ def hostile_names(rng):
         value = g.op("MatMul" if k % 3 == 0 else "Add", value, weight, out=f"{name}.", name=f"{name}" if k % 5 else "")
         if k % 4 == 0:
             value = g.op("Tanh", value, out=f"{name}/", name=f"{name}/")
-    g.show("y*/ }} \"", "Add", value, flag, dtype=F32, dims=['batch"*/', 4])
+    g.show('y*/ }} "', "Add", value, flag, dtype=F32, dims=['batch"*/', 4])
     g.show("Self..", "Relu", value, dtype=F32, dims=['batch"*/', 4])
     model = g.model()
-    scopes = ["", 'layer"0', "layer\"0.../x", "*/"]
+    scopes = ["", 'layer"0', 'layer"0.../x', "*/"]
     for k, node in enumerate(model.graph.node):
         node.doc_string = '*/ """ \n'
         node.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=repr(scopes[: 1 + k % 4] + [node.name]))
-        node.metadata_props.add(key="pkg.torch.onnx.class_hierarchy",
-                                value=repr(["evil.Self", 'x.Layer"', "x.fn", "x.1st", ""][: 1 + k % 4] + ["aten.add"]))
+        node.metadata_props.add(
+            key="pkg.torch.onnx.class_hierarchy",
+            value=repr(["evil.Self", 'x.Layer"', "x.fn", "x.1st", ""][: 1 + k % 4] + ["aten.add"]),
+        )
     model.doc_string = "*/ fn main() {} /*"
     model.producer_name = "\n#![feature(evil)]"
     return Case(model, [[floats(rng, 2, 4), floats(rng, 2, 4)], [floats(rng, 1, 4), floats(rng, 1, 4)]])

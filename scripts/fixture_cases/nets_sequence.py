@@ -1,4 +1,5 @@
 """Sequence architectures, shrunk: encoders, decoders, both together, and recurrent taggers."""
+
 from __future__ import annotations
 
 import math
@@ -74,8 +75,11 @@ class Bert(nn.Module):
 
 @case("net_bert_encoder")
 def bert_encoder(_):
-    return torch_case(Bert(), [(tokens(2, 7), padding_mask(7, 4)), (tokens(1, 5), padding_mask(5))],
-                      dynamic_shapes={"input_ids": {0: BATCH, 1: SEQ}, "attention_mask": {0: BATCH, 1: SEQ}})
+    return torch_case(
+        Bert(),
+        [(tokens(2, 7), padding_mask(7, 4)), (tokens(1, 5), padding_mask(5))],
+        dynamic_shapes={"input_ids": {0: BATCH, 1: SEQ}, "attention_mask": {0: BATCH, 1: SEQ}},
+    )
 
 
 class GptBlock(nn.Module):
@@ -119,7 +123,9 @@ def gpt_decoder(_):
 @case("net_gpt_decoder_unfolded")
 def gpt_decoder_unfolded(_):
     """`split` stays a sequence of tensors here."""
-    return torch_case(Gpt(), [(tokens(2, 6),), (tokens(3, 9),)], dynamic_shapes={"input_ids": {0: BATCH, 1: SEQ}}, optimize=False)
+    return torch_case(
+        Gpt(), [(tokens(2, 6),), (tokens(3, 9),)], dynamic_shapes={"input_ids": {0: BATCH, 1: SEQ}}, optimize=False
+    )
 
 
 class RmsNorm(nn.Module):
@@ -145,7 +151,11 @@ class LlamaLayer(nn.Module):
         self.input_norm, self.post_norm = RmsNorm(dim), RmsNorm(dim)
         self.q_proj, self.o_proj = nn.Linear(dim, dim, bias=False), nn.Linear(dim, dim, bias=False)
         self.k_proj, self.v_proj = (nn.Linear(dim, kv_heads * self.head_dim, bias=False) for _ in range(2))
-        self.gate, self.up, self.down = nn.Linear(dim, 48, bias=False), nn.Linear(dim, 48, bias=False), nn.Linear(48, dim, bias=False)
+        self.gate, self.up, self.down = (
+            nn.Linear(dim, 48, bias=False),
+            nn.Linear(dim, 48, bias=False),
+            nn.Linear(48, dim, bias=False),
+        )
 
     def forward(self, x, cos, sin):
         b, n, d = x.shape
@@ -194,14 +204,19 @@ class Translator(nn.Module):
 
     def forward(self, source, target):
         causal = torch.full((target.shape[1], target.shape[1]), float("-inf")).triu(1)
-        return self.head(self.transformer(self.source(source), self.target(target), tgt_mask=causal, tgt_is_causal=True))
+        return self.head(
+            self.transformer(self.source(source), self.target(target), tgt_mask=causal, tgt_is_causal=True)
+        )
 
 
 @case("net_encoder_decoder")
 def encoder_decoder(_):
     target = torch.export.Dim("target", min=2, max=32)
-    return torch_case(Translator(), [(tokens(2, 7), tokens(2, 5, seed=8)), (tokens(2, 4), tokens(2, 6, seed=8))],
-                      dynamic_shapes={"source": {1: SEQ}, "target": {1: target}})
+    return torch_case(
+        Translator(),
+        [(tokens(2, 7), tokens(2, 5, seed=8)), (tokens(2, 4), tokens(2, 6, seed=8))],
+        dynamic_shapes={"source": {1: SEQ}, "target": {1: target}},
+    )
 
 
 class LstmTagger(nn.Module):
@@ -238,7 +253,10 @@ class RecurrentStates(nn.Module):
 
 @case("net_recurrent_states")
 def recurrent_states(_):
-    return torch_case(RecurrentStates(), [(floats(7, 3, 6), floats(2, 3, 8, seed=1), floats(1, 3, 4, seed=2), floats(1, 3, 4, seed=3))])
+    return torch_case(
+        RecurrentStates(),
+        [(floats(7, 3, 6), floats(2, 3, 8, seed=1), floats(1, 3, 4, seed=2), floats(1, 3, 4, seed=3))],
+    )
 
 
 class Attentions(nn.Module):
@@ -255,7 +273,9 @@ class Attentions(nn.Module):
         biased = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=0.3)
         flat = q.transpose(1, 2).flatten(2)
         module, weights = self.mha(flat, flat, flat, need_weights=True)
-        spelled = torch.baddbmm(bias[0, 0].expand(2, 5, 6), q[:, 0], k[:, 0].transpose(1, 2), alpha=0.5).softmax(-1) @ v[:, 0]
+        spelled = (
+            torch.baddbmm(bias[0, 0].expand(2, 5, 6), q[:, 0], k[:, 0].transpose(1, 2), alpha=0.5).softmax(-1) @ v[:, 0]
+        )
         return plain, causal, masked, biased, module, weights, spelled
 
 
@@ -263,7 +283,13 @@ class Attentions(nn.Module):
 def attention(_):
     keep = floats(1, 1, 5, 6, seed=4) > -0.5
     keep[..., 0] = True
-    args = (floats(2, 4, 5, 4), floats(2, 4, 6, 4, seed=8), floats(2, 4, 6, 4, seed=9), keep, floats(1, 1, 5, 6, seed=5))
+    args = (
+        floats(2, 4, 5, 4),
+        floats(2, 4, 6, 4, seed=8),
+        floats(2, 4, 6, 4, seed=9),
+        keep,
+        floats(1, 1, 5, 6, seed=5),
+    )
     return torch_case(Attentions(), [args])
 
 
@@ -281,7 +307,7 @@ class WindowBlock(nn.Module):
 
     def forward(self, x):
         b, h, w, c = x.shape
-        s, n = self.window, self.window ** 2
+        s, n = self.window, self.window**2
         y = torch.roll(self.norm(x), (-s // 2, -s // 2), (1, 2))
         y = y.view(b, h // s, s, w // s, s, c).permute(0, 1, 3, 2, 4, 5).reshape(-1, n, c)
         q, k, v = self.qkv(y).reshape(-1, n, 3, self.heads, c // self.heads).permute(2, 0, 3, 1, 4)
@@ -312,5 +338,8 @@ class ScalarInputs(nn.Module):
 
 @case("net_scalar_inputs")
 def scalar_inputs(_):
-    return torch_case(ScalarInputs(), [(floats(3, 6), torch.tensor(0.7), torch.tensor(10)), (floats(5, 6), torch.tensor(2.0), torch.tensor(-1))],
-                      dynamic_shapes={"x": {0: BATCH}, "temperature": None, "offset": None})
+    return torch_case(
+        ScalarInputs(),
+        [(floats(3, 6), torch.tensor(0.7), torch.tensor(10)), (floats(5, 6), torch.tensor(2.0), torch.tensor(-1))],
+        dynamic_shapes={"x": {0: BATCH}, "temperature": None, "offset": None},
+    )

@@ -1,4 +1,5 @@
 """Convolutional architectures, shrunk: residual, mobile, U-Net, 1-D and 3-D, a vision transformer, a detection head."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -53,8 +54,9 @@ def images(*shape, seed=7):
 
 @case("net_residual_cnn")
 def residual_cnn(_):
-    return torch_case(ResidualCnn(), [(images(2, 3, 32, 32),), (images(1, 3, 32, 32, seed=8),)],
-                      dynamic_shapes={"image": {0: BATCH}})
+    return torch_case(
+        ResidualCnn(), [(images(2, 3, 32, 32),), (images(1, 3, 32, 32, seed=8),)], dynamic_shapes={"image": {0: BATCH}}
+    )
 
 
 @case("net_residual_cnn_unfolded")
@@ -74,9 +76,14 @@ class SqueezeExcite(nn.Module):
 class InvertedResidual(nn.Module):
     def __init__(self, channels, expanded, kernel):
         super().__init__()
-        self.expand = nn.Sequential(nn.Conv2d(channels, expanded, 1, bias=False), nn.BatchNorm2d(expanded), nn.Hardswish())
-        self.depthwise = nn.Sequential(nn.Conv2d(expanded, expanded, kernel, 1, kernel // 2, groups=expanded, bias=False),
-                                       nn.BatchNorm2d(expanded), nn.Hardswish())
+        self.expand = nn.Sequential(
+            nn.Conv2d(channels, expanded, 1, bias=False), nn.BatchNorm2d(expanded), nn.Hardswish()
+        )
+        self.depthwise = nn.Sequential(
+            nn.Conv2d(expanded, expanded, kernel, 1, kernel // 2, groups=expanded, bias=False),
+            nn.BatchNorm2d(expanded),
+            nn.Hardswish(),
+        )
         self.excite = SqueezeExcite(expanded, 8)
         self.project = nn.Sequential(nn.Conv2d(expanded, channels, 1, bias=False), nn.BatchNorm2d(channels))
 
@@ -99,8 +106,9 @@ class MobileNet(nn.Module):
 
 @case("net_mobile_cnn")
 def mobile_cnn(_):
-    return torch_case(MobileNet(), [(images(1, 3, 32, 24),), (images(3, 3, 32, 24),)],
-                      dynamic_shapes={"image": {0: BATCH}}, example=1)
+    return torch_case(
+        MobileNet(), [(images(1, 3, 32, 24),), (images(3, 3, 32, 24),)], dynamic_shapes={"image": {0: BATCH}}, example=1
+    )
 
 
 class UNet(nn.Module):
@@ -111,7 +119,10 @@ class UNet(nn.Module):
             return nn.Sequential(nn.Conv2d(i, o, 3, padding=1), nn.BatchNorm2d(o), nn.ReLU())
 
         self.d1, self.d2, self.d3 = block(3, c), block(c, 2 * c), block(2 * c, 4 * c)
-        self.u2, self.u1 = nn.ConvTranspose2d(4 * c, 2 * c, 2, 2), nn.ConvTranspose2d(2 * c, c, 3, 2, 1, output_padding=1)
+        self.u2, self.u1 = (
+            nn.ConvTranspose2d(4 * c, 2 * c, 2, 2),
+            nn.ConvTranspose2d(2 * c, c, 3, 2, 1, output_padding=1),
+        )
         self.e2, self.e1, self.out = block(4 * c, 2 * c), block(2 * c, c), nn.Conv2d(c, 2, 1)
 
     def forward(self, image):
@@ -134,8 +145,9 @@ class DenseNet(nn.Module):
     def __init__(self):
         super().__init__()
         self.stem = nn.Conv2d(3, 6, 3, 2)
-        self.grow = nn.ModuleList(nn.Sequential(nn.BatchNorm2d(6 + 4 * i), nn.ReLU(), nn.Conv2d(6 + 4 * i, 4, 3, padding=1))
-                                  for i in range(3))
+        self.grow = nn.ModuleList(
+            nn.Sequential(nn.BatchNorm2d(6 + 4 * i), nn.ReLU(), nn.Conv2d(6 + 4 * i, 4, 3, padding=1)) for i in range(3)
+        )
         self.pool = nn.MaxPool2d(3, 2, ceil_mode=True)
         self.fc = nn.Linear(18, 5)
 
@@ -171,8 +183,9 @@ class AudioNet(nn.Module):
 @case("net_audio_cnn")
 def audio_cnn(_):
     length = 4 * torch.export.Dim("frames", min=4, max=1024)
-    return torch_case(AudioNet(), [(images(2, 1, 128),), (images(1, 1, 64),)],
-                      dynamic_shapes={"wave": {0: BATCH, 2: length}})
+    return torch_case(
+        AudioNet(), [(images(2, 1, 128),), (images(1, 1, 64),)], dynamic_shapes={"wave": {0: BATCH, 2: length}}
+    )
 
 
 class VideoNet(nn.Module):
@@ -226,8 +239,9 @@ class VisionTransformer(nn.Module):
 
 @case("net_vit")
 def vit(_):
-    return torch_case(VisionTransformer(), [(images(2, 3, 32, 32),), (images(1, 3, 32, 32),)],
-                      dynamic_shapes={"image": {0: BATCH}})
+    return torch_case(
+        VisionTransformer(), [(images(2, 3, 32, 32),), (images(1, 3, 32, 32),)], dynamic_shapes={"image": {0: BATCH}}
+    )
 
 
 class Backbone(nn.Module):
@@ -244,18 +258,29 @@ class Backbone(nn.Module):
 @case("net_detector")
 def detector(rng):
     """A backbone as PyTorch exports it, then anchors, non-maximum suppression, and a gather of what is left."""
-    backbone = export_dynamo(seed_weights(Backbone()), (images(1, 3, 32, 32),),
-                             input_names=["image"], output_names=["scores", "offsets"])
+    backbone = export_dynamo(
+        seed_weights(Backbone()), (images(1, 3, 32, 32),), input_names=["image"], output_names=["scores", "offsets"]
+    )
     g = Graph("detector")
-    g.nodes, g.initializers, g.inputs = list(backbone.graph.node), list(backbone.graph.initializer), list(backbone.graph.input)
+    g.nodes, g.initializers, g.inputs = (
+        list(backbone.graph.node),
+        list(backbone.graph.initializer),
+        list(backbone.graph.input),
+    )
     y, x = np.meshgrid(np.arange(8), np.arange(8), indexing="ij")
     centres = np.stack([x, y], -1).reshape(1, 64, 2).astype(np.float32) * 4 + 2
     centre, size = g.op("Split", "offsets", [2, 2], out=2, axis=-1)
     centre = g.op("Add", g.op("Mul", g.op("Tanh", centre), np.float32(4)), centres)
     half = g.op("Mul", g.op("Exp", size), np.float32(4))
     boxes = g.op("Concat", g.op("Sub", centre, half), g.op("Add", centre, half), axis=-1)
-    selected = g.op("NonMaxSuppression", boxes, "scores", np.array([5], np.int64), np.array([0.3], np.float32),
-                    np.array([0.6], np.float32))
+    selected = g.op(
+        "NonMaxSuppression",
+        boxes,
+        "scores",
+        np.array([5], np.int64),
+        np.array([0.3], np.float32),
+        np.array([0.6], np.float32),
+    )
     box_index = g.op("Gather", selected, np.int64(2), axis=1)
     g.show("boxes", "Gather", g.op("Squeeze", boxes, [0]), box_index, axis=0, dtype=F32, dims=["found", 4])
     g.show("classes", "Gather", selected, np.int64(1), axis=1, dtype=I64, dims=["found"])

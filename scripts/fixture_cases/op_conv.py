@@ -1,4 +1,5 @@
 """Convolution, pooling and normalisation operators: every attribute, one to three dimensions."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -45,7 +46,15 @@ def conv_same_dilated(rng):
         g = Graph("conv_same_dilated", opset=18)
         g.input("x", F32, [1, 2, 7, 8])
         g.show("upper", "Conv", "x", w, dilations=[2, 3], **(dict(auto_pad="SAME_UPPER") if same else explicit[0]))
-        g.show("lower", "Conv", "x", w, dilations=[2, 3], strides=[2, 1], **(dict(auto_pad="SAME_LOWER") if same else explicit[1]))
+        g.show(
+            "lower",
+            "Conv",
+            "x",
+            w,
+            dilations=[2, 3],
+            strides=[2, 1],
+            **(dict(auto_pad="SAME_LOWER") if same else explicit[1]),
+        )
         return g.model()
 
     return Case(build(True, None), [[x]], reference=build(False, [dict(pads=[2, 1, 2, 2]), dict(pads=[2, 2, 2, 1])]))
@@ -57,12 +66,34 @@ def conv_1d_3d(rng):
     x, v = g.input("x", F32, ["n", 4, "length"]), g.input("volume", F32, [1, 2, 5, 6, 7])
     f1 = ["n", 6, None]
     g.show("conv1d", "Conv", x, floats(rng, 6, 4, 3), floats(rng, 6), pads=[1, 1], dtype=F32, dims=f1)
-    g.show("conv1d_strided", "Conv", x, floats(rng, 6, 4, 4), strides=[3], dilations=[2], pads=[3, 2], dtype=F32, dims=f1)
-    g.show("conv1d_depthwise", "Conv", x, floats(rng, 4, 1, 5), group=4, auto_pad="SAME_LOWER", dtype=F32, dims=["n", 4, "length"])
+    g.show(
+        "conv1d_strided", "Conv", x, floats(rng, 6, 4, 4), strides=[3], dilations=[2], pads=[3, 2], dtype=F32, dims=f1
+    )
+    g.show(
+        "conv1d_depthwise",
+        "Conv",
+        x,
+        floats(rng, 4, 1, 5),
+        group=4,
+        auto_pad="SAME_LOWER",
+        dtype=F32,
+        dims=["n", 4, "length"],
+    )
     g.show("conv3d", "Conv", v, floats(rng, 3, 2, 2, 3, 3), floats(rng, 3), pads=[0, 1, 1, 1, 1, 1])
-    g.show("conv3d_strided", "Conv", v, floats(rng, 4, 1, 3, 3, 3), group=2, strides=[2, 1, 2], dilations=[1, 2, 1], pads=[1] * 6)
+    g.show(
+        "conv3d_strided",
+        "Conv",
+        v,
+        floats(rng, 4, 1, 3, 3, 3),
+        group=2,
+        strides=[2, 1, 2],
+        dilations=[1, 2, 1],
+        pads=[1] * 6,
+    )
     g.show("conv3d_same", "Conv", v, floats(rng, 2, 2, 2, 2, 2), auto_pad="SAME_UPPER", strides=[2, 2, 2])
-    return Case(g.model(), [[floats(rng, n, 4, length), floats(rng, 1, 2, 5, 6, 7)] for n, length in ((2, 17), (1, 10))])
+    return Case(
+        g.model(), [[floats(rng, n, 4, length), floats(rng, 1, 2, 5, 6, 7)] for n, length in ((2, 17), (1, 10))]
+    )
 
 
 @case("op_conv_transpose")
@@ -91,7 +122,11 @@ def conv_transpose(rng):
 def max_pool(rng):
     g = Graph("max_pool", opset=12)
     x = g.input("x", F32, [2, 3, 9, 10])
-    s, v, u = g.input("sequence", F32, [1, 3, 11]), g.input("volume", F32, [1, 2, 5, 6, 7]), g.input("bytes", U8, [1, 2, 6, 6])
+    s, v, u = (
+        g.input("sequence", F32, [1, 3, 11]),
+        g.input("volume", F32, [1, 2, 5, 6, 7]),
+        g.input("bytes", U8, [1, 2, 6, 6]),
+    )
     g.show("plain", "MaxPool", x, kernel_shape=[2, 2])
     g.show("strided", "MaxPool", x, kernel_shape=[3, 2], strides=[2, 3])
     g.show("padded", "MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
@@ -104,7 +139,15 @@ def max_pool(rng):
     g.show("valid", "MaxPool", x, kernel_shape=[2, 3], strides=[2, 2], auto_pad="VALID")
     g.op("MaxPool", x, out=["values", "indices"], kernel_shape=[2, 2], strides=[2, 2])
     g.output("values"), g.output("indices")
-    g.op("MaxPool", x, out=["values_padded", "indices_column_major"], kernel_shape=[3, 3], strides=[2, 1], pads=[1, 1, 1, 1], storage_order=1)
+    g.op(
+        "MaxPool",
+        x,
+        out=["values_padded", "indices_column_major"],
+        kernel_shape=[3, 3],
+        strides=[2, 1],
+        pads=[1, 1, 1, 1],
+        storage_order=1,
+    )
     g.output("values_padded"), g.output("indices_column_major")
     g.show("one_dimension", "MaxPool", s, kernel_shape=[3], strides=[2], pads=[1, 0])
     g.show("three_dimensions", "MaxPool", v, kernel_shape=[2, 2, 3], strides=[1, 2, 2])
@@ -112,8 +155,17 @@ def max_pool(rng):
     g.show("global", "GlobalMaxPool", x)
     g.show("global_1d", "GlobalMaxPool", s)
     g.show("global_3d", "GlobalMaxPool", v)
-    return Case(g.model(), [[floats(rng, 2, 3, 9, 10) - 3, floats(rng, 1, 3, 11), floats(rng, 1, 2, 5, 6, 7),
-                             rng.integers(0, 256, (1, 2, 6, 6)).astype(np.uint8)]])
+    return Case(
+        g.model(),
+        [
+            [
+                floats(rng, 2, 3, 9, 10) - 3,
+                floats(rng, 1, 3, 11),
+                floats(rng, 1, 2, 5, 6, 7),
+                rng.integers(0, 256, (1, 2, 6, 6)).astype(np.uint8),
+            ]
+        ],
+    )
 
 
 @case("op_average_pool")
@@ -123,12 +175,16 @@ def average_pool(rng):
     s, v = g.input("sequence", F32, [1, 3, 11]), g.input("volume", F32, [1, 2, 5, 6, 7])
     g.show("plain", "AveragePool", x, kernel_shape=[2, 2])
     g.show("padded", "AveragePool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
-    g.show("padded_counted", "AveragePool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1], count_include_pad=1)
+    g.show(
+        "padded_counted", "AveragePool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1], count_include_pad=1
+    )
     g.show("asymmetric", "AveragePool", x, kernel_shape=[3, 2], pads=[2, 0, 0, 1])
     g.show("ceil", "AveragePool", x, kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1)
     g.show("dilated", "AveragePool", x, kernel_shape=[2, 3], dilations=[3, 2])
     g.show("same_upper", "AveragePool", x, kernel_shape=[3, 2], strides=[2, 2], auto_pad="SAME_UPPER")
-    g.show("same_lower", "AveragePool", x, kernel_shape=[4, 2], strides=[2, 3], auto_pad="SAME_LOWER", count_include_pad=1)
+    g.show(
+        "same_lower", "AveragePool", x, kernel_shape=[4, 2], strides=[2, 3], auto_pad="SAME_LOWER", count_include_pad=1
+    )
     g.show("valid", "AveragePool", x, kernel_shape=[2, 3], strides=[2, 2], auto_pad="VALID")
     g.show("one_dimension", "AveragePool", s, kernel_shape=[4], strides=[2], pads=[1, 2])
     g.show("three_dimensions", "AveragePool", v, kernel_shape=[2, 2, 3], strides=[1, 2, 2], pads=[1, 0, 1, 0, 1, 0])
@@ -144,10 +200,30 @@ def average_pool(rng):
 @case("op_normalization")
 def normalization(rng):
     g = Graph("normalization", opset=18)
-    x, m, v = g.input("x", F32, ["n", 4, 5, 3]), g.input("matrix", F32, ["n", 4]), g.input("volume", F32, [1, 4, 2, 3, 2])
-    scale, bias, mean, variance = floats(rng, 4), floats(rng, 4), floats(rng, 4), np.abs(floats(rng, 4)) + np.float32(0.1)
+    x, m, v = (
+        g.input("x", F32, ["n", 4, 5, 3]),
+        g.input("matrix", F32, ["n", 4]),
+        g.input("volume", F32, [1, 4, 2, 3, 2]),
+    )
+    scale, bias, mean, variance = (
+        floats(rng, 4),
+        floats(rng, 4),
+        floats(rng, 4),
+        np.abs(floats(rng, 4)) + np.float32(0.1),
+    )
     g.show("batch", "BatchNormalization", x, scale, bias, mean, variance)
-    g.show("batch_epsilon", "BatchNormalization", x, scale, bias, mean, variance, epsilon=0.1, momentum=0.5, training_mode=0)
+    g.show(
+        "batch_epsilon",
+        "BatchNormalization",
+        x,
+        scale,
+        bias,
+        mean,
+        variance,
+        epsilon=0.1,
+        momentum=0.5,
+        training_mode=0,
+    )
     g.show("batch_matrix", "BatchNormalization", m, scale, bias, mean, variance)
     g.show("batch_volume", "BatchNormalization", v, scale, bias, mean, variance)
     g.show("instance", "InstanceNormalization", x, scale, bias)
@@ -171,8 +247,21 @@ def normalization_23(rng):
     g = Graph("normalization_23", opset=23)
     x = g.input("x", F32, [2, 6, 4, 3])
     g.show("group", "GroupNormalization", x, floats(rng, 6), floats(rng, 6), num_groups=3, dtype=F32, dims=[2, 6, 4, 3])
-    g.show("group_epsilon", "GroupNormalization", x, floats(rng, 6), floats(rng, 6), num_groups=2, epsilon=0.1, stash_type=1, dtype=F32, dims=[2, 6, 4, 3])
-    g.show("group_one", "GroupNormalization", x, floats(rng, 6), floats(rng, 6), num_groups=1, dtype=F32, dims=[2, 6, 4, 3])
+    g.show(
+        "group_epsilon",
+        "GroupNormalization",
+        x,
+        floats(rng, 6),
+        floats(rng, 6),
+        num_groups=2,
+        epsilon=0.1,
+        stash_type=1,
+        dtype=F32,
+        dims=[2, 6, 4, 3],
+    )
+    g.show(
+        "group_one", "GroupNormalization", x, floats(rng, 6), floats(rng, 6), num_groups=1, dtype=F32, dims=[2, 6, 4, 3]
+    )
     g.show("rms", "RMSNormalization", x, floats(rng, 3))
     g.show("rms_axis", "RMSNormalization", x, floats(rng, 4, 3), axis=-2, epsilon=0.01)
     return Case(g.model(), [[floats(rng, 2, 6, 4, 3)]])

@@ -1,4 +1,5 @@
 """Elementwise operators, products, reductions, Einsum."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -15,9 +16,38 @@ def floats(rng, *shape):
 def unary(rng):
     g = Graph("unary", opset=20)
     x, p, u = g.input("x", F32, ["n", 7]), g.input("positive", F32, [2, 3]), g.input("unit", F32, [5])
-    for op in ["Abs", "Neg", "Floor", "Ceil", "Round", "Exp", "Erf", "Sigmoid", "Tanh", "Relu", "Sign", "Identity", "Softplus",
-               "Softsign", "HardSwish", "Mish", "Sin", "Cos", "Tan", "Atan", "Sinh", "Cosh", "Asinh", "Selu", "Gelu", "Elu", "Celu",
-               "LeakyRelu", "HardSigmoid", "ThresholdedRelu"]:
+    for op in [
+        "Abs",
+        "Neg",
+        "Floor",
+        "Ceil",
+        "Round",
+        "Exp",
+        "Erf",
+        "Sigmoid",
+        "Tanh",
+        "Relu",
+        "Sign",
+        "Identity",
+        "Softplus",
+        "Softsign",
+        "HardSwish",
+        "Mish",
+        "Sin",
+        "Cos",
+        "Tan",
+        "Atan",
+        "Sinh",
+        "Cosh",
+        "Asinh",
+        "Selu",
+        "Gelu",
+        "Elu",
+        "Celu",
+        "LeakyRelu",
+        "HardSigmoid",
+        "ThresholdedRelu",
+    ]:
         g.show(op.lower(), op, x)
     for op in ["Sqrt", "Log", "Reciprocal"]:
         g.show(op.lower(), op, p)
@@ -40,8 +70,13 @@ def unary(rng):
     g.show("is_inf", "IsInf", o)
     g.show("is_inf_negative", "IsInf", o, detect_positive=0)
     halves = np.array([[-2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 0.0]], np.float32)
-    return Case(g.model(), [[x, np.abs(floats(rng, 2, 3)) + np.float32(0.1), rng.uniform(-0.9, 0.9, 5).astype(np.float32), odd]
-                            for x in (floats(rng, 3, 7) * 2, halves)])
+    return Case(
+        g.model(),
+        [
+            [x, np.abs(floats(rng, 2, 3)) + np.float32(0.1), rng.uniform(-0.9, 0.9, 5).astype(np.float32), odd]
+            for x in (floats(rng, 3, 7) * 2, halves)
+        ],
+    )
 
 
 @case("op_binary")
@@ -87,14 +122,24 @@ def binary(rng):
     g.show("where_broadcast", "Where", b, np.float32(1), x)
     g.show("where_int", "Where", g.op("Greater", i, j), i, np.int64(-1))
     ints = np.array([7, -7, 7, -7, 0, 5, -9, 1 << 40]), np.array([3, 3, -3, -3, 5, 5, 2, 3])
-    return Case(g.model(), [[floats(rng, n, 3, 4), np.abs(floats(rng, 4)) + np.float32(0.2), floats(rng, 3, 1), np.float32(1.5), *ints]
-                            for n in (2, 1)])
+    return Case(
+        g.model(),
+        [
+            [floats(rng, n, 3, 4), np.abs(floats(rng, 4)) + np.float32(0.2), floats(rng, 3, 1), np.float32(1.5), *ints]
+            for n in (2, 1)
+        ],
+    )
 
 
 @case("op_clip")
 def clip(rng):
     g = Graph("clip", opset=13)
-    x, i, low, high = g.input("x", F32, [3, 4]), g.input("i", I64, [6]), g.input("low", F32, []), g.input("high", F32, [])
+    x, i, low, high = (
+        g.input("x", F32, [3, 4]),
+        g.input("i", I64, [6]),
+        g.input("low", F32, []),
+        g.input("high", F32, []),
+    )
     g.show("both", "Clip", x, np.float32(-0.5), np.float32(0.5))
     g.show("neither", "Clip", x)
     g.show("min_only", "Clip", x, np.float32(0.1))
@@ -103,7 +148,9 @@ def clip(rng):
     g.show("crossed", "Clip", x, np.float32(0.5), np.float32(-0.5))
     g.show("ints", "Clip", i, np.int64(-2), np.int64(3))
     g.show("bytes", "Clip", g.op("Cast", g.op("Abs", i), to=U8), np.uint8(1), np.uint8(4))
-    return Case(g.model(), [[floats(rng, 3, 4), np.arange(-3, 6, dtype=np.int64)[:6], np.float32(-0.2), np.float32(0.9)]])
+    return Case(
+        g.model(), [[floats(rng, 3, 4), np.arange(-3, 6, dtype=np.int64)[:6], np.float32(-0.2), np.float32(0.9)]]
+    )
 
 
 @case("op_matmul_gemm")
@@ -131,12 +178,35 @@ def matmul_gemm(rng):
     g.show("gemm_trans_b", "Gemm", a, floats(rng, 6, 4), floats(rng, 6), transB=1)
     g.show("gemm_trans_both", "Gemm", b, floats(rng, 3, 4), floats(rng, 1, 3), transA=1, transB=1, alpha=1.5, beta=0.0)
     ints = rng.integers(-9, 9, (2, 3)).astype(np.int32), rng.integers(-9, 9, (3, 2)).astype(np.int32)
-    return Case(g.model(), [[floats(rng, 3, 4), floats(rng, 4, 5), floats(rng, 4), floats(rng, 3), floats(rng, n, 3, 4), floats(rng, 2, 1, 4, 5), *ints]
-                            for n in (2, 1)])
+    return Case(
+        g.model(),
+        [
+            [
+                floats(rng, 3, 4),
+                floats(rng, 4, 5),
+                floats(rng, 4),
+                floats(rng, 3),
+                floats(rng, n, 3, 4),
+                floats(rng, 2, 1, 4, 5),
+                *ints,
+            ]
+            for n in (2, 1)
+        ],
+    )
 
 
-REDUCTIONS = ["ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum",
-              "ReduceLogSumExp", "ReduceSumSquare"]
+REDUCTIONS = [
+    "ReduceSum",
+    "ReduceMean",
+    "ReduceMax",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+    "ReduceSumSquare",
+]
 
 
 @case("op_reduce")
@@ -169,7 +239,13 @@ def reduce(rng):
         g.show(f"{label}_last_of_ties", op, i, axis=1, select_last_index=1)
     ties = np.array([[1, 5, 5, 0], [2, 2, 2, 2], [-1, -7, 3, -7]], np.int32)
     # Logarithms of sums want positive numbers.
-    return Case(g.model(), [[rng.uniform(0.1, 2, (n, 3, 4, 2)).astype(np.float32), np.array([axis]), ties] for n, axis in ((2, 1), (1, -1))])
+    return Case(
+        g.model(),
+        [
+            [rng.uniform(0.1, 2, (n, 3, 4, 2)).astype(np.float32), np.array([axis]), ties]
+            for n, axis in ((2, 1), (1, -1))
+        ],
+    )
 
 
 @case("op_reduce_13")
@@ -238,12 +314,31 @@ def einsum(rng):
         for k, shape in enumerate(shapes):
             operands.append(g.input(f"{label}_{k}", F32, shape))
             arrays.append(floats(rng, *shape))
-        g.show(label, "Einsum", *operands, equation=equation, dtype=F32,
-               dims=np.einsum(equation.replace(" ", ""), *arrays[len(arrays) - len(shapes):]).shape)
+        g.show(
+            label,
+            "Einsum",
+            *operands,
+            equation=equation,
+            dtype=F32,
+            dims=np.einsum(equation.replace(" ", ""), *arrays[len(arrays) - len(shapes) :]).shape,
+        )
     return Case(g.model(), [arrays])
 
 
-ALL_TYPES = {"f32": F32, "f64": F64, "f16": F16, "i8": I8, "i16": I16, "i32": I32, "i64": I64, "u8": U8, "u16": U16, "u32": U32, "u64": U64, "bool": BOOL}
+ALL_TYPES = {
+    "f32": F32,
+    "f64": F64,
+    "f16": F16,
+    "i8": I8,
+    "i16": I16,
+    "i32": I32,
+    "i64": I64,
+    "u8": U8,
+    "u16": U16,
+    "u32": U32,
+    "u64": U64,
+    "bool": BOOL,
+}
 
 
 @case("op_cast")
@@ -264,5 +359,14 @@ def cast(rng):
     g.show("like_int", "CastLike", x, i)
     g.show("like_bool", "CastLike", x, b)
     g.show("like_float", "CastLike", i, x)
-    return Case(g.model(), [[np.array([-3.7, -0.5, 0.0, 0.4, 2.5, 100.9], np.float32), np.array([-1, 0, 1, 127, 300, 70000]),
-                             np.array([False, True]), np.array([0, 1, 255], np.uint8)]])
+    return Case(
+        g.model(),
+        [
+            [
+                np.array([-3.7, -0.5, 0.0, 0.4, 2.5, 100.9], np.float32),
+                np.array([-1, 0, 1, 127, 300, 70000]),
+                np.array([False, True]),
+                np.array([0, 1, 255], np.uint8),
+            ]
+        ],
+    )

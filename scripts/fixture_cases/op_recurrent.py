@@ -1,4 +1,5 @@
 """LSTM, GRU and RNN with every input, attribute and direction."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -21,11 +22,29 @@ class Cell:
     def __init__(self, g: Graph, rng, kind: str, x: str, dims=(SEQ, BATCH)):
         self.g, self.rng, self.kind, self.x, self.dims = g, rng, kind, x, dims
 
-    def add(self, label, *, direction="forward", bias=True, lengths=None, h=None, c=None, peepholes=False, wanted=None, **attributes):
+    def add(
+        self,
+        label,
+        *,
+        direction="forward",
+        bias=True,
+        lengths=None,
+        h=None,
+        c=None,
+        peepholes=False,
+        wanted=None,
+        **attributes,
+    ):
         g, rng, n = self.g, self.rng, GATES[self.kind]
         d = 2 if direction == "bidirectional" else 1
-        operands = [self.x, floats(rng, d, n * HIDDEN, INPUT) * 0.5, floats(rng, d, n * HIDDEN, HIDDEN) * 0.5,
-                    floats(rng, d, 2 * n * HIDDEN) * 0.5 if bias else None, lengths, h]
+        operands = [
+            self.x,
+            floats(rng, d, n * HIDDEN, INPUT) * 0.5,
+            floats(rng, d, n * HIDDEN, HIDDEN) * 0.5,
+            floats(rng, d, 2 * n * HIDDEN) * 0.5 if bias else None,
+            lengths,
+            h,
+        ]
         outputs = ["y", "h"]
         if self.kind == "LSTM":
             operands += [c, floats(rng, d, 3 * HIDDEN) * 0.5 if peepholes else None]
@@ -64,7 +83,12 @@ def inputs(rng):
 
 def start(kind):
     g = Graph(kind.lower(), opset=14)
-    return g, g.input("x", F32, [SEQ, BATCH, INPUT]), g.input("h", F32, [1, BATCH, HIDDEN]), g.input("both_h", F32, [2, BATCH, HIDDEN])
+    return (
+        g,
+        g.input("x", F32, [SEQ, BATCH, INPUT]),
+        g.input("h", F32, [1, BATCH, HIDDEN]),
+        g.input("both_h", F32, [2, BATCH, HIDDEN]),
+    )
 
 
 @case("op_lstm")
@@ -78,9 +102,15 @@ def lstm(rng):
     cell.add("peepholes", peepholes=True)
     cell.add("everything", direction="bidirectional", lengths=LENGTHS, h=both_h, c=both_c, peepholes=True, clip=2.0)
     cell.add("coupled", input_forget=1)
-    cell.add("activations", activations=["HardSigmoid", "Softsign", "Relu"], activation_alpha=[0.3], activation_beta=[0.4])
-    cell.add("activations_both", direction="bidirectional", activations=["Sigmoid", "Tanh", "Tanh", "Sigmoid", "Elu", "LeakyRelu"],
-             activation_alpha=[0.7, 0.1])
+    cell.add(
+        "activations", activations=["HardSigmoid", "Softsign", "Relu"], activation_alpha=[0.3], activation_beta=[0.4]
+    )
+    cell.add(
+        "activations_both",
+        direction="bidirectional",
+        activations=["Sigmoid", "Tanh", "Tanh", "Sigmoid", "Elu", "LeakyRelu"],
+        activation_alpha=[0.7, 0.1],
+    )
     cell.add("cell_only", wanted=["c"])
     return Case(g.model(), [[*inputs(rng), floats(rng, 1, BATCH, HIDDEN), floats(rng, 2, BATCH, HIDDEN)]])
 
@@ -94,7 +124,12 @@ def gru(rng):
     cell.add("reset_after", linear_before_reset=1)
     cell.add("reset_after_no_bias", linear_before_reset=1, bias=False)
     cell.add("everything", linear_before_reset=1, direction="bidirectional", lengths=LENGTHS, h=both_h)
-    cell.add("activations", activations=["HardSigmoid", "ScaledTanh"], activation_alpha=[0.3, 0.8], activation_beta=[0.4, 1.2])
+    cell.add(
+        "activations",
+        activations=["HardSigmoid", "ScaledTanh"],
+        activation_alpha=[0.3, 0.8],
+        activation_beta=[0.4, 1.2],
+    )
     return Case(g.model(), [inputs(rng)])
 
 
@@ -105,7 +140,14 @@ def rnn(rng):
     common(cell, h, both_h)
     cell.add("initial", h=h)
     cell.add("relu", activations=["Relu"])
-    cell.add("two_activations", direction="bidirectional", activations=["Affine", "ThresholdedRelu"], activation_alpha=[0.5, 0.2], activation_beta=[0.1], clip=5.0)
+    cell.add(
+        "two_activations",
+        direction="bidirectional",
+        activations=["Affine", "ThresholdedRelu"],
+        activation_alpha=[0.5, 0.2],
+        activation_beta=[0.1],
+        clip=5.0,
+    )
     return Case(g.model(), [inputs(rng)])
 
 
@@ -125,8 +167,14 @@ def recurrent_dynamic(rng):
 def recurrent_batch_first(rng):
     """`layout=1`, which ONNX Runtime refuses: the reference transposes around the other layout."""
     x, h = floats(rng, BATCH, SEQ, INPUT), floats(rng, BATCH, 2, HIDDEN)
-    weights = {k: [floats(rng, 2, n * HIDDEN, INPUT) * 0.5, floats(rng, 2, n * HIDDEN, HIDDEN) * 0.5, floats(rng, 2, 2 * n * HIDDEN) * 0.5]
-               for k, n in GATES.items()}
+    weights = {
+        k: [
+            floats(rng, 2, n * HIDDEN, INPUT) * 0.5,
+            floats(rng, 2, n * HIDDEN, HIDDEN) * 0.5,
+            floats(rng, 2, 2 * n * HIDDEN) * 0.5,
+        ]
+        for k, n in GATES.items()
+    }
 
     def build(batch_first):
         g = Graph("recurrent_batch_first", opset=14)
@@ -138,7 +186,15 @@ def recurrent_batch_first(rng):
                 g.op(kind, "x", *weights[kind], LENGTHS, "h", out=names, layout=1, **options)
             else:
                 turn = dict(perm=[1, 0, 2])
-                outs = g.op(kind, g.op("Transpose", "x", **turn), *weights[kind], LENGTHS, g.op("Transpose", "h", **turn), out=len(names), **options)
+                outs = g.op(
+                    kind,
+                    g.op("Transpose", "x", **turn),
+                    *weights[kind],
+                    LENGTHS,
+                    g.op("Transpose", "h", **turn),
+                    out=len(names),
+                    **options,
+                )
                 g.op("Transpose", outs[0], out=names[0], perm=[2, 0, 1, 3])
                 for inner, name in zip(outs[1:], names[1:]):
                     g.op("Transpose", inner, out=name, **turn)

@@ -1,4 +1,5 @@
 """Operators as older and newer opsets have them: what became an input was an attribute once."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -31,7 +32,16 @@ def attribute_axes(g, x):
     g.show("squeeze", "Squeeze", g.op("Unsqueeze", x, axes=[1, 4]), axes=[1])
     g.show("unsqueeze", "Unsqueeze", x, axes=[0, 3])
     g.show("squeeze_all", "Squeeze", g.op("Unsqueeze", x, axes=[0, 3]))
-    for op in ["ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp"]:
+    for op in [
+        "ReduceSum",
+        "ReduceMean",
+        "ReduceMax",
+        "ReduceMin",
+        "ReduceProd",
+        "ReduceL2",
+        "ReduceSumSquare",
+        "ReduceLogSumExp",
+    ]:
         g.show(op.lower(), op, x, axes=[1, 2], keepdims=0)
         g.show(f"{op.lower()}_all", op, x)
     g.op("Split", x, out=["split_a", "split_b"], axis=1, split=[1, 2])
@@ -117,8 +127,25 @@ def opset_11(rng):
     g.show("softmax_negative", "Softmax", x, axis=-1)
     roi = np.array([], np.float32)
     g.show("resize", "Resize", x, roi, np.array([1, 1, 2, 1.5], np.float32))
-    g.show("resize_sizes", "Resize", x, roi, np.array([], np.float32), [2, 3, 7, 5], mode="linear", coordinate_transformation_mode="align_corners")
-    g.show("resize_cubic", "Resize", x, roi, np.array([1, 1, 2, 2], np.float32), mode="cubic", coordinate_transformation_mode="half_pixel")
+    g.show(
+        "resize_sizes",
+        "Resize",
+        x,
+        roi,
+        np.array([], np.float32),
+        [2, 3, 7, 5],
+        mode="linear",
+        coordinate_transformation_mode="align_corners",
+    )
+    g.show(
+        "resize_cubic",
+        "Resize",
+        x,
+        roi,
+        np.array([1, 1, 2, 2], np.float32),
+        mode="cubic",
+        coordinate_transformation_mode="half_pixel",
+    )
     g.show("gemm_no_bias", "Gemm", g.op("Flatten", x, axis=-2), floats(rng, 16, 2))
     g.show("cumsum", "CumSum", x, np.int32(1))
     g.show("gather_nd", "GatherND", x, np.array([[0, 2], [1, -1]]))
@@ -151,8 +178,16 @@ def opset_13(rng):
     for name in ("split_a", "split_b", "half_a", "half_b"):
         g.output(name)
     g.show("resize", "Resize", x, None, np.array([1, 1, 2, 1.5], np.float32))
-    g.show("resize_crop", "Resize", x, np.array([0, 0, 0.1, 0.2, 1, 1, 0.9, 0.8], np.float32), None, [2, 3, 3, 3], mode="linear",
-           coordinate_transformation_mode="tf_crop_and_resize")
+    g.show(
+        "resize_crop",
+        "Resize",
+        x,
+        np.array([0, 0, 0.1, 0.2, 1, 1, 0.9, 0.8], np.float32),
+        None,
+        [2, 3, 3, 3],
+        mode="linear",
+        coordinate_transformation_mode="tf_crop_and_resize",
+    )
     return Case(g.model(), [[floats(rng, 2, 3, 4, 4)]])
 
 

@@ -6,6 +6,7 @@
 
 The bytes depend on the arguments alone, so that running a maker again changes nothing.
 """
+
 from __future__ import annotations
 
 import pathlib
@@ -45,6 +46,7 @@ def evaluate_with_runtime(model: onnx.ModelProto, reference: onnx.ModelProto | N
         # A reference may take a wider type than the model: the binding knows no bfloat16.
         values = session.run(None, {n: v.astype(wanted[n]) for n, v in feeds.items() if n in wanted})
         return [np.asarray(v).astype(t) for v, t in zip(values, types, strict=True)]
+
     return answer
 
 
@@ -59,13 +61,23 @@ def evaluate_with_numpy(model: onnx.ModelProto):
     return lambda feeds: [np.asarray(v) for v in evaluator.run(None, feeds)]
 
 
-def write_case(directory: pathlib.Path, model: onnx.ModelProto, data_sets: Sequence[Sequence[np.ndarray]], *,
-               reference: onnx.ModelProto | None = None, numpy_answers: bool = False, torch_answers=None,
-               files: dict[str, bytes] = {}) -> None:
+def write_case(
+    directory: pathlib.Path,
+    model: onnx.ModelProto,
+    data_sets: Sequence[Sequence[np.ndarray]],
+    *,
+    reference: onnx.ModelProto | None = None,
+    numpy_answers: bool = False,
+    torch_answers=None,
+    files: dict[str, bytes] = {},
+) -> None:
     """Replace `directory` by a case: the model, and a data set for each list of inputs. See `registry.Case`."""
-    if directory.exists():
-        shutil.rmtree(directory)
-    directory.mkdir(parents=True)
+    directory.mkdir(parents=True, exist_ok=True)
+    for old in directory.iterdir():
+        if old.is_dir():
+            shutil.rmtree(old)
+        elif old.name != "README.md":
+            old.unlink()
     for name, content in files.items():
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / name).write_bytes(content)

@@ -1,4 +1,5 @@
 """PyTorch modules to ONNX, in the dialect of each exporter."""
+
 from __future__ import annotations
 
 import io
@@ -53,8 +54,9 @@ def drop_metadata(model: onnx.ModelProto) -> onnx.ModelProto:
 def export_dynamo(module, args, *, opset=18, optimize=True, **kw) -> onnx.ModelProto:
     """The exporter of today, which works from `torch.export` and records scopes in the nodes' metadata."""
     with torch.no_grad():
-        program = torch.onnx.export(module, args, dynamo=True, opset_version=opset, optimize=optimize,
-                                    verbose=False, **kw)
+        program = torch.onnx.export(
+            module, args, dynamo=True, opset_version=opset, optimize=optimize, verbose=False, **kw
+        )
     return drop_metadata(program.model_proto)
 
 

@@ -1,4 +1,5 @@
 """A small builder for ONNX graphs written by hand."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -12,10 +13,11 @@ I8, I16, I32, I64 = TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, Tens
 U8, U16, U32, U64 = TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64
 BOOL = TensorProto.BOOL
 
+
 class Graph:
     """Collects nodes; operands may be names, `None` (left out), or anything NumPy can make an array of."""
 
-    def __init__(self, name: str = "graph", opset: int = 18, outer: "Graph | None" = None):
+    def __init__(self, name: str = "graph", opset: int = 18, outer: Graph | None = None):
         self.name, self.opset, self.outer = name, opset, outer
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: list[TensorProto] = []
@@ -50,8 +52,15 @@ class Graph:
             value = np.array(value, np.int64)
         return self.const(value)
 
-    def op(self, op_type: str, *operands, out: str | Sequence[str] | int = 1, domain: str = "",
-           name: str | None = None, **attributes):
+    def op(
+        self,
+        op_type: str,
+        *operands,
+        out: str | Sequence[str] | int = 1,
+        domain: str = "",
+        name: str | None = None,
+        **attributes,
+    ):
         """Append a node. `out` names the outputs, or counts them; the answer is one name or a list."""
         inputs = [self.operand(v) for v in operands]
         if isinstance(out, int):
@@ -74,7 +83,7 @@ class Graph:
         self.op(op_type, *operands, out=label, **attributes)
         return self.output(label, dtype, dims)
 
-    def subgraph(self, name: str) -> "Graph":
+    def subgraph(self, name: str) -> Graph:
         return Graph(name, self.opset, self)
 
     def proto(self, known: dict[str, ValueInfoProto] | None = None) -> GraphProto:
@@ -97,10 +106,13 @@ class Graph:
         ir_version = helper.find_min_ir_version_for([helper.make_opsetid("", self.opset)])
         if ir_version < 4:  # initializers had to be inputs then
             named = {v.name for v in self.inputs}
-            self.inputs += [helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in self.initializers if t.name not in named]
+            self.inputs += [
+                helper.make_tensor_value_info(t.name, t.data_type, t.dims)
+                for t in self.initializers
+                if t.name not in named
+            ]
         opsets = [helper.make_opsetid("", self.opset), *(helper.make_opsetid(d, v) for d, v in self.domains.items())]
-        kw = dict(opset_imports=opsets, functions=self.functions, ir_version=ir_version,
-                  producer_name="kiln-fixtures")
+        kw = dict(opset_imports=opsets, functions=self.functions, ir_version=ir_version, producer_name="kiln-fixtures")
         bare = Graph(self.name, self.opset)
         bare.nodes, bare.initializers, bare.inputs = self.nodes, self.initializers, self.inputs
         inferred = onnx.shape_inference.infer_shapes(helper.make_model(bare.proto(), **kw), data_prop=True)

@@ -1,4 +1,5 @@
 """The table of cases: a function for each, found by its decorator."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -31,10 +32,12 @@ class Case:
 
 def case(name: str, folder: str = "cases"):
     """Register a maker; it gets a random generator of its own, seeded by the case's name."""
+
     def register(make):
         assert name not in MAKERS, name
         MAKERS[name] = (make, folder)
         return make
+
     return register
 
 
@@ -42,6 +45,13 @@ def write(name: str) -> pathlib.Path:
     make, folder = MAKERS[name]
     made = make(np.random.default_rng(zlib.crc32(name.encode())))
     directory = FIXTURES / folder / name if folder else FIXTURES / name
-    write_case(directory, made.model, made.data_sets, reference=made.reference,
-               numpy_answers=made.numpy_answers, torch_answers=made.torch_answers, files=made.files)
+    write_case(
+        directory,
+        made.model,
+        made.data_sets,
+        reference=made.reference,
+        numpy_answers=made.numpy_answers,
+        torch_answers=made.torch_answers,
+        files=made.files,
+    )
     return directory

@@ -1,4 +1,5 @@
 """A case from a PyTorch module."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,1 +1,36 @@
-//! (to be written)
+//! Kiln's CPU kernels: plain slices in, plain slices out.
+//!
+//! Nothing here knows tensors. A kernel takes slices with a geometry (dims, strides, a `…Shape` struct), checks the
+//! slices' bounds once at its entry, panics with the reason when they do not fit, and computes. Kernels split their
+//! work over [`threads`] where it is large enough to pay, and pick the widest instruction set of the machine at run
+//! time (at compile time without `std`).
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | [`gemm`] | matrix products with epilogues, packed operands, batches |
+//! | [`conv`] | convolution and transposed convolution |
+//! | [`pool`] | pooling |
+//! | [`elementwise`] | unary, binary, activations, elementwise programs |
+//! | [`reduce`] | folds and arg-folds along an axis |
+//! | [`softmax`], [`norm`] | softmax, layer, group, batch and RMS normalization |
+//! | [`attention`], [`rnn`] | fused attention, the pointwise parts of recurrent cells |
+//! | [`copy`] | strided copies, row selection |
+//! | [`threads`] | how many threads, and the loop over them |
+#![cfg_attr(not(feature = "std"), no_std)]
+
+extern crate alloc;
+
+pub mod attention;
+pub mod conv;
+pub mod copy;
+pub mod elementwise;
+pub mod gemm;
+mod in_out;
+pub mod norm;
+pub mod pool;
+pub mod reduce;
+pub mod rnn;
+pub mod softmax;
+pub mod threads;
+
+pub use in_out::InOut;

@@ -2,6 +2,8 @@
 
 use crate::param_id::deserialize_text;
 use alloc::string::{String, ToString};
+use core::marker::PhantomData;
+use kiln_types::{DType, DTypeKind};
 use serde::{Deserialize, Serialize};
 
 /// The version of Burn whose records Kiln writes.
@@ -26,6 +28,19 @@ impl Precision {
             Precision::Full => "FullPrecisionSettings",
             Precision::Half => "HalfPrecisionSettings",
             Precision::Double => "DoublePrecisionSettings",
+        }
+    }
+
+    /// The dtype in which elements of a dtype are stored.
+    pub fn dtype(self, dtype: DType) -> DType {
+        match (dtype.kind(), self) {
+            (DTypeKind::Bool, _) => DType::Bool,
+            (DTypeKind::Float, Precision::Full) => DType::F32,
+            (DTypeKind::Float, Precision::Half) => DType::F16,
+            (DTypeKind::Float, Precision::Double) => DType::F64,
+            (DTypeKind::Int, Precision::Full) => DType::I32,
+            (DTypeKind::Int, Precision::Half) => DType::I16,
+            (DTypeKind::Int, Precision::Double) => DType::I64,
         }
     }
 
@@ -91,13 +106,13 @@ pub struct Envelope<I> {
     pub item: I,
     /// Burn has a marker here, which is empty but has a name.
     #[serde(default, rename = "_b")]
-    pub marker: (),
+    pub marker: PhantomData<()>,
 }
 
 impl<I> Envelope<I> {
     /// Puts metadata around fields.
     pub fn new(metadata: Metadata, item: I) -> Self {
-        Self { metadata, item, marker: () }
+        Self { metadata, item, marker: PhantomData }
     }
 }
 

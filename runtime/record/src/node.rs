@@ -23,7 +23,7 @@ pub enum RecordNode {
     None,
     /// A field that is a constant: numbers, tensors that are not parameters, modules without parameters.
     Constant,
-    /// A parameter. The data is written as it is: convert it to the record's precision first.
+    /// A parameter. Its data is converted to the record's precision while it is written.
     Param(ParamId, TensorData),
     /// A bool that a hand-written record holds.
     Bool(bool),
@@ -53,7 +53,7 @@ impl RecordNode {
 
 /// Writes a tree in its envelope, byte for byte what the runtime writes for the module of this form.
 ///
-/// Tensors are streamed: the tree may borrow from mapped files.
+/// Tensors are streamed, one converted at a time: the tree may borrow from mapped files.
 #[cfg(feature = "std")]
 pub fn write_node<W: std::io::Write>(
     node: &RecordNode,
@@ -62,7 +62,7 @@ pub fn write_node<W: std::io::Write>(
     writer: W,
 ) -> Result<(), RecordError> {
     let metadata = Metadata::new(format.recorder_type(precision), precision);
-    let item = Written { node, named: format.is_named() };
+    let item = Written { node, named: format.is_named(), precision };
     format.write(writer, &Envelope::new(metadata, item))
 }
 
@@ -70,7 +70,7 @@ pub fn write_node<W: std::io::Write>(
 #[cfg(not(feature = "std"))]
 pub fn write_node(node: &RecordNode, format: Format, precision: Precision) -> Result<Vec<u8>, RecordError> {
     let metadata = Metadata::new(format.recorder_type(precision), precision);
-    let item = Written { node, named: format.is_named() };
+    let item = Written { node, named: format.is_named(), precision };
     format.to_vec(&Envelope::new(metadata, item))
 }
 
@@ -81,11 +81,12 @@ pub fn write_node(node: &RecordNode, format: Format, precision: Precision) -> Re
 struct Written<'a> {
     node: &'a RecordNode,
     named: bool,
+    precision: Precision,
 }
 
 impl Written<'_> {
     fn of<'b>(&self, node: &'b RecordNode) -> Written<'b> {
-        Written { node, named: self.named }
+        Written { node, ..*self }
     }
 
     fn fields<S: Serializer>(&self, fields: &[FieldNode], serializer: S) -> Result<S::Ok, S::Error> {
@@ -143,7 +144,10 @@ impl Serialize for Written<'_> {
             RecordNode::Variant(index, name, value) => self.variant((*index, name, value), serializer),
             RecordNode::Some(value) => serializer.serialize_some(&self.of(value)),
             RecordNode::None | RecordNode::Constant => serializer.serialize_none(),
-            RecordNode::Param(id, param) => Param { id: *id, param }.serialize(serializer),
+            RecordNode::Param(id, data) => {
+                let param = data.clone().convert_dtype(self.precision.dtype(data.dtype));
+                Param { id: *id, param: &param }.serialize(serializer)
+            }
             RecordNode::Bool(value) => serializer.serialize_bool(*value),
             RecordNode::Int(value) => serializer.serialize_i64(*value),
             RecordNode::Float(value) => serializer.serialize_f64(*value),

@@ -10,8 +10,5 @@ extern crate alloc;
 
 pub mod backend;
 pub mod compose;
-mod distribution;
-
-pub use distribution::Distribution;
 
 pub use kiln_types::*;

@@ -1,18 +1,57 @@
 //! Bytes of a tensor: owned, or shared with a memory map.
 
-use alloc::{sync::Arc, vec::Vec};
+use alloc::{sync::Arc, vec, vec::Vec};
 use core::ops::{Deref, Range};
 
-/// Anything that keeps bytes alive: a memory map, a static slice, a vector.
-type Owner = dyn AsRef<[u8]> + Send + Sync;
+/// What keeps bytes alive, and may let them be written.
+trait Owner: Send + Sync {
+    fn bytes(&self) -> &[u8];
 
-/// A read-only, cheaply cloned run of bytes.
+    fn bytes_mut(&mut self) -> Option<&mut [u8]> {
+        None
+    }
+}
+
+/// A read-only owner: a memory map, a static slice, a vector.
+struct ReadOnly<O>(O);
+
+impl<O: AsRef<[u8]> + Send + Sync> Owner for ReadOnly<O> {
+    fn bytes(&self) -> &[u8] {
+        self.0.as_ref()
+    }
+}
+
+/// A writable copy, aligned for every dtype.
+struct Aligned {
+    words: Vec<u64>,
+    len: usize,
+}
+
+impl Aligned {
+    fn copy_of(bytes: &[u8]) -> Self {
+        let mut words = vec![0u64; bytes.len().div_ceil(8)];
+        bytemuck::cast_slice_mut(&mut words)[..bytes.len()].copy_from_slice(bytes);
+        Self { words, len: bytes.len() }
+    }
+}
+
+impl Owner for Aligned {
+    fn bytes(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.words)[..self.len]
+    }
+
+    fn bytes_mut(&mut self) -> Option<&mut [u8]> {
+        Some(&mut bytemuck::cast_slice_mut(&mut self.words)[..self.len])
+    }
+}
+
+/// A cheaply cloned run of bytes; written only after [`Bytes::make_mut`] made a copy of its own.
 ///
 /// It may borrow from a memory-mapped file (the map lives as long as any `Bytes` into it), so that loading a record
 /// copies nothing. Alignment is whatever the owner gives; readers that need typed slices check it.
 #[derive(Clone)]
 pub struct Bytes {
-    owner: Arc<Owner>,
+    owner: Arc<dyn Owner>,
     range: Range<usize>,
 }
 
@@ -36,7 +75,7 @@ impl Bytes {
     /// All bytes of `owner`, which is kept alive.
     pub fn from_owner<O: AsRef<[u8]> + Send + Sync + 'static>(owner: O) -> Self {
         let range = 0..owner.as_ref().len();
-        Self { owner: Arc::new(owner), range }
+        Self { owner: Arc::new(ReadOnly(owner)), range }
     }
 
     /// A part of these bytes, sharing the owner; `None` when `range` lies outside.
@@ -47,13 +86,26 @@ impl Bytes {
         let start = self.range.start + range.start;
         Some(Self { owner: self.owner.clone(), range: start..start + range.len() })
     }
+
+    /// Writable bytes, aligned to 8; copied first unless an earlier call made this the only owner of such a copy.
+    pub fn make_mut(&mut self) -> &mut [u8] {
+        let owned = Arc::get_mut(&mut self.owner).is_some_and(|owner| owner.bytes_mut().is_some());
+        if !owned {
+            *self = Self { owner: Arc::new(Aligned::copy_of(self)), range: 0..self.len() };
+        }
+        let range = self.range.clone();
+        match Arc::get_mut(&mut self.owner).and_then(|owner| owner.bytes_mut()) {
+            Some(bytes) => &mut bytes[range],
+            None => unreachable!("the copy was made above"),
+        }
+    }
 }
 
 impl Deref for Bytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &(*self.owner).as_ref()[self.range.clone()]
+        &self.owner.bytes()[self.range.clone()]
     }
 }
 

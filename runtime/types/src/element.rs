@@ -8,7 +8,18 @@ use half::{bf16, f16};
 ///
 /// `bool` has no valid bit pattern but 0 and 1, so reading typed slices of `Bool` data checks the bytes.
 pub trait Element:
-    Copy + Debug + Display + Default + PartialEq + PartialOrd + Send + Sync + 'static + Into<Scalar>
+    Copy
+    + Debug
+    + Display
+    + Default
+    + PartialEq
+    + PartialOrd
+    + Send
+    + Sync
+    + 'static
+    + Into<Scalar>
+    + bytemuck::NoUninit
+    + bytemuck::CheckedBitPattern
 {
     /// The dtype of this type.
     const DTYPE: DType;
@@ -33,6 +44,36 @@ impl<T: Into<Scalar>> ElementConversion for T {
         E::from_scalar(self.into())
     }
 }
+
+macro_rules! to_element {
+    ($($method:ident -> $ty:ty),* $(,)?) => {
+        /// Conversions of one number to a named Rust type: `x.to_f32()`.
+        pub trait ToElement {
+            $(
+                /// Converts to this type (see [`Element::from_scalar`]).
+                fn $method(&self) -> $ty;
+            )*
+
+            /// Converts to a size; negative numbers become 0.
+            fn to_usize(&self) -> usize;
+        }
+
+        impl<T: Copy + Into<Scalar>> ToElement for T {
+            $(fn $method(&self) -> $ty {
+                <$ty>::from_scalar((*self).into())
+            })*
+
+            fn to_usize(&self) -> usize {
+                usize::try_from(self.to_u64()).unwrap_or(usize::MAX)
+            }
+        }
+    };
+}
+
+to_element!(
+    to_f64 -> f64, to_f32 -> f32, to_i64 -> i64, to_i32 -> i32, to_i16 -> i16, to_i8 -> i8, to_u64 -> u64,
+    to_u32 -> u32, to_u16 -> u16, to_u8 -> u8, to_bool -> bool,
+);
 
 macro_rules! int_element {
     ($($ty:ty => $dtype:ident),*) => {

@@ -9,7 +9,9 @@
 extern crate alloc;
 
 mod bytes;
+mod convert;
 mod data;
+mod distribution;
 mod dtype;
 mod element;
 mod expression;
@@ -20,9 +22,10 @@ mod serialize;
 mod shape;
 
 pub use bytes::Bytes;
-pub use data::{DataError, TensorData};
+pub use data::{DataError, TensorData, Tolerance};
+pub use distribution::Distribution;
 pub use dtype::{DType, DTypeKind};
-pub use element::{Element, ElementConversion};
+pub use element::{Element, ElementConversion, ToElement};
 pub use expression::{Expression, Step, StepId};
 pub use half::{bf16, f16};
 pub use ops::{Activation, ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, ReduceOp, ScatterOp, UnaryOp};

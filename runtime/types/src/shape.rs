@@ -26,6 +26,11 @@ impl Shape {
         self.dims.len()
     }
 
+    /// Number of dims.
+    pub fn num_dims(&self) -> usize {
+        self.dims.len()
+    }
+
     /// The dims as an array.
     ///
     /// # Panics
@@ -53,6 +58,20 @@ impl Shape {
             _ => None,
         });
         Some(Shape { dims: dims.collect::<Option<_>>()? })
+    }
+}
+
+impl core::ops::Deref for Shape {
+    type Target = [usize];
+
+    fn deref(&self) -> &[usize] {
+        &self.dims
+    }
+}
+
+impl From<Shape> for Vec<usize> {
+    fn from(shape: Shape) -> Self {
+        shape.dims
     }
 }
 

@@ -1,11 +1,10 @@
 use super::*;
 use alloc::{string::ToString, vec};
-use kiln_types::f16;
 
 fn sample() -> Vec<TensorToWrite> {
-    let half = TensorData::new(vec![f16::from_f32(0.5), f16::from_f32(-2.0)], [2]);
+    let bias = TensorData::new(vec![0.5_f32, -2.0], [2]);
     vec![
-        TensorToWrite { original: Some(DType::F32), ..TensorToWrite::new("a.bias", half) },
+        TensorToWrite::new("a.bias", bias).stored_as(DType::F16),
         TensorToWrite::new("b.flag", TensorData::new(vec![7_u8], [1])),
         TensorToWrite::new("a.weight", TensorData::new(vec![1.0_f32, 2.0, 3.0, 4.0], [2, 2])),
     ]
@@ -19,7 +18,7 @@ fn a_record_round_trips() {
     assert_eq!(record.paths().collect::<Vec<_>>(), ["a.bias", "a.weight", "b.flag"]);
     assert_eq!(record.original_dtype("a.bias"), Some(DType::F32));
     for tensor in sample() {
-        assert_eq!(record.tensor(&tensor.path), Some(tensor.data));
+        assert_eq!(record.tensor(&tensor.path), Some(tensor.data.convert_dtype(tensor.stored)));
     }
 }
 

@@ -12,16 +12,32 @@ use serde::{Serialize, Serializer};
 pub struct TensorToWrite {
     /// The parameter's path in the module.
     pub path: String,
-    /// Its contents as they shall be stored.
+    /// Its contents as the module has them.
     pub data: TensorData,
-    /// Its dtype in the module, where that differs from the stored one.
-    pub original: Option<DType>,
+    /// The dtype to store it in. The file remembers the module's own where it is another.
+    pub stored: DType,
 }
 
 impl TensorToWrite {
-    /// A parameter that is stored as it is.
+    /// A parameter that is stored in its own dtype.
     pub fn new(path: impl Into<String>, data: TensorData) -> Self {
-        Self { path: path.into(), data, original: None }
+        Self { path: path.into(), stored: data.dtype, data }
+    }
+
+    /// Changes the dtype to store it in; the data is converted while it is written.
+    #[must_use]
+    pub fn stored_as(self, stored: DType) -> Self {
+        Self { stored, ..self }
+    }
+
+    /// The data as it is stored.
+    fn stored_data(&self) -> TensorData {
+        self.data.clone().convert_dtype(self.stored)
+    }
+
+    /// Number of bytes in the file.
+    fn stored_size(&self) -> usize {
+        self.data.num_elements() * self.stored.size()
     }
 }
 
@@ -31,7 +47,7 @@ struct Plan<'a> {
     tensors: Vec<&'a TensorToWrite>,
 }
 
-/// Writes a record to a stream, one tensor after the other; see [`to_vec`] for their order.
+/// Writes a record to a stream, one converted tensor after the other; see [`to_vec`] for their order.
 #[cfg(feature = "std")]
 pub fn write<W: std::io::Write>(
     mut writer: W,
@@ -42,7 +58,7 @@ pub fn write<W: std::io::Write>(
     let fail = |error: std::io::Error| RecordError::Encode(error.to_string());
     writer.write_all(&plan.header).map_err(fail)?;
     for tensor in plan.tensors {
-        writer.write_all(&tensor.data.bytes).map_err(fail)?;
+        writer.write_all(&tensor.stored_data().bytes).map_err(fail)?;
     }
     writer.flush().map_err(fail)
 }
@@ -77,7 +93,7 @@ pub fn to_vec(
     let plan = Plan::new(tensors, metadata)?;
     let mut bytes = plan.header;
     for tensor in plan.tensors {
-        bytes.extend_from_slice(&tensor.data.bytes);
+        bytes.extend_from_slice(&tensor.stored_data().bytes);
     }
     Ok(bytes)
 }
@@ -86,7 +102,7 @@ impl<'a> Plan<'a> {
     fn new(tensors: &'a [TensorToWrite], metadata: &BTreeMap<String, String>) -> Result<Self, RecordError> {
         let mut sorted: Vec<_> = tensors.iter().collect();
         sorted.sort_by(|a, b| {
-            let size = |tensor: &TensorToWrite| core::cmp::Reverse(tensor.data.dtype.size());
+            let size = |tensor: &TensorToWrite| core::cmp::Reverse(tensor.stored.size());
             size(a).cmp(&size(b)).then_with(|| a.path.cmp(&b.path))
         });
         let mut paths: Vec<_> = tensors.iter().map(|tensor| &tensor.path).collect();
@@ -98,8 +114,11 @@ impl<'a> Plan<'a> {
         }
         let mut metadata = metadata.clone();
         metadata.insert(VERSION_KEY.to_string(), FORMAT_VERSION.to_string());
-        let original: BTreeMap<_, _> =
-            tensors.iter().filter_map(|tensor| Some((&tensor.path, dtype_name(tensor.original?)))).collect();
+        let original: BTreeMap<_, _> = tensors
+            .iter()
+            .filter(|tensor| tensor.stored != tensor.data.dtype)
+            .map(|tensor| (&tensor.path, dtype_name(tensor.data.dtype)))
+            .collect();
         if !original.is_empty() {
             metadata.insert(DTYPES_KEY.to_string(), to_json(&original)?);
         }
@@ -136,11 +155,14 @@ impl Serialize for HeaderToWrite<'_> {
         let mut map = serializer.serialize_map(Some(1 + self.tensors.len()))?;
         map.serialize_entry("__metadata__", self.metadata)?;
         let mut start = 0;
-        for TensorToWrite { path, data, .. } in self.tensors {
-            let end = start + data.bytes.len();
-            let entry =
-                Entry { dtype: dtype_name(data.dtype), shape: &data.shape, data_offsets: [start, end] };
-            map.serialize_entry(path, &entry)?;
+        for tensor in self.tensors {
+            let end = start + tensor.stored_size();
+            let entry = Entry {
+                dtype: dtype_name(tensor.stored),
+                shape: &tensor.data.shape,
+                data_offsets: [start, end],
+            };
+            map.serialize_entry(&tensor.path, &entry)?;
             start = end;
         }
         map.end()

@@ -1,0 +1,197 @@
+//! The geometry of convolutions, always with three spatial dims: missing ones are 1, in front.
+
+use alloc::vec::Vec;
+use kiln_types::{ConvOptions, ConvTransposeOptions};
+
+/// `values` behind as many `fill` as make three.
+pub(crate) fn spatial<T: Copy>(values: &[T], fill: T) -> [T; 3] {
+    assert!((1..=3).contains(&values.len()), "1 to 3 spatial dims, got {}", values.len());
+    let mut out = [fill; 3];
+    out[3 - values.len()..].copy_from_slice(values);
+    out
+}
+
+/// The geometry of a convolution. Spatial entries are depth, height, width.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ConvShape {
+    /// Images.
+    pub batch: usize,
+    /// Channels of an image.
+    pub in_channels: usize,
+    /// Channels of a result.
+    pub out_channels: usize,
+    /// Channel groups; divides both.
+    pub groups: usize,
+    /// Number of spatial dims that the caller sees.
+    pub rank: usize,
+    /// Size of an image.
+    pub input: [usize; 3],
+    /// Size of the kernel.
+    pub kernel: [usize; 3],
+    /// Step of the window.
+    pub stride: [usize; 3],
+    /// Distance between kernel elements.
+    pub dilation: [usize; 3],
+    /// Zeros before and after.
+    pub padding: [(usize, usize); 3],
+    /// Size of a result.
+    pub output: [usize; 3],
+}
+
+impl ConvShape {
+    /// From the dims of `x` (`[batch, in, spatial…]`) and of the weights (`[out, in / groups, kernel…]`).
+    ///
+    /// # Panics
+    /// When dims and options contradict each other, or the kernel is larger than the padded image.
+    pub fn new(x: &[usize], weight: &[usize], options: &ConvOptions) -> Self {
+        assert!(x.len() >= 3 && x.len() == weight.len(), "convolution of {x:?} with weights {weight:?}");
+        let groups = options.groups;
+        assert!(
+            groups > 0 && weight[1] * groups == x[1] && weight[0].is_multiple_of(groups),
+            "convolution of {x:?} with weights {weight:?} in {groups} groups"
+        );
+        let (input, kernel) = (spatial(&x[2..], 1), spatial(&weight[2..], 1));
+        let (stride, dilation) = (spatial(&options.stride, 1), spatial(&options.dilation, 1));
+        let padding = spatial(&options.padding, (0, 0));
+        let mut output = [0; 3];
+        for i in 0..3 {
+            assert!(stride[i] > 0 && dilation[i] > 0 && kernel[i] > 0, "stride, dilation or kernel of 0");
+            let padded = input[i] + padding[i].0 + padding[i].1;
+            let extent = (kernel[i] - 1) * dilation[i] + 1;
+            assert!(padded >= extent, "a kernel of extent {extent} on {padded} padded elements");
+            output[i] = (padded - extent) / stride[i] + 1;
+        }
+        Self {
+            batch: x[0],
+            in_channels: x[1],
+            out_channels: weight[0],
+            groups,
+            rank: x.len() - 2,
+            input,
+            kernel,
+            stride,
+            dilation,
+            padding,
+            output,
+        }
+    }
+
+    /// The dims of the result, `[batch, out, spatial…]`.
+    pub fn output_dims(&self) -> Vec<usize> {
+        let mut dims = alloc::vec![self.batch, self.out_channels];
+        dims.extend_from_slice(&self.output[3 - self.rank..]);
+        dims
+    }
+
+    /// Number of weights.
+    pub fn weight_len(&self) -> usize {
+        self.out_channels * self.in_channels / self.groups * self.kernel.iter().product::<usize>()
+    }
+
+    pub(crate) fn check(&self, x: &[f32], bias: Option<&[f32]>, residual: Option<&[f32]>, out: &[f32]) {
+        let input: usize = self.input.iter().product();
+        let output: usize = self.output.iter().product();
+        assert_eq!(x.len(), self.batch * self.in_channels * input, "size of the convolution's input");
+        assert_eq!(out.len(), self.batch * self.out_channels * output, "size of the convolution's output");
+        assert!(bias.is_none_or(|b| b.len() == self.out_channels), "size of the convolution's bias");
+        assert!(residual.is_none_or(|r| r.len() == out.len()), "size of the convolution's residual");
+    }
+}
+
+/// The geometry of a transposed convolution. Spatial entries are depth, height, width.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ConvTransposeShape {
+    /// Images.
+    pub batch: usize,
+    /// Channels of an image.
+    pub in_channels: usize,
+    /// Channels of a result.
+    pub out_channels: usize,
+    /// Channel groups; divides both.
+    pub groups: usize,
+    /// Number of spatial dims that the caller sees.
+    pub rank: usize,
+    /// Size of an image.
+    pub input: [usize; 3],
+    /// Size of the kernel.
+    pub kernel: [usize; 3],
+    /// Step of the window over the result.
+    pub stride: [usize; 3],
+    /// Distance between kernel elements.
+    pub dilation: [usize; 3],
+    /// Rows cut off before and after.
+    pub padding: [(usize, usize); 3],
+    /// Size of a result.
+    pub output: [usize; 3],
+}
+
+impl ConvTransposeShape {
+    /// From the dims of `x` (`[batch, in, spatial…]`) and of the weights (`[in, out / groups, kernel…]`).
+    ///
+    /// # Panics
+    /// When dims and options contradict each other, or the padding cuts off everything.
+    pub fn new(x: &[usize], weight: &[usize], options: &ConvTransposeOptions) -> Self {
+        assert!(x.len() >= 3 && x.len() == weight.len(), "transposed convolution of {x:?} with {weight:?}");
+        let groups = options.groups;
+        assert!(
+            groups > 0 && weight[0] == x[1] && x[1].is_multiple_of(groups),
+            "transposed convolution of {x:?} with weights {weight:?} in {groups} groups"
+        );
+        let (input, kernel) = (spatial(&x[2..], 1), spatial(&weight[2..], 1));
+        let (stride, dilation) = (spatial(&options.stride, 1), spatial(&options.dilation, 1));
+        let (padding, extra) = (spatial(&options.padding, (0, 0)), spatial(&options.output_padding, 0));
+        let mut output = [0; 3];
+        for i in 0..3 {
+            assert!(stride[i] > 0 && dilation[i] > 0 && kernel[i] > 0, "stride, dilation or kernel of 0");
+            let full = input[i].saturating_sub(1) * stride[i] + (kernel[i] - 1) * dilation[i] + 1 + extra[i];
+            let cut = padding[i].0 + padding[i].1;
+            assert!(full >= cut, "padding {cut} cuts off more than there is ({full})");
+            output[i] = full - cut;
+        }
+        Self {
+            batch: x[0],
+            in_channels: x[1],
+            out_channels: weight[1] * groups,
+            groups,
+            rank: x.len() - 2,
+            input,
+            kernel,
+            stride,
+            dilation,
+            padding,
+            output,
+        }
+    }
+
+    /// The dims of the result, `[batch, out, spatial…]`.
+    pub fn output_dims(&self) -> Vec<usize> {
+        let mut dims = alloc::vec![self.batch, self.out_channels];
+        dims.extend_from_slice(&self.output[3 - self.rank..]);
+        dims
+    }
+
+    /// Number of weights.
+    pub fn weight_len(&self) -> usize {
+        self.in_channels * self.out_channels / self.groups * self.kernel.iter().product::<usize>()
+    }
+
+    pub(crate) fn check(&self, x: &[f32], weight: &[f32], bias: Option<&[f32]>, out: &[f32]) {
+        let input: usize = self.input.iter().product();
+        let output: usize = self.output.iter().product();
+        assert_eq!(
+            x.len(),
+            self.batch * self.in_channels * input,
+            "size of the transposed convolution's input"
+        );
+        assert_eq!(
+            out.len(),
+            self.batch * self.out_channels * output,
+            "size of the transposed convolution's output"
+        );
+        assert_eq!(weight.len(), self.weight_len(), "size of the transposed convolution's weights");
+        assert!(
+            bias.is_none_or(|b| b.len() == self.out_channels),
+            "size of the transposed convolution's bias"
+        );
+    }
+}

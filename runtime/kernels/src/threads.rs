@@ -1,0 +1,180 @@
+//! How many threads kernels use, and the loop that runs on them.
+//!
+//! Kernels share one pool of threads, made when first needed. Its size is what [`set_threads`] said, else the
+//! environment variable `KILN_NUM_THREADS`, else the number of cores. Without `std` everything runs on the calling
+//! thread.
+
+use core::ops::Range;
+#[cfg(feature = "std")]
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+/// Work, in units of about one nanosecond on one core, below which [`parallel_for`] stays on the calling thread:
+/// waking the pool costs a few microseconds.
+pub const INLINE_WORK: usize = 20_000;
+
+#[cfg(feature = "std")]
+mod pool {
+    use std::sync::{Arc, OnceLock, RwLock};
+
+    /// The pool in use; `None` until it is needed, or when one thread is enough.
+    struct State {
+        threads: usize,
+        pool: Option<Arc<rayon::ThreadPool>>,
+    }
+
+    static STATE: OnceLock<RwLock<State>> = OnceLock::new();
+
+    fn state() -> &'static RwLock<State> {
+        STATE.get_or_init(|| RwLock::new(State { threads: default_threads(), pool: None }))
+    }
+
+    fn default_threads() -> usize {
+        let wish = std::env::var("KILN_NUM_THREADS").ok().and_then(|text| text.trim().parse().ok());
+        wish.filter(|&n: &usize| n > 0)
+            .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()))
+    }
+
+    pub fn threads() -> usize {
+        state().read().map_or(1, |state| state.threads)
+    }
+
+    pub fn set_threads(threads: usize) {
+        if let Ok(mut state) = state().write()
+            && state.threads != threads
+        {
+            *state = State { threads, pool: None };
+        }
+    }
+
+    /// The pool, or `None` when work should stay on the calling thread.
+    pub fn pool() -> Option<Arc<rayon::ThreadPool>> {
+        {
+            let state = state().read().ok()?;
+            if state.threads <= 1 {
+                return None;
+            }
+            if let Some(pool) = &state.pool {
+                return Some(pool.clone());
+            }
+        }
+        let mut state = state().write().ok()?;
+        if state.pool.is_none() && state.threads > 1 {
+            // The calling thread works too.
+            let builder = rayon::ThreadPoolBuilder::new()
+                .num_threads(state.threads - 1)
+                .thread_name(|i| format!("kiln-{i}"));
+            state.pool = builder.build().ok().map(Arc::new);
+        }
+        state.pool.clone()
+    }
+}
+
+/// The number of threads that kernels may use.
+pub fn threads() -> usize {
+    #[cfg(feature = "std")]
+    return pool::threads();
+    #[cfg(not(feature = "std"))]
+    1
+}
+
+/// Sets the number of threads for all kernels of the process; 0 counts as 1. No effect without `std`.
+pub fn set_threads(threads: usize) {
+    #[cfg(feature = "std")]
+    pool::set_threads(threads.max(1));
+    #[cfg(not(feature = "std"))]
+    let _ = threads;
+}
+
+/// Runs `body` over disjoint ranges that cover `0..len`, on several threads when the work is worth it.
+///
+/// `work` is the cost of one item in units of about a nanosecond; with less than [`INLINE_WORK`] in all, `body` gets
+/// the whole range on the calling thread. Ranges are given out in order but finish in any.
+pub fn parallel_for(len: usize, work: usize, body: impl Fn(Range<usize>) + Sync) {
+    if len == 0 {
+        return;
+    }
+    #[cfg(feature = "std")]
+    {
+        let total = len.saturating_mul(work.max(1));
+        if len > 1
+            && total >= INLINE_WORK
+            && let Some(pool) = pool::pool()
+        {
+            // A few pieces a thread evens out threads that were late, as long as each piece is worth its hand-over.
+            let most = (total / (INLINE_WORK / 2)).max(2);
+            let helpers = pool.current_num_threads();
+            let pieces = ((helpers + 1) * 4).min(most).min(len);
+            let next = AtomicUsize::new(0);
+            let run = || {
+                loop {
+                    let piece = next.fetch_add(1, Ordering::Relaxed);
+                    if piece >= pieces {
+                        break;
+                    }
+                    body(len * piece / pieces..len * (piece + 1) / pieces);
+                }
+            };
+            pool.in_place_scope(|scope| {
+                for _ in 0..helpers.min(pieces - 1) {
+                    scope.spawn(|_| run());
+                }
+                run();
+            });
+            return;
+        }
+    }
+    let _ = work;
+    body(0..len);
+}
+
+/// Runs `body` on each piece of `chunk` elements of `out` (the last may be shorter) with the piece's index.
+///
+/// `work` is the cost of one piece, as in [`parallel_for`].
+pub fn parallel_chunks<T: Send>(
+    out: &mut [T],
+    chunk: usize,
+    work: usize,
+    body: impl Fn(usize, &mut [T]) + Sync,
+) {
+    assert!(chunk > 0, "pieces need at least one element");
+    let len = out.len();
+    let shared = SharedMut::new(out);
+    parallel_for(len.div_ceil(chunk), work, |range| {
+        for index in range {
+            let start = index * chunk;
+            // SAFETY: pieces are disjoint, and each index is given out once.
+            let piece = unsafe { shared.slice(start..len.min(start + chunk)) };
+            body(index, piece);
+        }
+    });
+}
+
+/// A mutable slice that several threads write at once, each its own part.
+pub(crate) struct SharedMut<'a, T> {
+    data: *mut T,
+    len: usize,
+    lifetime: core::marker::PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: it stands for `&mut [T]` split into disjoint parts, which the users of `slice` and `ptr` promise.
+unsafe impl<T: Send> Sync for SharedMut<'_, T> {}
+// SAFETY: as for `Sync`.
+unsafe impl<T: Send> Send for SharedMut<'_, T> {}
+
+impl<'a, T> SharedMut<'a, T> {
+    /// Wraps a slice.
+    pub fn new(data: &'a mut [T]) -> Self {
+        Self { data: data.as_mut_ptr(), len: data.len(), lifetime: core::marker::PhantomData }
+    }
+
+    /// A part of the slice.
+    ///
+    /// # Safety
+    /// No two parts that live at the same time overlap.
+    #[allow(clippy::mut_from_ref, reason = "the caller promises disjoint parts")]
+    pub unsafe fn slice(&self, range: Range<usize>) -> &mut [T] {
+        assert!(range.start <= range.end && range.end <= self.len, "part outside of the slice");
+        // SAFETY: the range lies inside; exclusiveness is the caller's promise.
+        unsafe { core::slice::from_raw_parts_mut(self.data.add(range.start), range.len()) }
+    }
+}

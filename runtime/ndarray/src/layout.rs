@@ -1,0 +1,175 @@
+//! Where the elements of a tensor stand in its storage.
+
+use alloc::{vec, vec::Vec};
+use kiln_tensor::Shape;
+use kiln_tensor::backend::SliceRange;
+
+/// Shape, strides and offset of a tensor, all in elements.
+///
+/// A stride may be 0 (a broadcast dim) or negative (a reversed one).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// The dims.
+    pub shape: Shape,
+    /// Distance between neighbours along each dim.
+    pub strides: Vec<isize>,
+    /// Position of the first element.
+    pub offset: usize,
+}
+
+/// Row-major strides of a shape.
+pub(crate) fn row_major(dims: &[usize]) -> Vec<isize> {
+    let mut strides = vec![1; dims.len()];
+    for i in (1..dims.len()).rev() {
+        strides[i - 1] = strides[i] * dims[i].max(1) as isize;
+    }
+    strides
+}
+
+impl Layout {
+    /// Row-major from offset 0.
+    pub fn contiguous(shape: Shape) -> Self {
+        let strides = row_major(&shape.dims);
+        Self { shape, strides, offset: 0 }
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.shape.num_elements()
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.shape.dims.contains(&0)
+    }
+
+    /// Whether the elements stand in row-major order without gaps (from any offset).
+    pub fn is_contiguous(&self) -> bool {
+        let mut expected = 1;
+        for (&dim, &stride) in self.shape.dims.iter().zip(&self.strides).rev() {
+            if dim == 0 {
+                return true;
+            }
+            if dim != 1 && stride != expected {
+                return false;
+            }
+            expected *= dim as isize;
+        }
+        true
+    }
+
+    /// The strides, if none is negative, as kernels take them.
+    pub(crate) fn forward_strides(&self) -> Option<Vec<usize>> {
+        self.strides.iter().map(|&stride| usize::try_from(stride).ok()).collect()
+    }
+
+    /// Output dim `i` is input dim `axes[i]`.
+    pub fn permute(&self, axes: &[usize]) -> Self {
+        let dims: Vec<usize> = axes.iter().map(|&axis| self.shape.dims[axis]).collect();
+        let strides = axes.iter().map(|&axis| self.strides[axis]).collect();
+        Self { shape: dims.into(), strides, offset: self.offset }
+    }
+
+    /// Broadcasts to a shape of the same or a higher rank; new and stretched dims get stride 0.
+    ///
+    /// # Panics
+    /// When a dim is neither 1 nor equal.
+    pub fn expand(&self, shape: &Shape) -> Self {
+        let lead = shape.rank().checked_sub(self.shape.rank());
+        let fits = |lead: usize| {
+            self.shape.dims.iter().zip(&shape.dims[lead..]).all(|(&from, &to)| from == to || from == 1)
+        };
+        let Some(lead) = lead.filter(|&lead| fits(lead)) else {
+            panic!("expand: {} does not broadcast to {shape}", self.shape)
+        };
+        let mut strides = vec![0; lead];
+        for ((&from, &to), &stride) in self.shape.dims.iter().zip(&shape.dims[lead..]).zip(&self.strides) {
+            strides.push(if from == to { stride } else { 0 });
+        }
+        Self { shape: shape.clone(), strides, offset: self.offset }
+    }
+
+    /// One range per dim.
+    pub fn slice(&self, ranges: &[SliceRange]) -> Self {
+        let mut out = self.clone();
+        for (i, range) in ranges.iter().enumerate() {
+            let len = range.len();
+            if len > 0 {
+                let first = if range.step > 0 { range.start } else { range.end - 1 };
+                let moved = out.offset as isize + first as isize * self.strides[i];
+                out.offset = moved as usize;
+            }
+            out.shape.dims[i] = len;
+            out.strides[i] *= range.step;
+        }
+        out
+    }
+
+    /// The same elements in another shape without moving them, where the strides allow it.
+    pub fn reshape(&self, shape: &Shape) -> Option<Self> {
+        if self.is_empty() || self.is_contiguous() {
+            return Some(Self { offset: self.offset, ..Self::contiguous(shape.clone()) });
+        }
+        // Runs of dims that one stride walks, innermost first; each new dim must divide such a run.
+        let mut runs: Vec<(usize, isize)> = Vec::new();
+        for (&dim, &stride) in self.shape.dims.iter().zip(&self.strides).rev() {
+            match runs.last_mut() {
+                _ if dim == 1 => {}
+                Some((size, step)) if stride == *step * *size as isize => *size *= dim,
+                _ => runs.push((dim, stride)),
+            }
+        }
+        let mut runs = runs.into_iter();
+        let (mut rest, mut step) = runs.next().unwrap_or((1, 1));
+        let mut strides = vec![0; shape.rank()];
+        for (i, &dim) in shape.dims.iter().enumerate().rev() {
+            if dim == 1 {
+                continue;
+            }
+            if rest == 1 {
+                (rest, step) = runs.next()?;
+            }
+            if !rest.is_multiple_of(dim) {
+                return None;
+            }
+            strides[i] = step;
+            step *= dim as isize;
+            rest /= dim;
+        }
+        Some(Self { shape: shape.clone(), strides, offset: self.offset })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn transposed() -> Layout {
+        Layout::contiguous([2, 3, 4].into()).permute(&[1, 0, 2])
+    }
+
+    #[test]
+    fn reshape_views_where_strides_allow() {
+        let layout = transposed();
+        assert_eq!(layout.reshape(&[3, 2, 2, 2].into()).map(|l| l.strides), Some(vec![4, 12, 2, 1]));
+        assert_eq!(layout.reshape(&[6, 4].into()), None);
+        let expanded = Layout::contiguous([1, 4].into()).expand(&[3, 4].into());
+        assert_eq!(expanded.reshape(&[3, 2, 2].into()).map(|l| l.strides), Some(vec![0, 2, 1]));
+        assert_eq!(expanded.reshape(&[12].into()), None);
+    }
+
+    #[test]
+    fn slices_step_and_reverse() {
+        let layout = Layout::contiguous([10].into());
+        let forward = layout.slice(&[SliceRange { start: 1, end: 8, step: 3 }]);
+        assert_eq!((forward.shape.dims, forward.strides, forward.offset), (vec![3], vec![3], 1));
+        let backward = layout.slice(&[SliceRange { start: 1, end: 8, step: -3 }]);
+        assert_eq!((backward.shape.dims, backward.strides, backward.offset), (vec![3], vec![-3], 7));
+    }
+
+    #[test]
+    fn contiguity_ignores_unit_dims() {
+        assert!(Layout::contiguous([2, 1, 3].into()).permute(&[1, 0, 2]).is_contiguous());
+        assert!(!transposed().is_contiguous());
+    }
+}

@@ -1,0 +1,170 @@
+//! Binary operations and their broadcasting.
+
+use crate::compute::{Compute, widened2};
+use crate::layout::Layout;
+use crate::ops::{copy, create};
+use crate::rows::{Rows, walk};
+use crate::tensor::NdArrayTensor;
+use alloc::{vec, vec::Vec};
+use bytemuck::Pod;
+use kiln_kernels::elementwise::{self, Strided};
+use kiln_tensor::backend::Primitive;
+use kiln_tensor::{BinaryOp, DType, Scalar, Shape};
+
+/// See [`BinaryOp`]; broadcasts operands of equal rank.
+pub(crate) fn binary(op: BinaryOp, lhs: NdArrayTensor, rhs: NdArrayTensor) -> NdArrayTensor {
+    widened2(lhs, rhs, |lhs, rhs| match lhs.dtype() {
+        DType::F32 => single(op, lhs, rhs),
+        DType::U64 => rare::<u64>(op, lhs, rhs),
+        DType::U8 | DType::Bool => rare::<u8>(op, lhs, rhs),
+        DType::I32 => typed::<i32>(op, lhs, rhs),
+        DType::F64 => typed::<f64>(op, lhs, rhs),
+        _ => typed::<i64>(op, lhs, rhs),
+    })
+}
+
+/// A view of an operand over the broadcast dims; its strides are not negative.
+pub(crate) fn forward(tensor: NdArrayTensor) -> NdArrayTensor {
+    if tensor.layout().strides.iter().all(|&stride| stride >= 0) { tensor } else { copy::contiguous(&tensor) }
+}
+
+/// The elements from a view's first on; nothing for an empty view.
+pub(crate) fn from_first<T: Pod>(tensor: &NdArrayTensor) -> &[T] {
+    if tensor.layout().is_empty() { &[] } else { &tensor.storage()[tensor.layout().offset..] }
+}
+
+/// The strides of an operand over the dims that it broadcasts to.
+pub(crate) fn strides_over(tensor: &NdArrayTensor, shape: &Shape) -> Vec<usize> {
+    tensor.layout().expand(shape).forward_strides().unwrap_or_default()
+}
+
+/// f32 by the kernels.
+fn single(op: BinaryOp, lhs: NdArrayTensor, rhs: NdArrayTensor) -> NdArrayTensor {
+    if f32::binary(op).is_none() {
+        panic!("{}: not defined for f32", op.name());
+    }
+    let shape = broadcast_shape(&lhs, &rhs, op.name());
+    let (mut lhs, mut rhs) = (forward(lhs), forward(rhs));
+    for swapped in [false, true] {
+        let (into, other) = if swapped { (&mut rhs, &lhs) } else { (&mut lhs, &rhs) };
+        if into.layout().shape == shape && into.is_writable() {
+            let strides = strides_over(other, &shape);
+            let data = from_first(other);
+            if let Some(elements) = into.slice_mut() {
+                let other = Strided { data, strides: &strides };
+                elementwise::binary_in_place(op, &shape.dims, elements, other, swapped);
+            }
+            return if swapped { rhs } else { lhs };
+        }
+    }
+    let (lhs_strides, rhs_strides) = (strides_over(&lhs, &shape), strides_over(&rhs, &shape));
+    let dims = shape.dims.clone();
+    NdArrayTensor::build(shape, DType::F32, |out| {
+        let lhs = Strided { data: from_first(&lhs), strides: &lhs_strides };
+        let rhs = Strided { data: from_first(&rhs), strides: &rhs_strides };
+        elementwise::binary(op, &dims, lhs, rhs, out);
+    })
+}
+
+/// See [`BinaryOp`]; the scalar is converted to the tensor's dtype first.
+pub(crate) fn binary_scalar(op: BinaryOp, lhs: NdArrayTensor, rhs: Scalar) -> NdArrayTensor {
+    {
+        let rhs = one_element(lhs.dims().len(), rhs, lhs.dtype());
+        binary(op, lhs, rhs)
+    }
+}
+
+/// A tensor with one element of the rank given.
+pub(crate) fn one_element(rank: usize, value: Scalar, dtype: DType) -> NdArrayTensor {
+    create::full(Shape::from(vec![1; rank]), value, dtype)
+}
+
+fn typed<T: Compute>(op: BinaryOp, mut lhs: NdArrayTensor, mut rhs: NdArrayTensor) -> NdArrayTensor {
+    let commutes = matches!(op, BinaryOp::Add | BinaryOp::Mul | BinaryOp::Max | BinaryOp::Min);
+    if commutes && rhs.is_writable() && !lhs.is_writable() {
+        core::mem::swap(&mut lhs, &mut rhs);
+    }
+    match op {
+        BinaryOp::Add => zip(lhs, rhs, op.name(), T::add),
+        BinaryOp::Sub => zip(lhs, rhs, op.name(), T::sub),
+        BinaryOp::Mul => zip(lhs, rhs, op.name(), T::mul),
+        BinaryOp::Div => zip(lhs, rhs, op.name(), T::div),
+        BinaryOp::Max => zip(lhs, rhs, op.name(), <T as Compute>::max),
+        BinaryOp::Min => zip(lhs, rhs, op.name(), <T as Compute>::min),
+        _ => rare::<T>(op, lhs, rhs),
+    }
+}
+
+/// Through a function pointer: one loop a type, for what is not worth more.
+fn rare<T: Compute>(op: BinaryOp, lhs: NdArrayTensor, rhs: NdArrayTensor) -> NdArrayTensor {
+    match T::binary(op) {
+        Some(f) => zip(lhs, rhs, op.name(), f),
+        None => panic!("{}: not defined for {}", op.name(), lhs.dtype()),
+    }
+}
+
+/// The shape that operands of equal rank broadcast to.
+pub(crate) fn broadcast_shape(lhs: &NdArrayTensor, rhs: &NdArrayTensor, op: &str) -> Shape {
+    match lhs.layout().shape.broadcast(&rhs.layout().shape) {
+        Some(shape) => shape,
+        None => panic!("{op}: {} and {} do not broadcast", lhs.shape(), rhs.shape()),
+    }
+}
+
+/// Combines two tensors of one dtype, into the left one's memory where possible.
+fn zip<T: Pod>(mut lhs: NdArrayTensor, rhs: NdArrayTensor, op: &str, f: impl Fn(T, T) -> T) -> NdArrayTensor {
+    let shape = broadcast_shape(&lhs, &rhs, op);
+    if lhs.layout().shape == shape && lhs.is_writable() {
+        let (to, from) = (Layout::contiguous(shape.clone()), rhs.layout().expand(&shape));
+        return lhs.edit(|out: &mut [T]| {
+            let rows = Rows::new([&to, &from]);
+            let (len, [_, step], source) = (rows.len, rows.steps, rhs.storage::<T>());
+            rows.for_each(|[to, from]| {
+                let out = &mut out[to..][..len];
+                match step {
+                    0 => out.iter_mut().for_each(|x| *x = f(*x, source[from])),
+                    1 => out.iter_mut().zip(&source[from..][..len]).for_each(|(x, &y)| *x = f(*x, y)),
+                    _ => walk(from, step, len, |i, at| out[i] = f(out[i], source[at])),
+                }
+            });
+        });
+    }
+    let dtype = lhs.dtype();
+    zip_to(&lhs, &rhs, shape, dtype, f)
+}
+
+/// Combines two tensors of one element type into a new one.
+pub(crate) fn zip_to<T: Pod, R: Pod>(
+    lhs: &NdArrayTensor,
+    rhs: &NdArrayTensor,
+    shape: Shape,
+    dtype: DType,
+    f: impl Fn(T, T) -> R,
+) -> NdArrayTensor {
+    let to = Layout::contiguous(shape.clone());
+    let rows = Rows::new([&to, &lhs.layout().expand(&shape), &rhs.layout().expand(&shape)]);
+    let (len, [_, a_step, b_step]) = (rows.len, rows.steps);
+    let (lhs, rhs) = (lhs.storage::<T>(), rhs.storage::<T>());
+    NdArrayTensor::build(shape, dtype, |out: &mut [R]| {
+        rows.for_each(|[to, a, b]| {
+            let out = &mut out[to..][..len];
+            match (a_step, b_step) {
+                (1, 1) => {
+                    let pairs = lhs[a..][..len].iter().zip(&rhs[b..][..len]);
+                    out.iter_mut().zip(pairs).for_each(|(out, (&x, &y))| *out = f(x, y));
+                }
+                (1, 0) => {
+                    let y = rhs[b];
+                    out.iter_mut().zip(&lhs[a..][..len]).for_each(|(out, &x)| *out = f(x, y));
+                }
+                (0, 1) => {
+                    let x = lhs[a];
+                    out.iter_mut().zip(&rhs[b..][..len]).for_each(|(out, &y)| *out = f(x, y));
+                }
+                _ => walk(a, a_step, len, |i, at| {
+                    out[i] = f(lhs[at], rhs[(b as isize + i as isize * b_step) as usize]);
+                }),
+            }
+        });
+    })
+}

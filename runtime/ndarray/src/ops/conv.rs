@@ -1,0 +1,131 @@
+//! Convolution.
+
+use crate::compute::{Compute, wide_dtype};
+use crate::ops::cast;
+use crate::ops::matmul::product;
+use crate::ops::window::Windows;
+use crate::tensor::NdArrayTensor;
+use alloc::vec;
+use kiln_kernels::conv::{self as kernel, ConvShape, ConvWeight, PackedConv};
+use kiln_tensor::backend::Primitive;
+use kiln_tensor::{ConvOptions, DType};
+
+/// Convolution; the activation is applied for f32, f16 and bf16, and the caller's affair for the others.
+pub(crate) fn conv(
+    x: NdArrayTensor,
+    weight: NdArrayTensor,
+    bias: Option<NdArrayTensor>,
+    options: &ConvOptions,
+) -> NdArrayTensor {
+    let dtype = x.dtype();
+    let wide = wide_dtype(dtype);
+    if wide == DType::F32 {
+        return cast::cast(single(cast::cast(x, wide), weight, bias, options), dtype);
+    }
+    let prepare = |tensor| cast::cast(tensor, wide).into_contiguous();
+    let (x, weight, bias) = (prepare(x), prepare(weight), bias.map(prepare));
+    cast::cast(by_wide!(wide, T => typed::<T>(&x, &weight, bias.as_ref(), options)), dtype)
+}
+
+/// f32 by the kernels; weights of any float dtype are packed once where possible.
+fn single(
+    x: NdArrayTensor,
+    weight: NdArrayTensor,
+    bias: Option<NdArrayTensor>,
+    options: &ConvOptions,
+) -> NdArrayTensor {
+    let shape = ConvShape::new(x.dims(), weight.dims(), options);
+    let x = x.into_contiguous();
+    let bias = bias.map(|bias| cast::cast(bias, DType::F32).into_contiguous());
+    let as_f32 = || cast::cast(weight.clone(), DType::F32).into_contiguous();
+    let key = (weight.layout().clone(), shape.clone());
+    let packed = weight.prepared(&key, || PackedConv::new(&shape, as_f32().slice()));
+    let plain = if packed.is_some() { None } else { Some(as_f32()) };
+    NdArrayTensor::build(shape.output_dims().into(), DType::F32, |out| {
+        let weight = match (&packed, &plain) {
+            (Some(packed), _) => ConvWeight::Packed(&packed.1),
+            (None, Some(plain)) => ConvWeight::Plain(plain.slice()),
+            (None, None) => return,
+        };
+        let bias = bias.as_ref().map(NdArrayTensor::slice);
+        kernel::conv(&shape, x.slice(), weight, bias, None, options.activation, out);
+    })
+}
+
+/// Windows columns by matrix product, one image and group at a time.
+fn typed<T: Compute>(
+    x: &NdArrayTensor,
+    weight: &NdArrayTensor,
+    bias: Option<&NdArrayTensor>,
+    options: &ConvOptions,
+) -> NdArrayTensor {
+    let (&[batch, channels, ref spatial @ ..], &[out_channels, group_channels, ref kernel @ ..]) =
+        (x.dims(), weight.dims())
+    else {
+        panic!("conv: x is {} and weight is {}", x.shape(), weight.shape())
+    };
+    let groups = options.groups;
+    assert!(
+        groups > 0 && channels == group_channels * groups && out_channels.is_multiple_of(groups),
+        "conv: {} channels and weight {} do not fit {groups} groups",
+        channels,
+        weight.shape()
+    );
+    let windows = Windows::new(spatial, kernel, &options.stride, &options.padding, &options.dilation, false);
+    let (size, out_size) = (windows.input_len(), windows.output_len());
+    let (per_group, depth) = (out_channels / groups, group_channels * windows.kernel_len());
+    let mut shape = vec![batch, out_channels];
+    shape.extend(windows.output_dims(spatial.len()));
+    let mut columns = vec![T::ZERO; depth * out_size];
+    let (source, weight) = (x.slice::<T>(), weight.slice::<T>());
+    NdArrayTensor::build(shape.into(), x.dtype(), |out: &mut [T]| {
+        for image in 0..batch {
+            for group in 0..groups {
+                let first = image * channels + group * group_channels;
+                unfold(&mut columns, &source[first * size..][..group_channels * size], &windows);
+                let out_first = image * out_channels + group * per_group;
+                let out = &mut out[out_first * out_size..][..per_group * out_size];
+                let weight = &weight[group * per_group * depth..][..per_group * depth];
+                product(out, weight, &columns, [per_group, depth, out_size]);
+            }
+        }
+        if let Some(bias) = bias {
+            add_per_channel(out, bias.slice(), out_size);
+        }
+    })
+}
+
+/// Adds one number per channel to `[batch, channels, size]`.
+pub(crate) fn add_per_channel<T: Compute>(out: &mut [T], bias: &[T], size: usize) {
+    for (i, channel) in out.chunks_exact_mut(size.max(1)).enumerate() {
+        let bias = bias[i % bias.len()];
+        channel.iter_mut().for_each(|x| *x = x.add(bias));
+    }
+}
+
+/// Windows of `[channels, input…]` as columns: `[channels · kernel, outputs]`, zero in the padding.
+pub(crate) fn unfold<T: Compute>(columns: &mut [T], x: &[T], windows: &Windows) {
+    let width = windows.output[2];
+    let out_size = windows.output_len();
+    if out_size == 0 {
+        return;
+    }
+    let kernel = windows.kernel_len();
+    for (channel, columns) in
+        x.chunks_exact(windows.input_len().max(1)).zip(columns.chunks_exact_mut(kernel * out_size))
+    {
+        windows.for_each_row(|[d, h, w], row, input_row| {
+            let element = (d * windows.kernel[1] + h) * windows.kernel[2] + w;
+            let out = &mut columns[element * out_size + row * width..][..width];
+            let Some(input_row) = input_row else { return out.fill(T::ZERO) };
+            let (from, to) = windows.inside(w);
+            out[..from].fill(T::ZERO);
+            out[to..].fill(T::ZERO);
+            let first = input_row * windows.input[2];
+            for (o, out) in out[from..to].iter_mut().enumerate() {
+                let at = (from + o) * windows.stride[2] + w * windows.dilation[2] - windows.before[2];
+                *out = channel[first + at];
+            }
+        });
+    }
+}

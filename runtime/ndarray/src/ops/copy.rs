@@ -1,0 +1,91 @@
+//! Moving elements: contiguous copies of views, assignments to parts, joins. Works on element sizes.
+
+use crate::layout::Layout;
+use crate::storage::Buffer;
+use crate::tensor::NdArrayTensor;
+use alloc::vec::Vec;
+use bytemuck::Pod;
+use kiln_kernels::copy as kernel;
+use kiln_tensor::backend::{Primitive, SliceRange};
+
+/// Copies the elements that `from` names in `source` to those that `to` (of the same shape) names in `target`.
+pub(crate) fn strided<T: Pod + Send + Sync>(target: &mut [T], to: &Layout, source: &[T], from: &Layout) {
+    if from.is_contiguous() && to.is_contiguous() {
+        let len = from.len();
+        if len > 0 {
+            target[to.offset..][..len].copy_from_slice(&source[from.offset..][..len]);
+        }
+        return;
+    }
+    kernel::copy_strided(
+        &from.shape.dims,
+        source,
+        kernel::Layout { offset: from.offset, strides: &from.strides },
+        target,
+        kernel::Layout { offset: to.offset, strides: &to.strides },
+    );
+}
+
+/// A row-major copy of a view.
+pub(crate) fn contiguous(tensor: &NdArrayTensor) -> NdArrayTensor {
+    let layout = tensor.layout();
+    by_size!(tensor.dtype(), T => NdArrayTensor::build(layout.shape.clone(), tensor.dtype(), |out: &mut [T]| {
+        strided(out, &Layout::contiguous(layout.shape.clone()), tensor.storage(), layout);
+    }))
+}
+
+/// `tensor` with the ranges replaced by `value`.
+pub(crate) fn slice_assign(
+    tensor: NdArrayTensor,
+    ranges: &[SliceRange],
+    value: NdArrayTensor,
+) -> NdArrayTensor {
+    let part = Layout::contiguous(tensor.shape()).slice(ranges);
+    assert_eq!(part.shape, value.shape(), "slice_assign: the ranges do not have the value's shape");
+    by_size!(tensor.dtype(), T => tensor.edit(|out: &mut [T]| strided(out, &part, value.storage(), value.layout())))
+}
+
+/// Joins along a dim.
+pub(crate) fn cat(tensors: Vec<NdArrayTensor>, dim: usize) -> NdArrayTensor {
+    let [first, others @ ..] = tensors.as_slice() else { panic!("cat: no tensors") };
+    let (dtype, mut shape) = (first.dtype(), first.shape());
+    for other in others {
+        let fits = other.dims().iter().enumerate().all(|(i, &d)| i == dim || d == first.dims()[i]);
+        assert!(
+            fits && other.dims().len() == first.dims().len() && other.dtype() == dtype,
+            "cat: {} of {} does not fit {} of {dtype} along dim {dim}",
+            other.shape(),
+            other.dtype(),
+            first.shape()
+        );
+        shape.dims[dim] += other.dims()[dim];
+    }
+    let whole = Layout::contiguous(shape.clone());
+    let mut buffer = Buffer::new::<u8>(shape.num_elements() * dtype.size());
+    let mut start = 0;
+    for tensor in &tensors {
+        let size = tensor.dims()[dim];
+        let mut part = Layout { shape: tensor.shape(), strides: whole.strides.clone(), offset: 0 };
+        part.offset = start * whole.strides[dim] as usize;
+        by_size!(dtype, T => strided(buffer.as_mut::<T>(), &part, tensor.storage(), tensor.layout()));
+        start += size;
+    }
+    NdArrayTensor::from_buffer(buffer, shape, dtype)
+}
+
+/// Another shape: a view, or a copy where the strides do not allow one.
+pub(crate) fn reshape(tensor: NdArrayTensor, shape: kiln_tensor::Shape) -> NdArrayTensor {
+    assert_eq!(
+        tensor.len(),
+        shape.num_elements(),
+        "reshape: {} does not have the elements of {shape}",
+        tensor.shape()
+    );
+    match tensor.layout().reshape(&shape) {
+        Some(layout) => tensor.with_layout(layout),
+        None => {
+            let tensor = contiguous(&tensor);
+            tensor.with_layout(Layout::contiguous(shape))
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Reading by index: select, gather, non-zero.
+
+use crate::layout::Layout;
+use crate::ops::lanes::Lanes;
+use crate::ops::{cast, copy};
+use crate::rows::{Rows, walk};
+use crate::tensor::NdArrayTensor;
+use alloc::{vec, vec::Vec};
+use kiln_tensor::DType;
+use kiln_tensor::backend::Primitive;
+
+/// An index tensor as row-major i64.
+pub(crate) fn indices(tensor: NdArrayTensor) -> NdArrayTensor {
+    cast::cast(tensor, DType::I64).into_contiguous()
+}
+
+/// Stops on an index outside its dim.
+///
+/// # Panics
+/// Names the operation, the index and the dim's size.
+pub(crate) fn check(indices: &[i64], size: usize, dim: usize, op: &str) {
+    if let Some(index) = indices.iter().find(|&&index| index < 0 || index as u64 >= size as u64) {
+        panic!("{op}: index {index} is out of range for dim {dim} of size {size}");
+    }
+}
+
+/// Rows of `dim` named by a rank-1 index.
+pub(crate) fn select(tensor: NdArrayTensor, dim: usize, index: NdArrayTensor) -> NdArrayTensor {
+    let index = indices(index);
+    let index = index.slice::<i64>();
+    check(index, tensor.dims()[dim], dim, "select");
+    if let &[only] = index {
+        let mut layout = tensor.layout().clone();
+        layout.offset = (layout.offset as isize + only as isize * layout.strides[dim]) as usize;
+        layout.shape.dims[dim] = 1;
+        return tensor.with_layout(layout);
+    }
+    let mut shape = tensor.shape();
+    shape.dims[dim] = index.len();
+    let dtype = tensor.dtype();
+    let tensor = rows_contiguous(tensor, dim);
+    let stride = tensor.layout().strides.clone();
+    let lanes = Lanes::along(&shape.dims, dim);
+    let inner = lanes.inner;
+    let outer_dims = Layout {
+        shape: shape.dims[..dim].into(),
+        strides: stride[..dim].to_vec(),
+        offset: tensor.layout().offset,
+    };
+    by_size!(dtype, T => NdArrayTensor::build(shape, dtype, |out: &mut [T]| {
+        let source = tensor.storage::<T>();
+        let mut rows = out.chunks_exact_mut(inner.max(1));
+        let outer = Rows::new([&outer_dims]);
+        let (len, step) = (outer.len, outer.steps[0]);
+        outer.for_each(|[start]| walk(start, step, len, |_, start| {
+            for (&index, row) in index.iter().zip(&mut rows) {
+                let at = (start as isize + index as isize * stride[dim]) as usize;
+                row.copy_from_slice(&source[at..][..inner]);
+            }
+        }));
+    }))
+}
+
+/// A tensor whose dims after `dim` are row-major, so that each index names one run of elements.
+fn rows_contiguous(tensor: NdArrayTensor, dim: usize) -> NdArrayTensor {
+    let layout = tensor.layout();
+    let inner = Layout {
+        shape: layout.shape.dims[dim + 1..].into(),
+        strides: layout.strides[dim + 1..].to_vec(),
+        offset: 0,
+    };
+    if inner.is_contiguous() { tensor } else { copy::contiguous(&tensor) }
+}
+
+/// `out[i][j] = tensor[indices[i][j]][j]` (for `dim` 0).
+pub(crate) fn gather(tensor: NdArrayTensor, dim: usize, index: NdArrayTensor) -> NdArrayTensor {
+    let size = tensor.dims()[dim];
+    let shape = index.shape();
+    let index = indices(index);
+    let index = index.slice::<i64>();
+    check(index, size, dim, "gather");
+    let dtype = tensor.dtype();
+    // Positions along `dim` come from the index, the others from where the index stands.
+    let stride = tensor.layout().strides[dim];
+    let mut base = tensor.layout().clone();
+    base.shape = shape.clone();
+    base.strides[dim] = 0;
+    let rows = Rows::new([&Layout::contiguous(shape.clone()), &base]);
+    let (len, [_, step]) = (rows.len, rows.steps);
+    by_size!(dtype, T => NdArrayTensor::build(shape, dtype, |out: &mut [T]| {
+        let source = tensor.storage::<T>();
+        rows.for_each(|[to, from]| walk(from, step, len, |i, at| {
+            out[to + i] = source[(at as isize + index[to + i] as isize * stride) as usize];
+        }));
+    }))
+}
+
+/// Indices of the non-zero elements in row-major order, `[n, rank]`.
+pub(crate) fn nonzero(tensor: NdArrayTensor) -> NdArrayTensor {
+    let mask = cast::cast(tensor, DType::Bool).into_contiguous();
+    let dims = mask.dims();
+    let rank = dims.len();
+    let mut found: Vec<i64> = Vec::new();
+    let mut at = vec![0i64; rank];
+    for &element in mask.slice::<u8>() {
+        if element != 0 {
+            found.extend_from_slice(&at);
+        }
+        for (i, dim) in dims.iter().enumerate().rev() {
+            at[i] += 1;
+            if at[i] < *dim as i64 {
+                break;
+            }
+            at[i] = 0;
+        }
+    }
+    let count = mask.slice::<u8>().iter().filter(|&&x| x != 0).count();
+    NdArrayTensor::build([count, rank].into(), DType::I64, |out: &mut [i64]| out.copy_from_slice(&found))
+}

@@ -1,0 +1,171 @@
+//! Matrix products.
+
+use crate::compute::{Compute, compute_dtype, widened2};
+use crate::layout::Layout;
+use crate::ops::{cast, copy};
+use crate::rows::{Rows, walk};
+use crate::tensor::NdArrayTensor;
+use alloc::{sync::Arc, vec::Vec};
+use bytemuck::Pod;
+use kiln_kernels::gemm::{self, Bias, Epilogue, Lhs, Matrix, PackedRhs, Rhs};
+use kiln_tensor::backend::Primitive;
+use kiln_tensor::{Activation, DType, Shape};
+
+/// Product over the last two dims; the leading dims broadcast.
+pub(crate) fn matmul(lhs: NdArrayTensor, rhs: NdArrayTensor) -> NdArrayTensor {
+    let lead = lhs.dims().len() - 2;
+    let (m, k, n) = (lhs.dims()[lead], lhs.dims()[lead + 1], rhs.dims()[lead + 1]);
+    let batch = Shape::from(&lhs.dims()[..lead]).broadcast(&Shape::from(&rhs.dims()[..lead]));
+    let batch = match batch {
+        Some(batch) if rhs.dims()[lead] == k => batch,
+        _ => panic!("matmul: {} and {} do not fit", lhs.shape(), rhs.shape()),
+    };
+    let mut shape = batch.clone();
+    shape.dims.extend([m, n]);
+    if compute_dtype(lhs.dtype()) == DType::F32 && rhs.dims()[..lead].iter().all(|&dim| dim == 1) {
+        // All left matrices under each other, against one right matrix.
+        let rhs = copy::reshape(rhs, [k, n].into());
+        return copy::reshape(rows_times(lhs, &rhs, None, None), shape);
+    }
+    widened2(lhs, rhs, |lhs, rhs| match lhs.dtype() {
+        DType::F32 => batched(lhs, rhs, batch, shape),
+        dtype => by_rest!(dtype, T => batched_generic::<T>(lhs, rhs, batch, shape)),
+    })
+}
+
+/// `activation(x · weight + bias)`: `x` is `[…, in]`, `weight` `[in, out]`, `bias` `[out]`; float dtypes but f64.
+pub(crate) fn linear(
+    x: NdArrayTensor,
+    weight: NdArrayTensor,
+    bias: Option<NdArrayTensor>,
+    activation: Option<Activation>,
+) -> NdArrayTensor {
+    let mut shape = x.shape();
+    match shape.dims.last_mut() {
+        Some(last) if weight.dims().len() == 2 && *last == weight.dims()[0] => *last = weight.dims()[1],
+        _ => panic!("linear: x is {shape} and weight is {}", weight.shape()),
+    }
+    copy::reshape(rows_times(x, &weight, bias, activation), shape)
+}
+
+/// All rows of `x` (its last dim) times a `[k, n]` matrix, with what follows; `[rows, n]` in the dtype of `x`.
+fn rows_times(
+    x: NdArrayTensor,
+    weight: &NdArrayTensor,
+    bias: Option<NdArrayTensor>,
+    activation: Option<Activation>,
+) -> NdArrayTensor {
+    let dtype = x.dtype();
+    let &[k, n] = weight.dims() else { panic!("linear: weight is {}", weight.shape()) };
+    let rows = x.dims().iter().rev().skip(1).product::<usize>();
+    let x = as_matrix(cast::cast(x, DType::F32), rows, k);
+    let bias = bias.map(|bias| cast::cast(bias, DType::F32).into_contiguous());
+    let packed = packed_rhs(weight);
+    let plain = match packed {
+        Some(_) => None,
+        None => Some(with_matrices(cast::cast(weight.clone(), DType::F32))),
+    };
+    let y = NdArrayTensor::build([rows, n].into(), DType::F32, |out| {
+        let rhs = match (&packed, &plain) {
+            (Some(packed), _) => Rhs::Packed(&packed.1),
+            (None, Some(plain)) => Rhs::Plain(matrix(plain)),
+            (None, None) => return,
+        };
+        let bias = bias.as_ref().map_or(Bias::None, |bias| Bias::PerColumn(bias.slice()));
+        let epilogue = Epilogue { bias, residual: None, activation };
+        gemm::gemm(rows, n, k, Lhs::Plain(matrix(&x)), rhs, out, n, &epilogue);
+    });
+    cast::cast(y, dtype)
+}
+
+/// `x` as `[rows, k]`, a view with non-negative strides where that is possible.
+fn as_matrix(x: NdArrayTensor, rows: usize, k: usize) -> NdArrayTensor {
+    with_matrices(copy::reshape(x, [rows, k].into()))
+}
+
+/// A tensor whose last two dims have strides that a [`Matrix`] can have.
+fn with_matrices(x: NdArrayTensor) -> NdArrayTensor {
+    let strides = &x.layout().strides;
+    if strides[strides.len() - 2..].iter().all(|&stride| stride >= 0) { x } else { copy::contiguous(&x) }
+}
+
+/// The last two dims from the first element on.
+pub(crate) fn matrix<T: Pod>(x: &NdArrayTensor) -> Matrix<'_, T> {
+    let Layout { strides, offset, .. } = x.layout();
+    let data = if x.layout().is_empty() { &[] } else { &x.storage()[*offset..] };
+    let [row_stride, col_stride] = [2, 1].map(|i| strides[strides.len() - i].unsigned_abs());
+    Matrix { data, row_stride, col_stride }
+}
+
+/// A `[k, n]` weight packed as a right operand, once for all uses (see [`NdArrayTensor::prepared`]).
+pub(crate) fn packed_rhs(weight: &NdArrayTensor) -> Option<Arc<(Layout, PackedRhs)>> {
+    let &[k, n] = weight.dims() else { return None };
+    weight.prepared(weight.layout(), || {
+        let weight = with_matrices(cast::cast(weight.clone(), DType::F32));
+        PackedRhs::new(matrix(&weight), k, n)
+    })
+}
+
+/// Where the matrices of each product start in both operands, in row-major order of the batch.
+fn offsets(lhs: &NdArrayTensor, rhs: &NdArrayTensor, batch: &Shape) -> Vec<(usize, usize)> {
+    let lead = |tensor: &NdArrayTensor| {
+        let Layout { shape, strides, offset } = tensor.layout();
+        let lead = batch.rank();
+        Layout { shape: shape.dims[..lead].into(), strides: strides[..lead].to_vec(), offset: *offset }
+            .expand(batch)
+    };
+    let rows = Rows::new([&lead(lhs), &lead(rhs)]);
+    let (len, [a_step, b_step]) = (rows.len, rows.steps);
+    let mut offsets = Vec::with_capacity(batch.num_elements());
+    rows.for_each(|[a, b]| {
+        walk(a, a_step, len, |i, a| offsets.push((a, (b as isize + i as isize * b_step) as usize)));
+    });
+    offsets
+}
+
+fn batched(lhs: NdArrayTensor, rhs: NdArrayTensor, batch: Shape, shape: Shape) -> NdArrayTensor {
+    let (lhs, rhs) = (with_matrices(lhs), with_matrices(rhs));
+    let lead = batch.rank();
+    let (m, k, n) = (lhs.dims()[lead], lhs.dims()[lead + 1], rhs.dims()[lead + 1]);
+    let offsets = offsets(&lhs, &rhs, &batch);
+    NdArrayTensor::build(shape, DType::F32, |out| {
+        if k == 0 {
+            return out.fill(0.0);
+        }
+        if out.is_empty() {
+            return;
+        }
+        let whole = |x| Matrix { data: NdArrayTensor::storage(x), ..matrix(x) };
+        gemm::gemm_batched(m, n, k, whole(&lhs), whole(&rhs), &offsets, out);
+    })
+}
+
+fn batched_generic<T: Compute>(
+    lhs: NdArrayTensor,
+    rhs: NdArrayTensor,
+    batch: Shape,
+    shape: Shape,
+) -> NdArrayTensor {
+    let (lhs, rhs) = (with_matrices(lhs), with_matrices(rhs));
+    let (lead, dtype) = (batch.rank(), lhs.dtype());
+    let (m, k, n) = (lhs.dims()[lead], lhs.dims()[lead + 1], rhs.dims()[lead + 1]);
+    let offsets = offsets(&lhs, &rhs, &batch);
+    NdArrayTensor::build(shape, dtype, |out: &mut [T]| {
+        if k == 0 {
+            return out.fill(T::ZERO);
+        }
+        for (&(a, b), out) in offsets.iter().zip(out.chunks_exact_mut((m * n).max(1))) {
+            let a = Matrix { data: &lhs.storage()[a..], ..matrix(&lhs) };
+            let b = Matrix { data: &rhs.storage()[b..], ..matrix(&rhs) };
+            gemm::gemm_generic(m, n, k, a, b, out);
+        }
+    })
+}
+
+/// `c = a · b` for row-major matrices.
+pub(crate) fn product<T: Compute>(c: &mut [T], a: &[T], b: &[T], [m, k, n]: [usize; 3]) {
+    if m == 0 || n == 0 || k == 0 {
+        return c.fill(T::ZERO);
+    }
+    gemm::gemm_generic(m, n, k, Matrix::row_major(a, k), Matrix::row_major(b, n), c);
+}

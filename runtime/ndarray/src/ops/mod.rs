@@ -1,0 +1,25 @@
+//! The operations, by family.
+
+pub(crate) mod attention;
+pub(crate) mod binary;
+pub(crate) mod cast;
+pub(crate) mod compare;
+pub(crate) mod conv;
+pub(crate) mod conv_transpose;
+pub(crate) mod copy;
+pub(crate) mod create;
+pub(crate) mod cumulative;
+pub(crate) mod index;
+pub(crate) mod lanes;
+pub(crate) mod matmul;
+pub(crate) mod norm;
+pub(crate) mod pool;
+pub(crate) mod program;
+pub(crate) mod random;
+pub(crate) mod reduce;
+pub(crate) mod rnn;
+pub(crate) mod scatter;
+pub(crate) mod select_where;
+pub(crate) mod sort;
+pub(crate) mod unary;
+pub(crate) mod window;

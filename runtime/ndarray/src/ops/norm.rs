@@ -1,0 +1,61 @@
+//! Softmax and normalizations of f32 tensors by the kernels.
+
+use crate::ops::lanes::Lanes;
+use crate::tensor::NdArrayTensor;
+use alloc::vec::Vec;
+use kiln_kernels::norm;
+use kiln_kernels::softmax::{self, SoftmaxKind};
+use num_traits::Float;
+
+/// Softmax or its logarithm along `dim`.
+pub(crate) fn softmax(kind: SoftmaxKind, x: NdArrayTensor, dim: usize) -> NdArrayTensor {
+    let Lanes { outer, size, inner } = Lanes::along(x.dims(), dim);
+    x.transform(|data| softmax::softmax(kind, outer, size, inner, data))
+}
+
+/// Over the last `weight.rank()` dims.
+pub(crate) fn layer_norm(
+    x: NdArrayTensor,
+    weight: NdArrayTensor,
+    bias: Option<NdArrayTensor>,
+    epsilon: f64,
+) -> NdArrayTensor {
+    let (weight, bias) = (weight.into_contiguous(), bias.map(NdArrayTensor::into_contiguous));
+    x.transform(|data| {
+        norm::layer_norm(weight.slice(), bias.as_ref().map(NdArrayTensor::slice), epsilon as f32, data);
+    })
+}
+
+/// Over the last `weight.rank()` dims.
+pub(crate) fn rms_norm(x: NdArrayTensor, weight: NdArrayTensor, epsilon: f64) -> NdArrayTensor {
+    let weight = weight.into_contiguous();
+    x.transform(|data| norm::rms_norm(weight.slice(), epsilon as f32, data))
+}
+
+/// Of `[batch, channels, …]`.
+pub(crate) fn group_norm(
+    x: NdArrayTensor,
+    weight: Option<NdArrayTensor>,
+    bias: Option<NdArrayTensor>,
+    groups: usize,
+    epsilon: f64,
+) -> NdArrayTensor {
+    let channels = x.dims()[1];
+    let spatial = x.dims()[2..].iter().product();
+    let [weight, bias] = [weight, bias].map(|parameter| parameter.map(NdArrayTensor::into_contiguous));
+    let [weight, bias] = [&weight, &bias].map(|parameter| parameter.as_ref().map(NdArrayTensor::slice));
+    x.transform(|data| norm::group_norm(channels, spatial, groups, weight, bias, epsilon as f32, data))
+}
+
+/// Of `[batch, channels, …]` with given statistics.
+pub(crate) fn batch_norm(x: NdArrayTensor, parameters: [NdArrayTensor; 4], epsilon: f64) -> NdArrayTensor {
+    let spatial = x.dims()[2..].iter().product();
+    let parameters = parameters.map(NdArrayTensor::into_contiguous);
+    let [weight, bias, mean, variance] = [0, 1, 2, 3].map(|i| parameters[i].slice::<f32>());
+    let deviation = |variance: &f32| Float::sqrt(f64::from(*variance) + epsilon);
+    let scale: Vec<f32> =
+        weight.iter().zip(variance).map(|(&w, v)| (f64::from(w) / deviation(v)) as f32).collect();
+    let shift: Vec<f32> =
+        bias.iter().zip(mean).zip(&scale).map(|((&b, &mean), &scale)| b - mean * scale).collect();
+    x.transform(|data| norm::scale_shift(spatial, &scale, &shift, data))
+}

@@ -1,0 +1,185 @@
+//! Pooling.
+
+use crate::compute::Compute;
+use crate::ops::cast;
+use crate::ops::window::Windows;
+use crate::tensor::NdArrayTensor;
+use alloc::vec;
+use kiln_kernels::pool::{self as kernel, PoolShape};
+use kiln_tensor::backend::Primitive;
+use kiln_tensor::{DType, PoolOp, PoolOptions, Shape};
+
+/// The windows of a pooling over `x`, and the result's shape.
+fn geometry(x: &NdArrayTensor, options: &PoolOptions) -> (Windows, Shape) {
+    let &[batch, channels, ref spatial @ ..] = x.dims() else { panic!("pool: x is {}", x.shape()) };
+    let PoolOptions { kernel, stride, padding, dilation, ceil_mode } = options;
+    let windows = Windows::new(spatial, kernel, stride, padding, dilation, *ceil_mode);
+    let mut shape = vec![batch, channels];
+    shape.extend(windows.output_dims(spatial.len()));
+    (windows, shape.into())
+}
+
+/// The dtype that pooling works in: f32 where that is exact, else f64 (integers above 2^53 are rounded).
+fn pooling_dtype(dtype: DType) -> DType {
+    match dtype {
+        DType::F64 | DType::I64 | DType::I32 | DType::U64 | DType::U32 => DType::F64,
+        _ => DType::F32,
+    }
+}
+
+/// See [`PoolOp`].
+pub(crate) fn pool(op: PoolOp, x: NdArrayTensor, options: &PoolOptions) -> NdArrayTensor {
+    let dtype = x.dtype();
+    let x = cast::cast(x, pooling_dtype(dtype)).into_contiguous();
+    if x.dtype() == DType::F32 {
+        let shape = PoolShape::new(x.dims(), options);
+        let y = NdArrayTensor::build(shape.output_dims().into(), DType::F32, |out| {
+            kernel::pool(op, &shape, x.slice(), out);
+        });
+        return cast::cast(y, dtype);
+    }
+    let (windows, shape) = geometry(&x, options);
+    let pooled = typed::<f64>(op, &x, &windows, shape);
+    cast::cast(pooled, dtype)
+}
+
+fn typed<T: Compute>(op: PoolOp, x: &NdArrayTensor, windows: &Windows, shape: Shape) -> NdArrayTensor {
+    NdArrayTensor::build(shape, x.dtype(), |out: &mut [T]| {
+        let source = x.slice::<T>();
+        match op {
+            PoolOp::Max => each_window(source, out, windows, |channel, window| {
+                let max = |best: Option<T>, at: usize| {
+                    Some(best.map_or(channel[at], |b| Compute::max(b, channel[at])))
+                };
+                window.fold(None, max).unwrap_or(T::LEAST)
+            }),
+            PoolOp::Average { include_pad } => each_window(source, out, windows, |channel, window| {
+                let (mut sum, mut count) = (T::ZERO, 0);
+                let padded = window.padded_len();
+                window.for_each(|at| {
+                    sum = sum.add(channel[at]);
+                    count += 1;
+                });
+                sum.mean_of(if include_pad { padded } else { count })
+            }),
+            PoolOp::Lp { p } => each_window(source, out, windows, |channel, window| {
+                let power = |x: T| (if x < T::ZERO { T::ZERO.sub(x) } else { x }).power(f64::from(p));
+                window.fold(T::ZERO, |sum, at| sum.add(power(channel[at]))).power(1.0 / f64::from(p))
+            }),
+        }
+    })
+}
+
+/// Max pooling with the position of each maximum in its channel; a window of padding alone has position 0.
+pub(crate) fn max_pool_with_indices(
+    x: NdArrayTensor,
+    options: &PoolOptions,
+) -> (NdArrayTensor, NdArrayTensor) {
+    let dtype = x.dtype();
+    let x = cast::cast(x, pooling_dtype(dtype)).into_contiguous();
+    if x.dtype() == DType::F32 {
+        let shape = PoolShape::new(x.dims(), options);
+        let dims = Shape::from(shape.output_dims());
+        let mut best_at = NdArrayTensor::build(dims.clone(), DType::I64, |out: &mut [i64]| out.fill(0));
+        let positions = best_at.slice_mut().unwrap_or_default();
+        let y = NdArrayTensor::build(dims, DType::F32, |out| {
+            kernel::max_pool_with_indices(&shape, x.slice(), out, positions);
+        });
+        return (cast::cast(y, dtype), best_at);
+    }
+    let (windows, shape) = geometry(&x, options);
+    let mut best_at = NdArrayTensor::build(shape.clone(), DType::I64, |out: &mut [i64]| out.fill(0));
+    let positions = best_at.slice_mut::<i64>().unwrap_or_default();
+    let values = max_typed::<f64>(&x, &windows, shape, positions);
+    (cast::cast(values, dtype), best_at)
+}
+
+fn max_typed<T: Compute>(
+    x: &NdArrayTensor,
+    windows: &Windows,
+    shape: Shape,
+    positions: &mut [i64],
+) -> NdArrayTensor {
+    NdArrayTensor::build(shape, x.dtype(), |out: &mut [T]| {
+        let mut positions = positions.iter_mut();
+        each_window(x.slice::<T>(), out, windows, |channel, window| {
+            let larger = |best: Option<usize>, at: usize| match best {
+                Some(best)
+                    if channel[best].is_nan() || !(channel[at] > channel[best] || channel[at].is_nan()) =>
+                {
+                    Some(best)
+                }
+                _ => Some(at),
+            };
+            let best = window.fold(None, larger);
+            if let (Some(position), Some(best)) = (positions.next(), best) {
+                *position = best as i64;
+            }
+            best.map_or(T::LEAST, |best| channel[best])
+        });
+    })
+}
+
+/// One window over a channel.
+struct Window<'a> {
+    windows: &'a Windows,
+    at: [usize; 3],
+}
+
+impl Window<'_> {
+    /// Calls `f` with the position in the channel of each element that lies inside the input.
+    fn for_each(&self, mut f: impl FnMut(usize)) {
+        let Self { windows, at } = self;
+        for d in 0..windows.kernel[0] {
+            let Some(z) = windows.at(0, at[0], d) else { continue };
+            for h in 0..windows.kernel[1] {
+                let Some(y) = windows.at(1, at[1], h) else { continue };
+                let row = (z * windows.input[1] + y) * windows.input[2];
+                (0..windows.kernel[2]).filter_map(|w| windows.at(2, at[2], w)).for_each(|x| f(row + x));
+            }
+        }
+    }
+
+    fn fold<A>(&self, init: A, mut f: impl FnMut(A, usize) -> A) -> A {
+        let mut folded = Some(init);
+        self.for_each(|at| folded = folded.take().map(|x| f(x, at)));
+        // The option is only ever empty inside the closure.
+        folded.unwrap_or_else(|| unreachable!())
+    }
+
+    /// Number of elements inside the padded input.
+    fn padded_len(&self) -> usize {
+        let Self { windows, at } = self;
+        (0..3)
+            .map(|i| {
+                let end = windows.input[i] + windows.before[i] + windows.after[i];
+                let inside = |k: &usize| at[i] * windows.stride[i] + k * windows.dilation[i] < end;
+                (0..windows.kernel[i]).filter(inside).count()
+            })
+            .product()
+    }
+}
+
+fn each_window<T: Compute>(
+    source: &[T],
+    out: &mut [T],
+    windows: &Windows,
+    mut f: impl FnMut(&[T], &Window<'_>) -> T,
+) {
+    let [depth, height, width] = windows.output;
+    if windows.output_len() == 0 {
+        return;
+    }
+    let size = windows.input_len();
+    for (i, out) in out.chunks_exact_mut(windows.output_len()).enumerate() {
+        let channel = &source[i * size..][..size];
+        let mut out = out.iter_mut();
+        for z in 0..depth {
+            for y in 0..height {
+                for (x, out) in (0..width).zip(&mut out) {
+                    *out = f(channel, &Window { windows, at: [z, y, x] });
+                }
+            }
+        }
+    }
+}

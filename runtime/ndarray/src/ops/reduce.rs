@@ -1,0 +1,210 @@
+//! Folding dims away.
+
+use crate::compute::{Compute, rounded, wide_dtype};
+use crate::ops::cast;
+use crate::ops::lanes::Lanes;
+use crate::tensor::NdArrayTensor;
+use alloc::vec::Vec;
+use kiln_kernels::reduce as kernel;
+use kiln_tensor::backend::Primitive;
+use kiln_tensor::{ArgReduceOp, DType, ReduceOp, Scalar, Shape};
+
+/// Elements summed in one go; sums of such blocks are then added up, which keeps rounding errors small.
+const BLOCK: usize = 1024;
+
+/// Folds the dims in `axes` (sorted, distinct); they stay with size 1.
+pub(crate) fn reduce(op: ReduceOp, tensor: NdArrayTensor, axes: &[usize]) -> NdArrayTensor {
+    let mut shape = tensor.shape();
+    axes.iter().for_each(|&axis| shape.dims[axis] = 1);
+    let limit = extreme(op, tensor.dtype());
+    let (tensor, lanes) = gathered(tensor, axes);
+    let dtype = tensor.dtype();
+    let tensor = cast::cast(tensor, wide_dtype(dtype));
+    let folded = match tensor.dtype() {
+        DType::F32 => single(op, tensor, lanes, shape, limit),
+        wide => by_wide!(wide, T => typed::<T>(op, tensor, lanes, shape, limit)),
+    };
+    cast::cast(folded, dtype)
+}
+
+/// f32 by the kernels.
+fn single(op: ReduceOp, tensor: NdArrayTensor, lanes: Lanes, shape: Shape, limit: Scalar) -> NdArrayTensor {
+    let Lanes { outer, size, inner } = lanes;
+    NdArrayTensor::build(shape, DType::F32, |out| match (size, op) {
+        (0, ReduceOp::Sum) => out.fill(0.0),
+        (0, ReduceOp::Prod) => out.fill(1.0),
+        (0, ReduceOp::Mean) => out.fill(f32::NAN),
+        (0, _) => out.fill(limit.to_f64() as f32),
+        _ => kernel::reduce(op, outer, size, inner, tensor.slice(), out),
+    })
+}
+
+fn typed<T: Compute>(
+    op: ReduceOp,
+    tensor: NdArrayTensor,
+    lanes: Lanes,
+    shape: Shape,
+    limit: Scalar,
+) -> NdArrayTensor {
+    let nothing = T::from_scalar(limit);
+    match op {
+        ReduceOp::Sum => fold(tensor, lanes, shape, T::ZERO, T::add, |x, _| x),
+        ReduceOp::Mean => fold(tensor, lanes, shape, T::ZERO, T::add, T::mean_of),
+        ReduceOp::Prod => fold(tensor, lanes, shape, T::ONE, T::mul, |x, _| x),
+        ReduceOp::Max | ReduceOp::Any => fold(tensor, lanes, shape, nothing, <T as Compute>::max, |x, _| x),
+        ReduceOp::Min | ReduceOp::All => fold(tensor, lanes, shape, nothing, <T as Compute>::min, |x, _| x),
+    }
+}
+
+/// What a fold of nothing yields: the least element for a maximum, the greatest for a minimum.
+fn extreme(op: ReduceOp, dtype: DType) -> Scalar {
+    let wide = match op {
+        ReduceOp::Max | ReduceOp::Any => match dtype {
+            DType::I64 => Scalar::Int(i64::MIN),
+            DType::I32 => Scalar::Int(i64::from(i32::MIN)),
+            DType::I16 => Scalar::Int(i64::from(i16::MIN)),
+            DType::I8 => Scalar::Int(i64::from(i8::MIN)),
+            _ if dtype.is_float() => Scalar::Float(f64::NEG_INFINITY),
+            _ => Scalar::Int(0),
+        },
+        _ => match dtype {
+            DType::I64 => Scalar::Int(i64::MAX),
+            DType::I32 => Scalar::Int(i64::from(i32::MAX)),
+            DType::I16 => Scalar::Int(i64::from(i16::MAX)),
+            DType::I8 => Scalar::Int(i64::from(i8::MAX)),
+            DType::U64 => Scalar::UInt(u64::MAX),
+            DType::U32 => Scalar::Int(i64::from(u32::MAX)),
+            DType::U16 => Scalar::Int(i64::from(u16::MAX)),
+            DType::U8 => Scalar::Int(i64::from(u8::MAX)),
+            DType::Bool => Scalar::Int(1),
+            _ => Scalar::Float(f64::INFINITY),
+        },
+    };
+    rounded(wide, dtype)
+}
+
+/// The tensor row-major with the folded axes side by side, moved last unless they are neighbours already.
+fn gathered(tensor: NdArrayTensor, axes: &[usize]) -> (NdArrayTensor, Lanes) {
+    let (Some(&first), Some(&last)) = (axes.first(), axes.last()) else {
+        let lanes = Lanes { outer: tensor.len(), size: 1, inner: 1 };
+        return (tensor.into_contiguous(), lanes);
+    };
+    let neighbours = (first..=last).all(|axis| axes.contains(&axis) || tensor.dims()[axis] == 1);
+    if neighbours && tensor.layout().is_contiguous() {
+        let lanes = Lanes::over(tensor.dims(), first, last + 1);
+        return (tensor, lanes);
+    }
+    let rank = tensor.dims().len();
+    let kept = (0..rank).filter(|axis| !axes.contains(axis));
+    let order: Vec<usize> = kept.chain(axes.iter().copied()).collect();
+    let layout = tensor.layout().permute(&order);
+    let tensor = tensor.with_layout(layout).into_contiguous();
+    let lanes = Lanes::over(tensor.dims(), rank - axes.len(), rank);
+    (tensor, lanes)
+}
+
+fn fold<T: Compute>(
+    tensor: NdArrayTensor,
+    lanes: Lanes,
+    shape: Shape,
+    init: T,
+    f: impl Fn(T, T) -> T + Copy,
+    finish: impl Fn(T, usize) -> T,
+) -> NdArrayTensor {
+    let source = tensor.slice::<T>();
+    let Lanes { size, inner, .. } = lanes;
+    NdArrayTensor::build(shape, tensor.dtype(), |out: &mut [T]| {
+        if size == 0 {
+            out.fill(finish(init, 0));
+        } else if inner == 1 {
+            for (out, row) in out.iter_mut().zip(source.chunks_exact(size)) {
+                *out = finish(fold_row(row, init, f), size);
+            }
+        } else {
+            for (out, rows) in
+                out.chunks_exact_mut(inner.max(1)).zip(source.chunks_exact((size * inner).max(1)))
+            {
+                fold_columns(out, rows, init, f);
+                out.iter_mut().for_each(|x| *x = finish(*x, size));
+            }
+        }
+    })
+}
+
+/// Folds a contiguous row in eight interleaved lanes, which the compiler keeps in a vector register.
+pub(crate) fn fold_row<T: Compute>(row: &[T], init: T, f: impl Fn(T, T) -> T + Copy) -> T {
+    let block = |row: &[T]| {
+        let mut lanes = [init; 8];
+        let mut chunks = row.chunks_exact(8);
+        for chunk in &mut chunks {
+            for (lane, &x) in lanes.iter_mut().zip(chunk) {
+                *lane = f(*lane, x);
+            }
+        }
+        let rest = chunks.remainder().iter().fold(init, |x, &y| f(x, y));
+        f(lanes.into_iter().fold(init, f), rest)
+    };
+    if row.len() <= BLOCK { block(row) } else { row.chunks(BLOCK).fold(init, |x, part| f(x, block(part))) }
+}
+
+/// Folds rows onto each other; long columns in blocks of rows, like [`fold_row`].
+fn fold_columns<T: Compute>(out: &mut [T], rows: &[T], init: T, f: impl Fn(T, T) -> T + Copy) {
+    let inner = out.len();
+    out.fill(init);
+    let onto = |out: &mut [T], rows: &[T]| {
+        for row in rows.chunks_exact(inner) {
+            out.iter_mut().zip(row).for_each(|(x, &y)| *x = f(*x, y));
+        }
+    };
+    if rows.len() <= BLOCK * inner {
+        return onto(out, rows);
+    }
+    let mut partial = alloc::vec![init; inner];
+    for block in rows.chunks(BLOCK * inner) {
+        partial.fill(init);
+        onto(&mut partial, block);
+        out.iter_mut().zip(&partial).for_each(|(x, &y)| *x = f(*x, y));
+    }
+}
+
+/// The index (i64) of an extreme along `dim`; a NaN is the extreme of its lane.
+pub(crate) fn arg_reduce(op: ArgReduceOp, tensor: NdArrayTensor, dim: usize, last: bool) -> NdArrayTensor {
+    let mut shape = tensor.shape();
+    let size = core::mem::replace(&mut shape.dims[dim], 1);
+    assert!(size > 0 || shape.num_elements() == 0, "{}: dim {dim} has no elements", op.name());
+    let wide = wide_dtype(tensor.dtype());
+    let tensor = cast::cast(tensor, wide).into_contiguous();
+    let lanes = Lanes::along(tensor.dims(), dim);
+    if wide == DType::F32 {
+        return NdArrayTensor::build(shape, DType::I64, |out| {
+            let Lanes { outer, size, inner } = lanes;
+            kernel::arg_reduce(op, outer, size, inner, last, tensor.slice(), out);
+        });
+    }
+    by_wide!(wide, T => NdArrayTensor::build(shape, DType::I64, |out: &mut [i64]| {
+        let source = tensor.slice::<T>();
+        let mut out = out.iter_mut();
+        lanes.for_each(|start| {
+            let lane = source[start..].iter().step_by(lanes.inner).take(lanes.size).copied();
+            if let Some(out) = out.next() {
+                *out = extreme_of(op, lane, last);
+            }
+        });
+    }))
+}
+
+fn extreme_of<T: Compute>(op: ArgReduceOp, lane: impl Iterator<Item = T>, last: bool) -> i64 {
+    let (mut index, mut best) = (0, T::ZERO);
+    for (i, x) in lane.enumerate() {
+        let better = match op {
+            ArgReduceOp::Max => x > best,
+            ArgReduceOp::Min => x < best,
+        };
+        let beats = better && !best.is_nan() || x.is_nan() && !best.is_nan();
+        let ties = x == best || x.is_nan() && best.is_nan();
+        if i == 0 || beats || (last && ties) {
+            (index, best) = (i, x);
+        }
+    }
+    index as i64
+}

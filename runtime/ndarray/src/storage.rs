@@ -1,0 +1,226 @@
+//! Blocks of memory: owned ones, which come from a pool, and shared ones.
+
+use crate::sync::Mutex;
+use alloc::{sync::Arc, vec::Vec};
+use bytemuck::{Pod, Zeroable};
+use core::any::Any;
+use core::sync::atomic::{AtomicBool, Ordering};
+use kiln_tensor::Bytes;
+
+const LINE: usize = 64;
+
+/// The unit of allocation: a cache line, so that every buffer starts at one.
+#[repr(C, align(64))]
+#[derive(Clone, Copy)]
+struct Line([u8; LINE]);
+
+// SAFETY: an array of bytes, as long as it is aligned: no padding, every bit pattern valid.
+unsafe impl Zeroable for Line {}
+// SAFETY: as above.
+unsafe impl Pod for Line {}
+
+/// Size classes, four per doubling; the last one holds 2^41 lines, more than any machine has.
+const CLASSES: usize = 160;
+
+/// Bytes that the pool keeps for reuse; what is freed beyond goes back to the system.
+const RETAINED_LIMIT: usize = 512 << 20;
+
+/// Freed buffers by size class.
+struct Pool {
+    free: [Vec<Vec<Line>>; CLASSES],
+    retained: usize,
+}
+
+static POOL: Mutex<Pool> = Mutex::new(Pool { free: [const { Vec::new() }; CLASSES], retained: 0 });
+
+/// The smallest class that holds `lines`, and how many lines it has: 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, ….
+fn class_of(lines: usize) -> (usize, usize) {
+    if lines <= 8 {
+        return (lines, lines);
+    }
+    let shift = (lines - 1).ilog2() as usize - 2;
+    let quarters = ((lines - 1) >> shift) + 1;
+    (8 + (shift - 1) * 4 + (quarters - 4), quarters << shift)
+}
+
+impl Pool {
+    /// A buffer of the class or one up to twice its size.
+    fn take(&mut self, class: usize) -> Option<Vec<Line>> {
+        let last = (class + 4).min(CLASSES - 1);
+        let lines = self.free[class..=last].iter_mut().find_map(Vec::pop)?;
+        self.retained -= lines.len() * LINE;
+        Some(lines)
+    }
+
+    /// Keeps a buffer, unless the pool is full.
+    fn give(&mut self, lines: Vec<Line>) -> Option<Vec<Line>> {
+        let bytes = lines.len() * LINE;
+        let (class, exact) = class_of(lines.len());
+        if exact != lines.len() || class >= CLASSES || self.retained + bytes > RETAINED_LIMIT {
+            return Some(lines);
+        }
+        self.retained += bytes;
+        self.free[class].push(lines);
+        None
+    }
+}
+
+/// Owned memory, aligned to a cache line, returned to the pool when dropped.
+pub(crate) struct Buffer {
+    lines: Vec<Line>,
+    /// Bytes in use.
+    len: usize,
+}
+
+impl Buffer {
+    /// Memory with arbitrary contents (of earlier tensors, or zero).
+    ///
+    /// # Panics
+    /// When the size overflows.
+    pub(crate) fn new<T>(elements: usize) -> Self {
+        let len = elements.checked_mul(size_of::<T>()).expect("a tensor's size overflows the address space");
+        let (class, lines) = class_of(len.div_ceil(LINE));
+        let reused = if lines == 0 { Some(Vec::new()) } else { POOL.with(|pool| pool.take(class)) };
+        Self { lines: reused.unwrap_or_else(|| bytemuck::zeroed_vec(lines)), len }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.lines)[..self.len]
+    }
+
+    pub(crate) fn as_mut<T: Pod>(&mut self) -> &mut [T] {
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut self.lines);
+        bytemuck::cast_slice_mut(&mut bytes[..self.len])
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let lines = core::mem::take(&mut self.lines);
+        if !lines.is_empty() {
+            // What the pool refuses is freed after the lock is released.
+            let _refused = POOL.with(|pool| pool.give(lines));
+        }
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes()
+    }
+}
+
+/// What holds the bytes of a storage.
+pub(crate) enum Memory {
+    /// Our own, writable.
+    Owned(Buffer),
+    /// Someone else's: a mapped record, or data that the user handed over.
+    Shared(Bytes),
+}
+
+/// Prepared forms kept per storage; a weight that is used in more ways than this is not worth preparing.
+const MAX_PREPARED: usize = 8;
+
+/// A form of a storage's contents that some kernel prepared, with the key it was made for: `(K, P)`.
+type Prepared = Arc<dyn Any + Send + Sync>;
+
+/// The memory that one or more tensors view.
+pub(crate) struct Storage {
+    memory: Memory,
+    prepared: Mutex<Vec<Prepared>>,
+    /// Whether someone asked for a prepared form of owned memory before.
+    asked: AtomicBool,
+}
+
+impl Storage {
+    pub(crate) fn new(memory: Memory) -> Self {
+        Self { memory, prepared: Mutex::new(Vec::new()), asked: AtomicBool::new(false) }
+    }
+
+    /// A form of the contents (packed weights) that is made once and kept as long as the contents stay.
+    ///
+    /// It is for contents that live long, which nobody declares; the rule is: shared memory (a record's, or data that
+    /// the user gave) at once; owned memory when somebody else holds it too (`held`: a module keeps its parameters) and
+    /// it is asked for the second time. Anything else is `None`.
+    pub(crate) fn prepared<K, P>(&self, held: bool, key: &K, make: impl FnOnce() -> P) -> Option<Arc<(K, P)>>
+    where
+        K: PartialEq + Clone + Send + Sync + 'static,
+        P: Send + Sync + 'static,
+    {
+        let lives_long = self.is_shared() || (held && self.asked.swap(true, Ordering::Relaxed));
+        if !lives_long {
+            return None;
+        }
+        self.prepared.with(|list| {
+            let same = |entry: &Prepared| {
+                let entry = Arc::downcast::<(K, P)>(entry.clone()).ok()?;
+                (entry.0 == *key).then_some(entry)
+            };
+            if let Some(entry) = list.iter().find_map(same) {
+                return Some(entry);
+            }
+            if list.len() >= MAX_PREPARED {
+                return None;
+            }
+            let entry = Arc::new((key.clone(), make()));
+            list.push(entry.clone());
+            Some(entry)
+        })
+    }
+
+    pub(crate) fn slice<T: Pod>(&self) -> &[T] {
+        bytemuck::cast_slice(match &self.memory {
+            Memory::Owned(buffer) => buffer.bytes(),
+            Memory::Shared(bytes) => bytes,
+        })
+    }
+
+    /// The owned buffer; forgets what was prepared from the old contents.
+    pub(crate) fn buffer_mut(&mut self) -> Option<&mut Buffer> {
+        self.prepared = Mutex::new(Vec::new());
+        self.asked = AtomicBool::new(false);
+        match &mut self.memory {
+            Memory::Owned(buffer) => Some(buffer),
+            Memory::Shared(_) => None,
+        }
+    }
+
+    /// Whether the bytes belong to someone else.
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self.memory, Memory::Shared(_))
+    }
+
+    /// Gives the memory up.
+    pub(crate) fn into_bytes(self) -> Bytes {
+        match self.memory {
+            Memory::Owned(buffer) => Bytes::from_owner(buffer),
+            Memory::Shared(bytes) => bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_grow_and_waste_little() {
+        let mut last = (0, 0);
+        for lines in 1..5000 {
+            let (class, size) = class_of(lines);
+            assert!(size >= lines && size * 4 <= lines * 5 + 4, "{lines} lines got {size}");
+            assert_eq!(class_of(size), (class, size));
+            assert!(class == last.0 || (class == last.0 + 1 && size > last.1), "{lines} lines: {class}");
+            last = (class, size);
+        }
+    }
+
+    #[test]
+    fn buffers_are_aligned_and_sized() {
+        for n in [0, 1, 7, 1000] {
+            let mut buffer = Buffer::new::<f64>(n);
+            assert_eq!(buffer.as_mut::<f64>().len(), n);
+            assert_eq!(buffer.bytes().as_ptr() as usize % LINE, 0);
+        }
+    }
+}

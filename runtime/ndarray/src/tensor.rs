@@ -1,0 +1,201 @@
+//! The tensor of this backend.
+
+use crate::layout::Layout;
+use crate::ops::copy;
+use crate::storage::{Buffer, Memory, Storage};
+use alloc::sync::Arc;
+use bytemuck::Pod;
+use core::fmt;
+use kiln_kernels::InOut;
+use kiln_tensor::backend::Primitive;
+use kiln_tensor::{Bytes, DType, Shape, TensorData};
+
+/// A tensor in memory: a shared storage seen through a layout.
+#[derive(Clone)]
+pub struct NdArrayTensor {
+    storage: Arc<Storage>,
+    layout: Layout,
+    dtype: DType,
+}
+
+impl Primitive for NdArrayTensor {
+    fn shape(&self) -> Shape {
+        self.layout.shape.clone()
+    }
+
+    fn dtype(&self) -> DType {
+        self.dtype
+    }
+}
+
+impl fmt::Debug for NdArrayTensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NdArrayTensor({} {}, strides {:?})", self.dtype, self.layout.shape, self.layout.strides)
+    }
+}
+
+impl NdArrayTensor {
+    /// A tensor over filled memory.
+    pub(crate) fn from_buffer(buffer: Buffer, shape: Shape, dtype: DType) -> Self {
+        let storage = Arc::new(Storage::new(Memory::Owned(buffer)));
+        Self { storage, layout: Layout::contiguous(shape), dtype }
+    }
+
+    /// A new row-major tensor whose elements `fill` writes, all of them: the memory has arbitrary contents before.
+    pub(crate) fn build<T: Pod>(shape: Shape, dtype: DType, fill: impl FnOnce(&mut [T])) -> Self {
+        debug_assert_eq!(size_of::<T>(), dtype.size());
+        let mut buffer = Buffer::new::<T>(shape.num_elements());
+        fill(buffer.as_mut());
+        Self::from_buffer(buffer, shape, dtype)
+    }
+
+    /// Like [`NdArrayTensor::build`] with the bytes of any dtype.
+    pub(crate) fn build_bytes(shape: Shape, dtype: DType, fill: impl FnOnce(&mut [u8])) -> Self {
+        let mut buffer = Buffer::new::<u8>(shape.num_elements() * dtype.size());
+        fill(buffer.as_mut());
+        Self::from_buffer(buffer, shape, dtype)
+    }
+
+    /// A tensor over given data, sharing its bytes when they are aligned for the dtype.
+    pub(crate) fn from_data(data: TensorData) -> Self {
+        let TensorData { bytes, shape, dtype } = data;
+        let shape = Shape::from(shape);
+        assert_eq!(
+            bytes.len(),
+            shape.num_elements() * dtype.size(),
+            "from_data: {} bytes do not make {shape} of {dtype}",
+            bytes.len()
+        );
+        if dtype == DType::Bool && bytes.iter().any(|&byte| byte > 1) {
+            // Kernels rely on 0 and 1.
+            return Self::build(shape, dtype, |out: &mut [u8]| {
+                out.iter_mut().zip(&*bytes).for_each(|(out, &byte)| *out = u8::from(byte != 0));
+            });
+        }
+        if !(bytes.as_ptr() as usize).is_multiple_of(dtype.size()) {
+            let mut buffer = Buffer::new::<u8>(bytes.len());
+            buffer.as_mut().copy_from_slice(&bytes);
+            return Self::from_buffer(buffer, shape, dtype);
+        }
+        let storage = Arc::new(Storage::new(Memory::Shared(bytes)));
+        Self { storage, layout: Layout::contiguous(shape), dtype }
+    }
+
+    /// The elements as data; takes the memory over when nobody else holds it.
+    pub(crate) fn into_data(self) -> TensorData {
+        let tensor = self.into_contiguous();
+        let range = tensor.byte_range();
+        let (shape, dtype) = (tensor.layout.shape.dims, tensor.dtype);
+        let bytes = match Arc::try_unwrap(tensor.storage) {
+            Ok(storage) => storage.into_bytes(),
+            Err(storage) => Bytes::from_vec(storage.slice::<u8>()[range.clone()].to_vec()),
+        };
+        let bytes = if bytes.len() == range.len() { bytes } else { bytes.slice(range).unwrap_or_default() };
+        TensorData { bytes, shape, dtype }
+    }
+
+    fn byte_range(&self) -> core::ops::Range<usize> {
+        let size = self.dtype.size();
+        self.layout.offset * size..(self.layout.offset + self.layout.len()) * size
+    }
+
+    /// The layout.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The dims.
+    pub(crate) fn dims(&self) -> &[usize] {
+        &self.layout.shape.dims
+    }
+
+    /// Number of elements.
+    pub(crate) fn len(&self) -> usize {
+        self.layout.len()
+    }
+
+    /// The same storage through another layout.
+    pub(crate) fn with_layout(self, layout: Layout) -> Self {
+        Self { layout, ..self }
+    }
+
+    /// The same bytes as another dtype of equal size.
+    pub(crate) fn with_dtype(self, dtype: DType) -> Self {
+        debug_assert_eq!(self.dtype.size(), dtype.size());
+        Self { dtype, ..self }
+    }
+
+    /// The whole storage; positions are the layout's.
+    pub(crate) fn storage<T: Pod>(&self) -> &[T] {
+        self.storage.slice()
+    }
+
+    /// The elements of a contiguous tensor.
+    pub(crate) fn slice<T: Pod>(&self) -> &[T] {
+        debug_assert!(self.layout.is_contiguous());
+        if self.layout.is_empty() {
+            return &[];
+        }
+        &self.storage()[self.layout.offset..][..self.layout.len()]
+    }
+
+    /// The bytes of a contiguous tensor.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        debug_assert!(self.layout.is_contiguous());
+        &self.storage()[self.byte_range()]
+    }
+
+    /// Row-major without gaps; copies when it is not.
+    pub(crate) fn into_contiguous(self) -> Self {
+        if self.layout.is_contiguous() { self } else { copy::contiguous(&self) }
+    }
+
+    /// Whether this tensor alone holds its memory and may write to it.
+    pub(crate) fn is_writable(&mut self) -> bool {
+        self.layout.is_contiguous() && !self.storage.is_shared() && Arc::get_mut(&mut self.storage).is_some()
+    }
+
+    /// The elements for writing, if [`NdArrayTensor::is_writable`].
+    pub(crate) fn slice_mut<T: Pod>(&mut self) -> Option<&mut [T]> {
+        if !self.layout.is_contiguous() {
+            return None;
+        }
+        let buffer = Arc::get_mut(&mut self.storage)?.buffer_mut()?;
+        if self.layout.is_empty() {
+            return Some(&mut []);
+        }
+        Some(&mut buffer.as_mut()[self.layout.offset..][..self.layout.len()])
+    }
+
+    /// Runs a kernel that maps f32 elements to as many, in place where possible.
+    pub(crate) fn transform(mut self, kernel: impl FnOnce(InOut<'_>)) -> Self {
+        if self.is_writable() {
+            if let Some(elements) = self.slice_mut() {
+                kernel(InOut::InPlace(elements));
+            }
+            return self;
+        }
+        let from = self.into_contiguous();
+        Self::build(from.shape(), from.dtype, |to| kernel(InOut::Copy { from: from.slice(), to }))
+    }
+
+    /// See [`Storage::prepared`].
+    pub(crate) fn prepared<K, P>(&self, key: &K, make: impl FnOnce() -> P) -> Option<Arc<(K, P)>>
+    where
+        K: PartialEq + Clone + Send + Sync + 'static,
+        P: Send + Sync + 'static,
+    {
+        self.storage.prepared(Arc::strong_count(&self.storage) > 1, key, make)
+    }
+
+    /// Contiguous and writable; copies when it is not. `edit` gets the elements.
+    pub(crate) fn edit<T: Pod>(mut self, edit: impl FnOnce(&mut [T])) -> Self {
+        if !self.is_writable() {
+            self = copy::contiguous(&self);
+        }
+        if let Some(elements) = self.slice_mut() {
+            edit(elements);
+        }
+        self
+    }
+}

@@ -1,0 +1,245 @@
+//! Fused operations: a backend's own must agree with the composed ones.
+
+use super::products::values;
+use super::{assert_close, counting, mask, read, tensor};
+use kiln_tensor::backend::{Backend, Primitive};
+use kiln_tensor::compose::{self, RnnOperands};
+use kiln_tensor::{
+    Activation, AttentionOptions, BinaryOp, CompareOp, ConvOptions, DType, Expression, RnnDirection, RnnKind,
+    RnnOptions, Scalar, Step, UnaryOp,
+};
+
+const ACTIVATIONS: [Activation; 13] = [
+    Activation::Relu,
+    Activation::LeakyRelu { slope: 0.1 },
+    Activation::Gelu,
+    Activation::GeluTanh,
+    Activation::Sigmoid,
+    Activation::Tanh,
+    Activation::Silu,
+    Activation::Mish,
+    Activation::Softplus,
+    Activation::HardSigmoid { alpha: 0.2, beta: 0.5 },
+    Activation::HardSwish,
+    Activation::Elu { alpha: 0.7 },
+    Activation::Clamp { min: -0.5, max: 2.5 },
+];
+
+fn random<B: Backend>(shape: &[usize], seed: u32) -> B::Primitive {
+    tensor::<B, f32>(&values(shape.iter().product(), seed), shape)
+}
+
+#[track_caller]
+fn agree<B: Backend>(own: B::Primitive, composed: B::Primitive) {
+    assert_eq!(own.shape(), composed.shape());
+    assert_eq!(own.dtype(), composed.dtype());
+    let [own, composed] = [own, composed].map(|x| read::<B, f32>(B::cast(x, DType::F32)));
+    assert_close(&own, &composed, 1e-4);
+}
+
+pub fn activations<B: Backend>() {
+    let x = B::binary_scalar(BinaryOp::Mul, random::<B>(&[3, 37], 1), Scalar::Float(6.0));
+    for activation in ACTIVATIONS {
+        agree::<B>(B::activation(activation, x.clone()), compose::activation::<B>(activation, x.clone()));
+        let turned = B::permute(x.clone(), &[1, 0]);
+        agree::<B>(B::activation(activation, turned.clone()), compose::activation::<B>(activation, turned));
+    }
+    let special = tensor::<B, f32>(&[f32::NAN, 1e30, -1e30], &[3]);
+    let bounded = read::<B, f32>(B::clamp(special, Some(Scalar::Int(-1)), None));
+    assert!(bounded[0].is_nan() && bounded[1..] == [1e30, -1.0]);
+    let ints = B::clamp(tensor::<B, i32>(&[-5, 0, 5], &[3]), Some(Scalar::Int(-1)), Some(Scalar::Int(2)));
+    assert_eq!(read::<B, i32>(ints), [-1, 0, 2]);
+}
+
+pub fn linears<B: Backend>() {
+    for (dims, outputs) in [(vec![5, 7], 9), (vec![2, 3, 16], 32), (vec![17], 4), (vec![0, 3], 2)] {
+        let inputs = dims[dims.len() - 1];
+        let x = random::<B>(&dims, 1);
+        let weight = B::permute(random::<B>(&[outputs, inputs], 2), &[1, 0]);
+        let bias = random::<B>(&[outputs], 3);
+        for activation in [None, Some(Activation::Relu), Some(Activation::Gelu)] {
+            for bias in [None, Some(bias.clone())] {
+                let own = B::linear(x.clone(), weight.clone(), bias.clone(), activation);
+                agree::<B>(own, compose::linear::<B>(x.clone(), weight.clone(), bias, activation));
+            }
+        }
+    }
+}
+
+pub fn attentions<B: Backend>() {
+    let options = AttentionOptions::default();
+    let causal = AttentionOptions { is_causal: true, ..options };
+    let capped = AttentionOptions { scale: Some(0.3), softcap: Some(2.0), is_causal: false };
+    for (heads, kv_heads, q_len, k_len) in [(2, 2, 5, 5), (4, 2, 3, 7), (1, 1, 20, 33)] {
+        let q = B::permute(random::<B>(&[2, q_len, heads, 8], 1), &[0, 2, 1, 3]);
+        let k = random::<B>(&[2, kv_heads, k_len, 8], 2);
+        let v = random::<B>(&[2, kv_heads, k_len, 6], 3);
+        let keep: Vec<u8> = (0..2 * k_len).map(|i| u8::from(i % 3 != 1)).collect();
+        let keep = mask::<B>(&keep, &[2, 1, 1, k_len]);
+        let added = random::<B>(&[heads, q_len, k_len], 4);
+        for options in [options, causal, capped] {
+            for mask in [None, Some(keep.clone()), Some(added.clone())] {
+                let own = B::attention(q.clone(), k.clone(), v.clone(), mask.clone(), &options);
+                agree::<B>(own, compose::attention::<B>(q.clone(), k.clone(), v.clone(), mask, &options));
+            }
+        }
+    }
+}
+
+pub fn softmaxes<B: Backend>() {
+    let x = B::binary_scalar(BinaryOp::Mul, random::<B>(&[3, 19, 5], 1), Scalar::Float(20.0));
+    for dim in 0..3 {
+        agree::<B>(B::softmax(x.clone(), dim), compose::softmax::<B>(x.clone(), dim));
+        agree::<B>(B::log_softmax(x.clone(), dim), compose::log_softmax::<B>(x.clone(), dim));
+    }
+    let half = B::softmax(B::cast(x, DType::F16), 1);
+    assert_eq!(half.dtype(), DType::F16);
+}
+
+pub fn norms<B: Backend>() {
+    let x = random::<B>(&[2, 6, 33], 1);
+    let (weight, bias) = (random::<B>(&[33], 2), random::<B>(&[33], 3));
+    let own = B::layer_norm(x.clone(), weight.clone(), Some(bias.clone()), 1e-5);
+    agree::<B>(own, compose::layer_norm::<B>(x.clone(), weight.clone(), Some(bias), 1e-5));
+    agree::<B>(B::rms_norm(x.clone(), weight.clone(), 1e-5), compose::rms_norm::<B>(x.clone(), weight, 1e-5));
+    let two = random::<B>(&[6, 33], 4);
+    agree::<B>(
+        B::layer_norm(x.clone(), two.clone(), None, 1e-5),
+        compose::layer_norm::<B>(x.clone(), two, None, 1e-5),
+    );
+    let channels = |seed| random::<B>(&[6], seed);
+    for groups in [1, 2, 6] {
+        let (weight, bias) = (Some(channels(5)), Some(channels(6)));
+        let own = B::group_norm(x.clone(), weight.clone(), bias.clone(), groups, 1e-5);
+        agree::<B>(own, compose::group_norm::<B>(x.clone(), weight, bias, groups, 1e-5));
+    }
+    let variance = B::unary(UnaryOp::Abs, channels(8));
+    let own = B::batch_norm(x.clone(), channels(5), channels(6), channels(7), variance.clone(), 1e-5);
+    agree::<B>(own, compose::batch_norm::<B>(x, channels(5), channels(6), channels(7), variance, 1e-5));
+}
+
+pub fn programs<B: Backend>() {
+    // (a > 0 ? a · b : gelu(a)) + 1
+    let expression = Expression {
+        steps: vec![
+            Step::Input(0),
+            Step::Input(1),
+            Step::Constant(Scalar::Float(0.0), DType::F32),
+            Step::Compare(CompareOp::Greater, 0, 2),
+            Step::Binary(BinaryOp::Mul, 0, 1),
+            Step::Activation(Activation::Gelu, 0),
+            Step::Where(3, 4, 5),
+            Step::Constant(Scalar::Float(1.0), DType::F32),
+            Step::Binary(BinaryOp::Add, 6, 7),
+        ],
+    };
+    let (a, b) = (random::<B>(&[4, 1, 50], 1), random::<B>(&[1, 3, 50], 2));
+    let own = B::elementwise(&expression, vec![a.clone(), b.clone()]);
+    agree::<B>(own, compose::elementwise::<B>(&expression, vec![a, b.clone()]));
+    // With an operand whose memory can take the result, in both places.
+    let (full, scalar) = (|| random::<B>(&[2, 3, 50], 3), random::<B>(&[1, 1, 1], 4));
+    let expected = compose::elementwise::<B>(&expression, vec![full(), scalar.clone()]);
+    agree::<B>(B::elementwise(&expression, vec![full(), scalar.clone()]), expected);
+    let expected = compose::elementwise::<B>(&expression, vec![scalar.clone(), full()]);
+    agree::<B>(B::elementwise(&expression, vec![scalar, full()]), expected);
+    // Integers inside: any backend must do these too.
+    let rounded = Expression {
+        steps: vec![Step::Input(0), Step::Cast(DType::I64, 0), Step::Binary(BinaryOp::Mul, 1, 1)],
+    };
+    let squares = B::elementwise(&rounded, vec![counting::<B>(&[4])]);
+    assert_eq!(read::<B, i64>(squares), [0, 1, 4, 9]);
+}
+
+pub fn recurrent<B: Backend>() {
+    use Activation::{Relu, Sigmoid, Tanh};
+    let kinds: [(RnnKind, usize, &[Activation]); 5] = [
+        (RnnKind::Lstm { input_forget: false }, 4, &[Sigmoid, Tanh, Tanh]),
+        (RnnKind::Lstm { input_forget: true }, 4, &[Sigmoid, Tanh, Relu]),
+        (RnnKind::Gru { linear_before_reset: true }, 3, &[Sigmoid, Tanh]),
+        (RnnKind::Gru { linear_before_reset: false }, 3, &[Sigmoid, Tanh]),
+        (RnnKind::Rnn, 1, &[Tanh]),
+    ];
+    let (seq, batch, input, hidden) = (6, 3, 5, 7);
+    for (kind, gates, activations) in kinds {
+        for direction in [RnnDirection::Forward, RnnDirection::Reverse, RnnDirection::Bidirectional] {
+            let directions = if direction == RnnDirection::Bidirectional { 2 } else { 1 };
+            let lstm = matches!(kind, RnnKind::Lstm { .. });
+            for (batch_first, full) in [(false, false), (true, true)] {
+                let options = RnnOptions {
+                    kind,
+                    direction,
+                    hidden_size: hidden,
+                    activations: activations.repeat(directions),
+                    clip: (full && lstm).then_some(0.4),
+                    batch_first,
+                };
+                let outer = |a, b, c| if batch_first { [b, a, c] } else { [a, b, c] };
+                let given = |dims: &[usize], seed| full.then(|| random::<B>(dims, seed));
+                let operands = || RnnOperands::<B> {
+                    input: random::<B>(&outer(seq, batch, input), 1),
+                    weight: random::<B>(&[directions, gates * hidden, input], 2),
+                    recurrent: random::<B>(&[directions, gates * hidden, hidden], 3),
+                    bias: given(&[directions, 2 * gates * hidden], 4),
+                    sequence_lengths: None,
+                    initial_hidden: given(&outer(directions, batch, hidden), 5),
+                    initial_cell: if lstm { given(&outer(directions, batch, hidden), 6) } else { None },
+                    peepholes: if lstm { given(&[directions, 3 * hidden], 7) } else { None },
+                };
+                let (own, composed) = (B::rnn(operands(), &options), compose::rnn::<B>(operands(), &options));
+                agree::<B>(own.output, composed.output);
+                agree::<B>(own.hidden, composed.hidden);
+                assert_eq!(own.cell.is_some(), lstm);
+                if let (Some(own), Some(composed)) = (own.cell, composed.cell) {
+                    agree::<B>(own, composed);
+                }
+            }
+        }
+    }
+}
+
+pub fn half_weights<B: Backend>() {
+    let (x, weight) = (random::<B>(&[4, 8], 1), random::<B>(&[8, 6], 2));
+    let expected = read::<B, f32>(B::matmul(x.clone(), weight.clone()));
+    for dtype in [DType::F16, DType::BF16] {
+        let product = B::linear(B::cast(x.clone(), dtype), B::cast(weight.clone(), dtype), None, None);
+        assert_eq!(product.dtype(), dtype);
+        assert_close(&read::<B, f32>(B::cast(product, DType::F32)), &expected, 0.03);
+    }
+}
+
+/// The same weight again and again, in several ways, and changed in between.
+pub fn cached_weights<B: Backend>() {
+    let weight = random::<B>(&[8, 8], 1);
+    let x = random::<B>(&[3, 8], 2);
+    let first = read::<B, f32>(B::matmul(x.clone(), weight.clone()));
+    for _ in 0..3 {
+        assert_eq!(read::<B, f32>(B::matmul(x.clone(), weight.clone())), first);
+        let turned = read::<B, f32>(B::matmul(x.clone(), B::permute(weight.clone(), &[1, 0])));
+        assert_ne!(turned, first);
+    }
+    // An owned weight, held and asked for often, then changed by its only holder.
+    let weight = B::binary_scalar(BinaryOp::Add, weight, Scalar::Float(0.0));
+    for _ in 0..3 {
+        assert_close(&read::<B, f32>(B::matmul(x.clone(), weight.clone())), &first, 1e-6);
+    }
+    let doubled = B::binary_scalar(BinaryOp::Mul, weight, Scalar::Float(2.0));
+    let expected: Vec<f32> = first.iter().map(|x| 2.0 * x).collect();
+    for _ in 0..2 {
+        assert_close(&read::<B, f32>(B::matmul(x.clone(), doubled.clone())), &expected, 1e-6);
+    }
+    // One convolution weight over images of several sizes.
+    let weight = random::<B>(&[4, 2, 3], 3);
+    let options = ConvOptions {
+        stride: vec![1],
+        padding: vec![(1, 1)],
+        dilation: vec![1],
+        groups: 1,
+        activation: Some(Activation::Relu),
+    };
+    for size in [5, 9, 5] {
+        let x = random::<B>(&[1, 2, size], 4);
+        let plain = ConvOptions { activation: None, ..options.clone() };
+        let own = B::conv(x.clone(), weight.clone(), None, &options);
+        agree::<B>(own, B::activation(Activation::Relu, B::conv(x, weight.clone(), None, &plain)));
+    }
+}

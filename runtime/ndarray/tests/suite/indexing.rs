@@ -1,0 +1,97 @@
+//! Reading and writing by index, sorting.
+
+use super::{counting, mask, read, tensor};
+use kiln_tensor::backend::{Backend, Primitive};
+use kiln_tensor::{DType, ScatterOp};
+
+pub fn select_rows<B: Backend>() {
+    let x = counting::<B>(&[3, 2]);
+    let rows = B::select(x.clone(), 0, tensor::<B, i32>(&[2, 0, 2], &[3]));
+    assert_eq!(read::<B, f32>(rows), [4., 5., 0., 1., 4., 5.]);
+    let columns = B::select(x.clone(), 1, tensor::<B, u8>(&[1, 1], &[2]));
+    assert_eq!(read::<B, f32>(columns), [1., 1., 3., 3., 5., 5.]);
+    let one = B::select(B::permute(x.clone(), &[1, 0]), 1, tensor::<B, i64>(&[1], &[1]));
+    assert_eq!(read::<B, f32>(one), [2., 3.]);
+    let transposed = B::select(B::permute(x, &[1, 0]), 0, tensor::<B, i64>(&[1, 0], &[2]));
+    assert_eq!(read::<B, f32>(transposed), [1., 3., 5., 0., 2., 4.]);
+    let middle = B::select(counting::<B>(&[2, 2, 2]), 1, tensor::<B, i64>(&[1, 0, 1], &[3]));
+    assert_eq!(read::<B, f32>(middle), [2., 3., 0., 1., 2., 3., 6., 7., 4., 5., 6., 7.]);
+    assert_eq!(read::<B, f32>(B::select(counting::<B>(&[2]), 0, tensor::<B, i64>(&[], &[0]))), []);
+}
+
+pub fn gather_elements<B: Backend>() {
+    let x = counting::<B>(&[2, 3]);
+    let index = tensor::<B, i64>(&[2, 0, 1, 1], &[2, 2]);
+    assert_eq!(read::<B, f32>(B::gather(x.clone(), 1, index)), [2., 0., 4., 4.]);
+    let index = tensor::<B, i64>(&[1, 0, 1], &[1, 3]);
+    assert_eq!(read::<B, f32>(B::gather(x, 0, index)), [3., 1., 5.]);
+}
+
+pub fn scatter_reductions<B: Backend>() {
+    let run = |op| {
+        let x = tensor::<B, f32>(&[1., 2., 3., 4., 5., 6.], &[2, 3]);
+        let index = tensor::<B, i64>(&[0, 0, 2, 1], &[2, 2]);
+        read::<B, f32>(B::scatter(x, 1, index, tensor::<B, f32>(&[10., 20., -5., 0.5], &[2, 2]), op))
+    };
+    assert_eq!(run(ScatterOp::Assign), [20., 2., 3., 4., 0.5, -5.]);
+    assert_eq!(run(ScatterOp::Add), [31., 2., 3., 4., 5.5, 1.]);
+    assert_eq!(run(ScatterOp::Mul), [200., 2., 3., 4., 2.5, -30.]);
+    assert_eq!(run(ScatterOp::Max), [20., 2., 3., 4., 5., 6.]);
+    assert_eq!(run(ScatterOp::Min), [1., 2., 3., 4., 0.5, -5.]);
+    let small = B::scatter(
+        tensor::<B, u8>(&[250, 1], &[2]),
+        0,
+        tensor::<B, i64>(&[0], &[1]),
+        tensor::<B, u8>(&[10], &[1]),
+        ScatterOp::Add,
+    );
+    assert_eq!(read::<B, u8>(small), [4, 1]);
+}
+
+pub fn select_assign_duplicates<B: Backend>() {
+    let index = || tensor::<B, i64>(&[1, 1, 0], &[3]);
+    let value = || counting::<B>(&[3, 2]);
+    let sum = B::select_assign(tensor::<B, f32>(&[0.; 6], &[3, 2]), 0, index(), value(), ScatterOp::Add);
+    assert_eq!(read::<B, f32>(sum), [4., 5., 2., 4., 0., 0.]);
+    let last = B::select_assign(tensor::<B, f32>(&[0.; 6], &[3, 2]), 0, index(), value(), ScatterOp::Assign);
+    assert_eq!(read::<B, f32>(last), [4., 5., 2., 3., 0., 0.]);
+    let columns = B::select_assign(
+        tensor::<B, f32>(&[0.; 4], &[2, 2]),
+        1,
+        tensor::<B, i64>(&[1], &[1]),
+        tensor::<B, f32>(&[8., 9.], &[2, 1]),
+        ScatterOp::Assign,
+    );
+    assert_eq!(read::<B, f32>(columns), [0., 8., 0., 9.]);
+}
+
+pub fn nonzero_positions<B: Backend>() {
+    let found = B::nonzero(mask::<B>(&[0, 1, 1, 0, 0, 1], &[2, 3]));
+    assert_eq!(found.shape().dims, [3, 2]);
+    assert_eq!(read::<B, i64>(found), [0, 1, 0, 2, 1, 2]);
+    let scalar = B::nonzero(tensor::<B, f32>(&[2.], &[]));
+    assert_eq!(scalar.shape().dims, [1, 0]);
+    assert_eq!(B::nonzero(tensor::<B, i64>(&[0, 0], &[2])).shape().dims, [0, 1]);
+}
+
+pub fn sorting<B: Backend>() {
+    let x = tensor::<B, f32>(&[3., f32::NAN, 1., 3., 2., 1.], &[2, 3]);
+    let (values, positions) = B::sort(x.clone(), 1, false);
+    let values = read::<B, f32>(values);
+    assert!(values[2].is_nan());
+    assert_eq!((&values[..2], &values[3..]), (&[1., 3.][..], &[1., 2., 3.][..]));
+    assert_eq!(read::<B, i64>(positions), [2, 0, 1, 2, 1, 0]);
+    let (_, positions) = B::sort(x, 1, true);
+    assert_eq!(read::<B, i64>(positions), [1, 0, 2, 0, 1, 2]);
+    let (values, positions) = B::sort(tensor::<B, i8>(&[1, 5, 1, 5], &[2, 2]), 0, true);
+    assert_eq!(read::<B, i8>(values), [1, 5, 1, 5]);
+    assert_eq!(read::<B, i64>(positions), [0, 0, 1, 1]);
+}
+
+pub fn top<B: Backend>() {
+    let x = B::cast(tensor::<B, f32>(&[1., 9., 3., 9., 5., 0.], &[6]), DType::F16);
+    let (values, positions) = B::topk(x.clone(), 3, 0, true);
+    assert_eq!(read::<B, f32>(B::cast(values, DType::F32)), [9., 9., 5.]);
+    assert_eq!(read::<B, i64>(positions), [1, 3, 4]);
+    assert_eq!(read::<B, i64>(B::topk(x, 2, 0, false).1), [5, 0]);
+}

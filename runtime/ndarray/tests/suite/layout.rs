@@ -1,0 +1,57 @@
+//! Views, copies, joins.
+
+use super::{counting, read, tensor};
+use kiln_tensor::backend::{Backend, Primitive, SliceRange};
+
+fn range(start: usize, end: usize, step: isize) -> SliceRange {
+    SliceRange { start, end, step }
+}
+
+pub fn views<B: Backend>() {
+    let x = counting::<B>(&[2, 3]);
+    assert_eq!(read::<B, f32>(B::permute(x.clone(), &[1, 0])), [0., 3., 1., 4., 2., 5.]);
+    let reversed = B::slice(x.clone(), &[range(0, 2, -1), range(0, 3, 2)]);
+    assert_eq!(read::<B, f32>(reversed), [3., 5., 0., 2.]);
+    let row = B::slice(x.clone(), &[range(1, 2, 1), range(0, 3, 1)]);
+    assert_eq!(read::<B, f32>(B::expand(row, [2, 2, 3].into())), [3., 4., 5.].repeat(4));
+    assert_eq!(read::<B, f32>(B::slice(x, &[range(1, 1, 1), range(0, 3, 1)])), []);
+    let scalar = B::reshape(tensor::<B, f32>(&[7.], &[1]), Vec::new().into());
+    assert_eq!(scalar.shape().rank(), 0);
+    assert_eq!(read::<B, f32>(B::expand(scalar, [2].into())), [7., 7.]);
+}
+
+pub fn views_of_views<B: Backend>() {
+    let x = B::permute(counting::<B>(&[2, 3, 4]), &[2, 0, 1]);
+    let x = B::slice(x, &[range(1, 4, -2), range(0, 2, 1), range(0, 3, 1)]);
+    let x = B::reshape(x, [2, 6].into());
+    assert_eq!(read::<B, f32>(x.clone()), [3., 7., 11., 15., 19., 23., 1., 5., 9., 13., 17., 21.]);
+    let x = B::reshape(B::permute(x, &[1, 0]), [3, 4].into());
+    assert_eq!(read::<B, f32>(x), [3., 1., 7., 5., 11., 9., 15., 13., 19., 17., 23., 21.]);
+}
+
+pub fn copies<B: Backend>() {
+    let x = counting::<B>(&[3]);
+    let y = x.clone();
+    let changed = B::slice_assign(x, &[range(0, 2, 1)], tensor::<B, f32>(&[8., 9.], &[2]));
+    assert_eq!(read::<B, f32>(changed), [8., 9., 2.]);
+    assert_eq!(read::<B, f32>(y), [0., 1., 2.]);
+}
+
+pub fn joins<B: Backend>() {
+    let (x, y) = (counting::<B>(&[2, 2]), B::permute(counting::<B>(&[1, 2]), &[1, 0]));
+    let joined = B::cat(vec![x.clone(), y, tensor::<B, f32>(&[], &[2, 0])], 1);
+    assert_eq!(read::<B, f32>(joined), [0., 1., 0., 2., 3., 1.]);
+    assert_eq!(read::<B, f32>(B::cat(vec![x.clone(), x], 0)), [0., 1., 2., 3., 0., 1., 2., 3.]);
+}
+
+pub fn assigns<B: Backend>() {
+    let x = tensor::<B, i8>(&[0; 6], &[2, 3]);
+    let value = tensor::<B, i8>(&[1, 2, 3, 4], &[2, 2]);
+    let x = B::slice_assign(x, &[range(0, 2, -1), range(0, 3, 2)], value);
+    assert_eq!(read::<B, i8>(x), [3, 0, 4, 1, 0, 2]);
+}
+
+pub fn pads_nothing<B: Backend>() {
+    let empty = counting::<B>(&[0, 3]);
+    assert_eq!(read::<B, f32>(B::reshape(B::permute(empty, &[1, 0]), [3, 5, 0].into())), []);
+}

@@ -1,0 +1,67 @@
+//! New tensors, random numbers, data in and out.
+
+use super::{bits, read, tensor};
+use kiln_tensor::backend::{Backend, Primitive};
+use kiln_tensor::{Bytes, DType, Distribution, Scalar, TensorData};
+
+pub fn filled<B: Backend>() {
+    let device = B::Device::default();
+    assert_eq!(read::<B, f32>(B::full([2].into(), Scalar::Float(1.5), DType::F32, &device)), [1.5, 1.5]);
+    assert_eq!(read::<B, u8>(B::full([1].into(), Scalar::Float(300.0), DType::U8, &device)), [255]);
+    assert_eq!(read::<B, i16>(B::full(vec![].into(), Scalar::Int(-2), DType::I16, &device)), [-2]);
+    assert_eq!(read::<B, u64>(B::full([1].into(), Scalar::UInt(u64::MAX), DType::U64, &device)), [u64::MAX]);
+    assert_eq!(bits::<B>(B::full([1].into(), Scalar::Int(7), DType::Bool, &device)), [1]);
+}
+
+pub fn counted<B: Backend>() {
+    let device = B::Device::default();
+    assert_eq!(read::<B, i64>(B::arange(2, 9, 3, DType::I64, &device)), [2, 5, 8]);
+    assert_eq!(read::<B, i32>(B::arange(2, -3, -2, DType::I32, &device)), [2, 0, -2]);
+    assert_eq!(read::<B, i64>(B::arange(5, 5, 1, DType::I64, &device)), []);
+}
+
+/// Other tests may draw between two calls, so one call is compared with one call under a lock of its own.
+pub fn seeded<B: Backend>() {
+    let device = B::Device::default();
+    let draw = || {
+        B::seed(&device, 42);
+        read::<B, f32>(B::random([64].into(), Distribution::Default, DType::F32, &device))
+    };
+    let tries: Vec<_> = (0..20).map(|_| draw()).collect();
+    assert!(tries.iter().filter(|&x| *x == tries[0]).count() > 1, "a seed does not repeat");
+}
+
+pub fn distributions<B: Backend>() {
+    let device = B::Device::default();
+    let draw = |distribution, dtype| B::random([10_000].into(), distribution, dtype, &device);
+    let mean = |x: &[f32]| x.iter().sum::<f32>() / x.len() as f32;
+    let uniform = read::<B, f32>(draw(Distribution::Uniform(-2., 4.), DType::F32));
+    assert!(uniform.iter().all(|x| (-2. ..4.).contains(x)) && (mean(&uniform) - 1.).abs() < 0.1);
+    let normal = read::<B, f32>(draw(Distribution::Normal(3., 2.), DType::F32));
+    let centred: Vec<f32> = normal.iter().map(|x| (x - 3.) * (x - 3.)).collect();
+    assert!((mean(&normal) - 3.).abs() < 0.1 && (mean(&centred) - 4.).abs() < 0.3);
+    let coins = bits::<B>(draw(Distribution::Bernoulli(0.25), DType::Bool));
+    assert!((coins.iter().map(|&x| u32::from(x)).sum::<u32>() as f32 / 10_000. - 0.25).abs() < 0.03);
+    let dice = read::<B, i64>(draw(Distribution::Uniform(1., 7.), DType::I64));
+    assert!((1..=6).all(|face| dice.contains(&face)) && dice.iter().all(|x| (1..=6).contains(x)));
+    let bytes = read::<B, u8>(draw(Distribution::Default, DType::U8));
+    assert!(bytes.contains(&0) && bytes.contains(&255));
+}
+
+pub fn data_round_trip<B: Backend>() {
+    let device = B::Device::default();
+    // An unaligned slice of someone's bytes.
+    let bytes = Bytes::from_vec((0..33).collect()).slice(1..33).expect("inside");
+    let data = TensorData::from_bytes(bytes, vec![2, 4], DType::F32).expect("the size fits");
+    let back = B::into_data(B::from_data(data.clone(), &device)).expect("reads back");
+    assert_eq!(back, data);
+    // A bool is 0 or 1 whatever its byte was.
+    let data = TensorData::from_bytes(Bytes::from_vec(vec![0, 1, 255]), vec![3], DType::Bool).expect("fits");
+    assert_eq!(bits::<B>(B::from_data(data, &device)), [0, 1, 1]);
+    let part = B::slice(
+        tensor::<B, i32>(&[1, 2, 3], &[3]),
+        &[kiln_tensor::backend::SliceRange { start: 1, end: 3, step: 1 }],
+    );
+    assert_eq!(part.shape().dims, [2]);
+    assert_eq!(read::<B, i32>(part), [2, 3]);
+}

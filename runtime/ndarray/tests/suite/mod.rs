@@ -1,0 +1,55 @@
+//! What every backend must do, generic over it.
+
+pub mod casts;
+pub mod elementwise;
+pub mod folding;
+pub mod fused;
+pub mod indexing;
+pub mod layout;
+pub mod making;
+pub mod products;
+pub mod windows;
+
+use kiln_tensor::backend::{Backend, Primitive};
+use kiln_tensor::{Element, TensorData};
+
+/// A tensor from elements.
+pub fn tensor<B: Backend, E: Element + bytemuck::NoUninit>(elements: &[E], shape: &[usize]) -> B::Primitive {
+    B::from_data(TensorData::new(elements.to_vec(), shape), &B::Device::default())
+}
+
+/// A bool tensor.
+pub fn mask<B: Backend>(elements: &[u8], shape: &[usize]) -> B::Primitive {
+    B::cast(tensor::<B, u8>(elements, shape), kiln_tensor::DType::Bool)
+}
+
+/// `0, 1, 2, …` in a shape.
+pub fn counting<B: Backend>(shape: &[usize]) -> B::Primitive {
+    let elements: Vec<f32> = (0..shape.iter().product::<usize>()).map(|i| i as f32).collect();
+    tensor::<B, f32>(&elements, shape)
+}
+
+/// The elements, as the dtype they have.
+#[track_caller]
+pub fn read<B: Backend, E: Element + bytemuck::AnyBitPattern>(tensor: B::Primitive) -> Vec<E> {
+    assert_eq!(tensor.dtype(), E::DTYPE);
+    let data = B::into_data(tensor).expect("a backend in these tests reads back");
+    data.bytes.chunks_exact(size_of::<E>()).map(bytemuck::pod_read_unaligned).collect()
+}
+
+/// The elements of a bool tensor as 0 and 1.
+#[track_caller]
+pub fn bits<B: Backend>(tensor: B::Primitive) -> Vec<u8> {
+    assert_eq!(tensor.dtype(), kiln_tensor::DType::Bool);
+    B::into_data(tensor).expect("a backend in these tests reads back").bytes.to_vec()
+}
+
+/// Asserts closeness, relative above 1 and absolute below; NaN equals NaN.
+#[track_caller]
+pub fn assert_close(actual: &[f32], expected: &[f32], tolerance: f32) {
+    assert_eq!(actual.len(), expected.len(), "{actual:?} against {expected:?}");
+    for (i, (&a, &e)) in actual.iter().zip(expected).enumerate() {
+        let close = a == e || (a.is_nan() && e.is_nan()) || (a - e).abs() <= tolerance * e.abs().max(1.0);
+        assert!(close, "element {i}: {a}, expected {e}, in {actual:?} against {expected:?}");
+    }
+}

@@ -1,0 +1,100 @@
+//! Matrix products with what follows them.
+
+use super::calc::{T, add, lead_to_rank, mul_scalar, reshape, swapped};
+use crate::backend::{Backend, Primitive};
+use crate::{Activation, AttentionOptions, BinaryOp, CompareOp, DType, Scalar, UnaryOp};
+use num_traits::Float;
+
+/// Default of [`Backend::linear`].
+pub fn linear<B: Backend>(x: T<B>, weight: T<B>, bias: Option<T<B>>, activation: Option<Activation>) -> T<B> {
+    let mut dims = x.shape().dims;
+    let (inputs, outputs) = (weight.shape()[0], weight.shape()[1]);
+    let rows = dims.iter().rev().skip(1).product();
+    let mut y = B::matmul(reshape::<B>(x, &[rows, inputs]), weight);
+    if let Some(bias) = bias {
+        y = add::<B>(y, reshape::<B>(bias, &[1, outputs]));
+    }
+    if let Some(activation) = activation {
+        y = B::activation(activation, y);
+    }
+    if let Some(last) = dims.last_mut() {
+        *last = outputs;
+    }
+    reshape::<B>(y, &dims)
+}
+
+/// Default of [`Backend::attention`].
+///
+/// With grouped queries, the queries that share a key head are laid under each other, so that keys and values need no
+/// copies. A row that a bool mask leaves without any key yields zeros.
+pub fn attention<B: Backend>(
+    q: T<B>,
+    k: T<B>,
+    v: T<B>,
+    mask: Option<T<B>>,
+    options: &AttentionOptions,
+) -> T<B> {
+    let [batch, heads, queries, size] = q.shape().dims();
+    let [_, key_heads, keys, _] = k.shape().dims();
+    let value_size = v.shape()[3];
+    let dtype = q.dtype();
+    let group = heads / key_heads.max(1);
+
+    let scale = options.scale.unwrap_or_else(|| 1.0 / Float::sqrt(size as f64));
+    let q = reshape::<B>(mul_scalar::<B>(q, scale), &[batch, key_heads, group * queries, size]);
+    let scores = B::matmul(q, B::permute(k, &swapped(4, 2, 3)));
+    let mut scores = reshape::<B>(scores, &[batch, heads, queries, keys]);
+    if let Some(cap) = options.softcap {
+        scores = mul_scalar::<B>(B::unary(UnaryOp::Tanh, mul_scalar::<B>(scores, 1.0 / cap)), cap);
+    }
+
+    let (kept, added) = match mask.map(|mask| lead_to_rank::<B>(mask, 4)) {
+        Some(mask) if mask.dtype() == DType::Bool => (Some(mask), None),
+        mask => (None, mask),
+    };
+    // Rows without any key arise from bool masks and from queries before the first key.
+    let may_be_empty = kept.is_some() || (options.is_causal && queries > keys);
+    if let Some(added) = added {
+        scores = add::<B>(scores, added);
+    }
+    let kept = match (kept, options.is_causal) {
+        (Some(kept), true) => {
+            let causal = causal_mask::<B>(queries, keys, &scores);
+            Some(B::binary(BinaryOp::And, kept, causal))
+        }
+        (None, true) => Some(causal_mask::<B>(queries, keys, &scores)),
+        (kept, false) => kept,
+    };
+    let hidden = kept.map(|kept| B::unary(UnaryOp::Not, kept));
+    if let Some(hidden) = &hidden {
+        scores = B::mask_fill(scores, hidden.clone(), Scalar::Float(lowest(dtype)));
+    }
+    let mut shares = B::softmax(scores, 3);
+    if let Some(hidden) = hidden
+        && may_be_empty
+    {
+        shares = B::mask_fill(shares, hidden, Scalar::Float(0.0));
+    }
+    let shares = reshape::<B>(shares, &[batch, key_heads, group * queries, keys]);
+    reshape::<B>(B::matmul(shares, v), &[batch, heads, queries, value_size])
+}
+
+/// `[1, 1, queries, keys]`: true where the key does not come after the query; the last query sees the last key.
+fn causal_mask<B: Backend>(queries: usize, keys: usize, like: &T<B>) -> T<B> {
+    let device = B::device(like);
+    let (queries_i, keys_i) = (queries as i64, keys as i64);
+    let last_seen = B::arange(keys_i - queries_i, keys_i, 1, DType::I64, &device);
+    let key = B::arange(0, keys_i, 1, DType::I64, &device);
+    let last_seen = reshape::<B>(last_seen, &[1, 1, queries, 1]);
+    B::compare(CompareOp::LowerEqual, reshape::<B>(key, &[1, 1, 1, keys]), last_seen)
+}
+
+/// A finite score that no real one is below: unlike -∞ it keeps rows without keys, and their gradients, finite.
+fn lowest(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => -65504.0,
+        DType::F64 => f64::MIN,
+        DType::BF16 => crate::bf16::MIN.to_f64(),
+        _ => f64::from(f32::MIN),
+    }
+}

@@ -1,0 +1,231 @@
+//! Elementwise operations: masks, activations, and the interpreter of expressions.
+
+use super::calc::{T, above, add_scalar, mul, mul_scalar, scalar_like, widened};
+use crate::backend::{Backend, Primitive};
+use crate::{Activation, BinaryOp, DType, Expression, Scalar, Shape, Step, UnaryOp};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
+
+/// Default of [`Backend::mask_fill`].
+pub fn mask_fill<B: Backend>(tensor: T<B>, mask: T<B>, value: Scalar) -> T<B> {
+    let value = scalar_like::<B>(&tensor, value, tensor.dtype(), tensor.shape().rank());
+    B::select_where(mask, value, tensor)
+}
+
+/// Default of [`Backend::clamp`].
+pub fn clamp<B: Backend>(tensor: T<B>, min: Option<Scalar>, max: Option<Scalar>) -> T<B> {
+    let tensor = match min {
+        Some(min) => B::binary_scalar(BinaryOp::Max, tensor, min),
+        None => tensor,
+    };
+    match max {
+        Some(max) => B::binary_scalar(BinaryOp::Min, tensor, max),
+        None => tensor,
+    }
+}
+
+/// Default of [`Backend::activation`].
+pub fn activation<B: Backend>(activation: Activation, x: T<B>) -> T<B> {
+    let bounds = |min, max| (Some(Scalar::Float(min)), Some(Scalar::Float(max)));
+    match activation {
+        Activation::Relu => B::binary_scalar(BinaryOp::Max, x, Scalar::Float(0.0)),
+        Activation::LeakyRelu { slope } => {
+            let positive = above::<B>(x.clone(), 0.0);
+            B::select_where(positive, x.clone(), mul_scalar::<B>(x, slope))
+        }
+        Activation::Tanh => B::unary(UnaryOp::Tanh, x),
+        Activation::HardSigmoid { alpha, beta } => {
+            let (min, max) = bounds(0.0, 1.0);
+            B::clamp(add_scalar::<B>(mul_scalar::<B>(x, alpha), beta), min, max)
+        }
+        Activation::HardSwish => {
+            let gate = Activation::HardSigmoid { alpha: 1.0 / 6.0, beta: 0.5 };
+            mul::<B>(x.clone(), self::activation::<B>(gate, x))
+        }
+        Activation::Clamp { min, max } => {
+            let (min, max) = bounds(min, max);
+            B::clamp(x, min, max)
+        }
+        Activation::Gelu => widened::<B>(x, |x| {
+            let erf = B::unary(UnaryOp::Erf, mul_scalar::<B>(x.clone(), FRAC_1_SQRT_2));
+            mul::<B>(mul_scalar::<B>(x, 0.5), add_scalar::<B>(erf, 1.0))
+        }),
+        Activation::GeluTanh => widened::<B>(x, gelu_tanh::<B>),
+        Activation::Sigmoid => widened::<B>(x, sigmoid::<B>),
+        Activation::Silu => widened::<B>(x, |x| mul::<B>(x.clone(), sigmoid::<B>(x))),
+        Activation::Mish => {
+            widened::<B>(x, |x| mul::<B>(x.clone(), B::unary(UnaryOp::Tanh, softplus::<B>(x))))
+        }
+        Activation::Softplus => widened::<B>(x, softplus::<B>),
+        Activation::Elu { alpha } => widened::<B>(x, |x| elu::<B>(x, alpha)),
+    }
+}
+
+/// `0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³)))`.
+fn gelu_tanh<B: Backend>(x: T<B>) -> T<B> {
+    let square = mul::<B>(x.clone(), x.clone());
+    let factor = add_scalar::<B>(mul_scalar::<B>(square, 0.044_715), 1.0);
+    // √(2/π) = (2/√π) / √2
+    let inner = mul_scalar::<B>(mul::<B>(x.clone(), factor), FRAC_2_SQRT_PI * FRAC_1_SQRT_2);
+    mul::<B>(mul_scalar::<B>(x, 0.5), add_scalar::<B>(B::unary(UnaryOp::Tanh, inner), 1.0))
+}
+
+/// `1 / (1 + e^-x)`; the exponent is bounded, so that neither it nor its derivative overflows to NaN.
+fn sigmoid<B: Backend>(x: T<B>) -> T<B> {
+    let bound = if x.dtype() == DType::F64 { -700.0 } else { -87.0 };
+    let x = B::clamp(x, Some(Scalar::Float(bound)), None);
+    let exp = B::unary(UnaryOp::Exp, B::unary(UnaryOp::Neg, x));
+    B::unary(UnaryOp::Recip, add_scalar::<B>(exp, 1.0))
+}
+
+/// `ln(1 + e^x)`; above 40 that is `x` in every dtype's precision.
+fn softplus<B: Backend>(x: T<B>) -> T<B> {
+    let small = B::clamp(x.clone(), None, Some(Scalar::Float(40.0)));
+    let soft = B::unary(UnaryOp::Log1p, B::unary(UnaryOp::Exp, small));
+    B::select_where(above::<B>(x.clone(), 40.0), x, soft)
+}
+
+/// `x` if positive, else `alpha (e^x - 1)`.
+fn elu<B: Backend>(x: T<B>, alpha: f64) -> T<B> {
+    let negative = B::clamp(x.clone(), None, Some(Scalar::Float(0.0)));
+    let exp = add_scalar::<B>(B::unary(UnaryOp::Exp, negative), -1.0);
+    B::select_where(above::<B>(x.clone(), 0.0), x, mul_scalar::<B>(exp, alpha))
+}
+
+/// A step's value: constants stay on the host until an operation needs a tensor.
+#[derive(Clone)]
+enum Value<P> {
+    Tensor(P),
+    Constant(Scalar, DType),
+}
+
+/// What the interpreter of an expression knows.
+struct Interpreter<B: Backend> {
+    values: Vec<Option<Value<T<B>>>>,
+    /// For each step, the last step that reads it.
+    last_use: Vec<usize>,
+    /// Any operand, for its device and rank.
+    like: T<B>,
+}
+
+/// Default of [`Backend::elementwise`].
+///
+/// # Panics
+/// When there is no operand.
+pub fn elementwise<B: Backend>(expression: &Expression, operands: Vec<T<B>>) -> T<B> {
+    let Some(like) = operands.first().cloned() else { panic!("elementwise: no operand") };
+    let full = operands.iter().fold(Shape::from(vec![1; like.shape().rank()]), |shape, operand| match shape
+        .broadcast(&operand.shape())
+    {
+        Some(shape) => shape,
+        None => panic!("elementwise: {shape} and {} do not broadcast", operand.shape()),
+    });
+    let mut run = Interpreter::<B> {
+        values: Vec::with_capacity(expression.steps.len()),
+        last_use: last_uses(expression),
+        like,
+    };
+    for (at, step) in expression.steps.iter().enumerate() {
+        let value = run.step(at, step, &operands);
+        run.values.push(Some(value));
+    }
+    let Some(Some(result)) = run.values.pop() else { panic!("elementwise: an empty expression") };
+    let result = run.tensor(result);
+    if result.shape() == full { result } else { B::expand(result, full) }
+}
+
+/// For each step, the index of the last step that reads it.
+fn last_uses(expression: &Expression) -> Vec<usize> {
+    let mut last = vec![0; expression.steps.len()];
+    for (at, step) in expression.steps.iter().enumerate() {
+        let read = match *step {
+            Step::Input(_) | Step::Constant(..) => [None; 3],
+            Step::Unary(_, a) | Step::Activation(_, a) | Step::Cast(_, a) => [Some(a), None, None],
+            Step::Binary(_, a, b) | Step::Compare(_, a, b) => [Some(a), Some(b), None],
+            Step::Where(a, b, c) => [Some(a), Some(b), Some(c)],
+        };
+        for step in read.into_iter().flatten() {
+            last[usize::from(step)] = at;
+        }
+    }
+    last
+}
+
+impl<B: Backend> Interpreter<B> {
+    /// Runs one step.
+    fn step(&mut self, at: usize, step: &Step, operands: &[T<B>]) -> Value<T<B>> {
+        Value::Tensor(match *step {
+            Step::Input(n) => operands[usize::from(n)].clone(),
+            Step::Constant(value, dtype) => return Value::Constant(value, dtype),
+            Step::Unary(op, a) => B::unary(op, self.read_tensor(at, a)),
+            Step::Activation(activation, a) => B::activation(activation, self.read_tensor(at, a)),
+            Step::Cast(dtype, a) => match self.read(at, a) {
+                Value::Constant(value, _) => return Value::Constant(value, dtype),
+                Value::Tensor(a) => B::cast(a, dtype),
+            },
+            Step::Binary(op, a, b) => {
+                let (a, b) = self.read_pair(at, a, b);
+                match b {
+                    Value::Constant(b, _) => B::binary_scalar(op, a, b),
+                    Value::Tensor(b) => B::binary(op, a, b),
+                }
+            }
+            Step::Compare(op, a, b) => {
+                let (a, b) = self.read_pair(at, a, b);
+                match b {
+                    Value::Constant(b, _) => B::compare_scalar(op, a, b),
+                    Value::Tensor(b) => B::compare(op, a, b),
+                }
+            }
+            Step::Where(mask, a, b) => {
+                let (b, a) = (self.read_tensor_kept(b), self.read_tensor_kept(a));
+                let mask = self.read_tensor(at, mask);
+                B::select_where(mask, a, b)
+            }
+        })
+    }
+
+    /// The left operand as a tensor and the right one as it is.
+    fn read_pair(&mut self, at: usize, a: u16, b: u16) -> (T<B>, Value<T<B>>) {
+        // The right one first by copy: both may name the same step.
+        let b = if a == b { self.peek(b) } else { self.read(at, b) };
+        (self.read_tensor(at, a), b)
+    }
+
+    fn peek(&self, step: u16) -> Value<T<B>> {
+        match self.values.get(usize::from(step)) {
+            Some(Some(value)) => value.clone(),
+            _ => panic!("elementwise: step {step} is not an earlier one"),
+        }
+    }
+
+    /// The value of a step; taken out when nothing later reads it, so that its buffer can be reused.
+    fn read(&mut self, at: usize, step: u16) -> Value<T<B>> {
+        let index = usize::from(step);
+        if self.last_use.get(index) == Some(&at)
+            && let Some(value) = self.values.get_mut(index).and_then(Option::take)
+        {
+            return value;
+        }
+        self.peek(step)
+    }
+
+    fn read_tensor(&mut self, at: usize, step: u16) -> T<B> {
+        let value = self.read(at, step);
+        self.tensor(value)
+    }
+
+    fn read_tensor_kept(&self, step: u16) -> T<B> {
+        self.tensor(self.peek(step))
+    }
+
+    fn tensor(&self, value: Value<T<B>>) -> T<B> {
+        match value {
+            Value::Tensor(tensor) => tensor,
+            Value::Constant(value, dtype) => {
+                scalar_like::<B>(&self.like, value, dtype, self.like.shape().rank())
+            }
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! Default bodies of the fused operations, composed from the small ones.
+//!
+//! Every body uses only differentiable methods of [`Backend`], so that `Autodiff` has the fused operations without
+//! knowing them, and a backend overrides those that it can do better. Half-precision operands are computed in f32
+//! where sums or exponentials would lose too much.
+
+mod attention;
+mod calc;
+mod elementwise;
+mod norm;
+mod resize;
+mod rnn;
+mod shape;
+
+pub use attention::{attention, linear};
+pub use elementwise::{activation, clamp, elementwise, mask_fill};
+pub use norm::{batch_norm, group_norm, layer_norm, log_softmax, rms_norm, softmax};
+pub use resize::{adaptive_avg_pool, interpolate};
+pub use rnn::{RnnOperands, RnnOutput, rnn};
+pub use shape::{pad, repeat, topk};

@@ -1,0 +1,115 @@
+//! Softmax and the normalizations.
+
+use super::calc::{T, add, add_scalar, along, div, lead_to_rank, mean, mul, reshape, sub, to_dtype, widened};
+use crate::backend::{Backend, Primitive};
+use crate::{ReduceOp, UnaryOp};
+use alloc::vec::Vec;
+
+/// Default of [`Backend::softmax`].
+pub fn softmax<B: Backend>(tensor: T<B>, dim: usize) -> T<B> {
+    widened::<B>(tensor, |x| {
+        let exp = B::unary(UnaryOp::Exp, shifted::<B>(x, dim));
+        div::<B>(exp.clone(), B::reduce(ReduceOp::Sum, exp, &[dim]))
+    })
+}
+
+/// Default of [`Backend::log_softmax`].
+pub fn log_softmax<B: Backend>(tensor: T<B>, dim: usize) -> T<B> {
+    widened::<B>(tensor, |x| {
+        let x = shifted::<B>(x, dim);
+        let sum = B::reduce(ReduceOp::Sum, B::unary(UnaryOp::Exp, x.clone()), &[dim]);
+        sub::<B>(x, B::unary(UnaryOp::Log, sum))
+    })
+}
+
+/// Subtracts the largest along `dim`, so that exponentials stay at or below 1.
+fn shifted<B: Backend>(x: T<B>, dim: usize) -> T<B> {
+    let largest = B::reduce(ReduceOp::Max, x.clone(), &[dim]);
+    sub::<B>(x, largest)
+}
+
+/// `x / √(mean square + epsilon)` over `axes`.
+fn scaled_to_unit<B: Backend>(x: T<B>, axes: &[usize], epsilon: f64) -> T<B> {
+    let square = mean::<B>(mul::<B>(x.clone(), x.clone()), axes);
+    let factor = B::unary(UnaryOp::Recip, B::unary(UnaryOp::Sqrt, add_scalar::<B>(square, epsilon)));
+    mul::<B>(x, factor)
+}
+
+/// Mean 0 and variance 1 over `axes`.
+fn standardized<B: Backend>(x: T<B>, axes: &[usize], epsilon: f64) -> T<B> {
+    let center = mean::<B>(x.clone(), axes);
+    scaled_to_unit::<B>(sub::<B>(x, center), axes, epsilon)
+}
+
+/// The last axes of `x` that a weight covers.
+fn covered<B: Backend>(x: &T<B>, weight: &T<B>) -> Vec<usize> {
+    let rank = x.shape().rank();
+    (rank - weight.shape().rank()..rank).collect()
+}
+
+/// Default of [`Backend::layer_norm`].
+pub fn layer_norm<B: Backend>(x: T<B>, weight: T<B>, bias: Option<T<B>>, epsilon: f64) -> T<B> {
+    let axes = covered::<B>(&x, &weight);
+    widened::<B>(x, |x| {
+        let (rank, dtype) = (x.shape().rank(), x.dtype());
+        let fit = |parameter| lead_to_rank::<B>(to_dtype::<B>(parameter, dtype), rank);
+        let y = mul::<B>(standardized::<B>(x, &axes, epsilon), fit(weight));
+        match bias {
+            Some(bias) => add::<B>(y, fit(bias)),
+            None => y,
+        }
+    })
+}
+
+/// Default of [`Backend::rms_norm`].
+pub fn rms_norm<B: Backend>(x: T<B>, weight: T<B>, epsilon: f64) -> T<B> {
+    let axes = covered::<B>(&x, &weight);
+    widened::<B>(x, |x| {
+        let weight = lead_to_rank::<B>(to_dtype::<B>(weight, x.dtype()), x.shape().rank());
+        mul::<B>(scaled_to_unit::<B>(x, &axes, epsilon), weight)
+    })
+}
+
+/// Default of [`Backend::group_norm`].
+pub fn group_norm<B: Backend>(
+    x: T<B>,
+    weight: Option<T<B>>,
+    bias: Option<T<B>>,
+    groups: usize,
+    epsilon: f64,
+) -> T<B> {
+    widened::<B>(x, |x| {
+        let (shape, dtype) = (x.shape(), x.dtype());
+        let fit = |parameter| along::<B>(to_dtype::<B>(parameter, dtype), 1, shape.rank());
+        let batch = shape[0];
+        let grouped = reshape::<B>(x, &[batch, groups, shape.num_elements() / (batch * groups).max(1)]);
+        let mut y = reshape::<B>(standardized::<B>(grouped, &[2], epsilon), &shape.dims);
+        if let Some(weight) = weight {
+            y = mul::<B>(y, fit(weight));
+        }
+        match bias {
+            Some(bias) => add::<B>(y, fit(bias)),
+            None => y,
+        }
+    })
+}
+
+/// Default of [`Backend::batch_norm`]; one multiplication and one addition per element.
+pub fn batch_norm<B: Backend>(
+    x: T<B>,
+    weight: T<B>,
+    bias: T<B>,
+    mean: T<B>,
+    variance: T<B>,
+    epsilon: f64,
+) -> T<B> {
+    widened::<B>(x, |x| {
+        let (rank, dtype) = (x.shape().rank(), x.dtype());
+        let [weight, bias, mean, variance] =
+            [weight, bias, mean, variance].map(|parameter| to_dtype::<B>(parameter, dtype));
+        let deviation = B::unary(UnaryOp::Sqrt, add_scalar::<B>(variance, epsilon));
+        let scale = div::<B>(weight, deviation);
+        let shift = sub::<B>(bias, mul::<B>(mean, scale.clone()));
+        add::<B>(mul::<B>(x, along::<B>(scale, 1, rank)), along::<B>(shift, 1, rank))
+    })
+}

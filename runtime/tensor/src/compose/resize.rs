@@ -1,0 +1,262 @@
+//! Resizing: each axis on its own, as a gather of few taps or as a small matrix.
+//!
+//! The rules are those of ONNX's `Resize` (specification and reference implementation).
+
+use super::calc::{T, add, along, indices, mul, reshape, swapped, weights};
+use crate::TensorData;
+use crate::backend::{Backend, Primitive};
+use crate::{CoordinateTransform, InterpolateMode, InterpolateOptions, NearestRounding, ReduceOp, Scalar};
+use alloc::vec;
+use alloc::vec::Vec;
+use num_traits::Float;
+
+/// More taps than this per output element and a matrix product is quicker than gathering.
+const MAX_GATHERED_TAPS: usize = 4;
+
+/// One output element along one axis: positions in the input (within it) and their weights.
+type Taps = Vec<(usize, f64)>;
+
+/// Default of [`Backend::adaptive_avg_pool`].
+pub fn adaptive_avg_pool<B: Backend>(x: T<B>, output_size: &[usize]) -> T<B> {
+    let shape = x.shape();
+    let sizes: Vec<(usize, usize)> =
+        shape.dims[2..].iter().copied().zip(output_size.iter().copied()).collect();
+    if sizes.iter().all(|&(input, output)| output > 0 && input % output == 0) {
+        let mut split = shape.dims[..2].to_vec();
+        let mut pooled = split.clone();
+        let mut axes = Vec::new();
+        for &(input, output) in &sizes {
+            split.extend([output, input / output]);
+            axes.push(split.len() - 1);
+            pooled.push(output);
+        }
+        return reshape::<B>(B::reduce(ReduceOp::Mean, reshape::<B>(x, &split), &axes), &pooled);
+    }
+    let mut x = x;
+    for (i, &(input, output)) in sizes.iter().enumerate() {
+        let taps = (0..output).map(|at| {
+            let (start, end) = (at * input / output, ((at + 1) * input).div_ceil(output));
+            (start..end).map(|from| (from, 1.0 / (end - start) as f64)).collect()
+        });
+        x = mixed_by_matrix::<B>(x, i + 2, &taps.collect::<Vec<_>>());
+    }
+    x
+}
+
+/// Default of [`Backend::interpolate`].
+pub fn interpolate<B: Backend>(x: T<B>, options: &InterpolateOptions) -> T<B> {
+    let rank = x.shape().rank();
+    let dtype = x.dtype();
+    let mut y = if dtype.is_float() { x } else { to_work_dtype::<B>(x, options) };
+    let mut outside: Option<T<B>> = None;
+    for axis in 0..rank {
+        let resized = Axis::new(y.shape()[axis], axis, options);
+        if resized.is_identity() {
+            continue;
+        }
+        let coordinates = resized.coordinates();
+        if options.coordinates == CoordinateTransform::TfCropAndResize {
+            let last = resized.input as f64 - 1.0;
+            let out: Vec<bool> = coordinates.iter().map(|&at| at < 0.0 || at > last).collect();
+            if out.contains(&true) {
+                let n = out.len();
+                let out = B::from_data(TensorData::new(out, [n]), &B::device(&y));
+                let out = along::<B>(out, axis, rank);
+                outside = Some(match outside {
+                    Some(other) => B::binary(crate::BinaryOp::Or, other, out),
+                    None => out,
+                });
+            }
+        }
+        y = resized.apply::<B>(y, axis, &coordinates, options);
+    }
+    if let Some(outside) = outside {
+        y = B::mask_fill(y, outside, Scalar::Float(options.extrapolation_value));
+    }
+    if y.dtype() == dtype { y } else { B::cast(y, dtype) }
+}
+
+/// Integers are mixed as f32 (f64 would be exact for more, but no kernel is tuned for it); picking needs no change.
+fn to_work_dtype<B: Backend>(x: T<B>, options: &InterpolateOptions) -> T<B> {
+    match options.mode {
+        InterpolateMode::Nearest(_) => x,
+        _ => B::cast(x, crate::DType::F32),
+    }
+}
+
+/// How one axis is resized.
+struct Axis {
+    input: usize,
+    output: usize,
+    scale: f64,
+    transform: CoordinateTransform,
+    roi: (f64, f64),
+}
+
+impl Axis {
+    fn new(input: usize, axis: usize, options: &InterpolateOptions) -> Self {
+        let roi = options.roi.as_ref().and_then(|roi| roi.get(axis)).copied().unwrap_or((0.0, 1.0));
+        Self {
+            input,
+            output: options.output_size[axis],
+            scale: options.scales[axis],
+            transform: options.coordinates,
+            roi,
+        }
+    }
+
+    /// Whether every output element is the input element at its place.
+    fn is_identity(&self) -> bool {
+        let cropped = self.transform == CoordinateTransform::TfCropAndResize && self.roi != (0.0, 1.0);
+        self.input == self.output && self.scale == 1.0 && !cropped
+    }
+
+    /// Where in the input each output element lies.
+    fn coordinates(&self) -> Vec<f64> {
+        let input = self.input as f64;
+        // Not rounded: with a given scale, ONNX's reference keeps the fraction.
+        let output = self.scale * input;
+        let at = |x: f64| match self.transform {
+            CoordinateTransform::HalfPixel => (x + 0.5) / self.scale - 0.5,
+            CoordinateTransform::PytorchHalfPixel if self.output == 1 => 0.0,
+            CoordinateTransform::PytorchHalfPixel => (x + 0.5) / self.scale - 0.5,
+            CoordinateTransform::HalfPixelSymmetric => {
+                let adjustment = self.output as f64 / output;
+                input / 2.0 * (1.0 - adjustment) + (x + 0.5) / self.scale - 0.5
+            }
+            CoordinateTransform::AlignCorners if self.output == 1 => 0.0,
+            CoordinateTransform::AlignCorners => x * (input - 1.0) / (output - 1.0),
+            CoordinateTransform::Asymmetric => x / self.scale,
+            CoordinateTransform::TfCropAndResize if self.output == 1 => {
+                (self.roi.0 + self.roi.1) * (input - 1.0) / 2.0
+            }
+            CoordinateTransform::TfCropAndResize => {
+                let length = (self.roi.1 - self.roi.0) * (input - 1.0);
+                x * length / (output - 1.0) + self.roi.0 * (input - 1.0)
+            }
+        };
+        (0..self.output).map(|x| at(x as f64)).collect()
+    }
+
+    /// Resizes `axis`.
+    fn apply<B: Backend>(&self, x: T<B>, axis: usize, at: &[f64], options: &InterpolateOptions) -> T<B> {
+        let stretch = if options.antialias { self.scale.min(1.0) } else { 1.0 };
+        let taps: Vec<Taps> = match options.mode {
+            InterpolateMode::Nearest(rounding) => {
+                let positions = at.iter().map(|&at| self.inside(rounded(at, rounding)) as i64).collect();
+                let positions = indices::<B>(positions, &x);
+                return B::select(x, axis, positions);
+            }
+            InterpolateMode::Linear => {
+                at.iter().map(|&at| self.taps(at, 1.0, stretch, false, |d| 1.0 - d)).collect()
+            }
+            InterpolateMode::Cubic { a, exclude_outside } => {
+                at.iter().map(|&at| self.taps(at, 2.0, stretch, exclude_outside, |d| cubic(d, a))).collect()
+            }
+        };
+        if taps.iter().map(Vec::len).max().unwrap_or(0) <= MAX_GATHERED_TAPS {
+            mixed_by_gathering::<B>(x, axis, &taps)
+        } else {
+            mixed_by_matrix::<B>(x, axis, &taps)
+        }
+    }
+
+    /// Samples within `radius / stretch` of `at`, weighted by a kernel of their (stretched) distance. Samples beyond
+    /// the border show the border, or are left out.
+    fn taps(
+        &self,
+        at: f64,
+        radius: f64,
+        stretch: f64,
+        exclude_outside: bool,
+        kernel: impl Fn(f64) -> f64,
+    ) -> Taps {
+        let reach = radius / stretch;
+        let (first, last) = (Float::ceil(at - reach) as i64, Float::floor(at + reach) as i64);
+        let mut taps = Taps::new();
+        let mut sum = 0.0;
+        for position in first..=last {
+            let distance = (position as f64 - at).abs() * stretch;
+            let inside = self.inside(position);
+            if distance >= radius || (exclude_outside && inside as i64 != position) {
+                continue;
+            }
+            let weight = kernel(distance);
+            sum += weight;
+            match taps.last_mut() {
+                Some((same, total)) if *same == inside => *total += weight,
+                _ => taps.push((inside, weight)),
+            }
+        }
+        // Weights of whole kernels already sum to 1, up to rounding.
+        if exclude_outside || stretch != 1.0 {
+            taps.iter_mut().for_each(|(_, weight)| *weight /= sum);
+        }
+        taps
+    }
+
+    /// The nearest position within the input.
+    fn inside(&self, position: i64) -> usize {
+        usize::try_from(position).unwrap_or(0).min(self.input.saturating_sub(1))
+    }
+}
+
+/// The position that stands for a coordinate.
+fn rounded(at: f64, rounding: NearestRounding) -> i64 {
+    let nearest = match rounding {
+        NearestRounding::RoundPreferFloor => Float::ceil(at - 0.5),
+        NearestRounding::RoundPreferCeil => Float::floor(at + 0.5),
+        NearestRounding::Floor => Float::floor(at),
+        NearestRounding::Ceil => Float::ceil(at),
+    };
+    nearest as i64
+}
+
+/// Keys' cubic convolution kernel with parameter `a`.
+fn cubic(d: f64, a: f64) -> f64 {
+    if d <= 1.0 {
+        ((a + 2.0) * d - (a + 3.0)) * d * d + 1.0
+    } else {
+        ((a * d - 5.0 * a) * d + 8.0 * a) * d - 4.0 * a
+    }
+}
+
+/// `Σ weight · x[position]` along `axis`, by one gather per tap.
+fn mixed_by_gathering<B: Backend>(x: T<B>, axis: usize, taps: &[Taps]) -> T<B> {
+    let rank = x.shape().rank();
+    let most = taps.iter().map(Vec::len).max().unwrap_or(0);
+    let mut sum: Option<T<B>> = None;
+    for n in 0..most.max(1) {
+        let nth = |taps: &Taps| taps.get(n).copied().unwrap_or((taps.first().map_or(0, |tap| tap.0), 0.0));
+        let positions = taps.iter().map(|taps| nth(taps).0 as i64).collect();
+        let factors = taps.iter().map(|taps| nth(taps).1).collect();
+        let positions = indices::<B>(positions, &x);
+        let factors = along::<B>(weights::<B>(factors, vec![taps.len()], &x), axis, rank);
+        let part = mul::<B>(B::select(x.clone(), axis, positions), factors);
+        sum = Some(match sum {
+            Some(sum) => add::<B>(sum, part),
+            None => part,
+        });
+    }
+    sum.unwrap_or(x)
+}
+
+/// `Σ weight · x[position]` along `axis`, by a matrix product.
+fn mixed_by_matrix<B: Backend>(x: T<B>, axis: usize, taps: &[Taps]) -> T<B> {
+    let shape = x.shape();
+    let (rank, input, output) = (shape.rank(), shape[axis], taps.len());
+    let mut matrix = vec![0.0; input * output];
+    for (column, taps) in taps.iter().enumerate() {
+        for &(row, weight) in taps {
+            matrix[row * output + column] += weight;
+        }
+    }
+    let matrix = weights::<B>(matrix, vec![input, output], &x);
+    let axes = swapped(rank, axis, rank - 1);
+    let x = B::permute(x, &axes);
+    let mut dims = x.shape().dims;
+    let rows = dims[..rank - 1].iter().product();
+    let y = B::matmul(reshape::<B>(x, &[rows, input]), matrix);
+    dims[rank - 1] = output;
+    B::permute(reshape::<B>(y, &dims), &axes)
+}

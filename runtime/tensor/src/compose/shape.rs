@@ -1,0 +1,82 @@
+//! Padding, repetition and the largest of many.
+
+use super::calc::{T, indices, reshape};
+use crate::backend::{Backend, Primitive, SliceRange};
+use crate::{PadMode, Scalar, Shape};
+use alloc::vec::Vec;
+
+/// Default of [`Backend::pad`].
+pub fn pad<B: Backend>(tensor: T<B>, padding: &[(usize, usize)], mode: PadMode, value: Scalar) -> T<B> {
+    if padding.iter().all(|&sides| sides == (0, 0)) {
+        return tensor;
+    }
+    let shape = tensor.shape();
+    if mode == PadMode::Constant {
+        let padded = shape.dims.iter().zip(padding).map(|(size, (before, after))| before + size + after);
+        let middle: Vec<SliceRange> = shape
+            .dims
+            .iter()
+            .zip(padding)
+            .map(|(&size, &(before, _))| SliceRange { start: before, end: before + size, step: 1 })
+            .collect();
+        let border =
+            B::full(Shape::from(padded.collect::<Vec<_>>()), value, tensor.dtype(), &B::device(&tensor));
+        return B::slice_assign(border, &middle, tensor);
+    }
+    let mut tensor = tensor;
+    for (dim, &(before, after)) in padding.iter().enumerate() {
+        if (before, after) != (0, 0) {
+            let positions = sources(shape[dim], before, after, mode);
+            let positions = indices::<B>(positions, &tensor);
+            tensor = B::select(tensor, dim, positions);
+        }
+    }
+    tensor
+}
+
+/// Which element of a dim each place of the padded dim shows.
+fn sources(size: usize, before: usize, after: usize, mode: PadMode) -> Vec<i64> {
+    assert!(size > 0, "pad: an empty dim has nothing to show outside");
+    let size = size as i64;
+    (-(before as i64)..size + after as i64)
+        .map(|at| match mode {
+            PadMode::Wrap => at.rem_euclid(size),
+            PadMode::Reflect if size > 1 => {
+                let period = 2 * (size - 1);
+                let at = at.rem_euclid(period);
+                at.min(period - at)
+            }
+            _ => at.clamp(0, size - 1),
+        })
+        .collect()
+}
+
+/// Default of [`Backend::repeat`].
+pub fn repeat<B: Backend>(tensor: T<B>, times: &[usize]) -> T<B> {
+    let shape = tensor.shape();
+    // A dim of size 1 before each repeated dim is what gets broadcast.
+    let (mut split, mut expanded, mut joined) = (Vec::new(), Vec::new(), Vec::new());
+    for (&size, &times) in shape.dims.iter().zip(times) {
+        if times != 1 {
+            split.push(1);
+            expanded.push(times);
+        }
+        split.push(size);
+        expanded.push(size);
+        joined.push(size * times);
+    }
+    if split.len() == shape.rank() {
+        return tensor;
+    }
+    let expanded = B::expand(reshape::<B>(tensor, &split), Shape::from(expanded));
+    reshape::<B>(expanded, &joined)
+}
+
+/// Default of [`Backend::topk`].
+pub fn topk<B: Backend>(tensor: T<B>, k: usize, dim: usize, largest: bool) -> (T<B>, T<B>) {
+    let mut ranges: Vec<SliceRange> =
+        tensor.shape().dims.iter().map(|&size| SliceRange::full(size)).collect();
+    ranges[dim].end = k;
+    let (values, positions) = B::sort(tensor, dim, largest);
+    (B::slice(values, &ranges), B::slice(positions, &ranges))
+}

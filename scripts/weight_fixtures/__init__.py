@@ -1,0 +1,1 @@
+"""Checkpoints of every kind, and what PyTorch reads from them."""
