@@ -125,6 +125,9 @@ pub enum LayerField {
     Optional(Option<ValueId>),
     /// A number or an option: records hold nothing.
     Constant,
+    /// An array of this many numbers, such as the stride of a `Conv2d`: records hold a tuple of as many nothings
+    /// (`RecordNode::Tuple` of `RecordNode::Constant`), and bincode does not load anything else.
+    Constants(usize),
 }
 
 impl LayerField {
@@ -133,7 +136,7 @@ impl LayerField {
         match self {
             LayerField::Parameter(value) => Some(*value),
             LayerField::Optional(value) => *value,
-            LayerField::Constant => None,
+            LayerField::Constant | LayerField::Constants(_) => None,
         }
     }
 }
