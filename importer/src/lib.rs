@@ -5,4 +5,9 @@
 
 pub mod fold;
 pub mod ir;
+pub mod onnx;
 pub mod passes;
+
+mod error;
+
+pub use error::{ImportError, ImportErrorKind, ImportResult, Site, UnsupportedOperator};

@@ -1,8 +1,8 @@
 //! Appends typed nodes to a region of a graph.
 
 use super::{
-    Dim, Graph, Node, NodeId, Op, Origin, RuleError, RuleResult, Symbol, SymbolOrigin, TensorType, Value,
-    ValueDef, ValueId,
+    Dim, Graph, Node, NodeId, Op, Origin, Region, RuleError, RuleResult, Symbol, SymbolOrigin, TensorType,
+    Value, ValueDef, ValueId,
 };
 use kiln_types::{DType, TensorData};
 
@@ -103,12 +103,20 @@ pub struct Builder<'a> {
     pub nodes: Vec<NodeId>,
     /// Origin given to new nodes.
     pub origin: Origin,
+    /// Values read back in the region under construction; their symbols mean nothing outside it.
+    reads: Vec<ValueId>,
+}
+
+/// The region around one that was opened.
+pub struct OuterRegion {
+    nodes: Vec<NodeId>,
+    reads: Vec<ValueId>,
 }
 
 impl<'a> Builder<'a> {
     /// A builder with nothing appended yet.
     pub fn new(graph: &'a mut Graph) -> Self {
-        Self { graph, nodes: Vec::new(), origin: Origin::default() }
+        Self { graph, nodes: Vec::new(), origin: Origin::default(), reads: Vec::new() }
     }
 
     /// Appends a node and yields its outputs.
@@ -181,6 +189,7 @@ impl<'a> Builder<'a> {
         self.nodes.push(node);
         // A second request finds the symbols.
         self.graph.value_mut(value).host = Some(dims.clone());
+        self.reads.push(value);
         Ok(dims)
     }
 
@@ -196,6 +205,19 @@ impl<'a> Builder<'a> {
             }
         }
         id
+    }
+
+    /// Starts a region: what is appended until [`Builder::close_region`] belongs to it.
+    pub fn open_region(&mut self) -> OuterRegion {
+        OuterRegion { nodes: std::mem::take(&mut self.nodes), reads: std::mem::take(&mut self.reads) }
+    }
+
+    /// Ends a region. What was read back in it is forgotten: elsewhere it must be read again.
+    pub fn close_region(&mut self, outer: OuterRegion, outputs: Vec<ValueId>) -> Region {
+        for value in std::mem::replace(&mut self.reads, outer.reads) {
+            self.graph.value_mut(value).host = None;
+        }
+        Region { parameters: Vec::new(), nodes: std::mem::replace(&mut self.nodes, outer.nodes), outputs }
     }
 
     /// The node that was appended last.

@@ -19,7 +19,7 @@ mod text;
 mod types;
 mod verify;
 
-pub use builder::{Builder, Infer};
+pub use builder::{Builder, Infer, OuterRegion};
 pub use dim::{Atom, Bounds, Dim, Symbol};
 pub use error::{RuleError, RuleResult};
 pub use graph::{

@@ -1,0 +1,226 @@
+//! What can be wrong with a model file, and where.
+
+use crate::ir::RuleError;
+use std::fmt;
+use std::path::PathBuf;
+
+/// The result of reading a model.
+pub type ImportResult<T> = Result<T, ImportError>;
+
+/// Why a model cannot be imported: a kind and, where there is one, the node that it is about.
+#[derive(Debug, Clone)]
+pub struct ImportError {
+    /// The model file; empty for a model that came as bytes.
+    pub file: PathBuf,
+    /// The node at fault, when the problem lies in one.
+    pub site: Option<Box<Site>>,
+    /// What is wrong.
+    pub kind: Box<ImportErrorKind>,
+}
+
+impl From<ImportErrorKind> for ImportError {
+    fn from(kind: ImportErrorKind) -> Self {
+        Self { file: PathBuf::new(), site: None, kind: Box::new(kind) }
+    }
+}
+
+/// A node of the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Site {
+    /// Its name; empty when it has none.
+    pub node: String,
+    /// Its first output, which names it when nothing else does.
+    pub output: String,
+    /// Its operator with the domain, unless that is ONNX's own: `Conv`, `com.microsoft.Gelu`.
+    pub operator: String,
+    /// Version of the operator set in effect.
+    pub opset: i64,
+    /// Functions around it, outermost first.
+    pub functions: Vec<String>,
+}
+
+/// An operator that Kiln does not know, and the nodes that use it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnsupportedOperator {
+    /// The operator with its domain, unless that is ONNX's own.
+    pub operator: String,
+    /// Version of the operator set that the file asks for.
+    pub opset: i64,
+    /// Versions that Kiln knows, when it knows the operator in others: `13 to 25`.
+    pub known: Option<String>,
+    /// Names of the nodes (first outputs where a node has no name).
+    pub nodes: Vec<String>,
+}
+
+/// What is wrong with a file.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ImportErrorKind {
+    /// A file cannot be read.
+    #[error("cannot read {path}: {reason}", path = path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's words.
+        reason: String,
+    },
+    /// The bytes are not what the format says.
+    #[error("not a valid {format} file: {reason}")]
+    Malformed {
+        /// The format's name.
+        format: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Weights in another file cannot be taken from there.
+    #[error("external data {}: {reason}", quoted(location))]
+    ExternalData {
+        /// The location as written in the model.
+        location: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A tensor's dims, dtype and contents do not agree.
+    #[error("tensor {}: {reason}", quoted(tensor))]
+    Tensor {
+        /// Its name.
+        tensor: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Operators without an implementation: all of the model.
+    #[error("{}", Report(.0))]
+    Unsupported(Vec<UnsupportedOperator>),
+    /// The file needs a version of an operator set that Kiln does not know.
+    #[error("operator set {} version {version} is {}", domain_name(domain), if *version < 1 { "not a version" } else { "newer than Kiln knows" })]
+    Opset {
+        /// The domain.
+        domain: String,
+        /// The version asked for.
+        version: i64,
+    },
+    /// Nodes whose inputs depend on their own outputs.
+    #[error("the nodes {} form a cycle", list(nodes))]
+    Cycle {
+        /// Their names.
+        nodes: Vec<String>,
+    },
+    /// A value that nothing defines.
+    #[error("the value {} is used but nothing defines it", quoted(.0))]
+    Undefined(String),
+    /// A value defined twice in one graph.
+    #[error("the value {} is defined more than once", quoted(.0))]
+    Duplicate(String),
+    /// A graph input or output that cannot be imported.
+    #[error("{} {}: {reason}", what, quoted(name))]
+    Interface {
+        /// `input` or `output`.
+        what: &'static str,
+        /// Its name.
+        name: String,
+        /// What is wrong and how to repair it.
+        reason: String,
+    },
+    /// A dim to bind that no input has.
+    #[error("there is no dim {} to bind; the inputs have {}", quoted(name), list(known))]
+    UnknownDim {
+        /// The name given.
+        name: String,
+        /// The names there are.
+        known: Vec<String>,
+    },
+    /// A function that calls itself.
+    #[error("the function {} calls itself", quoted(.0))]
+    Recursion(String),
+    /// A limit that keeps hostile files from taking all memory or time.
+    #[error("{what} exceed the limit of {limit}")]
+    Limit {
+        /// What, as a plural.
+        what: &'static str,
+        /// The limit.
+        limit: usize,
+    },
+    /// A node breaks a rule of its operator.
+    #[error(transparent)]
+    Rule(#[from] RuleError),
+}
+
+impl fmt::Display for ImportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.file.as_os_str().is_empty() {
+            write!(f, "{}: ", self.file.display())?;
+        }
+        if let Some(site) = &self.site {
+            write!(f, "{site}: ")?;
+        }
+        write!(f, "{}", self.kind)
+    }
+}
+
+impl std::error::Error for ImportError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&*self.kind)
+    }
+}
+
+impl fmt::Display for Site {
+    /// ``node `conv1` (Conv, opset 18)``.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.node.is_empty() {
+            write!(f, "the node that yields {}", quoted(&self.output))?;
+        } else {
+            write!(f, "node {}", quoted(&self.node))?;
+        }
+        write!(f, " ({}, opset {}", clipped(&self.operator), self.opset)?;
+        for function in &self.functions {
+            write!(f, ", in function {}", quoted(function))?;
+        }
+        write!(f, ")")
+    }
+}
+
+/// All unsupported operators, a line each.
+struct Report<'a>(&'a [UnsupportedOperator]);
+
+impl fmt::Display for Report<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = if self.0.len() == 1 { "operator is" } else { "operators are" };
+        write!(f, "{} {plural} not supported:", self.0.len())?;
+        for item in self.0 {
+            write!(f, "\n  {} (opset {}", clipped(&item.operator), item.opset)?;
+            if let Some(known) = &item.known {
+                write!(f, "; known: {known}")?;
+            }
+            write!(f, "), in {}", list(&item.nodes))?;
+        }
+        Ok(())
+    }
+}
+
+/// Names of a file may hold anything: control characters are escaped and long ones cut.
+fn clipped(name: &str) -> String {
+    const LONGEST: usize = 120;
+    let mut text: String = name.chars().take(LONGEST).flat_map(char::escape_debug).collect();
+    if name.chars().nth(LONGEST).is_some() {
+        text.push('…');
+    }
+    text
+}
+
+pub(crate) fn quoted(name: &str) -> String {
+    format!("`{}`", clipped(name))
+}
+
+fn domain_name(domain: &str) -> String {
+    if domain.is_empty() { "ai.onnx".to_owned() } else { clipped(domain) }
+}
+
+/// A few names, and how many more there are.
+fn list(names: &[String]) -> String {
+    const SHOWN: usize = 8;
+    let mut text: Vec<String> = names.iter().take(SHOWN).map(|name| quoted(name)).collect();
+    if names.len() > SHOWN {
+        text.push(format!("{} more", names.len() - SHOWN));
+    }
+    if text.is_empty() { "none".to_owned() } else { text.join(", ") }
+}

@@ -1,0 +1,19 @@
+//! The ONNX front end: bytes of a `ModelProto` to IR.
+//!
+//! `proto` declares the messages, `source` maps files, `lowering` walks graphs, functions and branches, and `ops` holds
+//! one file an operator.
+
+pub mod proto;
+
+mod load;
+mod lowering;
+mod node;
+mod operator;
+mod ops;
+mod scope;
+mod source;
+mod tensor;
+
+pub use load::{LoadOptions, load, load_bytes};
+pub use ops::{Support, supported};
+pub use tensor::{read_data, value_name};

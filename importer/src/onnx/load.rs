@@ -1,0 +1,213 @@
+//! From a file to a graph.
+
+use super::lowering::{Lowering, Model, domain_of, operator_name, opsets, tensors};
+use super::operator::Operand;
+use super::ops;
+use super::proto::{
+    DimensionValue, FunctionProto, GraphProto, ModelProto, NodeProto, TypeValue, ValueInfoProto,
+};
+use super::source::{Folder, map};
+use super::tensor;
+use crate::error::{ImportError, ImportErrorKind, ImportResult, UnsupportedOperator};
+use crate::ir::{Dim, Graph, TensorType};
+use bytes::Bytes;
+use prost::Message;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
+
+/// What a caller may decide about an import.
+#[derive(Clone, Debug, Default)]
+pub struct LoadOptions {
+    /// Sizes for named dims: `batch` → 1. A dim without a name is `{input}_dim_{axis}`.
+    pub bind_dims: BTreeMap<String, usize>,
+    /// Keep what matters for training only: Dropout, and BatchNorm in place.
+    pub trainable: bool,
+}
+
+/// Reads a model file, which is mapped; weights stay in the map until they are used.
+///
+/// # Errors
+/// When the file is not a valid model, breaks a rule of its operators, or has operators that Kiln does not know.
+pub fn load(path: &Path, options: &LoadOptions) -> ImportResult<Graph> {
+    let in_file = |error: ImportError| ImportError { file: path.to_owned(), ..error };
+    let bytes = map(path).map_err(|kind| in_file(kind.into()))?;
+    read_model(bytes, &Folder::of(path), options).map_err(in_file)
+}
+
+/// Reads a model from memory; it may have no external data.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_bytes(bytes: impl Into<Bytes>, options: &LoadOptions) -> ImportResult<Graph> {
+    read_model(bytes.into(), &Folder::none(), options)
+}
+
+fn malformed(reason: impl Into<String>) -> ImportErrorKind {
+    ImportErrorKind::Malformed { format: "ONNX", reason: reason.into() }
+}
+
+fn read_model(bytes: Bytes, folder: &Folder, options: &LoadOptions) -> ImportResult<Graph> {
+    if bytes.is_empty() {
+        return Err(malformed("the file is empty").into());
+    }
+    let proto = ModelProto::decode(bytes).map_err(|error| malformed(error.to_string()))?;
+    let Some(source) = &proto.graph else {
+        return Err(malformed("it holds no graph").into());
+    };
+    let mut functions = HashMap::new();
+    for function in &proto.functions {
+        let key = (domain_of(&function.domain), function.name.as_str(), function.overload.as_str());
+        if functions.insert(key, function).is_some() {
+            return Err(ImportErrorKind::Duplicate(function.name.clone()).into());
+        }
+    }
+    let model = Model { proto: &proto, folder, functions };
+    check_operators(&model, source)?;
+    let mut graph = Graph { name: source.name.clone(), ..Graph::default() };
+    let mut lowering = Lowering::new(&mut graph, &model, options.trainable);
+    add_inputs(&mut lowering, source, options)?;
+    lowering.initializers(source)?;
+    let names: Vec<&str> = source.output.iter().map(|output| output.name.as_str()).collect();
+    let outputs = lowering.body(&source.node, &names)?;
+    let outputs = tensors(outputs).map_err(|error| ImportErrorKind::Interface {
+        what: "output",
+        name: names.join(", "),
+        reason: error.to_string(),
+    })?;
+    let nodes = std::mem::take(&mut lowering.builder.nodes);
+    graph.root.nodes = nodes;
+    graph.root.outputs = outputs;
+    graph.output_names = names.into_iter().map(str::to_owned).collect();
+    Ok(graph)
+}
+
+// ---- inputs ----
+
+fn add_inputs<'m>(
+    lowering: &mut Lowering<'_, 'm>,
+    source: &'m GraphProto,
+    options: &LoadOptions,
+) -> Result<(), ImportErrorKind> {
+    // Files of the first versions list initializers among the inputs.
+    let constants: HashSet<&str> = source
+        .initializer
+        .iter()
+        .map(|tensor| tensor.name.as_str())
+        .chain(source.sparse_initializer.iter().filter_map(|t| t.values.as_ref()).map(|v| v.name.as_str()))
+        .collect();
+    let mut names = Vec::new();
+    for input in source.input.iter().filter(|input| !constants.contains(input.name.as_str())) {
+        let ty = input_type(input, options, &mut names)?;
+        let value = lowering.builder.input(&input.name, ty);
+        lowering.bind(&input.name, Some(Operand::Tensor(value)))?;
+    }
+    match options.bind_dims.keys().find(|name| !names.contains(name)) {
+        None => Ok(()),
+        Some(name) => {
+            names.sort();
+            names.dedup();
+            Err(ImportErrorKind::UnknownDim { name: name.clone(), known: names })
+        }
+    }
+}
+
+fn input_type(
+    input: &ValueInfoProto,
+    options: &LoadOptions,
+    names: &mut Vec<String>,
+) -> Result<TensorType, ImportErrorKind> {
+    let fail = |reason: &str| ImportErrorKind::Interface {
+        what: "input",
+        name: input.name.clone(),
+        reason: reason.to_owned(),
+    };
+    let tensor = match input.r#type.as_ref().and_then(|ty| ty.value.as_ref()) {
+        Some(TypeValue::Tensor(tensor)) => tensor,
+        Some(TypeValue::Sequence(_)) => return Err(fail("is a sequence, which is not supported")),
+        Some(TypeValue::Optional(_)) => return Err(fail("is optional, which is not supported")),
+        Some(TypeValue::Map(_)) => return Err(fail("is a map, which is not supported")),
+        Some(TypeValue::SparseTensor(_)) => return Err(fail("is a sparse tensor, which is not supported")),
+        None => return Err(fail("has no type; run onnx.shape_inference or export the model again")),
+    };
+    let dtype = tensor::dtype(tensor.elem_type).map_err(|reason| fail(&reason))?;
+    let Some(shape) = &tensor.shape else {
+        return Err(fail(
+            "has no shape, so that its rank is unknown; give it one with \
+             `onnx.tools.update_model_dims` (dims may be names), or export the model again with a sample input",
+        ));
+    };
+    let dim = |(axis, dim): (usize, &super::proto::DimensionProto)| {
+        let unnamed = || format!("{}_dim_{axis}", input.name);
+        let name = match &dim.value {
+            Some(DimensionValue::Value(size)) if *size >= 0 => return Dim::constant(*size),
+            Some(DimensionValue::Param(name)) if !name.is_empty() => name.clone(),
+            _ => unnamed(),
+        };
+        let bound = options.bind_dims.get(&name).map(|&size| Dim::from(size));
+        names.push(name.clone());
+        bound.unwrap_or_else(|| Dim::symbol(name))
+    };
+    let dims: Vec<Dim> = shape.dim.iter().enumerate().map(dim).collect();
+    Ok(TensorType { dtype, dims })
+}
+
+/// The last part of a value's name, if it can hint at what the value is.
+pub(super) fn hint(name: &str) -> Option<&str> {
+    let last = name.rsplit(['/', ':', '.']).next().unwrap_or(name);
+    let plain =
+        !last.is_empty() && last.len() <= 40 && last.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    (plain && !last.starts_with(|c: char| c.is_ascii_digit())).then_some(last)
+}
+
+// ---- the check that every operator is known ----
+
+/// Finds every node whose operator Kiln does not know, in functions and branches too.
+fn check_operators<'m>(model: &Model<'m>, source: &'m GraphProto) -> Result<(), ImportErrorKind> {
+    let imports = opsets(&model.proto.opset_import);
+    for (&domain, &version) in &imports {
+        if domain.is_empty() && !(1..=ops::NEWEST_OPSET).contains(&version) {
+            return Err(ImportErrorKind::Opset { domain: domain.to_owned(), version });
+        }
+    }
+    let mut check = Check { model, found: BTreeMap::new(), visited: HashSet::new() };
+    check.nodes(&source.node, &imports);
+    let found: Vec<UnsupportedOperator> = check.found.into_values().collect();
+    if found.is_empty() { Ok(()) } else { Err(ImportErrorKind::Unsupported(found)) }
+}
+
+struct Check<'a, 'm> {
+    model: &'a Model<'m>,
+    found: BTreeMap<(String, i64), UnsupportedOperator>,
+    visited: HashSet<*const FunctionProto>,
+}
+
+impl<'m> Check<'_, 'm> {
+    fn nodes(&mut self, nodes: &'m [NodeProto], imports: &HashMap<&'m str, i64>) {
+        for node in nodes {
+            for graph in super::lowering::subgraphs(node) {
+                self.nodes(&graph.node, imports);
+            }
+            let domain = domain_of(&node.domain);
+            let key = (domain, node.op_type.as_str(), node.overload.as_str());
+            if let Some(&function) = self.model.functions.get(&key) {
+                if self.visited.insert(function) {
+                    let mut inner = imports.clone();
+                    inner.extend(opsets(&function.opset_import));
+                    self.nodes(&function.node, &inner);
+                }
+                continue;
+            }
+            let opset = imports.get(domain).copied().unwrap_or(0);
+            if ops::find(domain, &node.op_type, opset).is_none() {
+                let operator = operator_name(node);
+                let known = ops::versions(domain, &node.op_type);
+                let entry = self.found.entry((operator.clone(), opset));
+                let label = super::lowering::label(node);
+                entry
+                    .or_insert(UnsupportedOperator { operator, opset, known, nodes: Vec::new() })
+                    .nodes
+                    .push(label);
+            }
+        }
+    }
+}

@@ -1,0 +1,474 @@
+//! The walk over a model: scopes of names, functions, branches; one node after the other becomes IR.
+
+mod append;
+mod broadcast;
+mod constants;
+mod order;
+mod windows;
+
+pub(crate) use append::{axes_of, axis_of};
+pub(crate) use constants::numbers;
+pub(crate) use order::{label, subgraphs};
+pub(crate) use windows::{AutoPad, Window, Windows, known_padding};
+
+use super::node::{Attribute, SourceNode};
+use super::operator::{Args, Operand, Outputs};
+use super::ops;
+use super::proto::{FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto};
+use super::scope::scope_of;
+use super::source::Folder;
+use super::tensor;
+use crate::error::{ImportError, ImportErrorKind, ImportResult, Site};
+use crate::ir::{Builder, Dim, Graph, NodeId, Origin, Region, RuleError, RuleResult, ValueId};
+use std::collections::{HashMap, HashSet};
+
+/// Functions that call functions multiply nodes; no honest model has so many.
+const MAX_NODES: usize = 1 << 20;
+/// Choices between ranks that a model may hold inside each other: each doubles the rest of the graph.
+const MAX_CHOICES: usize = 6;
+
+/// A model's parts that lowering looks up.
+pub(crate) struct Model<'m> {
+    pub(crate) proto: &'m ModelProto,
+    pub(crate) folder: &'m Folder,
+    pub(crate) functions: HashMap<(&'m str, &'m str, &'m str), &'m FunctionProto>,
+}
+
+/// The domain without ONNX's two spellings of its own.
+pub(crate) fn domain_of(domain: &str) -> &str {
+    if domain == "ai.onnx" { "" } else { domain }
+}
+
+/// The operator as messages name it.
+pub(crate) fn operator_name(node: &NodeProto) -> String {
+    match domain_of(&node.domain) {
+        "" => node.op_type.clone(),
+        domain => format!("{domain}.{}", node.op_type),
+    }
+}
+
+/// Versions of the operator sets by domain.
+pub(crate) fn opsets(imports: &[OperatorSetIdProto]) -> HashMap<&str, i64> {
+    imports.iter().map(|import| (domain_of(&import.domain), import.version)).collect()
+}
+
+/// The model itself, or a function that is being inlined.
+struct Frame<'m> {
+    function: Option<&'m FunctionProto>,
+    opsets: HashMap<&'m str, i64>,
+    attributes: Vec<Attribute<'m>>,
+}
+
+/// Names of a graph or a function's body.
+#[derive(Clone)]
+struct Scope<'m> {
+    /// `None` for an optional input of a function that the call leaves out.
+    values: HashMap<&'m str, Option<Operand>>,
+    /// A function's body does not see the names around its call.
+    closed: bool,
+}
+
+/// A state to return to when an attempt fails.
+pub(crate) struct Snapshot<'m> {
+    graph: Graph,
+    nodes: Vec<NodeId>,
+    scopes: Vec<Scope<'m>>,
+}
+
+/// An `If` whose branches yield different ranks: what follows must be lowered once for each.
+pub(crate) struct Choice<'m> {
+    /// Which branch runs.
+    pub(crate) condition: Dim,
+    /// The branches: taken, and not taken.
+    pub(crate) branches: [&'m GraphProto; 2],
+}
+
+/// Lowers nodes into the graph; what operators append through.
+pub(crate) struct Lowering<'g, 'm> {
+    /// Appends core operations.
+    pub(crate) builder: Builder<'g>,
+    /// Whether the model is to be trained: Dropout stays.
+    pub(crate) trainable: bool,
+    /// Version of the operator set of the node that is being lowered.
+    pub(crate) opset: i64,
+    model: &'m Model<'m>,
+    frames: Vec<Frame<'m>>,
+    scopes: Vec<Scope<'m>>,
+    lowered: usize,
+    choice: Option<Choice<'m>>,
+    choices: usize,
+    nested: Option<ImportError>,
+}
+
+impl<'g, 'm> Lowering<'g, 'm> {
+    pub(crate) fn new(graph: &'g mut Graph, model: &'m Model<'m>, trainable: bool) -> Self {
+        let frame =
+            Frame { function: None, opsets: opsets(&model.proto.opset_import), attributes: Vec::new() };
+        Self {
+            builder: Builder::new(graph),
+            trainable,
+            opset: 0,
+            model,
+            frames: vec![frame],
+            scopes: vec![Scope { values: HashMap::new(), closed: true }],
+            lowered: 0,
+            choice: None,
+            choices: 0,
+            nested: None,
+        }
+    }
+
+    /// The folder for external data.
+    pub(crate) fn folder(&self) -> &'m Folder {
+        self.model.folder
+    }
+
+    // ---- names ----
+
+    /// Binds a name of the innermost scope.
+    pub(crate) fn bind(&mut self, name: &'m str, operand: Option<Operand>) -> Result<(), ImportErrorKind> {
+        let scope = self.scopes.last_mut().map(|scope| scope.values.insert(name, operand));
+        match scope {
+            Some(None) => Ok(()),
+            _ => Err(ImportErrorKind::Duplicate(name.to_owned())),
+        }
+    }
+
+    /// What a name stands for; `None` when nothing defines it.
+    fn lookup(&self, name: &str) -> Option<&Option<Operand>> {
+        for scope in self.scopes.iter().rev() {
+            if let Some(operand) = scope.values.get(name) {
+                return Some(operand);
+            }
+            if scope.closed {
+                return None;
+            }
+        }
+        None
+    }
+
+    fn resolve(&self, name: &str) -> Result<Option<Operand>, ImportErrorKind> {
+        if name.is_empty() {
+            return Ok(None);
+        }
+        self.lookup(name).cloned().ok_or_else(|| ImportErrorKind::Undefined(name.to_owned()))
+    }
+
+    // ---- graphs ----
+
+    /// Adds a graph's initializers as constants.
+    pub(crate) fn initializers(&mut self, graph: &'m GraphProto) -> Result<(), ImportErrorKind> {
+        for proto in &graph.initializer {
+            let data = tensor::read(proto, self.folder())?;
+            let value = self.builder.graph.add_constant(Some(proto.name.clone()), data);
+            self.bind(&proto.name, Some(Operand::Tensor(value)))?;
+        }
+        for proto in &graph.sparse_initializer {
+            let name = proto.values.as_ref().map(|values| values.name.as_str()).unwrap_or_default();
+            let data = tensor::read_sparse(proto, self.folder())?;
+            let value = self.builder.graph.add_constant(Some(name.to_owned()), data);
+            self.bind(name, Some(Operand::Tensor(value)))?;
+        }
+        Ok(())
+    }
+
+    /// Lowers nodes whose inputs are bound in the innermost scope; yields the named outputs.
+    pub(crate) fn body(&mut self, nodes: &'m [NodeProto], outputs: &[&'m str]) -> ImportResult<Vec<Operand>> {
+        let order = self.order(nodes)?;
+        self.run(&order, outputs)
+    }
+
+    fn run(&mut self, nodes: &[&'m NodeProto], outputs: &[&'m str]) -> ImportResult<Vec<Operand>> {
+        for (at, node) in nodes.iter().enumerate() {
+            if let Err(error) = self.node(node) {
+                return match self.choice.take() {
+                    Some(choice) if self.choices < MAX_CHOICES => {
+                        self.choices += 1;
+                        let rest = nodes.get(at + 1..).unwrap_or_default();
+                        let result = self.choose(&choice, node, rest, outputs);
+                        self.choices -= 1;
+                        result
+                    }
+                    _ => Err(error),
+                };
+            }
+        }
+        let mut values = Vec::with_capacity(outputs.len());
+        for name in outputs {
+            let value = self.resolve(name)?;
+            values.push(value.ok_or_else(|| ImportErrorKind::Undefined((*name).to_owned()))?);
+        }
+        Ok(values)
+    }
+
+    /// A graph inside the current one: sees the names around it.
+    pub(crate) fn subgraph(&mut self, graph: &'m GraphProto) -> ImportResult<Vec<Operand>> {
+        self.scopes.push(Scope { values: HashMap::new(), closed: false });
+        let outputs: Vec<&'m str> = graph.output.iter().map(|output| output.name.as_str()).collect();
+        let result = match self.initializers(graph) {
+            Ok(()) => self.body(&graph.node, &outputs),
+            Err(kind) => Err(kind.into()),
+        };
+        self.scopes.pop();
+        result
+    }
+
+    /// A graph as a region of its own; its outputs are tensors.
+    pub(crate) fn region(&mut self, graph: &'m GraphProto) -> RuleResult<Region> {
+        let outer = self.builder.open_region();
+        let result = self.subgraph(graph);
+        let result = self.inner(result).and_then(tensors);
+        let (outputs, result) = match result {
+            Ok(outputs) => (outputs, Ok(())),
+            Err(error) => (Vec::new(), Err(error)),
+        };
+        let region = self.builder.close_region(outer, outputs);
+        result.map(|()| region)
+    }
+
+    /// An error inside a subgraph keeps its own site.
+    pub(crate) fn inner<T>(&mut self, result: ImportResult<T>) -> RuleResult<T> {
+        result.map_err(|error| {
+            let rule = RuleError::Unsupported { what: error.kind.to_string() };
+            self.nested = Some(error);
+            rule
+        })
+    }
+
+    // ---- attempts ----
+
+    pub(crate) fn snapshot(&self) -> Snapshot<'m> {
+        Snapshot {
+            graph: self.builder.graph.clone(),
+            nodes: self.builder.nodes.clone(),
+            scopes: self.scopes.clone(),
+        }
+    }
+
+    pub(crate) fn restore(&mut self, snapshot: &Snapshot<'m>) {
+        *self.builder.graph = snapshot.graph.clone();
+        self.builder.nodes = snapshot.nodes.clone();
+        self.scopes = snapshot.scopes.clone();
+        self.nested = None;
+    }
+
+    /// Asks for the rest of the graph to be lowered once for each branch.
+    pub(crate) fn request_choice(&mut self, choice: Choice<'m>) {
+        self.choice = Some(choice);
+    }
+
+    /// Lowers a branch and everything after it, for both branches. A branch with which the rest breaks a rule cannot
+    /// be the one that runs (PyTorch's `squeeze` of a size that the file does not give): the other is taken.
+    fn choose(
+        &mut self,
+        choice: &Choice<'m>,
+        node: &'m NodeProto,
+        rest: &[&'m NodeProto],
+        outputs: &[&'m str],
+    ) -> ImportResult<Vec<Operand>> {
+        let before = self.snapshot();
+        let [taken, other] = choice.branches;
+        let outer = self.builder.open_region();
+        let first = self.attempt(taken, node, rest, outputs);
+        let first = match first.and_then(|values| Ok(tensors(values).map_err(ImportErrorKind::Rule)?)) {
+            Ok(values) => self.builder.close_region(outer, values),
+            Err(error) => {
+                self.restore(&before);
+                return self.attempt(other, node, rest, outputs).map_err(|_| error);
+            }
+        };
+        self.scopes.clone_from(&before.scopes);
+        let outer = self.builder.open_region();
+        let second = self.attempt(other, node, rest, outputs);
+        let Ok(Ok(values)) = second.map(tensors) else {
+            self.restore(&before);
+            return self.attempt(taken, node, rest, outputs);
+        };
+        let second = self.builder.close_region(outer, values);
+        let op = crate::ir::Op::If {
+            condition: choice.condition.clone(),
+            then_region: first,
+            else_region: second,
+        };
+        let values = self.builder.add_all(op, Vec::new()).map_err(ImportErrorKind::Rule)?;
+        Ok(Outputs::from(values).0)
+    }
+
+    fn attempt(
+        &mut self,
+        branch: &'m GraphProto,
+        node: &'m NodeProto,
+        rest: &[&'m NodeProto],
+        outputs: &[&'m str],
+    ) -> ImportResult<Vec<Operand>> {
+        let values = self.subgraph(branch)?;
+        self.bind_outputs(node, values)?;
+        self.run(rest, outputs)
+    }
+
+    // ---- nodes ----
+
+    fn node(&mut self, node: &'m NodeProto) -> ImportResult<()> {
+        self.lowered += 1;
+        if self.lowered > MAX_NODES {
+            return Err(ImportErrorKind::Limit { what: "nodes, functions inlined,", limit: MAX_NODES }.into());
+        }
+        let site = |this: &Self, opset| {
+            Some(Box::new(Site {
+                node: node.name.clone(),
+                output: node.output.first().cloned().unwrap_or_default(),
+                operator: operator_name(node),
+                opset,
+                functions: this.frames.iter().filter_map(|f| f.function).map(|f| f.name.clone()).collect(),
+            }))
+        };
+        let opset = self.opset_of(&node.domain);
+        let outer = (self.builder.origin.clone(), self.opset);
+        self.enter(node, opset.unwrap_or(0));
+        let result = self.outputs_of(node, opset);
+        (self.builder.origin, self.opset) = outer;
+        let failed = |this: &mut Self, kind: ImportErrorKind| {
+            this.nested
+                .take()
+                .unwrap_or_else(|| ImportError { site: site(this, opset.unwrap_or(0)), ..kind.into() })
+        };
+        match result {
+            Ok(values) => self.bind_outputs(node, values).map_err(|kind| failed(self, kind)),
+            Err(kind) => Err(failed(self, kind)),
+        }
+    }
+
+    /// Sets what new operations are said to come from.
+    fn enter(&mut self, node: &NodeProto, opset: i64) {
+        let mut scope = scope_of(node);
+        if scope.is_empty() && self.frames.len() > 1 {
+            // A function's body belongs where the call stands.
+            scope.clone_from(&self.builder.origin.scope);
+        }
+        self.builder.origin = Origin { name: node.name.clone(), operator: operator_name(node), scope };
+        self.opset = opset;
+    }
+
+    fn opset_of(&self, domain: &str) -> Option<i64> {
+        let domain = domain_of(domain);
+        self.frames.iter().rev().find_map(|frame| frame.opsets.get(domain).copied())
+    }
+
+    fn outputs_of(
+        &mut self,
+        node: &'m NodeProto,
+        opset: Option<i64>,
+    ) -> Result<Vec<Operand>, ImportErrorKind> {
+        let attributes = self.attributes(node)?;
+        let operands = node.input.iter().map(|name| self.resolve(name)).collect::<Result<Vec<_>, _>>()?;
+        let key = (domain_of(&node.domain), node.op_type.as_str(), node.overload.as_str());
+        if let Some(function) = self.model.functions.get(&key) {
+            return self.inline(function, attributes, operands);
+        }
+        let domain = domain_of(&node.domain);
+        let opset = opset.ok_or(ImportErrorKind::Opset { domain: domain.to_owned(), version: 0 })?;
+        let Some((spec, entry)) = ops::find(domain, &node.op_type, opset) else {
+            let what = format!("the operator {} in opset {opset}", operator_name(node));
+            return Err(RuleError::Unsupported { what }.into());
+        };
+        let args = Args::new(spec, operands)?;
+        let mut source = SourceNode::new(node, opset, attributes);
+        Ok((entry.run)(&mut source, &args, self)?.0)
+    }
+
+    /// A node's attributes, with those of the function around it put in where it refers to them.
+    fn attributes(&self, node: &'m NodeProto) -> Result<Vec<Attribute<'m>>, ImportErrorKind> {
+        let mut found: Vec<Attribute<'m>> = Vec::with_capacity(node.attribute.len());
+        for value in &node.attribute {
+            if found.iter().any(|attribute| attribute.name == value.name) {
+                let reason = "is given twice".to_owned();
+                return Err(RuleError::Attribute { attribute: value.name.clone(), reason }.into());
+            }
+            let name = value.name.as_str();
+            if value.ref_attr_name.is_empty() {
+                found.push(Attribute { name, value });
+            } else if let Some(frame) = self.frames.last()
+                && let Some(actual) = frame.attributes.iter().find(|a| a.name == value.ref_attr_name)
+            {
+                found.push(Attribute { name, value: actual.value });
+            }
+        }
+        Ok(found)
+    }
+
+    fn inline(
+        &mut self,
+        function: &'m FunctionProto,
+        mut attributes: Vec<Attribute<'m>>,
+        operands: Vec<Option<Operand>>,
+    ) -> Result<Vec<Operand>, ImportErrorKind> {
+        if self.frames.iter().filter_map(|frame| frame.function).any(|around| std::ptr::eq(around, function))
+        {
+            return Err(ImportErrorKind::Recursion(function.name.clone()));
+        }
+        if operands.len() > function.input.len() {
+            let what = format!("{} inputs where the function has {}", operands.len(), function.input.len());
+            return Err(RuleError::Unsupported { what }.into());
+        }
+        for default in &function.attribute_proto {
+            if !attributes.iter().any(|attribute| attribute.name == default.name) {
+                attributes.push(Attribute { name: &default.name, value: default });
+            }
+        }
+        self.frames.push(Frame {
+            function: Some(function),
+            opsets: opsets(&function.opset_import),
+            attributes,
+        });
+        self.scopes.push(Scope { values: HashMap::new(), closed: true });
+        let outputs: Vec<&'m str> = function.output.iter().map(String::as_str).collect();
+        let mut operands = operands.into_iter();
+        let bound = function
+            .input
+            .iter()
+            .try_for_each(|name| self.bind(name, operands.next().flatten()))
+            .map_err(ImportError::from);
+        let result = bound.and_then(|()| self.body(&function.node, &outputs));
+        self.scopes.pop();
+        self.frames.pop();
+        self.inner(result).map_err(ImportErrorKind::Rule)
+    }
+
+    fn bind_outputs(&mut self, node: &'m NodeProto, values: Vec<Operand>) -> Result<(), ImportErrorKind> {
+        let mut values = values.into_iter();
+        for name in &node.output {
+            let value = values.next();
+            if name.is_empty() {
+                continue;
+            }
+            let Some(value) = value else {
+                let what = format!("the output {} of this operator", crate::error::quoted(name));
+                return Err(RuleError::Unsupported { what }.into());
+            };
+            if let Operand::Tensor(id) = value {
+                let value = self.builder.graph.value_mut(id);
+                if value.name.is_empty() {
+                    value.name.clone_from(name);
+                }
+            }
+            self.bind(name, Some(value))?;
+        }
+        Ok(())
+    }
+
+    /// Names of the symbols there are.
+    pub(crate) fn symbols(&self) -> HashSet<crate::ir::Symbol> {
+        self.builder.graph.symbols.keys().cloned().collect()
+    }
+}
+
+/// Operands that are all tensors.
+pub(crate) fn tensors(operands: Vec<Operand>) -> RuleResult<Vec<ValueId>> {
+    let one = |operand| match operand {
+        Operand::Tensor(value) => Ok(value),
+        Operand::Sequence(_) => {
+            Err(RuleError::Unsupported { what: "a sequence as an output here".to_owned() })
+        }
+    };
+    operands.into_iter().map(one).collect()
+}

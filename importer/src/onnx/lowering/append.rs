@@ -1,0 +1,220 @@
+//! Shortcuts for appending core operations.
+
+use super::Lowering;
+use crate::ir::spelling::Expr;
+use crate::ir::{AxisRange, Call, Dim, Op, RuleError, RuleResult, TensorType, ValueId};
+use kiln_types::{Activation, Bytes, DType, ReduceOp, Scalar, TensorData, UnaryOp, bf16, f16};
+
+/// The bytes of one number of a dtype.
+pub(crate) fn scalar_bytes(value: Scalar, dtype: DType) -> Vec<u8> {
+    let unsigned = match value {
+        Scalar::UInt(x) => x,
+        other => other.to_i64() as u64,
+    };
+    match dtype {
+        DType::F64 => value.to_f64().to_le_bytes().to_vec(),
+        DType::F32 => (value.to_f64() as f32).to_le_bytes().to_vec(),
+        DType::F16 => f16::from_f64(value.to_f64()).to_le_bytes().to_vec(),
+        DType::BF16 => bf16::from_f64(value.to_f64()).to_le_bytes().to_vec(),
+        DType::Bool => vec![u8::from(value.to_bool())],
+        // The low bytes of the two's complement.
+        _ => unsigned.to_le_bytes()[..dtype.size()].to_vec(),
+    }
+}
+
+/// An axis that counts from the end when negative.
+pub(crate) fn axis_of(axis: i64, rank: usize) -> RuleResult<usize> {
+    let from_end = if axis < 0 { axis.checked_add(rank as i64) } else { Some(axis) };
+    let found = from_end.and_then(|axis| usize::try_from(axis).ok()).filter(|&axis| axis < rank);
+    found.ok_or(RuleError::Axis { axis, rank })
+}
+
+/// Axes, sorted; twice the same is an error.
+pub(crate) fn axes_of(axes: &[i64], rank: usize) -> RuleResult<Vec<usize>> {
+    let mut found = axes.iter().map(|&axis| axis_of(axis, rank)).collect::<RuleResult<Vec<_>>>()?;
+    found.sort_unstable();
+    if found.windows(2).any(|pair| pair[0] == pair[1]) {
+        return Err(RuleError::Attribute {
+            attribute: "axes".into(),
+            reason: format!("{axes:?} repeat one"),
+        });
+    }
+    Ok(found)
+}
+
+/// An error unless an operand has a dtype that `holds`.
+pub(crate) fn need_dtype(input: &str, dtype: DType, holds: bool, expected: &str) -> RuleResult<()> {
+    if holds {
+        return Ok(());
+    }
+    Err(RuleError::DType { input: input.to_owned(), actual: dtype, expected: expected.to_owned() })
+}
+
+impl Lowering<'_, '_> {
+    pub(crate) fn ty(&self, value: ValueId) -> &TensorType {
+        self.builder.graph.ty(value)
+    }
+
+    pub(crate) fn dims(&self, value: ValueId) -> Vec<Dim> {
+        self.ty(value).dims.clone()
+    }
+
+    pub(crate) fn dtype(&self, value: ValueId) -> DType {
+        self.ty(value).dtype
+    }
+
+    pub(crate) fn rank(&self, value: ValueId) -> usize {
+        self.ty(value).rank()
+    }
+
+    /// An error unless the operand's rank is at least `least`.
+    pub(crate) fn need_rank(&self, input: &str, value: ValueId, least: usize) -> RuleResult<usize> {
+        let actual = self.rank(value);
+        if actual >= least {
+            return Ok(actual);
+        }
+        Err(RuleError::Rank {
+            input: input.to_owned(),
+            actual,
+            expected: format!("expected at least {least}"),
+        })
+    }
+
+    pub(crate) fn add(&mut self, op: Op, inputs: &[ValueId]) -> RuleResult<ValueId> {
+        self.builder.add(op, inputs)
+    }
+
+    pub(crate) fn unary(&mut self, op: UnaryOp, x: ValueId) -> RuleResult<ValueId> {
+        self.add(Op::Unary(op), &[x])
+    }
+
+    pub(crate) fn activation(&mut self, activation: Activation, x: ValueId) -> RuleResult<ValueId> {
+        self.add(Op::Activation(activation), &[x])
+    }
+
+    pub(crate) fn cast(&mut self, x: ValueId, to: DType) -> RuleResult<ValueId> {
+        if self.dtype(x) == to { Ok(x) } else { self.add(Op::Cast { to }, &[x]) }
+    }
+
+    pub(crate) fn reshape(&mut self, x: ValueId, dims: Vec<Dim>) -> RuleResult<ValueId> {
+        if self.ty(x).dims == dims { Ok(x) } else { self.add(Op::Reshape { dims }, &[x]) }
+    }
+
+    pub(crate) fn permute(&mut self, x: ValueId, axes: Vec<usize>) -> RuleResult<ValueId> {
+        let identity = axes.iter().copied().eq(0..axes.len());
+        if identity && axes.len() == self.rank(x) { Ok(x) } else { self.add(Op::Permute { axes }, &[x]) }
+    }
+
+    pub(crate) fn expand(&mut self, x: ValueId, dims: Vec<Dim>) -> RuleResult<ValueId> {
+        if self.ty(x).dims == dims { Ok(x) } else { self.add(Op::Expand { dims }, &[x]) }
+    }
+
+    /// Adds axes of size 1 where `axes` (sorted positions in the result) say.
+    pub(crate) fn unsqueeze(&mut self, x: ValueId, axes: &[usize]) -> RuleResult<ValueId> {
+        let mut dims = self.dims(x);
+        for &axis in axes {
+            if axis > dims.len() {
+                return Err(RuleError::Axis { axis: axis as i64, rank: dims.len() + 1 });
+            }
+            dims.insert(axis, Dim::constant(1));
+        }
+        self.reshape(x, dims)
+    }
+
+    /// Drops axes of size 1.
+    pub(crate) fn squeeze(&mut self, x: ValueId, axes: &[usize]) -> RuleResult<ValueId> {
+        let dims = self.dims(x);
+        let kept =
+            dims.iter().enumerate().filter(|(axis, _)| !axes.contains(axis)).map(|(_, dim)| dim.clone());
+        self.reshape(x, kept.collect())
+    }
+
+    /// The ranges that keep everything.
+    pub(crate) fn full_ranges(&self, x: ValueId) -> Vec<AxisRange> {
+        let dims = self.dims(x).into_iter();
+        dims.map(|end| AxisRange { start: Dim::constant(0), end, step: 1 }).collect()
+    }
+
+    /// A part of one axis, inside its bounds.
+    pub(crate) fn slice(&mut self, x: ValueId, axis: usize, start: Dim, end: Dim) -> RuleResult<ValueId> {
+        let mut ranges = self.full_ranges(x);
+        let rank = ranges.len();
+        let range = ranges.get_mut(axis).ok_or(RuleError::Axis { axis: axis as i64, rank })?;
+        if start.is(0) && range.end == end {
+            return Ok(x);
+        }
+        *range = AxisRange { start, end, step: 1 };
+        self.add(Op::Slice { ranges }, &[x])
+    }
+
+    pub(crate) fn concat(&mut self, values: &[ValueId], axis: usize) -> RuleResult<ValueId> {
+        match values {
+            [] => Err(RuleError::MissingInput { input: "inputs".to_owned() }),
+            [one] => Ok(*one),
+            _ => self.add(Op::Concat { axis }, values),
+        }
+    }
+
+    pub(crate) fn reduce(
+        &mut self,
+        op: ReduceOp,
+        x: ValueId,
+        axes: &[usize],
+        keep: bool,
+    ) -> RuleResult<ValueId> {
+        if axes.is_empty() {
+            return Ok(x);
+        }
+        self.add(Op::Reduce { op, axes: axes.to_vec(), keep_dims: keep }, &[x])
+    }
+
+    /// A number as a constant of rank 0, which broadcasts to any rank.
+    pub(crate) fn scalar(&mut self, value: impl Into<Scalar>, dtype: DType) -> ValueId {
+        let bytes = Bytes::from_vec(scalar_bytes(value.into(), dtype));
+        self.builder.graph.add_constant(None, TensorData { bytes, shape: Vec::new(), dtype })
+    }
+
+    /// A number that tensors of any dtype take: `f(x, number)`.
+    pub(crate) fn number_like(&mut self, x: ValueId, value: impl Into<Scalar>) -> ValueId {
+        let dtype = self.dtype(x);
+        self.scalar(value, dtype)
+    }
+
+    pub(crate) fn fill(
+        &mut self,
+        dims: Vec<Dim>,
+        value: impl Into<Scalar>,
+        dtype: DType,
+    ) -> RuleResult<ValueId> {
+        self.add(Op::Fill { dims, value: value.into(), dtype }, &[])
+    }
+
+    /// A call of a runtime function with one output.
+    pub(crate) fn call(&mut self, expr: Expr, inputs: &[ValueId], output: TensorType) -> RuleResult<ValueId> {
+        self.add(Op::Call(Call { expr, outputs: vec![output], pure: true }), inputs)
+    }
+
+    /// A call of a runtime function that yields a tuple.
+    pub(crate) fn call_all(
+        &mut self,
+        expr: Expr,
+        inputs: &[ValueId],
+        outputs: Vec<TensorType>,
+    ) -> RuleResult<Vec<ValueId>> {
+        let inputs = inputs.iter().copied().map(Some).collect();
+        self.builder.add_all(Op::Call(Call { expr, outputs, pure: true }), inputs)
+    }
+
+    /// A size that only the run tells; the value's axis becomes its origin.
+    pub(crate) fn fresh(&self, hint: &str) -> Dim {
+        Dim::symbol(self.builder.graph.fresh_symbol(hint))
+    }
+
+    /// Declares that a symbol is the size of an axis.
+    pub(crate) fn declare(&mut self, value: ValueId, axis: usize) {
+        if let Some(symbol) = self.ty(value).dims.get(axis).and_then(Dim::as_symbol).cloned() {
+            let origin = crate::ir::SymbolOrigin::Dim { value, axis };
+            self.builder.graph.symbols.entry(symbol).or_insert(origin);
+        }
+    }
+}

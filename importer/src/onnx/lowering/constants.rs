@@ -1,0 +1,91 @@
+//! Operands that must be known while the model is compiled, or at least be integers on the host.
+
+use super::Lowering;
+use super::append::scalar_bytes;
+use crate::ir::{Dim, RuleError, RuleResult, ValueId};
+use kiln_types::{Bytes, DType, Scalar, TensorData, bf16, f16};
+
+/// The elements of data as numbers.
+pub(crate) fn numbers(data: &TensorData) -> Vec<Scalar> {
+    let bytes: &[u8] = &data.bytes;
+    bytes.chunks_exact(data.dtype.size()).map(|chunk| number(chunk, data.dtype)).collect()
+}
+
+fn number(chunk: &[u8], dtype: DType) -> Scalar {
+    let mut wide = [0u8; 8];
+    wide[..chunk.len()].copy_from_slice(chunk);
+    let bits = u64::from_le_bytes(wide);
+    match dtype {
+        DType::F64 => f64::from_bits(bits).into(),
+        DType::F32 => f32::from_bits(bits as u32).into(),
+        DType::F16 => f16::from_bits(bits as u16).into(),
+        DType::BF16 => bf16::from_bits(bits as u16).into(),
+        DType::I64 => (bits as i64).into(),
+        DType::I32 => (bits as i32).into(),
+        DType::I16 => (bits as i16).into(),
+        DType::I8 => (bits as i8).into(),
+        DType::U64 | DType::U32 | DType::U16 | DType::U8 => bits.into(),
+        DType::Bool => (bits != 0).into(),
+    }
+}
+
+impl Lowering<'_, '_> {
+    /// A value's contents, when they are known.
+    pub(crate) fn constant(&self, value: ValueId) -> Option<TensorData> {
+        if let Some(constant) = self.builder.graph.constant(value) {
+            return Some(constant.data.clone());
+        }
+        let value = self.builder.graph.value(value);
+        let known: Vec<i64> = value.host.as_ref()?.iter().map(Dim::as_constant).collect::<Option<_>>()?;
+        let shape = value.ty.shape()?;
+        let bytes = known.iter().flat_map(|&x| scalar_bytes(Scalar::Int(x), value.ty.dtype)).collect();
+        TensorData::from_bytes(Bytes::from_vec(bytes), shape, value.ty.dtype).ok()
+    }
+
+    /// A value's contents as integers on the host: constants, shape arithmetic, or read back at run time.
+    pub(crate) fn host(&mut self, value: ValueId, input: &str) -> RuleResult<Vec<Dim>> {
+        let hint =
+            super::super::load::hint(&self.builder.graph.value(value).name).unwrap_or(input).to_owned();
+        let result = self.builder.host(value, &hint);
+        result.map_err(|error| match error {
+            RuleError::NotConstant { .. } => RuleError::NotConstant { input: input.to_owned() },
+            other => other,
+        })
+    }
+
+    /// One integer on the host.
+    pub(crate) fn host_integer(&mut self, value: ValueId, input: &str) -> RuleResult<Dim> {
+        let mut values = self.host(value, input)?;
+        match (values.pop(), values.is_empty()) {
+            (Some(dim), true) => Ok(dim),
+            _ => {
+                Err(RuleError::Attribute { attribute: input.to_owned(), reason: "must be one number".into() })
+            }
+        }
+    }
+
+    fn not_constant(input: &str) -> RuleError {
+        RuleError::NotConstant { input: input.to_owned() }
+    }
+
+    /// A value's contents as numbers, which must be known.
+    pub(crate) fn known_numbers(&self, value: ValueId, input: &str) -> RuleResult<Vec<Scalar>> {
+        self.constant(value).map(|data| numbers(&data)).ok_or_else(|| Self::not_constant(input))
+    }
+
+    /// A value's contents as integers, which must be known.
+    pub(crate) fn known_ints(&self, value: ValueId, input: &str) -> RuleResult<Vec<i64>> {
+        Ok(self.known_numbers(value, input)?.into_iter().map(Scalar::to_i64).collect())
+    }
+
+    /// A value's contents as floats, which must be known.
+    pub(crate) fn known_floats(&self, value: ValueId, input: &str) -> RuleResult<Vec<f64>> {
+        Ok(self.known_numbers(value, input)?.into_iter().map(Scalar::to_f64).collect())
+    }
+
+    /// The one number that a value holds, when it is known.
+    pub(crate) fn known_number(&self, value: ValueId) -> Option<Scalar> {
+        let data = self.constant(value).filter(|data| data.num_elements() == 1)?;
+        numbers(&data).first().copied()
+    }
+}

@@ -1,0 +1,189 @@
+//! What one operator of ONNX is to Kiln: a specification, attributes, a lowering.
+
+use super::lowering::Lowering;
+use super::node::SourceNode;
+use crate::ir::{RuleError, RuleResult, ValueId};
+
+/// An operator, or a family that differs in one enum value.
+pub(crate) trait Operator<'m>: Sized {
+    /// Every operator that this implements.
+    const SPECS: &'static [Spec];
+
+    /// Reads the attributes; whatever is not read is an error.
+    fn read(node: &mut SourceNode<'m>) -> RuleResult<Self>;
+
+    /// Appends the operations that compute the outputs.
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, 'm>) -> RuleResult<Outputs>;
+}
+
+/// Name, versions and inputs of an operator.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spec {
+    /// Domain; empty for ONNX's own.
+    pub(crate) domain: &'static str,
+    /// Name.
+    pub(crate) name: &'static str,
+    /// First version of the operator set in which it has the form that is read here.
+    pub(crate) since: i64,
+    /// Last version, when the operator was withdrawn.
+    pub(crate) until: i64,
+    /// Names of the inputs; `?` after an optional one, `*` after one that repeats.
+    pub(crate) inputs: &'static [&'static str],
+}
+
+impl Spec {
+    /// An operator of ONNX's own domain.
+    pub(crate) const fn onnx(name: &'static str, since: i64, inputs: &'static [&'static str]) -> Self {
+        Self { domain: "", name, since, until: i64::MAX, inputs }
+    }
+
+    /// An operator of ONNX Runtime's domain.
+    pub(crate) const fn microsoft(name: &'static str, inputs: &'static [&'static str]) -> Self {
+        Self { domain: "com.microsoft", name, since: 1, until: i64::MAX, inputs }
+    }
+
+    /// Withdrawn after this version.
+    pub(crate) const fn until(self, version: i64) -> Self {
+        Self { until: version, ..self }
+    }
+
+    /// The versions as text.
+    pub(crate) fn versions(&self) -> String {
+        match self.until {
+            i64::MAX => format!("{} and newer", self.since),
+            until => format!("{} to {until}", self.since),
+        }
+    }
+}
+
+/// An entry of the table.
+pub(crate) struct Entry {
+    /// What it implements.
+    pub(crate) specs: &'static [Spec],
+    /// Reads and lowers a node.
+    pub(crate) run: for<'m> fn(&mut SourceNode<'m>, &Args, &mut Lowering<'_, 'm>) -> RuleResult<Outputs>,
+}
+
+/// Reads a node as an `O` and lowers it.
+pub(crate) fn run<'m, O: Operator<'m>>(
+    node: &mut SourceNode<'m>,
+    args: &Args,
+    to: &mut Lowering<'_, 'm>,
+) -> RuleResult<Outputs> {
+    let operator = O::read(node)?;
+    node.finish()?;
+    operator.lower(args, to)
+}
+
+/// What an input or output stands for.
+#[derive(Clone, Debug)]
+pub(crate) enum Operand {
+    /// A tensor.
+    Tensor(ValueId),
+    /// A sequence of tensors, its length known.
+    Sequence(Vec<ValueId>),
+}
+
+/// A node's outputs in order.
+pub(crate) struct Outputs(pub(crate) Vec<Operand>);
+
+impl From<ValueId> for Outputs {
+    fn from(value: ValueId) -> Self {
+        Outputs(vec![Operand::Tensor(value)])
+    }
+}
+
+impl From<Vec<ValueId>> for Outputs {
+    fn from(values: Vec<ValueId>) -> Self {
+        Outputs(values.into_iter().map(Operand::Tensor).collect())
+    }
+}
+
+/// A node's operands, by the names of the specification.
+pub(crate) struct Args {
+    spec: &'static Spec,
+    operands: Vec<Option<Operand>>,
+}
+
+impl Args {
+    /// Checks the number of operands against the specification.
+    pub(crate) fn new(spec: &'static Spec, operands: Vec<Option<Operand>>) -> RuleResult<Self> {
+        let variadic = spec.inputs.last().is_some_and(|name| name.ends_with('*'));
+        if operands.len() > spec.inputs.len() && !variadic {
+            let what = format!("{} inputs where {} has {}", operands.len(), spec.name, spec.inputs.len());
+            return Err(RuleError::Unsupported { what });
+        }
+        for (n, name) in spec.inputs.iter().enumerate() {
+            let required = !name.ends_with(['?', '*']);
+            if required && operands.get(n).is_none_or(Option::is_none) {
+                return Err(RuleError::MissingInput { input: (*name).to_owned() });
+            }
+        }
+        Ok(Self { spec, operands })
+    }
+
+    fn index(&self, name: &str) -> Option<usize> {
+        self.spec.inputs.iter().position(|input| input.trim_end_matches(['?', '*']) == name)
+    }
+
+    /// An input that must be there.
+    pub(crate) fn value(&self, name: &str) -> RuleResult<ValueId> {
+        self.optional(name)?.ok_or_else(|| RuleError::MissingInput { input: name.to_owned() })
+    }
+
+    /// An input that may be absent, or that older versions of the operator do not have.
+    pub(crate) fn optional(&self, name: &str) -> RuleResult<Option<ValueId>> {
+        let operand = self.index(name).and_then(|n| self.operands.get(n)).and_then(Option::as_ref);
+        match operand {
+            None => Ok(None),
+            Some(Operand::Tensor(value)) => Ok(Some(*value)),
+            Some(Operand::Sequence(_)) => {
+                Err(RuleError::Unsupported { what: format!("a sequence as the input `{name}`") })
+            }
+        }
+    }
+
+    /// A sequence.
+    pub(crate) fn sequence(&self, name: &str) -> RuleResult<&[ValueId]> {
+        match self.index(name).and_then(|n| self.operands.get(n)).and_then(Option::as_ref) {
+            Some(Operand::Sequence(values)) => Ok(values),
+            Some(Operand::Tensor(_)) => {
+                Err(RuleError::Unsupported { what: format!("a tensor as the input `{name}`, a sequence") })
+            }
+            None => Err(RuleError::MissingInput { input: name.to_owned() }),
+        }
+    }
+
+    /// The first input, whatever it is.
+    pub(crate) fn first(&self) -> Option<&Operand> {
+        self.operands.first().and_then(Option::as_ref)
+    }
+
+    /// Every input from a variadic one on.
+    pub(crate) fn all(&self, name: &str) -> RuleResult<Vec<ValueId>> {
+        let from = self.index(name).unwrap_or(0);
+        let rest = self.operands.get(from..).unwrap_or_default();
+        rest.iter()
+            .map(|operand| match operand {
+                Some(Operand::Tensor(value)) => Ok(*value),
+                _ => Err(RuleError::MissingInput { input: name.to_owned() }),
+            })
+            .collect()
+    }
+}
+
+/// Declares the members of a family: their specifications, and what each name stands for.
+macro_rules! family {
+    ($ty:ty, $inputs:expr, { $($name:literal since $since:literal => $value:expr,)* }) => {
+        const FAMILY: &[$crate::onnx::operator::Spec] =
+            &[$($crate::onnx::operator::Spec::onnx($name, $since, $inputs),)*];
+
+        fn member(name: &str) -> $crate::ir::RuleResult<$ty> {
+            match name {
+                $($name => Ok($value),)*
+                _ => Err($crate::ir::RuleError::Unsupported { what: format!("{name} here") }),
+            }
+        }
+    };
+}
+pub(crate) use family;

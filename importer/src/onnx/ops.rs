@@ -1,0 +1,166 @@
+//! The table of operators: two lines each, the module and the entry.
+
+mod activation;
+mod arg_reduce;
+mod batch_normalization;
+mod binary;
+mod cast;
+mod clip;
+mod compare;
+mod concat;
+mod constant;
+mod constant_of_shape;
+mod conv;
+mod conv_transpose;
+mod cum_sum;
+mod dropout;
+mod expand;
+mod flatten;
+mod gather;
+mod gather_elements;
+mod gather_nd;
+mod gemm;
+mod global_pool;
+mod identity;
+mod layer_normalization;
+mod matmul;
+mod max_pool;
+mod pad;
+mod range;
+mod reduce;
+mod reshape;
+mod shape;
+mod slice;
+mod softmax;
+mod split;
+mod squeeze;
+mod transpose;
+mod unary;
+mod unsqueeze;
+mod variadic;
+mod where_;
+
+use super::operator::{self, Entry, Operator, Spec};
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+/// The newest version of ONNX's operator set that the table was checked against.
+pub(crate) const NEWEST_OPSET: i64 = 28;
+
+macro_rules! operators {
+    ($($module:ident :: $ty:ident,)*) => {
+        static TABLE: &[Entry] = &[$(Entry {
+            specs: <$module::$ty as Operator<'static>>::SPECS,
+            run: |node, args, to| operator::run::<$module::$ty>(node, args, to),
+        },)*];
+    };
+}
+
+operators! {
+    activation::Activations,
+    arg_reduce::ArgReduce,
+    batch_normalization::BatchNormalization,
+    binary::Binary,
+    cast::Cast,
+    clip::Clip,
+    compare::Compare,
+    concat::Concat,
+    constant::Constant,
+    constant_of_shape::ConstantOfShape,
+    conv::Conv,
+    conv_transpose::ConvTranspose,
+    cum_sum::CumSum,
+    dropout::Dropout,
+    expand::Expand,
+    flatten::Flatten,
+    gather::Gather,
+    gather_elements::GatherElements,
+    gather_nd::GatherNd,
+    gemm::Gemm,
+    global_pool::GlobalPool,
+    identity::Identity,
+    layer_normalization::LayerNormalization,
+    matmul::MatMul,
+    max_pool::MaxPool,
+    pad::Pad,
+    range::Range,
+    reduce::Reduce,
+    reshape::Reshape,
+    shape::Shape,
+    slice::Slice,
+    softmax::Softmax,
+    split::Split,
+    squeeze::Squeeze,
+    transpose::Transpose,
+    unary::Unary,
+    unsqueeze::Unsqueeze,
+    variadic::Variadic,
+    where_::Where,
+}
+
+type Index = HashMap<(&'static str, &'static str), Vec<(&'static Spec, &'static Entry)>>;
+
+static INDEX: LazyLock<Index> = LazyLock::new(|| {
+    let mut index = Index::new();
+    for entry in TABLE {
+        for spec in entry.specs {
+            index.entry((spec.domain, spec.name)).or_default().push((spec, entry));
+        }
+    }
+    index
+});
+
+/// The implementation of an operator in a version of its operator set.
+pub(crate) fn find(domain: &str, name: &str, opset: i64) -> Option<(&'static Spec, &'static Entry)> {
+    let found = INDEX.get(&(domain, name))?;
+    found.iter().copied().find(|(spec, _)| (spec.since..=spec.until).contains(&opset))
+}
+
+/// The versions in which an operator is known, as text.
+pub(crate) fn versions(domain: &str, name: &str) -> Option<String> {
+    let found = INDEX.get(&(domain, name))?;
+    Some(found.iter().map(|(spec, _)| spec.versions()).collect::<Vec<_>>().join(", "))
+}
+
+/// An operator that Kiln imports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Support {
+    /// Domain; empty for ONNX's own.
+    pub domain: &'static str,
+    /// Name.
+    pub operator: &'static str,
+    /// First version of the operator set.
+    pub since: i64,
+    /// Last version, when the operator was withdrawn or changed its meaning.
+    pub until: Option<i64>,
+}
+
+/// Every operator that Kiln imports, sorted.
+pub fn supported() -> Vec<Support> {
+    let mut list: Vec<Support> = TABLE
+        .iter()
+        .flat_map(|entry| entry.specs)
+        .map(|spec| Support {
+            domain: spec.domain,
+            operator: spec.name,
+            since: spec.since,
+            until: (spec.until != i64::MAX).then_some(spec.until),
+        })
+        .collect();
+    list.sort();
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_operator_is_listed_twice_for_one_version() {
+        let list = supported();
+        for pair in list.windows(2) {
+            let same = (pair[0].domain, pair[0].operator) == (pair[1].domain, pair[1].operator);
+            assert!(!same || pair[0].until.is_some_and(|until| until < pair[1].since), "{pair:?}");
+        }
+    }
+}

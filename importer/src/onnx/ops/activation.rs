@@ -1,0 +1,163 @@
+//! Activations: those of the runtime, and those composed from a few operations.
+
+use super::super::lowering::Lowering;
+use super::super::node::SourceNode;
+use super::super::operator::{Args, Operator, Outputs, Spec};
+use crate::ir::{Op, RuleError, RuleResult, ValueId};
+use kiln_types::{Activation, BinaryOp, CompareOp, Scalar, UnaryOp};
+
+const X: &[&str] = &["X"];
+
+pub(super) enum Activations {
+    Plain(Activation),
+    /// `gamma · elu(x, alpha)`.
+    Selu {
+        alpha: f64,
+        gamma: f64,
+    },
+    /// `alpha · elu(x / alpha, 1)`.
+    Celu {
+        alpha: f64,
+    },
+    /// `x > alpha ? x : 0`.
+    Thresholded {
+        alpha: f64,
+    },
+    /// `x - bias` above `lambd`, `x + bias` below `-lambd`, else 0.
+    Shrink {
+        bias: f64,
+        lambd: f64,
+    },
+    /// `x / (1 + |x|)`.
+    Softsign,
+    /// `x · sigmoid(alpha · x)`.
+    Swish {
+        alpha: f64,
+    },
+}
+
+impl Operator<'_> for Activations {
+    const SPECS: &'static [Spec] = &[
+        Spec::onnx("Celu", 12, X),
+        Spec::onnx("Elu", 6, X),
+        Spec::onnx("Gelu", 20, X),
+        Spec::onnx("HardSigmoid", 6, X),
+        Spec::onnx("HardSwish", 14, X),
+        Spec::onnx("LeakyRelu", 6, X),
+        Spec::onnx("Mish", 18, X),
+        Spec::onnx("Relu", 6, X),
+        Spec::onnx("Selu", 6, X),
+        Spec::onnx("Shrink", 9, X),
+        Spec::onnx("Sigmoid", 6, X),
+        Spec::onnx("Softplus", 1, X),
+        Spec::onnx("Softsign", 1, X),
+        Spec::onnx("Swish", 24, X),
+        Spec::onnx("Tanh", 6, X),
+        Spec::onnx("ThresholdedRelu", 10, X),
+        Spec::microsoft("FastGelu", &["X", "bias?"]),
+        Spec::microsoft("Gelu", X),
+        Spec::microsoft("QuickGelu", X),
+    ];
+
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        Ok(Self::Plain(match node.operator() {
+            "Elu" => Activation::Elu { alpha: node.float("alpha", 1.0)? },
+            "FastGelu" => Activation::GeluTanh,
+            "Gelu" => node.choice(
+                "approximate",
+                "none",
+                &[("none", Activation::Gelu), ("tanh", Activation::GeluTanh)],
+            )?,
+            "HardSigmoid" => {
+                Activation::HardSigmoid { alpha: node.float("alpha", 0.2)?, beta: node.float("beta", 0.5)? }
+            }
+            "HardSwish" => Activation::HardSwish,
+            "LeakyRelu" => Activation::LeakyRelu { slope: node.float("alpha", 0.01)? },
+            "Mish" => Activation::Mish,
+            "Relu" => Activation::Relu,
+            "Sigmoid" => Activation::Sigmoid,
+            "Softplus" => Activation::Softplus,
+            "Tanh" => Activation::Tanh,
+            "Celu" => return Ok(Self::Celu { alpha: node.float("alpha", 1.0)? }),
+            // Klambauer et al. 2017, as the specification rounds them.
+            "Selu" => {
+                return Ok(Self::Selu {
+                    alpha: node.float("alpha", 1.67326319217681884765625)?,
+                    gamma: node.float("gamma", 1.05070102214813232421875)?,
+                });
+            }
+            "Shrink" => {
+                return Ok(Self::Shrink { bias: node.float("bias", 0.0)?, lambd: node.float("lambd", 0.5)? });
+            }
+            "Softsign" => return Ok(Self::Softsign),
+            "Swish" => return Ok(swish(node.float("alpha", 1.0)?)),
+            "QuickGelu" => return Ok(swish(node.float("alpha", 1.702)?)),
+            "ThresholdedRelu" => return Ok(Self::Thresholded { alpha: node.float("alpha", 1.0)? }),
+            other => return Err(RuleError::Unsupported { what: format!("the activation {other}") }),
+        }))
+    }
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let mut x = args.value("X")?;
+        if let Some(bias) = args.optional("bias")? {
+            x = to.binary(BinaryOp::Add, x, bias)?;
+        }
+        Ok(self.compute(to, x)?.into())
+    }
+}
+
+fn swish(alpha: f64) -> Activations {
+    if alpha == 1.0 { Activations::Plain(Activation::Silu) } else { Activations::Swish { alpha } }
+}
+
+impl Activations {
+    fn compute(&self, to: &mut Lowering<'_, '_>, x: ValueId) -> RuleResult<ValueId> {
+        match *self {
+            // The one activation that integers have.
+            Self::Plain(Activation::Relu) if to.dtype(x).is_int() => {
+                to.add(Op::Clamp { min: Some(Scalar::Int(0)), max: None }, &[x])
+            }
+            Self::Plain(activation) => to.activation(activation, x),
+            Self::Selu { alpha, gamma } => {
+                let elu = to.activation(Activation::Elu { alpha }, x)?;
+                scaled(to, elu, gamma)
+            }
+            Self::Celu { alpha } => {
+                let inner = scaled(to, x, 1.0 / alpha)?;
+                let elu = to.activation(Activation::Elu { alpha: 1.0 }, inner)?;
+                scaled(to, elu, alpha)
+            }
+            Self::Thresholded { alpha } => {
+                let (threshold, zero) = (to.number_like(x, alpha), to.number_like(x, 0.0));
+                let above = to.compare(CompareOp::Greater, x, threshold)?;
+                to.select(above, x, zero)
+            }
+            Self::Shrink { bias, lambd } => {
+                let (high, low) = (to.number_like(x, lambd), to.number_like(x, -lambd));
+                let (bias, zero) = (to.number_like(x, bias), to.number_like(x, 0.0));
+                let above = to.compare(CompareOp::Greater, x, high)?;
+                let below = to.compare(CompareOp::Lower, x, low)?;
+                let lowered = to.binary(BinaryOp::Sub, x, bias)?;
+                let raised = to.binary(BinaryOp::Add, x, bias)?;
+                let rest = to.select(below, raised, zero)?;
+                to.select(above, lowered, rest)
+            }
+            Self::Softsign => {
+                let magnitude = to.unary(UnaryOp::Abs, x)?;
+                let one = to.number_like(x, 1.0);
+                let divisor = to.binary(BinaryOp::Add, magnitude, one)?;
+                to.binary(BinaryOp::Div, x, divisor)
+            }
+            Self::Swish { alpha } => {
+                let inner = scaled(to, x, alpha)?;
+                let gate = to.activation(Activation::Sigmoid, inner)?;
+                to.binary(BinaryOp::Mul, x, gate)
+            }
+        }
+    }
+}
+
+fn scaled(to: &mut Lowering<'_, '_>, x: ValueId, factor: f64) -> RuleResult<ValueId> {
+    let factor = to.number_like(x, factor);
+    to.binary(BinaryOp::Mul, x, factor)
+}

@@ -1,0 +1,83 @@
+//! Functions of two elements, with broadcasting.
+
+use super::super::lowering::Lowering;
+use super::super::node::{SourceNode, invalid};
+use super::super::operator::{Args, Operator, Outputs, Spec};
+use crate::ir::{RuleResult, ValueId};
+use kiln_types::{BinaryOp, DType};
+
+const AB: &[&str] = &["A", "B"];
+
+pub(super) struct Binary(BinaryOp);
+
+impl Operator<'_> for Binary {
+    const SPECS: &'static [Spec] = &[
+        Spec::onnx("Add", 7, AB),
+        Spec::onnx("And", 7, AB),
+        Spec::onnx("BitShift", 11, AB),
+        Spec::onnx("BitwiseAnd", 18, AB),
+        Spec::onnx("BitwiseOr", 18, AB),
+        Spec::onnx("BitwiseXor", 18, AB),
+        Spec::onnx("Div", 7, AB),
+        Spec::onnx("Mod", 10, AB),
+        Spec::onnx("Mul", 7, AB),
+        Spec::onnx("Or", 7, AB),
+        Spec::onnx("Pow", 7, AB),
+        Spec::onnx("Sub", 7, AB),
+        Spec::onnx("Xor", 7, AB),
+    ];
+
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        Ok(Self(match node.operator() {
+            "Add" => BinaryOp::Add,
+            "And" => BinaryOp::And,
+            "BitShift" => {
+                if !node.has("direction") {
+                    return Err(invalid("direction", "is missing"));
+                }
+                node.choice(
+                    "direction",
+                    "",
+                    &[("LEFT", BinaryOp::ShiftLeft), ("RIGHT", BinaryOp::ShiftRight)],
+                )?
+            }
+            "BitwiseAnd" => BinaryOp::BitwiseAnd,
+            "BitwiseOr" => BinaryOp::BitwiseOr,
+            "BitwiseXor" => BinaryOp::BitwiseXor,
+            "Div" => BinaryOp::Div,
+            "Mod" if node.flag("fmod", false)? => BinaryOp::Fmod,
+            "Mod" => BinaryOp::Remainder,
+            "Mul" => BinaryOp::Mul,
+            "Or" => BinaryOp::Or,
+            "Pow" => BinaryOp::Pow,
+            "Sub" => BinaryOp::Sub,
+            _ => BinaryOp::Xor,
+        }))
+    }
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let (a, b) = (args.value("A")?, args.value("B")?);
+        if self.0 == BinaryOp::Pow {
+            return Ok(power(to, a, b)?.into());
+        }
+        Ok(to.binary(self.0, a, b)?.into())
+    }
+}
+
+/// The exponent may have another dtype; the result has the base's.
+fn power(to: &mut Lowering<'_, '_>, base: ValueId, exponent: ValueId) -> RuleResult<ValueId> {
+    let (base_dtype, exponent_dtype) = (to.dtype(base), to.dtype(exponent));
+    if base_dtype.is_int() && exponent_dtype.is_float() {
+        let (base, exponent) = (to.cast(base, DType::F64)?, to.cast(exponent, DType::F64)?);
+        let power = to.binary(BinaryOp::Pow, base, exponent)?;
+        return to.cast(power, base_dtype);
+    }
+    let exponent = match to.known_number(exponent) {
+        // A literal needs no cast at run time.
+        Some(number) if to.rank(exponent) == 0 && exponent_dtype != base_dtype => {
+            to.scalar(number, base_dtype)
+        }
+        _ => to.cast(exponent, base_dtype)?,
+    };
+    to.binary(BinaryOp::Pow, base, exponent)
+}

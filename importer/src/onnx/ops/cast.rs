@@ -1,0 +1,37 @@
+//! `Cast` and `CastLike`.
+
+use super::super::lowering::Lowering;
+use super::super::node::{SourceNode, invalid};
+use super::super::operator::{Args, Operator, Outputs, Spec};
+use super::super::tensor;
+use crate::ir::RuleResult;
+use kiln_types::DType;
+
+pub(super) struct Cast {
+    /// `None` takes the dtype of the second input.
+    to: Option<DType>,
+}
+
+impl Operator<'_> for Cast {
+    const SPECS: &'static [Spec] =
+        &[Spec::onnx("Cast", 6, &["input"]), Spec::onnx("CastLike", 15, &["input", "target_type"])];
+
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        // Both concern 8-bit floats alone.
+        node.ignore(&["saturate", "round_mode"]);
+        if node.operator() == "CastLike" {
+            return Ok(Self { to: None });
+        }
+        let code = node.required_int("to")?;
+        let dtype = i32::try_from(code).map_err(|_| invalid("to", format!("is {code}")))?;
+        Ok(Self { to: Some(tensor::dtype(dtype).map_err(|reason| invalid("to", reason))?) })
+    }
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let dtype = match self.to {
+            Some(dtype) => dtype,
+            None => to.dtype(args.value("target_type")?),
+        };
+        Ok(to.cast(args.value("input")?, dtype)?.into())
+    }
+}

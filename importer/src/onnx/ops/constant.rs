@@ -1,0 +1,57 @@
+//! `Constant`.
+
+use super::super::lowering::Lowering;
+use super::super::node::{SourceNode, invalid};
+use super::super::operator::{Args, Operator, Outputs, Spec};
+use super::super::proto::{SparseTensorProto, TensorProto};
+use super::super::tensor;
+use crate::ir::{RuleError, RuleResult};
+use kiln_types::TensorData;
+
+pub(super) enum Constant<'m> {
+    Data(TensorData),
+    Tensor(&'m TensorProto),
+    Sparse(&'m SparseTensorProto),
+}
+
+impl<'m> Operator<'m> for Constant<'m> {
+    const SPECS: &'static [Spec] = &[Spec::onnx("Constant", 1, &[])];
+
+    fn read(node: &mut SourceNode<'m>) -> RuleResult<Self> {
+        if let Some(tensor) = node.tensor("value")? {
+            return Ok(Self::Tensor(tensor));
+        }
+        if let Some(tensor) = node.sparse_tensor("sparse_value")? {
+            return Ok(Self::Sparse(tensor));
+        }
+        if let Some(value) = node.optional_int("value_int")? {
+            return Ok(Self::Data(TensorData::new(vec![value], [])));
+        }
+        if let Some(values) = node.ints("value_ints")? {
+            let count = values.len();
+            return Ok(Self::Data(TensorData::new(values, [count])));
+        }
+        if let Some(value) = node.optional_float("value_float")? {
+            return Ok(Self::Data(TensorData::new(vec![value as f32], [])));
+        }
+        if let Some(values) = node.floats("value_floats")? {
+            let values: Vec<f32> = values.into_iter().map(|value| value as f32).collect();
+            let count = values.len();
+            return Ok(Self::Data(TensorData::new(values, [count])));
+        }
+        if node.has("value_string") || node.has("value_strings") {
+            return Err(RuleError::Unsupported { what: "a constant of strings".to_owned() });
+        }
+        Err(invalid("value", "is missing"))
+    }
+
+    fn lower(&self, _: &Args, to: &mut Lowering<'_, 'm>) -> RuleResult<Outputs> {
+        let data = match self {
+            Self::Data(data) => Ok(data.clone()),
+            Self::Tensor(proto) => tensor::read(proto, to.folder()),
+            Self::Sparse(proto) => tensor::read_sparse(proto, to.folder()),
+        };
+        let data = data.map_err(|error| invalid("value", error.to_string()))?;
+        Ok(to.builder.graph.add_constant(None, data).into())
+    }
+}

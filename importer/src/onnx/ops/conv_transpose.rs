@@ -1,0 +1,107 @@
+//! `ConvTranspose`: one to three spatial axes; padding given, or found from the wanted size.
+
+use super::super::lowering::{AutoPad, Lowering, Window, Windows};
+use super::super::node::{SourceNode, invalid};
+use super::super::operator::{Args, Operator, Outputs, Spec};
+use super::conv::kernel_of;
+use crate::ir::{Dim, Op, RuleResult, ValueId};
+use kiln_types::ConvTransposeOptions;
+
+pub(super) struct ConvTranspose {
+    windows: Windows,
+    groups: usize,
+    output_padding: Option<Vec<i64>>,
+    output_shape: Option<Vec<i64>>,
+}
+
+impl Operator<'_> for ConvTranspose {
+    const SPECS: &'static [Spec] = &[Spec::onnx("ConvTranspose", 1, &["X", "W", "B?"])];
+
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        Ok(Self {
+            windows: Windows::read(node)?,
+            groups: node.size("group", 1)?,
+            output_padding: node.ints("output_padding")?,
+            output_shape: node.ints("output_shape")?,
+        })
+    }
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let (x, weight) = (args.value("X")?, args.value("W")?);
+        let spatial = to.spatial("X", x)?;
+        let kernel = kernel_of(to, weight, spatial, &self.windows)?;
+        let window = self.windows.over(spatial, kernel)?;
+        let extra = sizes("output_padding", self.output_padding.as_deref(), spatial)?;
+        let extra = extra.unwrap_or_else(|| vec![0; spatial]);
+        let shape = match &self.output_shape {
+            // Batch and channels may be named too.
+            Some(shape) if shape.len() == spatial + 2 => sizes("output_shape", shape.get(2..), spatial)?,
+            shape => sizes("output_shape", shape.as_deref(), spatial)?,
+        };
+        let cut = self.cut(to, x, &window, &extra, shape.as_deref())?;
+        let known: Option<Vec<(usize, usize)>> =
+            cut.iter().map(|(before, after)| Some((before.as_size()?, after.as_size()?))).collect();
+        let options = ConvTransposeOptions {
+            stride: window.stride,
+            padding: known.clone().unwrap_or_else(|| vec![(0, 0); spatial]),
+            output_padding: extra,
+            dilation: window.dilation,
+            groups: self.groups,
+        };
+        let mut inputs = vec![Some(x), Some(weight)];
+        inputs.extend(args.optional("B")?.map(Some));
+        let mut y = to.builder.add_all(Op::ConvTranspose(options), inputs)?;
+        if known.is_none() {
+            for result in &mut y {
+                for (axis, (before, after)) in cut.iter().enumerate() {
+                    let end = &to.dims(*result)[axis + 2] - after;
+                    *result = to.slice(*result, axis + 2, before.clone(), end)?;
+                }
+            }
+        }
+        Ok(y.into())
+    }
+}
+
+/// One size an axis.
+fn sizes(name: &str, values: Option<&[i64]>, spatial: usize) -> RuleResult<Option<Vec<usize>>> {
+    let Some(values) = values else {
+        return Ok(None);
+    };
+    let sizes: Option<Vec<usize>> = values.iter().map(|&value| usize::try_from(value).ok()).collect();
+    match sizes {
+        Some(sizes) if sizes.len() == spatial => Ok(Some(sizes)),
+        _ => Err(invalid(name, format!("is {values:?}, must be {spatial} sizes"))),
+    }
+}
+
+impl ConvTranspose {
+    /// What is cut off before and after each axis of the full result.
+    fn cut(
+        &self,
+        to: &Lowering<'_, '_>,
+        x: ValueId,
+        window: &Window,
+        extra: &[usize],
+        shape: Option<&[usize]>,
+    ) -> RuleResult<Vec<(Dim, Dim)>> {
+        let same = matches!(self.windows.auto_pad, AutoPad::SameUpper | AutoPad::SameLower);
+        if shape.is_none() && !same {
+            return Ok(window.explicit.iter().map(|&(a, b)| (Dim::from(a), Dim::from(b))).collect());
+        }
+        let input = to.dims(x);
+        let two = Dim::constant(2);
+        let mut cut = Vec::with_capacity(extra.len());
+        for axis in 0..window.kernel.len() {
+            let (size, stride) = (&input[axis + 2], Dim::from(window.stride[axis]));
+            let extent = Dim::from((window.kernel[axis] - 1) * window.dilation[axis] + 1 + extra[axis]);
+            let full = &(&(size - &Dim::constant(1)) * &stride) + &extent;
+            let wanted = shape.map_or_else(|| size * &stride, |shape| Dim::from(shape[axis]));
+            let total = to.builder.graph.maximum(&(&full - &wanted), &Dim::constant(0));
+            let half = total.floor_div(&two);
+            let rest = &total - &half;
+            cut.push(if self.windows.auto_pad == AutoPad::SameUpper { (half, rest) } else { (rest, half) });
+        }
+        Ok(cut)
+    }
+}

@@ -1,0 +1,33 @@
+//! `CumSum` and `CumProd`: running folds.
+
+use super::super::lowering::{Lowering, axis_of};
+use super::super::node::{SourceNode, invalid};
+use super::super::operator::{Args, Operator, Outputs, Spec};
+use crate::ir::{Op, RuleResult};
+use kiln_types::CumulativeOp;
+
+pub(super) struct CumSum {
+    op: CumulativeOp,
+    exclusive: bool,
+    reverse: bool,
+}
+
+impl Operator<'_> for CumSum {
+    const SPECS: &'static [Spec] =
+        &[Spec::onnx("CumProd", 26, &["x", "axis"]), Spec::onnx("CumSum", 11, &["x", "axis"])];
+
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        let op = if node.operator() == "CumSum" { CumulativeOp::Sum } else { CumulativeOp::Prod };
+        Ok(Self { op, exclusive: node.flag("exclusive", false)?, reverse: node.flag("reverse", false)? })
+    }
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let x = args.value("x")?;
+        let axis = match to.known_ints(args.value("axis")?, "axis")?.as_slice() {
+            &[axis] => axis_of(axis, to.rank(x))?,
+            other => return Err(invalid("axis", format!("has {} elements, must have 1", other.len()))),
+        };
+        let op = Op::Cumulative { op: self.op, axis, exclusive: self.exclusive, reverse: self.reverse };
+        Ok(to.add(op, &[x])?.into())
+    }
+}

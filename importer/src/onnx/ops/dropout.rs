@@ -1,0 +1,52 @@
+//! `Dropout`: nothing, unless the model is to be trained.
+
+use super::super::lowering::Lowering;
+use super::super::node::SourceNode;
+use super::super::operator::{Args, Operator, Outputs, Spec};
+use crate::ir::{Op, RuleError, RuleResult};
+use kiln_types::DType;
+
+pub(super) struct Dropout {
+    ratio: f64,
+    mask: bool,
+    bool_mask: bool,
+}
+
+impl Operator<'_> for Dropout {
+    const SPECS: &'static [Spec] = &[
+        Spec::onnx("Dropout", 7, &["data"]).until(11),
+        Spec::onnx("Dropout", 12, &["data", "ratio?", "training_mode?"]),
+    ];
+
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        node.ignore(&["seed"]);
+        let ratio = if node.opset >= 12 { 0.5 } else { node.float("ratio", 0.5)? };
+        Ok(Self { ratio, mask: node.yields(1), bool_mask: node.opset >= 10 })
+    }
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let x = args.value("data")?;
+        let ratio = match args.optional("ratio")? {
+            Some(ratio) => to.known_floats(ratio, "ratio")?.first().copied().unwrap_or(0.5),
+            None => self.ratio,
+        };
+        let training = match args.optional("training_mode")? {
+            Some(mode) => to.known_number(mode).is_none_or(|mode| mode.to_bool()),
+            None => false,
+        };
+        if training && ratio != 0.0 && !to.trainable {
+            let what =
+                "Dropout in training mode; export the model in evaluation mode, or import it as trainable";
+            return Err(RuleError::Unsupported { what: what.to_owned() });
+        }
+        let y = if to.trainable && ratio != 0.0 { to.add(Op::Dropout { ratio }, &[x])? } else { x };
+        if !self.mask {
+            return Ok(y.into());
+        }
+        let dtype = if self.bool_mask { DType::Bool } else { to.dtype(x) };
+        let dims = to.dims(x);
+        let one = if dtype.is_bool() { true.into() } else { kiln_types::Scalar::Int(1) };
+        let mask = to.fill(dims, one, dtype)?;
+        Ok(vec![y, mask].into())
+    }
+}

@@ -1,0 +1,46 @@
+//! `Gather`: numpy's `take` along an axis.
+
+use super::super::lowering::{Lowering, axis_of, numbers};
+use super::super::node::SourceNode;
+use super::super::operator::{Args, Operator, Outputs, Spec};
+use crate::ir::{Op, RuleResult, ValueId};
+
+pub(super) struct Gather {
+    axis: i64,
+}
+
+impl Operator<'_> for Gather {
+    const SPECS: &'static [Spec] = &[Spec::onnx("Gather", 1, &["data", "indices"])];
+
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        Ok(Self { axis: node.int("axis", 0)? })
+    }
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let (x, indices) = (args.value("data")?, args.value("indices")?);
+        let axis = axis_of(self.axis, to.rank(x))?;
+        let wrapped = !(is_embedding(to, x) && axis == 0) && may_be_negative(to, indices);
+        Ok(to.add(Op::Take { axis, wrapped }, &[x, indices])?.into())
+    }
+}
+
+/// A table of PyTorch's `Embedding`, which refuses negative indices.
+fn is_embedding(to: &Lowering<'_, '_>, x: ValueId) -> bool {
+    let constant = to.builder.graph.constant(x);
+    let named =
+        constant.and_then(|constant| constant.name.as_deref()).is_some_and(|name| name.ends_with("weight"));
+    named && to.rank(x) == 2
+}
+
+/// Whether an index tensor can hold negative numbers, as far as is known.
+pub(super) fn may_be_negative(to: &Lowering<'_, '_>, indices: ValueId) -> bool {
+    if let Some(data) = to.constant(indices) {
+        return numbers(&data).iter().any(|index| index.to_i64() < 0);
+    }
+    let graph = &*to.builder.graph;
+    if let Some(host) = &graph.value(indices).host {
+        return !host.iter().all(|dim| graph.least(dim, 1).is_some_and(|least| least >= 0));
+    }
+    let producer = graph.producer(indices).map(|node| &graph.node(node).op);
+    !matches!(producer, Some(Op::ArgReduce { .. } | Op::Arange { .. } | Op::MaxPoolWithIndices(_)))
+}

@@ -1,0 +1,52 @@
+//! `GatherElements`: `out[i][j] = data[indices[i][j]][j]`.
+
+use super::super::lowering::{Lowering, axis_of};
+use super::super::node::SourceNode;
+use super::super::operator::{Args, Operator, Outputs, Spec};
+use super::gather::may_be_negative;
+use crate::ir::{Op, RuleResult, ValueId};
+use kiln_types::{BinaryOp, CompareOp};
+
+pub(super) struct GatherElements {
+    axis: i64,
+}
+
+impl Operator<'_> for GatherElements {
+    const SPECS: &'static [Spec] = &[Spec::onnx("GatherElements", 11, &["data", "indices"])];
+
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        Ok(Self { axis: node.int("axis", 0)? })
+    }
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let (x, indices) = (args.value("data")?, args.value("indices")?);
+        let axis = axis_of(self.axis, to.rank(x))?;
+        let indices = from_start(to, indices, x, axis)?;
+        Ok(to.add(Op::Gather { axis }, &[x, indices])?.into())
+    }
+}
+
+/// Indices that count from the start: negative ones count from the end of `x`'s axis.
+pub(super) fn from_start(
+    to: &mut Lowering<'_, '_>,
+    indices: ValueId,
+    x: ValueId,
+    axis: usize,
+) -> RuleResult<ValueId> {
+    if !may_be_negative(to, indices) {
+        return Ok(indices);
+    }
+    let size = to.dims(x)[axis].clone();
+    let dtype = to.dtype(indices);
+    let size = match size.as_constant() {
+        Some(size) => to.scalar(size, dtype),
+        None => {
+            let size = to.builder.host_tensor(vec![size], Vec::new())?;
+            to.cast(size, dtype)?
+        }
+    };
+    let zero = to.scalar(0, dtype);
+    let negative = to.compare(CompareOp::Lower, indices, zero)?;
+    let moved = to.binary(BinaryOp::Add, indices, size)?;
+    to.select(negative, moved, indices)
+}

@@ -1,0 +1,55 @@
+//! `Gemm`: `alpha · A · B + beta · C`.
+
+use super::super::lowering::Lowering;
+use super::super::node::SourceNode;
+use super::super::operator::{Args, Operator, Outputs, Spec};
+use crate::ir::{Op, RuleError, RuleResult, ValueId};
+use kiln_types::BinaryOp;
+
+pub(super) struct Gemm {
+    alpha: f64,
+    beta: f64,
+    transpose: [bool; 2],
+}
+
+impl Operator<'_> for Gemm {
+    const SPECS: &'static [Spec] =
+        &[Spec::onnx("Gemm", 7, &["A", "B", "C"]).until(10), Spec::onnx("Gemm", 11, &["A", "B", "C?"])];
+
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        Ok(Self {
+            alpha: node.float("alpha", 1.0)?,
+            beta: node.float("beta", 1.0)?,
+            transpose: [node.int("transA", 0)? != 0, node.int("transB", 0)? != 0],
+        })
+    }
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let mut operands = [args.value("A")?, args.value("B")?];
+        for (operand, (name, transpose)) in operands.iter_mut().zip(["A", "B"].iter().zip(self.transpose)) {
+            let actual = to.rank(*operand);
+            if actual != 2 {
+                let expected = "expected 2".to_owned();
+                return Err(RuleError::Rank { input: (*name).to_owned(), actual, expected });
+            }
+            if transpose {
+                *operand = to.permute(*operand, vec![1, 0])?;
+            }
+        }
+        let product = to.add(Op::MatMul, &operands)?;
+        let product = scaled(to, product, self.alpha)?;
+        let Some(c) = args.optional("C")?.filter(|_| self.beta != 0.0) else {
+            return Ok(product.into());
+        };
+        let c = scaled(to, c, self.beta)?;
+        Ok(to.binary(BinaryOp::Add, product, c)?.into())
+    }
+}
+
+fn scaled(to: &mut Lowering<'_, '_>, x: ValueId, factor: f64) -> RuleResult<ValueId> {
+    if factor == 1.0 {
+        return Ok(x);
+    }
+    let factor = to.number_like(x, factor);
+    to.binary(BinaryOp::Mul, x, factor)
+}

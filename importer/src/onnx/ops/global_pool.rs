@@ -1,0 +1,67 @@
+//! Poolings over everything spatial: reductions.
+
+use super::super::lowering::Lowering;
+use super::super::node::{SourceNode, invalid};
+use super::super::operator::{Args, Operator, Outputs, Spec};
+use crate::ir::{RuleResult, ValueId};
+use kiln_types::{BinaryOp, ReduceOp, UnaryOp};
+
+const X: &[&str] = &["X"];
+
+pub(super) enum GlobalPool {
+    Plain(ReduceOp),
+    /// `(Σ |x|^p)^(1/p)`.
+    Lp(i64),
+}
+
+impl Operator<'_> for GlobalPool {
+    const SPECS: &'static [Spec] = &[
+        Spec::onnx("GlobalAveragePool", 1, X),
+        Spec::onnx("GlobalLpPool", 2, X),
+        Spec::onnx("GlobalMaxPool", 1, X),
+    ];
+
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        Ok(match node.operator() {
+            "GlobalAveragePool" => Self::Plain(ReduceOp::Mean),
+            "GlobalMaxPool" => Self::Plain(ReduceOp::Max),
+            _ => match node.int("p", 2)? {
+                p if p >= 1 => Self::Lp(p),
+                p => return Err(invalid("p", format!("is {p}, must be at least 1"))),
+            },
+        })
+    }
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let x = args.value("X")?;
+        let rank = to.need_rank("X", x, 2)?;
+        let axes: Vec<usize> = (2..rank).collect();
+        let result = match *self {
+            Self::Plain(op) => to.reduce(op, x, &axes, true)?,
+            Self::Lp(p) => norm(to, x, p, &axes)?,
+        };
+        Ok(result.into())
+    }
+}
+
+/// The `p`-norm over axes, which stay with size 1.
+pub(super) fn norm(to: &mut Lowering<'_, '_>, x: ValueId, p: i64, axes: &[usize]) -> RuleResult<ValueId> {
+    match p {
+        1 => {
+            let magnitude = to.unary(UnaryOp::Abs, x)?;
+            to.reduce(ReduceOp::Sum, magnitude, axes, true)
+        }
+        2 => {
+            let square = to.binary(BinaryOp::Mul, x, x)?;
+            let sum = to.reduce(ReduceOp::Sum, square, axes, true)?;
+            to.unary(UnaryOp::Sqrt, sum)
+        }
+        _ => {
+            let (order, root) = (to.number_like(x, p), to.number_like(x, 1.0 / p as f64));
+            let magnitude = to.unary(UnaryOp::Abs, x)?;
+            let power = to.binary(BinaryOp::Pow, magnitude, order)?;
+            let sum = to.reduce(ReduceOp::Sum, power, axes, true)?;
+            to.binary(BinaryOp::Pow, sum, root)
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! `LayerNormalization` and `RMSNormalization`.
+
+use super::super::lowering::{Lowering, axis_of};
+use super::super::node::{SourceNode, invalid};
+use super::super::operator::{Args, Operator, Outputs, Spec};
+use crate::ir::{Op, RuleResult, ValueId};
+use kiln_types::{BinaryOp, DType, ReduceOp, UnaryOp};
+
+pub(super) struct LayerNormalization {
+    axis: i64,
+    epsilon: f64,
+    /// Only the root mean square, no mean.
+    rms: bool,
+    /// Compute in single precision.
+    stash: bool,
+    statistics: bool,
+}
+
+impl Operator<'_> for LayerNormalization {
+    const SPECS: &'static [Spec] = &[
+        Spec::onnx("LayerNormalization", 17, &["X", "Scale", "B?"]),
+        Spec::onnx("RMSNormalization", 23, &["X", "scale"]),
+        // ONNX Runtime's first form of both, still written for operator set 1 or any other.
+        Spec::onnx("SimplifiedLayerNormalization", 1, &["X", "scale"]),
+    ];
+
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        let stash = node.int("stash_type", 1)?;
+        if ![1, 10, 11, 16].contains(&stash) {
+            return Err(invalid("stash_type", format!("is {stash}, must be a float type")));
+        }
+        Ok(Self {
+            axis: node.int("axis", -1)?,
+            epsilon: node.float("epsilon", 1e-5)?,
+            rms: node.operator() != "LayerNormalization",
+            stash: stash == 1,
+            statistics: node.yields(1) || node.yields(2),
+        })
+    }
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let x = args.value("X")?;
+        let scale = args.value(if self.rms { "scale" } else { "Scale" })?;
+        let bias = args.optional("B")?;
+        let axis = axis_of(self.axis, to.rank(x))?;
+        let normalized = to.dims(x)[axis..].to_vec();
+        let fits = |value: ValueId| to.dims(value) == normalized && to.dtype(value) == to.dtype(x);
+        let direct = fits(scale) && bias.is_none_or(fits) && !self.statistics;
+        if !direct {
+            return self.compose(to, x, scale, bias, axis);
+        }
+        let op = if self.rms {
+            Op::RmsNorm { epsilon: self.epsilon }
+        } else {
+            Op::LayerNorm { epsilon: self.epsilon }
+        };
+        let mut inputs = vec![Some(x), Some(scale)];
+        inputs.extend(bias.map(Some));
+        Ok(to.builder.add_all(op, inputs)?.into())
+    }
+}
+
+impl LayerNormalization {
+    /// Parameters that broadcast, other dtypes, or statistics as outputs: step by step.
+    fn compose(
+        &self,
+        to: &mut Lowering<'_, '_>,
+        x: ValueId,
+        scale: ValueId,
+        bias: Option<ValueId>,
+        axis: usize,
+    ) -> RuleResult<Outputs> {
+        let dtype = to.dtype(x);
+        let wide = if self.stash && dtype != DType::F64 { DType::F32 } else { dtype };
+        let axes: Vec<usize> = (axis..to.rank(x)).collect();
+        let x = to.cast(x, wide)?;
+        let mean = to.reduce(ReduceOp::Mean, x, &axes, true)?;
+        let centered = if self.rms { x } else { to.binary(BinaryOp::Sub, x, mean)? };
+        let square = to.binary(BinaryOp::Mul, centered, centered)?;
+        let variance = to.reduce(ReduceOp::Mean, square, &axes, true)?;
+        let epsilon = to.number_like(variance, self.epsilon);
+        let shifted = to.binary(BinaryOp::Add, variance, epsilon)?;
+        let deviation = to.unary(UnaryOp::Sqrt, shifted)?;
+        let inverse = to.unary(UnaryOp::Recip, deviation)?;
+        let normal = to.binary(BinaryOp::Mul, centered, inverse)?;
+        // The parameters' dtype is the result's.
+        let result = to.dtype(scale);
+        let normal = to.cast(normal, result)?;
+        let mut y = to.binary(BinaryOp::Mul, normal, scale)?;
+        if let Some(bias) = bias {
+            y = to.binary(BinaryOp::Add, y, bias)?;
+        }
+        let second = if self.rms { inverse } else { mean };
+        Ok(vec![y, second, inverse].into())
+    }
+}

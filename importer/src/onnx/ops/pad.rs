@@ -1,0 +1,84 @@
+//! `Pad`: attributes before version 11, inputs since; `axes` since 18. Negative amounts cut.
+
+use super::super::lowering::{Lowering, axis_of};
+use super::super::node::{SourceNode, invalid};
+use super::super::operator::{Args, Operator, Outputs, Spec};
+use crate::ir::{Dim, Op, RuleError, RuleResult};
+use kiln_types::{PadMode, Scalar};
+
+pub(super) struct Pad {
+    mode: PadMode,
+    pads: Option<Vec<i64>>,
+    value: f64,
+}
+
+impl Operator<'_> for Pad {
+    const SPECS: &'static [Spec] = &[
+        Spec::onnx("Pad", 2, &["data"]).until(10),
+        Spec::onnx("Pad", 11, &["data", "pads", "constant_value?", "axes?"]),
+    ];
+
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        let modes = [
+            ("constant", PadMode::Constant),
+            ("reflect", PadMode::Reflect),
+            ("edge", PadMode::Edge),
+            ("wrap", PadMode::Wrap),
+        ];
+        let mode = node.choice("mode", "constant", &modes)?;
+        if node.opset >= 11 {
+            return Ok(Self { mode, pads: None, value: 0.0 });
+        }
+        Ok(Self { mode, pads: node.ints("pads")?, value: node.float("value", 0.0)? })
+    }
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let x = args.value("data")?;
+        let rank = to.rank(x);
+        let pads = match args.optional("pads")? {
+            Some(pads) => to.host(pads, "pads")?,
+            None => {
+                let pads = self.pads.as_ref().ok_or_else(|| invalid("pads", "is missing"))?;
+                pads.iter().map(|&pad| Dim::constant(pad)).collect()
+            }
+        };
+        let axes = match args.optional("axes")? {
+            Some(axes) => to.known_ints(axes, "axes")?,
+            None => (0..rank as i64).collect(),
+        };
+        if pads.len() != 2 * axes.len() {
+            return Err(invalid("pads", format!("has {} entries for {} axes", pads.len(), axes.len())));
+        }
+        let value = match args.optional("constant_value")? {
+            Some(value) => {
+                to.known_number(value).ok_or(RuleError::NotConstant { input: "constant_value".into() })?
+            }
+            None if to.dtype(x).is_bool() => Scalar::Bool(false),
+            None if to.dtype(x).is_int() => Scalar::Int(self.value as i64),
+            None => Scalar::Float(self.value),
+        };
+        let zero = Dim::constant(0);
+        let mut padding = vec![(zero.clone(), zero.clone()); rank];
+        let mut ranges = to.full_ranges(x);
+        let (mut cuts, mut grows) = (false, false);
+        for (i, &axis) in axes.iter().enumerate() {
+            let axis = axis_of(axis, rank)?;
+            let (before, after) = (&pads[i], &pads[i + axes.len()]);
+            let negative = |pad: &Dim| pad.as_constant().is_some_and(|pad| pad < 0);
+            let grow = |pad: &Dim| if negative(pad) { zero.clone() } else { pad.clone() };
+            if negative(before) {
+                ranges[axis].start = -before;
+                cuts = true;
+            }
+            if negative(after) {
+                ranges[axis].end = &ranges[axis].end + after;
+                cuts = true;
+            }
+            padding[axis] = (grow(before), grow(after));
+            grows |= padding[axis] != (zero.clone(), zero.clone());
+        }
+        let x = if cuts { to.add(Op::Slice { ranges }, &[x])? } else { x };
+        let y = if grows { to.add(Op::Pad { padding, mode: self.mode, value }, &[x])? } else { x };
+        Ok(y.into())
+    }
+}

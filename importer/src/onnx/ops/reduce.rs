@@ -1,0 +1,136 @@
+//! Reductions: axes as an attribute first, as an input since version 13 (`ReduceSum`) or 18 (the others).
+
+use super::super::lowering::{Lowering, axes_of};
+use super::super::node::SourceNode;
+use super::super::operator::{Args, Operator, Outputs, Spec};
+use crate::ir::{RuleResult, ValueId};
+use kiln_types::{BinaryOp, DType, ReduceOp, UnaryOp};
+
+const OLD: &[&str] = &["data"];
+const NEW: &[&str] = &["data", "axes?"];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Plain(ReduceOp),
+    L1,
+    L2,
+    LogSum,
+    LogSumExp,
+    SumSquare,
+}
+
+pub(super) struct Reduce {
+    kind: Kind,
+    axes: Option<Vec<i64>>,
+    keep_dims: bool,
+    /// Without axes: fold none, rather than all.
+    noop: bool,
+}
+
+/// Both forms of one reduction.
+const fn both(name: &'static str, since: i64) -> [Spec; 2] {
+    [Spec::onnx(name, 1, OLD).until(since - 1), Spec::onnx(name, since, NEW)]
+}
+
+const SPECS: [[Spec; 2]; 10] = [
+    both("ReduceL1", 18),
+    both("ReduceL2", 18),
+    both("ReduceLogSum", 18),
+    both("ReduceLogSumExp", 18),
+    both("ReduceMax", 18),
+    both("ReduceMean", 18),
+    both("ReduceMin", 18),
+    both("ReduceProd", 18),
+    both("ReduceSum", 13),
+    both("ReduceSumSquare", 18),
+];
+
+impl Operator<'_> for Reduce {
+    const SPECS: &'static [Spec] = SPECS.as_flattened();
+
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        let kind = match node.operator() {
+            "ReduceL1" => Kind::L1,
+            "ReduceL2" => Kind::L2,
+            "ReduceLogSum" => Kind::LogSum,
+            "ReduceLogSumExp" => Kind::LogSumExp,
+            "ReduceMax" => Kind::Plain(ReduceOp::Max),
+            "ReduceMean" => Kind::Plain(ReduceOp::Mean),
+            "ReduceMin" => Kind::Plain(ReduceOp::Min),
+            "ReduceProd" => Kind::Plain(ReduceOp::Prod),
+            "ReduceSumSquare" => Kind::SumSquare,
+            _ => Kind::Plain(ReduceOp::Sum),
+        };
+        let since = if kind == Kind::Plain(ReduceOp::Sum) { 13 } else { 18 };
+        let new = node.opset >= since;
+        Ok(Self {
+            kind,
+            axes: if new { None } else { node.ints("axes")? },
+            keep_dims: node.flag("keepdims", true)?,
+            noop: new && node.flag("noop_with_empty_axes", false)?,
+        })
+    }
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let x = args.value("data")?;
+        let axes = match args.optional("axes")? {
+            Some(axes) => Some(to.known_ints(axes, "axes")?),
+            None => self.axes.clone(),
+        };
+        let rank = to.rank(x);
+        let axes = match axes.filter(|axes| !axes.is_empty()) {
+            Some(axes) => axes_of(&axes, rank)?,
+            None if self.noop => Vec::new(),
+            None => (0..rank).collect(),
+        };
+        Ok(self.compute(to, x, &axes)?.into())
+    }
+}
+
+impl Reduce {
+    fn compute(&self, to: &mut Lowering<'_, '_>, x: ValueId, axes: &[usize]) -> RuleResult<ValueId> {
+        let dtype = to.dtype(x);
+        // Roots and logarithms of integers are taken in floats.
+        let float = matches!(self.kind, Kind::L2 | Kind::LogSum | Kind::LogSumExp) && !dtype.is_float();
+        let x = if float { to.cast(x, DType::F64)? } else { x };
+        let fold = |to: &mut Lowering<'_, '_>, op, x| to.reduce(op, x, axes, self.keep_dims);
+        let result = match self.kind {
+            Kind::Plain(ReduceOp::Max) if dtype.is_bool() => fold(to, ReduceOp::Any, x)?,
+            Kind::Plain(ReduceOp::Min) if dtype.is_bool() => fold(to, ReduceOp::All, x)?,
+            Kind::Plain(op) => fold(to, op, x)?,
+            Kind::L1 => {
+                let magnitude = to.unary(UnaryOp::Abs, x)?;
+                fold(to, ReduceOp::Sum, magnitude)?
+            }
+            Kind::SumSquare | Kind::L2 => {
+                let square = to.binary(BinaryOp::Mul, x, x)?;
+                let sum = fold(to, ReduceOp::Sum, square)?;
+                if self.kind == Kind::L2 { to.unary(UnaryOp::Sqrt, sum)? } else { sum }
+            }
+            Kind::LogSum => {
+                let sum = fold(to, ReduceOp::Sum, x)?;
+                to.unary(UnaryOp::Log, sum)?
+            }
+            Kind::LogSumExp => self.log_sum_exp(to, x, axes)?,
+        };
+        to.cast(result, dtype)
+    }
+
+    /// The maximum is taken out first, so that no exponential overflows.
+    fn log_sum_exp(&self, to: &mut Lowering<'_, '_>, x: ValueId, axes: &[usize]) -> RuleResult<ValueId> {
+        if axes.is_empty() {
+            return Ok(x);
+        }
+        let maximum = to.reduce(ReduceOp::Max, x, axes, true)?;
+        // An infinite maximum would make NaN of `∞ - ∞`.
+        let infinite = to.unary(UnaryOp::IsInf, maximum)?;
+        let zero = to.number_like(x, 0.0);
+        let shift = to.select(infinite, zero, maximum)?;
+        let shifted = to.binary(BinaryOp::Sub, x, shift)?;
+        let exponential = to.unary(UnaryOp::Exp, shifted)?;
+        let sum = to.reduce(ReduceOp::Sum, exponential, axes, true)?;
+        let logarithm = to.unary(UnaryOp::Log, sum)?;
+        let result = to.binary(BinaryOp::Add, logarithm, shift)?;
+        if self.keep_dims { Ok(result) } else { to.squeeze(result, axes) }
+    }
+}

@@ -1,0 +1,51 @@
+//! `Reshape`.
+
+use super::super::lowering::Lowering;
+use super::super::node::{SourceNode, invalid};
+use super::super::operator::{Args, Operator, Outputs, Spec};
+use crate::ir::{Dim, RuleResult};
+
+pub(super) struct Reshape {
+    allow_zero: bool,
+}
+
+impl Operator<'_> for Reshape {
+    const SPECS: &'static [Spec] = &[Spec::onnx("Reshape", 5, &["data", "shape"])];
+
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        Ok(Self { allow_zero: node.flag("allowzero", false)? })
+    }
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let x = args.value("data")?;
+        let mut dims = to.host(args.value("shape")?, "shape")?;
+        let old = to.dims(x);
+        let mut inferred = None;
+        for (axis, dim) in dims.iter_mut().enumerate() {
+            match dim.as_constant() {
+                Some(0) if !self.allow_zero => match old.get(axis) {
+                    Some(same) => *dim = same.clone(),
+                    None => return Err(invalid("shape", format!("copies axis {axis}, which is not there"))),
+                },
+                Some(-1) if inferred.replace(axis).is_some() => {
+                    return Err(invalid("shape", "holds -1 more than once"));
+                }
+                Some(size) if size < -1 => return Err(invalid("shape", format!("holds {size}"))),
+                _ => {}
+            }
+        }
+        if let Some(axis) = inferred {
+            let rest = dims.iter().enumerate().filter(|(i, _)| *i != axis).map(|(_, dim)| dim);
+            let rest = Dim::product(rest);
+            let total = Dim::product(&old);
+            if rest.is(0) {
+                return Err(invalid("shape", "holds -1 beside 0"));
+            }
+            if total.as_constant().zip(rest.as_constant()).is_some_and(|(total, rest)| total % rest != 0) {
+                return Err(invalid("shape", format!("needs {total} elements to divide by {rest}")));
+            }
+            dims[axis] = total.floor_div(&rest);
+        }
+        Ok(to.reshape(x, dims)?.into())
+    }
+}

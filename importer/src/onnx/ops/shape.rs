@@ -1,0 +1,39 @@
+//! `Shape` and `Size`: dims on the host.
+
+use super::super::lowering::Lowering;
+use super::super::node::SourceNode;
+use super::super::operator::{Args, Operator, Outputs, Spec};
+use crate::ir::{Dim, RuleResult};
+
+pub(super) enum Shape {
+    Dims { start: i64, end: Option<i64> },
+    Size,
+}
+
+impl Operator<'_> for Shape {
+    const SPECS: &'static [Spec] = &[Spec::onnx("Shape", 1, &["data"]), Spec::onnx("Size", 1, &["data"])];
+
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        if node.operator() == "Size" {
+            return Ok(Self::Size);
+        }
+        Ok(Self::Dims { start: node.int("start", 0)?, end: node.optional_int("end")? })
+    }
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let dims = to.dims(args.value("data")?);
+        let result = match *self {
+            Self::Size => to.builder.host_tensor(vec![Dim::product(&dims)], Vec::new())?,
+            Self::Dims { start, end } => {
+                let rank = dims.len() as i64;
+                let clamp =
+                    |at: i64| (if at < 0 { at.saturating_add(rank) } else { at }).clamp(0, rank) as usize;
+                let (start, end) = (clamp(start), clamp(end.unwrap_or(rank)));
+                let part = dims.get(start..end).unwrap_or_default().to_vec();
+                let count = part.len();
+                to.builder.host_tensor(part, vec![count])?
+            }
+        };
+        Ok(result.into())
+    }
+}

@@ -1,0 +1,128 @@
+//! `Slice`: attributes before version 10, inputs since.
+
+use super::super::lowering::{Lowering, axis_of};
+use super::super::node::{SourceNode, invalid};
+use super::super::operator::{Args, Operator, Outputs, Spec};
+use crate::ir::{AxisRange, Dim, Op, RuleResult};
+use kiln_types::CompareOp;
+
+/// Bounds beyond this mean "to the end": exporters write the greatest integer of 32 or 64 bits.
+const BEYOND: i64 = i32::MAX as i64;
+
+pub(super) struct Slice {
+    attributes: Option<(Vec<i64>, Vec<i64>, Option<Vec<i64>>)>,
+}
+
+impl Operator<'_> for Slice {
+    const SPECS: &'static [Spec] = &[
+        Spec::onnx("Slice", 1, &["data"]).until(9),
+        Spec::onnx("Slice", 10, &["data", "starts", "ends", "axes?", "steps?"]),
+    ];
+
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        if node.opset >= 10 {
+            return Ok(Self { attributes: None });
+        }
+        let required = |name: &str, value: Option<Vec<i64>>| value.ok_or_else(|| invalid(name, "is missing"));
+        let starts = node.ints("starts")?;
+        let ends = node.ints("ends")?;
+        let attributes = (required("starts", starts)?, required("ends", ends)?, node.ints("axes")?);
+        Ok(Self { attributes: Some(attributes) })
+    }
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let x = args.value("data")?;
+        let (starts, ends, axes, steps) = match &self.attributes {
+            Some((starts, ends, axes)) => {
+                let dims = |values: &[i64]| values.iter().map(|&value| Dim::constant(value)).collect();
+                (dims(starts), dims(ends), axes.clone(), None)
+            }
+            None => {
+                let known = |name: &str| args.optional(name)?.map(|v| to.known_ints(v, name)).transpose();
+                let (axes, steps) = (known("axes")?, known("steps")?);
+                let starts: Vec<Dim> = to.host(args.value("starts")?, "starts")?;
+                (starts, to.host(args.value("ends")?, "ends")?, axes, steps)
+            }
+        };
+        let axes = axes.unwrap_or_else(|| (0..starts.len() as i64).collect());
+        let steps = steps.unwrap_or_else(|| vec![1; starts.len()]);
+        if [ends.len(), axes.len(), steps.len()] != [starts.len(); 3] {
+            return Err(invalid("starts", "has another number of entries than ends, axes or steps"));
+        }
+        let mut ranges = to.full_ranges(x);
+        let mut changed = false;
+        for (((start, end), axis), step) in starts.iter().zip(&ends).zip(axes).zip(steps) {
+            let axis = axis_of(axis, ranges.len())?;
+            let size = ranges[axis].end.clone();
+            let range = range(to, start, end, step, &size)?;
+            changed |= range != ranges[axis];
+            ranges[axis] = range;
+        }
+        if !changed {
+            return Ok(x.into());
+        }
+        Ok(to.add(Op::Slice { ranges }, &[x])?.into())
+    }
+}
+
+/// One axis: negative bounds count from the end, and all are clamped into the axis.
+fn range(to: &Lowering<'_, '_>, start: &Dim, end: &Dim, step: i64, size: &Dim) -> RuleResult<AxisRange> {
+    let zero = Dim::constant(0);
+    let one = Dim::constant(1);
+    let graph = &*to.builder.graph;
+    if step == 0 {
+        return Err(invalid("steps", "holds 0"));
+    }
+    if step > 0 {
+        let start = clamped(to, start, size, &zero, size);
+        let end = clamped(to, end, size, &zero, size);
+        let end = graph.maximum(&end, &start);
+        return Ok(AxisRange { start, end, step });
+    }
+    // Backwards from `start` down to, without, `end`: the same elements as `end + 1 .. start + 1`.
+    let last = size - &one;
+    let start = clamped(to, start, size, &zero, &last);
+    let end = clamped(to, end, size, &-&one, &last);
+    let (low, high) = (&end + &one, &start + &one);
+    let high = graph.maximum(&high, &low);
+    Ok(AxisRange { start: low, end: high, step })
+}
+
+/// A bound inside `low..=high`; axes of unknown size count as not empty.
+fn clamped(to: &Lowering<'_, '_>, bound: &Dim, size: &Dim, low: &Dim, high: &Dim) -> Dim {
+    let graph = &*to.builder.graph;
+    match bound.as_constant() {
+        Some(bound) if bound >= BEYOND => return high.clone(),
+        Some(bound) if bound < -BEYOND => return low.clone(),
+        Some(0) => return Dim::constant(0),
+        Some(1) if high == size => match size.as_constant() {
+            Some(size) => return Dim::constant(size.min(1)),
+            None => return Dim::constant(1),
+        },
+        Some(-1) if size.as_constant().is_none() => return size - &Dim::constant(1),
+        Some(known) if known < 0 => {
+            return graph.minimum(&graph.maximum(&(size + bound), low), high);
+        }
+        Some(_) => return graph.minimum(bound, high),
+        None => {}
+    }
+    if bound == size {
+        return high.clone();
+    }
+    let from_start = graph.least(bound, 1).is_some_and(|least| least >= 0);
+    let position = if from_start {
+        bound.clone()
+    } else if graph.least(&-bound, 1).is_some_and(|least| least > 0) {
+        size + bound
+    } else {
+        let negative = graph.compare(CompareOp::Lower, bound, &Dim::constant(0));
+        bound + &(&negative * size)
+    };
+    let raised =
+        if graph.least(&position, 1).is_some_and(|least| low.as_constant().is_some_and(|low| least >= low)) {
+            position
+        } else {
+            graph.maximum(&position, low)
+        };
+    graph.minimum(&raised, high)
+}

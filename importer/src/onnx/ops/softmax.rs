@@ -1,0 +1,81 @@
+//! `Softmax`, `LogSoftmax` and `Hardmax`: before version 13 over all axes from `axis` on, since then over one.
+
+use super::super::lowering::{Lowering, axis_of};
+use super::super::node::SourceNode;
+use super::super::operator::{Args, Operator, Outputs, Spec};
+use crate::ir::{Dim, Op, RuleResult, ValueId};
+use kiln_types::{ArgReduceOp, CompareOp, DType};
+
+const INPUT: &[&str] = &["input"];
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Soft,
+    Log,
+    Hard,
+}
+
+pub(super) struct Softmax {
+    kind: Kind,
+    axis: i64,
+    flatten: bool,
+}
+
+impl Operator<'_> for Softmax {
+    const SPECS: &'static [Spec] = &[
+        Spec::onnx("Hardmax", 1, INPUT),
+        Spec::onnx("LogSoftmax", 1, INPUT),
+        Spec::onnx("Softmax", 1, INPUT),
+    ];
+
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        let kind = match node.operator() {
+            "Hardmax" => Kind::Hard,
+            "LogSoftmax" => Kind::Log,
+            _ => Kind::Soft,
+        };
+        let flatten = node.opset < 13;
+        Ok(Self { kind, axis: node.int("axis", if flatten { 1 } else { -1 })?, flatten })
+    }
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let x = args.value("input")?;
+        let dims = to.dims(x);
+        let axis = axis_of(self.axis, dims.len())?;
+        if !self.flatten || axis + 1 == dims.len() {
+            return Ok(self.along(to, x, axis)?.into());
+        }
+        let (before, after) = dims.split_at(axis);
+        let matrix = to.reshape(x, vec![Dim::product(before), Dim::product(after)])?;
+        let result = self.along(to, matrix, 1)?;
+        Ok(to.reshape(result, dims)?.into())
+    }
+}
+
+impl Softmax {
+    fn along(&self, to: &mut Lowering<'_, '_>, x: ValueId, axis: usize) -> RuleResult<ValueId> {
+        match self.kind {
+            Kind::Soft => to.add(Op::Softmax { axis }, &[x]),
+            Kind::Log => to.add(Op::LogSoftmax { axis }, &[x]),
+            Kind::Hard => {
+                let op = Op::ArgReduce { op: ArgReduceOp::Max, axis, keep_dims: true, select_last: false };
+                let best = to.add(op, &[x])?;
+                let positions = positions(to, x, axis)?;
+                let hit = to.compare(CompareOp::Equal, positions, best)?;
+                let dtype = to.dtype(x);
+                to.cast(hit, dtype)
+            }
+        }
+    }
+}
+
+/// `0, 1, …` along one axis of `x`, 1 along the others.
+pub(super) fn positions(to: &mut Lowering<'_, '_>, x: ValueId, axis: usize) -> RuleResult<ValueId> {
+    let dims = to.dims(x);
+    let count = dims[axis].clone();
+    let positions = to.add(Op::Arange { start: Dim::constant(0), end: count.clone(), step: 1 }, &[])?;
+    debug_assert_eq!(to.dtype(positions), DType::I64);
+    let mut shape = vec![Dim::constant(1); dims.len()];
+    shape[axis] = count;
+    to.reshape(positions, shape)
+}

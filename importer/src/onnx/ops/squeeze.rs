@@ -1,0 +1,45 @@
+//! `Squeeze`: axes as an attribute before version 13, as an input since.
+
+use super::super::lowering::{Lowering, axes_of};
+use super::super::node::{SourceNode, invalid};
+use super::super::operator::{Args, Operator, Outputs, Spec};
+use crate::ir::{RuleError, RuleResult};
+
+pub(super) struct Squeeze {
+    axes: Option<Vec<i64>>,
+}
+
+impl Operator<'_> for Squeeze {
+    const SPECS: &'static [Spec] =
+        &[Spec::onnx("Squeeze", 1, &["data"]).until(12), Spec::onnx("Squeeze", 13, &["data", "axes?"])];
+
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        Ok(Self { axes: if node.opset < 13 { node.ints("axes")? } else { None } })
+    }
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let x = args.value("data")?;
+        let dims = to.dims(x);
+        let axes = match args.optional("axes")? {
+            Some(axes) => Some(to.known_ints(axes, "axes")?),
+            None => self.axes.clone(),
+        };
+        let axes = match axes {
+            Some(axes) => axes_of(&axes, dims.len())?,
+            None => {
+                if let Some(dim) = dims.iter().find(|dim| dim.as_constant().is_none()) {
+                    let what =
+                        format!("squeezing every axis of size 1 where the size {dim} is unknown; bind it");
+                    return Err(RuleError::Unsupported { what });
+                }
+                (0..dims.len()).filter(|&axis| dims[axis].is(1)).collect()
+            }
+        };
+        for &axis in &axes {
+            if dims[axis].as_constant().is_some_and(|size| size != 1) {
+                return Err(invalid("axes", format!("name axis {axis} of size {}", dims[axis])));
+            }
+        }
+        Ok(to.squeeze(x, &axes)?.into())
+    }
+}

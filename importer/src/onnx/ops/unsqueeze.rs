@@ -1,0 +1,29 @@
+//! `Unsqueeze`: axes as an attribute before version 13, as an input since.
+
+use super::super::lowering::{Lowering, axes_of};
+use super::super::node::{SourceNode, invalid};
+use super::super::operator::{Args, Operator, Outputs, Spec};
+use crate::ir::RuleResult;
+
+pub(super) struct Unsqueeze {
+    axes: Option<Vec<i64>>,
+}
+
+impl Operator<'_> for Unsqueeze {
+    const SPECS: &'static [Spec] =
+        &[Spec::onnx("Unsqueeze", 1, &["data"]).until(12), Spec::onnx("Unsqueeze", 13, &["data", "axes"])];
+
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        Ok(Self { axes: if node.opset < 13 { node.ints("axes")? } else { None } })
+    }
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let x = args.value("data")?;
+        let axes = match args.optional("axes")? {
+            Some(axes) => to.known_ints(axes, "axes")?,
+            None => self.axes.clone().ok_or_else(|| invalid("axes", "is missing"))?,
+        };
+        let axes = axes_of(&axes, to.rank(x) + axes.len())?;
+        Ok(to.unsqueeze(x, &axes)?.into())
+    }
+}

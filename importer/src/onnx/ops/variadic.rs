@@ -1,0 +1,50 @@
+//! Functions of any number of tensors, element by element.
+
+use super::super::lowering::Lowering;
+use super::super::node::SourceNode;
+use super::super::operator::{Args, Operator, Outputs, Spec};
+use crate::ir::{RuleError, RuleResult};
+use kiln_types::BinaryOp;
+
+const INPUTS: &[&str] = &["data_0", "data*"];
+
+pub(super) struct Variadic {
+    op: BinaryOp,
+    mean: bool,
+}
+
+impl Operator<'_> for Variadic {
+    const SPECS: &'static [Spec] = &[
+        Spec::onnx("Max", 6, INPUTS),
+        Spec::onnx("Mean", 6, INPUTS),
+        Spec::onnx("Min", 6, INPUTS),
+        Spec::onnx("Sum", 6, INPUTS),
+    ];
+
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        let op = match node.operator() {
+            "Max" => BinaryOp::Max,
+            "Min" => BinaryOp::Min,
+            _ => BinaryOp::Add,
+        };
+        Ok(Self { op, mean: node.operator() == "Mean" })
+    }
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let values = args.all("data_0")?;
+        let count = values.len();
+        let mut result = None;
+        for value in values {
+            result = Some(match result {
+                None => value,
+                Some(left) => to.binary(self.op, left, value)?,
+            });
+        }
+        let mut result = result.ok_or_else(|| RuleError::MissingInput { input: "data_0".into() })?;
+        if self.mean && count > 1 {
+            let divisor = to.number_like(result, count);
+            result = to.binary(BinaryOp::Div, result, divisor)?;
+        }
+        Ok(result.into())
+    }
+}

@@ -1,0 +1,140 @@
+//! The exporter's module path of a node.
+
+use super::proto::NodeProto;
+use crate::ir::ScopeEntry;
+
+/// The modules around a node, the root first; empty when the file does not tell.
+pub(crate) fn scope_of(node: &NodeProto) -> Vec<ScopeEntry> {
+    let entry =
+        |key: &str| node.metadata_props.iter().find(|entry| entry.key == key).map(|e| e.value.as_str());
+    match entry("pkg.torch.onnx.name_scopes") {
+        Some(names) => {
+            let classes = entry("pkg.torch.onnx.class_hierarchy").unwrap_or_default();
+            from_metadata(names, classes).unwrap_or_default()
+        }
+        None => from_node_name(&node.name, &node.op_type),
+    }
+}
+
+/// PyTorch's dynamo exporter: lists of paths and of classes, from the root to the operation itself.
+fn from_metadata(names: &str, classes: &str) -> Option<Vec<ScopeEntry>> {
+    let mut names = list(names)?;
+    let classes = list(classes).unwrap_or_default();
+    // The last entry is the operation. Without the root before it, the node belongs to no module.
+    names.pop()?;
+    if names.first().is_none_or(|root| !root.is_empty()) {
+        return None;
+    }
+    let class = |n: usize| classes.get(n).and_then(|class| class.rsplit('.').next()).unwrap_or_default();
+    Some(
+        names
+            .into_iter()
+            .enumerate()
+            .map(|(n, path)| ScopeEntry { class: class(n).to_owned(), path })
+            .collect(),
+    )
+}
+
+/// PyTorch's TorchScript exporter: `/layer1/layer1.0/conv1/Conv_2`. A child of a container repeats the container's
+/// name.
+fn from_node_name(name: &str, operator: &str) -> Vec<ScopeEntry> {
+    let Some((path, last)) = name.strip_prefix('/').map(|path| path.rsplit_once('/').unwrap_or(("", path)))
+    else {
+        return Vec::new();
+    };
+    let numbered = last.strip_prefix(operator).map(|rest| rest.strip_prefix('_').unwrap_or(rest));
+    if !numbered.is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit())) {
+        return Vec::new();
+    }
+    let entry = |path: &str| ScopeEntry { path: path.to_owned(), class: String::new() };
+    let mut scope = vec![entry("")];
+    let (mut full, mut container) = (String::new(), "");
+    for part in path.split('/').filter(|part| !part.is_empty()) {
+        let child = part.strip_prefix(container).and_then(|rest| rest.strip_prefix('.'));
+        let step = match child {
+            Some(child) if !container.is_empty() => child,
+            _ => part,
+        };
+        if !full.is_empty() {
+            full.push('.');
+        }
+        full.push_str(step);
+        scope.push(entry(&full));
+        container = part;
+    }
+    scope
+}
+
+/// Parses a list of strings as Python prints it: `['', 'layer1', "it's"]`.
+fn list(text: &str) -> Option<Vec<String>> {
+    let body = text.trim().strip_prefix('[')?.strip_suffix(']')?;
+    let mut items = Vec::new();
+    let mut chars = body.chars().peekable();
+    loop {
+        while chars.next_if(|c| c.is_whitespace() || *c == ',').is_some() {}
+        let Some(quote) = chars.next() else {
+            return Some(items);
+        };
+        if quote != '\'' && quote != '"' {
+            return None;
+        }
+        let mut item = String::new();
+        loop {
+            match chars.next()? {
+                '\\' => match chars.next()? {
+                    'n' => item.push('\n'),
+                    't' => item.push('\t'),
+                    'r' => item.push('\r'),
+                    other => item.push(other),
+                },
+                c if c == quote => break,
+                c => item.push(c),
+            }
+        }
+        items.push(item);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paths(scope: &[ScopeEntry]) -> Vec<&str> {
+        scope.iter().map(|entry| entry.path.as_str()).collect()
+    }
+
+    #[test]
+    fn metadata_names_modules_and_classes() {
+        let scope = from_metadata(
+            "['', 'layer1', 'layer1.0', \"layer1.0.conv1\", 'conv2d']",
+            "['torchvision.models.resnet.ResNet', 'torch.nn.Sequential', 'm.BasicBlock', 'm.Conv2d', 'aten.conv2d']",
+        );
+        let scope = scope.unwrap();
+        assert_eq!(paths(&scope), ["", "layer1", "layer1.0", "layer1.0.conv1"]);
+        assert_eq!(scope[0].class, "ResNet");
+        assert_eq!(scope[2].class, "BasicBlock");
+        assert!(from_metadata("['_empty_nn_module_stack', 'sym_size_int_2']", "").is_none());
+    }
+
+    #[test]
+    fn paths_of_node_names() {
+        let scope = from_node_name("/bert/encoder/layer.0/attention/self/query/MatMul_1", "MatMul");
+        assert_eq!(paths(&scope).last(), Some(&"bert.encoder.layer.0.attention.self.query"));
+        let scope = from_node_name("/features/features.1/conv/conv.0/conv.0.0/Conv", "Conv");
+        assert_eq!(
+            paths(&scope),
+            ["", "features", "features.1", "features.1.conv", "features.1.conv.0", "features.1.conv.0.0"]
+        );
+        assert_eq!(paths(&from_node_name("/Add", "Add")), [""]);
+        assert!(from_node_name("Add_12", "Add").is_empty());
+        assert!(from_node_name("/some/file", "Add").is_empty());
+    }
+
+    #[test]
+    fn broken_lists_are_refused() {
+        for text in ["", "[", "['a", "[a]", "['a' 1]"] {
+            assert!(list(text).is_none(), "{text}");
+        }
+        assert_eq!(list(r"['a\'b', 'c']").unwrap(), ["a'b", "c"]);
+    }
+}
