@@ -211,6 +211,7 @@ fn convolutions_equal_their_definition() {
 
 #[test]
 fn transposed_convolutions_add_up_their_windows() {
+    #[allow(clippy::type_complexity, reason = "a table")]
     let cases: &[(&[usize], &[usize], usize, usize, usize, usize, usize)] = &[
         // x, weight, stride, padding, output padding, dilation, groups
         (&[2, 3, 5, 6], &[3, 4, 3, 3], 2, 1, 1, 1, 1),

@@ -162,8 +162,8 @@ fn product(
         }
     }
     let kernels = Kernels::current();
-    // SAFETY: `B` was checked.
     let fill = |part: Part, to: *mut f32| match b {
+        // SAFETY: `B` was checked.
         Rhs::Plain(b) => unsafe { pack_rhs_panel(b, part, to) },
         Rhs::Packed(_) => {}
     };
