@@ -4,7 +4,21 @@
 //! knows no operator (design, law 1). Paths are relative to the runtime crate: `tensor::activation::relu`,
 //! `nn::conv::Conv2dConfig::new`.
 
-use super::{Dim, ValueId};
+mod control;
+mod convolution;
+mod elementwise;
+mod folds;
+mod indexing;
+mod linear;
+mod literal;
+mod making;
+mod normalization;
+mod recurrence;
+mod shape;
+
+pub use literal::scalars;
+
+use super::{Dim, Graph, Node, Op, ValueId};
 use kiln_types::{DType, Scalar};
 
 /// A Rust expression over a node's operands.
@@ -74,6 +88,56 @@ impl Expr {
     /// `self.name(args)`.
     pub fn then(self, name: &'static str, args: Vec<Expr>) -> Self {
         Expr::Method(Box::new(self), name, Vec::new(), args)
+    }
+
+    /// Visits it and everything in it.
+    pub fn visit(&self, f: &mut dyn FnMut(&Expr)) {
+        f(self);
+        match self {
+            Expr::Array(items) | Expr::Vec(items) | Expr::Tuple(items) => {
+                items.iter().for_each(|item| item.visit(f))
+            }
+            Expr::Call(_, args) | Expr::Make(_, args) => args.iter().for_each(|arg| arg.visit(f)),
+            Expr::Range(a, b) | Expr::Infix(a, _, b) => {
+                a.visit(f);
+                b.visit(f);
+            }
+            Expr::Ref(inner)
+            | Expr::Prefix(_, inner)
+            | Expr::Field(inner, _)
+            | Expr::Closure(_, inner)
+            | Expr::Named(_, inner) => inner.visit(f),
+            Expr::Method(receiver, _, _, args) => {
+                receiver.visit(f);
+                args.iter().for_each(|arg| arg.visit(f));
+            }
+            Expr::Struct(_, fields) => fields.iter().for_each(|(_, value)| value.visit(f)),
+            _ => {}
+        }
+    }
+
+    /// Visits the sizes in it.
+    pub fn visit_dims(&self, f: &mut dyn FnMut(&Dim)) {
+        self.visit(&mut |expr| {
+            if let Expr::Size(dim) | Expr::Integer(dim) = expr {
+                f(dim);
+            }
+        });
+    }
+
+    /// `&operand`.
+    pub fn reference(self) -> Self {
+        Expr::Ref(Box::new(self))
+    }
+
+    /// `self op other`.
+    pub fn infix(self, op: &'static str, other: Expr) -> Self {
+        Expr::Infix(Box::new(self), op, Box::new(other))
+    }
+
+    /// `self.name::<generics>(args)`.
+    pub fn then_with(self, name: &'static str, generics: Vec<usize>, args: Vec<Expr>) -> Self {
+        Expr::Method(Box::new(self), name, generics, args)
     }
 
     /// `Some(value)` or `None`.
@@ -148,4 +212,122 @@ pub enum Spelling {
     Expr(Expr),
     /// A layer held in a field, called with the remaining operands.
     Layer(Layer),
+}
+
+impl Spelling {
+    /// The expression, or a layer's plain call.
+    pub fn expression(&self) -> &Expr {
+        match self {
+            Spelling::Expr(expr) => expr,
+            Spelling::Layer(layer) => &layer.function,
+        }
+    }
+}
+
+impl Op {
+    /// How a node of this operation is spelt.
+    pub fn spell(&self, graph: &Graph, node: &Node) -> Spelling {
+        let cx = Cx { graph, node };
+        match self {
+            Op::Unary(_)
+            | Op::Binary(_)
+            | Op::Compare(_)
+            | Op::Where
+            | Op::Activation(_)
+            | Op::Clamp { .. }
+            | Op::Cast { .. }
+            | Op::Elementwise(_) => Spelling::Expr(elementwise::spell(self, &cx)),
+            Op::Reshape { .. }
+            | Op::Permute { .. }
+            | Op::Expand { .. }
+            | Op::Slice { .. }
+            | Op::Concat { .. }
+            | Op::Pad { .. }
+            | Op::Repeat { .. } => Spelling::Expr(shape::spell(self, &cx)),
+            Op::Fill { .. } | Op::Arange { .. } | Op::HostTensor { .. } => {
+                Spelling::Expr(making::spell(self))
+            }
+            Op::Take { .. } | Op::Gather { .. } | Op::Scatter { .. } => indexing::spell(self, &cx),
+            Op::Reduce { .. } | Op::ArgReduce { .. } | Op::Cumulative { .. } | Op::Trilu { .. } => {
+                Spelling::Expr(folds::spell(self, &cx))
+            }
+            Op::MatMul | Op::Linear { .. } | Op::Attention(_) => linear::spell(self, &cx),
+            Op::Conv(_)
+            | Op::ConvTranspose(_)
+            | Op::Pool(..)
+            | Op::MaxPoolWithIndices(_)
+            | Op::AdaptiveAvgPool { .. }
+            | Op::Interpolate { .. } => convolution::spell(self, &cx),
+            Op::Softmax { .. }
+            | Op::LogSoftmax { .. }
+            | Op::LayerNorm { .. }
+            | Op::RmsNorm { .. }
+            | Op::GroupNorm { .. }
+            | Op::BatchNorm { .. }
+            | Op::Dropout { .. } => normalization::spell(self, &cx),
+            Op::Rnn(options) => recurrence::spell(options, &cx),
+            Op::HostRead { .. } | Op::If { .. } => Spelling::Expr(control::spell()),
+            Op::Call(call) => Spelling::Expr(call.expr.clone()),
+        }
+    }
+}
+
+/// A node with its graph, as spellings see it.
+struct Cx<'a> {
+    graph: &'a Graph,
+    node: &'a Node,
+}
+
+impl<'a> Cx<'a> {
+    /// The `n`-th operand.
+    fn input(&self, n: usize) -> Option<ValueId> {
+        self.node.inputs.get(n).copied().flatten()
+    }
+
+    /// The type of the `n`-th operand.
+    fn ty(&self, n: usize) -> Option<&'a super::TensorType> {
+        self.input(n).map(|id| self.graph.ty(id))
+    }
+
+    /// The rank of the `n`-th operand.
+    fn rank(&self, n: usize) -> usize {
+        self.ty(n).map_or(0, super::TensorType::rank)
+    }
+
+    /// The known dims of the `n`-th operand.
+    fn shape(&self, n: usize) -> Option<Vec<usize>> {
+        self.ty(n).and_then(super::TensorType::shape)
+    }
+
+    /// The dtype of the `n`-th operand.
+    fn dtype(&self, n: usize) -> DType {
+        self.ty(n).map_or(DType::F32, |ty| ty.dtype)
+    }
+
+    /// The type of the first result.
+    fn output(&self) -> Option<&'a super::TensorType> {
+        self.node.outputs.first().map(|&id| self.graph.ty(id))
+    }
+
+    /// Whether the `n`-th operand is a constant.
+    fn is_constant(&self, n: usize) -> bool {
+        self.input(n).is_some_and(|id| self.graph.constant(id).is_some())
+    }
+
+    /// The `n`-th operand as an `Option`.
+    fn option(&self, n: usize) -> Expr {
+        Expr::option(self.input(n).map(|_| Expr::Operand(n)))
+    }
+
+    /// The one number of the `n`-th operand, when it is a constant of one element that broadcasting would not widen
+    /// beyond `rank`.
+    fn scalar(&self, n: usize, rank: usize) -> Option<Expr> {
+        let id = self.input(n)?;
+        let constant = self.graph.constant(id)?;
+        let fits = self.graph.ty(id).rank() <= rank;
+        match scalars(&constant.data)?.as_slice() {
+            &[scalar] if fits => Some(Expr::Scalar(scalar, constant.data.dtype)),
+            _ => None,
+        }
+    }
 }

@@ -1,0 +1,173 @@
+//! The form of a body without its numbers and names: bodies of equal form can share a struct.
+
+use super::{Block, Body, Code, Init, Statement};
+use kiln_importer::ir::{Graph, TensorType, ValueId};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// The form of a module's body. `keys` are its fields' keys, `class_of` says which struct a module has.
+pub fn skeleton(
+    graph: &Graph,
+    body: &Body,
+    keys: &[String],
+    inputs: &[ValueId],
+    outputs: &[ValueId],
+    class_of: &dyn Fn(usize) -> usize,
+    field_of: &dyn Fn(&Code) -> Option<usize>,
+) -> String {
+    let mut writer = Writer { graph, numbers: BTreeMap::new(), text: String::new(), class_of, field_of };
+    for &input in inputs {
+        writer.define(input);
+    }
+    for (key, init) in keys.iter().zip(&body.inits) {
+        writer.push(&format!("{key:?}"));
+        writer.init(init);
+    }
+    for (symbol, value, axis) in &body.sources {
+        let value = writer.number(*value);
+        writer.push(&format!("{symbol:?}={value}@{axis}"));
+    }
+    writer.push(&format!("{:?}", body.symbols));
+    writer.block(&body.block);
+    for &output in outputs {
+        writer.ty(graph.ty(output));
+    }
+    writer.text
+}
+
+struct Writer<'a> {
+    graph: &'a Graph,
+    numbers: BTreeMap<ValueId, usize>,
+    text: String,
+    class_of: &'a dyn Fn(usize) -> usize,
+    field_of: &'a dyn Fn(&Code) -> Option<usize>,
+}
+
+impl Writer<'_> {
+    fn push(&mut self, text: &str) {
+        self.text.push_str(text);
+        self.text.push(' ');
+    }
+
+    fn number(&mut self, value: ValueId) -> usize {
+        let next = self.numbers.len();
+        *self.numbers.entry(value).or_insert(next)
+    }
+
+    fn define(&mut self, value: ValueId) {
+        let number = self.number(value);
+        self.push(&format!("%{number}"));
+        self.ty(self.graph.ty(value));
+    }
+
+    /// Rank and kind: what the Rust type says.
+    fn ty(&mut self, ty: &TensorType) {
+        let text = format!("{:?}{}", ty.dtype.kind(), ty.rank());
+        self.push(&text);
+    }
+
+    fn init(&mut self, init: &Init) {
+        match init {
+            Init::Layer { ty, config, .. } => {
+                self.push(ty);
+                self.code(config);
+            }
+            Init::Parameter { ty, .. } => {
+                self.push("param");
+                let text = format!("{:?}{}", ty.dtype, ty.rank());
+                self.push(&text);
+            }
+            Init::Module { class, args } => self.push(&format!("class{class}({})", args.len())),
+            Init::Sequence { class, elements } => self.push(&format!("class{class}[{}]", elements.len())),
+        }
+    }
+
+    fn block(&mut self, block: &Block) {
+        self.push("{");
+        for statement in &block.statements {
+            self.statement(statement);
+        }
+        self.push("=>");
+        for code in &block.results {
+            self.code(code);
+        }
+        self.push("}");
+    }
+
+    fn statement(&mut self, statement: &Statement) {
+        match statement {
+            Statement::Bind { code, .. } => {
+                self.push("let");
+                self.code(code);
+            }
+            Statement::Read { code, symbols } => {
+                self.push(&format!("read {symbols:?}"));
+                self.code(code);
+            }
+            Statement::If { condition, then, otherwise, .. } => {
+                self.push(&format!("if {condition}"));
+                self.block(then);
+                self.block(otherwise);
+            }
+            Statement::Loop { init, modules, args, .. } => {
+                self.push(&format!("loop {}", modules.len()));
+                self.code(init);
+                for arg in args {
+                    self.code(arg);
+                }
+            }
+        }
+        for &output in statement.outputs() {
+            self.define(output);
+        }
+    }
+
+    fn code(&mut self, code: &Code) {
+        match code {
+            Code::Use(value) | Code::Clone(value) | Code::Name(value) => {
+                let number = self.number(*value);
+                self.push(&format!("%{number}"));
+            }
+            Code::Parameter(_) => {
+                let field = (self.field_of)(code);
+                self.push(&format!("param{field:?}"));
+            }
+            Code::Layer(_, method, _) => {
+                let field = (self.field_of)(code);
+                self.push(&format!("layer{field:?}.{method}"));
+            }
+            Code::Module(module, _) => {
+                let (field, class) = ((self.field_of)(code), (self.class_of)(*module));
+                self.push(&format!("module{field:?}:{class}"));
+            }
+            Code::Slot(_) => self.push("#"),
+            Code::Call(path, _) => self.push(path),
+            Code::Method(_, name, generics, _) => self.push(&format!(".{name}{generics:?}")),
+            Code::Infix(_, op, _) | Code::Prefix(op, _) => self.push(op),
+            Code::Struct(path, _) => self.push(path),
+            Code::Field(_, name) => self.push(name),
+            Code::Make(ty, name, _) => {
+                let text = format!("{name}:{:?}{}", ty.dtype.kind(), ty.rank());
+                self.push(&text);
+            }
+            Code::Closure(names, _) => self.push(&format!("{names:?}")),
+            Code::Array(_) => self.push("array"),
+            Code::Vec(_) => self.push("vec"),
+            Code::Tuple(_) => self.push("tuple"),
+            Code::Range(..) => self.push("range"),
+            Code::Ref(_) => self.push("&"),
+            leaf => {
+                // Infallible: writing to a string.
+                let _ = write!(self.text, "{leaf:?} ");
+            }
+        }
+        let parts = code.parts();
+        if !parts.is_empty() {
+            self.push("(");
+            for part in parts {
+                self.code(part);
+            }
+            self.push(")");
+        }
+    }
+}

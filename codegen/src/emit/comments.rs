@@ -1,0 +1,84 @@
+//! Comments: statements that stand for them until the source is printed.
+
+use crate::literals;
+use proc_macro2::TokenStream;
+use quote::quote;
+
+/// Lines end here, comments included.
+const MAX_WIDTH: usize = 110;
+
+const TAIL: &str = "__kiln_tail!(\"";
+const RESULT: &str = "__kiln_result!(\"";
+const BLANK: &str = "__kiln_blank!();";
+
+/// A comment at the end of the statement before it.
+pub fn tail(text: &str) -> TokenStream {
+    let text = literals::string(text);
+    quote!(__kiln_tail!(#text);)
+}
+
+/// A comment at the end of the block's result, which follows.
+pub fn result(text: &str) -> TokenStream {
+    let text = literals::string(text);
+    quote!(__kiln_result!(#text);)
+}
+
+/// An empty line between items.
+pub fn blank() -> TokenStream {
+    quote!(__kiln_blank!();)
+}
+
+/// Puts comments where their markers stand.
+pub fn replace(source: &str) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    let mut pending: Vec<(usize, String)> = Vec::new();
+    for line in source.lines() {
+        let trimmed = line.trim_start();
+        let indent = &line[..line.len() - trimmed.len()];
+        if let Some((_, text)) = pending.pop_if(|(depth, _)| indent.len() < *depth && !trimmed.is_empty()) {
+            attach(&mut lines, indent, &text);
+        }
+        if let Some(text) = marked(trimmed, RESULT) {
+            pending.push((indent.len(), text));
+            continue;
+        }
+        if trimmed == BLANK {
+            lines.push(String::new());
+        } else if let Some(text) = marked(trimmed, TAIL) {
+            attach(&mut lines, indent, &text);
+        } else {
+            lines.push(line.to_owned());
+        }
+    }
+    lines.push(String::new());
+    lines.join("\n")
+}
+
+/// Adds a comment to the last line, or below it when it is too long.
+fn attach(lines: &mut Vec<String>, indent: &str, text: &str) {
+    match lines.last_mut() {
+        Some(last) if last.len() + text.len() + 4 <= MAX_WIDTH => {
+            last.push_str(" // ");
+            last.push_str(text);
+        }
+        _ => lines.push(format!("{indent}// {text}")),
+    }
+}
+
+/// The text of a marker.
+fn marked(line: &str, marker: &str) -> Option<String> {
+    let literal = line.strip_prefix(marker)?.strip_suffix("\");")?;
+    let text: syn::LitStr = syn::parse_str(&format!("\"{literal}\"")).ok()?;
+    Some(text.value().replace(['\n', '\r'], " "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn markers_become_comments() {
+        let source = "{\n    let x = 1;\n    __kiln_tail!(\"[1, \\\"a\\\"]\");\n    __kiln_result!(\"[2]\");\n    x\n}\n";
+        assert_eq!(replace(source), "{\n    let x = 1; // [1, \"a\"]\n    x // [2]\n}\n");
+    }
+}

@@ -1,0 +1,164 @@
+//! Sizes as Rust expressions.
+//!
+//! Sizes are `usize` where no difference can go below zero on the way, `i64` otherwise.
+
+use crate::literals;
+use kiln_importer::ir::{Atom, Dim, Symbol};
+use kiln_types::CompareOp;
+use proc_macro2::{Ident, TokenStream};
+use quote::quote;
+
+/// How symbols are found in a function.
+pub trait Scope {
+    /// The variable that holds a symbol, and whether it is an `i64` (else a `usize`).
+    fn symbol(&self, symbol: &Symbol) -> (Ident, bool);
+}
+
+/// A size as `usize`.
+pub fn size(dim: &Dim, scope: &dyn Scope) -> TokenStream {
+    if let Some(value) = dim.as_size() {
+        return literals::int(value as i64);
+    }
+    if is_plain(dim, scope, true) {
+        return sum(dim, scope, false);
+    }
+    let value = sum(dim, scope, true);
+    quote!((#value) as usize)
+}
+
+/// A size as `i64`.
+pub fn integer(dim: &Dim, scope: &dyn Scope) -> TokenStream {
+    match dim.as_constant() {
+        Some(value) => literals::int(value),
+        None => sum(dim, scope, true),
+    }
+}
+
+/// A condition: whether a size is not 0.
+pub fn condition(dim: &Dim, scope: &dyn Scope) -> TokenStream {
+    let mut terms = dim.terms();
+    if let (Some((1, [Atom::Compare(op, a, b)])), None) = (terms.next(), terms.next()) {
+        return compare(*op, a, b, scope);
+    }
+    let value = sum(dim, scope, true);
+    quote!(#value != 0)
+}
+
+/// Whether `usize` arithmetic gives the right number. At the top a difference is a size and so not negative.
+fn is_plain(dim: &Dim, scope: &dyn Scope, top: bool) -> bool {
+    dim.terms().all(|(coefficient, atoms)| {
+        (top || coefficient >= 0)
+            && atoms.iter().all(|atom| match atom {
+                Atom::Symbol(symbol) => !scope.symbol(symbol).1,
+                Atom::FloorDiv(a, b) | Atom::Mod(a, b) => {
+                    is_plain(a, scope, false) && is_plain(b, scope, false)
+                }
+                Atom::Max(a, b) | Atom::Min(a, b) => is_plain(a, scope, false) && is_plain(b, scope, false),
+                Atom::Compare(..) => false,
+            })
+    })
+}
+
+/// The sum of a dim's terms, positive ones first.
+fn sum(dim: &Dim, scope: &dyn Scope, signed: bool) -> TokenStream {
+    let with_symbols = dim.terms().filter(|(_, atoms)| !atoms.is_empty());
+    let constant = dim.terms().filter(|(_, atoms)| atoms.is_empty());
+    let terms: Vec<_> = with_symbols.chain(constant).collect();
+    let positive = terms.iter().filter(|(coefficient, _)| *coefficient > 0);
+    let negative = terms.iter().filter(|(coefficient, _)| *coefficient < 0);
+    let mut tokens = TokenStream::new();
+    for (coefficient, atoms) in positive.chain(negative) {
+        let magnitude = coefficient.saturating_abs();
+        let mut factors: Vec<TokenStream> = atoms.iter().map(|atom| factor(atom, scope, signed)).collect();
+        if magnitude != 1 || factors.is_empty() {
+            factors.insert(0, literals::int(magnitude));
+        }
+        let term = product(&factors);
+        tokens = match (tokens.is_empty(), *coefficient < 0) {
+            (true, false) => term,
+            (true, true) => quote!(-#term),
+            (false, false) => quote!(#tokens + #term),
+            (false, true) => quote!(#tokens - #term),
+        };
+    }
+    if tokens.is_empty() { quote!(0) } else { tokens }
+}
+
+fn product(factors: &[TokenStream]) -> TokenStream {
+    let mut tokens = TokenStream::new();
+    for factor in factors {
+        tokens = if tokens.is_empty() { quote!(#factor) } else { quote!(#tokens * #factor) };
+    }
+    tokens
+}
+
+/// A dim as a factor or operand: in parentheses unless it is one token.
+fn operand(dim: &Dim, scope: &dyn Scope, signed: bool) -> TokenStream {
+    let tokens = sum(dim, scope, signed);
+    let simple = dim.as_constant().is_some_and(|c| c >= 0) || (dim.as_symbol().is_some() && !signed);
+    if simple { tokens } else { quote!((#tokens)) }
+}
+
+fn factor(atom: &Atom, scope: &dyn Scope, signed: bool) -> TokenStream {
+    match atom {
+        Atom::Symbol(symbol) => match scope.symbol(symbol) {
+            (name, false) if signed => quote!((#name as i64)),
+            (name, _) => quote!(#name),
+        },
+        Atom::FloorDiv(a, b) if signed => {
+            let (a, b) = (receiver(a, scope), sum(b, scope, true));
+            quote!(#a.div_euclid(#b))
+        }
+        Atom::Mod(a, b) if signed => {
+            let (a, b) = (receiver(a, scope), sum(b, scope, true));
+            quote!(#a.rem_euclid(#b))
+        }
+        Atom::FloorDiv(a, b) => {
+            let (a, b) = (operand(a, scope, false), operand(b, scope, false));
+            quote!((#a / #b))
+        }
+        Atom::Mod(a, b) => {
+            let (a, b) = (operand(a, scope, false), operand(b, scope, false));
+            quote!((#a % #b))
+        }
+        Atom::Max(a, b) => {
+            let (a, b) = (typed_receiver(a, scope, signed), sum(b, scope, signed));
+            quote!(#a.max(#b))
+        }
+        Atom::Min(a, b) => {
+            let (a, b) = (typed_receiver(a, scope, signed), sum(b, scope, signed));
+            quote!(#a.min(#b))
+        }
+        Atom::Compare(op, a, b) => {
+            let condition = compare(*op, a, b, scope);
+            quote!(i64::from(#condition))
+        }
+    }
+}
+
+/// An `i64` to call a method on: literals need their type.
+fn receiver(dim: &Dim, scope: &dyn Scope) -> TokenStream {
+    typed_receiver(dim, scope, true)
+}
+
+fn typed_receiver(dim: &Dim, scope: &dyn Scope, signed: bool) -> TokenStream {
+    let tokens = operand(dim, scope, signed);
+    if dim.as_constant().is_none() {
+        return tokens;
+    }
+    if signed { quote!((#tokens as i64)) } else { quote!((#tokens as usize)) }
+}
+
+fn compare(op: CompareOp, a: &Dim, b: &Dim, scope: &dyn Scope) -> TokenStream {
+    let signed = !(is_plain(a, scope, false) && is_plain(b, scope, false));
+    let (a, b) = (sum(a, scope, signed), sum(b, scope, signed));
+    let op = match op {
+        CompareOp::Equal => quote!(==),
+        CompareOp::NotEqual => quote!(!=),
+        CompareOp::Greater => quote!(>),
+        CompareOp::GreaterEqual => quote!(>=),
+        CompareOp::Lower => quote!(<),
+        CompareOp::LowerEqual => quote!(<=),
+    };
+    quote!(#a #op #b)
+}

@@ -1,0 +1,256 @@
+//! Names of a function's variables.
+
+use super::dims::Scope;
+use crate::code::{Block, Code, Statement};
+use crate::names::{self, Names, ident};
+use crate::plan::Plan;
+use kiln_importer::ir::{Symbol, SymbolOrigin, ValueId};
+use kiln_types::DTypeKind;
+use proc_macro2::Ident;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Words that name a layer's kind rather than what it yields.
+const KINDS: &[&str] = &[
+    "act",
+    "activation",
+    "attn",
+    "attention",
+    "block",
+    "bn",
+    "classifier",
+    "conv",
+    "dense",
+    "downsample",
+    "dropout",
+    "fc",
+    "features",
+    "head",
+    "layer",
+    "layernorm",
+    "linear",
+    "ln",
+    "mlp",
+    "norm",
+    "out",
+    "output",
+    "proj",
+    "self",
+];
+
+/// The variables of one function.
+#[derive(Clone, Debug, Default)]
+pub struct Locals {
+    values: BTreeMap<ValueId, String>,
+    symbols: BTreeMap<Symbol, (String, bool)>,
+    names: Names,
+    carried: String,
+}
+
+impl Scope for Locals {
+    fn symbol(&self, symbol: &Symbol) -> (Ident, bool) {
+        match self.symbols.get(symbol) {
+            Some((name, signed)) => (ident(name), *signed),
+            None => (ident(&names::snake(symbol, "size")), false),
+        }
+    }
+}
+
+impl Locals {
+    /// Names for a function's inputs (hints, one each) and symbols.
+    pub fn new(plan: &Plan<'_>, module: usize, hints: &[String]) -> Self {
+        let mut locals = Self { names: Names::with(["device", "self"]), ..Self::default() };
+        let data = &plan.modules[module];
+        for (&value, hint) in data.inputs.iter().zip(hints) {
+            let name = locals.names.fresh(hint);
+            locals.values.insert(value, name);
+        }
+        let mut symbols: BTreeSet<Symbol> = data.body.symbols.iter().cloned().collect();
+        symbols.extend(data.body.sources.iter().map(|(symbol, _, _)| symbol.clone()));
+        for statement in &data.body.block.statements {
+            collect_read_symbols(statement, &mut symbols);
+        }
+        for symbol in symbols {
+            let signed = matches!(plan.origin(&symbol), Some(SymbolOrigin::Read { .. }));
+            let name = locals.names.fresh(&names::snake(&symbol, "size"));
+            locals.symbols.insert(symbol, (name, signed));
+        }
+        locals
+    }
+
+    /// The variable of a value.
+    pub fn name(&self, value: ValueId) -> String {
+        self.values.get(&value).cloned().unwrap_or_else(|| "x".to_owned())
+    }
+
+    /// The variable of a symbol.
+    pub fn symbol_name(&self, symbol: &Symbol) -> String {
+        self.symbols.get(symbol).map_or_else(|| names::snake(symbol, "size"), |(name, _)| name.clone())
+    }
+
+    /// The variable that a loop carries.
+    pub fn carried(&self) -> String {
+        self.carried.clone()
+    }
+
+    /// Sets the variable that the loop in hand carries.
+    pub fn set_carried(&mut self, name: &str) {
+        name.clone_into(&mut self.carried);
+    }
+
+    /// The variable for the items of a field.
+    pub fn item_name(&self, field: &str) -> String {
+        let singular = match field.strip_suffix('s') {
+            Some(stem) if stem.len() > 2 && !stem.ends_with('s') => stem,
+            _ if field.len() < 3 => "block",
+            _ => field,
+        };
+        let mut names = self.names.clone();
+        names.fresh(singular)
+    }
+
+    /// Names what statement `i` of a block yields.
+    pub fn name_outputs(&mut self, plan: &Plan<'_>, module: usize, block: &Block, i: usize) {
+        let statement = &block.statements[i];
+        let used_later = |value: ValueId| uses_after(block, i, value);
+        let dying: BTreeSet<ValueId> =
+            moved(statement).into_iter().filter(|&value| !used_later(value)).collect();
+        for (n, &output) in statement.outputs().iter().enumerate() {
+            let name = match self.reused(plan, module, statement, &dying, n) {
+                Some(value) => self.name(value),
+                None => {
+                    let wanted = self.wanted(plan, module, statement, output);
+                    self.fresh(&wanted, block, i)
+                }
+            };
+            self.values.insert(output, name);
+        }
+    }
+
+    /// The value whose variable goes on with this result: the one that the expression begins with, when it ends here.
+    fn reused(
+        &self,
+        plan: &Plan<'_>,
+        module: usize,
+        statement: &Statement,
+        dying: &BTreeSet<ValueId>,
+        n: usize,
+    ) -> Option<ValueId> {
+        if n > 0 {
+            return None;
+        }
+        let code = match statement {
+            Statement::Bind { code, .. } => code,
+            Statement::Loop { init, .. } => init,
+            _ => return None,
+        };
+        let head = code.values().first().copied().filter(|value| dying.contains(value))?;
+        // `query`, `key` and `value` of one `x`: the last is no `x` either.
+        let named = word(plan, module, code).is_some_and(|word| !KINDS.contains(&word.as_str()));
+        let siblings = sibling_calls(plan, module, head);
+        let same_kind = self.values.contains_key(&head);
+        (same_kind && !(named && siblings > 1)).then_some(head)
+    }
+
+    /// A good name for a new variable.
+    fn wanted(&self, plan: &Plan<'_>, module: usize, statement: &Statement, output: ValueId) -> String {
+        let code = match statement {
+            Statement::Bind { code, .. } | Statement::Loop { init: code, .. } => Some(code),
+            _ => None,
+        };
+        if let Some(word) = code.and_then(|code| word(plan, module, code))
+            && !KINDS.contains(&word.as_str())
+        {
+            return word;
+        }
+        match plan.graph.ty(output).dtype.kind() {
+            DTypeKind::Bool => "mask".to_owned(),
+            DTypeKind::Int => "indices".to_owned(),
+            DTypeKind::Float => "hidden".to_owned(),
+        }
+    }
+
+    /// A name whose variable nothing needs any more, or a new one.
+    fn fresh(&mut self, wanted: &str, block: &Block, i: usize) -> String {
+        let mut holders =
+            self.values.iter().filter(|(_, name)| *name == wanted).map(|(&value, _)| value).peekable();
+        let over = |value| !uses_after(block, i, value) && !self.is_outer(block, value);
+        if holders.peek().is_some() && holders.all(over) {
+            return wanted.to_owned();
+        }
+        self.names.fresh(wanted)
+    }
+
+    /// Whether a value comes from around a nested block, where uses after the block are not seen.
+    fn is_outer(&self, block: &Block, value: ValueId) -> bool {
+        !block.statements.iter().any(|statement| statement.outputs().contains(&value))
+    }
+}
+
+/// Values that a statement moves.
+fn moved(statement: &Statement) -> Vec<ValueId> {
+    let mut values = Vec::new();
+    for code in statement.codes() {
+        code.visit(&mut |part| {
+            if let Code::Use(value) = part {
+                values.push(*value);
+            }
+        });
+    }
+    values
+}
+
+fn uses_after(block: &Block, i: usize, value: ValueId) -> bool {
+    block.statements[i + 1..]
+        .iter()
+        .flat_map(Statement::codes)
+        .chain(&block.results)
+        .any(|code| code.count(value) > 0)
+}
+
+/// How often the layers and modules of a function are called on a value.
+fn sibling_calls(plan: &Plan<'_>, module: usize, value: ValueId) -> usize {
+    let mut calls = 0;
+    for code in plan.modules[module].body.block.codes() {
+        code.visit(&mut |part| {
+            if let Code::Layer(_, _, args) | Code::Module(_, args) = part {
+                calls += usize::from(args.first().is_some_and(|arg| arg.values().first() == Some(&value)));
+            }
+        });
+    }
+    calls
+}
+
+/// The last word of the field that the first layer or module in an expression has, when it is a word.
+fn word(plan: &Plan<'_>, module: usize, code: &Code) -> Option<String> {
+    let mut found = None;
+    code.visit(&mut |part| {
+        let key = match part {
+            Code::Layer(..) | Code::Module(..) | Code::Parameter(_) => {
+                crate::plan::field_index(plan, module, part)
+                    .map(|i| plan.modules[module].fields[i].key.clone())
+            }
+            Code::Make(_, name, _) => Some((*name).to_owned()),
+            _ => None,
+        };
+        if let Some(key) = key {
+            // The innermost comes last: what the expression begins with.
+            found = Some(key);
+        }
+    });
+    let key = found?;
+    let last = key.rsplit('.').next().unwrap_or(&key);
+    let plain = last.len() > 2 && last.chars().all(|c| c.is_ascii_alphabetic() || c == '_');
+    plain.then(|| names::snake(last, "hidden"))
+}
+
+fn collect_read_symbols(statement: &Statement, symbols: &mut BTreeSet<Symbol>) {
+    match statement {
+        Statement::Read { symbols: read, .. } => symbols.extend(read.iter().cloned()),
+        Statement::If { then, otherwise, .. } => {
+            for inner in then.statements.iter().chain(&otherwise.statements) {
+                collect_read_symbols(inner, symbols);
+            }
+        }
+        _ => {}
+    }
+}

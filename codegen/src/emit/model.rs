@@ -1,0 +1,291 @@
+//! The model's own struct: how it is made, loaded, and run with checks.
+
+use super::{Emitter, comments};
+use crate::names::{comment, ident};
+use crate::{RecordPath, literals};
+use kiln_importer::ir::{Dim, ValueId};
+use proc_macro2::TokenStream;
+use quote::quote;
+
+/// Functions with more parameters are a clippy finding, `self` among them.
+const MAX_INPUTS: usize = 6;
+/// Tuples with more tensors get a name.
+const MAX_OUTPUTS: usize = 4;
+
+impl Emitter<'_, '_> {
+    pub(super) fn model(&mut self) -> TokenStream {
+        let plan = self.plan;
+        let id = plan.modules[plan.root].struct_id;
+        let name = ident(&plan.structs[id].name);
+        let docs = self.model_docs();
+        let mut fields = self.field_declarations(id);
+        let mut values = self.field_values(id);
+        if fields.is_empty() {
+            // A struct with a backend must hold something of it.
+            fields.extend(quote!(backend: core::marker::PhantomData<B>));
+            values.extend(quote!(backend: core::marker::PhantomData));
+        }
+        let device = if values.to_string().contains("device") { ident("device") } else { ident("_device") };
+        let (module, backend) =
+            (self.uses.path("module::Module"), self.uses.path("tensor::backend::Backend"));
+        let loading = self.loading();
+        let specs = self.input_specs();
+        let output_alias = self.output_alias();
+        let runs = self.runs();
+        let default = self.default_impl(&name);
+        let blank = comments::blank();
+        quote! {
+            #(#[doc = #docs])*
+            #[derive(#module, Debug)]
+            pub struct #name<B: #backend> { #fields }
+
+            #specs
+            #output_alias
+            #default
+
+            #blank
+            #[allow(dead_code, reason = "a program needs some of the ways to load and to run a model")]
+            impl<B: #backend> #name<B> {
+                /// Makes the model with fresh parameters.
+                pub fn new(#device: &B::Device) -> Self {
+                    Self { #values }
+                }
+                #loading
+                #runs
+            }
+        }
+    }
+
+    /// The documentation of the struct: what it is, inputs, outputs.
+    fn model_docs(&self) -> Vec<String> {
+        let graph = self.plan.graph;
+        let describe = |name: &str, value: ValueId| {
+            format!(" - `{}`: `{}`", comment(name), comment(&graph.ty(value).to_string()))
+        };
+        let title = match comment(&graph.name) {
+            name if name.is_empty() => " A model.".to_owned(),
+            name => format!(" The model `{name}`."),
+        };
+        let mut docs = vec![title, String::new(), " Inputs:".to_owned()];
+        docs.extend(graph.inputs.iter().map(|&input| describe(&graph.value(input).name, input)));
+        docs.extend([String::new(), " Outputs:".to_owned()]);
+        let names = graph.output_names.iter().map(String::as_str).chain(std::iter::repeat("output"));
+        docs.extend(graph.root.outputs.iter().zip(names).map(|(&output, name)| describe(name, output)));
+        docs
+    }
+
+    /// `from_file` and `from_embedded`.
+    fn loading(&mut self) -> TokenStream {
+        let blank = comments::blank();
+        let (load, embedded) = match self.options.record.file_recorder() {
+            None => {
+                let load = self.uses.path("record::load_safetensors");
+                let bytes =
+                    self.options.embed.as_ref().map(|_| self.uses.path("record::load_safetensors_bytes"));
+                let embedded = bytes.map(|bytes| quote!(#bytes(Self::new(device), RECORD, device)));
+                (quote!(#load(Self::new(device), path.as_ref(), device)), embedded)
+            }
+            Some(recorder) => {
+                let load = self.recorder_load(recorder, &quote!(path.as_ref().to_path_buf()));
+                let bytes = self.options.record.bytes_recorder().filter(|_| self.options.embed.is_some());
+                (load, bytes.map(|bytes| self.recorder_load(bytes, &quote!(RECORD.to_vec()))))
+            }
+        };
+        let from_file = quote! {
+            #blank
+            /// Loads the parameters from a record.
+            ///
+            /// # Panics
+            /// When the record cannot be read or is not this model's.
+            pub fn from_file(path: impl AsRef<std::path::Path>, device: &B::Device) -> Self {
+                let loaded = #load;
+                loaded.unwrap_or_else(|error| panic!("{}: {error}", path.as_ref().display()))
+            }
+        };
+        let Some(embedded) = embedded else { return from_file };
+        quote! {
+            #from_file
+            #blank
+            /// Loads the parameters that are part of the program.
+            pub fn from_embedded(device: &B::Device) -> Self {
+                #embedded.unwrap_or_else(|error| panic!("embedded record: {error}"))
+            }
+        }
+    }
+
+    /// A recorder's load, the record being put into a fresh model.
+    fn recorder_load(&mut self, recorder: &'static str, from: &TokenStream) -> TokenStream {
+        let settings =
+            if self.options.half_precision { "HalfPrecisionSettings" } else { "FullPrecisionSettings" };
+        let settings = self.uses.path(&format!("record::{settings}"));
+        let (recorder, load) = (self.uses.path(recorder), self.uses.path("record::Recorder"));
+        let module = self.uses.path("module::Module");
+        quote! {
+            #load::<B>::load(&#recorder::<#settings>::default(), #from, device)
+                .map(|record| #module::<B>::load_record(Self::new(device), record))
+        }
+    }
+
+    /// `impl Default`, and the embedded record.
+    fn default_impl(&mut self, name: &proc_macro2::Ident) -> TokenStream {
+        let blank = comments::blank();
+        let backend = self.uses.path("tensor::backend::Backend");
+        let record = self.options.embed.as_ref().map(|path| {
+            let path = record_path(path);
+            quote! {
+                #blank
+                /// The record, as part of the program.
+                static RECORD: &[u8] = include_bytes!(#path);
+            }
+        });
+        let body = match (&self.options.embed, &self.options.default_record) {
+            (Some(_), _) => quote!(Self::from_embedded(&B::Device::default())),
+            (None, Some(path)) => {
+                let path = record_path(path);
+                quote!(Self::from_file(#path, &B::Device::default()))
+            }
+            (None, None) => return TokenStream::new(),
+        };
+        quote! {
+            #record
+            #blank
+            impl<B: #backend> Default for #name<B> {
+                fn default() -> Self {
+                    #body
+                }
+            }
+        }
+    }
+
+    /// The declared inputs, for checks.
+    fn input_specs(&mut self) -> TokenStream {
+        let plan = self.plan;
+        if plan.graph.inputs.is_empty() {
+            return TokenStream::new();
+        }
+        let (spec, dim) = (self.uses.path("input::InputSpec"), self.uses.path("input::InputDim"));
+        let specs: Vec<_> = plan
+            .graph
+            .inputs
+            .iter()
+            .map(|&input| {
+                let value = plan.graph.value(input);
+                let name = literals::string(&comment(&value.name));
+                let dims = value.ty.dims.iter().map(|size| input_dim(&dim, size));
+                quote!(#spec { name: #name, dims: &[#(#dims),*] })
+            })
+            .collect();
+        let count = literals::int(specs.len() as i64);
+        let blank = comments::blank();
+        quote!(#blank #[doc = " What the model takes."] const INPUTS: [#spec; #count] = [#(#specs),*];)
+    }
+
+    fn output_alias(&mut self) -> TokenStream {
+        let outputs = self.plan.modules[self.plan.root].outputs.clone();
+        if outputs.len() <= MAX_OUTPUTS {
+            return TokenStream::new();
+        }
+        let ty = self.result_type(&outputs);
+        let name = ident(&format!("{}Output", self.model_name()));
+        let blank = comments::blank();
+        quote!(#blank #[doc = " What the model yields."] pub type #name<B> = #ty;)
+    }
+
+    /// `forward`, `try_forward` and, where the device is read, their asynchronous forms.
+    fn runs(&mut self) -> TokenStream {
+        let mut tokens = self.run(false);
+        if self.reads(self.plan.root) {
+            tokens.extend(self.run(true));
+        }
+        tokens
+    }
+
+    fn run(&mut self, asynchronous: bool) -> TokenStream {
+        let plan = self.plan;
+        let root = plan.root;
+        let (parameters, locals) = self.signature(root);
+        let inputs: Vec<_> =
+            plan.modules[root].inputs.iter().map(|&input| ident(&locals.name(input))).collect();
+        let outputs = plan.modules[root].outputs.clone();
+        let result = if outputs.len() > MAX_OUTPUTS {
+            let name = ident(&format!("{}Output", self.model_name()));
+            quote!(#name<B>)
+        } else {
+            self.result_type(&outputs)
+        };
+        let body = self.body(root, locals, asynchronous);
+        let allow = (inputs.len() > MAX_INPUTS)
+            .then(|| quote!(#[allow(clippy::too_many_arguments, reason = "the model has as many inputs")]));
+        let blank = comments::blank();
+        let (forward, try_forward) = match asynchronous {
+            false => (ident("forward"), ident("try_forward")),
+            true => (ident("forward_async"), ident("try_forward_async")),
+        };
+        let function = if asynchronous { quote!(pub async fn) } else { quote!(pub fn) };
+        let doc =
+            if asynchronous { " Runs the model without blocking the thread." } else { " Runs the model." };
+        if inputs.is_empty() {
+            return quote!(#blank #[doc = #doc] #function #forward(&self) -> #result { #body });
+        }
+        let (error, check) = (self.uses.path("input::InputError"), self.uses.path("input::check_inputs"));
+        let wait = if asynchronous { quote!(.await) } else { TokenStream::new() };
+        let body = wrap_result(body);
+        quote! {
+            #blank
+            #[doc = #doc]
+            ///
+            /// # Panics
+            /// When an input does not have the declared shape.
+            #allow
+            #function #forward(&self, #(#parameters),*) -> #result {
+                self.#try_forward(#(#inputs),*)#wait.unwrap_or_else(|error| panic!("{error}"))
+            }
+            #blank
+            #[doc = #doc]
+            /// An input of another shape than the declared one is an error.
+            #allow
+            #function #try_forward(&self, #(#parameters),*) -> Result<#result, #error> {
+                #check(&INPUTS, &[#(&#inputs.dims()),*])?;
+                #body
+            }
+        }
+    }
+}
+
+/// A body whose last expression goes into `Ok`.
+fn wrap_result(body: TokenStream) -> TokenStream {
+    match syn::parse2::<syn::Block>(quote!({ #body })) {
+        Ok(mut block) => {
+            if let Some(syn::Stmt::Expr(result, None)) = block.stmts.pop() {
+                let statements = &block.stmts;
+                return quote!(#(#statements)* Ok(#result));
+            }
+            quote!(Ok({ #body }))
+        }
+        Err(_) => quote!(Ok({ #body })),
+    }
+}
+
+fn input_dim(ty: &TokenStream, dim: &Dim) -> TokenStream {
+    match (dim.as_size(), dim.as_symbol()) {
+        (Some(size), _) => {
+            let size = literals::int(size as i64);
+            quote!(#ty::Size(#size))
+        }
+        (None, Some(symbol)) => {
+            let symbol = literals::string(&comment(symbol));
+            quote!(#ty::Symbol(#symbol))
+        }
+        _ => quote!(#ty::Any),
+    }
+}
+
+fn record_path(path: &RecordPath) -> TokenStream {
+    match path {
+        RecordPath::OutDir(path) => {
+            let path = literals::string(&format!("/{}", path.trim_start_matches('/')));
+            quote!(concat!(env!("OUT_DIR"), #path))
+        }
+        RecordPath::Given(path) => literals::string(path),
+    }
+}

@@ -1,0 +1,85 @@
+//! The imports of a source file.
+
+use crate::names::ident;
+use proc_macro2::TokenStream;
+use quote::quote;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Paths of the runtime that the source mentions, collected as they are printed.
+#[derive(Clone, Debug, Default)]
+pub struct Uses {
+    /// Imported names by module: `nn::conv` has `Conv2d`.
+    imports: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// A path as it is imported and as it is written then.
+struct Split<'p> {
+    module: Vec<&'p str>,
+    name: &'p str,
+    written: Vec<&'p str>,
+}
+
+fn is_type(segment: &str) -> bool {
+    segment.starts_with(|c: char| c.is_ascii_uppercase())
+}
+
+/// Types are imported by name, functions through their module: `activation::relu`.
+fn split(path: &str) -> Option<Split<'_>> {
+    let segments: Vec<&str> = path.split("::").collect();
+    let ty = segments.iter().position(|segment| is_type(segment));
+    let at = match ty {
+        Some(0) => return None,
+        Some(at) => at,
+        None => segments.len().checked_sub(2)?,
+    };
+    Some(Split { module: segments[..at].to_vec(), name: segments[at], written: segments[at..].to_vec() })
+}
+
+/// The name that a path brings into scope.
+pub fn imported_name(path: &str) -> Option<&str> {
+    split(path).map(|split| split.name)
+}
+
+impl Uses {
+    /// Writes a path of the runtime and notes its import.
+    pub fn path(&mut self, path: &str) -> TokenStream {
+        let Some(split) = split(path) else {
+            let segments = path.split("::").map(ident);
+            return quote!(#(#segments)::*);
+        };
+        self.imports.entry(split.module.join("::")).or_default().insert(split.name.to_owned());
+        let segments = split.written.iter().map(|segment| ident(segment));
+        quote!(#(#segments)::*)
+    }
+
+    /// The `use` items.
+    pub fn items(&self, runtime: &str) -> TokenStream {
+        let runtime = ident(runtime);
+        let items = self.imports.iter().map(|(module, names)| {
+            let module = module.split("::").filter(|segment| !segment.is_empty()).map(ident);
+            let names: Vec<_> = names.iter().map(|name| ident(name)).collect();
+            match names.as_slice() {
+                [name] => quote!(use #runtime #(::#module)*::#name;),
+                names => quote!(use #runtime #(::#module)*::{#(#names),*};),
+            }
+        });
+        quote!(#(#items)*)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_by_name_and_functions_by_module() {
+        let mut uses = Uses::default();
+        assert_eq!(uses.path("nn::conv::Conv2dConfig::new").to_string(), "Conv2dConfig :: new");
+        assert_eq!(uses.path("tensor::activation::relu").to_string(), "activation :: relu");
+        assert_eq!(uses.path("None").to_string(), "None");
+        assert_eq!(
+            uses.items("kiln").to_string(),
+            "use kiln :: nn :: conv :: Conv2dConfig ; use kiln :: tensor :: activation ;"
+        );
+    }
+}

@@ -1,0 +1,122 @@
+//! Literals of generated source.
+
+use kiln_types::{DType, Scalar};
+use proc_macro2::{Literal, TokenStream};
+use quote::quote;
+
+/// An integer without a suffix; a negative one with its sign.
+pub fn int(value: i64) -> TokenStream {
+    let magnitude = Literal::u64_unsuffixed(value.unsigned_abs());
+    if value == i64::MIN {
+        quote!(i64::MIN)
+    } else if value < 0 {
+        quote!(-#magnitude)
+    } else {
+        quote!(#magnitude)
+    }
+}
+
+/// An `f64`; the shortest text that reads back as the same number.
+pub fn float(value: f64) -> TokenStream {
+    if value.is_nan() {
+        return quote!(f64::NAN);
+    }
+    if value.is_infinite() {
+        return if value > 0.0 { quote!(f64::INFINITY) } else { quote!(f64::NEG_INFINITY) };
+    }
+    if value == f64::from(f32::MAX) || value == f64::from(f32::MIN) {
+        return if value > 0.0 { quote!(f32::MAX) } else { quote!(f32::MIN) };
+    }
+    let magnitude = float_text(value.abs());
+    if value.is_sign_negative() { quote!(-#magnitude) } else { quote!(#magnitude) }
+}
+
+/// A float that stands for a number of dtype f32 or narrower: `0.1`, not `0.10000000149011612`.
+pub fn single(value: f64) -> TokenStream {
+    let narrow = value as f32;
+    if f64::from(narrow) != value
+        || !narrow.is_finite()
+        || value == f64::from(f32::MAX)
+        || value == f64::from(f32::MIN)
+    {
+        return float(value);
+    }
+    match narrow.to_string().parse::<f64>() {
+        Ok(short) if short as f32 == narrow => float(short),
+        _ => float(value),
+    }
+}
+
+/// The digits of a finite, positive float. Very large and very small ones get an exponent.
+fn float_text(value: f64) -> TokenStream {
+    let text = if value != 0.0 && !(1e-5..1e16).contains(&value) {
+        format!("{value:e}")
+    } else {
+        format!("{value:?}")
+    };
+    text.parse::<Literal>().map_or_else(
+        |_| {
+            let literal = Literal::f64_unsuffixed(value);
+            quote!(#literal)
+        },
+        |literal| quote!(#literal),
+    )
+}
+
+/// A number for a tensor of a dtype.
+pub fn scalar(value: Scalar, dtype: DType) -> TokenStream {
+    match value {
+        _ if dtype.is_bool() => {
+            let value = value.to_bool();
+            quote!(#value)
+        }
+        Scalar::UInt(value) => {
+            let literal = Literal::u64_suffixed(value);
+            quote!(#literal)
+        }
+        _ if dtype.is_int() => int(value.to_i64()),
+        _ if dtype == DType::F64 => float(value.to_f64()),
+        _ => single(value.to_f64()),
+    }
+}
+
+/// A string, escaped.
+pub fn string(value: &str) -> TokenStream {
+    // Characters that reorder text are refused by rustc even inside literals, so all but plain ASCII goes as escapes.
+    if value.is_ascii() {
+        let literal = Literal::string(value);
+        return quote!(#literal);
+    }
+    let mut text = String::from("\"");
+    for c in value.chars() {
+        if c.is_ascii() {
+            text.extend(c.escape_default());
+        } else {
+            text.extend(c.escape_unicode());
+        }
+    }
+    text.push('"');
+    text.parse::<Literal>().map_or_else(|_| quote!(""), |literal| quote!(#literal))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_back() {
+        for value in [0.0, -0.0, 1.0, 0.1, 1e-12, 1e300, -3.5, 5e-324, f64::MAX] {
+            let text = float(value).to_string().replace(' ', "");
+            assert_eq!(text.parse::<f64>().map(f64::to_bits), Ok(value.to_bits()), "{text}");
+        }
+        assert_eq!(single(f64::from(0.1f32)).to_string(), "0.1");
+        assert_eq!(single(f64::from(f32::MIN)).to_string(), "f32 :: MIN");
+        assert_eq!(int(-7).to_string().replace(' ', ""), "-7");
+    }
+
+    #[test]
+    fn strings_cannot_escape() {
+        assert_eq!(string("a\"b\n").to_string(), r#""a\"b\n""#);
+        assert_eq!(string("\u{202e}x").to_string(), r#""\u{202e}x""#);
+    }
+}

@@ -1,0 +1,216 @@
+//! Identifiers of generated source.
+//!
+//! Every name that comes from a file passes through here and leaves as a plain ASCII identifier, so nothing in a file
+//! can reach the source as anything else.
+
+use proc_macro2::{Ident, Span};
+use std::collections::BTreeSet;
+
+/// Longer names are cut: a name is for reading.
+const MAX_LENGTH: usize = 40;
+
+/// Words that cannot be identifiers, or would be confusing ones.
+const RESERVED: &[&str] = &[
+    "abstract", "as", "async", "await", "become", "bool", "box", "break", "char", "const", "continue",
+    "crate", "do", "dyn", "else", "enum", "extern", "f32", "f64", "false", "final", "fn", "for", "gen",
+    "i64", "if", "impl", "in", "let", "loop", "macro", "match", "mod", "move", "mut", "override", "priv",
+    "pub", "ref", "return", "self", "static", "str", "struct", "super", "trait", "true", "try", "type",
+    "typeof", "u8", "union", "unsafe", "unsized", "usize", "use", "vec", "virtual", "where", "while",
+    "yield",
+];
+
+/// The words of a name: runs of ASCII letters and digits, split where case rises.
+fn words(text: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    let mut word = String::new();
+    let mut previous = ' ';
+    let mut characters = text.chars().take(8 * MAX_LENGTH).peekable();
+    while let Some(c) = characters.next() {
+        let next_lower = characters.peek().is_some_and(char::is_ascii_lowercase);
+        let rises = c.is_ascii_uppercase()
+            && (previous.is_ascii_lowercase()
+                || (previous.is_ascii_digit() && next_lower)
+                || (previous.is_ascii_uppercase() && next_lower));
+        if (rises || !c.is_ascii_alphanumeric()) && !word.is_empty() {
+            words.push(std::mem::take(&mut word));
+        }
+        if c.is_ascii_alphanumeric() {
+            word.push(c.to_ascii_lowercase());
+        }
+        previous = c;
+    }
+    if !word.is_empty() {
+        words.push(word);
+    }
+    words
+}
+
+/// A `snake_case` identifier for a name, or `fallback` (which must be one) when nothing is left of it.
+pub fn snake(text: &str, fallback: &str) -> String {
+    let mut name = String::new();
+    for word in words(text) {
+        if name.len() + word.len() > MAX_LENGTH {
+            if name.is_empty() {
+                name.extend(word.chars().take(MAX_LENGTH));
+            }
+            break;
+        }
+        if !name.is_empty() {
+            name.push('_');
+        }
+        name.push_str(&word);
+    }
+    if name.is_empty() {
+        return fallback.to_owned();
+    }
+    if name.starts_with(|c: char| c.is_ascii_digit()) {
+        name = format!("{fallback}_{name}");
+    }
+    if RESERVED.contains(&name.as_str()) {
+        name.push('_');
+    }
+    name
+}
+
+/// A `PascalCase` identifier for a name, or `fallback` when nothing is left of it. Inner capitals stay as they are.
+pub fn pascal(text: &str, fallback: &str) -> String {
+    let mut name = String::new();
+    for part in text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|part| !part.is_empty()) {
+        let mut characters = part.chars();
+        if let Some(first) = characters.next() {
+            name.push(first.to_ascii_uppercase());
+            name.extend(characters);
+        }
+        if name.len() > MAX_LENGTH {
+            break;
+        }
+    }
+    name.truncate(MAX_LENGTH);
+    if name.is_empty() {
+        return fallback.to_owned();
+    }
+    if name.starts_with(|c: char| c.is_ascii_digit()) {
+        name = format!("{fallback}{name}");
+    }
+    if name == "Self" {
+        name.push_str("Module");
+    }
+    name
+}
+
+/// Whether a name in a file looks like a counter of the exporter's and says nothing: `val_58`, `onnx::MatMul_193`.
+pub fn is_anonymous(name: &str) -> bool {
+    let name = name.rsplit("::").next().unwrap_or(name);
+    let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let stem = stem.trim_end_matches(['_', '.', '-']);
+    let counted = stem.len() < name.len();
+    stem.is_empty()
+        || matches!(stem, "val" | "v" | "const" | "constant" | "Constant" | "input" | "tensor" | "t" | "x")
+        || (counted && !name.contains('.') && stem.chars().next().is_some_and(|c| c.is_ascii_uppercase()))
+        || name.starts_with('/')
+}
+
+/// Names that are taken in one scope.
+#[derive(Clone, Debug, Default)]
+pub struct Names {
+    taken: BTreeSet<String>,
+}
+
+impl Names {
+    /// A scope in which these are taken.
+    pub fn with(taken: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self { taken: taken.into_iter().map(Into::into).collect() }
+    }
+
+    /// Takes a name, with a number behind it when it is not free.
+    pub fn fresh(&mut self, wanted: &str) -> String {
+        let mut name = wanted.to_owned();
+        let mut n = 1;
+        while !self.taken.insert(name.clone()) {
+            n += 1;
+            name = if wanted.ends_with(|c: char| c.is_ascii_digit()) {
+                format!("{wanted}_{n}")
+            } else {
+                format!("{wanted}{n}")
+            };
+        }
+        name
+    }
+
+    /// Whether a name is taken.
+    pub fn contains(&self, name: &str) -> bool {
+        self.taken.contains(name)
+    }
+}
+
+/// A checked identifier as a token.
+pub fn ident(name: &str) -> Ident {
+    Ident::new(name, Span::call_site())
+}
+
+/// Text from a file for a comment: one line, printable, of bearable length.
+pub fn comment(text: &str) -> String {
+    let mut clean: String = text
+        .chars()
+        .take(96)
+        .map(|c| if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '`') { ' ' } else { c })
+        .filter(|c| !is_bidirectional(*c))
+        .collect();
+    clean = clean.replace("*/", "* /").replace("/*", "/ *");
+    if text.chars().count() > 96 {
+        clean.push('…');
+    }
+    clean.trim().to_owned()
+}
+
+/// Characters that reorder text on screen; rustc refuses them in source, and rightly.
+fn is_bidirectional(c: char) -> bool {
+    matches!(c, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' | '\u{200E}' | '\u{200F}' | '\u{061C}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_text_becomes_an_identifier() {
+        let cases = [
+            ("", "x"),
+            ("input.1", "input_1"),
+            ("1st", "x_1st"),
+            ("type", "type_"),
+            ("a\"b\nc", "a_b_c"),
+            ("LayerNorm", "layer_norm"),
+            ("conv2dBN", "conv2d_bn"),
+            ("日本", "x"),
+            ("*/ fn main() {}", "fn_main"),
+            ("self", "self_"),
+            ("../../etc/passwd", "etc_passwd"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(snake(text, "x"), expected, "{text:?}");
+            assert!(syn::parse_str::<Ident>(&snake(text, "x")).is_ok());
+        }
+        assert_eq!(snake(&"a".repeat(10_000), "x").len(), MAX_LENGTH);
+        assert_eq!(pascal("transformers.BertLayer", "Module"), "TransformersBertLayer");
+        assert_eq!(pascal("9", "Module"), "Module9");
+    }
+
+    #[test]
+    fn names_stay_apart() {
+        let mut names = Names::with(["x"]);
+        assert_eq!(names.fresh("x"), "x2");
+        assert_eq!(names.fresh("conv1"), "conv1");
+        assert_eq!(names.fresh("conv1"), "conv1_2");
+    }
+
+    #[test]
+    fn counters_say_nothing() {
+        for name in ["val_58", "onnx::MatMul_193", "", "123", "Constant_7", "/layer/Add_output_0"] {
+            assert!(is_anonymous(name), "{name}");
+        }
+        for name in ["pos_embed", "cls_token", "layer1.0.conv1.weight"] {
+            assert!(!is_anonymous(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Which module each constant that is no part of a layer belongs to.
+
+use super::home::relative;
+use super::{Content, Field, Plan, Step, live};
+use crate::names;
+use kiln_importer::ir::spelling::Expr;
+use kiln_importer::ir::{NodeId, ValueId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Constants of at most so many elements, and without a name of their own, are spelt out.
+const MAX_LITERAL_ELEMENTS: usize = 8;
+
+/// Whether a constant is spelt out where it is used.
+pub fn is_literal(plan: &Plan<'_>, value: ValueId) -> bool {
+    let Some(constant) = plan.graph.constant(value) else { return false };
+    let named = constant.name.as_deref().is_some_and(|name| !names::is_anonymous(name));
+    let elements = constant.data.num_elements();
+    !named && (1..=MAX_LITERAL_ELEMENTS).contains(&elements)
+}
+
+/// The constants that the expression of a node mentions, regions included.
+pub fn mentioned(plan: &Plan<'_>, node: NodeId, found: &mut Vec<ValueId>) {
+    let data = plan.graph.node(node);
+    let mut push = |value: ValueId| {
+        if plan.graph.constant(value).is_some() && !is_literal(plan, value) && !found.contains(&value) {
+            found.push(value);
+        }
+    };
+    let mut operand = |expr: &Expr| {
+        if let Expr::Operand(n) = expr
+            && let Some(value) = data.inputs.get(*n).copied().flatten()
+        {
+            push(value);
+        }
+    };
+    match plan.layer(node) {
+        Some(layer) => layer.args.iter().for_each(|arg| arg.visit(&mut operand)),
+        None => {
+            if let Some(expr) = plan.expression(node) {
+                expr.visit(&mut operand);
+            }
+        }
+    }
+    for region in live::regions(&data.op) {
+        for &inner in &region.nodes {
+            mentioned(plan, inner, found);
+        }
+        for &output in &region.outputs {
+            if plan.graph.constant(output).is_some() && !is_literal(plan, output) && !found.contains(&output)
+            {
+                found.push(output);
+            }
+        }
+    }
+}
+
+/// Makes every constant a field of the deepest module around all its uses.
+pub fn place(plan: &mut Plan<'_>) {
+    let mut paths: BTreeMap<ValueId, Vec<usize>> = BTreeMap::new();
+    let mut order = Vec::new();
+    walk(plan, plan.root, &mut Vec::new(), &mut |plan, around, node| {
+        let mut found = Vec::new();
+        mentioned(plan, node, &mut found);
+        for value in found {
+            match paths.get_mut(&value) {
+                None => {
+                    order.push(value);
+                    paths.insert(value, around.to_vec());
+                }
+                Some(common) => {
+                    let shared = common.iter().zip(around).take_while(|(a, b)| a == b).count();
+                    common.truncate(shared);
+                }
+            }
+        }
+    });
+    for &output in &plan.graph.root.outputs {
+        if plan.graph.constant(output).is_some() && !is_literal(plan, output) {
+            if !paths.contains_key(&output) {
+                order.push(output);
+            }
+            paths.insert(output, vec![plan.root]);
+        }
+    }
+    for value in order {
+        let module = paths[&value].last().copied().unwrap_or(plan.root);
+        let key = key(plan, module, value);
+        plan.modules[module].fields.push(Field { key, content: Content::Parameter(value) });
+    }
+}
+
+/// The key of a constant in a module.
+fn key(plan: &Plan<'_>, module: usize, value: ValueId) -> String {
+    let owner = &plan.modules[module];
+    let taken: BTreeSet<&str> = owner.fields.iter().map(|field| field.key.as_str()).collect();
+    let free = |key: &str| !key.is_empty() && !taken.iter().any(|other| clashes(key, other));
+    let name = plan.graph.constant(value).and_then(|constant| constant.name.as_deref()).unwrap_or_default();
+    if !names::is_anonymous(name)
+        && let Some(key) = relative(name, &owner.path).filter(|key| free(key))
+    {
+        return key.to_owned();
+    }
+    let last = name.rsplit('.').next().unwrap_or(name);
+    let stem = if names::is_anonymous(name) { "constant".to_owned() } else { names::snake(last, "constant") };
+    let mut key = stem.clone();
+    let mut n = 1;
+    while !free(&key) {
+        n += 1;
+        key = format!("{stem}_{n}");
+    }
+    key
+}
+
+/// Whether two keys cannot both be in a record: they are equal, or one is inside the other.
+fn clashes(a: &str, b: &str) -> bool {
+    a == b
+}
+
+type Visit<'v, 'g> = dyn FnMut(&Plan<'g>, &[usize], NodeId) + 'v;
+
+/// Visits every node with the modules around it, outermost first.
+fn walk<'g>(plan: &Plan<'g>, module: usize, around: &mut Vec<usize>, visit: &mut Visit<'_, 'g>) {
+    around.push(module);
+    for step in &plan.modules[module].steps {
+        match step {
+            Step::Node(node) => visit(plan, around, *node),
+            Step::Call(child) => walk(plan, *child, around, visit),
+            Step::Loop { modules, .. } => modules.iter().for_each(|&child| walk(plan, child, around, visit)),
+        }
+    }
+    around.pop();
+}

@@ -1,0 +1,191 @@
+//! The parameters of a model, in the form of its structs.
+
+use crate::code::Init;
+use crate::plan::{Content, Field, Plan};
+use kiln_importer::ir::ValueId;
+use kiln_importer::ir::spelling::LayerField;
+use kiln_record::safetensors::TensorToWrite;
+use kiln_record::{FieldNode, Format, ParamId, Precision, RecordError, RecordNode};
+use kiln_types::DType;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+
+/// A record's file format.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RecordFormat {
+    /// Parameters by path, to be memory-mapped.
+    #[default]
+    Safetensors,
+    /// MessagePack with field names.
+    NamedMpk,
+    /// The same, compressed with gzip.
+    NamedMpkGz,
+    /// Bincode.
+    Bincode,
+    /// Indented JSON.
+    PrettyJson,
+}
+
+impl RecordFormat {
+    /// The format of fields, if it is one.
+    fn fields(self) -> Option<Format> {
+        match self {
+            RecordFormat::Safetensors => None,
+            RecordFormat::NamedMpk => Some(Format::NamedMpk),
+            RecordFormat::NamedMpkGz => Some(Format::NamedMpkGz),
+            RecordFormat::Bincode => Some(Format::Bincode),
+            RecordFormat::PrettyJson => Some(Format::PrettyJson),
+        }
+    }
+
+    /// The file extension, without a leading dot.
+    pub fn extension(self) -> &'static str {
+        self.fields().map_or("safetensors", Format::extension)
+    }
+
+    /// The runtime's recorder for files.
+    pub(crate) fn file_recorder(self) -> Option<&'static str> {
+        match self {
+            RecordFormat::Safetensors => None,
+            RecordFormat::NamedMpk => Some("record::NamedMpkFileRecorder"),
+            RecordFormat::NamedMpkGz => Some("record::NamedMpkGzFileRecorder"),
+            RecordFormat::Bincode => Some("record::BinFileRecorder"),
+            RecordFormat::PrettyJson => Some("record::PrettyJsonFileRecorder"),
+        }
+    }
+
+    /// The runtime's recorder for bytes.
+    pub(crate) fn bytes_recorder(self) -> Option<&'static str> {
+        match self {
+            RecordFormat::NamedMpk => Some("record::NamedMpkBytesRecorder"),
+            RecordFormat::Bincode => Some("record::BinBytesRecorder"),
+            _ => None,
+        }
+    }
+
+    /// Whether a program can hold such a record.
+    pub fn is_embeddable(self) -> bool {
+        self == RecordFormat::Safetensors || self.bytes_recorder().is_some()
+    }
+}
+
+/// What was generated.
+#[derive(Clone, Debug)]
+pub struct Generated {
+    /// The Rust source.
+    pub source: String,
+    /// The parameters, in the form of the source's structs.
+    pub record: RecordNode,
+    /// The format that the source loads.
+    pub format: RecordFormat,
+    /// Whether floats are stored as f16.
+    pub half_precision: bool,
+}
+
+impl Generated {
+    /// Writes the record to a file, one tensor after the other. A file that is there is replaced.
+    pub fn write_record(&self, path: &Path) -> Result<(), RecordError> {
+        let Some(format) = self.format.fields() else {
+            return kiln_record::safetensors::save(path, &self.tensors(), &BTreeMap::new());
+        };
+        let fail = |source| RecordError::Io { path: path.display().to_string(), source };
+        let file = std::fs::File::create(path).map_err(fail)?;
+        let mut writer = std::io::BufWriter::new(file);
+        let precision = if self.half_precision { Precision::Half } else { Precision::Full };
+        kiln_record::write_node(&self.record, format, precision, &mut writer)?;
+        writer.flush().map_err(fail)
+    }
+
+    /// Every parameter with its path.
+    pub fn tensors(&self) -> Vec<TensorToWrite> {
+        let mut tensors = Vec::new();
+        self.collect(&self.record, String::new(), &mut tensors);
+        tensors
+    }
+
+    fn collect(&self, node: &RecordNode, path: String, tensors: &mut Vec<TensorToWrite>) {
+        let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+        match node {
+            RecordNode::Param(_, data) => {
+                let narrow = self.half_precision && matches!(data.dtype, DType::F32 | DType::F64);
+                let stored = if narrow { DType::F16 } else { data.dtype };
+                tensors.push(TensorToWrite::new(path, data.clone()).stored_as(stored));
+            }
+            RecordNode::Struct(fields) => {
+                fields.iter().for_each(|field| self.collect(&field.value, below(&field.name), tensors));
+            }
+            RecordNode::Seq(items) | RecordNode::Tuple(items) => {
+                items
+                    .iter()
+                    .enumerate()
+                    .for_each(|(i, item)| self.collect(item, below(&i.to_string()), tensors));
+            }
+            RecordNode::Some(inner) | RecordNode::Variant(_, _, inner) => self.collect(inner, path, tensors),
+            _ => {}
+        }
+    }
+}
+
+/// The record of a plan's model.
+pub fn record(plan: &Plan<'_>) -> RecordNode {
+    module(plan, plan.root, "")
+}
+
+fn module(plan: &Plan<'_>, module: usize, path: &str) -> RecordNode {
+    let data = &plan.modules[module];
+    let mut fields: Vec<FieldNode> = data
+        .fields
+        .iter()
+        .zip(&data.body.inits)
+        .map(|(field, init)| FieldNode {
+            name: field.key.clone(),
+            value: content(plan, field, init, &join(path, &field.key)),
+        })
+        .collect();
+    let kept = plan.structs[data.struct_id].parameters.iter().filter(|parameter| parameter.kept);
+    fields.extend(
+        kept.map(|parameter| FieldNode { name: parameter.name.clone(), value: RecordNode::Constant }),
+    );
+    RecordNode::Struct(fields)
+}
+
+fn join(path: &str, key: &str) -> String {
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}
+
+fn content(plan: &Plan<'_>, field: &Field, init: &Init, path: &str) -> RecordNode {
+    match (&field.content, init) {
+        (Content::Parameter(value), _) => parameter(plan, *value, path),
+        (Content::Module(child), _) => module(plan, *child, path),
+        (Content::Sequence(children), _) => RecordNode::Seq(
+            children
+                .iter()
+                .enumerate()
+                .map(|(i, &child)| module(plan, child, &join(path, &i.to_string())))
+                .collect(),
+        ),
+        (Content::Layer(node), _) => {
+            let fields = plan.layer(*node).map(|layer| layer.fields.as_slice()).unwrap_or_default();
+            RecordNode::fields(fields.iter().map(|(name, field)| {
+                let path = join(path, name);
+                let value = match field {
+                    LayerField::Parameter(value) => parameter(plan, *value, &path),
+                    LayerField::Optional(Some(value)) => {
+                        RecordNode::Some(Box::new(parameter(plan, *value, &path)))
+                    }
+                    LayerField::Optional(None) => RecordNode::None,
+                    LayerField::Constant => RecordNode::Constant,
+                };
+                (*name, value)
+            }))
+        }
+    }
+}
+
+fn parameter(plan: &Plan<'_>, value: ValueId, path: &str) -> RecordNode {
+    match plan.graph.constant(value) {
+        Some(constant) => RecordNode::Param(ParamId::from_path(path), constant.data.clone()),
+        None => RecordNode::None,
+    }
+}

@@ -1,0 +1,120 @@
+//! Source for graphs built by hand.
+
+use kiln_codegen::{Options, RecordPath, generate};
+use kiln_importer::ir::{Builder, Dim, Graph, Op, Origin, ScopeEntry, TensorType, ValueId};
+use kiln_types::{Activation, BinaryOp, ConvOptions, DType, TensorData};
+
+fn scope(path: &str, class: &str) -> ScopeEntry {
+    ScopeEntry { path: path.to_owned(), class: class.to_owned() }
+}
+
+fn origin(scopes: &[(&str, &str)]) -> Origin {
+    Origin { scope: scopes.iter().map(|(path, class)| scope(path, class)).collect(), ..Origin::default() }
+}
+
+fn zeros(shape: &[usize]) -> TensorData {
+    TensorData::new(vec![0f32; shape.iter().product()], shape.to_vec())
+}
+
+fn linear(builder: &mut Builder<'_>, x: ValueId, name: &str, [inputs, outputs]: [usize; 2]) -> ValueId {
+    let weight = builder.graph.add_constant(Some(format!("{name}.weight")), zeros(&[inputs, outputs]));
+    let bias = builder.graph.add_constant(Some(format!("{name}.bias")), zeros(&[outputs]));
+    builder.add(Op::Linear { activation: None }, &[x, weight, bias]).unwrap()
+}
+
+fn finish(mut graph: Graph, nodes: Vec<kiln_importer::ir::NodeId>, outputs: &[ValueId]) -> Graph {
+    graph.root.nodes = nodes;
+    graph.root.outputs = outputs.to_vec();
+    graph.output_names = (0..outputs.len()).map(|i| format!("y{i}")).collect();
+    graph
+}
+
+/// Two equal blocks in a `ModuleList`, a head, a dynamic batch.
+fn blocks() -> Graph {
+    let mut graph = Graph { name: "blocks".into(), ..Graph::default() };
+    let mut builder = Builder::new(&mut graph);
+    let ty = TensorType::new(DType::F32, [Dim::symbol("batch"), Dim::constant(16)]);
+    let input = builder.input("input.1", ty);
+    let mut x = input;
+    for i in 0..2 {
+        let block = format!("layer.{i}");
+        builder.origin = origin(&[("", "Net"), (&block, "Block"), (&format!("{block}.fc1"), "Linear")]);
+        let hidden = linear(&mut builder, x, &format!("{block}.fc1"), [16, 32]);
+        builder.origin = origin(&[("", "Net"), (&block, "Block")]);
+        let hidden = builder.add(Op::Activation(Activation::Relu), &[hidden]).unwrap();
+        builder.origin = origin(&[("", "Net"), (&block, "Block"), (&format!("{block}.fc2"), "Linear")]);
+        let hidden = linear(&mut builder, hidden, &format!("{block}.fc2"), [32, 16]);
+        builder.origin = origin(&[("", "Net"), (&block, "Block")]);
+        x = builder.add(Op::Binary(BinaryOp::Add), &[hidden, x]).unwrap();
+    }
+    builder.origin = origin(&[("", "Net"), ("head", "Linear")]);
+    let y = linear(&mut builder, x, "head", [16, 4]);
+    let batch = builder.graph.ty(input).dims[0].clone();
+    let y = builder.add(Op::Reshape { dims: vec![batch, Dim::constant(2), Dim::constant(2)] }, &[y]).unwrap();
+    let nodes = builder.nodes;
+    finish(graph, nodes, &[y])
+}
+
+/// Convolutions without scopes or good names.
+fn anonymous() -> Graph {
+    let mut graph = Graph::default();
+    let mut builder = Builder::new(&mut graph);
+    let mut x = builder.input("", TensorType::new(DType::F32, [1usize, 3, 8, 8]));
+    for (channels_in, channels_out) in [(3usize, 8usize), (8, 8)] {
+        let weight = builder
+            .graph
+            .add_constant(Some("onnx::Conv_12".into()), zeros(&[channels_out, channels_in, 3, 3]));
+        let options = ConvOptions {
+            stride: vec![1, 1],
+            padding: vec![(1, 1), (1, 1)],
+            dilation: vec![1, 1],
+            groups: 1,
+            activation: Some(Activation::Relu),
+        };
+        x = builder.add(Op::Conv(options), &[x, weight]).unwrap();
+    }
+    let nodes = builder.nodes;
+    finish(graph, nodes, &[x])
+}
+
+fn options() -> Options {
+    Options {
+        source_name: "net.onnx".into(),
+        default_record: Some(RecordPath::OutDir("model/net.safetensors".into())),
+        ..Options::default()
+    }
+}
+
+#[test]
+fn equal_blocks_share_a_struct_and_a_loop() {
+    let generated = generate(&blocks(), &options()).unwrap();
+    insta::assert_snapshot!(generated.source);
+    let paths: Vec<String> = generated.tensors().into_iter().map(|tensor| tensor.path).collect();
+    assert_eq!(
+        paths,
+        [
+            "layer.0.fc1.weight",
+            "layer.0.fc1.bias",
+            "layer.0.fc2.weight",
+            "layer.0.fc2.bias",
+            "layer.1.fc1.weight",
+            "layer.1.fc1.bias",
+            "layer.1.fc2.weight",
+            "layer.1.fc2.bias",
+            "head.weight",
+            "head.bias",
+        ]
+    );
+}
+
+#[test]
+fn without_names_the_model_is_flat() {
+    insta::assert_snapshot!(generate(&anonymous(), &options()).unwrap().source);
+}
+
+#[test]
+fn the_same_graph_gives_the_same_bytes() {
+    let (a, b) = (generate(&blocks(), &options()).unwrap(), generate(&blocks(), &options()).unwrap());
+    assert_eq!(a.source, b.source);
+    assert_eq!(a.record, b.record);
+}

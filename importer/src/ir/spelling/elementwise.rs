@@ -1,0 +1,299 @@
+//! Elementwise operations.
+
+use super::{Cx, Expr};
+use crate::ir::{Op, TensorType};
+use kiln_types::{Activation, BinaryOp, CompareOp, DType, DTypeKind, Expression, Scalar, Step, UnaryOp};
+
+pub(super) fn spell(op: &Op, cx: &Cx<'_>) -> Expr {
+    match op {
+        Op::Unary(op) => unary(*op, Expr::Operand(0)),
+        Op::Binary(op) => binary(*op, cx),
+        Op::Compare(op) => compare(*op, cx),
+        Op::Where => select(cx),
+        Op::Activation(activation) => apply(*activation, Expr::Operand(0)),
+        Op::Clamp { min, max } => clamp(*min, *max, cx.dtype(0)),
+        Op::Cast { to } => cast(Expr::Operand(0), cx.dtype(0), *to),
+        Op::Elementwise(expression) => program(expression, cx),
+        _ => Expr::Operand(0),
+    }
+}
+
+fn unary(op: UnaryOp, x: Expr) -> Expr {
+    match op {
+        UnaryOp::Neg => Expr::Prefix("-", Box::new(x)),
+        op => x.then(op.name(), Vec::new()),
+    }
+}
+
+/// The sign of an infix operation.
+fn sign(op: BinaryOp) -> Option<&'static str> {
+    match op {
+        BinaryOp::Add => Some("+"),
+        BinaryOp::Sub => Some("-"),
+        BinaryOp::Mul => Some("*"),
+        BinaryOp::Div => Some("/"),
+        _ => None,
+    }
+}
+
+/// The method that takes a number on the right.
+fn scalar_method(op: BinaryOp, dtype: DType) -> Option<&'static str> {
+    Some(match op {
+        BinaryOp::Pow if dtype.is_float() => "powf_scalar",
+        BinaryOp::Pow => "powi_scalar",
+        BinaryOp::Remainder => "remainder_scalar",
+        BinaryOp::Fmod => "fmod_scalar",
+        BinaryOp::Max => "clamp_min",
+        BinaryOp::Min => "clamp_max",
+        BinaryOp::BitwiseAnd => "bitwise_and_scalar",
+        BinaryOp::BitwiseOr => "bitwise_or_scalar",
+        BinaryOp::BitwiseXor => "bitwise_xor_scalar",
+        BinaryOp::ShiftLeft => "bitwise_left_shift_scalar",
+        BinaryOp::ShiftRight => "bitwise_right_shift_scalar",
+        _ => return None,
+    })
+}
+
+/// The method that takes a tensor.
+fn method(op: BinaryOp, dtype: DType) -> &'static str {
+    match op {
+        BinaryOp::Pow if dtype.is_int() => "powi",
+        op => op.name(),
+    }
+}
+
+fn is_commutative(op: BinaryOp) -> bool {
+    matches!(
+        op,
+        BinaryOp::Add
+            | BinaryOp::Mul
+            | BinaryOp::Max
+            | BinaryOp::Min
+            | BinaryOp::BitwiseAnd
+            | BinaryOp::BitwiseOr
+            | BinaryOp::BitwiseXor
+    )
+}
+
+fn binary(op: BinaryOp, cx: &Cx<'_>) -> Expr {
+    let dtype = cx.dtype(0);
+    let (left, right) = (cx.scalar(0, cx.rank(1)), cx.scalar(1, cx.rank(0)));
+    if let Some(number) = right
+        && let Some(expr) = with_scalar(op, Expr::Operand(0), number, dtype)
+    {
+        return expr;
+    }
+    if let Some(number) = left {
+        if is_commutative(op)
+            && let Some(expr) = with_scalar(op, Expr::Operand(1), number.clone(), dtype)
+        {
+            return expr;
+        }
+        return scalar_first(op, number, Expr::Operand(1), dtype);
+    }
+    between(op, Expr::Operand(0), Expr::Operand(1), dtype)
+}
+
+fn between(op: BinaryOp, a: Expr, b: Expr, dtype: DType) -> Expr {
+    match sign(op) {
+        Some(sign) => a.infix(sign, b),
+        None => a.then(method(op, dtype), vec![b]),
+    }
+}
+
+fn with_scalar(op: BinaryOp, x: Expr, number: Expr, dtype: DType) -> Option<Expr> {
+    match sign(op) {
+        Some(sign) => Some(x.infix(sign, number)),
+        None => scalar_method(op, dtype).map(|method| x.then(method, vec![number])),
+    }
+}
+
+/// A number on the left of an operation that does not commute.
+fn scalar_first(op: BinaryOp, number: Expr, x: Expr, dtype: DType) -> Expr {
+    let is_one = matches!(&number, Expr::Scalar(value, _) if value.to_f64() == 1.0);
+    match op {
+        BinaryOp::Sub if dtype.is_float() => Expr::Prefix("-", Box::new(x)).infix("+", number),
+        BinaryOp::Div if dtype.is_float() && is_one => x.then("recip", Vec::new()),
+        op => between(op, x.clone().then("full_like", vec![number]), x, dtype),
+    }
+}
+
+fn compare(op: CompareOp, cx: &Cx<'_>) -> Expr {
+    // Bool tensors have no comparison with a number.
+    let kind = cx.dtype(0).kind();
+    if kind != DTypeKind::Bool {
+        if let Some(number) = cx.scalar(1, cx.rank(0)) {
+            return Expr::Operand(0).then(compare_scalar(op), vec![number]);
+        }
+        if let Some(number) = cx.scalar(0, cx.rank(1)) {
+            return Expr::Operand(1).then(compare_scalar(mirrored(op)), vec![number]);
+        }
+    }
+    Expr::Operand(0).then(op.name(), vec![Expr::Operand(1)])
+}
+
+fn compare_scalar(op: CompareOp) -> &'static str {
+    match op {
+        CompareOp::Equal => "equal_elem",
+        CompareOp::NotEqual => "not_equal_elem",
+        CompareOp::Greater => "greater_elem",
+        CompareOp::GreaterEqual => "greater_equal_elem",
+        CompareOp::Lower => "lower_elem",
+        CompareOp::LowerEqual => "lower_equal_elem",
+    }
+}
+
+/// The comparison with its sides changed.
+fn mirrored(op: CompareOp) -> CompareOp {
+    match op {
+        CompareOp::Greater => CompareOp::Lower,
+        CompareOp::GreaterEqual => CompareOp::LowerEqual,
+        CompareOp::Lower => CompareOp::Greater,
+        CompareOp::LowerEqual => CompareOp::GreaterEqual,
+        op => op,
+    }
+}
+
+fn select(cx: &Cx<'_>) -> Expr {
+    let (mask, yes, no) = (Expr::Operand(0), Expr::Operand(1), Expr::Operand(2));
+    let output = cx.output();
+    // `mask_fill` keeps the tensor's shape, so the tensor must have the result's.
+    let has_shape = |n: usize| cx.ty(n).map(|ty| &ty.dims) == output.map(|ty| &ty.dims);
+    let rank = output.map_or(0, TensorType::rank);
+    if let Some(number) = cx.scalar(1, rank)
+        && has_shape(2)
+    {
+        return no.then("mask_fill", vec![mask, number]);
+    }
+    if let Some(number) = cx.scalar(2, rank)
+        && has_shape(1)
+    {
+        return yes.then("mask_fill", vec![mask.then("bool_not", Vec::new()), number]);
+    }
+    let full = |n: usize, expr: Expr| match cx.scalar(n, rank) {
+        Some(number) if cx.rank(n) != rank => {
+            let dims = output.map(|ty| ty.dims.clone()).unwrap_or_default();
+            Expr::Make("full", vec![Expr::sizes(&dims), number, Expr::Device])
+        }
+        _ => expr,
+    };
+    full(2, no).then("mask_where", vec![mask, full(1, yes)])
+}
+
+/// An activation of an expression.
+pub(super) fn apply(activation: Activation, x: Expr) -> Expr {
+    let call = |path: &'static str, numbers: &[f64]| {
+        Expr::Call(path, std::iter::once(x.clone()).chain(numbers.iter().map(|&n| Expr::Float(n))).collect())
+    };
+    match activation {
+        Activation::Relu => call("tensor::activation::relu", &[]),
+        Activation::LeakyRelu { slope } => call("tensor::activation::leaky_relu", &[slope]),
+        Activation::Gelu => call("tensor::activation::gelu", &[]),
+        Activation::GeluTanh => call("tensor::activation::gelu_approximate", &[]),
+        Activation::Sigmoid => call("tensor::activation::sigmoid", &[]),
+        Activation::Tanh => call("tensor::activation::tanh", &[]),
+        Activation::Silu => call("tensor::activation::silu", &[]),
+        Activation::Mish => call("tensor::activation::mish", &[]),
+        Activation::Softplus => call("tensor::activation::softplus", &[1.0]),
+        Activation::HardSigmoid { alpha, beta } => call("tensor::activation::hard_sigmoid", &[alpha, beta]),
+        Activation::HardSwish => call("tensor::activation::hard_swish", &[]),
+        Activation::Elu { alpha } => call("tensor::activation::elu", &[alpha]),
+        Activation::Clamp { min, max } => x.clone().then("clamp", vec![Expr::Float(min), Expr::Float(max)]),
+    }
+}
+
+/// An activation as a value: `Activation::Relu`.
+pub(super) fn value(activation: Activation) -> Expr {
+    let one =
+        |path: &'static str, name: &'static str, n: f64| Expr::Struct(path, vec![(name, Expr::Float(n))]);
+    match activation {
+        Activation::Relu => Expr::Path("tensor::Activation::Relu"),
+        Activation::LeakyRelu { slope } => one("tensor::Activation::LeakyRelu", "slope", slope),
+        Activation::Gelu => Expr::Path("tensor::Activation::Gelu"),
+        Activation::GeluTanh => Expr::Path("tensor::Activation::GeluTanh"),
+        Activation::Sigmoid => Expr::Path("tensor::Activation::Sigmoid"),
+        Activation::Tanh => Expr::Path("tensor::Activation::Tanh"),
+        Activation::Silu => Expr::Path("tensor::Activation::Silu"),
+        Activation::Mish => Expr::Path("tensor::Activation::Mish"),
+        Activation::Softplus => Expr::Path("tensor::Activation::Softplus"),
+        Activation::HardSigmoid { alpha, beta } => Expr::Struct(
+            "tensor::Activation::HardSigmoid",
+            vec![("alpha", Expr::Float(alpha)), ("beta", Expr::Float(beta))],
+        ),
+        Activation::HardSwish => Expr::Path("tensor::Activation::HardSwish"),
+        Activation::Elu { alpha } => one("tensor::Activation::Elu", "alpha", alpha),
+        Activation::Clamp { min, max } => Expr::Struct(
+            "tensor::Activation::Clamp",
+            vec![("min", Expr::Float(min)), ("max", Expr::Float(max))],
+        ),
+    }
+}
+
+fn clamp(min: Option<Scalar>, max: Option<Scalar>, dtype: DType) -> Expr {
+    let x = Expr::Operand(0);
+    let number = |scalar| Expr::Scalar(scalar, dtype);
+    match (min, max) {
+        (Some(min), Some(max)) => x.then("clamp", vec![number(min), number(max)]),
+        (Some(min), None) => x.then("clamp_min", vec![number(min)]),
+        (None, Some(max)) => x.then("clamp_max", vec![number(max)]),
+        (None, None) => x,
+    }
+}
+
+/// A dtype change: by kind, then to the dtype unless it is the kind's own.
+fn cast(x: Expr, from: DType, to: DType) -> Expr {
+    let x = match (from.kind(), to.kind()) {
+        (a, b) if a == b => return x.then("cast", vec![Expr::DType(to)]),
+        (_, DTypeKind::Float) => x.then("float", Vec::new()),
+        (_, DTypeKind::Int) => x.then("int", Vec::new()),
+        (_, DTypeKind::Bool) => x.then("bool", Vec::new()),
+    };
+    match to {
+        DType::F32 | DType::I64 | DType::Bool => x,
+        to => x.then("cast", vec![Expr::DType(to)]),
+    }
+}
+
+/// A chain as a closure: `elementwise([a, b], |[a, b]| (a - b) * 0.5)`.
+fn program(expression: &Expression, cx: &Cx<'_>) -> Expr {
+    const LETTERS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let count = cx.node.inputs.len();
+    let name = |n: usize| LETTERS.get(n).map_or_else(|| format!("x{n}"), |letter| (*letter).to_owned());
+    let names: Vec<String> = (0..count).map(name).collect();
+    let operands = Expr::Array((0..count).map(|n| Expr::Operand(n).then("into", Vec::new())).collect());
+    let uniform =
+        (0..count).all(|n| cx.dtype(n).kind() == cx.output().map_or(DTypeKind::Float, |ty| ty.dtype.kind()));
+    let operands = if uniform { Expr::Array((0..count).map(Expr::Operand).collect()) } else { operands };
+    let body = step(expression, expression.steps.len().saturating_sub(1), &names);
+    Expr::Call("tensor::elementwise", vec![operands, Expr::Closure(names, Box::new(body))])
+}
+
+/// A step of a chain, the steps it names written out. A step that is used twice is cloned by being written twice, which
+/// the raising of chains avoids for all but operands.
+fn step(expression: &Expression, index: usize, names: &[String]) -> Expr {
+    let Some(&this) = expression.steps.get(index) else { return Expr::Tuple(Vec::new()) };
+    let inner = |id: u16| step(expression, usize::from(id), names);
+    let constant = |id: u16| match expression.steps.get(usize::from(id)) {
+        Some(&Step::Constant(value, dtype)) => Some(Expr::Scalar(value, dtype)),
+        _ => None,
+    };
+    match this {
+        Step::Input(n) => {
+            Expr::Local(names.get(usize::from(n)).cloned().unwrap_or_default()).then("clone", Vec::new())
+        }
+        Step::Constant(value, dtype) => Expr::Scalar(value, dtype),
+        Step::Unary(op, x) => unary(op, inner(x)),
+        Step::Binary(op, a, b) => match (constant(a), constant(b)) {
+            (None, Some(number)) => with_scalar(op, inner(a), number.clone(), DType::F32)
+                .unwrap_or_else(|| between(op, inner(a), number, DType::F32)),
+            _ => between(op, inner(a), inner(b), DType::F32),
+        },
+        Step::Compare(op, a, b) => match constant(b) {
+            Some(number) => inner(a).then(compare_scalar(op), vec![number]),
+            None => inner(a).then(op.name(), vec![inner(b)]),
+        },
+        Step::Activation(activation, x) => inner(x).then("activation", vec![value(activation)]),
+        Step::Where(mask, a, b) => inner(b).then("mask_where", vec![inner(mask), inner(a)]),
+        Step::Cast(dtype, x) => inner(x).then("cast", vec![Expr::DType(dtype)]),
+    }
+}

@@ -1,0 +1,135 @@
+//! Operations that move elements and compute nothing.
+
+use super::{Cx, Expr};
+use crate::ir::{AxisRange, Dim, Op};
+use kiln_types::PadMode;
+
+pub(super) fn spell(op: &Op, cx: &Cx<'_>) -> Expr {
+    match op {
+        Op::Reshape { dims } => reshape(dims, cx),
+        Op::Permute { axes } => permute(axes),
+        Op::Expand { dims } => Expr::method(0, "expand", vec![Expr::sizes(dims)]),
+        Op::Slice { ranges } => slice(ranges, cx),
+        Op::Concat { axis } => {
+            let operands = (0..cx.node.inputs.len()).map(Expr::Operand).collect();
+            Expr::Call("tensor::Tensor::cat", vec![Expr::Vec(operands), axis_expr(*axis)])
+        }
+        Op::Pad { padding, mode, value } => {
+            let pairs = padding.iter().map(|(before, after)| {
+                Expr::Tuple(vec![Expr::Size(before.clone()), Expr::Size(after.clone())])
+            });
+            let mode = match mode {
+                PadMode::Constant => {
+                    Expr::Call("tensor::ops::PadMode::Constant", vec![Expr::Scalar(*value, cx.dtype(0))])
+                }
+                PadMode::Reflect => Expr::Path("tensor::ops::PadMode::Reflect"),
+                PadMode::Edge => Expr::Path("tensor::ops::PadMode::Edge"),
+                PadMode::Wrap => Expr::Path("tensor::ops::PadMode::Wrap"),
+            };
+            Expr::method(0, "pad", vec![Expr::Array(pairs.collect()), mode])
+        }
+        Op::Repeat { times } => {
+            let repeated: Vec<usize> = (0..times.len()).filter(|&axis| !times[axis].is(1)).collect();
+            match repeated.as_slice() {
+                &[axis] => {
+                    Expr::method(0, "repeat_dim", vec![axis_expr(axis), Expr::Size(times[axis].clone())])
+                }
+                _ => Expr::method(0, "repeat", vec![Expr::sizes(times).reference()]),
+            }
+        }
+        _ => Expr::Operand(0),
+    }
+}
+
+/// An axis as a literal.
+pub(super) fn axis_expr(axis: usize) -> Expr {
+    Expr::Int(axis as i64)
+}
+
+/// `squeeze_dim`, `unsqueeze_dim`, `flatten` or `reshape`, whichever says most and needs the fewest sizes.
+fn reshape(dims: &[Dim], cx: &Cx<'_>) -> Expr {
+    let from = cx.ty(0).map(|ty| ty.dims.as_slice()).unwrap_or_default();
+    if let Some(axis) = inserted_axis(from, dims) {
+        return Expr::Operand(0).then_with("unsqueeze_dim", vec![dims.len()], vec![axis_expr(axis)]);
+    }
+    if let Some(axis) = inserted_axis(dims, from) {
+        return Expr::Operand(0).then_with("squeeze_dim", vec![dims.len()], vec![axis_expr(axis)]);
+    }
+    if let Some((start, end)) = flattened_axes(from, dims) {
+        let axes = vec![axis_expr(start), axis_expr(end)];
+        return Expr::Operand(0).then_with("flatten", vec![dims.len()], axes);
+    }
+    Expr::method(0, "reshape", vec![target(dims)])
+}
+
+/// New dims; a single one that the other sizes determine is `-1`, so that its symbol need not be known.
+fn target(dims: &[Dim]) -> Expr {
+    let unknown: Vec<usize> = (0..dims.len()).filter(|&i| dims[i].as_constant().is_none()).collect();
+    let others_positive = dims.iter().all(|dim| dim.as_constant().is_none_or(|size| size > 0));
+    match unknown.as_slice() {
+        [at] if others_positive && dims[*at].as_symbol().is_none() => Expr::Array(
+            (0..dims.len())
+                .map(|i| if i == *at { Expr::Int(-1) } else { Expr::Int(dims[i].as_constant().unwrap_or(1)) })
+                .collect(),
+        ),
+        _ => Expr::sizes(dims),
+    }
+}
+
+/// The axis of size 1 that `long` has and `short` has not, all others being equal.
+fn inserted_axis(short: &[Dim], long: &[Dim]) -> Option<usize> {
+    if long.len() != short.len() + 1 || short.is_empty() {
+        return None;
+    }
+    (0..long.len())
+        .find(|&axis| long[axis].is(1) && long[..axis] == short[..axis] && long[axis + 1..] == short[axis..])
+}
+
+/// The first and last axis that a flattening joins.
+fn flattened_axes(from: &[Dim], to: &[Dim]) -> Option<(usize, usize)> {
+    let joined = from.len().checked_sub(to.len())?;
+    if joined == 0 || to.is_empty() {
+        return None;
+    }
+    let start = (0..to.len()).find(|&i| from[i] != to[i])?;
+    let end = start + joined;
+    let rest = from.get(end + 1..)? == to.get(start + 1..)?;
+    (rest && Dim::product(&from[start..=end]) == to[start]).then_some((start, end))
+}
+
+fn permute(axes: &[usize]) -> Expr {
+    let moved: Vec<usize> = (0..axes.len()).filter(|&i| axes[i] != i).collect();
+    match moved.as_slice() {
+        [] => Expr::Operand(0),
+        &[0, 1] if axes.len() == 2 => Expr::method(0, "transpose", Vec::new()),
+        &[a, b] => Expr::method(0, "swap_dims", vec![axis_expr(a), axis_expr(b)]),
+        _ => Expr::method(0, "permute", vec![Expr::ints(axes)]),
+    }
+}
+
+/// One `slice_dim` for each axis that is cut.
+fn slice(ranges: &[AxisRange], cx: &Cx<'_>) -> Expr {
+    let dims = cx.ty(0).map(|ty| ty.dims.as_slice()).unwrap_or_default();
+    let mut expr = Expr::Operand(0);
+    for (axis, range) in ranges.iter().enumerate() {
+        let all = range.start.is(0) && range.step == 1 && dims.get(axis) == Some(&range.end);
+        if all {
+            continue;
+        }
+        let bounds = (Expr::Size(range.start.clone()), Expr::Size(range.end.clone()));
+        let range = if range.step == 1 {
+            Expr::Range(Box::new(bounds.0), Box::new(bounds.1))
+        } else {
+            Expr::Call(
+                "tensor::Slice::new",
+                vec![
+                    Expr::Integer(range.start.clone()),
+                    Expr::option(Some(Expr::Integer(range.end.clone()))),
+                    Expr::Int(range.step),
+                ],
+            )
+        };
+        expr = expr.then("slice_dim", vec![axis_expr(axis), range]);
+    }
+    expr
+}
