@@ -176,6 +176,7 @@ fn content(plan: &Plan<'_>, field: &Field, init: &Init, path: &str) -> RecordNod
                     }
                     LayerField::Optional(None) => RecordNode::None,
                     LayerField::Constant => RecordNode::Constant,
+                    LayerField::Constants(n) => RecordNode::Tuple(vec![RecordNode::Constant; *n]),
                 };
                 (*name, value)
             }))

@@ -1,5 +1,7 @@
 //! Where a kernel reads and where it writes.
 
+use crate::threads::SharedMut;
+
 /// The data of a kernel that yields as many elements as it takes: overwritten, or read here and written there.
 #[derive(Debug)]
 pub enum InOut<'a> {
@@ -30,6 +32,21 @@ impl<'a> InOut<'a> {
         }
     }
 
+    /// Source and destination, equal or apart, for threads.
+    pub(crate) fn into_shared(self) -> (Shared<'a>, SharedMut<'a, f32>) {
+        self.len();
+        match self {
+            InOut::InPlace(x) => {
+                let to = SharedMut::new(x);
+                // Reading goes through the pointer that writes, so that neither invalidates the other.
+                // SAFETY: 0 lies inside or right behind.
+                let data = unsafe { to.ptr(0) }.cast_const();
+                (Shared { data, lifetime: core::marker::PhantomData }, to)
+            }
+            InOut::Copy { from, to } => (Shared::new(from), SharedMut::new(to)),
+        }
+    }
+
     /// The destination, into which the operands have been copied if they were elsewhere.
     pub(crate) fn into_place(self) -> &'a mut [f32] {
         match self {
@@ -39,6 +56,33 @@ impl<'a> InOut<'a> {
                 to
             }
         }
+    }
+}
+
+/// Elements that several threads read, perhaps while others of them are overwritten.
+#[derive(Clone, Copy)]
+pub(crate) struct Shared<'a> {
+    data: *const f32,
+    lifetime: core::marker::PhantomData<&'a [f32]>,
+}
+
+// SAFETY: it is read-only; that no element is read while it is overwritten is the promise of those who use `ptr`.
+unsafe impl Sync for Shared<'_> {}
+// SAFETY: as for `Sync`.
+unsafe impl Send for Shared<'_> {}
+
+impl Shared<'_> {
+    fn new(data: &[f32]) -> Self {
+        Self { data: data.as_ptr(), lifetime: core::marker::PhantomData }
+    }
+
+    /// A pointer to an element.
+    ///
+    /// # Safety
+    /// The element lies inside of the slice, or right behind it.
+    pub unsafe fn ptr(&self, at: usize) -> *const f32 {
+        // SAFETY: the caller's promise.
+        unsafe { self.data.add(at) }
     }
 }
 

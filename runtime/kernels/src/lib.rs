@@ -17,6 +17,7 @@
 //! | [`copy`] | strided copies, row selection |
 //! | [`threads`] | how many threads, and the loop over them |
 #![cfg_attr(not(feature = "std"), no_std)]
+#![allow(clippy::needless_range_loop, reason = "kernels walk several arrays with one index")]
 
 extern crate alloc;
 
@@ -26,10 +27,13 @@ pub mod copy;
 pub mod elementwise;
 pub mod gemm;
 mod in_out;
+mod math;
 pub mod norm;
 pub mod pool;
 pub mod reduce;
 pub mod rnn;
+mod scratch;
+mod simd;
 pub mod softmax;
 pub mod threads;
 

@@ -93,6 +93,10 @@ pub fn parallel_for(len: usize, work: usize, body: impl Fn(Range<usize>) + Sync)
     if len == 0 {
         return;
     }
+    #[cfg(test)]
+    if crate::simd::forced::get().is_some() {
+        return body(0..len);
+    }
     #[cfg(feature = "std")]
     {
         let total = len.saturating_mul(work.max(1));
@@ -165,6 +169,21 @@ impl<'a, T> SharedMut<'a, T> {
     /// Wraps a slice.
     pub fn new(data: &'a mut [T]) -> Self {
         Self { data: data.as_mut_ptr(), len: data.len(), lifetime: core::marker::PhantomData }
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// A pointer to an element.
+    ///
+    /// # Safety
+    /// The element lies inside of the slice, or right behind it.
+    pub unsafe fn ptr(&self, at: usize) -> *mut T {
+        debug_assert!(at <= self.len);
+        // SAFETY: the caller's promise.
+        unsafe { self.data.add(at) }
     }
 
     /// A part of the slice.

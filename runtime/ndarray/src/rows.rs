@@ -18,13 +18,8 @@ pub(crate) struct Rows<const N: usize> {
 impl<const N: usize> Rows<N> {
     /// Rows of layouts of one shape.
     pub(crate) fn new(layouts: [&Layout; N]) -> Self {
-        Self::inside(layouts, layouts[0].shape.rank())
-    }
-
-    /// Rows over the first `rank` dims only.
-    pub(crate) fn inside(layouts: [&Layout; N], rank: usize) -> Self {
-        let dims = &layouts[0].shape.dims[..rank];
-        let mut outer: Vec<(usize, [isize; N])> = Vec::with_capacity(rank);
+        let dims = &layouts[0].shape.dims;
+        let mut outer: Vec<(usize, [isize; N])> = Vec::with_capacity(dims.len());
         for (i, &dim) in dims.iter().enumerate() {
             let strides = core::array::from_fn(|k| layouts[k].strides[i]);
             match outer.last_mut() {

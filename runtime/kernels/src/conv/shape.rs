@@ -83,6 +83,16 @@ impl ConvShape {
         dims
     }
 
+    /// Weights that one element of the result sees.
+    pub(crate) fn depth(&self) -> usize {
+        self.in_channels / self.groups * self.kernel.iter().product::<usize>()
+    }
+
+    /// Whether every result sees one pixel, and each pixel has its result.
+    pub(crate) fn is_pointwise(&self) -> bool {
+        self.kernel == [1; 3] && self.stride == [1; 3] && self.padding == [(0, 0); 3]
+    }
+
     /// Number of weights.
     pub fn weight_len(&self) -> usize {
         self.out_channels * self.in_channels / self.groups * self.kernel.iter().product::<usize>()

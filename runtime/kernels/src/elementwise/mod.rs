@@ -12,6 +12,7 @@ pub use broadcast::{Strided, binary, binary_in_place, compare};
 pub use program::{Program, ProgramOperand};
 pub use scalar::{activation_of, binary_of, compare_of, unary_of};
 
+use crate::math::{Map, map_slice};
 use crate::{InOut, threads};
 use kiln_types::{Activation, UnaryOp};
 
@@ -21,12 +22,7 @@ use kiln_types::{Activation, UnaryOp};
 /// For the operations that do not map f32 to f32 (`Not`, `BitwiseNot`, `IsNan`, `IsInf`), and when slices differ in
 /// length.
 pub fn unary(op: UnaryOp, data: InOut<'_>) {
-    let data = data.into_place();
-    threads::parallel_chunks(data, 4096, 8192, |_, part| {
-        for x in part {
-            *x = unary_of(op, *x);
-        }
-    });
+    map(Map::Unary(op), data);
 }
 
 /// Applies an activation to every element.
@@ -34,10 +30,16 @@ pub fn unary(op: UnaryOp, data: InOut<'_>) {
 /// # Panics
 /// When slices differ in length.
 pub fn activation(activation: Activation, data: InOut<'_>) {
-    let data = data.into_place();
-    threads::parallel_chunks(data, 4096, 8192, |_, part| {
-        for x in part {
-            *x = activation_of(activation, *x);
-        }
+    map(Map::Activation(activation), data);
+}
+
+fn map(map: Map, data: InOut<'_>) {
+    const BLOCK: usize = 4096;
+    let (from, to) = data.into_shared();
+    let len = to.len();
+    threads::parallel_for(len.div_ceil(BLOCK), map.work() * BLOCK / 8, |blocks| {
+        let (start, end) = (blocks.start * BLOCK, len.min(blocks.end * BLOCK));
+        // SAFETY: blocks are disjoint and inside; source and destination are equal or apart.
+        unsafe { map_slice(map, from.ptr(start), to.ptr(start), end - start) };
     });
 }

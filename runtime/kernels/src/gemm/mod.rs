@@ -3,13 +3,26 @@
 //! `C` is row-major with a row stride. `A` and `B` are views with two strides, so a transposed operand costs nothing, or
 //! were packed once ([`PackedLhs`], [`PackedRhs`]) into the order in which the kernel reads them: right for weights.
 
+mod blocked;
+mod epilogue;
 mod generic;
+mod pack;
+mod tile;
+mod vector;
 
+pub use epilogue::{Bias, Epilogue};
 pub use generic::{Number, gemm_generic};
+pub use pack::{PackedLhs, PackedRhs};
 
-use crate::elementwise::activation_of;
-use alloc::vec::Vec;
-use kiln_types::Activation;
+pub(crate) use blocked::{Panels, Product};
+pub(crate) use pack::{Part, pack_rhs_panel};
+
+use crate::scratch::with_scratch;
+use crate::simd::level;
+use crate::threads::{self, SharedMut};
+use pack::pack_lhs;
+use tile::Kernels;
+use vector::vector_product;
 
 /// A view of a matrix: element `(i, j)` is `data[i · row_stride + j · col_stride]`.
 #[derive(Clone, Copy, Debug)]
@@ -51,56 +64,6 @@ impl<'a, T: Copy> Matrix<'a, T> {
     }
 }
 
-/// A left operand, packed.
-#[derive(Clone, Debug)]
-pub struct PackedLhs {
-    rows: usize,
-    depth: usize,
-    data: Vec<f32>,
-}
-
-/// A right operand, packed.
-#[derive(Clone, Debug)]
-pub struct PackedRhs {
-    depth: usize,
-    cols: usize,
-    data: Vec<f32>,
-}
-
-impl PackedLhs {
-    /// Packs `rows` by `depth` elements.
-    ///
-    /// # Panics
-    /// When the view does not hold them.
-    pub fn new(a: Matrix<'_>, rows: usize, depth: usize) -> Self {
-        a.check(rows, depth, "left operand");
-        let data = (0..rows * depth).map(|i| a.at(i / depth, i % depth)).collect();
-        Self { rows, depth, data }
-    }
-
-    /// Rows and depth.
-    pub fn dims(&self) -> (usize, usize) {
-        (self.rows, self.depth)
-    }
-}
-
-impl PackedRhs {
-    /// Packs `depth` by `cols` elements.
-    ///
-    /// # Panics
-    /// When the view does not hold them.
-    pub fn new(b: Matrix<'_>, depth: usize, cols: usize) -> Self {
-        b.check(depth, cols, "right operand");
-        let data = (0..depth * cols).map(|i| b.at(i / cols, i % cols)).collect();
-        Self { depth, cols, data }
-    }
-
-    /// Depth and columns.
-    pub fn dims(&self) -> (usize, usize) {
-        (self.depth, self.cols)
-    }
-}
-
 /// A left operand.
 #[derive(Clone, Copy, Debug)]
 pub enum Lhs<'a> {
@@ -119,27 +82,28 @@ pub enum Rhs<'a> {
     Packed(&'a PackedRhs),
 }
 
-/// What is added to a product along one of its dims.
-#[derive(Clone, Copy, Debug, Default)]
-pub enum Bias<'a> {
-    /// Nothing.
-    #[default]
-    None,
-    /// One number per row of `C`.
-    PerRow(&'a [f32]),
-    /// One number per column of `C`.
-    PerColumn(&'a [f32]),
+impl Lhs<'_> {
+    fn check(&self, rows: usize, depth: usize) {
+        match self {
+            Lhs::Plain(a) => a.check(rows, depth, "left operand"),
+            Lhs::Packed(a) => {
+                assert_eq!(a.dims(), (rows, depth), "rows and depth of the left operand");
+                assert_eq!(a.level, level(), "the left operand was packed for another machine");
+            }
+        }
+    }
 }
 
-/// What happens to a product on its way out: `activation(x + bias + residual)`.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Epilogue<'a> {
-    /// Added per row or column.
-    pub bias: Bias<'a>,
-    /// Added element by element; laid out like `C`.
-    pub residual: Option<&'a [f32]>,
-    /// Applied last.
-    pub activation: Option<Activation>,
+impl Rhs<'_> {
+    fn check(&self, depth: usize, cols: usize) {
+        match self {
+            Rhs::Plain(b) => b.check(depth, cols, "right operand"),
+            Rhs::Packed(b) => {
+                assert_eq!(b.dims(), (depth, cols), "depth and columns of the right operand");
+                assert_eq!(b.level, level(), "the right operand was packed for another machine");
+            }
+        }
+    }
 }
 
 /// `C = activation(A · B + bias + residual)`: `A` is `m` by `k`, `B` `k` by `n`, `C` `m` by `n`.
@@ -157,31 +121,69 @@ pub fn gemm(
     c_row_stride: usize,
     epilogue: &Epilogue<'_>,
 ) {
-    let a = match a {
-        Lhs::Plain(a) => a,
-        Lhs::Packed(a) => Matrix::row_major(&a.data, a.depth),
+    epilogue.check(m, n, c_row_stride);
+    assert!(
+        m == 0 || n == 0 || (m - 1) * c_row_stride + n <= c.len(),
+        "C does not hold {m} rows and {n} columns"
+    );
+    assert!(m <= 1 || c_row_stride >= n, "rows of C overlap");
+    a.check(m, k);
+    b.check(k, n);
+    product(m, n, k, a, b, c, c_row_stride, epilogue, true);
+}
+
+/// [`gemm`] after its checks, on several threads or only this one.
+#[allow(clippy::too_many_arguments, reason = "the customary arguments of a GEMM")]
+fn product(
+    m: usize,
+    n: usize,
+    k: usize,
+    a: Lhs<'_>,
+    b: Rhs<'_>,
+    c: &mut [f32],
+    c_step: usize,
+    epilogue: &Epilogue<'_>,
+    parallel: bool,
+) {
+    if m == 0 || n == 0 {
+        return;
+    }
+    if k > 0
+        && let (Lhs::Plain(a), Rhs::Plain(b)) = (a, b)
+    {
+        if m == 1 && a.col_stride == 1 && vector_product(n, k, a.data, b, c, epilogue) {
+            return;
+        }
+        if n == 1 && c_step == 1 && b.row_stride == 1 {
+            let swapped = Epilogue { bias: epilogue.bias.transposed(), ..*epilogue };
+            if vector_product(m, k, b.data, a.transposed(), c, &swapped) {
+                return;
+            }
+        }
+    }
+    let kernels = Kernels::current();
+    let fill = |part: Part, to: *mut f32| match b {
+        // SAFETY: `B` was checked.
+        Rhs::Plain(b) => unsafe { pack_rhs_panel(b, part, to) },
+        Rhs::Packed(_) => {}
     };
     let b = match b {
-        Rhs::Plain(b) => b,
-        Rhs::Packed(b) => Matrix::row_major(&b.data, b.cols),
+        Rhs::Packed(b) => Panels::Packed(&b.data),
+        // Packing pays when each panel is used a few times.
+        Rhs::Plain(b) if b.col_stride == 1 && m <= 2 * kernels.rows => Panels::Rows(b.data, b.row_stride),
+        Rhs::Plain(_) => Panels::Fill(&fill),
     };
-    a.check(m, k, "left operand");
-    b.check(k, n, "right operand");
-    for i in 0..m {
-        for j in 0..n {
-            let mut sum = 0.0;
-            for l in 0..k {
-                sum += a.at(i, l) * b.at(l, j);
-            }
-            sum += match epilogue.bias {
-                Bias::None => 0.0,
-                Bias::PerRow(bias) => bias[i],
-                Bias::PerColumn(bias) => bias[j],
-            };
-            let at = i * c_row_stride + j;
-            sum += epilogue.residual.map_or(0.0, |residual| residual[at]);
-            c[at] = epilogue.activation.map_or(sum, |activation| activation_of(activation, sum));
-        }
+    let c = SharedMut::new(c);
+    let run = |a: &[f32]| {
+        let product = Product { m, n, k, a, b, c: &c, c_start: 0, c_step, epilogue };
+        if parallel { product.run() } else { product.run_here() }
+    };
+    match a {
+        Lhs::Packed(a) => run(&a.data),
+        Lhs::Plain(a) => with_scratch(m * k, |packed| {
+            pack_lhs(&kernels, a, m, k, packed);
+            run(packed);
+        }),
     }
 }
 
@@ -200,10 +202,30 @@ pub fn gemm_batched(
     c: &mut [f32],
 ) {
     assert_eq!(c.len(), offsets.len() * m * n, "the output does not hold {} products", offsets.len());
-    for (i, &(offset_a, offset_b)) in offsets.iter().enumerate() {
-        let a = Matrix { data: &a.data[offset_a..], ..a };
-        let b = Matrix { data: &b.data[offset_b..], ..b };
-        let c = &mut c[i * m * n..(i + 1) * m * n];
-        gemm(m, n, k, Lhs::Plain(a), Rhs::Plain(b), c, n, &Epilogue::default());
+    let last_a = offsets.iter().map(|o| o.0).max().unwrap_or(0);
+    let last_b = offsets.iter().map(|o| o.1).max().unwrap_or(0);
+    assert!(last_a <= a.data.len() && last_b <= b.data.len(), "an offset lies outside of its operand");
+    Matrix { data: &a.data[last_a..], ..a }.check(m, k, "left operand");
+    Matrix { data: &b.data[last_b..], ..b }.check(k, n, "right operand");
+    let work = m.saturating_mul(n).saturating_mul(k) / 100 + 1;
+    // Large products share out their own work; small ones are the work that is shared out.
+    let split_each = offsets.len() < 2 * threads::threads() && work >= threads::INLINE_WORK;
+    let c = SharedMut::new(c);
+    let one = |i: usize| {
+        let a = Matrix { data: &a.data[offsets[i].0..], ..a };
+        let b = Matrix { data: &b.data[offsets[i].1..], ..b };
+        // SAFETY: each product has its own part of the output.
+        let c = unsafe { c.slice(i * m * n..(i + 1) * m * n) };
+        product(m, n, k, Lhs::Plain(a), Rhs::Plain(b), c, n, &Epilogue::default(), split_each);
+    };
+    if split_each {
+        (0..offsets.len()).for_each(one);
+    } else {
+        threads::parallel_for(offsets.len(), work, |range| range.for_each(one));
     }
 }
+
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+pub(crate) use tests::noise;

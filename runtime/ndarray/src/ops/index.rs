@@ -53,6 +53,13 @@ pub(crate) fn select(tensor: NdArrayTensor, dim: usize, index: NdArrayTensor) ->
         let outer = Rows::new([&outer_dims]);
         let (len, step) = (outer.len, outer.steps[0]);
         outer.for_each(|[start]| walk(start, step, len, |_, start| {
+            if inner == 1 {
+                // Element by element: a copy of a slice would cost more than what it copies.
+                let row = index.iter().zip(&mut rows);
+                return row.for_each(|(&index, out)| {
+                    out[0] = source[(start as isize + index as isize * stride[dim]) as usize];
+                });
+            }
             for (&index, row) in index.iter().zip(&mut rows) {
                 let at = (start as isize + index as isize * stride[dim]) as usize;
                 row.copy_from_slice(&source[at..][..inner]);

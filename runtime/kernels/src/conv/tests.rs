@@ -1,0 +1,262 @@
+//! Convolutions against their definition, at every level.
+
+use super::{ConvShape, ConvTransposeShape, ConvWeight, PackedConv, conv, conv_transpose};
+use crate::elementwise::activation_of;
+use crate::gemm::noise;
+use crate::simd::forced::at_each_level;
+use kiln_types::{Activation, ConvOptions, ConvTransposeOptions};
+
+/// Where output `o` and kernel element `k` look, if inside.
+fn position(
+    o: usize,
+    k: usize,
+    stride: usize,
+    dilation: usize,
+    padding: usize,
+    size: usize,
+) -> Option<usize> {
+    (o * stride + k * dilation).checked_sub(padding).filter(|&p| p < size)
+}
+
+fn coordinates(i: usize, size: [usize; 3]) -> [usize; 3] {
+    [i / (size[1] * size[2]), i / size[2] % size[1], i % size[2]]
+}
+
+fn expected(s: &ConvShape, x: &[f32], w: &[f32]) -> Vec<f32> {
+    let (input, output): (usize, usize) = (s.input.iter().product(), s.output.iter().product());
+    let taps: usize = s.kernel.iter().product();
+    let (ic, oc) = (s.in_channels / s.groups, s.out_channels / s.groups);
+    let mut out = vec![0.0; s.batch * s.out_channels * output];
+    for (i, out) in out.iter_mut().enumerate() {
+        let (o, c, n) =
+            (coordinates(i % output, s.output), i / output % s.out_channels, i / output / s.out_channels);
+        let mut sum = 0.0f64;
+        for l in 0..ic * taps {
+            let k = coordinates(l % taps, s.kernel);
+            let p: [Option<usize>; 3] = core::array::from_fn(|a| {
+                position(o[a], k[a], s.stride[a], s.dilation[a], s.padding[a].0, s.input[a])
+            });
+            if let [Some(z), Some(y), Some(px)] = p {
+                let channel = n * s.in_channels + c / oc * ic + l / taps;
+                let at = (z * s.input[1] + y) * s.input[2] + px;
+                sum += f64::from(x[channel * input + at]) * f64::from(w[c * ic * taps + l]);
+            }
+        }
+        *out = sum as f32;
+    }
+    out
+}
+
+struct Case {
+    x: &'static [usize],
+    w: &'static [usize],
+    stride: &'static [usize],
+    padding: &'static [(usize, usize)],
+    dilation: &'static [usize],
+    groups: usize,
+}
+
+const CASES: &[Case] = &[
+    Case {
+        x: &[1, 3, 9, 11],
+        w: &[5, 3, 3, 3],
+        stride: &[1, 1],
+        padding: &[(1, 1); 2],
+        dilation: &[1, 1],
+        groups: 1,
+    },
+    Case {
+        x: &[2, 3, 40, 37],
+        w: &[20, 3, 7, 7],
+        stride: &[2, 2],
+        padding: &[(3, 3); 2],
+        dilation: &[1, 1],
+        groups: 1,
+    },
+    Case {
+        x: &[1, 70, 7, 7],
+        w: &[33, 70, 3, 3],
+        stride: &[1, 1],
+        padding: &[(1, 1); 2],
+        dilation: &[1, 1],
+        groups: 1,
+    },
+    Case {
+        x: &[2, 6, 5, 9],
+        w: &[17, 6, 1, 1],
+        stride: &[1, 1],
+        padding: &[(0, 0); 2],
+        dilation: &[1, 1],
+        groups: 1,
+    },
+    Case {
+        x: &[1, 6, 8, 9],
+        w: &[4, 6, 1, 1],
+        stride: &[2, 2],
+        padding: &[(0, 0); 2],
+        dilation: &[1, 1],
+        groups: 1,
+    },
+    Case {
+        x: &[1, 8, 12, 13],
+        w: &[6, 4, 3, 2],
+        stride: &[3, 3],
+        padding: &[(0, 2), (1, 0)],
+        dilation: &[2, 3],
+        groups: 2,
+    },
+    Case { x: &[2, 4, 30], w: &[6, 4, 3], stride: &[1], padding: &[(1, 1)], dilation: &[1], groups: 1 },
+    Case { x: &[1, 4, 31], w: &[6, 4, 5], stride: &[2], padding: &[(2, 1)], dilation: &[1], groups: 1 },
+    Case {
+        x: &[1, 2, 5, 6, 7],
+        w: &[3, 2, 2, 3, 3],
+        stride: &[1, 2, 1],
+        padding: &[(1, 0), (1, 1), (0, 1)],
+        dilation: &[1, 1, 2],
+        groups: 1,
+    },
+    Case {
+        x: &[2, 6, 20, 21],
+        w: &[6, 1, 3, 3],
+        stride: &[1, 1],
+        padding: &[(1, 1); 2],
+        dilation: &[1, 1],
+        groups: 6,
+    },
+    Case {
+        x: &[1, 5, 20, 41],
+        w: &[10, 1, 5, 5],
+        stride: &[2, 2],
+        padding: &[(2, 2); 2],
+        dilation: &[1, 1],
+        groups: 5,
+    },
+    Case {
+        x: &[1, 3, 7, 7],
+        w: &[3, 1, 3, 3],
+        stride: &[1, 1],
+        padding: &[(2, 2); 2],
+        dilation: &[2, 2],
+        groups: 3,
+    },
+    Case {
+        x: &[1, 3, 9, 9],
+        w: &[3, 1, 3, 3],
+        stride: &[3, 3],
+        padding: &[(1, 1); 2],
+        dilation: &[1, 1],
+        groups: 3,
+    },
+    Case { x: &[1, 4, 25], w: &[4, 1, 4], stride: &[1], padding: &[(3, 0)], dilation: &[1], groups: 4 },
+    Case {
+        x: &[40, 2, 6, 6],
+        w: &[3, 2, 3, 3],
+        stride: &[1, 1],
+        padding: &[(1, 1); 2],
+        dilation: &[1, 1],
+        groups: 1,
+    },
+    Case {
+        x: &[1, 3, 3, 3],
+        w: &[2, 3, 5, 5],
+        stride: &[1, 1],
+        padding: &[(4, 4); 2],
+        dilation: &[1, 1],
+        groups: 1,
+    },
+];
+
+fn check(level: &dyn core::fmt::Debug) {
+    for case in CASES {
+        let options = ConvOptions {
+            stride: case.stride.to_vec(),
+            padding: case.padding.to_vec(),
+            dilation: case.dilation.to_vec(),
+            groups: case.groups,
+            activation: None,
+        };
+        let shape = ConvShape::new(case.x, case.w, &options);
+        let (x, w) = (noise(case.x.iter().product(), 1), noise(case.w.iter().product(), 2));
+        let plain = expected(&shape, &x, &w);
+        let (bias, residual) = (noise(shape.out_channels, 3), noise(plain.len(), 4));
+        let pixels: usize = shape.output.iter().product();
+        let packed = PackedConv::new(&shape, &w);
+        for weight in [ConvWeight::Plain(&w), ConvWeight::Packed(&packed)] {
+            for (bias, residual, activation) in [
+                (None, None, None),
+                (Some(&bias), None, Some(Activation::Relu)),
+                (Some(&bias), Some(&residual), Some(Activation::Relu)),
+                (Some(&bias), None, Some(Activation::Silu)),
+            ] {
+                let mut out = vec![5.0; plain.len()];
+                let residual = residual.map(|r| &r[..]);
+                conv(&shape, &x, weight, bias.map(|b| &b[..]), residual, activation, &mut out);
+                for (i, (&got, &sum)) in out.iter().zip(&plain).enumerate() {
+                    let channel = i / pixels % shape.out_channels;
+                    let want = sum + bias.map_or(0.0, |b| b[channel]) + residual.map_or(0.0, |r| r[i]);
+                    let want = activation.map_or(want, |a| activation_of(a, want));
+                    let close = (got - want).abs() <= 1e-4 * (1.0 + want.abs());
+                    assert!(close, "{level:?} {shape:?} {activation:?}: element {i} is {got}, not {want}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn convolutions_equal_their_definition() {
+    at_each_level(|level| check(&level));
+    check(&"threads");
+}
+
+#[test]
+fn transposed_convolutions_add_up_their_windows() {
+    #[allow(clippy::type_complexity, reason = "a table")]
+    let cases: &[(&[usize], &[usize], usize, usize, usize, usize, usize)] = &[
+        // x, weight, stride, padding, output padding, dilation, groups
+        (&[2, 3, 5, 6], &[3, 4, 3, 3], 2, 1, 1, 1, 1),
+        (&[1, 4, 7, 7], &[4, 3, 2, 2], 2, 0, 0, 1, 2),
+        (&[1, 2, 9], &[2, 3, 4], 3, 2, 1, 2, 1),
+        (&[1, 2, 3, 4, 3], &[2, 1, 2, 3, 2], 1, 1, 0, 1, 2),
+    ];
+    for &(x, w, stride, padding, extra, dilation, groups) in cases {
+        let rank = x.len() - 2;
+        let options = ConvTransposeOptions {
+            stride: vec![stride; rank],
+            padding: vec![(padding, padding); rank],
+            output_padding: vec![extra; rank],
+            dilation: vec![dilation; rank],
+            groups,
+        };
+        let s = ConvTransposeShape::new(x, w, &options);
+        let (x, w, bias) =
+            (noise(x.iter().product(), 1), noise(w.iter().product(), 2), noise(s.out_channels, 3));
+        let (input, output): (usize, usize) = (s.input.iter().product(), s.output.iter().product());
+        let taps: usize = s.kernel.iter().product();
+        let (ic, oc) = (s.in_channels / s.groups, s.out_channels / s.groups);
+        let mut want = vec![0.0f64; s.batch * s.out_channels * output];
+        for (i, want) in want.iter_mut().enumerate() {
+            *want = f64::from(bias[i / output % s.out_channels]);
+        }
+        for (i, value) in x.iter().enumerate() {
+            let (p, c, n) =
+                (coordinates(i % input, s.input), i / input % s.in_channels, i / input / s.in_channels);
+            for l in 0..oc * taps {
+                let k = coordinates(l % taps, s.kernel);
+                let at: [Option<usize>; 3] = core::array::from_fn(|a| {
+                    position(p[a], k[a], s.stride[a], s.dilation[a], s.padding[a].0, s.output[a])
+                });
+                if let [Some(z), Some(y), Some(px)] = at {
+                    let channel = n * s.out_channels + c / ic * oc + l / taps;
+                    let to = channel * output + (z * s.output[1] + y) * s.output[2] + px;
+                    want[to] += f64::from(*value) * f64::from(w[c * oc * taps + l]);
+                }
+            }
+        }
+        let mut out = vec![0.0; want.len()];
+        conv_transpose(&s, &x, &w, Some(&bias), &mut out);
+        for (got, want) in out.iter().zip(want) {
+            assert!((f64::from(*got) - want).abs() < 1e-4, "{s:?}: {got}, not {want}");
+        }
+    }
+}

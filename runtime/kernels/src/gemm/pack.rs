@@ -1,0 +1,221 @@
+//! The order in which the kernel reads its operands.
+//!
+//! The depth is cut into blocks of equal size. Within a block, `A` is cut into panels of the tile's rows (the last panel
+//! has what remains, unpadded) and `B` into panels of the tile's columns (the last is padded to one vector or to a whole
+//! tile). A panel holds, for each step of the depth, its rows or columns side by side.
+
+use super::Matrix;
+use super::tile::Kernels;
+use crate::scratch::Aligned;
+use crate::simd::{Level, level};
+use crate::threads::{SharedMut, parallel_for};
+use core::ops::Range;
+
+/// Most steps of the depth in one block: a panel of `B` then fits the first-level cache.
+const BLOCK_DEPTH: usize = 256;
+
+/// Steps of the depth in each block but the last.
+pub(super) fn block_depth(depth: usize) -> usize {
+    let blocks = depth.div_ceil(BLOCK_DEPTH).max(1);
+    depth.div_ceil(blocks).next_multiple_of(8)
+}
+
+/// The blocks of a depth.
+pub(super) fn depth_blocks(depth: usize) -> impl Iterator<Item = Range<usize>> {
+    let block = block_depth(depth).max(1);
+    (0..depth).step_by(block).map(move |start| start..depth.min(start + block))
+}
+
+/// Columns of a packed `B` with its padding.
+pub(super) fn padded_cols(kernels: &Kernels, cols: usize) -> usize {
+    let rest = cols % kernels.cols;
+    cols - rest + panel_width(kernels, rest)
+}
+
+/// The width of a panel that holds this many columns.
+pub(super) fn panel_width(kernels: &Kernels, cols: usize) -> usize {
+    match cols {
+        0 => 0,
+        cols if cols <= kernels.narrow => kernels.narrow,
+        _ => kernels.cols,
+    }
+}
+
+/// A left operand in the kernel's order, made once and used often: a weight.
+#[derive(Clone, Debug)]
+pub struct PackedLhs {
+    pub(super) rows: usize,
+    pub(super) depth: usize,
+    pub(super) level: Level,
+    pub(super) data: Aligned,
+}
+
+/// A right operand in the kernel's order, made once and used often: a weight.
+#[derive(Clone, Debug)]
+pub struct PackedRhs {
+    pub(super) depth: usize,
+    pub(super) cols: usize,
+    pub(super) level: Level,
+    pub(super) data: Aligned,
+}
+
+impl PackedLhs {
+    /// Packs `rows` by `depth` elements.
+    ///
+    /// # Panics
+    /// When the view does not hold them.
+    pub fn new(a: Matrix<'_>, rows: usize, depth: usize) -> Self {
+        a.check(rows, depth, "left operand");
+        let mut data = Aligned::new(rows * depth);
+        pack_lhs(&Kernels::current(), a, rows, depth, &mut data);
+        Self { rows, depth, level: level(), data }
+    }
+
+    /// The elements, for a product of these dims at the current level.
+    pub(crate) fn data_for(&self, rows: usize, depth: usize) -> &[f32] {
+        assert_eq!((self.rows, self.depth), (rows, depth), "rows and depth of the left operand");
+        assert_eq!(self.level, level(), "the left operand was packed for another machine");
+        &self.data
+    }
+
+    /// Rows and depth.
+    pub fn dims(&self) -> (usize, usize) {
+        (self.rows, self.depth)
+    }
+}
+
+impl PackedRhs {
+    /// Packs `depth` by `cols` elements.
+    ///
+    /// # Panics
+    /// When the view does not hold them.
+    pub fn new(b: Matrix<'_>, depth: usize, cols: usize) -> Self {
+        b.check(depth, cols, "right operand");
+        let kernels = Kernels::current();
+        let mut data = Aligned::new(depth * padded_cols(&kernels, cols));
+        // SAFETY: checked above.
+        let fill = |part: Part, to: *mut f32| unsafe { pack_rhs_panel(b, part, to) };
+        pack_rhs(&kernels, depth, cols, &fill, &mut data);
+        Self { depth, cols, level: level(), data }
+    }
+
+    /// Depth and columns.
+    pub fn dims(&self) -> (usize, usize) {
+        (self.depth, self.cols)
+    }
+}
+
+/// Packs the whole of `A`, which was checked, into `rows · depth` elements.
+pub(super) fn pack_lhs(kernels: &Kernels, a: Matrix<'_>, rows: usize, depth: usize, to: &mut [f32]) {
+    assert_eq!(to.len(), rows * depth);
+    let (step, to) = (kernels.rows, SharedMut::new(to));
+    parallel_for(rows.div_ceil(step), step * depth, |panels| {
+        for block in depth_blocks(depth) {
+            for panel in panels.clone() {
+                let first = panel * step;
+                let count = step.min(rows - first);
+                let from = &a.data[first * a.row_stride + block.start * a.col_stride..];
+                // SAFETY: the source was checked; each panel has its own part of the destination.
+                unsafe {
+                    let to = to.ptr(block.start * rows + first * block.len());
+                    pack_panel(from.as_ptr(), a.col_stride, a.row_stride, block.len(), count, count, to);
+                }
+            }
+        }
+    });
+}
+
+/// The part of `B` that one panel of one block holds.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    /// Steps of the depth.
+    pub depth: Range<usize>,
+    /// Columns.
+    pub cols: Range<usize>,
+    /// Elements from one step to the next; the columns, or more for padding.
+    pub width: usize,
+}
+
+/// Packs the whole of `B` through `fill`, which writes one panel.
+pub(super) fn pack_rhs(
+    kernels: &Kernels,
+    depth: usize,
+    cols: usize,
+    fill: &(dyn Fn(Part, *mut f32) + Sync),
+    to: &mut [f32],
+) {
+    let padded = padded_cols(kernels, cols);
+    assert_eq!(to.len(), depth * padded);
+    let to = SharedMut::new(to);
+    parallel_for(cols.div_ceil(kernels.cols), kernels.cols * depth, |panels| {
+        for depth in depth_blocks(depth) {
+            for panel in panels.clone() {
+                let first = panel * kernels.cols;
+                let cols = first..cols.min(first + kernels.cols);
+                // SAFETY: each panel has its own part of the destination.
+                let to = unsafe { to.ptr(depth.start * padded + first * depth.len()) };
+                let width = panel_width(kernels, cols.len());
+                fill(Part { depth: depth.clone(), cols, width }, to);
+            }
+        }
+    });
+}
+
+/// Packs one panel of a plain `B`.
+///
+/// # Safety
+/// The part lies inside of the matrix; `to` is valid for writing the panel.
+pub(crate) unsafe fn pack_rhs_panel(b: Matrix<'_>, part: Part, to: *mut f32) {
+    let from = &b.data[part.depth.start * b.row_stride + part.cols.start * b.col_stride..];
+    // SAFETY: the caller's promise.
+    unsafe {
+        pack_panel(
+            from.as_ptr(),
+            b.row_stride,
+            b.col_stride,
+            part.depth.len(),
+            part.cols.len(),
+            part.width,
+            to,
+        );
+    }
+}
+
+/// `to[l · width + i] = from[l · depth_stride + i · stride]` for `i` below `count`, and 0 up to `width`.
+///
+/// # Safety
+/// The source holds these elements, the destination `depth · width`.
+unsafe fn pack_panel(
+    from: *const f32,
+    depth_stride: usize,
+    stride: usize,
+    depth: usize,
+    count: usize,
+    width: usize,
+    to: *mut f32,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if stride == 1 {
+            for l in 0..depth {
+                let to = to.add(l * width);
+                core::ptr::copy_nonoverlapping(from.add(l * depth_stride), to, count);
+                to.add(count).write_bytes(0, width - count);
+            }
+            return;
+        }
+        // Blocks of eight steps, so that a cache line of either side serves several elements.
+        for start in (0..depth).step_by(8) {
+            let end = depth.min(start + 8);
+            for i in 0..count {
+                let from = from.add(i * stride);
+                for l in start..end {
+                    *to.add(l * width + i) = *from.add(l * depth_stride);
+                }
+            }
+            for l in start..end {
+                to.add(l * width + count).write_bytes(0, width - count);
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Products of awkward sizes against f64, at every level.
+
+use super::{Bias, Epilogue, Lhs, Matrix, PackedLhs, PackedRhs, Rhs, gemm, gemm_batched, gemm_generic};
+use crate::elementwise::activation_of;
+use crate::simd::forced::at_each_level;
+use kiln_types::Activation;
+
+/// Numbers between -1 and 1 that look random.
+pub(crate) fn noise(len: usize, seed: u32) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(12345);
+    (0..len)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 17;
+            state ^= state << 5;
+            state as f32 / u32::MAX as f32 * 2.0 - 1.0
+        })
+        .collect()
+}
+
+fn expected(
+    m: usize,
+    n: usize,
+    k: usize,
+    a: Matrix<'_>,
+    b: Matrix<'_>,
+    e: &Epilogue<'_>,
+    step: usize,
+) -> Vec<f32> {
+    let mut c = vec![0.0; m * n];
+    for i in 0..m {
+        for j in 0..n {
+            let sum: f64 = (0..k).map(|l| f64::from(a.at(i, l)) * f64::from(b.at(l, j))).sum();
+            let bias = match e.bias {
+                Bias::None => 0.0,
+                Bias::PerRow(bias) => bias[i],
+                Bias::PerColumn(bias) => bias[j],
+            };
+            let x = sum as f32 + bias + e.residual.map_or(0.0, |r| r[i * step + j]);
+            c[i * n + j] = e.activation.map_or(x, |activation| activation_of(activation, x));
+        }
+    }
+    c
+}
+
+fn assert_close(got: &[f32], step: usize, want: &[f32], n: usize, what: &str) {
+    for (i, want) in want.iter().enumerate() {
+        let got = got[i / n * step + i % n];
+        assert!((got - want).abs() <= 1e-4 * (1.0 + want.abs()), "{what}: element {i} is {got}, not {want}");
+    }
+}
+
+const SIZES: &[(usize, usize, usize)] = &[
+    (1, 1, 1),
+    (1, 7, 5),
+    (1, 100, 33),
+    (2, 3, 4),
+    (5, 1, 9),
+    (70, 1, 65),
+    (3, 17, 8),
+    (13, 31, 300),
+    (14, 32, 256),
+    (15, 33, 257),
+    (29, 16, 12),
+    (31, 49, 64),
+    (64, 100, 70),
+    (43, 129, 513),
+    (3, 5, 0),
+    (0, 4, 3),
+    (600, 40, 300),
+];
+
+#[test]
+fn products_of_all_layouts_are_right() {
+    at_each_level(|level| {
+        for &(m, n, k) in SIZES {
+            let (a, b) = (noise(m * k, 1), noise(k * n, 2));
+            for layout in 0..4 {
+                let what = format!("{level:?} {m}x{n}x{k} layout {layout}");
+                let row = Matrix { data: &a[..], row_stride: k, col_stride: 1 };
+                let col = Matrix { data: &a[..], row_stride: 1, col_stride: m };
+                let a = if layout % 2 == 0 { row } else { col };
+                let row = Matrix { data: &b[..], row_stride: n, col_stride: 1 };
+                let col = Matrix { data: &b[..], row_stride: 1, col_stride: k };
+                let b = if layout / 2 == 0 { row } else { col };
+                let step = n + layout;
+                let mut c = vec![9.0; m * step];
+                let none = Epilogue::default();
+                let want = expected(m, n, k, a, b, &none, step);
+                gemm(m, n, k, Lhs::Plain(a), Rhs::Plain(b), &mut c, step, &none);
+                assert_close(&c, step, &want, n, &what);
+                assert!(
+                    (0..m * step).all(|i| i % step < n || c[i] == 9.0),
+                    "{what} wrote beyond its columns"
+                );
+                let (pa, pb) = (PackedLhs::new(a, m, k), PackedRhs::new(b, k, n));
+                for (a, b) in [
+                    (Lhs::Packed(&pa), Rhs::Plain(b)),
+                    (Lhs::Plain(a), Rhs::Packed(&pb)),
+                    (Lhs::Packed(&pa), Rhs::Packed(&pb)),
+                ] {
+                    c.fill(0.0);
+                    gemm(m, n, k, a, b, &mut c, step, &none);
+                    assert_close(&c, step, &want, n, &what);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn epilogues_are_applied_once_and_in_order() {
+    let activations = [
+        None,
+        Some(Activation::Relu),
+        Some(Activation::Clamp { min: -0.5, max: 0.5 }),
+        Some(Activation::Gelu),
+    ];
+    at_each_level(|level| {
+        for &(m, n, k) in &[(1, 40, 20), (40, 1, 20), (33, 47, 300), (3, 5, 0)] {
+            let (a, b, residual) = (noise(m * k, 1), noise(k * n, 2), noise(m * n, 3));
+            let (rows, cols) = (noise(m, 4), noise(n, 5));
+            let (a, b) = (Matrix::row_major(&a, k), Matrix::row_major(&b, n));
+            for bias in [Bias::None, Bias::PerRow(&rows), Bias::PerColumn(&cols)] {
+                for activation in activations {
+                    for residual in [None, Some(&residual[..])] {
+                        let epilogue = Epilogue { bias, residual, activation };
+                        let mut c = vec![7.0; m * n];
+                        gemm(m, n, k, Lhs::Plain(a), Rhs::Plain(b), &mut c, n, &epilogue);
+                        let want = expected(m, n, k, a, b, &epilogue, n);
+                        assert_close(&c, n, &want, n, &format!("{level:?} {m}x{n}x{k} {epilogue:?}"));
+                    }
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn threads_and_batches_change_nothing() {
+    let (m, n, k) = (130, 300, 200);
+    let (a, b) = (noise(3 * m * k, 1), noise(2 * k * n, 2));
+    let (a, b) = (Matrix::row_major(&a, k), Matrix::row_major(&b, n));
+    let offsets = [(0, 0), (m * k, 0), (2 * m * k, k * n)];
+    let mut c = vec![0.0; 3 * m * n];
+    gemm_batched(m, n, k, a, b, &offsets, &mut c);
+    for (i, (oa, ob)) in offsets.into_iter().enumerate() {
+        let (a, b) = (Matrix { data: &a.data[oa..], ..a }, Matrix { data: &b.data[ob..], ..b });
+        let want = expected(m, n, k, a, b, &Epilogue::default(), n);
+        assert_close(&c[i * m * n..], n, &want, n, "batch");
+    }
+    // Few columns and many rows, so that rows are shared out.
+    let (m, n, k) = (5000, 20, 64);
+    let (a, b) = (noise(m * k, 1), noise(k * n, 2));
+    let (a, b) = (Matrix::row_major(&a, k), Matrix::row_major(&b, n));
+    let mut c = vec![0.0; m * n];
+    gemm(m, n, k, Lhs::Plain(a), Rhs::Plain(b), &mut c, n, &Epilogue::default());
+    assert_close(&c, n, &expected(m, n, k, a, b, &Epilogue::default(), n), n, "tall");
+}
+
+#[test]
+fn other_element_types_multiply_exactly() {
+    let a: Vec<i32> = (0..6).collect();
+    let b: Vec<i32> = (0..12).map(|x| x - 5).collect();
+    let mut c = vec![0; 8];
+    gemm_generic(2, 4, 3, Matrix::row_major(&a, 3), Matrix::row_major(&b, 4), &mut c);
+    assert_eq!(c, [5, 8, 11, 14, -4, 8, 20, 32]);
+    let mut bytes = vec![0u8; 1];
+    gemm_generic(1, 1, 2, Matrix::row_major(&[200, 100], 2), Matrix::row_major(&[2, 2], 1), &mut bytes);
+    assert_eq!(bytes, [(600 % 256) as u8]);
+}
+
+#[test]
+#[should_panic(expected = "left operand")]
+fn a_short_operand_is_refused() {
+    let mut c = [0.0; 4];
+    let (a, b) = ([0.0; 3], [0.0; 4]);
+    let (a, b) = (Matrix::row_major(&a, 2), Matrix::row_major(&b, 2));
+    gemm(2, 2, 2, Lhs::Plain(a), Rhs::Plain(b), &mut c, 2, &Epilogue::default());
+}

@@ -1,0 +1,204 @@
+//! The innermost part of a matrix product: a tile of `C` in registers.
+
+use crate::simd::{Level, Simd, level};
+
+/// One tile: `C += A · B`, or `C = A · B`.
+#[derive(Clone, Copy)]
+pub(super) struct Tile {
+    /// Depth of the product.
+    pub depth: usize,
+    /// `A`'s panel: for each step of the depth, the tile's rows side by side.
+    pub a: *const f32,
+    /// `B`'s panel: for each step of the depth, at least the tile's width.
+    pub b: *const f32,
+    /// Elements from one step of `B` to the next.
+    pub b_step: usize,
+    /// The first element of the tile in `C`.
+    pub c: *mut f32,
+    /// Elements from one row of `C` to the next.
+    pub c_step: usize,
+    /// Columns that are written; the tile's width or less.
+    pub cols: usize,
+    /// Add to what is in `C`.
+    pub accumulate: bool,
+}
+
+/// Computes a [`Tile`].
+///
+/// # Safety
+/// The machine has the kernel's instruction set, and the pointers are valid for what the fields say.
+pub(super) type TileKernel = unsafe fn(&Tile);
+
+/// The sizes that a level's kernels want, and the kernels.
+#[derive(Clone, Copy)]
+pub(super) struct Kernels {
+    /// Rows of a full tile.
+    pub rows: usize,
+    /// Columns of a full tile.
+    pub cols: usize,
+    /// Columns of a narrow tile: one vector.
+    pub narrow: usize,
+    /// By rows less one: narrow, full.
+    table: &'static [[TileKernel; 2]],
+}
+
+impl Kernels {
+    /// Those of the current level.
+    pub fn current() -> Self {
+        match level() {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => Self { rows: 14, cols: 32, narrow: 16, table: &AVX512 },
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => Self { rows: 6, cols: 16, narrow: 8, table: &AVX2 },
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => Self { rows: 8, cols: 12, narrow: 4, table: &NEON },
+            Level::Scalar => Self { rows: 4, cols: 8, narrow: 4, table: &SCALAR },
+        }
+    }
+
+    /// The kernel for this many rows (at most `self.rows`) of a panel of this width.
+    #[inline(always)]
+    pub fn of(&self, rows: usize, width: usize) -> TileKernel {
+        self.table[rows - 1][usize::from(width > self.narrow)]
+    }
+}
+
+/// A tile of `R` rows and `V` vectors.
+#[inline(always)]
+unsafe fn tile<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile) {
+    let mut sums = [[s.splat(0.0); V]; R];
+    let (mut a, mut b) = (t.a, t.b);
+    // SAFETY: the pointers advance over `depth` steps, which the caller says are there.
+    unsafe {
+        for _ in 0..t.depth {
+            let mut columns = [s.splat(0.0); V];
+            for v in 0..V {
+                columns[v] = s.load(b.add(v * S::LANES));
+            }
+            for r in 0..R {
+                let row = s.splat(*a.add(r));
+                for v in 0..V {
+                    sums[r][v] = s.mul_add(row, columns[v], sums[r][v]);
+                }
+            }
+            a = a.add(R);
+            b = b.add(t.b_step);
+        }
+        store(s, t, sums);
+    }
+}
+
+/// A tile of one row, with enough independent sums to keep the machine busy.
+#[inline(always)]
+unsafe fn row_tile<S: Simd, const V: usize>(s: S, t: &Tile) {
+    const STEPS: usize = 4;
+    let mut sums = [[s.splat(0.0); V]; STEPS];
+    let (mut a, mut b) = (t.a, t.b);
+    // SAFETY: as in `tile`.
+    unsafe {
+        for _ in 0..t.depth / STEPS {
+            for (i, sums) in sums.iter_mut().enumerate() {
+                let row = s.splat(*a.add(i));
+                for v in 0..V {
+                    sums[v] = s.mul_add(row, s.load(b.add(i * t.b_step + v * S::LANES)), sums[v]);
+                }
+            }
+            a = a.add(STEPS);
+            b = b.add(STEPS * t.b_step);
+        }
+        for _ in 0..t.depth % STEPS {
+            let row = s.splat(*a);
+            for v in 0..V {
+                sums[0][v] = s.mul_add(row, s.load(b.add(v * S::LANES)), sums[0][v]);
+            }
+            a = a.add(1);
+            b = b.add(t.b_step);
+        }
+        let mut total = [sums[0]];
+        for v in 0..V {
+            total[0][v] = s.add(s.add(sums[0][v], sums[1][v]), s.add(sums[2][v], sums[3][v]));
+        }
+        store(s, t, total);
+    }
+}
+
+/// Writes a tile's sums.
+#[inline(always)]
+unsafe fn store<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile, sums: [[S::F; V]; R]) {
+    // SAFETY: `cols` columns of `R` rows are valid for writing, as the caller says.
+    unsafe {
+        if t.cols == V * S::LANES {
+            for r in 0..R {
+                for v in 0..V {
+                    let to = t.c.add(r * t.c_step + v * S::LANES);
+                    let old = if t.accumulate { s.load(to) } else { s.splat(0.0) };
+                    s.store(to, s.add(old, sums[r][v]));
+                }
+            }
+            return;
+        }
+        // Rare enough to go through memory, which keeps the code small.
+        let mut lanes = [[0.0f32; 16]; V];
+        for r in 0..R {
+            for v in 0..V {
+                s.store(lanes[v].as_mut_ptr(), sums[r][v]);
+                let first = v * S::LANES;
+                let count = t.cols.saturating_sub(first).min(S::LANES);
+                if count == 0 {
+                    continue;
+                }
+                let to = t.c.add(r * t.c_step + first);
+                let new = s.load_up_to(lanes[v].as_ptr(), count);
+                let old = if t.accumulate { s.load_up_to(to, count) } else { s.splat(0.0) };
+                s.store_up_to(to, count, s.add(old, new));
+            }
+        }
+    }
+}
+
+/// Makes a table of kernels: `rows × [narrow, full]`.
+macro_rules! kernels {
+    ($(#[$attr:meta])* $table:ident, $run:ident, $run_row:ident, $token:expr, $wide:literal, [$($rows:literal),*]) => {
+        $(#[$attr])*
+        unsafe fn $run<const R: usize, const V: usize>(t: &Tile) {
+            // SAFETY: the caller's promise; the features are this function's.
+            unsafe { tile::<_, R, V>($token, t) }
+        }
+
+        $(#[$attr])*
+        unsafe fn $run_row<const V: usize>(t: &Tile) {
+            // SAFETY: as above.
+            unsafe { row_tile::<_, V>($token, t) }
+        }
+
+        static $table: [[TileKernel; 2]; 1 + [$($rows),*].len()] =
+            [[$run_row::<1>, $run_row::<$wide>], $([$run::<$rows, 1>, $run::<$rows, $wide>]),*];
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+kernels!(
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+    AVX512,
+    run_avx512,
+    run_row_avx512,
+    crate::simd::avx512::Avx512::new(),
+    2,
+    [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]
+);
+
+#[cfg(target_arch = "x86_64")]
+kernels!(
+    #[target_feature(enable = "avx2,fma")]
+    AVX2,
+    run_avx2,
+    run_row_avx2,
+    crate::simd::avx2::Avx2::new(),
+    2,
+    [2, 3, 4, 5, 6]
+);
+
+#[cfg(target_arch = "aarch64")]
+kernels!(NEON, run_neon, run_row_neon, crate::simd::neon::Neon::new(), 3, [2, 3, 4, 5, 6, 7, 8]);
+
+kernels!(SCALAR, run_scalar, run_row_scalar, crate::simd::scalar::Scalar, 2, [2, 3, 4]);

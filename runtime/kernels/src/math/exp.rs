@@ -1,0 +1,50 @@
+//! The exponential and what is made of it.
+
+use super::polynomial;
+use crate::simd::Simd;
+
+/// ln 2 in two parts; the first has few bits, so that its multiples by the exponent are exact.
+pub(super) const LN2_HIGH: f32 = 0.693_145_75;
+pub(super) const LN2_LOW: f32 = 1.428_606_8e-6;
+
+/// Splits `e^x` into `2^n · (1 + q)` with |ln(1 + q)| ≤ ln 2 / 2; `x` lies in ±150.
+#[inline(always)]
+fn split<S: Simd>(s: S, x: S::F) -> (S::F, S::F) {
+    let n = s.round(s.mul(x, s.splat(core::f32::consts::LOG2_E)));
+    let r = s.sub_product(x, n, s.splat(LN2_HIGH));
+    let r = s.sub_product(r, n, s.splat(LN2_LOW));
+    // (e^r - 1 - r) / r² over ±0.347.
+    let p = polynomial(s, r, [0.5, 0.166_665_18, 0.041_666_202, 0.008_369_025, 0.001_395_072_1]);
+    (n, s.mul_add(s.mul(r, r), p, r))
+}
+
+/// `e^x`: 1 ulp, 1 more where the result is subnormal; 0 below -104, ∞ above 88.72, NaN of NaN.
+#[inline(always)]
+pub(crate) fn exp<S: Simd>(s: S, x: S::F) -> S::F {
+    // The operand order lets NaN through.
+    let x = s.min(s.splat(89.0), s.max(s.splat(-105.0), x));
+    let (n, q) = split(s, x);
+    s.scale(s.add(q, s.splat(1.0)), n)
+}
+
+/// `e^x - 1`: 2 ulp, also near 0; -1 for large negative `x`.
+#[inline(always)]
+pub(crate) fn exp_m1<S: Simd>(s: S, x: S::F) -> S::F {
+    let clamped = s.min(s.splat(89.0), s.max(s.splat(-30.0), x));
+    let (n, q) = split(s, clamped);
+    // 2^n q + (2^n - 1), at half the scale, since 2^128 is no f32.
+    let half = s.scale(s.splat(0.5), n);
+    let y = s.mul_add(half, q, s.sub(half, s.splat(0.5)));
+    let y = s.add(y, y);
+    // Keeps the sign of zero and subnormal numbers as they are.
+    s.select(s.lt(s.abs(x), s.splat(1e-10)), x, y)
+}
+
+/// Hyperbolic tangent: 3 ulp.
+#[inline(always)]
+pub(crate) fn tanh<S: Simd>(s: S, x: S::F) -> S::F {
+    let magnitude = s.min(s.splat(10.0), s.abs(x));
+    let e = exp_m1(s, s.add(magnitude, magnitude));
+    let y = s.div(e, s.add(e, s.splat(2.0)));
+    s.with_sign_of(y, x)
+}

@@ -1,0 +1,323 @@
+//! One function over a run of elements.
+
+use super::{cos, erf, exp, exp_m1, gelu, gelu_tanh, log, log1p, mish, sigmoid, sin, softplus, tanh};
+use crate::elementwise::unary_of;
+use crate::simd::{Simd, dispatched};
+use kiln_types::{Activation, UnaryOp};
+
+/// A function from f32 to f32 with its parameters.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Map {
+    /// A unary operation.
+    Unary(UnaryOp),
+    /// An activation.
+    Activation(Activation),
+}
+
+impl Map {
+    /// The cost of one element in the units of [`crate::threads::parallel_for`], in eighths.
+    pub fn work(self) -> usize {
+        match self {
+            Map::Unary(op) => match op {
+                UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sqrt | UnaryOp::Recip | UnaryOp::Sign => 1,
+                UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round | UnaryOp::Trunc => 1,
+                UnaryOp::Exp | UnaryOp::Log | UnaryOp::Log1p | UnaryOp::Erf | UnaryOp::Tanh => 4,
+                UnaryOp::Sin | UnaryOp::Cos => 4,
+                _ => 80,
+            },
+            Map::Activation(activation) => match activation {
+                Activation::Relu | Activation::LeakyRelu { .. } | Activation::Clamp { .. } => 1,
+                Activation::HardSigmoid { .. } | Activation::HardSwish => 1,
+                _ => 4,
+            },
+        }
+    }
+}
+
+/// Applies one vector function to all elements, whole vectors first.
+#[inline(always)]
+unsafe fn each<S: Simd>(s: S, from: *const f32, to: *mut f32, n: usize, f: impl Fn(S::F) -> S::F) {
+    let whole = n - n % S::LANES;
+    let mut i = 0;
+    // SAFETY: `i` stays below `n`; the pointers hold `n` elements by the caller's promise.
+    unsafe {
+        while i < whole {
+            s.store(to.add(i), f(s.load(from.add(i))));
+            i += S::LANES;
+        }
+        if i < n {
+            s.store_first(to.add(i), n - i, f(s.load_first(from.add(i), n - i)));
+        }
+    }
+}
+
+/// The unary operations.
+#[inline(always)]
+unsafe fn unary<S: Simd>(s: S, op: UnaryOp, from: *const f32, to: *mut f32, n: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match op {
+            UnaryOp::Neg => each(
+                s,
+                from,
+                to,
+                n,
+                #[inline(always)]
+                |x| s.neg(x),
+            ),
+            UnaryOp::Abs => each(
+                s,
+                from,
+                to,
+                n,
+                #[inline(always)]
+                |x| s.abs(x),
+            ),
+            UnaryOp::Exp => each(
+                s,
+                from,
+                to,
+                n,
+                #[inline(always)]
+                |x| exp(s, x),
+            ),
+            UnaryOp::Log => each(
+                s,
+                from,
+                to,
+                n,
+                #[inline(always)]
+                |x| log(s, x),
+            ),
+            UnaryOp::Log1p => each(
+                s,
+                from,
+                to,
+                n,
+                #[inline(always)]
+                |x| log1p(s, x),
+            ),
+            UnaryOp::Sqrt => each(
+                s,
+                from,
+                to,
+                n,
+                #[inline(always)]
+                |x| s.sqrt(x),
+            ),
+            UnaryOp::Recip => each(
+                s,
+                from,
+                to,
+                n,
+                #[inline(always)]
+                |x| s.div(s.splat(1.0), x),
+            ),
+            UnaryOp::Sin => each(
+                s,
+                from,
+                to,
+                n,
+                #[inline(always)]
+                |x| sin(s, x),
+            ),
+            UnaryOp::Cos => each(
+                s,
+                from,
+                to,
+                n,
+                #[inline(always)]
+                |x| cos(s, x),
+            ),
+            UnaryOp::Tanh => each(
+                s,
+                from,
+                to,
+                n,
+                #[inline(always)]
+                |x| tanh(s, x),
+            ),
+            UnaryOp::Erf => each(
+                s,
+                from,
+                to,
+                n,
+                #[inline(always)]
+                |x| erf(s, x),
+            ),
+            UnaryOp::Floor => each(
+                s,
+                from,
+                to,
+                n,
+                #[inline(always)]
+                |x| s.floor(x),
+            ),
+            UnaryOp::Ceil => each(
+                s,
+                from,
+                to,
+                n,
+                #[inline(always)]
+                |x| s.ceil(x),
+            ),
+            UnaryOp::Round => each(
+                s,
+                from,
+                to,
+                n,
+                #[inline(always)]
+                |x| s.round(x),
+            ),
+            UnaryOp::Trunc => each(
+                s,
+                from,
+                to,
+                n,
+                #[inline(always)]
+                |x| s.trunc(x),
+            ),
+            _ => {
+                for i in 0..n {
+                    *to.add(i) = unary_of(op, *from.add(i));
+                }
+            }
+        }
+    }
+}
+
+/// The activations. Comparisons are ordered so that NaN passes through.
+#[inline(always)]
+unsafe fn activation<S: Simd>(s: S, activation: Activation, from: *const f32, to: *mut f32, n: usize) {
+    let (zero, one) = (s.splat(0.0), s.splat(1.0));
+    // SAFETY: the caller's promise.
+    unsafe {
+        match activation {
+            Activation::Relu => each(
+                s,
+                from,
+                to,
+                n,
+                #[inline(always)]
+                |x| s.max(zero, x),
+            ),
+            Activation::LeakyRelu { slope } => {
+                let slope = s.splat(slope as f32);
+                each(
+                    s,
+                    from,
+                    to,
+                    n,
+                    #[inline(always)]
+                    |x| s.select(s.lt(x, zero), s.mul(x, slope), x),
+                );
+            }
+            Activation::Gelu => each(
+                s,
+                from,
+                to,
+                n,
+                #[inline(always)]
+                |x| gelu(s, x),
+            ),
+            Activation::GeluTanh => each(
+                s,
+                from,
+                to,
+                n,
+                #[inline(always)]
+                |x| gelu_tanh(s, x),
+            ),
+            Activation::Sigmoid => each(
+                s,
+                from,
+                to,
+                n,
+                #[inline(always)]
+                |x| sigmoid(s, x),
+            ),
+            Activation::Tanh => unary(s, UnaryOp::Tanh, from, to, n),
+            Activation::Silu => each(
+                s,
+                from,
+                to,
+                n,
+                #[inline(always)]
+                |x| s.mul(x, sigmoid(s, x)),
+            ),
+            Activation::Mish => each(
+                s,
+                from,
+                to,
+                n,
+                #[inline(always)]
+                |x| mish(s, x),
+            ),
+            Activation::Softplus => each(
+                s,
+                from,
+                to,
+                n,
+                #[inline(always)]
+                |x| softplus(s, x),
+            ),
+            Activation::HardSigmoid { alpha, beta } => {
+                let (alpha, beta) = (s.splat(alpha as f32), s.splat(beta as f32));
+                each(
+                    s,
+                    from,
+                    to,
+                    n,
+                    #[inline(always)]
+                    |x| s.min(one, s.max(zero, s.mul_add(x, alpha, beta))),
+                );
+            }
+            Activation::HardSwish => each(
+                s,
+                from,
+                to,
+                n,
+                #[inline(always)]
+                |x| {
+                    let gate = s.mul_add(x, s.splat(1.0 / 6.0), s.splat(0.5));
+                    s.mul(x, s.min(one, s.max(zero, gate)))
+                },
+            ),
+            Activation::Elu { alpha } => {
+                let alpha = s.splat(alpha as f32);
+                each(
+                    s,
+                    from,
+                    to,
+                    n,
+                    #[inline(always)]
+                    |x| s.select(s.lt(zero, x), x, s.mul(alpha, exp_m1(s, x))),
+                );
+            }
+            Activation::Clamp { min, max } => {
+                let (min, max) = (s.splat(min as f32), s.splat(max as f32));
+                each(
+                    s,
+                    from,
+                    to,
+                    n,
+                    #[inline(always)]
+                    |x| s.min(max, s.max(min, x)),
+                );
+            }
+        }
+    }
+}
+
+dispatched! {
+    /// `to[i] = map(from[i])` for `n` elements; both may be one place.
+    ///
+    /// # Safety
+    /// `from` is valid for reading and `to` for writing `n` elements, and they are equal or do not overlap.
+    pub(crate) unsafe fn map_slice<S>(s, map: Map, from: *const f32, to: *mut f32, n: usize) {
+        match map {
+            Map::Unary(op) => unary(s, op, from, to, n),
+            Map::Activation(which) => activation(s, which, from, to, n),
+        }
+    }
+}

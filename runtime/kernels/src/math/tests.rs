@@ -1,0 +1,173 @@
+//! Every function against f64, at every level, over its whole range.
+
+use super::{Map, map_slice};
+use crate::elementwise::{activation_of, unary_of};
+use crate::simd::forced::at_each_level;
+use kiln_types::{Activation, UnaryOp};
+
+/// Numbers from all over f32, denser where functions bend.
+fn samples() -> Vec<f32> {
+    let mut samples: Vec<f32> = (0..40_000).map(|i| (i as f32 - 20_000.0) * 0.001).collect();
+    samples.extend((0..20_000).map(|i| (i as f32 - 10_000.0) * 0.0123));
+    // Every 2^17-th bit pattern: subnormals, huge numbers, infinities, NaN.
+    samples.extend((0..1 << 15).map(|i| f32::from_bits(i << 17)));
+    samples.extend([
+        0.0,
+        -0.0,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        f32::NAN,
+        f32::MIN_POSITIVE,
+        1e-45,
+        f32::MAX,
+    ]);
+    samples
+}
+
+fn run(map: Map, x: &[f32]) -> Vec<f32> {
+    let mut out = vec![0.0; x.len()];
+    // SAFETY: both slices have one length.
+    unsafe { map_slice(map, x.as_ptr(), out.as_mut_ptr(), x.len()) };
+    out
+}
+
+/// Distance in units in the last place of the exact result.
+fn ulps(got: f32, exact: f64) -> f64 {
+    let nearest = exact as f32;
+    if got == nearest || (got.is_nan() && exact.is_nan()) {
+        return 0.0;
+    }
+    if got.is_infinite() && nearest.abs() > 3.3e38 || nearest.is_infinite() && got.abs() > 3.3e38 {
+        return 1.0;
+    }
+    let unit = (f64::from(f32::from_bits(nearest.abs().to_bits() + 1)) - f64::from(nearest.abs())).abs();
+    (f64::from(got) - exact).abs() / unit
+}
+
+struct Case {
+    map: Map,
+    exact: fn(f64) -> f64,
+    /// Largest distance in ulp, where the absolute error is above `absolute`.
+    ulps: f64,
+    absolute: f64,
+}
+
+fn case(map: Map, exact: fn(f64) -> f64, ulps: f64, absolute: f64) -> Case {
+    Case { map, exact, ulps, absolute }
+}
+
+fn softplus(x: f64) -> f64 {
+    (-x.abs()).exp().ln_1p() + x.max(0.0)
+}
+
+fn keep_nan(x: f64, y: f64) -> f64 {
+    if x.is_nan() { x } else { y }
+}
+
+#[test]
+fn functions_keep_their_error_bounds() {
+    let cases = [
+        case(Map::Unary(UnaryOp::Exp), f64::exp, 1.0, 2e-45),
+        case(Map::Unary(UnaryOp::Log), f64::ln, 2.0, 0.0),
+        case(Map::Unary(UnaryOp::Log1p), f64::ln_1p, 4.0, 0.0),
+        case(Map::Unary(UnaryOp::Tanh), f64::tanh, 3.0, 0.0),
+        case(Map::Unary(UnaryOp::Erf), libm::erf, 3.0, 2e-45),
+        case(Map::Unary(UnaryOp::Sin), f64::sin, 2.0, 1e-7),
+        case(Map::Unary(UnaryOp::Cos), f64::cos, 2.0, 1e-7),
+        case(Map::Unary(UnaryOp::Sqrt), f64::sqrt, 0.5, 0.0),
+        case(Map::Activation(Activation::Sigmoid), |x| 1.0 / (1.0 + (-x).exp()), 3.0, 1.2e-38),
+        case(Map::Activation(Activation::Softplus), softplus, 4.0, 1e-34),
+        case(
+            Map::Activation(Activation::Gelu),
+            |x| 0.5 * x * (1.0 + libm::erf(x * core::f64::consts::FRAC_1_SQRT_2)),
+            4.0,
+            3e-7,
+        ),
+        case(
+            Map::Activation(Activation::GeluTanh),
+            |x| {
+                let inner = (2.0 / core::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
+                0.5 * x * (1.0 + inner.tanh())
+            },
+            6.0,
+            3e-7,
+        ),
+        case(Map::Activation(Activation::Silu), |x| x / (1.0 + (-x).exp()), 4.0, 1e-35),
+        case(Map::Activation(Activation::Mish), |x| x * softplus(x).tanh(), 6.0, 1e-30),
+        case(
+            Map::Activation(Activation::Elu { alpha: 1.0 }),
+            |x| if x > 0.0 { x } else { x.exp_m1() },
+            2.0,
+            0.0,
+        ),
+        case(Map::Activation(Activation::Relu), |x| keep_nan(x, x.max(0.0)), 0.0, 0.0),
+        case(Map::Activation(Activation::HardSwish), |x| x * (x / 6.0 + 0.5).clamp(0.0, 1.0), 4.0, 1e-6),
+        case(Map::Activation(Activation::Clamp { min: -1.0, max: 6.0 }), |x| x.clamp(-1.0, 6.0), 0.0, 0.0),
+    ];
+    let x = samples();
+    at_each_level(|level| {
+        for case in &cases {
+            for (&x, y) in x.iter().zip(run(case.map, &x)) {
+                let exact = (case.exact)(f64::from(x));
+                if x.is_infinite() && exact.is_nan() {
+                    continue;
+                }
+                assert_eq!(
+                    y.is_nan(),
+                    exact.is_nan(),
+                    "{level:?} {:?}({x:e}) = {y:e}, not {exact:e}",
+                    case.map
+                );
+                let far = (f64::from(y) - exact).abs() > case.absolute;
+                let slack = if level == crate::simd::Level::Scalar { 2.0 } else { 1.0 };
+                assert!(
+                    !far || ulps(y, exact) <= case.ulps * slack + 0.01,
+                    "{level:?} {:?}({x:e}) = {y:e}, not {exact:e}: {} ulp",
+                    case.map,
+                    ulps(y, exact)
+                );
+            }
+        }
+    });
+}
+
+#[test]
+fn every_operation_agrees_with_its_scalar_definition() {
+    let x: Vec<f32> = (0..77).map(|i| (i as f32 - 38.0) * 0.17).collect();
+    let unary = UnaryOp::ALL
+        .iter()
+        .copied()
+        .filter(|op| !matches!(op, UnaryOp::Not | UnaryOp::BitwiseNot | UnaryOp::IsNan | UnaryOp::IsInf));
+    let activations = [
+        Activation::LeakyRelu { slope: 0.1 },
+        Activation::HardSigmoid { alpha: 0.2, beta: 0.5 },
+        Activation::Elu { alpha: 1.5 },
+        Activation::Tanh,
+        Activation::Mish,
+    ];
+    let maps: Vec<Map> = unary.map(Map::Unary).chain(activations.map(Map::Activation)).collect();
+    at_each_level(|level| {
+        for &map in &maps {
+            for (&x, y) in x.iter().zip(run(map, &x)) {
+                let expected = match map {
+                    Map::Unary(op) => unary_of(op, x),
+                    Map::Activation(activation) => activation_of(activation, x),
+                };
+                let close = (y - expected).abs() <= 1e-6 * expected.abs().max(1.0);
+                assert!(
+                    close || y.is_nan() && expected.is_nan() || y == expected,
+                    "{level:?} {map:?}({x}) = {y}"
+                );
+            }
+        }
+    });
+}
+
+#[test]
+fn zeros_keep_their_sign() {
+    at_each_level(|_| {
+        for op in [UnaryOp::Sin, UnaryOp::Tanh, UnaryOp::Erf, UnaryOp::Log1p, UnaryOp::Round, UnaryOp::Sqrt] {
+            assert!(run(Map::Unary(op), &[-0.0; 5])[0].is_sign_negative(), "{op:?}");
+        }
+    });
+}

@@ -1,0 +1,187 @@
+//! AVX-512: sixteen lanes, masks in registers of their own.
+
+use super::Simd;
+use core::arch::x86_64::*;
+
+/// AVX-512 F, BW, DQ and VL; a value exists only where the machine has them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Avx512(());
+
+impl Avx512 {
+    /// The token.
+    ///
+    /// # Safety
+    /// The machine has AVX-512 F, BW, DQ and VL.
+    #[inline(always)]
+    pub unsafe fn new() -> Self {
+        Self(())
+    }
+}
+
+/// Calls an intrinsic.
+macro_rules! intrinsic {
+    ($call:expr) => {
+        // SAFETY: the token proves that the machine has the instruction; the method's own contract covers pointers.
+        unsafe { $call }
+    };
+}
+
+impl Simd for Avx512 {
+    type F = __m512;
+    type I = __m512i;
+    type M = __mmask16;
+
+    const LANES: usize = 16;
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> Self::F {
+        intrinsic!(_mm512_set1_ps(x))
+    }
+    #[inline(always)]
+    unsafe fn load(self, from: *const f32) -> Self::F {
+        intrinsic!(_mm512_loadu_ps(from))
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32, x: Self::F) {
+        intrinsic!(_mm512_storeu_ps(to, x))
+    }
+    #[inline(always)]
+    unsafe fn load_first(self, from: *const f32, n: usize) -> Self::F {
+        intrinsic!(_mm512_maskz_loadu_ps(((1u32 << n) - 1) as u16, from))
+    }
+    #[inline(always)]
+    unsafe fn store_first(self, to: *mut f32, n: usize, x: Self::F) {
+        intrinsic!(_mm512_mask_storeu_ps(to, ((1u32 << n) - 1) as u16, x))
+    }
+    #[inline(always)]
+    unsafe fn load_even(self, from: *const f32) -> Self::F {
+        intrinsic!({
+            let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+            _mm512_permutex2var_ps(_mm512_loadu_ps(from), even, _mm512_loadu_ps(from.add(16)))
+        })
+    }
+    #[inline(always)]
+    fn add(self, a: Self::F, b: Self::F) -> Self::F {
+        intrinsic!(_mm512_add_ps(a, b))
+    }
+    #[inline(always)]
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F {
+        intrinsic!(_mm512_sub_ps(a, b))
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
+        intrinsic!(_mm512_mul_ps(a, b))
+    }
+    #[inline(always)]
+    fn div(self, a: Self::F, b: Self::F) -> Self::F {
+        intrinsic!(_mm512_div_ps(a, b))
+    }
+    #[inline(always)]
+    fn mul_add(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        intrinsic!(_mm512_fmadd_ps(a, b, c))
+    }
+    #[inline(always)]
+    fn sub_product(self, c: Self::F, a: Self::F, b: Self::F) -> Self::F {
+        intrinsic!(_mm512_fnmadd_ps(a, b, c))
+    }
+    #[inline(always)]
+    fn max(self, a: Self::F, b: Self::F) -> Self::F {
+        intrinsic!(_mm512_max_ps(a, b))
+    }
+    #[inline(always)]
+    fn min(self, a: Self::F, b: Self::F) -> Self::F {
+        intrinsic!(_mm512_min_ps(a, b))
+    }
+    #[inline(always)]
+    fn sqrt(self, a: Self::F) -> Self::F {
+        intrinsic!(_mm512_sqrt_ps(a))
+    }
+    #[inline(always)]
+    fn bits(self, a: Self::F) -> Self::I {
+        intrinsic!(_mm512_castps_si512(a))
+    }
+    #[inline(always)]
+    fn float_of_bits(self, a: Self::I) -> Self::F {
+        intrinsic!(_mm512_castsi512_ps(a))
+    }
+    #[inline(always)]
+    fn to_int(self, a: Self::F) -> Self::I {
+        intrinsic!(_mm512_cvtps_epi32(a))
+    }
+    #[inline(always)]
+    fn to_float(self, a: Self::I) -> Self::F {
+        intrinsic!(_mm512_cvtepi32_ps(a))
+    }
+    #[inline(always)]
+    fn int(self, x: i32) -> Self::I {
+        intrinsic!(_mm512_set1_epi32(x))
+    }
+    #[inline(always)]
+    fn int_add(self, a: Self::I, b: Self::I) -> Self::I {
+        intrinsic!(_mm512_add_epi32(a, b))
+    }
+    #[inline(always)]
+    fn int_sub(self, a: Self::I, b: Self::I) -> Self::I {
+        intrinsic!(_mm512_sub_epi32(a, b))
+    }
+    #[inline(always)]
+    fn int_and(self, a: Self::I, b: Self::I) -> Self::I {
+        intrinsic!(_mm512_and_si512(a, b))
+    }
+    #[inline(always)]
+    fn int_or(self, a: Self::I, b: Self::I) -> Self::I {
+        intrinsic!(_mm512_or_si512(a, b))
+    }
+    #[inline(always)]
+    fn int_xor(self, a: Self::I, b: Self::I) -> Self::I {
+        intrinsic!(_mm512_xor_si512(a, b))
+    }
+    #[inline(always)]
+    fn round(self, a: Self::F) -> Self::F {
+        intrinsic!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a))
+    }
+    #[inline(always)]
+    fn floor(self, a: Self::F) -> Self::F {
+        intrinsic!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>(a))
+    }
+    #[inline(always)]
+    fn ceil(self, a: Self::F) -> Self::F {
+        intrinsic!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC }>(a))
+    }
+    #[inline(always)]
+    fn trunc(self, a: Self::F) -> Self::F {
+        intrinsic!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC }>(a))
+    }
+    #[inline(always)]
+    fn lt(self, a: Self::F, b: Self::F) -> Self::M {
+        intrinsic!(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b))
+    }
+    #[inline(always)]
+    fn eq(self, a: Self::F, b: Self::F) -> Self::M {
+        intrinsic!(_mm512_cmp_ps_mask::<_CMP_EQ_OQ>(a, b))
+    }
+    #[inline(always)]
+    fn select(self, mask: Self::M, a: Self::F, b: Self::F) -> Self::F {
+        intrinsic!(_mm512_mask_blend_ps(mask, b, a))
+    }
+    #[inline(always)]
+    fn any(self, mask: Self::M) -> bool {
+        mask != 0
+    }
+    #[inline(always)]
+    fn shl<const N: i32>(self, a: Self::I) -> Self::I {
+        intrinsic!(_mm512_sllv_epi32(a, _mm512_set1_epi32(N)))
+    }
+    #[inline(always)]
+    fn shr<const N: i32>(self, a: Self::I) -> Self::I {
+        intrinsic!(_mm512_srav_epi32(a, _mm512_set1_epi32(N)))
+    }
+    #[inline(always)]
+    fn scale(self, a: Self::F, n: Self::F) -> Self::F {
+        intrinsic!(_mm512_scalef_ps(a, n))
+    }
+    #[inline(always)]
+    fn sum(self, a: Self::F) -> f32 {
+        intrinsic!(_mm512_reduce_add_ps(a))
+    }
+}

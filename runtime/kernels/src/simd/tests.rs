@@ -1,0 +1,36 @@
+//! The parts of [`Simd`] that no kernel's test would show to be wrong by itself.
+
+use super::forced::at_each_level;
+
+dispatched! {
+    /// Partial loads and stores, every second element, sums, rounding.
+    unsafe fn exercise<S>(s, x: &[f32; 64], out: &mut [f32; 64]) {
+        for n in 0..S::LANES {
+            let part = s.load_first(x.as_ptr(), n);
+            for (i, lane) in s.to_array(part).iter().enumerate().take(S::LANES) {
+                assert_eq!(*lane, if i < n { x[i] } else { 0.0 });
+            }
+            out.fill(-7.0);
+            s.store_first(out.as_mut_ptr(), n, s.load(x.as_ptr()));
+            assert!(out.iter().enumerate().all(|(i, &y)| y == if i < n { x[i] } else { -7.0 }));
+        }
+        let even = s.to_array(s.load_even(x.as_ptr()));
+        assert!((0..S::LANES).all(|i| even[i] == x[2 * i]));
+        assert_eq!(s.sum(s.load(x.as_ptr())), x[..S::LANES].iter().sum::<f32>());
+        let halves = s.to_array(s.round(s.splat(2.5)));
+        assert_eq!(halves[0], 2.0);
+        assert_eq!(s.to_array(s.scale(s.splat(1.5), s.splat(-148.0)))[0], f32::from_bits(3));
+        assert!(s.to_array(s.max(s.splat(0.0), s.splat(f32::NAN)))[0].is_nan());
+        assert_eq!(s.to_array(s.max(s.splat(f32::NAN), s.splat(0.0)))[0], 0.0);
+        assert_eq!(s.to_array(s.sub_product(s.splat(10.0), s.splat(2.0), s.splat(3.0)))[0], 4.0);
+    }
+}
+
+#[test]
+fn vectors_do_what_their_trait_says() {
+    let x: [f32; 64] = core::array::from_fn(|i| i as f32 * 0.5 + 1.0);
+    at_each_level(|_| {
+        // SAFETY: the arrays are longer than two vectors.
+        unsafe { exercise(&x, &mut [0.0; 64]) };
+    });
+}
