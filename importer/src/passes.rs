@@ -92,7 +92,7 @@ const MAX_ROUNDS: usize = 12;
 pub fn optimize(graph: &mut Graph, options: &Options) -> Vec<PassReport> {
     let mut runner = Runner { graph, reports: Vec::new() };
     let simplify: [&dyn Pass; 4] = [
-        &constants::FoldConstants,
+        &constants::FoldConstants { trainable: options.trainable },
         &rewrite::Rules { name: "simplify", rules: &SIMPLIFY, options: *options },
         &duplicates::MergeDuplicates,
         &dead_code::RemoveDeadCode,

@@ -8,7 +8,10 @@ use kiln_types::{DType, TensorData};
 use std::collections::BTreeMap;
 
 /// Folds operations on constants, places known integers on the host, and takes branches whose condition is known.
-pub(super) struct FoldConstants;
+pub(super) struct FoldConstants {
+    /// Whether parameters stay parameters whatever is done with them.
+    pub(super) trainable: bool,
+}
 
 /// A folded constant may be this much larger than what it is made from...
 const GROWTH: usize = 2;
@@ -21,7 +24,12 @@ impl Pass for FoldConstants {
     }
 
     fn run(&self, graph: &mut Graph) -> PassReport {
-        let mut fold = Fold { graph, alias: BTreeMap::new(), report: PassReport::new(self.name()) };
+        let mut fold = Fold {
+            graph,
+            trainable: self.trainable,
+            alias: BTreeMap::new(),
+            report: PassReport::new(self.name()),
+        };
         let mut root = std::mem::take(&mut fold.graph.root);
         fold.region(&mut root);
         let (alias, report) = (fold.alias, fold.report);
@@ -44,6 +52,7 @@ fn resolve(alias: &BTreeMap<ValueId, ValueId>, mut id: ValueId) -> ValueId {
 
 struct Fold<'g> {
     graph: &'g mut Graph,
+    trainable: bool,
     /// Outputs of branches that were taken at build time, and the values they are.
     alias: BTreeMap<ValueId, ValueId>,
     report: PassReport,
@@ -150,6 +159,9 @@ impl Fold<'_> {
         let (Some(operands), Some(shape)) = (operands, self.graph.ty(output).shape()) else {
             return false;
         };
+        if self.keeps_parameter(id) {
+            return false;
+        }
         // One value spread out stays as such: it is made at run time from a literal.
         let spread = matches!(node.op, Op::Expand { .. } | Op::Repeat { .. });
         if spread && operands.iter().flatten().any(|data| data.num_elements() == 1) {
@@ -172,6 +184,22 @@ impl Fold<'_> {
         };
         self.become_constant(id, output, name, data);
         true
+    }
+
+    /// Whether folding would lose a parameter: a table that is looked up in, and, when the model is to be trained, any
+    /// that is more than laid out anew.
+    fn keeps_parameter(&self, id: NodeId) -> bool {
+        let node = self.graph.node(id);
+        let parameter = |input: &Option<ValueId>| {
+            input.and_then(|id| self.graph.constant(id)).is_some_and(|constant| {
+                constant.name.is_some() && constant.data.dtype.is_float() && constant.data.num_elements() > 1
+            })
+        };
+        match node.op {
+            Op::Permute { .. } | Op::Reshape { .. } | Op::Cast { .. } => false,
+            Op::Take { .. } => node.inputs.first().is_some_and(parameter),
+            _ => self.trainable && node.inputs.iter().any(parameter),
+        }
     }
 
     /// Contents of a constant, or of a small value that is made from literals.

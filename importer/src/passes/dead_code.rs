@@ -112,20 +112,16 @@ fn drop_constants(graph: &mut Graph, live: &BTreeSet<ValueId>) {
             *used = true;
         }
     }
-    for i in 0..graph.values.len() {
-        if let ValueDef::Constant(constant) = graph.values[i].def
-            && used.get(constant.index()) == Some(&false)
-        {
-            let value = &mut graph.values[i];
-            value.ty.dims = vec![crate::ir::Dim::constant(0)];
-            value.host = None;
-        }
-    }
-    for (constant, used) in graph.constants.iter_mut().zip(used) {
-        if !used && !constant.data.bytes.is_empty() {
+    for value in &mut graph.values {
+        let ValueDef::Constant(id) = value.def else {
+            continue;
+        };
+        if let (Some(false), Some(constant)) = (used.get(id.index()), graph.constants.get_mut(id.index())) {
             constant.data.bytes = kiln_types::Bytes::default();
             constant.data.shape = vec![0];
             constant.name = None;
+            value.ty.dims = vec![crate::ir::Dim::constant(0)];
+            value.host = None;
         }
     }
 }

@@ -71,12 +71,39 @@ fn permute(cx: &mut Rewrite<'_>, axes: &[usize]) -> Option<&'static str> {
         cx.replace(Op::Permute { axes: merged }, vec![Some(source)])?;
         return Some("transposes that merge");
     }
+    if let Some(what) = over_unit_reshape(cx, axes) {
+        return Some(what);
+    }
     if let Op::Fill { value, dtype, .. } = cx.producer(x)?.op {
         let dims = cx.ty(cx.output()?).dims.clone();
         cx.replace(Op::Fill { dims, value, dtype }, Vec::new())?;
         return Some("transpose of one value");
     }
     through_elementwise(cx, axes)
+}
+
+/// `permute(reshape(permute(x)))`, where the reshape only puts in or takes out axes of size 1: the transposes meet.
+fn over_unit_reshape(cx: &mut Rewrite<'_>, axes: &[usize]) -> Option<&'static str> {
+    let y = cx.input(0)?;
+    let node = cx.producer(y).filter(|node| matches!(node.op, Op::Reshape { .. }))?;
+    let x = node.inputs.first().copied().flatten()?;
+    permuted(cx, x)?;
+    let wide = |id: ValueId| -> Vec<usize> {
+        cx.ty(id).dims.iter().enumerate().filter_map(|(i, dim)| (!dim.is(1)).then_some(i)).collect()
+    };
+    let (from, to) = (wide(x), wide(y));
+    let same =
+        from.len() == to.len() && from.iter().zip(&to).all(|(&i, &j)| cx.ty(x).dims[i] == cx.ty(y).dims[j]);
+    if !same || !cx.used_once(y) {
+        return None;
+    }
+    // Axes of size 1 stay in front; the others come in the order in which `axes` takes them.
+    let order = axes.iter().filter_map(|axis| to.iter().position(|j| j == axis)).map(|n| from[n]);
+    let inner: Vec<usize> = (0..cx.ty(x).rank()).filter(|i| !from.contains(i)).chain(order).collect();
+    let dims = cx.ty(cx.output()?).dims.clone();
+    let turned = cx.insert(Op::Permute { axes: inner }, &[x])?;
+    cx.replace(Op::Reshape { dims }, vec![Some(turned)])?;
+    Some("transpose through reshape")
 }
 
 /// `permute(f(permute(x)))` is `f(permute(permute(x)))`, for any chain `f` of elementwise operations with constants: one
@@ -172,22 +199,24 @@ fn reshape(cx: &mut Rewrite<'_>, dims: &[Dim]) -> Option<&'static str> {
     }
 }
 
-/// `reshape(linear(reshape(x)))` that only folds leading axes together and apart again: a linear layer takes any.
+/// `reshape(linear(reshape(x)))` that folds leading axes together and apart again: a linear layer takes any.
 fn around_linear(cx: &mut Rewrite<'_>, y: ValueId, dims: &[Dim]) -> Option<&'static str> {
     let linear = cx.producer(y)?.clone();
-    let inner = cx.producer(linear.inputs.first().copied().flatten()?)?;
-    let source = match inner.op {
-        Op::Reshape { .. } => inner.inputs.first().copied().flatten()?,
-        _ => return None,
-    };
-    let weight = linear.inputs.get(1).copied().flatten()?;
-    let (last, lead) = cx.ty(source).dims.split_last()?;
-    let (wanted, wanted_lead) = dims.split_last()?;
-    let fits = cx.ty(weight).dims == [last.clone(), wanted.clone()] && lead == wanted_lead;
-    if !fits || !cx.used_once(y) {
+    let x = linear.inputs.first().copied().flatten()?;
+    let inner = cx.producer(x).filter(|node| matches!(node.op, Op::Reshape { .. }))?;
+    let source = inner.inputs.first().copied().flatten()?;
+    let (features, rows) = cx.ty(x).dims.split_last()?;
+    let (out, lead) = dims.split_last()?;
+    let same_rows = Dim::product(rows) == Dim::product(lead) && cx.ty(y).dims.last() == Some(out);
+    if !same_rows || !cx.used_once(y) {
         return None;
     }
-    let mut inputs = linear.inputs.clone();
+    let wanted: Vec<Dim> = lead.iter().chain([features]).cloned().collect();
+    let source = match cx.ty(source).dims == wanted {
+        true => source,
+        false => cx.insert(Op::Reshape { dims: wanted }, &[source])?,
+    };
+    let mut inputs = linear.inputs;
     inputs[0] = Some(source);
     cx.replace_as(linear.op, inputs, Some(linear.origin))?;
     Some("reshapes around a linear layer")

@@ -38,8 +38,8 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     let (scale, product) = cx.scaled(scores);
     let node = cx.producer(product).filter(|node| node.op == Op::MatMul)?;
     let (q, turned) = (node.inputs.first().copied().flatten()?, node.inputs.get(1).copied().flatten()?);
-    let (q_scale, q) = cx.scaled(q);
-    let (k_scale, turned) = cx.scaled(turned);
+    let (q_scale, q) = unscaled(cx, q);
+    let (k_scale, turned) = unscaled(cx, turned);
     // A product of constants' sizes is no attention: those are linear layers.
     if [q, turned, v].iter().any(|&id| cx.constant(id).is_some()) {
         return None;
@@ -68,6 +68,33 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
         cx.replace(Op::Reshape { dims: output.dims }, vec![Some(result)])?;
     }
     Some("attention")
+}
+
+/// Like [`Rewrite::scaled`], also for a factor that stands before the split into heads.
+fn unscaled(cx: &mut Rewrite<'_>, id: ValueId) -> (f64, ValueId) {
+    /// Reshape and transpose.
+    const MAX_MOVES: usize = 3;
+    let (factor, source) = cx.scaled(id);
+    let (mut moves, mut at) = (Vec::new(), source);
+    while let Some(node) = cx.producer(at)
+        && let Op::Reshape { .. } | Op::Permute { .. } = node.op
+        && let Some(next) = node.inputs.first().copied().flatten()
+        && moves.len() < MAX_MOVES
+    {
+        moves.push(node.op.clone());
+        at = next;
+    }
+    let (early, mut value) = cx.scaled(at);
+    if value == at {
+        return (factor, source);
+    }
+    while let Some(op) = moves.pop() {
+        match cx.insert(op, &[value]) {
+            Some(moved) => value = moved,
+            None => return (factor, source),
+        }
+    }
+    (factor * early, value)
 }
 
 /// The scores under a softmax over the last axis, and whether rows of NaN are replaced by zeros after it.
