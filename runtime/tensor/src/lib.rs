@@ -7,8 +7,23 @@
 #![cfg_attr(not(feature = "std"), no_std)]
 
 extern crate alloc;
+#[cfg(feature = "std")]
+extern crate std;
 
+mod api;
+mod args;
 pub mod backend;
+mod check;
 pub mod compose;
+mod erased;
+
+pub use api::*;
+pub use args::{AsIndex, BroadcastArgs, MovedimArgs, ReshapeArgs, Slice, SliceArg};
 
 pub use kiln_types::*;
+
+/// How scattered values meet those already there, under Burn's name.
+pub type IndexingUpdateOp = ScatterOp;
+
+/// A backend's tensor, under Burn's name.
+pub type TensorPrimitive<B> = <B as backend::Backend>::Primitive;

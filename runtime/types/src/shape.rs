@@ -75,10 +75,10 @@ impl From<Shape> for Vec<usize> {
     }
 }
 
-impl core::ops::Index<usize> for Shape {
-    type Output = usize;
+impl<I: core::slice::SliceIndex<[usize]>> core::ops::Index<I> for Shape {
+    type Output = I::Output;
 
-    fn index(&self, index: usize) -> &usize {
+    fn index(&self, index: I) -> &I::Output {
         &self.dims[index]
     }
 }

@@ -94,6 +94,21 @@ pub trait Backend: Clone + Default + Debug + Send + Sync + 'static {
         false
     }
 
+    /// Marks as a leaf whose gradient is wanted, or takes the mark away; nothing where gradients are not recorded.
+    fn set_require_grad(tensor: T<Self>, _require_grad: bool) -> T<Self> {
+        tensor
+    }
+
+    /// Whether its gradient is wanted.
+    fn is_require_grad(_tensor: &T<Self>) -> bool {
+        false
+    }
+
+    /// The tensor without what led to it.
+    fn detach(tensor: T<Self>) -> T<Self> {
+        tensor
+    }
+
     // ---- making, reading, moving ----
 
     /// A tensor from data. A CPU backend shares the data's bytes when alignment allows.
@@ -374,10 +389,4 @@ pub trait AutodiffBackend: Backend {
 
     /// An untracked tensor.
     fn from_inner(tensor: <Self::InnerBackend as Backend>::Primitive) -> Self::Primitive;
-
-    /// Marks as a leaf whose gradient is wanted.
-    fn require_grad(tensor: Self::Primitive, require_grad: bool) -> Self::Primitive;
-
-    /// Whether its gradient is wanted.
-    fn is_require_grad(tensor: &Self::Primitive) -> bool;
 }

@@ -5,8 +5,9 @@
 //! where sums or exponentials would lose too much.
 
 mod attention;
-mod calc;
+pub(crate) mod calc;
 mod elementwise;
+pub(crate) mod indexing;
 mod norm;
 mod resize;
 mod rnn;

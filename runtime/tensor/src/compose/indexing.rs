@@ -1,0 +1,148 @@
+//! Index operations beyond the backend's own, composed from them.
+
+use super::calc::{T, add, along, indices as host_indices, mul, reshape, to_dtype};
+use crate::backend::{Backend, Primitive};
+use crate::check::ensure;
+use crate::{BinaryOp, CompareOp, DType, ReduceOp, Scalar, ScatterOp, Shape};
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// Indices that may be negative, made to count from the start of a dim of the given size.
+pub(crate) fn wrapped<B: Backend>(indices: T<B>, size: usize) -> T<B> {
+    B::binary_scalar(BinaryOp::Remainder, indices, Scalar::from(size.max(1)))
+}
+
+/// See `Tensor::take`.
+pub(crate) fn take<B: Backend>(tensor: T<B>, dim: usize, indices: T<B>, negative: bool) -> T<B> {
+    let (mut dims, index_shape) = (tensor.shape().dims, indices.shape());
+    let mut flat = reshape::<B>(indices, &[index_shape.num_elements()]);
+    if negative {
+        flat = wrapped::<B>(flat, dims[dim]);
+    }
+    let rows = B::select(tensor, dim, flat);
+    dims.splice(dim..=dim, index_shape.dims);
+    reshape::<B>(rows, &dims)
+}
+
+/// Row-major strides of some dims.
+fn strides(dims: &[usize]) -> Vec<i64> {
+    let mut strides = vec![1; dims.len()];
+    for i in (1..dims.len()).rev() {
+        strides[i - 1] = strides[i] * dims[i] as i64;
+    }
+    strides
+}
+
+/// Coordinates in the last dim as positions in the flattened `dims`: `[n]`, i64.
+fn flat_positions<B: Backend>(coordinates: T<B>, dims: &[usize]) -> T<B> {
+    let count = coordinates.shape().num_elements() / dims.len().max(1);
+    let coordinates = to_dtype::<B>(reshape::<B>(coordinates, &[count, dims.len()]), DType::I64);
+    let row = |values: Vec<i64>| reshape::<B>(host_indices::<B>(values, &coordinates), &[1, dims.len()]);
+    let sizes = row(dims.iter().map(|&size| size.max(1) as i64).collect());
+    let steps = row(strides(dims));
+    let parts = mul::<B>(B::binary(BinaryOp::Remainder, coordinates, sizes), steps);
+    reshape::<B>(B::reduce(ReduceOp::Sum, parts, &[1]), &[count])
+}
+
+/// See `Tensor::gather_nd`.
+#[track_caller]
+pub(crate) fn gather_nd<B: Backend>(tensor: T<B>, indices: T<B>, batch_dims: usize) -> T<B> {
+    let (shape, index_shape) = (tensor.shape(), indices.shape());
+    let Some((&depth, outer)) = index_shape.dims.split_last() else {
+        crate::check::fail("gather_nd", format_args!("the indices have no dims"))
+    };
+    let fits = batch_dims <= outer.len()
+        && batch_dims + depth <= shape.rank()
+        && shape[..batch_dims] == outer[..batch_dims];
+    ensure!(fits, "gather_nd", "indices {index_shape} do not fit {shape} with {batch_dims} batch dims");
+    let (batch, indexed) = (&shape[..batch_dims], &shape[batch_dims..batch_dims + depth]);
+    let rest = &shape[batch_dims + depth..];
+    let mut result = outer.to_vec();
+    result.extend_from_slice(rest);
+
+    let (batches, per_batch): (usize, usize) = (batch.iter().product(), indexed.iter().product());
+    let count: usize = outer.iter().product();
+    let mut positions = if depth == 0 {
+        B::full(Shape::from([count]), Scalar::Int(0), DType::I64, &B::device(&tensor))
+    } else {
+        flat_positions::<B>(indices, indexed)
+    };
+    if batches > 1 {
+        let starts = host_indices::<B>((0..batches).map(|b| (b * per_batch) as i64).collect(), &tensor);
+        let positions_by_batch = reshape::<B>(positions, &[batches, count / batches]);
+        positions = reshape::<B>(add::<B>(positions_by_batch, along::<B>(starts, 0, 2)), &[count]);
+    }
+    let rows = reshape::<B>(tensor, &[batches * per_batch, rest.iter().product()]);
+    reshape::<B>(B::select(rows, 0, positions), &result)
+}
+
+/// See `Tensor::scatter_nd`.
+#[track_caller]
+pub(crate) fn scatter_nd<B: Backend>(tensor: T<B>, indices: T<B>, updates: T<B>, op: ScatterOp) -> T<B> {
+    let (shape, index_shape) = (tensor.shape(), indices.shape());
+    let Some((&depth, outer)) = index_shape.dims.split_last() else {
+        crate::check::fail("scatter_nd", format_args!("the indices have no dims"))
+    };
+    ensure!(depth <= shape.rank(), "scatter_nd", "indices {index_shape} do not fit {shape}");
+    let (indexed, rest) = shape.dims.split_at(depth);
+    let mut wanted = outer.to_vec();
+    wanted.extend_from_slice(rest);
+    let given = updates.shape();
+    ensure!(given.dims == wanted, "scatter_nd", "updates {given} should be {wanted:?}");
+
+    let count: usize = outer.iter().product();
+    let (rows, width): (usize, usize) = (indexed.iter().product(), rest.iter().product());
+    let positions = if depth == 0 {
+        B::full(Shape::from([count]), Scalar::Int(0), DType::I64, &B::device(&tensor))
+    } else {
+        flat_positions::<B>(indices, indexed)
+    };
+    let table = reshape::<B>(tensor, &[rows, width]);
+    let updates = reshape::<B>(updates, &[count, width]);
+    reshape::<B>(B::select_assign(table, 0, positions, updates, op), &shape.dims)
+}
+
+/// `[rows, columns]` of bool: true on and above (`upper`) or below the `diagonal`-th diagonal.
+pub(crate) fn triangle_mask<B: Backend>(
+    rows: usize,
+    columns: usize,
+    op: CompareOp,
+    diagonal: i64,
+    device: &B::Device,
+) -> T<B> {
+    let row = B::arange(diagonal, diagonal + rows as i64, 1, DType::I64, device);
+    let column = B::arange(0, columns as i64, 1, DType::I64, device);
+    B::compare(op, reshape::<B>(column, &[1, columns]), reshape::<B>(row, &[rows, 1]))
+}
+
+/// Keeps one triangle of the last two dims.
+pub(crate) fn triangle<B: Backend>(tensor: T<B>, upper: bool, diagonal: i64) -> T<B> {
+    let shape = tensor.shape();
+    let rank = shape.rank();
+    let outside = if upper { CompareOp::Lower } else { CompareOp::Greater };
+    let mask = triangle_mask::<B>(shape[rank - 2], shape[rank - 1], outside, diagonal, &B::device(&tensor));
+    let mask = super::calc::lead_to_rank::<B>(mask, rank);
+    B::mask_fill(tensor, mask, Scalar::Int(0))
+}
+
+/// See `Tensor::one_hot_fill`.
+pub(crate) fn one_hot<B: Backend>(
+    tensor: T<B>,
+    classes: usize,
+    (on, off): (Scalar, Scalar),
+    dtype: DType,
+    axis: usize,
+) -> T<B> {
+    let tensor = to_dtype::<B>(tensor, DType::I64);
+    let mut dims = tensor.shape().dims;
+    let rank = dims.len();
+    // Not a remainder: a value beyond the classes must stay beyond them.
+    let negative = B::compare_scalar(CompareOp::Lower, tensor.clone(), Scalar::Int(0));
+    let from_end = B::binary_scalar(BinaryOp::Add, tensor.clone(), Scalar::from(classes));
+    let tensor = B::select_where(negative, from_end, tensor);
+    dims.insert(axis, 1);
+    let class = B::arange(0, classes as i64, 1, DType::I64, &B::device(&tensor));
+    let chosen = B::compare(CompareOp::Equal, reshape::<B>(tensor, &dims), along::<B>(class, axis, rank + 1));
+    let filled = B::full(chosen.shape(), off, dtype, &B::device(&chosen));
+    B::mask_fill(filled, chosen, on)
+}

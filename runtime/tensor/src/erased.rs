@@ -1,0 +1,207 @@
+//! Checked operations on rank-erased tensors: what `Tensor` methods share, compiled once per backend.
+
+use crate::backend::{Backend, Primitive, SliceRange};
+use crate::check::{self, ensure};
+use crate::compose::calc::{T, narrow, reshape};
+use crate::{BinaryOp, CompareOp, DType, ReduceOp, Scalar, Shape};
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// Operands of one dtype that broadcast.
+#[track_caller]
+fn operands<B: Backend>(op: &str, a: &T<B>, b: &T<B>) {
+    check::same_dtype(op, a.dtype(), b.dtype());
+    let (a, b) = (a.shape(), b.shape());
+    if a != b {
+        check::broadcast(op, &a, &b);
+    }
+}
+
+/// [`Backend::binary`], checked.
+#[track_caller]
+pub(crate) fn binary<B: Backend>(op: BinaryOp, a: T<B>, b: T<B>) -> T<B> {
+    operands::<B>(op.name(), &a, &b);
+    B::binary(op, a, b)
+}
+
+/// [`Backend::compare`], checked.
+#[track_caller]
+pub(crate) fn compare<B: Backend>(op: CompareOp, a: T<B>, b: T<B>) -> T<B> {
+    operands::<B>(op.name(), &a, &b);
+    B::compare(op, a, b)
+}
+
+/// [`Backend::select_where`], checked.
+#[track_caller]
+pub(crate) fn select_where<B: Backend>(mask: T<B>, on_true: T<B>, on_false: T<B>) -> T<B> {
+    operands::<B>("mask_where", &on_true, &on_false);
+    let values = check::broadcast("mask_where", &on_true.shape(), &on_false.shape());
+    check::broadcast("mask_where", &mask.shape(), &values);
+    B::select_where(mask, on_true, on_false)
+}
+
+/// [`Backend::mask_fill`], checked; a mask may also be larger than the tensor.
+#[track_caller]
+pub(crate) fn mask_fill<B: Backend>(tensor: T<B>, mask: T<B>, value: Scalar) -> T<B> {
+    let full = check::broadcast("mask_fill", &tensor.shape(), &mask.shape());
+    let tensor = if tensor.shape() == full { tensor } else { B::expand(tensor, full) };
+    B::mask_fill(tensor, mask, value)
+}
+
+/// [`Backend::matmul`], checked.
+#[track_caller]
+pub(crate) fn matmul<B: Backend>(a: T<B>, b: T<B>) -> T<B> {
+    check::same_dtype("matmul", a.dtype(), b.dtype());
+    check::matmul(&a.shape(), &b.shape());
+    B::matmul(a, b)
+}
+
+/// [`Backend::reduce`] over checked axes; none is no reduction.
+pub(crate) fn reduce<B: Backend>(op: ReduceOp, tensor: T<B>, axes: &[usize]) -> T<B> {
+    if axes.is_empty() { tensor } else { B::reduce(op, tensor, axes) }
+}
+
+/// Folds everything into one element of the given rank.
+pub(crate) fn reduce_all<B: Backend>(op: ReduceOp, tensor: T<B>, rank: usize) -> T<B> {
+    let axes: Vec<usize> = (0..tensor.shape().rank()).collect();
+    reshape::<B>(reduce::<B>(op, tensor, &axes), &vec![1; rank])
+}
+
+/// Whether elements are not zero, as bool.
+pub(crate) fn truth<B: Backend>(tensor: T<B>) -> T<B> {
+    if tensor.dtype() == DType::Bool {
+        tensor
+    } else {
+        B::compare_scalar(CompareOp::NotEqual, tensor, Scalar::Int(0))
+    }
+}
+
+/// [`Backend::cat`], checked.
+#[track_caller]
+pub(crate) fn cat<B: Backend>(tensors: Vec<T<B>>, dim: usize) -> T<B> {
+    let shapes: Vec<Shape> = tensors.iter().map(Primitive::shape).collect();
+    check::cat(&shapes, dim);
+    for pair in tensors.windows(2) {
+        check::same_dtype("cat", pair[0].dtype(), pair[1].dtype());
+    }
+    match <[T<B>; 1]>::try_from(tensors) {
+        Ok([tensor]) => tensor,
+        Err(tensors) => B::cat(tensors, dim),
+    }
+}
+
+/// [`Backend::slice`]; a slice of everything is the tensor itself.
+pub(crate) fn slice<B: Backend>(tensor: T<B>, ranges: &[SliceRange]) -> T<B> {
+    let shape = tensor.shape();
+    if ranges.iter().zip(shape.iter()).all(|(range, &size)| *range == SliceRange::full(size)) {
+        return tensor;
+    }
+    B::slice(tensor, ranges)
+}
+
+/// `start..start + length` of one dim, checked.
+#[track_caller]
+pub(crate) fn narrowed<B: Backend>(op: &str, tensor: T<B>, dim: usize, start: usize, length: usize) -> T<B> {
+    let shape = tensor.shape();
+    ensure!(
+        start.checked_add(length).is_some_and(|end| end <= shape[dim]),
+        op,
+        "{start}..{start}+{length} is not within dim {dim} of {shape}"
+    );
+    narrow::<B>(tensor, dim, start, length)
+}
+
+/// [`Backend::slice_assign`], checked; the values broadcast to the ranges.
+#[track_caller]
+pub(crate) fn slice_assign<B: Backend>(tensor: T<B>, ranges: &[SliceRange], values: T<B>) -> T<B> {
+    check::same_dtype("slice_assign", tensor.dtype(), values.dtype());
+    let wanted = Shape::from(ranges.iter().map(SliceRange::len).collect::<Vec<_>>());
+    let given = values.shape();
+    let fits = given.iter().zip(wanted.iter()).all(|(&given, &wanted)| given == wanted || given == 1);
+    ensure!(fits, "slice_assign", "values {given} do not fit the slice, which is {wanted}");
+    let values = if given == wanted { values } else { B::expand(values, wanted) };
+    B::slice_assign(tensor, ranges, values)
+}
+
+/// Cuts a dim into parts of the given sizes.
+#[track_caller]
+pub(crate) fn split<B: Backend>(tensor: T<B>, sizes: &[usize], dim: usize) -> Vec<T<B>> {
+    let shape = tensor.shape();
+    ensure!(
+        sizes.iter().sum::<usize>() == shape[dim],
+        "split",
+        "{sizes:?} do not add up to dim {dim} of {shape}"
+    );
+    let mut start = 0;
+    sizes
+        .iter()
+        .map(|&size| {
+            start += size;
+            narrow::<B>(tensor.clone(), dim, start - size, size)
+        })
+        .collect()
+}
+
+/// Sizes of the parts when a dim is cut every `size` elements.
+pub(crate) fn part_sizes(total: usize, size: usize) -> Vec<usize> {
+    (0..total.div_ceil(size.max(1))).map(|i| size.min(total - i * size)).collect()
+}
+
+/// Reverses dims.
+pub(crate) fn flip<B: Backend>(tensor: T<B>, axes: &[usize]) -> T<B> {
+    let mut ranges: Vec<SliceRange> = tensor.shape().iter().map(|&size| SliceRange::full(size)).collect();
+    axes.iter().for_each(|&axis| ranges[axis].step = -1);
+    B::slice(tensor, &ranges)
+}
+
+/// Shifts elements along a dim, around its end.
+pub(crate) fn roll<B: Backend>(tensor: T<B>, shift: isize, dim: usize) -> T<B> {
+    let size = tensor.shape()[dim];
+    if size == 0 {
+        return tensor;
+    }
+    let start = (-shift).rem_euclid(size as isize) as usize;
+    if start == 0 {
+        return tensor;
+    }
+    let head = narrow::<B>(tensor.clone(), dim, start, size - start);
+    let tail = narrow::<B>(tensor, dim, 0, start);
+    B::cat(vec![head, tail], dim)
+}
+
+/// Moves dims to other places; the rest keep their order.
+#[track_caller]
+pub(crate) fn movedim(src: &[isize], dst: &[isize], rank: usize) -> Vec<usize> {
+    ensure!(src.len() == dst.len(), "movedim", "{src:?} and {dst:?} name different numbers of dims");
+    let src: Vec<usize> = src.iter().map(|&d| check::dim("movedim", d, rank)).collect();
+    let dst: Vec<usize> = dst.iter().map(|&d| check::dim("movedim", d, rank)).collect();
+    let mut rest = (0..rank).filter(|d| !src.contains(d));
+    let axes: Vec<isize> = (0..rank)
+        .filter_map(|at| match dst.iter().position(|&d| d == at) {
+            Some(i) => Some(src[i]),
+            None => rest.next(),
+        })
+        .map(|d| d as isize)
+        .collect();
+    check::permutation("movedim", axes.into_iter(), rank)
+}
+
+/// Windows of `size` every `step` elements of `dim`; the window becomes the last dim.
+#[track_caller]
+pub(crate) fn unfold<B: Backend>(tensor: T<B>, dim: usize, size: usize, step: usize) -> T<B> {
+    let shape = tensor.shape();
+    ensure!(
+        size > 0 && step > 0 && size <= shape[dim],
+        "unfold",
+        "windows of {size} every {step} do not fit dim {dim} of {shape}"
+    );
+    let windows = (shape[dim] - size) / step + 1;
+    let positions = (0..windows).flat_map(|w| (0..size).map(move |i| (w * step + i) as i64)).collect();
+    let positions = crate::compose::calc::indices::<B>(positions, &tensor);
+    let mut dims = shape.dims.clone();
+    dims.splice(dim..=dim, [windows, size]);
+    let split = reshape::<B>(B::select(tensor, dim, positions), &dims);
+    let mut axes: Vec<usize> = (0..dims.len()).filter(|&d| d != dim + 1).collect();
+    axes.push(dim + 1);
+    B::permute(split, &axes)
+}

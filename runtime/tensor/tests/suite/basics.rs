@@ -1,0 +1,233 @@
+//! Every method at least once, on values small enough to check by eye.
+
+use super::{close, same, tensor};
+use kiln_tensor::backend::Backend;
+use kiln_tensor::{
+    Bool, DType, Distribution, Float, Int, PadMode, ReduceOp, ScatterOp, Tensor, TensorData, ToElement, s,
+};
+
+pub fn creation<B: Backend>() {
+    let device = B::Device::default();
+    same(Tensor::<B, 2>::zeros([1, 2], &device), [[0.0, 0.0]]);
+    same(Tensor::<B, 1>::full([2], 3.5, &device), [3.5, 3.5]);
+    assert_eq!(Tensor::<B, 1, Int>::ones([2], (&device, DType::U8)).dtype(), DType::U8);
+    same(Tensor::<B, 1, Bool>::ones([2], &device), [true, true]);
+    same(Tensor::<B, 2>::eye(2, &device), [[1.0, 0.0], [0.0, 1.0]]);
+    same(Tensor::<B, 1, Int>::arange(5..8, &device), [5, 6, 7]);
+    same(Tensor::<B, 1, Int>::range(5, 0, -2, &device), [5, 3, 1]);
+    close(Tensor::<B, 1>::range(0.0, 1.0, 0.4, &device), [0.0f32, 0.4, 0.8]);
+    let grid = Tensor::<B, 2, Int>::cartesian_grid::<_, 3>([1, 2], &device);
+    same(grid, [[[0, 0], [0, 1]]]);
+    let random = Tensor::<B, 1>::random([100], Distribution::Uniform(-1.0, 1.0), &device).into_data();
+    random.assert_within_range(-1.0f32..1.0);
+    same(tensor::<B, 1, Int>([3, 4]).zeros_like(), [0, 0]);
+}
+
+pub fn reads<B: Backend>() {
+    let x = tensor::<B, 1, Float>([1.5]);
+    assert_eq!(x.clone().into_scalar().to_f32(), 1.5);
+    assert_eq!(x.to_data().to_vec::<f32>().unwrap(), [1.5]);
+    assert_eq!((x.rank(), x.dims(), x.dtype()), (1, [1], DType::F32));
+}
+
+pub fn casts<B: Backend>() {
+    let x = tensor::<B, 1, Float>([1.9, -0.5, 0.0]);
+    same(x.clone().int(), [1, 0, 0]);
+    same(x.clone().bool(), [true, true, false]);
+    same(x.clone().bool().float(), [1.0, 1.0, 0.0]);
+    assert_eq!(x.clone().cast(DType::F16).dtype(), DType::F16);
+    same(x.convert::<Int>(DType::I8), [1i8, 0, 0]);
+}
+
+pub fn arithmetic<B: Backend>() {
+    let (a, b) = (tensor::<B, 2, Float>([[1.0, 2.0]]), tensor::<B, 2, Float>([[10.0], [20.0]]));
+    same(a.clone() + b.clone(), [[11.0, 12.0], [21.0, 22.0]]);
+    same(b.clone() - a.clone(), [[9.0, 8.0], [19.0, 18.0]]);
+    same(a.clone() * b.clone(), [[10.0, 20.0], [20.0, 40.0]]);
+    same(b / a.clone(), [[10.0, 5.0], [20.0, 10.0]]);
+    same(a.clone().powf_scalar(2.0).max_pair(a.clone() + 1), [[2.0, 4.0]]);
+    same(-a.clone(), [[-1.0, -2.0]]);
+    same(a.clone().clamp(1.5, 1.75), [[1.5, 1.75]]);
+    same(tensor::<B, 1, Int>([-7, 7]) % 3, [2, 1]);
+    same(tensor::<B, 1, Int>([-7, 7]).fmod_scalar(3), [-1, 1]);
+    same(tensor::<B, 2, Float>([[1.0, 2.0]]).matmul(a.transpose()), [[5.0]]);
+    same(tensor::<B, 1, Float>([1.0, 2.0]).dot(tensor([3.0, 4.0])), [11.0]);
+}
+
+pub fn scalars_on_both_sides<B: Backend>() {
+    let x = tensor::<B, 1, Float>([1.0, 2.0, 4.0]);
+    same(x.clone() * 2.0 + 1.0, [3.0, 5.0, 9.0]);
+    same(1.0 - x.clone(), [0.0, -1.0, -3.0]);
+    same(1.0 / x.clone(), [1.0, 0.5, 0.25]);
+    same(3.0 / x, [3.0, 1.5, 0.75]);
+    same(10 - tensor::<B, 1, Int>([1, 2]), [9, 8]);
+    same(9 / tensor::<B, 1, Int>([2, 4]), [4, 2]);
+}
+
+pub fn comparisons<B: Backend>() {
+    let x = tensor::<B, 1, Float>([1.0, 5.0, 3.0]);
+    same(x.clone().greater_elem(3.0), [false, true, false]);
+    same(x.clone().equal_elem(5.0), [false, true, false]);
+    same(x.clone().lower_equal(tensor([1.0])), [true, false, false]);
+    same(x.clone().not_equal(x.clone()).any(), [false]);
+    same(x.clone().all(), [true]);
+    same(tensor::<B, 2, Int>([[0, 1], [0, 0]]).any_dim(1), [[true], [false]]);
+}
+
+pub fn shapes<B: Backend>() {
+    let x = tensor::<B, 2, Int>([[1, 2, 3], [4, 5, 6]]);
+    same(x.clone().transpose(), [[1, 4], [2, 5], [3, 6]]);
+    same(x.clone().flatten::<1>(0, 1), [1, 2, 3, 4, 5, 6]);
+    assert_eq!(x.clone().unsqueeze_dim::<3>(1).dims(), [2, 1, 3]);
+    assert_eq!(x.clone().unsqueeze::<4>().dims(), [1, 1, 2, 3]);
+    assert_eq!(x.clone().unsqueeze_dims::<4>(&[0, -1]).dims(), [1, 2, 3, 1]);
+    assert_eq!(x.clone().unsqueeze::<4>().squeeze_dims::<3>(&[0]).dims(), [1, 2, 3]);
+    assert_eq!(x.clone().unsqueeze::<4>().squeeze::<2>().dims(), [2, 3]);
+    same(x.clone().slice([0..1]).expand([2, 3]), [[1, 2, 3], [1, 2, 3]]);
+    same(x.clone().flip([1]), [[3, 2, 1], [6, 5, 4]]);
+    same(x.clone().roll_dim(1, 1), [[3, 1, 2], [6, 4, 5]]);
+    same(x.clone().roll(&[1, -1], &[0, 1]), [[5, 6, 4], [2, 3, 1]]);
+    assert_eq!(x.clone().unsqueeze::<3>().movedim(0, 2).dims(), [2, 3, 1]);
+    assert_eq!(x.clone().unsqueeze::<3>().permute([2, 0, 1]).dims(), [3, 1, 2]);
+    same(x.clone().repeat_dim(0, 2).narrow(0, 1, 2), [[4, 5, 6], [1, 2, 3]]);
+    same(x.clone().slice(s![..1, ..]).repeat(&[1, 2]), [[1, 2, 3, 1, 2, 3]]);
+    same(x.clone().slice([0..1]).pad((1, 0, 0, 1), 9), [[9, 1, 2, 3], [9, 9, 9, 9]]);
+    let row = x.slice([0..1]);
+    same(row.clone().pad_with(&[(0, 0), (2, 2)], PadMode::Reflect, 0), [[3, 2, 1, 2, 3, 2, 1]]);
+    same(row.clone().pad_with(&[(0, 0), (1, 2)], PadMode::Edge, 0), [[1, 1, 2, 3, 3, 3]]);
+    same(row.pad_with(&[(0, 0), (1, 1)], PadMode::Wrap, 0), [[3, 1, 2, 3, 1]]);
+}
+
+pub fn joins_and_parts<B: Backend>() {
+    let (a, b) = (tensor::<B, 2, Int>([[1, 2]]), tensor::<B, 2, Int>([[3, 4]]));
+    same(Tensor::cat(vec![a.clone(), b.clone()], 0), [[1, 2], [3, 4]]);
+    assert_eq!(Tensor::stack::<3>(vec![a.clone(), b.clone()], 0).dims(), [2, 1, 2]);
+    let x = tensor::<B, 1, Int>([0, 1, 2, 3, 4]);
+    let sizes = |parts: Vec<Tensor<B, 1, Int>>| parts.iter().map(|t| t.dims()[0]).collect::<Vec<_>>();
+    assert_eq!(sizes(x.clone().chunk(2, 0)), [3, 2]);
+    assert_eq!(sizes(x.clone().split(2, 0)), [2, 2, 1]);
+    assert_eq!(sizes(x.clone().split_with_sizes(vec![1, 4], 0)), [1, 4]);
+    same(x.clone().iter_dim(0).next_back().unwrap(), [4]);
+    same(x.unfold::<2, _>(0, 3, 2), [[0, 1, 2], [2, 3, 4]]);
+}
+
+pub fn indexing<B: Backend>() {
+    let x = tensor::<B, 2, Int>([[1, 2, 3], [4, 5, 6]]);
+    same(x.clone().select(1, tensor([2, 0])), [[3, 1], [6, 4]]);
+    same(x.clone().take::<2, 3>(0, tensor([[1], [0]])), [[[4, 5, 6]], [[1, 2, 3]]]);
+    same(x.clone().take_wrapped::<0, 1>(1, tensor(-1)), [3, 6]);
+    same(x.clone().gather(1, tensor([[2], [0]])), [[3], [4]]);
+    same(x.clone().gather_wrapped(1, tensor([[-1], [0]])), [[3], [4]]);
+    let updated = x.clone().scatter(1, tensor([[2], [0]]), tensor([[10], [20]]), ScatterOp::Add);
+    same(updated, [[1, 2, 13], [24, 5, 6]]);
+    let rows = x.clone().select_assign(0, tensor([1, 1]), x.clone(), ScatterOp::Add);
+    same(rows, [[1, 2, 3], [9, 12, 15]]);
+    same(x.clone().slice_assign(s![.., 1..], tensor([[0, 0], [7, 8]])), [[1, 0, 0], [4, 7, 8]]);
+    same(x.clone().slice_fill(s![0, ..], 9), [[9, 9, 9], [4, 5, 6]]);
+    same(x.clone().slice_dim(1, 0..1), [[1], [4]]);
+    let mask = x.clone().greater_elem(3);
+    same(x.clone().mask_fill(mask.clone(), 0), [[1, 2, 3], [0, 0, 0]]);
+    same(x.clone().mask_where(mask.clone(), tensor([[9]])), [[1, 2, 3], [9, 9, 9]]);
+    same(x.clone().masked_select(mask.clone()), [4, 5, 6]);
+    same(mask.slice([0..2, 0..1]).argwhere(), [[1, 0]]);
+    same(x.clone().triu(1), [[0, 2, 3], [0, 0, 6]]);
+    same(x.tril(0), [[1, 0, 0], [4, 5, 0]]);
+    same(tensor::<B, 1, Int>([1, -1, 7]).one_hot::<2>(3), [[0, 1, 0], [0, 0, 1], [0, 0, 0]]);
+    same(tensor::<B, 1, Float>([0.0, 1.0]).one_hot_fill::<2>(2, 5.0, -1.0, 0), [[5.0, -1.0], [-1.0, 5.0]]);
+}
+
+pub fn nd_indexing<B: Backend>() {
+    let x = tensor::<B, 3, Int>([[[0, 1], [2, 3]], [[4, 5], [6, 7]]]);
+    // ONNX's examples of GatherND.
+    same(x.clone().gather_nd::<2, 2>(tensor([[0, 1], [1, 0]]), 0), [[2, 3], [4, 5]]);
+    same(x.clone().gather_nd::<2, 2>(tensor([[1], [0]]), 1), [[2, 3], [4, 5]]);
+    same(x.clone().gather_nd::<1, 0>(tensor([1, -1, 0]), 0), 6);
+    let updates = tensor::<B, 2, Int>([[9, 9], [8, 8]]);
+    let updated = x.scatter_nd(tensor::<B, 2, Int>([[0, 0], [-1, 1]]), updates, ScatterOp::Assign);
+    same(updated, [[[9, 9], [2, 3]], [[4, 5], [8, 8]]]);
+}
+
+pub fn reductions<B: Backend>() {
+    let x = tensor::<B, 2, Float>([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]);
+    same(x.clone().sum(), [21.0]);
+    same(x.clone().sum_dim(0), [[5.0, 7.0, 9.0]]);
+    same(x.clone().mean_dim(-1), [[2.0], [5.0]]);
+    same(x.clone().reduce(ReduceOp::Prod, &[0, 1]), [[720.0]]);
+    same(x.clone().sum_dims_squeeze::<1, _>(&[1]), [6.0, 15.0]);
+    same(x.clone().argmax(1), [[2], [2]]);
+    let (least, at) = x.clone().min_dim_with_indices(0);
+    same(least, [[1.0, 2.0, 3.0]]);
+    same(at, [[0, 0, 0]]);
+    same((-x.clone()).max_abs_dim(1), [[3.0], [6.0]]);
+    same(x.clone().cumsum(1), [[1.0, 3.0, 6.0], [4.0, 9.0, 15.0]]);
+    same(x.max(), [6.0]);
+}
+
+pub fn sorting<B: Backend>() {
+    let x = tensor::<B, 1, Int>([3, 1, 2]);
+    same(x.clone().sort(0), [1, 2, 3]);
+    let (values, indices) = x.clone().sort_descending_with_indices(0);
+    same(values, [3, 2, 1]);
+    same(indices, [0, 2, 1]);
+    same(x.clone().argsort(0), [1, 2, 0]);
+    same(x.clone().topk(2, 0), [3, 2]);
+    let (values, indices) = x.topk_by(2, 0, false);
+    same(values, [1, 2]);
+    same(indices, [1, 2]);
+}
+
+pub fn floats<B: Backend>() {
+    let x = tensor::<B, 2, Float>([[1.0, 2.0, 6.0], [4.0, 4.0, 4.0]]);
+    close(x.clone().var(1), [[7.0f32], [0.0]]);
+    close(x.clone().var_bias(1), [[14.0f32 / 3.0], [0.0]]);
+    let (variance, mean) = x.clone().var_mean(1);
+    close(variance, [[7.0f32], [0.0]]);
+    close(mean, [[3.0f32], [4.0]]);
+    // numpy.cov(x.T)
+    close(x.clone().cov(0, 1), [[4.5f32, 3.0, -3.0], [3.0, 2.0, -2.0], [-3.0, -2.0, 2.0]]);
+    let odd = tensor::<B, 1, Float>([f32::NAN, f32::INFINITY, 1.0]);
+    same(odd.clone().is_nan(), [true, false, false]);
+    same(odd.clone().is_inf(), [false, true, false]);
+    same(odd.clone().is_finite(), [false, false, true]);
+    same(odd.clone().contains_nan(), [true]);
+    same(odd.clone().is_close(odd.clone(), None, None), [false, true, true]);
+    assert!(x.clone().all_close(x.clone() + 1e-7, None, None));
+    same(tensor::<B, 1, Float>([0.5, 1.5, -2.5]).round(), [0.0, 2.0, -2.0]);
+    let cross = tensor::<B, 1, Float>([1.0, 2.0, 3.0]).cross(tensor([4.0, 5.0, 6.0]), 0);
+    same(cross, [-3.0, 6.0, -3.0]);
+}
+
+pub fn integers<B: Backend>() {
+    let x = tensor::<B, 1, Int>([6, -1]);
+    same(x.clone().bitwise_and_scalar(3), [2, 3]);
+    same(x.clone().bitwise_not(), [-7, 0]);
+    same(x.clone().bitwise_right_shift_scalar(1), [3, -1]);
+    same(x.float(), [6.0, -1.0]);
+}
+
+pub fn bools<B: Backend>() {
+    let device = B::Device::default();
+    let x = tensor::<B, 1, Bool>([true, false]);
+    same(!x.clone(), [false, true]);
+    same(x.clone().bool_xor(tensor([true, true])), [false, true]);
+    same(x.clone().nonzero().remove(0), [0]);
+    same(Tensor::<B, 2, Bool>::tril_mask([2, 2], 0, &device), [[false, true], [false, false]]);
+    same(Tensor::<B, 2, Bool>::triu_mask([2, 2], 0, &device), [[false, false], [true, false]]);
+    same(Tensor::<B, 2, Bool>::diag_mask([2, 2], 1, &device), [[true, false], [true, true]]);
+}
+
+pub fn inplace_keeps_rank<B: Backend>() {
+    let mut x = tensor::<B, 2, Int>([[1, 2]]);
+    x.inplace(|x| x + 1);
+    same(x, [[2, 3]]);
+}
+
+pub fn rank_0<B: Backend>() {
+    let x = tensor::<B, 0, Float>(2.0);
+    assert_eq!(x.clone().into_scalar().to_f32(), 2.0);
+    same(x.clone() + 1.0, TensorData::from(3.0));
+    same(x.clone().sum(), [2.0]);
+    same(x.clone().reshape([1, 1]), [[2.0]]);
+    same(x.clone().unsqueeze_dim::<1>(0).squeeze_dim::<0>(0), 2.0);
+    same(x.expand([2]), [2.0, 2.0]);
+}
