@@ -32,7 +32,43 @@ pub fn homes(plan: &Plan<'_>, nodes: &[NodeId]) -> BTreeMap<NodeId, Home> {
             *population.entry(&entry.path).or_insert(0) += 1;
         }
     }
-    nodes.iter().map(|&node| (node, home(plan, node, &population))).collect()
+    let mut homes: BTreeMap<NodeId, Home> =
+        nodes.iter().map(|&node| (node, home(plan, node, &population))).collect();
+    if !population.is_empty() {
+        place_strays(plan, nodes, &mut homes);
+    }
+    homes
+}
+
+/// Puts nodes of which the file says nothing into the module of those that use them: that adds no dependency between
+/// modules that was not there.
+fn place_strays(plan: &Plan<'_>, nodes: &[NodeId], homes: &mut BTreeMap<NodeId, Home>) {
+    let mut users: BTreeMap<NodeId, Vec<NodeId>> = BTreeMap::new();
+    for &node in nodes {
+        for producer in dependencies(plan, node) {
+            users.entry(producer).or_default().push(node);
+        }
+    }
+    for &node in nodes.iter().rev() {
+        let scope = &plan.graph.node(node).origin.scope;
+        if scope.first().is_some_and(|root| root.path.is_empty()) {
+            continue;
+        }
+        let users = users.get(&node).map(Vec::as_slice).unwrap_or_default();
+        let mut chains = users.iter().filter_map(|user| homes.get(user)).map(|home| &home.chain);
+        let Some(first) = chains.next() else { continue };
+        let mut common = first.clone();
+        for chain in chains {
+            let shared = common.iter().zip(chain).take_while(|(a, b)| a.path == b.path).count();
+            common.truncate(shared);
+        }
+        if let Some(home) = homes.get_mut(&node) {
+            if let Some(path) = &home.layer {
+                common.retain(|entry| is_below(path, &entry.path));
+            }
+            home.chain = common;
+        }
+    }
 }
 
 fn home(plan: &Plan<'_>, node: NodeId, population: &BTreeMap<&str, usize>) -> Home {

@@ -158,7 +158,19 @@ fn fields(
     constants: &[&'static str],
 ) -> Vec<(&'static str, LayerField)> {
     let parameters = [("weight", LayerField::Parameter(weight)), ("bias", LayerField::Optional(cx.input(2)))];
-    parameters.into_iter().chain(constants.iter().map(|&name| (name, LayerField::Constant))).collect()
+    let spatial = cx.rank(1).saturating_sub(2);
+    let constant = |&name: &&'static str| {
+        // Arrays in the layers' structs; of one spatial dim they are numbers.
+        let field = match name {
+            "channels" => LayerField::Constants(2),
+            "groups" => LayerField::Constant,
+            "padding" if constants.len() == 5 => LayerField::Constant,
+            _ if spatial > 1 => LayerField::Constants(spatial),
+            _ => LayerField::Constant,
+        };
+        (name, field)
+    };
+    parameters.into_iter().chain(constants.iter().map(constant)).collect()
 }
 
 /// `PaddingConfig2d::Explicit(1, 1)`, or its asymmetric form.
