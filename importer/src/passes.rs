@@ -14,6 +14,8 @@ mod identities;
 mod matcher;
 mod movement;
 mod raise;
+#[cfg(test)]
+mod random;
 mod rewrite;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -1,0 +1,202 @@
+//! Random small graphs compute the same before and after the passes.
+
+use super::testing::{assert_close, constant, graph, sample};
+use super::{Options, optimize};
+use crate::fold;
+use crate::ir::{AxisRange, Builder, Dim, Op, ValueId};
+use kiln_types::{
+    Activation, BinaryOp, CompareOp, ConvOptions, DType, PadMode, ReduceOp, Scalar, TensorData, UnaryOp,
+};
+
+/// A generator of numbers; the same seed gives the same graph.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % sides.max(1)
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.roll(from.len())]
+    }
+
+    fn number(&mut self) -> f32 {
+        self.pick(&[0.0, 1.0, 0.5, 2.0, 3.0, -1.0, 0.25])
+    }
+
+    fn values(&mut self, count: usize) -> Vec<f32> {
+        (0..count).map(|_| self.roll(2000) as f32 / 1000.0 - 1.0).collect()
+    }
+}
+
+fn sizes(b: &Builder<'_>, id: ValueId) -> Vec<usize> {
+    let known = |dim: &Dim| dim.substitute(&|_| Some(Dim::constant(2))).as_size().unwrap();
+    b.graph.ty(id).dims.iter().map(known).collect()
+}
+
+/// One more value from those there are; `None` when the dice ask for what does not fit.
+fn grow(b: &mut Builder<'_>, dice: &mut Dice, values: &[ValueId]) -> Option<ValueId> {
+    let floats: Vec<ValueId> =
+        values.iter().copied().filter(|&id| b.graph.ty(id).dtype == DType::F32).collect();
+    // Late values more often, so that chains form.
+    let x = if dice.roll(3) > 0 { *floats.last()? } else { dice.pick(&floats) };
+    let shape = sizes(b, x);
+    let dims = b.graph.ty(x).dims.clone();
+    let rank = shape.len();
+    let axis = dice.roll(rank);
+    match dice.roll(17) {
+        0 => {
+            let op = dice.pick(&[UnaryOp::Neg, UnaryOp::Tanh, UnaryOp::Abs, UnaryOp::Erf, UnaryOp::Sin]);
+            b.add(Op::Unary(op), &[x]).ok()
+        }
+        1 => {
+            let activation = dice.pick(&[Activation::Relu, Activation::Sigmoid, Activation::Gelu]);
+            b.add(Op::Activation(activation), &[x]).ok()
+        }
+        2 | 3 => {
+            let y = dice.pick(&floats);
+            let op = dice.pick(&[BinaryOp::Add, BinaryOp::Sub, BinaryOp::Mul, BinaryOp::Max, BinaryOp::Min]);
+            b.add(Op::Binary(op), &[x, y]).ok()
+        }
+        4 | 5 => {
+            let number = dice.number();
+            let c = constant(b, None, &[], &[number]);
+            let op = dice.pick(&[BinaryOp::Add, BinaryOp::Sub, BinaryOp::Mul, BinaryOp::Max, BinaryOp::Min]);
+            let operands = if dice.roll(2) == 0 { [x, c] } else { [c, x] };
+            b.add(Op::Binary(op), &operands).ok()
+        }
+        6 => {
+            let mut shape = vec![1; rank];
+            shape[axis] = sizes(b, x)[axis];
+            let count = shape[axis];
+            let values = dice.values(count);
+            let c = constant(b, Some("c"), &shape, &values);
+            let op = dice.pick(&[BinaryOp::Add, BinaryOp::Sub, BinaryOp::Mul]);
+            b.add(Op::Binary(op), &[x, c]).ok()
+        }
+        7 | 8 => {
+            let mut axes: Vec<usize> = (0..rank).collect();
+            axes.swap(axis, dice.roll(rank));
+            b.add(Op::Permute { axes }, &[x]).ok()
+        }
+        9 => {
+            let mut dims = dims;
+            match dice.roll(3) {
+                0 => dims.insert(axis, Dim::constant(1)),
+                1 if rank > 1 => {
+                    let at = axis.min(rank - 2);
+                    let merged = &dims[at] * &dims[at + 1];
+                    dims.splice(at..at + 2, [merged]);
+                }
+                _ => dims.retain(|dim| !dim.is(1)),
+            }
+            if dims.is_empty() || dims.len() > 5 {
+                return None;
+            }
+            b.add(Op::Reshape { dims }, &[x]).ok()
+        }
+        10 => {
+            let mut ranges: Vec<AxisRange> =
+                dims.iter().map(|dim| AxisRange { start: 0.into(), end: dim.clone(), step: 1 }).collect();
+            let keep = dice.roll(shape[axis]).max(1);
+            if dims[axis].as_size().is_some() {
+                ranges[axis] = AxisRange { start: 0.into(), end: keep.into(), step: 1 };
+            }
+            b.add(Op::Slice { ranges }, &[x]).ok()
+        }
+        11 => b.add(Op::Concat { axis }, &[x, dice.pick(&floats)]).ok(),
+        12 => {
+            let op = dice.pick(&[ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Max]);
+            let keep_dims = rank == 1 || dice.roll(2) == 0;
+            b.add(Op::Reduce { op, axes: vec![axis], keep_dims }, &[x]).ok()
+        }
+        13 => {
+            let inner = *shape.last()?;
+            let count = inner * 3;
+            let mut shape = vec![1; rank.max(2) - 2];
+            shape.extend([inner, 3]);
+            let values = dice.values(count);
+            let weight = constant(b, Some("w"), &shape, &values);
+            b.add(Op::MatMul, &[x, weight]).ok()
+        }
+        14 => {
+            let c = constant(b, None, &[], &[0.25]);
+            let condition = b.add(Op::Compare(CompareOp::Greater), &[x, c]).ok()?;
+            let condition = b.add(Op::Unary(UnaryOp::Not), &[condition]).ok()?;
+            b.add(Op::Where, &[condition, x, c]).ok()
+        }
+        15 => {
+            let padding = (0..rank).map(|i| (Dim::from(usize::from(i == axis)), Dim::constant(0))).collect();
+            b.add(Op::Pad { padding, mode: PadMode::Constant, value: Scalar::Float(0.0) }, &[x]).ok()
+        }
+        _ => norm_or_conv(b, dice, x, &shape),
+    }
+}
+
+/// What the raises and folds look for.
+fn norm_or_conv(b: &mut Builder<'_>, dice: &mut Dice, x: ValueId, shape: &[usize]) -> Option<ValueId> {
+    let rank = shape.len();
+    let binary = |b: &mut Builder<'_>, op, x, y| b.add(Op::Binary(op), &[x, y]).ok();
+    if rank != 4 || dice.roll(2) == 0 {
+        let fold = Op::Reduce { op: ReduceOp::Mean, axes: vec![rank - 1], keep_dims: true };
+        let mean = b.add(fold.clone(), &[x]).ok()?;
+        let centred = binary(b, BinaryOp::Sub, x, mean)?;
+        let square = binary(b, BinaryOp::Mul, centred, centred)?;
+        let variance = b.add(fold, &[square]).ok()?;
+        let epsilon = constant(b, None, &[], &[0.1]);
+        let sum = binary(b, BinaryOp::Add, variance, epsilon)?;
+        let root = b.add(Op::Unary(UnaryOp::Sqrt), &[sum]).ok()?;
+        return binary(b, BinaryOp::Div, centred, root);
+    }
+    let channels = shape[1];
+    let options = ConvOptions {
+        stride: vec![1; 2],
+        padding: vec![(1, 1); 2],
+        dilation: vec![1; 2],
+        groups: 1,
+        activation: None,
+    };
+    let values = dice.values(2 * channels * 9);
+    let weight = constant(b, Some("conv.weight"), &[2, channels, 3, 3], &values);
+    let y = b.add(Op::Conv(options), &[x, weight]).ok()?;
+    let mut operands = vec![y];
+    for n in 0..4 {
+        let values: Vec<f32> =
+            dice.values(2).into_iter().map(|v| if n == 3 { v.abs() + 0.5 } else { v }).collect();
+        operands.push(constant(b, None, &[2], &values));
+    }
+    b.add(Op::BatchNorm { epsilon: 1e-3 }, &operands).ok()
+}
+
+#[test]
+fn random_graphs_compute_the_same() {
+    let mut ran = 0;
+    for seed in 0..600 {
+        let mut dice = Dice(seed * 7919 + 1);
+        let mut g = graph(&["f32[n, 3, 4]", "f32[n, 3, 4]", "f32[n, 2, 3, 4]"], |b, x| {
+            let mut values = x.to_vec();
+            while values.len() < 14 {
+                if let Some(next) = grow(b, &mut dice, &values) {
+                    values.push(next);
+                } else if dice.roll(50) == 0 {
+                    break;
+                }
+            }
+            let last = values.len() - 1;
+            vec![values[last], values[last - 1 - dice.roll(3)]]
+        });
+        let inputs: Vec<TensorData> =
+            g.inputs.iter().enumerate().map(|(i, &id)| sample(g.ty(id), &[("n", 2)], i as u64)).collect();
+        // Some ask `n` to be another size than it is.
+        let Ok(before) = fold::run(&g, &inputs) else {
+            continue;
+        };
+        ran += 1;
+        let text = g.to_string();
+        optimize(&mut g, &Options { trainable: seed % 4 == 0 });
+        let after = fold::run(&g, &inputs).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{text}\n{g}"));
+        assert_close(&before, &after, &format!("seed {seed}\n{text}\n{g}"));
+    }
+    assert!(ran > 400, "{ran}");
+}
