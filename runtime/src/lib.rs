@@ -1,1 +1,25 @@
-//! (to be written)
+//! Kiln's runtime: what code that Kiln generated is written against, and what hand-written modules are made of.
+//!
+//! - [`tensor`]: `Tensor<B, D, K>` over a [`Backend`](tensor::backend::Backend), and [`backend`]: the backends.
+//! - [`module`]: modules and their parameters; [`config`]: their hyperparameters.
+//! - [`record`]: how the state of a module is stored.
+//!
+//! The API has the form of Burn's (0.20): with `burn = { package = "kiln", … }` in the manifest, programs written for
+//! it compile as they are. `use kiln::prelude::*` brings in what most programs need.
+
+#![cfg_attr(not(feature = "std"), no_std)]
+
+extern crate alloc;
+// The derives write paths that begin with the runtime's name, here as everywhere.
+extern crate self as kiln;
+
+pub mod backend;
+pub mod config;
+pub mod module;
+pub mod prelude;
+pub mod record;
+
+pub use kiln_tensor as tensor;
+pub use kiln_tensor::Tensor;
+/// What the derives' output needs of serde.
+pub use serde;

@@ -153,7 +153,7 @@ fn read_field(field: &syn::Field) -> Result<ConfigField<'_>> {
             if !meta.path.is_ident("default") {
                 return Err(meta.error("the attribute of a config's field is `default = …`"));
             }
-            default = Some(read_default(meta.value()?.parse()?)?);
+            default = Some(read_default(meta.value()?.parse()?, &field.ty)?);
             Ok(())
         })?;
     }
@@ -166,14 +166,17 @@ fn read_field(field: &syn::Field) -> Result<ConfigField<'_>> {
     Ok(ConfigField { name, ty: &field.ty, initial, docs })
 }
 
-/// A default is an expression, or a string that holds one: `"Initializer::Zeros"`.
-fn read_default(value: Expr) -> Result<TokenStream> {
-    match value {
-        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => {
-            let value: Expr = text.parse()?;
-            Ok(quote!(#value))
-        }
-        value => Ok(quote!(#value)),
+/// A default is an expression, or a string that holds one: `"Initializer::Zeros"`. For a `String`, a string that is no
+/// more than a name, or no expression, is the text itself.
+fn read_default(value: Expr, ty: &Type) -> Result<TokenStream> {
+    let Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) = value else {
+        return Ok(quote!(#value));
+    };
+    let is_text = matches!(ty, Type::Path(path) if path.path.is_ident("String"));
+    match text.parse::<Expr>() {
+        Ok(Expr::Path(path)) if is_text && path.path.get_ident().is_some() => Ok(quote!(#text.into())),
+        Err(_) if is_text => Ok(quote!(#text.into())),
+        parsed => parsed.map(|value| quote!(#value)),
     }
 }
 

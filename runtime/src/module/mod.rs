@@ -1,0 +1,19 @@
+//! Modules: containers of parameters, and what walks through them.
+
+mod constant;
+mod containers;
+mod display;
+mod initializer;
+mod lock;
+mod param;
+mod running;
+mod tensors;
+mod traits;
+
+pub use constant::{ConstantRecord, Ignored};
+pub use display::{Attribute, Content, DisplaySettings, ModuleDisplay, ModuleDisplayDefault};
+pub use initializer::Initializer;
+pub use kiln_record::ParamId;
+pub use param::{Param, ParamMapper, Parameter};
+pub use running::RunningState;
+pub use traits::{AutodiffModule, Devices, Module, ModuleMapper, ModuleVisitor};

@@ -1,0 +1,311 @@
+//! [`Param`]: a tensor that belongs to a module's state.
+
+use super::ParamId;
+use super::lock::{Lock, Once};
+use crate::tensor::{DType, Shape};
+use alloc::{boxed::Box, sync::Arc};
+use core::fmt;
+use core::ops::Deref;
+
+/// What a [`Param`] may hold: tensors of each kind.
+pub trait Parameter: Clone + fmt::Debug + Send + Sync {
+    /// Names a device.
+    type Device: Clone + PartialEq + Send;
+
+    /// The device that holds the value.
+    fn device(&self) -> Self::Device;
+
+    /// The dims.
+    fn shape(&self) -> Shape;
+
+    /// Whether gradients are wanted.
+    fn is_require_grad(&self) -> bool;
+
+    /// Says whether gradients are wanted; nothing changes for integers and bools.
+    fn set_require_grad(self, require_grad: bool) -> Self;
+
+    /// Copies to another device.
+    fn to_device(self, device: &Self::Device) -> Self;
+
+    /// Converts to another dtype of the same kind.
+    fn to_dtype(self, dtype: DType) -> Self;
+}
+
+/// A function that a parameter's value passes on its way from or to a record.
+type Mapper<T> = Arc<dyn Fn(T) -> T + Send + Sync>;
+
+/// What happens to a parameter's value when it is loaded from a record or saved to one; nothing by default.
+pub struct ParamMapper<T: Parameter> {
+    load: Option<Mapper<T>>,
+    save: Option<Mapper<T>>,
+}
+
+impl<T: Parameter> ParamMapper<T> {
+    /// The value to use, from the value in a record.
+    pub fn on_load(&self, value: T) -> T {
+        match &self.load {
+            Some(mapper) => mapper(value),
+            None => value,
+        }
+    }
+
+    /// The value for a record, from the value in use.
+    pub fn on_save(&self, value: T) -> T {
+        match &self.save {
+            Some(mapper) => mapper(value),
+            None => value,
+        }
+    }
+}
+
+impl<T: Parameter> Clone for ParamMapper<T> {
+    fn clone(&self) -> Self {
+        Self { load: self.load.clone(), save: self.save.clone() }
+    }
+}
+
+impl<T: Parameter> Default for ParamMapper<T> {
+    fn default() -> Self {
+        Self { load: None, save: None }
+    }
+}
+
+impl<T: Parameter> fmt::Debug for ParamMapper<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ParamMapper")
+            .field("load", &self.load.is_some())
+            .field("save", &self.save.is_some())
+            .finish()
+    }
+}
+
+/// Makes a parameter's first value, on a device, with or without gradients.
+type Init<T> = Box<dyn FnOnce(&<T as Parameter>::Device, bool) -> T + Send>;
+
+/// A value that nobody has asked for yet.
+struct Pending<T: Parameter> {
+    init: Init<T>,
+    device: T::Device,
+    require_grad: bool,
+    shape: Shape,
+    dtype: Option<DType>,
+}
+
+impl<T: Parameter> Pending<T> {
+    fn initialize(self) -> T {
+        (self.init)(&self.device, self.require_grad)
+    }
+}
+
+/// A tensor that belongs to a module's state: it is recorded, visited, and, when it holds floats, trained.
+///
+/// The first value is made when it is first asked for, so that a module whose weights are loaded from a record never
+/// computes the random ones. Its shape and device are known before.
+pub struct Param<T: Parameter> {
+    /// Identifies the parameter in records and optimizers.
+    pub id: ParamId,
+    state: Once<T>,
+    pending: Lock<Option<Pending<T>>>,
+    mapper: ParamMapper<T>,
+}
+
+impl<T: Parameter> Param<T> {
+    /// A parameter with a value.
+    pub fn initialized(id: ParamId, value: T) -> Self {
+        Self::from_mapped_value(id, value, ParamMapper::default())
+    }
+
+    /// A parameter whose value is made by `init` on first use, with these dims.
+    pub fn uninitialized<F>(
+        id: ParamId,
+        init: F,
+        device: T::Device,
+        is_require_grad: bool,
+        shape: Shape,
+    ) -> Self
+    where
+        F: FnOnce(&T::Device, bool) -> T + Send + 'static,
+    {
+        let pending =
+            Pending { init: Box::new(init), device, require_grad: is_require_grad, shape, dtype: None };
+        Self { id, state: Once::new(), pending: Lock::new(Some(pending)), mapper: ParamMapper::default() }
+    }
+
+    /// Says which dtype the value has: one that is loaded from a record, whose formats may not know it, gets it back.
+    ///
+    /// It holds until the value is made or loaded.
+    #[must_use]
+    pub fn with_dtype(mut self, dtype: DType) -> Self {
+        if let Some(pending) = self.pending.get_mut() {
+            pending.dtype = Some(dtype);
+        }
+        self
+    }
+
+    /// A parameter from the parts that [`Param::consume`] yields.
+    pub fn from_mapped_value(id: ParamId, value: T, param_mapper: ParamMapper<T>) -> Self {
+        Self { id, state: Once::initialized(value), pending: Lock::new(None), mapper: param_mapper }
+    }
+
+    /// The value, made now if it was not yet.
+    pub fn val(&self) -> T {
+        self.value().clone()
+    }
+
+    /// The value by reference.
+    fn value(&self) -> &T {
+        self.state.get_or_init(|| match self.pending.lock().take() {
+            Some(pending) => pending.initialize(),
+            None => unreachable!("a parameter has a value or a way to make one"),
+        })
+    }
+
+    /// Whether the value was made.
+    pub fn is_initialized(&self) -> bool {
+        self.state.get().is_some()
+    }
+
+    /// The value; the parameter is gone.
+    pub fn into_value(self) -> T {
+        self.consume().1
+    }
+
+    /// The id, the value and the mapper.
+    pub fn consume(self) -> (ParamId, T, ParamMapper<T>) {
+        self.value();
+        match self.state.into_inner() {
+            Some(value) => (self.id, value, self.mapper),
+            None => unreachable!("the value was just made"),
+        }
+    }
+
+    /// Replaces the value by a function of it.
+    #[must_use]
+    pub fn map<F: FnOnce(T) -> T>(self, func: F) -> Self {
+        let (id, value, mapper) = self.consume();
+        Self::from_mapped_value(id, func(value), mapper)
+    }
+
+    /// Sets what happens to a value that is loaded from a record.
+    #[must_use]
+    pub fn load_mapper<F: Fn(T) -> T + Send + Sync + 'static>(mut self, func: F) -> Self {
+        self.mapper.load = Some(Arc::new(func));
+        self
+    }
+
+    /// Sets what happens to the value on its way into a record.
+    #[must_use]
+    pub fn save_mapper<F: Fn(T) -> T + Send + Sync + 'static>(mut self, func: F) -> Self {
+        self.mapper.save = Some(Arc::new(func));
+        self
+    }
+
+    /// Changes how the first value is made; a value that is there is changed now.
+    #[must_use]
+    pub fn init_mapper<F: FnOnce(T) -> T + Send + 'static>(mut self, func: F) -> Self
+    where
+        T: 'static,
+    {
+        match self.pending.get_mut().take() {
+            Some(Pending { init, device, require_grad, shape, dtype }) => {
+                let init: Init<T> = Box::new(move |device, require_grad| func(init(device, require_grad)));
+                *self.pending.get_mut() = Some(Pending { init, device, require_grad, shape, dtype });
+                self
+            }
+            None => self.map(func),
+        }
+    }
+
+    /// The device, without making the value.
+    pub fn lazy_device(&self) -> T::Device {
+        match &*self.pending.lock() {
+            Some(pending) => pending.device.clone(),
+            None => self.value().device(),
+        }
+    }
+
+    /// The dims, without making the value.
+    pub fn lazy_shape(&self) -> Shape {
+        match &*self.pending.lock() {
+            Some(pending) => pending.shape.clone(),
+            None => self.value().shape(),
+        }
+    }
+
+    /// Whether gradients are wanted, without making the value.
+    pub fn lazy_is_require_grad(&self) -> bool {
+        match &*self.pending.lock() {
+            Some(pending) => pending.require_grad,
+            None => self.value().is_require_grad(),
+        }
+    }
+
+    /// Says whether gradients are wanted: `false` keeps the parameter in records and out of training.
+    #[must_use]
+    pub fn set_require_grad(mut self, require_grad: bool) -> Self {
+        if let Some(pending) = self.pending.get_mut() {
+            pending.require_grad = require_grad;
+            return self;
+        }
+        self.map(|value| value.set_require_grad(require_grad))
+    }
+
+    /// Moves to a device; a value that was not made yet will be made there.
+    #[must_use]
+    pub fn move_to_device(mut self, device: &T::Device) -> Self {
+        if let Some(pending) = self.pending.get_mut() {
+            pending.device = device.clone();
+            return self;
+        }
+        self.map(|value| value.to_device(device))
+    }
+
+    /// This parameter with a loaded value: on this one's device, through its mapper, and with gradients as this one.
+    ///
+    /// Neither this parameter's own value nor its initialization runs.
+    #[must_use]
+    pub fn transform_for_load(self, value: T, id: ParamId) -> Self {
+        let (device, require_grad) = (self.lazy_device(), self.lazy_is_require_grad());
+        let dtype = self.pending.lock().as_ref().and_then(|pending| pending.dtype);
+        let value = if value.device() == device { value } else { value.to_device(&device) };
+        let value = match dtype {
+            Some(dtype) => value.to_dtype(dtype),
+            None => value,
+        };
+        let value = self.mapper.on_load(value).set_require_grad(require_grad);
+        Self::from_mapped_value(id, value, self.mapper)
+    }
+
+    /// This parameter as a record holds it.
+    #[must_use]
+    pub fn transform_for_save(&self) -> Self {
+        Self::initialized(self.id, self.mapper.on_save(self.val()))
+    }
+}
+
+impl<T: Parameter> Clone for Param<T> {
+    /// Makes the value first, so that both have the same.
+    fn clone(&self) -> Self {
+        Self::from_mapped_value(self.id, self.val(), self.mapper.clone())
+    }
+}
+
+impl<T: Parameter> Deref for Param<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.value()
+    }
+}
+
+impl<T: Parameter> fmt::Display for Param<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Param: {}", self.id)
+    }
+}
+
+impl<T: Parameter> fmt::Debug for Param<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Param: {} - {:?}", self.id, self.mapper)
+    }
+}

@@ -1,0 +1,132 @@
+//! [`RunningState`]: a statistic that a layer updates while it is used.
+
+use super::lock::Lock;
+use super::{
+    AutodiffModule, Content, Devices, Module, ModuleDisplay, ModuleDisplayDefault, ModuleMapper,
+    ModuleVisitor, Param, ParamId, Parameter,
+};
+use crate::tensor::Tensor;
+use crate::tensor::backend::{AutodiffBackend, Backend};
+use alloc::sync::Arc;
+use core::fmt;
+
+/// A tensor that a module changes in its `forward`, such as the mean that batch normalization keeps.
+///
+/// Clones share it, so that a module that is used through one of them is updated in all. It is recorded like a
+/// parameter and never trained.
+pub struct RunningState<V: Parameter> {
+    state: Arc<Lock<Param<V>>>,
+}
+
+impl<V: Parameter> RunningState<V> {
+    /// A state with a new id.
+    pub fn new(value: V) -> Self {
+        Self::with_id(ParamId::new(), value)
+    }
+
+    /// A state with a given id.
+    pub fn with_id(id: ParamId, value: V) -> Self {
+        Self::from_param(Param::initialized(id, value))
+    }
+
+    /// A state whose first value is the parameter's; it is not made before it is used.
+    pub fn from_param(param: Param<V>) -> Self {
+        Self { state: Arc::new(Lock::new(param.set_require_grad(false))) }
+    }
+
+    /// A state from a record.
+    pub fn from_record(record: Param<V>) -> Self {
+        Self::from_param(record)
+    }
+
+    /// Sets the value, for all clones.
+    pub fn update(&self, value: V) {
+        let mut param = self.state.lock();
+        *param = Param::initialized(param.id, value);
+    }
+
+    /// The value.
+    pub fn value(&self) -> V {
+        self.state.lock().val()
+    }
+
+    /// The value with all updates; the same as [`RunningState::value`], since updates are applied at once.
+    pub fn value_sync(&self) -> V {
+        self.value()
+    }
+
+    /// The state as a parameter of its own; it stays uninitialized if no clone shares it.
+    fn into_param(self) -> Param<V> {
+        match Arc::try_unwrap(self.state) {
+            Ok(state) => state.into_inner(),
+            Err(shared) => shared.lock().clone(),
+        }
+    }
+}
+
+impl<V: Parameter> Clone for RunningState<V> {
+    fn clone(&self) -> Self {
+        Self { state: self.state.clone() }
+    }
+}
+
+impl<V: Parameter> fmt::Debug for RunningState<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RunningState(id={})", self.state.lock().id)
+    }
+}
+
+impl<V: Parameter> fmt::Display for RunningState<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+impl<V: Parameter> ModuleDisplayDefault for RunningState<V> {
+    fn content(&self, content: Content) -> Option<Content> {
+        content.add_formatted("RunningState").optional()
+    }
+}
+
+impl<V: Parameter> ModuleDisplay for RunningState<V> {}
+
+impl<B: Backend, const D: usize> Module<B> for RunningState<Tensor<B, D>> {
+    type Record = Param<Tensor<B, D>>;
+
+    fn visit<V: ModuleVisitor<B>>(&self, visitor: &mut V) {
+        visitor.visit_float(&self.state.lock());
+    }
+
+    fn map<M: ModuleMapper<B>>(self, mapper: &mut M) -> Self {
+        Self::from_param(mapper.map_float(self.into_param()))
+    }
+
+    fn into_record(self) -> Self::Record {
+        self.into_param().transform_for_save()
+    }
+
+    fn load_record(self, record: Self::Record) -> Self {
+        Self::from_param(self.into_param().load_record(record))
+    }
+
+    fn to_device(self, device: &B::Device) -> Self {
+        Self::from_param(self.into_param().move_to_device(device))
+    }
+
+    fn fork(self, device: &B::Device) -> Self {
+        self.to_device(device)
+    }
+
+    fn collect_devices(&self, devices: Devices<B>) -> Devices<B> {
+        self.state.lock().collect_devices(devices)
+    }
+}
+
+impl<B: AutodiffBackend, const D: usize> AutodiffModule<B> for RunningState<Tensor<B, D>> {
+    type InnerModule = RunningState<Tensor<B::InnerBackend, D>>;
+
+    fn valid(&self) -> Self::InnerModule {
+        let param = self.state.lock();
+        RunningState::with_id(param.id, param.val().inner())
+    }
+}

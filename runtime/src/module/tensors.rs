@@ -1,0 +1,185 @@
+//! Tensors in modules: constants as they are, state inside a [`Param`].
+
+use super::constant::constant_methods;
+use super::{
+    AutodiffModule, ConstantRecord, Content, Devices, Module, ModuleDisplay, ModuleDisplayDefault,
+    ModuleMapper, ModuleVisitor, Param, ParamId, Parameter,
+};
+use crate::tensor::backend::{AutodiffBackend, Backend, Primitive};
+use crate::tensor::{Bool, DType, Float, Int, Shape, Tensor, TensorData};
+use alloc::format;
+
+/// Adds a device that is not there yet.
+fn add_device<B: Backend>(mut devices: Devices<B>, device: B::Device) -> Devices<B> {
+    if !devices.contains(&device) {
+        devices.push(device);
+    }
+    devices
+}
+
+impl<B: Backend, const D: usize> Param<Tensor<B, D>> {
+    /// A trainable parameter with a new id.
+    pub fn from_tensor(value: Tensor<B, D>) -> Self {
+        Param::initialized(ParamId::new(), value.require_grad())
+    }
+
+    /// A trainable parameter with a new id, from data.
+    pub fn from_data<T: Into<TensorData>>(data: T, device: &B::Device) -> Self {
+        Self::from_tensor(Tensor::from_data(data, device))
+    }
+}
+
+/// Copies a tensor to a device as a leaf of its own.
+fn fork_float<B: Backend, const D: usize>(tensor: Tensor<B, D>, device: &B::Device) -> Tensor<B, D> {
+    let require_grad = tensor.is_require_grad();
+    tensor.to_device(device).detach().set_require_grad(require_grad)
+}
+
+/// Implements everything for tensors of one kind.
+macro_rules! tensor_module {
+    (
+        $kind:ident, $name:literal, $visit:ident, $map:ident,
+        require_grad: |$of:ident| $is_require_grad:expr, |$set:ident, $flag:ident| $set_require_grad:expr,
+        fork: |$fork:ident, $fork_device:ident| $forked:expr,
+        valid: |$valid:ident| $inner:expr
+    ) => {
+        impl<B: Backend, const D: usize> Parameter for Tensor<B, D, $kind> {
+            type Device = B::Device;
+
+            fn device(&self) -> B::Device {
+                Tensor::device(self)
+            }
+
+            fn shape(&self) -> Shape {
+                Tensor::shape(self)
+            }
+
+            fn is_require_grad(&self) -> bool {
+                let $of = self;
+                $is_require_grad
+            }
+
+            fn set_require_grad(self, $flag: bool) -> Self {
+                let $set = self;
+                $set_require_grad
+            }
+
+            fn to_device(self, device: &B::Device) -> Self {
+                Tensor::to_device(self, device)
+            }
+
+            fn to_dtype(self, dtype: DType) -> Self {
+                let primitive = self.into_primitive();
+                let same = primitive.dtype() == dtype;
+                Tensor::from_primitive(if same { primitive } else { B::cast(primitive, dtype) })
+            }
+        }
+
+        impl<B: Backend, const D: usize> Module<B> for Tensor<B, D, $kind> {
+            constant_methods!();
+
+            fn to_device(self, device: &B::Device) -> Self {
+                Tensor::to_device(self, device)
+            }
+
+            fn fork(self, device: &B::Device) -> Self {
+                Tensor::to_device(self, device)
+            }
+
+            fn collect_devices(&self, devices: Devices<B>) -> Devices<B> {
+                add_device::<B>(devices, Tensor::device(self))
+            }
+        }
+
+        impl<B: AutodiffBackend, const D: usize> AutodiffModule<B> for Tensor<B, D, $kind> {
+            type InnerModule = Tensor<B::InnerBackend, D, $kind>;
+
+            fn valid(&self) -> Self::InnerModule {
+                self.clone().inner()
+            }
+        }
+
+        impl<B: Backend, const D: usize> ModuleDisplayDefault for Tensor<B, D, $kind> {
+            fn content(&self, content: Content) -> Option<Content> {
+                let text = format!("Tensor {{rank: {D}, shape: {:?}}}", Tensor::shape(self).as_slice());
+                content.add_formatted(&text).optional()
+            }
+        }
+
+        impl<B: Backend, const D: usize> ModuleDisplay for Tensor<B, D, $kind> {}
+
+        impl<B: Backend, const D: usize> Module<B> for Param<Tensor<B, D, $kind>> {
+            type Record = Param<Tensor<B, D, $kind>>;
+
+            fn visit<V: ModuleVisitor<B>>(&self, visitor: &mut V) {
+                visitor.$visit(self);
+            }
+
+            fn map<M: ModuleMapper<B>>(self, mapper: &mut M) -> Self {
+                mapper.$map(self)
+            }
+
+            fn into_record(self) -> Self::Record {
+                self.transform_for_save()
+            }
+
+            fn load_record(self, record: Self::Record) -> Self {
+                let (id, value, _) = record.consume();
+                self.transform_for_load(value, id)
+            }
+
+            fn to_device(self, device: &B::Device) -> Self {
+                self.move_to_device(device)
+            }
+
+            fn fork(self, $fork_device: &B::Device) -> Self {
+                Param::map(self, |$fork| $forked)
+            }
+
+            fn collect_devices(&self, devices: Devices<B>) -> Devices<B> {
+                add_device::<B>(devices, self.lazy_device())
+            }
+        }
+
+        impl<B: AutodiffBackend, const D: usize> AutodiffModule<B> for Param<Tensor<B, D, $kind>> {
+            type InnerModule = Param<Tensor<B::InnerBackend, D, $kind>>;
+
+            fn valid(&self) -> Self::InnerModule {
+                let $valid = self.val();
+                Param::initialized(self.id, $inner)
+            }
+        }
+
+        impl<B: Backend, const D: usize> ModuleDisplayDefault for Param<Tensor<B, D, $kind>> {
+            fn content(&self, content: Content) -> Option<Content> {
+                let show_id = content.display_settings.show_param_id();
+                let id = if show_id { format!(", id: {}", self.id) } else { Default::default() };
+                let shape = self.lazy_shape();
+                let text =
+                    format!("ParamTensor {{rank: {D}, shape: {:?}, kind: {}{id}}}", shape.as_slice(), $name);
+                content.add_formatted(&text).optional()
+            }
+        }
+
+        impl<B: Backend, const D: usize> ModuleDisplay for Param<Tensor<B, D, $kind>> {}
+    };
+}
+
+tensor_module!(
+    Float, "float", visit_float, map_float,
+    require_grad: |tensor| Tensor::is_require_grad(tensor), |tensor, flag| Tensor::set_require_grad(tensor, flag),
+    fork: |tensor, device| fork_float(tensor, device),
+    valid: |tensor| tensor.inner().set_require_grad(false)
+);
+tensor_module!(
+    Int, "int", visit_int, map_int,
+    require_grad: |_tensor| false, |tensor, _flag| tensor,
+    fork: |tensor, device| Tensor::to_device(tensor, device),
+    valid: |tensor| tensor.inner()
+);
+tensor_module!(
+    Bool, "bool", visit_bool, map_bool,
+    require_grad: |_tensor| false, |tensor, _flag| tensor,
+    fork: |tensor, device| Tensor::to_device(tensor, device),
+    valid: |tensor| tensor.inner()
+);

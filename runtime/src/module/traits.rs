@@ -1,0 +1,202 @@
+//! What every module can do, and what can walk through one.
+
+use super::{Param, ParamId};
+use crate::record::Record;
+use crate::tensor::backend::{AutodiffBackend, Backend};
+use crate::tensor::{Bool, Int, Tensor};
+use alloc::{string::String, vec::Vec};
+use core::fmt::Debug;
+
+pub use kiln_derive::Module;
+
+/// The devices that a module lives on.
+pub type Devices<B> = Vec<<B as Backend>::Device>;
+
+/// A neural network or a part of one: a container of parameters.
+///
+/// `#[derive(Module)]` implements it for a struct or an enum whose fields are modules: other derived types, layers of
+/// [`nn`](crate::nn), [`Param`]s, tensors (constants, not recorded), numbers, strings, [`Ignored`](super::Ignored)
+/// values, and `Option`, `Vec`, arrays and tuples of modules. The backend is the type parameter called `B`; a type
+/// without it is a constant.
+///
+/// Attributes:
+/// - `#[module(custom_display)]` on the type: its [`ModuleDisplay`](super::ModuleDisplay) is written by hand.
+/// - `#[module(rename = "0")]` on a field: the name in records and in the paths that visitors see, for names that Rust
+///   does not have. Tuple structs have the names `0`, `1`, ….
+///
+/// ```
+/// use kiln::module::{Module, Param};
+/// use kiln::tensor::{Tensor, backend::Backend};
+///
+/// #[derive(Module, Debug)]
+/// struct Scale<B: Backend> {
+///     factor: Param<Tensor<B, 1>>,
+/// }
+///
+/// impl<B: Backend> Scale<B> {
+///     fn forward(&self, x: Tensor<B, 1>) -> Tensor<B, 1> {
+///         x * self.factor.val()
+///     }
+/// }
+/// ```
+pub trait Module<B: Backend>: Clone + Send + Debug {
+    /// The module's state, away from its structure.
+    type Record: Record<B>;
+
+    /// Adds the devices of this module to those in `devices`.
+    fn collect_devices(&self, devices: Devices<B>) -> Devices<B>;
+
+    /// All devices that hold a part of this module, each once.
+    fn devices(&self) -> Devices<B> {
+        self.collect_devices(Devices::<B>::new())
+    }
+
+    /// Copies the module to a device, its parameters being leaves there: not connected to where they came from.
+    #[must_use]
+    fn fork(self, device: &B::Device) -> Self;
+
+    /// Moves the module to a device.
+    #[must_use]
+    fn to_device(self, device: &B::Device) -> Self;
+
+    /// The module without gradients: an optimizer leaves it as it is.
+    #[must_use]
+    fn no_grad(self) -> Self {
+        struct NoGrad;
+        impl<B: Backend> ModuleMapper<B> for NoGrad {
+            fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+                param.set_require_grad(false)
+            }
+        }
+        self.map(&mut NoGrad)
+    }
+
+    /// Number of elements of all float parameters.
+    fn num_params(&self) -> usize {
+        struct Count(usize);
+        impl<B: Backend> ModuleVisitor<B> for Count {
+            fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+                self.0 += param.lazy_shape().num_elements();
+            }
+        }
+        let mut count = Count(0);
+        self.visit(&mut count);
+        count.0
+    }
+
+    /// Shows each parameter to a visitor.
+    fn visit<Visitor: ModuleVisitor<B>>(&self, visitor: &mut Visitor);
+
+    /// Replaces each parameter by what the mapper makes of it.
+    #[must_use]
+    fn map<Mapper: ModuleMapper<B>>(self, mapper: &mut Mapper) -> Self;
+
+    /// The module with the state of a record.
+    #[must_use]
+    fn load_record(self, record: Self::Record) -> Self;
+
+    /// The state of the module.
+    fn into_record(self) -> Self::Record;
+
+    /// Saves the module's record to a file; the recorder appends its extension.
+    #[cfg(feature = "std")]
+    fn save_file<FR, PB>(&self, file_path: PB, recorder: &FR) -> Result<(), crate::record::RecorderError>
+    where
+        FR: crate::record::FileRecorder<B>,
+        PB: Into<std::path::PathBuf>,
+    {
+        recorder.record(self.clone().into_record(), file_path.into())
+    }
+
+    /// The module with the state in a file; the recorder appends its extension.
+    #[cfg(feature = "std")]
+    fn load_file<FR, PB>(
+        self,
+        file_path: PB,
+        recorder: &FR,
+        device: &B::Device,
+    ) -> Result<Self, crate::record::RecorderError>
+    where
+        FR: crate::record::FileRecorder<B>,
+        PB: Into<std::path::PathBuf>,
+    {
+        Ok(self.load_record(recorder.load(file_path.into(), device)?))
+    }
+}
+
+/// A module that can be trained.
+pub trait AutodiffModule<B: AutodiffBackend>: Module<B> + Send + Debug {
+    /// The same module on the backend that only computes.
+    type InnerModule: Module<B::InnerBackend>;
+
+    /// The module for validation and inference: no gradients are recorded, and layers such as dropout do nothing.
+    fn valid(&self) -> Self::InnerModule;
+}
+
+/// Looks at the parameters of a module, one after the other. Every method does nothing unless it is overridden.
+#[allow(unused_variables)]
+pub trait ModuleVisitor<B: Backend> {
+    /// A float parameter.
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {}
+
+    /// An integer parameter.
+    fn visit_int<const D: usize>(&mut self, param: &Param<Tensor<B, D, Int>>) {}
+
+    /// A bool parameter.
+    fn visit_bool<const D: usize>(&mut self, param: &Param<Tensor<B, D, Bool>>) {}
+
+    /// What follows, up to [`ModuleVisitor::exit_module`], is in the field `name` of a container such as
+    /// `Struct:Model`, `Enum:Layer`, `Vec`, `Array` or `Tuple`.
+    fn enter_module(&mut self, name: &str, container_type: &str) {}
+
+    /// The field is over.
+    fn exit_module(&mut self, name: &str, container_type: &str) {}
+
+    /// For containers that know the whole path of a float parameter.
+    fn visit_float_with_path<const D: usize>(&mut self, path: &[String], id: ParamId, tensor: &Tensor<B, D>) {
+    }
+
+    /// For containers that know the whole path of an integer parameter.
+    fn visit_int_with_path<const D: usize>(
+        &mut self,
+        path: &[String],
+        id: ParamId,
+        tensor: &Tensor<B, D, Int>,
+    ) {
+    }
+
+    /// For containers that know the whole path of a bool parameter.
+    fn visit_bool_with_path<const D: usize>(
+        &mut self,
+        path: &[String],
+        id: ParamId,
+        tensor: &Tensor<B, D, Bool>,
+    ) {
+    }
+}
+
+/// Replaces the parameters of a module, one after the other. Every method keeps its parameter unless it is overridden;
+/// one that was not initialized stays so.
+#[allow(unused_variables)]
+pub trait ModuleMapper<B: Backend> {
+    /// See [`ModuleVisitor::enter_module`].
+    fn enter_module(&mut self, name: &str, container_type: &str) {}
+
+    /// See [`ModuleVisitor::exit_module`].
+    fn exit_module(&mut self, name: &str, container_type: &str) {}
+
+    /// A float parameter.
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        param
+    }
+
+    /// An integer parameter.
+    fn map_int<const D: usize>(&mut self, param: Param<Tensor<B, D, Int>>) -> Param<Tensor<B, D, Int>> {
+        param
+    }
+
+    /// A bool parameter.
+    fn map_bool<const D: usize>(&mut self, param: Param<Tensor<B, D, Bool>>) -> Param<Tensor<B, D, Bool>> {
+        param
+    }
+}

@@ -1,0 +1,8 @@
+//! What most programs need: `use kiln::prelude::*`.
+
+pub use crate::config::Config;
+pub use crate::module::Module;
+pub use crate::tensor::backend::{Backend, DeviceOps};
+pub use crate::tensor::{
+    Bool, ElementConversion, Float, Int, Shape, SliceArg, Tensor, TensorData, ToElement, s,
+};

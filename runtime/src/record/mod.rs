@@ -1,0 +1,38 @@
+//! Records: the state of modules and optimizers, and how it is stored.
+//!
+//! Two ways lead to a file. The recorders write a module's record in Burn 0.20's formats, in the precision of their
+//! settings, and Burn reads what they write. [`save_safetensors`] and [`load_safetensors`] store the parameters by
+//! path; the file is memory-mapped, and a backend on the CPU uses the weights where they lie.
+
+mod bytes;
+#[cfg(feature = "std")]
+mod file;
+mod items;
+mod parameters;
+mod recorder;
+mod traits;
+
+#[cfg(feature = "std")]
+pub use bytes::NamedMpkBytesRecorder;
+pub use bytes::{BinBytesRecorder, BytesRecorder};
+#[cfg(feature = "std")]
+pub use file::{
+    BinFileRecorder, BinGzFileRecorder, CompactRecorder, DebugRecordSettings, DefaultFileRecorder,
+    DefaultRecorder, FileRecorder, JsonGzFileRecorder, NamedMpkFileRecorder, NamedMpkGzFileRecorder,
+    NoStdTrainingRecorder, PrettyJsonFileRecorder, SensitiveCompactRecorder,
+};
+pub use items::{Array, BoolTensorSerde, FloatTensorSerde, IntTensorSerde, ParamSerde};
+pub use kiln_record::safetensors::Safetensors;
+pub use parameters::{
+    MissingParameter, ParameterMismatch, WrongParameter, load_parameters, load_safetensors_bytes,
+    save_safetensors_bytes,
+};
+#[cfg(feature = "std")]
+pub use parameters::{load_safetensors, save_safetensors};
+pub use recorder::{Recorder, RecorderError};
+pub use traits::{
+    DoublePrecisionSettings, FullPrecisionSettings, HalfPrecisionSettings, PrecisionSettings, Record,
+};
+
+/// Bincode from bytes that are part of the program.
+pub type NoStdInferenceRecorder = BinBytesRecorder<FullPrecisionSettings, &'static [u8]>;

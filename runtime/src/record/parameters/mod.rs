@@ -1,0 +1,101 @@
+//! Records by parameter path: safetensors, memory-mapped.
+
+mod mismatch;
+mod walk;
+
+pub use mismatch::{MissingParameter, ParameterMismatch, WrongParameter};
+
+use super::RecorderError;
+use crate::module::Module;
+use crate::tensor::backend::Backend;
+use alloc::{collections::BTreeMap, vec::Vec};
+use kiln_record::safetensors::{self, Safetensors, TensorToWrite};
+use kiln_types::Bytes;
+use walk::{Collector, Loader};
+
+/// The bytes of a record as part of the program, aligned so that weights can be used where they lie.
+///
+/// The path is relative to the file that uses the macro, as in [`include_bytes!`].
+///
+/// ```ignore
+/// let model = kiln::record::load_safetensors_bytes(model, kiln::include_record!("model.safetensors"), &device)?;
+/// ```
+#[macro_export]
+macro_rules! include_record {
+    ($path:expr) => {{
+        #[repr(C, align(64))]
+        struct Aligned<T: ?Sized>(T);
+        static RECORD: &Aligned<[u8]> = &Aligned(*include_bytes!($path));
+        let bytes: &'static [u8] = &RECORD.0;
+        bytes
+    }};
+}
+
+/// Loads the parameters of a module from a file, by path. The file is mapped: the weights are not copied where the
+/// device can use them as they lie, and must not be changed in place while the module lives.
+///
+/// # Errors
+/// [`RecorderError::Parameters`] names every parameter that is missing, left over, or of another shape or kind.
+#[cfg(feature = "std")]
+pub fn load_safetensors<B: Backend, M: Module<B>, P: AsRef<std::path::Path>>(
+    module: M,
+    path: P,
+    device: &B::Device,
+) -> Result<M, RecorderError> {
+    let path = path.as_ref();
+    let file = Safetensors::open(path)?;
+    load_parameters(module, &file, &std::format!("{}", path.display()), device)
+}
+
+/// Loads the parameters of a module from bytes that are part of the program; see [`include_record!`](crate::include_record).
+///
+/// # Errors
+/// As `load_safetensors`.
+pub fn load_safetensors_bytes<B: Backend, M: Module<B>>(
+    module: M,
+    bytes: &'static [u8],
+    device: &B::Device,
+) -> Result<M, RecorderError> {
+    let file = Safetensors::read(Bytes::from_owner(bytes))?;
+    load_parameters(module, &file, "the embedded record", device)
+}
+
+/// Loads the parameters of a module from an open file; `source` names it in errors.
+///
+/// Float tensors stored in a narrower dtype get back the one that they had. In a file that others wrote, floats and
+/// integers get the backend's own.
+///
+/// # Errors
+/// As `load_safetensors`.
+pub fn load_parameters<B: Backend, M: Module<B>>(
+    module: M,
+    file: &Safetensors,
+    source: &str,
+    device: &B::Device,
+) -> Result<M, RecorderError> {
+    let mut loader = Loader::new(file, device);
+    let module = module.map(&mut loader);
+    loader.finish(source)?;
+    Ok(module)
+}
+
+/// Saves the parameters of a module to a file, by path, in their own dtypes. A file that is there is replaced.
+#[cfg(feature = "std")]
+pub fn save_safetensors<B: Backend, M: Module<B>, P: AsRef<std::path::Path>>(
+    module: &M,
+    path: P,
+) -> Result<(), RecorderError> {
+    Ok(safetensors::save(path.as_ref(), &collect(module), &BTreeMap::new())?)
+}
+
+/// Saves the parameters of a module to memory, by path, in their own dtypes.
+pub fn save_safetensors_bytes<B: Backend, M: Module<B>>(module: &M) -> Result<Vec<u8>, RecorderError> {
+    Ok(safetensors::to_vec(&collect(module), &BTreeMap::new())?)
+}
+
+/// The parameters of a module with their paths.
+fn collect<B: Backend, M: Module<B>>(module: &M) -> Vec<TensorToWrite> {
+    let mut collector = Collector::default();
+    module.visit(&mut collector);
+    collector.tensors
+}

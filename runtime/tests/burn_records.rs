@@ -1,0 +1,154 @@
+//! Record files that Burn 0.20 wrote load, and are written again byte for byte.
+//!
+//! `scripts/burn_compat.sh` compares with the real Burn and makes the files anew.
+#![cfg(all(feature = "std", feature = "ndarray"))]
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+type Cpu = kiln::backend::NdArray;
+
+#[allow(missing_docs, dead_code)]
+mod plain {
+    use kiln as root;
+    include!("../../tests/burn-compat/src/plain.rs");
+}
+
+#[allow(missing_docs, dead_code)]
+mod files {
+    use kiln as root;
+    include!("../../tests/burn-compat/src/files.rs");
+}
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/burn-records")
+}
+
+/// A file's bytes; of a compressed file, what is in it, since compressors may differ.
+fn content(path: &Path) -> Vec<u8> {
+    let bytes = std::fs::read(path).unwrap();
+    if path.extension().is_none_or(|extension| extension != "gz") {
+        return bytes;
+    }
+    let mut content = Vec::new();
+    flate2::read::GzDecoder::new(&bytes[..]).read_to_end(&mut content).unwrap();
+    content
+}
+
+/// A folder for the test, empty.
+fn scratch(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("kiln-burn-records-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// Asserts that each fixture has its like in the folder, and removes the folder.
+fn assert_like_fixtures(folder: &Path) {
+    let mut count = 0;
+    for entry in std::fs::read_dir(fixtures()).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap();
+        assert!(content(&path) == content(&folder.join(name)), "{} differs", path.display());
+        count += 1;
+    }
+    assert_eq!(count, 24, "a file for each of three precisions and eight recorders");
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn files_of_burn_load_and_are_written_again() {
+    let folder = scratch("copy");
+    let blank = plain::Plain::<Cpu>::blank(&Default::default());
+    files::each::<Cpu>(&fixtures(), "plain", &mut files::Copy { blank, to: &folder });
+    assert_like_fixtures(&folder);
+}
+
+#[test]
+fn a_module_is_written_as_burn_writes_it() {
+    let folder = scratch("write");
+    let sample = plain::Plain::<Cpu>::sample(&Default::default());
+    files::each::<Cpu>(&folder, "plain", &mut files::Save(sample));
+    assert_like_fixtures(&folder);
+}
+
+#[test]
+fn a_tree_without_types_is_written_as_the_module() {
+    use kiln::module::ParamId;
+    use kiln::tensor::TensorData;
+    use kiln_record::{Format, Precision, RecordNode as Node, write_node};
+
+    let param = |id: u64, shape: &[usize]| {
+        let count: usize = shape.iter().product();
+        let values: Vec<f32> =
+            (0..count).map(|i| ((i * 7 + id as usize * 5) % 64) as f32 / 32.0 - 1.0).collect();
+        Node::Param(ParamId::from(id * 0x0123_4567_89ab), TensorData::new(values, shape))
+    };
+    let dense = |id: u64, bias: bool| {
+        let bias = if bias { Node::Some(Box::new(param(id + 1, &[3]))) } else { Node::None };
+        Node::fields([("weight", param(id, &[2, 3])), ("bias", bias)])
+    };
+    let running = |id: u64| match param(id, &[5]) {
+        Node::Param(_, data) => Node::Param(ParamId::from(id), data),
+        node => node,
+    };
+    let tree = Node::fields([
+        ("dense", dense(1, true)),
+        ("without_bias", dense(3, false)),
+        ("layers", Node::Seq(vec![dense(4, true), dense(6, false)])),
+        ("array", Node::Tuple(vec![dense(7, false), dense(8, false)])),
+        ("tuple", Node::Tuple(vec![dense(9, true), param(11, &[1])])),
+        ("absent", Node::None),
+        ("chosen", Node::Variant(0, "Dense".to_string(), Box::new(dense(12, true)))),
+        ("other", Node::Variant(1, "Scale".to_string(), Box::new(param(14, &[4])))),
+        ("running", running(15)),
+        ("indices", Node::Param(ParamId::from(16), TensorData::new(vec![0_i32, 1, -2, 300, 7, -8], [3, 2]))),
+        ("mask", Node::Param(ParamId::from(u64::MAX), TensorData::new(vec![true, false, true], [3]))),
+        ("table", Node::Constant),
+        ("constant", Node::Constant),
+        ("count", Node::Constant),
+        ("maybe", Node::Some(Box::new(Node::Constant))),
+        ("name", Node::Constant),
+        ("ignored", Node::Constant),
+        ("marker", Node::Constant),
+    ]);
+    let folder = scratch("tree");
+    for format in Format::ALL {
+        let name = format!("plain_full.{}", format.extension());
+        let file = std::fs::File::create(folder.join(&name)).unwrap();
+        write_node(&tree, format, Precision::Full, file).unwrap();
+        assert!(content(&fixtures().join(&name)) == content(&folder.join(&name)), "{name} differs");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_broken_file_is_an_error() {
+    use kiln::module::Module;
+    use kiln::record::{BinBytesRecorder, FullPrecisionSettings, NamedMpkBytesRecorder, Recorder};
+    type Record = <plain::Plain<Cpu> as Module<Cpu>>::Record;
+
+    let device = Default::default();
+    let binary = std::fs::read(fixtures().join("plain_full.memory.bin")).unwrap();
+    let named = std::fs::read(fixtures().join("plain_full.memory.mpk")).unwrap();
+    let recorder = BinBytesRecorder::<FullPrecisionSettings>::default();
+    let named_recorder = NamedMpkBytesRecorder::<FullPrecisionSettings>::default();
+    for at in (0..binary.len()).step_by(7) {
+        assert!(Recorder::<Cpu>::load::<Record>(&recorder, binary[..at].to_vec(), &device).is_err());
+    }
+    for at in (0..named.len()).step_by(31) {
+        assert!(Recorder::<Cpu>::load::<Record>(&named_recorder, named[..at].to_vec(), &device).is_err());
+    }
+    // Any byte may be wrong: the result may be a module with other values, but nothing panics or takes memory that the
+    // file does not have.
+    for at in 0..binary.len() {
+        let mut bytes = binary.clone();
+        bytes[at] = 0xfd;
+        let _ = Recorder::<Cpu>::load::<Record>(&recorder, bytes, &device);
+    }
+    for at in (0..named.len()).step_by(3) {
+        let mut bytes = named.clone();
+        bytes[at] = 0xdf;
+        let _ = Recorder::<Cpu>::load::<Record>(&named_recorder, bytes, &device);
+    }
+}
