@@ -1,16 +1,21 @@
-//! Prints the graph of an ONNX model: `dump model.onnx [--trainable] [--bind NAME=SIZE]…`.
+//! Prints the graph of an ONNX model: `dump model.onnx [--trainable] [--passes] [--bind NAME=SIZE]…`.
+//!
+//! With `--passes`, what the passes did and the graph after them.
 
 use kiln_importer::onnx::{LoadOptions, load};
+use kiln_importer::passes::{Options, optimize};
 use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let mut options = LoadOptions::default();
     let mut files = Vec::new();
+    let mut passes = false;
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--trainable" => options.trainable = true,
+            "--passes" => passes = true,
             "--bind" => {
                 let binding = arguments.next().unwrap_or_default();
                 match binding.split_once('=').map(|(name, size)| (name, size.parse())) {
@@ -29,7 +34,12 @@ fn main() -> ExitCode {
     let mut failed = false;
     for file in &files {
         match load(Path::new(file), &options) {
-            Ok(graph) => {
+            Ok(mut graph) => {
+                if passes {
+                    for report in optimize(&mut graph, &Options { trainable: options.trainable }) {
+                        println!("{report}");
+                    }
+                }
                 println!("{graph}");
                 for violation in graph.verify().err().unwrap_or_default() {
                     println!("violation: {violation:?}");
