@@ -175,3 +175,87 @@ fn channel_constant(cx: &mut Rewrite<'_>, op: BinaryOp) -> Option<&'static str> 
     layer.absorb(cx, None, Some(&values))?;
     Some("sum into its layer")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::Builder;
+    use crate::passes::testing::{checked, constant, graph, kinds, single};
+    use crate::passes::{Options, optimize};
+    use kiln_types::{Activation, ConvOptions, ConvTransposeOptions};
+
+    fn ramp(count: usize) -> Vec<f32> {
+        (0..count).map(|i| (i % 7) as f32 * 0.3 - 0.8).collect()
+    }
+
+    fn batch_norm(b: &mut Builder<'_>, y: ValueId, channels: usize) -> ValueId {
+        let weight = constant(b, Some("bn.weight"), &[channels], &ramp(channels));
+        let bias = constant(b, Some("bn.bias"), &[channels], &ramp(channels));
+        let mean = constant(b, Some("bn.running_mean"), &[channels], &ramp(channels));
+        let variance = constant(b, Some("bn.running_var"), &[channels], &vec![0.7; channels]);
+        b.add(Op::BatchNorm { epsilon: 1e-3 }, &[y, weight, bias, mean, variance]).unwrap()
+    }
+
+    fn conv_bn_relu(b: &mut Builder<'_>, x: &[ValueId]) -> Vec<ValueId> {
+        let options = ConvOptions {
+            stride: vec![1, 2],
+            padding: vec![(1, 1), (0, 1)],
+            dilation: vec![1; 2],
+            groups: 2,
+            activation: None,
+        };
+        let weight = constant(b, Some("conv.weight"), &[6, 2, 3, 3], &ramp(108));
+        let y = b.add(Op::Conv(options), &[x[0], weight]).unwrap();
+        let y = batch_norm(b, y, 6);
+        vec![b.add(Op::Activation(Activation::Relu), &[y]).unwrap()]
+    }
+
+    #[test]
+    fn convolution_takes_normalization_and_activation() {
+        let g = checked(graph(&["f32[n, 4, 5, 5]"], conv_bn_relu), &[("n", 2)]);
+        let node = single(&g);
+        let name = |n: usize| g.constant(node.inputs[n].unwrap()).unwrap().name.clone();
+        assert_eq!((name(1).as_deref(), name(2).as_deref()), (Some("conv.weight"), Some("conv.bias")));
+        assert!(matches!(&node.op, Op::Conv(options) if options.activation == Some(Activation::Relu)));
+    }
+
+    #[test]
+    fn what_is_to_be_trained_stays() {
+        let mut g = graph(&["f32[n, 4, 5, 5]"], |b, x| {
+            let y = conv_bn_relu(b, x);
+            vec![b.add(Op::Dropout { ratio: 0.1 }, &y).unwrap()]
+        });
+        optimize(&mut g, &Options { trainable: true });
+        assert_eq!(kinds(&g), ["Conv", "BatchNorm", "Activation", "Dropout"]);
+    }
+
+    #[test]
+    fn transposed_convolution_with_groups_takes_normalization() {
+        let g = graph(&["f32[n, 4, 3, 3]"], |b, x| {
+            let options = ConvTransposeOptions {
+                stride: vec![2, 1],
+                padding: vec![(1, 0), (0, 0)],
+                output_padding: vec![1, 0],
+                dilation: vec![1; 2],
+                groups: 2,
+            };
+            let weight = constant(b, Some("up.weight"), &[4, 3, 2, 2], &ramp(48));
+            let bias = constant(b, Some("up.bias"), &[6], &ramp(6));
+            let y = b.add(Op::ConvTranspose(options), &[x[0], weight, bias]).unwrap();
+            vec![batch_norm(b, y, 6)]
+        });
+        single(&checked(g, &[("n", 2)]));
+    }
+
+    #[test]
+    fn linear_takes_normalization_and_scale() {
+        let g = graph(&["f32[n, 4]"], |b, x| {
+            let weight = constant(b, Some("fc.weight"), &[4, 3], &ramp(12));
+            let y = b.add(Op::MatMul, &[x[0], weight]).unwrap();
+            let y = batch_norm(b, y, 3);
+            let scale = constant(b, None, &[1, 3], &[0.5, 2.0, -1.0]);
+            vec![b.add(Op::Binary(BinaryOp::Mul), &[y, scale]).unwrap()]
+        });
+        single(&checked(g, &[("n", 2)]));
+    }
+}

@@ -134,3 +134,60 @@ pub(super) fn is_pure(op: &Op) -> bool {
         _ => true,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::ir::{Builder, Dim, Graph, Op, Region, TensorType, ValueId};
+    use crate::passes::testing::{constant, graph, kinds, optimized};
+    use kiln_types::{BinaryOp, DType, UnaryOp};
+
+    #[test]
+    fn what_a_size_is_read_from_lives() {
+        let g = graph(&["f32[n, 3]", "i64[1]"], |b, x| {
+            let one = b.constant(kiln_types::TensorData::new(vec![1i64], [1]));
+            let count = b.add(Op::Binary(BinaryOp::Add), &[x[1], one]).unwrap();
+            let unused = b.add(Op::Binary(BinaryOp::Mul), &[x[1], one]).unwrap();
+            b.host(unused, "unused").unwrap();
+            let times = b.host(count, "times").unwrap();
+            vec![b.add(Op::Repeat { times: vec![times[0].clone(), 1.into()] }, &[x[0]]).unwrap()]
+        });
+        assert_eq!(kinds(&optimized(g)), ["Binary(Add)", "HostRead", "Repeat"]);
+    }
+
+    /// `if condition { sin(exp(x)) } else { exp(x) }`, with something unused inside.
+    fn choice(b: &mut Builder<'_>, x: ValueId, condition: Dim) -> ValueId {
+        let outer = std::mem::take(&mut b.nodes);
+        let mut branch = |sine: bool| {
+            let mut y = b.add(Op::Unary(UnaryOp::Exp), &[x]).unwrap();
+            let zero = constant(b, None, &[], &[0.0]);
+            b.add(Op::Unary(UnaryOp::Cos), &[y]).unwrap();
+            y = b.add(Op::Binary(BinaryOp::Add), &[y, zero]).unwrap();
+            if sine {
+                y = b.add(Op::Unary(UnaryOp::Sin), &[y]).unwrap();
+            }
+            Region { parameters: Vec::new(), nodes: std::mem::take(&mut b.nodes), outputs: vec![y] }
+        };
+        let (then_region, else_region) = (branch(true), branch(false));
+        b.nodes = outer;
+        b.add(Op::If { condition, then_region, else_region }, &[]).unwrap()
+    }
+
+    fn inner_kinds(g: &Graph) -> Vec<Vec<String>> {
+        let regions = g.root.nodes.iter().flat_map(|&id| g.node(id).op.regions());
+        regions.map(|r| r.nodes.iter().map(|&id| g.node(id).op.kind()).collect()).collect()
+    }
+
+    #[test]
+    fn branches_are_optimized_and_taken_when_decided() {
+        let g = graph(&["f32[n, 3]"], |b, x| vec![choice(b, x[0], Dim::symbol("n"))]);
+        let g = optimized(g);
+        assert_eq!(inner_kinds(&g), [vec!["Unary(Exp)", "Unary(Sin)"], vec!["Unary(Exp)"]]);
+        let g = graph(&["f32[n, 3]"], |b, x| {
+            let y = choice(b, x[0], Dim::constant(0));
+            vec![b.add(Op::Unary(UnaryOp::Tanh), &[y]).unwrap()]
+        });
+        let g = optimized(g);
+        assert_eq!(kinds(&g), ["Unary(Exp)", "Unary(Tanh)"], "{g}");
+        assert_eq!(*g.ty(g.root.outputs[0]), TensorType::new(DType::F32, [Dim::symbol("n"), 3.into()]));
+    }
+}

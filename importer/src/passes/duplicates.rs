@@ -116,3 +116,25 @@ fn key(graph: &Graph, id: NodeId) -> String {
     }
     key
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::ir::Op;
+    use crate::passes::testing::{constant, graph, kinds, optimized};
+    use kiln_types::{BinaryOp, UnaryOp};
+
+    #[test]
+    fn equal_operations_on_equal_constants_merge() {
+        let g = graph(&["f32[n]"], |b, x| {
+            let (c, d) = (constant(b, None, &[1], &[3.0]), constant(b, Some("other"), &[1], &[3.0]));
+            let p = b.add(Op::Binary(BinaryOp::Add), &[x[0], c]).unwrap();
+            let q = b.add(Op::Binary(BinaryOp::Add), &[x[0], d]).unwrap();
+            let p = b.add(Op::Unary(UnaryOp::Sin), &[p]).unwrap();
+            let q = b.add(Op::Unary(UnaryOp::Sin), &[q]).unwrap();
+            vec![p, q]
+        });
+        let g = optimized(g);
+        assert_eq!(kinds(&g), ["Binary(Add)", "Unary(Sin)"]);
+        assert_eq!(g.root.outputs[0], g.root.outputs[1]);
+    }
+}
