@@ -1,1 +1,34 @@
-//! (to be written)
+//! Compiles models to Rust at build time.
+//!
+//! In `build.rs`:
+//!
+//! ```no_run
+//! kiln_build::ModelGen::new().input("model/resnet18.onnx").out_dir("model/").run_from_script();
+//! ```
+//!
+//! and in the crate:
+//!
+//! ```ignore
+//! mod resnet18 {
+//!     include!(concat!(env!("OUT_DIR"), "/model/resnet18.rs"));
+//! }
+//!
+//! let model = resnet18::Model::<NdArray>::default();
+//! let logits = model.forward(image);
+//! ```
+//!
+//! The same work is done outside a build by the `kiln` command (`cargo install kiln-build --features cli`).
+
+mod compile;
+mod error;
+mod golden;
+mod model_gen;
+mod stamp;
+
+#[cfg(feature = "cli")]
+pub mod command;
+
+pub use compile::{CompileOptions, Compiled, compile};
+pub use error::BuildError;
+pub use kiln_codegen::RecordType;
+pub use model_gen::ModelGen;

@@ -1,0 +1,97 @@
+//! `kiln bench`.
+
+use super::scratch::{Case, Scratch};
+use super::{Backend, Outcome, json};
+use clap::Args;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Arguments of `kiln bench`.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// Folders with `model.onnx` and `test_data_set_*`
+    #[arg(required = true, value_name = "CASE_DIR")]
+    cases: Vec<PathBuf>,
+    /// Where to run
+    #[arg(long, value_enum, default_value_t)]
+    backend: Backend,
+    /// Number of threads; all cores unless given
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Print one JSON object a case
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Outcome {
+    let mut scratch = Scratch::new(arguments.backend);
+    let cases: Vec<Case> = arguments.cases.iter().map(|dir| scratch.add(dir)).collect();
+    scratch.build()?;
+    let threads = arguments
+        .threads
+        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
+    let mut all_well = true;
+    for case in &cases {
+        let object = match scratch.run(case, "bench", &[], Some(threads)) {
+            Ok(values) => object_of(case, arguments.backend, threads, &values),
+            Err(error) => failure(case, arguments.backend, threads, &error),
+        };
+        all_well &= !object.contains_key("error");
+        if arguments.json {
+            println!("{}", Value::Object(object));
+        } else {
+            print_line(&object);
+        }
+    }
+    Ok(all_well)
+}
+
+fn head(case: &Case, backend: Backend, threads: usize) -> Map<String, Value> {
+    let mut object = Map::new();
+    object.insert("case".into(), json!(case.name));
+    object.insert("backend".into(), json!(backend.feature()));
+    object.insert("threads".into(), json!(threads));
+    object
+}
+
+fn object_of(
+    case: &Case,
+    backend: Backend,
+    threads: usize,
+    values: &BTreeMap<String, f64>,
+) -> Map<String, Value> {
+    let mut object = head(case, backend, threads);
+    for key in ["load_ms", "median_ms", "min_ms", "runs", "peak_rss_mb"] {
+        let value = values.get(key).copied().unwrap_or(f64::NAN);
+        let value = if key == "runs" { json!(value as u64) } else { json::number(value) };
+        object.insert(key.into(), value);
+    }
+    object
+}
+
+fn failure(case: &Case, backend: Backend, threads: usize, error: &str) -> Map<String, Value> {
+    let mut object = head(case, backend, threads);
+    for key in ["load_ms", "median_ms", "min_ms", "runs", "peak_rss_mb"] {
+        object.insert(key.into(), Value::Null);
+    }
+    object.insert("error".into(), json!(error));
+    object
+}
+
+fn print_line(object: &Map<String, Value>) {
+    let case = object.get("case").and_then(Value::as_str).unwrap_or_default();
+    if let Some(error) = object.get("error").and_then(Value::as_str) {
+        println!("{case}: FAILED\n  {}", error.replace('\n', "\n  "));
+        return;
+    }
+    let get = |key: &str| object.get(key).and_then(Value::as_f64).unwrap_or(f64::NAN);
+    println!(
+        "{case}: {:.3} ms median, {:.3} ms least of {} runs; loaded in {:.2} ms; {:.0} MB at most",
+        get("median_ms"),
+        get("min_ms"),
+        get("runs"),
+        get("load_ms"),
+        get("peak_rss_mb")
+    );
+}

@@ -1,0 +1,98 @@
+//! `kiln convert`.
+
+use super::{CommandError, Outcome, spinner};
+use crate::{CompileOptions, RecordType, compile};
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+
+/// Arguments of `kiln convert`.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// The model
+    model: PathBuf,
+    /// The folder to write to
+    #[arg(short, long, value_name = "DIR")]
+    output: PathBuf,
+    /// Format of the weights
+    #[arg(long, value_enum, default_value = "safetensors")]
+    record_type: RecordFormat,
+    /// Store float weights as f16
+    #[arg(long)]
+    half_precision: bool,
+    /// Compile the weights into the source's crate
+    #[arg(long)]
+    embed: bool,
+    /// Keep what training needs: BatchNorm and Dropout
+    #[arg(long)]
+    trainable: bool,
+    /// Fix a symbolic dim
+    #[arg(long, value_name = "NAME=N", value_parser = parse_bind)]
+    bind: Vec<(String, usize)>,
+    /// Name of the runtime crate in the manifest of the crate that uses the source
+    #[arg(long, default_value = "kiln")]
+    runtime_crate: String,
+}
+
+/// [`RecordType`] as the command line names it.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum RecordFormat {
+    /// Safetensors, mapped into memory when loaded
+    Safetensors,
+    /// MessagePack with names, as Burn writes it
+    NamedMpk,
+    /// The same, compressed
+    NamedMpkGz,
+    /// Bincode, as Burn writes it
+    Bincode,
+    /// JSON for people
+    PrettyJson,
+}
+
+impl From<RecordFormat> for RecordType {
+    fn from(format: RecordFormat) -> Self {
+        match format {
+            RecordFormat::Safetensors => RecordType::Safetensors,
+            RecordFormat::NamedMpk => RecordType::NamedMpk,
+            RecordFormat::NamedMpkGz => RecordType::NamedMpkGz,
+            RecordFormat::Bincode => RecordType::Bincode,
+            RecordFormat::PrettyJson => RecordType::PrettyJson,
+        }
+    }
+}
+
+/// Parses `batch=1`.
+pub(super) fn parse_bind(text: &str) -> Result<(String, usize), String> {
+    let (name, size) = text.split_once('=').ok_or("expected NAME=N, for example batch=1")?;
+    let size = size.parse().map_err(|_| format!("`{size}` is not a size"))?;
+    if name.is_empty() {
+        return Err("the name of the dim is empty".into());
+    }
+    Ok((name.to_owned(), size))
+}
+
+pub(super) fn run(arguments: &Arguments) -> Outcome {
+    let extension = arguments.model.extension().and_then(|e| e.to_str()).unwrap_or_default();
+    if matches!(extension, "pt" | "pth" | "bin" | "safetensors") {
+        return Err(CommandError::Usage(format!(
+            "{}: weights alone cannot be converted yet; export the model to ONNX",
+            arguments.model.display()
+        )));
+    }
+    let options = CompileOptions {
+        record_type: arguments.record_type.into(),
+        half_precision: arguments.half_precision,
+        embed_states: arguments.embed,
+        trainable: arguments.trainable,
+        bind_dims: arguments.bind.iter().cloned().collect(),
+        runtime_crate: arguments.runtime_crate.clone(),
+        ..CompileOptions::default()
+    };
+    let bar = spinner(format!("converting {}", arguments.model.display()));
+    let mut compiled = compile(&arguments.model, &options)?;
+    compiled.write(&arguments.output)?;
+    bar.finish_and_clear();
+    for path in &compiled.written {
+        println!("{}", path.display());
+    }
+    Ok(true)
+}

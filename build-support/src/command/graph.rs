@@ -1,0 +1,130 @@
+//! `kiln graph`: the module tree and the dataflow as a picture.
+
+mod dot;
+mod layout;
+mod svg;
+
+use super::{CommandError, Outcome};
+use crate::BuildError;
+use crate::compile::import;
+use clap::Args;
+use kiln_importer::ir::{Graph, Node, NodeId, ValueDef, ValueId};
+use std::path::PathBuf;
+
+/// Arguments of `kiln graph`.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// The model
+    model: PathBuf,
+    /// The picture to write: a `.svg`, or a `.dot` for Graphviz
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Fix a symbolic dim
+    #[arg(long, value_name = "NAME=N", value_parser = super::convert::parse_bind)]
+    bind: Vec<(String, usize)>,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Outcome {
+    let extension = arguments.output.extension().and_then(|e| e.to_str()).unwrap_or_default();
+    if !matches!(extension, "svg" | "dot") {
+        return Err(CommandError::Usage(format!(
+            "{}: the picture must be a .svg or a .dot file",
+            arguments.output.display()
+        )));
+    }
+    let options = crate::CompileOptions {
+        bind_dims: arguments.bind.iter().cloned().collect(),
+        ..crate::CompileOptions::default()
+    };
+    let graph = import(&arguments.model, &options)?.graph;
+    let tree = Module::tree(&graph);
+    let text = match extension {
+        "dot" => dot::print(&graph, &tree),
+        _ => svg::print(&graph, &tree),
+    };
+    std::fs::write(&arguments.output, text).map_err(BuildError::io(&arguments.output))?;
+    println!("{}", arguments.output.display());
+    Ok(true)
+}
+
+/// A module of the original network with what it holds, in execution order.
+#[derive(Debug, Default)]
+pub(super) struct Module {
+    /// Last part of its path; empty for the root.
+    name: String,
+    /// Its class, when the file says so.
+    class: String,
+    /// Full path.
+    path: String,
+    items: Vec<Item>,
+}
+
+/// What stands in a module.
+#[derive(Debug)]
+pub(super) enum Item {
+    Module(Module),
+    Node(NodeId),
+}
+
+impl Module {
+    /// Groups the root region's nodes by the exporter's scopes.
+    fn tree(graph: &Graph) -> Module {
+        let mut root = Module::default();
+        for &id in &graph.root.nodes {
+            let mut module = &mut root;
+            for entry in graph.node(id).origin.scope.iter().filter(|entry| !entry.path.is_empty()) {
+                module = module.child(&entry.path, &entry.class);
+            }
+            module.items.push(Item::Node(id));
+        }
+        root
+    }
+
+    /// The child with a path, made when it is new.
+    fn child(&mut self, path: &str, class: &str) -> &mut Module {
+        let found = self.items.iter().position(|item| matches!(item, Item::Module(m) if m.path == path));
+        let at = found.unwrap_or_else(|| {
+            let prefix = if self.path.is_empty() { String::new() } else { format!("{}.", self.path) };
+            let name = path.strip_prefix(&prefix).unwrap_or(path).to_owned();
+            let class = class.rsplit('.').next().unwrap_or_default().to_owned();
+            self.items.push(Item::Module(Module { name, class, path: path.to_owned(), items: Vec::new() }));
+            self.items.len() - 1
+        });
+        match &mut self.items[at] {
+            Item::Module(module) => module,
+            Item::Node(_) => unreachable!("the position is that of a module"),
+        }
+    }
+
+    /// What is printed for the module.
+    fn label(&self) -> String {
+        if self.class.is_empty() { self.name.clone() } else { format!("{}: {}", self.name, self.class) }
+    }
+}
+
+/// What is printed in a node's box: operation, and type of its result.
+fn labels(graph: &Graph, node: &Node) -> [String; 2] {
+    let ty = node.outputs.first().map(|&value| graph.ty(value).to_string()).unwrap_or_default();
+    [node.op.name().to_owned(), ty]
+}
+
+/// The nodes and inputs that a node reads from.
+fn sources<'a>(graph: &'a Graph, node: &'a Node) -> impl Iterator<Item = Source> + 'a {
+    node.inputs.iter().flatten().filter_map(|&value| source(graph, value))
+}
+
+/// Where a value comes from, for drawing; constants are not drawn.
+fn source(graph: &Graph, value: ValueId) -> Option<Source> {
+    match graph.value(value).def {
+        ValueDef::Node(node, _) | ValueDef::RegionParameter(node, _) => Some(Source::Node(node)),
+        ValueDef::Input(n) => Some(Source::Input(n)),
+        ValueDef::Constant(_) => None,
+    }
+}
+
+/// Start of an arrow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Source {
+    Node(NodeId),
+    Input(u32),
+}

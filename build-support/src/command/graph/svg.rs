@@ -1,0 +1,109 @@
+//! The placed graph as SVG.
+
+use super::layout::{Box, place};
+use super::{Module, Source, source, sources};
+use kiln_importer::ir::Graph;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+const STYLE: &str = "text{font:11px ui-monospace,monospace;fill:#222}.module{fill:#4a6fa5;fill-opacity:.07;stroke:#4a6fa5}\
+.node{fill:#fff;stroke:#555}.port{fill:#fdf3d8;stroke:#a57f2c}.type{fill:#777}path{fill:none;stroke:#888}";
+
+/// Height of the bands for inputs and outputs.
+const BAND: f64 = 70.0;
+
+/// Prints the graph as one self-contained SVG document.
+pub(super) fn print(graph: &Graph, tree: &Module) -> String {
+    let body = place(graph, tree);
+    let (width, height) = (body.width.max(200.0), body.height + 2.0 * BAND);
+    let mut boxes = BTreeMap::new();
+    body.walk(&mut |placed| {
+        if let Some(node) = placed.node {
+            boxes.insert(Source::Node(node), placed.clone());
+        }
+    });
+    let inputs = ports(graph.inputs.iter().map(|&v| (graph.value(v).name.as_str(), v)), graph, width, -BAND);
+    for (n, port) in inputs.iter().enumerate() {
+        boxes.insert(Source::Input(n as u32), port.clone());
+    }
+    let names = graph.output_names.iter().map(String::as_str);
+    let outputs = ports(names.zip(graph.root.outputs.iter().copied()), graph, width, body.height + 16.0);
+
+    let mut text = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 {:.0} {width:.0} {height:.0}\" width=\"{width:.0}\" \
+         height=\"{height:.0}\"><style>{STYLE}</style>\n\
+         <defs><marker id=\"tip\" viewBox=\"0 0 8 8\" refX=\"8\" refY=\"4\" markerWidth=\"7\" markerHeight=\"7\" \
+         orient=\"auto\"><path d=\"M0 0L8 4L0 8z\" style=\"fill:#888\"/></marker></defs>\n",
+        -BAND
+    );
+    body.walk(&mut |placed| draw(placed, if placed.node.is_some() { "node" } else { "module" }, &mut text));
+    for port in inputs.iter().chain(&outputs) {
+        draw(port, "port", &mut text);
+    }
+    for &id in &graph.root.nodes {
+        for from in sources(graph, graph.node(id)) {
+            arrow(boxes.get(&from), boxes.get(&Source::Node(id)), &mut text);
+        }
+    }
+    for (port, &value) in outputs.iter().zip(&graph.root.outputs) {
+        arrow(source(graph, value).and_then(|from| boxes.get(&from)), Some(port), &mut text);
+    }
+    text.push_str("</svg>\n");
+    text
+}
+
+/// Boxes for inputs or outputs, spread over the width.
+fn ports<'a>(
+    values: impl Iterator<Item = (&'a str, kiln_importer::ir::ValueId)>,
+    graph: &Graph,
+    width: f64,
+    y: f64,
+) -> Vec<Box> {
+    let labels: Vec<[String; 2]> =
+        values.map(|(name, value)| [name.to_owned(), graph.ty(value).to_string()]).collect();
+    let share = width / labels.len().max(1) as f64;
+    let place = |(i, labels): (usize, [String; 2])| {
+        let longest = labels.iter().map(|label| label.chars().count()).max().unwrap_or_default();
+        let own = longest as f64 * 6.3 + 16.0;
+        let x = share * (i as f64 + 0.5) - own / 2.0;
+        Box { x, y: y + 8.0, width: own, height: 38.0, labels: labels.to_vec(), ..Box::default() }
+    };
+    labels.into_iter().enumerate().map(place).collect()
+}
+
+fn draw(placed: &Box, class: &str, text: &mut String) {
+    let Box { x, y, width, height, .. } = placed;
+    let title = placed.labels.first().is_some_and(|label| !label.is_empty());
+    if class == "module" && !title {
+        return;
+    }
+    let _ = write!(
+        text,
+        "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" rx=\"4\"/>"
+    );
+    for (i, label) in placed.labels.iter().enumerate() {
+        let line = y + 15.0 + 14.0 * i as f64;
+        let style = if i > 0 { " class=\"type\"" } else { "" };
+        let _ = write!(text, "<text{style} x=\"{:.1}\" y=\"{line:.1}\">{}</text>", x + 8.0, escaped(label));
+    }
+    text.push('\n');
+}
+
+/// A curve from the bottom of one box to the top of another.
+fn arrow(from: Option<&Box>, to: Option<&Box>, text: &mut String) {
+    let (Some(from), Some(to)) = (from, to) else { return };
+    let (x1, y1) = (from.x + from.width / 2.0, from.y + from.height);
+    let (x2, y2) = (to.x + to.width / 2.0, to.y);
+    let bend = ((y2 - y1) / 2.0).clamp(8.0, 60.0);
+    let _ = writeln!(
+        text,
+        "<path marker-end=\"url(#tip)\" d=\"M{x1:.1} {y1:.1}C{x1:.1} {:.1} {x2:.1} {:.1} {x2:.1} {y2:.1}\"/>",
+        y1 + bend,
+        y2 - bend
+    );
+}
+
+fn escaped(label: &str) -> String {
+    let plain: String = label.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
+    plain.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}

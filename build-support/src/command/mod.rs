@@ -1,0 +1,129 @@
+//! The `kiln` command: one file a subcommand.
+//!
+//! Exit status: 0 all well, 1 a case (or the one thing asked for) failed, 2 bad usage.
+
+mod bench;
+mod convert;
+mod graph;
+mod inspect;
+mod json;
+mod runner;
+mod scratch;
+mod verify;
+
+use crate::BuildError;
+use clap::{Parser, Subcommand, ValueEnum};
+use std::process::ExitCode;
+
+/// Compiles trained networks to Rust, and proves that the import is right.
+#[derive(Debug, Parser)]
+#[command(name = "kiln", version, about, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show what a model file holds: inputs, outputs, operators, parameters, and what is unsupported
+    Inspect(inspect::Arguments),
+    /// Turn a model into Rust source and a record
+    Convert(convert::Arguments),
+    /// Compile case directories, run them, and compare with their golden outputs
+    Verify(verify::Arguments),
+    /// Compile case directories and time them
+    Bench(bench::Arguments),
+    /// Draw the module tree and the dataflow
+    Graph(graph::Arguments),
+}
+
+/// Where generated code runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Backend {
+    /// The CPU.
+    #[default]
+    Ndarray,
+    /// Any GPU through wgpu.
+    Wgpu,
+    /// An NVIDIA GPU.
+    Cuda,
+}
+
+impl Backend {
+    /// The runtime's cargo feature, which is also the name on the command line.
+    fn feature(self) -> &'static str {
+        match self {
+            Backend::Ndarray => "ndarray",
+            Backend::Wgpu => "wgpu",
+            Backend::Cuda => "cuda",
+        }
+    }
+
+    /// The runtime's type.
+    fn ty(self) -> &'static str {
+        match self {
+            Backend::Ndarray => "NdArray",
+            Backend::Wgpu => "Wgpu",
+            Backend::Cuda => "Cuda",
+        }
+    }
+}
+
+/// How a subcommand ended well: whether every case passed.
+pub(crate) type Outcome = Result<bool, CommandError>;
+
+/// A subcommand could not do its work.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CommandError {
+    /// A model could not be compiled.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// The scratch crate did not compile: a defect of Kiln, so the compiler's words are shown.
+    #[error("the generated source does not compile; this is a defect of Kiln, please report it\n{output}")]
+    Compile {
+        /// What rustc said.
+        output: String,
+    },
+    /// `cargo` could not be started.
+    #[error("`{program}` could not be started ({source}); `kiln verify` and `kiln bench` compile with cargo")]
+    Cargo {
+        /// The program.
+        program: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// An argument that clap could not judge.
+    #[error("{0}")]
+    Usage(String),
+}
+
+/// Runs the command line.
+pub fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let outcome = match arguments.command {
+        Command::Inspect(arguments) => inspect::run(&arguments),
+        Command::Convert(arguments) => convert::run(&arguments),
+        Command::Verify(arguments) => verify::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
+        Command::Graph(arguments) => graph::run(&arguments),
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(CommandError::Build(error)) => fail(&error.report(), 1),
+        Err(error @ CommandError::Usage(_)) => fail(&error.to_string(), 2),
+        Err(error) => fail(&error.to_string(), 1),
+    }
+}
+
+fn fail(message: &str, status: u8) -> ExitCode {
+    eprintln!("error: {message}");
+    ExitCode::from(status)
+}
+
+/// A spinner on a terminal; nothing elsewhere (indicatif draws to standard error only when it is one).
+pub(crate) fn spinner(message: impl Into<String>) -> indicatif::ProgressBar {
+    let bar = indicatif::ProgressBar::new_spinner().with_message(message.into());
+    bar.enable_steady_tick(std::time::Duration::from_millis(120));
+    bar
+}

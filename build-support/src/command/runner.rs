@@ -1,0 +1,94 @@
+//! The text of the scratch crate around the generated sources.
+
+use super::Backend;
+use crate::{Compiled, compile::Port};
+use kiln_types::DTypeKind;
+use std::fmt::Write;
+use std::path::Path;
+
+/// One generated source with what the runner must know to call it.
+pub(super) struct Module {
+    pub source: String,
+    inputs: Vec<Port>,
+    outputs: Vec<Port>,
+}
+
+impl Module {
+    pub(super) fn new(compiled: &Compiled) -> Self {
+        Self {
+            source: compiled.source.clone(),
+            inputs: compiled.inputs.clone(),
+            outputs: compiled.outputs.clone(),
+        }
+    }
+}
+
+/// Name of the executable.
+pub(super) fn executable() -> String {
+    format!("kiln-scratch{}", std::env::consts::EXE_SUFFIX)
+}
+
+/// The crate's manifest. Run from a checkout, it uses the checkout's runtime; installed, the published one.
+pub(super) fn manifest(backend: Backend) -> String {
+    let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../runtime");
+    let place = match checkout.canonicalize() {
+        Ok(path) if path.join("Cargo.toml").exists() => format!("path = {:?}", path.display().to_string()),
+        _ => format!("version = \"={}\"", env!("CARGO_PKG_VERSION")),
+    };
+    format!(
+        "[package]\nname = \"kiln-scratch\"\nversion = \"0.0.0\"\nedition = \"2024\"\npublish = false\n\n\
+         [dependencies]\nkiln = {{ {place}, default-features = false, features = [\"std\", \"{}\"] }}\n\n\
+         [profile.release]\ndebug = false\n\n[workspace]\n",
+        backend.feature()
+    )
+}
+
+/// `main.rs`: the fixed part, then a `Case` implementation for each module.
+pub(super) fn main_source(backend: Backend, modules: &[Module]) -> String {
+    let mut text = format!("type B = kiln::backend::{};\n\n", backend.ty());
+    text.push_str(include_str!("runner_main.rs.txt"));
+    for (i, module) in modules.iter().enumerate() {
+        text.push_str(&case_source(i, module));
+    }
+    text.push_str("\nfn dispatch(index: usize, arguments: &[String]) {\n    match index {\n");
+    for i in 0..modules.len() {
+        // Writing to a `String` cannot fail.
+        let _ = writeln!(text, "        {i} => run::<case_{i}::Model<B>>(arguments),");
+    }
+    text.push_str("        _ => panic!(\"no such case\"),\n    }\n}\n");
+    text
+}
+
+fn case_source(i: usize, module: &Module) -> String {
+    let mut text = format!("\n#[allow(dead_code)]\nmod case_{i};\n\nimpl Case for case_{i}::Model<B> {{\n");
+    text.push_str("    fn load(path: &Path, device: &Device) -> Self {\n");
+    text.push_str("        Self::from_file(path, device)\n    }\n\n");
+    text.push_str("    fn prepare(&self, data: Vec<TensorData>, device: &Device) -> Box<dyn Fn() -> Outputs + '_> {\n");
+    if !module.inputs.is_empty() {
+        text.push_str("        let mut data = data.into_iter();\n");
+        text.push_str("        let mut next = || data.next().expect(\"an input is missing\");\n");
+    } else {
+        text.push_str("        drop(data);\n        let _ = device;\n");
+    }
+    for (k, port) in module.inputs.iter().enumerate() {
+        let _ = writeln!(text, "        let x{k} = tensor::<{}, kiln::tensor::{}>(next(), device);", port.rank, kind(port));
+    }
+    let names = |prefix: &str, n: usize, suffix: &str| {
+        (0..n).map(|k| format!("{prefix}{k}{suffix}")).collect::<Vec<_>>().join(", ")
+    };
+    let inputs = names("x", module.inputs.len(), ".clone()");
+    let outputs = names("y", module.outputs.len(), "");
+    let pattern = if module.outputs.len() == 1 { outputs } else { format!("({outputs})") };
+    let _ = writeln!(text, "        Box::new(move || {{\n            let {pattern} = self.forward({inputs});");
+    let read = names("Box::new(y", module.outputs.len(), ") as Box<dyn Output>");
+    let _ = writeln!(text, "            vec![{read}]\n        }})\n    }}\n}}");
+    text
+}
+
+fn kind(port: &Port) -> &'static str {
+    match port.dtype.kind() {
+        DTypeKind::Float => "Float",
+        DTypeKind::Int => "Int",
+        DTypeKind::Bool => "Bool",
+    }
+}

@@ -1,0 +1,153 @@
+//! The scratch crate: generated sources of many cases, compiled by cargo in one go, run one process a case.
+//!
+//! It lives in a cache folder. Sources decide the crate's folder by their content, all crates share one target folder,
+//! and weights and golden data stay outside the crate: a second run compiles nothing.
+
+use super::{Backend, CommandError, runner, spinner};
+use crate::golden::{data_set_dirs, read_data_set};
+use crate::{BuildError, CompileOptions, RecordType, compile};
+use std::collections::BTreeMap;
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// One case directory on its way through.
+pub(super) struct Case {
+    /// The directory as given.
+    pub name: String,
+    /// Number of the generated module and the folder with its data, or why there is none.
+    state: Result<(usize, PathBuf), String>,
+}
+
+/// A crate under construction.
+pub(super) struct Scratch {
+    backend: Backend,
+    root: PathBuf,
+    modules: Vec<runner::Module>,
+    executable: Option<PathBuf>,
+}
+
+impl Scratch {
+    pub(super) fn new(backend: Backend) -> Self {
+        Self { backend, root: cache_dir(), modules: Vec::new(), executable: None }
+    }
+
+    /// Converts a case and writes its weights and golden data to the cache.
+    pub(super) fn add(&mut self, dir: &Path) -> Case {
+        let name = dir.display().to_string();
+        let bar = spinner(format!("converting {name}"));
+        let state = self.convert(dir).map_err(|error| error.report());
+        bar.finish_and_clear();
+        Case { name, state }
+    }
+
+    fn convert(&mut self, dir: &Path) -> Result<(usize, PathBuf), BuildError> {
+        let model = dir.join("model.onnx");
+        let options = CompileOptions { record_type: RecordType::Safetensors, ..CompileOptions::default() };
+        let mut compiled = compile(&model, &options)?;
+        let mut hasher = DefaultHasher::new();
+        fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned()).hash(&mut hasher);
+        let data = self.root.join("data").join(format!("{:016x}", hasher.finish()));
+        if data.exists() {
+            fs::remove_dir_all(&data).map_err(BuildError::io(&data))?;
+        }
+        let (input_names, output_names) = (compiled.input_names(), compiled.output_names());
+        compiled.write_record(&data, "model")?;
+        for (i, set) in data_set_dirs(dir)?.iter().enumerate() {
+            let set = read_data_set(set, &input_names, &output_names)?;
+            compiled.write_golden(&set, &data.join(format!("golden_{i}.safetensors")))?;
+        }
+        self.modules.push(runner::Module::new(&compiled));
+        Ok((self.modules.len() - 1, data))
+    }
+
+    /// Compiles what was added.
+    pub(super) fn build(&mut self) -> Result<(), CommandError> {
+        if self.modules.is_empty() {
+            return Ok(());
+        }
+        let mut files = vec![
+            ("Cargo.toml".to_owned(), runner::manifest(self.backend)),
+            ("src/main.rs".to_owned(), runner::main_source(self.backend, &self.modules)),
+        ];
+        for (i, module) in self.modules.iter().enumerate() {
+            files.push((format!("src/case_{i}.rs"), module.source.clone()));
+        }
+        let mut hasher = DefaultHasher::new();
+        files.hash(&mut hasher);
+        let crate_dir = self.root.join("crates").join(format!("{:016x}", hasher.finish()));
+        for (path, text) in &files {
+            write_if_changed(&crate_dir.join(path), text)?;
+        }
+        let bar = spinner("compiling");
+        let target = self.root.join("target");
+        let program = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+        let output = Command::new(&program)
+            .args(["build", "--release", "--quiet"])
+            .arg("--manifest-path")
+            .arg(crate_dir.join("Cargo.toml"))
+            .arg("--target-dir")
+            .arg(&target)
+            .output()
+            .map_err(|source| CommandError::Cargo { program, source })?;
+        bar.finish_and_clear();
+        if !output.status.success() {
+            return Err(CommandError::Compile { output: String::from_utf8_lossy(&output.stderr).into_owned() });
+        }
+        let built = target.join("release").join(runner::executable());
+        // Other crates of the cache build an executable of the same name.
+        let own = crate_dir.join(runner::executable());
+        fs::copy(&built, &own).map_err(BuildError::io(&own))?;
+        self.executable = Some(own);
+        Ok(())
+    }
+
+    /// Runs one case in a process of its own; yields the numbers it printed.
+    pub(super) fn run(
+        &self,
+        case: &Case,
+        mode: &str,
+        arguments: &[&str],
+        threads: Option<usize>,
+    ) -> Result<BTreeMap<String, f64>, String> {
+        let (index, data) = case.state.as_ref().map_err(Clone::clone)?;
+        let executable = self.executable.as_ref().ok_or("nothing was compiled")?;
+        let mut command = Command::new(executable);
+        command.arg(mode).arg(index.to_string()).arg(data).args(arguments);
+        if let Some(threads) = threads {
+            command.env("KILN_NUM_THREADS", threads.to_string());
+        }
+        let output = command.output().map_err(|error| error.to_string())?;
+        if !output.status.success() {
+            let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            return Err(if message.is_empty() { output.status.to_string() } else { message });
+        }
+        let text = String::from_utf8_lossy(&output.stdout);
+        let pairs = text.lines().filter_map(|line| line.split_once(' '));
+        Ok(pairs.filter_map(|(key, value)| Some((key.to_owned(), value.parse().ok()?))).collect())
+    }
+}
+
+/// `$KILN_CACHE_DIR`, or `kiln` in the user's cache folder, or in the system's temporary one.
+fn cache_dir() -> PathBuf {
+    if let Some(dir) = std::env::var_os("KILN_CACHE_DIR") {
+        return dir.into();
+    }
+    let user = std::env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")))
+        .or_else(|| std::env::var_os("LOCALAPPDATA").map(PathBuf::from));
+    user.unwrap_or_else(std::env::temp_dir).join("kiln")
+}
+
+/// Leaves an equal file alone, so that cargo sees nothing new.
+fn write_if_changed(path: &Path, text: &str) -> Result<(), BuildError> {
+    if fs::read_to_string(path).is_ok_and(|old| old == text) {
+        return Ok(());
+    }
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent).map_err(BuildError::io(parent))?;
+    }
+    fs::write(path, text).map_err(BuildError::io(path))
+}

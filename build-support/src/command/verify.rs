@@ -1,0 +1,81 @@
+//! `kiln verify`: the import proves itself (design, law 12).
+
+use super::scratch::{Case, Scratch};
+use super::{Backend, Outcome, json};
+use clap::Args;
+use serde_json::{Map, Value, json};
+use std::path::PathBuf;
+
+/// Arguments of `kiln verify`.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// Folders with `model.onnx` and `test_data_set_*`
+    #[arg(required = true, value_name = "CASE_DIR")]
+    cases: Vec<PathBuf>,
+    /// Where to run
+    #[arg(long, value_enum, default_value_t)]
+    backend: Backend,
+    /// Relative tolerance: an element passes when |a - b| <= atol + rtol * |b|
+    #[arg(long, default_value_t = 1e-3)]
+    rtol: f64,
+    /// Absolute tolerance
+    #[arg(long, default_value_t = 1e-4)]
+    atol: f64,
+    /// Print one JSON object a case
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Outcome {
+    let mut scratch = Scratch::new(arguments.backend);
+    let cases: Vec<Case> = arguments.cases.iter().map(|dir| scratch.add(dir)).collect();
+    scratch.build()?;
+    let tolerances = [arguments.atol.to_string(), arguments.rtol.to_string()];
+    let mut all_well = true;
+    for case in &cases {
+        let outcome = scratch.run(case, "verify", &tolerances.each_ref().map(String::as_str), None);
+        let object = match outcome {
+            Ok(values) => object_of(case, &values),
+            Err(error) => json::failure(&case.name, &error),
+        };
+        all_well &= object.get("ok") == Some(&Value::Bool(true));
+        if arguments.json {
+            println!("{}", Value::Object(object));
+        } else {
+            print_line(&object);
+        }
+    }
+    Ok(all_well)
+}
+
+/// From the runner's `max_abs`, `max_rel`, `mismatches`.
+fn object_of(case: &Case, values: &std::collections::BTreeMap<String, f64>) -> Map<String, Value> {
+    let get = |key: &str| values.get(key).copied().unwrap_or(f64::NAN);
+    let mismatches = get("mismatches");
+    let mut object = Map::new();
+    object.insert("case".into(), json!(case.name));
+    object.insert("ok".into(), json!(mismatches == 0.0));
+    object.insert("max_abs".into(), json::number(get("max_abs")));
+    object.insert("max_rel".into(), json::number(get("max_rel")));
+    if mismatches != 0.0 {
+        object.insert(
+            "error".into(),
+            json!(format!("{mismatches} of {} elements differ by more than the tolerance", get("elements"))),
+        );
+    }
+    object
+}
+
+fn print_line(object: &Map<String, Value>) {
+    let text = |key: &str| object.get(key).map(|v| v.as_str().map_or(v.to_string(), str::to_owned));
+    let case = text("case").unwrap_or_default();
+    let verdict = if object.get("ok") == Some(&Value::Bool(true)) { "ok" } else { "FAILED" };
+    print!("{case}: {verdict}");
+    if let (Some(abs), Some(rel)) = (text("max_abs"), text("max_rel")) {
+        print!(", largest difference {abs} absolute, {rel} relative");
+    }
+    match text("error") {
+        Some(error) => println!("\n  {}", error.replace('\n', "\n  ")),
+        None => println!(),
+    }
+}

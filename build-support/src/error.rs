@@ -1,0 +1,91 @@
+//! What can go wrong between a model file and its source.
+
+use std::path::PathBuf;
+
+/// A model could not be compiled.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// `ModelGen` was run with nothing to do.
+    #[error("no model was given: call `ModelGen::input(\"model.onnx\")` before running")]
+    NoInputs,
+    /// Two inputs would write the same file.
+    #[error("{} and {} would both become the same file: give one another name, or its own `ModelGen` and `out_dir`", first.display(), second.display())]
+    SameName {
+        /// One model.
+        first: PathBuf,
+        /// The other.
+        second: PathBuf,
+    },
+    /// The model could not be imported.
+    #[error("{}: {source}", path.display())]
+    Import {
+        /// The model.
+        path: PathBuf,
+        /// Why.
+        source: Box<kiln_importer::onnx::ImportError>,
+    },
+    /// No source could be made from the imported model.
+    #[error("{}: {source}", path.display())]
+    Codegen {
+        /// The model.
+        path: PathBuf,
+        /// Why.
+        source: Box<kiln_codegen::CodegenError>,
+    },
+    /// The record could not be written.
+    #[error("{}: {reason}", path.display())]
+    Record {
+        /// The record.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// Golden data does not fit the model.
+    #[error("golden data {}: {reason}", path.display())]
+    Golden {
+        /// The file or folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A file could not be read or written.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Several models failed.
+    #[error("{}", .0.iter().map(BuildError::report).collect::<Vec<_>>().join("\n"))]
+    Several(Vec<BuildError>),
+}
+
+impl BuildError {
+    /// One error for many; `Ok` for none.
+    pub(crate) fn collect(mut errors: Vec<BuildError>) -> Result<(), BuildError> {
+        match errors.len() {
+            0 => Ok(()),
+            1 => Err(errors.remove(0)),
+            _ => Err(BuildError::Several(errors)),
+        }
+    }
+
+    /// The message with its causes, one line each.
+    pub fn report(&self) -> String {
+        let mut text = self.to_string();
+        // The variants above print their first cause themselves.
+        let mut cause = std::error::Error::source(self).and_then(std::error::Error::source);
+        while let Some(error) = cause {
+            text.push_str(&format!("\n  because: {error}"));
+            cause = error.source();
+        }
+        text
+    }
+
+    pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> BuildError {
+        let path = path.into();
+        move |source| BuildError::Io { path, source }
+    }
+}

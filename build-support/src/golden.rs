@@ -1,0 +1,105 @@
+//! Golden data: ONNX's test layout read, and turned into a test of the generated source.
+
+use crate::{BuildError, CompileOptions, Compiled};
+use kiln_importer::onnx::{NamedTensor, read_tensor};
+use kiln_types::TensorData;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// One `test_data_set_*` folder.
+#[derive(Clone, Debug)]
+pub struct DataSet {
+    /// The folder's name.
+    pub name: String,
+    /// Graph inputs in order.
+    pub inputs: Vec<TensorData>,
+    /// Expected outputs in order.
+    pub outputs: Vec<TensorData>,
+}
+
+/// `golden/model` when it exists, else `golden` itself.
+pub(crate) fn folder_of(golden: &Path, model: &Path) -> PathBuf {
+    let own = golden.join(model.file_stem().unwrap_or_default());
+    if own.is_dir() { own } else { golden.to_owned() }
+}
+
+/// The `test_data_set_*` folders of a case directory, in order of their numbers.
+pub fn data_set_dirs(case: &Path) -> Result<Vec<PathBuf>, BuildError> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(case).map_err(BuildError::io(case))? {
+        let path = entry.map_err(BuildError::io(case))?.path();
+        let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+        if let Some(number) = name.strip_prefix("test_data_set_")
+            && path.is_dir()
+        {
+            found.push((number.parse::<u64>().unwrap_or(u64::MAX), path));
+        }
+    }
+    found.sort();
+    Ok(found.into_iter().map(|(_, path)| path).collect())
+}
+
+/// Reads a data set. Tensors carry names where the file has them; `input_names` and `output_names` are the graph's, and
+/// put named tensors in the graph's order.
+pub fn read_data_set(
+    dir: &Path,
+    input_names: &[String],
+    output_names: &[String],
+) -> Result<DataSet, BuildError> {
+    let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let inputs = read_tensors(dir, "input", input_names)?;
+    let outputs = read_tensors(dir, "output", output_names)?;
+    Ok(DataSet { name, inputs, outputs })
+}
+
+/// Reads `prefix_0.pb`, `prefix_1.pb`, … until one is missing.
+fn read_tensors(dir: &Path, prefix: &str, names: &[String]) -> Result<Vec<TensorData>, BuildError> {
+    let mut tensors: Vec<NamedTensor> = Vec::new();
+    loop {
+        let path = dir.join(format!("{prefix}_{}.pb", tensors.len()));
+        if !path.exists() {
+            break;
+        }
+        let tensor = read_tensor(&path)
+            .map_err(|source| BuildError::Golden { path: path.clone(), reason: source.to_string() })?;
+        tensors.push(tensor);
+    }
+    if tensors.len() != names.len() {
+        let reason = format!(
+            "the model has {} {prefix}s ({}), the folder has {} files `{prefix}_*.pb`",
+            names.len(),
+            names.join(", "),
+            tensors.len()
+        );
+        return Err(BuildError::Golden { path: dir.to_owned(), reason });
+    }
+    // The position counts unless every tensor bears the name of exactly one input.
+    let by_name: Option<Vec<usize>> =
+        names.iter().map(|name| tensors.iter().position(|tensor| &tensor.name == name)).collect();
+    let order = match by_name {
+        Some(order) if (0..tensors.len()).all(|i| order.contains(&i)) => order,
+        _ => (0..tensors.len()).collect(),
+    };
+    Ok(order.into_iter().map(|i| tensors[i].data.clone()).collect())
+}
+
+/// Adds a test for every data set below `golden` to the compiled model: the data become one Safetensors file beside the
+/// record, which the test reads with the runtime.
+pub(crate) fn attach(
+    compiled: &mut Compiled,
+    golden: &Path,
+    options: &CompileOptions,
+) -> Result<(), BuildError> {
+    let dirs = data_set_dirs(golden)?;
+    if dirs.is_empty() {
+        let reason = "no folder `test_data_set_*` in it".to_owned();
+        return Err(BuildError::Golden { path: golden.to_owned(), reason });
+    }
+    let (input_names, output_names) = (compiled.input_names(), compiled.output_names());
+    let mut sets = Vec::new();
+    for dir in dirs {
+        compiled.sources.push(dir.clone());
+        sets.push(read_data_set(&dir, &input_names, &output_names)?);
+    }
+    compiled.attach_golden(&sets, options)
+}

@@ -1,0 +1,162 @@
+//! [`ModelGen`]: the builder for `build.rs`.
+
+use crate::{BuildError, CompileOptions, RecordType, compile, stamp::Stamp};
+use std::path::{Path, PathBuf};
+
+/// Compiles ONNX models to Rust source and records; a builder.
+///
+/// Paths of models are relative to the user's crate. A model that did not change since the last run is left alone.
+#[derive(Clone, Debug, Default)]
+#[must_use = "nothing happens before `run_from_script` or `run_from_cli`"]
+pub struct ModelGen {
+    inputs: Vec<PathBuf>,
+    out_dir: PathBuf,
+    golden: Option<PathBuf>,
+    options: CompileOptions,
+}
+
+impl ModelGen {
+    /// A builder with the default options: a memory-mapped Safetensors record in full precision.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a model; may be called many times. `model.onnx` becomes `model.rs` and its record.
+    pub fn input(&mut self, path: impl AsRef<Path>) -> &mut Self {
+        self.inputs.push(path.as_ref().to_owned());
+        self
+    }
+
+    /// The folder for source and records: below `OUT_DIR` in a build script, below the working directory otherwise.
+    pub fn out_dir(&mut self, path: impl AsRef<Path>) -> &mut Self {
+        self.out_dir = path.as_ref().to_owned();
+        self
+    }
+
+    /// The format of the weights. [`RecordType::Safetensors`] is mapped into memory; the others are Burn's formats.
+    pub fn record_type(&mut self, record_type: RecordType) -> &mut Self {
+        self.options.record_type = record_type;
+        self
+    }
+
+    /// Stores float weights as f16; they are widened when loaded.
+    pub fn half_precision(&mut self, half: bool) -> &mut Self {
+        self.options.half_precision = half;
+        self
+    }
+
+    /// Compiles the record into the binary (`from_embedded`), which then needs no file beside it.
+    pub fn embed_states(&mut self, embed: bool) -> &mut Self {
+        self.options.embed_states = embed;
+        self
+    }
+
+    /// Keeps what training needs: BatchNorm is not folded away, Dropout stays.
+    pub fn trainable(&mut self, trainable: bool) -> &mut Self {
+        self.options.trainable = trainable;
+        self
+    }
+
+    /// Fixes a symbolic dim, by the name it has in the file, to a size.
+    pub fn bind_dim(&mut self, name: impl Into<String>, size: usize) -> &mut Self {
+        self.options.bind_dims.insert(name.into(), size);
+        self
+    }
+
+    /// A folder with golden data, in ONNX's layout (`test_data_set_*/{input,output}_*.pb` in it, or in a folder of the
+    /// model's name in it): the generated source then holds a test that compares.
+    pub fn golden(&mut self, dir: impl AsRef<Path>) -> &mut Self {
+        self.golden = Some(dir.as_ref().to_owned());
+        self
+    }
+
+    /// The name under which the user's manifest has the runtime; `kiln` unless said otherwise.
+    pub fn runtime_crate(&mut self, name: impl Into<String>) -> &mut Self {
+        self.options.runtime_crate = name.into();
+        self
+    }
+
+    /// Runs inside a build script: writes below `OUT_DIR`, tells cargo what to watch, and reports every model that
+    /// failed as errors of the build.
+    pub fn run_from_script(&self) {
+        let Some(root) = std::env::var_os("OUT_DIR").map(PathBuf::from) else {
+            println!(
+                "cargo::error=OUT_DIR is not set: `run_from_script` is for build scripts; use `run_from_cli` elsewhere"
+            );
+            return;
+        };
+        println!("cargo::rerun-if-changed=build.rs");
+        for input in &self.inputs {
+            println!("cargo::rerun-if-changed={}", input.display());
+        }
+        if let Some(golden) = &self.golden {
+            println!("cargo::rerun-if-changed={}", golden.display());
+        }
+        let options = CompileOptions { below_out_dir: Some(self.out_dir.clone()), ..self.options.clone() };
+        let outcome = self.run(&root.join(&self.out_dir), &options);
+        for file in &outcome.watched {
+            println!("cargo::rerun-if-changed={}", file.display());
+        }
+        // A build script that says `cargo::error` and ends well makes cargo print these lines and nothing else.
+        for error in &outcome.errors {
+            for line in error.report().lines() {
+                println!("cargo::error={line}");
+            }
+        }
+    }
+
+    /// Runs anywhere else: writes below the working directory.
+    ///
+    /// # Errors
+    /// [`BuildError::Several`] with what is wrong with each model; the others are written.
+    pub fn run_from_cli(&self) -> Result<(), BuildError> {
+        BuildError::collect(self.run(&self.out_dir, &self.options).errors)
+    }
+
+    fn run(&self, out_dir: &Path, options: &CompileOptions) -> Outcome {
+        let mut outcome = Outcome::default();
+        if self.inputs.is_empty() {
+            outcome.errors.push(BuildError::NoInputs);
+        }
+        let mut taken = std::collections::BTreeMap::new();
+        for input in &self.inputs {
+            let name = input.file_stem().unwrap_or_default().to_owned();
+            if let Some(other) = taken.insert(name, input) {
+                outcome.errors.push(BuildError::SameName { first: other.clone(), second: input.clone() });
+                continue;
+            }
+            if let Err(error) = self.run_one(input, out_dir, options, &mut outcome.watched) {
+                outcome.errors.push(error);
+            }
+        }
+        outcome
+    }
+
+    fn run_one(
+        &self,
+        input: &Path,
+        out_dir: &Path,
+        options: &CompileOptions,
+        watched: &mut Vec<PathBuf>,
+    ) -> Result<(), BuildError> {
+        let golden = self.golden.as_deref().map(|dir| crate::golden::folder_of(dir, input));
+        let stamp = Stamp::new(input, options, golden.as_deref(), out_dir);
+        if let Some(previous) = stamp.unchanged() {
+            watched.extend(previous);
+            return Ok(());
+        }
+        let mut compiled = compile(input, options)?;
+        if let Some(golden) = golden {
+            crate::golden::attach(&mut compiled, &golden, options)?;
+        }
+        compiled.write(out_dir)?;
+        watched.extend(compiled.sources.iter().cloned());
+        stamp.write(&compiled)
+    }
+}
+
+#[derive(Default)]
+struct Outcome {
+    errors: Vec<BuildError>,
+    watched: Vec<PathBuf>,
+}

@@ -1,0 +1,62 @@
+//! Leaves a model alone that did not change since it was last compiled.
+
+use crate::{BuildError, CompileOptions, Compiled};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+/// What a compiled model was made from, kept in a file beside it.
+///
+/// The first line is a key over Kiln's version and all options; every further line is a watched file with its size and
+/// modification time. A file counts as unchanged when both are, as for cargo.
+pub(crate) struct Stamp {
+    file: PathBuf,
+    key: String,
+}
+
+impl Stamp {
+    pub(crate) fn new(input: &Path, options: &CompileOptions, golden: Option<&Path>, out_dir: &Path) -> Self {
+        let stem = input.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        // Debug output escapes line breaks, so the key is one line.
+        let key = format!("{} {:?} {:?} {:?}", env!("CARGO_PKG_VERSION"), input, golden, options);
+        Self { file: out_dir.join(format!("{stem}.stamp")), key }
+    }
+
+    /// The watched files, when neither they nor the outputs nor the options changed.
+    pub(crate) fn unchanged(&self) -> Option<Vec<PathBuf>> {
+        let text = fs::read_to_string(&self.file).ok()?;
+        let mut lines = text.lines();
+        if lines.next()? != self.key {
+            return None;
+        }
+        let mut watched = Vec::new();
+        for line in lines {
+            let (state, path) = line.split_once('\t')?;
+            if state != state_of(Path::new(path))? {
+                return None;
+            }
+            watched.push(PathBuf::from(path));
+        }
+        Some(watched)
+    }
+
+    /// Remembers what `compiled` was made from and what was written for it.
+    pub(crate) fn write(&self, compiled: &Compiled) -> Result<(), BuildError> {
+        let mut text = self.key.clone();
+        for path in compiled.sources.iter().chain(&compiled.written) {
+            // A name with a line break, or a file that is gone, makes the stamp useless, never wrong.
+            let (Some(state), Some(path)) = (state_of(path), path.to_str().filter(|p| !p.contains('\n'))) else {
+                return Ok(());
+            };
+            text.push_str(&format!("\n{state}\t{path}"));
+        }
+        fs::write(&self.file, text).map_err(BuildError::io(&self.file))
+    }
+}
+
+/// Size and modification time, as text.
+fn state_of(path: &Path) -> Option<String> {
+    let metadata = fs::metadata(path).ok()?;
+    let modified = metadata.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+    Some(format!("{}:{}", metadata.len(), modified.as_nanos()))
+}

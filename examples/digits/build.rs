@@ -1,0 +1,9 @@
+//! Compiles the digits network.
+
+fn main() {
+    kiln_build::ModelGen::new()
+        .input("../../fixtures/digits/model.onnx")
+        .golden("../../fixtures/digits")
+        .out_dir("model/")
+        .run_from_script();
+}

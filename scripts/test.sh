@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# All checks and tests of Kiln. Needs Rust (rustup or a distribution's, at least the MSRV in Cargo.toml) and a C linker;
+# installs what else is missing on Debian.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+step() { printf '\n== %s\n' "$1"; }
+
+if ! command -v cc >/dev/null; then
+    step "installing a C linker"
+    apt-get update -q && apt-get install -qy gcc libc6-dev
+fi
+
+step "toolchain"
+msrv=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+have=$(rustc --version | cut -d' ' -f2)
+echo "rustc $have, MSRV $msrv"
+if [ "$(printf '%s\n%s\n' "$msrv" "$have" | sort -V | head -n1)" != "$msrv" ]; then
+    echo "rustc $have is older than the MSRV $msrv: run 'rustup update'" >&2
+    exit 1
+fi
+# Where rustup can run the MSRV itself, it is what everything below is built with.
+if command -v rustup >/dev/null && rustup toolchain list 2>/dev/null | grep -q "^$msrv"; then
+    export RUSTUP_TOOLCHAIN="$msrv"
+fi
+
+step "formatting"
+cargo fmt --all --check
+
+step "lints"
+cargo clippy --workspace --all-targets --features kiln-build/cli --quiet -- -D warnings
+
+step "the no_std core"
+cargo check --quiet -p kiln-types -p kiln-tensor -p kiln-kernels -p kiln-ndarray --no-default-features
+cargo check --quiet -p kiln --no-default-features --features ndarray
+
+step "documentation"
+RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
+
+step "tests"
+# Only CI's own mistakes may bless snapshots: INSTA_UPDATE=no fails on any difference.
+INSTA_UPDATE=no cargo test --workspace --features kiln-build/cli
