@@ -1,0 +1,27 @@
+//! Layers, shaped and named like Burn's, so that programs and records can be exchanged.
+//!
+//! Every layer has a `…Config` with builders and `init(&device)`, and a `forward`.
+
+mod activation;
+pub mod conv;
+mod display;
+mod dropout;
+mod embedding;
+mod linear;
+mod norm;
+mod padding;
+pub mod pool;
+
+pub use activation::*;
+pub use dropout::{Dropout, DropoutConfig};
+pub use embedding::{Embedding, EmbeddingConfig};
+pub use crate::module::Initializer;
+pub use linear::{Linear, LinearConfig, LinearLayout};
+pub use norm::*;
+pub use padding::{PaddingConfig1d, PaddingConfig2d, PaddingConfig3d};
+
+/// PyTorch's start for linear and convolution layers: uniform over `±1 / sqrt(fan_in)`.
+fn layer_initializer() -> Initializer {
+    const INV_SQRT_3: f64 = 0.577_350_269_189_625_8;
+    Initializer::KaimingUniform { gain: INV_SQRT_3, fan_out_only: false }
+}
