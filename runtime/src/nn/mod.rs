@@ -3,14 +3,19 @@
 //! Every layer has a `…Config` with builders and `init(&device)`, and a `forward`.
 
 mod activation;
+pub mod attention;
 pub mod conv;
 mod display;
 mod dropout;
 mod embedding;
 mod linear;
+pub mod loss;
 mod norm;
 mod padding;
 pub mod pool;
+mod position;
+mod rnn;
+pub mod transformer;
 
 pub use activation::*;
 pub use dropout::{Dropout, DropoutConfig};
@@ -18,6 +23,10 @@ pub use embedding::{Embedding, EmbeddingConfig};
 pub use crate::module::Initializer;
 pub use linear::{Linear, LinearConfig, LinearLayout};
 pub use norm::*;
+pub use position::{
+    PositionalEncoding, PositionalEncodingConfig, RotaryEncoding, RotaryEncodingConfig, generate_sinusoids,
+};
+pub use rnn::*;
 pub use padding::{PaddingConfig1d, PaddingConfig2d, PaddingConfig3d};
 
 /// PyTorch's start for linear and convolution layers: uniform over `±1 / sqrt(fan_in)`.

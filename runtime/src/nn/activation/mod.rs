@@ -1,5 +1,9 @@
 //! Activations as layers; the functions are in `tensor::activation`.
 
+mod any;
+
+pub use any::{Activation, ActivationConfig};
+
 use super::{Initializer, Linear, LinearConfig, display::layer_display};
 use crate::config::Config;
 use crate::module::{Module, Param};

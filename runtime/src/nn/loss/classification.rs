@@ -1,0 +1,263 @@
+//! Losses on classes.
+
+use super::{Reduction, check_same};
+use crate::config::Config;
+use crate::module::{Ignored, Module};
+use crate::nn::display::layer_display;
+use crate::tensor::{Int, Tensor, activation, backend::Backend};
+use alloc::{format, string::String, vec::Vec};
+
+fn check_options(loss: &str, smoothing: Option<f32>, weights: Option<&Vec<f32>>) {
+    if let Some(smoothing) = smoothing {
+        assert!((0.0..=1.0).contains(&smoothing), "{loss}: smoothing {smoothing} is not between 0 and 1");
+    }
+    let positive = weights.is_none_or(|weights| weights.iter().all(|&w| w > 0.0));
+    assert!(positive, "{loss}: every class weight must be positive");
+}
+
+/// Configuration of [`CrossEntropyLoss`].
+#[derive(Config, Debug)]
+pub struct CrossEntropyLossConfig {
+    /// Targets that do not count.
+    pub pad_tokens: Option<Vec<usize>>,
+    /// Weight of each class; the mean is weighted likewise.
+    pub weights: Option<Vec<f32>>,
+    /// How much of the target is spread over all classes (Szegedy et al. 2016).
+    pub smoothing: Option<f32>,
+    /// Whether the input are logits; else probabilities.
+    #[config(default = true)]
+    pub logits: bool,
+}
+
+/// `-ln softmax(logits)[target]`, its mean over the batch.
+#[derive(Module, Debug)]
+#[module(custom_display)]
+pub struct CrossEntropyLoss<B: Backend> {
+    /// Targets that do not count.
+    pub pad_tokens: Option<Vec<usize>>,
+    /// Weight of each class.
+    pub weights: Option<Tensor<B, 1>>,
+    /// How much of the target is spread over all classes.
+    pub smoothing: Option<f32>,
+    /// Whether the input are logits; else probabilities.
+    pub logits: bool,
+}
+
+impl CrossEntropyLossConfig {
+    /// The loss.
+    ///
+    /// # Panics
+    /// When the smoothing is not between 0 and 1 or a weight is not positive.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> CrossEntropyLoss<B> {
+        check_options("CrossEntropyLoss", self.smoothing, self.weights.as_ref());
+        CrossEntropyLoss {
+            pad_tokens: self.pad_tokens.clone(),
+            weights: self.weights.as_ref().map(|weights| Tensor::from_floats(weights.as_slice(), device)),
+            smoothing: self.smoothing,
+            logits: self.logits,
+        }
+    }
+}
+
+impl<B: Backend> CrossEntropyLoss<B> {
+    /// The loss with defaults, and a target that does not count.
+    pub fn new(pad_index: Option<usize>, device: &B::Device) -> Self {
+        CrossEntropyLossConfig::new().with_pad_tokens(pad_index.map(|index| alloc::vec![index])).init(device)
+    }
+
+    /// Logits `[batch, classes]`, targets `[batch]`.
+    pub fn forward(&self, logits: Tensor<B, 2>, targets: Tensor<B, 1, Int>) -> Tensor<B, 1> {
+        let [batch, classes] = logits.dims();
+        let [count] = targets.dims();
+        assert!(batch == count, "CrossEntropyLoss: {batch} rows of logits and {count} targets");
+        let log_probabilities =
+            if self.logits { activation::log_softmax(logits, 1) } else { logits.log() };
+        let ids = targets.clone().reshape([batch, 1]);
+        let weight_of_row = match &self.weights {
+            Some(weights) => weights.clone().gather(0, targets.clone()),
+            None => log_probabilities.clone().detach().slice([0..batch, 0..1]).reshape([batch]).ones_like(),
+        };
+        let weight_of_row = match self.pad_mask(targets) {
+            Some(mask) => weight_of_row.mask_fill(mask, 0.0),
+            None => weight_of_row,
+        };
+        let picked = log_probabilities.clone().gather(1, ids).reshape([batch]);
+        let mut sum = (picked * weight_of_row.clone()).sum().neg();
+        let total = weight_of_row.clone().sum();
+        if let Some(smoothing) = self.smoothing {
+            let weighted = match &self.weights {
+                Some(weights) => log_probabilities * weights.clone().reshape([1, classes]),
+                None => log_probabilities,
+            };
+            let counted = weight_of_row.greater_elem(0.0).float();
+            let spread = (weighted.sum_dim(1).reshape([batch]) * counted).sum().neg();
+            sum = sum * (1.0 - smoothing) + spread * (smoothing / classes as f32);
+        }
+        sum / total
+    }
+
+    fn pad_mask(&self, targets: Tensor<B, 1, Int>) -> Option<Tensor<B, 1, crate::tensor::Bool>> {
+        let tokens = self.pad_tokens.as_ref()?;
+        let masks = tokens.iter().map(|&token| targets.clone().equal_elem(token as i64));
+        masks.reduce(|a, b| a.bool_or(b))
+    }
+}
+
+layer_display!(CrossEntropyLoss<B>, |loss| {
+    "pad_tokens" => optional(loss.pad_tokens.as_ref().map(|tokens| format!("{tokens:?}"))),
+    "weights" => optional(loss.weights.as_ref().map(|weights| format!("{:?}", weights.dims::<1>()))),
+    "smoothing" => optional(loss.smoothing.map(|smoothing| format!("{smoothing}"))),
+    "logits" => loss.logits,
+});
+
+fn optional(text: Option<String>) -> String {
+    text.unwrap_or_else(|| "None".into())
+}
+
+/// Configuration of [`BinaryCrossEntropyLoss`].
+#[derive(Config, Debug)]
+pub struct BinaryCrossEntropyLossConfig {
+    /// Weight of each class (of the last dim; two for rank 1).
+    pub weights: Option<Vec<f32>>,
+    /// How much of the target is spread over all classes.
+    pub smoothing: Option<f32>,
+    /// Whether the input are logits; else probabilities.
+    #[config(default = false)]
+    pub logits: bool,
+}
+
+/// `-(target · ln p + (1 - target) · ln(1 - p))`, its mean.
+#[derive(Module, Debug)]
+#[module(custom_display)]
+pub struct BinaryCrossEntropyLoss<B: Backend> {
+    /// Weight of each class.
+    pub weights: Option<Tensor<B, 1>>,
+    /// How much of the target is spread over all classes.
+    pub smoothing: Option<f32>,
+    /// Whether the input are logits; else probabilities.
+    pub logits: bool,
+}
+
+impl BinaryCrossEntropyLossConfig {
+    /// The loss.
+    ///
+    /// # Panics
+    /// When the smoothing is not between 0 and 1 or a weight is not positive.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> BinaryCrossEntropyLoss<B> {
+        check_options("BinaryCrossEntropyLoss", self.smoothing, self.weights.as_ref());
+        BinaryCrossEntropyLoss {
+            weights: self.weights.as_ref().map(|weights| Tensor::from_floats(weights.as_slice(), device)),
+            smoothing: self.smoothing,
+            logits: self.logits,
+        }
+    }
+}
+
+impl<B: Backend> BinaryCrossEntropyLoss<B> {
+    /// Operands of one shape; targets are 0 or 1.
+    pub fn forward<const D: usize>(&self, logits: Tensor<B, D>, targets: Tensor<B, D, Int>) -> Tensor<B, 1> {
+        check_same("BinaryCrossEntropyLoss", &logits, targets.dims());
+        let classes = if D > 1 { logits.dims::<D>()[D - 1] } else { 2 };
+        let mut expected = targets.clone().float();
+        if let Some(smoothing) = self.smoothing {
+            expected = expected * (1.0 - smoothing) + smoothing / classes as f32;
+        }
+        let losses = if self.logits {
+            // (1 - t) x - ln σ(x)
+            (expected.neg() + 1.0) * logits.clone() - activation::log_sigmoid(logits)
+        } else {
+            // PyTorch bounds the logarithms at -100, so that a sure wrong answer costs no infinity.
+            let wrong = logits.clone().neg().log1p().clamp_min(-100.0);
+            (expected.clone() - 1.0) * wrong - expected * logits.log().clamp_min(-100.0)
+        };
+        let Some(weights) = &self.weights else { return losses.mean() };
+        let weights = if D > 1 {
+            let mut shape = [1; D];
+            shape[D - 1] = classes;
+            weights.clone().reshape(shape).expand(losses.dims::<D>())
+        } else {
+            let [count] = targets.clone().reshape([-1]).dims();
+            weights.clone().gather(0, targets.reshape([count])).reshape(losses.dims::<D>())
+        };
+        (losses * weights.clone()).sum() / weights.sum()
+    }
+}
+
+layer_display!(BinaryCrossEntropyLoss<B>, |loss| {
+    "weights" => optional(loss.weights.as_ref().map(|weights| format!("{:?}", weights.dims::<1>()))),
+    "smoothing" => optional(loss.smoothing.map(|smoothing| format!("{smoothing}"))),
+    "logits" => loss.logits,
+});
+
+/// Configuration of [`CosineEmbeddingLoss`].
+#[derive(Config, Debug)]
+pub struct CosineEmbeddingLossConfig {
+    /// Similarity that unlike vectors may have.
+    #[config(default = 0.0)]
+    pub margin: f32,
+    /// How many losses become one.
+    #[config(default = "Reduction::Mean")]
+    pub reduction: Reduction,
+}
+
+/// `1 - cos(a, b)` for like vectors (target 1), `max(0, cos(a, b) - margin)` for unlike ones (target -1).
+#[derive(Module, Clone, Debug)]
+#[module(custom_display)]
+pub struct CosineEmbeddingLoss {
+    /// Similarity that unlike vectors may have.
+    pub margin: f32,
+    /// How many losses become one.
+    pub reduction: Ignored<Reduction>,
+}
+
+impl CosineEmbeddingLossConfig {
+    /// The loss.
+    pub fn init(&self) -> CosineEmbeddingLoss {
+        CosineEmbeddingLoss { margin: self.margin, reduction: Ignored(self.reduction) }
+    }
+}
+
+impl Default for CosineEmbeddingLoss {
+    fn default() -> Self {
+        CosineEmbeddingLossConfig::new().init()
+    }
+}
+
+impl CosineEmbeddingLoss {
+    /// The loss with defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Vectors `[batch, size]`, targets `[batch]` of 1 and -1.
+    pub fn forward<B: Backend>(
+        &self,
+        input1: Tensor<B, 2>,
+        input2: Tensor<B, 2>,
+        target: Tensor<B, 1, Int>,
+    ) -> Tensor<B, 1> {
+        self.reduction.0.apply(self.forward_no_reduction(input1, input2, target))
+    }
+
+    /// One loss a pair.
+    pub fn forward_no_reduction<B: Backend>(
+        &self,
+        input1: Tensor<B, 2>,
+        input2: Tensor<B, 2>,
+        target: Tensor<B, 1, Int>,
+    ) -> Tensor<B, 1> {
+        check_same("CosineEmbeddingLoss", &input1, input2.dims());
+        let [batch, _] = input1.dims();
+        let norm = |x: Tensor<B, 2>| x.powf_scalar(2.0).sum_dim(1).sqrt();
+        let scale = (norm(input1.clone()) * norm(input2.clone())).clamp_min(1e-8);
+        let cosine = ((input1 * input2).sum_dim(1) / scale).reshape([batch]);
+        let like = cosine.clone().neg() + 1.0;
+        let unlike = activation::relu(cosine - self.margin);
+        unlike.mask_where(target.equal_elem(1), like)
+    }
+}
+
+layer_display!(CosineEmbeddingLoss, |loss| {
+    "margin" => loss.margin,
+    "reduction" => format!("{:?}", loss.reduction.0),
+});

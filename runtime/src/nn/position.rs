@@ -1,0 +1,175 @@
+//! Encodings of positions.
+
+use super::display::layer_display;
+use crate::config::Config;
+use crate::module::Module;
+use crate::tensor::{Tensor, TensorData, backend::Backend};
+use alloc::vec::Vec;
+#[cfg(not(feature = "std"))]
+use num_traits::Float as _;
+
+/// Configuration of [`PositionalEncoding`].
+#[derive(Config, Debug)]
+pub struct PositionalEncodingConfig {
+    /// Longest sequence.
+    #[config(default = "5_000")]
+    pub max_sequence_size: usize,
+    /// Size of each vector; even.
+    pub d_model: usize,
+    /// Longest wavelength over 2π.
+    #[config(default = "10_000")]
+    pub max_timescale: usize,
+}
+
+/// Adds sines and cosines of the position (Vaswani et al. 2017, section 3.5).
+#[derive(Module, Debug)]
+#[module(custom_display)]
+pub struct PositionalEncoding<B: Backend> {
+    /// `[1, max_sequence_size, d_model]`.
+    pub sinusoids: Tensor<B, 3>,
+    /// Longest sequence.
+    pub max_sequence_size: usize,
+    /// Longest wavelength over 2π.
+    pub max_timescale: usize,
+}
+
+impl PositionalEncodingConfig {
+    /// The layer.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> PositionalEncoding<B> {
+        let table = generate_sinusoids::<B>(self.max_sequence_size, self.d_model, self.max_timescale, device);
+        PositionalEncoding {
+            sinusoids: table.unsqueeze_dim(0),
+            max_sequence_size: self.max_sequence_size,
+            max_timescale: self.max_timescale,
+        }
+    }
+}
+
+impl<B: Backend> PositionalEncoding<B> {
+    /// `[batch, seq, d_model]`, same shape.
+    ///
+    /// # Panics
+    /// When the sequence is too long or the vectors have another size.
+    pub fn forward(&self, input: Tensor<B, 3>) -> Tensor<B, 3> {
+        let [_, seq, size] = input.dims();
+        let [_, longest, d_model] = self.sinusoids.dims();
+        assert!(seq <= longest, "PositionalEncoding: a sequence of {seq} is longer than {longest}");
+        assert!(size == d_model, "PositionalEncoding: vectors of size {size}, expected {d_model}");
+        input + self.sinusoids.clone().slice([0..1, 0..seq, 0..size])
+    }
+}
+
+layer_display!(PositionalEncoding<B>, |layer| {
+    "d_model" => layer.sinusoids.dims::<3>()[2],
+    "max_sequence_size" => layer.max_sequence_size,
+    "max_timescale" => layer.max_timescale,
+});
+
+/// The table of [`PositionalEncoding`]: `[length, d_model]`, sines at even, cosines at odd places.
+///
+/// # Panics
+/// When `d_model` is odd or `max_timescale` shorter than `length`.
+pub fn generate_sinusoids<B: Backend>(
+    length: usize,
+    d_model: usize,
+    max_timescale: usize,
+    device: &B::Device,
+) -> Tensor<B, 2> {
+    assert!(d_model % 2 == 0, "generate_sinusoids: d_model {d_model} must be even");
+    assert!(
+        max_timescale >= length,
+        "generate_sinusoids: max_timescale {max_timescale} must not be less than the length {length}"
+    );
+    let decay = -(max_timescale as f32).ln() / d_model as f32;
+    let mut table = Vec::with_capacity(length * d_model);
+    for position in 0..length {
+        for k in (0..d_model).step_by(2) {
+            let angle = (k as f32 * decay).exp() * position as f32;
+            table.push(angle.sin());
+            table.push(angle.cos());
+        }
+    }
+    Tensor::from_data(TensorData::new(table, [length, d_model]), device)
+}
+
+/// Configuration of [`RotaryEncoding`].
+#[derive(Config, Debug)]
+pub struct RotaryEncodingConfig {
+    /// Longest sequence.
+    pub max_sequence_length: usize,
+    /// Size of each vector; even.
+    pub d_model: usize,
+    /// Base of the wavelengths.
+    #[config(default = "10000.0")]
+    pub theta: f32,
+}
+
+/// Rotates neighbouring pairs by angles that grow with the position (Su et al. 2021).
+#[derive(Module, Debug)]
+#[module(custom_display)]
+pub struct RotaryEncoding<B: Backend> {
+    /// Cosine and sine of every angle, each twice: `[max_sequence_length, d_model, 2]`.
+    pub freq_complex: Tensor<B, 3>,
+    /// Angle of position 1, `[d_model / 2]`.
+    pub theta: Tensor<B, 1>,
+}
+
+impl RotaryEncodingConfig {
+    /// The layer.
+    ///
+    /// # Panics
+    /// When `d_model` is odd or `theta` not positive.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> RotaryEncoding<B> {
+        assert!(self.d_model % 2 == 0, "RotaryEncoding: d_model {} must be even", self.d_model);
+        assert!(self.theta > 0.0, "RotaryEncoding: theta must be positive, got {}", self.theta);
+        let pairs = self.d_model / 2;
+        let angle = |i: usize| (-(2.0 * i as f32 / self.d_model as f32) * self.theta.ln()).exp();
+        let steps: Vec<f32> = (0..pairs).map(angle).collect();
+        let mut table = Vec::with_capacity(self.max_sequence_length * self.d_model * 2);
+        for position in 0..self.max_sequence_length {
+            for &step in &steps {
+                let (sin, cos) = (position as f32 * step).sin_cos();
+                table.extend([cos, sin, cos, sin]);
+            }
+        }
+        let shape = [self.max_sequence_length, self.d_model, 2];
+        RotaryEncoding {
+            freq_complex: Tensor::from_data(TensorData::new(table, shape), device),
+            theta: Tensor::from_data(TensorData::new(steps, [pairs]), device),
+        }
+    }
+}
+
+impl<B: Backend> RotaryEncoding<B> {
+    /// `[…, seq, d_model]`, same shape, from position 0.
+    pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
+        self.apply(x, 0)
+    }
+
+    /// `[…, seq, d_model]`, same shape, from a given position.
+    ///
+    /// # Panics
+    /// When the rank is below 2 or the sequence ends after the longest.
+    pub fn apply<const D: usize>(&self, x: Tensor<B, D>, start: usize) -> Tensor<B, D> {
+        assert!(D >= 2, "RotaryEncoding: a tensor of rank {D}, expected at least 2");
+        let dims = x.dims::<D>();
+        let (seq, size) = (dims[D - 2], dims[D - 1]);
+        let [longest, _, _] = self.freq_complex.dims();
+        assert!(start + seq <= longest, "RotaryEncoding: position {} is beyond {longest}", start + seq);
+        let rows = dims[..D - 2].iter().product::<usize>();
+        let pairs = x.reshape([rows, seq, size / 2, 2]);
+        let part = |k: usize| {
+            let table = self.freq_complex.clone().slice([start..start + seq, 0..size, k..k + 1]);
+            table.reshape([1, seq, size / 2, 2])
+        };
+        // (a, b) turned by an angle is (a cos - b sin, b cos + a sin).
+        let turned = pairs.clone().slice([0..rows, 0..seq, 0..size / 2, 1..2]).neg();
+        let turned = Tensor::cat(alloc::vec![turned, pairs.clone().slice([0..rows, 0..seq, 0..size / 2, 0..1])], 3);
+        (pairs * part(0) + turned * part(1)).reshape(dims)
+    }
+}
+
+layer_display!(RotaryEncoding<B>, |layer| {
+    "d_model" => layer.freq_complex.dims::<3>()[1],
+    "max_sequence_length" => layer.freq_complex.dims::<3>()[0],
+});
