@@ -17,14 +17,9 @@ pub enum BuildError {
         /// The other.
         second: PathBuf,
     },
-    /// The model could not be imported.
-    #[error("{}: {source}", path.display())]
-    Import {
-        /// The model.
-        path: PathBuf,
-        /// Why.
-        source: Box<kiln_importer::onnx::ImportError>,
-    },
+    /// The model could not be imported; the error names the file.
+    #[error(transparent)]
+    Import(Box<kiln_importer::ImportError>),
     /// No source could be made from the imported model.
     #[error("{}: {source}", path.display())]
     Codegen {
@@ -34,12 +29,12 @@ pub enum BuildError {
         source: Box<kiln_codegen::CodegenError>,
     },
     /// The record could not be written.
-    #[error("{}: {reason}", path.display())]
+    #[error("{}: {source}", path.display())]
     Record {
         /// The record.
         path: PathBuf,
         /// Why.
-        reason: String,
+        source: Box<kiln_record::RecordError>,
     },
     /// Golden data does not fit the model.
     #[error("golden data {}: {reason}", path.display())]

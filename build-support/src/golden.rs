@@ -2,7 +2,7 @@
 
 use crate::{BuildError, CompileOptions, Compiled};
 use kiln_importer::onnx::{NamedTensor, read_tensor};
-use kiln_types::TensorData;
+use kiln_types::{DTypeKind, TensorData};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -83,13 +83,9 @@ fn read_tensors(dir: &Path, prefix: &str, names: &[String]) -> Result<Vec<Tensor
     Ok(order.into_iter().map(|i| tensors[i].data.clone()).collect())
 }
 
-/// Adds a test for every data set below `golden` to the compiled model: the data become one Safetensors file beside the
-/// record, which the test reads with the runtime.
-pub(crate) fn attach(
-    compiled: &mut Compiled,
-    golden: &Path,
-    options: &CompileOptions,
-) -> Result<(), BuildError> {
+/// Adds a test for every data set below `golden` to the compiled model: the data become Safetensors files beside the
+/// record, which the tests read with the runtime.
+pub(crate) fn attach(compiled: &mut Compiled, golden: &Path, options: &CompileOptions) -> Result<(), BuildError> {
     let dirs = data_set_dirs(golden)?;
     if dirs.is_empty() {
         let reason = "no folder `test_data_set_*` in it".to_owned();
@@ -98,8 +94,64 @@ pub(crate) fn attach(
     let (input_names, output_names) = (compiled.input_names(), compiled.output_names());
     let mut sets = Vec::new();
     for dir in dirs {
-        compiled.sources.push(dir.clone());
         sets.push(read_data_set(&dir, &input_names, &output_names)?);
+        compiled.sources.push(dir);
     }
-    compiled.attach_golden(&sets, options)
+    compiled.attach_golden(sets, options);
+    Ok(())
+}
+
+/// The source of the tests.
+pub(crate) fn tests(compiled: &Compiled, sets: &[DataSet], stem: &str, options: &CompileOptions) -> String {
+    let runtime = &options.runtime_crate;
+    let mut text = format!(
+        "\n#[cfg(test)]\nmod golden {{\n    use super::Model;\n    use {runtime}::backend::NdArray;\n    \
+         use {runtime}::golden::{{Golden, Tolerance}};\n"
+    );
+    if !compiled.inputs.is_empty() {
+        text.push_str(&format!("    use {runtime}::tensor::Tensor;\n"));
+    }
+    for (i, set) in sets.iter().enumerate() {
+        let file = format!("{stem}.golden_{i}.safetensors");
+        let path = match &options.below_out_dir {
+            Some(dir) => {
+                let path = dir.join(file).to_string_lossy().replace('\\', "/");
+                format!("concat!(env!(\"OUT_DIR\"), {:?})", format!("/{path}"))
+            }
+            None => format!("{file:?}"),
+        };
+        text.push_str(&test(compiled, &set.name, &path, runtime));
+    }
+    text.push_str("}\n");
+    text
+}
+
+/// One test: loads the record and the data, runs, compares.
+fn test(compiled: &Compiled, name: &str, path: &str, runtime: &str) -> String {
+    let list = |prefix: &str, n: usize| (0..n).map(|i| format!("{prefix}{i}")).collect::<Vec<_>>().join(", ");
+    let mut text = format!("\n    #[test]\n    fn {name}() {{\n");
+    text.push_str(&format!("        let golden = Golden::open({path}).expect(\"golden data\");\n"));
+    text.push_str("        let model = Model::<NdArray>::default();\n");
+    for (i, port) in compiled.inputs.iter().enumerate() {
+        let kind = match port.dtype.kind() {
+            DTypeKind::Float => String::new(),
+            DTypeKind::Int => format!(", {runtime}::tensor::Int"),
+            DTypeKind::Bool => format!(", {runtime}::tensor::Bool"),
+        };
+        text.push_str(&format!(
+            "        let data = golden.input({i}).expect(\"input {i}\");\n        let dtype = data.dtype;\n        \
+             let x{i} = Tensor::<NdArray, {}{kind}>::from_data_dtype(data, &Default::default(), dtype);\n",
+            port.rank
+        ));
+    }
+    let outputs = list("y", compiled.outputs.len());
+    let pattern = if compiled.outputs.len() == 1 { outputs } else { format!("({outputs})") };
+    text.push_str(&format!("        let {pattern} = model.forward({});\n", list("x", compiled.inputs.len())));
+    for i in 0..compiled.outputs.len() {
+        text.push_str(&format!(
+            "        golden.assert_output({i}, &y{i}.into_data(), Tolerance::default());\n"
+        ));
+    }
+    text.push_str("    }\n");
+    text
 }

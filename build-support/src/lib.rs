@@ -30,5 +30,5 @@ pub mod command;
 
 pub use compile::{CompileOptions, Compiled, compile};
 pub use error::BuildError;
-pub use kiln_codegen::RecordType;
+pub use kiln_codegen::RecordFormat as RecordType;
 pub use model_gen::ModelGen;

@@ -4,6 +4,7 @@
 //! and weights and golden data stay outside the crate: a second run compiles nothing.
 
 use super::{Backend, CommandError, runner, spinner};
+use crate::compile::write_golden;
 use crate::golden::{data_set_dirs, read_data_set};
 use crate::{BuildError, CompileOptions, RecordType, compile};
 use std::collections::BTreeMap;
@@ -53,10 +54,10 @@ impl Scratch {
             fs::remove_dir_all(&data).map_err(BuildError::io(&data))?;
         }
         let (input_names, output_names) = (compiled.input_names(), compiled.output_names());
-        compiled.write_record(&data, "model")?;
+        compiled.write_record(&data)?;
         for (i, set) in data_set_dirs(dir)?.iter().enumerate() {
             let set = read_data_set(set, &input_names, &output_names)?;
-            compiled.write_golden(&set, &data.join(format!("golden_{i}.safetensors")))?;
+            write_golden(&set, &data.join(format!("golden_{i}.safetensors")))?;
         }
         self.modules.push(runner::Module::new(&compiled));
         Ok((self.modules.len() - 1, data))

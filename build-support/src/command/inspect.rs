@@ -1,0 +1,129 @@
+//! `kiln inspect`.
+
+use super::Outcome;
+use crate::compile::{import, import_error};
+use crate::{BuildError, CompileOptions};
+use clap::Args;
+use kiln_importer::onnx::{PortSummary, Summary, summarize};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+/// Arguments of `kiln inspect`.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// The model
+    model: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    /// Say what each pass did
+    #[arg(long)]
+    passes: bool,
+    /// Print the optimized graph
+    #[arg(long)]
+    graph: bool,
+    /// Fix a symbolic dim
+    #[arg(long, value_name = "NAME=N", value_parser = super::convert::parse_bind)]
+    bind: Vec<(String, usize)>,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Outcome {
+    let summary = summarize(&arguments.model).map_err(import_error)?;
+    let options =
+        CompileOptions { bind_dims: arguments.bind.iter().cloned().collect(), ..CompileOptions::default() };
+    // A model with unsupported operators still has an outline to show.
+    let imported = if summary.unsupported.is_empty() { Some(import(&arguments.model, &options)) } else { None };
+    let (imported, problem) = match imported {
+        Some(Ok(imported)) => (Some(imported), None),
+        Some(Err(error)) => (None, Some(error)),
+        None => (None, None),
+    };
+    if arguments.json {
+        println!("{}", object(arguments, &summary, problem.as_ref()));
+    } else {
+        print(arguments, &summary);
+    }
+    if let Some(imported) = imported.filter(|_| !arguments.json) {
+        if arguments.passes {
+            println!("passes");
+            for report in &imported.reports {
+                println!("  {report}");
+            }
+        }
+        if arguments.graph {
+            println!("{}", imported.graph);
+        }
+    }
+    let supported = summary.unsupported.is_empty() && problem.is_none();
+    if let Some(problem) = problem.filter(|_| !arguments.json) {
+        eprintln!("error: {}", problem.report());
+    }
+    Ok(supported)
+}
+
+fn print(arguments: &Arguments, summary: &Summary) {
+    println!("{}", arguments.model.display());
+    let opsets = summary.opsets.iter().map(|(domain, version)| format!("{domain} {version}"));
+    println!("  written by  {} (format version {})", summary.producer, summary.ir_version);
+    println!("  opsets      {}", opsets.collect::<Vec<_>>().join(", "));
+    let ports = |title: &str, ports: &[PortSummary]| {
+        for (i, port) in ports.iter().enumerate() {
+            println!("  {:<11} {}: {}", if i == 0 { title } else { "" }, port.name, port.ty);
+        }
+    };
+    ports("inputs", &summary.inputs);
+    ports("outputs", &summary.outputs);
+    println!(
+        "  parameters  {} in {} tensors, {:.1} MB",
+        summary.parameters,
+        summary.initializers,
+        summary.bytes as f64 / 1e6
+    );
+    if !summary.functions.is_empty() {
+        println!("  functions   {}", summary.functions.join(", "));
+    }
+    println!("  operators");
+    let widest = summary.operators.keys().map(String::len).max().unwrap_or_default();
+    for (operator, count) in &summary.operators {
+        let known = !summary.unsupported.iter().any(|unsupported| &unsupported.operator == operator);
+        println!("    {operator:<widest$} {count:>6}{}", if known { "" } else { "  not supported" });
+    }
+    for operator in &summary.unsupported {
+        let known = operator.known.as_ref().map(|versions| format!(" (known in {versions})")).unwrap_or_default();
+        println!(
+            "  not supported: {} of opset {}{known}, in {}",
+            operator.operator,
+            operator.opset,
+            operator.nodes.join(", ")
+        );
+    }
+}
+
+fn object(arguments: &Arguments, summary: &Summary, problem: Option<&BuildError>) -> Value {
+    let ports = |ports: &[PortSummary]| {
+        ports.iter().map(|port| json!({ "name": port.name, "type": port.ty })).collect::<Vec<_>>()
+    };
+    let unsupported = summary.unsupported.iter().map(|operator| {
+        json!({
+            "operator": operator.operator,
+            "opset": operator.opset,
+            "known": operator.known,
+            "nodes": operator.nodes,
+        })
+    });
+    json!({
+        "model": arguments.model.display().to_string(),
+        "ir_version": summary.ir_version,
+        "producer": summary.producer,
+        "opsets": summary.opsets,
+        "inputs": ports(&summary.inputs),
+        "outputs": ports(&summary.outputs),
+        "operators": summary.operators,
+        "functions": summary.functions,
+        "initializers": summary.initializers,
+        "parameters": summary.parameters,
+        "bytes": summary.bytes,
+        "unsupported": unsupported.collect::<Vec<_>>(),
+        "error": problem.map(BuildError::report),
+    })
+}

@@ -1,0 +1,211 @@
+//! One model from file to source and record.
+
+use crate::golden::DataSet;
+use crate::{BuildError, RecordType};
+use kiln_codegen::{Generated, Options, RecordPath, generate};
+use kiln_importer::ImportError;
+use kiln_importer::ir::{Graph, ValueId};
+use kiln_importer::onnx::{LoadOptions, load};
+use kiln_importer::passes::{self, PassReport};
+use kiln_record::safetensors::{TensorToWrite, save};
+use kiln_types::DType;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// How a model is compiled.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CompileOptions {
+    /// Format of the weights.
+    pub record_type: RecordType,
+    /// Whether float weights are stored as f16.
+    pub half_precision: bool,
+    /// Whether the record becomes part of the binary.
+    pub embed_states: bool,
+    /// Whether BatchNorm and Dropout stay.
+    pub trainable: bool,
+    /// Sizes for symbolic dims, by their names in the file.
+    pub bind_dims: BTreeMap<String, usize>,
+    /// The name under which the user's manifest has the runtime.
+    pub runtime_crate: String,
+    /// The folder below `OUT_DIR` to which a build script writes; elsewhere the source names its record by the path that
+    /// it is written to.
+    pub below_out_dir: Option<PathBuf>,
+}
+
+impl Default for CompileOptions {
+    fn default() -> Self {
+        Self {
+            record_type: RecordType::default(),
+            half_precision: false,
+            embed_states: false,
+            trainable: false,
+            bind_dims: BTreeMap::new(),
+            runtime_crate: "kiln".to_owned(),
+            below_out_dir: None,
+        }
+    }
+}
+
+/// An input or output of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// Its name in the file.
+    pub name: String,
+    /// Its dtype.
+    pub dtype: DType,
+    /// Its rank.
+    pub rank: usize,
+}
+
+/// A compiled model, not yet written.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    /// The Rust source.
+    pub source: String,
+    /// Inputs in order.
+    pub inputs: Vec<Port>,
+    /// Outputs in order.
+    pub outputs: Vec<Port>,
+    /// Files that it was made from.
+    pub sources: Vec<PathBuf>,
+    /// Files that were written.
+    pub written: Vec<PathBuf>,
+    stem: String,
+    generated: Generated,
+    golden: Vec<DataSet>,
+}
+
+/// An optimized graph and what the passes did.
+pub(crate) struct Imported {
+    pub graph: Graph,
+    #[cfg_attr(not(feature = "cli"), expect(dead_code, reason = "only `kiln inspect` prints it"))]
+    pub reports: Vec<PassReport>,
+}
+
+/// Imports and optimizes a model.
+pub(crate) fn import(model: &Path, options: &CompileOptions) -> Result<Imported, BuildError> {
+    let load_options = LoadOptions { bind_dims: options.bind_dims.clone(), trainable: options.trainable };
+    let mut graph = load(model, &load_options).map_err(import_error)?;
+    let reports = passes::optimize(&mut graph, &passes::Options { trainable: options.trainable });
+    Ok(Imported { graph, reports })
+}
+
+pub(crate) fn import_error(error: ImportError) -> BuildError {
+    BuildError::Import(Box::new(error))
+}
+
+/// Compiles one model; nothing is written yet.
+///
+/// # Errors
+/// Why the model cannot be imported, or why no source can be made from it.
+pub fn compile(model: &Path, options: &CompileOptions) -> Result<Compiled, BuildError> {
+    let Imported { graph, .. } = import(model, options)?;
+    let stem = model.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let record = format!("{stem}.{}", options.record_type.extension());
+    let path = match &options.below_out_dir {
+        // Build scripts run on Windows too; the source is the same everywhere.
+        Some(dir) => RecordPath::OutDir(dir.join(&record).to_string_lossy().replace('\\', "/")),
+        None => RecordPath::Given(record.clone()),
+    };
+    let codegen_options = Options {
+        runtime_crate: options.runtime_crate.clone(),
+        source_name: model.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        record: options.record_type,
+        embed: options.embed_states.then(|| path.clone()),
+        default_record: Some(path),
+        half_precision: options.half_precision,
+        ..Options::default()
+    };
+    let generated = generate(&graph, &codegen_options)
+        .map_err(|source| BuildError::Codegen { path: model.to_owned(), source: Box::new(source) })?;
+    let port = |name: &str, value: ValueId| {
+        let ty = graph.ty(value);
+        Port { name: name.to_owned(), dtype: ty.dtype, rank: ty.rank() }
+    };
+    let names = graph.output_names.iter().map(String::as_str);
+    Ok(Compiled {
+        source: generated.source.clone(),
+        inputs: graph.inputs.iter().map(|&value| port(&graph.value(value).name, value)).collect(),
+        outputs: names.zip(&graph.root.outputs).map(|(name, &value)| port(name, value)).collect(),
+        sources: vec![model.to_owned()],
+        written: Vec::new(),
+        stem,
+        generated,
+        golden: Vec::new(),
+    })
+}
+
+impl Compiled {
+    /// Names of the inputs in order.
+    pub fn input_names(&self) -> Vec<String> {
+        self.inputs.iter().map(|port| port.name.clone()).collect()
+    }
+
+    /// Names of the outputs in order.
+    pub fn output_names(&self) -> Vec<String> {
+        self.outputs.iter().map(|port| port.name.clone()).collect()
+    }
+
+    /// Writes source, record and golden data to a folder, which is made when it is not there. A file is replaced in one
+    /// step, so that a build that breaks off leaves the old one or the new one.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn write(&mut self, dir: &Path) -> Result<(), BuildError> {
+        self.written.clear();
+        fs::create_dir_all(dir).map_err(BuildError::io(dir))?;
+        self.write_record(dir)?;
+        for (i, set) in self.golden.iter().enumerate() {
+            let path = dir.join(format!("{}.golden_{i}.safetensors", self.stem));
+            write_golden(set, &path)?;
+            self.written.push(path);
+        }
+        let path = dir.join(format!("{}.rs", self.stem));
+        replace(&path, |temporary| fs::write(temporary, &self.source).map_err(BuildError::io(temporary)))?;
+        self.written.insert(0, path);
+        Ok(())
+    }
+
+    /// Writes the record alone, as `<model>.<extension of the format>`.
+    pub(crate) fn write_record(&mut self, dir: &Path) -> Result<PathBuf, BuildError> {
+        fs::create_dir_all(dir).map_err(BuildError::io(dir))?;
+        let path = dir.join(format!("{}.{}", self.stem, self.generated.format.extension()));
+        replace(&path, |temporary| {
+            self.generated
+                .write_record(temporary)
+                .map_err(|source| BuildError::Record { path: path.clone(), source: Box::new(source) })
+        })?;
+        self.written.push(path.clone());
+        Ok(path)
+    }
+
+    /// Adds golden data, and the tests that use it, to the source.
+    pub(crate) fn attach_golden(&mut self, sets: Vec<DataSet>, options: &CompileOptions) {
+        self.source.push_str(&crate::golden::tests(self, &sets, &self.stem, options));
+        self.golden = sets;
+    }
+}
+
+/// Writes a data set in the form that the runtime's `golden` module reads.
+pub(crate) fn write_golden(set: &DataSet, path: &Path) -> Result<(), BuildError> {
+    let named = |prefix: &'static str, data: &[kiln_types::TensorData]| -> Vec<TensorToWrite> {
+        let tensors = data.iter().enumerate();
+        tensors.map(|(i, data)| TensorToWrite::new(format!("{prefix}_{i}"), data.clone())).collect()
+    };
+    let mut tensors = named("input", &set.inputs);
+    tensors.extend(named("output", &set.outputs));
+    replace(path, |temporary| {
+        save(temporary, &tensors, &BTreeMap::new())
+            .map_err(|source| BuildError::Record { path: path.to_owned(), source: Box::new(source) })
+    })
+}
+
+/// Lets `write` make a file beside `path`, then moves it there.
+fn replace(path: &Path, write: impl FnOnce(&Path) -> Result<(), BuildError>) -> Result<(), BuildError> {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".new");
+    let temporary = PathBuf::from(temporary);
+    write(&temporary)?;
+    fs::rename(&temporary, path).map_err(BuildError::io(path))
+}
