@@ -1,7 +1,7 @@
 //! Golden data: ONNX's test layout read, and turned into a test of the generated source.
 
 use crate::{BuildError, CompileOptions, Compiled};
-use kiln_importer::onnx::{NamedTensor, read_tensor};
+use kiln_importer::onnx::{read_data, value_name};
 use kiln_types::{DTypeKind, TensorData};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -54,15 +54,15 @@ pub fn read_data_set(
 
 /// Reads `prefix_0.pb`, `prefix_1.pb`, … until one is missing.
 fn read_tensors(dir: &Path, prefix: &str, names: &[String]) -> Result<Vec<TensorData>, BuildError> {
-    let mut tensors: Vec<NamedTensor> = Vec::new();
+    let mut tensors: Vec<(String, TensorData)> = Vec::new();
     loop {
         let path = dir.join(format!("{prefix}_{}.pb", tensors.len()));
         if !path.exists() {
             break;
         }
-        let tensor = read_tensor(&path)
-            .map_err(|source| BuildError::Golden { path: path.clone(), reason: source.to_string() })?;
-        tensors.push(tensor);
+        let bytes = fs::read(&path).map_err(BuildError::io(&path))?;
+        let tensor = value_name(&bytes).and_then(|name| Ok((name, read_data(&bytes)?)));
+        tensors.push(tensor.map_err(|error| BuildError::Golden { path, reason: error.to_string() })?);
     }
     if tensors.len() != names.len() {
         let reason = format!(
@@ -75,12 +75,12 @@ fn read_tensors(dir: &Path, prefix: &str, names: &[String]) -> Result<Vec<Tensor
     }
     // The position counts unless every tensor bears the name of exactly one input.
     let by_name: Option<Vec<usize>> =
-        names.iter().map(|name| tensors.iter().position(|tensor| &tensor.name == name)).collect();
+        names.iter().map(|name| tensors.iter().position(|(own, _)| own == name)).collect();
     let order = match by_name {
         Some(order) if (0..tensors.len()).all(|i| order.contains(&i)) => order,
         _ => (0..tensors.len()).collect(),
     };
-    Ok(order.into_iter().map(|i| tensors[i].data.clone()).collect())
+    Ok(order.into_iter().map(|i| tensors[i].1.clone()).collect())
 }
 
 /// Adds a test for every data set below `golden` to the compiled model: the data become Safetensors files beside the

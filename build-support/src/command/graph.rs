@@ -105,7 +105,7 @@ impl Module {
 /// What is printed in a node's box: operation, and type of its result.
 fn labels(graph: &Graph, node: &Node) -> [String; 2] {
     let ty = node.outputs.first().map(|&value| graph.ty(value).to_string()).unwrap_or_default();
-    [node.op.name().to_owned(), ty]
+    [node.op.name(), ty]
 }
 
 /// The nodes and inputs that a node reads from.

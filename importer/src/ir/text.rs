@@ -41,7 +41,7 @@ impl Graph {
         if !node.outputs.is_empty() {
             write!(f, " = ")?;
         }
-        write!(f, "{}", Operation(&node.op))?;
+        write!(f, "{}", &node.op)?;
         for (i, &input) in node.inputs.iter().enumerate() {
             write!(f, "{} {}", if i > 0 { "," } else { "" }, self.operand(input))?;
         }
@@ -73,12 +73,18 @@ impl Graph {
     }
 }
 
-/// An operation without its regions.
-struct Operation<'a>(&'a Op);
+impl Op {
+    /// The operation's name alone: `Conv`, `Add`, `Relu`.
+    pub fn name(&self) -> String {
+        let text = self.to_string();
+        text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned()
+    }
+}
 
-impl Display for Operation<'_> {
+/// An operation without its regions; its name comes first.
+impl Display for Op {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self.0 {
+        match self {
             Op::If { condition, .. } => write!(f, "If({condition})"),
             Op::Binary(op) => write!(f, "{op:?}"),
             Op::Unary(op) => write!(f, "{op:?}"),

@@ -46,11 +46,16 @@ fn malformed(reason: impl Into<String>) -> ImportErrorKind {
     ImportErrorKind::Malformed { format: "ONNX", reason: reason.into() }
 }
 
-fn read_model(bytes: Bytes, folder: &Folder, options: &LoadOptions) -> ImportResult<Graph> {
+/// The messages of a file.
+pub(super) fn decode(bytes: Bytes) -> Result<ModelProto, ImportErrorKind> {
     if bytes.is_empty() {
-        return Err(malformed("the file is empty").into());
+        return Err(malformed("the file is empty"));
     }
-    let proto = ModelProto::decode(bytes).map_err(|error| malformed(error.to_string()))?;
+    ModelProto::decode(bytes).map_err(|error| malformed(error.to_string()))
+}
+
+fn read_model(bytes: Bytes, folder: &Folder, options: &LoadOptions) -> ImportResult<Graph> {
+    let proto = decode(bytes)?;
     let Some(source) = &proto.graph else {
         return Err(malformed("it holds no graph").into());
     };
@@ -162,7 +167,7 @@ pub(super) fn hint(name: &str) -> Option<&str> {
 // ---- the check that every operator is known ----
 
 /// Finds every node whose operator Kiln does not know, in functions and branches too.
-fn check_operators<'m>(model: &Model<'m>, source: &'m GraphProto) -> Result<(), ImportErrorKind> {
+pub(super) fn check_operators<'m>(model: &Model<'m>, source: &'m GraphProto) -> Result<(), ImportErrorKind> {
     let imports = opsets(&model.proto.opset_import);
     for (&domain, &version) in &imports {
         if domain.is_empty() && !(1..=ops::NEWEST_OPSET).contains(&version) {
