@@ -85,7 +85,11 @@ fn read_tensors(dir: &Path, prefix: &str, names: &[String]) -> Result<Vec<Tensor
 
 /// Adds a test for every data set below `golden` to the compiled model: the data become Safetensors files beside the
 /// record, which the tests read with the runtime.
-pub(crate) fn attach(compiled: &mut Compiled, golden: &Path, options: &CompileOptions) -> Result<(), BuildError> {
+pub(crate) fn attach(
+    compiled: &mut Compiled,
+    golden: &Path,
+    options: &CompileOptions,
+) -> Result<(), BuildError> {
     let dirs = data_set_dirs(golden)?;
     if dirs.is_empty() {
         let reason = "no folder `test_data_set_*` in it".to_owned();

@@ -45,7 +45,8 @@ impl Stamp {
         let mut text = self.key.clone();
         for path in compiled.sources.iter().chain(&compiled.written) {
             // A name with a line break, or a file that is gone, makes the stamp useless, never wrong.
-            let (Some(state), Some(path)) = (state_of(path), path.to_str().filter(|p| !p.contains('\n'))) else {
+            let (Some(state), Some(path)) = (state_of(path), path.to_str().filter(|p| !p.contains('\n')))
+            else {
                 return Ok(());
             };
             text.push_str(&format!("\n{state}\t{path}"));

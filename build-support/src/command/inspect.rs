@@ -32,7 +32,8 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     let options =
         CompileOptions { bind_dims: arguments.bind.iter().cloned().collect(), ..CompileOptions::default() };
     // A model with unsupported operators still has an outline to show.
-    let imported = if summary.unsupported.is_empty() { Some(import(&arguments.model, &options)) } else { None };
+    let imported =
+        if summary.unsupported.is_empty() { Some(import(&arguments.model, &options)) } else { None };
     let (imported, problem) = match imported {
         Some(Ok(imported)) => (Some(imported), None),
         Some(Err(error)) => (None, Some(error)),
@@ -89,7 +90,8 @@ fn print(arguments: &Arguments, summary: &Summary) {
         println!("    {operator:<widest$} {count:>6}{}", if known { "" } else { "  not supported" });
     }
     for operator in &summary.unsupported {
-        let known = operator.known.as_ref().map(|versions| format!(" (known in {versions})")).unwrap_or_default();
+        let known =
+            operator.known.as_ref().map(|versions| format!(" (known in {versions})")).unwrap_or_default();
         println!(
             "  not supported: {} of opset {}{known}, in {}",
             operator.operator,

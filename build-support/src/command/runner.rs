@@ -63,7 +63,9 @@ fn case_source(i: usize, module: &Module) -> String {
     let mut text = format!("\n#[allow(dead_code)]\nmod case_{i};\n\nimpl Case for case_{i}::Model<B> {{\n");
     text.push_str("    fn load(path: &Path, device: &Device) -> Self {\n");
     text.push_str("        Self::from_file(path, device)\n    }\n\n");
-    text.push_str("    fn prepare(&self, data: Vec<TensorData>, device: &Device) -> Box<dyn Fn() -> Outputs + '_> {\n");
+    text.push_str(
+        "    fn prepare(&self, data: Vec<TensorData>, device: &Device) -> Box<dyn Fn() -> Outputs + '_> {\n",
+    );
     if !module.inputs.is_empty() {
         text.push_str("        let mut data = data.into_iter();\n");
         text.push_str("        let mut next = || data.next().expect(\"an input is missing\");\n");
@@ -71,7 +73,12 @@ fn case_source(i: usize, module: &Module) -> String {
         text.push_str("        drop(data);\n        let _ = device;\n");
     }
     for (k, port) in module.inputs.iter().enumerate() {
-        let _ = writeln!(text, "        let x{k} = tensor::<{}, kiln::tensor::{}>(next(), device);", port.rank, kind(port));
+        let _ = writeln!(
+            text,
+            "        let x{k} = tensor::<{}, kiln::tensor::{}>(next(), device);",
+            port.rank,
+            kind(port)
+        );
     }
     let names = |prefix: &str, n: usize, suffix: &str| {
         (0..n).map(|k| format!("{prefix}{k}{suffix}")).collect::<Vec<_>>().join(", ")
@@ -79,7 +86,8 @@ fn case_source(i: usize, module: &Module) -> String {
     let inputs = names("x", module.inputs.len(), ".clone()");
     let outputs = names("y", module.outputs.len(), "");
     let pattern = if module.outputs.len() == 1 { outputs } else { format!("({outputs})") };
-    let _ = writeln!(text, "        Box::new(move || {{\n            let {pattern} = self.forward({inputs});");
+    let _ =
+        writeln!(text, "        Box::new(move || {{\n            let {pattern} = self.forward({inputs});");
     let read = names("Box::new(y", module.outputs.len(), ") as Box<dyn Output>");
     let _ = writeln!(text, "            vec![{read}]\n        }})\n    }}\n}}");
     text

@@ -94,7 +94,9 @@ impl Scratch {
             .map_err(|source| CommandError::Cargo { program, source })?;
         bar.finish_and_clear();
         if !output.status.success() {
-            return Err(CommandError::Compile { output: String::from_utf8_lossy(&output.stderr).into_owned() });
+            return Err(CommandError::Compile {
+                output: String::from_utf8_lossy(&output.stderr).into_owned(),
+            });
         }
         let built = target.join("release").join(runner::executable());
         // Other crates of the cache build an executable of the same name.

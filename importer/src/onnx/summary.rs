@@ -2,7 +2,9 @@
 
 use super::load::{check_operators, decode};
 use super::lowering::{Model, domain_of, operator_name, subgraphs};
-use super::proto::{DimensionValue, GraphProto, ModelProto, NodeProto, TensorProto, TypeValue, ValueInfoProto};
+use super::proto::{
+    DimensionValue, GraphProto, ModelProto, NodeProto, TensorProto, TypeValue, ValueInfoProto,
+};
 use super::source::{Folder, map};
 use super::tensor;
 use crate::error::{ImportError, ImportErrorKind, ImportResult, UnsupportedOperator};
@@ -84,7 +86,8 @@ pub fn summarize(path: &Path) -> ImportResult<Summary> {
 }
 
 fn outline(proto: &ModelProto) -> Summary {
-    let domain = |domain: &str| if domain_of(domain).is_empty() { "ai.onnx".to_owned() } else { domain.to_owned() };
+    let domain =
+        |domain: &str| if domain_of(domain).is_empty() { "ai.onnx".to_owned() } else { domain.to_owned() };
     Summary {
         ir_version: proto.ir_version,
         producer: format!("{} {}", proto.producer_name, proto.producer_version).trim().to_owned(),
@@ -118,7 +121,9 @@ fn port(info: &ValueInfoProto) -> PortSummary {
         Some(TypeValue::Tensor(declared)) => {
             let dtype = tensor::dtype(declared.elem_type).map_or("?", |dtype| dtype.name());
             let dims = match &declared.shape {
-                Some(shape) => shape.dim.iter().map(|dim| dimension(dim.value.as_ref())).collect::<Vec<_>>().join(", "),
+                Some(shape) => {
+                    shape.dim.iter().map(|dim| dimension(dim.value.as_ref())).collect::<Vec<_>>().join(", ")
+                }
                 None => "…".to_owned(),
             };
             format!("{dtype}[{dims}]")

@@ -6,7 +6,8 @@ use std::fmt::Write;
 
 /// Prints modules as clusters, nodes as boxes, values as arrows.
 pub(super) fn print(graph: &Graph, tree: &Module) -> String {
-    let mut text = String::from("digraph model {\n  node [shape=box, fontname=\"sans-serif\", fontsize=10];\n");
+    let mut text =
+        String::from("digraph model {\n  node [shape=box, fontname=\"sans-serif\", fontsize=10];\n");
     for (n, &input) in graph.inputs.iter().enumerate() {
         let value = graph.value(input);
         let label = quoted(&[&value.name, &value.ty.to_string()]);
@@ -19,7 +20,11 @@ pub(super) fn print(graph: &Graph, tree: &Module) -> String {
         }
     }
     for (n, (&value, label)) in graph.root.outputs.iter().zip(&graph.output_names).enumerate() {
-        let _ = writeln!(text, "  o{n} [label={}, shape=ellipse];", quoted(&[label, &graph.ty(value).to_string()]));
+        let _ = writeln!(
+            text,
+            "  o{n} [label={}, shape=ellipse];",
+            quoted(&[label, &graph.ty(value).to_string()])
+        );
         if let Some(from) = source(graph, value) {
             let _ = writeln!(text, "  {} -> o{n};", name(from));
         }
@@ -38,7 +43,11 @@ fn module(graph: &Graph, tree: &Module, depth: usize, text: &mut String, count: 
             }
             Item::Module(child) => {
                 *count += 1;
-                let _ = writeln!(text, "{indent}subgraph cluster_{count} {{\n{indent}  label={};", quoted(&[&child.label()]));
+                let _ = writeln!(
+                    text,
+                    "{indent}subgraph cluster_{count} {{\n{indent}  label={};",
+                    quoted(&[&child.label()])
+                );
                 module(graph, child, depth + 1, text, count);
                 let _ = writeln!(text, "{indent}}}");
             }
