@@ -38,7 +38,11 @@ fn single(
     let x = x.into_contiguous();
     let bias = bias.map(|bias| cast::cast(bias, DType::F32).into_contiguous());
     let as_f32 = || cast::cast(weight.clone(), DType::F32).into_contiguous();
-    let key = (weight.layout().clone(), shape.clone());
+    // Packed weights serve every number of images and every height and width.
+    let any_size = |[depth, _, _]: [usize; 3]| [depth, 0, 0];
+    let any_image =
+        ConvShape { batch: 0, input: any_size(shape.input), output: any_size(shape.output), ..shape.clone() };
+    let key = (weight.layout().clone(), any_image);
     let packed = weight.prepared(&key, || PackedConv::new(&shape, as_f32().slice()));
     let plain = if packed.is_some() { None } else { Some(as_f32()) };
     NdArrayTensor::build(shape.output_dims().into(), DType::F32, |out| {
