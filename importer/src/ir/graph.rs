@@ -76,7 +76,8 @@ pub enum ValueDef {
 #[derive(Clone, Debug)]
 pub struct Constant {
     /// The initializer's name in the file: a `state_dict` key when the exporter kept it. Folding a layout change
-    /// (transpose, reshape, cast) keeps the name; any other folding drops it.
+    /// (transpose, reshape, cast) keeps the name; any other folding drops it, except that a layer that absorbs a
+    /// normalization or a scale keeps its parameters' names (its bias is `x.bias` when its weight is `x.weight`).
     pub name: Option<String>,
     /// The contents; often borrowed from the mapped file.
     pub data: TensorData,
@@ -274,8 +275,17 @@ impl Graph {
         }
     }
 
-    /// The smaller of two; decided where sizes being non-negative decides it.
+    /// The smaller of two; decided where sizes being non-negative decides it, or where one is so large that it stands
+    /// for "to the end".
     pub fn minimum(&self, a: &Dim, b: &Dim) -> Dim {
+        /// What exporters write for the end of an axis of unknown size is this or more; no axis is.
+        const BEYOND: i64 = 1_000_000_000;
+        let beyond = |dim: &Dim| dim.as_constant().is_some_and(|value| value >= BEYOND);
+        match (beyond(a), beyond(b)) {
+            (true, false) if b.as_constant().is_none() => return b.clone(),
+            (false, true) if a.as_constant().is_none() => return a.clone(),
+            _ => {}
+        }
         match self.sign_of_difference(a, b) {
             (true, _) => b.clone(),
             (_, true) => a.clone(),

@@ -1,8 +1,10 @@
 //! Operations that do nothing, or less than they say.
 
+mod layout;
+
 use super::{Rewrite, Rule};
-use crate::ir::{AxisRange, Dim, Op, ValueId};
-use kiln_types::{Activation, BinaryOp, CompareOp, DType, PadMode, ReduceOp, Scalar, UnaryOp};
+use crate::ir::{Dim, Op, ValueId};
+use kiln_types::{Activation, BinaryOp, CompareOp, DType, Scalar, UnaryOp};
 
 pub(super) const RULE: Rule = Rule { apply };
 
@@ -11,21 +13,23 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
         Op::Binary(op) => neutral(cx, op)
             .or_else(|| power(cx, op))
             .or_else(|| bound(cx, op))
+            .or_else(|| layout::mean(cx, op))
             .or_else(|| broadcast_operand(cx)),
         Op::Compare(_) => broadcast_operand(cx),
         Op::Where => choice(cx).or_else(|| broadcast_operand(cx)),
         Op::Unary(op) => inverse(cx, op),
         Op::Clamp { min, max } => clamp(cx, min, max),
         Op::Cast { to } => cast(cx, to),
-        Op::Expand { dims } => expand(cx, &dims),
-        Op::Slice { ranges } => slice(cx, &ranges),
-        Op::Concat { axis } => concat(cx, axis),
-        Op::Pad { padding, .. } => pad(cx, &padding),
-        Op::Repeat { times } => repeat(cx, &times),
-        Op::Reduce { op, axes, .. } => reduce(cx, op, &axes),
+        Op::Expand { dims } => layout::expand(cx, &dims),
+        Op::Slice { ranges } => layout::slice(cx, &ranges),
+        Op::Concat { axis } => layout::concat(cx, axis),
+        Op::Pad { padding, .. } => layout::pad(cx, &padding),
+        Op::Repeat { times } => layout::repeat(cx, &times),
+        Op::Reduce { op, axes, .. } => layout::reduce(cx, op, &axes),
         Op::Dropout { .. } if !cx.options.trainable => same(cx, "dropout in inference"),
-        Op::Conv(_) => padded_conv(cx),
-        Op::Rnn(_) => zero_state(cx),
+        Op::Take { axis, .. } => layout::take(cx, axis),
+        Op::Conv(_) => layout::padded_conv(cx),
+        Op::Rnn(_) => layout::zero_state(cx),
         _ => None,
     }
 }
@@ -208,157 +212,6 @@ fn holds_all(wide: DType, narrow: DType) -> bool {
         (false, false) => wide.size() > narrow.size() || (wide.size() == narrow.size() && !signed(wide)),
         _ => false,
     }
-}
-
-fn expand(cx: &mut Rewrite<'_>, dims: &[Dim]) -> Option<&'static str> {
-    let x = cx.input(0)?;
-    if cx.ty(x).dims == dims {
-        return same(cx, "expansion to itself");
-    }
-    let dtype = cx.ty(x).dtype;
-    if cx.ty(x).num_elements().is(1)
-        && let Some(constant) = cx.constant(x)
-        && let Some(value) = crate::fold::scalar(&constant.data)
-    {
-        cx.replace(Op::Fill { dims: dims.to_vec(), value, dtype }, Vec::new())?;
-        return Some("expansion of one value");
-    }
-    let inner = cx.producer(x)?;
-    match inner.op {
-        Op::Fill { value, .. } => cx.replace(Op::Fill { dims: dims.to_vec(), value, dtype }, Vec::new())?,
-        Op::Expand { .. } => {
-            let source = inner.inputs.clone();
-            cx.replace(Op::Expand { dims: dims.to_vec() }, source)?;
-        }
-        _ => return None,
-    }
-    Some("expansion of expansion")
-}
-
-fn slice(cx: &mut Rewrite<'_>, ranges: &[AxisRange]) -> Option<&'static str> {
-    let x = cx.input(0)?;
-    let whole =
-        |(range, size): (&AxisRange, &Dim)| range.step == 1 && range.start.is(0) && range.end == *size;
-    if ranges.iter().zip(&cx.ty(x).dims).all(whole) {
-        return same(cx, "slice of everything");
-    }
-    let Op::Slice { ranges: inner } = &cx.producer(x)?.op else {
-        return None;
-    };
-    if inner.iter().chain(ranges).any(|range| range.step != 1) {
-        return None;
-    }
-    let merged = inner.iter().zip(ranges).map(|(inner, outer)| AxisRange {
-        start: &inner.start + &outer.start,
-        end: &inner.start + &outer.end,
-        step: 1,
-    });
-    let merged = merged.collect();
-    let source = cx.producer(x)?.inputs.clone();
-    cx.replace(Op::Slice { ranges: merged }, source)?;
-    Some("slice of slice")
-}
-
-fn concat(cx: &mut Rewrite<'_>, axis: usize) -> Option<&'static str> {
-    let inputs = cx.node().inputs.clone();
-    if inputs.len() == 1 {
-        return same(cx, "concatenation of one");
-    }
-    let empty =
-        |id: &Option<ValueId>| id.is_some_and(|id| cx.ty(id).dims.get(axis).is_some_and(|dim| dim.is(0)));
-    if inputs.iter().any(empty) && !inputs.iter().all(empty) {
-        let kept = inputs.iter().copied().filter(|id| !empty(id)).collect();
-        cx.replace(Op::Concat { axis }, kept)?;
-        return Some("concatenation of nothing");
-    }
-    let nested = |id: &Option<ValueId>| {
-        let id = id.filter(|&id| cx.used_once(id))?;
-        cx.producer(id).filter(|node| node.op == Op::Concat { axis }).map(|node| node.inputs.clone())
-    };
-    if !inputs.iter().any(|id| nested(id).is_some()) {
-        return None;
-    }
-    let flat = inputs.iter().flat_map(|id| nested(id).unwrap_or_else(|| vec![*id])).collect();
-    cx.replace(Op::Concat { axis }, flat)?;
-    Some("concatenation of concatenation")
-}
-
-fn pad(cx: &mut Rewrite<'_>, padding: &[(Dim, Dim)]) -> Option<&'static str> {
-    let nothing = padding.iter().all(|(before, after)| before.is(0) && after.is(0));
-    if nothing { same(cx, "padding of nothing") } else { None }
-}
-
-fn repeat(cx: &mut Rewrite<'_>, times: &[Dim]) -> Option<&'static str> {
-    let x = cx.input(0)?;
-    if times.iter().all(|times| times.is(1)) {
-        return same(cx, "repetition of one");
-    }
-    let spreads = times.iter().zip(&cx.ty(x).dims).all(|(times, size)| times.is(1) || size.is(1));
-    if !spreads {
-        return None;
-    }
-    let dims = times.iter().zip(&cx.ty(x).dims).map(|(times, size)| times * size).collect();
-    cx.replace(Op::Expand { dims }, vec![Some(x)])?;
-    Some("repetition of size 1")
-}
-
-fn reduce(cx: &mut Rewrite<'_>, op: ReduceOp, axes: &[usize]) -> Option<&'static str> {
-    let x = cx.input(0)?;
-    let alone = axes.iter().all(|&axis| cx.ty(x).dims.get(axis).is_some_and(|dim| dim.is(1)));
-    if !alone || matches!(op, ReduceOp::Any | ReduceOp::All) {
-        return None;
-    }
-    let dims = cx.ty(cx.output()?).dims.clone();
-    cx.replace(Op::Reshape { dims }, vec![Some(x)])?;
-    Some("reduction of size 1")
-}
-
-/// A convolution pads by itself.
-fn padded_conv(cx: &mut Rewrite<'_>) -> Option<&'static str> {
-    let Op::Conv(options) = cx.op() else {
-        return None;
-    };
-    let mut options = options.clone();
-    let x = cx.input(0)?;
-    let node = cx.producer(x)?;
-    let Op::Pad { padding, mode: PadMode::Constant, value } = &node.op else {
-        return None;
-    };
-    let zeros = value.to_f64() == 0.0;
-    let spatial_only = padding.iter().take(2).all(|(before, after)| before.is(0) && after.is(0));
-    if !zeros || !spatial_only {
-        return None;
-    }
-    for (pad, (before, after)) in options.padding.iter_mut().zip(padding.iter().skip(2)) {
-        pad.0 = pad.0.checked_add(before.as_size()?)?;
-        pad.1 = pad.1.checked_add(after.as_size()?)?;
-    }
-    let mut inputs = cx.node().inputs.clone();
-    *inputs.first_mut()? = *node.inputs.first()?;
-    let origin = cx.node().origin.clone();
-    cx.replace_as(Op::Conv(options), inputs, Some(origin))?;
-    Some("padding into convolution")
-}
-
-/// Zero is what a recurrent layer starts from anyway.
-fn zero_state(cx: &mut Rewrite<'_>) -> Option<&'static str> {
-    let mut inputs = cx.node().inputs.clone();
-    let mut changed = false;
-    for state in inputs.iter_mut().take(7).skip(5) {
-        if state.is_some_and(|id| cx.uniform(id) == Some(0.0)) {
-            *state = None;
-            changed = true;
-        }
-    }
-    if !changed {
-        return None;
-    }
-    while inputs.last() == Some(&None) {
-        inputs.pop();
-    }
-    let (op, origin) = (cx.op().clone(), cx.node().origin.clone());
-    cx.replace_as(op, inputs, Some(origin))?;
-    Some("zero initial state")
 }
 
 /// Operands of a broadcasting operation need not be spread out before, and one number is a literal.

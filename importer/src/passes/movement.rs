@@ -195,8 +195,32 @@ fn reshape(cx: &mut Rewrite<'_>, dims: &[Dim]) -> Option<&'static str> {
             Some("reshape of one value")
         }
         Op::Linear { .. } => around_linear(cx, x, dims),
+        Op::Permute { .. } => before_matrix_transpose(cx, x, dims),
         _ => None,
     }
+}
+
+/// `reshape(permute(reshape(x)))` that regroups axes before the matrices that the transpose turns: the reshapes meet.
+fn before_matrix_transpose(cx: &mut Rewrite<'_>, y: ValueId, dims: &[Dim]) -> Option<&'static str> {
+    let (x, axes) = permuted(cx, y).filter(|_| cx.used_once(y))?;
+    let (lead, &[row, column]) = axes.split_last_chunk::<2>()?;
+    let turns = lead.is_sorted() && row == lead.len() + 1 && column == lead.len();
+    let source = cx.producer(x).filter(|node| matches!(node.op, Op::Reshape { .. }))?;
+    let source = source.inputs.first().copied().flatten()?;
+    let (lead, [rows, columns]) = dims.split_last_chunk::<2>()?;
+    let keeps = cx.ty(y).dims.ends_with(&[rows.clone(), columns.clone()]);
+    if !turns || !keeps || !cx.used_once(x) {
+        return None;
+    }
+    let wanted: Vec<Dim> = lead.iter().chain([columns, rows]).cloned().collect();
+    let source = match cx.ty(source).dims == wanted {
+        true => source,
+        false => cx.insert(Op::Reshape { dims: wanted }, &[source])?,
+    };
+    let n = lead.len();
+    let axes = (0..n).chain([n + 1, n]).collect();
+    cx.replace(Op::Permute { axes }, vec![Some(source)])?;
+    Some("reshape through transpose")
 }
 
 /// `reshape(linear(reshape(x)))` that folds leading axes together and apart again: a linear layer takes any.

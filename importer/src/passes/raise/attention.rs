@@ -33,7 +33,11 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     if !(2..=4).contains(&output.rank()) || !output.dtype.is_float() {
         return None;
     }
-    let (scores, guarded) = softmax(cx, probabilities, output.rank() - 1)?;
+    // Probabilities that someone else wants are computed anyway.
+    if !cx.used_once(probabilities) {
+        return None;
+    }
+    let scores = softmax(cx, probabilities, output.rank() - 1)?;
     let (masks, scores) = masks(cx, scores);
     let (scale, product) = cx.scaled(scores);
     let node = cx.producer(product).filter(|node| node.op == Op::MatMul)?;
@@ -49,8 +53,6 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     if !same_lead(q) || !same_lead(turned) || !same_lead(v) {
         return None;
     }
-    // A guard without anything to guard from is a guard all the same; a mask that is missing never needs one.
-    let _ = guarded;
     let mask = combine(cx, masks, &cx.ty(product).clone())?;
     let (k, more) = unturned(cx, turned)?;
     let scale = scale * q_scale * k_scale * more;
@@ -97,11 +99,11 @@ fn unscaled(cx: &mut Rewrite<'_>, id: ValueId) -> (f64, ValueId) {
     (factor * early, value)
 }
 
-/// The scores under a softmax over the last axis, and whether rows of NaN are replaced by zeros after it.
-fn softmax(cx: &Rewrite<'_>, id: ValueId, last: usize) -> Option<(ValueId, bool)> {
+/// The scores under a softmax over the last axis; rows of NaN (all keys hidden) may be replaced by zeros after it.
+fn softmax(cx: &Rewrite<'_>, id: ValueId, last: usize) -> Option<ValueId> {
     let node = cx.producer(id)?;
     match &node.op {
-        Op::Softmax { axis } if *axis == last => Some((node.inputs.first().copied().flatten()?, false)),
+        Op::Softmax { axis } if *axis == last => node.inputs.first().copied().flatten(),
         // where(isnan(p), 0, p), or where(isnan(p) == false, p, 0).
         Op::Where => {
             let [condition, a, b] = node.inputs[..] else {
@@ -113,7 +115,7 @@ fn softmax(cx: &Rewrite<'_>, id: ValueId, last: usize) -> Option<(ValueId, bool)
                 None => (condition, a, b),
             };
             let guards = cx.unary(condition, UnaryOp::IsNan) == Some(p) && cx.uniform(zero) == Some(0.0);
-            if guards { softmax(cx, p, last).map(|(scores, _)| (scores, true)) } else { None }
+            if guards { softmax(cx, p, last) } else { None }
         }
         _ => None,
     }

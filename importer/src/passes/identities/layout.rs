@@ -1,0 +1,195 @@
+//! Movement, reductions and layers that do less than they say.
+
+use super::same;
+use crate::ir::{AxisRange, Dim, Op, ValueId};
+use crate::passes::Rewrite;
+use kiln_types::{BinaryOp, PadMode, ReduceOp};
+
+pub(super) fn expand(cx: &mut Rewrite<'_>, dims: &[Dim]) -> Option<&'static str> {
+    let x = cx.input(0)?;
+    if cx.ty(x).dims == dims {
+        return same(cx, "expansion to itself");
+    }
+    let dtype = cx.ty(x).dtype;
+    if cx.ty(x).num_elements().is(1)
+        && let Some(constant) = cx.constant(x)
+        && let Some(value) = crate::fold::scalar(&constant.data)
+    {
+        cx.replace(Op::Fill { dims: dims.to_vec(), value, dtype }, Vec::new())?;
+        return Some("expansion of one value");
+    }
+    let inner = cx.producer(x)?;
+    match inner.op {
+        Op::Fill { value, .. } => cx.replace(Op::Fill { dims: dims.to_vec(), value, dtype }, Vec::new())?,
+        Op::Expand { .. } => {
+            let source = inner.inputs.clone();
+            cx.replace(Op::Expand { dims: dims.to_vec() }, source)?;
+        }
+        _ => return None,
+    }
+    Some("expansion of expansion")
+}
+
+pub(super) fn slice(cx: &mut Rewrite<'_>, ranges: &[AxisRange]) -> Option<&'static str> {
+    let x = cx.input(0)?;
+    let whole =
+        |(range, size): (&AxisRange, &Dim)| range.step == 1 && range.start.is(0) && range.end == *size;
+    if ranges.iter().zip(&cx.ty(x).dims).all(whole) {
+        return same(cx, "slice of everything");
+    }
+    let Op::Slice { ranges: inner } = &cx.producer(x)?.op else {
+        return None;
+    };
+    if inner.iter().chain(ranges).any(|range| range.step != 1) {
+        return None;
+    }
+    let merged = inner.iter().zip(ranges).map(|(inner, outer)| AxisRange {
+        start: &inner.start + &outer.start,
+        end: &inner.start + &outer.end,
+        step: 1,
+    });
+    let merged = merged.collect();
+    let source = cx.producer(x)?.inputs.clone();
+    cx.replace(Op::Slice { ranges: merged }, source)?;
+    Some("slice of slice")
+}
+
+pub(super) fn concat(cx: &mut Rewrite<'_>, axis: usize) -> Option<&'static str> {
+    let inputs = cx.node().inputs.clone();
+    if inputs.len() == 1 {
+        return same(cx, "concatenation of one");
+    }
+    let empty =
+        |id: &Option<ValueId>| id.is_some_and(|id| cx.ty(id).dims.get(axis).is_some_and(|dim| dim.is(0)));
+    if inputs.iter().any(empty) && !inputs.iter().all(empty) {
+        let kept = inputs.iter().copied().filter(|id| !empty(id)).collect();
+        cx.replace(Op::Concat { axis }, kept)?;
+        return Some("concatenation of nothing");
+    }
+    let nested = |id: &Option<ValueId>| {
+        let id = id.filter(|&id| cx.used_once(id))?;
+        cx.producer(id).filter(|node| node.op == Op::Concat { axis }).map(|node| node.inputs.clone())
+    };
+    if !inputs.iter().any(|id| nested(id).is_some()) {
+        return None;
+    }
+    let flat = inputs.iter().flat_map(|id| nested(id).unwrap_or_else(|| vec![*id])).collect();
+    cx.replace(Op::Concat { axis }, flat)?;
+    Some("concatenation of concatenation")
+}
+
+pub(super) fn pad(cx: &mut Rewrite<'_>, padding: &[(Dim, Dim)]) -> Option<&'static str> {
+    let nothing = padding.iter().all(|(before, after)| before.is(0) && after.is(0));
+    if nothing { same(cx, "padding of nothing") } else { None }
+}
+
+pub(super) fn repeat(cx: &mut Rewrite<'_>, times: &[Dim]) -> Option<&'static str> {
+    let x = cx.input(0)?;
+    if times.iter().all(|times| times.is(1)) {
+        return same(cx, "repetition of one");
+    }
+    let spreads = times.iter().zip(&cx.ty(x).dims).all(|(times, size)| times.is(1) || size.is(1));
+    if !spreads {
+        return None;
+    }
+    let dims = times.iter().zip(&cx.ty(x).dims).map(|(times, size)| times * size).collect();
+    cx.replace(Op::Expand { dims }, vec![Some(x)])?;
+    Some("repetition of size 1")
+}
+
+pub(super) fn reduce(cx: &mut Rewrite<'_>, op: ReduceOp, axes: &[usize]) -> Option<&'static str> {
+    let x = cx.input(0)?;
+    let alone = axes.iter().all(|&axis| cx.ty(x).dims.get(axis).is_some_and(|dim| dim.is(1)));
+    if !alone || matches!(op, ReduceOp::Any | ReduceOp::All) {
+        return None;
+    }
+    let dims = cx.ty(cx.output()?).dims.clone();
+    cx.replace(Op::Reshape { dims }, vec![Some(x)])?;
+    Some("reduction of size 1")
+}
+
+/// A convolution pads by itself.
+pub(super) fn padded_conv(cx: &mut Rewrite<'_>) -> Option<&'static str> {
+    let Op::Conv(options) = cx.op() else {
+        return None;
+    };
+    let mut options = options.clone();
+    let x = cx.input(0)?;
+    let node = cx.producer(x)?;
+    let Op::Pad { padding, mode: PadMode::Constant, value } = &node.op else {
+        return None;
+    };
+    let zeros = value.to_f64() == 0.0;
+    let spatial_only = padding.iter().take(2).all(|(before, after)| before.is(0) && after.is(0));
+    if !zeros || !spatial_only {
+        return None;
+    }
+    for (pad, (before, after)) in options.padding.iter_mut().zip(padding.iter().skip(2)) {
+        pad.0 = pad.0.checked_add(before.as_size()?)?;
+        pad.1 = pad.1.checked_add(after.as_size()?)?;
+    }
+    let mut inputs = cx.node().inputs.clone();
+    *inputs.first_mut()? = *node.inputs.first()?;
+    let origin = cx.node().origin.clone();
+    cx.replace_as(Op::Conv(options), inputs, Some(origin))?;
+    Some("padding into convolution")
+}
+
+/// Zero is what a recurrent layer starts from anyway.
+pub(super) fn zero_state(cx: &mut Rewrite<'_>) -> Option<&'static str> {
+    let mut inputs = cx.node().inputs.clone();
+    let mut changed = false;
+    for state in inputs.iter_mut().take(7).skip(5) {
+        if state.is_some_and(|id| cx.uniform(id) == Some(0.0)) {
+            *state = None;
+            changed = true;
+        }
+    }
+    if !changed {
+        return None;
+    }
+    while inputs.last() == Some(&None) {
+        inputs.pop();
+    }
+    let (op, origin) = (cx.op().clone(), cx.node().origin.clone());
+    cx.replace_as(op, inputs, Some(origin))?;
+    Some("zero initial state")
+}
+
+/// One row of an axis is a slice; no index is needed.
+pub(super) fn take(cx: &mut Rewrite<'_>, axis: usize) -> Option<&'static str> {
+    let (x, index) = (cx.input(0)?, cx.input(1)?);
+    let index_ty = cx.ty(index);
+    if index_ty.num_elements() != Dim::constant(1) || cx.constant(x).is_some() {
+        return None;
+    }
+    let index = cx.constant(index).and_then(|constant| crate::fold::scalar(&constant.data))?.to_i64();
+    let size = cx.ty(x).dims.get(axis)?.clone();
+    let start = if index < 0 { &size + &Dim::constant(index) } else { Dim::constant(index) };
+    let mut ranges: Vec<AxisRange> =
+        cx.ty(x).dims.iter().map(|dim| AxisRange { start: 0.into(), end: dim.clone(), step: 1 }).collect();
+    *ranges.get_mut(axis)? = AxisRange { end: &start + &Dim::constant(1), start, step: 1 };
+    let dims = cx.ty(cx.output()?).dims.clone();
+    let row = cx.insert(Op::Slice { ranges }, &[x])?;
+    cx.replace(Op::Reshape { dims }, vec![Some(row)])?;
+    Some("row as a slice")
+}
+
+/// A sum over axes divided by their size.
+pub(super) fn mean(cx: &mut Rewrite<'_>, op: BinaryOp) -> Option<&'static str> {
+    if !matches!(op, BinaryOp::Mul | BinaryOp::Div) {
+        return None;
+    }
+    let (factor, sum) = cx.scaled(cx.output()?);
+    let node = cx.producer(sum).filter(|_| cx.used_once(sum))?;
+    let Op::Reduce { op: ReduceOp::Sum, axes, keep_dims } = node.op.clone() else {
+        return None;
+    };
+    let x = node.inputs.first().copied().flatten().filter(|&x| cx.ty(x).dtype.is_float())?;
+    let count = Dim::product(axes.iter().filter_map(|&axis| cx.ty(x).dims.get(axis))).as_size()?;
+    if (factor * count as f64 - 1.0).abs() > 1e-6 {
+        return None;
+    }
+    cx.replace(Op::Reduce { op: ReduceOp::Mean, axes, keep_dims }, vec![Some(x)])?;
+    Some("mean")
+}
