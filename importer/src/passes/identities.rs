@@ -114,10 +114,13 @@ fn clamp(cx: &mut Rewrite<'_>, min: Option<Scalar>, max: Option<Scalar>) -> Opti
     let x = cx.input(0)?;
     let number = |bound: Option<Scalar>| bound.map(Scalar::to_f64);
     let low = number(min).filter(|&low| low > f64::NEG_INFINITY);
-    let high = number(max).filter(|&high| high < f64::INFINITY && high < f64::from(f32::MAX));
-    if cx.ty(x).dtype.is_float() && low == Some(0.0) && high.is_none() {
+    let high = number(max).filter(|&high| high < f64::INFINITY);
+    if cx.ty(x).dtype.is_float() && low == Some(0.0) && high.is_none_or(|high| high >= f64::from(f32::MAX)) {
         cx.replace(Op::Activation(Activation::Relu), vec![Some(x)])?;
         return Some("relu");
+    }
+    if cx.ty(x).dtype.is_float() && low.is_none() && high.is_none() {
+        return same(cx, "bound of infinity");
     }
     let inner = cx.producer(x)?;
     let source = inner.inputs.first().copied().flatten()?;

@@ -196,8 +196,26 @@ fn reshape(cx: &mut Rewrite<'_>, dims: &[Dim]) -> Option<&'static str> {
         }
         Op::Linear { .. } => around_linear(cx, x, dims),
         Op::Permute { .. } => before_matrix_transpose(cx, x, dims),
+        Op::Reduce { keep_dims: false, .. } => keeps_axes(cx, x, dims),
         _ => None,
     }
+}
+
+/// A reduction that drops its axes and a reshape that puts them back.
+fn keeps_axes(cx: &mut Rewrite<'_>, y: ValueId, dims: &[Dim]) -> Option<&'static str> {
+    let node = cx.producer(y).filter(|_| cx.used_once(y))?.clone();
+    let Op::Reduce { op, axes, .. } = node.op else {
+        return None;
+    };
+    let x = node.inputs.first().copied().flatten()?;
+    let kept = cx.ty(x).dims.iter().enumerate();
+    let kept: Vec<Dim> =
+        kept.map(|(i, dim)| if axes.contains(&i) { Dim::constant(1) } else { dim.clone() }).collect();
+    if kept != dims {
+        return None;
+    }
+    cx.replace(Op::Reduce { op, axes, keep_dims: true }, vec![Some(x)])?;
+    Some("reduction that keeps its axes")
 }
 
 /// `reshape(permute(reshape(x)))` that regroups axes before the matrices that the transpose turns: the reshapes meet.
