@@ -17,7 +17,7 @@ mod spatial;
 mod strided;
 
 pub(crate) use elements::{Elements, scalar, scalar_text};
-pub use run::{RunError, run};
+pub use run::{RunError, run, run_each};
 pub(crate) use strided::Strided;
 
 use crate::ir::{Dim, Op};

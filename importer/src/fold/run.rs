@@ -48,6 +48,33 @@ pub fn run(graph: &Graph, inputs: &[TensorData]) -> Result<Vec<TensorData>, RunE
     machine.region(&graph.root)
 }
 
+/// Like [`run`], but each output on its own: what cannot be evaluated spoils only what depends on it.
+///
+/// # Errors
+/// When the number of inputs is wrong.
+pub fn run_each(graph: &Graph, inputs: &[TensorData]) -> Result<Vec<Result<TensorData, RunError>>, RunError> {
+    if inputs.len() != graph.inputs.len() {
+        return Err(RunError::Inputs { expected: graph.inputs.len(), actual: inputs.len() });
+    }
+    let mut machine = Machine { graph, values: BTreeMap::new(), symbols: BTreeMap::new() };
+    for (&id, data) in graph.inputs.iter().zip(inputs) {
+        machine.define(id, data.clone());
+    }
+    let mut reasons: BTreeMap<ValueId, RunError> = BTreeMap::new();
+    for &id in &graph.root.nodes {
+        if let Err(error) = machine.node(id) {
+            let node = graph.node(id);
+            let earlier = node.inputs.iter().flatten().find_map(|input| reasons.get(input).cloned());
+            let error = earlier.unwrap_or(error);
+            reasons.extend(node.outputs.iter().map(|&output| (output, error.clone())));
+        }
+    }
+    let outputs = graph.root.outputs.iter();
+    Ok(outputs
+        .map(|id| reasons.get(id).map_or_else(|| machine.get(*id), |error| Err(error.clone())))
+        .collect())
+}
+
 struct Machine<'a> {
     graph: &'a Graph,
     values: BTreeMap<ValueId, TensorData>,

@@ -2,39 +2,62 @@
 
 mod activation;
 mod arg_reduce;
+mod attention;
+mod average_pool;
 mod batch_normalization;
 mod binary;
 mod cast;
 mod clip;
 mod compare;
+mod compress;
 mod concat;
 mod constant;
 mod constant_of_shape;
 mod conv;
 mod conv_transpose;
 mod cum_sum;
+mod depth_to_space;
 mod dropout;
+mod einsum;
 mod expand;
+mod eye_like;
 mod flatten;
 mod gather;
 mod gather_elements;
 mod gather_nd;
 mod gemm;
 mod global_pool;
+mod group_normalization;
 mod identity;
+mod if_;
+mod is_inf;
 mod layer_normalization;
+mod lp_normalization;
+mod lrn;
 mod matmul;
 mod max_pool;
+mod non_max_suppression;
+mod non_zero;
+mod one_hot;
 mod pad;
+mod prelu;
 mod range;
 mod reduce;
 mod reshape;
+mod resize;
+mod rnn;
+mod scatter_elements;
+mod scatter_nd;
+mod sequence;
 mod shape;
 mod slice;
 mod softmax;
 mod split;
 mod squeeze;
+mod tile;
+mod top_k;
 mod transpose;
+mod trilu;
 mod unary;
 mod unsqueeze;
 mod variadic;
@@ -59,39 +82,62 @@ macro_rules! operators {
 operators! {
     activation::Activations,
     arg_reduce::ArgReduce,
+    attention::Attention,
+    average_pool::AveragePool,
     batch_normalization::BatchNormalization,
     binary::Binary,
     cast::Cast,
     clip::Clip,
     compare::Compare,
+    compress::Compress,
     concat::Concat,
     constant::Constant,
     constant_of_shape::ConstantOfShape,
     conv::Conv,
     conv_transpose::ConvTranspose,
     cum_sum::CumSum,
+    depth_to_space::DepthToSpace,
     dropout::Dropout,
+    einsum::Einsum,
     expand::Expand,
+    eye_like::EyeLike,
     flatten::Flatten,
     gather::Gather,
     gather_elements::GatherElements,
     gather_nd::GatherNd,
     gemm::Gemm,
     global_pool::GlobalPool,
+    group_normalization::GroupNormalization,
     identity::Identity,
+    if_::If,
+    is_inf::IsInf,
     layer_normalization::LayerNormalization,
+    lp_normalization::LpNormalization,
+    lrn::Lrn,
     matmul::MatMul,
     max_pool::MaxPool,
+    non_max_suppression::NonMaxSuppression,
+    non_zero::NonZero,
+    one_hot::OneHot,
     pad::Pad,
+    prelu::PRelu,
     range::Range,
     reduce::Reduce,
     reshape::Reshape,
+    resize::Resize,
+    rnn::Rnn,
+    scatter_elements::ScatterElements,
+    scatter_nd::ScatterNd,
+    sequence::Sequence,
     shape::Shape,
     slice::Slice,
     softmax::Softmax,
     split::Split,
     squeeze::Squeeze,
+    tile::Tile,
+    top_k::TopK,
     transpose::Transpose,
+    trilu::Trilu,
     unary::Unary,
     unsqueeze::Unsqueeze,
     variadic::Variadic,

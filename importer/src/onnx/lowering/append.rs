@@ -42,14 +42,6 @@ pub(crate) fn axes_of(axes: &[i64], rank: usize) -> RuleResult<Vec<usize>> {
     Ok(found)
 }
 
-/// An error unless an operand has a dtype that `holds`.
-pub(crate) fn need_dtype(input: &str, dtype: DType, holds: bool, expected: &str) -> RuleResult<()> {
-    if holds {
-        return Ok(());
-    }
-    Err(RuleError::DType { input: input.to_owned(), actual: dtype, expected: expected.to_owned() })
-}
-
 impl Lowering<'_, '_> {
     pub(crate) fn ty(&self, value: ValueId) -> &TensorType {
         self.builder.graph.ty(value)

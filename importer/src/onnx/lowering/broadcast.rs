@@ -14,9 +14,9 @@ impl Lowering<'_, '_> {
         let mut result = Vec::with_capacity(values.len());
         for (&value, &single) in values.iter().zip(&single) {
             result.push(if single && has_tensor {
-                self.to_scalar(value)
+                self.literal(value)
             } else {
-                self.to_rank(value, rank)?
+                self.with_rank(value, rank)?
             });
         }
         Ok(result)
@@ -33,7 +33,7 @@ impl Lowering<'_, '_> {
         constant.data.num_elements() == 1 && !constant.data.dtype.is_bool() && (rank_zero || !parameter)
     }
 
-    fn to_scalar(&mut self, value: ValueId) -> ValueId {
+    fn literal(&mut self, value: ValueId) -> ValueId {
         let data = match self.builder.graph.constant(value) {
             Some(constant) if !constant.data.shape.is_empty() => {
                 TensorData { shape: Vec::new(), ..constant.data.clone() }
@@ -44,7 +44,7 @@ impl Lowering<'_, '_> {
     }
 
     /// Leading axes of size 1 up to a rank.
-    pub(crate) fn to_rank(&mut self, value: ValueId, rank: usize) -> RuleResult<ValueId> {
+    pub(crate) fn with_rank(&mut self, value: ValueId, rank: usize) -> RuleResult<ValueId> {
         let mut dims = self.dims(value);
         let missing = rank.saturating_sub(dims.len());
         dims.splice(..0, std::iter::repeat_n(Dim::constant(1), missing));

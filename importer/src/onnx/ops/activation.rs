@@ -82,8 +82,8 @@ impl Operator<'_> for Activations {
             // Klambauer et al. 2017, as the specification rounds them.
             "Selu" => {
                 return Ok(Self::Selu {
-                    alpha: node.float("alpha", 1.67326319217681884765625)?,
-                    gamma: node.float("gamma", 1.05070102214813232421875)?,
+                    alpha: node.float("alpha", 1.673_263_192_176_818_8)?,
+                    gamma: node.float("gamma", 1.050_701_022_148_132_3)?,
                 });
             }
             "Shrink" => {

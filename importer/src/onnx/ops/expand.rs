@@ -18,7 +18,7 @@ impl Operator<'_> for Expand {
         let x = args.value("input")?;
         let mut wanted = to.host(args.value("shape")?, "shape")?;
         let rank = wanted.len().max(to.rank(x));
-        let x = to.to_rank(x, rank)?;
+        let x = to.with_rank(x, rank)?;
         wanted.splice(..0, std::iter::repeat_n(Dim::constant(1), rank - wanted.len()));
         let dims = to.dims(x);
         let meet = |(have, want): (&Dim, &Dim)| match (have.as_constant(), want.as_constant()) {

@@ -27,7 +27,7 @@ pub(super) fn product(to: &mut Lowering<'_, '_>, a: ValueId, b: ValueId) -> Rule
     let a = if row { to.unsqueeze(a, &[0])? } else { a };
     let b = if column { to.unsqueeze(b, &[1])? } else { b };
     let rank = to.rank(a).max(to.rank(b));
-    let (a, b) = (to.to_rank(a, rank)?, to.to_rank(b, rank)?);
+    let (a, b) = (to.with_rank(a, rank)?, to.with_rank(b, rank)?);
     let result = to.add(Op::MatMul, &[a, b])?;
     let mut dropped = Vec::new();
     if row {

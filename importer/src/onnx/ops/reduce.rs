@@ -3,8 +3,8 @@
 use super::super::lowering::{Lowering, axes_of};
 use super::super::node::SourceNode;
 use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{RuleResult, ValueId};
-use kiln_types::{BinaryOp, DType, ReduceOp, UnaryOp};
+use crate::ir::{Dim, Op, Region, RuleResult, ValueId};
+use kiln_types::{BinaryOp, CompareOp, DType, ReduceOp, UnaryOp};
 
 const OLD: &[&str] = &["data"];
 const NEW: &[&str] = &["data", "axes?"];
@@ -73,27 +73,69 @@ impl Operator<'_> for Reduce {
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("data")?;
-        let axes = match args.optional("axes")? {
+        let rank = to.rank(x);
+        let given = match args.optional("axes")? {
+            Some(axes) if to.constant(axes).is_none() && self.keep_dims => {
+                let axes = to.host(axes, "axes")?;
+                return Ok(self.compute(to, x, &Axes::Read(conditions(&axes, rank)))?.into());
+            }
             Some(axes) => Some(to.known_ints(axes, "axes")?),
             None => self.axes.clone(),
         };
-        let rank = to.rank(x);
-        let axes = match axes.filter(|axes| !axes.is_empty()) {
+        let axes = match given.filter(|axes| !axes.is_empty()) {
             Some(axes) => axes_of(&axes, rank)?,
             None if self.noop => Vec::new(),
             None => (0..rank).collect(),
         };
-        Ok(self.compute(to, x, &axes)?.into())
+        Ok(self.compute(to, x, &Axes::Known(axes))?.into())
+    }
+}
+
+/// Which axes are folded.
+enum Axes {
+    Known(Vec<usize>),
+    /// For each axis of the operand, whether it is among those that the run gives (0: not).
+    Read(Vec<Dim>),
+}
+
+/// For each axis: how often it is named, from the start or from the end.
+fn conditions(axes: &[Dim], rank: usize) -> Vec<Dim> {
+    let named = |axis: usize| {
+        let places = [axis as i64, axis as i64 - rank as i64].map(Dim::constant);
+        let hits = axes
+            .iter()
+            .flat_map(|given| places.each_ref().map(|at| Dim::compare(CompareOp::Equal, given, at)));
+        hits.fold(Dim::constant(0), |sum, hit| &sum + &hit)
+    };
+    (0..rank).map(named).collect()
+}
+
+fn fold(to: &mut Lowering<'_, '_>, op: ReduceOp, x: ValueId, axes: &Axes, keep: bool) -> RuleResult<ValueId> {
+    match axes {
+        Axes::Known(axes) => to.reduce(op, x, axes, keep),
+        Axes::Read(conditions) => {
+            let mut result = x;
+            for (axis, condition) in conditions.iter().enumerate() {
+                let outer = to.builder.open_region();
+                let folded = to.reduce(op, result, &[axis], true);
+                let then_region = to.builder.close_region(outer, folded.iter().copied().collect());
+                folded?;
+                let else_region = Region { outputs: vec![result], ..Region::default() };
+                let choice = Op::If { condition: condition.clone(), then_region, else_region };
+                result = to.add(choice, &[])?;
+            }
+            Ok(result)
+        }
     }
 }
 
 impl Reduce {
-    fn compute(&self, to: &mut Lowering<'_, '_>, x: ValueId, axes: &[usize]) -> RuleResult<ValueId> {
+    fn compute(&self, to: &mut Lowering<'_, '_>, x: ValueId, axes: &Axes) -> RuleResult<ValueId> {
         let dtype = to.dtype(x);
         // Roots and logarithms of integers are taken in floats.
         let float = matches!(self.kind, Kind::L2 | Kind::LogSum | Kind::LogSumExp) && !dtype.is_float();
         let x = if float { to.cast(x, DType::F64)? } else { x };
-        let fold = |to: &mut Lowering<'_, '_>, op, x| to.reduce(op, x, axes, self.keep_dims);
+        let fold = |to: &mut Lowering<'_, '_>, op, x| fold(to, op, x, axes, self.keep_dims);
         let result = match self.kind {
             Kind::Plain(ReduceOp::Max) if dtype.is_bool() => fold(to, ReduceOp::Any, x)?,
             Kind::Plain(ReduceOp::Min) if dtype.is_bool() => fold(to, ReduceOp::All, x)?,
@@ -117,20 +159,23 @@ impl Reduce {
     }
 
     /// The maximum is taken out first, so that no exponential overflows.
-    fn log_sum_exp(&self, to: &mut Lowering<'_, '_>, x: ValueId, axes: &[usize]) -> RuleResult<ValueId> {
-        if axes.is_empty() {
+    fn log_sum_exp(&self, to: &mut Lowering<'_, '_>, x: ValueId, axes: &Axes) -> RuleResult<ValueId> {
+        if matches!(axes, Axes::Known(axes) if axes.is_empty()) {
             return Ok(x);
         }
-        let maximum = to.reduce(ReduceOp::Max, x, axes, true)?;
+        let maximum = fold(to, ReduceOp::Max, x, axes, true)?;
         // An infinite maximum would make NaN of `∞ - ∞`.
         let infinite = to.unary(UnaryOp::IsInf, maximum)?;
         let zero = to.number_like(x, 0.0);
         let shift = to.select(infinite, zero, maximum)?;
         let shifted = to.binary(BinaryOp::Sub, x, shift)?;
         let exponential = to.unary(UnaryOp::Exp, shifted)?;
-        let sum = to.reduce(ReduceOp::Sum, exponential, axes, true)?;
+        let sum = fold(to, ReduceOp::Sum, exponential, axes, true)?;
         let logarithm = to.unary(UnaryOp::Log, sum)?;
         let result = to.binary(BinaryOp::Add, logarithm, shift)?;
-        if self.keep_dims { Ok(result) } else { to.squeeze(result, axes) }
+        match axes {
+            Axes::Known(axes) if !self.keep_dims => to.squeeze(result, axes),
+            _ => Ok(result),
+        }
     }
 }

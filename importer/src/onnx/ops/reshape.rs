@@ -3,7 +3,8 @@
 use super::super::lowering::Lowering;
 use super::super::node::{SourceNode, invalid};
 use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Dim, RuleResult};
+use crate::ir::spelling::Expr;
+use crate::ir::{Dim, RuleError, RuleResult, ValueId};
 
 pub(super) struct Reshape {
     allow_zero: bool,
@@ -20,6 +21,10 @@ impl Operator<'_> for Reshape {
         let x = args.value("data")?;
         let mut dims = to.host(args.value("shape")?, "shape")?;
         let old = to.dims(x);
+        // Integers of the model's data may be -1 or 0 and mean what these mean; sizes may not.
+        if dims.iter().any(|dim| dim.as_constant().is_none() && to.builder.graph.least(dim, 0).is_none()) {
+            return Ok(self.at_run_time(to, x, &dims)?.into());
+        }
         let mut inferred = None;
         for (axis, dim) in dims.iter_mut().enumerate() {
             match dim.as_constant() {
@@ -47,5 +52,27 @@ impl Operator<'_> for Reshape {
             dims[axis] = total.floor_div(&rest);
         }
         Ok(to.reshape(x, dims)?.into())
+    }
+}
+
+impl Reshape {
+    /// The runtime's `reshape` understands -1 and 0; the sizes of its result are read from it.
+    fn at_run_time(&self, to: &mut Lowering<'_, '_>, x: ValueId, wanted: &[Dim]) -> RuleResult<ValueId> {
+        if self.allow_zero {
+            let what = "a shape from the model's data with `allowzero`".to_owned();
+            return Err(RuleError::Unsupported { what });
+        }
+        let mut dims: Vec<Dim> = Vec::with_capacity(wanted.len());
+        for (axis, dim) in wanted.iter().enumerate() {
+            let known = dim.as_constant().filter(|&size| size > 0);
+            dims.push(known.map_or_else(|| to.fresh(&format!("reshaped_{axis}")), Dim::constant));
+        }
+        let shape = Expr::Array(wanted.iter().cloned().map(Expr::Integer).collect());
+        let ty = to.ty(x).with_dims(dims);
+        let result = to.call(Expr::method(0, "reshape", vec![shape]), &[x], ty)?;
+        for axis in 0..wanted.len() {
+            to.declare(result, axis);
+        }
+        Ok(result)
     }
 }

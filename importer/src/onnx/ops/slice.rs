@@ -9,8 +9,15 @@ use kiln_types::CompareOp;
 /// Bounds beyond this mean "to the end": exporters write the greatest integer of 32 or 64 bits.
 const BEYOND: i64 = i32::MAX as i64;
 
+/// The first form's attributes.
+struct Attributes {
+    starts: Vec<i64>,
+    ends: Vec<i64>,
+    axes: Option<Vec<i64>>,
+}
+
 pub(super) struct Slice {
-    attributes: Option<(Vec<i64>, Vec<i64>, Option<Vec<i64>>)>,
+    attributes: Option<Attributes>,
 }
 
 impl Operator<'_> for Slice {
@@ -26,14 +33,18 @@ impl Operator<'_> for Slice {
         let required = |name: &str, value: Option<Vec<i64>>| value.ok_or_else(|| invalid(name, "is missing"));
         let starts = node.ints("starts")?;
         let ends = node.ints("ends")?;
-        let attributes = (required("starts", starts)?, required("ends", ends)?, node.ints("axes")?);
+        let attributes = Attributes {
+            starts: required("starts", starts)?,
+            ends: required("ends", ends)?,
+            axes: node.ints("axes")?,
+        };
         Ok(Self { attributes: Some(attributes) })
     }
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("data")?;
         let (starts, ends, axes, steps) = match &self.attributes {
-            Some((starts, ends, axes)) => {
+            Some(Attributes { starts, ends, axes }) => {
                 let dims = |values: &[i64]| values.iter().map(|&value| Dim::constant(value)).collect();
                 (dims(starts), dims(ends), axes.clone(), None)
             }

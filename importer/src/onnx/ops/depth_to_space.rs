@@ -1,0 +1,78 @@
+//! `DepthToSpace` and `SpaceToDepth`: blocks of pixels become channels, and back.
+
+use super::super::lowering::Lowering;
+use super::super::node::{SourceNode, invalid};
+use super::super::operator::{Args, Operator, Outputs, Spec};
+use crate::ir::{Dim, RuleError, RuleResult};
+
+pub(super) struct DepthToSpace {
+    block: i64,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    /// Channels: block row, block column, depth.
+    DepthLast,
+    /// Channels: depth, block row, block column.
+    DepthFirst,
+    ToDepth,
+}
+
+impl Operator<'_> for DepthToSpace {
+    const SPECS: &'static [Spec] =
+        &[Spec::onnx("DepthToSpace", 1, &["input"]), Spec::onnx("SpaceToDepth", 1, &["input"])];
+
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        let block = node.required_int("blocksize")?;
+        if !(1..=i64::from(i32::MAX)).contains(&block) {
+            return Err(invalid("blocksize", format!("is {block}")));
+        }
+        let kind = if node.operator() == "SpaceToDepth" {
+            Kind::ToDepth
+        } else {
+            node.choice("mode", "DCR", &[("DCR", Kind::DepthLast), ("CRD", Kind::DepthFirst)])?
+        };
+        Ok(Self { block, kind })
+    }
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let x = args.value("input")?;
+        let dims = to.dims(x);
+        let [n, c, h, w] = dims.as_slice() else {
+            let expected = "expected 4".to_owned();
+            return Err(RuleError::Rank { input: "input".to_owned(), actual: dims.len(), expected });
+        };
+        let block = Dim::constant(self.block);
+        let area = &block * &block;
+        let divides = |dim: &Dim, by: &Dim| {
+            let rest = dim.as_constant().zip(by.as_constant()).map_or(0, |(dim, by)| dim % by);
+            if rest == 0 {
+                Ok(dim.floor_div(by))
+            } else {
+                Err(invalid("blocksize", format!("does not divide {dim}")))
+            }
+        };
+        let [n, c, h, w] = [n, c, h, w].map(Clone::clone);
+        let (split, axes, joined) = match self.kind {
+            Kind::ToDepth => {
+                let (rows, columns) = (divides(&h, &block)?, divides(&w, &block)?);
+                let depth = &c * &area;
+                let split = vec![n.clone(), c, rows.clone(), block.clone(), columns.clone(), block];
+                (split, vec![0, 3, 5, 1, 2, 4], vec![n, depth, rows, columns])
+            }
+            kind => {
+                let depth = divides(&c, &area)?;
+                let joined = vec![n.clone(), depth.clone(), &h * &block, &w * &block];
+                if matches!(kind, Kind::DepthLast) {
+                    (vec![n, block.clone(), block, depth, h, w], vec![0, 3, 4, 1, 5, 2], joined)
+                } else {
+                    (vec![n, depth, block.clone(), block, h, w], vec![0, 1, 4, 2, 5, 3], joined)
+                }
+            }
+        };
+        let blocks = to.reshape(x, split)?;
+        let moved = to.permute(blocks, axes)?;
+        Ok(to.reshape(moved, joined)?.into())
+    }
+}

@@ -1,0 +1,43 @@
+//! `EyeLike`: ones on a diagonal.
+
+use super::super::lowering::Lowering;
+use super::super::node::{SourceNode, invalid};
+use super::super::operator::{Args, Operator, Outputs, Spec};
+use super::super::tensor;
+use crate::ir::{Dim, Op, RuleError, RuleResult};
+use kiln_types::{CompareOp, DType};
+
+pub(super) struct EyeLike {
+    k: i64,
+    dtype: Option<DType>,
+}
+
+impl Operator<'_> for EyeLike {
+    const SPECS: &'static [Spec] = &[Spec::onnx("EyeLike", 9, &["input"])];
+
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        let dtype = node.optional_int("dtype")?.map(|code| {
+            let code = i32::try_from(code).map_err(|_| invalid("dtype", format!("is {code}")))?;
+            tensor::dtype(code).map_err(|reason| invalid("dtype", reason))
+        });
+        Ok(Self { k: node.int("k", 0)?, dtype: dtype.transpose()? })
+    }
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let x = args.value("input")?;
+        let dims = to.dims(x);
+        let [rows, columns] = dims.as_slice() else {
+            let expected = "expected 2".to_owned();
+            return Err(RuleError::Rank { input: "input".to_owned(), actual: dims.len(), expected });
+        };
+        // Row `i` has its one in column `i + k`.
+        let k = Dim::constant(self.k);
+        let row = to.add(Op::Arange { start: k.clone(), end: rows + &k, step: 1 }, &[])?;
+        let row = to.reshape(row, vec![rows.clone(), Dim::constant(1)])?;
+        let column = to.add(Op::Arange { start: Dim::constant(0), end: columns.clone(), step: 1 }, &[])?;
+        let column = to.reshape(column, vec![Dim::constant(1), columns.clone()])?;
+        let eye = to.compare(CompareOp::Equal, row, column)?;
+        let dtype = self.dtype.unwrap_or(to.dtype(x));
+        Ok(to.cast(eye, dtype)?.into())
+    }
+}

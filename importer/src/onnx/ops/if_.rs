@@ -1,0 +1,108 @@
+//! `If`: one branch inlined when the condition is known, else both as regions.
+
+use super::super::lowering::{Choice, Lowering};
+use super::super::node::{SourceNode, invalid};
+use super::super::operator::{Args, Operator, Outputs, Spec};
+use super::super::proto::GraphProto;
+use crate::ir::{Dim, Op, Region, RuleError, RuleResult, Symbol, ValueId};
+use std::collections::HashSet;
+
+pub(super) struct If<'m> {
+    then_branch: &'m GraphProto,
+    else_branch: &'m GraphProto,
+}
+
+impl<'m> Operator<'m> for If<'m> {
+    const SPECS: &'static [Spec] = &[Spec::onnx("If", 1, &["cond"])];
+
+    fn read(node: &mut SourceNode<'m>) -> RuleResult<Self> {
+        let branches =
+            Self { then_branch: node.graph("then_branch")?, else_branch: node.graph("else_branch")? };
+        for (name, branch) in [("then_branch", branches.then_branch), ("else_branch", branches.else_branch)] {
+            if !branch.input.is_empty() {
+                return Err(invalid(name, "has inputs"));
+            }
+            if branch.output.len() < node.output_count() {
+                return Err(invalid(name, format!("yields {} values", branch.output.len())));
+            }
+        }
+        Ok(branches)
+    }
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, 'm>) -> RuleResult<Outputs> {
+        let condition = to.host_integer(args.value("cond")?, "cond")?;
+        if let Some(known) = condition.as_constant() {
+            let taken = if known != 0 { self.then_branch } else { self.else_branch };
+            let result = to.subgraph(taken);
+            return to.inner(result).map(Outputs);
+        }
+        let before = to.snapshot();
+        let known = to.symbols();
+        let then_region = to.region(self.then_branch);
+        let else_region = then_region.and_then(|region| Ok((region, to.region(self.else_branch)?)));
+        match else_region {
+            Ok((then_region, else_region)) if unify(to, &then_region, &else_region) => {
+                finish(to, condition, then_region, else_region, &known)
+            }
+            // Another branch may be impossible, or the ranks differ: what follows decides.
+            _ => {
+                to.restore(&before);
+                to.request_choice(Choice { condition, branches: [self.then_branch, self.else_branch] });
+                let what = "an If whose branches yield tensors of different ranks or dtypes".to_owned();
+                Err(RuleError::Unsupported { what })
+            }
+        }
+    }
+}
+
+/// Whether both branches yield the same dtypes and ranks.
+fn unify(to: &Lowering<'_, '_>, a: &Region, b: &Region) -> bool {
+    let same = |(&a, &b): (&ValueId, &ValueId)| {
+        let (a, b) = (to.ty(a), to.ty(b));
+        a.dtype == b.dtype && a.rank() == b.rank()
+    };
+    a.outputs.len() == b.outputs.len() && a.outputs.iter().zip(&b.outputs).all(same)
+}
+
+fn finish(
+    to: &mut Lowering<'_, '_>,
+    condition: Dim,
+    then_region: Region,
+    else_region: Region,
+    known: &HashSet<Symbol>,
+) -> RuleResult<Outputs> {
+    let hosts: Vec<Option<Vec<Dim>>> = then_region
+        .outputs
+        .iter()
+        .zip(&else_region.outputs)
+        .map(|(&a, &b)| host_of(to, &condition, a, b, known))
+        .collect();
+    let outputs = to.builder.add_all(Op::If { condition, then_region, else_region }, Vec::new())?;
+    for (&output, host) in outputs.iter().zip(hosts) {
+        if host.is_some() {
+            to.builder.graph.value_mut(output).host = host;
+        }
+    }
+    Ok(outputs.into())
+}
+
+/// Integers that both branches know, chosen by arithmetic: shapes behind an `If` stay on the host.
+fn host_of(
+    to: &Lowering<'_, '_>,
+    condition: &Dim,
+    a: ValueId,
+    b: ValueId,
+    known: &HashSet<Symbol>,
+) -> Option<Vec<Dim>> {
+    let graph = &*to.builder.graph;
+    let (a, b) = (graph.value(a), graph.value(b));
+    if a.ty.dims != b.ty.dims {
+        return None;
+    }
+    let outside = |dim: &&Dim| dim.symbols().iter().all(|symbol| known.contains(symbol));
+    let (a, b) = (a.host.as_ref()?, b.host.as_ref()?);
+    if a.len() != b.len() || !a.iter().chain(b).all(|dim| outside(&dim)) {
+        return None;
+    }
+    Some(a.iter().zip(b).map(|(a, b)| if a == b { a.clone() } else { b + &(condition * &(a - b)) }).collect())
+}

@@ -1,0 +1,56 @@
+//! `LRN`: each element over the energy of its neighbours in other channels.
+
+use super::super::lowering::Lowering;
+use super::super::node::{SourceNode, invalid};
+use super::super::operator::{Args, Operator, Outputs, Spec};
+use crate::ir::{Dim, Op, RuleResult};
+use kiln_types::{BinaryOp, PadMode, Scalar};
+
+pub(super) struct Lrn {
+    alpha: f64,
+    beta: f64,
+    bias: f64,
+    size: i64,
+}
+
+impl Operator<'_> for Lrn {
+    const SPECS: &'static [Spec] = &[Spec::onnx("LRN", 1, &["X"])];
+
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        let size = node.required_int("size")?;
+        // Each neighbour is a slice of its own.
+        if !(1..=256).contains(&size) {
+            return Err(invalid("size", format!("is {size}, must be 1 to 256")));
+        }
+        Ok(Self {
+            alpha: node.float("alpha", 1e-4)?,
+            beta: node.float("beta", 0.75)?,
+            bias: node.float("bias", 1.0)?,
+            size,
+        })
+    }
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let x = args.value("X")?;
+        let rank = to.need_rank("X", x, 2)?;
+        let channels = to.dims(x)[1].clone();
+        let before = (self.size - 1) / 2;
+        let square = to.binary(BinaryOp::Mul, x, x)?;
+        let mut padding = vec![(Dim::constant(0), Dim::constant(0)); rank];
+        padding[1] = (Dim::constant(before), Dim::constant(self.size - 1 - before));
+        let op = Op::Pad { padding, mode: PadMode::Constant, value: Scalar::Float(0.0) };
+        let padded = to.add(op, &[square])?;
+        let mut energy = to.slice(padded, 1, Dim::constant(0), channels.clone())?;
+        for offset in 1..self.size {
+            let offset = Dim::constant(offset);
+            let neighbour = to.slice(padded, 1, offset.clone(), &offset + &channels)?;
+            energy = to.binary(BinaryOp::Add, energy, neighbour)?;
+        }
+        let factor = to.number_like(x, self.alpha / self.size as f64);
+        let (bias, beta) = (to.number_like(x, self.bias), to.number_like(x, self.beta));
+        let scaled = to.binary(BinaryOp::Mul, energy, factor)?;
+        let shifted = to.binary(BinaryOp::Add, scaled, bias)?;
+        let divisor = to.binary(BinaryOp::Pow, shifted, beta)?;
+        Ok(to.binary(BinaryOp::Div, x, divisor)?.into())
+    }
+}

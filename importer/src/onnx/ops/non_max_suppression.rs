@@ -1,0 +1,72 @@
+//! `NonMaxSuppression`: boxes that no better box overlaps.
+
+use super::super::lowering::Lowering;
+use super::super::node::SourceNode;
+use super::super::operator::{Args, Operator, Outputs, Spec};
+use crate::ir::spelling::Expr;
+use crate::ir::{Dim, RuleError, RuleResult, TensorType, ValueId};
+use kiln_types::{CompareOp, DType};
+
+pub(super) struct NonMaxSuppression {
+    center: bool,
+}
+
+impl Operator<'_> for NonMaxSuppression {
+    const SPECS: &'static [Spec] = &[Spec::onnx(
+        "NonMaxSuppression",
+        10,
+        &["boxes", "scores", "max_output_boxes_per_class?", "iou_threshold?", "score_threshold?"],
+    )];
+
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        Ok(Self { center: node.flag("center_point_box", false)? })
+    }
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let (boxes, scores) = (args.value("boxes")?, args.value("scores")?);
+        for (name, value) in [("boxes", boxes), ("scores", scores)] {
+            let actual = to.rank(value);
+            if actual != 3 {
+                let expected = "expected 3".to_owned();
+                return Err(RuleError::Rank { input: name.to_owned(), actual, expected });
+            }
+        }
+        let iou = match args.optional("iou_threshold")? {
+            None => 0.0,
+            Some(iou) => to.known_floats(iou, "iou_threshold")?.first().copied().unwrap_or(0.0),
+        };
+        let (scores, least) = match args.optional("score_threshold")? {
+            None => (scores, None),
+            Some(least) => match to.known_number(least) {
+                Some(least) => (scores, Some(least.to_f64())),
+                None => (above(to, scores, least)?, Some(f64::MIN)),
+            },
+        };
+        let most = match args.optional("max_output_boxes_per_class")? {
+            None => Dim::constant(0),
+            Some(most) => to.host_integer(most, "max_output_boxes_per_class")?,
+        };
+        let count = if most.is(0) { Dim::constant(0) } else { to.fresh("selected") };
+        let ty = TensorType { dtype: DType::I64, dims: vec![count, Dim::constant(3)] };
+        let arguments = vec![
+            Expr::Operand(0),
+            Expr::Operand(1),
+            Expr::Size(most),
+            Expr::Float(iou),
+            Expr::option(least.map(Expr::Float)),
+            Expr::Bool(self.center),
+        ];
+        let expr = Expr::Call("tensor::module::non_max_suppression", arguments);
+        let selected = to.call(expr, &[boxes, scores], ty)?;
+        to.declare(selected, 0);
+        Ok(selected.into())
+    }
+}
+
+/// Scores not above a threshold that only the run gives become `-∞`, which is above none.
+fn above(to: &mut Lowering<'_, '_>, scores: ValueId, least: ValueId) -> RuleResult<ValueId> {
+    let least = to.reshape(least, Vec::new())?;
+    let kept = to.compare(CompareOp::Greater, scores, least)?;
+    let never = to.number_like(scores, f64::NEG_INFINITY);
+    to.select(kept, scores, never)
+}

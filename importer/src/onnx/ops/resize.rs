@@ -1,0 +1,248 @@
+//! `Resize`, and `Upsample`, its first name.
+
+use super::super::lowering::{Lowering, axis_of};
+use super::super::node::{SourceNode, invalid};
+use super::super::operator::{Args, Operator, Outputs, Spec};
+use crate::ir::{Dim, Op, RuleError, RuleResult, ValueId};
+use kiln_types::{CoordinateTransform, InterpolateMode, NearestRounding};
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Policy {
+    Stretch,
+    NotLarger,
+    NotSmaller,
+}
+
+pub(super) struct Resize {
+    mode: InterpolateMode,
+    coordinates: CoordinateTransform,
+    antialias: bool,
+    extrapolation: f64,
+    policy: Policy,
+    axes: Option<Vec<i64>>,
+    scales: Option<Vec<f64>>,
+}
+
+impl Operator<'_> for Resize {
+    const SPECS: &'static [Spec] = &[
+        Spec::onnx("Resize", 10, &["X", "scales"]).until(10),
+        Spec::onnx("Resize", 11, &["X", "roi?", "scales?", "sizes?"]),
+        Spec::onnx("Upsample", 7, &["X"]).until(8),
+        Spec::onnx("Upsample", 9, &["X", "scales"]).until(9),
+    ];
+
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        let old = node.opset < 11;
+        let mut coordinates = CoordinateTransform::Asymmetric;
+        let mut rounding = NearestRounding::Floor;
+        if !old {
+            let roundings = [
+                ("round_prefer_floor", NearestRounding::RoundPreferFloor),
+                ("round_prefer_ceil", NearestRounding::RoundPreferCeil),
+                ("floor", NearestRounding::Floor),
+                ("ceil", NearestRounding::Ceil),
+            ];
+            rounding = node.choice("nearest_mode", "round_prefer_floor", &roundings)?;
+            let name = node.string("coordinate_transformation_mode", "half_pixel")?;
+            (coordinates, rounding) = transform(&name, rounding)?;
+        }
+        let cubic = InterpolateMode::Cubic {
+            a: node.float("cubic_coeff_a", -0.75)?,
+            exclude_outside: node.flag("exclude_outside", false)?,
+        };
+        let modes = [
+            ("nearest", InterpolateMode::Nearest(rounding)),
+            ("linear", InterpolateMode::Linear),
+            ("bilinear", InterpolateMode::Linear),
+            ("cubic", cubic),
+        ];
+        let policies = [
+            ("stretch", Policy::Stretch),
+            ("not_larger", Policy::NotLarger),
+            ("not_smaller", Policy::NotSmaller),
+        ];
+        Ok(Self {
+            mode: node.choice("mode", "nearest", &modes)?,
+            coordinates,
+            antialias: node.flag("antialias", false)?,
+            extrapolation: node.float("extrapolation_value", 0.0)?,
+            policy: node.choice("keep_aspect_ratio_policy", "stretch", &policies)?,
+            axes: node.ints("axes")?,
+            scales: node.floats("scales")?,
+        })
+    }
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let x = args.value("X")?;
+        let rank = to.rank(x);
+        let axes = match &self.axes {
+            Some(axes) => axes.iter().map(|&axis| axis_of(axis, rank)).collect::<RuleResult<Vec<_>>>()?,
+            None => (0..rank).collect(),
+        };
+        let scales = given(to, args, "scales")?;
+        let target = match (scales, given(to, args, "sizes")?, &self.scales) {
+            (Some(scales), ..) => Target::Scales(to.known_floats(scales, "scales")?),
+            (None, Some(sizes), _) => Target::Sizes(to.host(sizes, "sizes")?),
+            (None, None, Some(scales)) => Target::Scales(scales.clone()),
+            (None, None, None) => {
+                return Err(RuleError::MissingInput { input: "scales or sizes".to_owned() });
+            }
+        };
+        let (sizes, scales) = self.sizes(to, x, &axes, target)?;
+        let roi = self.roi(to, args, rank, &axes)?;
+        let crops = roi.is_some();
+        if sizes == to.dims(x) && !crops && scales.as_ref().is_none_or(|s| s.iter().all(|&s| s == 1.0)) {
+            return Ok(x.into());
+        }
+        let op = Op::Interpolate {
+            sizes,
+            scales,
+            mode: self.mode,
+            coordinates: self.coordinates,
+            antialias: self.antialias,
+            roi,
+            extrapolation_value: self.extrapolation,
+        };
+        Ok(to.add(op, &[x])?.into())
+    }
+}
+
+/// The coordinate transformation of a name.
+fn transform(name: &str, rounding: NearestRounding) -> RuleResult<(CoordinateTransform, NearestRounding)> {
+    let plain = match name {
+        "half_pixel" => CoordinateTransform::HalfPixel,
+        "half_pixel_symmetric" => CoordinateTransform::HalfPixelSymmetric,
+        "pytorch_half_pixel" => CoordinateTransform::PytorchHalfPixel,
+        "align_corners" => CoordinateTransform::AlignCorners,
+        "asymmetric" => CoordinateTransform::Asymmetric,
+        "tf_crop_and_resize" => CoordinateTransform::TfCropAndResize,
+        // `floor((x + 0.5) / scale)` is half-pixel rounded to the nearest, halves up.
+        "tf_half_pixel_for_nn" if rounding == NearestRounding::Floor => {
+            return Ok((CoordinateTransform::HalfPixel, NearestRounding::RoundPreferCeil));
+        }
+        "tf_half_pixel_for_nn" => {
+            let what = "`tf_half_pixel_for_nn` with another rounding than `floor`".to_owned();
+            return Err(RuleError::Unsupported { what });
+        }
+        other => {
+            let reason = format!("is {}", crate::error::quoted(other));
+            return Err(invalid("coordinate_transformation_mode", reason));
+        }
+    };
+    Ok((plain, rounding))
+}
+
+/// An input that is there and not an empty tensor, which older exporters write for "not given".
+fn given(to: &Lowering<'_, '_>, args: &Args, name: &str) -> RuleResult<Option<ValueId>> {
+    Ok(args.optional(name)?.filter(|&value| !to.dims(value).iter().any(|dim| dim.is(0))))
+}
+
+enum Target {
+    Scales(Vec<f64>),
+    Sizes(Vec<Dim>),
+}
+
+impl Resize {
+    /// Sizes of every axis, and scales where they were given.
+    fn sizes(
+        &self,
+        to: &Lowering<'_, '_>,
+        x: ValueId,
+        axes: &[usize],
+        target: Target,
+    ) -> RuleResult<(Vec<Dim>, Option<Vec<f64>>)> {
+        let mut sizes = to.dims(x);
+        let count = match &target {
+            Target::Scales(scales) => scales.len(),
+            Target::Sizes(sizes) => sizes.len(),
+        };
+        if count != axes.len() {
+            return Err(invalid("scales", format!("or sizes: {count} entries for {} axes", axes.len())));
+        }
+        match target {
+            Target::Scales(given) => {
+                let mut scales = vec![1.0; sizes.len()];
+                for (&axis, &scale) in axes.iter().zip(&given) {
+                    if !scale.is_finite() || scale <= 0.0 {
+                        return Err(invalid("scales", format!("holds {scale}")));
+                    }
+                    sizes[axis] = scaled(&sizes[axis], scale)?;
+                    scales[axis] = scale;
+                }
+                Ok((sizes, Some(scales)))
+            }
+            Target::Sizes(given) if self.policy == Policy::Stretch => {
+                for (&axis, size) in axes.iter().zip(given) {
+                    sizes[axis] = size;
+                }
+                Ok((sizes, None))
+            }
+            Target::Sizes(given) => self.kept_ratio(sizes, axes, &given),
+        }
+    }
+
+    /// One scale for all axes, so that the result is not larger (or not smaller) than asked for.
+    fn kept_ratio(
+        &self,
+        mut sizes: Vec<Dim>,
+        axes: &[usize],
+        wanted: &[Dim],
+    ) -> RuleResult<(Vec<Dim>, Option<Vec<f64>>)> {
+        let unknown = || RuleError::NotConstant { input: "sizes (to keep the aspect ratio)".to_owned() };
+        let mut ratios = Vec::with_capacity(axes.len());
+        for (&axis, wanted) in axes.iter().zip(wanted) {
+            let size = sizes[axis].as_size().filter(|&size| size > 0).ok_or_else(unknown)?;
+            ratios.push(wanted.as_size().ok_or_else(unknown)? as f64 / size as f64);
+        }
+        let pick = if self.policy == Policy::NotLarger { f64::min } else { f64::max };
+        let scale = ratios.into_iter().reduce(pick).unwrap_or(1.0);
+        let mut scales = vec![1.0; sizes.len()];
+        for &axis in axes {
+            let size = sizes[axis].as_size().ok_or_else(unknown)?;
+            // Halves up, as the specification's `round_int`.
+            sizes[axis] = Dim::constant((size as f64 * scale + 0.5).floor() as i64);
+            scales[axis] = scale;
+        }
+        Ok((sizes, Some(scales)))
+    }
+
+    /// Start and end of the region of interest per axis, for the transformation that needs it.
+    fn roi(
+        &self,
+        to: &Lowering<'_, '_>,
+        args: &Args,
+        rank: usize,
+        axes: &[usize],
+    ) -> RuleResult<Option<Vec<(f64, f64)>>> {
+        if self.coordinates != CoordinateTransform::TfCropAndResize {
+            return Ok(None);
+        }
+        let values = to.known_floats(args.value("roi")?, "roi")?;
+        if values.len() != 2 * axes.len() {
+            return Err(invalid("roi", format!("has {} entries for {} axes", values.len(), axes.len())));
+        }
+        let mut roi = vec![(0.0, 1.0); rank];
+        for (i, &axis) in axes.iter().enumerate() {
+            roi[axis] = (values[i], values[i + axes.len()]);
+        }
+        Ok(Some(roi))
+    }
+}
+
+/// `floor(size · scale)`.
+fn scaled(size: &Dim, scale: f64) -> RuleResult<Dim> {
+    if let Some(size) = size.as_constant() {
+        // Single precision, as the scale is.
+        return Ok(Dim::constant((size as f32 * scale as f32).floor() as i64));
+    }
+    // A small fraction that is the scale to the precision it has.
+    let fraction = (1..=64i64).find_map(|denominator| {
+        let numerator = (scale * denominator as f64).round();
+        let close = (numerator / denominator as f64 - scale).abs() <= scale * f64::from(f32::EPSILON);
+        (close && numerator >= 1.0).then_some((numerator as i64, denominator))
+    });
+    let (numerator, denominator) = fraction.ok_or_else(|| RuleError::Unsupported {
+        what: format!("the scale {scale} for a size that is not known ({size}); bind it"),
+    })?;
+    Ok((size * &Dim::constant(numerator)).floor_div(&Dim::constant(denominator)))
+}

@@ -1,0 +1,145 @@
+//! `RNN`, `GRU` and `LSTM`.
+
+mod unrolled;
+
+use super::super::lowering::Lowering;
+use super::super::node::{SourceNode, invalid};
+use super::super::operator::{Args, Operator, Outputs, Spec};
+use crate::ir::{Op, RuleError, RuleResult};
+use kiln_types::{Activation, RnnDirection, RnnKind, RnnOptions};
+
+/// A cell's function: one that the runtime's recurrent layer takes, or another.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Function {
+    Plain(Activation),
+    /// `alpha · x + beta`.
+    Affine {
+        alpha: f64,
+        beta: f64,
+    },
+    /// `alpha · tanh(beta · x)`.
+    ScaledTanh {
+        alpha: f64,
+        beta: f64,
+    },
+    /// `x / (1 + |x|)`.
+    Softsign,
+    /// `x` above `alpha`, else 0.
+    ThresholdedRelu {
+        alpha: f64,
+    },
+}
+
+pub(super) struct Rnn {
+    kind: RnnKind,
+    direction: RnnDirection,
+    hidden_size: Option<usize>,
+    functions: Vec<Function>,
+    clip: Option<f64>,
+    batch_first: bool,
+}
+
+const RNN: &[&str] = &["X", "W", "R", "B?", "sequence_lens?", "initial_h?"];
+const LSTM: &[&str] = &["X", "W", "R", "B?", "sequence_lens?", "initial_h?", "initial_c?", "P?"];
+
+impl Operator<'_> for Rnn {
+    const SPECS: &'static [Spec] =
+        &[Spec::onnx("GRU", 7, RNN), Spec::onnx("LSTM", 7, LSTM), Spec::onnx("RNN", 7, RNN)];
+
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        let kind = match node.operator() {
+            "RNN" => RnnKind::Rnn,
+            "GRU" => RnnKind::Gru { linear_before_reset: node.flag("linear_before_reset", false)? },
+            _ => RnnKind::Lstm { input_forget: node.flag("input_forget", false)? },
+        };
+        let directions = [
+            ("forward", RnnDirection::Forward),
+            ("reverse", RnnDirection::Reverse),
+            ("bidirectional", RnnDirection::Bidirectional),
+        ];
+        let direction = node.choice("direction", "forward", &directions)?;
+        let hidden_size = node.size("hidden_size", 0)?;
+        let clip = node.optional_float("clip")?.filter(|&clip| clip > 0.0);
+        Ok(Self {
+            kind,
+            direction,
+            hidden_size: (hidden_size > 0).then_some(hidden_size),
+            functions: functions(node, kind, direction)?,
+            clip,
+            batch_first: node.flag("layout", false)?,
+        })
+    }
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let recurrent = args.value("R")?;
+        let of_weight = to.ty(recurrent).dims.get(2).and_then(crate::ir::Dim::as_size);
+        let hidden_size = self.hidden_size.or(of_weight);
+        let hidden_size = hidden_size.ok_or_else(|| invalid("hidden_size", "is missing"))?;
+        let plain = |function: &Function| match function {
+            Function::Plain(activation) => Some(*activation),
+            _ => None,
+        };
+        let Some(activations) = self.functions.iter().map(plain).collect::<Option<Vec<_>>>() else {
+            return unrolled::lower(self, args, to, hidden_size);
+        };
+        let options = RnnOptions {
+            kind: self.kind,
+            direction: self.direction,
+            hidden_size,
+            activations,
+            clip: self.clip,
+            batch_first: self.batch_first,
+        };
+        let mut inputs = Vec::with_capacity(LSTM.len());
+        for name in LSTM {
+            inputs.push(args.optional(name.trim_end_matches('?'))?);
+        }
+        Ok(to.builder.add_all(Op::Rnn(options), inputs)?.into())
+    }
+}
+
+/// The functions of each direction's cell, with their parameters, which are listed apart from the names.
+fn functions(node: &mut SourceNode<'_>, kind: RnnKind, direction: RnnDirection) -> RuleResult<Vec<Function>> {
+    let defaults: &[&str] = match kind {
+        RnnKind::Rnn => &["Tanh"],
+        RnnKind::Gru { .. } => &["Sigmoid", "Tanh"],
+        RnnKind::Lstm { .. } => &["Sigmoid", "Tanh", "Tanh"],
+    };
+    let directions = if direction == RnnDirection::Bidirectional { 2 } else { 1 };
+    let names = match node.strings("activations")? {
+        Some(names) => names,
+        None => defaults.repeat(directions).into_iter().map(str::to_owned).collect(),
+    };
+    if names.len() != defaults.len() * directions {
+        let wanted = defaults.len() * directions;
+        return Err(invalid("activations", format!("has {} entries, must have {wanted}", names.len())));
+    }
+    let mut alphas = node.floats("activation_alpha")?.unwrap_or_default().into_iter();
+    let mut betas = node.floats("activation_beta")?.unwrap_or_default().into_iter();
+    let mut alpha = |default: f64| alphas.next().unwrap_or(default);
+    let mut beta = |default: f64| betas.next().unwrap_or(default);
+    names
+        .iter()
+        .map(|name| {
+            Ok(match name.to_ascii_lowercase().as_str() {
+                "relu" => Function::Plain(Activation::Relu),
+                "tanh" => Function::Plain(Activation::Tanh),
+                "sigmoid" => Function::Plain(Activation::Sigmoid),
+                "softplus" => Function::Plain(Activation::Softplus),
+                "leakyrelu" => Function::Plain(Activation::LeakyRelu { slope: alpha(0.01) }),
+                "elu" => Function::Plain(Activation::Elu { alpha: alpha(1.0) }),
+                "hardsigmoid" => {
+                    Function::Plain(Activation::HardSigmoid { alpha: alpha(0.2), beta: beta(0.5) })
+                }
+                "affine" => Function::Affine { alpha: alpha(1.0), beta: beta(0.0) },
+                "scaledtanh" => Function::ScaledTanh { alpha: alpha(1.0), beta: beta(1.0) },
+                "softsign" => Function::Softsign,
+                "thresholdedrelu" => Function::ThresholdedRelu { alpha: alpha(1.0) },
+                _ => {
+                    let what = format!("the cell function {}", crate::error::quoted(name));
+                    return Err(RuleError::Unsupported { what });
+                }
+            })
+        })
+        .collect()
+}

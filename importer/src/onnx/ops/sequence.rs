@@ -1,0 +1,145 @@
+//! Sequences whose length is known: they exist while the model is compiled, and nowhere else.
+
+use super::super::lowering::{Lowering, axis_of};
+use super::super::node::{SourceNode, invalid};
+use super::super::operator::{Args, Operand, Operator, Outputs, Spec};
+use crate::ir::{Dim, RuleError, RuleResult, ValueId};
+
+pub(super) enum Sequence {
+    Split { axis: i64, keep_dims: bool },
+    At,
+    Concat { axis: i64, new_axis: bool },
+    Construct,
+    Empty,
+    Erase,
+    Insert,
+    Length,
+}
+
+impl Operator<'_> for Sequence {
+    const SPECS: &'static [Spec] = &[
+        Spec::onnx("ConcatFromSequence", 11, &["input_sequence"]),
+        Spec::onnx("SequenceAt", 11, &["input_sequence", "position"]),
+        Spec::onnx("SequenceConstruct", 11, &["inputs*"]),
+        Spec::onnx("SequenceEmpty", 11, &[]),
+        Spec::onnx("SequenceErase", 11, &["input_sequence", "position?"]),
+        Spec::onnx("SequenceInsert", 11, &["input_sequence", "tensor", "position?"]),
+        Spec::onnx("SequenceLength", 11, &["input_sequence"]),
+        Spec::onnx("SplitToSequence", 11, &["input", "split?"]),
+    ];
+
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        Ok(match node.operator() {
+            "ConcatFromSequence" => {
+                Self::Concat { axis: node.required_int("axis")?, new_axis: node.flag("new_axis", false)? }
+            }
+            "SequenceAt" => Self::At,
+            "SequenceConstruct" => Self::Construct,
+            "SequenceEmpty" => {
+                node.ignore(&["dtype"]);
+                Self::Empty
+            }
+            "SequenceErase" => Self::Erase,
+            "SequenceInsert" => Self::Insert,
+            "SequenceLength" => Self::Length,
+            _ => Self::Split { axis: node.int("axis", 0)?, keep_dims: node.flag("keepdims", true)? },
+        })
+    }
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let operand = match self {
+            Self::Split { axis, keep_dims } => Operand::Sequence(split(to, args, *axis, *keep_dims)?),
+            Self::Construct => Operand::Sequence(args.all("inputs")?),
+            Self::Empty => Operand::Sequence(Vec::new()),
+            _ => self.on_sequence(args, to)?,
+        };
+        Ok(Outputs(vec![operand]))
+    }
+}
+
+impl Sequence {
+    fn on_sequence(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Operand> {
+        let mut values = args.sequence("input_sequence")?.to_vec();
+        let position = match args.optional("position")? {
+            None => None,
+            Some(position) => to.known_ints(position, "position")?.first().copied(),
+        };
+        match self {
+            Self::Insert => {
+                let tensor = args.value("tensor")?;
+                // One past the end is a place to insert at.
+                let at =
+                    position.map_or(Ok(values.len()), |at| axis_of(at, values.len() + usize::from(at >= 0)));
+                values.insert(at.map_err(|_| outside(values.len()))?, tensor);
+                Ok(Operand::Sequence(values))
+            }
+            Self::Erase => {
+                let at = axis_of(position.unwrap_or(-1), values.len()).map_err(|_| outside(values.len()))?;
+                values.remove(at);
+                Ok(Operand::Sequence(values))
+            }
+            Self::At => {
+                let position =
+                    position.ok_or_else(|| RuleError::MissingInput { input: "position".into() })?;
+                let at = axis_of(position, values.len()).map_err(|_| outside(values.len()))?;
+                Ok(Operand::Tensor(values[at]))
+            }
+            Self::Concat { axis, new_axis } => concat(to, values, *axis, *new_axis).map(Operand::Tensor),
+            _ => to.builder.host_tensor(vec![Dim::from(values.len())], Vec::new()).map(Operand::Tensor),
+        }
+    }
+}
+
+fn outside(length: usize) -> RuleError {
+    invalid("position", format!("is outside a sequence of {length}"))
+}
+
+fn concat(
+    to: &mut Lowering<'_, '_>,
+    mut values: Vec<ValueId>,
+    axis: i64,
+    new_axis: bool,
+) -> RuleResult<ValueId> {
+    let first = *values.first().ok_or_else(|| invalid("input_sequence", "is empty"))?;
+    let axis = axis_of(axis, to.rank(first) + usize::from(new_axis))?;
+    if new_axis {
+        for value in &mut values {
+            *value = to.unsqueeze(*value, &[axis])?;
+        }
+    }
+    to.concat(&values, axis)
+}
+
+/// Parts along an axis: of one size (the last may be smaller), of given sizes, or of size 1.
+fn split(to: &mut Lowering<'_, '_>, args: &Args, axis: i64, keep_dims: bool) -> RuleResult<Vec<ValueId>> {
+    let x = args.value("input")?;
+    let axis = axis_of(axis, to.rank(x))?;
+    let total = to.dims(x)[axis].clone();
+    let sizes = match args.optional("split")? {
+        Some(split) if to.rank(split) > 0 => to.host(split, "split")?,
+        part => {
+            let total =
+                total.as_size().ok_or_else(|| RuleError::NotConstant { input: "the split axis".into() })?;
+            let size = match part {
+                None => 1,
+                Some(part) => *to.known_ints(part, "split")?.first().unwrap_or(&1),
+            };
+            let size = usize::try_from(size).ok().filter(|&size| size > 0);
+            let size = size.ok_or_else(|| invalid("split", "must be positive"))?;
+            if total.div_ceil(size) > 1 << 16 {
+                return Err(RuleError::TooLarge { what: format!("a sequence of {total} parts") });
+            }
+            (0..total).step_by(size).map(|start| Dim::from(size.min(total - start))).collect()
+        }
+    };
+    let drop_axis = !keep_dims && args.optional("split")?.is_none();
+    let mut parts = Vec::with_capacity(sizes.len());
+    let mut start = Dim::constant(0);
+    for size in &sizes {
+        let end = &start + size;
+        let part = to.slice(x, axis, start, end.clone())?;
+        parts.push(if drop_axis { to.squeeze(part, &[axis])? } else { part });
+        start = end;
+    }
+    Ok(parts)
+}

@@ -1,0 +1,46 @@
+//! `TopK`: `k` as an attribute before version 10, as an input since.
+
+use super::super::lowering::{Lowering, axis_of};
+use super::super::node::{SourceNode, invalid};
+use super::super::operator::{Args, Operator, Outputs, Spec};
+use crate::ir::spelling::Expr;
+use crate::ir::{Dim, RuleResult};
+use kiln_types::DType;
+
+pub(super) struct TopK {
+    axis: i64,
+    largest: bool,
+    k: Option<i64>,
+}
+
+impl Operator<'_> for TopK {
+    const SPECS: &'static [Spec] =
+        &[Spec::onnx("TopK", 1, &["X"]).until(9), Spec::onnx("TopK", 10, &["X", "K"])];
+
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        // Any order is allowed when it is 0; the sorted one is such an order.
+        node.ignore(&["sorted"]);
+        let k = if node.opset < 10 { Some(node.required_int("k")?) } else { None };
+        Ok(Self { axis: node.int("axis", -1)?, largest: node.flag("largest", true)?, k })
+    }
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let x = args.value("X")?;
+        let axis = axis_of(self.axis, to.rank(x))?;
+        let k = match self.k {
+            Some(k) => Dim::constant(k),
+            None => to.host_integer(args.value("K")?, "K")?,
+        };
+        let mut dims = to.dims(x);
+        if k.as_constant().zip(dims[axis].as_constant()).is_some_and(|(k, size)| k < 0 || k > size) {
+            return Err(invalid("k", format!("is {k} for an axis of size {}", dims[axis])));
+        }
+        dims[axis] = k.clone();
+        let values = to.ty(x).with_dims(dims);
+        let indices = values.with_dtype(DType::I64);
+        let arguments =
+            vec![Expr::Operand(0), Expr::Size(k), Expr::Int(axis as i64), Expr::Bool(self.largest)];
+        let expr = Expr::Call("tensor::module::topk", arguments);
+        Ok(to.call_all(expr, &[x], vec![values, indices])?.into())
+    }
+}

@@ -1,0 +1,133 @@
+//! Every case under `fixtures/cases`: imported, verified, and run by the importer's own evaluator against the golden
+//! outputs. Further folders come from `KILN_CASES` (separated by `:`).
+
+use kiln_importer::fold::{RunError, run_each};
+use kiln_importer::ir::Op;
+use kiln_importer::onnx::{LoadOptions, load, read_data};
+use kiln_types::{DType, TensorData, bf16, f16};
+use std::path::{Path, PathBuf};
+
+fn folders() -> Vec<PathBuf> {
+    let mut roots = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/cases")];
+    roots.extend(std::env::var("KILN_CASES").iter().flat_map(|more| more.split(':')).map(PathBuf::from));
+    let mut found: Vec<PathBuf> = roots
+        .iter()
+        .flat_map(|root| std::fs::read_dir(root).expect("a folder of cases"))
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.join("model.onnx").is_file())
+        .collect();
+    found.sort();
+    found
+}
+
+fn tensors(folder: &Path, what: &str) -> Vec<TensorData> {
+    (0..)
+        .map(|n| folder.join(format!("{what}_{n}.pb")))
+        .take_while(|path| path.is_file())
+        .map(|path| {
+            let bytes = std::fs::read(&path).expect("a readable file");
+            read_data(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+        })
+        .collect()
+}
+
+fn numbers(data: &TensorData) -> Vec<f64> {
+    macro_rules! read {
+        ($ty:ty, $as:expr) => {
+            data.bytes
+                .chunks_exact(size_of::<$ty>())
+                .map(|chunk| $as(<$ty>::from_le_bytes(chunk.try_into().unwrap())))
+                .collect()
+        };
+    }
+    match data.dtype {
+        DType::F64 => read!(f64, |x| x),
+        DType::F32 => read!(f32, f64::from),
+        DType::F16 => read!(f16, f16::to_f64),
+        DType::BF16 => read!(bf16, bf16::to_f64),
+        DType::I64 => read!(i64, |x| x as f64),
+        DType::I32 => read!(i32, f64::from),
+        DType::I16 => read!(i16, f64::from),
+        DType::I8 => read!(i8, f64::from),
+        DType::U64 => read!(u64, |x| x as f64),
+        DType::U32 => read!(u32, f64::from),
+        DType::U16 => read!(u16, f64::from),
+        DType::U8 | DType::Bool => read!(u8, f64::from),
+    }
+}
+
+/// What differs, if anything does.
+fn difference(actual: &TensorData, expected: &TensorData) -> Option<String> {
+    if actual.dtype != expected.dtype || actual.shape != expected.shape {
+        return Some(format!(
+            "{}{:?} instead of {}{:?}",
+            actual.dtype, actual.shape, expected.dtype, expected.shape
+        ));
+    }
+    let (rtol, atol) = match actual.dtype {
+        DType::F16 => (5e-3, 5e-3),
+        DType::BF16 => (3e-2, 3e-2),
+        _ => (1e-3, 1e-4),
+    };
+    let close =
+        |a: f64, b: f64| a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= atol + rtol * b.abs();
+    let (a, b) = (numbers(actual), numbers(expected));
+    let at = (0..a.len()).find(|&i| !close(a[i], b[i]))?;
+    let count = (0..a.len()).filter(|&i| !close(a[i], b[i])).count();
+    Some(format!("{} instead of {} at {at}, {count} of {} differ", a[at], b[at], a.len()))
+}
+
+#[test]
+fn imports_compute_what_the_model_means() {
+    let only = std::env::var("KILN_CASE").ok();
+    let (mut failures, mut skipped, mut compared) = (Vec::new(), Vec::new(), 0);
+    for folder in folders() {
+        let name = folder.file_name().expect("a name").to_string_lossy().into_owned();
+        if only.as_ref().is_some_and(|only| *only != name) {
+            continue;
+        }
+        let graph = match load(&folder.join("model.onnx"), &LoadOptions::default()) {
+            Ok(graph) => graph,
+            Err(error) => {
+                failures.push(format!("{name}: {error}"));
+                continue;
+            }
+        };
+        if let Err(violations) = graph.verify() {
+            failures.push(format!("{name}: {:?}", violations.first()));
+            continue;
+        }
+        let only_runtime =
+            |op: &Op| matches!(op, Op::Call(_) | Op::Interpolate { .. } | Op::MaxPoolWithIndices(_));
+        let calls = graph.nodes.iter().any(|node| only_runtime(&node.op));
+        let sets = (0..).map(|n| folder.join(format!("test_data_set_{n}"))).take_while(|set| set.is_dir());
+        for set in sets {
+            let outputs = match run_each(&graph, &tensors(&set, "input")) {
+                Ok(outputs) => outputs,
+                Err(error) => {
+                    failures.push(format!("{name}: {error}"));
+                    continue;
+                }
+            };
+            let expected = tensors(&set, "output");
+            assert_eq!(outputs.len(), expected.len(), "{name}");
+            for (n, (actual, expected)) in outputs.iter().zip(&expected).enumerate() {
+                match actual {
+                    Ok(actual) => {
+                        compared += 1;
+                        if let Some(difference) = difference(actual, expected) {
+                            failures.push(format!("{name} output {n}: {difference}"));
+                        }
+                    }
+                    // What only the runtime does, or what takes its size from that.
+                    Err(RunError::Operation { kind, .. }) if calls => {
+                        skipped.push(format!("{name} output {n}: {kind}"));
+                    }
+                    Err(error) => failures.push(format!("{name} output {n}: {error}")),
+                }
+            }
+        }
+    }
+    println!("{compared} outputs compared, {} left to the runtime", skipped.len());
+    assert!(failures.is_empty(), "{} of {compared} outputs:\n{}", failures.len(), failures.join("\n"));
+}
