@@ -19,7 +19,7 @@ def truncated() -> None:
     tar = formats.tar_checkpoint({"weight": torch.arange(64.0)})
     for label, content in (("zip", whole), ("legacy", legacy), ("tar", tar)):
         for percent in (1, 30, 60, 95):
-            if label == "tar" and percent == 95:
+            if label == "tar" and percent >= 60:
                 continue  # only padding is lost
             put(f"truncated_{label}_{percent}", content[: len(content) * percent // 100], "the file ends early")
     body = checkpoint(tensor())

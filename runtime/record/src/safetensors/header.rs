@@ -45,7 +45,8 @@ impl Header {
         Ok((header, 8 + length))
     }
 
-    /// Checks that every tensor lies inside the data and has the size that its dtype and shape need.
+    /// Checks that every tensor lies inside the data and has the size that its dtype and shape need, and that the
+    /// tensors are all of the data: none shares bytes with another, and no bytes belong to none.
     pub fn check(&self, data_bytes: usize) -> Result<(), RecordError> {
         for (path, entry) in &self.tensors {
             let size = entry.shape.iter().try_fold(entry.dtype.size(), |size, dim| size.checked_mul(*dim));
@@ -56,6 +57,24 @@ impl Header {
                     entry.dtype, entry.shape, entry.start, entry.end
                 )));
             }
+        }
+        let mut spans: Vec<_> =
+            self.tensors.iter().map(|(path, entry)| (entry.start, entry.end, path)).collect();
+        spans.sort_unstable();
+        let mut covered = 0;
+        for (start, end, path) in spans {
+            if start != covered {
+                let what =
+                    if start < covered { "shares bytes with another" } else { "leaves a gap before it" };
+                return Err(RecordError::Decode(format!("tensor {path:?} at bytes {start}..{end} {what}")));
+            }
+            covered = end;
+        }
+        if covered != data_bytes {
+            return Err(RecordError::Decode(format!(
+                "{} bytes at the end belong to no tensor",
+                data_bytes - covered
+            )));
         }
         Ok(())
     }

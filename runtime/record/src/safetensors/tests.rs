@@ -69,6 +69,15 @@ fn what_is_wrong_with_a_file_is_said() {
             file: file(&entry("F32", "[18446744073709551615,8]", "[0,8]"), 8),
             says: "cannot lie at bytes 0..8 of 8",
         },
+        Case { file: file(&entry("F32", "[2]", "[0,8]"), 12), says: "4 bytes at the end" },
+        Case { file: file(&entry("F32", "[2]", "[4,12]"), 12), says: "leaves a gap" },
+        Case {
+            file: file(
+                r#"{"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}"#,
+                2,
+            ),
+            says: "tensor \"b\" at bytes 1..2 shares bytes",
+        },
         Case { file: file(&entry("Q4", "[2]", "[0,8]"), 8), says: "tensor \"t\": " },
         Case { file: file(r#"{"__metadata__":{"kiln.format":"2"}}"#, 0), says: "format version 2" },
         Case {

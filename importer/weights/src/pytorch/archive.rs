@@ -1,0 +1,187 @@
+//! The zip format: `<name>/data.pkl`, `<name>/data/<key>` for each storage, `<name>/byteorder`. A TorchScript archive has
+//! code and `constants.pkl` beside them.
+
+use super::PytorchFile;
+use super::pickle::{Dialect, run};
+use crate::tensor::Source;
+use crate::{CheckpointFormat, Result, WeightsError, limits};
+use kiln_types::Bytes;
+use std::collections::BTreeMap;
+use std::io::Cursor;
+use std::ops::Range;
+use zip::{CompressionMethod, ZipArchive};
+
+/// Longest distance of the end record from the end of the file: the record and the longest comment.
+const END_RECORD_WITHIN: usize = 22 + 0xffff;
+
+/// An entry of the directory, checked to lie inside the file and to overlap no other.
+struct Entry {
+    data: Range<usize>,
+    size: usize,
+    crc: u32,
+    method: CompressionMethod,
+    encrypted: bool,
+}
+
+/// An archive's directory.
+struct Archive {
+    file: Bytes,
+    entries: BTreeMap<String, Entry>,
+}
+
+/// Reads the structure of a zip checkpoint.
+pub(super) fn read(file: &Bytes) -> Result<PytorchFile> {
+    let archive = Archive::read(file)?;
+    let prefix = archive.prefix()?;
+    let big_endian = archive.big_endian(&prefix)?;
+    let script = archive.entries.contains_key(&format!("{prefix}/constants.pkl"));
+    let entry = format!("{prefix}/data.pkl");
+    let pickle = archive.pickle(&entry).map_err(|error| error.in_entry(&entry))?;
+    let dialect = if script { Dialect::Script } else { Dialect::Storages };
+    let (pickled, _end) = run(&pickle, 0, dialect).map_err(|error| error.in_entry(&entry))?;
+    let folder = format!("{prefix}/data/");
+    let mut storages = BTreeMap::new();
+    for spec in pickled.storages.iter() {
+        let path = format!("{folder}{}", spec.key);
+        if archive.entries.contains_key(&path) {
+            let source = archive.source(&path).map_err(|error| error.in_entry(&path))?;
+            storages.insert(spec.key.clone(), source);
+        }
+    }
+    let format = if script { CheckpointFormat::TorchScript } else { CheckpointFormat::PytorchZip };
+    Ok(PytorchFile { format, pickled, storages, big_endian, entry: Some(entry) })
+}
+
+impl Archive {
+    fn read(file: &Bytes) -> Result<Self> {
+        let broken = |error: zip::result::ZipError| WeightsError::archive(error.to_string());
+        let tail = file.get(file.len().saturating_sub(END_RECORD_WITHIN)..).unwrap_or_default();
+        // Before the file is given to a reader that would search all of it.
+        if !tail.windows(4).any(|window| window == b"PK\x05\x06") {
+            return Err(WeightsError::archive("its directory is missing; the file ends early"));
+        }
+        let mut zip = ZipArchive::new(Cursor::new(file.clone())).map_err(broken)?;
+        if zip.len() > limits::MAX_ENTRIES {
+            return Err(WeightsError::limit(
+                format!("the archive has {} entries", zip.len()),
+                limits::MAX_ENTRIES,
+            ));
+        }
+        let mut entries = BTreeMap::new();
+        let mut spans = Vec::with_capacity(zip.len());
+        for index in 0..zip.len() {
+            let found = zip.by_index_raw(index).map_err(broken)?;
+            let name = found.name().to_owned();
+            let (header, entry) = Entry::new(&found, file.len()).map_err(|error| error.in_entry(&name))?;
+            spans.push((header, entry.data.end));
+            entries.insert(name, entry);
+        }
+        check_disjoint(spans)?;
+        let archive = Self { file: file.clone(), entries };
+        archive.check_inflated()?;
+        Ok(archive)
+    }
+
+    /// Refuses an archive whose compressed entries promise far more than such a file may hold.
+    fn check_inflated(&self) -> Result<()> {
+        let sizes = self.entries.values().filter(|entry| entry.method != CompressionMethod::Stored);
+        let total = sizes.fold(0_u64, |total, entry| total.saturating_add(entry.size as u64));
+        if total > limits::MAX_INFLATED.max((self.file.len() as u64).saturating_mul(100)) {
+            let what = format!("the archive of {} bytes would inflate to {total}", self.file.len());
+            return Err(WeightsError::limit(what, limits::MAX_INFLATED as usize));
+        }
+        Ok(())
+    }
+
+    /// The folder that holds `data.pkl`.
+    fn prefix(&self) -> Result<String> {
+        let folders: Vec<_> = self
+            .entries
+            .keys()
+            .filter_map(|name| name.strip_suffix("/data.pkl"))
+            .filter(|folder| !folder.is_empty() && !folder.contains(['/', '\\']) && *folder != "..")
+            .collect();
+        match folders.as_slice() {
+            [folder] => Ok((*folder).to_owned()),
+            [] => Err(WeightsError::not_a_checkpoint("the archive has no `data.pkl` in a folder of its own")),
+            [first, second, ..] => Err(WeightsError::not_a_checkpoint(format!(
+                "the archive has a `data.pkl` in {first:?} and one in {second:?}"
+            ))),
+        }
+    }
+
+    /// What the archive says of the byte order; little-endian if nothing, as it was before the mark existed.
+    fn big_endian(&self, prefix: &str) -> Result<bool> {
+        let path = format!("{prefix}/byteorder");
+        if !self.entries.contains_key(&path) {
+            return Ok(false);
+        }
+        let bytes =
+            self.source(&path).and_then(|source| source.bytes()).map_err(|error| error.in_entry(&path))?;
+        match &*bytes {
+            b"little" => Ok(false),
+            b"big" => Ok(true),
+            other => {
+                let shown: String = String::from_utf8_lossy(other).chars().take(20).collect();
+                Err(WeightsError::archive(format!("{shown:?} is no byte order")).in_entry(&path))
+            }
+        }
+    }
+
+    /// A pickle's bytes.
+    fn pickle(&self, path: &str) -> Result<Bytes> {
+        let source = self.source(path)?;
+        if source.len() > limits::MAX_PICKLE_BYTES {
+            return Err(WeightsError::limit(
+                format!("the pickle has {} bytes", source.len()),
+                limits::MAX_PICKLE_BYTES,
+            ));
+        }
+        source.bytes()
+    }
+
+    /// Where an entry's bytes are.
+    fn source(&self, path: &str) -> Result<Source> {
+        let missing = || WeightsError::archive(format!("there is no entry {path:?}"));
+        let entry = self.entries.get(path).ok_or_else(missing)?;
+        if entry.encrypted {
+            return Err(WeightsError::archive("it is encrypted"));
+        }
+        let bytes = self.file.slice(entry.data.clone()).ok_or_else(missing)?;
+        match entry.method {
+            CompressionMethod::Stored if bytes.len() == entry.size => Ok(Source::Mapped(bytes)),
+            CompressionMethod::Stored => Err(WeightsError::archive(format!(
+                "it is stored as it is, yet in {} bytes instead of {}",
+                bytes.len(),
+                entry.size
+            ))),
+            CompressionMethod::DEFLATE => {
+                Ok(Source::Deflated { packed: bytes, size: entry.size, crc: entry.crc })
+            }
+            method => Err(WeightsError::archive(format!("its compression ({method:?}) is not known"))),
+        }
+    }
+}
+
+impl Entry {
+    /// An entry and the position of its header, if all of it lies inside the file.
+    fn new(found: &zip::read::ZipFile<'_, Cursor<Bytes>>, file: usize) -> Result<(usize, Self)> {
+        let beyond = || WeightsError::archive("it lies beyond the end of the file");
+        let place = |position: u64| usize::try_from(position).ok().filter(|position| *position <= file);
+        let header = place(found.header_start()).ok_or_else(beyond)?;
+        let start = found.data_start().ok_or_else(beyond)?;
+        let end = start.checked_add(found.compressed_size()).and_then(place).ok_or_else(beyond)?;
+        let size = usize::try_from(found.size()).map_err(|_| beyond())?;
+        let (crc, method, encrypted) = (found.crc32(), found.compression(), found.encrypted());
+        Ok((header, Self { data: start as usize..end, size, crc, method, encrypted }))
+    }
+}
+
+/// Refuses entries that share bytes: a small file could hold any number of large ones that way.
+fn check_disjoint(mut spans: Vec<(usize, usize)>) -> Result<()> {
+    spans.sort_unstable();
+    match spans.windows(2).find(|pair| matches!(pair, [(_, end), (start, _)] if end > start)) {
+        Some(_) => Err(WeightsError::archive("two of its entries overlap")),
+        None => Ok(()),
+    }
+}

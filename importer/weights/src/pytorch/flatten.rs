@@ -1,0 +1,236 @@
+//! From what a pickle built to tensors by path.
+
+use super::PytorchFile;
+use super::pickle::{Arena, Node, Pickled, Value};
+use crate::tensor::Storage;
+use crate::{ErrorKind, LazyTensor, Result, WeightsError, limits};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What is known of the nodes below a node.
+#[derive(Clone, Copy)]
+enum Survey {
+    Unknown,
+    /// It is being looked at: to meet it again is a cycle.
+    Open,
+    Known {
+        /// Levels of nesting, this one included.
+        height: usize,
+        /// Whether there is a tensor below.
+        tensors: bool,
+    },
+}
+
+/// Finds the part of a pickle under a dotted key, or all of it without one. A key may itself have dots.
+pub(crate) fn select(pickled: &Pickled, key: Option<&str>) -> Result<Value> {
+    let Some(key) = key else { return Ok(pickled.root) };
+    if let Some(found) = descend(&pickled.arena, pickled.root, key, 0) {
+        return Ok(found);
+    }
+    let mut names = Vec::new();
+    for (key, value) in entries(&pickled.arena, pickled.root)? {
+        if matches!(pickled.arena.node(value), Some(Node::Dict(_) | Node::Object(_))) {
+            names.push(format!("{key:?}"));
+        }
+    }
+    let candidates = match names.len() {
+        0 => "nothing in the file is nested".to_owned(),
+        _ => format!("at the top there are {}", names.join(", ")),
+    };
+    Err(ErrorKind::NoSuchKey { key: key.to_owned(), candidates }.into())
+}
+
+fn descend(arena: &Arena, value: Value, key: &str, depth: usize) -> Option<Value> {
+    if depth > limits::MAX_DEPTH {
+        return None;
+    }
+    let entries = entries(arena, value).ok()?;
+    let find = |name: &str| entries.iter().find(|entry| entry.0 == name).map(|entry| entry.1);
+    find(key).or_else(|| {
+        let splits = key.match_indices('.').filter_map(|(at, _)| Some((key.get(..at)?, key.get(at + 1..)?)));
+        splits.filter_map(|(name, rest)| descend(arena, find(name)?, rest, depth + 1)).next()
+    })
+}
+
+/// The named parts of a container: a dict's entries, each key once, with its last value; a list's items.
+pub(super) fn entries(arena: &Arena, value: Value) -> Result<Vec<(String, Value)>> {
+    let numbered = |items: &[Value]| {
+        let numbered = items.iter().enumerate().map(|(index, item)| (index.to_string(), *item));
+        numbered.collect()
+    };
+    match arena.node(value) {
+        Some(Node::List(items)) => Ok(numbered(items)),
+        Some(Node::Tuple(items)) => Ok(numbered(items)),
+        Some(Node::Dict(pairs) | Node::Object(pairs)) => {
+            let mut named: Vec<(String, Value)> = Vec::with_capacity(pairs.len());
+            let mut places = BTreeMap::new();
+            for (key, value) in pairs {
+                let name = arena.key_text(*key)?;
+                let place = *places.entry(name.clone()).or_insert(named.len());
+                match named.get_mut(place) {
+                    Some(entry) => entry.1 = *value,
+                    None => named.push((name, *value)),
+                }
+            }
+            Ok(named)
+        }
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// All tensors below a value, in the order of the file, by their dotted paths.
+pub(crate) fn tensors(file: &PytorchFile, root: Value) -> Result<Vec<(String, LazyTensor)>> {
+    let arena = &file.pickled.arena;
+    match arena.node(root) {
+        Some(Node::Dict(_) | Node::List(_) | Node::Tuple(_) | Node::Object(_)) => {}
+        Some(Node::Tensor(_) | Node::Refused(_)) => {
+            return Err(WeightsError::not_a_checkpoint(
+                "it holds one tensor, and tensors have names in a checkpoint",
+            ));
+        }
+        _ => {
+            let kind = arena.kind(root);
+            return Err(WeightsError::not_a_checkpoint(format!("it holds {kind}, not a dict of tensors")));
+        }
+    }
+    let mut flattener = Flattener {
+        file,
+        surveys: vec![Survey::Unknown; arena.len()],
+        storages: BTreeMap::new(),
+        found: Vec::new(),
+        path_bytes: 0,
+    };
+    flattener.survey(root, 0).map_err(|error| file.locate(error))?;
+    flattener.collect(root, "").map_err(|error| file.locate(error))?;
+    check_distinct(&flattener.found)?;
+    Ok(flattener.found)
+}
+
+/// Refuses two tensors under one path, such as `a.b` beside a dict `a` with a `b`.
+fn check_distinct(found: &[(String, LazyTensor)]) -> Result<()> {
+    let mut paths: Vec<_> = found.iter().map(|entry| entry.0.as_str()).collect();
+    paths.sort_unstable();
+    match paths.windows(2).find_map(|pair| if pair.first() == pair.last() { pair.first() } else { None }) {
+        Some(path) => Err(WeightsError::tensor("there are two with this path").at_key(*path)),
+        None => Ok(()),
+    }
+}
+
+impl PytorchFile {
+    fn locate(&self, error: WeightsError) -> WeightsError {
+        match &self.entry {
+            Some(entry) => error.in_entry(entry),
+            None => error,
+        }
+    }
+}
+
+struct Flattener<'a> {
+    file: &'a PytorchFile,
+    surveys: Vec<Survey>,
+    storages: BTreeMap<(String, bool), Arc<Storage>>,
+    found: Vec<(String, LazyTensor)>,
+    path_bytes: usize,
+}
+
+impl Flattener<'_> {
+    /// Looks at each node once: how deep it is, and whether there are tensors below.
+    fn survey(&mut self, value: Value, depth: usize) -> Result<(usize, bool)> {
+        let Value::Node(id) = value else { return Ok((0, false)) };
+        let too_deep = || WeightsError::limit("the values are nested too deeply", limits::MAX_DEPTH);
+        match self.surveys.get(id.index()).copied().unwrap_or(Survey::Unknown) {
+            Survey::Open => return Err(WeightsError::pickle("a container contains itself")),
+            Survey::Known { height, .. } if depth + height > limits::MAX_DEPTH => return Err(too_deep()),
+            Survey::Known { height, tensors } => return Ok((height, tensors)),
+            Survey::Unknown if depth > limits::MAX_DEPTH => return Err(too_deep()),
+            Survey::Unknown => {}
+        }
+        self.note(id.index(), Survey::Open);
+        let file = self.file;
+        let (mut height, mut tensors) = (0, false);
+        let mut child = |flattener: &mut Self, value: Value| -> Result<()> {
+            let (below, has) = flattener.survey(value, depth + 1)?;
+            height = height.max(below);
+            tensors |= has;
+            Ok(())
+        };
+        match file.pickled.arena.node(value) {
+            Some(Node::List(items) | Node::Set(items)) => {
+                items.iter().try_for_each(|item| child(self, *item))?;
+            }
+            Some(Node::Tuple(items)) => items.iter().try_for_each(|item| child(self, *item))?,
+            Some(Node::Dict(pairs) | Node::Object(pairs)) => {
+                for (key, value) in pairs {
+                    child(self, *key)?;
+                    child(self, *value)?;
+                }
+            }
+            Some(Node::Tensor(_) | Node::Refused(_)) => tensors = true,
+            _ => {}
+        }
+        height += 1;
+        self.note(id.index(), Survey::Known { height, tensors });
+        Ok((height, tensors))
+    }
+
+    fn note(&mut self, index: usize, survey: Survey) {
+        if let Some(place) = self.surveys.get_mut(index) {
+            *place = survey;
+        }
+    }
+
+    fn has_tensors(&self, value: Value) -> bool {
+        let Value::Node(id) = value else { return false };
+        matches!(self.surveys.get(id.index()), Some(Survey::Known { tensors: true, .. }))
+    }
+
+    /// Walks the containers that have tensors below. Sets and keys have no paths.
+    fn collect(&mut self, value: Value, path: &str) -> Result<()> {
+        let file = self.file;
+        let arena = &file.pickled.arena;
+        let script = matches!(arena.node(value), Some(Node::Object(_)));
+        match arena.node(value) {
+            Some(Node::Tensor(spec)) => {
+                let storage = file.pickled.storages.get(spec.storage);
+                let storage =
+                    storage.ok_or_else(|| WeightsError::tensor("it has no storage").at_key(path))?;
+                let storage =
+                    file.storage(storage, &mut self.storages).map_err(|error| error.at_key(path))?;
+                let (shape, strides) = (spec.shape.clone(), spec.strides.clone());
+                let tensor = LazyTensor::new(spec.dtype, shape, strides, spec.offset, storage);
+                let tensor = tensor.map_err(|error| error.at_key(path))?;
+                self.add(path, tensor)
+            }
+            Some(Node::Refused(what)) => {
+                Err(WeightsError::from(ErrorKind::Unsupported(what.to_string())).at_key(path))
+            }
+            _ => {
+                for (name, part) in entries(arena, value)? {
+                    // A script module's lists are not its parameters: an LSTM keeps a second list of them, say.
+                    let skipped = script
+                        && !matches!(
+                            arena.node(part),
+                            Some(Node::Object(_) | Node::Tensor(_) | Node::Refused(_))
+                        );
+                    if self.has_tensors(part) && !skipped {
+                        let part_path = if path.is_empty() { name } else { format!("{path}.{name}") };
+                        self.collect(part, &part_path)?;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn add(&mut self, path: &str, tensor: LazyTensor) -> Result<()> {
+        self.path_bytes = self.path_bytes.saturating_add(path.len());
+        if self.found.len() >= limits::MAX_TENSORS {
+            return Err(WeightsError::limit("the file has too many tensors", limits::MAX_TENSORS));
+        }
+        if self.path_bytes > limits::MAX_PATH_BYTES {
+            return Err(WeightsError::limit("the tensors' paths are too long", limits::MAX_PATH_BYTES));
+        }
+        self.found.push((path.to_owned(), tensor));
+        Ok(())
+    }
+}

@@ -1,0 +1,254 @@
+//! The globals that a pickle may name: those that build tensors and plain data. All else is refused by name.
+
+use super::Dialect;
+use crate::{ErrorKind, Result};
+use ElementType::{Other, Real};
+use core::fmt;
+use kiln_types::DType;
+
+/// What a global does here.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Global {
+    /// Makes a container or a value of its arguments.
+    Make(Make),
+    /// Makes a tensor.
+    Rebuild(Rebuild),
+    /// Yields its first argument.
+    First,
+    /// A storage's type.
+    Storage(ElementType),
+    /// A dtype.
+    DType(ElementType),
+    /// A class that is only mentioned, or a constant.
+    Name(&'static str),
+    /// A script module's class.
+    Script,
+}
+
+/// Constructors of plain data.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Make {
+    /// A dict of pairs, or of a dict.
+    Dict,
+    /// A dict; the first argument says what missing entries would be.
+    DefaultDict,
+    /// A set of a list.
+    Set,
+    /// A complex number.
+    Complex,
+    /// Bytes of bytes, or of a text and its encoding.
+    Bytes,
+    /// The tuple that is a shape.
+    Size,
+    /// A device's name.
+    Device,
+}
+
+/// Functions that put a tensor together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Rebuild {
+    /// Storage, offset, size, strides.
+    V1,
+    /// As before, then what gradients need, and marks.
+    V2,
+    /// As before, and a dtype.
+    V3,
+    /// A tensor, whether it needs gradients, hooks, and perhaps attributes.
+    Parameter,
+    /// A function, a class, the function's arguments, attributes.
+    FromType,
+    /// Of a kind that is refused.
+    Refused(&'static str),
+}
+
+/// What a storage holds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum ElementType {
+    /// Elements of a dtype.
+    Real(DType),
+    /// Bytes whose meaning the tensors know.
+    Untyped,
+    /// Elements that Kiln has no dtype for: their size in bytes, PyTorch's name, what they are.
+    Other(usize, &'static str, &'static str),
+}
+
+impl ElementType {
+    /// Size in bytes.
+    pub(crate) fn width(self) -> usize {
+        match self {
+            Real(dtype) => dtype.size(),
+            ElementType::Untyped => 1,
+            Other(width, ..) => width,
+        }
+    }
+
+    /// What they are, for messages.
+    pub(crate) fn name(self) -> String {
+        match self {
+            Real(dtype) => dtype.to_string(),
+            ElementType::Untyped => "bytes".to_owned(),
+            Other(_, name, what) => format!("{what} ({name})"),
+        }
+    }
+}
+
+const COMPLEX: &str = "complex numbers";
+const QUANTIZED: &str = "quantized numbers";
+const SMALL: &str = "floats of less than 16 bits";
+
+/// Dtypes by PyTorch's names.
+const DTYPES: &[(&str, ElementType)] = &[
+    ("float64", Real(DType::F64)),
+    ("double", Real(DType::F64)),
+    ("float32", Real(DType::F32)),
+    ("float", Real(DType::F32)),
+    ("float16", Real(DType::F16)),
+    ("half", Real(DType::F16)),
+    ("bfloat16", Real(DType::BF16)),
+    ("int64", Real(DType::I64)),
+    ("int32", Real(DType::I32)),
+    ("int16", Real(DType::I16)),
+    ("int8", Real(DType::I8)),
+    ("uint64", Real(DType::U64)),
+    ("uint32", Real(DType::U32)),
+    ("uint16", Real(DType::U16)),
+    ("uint8", Real(DType::U8)),
+    ("bool", Real(DType::Bool)),
+    ("complex32", Other(4, "complex32", COMPLEX)),
+    ("complex64", Other(8, "complex64", COMPLEX)),
+    ("complex128", Other(16, "complex128", COMPLEX)),
+    ("float8_e4m3fn", Other(1, "float8_e4m3fn", SMALL)),
+    ("float8_e4m3fnuz", Other(1, "float8_e4m3fnuz", SMALL)),
+    ("float8_e5m2", Other(1, "float8_e5m2", SMALL)),
+    ("float8_e5m2fnuz", Other(1, "float8_e5m2fnuz", SMALL)),
+    ("float8_e8m0fnu", Other(1, "float8_e8m0fnu", SMALL)),
+    ("float4_e2m1fn_x2", Other(1, "float4_e2m1fn_x2", SMALL)),
+    ("qint8", Other(1, "qint8", QUANTIZED)),
+    ("quint8", Other(1, "quint8", QUANTIZED)),
+    ("qint32", Other(4, "qint32", QUANTIZED)),
+    ("quint4x2", Other(1, "quint4x2", QUANTIZED)),
+    ("quint2x4", Other(1, "quint2x4", QUANTIZED)),
+];
+
+/// The types of storages. A tar's tensors have types of the same names, with `Tensor` for `Storage`.
+const STORAGES: &[(&str, ElementType)] = &[
+    ("Double", Real(DType::F64)),
+    ("Float", Real(DType::F32)),
+    ("Half", Real(DType::F16)),
+    ("BFloat16", Real(DType::BF16)),
+    ("Long", Real(DType::I64)),
+    ("Int", Real(DType::I32)),
+    ("Short", Real(DType::I16)),
+    ("Char", Real(DType::I8)),
+    ("Byte", Real(DType::U8)),
+    ("Bool", Real(DType::Bool)),
+    ("Untyped", ElementType::Untyped),
+    ("ComplexFloat", Other(8, "complex64", COMPLEX)),
+    ("ComplexDouble", Other(16, "complex128", COMPLEX)),
+    ("QInt8", Other(1, "qint8", QUANTIZED)),
+    ("QUInt8", Other(1, "quint8", QUANTIZED)),
+    ("QInt32", Other(4, "qint32", QUANTIZED)),
+    ("QUInt4x2", Other(1, "quint4x2", QUANTIZED)),
+    ("QUInt2x4", Other(1, "quint2x4", QUANTIZED)),
+];
+
+/// Everything else, by module and name. Python 2's `__builtin__` stands for `builtins`.
+const GLOBALS: &[(&str, &str, Global)] = &[
+    ("collections", "OrderedDict", Global::Make(Make::Dict)),
+    ("collections", "Counter", Global::Make(Make::Dict)),
+    ("collections", "defaultdict", Global::Make(Make::DefaultDict)),
+    ("builtins", "set", Global::Make(Make::Set)),
+    ("builtins", "frozenset", Global::Make(Make::Set)),
+    ("builtins", "complex", Global::Make(Make::Complex)),
+    ("builtins", "bytes", Global::Make(Make::Bytes)),
+    ("builtins", "bytearray", Global::Make(Make::Bytes)),
+    ("_codecs", "encode", Global::Make(Make::Bytes)),
+    ("builtins", "bool", Global::Name("bool")),
+    ("builtins", "int", Global::Name("int")),
+    ("builtins", "float", Global::Name("float")),
+    ("builtins", "str", Global::Name("str")),
+    ("builtins", "list", Global::Name("list")),
+    ("builtins", "dict", Global::Name("dict")),
+    ("builtins", "tuple", Global::Name("tuple")),
+    ("torch", "Size", Global::Make(Make::Size)),
+    ("torch", "device", Global::Make(Make::Device)),
+    ("torch", "Tensor", Global::Name("torch.Tensor")),
+    ("torch.nn.parameter", "Parameter", Global::Name("torch.nn.parameter.Parameter")),
+    ("torch.nn.parameter", "Buffer", Global::Name("torch.nn.parameter.Buffer")),
+    ("torch", "strided", Global::Name("torch.strided")),
+    ("torch", "sparse_coo", Global::Name("torch.sparse_coo")),
+    ("torch", "sparse_csr", Global::Name("torch.sparse_csr")),
+    ("torch", "contiguous_format", Global::Name("torch.contiguous_format")),
+    ("torch", "channels_last", Global::Name("torch.channels_last")),
+    ("torch", "preserve_format", Global::Name("torch.preserve_format")),
+    ("torch", "per_tensor_affine", Global::Name("torch.per_tensor_affine")),
+    ("torch", "per_tensor_symmetric", Global::Name("torch.per_tensor_symmetric")),
+    ("torch", "per_channel_affine", Global::Name("torch.per_channel_affine")),
+    ("torch", "per_channel_symmetric", Global::Name("torch.per_channel_symmetric")),
+    ("torch", "per_channel_affine_float_qparams", Global::Name("torch.per_channel_affine_float_qparams")),
+    ("torch.serialization", "_get_layout", Global::First),
+    ("torch._utils", "_rebuild_tensor", Global::Rebuild(Rebuild::V1)),
+    ("torch._utils", "_rebuild_tensor_v2", Global::Rebuild(Rebuild::V2)),
+    ("torch._utils", "_rebuild_tensor_v3", Global::Rebuild(Rebuild::V3)),
+    ("torch._utils", "_rebuild_parameter", Global::Rebuild(Rebuild::Parameter)),
+    ("torch._utils", "_rebuild_parameter_with_state", Global::Rebuild(Rebuild::Parameter)),
+    ("torch._tensor", "_rebuild_from_type", Global::Rebuild(Rebuild::FromType)),
+    ("torch._tensor", "_rebuild_from_type_v2", Global::Rebuild(Rebuild::FromType)),
+    ("torch.tensor", "_rebuild_from_type", Global::Rebuild(Rebuild::FromType)),
+    ("torch.tensor", "_rebuild_from_type_v2", Global::Rebuild(Rebuild::FromType)),
+    ("torch._utils", "_rebuild_qtensor", Global::Rebuild(Rebuild::Refused("a quantized tensor"))),
+    ("torch._utils", "_rebuild_sparse_tensor", Global::Rebuild(Rebuild::Refused("a sparse tensor"))),
+    ("torch._utils", "_rebuild_sparse_csr_tensor", Global::Rebuild(Rebuild::Refused("a sparse tensor"))),
+    ("torch._utils", "_rebuild_nested_tensor", Global::Rebuild(Rebuild::Refused("a nested tensor"))),
+    (
+        "torch._utils",
+        "_rebuild_meta_tensor_no_storage",
+        Global::Rebuild(Rebuild::Refused("a tensor without data (device \"meta\")")),
+    ),
+];
+
+/// What TorchScript wraps plain data into.
+const SCRIPT_GLOBALS: &[&str] =
+    &["build_intlist", "build_doublelist", "build_boollist", "build_tensorlist", "restore_type_tag"];
+
+impl Global {
+    /// The global of a name, if it is on the list.
+    pub(crate) fn find(module: &str, name: &str, dialect: Dialect<'_>) -> Result<Self> {
+        let module = if module == "__builtin__" { "builtins" } else { module };
+        let common =
+            GLOBALS.iter().find(|global| (global.0, global.1) == (module, name)).map(|global| global.2);
+        let found = common.or_else(|| match (module, dialect) {
+            ("torch", _) => storage_type(name).or_else(|| dtype(name)),
+            ("torch.storage", _) if name == "UntypedStorage" => storage_type(name),
+            ("torch.jit._pickle", Dialect::Script) if SCRIPT_GLOBALS.contains(&name) => Some(Global::First),
+            (_, Dialect::Script) if module == "__torch__" || module.starts_with("__torch__.") => {
+                Some(Global::Script)
+            }
+            _ => None,
+        });
+        found.ok_or_else(|| ErrorKind::Global(format!("{module}.{name}")).into())
+    }
+}
+
+fn storage_type(name: &str) -> Option<Global> {
+    let element = name.strip_suffix("Storage").or_else(|| name.strip_suffix("Tensor"))?;
+    STORAGES.iter().find(|storage| storage.0 == element).map(|storage| Global::Storage(storage.1))
+}
+
+fn dtype(name: &str) -> Option<Global> {
+    DTYPES.iter().find(|dtype| dtype.0 == name).map(|dtype| Global::DType(dtype.1))
+}
+
+/// As Python prints the ones that may stand in plain data.
+impl fmt::Display for Global {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Global::Name(name) => f.write_str(name),
+            Global::DType(element) => {
+                let named = DTYPES.iter().find(|dtype| dtype.1 == *element);
+                write!(f, "torch.{}", named.map_or("dtype", |dtype| dtype.0))
+            }
+            _ => f.write_str("a class or function"),
+        }
+    }
+}

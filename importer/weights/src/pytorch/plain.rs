@@ -1,0 +1,74 @@
+//! The plain data beside the tensors, as JSON has it.
+
+use super::flatten::entries;
+use super::pickle::{Arena, Node, Value};
+use crate::{Result, WeightsError, limits};
+use serde_json::{Map, Number, Value as Json};
+
+/// A value as JSON, with null where a tensor is. Floats that JSON does not have are texts (`"inf"`, `"-inf"`, `"nan"`),
+/// integers of more than 64 bits floats, bytes lists of numbers, and sets are sorted.
+pub(crate) fn to_json(arena: &Arena, value: Value) -> Result<Json> {
+    let mut left = limits::MAX_SPELLED_OUT;
+    convert(arena, value, 0, &mut left)
+}
+
+fn convert(arena: &Arena, value: Value, depth: usize, left: &mut usize) -> Result<Json> {
+    if depth > limits::MAX_DEPTH {
+        return Err(WeightsError::limit("the data are nested too deeply", limits::MAX_DEPTH));
+    }
+    spend(left, 1)?;
+    let node = match value {
+        Value::None => return Ok(Json::Null),
+        Value::Bool(value) => return Ok(Json::Bool(value)),
+        Value::Int(value) => return Ok(Json::Number(value.into())),
+        Value::Float(value) => return Ok(float(value)),
+        Value::Global(global) => return Ok(Json::String(global.to_string())),
+        Value::Node(_) => arena.node(value),
+    };
+    let list = |items: &[Value], left: &mut usize| -> Result<Vec<Json>> {
+        items.iter().map(|item| convert(arena, *item, depth + 1, left)).collect()
+    };
+    Ok(match node {
+        Some(Node::Text(text)) => {
+            spend(left, text.len() / size_of::<Json>())?;
+            Json::String(text.to_string())
+        }
+        Some(Node::Bytes(bytes)) => {
+            spend(left, bytes.len())?;
+            bytes.iter().map(|byte| Json::Number((*byte).into())).collect()
+        }
+        Some(Node::BigInt(digits)) => match digits.parse::<u64>() {
+            Ok(value) => Json::Number(value.into()),
+            Err(_) => float(digits.parse().unwrap_or(f64::NAN)),
+        },
+        Some(Node::List(items)) => Json::Array(list(items, left)?),
+        Some(Node::Tuple(items)) => Json::Array(list(items, left)?),
+        Some(Node::Set(items)) => {
+            let mut items = list(items, left)?;
+            items.sort_by(|a, b| {
+                let number = |value: &Json| value.as_f64().unwrap_or(f64::INFINITY);
+                number(a).total_cmp(&number(b)).then_with(|| a.to_string().cmp(&b.to_string()))
+            });
+            Json::Array(items)
+        }
+        Some(Node::Dict(_) | Node::Object(_)) => {
+            let mut map = Map::new();
+            for (key, value) in entries(arena, value)? {
+                spend(left, 1 + key.len() / size_of::<Json>())?;
+                map.insert(key, convert(arena, value, depth + 1, left)?);
+            }
+            Json::Object(map)
+        }
+        Some(Node::Storage(..) | Node::Tensor(_) | Node::Refused(_)) | None => Json::Null,
+    })
+}
+
+fn spend(left: &mut usize, values: usize) -> Result<()> {
+    let fail = || WeightsError::limit("the data beside the tensors are too large", limits::MAX_SPELLED_OUT);
+    *left = left.checked_sub(values).ok_or_else(fail)?;
+    Ok(())
+}
+
+fn float(value: f64) -> Json {
+    Number::from_f64(value).map_or_else(|| Json::String(value.to_string().to_lowercase()), Json::Number)
+}

@@ -1,0 +1,33 @@
+//! Safetensors files, through the reader of Kiln's own records.
+
+use crate::{ErrorKind, LazyTensor, Result, WeightsError};
+use kiln_record::safetensors::Safetensors;
+use kiln_types::Bytes;
+use serde_json::Value as Json;
+
+/// Whether a file of another name looks like Safetensors: a header's length that fits, then JSON.
+pub(crate) fn is_safetensors(file: &[u8]) -> bool {
+    let length = file.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+    length.is_some_and(|length| length < file.len() as u64) && file.get(8) == Some(&b'{')
+}
+
+/// The tensors of a file, below a key if one is given, and the texts of its metadata.
+pub(crate) fn read(file: Bytes, key: Option<&str>) -> Result<(Vec<(String, LazyTensor)>, Json)> {
+    let fail = |error: kiln_record::RecordError| ErrorKind::Safetensors(error.to_string());
+    let file = Safetensors::read(file).map_err(fail)?;
+    let prefix = key.map(|key| format!("{key}.")).unwrap_or_default();
+    let mut tensors = Vec::new();
+    for path in file.paths() {
+        if let Some(below) = path.strip_prefix(&prefix) {
+            let missing = || WeightsError::tensor("it lies outside of the file").at_key(path);
+            let data = file.tensor(path).ok_or_else(missing)?;
+            tensors.push((below.to_owned(), LazyTensor::whole(data, path)));
+        }
+    }
+    if let (Some(key), true) = (key, tensors.is_empty()) {
+        let candidates = format!("no path begins with {prefix:?}");
+        return Err(ErrorKind::NoSuchKey { key: key.to_owned(), candidates }.into());
+    }
+    let metadata = file.metadata().iter().map(|(key, text)| (key.clone(), Json::String(text.clone())));
+    Ok((tensors, Json::Object(metadata.collect())))
+}

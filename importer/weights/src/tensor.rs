@@ -1,0 +1,337 @@
+//! Tensors whose bytes are read when they are asked for.
+
+use crate::{ErrorKind, Result, WeightsError, limits};
+use flate2::bufread::DeflateDecoder;
+use kiln_types::{Bytes, DType, TensorData};
+use std::io::Read;
+use std::sync::{Arc, OnceLock};
+
+/// The memory that one or more tensors view.
+#[derive(Debug)]
+pub struct Storage {
+    name: String,
+    source: Source,
+    /// The bytes of a compressed source, once they were needed: many tensors may view one storage.
+    inflated: OnceLock<Bytes>,
+    /// Whether elements are stored in the order that is not little-endian.
+    big_endian: bool,
+}
+
+/// Where a storage's bytes are.
+#[derive(Clone, Debug)]
+pub(crate) enum Source {
+    /// In the map, as they are.
+    Mapped(Bytes),
+    /// In the map, compressed.
+    Deflated {
+        /// The compressed bytes.
+        packed: Bytes,
+        /// What they inflate to.
+        size: usize,
+        /// The checksum of the inflated bytes.
+        crc: u32,
+    },
+}
+
+impl Source {
+    /// Number of bytes, inflated.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Source::Mapped(bytes) => bytes.len(),
+            Source::Deflated { size, .. } => *size,
+        }
+    }
+
+    /// The bytes, inflated.
+    pub(crate) fn bytes(&self) -> Result<Bytes> {
+        match self {
+            Source::Mapped(bytes) => Ok(bytes.clone()),
+            Source::Deflated { packed, size, crc } => inflate(packed, *size, *crc).map(Bytes::from_vec),
+        }
+    }
+}
+
+/// Inflates to exactly `size` bytes. Memory is taken as bytes come, so a size that lies costs nothing.
+fn inflate(packed: &[u8], size: usize, crc: u32) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut decoder = DeflateDecoder::new(packed).take((size as u64).saturating_add(1));
+    let read = decoder.read_to_end(&mut bytes);
+    read.map_err(|error| WeightsError::archive(format!("it does not inflate: {error}")))?;
+    if bytes.len() != size {
+        return Err(WeightsError::archive(format!(
+            "it does not inflate to the {size} bytes that it promises"
+        )));
+    }
+    let mut sum = flate2::Crc::new();
+    sum.update(&bytes);
+    if sum.sum() != crc {
+        return Err(WeightsError::archive("its checksum is wrong"));
+    }
+    Ok(bytes)
+}
+
+impl Storage {
+    pub(crate) fn new(name: impl Into<String>, source: Source, big_endian: bool) -> Self {
+        Self { name: name.into(), source, inflated: OnceLock::new(), big_endian }
+    }
+
+    /// All bytes.
+    fn bytes(&self) -> Result<Bytes> {
+        match (&self.source, self.inflated.get()) {
+            (Source::Mapped(bytes), _) | (_, Some(bytes)) => Ok(bytes.clone()),
+            (source, None) => {
+                let bytes = source.bytes().map_err(|error| error.in_entry(&self.name))?;
+                Ok(self.inflated.get_or_init(|| bytes).clone())
+            }
+        }
+    }
+
+    /// The storage's name in its file.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its size in bytes.
+    pub fn len(&self) -> usize {
+        self.source.len()
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A tensor of a checkpoint: what it is, and where its bytes lie.
+#[derive(Clone, Debug)]
+pub struct LazyTensor {
+    dtype: DType,
+    shape: Vec<usize>,
+    strides: Vec<usize>,
+    offset: usize,
+    storage: Arc<Storage>,
+}
+
+impl LazyTensor {
+    /// A view of a storage. Offset and strides count elements; that all of them lie inside is checked.
+    pub(crate) fn new(
+        dtype: DType,
+        shape: Vec<usize>,
+        strides: Vec<usize>,
+        offset: usize,
+        storage: Arc<Storage>,
+    ) -> Result<Self> {
+        let elements = storage.len() / dtype.size();
+        check_view(&shape, &strides, offset, elements)?;
+        Ok(Self { dtype, shape, strides, offset, storage })
+    }
+
+    /// A tensor that is all of its storage.
+    pub(crate) fn whole(data: TensorData, name: &str) -> Self {
+        let strides = contiguous_strides(&data.shape);
+        let storage = Arc::new(Storage::new(name, Source::Mapped(data.bytes), false));
+        Self { dtype: data.dtype, shape: data.shape, strides, offset: 0, storage }
+    }
+
+    /// The element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The dims, outermost first.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// The distance between neighbours along each dim, in elements of the storage.
+    pub fn strides(&self) -> &[usize] {
+        &self.strides
+    }
+
+    /// The first element's position in the storage, in elements.
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// The memory that the tensor views; tensors with the same one share it.
+    pub fn storage(&self) -> &Arc<Storage> {
+        &self.storage
+    }
+
+    /// Number of elements.
+    pub fn num_elements(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Number of bytes of the elements, each counted once for every index that leads to it.
+    pub fn num_bytes(&self) -> usize {
+        self.num_elements().saturating_mul(self.dtype.size())
+    }
+
+    /// Whether the elements lie one after the other in row-major order.
+    pub fn is_contiguous(&self) -> bool {
+        let mut expected = 1;
+        self.shape.iter().zip(&self.strides).rev().all(|(dim, stride)| {
+            let fits = *dim == 1 || *stride == expected;
+            expected = expected.saturating_mul(*dim);
+            fits
+        })
+    }
+
+    /// The elements in row-major order. They share the file's bytes where they lie there in that order.
+    ///
+    /// # Errors
+    /// When a compressed storage does not inflate, or the view repeats its storage's elements beyond
+    /// [`limits::MAX_EXPANDED`].
+    pub fn data(&self) -> Result<TensorData> {
+        let (count, width) = (self.num_elements(), self.dtype.size());
+        let bytes = if count == 0 {
+            Bytes::default()
+        } else if self.is_contiguous()
+            && (width == 1 || self.storage.big_endian == cfg!(target_endian = "big"))
+        {
+            let (start, size) = (self.offset * width, count * width);
+            let bytes = self.storage.bytes()?.slice(start..start + size);
+            bytes.ok_or_else(|| WeightsError::tensor("it lies outside of its storage"))?
+        } else {
+            if self.num_bytes() > self.storage.len().max(limits::MAX_EXPANDED) {
+                let what = format!("the view would be spelled out into {} bytes", self.num_bytes());
+                return Err(WeightsError::limit(what, limits::MAX_EXPANDED));
+            }
+            let source = self.storage.bytes()?;
+            let gathered = match width {
+                1 => self.gather::<u8>(&source),
+                2 => self.gather::<u16>(&source),
+                4 => self.gather::<u32>(&source),
+                _ => self.gather::<u64>(&source),
+            };
+            gathered.ok_or_else(|| WeightsError::tensor("it lies outside of its storage"))?
+        };
+        let bytes = if self.dtype == DType::Bool { only_bools(bytes) } else { bytes };
+        TensorData::from_bytes(bytes, self.shape.clone(), self.dtype)
+            .map_err(|error| ErrorKind::Tensor(error.to_string()).into())
+    }
+
+    /// Copies the elements into row-major order; `None` if one lies outside.
+    fn gather<W: Word>(&self, source: &[u8]) -> Option<Bytes> {
+        let read = |at: usize| -> Option<W> {
+            let start = at.checked_mul(size_of::<W>())?;
+            let word = source.get(start..)?;
+            Some(if self.storage.big_endian { W::big(word)? } else { W::little(word)? })
+        };
+        let (shape, strides) = self.merged_dims();
+        let ((row, outer), (step, jumps)) = match (shape.split_last(), strides.split_last()) {
+            (Some(shape), Some(strides)) => (shape, strides),
+            _ => return Some(Bytes::from_elements(vec![read(self.offset)?])),
+        };
+        let mut words = Vec::with_capacity(self.num_elements());
+        let mut index = vec![0; outer.len()];
+        let mut start = self.offset;
+        loop {
+            for column in 0..*row {
+                words.push(read(start + column * step)?);
+            }
+            let mut dims = index.iter_mut().zip(outer).zip(jumps).rev();
+            loop {
+                let Some(((position, dim), jump)) = dims.next() else {
+                    return Some(Bytes::from_elements(words));
+                };
+                *position += 1;
+                start += jump;
+                if *position < *dim {
+                    break;
+                }
+                start -= *position * jump;
+                *position = 0;
+            }
+        }
+    }
+
+    /// The same elements with as few dims as possible: none of size 1, and neighbours that can be walked as one merged.
+    fn merged_dims(&self) -> (Vec<usize>, Vec<usize>) {
+        let mut merged: Vec<(usize, usize)> = Vec::with_capacity(self.shape.len());
+        for (dim, stride) in self.shape.iter().copied().zip(self.strides.iter().copied()) {
+            match merged.last_mut() {
+                _ if dim == 1 => {}
+                Some((outer, jump)) if stride.checked_mul(dim) == Some(*jump) => {
+                    *outer *= dim;
+                    *jump = stride;
+                }
+                _ => merged.push((dim, stride)),
+            }
+        }
+        merged.into_iter().unzip()
+    }
+}
+
+/// One byte for each bool, 0 or 1: PyTorch takes any byte that is not zero for true.
+fn only_bools(bytes: Bytes) -> Bytes {
+    if bytes.iter().all(|byte| *byte <= 1) {
+        bytes
+    } else {
+        Bytes::from_vec(bytes.iter().map(|byte| u8::from(*byte != 0)).collect())
+    }
+}
+
+/// An element as bits.
+trait Word: bytemuck::NoUninit + Send + Sync + 'static {
+    fn little(bytes: &[u8]) -> Option<Self>;
+    fn big(bytes: &[u8]) -> Option<Self>;
+}
+
+macro_rules! words {
+    ($($word:ty)*) => {$(
+        impl Word for $word {
+            fn little(bytes: &[u8]) -> Option<Self> {
+                bytes.first_chunk().map(|bytes| <$word>::from_le_bytes(*bytes))
+            }
+            fn big(bytes: &[u8]) -> Option<Self> {
+                bytes.first_chunk().map(|bytes| <$word>::from_be_bytes(*bytes))
+            }
+        }
+    )*};
+}
+words!(u8 u16 u32 u64);
+
+/// The strides of a tensor without gaps.
+pub(crate) fn contiguous_strides(shape: &[usize]) -> Vec<usize> {
+    let mut strides = vec![1_usize; shape.len()];
+    let mut step = 1_usize;
+    for (stride, dim) in strides.iter_mut().zip(shape).rev() {
+        *stride = step;
+        step = step.saturating_mul((*dim).max(1));
+    }
+    strides
+}
+
+/// Checks that every element of a view lies in a storage of `elements`, and that its size can be counted.
+pub(crate) fn check_view(shape: &[usize], strides: &[usize], offset: usize, elements: usize) -> Result<()> {
+    if shape.len() != strides.len() {
+        let (dims, strides) = (shape.len(), strides.len());
+        return Err(WeightsError::tensor(format!("it has {dims} dims and {strides} strides")));
+    }
+    if shape.len() > limits::MAX_RANK {
+        return Err(WeightsError::limit(format!("the tensor has {} dims", shape.len()), limits::MAX_RANK));
+    }
+    let too_large = || WeightsError::tensor(format!("shape {shape:?} with strides {strides:?} overflows"));
+    // Eight bytes is the widest element; memory of more than isize::MAX bytes does not exist.
+    let count = shape.iter().try_fold(1_usize, |count, dim| count.checked_mul(*dim)).ok_or_else(too_large)?;
+    count.checked_mul(8).filter(|size| isize::try_from(*size).is_ok()).ok_or_else(too_large)?;
+    let beyond = |last: usize| {
+        WeightsError::tensor(format!(
+            "shape {shape:?} with strides {strides:?} at offset {offset} reaches element {last} of a storage of {elements}"
+        ))
+    };
+    if count == 0 {
+        return if offset <= elements { Ok(()) } else { Err(beyond(offset)) };
+    }
+    let last = shape
+        .iter()
+        .zip(strides)
+        .try_fold(offset, |last, (dim, stride)| last.checked_add((dim - 1).checked_mul(*stride)?));
+    match last {
+        Some(last) if last < elements => Ok(()),
+        Some(last) => Err(beyond(last)),
+        None => Err(too_large()),
+    }
+}

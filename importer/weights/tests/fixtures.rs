@@ -1,0 +1,177 @@
+//! Reads every checkpoint under `fixtures/weights` and compares with what PyTorch read, or with why it must not load.
+
+use kiln_record::safetensors::Safetensors;
+use kiln_weights::Checkpoint;
+use serde_json::Value as Json;
+use std::path::{Path, PathBuf};
+
+/// What a hostile file would make if a reader ran the command in it.
+const EVIDENCE: &str = "/tmp/kiln-was-here";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/weights")
+}
+
+/// The files below a folder whose names end so.
+fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files(&path, ending, found);
+        } else if path.to_str().unwrap().ends_with(ending) {
+            found.push(path);
+        }
+    }
+    found.sort();
+}
+
+/// The checkpoint that an expectation is about.
+fn subject(expectation: &Path) -> PathBuf {
+    let name = expectation.to_str().unwrap().strip_suffix(".expected.json").unwrap();
+    let candidates = [format!("{name}.pt"), format!("{name}.safetensors"), name.to_owned()];
+    candidates.into_iter().map(PathBuf::from).find(|path| path.exists()).unwrap()
+}
+
+/// Everything in a checkpoint; the first error if there is one.
+fn read_all(path: &Path) -> kiln_weights::Result<Checkpoint> {
+    let checkpoint = Checkpoint::open(path)?;
+    for (path, _) in checkpoint.tensors() {
+        checkpoint.data(path)?;
+    }
+    checkpoint.plain_data()?;
+    Ok(checkpoint)
+}
+
+#[test]
+fn every_checkpoint_reads_as_pytorch_read_it_or_is_refused() {
+    let mut expectations = Vec::new();
+    files(&root(), ".expected.json", &mut expectations);
+    assert!(expectations.len() > 200);
+    let problems: Vec<_> = expectations.iter().filter_map(|path| check(path).err()).collect();
+    assert!(problems.is_empty(), "{} of {}:\n{}", problems.len(), expectations.len(), problems.join("\n"));
+    assert!(!Path::new(EVIDENCE).exists());
+}
+
+fn check(expectation: &Path) -> Result<(), String> {
+    let path = subject(expectation);
+    let expected: Json = serde_json::from_slice(&std::fs::read(expectation).unwrap()).unwrap();
+    let say = |what: String| format!("{}: {what}", path.display());
+    let read = read_all(&path);
+    if expected.get("bounded").is_some() {
+        return Ok(());
+    }
+    if let Some(refused) = expected.get("refused") {
+        let error = match read {
+            Ok(_) => return Err(say(format!("loads, though {}", refused["because"]))),
+            Err(error) => error.to_string(),
+        };
+        let missing = refused["mentions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|word| !error.contains(word.as_str().unwrap()));
+        return match missing {
+            Some(word) => Err(say(format!("the error does not mention {word}: {error}"))),
+            None => Ok(()),
+        };
+    }
+    let checkpoint = read.map_err(|error| say(error.to_string()))?;
+    compare(&checkpoint, &expected, &expectation.with_extension("safetensors")).map_err(say)
+}
+
+fn compare(checkpoint: &Checkpoint, expected: &Json, tensors: &Path) -> Result<(), String> {
+    let entries = expected["tensors"].as_object().unwrap();
+    for (path, entry) in entries {
+        let tensor = checkpoint.tensor(path).ok_or_else(|| format!("{path:?} is missing"))?;
+        let found = serde_json::json!({ "dtype": tensor.dtype().name(), "shape": tensor.shape() });
+        if found != *entry {
+            return Err(format!("{path:?} is {found}, not {entry}"));
+        }
+    }
+    if checkpoint.tensors().len() != entries.len() {
+        return Err(format!("there are {} tensors, not {}", checkpoint.tensors().len(), entries.len()));
+    }
+    if tensors.exists() {
+        let golden = Safetensors::open(tensors).unwrap();
+        for path in golden.paths() {
+            if checkpoint.data(path).unwrap() != golden.tensor(path).unwrap() {
+                return Err(format!("{path:?} has other elements"));
+            }
+        }
+    }
+    let shared = serde_json::to_value(checkpoint.shared_storages()).unwrap();
+    if let Some(expected) = expected.get("shared")
+        && shared != *expected
+    {
+        return Err(format!("shared storages are {shared}, not {expected}"));
+    }
+    if let Some(data) = expected.get("data")
+        && checkpoint.plain_data().unwrap() != *data
+    {
+        return Err(format!("the data are {}, not {data}", checkpoint.plain_data().unwrap()));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_nested_checkpoint_is_opened_at_its_key() {
+    for name in ["net_nested.pt", "net_nested_legacy.pt"] {
+        let key = Some("model.state_dict".to_owned());
+        let options = kiln_weights::OpenOptions { top_level_key: key };
+        let nested = Checkpoint::open_with(root().join(name), &options).unwrap();
+        let plain = Checkpoint::open(root().join("net.pt")).unwrap();
+        assert!(plain.tensors().map(|(path, _)| path).eq(nested.tensors().map(|(path, _)| path)));
+        for (path, _) in plain.tensors() {
+            assert_eq!(plain.data(path).unwrap(), nested.data(path).unwrap(), "{path}");
+        }
+    }
+    let options = kiln_weights::OpenOptions { top_level_key: Some("weights".to_owned()) };
+    let error = Checkpoint::open_with(root().join("net_nested.pt"), &options).unwrap_err();
+    assert!(
+        error.to_string().contains(r#"there is no key "weights"; at the top there are "model", "optimizer""#),
+        "{error}"
+    );
+}
+
+#[test]
+fn networks_have_the_keys_of_their_state_dict_in_order() {
+    let checkpoint = Checkpoint::open(root().join("of_cases/net_residual_cnn_unfolded.pt")).unwrap();
+    let paths: Vec<_> = checkpoint.tensors().map(|(path, _)| path).take(3).collect();
+    assert!(paths.iter().all(|path| path.contains('.')), "{paths:?}");
+    for (path, tensor) in checkpoint.tensors() {
+        assert_eq!(checkpoint.data(path).unwrap().shape, tensor.shape());
+    }
+}
+
+#[test]
+fn a_configuration_in_a_checkpoint_becomes_a_type() {
+    #[derive(serde::Deserialize, Debug, PartialEq)]
+    struct Config {
+        name: String,
+        hidden: usize,
+        dropout: f64,
+        sizes: Vec<i32>,
+        optional: Option<u8>,
+        pair: (i64, String),
+    }
+    let path = root().join("net_nested.pt");
+    let config: Config = kiln_weights::config_from_file(&path, Some("config")).unwrap();
+    let expected = Config {
+        name: "net".to_owned(),
+        hidden: 4,
+        dropout: 0.1,
+        sizes: vec![3, 4, 6],
+        optional: None,
+        pair: (1, "two".to_owned()),
+    };
+    assert_eq!(config, expected);
+    let error = kiln_weights::config_from_file::<Config>(&path, Some("model")).unwrap_err();
+    assert!(error.to_string().contains("missing field `name`"), "{error}");
+}
+
+#[test]
+fn what_lies_in_order_is_not_copied() {
+    let checkpoint = Checkpoint::open(root().join("net.pt")).unwrap();
+    let data = || checkpoint.data("conv.weight").unwrap();
+    assert_eq!(data().bytes.as_ptr(), data().bytes.as_ptr());
+}
