@@ -220,10 +220,11 @@ fn mlp() -> impl Fn() -> T {
     }
 }
 
-fn time(name: &str, wanted: &str, run: impl Fn() -> T) {
+fn time<R: Fn() -> T>(name: &str, wanted: &str, make: impl FnOnce() -> R) {
     if !name.contains(wanted) {
         return;
     }
+    let run = make();
     let first = Instant::now();
     let shape = run().shape();
     let first = first.elapsed();
@@ -247,10 +248,10 @@ fn main() {
     if let Some(threads) = std::env::args().nth(2).and_then(|n| n.parse().ok()) {
         kiln_kernels::threads::set_threads(threads);
     }
-    time("mlp", &wanted, mlp());
-    time("lstm", &wanted, lstm(64, 128, 128));
-    time("minilm", &wanted, bert(6, 128, 384, 12));
-    time("bert", &wanted, bert(12, 128, 768, 12));
-    time("mobilenet", &wanted, mobilenet_v2());
-    time("resnet", &wanted, resnet50());
+    time("mlp", &wanted, mlp);
+    time("lstm", &wanted, || lstm(64, 128, 128));
+    time("minilm", &wanted, || bert(6, 128, 384, 12));
+    time("bert", &wanted, || bert(12, 128, 768, 12));
+    time("mobilenet", &wanted, mobilenet_v2);
+    time("resnet", &wanted, resnet50);
 }

@@ -81,6 +81,9 @@ pub(crate) fn reshape(tensor: NdArrayTensor, shape: kiln_tensor::Shape) -> NdArr
         "reshape: {} does not have the elements of {shape}",
         tensor.shape()
     );
+    if tensor.layout().shape == shape {
+        return tensor;
+    }
     match tensor.layout().reshape(&shape) {
         Some(layout) => tensor.with_layout(layout),
         None => {
