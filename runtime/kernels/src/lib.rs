@@ -36,5 +36,6 @@ mod scratch;
 mod simd;
 pub mod softmax;
 pub mod threads;
+mod walk;
 
 pub use in_out::InOut;

@@ -6,6 +6,7 @@
 
 mod broadcast;
 mod program;
+mod rows;
 mod scalar;
 
 pub use broadcast::{Strided, binary, binary_in_place, compare};
@@ -43,3 +44,6 @@ fn map(map: Map, data: InOut<'_>) {
         unsafe { map_slice(map, from.ptr(start), to.ptr(start), end - start) };
     });
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,173 @@
+//! Broadcasting and programs against one element at a time.
+
+use super::*;
+use crate::gemm::noise;
+use crate::simd::forced::at_each_level;
+use kiln_types::{BinaryOp, CompareOp, DType, Expression, Scalar, Step};
+
+/// Dims and the strides of two operands.
+const SHAPES: &[(&[usize], &[usize], &[usize])] = &[
+    (&[], &[], &[]),
+    (&[37], &[1], &[1]),
+    (&[37], &[1], &[0]),
+    (&[37], &[0], &[1]),
+    (&[3, 19], &[19, 1], &[0, 1]),
+    (&[3, 19], &[19, 1], &[1, 0]),
+    (&[2, 5, 7], &[35, 7, 1], &[0, 1, 0]),
+    (&[4, 6], &[1, 4], &[6, 1]),
+    (&[2, 3, 4, 5], &[60, 20, 5, 1], &[3, 1, 0, 0]),
+    (&[3, 50], &[100, 2], &[50, 1]),
+    (&[2, 9000], &[9000, 1], &[0, 1]),
+    (&[0, 3], &[3, 1], &[3, 1]),
+];
+
+fn position(dims: &[usize], strides: &[usize], mut i: usize) -> usize {
+    let mut offset = 0;
+    for (&d, &s) in dims.iter().zip(strides).rev() {
+        offset += i % d * s;
+        i /= d;
+    }
+    offset
+}
+
+#[test]
+fn binary_operations_broadcast() {
+    let (a, b) = (noise(30000, 1), noise(30000, 2));
+    use BinaryOp::*;
+    let run = || {
+        for op in [Add, Sub, Mul, Div, Max, Min, Pow, Remainder, Fmod, Atan2] {
+            for &(dims, sa, sb) in SHAPES {
+                let total: usize = dims.iter().product();
+                let want = |i: usize| binary_of(op, a[position(dims, sa, i)], b[position(dims, sb, i)]);
+                let same =
+                    |x: f32, y: f32| x == y || (x.is_nan() && y.is_nan()) || (x - y).abs() <= 1e-6 * y.abs();
+                let (va, vb) = (Strided { data: &a, strides: sa }, Strided { data: &b, strides: sb });
+                let mut out = vec![0.0; total];
+                binary(op, dims, va, vb, &mut out);
+                assert!((0..total).all(|i| same(out[i], want(i))), "{op:?} {dims:?} {sa:?} {sb:?}");
+                for swapped in [false, true] {
+                    let mut x: Vec<f32> = (0..total).map(|i| a[position(dims, sa, i)]).collect();
+                    binary_in_place(op, dims, &mut x, vb, swapped);
+                    let want = |i: usize| match swapped {
+                        false => want(i),
+                        true => binary_of(op, b[position(dims, sb, i)], a[position(dims, sa, i)]),
+                    };
+                    assert!(
+                        (0..total).all(|i| same(x[i], want(i))),
+                        "{op:?} in place {dims:?} {sa:?} {sb:?}"
+                    );
+                }
+            }
+        }
+    };
+    at_each_level(|_| run());
+    run();
+}
+
+#[test]
+fn comparisons_broadcast() {
+    let (mut a, b) = (noise(30000, 1), noise(30000, 2));
+    a[3] = f32::NAN;
+    a[4] = b[4];
+    for &op in CompareOp::ALL {
+        for &(dims, sa, sb) in SHAPES {
+            let mut out = vec![9; dims.iter().product()];
+            compare(op, dims, Strided { data: &a, strides: sa }, Strided { data: &b, strides: sb }, &mut out);
+            for (i, got) in out.iter().enumerate() {
+                let want = compare_of(op, a[position(dims, sa, i)], b[position(dims, sb, i)]);
+                assert_eq!(*got, u8::from(want), "{op:?} {dims:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn maxima_and_powers_keep_ieee_corners() {
+    let x = [f32::NAN, 1.0, -0.0, f32::NEG_INFINITY, 4.0];
+    let one = |op, y: f32| {
+        let mut out = [0.0; 5];
+        let y = [y];
+        binary(op, &[5], Strided { data: &x, strides: &[1] }, Strided { data: &y, strides: &[0] }, &mut out);
+        out
+    };
+    at_each_level(|_| {
+        assert!(
+            one(BinaryOp::Max, 0.5)[0].is_nan() && one(BinaryOp::Max, f32::NAN).iter().all(|x| x.is_nan())
+        );
+        assert!(one(BinaryOp::Min, f32::NAN)[1].is_nan());
+        let roots = one(BinaryOp::Pow, 0.5);
+        assert!(roots[2].is_sign_positive() && roots[3] == f32::INFINITY && roots[4] == 2.0);
+    });
+}
+
+/// `where(x > y, silu(x) · 2, |y| + x)`, with a cast and a logical operation thrown in.
+fn expression() -> Expression {
+    let two = Step::Constant(Scalar::Float(2.0), DType::F32);
+    Expression {
+        steps: vec![
+            Step::Input(0),
+            Step::Input(1),
+            Step::Compare(CompareOp::Greater, 0, 1),
+            Step::Activation(Activation::Silu, 0),
+            two,
+            Step::Binary(BinaryOp::Mul, 3, 4),
+            Step::Unary(UnaryOp::Abs, 1),
+            Step::Binary(BinaryOp::Add, 6, 0),
+            Step::Unary(UnaryOp::IsNan, 0),
+            Step::Unary(UnaryOp::Not, 8),
+            Step::Binary(BinaryOp::And, 2, 9),
+            Step::Where(10, 5, 7),
+            Step::Cast(DType::F32, 2),
+            Step::Binary(BinaryOp::Sub, 11, 12),
+        ],
+    }
+}
+
+#[test]
+fn programs_do_what_their_steps_say() {
+    let program = Program::new(&expression()).expect("all f32 and bool");
+    assert_eq!(program.inputs(), 2);
+    let (a, b) = (noise(30000, 1), noise(30000, 2));
+    let want = |x: f32, y: f32| {
+        let chosen = if x > y { activation_of(Activation::Silu, x) * 2.0 } else { y.abs() + x };
+        chosen - f32::from(u8::from(x > y))
+    };
+    let run = || {
+        for &(dims, sa, sb) in SHAPES {
+            let total: usize = dims.iter().product();
+            let want = |i: usize| want(a[position(dims, sa, i)], b[position(dims, sb, i)]);
+            let close = |x: f32, y: f32| (x - y).abs() < 1e-5;
+            let views = [Strided { data: &a, strides: sa }, Strided { data: &b, strides: sb }];
+            let mut out = vec![0.0; total];
+            program.run(dims, &views.map(ProgramOperand::Strided), &mut out);
+            assert!((0..total).all(|i| close(out[i], want(i))), "{dims:?} {sa:?} {sb:?}");
+            let mut x: Vec<f32> = (0..total).map(|i| a[position(dims, sa, i)]).collect();
+            program.run(dims, &[ProgramOperand::Output, ProgramOperand::Strided(views[1])], &mut x);
+            assert!((0..total).all(|i| close(x[i], want(i))), "in place {dims:?} {sa:?} {sb:?}");
+        }
+    };
+    at_each_level(|_| run());
+    run();
+}
+
+#[test]
+fn programs_of_other_dtypes_are_left_to_others() {
+    let cast = |dtype| Expression { steps: vec![Step::Input(0), Step::Cast(dtype, 0)] };
+    assert!(Program::new(&cast(DType::I64)).is_none());
+    assert!(Program::new(&cast(DType::Bool)).is_none());
+    assert!(Program::new(&cast(DType::F32)).is_some());
+    assert!(Program::new(&Expression::default()).is_none());
+}
+
+#[test]
+#[should_panic(expected = "do not hold")]
+fn a_view_beyond_its_slice_is_refused() {
+    let x = [0.0; 5];
+    binary(
+        BinaryOp::Add,
+        &[2, 3],
+        Strided { data: &x, strides: &[3, 1] },
+        Strided { data: &x, strides: &[0, 0] },
+        &mut [0.0; 6],
+    );
+}
