@@ -1,6 +1,7 @@
 //! Copies between strided layouts, and of rows chosen by index.
 
-use alloc::vec::Vec;
+use crate::threads::{SharedMut, parallel_for};
+use crate::walk::Walk;
 use bytemuck::Pod;
 
 /// A strided view for [`copy_strided`]: the position `p` is element `offset + Σ p[i] · strides[i]`.
@@ -23,9 +24,30 @@ impl Layout<'_> {
         }
         assert!(low >= 0 && high < len as isize, "{dims:?} lies outside of the {what}'s {len} elements");
     }
+
+    /// Whether no two positions are one element: each stride reaches beyond what the smaller ones span.
+    fn is_injective(&self, dims: &[usize]) -> bool {
+        let mut axes = [(0usize, 0usize); 16];
+        let mut count = 0;
+        for (&d, &s) in dims.iter().zip(self.strides).filter(|(d, _)| **d > 1) {
+            if count == axes.len() {
+                return false;
+            }
+            axes[count] = (s.unsigned_abs(), d);
+            count += 1;
+        }
+        axes[..count].sort_unstable();
+        let mut span = 0;
+        axes[..count].iter().all(|&(s, d)| {
+            let free = s > span;
+            span += s * (d - 1);
+            free
+        })
+    }
 }
 
-/// Copies `dims` elements from one layout to another.
+/// Copies `dims` elements from one layout to another. Where positions of the destination coincide, any of their
+/// elements may stay.
 ///
 /// # Panics
 /// When a view does not lie inside of its slice.
@@ -41,21 +63,138 @@ pub fn copy_strided<T: Pod + Send + Sync>(
     }
     from.check(dims, src.len(), "source");
     to.check(dims, dst.len(), "destination");
-    let total: usize = dims.iter().product();
-    let mut position: Vec<usize> = dims.iter().map(|_| 0).collect();
-    let (mut a, mut b) = (from.offset as isize, to.offset as isize);
-    for _ in 0..total {
-        dst[b as usize] = src[a as usize];
-        for axis in (0..dims.len()).rev() {
-            position[axis] += 1;
-            a += from.strides[axis];
-            b += to.strides[axis];
-            if position[axis] < dims[axis] {
-                break;
+    // One body for each size of element, whatever the elements are.
+    match (size_of::<T>(), align_of::<T>()) {
+        (1, _) => {
+            copy_elements::<u8>(dims, bytemuck::cast_slice(src), from, bytemuck::cast_slice_mut(dst), to)
+        }
+        (2, 2) => {
+            copy_elements::<u16>(dims, bytemuck::cast_slice(src), from, bytemuck::cast_slice_mut(dst), to)
+        }
+        (4, 4) => {
+            copy_elements::<u32>(dims, bytemuck::cast_slice(src), from, bytemuck::cast_slice_mut(dst), to)
+        }
+        (8, 8) => {
+            copy_elements::<u64>(dims, bytemuck::cast_slice(src), from, bytemuck::cast_slice_mut(dst), to)
+        }
+        _ => copy_elements(dims, src, from, dst, to),
+    }
+}
+
+/// Side of the square that a transposition moves at once: a cache line of f32.
+const SQUARE: usize = 16;
+
+fn copy_elements<T: Copy + Send + Sync>(
+    dims: &[usize],
+    src: &[T],
+    from: Layout<'_>,
+    dst: &mut [T],
+    to: Layout<'_>,
+) {
+    let walk = Walk::<2>::new(dims, |n, axis| [from.strides, to.strides][n][axis]);
+    let (row, [step_from, step_to]) = (walk.row(), walk.row_strides());
+    // Without this, threads could write one element at once.
+    let safe = to.is_injective(dims);
+    let dst = SharedMut::new(dst);
+    let transposes = match walk.outer() {
+        Some((lines, [1, _])) if step_from != 1 && step_to == 1 && lines >= 4 => Some(lines),
+        _ => None,
+    };
+    if let (Some(lines), true) = (transposes, safe) {
+        let outer = walk.around_matrices();
+        let step_out = walk.outer().map_or(0, |(_, [_, step])| step);
+        let strips = lines.div_ceil(SQUARE);
+        return parallel_for(outer.rows() * strips, SQUARE * row, |range| {
+            for unit in range {
+                let first = unit % strips * SQUARE;
+                outer.for_each(unit / strips..unit / strips + 1, |_, [a, b]| {
+                    let a = from.offset as isize + a + first as isize;
+                    let b = to.offset as isize + b + first as isize * step_out;
+                    // SAFETY: the layouts were checked; strips of the destination are disjoint.
+                    unsafe {
+                        let to = dst.ptr(0).offset(b);
+                        transpose(
+                            src.as_ptr().offset(a),
+                            step_from,
+                            to,
+                            step_out,
+                            SQUARE.min(lines - first),
+                            row,
+                        );
+                    }
+                });
             }
-            position[axis] = 0;
-            a -= from.strides[axis] * dims[axis] as isize;
-            b -= to.strides[axis] * dims[axis] as isize;
+        });
+    }
+    let copy_rows = |rows: core::ops::Range<usize>| {
+        walk.for_each(rows, |_, [a, b]| {
+            // SAFETY: the layouts were checked; rows of an injective destination are disjoint, others stay on one thread.
+            unsafe {
+                let from = src.as_ptr().offset(from.offset as isize + a);
+                let to = dst.ptr(0).offset(to.offset as isize + b);
+                copy_row(from, step_from, to, step_to, row);
+            }
+        });
+    };
+    if safe { parallel_for(walk.rows(), row / 4 + 3, copy_rows) } else { copy_rows(0..walk.rows()) }
+}
+
+/// `to[i · step_to] = from[i · step_from]` for `n` elements.
+///
+/// # Safety
+/// Both sides hold them.
+#[inline(always)]
+unsafe fn copy_row<T: Copy>(from: *const T, step_from: isize, to: *mut T, step_to: isize, n: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match (step_from, step_to) {
+            (1, 1) => core::ptr::copy_nonoverlapping(from, to, n),
+            (0, 1) => core::slice::from_raw_parts_mut(to, n).fill(*from),
+            _ => {
+                for i in 0..n as isize {
+                    *to.offset(i * step_to) = *from.offset(i * step_from);
+                }
+            }
+        }
+    }
+}
+
+/// `to[l · step_to + i] = from[i · step_from + l]` for `lines` lines and `n` elements: a strip of a transposition.
+///
+/// # Safety
+/// Both sides hold them.
+unsafe fn transpose<T: Copy>(
+    from: *const T,
+    step_from: isize,
+    to: *mut T,
+    step_to: isize,
+    lines: usize,
+    n: usize,
+) {
+    // SAFETY: the caller's promise; the square is as large as what is moved through it.
+    unsafe {
+        let mut start = 0;
+        if lines == SQUARE {
+            while start + SQUARE <= n {
+                // Through a small square, so that both sides are touched line by line.
+                let mut square = [*from; SQUARE * SQUARE];
+                for i in 0..SQUARE {
+                    let line = from.offset((start + i) as isize * step_from);
+                    for l in 0..SQUARE {
+                        square[l * SQUARE + i] = *line.add(l);
+                    }
+                }
+                for l in 0..SQUARE {
+                    let line = to.offset(l as isize * step_to).add(start);
+                    core::ptr::copy_nonoverlapping(square.as_ptr().add(l * SQUARE), line, SQUARE);
+                }
+                start += SQUARE;
+            }
+        }
+        for l in 0..lines {
+            for i in start..n {
+                *to.offset(l as isize * step_to).add(i) = *from.offset(i as isize * step_from).add(l);
+            }
         }
     }
 }
@@ -75,11 +214,82 @@ pub fn select_rows<T: Pod + Send + Sync>(
 ) {
     assert_eq!(src.len(), outer * len * row, "size of the selection's source");
     assert_eq!(dst.len(), outer * indices.len() * row, "size of the selection's destination");
-    for o in 0..outer {
-        for (i, &index) in indices.iter().enumerate() {
-            assert!(index < len, "index {index} is out of range for size {len}");
+    if let Some(index) = indices.iter().find(|&&index| index >= len) {
+        panic!("index {index} is out of range for size {len}");
+    }
+    let dst = SharedMut::new(dst);
+    parallel_for(outer * indices.len(), row / 4 + 3, |range| {
+        for i in range {
+            let (o, index) = (i / indices.len(), indices[i % indices.len()]);
             let from = &src[(o * len + index) * row..][..row];
-            dst[(o * indices.len() + i) * row..][..row].copy_from_slice(from);
+            // SAFETY: each row is written once.
+            unsafe { dst.slice(i * row..(i + 1) * row) }.copy_from_slice(from);
         }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn naive<T: Pod>(dims: &[usize], src: &[T], from: Layout<'_>, dst: &mut [T], to: Layout<'_>) {
+        for i in 0..dims.iter().product::<usize>() {
+            let (mut rest, mut a, mut b) = (i, from.offset as isize, to.offset as isize);
+            for axis in (0..dims.len()).rev() {
+                let p = (rest % dims[axis]) as isize;
+                rest /= dims[axis];
+                a += p * from.strides[axis];
+                b += p * to.strides[axis];
+            }
+            dst[b as usize] = src[a as usize];
+        }
+    }
+
+    fn check<T: Pod + Send + Sync + PartialEq + core::fmt::Debug>(of: impl Fn(usize) -> T) {
+        let src: Vec<T> = (0..40_000).map(&of).collect();
+        let cases: &[(&[usize], usize, &[isize], usize, &[isize])] = &[
+            (&[], 3, &[], 2, &[]),
+            (&[10], 9, &[-1], 0, &[1]),
+            (&[3, 4], 0, &[0, 1], 0, &[4, 1]),
+            (&[3, 4], 5, &[1, 0], 0, &[4, 1]),
+            (&[40, 50], 1, &[1, 40], 0, &[50, 1]),
+            (&[33, 17], 0, &[1, 33], 0, &[17, 1]),
+            (&[100, 200], 0, &[1, 100], 7, &[201, 1]),
+            (&[2, 12, 31, 16], 0, &[5952, 16, 192, 1], 0, &[5952, 496, 16, 1]),
+            (&[2, 31, 12, 16], 0, &[5952, 1, 31, 372], 0, &[5952, 192, 16, 1]),
+            (&[5, 6], 100, &[6, 1], 3, &[20, 2]),
+            (&[4, 5, 6], 119, &[-30, -6, -1], 0, &[30, 6, 1]),
+            (&[3, 5], 0, &[5, 1], 0, &[0, 1]),
+        ];
+        for &(dims, offset, from, start, to) in cases {
+            let (from, to) = (Layout { offset, strides: from }, Layout { offset: start, strides: to });
+            let (mut got, mut want) = (vec![of(0); 40_000], vec![of(0); 40_000]);
+            copy_strided(dims, &src, from, &mut got, to);
+            naive(dims, &src, from, &mut want, to);
+            assert!(got == want, "{dims:?} {from:?} {to:?}");
+        }
+    }
+
+    #[test]
+    fn layouts_of_all_sizes_are_copied() {
+        check(|i| i as u8);
+        check(|i| i as i16);
+        check(|i| i as f32);
+        check(|i| i as i64);
+        check(|i| [i as u32; 3]);
+    }
+
+    #[test]
+    fn rows_are_chosen() {
+        let src: Vec<u32> = (0..24).collect();
+        let mut dst = vec![0; 12];
+        select_rows(2, 4, 3, &src, &[3, 0], &mut dst);
+        assert_eq!(dst, [9, 10, 11, 0, 1, 2, 21, 22, 23, 12, 13, 14]);
+    }
+
+    #[test]
+    #[should_panic(expected = "index 4 is out of range")]
+    fn an_index_beyond_the_rows_is_refused() {
+        select_rows(1, 4, 1, &[0u8; 4], &[4], &mut [0u8; 1]);
     }
 }

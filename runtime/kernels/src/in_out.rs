@@ -46,17 +46,6 @@ impl<'a> InOut<'a> {
             InOut::Copy { from, to } => (Shared::new(from), SharedMut::new(to)),
         }
     }
-
-    /// The destination, into which the operands have been copied if they were elsewhere.
-    pub(crate) fn into_place(self) -> &'a mut [f32] {
-        match self {
-            InOut::InPlace(x) => x,
-            InOut::Copy { from, to } => {
-                to.copy_from_slice(from);
-                to
-            }
-        }
-    }
 }
 
 /// Elements that several threads read, perhaps while others of them are overwritten.

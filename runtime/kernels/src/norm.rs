@@ -1,15 +1,10 @@
 //! Normalizations.
 
 use crate::InOut;
+use crate::reduce::sum;
+use crate::simd::dispatched;
+use crate::threads::parallel_for;
 use num_traits::Float;
-
-/// Mean and `1 / √(variance + epsilon)`.
-fn statistics(x: &[f32], epsilon: f32) -> (f32, f32) {
-    let n = x.len() as f32;
-    let mean = x.iter().sum::<f32>() / n;
-    let variance = x.iter().map(|x| (x - mean) * (x - mean)).sum::<f32>() / n;
-    (mean, 1.0 / Float::sqrt(variance + epsilon))
-}
 
 /// Normalizes rows of `weight.len()` elements to mean 0 and variance 1, then scales and shifts elementwise.
 ///
@@ -17,13 +12,7 @@ fn statistics(x: &[f32], epsilon: f32) -> (f32, f32) {
 /// When the data is not whole rows, or `bias` has another length than `weight`.
 pub fn layer_norm(weight: &[f32], bias: Option<&[f32]>, epsilon: f32, data: InOut<'_>) {
     assert!(bias.is_none_or(|b| b.len() == weight.len()), "size of the layer norm's bias");
-    assert!(data.len() == 0 || data.len().is_multiple_of(weight.len()), "whole rows");
-    for row in data.into_place().chunks_mut(weight.len().max(1)) {
-        let (mean, scale) = statistics(row, epsilon);
-        for (i, x) in row.iter_mut().enumerate() {
-            *x = (*x - mean) * scale * weight[i] + bias.map_or(0.0, |b| b[i]);
-        }
-    }
+    normalize_rows(weight, bias, epsilon, true, data);
 }
 
 /// Divides rows of `weight.len()` elements by the root of their mean square, then scales elementwise.
@@ -31,13 +20,38 @@ pub fn layer_norm(weight: &[f32], bias: Option<&[f32]>, epsilon: f32, data: InOu
 /// # Panics
 /// When the data is not whole rows.
 pub fn rms_norm(weight: &[f32], epsilon: f32, data: InOut<'_>) {
-    assert!(data.len() == 0 || data.len().is_multiple_of(weight.len()), "whole rows");
-    for row in data.into_place().chunks_mut(weight.len().max(1)) {
-        let square = row.iter().map(|x| x * x).sum::<f32>() / row.len() as f32;
-        let scale = 1.0 / Float::sqrt(square + epsilon);
-        for (x, w) in row.iter_mut().zip(weight) {
-            *x = *x * scale * w;
+    normalize_rows(weight, None, epsilon, false, data);
+}
+
+fn normalize_rows(weight: &[f32], bias: Option<&[f32]>, epsilon: f32, center: bool, data: InOut<'_>) {
+    let (len, row) = (data.len(), weight.len());
+    if len == 0 {
+        return;
+    }
+    assert!(row > 0 && len.is_multiple_of(row), "{len} elements are not whole rows of {row}");
+    let (from, to) = data.into_shared();
+    parallel_for(len / row, row / 4 + 10, |rows| {
+        for at in rows.map(|i| i * row) {
+            // SAFETY: rows are disjoint; source and destination are equal or apart.
+            unsafe {
+                let (x, y) = (from.ptr(at), to.ptr(at));
+                let (mean, scale) = statistics(x, row, epsilon, center);
+                normalize_row(x, y, mean, scale, weight, bias);
+            }
         }
+    });
+}
+
+/// The mean (0 unless `center`) and `1 / √(mean square around it + epsilon)`.
+///
+/// # Safety
+/// `x` holds `n` elements that nobody writes meanwhile.
+unsafe fn statistics(x: *const f32, n: usize, epsilon: f32, center: bool) -> (f32, f32) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mean = if center { sum(core::slice::from_raw_parts(x, n)) / n as f32 } else { 0.0 };
+        let variance = sum_squares(x, n, mean) / n as f32;
+        (mean, 1.0 / Float::sqrt(variance + epsilon))
     }
 }
 
@@ -58,17 +72,27 @@ pub fn group_norm(
     assert!(groups > 0 && channels.is_multiple_of(groups), "{channels} channels in {groups} groups");
     assert!(weight.is_none_or(|w| w.len() == channels), "size of the group norm's weight");
     assert!(bias.is_none_or(|b| b.len() == channels), "size of the group norm's bias");
-    let group = channels / groups * spatial;
-    assert!(data.len() == 0 || data.len().is_multiple_of(groups * group), "whole images");
-    for (i, x) in data.into_place().chunks_mut(group.max(1)).enumerate() {
-        let (mean, scale) = statistics(x, epsilon);
-        for (j, x) in x.chunks_mut(spatial).enumerate() {
-            let channel = i % groups * (channels / groups) + j;
-            let scale = scale * weight.map_or(1.0, |w| w[channel]);
-            let shift = bias.map_or(0.0, |b| b[channel]);
-            x.iter_mut().for_each(|x| *x = (*x - mean) * scale + shift);
-        }
+    let (len, group) = (data.len(), channels / groups * spatial);
+    if len == 0 {
+        return;
     }
+    assert!(group > 0 && len.is_multiple_of(groups * group), "{len} elements are not whole images");
+    let (from, to) = data.into_shared();
+    parallel_for(len / group, group / 4 + 10, |range| {
+        for i in range {
+            // SAFETY: groups are disjoint; source and destination are equal or apart.
+            unsafe {
+                let (mean, scale) = statistics(from.ptr(i * group), group, epsilon, true);
+                for j in 0..channels / groups {
+                    let channel = i % groups * (channels / groups) + j;
+                    let at = i * group + j * spatial;
+                    let scale = scale * weight.map_or(1.0, |w| w[channel]);
+                    let shift = bias.map_or(0.0, |b| b[channel]);
+                    shift_and_scale(from.ptr(at), to.ptr(at), spatial, mean, scale, shift);
+                }
+            }
+        }
+    });
 }
 
 /// `x · scale + shift` per channel of `[batch, channels, spatial]`: a batch normalization with its statistics folded in.
@@ -77,9 +101,163 @@ pub fn group_norm(
 /// When sizes do not fit.
 pub fn scale_shift(spatial: usize, scale: &[f32], shift: &[f32], data: InOut<'_>) {
     assert_eq!(scale.len(), shift.len(), "one scale and one shift a channel");
-    assert!(data.len() == 0 || data.len().is_multiple_of(scale.len() * spatial), "whole images");
-    for (i, x) in data.into_place().chunks_mut(spatial.max(1)).enumerate() {
-        let (scale, shift) = (scale[i % scale.len()], shift[i % shift.len()]);
-        x.iter_mut().for_each(|x| *x = *x * scale + shift);
+    let len = data.len();
+    if len == 0 {
+        return;
+    }
+    let image = scale.len() * spatial;
+    assert!(image > 0 && len.is_multiple_of(image), "{len} elements are not whole images of {image}");
+    let (from, to) = data.into_shared();
+    parallel_for(len / spatial, spatial / 8 + 5, |range| {
+        for i in range {
+            let channel = i % scale.len();
+            let at = i * spatial;
+            // SAFETY: channels are disjoint; source and destination are equal or apart.
+            unsafe {
+                shift_and_scale(from.ptr(at), to.ptr(at), spatial, 0.0, scale[channel], shift[channel]);
+            }
+        }
+    });
+}
+
+dispatched! {
+    /// `Σ (x - mean)²`.
+    ///
+    /// # Safety
+    /// `x` holds `n` elements.
+    unsafe fn sum_squares<S>(s, x: *const f32, n: usize, mean: f32) -> f32 {
+        let all = s.splat(mean);
+        let mut total = 0.0f32;
+        let mut i = 0;
+        // Stretches bound the error of long sums.
+        while i + 4 * S::LANES <= n {
+            let end = n.min(i + 8192);
+            let mut sums = [s.splat(0.0); 4];
+            while i + 4 * S::LANES <= end {
+                for v in 0..4 {
+                    let d = s.sub(s.load(x.add(i + v * S::LANES)), all);
+                    sums[v] = s.mul_add(d, d, sums[v]);
+                }
+                i += 4 * S::LANES;
+            }
+            total += s.sum(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3])));
+        }
+        while i < n {
+            let d = *x.add(i) - mean;
+            total += d * d;
+            i += 1;
+        }
+        total
+    }
+}
+
+dispatched! {
+    /// `to = (x - mean) · scale · weight + bias`.
+    ///
+    /// # Safety
+    /// Both pointers hold `weight.len()` elements, and are equal or apart.
+    unsafe fn normalize_row<S>(
+        s,
+        x: *const f32,
+        to: *mut f32,
+        mean: f32,
+        scale: f32,
+        weight: &[f32],
+        bias: Option<&[f32]>,
+    ) {
+        let (mean, scale) = (s.splat(mean), s.splat(scale));
+        let n = weight.len();
+        let mut i = 0;
+        while i < n {
+            let count = S::LANES.min(n - i);
+            let normal = s.mul(s.sub(s.load_up_to(x.add(i), count), mean), scale);
+            let weight = s.load_up_to(weight.as_ptr().add(i), count);
+            let y = match bias {
+                Some(bias) => s.mul_add(normal, weight, s.load_up_to(bias.as_ptr().add(i), count)),
+                None => s.mul(normal, weight),
+            };
+            s.store_up_to(to.add(i), count, y);
+            i += S::LANES;
+        }
+    }
+}
+
+dispatched! {
+    /// `to = (x - mean) · scale + shift`.
+    ///
+    /// # Safety
+    /// Both pointers hold `n` elements, and are equal or apart.
+    unsafe fn shift_and_scale<S>(s, x: *const f32, to: *mut f32, n: usize, mean: f32, scale: f32, shift: f32) {
+        let (mean, scale, shift) = (s.splat(mean), s.splat(scale), s.splat(shift));
+        let mut i = 0;
+        while i < n {
+            let count = S::LANES.min(n - i);
+            let x = s.sub(s.load_up_to(x.add(i), count), mean);
+            s.store_up_to(to.add(i), count, s.mul_add(x, scale, shift));
+            i += S::LANES;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gemm::noise;
+    use crate::simd::forced::at_each_level;
+
+    fn moments(x: &[f32]) -> (f64, f64) {
+        let n = x.len() as f64;
+        let mean = x.iter().map(|&x| f64::from(x)).sum::<f64>() / n;
+        (mean, x.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum::<f64>() / n)
+    }
+
+    fn close(got: f32, want: f64) -> bool {
+        (f64::from(got) - want).abs() <= 2e-5 * (1.0 + want.abs())
+    }
+
+    #[test]
+    fn rows_are_normalized() {
+        let run = || {
+            for &(rows, n) in &[(1, 1), (3, 7), (5, 64), (2, 768), (1, 20_001)] {
+                let x: Vec<f32> = noise(rows * n, 1).iter().map(|x| x * 3.0 + 10.0).collect();
+                let (w, b) = (noise(n, 2), noise(n, 3));
+                let (mut y, mut z) = (x.clone(), vec![0.0; x.len()]);
+                layer_norm(&w, Some(&b), 1e-5, InOut::InPlace(&mut y));
+                rms_norm(&w, 1e-5, InOut::Copy { from: &x, to: &mut z });
+                for (i, &value) in x.iter().enumerate() {
+                    let row = &x[i / n * n..][..n];
+                    let (mean, variance) = moments(row);
+                    let normal = (f64::from(value) - mean) / (variance + 1e-5).sqrt();
+                    let want = normal * f64::from(w[i % n]) + f64::from(b[i % n]);
+                    assert!(close(y[i], want), "{rows} {n}: {} {want}", y[i]);
+                    let square = row.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / n as f64;
+                    let want = f64::from(value) / (square + 1e-5).sqrt() * f64::from(w[i % n]);
+                    assert!(close(z[i], want), "rms {rows} {n}: {} {want}", z[i]);
+                }
+            }
+        };
+        at_each_level(|_| run());
+        run();
+    }
+
+    #[test]
+    fn groups_and_channels_are_normalized() {
+        at_each_level(|_| {
+            let (batch, channels, spatial, groups) = (2, 6, 35, 3);
+            let x = noise(batch * channels * spatial, 1);
+            let (w, b) = (noise(channels, 2), noise(channels, 3));
+            let mut y = x.clone();
+            group_norm(channels, spatial, groups, Some(&w), Some(&b), 1e-5, InOut::InPlace(&mut y));
+            let mut z = x.clone();
+            scale_shift(spatial, &w, &b, InOut::InPlace(&mut z));
+            let group = channels / groups * spatial;
+            for (i, &value) in x.iter().enumerate() {
+                let channel = i / spatial % channels;
+                let (mean, variance) = moments(&x[i / group * group..][..group]);
+                let normal = (f64::from(value) - mean) / (variance + 1e-5).sqrt();
+                assert!(close(y[i], normal * f64::from(w[channel]) + f64::from(b[channel])));
+                assert!(close(z[i], f64::from(value) * f64::from(w[channel]) + f64::from(b[channel])));
+            }
+        });
     }
 }

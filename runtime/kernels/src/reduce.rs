@@ -1,6 +1,47 @@
 //! Folds along one axis of `[outer, len, inner]`; `inner = 1` is a fold of contiguous rows.
 
+use crate::simd::{Simd, dispatched};
+use crate::threads::{SharedMut, parallel_for};
+use alloc::vec;
 use kiln_types::{ArgReduceOp, ReduceOp};
+
+/// Elements of a row that are folded by plain accumulators; longer rows are halved, so that a sum's error grows with the
+/// logarithm of their length only.
+const PLAIN: usize = 4096;
+/// Columns that one piece of work has at most.
+const COLUMNS: usize = 256;
+
+/// A fold of f32.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fold {
+    Sum,
+    Prod,
+    Max,
+    Min,
+}
+
+impl Fold {
+    /// The fold of nothing.
+    fn neutral(self) -> f32 {
+        match self {
+            Fold::Sum => 0.0,
+            Fold::Prod => 1.0,
+            Fold::Max => f32::NEG_INFINITY,
+            Fold::Min => f32::INFINITY,
+        }
+    }
+
+    /// The fold of two; NaN wins.
+    fn join(self, a: f32, b: f32) -> f32 {
+        match self {
+            Fold::Sum => a + b,
+            Fold::Prod => a * b,
+            Fold::Max if a > b || a.is_nan() => a,
+            Fold::Min if a < b || a.is_nan() => a,
+            _ => b,
+        }
+    }
+}
 
 /// Folds `x` (`[outer, len, inner]`) over `len` into `out` (`[outer, inner]`).
 ///
@@ -11,17 +52,167 @@ use kiln_types::{ArgReduceOp, ReduceOp};
 pub fn reduce(op: ReduceOp, outer: usize, len: usize, inner: usize, x: &[f32], out: &mut [f32]) {
     assert_eq!(x.len(), outer * len * inner, "size of the fold's input");
     assert_eq!(out.len(), outer * inner, "size of the fold's output");
-    for (i, y) in out.iter_mut().enumerate() {
-        let (o, k) = (i / inner, i % inner);
-        let values = (0..len).map(|l| x[(o * len + l) * inner + k]);
-        *y = match op {
-            ReduceOp::Sum => values.map(f64::from).sum::<f64>() as f32,
-            ReduceOp::Mean => (values.map(f64::from).sum::<f64>() / len as f64) as f32,
-            ReduceOp::Prod => values.product(),
-            ReduceOp::Max => values.fold(f32::NEG_INFINITY, |a, b| if a > b || a.is_nan() { a } else { b }),
-            ReduceOp::Min => values.fold(f32::INFINITY, |a, b| if a < b || a.is_nan() { a } else { b }),
-            ReduceOp::Any | ReduceOp::All => panic!("`{}` is a fold of bool tensors", op.name()),
-        };
+    let fold = match op {
+        ReduceOp::Sum | ReduceOp::Mean => Fold::Sum,
+        ReduceOp::Prod => Fold::Prod,
+        ReduceOp::Max => Fold::Max,
+        ReduceOp::Min => Fold::Min,
+        ReduceOp::Any | ReduceOp::All => panic!("`{}` is a fold of bool tensors", op.name()),
+    };
+    let shared = SharedMut::new(out);
+    if inner != 1 {
+        let blocks = inner.div_ceil(COLUMNS);
+        parallel_for(outer * blocks, len * inner.min(COLUMNS) / 8 + 5, |range| {
+            for (o, block) in range.map(|i| (i / blocks, i % blocks)) {
+                let (start, end) = (block * COLUMNS, inner.min((block + 1) * COLUMNS));
+                // SAFETY: columns lie inside; each is written by one piece.
+                unsafe {
+                    let from = x.as_ptr().add(o * len * inner + start);
+                    fold_columns(fold, from, len, inner, end - start, shared.ptr(o * inner + start));
+                }
+            }
+        });
+    } else if outer == 1 && len >= 16 * PLAIN {
+        let mut parts = vec![0.0; len.div_ceil(PLAIN)];
+        let shared = SharedMut::new(&mut parts);
+        parallel_for(len.div_ceil(PLAIN), PLAIN / 8, |range| {
+            for part in range {
+                let row = &x[part * PLAIN..len.min((part + 1) * PLAIN)];
+                // SAFETY: each part is written once.
+                unsafe { *shared.ptr(part) = fold_row(fold, row) };
+            }
+        });
+        out[0] = fold_long(fold, &parts);
+    } else {
+        parallel_for(outer, len / 8 + 5, |range| {
+            for o in range {
+                // SAFETY: each row is written once.
+                unsafe { *shared.ptr(o) = fold_long(fold, &x[o * len..(o + 1) * len]) };
+            }
+        });
+    }
+    if op == ReduceOp::Mean {
+        let count = len as f32;
+        out.iter_mut().for_each(|x| *x /= count);
+    }
+}
+
+/// The sum of a row, as [`reduce`] computes it.
+pub(crate) fn sum(row: &[f32]) -> f32 {
+    fold_long(Fold::Sum, row)
+}
+
+/// Folds a row of any length.
+fn fold_long(fold: Fold, row: &[f32]) -> f32 {
+    if row.len() <= PLAIN {
+        // SAFETY: a slice is valid for its length.
+        return unsafe { fold_row(fold, row) };
+    }
+    let (first, second) = row.split_at(row.len() / 2 / PLAIN.min(64) * PLAIN.min(64));
+    fold.join(fold_long(fold, first), fold_long(fold, second))
+}
+
+/// The fold of two vectors; NaN wins.
+#[inline(always)]
+fn join<S: Simd>(s: S, fold: Fold, a: S::F, b: S::F) -> S::F {
+    match fold {
+        Fold::Sum => s.add(a, b),
+        Fold::Prod => s.mul(a, b),
+        // `max` yields its second operand for NaN; a NaN in the first is put back.
+        Fold::Max => s.select(s.eq(a, a), s.max(a, b), a),
+        Fold::Min => s.select(s.eq(a, a), s.min(a, b), a),
+    }
+}
+
+/// Calls a macro-like body with a constant fold, so that loops have no choice inside.
+macro_rules! for_each_fold {
+    ($fold:expr, $call:ident($($arg:expr),*)) => {
+        match $fold {
+            Fold::Sum => $call($($arg),*, Fold::Sum),
+            Fold::Prod => $call($($arg),*, Fold::Prod),
+            Fold::Max => $call($($arg),*, Fold::Max),
+            Fold::Min => $call($($arg),*, Fold::Min),
+        }
+    };
+}
+
+#[inline(always)]
+unsafe fn row_of<S: Simd>(s: S, row: &[f32], fold: Fold) -> f32 {
+    const V: usize = 4;
+    let mut sums = [s.splat(fold.neutral()); V];
+    let mut i = 0;
+    // SAFETY: `i` and what is read from there lie inside of the row.
+    unsafe {
+        while i + V * S::LANES <= row.len() {
+            for v in 0..V {
+                sums[v] = join(s, fold, sums[v], s.load(row.as_ptr().add(i + v * S::LANES)));
+            }
+            i += V * S::LANES;
+        }
+        while i + S::LANES <= row.len() {
+            sums[0] = join(s, fold, sums[0], s.load(row.as_ptr().add(i)));
+            i += S::LANES;
+        }
+    }
+    let all = join(s, fold, join(s, fold, sums[0], sums[1]), join(s, fold, sums[2], sums[3]));
+    let mut lanes = s.to_array(all);
+    let mut n = S::LANES;
+    while n > 1 {
+        n /= 2;
+        for lane in 0..n {
+            lanes[lane] = fold.join(lanes[lane], lanes[lane + n]);
+        }
+    }
+    row[i..].iter().fold(lanes[0], |sum, x| fold.join(sum, *x))
+}
+
+dispatched! {
+    /// Folds a row.
+    ///
+    /// # Safety
+    /// None beyond the slice's own.
+    unsafe fn fold_row<S>(s, fold: Fold, row: &[f32]) -> f32 {
+        for_each_fold!(fold, row_of(s, row))
+    }
+}
+
+#[inline(always)]
+unsafe fn columns_of<S: Simd>(
+    s: S,
+    x: *const f32,
+    len: usize,
+    step: usize,
+    cols: usize,
+    out: *mut f32,
+    fold: Fold,
+) {
+    // Rows after which a sum moves on: its error grows with the root of the length.
+    let stretch = len.isqrt().max(128);
+    let mut col = 0;
+    while col < cols {
+        let count = S::LANES.min(cols - col);
+        let mut total = s.splat(fold.neutral());
+        for start in (0..len).step_by(stretch) {
+            let mut sum = s.splat(fold.neutral());
+            for l in start..len.min(start + stretch) {
+                // SAFETY: the caller's promise.
+                sum = join(s, fold, sum, unsafe { s.load_up_to(x.add(l * step + col), count) });
+            }
+            total = join(s, fold, total, sum);
+        }
+        // SAFETY: as above.
+        unsafe { s.store_up_to(out.add(col), count, total) };
+        col += S::LANES;
+    }
+}
+
+dispatched! {
+    /// `out[c] = fold over l of x[l · step + c]` for `cols` columns.
+    ///
+    /// # Safety
+    /// `x` holds `len` rows of `cols` elements, `step` apart; `out` holds `cols`.
+    unsafe fn fold_columns<S>(s, fold: Fold, x: *const f32, len: usize, step: usize, cols: usize, out: *mut f32) {
+        for_each_fold!(fold, columns_of(s, x, len, step, cols, out));
     }
 }
 
@@ -42,19 +233,148 @@ pub fn arg_reduce(
     assert_eq!(x.len(), outer * len * inner, "size of the fold's input");
     assert_eq!(out.len(), outer * inner, "size of the fold's output");
     assert!(len > 0 || out.is_empty(), "no element to choose from");
-    for (i, y) in out.iter_mut().enumerate() {
-        let at = |l: usize| x[(i / inner * len + l) * inner + i % inner];
-        let mut best = 0;
-        for l in 1..len {
-            let (x, max) = (at(l), at(best));
-            let better = match op {
-                ArgReduceOp::Max => x > max,
-                ArgReduceOp::Min => x < max,
+    let shared = SharedMut::new(out);
+    parallel_for(outer * inner, len + 5, |range| {
+        for i in range {
+            let at = if inner == 1 {
+                arg_of_row(op, &x[i * len..(i + 1) * len], select_last)
+            } else {
+                arg_of(op, len, select_last, |l| x[(i / inner * len + l) * inner + i % inner])
             };
-            if !max.is_nan() && (better || x.is_nan() || (select_last && x == max)) {
-                best = l;
-            }
+            // SAFETY: each position is written once.
+            unsafe { *shared.ptr(i) = at as i64 };
         }
-        *y = best as i64;
+    });
+}
+
+/// Finds the extreme first, then where it is: both loops are fast.
+fn arg_of_row(op: ArgReduceOp, row: &[f32], select_last: bool) -> usize {
+    let fold = match op {
+        ArgReduceOp::Max => Fold::Max,
+        ArgReduceOp::Min => Fold::Min,
+    };
+    let extreme = fold_long(fold, row);
+    let found = if extreme.is_nan() {
+        row.iter().position(|x| x.is_nan())
+    } else if select_last {
+        row.iter().rposition(|x| *x == extreme)
+    } else {
+        row.iter().position(|x| *x == extreme)
+    };
+    found.unwrap_or(0)
+}
+
+fn arg_of(op: ArgReduceOp, len: usize, select_last: bool, at: impl Fn(usize) -> f32) -> usize {
+    let mut best = 0;
+    for l in 1..len {
+        let (x, most) = (at(l), at(best));
+        let better = match op {
+            ArgReduceOp::Max => x > most,
+            ArgReduceOp::Min => x < most,
+        };
+        if !most.is_nan() && (better || x.is_nan() || (select_last && x == most)) {
+            best = l;
+        }
+    }
+    best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gemm::noise;
+    use crate::simd::forced::at_each_level;
+
+    #[test]
+    fn folds_equal_their_definition() {
+        let x = noise(200_000, 1);
+        let run = || {
+            for &(outer, len, inner) in &[
+                (1, 1, 1),
+                (3, 37, 1),
+                (2, 300, 5),
+                (1, 5, 700),
+                (1, 90_000, 1),
+                (4, 9001, 1),
+                (2, 0, 3),
+                (0, 4, 2),
+            ] {
+                let x = &x[..outer * len * inner];
+                for op in [ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Min] {
+                    let mut out = vec![9.0; outer * inner];
+                    reduce(op, outer, len, inner, x, &mut out);
+                    for (i, got) in out.iter().enumerate() {
+                        let values =
+                            (0..len).map(|l| f64::from(x[(i / inner * len + l) * inner + i % inner]));
+                        let want = match op {
+                            ReduceOp::Sum => values.sum(),
+                            ReduceOp::Mean => values.sum::<f64>() / len as f64,
+                            ReduceOp::Prod => values.product(),
+                            ReduceOp::Max => values.fold(f64::NEG_INFINITY, f64::max),
+                            _ => values.fold(f64::INFINITY, f64::min),
+                        } as f32;
+                        let close = (got - want).abs() <= 1e-5 * (1.0 + want.abs()) || *got == want;
+                        assert!(
+                            close || got.is_nan() && want.is_nan(),
+                            "{op:?} {outer} {len} {inner}: {got} {want}"
+                        );
+                    }
+                }
+            }
+        };
+        at_each_level(|_| run());
+        run();
+    }
+
+    #[test]
+    fn long_sums_stay_accurate() {
+        let x = vec![0.1f32; 1 << 22];
+        let mut out = [0.0];
+        reduce(ReduceOp::Sum, 1, x.len(), 1, &x, &mut out);
+        let exact = f64::from(0.1f32) * x.len() as f64;
+        assert!((f64::from(out[0]) - exact).abs() / exact < 2e-6);
+        let mut out = [0.0; 2];
+        reduce(ReduceOp::Sum, 1, x.len() / 2, 2, &x, &mut out);
+        assert!((f64::from(out[1]) * 2.0 - exact).abs() / exact < 1e-4);
+    }
+
+    #[test]
+    fn nan_wins_wherever_it_is() {
+        at_each_level(|_| {
+            for at in [0, 3, 17, 63, 64, 99] {
+                let mut x = noise(100, 1);
+                x[at] = f32::NAN;
+                for op in [ReduceOp::Max, ReduceOp::Min] {
+                    let mut out = [0.0];
+                    reduce(op, 1, 100, 1, &x, &mut out);
+                    assert!(out[0].is_nan(), "{op:?} {at}");
+                    let mut columns = [0.0; 2];
+                    reduce(op, 1, 50, 2, &x, &mut columns);
+                    assert!(columns[at % 2].is_nan() && !columns[1 - at % 2].is_nan());
+                }
+                let mut out = [0];
+                arg_reduce(ArgReduceOp::Max, 1, 100, 1, false, &x, &mut out);
+                assert_eq!(out[0], at as i64);
+            }
+        });
+    }
+
+    #[test]
+    fn ties_go_to_the_first_or_the_last() {
+        let x = [1.0, 3.0, 3.0, -1.0, -1.0, 0.0];
+        for (op, last, want) in [
+            (ArgReduceOp::Max, false, 1),
+            (ArgReduceOp::Max, true, 2),
+            (ArgReduceOp::Min, false, 3),
+            (ArgReduceOp::Min, true, 4),
+        ] {
+            let mut out = [0];
+            arg_reduce(op, 1, 6, 1, last, &x, &mut out);
+            assert_eq!(out[0], want);
+            let twice: Vec<f32> = x.iter().flat_map(|x| [*x, 0.0]).collect();
+            let mut out = [0; 2];
+            arg_reduce(op, 1, 6, 2, last, &twice, &mut out);
+            assert_eq!(out, [want, if last { 5 } else { 0 }]);
+        }
     }
 }

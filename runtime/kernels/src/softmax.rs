@@ -1,7 +1,9 @@
 //! Softmax and its logarithm along one axis of `[outer, len, inner]`.
 
 use crate::InOut;
-use num_traits::Float;
+use crate::math::{exp, log};
+use crate::simd::{Simd, dispatched};
+use crate::threads::parallel_for;
 
 /// Which of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,22 +14,235 @@ pub enum SoftmaxKind {
     LogSoftmax,
 }
 
+/// Columns that one piece of work has at most.
+const COLUMNS: usize = 64;
+
 /// Softmax of `[outer, len, inner]` along `len`. A row of `-∞` yields NaN.
 ///
 /// # Panics
 /// When a slice has the wrong size.
 pub fn softmax(kind: SoftmaxKind, outer: usize, len: usize, inner: usize, data: InOut<'_>) {
     assert_eq!(data.len(), outer * len * inner, "size of the softmax's data");
-    let x = data.into_place();
-    for i in 0..outer * inner {
-        let at = |l: usize| (i / inner * len + l) * inner + i % inner;
-        let max = (0..len).fold(f32::NEG_INFINITY, |m, l| if x[at(l)] > m { x[at(l)] } else { m });
-        let sum: f32 = (0..len).map(|l| Float::exp(x[at(l)] - max)).sum();
-        for l in 0..len {
-            x[at(l)] = match kind {
-                SoftmaxKind::Softmax => Float::exp(x[at(l)] - max) / sum,
-                SoftmaxKind::LogSoftmax => x[at(l)] - max - Float::ln(sum),
-            };
+    let (from, to) = data.into_shared();
+    if inner == 1 {
+        return parallel_for(outer, len + 10, |rows| {
+            for row in rows {
+                // SAFETY: rows are disjoint; source and destination are equal or apart.
+                unsafe { softmax_row(kind, from.ptr(row * len), to.ptr(row * len), len) };
+            }
+        });
+    }
+    let blocks = inner.div_ceil(COLUMNS);
+    parallel_for(outer * blocks, len * inner.min(COLUMNS), |range| {
+        for (o, first) in range.map(|i| (i / blocks, i % blocks * COLUMNS)) {
+            let start = o * len * inner + first;
+            let cols = COLUMNS.min(inner - first);
+            // SAFETY: as above, for columns.
+            unsafe { softmax_columns(kind, from.ptr(start), to.ptr(start), len, inner, cols) };
         }
+    });
+}
+
+/// The largest element of a row, -∞ for none; NaN may or may not be seen.
+#[inline(always)]
+pub(crate) unsafe fn row_max<S: Simd>(s: S, x: *const f32, n: usize) -> f32 {
+    let mut max = [s.splat(f32::NEG_INFINITY); 2];
+    let mut i = 0;
+    // SAFETY: the caller's row has `n` elements.
+    unsafe {
+        while i + 2 * S::LANES <= n {
+            max[0] = s.max(s.load(x.add(i)), max[0]);
+            max[1] = s.max(s.load(x.add(i + S::LANES)), max[1]);
+            i += 2 * S::LANES;
+        }
+        let lanes = s.to_array(s.max(max[0], max[1]));
+        let mut most = lanes[..S::LANES].iter().fold(f32::NEG_INFINITY, |a, &b| if b > a { b } else { a });
+        while i < n {
+            let x = *x.add(i);
+            most = if x > most { x } else { most };
+            i += 1;
+        }
+        most
+    }
+}
+
+/// Writes `e^(x - shift)` and yields the sum.
+#[inline(always)]
+pub(crate) unsafe fn exp_row<S: Simd>(s: S, x: *const f32, to: *mut f32, n: usize, shift: f32) -> f32 {
+    let shift_all = s.splat(shift);
+    let mut sums = [s.splat(0.0); 2];
+    let mut i = 0;
+    // SAFETY: the caller's rows have `n` elements.
+    unsafe {
+        while i + 2 * S::LANES <= n {
+            for v in 0..2 {
+                let at = i + v * S::LANES;
+                let e = exp(s, s.sub(s.load(x.add(at)), shift_all));
+                s.store(to.add(at), e);
+                sums[v] = s.add(sums[v], e);
+            }
+            i += 2 * S::LANES;
+        }
+        let mut rest = [0.0; 16];
+        while i < n {
+            let count = S::LANES.min(n - i);
+            let e = exp(s, s.sub(s.load_up_to(x.add(i), count), shift_all));
+            s.store_up_to(to.add(i), count, e);
+            // Lanes beyond the row count as nothing.
+            s.store_up_to(rest.as_mut_ptr(), count, e);
+            sums[0] = s.add(sums[0], s.load_up_to(rest.as_ptr(), count));
+            i += S::LANES;
+        }
+    }
+    s.sum(s.add(sums[0], sums[1]))
+}
+
+/// `to = x · scale + shift`.
+#[inline(always)]
+pub(crate) unsafe fn scale_row<S: Simd>(s: S, x: *const f32, to: *mut f32, n: usize, scale: f32, shift: f32) {
+    let (scale, shift) = (s.splat(scale), s.splat(shift));
+    let mut i = 0;
+    // SAFETY: the caller's rows have `n` elements.
+    unsafe {
+        while i < n {
+            let count = S::LANES.min(n - i);
+            s.store_up_to(to.add(i), count, s.mul_add(s.load_up_to(x.add(i), count), scale, shift));
+            i += S::LANES;
+        }
+    }
+}
+
+dispatched! {
+    /// One contiguous row.
+    ///
+    /// # Safety
+    /// Both pointers hold `n` elements, and are equal or apart.
+    unsafe fn softmax_row<S>(s, kind: SoftmaxKind, from: *const f32, to: *mut f32, n: usize) {
+        let max = row_max(s, from, n);
+        match kind {
+            SoftmaxKind::Softmax => {
+                let sum = exp_row(s, from, to, n, max);
+                scale_row(s, to, to, n, 1.0 / sum, 0.0);
+            }
+            SoftmaxKind::LogSoftmax => {
+                let shift = s.splat(max);
+                let mut sums = s.splat(0.0);
+                let mut i = 0;
+                while i < n {
+                    let count = S::LANES.min(n - i);
+                    let e = exp(s, s.sub(s.load_up_to(from.add(i), count), shift));
+                    let mut lanes = [0.0; 16];
+                    s.store_up_to(lanes.as_mut_ptr(), count, e);
+                    sums = s.add(sums, s.load(lanes.as_ptr()));
+                    i += S::LANES;
+                }
+                let log_sum = s.to_array(log(s, s.splat(s.sum(sums))))[0];
+                let mut i = 0;
+                while i < n {
+                    let count = S::LANES.min(n - i);
+                    let x = s.sub(s.load_up_to(from.add(i), count), shift);
+                    s.store_up_to(to.add(i), count, s.sub(x, s.splat(log_sum)));
+                    i += S::LANES;
+                }
+            }
+        }
+    }
+}
+
+dispatched! {
+    /// `cols` neighbouring columns whose elements are `step` apart.
+    ///
+    /// # Safety
+    /// Both pointers hold `len` rows of `cols` elements, and are equal or apart.
+    unsafe fn softmax_columns<S>(
+        s,
+        kind: SoftmaxKind,
+        from: *const f32,
+        to: *mut f32,
+        len: usize,
+        step: usize,
+        cols: usize,
+    ) {
+        let mut col = 0;
+        while col < cols {
+            let count = S::LANES.min(cols - col);
+            let at = |l: usize| s.load_up_to(from.add(l * step + col), count);
+            let mut max = s.splat(f32::NEG_INFINITY);
+            for l in 0..len {
+                max = s.max(at(l), max);
+            }
+            let mut sum = s.splat(0.0);
+            for l in 0..len {
+                let x = s.sub(at(l), max);
+                let e = exp(s, x);
+                sum = s.add(sum, e);
+                let y = if kind == SoftmaxKind::Softmax { e } else { x };
+                s.store_up_to(to.add(l * step + col), count, y);
+            }
+            let (scale, shift) = match kind {
+                SoftmaxKind::Softmax => (s.div(s.splat(1.0), sum), s.splat(0.0)),
+                SoftmaxKind::LogSoftmax => (s.splat(1.0), s.neg(log(s, sum))),
+            };
+            for l in 0..len {
+                let to = to.add(l * step + col);
+                s.store_up_to(to, count, s.mul_add(s.load_up_to(to, count), scale, shift));
+            }
+            col += S::LANES;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gemm::noise;
+    use crate::simd::forced::at_each_level;
+
+    #[test]
+    fn rows_and_columns_equal_their_definition() {
+        let run = || {
+            for &(outer, len, inner) in
+                &[(1, 1, 1), (5, 37, 1), (3, 128, 1), (2, 9, 21), (1, 700, 3), (0, 4, 1)]
+            {
+                let x: Vec<f32> = noise(outer * len * inner, 1).iter().map(|x| x * 30.0).collect();
+                for kind in [SoftmaxKind::Softmax, SoftmaxKind::LogSoftmax] {
+                    let mut out = vec![7.0; x.len()];
+                    softmax(kind, outer, len, inner, InOut::Copy { from: &x, to: &mut out });
+                    let mut same = x.clone();
+                    softmax(kind, outer, len, inner, InOut::InPlace(&mut same));
+                    assert_eq!(out, same);
+                    for (i, got) in out.iter().enumerate() {
+                        let at = |l: usize| f64::from(x[(i / inner / len * len + l) * inner + i % inner]);
+                        let max = (0..len).map(at).fold(f64::NEG_INFINITY, f64::max);
+                        let sum: f64 = (0..len).map(|l| (at(l) - max).exp()).sum();
+                        let log = at(i / inner % len) - max - sum.ln();
+                        let want = if kind == SoftmaxKind::Softmax { log.exp() } else { log };
+                        assert!(
+                            (f64::from(*got) - want).abs() <= 2e-6 * (1.0 + want.abs()),
+                            "{kind:?} {got} {want}"
+                        );
+                    }
+                }
+            }
+        };
+        at_each_level(|_| run());
+        run();
+    }
+
+    #[test]
+    fn masked_elements_vanish_and_masked_rows_are_nan() {
+        at_each_level(|_| {
+            let mut x = vec![f32::NEG_INFINITY; 20];
+            x[3] = 1.0;
+            softmax(SoftmaxKind::Softmax, 1, 20, 1, InOut::InPlace(&mut x));
+            assert!(x.iter().enumerate().all(|(i, &y)| y == f32::from(u8::from(i == 3))));
+            let mut x = vec![f32::NEG_INFINITY; 20];
+            softmax(SoftmaxKind::Softmax, 1, 20, 1, InOut::InPlace(&mut x));
+            assert!(x.iter().all(|y| y.is_nan()));
+            let mut x = noise(20, 1);
+            x[5] = f32::NAN;
+            softmax(SoftmaxKind::Softmax, 1, 20, 1, InOut::InPlace(&mut x));
+            assert!(x.iter().all(|y| y.is_nan()));
+        });
     }
 }

@@ -69,6 +69,35 @@ mod pool {
     }
 }
 
+/// Whether the thread already works on a piece: loops within pieces stay on their thread.
+#[cfg(feature = "std")]
+mod inside {
+    use core::cell::Cell;
+
+    std::thread_local!(static INSIDE: Cell<bool> = const { Cell::new(false) });
+
+    pub fn is() -> bool {
+        INSIDE.get()
+    }
+
+    /// Says so while it lives.
+    pub struct Guard {
+        before: bool,
+    }
+
+    impl Guard {
+        pub fn enter() -> Self {
+            Self { before: INSIDE.replace(true) }
+        }
+    }
+
+    impl Drop for Guard {
+        fn drop(&mut self) {
+            INSIDE.set(self.before);
+        }
+    }
+}
+
 /// The number of threads that kernels may use.
 pub fn threads() -> usize {
     #[cfg(feature = "std")]
@@ -88,7 +117,7 @@ pub fn set_threads(threads: usize) {
 /// Runs `body` over disjoint ranges that cover `0..len`, on several threads when the work is worth it.
 ///
 /// `work` is the cost of one item in units of about a nanosecond; with less than [`INLINE_WORK`] in all, `body` gets
-/// the whole range on the calling thread. Ranges are given out in order but finish in any.
+/// the whole range on the calling thread, as it does inside of another `parallel_for`. Ranges are given out in order but finish in any.
 pub fn parallel_for(len: usize, work: usize, body: impl Fn(Range<usize>) + Sync) {
     if len == 0 {
         return;
@@ -102,6 +131,7 @@ pub fn parallel_for(len: usize, work: usize, body: impl Fn(Range<usize>) + Sync)
         let total = len.saturating_mul(work.max(1));
         if len > 1
             && total >= INLINE_WORK
+            && !inside::is()
             && let Some(pool) = pool::pool()
         {
             // A few pieces a thread evens out threads that were late, as long as each piece is worth its hand-over.
@@ -110,6 +140,7 @@ pub fn parallel_for(len: usize, work: usize, body: impl Fn(Range<usize>) + Sync)
             let pieces = ((helpers + 1) * 4).min(most).min(len);
             let next = AtomicUsize::new(0);
             let run = || {
+                let _inside = inside::Guard::enter();
                 loop {
                     let piece = next.fetch_add(1, Ordering::Relaxed);
                     if piece >= pieces {
@@ -195,5 +226,33 @@ impl<'a, T> SharedMut<'a, T> {
         assert!(range.start <= range.end && range.end <= self.len, "part outside of the slice");
         // SAFETY: the range lies inside; exclusiveness is the caller's promise.
         unsafe { core::slice::from_raw_parts_mut(self.data.add(range.start), range.len()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn every_item_runs_once_even_in_nested_loops() {
+        let counts: Vec<AtomicUsize> = (0..1000).map(|_| AtomicUsize::new(0)).collect();
+        parallel_for(10, 1_000_000, |outer| {
+            for i in outer {
+                parallel_for(100, 1_000_000, |inner| {
+                    for j in inner {
+                        counts[i * 100 + j].fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 1));
+    }
+
+    #[test]
+    fn pieces_cover_the_slice() {
+        let mut x = vec![0usize; 1001];
+        parallel_chunks(&mut x, 10, 100_000, |i, piece| piece.fill(i + 1));
+        assert!(x.iter().enumerate().all(|(i, &x)| x == i / 10 + 1));
     }
 }

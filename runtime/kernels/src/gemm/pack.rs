@@ -7,7 +7,7 @@
 use super::Matrix;
 use super::tile::Kernels;
 use crate::scratch::Aligned;
-use crate::simd::{Level, level};
+use crate::simd::{Level, dispatched, level};
 use crate::threads::{SharedMut, parallel_for};
 use core::ops::Range;
 
@@ -91,11 +91,8 @@ impl PackedRhs {
     /// When the view does not hold them.
     pub fn new(b: Matrix<'_>, depth: usize, cols: usize) -> Self {
         b.check(depth, cols, "right operand");
-        let kernels = Kernels::current();
-        let mut data = Aligned::new(depth * padded_cols(&kernels, cols));
-        // SAFETY: checked above.
-        let fill = |part: Part, to: *mut f32| unsafe { pack_rhs_panel(b, part, to) };
-        pack_rhs(&kernels, depth, cols, &fill, &mut data);
+        let mut data = Aligned::new(packed_rhs_len(depth, cols));
+        pack_rhs_into(b, depth, cols, &mut data);
         Self { depth, cols, level: level(), data }
     }
 
@@ -123,6 +120,22 @@ pub(super) fn pack_lhs(kernels: &Kernels, a: Matrix<'_>, rows: usize, depth: usi
             }
         }
     });
+}
+
+/// Elements that a packed `B` takes.
+pub(crate) fn packed_rhs_len(depth: usize, cols: usize) -> usize {
+    depth * padded_cols(&Kernels::current(), cols)
+}
+
+/// Packs the whole of `B` into [`packed_rhs_len`] elements.
+///
+/// # Panics
+/// When the view does not hold it.
+pub(crate) fn pack_rhs_into(b: Matrix<'_>, depth: usize, cols: usize, to: &mut [f32]) {
+    b.check(depth, cols, "right operand");
+    // SAFETY: checked above.
+    let fill = |part: Part, to: *mut f32| unsafe { pack_rhs_panel(b, part, to) };
+    pack_rhs(&Kernels::current(), depth, cols, &fill, to);
 }
 
 /// The part of `B` that one panel of one block holds.
@@ -181,40 +194,67 @@ pub(crate) unsafe fn pack_rhs_panel(b: Matrix<'_>, part: Part, to: *mut f32) {
     }
 }
 
-/// `to[l · width + i] = from[l · depth_stride + i · stride]` for `i` below `count`, and 0 up to `width`.
-///
-/// # Safety
-/// The source holds these elements, the destination `depth · width`.
-unsafe fn pack_panel(
-    from: *const f32,
-    depth_stride: usize,
-    stride: usize,
-    depth: usize,
-    count: usize,
-    width: usize,
-    to: *mut f32,
-) {
-    // SAFETY: the caller's promise.
-    unsafe {
+dispatched! {
+    /// `to[l · width + i] = from[l · depth_stride + i · stride]` for `i` below `count`; what is behind, up to `width`, is 0 or
+    /// anything.
+    ///
+    /// # Safety
+    /// The source holds these elements, the destination `depth · width`.
+    unsafe fn pack_panel<S>(
+        s,
+        from: *const f32,
+        depth_stride: usize,
+        stride: usize,
+        depth: usize,
+        count: usize,
+        width: usize,
+        to: *mut f32,
+    ) {
         if stride == 1 {
             for l in 0..depth {
-                let to = to.add(l * width);
-                core::ptr::copy_nonoverlapping(from.add(l * depth_stride), to, count);
-                to.add(count).write_bytes(0, width - count);
-            }
-            return;
-        }
-        // Blocks of eight steps, so that a cache line of either side serves several elements.
-        for start in (0..depth).step_by(8) {
-            let end = depth.min(start + 8);
-            for i in 0..count {
-                let from = from.add(i * stride);
-                for l in start..end {
-                    *to.add(l * width + i) = *from.add(l * depth_stride);
+                let (from, to) = (from.add(l * depth_stride), to.add(l * width));
+                let mut i = 0;
+                while i < count {
+                    let x = s.load_up_to(from.add(i), count - i);
+                    s.store_up_to(to.add(i), width - i, x);
+                    i += S::LANES;
                 }
             }
-            for l in start..end {
-                to.add(l * width + count).write_bytes(0, width - count);
+        } else if depth_stride == 1 {
+            for first in (0..count).step_by(S::LANES) {
+                let lines = S::LANES.min(count - first);
+                let from = from.add(first * stride);
+                let mut l = 0;
+                while l < depth {
+                    let steps = S::LANES.min(depth - l);
+                    let mut rows = [s.splat(0.0); 16];
+                    if lines == S::LANES && steps == S::LANES {
+                        for i in 0..S::LANES {
+                            rows[i] = s.load(from.add(i * stride + l));
+                        }
+                    } else {
+                        for i in 0..lines {
+                            rows[i] = s.load_up_to(from.add(i * stride + l), steps);
+                        }
+                    }
+                    let columns = s.transpose(rows);
+                    if width - first >= S::LANES && steps == S::LANES {
+                        for i in 0..S::LANES {
+                            s.store(to.add((l + i) * width + first), columns[i]);
+                        }
+                    } else {
+                        for i in 0..steps {
+                            s.store_up_to(to.add((l + i) * width + first), width - first, columns[i]);
+                        }
+                    }
+                    l += S::LANES;
+                }
+            }
+        } else {
+            for l in 0..depth {
+                for i in 0..count {
+                    *to.add(l * width + i) = *from.add(l * depth_stride + i * stride);
+                }
             }
         }
     }

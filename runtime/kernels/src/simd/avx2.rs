@@ -187,4 +187,24 @@ impl Simd for Avx2 {
     fn shr<const N: i32>(self, a: Self::I) -> Self::I {
         intrinsic!(_mm256_srai_epi32::<N>(a))
     }
+    #[inline(always)]
+    fn transpose(self, mut r: [Self::F; 16]) -> [Self::F; 16] {
+        intrinsic!({
+            // Pairs, then fours within 128-bit halves, then the halves.
+            let mut fours = r;
+            for i in [0, 4] {
+                let low = (_mm256_unpacklo_ps(r[i], r[i + 1]), _mm256_unpacklo_ps(r[i + 2], r[i + 3]));
+                let high = (_mm256_unpackhi_ps(r[i], r[i + 1]), _mm256_unpackhi_ps(r[i + 2], r[i + 3]));
+                fours[i] = _mm256_shuffle_ps::<0b01_00_01_00>(low.0, low.1);
+                fours[i + 1] = _mm256_shuffle_ps::<0b11_10_11_10>(low.0, low.1);
+                fours[i + 2] = _mm256_shuffle_ps::<0b01_00_01_00>(high.0, high.1);
+                fours[i + 3] = _mm256_shuffle_ps::<0b11_10_11_10>(high.0, high.1);
+            }
+            for i in 0..4 {
+                r[i] = _mm256_permute2f128_ps::<0x20>(fours[i], fours[i + 4]);
+                r[i + 4] = _mm256_permute2f128_ps::<0x31>(fours[i], fours[i + 4]);
+            }
+            r
+        })
+    }
 }

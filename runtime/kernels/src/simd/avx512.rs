@@ -184,4 +184,37 @@ impl Simd for Avx512 {
     fn sum(self, a: Self::F) -> f32 {
         intrinsic!(_mm512_reduce_add_ps(a))
     }
+    #[inline(always)]
+    fn transpose(self, r: [Self::F; 16]) -> [Self::F; 16] {
+        intrinsic!({
+            // Pairs, then fours within 128-bit quarters, then the quarters in two steps.
+            let mut fours = r;
+            for i in [0, 4, 8, 12] {
+                let low = (_mm512_unpacklo_ps(r[i], r[i + 1]), _mm512_unpacklo_ps(r[i + 2], r[i + 3]));
+                let high = (_mm512_unpackhi_ps(r[i], r[i + 1]), _mm512_unpackhi_ps(r[i + 2], r[i + 3]));
+                fours[i] = _mm512_shuffle_ps::<0b01_00_01_00>(low.0, low.1);
+                fours[i + 1] = _mm512_shuffle_ps::<0b11_10_11_10>(low.0, low.1);
+                fours[i + 2] = _mm512_shuffle_ps::<0b01_00_01_00>(high.0, high.1);
+                fours[i + 3] = _mm512_shuffle_ps::<0b11_10_11_10>(high.0, high.1);
+            }
+            let mut out = r;
+            for i in 0..4 {
+                let (a, b) = (fours[i], fours[i + 4]);
+                let (c, d) = (fours[i + 8], fours[i + 12]);
+                let even = (
+                    _mm512_shuffle_f32x4::<0b10_00_10_00>(a, b),
+                    _mm512_shuffle_f32x4::<0b10_00_10_00>(c, d),
+                );
+                let odd = (
+                    _mm512_shuffle_f32x4::<0b11_01_11_01>(a, b),
+                    _mm512_shuffle_f32x4::<0b11_01_11_01>(c, d),
+                );
+                out[i] = _mm512_shuffle_f32x4::<0b10_00_10_00>(even.0, even.1);
+                out[i + 4] = _mm512_shuffle_f32x4::<0b10_00_10_00>(odd.0, odd.1);
+                out[i + 8] = _mm512_shuffle_f32x4::<0b11_01_11_01>(even.0, even.1);
+                out[i + 12] = _mm512_shuffle_f32x4::<0b11_01_11_01>(odd.0, odd.1);
+            }
+            out
+        })
+    }
 }

@@ -97,6 +97,9 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// Arithmetic shift.
     fn shr<const N: i32>(self, a: Self::I) -> Self::I;
 
+    /// Exchanges rows and columns of the square of the first `LANES` vectors.
+    fn transpose(self, rows: [Self::F; 16]) -> [Self::F; 16];
+
     /// `a · 2^n` for integral `n` between -300 and 300.
     #[inline(always)]
     fn scale(self, a: Self::F, n: Self::F) -> Self::F {

@@ -184,4 +184,19 @@ impl Simd for Neon {
     fn sum(self, a: Self::F) -> f32 {
         intrinsic!(vaddvq_f32(a))
     }
+    #[inline(always)]
+    fn transpose(self, mut r: [Self::F; 16]) -> [Self::F; 16] {
+        intrinsic!({
+            let pairs = |a, b| {
+                let both = vtrnq_f32(a, b);
+                (vreinterpretq_f64_f32(both.0), vreinterpretq_f64_f32(both.1))
+            };
+            let ((a, b), (c, d)) = (pairs(r[0], r[1]), pairs(r[2], r[3]));
+            r[0] = vreinterpretq_f32_f64(vtrn1q_f64(a, c));
+            r[1] = vreinterpretq_f32_f64(vtrn1q_f64(b, d));
+            r[2] = vreinterpretq_f32_f64(vtrn2q_f64(a, c));
+            r[3] = vreinterpretq_f32_f64(vtrn2q_f64(b, d));
+            r
+        })
+    }
 }

@@ -182,4 +182,12 @@ impl Simd for Scalar {
     fn shr<const N: i32>(self, a: Self::I) -> Self::I {
         map(a, |x| x >> N)
     }
+    #[inline(always)]
+    fn transpose(self, rows: [Self::F; 16]) -> [Self::F; 16] {
+        let mut columns = rows;
+        for i in 0..4 {
+            columns[i] = [rows[0][i], rows[1][i], rows[2][i], rows[3][i]];
+        }
+        columns
+    }
 }

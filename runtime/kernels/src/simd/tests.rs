@@ -17,6 +17,14 @@ dispatched! {
         let even = s.to_array(s.load_even(x.as_ptr()));
         assert!((0..S::LANES).all(|i| even[i] == x[2 * i]));
         assert_eq!(s.sum(s.load(x.as_ptr())), x[..S::LANES].iter().sum::<f32>());
+        let mut rows = [s.splat(0.0); 16];
+        for i in 0..S::LANES {
+            let row: [f32; 16] = core::array::from_fn(|j| (i * 16 + j) as f32);
+            rows[i] = s.load(row.as_ptr());
+        }
+        for (j, column) in s.transpose(rows).into_iter().enumerate().take(S::LANES) {
+            assert!((0..S::LANES).all(|i| s.to_array(column)[i] == (i * 16 + j) as f32));
+        }
         let halves = s.to_array(s.round(s.splat(2.5)));
         assert_eq!(halves[0], 2.0);
         assert_eq!(s.to_array(s.scale(s.splat(1.5), s.splat(-148.0)))[0], f32::from_bits(3));
