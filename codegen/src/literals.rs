@@ -74,7 +74,24 @@ pub fn scalar(value: Scalar, dtype: DType) -> TokenStream {
             let literal = Literal::u64_suffixed(value);
             quote!(#literal)
         }
-        _ if dtype.is_int() => int(value.to_i64()),
+        _ if dtype.is_int() => {
+            let value = value.to_i64();
+            // Without a suffix it would be an `i32` wherever nothing else is said.
+            if i32::try_from(value).is_ok() {
+                return int(value);
+            }
+            match i64::try_from(value.unsigned_abs()) {
+                Ok(magnitude) if value < 0 => {
+                    let magnitude = Literal::i64_suffixed(magnitude);
+                    quote!(-#magnitude)
+                }
+                Ok(magnitude) => {
+                    let magnitude = Literal::i64_suffixed(magnitude);
+                    quote!(#magnitude)
+                }
+                Err(_) => quote!(i64::MIN),
+            }
+        }
         _ if dtype == DType::F64 => float(value.to_f64()),
         _ => single(value.to_f64()),
     }

@@ -11,6 +11,7 @@ const MAX_AROUND_LAYER: usize = 3;
 
 /// Inlines in a function's body. Values in `kept` stay variables.
 pub fn inline(block: &mut Block, kept: &BTreeSet<ValueId>) {
+    hoist(block);
     let mut i = 0;
     while i < block.statements.len() {
         if let Statement::If { then, otherwise, .. } = &mut block.statements[i] {
@@ -30,6 +31,23 @@ pub fn inline(block: &mut Block, kept: &BTreeSet<ValueId>) {
     };
     if single && let Some(Statement::Bind { code, .. }) = block.statements.pop() {
         block.results = vec![code];
+    }
+}
+
+/// Moves what only changes the form of one value up to where that value is made, so that they become one expression.
+fn hoist(block: &mut Block) {
+    for i in 1..block.statements.len() {
+        let Statement::Bind { code, .. } = &block.statements[i] else { continue };
+        let &[value] = code.values().as_slice() else { continue };
+        let mut plain = matches!(code, Code::Method(..));
+        code.visit(&mut |part| {
+            let sized = matches!(part, Code::Size(dim) | Code::Integer(dim) if dim.as_constant().is_none());
+            plain &= !sized && !matches!(part, Code::Layer(..) | Code::Module(..) | Code::Device);
+        });
+        let maker = block.statements[..i].iter().position(|statement| statement.outputs() == [value]);
+        if let Some(at) = maker.filter(|&at| plain && at + 1 < i && block.count(value) == 1) {
+            block.statements[at + 1..=i].rotate_right(1);
+        }
     }
 }
 

@@ -70,8 +70,7 @@ impl Lowering<'_> {
         if ty.rank() == 1 {
             return data;
         }
-        let dims = ty.dims.iter().map(|dim| Code::Size(dim.clone())).collect();
-        Code::Method(Box::new(data), "reshape", Vec::new(), vec![Code::Array(dims)])
+        reshaped(data, ty)
     }
 
     /// A number that may differ between modules.
@@ -142,4 +141,13 @@ impl Lowering<'_> {
     fn all(&mut self, items: &[Expr], site: Site<'_>) -> Vec<Code> {
         items.iter().map(|item| self.expr(item, site)).collect()
     }
+}
+
+/// Data in its shape. Rank 0 has a call of its own: an empty array says no type.
+fn reshaped(data: Code, ty: &TensorType) -> Code {
+    if ty.rank() == 0 {
+        return Code::Method(Box::new(data), "squeeze_dim", vec![0], vec![Code::Int(0)]);
+    }
+    let dims = ty.dims.iter().filter_map(|dim| dim.as_constant()).map(Code::Int).collect();
+    Code::Method(Box::new(data), "reshape", Vec::new(), vec![Code::Array(dims)])
 }

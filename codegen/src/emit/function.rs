@@ -66,8 +66,10 @@ impl FunctionEmitter<'_, '_, '_> {
             Statement::If { outputs, condition, then, otherwise } => {
                 let condition = dims::condition(condition, &self.locals);
                 let before = self.locals.clone();
+                self.locals.nest();
                 let then = self.block(then);
                 self.locals = before.clone();
+                self.locals.nest();
                 let otherwise = self.block(otherwise);
                 self.locals = before;
                 let pattern = self.pattern(outputs);
@@ -116,11 +118,13 @@ impl FunctionEmitter<'_, '_, '_> {
     }
 
     fn read(&mut self, code: &Code, symbols: &[Symbol]) -> TokenStream {
-        let value = self.code(code);
+        let value = self.operand(code);
         let names: Vec<_> = symbols.iter().map(|symbol| ident(&self.locals.symbol_name(symbol))).collect();
-        let read = self.emitter.uses.path("input::read_integers");
-        let read_async = self.emitter.uses.path("input::read_integers_async");
-        let read = if self.asynchronous { quote!(#read_async(#value).await) } else { quote!(#read(#value)) };
+        let read = if self.asynchronous {
+            quote!(#value.into_integers_async().await)
+        } else {
+            quote!(#value.into_integers())
+        };
         quote!(let [#(#names),*] = #read;)
     }
 
@@ -131,6 +135,7 @@ impl FunctionEmitter<'_, '_, '_> {
         let (field, position, length) = self.emitter.sequence_field(self.module, first);
         let item = ident(&self.locals.item_name(&field));
         self.locals.set_carried(&self.locals.name(output));
+        self.emitter.note_arguments(first, args, &self.locals);
         let call = self.emitter.forward_name(first, self.asynchronous);
         let args: Vec<_> = args.iter().map(|arg| self.code(arg)).collect();
         let field = ident(&field);
@@ -213,7 +218,8 @@ impl FunctionEmitter<'_, '_, '_> {
         match code {
             Code::Array(items) => {
                 let items = self.all(items);
-                quote!([#(#items),*])
+                // An empty array says no type.
+                if items.is_empty() { quote!([0usize; 0]) } else { quote!([#(#items),*]) }
             }
             Code::Vec(items) => {
                 let items = self.all(items);

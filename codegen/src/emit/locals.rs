@@ -44,6 +44,8 @@ pub struct Locals {
     symbols: BTreeMap<Symbol, (String, bool)>,
     names: Names,
     carried: String,
+    /// Blocks around the one in hand, whose later statements are not seen.
+    nested: usize,
 }
 
 impl Scope for Locals {
@@ -97,8 +99,14 @@ impl Locals {
         name.clone_into(&mut self.carried);
     }
 
+    /// Enters a nested block.
+    pub fn nest(&mut self) {
+        self.nested += 1;
+    }
+
     /// The variable for the items of a field.
     pub fn item_name(&self, field: &str) -> String {
+        let field = field.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches('_');
         let singular = match field.strip_suffix('s') {
             Some(stem) if stem.len() > 2 && !stem.ends_with('s') => stem,
             _ if field.len() < 3 => "block",
@@ -119,7 +127,8 @@ impl Locals {
                 Some(value) => self.name(value),
                 None => {
                     let wanted = self.wanted(plan, module, statement, output);
-                    self.fresh(&wanted, block, i)
+                    let plain = wanted == "hidden" && self.is_free("x", block, i);
+                    self.fresh(if plain { "x" } else { &wanted }, block, i)
                 }
             };
             self.values.insert(output, name);
@@ -144,11 +153,17 @@ impl Locals {
             _ => return None,
         };
         let head = code.values().first().copied().filter(|value| dying.contains(value))?;
+        let output = statement.outputs().first()?;
+        let kind = |value: ValueId| plan.graph.ty(value).dtype.kind();
+        let name = self.values.get(&head)?;
+        let converted = kind(head) != kind(*output) && !name.contains("mask");
+        if converted || (joins(code) && !matches!(name.as_str(), "x" | "hidden")) {
+            return None;
+        }
         // `query`, `key` and `value` of one `x`: the last is no `x` either.
         let named = word(plan, module, code).is_some_and(|word| !KINDS.contains(&word.as_str()));
         let siblings = sibling_calls(plan, module, head);
-        let same_kind = self.values.contains_key(&head);
-        (same_kind && !(named && siblings > 1)).then_some(head)
+        (!(named && siblings > 1)).then_some(head)
     }
 
     /// A good name for a new variable.
@@ -157,6 +172,12 @@ impl Locals {
             Statement::Bind { code, .. } | Statement::Loop { init: code, .. } => Some(code),
             _ => None,
         };
+        let names = code.into_iter().flat_map(Code::values).map(|value| self.name(value));
+        if let Some(mask) = names.into_iter().find(|name| name.contains("mask"))
+            && code.is_some_and(|code| !matches!(code, Code::Layer(..) | Code::Module(..)))
+        {
+            return mask;
+        }
         if let Some(word) = code.and_then(|code| word(plan, module, code))
             && !KINDS.contains(&word.as_str())
         {
@@ -171,18 +192,36 @@ impl Locals {
 
     /// A name whose variable nothing needs any more, or a new one.
     fn fresh(&mut self, wanted: &str, block: &Block, i: usize) -> String {
-        let mut holders =
-            self.values.iter().filter(|(_, name)| *name == wanted).map(|(&value, _)| value).peekable();
-        let over = |value| !uses_after(block, i, value) && !self.is_outer(block, value);
-        if holders.peek().is_some() && holders.all(over) {
+        if self.is_free(wanted, block, i) && self.names.contains(wanted) {
             return wanted.to_owned();
         }
         self.names.fresh(wanted)
     }
 
+    /// Whether no variable of this name is needed after statement `i`.
+    fn is_free(&self, name: &str, block: &Block, i: usize) -> bool {
+        let holders = self.values.iter().filter(|(_, holder)| *holder == name);
+        let mut holders = holders.map(|(&value, _)| value).peekable();
+        let over = |value| !uses_after(block, i, value) && (self.nested == 0 || !self.is_outer(block, value));
+        // A name that is taken without a holder belongs to a symbol or a word of the language.
+        (holders.peek().is_some() || !self.names.contains(name)) && holders.all(over)
+    }
+
     /// Whether a value comes from around a nested block, where uses after the block are not seen.
     fn is_outer(&self, block: &Block, value: ValueId) -> bool {
         !block.statements.iter().any(|statement| statement.outputs().contains(&value))
+    }
+}
+
+/// Whether an expression is a call that joins several values into something new.
+fn joins(code: &Code) -> bool {
+    match code {
+        Code::Method(receiver, ..) => joins(receiver),
+        Code::Call(..) => {
+            let values: BTreeSet<ValueId> = code.values().into_iter().collect();
+            values.len() > 1
+        }
+        _ => false,
     }
 }
 
@@ -220,24 +259,19 @@ fn sibling_calls(plan: &Plan<'_>, module: usize, value: ValueId) -> usize {
     calls
 }
 
-/// The last word of the field that the first layer or module in an expression has, when it is a word.
+/// The last word of the field that an expression begins with, when it is a word.
 fn word(plan: &Plan<'_>, module: usize, code: &Code) -> Option<String> {
-    let mut found = None;
-    code.visit(&mut |part| {
-        let key = match part {
+    let mut part = code;
+    let key = loop {
+        match part {
             Code::Layer(..) | Code::Module(..) | Code::Parameter(_) => {
-                crate::plan::field_index(plan, module, part)
-                    .map(|i| plan.modules[module].fields[i].key.clone())
+                let field = crate::plan::field_index(plan, module, part)?;
+                break plan.modules[module].fields[field].key.clone();
             }
-            Code::Make(_, name, _) => Some((*name).to_owned()),
-            _ => None,
-        };
-        if let Some(key) = key {
-            // The innermost comes last: what the expression begins with.
-            found = Some(key);
+            Code::Make(_, name, _) => break (*name).to_owned(),
+            _ => part = part.parts().into_iter().next()?,
         }
-    });
-    let key = found?;
+    };
     let last = key.rsplit('.').next().unwrap_or(&key);
     let plain = last.len() > 2 && last.chars().all(|c| c.is_ascii_alphabetic() || c == '_');
     plain.then(|| names::snake(last, "hidden"))

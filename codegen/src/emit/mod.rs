@@ -175,11 +175,14 @@ impl Emitter<'_, '_> {
             if i == 0 && graph.ty(value).dtype.is_float() {
                 return taken.fresh("x");
             }
-            if !hint.is_empty() && hint != "x" && !taken.contains(hint) {
+            if !hint.is_empty() && !matches!(hint, "x" | "hidden") && !taken.contains(hint) {
                 return taken.fresh(&names::snake(hint, "x"));
             }
             taken.fresh(match graph.ty(value).dtype.kind() {
-                DTypeKind::Float => "residual",
+                DTypeKind::Float if Some(graph.ty(value)) == data.inputs.first().map(|&x| graph.ty(x)) => {
+                    "residual"
+                }
+                DTypeKind::Float => "other",
                 DTypeKind::Int => "indices",
                 DTypeKind::Bool => "mask",
             })

@@ -56,21 +56,21 @@ pub fn name_structs(plan: &mut Plan<'_>, model: &str) {
             functions.fresh(name);
         }
     }
-    for id in (0..plan.structs.len()).rev() {
-        let member = plan.structs[id].members[0];
-        let name = if member == plan.root {
-            types.fresh(&pascal(model, "Model"))
-        } else if plan.structs[id].function {
+    // Of structs that want one name, the smallest gets it as it is.
+    let mut order: Vec<usize> = (0..plan.structs.len()).rev().collect();
+    order.sort_by_key(|&id| plan.modules[plan.structs[id].members[0]].fields.len());
+    let root = plan.modules[plan.root].struct_id;
+    plan.structs[root].name = types.fresh(&pascal(model, "Model"));
+    for id in order.into_iter().filter(|&id| id != root) {
+        plan.structs[id].name = if plan.structs[id].function {
             functions.fresh(&snake(&wanted(plan, id), "step"))
         } else {
             let wanted = pascal(&wanted(plan, id), "Module");
-            let record = format!("{wanted}Record");
             let suffix = if types.contains(&wanted) { distinction(plan, id, &wanted) } else { String::new() };
             let name = types.fresh(&format!("{wanted}{suffix}"));
-            types.fresh(&record);
+            types.fresh(&format!("{name}Record"));
             name
         };
-        plan.structs[id].name = name;
     }
 }
 
@@ -127,7 +127,7 @@ fn distinction(plan: &Plan<'_>, id: usize, wanted: &str) -> String {
         plan.modules[plan.structs[id].members[0]].fields.iter().map(|field| field.key.as_str()).collect()
     };
     let named: Vec<usize> =
-        (id + 1..plan.structs.len()).filter(|&other| plan.structs[other].name.starts_with(wanted)).collect();
+        (0..plan.structs.len()).filter(|&other| plan.structs[other].name.starts_with(wanted)).collect();
     let extra = keys(id).into_iter().find(|key| named.iter().all(|&other| !keys(other).contains(key)));
     let word =
         extra.and_then(|key| key.split('.').find(|part| part.chars().any(|c| c.is_ascii_alphabetic())));

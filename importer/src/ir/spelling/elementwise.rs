@@ -39,6 +39,7 @@ fn sign(op: BinaryOp) -> Option<&'static str> {
 /// The method that takes a number on the right.
 fn scalar_method(op: BinaryOp, dtype: DType) -> Option<&'static str> {
     Some(match op {
+        BinaryOp::Atan2 => "atan2_scalar",
         BinaryOp::Pow if dtype.is_float() => "powf_scalar",
         BinaryOp::Pow => "powi_scalar",
         BinaryOp::Remainder => "remainder_scalar",
@@ -89,7 +90,7 @@ fn binary(op: BinaryOp, cx: &Cx<'_>) -> Expr {
         {
             return expr;
         }
-        return scalar_first(op, number, Expr::Operand(1), dtype);
+        return scalar_first(op, number, Expr::Operand(1));
     }
     between(op, Expr::Operand(0), Expr::Operand(1), dtype)
 }
@@ -109,13 +110,18 @@ fn with_scalar(op: BinaryOp, x: Expr, number: Expr, dtype: DType) -> Option<Expr
 }
 
 /// A number on the left of an operation that does not commute.
-fn scalar_first(op: BinaryOp, number: Expr, x: Expr, dtype: DType) -> Expr {
-    let is_one = matches!(&number, Expr::Scalar(value, _) if value.to_f64() == 1.0);
-    match op {
-        BinaryOp::Sub if dtype.is_float() => Expr::Prefix("-", Box::new(x)).infix("+", number),
-        BinaryOp::Div if dtype.is_float() && is_one => x.then("recip", Vec::new()),
-        op => between(op, x.clone().then("full_like", vec![number]), x, dtype),
+fn scalar_first(op: BinaryOp, number: Expr, x: Expr) -> Expr {
+    match sign(op) {
+        Some(_) if is_one(op, &number) => x.then("recip", Vec::new()),
+        Some(sign) => number.infix(sign, x),
+        None => x.clone().then("full_like", vec![number]).then(op.name(), vec![x]),
     }
+}
+
+/// Whether it is `1.0 / …`.
+fn is_one(op: BinaryOp, number: &Expr) -> bool {
+    op == BinaryOp::Div
+        && matches!(number, Expr::Scalar(value, dtype) if dtype.is_float() && value.to_f64() == 1.0)
 }
 
 fn compare(op: CompareOp, cx: &Cx<'_>) -> Expr {
@@ -169,6 +175,11 @@ fn select(cx: &Cx<'_>) -> Expr {
         && has_shape(1)
     {
         return yes.then("mask_fill", vec![mask.then("bool_not", Vec::new()), number]);
+    }
+    if let (Some(yes), Some(no)) = (cx.scalar(1, rank), cx.scalar(2, rank)) {
+        let dims = output.map(|ty| ty.dims.clone()).unwrap_or_default();
+        let full = Expr::Make("full", vec![Expr::sizes(&dims), no, Expr::Device]);
+        return full.then("mask_fill", vec![mask, yes]);
     }
     let full = |n: usize, expr: Expr| match cx.scalar(n, rank) {
         Some(number) if cx.rank(n) != rank => {

@@ -9,13 +9,17 @@ pub(super) fn spell(op: &Op, cx: &Cx<'_>) -> Expr {
     match op {
         Op::Reduce { op, axes, keep_dims } => reduce(*op, axes, *keep_dims, cx),
         Op::ArgReduce { op, axis, keep_dims, select_last } => {
-            let name = match (op, select_last) {
-                (ArgReduceOp::Max, false) => "argmax",
-                (ArgReduceOp::Min, false) => "argmin",
-                (ArgReduceOp::Max, true) => "argmax_last",
-                (ArgReduceOp::Min, true) => "argmin_last",
+            let folded = match (op, select_last) {
+                (op, false) => Expr::method(0, op.name(), vec![axis_expr(*axis)]),
+                (op, true) => {
+                    let op = match op {
+                        ArgReduceOp::Max => "tensor::ArgReduceOp::Max",
+                        ArgReduceOp::Min => "tensor::ArgReduceOp::Min",
+                    };
+                    Expr::method(0, "arg_reduce", vec![Expr::Path(op), axis_expr(*axis), Expr::Bool(true)])
+                }
             };
-            squeezed(Expr::method(0, name, vec![axis_expr(*axis)]), &[*axis], *keep_dims, cx)
+            squeezed(folded, &[*axis], *keep_dims, cx)
         }
         Op::Cumulative { op, axis, exclusive, reverse } => cumulative(*op, *axis, *exclusive, *reverse),
         Op::Trilu { upper, k } => Expr::method(0, if *upper { "triu" } else { "tril" }, vec![Expr::Int(*k)]),

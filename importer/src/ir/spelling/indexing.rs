@@ -2,8 +2,8 @@
 
 use super::shape::axis_expr;
 use super::{Cx, Expr, Layer, LayerField, Spelling};
-use crate::ir::Op;
-use kiln_types::{DType, Scalar, ScatterOp};
+use crate::ir::{Dim, Op};
+use kiln_types::ScatterOp;
 
 pub(super) fn spell(op: &Op, cx: &Cx<'_>) -> Spelling {
     match op {
@@ -13,11 +13,11 @@ pub(super) fn spell(op: &Op, cx: &Cx<'_>) -> Spelling {
         }
         Op::Scatter { axis, op } => {
             let op = match op {
-                ScatterOp::Assign => "tensor::IndexingUpdateOp::Assign",
-                ScatterOp::Add => "tensor::IndexingUpdateOp::Add",
-                ScatterOp::Mul => "tensor::IndexingUpdateOp::Mul",
-                ScatterOp::Max => "tensor::IndexingUpdateOp::Max",
-                ScatterOp::Min => "tensor::IndexingUpdateOp::Min",
+                ScatterOp::Assign => "tensor::ScatterOp::Assign",
+                ScatterOp::Add => "tensor::ScatterOp::Add",
+                ScatterOp::Mul => "tensor::ScatterOp::Mul",
+                ScatterOp::Max => "tensor::ScatterOp::Max",
+                ScatterOp::Min => "tensor::ScatterOp::Min",
             };
             let args = vec![axis_expr(*axis), Expr::Operand(1), Expr::Operand(2), Expr::Path(op)];
             Spelling::Expr(Expr::method(0, "scatter", args))
@@ -31,19 +31,27 @@ fn take(axis: usize, wrapped: bool, cx: &Cx<'_>) -> Spelling {
     if let Some(table) = embedding(axis, cx) {
         return Spelling::Layer(table);
     }
-    // Python's remainder counts negative indices from the end.
-    let indices = match cx.ty(0).and_then(|ty| ty.dims.get(axis)) {
-        Some(size) if wrapped => match size.as_constant() {
-            Some(size) => indices.then("remainder_scalar", vec![Expr::Scalar(Scalar::Int(size), DType::I64)]),
-            None => indices.then("remainder_scalar", vec![Expr::Integer(size.clone())]),
-        },
-        _ => indices,
-    };
-    if cx.rank(1) == 1 {
+    if let Some(one) = one_index(axis, cx) {
+        return Spelling::Expr(one);
+    }
+    if cx.rank(1) == 1 && !wrapped {
         return Spelling::Expr(Expr::method(0, "select", vec![axis_expr(axis), indices]));
     }
+    let name = if wrapped { "take_wrapped" } else { "take" };
     let generics = vec![cx.rank(1), cx.output().map_or(0, |ty| ty.rank())];
-    Spelling::Expr(Expr::Operand(0).then_with("take", generics, vec![axis_expr(axis), indices]))
+    Spelling::Expr(Expr::Operand(0).then_with(name, generics, vec![axis_expr(axis), indices]))
+}
+
+/// One known position: a slice whose axis goes away.
+fn one_index(axis: usize, cx: &Cx<'_>) -> Option<Expr> {
+    let Expr::Scalar(index, _) = cx.scalar(1, 0)? else { return None };
+    let index = Dim::constant(index.to_i64());
+    let size = cx.ty(0)?.dims.get(axis)?;
+    let start = if index.as_size().is_some() { index } else { size + &index };
+    let end = &start + &Dim::constant(1);
+    let range = Expr::Range(Box::new(Expr::Size(start)), Box::new(Expr::Size(end)));
+    let sliced = Expr::method(0, "slice_dim", vec![axis_expr(axis), range]);
+    Some(sliced.then_with("squeeze_dim", vec![cx.rank(0).checked_sub(1)?], vec![axis_expr(axis)]))
 }
 
 /// Rows of a constant table, looked up by `[batch, seq]` indices.

@@ -18,15 +18,14 @@ pub(super) fn spell(op: &Op, cx: &Cx<'_>) -> Expr {
             let pairs = padding.iter().map(|(before, after)| {
                 Expr::Tuple(vec![Expr::Size(before.clone()), Expr::Size(after.clone())])
             });
-            let mode = match mode {
-                PadMode::Constant => {
-                    Expr::Call("tensor::ops::PadMode::Constant", vec![Expr::Scalar(*value, cx.dtype(0))])
-                }
-                PadMode::Reflect => Expr::Path("tensor::ops::PadMode::Reflect"),
-                PadMode::Edge => Expr::Path("tensor::ops::PadMode::Edge"),
-                PadMode::Wrap => Expr::Path("tensor::ops::PadMode::Wrap"),
-            };
-            Expr::method(0, "pad", vec![Expr::Array(pairs.collect()), mode])
+            let mode = Expr::Path(match mode {
+                PadMode::Constant => "tensor::PadMode::Constant",
+                PadMode::Reflect => "tensor::PadMode::Reflect",
+                PadMode::Edge => "tensor::PadMode::Edge",
+                PadMode::Wrap => "tensor::PadMode::Wrap",
+            });
+            let value = Expr::Scalar(*value, cx.dtype(0));
+            Expr::method(0, "pad_with", vec![Expr::Array(pairs.collect()).reference(), mode, value])
         }
         Op::Repeat { times } => {
             let repeated: Vec<usize> = (0..times.len()).filter(|&axis| !times[axis].is(1)).collect();
@@ -55,6 +54,13 @@ fn reshape(dims: &[Dim], cx: &Cx<'_>) -> Expr {
     if let Some(axis) = inserted_axis(dims, from) {
         return Expr::Operand(0).then_with("squeeze_dim", vec![dims.len()], vec![axis_expr(axis)]);
     }
+    if let Some(axes) = dropped_axes(from, dims) {
+        return Expr::Operand(0).then_with(
+            "squeeze_dims",
+            vec![dims.len()],
+            vec![Expr::ints(&axes).reference()],
+        );
+    }
     if let Some((start, end)) = flattened_axes(from, dims) {
         let axes = vec![axis_expr(start), axis_expr(end)];
         return Expr::Operand(0).then_with("flatten", vec![dims.len()], axes);
@@ -78,11 +84,28 @@ fn target(dims: &[Dim]) -> Expr {
 
 /// The axis of size 1 that `long` has and `short` has not, all others being equal.
 fn inserted_axis(short: &[Dim], long: &[Dim]) -> Option<usize> {
-    if long.len() != short.len() + 1 || short.is_empty() {
+    if long.len() != short.len() + 1 {
         return None;
     }
     (0..long.len())
         .find(|&axis| long[axis].is(1) && long[..axis] == short[..axis] && long[axis + 1..] == short[axis..])
+}
+
+/// Axes of size 1 that are left out, when nothing else happens and they are not at the end, where it is a flattening.
+fn dropped_axes(from: &[Dim], to: &[Dim]) -> Option<Vec<usize>> {
+    let mut rest = to.iter().peekable();
+    let mut dropped = Vec::new();
+    for (axis, dim) in from.iter().enumerate() {
+        if rest.peek() == Some(&dim) && !(dim.is(1) && from.len() - axis > rest.len()) {
+            rest.next();
+        } else if dim.is(1) {
+            dropped.push(axis);
+        } else {
+            return None;
+        }
+    }
+    let flattens = dropped.last() == Some(&(from.len() - 1)) && !to.is_empty();
+    (rest.next().is_none() && !dropped.is_empty() && !flattens).then_some(dropped)
 }
 
 /// The first and last axis that a flattening joins.
@@ -91,10 +114,11 @@ fn flattened_axes(from: &[Dim], to: &[Dim]) -> Option<(usize, usize)> {
     if joined == 0 || to.is_empty() {
         return None;
     }
-    let start = (0..to.len()).find(|&i| from[i] != to[i])?;
-    let end = start + joined;
-    let rest = from.get(end + 1..)? == to.get(start + 1..)?;
-    (rest && Dim::product(&from[start..=end]) == to[start]).then_some((start, end))
+    (0..to.len()).map(|start| (start, start + joined)).find(|&(start, end)| {
+        from[..start] == to[..start]
+            && from[end + 1..] == to[start + 1..]
+            && Dim::product(&from[start..=end]) == to[start]
+    })
 }
 
 fn permute(axes: &[usize]) -> Expr {
@@ -120,14 +144,8 @@ fn slice(ranges: &[AxisRange], cx: &Cx<'_>) -> Expr {
         let range = if range.step == 1 {
             Expr::Range(Box::new(bounds.0), Box::new(bounds.1))
         } else {
-            Expr::Call(
-                "tensor::Slice::new",
-                vec![
-                    Expr::Integer(range.start.clone()),
-                    Expr::option(Some(Expr::Integer(range.end.clone()))),
-                    Expr::Int(range.step),
-                ],
-            )
+            let bounds = Expr::Range(Box::new(bounds.0), Box::new(bounds.1));
+            Expr::Call("tensor::Slice::from_range_stepped", vec![bounds, Expr::Int(range.step)])
         };
         expr = expr.then("slice_dim", vec![axis_expr(axis), range]);
     }

@@ -12,6 +12,7 @@ mod kind;
 mod numeric;
 mod operators;
 mod order;
+mod read;
 mod reduce;
 mod report;
 mod shape;
