@@ -2,7 +2,6 @@
 
 mod comments;
 mod dims;
-mod fields;
 mod function;
 mod locals;
 mod model;
@@ -11,7 +10,7 @@ mod uses;
 
 use crate::code::Code;
 use crate::names::{self, ident};
-use crate::plan::{Content, Plan};
+use crate::plan::{Content, Plan, field_names};
 use crate::{CodegenError, Options, literals};
 use kiln_importer::ir::{TensorType, ValueId};
 use kiln_types::DTypeKind;
@@ -20,8 +19,6 @@ use proc_macro2::{Ident, TokenStream};
 use quote::quote;
 use std::collections::BTreeMap;
 use uses::Uses;
-
-pub use fields::field_names;
 
 /// What is known while a file is written.
 pub struct Emitter<'p, 'g> {
@@ -37,7 +34,12 @@ pub struct Emitter<'p, 'g> {
 /// The source of a planned model.
 pub fn emit(plan: &mut Plan<'_>, options: &Options) -> Result<String, CodegenError> {
     structs::name_structs(plan, &options.model_name);
-    let fields = (0..plan.structs.len()).map(|id| field_names(plan, plan.structs[id].members[0])).collect();
+    let kept = |id: usize| -> Vec<String> {
+        let parameters = plan.structs[id].parameters.iter();
+        parameters.filter(|parameter| parameter.kept).map(|parameter| parameter.name.clone()).collect()
+    };
+    let names = |id: usize| field_names(plan, plan.structs[id].members[0], &kept(id));
+    let fields = (0..plan.structs.len()).map(names).collect();
     let plan = &*plan;
     let mut emitter = Emitter { plan, options, uses: Uses::default(), fields, hints: BTreeMap::new() };
     let items = emitter.items();

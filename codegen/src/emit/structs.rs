@@ -109,7 +109,7 @@ fn wanted(plan: &Plan<'_>, id: usize) -> String {
     let members = &plan.structs[id].members;
     let data = &plan.modules[members[0]];
     let class = data.class.rsplit('.').next().unwrap_or(&data.class);
-    if !class.is_empty() && !matches!(class, "Sequential" | "ModuleList" | "ModuleDict") {
+    if !crate::plan::is_container_class(class) {
         return class.to_owned();
     }
     let words = data.path.rsplit('.');

@@ -3,7 +3,7 @@
 use super::{Plan, live};
 use kiln_importer::ir::spelling::Spelling;
 use kiln_importer::ir::{NodeId, ScopeEntry};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Where a node belongs.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +34,12 @@ pub fn homes(plan: &Plan<'_>, nodes: &[NodeId]) -> BTreeMap<NodeId, Home> {
     }
     let mut homes: BTreeMap<NodeId, Home> =
         nodes.iter().map(|&node| (node, home(plan, node, &population))).collect();
+    // What else happens in a layer's own scope, reshaping its operand, say, is done around the layer.
+    let layers: BTreeSet<String> = homes.values().filter_map(|home| home.layer.clone()).collect();
+    for home in homes.values_mut() {
+        let depth = home.chain.iter().position(|entry| layers.contains(&entry.path));
+        home.chain.truncate(depth.unwrap_or(home.chain.len()));
+    }
     if !population.is_empty() {
         place_strays(plan, nodes, &mut homes);
     }

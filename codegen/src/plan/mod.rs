@@ -1,6 +1,7 @@
 //! Which modules the source will have: a tree of them, and the structs that equal ones share.
 
 mod constants;
+mod fields;
 mod group;
 mod home;
 mod live;
@@ -13,8 +14,14 @@ use kiln_importer::ir::spelling::Spelling;
 use kiln_importer::ir::{Graph, NodeId, ValueId};
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use fields::field_names;
 pub use live::operands;
 pub use share::field_index;
+
+/// Whether a class only holds other modules, so that its name says nothing.
+pub fn is_container_class(class: &str) -> bool {
+    matches!(class, "" | "Sequential" | "ModuleList" | "ModuleDict")
+}
 
 /// What happens at one place of a module's `forward`.
 #[derive(Clone, Debug, PartialEq)]

@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Constructors with more parameters would be hard to call; such modules get structs of their own.
 const MAX_PARAMETERS: usize = 12;
+/// A nameless container of so few layers and operations is written out in its parent.
+const MAX_CONTAINER_STEPS: usize = 4;
 /// A module that occurs once and has no more steps than this is written out in its parent.
 const MAX_INLINED_STEPS: usize = 3;
 
@@ -165,7 +167,7 @@ fn dissolve_children(plan: &mut Plan<'_>, module: usize) {
             i += 1;
             continue;
         };
-        if !(alone || should_dissolve(plan, child)) {
+        if !(alone || should_dissolve(plan, module, child)) {
             i += 1;
             continue;
         }
@@ -183,14 +185,19 @@ fn dissolve_children(plan: &mut Plan<'_>, module: usize) {
     }
 }
 
-fn should_dissolve(plan: &Plan<'_>, child: usize) -> bool {
+fn should_dissolve(plan: &Plan<'_>, parent: usize, child: usize) -> bool {
     let data = &plan.modules[child];
     let shared = &plan.structs[data.struct_id];
+    let steps = data.steps.len();
+    let class = data.class.rsplit('.').next().unwrap_or(&data.class);
+    // At the top, a container of modules is a stage of the model.
+    let stage = parent == plan.root && data.steps.iter().any(|step| !matches!(step, Step::Node(_)));
     let small = if shared.function {
-        data.steps.len() <= MAX_INLINED_STEPS
+        steps <= MAX_INLINED_STEPS
     } else {
-        data.steps.len() <= 1
-            || (shared.members.len() == 1 && data.steps.len() <= MAX_INLINED_STEPS && data.fields.len() <= 2)
+        steps <= 1
+            || (shared.members.len() == 1 && steps <= MAX_INLINED_STEPS && data.fields.len() <= 2)
+            || (super::is_container_class(class) && !stage && steps <= MAX_CONTAINER_STEPS)
     };
     small || sequence::is_container(plan, child)
 }
@@ -356,15 +363,21 @@ fn name_parameters(
     member: usize,
     mut parameters: Vec<StructParameter>,
 ) -> Vec<StructParameter> {
-    let mut names = crate::names::Names::with(["device", "self"]);
+    let mut names = crate::names::Names::with(["config", "device", "self"]);
+    let data = &plan.modules[member];
+    let fields = super::field_names(plan, member, &[]);
+    let field_name = |key: &str| {
+        let at = data.fields.iter().position(|field| field.key == key);
+        at.map_or_else(|| key.to_owned(), |at| fields[at].clone())
+    };
     let wanted: Vec<String> = parameters.iter().map(|parameter| parameter.name.clone()).collect();
     for parameter in &mut parameters {
         let repeated = wanted.iter().filter(|name| **name == parameter.name).count() > 1;
         let field =
             parameter.slots.first().and_then(|&slot| plan.modules[member].body.slots[slot].field.clone());
         let wanted = match field {
-            Some(field) if repeated && names.contains(&parameter.name) => {
-                format!("{field}_{}", parameter.name)
+            Some(key) if repeated && names.contains(&parameter.name) => {
+                format!("{}_{}", field_name(&key), parameter.name)
             }
             _ => parameter.name.clone(),
         };

@@ -258,3 +258,8 @@ pub enum Activation {
         max: f64,
     },
 }
+
+impl Activation {
+    /// `clamp(x, 0, 6)`.
+    pub const RELU6: Activation = Activation::Clamp { min: 0.0, max: 6.0 };
+}
