@@ -3,7 +3,7 @@
 use crate::fields::{suffixed, union_error, unraw};
 use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote};
-use syn::{Attribute, Data, DeriveInput, Error, Expr, ExprLit, Fields, Lit, Result, Type};
+use syn::{Attribute, Data, DeriveInput, Error, Expr, ExprLit, Fields, Lit, LitStr, Result, Type};
 
 /// How a field of a config gets its first value.
 enum Initial {
@@ -153,7 +153,7 @@ fn read_field(field: &syn::Field) -> Result<ConfigField<'_>> {
             if !meta.path.is_ident("default") {
                 return Err(meta.error("the attribute of a config's field is `default = …`"));
             }
-            default = Some(read_default(meta.value()?.parse()?, &field.ty)?);
+            default = Some(read_default(meta.value()?.parse()?, name, &field.ty)?);
             Ok(())
         })?;
     }
@@ -168,12 +168,17 @@ fn read_field(field: &syn::Field) -> Result<ConfigField<'_>> {
 
 /// A default is an expression, or a string that holds one: `"Initializer::Zeros"`. For a `String`, a string that is no
 /// more than a name, or no expression, is the text itself.
-fn read_default(value: Expr, ty: &Type) -> Result<TokenStream> {
-    let Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) = value else {
-        return Ok(quote!(#value));
+fn read_default(value: Expr, name: &Ident, ty: &Type) -> Result<TokenStream> {
+    let text = match value {
+        // What a macro's fragment becomes.
+        Expr::Group(group) => return read_default(*group.expr, name, ty),
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => text,
+        value => return Ok(quote!(#value)),
     };
     let is_text = matches!(ty, Type::Path(path) if path.path.is_ident("String"));
-    match text.parse::<Expr>() {
+    // The expression may name other fields, so it is read as if it stood beside them, in a macro too.
+    let beside = LitStr::new(&text.value(), text.span().resolved_at(name.span()));
+    match beside.parse::<Expr>() {
         Ok(Expr::Path(path)) if is_text && path.path.get_ident().is_some() => Ok(quote!(#text.into())),
         Err(_) if is_text => Ok(quote!(#text.into())),
         parsed => parsed.map(|value| quote!(#value)),
