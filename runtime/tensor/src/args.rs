@@ -1,8 +1,8 @@
 //! Argument types of `Tensor` methods: indices, slices, shapes with inferred dims.
 
-use crate::Shape;
 use crate::backend::SliceRange;
 use crate::check::{self, ensure};
+use crate::{PadMode, Scalar, Shape};
 use alloc::vec::Vec;
 use core::fmt::Debug;
 use core::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
@@ -62,19 +62,19 @@ impl Slice {
     ///
     /// # Panics
     /// When the step is 0.
-    pub const fn new(start: isize, end: Option<isize>, step: isize) -> Self {
-        assert!(step != 0, "slice: the step is 0");
-        Self { start, end, step }
+    pub fn new<I: AsIndex>(start: I, end: Option<I>, step: isize) -> Self {
+        ensure!(step != 0, "slice", "the step is 0");
+        Self { start: start.as_index(), end: end.map(AsIndex::as_index), step }
     }
 
     /// The whole dim.
     pub const fn full() -> Self {
-        Self::new(0, None, 1)
+        Self { start: 0, end: None, step: 1 }
     }
 
     /// One element; its dim stays with size 1.
     pub const fn index(index: isize) -> Self {
-        Self::new(index, if index == -1 { None } else { Some(index + 1) }, 1)
+        Self { start: index, end: if index == -1 { None } else { Some(index + 1) }, step: 1 }
     }
 
     /// A range with a step.
@@ -100,7 +100,7 @@ impl Slice {
 
 impl<I: AsIndex> From<Range<I>> for Slice {
     fn from(range: Range<I>) -> Self {
-        Self::new(range.start.as_index(), Some(range.end.as_index()), 1)
+        Self::new(range.start, Some(range.end), 1)
     }
 }
 
@@ -112,7 +112,7 @@ impl<I: AsIndex> From<RangeInclusive<I>> for Slice {
 
 impl<I: AsIndex> From<RangeFrom<I>> for Slice {
     fn from(range: RangeFrom<I>) -> Self {
-        Self::new(range.start.as_index(), None, 1)
+        Self::new(range.start, None, 1)
     }
 }
 
@@ -311,3 +311,49 @@ impl<I: AsIndex> MovedimArgs for Vec<I> {
         self.into_iter().map(AsIndex::as_index).collect()
     }
 }
+
+/// How much `pad` puts around: `(left, right, top, bottom)` of the last two dims, or pairs `(before, after)` of the last
+/// dims.
+pub trait PadArg<const D: usize> {
+    /// One pair per dim.
+    fn into_sides(self) -> [(usize, usize); D];
+}
+
+impl<const D: usize> PadArg<D> for (usize, usize, usize, usize) {
+    fn into_sides(self) -> [(usize, usize); D] {
+        let (left, right, top, bottom) = self;
+        PadArg::<D>::into_sides([(top, bottom), (left, right)])
+    }
+}
+
+impl<const D: usize, const N: usize> PadArg<D> for [(usize, usize); N] {
+    fn into_sides(self) -> [(usize, usize); D] {
+        ensure!(N <= D, "pad", "{N} pairs for rank {D}");
+        core::array::from_fn(|dim| (dim + N).checked_sub(D).map_or((0, 0), |i| self[i]))
+    }
+}
+
+/// What stands outside a padded tensor: a value, or a [`PadMode`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Padding {
+    pub(crate) mode: PadMode,
+    pub(crate) value: Scalar,
+}
+
+impl From<PadMode> for Padding {
+    fn from(mode: PadMode) -> Self {
+        Self { mode, value: Scalar::Int(0) }
+    }
+}
+
+macro_rules! padding_from_value {
+    ($($ty:ty),*) => {
+        $(impl From<$ty> for Padding {
+            fn from(value: $ty) -> Self {
+                Self { mode: PadMode::Constant, value: value.into() }
+            }
+        })*
+    };
+}
+
+padding_from_value!(f64, f32, i64, i32, i16, i8, u64, u32, u16, u8, bool, Scalar);

@@ -10,15 +10,22 @@ extern crate alloc;
 #[cfg(feature = "std")]
 extern crate std;
 
+pub mod activation;
 mod api;
 mod args;
 pub mod backend;
 mod check;
 pub mod compose;
 mod erased;
+pub mod grid;
+pub mod linalg;
+pub mod module;
+pub mod ops;
+mod trace;
 
 pub use api::*;
-pub use args::{AsIndex, BroadcastArgs, MovedimArgs, ReshapeArgs, Slice, SliceArg};
+pub use args::{AsIndex, BroadcastArgs, MovedimArgs, PadArg, Padding, ReshapeArgs, Slice, SliceArg};
+pub use trace::{Operand, Traced, elementwise};
 
 pub use kiln_types::*;
 

@@ -199,3 +199,64 @@ pub struct AttentionOptions {
     /// `softcap · tanh(scores / softcap)`.
     pub softcap: Option<f64>,
 }
+
+/// The same padding before and after.
+fn both_sides<const N: usize>(padding: [usize; N]) -> Vec<(usize, usize)> {
+    padding.iter().map(|&size| (size, size)).collect()
+}
+
+impl ConvOptions {
+    /// Options without an activation; the padding is the same before and after.
+    pub fn new<const N: usize>(
+        stride: [usize; N],
+        padding: [usize; N],
+        dilation: [usize; N],
+        groups: usize,
+    ) -> Self {
+        Self {
+            stride: stride.to_vec(),
+            padding: both_sides(padding),
+            dilation: dilation.to_vec(),
+            groups,
+            activation: None,
+        }
+    }
+}
+
+impl ConvTransposeOptions {
+    /// Options whose padding is the same before and after.
+    pub fn new<const N: usize>(
+        stride: [usize; N],
+        padding: [usize; N],
+        padding_out: [usize; N],
+        dilation: [usize; N],
+        groups: usize,
+    ) -> Self {
+        Self {
+            stride: stride.to_vec(),
+            padding: both_sides(padding),
+            output_padding: padding_out.to_vec(),
+            dilation: dilation.to_vec(),
+            groups,
+        }
+    }
+}
+
+impl PoolOptions {
+    /// Options whose padding is the same before and after.
+    pub fn new<const N: usize>(
+        kernel: [usize; N],
+        stride: [usize; N],
+        padding: [usize; N],
+        dilation: [usize; N],
+        ceil_mode: bool,
+    ) -> Self {
+        Self {
+            kernel: kernel.to_vec(),
+            stride: stride.to_vec(),
+            padding: both_sides(padding),
+            dilation: dilation.to_vec(),
+            ceil_mode,
+        }
+    }
+}

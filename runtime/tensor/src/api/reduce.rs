@@ -88,6 +88,16 @@ impl<B: Backend, const D: usize, K: Numeric<B>> Tensor<B, D, K> {
         self.arg_reduce(ArgReduceOp::Min, dim, false)
     }
 
+    /// [`Tensor::argmax`], the last among equals.
+    pub fn argmax_last(self, dim: impl AsIndex) -> Tensor<B, D, Int> {
+        self.arg_reduce(ArgReduceOp::Max, dim, true)
+    }
+
+    /// [`Tensor::argmin`], the last among equals.
+    pub fn argmin_last(self, dim: impl AsIndex) -> Tensor<B, D, Int> {
+        self.arg_reduce(ArgReduceOp::Min, dim, true)
+    }
+
     /// The largest along a dim and its index; the dim stays with size 1.
     pub fn max_dim_with_indices(self, dim: impl AsIndex) -> (Self, Tensor<B, D, Int>) {
         let indices = self.clone().argmax(dim);

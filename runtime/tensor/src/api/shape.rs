@@ -2,7 +2,7 @@
 
 use super::base::Tensor;
 use super::kind::TensorKind;
-use crate::args::{AsIndex, BroadcastArgs, MovedimArgs, ReshapeArgs};
+use crate::args::{AsIndex, BroadcastArgs, MovedimArgs, PadArg, Padding, ReshapeArgs};
 use crate::backend::Backend;
 use crate::check::{self, ensure};
 use crate::{PadMode, Scalar, Shape, erased};
@@ -185,15 +185,11 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
         Self::wrap(B::repeat(self.into_primitive(), &all))
     }
 
-    /// Pads the last two dims: `(left, right, top, bottom)`. The mode is a value, or a [`PadMode`].
-    pub fn pad(self, padding: (usize, usize, usize, usize), mode: impl Into<Padding>) -> Self {
-        ensure!(D >= 2, "pad", "rank {D} has no last two dims; see `pad_with`");
-        let (left, right, top, bottom) = padding;
-        let mut sides = [(0, 0); D];
-        sides[D - 2] = (top, bottom);
-        sides[D - 1] = (left, right);
+    /// Pads: `(left, right, top, bottom)` around the last two dims, or `[(before, after), …]` around the last dims. The
+    /// mode is a value, or a [`PadMode`].
+    pub fn pad(self, padding: impl PadArg<D>, mode: impl Into<Padding>) -> Self {
         let Padding { mode, value } = mode.into();
-        self.pad_with(&sides, mode, value)
+        self.pad_with(&padding.into_sides(), mode, value)
     }
 
     /// Pads each dim `(before, after)`; `value` is for [`PadMode::Constant`].
@@ -269,31 +265,6 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
         Tensor::wrap(erased::unfold::<B>(self.into_primitive(), dim, size, step))
     }
 }
-
-/// What stands outside a padded tensor, for [`Tensor::pad`].
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Padding {
-    mode: PadMode,
-    value: Scalar,
-}
-
-impl From<PadMode> for Padding {
-    fn from(mode: PadMode) -> Self {
-        Self { mode, value: Scalar::Int(0) }
-    }
-}
-
-macro_rules! padding_from_value {
-    ($($ty:ty),*) => {
-        $(impl From<$ty> for Padding {
-            fn from(value: $ty) -> Self {
-                Self { mode: PadMode::Constant, value: value.into() }
-            }
-        })*
-    };
-}
-
-padding_from_value!(f32, f64, i32, i64, bool, Scalar);
 
 /// Slices of size 1 along a dim; see [`Tensor::iter_dim`].
 pub struct DimIter<B: Backend, const D: usize, K: TensorKind<B>> {

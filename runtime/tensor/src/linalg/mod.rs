@@ -1,0 +1,14 @@
+//! Linear algebra.
+
+mod einsum;
+mod lu;
+mod norms;
+mod products;
+
+pub use einsum::einsum;
+pub use lu::lu_decomposition;
+pub use norms::{
+    Norm, cosine_similarity, l0_norm, l1_norm, l2_norm, lp_norm, max_abs_norm, min_abs_norm, vector_norm,
+    vector_normalize,
+};
+pub use products::{diag, matvec, outer, outer_dim, trace};

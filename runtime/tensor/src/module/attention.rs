@@ -1,0 +1,108 @@
+//! Products with weights, and attention.
+
+use crate::backend::{Backend, Primitive};
+use crate::check::{self, ensure};
+use crate::{Activation, AttentionOptions, Bool, Int, Shape, Tensor};
+
+#[track_caller]
+fn check_linear(x: &Shape, weight: &Shape, bias: Option<&Shape>) {
+    ensure!(
+        x.last() == Some(&weight[0]),
+        "linear",
+        "the last dim of {x} does not fit a weight {weight}, which is [in, out]"
+    );
+    if let Some(bias) = bias {
+        ensure!(bias[..] == weight[1..], "linear", "a bias {bias} does not fit a weight {weight}");
+    }
+}
+
+fn linear_with<B: Backend, const D: usize>(
+    x: Tensor<B, D>,
+    weight: Tensor<B, 2>,
+    bias: Option<Tensor<B, 1>>,
+    activation: Option<Activation>,
+) -> Tensor<B, D> {
+    check_linear(&x.shape(), &weight.shape(), bias.as_ref().map(Tensor::shape).as_ref());
+    check::same_dtype("linear", x.dtype(), weight.dtype());
+    let bias = bias.map(Tensor::into_primitive);
+    Tensor::wrap(B::linear(x.into_primitive(), weight.into_primitive(), bias, activation))
+}
+
+/// `x · weight + bias`: `x` is `[…, in]`, `weight` `[in, out]`, `bias` `[out]`.
+pub fn linear<B: Backend, const D: usize>(
+    x: Tensor<B, D>,
+    weight: Tensor<B, 2>,
+    bias: Option<Tensor<B, 1>>,
+) -> Tensor<B, D> {
+    linear_with(x, weight, bias, None)
+}
+
+/// [`linear`] and an activation, in one operation where the backend has it.
+pub fn linear_activated<B: Backend, const D: usize>(
+    x: Tensor<B, D>,
+    weight: Tensor<B, 2>,
+    bias: Option<Tensor<B, 1>>,
+    activation: Activation,
+) -> Tensor<B, D> {
+    linear_with(x, weight, bias, Some(activation))
+}
+
+/// Rows of `weights` `[n, size]` for `[batch, seq]` indices: `[batch, seq, size]`.
+pub fn embedding<B: Backend>(weights: Tensor<B, 2>, indices: Tensor<B, 2, Int>) -> Tensor<B, 3> {
+    weights.take(0, indices)
+}
+
+/// A mask of attention scores, of any rank that broadcasts to `[batch, heads, queries, keys]`: a bool mask keeps where
+/// it is true, a float mask is added.
+#[derive(Clone, Debug)]
+pub struct AttentionMask<B: Backend>(B::Primitive);
+
+impl<B: Backend, const D: usize> From<Tensor<B, D, Bool>> for AttentionMask<B> {
+    fn from(mask: Tensor<B, D, Bool>) -> Self {
+        Self(mask.into_primitive())
+    }
+}
+
+impl<B: Backend, const D: usize> From<Tensor<B, D>> for AttentionMask<B> {
+    fn from(mask: Tensor<B, D>) -> Self {
+        Self(mask.into_primitive())
+    }
+}
+
+/// Scaled-dot-product attention over `[batch, heads, seq, size]`: `softmax(scale · q kᵀ + mask) v`.
+///
+/// Keys and values may have fewer heads than queries (grouped queries): their number divides that of the queries. A row
+/// that a bool mask leaves without any key yields zeros.
+pub fn attention<B: Backend>(
+    query: Tensor<B, 4>,
+    key: Tensor<B, 4>,
+    value: Tensor<B, 4>,
+    mask: Option<AttentionMask<B>>,
+    options: AttentionOptions,
+) -> Tensor<B, 4> {
+    let (q, k, v) = (query.dims(), key.dims(), value.dims());
+    let batch = q[0] == k[0] && k[0] == v[0];
+    let heads = k[1] == v[1] && k[1] > 0 && q[1].is_multiple_of(k[1]);
+    ensure!(
+        batch && heads && q[3] == k[3] && k[2] == v[2],
+        "attention",
+        "queries {q:?}, keys {k:?} and values {v:?} do not fit"
+    );
+    check::same_dtype("attention", query.dtype(), key.dtype());
+    check::same_dtype("attention", key.dtype(), value.dtype());
+    if let Some(AttentionMask(mask)) = &mask {
+        let scores = Shape::from([q[0], q[1], q[2], k[2]]);
+        let shape = mask.shape();
+        let fits = shape.broadcast(&scores).is_some_and(|full| full == scores);
+        ensure!(fits, "attention", "a mask {shape} does not broadcast to the scores, {scores}");
+        ensure!(
+            mask.dtype().is_bool() || mask.dtype() == query.dtype(),
+            "attention",
+            "the mask is {} and the queries {}",
+            mask.dtype(),
+            query.dtype()
+        );
+    }
+    let [query, key, value] = [query, key, value].map(Tensor::into_primitive);
+    Tensor::wrap(B::attention(query, key, value, mask.map(|mask| mask.0), &options))
+}

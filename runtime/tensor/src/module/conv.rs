@@ -1,0 +1,155 @@
+//! Convolutions: `[batch, channels, spatial…]` with 1 to 3 spatial dims.
+
+use crate::backend::Backend;
+use crate::check::{self, ensure};
+use crate::{ConvOptions, ConvTransposeOptions, Shape, Tensor};
+
+/// What [`check_window`] looks at.
+struct Window<'a> {
+    op: &'a str,
+    x: &'a Shape,
+    kernel: &'a [usize],
+    options: [usize; 3],
+}
+
+/// Ranks and lengths of the options.
+#[track_caller]
+fn check_window(window: &Window<'_>) {
+    let (op, x, spatial) = (window.op, window.x, window.x.rank().saturating_sub(2));
+    ensure!((1..=3).contains(&spatial), op, "{x} should be [batch, channels, …] with 1 to 3 spatial dims");
+    ensure!(
+        window.kernel.len() == spatial && window.options.iter().all(|&n| n == spatial),
+        op,
+        "the options are not for the {spatial} spatial dims of {x}"
+    );
+}
+
+#[track_caller]
+fn check_conv(x: &Shape, weight: &Shape, bias: Option<&Shape>, options: &ConvOptions) {
+    let lengths = [options.stride.len(), options.padding.len(), options.dilation.len()];
+    check_window(&Window { op: "conv", x, kernel: &weight[2..], options: lengths });
+    let groups = options.groups;
+    ensure!(
+        groups > 0 && x[1] == weight[1] * groups && weight[0].is_multiple_of(groups),
+        "conv",
+        "{x} has {} channels, a weight {weight} in {groups} groups takes {}",
+        x[1],
+        weight[1] * groups
+    );
+    if let Some(bias) = bias {
+        ensure!(bias[..] == weight[..1], "conv", "a bias {bias} does not fit a weight {weight}");
+    }
+    for (i, &kernel) in weight[2..].iter().enumerate() {
+        let ((before, after), reach) = (options.padding[i], options.dilation[i] * (kernel.max(1) - 1) + 1);
+        ensure!(
+            x[i + 2] + before + after >= reach && options.stride[i] > 0,
+            "conv",
+            "a kernel of {reach} does not fit dim {} of {x}, padded by {before} and {after}",
+            i + 2
+        );
+    }
+}
+
+/// Convolution: `weight` is `[out, in / groups, kernel…]`, `bias` `[out]`.
+///
+/// # Panics
+/// When channels, kernel and options do not fit the input.
+pub fn conv<B: Backend, const D: usize>(
+    x: Tensor<B, D>,
+    weight: Tensor<B, D>,
+    bias: Option<Tensor<B, 1>>,
+    options: ConvOptions,
+) -> Tensor<B, D> {
+    check_conv(&x.shape(), &weight.shape(), bias.as_ref().map(Tensor::shape).as_ref(), &options);
+    check::same_dtype("conv", x.dtype(), weight.dtype());
+    let bias = bias.map(Tensor::into_primitive);
+    Tensor::wrap(B::conv(x.into_primitive(), weight.into_primitive(), bias, &options))
+}
+
+#[track_caller]
+fn check_conv_transpose(x: &Shape, weight: &Shape, bias: Option<&Shape>, options: &ConvTransposeOptions) {
+    let lengths = [options.stride.len(), options.padding.len(), options.dilation.len()];
+    check_window(&Window { op: "conv_transpose", x, kernel: &weight[2..], options: lengths });
+    let groups = options.groups;
+    ensure!(
+        groups > 0 && x[1] == weight[0] && weight[0].is_multiple_of(groups),
+        "conv_transpose",
+        "{x} has {} channels, a weight {weight} in {groups} groups takes {}",
+        x[1],
+        weight[0]
+    );
+    if let Some(bias) = bias {
+        ensure!(
+            bias[0] == weight[1] * groups,
+            "conv_transpose",
+            "a bias {bias} does not fit a weight {weight} in {groups} groups"
+        );
+    }
+}
+
+/// Transposed convolution: `weight` is `[in, out / groups, kernel…]`, `bias` `[out]`.
+///
+/// # Panics
+/// When channels and options do not fit the input.
+pub fn conv_transpose<B: Backend, const D: usize>(
+    x: Tensor<B, D>,
+    weight: Tensor<B, D>,
+    bias: Option<Tensor<B, 1>>,
+    options: ConvTransposeOptions,
+) -> Tensor<B, D> {
+    check_conv_transpose(&x.shape(), &weight.shape(), bias.as_ref().map(Tensor::shape).as_ref(), &options);
+    check::same_dtype("conv_transpose", x.dtype(), weight.dtype());
+    let bias = bias.map(Tensor::into_primitive);
+    Tensor::wrap(B::conv_transpose(x.into_primitive(), weight.into_primitive(), bias, &options))
+}
+
+macro_rules! of_rank {
+    ($($name:ident $transposed:ident $rank:literal $spatial:literal;)*) => {
+        $(
+            #[doc = concat!("[`conv`] with ", $spatial, ".")]
+            pub fn $name<B: Backend>(
+                x: Tensor<B, $rank>,
+                weight: Tensor<B, $rank>,
+                bias: Option<Tensor<B, 1>>,
+                options: ConvOptions,
+            ) -> Tensor<B, $rank> {
+                conv(x, weight, bias, options)
+            }
+
+            #[doc = concat!("[`conv_transpose`] with ", $spatial, ".")]
+            pub fn $transposed<B: Backend>(
+                x: Tensor<B, $rank>,
+                weight: Tensor<B, $rank>,
+                bias: Option<Tensor<B, 1>>,
+                options: ConvTransposeOptions,
+            ) -> Tensor<B, $rank> {
+                conv_transpose(x, weight, bias, options)
+            }
+        )*
+    };
+}
+
+of_rank! {
+    conv1d conv_transpose1d 3 "one spatial dim";
+    conv2d conv_transpose2d 4 "two spatial dims";
+    conv3d conv_transpose3d 5 "three spatial dims";
+}
+
+/// Windows of `[batch, channels, height, width]` as columns: `[batch, channels · kernel, positions]`.
+pub fn unfold4d<B: Backend>(
+    x: Tensor<B, 4>,
+    kernel_size: [usize; 2],
+    stride: [usize; 2],
+    padding: [usize; 2],
+    dilation: [usize; 2],
+) -> Tensor<B, 3> {
+    let [_, channels, _, _] = x.dims();
+    // Convolving each channel with one kernel per window element, which picks that element.
+    let [rows, columns] = kernel_size;
+    let picks = Tensor::<B, 2>::eye_with([rows * columns; 2], 0, x.dtype(), &x.device());
+    let weight = picks.reshape([rows * columns, 1, rows, columns]).repeat_dim(0, channels);
+    let mut options = ConvOptions::new(stride, padding, dilation, channels);
+    options.activation = None;
+    let columns: Tensor<B, 4> = conv(x, weight, None, options);
+    columns.flatten(2, 3)
+}

@@ -1,0 +1,22 @@
+//! The functions behind neural-network modules, for any rank.
+
+mod attention;
+mod conv;
+mod norm;
+mod pool;
+mod recurrent;
+mod vision;
+
+pub use attention::{AttentionMask, attention, embedding, linear, linear_activated};
+pub use conv::{
+    conv, conv_transpose, conv_transpose1d, conv_transpose2d, conv_transpose3d, conv1d, conv2d, conv3d,
+    unfold4d,
+};
+pub use norm::{batch_norm, group_norm, instance_norm, layer_norm, rms_norm};
+pub use pool::{
+    adaptive_avg_pool, adaptive_avg_pool1d, adaptive_avg_pool2d, avg_pool1d, avg_pool2d, interpolate,
+    interpolate_with, max_pool_with_indices, max_pool1d, max_pool1d_with_indices, max_pool2d,
+    max_pool2d_with_indices, pool, size_as_float,
+};
+pub use recurrent::{RnnInputs, lstm, rnn};
+pub use vision::{depth_to_space, non_max_suppression, space_to_depth, topk};

@@ -1,0 +1,149 @@
+//! Functions of detection and super-resolution models.
+
+use crate::backend::Backend;
+use crate::check::ensure;
+use crate::{Int, Numeric, Tensor, TensorData, TensorKind};
+use alloc::vec::Vec;
+
+/// The `k` largest, or smallest, along a dim, in that order, and their indices.
+pub fn topk<B: Backend, const D: usize, K: Numeric<B>>(
+    x: Tensor<B, D, K>,
+    k: usize,
+    dim: usize,
+    largest: bool,
+) -> (Tensor<B, D, K>, Tensor<B, D, Int>) {
+    x.topk_by(k, dim, largest)
+}
+
+/// Moves channels into blocks of space: `[batch, channels, height, width]` to
+/// `[batch, channels / block², height · block, width · block]`. With `column_row_depth`, the channels of a block lie
+/// next to each other (PyTorch's `pixel_shuffle`), else blocks of channels do.
+pub fn depth_to_space<B: Backend, K: TensorKind<B>>(
+    x: Tensor<B, 4, K>,
+    block: usize,
+    column_row_depth: bool,
+) -> Tensor<B, 4, K> {
+    let [batch, channels, height, width] = x.dims();
+    ensure!(
+        block > 0 && channels.is_multiple_of(block * block),
+        "depth_to_space",
+        "blocks of {block}² do not divide the {channels} channels"
+    );
+    let depth = channels / (block * block);
+    let split: Tensor<B, 6, K> = if column_row_depth {
+        x.reshape([batch, depth, block, block, height, width]).permute([0, 1, 4, 2, 5, 3])
+    } else {
+        x.reshape([batch, block, block, depth, height, width]).permute([0, 3, 4, 1, 5, 2])
+    };
+    split.reshape([batch, depth, height * block, width * block])
+}
+
+/// The inverse of [`depth_to_space`] with blocks of channels.
+pub fn space_to_depth<B: Backend, K: TensorKind<B>>(x: Tensor<B, 4, K>, block: usize) -> Tensor<B, 4, K> {
+    let [batch, channels, height, width] = x.dims();
+    ensure!(
+        block > 0 && height.is_multiple_of(block) && width.is_multiple_of(block),
+        "space_to_depth",
+        "blocks of {block}² do not divide {height} by {width}"
+    );
+    let (rows, columns) = (height / block, width / block);
+    let split: Tensor<B, 6, K> =
+        x.reshape([batch, channels, rows, block, columns, block]).permute([0, 3, 5, 1, 2, 4]);
+    split.reshape([batch, channels * block * block, rows, columns])
+}
+
+/// A box by its corners.
+#[derive(Clone, Copy)]
+struct Corners {
+    low: [f32; 2],
+    high: [f32; 2],
+}
+
+impl Corners {
+    /// From two opposite corners in any order, or from center and size.
+    fn new(values: &[f32], center: bool) -> Self {
+        let [a, b, c, d] = [values[0], values[1], values[2], values[3]];
+        if center {
+            Self { low: [a - c / 2.0, b - d / 2.0], high: [a + c / 2.0, b + d / 2.0] }
+        } else {
+            Self { low: [a.min(c), b.min(d)], high: [a.max(c), b.max(d)] }
+        }
+    }
+
+    fn area(&self) -> f32 {
+        (self.high[0] - self.low[0]) * (self.high[1] - self.low[1])
+    }
+
+    /// Whether the share of the common area in the union is above the threshold.
+    fn overlaps(&self, other: &Self, threshold: f32) -> bool {
+        let side = |i: usize| self.high[i].min(other.high[i]) - self.low[i].max(other.low[i]);
+        let (width, height) = (side(0), side(1));
+        if width <= 0.0 || height <= 0.0 || self.area() <= 0.0 || other.area() <= 0.0 {
+            return false;
+        }
+        let common = width * height;
+        common / (self.area() + other.area() - common) > threshold
+    }
+}
+
+/// ONNX `NonMaxSuppression`: for each batch and class, boxes by falling score, without those that overlap a chosen one.
+///
+/// `boxes` are `[batch, n, 4]` (two opposite corners, or with `center` the center and the size), `scores`
+/// `[batch, classes, n]`. Yields `[chosen, 3]`: batch, class, box. Runs on the host, since the number of boxes depends on
+/// the data.
+pub fn non_max_suppression<B: Backend>(
+    boxes: Tensor<B, 3>,
+    scores: Tensor<B, 3>,
+    most: usize,
+    iou_threshold: f64,
+    score_threshold: Option<f64>,
+    center: bool,
+) -> Tensor<B, 2, Int> {
+    let ([batches, count, four], [score_batches, classes, score_count]) = (boxes.dims(), scores.dims());
+    ensure!(
+        four == 4 && batches == score_batches && count == score_count,
+        "non_max_suppression",
+        "boxes {:?} and scores {:?} do not fit",
+        boxes.dims(),
+        scores.dims()
+    );
+    let device = boxes.device();
+    let boxes: Vec<f32> = boxes.into_data().iter::<f32>().collect();
+    let scores: Vec<f32> = scores.into_data().iter::<f32>().collect();
+    let boxes: Vec<Corners> = boxes.chunks_exact(4).map(|values| Corners::new(values, center)).collect();
+    let mut chosen: Vec<i64> = Vec::new();
+    for batch in 0..batches {
+        let boxes = &boxes[batch * count..(batch + 1) * count];
+        for class in 0..classes {
+            let scores = &scores[(batch * classes + class) * count..][..count];
+            for index in best_boxes(boxes, scores, most, iou_threshold as f32, score_threshold) {
+                chosen.extend([batch as i64, class as i64, index as i64]);
+            }
+        }
+    }
+    let rows = chosen.len() / 3;
+    Tensor::from_data_dtype(TensorData::new(chosen, [rows, 3]), &device, crate::DType::I64)
+}
+
+/// The chosen boxes of one class, best first; the first one among equals.
+fn best_boxes(
+    boxes: &[Corners],
+    scores: &[f32],
+    most: usize,
+    iou_threshold: f32,
+    score_threshold: Option<f64>,
+) -> Vec<usize> {
+    let passes = |score: f32| score_threshold.is_none_or(|least| score > least as f32);
+    let mut candidates: Vec<usize> = (0..boxes.len()).filter(|&i| passes(scores[i])).collect();
+    candidates.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
+    let mut chosen: Vec<usize> = Vec::new();
+    for candidate in candidates {
+        if chosen.len() >= most {
+            break;
+        }
+        if !chosen.iter().any(|&other| boxes[candidate].overlaps(&boxes[other], iou_threshold)) {
+            chosen.push(candidate);
+        }
+    }
+    chosen
+}
