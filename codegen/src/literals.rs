@@ -16,6 +16,55 @@ pub fn int(value: i64) -> TokenStream {
     }
 }
 
+macro_rules! constants {
+    ($($name:ident),*) => {
+        [$((stringify!($name), std::f64::consts::$name, std::f32::consts::$name)),*]
+    };
+}
+
+/// Numbers that have a name in the standard library. Clippy takes a literal near one for a mistake.
+const NAMED: [(&str, f64, f32); 19] = constants![
+    E,
+    FRAC_1_PI,
+    FRAC_1_SQRT_2,
+    FRAC_2_PI,
+    FRAC_2_SQRT_PI,
+    FRAC_PI_2,
+    FRAC_PI_3,
+    FRAC_PI_4,
+    FRAC_PI_6,
+    FRAC_PI_8,
+    LN_2,
+    LN_10,
+    LOG10_2,
+    LOG10_E,
+    LOG2_10,
+    LOG2_E,
+    PI,
+    SQRT_2,
+    TAU
+];
+
+/// A positive number that has a name; `short` when an `f32` is right too.
+fn named(value: f64, short: bool) -> Option<TokenStream> {
+    NAMED.iter().find_map(|&(name, double, single)| {
+        let name = crate::names::ident(name);
+        if value == double {
+            Some(quote!(core::f64::consts::#name))
+        } else if value == f64::from(single) {
+            let single = quote!(core::f32::consts::#name);
+            Some(if short { single } else { quote!(f64::from(#single)) })
+        } else {
+            None
+        }
+    })
+}
+
+/// Whether clippy might take a number for a named one.
+fn is_near_named(value: f64) -> bool {
+    NAMED.iter().any(|(_, double, _)| (value - double).abs() < 1e-2 * double)
+}
+
 /// An `f64`; the shortest text that reads back as the same number.
 pub fn float(value: f64) -> TokenStream {
     if value.is_nan() {
@@ -27,13 +76,16 @@ pub fn float(value: f64) -> TokenStream {
     if value == f64::from(f32::MAX) || value == f64::from(f32::MIN) {
         return if value > 0.0 { quote!(f32::MAX) } else { quote!(f32::MIN) };
     }
-    let magnitude = float_text(value.abs());
+    let magnitude = named(value.abs(), false).unwrap_or_else(|| float_text(value.abs()));
     if value.is_sign_negative() { quote!(-#magnitude) } else { quote!(#magnitude) }
 }
 
 /// A float that stands for a number of dtype f32 or narrower: `0.1`, not `0.10000000149011612`.
 pub fn single(value: f64) -> TokenStream {
     let narrow = value as f32;
+    if let Some(name) = named(value.abs(), true) {
+        return if value < 0.0 { quote!(-#name) } else { name };
+    }
     if f64::from(narrow) != value
         || !narrow.is_finite()
         || value == f64::from(f32::MAX)
@@ -49,7 +101,7 @@ pub fn single(value: f64) -> TokenStream {
 
 /// The digits of a finite, positive float. Very large and very small ones get an exponent.
 fn float_text(value: f64) -> TokenStream {
-    let text = if value != 0.0 && !(1e-5..1e16).contains(&value) {
+    let text = if (value != 0.0 && !(1e-5..1e16).contains(&value)) || is_near_named(value) {
         format!("{value:e}")
     } else {
         format!("{value:?}")
@@ -126,6 +178,8 @@ mod tests {
             let text = float(value).to_string().replace(' ', "");
             assert_eq!(text.parse::<f64>().map(f64::to_bits), Ok(value.to_bits()), "{text}");
         }
+        assert_eq!(float(std::f64::consts::PI).to_string(), "core :: f64 :: consts :: PI");
+        assert_eq!(float(3.14159).to_string(), "3.14159e0");
         assert_eq!(single(f64::from(0.1f32)).to_string(), "0.1");
         assert_eq!(single(f64::from(f32::MIN)).to_string(), "f32 :: MIN");
         assert_eq!(int(-7).to_string().replace(' ', ""), "-7");

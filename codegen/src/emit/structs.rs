@@ -115,9 +115,11 @@ fn wanted(plan: &Plan<'_>, id: usize) -> String {
     let words = data.path.rsplit('.');
     let word =
         words.into_iter().find(|word| word.chars().any(|c| c.is_ascii_alphabetic())).unwrap_or("Block");
+    let stem = word.trim_end_matches(|c: char| c.is_ascii_digit());
     match members.len() {
         1 => word.to_owned(),
-        _ => word.trim_end_matches(|c: char| c.is_ascii_digit()).to_owned(),
+        _ if stem.len() < 3 => "Block".to_owned(),
+        _ => stem.to_owned(),
     }
 }
 

@@ -34,30 +34,42 @@ pub fn homes(plan: &Plan<'_>, nodes: &[NodeId]) -> BTreeMap<NodeId, Home> {
     }
     let mut homes: BTreeMap<NodeId, Home> =
         nodes.iter().map(|&node| (node, home(plan, node, &population))).collect();
+    let told = !population.is_empty();
+    if !told {
+        super::cut::cut(plan, nodes, &mut homes);
+    }
     // What else happens in a layer's own scope, reshaping its operand, say, is done around the layer.
     let layers: BTreeSet<String> = homes.values().filter_map(|home| home.layer.clone()).collect();
     for home in homes.values_mut() {
         let depth = home.chain.iter().position(|entry| layers.contains(&entry.path));
         home.chain.truncate(depth.unwrap_or(home.chain.len()));
     }
-    if !population.is_empty() {
-        place_strays(plan, nodes, &mut homes);
-    }
+    place_strays(plan, nodes, &mut homes, told);
     homes
 }
 
 /// Puts nodes of which the file says nothing into the module of those that use them: that adds no dependency between
 /// modules that was not there.
-fn place_strays(plan: &Plan<'_>, nodes: &[NodeId], homes: &mut BTreeMap<NodeId, Home>) {
+fn place_strays(plan: &Plan<'_>, nodes: &[NodeId], homes: &mut BTreeMap<NodeId, Home>, told: bool) {
     let mut users: BTreeMap<NodeId, Vec<NodeId>> = BTreeMap::new();
     for &node in nodes {
         for producer in dependencies(plan, node) {
             users.entry(producer).or_default().push(node);
         }
     }
+    let placed: BTreeSet<NodeId> = homes
+        .iter()
+        .filter(|(_, home)| home.layer.is_some() || !home.chain.is_empty())
+        .map(|(&node, _)| node)
+        .collect();
     for &node in nodes.iter().rev() {
         let scope = &plan.graph.node(node).origin.scope;
-        if scope.first().is_some_and(|root| root.path.is_empty()) {
+        let at_home = if told {
+            scope.first().is_some_and(|root| root.path.is_empty())
+        } else {
+            placed.contains(&node)
+        };
+        if at_home {
             continue;
         }
         let users = users.get(&node).map(Vec::as_slice).unwrap_or_default();

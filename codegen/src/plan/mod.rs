@@ -1,6 +1,7 @@
 //! Which modules the source will have: a tree of them, and the structs that equal ones share.
 
 mod constants;
+mod cut;
 mod fields;
 mod group;
 mod home;

@@ -192,12 +192,17 @@ fn should_dissolve(plan: &Plan<'_>, parent: usize, child: usize) -> bool {
     let class = data.class.rsplit('.').next().unwrap_or(&data.class);
     // At the top, a container of modules is a stage of the model.
     let stage = parent == plan.root && data.steps.iter().any(|step| !matches!(step, Step::Node(_)));
+    let siblings = plan.modules[parent]
+        .steps
+        .iter()
+        .filter(|step| matches!(step, Step::Call(other) if shared.members.contains(other)));
+    let repeated = siblings.count() > 1;
     let small = if shared.function {
         steps <= MAX_INLINED_STEPS
     } else {
         steps <= 1
             || (shared.members.len() == 1 && steps <= MAX_INLINED_STEPS && data.fields.len() <= 2)
-            || (super::is_container_class(class) && !stage && steps <= MAX_CONTAINER_STEPS)
+            || (super::is_container_class(class) && !stage && !repeated && steps <= MAX_CONTAINER_STEPS)
     };
     small || sequence::is_container(plan, child)
 }
