@@ -1,6 +1,16 @@
 //! Scaled-dot-product attention without a whole matrix of scores.
+//!
+//! Keys and values of a head are packed once; blocks of queries then make their scores, weigh them, and sum the values,
+//! all in the cache.
 
-use alloc::vec;
+use crate::gemm::{Epilogue, Matrix, Panels, Part, Product};
+use crate::gemm::{pack_lhs_into, pack_rhs_into, pack_rhs_panel, packed_rhs_len};
+use crate::math::tanh;
+use crate::scratch::with_scratch;
+use crate::simd::dispatched;
+use crate::softmax::{exp_row, row_max};
+use crate::threads::{self, SharedMut};
+use core::ops::Range;
 use kiln_types::AttentionOptions;
 use num_traits::Float;
 
@@ -43,6 +53,43 @@ pub enum AttentionMask<'a> {
     Float(&'a [f32], [usize; 4]),
 }
 
+impl Heads<'_> {
+    /// Where the vectors of one head start.
+    fn start(&self, batch: usize, head: usize) -> usize {
+        batch * self.strides[0] + head * self.strides[1]
+    }
+
+    fn check(&self, dims: [usize; 3], size: usize, what: &str) {
+        if dims.contains(&0) || size == 0 {
+            return;
+        }
+        let last: usize = dims.iter().zip(self.strides).map(|(d, s)| (d - 1) * s).sum();
+        assert!(last + size <= self.data.len(), "the {what} do not hold {dims:?} vectors of {size}");
+    }
+
+    /// The vectors of one head as a matrix, a row each.
+    fn matrix(&self, batch: usize, head: usize) -> Matrix<'_> {
+        Matrix { data: &self.data[self.start(batch, head)..], row_stride: self.strides[2], col_stride: 1 }
+    }
+}
+
+impl AttentionMask<'_> {
+    fn check(&self, dims: [usize; 4]) {
+        let (len, strides) = match self {
+            AttentionMask::None => return,
+            AttentionMask::Bool(keep, strides) => (keep.len(), strides),
+            AttentionMask::Float(add, strides) => (add.len(), strides),
+        };
+        let last: usize = dims.iter().zip(strides).map(|(d, s)| d.saturating_sub(1) * s).sum();
+        assert!(dims.contains(&0) || last < len, "the mask does not hold {dims:?}");
+    }
+}
+
+/// Queries that are looked at together: their scores fit the second-level cache.
+const QUERIES: usize = 56;
+/// With fewer queries than this for each head of keys, packing keys and values does not pay.
+const FEW: usize = 8;
+
 /// `softmax(scale · q kᵀ + mask) v` into `out`, contiguous `[batch, heads, queries, value size]`.
 ///
 /// # Panics
@@ -59,41 +106,207 @@ pub fn attention(
     let AttentionShape { batch, heads, kv_heads, q_len, k_len, size, value_size } = *shape;
     assert!(kv_heads > 0 && heads.is_multiple_of(kv_heads), "{heads} heads over {kv_heads}");
     assert_eq!(out.len(), batch * heads * q_len * value_size, "size of the attention's output");
-    let scale = options.scale.unwrap_or(1.0 / Float::sqrt(size as f64)) as f32;
-    let mut scores = vec![0.0; k_len];
-    for (row, out) in out.chunks_mut(value_size.max(1)).enumerate() {
-        let (b, h, i) = (row / (heads * q_len), row / q_len % heads, row % q_len);
-        let start =
-            |x: &Heads<'_>, h: usize, s: usize| b * x.strides[0] + h * x.strides[1] + s * x.strides[2];
-        let kv = h / (heads / kv_heads);
-        let query = &q.data[start(&q, h, i)..][..size];
-        for (j, score) in scores.iter_mut().enumerate() {
-            let key = &k.data[start(&k, kv, j)..][..size];
-            let mut x = query.iter().zip(key).map(|(a, b)| a * b).sum::<f32>() * scale;
-            if let Some(cap) = options.softcap {
-                x = Float::tanh(x / cap as f32) * cap as f32;
+    q.check([batch, heads, q_len], size, "queries");
+    k.check([batch, kv_heads, k_len], size, "keys");
+    v.check([batch, kv_heads, k_len], value_size, "values");
+    mask.check([batch, heads, q_len, k_len]);
+    if out.is_empty() {
+        return;
+    }
+    let task = Task { shape, q, k, v, mask, options, out: SharedMut::new(out) };
+    let group = heads / kv_heads;
+    let blocks = q_len.div_ceil(QUERIES);
+    let few = group * q_len < FEW;
+    // One unit packs keys and values once for all queries that it takes; with few heads, queries are shared out too.
+    let units = batch * kv_heads;
+    let shares = if few { 1 } else { (2 * threads::threads()).div_ceil(units).clamp(1, blocks * group) };
+    let work = (group * q_len * k_len).saturating_mul(size + value_size + 30) / 80 / shares + 1;
+    threads::parallel_for(units * shares, work, |range| {
+        for unit in range {
+            let (kv, share) = (unit / shares, unit % shares);
+            let jobs = group * blocks;
+            let jobs = jobs * share / shares..jobs * (share + 1) / shares;
+            let (b, kv) = (kv / kv_heads, kv % kv_heads);
+            if few {
+                task.plain(b, kv, group, blocks, jobs);
+            } else {
+                task.packed(b, kv, group, blocks, jobs);
             }
-            let at = |s: &[usize; 4]| b * s[0] + h * s[1] + i * s[2] + j * s[3];
-            x += match mask {
-                AttentionMask::None => 0.0,
-                AttentionMask::Bool(keep, s) if keep[at(&s)] != 0 => 0.0,
-                AttentionMask::Bool(..) => f32::NEG_INFINITY,
-                AttentionMask::Float(add, s) => add[at(&s)],
+        }
+    });
+}
+
+/// All that the parts of an attention share.
+struct Task<'a> {
+    shape: &'a AttentionShape,
+    q: Heads<'a>,
+    k: Heads<'a>,
+    v: Heads<'a>,
+    mask: AttentionMask<'a>,
+    options: &'a AttentionOptions,
+    out: SharedMut<'a, f32>,
+}
+
+impl Task<'_> {
+    /// Packs keys and values of one head, then runs its queries' blocks.
+    fn packed(&self, b: usize, kv: usize, group: usize, blocks: usize, jobs: Range<usize>) {
+        let AttentionShape { k_len, size, value_size, .. } = *self.shape;
+        let (keys, values) = (packed_rhs_len(size, k_len), packed_rhs_len(k_len, value_size));
+        with_scratch(keys + values, |space| {
+            let (keys, values) = space.split_at_mut(keys);
+            pack_rhs_into(self.k.matrix(b, kv).transposed(), size, k_len, keys);
+            pack_rhs_into(self.v.matrix(b, kv), k_len, value_size, values);
+            self.blocks(b, kv, group, blocks, jobs, Panels::Packed(keys), Panels::Packed(values));
+        });
+    }
+
+    /// Reads keys and values where they are.
+    fn plain(&self, b: usize, kv: usize, group: usize, blocks: usize, jobs: Range<usize>) {
+        let (keys, values) = (self.k.matrix(b, kv).transposed(), self.v.matrix(b, kv));
+        // SAFETY: both were checked.
+        let fill_keys = |part: Part, to: *mut f32| unsafe { pack_rhs_panel(keys, part, to) };
+        self.blocks(
+            b,
+            kv,
+            group,
+            blocks,
+            jobs,
+            Panels::Fill(&fill_keys),
+            Panels::Rows(values.data, values.row_stride),
+        );
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the state of the loops around it")]
+    fn blocks(
+        &self,
+        b: usize,
+        kv: usize,
+        group: usize,
+        blocks: usize,
+        jobs: Range<usize>,
+        keys: Panels<'_>,
+        values: Panels<'_>,
+    ) {
+        let AttentionShape { q_len, k_len, .. } = *self.shape;
+        with_scratch(QUERIES.min(q_len) * k_len, |scores| {
+            for job in jobs {
+                let (head, first) = (kv * group + job / blocks, job % blocks * QUERIES);
+                self.block(b, head, first..q_len.min(first + QUERIES), keys, values, scores);
+            }
+        });
+    }
+
+    /// The results of some queries of one head.
+    fn block(
+        &self,
+        b: usize,
+        head: usize,
+        queries: Range<usize>,
+        keys: Panels<'_>,
+        values: Panels<'_>,
+        scores: &mut [f32],
+    ) {
+        let AttentionShape { heads, q_len, k_len, size, value_size, .. } = *self.shape;
+        let count = queries.len();
+        let q = Matrix {
+            data: &self.q.matrix(b, head).data[queries.start * self.q.strides[2]..],
+            ..self.q.matrix(b, head)
+        };
+        let scores = &mut scores[..count * k_len];
+        multiply([count, k_len, size], q, keys, &SharedMut::new(scores), 0);
+        let scale = self.options.scale.unwrap_or(1.0 / Float::sqrt(size as f64)) as f32;
+        let mut sums = [0.0; QUERIES];
+        for (i, row) in scores.chunks_mut(k_len.max(1)).enumerate() {
+            let query = queries.start + i;
+            let seen = match self.options.is_causal {
+                true => (query + 1 + k_len).saturating_sub(q_len).min(k_len),
+                false => k_len,
             };
-            if options.is_causal && j + q_len > i + k_len {
-                x = f32::NEG_INFINITY;
-            }
-            *score = x;
+            let at = |s: &[usize; 4]| b * s[0] + head * s[1] + query * s[2];
+            row[seen..].fill(0.0);
+            let row = &mut row[..seen];
+            let softcap = self.options.softcap.map(|cap| cap as f32);
+            // SAFETY: the mask was checked.
+            sums[i] = unsafe {
+                match self.mask {
+                    AttentionMask::None => weigh_row(row, scale, softcap, None, None),
+                    AttentionMask::Bool(keep, s) => {
+                        weigh_row(row, scale, softcap, Some((keep.as_ptr().add(at(&s)), s[3])), None)
+                    }
+                    AttentionMask::Float(add, s) => {
+                        weigh_row(row, scale, softcap, None, Some((add.as_ptr().add(at(&s)), s[3])))
+                    }
+                }
+            };
         }
-        let max = scores.iter().fold(f32::NEG_INFINITY, |m, &x| if x > m { x } else { m });
-        let mut sum = 0.0;
-        out.fill(0.0);
-        for (j, score) in scores.iter().enumerate() {
-            let p = Float::exp(score - max);
-            sum += p;
-            let value = &v.data[start(&v, kv, j)..][..value_size];
-            out.iter_mut().zip(value).for_each(|(y, v)| *y += p * v);
+        let start = ((b * heads + head) * q_len + queries.start) * value_size;
+        multiply([count, value_size, k_len], Matrix::row_major(scores, k_len), values, &self.out, start);
+        // SAFETY: these rows are this block's own.
+        let out = unsafe { self.out.slice(start..start + count * value_size) };
+        for (row, sum) in out.chunks_mut(value_size).zip(sums) {
+            let scale = 1.0 / sum;
+            row.iter_mut().for_each(|x| *x *= scale);
         }
-        out.iter_mut().for_each(|y| *y /= sum);
     }
 }
+
+/// `c = a · b` for dims `[m, n, k]`, `c` contiguous from `start` on.
+fn multiply([m, n, k]: [usize; 3], a: Matrix<'_>, b: Panels<'_>, c: &SharedMut<'_, f32>, start: usize) {
+    with_scratch(m * k, |packed| {
+        pack_lhs_into(a, m, k, packed);
+        let epilogue = Epilogue::default();
+        Product { m, n, k, a: packed, b, c, c_start: start, c_step: n, epilogue: &epilogue }.run_here();
+    });
+}
+
+dispatched! {
+    /// Turns a row of products into `e^(score - largest)` and yields their sum.
+    ///
+    /// # Safety
+    /// A mask holds as many elements as the row, its stride apart.
+    unsafe fn weigh_row<S>(
+        s,
+        row: &mut [f32],
+        scale: f32,
+        softcap: Option<f32>,
+        keep: Option<(*const u8, usize)>,
+        add: Option<(*const f32, usize)>,
+    ) -> f32 {
+        let (n, x) = (row.len(), row.as_mut_ptr());
+        let cap = softcap.unwrap_or(0.0);
+        let scale = s.splat(scale);
+        let mut i = 0;
+        while i < n {
+            let count = S::LANES.min(n - i);
+            let mut y = s.mul(s.load_up_to(x.add(i), count), scale);
+            if cap != 0.0 {
+                y = s.mul(tanh(s, s.div(y, s.splat(cap))), s.splat(cap));
+            }
+            if let Some((mask, step)) = add {
+                let mask = match step {
+                    1 => s.load_up_to(mask.add(i), count),
+                    step => {
+                        let mut lanes = [0.0; 16];
+                        (0..count).for_each(|lane| lanes[lane] = *mask.add((i + lane) * step));
+                        s.load(lanes.as_ptr())
+                    }
+                };
+                y = s.add(y, mask);
+            }
+            s.store_up_to(x.add(i), count, y);
+            if let Some((mask, step)) = keep {
+                for lane in i..i + count {
+                    if *mask.add(lane * step) == 0 {
+                        *x.add(lane) = f32::NEG_INFINITY;
+                    }
+                }
+            }
+            i += S::LANES;
+        }
+        let max = row_max(s, x, n);
+        exp_row(s, x, x, n, max)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -247,6 +247,7 @@ mod tests {
 
     fn check<T: Pod + Send + Sync + PartialEq + core::fmt::Debug>(of: impl Fn(usize) -> T) {
         let src: Vec<T> = (0..40_000).map(&of).collect();
+        #[allow(clippy::type_complexity, reason = "a table")]
         let cases: &[(&[usize], usize, &[isize], usize, &[isize])] = &[
             (&[], 3, &[], 2, &[]),
             (&[10], 9, &[-1], 0, &[1]),

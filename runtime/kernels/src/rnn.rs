@@ -1,7 +1,22 @@
 //! The pointwise parts of recurrent cells: what remains of a step after its matrix products.
 
-use crate::elementwise::{activation_of, binary_of};
-use kiln_types::{Activation, BinaryOp};
+use crate::math::{Map, map_slice};
+use crate::scratch::with_scratch;
+use crate::simd::dispatched;
+use kiln_types::Activation;
+
+/// Applies an activation in place, after a bound.
+fn activate(activation: Activation, clip: Option<f32>, x: &mut [f32]) {
+    let (data, n) = (x.as_mut_ptr(), x.len());
+    // SAFETY: the slice is valid for its length.
+    unsafe {
+        if let Some(clip) = clip {
+            let clip = f64::from(clip);
+            map_slice(Map::Activation(Activation::Clamp { min: -clip, max: clip }), data, data, n);
+        }
+        map_slice(Map::Activation(activation), data, data, n);
+    }
+}
 
 /// One LSTM step of `[batch, hidden]`, after `gates = x Wᵀ + h Rᵀ + b` (`[batch, 4 · hidden]`, in ONNX's order `i o f c`).
 ///
@@ -24,22 +39,55 @@ pub fn lstm_step(
     assert!(hidden > 0 && c.len() == h.len() && gates.len() == 4 * h.len(), "sizes of the LSTM step");
     assert!(h.len().is_multiple_of(hidden), "whole rows of the LSTM step");
     assert!(peepholes.is_none_or(|p| p.len() == 3 * hidden), "size of the LSTM's peepholes");
-    let [f, g, out] = activations;
-    let clipped = |x: f32| clip.map_or(x, |clip| x.clamp(-clip, clip));
-    for (row, gates) in gates.chunks(4 * hidden).enumerate() {
-        for j in 0..hidden {
-            let at = row * hidden + j;
-            let peep = |gate: usize, c: f32| peepholes.map_or(0.0, |p| p[gate * hidden + j] * c);
-            let input = activation_of(f, clipped(gates[j] + peep(0, c[at])));
-            let forget = if input_forget {
-                1.0 - input
+    let [f, g, last] = activations;
+    with_scratch(4 * hidden, |space| {
+        for ((gates, c), h) in gates.chunks(4 * hidden).zip(c.chunks_mut(hidden)).zip(h.chunks_mut(hidden)) {
+            space.copy_from_slice(gates);
+            let (input, rest) = space.split_at_mut(hidden);
+            let (output, rest) = rest.split_at_mut(hidden);
+            let (forget, new) = rest.split_at_mut(hidden);
+            if let Some(peepholes) = peepholes {
+                add_product(&peepholes[..hidden], c, input);
+                add_product(&peepholes[2 * hidden..], c, forget);
+            }
+            activate(f, clip, input);
+            if input_forget {
+                forget.iter_mut().zip(&*input).for_each(|(f, i)| *f = 1.0 - i);
             } else {
-                activation_of(f, clipped(gates[2 * hidden + j] + peep(2, c[at])))
-            };
-            let cell = forget * c[at] + input * activation_of(g, clipped(gates[3 * hidden + j]));
-            let output = activation_of(f, clipped(gates[hidden + j] + peep(1, cell)));
-            c[at] = cell;
-            h[at] = output * activation_of(out, cell);
+                activate(f, clip, forget);
+            }
+            activate(g, clip, new);
+            // SAFETY: all slices have `hidden` elements.
+            unsafe { mix(c, forget, input, new) };
+            if let Some(peepholes) = peepholes {
+                add_product(&peepholes[hidden..2 * hidden], c, output);
+            }
+            activate(f, clip, output);
+            h.copy_from_slice(c);
+            activate(last, None, h);
+            h.iter_mut().zip(&*output).for_each(|(h, o)| *h *= o);
+        }
+    });
+}
+
+/// `y += a · b`.
+fn add_product(a: &[f32], b: &[f32], y: &mut [f32]) {
+    y.iter_mut().zip(a).zip(b).for_each(|((y, a), b)| *y += a * b);
+}
+
+dispatched! {
+    /// `x = a · x + b · y`.
+    ///
+    /// # Safety
+    /// All slices have the length of `x`.
+    unsafe fn mix<S>(s, x: &mut [f32], a: &[f32], b: &[f32], y: &[f32]) {
+        let mut i = 0;
+        while i < x.len() {
+            let count = S::LANES.min(x.len() - i);
+            let at = |slice: &[f32]| s.load_up_to(slice.as_ptr().add(i), count);
+            let sum = s.mul_add(at(a), at(x), s.mul(at(b), at(y)));
+            s.store_up_to(x.as_mut_ptr().add(i), count, sum);
+            i += S::LANES;
         }
     }
 }
@@ -57,19 +105,31 @@ pub fn gru_step(
     clip: Option<f32>,
     h: &mut [f32],
 ) {
-    assert!(
-        hidden > 0 && x_gates.len() == 3 * h.len() && h_gates.len() == x_gates.len(),
-        "sizes of the GRU step"
-    );
+    assert!(hidden > 0 && h.len().is_multiple_of(hidden), "whole rows of the GRU step");
+    assert!(x_gates.len() == 3 * h.len() && h_gates.len() == x_gates.len(), "sizes of the GRU step");
     let [f, g] = activations;
-    let clipped = |x: f32| clip.map_or(x, |clip| x.clamp(-clip, clip));
-    for (i, h) in h.iter_mut().enumerate() {
-        let at = |gate: usize| i / hidden * 3 * hidden + gate * hidden + i % hidden;
-        let update = activation_of(f, clipped(x_gates[at(0)] + h_gates[at(0)]));
-        let reset = activation_of(f, clipped(x_gates[at(1)] + h_gates[at(1)]));
-        let new = activation_of(g, clipped(x_gates[at(2)] + reset * h_gates[at(2)]));
-        *h = (1.0 - update) * new + update * *h;
-    }
+    with_scratch(3 * hidden, |space| {
+        let gates = x_gates.chunks(3 * hidden).zip(h_gates.chunks(3 * hidden));
+        for ((x_gates, h_gates), h) in gates.zip(h.chunks_mut(hidden)) {
+            space.copy_from_slice(x_gates);
+            let (both, new) = space.split_at_mut(2 * hidden);
+            both.iter_mut().zip(h_gates).for_each(|(x, h)| *x += h);
+            activate(f, clip, both);
+            let (update, reset) = both.split_at(hidden);
+            add_product(reset, &h_gates[2 * hidden..], new);
+            activate(g, clip, new);
+            blend(update, new, h);
+        }
+    });
+}
+
+/// `h = (1 - update) · new + update · h`: the end of a GRU step.
+///
+/// # Panics
+/// When the slices differ in length.
+pub fn blend(update: &[f32], new: &[f32], h: &mut [f32]) {
+    assert!(update.len() == h.len() && new.len() == h.len(), "sizes of the GRU step");
+    h.iter_mut().zip(update).zip(new).for_each(|((h, z), n)| *h = (1.0 - z) * n + z * *h);
 }
 
 /// The two gates of a GRU without `linear_before_reset`: `gates` (`[batch, 2 · hidden]`, `z r`, both products and biases
@@ -86,11 +146,75 @@ pub fn gru_gates(
     reset_h: &mut [f32],
 ) {
     assert!(hidden > 0 && gates.len() == 2 * h.len() && reset_h.len() == h.len(), "sizes of the GRU gates");
-    for x in gates.iter_mut() {
-        let bounded = clip.map_or(*x, |clip| x.clamp(-clip, clip));
-        *x = activation_of(activation, bounded);
+    activate(activation, clip, gates);
+    let rows = gates.chunks(2 * hidden).zip(h.chunks(hidden));
+    for ((gates, h), reset_h) in rows.zip(reset_h.chunks_mut(hidden)) {
+        reset_h.iter_mut().zip(&gates[hidden..]).zip(h).for_each(|((y, r), h)| *y = r * h);
     }
-    for (i, y) in reset_h.iter_mut().enumerate() {
-        *y = binary_of(BinaryOp::Mul, gates[i / hidden * 2 * hidden + hidden + i % hidden], h[i]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::elementwise::activation_of;
+    use crate::gemm::noise;
+    use crate::simd::forced::at_each_level;
+
+    const CELL: [Activation; 3] = [Activation::Sigmoid, Activation::Tanh, Activation::Tanh];
+
+    #[test]
+    fn lstm_steps_equal_onnx_equations() {
+        let (batch, hidden) = (3, 21);
+        let gates = noise(batch * 4 * hidden, 1);
+        let (start, p) = (noise(batch * hidden, 2), noise(3 * hidden, 3));
+        at_each_level(|_| {
+            for (peepholes, clip, input_forget) in [
+                (None, None, false),
+                (Some(&p[..]), None, false),
+                (Some(&p[..]), Some(0.3), false),
+                (None, None, true),
+            ] {
+                let (mut c, mut h) = (start.clone(), vec![0.0; batch * hidden]);
+                lstm_step(hidden, &gates, peepholes, CELL, clip, input_forget, &mut c, &mut h);
+                for at in 0..batch * hidden {
+                    let (row, j) = (at / hidden, at % hidden);
+                    let gate = |k: usize, c: f32| {
+                        let p = if k < 3 { peepholes.map_or(0.0, |p| p[k * hidden + j]) } else { 0.0 };
+                        let x = gates[row * 4 * hidden + k * hidden + j] + p * c;
+                        let x = clip.map_or(x, |clip| x.clamp(-clip, clip));
+                        activation_of(if k == 3 { Activation::Tanh } else { Activation::Sigmoid }, x)
+                    };
+                    let input = gate(0, start[at]);
+                    let forget = if input_forget { 1.0 - input } else { gate(2, start[at]) };
+                    let cell = forget * start[at] + input * gate(3, 0.0);
+                    assert!((c[at] - cell).abs() < 1e-6);
+                    assert!((h[at] - gate(1, cell) * cell.tanh()).abs() < 1e-6);
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn gru_steps_equal_onnx_equations() {
+        let (batch, hidden) = (2, 19);
+        let (x, y, start) =
+            (noise(batch * 3 * hidden, 1), noise(batch * 3 * hidden, 2), noise(batch * hidden, 3));
+        at_each_level(|_| {
+            let mut h = start.clone();
+            gru_step(hidden, &x, &y, [Activation::Sigmoid, Activation::Tanh], None, &mut h);
+            let mut gates: Vec<f32> = noise(batch * 2 * hidden, 4);
+            let before = gates.clone();
+            let mut reset_h = vec![0.0; batch * hidden];
+            gru_gates(hidden, &mut gates, &start, Activation::Sigmoid, None, &mut reset_h);
+            for at in 0..batch * hidden {
+                let of = |gate: usize| at / hidden * 3 * hidden + gate * hidden + at % hidden;
+                let sigmoid = |x: f32| activation_of(Activation::Sigmoid, x);
+                let (z, r) = (sigmoid(x[of(0)] + y[of(0)]), sigmoid(x[of(1)] + y[of(1)]));
+                let new = (x[of(2)] + r * y[of(2)]).tanh();
+                assert!((h[at] - ((1.0 - z) * new + z * start[at])).abs() < 1e-6);
+                let r = sigmoid(before[at / hidden * 2 * hidden + hidden + at % hidden]);
+                assert!((reset_h[at] - r * start[at]).abs() < 1e-6);
+            }
+        });
     }
 }

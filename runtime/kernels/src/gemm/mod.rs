@@ -15,7 +15,7 @@ pub use generic::{Number, gemm_generic};
 pub use pack::{PackedLhs, PackedRhs};
 
 pub(crate) use blocked::{Panels, Product};
-pub(crate) use pack::{Part, pack_rhs_panel};
+pub(crate) use pack::{Part, pack_lhs_into, pack_rhs_into, pack_rhs_panel, packed_rhs_len};
 
 use crate::scratch::with_scratch;
 use crate::simd::level;

@@ -122,6 +122,15 @@ pub(super) fn pack_lhs(kernels: &Kernels, a: Matrix<'_>, rows: usize, depth: usi
     });
 }
 
+/// Packs the whole of `A` into `rows · depth` elements.
+///
+/// # Panics
+/// When the view does not hold it.
+pub(crate) fn pack_lhs_into(a: Matrix<'_>, rows: usize, depth: usize, to: &mut [f32]) {
+    a.check(rows, depth, "left operand");
+    pack_lhs(&Kernels::current(), a, rows, depth, to);
+}
+
 /// Elements that a packed `B` takes.
 pub(crate) fn packed_rhs_len(depth: usize, cols: usize) -> usize {
     depth * padded_cols(&Kernels::current(), cols)

@@ -1,0 +1,124 @@
+//! Attention against its definition.
+
+use super::*;
+use crate::gemm::noise;
+use crate::simd::forced::at_each_level;
+
+/// The definition, in f64.
+#[allow(clippy::too_many_arguments, reason = "the arguments of what is tested")]
+fn expected(
+    s: &AttentionShape,
+    q: Heads<'_>,
+    k: Heads<'_>,
+    v: Heads<'_>,
+    mask: AttentionMask<'_>,
+    options: &AttentionOptions,
+) -> Vec<f64> {
+    let mut out = Vec::new();
+    let scale = options.scale.unwrap_or(1.0 / (s.size as f64).sqrt());
+    for row in 0..s.batch * s.heads * s.q_len {
+        let (b, h, i) = (row / (s.heads * s.q_len), row / s.q_len % s.heads, row % s.q_len);
+        let kv = h / (s.heads / s.kv_heads);
+        let at = |x: &Heads<'_>, h: usize, i: usize| x.start(b, h) + i * x.strides[2];
+        let scores: Vec<f64> = (0..s.k_len)
+            .map(|j| {
+                let (q, k) = (&q.data[at(&q, h, i)..], &k.data[at(&k, kv, j)..]);
+                let mut x = (0..s.size).map(|l| f64::from(q[l]) * f64::from(k[l])).sum::<f64>() * scale;
+                if let Some(cap) = options.softcap {
+                    x = (x / cap).tanh() * cap;
+                }
+                let at = |s: &[usize; 4]| b * s[0] + h * s[1] + i * s[2] + j * s[3];
+                let hidden = match mask {
+                    AttentionMask::Bool(keep, s) => keep[at(&s)] == 0,
+                    _ => options.is_causal && j + s.q_len > i + s.k_len,
+                };
+                let add = if let AttentionMask::Float(add, s) = mask { f64::from(add[at(&s)]) } else { 0.0 };
+                if hidden { f64::NEG_INFINITY } else { x + add }
+            })
+            .collect();
+        let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let sum: f64 = scores.iter().map(|x| (x - max).exp()).sum();
+        for l in 0..s.value_size {
+            let value = |j: usize| f64::from(v.data[at(&v, kv, j) + l]);
+            out.push((0..s.k_len).map(|j| (scores[j] - max).exp() * value(j)).sum::<f64>() / sum);
+        }
+    }
+    out
+}
+
+fn check(s: AttentionShape, mask: AttentionMask<'_>, options: &AttentionOptions) {
+    // Queries, keys and values as a projection leaves them: `[batch, seq, heads, size]`.
+    let of = |len: usize, heads: usize, size: usize, seed| {
+        (noise(s.batch * len * heads * size, seed), [len * heads * size, size, heads * size])
+    };
+    let (q, q_strides) = of(s.q_len, s.heads, s.size, 1);
+    let (k, k_strides) = of(s.k_len, s.kv_heads, s.size, 2);
+    let (v, v_strides) = of(s.k_len, s.kv_heads, s.value_size, 3);
+    let q: Vec<f32> = q.iter().map(|x| x * 4.0).collect();
+    let q = Heads { data: &q, strides: q_strides };
+    let (k, v) = (Heads { data: &k, strides: k_strides }, Heads { data: &v, strides: v_strides });
+    let mut out = vec![9.0; s.batch * s.heads * s.q_len * s.value_size];
+    attention(&s, q, k, v, mask, options, &mut out);
+    for (i, (got, want)) in out.iter().zip(expected(&s, q, k, v, mask, options)).enumerate() {
+        let close = (f64::from(*got) - want).abs() < 2e-5 || got.is_nan() && want.is_nan();
+        assert!(close, "{s:?} {options:?}: element {i} is {got}, not {want}");
+    }
+}
+
+fn shape(batch: usize, heads: [usize; 2], q_len: usize, k_len: usize, sizes: [usize; 2]) -> AttentionShape {
+    AttentionShape {
+        batch,
+        heads: heads[0],
+        kv_heads: heads[1],
+        q_len,
+        k_len,
+        size: sizes[0],
+        value_size: sizes[1],
+    }
+}
+
+#[test]
+fn attention_equals_its_definition() {
+    let run = || {
+        for s in [
+            shape(1, [1, 1], 1, 1, [1, 1]),
+            shape(2, [4, 2], 5, 7, [8, 12]),
+            shape(1, [2, 2], 70, 70, [16, 16]),
+            shape(1, [3, 1], 1, 300, [33, 20]),
+            shape(2, [2, 2], 3, 65, [64, 64]),
+            shape(1, [1, 1], 130, 301, [20, 7]),
+        ] {
+            let dims = [s.batch, s.heads, s.q_len, s.k_len];
+            let total = dims.iter().product();
+            let strides = [s.heads * s.q_len * s.k_len, s.q_len * s.k_len, s.k_len, 1];
+            // Key 0 is always kept, so that no row is empty.
+            let keep: Vec<u8> = noise(total, 4)
+                .iter()
+                .enumerate()
+                .map(|(i, x)| u8::from(*x > 0.0 || i % s.k_len == 0))
+                .collect();
+            let add = noise(total, 5);
+            let plain = AttentionOptions::default();
+            let causal = AttentionOptions { is_causal: true, ..plain };
+            let capped = AttentionOptions { softcap: Some(2.0), scale: Some(0.3), ..plain };
+            check(s, AttentionMask::None, &plain);
+            check(s, AttentionMask::None, &capped);
+            check(s, AttentionMask::Bool(&keep, strides), &plain);
+            check(s, AttentionMask::Float(&add, strides), &plain);
+            // One row of mask for all queries.
+            check(s, AttentionMask::Bool(&keep, [s.k_len, 0, 0, 1]), &plain);
+            check(s, AttentionMask::Float(&add, [0, 1, 0, 0]), &plain);
+            if s.q_len <= s.k_len {
+                check(s, AttentionMask::None, &causal);
+            }
+        }
+    };
+    at_each_level(|_| run());
+    run();
+}
+
+#[test]
+fn a_query_without_keys_yields_nan() {
+    let s = shape(1, [1, 1], 2, 3, [4, 4]);
+    check(s, AttentionMask::Bool(&[0, 0, 0, 1, 1, 0], [6, 6, 3, 1]), &AttentionOptions::default());
+}
