@@ -9,6 +9,9 @@ use std::fmt;
 use std::ops::{Add, Mul, Neg, Sub};
 use std::sync::Arc;
 
+/// Atoms in an expression, those inside atoms counted. Sizes of real models have a few dozen at most.
+const MAX_ATOMS: usize = 2048;
+
 /// The name of an unknown size (or of a host integer read at run time).
 pub type Symbol = Arc<str>;
 
@@ -37,7 +40,8 @@ type Monomial = Vec<Atom>;
 
 /// An integer expression: a sum of terms, each a coefficient times a product of atoms.
 ///
-/// Arithmetic saturates at the bounds of `i64`; a saturated size fails the checks on sizes later.
+/// Arithmetic saturates at the bounds of `i64`; a saturated size fails the checks on sizes later. So does an expression of
+/// more than [`MAX_ATOMS`] atoms, which repeated squaring in a hostile file would make of a single symbol.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Dim {
     terms: BTreeMap<Monomial, i64>,
@@ -59,7 +63,16 @@ impl Dim {
     }
 
     fn atom(atom: Atom) -> Self {
-        Self { terms: BTreeMap::from([(vec![atom], 1)]) }
+        Self { terms: BTreeMap::from([(vec![atom], 1)]) }.bounded()
+    }
+
+    /// Itself, or the greatest integer when it has grown beyond reason.
+    fn bounded(self) -> Self {
+        if self.count_atoms() > MAX_ATOMS { Self::constant(i64::MAX) } else { self }
+    }
+
+    fn count_atoms(&self) -> usize {
+        self.terms.keys().map(|monomial| 1 + monomial.iter().map(Atom::count_atoms).sum::<usize>()).sum()
     }
 
     /// The value, when it is known.
@@ -291,6 +304,17 @@ fn product_bounds(monomial: &Monomial, symbol: &dyn Fn(&Symbol) -> Bounds) -> Bo
 }
 
 impl Atom {
+    fn count_atoms(&self) -> usize {
+        match self {
+            Atom::Symbol(_) => 1,
+            Atom::FloorDiv(a, b)
+            | Atom::Mod(a, b)
+            | Atom::Max(a, b)
+            | Atom::Min(a, b)
+            | Atom::Compare(_, a, b) => 1 + a.count_atoms() + b.count_atoms(),
+        }
+    }
+
     fn bounds(&self, symbol: &dyn Fn(&Symbol) -> Bounds) -> Bounds {
         match self {
             Atom::Symbol(name) => symbol(name),
@@ -335,7 +359,7 @@ impl Add for &Dim {
         for (monomial, &coefficient) in &other.terms {
             sum.add_term(monomial.clone(), coefficient);
         }
-        sum
+        sum.bounded()
     }
 }
 
@@ -360,6 +384,13 @@ impl Mul for &Dim {
 
     fn mul(self, other: &Dim) -> Dim {
         let mut product = Dim::constant(0);
+        // The product of both counts bounds the result's size before it is computed.
+        if self.terms.len() > 1
+            && other.terms.len() > 1
+            && self.count_atoms() * other.count_atoms() > MAX_ATOMS * 16
+        {
+            return Dim::constant(i64::MAX);
+        }
         for (a, &x) in &self.terms {
             for (b, &y) in &other.terms {
                 let mut monomial: Monomial = a.iter().chain(b).cloned().collect();
@@ -367,7 +398,7 @@ impl Mul for &Dim {
                 product.add_term(monomial, x.saturating_mul(y));
             }
         }
-        product
+        product.bounded()
     }
 }
 
@@ -471,6 +502,15 @@ mod tests {
         assert_eq!(Dim::constant(-7).floor_div(&Dim::constant(2)), Dim::constant(-4));
         assert_eq!(Dim::constant(-7).modulo(&Dim::constant(3)), Dim::constant(2));
         assert_eq!(Dim::constant(7).ceil_div(&Dim::constant(2)), Dim::constant(4));
+    }
+
+    #[test]
+    fn growth_is_bounded() {
+        let mut dim = &Dim::symbol("a") + &Dim::symbol("b");
+        for _ in 0..40 {
+            dim = &dim * &dim.maximum(&Dim::constant(3));
+        }
+        assert!(dim.count_atoms() <= MAX_ATOMS);
     }
 
     #[test]

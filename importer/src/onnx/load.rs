@@ -1,6 +1,6 @@
 //! From a file to a graph.
 
-use super::lowering::{Lowering, Model, domain_of, operator_name, opsets, tensors};
+use super::lowering::{Lowering, MAX_DEPTH, Model, domain_of, operator_name, opsets, tensors};
 use super::operator::Operand;
 use super::ops;
 use super::proto::{
@@ -141,6 +141,9 @@ fn input_type(
              `onnx.tools.update_model_dims` (dims may be names), or export the model again with a sample input",
         ));
     };
+    if shape.dim.len() > tensor::MAX_RANK {
+        return Err(fail(&format!("has rank {}", shape.dim.len())));
+    }
     let dim = |(axis, dim): (usize, &super::proto::DimensionProto)| {
         let unnamed = || format!("{}_dim_{axis}", input.name);
         let name = match &dim.value {
@@ -174,7 +177,7 @@ pub(super) fn check_operators<'m>(model: &Model<'m>, source: &'m GraphProto) -> 
             return Err(ImportErrorKind::Opset { domain: domain.to_owned(), version });
         }
     }
-    let mut check = Check { model, found: BTreeMap::new(), visited: HashSet::new() };
+    let mut check = Check { model, found: BTreeMap::new(), visited: HashSet::new(), depth: 0 };
     check.nodes(&source.node, &imports);
     let found: Vec<UnsupportedOperator> = check.found.into_values().collect();
     if found.is_empty() { Ok(()) } else { Err(ImportErrorKind::Unsupported(found)) }
@@ -184,6 +187,7 @@ struct Check<'a, 'm> {
     model: &'a Model<'m>,
     found: BTreeMap<(String, i64), UnsupportedOperator>,
     visited: HashSet<*const FunctionProto>,
+    depth: usize,
 }
 
 impl<'m> Check<'_, 'm> {
@@ -195,10 +199,13 @@ impl<'m> Check<'_, 'm> {
             let domain = domain_of(&node.domain);
             let key = (domain, node.op_type.as_str(), node.overload.as_str());
             if let Some(&function) = self.model.functions.get(&key) {
-                if self.visited.insert(function) {
+                // Deeper calls are refused when they are inlined.
+                if self.visited.insert(function) && self.depth < MAX_DEPTH {
+                    self.depth += 1;
                     let mut inner = imports.clone();
                     inner.extend(opsets(&function.opset_import));
                     self.nodes(&function.node, &inner);
+                    self.depth -= 1;
                 }
                 continue;
             }

@@ -7,7 +7,7 @@ mod order;
 mod windows;
 
 pub(crate) use append::{axes_of, axis_of};
-pub(crate) use constants::numbers;
+pub(crate) use constants::{holds_negative, numbers};
 pub(crate) use order::{label, subgraphs};
 pub(crate) use windows::{AutoPad, Window, Windows, known_padding};
 
@@ -23,7 +23,11 @@ use crate::ir::{Builder, Dim, Graph, NodeId, Origin, Region, RuleError, RuleResu
 use std::collections::{HashMap, HashSet};
 
 /// Functions that call functions multiply nodes; no honest model has so many.
-const MAX_NODES: usize = 1 << 20;
+const MAX_NODES: usize = 1 << 18;
+/// Functions inside functions.
+pub(crate) const MAX_DEPTH: usize = 64;
+/// Branches that both must be lowered, each after a copy of the graph.
+const MAX_BRANCHES: usize = 1024;
 /// Choices between ranks that a model may hold inside each other: each doubles the rest of the graph.
 const MAX_CHOICES: usize = 6;
 
@@ -97,6 +101,7 @@ pub(crate) struct Lowering<'g, 'm> {
     lowered: usize,
     choice: Option<Choice<'m>>,
     choices: usize,
+    branches: usize,
     nested: Option<ImportError>,
 }
 
@@ -114,6 +119,7 @@ impl<'g, 'm> Lowering<'g, 'm> {
             lowered: 0,
             choice: None,
             choices: 0,
+            branches: 0,
             nested: None,
         }
     }
@@ -237,7 +243,17 @@ impl<'g, 'm> Lowering<'g, 'm> {
 
     // ---- attempts ----
 
-    pub(crate) fn snapshot(&self) -> Snapshot<'m> {
+    /// The state before branches; an error when a model has too many.
+    pub(crate) fn before_branches(&mut self) -> RuleResult<Snapshot<'m>> {
+        self.branches += 1;
+        if self.branches > MAX_BRANCHES {
+            let what = format!("more than {MAX_BRANCHES} choices that only the run makes");
+            return Err(RuleError::TooLarge { what });
+        }
+        Ok(self.snapshot())
+    }
+
+    fn snapshot(&self) -> Snapshot<'m> {
         Snapshot {
             graph: self.builder.graph.clone(),
             nodes: self.builder.nodes.clone(),
@@ -310,7 +326,7 @@ impl<'g, 'm> Lowering<'g, 'm> {
 
     fn node(&mut self, node: &'m NodeProto) -> ImportResult<()> {
         self.lowered += 1;
-        if self.lowered > MAX_NODES {
+        if self.lowered > MAX_NODES || self.builder.graph.nodes.len() > MAX_NODES {
             return Err(ImportErrorKind::Limit { what: "nodes, functions inlined,", limit: MAX_NODES }.into());
         }
         let site = |this: &Self, opset| {
@@ -405,6 +421,9 @@ impl<'g, 'm> Lowering<'g, 'm> {
         if self.frames.iter().filter_map(|frame| frame.function).any(|around| std::ptr::eq(around, function))
         {
             return Err(ImportErrorKind::Recursion(function.name.clone()));
+        }
+        if self.frames.len() > MAX_DEPTH {
+            return Err(ImportErrorKind::Limit { what: "functions inside functions", limit: MAX_DEPTH });
         }
         if operands.len() > function.input.len() {
             let what = format!("{} inputs where the function has {}", operands.len(), function.input.len());

@@ -9,6 +9,9 @@ use prost::Message;
 /// A sparse tensor names its elements but takes memory for all; beyond this many bytes it is refused.
 const LARGEST_DENSE: usize = 1 << 28;
 
+/// No operator gives a tensor so many axes.
+pub(super) const MAX_RANK: usize = 64;
+
 /// How the elements of an ONNX data type are kept.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Packing {
@@ -108,6 +111,9 @@ fn decode(bytes: &[u8]) -> Result<TensorProto, ImportErrorKind> {
 
 /// Dims as sizes, and their product.
 fn shape(dims: &[i64]) -> Result<(Vec<usize>, usize), String> {
+    if dims.len() > MAX_RANK {
+        return Err(format!("has rank {}", dims.len()));
+    }
     let shape: Option<Vec<usize>> = dims.iter().map(|&dim| usize::try_from(dim).ok()).collect();
     let shape = shape.ok_or_else(|| format!("has dims {dims:?}"))?;
     let count = shape.iter().try_fold(1usize, |count, &dim| count.checked_mul(dim));

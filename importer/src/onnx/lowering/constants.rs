@@ -16,6 +16,16 @@ pub(crate) fn numbers(data: &TensorData) -> Vec<Scalar> {
     bytes.chunks_exact(data.dtype.size()).map(|chunk| number(chunk, data.dtype)).collect()
 }
 
+fn is_small(data: &TensorData) -> bool {
+    data.num_elements() <= MOST_ELEMENTS as usize
+}
+
+/// Whether an integer tensor holds a negative number.
+pub(crate) fn holds_negative(data: &TensorData) -> bool {
+    let bytes: &[u8] = &data.bytes;
+    bytes.chunks_exact(data.dtype.size()).any(|chunk| number(chunk, data.dtype).to_i64() < 0)
+}
+
 fn number(chunk: &[u8], dtype: DType) -> Scalar {
     let mut wide = [0u8; 8];
     wide[..chunk.len()].copy_from_slice(chunk);
@@ -83,7 +93,7 @@ impl Lowering<'_, '_> {
     /// A value's contents as integers on the host: constants, shape arithmetic, or read back at run time.
     pub(crate) fn host(&mut self, value: ValueId, input: &str) -> RuleResult<Vec<Dim>> {
         if self.builder.graph.value(value).host.is_none()
-            && let Some(data) = self.constant(value).filter(|data| !data.dtype.is_float())
+            && let Some(data) = self.constant(value).filter(|data| !data.dtype.is_float() && is_small(data))
         {
             return Ok(numbers(&data).into_iter().map(|number| Dim::constant(number.to_i64())).collect());
         }
@@ -113,7 +123,13 @@ impl Lowering<'_, '_> {
 
     /// A value's contents as numbers, which must be known.
     pub(crate) fn known_numbers(&self, value: ValueId, input: &str) -> RuleResult<Vec<Scalar>> {
-        self.constant(value).map(|data| numbers(&data)).ok_or_else(|| Self::not_constant(input))
+        let data = self.constant(value).ok_or_else(|| Self::not_constant(input))?;
+        if !is_small(&data) {
+            return Err(RuleError::TooLarge {
+                what: format!("`{input}`, of {} elements,", data.num_elements()),
+            });
+        }
+        Ok(numbers(&data))
     }
 
     /// A value's contents as integers, which must be known.

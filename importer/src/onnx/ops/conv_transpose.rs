@@ -68,7 +68,10 @@ fn sizes(name: &str, values: Option<&[i64]>, spatial: usize) -> RuleResult<Optio
     let Some(values) = values else {
         return Ok(None);
     };
-    let sizes: Option<Vec<usize>> = values.iter().map(|&value| usize::try_from(value).ok()).collect();
+    let sizes: Option<Vec<usize>> = values
+        .iter()
+        .map(|&value| usize::try_from(value).ok().filter(|&size| size <= i32::MAX as usize))
+        .collect();
     match sizes {
         Some(sizes) if sizes.len() == spatial => Ok(Some(sizes)),
         _ => Err(invalid(name, format!("is {values:?}, must be {spatial} sizes"))),

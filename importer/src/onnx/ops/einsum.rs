@@ -155,7 +155,8 @@ fn diagonals(to: &mut Lowering<'_, '_>, mut operand: Labelled) -> RuleResult<Lab
         let mut dims = to.dims(moved);
         let (columns, rows) = (dims.pop(), dims.pop());
         let size = rows.zip(columns).and_then(|(rows, columns)| (rows == columns).then_some(rows));
-        let size = size.as_ref().and_then(Dim::as_size).ok_or_else(|| RuleError::Unsupported {
+        let size = size.as_ref().and_then(Dim::as_size).filter(|&size| size <= i32::MAX as usize);
+        let size = size.ok_or_else(|| RuleError::Unsupported {
             what: "the diagonal of axes that are not known to be equal".to_owned(),
         })?;
         dims.push(Dim::from(size * size));

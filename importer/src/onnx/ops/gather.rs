@@ -1,6 +1,6 @@
 //! `Gather`: numpy's `take` along an axis.
 
-use super::super::lowering::{Lowering, axis_of, numbers};
+use super::super::lowering::{Lowering, axis_of, holds_negative};
 use super::super::node::SourceNode;
 use super::super::operator::{Args, Operator, Outputs, Spec};
 use crate::ir::{Op, RuleResult, ValueId};
@@ -35,7 +35,7 @@ fn is_embedding(to: &Lowering<'_, '_>, x: ValueId) -> bool {
 /// Whether an index tensor can hold negative numbers, as far as is known.
 pub(super) fn may_be_negative(to: &Lowering<'_, '_>, indices: ValueId) -> bool {
     if let Some(data) = to.constant(indices) {
-        return numbers(&data).iter().any(|index| index.to_i64() < 0);
+        return holds_negative(&data);
     }
     let graph = &*to.builder.graph;
     if let Some(host) = &graph.value(indices).host {

@@ -36,7 +36,7 @@ impl<'m> Operator<'m> for If<'m> {
             let result = to.subgraph(taken);
             return to.inner(result).map(Outputs);
         }
-        let before = to.snapshot();
+        let before = to.before_branches()?;
         let known = to.symbols();
         let then_region = to.region(self.then_branch);
         let else_region = then_region.and_then(|region| Ok((region, to.region(self.else_branch)?)));

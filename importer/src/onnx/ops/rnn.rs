@@ -74,7 +74,8 @@ impl Operator<'_> for Rnn {
         let recurrent = args.value("R")?;
         let of_weight = to.ty(recurrent).dims.get(2).and_then(crate::ir::Dim::as_size);
         let hidden_size = self.hidden_size.or(of_weight);
-        let hidden_size = hidden_size.ok_or_else(|| invalid("hidden_size", "is missing"))?;
+        let hidden_size = hidden_size.filter(|&size| size <= i32::MAX as usize);
+        let hidden_size = hidden_size.ok_or_else(|| invalid("hidden_size", "is missing or too large"))?;
         let plain = |function: &Function| match function {
             Function::Plain(activation) => Some(*activation),
             _ => None,
