@@ -91,11 +91,11 @@ impl Golden {
 #[error("got {actual_dtype}{actual:?}, expected {expected_dtype}{expected:?}")]
 pub struct TypeMismatch {
     /// Shape of what was computed.
-    pub actual: alloc::vec::Vec<usize>,
+    pub actual: Vec<usize>,
     /// Its dtype.
     pub actual_dtype: DType,
     /// Expected shape.
-    pub expected: alloc::vec::Vec<usize>,
+    pub expected: Vec<usize>,
     /// Expected dtype.
     pub expected_dtype: DType,
 }
@@ -175,7 +175,8 @@ mod tests {
     #[test]
     fn nan_and_infinity_must_be_met() {
         let (nan, inf) = (f32::NAN, f32::INFINITY);
-        let difference = compare(&floats(&[nan, inf, 1.0, -inf]), &floats(&[nan, inf, nan, inf]), Tolerance::default());
+        let difference =
+            compare(&floats(&[nan, inf, 1.0, -inf]), &floats(&[nan, inf, nan, inf]), Tolerance::default());
         assert_eq!(difference.unwrap().mismatches, 2);
     }
 

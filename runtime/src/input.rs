@@ -103,7 +103,12 @@ pub fn read_integers<B: Backend, const D: usize, K: TensorKind<B> + BasicOps<B>,
 ///
 /// # Panics
 /// As [`read_integers`].
-pub async fn read_integers_async<B: Backend, const D: usize, K: TensorKind<B> + BasicOps<B>, const N: usize>(
+pub async fn read_integers_async<
+    B: Backend,
+    const D: usize,
+    K: TensorKind<B> + BasicOps<B>,
+    const N: usize,
+>(
     tensor: Tensor<B, D, K>,
 ) -> [i64; N] {
     match tensor.into_data_async().await {
@@ -121,7 +126,10 @@ fn integers<const N: usize>(data: &TensorData) -> [i64; N] {
 }
 
 /// A parameter of zeros, to be loaded: integer and bool constants of a model, which nothing trains.
-pub fn empty_parameter<B: Backend, const D: usize, K>(dims: [usize; D], device: &B::Device) -> Param<Tensor<B, D, K>>
+pub fn empty_parameter<B: Backend, const D: usize, K>(
+    dims: [usize; D],
+    device: &B::Device,
+) -> Param<Tensor<B, D, K>>
 where
     K: TensorKind<B> + BasicOps<B>,
     Tensor<B, D, K>: crate::module::Parameter<Device = B::Device>,
@@ -153,7 +161,8 @@ mod tests {
     #[test]
     fn one_symbol_is_one_size() {
         let error = check_inputs(&SPECS, &[&[2, 8], &[3, 5]]).unwrap_err();
-        let expected = "input `mask`: expected [batch, ?], got [3, 5]: dim 0, `batch`, is 3 here and 2 in `ids`";
+        let expected =
+            "input `mask`: expected [batch, ?], got [3, 5]: dim 0, `batch`, is 3 here and 2 in `ids`";
         assert_eq!(error.to_string(), expected);
     }
 }

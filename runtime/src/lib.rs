@@ -2,6 +2,7 @@
 //!
 //! - [`tensor`]: `Tensor<B, D, K>` over a [`Backend`](tensor::backend::Backend), and [`backend`]: the backends.
 //! - [`module`]: modules and their parameters; [`config`]: their hyperparameters.
+//! - [`nn`]: layers and losses.
 //! - [`record`]: how the state of a module is stored.
 //!
 //! The API has the form of Burn's (0.20): with `burn = { package = "kiln", … }` in the manifest, programs written for
@@ -15,7 +16,11 @@ extern crate self as kiln;
 
 pub mod backend;
 pub mod config;
+#[cfg(feature = "std")]
+pub mod golden;
+pub mod input;
 pub mod module;
+pub mod nn;
 pub mod prelude;
 pub mod record;
 

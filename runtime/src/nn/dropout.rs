@@ -25,7 +25,11 @@ pub struct Dropout {
 impl DropoutConfig {
     /// The layer.
     pub fn init(&self) -> Dropout {
-        assert!((0.0..=1.0).contains(&self.prob), "dropout: the probability {} is not between 0 and 1", self.prob);
+        assert!(
+            (0.0..=1.0).contains(&self.prob),
+            "dropout: the probability {} is not between 0 and 1",
+            self.prob
+        );
         Dropout { prob: self.prob }
     }
 }

@@ -50,9 +50,7 @@ impl LinearConfig {
         let weight = self.initializer.init_with([self.d_input, self.d_output], fan_in, fan_out, device);
         let weight = match self.layout {
             LinearLayout::Row => weight,
-            LinearLayout::Col => {
-                weight.save_mapper(Tensor::transpose).load_mapper(Tensor::transpose)
-            }
+            LinearLayout::Col => weight.save_mapper(Tensor::transpose).load_mapper(Tensor::transpose),
         };
         Linear { weight, bias: self.bias.then(bias) }
     }
@@ -65,7 +63,11 @@ impl<B: Backend> Linear<B> {
     }
 
     /// [`Linear::forward`] with an activation applied on the way out.
-    pub fn forward_activated<const D: usize>(&self, input: Tensor<B, D>, activation: Activation) -> Tensor<B, D> {
+    pub fn forward_activated<const D: usize>(
+        &self,
+        input: Tensor<B, D>,
+        activation: Activation,
+    ) -> Tensor<B, D> {
         module::linear_activated(input, self.weight.val(), self.bias.as_ref().map(Param::val), activation)
     }
 }

@@ -17,17 +17,17 @@ mod position;
 mod rnn;
 pub mod transformer;
 
+pub use crate::module::Initializer;
 pub use activation::*;
 pub use dropout::{Dropout, DropoutConfig};
 pub use embedding::{Embedding, EmbeddingConfig};
-pub use crate::module::Initializer;
 pub use linear::{Linear, LinearConfig, LinearLayout};
 pub use norm::*;
+pub use padding::{PaddingConfig1d, PaddingConfig2d, PaddingConfig3d};
 pub use position::{
     PositionalEncoding, PositionalEncodingConfig, RotaryEncoding, RotaryEncodingConfig, generate_sinusoids,
 };
 pub use rnn::*;
-pub use padding::{PaddingConfig1d, PaddingConfig2d, PaddingConfig3d};
 
 /// PyTorch's start for linear and convolution layers: uniform over `±1 / sqrt(fan_in)`.
 fn layer_initializer() -> Initializer {

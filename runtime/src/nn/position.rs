@@ -60,7 +60,7 @@ impl<B: Backend> PositionalEncoding<B> {
 }
 
 layer_display!(PositionalEncoding<B>, |layer| {
-    "d_model" => layer.sinusoids.dims::<3>()[2],
+    "d_model" => layer.sinusoids.dims()[2],
     "max_sequence_size" => layer.max_sequence_size,
     "max_timescale" => layer.max_timescale,
 });
@@ -152,7 +152,7 @@ impl<B: Backend> RotaryEncoding<B> {
     /// When the rank is below 2 or the sequence ends after the longest.
     pub fn apply<const D: usize>(&self, x: Tensor<B, D>, start: usize) -> Tensor<B, D> {
         assert!(D >= 2, "RotaryEncoding: a tensor of rank {D}, expected at least 2");
-        let dims = x.dims::<D>();
+        let dims = x.dims();
         let (seq, size) = (dims[D - 2], dims[D - 1]);
         let [longest, _, _] = self.freq_complex.dims();
         assert!(start + seq <= longest, "RotaryEncoding: position {} is beyond {longest}", start + seq);
@@ -164,12 +164,13 @@ impl<B: Backend> RotaryEncoding<B> {
         };
         // (a, b) turned by an angle is (a cos - b sin, b cos + a sin).
         let turned = pairs.clone().slice([0..rows, 0..seq, 0..size / 2, 1..2]).neg();
-        let turned = Tensor::cat(alloc::vec![turned, pairs.clone().slice([0..rows, 0..seq, 0..size / 2, 0..1])], 3);
+        let turned =
+            Tensor::cat(alloc::vec![turned, pairs.clone().slice([0..rows, 0..seq, 0..size / 2, 0..1])], 3);
         (pairs * part(0) + turned * part(1)).reshape(dims)
     }
 }
 
 layer_display!(RotaryEncoding<B>, |layer| {
-    "d_model" => layer.freq_complex.dims::<3>()[1],
-    "max_sequence_length" => layer.freq_complex.dims::<3>()[0],
+    "d_model" => layer.freq_complex.dims()[1],
+    "max_sequence_length" => layer.freq_complex.dims()[0],
 });

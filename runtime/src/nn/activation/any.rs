@@ -1,8 +1,8 @@
 //! Any activation, chosen at run time.
 
 use super::{
-    Gelu, HardSigmoid, HardSigmoidConfig, HardSwish, LeakyRelu, LeakyReluConfig, PRelu, PReluConfig, Relu, Sigmoid,
-    Softplus, SoftplusConfig, SwiGlu, SwiGluConfig, Tanh,
+    Gelu, HardSigmoid, HardSigmoidConfig, HardSwish, LeakyRelu, LeakyReluConfig, PRelu, PReluConfig, Relu,
+    Sigmoid, Softplus, SoftplusConfig, SwiGlu, SwiGluConfig, Tanh,
 };
 use crate::config::Config;
 use crate::module::Module;

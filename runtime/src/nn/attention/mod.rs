@@ -71,7 +71,9 @@ impl MultiHeadAttentionConfig {
             self.n_heads
         );
         let linear = || {
-            LinearConfig::new(self.d_model, self.d_model).with_initializer(self.initializer.clone()).init(device)
+            LinearConfig::new(self.d_model, self.d_model)
+                .with_initializer(self.initializer.clone())
+                .init(device)
         };
         MultiHeadAttention {
             query: linear(),
@@ -139,7 +141,8 @@ impl<B: Backend> MultiHeadAttention<B> {
         let query = self.heads(&self.query, input.query);
         let key = self.heads(&self.key, input.key);
         let value = self.heads(&self.value, input.value);
-        let scores = self.dropout.forward(query.matmul(key.transpose()) / num_traits::Float::sqrt(self.d_k as f64));
+        let scores =
+            self.dropout.forward(query.matmul(key.transpose()) / num_traits::Float::sqrt(self.d_k as f64));
         let weights = self.weights(scores, input.mask_pad, input.mask_attn);
         let context = weights.clone().matmul(value).swap_dims(1, 2).reshape([batch, seq, d_model]);
         MhaOutput { weights, context: self.output.forward(context) }
@@ -157,7 +160,7 @@ impl<B: Backend> MultiHeadAttention<B> {
         mask_pad: Option<Tensor<B, 2, Bool>>,
         mask_attn: Option<Tensor<B, 3, Bool>>,
     ) -> Tensor<B, 4> {
-        let shape = scores.dims::<4>();
+        let shape = scores.dims();
         if let Some(mask) = mask_pad {
             let [batch, keys] = mask.dims();
             scores = scores.mask_fill(mask.reshape([batch, 1, 1, keys]).expand(shape), self.min_float);

@@ -31,7 +31,7 @@ impl<const N: usize> Spatial<N> for [usize; N] {
 
 macro_rules! conv {
     (
-        $layer:ident, $config:ident, $padding:ident = $valid:literal, $rank:literal, $dims:literal, $size:ty, $one:literal,
+        $layer:ident, $config:ident, $padding:ident = $valid:tt, $rank:literal, $dims:literal, $size:ty, $one:tt,
         $what:literal, [$in:ident, $out:ident] from $channels:expr, { $($channel_fields:tt)* }
     ) => {
         #[doc = concat!("Configuration of [`", stringify!($layer), "`].")]

@@ -7,7 +7,7 @@ use crate::nn::{Initializer, display::layer_display};
 use crate::tensor::{ConvTransposeOptions, Tensor, backend::Backend, module};
 
 macro_rules! conv_transpose {
-    ($layer:ident, $config:ident, $rank:literal, $dims:literal, $size:ty, $one:literal, $zero:literal, $what:literal) => {
+    ($layer:ident, $config:ident, $rank:literal, $dims:literal, $size:ty, $one:tt, $zero:tt, $what:literal) => {
         #[doc = concat!("Configuration of [`", stringify!($layer), "`].")]
         #[derive(Config, Debug)]
         pub struct $config {
@@ -124,10 +124,22 @@ macro_rules! conv_transpose {
 
 conv_transpose!(ConvTranspose1d, ConvTranspose1dConfig, 1, 3, usize, "1", "0", "`[batch, channels, length]`");
 conv_transpose!(
-    ConvTranspose2d, ConvTranspose2dConfig, 2, 4, [usize; 2], "[1, 1]", "[0, 0]",
+    ConvTranspose2d,
+    ConvTranspose2dConfig,
+    2,
+    4,
+    [usize; 2],
+    "[1, 1]",
+    "[0, 0]",
     "`[batch, channels, height, width]`"
 );
 conv_transpose!(
-    ConvTranspose3d, ConvTranspose3dConfig, 3, 5, [usize; 3], "[1, 1, 1]", "[0, 0, 0]",
+    ConvTranspose3d,
+    ConvTranspose3dConfig,
+    3,
+    5,
+    [usize; 3],
+    "[1, 1, 1]",
+    "[0, 0, 0]",
     "`[batch, channels, depth, height, width]`"
 );

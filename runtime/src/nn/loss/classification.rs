@@ -70,8 +70,7 @@ impl<B: Backend> CrossEntropyLoss<B> {
         let [batch, classes] = logits.dims();
         let [count] = targets.dims();
         assert!(batch == count, "CrossEntropyLoss: {batch} rows of logits and {count} targets");
-        let log_probabilities =
-            if self.logits { activation::log_softmax(logits, 1) } else { logits.log() };
+        let log_probabilities = if self.logits { activation::log_softmax(logits, 1) } else { logits.log() };
         let ids = targets.clone().reshape([batch, 1]);
         let weight_of_row = match &self.weights {
             Some(weights) => weights.clone().gather(0, targets.clone()),
@@ -105,7 +104,7 @@ impl<B: Backend> CrossEntropyLoss<B> {
 
 layer_display!(CrossEntropyLoss<B>, |loss| {
     "pad_tokens" => optional(loss.pad_tokens.as_ref().map(|tokens| format!("{tokens:?}"))),
-    "weights" => optional(loss.weights.as_ref().map(|weights| format!("{:?}", weights.dims::<1>()))),
+    "weights" => optional(loss.weights.as_ref().map(|weights| format!("{:?}", weights.dims()))),
     "smoothing" => optional(loss.smoothing.map(|smoothing| format!("{smoothing}"))),
     "logits" => loss.logits,
 });
@@ -157,7 +156,7 @@ impl<B: Backend> BinaryCrossEntropyLoss<B> {
     /// Operands of one shape; targets are 0 or 1.
     pub fn forward<const D: usize>(&self, logits: Tensor<B, D>, targets: Tensor<B, D, Int>) -> Tensor<B, 1> {
         check_same("BinaryCrossEntropyLoss", &logits, targets.dims());
-        let classes = if D > 1 { logits.dims::<D>()[D - 1] } else { 2 };
+        let classes = if D > 1 { logits.dims()[D - 1] } else { 2 };
         let mut expected = targets.clone().float();
         if let Some(smoothing) = self.smoothing {
             expected = expected * (1.0 - smoothing) + smoothing / classes as f32;
@@ -174,17 +173,17 @@ impl<B: Backend> BinaryCrossEntropyLoss<B> {
         let weights = if D > 1 {
             let mut shape = [1; D];
             shape[D - 1] = classes;
-            weights.clone().reshape(shape).expand(losses.dims::<D>())
+            weights.clone().reshape(shape).expand(losses.dims())
         } else {
             let [count] = targets.clone().reshape([-1]).dims();
-            weights.clone().gather(0, targets.reshape([count])).reshape(losses.dims::<D>())
+            weights.clone().gather(0, targets.reshape([count])).reshape(losses.dims())
         };
         (losses * weights.clone()).sum() / weights.sum()
     }
 }
 
 layer_display!(BinaryCrossEntropyLoss<B>, |loss| {
-    "weights" => optional(loss.weights.as_ref().map(|weights| format!("{:?}", weights.dims::<1>()))),
+    "weights" => optional(loss.weights.as_ref().map(|weights| format!("{:?}", weights.dims()))),
     "smoothing" => optional(loss.smoothing.map(|smoothing| format!("{smoothing}"))),
     "logits" => loss.logits,
 });

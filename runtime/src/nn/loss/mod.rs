@@ -34,6 +34,6 @@ impl Reduction {
 
 /// The loss operands must have one shape.
 fn check_same<B: Backend, const D: usize>(loss: &str, predictions: &Tensor<B, D>, targets: [usize; D]) {
-    let dims = predictions.dims::<D>();
+    let dims = predictions.dims();
     assert!(dims == targets, "{loss}: predictions {dims:?} and targets {targets:?} must have one shape");
 }

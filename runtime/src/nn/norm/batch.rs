@@ -69,7 +69,7 @@ impl<B: Backend> BatchNorm<B> {
     fn batch_statistics<const D: usize>(&self, input: Tensor<B, D>) -> (Tensor<B, 1>, Tensor<B, 1>) {
         let channels = input.dims()[1];
         let rows = input.swap_dims(0, 1).reshape([channels as i32, -1]);
-        let count = rows.dims::<2>()[1] as f64;
+        let count = rows.dims()[1] as f64;
         let mean = rows.clone().mean_dim(1);
         let variance = (rows - mean.clone()).powf_scalar(2.0).mean_dim(1).reshape([channels]);
         let mean = mean.reshape([channels]);

@@ -24,7 +24,7 @@ impl<const N: usize> Sizes for [usize; N] {
 }
 
 macro_rules! max_pool {
-    ($layer:ident, $config:ident, $padding:ident = $valid:literal, $dims:literal, $size:ty, $one:literal, $stride:literal,
+    ($layer:ident, $config:ident, $padding:ident = $valid:tt, $dims:literal, $size:ty, $one:tt,
      $what:literal) => {
         #[doc = concat!("Configuration of [`", stringify!($layer), "`].")]
         #[derive(Config, Debug)]
@@ -32,7 +32,7 @@ macro_rules! max_pool {
             /// Size of the window.
             pub kernel_size: $size,
             /// Step of the window.
-            #[config(default = $stride)]
+            #[config(default = "kernel_size")]
             pub strides: $size,
             /// Padding around the input; it never wins.
             #[config(default = $valid)]
@@ -97,20 +97,35 @@ macro_rules! max_pool {
 }
 
 max_pool!(
-    MaxPool1d, MaxPool1dConfig, PaddingConfig1d = "PaddingConfig1d::Valid", 3, usize, "1", "kernel_size",
+    MaxPool1d,
+    MaxPool1dConfig,
+    PaddingConfig1d = "PaddingConfig1d::Valid",
+    3,
+    usize,
+    "1",
     "`[batch, channels, length]`"
 );
 max_pool!(
-    MaxPool2d, MaxPool2dConfig, PaddingConfig2d = "PaddingConfig2d::Valid", 4, [usize; 2], "[1, 1]", "kernel_size",
+    MaxPool2d,
+    MaxPool2dConfig,
+    PaddingConfig2d = "PaddingConfig2d::Valid",
+    4,
+    [usize; 2],
+    "[1, 1]",
     "`[batch, channels, height, width]`"
 );
 max_pool!(
-    MaxPool3d, MaxPool3dConfig, PaddingConfig3d = "PaddingConfig3d::Valid", 5, [usize; 3], "[1, 1, 1]", "kernel_size",
+    MaxPool3d,
+    MaxPool3dConfig,
+    PaddingConfig3d = "PaddingConfig3d::Valid",
+    5,
+    [usize; 3],
+    "[1, 1, 1]",
     "`[batch, channels, depth, height, width]`"
 );
 
 macro_rules! avg_pool {
-    ($layer:ident, $config:ident, $padding:ident = $valid:literal, $dims:literal, $size:ty, $stride:literal,
+    ($layer:ident, $config:ident, $padding:ident = $valid:tt, $dims:literal, $size:ty,
      $what:literal) => {
         #[doc = concat!("Configuration of [`", stringify!($layer), "`].")]
         #[derive(Config, Debug)]
@@ -118,7 +133,7 @@ macro_rules! avg_pool {
             /// Size of the window.
             pub kernel_size: $size,
             /// Step of the window.
-            #[config(default = $stride)]
+            #[config(default = "kernel_size")]
             pub strides: $size,
             /// Padding around the input.
             #[config(default = $valid)]
@@ -183,15 +198,27 @@ macro_rules! avg_pool {
 }
 
 avg_pool!(
-    AvgPool1d, AvgPool1dConfig, PaddingConfig1d = "PaddingConfig1d::Valid", 3, usize, "kernel_size",
+    AvgPool1d,
+    AvgPool1dConfig,
+    PaddingConfig1d = "PaddingConfig1d::Valid",
+    3,
+    usize,
     "`[batch, channels, length]`"
 );
 avg_pool!(
-    AvgPool2d, AvgPool2dConfig, PaddingConfig2d = "PaddingConfig2d::Valid", 4, [usize; 2], "kernel_size",
+    AvgPool2d,
+    AvgPool2dConfig,
+    PaddingConfig2d = "PaddingConfig2d::Valid",
+    4,
+    [usize; 2],
     "`[batch, channels, height, width]`"
 );
 avg_pool!(
-    AvgPool3d, AvgPool3dConfig, PaddingConfig3d = "PaddingConfig3d::Valid", 5, [usize; 3], "kernel_size",
+    AvgPool3d,
+    AvgPool3dConfig,
+    PaddingConfig3d = "PaddingConfig3d::Valid",
+    5,
+    [usize; 3],
     "`[batch, channels, depth, height, width]`"
 );
 
@@ -232,5 +259,9 @@ macro_rules! adaptive_avg_pool {
 
 adaptive_avg_pool!(AdaptiveAvgPool1d, AdaptiveAvgPool1dConfig, 3, usize, "`[batch, channels, length]`");
 adaptive_avg_pool!(
-    AdaptiveAvgPool2d, AdaptiveAvgPool2dConfig, 4, [usize; 2], "`[batch, channels, height, width]`"
+    AdaptiveAvgPool2d,
+    AdaptiveAvgPool2dConfig,
+    4,
+    [usize; 2],
+    "`[batch, channels, height, width]`"
 );

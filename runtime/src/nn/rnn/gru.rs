@@ -43,9 +43,8 @@ pub struct Gru<B: Backend> {
 impl GruConfig {
     /// A layer whose parameters are initialized when first used.
     pub fn init<B: Backend>(&self, device: &B::Device) -> Gru<B> {
-        let gate = || {
-            GateController::new(self.d_input, self.d_hidden, self.bias, self.initializer.clone(), device)
-        };
+        let gate =
+            || GateController::new(self.d_input, self.d_hidden, self.bias, self.initializer.clone(), device);
         Gru {
             update_gate: gate(),
             reset_gate: gate(),

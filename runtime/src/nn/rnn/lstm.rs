@@ -90,9 +90,8 @@ pub struct Lstm<B: Backend> {
 impl LstmConfig {
     /// A layer whose parameters are initialized when first used.
     pub fn init<B: Backend>(&self, device: &B::Device) -> Lstm<B> {
-        let gate = || {
-            GateController::new(self.d_input, self.d_hidden, self.bias, self.initializer.clone(), device)
-        };
+        let gate =
+            || GateController::new(self.d_input, self.d_hidden, self.bias, self.initializer.clone(), device);
         Lstm {
             input_gate: gate(),
             forget_gate: gate(),
@@ -161,11 +160,8 @@ impl<B: Backend> Lstm<B> {
     fn advance(&self, sums: [Tensor<B, 2>; 4], state: LstmState<B, 2>) -> LstmState<B, 2> {
         let [input, forget, candidate, output] = sums;
         let input = self.gate_activation.forward(input);
-        let forget = if self.input_forget {
-            input.clone().neg() + 1.0
-        } else {
-            self.gate_activation.forward(forget)
-        };
+        let forget =
+            if self.input_forget { input.clone().neg() + 1.0 } else { self.gate_activation.forward(forget) };
         let mut cell = forget * state.cell + input * self.cell_activation.forward(candidate);
         if let Some(clip) = self.clip {
             cell = cell.clamp(-clip, clip);
@@ -268,7 +264,8 @@ impl<B: Backend> BiLstm<B> {
         let (back, last_back) = self.reverse.scan(input, direction(1), true);
         let output = Tensor::cat(alloc::vec![there, back], 2);
         let both = |a: Tensor<B, 2>, b: Tensor<B, 2>| Tensor::stack(alloc::vec![a, b], 0);
-        let last = LstmState::new(both(last_there.cell, last_back.cell), both(last_there.hidden, last_back.hidden));
+        let last =
+            LstmState::new(both(last_there.cell, last_back.cell), both(last_there.hidden, last_back.hidden));
         (if self.batch_first { output } else { output.swap_dims(0, 1) }, last)
     }
 }

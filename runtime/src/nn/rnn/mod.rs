@@ -21,9 +21,18 @@ pub struct GateController<B: Backend> {
 
 impl<B: Backend> GateController<B> {
     /// A gate from `d_input` inputs and `d_output` hidden values to `d_output`.
-    pub fn new(d_input: usize, d_output: usize, bias: bool, initializer: Initializer, device: &B::Device) -> Self {
+    pub fn new(
+        d_input: usize,
+        d_output: usize,
+        bias: bool,
+        initializer: Initializer,
+        device: &B::Device,
+    ) -> Self {
         let linear = |d_input| {
-            LinearConfig::new(d_input, d_output).with_bias(bias).with_initializer(initializer.clone()).init(device)
+            LinearConfig::new(d_input, d_output)
+                .with_bias(bias)
+                .with_initializer(initializer.clone())
+                .init(device)
         };
         Self { input_transform: linear(d_input), hidden_transform: linear(d_output) }
     }

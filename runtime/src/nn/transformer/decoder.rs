@@ -184,7 +184,9 @@ impl<B: Backend> TransformerDecoderLayer<B> {
     }
 
     fn forward(&self, x: Tensor<B, 3>, input: &TransformerDecoderInput<B>) -> Tensor<B, 3> {
-        let masked = |mut operands: MhaInput<B>, pad: &Option<Tensor<B, 2, Bool>>, attn: &Option<Tensor<B, 3, Bool>>| {
+        let masked = |mut operands: MhaInput<B>,
+                      pad: &Option<Tensor<B, 2, Bool>>,
+                      attn: &Option<Tensor<B, 3, Bool>>| {
             if let Some(mask) = pad {
                 operands = operands.mask_pad(mask.clone());
             }
