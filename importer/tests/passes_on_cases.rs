@@ -10,11 +10,16 @@ use kiln_importer::passes::{Options, optimize};
 use kiln_types::{DType, TensorData, bf16, f16};
 use std::path::{Path, PathBuf};
 
+/// The cases under `fixtures/`, or under the folder that `KILN_CASES` names.
 fn cases() -> Vec<PathBuf> {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures");
-    let mut cases: Vec<PathBuf> = ["cases", "."]
+    let folders = match std::env::var_os("KILN_CASES") {
+        Some(folder) => vec![PathBuf::from(folder)],
+        None => vec![fixtures.join("cases"), fixtures],
+    };
+    let mut cases: Vec<PathBuf> = folders
         .iter()
-        .filter_map(|folder| std::fs::read_dir(fixtures.join(folder)).ok())
+        .filter_map(|folder| std::fs::read_dir(folder).ok())
         .flatten()
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| path.join("model.onnx").is_file())
