@@ -4,7 +4,7 @@
 //! them, and hands the recorded [`Expression`] to the backend, which computes it in one pass.
 
 use crate::backend::{Backend, Primitive};
-use crate::check::{self, ensure};
+use crate::check;
 use crate::{
     Activation, BinaryOp, CompareOp, DType, Expression, Scalar, Shape, Step, StepId, Tensor, TensorKind,
     UnaryOp,
@@ -25,8 +25,8 @@ pub struct Traced(Inner);
 
 #[derive(Clone, Debug)]
 enum Inner {
-    /// A number that has met no operand yet.
-    Number(Scalar),
+    /// A number that has met no operand yet; with a dtype, if it has one of its own.
+    Number(Scalar, Option<DType>),
     Step {
         program: Program,
         id: StepId,
@@ -35,14 +35,19 @@ enum Inner {
 
 impl<S: Into<Scalar>> From<S> for Traced {
     fn from(number: S) -> Self {
-        Self(Inner::Number(number.into()))
+        Self(Inner::Number(number.into(), None))
     }
 }
 
 impl Traced {
+    /// A number of a given dtype.
+    pub fn constant(number: impl Into<Scalar>, dtype: DType) -> Self {
+        Self(Inner::Number(number.into(), Some(dtype)))
+    }
+
     fn dtype(&self) -> Option<DType> {
         match &self.0 {
-            Inner::Number(_) => None,
+            Inner::Number(_, dtype) => *dtype,
             Inner::Step { program, id } => program.borrow().get(usize::from(*id)).map(|(_, dtype)| *dtype),
         }
     }
@@ -52,8 +57,8 @@ impl Traced {
     fn step(&self, near: &Traced) -> (Program, StepId) {
         match (&self.0, &near.0) {
             (Inner::Step { program, id }, _) => (program.clone(), *id),
-            (Inner::Number(value), Inner::Step { program, .. }) => {
-                let dtype = near.dtype().unwrap_or(DType::F32);
+            (Inner::Number(value, own), Inner::Step { program, .. }) => {
+                let dtype = own.or(near.dtype()).unwrap_or(DType::F32);
                 (program.clone(), push(program, Step::Constant(*value, dtype), dtype))
             }
             _ => check::fail("elementwise", format_args!("an operation without any operand")),
@@ -104,14 +109,19 @@ impl Traced {
     /// `value` where the mask is true, else this.
     pub fn mask_where(self, mask: impl Into<Self>, value: impl Into<Self>) -> Self {
         let (mask, value) = (mask.into(), value.into());
-        // Two numbers meet no operand but the mask, whose dtype is not theirs.
-        ensure!(
-            self.dtype().is_some() || value.dtype().is_some(),
-            "mask_where",
-            "one of both values must come from an operand"
-        );
-        let (_, mask) = mask.step(&self);
-        self.of_two(value, "mask_where", None, |no, yes| Step::Where(mask, yes, no))
+        let Some(dtype) = self.dtype().or(value.dtype()) else {
+            check::fail("mask_where", format_args!("two numbers need a dtype; see `Traced::constant`"))
+        };
+        // Numbers take the dtype of the other value, not that of the mask that they are recorded beside.
+        let with_dtype = |value: Self| match value.0 {
+            Inner::Number(number, None) => Self::constant(number, dtype),
+            step => Self(step),
+        };
+        let (no, yes) = (with_dtype(self), with_dtype(value));
+        let (program, mask_step) = mask.step(if matches!(no.0, Inner::Step { .. }) { &no } else { &yes });
+        let ((_, no), (_, yes)) = (no.step(&mask), yes.step(&mask));
+        let id = push(&program, Step::Where(mask_step, yes, no), dtype);
+        Self(Inner::Step { program, id })
     }
 
     /// `value` where the mask is true, else this.

@@ -274,16 +274,26 @@ fn program(expression: &Expression, cx: &Cx<'_>) -> Expr {
     let operands = Expr::Array((0..count).map(|n| Expr::Operand(n).then("into", Vec::new())).collect());
     let uniform =
         (0..count).all(|n| cx.dtype(n).kind() == cx.output().map_or(DTypeKind::Float, |ty| ty.dtype.kind()));
-    let operands = if uniform { Expr::Array((0..count).map(Expr::Operand).collect()) } else { operands };
     let body = step(expression, expression.steps.len().saturating_sub(1), &names);
-    Expr::Call("tensor::elementwise", vec![operands, Expr::Closure(names, Box::new(body))])
+    let closure = Expr::Closure(names, Box::new(body));
+    if !uniform {
+        return Expr::Make("elementwise", vec![operands, closure]);
+    }
+    let operands = Expr::Array((0..count).map(Expr::Operand).collect());
+    Expr::Call("tensor::elementwise", vec![operands, closure])
 }
 
 /// A step of a chain, the steps it names written out. A step that is used twice is cloned by being written twice, which
 /// the raising of chains avoids for all but operands.
 fn step(expression: &Expression, index: usize, names: &[String]) -> Expr {
     let Some(&this) = expression.steps.get(index) else { return Expr::Tuple(Vec::new()) };
-    let inner = |id: u16| step(expression, usize::from(id), names);
+    // Where a number cannot stand for itself: before a method's dot.
+    let inner = |id: u16| match expression.steps.get(usize::from(id)) {
+        Some(&Step::Constant(value, dtype)) => {
+            Expr::Call("tensor::Traced::constant", vec![Expr::Scalar(value, dtype), Expr::DType(dtype)])
+        }
+        _ => step(expression, usize::from(id), names),
+    };
     let constant = |id: u16| match expression.steps.get(usize::from(id)) {
         Some(&Step::Constant(value, dtype)) => Some(Expr::Scalar(value, dtype)),
         _ => None,
@@ -297,6 +307,7 @@ fn step(expression: &Expression, index: usize, names: &[String]) -> Expr {
         Step::Binary(op, a, b) => match (constant(a), constant(b)) {
             (None, Some(number)) => with_scalar(op, inner(a), number.clone(), DType::F32)
                 .unwrap_or_else(|| between(op, inner(a), number, DType::F32)),
+            (Some(number), None) if sign(op).is_some() => between(op, number, inner(b), DType::F32),
             _ => between(op, inner(a), inner(b), DType::F32),
         },
         Step::Compare(op, a, b) => match constant(b) {

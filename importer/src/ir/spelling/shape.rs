@@ -65,6 +65,10 @@ fn reshape(dims: &[Dim], cx: &Cx<'_>) -> Expr {
         let axes = vec![axis_expr(start), axis_expr(end)];
         return Expr::Operand(0).then_with("flatten", vec![dims.len()], axes);
     }
+    if dims.is_empty() {
+        // An empty array says no type.
+        return Expr::Operand(0).then_with("squeeze", vec![0], Vec::new());
+    }
     Expr::method(0, "reshape", vec![target(dims)])
 }
 

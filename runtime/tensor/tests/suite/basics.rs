@@ -231,3 +231,70 @@ pub fn rank_0<B: Backend>() {
     same(x.clone().unsqueeze_dim::<1>(0).squeeze_dim::<0>(0), 2.0);
     same(x.expand([2]), [2.0, 2.0]);
 }
+
+pub fn traced_programs<B: Backend>() {
+    use kiln_tensor::{Activation, Traced, elementwise};
+    let (a, b) = (tensor::<B, 2, Float>([[1.0, -2.0]]), tensor::<B, 2, Float>([[4.0], [9.0]]));
+    let result = elementwise([a.clone(), b.clone()], |[a, b]| {
+        let root = b.sqrt();
+        2.0 - a.clone() * root.clone() + (a.activation(Activation::Relu) / root)
+    });
+    close(result, [[0.5f32, 6.0], [-1.0 + 1.0 / 3.0, 8.0]]);
+    same(elementwise([a.clone()], |[a]| a.clone().mask_where(a.greater_elem(0.0), 7.0)), [[7.0, -2.0]]);
+    // Unused operands still decide the shape.
+    same(elementwise([a.clone(), b.clone()], |[a, _]| a), [[1.0, -2.0], [1.0, -2.0]]);
+    let mask = a.clone().greater_elem(0.0);
+    let both =
+        Tensor::<B, 2>::elementwise([mask.clone().into(), b.into()], |[mask, b]| b.mask_where(mask, 1.0) * 2);
+    same(both, [[2.0, 8.0], [2.0, 18.0]]);
+    let numbers = Tensor::<B, 2, Int>::elementwise([mask.into()], |[mask]| {
+        Traced::constant(5, DType::I64).mask_where(mask.clone(), 3) + mask.cast(DType::I64)
+    });
+    same(numbers, [[4, 5]]);
+}
+
+pub fn linear_algebra<B: Backend>() {
+    use kiln_tensor::grid::{GridIndexing, GridSparsity, IndexPos, meshgrid, meshgrid_stack};
+    use kiln_tensor::linalg;
+    let x = tensor::<B, 2, Float>([[3.0, -4.0], [0.0, 2.0]]);
+    close(linalg::vector_norm(x.clone(), 2.0, 1), [[5.0f32], [2.0]]);
+    close(linalg::vector_norm(x.clone(), 0, 1), [[2.0f32], [1.0]]);
+    close(linalg::vector_norm(x.clone(), f64::NEG_INFINITY, 1), [[3.0f32], [0.0]]);
+    close(linalg::lp_norm(x.clone(), 3.0, 1), [[91.0f32.cbrt()], [2.0]]);
+    same(linalg::diag::<B, 2, 1, _>(x.clone()), [3.0, 2.0]);
+    same(linalg::trace::<B, 2, 1>(x.clone()), [5.0]);
+    same(linalg::matvec(x.clone(), tensor::<B, 1, Float>([1.0, 1.0])), [-1.0, 2.0]);
+    let row = tensor::<B, 1, Int>([1, 2]);
+    same(linalg::outer::<B, 1, 2, _>(row.clone(), row.clone()), [[1, 2], [2, 4]]);
+    close(linalg::cosine_similarity(x.clone(), x.clone(), -1, None), [[1.0f32], [1.0]]);
+    let (lu, order) = linalg::lu_decomposition(tensor::<B, 2, Float>([[1.0, 2.0], [4.0, 6.0]]));
+    close(lu, [[4.0f32, 6.0], [0.25, 0.5]]);
+    same(order, [1, 0]);
+    let [rows, columns] = meshgrid(&[row.clone(), tensor::<B, 1, Int>([5, 6, 7])], GridIndexing::Matrix);
+    same(rows, [[1, 1, 1], [2, 2, 2]]);
+    same(columns, [[5, 6, 7], [5, 6, 7]]);
+    let [rows, _] = meshgrid(&[row.clone(), row.clone()], GridSparsity::Sparse);
+    same(rows, [[1], [2]]);
+    assert_eq!(meshgrid_stack::<B, 2, 3, _>(&[row.clone(), row], IndexPos::Last).dims(), [2, 2, 2]);
+}
+
+pub fn sums_over_letters<B: Backend>() {
+    use kiln_tensor::linalg::einsum;
+    let a = tensor::<B, 2, Float>([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]).into_primitive();
+    let b = tensor::<B, 2, Float>([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]).into_primitive();
+    same(einsum::<B, 2, Float>("ij,jk->ki", vec![a.clone(), b.clone()]), [[4.0, 10.0], [5.0, 11.0]]);
+    same(einsum::<B, 2, Float>("ij,jk", vec![a.clone(), b.clone()]), [[4.0, 5.0], [10.0, 11.0]]);
+    same(einsum::<B, 0, Float>("ij->", vec![a.clone()]), 21.0);
+    same(einsum::<B, 2, Float>("... j -> j ...", vec![a.clone()]), [[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]]);
+    let square = tensor::<B, 2, Float>([[1.0, 2.0], [3.0, 4.0]]).into_primitive();
+    same(einsum::<B, 1, Float>("ii->i", vec![square.clone()]), [1.0, 4.0]);
+    same(einsum::<B, 0, Float>("ii", vec![square.clone()]), 5.0);
+    let batch = tensor::<B, 3, Float>([[[1.0, 2.0], [3.0, 4.0]], [[0.0, 1.0], [1.0, 0.0]]]).into_primitive();
+    let product = einsum::<B, 3, Float>("b...j,...jk->b...k", vec![batch.clone(), square.clone()]);
+    same(product, [[[7.0, 10.0], [15.0, 22.0]], [[3.0, 4.0], [1.0, 2.0]]]);
+    let three = einsum::<B, 1, Float>(
+        "bij,jk,k->b",
+        vec![batch, square, tensor::<B, 1, Float>([1.0, -1.0]).into_primitive()],
+    );
+    same(three, [-10.0, -2.0]);
+}
