@@ -220,6 +220,12 @@ fn mlp() -> impl Fn() -> T {
     }
 }
 
+/// Milliseconds that this thread ran (0 where the system does not say): on a busy machine, more telling than the clock.
+fn cpu_ms() -> f64 {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    stat.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(0.0) / 1e6
+}
+
 fn time<R: Fn() -> T>(name: &str, wanted: &str, make: impl FnOnce() -> R) {
     if !name.contains(wanted) {
         return;
@@ -228,17 +234,17 @@ fn time<R: Fn() -> T>(name: &str, wanted: &str, make: impl FnOnce() -> R) {
     let first = Instant::now();
     let shape = run().shape();
     let first = first.elapsed();
-    let (mut times, start) = (Vec::new(), Instant::now());
+    let (mut times, start, on_cpu) = (Vec::new(), Instant::now(), cpu_ms());
     while (start.elapsed().as_secs_f64() < 2.0 && times.len() < 100_000) || times.len() < 3 {
         let start = Instant::now();
         drop(run());
         times.push(start.elapsed().as_secs_f64() * 1e3);
     }
+    let busy = (cpu_ms() - on_cpu) / times.len() as f64;
     times.sort_by(f64::total_cmp);
-    let first = first.as_secs_f64() * 1e3;
+    let (first, median) = (first.as_secs_f64() * 1e3, times[times.len() / 2]);
     println!(
-        "{name}: median {:.4} ms, least {:.4} ms, first {first:.1} ms, {shape}",
-        times[times.len() / 2],
+        "{name}: median {median:.4} ms, least {:.4}, on the CPU {busy:.4}, first {first:.1}, {shape}",
         times[0]
     );
 }
