@@ -130,6 +130,11 @@ impl Lowering<'_> {
                 None => Code::Tuple(Vec::new()),
             },
             Expr::Field(inner, name) => Code::Field(self.boxed(inner, plain), name),
+            Expr::Block(bindings, result) => {
+                let lower = |(name, value): &(String, Expr)| (name.clone(), self.expr(value, plain));
+                let bindings = bindings.iter().map(lower).collect();
+                Code::Block(bindings, self.boxed(result, plain))
+            }
             Expr::Closure(names, body) => Code::Closure(names.clone(), self.boxed(body, plain)),
         }
     }

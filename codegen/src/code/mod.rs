@@ -55,6 +55,8 @@ pub enum Code {
     Make(TensorType, &'static str, Vec<Code>),
     Field(Box<Code>, &'static str),
     Closure(Vec<String>, Box<Code>),
+    /// `{ let a = …; result }`
+    Block(Vec<(String, Code)>, Box<Code>),
     /// `self.field.method(args)` on the layer of a node.
     Layer(NodeId, &'static str, Vec<Code>),
     /// A call of a module's `forward`, values first, then symbols.
@@ -77,6 +79,9 @@ impl Code {
             Code::Ref(a) | Code::Prefix(_, a) | Code::Field(a, _) | Code::Closure(_, a) => vec![a],
             Code::Method(receiver, _, _, args) => std::iter::once(receiver.as_ref()).chain(args).collect(),
             Code::Struct(_, fields) => fields.iter().map(|(_, value)| value).collect(),
+            Code::Block(bindings, result) => {
+                bindings.iter().map(|(_, value)| value).chain([result.as_ref()]).collect()
+            }
             _ => Vec::new(),
         }
     }
@@ -94,6 +99,9 @@ impl Code {
             Code::Ref(a) | Code::Prefix(_, a) | Code::Field(a, _) | Code::Closure(_, a) => vec![a],
             Code::Method(receiver, _, _, args) => std::iter::once(receiver.as_mut()).chain(args).collect(),
             Code::Struct(_, fields) => fields.iter_mut().map(|(_, value)| value).collect(),
+            Code::Block(bindings, result) => {
+                bindings.iter_mut().map(|(_, value)| value).chain([result.as_mut()]).collect()
+            }
             _ => Vec::new(),
         }
     }

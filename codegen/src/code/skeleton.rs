@@ -151,6 +151,7 @@ impl Writer<'_> {
                 self.push(&text);
             }
             Code::Closure(names, _) => self.push(&format!("{names:?}")),
+            Code::Block(bindings, _) => self.push(&format!("block{}", bindings.len())),
             Code::Array(_) => self.push("array"),
             Code::Vec(_) => self.push("vec"),
             Code::Tuple(_) => self.push("tuple"),

@@ -274,6 +274,15 @@ impl FunctionEmitter<'_, '_, '_> {
                 let (inner, name) = (self.operand(inner), ident(name));
                 quote!(#inner.#name)
             }
+            Code::Block(bindings, result) => {
+                let mut tokens = TokenStream::new();
+                for (name, value) in bindings {
+                    let (name, value) = (ident(name), self.code(value));
+                    tokens.extend(quote!(let #name = #value;));
+                }
+                let result = self.code(result);
+                quote!({ #tokens #result })
+            }
             Code::Closure(names, body) => {
                 let names = names.iter().map(|name| ident(name));
                 let body = self.code(body);

@@ -12,6 +12,9 @@ pub(super) fn spell(op: &Op, cx: &Cx<'_>) -> Spelling {
         Op::Conv(options) => conv(options, cx),
         Op::ConvTranspose(options) => conv_transpose(options, cx),
         Op::Pool(op, options) => {
+            if let Some(call) = plain_pool(*op, options) {
+                return Spelling::Expr(call);
+            }
             let args = vec![pool_op(*op), Expr::Operand(0), pool_options(options)];
             Spelling::Expr(Expr::Call("tensor::module::pool", args))
         }
@@ -239,6 +242,32 @@ fn conv_transpose(options: &ConvTransposeOptions, cx: &Cx<'_>) -> Spelling {
         args: vec![Expr::Operand(0)],
         function,
     })
+}
+
+/// A pooling in the form of Burn's functions, where these can say it: `max_pool2d(x, [3, 3], [2, 2], …)`.
+fn plain_pool(op: PoolOp, options: &PoolOptions) -> Option<Expr> {
+    let symmetric = options.padding.iter().all(|(before, after)| before == after);
+    let padding: Vec<usize> = options.padding.iter().map(|&(before, _)| before).collect();
+    let undilated = options.dilation.iter().all(|&step| step == 1);
+    let path = match (op, options.kernel.len()) {
+        (PoolOp::Max, 1) => "tensor::module::max_pool1d",
+        (PoolOp::Max, 2) => "tensor::module::max_pool2d",
+        (PoolOp::Average { .. }, 1) if undilated => "tensor::module::avg_pool1d",
+        (PoolOp::Average { .. }, 2) if undilated => "tensor::module::avg_pool2d",
+        _ => return None,
+    };
+    let numbers = |values: &[usize]| match values {
+        [value] => Expr::Int(*value as i64),
+        values => Expr::ints(values),
+    };
+    let mut args =
+        vec![Expr::Operand(0), numbers(&options.kernel), numbers(&options.stride), numbers(&padding)];
+    args.push(match op {
+        PoolOp::Average { include_pad } => Expr::Bool(include_pad),
+        _ => numbers(&options.dilation),
+    });
+    args.push(Expr::Bool(options.ceil_mode));
+    symmetric.then(|| Expr::Call(path, args))
 }
 
 fn pool_op(op: PoolOp) -> Expr {

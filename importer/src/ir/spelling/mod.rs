@@ -74,6 +74,8 @@ pub enum Expr {
     Local(String),
     /// `|[a, b]| body`.
     Closure(Vec<String>, Box<Expr>),
+    /// `{ let a = …; …; result }`.
+    Block(Vec<(String, Expr)>, Box<Expr>),
     /// The expression, with a name for its number in case that it becomes a constructor's parameter:
     /// `in_channels`.
     Named(&'static str, Box<Expr>),
@@ -112,6 +114,10 @@ impl Expr {
                 args.iter().for_each(|arg| arg.visit(f));
             }
             Expr::Struct(_, fields) => fields.iter().for_each(|(_, value)| value.visit(f)),
+            Expr::Block(bindings, result) => {
+                bindings.iter().for_each(|(_, value)| value.visit(f));
+                result.visit(f);
+            }
             _ => {}
         }
     }
