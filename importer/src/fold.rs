@@ -7,6 +7,7 @@
 mod elements;
 mod elementwise;
 mod indexing;
+mod known;
 mod linear;
 mod movement;
 mod norm;
@@ -17,6 +18,7 @@ mod spatial;
 mod strided;
 
 pub(crate) use elements::{Elements, scalar, scalar_text};
+pub(crate) use known::known;
 pub use run::{RunError, run, run_each};
 pub(crate) use strided::Strided;
 

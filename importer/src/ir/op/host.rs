@@ -152,10 +152,13 @@ impl<'a> Cx<'a> {
     }
 
     fn cast(&self, to: DType) -> Option<Vec<Dim>> {
-        let x = self.operand(0)?;
         if to.is_float() {
             return None;
         }
+        if (*self.inputs.first()?).is_some_and(|id| self.graph.ty(id).dtype.is_float()) {
+            return self.known_cast(to);
+        }
+        let x = self.operand(0)?;
         if to.is_bool() && !x.dtype.is_bool() {
             let zero = Dim::constant(0);
             return Some(
@@ -163,6 +166,18 @@ impl<'a> Cx<'a> {
             );
         }
         x.values.iter().all(|value| fits(to, value)).then(|| x.values.to_vec())
+    }
+
+    /// Known floats as integers: sizes that went through a scale or a square root.
+    fn known_cast(&self, to: DType) -> Option<Vec<Dim>> {
+        let id = (*self.inputs.first()?)?;
+        let count = self.graph.ty(id).num_elements().as_size();
+        if count.is_none_or(|count| count > MAX_HOST_ELEMENTS) {
+            return None;
+        }
+        let known = crate::fold::known(self.graph, id)?;
+        let cast = crate::fold::evaluate(&Op::Cast { to }, &[Some(&known)])?.pop()?;
+        crate::ir::builder::host_of(&cast)
     }
 
     /// Applies `f` to broadcast operands.

@@ -1,14 +1,11 @@
 //! Operands that must be known while the model is compiled, or at least be integers on the host.
 
 use super::Lowering;
-use super::append::scalar_bytes;
-use crate::ir::{Dim, RuleError, RuleResult, ValueDef, ValueId};
-use kiln_types::{Bytes, DType, Scalar, TensorData, bf16, f16};
+use crate::ir::{Dim, RuleError, RuleResult, ValueId};
+use kiln_types::{DType, Scalar, TensorData, bf16, f16};
 
 /// Operands that must be known are small; what is computed to find them must be, too.
 const MOST_ELEMENTS: i64 = 4096;
-/// Computations to find one.
-const MOST_NODES: usize = 64;
 
 /// The elements of data as numbers.
 pub(crate) fn numbers(data: &TensorData) -> Vec<Scalar> {
@@ -47,47 +44,7 @@ fn number(chunk: &[u8], dtype: DType) -> Scalar {
 impl Lowering<'_, '_> {
     /// A value's contents, when they are known: a constant, shape arithmetic, or a small computation on those.
     pub(crate) fn constant(&self, value: ValueId) -> Option<TensorData> {
-        let mut budget = MOST_NODES;
-        self.evaluated(value, &mut budget)
-    }
-
-    fn evaluated(&self, value: ValueId, budget: &mut usize) -> Option<TensorData> {
-        let graph = &*self.builder.graph;
-        if let Some(constant) = graph.constant(value) {
-            return Some(constant.data.clone());
-        }
-        let source = graph.value(value);
-        if let Some(known) = self.known_host(value) {
-            return Some(known);
-        }
-        let ValueDef::Node(node, output) = source.def else {
-            return None;
-        };
-        let small = source.ty.num_elements().as_constant().is_some_and(|count| count <= MOST_ELEMENTS);
-        *budget = budget.checked_sub(1)?;
-        if !small {
-            return None;
-        }
-        let node = graph.node(node);
-        let operands: Option<Vec<Option<TensorData>>> = node
-            .inputs
-            .iter()
-            .map(|input| match input {
-                None => Some(None),
-                Some(id) => self.evaluated(*id, budget).map(Some),
-            })
-            .collect();
-        let operands = operands?;
-        let borrowed: Vec<Option<&TensorData>> = operands.iter().map(Option::as_ref).collect();
-        crate::fold::evaluate(&node.op, &borrowed)?.into_iter().nth(output as usize)
-    }
-
-    fn known_host(&self, value: ValueId) -> Option<TensorData> {
-        let value = self.builder.graph.value(value);
-        let known: Vec<i64> = value.host.as_ref()?.iter().map(Dim::as_constant).collect::<Option<_>>()?;
-        let shape = value.ty.shape()?;
-        let bytes = known.iter().flat_map(|&x| scalar_bytes(Scalar::Int(x), value.ty.dtype)).collect();
-        TensorData::from_bytes(Bytes::from_vec(bytes), shape, value.ty.dtype).ok()
+        crate::fold::known(self.builder.graph, value)
     }
 
     /// A value's contents as integers on the host: constants, shape arithmetic, or read back at run time.
