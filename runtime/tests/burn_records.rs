@@ -15,6 +15,12 @@ mod plain {
 }
 
 #[allow(missing_docs, dead_code)]
+mod layers {
+    use kiln as root;
+    include!("../../tests/burn-compat/src/layers.rs");
+}
+
+#[allow(missing_docs, dead_code)]
 mod files {
     use kiln as root;
     include!("../../tests/burn-compat/src/files.rs");
@@ -52,7 +58,7 @@ fn assert_like_fixtures(folder: &Path) {
         assert!(content(&path) == content(&folder.join(name)), "{} differs", path.display());
         count += 1;
     }
-    assert_eq!(count, 24, "a file for each of three precisions and eight recorders");
+    assert_eq!(count, 48, "a file for each of two modules, three precisions and eight recorders");
     std::fs::remove_dir_all(folder).unwrap();
 }
 
@@ -61,6 +67,8 @@ fn files_of_burn_load_and_are_written_again() {
     let folder = scratch("copy");
     let blank = plain::Plain::<Cpu>::blank(&Default::default());
     files::each::<Cpu>(&fixtures(), "plain", &mut files::Copy { blank, to: &folder });
+    let blank = layers::Layers::<Cpu>::blank(&Default::default());
+    files::each::<Cpu>(&fixtures(), "layers", &mut files::Copy { blank, to: &folder });
     assert_like_fixtures(&folder);
 }
 
@@ -69,6 +77,8 @@ fn a_module_is_written_as_burn_writes_it() {
     let folder = scratch("write");
     let sample = plain::Plain::<Cpu>::sample(&Default::default());
     files::each::<Cpu>(&folder, "plain", &mut files::Save(sample));
+    let sample = layers::Layers::<Cpu>::sample(&Default::default());
+    files::each::<Cpu>(&folder, "layers", &mut files::Save(sample));
     assert_like_fixtures(&folder);
 }
 

@@ -16,6 +16,10 @@ mod on_burn {
         use super::root;
         include!("plain.rs");
     }
+    pub mod layers {
+        use super::root;
+        include!("layers.rs");
+    }
     pub mod files {
         use super::root;
         include!("files.rs");
@@ -31,6 +35,10 @@ mod on_kiln {
         use super::root;
         include!("plain.rs");
     }
+    pub mod layers {
+        use super::root;
+        include!("layers.rs");
+    }
     pub mod files {
         use super::root;
         include!("files.rs");
@@ -38,27 +46,31 @@ mod on_kiln {
 }
 
 fn write_with_burn(dir: &Path) {
-    use on_burn::{Cpu, files, plain};
+    use on_burn::{Cpu, files, layers, plain};
     let device = Default::default();
     files::each::<Cpu>(dir, "plain", &mut files::Save(plain::Plain::<Cpu>::sample(&device)));
+    files::each::<Cpu>(dir, "layers", &mut files::Save(layers::Layers::<Cpu>::sample(&device)));
 }
 
 fn write_with_kiln(dir: &Path) {
-    use on_kiln::{Cpu, files, plain};
+    use on_kiln::{Cpu, files, layers, plain};
     let device = Default::default();
     files::each::<Cpu>(dir, "plain", &mut files::Save(plain::Plain::<Cpu>::sample(&device)));
+    files::each::<Cpu>(dir, "layers", &mut files::Save(layers::Layers::<Cpu>::sample(&device)));
 }
 
 fn copy_with_burn(from: &Path, to: &Path) {
-    use on_burn::{Cpu, files, plain};
+    use on_burn::{Cpu, files, layers, plain};
     let device = Default::default();
     files::each::<Cpu>(from, "plain", &mut files::Copy { blank: plain::Plain::<Cpu>::blank(&device), to });
+    files::each::<Cpu>(from, "layers", &mut files::Copy { blank: layers::Layers::<Cpu>::blank(&device), to });
 }
 
 fn copy_with_kiln(from: &Path, to: &Path) {
-    use on_kiln::{Cpu, files, plain};
+    use on_kiln::{Cpu, files, layers, plain};
     let device = Default::default();
     files::each::<Cpu>(from, "plain", &mut files::Copy { blank: plain::Plain::<Cpu>::blank(&device), to });
+    files::each::<Cpu>(from, "layers", &mut files::Copy { blank: layers::Layers::<Cpu>::blank(&device), to });
 }
 
 /// The files of a folder by name.

@@ -137,13 +137,11 @@ macro_rules! conv {
         }
 
         layer_display!($layer<B>, |layer| {
-            "ch_in" => layer.weight.lazy_shape()[1] * layer.groups,
-            "ch_out" => layer.weight.lazy_shape()[0],
             "stride" => alloc::format!("{:?}", layer.stride),
             "kernel_size" => alloc::format!("{:?}", layer.kernel_size),
             "dilation" => alloc::format!("{:?}", layer.dilation),
             "groups" => layer.groups,
-            "padding" => alloc::format!("{}", layer.padding.0),
+            "padding" => alloc::format!("{:?}", layer.padding.0),
         });
     };
 }

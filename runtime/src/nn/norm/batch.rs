@@ -46,8 +46,8 @@ impl BatchNormConfig {
         BatchNorm {
             gamma: Initializer::Ones.init(shape, device),
             beta: Initializer::Zeros.init(shape, device),
-            running_mean: RunningState::new(Tensor::zeros(shape, device)),
-            running_var: RunningState::new(Tensor::ones(shape, device)),
+            running_mean: RunningState::from_param(Initializer::Zeros.init(shape, device)),
+            running_var: RunningState::from_param(Initializer::Ones.init(shape, device)),
             momentum: self.momentum,
             epsilon: self.epsilon,
         }

@@ -89,7 +89,7 @@ macro_rules! max_pool {
         layer_display!($layer, |layer| {
             "kernel_size" => alloc::format!("{:?}", layer.kernel_size),
             "stride" => alloc::format!("{:?}", layer.stride),
-            "padding" => alloc::format!("{}", layer.padding.0),
+            "padding" => alloc::format!("{:?}", layer.padding.0),
             "dilation" => alloc::format!("{:?}", layer.dilation),
             "ceil_mode" => layer.ceil_mode,
         });
@@ -190,7 +190,7 @@ macro_rules! avg_pool {
         layer_display!($layer, |layer| {
             "kernel_size" => alloc::format!("{:?}", layer.kernel_size),
             "stride" => alloc::format!("{:?}", layer.stride),
-            "padding" => alloc::format!("{}", layer.padding.0),
+            "padding" => alloc::format!("{:?}", layer.padding.0),
             "count_include_pad" => layer.count_include_pad,
             "ceil_mode" => layer.ceil_mode,
         });

@@ -1,7 +1,7 @@
 //! Recurrent layers with one pair of linear layers a gate, as Burn has them.
 
-mod gru;
-mod lstm;
+pub mod gru;
+pub mod lstm;
 
 pub use gru::{Gru, GruConfig};
 pub use lstm::{BiLstm, BiLstmConfig, Lstm, LstmConfig, LstmState};
