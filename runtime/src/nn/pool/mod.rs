@@ -62,6 +62,12 @@ macro_rules! max_pool {
         }
 
         impl $config {
+            /// Sets `strides`; tutorials call it so too.
+            #[must_use]
+            pub fn with_stride(self, stride: $size) -> Self {
+                self.with_strides(stride)
+            }
+
             /// The layer.
             pub fn init(&self) -> $layer {
                 $layer {
@@ -163,6 +169,12 @@ macro_rules! avg_pool {
         }
 
         impl $config {
+            /// Sets `strides`; tutorials call it so too.
+            #[must_use]
+            pub fn with_stride(self, stride: $size) -> Self {
+                self.with_strides(stride)
+            }
+
             /// The layer.
             pub fn init(&self) -> $layer {
                 $layer {
