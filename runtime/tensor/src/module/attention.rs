@@ -71,8 +71,8 @@ impl<B: Backend, const D: usize> From<Tensor<B, D>> for AttentionMask<B> {
 
 /// Scaled-dot-product attention over `[batch, heads, seq, size]`: `softmax(scale · q kᵀ + mask) v`.
 ///
-/// Keys and values may have fewer heads than queries (grouped queries): their number divides that of the queries. A row
-/// that a bool mask leaves without any key yields zeros.
+/// Keys and values may have fewer heads than queries (grouped queries): their number divides that of the queries. What
+/// a query gets that the mask leaves without any key is the backend's affair: zeros, or NaN.
 pub fn attention<B: Backend>(
     query: Tensor<B, 4>,
     key: Tensor<B, 4>,

@@ -1,0 +1,291 @@
+//! Results of PyTorch, ONNX's reference and ONNX Runtime (`scripts/tensor_goldens.py` writes them).
+
+use super::{close, same};
+use kiln_tensor::backend::Backend;
+use kiln_tensor::module::{self, RnnInputs};
+use kiln_tensor::{
+    Activation, AttentionOptions, BasicOps, Bool, CoordinateTransform, Float, Int, InterpolateMode,
+    InterpolateOptions, NearestRounding, RnnDirection, RnnKind, RnnOptions, Tensor, TensorData, activation,
+};
+use std::collections::BTreeMap;
+
+/// One case of a file.
+#[derive(Default)]
+struct Case {
+    name: String,
+    args: BTreeMap<String, String>,
+    tensors: BTreeMap<String, TensorData>,
+}
+
+impl Case {
+    fn float(&self, name: &str) -> Option<f64> {
+        self.args.get(name).map(|value| value.parse().unwrap())
+    }
+
+    fn floats(&self, name: &str) -> Option<Vec<f64>> {
+        self.args.get(name).map(|value| value.split(',').map(|part| part.parse().unwrap()).collect())
+    }
+
+    fn sizes<const N: usize>(&self, name: &str) -> [usize; N] {
+        let sizes: Vec<usize> = self.args[name].split(',').map(|part| part.parse().unwrap()).collect();
+        sizes.try_into().unwrap()
+    }
+
+    fn dim(&self) -> usize {
+        self.args["dim"].parse().unwrap()
+    }
+
+    fn get<B: Backend, const D: usize, K: BasicOps<B>>(&self, name: &str) -> Tensor<B, D, K> {
+        self.maybe(name).unwrap_or_else(|| panic!("{} has no {name}", self.name))
+    }
+
+    fn maybe<B: Backend, const D: usize, K: BasicOps<B>>(&self, name: &str) -> Option<Tensor<B, D, K>> {
+        self.tensors.get(name).map(|data| Tensor::from_data(data.clone(), &B::Device::default()))
+    }
+
+    #[track_caller]
+    fn check<B: Backend, const D: usize>(&self, name: &str, actual: Tensor<B, D>) {
+        println!("{} {:?}", self.name, self.args);
+        close(actual, self.tensors[name].clone());
+    }
+}
+
+fn read(text: &str) -> Vec<Case> {
+    let mut cases: Vec<Case> = Vec::new();
+    for line in text.lines() {
+        let mut words = line.splitn(3, ' ');
+        let (kind, name, rest) =
+            (words.next().unwrap(), words.next().unwrap().to_owned(), words.next().unwrap_or_default());
+        match kind {
+            "case" => cases.push(Case { name, ..Case::default() }),
+            "arg" => drop(cases.last_mut().unwrap().args.insert(name, rest.to_owned())),
+            _ => drop(cases.last_mut().unwrap().tensors.insert(name, data(rest))),
+        }
+    }
+    cases
+}
+
+/// `f32 2,3 : 1.0 …`
+fn data(text: &str) -> TensorData {
+    let (head, elements) = text.split_once(':').unwrap();
+    let (dtype, dims) = head.trim().split_once(' ').unwrap_or((head.trim(), ""));
+    let shape: Vec<usize> = dims.split(',').filter(|d| !d.is_empty()).map(|d| d.parse().unwrap()).collect();
+    let elements = elements.split_whitespace();
+    match dtype {
+        "f32" => TensorData::new(elements.map(|x| x.parse::<f32>().unwrap()).collect(), shape),
+        "i64" => TensorData::new(elements.map(|x| x.parse::<i64>().unwrap()).collect(), shape),
+        _ => TensorData::new(elements.map(|x| x == "1").collect(), shape),
+    }
+}
+
+pub fn activations<B: Backend>() {
+    for case in read(include_str!("../goldens/activations.txt")) {
+        if case.args.contains_key("dim") || case.name == "prelu" {
+            let x: Tensor<B, 3> = case.get("x");
+            let actual = match case.name.as_str() {
+                "softmax" => activation::softmax(x, case.dim()),
+                "log_softmax" => activation::log_softmax(x, case.dim()),
+                "softmin" => activation::softmin(x, case.dim()),
+                "quiet_softmax" => activation::quiet_softmax(x, case.dim()),
+                "glu" => activation::glu(x, case.dim()),
+                _ => activation::prelu(x, case.get("alpha")),
+            };
+            case.check("out", actual);
+            continue;
+        }
+        let x: Tensor<B, 1> = case.get("x");
+        let actual = match case.name.as_str() {
+            "relu" => activation::relu(x),
+            "leaky_relu" => activation::leaky_relu(x, 0.1),
+            "gelu" => activation::gelu(x),
+            "gelu_approximate" => activation::gelu_approximate(x),
+            "sigmoid" => activation::sigmoid(x),
+            "log_sigmoid" => activation::log_sigmoid(x),
+            "tanh" => activation::tanh(x),
+            "silu" => activation::silu(x),
+            "mish" => activation::mish(x),
+            "softplus" => activation::softplus(x, 1.0),
+            "softplus_2" => activation::softplus(x, 2.0),
+            "hard_sigmoid" => activation::hard_sigmoid(x, 1.0 / 6.0, 0.5),
+            "hard_swish" => activation::hard_swish(x),
+            "elu" => activation::elu(x, 0.5),
+            "relu6" => activation::clamp(x, 0.0, 6.0),
+            "softsign" => activation::softsign(x),
+            name => panic!("{name} has no function"),
+        };
+        case.check("out", actual);
+    }
+}
+
+pub fn norms<B: Backend>() {
+    let linear = |case: &Case| case.name == "linear";
+    for case in read(include_str!("../goldens/norms.txt")).into_iter().filter(|case| !linear(case)) {
+        let image = || case.get::<B, 4, Float>("x");
+        let rows = || case.get::<B, 3, Float>("x");
+        let (w, b) = (case.maybe::<B, 1, Float>("w"), case.maybe::<B, 1, Float>("b"));
+        match case.name.as_str() {
+            "layer_norm" => case.check("out", module::layer_norm(rows(), w.unwrap(), b, 1e-5)),
+            "rms_norm" => case.check("out", module::rms_norm(rows(), w.unwrap(), 1e-5)),
+            "group_norm" => case.check("out", module::group_norm(image(), w, b, 2, 1e-5)),
+            "instance_norm" => case.check("out", module::instance_norm(image(), w, b, 1e-5)),
+            "batch_norm" => {
+                let (mean, variance) = (case.get("mean"), case.get("variance"));
+                case.check("out", module::batch_norm(image(), w.unwrap(), b.unwrap(), mean, variance, 1e-5));
+            }
+            "adaptive_avg_pool" => {
+                case.check("out", module::adaptive_avg_pool2d(image(), case.sizes("size")));
+            }
+            "unfold4d" => {
+                let [kernel, stride, padding, dilation] =
+                    ["kernel", "stride", "padding", "dilation"].map(|name| case.sizes(name));
+                case.check("out", module::unfold4d(image(), kernel, stride, padding, dilation));
+            }
+            "pixel_shuffle" => {
+                let shuffled = module::depth_to_space(image(), 2, true);
+                case.check("out", shuffled.clone());
+                let blocks = module::depth_to_space(module::space_to_depth(shuffled.clone(), 2), 2, false);
+                same(blocks, shuffled.into_data());
+            }
+            name => panic!("{name} has no function"),
+        }
+    }
+}
+
+pub fn linear<B: Backend>() {
+    for case in read(include_str!("../goldens/norms.txt")).iter().filter(|case| case.name == "linear") {
+        let (x, w, b) = (case.get::<B, 3, Float>("x"), case.get("w"), case.maybe("b"));
+        case.check("out", module::linear_activated(x, w, b, Activation::Gelu));
+    }
+}
+
+pub fn attention<B: Backend>() {
+    for case in read(include_str!("../goldens/attention.txt")) {
+        let mask = match case.tensors.get("mask").map(|data| data.rank()) {
+            None => None,
+            Some(2) => Some(case.get::<B, 2, Float>("mask").into()),
+            Some(_) => Some(case.get::<B, 4, Bool>("mask").into()),
+        };
+        let options = AttentionOptions {
+            scale: case.float("scale"),
+            is_causal: case.args.contains_key("causal"),
+            softcap: case.float("softcap"),
+        };
+        let (q, k, v) = (case.get("q"), case.get("k"), case.get("v"));
+        case.check::<B, 4>("out", module::attention(q, k, v, mask, options));
+    }
+}
+
+pub fn interpolate<B: Backend>() {
+    for case in read(include_str!("../goldens/interpolate.txt")) {
+        let x: Tensor<B, 4> = case.get("x");
+        let output_size = case.tensors["out"].shape.clone();
+        let ratios = output_size.iter().zip(x.dims()).map(|(&to, from)| to as f64 / from as f64).collect();
+        let options = InterpolateOptions {
+            output_size,
+            scales: case.floats("scales").unwrap_or(ratios),
+            mode: match case.args["mode"].as_str() {
+                "nearest" => {
+                    InterpolateMode::Nearest(match case.args.get("nearest_mode").map(String::as_str) {
+                        Some("round_prefer_ceil") => NearestRounding::RoundPreferCeil,
+                        Some("floor") => NearestRounding::Floor,
+                        Some("ceil") => NearestRounding::Ceil,
+                        _ => NearestRounding::RoundPreferFloor,
+                    })
+                }
+                "linear" => InterpolateMode::Linear,
+                _ => InterpolateMode::Cubic {
+                    a: case.float("cubic_coeff_a").unwrap_or(-0.75),
+                    exclude_outside: case.args.contains_key("exclude_outside"),
+                },
+            },
+            coordinates: match case.args["transform"].as_str() {
+                "half_pixel" => CoordinateTransform::HalfPixel,
+                "half_pixel_symmetric" => CoordinateTransform::HalfPixelSymmetric,
+                "pytorch_half_pixel" => CoordinateTransform::PytorchHalfPixel,
+                "align_corners" => CoordinateTransform::AlignCorners,
+                "asymmetric" => CoordinateTransform::Asymmetric,
+                _ => CoordinateTransform::TfCropAndResize,
+            },
+            antialias: case.args.contains_key("antialias"),
+            roi: case.floats("roi").map(|roi| (0..4).map(|i| (roi[i], roi[i + 4])).collect()),
+            extrapolation_value: case.float("extrapolation_value").unwrap_or(0.0),
+        };
+        case.check("out", module::interpolate_with(x, options));
+    }
+}
+
+fn rnn_inputs<B: Backend>(case: &Case) -> RnnInputs<B> {
+    RnnInputs {
+        input: case.get("x"),
+        weight: case.get("w"),
+        recurrent: case.get("r"),
+        bias: case.maybe("b"),
+        sequence_lengths: case.maybe::<B, 1, Int>("lengths"),
+        initial_hidden: case.maybe("h"),
+        initial_cell: case.maybe("c"),
+        peepholes: case.maybe("p"),
+    }
+}
+
+fn rnn_options(case: &Case) -> RnnOptions {
+    let flag = |name| case.float(name).is_some_and(|value| value != 0.0);
+    RnnOptions {
+        kind: match case.name.as_str() {
+            "RNN" => RnnKind::Rnn,
+            "GRU" => RnnKind::Gru { linear_before_reset: flag("linear_before_reset") },
+            _ => RnnKind::Lstm { input_forget: flag("input_forget") },
+        },
+        direction: match case.args["direction"].as_str() {
+            "forward" => RnnDirection::Forward,
+            "reverse" => RnnDirection::Reverse,
+            _ => RnnDirection::Bidirectional,
+        },
+        hidden_size: case.args["hidden"].parse().unwrap(),
+        activations: case.args["activations"]
+            .split(',')
+            .map(|name| match name {
+                "Sigmoid" => Activation::Sigmoid,
+                "Tanh" => Activation::Tanh,
+                _ => Activation::Relu,
+            })
+            .collect(),
+        clip: case.float("clip"),
+        batch_first: false,
+    }
+}
+
+pub fn recurrent<B: Backend>() {
+    for case in read(include_str!("../goldens/recurrent.txt")) {
+        let (inputs, options) = (rnn_inputs::<B>(&case), rnn_options(&case));
+        if case.name == "LSTM" {
+            let (output, hidden, cell) = module::lstm(inputs.clone(), options.clone());
+            case.check("out", output);
+            case.check("out_h", hidden.clone());
+            case.check("out_c", cell);
+        } else {
+            let (output, hidden) = module::rnn(inputs.clone(), options.clone());
+            case.check("out", output);
+            case.check("out_h", hidden);
+        }
+        // Batch first is the same with the outer dims swapped.
+        let swap = |t: Tensor<B, 3>| t.swap_dims(0, 1);
+        let swapped = RnnInputs {
+            input: swap(inputs.input),
+            initial_hidden: inputs.initial_hidden.map(swap),
+            initial_cell: inputs.initial_cell.map(swap),
+            ..inputs
+        };
+        let (output, hidden) = module::rnn(swapped, RnnOptions { batch_first: true, ..options });
+        case.check("out", output.permute([1, 2, 0, 3]));
+        case.check("out_h", hidden.swap_dims(0, 1));
+    }
+}
+
+pub fn suppression<B: Backend>() {
+    for case in read(include_str!("../goldens/suppression.txt")) {
+        let (boxes, scores) = (case.get("boxes"), case.get("scores"));
+        let center = case.float("center") == Some(1.0);
+        let chosen = module::non_max_suppression::<B>(boxes, scores, 4, 0.3, case.float("least"), center);
+        same(chosen, case.tensors["out"].clone());
+    }
+}

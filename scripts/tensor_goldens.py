@@ -1,0 +1,243 @@
+"""Writes the goldens of the tensor suite, `runtime/tensor/tests/goldens/*.txt`.
+
+Needs torch, onnx and onnxruntime. A case is a line `case NAME`, then lines `arg NAME VALUE` and
+`tensor NAME DTYPE DIMS : ELEMENTS`; what is expected is named `out…`.
+"""
+
+import pathlib
+
+import numpy as np
+import onnxruntime
+import torch
+from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
+
+FOLDER = pathlib.Path(__file__).parent.parent / "runtime/tensor/tests/goldens"
+random = np.random.default_rng(7)
+
+
+def sample(*dims):
+    return random.standard_normal(dims).astype(np.float32).round(3)
+
+
+def line(name, array):
+    array = np.asarray(array)
+    dtype = {"float32": "f32", "float64": "f32", "int64": "i64", "int32": "i64", "bool": "bool"}[str(array.dtype)]
+    dims = ",".join(map(str, array.shape))
+    elements = " ".join(str(np.float32(x)) if dtype == "f32" else str(int(x)) for x in array.ravel())
+    return f"tensor {name} {dtype} {dims} : {elements}\n"
+
+
+class File:
+    def __init__(self, name):
+        self.path, self.text = FOLDER / f"{name}.txt", ""
+
+    def case(self, name, args=(), **tensors):
+        self.text += f"case {name}\n"
+        for key, value in dict(args).items():
+            self.text += f"arg {key} {value}\n"
+        for key, value in tensors.items():
+            if value is not None:
+                self.text += line(key, np.float32(value) if np.asarray(value).dtype == np.float64 else value)
+
+    def write(self):
+        self.path.write_text(self.text)
+
+
+def node_model(op, inputs, outputs, opset, **attributes):
+    """A model of one node; absent inputs are None."""
+    kinds = {"float32": TensorProto.FLOAT, "int64": TensorProto.INT64, "int32": TensorProto.INT32}
+    names = [name if value is not None else "" for name, value in inputs.items()]
+    infos = [
+        helper.make_tensor_value_info(name, kinds[str(value.dtype)], value.shape)
+        for name, value in inputs.items()
+        if value is not None
+    ]
+    outs = [helper.make_empty_tensor_value_info(name) for name in outputs]
+    graph = helper.make_graph([helper.make_node(op, names, outputs, **attributes)], "g", infos, outs)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def feeds(inputs):
+    return {name: value for name, value in inputs.items() if value is not None}
+
+
+def activations():
+    file = File("activations")
+    x = torch.tensor([-90.0, -20.0, -3.5, -1.0, -0.25, 0.0, 0.25, 1.0, 2.9, 3.5, 20.0, 90.0])
+    f = torch.nn.functional
+    for name, function in {
+        "relu": f.relu,
+        "leaky_relu": lambda x: f.leaky_relu(x, 0.1),
+        "gelu": f.gelu,
+        "gelu_approximate": lambda x: f.gelu(x, approximate="tanh"),
+        "sigmoid": f.sigmoid,
+        "log_sigmoid": f.logsigmoid,
+        "tanh": torch.tanh,
+        "silu": f.silu,
+        "mish": f.mish,
+        "softplus": f.softplus,
+        "softplus_2": lambda x: f.softplus(x, 2.0),
+        "hard_sigmoid": f.hardsigmoid,
+        "hard_swish": f.hardswish,
+        "elu": lambda x: f.elu(x, 0.5),
+        "relu6": f.relu6,
+        "softsign": f.softsign,
+    }.items():
+        file.case(name, x=x.numpy(), out=function(x.double()).numpy())
+    m = torch.from_numpy(sample(2, 4, 3) * 5)
+    file.case("softmax", {"dim": 1}, x=m, out=torch.softmax(m, 1))
+    file.case("log_softmax", {"dim": 2}, x=m, out=torch.log_softmax(m, 2))
+    file.case("softmin", {"dim": 0}, x=m, out=torch.softmax(-m, 0))
+    exp = m.double().exp()
+    file.case("quiet_softmax", {"dim": 1}, x=m, out=exp / (1 + exp.sum(1, keepdim=True)))
+    file.case("glu", {"dim": 1}, x=m, out=f.glu(m, 1))
+    file.case("prelu", x=m, alpha=np.float32([0.1, 0.2, 0.3, 0.4]),
+              out=f.prelu(m, torch.tensor([0.1, 0.2, 0.3, 0.4])))
+    file.write()
+
+
+def norms():
+    file = File("norms")
+    f = torch.nn.functional
+    x, w, b = torch.from_numpy(sample(2, 3, 4)), torch.from_numpy(sample(4)), torch.from_numpy(sample(4))
+    file.case("layer_norm", x=x, w=w, b=b, out=f.layer_norm(x, [4], w, b, 1e-5))
+    file.case("rms_norm", x=x, w=w, out=f.rms_norm(x, [4], w, 1e-5))
+    y, w, b = torch.from_numpy(sample(2, 4, 3, 2)), torch.from_numpy(sample(4)), torch.from_numpy(sample(4))
+    file.case("group_norm", x=y, w=w, b=b, out=f.group_norm(y, 2, w, b, 1e-5))
+    file.case("instance_norm", x=y, w=w, b=b, out=f.instance_norm(y, weight=w, bias=b))
+    mean, variance = torch.from_numpy(sample(4)), torch.from_numpy(np.abs(sample(4)))
+    file.case("batch_norm", x=y, w=w, b=b, mean=mean, variance=variance, out=f.batch_norm(y, mean, variance, w, b))
+    weight, bias = torch.from_numpy(sample(5, 4)), torch.from_numpy(sample(5))
+    file.case("linear", x=x, w=weight.T.contiguous(), b=bias, out=f.gelu(f.linear(x, weight, bias)))
+    pooled = torch.from_numpy(sample(1, 2, 7, 6))
+    for size in [(3, 4), (7, 2), (1, 1)]:
+        args = {"size": f"{size[0]},{size[1]}"}
+        file.case("adaptive_avg_pool", args, x=pooled, out=f.adaptive_avg_pool2d(pooled, size))
+    args = {"kernel": "3,2", "stride": "2,1", "padding": "1,0", "dilation": "1,2"}
+    unfolded = f.unfold(pooled, (3, 2), dilation=(1, 2), padding=(1, 0), stride=(2, 1))
+    file.case("unfold4d", args, x=pooled, out=unfolded)
+    shuffled = torch.from_numpy(sample(1, 8, 2, 3))
+    file.case("pixel_shuffle", x=shuffled, out=f.pixel_shuffle(shuffled, 2))
+    file.write()
+
+
+def attention():
+    file = File("attention")
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    q, k, v = (torch.from_numpy(sample(2, 4, n, 3)) for n in (3, 5, 5))
+    file.case("plain", q=q, k=k, v=v, out=sdpa(q, k, v))
+    mask = torch.from_numpy(random.random((2, 1, 3, 5)) > 0.4)
+    mask[..., 0] = True
+    file.case("bool_mask", q=q, k=k, v=v, mask=mask, out=sdpa(q, k, v, mask))
+    added = torch.from_numpy(sample(3, 5))
+    file.case("float_mask", {"scale": 0.3}, q=q, k=k, v=v, mask=added, out=sdpa(q, k, v, added, scale=0.3))
+    square = torch.from_numpy(sample(2, 4, 5, 3))
+    file.case("causal", {"causal": 1}, q=square, k=k, v=v, out=sdpa(square, k, v, is_causal=True))
+    few_k, few_v = k[:, :2], v[:, :2]
+    file.case("grouped", q=q, k=few_k, v=few_v, out=sdpa(q, few_k, few_v, enable_gqa=True))
+    lower = torch.ones(3, 5, dtype=torch.bool).tril(2)
+    file.case("causal_last", {"causal": 1}, q=q, k=k, v=v, out=sdpa(q, k, v, lower))
+    scores = 2.0 * torch.tanh(q @ k.transpose(2, 3) / 3**0.5 / 2.0)
+    file.case("softcap", {"softcap": 2.0}, q=q, k=k, v=v, out=torch.softmax(scores, 3) @ v)
+    file.write()
+
+
+def interpolate():
+    file = File("interpolate")
+    x = sample(1, 2, 4, 5)
+    transforms = ["half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"]
+    cases = []
+    for transform in transforms:
+        for scales in [(2.0, 1.6), (0.6, 0.75)]:
+            for mode in ["nearest", "linear", "cubic"]:
+                cases.append((transform, {"scales": np.float32([1, 1, *scales])}, mode, {}))
+    for rounding in ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]:
+        sizes = {"sizes": np.int64([1, 2, 7, 3])}
+        cases.append(("asymmetric", sizes, "nearest", {"nearest_mode": rounding}))
+    for mode in ["linear", "cubic"]:
+        cases.append(("half_pixel", {"scales": np.float32([1, 1, 0.6, 0.4])}, mode, {"antialias": 1}))
+        cases.append(("half_pixel", {"sizes": np.int64([1, 2, 3, 7])}, mode, {"antialias": 1}))
+    down = {"scales": np.float32([1, 1, 0.8, 2.0])}
+    cases.append(("half_pixel", down, "cubic", {"exclude_outside": 1, "cubic_coeff_a": -0.5}))
+    roi = np.float32([0, 0, 0.4, 0.6, 1, 1, 1.2, 1.7])
+    sizes = {"sizes": np.int64([1, 2, 3, 3])}
+    cases.append(("tf_crop_and_resize", sizes, "linear", {"extrapolation_value": 10.0, "roi": roi}))
+    for transform, target, mode, extra in cases:
+        attributes = {k: v for k, v in extra.items() if k != "roi"}
+        inputs = {"x": x, "roi": extra.get("roi"), "scales": target.get("scales"), "sizes": target.get("sizes")}
+        model = node_model("Resize", inputs, ["y"], 19, coordinate_transformation_mode=transform, mode=mode, **attributes)
+        (y,) = ReferenceEvaluator(model).run(None, feeds(inputs))
+        args = {"transform": transform, "mode": mode, **attributes}
+        if "scales" in target:
+            args["scales"] = ",".join(repr(float(s)) for s in target["scales"])
+        if "roi" in extra:
+            args["roi"] = ",".join(repr(float(s)) for s in roi)
+        file.case(f"{transform}_{mode}", args, x=x, out=y)
+    file.write()
+
+
+def recurrent():
+    file = File("recurrent")
+    seq, batch, size, hidden = 4, 3, 2, 3
+    functions = {"RNN": 1, "GRU": 2, "LSTM": 3}
+    gates = {"RNN": 1, "GRU": 3, "LSTM": 4}
+    variants = [
+        ("RNN", "forward", {}, ""),
+        ("RNN", "bidirectional", {"activations": ["Relu", "Sigmoid"]}, "bil"),
+        ("GRU", "forward", {}, "b"),
+        ("GRU", "reverse", {"linear_before_reset": 1}, "bi"),
+        ("GRU", "bidirectional", {"linear_before_reset": 1}, "bil"),
+        ("GRU", "bidirectional", {"clip": 0.3}, "bil"),
+        ("LSTM", "forward", {}, "b"),
+        ("LSTM", "reverse", {}, "bil"),
+        ("LSTM", "bidirectional", {}, "bilp"),
+        ("LSTM", "forward", {"clip": 0.3}, "bi"),
+        ("LSTM", "forward", {"input_forget": 1}, "bi"),
+    ]
+    for op, direction, attributes, parts in variants:
+        n = 2 if direction == "bidirectional" else 1
+        g = gates[op] * hidden
+        inputs = {
+            "x": sample(seq, batch, size),
+            "w": sample(n, g, size),
+            "r": sample(n, g, hidden),
+            "b": sample(n, 2 * g) if "b" in parts else None,
+            "lengths": np.int32([4, 2, 3]) if "l" in parts else None,
+            "h": sample(n, batch, hidden) if "i" in parts else None,
+        }
+        outputs = ["out", "out_h"]
+        if op == "LSTM":
+            inputs["c"] = sample(n, batch, hidden) if "i" in parts else None
+            inputs["p"] = sample(n, 3 * hidden) if "p" in parts else None
+            outputs.append("out_c")
+        model = node_model(op, inputs, outputs, 14, hidden_size=hidden, direction=direction, **attributes)
+        session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        results = session.run(None, feeds(inputs))
+        usual = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}[op]
+        args = {"direction": direction, "hidden": hidden, **attributes}
+        args["activations"] = ",".join(attributes.get("activations", usual * n))
+        assert len(args["activations"].split(",")) == functions[op] * n
+        file.case(op, args, **inputs, **dict(zip(outputs, results)))
+    file.write()
+
+
+def suppression():
+    file = File("suppression")
+    low = random.random((2, 6, 2)).round(2) * 4
+    boxes = np.concatenate([low, low + 1 + random.random((2, 6, 2)).round(2)], 2).astype(np.float32)
+    scores = random.random((2, 3, 6)).round(3).astype(np.float32)
+    for center, threshold in [(0, 0.3), (1, 0.0)]:
+        inputs = {"boxes": boxes, "scores": scores, "most": np.int64([4]), "iou": np.float32([0.3]),
+                  "least": np.float32([threshold])}
+        model = node_model("NonMaxSuppression", inputs, ["y"], 11, center_point_box=center)
+        session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        (y,) = session.run(None, inputs)
+        file.case("nms", {"center": center, "least": threshold}, boxes=boxes, scores=scores, out=y)
+    file.write()
+
+
+FOLDER.mkdir(exist_ok=True)
+torch.manual_seed(0)
+for make in [activations, norms, attention, interpolate, recurrent, suppression]:
+    make()
