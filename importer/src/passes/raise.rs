@@ -2,6 +2,7 @@
 
 mod absorb;
 mod attention;
+mod causal;
 mod group_norm;
 mod layer_norm;
 mod linear;

@@ -334,7 +334,10 @@ impl<'a> Tracing<'a> {
         let index = usize::from(id);
         if let Some(&Step::Constant(value, dtype)) = self.expression.steps.get(index) {
             // A number cannot stand for itself before a method's dot.
-            return Expr::Call("tensor::Traced::constant", vec![Expr::Scalar(value, dtype), Expr::DType(dtype)]);
+            return Expr::Call(
+                "tensor::Traced::constant",
+                vec![Expr::Scalar(value, dtype), Expr::DType(dtype)],
+            );
         }
         let Some(name) = self.names.get(index).cloned().flatten() else { return self.write(index) };
         // Several steps may read one operand.

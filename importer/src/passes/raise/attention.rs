@@ -4,6 +4,7 @@
 //! turned (a transpose of its own, or one merged with the split into heads), in how they mask (a sum, a choice, both)
 //! and in whether they guard rows that are masked throughout.
 
+use super::causal::is_causal;
 use crate::ir::{Dim, Op, TensorType, ValueId};
 use crate::passes::matcher::close;
 use crate::passes::{Rewrite, Rule};
@@ -12,7 +13,7 @@ use kiln_types::{AttentionOptions, BinaryOp, UnaryOp};
 pub(in crate::passes) const RULE: Rule = Rule { apply };
 
 /// A number this low hides a key.
-const HIDDEN: f64 = -1e4;
+pub(super) const HIDDEN: f64 = -1e4;
 
 /// What stands between the scores and the softmax.
 enum Mask {
@@ -58,7 +59,11 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     let scale = scale * q_scale * k_scale * more;
     let size = cx.ty(q).dims.last()?.as_size();
     let usual = size.is_some_and(|size| close(scale, 1.0 / (size as f64).sqrt()));
-    let options = AttentionOptions { scale: (!usual).then_some(scale), is_causal: false, softcap: None };
+    let (rows, keys) = (&cx.ty(q).dims[lead], &cx.ty(k).dims[lead]);
+    let is_causal = rows == keys && mask.is_some_and(|mask| is_causal(cx, mask));
+    let mask = mask.filter(|_| !is_causal);
+    let (k, v) = ungrouped(cx, k, v);
+    let options = AttentionOptions { scale: (!usual).then_some(scale), is_causal, softcap: None };
     let mut inputs = Vec::with_capacity(4);
     for id in [Some(q), Some(k), Some(v), mask].into_iter().flatten() {
         inputs.push(with_four_axes(cx, id)?);
@@ -221,6 +226,36 @@ fn unturned(cx: &mut Rewrite<'_>, turned: ValueId) -> Option<(ValueId, f64)> {
     Some((cx.insert(Op::Permute { axes: merged }, &[source])?, scale))
 }
 
+/// Keys and values of fewer heads than the queries, when both are repeated to as many.
+fn ungrouped(cx: &Rewrite<'_>, k: ValueId, v: ValueId) -> (ValueId, ValueId) {
+    match (unrepeated(cx, k), unrepeated(cx, v)) {
+        (Some(few), Some(values)) if cx.ty(few).dims[1] == cx.ty(values).dims[1] => (few, values),
+        _ => (k, v),
+    }
+}
+
+/// `x` of a value that is `x` with each head repeated: reshaped, expanded and reshaped back.
+fn unrepeated(cx: &Rewrite<'_>, id: ValueId) -> Option<ValueId> {
+    let operand = |id: ValueId, kind: fn(&Op) -> bool| {
+        let node = cx.producer(id).filter(|node| kind(&node.op))?;
+        node.inputs.first().copied().flatten()
+    };
+    let is_reshape: fn(&Op) -> bool = |op| matches!(op, Op::Reshape { .. });
+    let spread = operand(id, is_reshape)?;
+    let split = operand(spread, |op| matches!(op, Op::Expand { .. }))?;
+    let x = operand(split, is_reshape)?;
+    let (dims, split, spread) = (&cx.ty(x).dims, &cx.ty(split).dims, &cx.ty(spread).dims);
+    let [batch, heads, rows, size] = dims.as_slice() else {
+        return None;
+    };
+    let one = Dim::constant(1);
+    let fits = split.iter().eq([batch, heads, &one, rows, size])
+        && spread.len() == 5
+        && spread.iter().zip(split).enumerate().all(|(i, (to, from))| i == 2 || to == from)
+        && cx.ty(id).dims.iter().eq([batch, &(heads * &spread[2]), rows, size]);
+    fits.then_some(x)
+}
+
 /// Axes of size 1 in front, up to four.
 fn with_four_axes(cx: &mut Rewrite<'_>, id: ValueId) -> Option<ValueId> {
     let dims = cx.ty(id).dims.clone();
@@ -292,6 +327,44 @@ mod tests {
         }
     }
 
+    /// `low` above the diagonal of `[1, 1, s, s]`, as `Trilu` makes it.
+    fn triangle(b: &mut Builder<'_>) -> ValueId {
+        let s = Dim::symbol("s");
+        let (value, dtype) = (kiln_types::Scalar::Float(1.0), kiln_types::DType::F32);
+        let ones = b.add(Op::Fill { dims: vec![s.clone(), s.clone()], value, dtype }, &[]).unwrap();
+        let lower = b.add(Op::Trilu { upper: false, k: 0 }, &[ones]).unwrap();
+        let (zero, low) = (constant(b, None, &[], &[0.0]), constant(b, None, &[], &[f32::MIN]));
+        let hidden = b.add(Op::Compare(kiln_types::CompareOp::Equal), &[lower, zero]).unwrap();
+        let mask = b.add(Op::Where, &[hidden, low, zero]).unwrap();
+        b.add(Op::Reshape { dims: vec![1.into(), 1.into(), s.clone(), s] }, &[mask]).unwrap()
+    }
+
+    #[test]
+    fn repeated_heads_and_causal_masks_are_options() {
+        let inputs = ["f32[n, 4, s, 8]", "f32[n, 2, s, 8]"];
+        let g = graph(&inputs, |b, x| {
+            let (n, s) = (Dim::symbol("n"), Dim::symbol("s"));
+            let dims = |heads: &[i64]| -> Vec<Dim> {
+                let heads = heads.iter().copied().map(Dim::from);
+                [n.clone()].into_iter().chain(heads).chain([s.clone(), 8.into()]).collect()
+            };
+            let k = b.add(Op::Reshape { dims: dims(&[2, 1]) }, &[x[1]]).unwrap();
+            let k = b.add(Op::Expand { dims: dims(&[2, 2]) }, &[k]).unwrap();
+            let k = b.add(Op::Reshape { dims: dims(&[4]) }, &[k]).unwrap();
+            let turned = turn(b, k, &[0, 1, 3, 2]);
+            let scores = b.add(Op::MatMul, &[x[0], turned]).unwrap();
+            let mask = triangle(b);
+            let scores = bin(b, BinaryOp::Add, scores, mask);
+            let p = b.add(Op::Softmax { axis: 3 }, &[scores]).unwrap();
+            vec![b.add(Op::MatMul, &[p, k]).unwrap()]
+        });
+        let g = checked(g, &SIZES);
+        let node = crate::passes::testing::single(&g);
+        let Op::Attention(options) = &node.op else { panic!("{g}") };
+        assert!(options.is_causal && options.scale == Some(1.0), "{g}");
+        assert_eq!(node.inputs, [Some(g.inputs[0]), Some(g.inputs[1]), Some(g.inputs[1])]);
+    }
+
     #[test]
     fn a_choice_becomes_a_bool_mask() {
         let inputs = ["f32[n, s, 4]", "f32[n, s, 4]", "f32[n, s, 4]"];
@@ -304,6 +377,9 @@ mod tests {
             let row =
                 b.add(Op::Reshape { dims: vec![1.into(), seq.clone(), 1.into()] }, &[position]).unwrap();
             let column = b.add(Op::Reshape { dims: vec![1.into(), 1.into(), seq] }, &[position]).unwrap();
+            // Not causal: each position sees the next one, too.
+            let one = b.constant(kiln_types::TensorData::new(vec![1i64], [] as [usize; 0]));
+            let row = bin(b, BinaryOp::Add, row, one);
             let causal = b.add(Op::Compare(kiln_types::CompareOp::LowerEqual), &[column, row]).unwrap();
             let low = constant(b, None, &[], &[f32::NEG_INFINITY]);
             let s = b.add(Op::Where, &[causal, s, low]).unwrap();

@@ -4,7 +4,7 @@ use crate::ir::Op;
 use crate::ir::ValueId;
 use crate::passes::matcher::{Factor, Polynomial, same};
 use crate::passes::{Rewrite, Rule};
-use kiln_types::{Activation, BinaryOp, UnaryOp};
+use kiln_types::{Activation, BinaryOp, CompareOp, UnaryOp};
 
 pub(in crate::passes) const RULE: Rule = Rule { apply };
 
@@ -95,6 +95,7 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
         Op::Unary(UnaryOp::Recip) => sigmoid(cx),
         Op::Unary(UnaryOp::Log | UnaryOp::Log1p) => softplus(cx),
         Op::Clamp { .. } => hard_sigmoid(cx, output),
+        Op::Where => guarded_softplus(cx),
         _ => None,
     }
 }
@@ -192,6 +193,19 @@ fn softplus(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     };
     let x = cx.unary(exp, UnaryOp::Exp)?;
     cx.replace(Op::Activation(Activation::Softplus), vec![Some(x)])?;
+    Some("softplus")
+}
+
+/// `x > 20 ? x : softplus(x)`, as PyTorch guards from overflow; above 20 they are equal.
+fn guarded_softplus(cx: &mut Rewrite<'_>) -> Option<&'static str> {
+    let (condition, x, y) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
+    let compare = cx.producer(condition).filter(|node| node.op == Op::Compare(CompareOp::Greater))?;
+    let threshold = compare.inputs.get(1).copied().flatten().and_then(|id| cx.scalar(id))?;
+    let guards = compare.inputs.first() == Some(&Some(x)) && threshold >= 15.0;
+    if !guards || cx.activated(y) != Some((Activation::Softplus, x)) {
+        return None;
+    }
+    cx.redirect(y)?;
     Some("softplus")
 }
 

@@ -1,0 +1,164 @@
+//! Recognizes masks that hide what comes after each position, however they are computed.
+
+use super::attention::HIDDEN;
+use crate::fold::{Elements, Strided};
+use crate::ir::{Dim, Op, ValueId};
+use crate::passes::Rewrite;
+use kiln_types::{BinaryOp, CompareOp, UnaryOp};
+
+/// Whether a mask over `[…, s, s]` keeps exactly the keys up to the query's own position.
+pub(super) fn is_causal(cx: &Rewrite<'_>, mask: ValueId) -> bool {
+    let ty = cx.ty(mask);
+    let Some((lead, [rows, columns])) = ty.dims.split_last_chunk::<2>() else {
+        return false;
+    };
+    if rows != columns || !lead.iter().all(|dim| dim.is(1)) {
+        return false;
+    }
+    let triangle = triangle(cx, mask, MAX_DEPTH);
+    triangle.is_some_and(|t| match ty.dtype.is_bool() {
+        true => t.lower != 0.0 && t.upper == 0.0,
+        false => t.lower == 0.0 && t.upper <= HIDDEN,
+    })
+}
+
+/// Operations between a triangle's making and the mask.
+const MAX_DEPTH: usize = 10;
+
+/// A square matrix of two numbers: one on and below the diagonal, one above it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Triangle {
+    lower: f64,
+    upper: f64,
+}
+
+impl Triangle {
+    fn map(self, f: impl Fn(f64) -> f64) -> Self {
+        Self { lower: f(self.lower), upper: f(self.upper) }
+    }
+}
+
+fn triangle(cx: &Rewrite<'_>, id: ValueId, depth: usize) -> Option<Triangle> {
+    if let Some(constant) = cx.constant(id) {
+        return of_data(&constant.data.shape, &Elements::load(&constant.data).floats());
+    }
+    let depth = depth.checked_sub(1)?;
+    let node = cx.producer(id)?;
+    let operand = |n: usize| node.inputs.get(n).copied().flatten();
+    let of = |n: usize| triangle(cx, operand(n)?, depth);
+    let number = |n: usize| cx.scalar(operand(n)?);
+    match &node.op {
+        Op::Trilu { upper, k } => {
+            let value = number(0)?;
+            match (upper, k) {
+                (false, 0) => Some(Triangle { lower: value, upper: 0.0 }),
+                (true, 1) => Some(Triangle { lower: 0.0, upper: value }),
+                _ => None,
+            }
+        }
+        // The last two axes stay what they are.
+        Op::Reshape { .. } | Op::Expand { .. } => {
+            let from = &cx.ty(operand(0)?).dims;
+            let (_, matrix) = cx.ty(id).dims.split_last_chunk::<2>()?;
+            if from.ends_with(matrix) { of(0) } else { None }
+        }
+        Op::Cast { .. } => of(0).map(|t| if cx.ty(id).dtype.is_bool() { t.map(truth) } else { t }),
+        Op::Unary(UnaryOp::Not) => of(0).map(|t| t.map(|x| 1.0 - x)),
+        Op::Unary(UnaryOp::Neg) => of(0).map(|t| t.map(|x| -x)),
+        Op::Compare(op) => match positions(cx, operand(0)?, operand(1)?) {
+            Some(swapped) => compared(*op, swapped),
+            None => {
+                let bound = number(1)?;
+                of(0).map(|t| t.map(|x| f64::from(u8::from(holds(*op, x, bound)))))
+            }
+        },
+        Op::Where => {
+            let (yes, no) = (number(1)?, number(2)?);
+            of(0).map(|t| t.map(|x| if x != 0.0 { yes } else { no }))
+        }
+        Op::Binary(op) => {
+            let f: fn(f64, f64) -> f64 = match op {
+                BinaryOp::Add => |x, y| x + y,
+                BinaryOp::Sub => |x, y| x - y,
+                // 0 · -∞ is no mask.
+                BinaryOp::Mul => |x, y| x * y,
+                _ => return None,
+            };
+            match (number(0), number(1)) {
+                (_, Some(y)) => of(0).map(|t| t.map(|x| f(x, y))),
+                (Some(x), None) => of(1).map(|t| t.map(|y| f(x, y))),
+                (None, None) => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+fn truth(x: f64) -> f64 {
+    f64::from(u8::from(x != 0.0))
+}
+
+fn holds(op: CompareOp, a: f64, b: f64) -> bool {
+    match op {
+        CompareOp::Equal => a == b,
+        CompareOp::NotEqual => a != b,
+        CompareOp::Greater => a > b,
+        CompareOp::GreaterEqual => a >= b,
+        CompareOp::Lower => a < b,
+        CompareOp::LowerEqual => a <= b,
+    }
+}
+
+/// `column op row`, or, swapped, `row op column`.
+fn compared(op: CompareOp, swapped: bool) -> Option<Triangle> {
+    let keeps = Some(Triangle { lower: 1.0, upper: 0.0 });
+    let hides = Some(Triangle { lower: 0.0, upper: 1.0 });
+    match (op, swapped) {
+        (CompareOp::LowerEqual, false) | (CompareOp::GreaterEqual, true) => keeps,
+        (CompareOp::Greater, false) | (CompareOp::Lower, true) => hides,
+        _ => None,
+    }
+}
+
+/// Whether two values are the column and the row of each cell (`false`), or the row and the column (`true`).
+fn positions(cx: &Rewrite<'_>, a: ValueId, b: ValueId) -> Option<bool> {
+    match (position(cx, a)?, position(cx, b)?) {
+        (0, 1) => Some(false),
+        (1, 0) => Some(true),
+        _ => None,
+    }
+}
+
+/// The axis, counted from the last, along which a value counts `0, 1, …`; all others have size 1.
+fn position(cx: &Rewrite<'_>, id: ValueId) -> Option<usize> {
+    let dims = &cx.ty(id).dims;
+    let axis = dims.iter().rev().position(|dim| !dim.is(1))?;
+    let alone = dims.iter().filter(|dim| !dim.is(1)).count() == 1;
+    let mut source = id;
+    while let Some(node) = cx.producer(source).filter(|node| matches!(node.op, Op::Reshape { .. })) {
+        source = node.inputs.first().copied().flatten()?;
+    }
+    let counts = match &cx.producer(source)?.op {
+        Op::Arange { start, step: 1, .. } => *start == Dim::constant(0),
+        _ => false,
+    };
+    (alone && counts).then_some(axis)
+}
+
+/// Reads a triangle off a constant.
+fn of_data(shape: &[usize], values: &[f64]) -> Option<Triangle> {
+    let (lead, &[rows, columns]) = shape.split_last_chunk::<2>()?;
+    // A matrix of one cell says nothing about what is above its diagonal.
+    if rows != columns || rows < 2 || lead.iter().any(|&size| size != 1) {
+        return None;
+    }
+    let found = Triangle { lower: *values.first()?, upper: *values.get(columns - 1)? };
+    let mut cell = 0;
+    let mut fits = true;
+    Strided::new(&[rows, columns]).for_each(|at| {
+        let wanted = if cell % columns <= cell / columns { found.lower } else { found.upper };
+        fits &= values.get(at) == Some(&wanted);
+        cell += 1;
+    });
+    fits.then_some(found)
+}
