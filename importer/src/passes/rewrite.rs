@@ -298,6 +298,13 @@ impl<'g> Rewrite<'g> {
         }
     }
 
+    /// The current node's origin, in the deepest module that holds the nodes of all these values: the ones that make up
+    /// a pattern, when others that go with it stand elsewhere (a mask that is computed once for all layers).
+    pub fn origin_of(&self, values: &[ValueId]) -> Origin {
+        let nodes: Vec<NodeId> = values.iter().filter_map(|&id| self.graph.producer(id)).collect();
+        Origin { scope: self.common_scope(&nodes), ..self.node().origin.clone() }
+    }
+
     /// The deepest module path that holds all of the given nodes; nodes of unknown origin say nothing.
     fn common_scope(&self, nodes: &[NodeId]) -> Vec<ScopeEntry> {
         let mut scopes = nodes.iter().map(|&id| &self.graph.node(id).origin.scope).filter(|s| !s.is_empty());

@@ -68,11 +68,12 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     for id in [Some(q), Some(k), Some(v), mask].into_iter().flatten() {
         inputs.push(with_four_axes(cx, id)?);
     }
+    let origin = Some(cx.origin_of(&[cx.output()?, probabilities, product]));
     if output.rank() == 4 {
-        cx.replace(Op::Attention(options), inputs.into_iter().map(Some).collect())?;
+        cx.replace_as(Op::Attention(options), inputs.into_iter().map(Some).collect(), origin)?;
     } else {
         let result = cx.insert(Op::Attention(options), &inputs)?;
-        cx.replace(Op::Reshape { dims: output.dims }, vec![Some(result)])?;
+        cx.replace_as(Op::Reshape { dims: output.dims }, vec![Some(result)], origin)?;
     }
     Some("attention")
 }
