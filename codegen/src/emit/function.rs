@@ -80,7 +80,13 @@ impl FunctionEmitter<'_, '_, '_> {
     }
 
     fn pattern(&self, outputs: &[ValueId]) -> TokenStream {
-        let names = outputs.iter().map(|value| ident(&self.locals.name(*value)));
+        let names = outputs.iter().map(|value| match self.locals.name(*value).as_str() {
+            "_" => quote!(_),
+            name => {
+                let name = ident(name);
+                quote!(#name)
+            }
+        });
         match outputs {
             [_] => quote!(#(#names)*),
             _ => quote!((#(#names),*)),

@@ -122,8 +122,14 @@ impl Locals {
         let used_later = |value: ValueId| uses_after(block, i, value);
         let dying: BTreeSet<ValueId> =
             moved(statement).into_iter().filter(|&value| !used_later(value)).collect();
+        let body = &plan.modules[module].body;
+        let mut pattern: BTreeSet<String> = BTreeSet::new();
         for (n, &output) in statement.outputs().iter().enumerate() {
-            let name = match self.reused(plan, module, statement, &dying, n) {
+            if body.block.count(output) == 0 && !body.sources.iter().any(|(_, source, _)| *source == output) {
+                self.values.insert(output, "_".to_owned());
+                continue;
+            }
+            let mut name = match self.reused(plan, module, statement, &dying, n) {
                 Some(value) => self.name(value),
                 None => {
                     let wanted = self.wanted(plan, module, statement, output);
@@ -131,6 +137,10 @@ impl Locals {
                     self.fresh(if plain { "x" } else { &wanted }, block, i)
                 }
             };
+            if !pattern.insert(name.clone()) {
+                name = self.names.fresh(&name);
+                pattern.insert(name.clone());
+            }
             self.values.insert(output, name);
         }
     }
