@@ -44,14 +44,14 @@ pub(super) fn manifest(backend: Backend) -> String {
 }
 
 /// `main.rs`: the fixed part, then a `Case` implementation for each module.
-pub(super) fn main_source(backend: Backend, modules: &[Module]) -> String {
+pub(super) fn main_source(backend: Backend, modules: &[(usize, &Module)]) -> String {
     let mut text = format!("type B = kiln::backend::{};\n\n", backend.ty());
     text.push_str(include_str!("runner_main.rs.txt"));
-    for (i, module) in modules.iter().enumerate() {
-        text.push_str(&case_source(i, module));
+    for (i, module) in modules {
+        text.push_str(&case_source(*i, module));
     }
     text.push_str("\nfn dispatch(index: usize, arguments: &[String]) {\n    match index {\n");
-    for i in 0..modules.len() {
+    for (i, _) in modules {
         // Writing to a `String` cannot fail.
         let _ = writeln!(text, "        {i} => run::<case_{i}::Model<B>>(arguments),");
     }

@@ -26,12 +26,14 @@ pub(super) struct Scratch {
     backend: Backend,
     root: PathBuf,
     modules: Vec<runner::Module>,
+    /// What rustc says of modules that do not compile: defects of Kiln, each its own case's failure.
+    broken: BTreeMap<usize, String>,
     executable: Option<PathBuf>,
 }
 
 impl Scratch {
     pub(super) fn new(backend: Backend) -> Self {
-        Self { backend, root: cache_dir(), modules: Vec::new(), executable: None }
+        Self { backend, root: cache_dir(), modules: Vec::new(), broken: BTreeMap::new(), executable: None }
     }
 
     /// Converts a case and writes its weights and golden data to the cache.
@@ -63,18 +65,28 @@ impl Scratch {
         Ok((self.modules.len() - 1, data))
     }
 
-    /// Compiles what was added.
+    /// Compiles what was added. A module that does not compile is left out and fails its own case alone.
     pub(super) fn build(&mut self) -> Result<(), CommandError> {
-        if self.modules.is_empty() {
-            return Ok(());
+        while self.broken.len() < self.modules.len() {
+            let Err(output) = self.compile()? else { return Ok(()) };
+            let broken = broken_modules(&output);
+            if broken.is_empty() {
+                return Err(CommandError::Compile { output });
+            }
+            self.broken.extend(broken);
         }
+        Ok(())
+    }
+
+    /// Runs cargo once; the inner error is what rustc said.
+    fn compile(&mut self) -> Result<Result<(), String>, CommandError> {
+        let modules: Vec<_> =
+            self.modules.iter().enumerate().filter(|(i, _)| !self.broken.contains_key(i)).collect();
         let mut files = vec![
             ("Cargo.toml".to_owned(), runner::manifest(self.backend)),
-            ("src/main.rs".to_owned(), runner::main_source(self.backend, &self.modules)),
+            ("src/main.rs".to_owned(), runner::main_source(self.backend, &modules)),
         ];
-        for (i, module) in self.modules.iter().enumerate() {
-            files.push((format!("src/case_{i}.rs"), module.source.clone()));
-        }
+        files.extend(modules.iter().map(|(i, module)| (format!("src/case_{i}.rs"), module.source.clone())));
         let mut hasher = DefaultHasher::new();
         files.hash(&mut hasher);
         let crate_dir = self.root.join("crates").join(format!("{:016x}", hasher.finish()));
@@ -94,16 +106,14 @@ impl Scratch {
             .map_err(|source| CommandError::Cargo { program, source })?;
         bar.finish_and_clear();
         if !output.status.success() {
-            return Err(CommandError::Compile {
-                output: String::from_utf8_lossy(&output.stderr).into_owned(),
-            });
+            return Ok(Err(String::from_utf8_lossy(&output.stderr).into_owned()));
         }
         let built = target.join("release").join(runner::executable());
         // Other crates of the cache build an executable of the same name.
         let own = crate_dir.join(runner::executable());
         fs::copy(&built, &own).map_err(BuildError::io(&own))?;
         self.executable = Some(own);
-        Ok(())
+        Ok(Ok(()))
     }
 
     /// Runs one case in a process of its own; yields the numbers it printed.
@@ -115,6 +125,11 @@ impl Scratch {
         threads: Option<usize>,
     ) -> Result<BTreeMap<String, f64>, String> {
         let (index, data) = case.state.as_ref().map_err(Clone::clone)?;
+        if let Some(output) = self.broken.get(index) {
+            return Err(format!(
+                "the generated source does not compile; this is a defect of Kiln:\n{output}"
+            ));
+        }
         let executable = self.executable.as_ref().ok_or("nothing was compiled")?;
         let mut command = Command::new(executable);
         command.arg(mode).arg(index.to_string()).arg(data).args(arguments);
@@ -130,6 +145,22 @@ impl Scratch {
         let pairs = text.lines().filter_map(|line| line.split_once(' '));
         Ok(pairs.filter_map(|(key, value)| Some((key.to_owned(), value.parse().ok()?))).collect())
     }
+}
+
+/// The modules that rustc's output finds errors in, with what it says of each.
+fn broken_modules(output: &str) -> BTreeMap<usize, String> {
+    let mut found: BTreeMap<usize, String> = BTreeMap::new();
+    for message in output.split("\nerror").map(|part| part.trim_start_matches("error")) {
+        let location = message.lines().find_map(|line| line.trim_start().strip_prefix("--> src/case_"));
+        let index = location.and_then(|rest| rest.split('.').next()).and_then(|index| index.parse().ok());
+        if let Some(index) = index {
+            let text = found.entry(index).or_default();
+            text.push_str("error");
+            text.push_str(message.trim_end());
+            text.push('\n');
+        }
+    }
+    found
 }
 
 /// `$KILN_CACHE_DIR`, or `kiln` in the user's cache folder, or in the system's temporary one.
@@ -153,4 +184,18 @@ fn write_if_changed(path: &Path, text: &str) -> Result<(), BuildError> {
         fs::create_dir_all(parent).map_err(BuildError::io(parent))?;
     }
     fs::write(path, text).map_err(BuildError::io(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::broken_modules;
+
+    #[test]
+    fn errors_are_told_apart_by_module() {
+        let output = "error[E0425]: no such function\n   --> src/case_3.rs:125:31\n    |\n\nerror: other\n --> \
+                      src/case_12.rs:1:1\n\nerror: could not compile `kiln-scratch`\n";
+        let broken = broken_modules(output);
+        assert_eq!(broken.keys().copied().collect::<Vec<_>>(), [3, 12]);
+        assert!(broken[&3].starts_with("error[E0425]: no such function"));
+    }
 }
