@@ -1,6 +1,6 @@
 """Writes the goldens of the tensor suite, `runtime/tensor/tests/goldens/*.txt`.
 
-Needs torch, onnx and onnxruntime. A case is a line `case NAME`, then lines `arg NAME VALUE` and
+Needs torch, torchvision, onnx and onnxruntime. A case is a line `case NAME`, then lines `arg NAME VALUE` and
 `tensor NAME DTYPE DIMS : ELEMENTS`; what is expected is named `out…`.
 """
 
@@ -237,7 +237,43 @@ def suppression():
     file.write()
 
 
+def sampling():
+    file = File("sampling")
+    x = torch.from_numpy(sample(2, 2, 4, 5))
+    grid = torch.from_numpy(random.uniform(-1.6, 1.6, (2, 3, 4, 2)).astype(np.float32).round(3))
+    for mode in ["nearest", "bilinear", "bicubic"]:
+        for padding in ["zeros", "border", "reflection"]:
+            for corners in [0, 1]:
+                out = torch.nn.functional.grid_sample(x, grid, mode, padding, bool(corners))
+                args = {"mode": mode, "padding": padding, "corners": corners}
+                file.case("grid_sample", args, x=x, grid=grid, out=out)
+    volume, points = torch.from_numpy(sample(1, 2, 3, 4, 2)), torch.from_numpy(sample(1, 2, 2, 3, 3))
+    args = {"mode": "bilinear", "padding": "zeros", "corners": 0}
+    out = torch.nn.functional.grid_sample(volume, points, align_corners=False)
+    file.case("grid_sample_3d", args, x=volume, grid=points, out=out)
+    rois = np.float32([[0.5, 0.7, 3.9, 3.1], [1, 0, 9.5, 7], [-3, -2, 2, 2]])
+    which = np.int64([0, 1, 1])
+    for transform, mode, ratio, scale in [
+        ("half_pixel", "avg", 2, 1.0), ("output_half_pixel", "avg", 0, 0.5), ("half_pixel", "max", 2, 0.7),
+    ]:
+        inputs = {"x": x.numpy(), "rois": rois, "which": which}
+        model = node_model("RoiAlign", inputs, ["y"], 16, coordinate_transformation_mode=transform, mode=mode,
+                           sampling_ratio=ratio, spatial_scale=scale, output_height=2, output_width=3)
+        session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        (y,) = session.run(None, inputs)
+        args = {"transform": transform, "mode": mode, "ratio": ratio, "scale": scale}
+        file.case("roi_align", args, **inputs, out=y)
+    from torchvision.ops import deform_conv2d
+
+    image, weight = torch.from_numpy(sample(2, 4, 5, 4)), torch.from_numpy(sample(6, 2, 3, 2))
+    offset, mask = torch.from_numpy(sample(2, 2 * 2 * 6, 3, 4)), torch.from_numpy(sample(2, 2 * 6, 3, 4))
+    bias = torch.from_numpy(sample(6))
+    out = deform_conv2d(image, offset, weight, bias, stride=(2, 1), padding=(1, 1), dilation=(1, 2), mask=mask)
+    file.case("deform_conv2d", x=image, offset=offset, w=weight, b=bias, mask=mask, out=out)
+    file.write()
+
+
 FOLDER.mkdir(exist_ok=True)
 torch.manual_seed(0)
-for make in [activations, norms, attention, interpolate, recurrent, suppression]:
+for make in [activations, norms, attention, interpolate, recurrent, suppression, sampling]:
     make()

@@ -11,6 +11,7 @@ pub(crate) mod indexing;
 mod norm;
 mod resize;
 mod rnn;
+pub(crate) mod sampling;
 mod shape;
 
 pub use attention::{attention, linear};
@@ -18,4 +19,5 @@ pub use elementwise::{activation, clamp, elementwise, mask_fill};
 pub use norm::{batch_norm, group_norm, layer_norm, log_softmax, rms_norm, softmax};
 pub use resize::{adaptive_avg_pool, interpolate};
 pub use rnn::{RnnOperands, RnnOutput, rnn};
+pub use sampling::{GridSampleOptions, SampleMode, SamplePadding};
 pub use shape::{pad, repeat, topk};

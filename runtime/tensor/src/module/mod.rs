@@ -5,8 +5,10 @@ mod conv;
 mod norm;
 mod pool;
 mod recurrent;
+mod sampling;
 mod vision;
 
+pub use crate::compose::{GridSampleOptions, SampleMode, SamplePadding};
 pub use attention::{AttentionMask, attention, embedding, linear, linear_activated};
 pub use conv::{
     conv, conv_transpose, conv_transpose1d, conv_transpose2d, conv_transpose3d, conv1d, conv2d, conv3d,
@@ -19,4 +21,5 @@ pub use pool::{
     max_pool2d_with_indices, pool, size_as_float,
 };
 pub use recurrent::{RnnInputs, lstm, rnn};
+pub use sampling::{DeformConvOptions, RoiAlignOptions, RoiPool, deform_conv2d, grid_sample, roi_align};
 pub use vision::{depth_to_space, non_max_suppression, space_to_depth, topk};

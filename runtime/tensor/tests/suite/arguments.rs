@@ -4,6 +4,9 @@ use super::{message_of, same, tensor};
 use kiln_tensor::backend::Backend;
 use kiln_tensor::{DType, Float, Int, Tensor, s};
 
+/// Something that panics.
+type Failure = Box<dyn FnOnce()>;
+
 pub fn slices<B: Backend>() {
     let x = tensor::<B, 2, Int>([[1, 2, 3, 4], [5, 6, 7, 8]]);
     same(x.clone().slice([0..1, 1..3]), [[2, 3]]);
@@ -14,7 +17,7 @@ pub fn slices<B: Backend>() {
     same(x.clone().slice(s![..=0, -2..-1]), [[3]]);
     same(x.clone().slice(s![0..;2]), [[1, 2, 3, 4]]);
     same(x.clone().slice([0..2, 2..100]), [[3, 4], [7, 8]]);
-    assert_eq!(x.slice(s![.., 3..1]).dims(), [2, 0]);
+    assert_eq!(x.slice(s![.., 4..100]).dims(), [2, 0]);
 }
 
 pub fn reshapes<B: Backend>() {
@@ -23,14 +26,14 @@ pub fn reshapes<B: Backend>() {
     assert_eq!(x.clone().reshape([0, 2, -1]).dims(), [2, 2, 2]);
     assert_eq!(x.clone().reshape([8usize]).dims(), [8]);
     assert_eq!(x.clone().reshape(x.shape()).dims(), [2, 4]);
-    let empty = x.slice([0..0]);
+    let empty = x.slice(0..0);
     assert_eq!(empty.clone().reshape([4usize, 0]).dims(), [4, 0]);
     assert_eq!(empty.reshape([0, 2, 2]).dims(), [0, 2, 2]);
 }
 
 pub fn failures_name_the_operation<B: Backend>() {
     let a = || tensor::<B, 2, Float>([[1.0, 2.0, 3.0]; 2]);
-    let cases: Vec<(&str, Box<dyn FnOnce()>)> = vec![
+    let cases: Vec<(&str, Failure)> = vec![
         ("matmul: [2, 3] and [2, 3]: 3 columns meet 2 rows", Box::new(move || drop(a().matmul(a())))),
         ("add: [2, 3] and [3, 2] do not broadcast", Box::new(move || drop(a() + a().transpose()))),
         (

@@ -2,7 +2,10 @@
 
 use super::{close, same};
 use kiln_tensor::backend::Backend;
-use kiln_tensor::module::{self, RnnInputs};
+use kiln_tensor::module::{
+    self, DeformConvOptions, GridSampleOptions, RnnInputs, RoiAlignOptions, RoiPool, SampleMode,
+    SamplePadding,
+};
 use kiln_tensor::{
     Activation, AttentionOptions, BasicOps, Bool, CoordinateTransform, Float, Int, InterpolateMode,
     InterpolateOptions, NearestRounding, RnnDirection, RnnKind, RnnOptions, Tensor, TensorData, activation,
@@ -287,5 +290,59 @@ pub fn suppression<B: Backend>() {
         let center = case.float("center") == Some(1.0);
         let chosen = module::non_max_suppression::<B>(boxes, scores, 4, 0.3, case.float("least"), center);
         same(chosen, case.tensors["out"].clone());
+    }
+}
+
+pub fn sampling<B: Backend>() {
+    for case in read(include_str!("../goldens/sampling.txt")) {
+        match case.name.as_str() {
+            "grid_sample" => {
+                let grid = case.get("grid");
+                case.check("out", module::grid_sample::<B, 4>(case.get("x"), grid, grid_options(&case)));
+            }
+            "grid_sample_3d" => {
+                let grid = case.get("grid");
+                case.check("out", module::grid_sample::<B, 5>(case.get("x"), grid, grid_options(&case)));
+            }
+            "roi_align" => {
+                let options = RoiAlignOptions {
+                    output_size: [2, 3],
+                    sampling_ratio: case.float("ratio").unwrap() as usize,
+                    spatial_scale: case.float("scale").unwrap(),
+                    half_pixel: case.args["transform"] == "half_pixel",
+                    pool: if case.args["mode"] == "max" { RoiPool::Max } else { RoiPool::Average },
+                };
+                let (x, rois, which) = (case.get("x"), case.get("rois"), case.get("which"));
+                case.check("out", module::roi_align::<B>(x, rois, which, options));
+            }
+            _ => {
+                let options = DeformConvOptions {
+                    stride: [2, 1],
+                    padding: [1, 1],
+                    dilation: [1, 2],
+                    weight_groups: 2,
+                    offset_groups: 2,
+                };
+                let [x, offset, w] = ["x", "offset", "w"].map(|name| case.get(name));
+                let (mask, bias) = (case.maybe("mask"), case.maybe("b"));
+                case.check("out", module::deform_conv2d::<B>(x, offset, w, mask, bias, options));
+            }
+        }
+    }
+}
+
+fn grid_options(case: &Case) -> GridSampleOptions {
+    GridSampleOptions {
+        mode: match case.args["mode"].as_str() {
+            "nearest" => SampleMode::Nearest,
+            "bilinear" => SampleMode::Linear,
+            _ => SampleMode::Cubic,
+        },
+        padding: match case.args["padding"].as_str() {
+            "zeros" => SamplePadding::Zeros,
+            "border" => SamplePadding::Border,
+            _ => SamplePadding::Reflection,
+        },
+        align_corners: case.args["corners"] == "1",
     }
 }

@@ -43,7 +43,7 @@ macro_rules! run_on {
                 nd_indexing reductions sorting floats integers bools inplace_keeps_rank rank_0 traced_programs linear_algebra sums_over_letters;
             arguments: slices reshapes failures_name_the_operation;
             printing: nested_lists summaries closeness;
-            goldens: activations norms linear attention interpolate recurrent suppression;
+            goldens: activations norms linear attention interpolate recurrent suppression sampling;
         }
     };
     (@all $backend:ty: $($family:ident: $($name:ident)*;)*) => {
