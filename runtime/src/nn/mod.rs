@@ -8,6 +8,7 @@ pub mod conv;
 mod display;
 mod dropout;
 mod embedding;
+pub mod interpolate;
 mod linear;
 pub mod loss;
 mod norm;
@@ -16,6 +17,7 @@ pub mod pool;
 mod position;
 mod rnn;
 pub mod transformer;
+mod unfold;
 
 pub use crate::module::Initializer;
 pub use activation::*;
@@ -28,6 +30,7 @@ pub use position::{
     PositionalEncoding, PositionalEncodingConfig, RotaryEncoding, RotaryEncodingConfig, generate_sinusoids,
 };
 pub use rnn::*;
+pub use unfold::{Unfold4d, Unfold4dConfig};
 
 /// PyTorch's start for linear and convolution layers: uniform over `±1 / sqrt(fan_in)`.
 fn layer_initializer() -> Initializer {

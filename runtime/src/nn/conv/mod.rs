@@ -1,7 +1,9 @@
 //! Convolutions and transposed convolutions.
 
+mod deformed;
 mod transposed;
 
+pub use deformed::{DeformConv2d, DeformConv2dConfig};
 pub use transposed::{
     ConvTranspose1d, ConvTranspose1dConfig, ConvTranspose2d, ConvTranspose2dConfig, ConvTranspose3d,
     ConvTranspose3dConfig,
