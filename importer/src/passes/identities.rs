@@ -14,12 +14,14 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
             .or_else(|| power(cx, op))
             .or_else(|| bound(cx, op))
             .or_else(|| layout::mean(cx, op))
-            .or_else(|| broadcast_operand(cx)),
-        Op::Compare(_) => broadcast_operand(cx),
-        Op::Where => choice(cx).or_else(|| broadcast_operand(cx)),
-        Op::Unary(op) => inverse(cx, op),
-        Op::Clamp { min, max } => clamp(cx, min, max),
-        Op::Cast { to } => cast(cx, to),
+            .or_else(|| broadcast_operand(cx))
+            .or_else(|| before_expansion(cx)),
+        Op::Compare(_) => broadcast_operand(cx).or_else(|| before_expansion(cx)),
+        Op::Where => choice(cx).or_else(|| broadcast_operand(cx)).or_else(|| before_expansion(cx)),
+        Op::Unary(op) => inverse(cx, op).or_else(|| before_expansion(cx)),
+        Op::Activation(_) => before_expansion(cx),
+        Op::Clamp { min, max } => clamp(cx, min, max).or_else(|| before_expansion(cx)),
+        Op::Cast { to } => cast(cx, to).or_else(|| before_expansion(cx)),
         Op::Expand { dims } => layout::expand(cx, &dims),
         Op::Slice { ranges } => layout::slice(cx, &ranges),
         Op::Concat { axis } => layout::concat(cx, axis),
@@ -53,10 +55,16 @@ fn neutral(cx: &mut Rewrite<'_>, op: BinaryOp) -> Option<&'static str> {
         BinaryOp::Or => (0.0, true),
         _ => return None,
     };
-    if cx.uniform(b) == Some(neutral) && cx.redirect(a).is_some() {
+    let (right, left) = (cx.uniform(b) == Some(neutral), commutes && cx.uniform(a) == Some(neutral));
+    if right && cx.redirect(a).is_some() || left && cx.redirect(b).is_some() {
         return Some("neutral operand");
     }
-    if commutes && cx.uniform(a) == Some(neutral) && cx.redirect(b).is_some() {
+    // A neutral operand that is larger spreads the other one out.
+    let dims = cx.ty(cx.output()?).dims.clone();
+    let kept =
+        [(right, a), (left, b)].into_iter().find(|&(neutral, x)| neutral && cx.ty(x).rank() == dims.len());
+    if let Some((_, x)) = kept {
+        cx.replace(Op::Expand { dims }, vec![Some(x)])?;
         return Some("neutral operand");
     }
     if op == BinaryOp::Div && cx.uniform(a) == Some(1.0) && cx.ty(b).dtype.is_float() {
@@ -215,6 +223,26 @@ fn holds_all(wide: DType, narrow: DType) -> bool {
         (false, false) => wide.size() > narrow.size() || (wide.size() == narrow.size() && !signed(wide)),
         _ => false,
     }
+}
+
+/// An operation on a value that is spread out, and else on numbers: computed before it is.
+fn before_expansion(cx: &mut Rewrite<'_>) -> Option<&'static str> {
+    let mut inputs = cx.node().inputs.clone();
+    let is_number = |id: ValueId| cx.ty(id).rank() == 0 && cx.constant(id).is_some();
+    let mut spread = inputs.iter_mut().flatten().filter(|id| !is_number(**id));
+    let (one, None) = (spread.next()?, spread.next()) else {
+        return None;
+    };
+    let node = cx.producer(*one)?;
+    let Op::Expand { dims } = node.op.clone() else {
+        return None;
+    };
+    *one = node.inputs.first().copied().flatten()?;
+    let inputs: Vec<ValueId> = inputs.into_iter().collect::<Option<_>>()?;
+    let op = cx.op().clone();
+    let small = cx.insert(op, &inputs)?;
+    cx.replace(Op::Expand { dims }, vec![Some(small)])?;
+    Some("expansion after elementwise")
 }
 
 /// Operands of a broadcasting operation need not be spread out before, and one number is a literal.

@@ -1,11 +1,11 @@
 //! `GatherND`: slices named by index tuples.
 
-use super::super::lowering::Lowering;
+use super::super::lowering::{Lowering, numbers};
 use super::super::node::{SourceNode, invalid};
 use super::super::operator::{Args, Operator, Outputs, Spec};
 use super::gather::may_be_negative;
 use crate::ir::spelling::Expr;
-use crate::ir::{Op, RuleError, RuleResult};
+use crate::ir::{Dim, Op, RuleError, RuleResult, ValueId};
 
 pub(super) struct GatherNd {
     batch_dims: usize,
@@ -37,6 +37,9 @@ impl Operator<'_> for GatherNd {
             return Ok(to.add(Op::Take { axis: 0, wrapped }, &[x, flat])?.into());
         }
         dims.extend_from_slice(&data[batch + depth..]);
+        if batch == 0 && depth == rank && takes_all_in_order(to, x, indices) {
+            return Ok(to.reshape(x, dims)?.into());
+        }
         let ty = to.ty(x).with_dims(dims);
         let generics = vec![index_rank, ty.rank()];
         let expr = Expr::Method(
@@ -47,4 +50,49 @@ impl Operator<'_> for GatherNd {
         );
         Ok(to.call(expr, &[x, indices], ty)?.into())
     }
+}
+
+/// Whether full index tuples name every element once and in order, as the dynamo exporter writes `mask[batch, position]`
+/// of a broadcast: then nothing moves.
+fn takes_all_in_order(to: &Lowering<'_, '_>, x: ValueId, indices: ValueId) -> bool {
+    let dims = to.dims(x);
+    let mut wanted = to.dims(indices);
+    wanted.pop();
+    if Dim::product(&dims) != Dim::product(&wanted) {
+        return false;
+    }
+    if let (Some(data), Some(shape)) = (to.constant(indices), to.ty(x).shape()) {
+        let indices = numbers(&data);
+        let tuples = indices.chunks_exact(shape.len().max(1));
+        let place = |tuple: &[kiln_types::Scalar]| {
+            tuple.iter().zip(&shape).try_fold(0i64, |place, (index, &size)| {
+                place.checked_mul(size as i64)?.checked_add(index.to_i64())
+            })
+        };
+        return tuples.enumerate().all(|(i, tuple)| place(tuple) == Some(i as i64));
+    }
+    // One counter for the only axis that is longer than 1; the other indices can but be 0.
+    let graph = &*to.builder.graph;
+    let Some(node) = graph.producer(indices).map(|node| graph.node(node)) else {
+        return false;
+    };
+    let parts = matches!(node.op, Op::Concat { axis } if axis + 1 == to.rank(indices));
+    let long: Vec<usize> = (0..dims.len()).filter(|&axis| !dims[axis].is(1)).collect();
+    match (parts && node.inputs.len() == dims.len(), long.as_slice()) {
+        (true, &[axis]) => node.inputs[axis].is_some_and(|counter| counts(to, counter, &dims[axis])),
+        _ => false,
+    }
+}
+
+/// Whether a value is `0, 1, …` up to a size, whatever its dims.
+fn counts(to: &Lowering<'_, '_>, mut value: ValueId, size: &Dim) -> bool {
+    let graph = &*to.builder.graph;
+    while let Some(node) = graph.producer(value).map(|node| graph.node(node)) {
+        match (&node.op, node.inputs.first().copied().flatten()) {
+            (Op::Reshape { .. } | Op::Cast { .. }, Some(source)) => value = source,
+            (Op::Arange { start, end, step: 1 }, _) => return start.is(0) && end == size,
+            _ => return false,
+        }
+    }
+    false
 }
