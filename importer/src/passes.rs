@@ -7,6 +7,7 @@
 mod activation;
 mod affine;
 mod constants;
+mod counters;
 mod dead_code;
 mod duplicates;
 mod elementwise;
@@ -111,7 +112,7 @@ pub fn optimize(graph: &mut Graph, options: &Options) -> Vec<PassReport> {
 }
 
 /// Rules that make a graph smaller whatever it is.
-const SIMPLIFY: [Rule; 2] = [identities::RULE, movement::RULE];
+const SIMPLIFY: [Rule; 3] = [identities::RULE, movement::RULE, counters::RULE];
 
 /// Rules that merge operations into their neighbours.
 const FUSE: [Rule; 2] = [affine::RULE, activation::RULE];

@@ -256,7 +256,11 @@ fn around_linear(cx: &mut Rewrite<'_>, y: ValueId, dims: &[Dim]) -> Option<&'sta
     let wanted: Vec<Dim> = lead.iter().chain([features]).cloned().collect();
     let source = match cx.ty(source).dims == wanted {
         true => source,
-        false => cx.insert(Op::Reshape { dims: wanted }, &[source])?,
+        // The layer's module holds the layer alone.
+        false => {
+            let origin = cx.producer(source).unwrap_or(cx.node()).origin.clone();
+            cx.insert_as(Op::Reshape { dims: wanted }, &[source], origin)?
+        }
     };
     let mut inputs = linear.inputs;
     inputs[0] = Some(source);

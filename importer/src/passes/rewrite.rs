@@ -209,7 +209,11 @@ impl<'g> Rewrite<'g> {
 
     /// Adds a node before the current one; `None` when its operands break a rule.
     pub fn insert(&mut self, op: Op, inputs: &[ValueId]) -> Option<ValueId> {
-        let origin = self.node().origin.clone();
+        self.insert_as(op, inputs, self.node().origin.clone())
+    }
+
+    /// Like [`Rewrite::insert`], with another origin than the current node's.
+    pub fn insert_as(&mut self, op: Op, inputs: &[ValueId], origin: Origin) -> Option<ValueId> {
         let mut builder = Builder::new(self.graph);
         builder.origin = origin;
         let output = builder.add(op, inputs).ok()?;
