@@ -20,13 +20,13 @@ fn folders() -> Vec<PathBuf> {
     found
 }
 
-fn tensors(folder: &Path, what: &str) -> Vec<TensorData> {
+fn tensors(folder: &Path, what: &str) -> Result<Vec<TensorData>, String> {
     (0..)
         .map(|n| folder.join(format!("{what}_{n}.pb")))
         .take_while(|path| path.is_file())
         .map(|path| {
             let bytes = std::fs::read(&path).expect("a readable file");
-            read_data(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+            read_data(&bytes).map_err(|error| format!("{}: {error}", path.display()))
         })
         .collect()
 }
@@ -102,14 +102,18 @@ fn imports_compute_what_the_model_means() {
         let calls = graph.nodes.iter().any(|node| only_runtime(&node.op));
         let sets = (0..).map(|n| folder.join(format!("test_data_set_{n}"))).take_while(|set| set.is_dir());
         for set in sets {
-            let outputs = match run_each(&graph, &tensors(&set, "input")) {
-                Ok(outputs) => outputs,
+            let data = tensors(&set, "input").and_then(|inputs| Ok((inputs, tensors(&set, "output")?)));
+            let run = data.and_then(|(inputs, expected)| {
+                let outputs = run_each(&graph, &inputs).map_err(|error| error.to_string())?;
+                Ok((outputs, expected))
+            });
+            let (outputs, expected) = match run {
+                Ok(run) => run,
                 Err(error) => {
                     failures.push(format!("{name}: {error}"));
                     continue;
                 }
             };
-            let expected = tensors(&set, "output");
             assert_eq!(outputs.len(), expected.len(), "{name}");
             for (n, (actual, expected)) in outputs.iter().zip(&expected).enumerate() {
                 match actual {

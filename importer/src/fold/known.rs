@@ -24,6 +24,9 @@ fn find(graph: &Graph, value: ValueId, budget: &mut usize) -> Option<TensorData>
     {
         return Some(Elements::Int(values).store(source.ty.dtype, source.ty.shape()?));
     }
+    if source.ty.num_elements().is(0) {
+        return Some(Elements::Int(Vec::new()).store(source.ty.dtype, source.ty.shape()?));
+    }
     let ValueDef::Node(node, output) = source.def else {
         return None;
     };

@@ -104,6 +104,11 @@ fn add_inputs<'m>(
     for input in source.input.iter().filter(|input| !constants.contains(input.name.as_str())) {
         let ty = input_type(input, options, &mut names)?;
         let value = lowering.builder.input(&input.name, ty);
+        if let Some(TypeValue::Tensor(tensor)) = input.r#type.as_ref().and_then(|ty| ty.value.as_ref())
+            && let Some(range) = super::tensor::narrow_range(tensor.elem_type)
+        {
+            lowering.narrow.insert(value, range);
+        }
         lowering.bind(&input.name, Some(Operand::Tensor(value)))?;
     }
     match options.bind_dims.keys().find(|name| !names.contains(name)) {

@@ -95,6 +95,8 @@ pub(crate) struct Lowering<'g, 'm> {
     pub(crate) trainable: bool,
     /// Version of the operator set of the node that is being lowered.
     pub(crate) opset: i64,
+    /// Ranges of inputs and constants of four- and two-bit integers, which are kept in eight bits.
+    pub(crate) narrow: HashMap<ValueId, [i64; 2]>,
     model: &'m Model<'m>,
     frames: Vec<Frame<'m>>,
     scopes: Vec<Scope<'m>>,
@@ -113,6 +115,7 @@ impl<'g, 'm> Lowering<'g, 'm> {
             builder: Builder::new(graph),
             trainable,
             opset: 0,
+            narrow: HashMap::new(),
             model,
             frames: vec![frame],
             scopes: vec![Scope { values: HashMap::new(), closed: true }],
@@ -167,6 +170,9 @@ impl<'g, 'm> Lowering<'g, 'm> {
         for proto in &graph.initializer {
             let data = tensor::read(proto, self.folder())?;
             let value = self.builder.graph.add_constant(Some(proto.name.clone()), data);
+            if let Some(range) = tensor::narrow_range(proto.data_type) {
+                self.narrow.insert(value, range);
+            }
             self.bind(&proto.name, Some(Operand::Tensor(value)))?;
         }
         for proto in &graph.sparse_initializer {
@@ -209,9 +215,22 @@ impl<'g, 'm> Lowering<'g, 'm> {
 
     /// A graph inside the current one: sees the names around it.
     pub(crate) fn subgraph(&mut self, graph: &'m GraphProto) -> ImportResult<Vec<Operand>> {
+        self.subgraph_with(graph, Vec::new())
+    }
+
+    /// A graph inside the current one, with operands for its inputs.
+    pub(crate) fn subgraph_with(
+        &mut self,
+        graph: &'m GraphProto,
+        operands: Vec<Operand>,
+    ) -> ImportResult<Vec<Operand>> {
         self.scopes.push(Scope { values: HashMap::new(), closed: false });
         let outputs: Vec<&'m str> = graph.output.iter().map(|output| output.name.as_str()).collect();
-        let result = match self.initializers(graph) {
+        let mut inputs = graph.input.iter().zip(operands);
+        let bound = inputs
+            .try_for_each(|(input, operand)| self.bind(&input.name, Some(operand)))
+            .and_then(|()| self.initializers(graph));
+        let result = match bound {
             Ok(()) => self.body(&graph.node, &outputs),
             Err(kind) => Err(kind.into()),
         };

@@ -159,6 +159,14 @@ impl Args {
         self.operands.first().and_then(Option::as_ref)
     }
 
+    /// Every input from a variadic one on, whatever it is.
+    pub(crate) fn operands(&self, name: &str) -> RuleResult<Vec<Operand>> {
+        let from = self.index(name).unwrap_or(0);
+        let rest = self.operands.get(from..).unwrap_or_default();
+        let missing = || RuleError::MissingInput { input: name.to_owned() };
+        rest.iter().map(|operand| operand.clone().ok_or_else(missing)).collect()
+    }
+
     /// Every input from a variadic one on.
     pub(crate) fn all(&self, name: &str) -> RuleResult<Vec<ValueId>> {
         let from = self.index(name).unwrap_or(0);

@@ -1,12 +1,14 @@
 //! The table of operators: two lines each, the module and the entry.
 
 mod activation;
+mod affine_grid;
 mod arg_reduce;
 mod attention;
 mod average_pool;
 mod batch_normalization;
 mod binary;
 mod cast;
+mod center_crop_pad;
 mod clip;
 mod compare;
 mod compress;
@@ -14,9 +16,11 @@ mod concat;
 mod constant;
 mod constant_of_shape;
 mod conv;
+mod conv_integer;
 mod conv_transpose;
 mod cum_sum;
 mod depth_to_space;
+mod dft;
 mod dropout;
 mod einsum;
 mod expand;
@@ -32,20 +36,28 @@ mod identity;
 mod if_;
 mod is_inf;
 mod layer_normalization;
+mod loss;
 mod lp_normalization;
 mod lrn;
 mod matmul;
+mod matmul_integer;
 mod max_pool;
+mod max_unpool;
 mod non_max_suppression;
 mod non_zero;
 mod one_hot;
+mod optional;
 mod pad;
 mod prelu;
+mod quantize_linear;
+mod random;
 mod range;
 mod reduce;
 mod reshape;
 mod resize;
+mod reverse_sequence;
 mod rnn;
+mod rotary_embedding;
 mod scatter_elements;
 mod scatter_nd;
 mod sequence;
@@ -54,14 +66,17 @@ mod slice;
 mod softmax;
 mod split;
 mod squeeze;
+mod swi_glu;
 mod tile;
 mod top_k;
 mod transpose;
 mod trilu;
 mod unary;
+mod unroll;
 mod unsqueeze;
 mod variadic;
 mod where_;
+mod window;
 
 use super::operator::{self, Entry, Operator, Spec};
 use std::collections::HashMap;
@@ -81,12 +96,14 @@ macro_rules! operators {
 
 operators! {
     activation::Activations,
+    affine_grid::AffineGrid,
     arg_reduce::ArgReduce,
     attention::Attention,
     average_pool::AveragePool,
     batch_normalization::BatchNormalization,
     binary::Binary,
     cast::Cast,
+    center_crop_pad::CenterCropPad,
     clip::Clip,
     compare::Compare,
     compress::Compress,
@@ -94,9 +111,11 @@ operators! {
     constant::Constant,
     constant_of_shape::ConstantOfShape,
     conv::Conv,
+    conv_integer::ConvInteger,
     conv_transpose::ConvTranspose,
     cum_sum::CumSum,
     depth_to_space::DepthToSpace,
+    dft::Dft,
     dropout::Dropout,
     einsum::Einsum,
     expand::Expand,
@@ -112,20 +131,28 @@ operators! {
     if_::If,
     is_inf::IsInf,
     layer_normalization::LayerNormalization,
+    loss::Loss,
     lp_normalization::LpNormalization,
     lrn::Lrn,
     matmul::MatMul,
+    matmul_integer::MatMulInteger,
     max_pool::MaxPool,
+    max_unpool::MaxUnpool,
     non_max_suppression::NonMaxSuppression,
     non_zero::NonZero,
     one_hot::OneHot,
+    optional::Optional,
     pad::Pad,
     prelu::PRelu,
+    quantize_linear::QuantizeLinear,
+    random::Random,
     range::Range,
     reduce::Reduce,
     reshape::Reshape,
     resize::Resize,
+    reverse_sequence::ReverseSequence,
     rnn::Rnn,
+    rotary_embedding::RotaryEmbedding,
     scatter_elements::ScatterElements,
     scatter_nd::ScatterNd,
     sequence::Sequence,
@@ -134,14 +161,17 @@ operators! {
     softmax::Softmax,
     split::Split,
     squeeze::Squeeze,
+    swi_glu::SwiGlu,
     tile::Tile,
     top_k::TopK,
     transpose::Transpose,
     trilu::Trilu,
     unary::Unary,
+    unroll::Unroll,
     unsqueeze::Unsqueeze,
     variadic::Variadic,
     where_::Where,
+    window::Window,
 }
 
 type Index = HashMap<(&'static str, &'static str), Vec<(&'static Spec, &'static Entry)>>;

@@ -51,6 +51,17 @@ pub(crate) fn dtype(data_type: i32) -> Result<DType, String> {
     element_type(data_type).map(|(dtype, _)| dtype)
 }
 
+/// Least and greatest number of an integer type that is narrower than the dtype that keeps it.
+pub(crate) fn narrow_range(data_type: i32) -> Option<[i64; 2]> {
+    match data_type {
+        21 => Some([0, 15]),
+        22 => Some([-8, 7]),
+        25 => Some([0, 3]),
+        26 => Some([-2, 1]),
+        _ => None,
+    }
+}
+
 fn type_name(data_type: i32) -> String {
     match data_type {
         0 => "UNDEFINED".to_owned(),

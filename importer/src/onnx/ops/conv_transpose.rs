@@ -38,6 +38,8 @@ impl Operator<'_> for ConvTranspose {
             Some(shape) if shape.len() == spatial + 2 => sizes("output_shape", shape.get(2..), spatial)?,
             shape => sizes("output_shape", shape.as_deref(), spatial)?,
         };
+        let mut extra = extra;
+        self.grow(to, x, &window, &mut extra, shape.as_deref());
         let cut = self.cut(to, x, &window, &extra, shape.as_deref())?;
         let known: Option<Vec<(usize, usize)>> =
             cut.iter().map(|(before, after)| Some((before.as_size()?, after.as_size()?))).collect();
@@ -79,6 +81,26 @@ fn sizes(name: &str, values: Option<&[i64]>, spatial: usize) -> RuleResult<Optio
 }
 
 impl ConvTranspose {
+    /// A size larger than the full result is reached by more output padding.
+    fn grow(
+        &self,
+        to: &Lowering<'_, '_>,
+        x: ValueId,
+        window: &Window,
+        extra: &mut [usize],
+        shape: Option<&[usize]>,
+    ) {
+        let input = to.dims(x);
+        for (axis, extra) in extra.iter_mut().enumerate() {
+            let extent = (window.kernel[axis] - 1).saturating_mul(window.dilation[axis]) + 1;
+            let size = input[axis + 2].as_size().filter(|&size| size > 0);
+            if let (Some(shape), Some(size)) = (shape, size) {
+                let full = (size - 1).saturating_mul(window.stride[axis]).saturating_add(extent);
+                *extra = (*extra).max(shape[axis].saturating_sub(full));
+            }
+        }
+    }
+
     /// What is cut off before and after each axis of the full result.
     fn cut(
         &self,

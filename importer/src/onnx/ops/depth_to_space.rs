@@ -16,7 +16,9 @@ enum Kind {
     DepthLast,
     /// Channels: depth, block row, block column.
     DepthFirst,
-    ToDepth,
+    /// Back to channels, laid out as either of these.
+    ToDepthLast,
+    ToDepthFirst,
 }
 
 impl Operator<'_> for DepthToSpace {
@@ -28,11 +30,12 @@ impl Operator<'_> for DepthToSpace {
         if !(1..=i64::from(i32::MAX)).contains(&block) {
             return Err(invalid("blocksize", format!("is {block}")));
         }
-        let kind = if node.operator() == "SpaceToDepth" {
-            Kind::ToDepth
+        let modes = if node.operator() == "SpaceToDepth" {
+            [("DCR", Kind::ToDepthLast), ("CRD", Kind::ToDepthFirst)]
         } else {
-            node.choice("mode", "DCR", &[("DCR", Kind::DepthLast), ("CRD", Kind::DepthFirst)])?
+            [("DCR", Kind::DepthLast), ("CRD", Kind::DepthFirst)]
         };
+        let kind = node.choice("mode", "DCR", &modes)?;
         Ok(Self { block, kind })
     }
 
@@ -55,11 +58,16 @@ impl Operator<'_> for DepthToSpace {
         };
         let [n, c, h, w] = [n, c, h, w].map(Clone::clone);
         let (split, axes, joined) = match self.kind {
-            Kind::ToDepth => {
+            Kind::ToDepthLast | Kind::ToDepthFirst => {
                 let (rows, columns) = (divides(&h, &block)?, divides(&w, &block)?);
                 let depth = &c * &area;
                 let split = vec![n.clone(), c, rows.clone(), block.clone(), columns.clone(), block];
-                (split, vec![0, 3, 5, 1, 2, 4], vec![n, depth, rows, columns])
+                let axes = if matches!(self.kind, Kind::ToDepthLast) {
+                    vec![0, 3, 5, 1, 2, 4]
+                } else {
+                    vec![0, 1, 3, 5, 2, 4]
+                };
+                (split, axes, vec![n, depth, rows, columns])
             }
             kind => {
                 let depth = divides(&c, &area)?;

@@ -1,0 +1,114 @@
+//! `ConvInteger` and `QLinearConv`: convolutions of quantized tensors.
+
+use super::super::lowering::{Lowering, Windows, known_padding};
+use super::super::node::SourceNode;
+use super::super::operator::{Args, Operator, Outputs, Spec};
+use super::conv::{kernel_of, padded};
+use super::matmul_integer::{centered, requantized};
+use crate::ir::{Dim, Op, RuleResult, ValueId};
+use kiln_types::{BinaryOp, ConvOptions, DType, Scalar};
+
+pub(super) struct ConvInteger {
+    windows: Windows,
+    groups: usize,
+    requantize: bool,
+}
+
+impl Operator<'_> for ConvInteger {
+    const SPECS: &'static [Spec] = &[
+        Spec::onnx("ConvInteger", 10, &["x", "w", "x_zero_point?", "w_zero_point?"]),
+        Spec::onnx(
+            "QLinearConv",
+            10,
+            &[
+                "x",
+                "x_scale",
+                "x_zero_point",
+                "w",
+                "w_scale",
+                "w_zero_point",
+                "y_scale",
+                "y_zero_point",
+                "B?",
+            ],
+        ),
+    ];
+
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        Ok(Self {
+            windows: Windows::read(node)?,
+            groups: node.size("group", 1)?,
+            requantize: node.operator() == "QLinearConv",
+        })
+    }
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let weight = args.value("w")?;
+        let channels = to.dims(weight).first().cloned().unwrap_or(Dim::constant(1));
+        let mut x = centered(to, args.value("x")?, args.optional("x_zero_point")?, false)?;
+        let zero =
+            args.optional("w_zero_point")?.map(|zero| first_axis(to, zero, to.rank(weight))).transpose()?;
+        let weight = centered(to, weight, zero, false)?;
+        let spatial = to.spatial("x", x)?;
+        let kernel = kernel_of(to, weight, spatial, &self.windows)?;
+        let window = self.windows.over(spatial, kernel)?;
+        let padding = to.padding(x, self.windows.auto_pad, &window);
+        let padding = match known_padding(&padding) {
+            Some(padding) => padding,
+            None => {
+                x = padded(to, x, padding, Scalar::Int(0))?;
+                vec![(0, 0); spatial]
+            }
+        };
+        let options = ConvOptions {
+            stride: window.stride,
+            padding,
+            dilation: window.dilation,
+            groups: self.groups,
+            activation: None,
+        };
+        // Sums of products of 8-bit integers are exact in double precision, not in single.
+        let (x, weight) = (to.cast(x, DType::F64)?, to.cast(weight, DType::F64)?);
+        let sum = to.add(Op::Conv(options), &[x, weight])?;
+        let mut sum = to.cast(sum, DType::I32)?;
+        if !self.requantize {
+            return Ok(sum.into());
+        }
+        let rank = spatial + 2;
+        if let Some(bias) = args.optional("B")? {
+            let bias = channel_axis(to, bias, &channels, rank)?;
+            sum = to.binary(BinaryOp::Add, sum, bias)?;
+        }
+        let w_scale = args.value("w_scale")?;
+        let w_scale = if to.ty(w_scale).num_elements().is(1) {
+            to.reshape(w_scale, Vec::new())?
+        } else {
+            channel_axis(to, w_scale, &channels, rank)?
+        };
+        let x_scale = to.reshape(args.value("x_scale")?, Vec::new())?;
+        let scale = to.binary(BinaryOp::Mul, w_scale, x_scale)?;
+        Ok(requantized(to, sum, scale, args.value("y_scale")?, args.value("y_zero_point")?)?.into())
+    }
+}
+
+/// A parameter an entry of the first axis.
+fn first_axis(to: &mut Lowering<'_, '_>, value: ValueId, rank: usize) -> RuleResult<ValueId> {
+    let mut dims = to.dims(value);
+    if dims.len() == 1 && !dims[0].is(1) {
+        dims.resize(rank, Dim::constant(1));
+        return to.reshape(value, dims);
+    }
+    to.reshape(value, Vec::new())
+}
+
+/// A parameter a channel.
+fn channel_axis(
+    to: &mut Lowering<'_, '_>,
+    value: ValueId,
+    channels: &Dim,
+    rank: usize,
+) -> RuleResult<ValueId> {
+    let mut dims = vec![Dim::constant(1); rank];
+    dims[1] = channels.clone();
+    to.reshape(value, dims)
+}

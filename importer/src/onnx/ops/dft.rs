@@ -1,0 +1,209 @@
+//! `DFT` and `STFT`: Fourier transforms as products with matrices of cosines and sines.
+
+use super::super::lowering::{Lowering, axis_of};
+use super::super::node::{SourceNode, invalid};
+use super::super::operator::{Args, Operator, Outputs, Spec};
+use super::matmul::product;
+use crate::ir::{Dim, Op, RuleError, RuleResult, ValueId};
+use kiln_types::{BinaryOp, Bytes, DType, PadMode, Scalar, TensorData};
+use std::f64::consts::TAU;
+
+/// Length of a transform: the matrices have its square elements.
+const LONGEST: usize = 4096;
+
+pub(super) struct Dft {
+    short_time: bool,
+    inverse: bool,
+    one_sided: bool,
+    axis: Option<i64>,
+}
+
+impl Operator<'_> for Dft {
+    const SPECS: &'static [Spec] = &[
+        Spec::onnx("DFT", 17, &["input", "dft_length?"]).until(19),
+        Spec::onnx("DFT", 20, &["input", "dft_length?", "axis?"]),
+        Spec::onnx("STFT", 17, &["signal", "frame_step", "window?", "frame_length?"]),
+    ];
+
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        let short_time = node.operator() == "STFT";
+        let axis = if short_time || node.opset >= 20 { None } else { Some(node.int("axis", 1)?) };
+        let inverse = !short_time && node.flag("inverse", false)?;
+        Ok(Self { short_time, inverse, one_sided: node.flag("onesided", short_time)?, axis })
+    }
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let result = if self.short_time { self.short_time(args, to)? } else { self.whole(args, to)? };
+        Ok(result.into())
+    }
+}
+
+/// A matrix `[rows, columns]` of a function of `row · column / length` turns.
+fn matrix(
+    to: &mut Lowering<'_, '_>,
+    rows: usize,
+    columns: usize,
+    length: usize,
+    dtype: DType,
+    f: fn(f64) -> f64,
+) -> RuleResult<ValueId> {
+    let elements = (0..rows).flat_map(|row| {
+        // The product is reduced first: large angles lose digits.
+        (0..columns).map(move |column| f(TAU * ((row * column) % length) as f64 / length as f64))
+    });
+    let bytes: Vec<u8> = match dtype {
+        DType::F64 => elements.flat_map(f64::to_le_bytes).collect(),
+        _ => elements.flat_map(|x| (x as f32).to_le_bytes()).collect(),
+    };
+    let dtype_of = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    let data = TensorData { bytes: Bytes::from_vec(bytes), shape: vec![rows, columns], dtype: dtype_of };
+    let value = to.builder.graph.add_constant(None, data);
+    to.cast(value, dtype)
+}
+
+impl Dft {
+    /// Real and imaginary part of the transform of the last axis, as a new last axis.
+    fn transform(
+        &self,
+        to: &mut Lowering<'_, '_>,
+        real: ValueId,
+        imaginary: Option<ValueId>,
+    ) -> RuleResult<ValueId> {
+        let dtype = to.dtype(real);
+        let length = to.ty(real).dims.last().and_then(Dim::as_size);
+        let length = length.filter(|&length| (1..=LONGEST).contains(&length)).ok_or_else(|| {
+            RuleError::Unsupported {
+                what: format!("a transform whose length is not known to be 1 to {LONGEST}"),
+            }
+        })?;
+        let bins = if self.one_sided { length / 2 + 1 } else { length };
+        let cosines = matrix(to, length, bins, length, dtype, f64::cos)?;
+        // Forward turns go clockwise.
+        let sines =
+            matrix(to, length, bins, length, dtype, if self.inverse { f64::sin } else { |x| -x.sin() })?;
+        let mut y = [product(to, real, cosines)?, product(to, real, sines)?];
+        if let Some(imaginary) = imaginary {
+            let (a, b) = (product(to, imaginary, sines)?, product(to, imaginary, cosines)?);
+            y = [to.binary(BinaryOp::Sub, y[0], a)?, to.binary(BinaryOp::Add, y[1], b)?];
+        }
+        let last = to.rank(y[0]);
+        let mut parts = Vec::with_capacity(2);
+        for part in y {
+            let scaled = if self.inverse {
+                let count = to.number_like(part, length);
+                to.binary(BinaryOp::Div, part, count)?
+            } else {
+                part
+            };
+            parts.push(to.unsqueeze(scaled, &[last])?);
+        }
+        to.concat(&parts, last)
+    }
+
+    fn whole(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<ValueId> {
+        let x = args.value("input")?;
+        let rank = to.need_rank("input", x, 2)?;
+        let axis = match (self.axis, args.optional("axis")?) {
+            (Some(axis), _) => axis,
+            (None, Some(axis)) => {
+                *to.known_ints(axis, "axis")?.first().ok_or_else(|| invalid("axis", "is empty"))?
+            }
+            (None, None) => -2,
+        };
+        let axis = axis_of(axis, rank)?;
+        if axis + 1 == rank {
+            return Err(invalid("axis", "is the one of real and imaginary parts"));
+        }
+        if self.inverse && self.one_sided {
+            return Err(RuleError::Unsupported { what: "an inverse one-sided transform".to_owned() });
+        }
+        let mut x = x;
+        if let Some(length) = args.optional("dft_length")? {
+            let length = to.host_integer(length, "dft_length")?;
+            x = resized(to, x, axis, &length)?;
+        }
+        // The transformed axis goes last, the parts apart.
+        let mut order: Vec<usize> = (0..rank - 1).filter(|&other| other != axis).collect();
+        order.push(axis);
+        order.push(rank - 1);
+        let moved = to.permute(x, order)?;
+        let parts = to.dims(moved)[rank - 1].as_size();
+        let take = |to: &mut Lowering<'_, '_>, n: usize| {
+            let part = to.slice(moved, rank - 1, Dim::from(n), Dim::from(n + 1))?;
+            to.squeeze(part, &[rank - 1])
+        };
+        let (real, imaginary) = match parts {
+            Some(1) => (take(to, 0)?, None),
+            Some(2) => (take(to, 0)?, Some(take(to, 1)?)),
+            _ => return Err(invalid("input", "must have a last axis of size 1 or 2")),
+        };
+        let y = self.transform(to, real, imaginary)?;
+        let mut back: Vec<usize> = (0..rank - 2).collect();
+        back.insert(axis, rank - 2);
+        back.push(rank - 1);
+        to.permute(y, back)
+    }
+
+    fn short_time(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<ValueId> {
+        let signal = args.value("signal")?;
+        let known = |to: &Lowering<'_, '_>, value: ValueId, name: &str| -> RuleResult<usize> {
+            let number = to.known_ints(value, name)?.first().and_then(|&n| usize::try_from(n).ok());
+            number.filter(|&n| n > 0).ok_or_else(|| invalid(name, "must be positive"))
+        };
+        let step = known(to, args.value("frame_step")?, "frame_step")?;
+        let window = args.optional("window")?;
+        let length = match (args.optional("frame_length")?, window) {
+            (Some(length), _) => known(to, length, "frame_length")?,
+            (None, Some(window)) => {
+                let size = to.ty(window).dims.first().and_then(Dim::as_size);
+                size.ok_or_else(|| RuleError::NotConstant { input: "size of the window".to_owned() })?
+            }
+            (None, None) => return Err(RuleError::MissingInput { input: "frame_length".to_owned() }),
+        };
+        let dims = to.dims(signal);
+        let total = dims.get(1).and_then(Dim::as_size).filter(|&total| total >= length);
+        let total =
+            total.ok_or_else(|| RuleError::NotConstant { input: "length of the signal".to_owned() })?;
+        let frames = (total - length) / step + 1;
+        if frames.saturating_mul(length) > 1 << 24 {
+            return Err(RuleError::TooLarge { what: format!("a transform of {frames} frames of {length}") });
+        }
+        let positions: Vec<i64> =
+            (0..frames).flat_map(|frame| (0..length).map(move |n| (frame * step + n) as i64)).collect();
+        let positions = to.builder.constant(TensorData::new(positions, [frames, length]));
+        let framed = to.add(Op::Take { axis: 1, wrapped: false }, &[signal, positions])?;
+        let mut parts = Vec::new();
+        match dims.get(2).map(Dim::as_size) {
+            None => parts.push(framed),
+            Some(Some(count @ (1 | 2))) => {
+                for n in 0..count {
+                    let part = to.slice(framed, 3, Dim::from(n), Dim::from(n + 1))?;
+                    parts.push(to.squeeze(part, &[3])?);
+                }
+            }
+            Some(_) => return Err(invalid("signal", "must have a last axis of size 1 or 2")),
+        }
+        for part in &mut parts {
+            if let Some(window) = window {
+                *part = to.binary(BinaryOp::Mul, *part, window)?;
+            }
+        }
+        let real = *parts.first().ok_or_else(|| invalid("signal", "is empty"))?;
+        self.transform(to, real, parts.get(1).copied())
+    }
+}
+
+/// Cuts an axis, or pads it with zeros.
+fn resized(to: &mut Lowering<'_, '_>, x: ValueId, axis: usize, length: &Dim) -> RuleResult<ValueId> {
+    let size = to.dims(x)[axis].clone();
+    match (length - &size).as_constant() {
+        Some(0) => Ok(x),
+        Some(missing) if missing < 0 => to.slice(x, axis, Dim::constant(0), length.clone()),
+        Some(missing) => {
+            let mut padding = vec![(Dim::constant(0), Dim::constant(0)); to.rank(x)];
+            padding[axis].1 = Dim::constant(missing);
+            to.add(Op::Pad { padding, mode: PadMode::Constant, value: Scalar::Float(0.0) }, &[x])
+        }
+        None => Err(RuleError::NotConstant { input: "dft_length".to_owned() }),
+    }
+}

@@ -1,0 +1,103 @@
+//! `NegativeLogLikelihoodLoss` and `SoftmaxCrossEntropyLoss`.
+
+use super::super::lowering::Lowering;
+use super::super::node::SourceNode;
+use super::super::operator::{Args, Operator, Outputs, Spec};
+use crate::ir::{Op, RuleResult, ValueId};
+use kiln_types::{BinaryOp, CompareOp, DType, ReduceOp, Scalar, UnaryOp};
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reduction {
+    None,
+    Sum,
+    Mean,
+}
+
+pub(super) struct Loss {
+    softmax: bool,
+    reduction: Reduction,
+    ignore: Option<i64>,
+}
+
+impl Operator<'_> for Loss {
+    const SPECS: &'static [Spec] = &[
+        Spec::onnx("NegativeLogLikelihoodLoss", 12, &["input", "target", "weight?"]),
+        Spec::onnx("SoftmaxCrossEntropyLoss", 12, &["input", "target", "weight?"]),
+    ];
+
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        let reductions = [("none", Reduction::None), ("sum", Reduction::Sum), ("mean", Reduction::Mean)];
+        Ok(Self {
+            softmax: node.operator() == "SoftmaxCrossEntropyLoss",
+            reduction: node.choice("reduction", "mean", &reductions)?,
+            ignore: node.optional_int("ignore_index")?,
+        })
+    }
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let mut x = args.value("input")?;
+        to.need_rank("input", x, 2)?;
+        if self.softmax {
+            x = to.add(Op::LogSoftmax { axis: 1 }, &[x])?;
+        }
+        let dtype = to.dtype(x);
+        let mut target = to.cast(args.value("target")?, DType::I64)?;
+        let mut ignored = None;
+        if let Some(ignore) = self.ignore {
+            let ignore = to.scalar(ignore, DType::I64);
+            let mask = to.compare(CompareOp::Equal, target, ignore)?;
+            let zero = to.scalar(0, DType::I64);
+            target = to.select(mask, zero, target)?;
+            ignored = Some(mask);
+        }
+        let column = to.unsqueeze(target, &[1])?;
+        let picked = to.add(Op::Gather { axis: 1 }, &[x, column])?;
+        let picked = to.squeeze(picked, &[1])?;
+        let mut loss = to.unary(UnaryOp::Neg, picked)?;
+        let weight = self.weights(to, args, target, ignored, dtype)?;
+        if let Some(weight) = weight {
+            loss = to.binary(BinaryOp::Mul, loss, weight)?;
+        }
+        let axes: Vec<usize> = (0..to.rank(loss)).collect();
+        let result = match (self.reduction, weight) {
+            (Reduction::None, _) => loss,
+            (Reduction::Sum, _) => to.reduce(ReduceOp::Sum, loss, &axes, false)?,
+            (Reduction::Mean, None) => to.reduce(ReduceOp::Mean, loss, &axes, false)?,
+            (Reduction::Mean, Some(weight)) => {
+                let sum = to.reduce(ReduceOp::Sum, loss, &axes, false)?;
+                let total = to.reduce(ReduceOp::Sum, weight, &axes, false)?;
+                to.binary(BinaryOp::Div, sum, total)?
+            }
+        };
+        Ok(if self.softmax { vec![result, x].into() } else { result.into() })
+    }
+}
+
+impl Loss {
+    /// How much each target counts; `None` when all count 1.
+    fn weights(
+        &self,
+        to: &mut Lowering<'_, '_>,
+        args: &Args,
+        target: ValueId,
+        ignored: Option<ValueId>,
+        dtype: DType,
+    ) -> RuleResult<Option<ValueId>> {
+        let given = match args.optional("weight")? {
+            Some(weight) => Some(to.add(Op::Take { axis: 0, wrapped: false }, &[weight, target])?),
+            None => None,
+        };
+        let Some(ignored) = ignored else {
+            return Ok(given);
+        };
+        let counted = match given {
+            Some(given) => given,
+            None => {
+                let dims = to.dims(target);
+                to.fill(dims, Scalar::Float(1.0), dtype)?
+            }
+        };
+        let zero = to.scalar(0.0, dtype);
+        to.select(ignored, zero, counted).map(Some)
+    }
+}

@@ -1,0 +1,175 @@
+//! `QuantizeLinear`, `DequantizeLinear` and `DynamicQuantizeLinear`, in floating point.
+
+use super::super::lowering::{Lowering, axis_of};
+use super::super::node::{SourceNode, invalid};
+use super::super::operator::{Args, Operator, Outputs, Spec};
+use super::super::tensor;
+use crate::ir::{Dim, Op, RuleError, RuleResult, ValueId};
+use kiln_types::{BinaryOp, DType, ReduceOp, Scalar, UnaryOp};
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Quantize,
+    Dequantize,
+    Dynamic,
+}
+
+pub(super) struct QuantizeLinear {
+    kind: Kind,
+    axis: i64,
+    block: usize,
+    output: Option<(DType, [i64; 2])>,
+}
+
+impl Operator<'_> for QuantizeLinear {
+    const SPECS: &'static [Spec] = &[
+        Spec::onnx("DequantizeLinear", 10, &["x", "x_scale", "x_zero_point?"]),
+        Spec::onnx("DynamicQuantizeLinear", 11, &["x"]),
+        Spec::onnx("QuantizeLinear", 10, &["x", "y_scale", "y_zero_point?"]),
+    ];
+
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        // Both concern 8-bit floats and the precision of one division.
+        node.ignore(&["saturate", "precision"]);
+        let kind = match node.operator() {
+            "QuantizeLinear" => Kind::Quantize,
+            "DequantizeLinear" => Kind::Dequantize,
+            _ => Kind::Dynamic,
+        };
+        let code = i32::try_from(node.int("output_dtype", 0)?).unwrap_or(-1);
+        let output = if code == 0 {
+            None
+        } else {
+            let dtype = tensor::dtype(code).map_err(|reason| invalid("output_dtype", reason))?;
+            let range = tensor::narrow_range(code).or(range_of(dtype)).unwrap_or_default();
+            Some((dtype, range))
+        };
+        Ok(Self { kind, axis: node.int("axis", 1)?, block: node.size("block_size", 0)?, output })
+    }
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let x = args.value("x")?;
+        if self.kind == Kind::Dynamic {
+            return dynamic(to, x);
+        }
+        let quantize = self.kind == Kind::Quantize;
+        let scale = args.value(if quantize { "y_scale" } else { "x_scale" })?;
+        let zero = args.optional(if quantize { "y_zero_point" } else { "x_zero_point" })?;
+        let result = to.dtype(scale);
+        let scale = to.cast(scale, DType::F32)?;
+        let scale = self.along(to, scale, x)?;
+        let points = match zero {
+            Some(zero) => {
+                let zero = to.cast(zero, DType::F32)?;
+                Some(self.along(to, zero, x)?)
+            }
+            None => None,
+        };
+        let wide = to.cast(x, DType::F32)?;
+        if quantize {
+            let of_zero = zero.map(|zero| to.dtype(zero));
+            let (dtype, range) = match self.output {
+                Some(output) => output,
+                None => {
+                    let dtype = of_zero.unwrap_or(DType::U8);
+                    let narrow = zero.and_then(|zero| to.narrow.get(&zero).copied());
+                    (dtype, narrow.or(range_of(dtype)).ok_or_else(|| unsupported(dtype))?)
+                }
+            };
+            return Ok(quantized(to, wide, scale, points, dtype, range)?.into());
+        }
+        let centered = match points {
+            Some(points) => to.binary(BinaryOp::Sub, wide, points)?,
+            None => wide,
+        };
+        let y = to.binary(BinaryOp::Mul, centered, scale)?;
+        let dtype = self.output.map_or(result, |(dtype, _)| dtype);
+        Ok(to.cast(y, dtype)?.into())
+    }
+}
+
+fn unsupported(dtype: DType) -> RuleError {
+    RuleError::Unsupported { what: format!("quantization to {dtype}") }
+}
+
+/// Least and greatest number of a narrow integer dtype.
+pub(super) fn range_of(dtype: DType) -> Option<[i64; 2]> {
+    match dtype {
+        DType::I8 => Some([i64::from(i8::MIN), i64::from(i8::MAX)]),
+        DType::U8 => Some([0, i64::from(u8::MAX)]),
+        DType::I16 => Some([i64::from(i16::MIN), i64::from(i16::MAX)]),
+        DType::U16 => Some([0, i64::from(u16::MAX)]),
+        DType::I32 => Some([i64::from(i32::MIN), i64::from(i32::MAX)]),
+        _ => None,
+    }
+}
+
+/// `clamp(round(x / scale) + zero)`.
+pub(super) fn quantized(
+    to: &mut Lowering<'_, '_>,
+    x: ValueId,
+    scale: ValueId,
+    zero: Option<ValueId>,
+    dtype: DType,
+    [low, high]: [i64; 2],
+) -> RuleResult<ValueId> {
+    let ratio = to.binary(BinaryOp::Div, x, scale)?;
+    let mut y = to.unary(UnaryOp::Round, ratio)?;
+    if let Some(zero) = zero {
+        y = to.binary(BinaryOp::Add, y, zero)?;
+    }
+    let bound = |x: i64| Some(Scalar::Float(x as f64));
+    let y = to.add(Op::Clamp { min: bound(low), max: bound(high) }, &[y])?;
+    to.cast(y, dtype)
+}
+
+impl QuantizeLinear {
+    /// A parameter for all of `x`, for each entry of an axis, or for each block of an axis.
+    fn along(&self, to: &mut Lowering<'_, '_>, parameter: ValueId, x: ValueId) -> RuleResult<ValueId> {
+        let rank = to.rank(x);
+        let dims = to.dims(parameter);
+        if dims.is_empty() || (dims.len() == 1 && dims[0].is(1)) {
+            return to.reshape(parameter, Vec::new());
+        }
+        let axis = axis_of(self.axis, rank)?;
+        if self.block == 0 {
+            let [size] = dims.as_slice() else {
+                return Err(invalid("scale", format!("has rank {}", dims.len())));
+            };
+            let mut shape = vec![Dim::constant(1); rank];
+            shape[axis] = size.clone();
+            return to.reshape(parameter, shape);
+        }
+        if dims.len() != rank {
+            return Err(invalid("scale", format!("has rank {}, the input {rank}", dims.len())));
+        }
+        let block = Dim::from(self.block);
+        let column = to.unsqueeze(parameter, &[axis + 1])?;
+        let mut wide = to.dims(column);
+        wide[axis + 1] = block.clone();
+        let repeated = to.expand(column, wide)?;
+        let mut joined = dims;
+        joined[axis] = &joined[axis] * &block;
+        let repeated = to.reshape(repeated, joined)?;
+        let end = to.dims(x)[axis].clone();
+        to.slice(repeated, axis, Dim::constant(0), end)
+    }
+}
+
+/// Scale and zero point from the range of the data, zero included.
+fn dynamic(to: &mut Lowering<'_, '_>, x: ValueId) -> RuleResult<Outputs> {
+    let axes: Vec<usize> = (0..to.rank(x)).collect();
+    let zero = to.number_like(x, 0.0);
+    let low = to.reduce(ReduceOp::Min, x, &axes, false)?;
+    let low = to.binary(BinaryOp::Min, low, zero)?;
+    let high = to.reduce(ReduceOp::Max, x, &axes, false)?;
+    let high = to.binary(BinaryOp::Max, high, zero)?;
+    let steps = to.number_like(x, 255.0);
+    let width = to.binary(BinaryOp::Sub, high, low)?;
+    let scale = to.binary(BinaryOp::Div, width, steps)?;
+    let below = to.unary(UnaryOp::Neg, low)?;
+    let zero_point = quantized(to, below, scale, None, DType::U8, [0, 255])?;
+    let shift = to.cast(zero_point, DType::F32)?;
+    let y = quantized(to, x, scale, Some(shift), DType::U8, [0, 255])?;
+    Ok(vec![y, scale, zero_point].into())
+}

@@ -1,0 +1,59 @@
+//! Window functions: `HannWindow`, `HammingWindow` and `BlackmanWindow`.
+
+use super::super::lowering::Lowering;
+use super::super::node::{SourceNode, invalid};
+use super::super::operator::{Args, Operator, Outputs, Spec, family};
+use super::super::tensor;
+use crate::ir::{Dim, Op, RuleResult};
+use kiln_types::{BinaryOp, DType, UnaryOp};
+
+// Coefficients of 1, cos and cos of the double angle; the specification's.
+family!([f64; 3], &["size"], {
+    "BlackmanWindow" since 17 => [0.42, -0.5, 0.08],
+    "HammingWindow" since 17 => [25.0 / 46.0, -21.0 / 46.0, 0.0],
+    "HannWindow" since 17 => [0.5, -0.5, 0.0],
+});
+
+pub(super) struct Window {
+    coefficients: [f64; 3],
+    periodic: bool,
+    dtype: DType,
+}
+
+impl Operator<'_> for Window {
+    const SPECS: &'static [Spec] = FAMILY;
+
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        let code = i32::try_from(node.int("output_datatype", 1)?).unwrap_or(-1);
+        Ok(Self {
+            coefficients: member(node.operator())?,
+            periodic: node.flag("periodic", true)?,
+            dtype: tensor::dtype(code).map_err(|reason| invalid("output_datatype", reason))?,
+        })
+    }
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let size = to.host_integer(args.value("size")?, "size")?;
+        let wide = if self.dtype == DType::F64 { DType::F64 } else { DType::F32 };
+        let period = if self.periodic { size.clone() } else { &size - &Dim::constant(1) };
+        let period = to.builder.host_tensor(vec![period], Vec::new())?;
+        let period = to.cast(period, wide)?;
+        let positions = to.add(Op::Arange { start: Dim::constant(0), end: size, step: 1 }, &[])?;
+        let positions = to.cast(positions, wide)?;
+        let turn = to.scalar(std::f64::consts::TAU, wide);
+        let angle = to.binary(BinaryOp::Mul, positions, turn)?;
+        let angle = to.binary(BinaryOp::Div, angle, period)?;
+        let [constant, first, second] = self.coefficients;
+        let mut sum = to.scalar(constant, wide);
+        for (multiple, coefficient) in [(1.0, first), (2.0, second)] {
+            if coefficient != 0.0 {
+                let (multiple, coefficient) = (to.scalar(multiple, wide), to.scalar(coefficient, wide));
+                let inner = to.binary(BinaryOp::Mul, angle, multiple)?;
+                let cosine = to.unary(UnaryOp::Cos, inner)?;
+                let term = to.binary(BinaryOp::Mul, cosine, coefficient)?;
+                sum = to.binary(BinaryOp::Add, term, sum)?;
+            }
+        }
+        Ok(to.cast(sum, self.dtype)?.into())
+    }
+}
