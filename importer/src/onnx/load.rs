@@ -105,7 +105,7 @@ fn add_inputs<'m>(
         let ty = input_type(input, options, &mut names)?;
         let value = lowering.builder.input(&input.name, ty);
         if let Some(TypeValue::Tensor(tensor)) = input.r#type.as_ref().and_then(|ty| ty.value.as_ref())
-            && let Some(range) = super::tensor::narrow_range(tensor.elem_type)
+            && let Some(range) = tensor::narrow_range(tensor.elem_type)
         {
             lowering.narrow.insert(value, range);
         }
