@@ -32,3 +32,19 @@ pub use compile::{CompileOptions, Compiled, compile};
 pub use error::BuildError;
 pub use kiln_codegen::RecordFormat as RecordType;
 pub use model_gen::ModelGen;
+
+/// Checkpoints of PyTorch in modules: `use kiln_build::pytorch::PyTorchFileRecorder`.
+#[cfg(feature = "pytorch")]
+pub mod pytorch {
+    pub use kiln::weights::{
+        AdapterType, ImportError, LoadArgs, PyTorchFileRecorder, config_from_file, load_weights, save_weights,
+    };
+}
+
+/// Checkpoints of Safetensors in modules: `use kiln_build::safetensors::SafetensorsFileRecorder`.
+#[cfg(feature = "safetensors")]
+pub mod safetensors {
+    pub use kiln::weights::{
+        AdapterType, ImportError, LoadArgs, SafetensorsFileRecorder, load_weights, save_weights,
+    };
+}

@@ -4,6 +4,7 @@
 //! - [`module`]: modules and their parameters; [`config`]: their hyperparameters.
 //! - [`nn`]: layers and losses.
 //! - [`record`]: how the state of a module is stored.
+//! - `weights` (feature `pytorch` or `safetensors`): modules from the checkpoints of other frameworks.
 //!
 //! The API has the form of Burn's (0.20): with `burn = { package = "kiln", … }` in the manifest, programs written for
 //! it compile as they are. `use kiln::prelude::*` brings in what most programs need.
@@ -23,6 +24,8 @@ pub mod module;
 pub mod nn;
 pub mod prelude;
 pub mod record;
+#[cfg(feature = "weights")]
+pub mod weights;
 
 pub use kiln_tensor as tensor;
 pub use kiln_tensor::Tensor;

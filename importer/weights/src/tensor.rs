@@ -126,8 +126,8 @@ impl LazyTensor {
         Ok(Self { dtype, shape, strides, offset, storage })
     }
 
-    /// A tensor that is all of its storage.
-    pub(crate) fn whole(data: TensorData, name: &str) -> Self {
+    /// A tensor that is all of its storage, under the name that the storage has in messages.
+    pub fn whole(data: TensorData, name: &str) -> Self {
         let strides = contiguous_strides(&data.shape);
         let storage = Arc::new(Storage::new(name, Source::Mapped(data.bytes), false));
         Self { dtype: data.dtype, shape: data.shape, strides, offset: 0, storage }
@@ -176,6 +176,29 @@ impl LazyTensor {
             expected = expected.saturating_mul(*dim);
             fits
         })
+    }
+
+    /// A part of the tensor along a dim: `length` indices from `start`. `None` when it has not that many.
+    #[must_use]
+    pub fn narrow(&self, dim: usize, start: usize, length: usize) -> Option<Self> {
+        let mut part = self.clone();
+        let size = part.shape.get_mut(dim)?;
+        if start.checked_add(length)? > *size {
+            return None;
+        }
+        *size = length;
+        part.offset += start * self.strides.get(dim)?;
+        Some(part)
+    }
+
+    /// The tensor with its last two dims exchanged. `None` when it has not two.
+    #[must_use]
+    pub fn transposed(&self) -> Option<Self> {
+        let mut turned = self.clone();
+        let last = self.shape.len().checked_sub(2)?;
+        turned.shape.get_mut(last..)?.reverse();
+        turned.strides.get_mut(last..)?.reverse();
+        Some(turned)
     }
 
     /// The elements in row-major order. They share the file's bytes where they lie there in that order.
@@ -333,5 +356,22 @@ pub(crate) fn check_view(shape: &[usize], strides: &[usize], offset: usize, elem
         Some(last) if last < elements => Ok(()),
         Some(last) => Err(beyond(last)),
         None => Err(too_large()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_and_transposed_views_share_the_storage() {
+        let elements: Vec<f32> = (0..12).map(|i| i as f32).collect();
+        let whole = LazyTensor::whole(TensorData::new(elements, [4, 3]), "weight");
+        let part = whole.narrow(0, 2, 2).unwrap();
+        assert_eq!(part.data().unwrap(), TensorData::new(vec![6.0_f32, 7.0, 8.0, 9.0, 10.0, 11.0], [2, 3]));
+        let turned = part.transposed().unwrap();
+        assert_eq!(turned.data().unwrap(), TensorData::new(vec![6.0_f32, 9.0, 7.0, 10.0, 8.0, 11.0], [3, 2]));
+        assert!(whole.narrow(0, 3, 2).is_none());
+        assert!(whole.narrow(2, 0, 1).is_none());
     }
 }

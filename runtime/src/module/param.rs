@@ -276,6 +276,18 @@ impl<T: Parameter> Param<T> {
         Self::from_mapped_value(id, value, self.mapper)
     }
 
+    /// This parameter with another value: on this one's device and with gradients as this one, but, unlike
+    /// [`Param::transform_for_load`], not through its mapper.
+    ///
+    /// Neither this parameter's own value nor its initialization runs.
+    #[must_use]
+    pub fn with_value(mut self, value: T) -> Self {
+        let mapper = core::mem::take(&mut self.mapper);
+        let id = self.id;
+        let loaded = self.transform_for_load(value, id);
+        Self { mapper, ..loaded }
+    }
+
     /// This parameter as a record holds it.
     #[must_use]
     pub fn transform_for_save(&self) -> Self {

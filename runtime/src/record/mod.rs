@@ -23,6 +23,8 @@ pub use file::{
 };
 pub use items::{Array, BoolTensorSerde, FloatTensorSerde, IntTensorSerde, ParamSerde};
 pub use kiln_record::safetensors::Safetensors;
+#[cfg(feature = "weights")]
+pub(crate) use parameters::nearest;
 pub use parameters::{
     MissingParameter, ParameterMismatch, WrongParameter, load_parameters, load_safetensors_bytes,
     save_safetensors_bytes,

@@ -3,6 +3,8 @@
 mod mismatch;
 mod walk;
 
+#[cfg(feature = "weights")]
+pub(crate) use mismatch::nearest;
 pub use mismatch::{MissingParameter, ParameterMismatch, WrongParameter};
 
 use super::RecorderError;

@@ -1,0 +1,214 @@
+//! What other frameworks call a layer's parameters, and how they lay them out.
+
+use alloc::{format, string::String, vec, vec::Vec};
+use kiln_weights::LazyTensor;
+
+/// Whose conventions a file's tensors follow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AdapterType {
+    /// PyTorch's: a `Linear`'s weight is `[d_output, d_input]`, a norm has `weight` and `bias`, a recurrent layer one
+    /// matrix for all gates, attention one for query, key and value.
+    #[default]
+    PyTorch,
+    /// Kiln's own: every tensor is taken as it is.
+    NoAdapter,
+}
+
+/// A step on the way to a parameter: a field, and the type that it is a field of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Frame {
+    /// `Linear`, `Vec`, ….
+    pub(super) container: String,
+    /// The field's name, or an index.
+    pub(super) name: String,
+}
+
+/// How a parameter is cut out of a file's tensor: first a part along the first dim, then perhaps transposed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct View {
+    /// Which part, of how many equal ones.
+    pub(super) part: Option<(usize, usize)>,
+    /// Whether the last two dims are exchanged.
+    pub(super) transpose: bool,
+}
+
+impl View {
+    const WHOLE: Self = Self { part: None, transpose: false };
+
+    /// The view of a tensor; `None` when the tensor has no such parts or dims.
+    pub(super) fn of(self, tensor: &LazyTensor) -> Option<LazyTensor> {
+        let part = match self.part {
+            Some((index, count)) => {
+                let size = *tensor.shape().first()?;
+                let length = size / count;
+                if length * count != size {
+                    return None;
+                }
+                tensor.narrow(0, index * length, length)?
+            }
+            None => tensor.clone(),
+        };
+        if self.transpose { part.transposed() } else { Some(part) }
+    }
+}
+
+/// Where a parameter may be in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Candidate {
+    /// The key.
+    pub(super) key: String,
+    /// What of the tensor.
+    pub(super) view: View,
+}
+
+/// The path of a parameter: the names of its frames.
+pub(super) fn path_of(frames: &[Frame]) -> String {
+    let names: Vec<&str> = frames.iter().map(|frame| frame.name.as_str()).collect();
+    names.join(".")
+}
+
+/// The gates of the recurrent layers in PyTorch's order, by the fields that hold them.
+const LSTM_GATES: &[&str] = &["input_gate", "forget_gate", "cell_gate", "output_gate"];
+const GRU_GATES: &[&str] = &["reset_gate", "update_gate", "new_gate"];
+
+/// The projections of attention in PyTorch's order.
+const PROJECTIONS: &[&str] = &["query", "key", "value"];
+
+/// The layers whose `gamma` and `beta` are `weight` and `bias`.
+const NORMS: &[&str] = &["BatchNorm", "GroupNorm", "InstanceNorm", "LayerNorm", "RmsNorm"];
+
+impl AdapterType {
+    /// Where a parameter may be, the likeliest place first. The first is where it would be saved.
+    pub(super) fn candidates(self, frames: &[Frame]) -> Vec<Candidate> {
+        let whole = Candidate { key: path_of(frames), view: View::WHOLE };
+        if self == AdapterType::NoAdapter {
+            return vec![whole];
+        }
+        let Some((leaf, above)) = frames.split_last() else { return vec![whole] };
+        let renamed = |name: &str| Candidate { key: below(above, name), view: View::WHOLE };
+        match (leaf.container.as_str(), leaf.name.as_str()) {
+            ("Linear", name @ ("weight" | "bias")) => {
+                let mut candidates =
+                    gate(above, name).or_else(|| projection(above, name)).unwrap_or_default();
+                candidates
+                    .push(Candidate { view: View { part: None, transpose: name == "weight" }, ..whole });
+                candidates
+            }
+            (norm, "gamma") if NORMS.contains(&norm) => vec![renamed("weight"), whole],
+            (norm, "beta") if NORMS.contains(&norm) => vec![renamed("bias"), whole],
+            ("PRelu", "alpha") => vec![renamed("weight"), whole],
+            _ => vec![whole],
+        }
+    }
+}
+
+/// The rank that a parameter of one of Kiln's layers has; a record does not tell.
+pub(super) fn rank(frames: &[Frame]) -> Option<usize> {
+    let leaf = frames.last()?;
+    match (leaf.container.as_str(), leaf.name.as_str()) {
+        ("Linear" | "Embedding", "weight") => Some(2),
+        ("Conv1d" | "ConvTranspose1d", "weight") => Some(3),
+        ("Conv2d" | "ConvTranspose2d" | "DeformConv2d", "weight") => Some(4),
+        ("Conv3d" | "ConvTranspose3d", "weight") => Some(5),
+        (layer, "bias") if layer == "Linear" || layer.starts_with("Conv") => Some(1),
+        ("PRelu", "alpha") => Some(1),
+        (norm, "gamma" | "beta" | "running_mean" | "running_var") if NORMS.contains(&norm) => Some(1),
+        _ => None,
+    }
+}
+
+/// A key below a path.
+fn below(frames: &[Frame], name: &str) -> String {
+    match frames {
+        [] => name.into(),
+        frames => format!("{}.{name}", path_of(frames)),
+    }
+}
+
+/// The places of a gate's `Linear` in the matrices of PyTorch's recurrent layers; `above` ends with the transform.
+fn gate(above: &[Frame], name: &str) -> Option<Vec<Candidate>> {
+    let (transform, above) = above.split_last().filter(|(frame, _)| frame.container == "GateController")?;
+    let (gate, mut above) = above.split_last()?;
+    let gates = match gate.container.as_str() {
+        "Lstm" => LSTM_GATES,
+        "Gru" => GRU_GATES,
+        _ => return None,
+    };
+    let index = gates.iter().position(|field| *field == gate.name)?;
+    let of = if transform.name == "input_transform" { "ih" } else { "hh" };
+    let mut direction = "";
+    if let Some((frame, rest)) = above.split_last().filter(|(frame, _)| frame.container == "BiLstm") {
+        direction = if frame.name == "reverse" { "_reverse" } else { "" };
+        above = rest;
+    }
+    let view = View { part: Some((index, gates.len())), transpose: name == "weight" };
+    let candidate = |above: &[Frame], layer: &str| Candidate {
+        key: below(above, &format!("{name}_{of}{layer}{direction}")),
+        view,
+    };
+    let mut candidates = vec![candidate(above, "_l0"), candidate(above, "")];
+    // A list of layers may be one layered module of PyTorch's.
+    if let Some((item, rest)) = above.split_last().filter(|(frame, _)| frame.container == "Vec") {
+        candidates.insert(0, candidate(rest, &format!("_l{}", item.name)));
+    }
+    Some(candidates)
+}
+
+/// The places of a projection's `Linear` in PyTorch's attention.
+fn projection(above: &[Frame], name: &str) -> Option<Vec<Candidate>> {
+    let (field, above) = above.split_last().filter(|(frame, _)| frame.container == "MultiHeadAttention")?;
+    let transpose = name == "weight";
+    let candidate = match PROJECTIONS.iter().position(|projection| *projection == field.name) {
+        Some(index) => Candidate {
+            key: below(above, &format!("in_proj_{name}")),
+            view: View { part: Some((index, PROJECTIONS.len())), transpose },
+        },
+        None => {
+            Candidate { key: below(above, &format!("out_proj.{name}")), view: View { part: None, transpose } }
+        }
+    };
+    Some(vec![candidate])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frames(steps: &[(&str, &str)]) -> Vec<Frame> {
+        let frame =
+            |(container, name): &(&str, &str)| Frame { container: (*container).into(), name: (*name).into() };
+        steps.iter().map(frame).collect()
+    }
+
+    /// A key, which part of how many, and whether it is transposed.
+    type Place = (String, Option<(usize, usize)>, bool);
+
+    fn keys(steps: &[(&str, &str)]) -> Vec<Place> {
+        let candidates = AdapterType::PyTorch.candidates(&frames(steps));
+        candidates.into_iter().map(|c| (c.key, c.view.part, c.view.transpose)).collect()
+    }
+
+    #[test]
+    fn layers_have_pytorchs_names() {
+        let case = |steps: &[(&str, &str)]| keys(steps).remove(0);
+        assert_eq!(case(&[("Model", "fc"), ("Linear", "weight")]), ("fc.weight".into(), None, true));
+        assert_eq!(case(&[("Model", "fc"), ("Linear", "bias")]), ("fc.bias".into(), None, false));
+        assert_eq!(case(&[("Model", "conv"), ("Conv2d", "weight")]), ("conv.weight".into(), None, false));
+        assert_eq!(case(&[("Model", "bn"), ("BatchNorm", "gamma")]), ("bn.weight".into(), None, false));
+        assert_eq!(case(&[("LayerNorm", "beta")]), ("bias".into(), None, false));
+        assert_eq!(case(&[("Mine", "gamma")]), ("gamma".into(), None, false));
+    }
+
+    #[test]
+    fn gates_are_parts_of_one_matrix() {
+        let gate = [("Lstm", "cell_gate"), ("GateController", "hidden_transform"), ("Linear", "weight")];
+        let mut path = vec![("Model", "rnn"), ("BiLstm", "reverse")];
+        path.extend(gate);
+        assert_eq!(keys(&path).remove(0), ("rnn.weight_hh_l0_reverse".into(), Some((2, 4)), true));
+        let mut path = vec![("Model", "rnn"), ("Vec", "3")];
+        path.extend(gate);
+        assert_eq!(keys(&path).remove(0), ("rnn.weight_hh_l3".into(), Some((2, 4)), true));
+        let gru = [("Gru", "update_gate"), ("GateController", "input_transform"), ("Linear", "bias")];
+        assert_eq!(keys(&gru).remove(0), ("bias_ih_l0".into(), Some((1, 3)), false));
+    }
+}
