@@ -1,7 +1,19 @@
 //! Prints how fast the kernels are: `cargo bench -p kiln-kernels [-- FILTER]`, threads from `KILN_NUM_THREADS`.
 
+use kiln_kernels::InOut;
+use kiln_kernels::attention::{AttentionMask, AttentionShape, Heads, attention};
+use kiln_kernels::conv::{ConvShape, ConvWeight, PackedConv, conv};
+use kiln_kernels::copy::{Layout, copy_strided};
+use kiln_kernels::elementwise::{self, Strided};
 use kiln_kernels::gemm::{Epilogue, Lhs, Matrix, PackedLhs, PackedRhs, Rhs, gemm};
+use kiln_kernels::norm::layer_norm;
+use kiln_kernels::pool::{PoolShape, pool};
+use kiln_kernels::reduce::reduce;
+use kiln_kernels::softmax::{SoftmaxKind, softmax};
 use kiln_kernels::threads;
+use kiln_types::{
+    Activation, AttentionOptions, BinaryOp, ConvOptions, PoolOp, PoolOptions, ReduceOp, UnaryOp,
+};
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -95,8 +107,155 @@ fn gemms(wanted: &dyn Fn(&str) -> bool) {
     }
 }
 
+fn convolutions(wanted: &dyn Fn(&str) -> bool) {
+    // Channels in and out, groups, image, kernel, stride.
+    let sizes = [
+        (3, 64, 1, 224, 7, 2, "resnet stem"),
+        (64, 64, 1, 56, 3, 1, "resnet layer1"),
+        (64, 128, 1, 56, 3, 2, "resnet down"),
+        (128, 128, 1, 28, 3, 1, "resnet layer2"),
+        (256, 256, 1, 14, 3, 1, "resnet layer3"),
+        (512, 512, 1, 7, 3, 1, "resnet layer4"),
+        (64, 256, 1, 56, 1, 1, "resnet50 1x1"),
+        (512, 2048, 1, 7, 1, 1, "resnet50 1x1 late"),
+        (32, 32, 32, 112, 3, 1, "mobilenet depthwise"),
+        (96, 96, 96, 112, 3, 2, "mobilenet depthwise /2"),
+        (576, 576, 576, 14, 3, 1, "mobilenet depthwise small"),
+        (240, 240, 240, 28, 5, 1, "efficientnet depthwise"),
+        (960, 960, 960, 7, 3, 1, "mobilenet depthwise late"),
+    ];
+    println!("{:40} {:>9} {:>9}", "convolution", "us", "GFLOP/s");
+    for (ic, oc, groups, size, kernel, stride, name) in sizes {
+        if !wanted(name) {
+            continue;
+        }
+        let options = ConvOptions {
+            stride: vec![stride; 2],
+            padding: vec![(kernel / 2, kernel / 2); 2],
+            dilation: vec![1; 2],
+            groups,
+            activation: None,
+        };
+        let weight = noise(oc * ic / groups * kernel * kernel);
+        let shape = ConvShape::new(&[1, ic, size, size], &[oc, ic / groups, kernel, kernel], &options);
+        let (x, bias) = (noise(ic * size * size), noise(oc));
+        let mut out = vec![0.0; shape.output_dims().iter().product()];
+        let packed = PackedConv::new(&shape, &weight);
+        let flops = 2.0 * (out.len() * ic / groups * kernel * kernel) as f64;
+        let relu = Some(Activation::Relu);
+        let seconds = time(|| {
+            conv(&shape, &x, ConvWeight::Packed(&packed), Some(&bias), None, relu, black_box(&mut out));
+        });
+        println!(
+            "{:40} {:9.1} {:9.1}",
+            format!("{name} {ic}>{oc} {size} k{kernel} s{stride}"),
+            seconds * 1e6,
+            flops / seconds / 1e9
+        );
+    }
+}
+
+fn others(wanted: &dyn Fn(&str) -> bool) {
+    println!("{:40} {:>9} {:>9}", "others", "us", "Gelem/s");
+    let mut line = |name: &str, elements: usize, run: &mut dyn FnMut()| {
+        if wanted(name) {
+            let seconds = time(run);
+            println!("{name:40} {:9.1} {:9.2}", seconds * 1e6, elements as f64 / seconds / 1e9);
+        }
+    };
+    let n = 128 * 3072;
+    let (mut x, y) = (noise(n), noise(n));
+    for op in [UnaryOp::Exp, UnaryOp::Log, UnaryOp::Tanh, UnaryOp::Erf, UnaryOp::Sin] {
+        line(&format!("{op:?}"), n, &mut || {
+            elementwise::unary(op, InOut::Copy { from: &y, to: black_box(&mut x) })
+        });
+    }
+    for op in
+        [Activation::Relu, Activation::Gelu, Activation::GeluTanh, Activation::Silu, Activation::HardSwish]
+    {
+        line(&format!("{op:?}"), n, &mut || {
+            elementwise::activation(op, InOut::Copy { from: &y, to: black_box(&mut x) })
+        });
+    }
+    let row = Strided { data: &y, strides: &[0, 1] };
+    line("Add a row", n, &mut || {
+        elementwise::binary_in_place(BinaryOp::Add, &[128, 3072], black_box(&mut x), row, false)
+    });
+    let channel = Strided { data: &y, strides: &[1, 0] };
+    line("Mul by channel", 96 * 49, &mut || {
+        elementwise::binary_in_place(BinaryOp::Mul, &[96, 49], black_box(&mut x[..96 * 49]), channel, false);
+    });
+    line("softmax rows of 128", 12 * 128 * 128, &mut || {
+        let (from, to) = (&y[..12 * 128 * 128], black_box(&mut x[..12 * 128 * 128]));
+        softmax(SoftmaxKind::Softmax, 12 * 128, 128, 1, InOut::Copy { from, to });
+    });
+    line("layer norm rows of 768", 128 * 768, &mut || {
+        let (from, to) = (&y[..128 * 768], black_box(&mut x[..128 * 768]));
+        layer_norm(&y[..768], Some(&y[768..1536]), 1e-5, InOut::Copy { from, to });
+    });
+    line("sum rows of 3072", n, &mut || reduce(ReduceOp::Sum, 128, 3072, 1, &y, black_box(&mut x[..128])));
+    line("mean of 1280 channels of 49", 1280 * 49, &mut || {
+        reduce(ReduceOp::Mean, 1280, 49, 1, &y[..1280 * 49], black_box(&mut x[..1280]));
+    });
+    line("max over 128 of 3072 columns", n, &mut || {
+        reduce(ReduceOp::Max, 1, 128, 3072, &y, black_box(&mut x[..3072]))
+    });
+    let options = PoolOptions {
+        kernel: vec![3; 2],
+        stride: vec![2; 2],
+        padding: vec![(1, 1); 2],
+        dilation: vec![1; 2],
+        ceil_mode: false,
+    };
+    let shape = PoolShape::new(&[1, 30, 112, 112], &options);
+    let outputs: usize = shape.output_dims().iter().product();
+    line("max pool 3x3 /2 of 30x112x112", 30 * 112 * 112, &mut || {
+        pool(PoolOp::Max, &shape, &y[..30 * 112 * 112], black_box(&mut x[..outputs]));
+    });
+    let from = Layout { offset: 0, strides: &[1, 3072] };
+    line("transpose 3072x128", n, &mut || {
+        copy_strided(&[3072, 128], &y, from, black_box(&mut x), Layout { offset: 0, strides: &[128, 1] });
+    });
+    let from = Layout { offset: 0, strides: &[64, 768, 1] };
+    line("split heads 128x12x64", 128 * 768, &mut || {
+        copy_strided(
+            &[12, 128, 64],
+            &y,
+            from,
+            black_box(&mut x),
+            Layout { offset: 0, strides: &[8192, 64, 1] },
+        );
+    });
+}
+
+fn attentions(wanted: &dyn Fn(&str) -> bool) {
+    println!("{:40} {:>9} {:>9}", "attention", "us", "GFLOP/s");
+    for (heads, q_len, k_len, size, name) in [
+        (12, 128, 128, 64, "bert"),
+        (6, 1500, 1500, 64, "whisper"),
+        (12, 1, 1024, 64, "gpt2 step"),
+        (3, 197, 197, 64, "vit tiny"),
+    ] {
+        if !wanted(name) {
+            continue;
+        }
+        let shape = AttentionShape { batch: 1, heads, kv_heads: heads, q_len, k_len, size, value_size: size };
+        let (q, k) = (noise(heads * q_len * size), noise(heads * k_len * size));
+        let q = Heads { data: &q, strides: [0, size, heads * size] };
+        let k = Heads { data: &k, strides: [0, size, heads * size] };
+        let mut out = vec![0.0; heads * q_len * size];
+        let flops = 4.0 * (heads * q_len * k_len * size) as f64;
+        let options = AttentionOptions::default();
+        let seconds = time(|| attention(&shape, q, k, k, AttentionMask::None, &options, black_box(&mut out)));
+        println!("{name:40} {:9.1} {:9.1}", seconds * 1e6, flops / seconds / 1e9);
+    }
+}
+
 fn main() {
     let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
     println!("{} threads", threads::threads());
     gemms(&|name| format!("gemm {name}").contains(&filter));
+    convolutions(&|name| format!("conv {name}").contains(&filter));
+    attentions(&|name| format!("attention {name}").contains(&filter));
+    others(&|name| name.contains(&filter));
 }

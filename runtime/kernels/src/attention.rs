@@ -3,8 +3,8 @@
 //! Keys and values of a head are packed once; blocks of queries then make their scores, weigh them, and sum the values,
 //! all in the cache.
 
-use crate::gemm::{Epilogue, Matrix, Panels, Part, Product};
-use crate::gemm::{pack_lhs_into, pack_rhs_into, pack_rhs_panel, packed_rhs_len};
+use crate::gemm::{Epilogue, Lhs, Matrix, Panels, Product, Rhs, gemm};
+use crate::gemm::{pack_lhs_into, pack_rhs_into, packed_rhs_len};
 use crate::math::tanh;
 use crate::scratch::with_scratch;
 use crate::simd::dispatched;
@@ -85,8 +85,10 @@ impl AttentionMask<'_> {
     }
 }
 
-/// Queries that are looked at together: their scores fit the second-level cache.
+/// Most queries that are looked at together.
 const QUERIES: usize = 56;
+/// Scores that are looked at together, so that they stay in the second-level cache.
+const SCORES: usize = 32 * 1024;
 /// With fewer queries than this for each head of keys, packing keys and values does not pay.
 const FEW: usize = 8;
 
@@ -113,10 +115,13 @@ pub fn attention(
     if out.is_empty() {
         return;
     }
-    let task = Task { shape, q, k, v, mask, options, out: SharedMut::new(out) };
+
     let group = heads / kv_heads;
-    let blocks = q_len.div_ceil(QUERIES);
+    // Multiples of the tile's rows on the widest machine.
+    let step = (SCORES / k_len.max(1) / 14 * 14).clamp(14, QUERIES);
+    let blocks = q_len.div_ceil(step);
     let few = group * q_len < FEW;
+    let task = Task { shape, q, k, v, mask, options, out: SharedMut::new(out), step, blocks };
     // One unit packs keys and values once for all queries that it takes; with few heads, queries are shared out too.
     let units = batch * kv_heads;
     let shares = if few { 1 } else { (2 * threads::threads()).div_ceil(units).clamp(1, blocks * group) };
@@ -128,9 +133,9 @@ pub fn attention(
             let jobs = jobs * share / shares..jobs * (share + 1) / shares;
             let (b, kv) = (kv / kv_heads, kv % kv_heads);
             if few {
-                task.plain(b, kv, group, blocks, jobs);
+                task.plain(b, kv, group);
             } else {
-                task.packed(b, kv, group, blocks, jobs);
+                task.packed(b, kv, group, jobs);
             }
         }
     });
@@ -145,55 +150,78 @@ struct Task<'a> {
     mask: AttentionMask<'a>,
     options: &'a AttentionOptions,
     out: SharedMut<'a, f32>,
+    /// Queries of a block.
+    step: usize,
+    /// Blocks of a head.
+    blocks: usize,
 }
 
 impl Task<'_> {
     /// Packs keys and values of one head, then runs its queries' blocks.
-    fn packed(&self, b: usize, kv: usize, group: usize, blocks: usize, jobs: Range<usize>) {
+    fn packed(&self, b: usize, kv: usize, group: usize, jobs: Range<usize>) {
         let AttentionShape { k_len, size, value_size, .. } = *self.shape;
         let (keys, values) = (packed_rhs_len(size, k_len), packed_rhs_len(k_len, value_size));
         with_scratch(keys + values, |space| {
             let (keys, values) = space.split_at_mut(keys);
             pack_rhs_into(self.k.matrix(b, kv).transposed(), size, k_len, keys);
             pack_rhs_into(self.v.matrix(b, kv), k_len, value_size, values);
-            self.blocks(b, kv, group, blocks, jobs, Panels::Packed(keys), Panels::Packed(values));
+            with_scratch(self.step * k_len, |scores| {
+                for job in jobs {
+                    let (head, first) = (kv * group + job / self.blocks, job % self.blocks * self.step);
+                    let queries = first..self.shape.q_len.min(first + self.step);
+                    self.block(b, head, queries, keys, values, scores);
+                }
+            });
         });
     }
 
-    /// Reads keys and values where they are.
-    fn plain(&self, b: usize, kv: usize, group: usize, blocks: usize, jobs: Range<usize>) {
+    /// Query by query, with keys and values where they are.
+    fn plain(&self, b: usize, kv: usize, group: usize) {
+        let AttentionShape { heads, q_len, k_len, size, value_size, .. } = *self.shape;
         let (keys, values) = (self.k.matrix(b, kv).transposed(), self.v.matrix(b, kv));
-        // SAFETY: both were checked.
-        let fill_keys = |part: Part, to: *mut f32| unsafe { pack_rhs_panel(keys, part, to) };
-        self.blocks(
-            b,
-            kv,
-            group,
-            blocks,
-            jobs,
-            Panels::Fill(&fill_keys),
-            Panels::Rows(values.data, values.row_stride),
-        );
-    }
-
-    #[allow(clippy::too_many_arguments, reason = "the state of the loops around it")]
-    fn blocks(
-        &self,
-        b: usize,
-        kv: usize,
-        group: usize,
-        blocks: usize,
-        jobs: Range<usize>,
-        keys: Panels<'_>,
-        values: Panels<'_>,
-    ) {
-        let AttentionShape { q_len, k_len, .. } = *self.shape;
-        with_scratch(QUERIES.min(q_len) * k_len, |scores| {
-            for job in jobs {
-                let (head, first) = (kv * group + job / blocks, job % blocks * QUERIES);
-                self.block(b, head, first..q_len.min(first + QUERIES), keys, values, scores);
+        let none = Epilogue::default();
+        with_scratch(k_len, |scores| {
+            for (head, query) in (kv * group..(kv + 1) * group).flat_map(|h| (0..q_len).map(move |i| (h, i)))
+            {
+                let q = &self.q.matrix(b, head).data[query * self.q.strides[2]..][..size];
+                let one = |x, n, k, m, to: &mut [f32]| {
+                    gemm(1, n, k, Lhs::Plain(Matrix::row_major(x, k)), Rhs::Plain(m), to, n, &none);
+                };
+                one(q, k_len, size, keys, scores);
+                let sum = self.weigh(b, head, query, scores);
+                let start = ((b * heads + head) * q_len + query) * value_size;
+                // SAFETY: this row is this head's own.
+                let out = unsafe { self.out.slice(start..start + value_size) };
+                one(scores, value_size, k_len, values, out);
+                out.iter_mut().for_each(|x| *x *= 1.0 / sum);
             }
         });
+    }
+
+    /// Turns a query's products into unnormalized weights, and yields their sum.
+    fn weigh(&self, b: usize, head: usize, query: usize, row: &mut [f32]) -> f32 {
+        let AttentionShape { q_len, k_len, size, .. } = *self.shape;
+        let scale = self.options.scale.unwrap_or(1.0 / Float::sqrt(size as f64)) as f32;
+        let softcap = self.options.softcap.map(|cap| cap as f32);
+        let seen = match self.options.is_causal {
+            true => (query + 1 + k_len).saturating_sub(q_len).min(k_len),
+            false => k_len,
+        };
+        row[seen..].fill(0.0);
+        let row = &mut row[..seen];
+        let at = |s: &[usize; 4]| b * s[0] + head * s[1] + query * s[2];
+        // SAFETY: the mask was checked.
+        unsafe {
+            match self.mask {
+                AttentionMask::None => weigh_row(row, scale, softcap, None, None),
+                AttentionMask::Bool(keep, s) => {
+                    weigh_row(row, scale, softcap, Some((keep.as_ptr().add(at(&s)), s[3])), None)
+                }
+                AttentionMask::Float(add, s) => {
+                    weigh_row(row, scale, softcap, None, Some((add.as_ptr().add(at(&s)), s[3])))
+                }
+            }
+        }
     }
 
     /// The results of some queries of one head.
@@ -202,8 +230,8 @@ impl Task<'_> {
         b: usize,
         head: usize,
         queries: Range<usize>,
-        keys: Panels<'_>,
-        values: Panels<'_>,
+        keys: &[f32],
+        values: &[f32],
         scores: &mut [f32],
     ) {
         let AttentionShape { heads, q_len, k_len, size, value_size, .. } = *self.shape;
@@ -213,34 +241,19 @@ impl Task<'_> {
             ..self.q.matrix(b, head)
         };
         let scores = &mut scores[..count * k_len];
-        multiply([count, k_len, size], q, keys, &SharedMut::new(scores), 0);
-        let scale = self.options.scale.unwrap_or(1.0 / Float::sqrt(size as f64)) as f32;
+        multiply([count, k_len, size], q, Panels::Packed(keys), &SharedMut::new(scores), 0);
         let mut sums = [0.0; QUERIES];
         for (i, row) in scores.chunks_mut(k_len.max(1)).enumerate() {
-            let query = queries.start + i;
-            let seen = match self.options.is_causal {
-                true => (query + 1 + k_len).saturating_sub(q_len).min(k_len),
-                false => k_len,
-            };
-            let at = |s: &[usize; 4]| b * s[0] + head * s[1] + query * s[2];
-            row[seen..].fill(0.0);
-            let row = &mut row[..seen];
-            let softcap = self.options.softcap.map(|cap| cap as f32);
-            // SAFETY: the mask was checked.
-            sums[i] = unsafe {
-                match self.mask {
-                    AttentionMask::None => weigh_row(row, scale, softcap, None, None),
-                    AttentionMask::Bool(keep, s) => {
-                        weigh_row(row, scale, softcap, Some((keep.as_ptr().add(at(&s)), s[3])), None)
-                    }
-                    AttentionMask::Float(add, s) => {
-                        weigh_row(row, scale, softcap, None, Some((add.as_ptr().add(at(&s)), s[3])))
-                    }
-                }
-            };
+            sums[i] = self.weigh(b, head, queries.start + i, row);
         }
         let start = ((b * heads + head) * q_len + queries.start) * value_size;
-        multiply([count, value_size, k_len], Matrix::row_major(scores, k_len), values, &self.out, start);
+        multiply(
+            [count, value_size, k_len],
+            Matrix::row_major(scores, k_len),
+            Panels::Packed(values),
+            &self.out,
+            start,
+        );
         // SAFETY: these rows are this block's own.
         let out = unsafe { self.out.slice(start..start + count * value_size) };
         for (row, sum) in out.chunks_mut(value_size).zip(sums) {

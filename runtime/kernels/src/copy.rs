@@ -1,5 +1,6 @@
 //! Copies between strided layouts, and of rows chosen by index.
 
+use crate::simd::dispatched;
 use crate::threads::{SharedMut, parallel_for};
 use crate::walk::Walk;
 use bytemuck::Pod;
@@ -171,10 +172,13 @@ unsafe fn transpose<T: Copy>(
     lines: usize,
     n: usize,
 ) {
-    // SAFETY: the caller's promise; the square is as large as what is moved through it.
+    // SAFETY: the caller's promise; the square is as large as what is moved through it. Elements of four bytes travel as
+    // f32, whose bits vectors leave alone.
     unsafe {
         let mut start = 0;
-        if lines == SQUARE {
+        if size_of::<T>() == 4 {
+            start = transpose_squares(from.cast(), step_from, to.cast(), step_to, lines, n);
+        } else if lines == SQUARE {
             while start + SQUARE <= n {
                 // Through a small square, so that both sides are touched line by line.
                 let mut square = [*from; SQUARE * SQUARE];
@@ -196,6 +200,40 @@ unsafe fn transpose<T: Copy>(
                 *to.offset(l as isize * step_to).add(i) = *from.offset(i as isize * step_from).add(l);
             }
         }
+    }
+}
+
+dispatched! {
+    /// The part of [`transpose`] that whole squares make up; yields how many of the `n` elements that were.
+    ///
+    /// # Safety
+    /// As for [`transpose`].
+    unsafe fn transpose_squares<S>(
+        s,
+        from: *const f32,
+        step_from: isize,
+        to: *mut f32,
+        step_to: isize,
+        lines: usize,
+        n: usize,
+    ) -> usize {
+        if !lines.is_multiple_of(S::LANES) {
+            return 0;
+        }
+        let whole = n - n % S::LANES;
+        for start in (0..whole).step_by(S::LANES) {
+            for first in (0..lines).step_by(S::LANES) {
+                let mut rows = [s.splat(0.0); 16];
+                for i in 0..S::LANES {
+                    rows[i] = s.load(from.offset((start + i) as isize * step_from).add(first));
+                }
+                let columns = s.transpose(rows);
+                for l in 0..S::LANES {
+                    s.store(to.offset((first + l) as isize * step_to).add(start), columns[l]);
+                }
+            }
+        }
+        whole
     }
 }
 

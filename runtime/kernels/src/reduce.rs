@@ -188,21 +188,39 @@ unsafe fn columns_of<S: Simd>(
 ) {
     // Rows after which a sum moves on: its error grows with the root of the length.
     let stretch = len.isqrt().max(128);
+    // Several vectors of a row at once, since neighbouring rows may be far apart.
+    const V: usize = 4;
     let mut col = 0;
     while col < cols {
-        let count = S::LANES.min(cols - col);
-        let mut total = s.splat(fold.neutral());
+        let count: [usize; V] =
+            core::array::from_fn(|v| cols.saturating_sub(col + v * S::LANES).min(S::LANES));
+        let whole = count[V - 1] == S::LANES;
+        let mut totals = [s.splat(fold.neutral()); V];
         for start in (0..len).step_by(stretch) {
-            let mut sum = s.splat(fold.neutral());
+            let mut sums = [s.splat(fold.neutral()); V];
             for l in start..len.min(start + stretch) {
-                // SAFETY: the caller's promise.
-                sum = join(s, fold, sum, unsafe { s.load_up_to(x.add(l * step + col), count) });
+                for v in 0..V {
+                    // SAFETY: the caller's promise; for vectors beyond the columns nothing is read.
+                    let x = unsafe {
+                        let from = x.add(l * step + col);
+                        if whole {
+                            s.load(from.add(v * S::LANES))
+                        } else {
+                            s.load_up_to(from.wrapping_add(v * S::LANES), count[v])
+                        }
+                    };
+                    sums[v] = join(s, fold, sums[v], x);
+                }
             }
-            total = join(s, fold, total, sum);
+            for v in 0..V {
+                totals[v] = join(s, fold, totals[v], sums[v]);
+            }
         }
-        // SAFETY: as above.
-        unsafe { s.store_up_to(out.add(col), count, total) };
-        col += S::LANES;
+        for v in 0..V {
+            // SAFETY: as above.
+            unsafe { s.store_up_to(out.wrapping_add(col + v * S::LANES), count[v], totals[v]) };
+        }
+        col += V * S::LANES;
     }
 }
 

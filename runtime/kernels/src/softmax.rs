@@ -55,14 +55,20 @@ pub(crate) unsafe fn row_max<S: Simd>(s: S, x: *const f32, n: usize) -> f32 {
             max[1] = s.max(s.load(x.add(i + S::LANES)), max[1]);
             i += 2 * S::LANES;
         }
-        let lanes = s.to_array(s.max(max[0], max[1]));
-        let mut most = lanes[..S::LANES].iter().fold(f32::NEG_INFINITY, |a, &b| if b > a { b } else { a });
         while i < n {
-            let x = *x.add(i);
-            most = if x > most { x } else { most };
-            i += 1;
+            // The last vector reaches back into what was seen already.
+            let count = S::LANES.min(n - i);
+            let x = if n >= S::LANES {
+                s.load(x.add(i + count - S::LANES))
+            } else {
+                let mut lanes = [f32::NEG_INFINITY; 16];
+                s.store_up_to(lanes.as_mut_ptr(), count, s.load_up_to(x, count));
+                s.load(lanes.as_ptr())
+            };
+            max[0] = s.max(x, max[0]);
+            i += S::LANES;
         }
-        most
+        s.largest(s.max(max[0], max[1]))
     }
 }
 

@@ -59,7 +59,7 @@ impl<'a> Windows<'a> {
                     // SAFETY: channels are disjoint.
                     let to = unsafe { to.slice(c * channel..(c + 1) * channel) };
                     let from = &image[c * input..(c + 1) * input];
-                    pad_channel(from, self.shape.input, self.shape.padding, 0.0, to);
+                    pad_channel(from, self.shape.input, self.shape.padding, false, to);
                 }
             };
             if parallel {

@@ -185,6 +185,10 @@ impl Simd for Avx512 {
         intrinsic!(_mm512_reduce_add_ps(a))
     }
     #[inline(always)]
+    fn largest(self, a: Self::F) -> f32 {
+        intrinsic!(_mm512_reduce_max_ps(a))
+    }
+    #[inline(always)]
     fn transpose(self, r: [Self::F; 16]) -> [Self::F; 16] {
         intrinsic!({
             // Pairs, then fours within 128-bit quarters, then the quarters in two steps.

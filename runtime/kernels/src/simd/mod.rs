@@ -163,6 +163,20 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         lanes[0]
     }
 
+    /// The largest lane; NaN may or may not be seen.
+    #[inline(always)]
+    fn largest(self, a: Self::F) -> f32 {
+        let mut lanes = self.to_array(a);
+        let mut n = Self::LANES;
+        while n > 1 {
+            n /= 2;
+            for i in 0..n {
+                lanes[i] = if lanes[i] > lanes[i + n] { lanes[i] } else { lanes[i + n] };
+            }
+        }
+        lanes[0]
+    }
+
     /// Reads `n` elements, any number up to `LANES`; the other lanes are 0.
     ///
     /// # Safety
