@@ -132,10 +132,11 @@ impl Emitter<'_, '_> {
         let backend = self.uses.path("tensor::backend::Backend");
         let record = self.options.embed.as_ref().map(|path| {
             let path = record_path(path);
+            let runtime = ident(&self.options.runtime_crate);
             quote! {
                 #blank
                 /// The record, as part of the program.
-                static RECORD: &[u8] = include_bytes!(#path);
+                static RECORD: &[u8] = #runtime::include_record!(#path);
             }
         });
         let body = match (&self.options.embed, &self.options.default_record) {
