@@ -101,6 +101,25 @@ pub fn evaluate(op: &Op, operands: &[Option<&TensorData>]) -> Option<Vec<TensorD
     one.map(|data| vec![data])
 }
 
+/// Number of elements; saturates, since one empty axis lets the others be of any size.
+pub(crate) fn elements(shape: &[usize]) -> usize {
+    if shape.contains(&0) { 0 } else { shape.iter().fold(1, |count, &dim| count.saturating_mul(dim)) }
+}
+
+/// Whether an operation is worth computing at build time. Layers of constants are not; their options, which come from
+/// a file, can be of any size.
+pub(crate) fn is_foldable(op: &Op) -> bool {
+    !matches!(
+        op,
+        Op::Conv(_)
+            | Op::ConvTranspose(_)
+            | Op::Pool(..)
+            | Op::AdaptiveAvgPool { .. }
+            | Op::Rnn(_)
+            | Op::Attention(_)
+    )
+}
+
 /// Sizes, when all are known.
 fn sizes(dims: &[Dim]) -> Option<Vec<usize>> {
     dims.iter().map(Dim::as_size).collect()

@@ -124,7 +124,7 @@ fn binary_int(op: BinaryOp, a: i128, b: i128, dtype: DType) -> Option<i128> {
     Some(match op {
         BinaryOp::Add => a + b,
         BinaryOp::Sub => a - b,
-        BinaryOp::Mul => a * b,
+        BinaryOp::Mul => a.wrapping_mul(b),
         BinaryOp::Div => a.checked_div(b)?,
         BinaryOp::Pow => {
             // The low bits are what a wrapping product keeps.

@@ -1,6 +1,6 @@
 //! Reads and writes at indices.
 
-use super::{Elements, Strided, movement};
+use super::{Elements, Strided, elements, movement};
 use kiln_types::{ScatterOp, TensorData};
 
 /// Indices as places on an axis of the given size; negative ones count from the end. `None` when one is outside.
@@ -27,7 +27,7 @@ fn gather_places(x: &TensorData, indices: &TensorData, axis: usize) -> Option<Ve
     if x.shape.len() != indices.shape.len() {
         return None;
     }
-    let stride: usize = x.shape[axis + 1..].iter().product();
+    let stride: usize = elements(&x.shape[axis + 1..]);
     // Walk `x` along all axes but the one that is indexed.
     let mut view = Strided::new(&x.shape).slice(axis, 0, size.min(1), 1)?;
     for (i, &count) in indices.shape.iter().enumerate().filter(|&(i, _)| i != axis) {
@@ -54,13 +54,13 @@ pub(super) fn scatter(
 ) -> Option<TensorData> {
     let places = gather_places(x, indices, axis)?;
     macro_rules! each {
-        ($kind:ident, $into:expr, $from:expr) => {{
+        ($kind:ident, $into:expr, $from:expr, $mul:expr) => {{
             for (&at, &new) in places.iter().zip(&$from) {
                 let old = $into[at];
                 $into[at] = match op {
                     ScatterOp::Assign => new,
                     ScatterOp::Add => old + new,
-                    ScatterOp::Mul => old * new,
+                    ScatterOp::Mul => $mul(old, new),
                     ScatterOp::Max => old.max(new),
                     ScatterOp::Min => old.min(new),
                 };
@@ -69,8 +69,8 @@ pub(super) fn scatter(
         }};
     }
     let result = match (Elements::load(x), Elements::load(updates)) {
-        (Elements::Float(mut into), Elements::Float(from)) => each!(Float, into, from),
-        (Elements::Int(mut into), Elements::Int(from)) => each!(Int, into, from),
+        (Elements::Float(mut into), Elements::Float(from)) => each!(Float, into, from, |a: f64, b| a * b),
+        (Elements::Int(mut into), Elements::Int(from)) => each!(Int, into, from, i128::wrapping_mul),
         _ => return None,
     };
     Some(result.store(x.dtype, x.shape.clone()))

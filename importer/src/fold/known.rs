@@ -1,6 +1,6 @@
 //! Values whose contents are known while a graph is built.
 
-use super::{Elements, evaluate};
+use super::{Elements, evaluate, is_foldable};
 use crate::ir::{Dim, Graph, ValueDef, ValueId};
 use kiln_types::TensorData;
 
@@ -32,7 +32,7 @@ fn find(graph: &Graph, value: ValueId, budget: &mut usize) -> Option<TensorData>
     };
     let small = |count: Dim| count.as_constant().is_some_and(|count| count <= MOST_ELEMENTS);
     *budget = budget.checked_sub(1)?;
-    if !small(source.ty.num_elements()) {
+    if !is_foldable(&graph.node(node).op) || !small(source.ty.num_elements()) {
         return None;
     }
     let node = graph.node(node);

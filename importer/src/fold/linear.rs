@@ -1,7 +1,7 @@
 //! Matrix products and attention.
 
 use super::elementwise::activate;
-use super::{Elements, Strided};
+use super::{Elements, Strided, elements};
 use kiln_types::{Activation, AttentionOptions, Shape, TensorData};
 
 /// `[m, k] · [k, n]` on row-major slices.
@@ -27,7 +27,7 @@ pub(super) fn matmul(a: &TensorData, b: &TensorData) -> Option<TensorData> {
     let (x, y) = (Elements::load(a), Elements::load(b));
     let floats = matches!(x, Elements::Float(_));
     let (x, y) = (x.floats(), y.floats());
-    let count: usize = lead.iter().product();
+    let count: usize = elements(&lead);
     let matrices = |lead_dims: &[usize]| {
         let mut places = Vec::with_capacity(count);
         Strided::new(lead_dims).expand(&lead)?.for_each(|at| places.push(at));
@@ -60,7 +60,7 @@ pub(super) fn linear(
     if *last != k {
         return None;
     }
-    let m: usize = lead.iter().product();
+    let m = elements(lead);
     let mut out = product(&Elements::load(x).floats(), &Elements::load(weight).floats(), m, k, n);
     let bias = bias.map(|bias| Elements::load(bias).floats());
     for (i, value) in out.iter_mut().enumerate() {

@@ -1,6 +1,6 @@
 //! Operations that move elements, on bytes.
 
-use super::{Elements, Strided, fill};
+use super::{Elements, Strided, elements, fill};
 use crate::ir::{AxisRange, Dim};
 use kiln_types::{Bytes, PadMode, Scalar, TensorData};
 
@@ -57,7 +57,7 @@ pub(super) fn concat(parts: &[&TensorData], axis: usize) -> Option<TensorData> {
     let first = parts.first()?;
     let mut shape = first.shape.clone();
     *shape.get_mut(axis)? = parts.iter().try_fold(0usize, |n, part| n.checked_add(*part.shape.get(axis)?))?;
-    let outer: usize = shape[..axis].iter().product();
+    let outer: usize = elements(&shape[..axis]);
     let mut bytes = Vec::new();
     for row in 0..outer {
         for part in parts {
@@ -124,8 +124,8 @@ fn pad_axis(
 pub(super) fn rows(x: &TensorData, axis: usize, places: &[usize]) -> Option<TensorData> {
     let mut shape = x.shape.clone();
     let size = std::mem::replace(shape.get_mut(axis)?, places.len());
-    let outer: usize = x.shape[..axis].iter().product();
-    let inner: usize = x.shape[axis + 1..].iter().product::<usize>() * x.dtype.size();
+    let outer: usize = elements(&x.shape[..axis]);
+    let inner: usize = elements(&x.shape[axis + 1..]).saturating_mul(x.dtype.size());
     let mut bytes = Vec::with_capacity(outer * places.len() * inner);
     for o in 0..outer {
         for &place in places {

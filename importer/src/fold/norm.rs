@@ -1,12 +1,12 @@
 //! Normalizations.
 
-use super::{Elements, Strided};
+use super::{Elements, Strided, elements};
 use kiln_types::TensorData;
 
 pub(super) fn softmax(x: &TensorData, axis: usize, log: bool) -> Option<TensorData> {
     let size = *x.shape.get(axis)?;
-    let inner: usize = x.shape[axis + 1..].iter().product();
-    let outer: usize = x.shape[..axis].iter().product();
+    let inner: usize = elements(&x.shape[axis + 1..]);
+    let outer: usize = elements(&x.shape[..axis]);
     let mut values = Elements::load(x).floats();
     for o in 0..outer {
         for i in 0..inner {
@@ -102,7 +102,7 @@ pub(super) fn group_norm(
 pub(super) fn batch_norm(x: &TensorData, parameters: [&TensorData; 4], epsilon: f64) -> Option<TensorData> {
     let [weight, bias, mean, variance] = parameters.map(|data| Elements::load(data).floats());
     let channels = *x.shape.get(1)?;
-    let inner: usize = x.shape[2..].iter().product();
+    let inner: usize = elements(&x.shape[2..]);
     let mut values = Elements::load(x).floats();
     for (i, value) in values.iter_mut().enumerate() {
         let c = (i / inner.max(1)) % channels.max(1);

@@ -12,7 +12,7 @@ fn axes_last(x: &TensorData, axes: &[usize]) -> (Elements, usize) {
         Elements::Float(x) => Elements::Float(view.gather(&x)),
         Elements::Int(x) => Elements::Int(view.gather(&x)),
     };
-    (elements, axes.iter().map(|&axis| x.shape[axis]).product())
+    (elements, super::elements(&axes.iter().map(|&axis| x.shape[axis]).collect::<Vec<_>>()))
 }
 
 /// The shape with axes folded.
@@ -31,7 +31,7 @@ pub(super) fn reduce(op: ReduceOp, x: &TensorData, axes: &[usize], keep_dims: bo
     }
     let (elements, run) = axes_last(x, axes);
     let shape = folded(&x.shape, axes, keep_dims);
-    let count: usize = shape.iter().product();
+    let count: usize = super::elements(&shape);
     let chunk = |i: usize| i * run..(i + 1) * run;
     let result = match elements {
         Elements::Float(x) => Elements::Float((0..count).map(|i| fold_floats(op, &x[chunk(i)])).collect()),
@@ -96,10 +96,10 @@ pub(super) fn cumulative(
     reverse: bool,
 ) -> Option<TensorData> {
     let size = *x.shape.get(axis)?;
-    let inner: usize = x.shape[axis + 1..].iter().product();
-    let outer: usize = x.shape[..axis].iter().product();
+    let inner: usize = super::elements(&x.shape[axis + 1..]);
+    let outer: usize = super::elements(&x.shape[..axis]);
     macro_rules! scan {
-        ($kind:ident, $x:expr, $first:expr) => {{
+        ($kind:ident, $x:expr, $first:expr, $mul:expr) => {{
             let mut out = $x.clone();
             for o in 0..outer {
                 for i in 0..inner {
@@ -111,7 +111,7 @@ pub(super) fn cumulative(
                         let next = match (folded, op) {
                             (None, _) => new,
                             (Some(old), CumulativeOp::Sum) => old + new,
-                            (Some(old), CumulativeOp::Prod) => old * new,
+                            (Some(old), CumulativeOp::Prod) => $mul(old, new),
                             (Some(old), CumulativeOp::Max) => {
                                 if new > old {
                                     new
@@ -136,8 +136,10 @@ pub(super) fn cumulative(
         }};
     }
     let result = match Elements::load(x) {
-        Elements::Float(x) => scan!(Float, x, if op == CumulativeOp::Prod { 1.0 } else { 0.0 }),
-        Elements::Int(x) => scan!(Int, x, if op == CumulativeOp::Prod { 1 } else { 0 }),
+        Elements::Float(x) => {
+            scan!(Float, x, if op == CumulativeOp::Prod { 1.0 } else { 0.0 }, |a: f64, b| a * b)
+        }
+        Elements::Int(x) => scan!(Int, x, if op == CumulativeOp::Prod { 1 } else { 0 }, i128::wrapping_mul),
     };
     Some(result.store(x.dtype, x.shape.clone()))
 }

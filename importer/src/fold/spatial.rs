@@ -1,7 +1,7 @@
 //! Convolution and pooling; one and two spatial axes are three with size 1.
 
-use super::Elements;
 use super::elementwise::activate;
+use super::{Elements, elements};
 use kiln_types::{ConvOptions, ConvTransposeOptions, PoolOp, PoolOptions, TensorData};
 
 /// Three spatial sizes, the missing ones in front.
@@ -92,7 +92,7 @@ pub(super) fn conv(
     let places = windows.places(false)?;
     let (batch, out_channels, in_group) = (x.shape[0], weight.shape[0], weight.shape[1]);
     let out_group = out_channels.checked_div(options.groups)?;
-    let (cells, taps): (usize, usize) = (windows.size.iter().product(), windows.kernel.iter().product());
+    let (cells, taps): (usize, usize) = (elements(&windows.size), elements(&windows.kernel));
     let (xs, ws) = (Elements::load(x).floats(), Elements::load(weight).floats());
     let bias = bias.map(|bias| Elements::load(bias).floats());
     let mut out = Vec::new();
@@ -133,7 +133,7 @@ pub(super) fn conv_transpose(
     let (in_channels, out_group) = (weight.shape[0], weight.shape[1]);
     let channels = out_group.checked_mul(options.groups)?;
     let in_group = in_channels.checked_div(options.groups)?;
-    let count = |dims: [usize; 3]| dims.iter().product::<usize>();
+    let count = |dims: [usize; 3]| elements(&dims);
     let (cells, taps, spots) = (count(size), count(kernel), count(places));
     let (xs, ws) = (Elements::load(x).floats(), Elements::load(weight).floats());
     let bias = bias.map(|bias| Elements::load(bias).floats());
@@ -176,7 +176,7 @@ pub(super) fn pool(op: PoolOp, x: &TensorData, options: &PoolOptions) -> Option<
         padding: three(&options.padding, (0, 0))?,
     };
     let places = windows.places(options.ceil_mode)?;
-    let cells: usize = windows.size.iter().product();
+    let cells: usize = elements(&windows.size);
     let xs = Elements::load(x).floats();
     let mut out = Vec::new();
     for plane in 0..x.shape[0] * x.shape[1] {
@@ -204,7 +204,7 @@ pub(super) fn pool(op: PoolOp, x: &TensorData, options: &PoolOptions) -> Option<
 
 pub(super) fn adaptive_pool(x: &TensorData, output_size: &[usize]) -> Option<TensorData> {
     let (size, places) = (three(x.shape.get(2..)?, 1usize)?, three(output_size, 1usize)?);
-    let cells: usize = size.iter().product();
+    let cells: usize = elements(&size);
     let xs = Elements::load(x).floats();
     let mut out = Vec::new();
     for plane in 0..x.shape[0] * x.shape[1] {
@@ -217,7 +217,7 @@ pub(super) fn adaptive_pool(x: &TensorData, output_size: &[usize]) -> Option<Ten
                 let cell = (0..3).fold(0, |n, i| n * size[i] + start[i] + at[i]);
                 sum += xs[plane * cells + cell];
             });
-            out.push(sum / extent.iter().product::<usize>() as f64);
+            out.push(sum / elements(&extent) as f64);
         });
     }
     Some(Elements::Float(out).store(x.dtype, result_shape(x, x.shape[1], places)))

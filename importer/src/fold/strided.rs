@@ -27,7 +27,7 @@ impl Strided {
 
     /// Number of elements of the view.
     pub(crate) fn len(&self) -> usize {
-        self.dims.iter().product()
+        super::elements(&self.dims)
     }
 
     /// Axis `i` of the result is axis `axes[i]`.

@@ -32,6 +32,13 @@ pub enum Atom {
     Compare(CompareOp, Box<Dim>, Box<Dim>),
 }
 
+/// Terms of a sum beyond which an expression is no size of a model.
+const MAX_TERMS: usize = 128;
+/// Factors of a product, likewise.
+const MAX_FACTORS: usize = 32;
+/// Atoms of an expression, nested ones among them, likewise.
+const MAX_WEIGHT: usize = 512;
+
 /// Least and greatest value, where known.
 pub type Bounds = (Option<i64>, Option<i64>);
 
@@ -40,7 +47,8 @@ type Monomial = Vec<Atom>;
 
 /// An integer expression: a sum of terms, each a coefficient times a product of atoms.
 ///
-/// Arithmetic saturates at the bounds of `i64`; a saturated size fails the checks on sizes later. So does an expression of
+/// Arithmetic saturates at the bounds of `i64`, and where an expression grows beyond what any model means; a saturated
+/// size fails the checks on sizes later. So does an expression of
 /// more than [`MAX_ATOMS`] atoms, which repeated squaring in a hostile file would make of a single symbol.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Dim {
@@ -214,7 +222,7 @@ impl Dim {
         if let (Some(a), Some(b)) = (self.as_constant(), divisor.as_constant())
             && b != 0
         {
-            return Dim::constant(a - floor_div(a, b).saturating_mul(b));
+            return Dim::constant(a.saturating_sub(floor_div(a, b).saturating_mul(b)));
         }
         if self.terms.iter().all(|(monomial, &c)| divisor.divide_term(monomial, c).is_some()) {
             return Dim::constant(0);
@@ -348,7 +356,7 @@ impl Atom {
 
 fn floor_div(a: i64, b: i64) -> i64 {
     let quotient = a.wrapping_div(b);
-    if a % b != 0 && (a < 0) != (b < 0) { quotient - 1 } else { quotient }
+    if a.wrapping_rem(b) != 0 && (a < 0) != (b < 0) { quotient - 1 } else { quotient }
 }
 
 impl Add for &Dim {
@@ -393,6 +401,9 @@ impl Mul for &Dim {
         }
         for (a, &x) in &self.terms {
             for (b, &y) in &other.terms {
+                if product.terms.len() >= MAX_TERMS || a.len() + b.len() > MAX_FACTORS {
+                    return Dim::constant(i64::MAX);
+                }
                 let mut monomial: Monomial = a.iter().chain(b).cloned().collect();
                 monomial.sort();
                 product.add_term(monomial, x.saturating_mul(y));
@@ -519,6 +530,18 @@ mod tests {
         let half = (&h - &Dim::constant(1)).floor_div(&Dim::constant(2));
         assert_eq!((&half + &Dim::constant(1)).to_string(), "(h - 1) / 2 + 1");
         assert_eq!((&(&h * &Dim::constant(3)) - &Dim::constant(2)).to_string(), "3 * h - 2");
+    }
+
+    #[test]
+    fn expressions_without_end_saturate() {
+        let (a, b) = (Dim::symbol("a"), Dim::symbol("b"));
+        let (mut product, mut largest) = (&a + &b, a.clone());
+        for _ in 0..64 {
+            product = &product * &(&a + &product);
+            largest = largest.maximum(&(&largest * &b));
+        }
+        assert!(product.weight(100_000) < 100_000 && largest.weight(100_000) < 100_000);
+        assert_eq!(Dim::constant(i64::MIN).modulo(&Dim::constant(-1)), Dim::constant(0));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::movement::constant_as;
 use super::{Rewrite, Rule};
-use crate::fold::{Elements, Strided};
+use crate::fold::{Elements, Strided, elements};
 use crate::ir::{Node, Op, ValueId};
 use kiln_types::{BinaryOp, TensorData};
 
@@ -69,7 +69,7 @@ impl Layer {
     fn scaled_weight(&self, scale: &[f64]) -> Option<TensorData> {
         let shape = &self.weight.shape;
         let mut values = Elements::load(&self.weight).floats();
-        let inner = |from: usize| shape.get(from..).map(|dims| dims.iter().product::<usize>().max(1));
+        let inner = |from: usize| shape.get(from..).map(|dims| elements(dims).max(1));
         let channel: Box<dyn Fn(usize) -> usize> = match &self.node.op {
             Op::Conv(_) => {
                 let run = inner(1)?;

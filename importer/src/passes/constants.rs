@@ -159,7 +159,7 @@ impl Fold<'_> {
         let (Some(operands), Some(shape)) = (operands, self.graph.ty(output).shape()) else {
             return false;
         };
-        if self.keeps_parameter(id) {
+        if !fold::is_foldable(&node.op) || self.keeps_parameter(id) {
             return false;
         }
         // One value spread out stays as such: it is made at run time from a literal.

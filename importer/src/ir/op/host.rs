@@ -1,6 +1,6 @@
 //! Shape arithmetic: the contents of small integer tensors, as dims.
 
-use crate::fold::Strided;
+use crate::fold::{Strided, elements};
 use crate::ir::builder::MAX_HOST_ELEMENTS;
 use crate::ir::{AxisRange, Dim, Graph, Op, ValueId};
 use kiln_types::{BinaryOp, CompareOp, CumulativeOp, DType, PadMode, ReduceOp, Scalar, UnaryOp};
@@ -204,11 +204,11 @@ impl<'a> Cx<'a> {
     fn concat(&self, axis: usize) -> Option<Vec<Dim>> {
         let parts: Vec<Host<'a>> = (0..self.inputs.len()).map(|n| self.operand(n)).collect::<Option<_>>()?;
         let first = parts.first()?;
-        let outer: usize = first.dims.get(..axis)?.iter().product();
+        let outer = elements(first.dims.get(..axis)?);
         let mut values = Vec::new();
         for row in 0..outer {
             for part in &parts {
-                let run: usize = part.dims.get(axis..)?.iter().product();
+                let run = elements(part.dims.get(axis..)?);
                 values.extend_from_slice(part.values.get(row * run..(row + 1) * run)?);
             }
         }
@@ -241,8 +241,8 @@ impl<'a> Cx<'a> {
     fn take(&self, axis: usize) -> Option<Vec<Dim>> {
         let (x, indices) = (self.operand(0)?, self.operand(1)?);
         let size = *x.dims.get(axis)?;
-        let outer: usize = x.dims[..axis].iter().product();
-        let inner: usize = x.dims[axis + 1..].iter().product();
+        let outer: usize = elements(&x.dims[..axis]);
+        let inner: usize = elements(&x.dims[axis + 1..]);
         let rows: Vec<usize> = indices.values.iter().map(|i| position(i, size)).collect::<Option<_>>()?;
         let mut values = Vec::new();
         for o in 0..outer {
@@ -260,7 +260,7 @@ impl<'a> Cx<'a> {
             return None;
         }
         let size = *x.dims.get(axis)?;
-        let stride: usize = x.dims[axis + 1..].iter().product();
+        let stride: usize = elements(&x.dims[axis + 1..]);
         // The rows of `x` that the indices run over.
         let mut rows = Strided::new(&x.dims).slice(axis, 0, size.min(1), 1)?;
         for (i, &count) in indices.dims.iter().enumerate() {
@@ -282,12 +282,12 @@ impl<'a> Cx<'a> {
         let x = self.operand(0)?;
         let kept = (0..x.dims.len()).filter(|axis| !axes.contains(axis));
         let order: Vec<usize> = kept.chain(axes.iter().copied()).collect();
-        let elements = Strided::new(&x.dims).permute(&order).gather(x.values);
-        let run: usize = axes.iter().map(|&axis| x.dims.get(axis).copied().unwrap_or(1)).product();
+        let ordered = Strided::new(&x.dims).permute(&order).gather(x.values);
+        let run = elements(&axes.iter().filter_map(|&axis| x.dims.get(axis).copied()).collect::<Vec<_>>());
         if run == 0 {
             return None;
         }
-        elements.chunks(run).map(|chunk| self.fold(op, chunk)).collect()
+        ordered.chunks(run).map(|chunk| self.fold(op, chunk)).collect()
     }
 
     fn fold(&self, op: ReduceOp, values: &[Dim]) -> Option<Dim> {
