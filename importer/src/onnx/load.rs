@@ -59,14 +59,7 @@ fn read_model(bytes: Bytes, folder: &Folder, options: &LoadOptions) -> ImportRes
     let Some(source) = &proto.graph else {
         return Err(malformed("it holds no graph").into());
     };
-    let mut functions = HashMap::new();
-    for function in &proto.functions {
-        let key = (domain_of(&function.domain), function.name.as_str(), function.overload.as_str());
-        if functions.insert(key, function).is_some() {
-            return Err(ImportErrorKind::Duplicate(function.name.clone()).into());
-        }
-    }
-    let model = Model { proto: &proto, folder, functions };
+    let model = Model::new(&proto, folder)?;
     check_operators(&model, source)?;
     let mut graph = Graph { name: source.name.clone(), ..Graph::default() };
     let mut lowering = Lowering::new(&mut graph, &model, options.trainable);

@@ -66,17 +66,7 @@ pub fn summarize(path: &Path) -> ImportResult<Summary> {
         function.node.iter().for_each(|node| count_node(node, &mut summary));
     }
     let folder = Folder::of(path);
-    let functions = proto.functions.iter();
-    let key = |f: &'_ super::proto::FunctionProto| (f.domain.clone(), f.name.clone(), f.overload.clone());
-    let known: Vec<_> = functions.clone().map(key).collect();
-    let functions = known
-        .iter()
-        .zip(functions)
-        .map(|((domain, name, overload), function)| {
-            ((domain_of(domain), name.as_str(), overload.as_str()), function)
-        })
-        .collect();
-    let model = Model { proto: &proto, folder: &folder, functions };
+    let model = Model::new(&proto, &folder).map_err(in_file)?;
     match check_operators(&model, graph) {
         Ok(()) => {}
         Err(ImportErrorKind::Unsupported(operators)) => summary.unsupported = operators,

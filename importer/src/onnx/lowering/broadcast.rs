@@ -27,10 +27,12 @@ impl Lowering<'_, '_> {
         let Some(constant) = self.builder.graph.constant(value) else {
             return false;
         };
-        // Training changes parameters; a literal could not be.
-        let parameter = self.trainable && constant.name.is_some() && constant.data.dtype.is_float();
-        let rank_zero = constant.data.shape.is_empty();
-        constant.data.num_elements() == 1 && !constant.data.dtype.is_bool() && (rank_zero || !parameter)
+        // A parameter stays one: training changes it, and its name is a key of the original's `state_dict`.
+        let named = constant.name.as_deref();
+        let parameter = named.is_some_and(|name| {
+            self.model.parameters.contains(name) || (self.trainable && constant.data.dtype.is_float())
+        });
+        constant.data.num_elements() == 1 && !constant.data.dtype.is_bool() && !parameter
     }
 
     fn literal(&mut self, value: ValueId) -> ValueId {

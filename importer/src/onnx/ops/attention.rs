@@ -4,36 +4,54 @@ use super::super::lowering::Lowering;
 use super::super::node::{SourceNode, invalid};
 use super::super::operator::{Args, Operator, Outputs, Spec};
 use crate::ir::{Dim, Op, RuleError, RuleResult, ValueId};
-use kiln_types::{AttentionOptions, BinaryOp, CompareOp};
+use kiln_types::{Activation, AttentionOptions, BinaryOp, CompareOp, DType, PadMode, ReduceOp, Scalar};
 
 pub(super) struct Attention {
     options: AttentionOptions,
     q_heads: Option<i64>,
     kv_heads: Option<i64>,
+    /// Keys before and after a query's position that it may see; negative is all.
+    window: [i64; 2],
     present: bool,
+    /// Which stage of the scores is an output too.
+    scores: Option<i64>,
+}
+
+/// Where queries stand among keys.
+struct Places {
+    /// Keys before the first query.
+    past: Dim,
+    /// Number of keys of each batch entry that are no padding.
+    valid: Option<ValueId>,
 }
 
 impl Operator<'_> for Attention {
-    const SPECS: &'static [Spec] =
-        &[Spec::onnx("Attention", 23, &["Q", "K", "V", "attn_mask?", "past_key?", "past_value?"])];
+    const SPECS: &'static [Spec] = &[Spec::onnx(
+        "Attention",
+        23,
+        &["Q", "K", "V", "attn_mask?", "past_key?", "past_value?", "nonpad_kv_seqlen?"],
+    )];
 
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         // The backend decides in what precision it computes the softmax.
-        node.ignore(&["softmax_precision", "qk_matmul_output_mode"]);
-        if node.yields(3) {
-            return Err(RuleError::Unsupported { what: "the scores of Attention as an output".to_owned() });
-        }
+        node.ignore(&["softmax_precision"]);
         let softcap = node.float("softcap", 0.0)?;
         let options = AttentionOptions {
             scale: node.optional_float("scale")?,
             is_causal: node.flag("is_causal", false)?,
             softcap: (softcap != 0.0).then_some(softcap),
         };
+        let stage = node.int("qk_matmul_output_mode", 0)?;
+        if !(0..=3).contains(&stage) {
+            return Err(invalid("qk_matmul_output_mode", format!("is {stage}, must be 0 to 3")));
+        }
         Ok(Self {
             options,
             q_heads: node.optional_int("q_num_heads")?,
             kv_heads: node.optional_int("kv_num_heads")?,
-            present: node.yields(1) || node.yields(2),
+            window: [node.int("left_window_size", -1)?, node.int("right_window_size", -1)?],
+            present: node.output_count() > 1,
+            scores: node.yields(3).then_some(stage),
         })
     }
 
@@ -43,7 +61,7 @@ impl Operator<'_> for Attention {
         let q = heads(to, "Q", q, self.q_heads, "q_num_heads")?;
         let mut k = heads(to, "K", k, self.kv_heads, "kv_num_heads")?;
         let mut v = heads(to, "V", v, self.kv_heads, "kv_num_heads")?;
-        let mut past = Dim::constant(0);
+        let mut places = Places { past: Dim::constant(0), valid: args.optional("nonpad_kv_seqlen")? };
         if let (Some(past_key), Some(past_value)) = (args.optional("past_key")?, args.optional("past_value")?)
         {
             let actual = to.rank(past_key);
@@ -51,32 +69,36 @@ impl Operator<'_> for Attention {
                 let expected = "expected 4".to_owned();
                 return Err(RuleError::Rank { input: "past_key".to_owned(), actual, expected });
             }
-            past = to.dims(past_key)[2].clone();
+            places.past = to.dims(past_key)[2].clone();
             k = to.concat(&[past_key, k], 2)?;
             v = to.concat(&[past_value, v], 2)?;
         }
         let mut options = self.options;
-        let mut mask = args.optional("attn_mask")?;
-        if options.is_causal && (mask.is_some() || to.dims(q)[2] != to.dims(k)[2]) {
-            // The operator aligns the triangle at the first key; the backend's flag at the last one.
-            let causal = causal(to, q, k, &past)?;
-            mask = Some(both(to, causal, mask)?);
+        let mut mask = args.optional("attn_mask")?.map(|mask| full_mask(to, mask, q, k)).transpose()?;
+        let unbounded = self.window.iter().all(|&size| size < 0);
+        let square = to.dims(q)[2] == to.dims(k)[2] && places.past.is(0) && places.valid.is_none();
+        if !(unbounded && square && mask.is_none() && self.scores.is_none()) {
+            // The operator counts from the first key; the backend's flag aligns the triangle at the last one.
             options.is_causal = false;
-        }
-        let mut inputs = vec![Some(q), Some(k), Some(v)];
-        if let Some(mask) = mask {
-            inputs.push(Some(to.with_rank(mask, 4)?));
-        }
-        let mut outputs = to.builder.add_all(Op::Attention(options), inputs)?;
-        if flat {
-            for y in &mut outputs {
-                let moved = to.permute(*y, vec![0, 2, 1, 3])?;
-                let dims = to.dims(moved);
-                *y = to.reshape(moved, vec![dims[0].clone(), dims[1].clone(), &dims[2] * &dims[3]])?;
+            if let Some(allowed) = self.allowed(to, q, k, &places)? {
+                mask = Some(both(to, allowed, mask)?);
             }
         }
+        let mut outputs = match self.scores {
+            Some(stage) => composed(to, [q, k, v], mask, &options, stage)?,
+            None => {
+                let mut inputs = vec![Some(q), Some(k), Some(v)];
+                inputs.extend(mask.map(Some));
+                to.builder.add_all(Op::Attention(options), inputs)?
+            }
+        };
+        if let (true, Some(y)) = (flat, outputs.first_mut()) {
+            let moved = to.permute(*y, vec![0, 2, 1, 3])?;
+            let dims = to.dims(moved);
+            *y = to.reshape(moved, vec![dims[0].clone(), dims[1].clone(), &dims[2] * &dims[3]])?;
+        }
         if self.present {
-            outputs.extend([k, v]);
+            outputs.splice(1..1, [k, v]);
         }
         Ok(outputs.into())
     }
@@ -108,24 +130,148 @@ fn heads(
     }
 }
 
-/// True where a key does not come after its query, the first `past` keys before all.
-fn causal(to: &mut Lowering<'_, '_>, q: ValueId, k: ValueId, past: &Dim) -> RuleResult<ValueId> {
-    let (rows, columns) = (to.dims(q)[2].clone(), to.dims(k)[2].clone());
-    let row = to.add(Op::Arange { start: past.clone(), end: past + &rows, step: 1 }, &[])?;
-    let row = to.reshape(row, vec![Dim::constant(1), Dim::constant(1), rows, Dim::constant(1)])?;
-    let column = to.add(Op::Arange { start: Dim::constant(0), end: columns.clone(), step: 1 }, &[])?;
-    let column = to.reshape(column, vec![Dim::constant(1), Dim::constant(1), Dim::constant(1), columns])?;
-    to.compare(CompareOp::GreaterEqual, row, column)
+/// A mask of rank 4 in the queries' dtype (or bool), long enough for all keys: those beyond it are hidden.
+fn full_mask(to: &mut Lowering<'_, '_>, mask: ValueId, q: ValueId, k: ValueId) -> RuleResult<ValueId> {
+    let dtype = to.dtype(q);
+    let mask = if to.dtype(mask).is_float() { to.cast(mask, dtype)? } else { mask };
+    let mask = to.with_rank(mask, 4)?;
+    let keys = to.dims(k)[2].clone();
+    let missing = (&keys - &to.dims(mask)[3]).as_constant().unwrap_or(0);
+    if missing <= 0 || to.dims(mask)[3].is(1) {
+        return Ok(mask);
+    }
+    let mut padding = vec![(Dim::constant(0), Dim::constant(0)); 4];
+    padding[3].1 = Dim::constant(missing);
+    let value = if to.dtype(mask).is_bool() { Scalar::Bool(false) } else { Scalar::Float(f64::NEG_INFINITY) };
+    to.add(Op::Pad { padding, mode: PadMode::Constant, value }, &[mask])
 }
 
-/// The causal mask and another one, which may be additive.
-fn both(to: &mut Lowering<'_, '_>, causal: ValueId, mask: Option<ValueId>) -> RuleResult<ValueId> {
+impl Attention {
+    /// True where a query may see a key, by position; `None` when it may see all.
+    fn allowed(
+        &self,
+        to: &mut Lowering<'_, '_>,
+        q: ValueId,
+        k: ValueId,
+        places: &Places,
+    ) -> RuleResult<Option<ValueId>> {
+        let one = Dim::constant(1);
+        let (rows, columns) = (to.dims(q)[2].clone(), to.dims(k)[2].clone());
+        let past = &places.past;
+        let row = to.add(Op::Arange { start: past.clone(), end: past + &rows, step: 1 }, &[])?;
+        let mut row = to.reshape(row, vec![one.clone(), one.clone(), rows.clone(), one.clone()])?;
+        let column = to.add(Op::Arange { start: Dim::constant(0), end: columns.clone(), step: 1 }, &[])?;
+        let column = to.reshape(column, vec![one.clone(), one.clone(), one.clone(), columns])?;
+        let mut rules = Vec::new();
+        if let Some(valid) = places.valid {
+            let valid = to.cast(valid, DType::I64)?;
+            let batch = to.ty(valid).num_elements();
+            let valid = to.reshape(valid, vec![batch, one.clone(), one.clone(), one])?;
+            rules.push(to.compare(CompareOp::Lower, column, valid)?);
+            if past.is(0) {
+                // The queries are the last of the valid keys.
+                let count = to.builder.host_tensor(vec![rows], Vec::new())?;
+                let offset = to.binary(BinaryOp::Sub, valid, count)?;
+                row = to.binary(BinaryOp::Add, row, offset)?;
+            }
+        }
+        if self.options.is_causal {
+            rules.push(to.compare(CompareOp::LowerEqual, column, row)?);
+        }
+        let [left, right] = self.window;
+        if left >= 0 {
+            let left = to.scalar(left, DType::I64);
+            let first = to.binary(BinaryOp::Sub, row, left)?;
+            rules.push(to.compare(CompareOp::GreaterEqual, column, first)?);
+        }
+        if right >= 0 {
+            let right = to.scalar(right, DType::I64);
+            let last = to.binary(BinaryOp::Add, row, right)?;
+            rules.push(to.compare(CompareOp::LowerEqual, column, last)?);
+        }
+        let mut allowed = None;
+        for rule in rules {
+            allowed = Some(match allowed {
+                None => rule,
+                Some(before) => to.binary(BinaryOp::And, before, rule)?,
+            });
+        }
+        Ok(allowed)
+    }
+}
+
+/// The positions' mask and another one, which may be additive.
+fn both(to: &mut Lowering<'_, '_>, allowed: ValueId, mask: Option<ValueId>) -> RuleResult<ValueId> {
     let Some(mask) = mask else {
-        return Ok(causal);
+        return Ok(allowed);
     };
     if to.dtype(mask).is_bool() {
-        return to.binary(BinaryOp::And, causal, mask);
+        return to.binary(BinaryOp::And, allowed, mask);
     }
     let hidden = to.number_like(mask, f64::NEG_INFINITY);
-    to.select(causal, mask, hidden)
+    to.select(allowed, mask, hidden)
+}
+
+/// Step by step, for the scores are an output: the result and the scores after a stage.
+fn composed(
+    to: &mut Lowering<'_, '_>,
+    [q, k, v]: [ValueId; 3],
+    mask: Option<ValueId>,
+    options: &AttentionOptions,
+    stage: i64,
+) -> RuleResult<Vec<ValueId>> {
+    let unknown = || RuleError::NotConstant { input: "the size of a head".to_owned() };
+    let size = to.dims(q)[3].as_size().filter(|&size| size > 0);
+    let scale = match options.scale {
+        Some(scale) => scale,
+        None => 1.0 / (size.ok_or_else(unknown)? as f64).sqrt(),
+    };
+    let (k, v) = (per_query_head(to, k, q)?, per_query_head(to, v, q)?);
+    let keys = to.permute(k, vec![0, 1, 3, 2])?;
+    let product = to.add(Op::MatMul, &[q, keys])?;
+    let scale = to.number_like(product, scale);
+    let mut scores = to.binary(BinaryOp::Mul, product, scale)?;
+    let mut stages = vec![scores];
+    if let Some(softcap) = options.softcap {
+        let cap = to.number_like(scores, softcap);
+        let ratio = to.binary(BinaryOp::Div, scores, cap)?;
+        let bent = to.activation(Activation::Tanh, ratio)?;
+        scores = to.binary(BinaryOp::Mul, bent, cap)?;
+    }
+    stages.push(scores);
+    if let Some(mask) = mask {
+        scores = if to.dtype(mask).is_bool() {
+            let hidden = to.number_like(scores, f64::NEG_INFINITY);
+            to.select(mask, scores, hidden)?
+        } else {
+            to.binary(BinaryOp::Add, scores, mask)?
+        };
+    }
+    stages.push(scores);
+    let weights = to.add(Op::Softmax { axis: 3 }, &[scores])?;
+    // A query that sees no key yields zeros.
+    let best = to.reduce(ReduceOp::Max, scores, &[3], true)?;
+    let (nothing, zero) = (to.number_like(best, f64::NEG_INFINITY), to.number_like(best, 0.0));
+    let blind = to.compare(CompareOp::Equal, best, nothing)?;
+    let weights = to.select(blind, zero, weights)?;
+    stages.push(weights);
+    let y = to.add(Op::MatMul, &[weights, v])?;
+    let shown = usize::try_from(stage).ok().and_then(|stage| stages.get(stage).copied());
+    Ok(vec![y, shown.unwrap_or(scores)])
+}
+
+/// Keys or values for each query head: those of a group share one.
+fn per_query_head(to: &mut Lowering<'_, '_>, x: ValueId, q: ValueId) -> RuleResult<ValueId> {
+    let (have, want) = (to.dims(x)[1].clone(), to.dims(q)[1].clone());
+    if have == want {
+        return Ok(x);
+    }
+    let group = want.floor_div(&have);
+    let mut dims = to.dims(x);
+    let column = to.unsqueeze(x, &[2])?;
+    let mut wide = to.dims(column);
+    wide[2] = group;
+    let wide = to.expand(column, wide)?;
+    dims[1] = want;
+    to.reshape(wide, dims)
 }
