@@ -149,6 +149,15 @@ pub fn scalar(value: Scalar, dtype: DType) -> TokenStream {
     }
 }
 
+/// A number for a tensor of a dtype, whose Rust type is plain to see.
+pub fn typed(value: Scalar, dtype: DType) -> TokenStream {
+    let text = scalar(value, dtype).to_string().replace(' ', "");
+    let suffix = if dtype.is_float() { "_f64" } else { "_i64" };
+    let plain = text.chars().all(|c| c.is_ascii_digit() || matches!(c, '.' | 'e' | '-'));
+    let literal = if plain { format!("{text}{suffix}") } else { text };
+    literal.parse().unwrap_or_else(|_| scalar(value, dtype))
+}
+
 /// A string, escaped.
 pub fn string(value: &str) -> TokenStream {
     // Characters that reorder text are refused by rustc even inside literals, so all but plain ASCII goes as escapes.

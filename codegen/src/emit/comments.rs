@@ -32,7 +32,8 @@ pub fn blank() -> TokenStream {
 pub fn replace(source: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     let mut pending: Vec<(usize, String)> = Vec::new();
-    for line in source.lines() {
+    for line in joined(source) {
+        let line = line.as_str();
         let trimmed = line.trim_start();
         let indent = &line[..line.len() - trimmed.len()];
         if let Some((_, text)) = pending.pop_if(|(depth, _)| indent.len() < *depth && !trimmed.is_empty()) {
@@ -52,6 +53,26 @@ pub fn replace(source: &str) -> String {
     }
     lines.push(String::new());
     lines.join("\n")
+}
+
+/// The lines of a source, a marker that was broken over three being one again.
+fn joined(source: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let mut open = false;
+    for line in source.lines() {
+        match lines.last_mut() {
+            Some(last) if open => {
+                last.push_str(line.trim());
+                open = !line.trim().starts_with(')');
+            }
+            _ => {
+                let marker = line.trim();
+                open = marker.starts_with("__kiln_") && marker.ends_with('(');
+                lines.push(line.to_owned());
+            }
+        }
+    }
+    lines
 }
 
 /// Adds a comment to the last line, or below it when it is too long.

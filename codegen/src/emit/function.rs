@@ -256,7 +256,12 @@ impl FunctionEmitter<'_, '_, '_> {
                 }
             }
             Code::Infix(a, op, b) => {
-                let left = if keeps_left(a, op) { self.code(a) } else { self.operand(a) };
+                let left = match a.as_ref() {
+                    // A bare number before an operator leaves the type of the result open.
+                    Code::Scalar(value, dtype) => literals::typed(*value, *dtype),
+                    a if keeps_left(a, op) => self.code(a),
+                    a => self.operand(a),
+                };
                 let (right, op) = (self.operand(b), operator(op));
                 quote!(#left #op #right)
             }

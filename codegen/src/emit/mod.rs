@@ -111,8 +111,13 @@ impl Emitter<'_, '_> {
 
     /// Whether a module, or a child of it, reads the device back.
     fn reads(&self, module: usize) -> bool {
+        let own = self.plan.modules[module].body.block.statements.iter().any(|statement| statement.reads());
+        own || self.children(module).into_iter().any(|child| self.reads(child))
+    }
+
+    /// The modules that a module holds or calls.
+    fn children(&self, module: usize) -> Vec<usize> {
         let data = &self.plan.modules[module];
-        let mut found = data.body.block.statements.iter().any(|statement| statement.reads());
         let mut children = Vec::new();
         for field in &data.fields {
             match &field.content {
@@ -123,13 +128,14 @@ impl Emitter<'_, '_> {
         }
         for code in data.body.block.codes() {
             code.visit(&mut |part| {
-                if let Code::Module(child, _) = part {
+                if let Code::Module(child, _) = part
+                    && !children.contains(child)
+                {
                     children.push(*child);
                 }
             });
         }
-        found |= children.into_iter().any(|child| self.reads(child));
-        found
+        children
     }
 
     /// The function to call for a module.

@@ -167,15 +167,7 @@ impl<'p, 'g> Emitter<'p, 'g> {
         let mut found = vec![self.plan.root];
         let mut next = 0;
         while next < found.len() {
-            let data = &self.plan.modules[found[next]];
-            let mut children = Vec::new();
-            for field in &data.fields {
-                match &field.content {
-                    Content::Module(child) => children.push(*child),
-                    Content::Sequence(list) => children.extend(list),
-                    _ => {}
-                }
-            }
+            let children = self.children(found[next]);
             for child in children {
                 if !found.contains(&child) {
                     found.push(child);

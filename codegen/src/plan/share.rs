@@ -28,6 +28,7 @@ pub fn share(plan: &mut Plan<'_>) {
                 signature::outputs(plan, &insides[module], &all)
             };
             dissolve_children(plan, module);
+            drop_functions(plan, module);
             sequence::collect(plan, module);
             build(plan, module);
         }
@@ -183,6 +184,16 @@ fn dissolve_children(plan: &mut Plan<'_>, module: usize) {
         let moved = fields.into_iter().map(|field| Field { key: format!("{prefix}.{}", field.key), ..field });
         parent.fields.splice(at..at, moved);
     }
+}
+
+/// Children that hold nothing are functions, not fields.
+fn drop_functions(plan: &mut Plan<'_>, module: usize) {
+    let mut fields = std::mem::take(&mut plan.modules[module].fields);
+    fields.retain(|field| match field.content {
+        Content::Module(child) => !plan.structs[plan.modules[child].struct_id].function,
+        _ => true,
+    });
+    plan.modules[module].fields = fields;
 }
 
 fn should_dissolve(plan: &Plan<'_>, parent: usize, child: usize) -> bool {

@@ -11,6 +11,7 @@ pub(super) fn spell(op: &Op, cx: &Cx<'_>) -> Spelling {
     match op {
         Op::Conv(options) => conv(options, cx),
         Op::ConvTranspose(options) => conv_transpose(options, cx),
+        Op::Pool(..) | Op::Interpolate { .. } if cx.dtype(0).is_int() => Spelling::Expr(as_float(op, cx)),
         Op::Pool(op, options) => {
             if let Some(call) = plain_pool(*op, options) {
                 return Spelling::Expr(call);
@@ -29,6 +30,26 @@ pub(super) fn spell(op: &Op, cx: &Cx<'_>) -> Spelling {
         Op::Interpolate { .. } => Spelling::Expr(interpolate(op, cx)),
         _ => Spelling::Expr(Expr::Operand(0)),
     }
+}
+
+/// Windows are computed on floats; the integers that ONNX allows here have at most 24 bits.
+fn as_float(op: &Op, cx: &Cx<'_>) -> Expr {
+    let dtype = cx.dtype(0);
+    let made = match op {
+        Op::Pool(op, options) => plain_pool(*op, options).unwrap_or_else(|| {
+            Expr::Call("tensor::module::pool", vec![pool_op(*op), Expr::Operand(0), pool_options(options)])
+        }),
+        op => interpolate(op, cx),
+    };
+    let float = Expr::method(0, "float", Vec::new());
+    let made = match made {
+        Expr::Call(path, args) => {
+            let swap = |arg: Expr| if arg == Expr::Operand(0) { float.clone() } else { arg };
+            Expr::Call(path, args.into_iter().map(swap).collect())
+        }
+        other => other,
+    };
+    elementwise::cast(made, kiln_types::DType::F32, dtype)
 }
 
 fn vec_of(values: &[usize]) -> Expr {

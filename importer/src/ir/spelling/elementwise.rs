@@ -252,7 +252,7 @@ fn clamp(min: Option<Scalar>, max: Option<Scalar>, dtype: DType) -> Expr {
 }
 
 /// A dtype change: by kind, then to the dtype unless it is the kind's own.
-fn cast(x: Expr, from: DType, to: DType) -> Expr {
+pub(super) fn cast(x: Expr, from: DType, to: DType) -> Expr {
     let x = match (from.kind(), to.kind()) {
         (a, b) if a == b => return x.then("cast", vec![Expr::DType(to)]),
         (_, DTypeKind::Float) => x.then("float", Vec::new()),

@@ -29,12 +29,23 @@ pub(super) fn spell(op: &Op) -> Expr {
             let scaled = counted.infix("*", Expr::Scalar(Scalar::Int(*step), DType::I64));
             scaled.infix("+", Expr::Integer(start.clone()))
         }
-        Op::HostTensor { values, dims } => {
-            let values = values.iter().cloned().map(Expr::Integer).collect();
-            let flat = Expr::Make("from_ints", vec![Expr::Array(values), Expr::Device]);
-            if dims.len() == 1 { flat } else { flat.then("reshape", vec![Expr::ints(dims)]) }
-        }
+        Op::HostTensor { values, dims } => match (dims.as_slice(), values.as_slice()) {
+            ([], [value]) => {
+                Expr::Make("full", vec![Expr::Array(Vec::new()), Expr::Integer(value.clone()), Expr::Device])
+            }
+            (dims, values) => Expr::Make("from_ints", vec![nested(values, dims), Expr::Device]),
+        },
         _ => Expr::Tuple(Vec::new()),
+    }
+}
+
+/// Row-major values as arrays in arrays.
+fn nested(values: &[Dim], dims: &[usize]) -> Expr {
+    match dims {
+        [rows, inner @ ..] if !inner.is_empty() && *rows > 0 && values.len() >= *rows => {
+            Expr::Array(values.chunks(values.len() / rows).map(|row| nested(row, inner)).collect())
+        }
+        _ => Expr::Array(values.iter().cloned().map(Expr::Integer).collect()),
     }
 }
 

@@ -108,7 +108,7 @@ fn dropped_axes(from: &[Dim], to: &[Dim]) -> Option<Vec<usize>> {
             return None;
         }
     }
-    let flattens = dropped.last() == Some(&(from.len() - 1)) && !to.is_empty();
+    let flattens = dropped.last().is_some_and(|&axis| axis + 1 == from.len()) && !to.is_empty();
     (rest.next().is_none() && !dropped.is_empty() && !flattens).then_some(dropped)
 }
 
