@@ -23,20 +23,15 @@ impl Module {
     }
 }
 
-/// Name of the executable.
-pub(super) fn executable() -> String {
-    format!("kiln-scratch{}", std::env::consts::EXE_SUFFIX)
-}
-
 /// The crate's manifest. Run from a checkout, it uses the checkout's runtime; installed, the published one.
-pub(super) fn manifest(backend: Backend) -> String {
+pub(super) fn manifest(backend: Backend, name: &str) -> String {
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../runtime");
     let place = match checkout.canonicalize() {
         Ok(path) if path.join("Cargo.toml").exists() => format!("path = {:?}", path.display().to_string()),
         _ => format!("version = \"={}\"", env!("CARGO_PKG_VERSION")),
     };
     format!(
-        "[package]\nname = \"kiln-scratch\"\nversion = \"0.0.0\"\nedition = \"2024\"\npublish = false\n\n\
+        "[package]\nname = \"{name}\"\nversion = \"0.0.0\"\nedition = \"2024\"\npublish = false\n\n\
          [dependencies]\nkiln = {{ {place}, default-features = false, features = [\"std\", \"{}\"] }}\n\n\
          [profile.release]\ndebug = false\n\n[workspace]\n",
         backend.feature()

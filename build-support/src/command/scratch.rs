@@ -82,14 +82,14 @@ impl Scratch {
     fn compile(&mut self) -> Result<Result<(), String>, CommandError> {
         let modules: Vec<_> =
             self.modules.iter().enumerate().filter(|(i, _)| !self.broken.contains_key(i)).collect();
-        let mut files = vec![
-            ("Cargo.toml".to_owned(), runner::manifest(self.backend)),
-            ("src/main.rs".to_owned(), runner::main_source(self.backend, &modules)),
-        ];
+        let mut files = vec![("src/main.rs".to_owned(), runner::main_source(self.backend, &modules))];
         files.extend(modules.iter().map(|(i, module)| (format!("src/case_{i}.rs"), module.source.clone())));
         let mut hasher = DefaultHasher::new();
         files.hash(&mut hasher);
-        let crate_dir = self.root.join("crates").join(format!("{:016x}", hasher.finish()));
+        // The name is the crate's own: two runs at once must not take each other's executable from the shared target.
+        let name = format!("kiln-scratch-{:016x}", hasher.finish());
+        files.push(("Cargo.toml".to_owned(), runner::manifest(self.backend, &name)));
+        let crate_dir = self.root.join("crates").join(&name);
         for (path, text) in &files {
             write_if_changed(&crate_dir.join(path), text)?;
         }
@@ -108,11 +108,8 @@ impl Scratch {
         if !output.status.success() {
             return Ok(Err(String::from_utf8_lossy(&output.stderr).into_owned()));
         }
-        let built = target.join("release").join(runner::executable());
-        // Other crates of the cache build an executable of the same name.
-        let own = crate_dir.join(runner::executable());
-        fs::copy(&built, &own).map_err(BuildError::io(&own))?;
-        self.executable = Some(own);
+        let executable = format!("{name}{}", std::env::consts::EXE_SUFFIX);
+        self.executable = Some(target.join("release").join(executable));
         Ok(Ok(()))
     }
 
