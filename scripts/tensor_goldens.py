@@ -273,7 +273,82 @@ def sampling():
     file.write()
 
 
+def layers():
+    file = File("layers")
+    nn, f = torch.nn, torch.nn.functional
+
+    def module(name, layer, *inputs, out=None, **more):
+        """A layer's parameters under their names, its inputs as in0, in1, …"""
+        layer.eval()
+        with torch.no_grad():
+            for _, parameter in layer.named_parameters():
+                parameter.copy_(torch.from_numpy(sample(*parameter.shape)))
+            result = layer(*inputs) if out is None else out(layer)
+        tensors = {f"in{i}": x for i, x in enumerate(inputs)}
+        tensors |= {key: value for key, value in layer.state_dict().items() if "num_batches" not in key}
+        results = result if isinstance(result, (tuple, list)) else [result]
+        tensors |= {"out" if i == 0 else f"out{i}": x for i, x in enumerate(results)}
+        file.case(name, **tensors, **more)
+
+    x1, x2 = (torch.from_numpy(sample(2, 4, *size)) for size in [(9,), (7, 6)])
+    module("conv1d", nn.Conv1d(4, 6, 3, stride=2, padding=1, groups=2), x1)
+    module("conv2d_same", nn.Conv2d(4, 3, (3, 4), padding="same", dilation=(1, 2)), x2)
+    weight = torch.from_numpy(sample(3, 4, 2, 3))
+    file.case("conv2d_asymmetric", in0=x2, weight=weight, out=f.relu(f.conv2d(f.pad(x2, (2, 1, 0, 1)), weight)))
+    layer = nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, output_padding=1, groups=2)
+    module("conv_transpose2d", layer, x2)
+    batch = nn.BatchNorm2d(4)
+    batch.running_mean.copy_(torch.from_numpy(sample(4)))
+    batch.running_var.copy_(torch.from_numpy(np.abs(sample(4))))
+    module("batch_norm", batch, x2)
+    rows = torch.from_numpy(sample(2, 5, 4))
+    lstm = nn.LSTM(4, 3, batch_first=True)
+    module("lstm", lstm, rows, out=lambda l: (l(rows)[0], *[t[0] for t in l(rows)[1]]))
+    module("bi_lstm", nn.LSTM(4, 3, batch_first=True, bidirectional=True), rows,
+           out=lambda l: (l(rows)[0], *l(rows)[1]))
+    module("gru", nn.GRU(4, 3, batch_first=True), rows, out=lambda l: l(rows)[0])
+    pad = torch.tensor([[False] * 5, [False, False, False, True, True]])
+    attention = nn.MultiheadAttention(4, 2, batch_first=True)
+    module("attention", attention, rows, out=lambda l: l(rows, rows, rows, key_padding_mask=pad)[0], pad=pad)
+    encoder = nn.TransformerEncoderLayer(4, 2, 8, activation="gelu", batch_first=True)
+    module("encoder", encoder, rows)
+    memory = torch.from_numpy(sample(2, 3, 4))
+    decoder = nn.TransformerDecoderLayer(4, 2, 8, activation="gelu", batch_first=True, norm_first=True)
+    causal = torch.ones(5, 5, dtype=torch.bool).triu(1)
+    module("decoder", decoder, rows, memory, out=lambda l: l(rows, memory, tgt_mask=causal))
+
+    logits, classes = torch.from_numpy(sample(4, 3)), torch.tensor([2, 0, 1, 2])
+    weights = torch.tensor([0.5, 1.0, 2.0])
+    file.case("cross_entropy", in0=logits, in1=classes, out=f.cross_entropy(logits, classes)[None])
+    file.case("cross_entropy_weighted", in0=logits, in1=classes,
+              out=f.cross_entropy(logits, classes, weights)[None])
+    smoothed = f.cross_entropy(logits, classes, label_smoothing=0.1)
+    file.case("cross_entropy_smoothed", in0=logits, in1=classes, out=smoothed[None])
+    ignored = f.cross_entropy(logits, classes, ignore_index=1)
+    file.case("cross_entropy_padded", in0=logits, in1=classes, out=ignored[None])
+    binary = torch.tensor([[1, 0, 1], [0, 0, 1], [1, 1, 1], [0, 1, 0]])
+    loss = f.binary_cross_entropy_with_logits(logits, binary.float())
+    file.case("binary_cross_entropy", in0=logits, in1=binary, out=loss[None])
+    target = torch.from_numpy(sample(4, 3))
+    file.case("mse", in0=logits, in1=target, out=f.mse_loss(logits, target)[None])
+    file.case("huber", in0=logits, in1=target, out=f.huber_loss(logits, target, delta=0.5)[None])
+    counts = target.abs() + 0.5
+    file.case("poisson", in0=logits, in1=counts, out=f.poisson_nll_loss(logits, counts)[None])
+    signs = torch.tensor([1, -1, 1, -1])
+    loss = f.cosine_embedding_loss(logits, target, signs, margin=0.2)
+    file.case("cosine_embedding", in0=logits, in1=target, in2=signs, out=loss[None])
+
+    file.case("max_pool2d", in0=x2, out=f.max_pool2d(x2, 3, 2, 1, ceil_mode=True))
+    file.case("avg_pool2d", in0=x2, out=f.avg_pool2d(x2, (2, 3), 1, (1, 1), count_include_pad=False))
+    file.case("adaptive_avg_pool1d", in0=x1, out=f.adaptive_avg_pool1d(x1, 4))
+    file.case("interpolate_linear", in0=x2,
+              out=f.interpolate(x2, (10, 4), mode="bilinear", align_corners=True))
+    file.case("interpolate_cubic", in0=x2, out=f.interpolate(x2, (10, 4), mode="bicubic", align_corners=True))
+    file.case("interpolate_nearest", in0=x1, out=f.interpolate(x1, scale_factor=1.5))
+    file.write()
+
+
 FOLDER.mkdir(exist_ok=True)
 torch.manual_seed(0)
-for make in [activations, norms, attention, interpolate, recurrent, suppression, sampling]:
+for make in [activations, norms, attention, interpolate, recurrent, suppression, sampling, layers]:
     make()

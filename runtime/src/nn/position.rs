@@ -75,7 +75,7 @@ pub fn generate_sinusoids<B: Backend>(
     max_timescale: usize,
     device: &B::Device,
 ) -> Tensor<B, 2> {
-    assert!(d_model % 2 == 0, "generate_sinusoids: d_model {d_model} must be even");
+    assert!(d_model.is_multiple_of(2), "generate_sinusoids: d_model {d_model} must be even");
     assert!(
         max_timescale >= length,
         "generate_sinusoids: max_timescale {max_timescale} must not be less than the length {length}"
@@ -120,7 +120,7 @@ impl RotaryEncodingConfig {
     /// # Panics
     /// When `d_model` is odd or `theta` not positive.
     pub fn init<B: Backend>(&self, device: &B::Device) -> RotaryEncoding<B> {
-        assert!(self.d_model % 2 == 0, "RotaryEncoding: d_model {} must be even", self.d_model);
+        assert!(self.d_model.is_multiple_of(2), "RotaryEncoding: d_model {} must be even", self.d_model);
         assert!(self.theta > 0.0, "RotaryEncoding: theta must be positive, got {}", self.theta);
         let pairs = self.d_model / 2;
         let angle = |i: usize| (-(2.0 * i as f32 / self.d_model as f32) * self.theta.ln()).exp();

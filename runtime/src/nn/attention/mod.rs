@@ -65,7 +65,7 @@ impl MultiHeadAttentionConfig {
     /// When the heads do not divide `d_model`.
     pub fn init<B: Backend>(&self, device: &B::Device) -> MultiHeadAttention<B> {
         assert!(
-            self.n_heads > 0 && self.d_model % self.n_heads == 0,
+            self.n_heads > 0 && self.d_model.is_multiple_of(self.n_heads),
             "MultiHeadAttention: d_model {} cannot be divided into {} heads",
             self.d_model,
             self.n_heads

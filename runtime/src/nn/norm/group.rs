@@ -45,7 +45,7 @@ impl GroupNormConfig {
     /// When the channels cannot be divided into the groups.
     pub fn init<B: Backend>(&self, device: &B::Device) -> GroupNorm<B> {
         assert!(
-            self.num_groups > 0 && self.num_channels % self.num_groups == 0,
+            self.num_groups > 0 && self.num_channels.is_multiple_of(self.num_groups),
             "GroupNorm: {} channels cannot be divided into {} groups",
             self.num_channels,
             self.num_groups

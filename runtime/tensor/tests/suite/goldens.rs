@@ -1,6 +1,7 @@
 //! Results of PyTorch, ONNX's reference and ONNX Runtime (`scripts/tensor_goldens.py` writes them).
 
-use super::{close, same};
+use super::case::{Case, read};
+use super::same;
 use kiln_tensor::backend::Backend;
 use kiln_tensor::module::{
     self, DeformConvOptions, GridSampleOptions, RnnInputs, RoiAlignOptions, RoiPool, SampleMode,
@@ -8,78 +9,8 @@ use kiln_tensor::module::{
 };
 use kiln_tensor::{
     Activation, AttentionOptions, BasicOps, Bool, CoordinateTransform, Float, Int, InterpolateMode,
-    InterpolateOptions, NearestRounding, RnnDirection, RnnKind, RnnOptions, Tensor, TensorData, activation,
+    InterpolateOptions, NearestRounding, RnnDirection, RnnKind, RnnOptions, Tensor, activation,
 };
-use std::collections::BTreeMap;
-
-/// One case of a file.
-#[derive(Default)]
-struct Case {
-    name: String,
-    args: BTreeMap<String, String>,
-    tensors: BTreeMap<String, TensorData>,
-}
-
-impl Case {
-    fn float(&self, name: &str) -> Option<f64> {
-        self.args.get(name).map(|value| value.parse().unwrap())
-    }
-
-    fn floats(&self, name: &str) -> Option<Vec<f64>> {
-        self.args.get(name).map(|value| value.split(',').map(|part| part.parse().unwrap()).collect())
-    }
-
-    fn sizes<const N: usize>(&self, name: &str) -> [usize; N] {
-        let sizes: Vec<usize> = self.args[name].split(',').map(|part| part.parse().unwrap()).collect();
-        sizes.try_into().unwrap()
-    }
-
-    fn dim(&self) -> usize {
-        self.args["dim"].parse().unwrap()
-    }
-
-    fn get<B: Backend, const D: usize, K: BasicOps<B>>(&self, name: &str) -> Tensor<B, D, K> {
-        self.maybe(name).unwrap_or_else(|| panic!("{} has no {name}", self.name))
-    }
-
-    fn maybe<B: Backend, const D: usize, K: BasicOps<B>>(&self, name: &str) -> Option<Tensor<B, D, K>> {
-        self.tensors.get(name).map(|data| Tensor::from_data(data.clone(), &B::Device::default()))
-    }
-
-    #[track_caller]
-    fn check<B: Backend, const D: usize>(&self, name: &str, actual: Tensor<B, D>) {
-        println!("{} {:?}", self.name, self.args);
-        close(actual, self.tensors[name].clone());
-    }
-}
-
-fn read(text: &str) -> Vec<Case> {
-    let mut cases: Vec<Case> = Vec::new();
-    for line in text.lines() {
-        let mut words = line.splitn(3, ' ');
-        let (kind, name, rest) =
-            (words.next().unwrap(), words.next().unwrap().to_owned(), words.next().unwrap_or_default());
-        match kind {
-            "case" => cases.push(Case { name, ..Case::default() }),
-            "arg" => drop(cases.last_mut().unwrap().args.insert(name, rest.to_owned())),
-            _ => drop(cases.last_mut().unwrap().tensors.insert(name, data(rest))),
-        }
-    }
-    cases
-}
-
-/// `f32 2,3 : 1.0 …`
-fn data(text: &str) -> TensorData {
-    let (head, elements) = text.split_once(':').unwrap();
-    let (dtype, dims) = head.trim().split_once(' ').unwrap_or((head.trim(), ""));
-    let shape: Vec<usize> = dims.split(',').filter(|d| !d.is_empty()).map(|d| d.parse().unwrap()).collect();
-    let elements = elements.split_whitespace();
-    match dtype {
-        "f32" => TensorData::new(elements.map(|x| x.parse::<f32>().unwrap()).collect(), shape),
-        "i64" => TensorData::new(elements.map(|x| x.parse::<i64>().unwrap()).collect(), shape),
-        _ => TensorData::new(elements.map(|x| x == "1").collect(), shape),
-    }
-}
 
 pub fn activations<B: Backend>() {
     for case in read(include_str!("../goldens/activations.txt")) {

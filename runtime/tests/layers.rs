@@ -1,0 +1,241 @@
+//! Layers and losses against PyTorch's; `scripts/tensor_goldens.py` writes the cases.
+
+#[path = "../tensor/tests/suite/case.rs"]
+mod case;
+
+use case::{Case, read};
+use kiln::backend::NdArray;
+use kiln::module::{Param, RunningState};
+use kiln::nn::attention::{MhaInput, MultiHeadAttention, MultiHeadAttentionConfig};
+use kiln::nn::conv::{Conv1dConfig, Conv2dConfig, ConvTranspose2dConfig};
+use kiln::nn::interpolate::{Interpolate1dConfig, Interpolate2dConfig, InterpolateMode};
+use kiln::nn::loss::{
+    BinaryCrossEntropyLossConfig, CosineEmbeddingLossConfig, CrossEntropyLossConfig, HuberLossConfig,
+    MseLoss, PoissonNllLossConfig, Reduction,
+};
+use kiln::nn::pool::{AdaptiveAvgPool1dConfig, AvgPool2dConfig, MaxPool2dConfig};
+use kiln::nn::transformer::{
+    TransformerDecoderConfig, TransformerDecoderInput, TransformerEncoderConfig, TransformerEncoderInput,
+};
+use kiln::nn::{
+    BatchNormConfig, BiLstmConfig, GateController, GruConfig, LayerNorm, Linear, LstmConfig, PaddingConfig1d,
+    PaddingConfig2d,
+};
+use kiln::tensor::{Activation, Bool, Float, Int, Tensor};
+
+type B = NdArray;
+
+/// The case of a name.
+fn case(name: &str) -> Case {
+    let cases = read(include_str!("../tensor/tests/goldens/layers.txt"));
+    cases.into_iter().find(|case| case.name == name).unwrap()
+}
+
+fn get<const D: usize>(case: &Case, name: &str) -> Tensor<B, D> {
+    case.get::<B, D, Float>(name)
+}
+
+fn param<const D: usize>(case: &Case, name: &str) -> Param<Tensor<B, D>> {
+    Param::from_tensor(get(case, name))
+}
+
+/// PyTorch's `[out, in]` weight and bias, of which rows `part` of `of` belong to the layer.
+fn put_linear(linear: &mut Linear<B>, case: &Case, weight: &str, bias: &str, part: usize, of: usize) {
+    let weight: Tensor<B, 2> = get::<2>(case, weight).chunk(of, 0).swap_remove(part);
+    let bias: Tensor<B, 1> = get::<1>(case, bias).chunk(of, 0).swap_remove(part);
+    linear.weight = Param::from_tensor(weight.transpose());
+    linear.bias = Some(Param::from_tensor(bias));
+}
+
+fn put_gate(gate: &mut GateController<B>, case: &Case, suffix: &str, part: usize, of: usize) {
+    let named = |name: &str| format!("{name}_l0{suffix}");
+    let (weight, bias) = (named("weight_ih"), named("bias_ih"));
+    put_linear(&mut gate.input_transform, case, &weight, &bias, part, of);
+    let (weight, bias) = (named("weight_hh"), named("bias_hh"));
+    put_linear(&mut gate.hidden_transform, case, &weight, &bias, part, of);
+}
+
+fn put_attention(attention: &mut MultiHeadAttention<B>, case: &Case, prefix: &str) {
+    let (weight, bias) = (format!("{prefix}in_proj_weight"), format!("{prefix}in_proj_bias"));
+    put_linear(&mut attention.query, case, &weight, &bias, 0, 3);
+    put_linear(&mut attention.key, case, &weight, &bias, 1, 3);
+    put_linear(&mut attention.value, case, &weight, &bias, 2, 3);
+    let (weight, bias) = (format!("{prefix}out_proj.weight"), format!("{prefix}out_proj.bias"));
+    put_linear(&mut attention.output, case, &weight, &bias, 0, 1);
+}
+
+fn put_norm(norm: &mut LayerNorm<B>, case: &Case, name: &str) {
+    norm.gamma = param(case, &format!("{name}.weight"));
+    norm.beta = Some(param(case, &format!("{name}.bias")));
+}
+
+#[test]
+fn convolutions() {
+    let device = Default::default();
+    let c = case("conv1d");
+    let config = Conv1dConfig::new(4, 6, 3).with_stride(2).with_groups(2);
+    let mut conv = config.with_padding(PaddingConfig1d::Explicit(1)).init::<B>(&device);
+    (conv.weight, conv.bias) = (param(&c, "weight"), Some(param(&c, "bias")));
+    c.check("out", conv.forward(get(&c, "in0")));
+
+    let c = case("conv2d_same");
+    let config = Conv2dConfig::new([4, 3], [3, 4]).with_dilation([1, 2]).with_padding(PaddingConfig2d::Same);
+    let mut conv = config.init::<B>(&device);
+    (conv.weight, conv.bias) = (param(&c, "weight"), Some(param(&c, "bias")));
+    c.check("out", conv.forward(get(&c, "in0")));
+
+    let c = case("conv2d_asymmetric");
+    let config = Conv2dConfig::new([4, 3], [2, 3]).with_bias(false);
+    let mut conv = config.with_padding(PaddingConfig2d::Asymmetric([[0, 1], [2, 1]])).init::<B>(&device);
+    conv.weight = param(&c, "weight");
+    c.check("out", conv.forward_activated(get(&c, "in0"), Activation::Relu));
+
+    let c = case("conv_transpose2d");
+    let config = ConvTranspose2dConfig::new([4, 6], [3, 3]).with_stride([2, 2]).with_padding([1, 1]);
+    let mut conv = config.with_padding_out([1, 1]).with_groups(2).init::<B>(&device);
+    (conv.weight, conv.bias) = (param(&c, "weight"), Some(param(&c, "bias")));
+    c.check("out", conv.forward(get(&c, "in0")));
+}
+
+#[test]
+fn batch_norm() {
+    let c = case("batch_norm");
+    let mut norm = BatchNormConfig::new(4).init::<B>(&Default::default());
+    (norm.gamma, norm.beta) = (param(&c, "weight"), param(&c, "bias"));
+    norm.running_mean = RunningState::new(get(&c, "running_mean"));
+    norm.running_var = RunningState::new(get(&c, "running_var"));
+    c.check("out", norm.forward(get::<4>(&c, "in0")));
+}
+
+#[test]
+fn recurrent_layers() {
+    let device = Default::default();
+    let c = case("lstm");
+    let mut lstm = LstmConfig::new(4, 3, true).init::<B>(&device);
+    put_gate(&mut lstm.input_gate, &c, "", 0, 4);
+    put_gate(&mut lstm.forget_gate, &c, "", 1, 4);
+    put_gate(&mut lstm.cell_gate, &c, "", 2, 4);
+    put_gate(&mut lstm.output_gate, &c, "", 3, 4);
+    let (output, state) = lstm.forward(get(&c, "in0"), None);
+    c.check("out", output);
+    c.check("out1", state.hidden);
+    c.check("out2", state.cell);
+
+    let c = case("bi_lstm");
+    let mut both = BiLstmConfig::new(4, 3, true).init::<B>(&device);
+    for (lstm, suffix) in [(&mut both.forward, ""), (&mut both.reverse, "_reverse")] {
+        put_gate(&mut lstm.input_gate, &c, suffix, 0, 4);
+        put_gate(&mut lstm.forget_gate, &c, suffix, 1, 4);
+        put_gate(&mut lstm.cell_gate, &c, suffix, 2, 4);
+        put_gate(&mut lstm.output_gate, &c, suffix, 3, 4);
+    }
+    let (output, state) = both.forward(get(&c, "in0"), None);
+    c.check("out", output);
+    c.check("out1", state.hidden);
+    c.check("out2", state.cell);
+
+    let c = case("gru");
+    let mut gru = GruConfig::new(4, 3, true).init::<B>(&device);
+    put_gate(&mut gru.reset_gate, &c, "", 0, 3);
+    put_gate(&mut gru.update_gate, &c, "", 1, 3);
+    put_gate(&mut gru.new_gate, &c, "", 2, 3);
+    c.check("out", gru.forward(get(&c, "in0"), None));
+}
+
+#[test]
+fn attention_and_transformers() {
+    let device = Default::default();
+    let c = case("attention");
+    let mut attention = MultiHeadAttentionConfig::new(4, 2).init::<B>(&device);
+    put_attention(&mut attention, &c, "");
+    let mask: Tensor<B, 2, Bool> = c.get("pad");
+    c.check("out", attention.forward(MhaInput::self_attn(get(&c, "in0")).mask_pad(mask)).context);
+
+    let c = case("encoder");
+    let mut encoder = TransformerEncoderConfig::new(4, 8, 2, 1).init::<B>(&device);
+    let layer = &mut encoder.layers[0];
+    put_attention(&mut layer.mha, &c, "self_attn.");
+    put_linear(&mut layer.pwff.linear_inner, &c, "linear1.weight", "linear1.bias", 0, 1);
+    put_linear(&mut layer.pwff.linear_outer, &c, "linear2.weight", "linear2.bias", 0, 1);
+    put_norm(&mut layer.norm_1, &c, "norm1");
+    put_norm(&mut layer.norm_2, &c, "norm2");
+    c.check("out", encoder.forward(TransformerEncoderInput::new(get(&c, "in0"))));
+}
+
+#[test]
+fn decoder() {
+    let c = case("decoder");
+    let config = TransformerDecoderConfig::new(4, 8, 2, 1).with_norm_first(true);
+    let mut decoder = config.init::<B>(&Default::default());
+    let layer = &mut decoder.layers[0];
+    put_attention(&mut layer.self_attn, &c, "self_attn.");
+    put_attention(&mut layer.cross_attn, &c, "multihead_attn.");
+    put_linear(&mut layer.pwff.linear_inner, &c, "linear1.weight", "linear1.bias", 0, 1);
+    put_linear(&mut layer.pwff.linear_outer, &c, "linear2.weight", "linear2.bias", 0, 1);
+    // Burn's order when normalization comes first: 3 before self-attention, 1 before cross-attention, 2 before the
+    // feed-forward part.
+    put_norm(&mut layer.norm_3, &c, "norm1");
+    put_norm(&mut layer.norm_1, &c, "norm2");
+    put_norm(&mut layer.norm_2, &c, "norm3");
+    let hidden = Tensor::<B, 3, Bool>::tril_mask([2, 5, 5], 0, &Default::default());
+    let input = TransformerDecoderInput::new(get(&c, "in0"), get(&c, "in1")).target_mask_attn(hidden);
+    c.check("out", decoder.forward(input));
+}
+
+#[test]
+fn classification_losses() {
+    let device = Default::default();
+    let configs = [
+        ("cross_entropy", CrossEntropyLossConfig::new()),
+        ("cross_entropy_weighted", CrossEntropyLossConfig::new().with_weights(Some(vec![0.5, 1.0, 2.0]))),
+        ("cross_entropy_smoothed", CrossEntropyLossConfig::new().with_smoothing(Some(0.1))),
+        ("cross_entropy_padded", CrossEntropyLossConfig::new().with_pad_tokens(Some(vec![1]))),
+    ];
+    for (name, config) in configs {
+        let c = case(name);
+        c.check("out", config.init::<B>(&device).forward(get(&c, "in0"), c.get("in1")));
+    }
+    let c = case("binary_cross_entropy");
+    let loss = BinaryCrossEntropyLossConfig::new().with_logits(true).init::<B>(&device);
+    c.check("out", loss.forward(get::<2>(&c, "in0"), c.get("in1")));
+    let c = case("cosine_embedding");
+    let loss = CosineEmbeddingLossConfig::new().with_margin(0.2).init();
+    let signs: Tensor<B, 1, Int> = c.get("in2");
+    c.check("out", loss.forward(get(&c, "in0"), get(&c, "in1"), signs));
+}
+
+#[test]
+fn regression_losses() {
+    let c = case("mse");
+    let pair = |c: &Case| (get::<2>(c, "in0"), get::<2>(c, "in1"));
+    let (x, y) = pair(&c);
+    c.check("out", MseLoss::new().forward(x, y, Reduction::Mean));
+    let c = case("huber");
+    let (x, y) = pair(&c);
+    c.check("out", HuberLossConfig::new(0.5).init().forward(x, y, Reduction::Mean));
+    let c = case("poisson");
+    let (x, y) = pair(&c);
+    c.check("out", PoissonNllLossConfig::new().init().forward(x, y, Reduction::Mean));
+}
+
+#[test]
+fn pools_and_resizing() {
+    let c = case("max_pool2d");
+    let pool = MaxPool2dConfig::new([3, 3]).with_strides([2, 2]).with_ceil_mode(true);
+    c.check("out", pool.with_padding(PaddingConfig2d::Explicit(1, 1)).init().forward(get(&c, "in0")));
+    let c = case("avg_pool2d");
+    let pool = AvgPool2dConfig::new([2, 3]).with_strides([1, 1]).with_count_include_pad(false);
+    c.check("out", pool.with_padding(PaddingConfig2d::Explicit(1, 1)).init().forward(get(&c, "in0")));
+    let c = case("adaptive_avg_pool1d");
+    c.check("out", AdaptiveAvgPool1dConfig::new(4).init().forward(get(&c, "in0")));
+    for (name, mode) in
+        [("interpolate_linear", InterpolateMode::Linear), ("interpolate_cubic", InterpolateMode::Cubic)]
+    {
+        let c = case(name);
+        let layer = Interpolate2dConfig::new().with_output_size(Some([10, 4])).with_mode(mode).init();
+        c.check("out", layer.forward(get(&c, "in0")));
+    }
+    let c = case("interpolate_nearest");
+    let layer = Interpolate1dConfig::new().with_scale_factor(Some(1.5)).init();
+    c.check("out", layer.forward(get(&c, "in0")));
+}
