@@ -1,6 +1,8 @@
 //! Broken files: mutated models, truncated models, noise. Every one ends in a graph or in an error.
 
 use kiln_importer::onnx::{LoadOptions, load_bytes};
+use kiln_importer::passes::{Options, optimize};
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 
 /// SplitMix64: the same mutations on every machine.
@@ -85,10 +87,15 @@ fn mutated_models_never_panic() {
             let options = LoadOptions { trainable: round % 2 == 1, ..LoadOptions::default() };
             let result = std::panic::catch_unwind(|| load_bytes(bytes, &options));
             match result {
-                Ok(Ok(graph)) => {
+                Ok(Ok(mut graph)) => {
                     accepted += 1;
                     let verified = graph.verify();
                     assert!(verified.is_ok(), "{name}, round {round}: {:?}", verified.err());
+                    // The passes, too, meet what no exporter writes; debug builds verify after each.
+                    let passes = Options { trainable: options.trainable };
+                    let optimized =
+                        std::panic::catch_unwind(AssertUnwindSafe(|| optimize(&mut graph, &passes)));
+                    assert!(optimized.is_ok(), "{name}, round {round}: the passes panicked");
                 }
                 Ok(Err(error)) => {
                     refused += 1;

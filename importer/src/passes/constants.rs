@@ -196,7 +196,12 @@ impl Fold<'_> {
             })
         };
         match node.op {
-            Op::Permute { .. } | Op::Reshape { .. } | Op::Cast { .. } => false,
+            // Layouts: what the layers' own parameters look like.
+            Op::Permute { .. }
+            | Op::Reshape { .. }
+            | Op::Cast { .. }
+            | Op::Slice { .. }
+            | Op::Concat { .. } => false,
             Op::Take { .. } => node.inputs.first().is_some_and(parameter),
             _ => self.trainable && node.inputs.iter().any(parameter),
         }

@@ -30,7 +30,10 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
         Op::Reduce { op, axes, .. } => layout::reduce(cx, op, &axes),
         Op::Dropout { .. } if !cx.options.trainable => same(cx, "dropout in inference"),
         Op::Take { axis, .. } => layout::take(cx, axis),
-        Op::Conv(_) => layout::padded_conv(cx),
+        Op::Conv(_) => layout::padded_conv(cx).or_else(|| layout::no_parameter(cx)),
+        Op::ConvTranspose(_) | Op::Linear { .. } | Op::LayerNorm { .. } | Op::GroupNorm { .. } => {
+            layout::no_parameter(cx)
+        }
         Op::Rnn(_) => layout::zero_state(cx),
         _ => None,
     }

@@ -135,6 +135,30 @@ pub(super) fn padded_conv(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     Some("padding into convolution")
 }
 
+/// A bias of zeros or a scale of ones that an exporter put where the model has none: it has no name.
+pub(super) fn no_parameter(cx: &mut Rewrite<'_>) -> Option<&'static str> {
+    let mut inputs = cx.node().inputs.clone();
+    let is_made_up = |id: &Option<ValueId>, number: f64| {
+        let unnamed = |id: ValueId| cx.constant(id).is_none_or(|constant| constant.name.is_none());
+        id.is_some_and(|id| cx.uniform(id) == Some(number) && unnamed(id))
+    };
+    let bias = inputs.get(2).is_some_and(|id| is_made_up(id, 0.0));
+    let optional_weight = matches!(cx.op(), Op::GroupNorm { .. });
+    let weight = optional_weight && inputs.get(1).is_some_and(|id| is_made_up(id, 1.0));
+    if !bias && !weight {
+        return None;
+    }
+    if bias {
+        inputs.truncate(2);
+    }
+    if weight && let Some(slot) = inputs.get_mut(1) {
+        *slot = None;
+    }
+    let (op, origin) = (cx.op().clone(), cx.node().origin.clone());
+    cx.replace_as(op, inputs, Some(origin))?;
+    Some("made-up parameter")
+}
+
 /// Zero is what a recurrent layer starts from anyway.
 pub(super) fn zero_state(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     let mut inputs = cx.node().inputs.clone();
