@@ -162,3 +162,57 @@ fn a_broken_file_is_an_error() {
         let _ = Recorder::<Cpu>::load::<Record>(&named_recorder, bytes, &device);
     }
 }
+
+/// What a record of the sample holds.
+type Item = <<plain::Plain<Cpu> as kiln::module::Module<Cpu>>::Record as kiln::record::Record<Cpu>>::Item<
+    kiln::record::FullPrecisionSettings,
+>;
+
+#[test]
+fn a_file_that_ends_early_is_an_error_in_every_format() {
+    for format in kiln_record::Format::ALL {
+        let path = fixtures().join(format!("plain_full.{}", format.extension()));
+        let bytes = std::fs::read(path).unwrap();
+        let read = |bytes: &[u8]| format.read::<kiln_record::Envelope<Item>>(bytes);
+        assert!(read(&bytes).is_ok(), "{format:?}");
+        // The last bytes of a compressed file are its checksum; the record may be whole without them.
+        for at in (0..bytes.len() - 8).step_by(bytes.len() / 60) {
+            assert!(read(&bytes[..at]).is_err(), "{format:?}, {at} bytes");
+        }
+    }
+}
+
+#[test]
+fn an_error_tells_what_the_record_is() {
+    use kiln::record::{
+        BinBytesRecorder, FullPrecisionSettings, NamedMpkBytesRecorder, Recorder, RecorderError,
+    };
+    type Other = <plain::Dense<Cpu> as kiln::module::Module<Cpu>>::Record;
+
+    let device = Default::default();
+    let load = |bytes: Vec<u8>| {
+        let recorder = NamedMpkBytesRecorder::<FullPrecisionSettings>::default();
+        Recorder::<Cpu>::load::<Other>(&recorder, bytes, &device).err().unwrap()
+    };
+    let bytes = std::fs::read(fixtures().join("plain_half.memory.mpk")).unwrap();
+    let error = load(bytes.clone());
+    let expected = "\
+the record could not be read: missing field `weight`
+the record's float type is half::binary16::f16, the recorder's is f32
+the record's integer type is i16, the recorder's is i32
+the record's format is burn_core::record::memory::NamedMpkBytesRecorder<burn_core::record::settings::HalfPrecisionSettings>, \
+the recorder's is burn_core::record::memory::NamedMpkBytesRecorder<burn_core::record::settings::FullPrecisionSettings>";
+    assert_eq!(error.to_string(), expected);
+
+    let version = bytes.windows(6).position(|window| window == b"0.20.1").unwrap();
+    let mut newer = bytes;
+    newer[version + 2] = b'9';
+    let error = load(newer);
+    assert!(matches!(error, RecorderError::UnknownVersion(_)));
+    let expected = "the record was written by Burn 0.90.1, this version of Kiln reads up to 0.20.1: \
+                    the record could not be read: missing field `weight`";
+    assert_eq!(error.to_string(), expected);
+
+    let recorder = BinBytesRecorder::<FullPrecisionSettings>::default();
+    assert!(Recorder::<Cpu>::load::<Other>(&recorder, b"nothing".to_vec(), &device).is_err());
+}
