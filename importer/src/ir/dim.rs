@@ -168,6 +168,13 @@ impl Dim {
         {
             return Dim::constant(floor_div(a, b));
         }
+        // floor(floor(a / b) / c) is floor(a / (b * c)) for positive b and c.
+        if let Some((1, [Atom::FloorDiv(a, b)])) = self.single_term()
+            && let (Some(b), Some(c)) = (b.as_constant(), divisor.as_constant())
+            && let (true, true, Some(product)) = (b > 0, c > 0, b.checked_mul(c))
+        {
+            return a.floor_div(&Dim::constant(product));
+        }
         // Split off the terms that the divisor divides exactly; an exact part may leave the floor.
         let (mut whole, mut rest) = (Dim::constant(0), Dim::constant(0));
         for (monomial, &coefficient) in &self.terms {
@@ -188,6 +195,12 @@ impl Dim {
             return Dim::constant(1);
         }
         &whole + &Dim::atom(Atom::FloorDiv(Box::new(rest), Box::new(divisor.clone())))
+    }
+
+    /// Coefficient and atoms, when there is one term.
+    fn single_term(&self) -> Option<(i64, &[Atom])> {
+        let mut terms = self.terms();
+        terms.next().filter(|_| terms.next().is_none())
     }
 
     /// One term divided by this single-term divisor, when that is exact.
@@ -503,6 +516,8 @@ mod tests {
         assert_eq!(Dim::constant(-7).floor_div(&Dim::constant(2)), Dim::constant(-4));
         assert_eq!(Dim::constant(-7).modulo(&Dim::constant(3)), Dim::constant(2));
         assert_eq!(Dim::constant(7).ceil_div(&Dim::constant(2)), Dim::constant(4));
+        let half = |dim: &Dim| dim.floor_div(&Dim::constant(2));
+        assert_eq!(half(&half(&Dim::symbol("h"))).to_string(), "h / 4");
     }
 
     #[test]

@@ -87,7 +87,8 @@ fn range(to: &Lowering<'_, '_>, start: &Dim, end: &Dim, step: i64, size: &Dim) -
     if step > 0 {
         let start = clamped(to, start, size, &zero, size);
         let end = clamped(to, end, size, &zero, size);
-        let end = graph.maximum(&end, &start);
+        // The start is inside the axis, so its end is no less.
+        let end = if end == *size { end } else { graph.maximum(&end, &start) };
         return Ok(AxisRange { start, end, step });
     }
     // Backwards from `start` down to, without, `end`: the same elements as `end + 1 .. start + 1`.
@@ -95,7 +96,7 @@ fn range(to: &Lowering<'_, '_>, start: &Dim, end: &Dim, step: i64, size: &Dim) -
     let start = clamped(to, start, size, &zero, &last);
     let end = clamped(to, end, size, &-&one, &last);
     let (low, high) = (&end + &one, &start + &one);
-    let high = graph.maximum(&high, &low);
+    let high = if high == *size { high } else { graph.maximum(&high, &low) };
     Ok(AxisRange { start: low, end: high, step })
 }
 
