@@ -8,8 +8,8 @@ use kiln_tensor::module::{
     SamplePadding,
 };
 use kiln_tensor::{
-    Activation, AttentionOptions, BasicOps, Bool, CoordinateTransform, Float, Int, InterpolateMode,
-    InterpolateOptions, NearestRounding, RnnDirection, RnnKind, RnnOptions, Tensor, activation,
+    Activation, AttentionOptions, Bool, CoordinateTransform, Float, Int, InterpolateMode, InterpolateOptions,
+    NearestRounding, RnnDirection, RnnKind, RnnOptions, Tensor, activation,
 };
 
 pub fn activations<B: Backend>() {
