@@ -19,8 +19,8 @@ pub struct NdArrayTensor {
 }
 
 impl Primitive for NdArrayTensor {
-    fn shape(&self) -> Shape {
-        self.layout.shape.clone()
+    fn dims(&self) -> &[usize] {
+        &self.layout.shape.dims
     }
 
     fn dtype(&self) -> DType {

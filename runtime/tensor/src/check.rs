@@ -29,19 +29,30 @@ pub(crate) fn same_dtype(op: &str, a: DType, b: DType) {
     ensure!(a == b, op, "the operands are {a} and {b}; cast one of them, as in `.cast(DType::{a:?})`");
 }
 
+/// Whether shapes broadcast.
+fn broadcasts(a: &[usize], b: &[usize]) -> bool {
+    a.iter().rev().zip(b.iter().rev()).all(|(&a, &b)| a == b || a == 1 || b == 1)
+}
+
+/// Operands that broadcast.
+#[track_caller]
+pub(crate) fn compatible(op: &str, a: &[usize], b: &[usize]) {
+    ensure!(broadcasts(a, b), op, "{a:?} and {b:?} do not broadcast");
+}
+
 /// Operands that broadcast; yields their common shape.
 #[track_caller]
-pub(crate) fn broadcast(op: &str, a: &Shape, b: &Shape) -> Shape {
-    match a.broadcast(b) {
+pub(crate) fn broadcast(op: &str, a: &[usize], b: &[usize]) -> Shape {
+    match Shape::from(a).broadcast(&Shape::from(b)) {
         Some(shape) => shape,
-        None => fail(op, format_args!("{a} and {b} do not broadcast")),
+        None => fail(op, format_args!("{a:?} and {b:?} do not broadcast")),
     }
 }
 
 /// Operands of one shape.
 #[track_caller]
-pub(crate) fn same_shape(op: &str, a: &Shape, b: &Shape) {
-    ensure!(a == b, op, "the shapes {a} and {b} differ");
+pub(crate) fn same_shape(op: &str, a: &[usize], b: &[usize]) {
+    ensure!(a == b, op, "the shapes {a:?} and {b:?} differ");
 }
 
 /// A dim, counted from the end when negative.
@@ -73,72 +84,67 @@ pub(crate) fn permutation(op: &str, axes: impl Iterator<Item = isize>, rank: usi
 
 /// A tensor of rank `D`.
 #[track_caller]
-pub(crate) fn rank(op: &str, shape: &Shape, expected: usize) {
-    ensure!(shape.rank() == expected, op, "rank {expected} was expected, the shape is {shape}");
+pub(crate) fn rank(op: &str, shape: &[usize], expected: usize) {
+    ensure!(shape.len() == expected, op, "rank {expected} was expected, the shape is {shape:?}");
 }
 
 /// Operands of a matrix product.
 #[track_caller]
-pub(crate) fn matmul(a: &Shape, b: &Shape) {
-    let rank = a.rank();
-    ensure!(rank >= 2, "matmul", "{a} and {b}: the rank must be at least 2");
+pub(crate) fn matmul(a: &[usize], b: &[usize]) {
+    let rank = a.len();
+    ensure!(rank >= 2, "matmul", "{a:?} and {b:?}: the rank must be at least 2");
     ensure!(
         a[rank - 1] == b[rank - 2],
         "matmul",
-        "{a} and {b}: {} columns meet {} rows",
+        "{a:?} and {b:?}: {} columns meet {} rows",
         a[rank - 1],
         b[rank - 2]
     );
-    let outer = |shape: &Shape| Shape::from(&shape[..rank - 2]);
     ensure!(
-        outer(a).broadcast(&outer(b)).is_some(),
+        broadcasts(&a[..rank - 2], &b[..rank - 2]),
         "matmul",
-        "{a} and {b}: the leading dims do not broadcast"
+        "{a:?} and {b:?}: the leading dims do not broadcast"
     );
 }
 
 /// Shapes that may be joined along `dim`.
 #[track_caller]
-pub(crate) fn cat(shapes: &[Shape], dim: usize) {
-    let Some(first) = shapes.first() else { fail("cat", format_args!("there are no tensors to join")) };
-    let others = |shape: &Shape| {
-        let mut dims = shape.dims.clone();
-        dims.remove(dim);
-        dims
-    };
+pub(crate) fn cat<'a>(mut shapes: impl Iterator<Item = &'a [usize]>, dim: usize) {
+    let Some(first) = shapes.next() else { fail("cat", format_args!("there are no tensors to join")) };
     for shape in shapes {
+        let fits = shape.iter().zip(first).enumerate().all(|(i, (a, b))| i == dim || a == b);
         ensure!(
-            others(shape) == others(first),
+            fits,
             "cat",
-            "{first} and {shape} differ outside of dim {dim}, along which they are joined"
+            "{first:?} and {shape:?} differ outside of dim {dim}, along which they are joined"
         );
     }
 }
 
 /// Shapes of a gather or scatter: equal rank, the indices within the tensor outside of `dim`.
 #[track_caller]
-pub(crate) fn gather(op: &str, shape: &Shape, dim: usize, indices: &Shape) {
+pub(crate) fn gather(op: &str, shape: &[usize], dim: usize, indices: &[usize]) {
     let fits =
         shape.iter().zip(indices.iter()).enumerate().all(|(i, (size, index))| i == dim || index <= size);
-    ensure!(fits, op, "indices {indices} do not fit a tensor {shape} along dim {dim}");
+    ensure!(fits, op, "indices {indices:?} do not fit a tensor {shape:?} along dim {dim}");
 }
 
 /// A shape that another expands to.
 #[track_caller]
-pub(crate) fn expand(from: &Shape, to: &Shape) {
-    let fits = from.rank() <= to.rank()
+pub(crate) fn expand(from: &[usize], to: &[usize]) {
+    let fits = from.len() <= to.len()
         && from.iter().rev().zip(to.iter().rev()).all(|(&from, &to)| from == to || from == 1);
-    ensure!(fits, "expand", "{from} does not expand to {to}");
+    ensure!(fits, "expand", "{from:?} does not expand to {to:?}");
 }
 
 /// A reshape that keeps the number of elements.
 #[track_caller]
-pub(crate) fn reshape(from: &Shape, to: &Shape) {
+pub(crate) fn reshape(from: &[usize], to: &[usize]) {
     ensure!(
-        from.num_elements() == to.num_elements(),
+        from.iter().product::<usize>() == to.iter().product(),
         "reshape",
-        "{from} has {} elements, {to} has {}",
-        from.num_elements(),
-        to.num_elements()
+        "{from:?} has {} elements, {to:?} has {}",
+        from.iter().product::<usize>(),
+        to.iter().product::<usize>()
     );
 }

@@ -11,10 +11,7 @@ use alloc::vec::Vec;
 #[track_caller]
 fn operands<B: Backend>(op: &str, a: &T<B>, b: &T<B>) {
     check::same_dtype(op, a.dtype(), b.dtype());
-    let (a, b) = (a.shape(), b.shape());
-    if a != b {
-        check::broadcast(op, &a, &b);
-    }
+    check::compatible(op, a.dims(), b.dims());
 }
 
 /// [`Backend::binary`], checked.
@@ -35,16 +32,16 @@ pub(crate) fn compare<B: Backend>(op: CompareOp, a: T<B>, b: T<B>) -> T<B> {
 #[track_caller]
 pub(crate) fn select_where<B: Backend>(mask: T<B>, on_true: T<B>, on_false: T<B>) -> T<B> {
     operands::<B>("mask_where", &on_true, &on_false);
-    let values = check::broadcast("mask_where", &on_true.shape(), &on_false.shape());
-    check::broadcast("mask_where", &mask.shape(), &values);
+    check::compatible("mask_where", mask.dims(), on_true.dims());
+    check::compatible("mask_where", mask.dims(), on_false.dims());
     B::select_where(mask, on_true, on_false)
 }
 
 /// [`Backend::mask_fill`], checked; a mask may also be larger than the tensor.
 #[track_caller]
 pub(crate) fn mask_fill<B: Backend>(tensor: T<B>, mask: T<B>, value: Scalar) -> T<B> {
-    let full = check::broadcast("mask_fill", &tensor.shape(), &mask.shape());
-    let tensor = if tensor.shape() == full { tensor } else { B::expand(tensor, full) };
+    let full = check::broadcast("mask_fill", tensor.dims(), mask.dims());
+    let tensor = if tensor.dims() == full.as_slice() { tensor } else { B::expand(tensor, full) };
     B::mask_fill(tensor, mask, value)
 }
 
@@ -52,7 +49,7 @@ pub(crate) fn mask_fill<B: Backend>(tensor: T<B>, mask: T<B>, value: Scalar) -> 
 #[track_caller]
 pub(crate) fn matmul<B: Backend>(a: T<B>, b: T<B>) -> T<B> {
     check::same_dtype("matmul", a.dtype(), b.dtype());
-    check::matmul(&a.shape(), &b.shape());
+    check::matmul(a.dims(), b.dims());
     B::matmul(a, b)
 }
 
@@ -79,8 +76,7 @@ pub(crate) fn truth<B: Backend>(tensor: T<B>) -> T<B> {
 /// [`Backend::cat`], checked.
 #[track_caller]
 pub(crate) fn cat<B: Backend>(tensors: Vec<T<B>>, dim: usize) -> T<B> {
-    let shapes: Vec<Shape> = tensors.iter().map(Primitive::shape).collect();
-    check::cat(&shapes, dim);
+    check::cat(tensors.iter().map(Primitive::dims), dim);
     for pair in tensors.windows(2) {
         check::same_dtype("cat", pair[0].dtype(), pair[1].dtype());
     }
@@ -92,8 +88,7 @@ pub(crate) fn cat<B: Backend>(tensors: Vec<T<B>>, dim: usize) -> T<B> {
 
 /// [`Backend::slice`]; a slice of everything is the tensor itself.
 pub(crate) fn slice<B: Backend>(tensor: T<B>, ranges: &[SliceRange]) -> T<B> {
-    let shape = tensor.shape();
-    if ranges.iter().zip(shape.iter()).all(|(range, &size)| *range == SliceRange::full(size)) {
+    if ranges.iter().zip(tensor.dims()).all(|(range, &size)| *range == SliceRange::full(size)) {
         return tensor;
     }
     B::slice(tensor, ranges)

@@ -88,7 +88,7 @@ impl<B: Backend> From<(&B::Device, DType)> for TensorCreationOptions<B> {
 impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
     /// A result of the backend, known to have rank `D` and a dtype of the kind.
     pub(crate) fn wrap(primitive: B::Primitive) -> Self {
-        debug_assert_eq!(primitive.shape().rank(), D, "a backend's result has another rank");
+        debug_assert_eq!(primitive.dims().len(), D, "a backend's result has another rank");
         debug_assert_eq!(primitive.dtype().kind(), K::KIND, "a backend's result has another kind");
         Self { primitive, kind: PhantomData }
     }
@@ -98,7 +98,7 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
     /// # Panics
     /// When its rank is not `D` or its dtype is not of the kind.
     pub fn from_primitive(primitive: B::Primitive) -> Self {
-        check::rank("from_primitive", &primitive.shape(), D);
+        check::rank("from_primitive", primitive.dims(), D);
         expect_kind::<B, K>("from_primitive", primitive.dtype());
         Self::wrap(primitive)
     }
@@ -141,7 +141,16 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
 
     /// The dims.
     pub fn dims(&self) -> [usize; D] {
-        self.primitive.shape().dims()
+        match self.primitive.dims().try_into() {
+            Ok(dims) => dims,
+            // `wrap` would have been given a tensor of another rank.
+            Err(_) => check::fail("dims", format_args!("{} has not rank {D}", self.shape())),
+        }
+    }
+
+    /// The dims, borrowed.
+    pub(crate) fn sizes(&self) -> &[usize] {
+        self.primitive.dims()
     }
 
     /// The device that holds the tensor.

@@ -14,7 +14,12 @@ use core::future::Future;
 /// A backend's tensor: any dtype, any rank, cheap to clone (a reference count).
 pub trait Primitive: Clone + Debug + Send + Sync + 'static {
     /// The dims.
-    fn shape(&self) -> Shape;
+    fn dims(&self) -> &[usize];
+
+    /// The dims, as a value of their own.
+    fn shape(&self) -> Shape {
+        Shape::from(self.dims())
+    }
 
     /// The element type.
     fn dtype(&self) -> DType;

@@ -55,7 +55,7 @@ pub(crate) fn mean<B: Backend>(a: T<B>, axes: &[usize]) -> T<B> {
 
 /// The same elements under other dims.
 pub(crate) fn reshape<B: Backend>(a: T<B>, dims: &[usize]) -> T<B> {
-    if a.shape().dims == dims { a } else { B::reshape(a, Shape::from(dims)) }
+    if a.dims() == dims { a } else { B::reshape(a, Shape::from(dims)) }
 }
 
 /// Reshapes a vector of `n` elements so that it broadcasts along `axis` of tensors of the given rank.
@@ -67,12 +67,11 @@ pub(crate) fn along<B: Backend>(vector: T<B>, axis: usize, rank: usize) -> T<B> 
 
 /// Puts dims of size 1 before the others until the rank is `rank`.
 pub(crate) fn lead_to_rank<B: Backend>(a: T<B>, rank: usize) -> T<B> {
-    let shape = a.shape();
-    if shape.rank() >= rank {
+    if a.dims().len() >= rank {
         return a;
     }
-    let mut dims = vec![1; rank - shape.rank()];
-    dims.extend_from_slice(&shape.dims);
+    let mut dims = vec![1; rank - a.dims().len()];
+    dims.extend_from_slice(a.dims());
     reshape::<B>(a, &dims)
 }
 

@@ -5,14 +5,14 @@ use crate::check::{self, ensure};
 use crate::{Activation, AttentionOptions, Bool, Int, Shape, Tensor};
 
 #[track_caller]
-fn check_linear(x: &Shape, weight: &Shape, bias: Option<&Shape>) {
+fn check_linear(x: &[usize], weight: &[usize], bias: Option<&[usize]>) {
     ensure!(
         x.last() == Some(&weight[0]),
         "linear",
-        "the last dim of {x} does not fit a weight {weight}, which is [in, out]"
+        "the last dim of {x:?} does not fit a weight {weight:?}, which is [in, out]"
     );
     if let Some(bias) = bias {
-        ensure!(bias[..] == weight[1..], "linear", "a bias {bias} does not fit a weight {weight}");
+        ensure!(bias[..] == weight[1..], "linear", "a bias {bias:?} does not fit a weight {weight:?}");
     }
 }
 
@@ -22,7 +22,7 @@ fn linear_with<B: Backend, const D: usize>(
     bias: Option<Tensor<B, 1>>,
     activation: Option<Activation>,
 ) -> Tensor<B, D> {
-    check_linear(&x.shape(), &weight.shape(), bias.as_ref().map(Tensor::shape).as_ref());
+    check_linear(x.sizes(), weight.sizes(), bias.as_ref().map(Tensor::sizes));
     check::same_dtype("linear", x.dtype(), weight.dtype());
     let bias = bias.map(Tensor::into_primitive);
     Tensor::wrap(B::linear(x.into_primitive(), weight.into_primitive(), bias, activation))

@@ -2,12 +2,12 @@
 
 use crate::backend::Backend;
 use crate::check::{self, ensure};
-use crate::{ConvOptions, ConvTransposeOptions, Shape, Tensor};
+use crate::{ConvOptions, ConvTransposeOptions, Tensor};
 
 /// What [`check_window`] looks at.
 struct Window<'a> {
     op: &'a str,
-    x: &'a Shape,
+    x: &'a [usize],
     kernel: &'a [usize],
     options: [usize; 3],
 }
@@ -15,36 +15,36 @@ struct Window<'a> {
 /// Ranks and lengths of the options.
 #[track_caller]
 fn check_window(window: &Window<'_>) {
-    let (op, x, spatial) = (window.op, window.x, window.x.rank().saturating_sub(2));
-    ensure!((1..=3).contains(&spatial), op, "{x} should be [batch, channels, …] with 1 to 3 spatial dims");
+    let (op, x, spatial) = (window.op, window.x, window.x.len().saturating_sub(2));
+    ensure!((1..=3).contains(&spatial), op, "{x:?} should be [batch, channels, …] with 1 to 3 spatial dims");
     ensure!(
         window.kernel.len() == spatial && window.options.iter().all(|&n| n == spatial),
         op,
-        "the options are not for the {spatial} spatial dims of {x}"
+        "the options are not for the {spatial} spatial dims of {x:?}"
     );
 }
 
 #[track_caller]
-fn check_conv(x: &Shape, weight: &Shape, bias: Option<&Shape>, options: &ConvOptions) {
+fn check_conv(x: &[usize], weight: &[usize], bias: Option<&[usize]>, options: &ConvOptions) {
     let lengths = [options.stride.len(), options.padding.len(), options.dilation.len()];
     check_window(&Window { op: "conv", x, kernel: &weight[2..], options: lengths });
     let groups = options.groups;
     ensure!(
         groups > 0 && x[1] == weight[1] * groups && weight[0].is_multiple_of(groups),
         "conv",
-        "{x} has {} channels, a weight {weight} in {groups} groups takes {}",
+        "{x:?} has {} channels, a weight {weight:?} in {groups} groups takes {}",
         x[1],
         weight[1] * groups
     );
     if let Some(bias) = bias {
-        ensure!(bias[..] == weight[..1], "conv", "a bias {bias} does not fit a weight {weight}");
+        ensure!(bias[..] == weight[..1], "conv", "a bias {bias:?} does not fit a weight {weight:?}");
     }
     for (i, &kernel) in weight[2..].iter().enumerate() {
         let ((before, after), reach) = (options.padding[i], options.dilation[i] * (kernel.max(1) - 1) + 1);
         ensure!(
             x[i + 2] + before + after >= reach && options.stride[i] > 0,
             "conv",
-            "a kernel of {reach} does not fit dim {} of {x}, padded by {before} and {after}",
+            "a kernel of {reach} does not fit dim {} of {x:?}, padded by {before} and {after}",
             i + 2
         );
     }
@@ -60,21 +60,26 @@ pub fn conv<B: Backend, const D: usize>(
     bias: Option<Tensor<B, 1>>,
     options: ConvOptions,
 ) -> Tensor<B, D> {
-    check_conv(&x.shape(), &weight.shape(), bias.as_ref().map(Tensor::shape).as_ref(), &options);
+    check_conv(x.sizes(), weight.sizes(), bias.as_ref().map(Tensor::sizes), &options);
     check::same_dtype("conv", x.dtype(), weight.dtype());
     let bias = bias.map(Tensor::into_primitive);
     Tensor::wrap(B::conv(x.into_primitive(), weight.into_primitive(), bias, &options))
 }
 
 #[track_caller]
-fn check_conv_transpose(x: &Shape, weight: &Shape, bias: Option<&Shape>, options: &ConvTransposeOptions) {
+fn check_conv_transpose(
+    x: &[usize],
+    weight: &[usize],
+    bias: Option<&[usize]>,
+    options: &ConvTransposeOptions,
+) {
     let lengths = [options.stride.len(), options.padding.len(), options.dilation.len()];
     check_window(&Window { op: "conv_transpose", x, kernel: &weight[2..], options: lengths });
     let groups = options.groups;
     ensure!(
         groups > 0 && x[1] == weight[0] && weight[0].is_multiple_of(groups),
         "conv_transpose",
-        "{x} has {} channels, a weight {weight} in {groups} groups takes {}",
+        "{x:?} has {} channels, a weight {weight:?} in {groups} groups takes {}",
         x[1],
         weight[0]
     );
@@ -82,7 +87,7 @@ fn check_conv_transpose(x: &Shape, weight: &Shape, bias: Option<&Shape>, options
         ensure!(
             bias[0] == weight[1] * groups,
             "conv_transpose",
-            "a bias {bias} does not fit a weight {weight} in {groups} groups"
+            "a bias {bias:?} does not fit a weight {weight:?} in {groups} groups"
         );
     }
 }
@@ -97,7 +102,7 @@ pub fn conv_transpose<B: Backend, const D: usize>(
     bias: Option<Tensor<B, 1>>,
     options: ConvTransposeOptions,
 ) -> Tensor<B, D> {
-    check_conv_transpose(&x.shape(), &weight.shape(), bias.as_ref().map(Tensor::shape).as_ref(), &options);
+    check_conv_transpose(x.sizes(), weight.sizes(), bias.as_ref().map(Tensor::sizes), &options);
     check::same_dtype("conv_transpose", x.dtype(), weight.dtype());
     let bias = bias.map(Tensor::into_primitive);
     Tensor::wrap(B::conv_transpose(x.into_primitive(), weight.into_primitive(), bias, &options))

@@ -1,28 +1,28 @@
 //! Normalizations.
 
+use crate::Tensor;
 use crate::backend::Backend;
 use crate::check::ensure;
-use crate::{Shape, Tensor};
 
 /// Parameters that cover the last dims of the input.
 #[track_caller]
-fn check_last_dims(op: &str, x: &Shape, weight: &Shape, bias: Option<&Shape>) {
-    let fits = weight.rank() >= 1 && x.ends_with(weight);
-    ensure!(fits, op, "a weight {weight} does not cover the last dims of {x}");
+fn check_last_dims(op: &str, x: &[usize], weight: &[usize], bias: Option<&[usize]>) {
+    let fits = !weight.is_empty() && x.ends_with(weight);
+    ensure!(fits, op, "a weight {weight:?} does not cover the last dims of {x:?}");
     if let Some(bias) = bias {
-        ensure!(bias == weight, op, "a bias {bias} does not fit a weight {weight}");
+        ensure!(bias == weight, op, "a bias {bias:?} does not fit a weight {weight:?}");
     }
 }
 
 /// Parameters with one number a channel.
 #[track_caller]
-fn check_channels(op: &str, x: &Shape, parameters: &[Option<Shape>]) {
-    ensure!(x.rank() >= 2, op, "{x} should be [batch, channels, …]");
+fn check_channels(op: &str, x: &[usize], parameters: &[Option<&[usize]>]) {
+    ensure!(x.len() >= 2, op, "{x:?} should be [batch, channels, …]");
     for parameter in parameters.iter().flatten() {
         ensure!(
             parameter[0] == x[1],
             op,
-            "a parameter {parameter} does not fit the {} channels of {x}",
+            "a parameter {parameter:?} does not fit the {} channels of {x:?}",
             x[1]
         );
     }
@@ -35,8 +35,7 @@ pub fn layer_norm<B: Backend, const D: usize, const DW: usize>(
     bias: Option<Tensor<B, DW>>,
     epsilon: f64,
 ) -> Tensor<B, D> {
-    let bias_shape = bias.as_ref().map(Tensor::shape);
-    check_last_dims("layer_norm", &x.shape(), &weight.shape(), bias_shape.as_ref());
+    check_last_dims("layer_norm", x.sizes(), weight.sizes(), bias.as_ref().map(Tensor::sizes));
     let bias = bias.map(Tensor::into_primitive);
     Tensor::wrap(B::layer_norm(x.into_primitive(), weight.into_primitive(), bias, epsilon))
 }
@@ -47,7 +46,7 @@ pub fn rms_norm<B: Backend, const D: usize, const DW: usize>(
     weight: Tensor<B, DW>,
     epsilon: f64,
 ) -> Tensor<B, D> {
-    check_last_dims("rms_norm", &x.shape(), &weight.shape(), None);
+    check_last_dims("rms_norm", x.sizes(), weight.sizes(), None);
     Tensor::wrap(B::rms_norm(x.into_primitive(), weight.into_primitive(), epsilon))
 }
 
@@ -59,13 +58,13 @@ pub fn group_norm<B: Backend, const D: usize>(
     groups: usize,
     epsilon: f64,
 ) -> Tensor<B, D> {
-    let shape = x.shape();
-    let parameters = [&weight, &bias].map(|parameter| parameter.as_ref().map(Tensor::shape));
-    check_channels("group_norm", &shape, &parameters);
+    let shape = x.sizes();
+    let parameters = [&weight, &bias].map(|parameter| parameter.as_ref().map(Tensor::sizes));
+    check_channels("group_norm", shape, &parameters);
     ensure!(
         groups > 0 && shape[1].is_multiple_of(groups),
         "group_norm",
-        "{groups} groups do not divide the {} channels of {shape}",
+        "{groups} groups do not divide the {} channels of {shape:?}",
         shape[1]
     );
     let [weight, bias] = [weight, bias].map(|parameter| parameter.map(Tensor::into_primitive));
@@ -80,7 +79,7 @@ pub fn instance_norm<B: Backend, const D: usize>(
     epsilon: f64,
 ) -> Tensor<B, D> {
     ensure!(D >= 2, "instance_norm", "{} should be [batch, channels, …]", x.shape());
-    let channels = x.shape()[1];
+    let channels = x.sizes()[1];
     group_norm(x, weight, bias, channels, epsilon)
 }
 
@@ -93,8 +92,8 @@ pub fn batch_norm<B: Backend, const D: usize>(
     variance: Tensor<B, 1>,
     epsilon: f64,
 ) -> Tensor<B, D> {
-    let parameters = [&weight, &bias, &mean, &variance].map(|parameter| Some(parameter.shape()));
-    check_channels("batch_norm", &x.shape(), &parameters);
+    let parameters = [&weight, &bias, &mean, &variance].map(|parameter| Some(parameter.sizes()));
+    check_channels("batch_norm", x.sizes(), &parameters);
     let [weight, bias, mean, variance] = [weight, bias, mean, variance].map(Tensor::into_primitive);
     Tensor::wrap(B::batch_norm(x.into_primitive(), weight, bias, mean, variance, epsilon))
 }

@@ -2,24 +2,22 @@
 
 use crate::backend::Backend;
 use crate::check::ensure;
-use crate::{
-    CoordinateTransform, Int, InterpolateMode, InterpolateOptions, PoolOp, PoolOptions, Shape, Tensor,
-};
+use crate::{CoordinateTransform, Int, InterpolateMode, InterpolateOptions, PoolOp, PoolOptions, Tensor};
 use alloc::vec::Vec;
 
 #[track_caller]
-fn check_pool(x: &Shape, options: &PoolOptions) {
-    let spatial = x.rank().saturating_sub(2);
+fn check_pool(x: &[usize], options: &PoolOptions) {
+    let spatial = x.len().saturating_sub(2);
     ensure!(
         (1..=3).contains(&spatial),
         "pool",
-        "{x} should be [batch, channels, …] with 1 to 3 spatial dims"
+        "{x:?} should be [batch, channels, …] with 1 to 3 spatial dims"
     );
     let lengths = [options.kernel.len(), options.stride.len(), options.padding.len(), options.dilation.len()];
     ensure!(
         lengths.iter().all(|&n| n == spatial),
         "pool",
-        "the options are not for the {spatial} spatial dims of {x}"
+        "the options are not for the {spatial} spatial dims of {x:?}"
     );
     for i in 0..spatial {
         let ((before, after), kernel) = (options.padding[i], options.kernel[i]);
@@ -27,7 +25,7 @@ fn check_pool(x: &Shape, options: &PoolOptions) {
         ensure!(
             kernel > 0 && options.stride[i] > 0 && x[i + 2] + before + after >= reach,
             "pool",
-            "a window of {reach} does not fit dim {} of {x}, padded by {before} and {after}",
+            "a window of {reach} does not fit dim {} of {x:?}, padded by {before} and {after}",
             i + 2
         );
     }
@@ -38,7 +36,7 @@ fn check_pool(x: &Shape, options: &PoolOptions) {
 /// # Panics
 /// When the options do not fit the input.
 pub fn pool<B: Backend, const D: usize>(op: PoolOp, x: Tensor<B, D>, options: PoolOptions) -> Tensor<B, D> {
-    check_pool(&x.shape(), &options);
+    check_pool(x.sizes(), &options);
     Tensor::wrap(B::pool(op, x.into_primitive(), &options))
 }
 
@@ -50,7 +48,7 @@ pub fn max_pool_with_indices<B: Backend, const D: usize>(
     x: Tensor<B, D>,
     options: PoolOptions,
 ) -> (Tensor<B, D>, Tensor<B, D, Int>) {
-    check_pool(&x.shape(), &options);
+    check_pool(x.sizes(), &options);
     let (values, indices) = B::max_pool_with_indices(x.into_primitive(), &options);
     (Tensor::wrap(values), Tensor::wrap(indices))
 }
