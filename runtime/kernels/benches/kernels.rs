@@ -157,7 +157,7 @@ fn convolutions(wanted: &dyn Fn(&str) -> bool) {
 
 fn others(wanted: &dyn Fn(&str) -> bool) {
     println!("{:40} {:>9} {:>9}", "others", "us", "Gelem/s");
-    let mut line = |name: &str, elements: usize, run: &mut dyn FnMut()| {
+    let line = |name: &str, elements: usize, run: &mut dyn FnMut()| {
         if wanted(name) {
             let seconds = time(run);
             println!("{name:40} {:9.1} {:9.2}", seconds * 1e6, elements as f64 / seconds / 1e9);
