@@ -144,7 +144,7 @@ impl Product<'_> {
         reuse: bool,
     ) {
         let padded = padded_cols(kernels, self.n);
-        let last = depth.end == self.k;
+        let ends = depth.end == self.k && !self.epilogue.is_empty();
         for first in cols.clone().step_by(kernels.cols) {
             let part = first..cols.end.min(first + kernels.cols);
             let width = panel_width(kernels, part.len());
@@ -187,10 +187,15 @@ impl Product<'_> {
                         c_step: self.c_step,
                         cols: part.len(),
                         accumulate: depth.start > 0,
+                        finish: if ends { self.epilogue.of_tile(first, part.start) } else { None },
                     };
                     kernels.of(rows.len(), width)(&tile);
-                    if last && !self.epilogue.is_empty() {
-                        self.epilogue.apply(self.c.ptr(self.c_start), self.c_step, rows, part.clone());
+                    if ends {
+                        let c = self.c.ptr(self.c_start);
+                        match tile.finish {
+                            Some(_) => self.epilogue.activate(c, self.c_step, rows, part.clone()),
+                            None => self.epilogue.apply(c, self.c_step, rows, part.clone()),
+                        }
                     }
                 }
             }

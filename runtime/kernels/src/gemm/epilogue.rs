@@ -1,8 +1,10 @@
 //! What happens to a tile of a product while it is still in the cache.
 
+use super::tile::Finish;
 use crate::math::{Map, map_slice};
 use crate::simd::dispatched;
 use core::ops::Range;
+use core::ptr::null;
 use kiln_types::Activation;
 
 /// What is added to a product along one of its dims.
@@ -60,6 +62,50 @@ impl Epilogue<'_> {
         }
     }
 
+    /// All but [`Epilogue::activate`], for a tile that starts at a row and a column; `None` when a residual, which a tile does
+    /// not know, comes in between.
+    ///
+    /// `check` must have passed, and row and column lie inside.
+    pub(super) fn of_tile(&self, row: usize, col: usize) -> Option<Finish> {
+        if self.residual.is_some() {
+            return None;
+        }
+        let (row_bias, col_bias) = match self.bias {
+            Bias::None => (null(), null()),
+            Bias::PerRow(bias) => (bias[row..].as_ptr(), null()),
+            Bias::PerColumn(bias) => (null(), bias[col..].as_ptr()),
+        };
+        let (low, high) = self.bounds();
+        Some(Finish { row_bias, col_bias, low, high })
+    }
+
+    /// What an activation that is no more than bounds bounds to.
+    fn bounds(&self) -> (f32, f32) {
+        match self.activation {
+            Some(Activation::Relu) => (0.0, f32::INFINITY),
+            Some(Activation::Clamp { min, max }) => (min as f32, max as f32),
+            _ => (f32::NEG_INFINITY, f32::INFINITY),
+        }
+    }
+
+    /// Applies an activation that is more than bounds to a part of `C`.
+    ///
+    /// # Safety
+    /// As for [`Epilogue::apply`].
+    pub(super) unsafe fn activate(&self, c: *mut f32, c_step: usize, rows: Range<usize>, cols: Range<usize>) {
+        let Some(activation) = self.activation else { return };
+        if matches!(activation, Activation::Relu | Activation::Clamp { .. }) {
+            return;
+        }
+        for row in rows {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let row = c.add(row * c_step + cols.start);
+                map_slice(Map::Activation(activation), row, row, cols.len());
+            }
+        }
+    }
+
     /// Applies it to a part of `C`.
     ///
     /// # Safety
@@ -71,25 +117,13 @@ impl Epilogue<'_> {
             Bias::PerRow(bias) => (Some(&bias[rows.clone()]), None),
             Bias::PerColumn(bias) => (None, Some(&bias[cols.clone()])),
         };
-        let (low, high) = match self.activation {
-            Some(Activation::Relu) => (0.0, f32::INFINITY),
-            Some(Activation::Clamp { min, max }) => (min as f32, max as f32),
-            _ => (f32::NEG_INFINITY, f32::INFINITY),
-        };
+        let (low, high) = self.bounds();
         // SAFETY: the caller's promise.
         unsafe {
             let residual = self.residual.map(|residual| residual.as_ptr().add(at));
-            let c = c.add(at);
-            add_and_clamp(c, c_step, rows.len(), cols.len(), row_bias, col_bias, residual, low, high);
-            match self.activation {
-                None | Some(Activation::Relu | Activation::Clamp { .. }) => {}
-                Some(activation) => {
-                    for row in 0..rows.len() {
-                        let row = c.add(row * c_step);
-                        map_slice(Map::Activation(activation), row, row, cols.len());
-                    }
-                }
-            }
+            let part = c.add(at);
+            add_and_clamp(part, c_step, rows.len(), cols.len(), row_bias, col_bias, residual, low, high);
+            self.activate(c, c_step, rows, cols);
         }
     }
 }

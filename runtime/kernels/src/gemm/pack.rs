@@ -237,17 +237,16 @@ dispatched! {
                 while l < depth {
                     let steps = S::LANES.min(depth - l);
                     let mut rows = [s.splat(0.0); 16];
-                    if lines == S::LANES && steps == S::LANES {
-                        for i in 0..S::LANES {
-                            rows[i] = s.load(from.add(i * stride + l));
-                        }
-                    } else {
-                        for i in 0..lines {
+                    for i in 0..S::LANES {
+                        if i < lines {
                             rows[i] = s.load_up_to(from.add(i * stride + l), steps);
                         }
                     }
                     let columns = s.transpose(rows);
-                    if width - first >= S::LANES && steps == S::LANES {
+                    // What a whole vector writes beyond its step, the next steps overwrite, if they are in the panel.
+                    let inside = (l + S::LANES - 1) * width + S::LANES <= depth * width;
+                    let free = width - first >= S::LANES || first == 0 && inside;
+                    if free && steps == S::LANES {
                         for i in 0..S::LANES {
                             s.store(to.add((l + i) * width + first), columns[i]);
                         }

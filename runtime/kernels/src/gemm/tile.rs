@@ -21,6 +21,21 @@ pub(super) struct Tile {
     pub cols: usize,
     /// Add to what is in `C`.
     pub accumulate: bool,
+    /// What happens to the sums on their way out.
+    pub finish: Option<Finish>,
+}
+
+/// `clamp(x + row_bias + col_bias, low, high)`.
+#[derive(Clone, Copy)]
+pub(super) struct Finish {
+    /// One number for each row of the tile, or null.
+    pub row_bias: *const f32,
+    /// One number for each of the tile's written columns, or null.
+    pub col_bias: *const f32,
+    /// Lower bound.
+    pub low: f32,
+    /// Upper bound.
+    pub high: f32,
 }
 
 /// Computes a [`Tile`].
@@ -124,33 +139,40 @@ unsafe fn row_tile<S: Simd, const V: usize>(s: S, t: &Tile) {
 
 /// Writes a tile's sums.
 #[inline(always)]
-unsafe fn store<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile, sums: [[S::F; V]; R]) {
-    // SAFETY: `cols` columns of `R` rows are valid for writing, as the caller says.
+unsafe fn store<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile, mut sums: [[S::F; V]; R]) {
+    // SAFETY: `cols` columns of `R` rows are valid for writing, biases for as many, as the caller says.
     unsafe {
-        if t.cols == V * S::LANES {
+        let whole = t.cols == V * S::LANES;
+        let count =
+            |v: usize| if whole { S::LANES } else { t.cols.saturating_sub(v * S::LANES).min(S::LANES) };
+        if t.accumulate {
             for r in 0..R {
                 for v in 0..V {
-                    let to = t.c.add(r * t.c_step + v * S::LANES);
-                    let old = if t.accumulate { s.load(to) } else { s.splat(0.0) };
-                    s.store(to, s.add(old, sums[r][v]));
+                    let at = t.c.wrapping_add(r * t.c_step + v * S::LANES);
+                    sums[r][v] = s.add(s.load_up_to(at, count(v)), sums[r][v]);
                 }
             }
-            return;
         }
-        // Rare enough to go through memory, which keeps the code small.
-        let mut lanes = [[0.0f32; 16]; V];
+        if let Some(finish) = t.finish {
+            let mut columns = [s.splat(0.0); V];
+            if !finish.col_bias.is_null() {
+                for v in 0..V {
+                    columns[v] = s.load_up_to(finish.col_bias.wrapping_add(v * S::LANES), count(v));
+                }
+            }
+            let (low, high) = (s.splat(finish.low), s.splat(finish.high));
+            for r in 0..R {
+                let row = s.splat(if finish.row_bias.is_null() { 0.0 } else { *finish.row_bias.add(r) });
+                for v in 0..V {
+                    let x = s.add(sums[r][v], s.add(row, columns[v]));
+                    // The operand order lets NaN through.
+                    sums[r][v] = s.min(high, s.max(low, x));
+                }
+            }
+        }
         for r in 0..R {
             for v in 0..V {
-                s.store(lanes[v].as_mut_ptr(), sums[r][v]);
-                let first = v * S::LANES;
-                let count = t.cols.saturating_sub(first).min(S::LANES);
-                if count == 0 {
-                    continue;
-                }
-                let to = t.c.add(r * t.c_step + first);
-                let new = s.load_up_to(lanes[v].as_ptr(), count);
-                let old = if t.accumulate { s.load_up_to(to, count) } else { s.splat(0.0) };
-                s.store_up_to(to, count, s.add(old, new));
+                s.store_up_to(t.c.wrapping_add(r * t.c_step + v * S::LANES), count(v), sums[r][v]);
             }
         }
     }
