@@ -92,6 +92,11 @@ pub fn pascal(text: &str, fallback: &str) -> String {
     if name.starts_with(|c: char| c.is_ascii_digit()) {
         name = format!("{fallback}{name}");
     }
+    if name.len() > 1 && !name.contains(|c: char| c.is_ascii_lowercase()) {
+        // An acronym: `LSTM` as `Lstm`.
+        name =
+            name.chars().enumerate().map(|(i, c)| if i == 0 { c } else { c.to_ascii_lowercase() }).collect();
+    }
     if name == "Self" {
         name.push_str("Module");
     }

@@ -5,7 +5,7 @@
 use crate::literals;
 use kiln_importer::ir::{Atom, Dim, Symbol};
 use kiln_types::CompareOp;
-use proc_macro2::{Ident, TokenStream};
+use proc_macro2::{Delimiter, Ident, TokenStream, TokenTree};
 use quote::quote;
 
 /// How symbols are found in a function.
@@ -20,9 +20,10 @@ pub fn size(dim: &Dim, scope: &dyn Scope) -> TokenStream {
         return literals::int(value as i64);
     }
     if is_plain(dim, scope, true) {
-        return sum(dim, scope, false);
+        return bare(sum(dim, scope, false));
     }
     let value = sum(dim, scope, true);
+    let value = bare(value);
     quote!((#value) as usize)
 }
 
@@ -30,7 +31,18 @@ pub fn size(dim: &Dim, scope: &dyn Scope) -> TokenStream {
 pub fn integer(dim: &Dim, scope: &dyn Scope) -> TokenStream {
     match dim.as_constant() {
         Some(value) => literals::int(value),
-        None => sum(dim, scope, true),
+        None => bare(sum(dim, scope, true)),
+    }
+}
+
+/// An expression without parentheses around all of it.
+fn bare(tokens: TokenStream) -> TokenStream {
+    let mut trees = tokens.clone().into_iter();
+    match (trees.next(), trees.next()) {
+        (Some(TokenTree::Group(group)), None) if group.delimiter() == Delimiter::Parenthesis => {
+            group.stream()
+        }
+        _ => tokens,
     }
 }
 
@@ -94,7 +106,7 @@ fn product(factors: &[TokenStream]) -> TokenStream {
 
 /// A dim as a factor or operand: in parentheses unless it is one token.
 fn operand(dim: &Dim, scope: &dyn Scope, signed: bool) -> TokenStream {
-    let tokens = sum(dim, scope, signed);
+    let tokens = bare(sum(dim, scope, signed));
     let simple = dim.as_constant().is_some_and(|c| c >= 0) || (dim.as_symbol().is_some() && !signed);
     if simple { tokens } else { quote!((#tokens)) }
 }
@@ -106,14 +118,18 @@ fn factor(atom: &Atom, scope: &dyn Scope, signed: bool) -> TokenStream {
             (name, _) => quote!(#name),
         },
         Atom::FloorDiv(a, b) if signed => {
-            let (a, b) = (receiver(a, scope), sum(b, scope, true));
+            let (a, b) = (receiver(a, scope), bare(sum(b, scope, true)));
             quote!(#a.div_euclid(#b))
         }
         Atom::Mod(a, b) if signed => {
-            let (a, b) = (receiver(a, scope), sum(b, scope, true));
+            let (a, b) = (receiver(a, scope), bare(sum(b, scope, true)));
             quote!(#a.rem_euclid(#b))
         }
         Atom::FloorDiv(a, b) => {
+            if let Some(up) = rounded_up(a, b) {
+                let (up, b) = (operand(&up, scope, false), bare(sum(b, scope, false)));
+                return quote!(#up.div_ceil(#b));
+            }
             let (a, b) = (operand(a, scope, false), operand(b, scope, false));
             quote!((#a / #b))
         }
@@ -122,11 +138,16 @@ fn factor(atom: &Atom, scope: &dyn Scope, signed: bool) -> TokenStream {
             quote!((#a % #b))
         }
         Atom::Max(a, b) => {
-            let (a, b) = (typed_receiver(a, scope, signed), sum(b, scope, signed));
+            let (a, b) = (typed_receiver(a, scope, signed), bare(sum(b, scope, signed)));
             quote!(#a.max(#b))
         }
         Atom::Min(a, b) => {
-            let (a, b) = (typed_receiver(a, scope, signed), sum(b, scope, signed));
+            if let Some((inner, low, high)) = clamped(a, b) {
+                let inner = typed_receiver(inner, scope, signed);
+                let (low, high) = (literals::int(low), literals::int(high));
+                return quote!(#inner.clamp(#low, #high));
+            }
+            let (a, b) = (typed_receiver(a, scope, signed), bare(sum(b, scope, signed)));
             quote!(#a.min(#b))
         }
         Atom::Compare(op, a, b) => {
@@ -134,6 +155,30 @@ fn factor(atom: &Atom, scope: &dyn Scope, signed: bool) -> TokenStream {
             quote!(i64::from(#condition))
         }
     }
+}
+
+/// `n` when `a / b` is `(n + b - 1) / b`.
+fn rounded_up(a: &Dim, b: &Dim) -> Option<Dim> {
+    let rest = a - &Dim::constant(b.as_constant()? - 1);
+    let whole = rest.terms().all(|(coefficient, atoms)| coefficient > 0 && !atoms.is_empty());
+    (whole && b.as_constant()? > 1 && rest.as_constant().is_none()).then_some(rest)
+}
+
+/// `x`, `low` and `high` when the smaller of `a` and `b` is `min(max(x, low), high)` with known bounds.
+fn clamped<'d>(a: &'d Dim, b: &'d Dim) -> Option<(&'d Dim, i64, i64)> {
+    let (inner, high) = match (a.as_constant(), b.as_constant()) {
+        (None, Some(high)) => (a, high),
+        (Some(high), None) => (b, high),
+        _ => return None,
+    };
+    let mut terms = inner.terms();
+    let (Some((1, [Atom::Max(x, y)])), None) = (terms.next(), terms.next()) else { return None };
+    let (x, low) = match (x.as_constant(), y.as_constant()) {
+        (None, Some(low)) => (x, low),
+        (Some(low), None) => (y, low),
+        _ => return None,
+    };
+    (low <= high).then_some((x.as_ref(), low, high))
 }
 
 /// An `i64` to call a method on: literals need their type.

@@ -27,7 +27,12 @@ impl FunctionEmitter<'_, '_, '_> {
     /// The statements of a block and its result.
     pub fn block(&mut self, block: &Block) -> TokenStream {
         let mut tokens = TokenStream::new();
+        let last = ends_with_branches(block);
         for (i, statement) in block.statements.iter().enumerate() {
+            if i + 1 == block.statements.len() && last {
+                let branches = self.branches(statement);
+                return quote!(#tokens #branches);
+            }
             self.locals.name_outputs(self.emitter.plan, self.module, block, i);
             tokens.extend(self.statement(statement));
             for &output in statement.outputs() {
@@ -63,20 +68,27 @@ impl FunctionEmitter<'_, '_, '_> {
                 quote!(let #pattern = #value; #comment)
             }
             Statement::Read { code, symbols } => self.read(code, symbols),
-            Statement::If { outputs, condition, then, otherwise } => {
-                let condition = dims::condition(condition, &self.locals);
-                let before = self.locals.clone();
-                self.locals.nest();
-                let then = self.block(then);
-                self.locals = before.clone();
-                self.locals.nest();
-                let otherwise = self.block(otherwise);
-                self.locals = before;
+            Statement::If { outputs, .. } => {
+                let branches = self.branches(statement);
                 let pattern = self.pattern(outputs);
-                quote!(let #pattern = if #condition { #then } else { #otherwise };)
+                quote!(let #pattern = #branches;)
             }
             Statement::Loop { output, init, modules, args } => self.repeat(*output, init, modules, args),
         }
+    }
+
+    /// `if … { … } else { … }`
+    fn branches(&mut self, statement: &Statement) -> TokenStream {
+        let Statement::If { condition, then, otherwise, .. } = statement else { return TokenStream::new() };
+        let condition = dims::condition(condition, &self.locals);
+        let before = self.locals.clone();
+        self.locals.nest();
+        let then = self.block(then);
+        self.locals = before.clone();
+        self.locals.nest();
+        let otherwise = self.block(otherwise);
+        self.locals = before;
+        quote!(if #condition { #then } else { #otherwise })
     }
 
     fn pattern(&self, outputs: &[ValueId]) -> TokenStream {
@@ -236,7 +248,7 @@ impl FunctionEmitter<'_, '_, '_> {
                 quote!((#(#items),*))
             }
             Code::Range(a, b) => {
-                let (a, b) = (self.operand(a), self.operand(b));
+                let (a, b) = (self.code(a), self.code(b));
                 quote!(#a..#b)
             }
             Code::Ref(inner) => {
@@ -349,11 +361,22 @@ impl FunctionEmitter<'_, '_, '_> {
         let tokens = self.code(code);
         let loose = match code {
             Code::Infix(..) | Code::Prefix(..) | Code::Range(..) | Code::Ref(_) | Code::Closure(..) => true,
-            Code::Size(dim) | Code::Integer(dim) => dim.as_size().is_none() && dim.as_symbol().is_none(),
+            Code::Size(dim) => dim.as_size().is_none() && dim.as_symbol().is_none(),
+            Code::Integer(dim) => dim.as_constant().is_none(),
             Code::Int(value) => *value < 0,
             _ => false,
         };
         if loose { quote!((#tokens)) } else { tokens }
+    }
+}
+
+/// Whether a block yields what branches at its end yield.
+fn ends_with_branches(block: &Block) -> bool {
+    match block.statements.last() {
+        Some(Statement::If { outputs, .. }) => {
+            outputs.iter().copied().map(Code::Use).eq(block.results.iter().cloned())
+        }
+        _ => false,
     }
 }
 

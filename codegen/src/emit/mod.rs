@@ -29,11 +29,16 @@ pub struct Emitter<'p, 'g> {
     fields: Vec<Vec<String>>,
     /// Names of the inputs by struct, from the first call.
     hints: BTreeMap<usize, Vec<String>>,
+    /// Names of types that are taken.
+    types: names::Names,
+    /// Names for the results of structs, and their declarations.
+    aliases: BTreeMap<usize, String>,
+    alias_items: TokenStream,
 }
 
 /// The source of a planned model.
 pub fn emit(plan: &mut Plan<'_>, options: &Options) -> Result<String, CodegenError> {
-    structs::name_structs(plan, &options.model_name);
+    let types = structs::name_structs(plan, &options.model_name);
     let kept = |id: usize| -> Vec<String> {
         let parameters = plan.structs[id].parameters.iter();
         parameters.filter(|parameter| parameter.kept).map(|parameter| parameter.name.clone()).collect()
@@ -41,7 +46,16 @@ pub fn emit(plan: &mut Plan<'_>, options: &Options) -> Result<String, CodegenErr
     let names = |id: usize| field_names(plan, plan.structs[id].members[0], &kept(id));
     let fields = (0..plan.structs.len()).map(names).collect();
     let plan = &*plan;
-    let mut emitter = Emitter { plan, options, uses: Uses::default(), fields, hints: BTreeMap::new() };
+    let mut emitter = Emitter {
+        plan,
+        options,
+        uses: Uses::default(),
+        fields,
+        hints: BTreeMap::new(),
+        types,
+        aliases: BTreeMap::new(),
+        alias_items: TokenStream::new(),
+    };
     let items = emitter.items();
     let uses = emitter.uses.items(&options.runtime_crate);
     let file =

@@ -9,8 +9,8 @@ use quote::quote;
 
 /// Functions with more parameters are a clippy finding, `self` among them.
 const MAX_INPUTS: usize = 6;
-/// Tuples with more tensors get a name.
-const MAX_OUTPUTS: usize = 4;
+/// Tuples with more tensors get a name: they stand in a `Result`.
+const MAX_OUTPUTS: usize = 2;
 
 impl Emitter<'_, '_> {
     pub(super) fn model(&mut self) -> TokenStream {
@@ -30,7 +30,6 @@ impl Emitter<'_, '_> {
             (self.uses.path("module::Module"), self.uses.path("tensor::backend::Backend"));
         let loading = self.loading();
         let specs = self.input_specs();
-        let output_alias = self.output_alias();
         let runs = self.runs();
         let default = self.default_impl(&name);
         let blank = comments::blank();
@@ -40,7 +39,6 @@ impl Emitter<'_, '_> {
             pub struct #name<B: #backend> { #fields }
 
             #specs
-            #output_alias
             #default
 
             #blank
@@ -181,17 +179,6 @@ impl Emitter<'_, '_> {
         quote!(#blank #[doc = " What the model takes."] const INPUTS: [#spec; #count] = [#(#specs),*];)
     }
 
-    fn output_alias(&mut self) -> TokenStream {
-        let outputs = self.plan.modules[self.plan.root].outputs.clone();
-        if outputs.len() <= MAX_OUTPUTS {
-            return TokenStream::new();
-        }
-        let ty = self.result_type(&outputs);
-        let name = ident(&format!("{}Output", self.model_name()));
-        let blank = comments::blank();
-        quote!(#blank #[doc = " What the model yields."] pub type #name<B> = #ty;)
-    }
-
     /// `forward`, `try_forward` and, where the device is read, their asynchronous forms.
     fn runs(&mut self) -> TokenStream {
         let mut tokens = self.run(false);
@@ -207,13 +194,7 @@ impl Emitter<'_, '_> {
         let (parameters, locals) = self.signature(root);
         let inputs: Vec<_> =
             plan.modules[root].inputs.iter().map(|&input| ident(&locals.name(input))).collect();
-        let outputs = plan.modules[root].outputs.clone();
-        let result = if outputs.len() > MAX_OUTPUTS {
-            let name = ident(&format!("{}Output", self.model_name()));
-            quote!(#name<B>)
-        } else {
-            self.result_type(&outputs)
-        };
+        let result = self.result_type(root, MAX_OUTPUTS);
         let body = self.body(root, locals, asynchronous);
         let allow = (inputs.len() > MAX_INPUTS)
             .then(|| quote!(#[allow(clippy::too_many_arguments, reason = "the model has as many inputs")]));

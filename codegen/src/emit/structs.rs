@@ -14,6 +14,9 @@ use quote::quote;
 /// Constructors with more parameters take them as a struct.
 const MAX_ARGUMENTS: usize = 6;
 
+/// Tuples of more tensors get a name.
+const MAX_RESULTS: usize = 3;
+
 /// Names that generated source uses for other things.
 const TAKEN: &[&str] = &[
     "B",
@@ -47,7 +50,7 @@ const TAKEN: &[&str] = &[
 ];
 
 /// Decides the name of every struct, parents first.
-pub fn name_structs(plan: &mut Plan<'_>, model: &str) {
+pub fn name_structs(plan: &mut Plan<'_>, model: &str) -> Names {
     let mut types = Names::with(TAKEN.iter().copied());
     let mut functions = Names::with(["core", "forward", "std"]);
     for path in mentioned_paths(plan) {
@@ -72,6 +75,7 @@ pub fn name_structs(plan: &mut Plan<'_>, model: &str) {
             name
         };
     }
+    types
 }
 
 /// Every path that the modules mention.
@@ -154,6 +158,7 @@ impl<'p, 'g> Emitter<'p, 'g> {
                 self.module_struct(id)
             });
         }
+        items.extend(std::mem::take(&mut self.alias_items));
         items
     }
 
@@ -408,8 +413,27 @@ impl<'p, 'g> Emitter<'p, 'g> {
         (parameters, locals)
     }
 
-    /// The type of what values are yielded as.
-    pub(super) fn result_type(&mut self, values: &[ValueId]) -> TokenStream {
+    /// The type of what a module yields; more than `most` tensors get a name.
+    pub(super) fn result_type(&mut self, module: usize, most: usize) -> TokenStream {
+        let (plan, values) = (self.plan, &self.plan.modules[module].outputs);
+        let tuple = self.tuple_type(values);
+        if values.len() <= most {
+            return tuple;
+        }
+        let id = plan.modules[module].struct_id;
+        if let Some(name) = self.aliases.get(&id) {
+            let name = ident(name);
+            return quote!(#name<B>);
+        }
+        let text = self.types.fresh(&format!("{}Output", pascal(&plan.structs[id].name, "Module")));
+        let (name, blank) = (ident(&text), comments::blank());
+        let doc = format!(" What [`{}`] yields.", plan.structs[id].name);
+        self.alias_items.extend(quote!(#blank #[doc = #doc] pub type #name<B> = #tuple;));
+        self.aliases.insert(id, text);
+        quote!(#name<B>)
+    }
+
+    fn tuple_type(&mut self, values: &[ValueId]) -> TokenStream {
         let plan = self.plan;
         let types: Vec<_> =
             values.iter().map(|&value| tensor_type(&mut self.uses, plan.graph.ty(value), false)).collect();
@@ -440,7 +464,7 @@ impl<'p, 'g> Emitter<'p, 'g> {
 
     fn forward(&mut self, module: usize, asynchronous: bool) -> TokenStream {
         let (parameters, locals) = self.signature(module);
-        let result = self.result_type(&self.plan.modules[module].outputs.clone());
+        let result = self.result_type(module, MAX_RESULTS);
         let body = self.body(module, locals, asynchronous);
         let name = ident(if asynchronous { "forward_async" } else { "forward" });
         let (start, blank) = if asynchronous {
@@ -449,27 +473,37 @@ impl<'p, 'g> Emitter<'p, 'g> {
             (quote!(pub fn), TokenStream::new())
         };
         let doc = if asynchronous { " Runs it without blocking the thread." } else { " Runs it." };
-        quote!(#blank #[doc = #doc] #start #name(&self, #(#parameters),*) -> #result { #body })
+        let allow = too_many(parameters.len() + 1);
+        quote!(#blank #[doc = #doc] #allow #start #name(&self, #(#parameters),*) -> #result { #body })
     }
 
     fn free_function(&mut self, id: usize) -> TokenStream {
         let member = self.plan.structs[id].members[0];
         let doc = self.struct_doc(id);
         let backend = self.uses.path("tensor::backend::Backend");
-        let result = self.result_type(&self.plan.modules[member].outputs.clone());
+        let result = self.result_type(member, MAX_RESULTS);
         let mut tokens = TokenStream::new();
         let variants = if self.reads(member) { vec![false, true] } else { vec![false] };
         for asynchronous in variants {
             let (parameters, locals) = self.signature(member);
             let body = self.body(member, locals, asynchronous);
             let name = self.forward_name(member, asynchronous);
+            let allow = too_many(parameters.len());
             let start = if asynchronous { quote!(async fn) } else { quote!(fn) };
             tokens.extend(
-                quote!(#[doc = #doc] #start #name<B: #backend>(#(#parameters),*) -> #result { #body }),
+                quote!(#[doc = #doc] #allow #start #name<B: #backend>(#(#parameters),*) -> #result { #body }),
             );
         }
         tokens
     }
+}
+
+/// Allows as many parameters as there are.
+fn too_many(parameters: usize) -> TokenStream {
+    if parameters <= 7 {
+        return TokenStream::new();
+    }
+    quote!(#[allow(clippy::too_many_arguments, reason = "so many values enter this part of the model")])
 }
 
 /// `let device = &x.device();`

@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const MAX_NODES: usize = 48;
 /// Pieces are about so long.
 const PIECE: usize = 32;
+/// More values than this crossing a cut would be a function with too many parameters or results.
+const MAX_CROSSING: usize = 4;
 /// Shorter runs of nodes are not worth a module, however often they come.
 const MIN_PERIOD: usize = 4;
 
@@ -108,6 +110,20 @@ impl Cutter {
         }
     }
 
+    /// The cheapest cut near the wanted length, the longest of equals; later ones when all near it are too dear.
+    fn next_cut(&self, at: usize, end: usize) -> Option<usize> {
+        let mut from = at + PIECE / 2;
+        while from < end {
+            let to = (from + PIECE / 2).min(end - 1);
+            let cheapest = (from..=to).min_by_key(|&i| (self.crossing[i], std::cmp::Reverse(i)));
+            if let Some(cut) = cheapest.filter(|&i| self.crossing[i] <= MAX_CROSSING) {
+                return Some(cut);
+            }
+            from = to + 1;
+        }
+        None
+    }
+
     /// The repetition that covers most; of equals, that with the shortest period.
     fn repetition(&self, start: usize, end: usize) -> Option<Repetition> {
         let mut best: Option<Repetition> = None;
@@ -131,7 +147,10 @@ impl Cutter {
             }
             period += 1;
         }
-        best.filter(|found| found.period <= 4 * MAX_NODES)
+        best.filter(|found| {
+            let cheap = |k: usize| self.crossing[found.start + k * found.period] <= MAX_CROSSING;
+            found.period <= 4 * MAX_NODES && (0..=found.times).all(cheap)
+        })
     }
 
     /// Where to begin within a stretch that repeats, so that the fewest values cross from one module to the next.
