@@ -6,8 +6,8 @@
 
 use super::{Options, Pass, PassReport, dead_code};
 use crate::ir::{
-    Builder, Constant, Graph, Infer, Node, NodeId, Op, Origin, Region, ScopeEntry, SymbolOrigin, TensorType,
-    ValueId,
+    Builder, Constant, Dim, Graph, Infer, Node, NodeId, Op, Origin, Region, ScopeEntry, SymbolOrigin,
+    TensorType, ValueId,
 };
 use kiln_types::TensorData;
 use std::collections::{BTreeMap, BTreeSet};
@@ -238,7 +238,10 @@ impl<'g> Rewrite<'g> {
         let same = types.len() == outputs.len()
             && types.iter().zip(outputs).all(|(new, &old)| {
                 let old = self.graph.ty(old);
-                new.dtype == old.dtype && new.rank() == old.rank()
+                // A size that inference makes up may be the one that is recorded.
+                let unknown = |dim: &Dim| dim.symbols().iter().any(|s| !self.graph.symbols.contains_key(s));
+                let fits = |(new, old): (&Dim, &Dim)| new == old || unknown(new);
+                new.dtype == old.dtype && new.rank() == old.rank() && new.dims.iter().zip(&old.dims).all(fits)
             });
         if !same {
             return None;
