@@ -47,7 +47,7 @@ pub struct Heads<'a> {
 pub enum AttentionMask<'a> {
     /// Nothing.
     None,
-    /// Keeps where not 0. A query with no key left yields NaN, as a softmax of `-∞` does.
+    /// Keeps where not 0. A query with no key left yields 0.
     Bool(&'a [u8], [usize; 4]),
     /// Added to the scaled scores.
     Float(&'a [f32], [usize; 4]),
@@ -317,6 +317,11 @@ dispatched! {
             i += S::LANES;
         }
         let max = row_max(s, x, n);
+        if max == f32::NEG_INFINITY && (keep.is_some() || n == 0) {
+            // No key is left: the result is 0, not NaN.
+            (0..n).for_each(|i| *x.add(i) = 0.0);
+            return 1.0;
+        }
         exp_row(s, x, x, n, max)
     }
 }

@@ -25,7 +25,7 @@ suite! {
     folding: reductions reduction_axes empty_reductions argument_of_extremes cumulative_folds;
     products: matrices batches integers;
     windows: convolution_1d convolution_groups convolution_3d transposed pooling ceil_mode pool_positions;
-    fused: activations linears attentions softmaxes norms programs recurrent half_weights cached_weights;
+    fused: activations linears attentions masked_out softmaxes norms programs recurrent half_weights cached_weights;
     making: filled counted seeded distributions data_round_trip;
 }
 

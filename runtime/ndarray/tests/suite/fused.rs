@@ -86,6 +86,23 @@ pub fn attentions<B: Backend>() {
     }
 }
 
+/// A query that no key may answer yields zeros.
+pub fn masked_out<B: Backend>() {
+    for queries in [1, 2, 40] {
+        let [q, k, v] = [(queries, 1), (3, 2), (3, 3)].map(|(n, seed)| random::<B>(&[1, 1, n, 8], seed));
+        let keep: Vec<u8> = (0..queries * 3).map(|i| u8::from(i >= 3)).collect();
+        let keep = mask::<B>(&keep, &[1, 1, queries, 3]);
+        let options = AttentionOptions::default();
+        let own = B::attention(q.clone(), k.clone(), v.clone(), Some(keep.clone()), &options);
+        assert_eq!(read::<B, f32>(own.clone())[..8], [0.0; 8]);
+        agree::<B>(own, compose::attention::<B>(q.clone(), k.clone(), v.clone(), Some(keep), &options));
+        // The last query sees the last key, so the first ones see none when there are more queries than keys.
+        let causal = AttentionOptions { is_causal: true, ..options };
+        let own = B::attention(q.clone(), k.clone(), v.clone(), None, &causal);
+        agree::<B>(own, compose::attention::<B>(q, k, v, None, &causal));
+    }
+}
+
 pub fn softmaxes<B: Backend>() {
     let x = B::binary_scalar(BinaryOp::Mul, random::<B>(&[3, 19, 5], 1), Scalar::Float(20.0));
     for dim in 0..3 {
