@@ -1,9 +1,10 @@
-//! Broken files: mutated models, truncated models, noise. Every one ends in a graph or in an error.
+//! Broken files: mutated models, truncated models, noise. Every one ends in a graph or in an error. More models come from
+//! `KILN_CASES`, more rounds from `KILN_MUTATIONS`.
 
 use kiln_importer::onnx::{LoadOptions, load_bytes};
 use kiln_importer::passes::{Options, optimize};
 use std::panic::AssertUnwindSafe;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// SplitMix64: the same mutations on every machine.
 struct Random(u64);
@@ -23,9 +24,10 @@ impl Random {
 }
 
 fn models() -> Vec<(String, Vec<u8>)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures");
+    let mut roots = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/cases")];
+    roots.extend(std::env::var("KILN_CASES").iter().flat_map(|more| more.split(':')).map(PathBuf::from));
     let mut found = Vec::new();
-    for folder in std::fs::read_dir(root.join("cases")).expect("the cases") {
+    for folder in roots.iter().flat_map(|root| std::fs::read_dir(root).expect("the cases")) {
         let folder = folder.expect("an entry").path();
         if let Ok(bytes) = std::fs::read(folder.join("model.onnx")) {
             let name = folder.file_name().expect("a name").to_string_lossy().into_owned();

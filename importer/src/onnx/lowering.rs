@@ -2,85 +2,36 @@
 
 mod append;
 mod broadcast;
+mod choices;
 mod constants;
+mod model;
 mod order;
 mod windows;
 
 pub(crate) use append::{axes_of, axis_of};
+pub(crate) use choices::Choice;
 pub(crate) use constants::{holds_negative, numbers};
+pub(crate) use model::{Model, domain_of, operator_name, opsets};
 pub(crate) use order::{label, subgraphs};
 pub(crate) use windows::{AutoPad, Window, Windows, known_padding};
 
 use super::node::{Attribute, SourceNode};
-use super::operator::{Args, Operand, Outputs};
+use super::operator::{Args, Operand};
 use super::ops;
-use super::proto::{FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto};
+use super::proto::{FunctionProto, GraphProto, NodeProto};
 use super::scope::scope_of;
 use super::source::Folder;
 use super::tensor;
 use crate::error::{ImportError, ImportErrorKind, ImportResult, Site};
-use crate::ir::{Builder, Dim, Graph, NodeId, Origin, Region, RuleError, RuleResult, ValueId};
+use crate::ir::{Builder, Graph, Origin, Region, RuleError, RuleResult, ValueId};
 use std::collections::{HashMap, HashSet};
 
 /// Functions that call functions multiply nodes; no honest model has so many.
 const MAX_NODES: usize = 1 << 18;
 /// Functions inside functions.
 pub(crate) const MAX_DEPTH: usize = 64;
-/// Branches that both must be lowered, each after a copy of the graph.
-const MAX_BRANCHES: usize = 1024;
 /// Choices between ranks that a model may hold inside each other: each doubles the rest of the graph.
 const MAX_CHOICES: usize = 6;
-
-/// A model's parts that lowering looks up.
-pub(crate) struct Model<'m> {
-    pub(crate) proto: &'m ModelProto,
-    pub(crate) folder: &'m Folder,
-    pub(crate) functions: HashMap<(&'m str, &'m str, &'m str), &'m FunctionProto>,
-    /// Initializers that the exporter calls parameters of the original.
-    pub(crate) parameters: HashSet<&'m str>,
-}
-
-/// What the dynamo exporter writes about an initializer that was an `nn.Parameter`.
-const KIND: &str = "pkg.torch.export.graph_signature.InputSpec.kind";
-
-impl<'m> Model<'m> {
-    /// Indexes a model; a function defined twice is an error.
-    pub(crate) fn new(proto: &'m ModelProto, folder: &'m Folder) -> Result<Self, ImportErrorKind> {
-        let mut functions = HashMap::new();
-        for function in &proto.functions {
-            let key = (domain_of(&function.domain), function.name.as_str(), function.overload.as_str());
-            if functions.insert(key, function).is_some() {
-                return Err(ImportErrorKind::Duplicate(function.name.clone()));
-            }
-        }
-        let infos = proto.graph.iter().flat_map(|graph| &graph.value_info);
-        let parameters = infos
-            .filter(|info| {
-                info.metadata_props.iter().any(|entry| entry.key == KIND && entry.value == "PARAMETER")
-            })
-            .map(|info| info.name.as_str())
-            .collect();
-        Ok(Self { proto, folder, functions, parameters })
-    }
-}
-
-/// The domain without ONNX's two spellings of its own.
-pub(crate) fn domain_of(domain: &str) -> &str {
-    if domain == "ai.onnx" { "" } else { domain }
-}
-
-/// The operator as messages name it.
-pub(crate) fn operator_name(node: &NodeProto) -> String {
-    match domain_of(&node.domain) {
-        "" => node.op_type.clone(),
-        domain => format!("{domain}.{}", node.op_type),
-    }
-}
-
-/// Versions of the operator sets by domain.
-pub(crate) fn opsets(imports: &[OperatorSetIdProto]) -> HashMap<&str, i64> {
-    imports.iter().map(|import| (domain_of(&import.domain), import.version)).collect()
-}
 
 /// The model itself, or a function that is being inlined.
 struct Frame<'m> {
@@ -96,21 +47,6 @@ struct Scope<'m> {
     values: HashMap<&'m str, Option<Operand>>,
     /// A function's body does not see the names around its call.
     closed: bool,
-}
-
-/// A state to return to when an attempt fails.
-pub(crate) struct Snapshot<'m> {
-    graph: Graph,
-    nodes: Vec<NodeId>,
-    scopes: Vec<Scope<'m>>,
-}
-
-/// An `If` whose branches yield different ranks: what follows must be lowered once for each.
-pub(crate) struct Choice<'m> {
-    /// Which branch runs.
-    pub(crate) condition: Dim,
-    /// The branches: taken, and not taken.
-    pub(crate) branches: [&'m GraphProto; 2],
 }
 
 /// Lowers nodes into the graph; what operators append through.
@@ -284,87 +220,6 @@ impl<'g, 'm> Lowering<'g, 'm> {
             self.nested = Some(error);
             rule
         })
-    }
-
-    // ---- attempts ----
-
-    /// The state before branches; an error when a model has too many.
-    pub(crate) fn before_branches(&mut self) -> RuleResult<Snapshot<'m>> {
-        self.branches += 1;
-        if self.branches > MAX_BRANCHES {
-            let what = format!("more than {MAX_BRANCHES} choices that only the run makes");
-            return Err(RuleError::TooLarge { what });
-        }
-        Ok(self.snapshot())
-    }
-
-    fn snapshot(&self) -> Snapshot<'m> {
-        Snapshot {
-            graph: self.builder.graph.clone(),
-            nodes: self.builder.nodes.clone(),
-            scopes: self.scopes.clone(),
-        }
-    }
-
-    pub(crate) fn restore(&mut self, snapshot: &Snapshot<'m>) {
-        *self.builder.graph = snapshot.graph.clone();
-        self.builder.nodes = snapshot.nodes.clone();
-        self.scopes = snapshot.scopes.clone();
-        self.nested = None;
-    }
-
-    /// Asks for the rest of the graph to be lowered once for each branch.
-    pub(crate) fn request_choice(&mut self, choice: Choice<'m>) {
-        self.choice = Some(choice);
-    }
-
-    /// Lowers a branch and everything after it, for both branches. A branch with which the rest breaks a rule cannot
-    /// be the one that runs (PyTorch's `squeeze` of a size that the file does not give): the other is taken.
-    fn choose(
-        &mut self,
-        choice: &Choice<'m>,
-        node: &'m NodeProto,
-        rest: &[&'m NodeProto],
-        outputs: &[&'m str],
-    ) -> ImportResult<Vec<Operand>> {
-        let before = self.snapshot();
-        let [taken, other] = choice.branches;
-        let outer = self.builder.open_region();
-        let first = self.attempt(taken, node, rest, outputs);
-        let first = match first.and_then(|values| Ok(tensors(values).map_err(ImportErrorKind::Rule)?)) {
-            Ok(values) => self.builder.close_region(outer, values),
-            Err(error) => {
-                self.restore(&before);
-                return self.attempt(other, node, rest, outputs).map_err(|_| error);
-            }
-        };
-        self.scopes.clone_from(&before.scopes);
-        let outer = self.builder.open_region();
-        let second = self.attempt(other, node, rest, outputs);
-        let Ok(Ok(values)) = second.map(tensors) else {
-            self.restore(&before);
-            return self.attempt(taken, node, rest, outputs);
-        };
-        let second = self.builder.close_region(outer, values);
-        let op = crate::ir::Op::If {
-            condition: choice.condition.clone(),
-            then_region: first,
-            else_region: second,
-        };
-        let values = self.builder.add_all(op, Vec::new()).map_err(ImportErrorKind::Rule)?;
-        Ok(Outputs::from(values).0)
-    }
-
-    fn attempt(
-        &mut self,
-        branch: &'m GraphProto,
-        node: &'m NodeProto,
-        rest: &[&'m NodeProto],
-        outputs: &[&'m str],
-    ) -> ImportResult<Vec<Operand>> {
-        let values = self.subgraph(branch)?;
-        self.bind_outputs(node, values)?;
-        self.run(rest, outputs)
     }
 
     // ---- nodes ----

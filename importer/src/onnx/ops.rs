@@ -10,6 +10,7 @@ mod binary;
 mod cast;
 mod center_crop_pad;
 mod clip;
+mod col2im;
 mod compare;
 mod compress;
 mod concat;
@@ -31,6 +32,7 @@ mod gather_elements;
 mod gather_nd;
 mod gemm;
 mod global_pool;
+mod grid_sample;
 mod group_normalization;
 mod identity;
 mod if_;
@@ -43,6 +45,7 @@ mod matmul;
 mod matmul_integer;
 mod max_pool;
 mod max_unpool;
+mod mel_weight_matrix;
 mod non_max_suppression;
 mod non_zero;
 mod one_hot;
@@ -67,6 +70,7 @@ mod softmax;
 mod split;
 mod squeeze;
 mod swi_glu;
+mod tensor_scatter;
 mod tile;
 mod top_k;
 mod transpose;
@@ -105,6 +109,7 @@ operators! {
     cast::Cast,
     center_crop_pad::CenterCropPad,
     clip::Clip,
+    col2im::Col2Im,
     compare::Compare,
     compress::Compress,
     concat::Concat,
@@ -126,6 +131,7 @@ operators! {
     gather_nd::GatherNd,
     gemm::Gemm,
     global_pool::GlobalPool,
+    grid_sample::GridSample,
     group_normalization::GroupNormalization,
     identity::Identity,
     if_::If,
@@ -138,6 +144,7 @@ operators! {
     matmul_integer::MatMulInteger,
     max_pool::MaxPool,
     max_unpool::MaxUnpool,
+    mel_weight_matrix::MelWeightMatrix,
     non_max_suppression::NonMaxSuppression,
     non_zero::NonZero,
     one_hot::OneHot,
@@ -162,6 +169,7 @@ operators! {
     split::Split,
     squeeze::Squeeze,
     swi_glu::SwiGlu,
+    tensor_scatter::TensorScatter,
     tile::Tile,
     top_k::TopK,
     transpose::Transpose,

@@ -1,12 +1,15 @@
-//! `BatchNormalization` with given statistics.
+//! `BatchNormalization`, with given statistics or with the batch's own.
 
 use super::super::lowering::Lowering;
 use super::super::node::{SourceNode, invalid};
 use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Op, RuleError, RuleResult};
+use crate::ir::{Op, RuleResult, ValueId};
+use kiln_types::{BinaryOp, ReduceOp};
 
 pub(super) struct BatchNormalization {
     epsilon: f64,
+    /// Normalize by the batch's statistics, and move the running ones with this momentum.
+    training: Option<f64>,
 }
 
 impl Operator<'_> for BatchNormalization {
@@ -14,16 +17,12 @@ impl Operator<'_> for BatchNormalization {
         &[Spec::onnx("BatchNormalization", 7, &["X", "scale", "B", "input_mean", "input_var"])];
 
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        // How running statistics move; they do not here.
-        node.ignore(&["momentum"]);
-        if node.flag("training_mode", false)? {
-            let what = "BatchNormalization in training mode; export the model in evaluation mode".to_owned();
-            return Err(RuleError::Unsupported { what });
-        }
+        let momentum = node.float("momentum", 0.9)?;
+        let training = node.flag("training_mode", false)?.then_some(momentum);
         if node.opset < 9 && !node.flag("spatial", true)? {
             return Err(invalid("spatial", "is 0, statistics for each position are not supported"));
         }
-        Ok(Self { epsilon: node.float("epsilon", 1e-5)? })
+        Ok(Self { epsilon: node.float("epsilon", 1e-5)?, training })
     }
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
@@ -35,6 +34,36 @@ impl Operator<'_> for BatchNormalization {
             let value = args.value(name)?;
             inputs.push(to.cast(value, dtype)?);
         }
-        Ok(to.add(Op::BatchNorm { epsilon: self.epsilon }, &inputs)?.into())
+        let op = Op::BatchNorm { epsilon: self.epsilon };
+        let Some(momentum) = self.training else {
+            return Ok(to.add(op, &inputs)?.into());
+        };
+        let [mean, variance] = statistics(to, x)?;
+        let running = [moved(to, inputs[3], mean, momentum)?, moved(to, inputs[4], variance, momentum)?];
+        let y = to.add(op, &[x, inputs[1], inputs[2], mean, variance])?;
+        Ok(vec![y, running[0], running[1]].into())
     }
+}
+
+/// Mean and variance of each channel.
+fn statistics(to: &mut Lowering<'_, '_>, x: ValueId) -> RuleResult<[ValueId; 2]> {
+    let rank = to.need_rank("X", x, 2)?;
+    let axes: Vec<usize> = (0..rank).filter(|&axis| axis != 1).collect();
+    let mean = to.reduce(ReduceOp::Mean, x, &axes, true)?;
+    let centered = to.binary(BinaryOp::Sub, x, mean)?;
+    let square = to.binary(BinaryOp::Mul, centered, centered)?;
+    let variance = to.reduce(ReduceOp::Mean, square, &axes, false)?;
+    Ok([to.squeeze(mean, &axes)?, variance])
+}
+
+/// `running · momentum + current · (1 - momentum)`.
+fn moved(
+    to: &mut Lowering<'_, '_>,
+    running: ValueId,
+    current: ValueId,
+    momentum: f64,
+) -> RuleResult<ValueId> {
+    let (keep, take) = (to.number_like(running, momentum), to.number_like(running, 1.0 - momentum));
+    let (kept, taken) = (to.binary(BinaryOp::Mul, running, keep)?, to.binary(BinaryOp::Mul, current, take)?);
+    to.binary(BinaryOp::Add, kept, taken)
 }

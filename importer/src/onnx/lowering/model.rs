@@ -1,0 +1,57 @@
+//! A model's parts that lowering looks up.
+
+use crate::error::ImportErrorKind;
+use crate::onnx::proto::{FunctionProto, ModelProto, NodeProto, OperatorSetIdProto};
+use crate::onnx::source::Folder;
+use std::collections::{HashMap, HashSet};
+
+/// A model's parts that lowering looks up.
+pub(crate) struct Model<'m> {
+    pub(crate) proto: &'m ModelProto,
+    pub(crate) folder: &'m Folder,
+    pub(crate) functions: HashMap<(&'m str, &'m str, &'m str), &'m FunctionProto>,
+    /// Initializers that the exporter calls parameters of the original.
+    pub(crate) parameters: HashSet<&'m str>,
+}
+
+/// What the dynamo exporter writes about an initializer that was an `nn.Parameter`.
+const KIND: &str = "pkg.torch.export.graph_signature.InputSpec.kind";
+
+impl<'m> Model<'m> {
+    /// Indexes a model; a function defined twice is an error.
+    pub(crate) fn new(proto: &'m ModelProto, folder: &'m Folder) -> Result<Self, ImportErrorKind> {
+        let mut functions = HashMap::new();
+        for function in &proto.functions {
+            let key = (domain_of(&function.domain), function.name.as_str(), function.overload.as_str());
+            if functions.insert(key, function).is_some() {
+                return Err(ImportErrorKind::Duplicate(function.name.clone()));
+            }
+        }
+        let infos = proto.graph.iter().flat_map(|graph| &graph.value_info);
+        let parameters = infos
+            .filter(|info| {
+                info.metadata_props.iter().any(|entry| entry.key == KIND && entry.value == "PARAMETER")
+            })
+            .map(|info| info.name.as_str())
+            .collect();
+        Ok(Self { proto, folder, functions, parameters })
+    }
+}
+
+/// The domain without ONNX's two spellings of its own.
+pub(crate) fn domain_of(domain: &str) -> &str {
+    if domain == "ai.onnx" { "" } else { domain }
+}
+
+/// The operator as messages name it.
+pub(crate) fn operator_name(node: &NodeProto) -> String {
+    match domain_of(&node.domain) {
+        "" => node.op_type.clone(),
+        domain => format!("{domain}.{}", node.op_type),
+    }
+}
+
+/// Versions of the operator sets by domain.
+pub(crate) fn opsets(imports: &[OperatorSetIdProto]) -> HashMap<&str, i64> {
+    imports.iter().map(|import| (domain_of(&import.domain), import.version)).collect()
+}

@@ -1,0 +1,85 @@
+//! `Col2Im`: blocks summed back into an image, which is a transposed convolution with unit kernels.
+
+use super::super::lowering::Lowering;
+use super::super::node::{SourceNode, invalid};
+use super::super::operator::{Args, Operator, Outputs, Spec};
+use crate::ir::{Dim, Op, RuleError, RuleResult};
+use kiln_types::{ConvTransposeOptions, TensorData};
+
+/// Elements of the unit kernels.
+const MOST: usize = 1 << 20;
+
+pub(super) struct Col2Im {
+    dilations: Option<Vec<i64>>,
+    pads: Option<Vec<i64>>,
+    strides: Option<Vec<i64>>,
+}
+
+impl Operator<'_> for Col2Im {
+    const SPECS: &'static [Spec] = &[Spec::onnx("Col2Im", 18, &["input", "image_shape", "block_shape"])];
+
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        Ok(Self {
+            dilations: node.ints("dilations")?,
+            pads: node.ints("pads")?,
+            strides: node.ints("strides")?,
+        })
+    }
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let x = args.value("input")?;
+        let image = sizes("image_shape", to.known_ints(args.value("image_shape")?, "image_shape")?, None)?;
+        let spatial = image.len();
+        let count = Some(spatial);
+        let block = sizes("block_shape", to.known_ints(args.value("block_shape")?, "block_shape")?, count)?;
+        let or = |given: &Option<Vec<i64>>, default: i64, n: usize| {
+            given.clone().unwrap_or_else(|| vec![default; n])
+        };
+        let dilation = sizes("dilations", or(&self.dilations, 1, spatial), count)?;
+        let stride = sizes("strides", or(&self.strides, 1, spatial), count)?;
+        let pads = sizes("pads", or(&self.pads, 0, 2 * spatial), Some(2 * spatial))?;
+        let dims = to.dims(x);
+        let area: usize = block.iter().product();
+        let channels = dims
+            .get(1)
+            .and_then(Dim::as_size)
+            .filter(|&channels| dims.len() == 3 && area > 0 && channels % area == 0);
+        let rows = channels.ok_or_else(|| invalid("block_shape", "does not divide the rows of the input"))?;
+        if !(1..=3).contains(&spatial) || rows.saturating_mul(area) > MOST || stride.contains(&0) {
+            return Err(RuleError::Unsupported { what: format!("blocks {block:?} of an image {image:?}") });
+        }
+        let mut grid = vec![dims[0].clone(), Dim::from(rows)];
+        let (mut padding, mut extra) = (Vec::new(), Vec::new());
+        for axis in 0..spatial {
+            let (before, after) = (pads[axis], pads[axis + spatial]);
+            let extent = dilation[axis] * (block[axis] - 1) + 1;
+            let room = (image[axis] + before + after).checked_sub(extent);
+            let room = room.ok_or_else(|| invalid("block_shape", "is larger than the image"))?;
+            grid.push(Dim::from(room / stride[axis] + 1));
+            padding.push((before, after));
+            // What the stride does not reach.
+            extra.push(room % stride[axis]);
+        }
+        let blocks = to.reshape(x, grid)?;
+        let mut kernels = vec![0f32; rows * area];
+        for row in 0..rows {
+            kernels[row * area + row % area] = 1.0;
+        }
+        let shape = [vec![rows, 1], block].concat();
+        let kernels = to.builder.constant(TensorData::new(kernels, shape));
+        let dtype = to.dtype(x);
+        let kernels = to.cast(kernels, dtype)?;
+        let options =
+            ConvTransposeOptions { stride, padding, output_padding: extra, dilation, groups: rows / area };
+        Ok(to.add(Op::ConvTranspose(options), &[blocks, kernels])?.into())
+    }
+}
+
+/// Sizes of a machine's order, so many as wanted.
+fn sizes(name: &str, values: Vec<i64>, count: Option<usize>) -> RuleResult<Vec<usize>> {
+    let size = |&value: &i64| usize::try_from(value).ok().filter(|&size| size <= 1 << 24);
+    let sizes: Option<Vec<usize>> = values.iter().map(size).collect();
+    sizes
+        .filter(|sizes| count.is_none_or(|count| sizes.len() == count))
+        .ok_or_else(|| invalid(name, format!("is {values:?}")))
+}

@@ -1,0 +1,48 @@
+//! `TensorScatter`: writes into a cache, at a place for each batch entry.
+
+use super::super::lowering::{Lowering, axis_of};
+use super::super::node::{SourceNode, invalid};
+use super::super::operator::{Args, Operator, Outputs, Spec};
+use super::softmax::positions;
+use crate::ir::{Dim, Op, RuleResult};
+use kiln_types::{BinaryOp, DType, ScatterOp};
+
+pub(super) struct TensorScatter {
+    axis: i64,
+    circular: bool,
+}
+
+impl Operator<'_> for TensorScatter {
+    const SPECS: &'static [Spec] =
+        &[Spec::onnx("TensorScatter", 24, &["past_cache", "update", "write_indices?"])];
+
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        let circular = node.choice("mode", "linear", &[("linear", false), ("circular", true)])?;
+        Ok(Self { axis: node.int("axis", -2)?, circular })
+    }
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let (cache, update) = (args.value("past_cache")?, args.value("update")?);
+        let rank = to.rank(cache);
+        let axis = axis_of(self.axis, rank)?;
+        if axis == 0 || to.rank(update) != rank {
+            return Err(invalid("axis", "is the batch's, or the ranks differ"));
+        }
+        let mut places = positions(to, update, axis)?;
+        if let Some(start) = args.optional("write_indices")? {
+            let start = to.cast(start, DType::I64)?;
+            let mut shape = vec![Dim::constant(1); rank];
+            shape[0] = to.dims(cache)[0].clone();
+            let start = to.reshape(start, shape)?;
+            places = to.binary(BinaryOp::Add, places, start)?;
+        }
+        if self.circular {
+            let size = to.dims(cache)[axis].clone();
+            let size = to.builder.host_tensor(vec![size], Vec::new())?;
+            places = to.binary(BinaryOp::Remainder, places, size)?;
+        }
+        let dims = to.dims(update);
+        let places = to.expand(places, dims)?;
+        Ok(to.add(Op::Scatter { axis, op: ScatterOp::Assign }, &[cache, places, update])?.into())
+    }
+}
