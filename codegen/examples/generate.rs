@@ -1,6 +1,7 @@
-//! Writes the source and the record of an ONNX file: `generate MODEL.onnx OUT_DIR [--trainable]`.
+//! Writes the source and the record of an ONNX file:
+//! `generate MODEL.onnx OUT_DIR [--trainable] [--half] [--embed] [--record mpk|mpk.gz|bin|json|safetensors]`.
 
-use kiln_codegen::{Options, RecordPath, generate};
+use kiln_codegen::{Options, RecordFormat, RecordPath, generate};
 use kiln_importer::onnx::{LoadOptions, load};
 use kiln_importer::passes;
 use std::error::Error;
@@ -11,16 +12,30 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [model, out, rest @ ..] = arguments.as_slice() else {
         return Err("usage: generate MODEL.onnx OUT_DIR [--trainable]".into());
     };
-    let trainable = rest.iter().any(|argument| argument == "--trainable");
+    let has = |flag: &str| rest.iter().any(|argument| argument == flag);
+    let wanted = rest.iter().skip_while(|argument| *argument != "--record").nth(1);
+    let formats = [
+        RecordFormat::Safetensors,
+        RecordFormat::NamedMpk,
+        RecordFormat::NamedMpkGz,
+        RecordFormat::Bincode,
+        RecordFormat::PrettyJson,
+    ];
+    let format = formats.into_iter().find(|format| wanted.is_some_and(|wanted| wanted == format.extension()));
+    let format = format.unwrap_or_default();
     let mut graph = load(Path::new(model), &LoadOptions::default())?;
-    for report in passes::optimize(&mut graph, &passes::Options { trainable }) {
+    for report in passes::optimize(&mut graph, &passes::Options { trainable: has("--trainable") }) {
         eprintln!("{report}");
     }
     let stem = Path::new(model).file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let record = Path::new(out).join("model.safetensors");
+    let record = Path::new(out).join(format!("model.{}", format.extension()));
+    let path = RecordPath::Given(record.display().to_string());
     let options = Options {
         source_name: format!("{stem}.onnx"),
-        default_record: Some(RecordPath::Given(record.display().to_string())),
+        record: format,
+        half_precision: has("--half"),
+        embed: has("--embed").then(|| path.clone()),
+        default_record: Some(path),
         ..Options::default()
     };
     let generated = generate(&graph, &options)?;

@@ -7,7 +7,7 @@ use kiln_importer::ir::spelling::Expr;
 use kiln_importer::ir::{NodeId, ValueId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Constants of at most so many elements, and without a name of their own, are spelt out.
+/// Integer constants of at most so many elements, and without a name of their own, are spelt out.
 const MAX_LITERAL_ELEMENTS: usize = 8;
 
 /// Whether a constant is spelt out where it is used.
@@ -15,7 +15,9 @@ pub fn is_literal(plan: &Plan<'_>, value: ValueId) -> bool {
     let Some(constant) = plan.graph.constant(value) else { return false };
     let named = constant.name.as_deref().is_some_and(|name| !names::is_anonymous(name));
     let elements = constant.data.num_elements();
-    !named && (1..=MAX_LITERAL_ELEMENTS).contains(&elements)
+    // Several floats are weights, which belong in the record.
+    let most = if constant.data.dtype.is_float() { 1 } else { MAX_LITERAL_ELEMENTS };
+    !named && (1..=most).contains(&elements)
 }
 
 /// The constants that the expression of a node mentions, regions included.
