@@ -199,3 +199,11 @@ impl NdArrayTensor {
         self
     }
 }
+
+/// Stops when operands of one operation differ in dtype: their bytes would be misread.
+///
+/// # Panics
+/// Names the operation and both dtypes.
+pub(crate) fn same_dtype(op: &str, lhs: &NdArrayTensor, rhs: &NdArrayTensor) {
+    assert!(lhs.dtype == rhs.dtype, "{op}: operands of {} and {}", lhs.dtype, rhs.dtype);
+}

@@ -56,4 +56,15 @@ fn panics_say_what_was_wrong() {
         message_of(|| drop(B::binary(BinaryOp::Div, x(), zero()))),
         "div: integer division by zero (i32)"
     );
+    let wide = tensor::<B, i64>(&[0], &[1]);
+    assert_eq!(
+        message_of(|| drop(B::binary(BinaryOp::Add, x(), wide.clone()))),
+        "add: operands of i32 and i64"
+    );
+    let beyond = tensor::<B, i64>(&[0; 4], &[1, 4]);
+    let small = tensor::<B, i32>(&[1, 2], &[1, 2]);
+    assert_eq!(
+        message_of(|| drop(B::gather(small.clone(), 0, beyond.clone()))),
+        "gather: indices [1, 4] do not fit [1, 2]"
+    );
 }

@@ -4,7 +4,7 @@ use crate::compute::{Compute, widened2};
 use crate::layout::Layout;
 use crate::ops::{copy, create};
 use crate::rows::{Rows, walk};
-use crate::tensor::NdArrayTensor;
+use crate::tensor::{NdArrayTensor, same_dtype};
 use alloc::{vec, vec::Vec};
 use bytemuck::Pod;
 use kiln_kernels::elementwise::{self, Strided};
@@ -13,6 +13,7 @@ use kiln_tensor::{BinaryOp, DType, Scalar, Shape};
 
 /// See [`BinaryOp`]; broadcasts operands of equal rank.
 pub(crate) fn binary(op: BinaryOp, lhs: NdArrayTensor, rhs: NdArrayTensor) -> NdArrayTensor {
+    same_dtype(op.name(), &lhs, &rhs);
     widened2(lhs, rhs, |lhs, rhs| match lhs.dtype() {
         DType::F32 => single(op, lhs, rhs),
         DType::U64 => rare::<u64>(op, lhs, rhs),

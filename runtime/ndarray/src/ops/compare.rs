@@ -3,13 +3,14 @@
 use crate::compute::{Compute, compute_dtype};
 use crate::ops::binary::{broadcast_shape, forward, from_first, one_element, strides_over, zip_to};
 use crate::ops::cast;
-use crate::tensor::NdArrayTensor;
+use crate::tensor::{NdArrayTensor, same_dtype};
 use kiln_kernels::elementwise::{self, Strided};
 use kiln_tensor::backend::Primitive;
 use kiln_tensor::{CompareOp, DType, Scalar};
 
 /// See [`CompareOp`]; broadcasts operands of equal rank.
 pub(crate) fn compare(op: CompareOp, lhs: NdArrayTensor, rhs: NdArrayTensor) -> NdArrayTensor {
+    same_dtype(op.name(), &lhs, &rhs);
     let wide = compute_dtype(lhs.dtype());
     let (lhs, rhs) = (cast::cast(lhs, wide), cast::cast(rhs, wide));
     match wide {

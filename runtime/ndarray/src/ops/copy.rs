@@ -2,7 +2,7 @@
 
 use crate::layout::Layout;
 use crate::storage::Buffer;
-use crate::tensor::NdArrayTensor;
+use crate::tensor::{NdArrayTensor, same_dtype};
 use alloc::vec::Vec;
 use bytemuck::Pod;
 use kiln_kernels::copy as kernel;
@@ -41,6 +41,7 @@ pub(crate) fn slice_assign(
     value: NdArrayTensor,
 ) -> NdArrayTensor {
     let part = Layout::contiguous(tensor.shape()).slice(ranges);
+    same_dtype("slice_assign", &tensor, &value);
     assert_eq!(part.shape, value.shape(), "slice_assign: the ranges do not have the value's shape");
     by_size!(tensor.dtype(), T => tensor.edit(|out: &mut [T]| strided(out, &part, value.storage(), value.layout())))
 }

@@ -6,8 +6,8 @@ use crate::ops::{cast, copy};
 use crate::rows::{Rows, walk};
 use crate::tensor::NdArrayTensor;
 use alloc::{vec, vec::Vec};
-use kiln_tensor::DType;
 use kiln_tensor::backend::Primitive;
+use kiln_tensor::{DType, Shape};
 
 /// An index tensor as row-major i64.
 pub(crate) fn indices(tensor: NdArrayTensor) -> NdArrayTensor {
@@ -22,6 +22,16 @@ pub(crate) fn check(indices: &[i64], size: usize, dim: usize, op: &str) {
     if let Some(index) = indices.iter().find(|&&index| index < 0 || index as u64 >= size as u64) {
         panic!("{op}: index {index} is out of range for dim {dim} of size {size}");
     }
+}
+
+/// Stops when the elements named along `dim` reach beyond the tensor in another dim.
+pub(crate) fn check_others(named: &Shape, tensor: &NdArrayTensor, dim: usize, op: &str) {
+    let fits = named.dims.iter().zip(tensor.dims()).enumerate().all(|(i, (a, b))| i == dim || a <= b);
+    assert!(
+        fits && named.rank() == tensor.dims().len(),
+        "{op}: indices {named} do not fit {}",
+        tensor.shape()
+    );
 }
 
 /// Rows of `dim` named by a rank-1 index.
@@ -86,6 +96,7 @@ pub(crate) fn gather(tensor: NdArrayTensor, dim: usize, index: NdArrayTensor) ->
     let index = indices(index);
     let index = index.slice::<i64>();
     check(index, size, dim, "gather");
+    check_others(&shape, &tensor, dim, "gather");
     let dtype = tensor.dtype();
     // Positions along `dim` come from the index, the others from where the index stands.
     let stride = tensor.layout().strides[dim];

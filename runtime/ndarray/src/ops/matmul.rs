@@ -4,7 +4,7 @@ use crate::compute::{Compute, compute_dtype, widened2};
 use crate::layout::Layout;
 use crate::ops::{cast, copy};
 use crate::rows::{Rows, walk};
-use crate::tensor::NdArrayTensor;
+use crate::tensor::{NdArrayTensor, same_dtype};
 use alloc::{sync::Arc, vec::Vec};
 use bytemuck::Pod;
 use kiln_kernels::gemm::{self, Bias, Epilogue, Lhs, Matrix, PackedRhs, Rhs};
@@ -13,6 +13,7 @@ use kiln_tensor::{Activation, DType, Shape};
 
 /// Product over the last two dims; the leading dims broadcast.
 pub(crate) fn matmul(lhs: NdArrayTensor, rhs: NdArrayTensor) -> NdArrayTensor {
+    same_dtype("matmul", &lhs, &rhs);
     let lead = lhs.dims().len() - 2;
     let (m, k, n) = (lhs.dims()[lead], lhs.dims()[lead + 1], rhs.dims()[lead + 1]);
     let batch = Shape::from(&lhs.dims()[..lead]).broadcast(&Shape::from(&rhs.dims()[..lead]));

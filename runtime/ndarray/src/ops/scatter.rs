@@ -2,9 +2,9 @@
 
 use crate::compute::{Compute, widened2};
 use crate::layout::Layout;
-use crate::ops::index::{check, indices};
+use crate::ops::index::{check, check_others, indices};
 use crate::rows::{Rows, walk};
-use crate::tensor::NdArrayTensor;
+use crate::tensor::{NdArrayTensor, same_dtype};
 use alloc::vec;
 use kiln_tensor::ScatterOp;
 use kiln_tensor::backend::Primitive;
@@ -49,6 +49,8 @@ fn combine(
     op: ScatterOp,
 ) -> NdArrayTensor {
     assert_eq!(index_at.shape, value.shape(), "scatter: the index does not have the value's shape");
+    check_others(&index_at.shape, &tensor, dim, "scatter");
+    same_dtype("scatter", &tensor, &value);
     if op == ScatterOp::Assign {
         return by_size!(tensor.dtype(), T => apply::<T>(tensor, dim, index, index_at, &value, |_, new| new));
     }

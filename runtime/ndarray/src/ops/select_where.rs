@@ -3,7 +3,7 @@
 use crate::compute::bits;
 use crate::layout::Layout;
 use crate::rows::{Rows, walk};
-use crate::tensor::NdArrayTensor;
+use crate::tensor::{NdArrayTensor, same_dtype};
 use bytemuck::Pod;
 use kiln_tensor::backend::Primitive;
 use kiln_tensor::{Scalar, Shape};
@@ -14,6 +14,8 @@ pub(crate) fn select_where(
     on_true: NdArrayTensor,
     on_false: NdArrayTensor,
 ) -> NdArrayTensor {
+    same_dtype("mask_where", &on_true, &on_false);
+    assert!(mask.dtype().is_bool(), "mask_where: the mask is {}", mask.dtype());
     let shape = on_true.layout().shape.broadcast(&on_false.layout().shape);
     let Some(shape) = shape.and_then(|shape| shape.broadcast(&mask.layout().shape)) else {
         panic!("mask_where: {}, {} and {} do not broadcast", mask.shape(), on_true.shape(), on_false.shape())
@@ -70,6 +72,7 @@ fn typed<T: Pod>(
 
 /// `mask ? value : tensor`; `mask` broadcasts to `tensor`, into whose memory it goes where possible.
 pub(crate) fn mask_fill(tensor: NdArrayTensor, mask: NdArrayTensor, value: Scalar) -> NdArrayTensor {
+    assert!(mask.dtype().is_bool(), "mask_fill: the mask is {}", mask.dtype());
     let to = Layout::contiguous(tensor.shape());
     let rows = Rows::new([&to, &mask.layout().expand(&to.shape)]);
     let (len, [_, step]) = (rows.len, rows.steps);

@@ -60,6 +60,9 @@ fn keys(tensor: &NdArrayTensor) -> Vec<u64> {
 }
 
 fn sort_lanes(keys: &[u64], lanes: Lanes, descending: bool, keep: usize, positions: &mut [i64]) {
+    if positions.is_empty() {
+        return;
+    }
     let mut lane: Vec<(u64, usize)> = Vec::with_capacity(lanes.size);
     lanes.for_each(|start| {
         let keys = keys[start..].iter().step_by(lanes.inner).take(lanes.size);

@@ -94,4 +94,7 @@ pub fn top<B: Backend>() {
     assert_eq!(read::<B, f32>(B::cast(values, DType::F32)), [9., 9., 5.]);
     assert_eq!(read::<B, i64>(positions), [1, 3, 4]);
     assert_eq!(read::<B, i64>(B::topk(x, 2, 0, false).1), [5, 0]);
+    // Nothing to choose from, and nothing to choose.
+    assert_eq!(B::sort(counting::<B>(&[2, 0, 3]), 1, false).0.shape().dims, [2, 0, 3]);
+    assert_eq!(B::topk(counting::<B>(&[2, 3]), 0, 1, true).1.shape().dims, [2, 0]);
 }
