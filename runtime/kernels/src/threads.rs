@@ -1,31 +1,33 @@
 //! How many threads kernels use, and the loop that runs on them.
 //!
-//! Kernels share one pool of threads, made when first needed. Its size is what [`set_threads`] said, else the
+//! Kernels share one team of threads, made when first needed. Its size is what [`set_threads`] said, else the
 //! environment variable `KILN_NUM_THREADS`, else the number of cores. Without `std` everything runs on the calling
 //! thread.
 
 use core::ops::Range;
+
 #[cfg(feature = "std")]
-use core::sync::atomic::{AtomicUsize, Ordering};
+mod team;
 
 /// Work, in units of about one nanosecond on one core, below which [`parallel_for`] stays on the calling thread:
-/// waking the pool costs a few microseconds.
+/// waking a thread costs a few microseconds.
 pub const INLINE_WORK: usize = 20_000;
 
 #[cfg(feature = "std")]
-mod pool {
+mod setting {
+    use super::team::Team;
     use std::sync::{Arc, OnceLock, RwLock};
 
-    /// The pool in use; `None` until it is needed, or when one thread is enough.
+    /// The team in use; `None` until it is needed, or when one thread is enough.
     struct State {
         threads: usize,
-        pool: Option<Arc<rayon::ThreadPool>>,
+        team: Option<Arc<Team>>,
     }
 
     static STATE: OnceLock<RwLock<State>> = OnceLock::new();
 
     fn state() -> &'static RwLock<State> {
-        STATE.get_or_init(|| RwLock::new(State { threads: default_threads(), pool: None }))
+        STATE.get_or_init(|| RwLock::new(State { threads: default_threads(), team: None }))
     }
 
     fn default_threads() -> usize {
@@ -42,30 +44,27 @@ mod pool {
         if let Ok(mut state) = state().write()
             && state.threads != threads
         {
-            *state = State { threads, pool: None };
+            *state = State { threads, team: None };
         }
     }
 
-    /// The pool, or `None` when work should stay on the calling thread.
-    pub fn pool() -> Option<Arc<rayon::ThreadPool>> {
+    /// The team, or `None` when work should stay on the calling thread.
+    pub fn team() -> Option<Arc<Team>> {
         {
             let state = state().read().ok()?;
             if state.threads <= 1 {
                 return None;
             }
-            if let Some(pool) = &state.pool {
-                return Some(pool.clone());
+            if let Some(team) = &state.team {
+                return Some(team.clone());
             }
         }
         let mut state = state().write().ok()?;
-        if state.pool.is_none() && state.threads > 1 {
+        if state.team.is_none() && state.threads > 1 {
             // The calling thread works too.
-            let builder = rayon::ThreadPoolBuilder::new()
-                .num_threads(state.threads - 1)
-                .thread_name(|i| format!("kiln-{i}"));
-            state.pool = builder.build().ok().map(Arc::new);
+            state.team = Some(Arc::new(Team::new(state.threads - 1)));
         }
-        state.pool.clone()
+        state.team.clone()
     }
 }
 
@@ -78,6 +77,12 @@ mod inside {
 
     pub fn is() -> bool {
         INSIDE.get()
+    }
+
+    /// Runs the life of a thread that does nothing but work on pieces.
+    pub fn always(body: impl FnOnce()) {
+        INSIDE.set(true);
+        body();
     }
 
     /// Says so while it lives.
@@ -101,7 +106,7 @@ mod inside {
 /// The number of threads that kernels may use.
 pub fn threads() -> usize {
     #[cfg(feature = "std")]
-    return pool::threads();
+    return setting::threads();
     #[cfg(not(feature = "std"))]
     1
 }
@@ -109,7 +114,7 @@ pub fn threads() -> usize {
 /// Sets the number of threads for all kernels of the process; 0 counts as 1. No effect without `std`.
 pub fn set_threads(threads: usize) {
     #[cfg(feature = "std")]
-    pool::set_threads(threads.max(1));
+    setting::set_threads(threads.max(1));
     #[cfg(not(feature = "std"))]
     let _ = threads;
 }
@@ -132,30 +137,13 @@ pub fn parallel_for(len: usize, work: usize, body: impl Fn(Range<usize>) + Sync)
         if len > 1
             && total >= INLINE_WORK
             && !inside::is()
-            && let Some(pool) = pool::pool()
+            && let Some(team) = setting::team()
         {
             // A few pieces a thread evens out threads that were late, as long as each piece is worth its hand-over.
             let most = (total / (INLINE_WORK / 2)).max(2);
-            let helpers = pool.current_num_threads();
-            let pieces = ((helpers + 1) * 4).min(most).min(len);
-            let next = AtomicUsize::new(0);
-            let run = || {
-                let _inside = inside::Guard::enter();
-                loop {
-                    let piece = next.fetch_add(1, Ordering::Relaxed);
-                    if piece >= pieces {
-                        break;
-                    }
-                    body(len * piece / pieces..len * (piece + 1) / pieces);
-                }
-            };
-            pool.in_place_scope(|scope| {
-                for _ in 0..helpers.min(pieces - 1) {
-                    scope.spawn(|_| run());
-                }
-                run();
-            });
-            return;
+            let pieces = ((team.helpers() + 1) * 4).min(most).min(len);
+            let _inside = inside::Guard::enter();
+            return team.run(pieces, &|piece| body(len * piece / pieces..len * (piece + 1) / pieces));
         }
     }
     let _ = work;
@@ -247,6 +235,42 @@ mod tests {
             }
         });
         assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 1));
+    }
+
+    #[test]
+    fn many_callers_share_the_team() {
+        let total = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        parallel_for(50, 10_000, |range| {
+                            total.fetch_add(range.len(), Ordering::Relaxed);
+                        });
+                    }
+                });
+            }
+        });
+        assert_eq!(total.load(Ordering::Relaxed), 4 * 200 * 50);
+    }
+
+    #[test]
+    fn a_panic_reaches_the_caller_after_all_pieces() {
+        let count = AtomicUsize::new(0);
+        let caught = std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| {
+            parallel_for(8, 1_000_000, |range| {
+                for i in range {
+                    count.fetch_add(1, Ordering::Relaxed);
+                    assert!(i != 3, "as meant");
+                }
+            });
+        }));
+        let said = caught.expect_err("piece 3 panics");
+        assert_eq!(said.downcast_ref::<&str>(), Some(&"as meant"));
+        parallel_for(8, 1_000_000, |range| {
+            count.fetch_add(range.len(), Ordering::Relaxed);
+        });
+        assert!(count.load(Ordering::Relaxed) >= 12);
     }
 
     #[test]
