@@ -2,7 +2,8 @@
 
 pub use crate::config::Config;
 pub use crate::module::Module;
+pub use crate::nn;
 pub use crate::tensor::backend::{Backend, DeviceOps};
 pub use crate::tensor::{
-    Bool, ElementConversion, Float, Int, Shape, SliceArg, Tensor, TensorData, ToElement, s,
+    Bool, Device, ElementConversion, Float, Int, Shape, SliceArg, Tensor, TensorData, ToElement, s,
 };

@@ -32,5 +32,13 @@ pub use kiln_types::*;
 /// How scattered values meet those already there, under Burn's name.
 pub type IndexingUpdateOp = ScatterOp;
 
+/// A backend's device, under Burn's name.
+pub type Device<B> = <B as backend::Backend>::Device;
+
+/// Conversions of single numbers, where Burn keeps them.
+pub mod cast {
+    pub use kiln_types::ToElement;
+}
+
 /// A backend's tensor, under Burn's name.
 pub type TensorPrimitive<B> = <B as backend::Backend>::Primitive;

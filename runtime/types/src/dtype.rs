@@ -116,6 +116,36 @@ impl DType {
     }
 }
 
+/// Declares the dtypes of one kind as an enum of their own.
+macro_rules! dtypes_of_kind {
+    ($(#[$doc:meta])* $name:ident: $($variant:ident)*) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[allow(missing_docs, reason = "the variants are those of DType")]
+        pub enum $name {
+            $($variant,)*
+        }
+
+        impl From<$name> for DType {
+            fn from(dtype: $name) -> Self {
+                match dtype {
+                    $($name::$variant => DType::$variant,)*
+                }
+            }
+        }
+    };
+}
+
+dtypes_of_kind! {
+    /// The floating-point dtypes.
+    FloatDType: F64 F32 F16 BF16
+}
+
+dtypes_of_kind! {
+    /// The signed and unsigned integer dtypes.
+    IntDType: I64 I32 I16 I8 U64 U32 U16 U8
+}
+
 impl core::fmt::Display for DType {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.pad(self.name())

@@ -37,6 +37,14 @@ pub trait Element:
 pub trait ElementConversion {
     /// Converts to another element type (see [`Element::from_scalar`]).
     fn elem<E: Element>(self) -> E;
+
+    /// Converts from another number.
+    fn from_elem<S: Into<Scalar>>(number: S) -> Self
+    where
+        Self: Element,
+    {
+        Self::from_scalar(number.into())
+    }
 }
 
 impl<T: Into<Scalar>> ElementConversion for T {

@@ -24,7 +24,7 @@ mod shape;
 pub use bytes::Bytes;
 pub use data::{DataError, TensorData, Tolerance};
 pub use distribution::Distribution;
-pub use dtype::{DType, DTypeKind};
+pub use dtype::{DType, DTypeKind, FloatDType, IntDType};
 pub use element::{Element, ElementConversion, ToElement};
 pub use expression::{Expression, Step, StepId};
 pub use half::{bf16, f16};

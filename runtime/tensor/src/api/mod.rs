@@ -16,6 +16,7 @@ mod read;
 mod reduce;
 mod report;
 mod shape;
+mod transaction;
 
 pub use base::{Tensor, TensorCreationOptions};
 pub use display::{PrintOptions, set_print_options};
@@ -24,3 +25,4 @@ pub use kind::{BasicAutodiffOps, BasicOps, Bool, Float, Int, Numeric, Ordered, T
 pub use report::check_closeness;
 pub use report::closeness_report;
 pub use shape::DimIter;
+pub use transaction::Transaction;

@@ -22,9 +22,10 @@ pub fn log_softmax<B: Backend>(tensor: T<B>, dim: usize) -> T<B> {
     })
 }
 
-/// Subtracts the largest along `dim`, so that exponentials stay at or below 1.
+/// Subtracts the largest along `dim`, so that exponentials stay at or below 1. The results do not depend on what is
+/// subtracted, so no gradient needs to flow through it.
 fn shifted<B: Backend>(x: T<B>, dim: usize) -> T<B> {
-    let largest = B::reduce(ReduceOp::Max, x.clone(), &[dim]);
+    let largest = B::reduce(ReduceOp::Max, B::detach(x.clone()), &[dim]);
     sub::<B>(x, largest)
 }
 

@@ -3,7 +3,8 @@
 use super::{close, same, tensor};
 use kiln_tensor::backend::Backend;
 use kiln_tensor::{
-    Bool, DType, Distribution, Float, Int, PadMode, ReduceOp, ScatterOp, Tensor, TensorData, ToElement, s,
+    Bool, DType, Distribution, Float, FloatDType, Int, PadMode, ReduceOp, ScatterOp, Tensor, TensorData,
+    ToElement, Transaction, s,
 };
 
 pub fn creation<B: Backend>() {
@@ -30,12 +31,20 @@ pub fn reads<B: Backend>() {
     assert_eq!((x.rank(), x.dims(), x.dtype()), (1, [1], DType::F32));
 }
 
+pub fn transactions<B: Backend>() {
+    let (a, b) = (tensor::<B, 1, Float>([1.0]), tensor::<B, 2, Int>([[2]]));
+    let read = Transaction::default().register(a).register(b).execute();
+    read[0].assert_eq(&TensorData::from([1.0f32]), true);
+    read[1].assert_eq(&TensorData::from([[2i64]]), true);
+}
+
 pub fn casts<B: Backend>() {
     let x = tensor::<B, 1, Float>([1.9, -0.5, 0.0]);
     same(x.clone().int(), [1, 0, 0]);
     same(x.clone().bool(), [true, true, false]);
     same(x.clone().bool().float(), [1.0, 1.0, 0.0]);
     assert_eq!(x.clone().cast(DType::F16).dtype(), DType::F16);
+    assert_eq!(x.clone().cast(FloatDType::BF16).dtype(), DType::BF16);
     same(x.convert::<Int>(DType::I8), [1i8, 0, 0]);
 }
 

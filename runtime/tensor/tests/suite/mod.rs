@@ -40,7 +40,7 @@ pub fn message_of(f: impl FnOnce()) -> String {
 macro_rules! run_on {
     ($backend:ty) => {
         $crate::suite::run_on! { @all $backend:
-            basics: creation reads casts arithmetic scalars_on_both_sides comparisons shapes joins_and_parts indexing
+            basics: creation reads transactions casts arithmetic scalars_on_both_sides comparisons shapes joins_and_parts indexing
                 nd_indexing reductions sorting floats integers bools inplace_keeps_rank rank_0 traced_programs linear_algebra sums_over_letters;
             arguments: slices reshapes failures_name_the_operation;
             printing: nested_lists summaries closeness;
