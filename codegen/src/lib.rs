@@ -68,9 +68,6 @@ pub enum CodegenError {
     /// A size is used for which the graph has no origin.
     #[error("the size `{0}` is needed at run time, but nothing defines it")]
     UnknownSymbol(String),
-    /// The format cannot be part of a program.
-    #[error("a record of type {0:?} cannot be embedded; use Safetensors, NamedMpk or Bincode")]
-    CannotEmbed(RecordFormat),
     /// Generated tokens are no Rust file: a defect of Kiln's.
     #[error("internal error, please report it: generated code does not parse: {0}")]
     Internal(String),
@@ -80,9 +77,6 @@ pub enum CodegenError {
 pub fn generate(graph: &Graph, options: &Options) -> Result<Generated, CodegenError> {
     if syn::parse_str::<proc_macro2::Ident>(&options.runtime_crate).is_err() {
         return Err(CodegenError::RuntimeName(options.runtime_crate.clone()));
-    }
-    if options.embed.is_some() && !options.record.is_embeddable() {
-        return Err(CodegenError::CannotEmbed(options.record));
     }
     let mut plan = Plan::new(graph);
     if let Some(symbol) = plan.modules[plan.root].body.symbols.first() {

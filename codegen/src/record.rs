@@ -44,29 +44,15 @@ impl RecordFormat {
         self.fields().map_or("safetensors", Format::extension)
     }
 
-    /// The runtime's recorder for files.
-    pub(crate) fn file_recorder(self) -> Option<&'static str> {
+    /// The runtime's name of the format, for those that hold the parameters' names and so load without the record's type,
+    /// which takes long to compile.
+    pub(crate) fn named(self) -> Option<&'static str> {
         match self {
-            RecordFormat::Safetensors => None,
-            RecordFormat::NamedMpk => Some("record::NamedMpkFileRecorder"),
-            RecordFormat::NamedMpkGz => Some("record::NamedMpkGzFileRecorder"),
-            RecordFormat::Bincode => Some("record::BinFileRecorder"),
-            RecordFormat::PrettyJson => Some("record::PrettyJsonFileRecorder"),
+            RecordFormat::NamedMpk => Some("record::Format::NamedMpk"),
+            RecordFormat::NamedMpkGz => Some("record::Format::NamedMpkGz"),
+            RecordFormat::PrettyJson => Some("record::Format::PrettyJson"),
+            RecordFormat::Safetensors | RecordFormat::Bincode => None,
         }
-    }
-
-    /// The runtime's recorder for bytes.
-    pub(crate) fn bytes_recorder(self) -> Option<&'static str> {
-        match self {
-            RecordFormat::NamedMpk => Some("record::NamedMpkBytesRecorder"),
-            RecordFormat::Bincode => Some("record::BinBytesRecorder"),
-            _ => None,
-        }
-    }
-
-    /// Whether a program can hold such a record.
-    pub fn is_embeddable(self) -> bool {
-        self == RecordFormat::Safetensors || self.bytes_recorder().is_some()
     }
 }
 

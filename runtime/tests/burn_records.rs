@@ -159,6 +159,7 @@ fn a_broken_file_is_an_error() {
     for at in (0..named.len()).step_by(3) {
         let mut bytes = named.clone();
         bytes[at] = 0xdf;
+        let _ = kiln_record::NamedRecord::read(kiln_record::Format::NamedMpk, &bytes);
         let _ = Recorder::<Cpu>::load::<Record>(&named_recorder, bytes, &device);
     }
 }
@@ -215,4 +216,40 @@ the recorder's is burn_core::record::memory::NamedMpkBytesRecorder<burn_core::re
 
     let recorder = BinBytesRecorder::<FullPrecisionSettings>::default();
     assert!(Recorder::<Cpu>::load::<Other>(&recorder, b"nothing".to_vec(), &device).is_err());
+}
+
+#[test]
+fn named_records_load_without_the_record_type() {
+    use kiln::module::Module;
+    use kiln::record::{Format, load_named, load_named_bytes, save_safetensors_bytes};
+
+    let device = Default::default();
+    for format in [Format::NamedMpk, Format::NamedMpkGz, Format::PrettyJson, Format::JsonGz] {
+        for precision in ["full", "half", "double"] {
+            let plain = plain::Plain::<Cpu>::blank(&device);
+            let loaded =
+                load_named(plain, fixtures().join(format!("plain_{precision}")), format, &device).unwrap();
+            let expected = plain::Plain::<Cpu>::sample(&device);
+            assert_eq!(loaded.running.to_string(), expected.running.to_string(), "ids come from the record");
+            let bytes = |module| save_safetensors_bytes::<Cpu, _>(module).unwrap();
+            assert_eq!(bytes(&loaded), bytes(&expected));
+
+            let path = fixtures().join(format!("layers_{precision}.{}", format.extension()));
+            let layers = layers::Layers::<Cpu>::blank(&device);
+            let loaded = load_named_bytes(layers, &std::fs::read(path).unwrap(), format, &device).unwrap();
+            let expected = layers::Layers::<Cpu>::sample(&device);
+            assert_eq!(
+                save_safetensors_bytes::<Cpu, _>(&loaded).unwrap(),
+                save_safetensors_bytes::<Cpu, _>(&expected).unwrap()
+            );
+        }
+    }
+    let path = fixtures().join("plain_full.bin");
+    let dense = plain::Plain::<Cpu>::blank(&device).dense;
+    let error = load_named(dense.clone(), &path, Format::Bincode, &device).unwrap_err().to_string();
+    assert!(error.contains("Bincode has no names"), "{error}");
+    let error =
+        load_named(dense, fixtures().join("plain_full"), Format::NamedMpk, &device).unwrap_err().to_string();
+    assert!(error.contains("missing: weight [2, 3]") && error.contains("unused: array.0.weight"), "{error}");
+    assert!(Module::<Cpu>::num_params(&plain::Plain::<Cpu>::blank(&device)) > 0);
 }

@@ -2,7 +2,7 @@
 
 use super::{Emitter, comments};
 use crate::names::{comment, ident};
-use crate::{RecordPath, literals};
+use crate::{RecordFormat, RecordPath, literals};
 use kiln_importer::ir::{Dim, ValueId};
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -75,19 +75,23 @@ impl Emitter<'_, '_> {
     /// `from_file` and `from_embedded`.
     fn loading(&mut self) -> TokenStream {
         let blank = comments::blank();
-        let (load, embedded) = match self.options.record.file_recorder() {
-            None => {
-                let load = self.uses.path("record::load_safetensors");
-                let bytes =
-                    self.options.embed.as_ref().map(|_| self.uses.path("record::load_safetensors_bytes"));
-                let embedded = bytes.map(|bytes| quote!(#bytes(Self::new(device), RECORD, device)));
-                (quote!(#load(Self::new(device), path.as_ref(), device)), embedded)
-            }
-            Some(recorder) => {
-                let load = self.recorder_load(recorder, &quote!(path.as_ref().to_path_buf()));
-                let bytes = self.options.record.bytes_recorder().filter(|_| self.options.embed.is_some());
-                (load, bytes.map(|bytes| self.recorder_load(bytes, &quote!(RECORD.to_vec()))))
-            }
+        let record = self.options.record;
+        let embeds = self.options.embed.is_some();
+        let (load, embedded) = if let Some(format) = record.named() {
+            let (load, format) = (self.uses.path("record::load_named"), self.uses.path(format));
+            let bytes = embeds.then(|| self.uses.path("record::load_named_bytes"));
+            let embedded = bytes.map(|bytes| quote!(#bytes(Self::new(device), RECORD, #format, device)));
+            (quote!(#load(Self::new(device), path.as_ref(), #format, device)), embedded)
+        } else if record == RecordFormat::Safetensors {
+            let load = self.uses.path("record::load_safetensors");
+            let bytes = embeds.then(|| self.uses.path("record::load_safetensors_bytes"));
+            let embedded = bytes.map(|bytes| quote!(#bytes(Self::new(device), RECORD, device)));
+            (quote!(#load(Self::new(device), path.as_ref(), device)), embedded)
+        } else {
+            let load = self.recorder_load("record::BinFileRecorder", &quote!(path.as_ref().to_path_buf()));
+            let embedded =
+                embeds.then(|| self.recorder_load("record::BinBytesRecorder", &quote!(RECORD.to_vec())));
+            (load, embedded)
         };
         let from_file = quote! {
             #blank

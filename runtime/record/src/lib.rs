@@ -17,6 +17,7 @@ mod error;
 mod format;
 #[cfg(feature = "std")]
 mod map;
+mod named;
 mod node;
 mod param_id;
 pub mod safetensors;
@@ -26,5 +27,6 @@ pub use error::RecordError;
 pub use format::Format;
 #[cfg(feature = "std")]
 pub use map::map_file;
+pub use named::NamedRecord;
 pub use node::{FieldNode, RecordNode, write_node};
 pub use param_id::ParamId;

@@ -193,6 +193,11 @@ impl<T: Parameter> Param<T> {
         self
     }
 
+    /// Whether something happens to a value that is loaded from a record: it may have another shape there.
+    pub fn is_mapped_on_load(&self) -> bool {
+        self.mapper.load.is_some()
+    }
+
     /// Sets what happens to the value on its way into a record.
     #[must_use]
     pub fn save_mapper<F: Fn(T) -> T + Send + Sync + 'static>(mut self, func: F) -> Self {

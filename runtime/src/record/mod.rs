@@ -22,15 +22,16 @@ pub use file::{
     NoStdTrainingRecorder, PrettyJsonFileRecorder, SensitiveCompactRecorder,
 };
 pub use items::{Array, BoolTensorSerde, FloatTensorSerde, IntTensorSerde, ParamSerde};
+pub use kiln_record::Format;
 pub use kiln_record::safetensors::Safetensors;
 #[cfg(feature = "weights")]
 pub(crate) use parameters::nearest;
 pub use parameters::{
-    MissingParameter, ParameterMismatch, WrongParameter, load_parameters, load_safetensors_bytes,
-    save_safetensors_bytes,
+    MissingParameter, ParameterMismatch, WrongParameter, load_named_bytes, load_parameters,
+    load_safetensors_bytes, save_safetensors_bytes,
 };
 #[cfg(feature = "std")]
-pub use parameters::{load_safetensors, save_safetensors};
+pub use parameters::{load_named, load_safetensors, save_safetensors};
 pub use recorder::{Recorder, RecorderError};
 pub use traits::{
     DoublePrecisionSettings, FullPrecisionSettings, HalfPrecisionSettings, PrecisionSettings, Record,

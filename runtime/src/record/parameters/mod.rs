@@ -1,6 +1,7 @@
-//! Records by parameter path: safetensors, memory-mapped.
+//! Records by parameter path: safetensors, memory-mapped; and records with names, without the module's record type.
 
 mod mismatch;
+mod source;
 mod walk;
 
 #[cfg(feature = "weights")]
@@ -12,7 +13,9 @@ use crate::module::Module;
 use crate::tensor::backend::Backend;
 use alloc::{collections::BTreeMap, vec::Vec};
 use kiln_record::safetensors::{self, Safetensors, TensorToWrite};
+use kiln_record::{Format, NamedRecord};
 use kiln_types::Bytes;
+use source::Parameters;
 use walk::{Collector, Loader};
 
 /// The bytes of a record as part of the program, aligned so that weights can be used where they lie.
@@ -36,6 +39,8 @@ macro_rules! include_record {
 /// Loads the parameters of a module from a file, by path. The file is mapped: the weights are not copied where the
 /// device can use them as they lie, and must not be changed in place while the module lives.
 ///
+/// The extension `safetensors` may be left out.
+///
 /// # Errors
 /// [`RecorderError::Parameters`] names every parameter that is missing, left over, or of another shape or kind.
 #[cfg(feature = "std")]
@@ -44,9 +49,9 @@ pub fn load_safetensors<B: Backend, M: Module<B>, P: AsRef<std::path::Path>>(
     path: P,
     device: &B::Device,
 ) -> Result<M, RecorderError> {
-    let path = path.as_ref();
-    let file = Safetensors::open(path)?;
-    load_parameters(module, &file, &std::format!("{}", path.display()), device)
+    let path = find(path.as_ref(), "safetensors");
+    let file = Safetensors::open(&path)?;
+    load_from(module, &file, &std::format!("{}", path.display()), device)
 }
 
 /// Loads the parameters of a module from bytes that are part of the program; see [`include_record!`](crate::include_record).
@@ -59,7 +64,7 @@ pub fn load_safetensors_bytes<B: Backend, M: Module<B>>(
     device: &B::Device,
 ) -> Result<M, RecorderError> {
     let file = Safetensors::read(Bytes::from_owner(bytes))?;
-    load_parameters(module, &file, "the embedded record", device)
+    load_from(module, &file, "the embedded record", device)
 }
 
 /// Loads the parameters of a module from an open file; `source` names it in errors.
@@ -75,10 +80,61 @@ pub fn load_parameters<B: Backend, M: Module<B>>(
     source: &str,
     device: &B::Device,
 ) -> Result<M, RecorderError> {
-    let mut loader = Loader::new(file, device);
+    load_from(module, file, source, device)
+}
+
+/// Loads the parameters of a module from a record that a recorder or Burn wrote, in a format with names, by path.
+///
+/// It does what the format's recorder and `load_record` do, without compiling the module's record type, and says which
+/// parameters do not fit. The extension may be left out.
+///
+/// # Errors
+/// As `load_safetensors`; and for formats without names.
+#[cfg(feature = "std")]
+pub fn load_named<B: Backend, M: Module<B>, P: AsRef<std::path::Path>>(
+    module: M,
+    path: P,
+    format: Format,
+    device: &B::Device,
+) -> Result<M, RecorderError> {
+    let path = find(path.as_ref(), format.extension());
+    let record = NamedRecord::read(format, &kiln_record::map_file(&path)?)?;
+    load_from(module, &record, &std::format!("{}", path.display()), device)
+}
+
+/// Loads the parameters of a module from the bytes of a record; see `load_named`.
+///
+/// # Errors
+/// As `load_named`.
+pub fn load_named_bytes<B: Backend, M: Module<B>>(
+    module: M,
+    bytes: &[u8],
+    format: Format,
+    device: &B::Device,
+) -> Result<M, RecorderError> {
+    load_from(module, &NamedRecord::read(format, bytes)?, "the record", device)
+}
+
+fn load_from<B: Backend, M: Module<B>>(
+    module: M,
+    stored: &dyn Parameters,
+    source: &str,
+    device: &B::Device,
+) -> Result<M, RecorderError> {
+    let mut loader = Loader::new(stored, device);
     let module = module.map(&mut loader);
     loader.finish(source)?;
     Ok(module)
+}
+
+/// The file at a path, or at the path with an extension if there is none there.
+#[cfg(feature = "std")]
+fn find(path: &std::path::Path, extension: &str) -> std::path::PathBuf {
+    if path.exists() {
+        path.to_path_buf()
+    } else {
+        super::file::with_extension(path.to_path_buf(), extension)
+    }
 }
 
 /// Saves the parameters of a module to a file, by path, in their own dtypes. A file that is there is replaced.

@@ -1,6 +1,7 @@
 //! Walking through a module with the path of each parameter in hand.
 
 use super::mismatch::{MissingParameter, ParameterMismatch, WrongParameter, nearest};
+use super::source::Parameters;
 use crate::module::{ModuleMapper, ModuleVisitor, Param, Parameter};
 use crate::tensor::backend::Backend;
 use crate::tensor::{Bool, DType, DTypeKind, Element, Int, Shape, Tensor, TensorData};
@@ -9,21 +10,21 @@ use alloc::{
     string::{String, ToString},
     vec::Vec,
 };
-use kiln_record::safetensors::{Safetensors, TensorToWrite};
+use kiln_record::safetensors::TensorToWrite;
 
 /// The path to where a walk is: the names of fields and indices, joined by dots.
-///
-/// The variant of an enum module is not part of it: the module could as well be there without the enum.
 #[derive(Default)]
 struct Path {
     text: String,
     lengths: Vec<usize>,
+    /// Whether the variant of an enum module is part of it. Else the path is as if the enum were not there.
+    variants: bool,
 }
 
 impl Path {
     fn enter(&mut self, name: &str, container: &str) {
         self.lengths.push(self.text.len());
-        if container.starts_with("Enum:") {
+        if container.starts_with("Enum:") && !self.variants {
             return;
         }
         if !self.text.is_empty() {
@@ -39,7 +40,7 @@ impl Path {
     }
 }
 
-/// Puts the tensors of a file into the parameters that it maps.
+/// Puts stored tensors into the parameters that it maps.
 pub struct Loader<'a, B: Backend> {
     device: &'a B::Device,
     source: Source<'a>,
@@ -47,17 +48,17 @@ pub struct Loader<'a, B: Backend> {
 
 /// The part of the loader that does not depend on the backend.
 struct Source<'a> {
-    file: &'a Safetensors,
+    stored: &'a dyn Parameters,
     path: Path,
     used: BTreeSet<String>,
     mismatch: ParameterMismatch,
 }
 
 impl<'a, B: Backend> Loader<'a, B> {
-    pub fn new(file: &'a Safetensors, device: &'a B::Device) -> Self {
+    pub fn new(stored: &'a dyn Parameters, device: &'a B::Device) -> Self {
         let source = Source {
-            file,
-            path: Path::default(),
+            stored,
+            path: Path { variants: stored.has_variants(), ..Path::default() },
             used: BTreeSet::new(),
             mismatch: ParameterMismatch::default(),
         };
@@ -73,10 +74,10 @@ impl<'a, B: Backend> Loader<'a, B> {
     where
         T: Parameter<Device = B::Device>,
     {
-        match self.source.take(&param.lazy_shape(), dtype) {
+        match self.source.take(&param.lazy_shape(), param.is_mapped_on_load(), dtype) {
             Some(data) => {
-                let (id, value) = (param.id, make(B::from_data(data, self.device)));
-                param.transform_for_load(value, id)
+                let id = self.source.stored.id(&self.source.path.text).unwrap_or(param.id);
+                param.transform_for_load(make(B::from_data(data, self.device)), id)
             }
             None => param,
         }
@@ -84,47 +85,36 @@ impl<'a, B: Backend> Loader<'a, B> {
 }
 
 impl Source<'_> {
-    /// The data for the parameter at the current path, of this shape and of the kind of `default`.
-    fn take(&mut self, shape: &Shape, default: DType) -> Option<TensorData> {
+    /// The data for the parameter at the current path, of this shape and of the kind of `default`. Where it is mapped
+    /// on its way, the shape may be another, of the same size.
+    fn take(&mut self, shape: &Shape, mapped: bool, default: DType) -> Option<TensorData> {
         let path = self.path.text.clone();
-        let Some(entry) = self.file.entry(&path) else {
+        let Some((dtype, stored)) = self.stored.entry(&path) else {
             let nearest = None;
             self.mismatch.missing.push(MissingParameter { path, shape: shape.as_slice().to_vec(), nearest });
             return None;
         };
-        let stored = entry.dtype;
-        let kind_fits = stored.kind() == default.kind() || (default.is_bool() && stored == DType::U8);
+        let kind_fits = dtype.kind() == default.kind() || (default.is_bool() && dtype == DType::U8);
+        let size_fits = stored.iter().product::<usize>() == shape.num_elements();
+        let fits = kind_fits && (stored == shape.as_slice() || mapped && size_fits);
         self.used.insert(path.clone());
-        if entry.shape != shape.as_slice() || !kind_fits {
+        if !fits {
             self.mismatch.wrong.push(WrongParameter {
                 path,
                 expected: (default.kind(), shape.as_slice().to_vec()),
-                found: (stored, entry.shape.clone()),
+                found: (dtype, stored.to_vec()),
             });
             return None;
         }
-        let wanted = self.wanted_dtype(&path, stored, default);
-        let data = self.file.tensor(&path)?;
-        Some(if data.dtype == wanted { data } else { data.convert_dtype(wanted) })
-    }
-
-    /// The dtype that a parameter gets.
-    fn wanted_dtype(&self, path: &str, stored: DType, default: DType) -> DType {
-        if self.file.version().is_none() || default.is_bool() {
-            return default;
-        }
-        match self.file.original_dtype(path).unwrap_or(stored) {
-            // f32 is what "a float" is in a record; the backend may compute with another.
-            DType::F32 => default,
-            dtype => dtype,
-        }
+        let wanted = self.stored.dtype(&path, dtype, default);
+        Some(self.stored.data(&path)?.convert_dtype(wanted))
     }
 
     fn finish(self, name: &str) -> Result<(), ParameterMismatch> {
         let mut mismatch = self.mismatch;
         mismatch.source = name.to_string();
-        mismatch.unused =
-            self.file.paths().filter(|path| !self.used.contains(*path)).map(str::to_string).collect();
+        let paths = self.stored.paths().into_iter();
+        mismatch.unused = paths.filter(|path| !self.used.contains(*path)).map(str::to_string).collect();
         if mismatch.is_empty() {
             return Ok(());
         }
