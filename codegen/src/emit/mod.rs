@@ -2,9 +2,12 @@
 
 mod comments;
 mod dims;
+mod expression;
+mod forward;
 mod function;
 mod locals;
 mod model;
+mod naming;
 mod structs;
 mod uses;
 
@@ -38,7 +41,7 @@ pub struct Emitter<'p, 'g> {
 
 /// The source of a planned model.
 pub fn emit(plan: &mut Plan<'_>, options: &Options) -> Result<String, CodegenError> {
-    let types = structs::name_structs(plan, &options.model_name);
+    let types = naming::name_structs(plan, &options.model_name);
     let kept = |id: usize| -> Vec<String> {
         let parameters = plan.structs[id].parameters.iter();
         parameters.filter(|parameter| parameter.kept).map(|parameter| parameter.name.clone()).collect()

@@ -97,11 +97,7 @@ impl Cutter {
         }
         let mut at = start;
         while end - at > MAX_NODES {
-            // The cheapest cut near the wanted length; the longest of equals.
-            let candidates = at + PIECE / 2..=at + PIECE;
-            let Some(next) = candidates.min_by_key(|&i| (self.crossing[i], std::cmp::Reverse(i))) else {
-                break;
-            };
+            let Some(next) = self.next_cut(at, end) else { break };
             pieces.push(Piece { start: at, end: next, period: next - at, stem: "part" });
             at = next;
         }

@@ -2,6 +2,7 @@
 
 mod constants;
 mod cut;
+mod dissolve;
 mod fields;
 mod group;
 mod home;
@@ -9,6 +10,7 @@ mod live;
 mod sequence;
 mod share;
 mod signature;
+mod statements;
 
 use crate::code::Body;
 use kiln_importer::ir::spelling::Spelling;

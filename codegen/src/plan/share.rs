@@ -1,19 +1,15 @@
 //! Gives every module its code, and modules of equal form one struct. Works from the leaves to the root.
 
+use super::dissolve::{dissolve_children, drop_functions};
 use super::signature::{self, Inside};
-use super::{Content, Field, Module, Plan, Step, Struct, StructParameter, constants, sequence};
-use crate::code::{Block, Code, Init, Lowering, Owner, Statement, inline, skeleton};
-use kiln_importer::ir::spelling::Expr;
-use kiln_importer::ir::{NodeId, Op, Region, Symbol, SymbolOrigin, ValueId};
+use super::statements::{Counting, statements};
+use super::{Content, Field, Plan, Step, Struct, StructParameter, constants, sequence};
+use crate::code::{Code, Init, Lowering, Owner, inline, skeleton};
+use kiln_importer::ir::{Symbol, SymbolOrigin, ValueId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Constructors with more parameters would be hard to call; such modules get structs of their own.
 const MAX_PARAMETERS: usize = 12;
-/// A nameless container of so few layers and operations is written out in its parent.
-const MAX_CONTAINER_STEPS: usize = 4;
-/// A module that occurs once and has no more steps than this is written out in its parent.
-const MAX_INLINED_STEPS: usize = 3;
-
 /// Makes code and structs.
 pub fn share(plan: &mut Plan<'_>) {
     let mut heights = vec![0; plan.modules.len()];
@@ -58,164 +54,6 @@ fn preorder(plan: &Plan<'_>, module: usize, heights: &mut [usize], levels: &mut 
     }
     heights[module] = height;
     levels.entry(height).or_default().push(module);
-}
-
-/// A lowering for counting: every constant that is no literal counts as a value.
-struct Counting<'a, 'g> {
-    plan: &'a Plan<'g>,
-}
-
-/// Something that yields the code of nodes.
-trait Lower {
-    fn node(&mut self, node: NodeId, expr: &Expr) -> Code;
-    fn value(&mut self, value: ValueId) -> Code;
-}
-
-impl Lower for Counting<'_, '_> {
-    fn node(&mut self, node: NodeId, expr: &Expr) -> Code {
-        let plan = self.plan;
-        let owner = |value| if constants::is_literal(plan, value) { Owner::Literal } else { Owner::Argument };
-        Lowering { graph: plan.graph, owner: &owner, slots: Vec::new(), field: None }.node(node, expr)
-    }
-
-    fn value(&mut self, value: ValueId) -> Code {
-        Code::Use(value)
-    }
-}
-
-impl Lower for Lowering<'_> {
-    fn node(&mut self, node: NodeId, expr: &Expr) -> Code {
-        Lowering::node(self, node, expr)
-    }
-
-    fn value(&mut self, value: ValueId) -> Code {
-        Lowering::value(self, value)
-    }
-}
-
-/// The statements of a step.
-fn statements(plan: &Plan<'_>, step: &Step, lower: &mut dyn Lower) -> Vec<Statement> {
-    match step {
-        Step::Node(node) => node_statement(plan, *node, lower).into_iter().collect(),
-        Step::Call(child) => {
-            let data = &plan.modules[*child];
-            let args = call_args(data, lower);
-            vec![Statement::Bind { outputs: data.outputs.clone(), code: Code::Module(*child, args) }]
-        }
-        Step::Loop { modules, carried } => loop_statement(plan, modules, *carried, lower),
-    }
-}
-
-fn call_args(child: &Module, lower: &mut dyn Lower) -> Vec<Code> {
-    let mut args: Vec<Code> = child.inputs.iter().map(|&value| lower.value(value)).collect();
-    args.extend(child.body.symbols.iter().cloned().map(Code::Symbol));
-    args
-}
-
-fn loop_statement(
-    plan: &Plan<'_>,
-    modules: &[usize],
-    carried: usize,
-    lower: &mut dyn Lower,
-) -> Vec<Statement> {
-    let (Some(&first), Some(&last)) = (modules.first(), modules.last()) else { return Vec::new() };
-    let mut args = call_args(&plan.modules[first], lower);
-    let init = std::mem::replace(&mut args[carried], Code::Carried);
-    let output = plan.modules[last].outputs.first().copied();
-    output
-        .map(|output| Statement::Loop { output, init, modules: modules.to_vec(), args })
-        .into_iter()
-        .collect()
-}
-
-fn node_statement(plan: &Plan<'_>, node: NodeId, lower: &mut dyn Lower) -> Option<Statement> {
-    let data = plan.graph.node(node);
-    match &data.op {
-        Op::HostRead { symbols } => {
-            let code = lower.value(data.inputs.first().copied().flatten()?);
-            return Some(Statement::Read { code, symbols: symbols.clone() });
-        }
-        Op::If { condition, then_region, else_region } => {
-            return Some(Statement::If {
-                outputs: data.outputs.clone(),
-                condition: condition.clone(),
-                then: region_block(plan, then_region, lower),
-                otherwise: region_block(plan, else_region, lower),
-            });
-        }
-        _ => {}
-    }
-    let code = match plan.layer(node) {
-        Some(layer) => {
-            Code::Layer(node, layer.method, layer.args.iter().map(|arg| lower.node(node, arg)).collect())
-        }
-        None => lower.node(node, plan.expression(node)?),
-    };
-    Some(Statement::Bind { outputs: data.outputs.clone(), code })
-}
-
-fn region_block(plan: &Plan<'_>, region: &Region, lower: &mut dyn Lower) -> Block {
-    let statements = region.nodes.iter().filter_map(|&node| node_statement(plan, node, lower)).collect();
-    Block { statements, results: region.outputs.iter().map(|&value| lower.value(value)).collect() }
-}
-
-/// Writes small and container children out in their parent.
-fn dissolve_children(plan: &mut Plan<'_>, module: usize) {
-    let alone = plan.modules[module].steps.len() == 1 && module == plan.root;
-    let mut i = 0;
-    while i < plan.modules[module].steps.len() {
-        let Step::Call(child) = plan.modules[module].steps[i] else {
-            i += 1;
-            continue;
-        };
-        if !(alone || should_dissolve(plan, module, child)) {
-            i += 1;
-            continue;
-        }
-        let (steps, fields) = (plan.modules[child].steps.clone(), plan.modules[child].fields.clone());
-        let parent = &mut plan.modules[module];
-        let grown = steps.len();
-        parent.steps.splice(i..=i, steps);
-        i += grown;
-        let Some(at) = parent.fields.iter().position(|field| field.content == Content::Module(child)) else {
-            continue;
-        };
-        let prefix = parent.fields.remove(at).key;
-        let moved = fields.into_iter().map(|field| Field { key: format!("{prefix}.{}", field.key), ..field });
-        parent.fields.splice(at..at, moved);
-    }
-}
-
-/// Children that hold nothing are functions, not fields.
-fn drop_functions(plan: &mut Plan<'_>, module: usize) {
-    let mut fields = std::mem::take(&mut plan.modules[module].fields);
-    fields.retain(|field| match field.content {
-        Content::Module(child) => !plan.structs[plan.modules[child].struct_id].function,
-        _ => true,
-    });
-    plan.modules[module].fields = fields;
-}
-
-fn should_dissolve(plan: &Plan<'_>, parent: usize, child: usize) -> bool {
-    let data = &plan.modules[child];
-    let shared = &plan.structs[data.struct_id];
-    let steps = data.steps.len();
-    let class = data.class.rsplit('.').next().unwrap_or(&data.class);
-    // At the top, a container of modules is a stage of the model.
-    let stage = parent == plan.root && data.steps.iter().any(|step| !matches!(step, Step::Node(_)));
-    let siblings = plan.modules[parent]
-        .steps
-        .iter()
-        .filter(|step| matches!(step, Step::Call(other) if shared.members.contains(other)));
-    let repeated = siblings.count() > 1;
-    let small = if shared.function {
-        steps <= MAX_INLINED_STEPS
-    } else {
-        steps <= 1
-            || (shared.members.len() == 1 && steps <= MAX_INLINED_STEPS && data.fields.len() <= 2)
-            || (super::is_container_class(class) && !stage && !repeated && steps <= MAX_CONTAINER_STEPS)
-    };
-    small || sequence::is_container(plan, child)
 }
 
 /// Makes a module's code.

@@ -288,7 +288,7 @@ fn plain_pool(op: PoolOp, options: &PoolOptions) -> Option<Expr> {
         _ => numbers(&options.dilation),
     });
     args.push(Expr::Bool(options.ceil_mode));
-    symmetric.then(|| Expr::Call(path, args))
+    symmetric.then_some(Expr::Call(path, args))
 }
 
 fn pool_op(op: PoolOp) -> Expr {

@@ -1,0 +1,74 @@
+//! Source for the cases under `fixtures/`: some as snapshots, all of them twice.
+
+use kiln_codegen::{Generated, Options, RecordPath, generate};
+use kiln_importer::onnx::{LoadOptions, load};
+use kiln_importer::passes;
+use std::path::{Path, PathBuf};
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures")
+}
+
+fn source_of(model: &Path, trainable: bool) -> Generated {
+    let mut graph = load(model, &LoadOptions::default()).unwrap_or_else(|error| panic!("{error}"));
+    passes::optimize(&mut graph, &passes::Options { trainable });
+    let options = Options {
+        source_name: "model.onnx".into(),
+        default_record: Some(RecordPath::OutDir("model/model.safetensors".into())),
+        ..Options::default()
+    };
+    generate(&graph, &options).unwrap_or_else(|error| panic!("{}: {error}", model.display()))
+}
+
+fn case(name: &str) -> PathBuf {
+    fixtures().join("cases").join(name).join("model.onnx")
+}
+
+macro_rules! snapshots {
+    ($($name:ident)*) => {
+        $(
+            #[test]
+            fn $name() {
+                insta::assert_snapshot!(source_of(&case(stringify!($name)), false).source);
+            }
+        )*
+    };
+}
+
+snapshots! {
+    if_nested
+    net_bert_encoder
+    net_gpt_decoder
+    net_residual_cnn
+    net_lstm_tagger
+    op_data_dependent
+    scopes_none
+    scopes_torchscript
+}
+
+#[test]
+fn trainable_models_keep_their_parameters() {
+    let generated = source_of(&case("net_residual_cnn_unfolded"), true);
+    let mut paths: Vec<String> = generated.tensors().into_iter().map(|tensor| tensor.path).collect();
+    paths.sort();
+    insta::assert_snapshot!(paths.join("\n"));
+}
+
+#[test]
+fn hostile_names_stay_names() {
+    let generated = source_of(&fixtures().join("hostile_names/model.onnx"), false);
+    insta::assert_snapshot!(generated.source);
+}
+
+#[test]
+fn every_case_gives_the_same_bytes_twice() {
+    let cases = std::fs::read_dir(fixtures().join("cases")).unwrap();
+    let mut models: Vec<PathBuf> = cases.map(|entry| entry.unwrap().path().join("model.onnx")).collect();
+    models.sort();
+    assert!(models.len() > 50);
+    for model in models.iter().filter(|model| model.exists()) {
+        let (a, b) = (source_of(model, false), source_of(model, false));
+        assert_eq!(a.source, b.source, "{}", model.display());
+        assert_eq!(a.record, b.record, "{}", model.display());
+    }
+}
