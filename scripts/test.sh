@@ -21,11 +21,6 @@ if [ "$(printf '%s\n%s\n' "$msrv" "$have" | sort -V | head -n1)" != "$msrv" ]; t
     echo "rustc $have is older than the MSRV $msrv: run 'rustup update'" >&2
     exit 1
 fi
-# Where rustup can run the MSRV itself, it is what everything below is built with.
-if command -v rustup >/dev/null && rustup toolchain list 2>/dev/null | grep -q "^$msrv"; then
-    export RUSTUP_TOOLCHAIN="$msrv"
-fi
-
 step "formatting"
 cargo fmt --all --check
 
