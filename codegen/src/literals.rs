@@ -182,7 +182,6 @@ mod tests {
     use super::*;
 
     #[test]
-    #[expect(clippy::approx_constant, reason = "numbers near a named one are what is tested")]
     fn numbers_read_back() {
         for value in [0.0, -0.0, 1.0, 0.1, 1e-12, 1e300, -3.5, 5e-324, f64::MAX] {
             let text = float(value).to_string().replace(' ', "");
