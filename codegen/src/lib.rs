@@ -1,7 +1,7 @@
 //! Turns Kiln IR into Rust source and a weight record.
 //!
-//! The way: [`plan`] groups nodes into modules and modules into structs, [`code`] makes statements of spellings,
-//! [`emit`] names variables and prints, [`record`] gathers the parameters in the form of the printed structs.
+//! The way: `plan` groups nodes into modules and modules into structs, `code` makes statements of spellings,
+//! `emit` names variables and prints, `record` gathers the parameters in the form of the printed structs.
 //! Nothing here knows an operator: spellings say which call of the runtime performs a node.
 
 mod code;

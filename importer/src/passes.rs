@@ -2,7 +2,7 @@
 //!
 //! [`optimize`] runs a fixed pipeline: simplify until nothing changes, raise patterns to the operations they spell,
 //! fold and fuse, simplify again. A [`Pass`] changes a graph and says what it did; most are lists of [`Rule`]s, each
-//! in a file of its own, that [`rewrite`] applies to every node of every region.
+//! in a file of its own, that `rewrite` applies to every node of every region.
 
 mod activation;
 mod affine;

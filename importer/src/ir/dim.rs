@@ -41,7 +41,7 @@ type Monomial = Vec<Atom>;
 /// An integer expression: a sum of terms, each a coefficient times a product of atoms.
 ///
 /// Arithmetic saturates at the bounds of `i64`; a saturated size fails the checks on sizes later. So does an expression of
-/// more than [`MAX_ATOMS`] atoms, which repeated squaring in a hostile file would make of a single symbol.
+/// more than `MAX_ATOMS` atoms, which repeated squaring in a hostile file would make of a single symbol.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Dim {
     terms: BTreeMap<Monomial, i64>,

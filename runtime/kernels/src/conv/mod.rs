@@ -1,8 +1,8 @@
 //! Convolution and transposed convolution, 1 to 3 spatial dims, `[batch, channels, spatial…]` in and out.
 //!
 //! A convolution is a matrix product of the weights with the windows of the image. The windows are written panel by panel
-//! when the product wants them ([`windows`]), never as a whole. A 1x1 kernel needs no windows at all, and a depthwise
-//! convolution no product ([`depthwise`]).
+//! when the product wants them (`windows`), never as a whole. A 1x1 kernel needs no windows at all, and a depthwise
+//! convolution no product (`depthwise`).
 
 mod depthwise;
 mod image;

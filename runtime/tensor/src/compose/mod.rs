@@ -1,6 +1,6 @@
 //! Default bodies of the fused operations, composed from the small ones.
 //!
-//! Every body uses only differentiable methods of [`Backend`], so that `Autodiff` has the fused operations without
+//! Every body uses only differentiable methods of `Backend`, so that `Autodiff` has the fused operations without
 //! knowing them, and a backend overrides those that it can do better. Half-precision operands are computed in f32
 //! where sums or exponentials would lose too much.
 
