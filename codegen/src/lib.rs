@@ -10,6 +10,8 @@ mod literals;
 mod names;
 mod plan;
 mod record;
+#[cfg(feature = "weights")]
+pub mod weights;
 
 pub use record::{Generated, RecordFormat};
 

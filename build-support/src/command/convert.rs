@@ -1,6 +1,6 @@
 //! `kiln convert`.
 
-use super::{CommandError, Outcome, spinner};
+use super::{Outcome, spinner};
 use crate::{CompileOptions, RecordType, compile};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
@@ -8,17 +8,17 @@ use std::path::PathBuf;
 /// Arguments of `kiln convert`.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// The model
-    model: PathBuf,
+    /// The model, or a checkpoint (.pt, .pth, .bin, .safetensors, a folder of shards or its index)
+    pub(super) model: PathBuf,
     /// The folder to write to
     #[arg(short, long, value_name = "DIR")]
-    output: PathBuf,
+    pub(super) output: PathBuf,
     /// Format of the weights
     #[arg(long, value_enum, default_value = "safetensors")]
-    record_type: RecordFormat,
+    pub(super) record_type: RecordFormat,
     /// Store float weights as f16
     #[arg(long)]
-    half_precision: bool,
+    pub(super) half_precision: bool,
     /// Compile the weights into the source's crate
     #[arg(long)]
     embed: bool,
@@ -30,7 +30,9 @@ pub(super) struct Arguments {
     bind: Vec<(String, usize)>,
     /// Name of the runtime crate in the manifest of the crate that uses the source
     #[arg(long, default_value = "kiln")]
-    runtime_crate: String,
+    pub(super) runtime_crate: String,
+    #[command(flatten)]
+    pub(super) weights: super::weights::CheckpointArguments,
 }
 
 /// [`RecordType`] as the command line names it.
@@ -71,12 +73,8 @@ pub(super) fn parse_bind(text: &str) -> Result<(String, usize), String> {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Outcome {
-    let extension = arguments.model.extension().and_then(|e| e.to_str()).unwrap_or_default();
-    if matches!(extension, "pt" | "pth" | "bin" | "safetensors") {
-        return Err(CommandError::Usage(format!(
-            "{}: weights alone cannot be converted yet; export the model to ONNX",
-            arguments.model.display()
-        )));
+    if super::weights::is_checkpoint(&arguments.model) {
+        return super::weights::convert(arguments);
     }
     let options = CompileOptions {
         record_type: arguments.record_type.into(),

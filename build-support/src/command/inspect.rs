@@ -11,11 +11,14 @@ use std::path::PathBuf;
 /// Arguments of `kiln inspect`.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// The model
-    model: PathBuf,
+    /// The model, or a checkpoint (.pt, .pth, .bin, .safetensors, a folder of shards or its index)
+    pub(super) model: PathBuf,
     /// Print one JSON object
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
+    /// Where a checkpoint's weights are, if not at its root
+    #[arg(long, value_name = "KEY")]
+    pub(super) top_level_key: Option<String>,
     /// Say what each pass did
     #[arg(long)]
     passes: bool,
@@ -28,6 +31,9 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Outcome {
+    if super::weights::is_checkpoint(&arguments.model) {
+        return super::weights::inspect(arguments);
+    }
     let summary = summarize(&arguments.model).map_err(import_error)?;
     let options =
         CompileOptions { bind_dims: arguments.bind.iter().cloned().collect(), ..CompileOptions::default() };

@@ -10,6 +10,7 @@ mod json;
 mod runner;
 mod scratch;
 mod verify;
+mod weights;
 
 use crate::BuildError;
 use clap::{Parser, Subcommand, ValueEnum};
@@ -92,6 +93,20 @@ pub(crate) enum CommandError {
         /// Why.
         source: std::io::Error,
     },
+    /// A checkpoint could not be read.
+    #[error(transparent)]
+    Weights(#[from] kiln_weights::WeightsError),
+    /// A checkpoint has no skeleton.
+    #[error("{file}: {source}")]
+    Skeleton {
+        /// The checkpoint.
+        file: String,
+        /// Why.
+        source: kiln_codegen::weights::SkeletonError,
+    },
+    /// A file could not be written.
+    #[error(transparent)]
+    Record(#[from] kiln_record::RecordError),
     /// An argument that clap could not judge.
     #[error("{0}")]
     Usage(String),

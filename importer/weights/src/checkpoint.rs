@@ -100,8 +100,22 @@ impl Checkpoint {
             error => ErrorKind::NotACheckpoint(error.to_string()),
         })?;
         let name = path.display().to_string();
-        let key = options.top_level_key.as_deref();
+        // By its name, since a broken file no longer looks like what it is.
         let named = path.extension().is_some_and(|extension| extension == "safetensors");
+        Self::read_as(file, name, named, options)
+    }
+
+    /// Reads the structure of a file that is in memory; `name` stands for it in messages.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::open_with`].
+    pub fn read(file: kiln_types::Bytes, name: &str, options: &OpenOptions) -> Result<Self> {
+        let safetensors = safetensors::is_safetensors(&file);
+        Self::read_as(file, name.to_owned(), safetensors, options).map_err(|error| error.in_file(name))
+    }
+
+    fn read_as(file: kiln_types::Bytes, name: String, named: bool, options: &OpenOptions) -> Result<Self> {
+        let key = options.top_level_key.as_deref();
         if named || safetensors::is_safetensors(&file) {
             let (tensors, metadata) = safetensors::read(file, key)?;
             return Ok(Self::new(name, CheckpointFormat::Safetensors, tensors, Plain::Json(metadata)));

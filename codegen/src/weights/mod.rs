@@ -1,0 +1,119 @@
+//! Module skeletons: from a checkpoint's keys to structs that hold its tensors, with everything but `forward`.
+//!
+//! The key tree becomes structs; a branch whose tensors look like a layer's becomes that layer (`layers`), equal
+//! branches become one struct, numbered ones a `Vec` (`types`). What a file does not tell (strides, heads, what is
+//! done with the modules) is left at its default or to the user, and the source says so.
+
+mod emit;
+mod layers;
+mod recurrent;
+mod tree;
+mod types;
+
+use crate::names;
+use kiln_record::safetensors::TensorToWrite;
+use kiln_weights::{LazyTensor, WeightsError};
+use std::collections::BTreeMap;
+
+/// How a skeleton is generated.
+#[derive(Clone, Debug)]
+pub struct SkeletonOptions {
+    /// The name under which the user's crate knows the runtime.
+    pub runtime_crate: String,
+    /// Name of the model's struct.
+    pub model_name: String,
+    /// Name of the checkpoint's file, for the head of the source; without folders.
+    pub source_name: String,
+    /// Whether the layers follow PyTorch's conventions; else Kiln's own.
+    pub pytorch: bool,
+    /// Layers that are settled by the user, by key: `("head", "Embedding")`. `Param` is no layer.
+    pub settled: BTreeMap<String, String>,
+    /// Whether the record holds floats as f16.
+    pub half_precision: bool,
+}
+
+impl Default for SkeletonOptions {
+    fn default() -> Self {
+        Self {
+            runtime_crate: "kiln".to_owned(),
+            model_name: "Model".to_owned(),
+            source_name: String::new(),
+            pytorch: true,
+            settled: BTreeMap::new(),
+            half_precision: false,
+        }
+    }
+}
+
+/// A skeleton and its record.
+#[derive(Clone, Debug)]
+pub struct Skeleton {
+    /// The Rust source.
+    pub source: String,
+    /// The parameters, under the paths of the source's structs; a Safetensors record.
+    pub tensors: Vec<TensorToWrite>,
+    /// Keys whose layer could be another one, with what the source says about it.
+    pub ambiguous: Vec<(String, String)>,
+}
+
+/// Why there is no skeleton.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SkeletonError {
+    /// The runtime crate's name is no identifier.
+    #[error("the runtime crate cannot be called {0:?}")]
+    RuntimeName(String),
+    /// There are no tensors.
+    #[error("the checkpoint has no tensors")]
+    Empty,
+    /// A key is that of a tensor and the beginning of another one's.
+    #[error("{0:?} is a tensor, and there are others below it")]
+    TensorAndModule(String),
+    /// A key has too many parts.
+    #[error("{key:?} has more than {limit} parts", limit = tree::MAX_DEPTH)]
+    TooDeep {
+        /// The key, cut.
+        key: String,
+    },
+    /// The user settled a key that is no branch of the checkpoint.
+    #[error("there is no layer {0:?} in the checkpoint")]
+    NoSuchLayer(String),
+    /// The user settled a layer that the tensors cannot be.
+    #[error("{key:?} cannot be a {wanted}: {reason}")]
+    DoesNotFit {
+        /// The key.
+        key: String,
+        /// What the user wants.
+        wanted: String,
+        /// What it can be.
+        reason: String,
+    },
+    /// A tensor could not be read.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+    /// Generated tokens are no Rust file: a defect of Kiln's.
+    #[error("internal error, please report it: generated code does not parse: {0}")]
+    Internal(String),
+}
+
+/// Generates the skeleton for tensors, which are given in the order of the file by their dotted keys.
+///
+/// # Errors
+/// When the keys form no tree, a settled layer does not fit, or a tensor cannot be read.
+pub fn skeleton(
+    tensors: Vec<(String, LazyTensor)>,
+    options: &SkeletonOptions,
+) -> Result<Skeleton, SkeletonError> {
+    if syn::parse_str::<proc_macro2::Ident>(&options.runtime_crate).is_err() {
+        return Err(SkeletonError::RuntimeName(options.runtime_crate.clone()));
+    }
+    if tensors.is_empty() {
+        return Err(SkeletonError::Empty);
+    }
+    let root = tree::build(tensors)?;
+    let model_name = names::pascal(&options.model_name, "Model");
+    let typed = types::assign(root, &model_name, options)?;
+    let source = emit::emit(&typed, &model_name, options)?;
+    let tensors = typed.tensors(options.half_precision)?;
+    Ok(Skeleton { source, tensors, ambiguous: typed.ambiguous })
+}

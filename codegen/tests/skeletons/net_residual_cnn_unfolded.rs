@@ -1,0 +1,250 @@
+// A skeleton that Kiln 0.1.0 made from `net_residual_cnn_unfolded.pt`. It is yours to complete: a checkpoint holds weights, but not what
+// is done with them. Strides, paddings, dilations, groups and epsilons are the layers' defaults, and every
+// `forward` is missing.
+
+use kiln::config::Config;
+use kiln::module::Module;
+use kiln::nn;
+use kiln::record::{load_safetensors, RecorderError};
+use kiln::tensor::backend::Backend;
+
+/// The model.
+#[derive(Module, Debug)]
+pub struct Model<B: Backend> {
+    /// `conv1`.
+    pub conv1: nn::conv::Conv2d<B>,
+    /// `bn1`.
+    pub bn1: nn::BatchNorm<B>,
+    /// `layer1`.
+    pub layer1: Vec<Layer10<B>>,
+    /// `layer2`.
+    pub layer2: Layer2<B>,
+    /// `fc`.
+    pub fc: nn::Linear<B>,
+}
+
+/// Configuration of [`Model`].
+#[derive(Config, Debug)]
+pub struct ModelConfig {
+    /// `conv1`.
+    pub conv1: nn::conv::Conv2dConfig,
+    /// `bn1`.
+    pub bn1: nn::BatchNormConfig,
+    /// `layer1`.
+    pub layer1: Vec<Layer10Config>,
+    /// `layer2`.
+    pub layer2: Layer2Config,
+    /// `fc`.
+    pub fc: nn::LinearConfig,
+}
+
+impl ModelConfig {
+    /// A module whose parameters are made when first used.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> Model<B> {
+        Model {
+            conv1: self.conv1.init(device),
+            bn1: self.bn1.init(device),
+            layer1: self.layer1.iter().map(|item| item.init(device)).collect(),
+            layer2: self.layer2.init(device),
+            fc: self.fc.init(device),
+        }
+    }
+}
+
+impl<B: Backend> Model<B> {
+    /// The model of the checkpoint's sizes, with parameters that are made when first used.
+    pub fn new(device: &B::Device) -> Self {
+        ModelConfig::of_checkpoint().init(device)
+    }
+
+    /// The model with the weights of the record that was written beside this file.
+    ///
+    /// # Errors
+    /// When the file is no such record.
+    pub fn from_file(
+        path: impl AsRef<std::path::Path>,
+        device: &B::Device,
+    ) -> Result<Self, RecorderError> {
+        load_safetensors(Self::new(device), path, device)
+    }
+}
+
+impl ModelConfig {
+    /// The sizes of the checkpoint.
+    pub fn of_checkpoint() -> Self {
+        ModelConfig {
+            conv1: nn::conv::Conv2dConfig::new([3, 8], [7, 7]).with_bias(false),
+            bn1: nn::BatchNormConfig::new(8),
+            layer1: vec![
+                Layer10Config { conv1 : nn::conv::Conv2dConfig::new([8, 8], [3, 3])
+                .with_bias(false), bn1 : nn::BatchNormConfig::new(8), conv2 :
+                nn::conv::Conv2dConfig::new([8, 8], [3, 3]).with_bias(false), bn2 :
+                nn::BatchNormConfig::new(8) }; 2
+            ],
+            layer2: Layer2Config {
+                layer_0: Layer20Config {
+                    conv1: nn::conv::Conv2dConfig::new([8, 16], [3, 3]).with_bias(false),
+                    bn1: nn::BatchNormConfig::new(16),
+                    conv2: nn::conv::Conv2dConfig::new([16, 16], [3, 3])
+                        .with_bias(false),
+                    bn2: nn::BatchNormConfig::new(16),
+                    downsample: DownsampleConfig {
+                        layer_0: nn::conv::Conv2dConfig::new([8, 16], [1, 1])
+                            .with_bias(false),
+                        layer_1: nn::BatchNormConfig::new(16),
+                    },
+                },
+                layer_1: Layer10Config {
+                    conv1: nn::conv::Conv2dConfig::new([16, 16], [3, 3])
+                        .with_bias(false),
+                    bn1: nn::BatchNormConfig::new(16),
+                    conv2: nn::conv::Conv2dConfig::new([16, 16], [3, 3])
+                        .with_bias(false),
+                    bn2: nn::BatchNormConfig::new(16),
+                },
+            },
+            fc: nn::LinearConfig::new(16, 10),
+        }
+    }
+}
+
+/// A part of the model.
+#[derive(Module, Debug)]
+pub struct Layer2<B: Backend> {
+    /// `0`.
+    #[module(rename = "0")]
+    pub layer_0: Layer20<B>,
+    /// `1`.
+    #[module(rename = "1")]
+    pub layer_1: Layer10<B>,
+}
+
+/// Configuration of [`Layer2`].
+#[derive(Config, Debug)]
+pub struct Layer2Config {
+    /// `0`.
+    pub layer_0: Layer20Config,
+    /// `1`.
+    pub layer_1: Layer10Config,
+}
+
+impl Layer2Config {
+    /// A module whose parameters are made when first used.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> Layer2<B> {
+        Layer2 {
+            layer_0: self.layer_0.init(device),
+            layer_1: self.layer_1.init(device),
+        }
+    }
+}
+
+/// A part of the model.
+#[derive(Module, Debug)]
+pub struct Layer20<B: Backend> {
+    /// `conv1`.
+    pub conv1: nn::conv::Conv2d<B>,
+    /// `bn1`.
+    pub bn1: nn::BatchNorm<B>,
+    /// `conv2`.
+    pub conv2: nn::conv::Conv2d<B>,
+    /// `bn2`.
+    pub bn2: nn::BatchNorm<B>,
+    /// `downsample`.
+    pub downsample: Downsample<B>,
+}
+
+/// Configuration of [`Layer20`].
+#[derive(Config, Debug)]
+pub struct Layer20Config {
+    /// `conv1`.
+    pub conv1: nn::conv::Conv2dConfig,
+    /// `bn1`.
+    pub bn1: nn::BatchNormConfig,
+    /// `conv2`.
+    pub conv2: nn::conv::Conv2dConfig,
+    /// `bn2`.
+    pub bn2: nn::BatchNormConfig,
+    /// `downsample`.
+    pub downsample: DownsampleConfig,
+}
+
+impl Layer20Config {
+    /// A module whose parameters are made when first used.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> Layer20<B> {
+        Layer20 {
+            conv1: self.conv1.init(device),
+            bn1: self.bn1.init(device),
+            conv2: self.conv2.init(device),
+            bn2: self.bn2.init(device),
+            downsample: self.downsample.init(device),
+        }
+    }
+}
+
+/// A part of the model.
+#[derive(Module, Debug)]
+pub struct Downsample<B: Backend> {
+    /// `0`.
+    #[module(rename = "0")]
+    pub layer_0: nn::conv::Conv2d<B>,
+    /// `1`.
+    #[module(rename = "1")]
+    pub layer_1: nn::BatchNorm<B>,
+}
+
+/// Configuration of [`Downsample`].
+#[derive(Config, Debug)]
+pub struct DownsampleConfig {
+    /// `0`.
+    pub layer_0: nn::conv::Conv2dConfig,
+    /// `1`.
+    pub layer_1: nn::BatchNormConfig,
+}
+
+impl DownsampleConfig {
+    /// A module whose parameters are made when first used.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> Downsample<B> {
+        Downsample {
+            layer_0: self.layer_0.init(device),
+            layer_1: self.layer_1.init(device),
+        }
+    }
+}
+
+/// A part of the model.
+#[derive(Module, Debug)]
+pub struct Layer10<B: Backend> {
+    /// `conv1`.
+    pub conv1: nn::conv::Conv2d<B>,
+    /// `bn1`.
+    pub bn1: nn::BatchNorm<B>,
+    /// `conv2`.
+    pub conv2: nn::conv::Conv2d<B>,
+    /// `bn2`.
+    pub bn2: nn::BatchNorm<B>,
+}
+
+/// Configuration of [`Layer10`].
+#[derive(Config, Debug)]
+pub struct Layer10Config {
+    /// `conv1`.
+    pub conv1: nn::conv::Conv2dConfig,
+    /// `bn1`.
+    pub bn1: nn::BatchNormConfig,
+    /// `conv2`.
+    pub conv2: nn::conv::Conv2dConfig,
+    /// `bn2`.
+    pub bn2: nn::BatchNormConfig,
+}
+
+impl Layer10Config {
+    /// A module whose parameters are made when first used.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> Layer10<B> {
+        Layer10 {
+            conv1: self.conv1.init(device),
+            bn1: self.bn1.init(device),
+            conv2: self.conv2.init(device),
+            bn2: self.bn2.init(device),
+        }
+    }
+}
