@@ -46,7 +46,9 @@ fn parameters<M: Module<Cpu>>(module: &M) -> Vec<TensorData> {
 }
 
 fn record(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../codegen/tests/skeletons").join(format!("{name}.safetensors"))
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../codegen/tests/skeletons")
+        .join(format!("{name}.safetensors"))
 }
 
 /// The record's way and the checkpoint's lead to the same module.
@@ -59,18 +61,15 @@ fn check<M: Module<Cpu>>(from_record: M, fresh: M, checkpoint: &str) {
 #[test]
 fn skeletons_load_their_records_and_their_checkpoints() {
     let device = Default::default();
-    check(
-        net::Model::<Cpu>::from_file(record("net"), &device).unwrap(),
-        net::Model::new(&device),
-        "net.pt",
-    );
+    check(net::Model::<Cpu>::from_file(record("net"), &device).unwrap(), net::Model::new(&device), "net.pt");
     check(
         net_bert_encoder::Model::<Cpu>::from_file(record("net_bert_encoder"), &device).unwrap(),
         net_bert_encoder::Model::new(&device),
         "of_cases/net_bert_encoder.pt",
     );
     check(
-        net_residual_cnn_unfolded::Model::<Cpu>::from_file(record("net_residual_cnn_unfolded"), &device).unwrap(),
+        net_residual_cnn_unfolded::Model::<Cpu>::from_file(record("net_residual_cnn_unfolded"), &device)
+            .unwrap(),
         net_residual_cnn_unfolded::Model::new(&device),
         "of_cases/net_residual_cnn_unfolded.pt",
     );
