@@ -25,7 +25,7 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Outcome {
-    let mut scratch = Scratch::new(arguments.backend);
+    let mut scratch = Scratch::new(arguments.backend)?;
     let cases: Vec<Case> = arguments.cases.iter().map(|dir| scratch.add(dir)).collect();
     scratch.build()?;
     let threads = arguments
