@@ -2,10 +2,10 @@
 //!
 //! `KILN_BLESS=1 cargo test -p kiln-codegen --features weights` writes the expectations anew.
 
+use kiln_codegen::RecordFormat;
 use kiln_codegen::weights::{Skeleton, SkeletonError, SkeletonOptions, skeleton};
-use kiln_record::safetensors::to_vec;
 use kiln_types::TensorData;
-use kiln_weights::{Checkpoint, LazyTensor};
+use kiln_weights::{Checkpoint, LazyTensor, OpenOptions};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -13,12 +13,44 @@ fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
 
-fn generate(file: &str) -> Skeleton {
+/// Reads a fixture's tensors, below a key if one is given.
+fn read(file: &str, key: Option<&str>) -> Vec<(String, LazyTensor)> {
     let path = folder("../fixtures/weights").join(file);
-    let checkpoint = Checkpoint::open(&path).unwrap();
-    let tensors = checkpoint.tensors().map(|(key, tensor)| (key.to_owned(), tensor.clone())).collect();
-    let source_name = path.file_name().unwrap().to_str().unwrap().to_owned();
-    skeleton(tensors, &SkeletonOptions { source_name, ..SkeletonOptions::default() }).unwrap()
+    let options = OpenOptions { top_level_key: key.map(str::to_owned) };
+    let checkpoint = Checkpoint::open_with(&path, &options).unwrap();
+    checkpoint.tensors().map(|(key, tensor)| (key.to_owned(), tensor.clone())).collect()
+}
+
+/// The bytes of a record.
+fn record(made: &Skeleton) -> Vec<u8> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    made.write_record(file.path()).unwrap();
+    std::fs::read(file.path()).unwrap()
+}
+
+/// Compares source and record with the expectation `name`, or writes it.
+fn check(name: &str, made: &Skeleton) {
+    let source = folder("tests/skeletons").join(format!("{name}.rs"));
+    if std::env::var_os("KILN_BLESS").is_some() {
+        std::fs::write(&source, &made.generated.source).unwrap();
+    }
+    assert_eq!(made.generated.source, std::fs::read_to_string(&source).unwrap(), "{name}");
+    check_record(name, made);
+}
+
+/// Compares a record with the expectation `name`, or writes it.
+fn check_record(name: &str, made: &Skeleton) {
+    let data = folder("tests/skeletons").join(format!("{name}.{}", made.generated.format.extension()));
+    if std::env::var_os("KILN_BLESS").is_some() {
+        std::fs::write(&data, record(made)).unwrap();
+    }
+    assert!(record(made) == std::fs::read(&data).unwrap(), "the record of {name}");
+}
+
+/// Options with the file's name.
+fn named(file: &str) -> SkeletonOptions {
+    let source_name = Path::new(file).file_name().unwrap().to_str().unwrap().to_owned();
+    SkeletonOptions { source_name, ..SkeletonOptions::default() }
 }
 
 #[test]
@@ -26,26 +58,96 @@ fn the_text_and_the_record_are_as_expected() {
     for file in
         ["net.pt", "of_cases/net_bert_encoder.pt", "of_cases/net_residual_cnn_unfolded.pt", "parameters.pt"]
     {
-        let made = generate(file);
-        let record = to_vec(&made.tensors, &BTreeMap::new()).unwrap();
-        let stem = Path::new(file).file_stem().unwrap().to_str().unwrap();
-        let expected = folder("tests/skeletons");
-        let (source, data) =
-            (expected.join(format!("{stem}.rs")), expected.join(format!("{stem}.safetensors")));
-        if std::env::var_os("KILN_BLESS").is_some() {
-            std::fs::create_dir_all(&expected).unwrap();
-            std::fs::write(&source, &made.source).unwrap();
-            std::fs::write(&data, &record).unwrap();
+        let made = skeleton(read(file, None), &named(file)).unwrap();
+        check(Path::new(file).file_stem().unwrap().to_str().unwrap(), &made);
+    }
+    // Layers that the networks above do not have.
+    check("kinds", &skeleton(tensors(KINDS), &named("kinds.pt")).unwrap());
+}
+
+/// The layers that no network among the fixtures has.
+const KINDS: &[(&str, &[usize])] = &[
+    ("conv1d.weight", &[4, 3, 2]),
+    ("conv3d.weight", &[2, 3, 1, 2, 2]),
+    ("conv3d.bias", &[2]),
+    ("deconv1d.weight", &[3, 4, 2]),
+    ("deconv1d.bias", &[4]),
+    ("deconv3d.weight", &[3, 4, 1, 2, 2]),
+    ("prelu.weight", &[3]),
+    ("rms_norm.weight", &[5]),
+    ("lstm.weight_ih_l0", &[8, 3]),
+    ("lstm.weight_hh_l0", &[8, 2]),
+];
+
+#[test]
+fn records_are_of_any_format() {
+    let formats = [
+        ("named_mpk", RecordFormat::NamedMpk),
+        ("named_mpk_gz", RecordFormat::NamedMpkGz),
+        ("bincode", RecordFormat::Bincode),
+        ("pretty_json", RecordFormat::PrettyJson),
+    ];
+    for (name, record) in formats {
+        let options = SkeletonOptions { record, ..named("net.pt") };
+        check(&format!("net_{name}"), &skeleton(read("net.pt", None), &options).unwrap());
+    }
+    let half = SkeletonOptions { record: RecordFormat::Bincode, half_precision: true, ..named("kinds.pt") };
+    check("kinds_bincode_half", &skeleton(tensors(KINDS), &half).unwrap());
+}
+
+/// Every kind of checkpoint has the skeleton that `net` or `net_sorted` is, which the runtime's tests compile, and its
+/// record has the same parameters, in every format.
+#[test]
+fn every_kind_of_checkpoint_has_the_same_skeleton() {
+    let kinds = [
+        ("net.pt", None, "net"),
+        ("net_nested.pt", Some("model.state_dict"), "net"),
+        ("net_legacy.pt", None, "net"),
+        ("net_nested_legacy.pt", Some("model.state_dict"), "net"),
+        ("net_tar.pt", None, "net"),
+        ("net_half.pt", None, "net"),
+        ("net_bfloat16.pt", None, "net"),
+        ("net_torchscript.pt", None, "net"),
+        ("net_traced.pt", None, "net"),
+        ("net_sharded", None, "net_sorted"),
+        ("net_sharded_bin", None, "net_sorted"),
+        ("net.safetensors", None, "net_sorted"),
+    ];
+    let formats = [
+        RecordFormat::Safetensors,
+        RecordFormat::NamedMpk,
+        RecordFormat::NamedMpkGz,
+        RecordFormat::Bincode,
+        RecordFormat::PrettyJson,
+    ];
+    check("net_sorted", &skeleton(read("net.safetensors", None), &named("net.safetensors")).unwrap());
+    for (file, key, expected) in kinds {
+        let source = if expected == "net" { "net.pt" } else { "net.safetensors" };
+        let original = |options: &SkeletonOptions| skeleton(read(source, None), options).unwrap();
+        for format in formats {
+            let options = SkeletonOptions { record: format, ..named(source) };
+            let made = skeleton(read(file, key), &options).unwrap();
+            assert_eq!(made.generated.source, original(&options).generated.source, "{file}");
+            // What was saved in fewer bits comes back rounded.
+            let rounded = file.contains("half") || file.contains("bfloat16");
+            assert!(rounded || record(&made) == record(&original(&options)), "{file} as {format:?}");
+            let half = SkeletonOptions { half_precision: true, ..options };
+            let (made, original) = (skeleton(read(file, key), &half).unwrap(), original(&half));
+            // A Safetensors record also keeps the dtype that a tensor had before.
+            let other = file.contains("bfloat16") || (rounded && format == RecordFormat::Safetensors);
+            assert!(other || record(&made) == record(&original), "{file} as half");
         }
-        assert_eq!(made.source, std::fs::read_to_string(&source).unwrap(), "{file}");
-        assert!(record == std::fs::read(&data).unwrap(), "the record of {file}");
+    }
+    for name in ["net_half", "net_bfloat16"] {
+        check_record(name, &skeleton(read(&format!("{name}.pt"), None), &named("net.pt")).unwrap());
     }
 }
 
-/// Tensors of these shapes.
+/// Tensors of these shapes, counting up.
 fn tensors(entries: &[(&str, &[usize])]) -> Vec<(String, LazyTensor)> {
     let tensor = |(key, shape): &(&str, &[usize])| {
-        let data = TensorData::zeros::<f32, _>(shape.to_vec());
+        let elements: Vec<f32> = (0..shape.iter().product()).map(|i: usize| i as f32).collect();
+        let data = TensorData::new(elements, shape.to_vec());
         ((*key).to_owned(), LazyTensor::whole(data, key))
     };
     entries.iter().map(tensor).collect()
@@ -62,14 +164,23 @@ fn an_ambiguous_layer_is_said_to_be_one_and_can_be_settled() {
     let made = skeleton(tensors(entries), &SkeletonOptions::default()).unwrap();
     let keys: Vec<_> = made.ambiguous.iter().map(|(key, _)| key.as_str()).collect();
     assert_eq!(keys, ["head", "up"]);
-    assert!(made.source.contains("`head`: may be Embedding (`--as head=Embedding`)."), "{}", made.source);
-    assert!(made.source.contains("pub up: nn::conv::ConvTranspose2d<B>"), "{}", made.source);
+    assert!(
+        made.generated.source.contains("`head`: may be Embedding (`--as head=Embedding`)."),
+        "{}",
+        made.generated.source
+    );
+    assert!(
+        made.generated.source.contains("pub up: nn::conv::ConvTranspose2d<B>"),
+        "{}",
+        made.generated.source
+    );
     let made = settled(entries, "head", "Embedding").unwrap();
-    assert!(made.source.contains("pub head: nn::Embedding<B>"), "{}", made.source);
-    assert!(settled(entries, "head", "Param").unwrap().source.contains("Param<Tensor<B, 2>>"));
+    assert!(made.generated.source.contains("pub head: nn::Embedding<B>"), "{}", made.generated.source);
+    assert!(settled(entries, "head", "Param").unwrap().generated.source.contains("Param<Tensor<B, 2>>"));
     let error = settled(entries, "head", "LayerNorm").unwrap_err().to_string();
     assert_eq!(error, r#""head" cannot be a LayerNorm: it may be Linear, Embedding"#);
-    assert!(matches!(settled(entries, "tail", "Linear"), Err(SkeletonError::NoSuchLayer(_))));
+    let error = settled(entries, "heat", "Linear").unwrap_err().to_string();
+    assert_eq!(error, r#"there is no layer "heat" in the checkpoint; there are "head", "up""#);
 }
 
 #[test]
@@ -84,11 +195,11 @@ fn hostile_keys_become_harmless_names() {
         ("größe", &[1]),
     ];
     let made = skeleton(tensors(entries), &SkeletonOptions::default()).unwrap();
-    assert_eq!(made.tensors.len(), entries.len());
-    let file = syn::parse_file(&made.source).unwrap();
+    assert_eq!(made.generated.tensors().len(), entries.len());
+    let file = syn::parse_file(&made.generated.source).unwrap();
     let harmless =
         |item: &syn::Item| matches!(item, syn::Item::Use(_) | syn::Item::Struct(_) | syn::Item::Impl(_));
-    assert!(file.items.iter().all(harmless), "{}", made.source);
+    assert!(file.items.iter().all(harmless), "{}", made.generated.source);
     let deep = vec!["a"; 100].join(".");
     assert!(matches!(
         skeleton(tensors(&[(&deep, &[1])]), &SkeletonOptions::default()),

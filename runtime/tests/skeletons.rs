@@ -3,6 +3,7 @@
 #![allow(missing_docs)]
 
 use kiln::module::{Module, ModuleVisitor, Param};
+use kiln::record::{BinFileRecorder, FullPrecisionSettings, HalfPrecisionSettings, PrettyJsonFileRecorder};
 use kiln::tensor::backend::Backend;
 use kiln::tensor::{Bool, Int, Tensor, TensorData};
 use kiln::weights::{LoadArgs, load_weights};
@@ -19,7 +20,7 @@ macro_rules! skeletons {
     )*};
 }
 
-skeletons!(net net_bert_encoder net_residual_cnn_unfolded parameters);
+skeletons!(kinds kinds_bincode_half net net_bert_encoder net_bincode net_pretty_json net_residual_cnn_unfolded parameters);
 
 /// All parameters, in order.
 #[derive(Default)]
@@ -78,4 +79,37 @@ fn skeletons_load_their_records_and_their_checkpoints() {
         parameters::Model::new(&device),
         "parameters.pt",
     );
+}
+
+/// Records in fields, also of layers that no network here has, have the form that the runtime gives them: saved again,
+/// they are the same bytes.
+#[test]
+fn records_have_the_form_of_the_runtimes_layers() {
+    let (device, folder) = (Default::default(), std::env::temp_dir());
+    let again = |name: &str| folder.join(format!("kiln-skeletons-{name}-{}", std::process::id()));
+    let read = |path: &Path| std::fs::read(path).unwrap();
+
+    let path = record("kinds_bincode_half").with_extension("bin");
+    let kinds = kinds_bincode_half::Model::<Cpu>::from_file(&path, &device).unwrap();
+    let copy = again("kinds").with_extension("bin");
+    kinds.clone().save_file(&copy, &BinFileRecorder::<HalfPrecisionSettings>::new()).unwrap();
+    assert!(read(&copy) == read(&path));
+    let plain = kinds::Model::<Cpu>::from_file(record("kinds"), &device).unwrap();
+    assert_eq!(parameters(&kinds), parameters(&plain));
+
+    let path = record("net_bincode").with_extension("bin");
+    let net = net_bincode::Model::<Cpu>::from_file(&path, &device).unwrap();
+    let copy = again("net").with_extension("bin");
+    net.clone().save_file(&copy, &BinFileRecorder::<FullPrecisionSettings>::new()).unwrap();
+    assert!(read(&copy) == read(&path));
+
+    let path = record("net_pretty_json").with_extension("json");
+    let named = net_pretty_json::Model::<Cpu>::from_file(&path, &device).unwrap();
+    let copy = again("net").with_extension("json");
+    named.save_file(&copy, &PrettyJsonFileRecorder::<FullPrecisionSettings>::new()).unwrap();
+    assert!(read(&copy) == read(&path));
+    for name in ["kinds.bin", "net.bin", "net.json"] {
+        let (stem, extension) = name.split_once('.').unwrap();
+        std::fs::remove_file(again(stem).with_extension(extension)).unwrap();
+    }
 }

@@ -1,6 +1,6 @@
 //! `kiln convert`.
 
-use super::{Outcome, spinner};
+use super::{Outcome, spinner, weights};
 use crate::{CompileOptions, RecordType, compile};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ pub(super) struct Arguments {
     #[arg(long, default_value = "kiln")]
     pub(super) runtime_crate: String,
     #[command(flatten)]
-    pub(super) weights: super::weights::CheckpointArguments,
+    pub(super) weights: weights::CheckpointArguments,
 }
 
 /// [`RecordType`] as the command line names it.
@@ -72,9 +72,25 @@ pub(super) fn parse_bind(text: &str) -> Result<(String, usize), String> {
     Ok((name.to_owned(), size))
 }
 
+/// What only models need.
+fn of_models(arguments: &Arguments) -> Option<&'static str> {
+    let given = [
+        ("--embed", arguments.embed),
+        ("--trainable", arguments.trainable),
+        ("--bind", !arguments.bind.is_empty()),
+    ];
+    given.into_iter().find(|(_, given)| *given).map(|(option, _)| option)
+}
+
 pub(super) fn run(arguments: &Arguments) -> Outcome {
-    if super::weights::is_checkpoint(&arguments.model) {
-        return super::weights::convert(arguments);
+    if weights::is_checkpoint(&arguments.model) {
+        return match of_models(arguments) {
+            Some(option) => Err(weights::misplaced(option, &arguments.model, "a checkpoint, not a model")),
+            None => weights::convert(arguments),
+        };
+    }
+    if let Some(option) = arguments.weights.given() {
+        return Err(weights::misplaced(option, &arguments.model, "a model, not a checkpoint"));
     }
     let options = CompileOptions {
         record_type: arguments.record_type.into(),

@@ -1,6 +1,6 @@
 //! `kiln inspect`.
 
-use super::Outcome;
+use super::{Outcome, weights};
 use crate::compile::{import, import_error};
 use crate::{BuildError, CompileOptions};
 use clap::Args;
@@ -30,9 +30,25 @@ pub(super) struct Arguments {
     bind: Vec<(String, usize)>,
 }
 
+/// What only models have.
+fn of_models(arguments: &Arguments) -> Option<&'static str> {
+    let given = [
+        ("--passes", arguments.passes),
+        ("--graph", arguments.graph),
+        ("--bind", !arguments.bind.is_empty()),
+    ];
+    given.into_iter().find(|(_, given)| *given).map(|(option, _)| option)
+}
+
 pub(super) fn run(arguments: &Arguments) -> Outcome {
-    if super::weights::is_checkpoint(&arguments.model) {
-        return super::weights::inspect(arguments);
+    if weights::is_checkpoint(&arguments.model) {
+        return match of_models(arguments) {
+            Some(option) => Err(weights::misplaced(option, &arguments.model, "a checkpoint, not a model")),
+            None => weights::inspect(arguments),
+        };
+    }
+    if arguments.top_level_key.is_some() {
+        return Err(weights::misplaced("--top-level-key", &arguments.model, "a model, not a checkpoint"));
     }
     let summary = summarize(&arguments.model).map_err(import_error)?;
     let options =

@@ -2,6 +2,7 @@
 
 use super::types::{Content, Struct, StructField, Type, Typed};
 use super::{SkeletonError, SkeletonOptions};
+use crate::RecordFormat;
 use crate::names::{self, ident};
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
@@ -15,7 +16,7 @@ pub(super) fn emit(
     let mut items =
         typed.structs.iter().rev().map(|known| typed.item(known)).collect::<Result<Vec<_>, _>>()?;
     // The model's struct is the last, and so the first here.
-    items.insert(items.len().min(1), typed.model(model_name)?);
+    items.insert(items.len().min(1), typed.model(model_name, options)?);
     let uses = typed.uses(options);
     let file =
         syn::parse2(quote!(#uses #(#items)*)).map_err(|error| SkeletonError::Internal(error.to_string()))?;
@@ -76,12 +77,13 @@ impl Typed {
             tokens(bool, quote!(use #runtime::tensor::{Bool, TensorData};)),
         );
         let tensor = tokens(param, quote!(use #runtime::tensor::Tensor;));
+        let records = record_names(options).into_iter().map(ident);
         quote! {
             use #runtime::config::Config;
             use #runtime::module::{Module #module #id};
             #nn
             #initializer
-            use #runtime::record::{load_safetensors, RecorderError};
+            use #runtime::record::{#(#records),*};
             use #runtime::tensor::backend::Backend;
             #data
             #int
@@ -133,10 +135,11 @@ impl Typed {
     }
 
     /// How the model is made and loaded.
-    fn model(&self, model_name: &str) -> Result<TokenStream, SkeletonError> {
+    fn model(&self, model_name: &str, options: &SkeletonOptions) -> Result<TokenStream, SkeletonError> {
         let name = ident(model_name);
         let config = format_ident!("{model_name}Config");
         let sizes = self.config(&self.root)?;
+        let load = load(options)?;
         Ok(quote! {
             impl<B: Backend> #name<B> {
                 /// The model of the checkpoint's sizes, with parameters that are made when first used.
@@ -149,7 +152,7 @@ impl Typed {
                 /// # Errors
                 /// When the file is no such record.
                 pub fn from_file(path: impl AsRef<std::path::Path>, device: &B::Device) -> Result<Self, RecorderError> {
-                    load_safetensors(Self::new(device), path, device)
+                    #load
                 }
             }
 
@@ -262,6 +265,39 @@ impl Typed {
             }
         })
     }
+}
+
+/// What the skeleton imports from the runtime's `record`, in order.
+fn record_names(options: &SkeletonOptions) -> Vec<&'static str> {
+    match (options.record, options.record.named()) {
+        (_, Some(_)) => vec!["Format", "RecorderError", "load_named"],
+        (RecordFormat::Safetensors, _) => vec!["RecorderError", "load_safetensors"],
+        _ => vec!["BinFileRecorder", settings(options), "Recorder", "RecorderError"],
+    }
+}
+
+/// The precision of a record, as a type of the runtime's.
+fn settings(options: &SkeletonOptions) -> &'static str {
+    if options.half_precision { "HalfPrecisionSettings" } else { "FullPrecisionSettings" }
+}
+
+/// The body of `from_file`.
+fn load(options: &SkeletonOptions) -> Result<TokenStream, SkeletonError> {
+    Ok(match (options.record, options.record.named()) {
+        (_, Some(format)) => {
+            let format = path(format.trim_start_matches("record::"))?;
+            quote!(load_named(Self::new(device), path, #format, device))
+        }
+        (RecordFormat::Safetensors, _) => quote!(load_safetensors(Self::new(device), path, device)),
+        _ => {
+            let settings = ident(settings(options));
+            quote! {
+                let recorder = BinFileRecorder::<#settings>::new();
+                let record = recorder.load(path.as_ref().to_path_buf(), device)?;
+                Ok(Self::new(device).load_record(record))
+            }
+        }
+    })
 }
 
 /// The type that lists are of.

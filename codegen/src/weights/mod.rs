@@ -6,14 +6,20 @@
 
 mod emit;
 mod layers;
+mod record;
 mod recurrent;
 mod tree;
 mod types;
 
+pub use record::layer_names;
+
 use crate::names;
-use kiln_record::safetensors::TensorToWrite;
+use crate::{Generated, RecordFormat};
+use kiln_record::RecordError;
+use kiln_record::safetensors::BACKEND_DTYPES_KEY;
 use kiln_weights::{LazyTensor, WeightsError};
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// How a skeleton is generated.
 #[derive(Clone, Debug)]
@@ -28,6 +34,8 @@ pub struct SkeletonOptions {
     pub pytorch: bool,
     /// Layers that are settled by the user, by key: `("head", "Embedding")`. `Param` is no layer.
     pub settled: BTreeMap<String, String>,
+    /// Format of the record.
+    pub record: RecordFormat,
     /// Whether the record holds floats as f16.
     pub half_precision: bool,
 }
@@ -40,6 +48,7 @@ impl Default for SkeletonOptions {
             source_name: String::new(),
             pytorch: true,
             settled: BTreeMap::new(),
+            record: RecordFormat::Safetensors,
             half_precision: false,
         }
     }
@@ -48,12 +57,25 @@ impl Default for SkeletonOptions {
 /// A skeleton and its record.
 #[derive(Clone, Debug)]
 pub struct Skeleton {
-    /// The Rust source.
-    pub source: String,
-    /// The parameters, under the paths of the source's structs; a Safetensors record.
-    pub tensors: Vec<TensorToWrite>,
+    /// The Rust source, and the parameters in the form of its structs.
+    pub generated: Generated,
     /// Keys whose layer could be another one, with what the source says about it.
     pub ambiguous: Vec<(String, String)>,
+}
+
+impl Skeleton {
+    /// Writes the record to a file; one that is there is replaced.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write_record(&self, path: &Path) -> Result<(), RecordError> {
+        if self.generated.format != RecordFormat::Safetensors {
+            return self.generated.write_record(path);
+        }
+        // The dtypes of a checkpoint say how it was stored; nothing tells that its model computes in them.
+        let metadata = BTreeMap::from([(BACKEND_DTYPES_KEY.to_owned(), "true".to_owned())]);
+        kiln_record::safetensors::save(path, &self.generated.tensors(), &metadata)
+    }
 }
 
 /// Why there is no skeleton.
@@ -76,8 +98,13 @@ pub enum SkeletonError {
         key: String,
     },
     /// The user settled a key that is no branch of the checkpoint.
-    #[error("there is no layer {0:?} in the checkpoint")]
-    NoSuchLayer(String),
+    #[error("there is no layer {key:?} in the checkpoint; {candidates}")]
+    NoSuchLayer {
+        /// The key.
+        key: String,
+        /// What there is, as a sentence.
+        candidates: String,
+    },
     /// The user settled a layer that the tensors cannot be.
     #[error("{key:?} cannot be a {wanted}: {reason}")]
     DoesNotFit {
@@ -114,6 +141,8 @@ pub fn skeleton(
     let model_name = names::pascal(&options.model_name, "Model");
     let typed = types::assign(root, &model_name, options)?;
     let source = emit::emit(&typed, &model_name, options)?;
-    let tensors = typed.tensors(options.half_precision)?;
-    Ok(Skeleton { source, tensors, ambiguous: typed.ambiguous })
+    let record = typed.record()?;
+    let generated =
+        Generated { source, record, format: options.record, half_precision: options.half_precision };
+    Ok(Skeleton { generated, ambiguous: typed.ambiguous })
 }

@@ -4,8 +4,7 @@ use super::layers::{Layer, Leaves, Recognized, recognize};
 use super::tree::{Branch, Tree};
 use super::{SkeletonError, SkeletonOptions};
 use crate::names::{self, Names};
-use kiln_record::safetensors::TensorToWrite;
-use kiln_types::{DType, DTypeKind};
+use kiln_types::DTypeKind;
 use kiln_weights::LazyTensor;
 use std::collections::BTreeMap;
 
@@ -53,16 +52,25 @@ pub(super) struct Typed {
     pub(super) ambiguous: Vec<(String, String)>,
 }
 
-/// Names that the skeleton's imports take.
+/// Names that the skeleton's imports and the prelude take.
 const TAKEN: &[&str] = &[
+    "AsRef",
     "B",
     "Backend",
+    "BinFileRecorder",
     "Bool",
     "Config",
+    "Format",
+    "FullPrecisionSettings",
+    "HalfPrecisionSettings",
     "Initializer",
     "Int",
     "Module",
     "Param",
+    "ParamId",
+    "Recorder",
+    "RecorderError",
+    "Result",
     "Self",
     "String",
     "Tensor",
@@ -86,10 +94,11 @@ pub(super) fn assign(
         known: BTreeMap::new(),
         ambiguous: Vec::new(),
         settled: options.settled.clone(),
+        layers: Vec::new(),
     };
     let (fields, contents) = assigner.fields(root, "", model_name)?;
-    if let Some((key, _)) = assigner.settled.into_iter().next() {
-        return Err(SkeletonError::NoSuchLayer(key));
+    if let Some((key, _)) = assigner.settled.pop_first() {
+        return Err(assigner.no_such_layer(key));
     }
     let mut structs = assigner.structs;
     structs.push(Struct { name: model_name.to_owned(), fields });
@@ -106,7 +115,12 @@ struct Assigner<'a> {
     ambiguous: Vec<(String, String)>,
     /// What the user settled and was not met yet.
     settled: BTreeMap<String, String>,
+    /// The keys that could be settled.
+    layers: Vec<String>,
 }
+
+/// How many keys a message names.
+const SHOWN: usize = 5;
 
 impl Assigner<'_> {
     /// The fields of a struct, and what they hold.
@@ -141,6 +155,7 @@ impl Assigner<'_> {
     ) -> Result<(Content, Option<String>), SkeletonError> {
         let wanted = self.settled.remove(path);
         if let Some(leaves) = branch.leaves() {
+            self.layers.push(path.to_owned());
             let leaves = Leaves { name: key, tensors: &leaves, pytorch: self.options.pytorch };
             match recognize(&leaves, wanted.is_some()) {
                 Some(Recognized::List(layers)) if wanted.is_none() => {
@@ -220,6 +235,20 @@ impl Assigner<'_> {
         Ok((Content::Layer(layer), note))
     }
 
+    /// The error of a key that is no layer; it names those that begin most like it.
+    fn no_such_layer(&self, key: String) -> SkeletonError {
+        let common = |layer: &String| layer.chars().zip(key.chars()).take_while(|(a, b)| a == b).count();
+        let mut nearest: Vec<&String> = self.layers.iter().collect();
+        nearest.sort_by_key(|layer| std::cmp::Reverse(common(layer)));
+        let shown: Vec<String> = nearest.iter().take(SHOWN).map(|layer| format!("{layer:?}")).collect();
+        let candidates = match (shown.len(), nearest.len().saturating_sub(SHOWN)) {
+            (0, _) => "it has none".to_owned(),
+            (_, 0) => format!("there are {}", shown.join(", ")),
+            (_, more) => format!("there are {} and {more} others", shown.join(", ")),
+        };
+        SkeletonError::NoSuchLayer { key, candidates }
+    }
+
     /// A struct's name that is free, together with its config's.
     fn fresh(&mut self, wanted: &str) -> String {
         loop {
@@ -257,42 +286,6 @@ impl Content {
                     DTypeKind::Bool => "Bool",
                 },
             ),
-        }
-    }
-}
-
-impl Typed {
-    /// The parameters under their paths in the skeleton.
-    pub(super) fn tensors(&self, half_precision: bool) -> Result<Vec<TensorToWrite>, SkeletonError> {
-        let mut tensors = Vec::new();
-        self.collect(&self.root, String::new(), &mut tensors);
-        let write = |(path, tensor): (String, LazyTensor)| {
-            let data = tensor.data()?;
-            let narrow = half_precision && matches!(data.dtype, DType::F32 | DType::F64);
-            let stored = if narrow { DType::F16 } else { data.dtype };
-            Ok(TensorToWrite::new(path, data).stored_as(stored))
-        };
-        tensors.into_iter().map(write).collect()
-    }
-
-    fn collect(&self, content: &Content, path: String, tensors: &mut Vec<(String, LazyTensor)>) {
-        let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
-        match content {
-            Content::Layer(layer) => {
-                tensors.extend(layer.tensors.iter().map(|(name, tensor)| (below(name), tensor.clone())));
-            }
-            Content::List(items) => {
-                for (index, item) in items.iter().enumerate() {
-                    self.collect(item, below(&index.to_string()), tensors);
-                }
-            }
-            Content::Module(id, contents) => {
-                let fields = self.structs.get(*id).map(|known| known.fields.as_slice()).unwrap_or_default();
-                for (field, content) in fields.iter().zip(contents) {
-                    self.collect(content, below(&field.key), tensors);
-                }
-            }
-            Content::Param(tensor) => tensors.push((path, tensor.clone())),
         }
     }
 }

@@ -5,7 +5,7 @@
 use kiln::config::Config;
 use kiln::module::Module;
 use kiln::nn;
-use kiln::record::{load_safetensors, RecorderError};
+use kiln::record::{RecorderError, load_safetensors};
 use kiln::tensor::backend::Backend;
 
 /// The model.

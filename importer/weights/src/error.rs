@@ -76,6 +76,24 @@ pub enum ErrorKind {
         /// What there is, as a sentence.
         candidates: String,
     },
+    /// A rule for keys cannot be used.
+    #[error("the pattern {pattern:?} cannot be used: {reason}")]
+    Pattern {
+        /// The pattern.
+        pattern: String,
+        /// What is wrong with it, or with its replacement.
+        reason: String,
+    },
+    /// Two keys became one.
+    #[error("the keys {first:?} and {second:?} both become {key:?}")]
+    SameKey {
+        /// A key in the file.
+        first: String,
+        /// Another key in the file.
+        second: String,
+        /// What both became.
+        key: String,
+    },
     /// The plain data in a file do not fit the type that they are read into.
     #[error("{0}")]
     Data(String),

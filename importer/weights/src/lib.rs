@@ -12,12 +12,14 @@ mod checkpoint;
 mod error;
 pub mod limits;
 mod pytorch;
+mod remap;
 mod safetensors;
 mod shards;
 mod tensor;
 
 pub use checkpoint::{Checkpoint, CheckpointFormat, OpenOptions, config_from_file};
 pub use error::{ErrorKind, Site, WeightsError};
+pub use remap::{KeyMap, Remapped};
 pub use tensor::{LazyTensor, Storage};
 
 /// The result of reading weights.

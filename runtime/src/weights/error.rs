@@ -15,26 +15,6 @@ pub enum ImportError {
     /// The file could not be read.
     #[error(transparent)]
     Weights(#[from] WeightsError),
-    /// A pattern is no regular expression.
-    #[error("the pattern {pattern:?} is no regular expression: {reason}")]
-    Pattern {
-        /// The pattern.
-        pattern: String,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// Two keys became one.
-    #[error("{file}: the keys {first:?} and {second:?} both become {key:?}")]
-    SameKey {
-        /// The file.
-        file: String,
-        /// A key.
-        first: String,
-        /// Another key.
-        second: String,
-        /// What both became.
-        key: String,
-    },
     /// Parameters and tensors do not fit.
     #[error(transparent)]
     Report(#[from] Box<ImportReport>),

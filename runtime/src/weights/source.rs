@@ -4,8 +4,7 @@ use super::{ImportError, LoadArgs};
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::{borrow::ToOwned, format, vec::Vec};
-use kiln_weights::{Checkpoint, LazyTensor, OpenOptions};
-use regex::Regex;
+use kiln_weights::{Checkpoint, KeyMap, LazyTensor, OpenOptions, Remapped};
 
 /// The tensors of a checkpoint, and where they came from.
 pub(super) struct Source {
@@ -19,22 +18,11 @@ impl Source {
     pub(super) fn read(args: &LoadArgs) -> Result<Self, ImportError> {
         let options = OpenOptions { top_level_key: args.top_level_key.clone() };
         let checkpoint = Checkpoint::open_with(&args.file, &options)?;
-        let patterns = args.remaps.iter().map(|(pattern, replacement)| {
-            let compiled = Regex::new(pattern);
-            let compiled = compiled.map_err(|error| ImportError::Pattern {
-                pattern: pattern.clone(),
-                reason: error.to_string(),
-            })?;
-            Ok((compiled, replacement.as_str()))
-        });
-        let patterns: Vec<_> = patterns.collect::<Result<_, ImportError>>()?;
+        let map = KeyMap::new(args.remaps.iter().map(|(pattern, replacement)| (pattern, replacement)))?;
         let name = args.file.display().to_string();
-        let mut tensors: BTreeMap<String, (String, LazyTensor)> = BTreeMap::new();
+        let mut tensors = BTreeMap::new();
         let mut report = String::from("Debug information of keys and tensor shapes:\n---\n");
-        for (original, tensor) in checkpoint.tensors() {
-            let key = patterns.iter().fold(original.to_owned(), |key, (pattern, replacement)| {
-                pattern.replace_all(&key, *replacement).into_owned()
-            });
+        for Remapped { original, key, tensor } in map.tensors(&checkpoint)? {
             if args.debug {
                 report.push_str(&format!(
                     "Original Key: {original}\nRemapped Key: {key}\nShape: {:?}\nDtype: {:?}\n---\n",
@@ -42,11 +30,7 @@ impl Source {
                     tensor.dtype()
                 ));
             }
-            if let Some((first, _)) = tensors.get(&key) {
-                let (first, second) = (first.clone(), original.to_owned());
-                return Err(ImportError::SameKey { file: name, first, second, key });
-            }
-            tensors.insert(key, (original.to_owned(), tensor.clone()));
+            tensors.insert(key, (original, tensor));
         }
         if args.debug {
             std::print!("{report}");

@@ -26,6 +26,10 @@ pub const VERSION_KEY: &str = "kiln.format";
 /// stored in another one.
 pub const DTYPES_KEY: &str = "kiln.dtypes";
 
+/// The key that a file's metadata has when its parameters are to get the backend's own floats and integers, whatever they
+/// are stored in: records of checkpoints, which anything may be computed with. Its value is `true`.
+pub const BACKEND_DTYPES_KEY: &str = "kiln.backend-dtypes";
+
 /// A file of tensors whose header was read and checked.
 ///
 /// Tensors share the file's bytes; nothing is copied.
@@ -82,6 +86,11 @@ impl Safetensors {
     /// Dtype and shape of a tensor as stored.
     pub fn entry(&self, path: &str) -> Option<&Entry> {
         self.header.tensors.get(path)
+    }
+
+    /// Whether the parameters are to get the backend's own floats and integers: the file says so, or others wrote it.
+    pub fn has_backend_dtypes(&self) -> bool {
+        self.version.is_none() || self.metadata().get(BACKEND_DTYPES_KEY).is_some_and(|value| value == "true")
     }
 
     /// The dtype that the module had, where the file stores a narrower one.

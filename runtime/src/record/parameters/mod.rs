@@ -69,8 +69,8 @@ pub fn load_safetensors_bytes<B: Backend, M: Module<B>>(
 
 /// Loads the parameters of a module from an open file; `source` names it in errors.
 ///
-/// Float tensors stored in a narrower dtype get back the one that they had. In a file that others wrote, floats and
-/// integers get the backend's own.
+/// Float tensors stored in a narrower dtype get back the one that they had. In a file that others wrote, or that Kiln made
+/// of a checkpoint, floats and integers get the backend's own.
 ///
 /// # Errors
 /// As `load_safetensors`.

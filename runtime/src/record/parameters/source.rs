@@ -36,7 +36,7 @@ impl Parameters for Safetensors {
     }
 
     fn dtype(&self, path: &str, stored: DType, default: DType) -> DType {
-        if self.version().is_none() || default.is_bool() {
+        if self.has_backend_dtypes() || default.is_bool() {
             return default;
         }
         match self.original_dtype(path).unwrap_or(stored) {

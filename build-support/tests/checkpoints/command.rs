@@ -1,0 +1,176 @@
+//! The options, and what is said when they are wrong.
+
+use super::{fixture, kiln, printed};
+use kiln::record::Safetensors;
+use std::path::Path;
+
+/// Runs `kiln convert FILE -o FOLDER …`; yields the skeleton, the record and what was said on standard error.
+fn convert(file: &Path, options: &[&str]) -> (String, Safetensors, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut arguments = vec!["convert", file.to_str().unwrap(), "-o", folder.path().to_str().unwrap()];
+    arguments.extend(options);
+    let output = kiln(&arguments);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{arguments:?}: {said}");
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let (source, record) = printed.trim_end().split_once('\n').unwrap();
+    (std::fs::read_to_string(source).unwrap(), Safetensors::open(Path::new(record)).unwrap(), said)
+}
+
+/// The status and the message of a run that fails.
+fn failing(arguments: &[&str]) -> (i32, String) {
+    let output = kiln(arguments);
+    (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn keys_are_mapped_in_order() {
+    let (source, record, said) = convert(
+        &fixture("net.pt"),
+        &["--map", r"^(conv|bn|up)\.=body.$1.", "--map", "^body=trunk", "--map", "nothing=at all"],
+    );
+    assert!(source.contains("pub trunk: Trunk<B>"), "{source}");
+    assert!(source.contains("pub up: nn::conv::ConvTranspose2d<B>"), "{source}");
+    assert!(record.tensor("trunk.bn.running_mean").is_some());
+    assert!(record.tensor("conv.weight").is_none());
+    assert!(said.contains("note: --map `nothing` finds nothing in any key"), "{said}");
+}
+
+#[test]
+fn an_adapter_turns_linear_layers_or_leaves_them() {
+    let original = Safetensors::open(&fixture("net.safetensors")).unwrap().tensor("fc.weight").unwrap();
+    assert_eq!(original.shape.as_slice(), [3, 10]);
+    let (source, record, _) = convert(&fixture("net.safetensors"), &["--adapter", "pytorch"]);
+    assert!(source.contains("LinearConfig::new(10, 3)"), "{source}");
+    assert_eq!(record.tensor("fc.weight").unwrap().shape.as_slice(), [10, 3]);
+    let (source, record, _) = convert(&fixture("net.safetensors"), &["--adapter", "none"]);
+    assert!(source.contains("LinearConfig::new(3, 10)"), "{source}");
+    assert_eq!(record.tensor("fc.weight").unwrap(), original);
+}
+
+#[test]
+fn an_ambiguous_layer_is_settled() {
+    let (source, _, said) = convert(&fixture("net.pt"), &[]);
+    assert!(source.contains("`emb`: may be Linear (`--as emb=Linear`)."), "{source}");
+    assert!(said.contains("note: emb: may be Linear"), "{said}");
+    let (source, record, said) =
+        convert(&fixture("net.pt"), &["--as", "emb=Linear", "--as", "norm=Param", "--as", "fc=Linear"]);
+    assert!(source.contains("pub emb: nn::Linear<B>"), "{source}");
+    assert!(source.contains("pub norm: Norm<B>"), "{source}");
+    assert_eq!(record.tensor("emb.weight").unwrap().shape.as_slice(), [6, 10]);
+    assert!(!said.contains("note: emb"), "{said}");
+    assert!(!said.contains("note: fc"), "{said}");
+}
+
+#[test]
+fn a_top_level_key_selects_a_part() {
+    let (_, record, _) = convert(&fixture("net_nested.pt"), &["--top-level-key", "model.ema.state_dict"]);
+    assert!(record.tensor("module.fc.weight").is_some());
+}
+
+#[test]
+fn wrong_usage_is_told_from_failure() {
+    let (net, folder) = (fixture("net.pt"), tempfile::tempdir().unwrap());
+    let (net, folder) = (net.to_str().unwrap(), folder.path().to_str().unwrap());
+    let model = "model.onnx";
+    let cases: &[(&[&str], i32, &str)] = &[
+        (&["--map", "no equals sign"], 2, "expected REGEX=REPLACEMENT, for example"),
+        (&["--map", "(=x"], 2, "the pattern \"(\" cannot be used: it is no regular expression"),
+        (&["--map", "a(.)=$1_x"], 2, "refers to a group \"1_x\", which it does not have"),
+        (&["--map", "conv.*=same"], 1, "both become \"same\""),
+        (&["--adapter", "burn"], 2, "[possible values: pytorch, none]"),
+        (&["--as", "fc"], 2, "expected KEY=TYPE, for example head=Embedding"),
+        (&["--as", "fc=Dense"], 2, "`Dense` is no layer; there are BatchNorm, BiLstm, Embedding"),
+        (&["--as", "=Linear"], 2, "the key is empty"),
+        (&["--as", "fc=Linear", "--as", "fc=Embedding"], 2, "--as says that fc is Linear, and that it is"),
+        (&["--as", "fc=Gru"], 1, "\"fc\" cannot be a Gru: it may be Linear, Embedding"),
+        (&["--as", "fcc=Linear"], 1, "there is no layer \"fcc\" in the checkpoint; there are \"fc\""),
+        (&["--top-level-key", "model"], 1, "there is no key \"model\""),
+        (&["--record-type", "gguf"], 2, "[possible values: safetensors, named-mpk"),
+        (&["--runtime-crate", "not a name"], 1, "the runtime crate cannot be called \"not a name\""),
+        (&["--bind", "batch=1"], 2, "--bind does not apply"),
+        (&["--embed"], 2, "--embed does not apply"),
+        (&["--trainable"], 2, "--trainable does not apply"),
+    ];
+    for (options, status, message) in cases {
+        let arguments: Vec<&str> = ["convert", net, "-o", folder].iter().chain(*options).copied().collect();
+        let (found, said) = failing(&arguments);
+        assert_eq!((found, said.contains(message)), (*status, true), "{options:?}: {said}");
+    }
+    for option in
+        [&["--map", "a=b"], &["--adapter", "none"], &["--top-level-key", "x"], &["--as", "fc=Linear"]]
+    {
+        let arguments: Vec<&str> = ["convert", model, "-o", folder].iter().chain(option).copied().collect();
+        let (status, said) = failing(&arguments);
+        let expected = format!("{} does not apply: {model} is a model, not a checkpoint", option[0]);
+        assert_eq!((status, said.contains(&expected)), (2, true), "{said}");
+    }
+    assert_eq!(failing(&["convert", net]).0, 2);
+    assert_eq!(failing(&["inspect", net, "--passes"]).0, 2);
+    assert_eq!(failing(&["inspect", model, "--top-level-key", "x"]).0, 2);
+    assert_eq!(std::fs::read_dir(folder).unwrap().count(), 0);
+}
+
+#[test]
+fn files_that_cannot_be_read_are_failures() {
+    let folder = tempfile::tempdir().unwrap();
+    let cases = [
+        ("no_such.pt", "No such file"),
+        ("net_whole_module.pt", "save the weights alone"),
+        ("hostile/run_os.pt", "os.system"),
+        ("hostile/not_a_checkpoint.pt", "this is no checkpoint"),
+        ("quantized.pt", "quantized"),
+        ("no_tensors.pt", "the checkpoint has no tensors"),
+    ];
+    for (file, message) in cases {
+        let path = fixture(file);
+        let (status, said) =
+            failing(&["convert", path.to_str().unwrap(), "-o", folder.path().to_str().unwrap()]);
+        assert_eq!((status, said.contains(message)), (1, true), "{file}: {said}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_record_does_not_replace_its_checkpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().join("net.safetensors");
+    std::fs::copy(fixture("net.safetensors"), &copy).unwrap();
+    let before = std::fs::read(&copy).unwrap();
+    let (status, said) = failing(&["convert", copy.to_str().unwrap(), "-o", folder.path().to_str().unwrap()]);
+    assert_eq!((status, said.contains("give another folder")), (2, true), "{said}");
+    assert_eq!(std::fs::read(&copy).unwrap(), before);
+}
+
+#[test]
+fn an_outline_shows_the_tree() {
+    let file = fixture("tied.pt");
+    let shown = printed(&["inspect", file.to_str().unwrap()]);
+    let lines: Vec<&str> = shown.lines().skip(1).collect();
+    let expected = "  format      PytorchZip
+  parameters  41 in 4 tensors, 164 B (80 B stored)
+  tensors
+    embedding
+      weight                         f32   [5, 3]                     60 B
+    head
+      weight                         f32   [5, 3]                     60 B
+      bias                           f32   [5]                        20 B
+    part
+      weight                         f32   [2, 3]                     24 B
+  shared      embedding.weight, head.weight, part.weight";
+    assert_eq!(lines.join("\n"), expected);
+    let json: serde_json::Value =
+        serde_json::from_str(&printed(&["inspect", file.to_str().unwrap(), "--json"])).unwrap();
+    let expected: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(fixture("tied.expected.json")).unwrap()).unwrap();
+    assert_eq!(json["shared"], expected["shared"]);
+    assert_eq!(
+        (&json["format"], &json["bytes"], &json["stored"]),
+        (&"PytorchZip".into(), &164.into(), &80.into())
+    );
+    for tensor in json["tensors"].as_array().unwrap() {
+        let entry = &expected["tensors"][tensor["key"].as_str().unwrap()];
+        assert_eq!((&tensor["dtype"], &tensor["shape"]), (&entry["dtype"], &entry["shape"]));
+    }
+    assert_eq!(json["tensors"].as_array().unwrap().len(), expected["tensors"].as_object().unwrap().len());
+}
