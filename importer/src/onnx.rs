@@ -10,6 +10,7 @@ mod lowering;
 mod node;
 mod operator;
 mod ops;
+mod parameters;
 mod scope;
 mod source;
 mod summary;

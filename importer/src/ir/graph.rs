@@ -1,9 +1,10 @@
 //! Graphs: values, nodes, constants, regions.
 
 use super::dim::Bounds;
-use super::{Dim, Op, Symbol, TensorType};
+use super::{Dim, Op, Provenance, Symbol, TensorType};
 use kiln_types::{CompareOp, TensorData};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident, $letter:literal) => {
@@ -81,6 +82,10 @@ pub struct Constant {
     pub name: Option<String>,
     /// The contents; often borrowed from the mapped file.
     pub data: TensorData,
+    /// How it was made of the original network's parameters; `None` when the graph alone tells what it holds. No pass may
+    /// take the contents of a constant with a provenance for given: they are another's after fine-tuning, or in a
+    /// checkpoint.
+    pub provenance: Option<Arc<Provenance>>,
 }
 
 /// One level of the exporter's module path.
@@ -203,6 +208,17 @@ impl Graph {
         }
     }
 
+    /// How a value was made of the original network's parameters, if it is a constant that was.
+    pub fn provenance(&self, id: ValueId) -> Option<Arc<Provenance>> {
+        self.constant(id)?.provenance.clone()
+    }
+
+    /// The one number that a constant holds, when it is known from the graph alone.
+    pub fn number(&self, id: ValueId) -> Option<kiln_types::Scalar> {
+        let constant = self.constant(id).filter(|constant| constant.provenance.is_none())?;
+        crate::fold::scalar(&constant.data)
+    }
+
     /// The node that defines a value, if one does.
     pub fn producer(&self, id: ValueId) -> Option<NodeId> {
         match self.value(id).def {
@@ -211,13 +227,23 @@ impl Graph {
         }
     }
 
-    /// Adds a constant and its value.
+    /// Adds a constant that is known from the graph alone, and its value.
     pub fn add_constant(&mut self, name: Option<String>, data: TensorData) -> ValueId {
+        self.add_derived(name, data, None)
+    }
+
+    /// Adds a constant that was made of the original network's parameters, and its value.
+    pub fn add_derived(
+        &mut self,
+        name: Option<String>,
+        data: TensorData,
+        provenance: Option<Arc<Provenance>>,
+    ) -> ValueId {
         let ty = TensorType::new(data.dtype, data.shape.iter().copied());
         let host = super::builder::host_of(&data);
         let constant = ConstantId(self.constants.len() as u32);
         let hint = name.clone().unwrap_or_default();
-        self.constants.push(Constant { name, data });
+        self.constants.push(Constant { name, data, provenance });
         self.add_value(Value { name: hint, ty, def: ValueDef::Constant(constant), host })
     }
 

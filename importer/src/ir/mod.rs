@@ -14,6 +14,7 @@ mod dim;
 mod error;
 mod graph;
 mod op;
+mod provenance;
 pub mod spelling;
 mod text;
 mod types;
@@ -27,5 +28,6 @@ pub use graph::{
     ValueId,
 };
 pub use op::*;
+pub use provenance::{Channels, Norm, Provenance};
 pub use types::TensorType;
 pub use verify::Violation;

@@ -23,8 +23,10 @@ use super::scope::scope_of;
 use super::source::Folder;
 use super::tensor;
 use crate::error::{ImportError, ImportErrorKind, ImportResult, Site};
-use crate::ir::{Builder, Graph, Origin, Region, RuleError, RuleResult, ValueId};
+use crate::ir::{Builder, Graph, Origin, Provenance, Region, RuleError, RuleResult, ValueId};
+use kiln_types::TensorData;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 /// Functions that call functions multiply nodes; no honest model has so many.
 const MAX_NODES: usize = 1 << 18;
@@ -62,6 +64,8 @@ pub(crate) struct Lowering<'g, 'm> {
     model: &'m Model<'m>,
     frames: Vec<Frame<'m>>,
     scopes: Vec<Scope<'m>>,
+    /// Names of parameters that were met: a branch may use one again, for another.
+    keys: HashSet<&'m str>,
     lowered: usize,
     choice: Option<Choice<'m>>,
     choices: usize,
@@ -81,6 +85,7 @@ impl<'g, 'm> Lowering<'g, 'm> {
             model,
             frames: vec![frame],
             scopes: vec![Scope { values: HashMap::new(), closed: true }],
+            keys: HashSet::new(),
             lowered: 0,
             choice: None,
             choices: 0,
@@ -131,7 +136,8 @@ impl<'g, 'm> Lowering<'g, 'm> {
     pub(crate) fn initializers(&mut self, graph: &'m GraphProto) -> Result<(), ImportErrorKind> {
         for proto in &graph.initializer {
             let data = tensor::read(proto, self.folder())?;
-            let value = self.builder.graph.add_constant(Some(proto.name.clone()), data);
+            let provenance = self.provenance(&proto.name, &data);
+            let value = self.builder.graph.add_derived(Some(proto.name.clone()), data, provenance);
             if let Some(range) = tensor::narrow_range(proto.data_type) {
                 self.narrow.insert(value, range);
             }
@@ -140,10 +146,21 @@ impl<'g, 'm> Lowering<'g, 'm> {
         for proto in &graph.sparse_initializer {
             let name = proto.values.as_ref().map(|values| values.name.as_str()).unwrap_or_default();
             let data = tensor::read_sparse(proto, self.folder())?;
-            let value = self.builder.graph.add_constant(Some(name.to_owned()), data);
+            let provenance = self.provenance(name, &data);
+            let value = self.builder.graph.add_derived(Some(name.to_owned()), data, provenance);
             self.bind(name, Some(Operand::Tensor(value)))?;
         }
         Ok(())
+    }
+
+    /// What an initializer is made of. One name is one parameter.
+    fn provenance(&mut self, name: &'m str, data: &TensorData) -> Option<Arc<Provenance>> {
+        let provenance = self.model.parameters.provenance(name, data)?;
+        if self.keys.insert(name) {
+            return Some(provenance);
+        }
+        let name = format!("{name}, number {}", self.builder.graph.constants.len());
+        Some(Arc::new(Provenance::Exporter { name, keys: Vec::new() }))
     }
 
     /// Lowers nodes whose inputs are bound in the innermost scope; yields the named outputs.

@@ -66,7 +66,7 @@ fn from_node_name(name: &str, operator: &str) -> Vec<ScopeEntry> {
 }
 
 /// Parses a list of strings as Python prints it: `['', 'layer1', "it's"]`.
-fn list(text: &str) -> Option<Vec<String>> {
+pub(super) fn list(text: &str) -> Option<Vec<String>> {
     let body = text.trim().strip_prefix('[')?.strip_suffix(']')?;
     let mut items = Vec::new();
     let mut chars = body.chars().peekable();

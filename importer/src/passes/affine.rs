@@ -2,9 +2,10 @@
 
 use super::movement::constant_as;
 use super::{Rewrite, Rule};
-use crate::fold::{Elements, Strided, elements};
-use crate::ir::{Node, Op, ValueId};
-use kiln_types::{BinaryOp, TensorData};
+use crate::fold::{Elements, Strided};
+use crate::ir::{Channels, Constant, Node, Norm, Op, Provenance, ValueId};
+use kiln_types::BinaryOp;
+use std::sync::Arc;
 
 pub(super) const RULE: Rule = Rule { apply };
 
@@ -23,10 +24,21 @@ struct Layer {
     channels: usize,
     /// Axis of the channels in its result.
     axis: usize,
-    weight: TensorData,
-    weight_name: Option<String>,
-    bias: Option<TensorData>,
+    /// Where the channels are in its weight.
+    places: Channels,
+    weight: Constant,
+    bias: Option<Constant>,
     bias_name: Option<String>,
+}
+
+/// One number a channel, known while the model is compiled.
+#[derive(Clone)]
+struct Numbers {
+    values: Vec<f64>,
+    /// How they are made of parameters; of a literal where they are not.
+    provenance: Arc<Provenance>,
+    /// Whether they are made of parameters at all.
+    derived: bool,
 }
 
 /// The layer that computes a value nobody else uses.
@@ -36,10 +48,14 @@ fn layer(cx: &Rewrite<'_>, id: ValueId) -> Option<Layer> {
     let bias_id = node.inputs.get(2).copied().flatten();
     let weight = cx.constant(weight_id)?;
     let shape = &weight.data.shape;
-    let (channels, axis) = match &node.op {
-        Op::Conv(options) if options.activation.is_none() => (*shape.first()?, 1),
-        Op::ConvTranspose(options) => (shape.get(1)?.checked_mul(options.groups)?, 1),
-        Op::Linear { activation: None } => (*shape.get(1)?, cx.ty(id).rank().checked_sub(1)?),
+    let (channels, axis, places) = match &node.op {
+        Op::Conv(options) if options.activation.is_none() => (*shape.first()?, 1, Channels::First),
+        Op::ConvTranspose(options) => {
+            (shape.get(1)?.checked_mul(options.groups)?, 1, Channels::Grouped(options.groups))
+        }
+        Op::Linear { activation: None } => {
+            (*shape.get(1)?, cx.ty(id).rank().checked_sub(1)?, Channels::Second)
+        }
         _ => return None,
     };
     let bias = match bias_id {
@@ -48,70 +64,66 @@ fn layer(cx: &Rewrite<'_>, id: ValueId) -> Option<Layer> {
     };
     // A name that another layer uses as well must not stand for two contents.
     let name = |id: ValueId, name: &Option<String>| name.clone().filter(|_| cx.used_once(id));
-    let weight_name = name(weight_id, &weight.name);
+    let weight = Constant { name: name(weight_id, &weight.name), ..weight.clone() };
     let bias_name = match (bias_id, &bias) {
         (Some(id), Some(bias)) => name(id, &bias.name),
-        _ => weight_name.as_deref().and_then(|name| Some(format!("{}.bias", name.strip_suffix(".weight")?))),
+        _ => weight.name.as_deref().and_then(|name| Some(format!("{}.bias", name.strip_suffix(".weight")?))),
     };
-    Some(Layer {
-        node: node.clone(),
-        channels,
-        axis,
-        weight: weight.data.clone(),
-        weight_name,
-        bias: bias.map(|bias| bias.data),
-        bias_name,
-    })
+    Some(Layer { node: node.clone(), channels, axis, places, weight, bias, bias_name })
 }
 
 impl Layer {
-    /// The weight with each output channel's part multiplied.
-    fn scaled_weight(&self, scale: &[f64]) -> Option<TensorData> {
-        let shape = &self.weight.shape;
-        let mut values = Elements::load(&self.weight).floats();
-        let inner = |from: usize| shape.get(from..).map(|dims| elements(dims).max(1));
-        let channel: Box<dyn Fn(usize) -> usize> = match &self.node.op {
-            Op::Conv(_) => {
-                let run = inner(1)?;
-                Box::new(move |i| i / run)
-            }
-            Op::ConvTranspose(options) => {
-                // `[in, out / groups, …]`: an input channel belongs to one group of output channels.
-                let (run, out) = (inner(2)?, *shape.get(1)?);
-                let in_group = shape.first()?.checked_div(options.groups)?.max(1);
-                Box::new(move |i| i / (run * out) / in_group * out + i / run % out)
-            }
-            _ => {
-                let out = *shape.get(1)?;
-                Box::new(move |i| i % out)
-            }
-        };
-        for (i, value) in values.iter_mut().enumerate() {
-            *value *= scale.get(channel(i))?;
-        }
-        Some(Elements::Float(values).store(self.weight.dtype, shape.clone()))
-    }
-
     /// The current node becomes this layer, with `y` replaced by `y * scale + shift`.
-    fn absorb(self, cx: &mut Rewrite<'_>, scale: Option<&[f64]>, shift: Option<&[f64]>) -> Option<()> {
-        let mut bias = self.bias.as_ref().map(|bias| Elements::load(bias).floats());
-        if let (Some(bias), Some(scale)) = (&mut bias, scale) {
-            bias.iter_mut().zip(scale).for_each(|(b, s)| *b *= s);
-        }
-        if let Some(shift) = shift {
-            let bias = bias.get_or_insert_with(|| vec![0.0; self.channels]);
-            bias.iter_mut().zip(shift).for_each(|(b, s)| *b += s);
-        }
+    fn absorb(self, cx: &mut Rewrite<'_>, scale: Option<&Numbers>, shift: Option<&Numbers>) -> Option<()> {
         let mut inputs = vec![self.node.inputs[0], self.node.inputs[1]];
         if let Some(scale) = scale {
-            let weight = self.scaled_weight(scale)?;
-            inputs[1] = Some(cx.add_constant(self.weight_name.clone(), weight));
+            let weight = self.places.scaled(&self.weight.data, &scale.values)?;
+            let provenance = (scale.derived || self.weight.provenance.is_some()).then(|| {
+                Provenance::scaled(self.places, history(&self.weight), scale.provenance.clone())
+            });
+            inputs[1] = Some(cx.add_derived(self.weight.name.clone(), weight, provenance));
+        }
+        let mut bias = self.bias.as_ref().map(Numbers::of);
+        if let (Some(bias), Some(scale)) = (&mut bias, scale) {
+            bias.combine(BinaryOp::Mul, scale);
+        }
+        match (&mut bias, shift) {
+            (Some(bias), Some(shift)) => bias.combine(BinaryOp::Add, shift),
+            (None, Some(shift)) => bias = Some(shift.clone()),
+            _ => {}
         }
         if let Some(bias) = bias {
-            let data = Elements::Float(bias).store(self.weight.dtype, vec![self.channels]);
-            inputs.push(Some(cx.add_constant(self.bias_name, data)));
+            let data = Elements::Float(bias.values).store(self.weight.data.dtype, vec![self.channels]);
+            let provenance = bias.derived.then_some(bias.provenance);
+            inputs.push(Some(cx.add_derived(self.bias_name, data, provenance)));
         }
         cx.replace_as(self.node.op, inputs, Some(self.node.origin))
+    }
+}
+
+/// How a constant was made, a literal if it was not.
+fn history(constant: &Constant) -> Arc<Provenance> {
+    constant.provenance.clone().unwrap_or_else(|| Arc::new(Provenance::Literal(constant.data.clone())))
+}
+
+impl Numbers {
+    fn of(constant: &Constant) -> Self {
+        Self {
+            values: Elements::load(&constant.data).floats(),
+            provenance: history(constant),
+            derived: constant.provenance.is_some(),
+        }
+    }
+
+    fn combine(&mut self, op: BinaryOp, other: &Self) {
+        for (value, other) in self.values.iter_mut().zip(&other.values) {
+            match op {
+                BinaryOp::Mul => *value *= other,
+                _ => *value += other,
+            }
+        }
+        self.derived |= other.derived;
+        self.provenance = Provenance::binary(op, self.provenance.clone(), other.provenance.clone());
     }
 }
 
@@ -123,17 +135,33 @@ fn batch_norm(cx: &mut Rewrite<'_>, epsilon: f64) -> Option<&'static str> {
     }
     let mut parameters = Vec::with_capacity(4);
     for n in 1..=4 {
-        let values = Elements::load(&cx.data(cx.input(n)?)?).floats();
-        if values.len() != layer.channels {
+        let id = cx.input(n)?;
+        let numbers = match cx.constant(id) {
+            Some(constant) => Numbers::of(constant),
+            None => Numbers::of(&Constant { name: None, data: cx.data(id)?, provenance: None }),
+        };
+        if numbers.values.len() != layer.channels {
             return None;
         }
-        parameters.push(values);
+        parameters.push(numbers);
     }
     let [gamma, beta, mean, variance] = parameters.as_slice() else {
         return None;
     };
-    let scale: Vec<f64> = gamma.iter().zip(variance).map(|(g, v)| g / (v + epsilon).sqrt()).collect();
-    let shift: Vec<f64> = beta.iter().zip(mean).zip(&scale).map(|((b, m), s)| b - m * s).collect();
+    let derived = parameters.iter().any(|numbers| numbers.derived);
+    let values = gamma.values.iter().zip(&variance.values);
+    let scale: Vec<f64> = values.map(|(g, v)| g / (v + epsilon).sqrt()).collect();
+    let values = beta.values.iter().zip(&mean.values).zip(&scale);
+    let shift: Vec<f64> = values.map(|((b, m), s)| b - m * s).collect();
+    let (of_scale, of_shift) = Provenance::of_norm(Norm {
+        gamma: gamma.provenance.clone(),
+        beta: beta.provenance.clone(),
+        mean: mean.provenance.clone(),
+        variance: variance.provenance.clone(),
+        epsilon,
+    });
+    let scale = Numbers { values: scale, provenance: of_scale, derived };
+    let shift = Numbers { values: shift, provenance: of_shift, derived };
     layer.absorb(cx, Some(&scale), Some(&shift))?;
     Some("batch normalization into its layer")
 }
@@ -157,23 +185,46 @@ fn channel_constant(cx: &mut Rewrite<'_>, op: BinaryOp) -> Option<&'static str> 
     }
     // A bias of one number a channel that the layer has not: it is the layer's, name and all.
     let fresh_bias = op == BinaryOp::Add && layer.bias.is_none();
-    if fresh_bias && cx.ty(c).num_elements().is(i64::try_from(layer.channels).ok()?) {
+    let each = cx.ty(c).num_elements().is(i64::try_from(layer.channels).ok()?);
+    if fresh_bias && each {
         let bias = constant_as(cx, c, vec![layer.channels])?;
         let inputs = vec![layer.node.inputs[0], layer.node.inputs[1], Some(bias)];
         cx.replace_as(layer.node.op, inputs, Some(layer.node.origin))?;
         return Some("bias into its layer");
     }
-    let values = Elements::load(&cx.constant(c)?.data).floats();
-    let mut values = Strided::new(&[values.len()]).expand(&[layer.channels])?.gather(&values);
+    let mut numbers = if each {
+        let flat = constant_as(cx, c, vec![layer.channels])?;
+        Numbers::of(cx.constant(flat)?)
+    } else {
+        spread(cx.constant(c)?, layer.channels)?
+    };
     if op == BinaryOp::Mul {
-        layer.absorb(cx, Some(&values), None)?;
+        layer.absorb(cx, Some(&numbers), None)?;
         return Some("scale into its layer");
     }
     if op == BinaryOp::Sub {
-        values.iter_mut().for_each(|value| *value = -*value);
+        numbers.values.iter_mut().for_each(|value| *value = -*value);
+        numbers.provenance = Provenance::negated(numbers.provenance);
     }
-    layer.absorb(cx, None, Some(&values))?;
+    layer.absorb(cx, None, Some(&numbers))?;
     Some("sum into its layer")
+}
+
+/// One number for all channels.
+fn spread(constant: &Constant, channels: usize) -> Option<Numbers> {
+    let values = Elements::load(&constant.data).floats();
+    let values = Strided::new(&[values.len()]).expand(&[channels])?.gather(&values);
+    let one = Op::Reshape { dims: vec![1.into()] };
+    let all = Op::Expand { dims: vec![channels.into()] };
+    let narrow = Provenance::of_operation(&one, &[(constant.provenance.clone(), &constant.data)]);
+    let wide = Provenance::of_operation(&all, &[(narrow, &constant.data)]);
+    let derived = wide.is_some();
+    let literal = || {
+        let data = Elements::Float(values.clone()).store(constant.data.dtype, vec![channels]);
+        Arc::new(Provenance::Literal(data))
+    };
+    let provenance = wide.unwrap_or_else(literal);
+    Some(Numbers { values, provenance, derived })
 }
 
 #[cfg(test)]

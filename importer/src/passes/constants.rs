@@ -3,9 +3,10 @@
 use super::dead_code::is_pure;
 use super::{Pass, PassReport};
 use crate::fold::{self, Elements};
-use crate::ir::{Constant, Dim, Graph, NodeId, Op, Region, SymbolOrigin, TensorType, Value, ValueId};
+use crate::ir::{Dim, Graph, NodeId, Op, Provenance, Region, SymbolOrigin, TensorType, Value, ValueId};
 use kiln_types::{DType, TensorData};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Folds operations on constants, places known integers on the host, and takes branches whose condition is known.
 pub(super) struct FoldConstants {
@@ -143,7 +144,7 @@ impl Fold<'_> {
             return false;
         };
         let data = Elements::Int(values).store(value.ty.dtype, shape);
-        self.become_constant(id, output, None, data);
+        self.become_constant(id, output, (None, None), data);
         true
     }
 
@@ -176,13 +177,20 @@ impl Fold<'_> {
         let Some(data) = fold::evaluate(&node.op, &operands).and_then(|mut outputs| outputs.pop()) else {
             return false;
         };
+        let sources: Vec<_> = node
+            .inputs
+            .iter()
+            .zip(&operands)
+            .filter_map(|(input, data)| Some((self.graph.provenance((*input)?), (*data)?)))
+            .collect();
+        let provenance = Provenance::of_operation(&node.op, &sources);
         let name = match node.op {
             Op::Permute { .. } | Op::Reshape { .. } | Op::Cast { .. } => node.inputs[0]
                 .and_then(|input| self.graph.constant(input))
                 .and_then(|constant| constant.name.clone()),
             _ => None,
         };
-        self.become_constant(id, output, name, data);
+        self.become_constant(id, output, (name, provenance), data);
         true
     }
 
@@ -221,9 +229,15 @@ impl Fold<'_> {
         }
     }
 
-    fn become_constant(&mut self, id: NodeId, output: ValueId, name: Option<String>, data: TensorData) {
+    fn become_constant(
+        &mut self,
+        id: NodeId,
+        output: ValueId,
+        (name, provenance): (Option<String>, Option<Arc<Provenance>>),
+        data: TensorData,
+    ) {
         self.report.count(self.graph.node(id).op.kind());
-        let constant = self.graph.add_constant(name, data);
+        let constant = self.graph.add_derived(name, data, provenance);
         let Value { ty, def, host, .. } = self.graph.value(constant).clone();
         let value = self.graph.value_mut(output);
         (value.ty, value.def) = (ty, def);
@@ -297,12 +311,6 @@ impl Fold<'_> {
             }
         }
     }
-}
-
-/// A constant with other dims of the same elements.
-pub(super) fn reshaped(constant: &Constant, shape: Vec<usize>) -> Option<(Option<String>, TensorData)> {
-    let data = TensorData::from_bytes(constant.data.bytes.clone(), shape, constant.data.dtype).ok()?;
-    Some((constant.name.clone(), data))
 }
 
 impl Graph {

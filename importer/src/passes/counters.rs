@@ -92,7 +92,7 @@ fn concat(cx: &mut Rewrite<'_>, axis: usize) -> Option<&'static str> {
 fn shift(cx: &mut Rewrite<'_>, op: BinaryOp) -> Option<&'static str> {
     let (a, b) = (cx.input(0)?, cx.input(1)?);
     let number =
-        |id: ValueId| fold::scalar(&cx.constant(id)?.data).map(|scalar| Dim::constant(scalar.to_i64()));
+        |id: ValueId| cx.graph().number(id).map(|number| Dim::constant(number.to_i64()));
     let (x, by) = match op {
         BinaryOp::Add => match number(b) {
             Some(by) => (a, by),
@@ -126,7 +126,7 @@ fn elementwise(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     for input in cx.node().inputs.clone() {
         let id = input?;
         let (value, dtype) = match (cx.constant(id), cx.producer(id).map(|node| &node.op)) {
-            (Some(constant), _) => (fold::scalar(&constant.data)?, constant.data.dtype),
+            (Some(constant), _) => (cx.graph().number(id)?, constant.data.dtype),
             (None, Some(Op::Fill { value, dtype, .. })) => {
                 filled = true;
                 (*value, *dtype)

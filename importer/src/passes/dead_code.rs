@@ -120,6 +120,7 @@ fn drop_constants(graph: &mut Graph, live: &BTreeSet<ValueId>) {
             constant.data.bytes = kiln_types::Bytes::default();
             constant.data.shape = vec![0];
             constant.name = None;
+            constant.provenance = None;
             value.ty.dims = vec![crate::ir::Dim::constant(0)];
             value.host = None;
         }

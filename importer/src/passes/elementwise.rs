@@ -4,7 +4,6 @@
 //! [`MIN_STEPS`] operations, all of the result's own dims.
 
 use super::{Rewrite, Rule};
-use crate::fold;
 use crate::ir::{Node, Op, ValueId};
 use kiln_types::{Activation, DType, Expression, Step, StepId};
 
@@ -74,9 +73,9 @@ impl Chain {
     /// The step that yields a value: a number, an operand, or an operation that nobody else needs.
     fn value(&mut self, cx: &Rewrite<'_>, id: ValueId) -> Option<StepId> {
         if cx.ty(id).rank() == 0
-            && let Some(constant) = cx.constant(id)
+            && let Some(number) = cx.graph().number(id)
         {
-            return self.push(Step::Constant(fold::scalar(&constant.data)?, constant.data.dtype));
+            return self.push(Step::Constant(number, cx.ty(id).dtype));
         }
         let room = self.steps.len() + 4 < MAX_STEPS;
         if room

@@ -286,8 +286,8 @@ fn broadcast_operand(cx: &mut Rewrite<'_>) -> Option<&'static str> {
 
 /// The one value of a constant or filled tensor.
 fn literal(cx: &Rewrite<'_>, id: ValueId) -> Option<Scalar> {
-    if let Some(constant) = cx.constant(id) {
-        return crate::fold::scalar(&constant.data);
+    if cx.constant(id).is_some() {
+        return cx.graph().number(id);
     }
     match cx.producer(id)?.op {
         Op::Fill { value, .. } => Some(value),

@@ -56,10 +56,11 @@ impl Rewrite<'_> {
         }
     }
 
-    /// The number that a constant of one element holds, or that fills a tensor.
+    /// The number that a constant of one element holds, or that fills a tensor. Parameters of the original network are
+    /// no numbers, here and below: they may be others next time.
     pub(super) fn scalar(&self, id: ValueId) -> Option<f64> {
-        if let Some(constant) = self.constant(id) {
-            return fold::scalar(&constant.data).map(|scalar| scalar.to_f64());
+        if self.constant(id).is_some() {
+            return self.graph().number(id).map(|scalar| scalar.to_f64());
         }
         match &self.producer(id)?.op {
             Op::Fill { value, .. } => Some(value.to_f64()),
@@ -72,7 +73,7 @@ impl Rewrite<'_> {
         if let Some(scalar) = self.scalar(id) {
             return Some(scalar);
         }
-        let data = &self.constant(id)?.data;
+        let data = &self.constant(id).filter(|constant| constant.provenance.is_none())?.data;
         let size = data.dtype.size();
         let first = data.bytes.get(..size)?;
         if !data.bytes.chunks_exact(size).all(|element| element == first) {

@@ -1,9 +1,9 @@
 //! Transposes and reshapes that cancel, merge, or move to where they do.
 
-use super::constants::reshaped;
 use super::{Rewrite, Rule};
 use crate::fold;
-use crate::ir::{Dim, Node, Op, ValueId};
+use crate::ir::{Dim, Node, Op, Provenance, ValueId};
+use kiln_types::TensorData;
 
 pub(super) const RULE: Rule = Rule { apply };
 
@@ -155,8 +155,10 @@ fn permuted_constant(cx: &mut Rewrite<'_>, id: ValueId, axes: &[usize]) -> Optio
     }
     let constant = cx.constant(id)?;
     let name = constant.name.clone();
-    let data = fold::evaluate(&Op::Permute { axes: axes.to_vec() }, &[Some(&constant.data)])?.pop()?;
-    Some(cx.add_constant(name, data))
+    let op = Op::Permute { axes: axes.to_vec() };
+    let data = fold::evaluate(&op, &[Some(&constant.data)])?.pop()?;
+    let provenance = Provenance::of_operation(&op, &[(constant.provenance.clone(), &constant.data)]);
+    Some(cx.add_derived(name, data, provenance))
 }
 
 /// `permute(x) + permute(y)` is `permute(x + y)`.
@@ -274,8 +276,11 @@ pub(super) fn constant_as(cx: &mut Rewrite<'_>, id: ValueId, shape: Vec<usize>) 
     if constant.data.shape == shape {
         return Some(id);
     }
-    let (name, data) = reshaped(constant, shape)?;
-    Some(cx.add_constant(name, data))
+    let (name, old) = (constant.name.clone(), &constant.data);
+    let op = Op::Reshape { dims: shape.iter().map(|&size| size.into()).collect() };
+    let provenance = Provenance::of_operation(&op, &[(constant.provenance.clone(), old)]);
+    let data = TensorData::from_bytes(old.bytes.clone(), shape, old.dtype).ok()?;
+    Some(cx.add_derived(name, data, provenance))
 }
 
 #[cfg(test)]

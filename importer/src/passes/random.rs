@@ -8,6 +8,8 @@ use kiln_types::{
     Activation, BinaryOp, CompareOp, ConvOptions, DType, PadMode, ReduceOp, Scalar, TensorData, UnaryOp,
 };
 
+use std::collections::BTreeMap;
+
 /// A generator of numbers; the same seed gives the same graph.
 struct Dice(u64);
 
@@ -71,7 +73,7 @@ fn grow(b: &mut Builder<'_>, dice: &mut Dice, values: &[ValueId]) -> Option<Valu
             shape[axis] = sizes(b, x)[axis];
             let count = shape[axis];
             let values = dice.values(count);
-            let c = constant(b, Some("c"), &shape, &values);
+            let c = constant(b, Some(&format!("c{}", b.graph.values.len())), &shape, &values);
             let op = dice.pick(&[BinaryOp::Add, BinaryOp::Sub, BinaryOp::Mul]);
             b.add(Op::Binary(op), &[x, c]).ok()
         }
@@ -117,7 +119,7 @@ fn grow(b: &mut Builder<'_>, dice: &mut Dice, values: &[ValueId]) -> Option<Valu
             let mut shape = vec![1; rank.max(2) - 2];
             shape.extend([inner, 3]);
             let values = dice.values(count);
-            let weight = constant(b, Some("w"), &shape, &values);
+            let weight = constant(b, Some(&format!("w{}", b.graph.values.len())), &shape, &values);
             b.add(Op::MatMul, &[x, weight]).ok()
         }
         14 => {
@@ -180,13 +182,14 @@ fn norm_or_conv(b: &mut Builder<'_>, dice: &mut Dice, x: ValueId, shape: &[usize
         activation: None,
     };
     let values = dice.values(2 * channels * 9);
-    let weight = constant(b, Some("conv.weight"), &[2, channels, 3, 3], &values);
+    let weight = constant(b, Some(&format!("conv{}.weight", b.graph.values.len())), &[2, channels, 3, 3], &values);
     let y = b.add(Op::Conv(options), &[x, weight]).ok()?;
     let mut operands = vec![y];
     for n in 0..4 {
         let values: Vec<f32> =
             dice.values(2).into_iter().map(|v| if n == 3 { v.abs() + 0.5 } else { v }).collect();
-        operands.push(constant(b, None, &[2], &values));
+        let name = format!("norm{}", b.graph.values.len());
+        operands.push(constant(b, Some(&name), &[2], &values));
     }
     b.add(Op::BatchNorm { epsilon: 1e-3 }, &operands).ok()
 }
@@ -217,9 +220,17 @@ fn random_graphs_compute_the_same() {
         };
         ran += 1;
         let text = g.to_string();
+        let named = g.constants.iter().filter_map(|c| Some((c.name.clone()?, c.data.clone())));
+        let parameters: BTreeMap<String, TensorData> = named.collect();
         optimize(&mut g, &Options { trainable: seed % 4 == 0 });
         let after = fold::run(&g, &inputs).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{text}\n{g}"));
         assert_close(&before, &after, &format!("seed {seed}\n{text}\n{g}"));
+        for constant in &g.constants {
+            if let Some(provenance) = &constant.provenance {
+                let again = provenance.evaluate(&|key| parameters.get(key).cloned()).unwrap();
+                assert_close(&[again], std::slice::from_ref(&constant.data), &format!("{provenance:?}\n{g}"));
+            }
+        }
     }
     assert!(ran > seeds / 2, "{ran}");
 }

@@ -6,11 +6,13 @@
 
 use super::{Options, Pass, PassReport, dead_code};
 use crate::ir::{
-    Builder, Constant, Dim, Graph, Infer, Node, NodeId, Op, Origin, Region, ScopeEntry, SymbolOrigin,
+    Builder, Constant, Dim, Graph, Infer, Node, NodeId, Op, Origin, Provenance, Region, ScopeEntry,
+    SymbolOrigin,
     TensorType, ValueId,
 };
 use kiln_types::TensorData;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// A local rewrite.
 #[derive(Clone, Copy)]
@@ -200,9 +202,19 @@ impl<'g> Rewrite<'g> {
 
     // ---- changing ----
 
-    /// Adds a constant.
+    /// Adds a constant that is known from the graph alone.
     pub fn add_constant(&mut self, name: Option<String>, data: TensorData) -> ValueId {
-        let id = self.graph.add_constant(name, data);
+        self.add_derived(name, data, None)
+    }
+
+    /// Adds a constant that was made of others: of parameters of the original network, perhaps.
+    pub fn add_derived(
+        &mut self,
+        name: Option<String>,
+        data: TensorData,
+        provenance: Option<Arc<Provenance>>,
+    ) -> ValueId {
+        let id = self.graph.add_derived(name, data, provenance);
         self.uses.resize(self.graph.values.len(), 0);
         id
     }

@@ -2,8 +2,9 @@
 
 use super::{Options, optimize};
 use crate::fold;
-use crate::ir::{Builder, Dim, Graph, Node, TensorType, ValueId};
+use crate::ir::{Builder, Dim, Graph, Node, Provenance, TensorType, ValueId};
 use kiln_types::{DType, TensorData};
+use std::sync::Arc;
 
 /// A type from text: `f32[batch, 3]`.
 pub(crate) fn ty(text: &str) -> TensorType {
@@ -31,10 +32,11 @@ pub(crate) fn graph(
     graph
 }
 
-/// A constant of f32.
+/// A constant of f32; one with a name is a parameter of the original network.
 pub(crate) fn constant(b: &mut Builder<'_>, name: Option<&str>, shape: &[usize], values: &[f32]) -> ValueId {
     let data = TensorData::new(values.to_vec(), shape);
-    b.graph.add_constant(name.map(str::to_owned), data)
+    let key = |key: &str| Arc::new(Provenance::Key { key: key.to_owned(), shape: shape.to_vec() });
+    b.graph.add_derived(name.map(str::to_owned), data, name.map(key))
 }
 
 /// The graph after all passes.

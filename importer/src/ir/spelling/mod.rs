@@ -326,10 +326,10 @@ impl<'a> Cx<'a> {
     }
 
     /// The one number of the `n`-th operand, when it is a constant of one element that broadcasting would not widen
-    /// beyond `rank`.
+    /// beyond `rank`, and no parameter.
     fn scalar(&self, n: usize, rank: usize) -> Option<Expr> {
         let id = self.input(n)?;
-        let constant = self.graph.constant(id)?;
+        let constant = self.graph.constant(id).filter(|constant| constant.provenance.is_none())?;
         let fits = self.graph.ty(id).rank() <= rank;
         match scalars(&constant.data)?.as_slice() {
             &[scalar] if fits => Some(Expr::Scalar(scalar, constant.data.dtype)),

@@ -27,11 +27,9 @@ impl Lowering<'_, '_> {
         let Some(constant) = self.builder.graph.constant(value) else {
             return false;
         };
-        // A parameter stays one: training changes it, and its name is a key of the original's `state_dict`.
-        let named = constant.name.as_deref();
-        let parameter = named.is_some_and(|name| {
-            self.model.parameters.contains(name) || (self.trainable && constant.data.dtype.is_float())
-        });
+        // A parameter stays one: training changes it, and it is another in a checkpoint.
+        let named = constant.name.is_some() && constant.data.dtype.is_float();
+        let parameter = constant.provenance.is_some() || (self.trainable && named);
         constant.data.num_elements() == 1 && !constant.data.dtype.is_bool() && !parameter
     }
 

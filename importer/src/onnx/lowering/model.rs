@@ -1,21 +1,19 @@
 //! A model's parts that lowering looks up.
 
 use crate::error::ImportErrorKind;
+use crate::onnx::parameters::Parameters;
 use crate::onnx::proto::{FunctionProto, ModelProto, NodeProto, OperatorSetIdProto};
 use crate::onnx::source::Folder;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 /// A model's parts that lowering looks up.
 pub(crate) struct Model<'m> {
     pub(crate) proto: &'m ModelProto,
     pub(crate) folder: &'m Folder,
     pub(crate) functions: HashMap<(&'m str, &'m str, &'m str), &'m FunctionProto>,
-    /// Initializers that the exporter calls parameters of the original.
-    pub(crate) parameters: HashSet<&'m str>,
+    /// What initializers are to the original network.
+    pub(crate) parameters: Parameters,
 }
-
-/// What the dynamo exporter writes about an initializer that was an `nn.Parameter`.
-const KIND: &str = "pkg.torch.export.graph_signature.InputSpec.kind";
 
 impl<'m> Model<'m> {
     /// Indexes a model; a function defined twice is an error.
@@ -27,13 +25,7 @@ impl<'m> Model<'m> {
                 return Err(ImportErrorKind::Duplicate(function.name.clone()));
             }
         }
-        let infos = proto.graph.iter().flat_map(|graph| &graph.value_info);
-        let parameters = infos
-            .filter(|info| {
-                info.metadata_props.iter().any(|entry| entry.key == KIND && entry.value == "PARAMETER")
-            })
-            .map(|info| info.name.as_str())
-            .collect();
+        let parameters = Parameters::of(proto);
         Ok(Self { proto, folder, functions, parameters })
     }
 }

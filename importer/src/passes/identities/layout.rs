@@ -12,8 +12,7 @@ pub(super) fn expand(cx: &mut Rewrite<'_>, dims: &[Dim]) -> Option<&'static str>
     }
     let dtype = cx.ty(x).dtype;
     if cx.ty(x).num_elements().is(1)
-        && let Some(constant) = cx.constant(x)
-        && let Some(value) = crate::fold::scalar(&constant.data)
+        && let Some(value) = cx.graph().number(x)
     {
         cx.replace(Op::Fill { dims: dims.to_vec(), value, dtype }, Vec::new())?;
         return Some("expansion of one value");
@@ -187,7 +186,7 @@ pub(super) fn take(cx: &mut Rewrite<'_>, axis: usize) -> Option<&'static str> {
     if index_ty.num_elements() != Dim::constant(1) || cx.constant(x).is_some() {
         return None;
     }
-    let index = cx.constant(index).and_then(|constant| crate::fold::scalar(&constant.data))?.to_i64();
+    let index = cx.graph().number(index)?.to_i64();
     let size = cx.ty(x).dims.get(axis)?.clone();
     let start = if index < 0 { &size + &Dim::constant(index) } else { Dim::constant(index) };
     let mut ranges: Vec<AxisRange> =

@@ -40,6 +40,9 @@ impl Triangle {
 
 fn triangle(cx: &Rewrite<'_>, id: ValueId, depth: usize) -> Option<Triangle> {
     if let Some(constant) = cx.constant(id) {
+        if constant.provenance.is_some() {
+            return None;
+        }
         return of_data(&constant.data.shape, &Elements::load(&constant.data).floats());
     }
     let depth = depth.checked_sub(1)?;

@@ -1,0 +1,242 @@
+//! What an initializer is to the network that was exported: a parameter under its own name, a number of the graph's, or
+//! something that the exporter made of parameters.
+
+use super::proto::{GraphProto, ModelProto, NodeProto, StringStringEntryProto};
+use super::scope;
+use crate::ir::{Op, Provenance};
+use kiln_types::TensorData;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// What the dynamo exporter writes about initializers: `PARAMETER`, `BUFFER`, `CONSTANT_TENSOR`.
+const KIND: &str = "pkg.torch.export.graph_signature.InputSpec.kind";
+/// Whether a buffer is in the `state_dict`.
+const PERSISTENT: &str = "pkg.torch.export.graph_signature.InputSpec.persistent";
+/// What its optimizer computed an initializer from.
+const FOLDED_FROM: &str = "pkg.onnxscript.optimizer.folded_from";
+/// What the exported program took, one line each: `p_fc_weight: PARAMETER target='fc.weight'`.
+const SIGNATURE: &str = "pkg.torch.export.ExportedProgram.graph_signature";
+/// The operation of the network that a node comes from, behind the classes of its modules.
+const CLASSES: &str = "pkg.torch.onnx.class_hierarchy";
+
+/// What the file tells about its initializers.
+pub(crate) struct Parameters {
+    /// By initializer; empty when the exporter tells nothing, so that names must do.
+    told: HashMap<String, Told>,
+    /// Parameters and buffers that the exported program had.
+    targets: HashSet<String>,
+    /// Initializers that are the weight of an `nn.Linear`, turned.
+    turned: HashSet<String>,
+    /// Whether the exporter tells which initializers are parameters.
+    tells: bool,
+}
+
+#[derive(Default)]
+struct Told {
+    kind: Option<String>,
+    persistent: bool,
+    folded_from: Option<Vec<String>>,
+}
+
+fn entry<'p>(entries: &'p [StringStringEntryProto], key: &str) -> Option<&'p str> {
+    entries.iter().find(|entry| entry.key == key).map(|entry| entry.value.as_str())
+}
+
+impl Parameters {
+    pub(crate) fn of(model: &ModelProto) -> Self {
+        let mut found = Self {
+            told: HashMap::new(),
+            targets: HashSet::new(),
+            turned: HashSet::new(),
+            tells: false,
+        };
+        if let Some(graph) = &model.graph {
+            found.read(graph);
+        }
+        found
+    }
+
+    fn read(&mut self, graph: &GraphProto) {
+        for info in &graph.value_info {
+            let kind = entry(&info.metadata_props, KIND).map(str::to_owned);
+            let folded_from = entry(&info.metadata_props, FOLDED_FROM).and_then(scope::list);
+            let persistent = entry(&info.metadata_props, PERSISTENT) == Some("True");
+            self.tells |= kind.is_some();
+            if kind.is_some() || folded_from.is_some() {
+                self.told.insert(info.name.clone(), Told { kind, persistent, folded_from });
+            }
+        }
+        let lines = entry(&graph.metadata_props, SIGNATURE).unwrap_or_default().lines();
+        let targets = lines.filter_map(|line| line.split_once("target='")?.1.split_once('\''));
+        self.targets = targets.map(|(target, _)| target.to_owned()).collect();
+        self.tells |= !self.targets.is_empty();
+        self.turned = graph.node.iter().filter_map(turned_weight).collect();
+    }
+
+    /// What an initializer is made of; `None` when the graph alone decides what it holds.
+    pub(crate) fn provenance(&self, name: &str, data: &TensorData) -> Option<Arc<Provenance>> {
+        let key = |key: &str, shape: &[usize]| {
+            Arc::new(Provenance::Key { key: key.to_owned(), shape: shape.to_vec() })
+        };
+        if !self.tells {
+            return match by_name(name, data) {
+                ByName::Parameter => Some(key(name, &data.shape)),
+                ByName::Exporters => Some(exporters(name, Vec::new())),
+                ByName::Number => None,
+            };
+        }
+        let told = self.told.get(name);
+        match told.and_then(|told| told.kind.as_deref()) {
+            Some("PARAMETER") => return Some(key(name, &data.shape)),
+            Some("BUFFER") if told.is_some_and(|told| told.persistent) => return Some(key(name, &data.shape)),
+            Some(_) => return None,
+            None => {}
+        }
+        let Some(from) = told.and_then(|told| told.folded_from.as_deref()) else {
+            // Under a parameter's name, but no parameter: the exporter put another one into it.
+            let rewritten = data.dtype.is_float() && (self.targets.contains(name) || data.num_elements() > 1);
+            return rewritten.then(|| {
+                let own = self.targets.contains(name).then(|| name.to_owned());
+                exporters(name, own.into_iter().collect())
+            });
+        };
+        let keys: Vec<String> = from.iter().filter(|name| self.targets.contains(*name)).cloned().collect();
+        match (keys.as_slice(), data.shape.as_slice()) {
+            ([], _) => None,
+            _ if !data.dtype.is_float() => None,
+            ([only], &[inputs, outputs]) if from.len() == 1 && self.turned.contains(name) => {
+                let op = Op::Permute { axes: vec![1, 0] };
+                Provenance::of_operation(&op, &[(Some(key(only, &[outputs, inputs])), data)])
+            }
+            _ => Some(exporters(name, keys)),
+        }
+    }
+}
+
+fn exporters(name: &str, keys: Vec<String>) -> Arc<Provenance> {
+    Arc::new(Provenance::Exporter { name: name.to_owned(), keys })
+}
+
+/// The initializer that a product takes as the turned weight of an `nn.Linear`: that is how the exporter writes one, and
+/// its optimizer leaves nothing of it but the product.
+fn turned_weight(node: &NodeProto) -> Option<String> {
+    let classes = entry(&node.metadata_props, CLASSES).and_then(scope::list)?;
+    let linear = classes.last().is_some_and(|operation| operation == "aten.linear.default");
+    (linear && node.op_type == "MatMul").then(|| node.input.get(1).cloned())?
+}
+
+/// What a name says where nothing else does.
+enum ByName {
+    Parameter,
+    Exporters,
+    Number,
+}
+
+fn by_name(name: &str, data: &TensorData) -> ByName {
+    let several = data.num_elements() > 1;
+    // `onnx::MatMul_123` and, before that, `123`: what PyTorch's older exporter computed.
+    let numbered = name.bytes().all(|byte| byte.is_ascii_digit());
+    let made = name.starts_with("onnx::") || numbered;
+    // `/model/Constant_output_0`: a number in a module.
+    let written = name.is_empty() || name.starts_with('/') || name.contains("Constant_");
+    match (data.dtype.is_float(), several) {
+        (true, true) if made => ByName::Exporters,
+        (true, true) if !written => ByName::Parameter,
+        (_, false) | (false, true) if !made && !written && is_path(name) => ByName::Parameter,
+        _ => ByName::Number,
+    }
+}
+
+/// Whether a name is a path of identifiers and numbers that ends in an identifier, as the keys of a `state_dict` are.
+fn is_path(name: &str) -> bool {
+    let word = |part: &str| {
+        !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    let last = name.rsplit('.').next().unwrap_or_default();
+    name.contains('.') && name.split('.').all(word) && !last.starts_with(|c: char| c.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::onnx::proto::ValueInfoProto;
+
+    fn props(entries: &[(&str, &str)]) -> Vec<StringStringEntryProto> {
+        let entry = |&(key, value): &(&str, &str)| StringStringEntryProto {
+            key: key.to_owned(),
+            value: value.to_owned(),
+        };
+        entries.iter().map(entry).collect()
+    }
+
+    fn info(name: &str, entries: &[(&str, &str)]) -> ValueInfoProto {
+        ValueInfoProto { name: name.to_owned(), metadata_props: props(entries), ..Default::default() }
+    }
+
+    fn floats(shape: &[usize]) -> TensorData {
+        TensorData::new(vec![0.5f32; shape.iter().product()], shape)
+    }
+
+    fn told() -> Parameters {
+        let linear = NodeProto {
+            op_type: "MatMul".into(),
+            input: vec!["x".into(), "val_1".into()],
+            metadata_props: props(&[(CLASSES, "['Net', 'torch.nn.Linear', 'aten.linear.default']")]),
+            ..NodeProto::default()
+        };
+        let signature = "# inputs\np_fc_weight: PARAMETER target='fc.weight'\n\
+                         p_conv_weight: PARAMETER target='conv.weight'\nx: USER_INPUT";
+        let graph = GraphProto {
+            node: vec![linear],
+            value_info: vec![
+                info("fc.bias", &[(KIND, "PARAMETER"), (PERSISTENT, "None")]),
+                info("bn.running_mean", &[(KIND, "BUFFER"), (PERSISTENT, "True")]),
+                info("mask", &[(KIND, "BUFFER"), (PERSISTENT, "False")]),
+                info("val_1", &[(FOLDED_FROM, "['fc.weight']")]),
+                info("val_2", &[(FOLDED_FROM, "['fc.weight', 'val_0']")]),
+                info("val_3", &[(FOLDED_FROM, "['val_0']")]),
+            ],
+            metadata_props: props(&[(SIGNATURE, signature)]),
+            ..GraphProto::default()
+        };
+        Parameters::of(&ModelProto { graph: Some(graph), ..ModelProto::default() })
+    }
+
+    #[test]
+    fn the_exporter_tells_what_is_a_parameter() {
+        let told = told();
+        let of = |name: &str| told.provenance(name, &floats(&[2, 3])).map(|found| (*found).clone());
+        let key = |name: &str| Some(Provenance::Key { key: name.into(), shape: vec![2, 3] });
+        assert_eq!(of("fc.bias"), key("fc.bias"));
+        assert_eq!(of("bn.running_mean"), key("bn.running_mean"));
+        assert_eq!(of("mask"), None);
+        assert_eq!(of("val_3"), None);
+        let exporters = |name: &str, key: &str| {
+            Some(Provenance::Exporter { name: name.into(), keys: vec![key.into()] })
+        };
+        assert_eq!(of("val_2"), exporters("val_2", "fc.weight"));
+        assert_eq!(of("conv.weight"), exporters("conv.weight", "conv.weight"));
+        match of("val_1") {
+            Some(Provenance::Apply { op, operands }) => {
+                assert_eq!(op, Op::Permute { axes: vec![1, 0] });
+                assert_eq!(*operands[0], Provenance::Key { key: "fc.weight".into(), shape: vec![3, 2] });
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn names_tell_where_the_exporter_does_not() {
+        let untold = Parameters::of(&ModelProto::default());
+        let of = |name: &str, shape: &[usize]| untold.provenance(name, &floats(shape));
+        for (name, shape) in [("a.weight", &[2][..]), ("w", &[2]), ("act.weight", &[1]), ("layer.0.scale", &[])] {
+            assert!(matches!(of(name, shape).as_deref(), Some(Provenance::Key { .. })), "{name}");
+        }
+        for name in ["onnx::MatMul_12", "387"] {
+            assert!(matches!(of(name, &[2]).as_deref(), Some(Provenance::Exporter { .. })), "{name}");
+        }
+        for (name, shape) in [("eps", &[1][..]), ("/a/Constant_1_output_0", &[2]), ("onnx::Add_3", &[]), ("1.5", &[])] {
+            assert!(of(name, shape).is_none(), "{name}");
+        }
+    }
+}
