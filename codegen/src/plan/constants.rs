@@ -15,9 +15,9 @@ pub fn is_literal(plan: &Plan<'_>, value: ValueId) -> bool {
     let Some(constant) = plan.graph.constant(value) else { return false };
     let named = constant.name.as_deref().is_some_and(|name| !names::is_anonymous(name));
     let elements = constant.data.num_elements();
-    // Several floats are weights, which belong in the record.
+    // Several floats are weights, which belong in the record; so does one that was made of weights.
     let most = if constant.data.dtype.is_float() { 1 } else { MAX_LITERAL_ELEMENTS };
-    !named && (1..=most).contains(&elements)
+    !named && constant.provenance.is_none() && (1..=most).contains(&elements)
 }
 
 /// The constants that the expression of a node mentions, regions included.

@@ -101,7 +101,11 @@ impl Provenance {
                 && let [source] = operands.as_slice()
             {
                 let undone = source.shape().is_some_and(|shape| same(&shape));
-                return Some(if undone { source.clone() } else { Self::apply(op.clone(), vec![source.clone()]) });
+                return Some(if undone {
+                    source.clone()
+                } else {
+                    Self::apply(op.clone(), vec![source.clone()])
+                });
             }
         }
         if let (Op::Permute { axes: outer }, [(Some(from), _)]) = (op, operands)

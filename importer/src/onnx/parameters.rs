@@ -44,12 +44,8 @@ fn entry<'p>(entries: &'p [StringStringEntryProto], key: &str) -> Option<&'p str
 
 impl Parameters {
     pub(crate) fn of(model: &ModelProto) -> Self {
-        let mut found = Self {
-            told: HashMap::new(),
-            targets: HashSet::new(),
-            turned: HashSet::new(),
-            tells: false,
-        };
+        let mut found =
+            Self { told: HashMap::new(), targets: HashSet::new(), turned: HashSet::new(), tells: false };
         if let Some(graph) = &model.graph {
             found.read(graph);
         }
@@ -88,7 +84,9 @@ impl Parameters {
         let told = self.told.get(name);
         match told.and_then(|told| told.kind.as_deref()) {
             Some("PARAMETER") => return Some(key(name, &data.shape)),
-            Some("BUFFER") if told.is_some_and(|told| told.persistent) => return Some(key(name, &data.shape)),
+            Some("BUFFER") if told.is_some_and(|told| told.persistent) => {
+                return Some(key(name, &data.shape));
+            }
             Some(_) => return None,
             None => {}
         }
@@ -211,9 +209,8 @@ mod tests {
         assert_eq!(of("bn.running_mean"), key("bn.running_mean"));
         assert_eq!(of("mask"), None);
         assert_eq!(of("val_3"), None);
-        let exporters = |name: &str, key: &str| {
-            Some(Provenance::Exporter { name: name.into(), keys: vec![key.into()] })
-        };
+        let exporters =
+            |name: &str, key: &str| Some(Provenance::Exporter { name: name.into(), keys: vec![key.into()] });
         assert_eq!(of("val_2"), exporters("val_2", "fc.weight"));
         assert_eq!(of("conv.weight"), exporters("conv.weight", "conv.weight"));
         match of("val_1") {
@@ -229,13 +226,17 @@ mod tests {
     fn names_tell_where_the_exporter_does_not() {
         let untold = Parameters::of(&ModelProto::default());
         let of = |name: &str, shape: &[usize]| untold.provenance(name, &floats(shape));
-        for (name, shape) in [("a.weight", &[2][..]), ("w", &[2]), ("act.weight", &[1]), ("layer.0.scale", &[])] {
+        for (name, shape) in
+            [("a.weight", &[2][..]), ("w", &[2]), ("act.weight", &[1]), ("layer.0.scale", &[])]
+        {
             assert!(matches!(of(name, shape).as_deref(), Some(Provenance::Key { .. })), "{name}");
         }
         for name in ["onnx::MatMul_12", "387"] {
             assert!(matches!(of(name, &[2]).as_deref(), Some(Provenance::Exporter { .. })), "{name}");
         }
-        for (name, shape) in [("eps", &[1][..]), ("/a/Constant_1_output_0", &[2]), ("onnx::Add_3", &[]), ("1.5", &[])] {
+        for (name, shape) in
+            [("eps", &[1][..]), ("/a/Constant_1_output_0", &[2]), ("onnx::Add_3", &[]), ("1.5", &[])]
+        {
             assert!(of(name, shape).is_none(), "{name}");
         }
     }

@@ -78,9 +78,8 @@ impl Layer {
         let mut inputs = vec![self.node.inputs[0], self.node.inputs[1]];
         if let Some(scale) = scale {
             let weight = self.places.scaled(&self.weight.data, &scale.values)?;
-            let provenance = (scale.derived || self.weight.provenance.is_some()).then(|| {
-                Provenance::scaled(self.places, history(&self.weight), scale.provenance.clone())
-            });
+            let provenance = (scale.derived || self.weight.provenance.is_some())
+                .then(|| Provenance::scaled(self.places, history(&self.weight), scale.provenance.clone()));
             inputs[1] = Some(cx.add_derived(self.weight.name.clone(), weight, provenance));
         }
         let mut bias = self.bias.as_ref().map(Numbers::of);

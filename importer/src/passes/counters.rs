@@ -91,8 +91,7 @@ fn concat(cx: &mut Rewrite<'_>, axis: usize) -> Option<&'static str> {
 /// A counter plus or minus a number.
 fn shift(cx: &mut Rewrite<'_>, op: BinaryOp) -> Option<&'static str> {
     let (a, b) = (cx.input(0)?, cx.input(1)?);
-    let number =
-        |id: ValueId| cx.graph().number(id).map(|number| Dim::constant(number.to_i64()));
+    let number = |id: ValueId| cx.graph().number(id).map(|number| Dim::constant(number.to_i64()));
     let (x, by) = match op {
         BinaryOp::Add => match number(b) {
             Some(by) => (a, by),

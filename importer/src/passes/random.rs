@@ -182,7 +182,8 @@ fn norm_or_conv(b: &mut Builder<'_>, dice: &mut Dice, x: ValueId, shape: &[usize
         activation: None,
     };
     let values = dice.values(2 * channels * 9);
-    let weight = constant(b, Some(&format!("conv{}.weight", b.graph.values.len())), &[2, channels, 3, 3], &values);
+    let weight =
+        constant(b, Some(&format!("conv{}.weight", b.graph.values.len())), &[2, channels, 3, 3], &values);
     let y = b.add(Op::Conv(options), &[x, weight]).ok()?;
     let mut operands = vec![y];
     for n in 0..4 {

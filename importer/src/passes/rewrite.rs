@@ -7,8 +7,7 @@
 use super::{Options, Pass, PassReport, dead_code};
 use crate::ir::{
     Builder, Constant, Dim, Graph, Infer, Node, NodeId, Op, Origin, Provenance, Region, ScopeEntry,
-    SymbolOrigin,
-    TensorType, ValueId,
+    SymbolOrigin, TensorType, ValueId,
 };
 use kiln_types::TensorData;
 use std::collections::{BTreeMap, BTreeSet};
