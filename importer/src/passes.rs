@@ -12,6 +12,7 @@ mod dead_code;
 mod duplicates;
 mod elementwise;
 mod identities;
+mod making;
 mod matcher;
 mod movement;
 mod raise;
@@ -118,7 +119,7 @@ const SIMPLIFY: [Rule; 3] = [identities::RULE, movement::RULE, counters::RULE];
 const FUSE: [Rule; 2] = [affine::RULE, activation::RULE];
 
 /// Rules that come last, since nothing reads what they make.
-const CHAIN: [Rule; 1] = [elementwise::RULE];
+const CHAIN: [Rule; 2] = [making::RULE, elementwise::RULE];
 
 struct Runner<'g> {
     graph: &'g mut Graph,

@@ -179,9 +179,14 @@ pub(super) fn zero_state(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     Some("zero initial state")
 }
 
-/// One row of an axis is a slice; no index is needed.
+/// Every row in its order is the whole; one row of an axis is a slice: no index is needed.
 pub(super) fn take(cx: &mut Rewrite<'_>, axis: usize) -> Option<&'static str> {
     let (x, index) = (cx.input(0)?, cx.input(1)?);
+    if takes_all(cx, x, index, axis) {
+        let dims = cx.ty(cx.output()?).dims.clone();
+        cx.redirect(x).or_else(|| cx.replace(Op::Reshape { dims }, vec![Some(x)]))?;
+        return Some("all rows");
+    }
     let index_ty = cx.ty(index);
     if index_ty.num_elements() != Dim::constant(1) || cx.constant(x).is_some() {
         return None;
@@ -196,6 +201,19 @@ pub(super) fn take(cx: &mut Rewrite<'_>, axis: usize) -> Option<&'static str> {
     let row = cx.insert(Op::Slice { ranges }, &[x])?;
     cx.replace(Op::Reshape { dims }, vec![Some(row)])?;
     Some("row as a slice")
+}
+
+/// Whether an index names each row of an axis once, in order.
+fn takes_all(cx: &Rewrite<'_>, x: ValueId, index: ValueId, axis: usize) -> bool {
+    let size = cx.ty(x).dims.get(axis).and_then(Dim::as_size);
+    let (Some(size), Some(index)) = (size, cx.constant(index)) else {
+        return false;
+    };
+    if index.data.num_elements() != size {
+        return false;
+    }
+    let rows = crate::fold::Elements::load(&index.data).floats();
+    rows.iter().enumerate().all(|(row, &taken)| taken == row as f64)
 }
 
 /// A sum over axes divided by their size.
@@ -215,4 +233,27 @@ pub(super) fn mean(cx: &mut Rewrite<'_>, op: BinaryOp) -> Option<&'static str> {
     }
     cx.replace(Op::Reduce { op: ReduceOp::Mean, axes, keep_dims }, vec![Some(x)])?;
     Some("mean")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::passes::testing::{checked, graph};
+    use kiln_types::TensorData;
+
+    #[test]
+    fn all_rows_in_order_need_no_index() {
+        for (shape, expected) in
+            [(vec![3], vec!["Binary(Add)"]), (vec![1, 3], vec!["Reshape", "Binary(Add)"])]
+        {
+            let g = graph(&["f32[3, 2]", "f32[n, 3, 2]"], |b, x| {
+                let rows = b.graph.add_constant(None, TensorData::new(vec![0i64, 1, 2], shape));
+                let taken = b.add(Op::Take { axis: 0, wrapped: false }, &[x[0], rows]).unwrap();
+                vec![b.add(Op::Binary(BinaryOp::Add), &[x[1], taken]).unwrap()]
+            });
+            let g = checked(g, &[("n", 2)]);
+            let kinds: Vec<String> = g.root.nodes.iter().map(|&id| g.node(id).op.kind()).collect();
+            assert_eq!(kinds, expected);
+        }
+    }
 }
