@@ -21,6 +21,7 @@ mod random;
 mod rewrite;
 #[cfg(test)]
 pub(crate) mod testing;
+mod ties;
 
 pub use rewrite::{Rewrite, Rule};
 
@@ -109,6 +110,8 @@ pub fn optimize(graph: &mut Graph, options: &Options) -> Vec<PassReport> {
     runner.run(&[&[&raise as &dyn Pass], &simplify[..]].concat());
     runner.run(&[&[&fuse as &dyn Pass], &simplify[..]].concat());
     runner.run(&[&chains, &dead_code::RemoveDeadCode]);
+    // Last, since folding would undo it.
+    runner.run(&[&ties::TieParameters, &dead_code::RemoveDeadCode]);
     runner.reports
 }
 

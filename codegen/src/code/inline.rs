@@ -25,8 +25,10 @@ pub fn inline(block: &mut Block, kept: &BTreeSet<ValueId>) {
         }
     }
     // The last statement may become the result itself.
-    let single = match (block.statements.last(), block.results.as_slice()) {
-        (Some(Statement::Bind { outputs, .. }), [Code::Use(result)]) => outputs.as_slice() == [*result],
+    let single = match block.statements.last() {
+        Some(Statement::Bind { outputs, .. }) => {
+            outputs.iter().map(|&output| Code::Use(output)).eq(block.results.iter().cloned())
+        }
         _ => false,
     };
     if single && let Some(Statement::Bind { code, .. }) = block.statements.pop() {
@@ -68,6 +70,13 @@ fn fold_into_next(block: &mut Block, i: usize, kept: &BTreeSet<ValueId>) -> bool
         }
         _ => return false,
     };
+    if is_short_parameter(&producer)
+        && let Some(place) = place_of(target, value)
+    {
+        *place = producer;
+        block.statements.remove(i - 1);
+        return true;
+    }
     if !reads_well(&producer, target) {
         return false;
     }
@@ -75,6 +84,25 @@ fn fold_into_next(block: &mut Block, i: usize, kept: &BTreeSet<ValueId>) -> bool
     *place = producer;
     block.statements.remove(i - 1);
     true
+}
+
+/// Whether it is a parameter of the module in another form: `self.wte.weight.val().transpose()`. It may stand anywhere.
+fn is_short_parameter(code: &Code) -> bool {
+    match code {
+        Code::Held(_) | Code::Parameter(_) => true,
+        Code::Method(receiver, _, _, args) if args.len() <= 2 => {
+            is_short_parameter(receiver) && args.iter().all(|arg| matches!(arg, Code::Int(_)))
+        }
+        _ => false,
+    }
+}
+
+/// Where a value is used.
+fn place_of(code: &mut Code, value: ValueId) -> Option<&mut Code> {
+    if *code == Code::Use(value) {
+        return Some(code);
+    }
+    code.parts_mut().into_iter().find_map(|part| place_of(part, value))
 }
 
 /// The part that Rust evaluates first; putting an expression there changes no order. Arguments of inner calls are left

@@ -9,6 +9,8 @@ use kiln_importer::ir::{Graph, NodeId, TensorType, ValueId};
 pub enum Owner {
     /// A field of this module.
     Own,
+    /// A field of a layer that this module holds.
+    Held,
     /// An argument of this function.
     Argument,
     /// Spelt out.
@@ -50,6 +52,7 @@ impl Lowering<'_> {
         }
         match (self.owner)(value) {
             Owner::Own => Code::Parameter(value),
+            Owner::Held => Code::Held(value),
             Owner::Argument => Code::Use(value),
             Owner::Literal => self.literal(value),
         }

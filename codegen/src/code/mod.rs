@@ -26,6 +26,8 @@ pub enum Code {
     Carried,
     /// A parameter of the module itself.
     Parameter(ValueId),
+    /// A parameter that a layer of the module, or of a module in it, holds.
+    Held(ValueId),
     /// A number that may differ between modules of one struct: an index into [`Body::slots`].
     Slot(usize),
     Int(i64),

@@ -13,7 +13,7 @@ pub fn skeleton(
     inputs: &[ValueId],
     outputs: &[ValueId],
     class_of: &dyn Fn(usize) -> usize,
-    field_of: &dyn Fn(&Code) -> Option<usize>,
+    field_of: &dyn Fn(&Code) -> String,
 ) -> String {
     let mut writer = Writer { graph, numbers: BTreeMap::new(), text: String::new(), class_of, field_of };
     for &input in inputs {
@@ -40,7 +40,7 @@ struct Writer<'a> {
     numbers: BTreeMap<ValueId, usize>,
     text: String,
     class_of: &'a dyn Fn(usize) -> usize,
-    field_of: &'a dyn Fn(&Code) -> Option<usize>,
+    field_of: &'a dyn Fn(&Code) -> String,
 }
 
 impl Writer<'_> {
@@ -111,6 +111,10 @@ impl Writer<'_> {
             }
             Statement::Loop { init, modules, args, .. } => {
                 self.push(&format!("loop {}", modules.len()));
+                for &module in modules.iter().take(2) {
+                    let field = (self.field_of)(&Code::Module(module, Vec::new()));
+                    self.push(&format!("{field}:{}", (self.class_of)(module)));
+                }
                 self.code(init);
                 for arg in args {
                     self.code(arg);
@@ -128,17 +132,17 @@ impl Writer<'_> {
                 let number = self.number(*value);
                 self.push(&format!("%{number}"));
             }
-            Code::Parameter(_) => {
+            Code::Parameter(_) | Code::Held(_) => {
                 let field = (self.field_of)(code);
-                self.push(&format!("param{field:?}"));
+                self.push(&format!("param{field}"));
             }
             Code::Layer(_, method, _) => {
                 let field = (self.field_of)(code);
-                self.push(&format!("layer{field:?}.{method}"));
+                self.push(&format!("layer{field}.{method}"));
             }
             Code::Module(module, _) => {
                 let (field, class) = ((self.field_of)(code), (self.class_of)(*module));
-                self.push(&format!("module{field:?}:{class}"));
+                self.push(&format!("module{field}:{class}"));
             }
             Code::Slot(_) => self.push("#"),
             Code::Call(path, _) => self.push(path),

@@ -5,7 +5,7 @@ use super::{dims, tensor_type};
 use crate::code::Code;
 use crate::literals;
 use crate::names::ident;
-use kiln_importer::ir::TensorType;
+use kiln_importer::ir::{TensorType, ValueId};
 use proc_macro2::TokenStream;
 use quote::quote;
 
@@ -29,6 +29,7 @@ impl FunctionEmitter<'_, '_, '_> {
                 let field = self.emitter.field_ident(self.module, code);
                 quote!(self.#field.val())
             }
+            Code::Held(value) => self.held(*value),
             Code::Slot(index) => self.slot(*index),
             Code::Int(value) => literals::int(*value),
             Code::Scalar(value, dtype) => literals::scalar(*value, *dtype),
@@ -171,6 +172,23 @@ impl FunctionEmitter<'_, '_, '_> {
         }
     }
 
+    /// `self.wte.weight.val()`
+    fn held(&mut self, value: ValueId) -> TokenStream {
+        let plan = self.emitter.plan;
+        let Some((layer, field)) = plan.held.get(&value) else { return TokenStream::new() };
+        let way = plan.way_to(self.module, *layer).unwrap_or_default();
+        let steps = way.into_iter().map(|(module, index, position)| {
+            let name = ident(&self.emitter.fields[plan.modules[module].struct_id][index]);
+            let position = position.map(|position| {
+                let position = literals::int(position as i64);
+                quote!([#position])
+            });
+            quote!(.#name #position)
+        });
+        let field = ident(field);
+        quote!(self #(#steps)* .#field.val())
+    }
+
     fn slot(&mut self, index: usize) -> TokenStream {
         let plan = self.emitter.plan;
         let data = &plan.modules[self.module];
@@ -178,7 +196,7 @@ impl FunctionEmitter<'_, '_, '_> {
         match parameter {
             Some(parameter) => {
                 let name = ident(&parameter.name);
-                if self.in_init { quote!(#name) } else { quote!(self.#name) }
+                if self.in_init || parameter.passed { quote!(#name) } else { quote!(self.#name) }
             }
             None => literals::int(data.body.slots.get(index).map_or(0, |slot| slot.value)),
         }

@@ -26,6 +26,10 @@ impl Emitter<'_, '_> {
             let ty = tensor_type(&mut self.uses, plan.graph.ty(input), false);
             parameters.push(quote!(#name: #ty));
         }
+        for parameter in plan.structs[data.struct_id].parameters.iter().filter(|parameter| parameter.passed) {
+            let name = ident(&parameter.name);
+            parameters.push(quote!(#name: usize));
+        }
         for symbol in &data.body.symbols {
             let name = ident(&locals.symbol_name(symbol));
             let read = matches!(plan.origin(symbol), Some(SymbolOrigin::Read { .. }));

@@ -150,11 +150,23 @@ impl FunctionEmitter<'_, '_, '_> {
         let init = self.code(init);
         let name = ident(&self.locals.name(output));
         let first = modules.first().copied().unwrap_or_default();
+        let plan = self.emitter.plan;
+        let again = modules.get(1).is_some_and(|&next| plan.first_call(next) == plan.first_call(first));
         let (field, position, length) = self.emitter.sequence_field(self.module, first);
         let item = ident(&self.locals.item_name(&field));
         self.locals.set_carried(&self.locals.name(output));
         self.emitter.note_arguments(first, args, &self.locals);
         let call = self.emitter.forward_name(first, self.asynchronous);
+        if again {
+            let (call, times) = (Code::Module(first, args.to_vec()), literals::int(modules.len() as i64));
+            let call = self.code(&call);
+            return quote! {
+                let mut #name = #init;
+                for _ in 0..#times {
+                    #name = #call;
+                }
+            };
+        }
         let args: Vec<_> = args.iter().map(|arg| self.code(arg)).collect();
         let field = ident(&field);
         let (from, to) = (position, position + modules.len());

@@ -60,8 +60,10 @@ impl Scope for Locals {
 impl Locals {
     /// Names for a function's inputs (hints, one each) and symbols.
     pub fn new(plan: &Plan<'_>, module: usize, hints: &[String]) -> Self {
-        let mut locals = Self { names: Names::with(["device", "self"]), ..Self::default() };
         let data = &plan.modules[module];
+        let passed = plan.structs[data.struct_id].parameters.iter().filter(|parameter| parameter.passed);
+        let taken = passed.map(|parameter| parameter.name.as_str()).chain(["device", "self"]);
+        let mut locals = Self { names: Names::with(taken), ..Self::default() };
         for (&value, hint) in data.inputs.iter().zip(hints) {
             let name = locals.names.fresh(hint);
             locals.values.insert(value, name);

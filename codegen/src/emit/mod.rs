@@ -97,6 +97,7 @@ fn tensor_type(uses: &mut Uses, ty: &TensorType, expression: bool) -> TokenStrea
 impl Emitter<'_, '_> {
     /// The index and length of the sequence that holds a child, and the field's name.
     fn sequence_field(&self, module: usize, child: usize) -> (String, usize, usize) {
+        let child = self.plan.first_call(child);
         let data = &self.plan.modules[module];
         for (i, field) in data.fields.iter().enumerate() {
             if let Content::Sequence(children) = &field.content
@@ -109,6 +110,7 @@ impl Emitter<'_, '_> {
     }
 
     fn position_in_sequence(&self, module: usize, child: usize) -> Option<usize> {
+        let child = self.plan.first_call(child);
         self.plan.modules[module].fields.iter().find_map(|field| match &field.content {
             Content::Sequence(children) => children.iter().position(|&other| other == child),
             _ => None,

@@ -149,7 +149,8 @@ impl<'p, 'g> Emitter<'p, 'g> {
         let plan = self.plan;
         let data = &plan.structs[id];
         let values = self.field_values(id);
-        let names: Vec<_> = data.parameters.iter().map(|parameter| ident(&parameter.name)).collect();
+        let names: Vec<_> =
+            data.parameters.iter().filter(|p| !p.passed).map(|parameter| ident(&parameter.name)).collect();
         let kept: Vec<_> = data.parameters.iter().filter(|p| p.kept).map(|p| ident(&p.name)).collect();
         if names.len() <= MAX_ARGUMENTS {
             return quote! {
@@ -171,12 +172,12 @@ impl<'p, 'g> Emitter<'p, 'g> {
 
     fn config_struct(&mut self, id: usize) -> TokenStream {
         let data = &self.plan.structs[id];
-        if data.parameters.len() <= MAX_ARGUMENTS {
+        let names = data.parameters.iter().filter(|p| !p.passed).map(|parameter| ident(&parameter.name));
+        if names.clone().count() <= MAX_ARGUMENTS {
             return TokenStream::new();
         }
         let config = ident(&format!("{}Config", data.name));
         let doc = format!(" Sizes of a [`{}`].", data.name);
-        let names = data.parameters.iter().map(|parameter| ident(&parameter.name));
         let blank = comments::blank();
         quote! {
             #blank
@@ -248,7 +249,7 @@ impl<'p, 'g> Emitter<'p, 'g> {
             return quote!(#name::new(#(#args,)* device));
         }
         let config = ident(&format!("{}Config", data.name));
-        let names = data.parameters.iter().map(|parameter| ident(&parameter.name));
+        let names = data.parameters.iter().filter(|p| !p.passed).map(|parameter| ident(&parameter.name));
         quote!(#name::new(&#config { #(#names: #args),* }, device))
     }
 

@@ -20,19 +20,19 @@ pub fn is_literal(plan: &Plan<'_>, value: ValueId) -> bool {
     !named && constant.provenance.is_none() && (1..=most).contains(&elements)
 }
 
-/// The constants that the expression of a node mentions, regions included.
+/// The constants that the expression of a node mentions, and those that its branches yield.
 pub fn mentioned(plan: &Plan<'_>, node: NodeId, found: &mut Vec<ValueId>) {
     let data = plan.graph.node(node);
     let mut push = |value: ValueId| {
-        if plan.graph.constant(value).is_some() && !is_literal(plan, value) && !found.contains(&value) {
+        let stored = plan.graph.constant(value).is_some() && !is_literal(plan, value);
+        if stored && !plan.held.contains_key(&value) && !found.contains(&value) {
             found.push(value);
         }
     };
+    let mut operands = Vec::new();
     let mut operand = |expr: &Expr| {
-        if let Expr::Operand(n) = expr
-            && let Some(value) = data.inputs.get(*n).copied().flatten()
-        {
-            push(value);
+        if let Expr::Operand(n) = expr {
+            operands.extend(data.inputs.get(*n).copied().flatten());
         }
     };
     match plan.layer(node) {
@@ -43,16 +43,9 @@ pub fn mentioned(plan: &Plan<'_>, node: NodeId, found: &mut Vec<ValueId>) {
             }
         }
     }
+    operands.into_iter().for_each(&mut push);
     for region in live::regions(&data.op) {
-        for &inner in &region.nodes {
-            mentioned(plan, inner, found);
-        }
-        for &output in &region.outputs {
-            if plan.graph.constant(output).is_some() && !is_literal(plan, output) && !found.contains(&output)
-            {
-                found.push(output);
-            }
-        }
+        region.outputs.iter().for_each(|&output| push(output));
     }
 }
 
@@ -77,7 +70,8 @@ pub fn place(plan: &mut Plan<'_>) {
         }
     });
     for &output in &plan.graph.root.outputs {
-        if plan.graph.constant(output).is_some() && !is_literal(plan, output) {
+        let held = plan.held.contains_key(&output);
+        if plan.graph.constant(output).is_some() && !is_literal(plan, output) && !held {
             if !paths.contains_key(&output) {
                 order.push(output);
             }
@@ -87,7 +81,12 @@ pub fn place(plan: &mut Plan<'_>) {
     for value in order {
         let module = paths[&value].last().copied().unwrap_or(plan.root);
         let key = key(plan, module, value);
-        plan.modules[module].fields.push(Field { key, content: Content::Parameter(value) });
+        let field = Field { key, content: Content::Parameter(value) };
+        for n in 0..plan.modules.len() {
+            if plan.first_call(n) == module || plan.modules[n].path == plan.modules[module].path {
+                plan.modules[n].fields.push(field.clone());
+            }
+        }
     }
 }
 
@@ -120,15 +119,25 @@ fn clashes(a: &str, b: &str) -> bool {
 
 type Visit<'v, 'g> = dyn FnMut(&Plan<'g>, &[usize], NodeId) + 'v;
 
-/// Visits every node with the modules around it, outermost first.
+/// Visits every node with the modules around it, outermost first. A later call's modules are those of the first.
 fn walk<'g>(plan: &Plan<'g>, module: usize, around: &mut Vec<usize>, visit: &mut Visit<'_, 'g>) {
-    around.push(module);
-    for step in &plan.modules[module].steps {
+    let known = plan.modules.iter().position(|other| other.path == plan.modules[module].path);
+    around.push(known.unwrap_or(module));
+    walk_steps(plan, &plan.modules[module].steps, around, visit);
+    around.pop();
+}
+
+fn walk_steps<'g>(plan: &Plan<'g>, steps: &[Step], around: &mut Vec<usize>, visit: &mut Visit<'_, 'g>) {
+    for step in steps {
         match step {
             Step::Node(node) => visit(plan, around, *node),
             Step::Call(child) => walk(plan, *child, around, visit),
             Step::Loop { modules, .. } => modules.iter().for_each(|&child| walk(plan, child, around, visit)),
+            Step::Branches { node, then, otherwise } => {
+                visit(plan, around, *node);
+                walk_steps(plan, then, around, visit);
+                walk_steps(plan, otherwise, around, visit);
+            }
         }
     }
-    around.pop();
 }

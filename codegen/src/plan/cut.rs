@@ -170,7 +170,7 @@ impl Cutter {
 }
 
 /// What a node does, without its numbers.
-fn token(plan: &Plan<'_>, node: NodeId) -> String {
+pub fn token(plan: &Plan<'_>, node: NodeId) -> String {
     let spelling = match plan.layer(node) {
         Some(layer) => format!("{} {} {:?}", layer.ty, layer.method, layer.args),
         None => format!("{:?}", plan.expression(node)),

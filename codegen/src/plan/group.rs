@@ -1,22 +1,30 @@
 //! Nodes into a tree of modules, each of which can be one call.
 
 use super::home::{Home, dependencies, relative};
-use super::{Content, Field, Module, Plan, Step};
+use super::{Content, Field, Module, Plan, Step, calls, live};
 use kiln_importer::ir::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Builds the tree and yields the root.
-pub fn group(plan: &mut Plan<'_>, homes: BTreeMap<NodeId, Home>, nodes: Vec<NodeId>) -> usize {
-    let depends = nodes.iter().map(|&node| (node, dependencies(plan, node))).collect();
-    let mut grouping = Grouping { plan, homes, depends };
+/// Builds the tree; yields the root, and layers that are called from several modules, so that none can hold them.
+pub fn group(
+    plan: &mut Plan<'_>,
+    homes: BTreeMap<NodeId, Home>,
+    nodes: Vec<NodeId>,
+) -> (usize, BTreeSet<NodeId>) {
+    let depends = homes.keys().map(|&node| (node, dependencies(plan, node))).collect();
+    let mut grouping = Grouping { plan, homes, depends, holders: BTreeMap::new(), homeless: BTreeSet::new() };
     let class = grouping.root_class(&nodes);
-    grouping.module(String::new(), class, 0, nodes)
+    let root = grouping.module(String::new(), class, 0, nodes);
+    (root, grouping.homeless)
 }
 
-struct Grouping<'a, 'g> {
-    plan: &'a mut Plan<'g>,
-    homes: BTreeMap<NodeId, Home>,
+pub(super) struct Grouping<'a, 'g> {
+    pub(super) plan: &'a mut Plan<'g>,
+    pub(super) homes: BTreeMap<NodeId, Home>,
     depends: BTreeMap<NodeId, Vec<NodeId>>,
+    /// The path of the module that holds each layer.
+    holders: BTreeMap<NodeId, String>,
+    homeless: BTreeSet<NodeId>,
 }
 
 /// Nodes that one step stands for.
@@ -33,32 +41,52 @@ impl Grouping<'_, '_> {
         roots.next().map(|entry| entry.class.clone()).unwrap_or_default()
     }
 
-    fn module(&mut self, path: String, class: String, depth: usize, nodes: Vec<NodeId>) -> usize {
+    pub(super) fn module(&mut self, path: String, class: String, depth: usize, nodes: Vec<NodeId>) -> usize {
         let groups = self.ordered_groups(depth, &nodes);
         let mut module = Module { path, class, ..Module::default() };
+        let mut called: BTreeMap<String, usize> = BTreeMap::new();
         for group in groups {
-            match group.path {
-                None => {
-                    for node in group.nodes {
-                        module.steps.push(Step::Node(node));
-                        if self.plan.layers.contains(&node) {
-                            let key = self.layer_key(&module, node);
-                            module.fields.push(Field { key, content: Content::Layer(node) });
-                        }
-                    }
+            let Some(path) = group.path else {
+                for node in group.nodes {
+                    let step = self.step(&mut module, node);
+                    module.steps.push(step);
                 }
-                Some(path) => {
-                    let class = group.nodes.first().and_then(|node| self.homes[node].chain.get(depth));
-                    let class = class.map(|entry| entry.class.clone()).unwrap_or_default();
-                    let key = relative(&path, &module.path).unwrap_or(&path).to_owned();
-                    let child = self.module(path, class, depth + 1, group.nodes);
-                    module.steps.push(Step::Call(child));
+                continue;
+            };
+            let class = group.nodes.first().and_then(|node| self.homes[node].chain.get(depth));
+            let class = class.map(|entry| entry.class.clone()).unwrap_or_default();
+            let key = relative(&path, &module.path).unwrap_or(&path).to_owned();
+            let child = self.module(path.clone(), class, depth + 1, group.nodes);
+            module.steps.push(Step::Call(child));
+            match called.get(&path) {
+                Some(&first) => self.plan.modules[child].call_of = Some(first),
+                None => {
+                    called.insert(path, child);
                     module.fields.push(Field { key, content: Content::Module(child) });
                 }
             }
         }
         self.plan.modules.push(module);
         self.plan.modules.len() - 1
+    }
+
+    /// The step of a node that is the module's own, with the fields it needs.
+    pub(super) fn step(&mut self, module: &mut Module, node: NodeId) -> Step {
+        if let Some(&layer) = self.plan.layers.get(&node) {
+            let holder = self.holders.entry(layer).or_insert_with(|| module.path.clone());
+            if *holder != module.path {
+                self.homeless.insert(layer);
+            }
+            let content = Content::Layer(layer);
+            if !module.fields.iter().any(|field| field.content == content) {
+                let key = self.layer_key(module, node);
+                module.fields.push(Field { key, content });
+            }
+        }
+        if live::regions(&self.plan.graph.node(node).op).is_empty() {
+            return Step::Node(node);
+        }
+        self.branches(module, node)
     }
 
     /// The key of a layer in its module: its path, or a name made from its type.
@@ -79,8 +107,8 @@ impl Grouping<'_, '_> {
         key
     }
 
-    /// Groups of a module in an order that respects all dependencies. A child whose nodes cannot be one call is
-    /// dissolved into the module.
+    /// Groups of a module in an order that respects all dependencies. A child whose nodes cannot be one call (or several
+    /// equal ones) is dissolved into the module.
     fn ordered_groups(&mut self, depth: usize, nodes: &[NodeId]) -> Vec<Group> {
         loop {
             let groups = self.groups(depth, nodes);
@@ -90,8 +118,13 @@ impl Grouping<'_, '_> {
                     return order.into_iter().filter_map(|i| slots[i].take()).collect();
                 }
                 Err(offender) => {
-                    for node in &groups[offender].nodes {
-                        if let Some(home) = self.homes.get_mut(node) {
+                    let path = groups[offender].path.clone();
+                    for node in
+                        groups.iter().filter(|group| group.path == path).flat_map(|group| &group.nodes)
+                    {
+                        if let Some(home) = self.homes.get_mut(node)
+                            && depth < home.chain.len()
+                        {
                             home.chain.remove(depth);
                         }
                     }
@@ -100,20 +133,44 @@ impl Grouping<'_, '_> {
         }
     }
 
-    fn groups(&self, depth: usize, nodes: &[NodeId]) -> Vec<Group> {
-        let mut groups: Vec<Group> = Vec::new();
-        let mut by_path: BTreeMap<&str, usize> = BTreeMap::new();
+    fn groups(&mut self, depth: usize, nodes: &[NodeId]) -> Vec<Group> {
+        let mut by_path: BTreeMap<&str, Vec<NodeId>> = BTreeMap::new();
         for &node in nodes {
-            let Some(entry) = self.homes[&node].chain.get(depth) else {
+            if let Some(entry) = self.homes[&node].chain.get(depth) {
+                by_path.entry(&entry.path).or_default().push(node);
+            }
+        }
+        // The group of each node in a child: its path, and which call it is.
+        let mut child_of: BTreeMap<NodeId, (String, usize)> = BTreeMap::new();
+        let mut own: Vec<NodeId> = Vec::new();
+        for (path, nodes) in by_path {
+            let calls = calls::split(self.plan, &nodes);
+            let (calls, shared) =
+                calls.map_or((vec![nodes], Vec::new()), |split| (split.calls, split.shared));
+            for (n, call) in calls.into_iter().enumerate() {
+                child_of.extend(call.into_iter().map(|node| (node, (path.to_owned(), n))));
+            }
+            own.extend(shared);
+        }
+        for node in own {
+            if let Some(home) = self.homes.get_mut(&node) {
+                home.chain.truncate(depth);
+            }
+        }
+        let mut groups: Vec<Group> = Vec::new();
+        let mut index: BTreeMap<(String, usize), usize> = BTreeMap::new();
+        for &node in nodes {
+            let Some(child) = child_of.remove(&node) else {
                 groups.push(Group { path: None, nodes: vec![node] });
                 continue;
             };
+            let path = child.0.clone();
             let next = groups.len();
-            let index = *by_path.entry(&entry.path).or_insert(next);
-            if index == next {
-                groups.push(Group { path: Some(entry.path.clone()), nodes: Vec::new() });
+            let at = *index.entry(child).or_insert(next);
+            if at == next {
+                groups.push(Group { path: Some(path), nodes: Vec::new() });
             }
-            groups[index].nodes.push(node);
+            groups[at].nodes.push(node);
         }
         groups
     }

@@ -1,11 +1,14 @@
 //! Which modules the source will have: a tree of them, and the structs that equal ones share.
 
+mod branches;
+mod calls;
 mod constants;
 mod cut;
 mod dissolve;
 mod fields;
 mod group;
 mod home;
+mod layers;
 mod live;
 mod sequence;
 mod share;
@@ -15,7 +18,7 @@ mod statements;
 use crate::code::Body;
 use kiln_importer::ir::spelling::Spelling;
 use kiln_importer::ir::{Graph, NodeId, ValueId};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 pub use fields::field_names;
 pub use live::operands;
@@ -33,6 +36,15 @@ pub enum Step {
     Node(NodeId),
     /// A call of a child.
     Call(usize),
+    /// Branches, each with steps of its own.
+    Branches {
+        /// The node that chooses.
+        node: NodeId,
+        /// What happens when the condition holds.
+        then: Vec<Step>,
+        /// What happens when not.
+        otherwise: Vec<Step>,
+    },
     /// Calls of children in turn, each on the result of the one before.
     Loop {
         /// The children.
@@ -83,6 +95,10 @@ pub struct Module {
     pub body: Body,
     /// Its struct.
     pub struct_id: usize,
+    /// The order in which the caller wants some of the outputs.
+    pub wanted: Vec<ValueId>,
+    /// The same module, when this is a later call of it.
+    pub call_of: Option<usize>,
 }
 
 /// A parameter of a struct's constructor: slots that have one number in each module.
@@ -94,6 +110,8 @@ pub struct StructParameter {
     pub slots: Vec<usize>,
     /// Whether `forward` needs it, so that it becomes a field.
     pub kept: bool,
+    /// Whether it differs from call to call, so that `forward` takes it and not the constructor.
+    pub passed: bool,
 }
 
 /// A struct that equal modules share.
@@ -115,8 +133,10 @@ pub struct Plan<'g> {
     pub graph: &'g Graph,
     /// Spelling of each node that runs.
     pub spellings: BTreeMap<NodeId, Spelling>,
-    /// Nodes that become fields.
-    pub layers: BTreeSet<NodeId>,
+    /// Nodes that call a layer held in a field, each with the first node that calls the same layer.
+    pub layers: BTreeMap<NodeId, NodeId>,
+    /// Parameters that layers hold: the layer, and its field.
+    pub held: BTreeMap<ValueId, (NodeId, &'static str)>,
     /// How often each value is used.
     pub uses: BTreeMap<ValueId, usize>,
     /// Every module; the root is [`Plan::root`].
@@ -133,7 +153,8 @@ impl<'g> Plan<'g> {
         let mut plan = Plan {
             graph,
             spellings: BTreeMap::new(),
-            layers: BTreeSet::new(),
+            layers: BTreeMap::new(),
+            held: BTreeMap::new(),
             uses: BTreeMap::new(),
             modules: Vec::new(),
             structs: Vec::new(),
@@ -141,9 +162,19 @@ impl<'g> Plan<'g> {
         };
         let nodes = live::live_nodes(graph);
         plan.count_uses(&nodes);
-        plan.spell(&nodes);
-        let homes = home::homes(&plan, &nodes);
-        plan.root = group::group(&mut plan, homes, nodes);
+        let mut all = Vec::new();
+        plan.spell(&nodes, &mut all);
+        layers::choose(&mut plan, &all);
+        loop {
+            plan.modules.clear();
+            let homes = home::homes(&plan, &nodes, &all);
+            let (root, homeless) = group::group(&mut plan, homes, nodes.clone());
+            plan.root = root;
+            if homeless.is_empty() {
+                break;
+            }
+            homeless.into_iter().for_each(|layer| layers::refuse(&mut plan, layer));
+        }
         constants::place(&mut plan);
         share::share(&mut plan);
         plan
@@ -161,37 +192,16 @@ impl<'g> Plan<'g> {
         count(self.graph.root.outputs.clone());
     }
 
-    /// Spells every node, those of branches too.
-    fn spell(&mut self, nodes: &[NodeId]) {
+    /// Spells every node, those of branches too, and lists them in execution order.
+    fn spell(&mut self, nodes: &[NodeId], all: &mut Vec<NodeId>) {
         for &id in nodes {
             let node = self.graph.node(id);
-            let spelling = node.op.spell(self.graph, node);
-            if let Spelling::Layer(layer) = &spelling
-                && self.can_be_field(layer)
-            {
-                self.layers.insert(id);
-            }
-            self.spellings.insert(id, spelling);
+            all.push(id);
+            self.spellings.insert(id, node.op.spell(self.graph, node));
             for region in live::regions(&node.op) {
-                // Fields made in branches would hide in them: a plain call is right there.
-                let inner = region.nodes.clone();
-                let layers = self.layers.clone();
-                self.spell(&inner);
-                self.layers = layers;
+                self.spell(&region.nodes, all);
             }
         }
-    }
-
-    /// Whether the layer's constants belong to it alone and are named as its fields are.
-    fn can_be_field(&self, layer: &kiln_importer::ir::spelling::Layer) -> bool {
-        let mut parameters =
-            layer.fields.iter().filter_map(|(name, field)| Some((name, field.value()?))).peekable();
-        parameters.peek().is_some()
-            && parameters.all(|(field, value)| {
-                let Some(constant) = self.graph.constant(value) else { return false };
-                let name = constant.name.as_deref().filter(|name| name.contains('.'));
-                self.uses.get(&value) == Some(&1) && name.is_none_or(|name| home::names_field(name, field))
-            })
     }
 
     /// The spelling of a node as an expression: a layer that is no field becomes its plain call.
@@ -205,9 +215,31 @@ impl<'g> Plan<'g> {
     /// The layer of a node that is a field.
     pub fn layer(&self, node: NodeId) -> Option<&kiln_importer::ir::spelling::Layer> {
         match self.spellings.get(&node)? {
-            Spelling::Layer(layer) if self.layers.contains(&node) => Some(layer),
+            Spelling::Layer(layer) if self.layers.contains_key(&node) => Some(layer),
             _ => None,
         }
+    }
+
+    /// The module that is in its parent's fields: the first call's.
+    pub fn first_call(&self, module: usize) -> usize {
+        self.modules[module].call_of.map_or(module, |first| self.first_call(first))
+    }
+
+    /// The fields on the way from a module to a layer that it holds, itself or in its children, with the position in
+    /// a sequence.
+    pub fn way_to(&self, module: usize, layer: NodeId) -> Option<Vec<(usize, usize, Option<usize>)>> {
+        self.modules[module].fields.iter().enumerate().find_map(|(i, field)| match &field.content {
+            Content::Layer(node) => (*node == layer).then(|| vec![(module, i, None)]),
+            Content::Parameter(_) => None,
+            Content::Module(child) => {
+                let rest = self.way_to(*child, layer)?;
+                Some([vec![(module, i, None)], rest].concat())
+            }
+            Content::Sequence(children) => children.iter().enumerate().find_map(|(n, &child)| {
+                let rest = self.way_to(child, layer)?;
+                Some([vec![(module, i, Some(n))], rest].concat())
+            }),
+        })
     }
 
     /// The index of the field with a content.

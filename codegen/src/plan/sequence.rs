@@ -1,6 +1,6 @@
 //! Children that make a `Vec`, and calls of them that make a loop.
 
-use super::{Content, Field, Plan, Step};
+use super::{Content, Field, Plan, Step, statements};
 use std::collections::BTreeMap;
 
 /// Splits a key like `layer.11` into the container's key and the number.
@@ -61,17 +61,23 @@ pub fn collect(plan: &mut Plan<'_>, module: usize) {
         fields.retain(|field| !is_member(field));
         let field = Field { key: stem, content: Content::Sequence(children.clone()) };
         fields.insert(at.min(fields.len()), field);
-        collect_loops(plan, module, &children);
+        let next = |a: usize, b: usize| {
+            let position = |module: usize| children.iter().position(|&other| other == module);
+            position(a).zip(position(b)).is_some_and(|(a, b)| a + 1 == b)
+        };
+        collect_loops(plan, module, &next);
     }
+    // A module that is called again and again.
+    collect_loops(plan, module, &|a, b| a == b);
 }
 
-fn collect_loops(plan: &mut Plan<'_>, module: usize, children: &[usize]) {
+/// Joins calls in turn; `next` says of two modules, by their first calls, whether the second can follow.
+fn collect_loops(plan: &mut Plan<'_>, module: usize, next: &dyn Fn(usize, usize) -> bool) {
     let steps = plan.modules[module].steps.clone();
     let mut result: Vec<Step> = Vec::new();
     for step in steps {
         if let Step::Call(child) = step
-            && children.contains(&child)
-            && let Some(joined) = result.last().and_then(|last| join(plan, module, last, child, children))
+            && let Some(joined) = result.last().and_then(|last| join(plan, module, last, child, next))
         {
             result.pop();
             result.push(joined);
@@ -83,15 +89,23 @@ fn collect_loops(plan: &mut Plan<'_>, module: usize, children: &[usize]) {
 }
 
 /// The loop that a call and the one after it make, if they do.
-fn join(plan: &Plan<'_>, module: usize, last: &Step, child: usize, children: &[usize]) -> Option<Step> {
-    let position = |module: usize| children.iter().position(|&other| other == module);
+fn join(
+    plan: &Plan<'_>,
+    module: usize,
+    last: &Step,
+    child: usize,
+    next: &dyn Fn(usize, usize) -> bool,
+) -> Option<Step> {
     let (before, known) = match last {
         Step::Call(before) => (vec![*before], None),
         Step::Loop { modules, carried } => (modules.clone(), Some(*carried)),
-        Step::Node(_) => return None,
+        Step::Node(_) | Step::Branches { .. } => return None,
     };
     let previous = *before.last()?;
-    if position(previous)? + 1 != position(child)? {
+    let first = |module: usize| plan.first_call(module);
+    let alike = before.len() < 2 || next(first(before[0]), first(before[1]));
+    let holds = |module: usize| !plan.structs[plan.modules[module].struct_id].function;
+    if !alike || !holds(child) || !next(first(previous), first(child)) {
         return None;
     }
     let (a, b) = (&plan.modules[previous], &plan.modules[child]);
@@ -100,8 +114,12 @@ fn join(plan: &Plan<'_>, module: usize, last: &Step, child: usize, children: &[u
     let others_equal = a.inputs.len() == b.inputs.len()
         && a.inputs.iter().zip(&b.inputs).enumerate().all(|(i, (x, y))| i == carried || x == y);
     let same_symbols = a.body.symbols == b.body.symbols;
+    let same_numbers = statements::passed(plan, previous) == statements::passed(plan, child);
     let used_once = plan.uses_in(module, result) == 1;
-    if !others_equal || !same_symbols || !used_once || known.is_some_and(|known| known != carried) {
+    if !others_equal || !same_symbols || !same_numbers || !used_once {
+        return None;
+    }
+    if known.is_some_and(|known| known != carried) {
         return None;
     }
     let mut modules = before;

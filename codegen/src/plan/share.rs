@@ -1,6 +1,6 @@
 //! Gives every module its code, and modules of equal form one struct. Works from the leaves to the root.
 
-use super::dissolve::{dissolve_children, drop_functions};
+use super::dissolve::{dissolve_children, drop_functions, unequal_calls};
 use super::signature::{self, Inside};
 use super::statements::{Counting, statements};
 use super::{Content, Field, Plan, Step, Struct, StructParameter, constants, sequence};
@@ -10,6 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Constructors with more parameters would be hard to call; such modules get structs of their own.
 const MAX_PARAMETERS: usize = 12;
+/// With more numbers in each call, functions of their own are easier to read.
+const MAX_PASSED: usize = 3;
+
 /// Makes code and structs.
 pub fn share(plan: &mut Plan<'_>) {
     let mut heights = vec![0; plan.modules.len()];
@@ -21,9 +24,13 @@ pub fn share(plan: &mut Plan<'_>) {
             plan.modules[module].outputs = if module == plan.root {
                 plan.graph.root.outputs.clone()
             } else {
-                signature::outputs(plan, &insides[module], &all)
+                let mut outputs = signature::outputs(plan, &insides[module], &all);
+                let wanted = &plan.modules[module].wanted;
+                outputs.sort_by_key(|value| wanted.iter().position(|other| other == value));
+                outputs
             };
-            dissolve_children(plan, module);
+            let unequal = unequal_calls(plan, module);
+            dissolve_children(plan, module, &unequal);
             drop_functions(plan, module);
             sequence::collect(plan, module);
             build(plan, module);
@@ -46,10 +53,15 @@ fn count(plan: &Plan<'_>) -> (Inside, Vec<Inside>) {
 /// Heights of modules: leaves are 0.
 fn preorder(plan: &Plan<'_>, module: usize, heights: &mut [usize], levels: &mut BTreeMap<usize, Vec<usize>>) {
     let mut height = 0;
-    for step in &plan.modules[module].steps {
-        if let Step::Call(child) = step {
-            preorder(plan, *child, heights, levels);
-            height = height.max(heights[*child] + 1);
+    let mut steps: Vec<&Step> = plan.modules[module].steps.iter().rev().collect();
+    while let Some(step) = steps.pop() {
+        match step {
+            Step::Call(child) => {
+                preorder(plan, *child, heights, levels);
+                height = height.max(heights[*child] + 1);
+            }
+            Step::Branches { then, otherwise, .. } => steps.extend(then.iter().chain(otherwise).rev()),
+            Step::Node(_) | Step::Loop { .. } => {}
         }
     }
     heights[module] = height;
@@ -66,10 +78,19 @@ fn build(plan: &mut Plan<'_>, module: usize) {
             _ => None,
         })
         .collect();
-    let owner = |value: ValueId| match (own.contains(&value), constants::is_literal(plan, value)) {
-        (true, _) => Owner::Own,
-        (_, true) => Owner::Literal,
-        _ => Owner::Argument,
+    let holds = |value: ValueId| {
+        plan.held.get(&value).is_some_and(|(layer, _)| plan.way_to(module, *layer).is_some())
+    };
+    let owner = |value: ValueId| {
+        if own.contains(&value) {
+            Owner::Own
+        } else if plan.graph.constant(value).is_some() && holds(value) {
+            Owner::Held
+        } else if constants::is_literal(plan, value) {
+            Owner::Literal
+        } else {
+            Owner::Argument
+        }
     };
     let mut lowering = Lowering { graph: plan.graph, owner: &owner, slots: Vec::new(), field: None };
     let mut data = plan.modules[module].clone();
@@ -121,7 +142,7 @@ fn init(plan: &Plan<'_>, field: &Field, lowering: &mut Lowering<'_>) -> Init {
 fn struct_args(plan: &Plan<'_>, child: usize, lowering: &mut Lowering<'_>) -> Vec<Code> {
     let data = &plan.modules[child];
     let parameters = plan.structs[data.struct_id].parameters.iter();
-    let numbers = parameters.filter_map(|parameter| {
+    let numbers = parameters.filter(|parameter| !parameter.passed).filter_map(|parameter| {
         let slot = data.body.slots.get(*parameter.slots.first()?)?;
         Some((slot.value, parameter.name.clone()))
     });
@@ -135,14 +156,10 @@ fn form_structs(plan: &mut Plan<'_>, modules: &[usize]) {
     for &module in modules {
         let data = &plan.modules[module];
         let keys: Vec<String> = data.fields.iter().map(|field| field.key.clone()).collect();
-        let field_of = |code: &Code| field_index(plan, module, code);
+        let field_of = |code: &Code| field_place(plan, module, code);
         let class_of = |child: usize| plan.modules[child].struct_id;
         let form = skeleton(plan.graph, &data.body, &keys, &data.inputs, &data.outputs, &class_of, &field_of);
-        let mut key = (data.class.clone(), form);
-        if data.fields.is_empty() {
-            // A function has no constructor that could take the numbers.
-            key.1.push_str(&format!("{:?}", data.body.slots));
-        }
+        let key = (data.class.clone(), form);
         let at = *index.entry(key.clone()).or_insert_with(|| {
             groups.push((key, Vec::new()));
             groups.len() - 1
@@ -151,7 +168,8 @@ fn form_structs(plan: &mut Plan<'_>, modules: &[usize]) {
     }
     for (_, members) in groups {
         let parameters = parameters(plan, &members);
-        if parameters.len() > MAX_PARAMETERS {
+        let passed = parameters.iter().filter(|parameter| parameter.passed).count();
+        if parameters.len() > MAX_PARAMETERS || passed > MAX_PASSED {
             for alike in by_numbers(plan, &members) {
                 add_struct(plan, alike, Vec::new());
             }
@@ -196,7 +214,8 @@ fn parameters(plan: &Plan<'_>, members: &[usize]) -> Vec<StructParameter> {
         if numbers.iter().all(|&number| number == slot.value) {
             continue;
         }
-        let kept = slot.field.is_none();
+        let passed = differs_by_call(plan, members, &numbers);
+        let kept = slot.field.is_none() && !passed;
         match found.iter_mut().find(|(other, _)| *other == numbers) {
             Some((_, parameter)) => {
                 parameter.slots.push(i);
@@ -204,11 +223,23 @@ fn parameters(plan: &Plan<'_>, members: &[usize]) -> Vec<StructParameter> {
             }
             None => {
                 let name = slot.hint.clone().unwrap_or_else(|| "size".to_owned());
-                found.push((numbers, StructParameter { name, slots: vec![i], kept }));
+                found.push((numbers, StructParameter { name, slots: vec![i], kept, passed }));
             }
         }
     }
     name_parameters(plan, first, found.into_iter().map(|(_, parameter)| parameter).collect())
+}
+
+/// Whether a number differs between calls of one module, or there is no constructor that could take it.
+fn differs_by_call(plan: &Plan<'_>, members: &[usize], numbers: &[i64]) -> bool {
+    let path = |member: usize| plan.modules[member].path.as_str();
+    let function = members.iter().all(|&member| plan.modules[member].fields.is_empty());
+    let mut first: BTreeMap<&str, i64> = BTreeMap::new();
+    function
+        || members
+            .iter()
+            .zip(numbers)
+            .any(|(&member, &number)| *first.entry(path(member)).or_insert(number) != number)
 }
 
 /// Names apart: `channels` of two fields become `conv1_channels` and `conv2_channels`.
@@ -245,12 +276,38 @@ pub fn field_index(plan: &Plan<'_>, module: usize, code: &Code) -> Option<usize>
     match code {
         Code::Layer(node, ..) => plan.field_of(module, &Content::Layer(*node)),
         Code::Parameter(value) => plan.field_of(module, &Content::Parameter(*value)),
-        Code::Module(child, _) => plan.modules[module].fields.iter().position(|field| match &field.content {
-            Content::Module(other) => other == child,
-            Content::Sequence(children) => children.contains(child),
-            _ => false,
-        }),
+        Code::Module(child, _) => {
+            let first = plan.first_call(*child);
+            plan.modules[module].fields.iter().position(|field| match &field.content {
+                Content::Module(other) => *other == first,
+                Content::Sequence(children) => children.contains(&first),
+                _ => false,
+            })
+        }
         _ => None,
+    }
+}
+
+/// Where a call goes to, as text that is equal in modules of one struct.
+fn field_place(plan: &Plan<'_>, module: usize, code: &Code) -> String {
+    let fields = &plan.modules[module].fields;
+    match code {
+        Code::Held(value) => {
+            let held = plan.held.get(value);
+            let way = held.and_then(|(layer, _)| plan.way_to(module, *layer)).unwrap_or_default();
+            let steps: Vec<_> = way.iter().map(|(_, field, position)| (field, position)).collect();
+            format!("{steps:?}{:?}", held.map(|(_, name)| name))
+        }
+        Code::Module(child, _) => {
+            let index = field_index(plan, module, code);
+            let first = plan.first_call(*child);
+            let position = index.and_then(|index| match &fields[index].content {
+                Content::Sequence(children) => children.iter().position(|&other| other == first),
+                _ => None,
+            });
+            format!("{index:?}{position:?}")
+        }
+        code => format!("{:?}", field_index(plan, module, code)),
     }
 }
 
@@ -264,7 +321,7 @@ impl Plan<'_> {
             Step::Loop { modules, .. } => {
                 modules.iter().map(|&child| used(&self.modules[child].inputs)).sum()
             }
-            Step::Node(node) => used(&super::operands(self.graph, *node)),
+            Step::Node(node) | Step::Branches { node, .. } => used(&super::operands(self.graph, *node)),
         };
         data.steps.iter().map(in_step).sum::<usize>() + used(&data.outputs)
     }

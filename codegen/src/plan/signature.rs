@@ -112,21 +112,28 @@ pub fn find_symbols(plan: &Plan<'_>, module: &mut Module) {
     }
 }
 
-/// The statement for every step of a module's subtree, in order, for counting.
+/// The uses and definitions of a module's subtree.
 pub fn inside(plan: &Plan<'_>, module: usize, of_step: &dyn Fn(&Step) -> Vec<Statement>) -> Inside {
     let mut inside = Inside::default();
-    fill(plan, module, of_step, &mut inside);
+    fill(plan, &plan.modules[module].steps, of_step, &mut inside);
     inside
 }
 
-fn fill(plan: &Plan<'_>, module: usize, of_step: &dyn Fn(&Step) -> Vec<Statement>, inside: &mut Inside) {
-    for step in &plan.modules[module].steps {
+fn fill(plan: &Plan<'_>, steps: &[Step], of_step: &dyn Fn(&Step) -> Vec<Statement>, inside: &mut Inside) {
+    for step in steps {
         match step {
-            Step::Call(child) => fill(plan, *child, of_step, inside),
+            Step::Call(child) => fill(plan, &plan.modules[*child].steps, of_step, inside),
             Step::Loop { modules, .. } => {
-                modules.iter().for_each(|&child| fill(plan, child, of_step, inside))
+                modules.iter().for_each(|&child| fill(plan, &plan.modules[child].steps, of_step, inside));
             }
             Step::Node(_) => of_step(step).iter().for_each(|statement| add(inside, statement)),
+            Step::Branches { node, then, otherwise } => {
+                fill(plan, then, of_step, inside);
+                fill(plan, otherwise, of_step, inside);
+                // What is left of it: condition and results.
+                let rest = Step::Branches { node: *node, then: Vec::new(), otherwise: Vec::new() };
+                of_step(&rest).iter().for_each(|statement| add(inside, statement));
+            }
         }
     }
 }

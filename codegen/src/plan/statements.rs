@@ -1,6 +1,6 @@
 //! The statements of a module's steps.
 
-use super::{Module, Plan, Step, constants};
+use super::{Plan, Step, constants};
 use crate::code::{Block, Code, Lowering, Owner, Statement};
 use kiln_importer::ir::spelling::Expr;
 use kiln_importer::ir::{NodeId, Op, Region, ValueId};
@@ -14,6 +14,7 @@ pub(super) struct Counting<'a, 'g> {
 pub(super) trait Lower {
     fn node(&mut self, node: NodeId, expr: &Expr) -> Code;
     fn value(&mut self, value: ValueId) -> Code;
+    fn number(&mut self, value: i64, name: &str) -> Code;
 }
 
 impl Lower for Counting<'_, '_> {
@@ -26,6 +27,10 @@ impl Lower for Counting<'_, '_> {
     fn value(&mut self, value: ValueId) -> Code {
         Code::Use(value)
     }
+
+    fn number(&mut self, value: i64, _: &str) -> Code {
+        Code::Int(value)
+    }
 }
 
 impl Lower for Lowering<'_> {
@@ -36,6 +41,10 @@ impl Lower for Lowering<'_> {
     fn value(&mut self, value: ValueId) -> Code {
         Lowering::value(self, value)
     }
+
+    fn number(&mut self, value: i64, name: &str) -> Code {
+        self.slot(value, Some(name))
+    }
 }
 
 /// The statements of a step.
@@ -43,18 +52,44 @@ pub(super) fn statements(plan: &Plan<'_>, step: &Step, lower: &mut dyn Lower) ->
     match step {
         Step::Node(node) => node_statement(plan, *node, lower).into_iter().collect(),
         Step::Call(child) => {
-            let data = &plan.modules[*child];
-            let args = call_args(data, lower);
-            vec![Statement::Bind { outputs: data.outputs.clone(), code: Code::Module(*child, args) }]
+            let args = call_args(plan, *child, lower);
+            let outputs = plan.modules[*child].outputs.clone();
+            vec![Statement::Bind { outputs, code: Code::Module(*child, args) }]
         }
         Step::Loop { modules, carried } => loop_statement(plan, modules, *carried, lower),
+        Step::Branches { node, then, otherwise } => {
+            let data = plan.graph.node(*node);
+            let Op::If { condition, then_region, else_region } = &data.op else { return Vec::new() };
+            vec![Statement::If {
+                outputs: data.outputs.clone(),
+                condition: condition.clone(),
+                then: branch(plan, then, then_region, lower),
+                otherwise: branch(plan, otherwise, else_region, lower),
+            }]
+        }
     }
 }
 
-fn call_args(child: &Module, lower: &mut dyn Lower) -> Vec<Code> {
-    let mut args: Vec<Code> = child.inputs.iter().map(|&value| lower.value(value)).collect();
-    args.extend(child.body.symbols.iter().cloned().map(Code::Symbol));
+/// A call's arguments: values, numbers that differ from call to call, symbols.
+fn call_args(plan: &Plan<'_>, child: usize, lower: &mut dyn Lower) -> Vec<Code> {
+    let data = &plan.modules[child];
+    let mut args: Vec<Code> = data.inputs.iter().map(|&value| lower.value(value)).collect();
+    args.extend(passed(plan, child).into_iter().map(|(value, name)| lower.number(value, &name)));
+    args.extend(data.body.symbols.iter().cloned().map(Code::Symbol));
     args
+}
+
+/// The numbers that a call passes, with their names.
+pub(super) fn passed(plan: &Plan<'_>, child: usize) -> Vec<(i64, String)> {
+    let data = &plan.modules[child];
+    let Some(shared) = plan.structs.get(data.struct_id) else { return Vec::new() };
+    let parameters = shared.parameters.iter().filter(|parameter| parameter.passed);
+    parameters
+        .filter_map(|parameter| {
+            let slot = data.body.slots.get(*parameter.slots.first()?)?;
+            Some((slot.value, parameter.name.clone()))
+        })
+        .collect()
 }
 
 fn loop_statement(
@@ -64,7 +99,7 @@ fn loop_statement(
     lower: &mut dyn Lower,
 ) -> Vec<Statement> {
     let (Some(&first), Some(&last)) = (modules.first(), modules.last()) else { return Vec::new() };
-    let mut args = call_args(&plan.modules[first], lower);
+    let mut args = call_args(plan, first, lower);
     let init = std::mem::replace(&mut args[carried], Code::Carried);
     let output = plan.modules[last].outputs.first().copied();
     output
@@ -75,31 +110,21 @@ fn loop_statement(
 
 fn node_statement(plan: &Plan<'_>, node: NodeId, lower: &mut dyn Lower) -> Option<Statement> {
     let data = plan.graph.node(node);
-    match &data.op {
-        Op::HostRead { symbols } => {
-            let code = lower.value(data.inputs.first().copied().flatten()?);
-            return Some(Statement::Read { code, symbols: symbols.clone() });
-        }
-        Op::If { condition, then_region, else_region } => {
-            return Some(Statement::If {
-                outputs: data.outputs.clone(),
-                condition: condition.clone(),
-                then: region_block(plan, then_region, lower),
-                otherwise: region_block(plan, else_region, lower),
-            });
-        }
-        _ => {}
+    if let Op::HostRead { symbols } = &data.op {
+        let code = lower.value(data.inputs.first().copied().flatten()?);
+        return Some(Statement::Read { code, symbols: symbols.clone() });
     }
     let code = match plan.layer(node) {
         Some(layer) => {
-            Code::Layer(node, layer.method, layer.args.iter().map(|arg| lower.node(node, arg)).collect())
+            let held = plan.layers.get(&node).copied().unwrap_or(node);
+            Code::Layer(held, layer.method, layer.args.iter().map(|arg| lower.node(node, arg)).collect())
         }
         None => lower.node(node, plan.expression(node)?),
     };
     Some(Statement::Bind { outputs: data.outputs.clone(), code })
 }
 
-fn region_block(plan: &Plan<'_>, region: &Region, lower: &mut dyn Lower) -> Block {
-    let statements = region.nodes.iter().filter_map(|&node| node_statement(plan, node, lower)).collect();
+fn branch(plan: &Plan<'_>, steps: &[Step], region: &Region, lower: &mut dyn Lower) -> Block {
+    let statements = steps.iter().flat_map(|step| statements(plan, step, lower)).collect();
     Block { statements, results: region.outputs.iter().map(|&value| lower.value(value)).collect() }
 }

@@ -1,0 +1,296 @@
+//! Makes copies of one parameter one parameter again.
+//!
+//! Exporters fold a transposed weight into a new initializer, once a call: a module that is called twice then has two
+//! copies of its matrices, and a language model's head a transposed copy of its embedding table. What is the same
+//! parameter is told by where it is used and by its contents; equal contents alone say nothing, since untrained layers
+//! are often copies of each other.
+
+use super::{Pass, PassReport};
+use crate::ir::{Dim, Graph, NodeId, Op, Region, TensorType, ValueId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Merges copies, and reads transposed copies from the original.
+pub(super) struct TieParameters;
+
+/// Smaller parameters are not worth it, and too likely to be equal by chance.
+const MIN_ELEMENTS: usize = 64;
+
+impl Pass for TieParameters {
+    fn name(&self) -> &'static str {
+        "ties"
+    }
+
+    fn run(&self, graph: &mut Graph) -> PassReport {
+        let mut report = PassReport::new(self.name());
+        let mut uses = Uses::default();
+        uses.region(graph, &graph.root);
+        let copies = copies(graph, &uses);
+        for _ in &copies {
+            report.count("copy");
+        }
+        for (&copy, &original) in &copies {
+            replace(graph, &uses, copy, original);
+            let users = uses.users.remove(&copy).unwrap_or_default();
+            uses.users.entry(original).or_default().extend(users);
+        }
+        for (copy, original) in transposed_copies(graph, &uses) {
+            report.count("transposed copy");
+            read_transposed(graph, &uses, copy, original);
+        }
+        report
+    }
+}
+
+/// The nodes that use each parameter, in execution order.
+#[derive(Default)]
+struct Uses {
+    users: BTreeMap<ValueId, Vec<NodeId>>,
+}
+
+impl Uses {
+    fn region(&mut self, graph: &Graph, region: &Region) {
+        for &id in &region.nodes {
+            let node = graph.node(id);
+            for &input in node.inputs.iter().flatten() {
+                if is_parameter(graph, input) {
+                    self.users.entry(input).or_default().push(id);
+                }
+            }
+            for inner in node.op.regions() {
+                self.region(graph, inner);
+            }
+        }
+        // A result of the model is no use that could read another parameter.
+        for output in &region.outputs {
+            self.users.remove(output);
+        }
+    }
+
+    /// The one module in which all uses are.
+    fn module<'g>(&self, graph: &'g Graph, value: ValueId) -> Option<&'g str> {
+        let mut paths = self.users.get(&value)?.iter().map(|&id| {
+            let leaf = graph.node(id).origin.scope.last().filter(|entry| !entry.path.is_empty())?;
+            Some(if leaf.class.is_empty() { unnumbered(&leaf.path) } else { &leaf.path })
+        });
+        let first = paths.next()??;
+        paths.all(|path| path == Some(first)).then_some(first)
+    }
+}
+
+/// `layer.fc` for `layer.fc_1`, as the TorchScript exporter writes the second call.
+fn unnumbered(path: &str) -> &str {
+    match path.rsplit_once('_') {
+        Some((stem, number)) if !stem.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) => stem,
+        _ => path,
+    }
+}
+
+fn is_parameter(graph: &Graph, value: ValueId) -> bool {
+    graph.constant(value).is_some_and(|constant| constant.data.dtype.is_float())
+}
+
+/// A matrix (or more) that is not one number repeated: no other parameter is equal to it by chance.
+fn is_telling(graph: &Graph, value: ValueId) -> bool {
+    let Some(constant) = graph.constant(value) else { return false };
+    let data = &constant.data;
+    let size = data.dtype.size();
+    data.shape.len() >= 2
+        && data.num_elements() >= MIN_ELEMENTS
+        && data.bytes.len() > size
+        && data.bytes[..data.bytes.len() - size] != data.bytes[size..]
+}
+
+fn key(graph: &Graph, value: ValueId) -> Option<&str> {
+    graph.constant(value)?.name.as_deref().filter(|name| name.contains('.') && !name.starts_with('/'))
+}
+
+/// Copies and what they are copies of: equal parameters of one name, or of one module.
+fn copies(graph: &Graph, uses: &Uses) -> BTreeMap<ValueId, ValueId> {
+    let mut originals: Vec<ValueId> = Vec::new();
+    let mut copies = BTreeMap::new();
+    for &value in uses.users.keys() {
+        let ty = graph.ty(value);
+        let same = |&other: &ValueId| {
+            if graph.ty(other) != ty {
+                return false;
+            }
+            let (a, b) = (key(graph, value), key(graph, other));
+            let one = match (a, b) {
+                (Some(a), Some(b)) => a == b,
+                _ => {
+                    uses.module(graph, value).is_some_and(|m| uses.module(graph, other) == Some(m))
+                        && is_telling(graph, value)
+                }
+            };
+            one && equal(graph, value, other)
+        };
+        match originals.iter().copied().find(|other| same(other)) {
+            Some(other) => {
+                copies.insert(value, other);
+            }
+            None => originals.push(value),
+        }
+    }
+    copies
+}
+
+fn equal(graph: &Graph, a: ValueId, b: ValueId) -> bool {
+    match (graph.constant(a), graph.constant(b)) {
+        (Some(a), Some(b)) => {
+            a.data.dtype == b.data.dtype && a.data.shape == b.data.shape && a.data.bytes == b.data.bytes
+        }
+        _ => false,
+    }
+}
+
+fn replace(graph: &mut Graph, uses: &Uses, from: ValueId, to: ValueId) {
+    for &id in uses.users.get(&from).into_iter().flatten() {
+        for input in graph.node_mut(id).inputs.iter_mut().filter(|input| **input == Some(from)) {
+            *input = Some(to);
+        }
+    }
+}
+
+/// Weights of linear layers that are the transpose of a table which something else looks up.
+fn transposed_copies(graph: &Graph, uses: &Uses) -> Vec<(ValueId, ValueId)> {
+    let is_weight = |(value, users): &(&ValueId, &Vec<NodeId>)| {
+        graph.ty(**value).rank() == 2
+            && is_telling(graph, **value)
+            && users.iter().all(|&id| {
+                let node = graph.node(id);
+                matches!(node.op, Op::Linear { .. } | Op::MatMul)
+                    && node.inputs.get(1).copied().flatten() == Some(**value)
+            })
+    };
+    let is_table = |(value, users): &(&ValueId, &Vec<NodeId>)| {
+        graph.ty(**value).rank() == 2
+            && users.iter().any(|&id| {
+                let node = graph.node(id);
+                matches!(node.op, Op::Take { .. }) && node.inputs.first().copied().flatten() == Some(**value)
+            })
+    };
+    let tables: Vec<ValueId> = uses.users.iter().filter(is_table).map(|(&value, _)| value).collect();
+    let weights = uses.users.iter().filter(is_weight).map(|(&value, _)| value);
+    weights
+        .filter_map(|weight| {
+            let table = tables.iter().copied().find(|&table| is_transposed(graph, weight, table))?;
+            Some((weight, table))
+        })
+        .collect()
+}
+
+fn is_transposed(graph: &Graph, a: ValueId, b: ValueId) -> bool {
+    let (Some(a), Some(b)) = (graph.constant(a), graph.constant(b)) else { return false };
+    let (a, b) = (&a.data, &b.data);
+    let (&[rows, columns], &[b_rows, b_columns]) = (a.shape.as_slice(), b.shape.as_slice()) else {
+        return false;
+    };
+    if a.dtype != b.dtype || (rows, columns) != (b_columns, b_rows) {
+        return false;
+    }
+    let size = a.dtype.size();
+    let (a, b) = (&a.bytes[..], &b.bytes[..]);
+    if a.len() != rows * columns * size || b.len() != a.len() {
+        return false;
+    }
+    let at = |bytes: &[u8], i: usize| bytes[i * size..(i + 1) * size].to_vec();
+    // A few elements first: other matrices of the shape differ there.
+    let probes = (0..rows).step_by((rows / 8).max(1)).map(|row| (row, row % columns));
+    probes.clone().all(|(i, j)| at(a, i * columns + j) == at(b, j * rows + i))
+        && (0..rows).all(|i| {
+            (0..columns).all(|j| {
+                let (p, q) = ((i * columns + j) * size, (j * rows + i) * size);
+                a[p..p + size] == b[q..q + size]
+            })
+        })
+}
+
+/// Puts a transposition of `original` before each use of `copy`.
+fn read_transposed(graph: &mut Graph, uses: &Uses, copy: ValueId, original: ValueId) {
+    let users: BTreeSet<NodeId> = uses.users.get(&copy).into_iter().flatten().copied().collect();
+    let mut root = std::mem::take(&mut graph.root);
+    transpose_in(graph, &mut root, &users, copy, original);
+    graph.root = root;
+}
+
+fn transpose_in(
+    graph: &mut Graph,
+    region: &mut Region,
+    users: &BTreeSet<NodeId>,
+    copy: ValueId,
+    original: ValueId,
+) {
+    let mut nodes = Vec::with_capacity(region.nodes.len() + 1);
+    for &id in &region.nodes {
+        let mut inner: Vec<Region> =
+            graph.node_mut(id).op.regions_mut().into_iter().map(std::mem::take).collect();
+        for region in &mut inner {
+            transpose_in(graph, region, users, copy, original);
+        }
+        for (slot, region) in graph.node_mut(id).op.regions_mut().into_iter().zip(inner) {
+            *slot = region;
+        }
+        if users.contains(&id) {
+            let ty = graph.ty(original);
+            let dims: Vec<Dim> = ty.dims.iter().rev().cloned().collect();
+            let ty = TensorType { dims, ..ty.clone() };
+            let origin = graph.node(id).origin.clone();
+            let turned =
+                graph.add_node(Op::Permute { axes: vec![1, 0] }, vec![Some(original)], vec![ty], origin);
+            let value = graph.node(turned).outputs[0];
+            for input in graph.node_mut(id).inputs.iter_mut().filter(|input| **input == Some(copy)) {
+                *input = Some(value);
+            }
+            nodes.push(turned);
+        }
+        nodes.push(id);
+    }
+    region.nodes = nodes;
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::ir::{Op, ScopeEntry};
+    use crate::passes::testing::{constant, graph, kinds, optimized};
+
+    fn numbers(n: usize) -> Vec<f32> {
+        (0..n).map(|i| (i * i % 31) as f32).collect()
+    }
+
+    #[test]
+    fn a_head_reads_the_embedding_table() {
+        let table = numbers(128);
+        let turned: Vec<f32> = (0..128).map(|i| table[(i % 16) * 8 + i / 16]).collect();
+        let g = graph(&["i64[n]"], |b, x| {
+            let wte = constant(b, Some("wte.weight"), &[16, 8], &table);
+            let head = constant(b, Some("val_7"), &[8, 16], &turned);
+            let h = b.add(Op::Take { axis: 0, wrapped: false }, &[wte, x[0]]).unwrap();
+            vec![b.add(Op::MatMul, &[h, head]).unwrap()]
+        });
+        let g = optimized(g);
+        assert_eq!(kinds(&g), ["Take", "Permute", "Linear"]);
+        assert_eq!(g.node(g.root.nodes[0]).inputs[0], g.node(g.root.nodes[1]).inputs[0]);
+    }
+
+    #[test]
+    fn copies_of_one_module_are_one_and_those_of_two_are_two() {
+        for (second, equal) in [("fc", true), ("other", false)] {
+            let g = graph(&["f32[n, 8]"], |b, x| {
+                let (v, w) = (
+                    constant(b, Some("val_1"), &[8, 8], &numbers(64)),
+                    constant(b, Some("val_2"), &[8, 8], &numbers(64)),
+                );
+                let scope = |path: &str| {
+                    ["", path].map(|path| ScopeEntry { path: path.into(), class: String::new() }).to_vec()
+                };
+                b.origin.scope = scope("fc");
+                let h = b.add(Op::MatMul, &[x[0], v]).unwrap();
+                b.origin.scope = scope(second);
+                vec![b.add(Op::MatMul, &[h, w]).unwrap()]
+            });
+            let g = optimized(g);
+            let weights: Vec<_> = g.root.nodes.iter().map(|&id| g.node(id).inputs[1]).collect();
+            assert_eq!(weights[0] == weights[1], equal, "{second}");
+        }
+    }
+}
