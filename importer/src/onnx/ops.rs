@@ -20,6 +20,7 @@ mod conv;
 mod conv_integer;
 mod conv_transpose;
 mod cum_sum;
+mod deform_conv;
 mod depth_to_space;
 mod dft;
 mod dropout;
@@ -60,6 +61,7 @@ mod reshape;
 mod resize;
 mod reverse_sequence;
 mod rnn;
+mod roi_align;
 mod rotary_embedding;
 mod scatter_elements;
 mod scatter_nd;
@@ -119,6 +121,7 @@ operators! {
     conv_integer::ConvInteger,
     conv_transpose::ConvTranspose,
     cum_sum::CumSum,
+    deform_conv::DeformConv,
     depth_to_space::DepthToSpace,
     dft::Dft,
     dropout::Dropout,
@@ -159,6 +162,7 @@ operators! {
     resize::Resize,
     reverse_sequence::ReverseSequence,
     rnn::Rnn,
+    roi_align::RoiAlign,
     rotary_embedding::RotaryEmbedding,
     scatter_elements::ScatterElements,
     scatter_nd::ScatterNd,

@@ -1,12 +1,16 @@
 //! `ScatterND`: slices named by index tuples are replaced, or combined.
+//!
+//! Assignments to slices (`x[:, 1:4] = y`) reach the file as tuples that fill a box; they lower to the parts around the
+//! box joined with what replaces it, which passes and constant folding understand.
 
-use super::super::lowering::Lowering;
+use super::super::lowering::{Lowering, numbers};
 use super::super::node::{SourceNode, invalid};
 use super::super::operator::{Args, Operator, Outputs, Spec};
 use super::scatter_elements::REDUCTIONS;
-use crate::ir::RuleResult;
 use crate::ir::spelling::Expr;
+use crate::ir::{Dim, RuleResult, ValueId};
 use kiln_types::ScatterOp;
+use std::ops::Range;
 
 pub(super) struct ScatterNd {
     op: ScatterOp,
@@ -31,6 +35,14 @@ impl Operator<'_> for ScatterNd {
         if to.dims(updates).iter().any(|dim| dim.is(0)) || to.dims(indices).iter().any(|dim| dim.is(0)) {
             return Ok(x.into());
         }
+        if self.op == ScatterOp::Assign
+            && let Some(ranges) = filled_box(to, x, indices)
+        {
+            let mut dims: Vec<Dim> = ranges.iter().map(|range| Dim::from(range.end - range.start)).collect();
+            dims.extend_from_slice(&to.dims(x)[ranges.len()..]);
+            let updates = to.reshape(updates, dims)?;
+            return Ok(replace(to, x, updates, &ranges, 0)?.into());
+        }
         let reduction = match self.op {
             ScatterOp::Assign => "tensor::IndexingUpdateOp::Assign",
             ScatterOp::Add => "tensor::IndexingUpdateOp::Add",
@@ -42,4 +54,53 @@ impl Operator<'_> for ScatterNd {
         let ty = to.ty(x).clone();
         Ok(to.call(Expr::method(0, "scatter_nd", arguments), &[x, indices, updates], ty)?.into())
     }
+}
+
+/// The ranges of the leading axes that known index tuples name, each place once and in order.
+fn filled_box(to: &Lowering<'_, '_>, x: ValueId, indices: ValueId) -> Option<Vec<Range<usize>>> {
+    let data = to.constant(indices)?;
+    let depth = data.shape.last().copied().filter(|&depth| depth > 0)?;
+    let sizes: Vec<usize> = to.dims(x)[..depth].iter().map(Dim::as_size).collect::<Option<_>>()?;
+    let mut places = Vec::with_capacity(data.num_elements());
+    for (n, index) in numbers(&data).into_iter().enumerate() {
+        let (index, size) = (index.to_i64(), sizes[n % depth]);
+        let index = if index < 0 { index + size as i64 } else { index };
+        places.push(usize::try_from(index).ok().filter(|&index| index < size)?);
+    }
+    let (first, last) = (places.get(..depth)?, &places[places.len() - depth..]);
+    let ranges: Vec<Range<usize>> = first.iter().zip(last).map(|(&a, &b)| a..b + 1).collect();
+    let count = ranges.iter().try_fold(1usize, |count, range| count.checked_mul(range.len()))?;
+    if count == 0 || count * depth != places.len() {
+        return None;
+    }
+    let in_order = places.chunks_exact(depth).enumerate().all(|(mut n, place)| {
+        place.iter().zip(&ranges).rev().all(|(&at, range)| {
+            let expected = range.start + n % range.len();
+            n /= range.len();
+            at == expected
+        })
+    });
+    in_order.then_some(ranges)
+}
+
+/// `x` with the box from `axis` on replaced.
+fn replace(
+    to: &mut Lowering<'_, '_>,
+    x: ValueId,
+    updates: ValueId,
+    ranges: &[Range<usize>],
+    axis: usize,
+) -> RuleResult<ValueId> {
+    let Some(range) = ranges.get(axis) else { return Ok(updates) };
+    let size = to.dims(x)[axis].clone();
+    let (start, end) = (Dim::from(range.start), Dim::from(range.end));
+    let inner = to.slice(x, axis, start.clone(), end.clone())?;
+    let mut parts = vec![replace(to, inner, updates, ranges, axis + 1)?];
+    if range.start > 0 {
+        parts.insert(0, to.slice(x, axis, Dim::constant(0), start)?);
+    }
+    if !size.is(range.end as i64) {
+        parts.push(to.slice(x, axis, end, size)?);
+    }
+    to.concat(&parts, axis)
 }

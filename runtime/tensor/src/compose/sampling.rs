@@ -182,13 +182,14 @@ pub(crate) fn grid_sample<B: Backend>(x: T<B>, grid: T<B>, options: &GridSampleO
     let coordinates = (0..spatial.len()).map(|dim| {
         let column = super::calc::narrow::<B>(columns.clone(), 2, spatial.len() - 1 - dim, 1);
         let (size, column) = (spatial[dim] as f64, reshape::<B>(column, &[shape[0], count]));
-        // From -1…1 to samples.
-        let (scale, offset) = if options.align_corners {
-            ((size - 1.0) / 2.0, (size - 1.0) / 2.0)
+        // From -1…1 to samples, in this order: `Nearest` must round what other runtimes round.
+        let column = add_scalar::<B>(column, 1.0);
+        let column = if options.align_corners {
+            mul_scalar::<B>(column, size - 1.0)
         } else {
-            (size / 2.0, (size - 1.0) / 2.0)
+            add_scalar::<B>(mul_scalar::<B>(column, size), -1.0)
         };
-        add_scalar::<B>(mul_scalar::<B>(column, scale), offset)
+        mul_scalar::<B>(column, 0.5)
     });
     let coordinates = coordinates.collect();
     let sampled = sample::<B>(x, coordinates, options);

@@ -1,13 +1,13 @@
 //! Reading images at fractional positions.
 
 use crate::backend::Backend;
-use crate::check::{self, ensure};
+use crate::check::ensure;
 use crate::compose::calc::{T, add, mul, narrow, reshape};
 use crate::compose::sampling::{self, GridSampleOptions, RegionTaps};
 use crate::{Int, ReduceOp, Shape, Tensor, TensorData};
 use alloc::vec::Vec;
 
-/// Reads `[batch, channels, spatial…]` (2 or 3 spatial dims) where a grid `[batch, points…, spatial rank]` says, whose
+/// Reads `[batch, channels, spatial…]` (1 to 3 spatial dims) where a grid `[batch, points…, spatial rank]` says, whose
 /// last dim holds coordinates from -1 to 1, the innermost dim's (`x`) first. Yields `[batch, channels, points…]`.
 ///
 /// # Panics
@@ -18,9 +18,8 @@ pub fn grid_sample<B: Backend, const D: usize>(
     options: GridSampleOptions,
 ) -> Tensor<B, D> {
     let (shape, grid_shape) = (x.shape(), grid.shape());
-    let fits = (4..=5).contains(&D) && grid_shape[D - 1] == D - 2 && grid_shape[0] == shape[0];
+    let fits = (3..=5).contains(&D) && grid_shape[D - 1] == D - 2 && grid_shape[0] == shape[0];
     ensure!(fits, "grid_sample", "a grid {grid_shape} does not fit {shape}");
-    check::same_dtype("grid_sample", x.dtype(), grid.dtype());
     Tensor::wrap(sampling::grid_sample::<B>(x.into_primitive(), grid.into_primitive(), &options))
 }
 

@@ -1,0 +1,78 @@
+//! `DeformConv`: a convolution whose kernel elements are moved by offsets.
+
+use super::super::lowering::{Lowering, Windows};
+use super::super::node::{SourceNode, invalid};
+use super::super::operator::{Args, Operator, Outputs, Spec};
+use crate::ir::spelling::Expr;
+use crate::ir::{Dim, Op, RuleError, RuleResult};
+use kiln_types::{PadMode, Scalar};
+
+pub(super) struct DeformConv {
+    windows: Windows,
+    groups: usize,
+    offset_groups: usize,
+}
+
+impl Operator<'_> for DeformConv {
+    const SPECS: &'static [Spec] = &[Spec::onnx("DeformConv", 19, &["X", "W", "offset", "B?", "mask?"])];
+
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        Ok(Self {
+            windows: Windows::read(node)?,
+            groups: node.size("group", 1)?,
+            offset_groups: node.size("offset_group", 1)?,
+        })
+    }
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let (mut x, weight, offset) = (args.value("X")?, args.value("W")?, args.value("offset")?);
+        let (bias, mask) = (args.optional("B")?, args.optional("mask")?);
+        for (input, value) in [("X", x), ("W", weight), ("offset", offset)] {
+            if to.rank(value) != 4 {
+                return Err(RuleError::Unsupported {
+                    what: format!("`{input}` of rank {}; only images of rank 4", to.rank(value)),
+                });
+            }
+        }
+        let kernel: Option<Vec<usize>> = to.dims(weight)[2..].iter().map(Dim::as_size).collect();
+        let kernel =
+            kernel.ok_or_else(|| RuleError::NotConstant { input: "the kernel's size".to_owned() })?;
+        let window = self.windows.over(2, self.windows.kernel.clone().unwrap_or(kernel))?;
+        if self.groups == 0 || self.offset_groups == 0 {
+            return Err(invalid("group", "is 0"));
+        }
+        // The runtime pads both sides alike; what is more on one side becomes part of the image.
+        let even: Vec<usize> = window.explicit.iter().map(|&(before, after)| before.min(after)).collect();
+        let mut rest = vec![(Dim::constant(0), Dim::constant(0)); 2];
+        for (&(before, after), &both) in window.explicit.iter().zip(&even) {
+            rest.push((Dim::from(before - both), Dim::from(after - both)));
+        }
+        if rest.iter().any(|(before, after)| !before.is(0) || !after.is(0)) {
+            x = to.add(Op::Pad { padding: rest, mode: PadMode::Constant, value: Scalar::Int(0) }, &[x])?;
+        }
+        let places = to.dims(offset);
+        let dims =
+            vec![to.dims(x)[0].clone(), to.dims(weight)[0].clone(), places[2].clone(), places[3].clone()];
+        let ty = to.ty(x).with_dims(dims);
+        let mut operands = vec![x, offset, weight];
+        let mut option = |value: Option<_>| {
+            Expr::option(value.map(|value| {
+                operands.push(value);
+                Expr::Operand(operands.len() - 1)
+            }))
+        };
+        let (mask, bias) = (option(mask), option(bias));
+        let options = Expr::Struct(
+            "tensor::module::DeformConvOptions",
+            vec![
+                ("stride", Expr::ints(&window.stride)),
+                ("padding", Expr::ints(&even)),
+                ("dilation", Expr::ints(&window.dilation)),
+                ("weight_groups", Expr::Int(self.groups as i64)),
+                ("offset_groups", Expr::Int(self.offset_groups as i64)),
+            ],
+        );
+        let arguments = vec![Expr::Operand(0), Expr::Operand(1), Expr::Operand(2), mask, bias, options];
+        Ok(to.call(Expr::Call("tensor::module::deform_conv2d", arguments), &operands, ty)?.into())
+    }
+}

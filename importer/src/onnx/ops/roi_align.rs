@@ -1,0 +1,61 @@
+//! `RoiAlign`: regions of images, pooled to one size.
+
+use super::super::lowering::Lowering;
+use super::super::node::SourceNode;
+use super::super::operator::{Args, Operator, Outputs, Spec};
+use crate::ir::spelling::Expr;
+use crate::ir::{Dim, RuleError, RuleResult};
+
+pub(super) struct RoiAlign {
+    output_size: [usize; 2],
+    sampling_ratio: usize,
+    spatial_scale: f64,
+    half_pixel: bool,
+    pool: &'static str,
+}
+
+impl Operator<'_> for RoiAlign {
+    const SPECS: &'static [Spec] = &[Spec::onnx("RoiAlign", 10, &["X", "rois", "batch_indices"])];
+
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        // Before version 16 of the operator, coordinates were those of samples.
+        let coordinates = [("half_pixel", true), ("output_half_pixel", false)];
+        let default = if node.opset < 16 { "output_half_pixel" } else { "half_pixel" };
+        let pools = [("avg", "tensor::module::RoiPool::Average"), ("max", "tensor::module::RoiPool::Max")];
+        Ok(Self {
+            output_size: [node.size("output_height", 1)?, node.size("output_width", 1)?],
+            sampling_ratio: node.size("sampling_ratio", 0)?,
+            spatial_scale: node.float("spatial_scale", 1.0)?,
+            half_pixel: node.choice("coordinate_transformation_mode", default, &coordinates)?,
+            pool: node.choice("mode", "avg", &pools)?,
+        })
+    }
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let (x, regions, images) = (args.value("X")?, args.value("rois")?, args.value("batch_indices")?);
+        for (input, value, rank) in [("X", x, 4), ("rois", regions, 2), ("batch_indices", images, 1)] {
+            let actual = to.rank(value);
+            if actual != rank {
+                let expected = format!("expected {rank}");
+                return Err(RuleError::Rank { input: input.to_owned(), actual, expected });
+            }
+        }
+        let [rows, columns] = self.output_size;
+        let dims =
+            vec![to.dims(regions)[0].clone(), to.dims(x)[1].clone(), Dim::from(rows), Dim::from(columns)];
+        let ty = to.ty(x).with_dims(dims);
+        let options = Expr::Struct(
+            "tensor::module::RoiAlignOptions",
+            vec![
+                ("output_size", Expr::ints(&self.output_size)),
+                ("sampling_ratio", Expr::Int(self.sampling_ratio as i64)),
+                ("spatial_scale", Expr::Float(self.spatial_scale)),
+                ("half_pixel", Expr::Bool(self.half_pixel)),
+                ("pool", Expr::Path(self.pool)),
+            ],
+        );
+        let operands = vec![Expr::Operand(0), Expr::Operand(1), Expr::Operand(2), options];
+        let call = Expr::Call("tensor::module::roi_align", operands);
+        Ok(to.call(call, &[x, regions, images], ty)?.into())
+    }
+}
