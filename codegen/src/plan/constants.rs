@@ -101,7 +101,9 @@ fn key(plan: &Plan<'_>, module: usize, value: ValueId) -> String {
     {
         return key.to_owned();
     }
-    let last = name.rsplit('.').next().unwrap_or(name);
+    // A name from outside of the module carries the exporter's count (`index_8`), which would tell equal modules apart.
+    let last = name.rsplit('.').next().unwrap_or(name).trim_end_matches(|c: char| c.is_ascii_digit());
+    let last = last.strip_suffix('_').unwrap_or(last);
     let stem = if names::is_anonymous(name) { "constant".to_owned() } else { names::snake(last, "constant") };
     let mut key = stem.clone();
     let mut n = 1;
