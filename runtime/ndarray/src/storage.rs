@@ -164,6 +164,10 @@ impl Storage {
             }
             let entry = Arc::new((key.clone(), make()));
             list.push(entry.clone());
+            if let Memory::Shared(bytes) = &self.memory {
+                // From now on the prepared form is read. A mapped record's pages would only fill memory beside it.
+                bytes.release();
+            }
             Some(entry)
         })
     }

@@ -1,8 +1,33 @@
 //! Files as memory.
 
 use crate::RecordError;
-use kiln_types::Bytes;
+use kiln_types::{Bytes, Refetched};
+use std::ops::Range;
 use std::path::Path;
+
+/// A read-only map of a file.
+struct MappedFile(memmap2::Mmap);
+
+impl AsRef<[u8]> for MappedFile {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Refetched for MappedFile {
+    #[cfg(unix)]
+    fn release(&self, range: Range<usize>) {
+        use memmap2::UncheckedAdvice::DontNeed;
+        // SAFETY: the map is read-only and backed by the file, so its pages hold nothing of their own that could be
+        // lost; the next read finds the file's bytes again.
+        let advised = unsafe { self.0.unchecked_advise_range(DontNeed, range.start, range.len()) };
+        // A hint: nothing is wrong when the system does not take it.
+        drop(advised);
+    }
+
+    #[cfg(not(unix))]
+    fn release(&self, _range: Range<usize>) {}
+}
 
 /// The bytes of a file, memory-mapped: they are read when they are touched, and the page cache is shared by every
 /// process that maps the file.
@@ -15,5 +40,5 @@ pub fn map_file(path: &Path) -> Result<Bytes, RecordError> {
     // SAFETY: the map is read-only. Another process that truncates or rewrites the file in place would change or take
     // away memory behind it; that is documented above as the one condition that no reader can check.
     let map = unsafe { memmap2::Mmap::map(&file) }.map_err(fail)?;
-    Ok(Bytes::from_owner(map))
+    Ok(Bytes::from_refetched(MappedFile(map)))
 }

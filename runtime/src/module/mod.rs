@@ -6,6 +6,7 @@ mod display;
 mod initializer;
 mod lock;
 mod param;
+mod quantize;
 mod running;
 mod tensors;
 mod traits;
@@ -15,5 +16,6 @@ pub use display::{Attribute, Content, DisplaySettings, ModuleDisplay, ModuleDisp
 pub use initializer::Initializer;
 pub use kiln_record::ParamId;
 pub use param::{Param, ParamMapper, Parameter};
+pub use quantize::Quantizer;
 pub use running::RunningState;
 pub use traits::{AutodiffModule, Devices, Module, ModuleMapper, ModuleVisitor};

@@ -98,6 +98,15 @@ pub trait Module<B: Backend>: Clone + Send + Debug {
     /// The state of the module.
     fn into_record(self) -> Self::Record;
 
+    /// The module with quantized float parameters.
+    #[must_use]
+    fn quantize_weights<S: Into<crate::tensor::quantization::QuantScheme> + Clone>(
+        self,
+        quantizer: &mut super::Quantizer<S>,
+    ) -> Self {
+        self.map(quantizer)
+    }
+
     /// Saves the module's record to a file; the recorder appends its extension.
     #[cfg(feature = "std")]
     fn save_file<FR, PB>(&self, file_path: PB, recorder: &FR) -> Result<(), crate::record::RecorderError>

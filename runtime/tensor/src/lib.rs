@@ -21,6 +21,7 @@ pub mod grid;
 pub mod linalg;
 pub mod module;
 pub mod ops;
+pub mod quantization;
 mod trace;
 
 pub use api::*;

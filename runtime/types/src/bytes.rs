@@ -1,23 +1,54 @@
 //! Bytes of a tensor: owned, or shared with a memory map.
 
 use alloc::{sync::Arc, vec, vec::Vec};
+use core::any::Any;
 use core::ops::{Deref, Range};
 
 /// What keeps bytes alive, and may let them be written.
-trait Owner: Send + Sync {
+trait Owner: Any + Send + Sync {
     fn bytes(&self) -> &[u8];
 
     fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         None
     }
+
+    fn release(&self, _range: Range<usize>) {}
 }
 
-/// A read-only owner: a memory map, a static slice, a vector.
+/// A read-only owner: a static slice, a vector.
 struct ReadOnly<O>(O);
 
-impl<O: AsRef<[u8]> + Send + Sync> Owner for ReadOnly<O> {
+impl<O: AsRef<[u8]> + Send + Sync + 'static> Owner for ReadOnly<O> {
     fn bytes(&self) -> &[u8] {
         self.0.as_ref()
+    }
+}
+
+/// The owner of a typed vector, which can be had back.
+struct Typed<E>(Vec<E>);
+
+impl<E: bytemuck::NoUninit + Send + Sync + 'static> Owner for Typed<E> {
+    fn bytes(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.0)
+    }
+}
+
+/// Bytes that lie elsewhere too: a file's pages, which the system can drop from memory and read again.
+pub trait Refetched: AsRef<[u8]> + Send + Sync + 'static {
+    /// Lets the memory behind a range go; whoever reads it later finds the same bytes again. A hint, which may do nothing.
+    fn release(&self, range: Range<usize>);
+}
+
+/// The owner of bytes that lie elsewhere too.
+struct Elsewhere<O>(O);
+
+impl<O: Refetched> Owner for Elsewhere<O> {
+    fn bytes(&self) -> &[u8] {
+        self.0.as_ref()
+    }
+
+    fn release(&self, range: Range<usize>) {
+        self.0.release(range);
     }
 }
 
@@ -63,13 +94,40 @@ impl Bytes {
 
     /// Takes ownership of a typed vector without copying; keeps its alignment.
     pub fn from_elements<E: bytemuck::NoUninit + Send + Sync + 'static>(elements: Vec<E>) -> Self {
-        struct Typed<E>(Vec<E>);
-        impl<E: bytemuck::NoUninit> AsRef<[u8]> for Typed<E> {
-            fn as_ref(&self) -> &[u8] {
-                bytemuck::cast_slice(&self.0)
-            }
+        let range = 0..size_of_val(elements.as_slice());
+        Self { owner: Arc::new(Typed(elements)), range }
+    }
+
+    /// The typed vector that [`Bytes::from_elements`] took, without copying; the bytes as they are when they were made
+    /// otherwise, are a part of their owner's, or are shared.
+    ///
+    /// # Errors
+    /// Gives the bytes back.
+    pub fn try_into_elements<E: bytemuck::NoUninit + Send + Sync + 'static>(self) -> Result<Vec<E>, Self> {
+        let whole = self.range == (0..self.owner.bytes().len());
+        let typed = (&*self.owner as &dyn Any).is::<Typed<E>>();
+        if !whole || !typed || Arc::strong_count(&self.owner) != 1 {
+            return Err(self);
         }
-        Self::from_owner(Typed(elements))
+        let Self { owner, range } = self;
+        let any: Arc<dyn Any + Send + Sync> = owner;
+        match Arc::downcast::<Typed<E>>(any).map(Arc::try_unwrap) {
+            Ok(Ok(Typed(elements))) => Ok(elements),
+            Ok(Err(owner)) => Err(Self { owner, range }),
+            Err(_) => unreachable!("the type was checked above"),
+        }
+    }
+
+    /// All bytes of an owner that can fetch them again; see [`Bytes::release`].
+    pub fn from_refetched<O: Refetched>(owner: O) -> Self {
+        let range = 0..owner.as_ref().len();
+        Self { owner: Arc::new(Elsewhere(owner)), range }
+    }
+
+    /// Lets the memory behind these bytes go where they can be fetched again (a memory-mapped file); else does nothing.
+    /// The bytes can be read as before.
+    pub fn release(&self) {
+        self.owner.release(self.range.clone());
     }
 
     /// All bytes of `owner`, which is kept alive.

@@ -21,7 +21,7 @@ mod scalar;
 mod serialize;
 mod shape;
 
-pub use bytes::Bytes;
+pub use bytes::{Bytes, Refetched};
 pub use data::{DataError, TensorData, Tolerance};
 pub use distribution::Distribution;
 pub use dtype::{DType, DTypeKind, FloatDType, IntDType};

@@ -3,9 +3,9 @@
 use super::base::Tensor;
 use super::kind::{Bool, Float, Int, TensorKind};
 use crate::backend::Backend;
-use crate::check::ensure;
+use crate::check::{ensure, fail};
 use crate::compose::indexing::triangle_mask;
-use crate::{BinaryOp, CompareOp, Shape, TensorData, UnaryOp, erased};
+use crate::{BinaryOp, CompareOp, DType, Shape, TensorData, UnaryOp, erased};
 use alloc::vec::Vec;
 
 impl<B: Backend, const D: usize> Tensor<B, D, Bool> {
@@ -58,6 +58,38 @@ impl<B: Backend, const D: usize> Tensor<B, D, Bool> {
     /// The indices of the elements that are true, `[n, rank]`. Reads the device.
     pub fn argwhere(self) -> Tensor<B, 2, Int> {
         self.nonzero_indices()
+    }
+
+    /// [`Tensor::nonzero`] without blocking the thread.
+    ///
+    /// # Panics
+    /// When the device failed.
+    pub async fn nonzero_async(self) -> Vec<Tensor<B, 1, Int>> {
+        let indices = self.argwhere_async().await;
+        (0..D).map(|dim| indices.clone().narrow(1, dim, 1).squeeze_dim(1)).collect()
+    }
+
+    /// [`Tensor::argwhere`] without blocking the thread.
+    ///
+    /// # Panics
+    /// When the device failed.
+    pub async fn argwhere_async(self) -> Tensor<B, 2, Int> {
+        let (device, shape) = (self.device(), self.shape());
+        let data = match self.into_data_async().await {
+            Ok(data) => data,
+            Err(error) => fail("argwhere", format_args!("{error}")),
+        };
+        let mut indices: Vec<i64> = Vec::new();
+        for (mut position, _) in data.iter::<bool>().enumerate().filter(|(_, is_true)| *is_true) {
+            let row = indices.len();
+            indices.resize(row + D, 0);
+            for dim in (0..D).rev() {
+                indices[row + dim] = (position % shape[dim]) as i64;
+                position /= shape[dim];
+            }
+        }
+        let count = data.iter::<bool>().filter(|is_true| *is_true).count();
+        Tensor::from_data_dtype(TensorData::new(indices, [count, D]), &device, DType::I64)
     }
 
     /// False on and above the `offset`-th diagonal, true below it: what `mask_fill` needs to keep the upper triangle.

@@ -15,6 +15,7 @@ mod order;
 mod read;
 mod reduce;
 mod report;
+mod serialize;
 mod shape;
 mod transaction;
 

@@ -307,3 +307,42 @@ pub fn sums_over_letters<B: Backend>() {
     );
     same(three, [-10.0, -2.0]);
 }
+
+pub fn quantized<B: Backend>() {
+    use kiln_tensor::quantization::{
+        Calibration, QuantLevel, QuantScheme, QuantValue, QuantizationMode, QuantizationScheme,
+        QuantizationType, compute_q_params, compute_range,
+    };
+    let x = tensor::<B, 2, Float>([[-1.27, 0.504], [0.0, 0.126]]);
+    let scheme = QuantScheme::default().with_value(QuantValue::Q8S);
+    let qparams = compute_q_params(&scheme, compute_range(&scheme, &x, &Calibration::MinMax));
+    close(qparams.scales.clone(), [0.01f32]);
+    close(x.clone().quantize(&scheme, qparams).dequantize(), [[-1.27f32, 0.5], [0.0, 0.13]]);
+    let old = QuantizationScheme::PerTensor(QuantizationMode::Symmetric, QuantizationType::QInt8);
+    close(x.clone().quantize_dynamic(&old), [[-1.27f32, 0.5], [0.0, 0.13]]);
+    // The second row has a scale of its own, 0.126 / 127, and is exact.
+    close(x.quantize_dynamic(&scheme.with_level(QuantLevel::Block(2))), [[-1.27f32, 0.5], [0.0, 0.126]]);
+    let coarse = QuantScheme::default().with_value(QuantValue::Q2S);
+    close(tensor::<B, 1, Float>([0.0, 0.0]).quantize_dynamic(&coarse), [0.0f32, 0.0]);
+    close(tensor::<B, 1, Float>([-4.0, 1.0, 3.0]).quantize_dynamic(&coarse), [-4.0f32, 0.0, 4.0]);
+}
+
+pub fn without_blocking<B: Backend>() {
+    /// Runs what is ready at once.
+    fn now<T>(future: impl Future<Output = T>) -> T {
+        use std::task::{Context, Poll, Waker};
+        match std::pin::pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(value) => value,
+            Poll::Pending => panic!("the device is not done"),
+        }
+    }
+    let x = tensor::<B, 2, Bool>([[true, false, true], [false, false, true]]);
+    same(now(x.clone().argwhere_async()), [[0, 0], [0, 2], [1, 2]]);
+    same(x.clone().argwhere(), [[0, 0], [0, 2], [1, 2]]);
+    let [rows, columns] = now(x.nonzero_async()).try_into().unwrap();
+    same(rows, [0, 0, 1]);
+    same(columns, [0, 2, 2]);
+    let none = tensor::<B, 1, Bool>([false, false]);
+    assert_eq!(now(none.argwhere_async()).dims(), [0, 1]);
+    assert_eq!(now(tensor::<B, 1, Float>([1.5]).into_scalar_async()).unwrap().to_f32(), 1.5);
+}

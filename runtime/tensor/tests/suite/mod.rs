@@ -3,6 +3,7 @@
 pub mod arguments;
 pub mod basics;
 pub mod case;
+pub mod dtypes;
 pub mod goldens;
 pub mod printing;
 
@@ -41,7 +42,9 @@ macro_rules! run_on {
     ($backend:ty) => {
         $crate::suite::run_on! { @all $backend:
             basics: creation reads transactions casts arithmetic scalars_on_both_sides comparisons shapes joins_and_parts indexing
-                nd_indexing reductions sorting floats integers bools inplace_keeps_rank rank_0 traced_programs linear_algebra sums_over_letters;
+                nd_indexing reductions sorting floats integers bools inplace_keeps_rank rank_0 traced_programs linear_algebra sums_over_letters
+                quantized without_blocking;
+            dtypes: numbers fractions bits truths;
             arguments: slices reshapes failures_name_the_operation;
             printing: nested_lists summaries closeness;
             goldens: activations norms linear attention interpolate recurrent suppression sampling;

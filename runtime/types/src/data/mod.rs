@@ -160,12 +160,16 @@ impl TensorData {
         }
     }
 
-    /// The elements.
+    /// The elements; data that was made from a vector gives that vector back, other data is copied.
     ///
     /// # Errors
     /// When the data has another dtype.
     pub fn into_vec<E: Element>(self) -> Result<Vec<E>, DataError> {
-        self.to_vec()
+        self.expect_dtype::<E>()?;
+        match self.bytes.try_into_elements::<E>() {
+            Ok(elements) => Ok(elements),
+            Err(bytes) => Self { bytes, ..self }.to_vec(),
+        }
     }
 
     /// The bytes of the elements.

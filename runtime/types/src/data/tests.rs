@@ -56,3 +56,40 @@ fn approximate_equality_names_the_place() {
     let a = TensorData::from([[1.0f32, 2.0]]);
     a.assert_approx_eq::<f32>(&TensorData::from([[1.0f32, 2.5]]), Tolerance::default());
 }
+
+#[test]
+fn a_vector_comes_back_without_a_copy() {
+    let elements = vec![1.0f32, 2.0];
+    let address = elements.as_ptr();
+    let data = TensorData::new(elements, [2]);
+    let shared = data.clone();
+    let copied = data.into_vec::<f32>().unwrap();
+    assert_ne!(copied.as_ptr(), address);
+    let elements = shared.into_vec::<f32>().unwrap();
+    assert_eq!((elements.as_ptr(), elements.as_slice()), (address, &[1.0, 2.0][..]));
+    let part = TensorData::from([1i32, 2, 3]).bytes.slice(4..12).unwrap();
+    let part = TensorData::from_bytes(part, vec![2], DType::I32).unwrap();
+    assert_eq!(part.into_vec::<i32>().unwrap(), [2, 3]);
+    assert!(TensorData::from([1i32]).into_vec::<u32>().is_err());
+}
+
+#[test]
+fn released_bytes_are_read_again() {
+    struct Counting(std::sync::Arc<std::sync::Mutex<Vec<core::ops::Range<usize>>>>);
+    impl AsRef<[u8]> for Counting {
+        fn as_ref(&self) -> &[u8] {
+            &[1, 2, 3, 4]
+        }
+    }
+    impl crate::Refetched for Counting {
+        fn release(&self, range: core::ops::Range<usize>) {
+            self.0.lock().unwrap().push(range);
+        }
+    }
+    let seen = std::sync::Arc::default();
+    let part = Bytes::from_refetched(Counting(std::sync::Arc::clone(&seen))).slice(1..3).unwrap();
+    part.release();
+    assert_eq!(*seen.lock().unwrap(), [1..3]);
+    assert_eq!(*part, [2, 3]);
+    Bytes::from_vec(vec![1]).release();
+}

@@ -1,0 +1,280 @@
+//! One numeric suite over every dtype. The values are small enough to be exact in all of them.
+
+use super::message_of;
+use kiln_tensor::backend::Backend;
+use kiln_tensor::module;
+use kiln_tensor::{
+    Activation, Bool, ConvOptions, DType, Distribution, Float, Int, Numeric, PadMode, ScatterOp, Tensor,
+    TensorData, TensorKind, Tolerance, activation, s,
+};
+
+/// A tensor of a dtype.
+fn of<B: Backend, const D: usize, K: TensorKind<B>>(
+    data: impl Into<TensorData>,
+    dtype: DType,
+) -> Tensor<B, D, K> {
+    Tensor::from_data_dtype(data, &B::Device::default(), dtype)
+}
+
+/// Asserts dtype, shape and elements.
+#[track_caller]
+fn is<B: Backend, const D: usize, K: TensorKind<B>>(
+    actual: Tensor<B, D, K>,
+    expected: impl Into<TensorData>,
+    dtype: DType,
+) {
+    assert_eq!(actual.dtype(), dtype);
+    actual.into_data().assert_eq(&expected.into().convert_dtype(dtype), true);
+}
+
+/// All dtypes of a kind.
+fn all_of<B: Backend, K: TensorKind<B>>() -> impl Iterator<Item = DType> {
+    DType::ALL.into_iter().filter(|dtype| dtype.kind() == K::KIND)
+}
+
+/// The two operands of what follows.
+fn operands<B: Backend, K: Numeric<B>>(dtype: DType) -> (Tensor<B, 2, K>, Tensor<B, 2, K>) {
+    (of([[1, 2, 3], [4, 5, 6]], dtype), of([[6, 5, 4], [3, 2, 1]], dtype))
+}
+
+fn arithmetic_of<B: Backend, K: Numeric<B>>(dtype: DType) {
+    let (a, b) = operands::<B, K>(dtype);
+    is(a.clone() + b.clone(), [[7, 7, 7], [7, 7, 7]], dtype);
+    is(b.clone().max_pair(a.clone()) - b.clone().min_pair(a.clone()), [[5, 3, 1], [1, 3, 5]], dtype);
+    is(a.clone() * b.clone(), [[6, 10, 12], [12, 10, 6]], dtype);
+    is((a.clone() * b.clone()) / b.clone(), [[1, 2, 3], [4, 5, 6]], dtype);
+    is(b.clone() % a.clone(), [[0, 1, 1], [3, 2, 1]], dtype);
+    is(a.clone() + 1, [[2, 3, 4], [5, 6, 7]], dtype);
+    is(7 - a.clone(), [[6, 5, 4], [3, 2, 1]], dtype);
+    is(a.clone() * 2.0, [[2, 4, 6], [8, 10, 12]], dtype);
+    is(a.clone().powi_scalar(2), [[1, 4, 9], [16, 25, 36]], dtype);
+    is(a.clone().clamp(2, 5), [[2, 2, 3], [4, 5, 5]], dtype);
+    is(a.clone().abs().sign(), [[1, 1, 1], [1, 1, 1]], dtype);
+    // 2 · 3 matrices: the rows of one with the rows of the other.
+    is(a.clone().matmul(b.clone().transpose()), [[28, 10], [73, 28]], dtype);
+    is(a.clone().unsqueeze::<3>().matmul(b.transpose().unsqueeze()), [[[28, 10], [73, 28]]], dtype);
+    is(a.clone().slice([0..1]).flatten::<1>(0, 1).dot(of([3, 2, 1], dtype)), [10], dtype);
+}
+
+fn folds_of<B: Backend, K: Numeric<B>>(dtype: DType) {
+    let (a, b) = operands::<B, K>(dtype);
+    is(a.clone().sum(), [21], dtype);
+    is(a.clone().sum_dim(0), [[5, 7, 9]], dtype);
+    is(a.clone().mean_dim(1), [[2], [5]], dtype);
+    is(a.clone().slice([0..1]).prod(), [6], dtype);
+    is(a.clone().max_dim(1), [[3], [6]], dtype);
+    is(b.clone().min(), [1], dtype);
+    is(b.clone().argmax(1), [[0], [0]], DType::I64);
+    is(b.clone().sort(1), [[4, 5, 6], [1, 2, 3]], dtype);
+    is(a.clone().argsort_descending(1), [[2, 1, 0], [2, 1, 0]], DType::I64);
+    is(a.clone().topk(2, 1), [[3, 2], [6, 5]], dtype);
+    is(a.clone().cumsum(1), [[1, 3, 6], [4, 9, 15]], dtype);
+    is(a.clone().cumprod(1), [[1, 2, 6], [4, 20, 120]], dtype);
+    is(b.cummax(1), [[6, 6, 6], [3, 3, 3]], dtype);
+    is(a.max_abs(), [6], dtype);
+}
+
+fn places_of<B: Backend, K: Numeric<B>>(dtype: DType) {
+    let (a, b) = operands::<B, K>(dtype);
+    let mask = a.clone().greater(b.clone());
+    is(mask.clone(), [[false, false, false], [true, true, true]], DType::Bool);
+    is(a.clone().lower_equal_elem(2), [[true, true, false], [false, false, false]], DType::Bool);
+    is(a.clone().mask_fill(mask.clone(), 9), [[1, 2, 3], [9, 9, 9]], dtype);
+    is(a.clone().mask_where(mask, b.clone()), [[1, 2, 3], [3, 2, 1]], dtype);
+    let index = |data: TensorData| of::<B, 1, Int>(data, DType::I32);
+    is(a.clone().select(1, index([2, 0].into())), [[3, 1], [6, 4]], dtype);
+    let column = of::<B, 2, Int>([[2], [0]], DType::U8);
+    is(a.clone().gather(1, column.clone()), [[3], [4]], dtype);
+    let added = a.clone().scatter(1, column, of([[1], [2]], dtype), ScatterOp::Add);
+    is(added, [[1, 2, 4], [6, 5, 6]], dtype);
+    is(a.clone().slice_assign(s![.., 0..2], b.clone().slice(s![.., 0..2])), [[6, 5, 3], [3, 2, 6]], dtype);
+    is(Tensor::cat(vec![a.clone(), b], 0).slice(1..3), [[4, 5, 6], [6, 5, 4]], dtype);
+    is(a.clone().repeat_dim(1, 2).slice([0..1]), [[1, 2, 3, 1, 2, 3]], dtype);
+    is(a.clone().pad((1, 0, 0, 0), 7), [[7, 1, 2, 3], [7, 4, 5, 6]], dtype);
+    is(a.clone().pad_with(&[(0, 0), (0, 1)], PadMode::Reflect, 0), [[1, 2, 3, 2], [4, 5, 6, 5]], dtype);
+    is(a.clone().flip([1]).triu(0), [[3, 2, 1], [0, 5, 4]], dtype);
+    is(of::<B, 1, K>([1, 0], dtype).one_hot::<2>(2), [[0, 1], [1, 0]], dtype);
+    let device = B::Device::default();
+    is(Tensor::<B, 1, K>::full([2], 3, (&device, dtype)), [3, 3], dtype);
+    is(Tensor::<B, 2, K>::eye_with([2, 2], 0, dtype, &device), [[1, 0], [0, 1]], dtype);
+    is(a.zeros_like().slice([0..1]), [[0, 0, 0]], dtype);
+    let random = a.random_like(Distribution::Uniform(1.0, 5.0));
+    assert_eq!(random.dtype(), dtype);
+    assert!(random.into_data().iter::<f64>().all(|x| (1.0..=5.0).contains(&x)));
+    // Rank 0.
+    is(of::<B, 0, K>(3, dtype) + of::<B, 0, K>(4, dtype), 7, dtype);
+}
+
+fn conversions_of<B: Backend, K: Numeric<B>>(dtype: DType) {
+    let (a, _) = operands::<B, K>(dtype);
+    for other in DType::ALL {
+        let expected = a.to_data().convert_dtype(other);
+        let back = match other.kind() {
+            kind if kind == <Float as TensorKind<B>>::KIND => {
+                let there = a.clone().convert::<Float>(other);
+                there.to_data().assert_eq(&expected, true);
+                there.convert::<K>(dtype)
+            }
+            kind if kind == <Int as TensorKind<B>>::KIND => {
+                let there = a.clone().convert::<Int>(other);
+                there.to_data().assert_eq(&expected, true);
+                there.convert::<K>(dtype)
+            }
+            _ => {
+                is(a.clone().convert::<Bool>(other), [[true; 3]; 2], DType::Bool);
+                continue;
+            }
+        };
+        is(back, [[1, 2, 3], [4, 5, 6]], dtype);
+    }
+    let text = a.to_string();
+    let number =
+        if dtype.is_float() { "[[1.0, 2.0, 3.0],\n [4.0, 5.0, 6.0]]" } else { "[[1, 2, 3],\n [4, 5, 6]]" };
+    assert!(text.contains(number), "{text}");
+    assert!(text.contains(&format!("dtype:  \"{dtype}\"")), "{text}");
+    let json = serde_json::to_string(&a).unwrap();
+    is(serde_json::from_str::<Tensor<B, 2, K>>(&json).unwrap(), [[1, 2, 3], [4, 5, 6]], dtype);
+    assert!(serde_json::from_str::<Tensor<B, 1, K>>(&json).is_err());
+    let wrong = message_of(move || {
+        drop(a.clone() + a.cast(if dtype.is_float() { other_float(dtype) } else { other_int(dtype) }))
+    });
+    assert!(wrong.contains(&format!("add: the operands are {dtype} and")), "{wrong}");
+}
+
+fn other_float(dtype: DType) -> DType {
+    if dtype == DType::F64 { DType::F32 } else { DType::F64 }
+}
+
+fn other_int(dtype: DType) -> DType {
+    if dtype == DType::I64 { DType::I32 } else { DType::I64 }
+}
+
+pub fn numbers<B: Backend>() {
+    fn all<B: Backend, K: Numeric<B>>() {
+        for dtype in all_of::<B, K>() {
+            arithmetic_of::<B, K>(dtype);
+            folds_of::<B, K>(dtype);
+            places_of::<B, K>(dtype);
+            conversions_of::<B, K>(dtype);
+        }
+    }
+    all::<B, Float>();
+    all::<B, Int>();
+}
+
+/// What floats alone can do, against the same in f64.
+pub fn fractions<B: Backend>() {
+    type Case<B> = (&'static str, fn(Tensor<B, 2>) -> Tensor<B, 2>);
+    let cases: Vec<Case<B>> = vec![
+        ("exp", |x| x.exp()),
+        ("log", |x| x.abs().log()),
+        ("log1p", |x| x.abs().log1p()),
+        ("sqrt", |x| x.abs().sqrt()),
+        ("tanh", |x| x.tanh()),
+        ("erf", |x| x.erf()),
+        ("sin", |x| x.sin()),
+        ("recip", |x| x.recip()),
+        ("powf", |x| x.abs().powf_scalar(1.5)),
+        ("round", |x| x.round()),
+        ("var", |x| x.var(1)),
+        ("softmax", |x| activation::softmax(x, 1)),
+        ("log_softmax", |x| activation::log_softmax(x, 1)),
+        ("gelu", |x| activation::gelu(x)),
+        ("silu", |x| activation::silu(x)),
+        ("prelu", |x| {
+            let alpha = Tensor::full([1], 0.5, (&x.device(), x.dtype()));
+            activation::prelu(x, alpha)
+        }),
+        ("layer_norm", |x| {
+            let ones = Tensor::<B, 1>::ones([3], (&x.device(), x.dtype()));
+            module::layer_norm(x, ones.clone(), Some(ones), 1e-5)
+        }),
+        ("rms_norm", |x| {
+            let ones = Tensor::<B, 1>::ones([3], (&x.device(), x.dtype()));
+            module::rms_norm(x, ones, 1e-5)
+        }),
+        ("batch_norm", |x| {
+            let ones = Tensor::<B, 1>::ones([3], (&x.device(), x.dtype()));
+            module::batch_norm(x, ones.clone(), ones.clone(), ones.clone(), ones, 1e-5)
+        }),
+        ("linear", |x| {
+            let weight = x.clone().transpose().matmul(x.clone());
+            let bias = x.clone().slice([0..1]).flatten(0, 1);
+            module::linear_activated(x, weight, Some(bias), Activation::Relu)
+        }),
+        ("conv2d", |x| {
+            let image: Tensor<B, 4> = x.clone().unsqueeze();
+            let weight = image.clone().slice(s![.., .., 0..1, 0..2]);
+            module::conv2d(image, weight, None, ConvOptions::new([1, 1], [0, 0], [1, 1], 1)).flatten(0, 2)
+        }),
+        ("avg_pool2d", |x| {
+            module::avg_pool2d(x.unsqueeze(), [1, 2], [1, 1], [0, 0], true, false).flatten(0, 2)
+        }),
+        ("attention", |x| {
+            let x: Tensor<B, 4> = x.unsqueeze();
+            module::attention(x.clone(), x.clone(), x, None, Default::default()).flatten(0, 2)
+        }),
+    ];
+    let data = [[0.5, -1.25, 2.0], [1.5, 0.25, -0.75]];
+    for (name, case) in cases {
+        let exact = case(of(data, DType::F64)).into_data();
+        for dtype in all_of::<B, Float>() {
+            let result = case(of(data, dtype));
+            assert_eq!(result.dtype(), dtype, "{name}");
+            let tolerance = match dtype {
+                DType::F16 => Tolerance::rel_abs(4e-3, 4e-3),
+                DType::BF16 => Tolerance::rel_abs(3e-2, 3e-2),
+                _ => Tolerance::rel_abs(1e-5, 1e-5),
+            };
+            let result = result.into_data().convert_dtype(DType::F64);
+            assert_eq!(result.shape, exact.shape, "{name} of {dtype}");
+            result.assert_approx_eq::<f64>(&exact, tolerance);
+        }
+    }
+}
+
+/// What integers alone can do.
+pub fn bits<B: Backend>() {
+    for dtype in all_of::<B, Int>() {
+        let x = of::<B, 1, Int>([6, 5, 1], dtype);
+        let y = of::<B, 1, Int>([3, 4, 1], dtype);
+        is(x.clone().bitwise_and(y.clone()), [2, 4, 1], dtype);
+        is(x.clone().bitwise_or(y.clone()), [7, 5, 1], dtype);
+        is(x.clone().bitwise_xor(y.clone()), [5, 1, 0], dtype);
+        is(x.clone().bitwise_left_shift(of([1, 2, 3], dtype)), [12, 20, 8], dtype);
+        is(x.clone().bitwise_right_shift_scalar(1), [3, 2, 0], dtype);
+        is(x.clone().bitwise_not().bitwise_not(), [6, 5, 1], dtype);
+        if matches!(dtype, DType::I64 | DType::I32 | DType::I16 | DType::I8) {
+            is((-x.clone()) / 4, [-1, -1, 0], dtype);
+            is((-x.clone()) % 4, [2, 3, 3], dtype);
+            is((-x.clone()).fmod_scalar(4), [-2, -1, -1], dtype);
+        }
+        is(x.clone().float(), [6.0, 5.0, 1.0], DType::F32);
+        is(x.equal(y), [false, false, true], DType::Bool);
+    }
+}
+
+pub fn truths<B: Backend>() {
+    let x = of::<B, 2, Bool>([[true, false], [true, true]], DType::Bool);
+    is(x.clone().bool_and(x.clone().transpose()), [[true, false], [false, true]], DType::Bool);
+    is(x.clone().equal(x.clone().transpose()), [[true, false], [false, true]], DType::Bool);
+    is(x.clone().any_dim(1), [[true], [true]], DType::Bool);
+    is(x.clone().all_dim(1), [[false], [true]], DType::Bool);
+    is(
+        Tensor::cat(vec![x.clone(), x.clone().bool_not()], 1),
+        [[true, false, false, true], [true, true, false, false]],
+        DType::Bool,
+    );
+    is(x.clone().select(0, of([1], DType::I64)), [[true, true]], DType::Bool);
+    is(x.clone().slice_fill(s![0, ..], true), [[true, true], [true, true]], DType::Bool);
+    is(x.clone().flip([1]), [[false, true], [true, true]], DType::Bool);
+    is(x.clone().repeat(&[1, 2]), [[true, false, true, false], [true; 4]], DType::Bool);
+    is(x.clone().int(), [[1, 0], [1, 1]], DType::I64);
+    let json = serde_json::to_string(&x).unwrap();
+    is(
+        serde_json::from_str::<Tensor<B, 2, Bool>>(&json).unwrap(),
+        [[true, false], [true, true]],
+        DType::Bool,
+    );
+    assert!(x.to_string().contains("[[true, false],\n [true, true]]"));
+}
