@@ -33,6 +33,11 @@ pub use error::BuildError;
 pub use kiln_codegen::RecordFormat as RecordType;
 pub use model_gen::ModelGen;
 
+/// ONNX models, under Burn's path: `use burn_import::onnx::ModelGen` with `burn-import = { package = "kiln-build" }`.
+pub mod onnx {
+    pub use crate::{ModelGen, RecordType};
+}
+
 /// Checkpoints of PyTorch in modules: `use kiln_build::pytorch::PyTorchFileRecorder`.
 #[cfg(feature = "pytorch")]
 pub mod pytorch {

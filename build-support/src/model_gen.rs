@@ -1,6 +1,7 @@
 //! [`ModelGen`]: the builder for `build.rs`.
 
 use crate::{BuildError, CompileOptions, RecordType, compile, stamp::Stamp};
+use proc_macro_crate::{FoundCrate, crate_name};
 use std::path::{Path, PathBuf};
 
 /// Compiles ONNX models to Rust source and records; a builder.
@@ -12,6 +13,7 @@ pub struct ModelGen {
     inputs: Vec<PathBuf>,
     out_dir: PathBuf,
     golden: Option<PathBuf>,
+    runtime_crate: Option<String>,
     options: CompileOptions,
 }
 
@@ -70,9 +72,10 @@ impl ModelGen {
         self
     }
 
-    /// The name under which the user's manifest has the runtime; `kiln` unless said otherwise.
+    /// The name under which the user's manifest has the runtime. A build script finds it in the manifest by itself; from
+    /// elsewhere it is `kiln` unless said otherwise.
     pub fn runtime_crate(&mut self, name: impl Into<String>) -> &mut Self {
-        self.options.runtime_crate = name.into();
+        self.runtime_crate = Some(name.into());
         self
     }
 
@@ -92,7 +95,11 @@ impl ModelGen {
         if let Some(golden) = &self.golden {
             println!("cargo::rerun-if-changed={}", golden.display());
         }
-        let options = CompileOptions { below_out_dir: Some(self.out_dir.clone()), ..self.options.clone() };
+        let mut options = self.options();
+        options.below_out_dir = Some(self.out_dir.clone());
+        if let (None, Ok(FoundCrate::Name(name))) = (&self.runtime_crate, crate_name("kiln")) {
+            options.runtime_crate = name;
+        }
         let outcome = self.run(&root.join(&self.out_dir), &options);
         for file in &outcome.watched {
             println!("cargo::rerun-if-changed={}", file.display());
@@ -110,7 +117,15 @@ impl ModelGen {
     /// # Errors
     /// [`BuildError::Several`] with what is wrong with each model; the others are written.
     pub fn run_from_cli(&self) -> Result<(), BuildError> {
-        BuildError::collect(self.run(&self.out_dir, &self.options).errors)
+        BuildError::collect(self.run(&self.out_dir, &self.options()).errors)
+    }
+
+    fn options(&self) -> CompileOptions {
+        let mut options = self.options.clone();
+        if let Some(name) = &self.runtime_crate {
+            options.runtime_crate.clone_from(name);
+        }
+        options
     }
 
     fn run(&self, out_dir: &Path, options: &CompileOptions) -> Outcome {

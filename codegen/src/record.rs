@@ -94,7 +94,9 @@ impl Generated {
         let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
         match node {
             RecordNode::Param(_, data) => {
-                let narrow = self.half_precision && matches!(data.dtype, DType::F32 | DType::F64);
+                // Not what would become infinite, such as a mask's -3.4e38.
+                let float = matches!(data.dtype, DType::F32 | DType::F64);
+                let narrow = self.half_precision && float && data.fits(DType::F16);
                 let stored = if narrow { DType::F16 } else { data.dtype };
                 tensors.push(TensorToWrite::new(path, data.clone()).stored_as(stored));
             }

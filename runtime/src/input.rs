@@ -1,6 +1,5 @@
-//! What generated code calls beside tensors and layers: checks of inputs, reads of the device, empty parameters.
+//! What generated code calls beside tensors and layers: checks of inputs, reads of the device.
 
-use crate::module::{Param, ParamId};
 use crate::tensor::backend::Backend;
 use crate::tensor::{BasicOps, Tensor, TensorData, TensorKind};
 use alloc::{format, string::String, vec::Vec};
@@ -123,19 +122,6 @@ fn integers<const N: usize>(data: &TensorData) -> [i64; N] {
         Ok(values) => values,
         Err(values) => panic!("{N} integers were expected, the tensor has {}", Vec::len(&values)),
     }
-}
-
-/// A parameter of zeros, to be loaded: integer and bool constants of a model, which nothing trains.
-pub fn empty_parameter<B: Backend, const D: usize, K>(
-    dims: [usize; D],
-    device: &B::Device,
-) -> Param<Tensor<B, D, K>>
-where
-    K: TensorKind<B> + BasicOps<B>,
-    Tensor<B, D, K>: crate::module::Parameter<Device = B::Device>,
-{
-    let init = move |device: &B::Device, _require_grad: bool| Tensor::<B, D, K>::empty(dims, device);
-    Param::uninitialized(ParamId::new(), init, device.clone(), false, dims.into())
 }
 
 #[cfg(test)]

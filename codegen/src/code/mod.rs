@@ -252,8 +252,8 @@ pub struct Slot {
 /// How a field is made.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Init {
-    /// A layer: type, whether it takes the backend, config.
-    Layer { ty: &'static str, generic: bool, config: Code },
+    /// A layer: type, whether it takes the backend, config, dtype of its parameters.
+    Layer { ty: &'static str, generic: bool, config: Code, dtype: DType },
     /// A parameter with its dims.
     Parameter { ty: TensorType, dims: Vec<Code> },
     /// A module of a struct, with the arguments of its constructor.

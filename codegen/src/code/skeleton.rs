@@ -68,8 +68,9 @@ impl Writer<'_> {
 
     fn init(&mut self, init: &Init) {
         match init {
-            Init::Layer { ty, config, .. } => {
+            Init::Layer { ty, config, dtype, .. } => {
                 self.push(ty);
+                self.push(dtype.name());
                 self.code(config);
             }
             Init::Parameter { ty, .. } => {

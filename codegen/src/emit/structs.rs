@@ -7,6 +7,7 @@ use crate::code::{Code, Init};
 use crate::literals;
 use crate::names::{comment, ident};
 use crate::plan::Field;
+use kiln_types::DType;
 use proc_macro2::TokenStream;
 use quote::quote;
 use std::collections::BTreeSet;
@@ -205,19 +206,23 @@ impl<'p, 'g> Emitter<'p, 'g> {
         let mut function = self.function(member, Locals::default(), false);
         function.in_init = true;
         match init {
-            Init::Layer { generic, config, .. } => {
+            Init::Layer { generic, config, dtype, .. } => {
                 let config = function.code(config);
-                if *generic { quote!(#config.init(device)) } else { quote!(#config.init()) }
+                let dtype = self.unusual_dtype(*dtype).map(|dtype| quote!(.with_float_dtype(#dtype)));
+                if *generic { quote!(#config.init(device) #dtype) } else { quote!(#config.init()) }
             }
             Init::Parameter { ty, dims } => {
                 let dims: Vec<_> = dims.iter().map(|dim| function.code(dim)).collect();
+                let dtype = self.unusual_dtype(ty.dtype);
                 if ty.dtype.is_float() {
                     let zeros = self.uses.path("nn::Initializer");
-                    return quote!(#zeros::Zeros.init([#(#dims),*], device));
+                    let dtype = dtype.map(|dtype| quote!(.with_dtype(#dtype)));
+                    return quote!(#zeros::Zeros.init([#(#dims),*], device) #dtype);
                 }
                 let (param, id) = (self.uses.path("module::Param"), self.uses.path("module::ParamId"));
                 let tensor = tensor_type(&mut self.uses, ty, true);
-                quote!(#param::initialized(#id::new(), #tensor::empty([#(#dims),*], device)))
+                let options = dtype.map_or(quote!(device), |dtype| quote!((device, #dtype)));
+                quote!(#param::initialized(#id::new(), #tensor::empty([#(#dims),*], #options)))
             }
             Init::Module { class, args } => self.construct(member, *class, args),
             Init::Sequence { class, elements } => {
@@ -236,6 +241,16 @@ impl<'p, 'g> Emitter<'p, 'g> {
                 }
             }
         }
+    }
+
+    /// A dtype that a backend does not give to parameters of its kind when nothing is said. It must be said: not every
+    /// record format knows it.
+    fn unusual_dtype(&mut self, dtype: DType) -> Option<TokenStream> {
+        if matches!(dtype, DType::F32 | DType::I64 | DType::Bool) {
+            return None;
+        }
+        let (path, variant) = (self.uses.path("tensor::DType"), ident(&format!("{dtype:?}")));
+        Some(quote!(#path::#variant))
     }
 
     /// A call of a struct's constructor.

@@ -5,7 +5,9 @@ use super::signature::{self, Inside};
 use super::statements::{Counting, statements};
 use super::{Content, Field, Plan, Step, Struct, StructParameter, constants, sequence};
 use crate::code::{Code, Init, Lowering, Owner, inline, skeleton};
+use kiln_importer::ir::spelling::LayerField;
 use kiln_importer::ir::{Symbol, SymbolOrigin, ValueId};
+use kiln_types::DType;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Constructors with more parameters would be hard to call; such modules get structs of their own.
@@ -117,9 +119,23 @@ fn init(plan: &Plan<'_>, field: &Field, lowering: &mut Lowering<'_>) -> Init {
         Content::Layer(node) => match plan.layer(*node) {
             Some(layer) => {
                 let config = lowering.node(*node, &layer.config);
-                Init::Layer { ty: layer.ty, generic: layer.generic, config }
+                let dtype = layer.fields.iter().find_map(|(_, field)| match field {
+                    LayerField::Parameter(value) | LayerField::Optional(Some(value)) => {
+                        Some(plan.graph.ty(*value).dtype)
+                    }
+                    _ => None,
+                });
+                let dtype = dtype.filter(|dtype| dtype.is_float());
+                Init::Layer {
+                    ty: layer.ty,
+                    generic: layer.generic,
+                    config,
+                    dtype: dtype.unwrap_or(DType::F32),
+                }
             }
-            None => Init::Layer { ty: "", generic: false, config: Code::Tuple(Vec::new()) },
+            None => {
+                Init::Layer { ty: "", generic: false, config: Code::Tuple(Vec::new()), dtype: DType::F32 }
+            }
         },
         Content::Parameter(value) => {
             let ty = plan.graph.ty(*value).clone();

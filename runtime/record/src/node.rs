@@ -145,7 +145,9 @@ impl Serialize for Written<'_> {
             RecordNode::Some(value) => serializer.serialize_some(&self.of(value)),
             RecordNode::None | RecordNode::Constant => serializer.serialize_none(),
             RecordNode::Param(id, data) => {
-                let param = data.clone().convert_dtype(self.precision.dtype(data.dtype));
+                let dtype = self.precision.dtype(data.dtype);
+                // Numbers beyond the precision's range keep their dtype; readers convert whatever they find.
+                let param = if data.fits(dtype) { data.clone().convert_dtype(dtype) } else { data.clone() };
                 Param { id: *id, param: &param }.serialize(serializer)
             }
             RecordNode::Bool(value) => serializer.serialize_bool(*value),

@@ -27,6 +27,9 @@ pub trait Parameter: Clone + fmt::Debug + Send + Sync {
     /// Copies to another device.
     fn to_device(self, device: &Self::Device) -> Self;
 
+    /// The dtype, if it is another than the device's usual one for the kind.
+    fn unusual_dtype(&self) -> Option<DType>;
+
     /// Converts to another dtype of the same kind.
     fn to_dtype(self, dtype: DType) -> Self;
 }
@@ -93,7 +96,11 @@ struct Pending<T: Parameter> {
 
 impl<T: Parameter> Pending<T> {
     fn initialize(self) -> T {
-        (self.init)(&self.device, self.require_grad)
+        let value = (self.init)(&self.device, self.require_grad);
+        match self.dtype {
+            Some(dtype) => value.to_dtype(dtype),
+            None => value,
+        }
     }
 }
 
@@ -133,13 +140,15 @@ impl<T: Parameter> Param<T> {
 
     /// Says which dtype the value has: one that is loaded from a record, whose formats may not know it, gets it back.
     ///
-    /// It holds until the value is made or loaded.
+    /// A value that is there already is converted. One of a dtype that is not the device's usual one passes its dtype on
+    /// to what is loaded in its place.
     #[must_use]
     pub fn with_dtype(mut self, dtype: DType) -> Self {
         if let Some(pending) = self.pending.get_mut() {
             pending.dtype = Some(dtype);
+            return self;
         }
-        self
+        self.map(|value| value.to_dtype(dtype))
     }
 
     /// A parameter from the parts that [`Param::consume`] yields.
@@ -271,7 +280,10 @@ impl<T: Parameter> Param<T> {
     #[must_use]
     pub fn transform_for_load(self, value: T, id: ParamId) -> Self {
         let (device, require_grad) = (self.lazy_device(), self.lazy_is_require_grad());
-        let dtype = self.pending.lock().as_ref().and_then(|pending| pending.dtype);
+        let dtype = match &*self.pending.lock() {
+            Some(pending) => pending.dtype,
+            None => self.state.get().and_then(Parameter::unusual_dtype),
+        };
         let value = if value.device() == device { value } else { value.to_device(&device) };
         let value = match dtype {
             Some(dtype) => value.to_dtype(dtype),

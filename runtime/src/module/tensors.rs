@@ -6,7 +6,7 @@ use super::{
     ModuleMapper, ModuleVisitor, Param, ParamId, Parameter,
 };
 use crate::tensor::backend::{AutodiffBackend, Backend, Primitive};
-use crate::tensor::{Bool, DType, Float, Int, Shape, Tensor, TensorData};
+use crate::tensor::{Bool, DType, Float, Int, Shape, Tensor, TensorData, TensorKind};
 use alloc::format;
 
 /// Adds a device that is not there yet.
@@ -66,6 +66,11 @@ macro_rules! tensor_module {
 
             fn to_device(self, device: &B::Device) -> Self {
                 Tensor::to_device(self, device)
+            }
+
+            fn unusual_dtype(&self) -> Option<DType> {
+                let dtype = Tensor::dtype(self);
+                (dtype != <$kind as TensorKind<B>>::default_dtype()).then_some(dtype)
             }
 
             fn to_dtype(self, dtype: DType) -> Self {

@@ -98,6 +98,19 @@ pub trait Module<B: Backend>: Clone + Send + Debug {
     /// The state of the module.
     fn into_record(self) -> Self::Record;
 
+    /// The module with float parameters of a dtype, which also those get that are loaded later; see
+    /// [`Param::with_dtype`].
+    #[must_use]
+    fn with_float_dtype(self, dtype: crate::tensor::DType) -> Self {
+        struct WithDtype(crate::tensor::DType);
+        impl<B: Backend> ModuleMapper<B> for WithDtype {
+            fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+                param.with_dtype(self.0)
+            }
+        }
+        self.map(&mut WithDtype(dtype))
+    }
+
     /// The module with quantized float parameters.
     #[must_use]
     fn quantize_weights<S: Into<crate::tensor::quantization::QuantScheme> + Clone>(

@@ -39,9 +39,10 @@ macro_rules! tensor_item {
             /// The dtype in which it is stored.
             const STORED: DType = $stored;
 
-            /// From any data of the kind.
+            /// From any data of the kind. Data with numbers beyond the range of the settings' precision keeps its dtype.
             pub fn new(data: TensorData) -> Self {
-                Self { data: converted(data, Self::STORED), settings: PhantomData }
+                let data = if data.fits(Self::STORED) { converted(data, Self::STORED) } else { data };
+                Self { data, settings: PhantomData }
             }
 
             /// The data.
@@ -57,9 +58,10 @@ macro_rules! tensor_item {
         }
 
         impl<'de, S: PrecisionSettings> Deserialize<'de> for $name<S> {
-            /// Data that was stored in another precision is converted.
+            /// Data that was stored in another precision stays so, until it becomes a tensor.
             fn deserialize<De: Deserializer<'de>>(deserializer: De) -> Result<Self, De::Error> {
-                TensorData::deserialize(deserializer).map(Self::new)
+                let data = TensorData::deserialize(deserializer)?;
+                Ok(Self { data, settings: PhantomData })
             }
         }
     };

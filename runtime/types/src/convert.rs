@@ -29,6 +29,15 @@ fn reader(dtype: DType) -> Read {
     }
 }
 
+/// The integers of an integer dtype.
+fn integers(dtype: DType) -> core::ops::RangeInclusive<i128> {
+    let bits = 8 * dtype.size() as u32;
+    match dtype {
+        DType::U64 | DType::U32 | DType::U16 | DType::U8 => 0..=(1 << bits) - 1,
+        _ => -(1 << (bits - 1))..=(1 << (bits - 1)) - 1,
+    }
+}
+
 impl TensorData {
     /// The elements in row-major order, converted to `E` (see [`Element::from_scalar`]).
     pub fn iter<E: Element>(&self) -> impl Iterator<Item = E> + '_ {
@@ -67,6 +76,28 @@ impl TensorData {
             (_, DType::U8) => self.collect_as::<u8>(),
             (_, DType::Bool) => self.collect_as::<bool>(),
         }
+    }
+
+    /// Whether every number has its place in a dtype: an integer exactly, a finite float without becoming infinite.
+    pub fn fits(&self, dtype: DType) -> bool {
+        if self.dtype == dtype || dtype == DType::Bool {
+            return true;
+        }
+        if let (DType::F16, Ok(elements)) = (dtype, self.as_slice::<f32>()) {
+            // What half-precision records ask for every weight: the first f32 that rounds to infinity.
+            return elements.iter().all(|x| x.abs() < 65_520.0 || !x.is_finite());
+        }
+        self.scalars().all(|scalar| match (scalar, dtype) {
+            (Scalar::Float(x), DType::F16) => f16::from_f64(x).is_finite() == x.is_finite(),
+            (Scalar::Float(x), DType::BF16) => bf16::from_f64(x).is_finite() == x.is_finite(),
+            (Scalar::Float(x), DType::F32) => (x as f32).is_finite() == x.is_finite(),
+            (_, dtype) if dtype.is_float() => true,
+            (Scalar::Int(x), dtype) => integers(dtype).contains(&i128::from(x)),
+            (Scalar::UInt(x), dtype) => integers(dtype).contains(&i128::from(x)),
+            // Truncated first, as conversion does; 2^64 and more saturates, and so do infinities.
+            (Scalar::Float(x), dtype) => integers(dtype).contains(&(x as i128)),
+            (Scalar::Bool(_), _) => true,
+        })
     }
 
     /// The same numbers as elements of `E`; see [`TensorData::convert_dtype`].

@@ -3,6 +3,16 @@
 //! That this crate compiles shows that the derives find the runtime under another name, and that programs written for
 //! Burn's API need no change. The tests run it.
 
+/// An imported model, whose golden test runs with this crate's. Its record is a file.
+pub mod imported {
+    include!(concat!(env!("OUT_DIR"), "/model/model.rs"));
+}
+
+/// An imported model whose record is part of the program.
+pub mod embedded {
+    include!(concat!(env!("OUT_DIR"), "/embedded/model.rs"));
+}
+
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::pool::{AdaptiveAvgPool2d, AdaptiveAvgPool2dConfig};
 use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig, Relu};
