@@ -19,6 +19,7 @@ mod raise;
 #[cfg(test)]
 mod random;
 mod rewrite;
+mod scopes;
 #[cfg(test)]
 pub(crate) mod testing;
 mod ties;
@@ -112,6 +113,7 @@ pub fn optimize(graph: &mut Graph, options: &Options) -> Vec<PassReport> {
     runner.run(&[&chains, &dead_code::RemoveDeadCode]);
     // Last, since folding would undo it.
     runner.run(&[&ties::TieParameters, &dead_code::RemoveDeadCode]);
+    runner.run(&[&scopes::PlaceShared]);
     runner.reports
 }
 
