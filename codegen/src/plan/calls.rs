@@ -56,7 +56,7 @@ fn equal_parts(
         nodes.iter().enumerate().filter(|(_, node)| anchor(node)).map(|(i, _)| i).collect();
     let lead = *anchors.first()?;
     // A part may use its first parameter more than once.
-    (1..=anchors.len() / 2).filter(|step| anchors.len().is_multiple_of(**step)).find_map(|step| {
+    (1..=anchors.len() / 2).filter(|step| anchors.len().is_multiple_of(*step)).find_map(|step| {
         let starts: Vec<usize> = anchors.iter().step_by(step).filter_map(|at| at.checked_sub(lead)).collect();
         let ends = starts.iter().skip(1).copied().chain([nodes.len()]);
         let parts: Vec<&[NodeId]> =
