@@ -21,6 +21,10 @@ if [ "$(printf '%s\n%s\n' "$msrv" "$have" | sort -V | head -n1)" != "$msrv" ]; t
     echo "rustc $have is older than the MSRV $msrv: run 'rustup update'" >&2
     exit 1
 fi
+if ! cargo fmt --version >/dev/null 2>&1 || ! cargo clippy --version >/dev/null 2>&1; then
+    step "installing rustfmt and clippy"
+    rustup component add rustfmt clippy
+fi
 step "formatting"
 cargo fmt --all --check
 
