@@ -225,6 +225,9 @@ impl<'g> Rewrite<'g> {
 
     /// Like [`Rewrite::insert`], with another origin than the current node's.
     pub fn insert_as(&mut self, op: Op, inputs: &[ValueId], origin: Origin) -> Option<ValueId> {
+        if self.reads_own_size(&op) {
+            return None;
+        }
         let mut builder = Builder::new(self.graph);
         builder.origin = origin;
         let output = builder.add(op, inputs).ok()?;
@@ -243,6 +246,9 @@ impl<'g> Rewrite<'g> {
 
     /// Like [`Rewrite::replace`]; with an origin to take over (a convolution's, when it absorbs what follows).
     pub fn replace_as(&mut self, op: Op, inputs: Vec<Option<ValueId>>, origin: Option<Origin>) -> Option<()> {
+        if self.reads_own_size(&op) {
+            return None;
+        }
         let mut infer = Infer::new(self.graph, &inputs);
         let types = op.infer(&mut infer).ok()?;
         let outputs = &self.node().outputs;
@@ -272,6 +278,16 @@ impl<'g> Rewrite<'g> {
         }
         node.origin.scope = scope;
         Some(())
+    }
+
+    /// Whether an operation that is to stand here needs a size that is known from the current node's outputs only: of two
+    /// unknown sizes that broadcast, say.
+    fn reads_own_size(&self, op: &Op) -> bool {
+        op.symbols().iter().any(|symbol| match self.graph.symbols.get(symbol) {
+            Some(SymbolOrigin::Dim { value, .. }) => self.node().outputs.contains(value),
+            Some(&SymbolOrigin::Read { node, .. }) => node == self.current,
+            None => false,
+        })
     }
 
     /// The current node's output is this value. `None`, and nothing changed, when their types differ.
@@ -374,4 +390,25 @@ fn count_uses(graph: &Graph, root: &Region) -> (Vec<u32>, BTreeMap<ValueId, Node
         uses[value.index()] += 1;
     }
     (uses, users)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::passes::testing::{checked, graph};
+    use kiln_types::{BinaryOp, DType, Scalar};
+
+    #[test]
+    fn a_size_that_only_the_result_knows_is_not_used_to_make_it() {
+        // n + m broadcast to a size of its own; that zeros are neutral cannot make it an expansion to that size.
+        let g = graph(&["f32[n]", "f32[m]"], |b, x| {
+            let dims = b.graph.ty(x[1]).dims.clone();
+            let zeros = Op::Fill { dims, value: Scalar::Float(0.0), dtype: DType::F32 };
+            let zeros = b.add(zeros, &[]).unwrap();
+            let sum = b.add(Op::Binary(BinaryOp::Add), &[x[0], zeros]).unwrap();
+            vec![sum, x[1]]
+        });
+        let g = checked(g, &[("n", 1), ("m", 3)]);
+        assert!(g.root.nodes.iter().any(|&id| matches!(g.node(id).op, Op::Binary(_))), "{g}");
+    }
 }
