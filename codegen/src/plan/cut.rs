@@ -2,7 +2,7 @@
 
 use super::home::{Home, is_below};
 use super::{Plan, live};
-use kiln_importer::ir::{NodeId, ScopeEntry, ValueId};
+use kiln_importer::ir::{Graph, NodeId, ScopeEntry, SymbolOrigin, ValueId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Shorter functions are left in one piece.
@@ -180,7 +180,11 @@ pub fn token(plan: &Plan<'_>, node: NodeId) -> String {
     format!("{} {ranks:?}", spelling.replace(|c: char| c.is_ascii_digit(), ""))
 }
 
-/// How many values cross each position.
+/// Positions that no cut may take count as so many values: still few enough to add to.
+const UNCUT: usize = usize::MAX / 2;
+
+/// How many values cross each position. A number that is read back from the device is a local variable, so its uses stay
+/// together with the read.
 fn crossing(plan: &Plan<'_>, nodes: &[NodeId]) -> Vec<usize> {
     let graph = plan.graph;
     let mut first: BTreeMap<ValueId, usize> = graph.inputs.iter().map(|&input| (input, 0)).collect();
@@ -199,5 +203,24 @@ fn crossing(plan: &Plan<'_>, nodes: &[NodeId]) -> Vec<usize> {
             *count += 1;
         }
     }
+    for (from, to) in reads(graph, nodes) {
+        counts.iter_mut().take(to + 1).skip(from + 1).for_each(|count| *count = UNCUT);
+    }
     counts
+}
+
+/// The stretches from each reading node to the last use of what it read.
+fn reads(graph: &Graph, nodes: &[NodeId]) -> Vec<(usize, usize)> {
+    let places: BTreeMap<NodeId, usize> = nodes.iter().enumerate().map(|(i, &node)| (node, i)).collect();
+    let mut last: BTreeMap<usize, usize> = BTreeMap::new();
+    for (i, &node) in nodes.iter().enumerate() {
+        for symbol in live::symbols(graph, node) {
+            if let Some(SymbolOrigin::Read { node: reader, .. }) = graph.symbols.get(&symbol)
+                && let Some(&from) = places.get(reader)
+            {
+                last.insert(from, i);
+            }
+        }
+    }
+    last.into_iter().collect()
 }
