@@ -6,7 +6,9 @@ use kiln::config::Config;
 use kiln::module::{Module, Param, ParamId};
 use kiln::nn::conv::{Conv2d, Conv2dConfig};
 use kiln::nn::{Linear, LinearConfig, LinearLayout, PRelu, PReluConfig, Relu};
-use kiln::record::{FullPrecisionSettings, Recorder, RecorderError, Safetensors};
+use kiln::record::{
+    FullPrecisionSettings, NamedMpkFileRecorder, PrettyJsonFileRecorder, Recorder, RecorderError, Safetensors,
+};
 use kiln::tensor::backend::Backend;
 use kiln::tensor::{Int, Tensor, TensorData};
 use kiln::weights::{
@@ -117,10 +119,10 @@ fn what_does_not_fit_is_one_report() {
         "{} does not fit the module
   missing: conv1.weight [2, 2, 2, 2] (the file has net.conv1.weight [2, 2, 2, 2])
   missing: conv1.bias [2] (the file has net.conv1.bias [2])
-  wrong: conv2.weight is float [2, 2, 2, 2], conv2.weight in the file is f32 [2, 2, 3, 3]
+  wrong: conv2.weight needs float [2, 2, 2, 2], conv2.weight in the file is f32 [2, 2, 3, 3]
   unused: net.conv1.bias [2]
   unused: net.conv1.weight [2, 2, 2, 2]
-  try --map '^net\\.(.*)=$1', or .with_key_remap(\"^net\\\\.(.*)\", \"$1\")",
+  try --map '^net\\.(.*)=${{1}}', or .with_key_remap(\"^net\\\\.(.*)\", \"${{1}}\")",
         file.display()
     );
     assert_eq!(error, expected);
@@ -128,11 +130,95 @@ fn what_does_not_fit_is_one_report() {
     let record =
         Recorder::<Cpu>::load::<<Small<Cpu> as Module<Cpu>>::Record>(&recorder, file.clone().into(), &device);
     let error = record.err().unwrap().to_string();
-    assert!(error.contains("missing: conv1.weight (the file has net.conv1.weight [2, 2, 2, 2])"), "{error}");
+    assert!(
+        error.contains("missing: conv1.weight of 4 dims (the file has net.conv1.weight [2, 2, 2, 2])"),
+        "{error}"
+    );
     std::fs::remove_file(file).unwrap();
     let gone =
         Recorder::<Cpu>::load::<<Small<Cpu> as Module<Cpu>>::Record>(&recorder, "no/such.pt".into(), &device);
     assert!(matches!(gone, Err(RecorderError::FileNotFound(_))));
+}
+
+/// A module whose parameters are of no layer that the library knows.
+#[derive(Module, Debug)]
+struct Own<B: Backend> {
+    table: Param<Tensor<B, 3>>,
+    steps: Param<Tensor<B, 1, Int>>,
+}
+
+impl<B: Backend> Own<B> {
+    fn new(device: &B::Device) -> Self {
+        Self {
+            table: Param::initialized(ParamId::new(), Tensor::zeros([2, 3, 4], device)),
+            steps: Param::initialized(ParamId::new(), Tensor::zeros([2], device)),
+        }
+    }
+}
+
+#[test]
+fn a_record_of_another_rank_or_kind_is_an_error_of_the_recorder() {
+    let device = Default::default();
+    let file = written("ranks", &[("table", &[6, 4]), ("steps", &[2])]);
+    let record = PyTorchFileRecorder::<FullPrecisionSettings>::default()
+        .load::<<Own<Cpu> as Module<Cpu>>::Record>(file.clone().into(), &device);
+    let error = record.err().unwrap().to_string();
+    assert!(error.contains("wrong: table needs float of 3 dims, table in the file is f32 [6, 4]"), "{error}");
+    assert!(error.contains("wrong: steps needs int of 1 dims, steps in the file is f32 [2]"), "{error}");
+    std::fs::remove_file(file).unwrap();
+
+    // The same in a record of fields: a module of the same names, with other ranks.
+    #[derive(Module, Debug)]
+    struct Other<B: Backend> {
+        table: Param<Tensor<B, 2>>,
+        steps: Param<Tensor<B, 1, Int>>,
+    }
+    let other = Other::<Cpu> {
+        table: Param::initialized(ParamId::new(), Tensor::zeros([6, 4], &device)),
+        steps: Param::initialized(ParamId::new(), Tensor::zeros([2], &device)),
+    };
+    let path = temporary("other").with_extension("mpk");
+    let recorder = NamedMpkFileRecorder::<FullPrecisionSettings>::default();
+    other.save_file(&path, &recorder).unwrap();
+    let error = Own::<Cpu>::new(&device).load_file(&path, &recorder, &device).unwrap_err().to_string();
+    let expected = "the module has a tensor of 3 dims where the record has one of shape [6, 4]";
+    assert!(error.contains(expected), "{error}");
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn matrices_the_other_way_round_are_recognised() {
+    let device = Default::default();
+    let file = written("turned", &[("weight", &[3, 2])]);
+    let linear = LinearConfig::new(3, 2).with_bias(false).init::<Cpu>(&device);
+    let error = load_weights(linear, file.as_path(), &device).unwrap_err().to_string();
+    assert!(error.contains("wrong: weight needs float [2, 3], weight in the file is f32 [3, 2]"), "{error}");
+    assert!(error.ends_with("the other way round: try --adapter, or .with_adapter_type"), "{error}");
+    std::fs::remove_file(file).unwrap();
+}
+
+/// An LSTM's record names its activations, which a checkpoint does not have; Burn would refuse others.
+#[test]
+fn the_activations_of_an_lstm_are_those_of_pytorch() {
+    let device = Default::default();
+    let file = fixture("net.pt");
+    let recorder = PyTorchFileRecorder::<FullPrecisionSettings>::default();
+    let record: <Net<Cpu> as Module<Cpu>>::Record = recorder.load(file.into(), &device).unwrap();
+    let path = temporary("activations").with_extension("json");
+    Recorder::<Cpu>::record(
+        &PrettyJsonFileRecorder::<FullPrecisionSettings>::default(),
+        record,
+        path.clone(),
+    )
+    .unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    for direction in ["forward", "reverse"] {
+        let lstm = &json["item"]["lstm"][direction];
+        assert!(lstm["gate_activation"].get("Sigmoid").is_some(), "{}", lstm["gate_activation"]);
+        assert!(lstm["cell_activation"].get("Tanh").is_some(), "{}", lstm["cell_activation"]);
+        assert!(lstm["hidden_activation"].get("Tanh").is_some(), "{}", lstm["hidden_activation"]);
+    }
+    std::fs::remove_file(path).unwrap();
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Safetensors files, through the reader of Kiln's own records.
 
-use crate::{ErrorKind, LazyTensor, Result, WeightsError};
+use crate::{ErrorKind, LazyTensor, Result, WeightsError, limits};
+use kiln_record::RecordError;
 use kiln_record::safetensors::Safetensors;
 use kiln_types::Bytes;
 use serde_json::Value as Json;
@@ -13,8 +14,14 @@ pub(crate) fn is_safetensors(file: &[u8]) -> bool {
 
 /// The tensors of a file, below a key if one is given, and the texts of its metadata.
 pub(crate) fn read(file: Bytes, key: Option<&str>) -> Result<(Vec<(String, LazyTensor)>, Json)> {
-    let fail = |error: kiln_record::RecordError| ErrorKind::Safetensors(error.to_string());
-    let file = Safetensors::read(file).map_err(fail)?;
+    let file = Safetensors::read(file).map_err(|error| match error {
+        RecordError::Decode(reason) => ErrorKind::Safetensors(reason),
+        error => ErrorKind::Safetensors(error.to_string()),
+    })?;
+    let count = file.paths().count();
+    if count > limits::MAX_TENSORS {
+        return Err(WeightsError::limit(format!("the file has {count} tensors"), limits::MAX_TENSORS));
+    }
     let prefix = key.map(|key| format!("{key}.")).unwrap_or_default();
     let mut tensors = Vec::new();
     for path in file.paths() {

@@ -1,7 +1,10 @@
 //! Tensors whose bytes are read when they are asked for.
 
+mod gather;
+
 use crate::{ErrorKind, Result, WeightsError, limits};
 use flate2::bufread::DeflateDecoder;
+use gather::View;
 use kiln_types::{Bytes, DType, TensorData};
 use std::io::Read;
 use std::sync::{Arc, OnceLock};
@@ -222,68 +225,19 @@ impl LazyTensor {
                 return Err(WeightsError::limit(what, limits::MAX_EXPANDED));
             }
             let source = self.storage.bytes()?;
+            let view = View::new(&self.shape, &self.strides, self.offset);
+            let big_endian = self.storage.big_endian;
             let gathered = match width {
-                1 => self.gather::<u8>(&source),
-                2 => self.gather::<u16>(&source),
-                4 => self.gather::<u32>(&source),
-                _ => self.gather::<u64>(&source),
+                1 => view.gather::<u8>(&source, big_endian),
+                2 => view.gather::<u16>(&source, big_endian),
+                4 => view.gather::<u32>(&source, big_endian),
+                _ => view.gather::<u64>(&source, big_endian),
             };
             gathered.ok_or_else(|| WeightsError::tensor("it lies outside of its storage"))?
         };
         let bytes = if self.dtype == DType::Bool { only_bools(bytes) } else { bytes };
         TensorData::from_bytes(bytes, self.shape.clone(), self.dtype)
             .map_err(|error| ErrorKind::Tensor(error.to_string()).into())
-    }
-
-    /// Copies the elements into row-major order; `None` if one lies outside.
-    fn gather<W: Word>(&self, source: &[u8]) -> Option<Bytes> {
-        let read = |at: usize| -> Option<W> {
-            let start = at.checked_mul(size_of::<W>())?;
-            let word = source.get(start..)?;
-            Some(if self.storage.big_endian { W::big(word)? } else { W::little(word)? })
-        };
-        let (shape, strides) = self.merged_dims();
-        let ((row, outer), (step, jumps)) = match (shape.split_last(), strides.split_last()) {
-            (Some(shape), Some(strides)) => (shape, strides),
-            _ => return Some(Bytes::from_elements(vec![read(self.offset)?])),
-        };
-        let mut words = Vec::with_capacity(self.num_elements());
-        let mut index = vec![0; outer.len()];
-        let mut start = self.offset;
-        loop {
-            for column in 0..*row {
-                words.push(read(start + column * step)?);
-            }
-            let mut dims = index.iter_mut().zip(outer).zip(jumps).rev();
-            loop {
-                let Some(((position, dim), jump)) = dims.next() else {
-                    return Some(Bytes::from_elements(words));
-                };
-                *position += 1;
-                start += jump;
-                if *position < *dim {
-                    break;
-                }
-                start -= *position * jump;
-                *position = 0;
-            }
-        }
-    }
-
-    /// The same elements with as few dims as possible: none of size 1, and neighbours that can be walked as one merged.
-    fn merged_dims(&self) -> (Vec<usize>, Vec<usize>) {
-        let mut merged: Vec<(usize, usize)> = Vec::with_capacity(self.shape.len());
-        for (dim, stride) in self.shape.iter().copied().zip(self.strides.iter().copied()) {
-            match merged.last_mut() {
-                _ if dim == 1 => {}
-                Some((outer, jump)) if stride.checked_mul(dim) == Some(*jump) => {
-                    *outer *= dim;
-                    *jump = stride;
-                }
-                _ => merged.push((dim, stride)),
-            }
-        }
-        merged.into_iter().unzip()
     }
 }
 
@@ -295,26 +249,6 @@ fn only_bools(bytes: Bytes) -> Bytes {
         Bytes::from_vec(bytes.iter().map(|byte| u8::from(*byte != 0)).collect())
     }
 }
-
-/// An element as bits.
-trait Word: bytemuck::NoUninit + Send + Sync + 'static {
-    fn little(bytes: &[u8]) -> Option<Self>;
-    fn big(bytes: &[u8]) -> Option<Self>;
-}
-
-macro_rules! words {
-    ($($word:ty)*) => {$(
-        impl Word for $word {
-            fn little(bytes: &[u8]) -> Option<Self> {
-                bytes.first_chunk().map(|bytes| <$word>::from_le_bytes(*bytes))
-            }
-            fn big(bytes: &[u8]) -> Option<Self> {
-                bytes.first_chunk().map(|bytes| <$word>::from_be_bytes(*bytes))
-            }
-        }
-    )*};
-}
-words!(u8 u16 u32 u64);
 
 /// The strides of a tensor without gaps.
 pub(crate) fn contiguous_strides(shape: &[usize]) -> Vec<usize> {

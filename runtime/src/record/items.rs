@@ -27,15 +27,15 @@ pub struct ParamSerde<T> {
 
 /// Declares the stored form of one kind of tensor.
 macro_rules! tensor_item {
-    ($(#[$doc:meta])* $name:ident, $stored:expr) => {
+    ($(#[$doc:meta])* $name:ident, $stored:expr, $kind:literal) => {
         $(#[$doc])*
         #[derive(Clone, Debug)]
-        pub struct $name<S: PrecisionSettings> {
+        pub struct $name<S: PrecisionSettings, const D: usize> {
             data: TensorData,
             settings: PhantomData<S>,
         }
 
-        impl<S: PrecisionSettings> $name<S> {
+        impl<S: PrecisionSettings, const D: usize> $name<S, D> {
             /// The dtype in which it is stored.
             const STORED: DType = $stored;
 
@@ -51,43 +51,88 @@ macro_rules! tensor_item {
             }
         }
 
-        impl<S: PrecisionSettings> Serialize for $name<S> {
+        impl<S: PrecisionSettings, const D: usize> Serialize for $name<S, D> {
             fn serialize<Se: Serializer>(&self, serializer: Se) -> Result<Se::Ok, Se::Error> {
                 self.data.serialize(serializer)
             }
         }
 
-        impl<'de, S: PrecisionSettings> Deserialize<'de> for $name<S> {
+        impl<'de, S: PrecisionSettings, const D: usize> Deserialize<'de> for $name<S, D> {
             /// Data that was stored in another precision stays so, until it becomes a tensor.
             fn deserialize<De: Deserializer<'de>>(deserializer: De) -> Result<Self, De::Error> {
-                let data = TensorData::deserialize(deserializer)?;
+                let data = ranked(deserializer, D, RANKED_NAMES[$kind].get(D))?;
                 Ok(Self { data, settings: PhantomData })
             }
         }
     };
 }
 
+/// Names under which tensors of a kind and rank are asked for. Formats do not look at them; a deserializer that has no
+/// format but only tensors ([`crate::weights`]) learns from them what it has to find.
+pub(crate) const RANKED_NAMES: [[&str; 9]; 3] = [
+    ["Float0", "Float1", "Float2", "Float3", "Float4", "Float5", "Float6", "Float7", "Float8"],
+    ["Int0", "Int1", "Int2", "Int3", "Int4", "Int5", "Int6", "Int7", "Int8"],
+    ["Bool0", "Bool1", "Bool2", "Bool3", "Bool4", "Bool5", "Bool6", "Bool7", "Bool8"],
+];
+
+/// Reads data of a rank.
+fn ranked<'de, De: Deserializer<'de>>(
+    deserializer: De,
+    rank: usize,
+    name: Option<&&'static str>,
+) -> Result<TensorData, De::Error> {
+    struct Ranked;
+    impl<'de> Visitor<'de> for Ranked {
+        type Value = TensorData;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a tensor")
+        }
+
+        fn visit_newtype_struct<De: Deserializer<'de>>(
+            self,
+            deserializer: De,
+        ) -> Result<TensorData, De::Error> {
+            TensorData::deserialize(deserializer)
+        }
+    }
+    let data = match name {
+        Some(name) => deserializer.deserialize_newtype_struct(name, Ranked)?,
+        None => TensorData::deserialize(deserializer)?,
+    };
+    if data.shape.len() == rank {
+        return Ok(data);
+    }
+    let shape = &data.shape;
+    Err(de::Error::custom(alloc::format!(
+        "the module has a tensor of {rank} dims where the record has one of shape {shape:?}"
+    )))
+}
+
 tensor_item!(
     /// A float tensor as it is stored.
     FloatTensorSerde,
-    <S::FloatElem as Element>::DTYPE
+    <S::FloatElem as Element>::DTYPE,
+    0
 );
 tensor_item!(
     /// An integer tensor as it is stored.
     IntTensorSerde,
-    <S::IntElem as Element>::DTYPE
+    <S::IntElem as Element>::DTYPE,
+    1
 );
 tensor_item!(
     /// A bool tensor as it is stored.
     BoolTensorSerde,
-    DType::Bool
+    DType::Bool,
+    2
 );
 
 /// Implements `Record` for the tensors of one kind, alone and as parameters.
 macro_rules! tensor_record {
     ($tensor:ty, $item:ident, $dtype:expr, |$value:ident| $as_param:expr) => {
         impl<B: Backend, const D: usize> Record<B> for $tensor {
-            type Item<S: PrecisionSettings> = $item<S>;
+            type Item<S: PrecisionSettings> = $item<S, D>;
 
             fn into_item<S: PrecisionSettings>(self) -> Self::Item<S> {
                 $item::new(self.into_data())
@@ -99,7 +144,7 @@ macro_rules! tensor_record {
         }
 
         impl<B: Backend, const D: usize> Record<B> for Param<$tensor> {
-            type Item<S: PrecisionSettings> = ParamSerde<$item<S>>;
+            type Item<S: PrecisionSettings> = ParamSerde<$item<S, D>>;
 
             fn into_item<S: PrecisionSettings>(self) -> Self::Item<S> {
                 let (id, value, mapper) = self.consume();

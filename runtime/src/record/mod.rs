@@ -21,6 +21,8 @@ pub use file::{
     DefaultRecorder, FileRecorder, JsonGzFileRecorder, NamedMpkFileRecorder, NamedMpkGzFileRecorder,
     NoStdTrainingRecorder, PrettyJsonFileRecorder, SensitiveCompactRecorder,
 };
+#[cfg(feature = "weights")]
+pub(crate) use items::RANKED_NAMES;
 pub use items::{Array, BoolTensorSerde, FloatTensorSerde, IntTensorSerde, ParamSerde};
 pub use kiln_record::Format;
 pub use kiln_record::safetensors::Safetensors;

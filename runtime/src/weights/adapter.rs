@@ -52,6 +52,20 @@ impl View {
     }
 }
 
+impl View {
+    /// The shape that a file's tensor has for a parameter of a shape.
+    pub(super) fn whole_shape(self, shape: &[usize]) -> Vec<usize> {
+        let mut shape = shape.to_vec();
+        if let (true, Some(last)) = (self.transpose, shape.len().checked_sub(2)) {
+            shape.get_mut(last..).unwrap_or_default().reverse();
+        }
+        if let (Some((_, count)), Some(first)) = (self.part, shape.first_mut()) {
+            *first *= count;
+        }
+        shape
+    }
+}
+
 /// Where a parameter may be in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Candidate {
@@ -102,18 +116,15 @@ impl AdapterType {
     }
 }
 
-/// The rank that a parameter of one of Kiln's layers has; a record does not tell.
-pub(super) fn rank(frames: &[Frame]) -> Option<usize> {
-    let leaf = frames.last()?;
-    match (leaf.container.as_str(), leaf.name.as_str()) {
-        ("Linear" | "Embedding", "weight") => Some(2),
-        ("Conv1d" | "ConvTranspose1d", "weight") => Some(3),
-        ("Conv2d" | "ConvTranspose2d" | "DeformConv2d", "weight") => Some(4),
-        ("Conv3d" | "ConvTranspose3d", "weight") => Some(5),
-        (layer, "bias") if layer == "Linear" || layer.starts_with("Conv") => Some(1),
-        ("PRelu", "alpha") => Some(1),
-        (norm, "gamma" | "beta" | "running_mean" | "running_var") if NORMS.contains(&norm) => Some(1),
-        _ => None,
+impl AdapterType {
+    /// The variant of an enum that a file of tensors says nothing of: the activations that PyTorch's LSTM has.
+    pub(super) fn usual_variant(self, frames: &[Frame]) -> Option<&'static str> {
+        let leaf = frames.last().filter(|leaf| leaf.container == "Lstm")?;
+        match leaf.name.as_str() {
+            "gate_activation" => Some("Sigmoid"),
+            "cell_activation" | "hidden_activation" => Some("Tanh"),
+            _ => None,
+        }
     }
 }
 

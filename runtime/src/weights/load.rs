@@ -2,10 +2,10 @@
 
 use super::adapter::{Candidate, Frame, path_of};
 use super::source::Source;
-use super::{ImportError, ImportReport, LoadArgs, MissingWeight, WrongWeight};
+use super::{ImportError, ImportReport, LoadArgs, MissingWeight, WantedShape, WrongWeight};
 use crate::module::{Module, ModuleMapper, ModuleVisitor, Param, Parameter};
 use crate::tensor::backend::Backend;
-use crate::tensor::{Bool, DType, Element, Int, Tensor, TensorData};
+use crate::tensor::{Bool, DType, DTypeKind, Element, Int, Tensor, TensorData};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
 use alloc::{boxed::Box, vec::Vec};
@@ -139,12 +139,12 @@ fn plan(outline: &Outline, source: &Source, args: &LoadArgs) -> Result<Plan, Imp
         let Some((Candidate { key, view }, whole)) = found else {
             let key = candidates.last().map_or_else(String::new, |candidate| candidate.key.clone());
             let key = candidates.first().map_or(key, |candidate| candidate.key.clone());
-            report.missing.push(MissingWeight { path, key, shape: Some(shape.clone()) });
+            report.missing.push(MissingWeight { path, key, shape: Some(WantedShape::Dims(shape.clone())) });
             continue;
         };
         used.insert(key.as_str().to_string());
         let stored = whole.dtype();
-        let kind_fits = stored.kind() == dtype.kind() || (dtype.is_bool() && stored == DType::U8);
+        let kind_fits = fits_kind(stored, dtype.kind());
         match view.of(whole).filter(|tensor| tensor.shape() == shape.as_slice() && kind_fits) {
             Some(tensor) => {
                 plan.insert(path, Planned { key: key.clone(), tensor, dtype: *dtype });
@@ -152,7 +152,8 @@ fn plan(outline: &Outline, source: &Source, args: &LoadArgs) -> Result<Plan, Imp
             None => report.wrong.push(WrongWeight {
                 path,
                 key: key.clone(),
-                expected: (dtype.kind(), shape.clone()),
+                kind: dtype.kind(),
+                shape: WantedShape::Dims(view.whole_shape(shape)),
                 found: (stored, whole.shape().to_vec()),
             }),
         }
@@ -164,6 +165,11 @@ fn plan(outline: &Outline, source: &Source, args: &LoadArgs) -> Result<Plan, Imp
         return Err(Box::new(report).into());
     }
     Ok(plan)
+}
+
+/// Whether a tensor may become a parameter of a kind. Older files have bytes for bools.
+pub(super) fn fits_kind(stored: DType, wanted: DTypeKind) -> bool {
+    stored.kind() == wanted || (wanted == DTypeKind::Bool && stored == DType::U8)
 }
 
 /// Whether PyTorch keeps this for training only: how many batches a norm has seen.

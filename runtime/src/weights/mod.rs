@@ -13,12 +13,14 @@ mod error;
 mod item;
 mod load;
 mod recorder;
+mod report;
 mod save;
 mod source;
 
 pub use adapter::AdapterType;
 pub use args::LoadArgs;
-pub use error::{ImportError, ImportReport, MissingWeight, WrongWeight};
+pub use error::ImportError;
 pub use load::load_weights;
 pub use recorder::{PyTorchFileRecorder, SafetensorsFileRecorder, config_from_file};
+pub use report::{ImportReport, MissingWeight, WantedShape, WrongWeight};
 pub use save::save_weights;

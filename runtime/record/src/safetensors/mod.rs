@@ -52,7 +52,7 @@ impl Safetensors {
             Some(text) => serde_json::from_str::<BTreeMap<String, String>>(text)
                 .map_err(|error| RecordError::Decode(format!("{DTYPES_KEY}: {error}")))?
                 .into_iter()
-                .map(|(path, name)| Ok((path, parse_dtype_name(&name)?)))
+                .map(|(path, name)| Ok((path, parse_dtype_name(&name).map_err(RecordError::Decode)?)))
                 .collect::<Result<_, RecordError>>()?,
             None => BTreeMap::new(),
         };
@@ -134,11 +134,21 @@ pub fn dtype_name(dtype: DType) -> &'static str {
     }
 }
 
-/// The inverse of [`dtype_name`].
-fn parse_dtype_name(name: &str) -> Result<DType, RecordError> {
+/// The inverse of [`dtype_name`]; else what is to be said about the name.
+fn parse_dtype_name(name: &str) -> Result<DType, String> {
     DType::ALL.into_iter().find(|dtype| dtype_name(*dtype) == name).ok_or_else(|| {
-        let known: Vec<_> = DType::ALL.into_iter().map(dtype_name).collect();
-        RecordError::Decode(format!("dtype {name:?} is not one of {}", known.join(", ")))
+        let bits = |prefix: &str| name.starts_with(prefix);
+        let what = match name {
+            _ if bits("F8") => "floats of 8 bits",
+            _ if bits("F6") => "floats of 6 bits",
+            _ if bits("F4") => "floats of 4 bits, packed in pairs",
+            _ if bits("C") => "complex numbers",
+            _ => {
+                let known: Vec<_> = DType::ALL.into_iter().map(dtype_name).collect();
+                return format!("dtype {name:?} is not one of {}", known.join(", "));
+            }
+        };
+        format!("{what} ({name}) cannot be read; convert the tensor before saving")
     })
 }
 

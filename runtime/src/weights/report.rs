@@ -1,0 +1,211 @@
+//! Everything that does not fit between a module and a file, in one error that ends the search.
+
+use crate::record::nearest;
+use crate::tensor::{DType, DTypeKind};
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::{format, vec::Vec};
+use core::fmt;
+
+/// Everything that does not fit between a module and a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ImportReport {
+    /// The file.
+    pub source: String,
+    /// Parameters that the file does not have.
+    pub missing: Vec<MissingWeight>,
+    /// Parameters that the file has in another shape or kind.
+    pub wrong: Vec<WrongWeight>,
+    /// Keys that no parameter took, with their shapes.
+    pub unused: Vec<(String, Vec<usize>)>,
+}
+
+/// A parameter that the file does not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissingWeight {
+    /// Its path in the module.
+    pub path: String,
+    /// The key that it was looked for under.
+    pub key: String,
+    /// Its shape in the module, as far as it is known.
+    pub shape: Option<WantedShape>,
+}
+
+/// A parameter that the file has in another shape or kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WrongWeight {
+    /// Its path in the module.
+    pub path: String,
+    /// The key in the file.
+    pub key: String,
+    /// Its kind in the module.
+    pub kind: DTypeKind,
+    /// The shape that the file should have, in the layout of the adapter.
+    pub shape: WantedShape,
+    /// Dtype and shape in the file.
+    pub found: (DType, Vec<usize>),
+}
+
+/// What is known of a shape.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WantedShape {
+    /// All dims.
+    Dims(Vec<usize>),
+    /// How many dims: all that a record knows.
+    Rank(usize),
+}
+
+impl WantedShape {
+    /// Whether a tensor of a shape may have been meant: as many elements, or as many dims.
+    fn is_like(&self, shape: &[usize]) -> bool {
+        match self {
+            WantedShape::Dims(dims) => dims.iter().product::<usize>() == shape.iter().product::<usize>(),
+            WantedShape::Rank(rank) => *rank == shape.len(),
+        }
+    }
+}
+
+impl fmt::Display for WantedShape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WantedShape::Dims(dims) => write!(f, "{dims:?}"),
+            WantedShape::Rank(rank) => write!(f, "of {rank} dims"),
+        }
+    }
+}
+
+/// How many lines each part of the message has at most: more than networks have parameters, fewer than a file may have.
+const SHOWN: usize = 1000;
+
+/// For how many missing parameters the nearest key is looked up.
+const COMPARED: usize = 100;
+
+impl ImportReport {
+    /// The unused key that looks most like a missing one; one of a shape that fits, if there is any.
+    fn nearest(&self, missing: &MissingWeight) -> Option<&(String, Vec<usize>)> {
+        let fits = |unused: &&(String, Vec<usize>)| {
+            missing.shape.as_ref().is_none_or(|shape| shape.is_like(&unused.1))
+        };
+        let fitting: Vec<String> = self.unused.iter().filter(fits).map(|unused| unused.0.clone()).collect();
+        let all = || self.unused.iter().map(|unused| unused.0.clone()).collect::<Vec<_>>();
+        let found = nearest(&missing.key, &fitting).or_else(|| nearest(&missing.key, &all()))?;
+        self.unused.iter().find(|unused| unused.0 == found)
+    }
+
+    /// The change of prefix that would explain most of what is missing: pattern and replacement.
+    fn suggestion(&self) -> Option<(String, String)> {
+        let mut votes: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+        for missing in self.missing.iter().take(500) {
+            for (key, _) in self.unused.iter().take(500) {
+                if let Some(prefixes) = different_prefixes(key, &missing.key) {
+                    *votes.entry(prefixes).or_default() += 1;
+                }
+            }
+        }
+        // The last of the best has the longest prefixes; the first, and so the simplest, is the one to name.
+        let most = *votes.values().max()?;
+        let ((from, to), _) = votes.into_iter().find(|(_, count)| *count == most)?;
+        let dotted = |prefix: &str| if prefix.is_empty() { String::new() } else { format!("{prefix}.") };
+        let pattern = format!("^{}(.*)", dotted(from).replace('.', "\\."));
+        Some((pattern, format!("{}${{1}}", dotted(to))))
+    }
+
+    /// Whether some tensor has the shape that it would have without the adapter.
+    fn looks_unadapted(&self) -> bool {
+        self.wrong.iter().any(|wrong| match &wrong.shape {
+            WantedShape::Dims(dims) => {
+                dims.len() == 2 && dims != &wrong.found.1 && dims.iter().rev().eq(&wrong.found.1)
+            }
+            WantedShape::Rank(_) => false,
+        })
+    }
+
+    fn write_missing(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, missing) in self.missing.iter().take(SHOWN).enumerate() {
+            write!(f, "\n  missing: {}", missing.path)?;
+            if let Some(shape) = &missing.shape {
+                write!(f, " {shape}")?;
+            }
+            if missing.key != missing.path {
+                write!(f, ", looked for as {}", missing.key)?;
+            }
+            if let Some((key, shape)) = self.nearest(missing).filter(|_| number < COMPARED) {
+                write!(f, " (the file has {key} {shape:?})")?;
+            }
+        }
+        write_rest(f, self.missing.len(), "missing")
+    }
+}
+
+/// What stands before the longest common end of two keys, if they end alike and differ.
+fn different_prefixes<'a>(a: &'a str, b: &'a str) -> Option<(&'a str, &'a str)> {
+    let mut common = 0;
+    for (x, y) in a.rsplit('.').zip(b.rsplit('.')) {
+        if x != y {
+            break;
+        }
+        common += x.len() + 1;
+    }
+    let cut = |key: &'a str| key.len().checked_sub(common).map_or("", |end| key.get(..end).unwrap_or(""));
+    let (x, y) = (cut(a), cut(b));
+    (common > 0 && x != y).then_some((x, y))
+}
+
+impl fmt::Display for ImportReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} does not fit the module", self.source)?;
+        self.write_missing(f)?;
+        for WrongWeight { path, key, kind, shape, found: (dtype, stored) } in self.wrong.iter().take(SHOWN) {
+            let kind = match kind {
+                DTypeKind::Float => "float",
+                DTypeKind::Int => "int",
+                DTypeKind::Bool => "bool",
+            };
+            write!(f, "\n  wrong: {path} needs {kind} {shape}, {key} in the file is {dtype} {stored:?}")?;
+        }
+        write_rest(f, self.wrong.len(), "wrong")?;
+        for (key, shape) in self.unused.iter().take(SHOWN) {
+            write!(f, "\n  unused: {key} {shape:?}")?;
+        }
+        write_rest(f, self.unused.len(), "unused")?;
+        if let (false, Some((pattern, replacement))) = (self.missing.is_empty(), self.suggestion()) {
+            write!(
+                f,
+                "\n  try --map '{pattern}={replacement}', or .with_key_remap({pattern:?}, {replacement:?})"
+            )?;
+        }
+        if self.looks_unadapted() {
+            write!(f, "\n  matrices are the other way round: try --adapter, or .with_adapter_type")?;
+        }
+        Ok(())
+    }
+}
+
+impl core::error::Error for ImportReport {}
+
+/// Says how many were not shown.
+fn write_rest(f: &mut fmt::Formatter<'_>, count: usize, what: &str) -> fmt::Result {
+    match count.saturating_sub(SHOWN) {
+        0 => Ok(()),
+        more => write!(f, "\n  and {more} more {what}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_that_differ() {
+        let cases = [
+            ("conv.conv1.weight", "conv1.weight", Some(("conv", ""))),
+            ("a.x.weight", "b.x.weight", Some(("a", "b"))),
+            ("x.weight", "x.weight", None),
+            ("x.weight", "x.bias", None),
+            ("x.weight", "weight", Some(("x", ""))),
+        ];
+        for (a, b, expected) in cases {
+            assert_eq!(different_prefixes(a, b), expected, "{a} {b}");
+        }
+    }
+}
