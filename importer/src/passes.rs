@@ -96,25 +96,51 @@ const MAX_ROUNDS: usize = 12;
 
 /// Runs the pipeline. One report a pass, in the order of first change; passes that changed nothing have none.
 pub fn optimize(graph: &mut Graph, options: &Options) -> Vec<PassReport> {
-    let mut runner = Runner { graph, reports: Vec::new() };
-    let simplify: [&dyn Pass; 4] = [
-        &constants::FoldConstants { trainable: options.trainable },
-        &rewrite::Rules { name: "simplify", rules: &SIMPLIFY, options: *options },
-        &duplicates::MergeDuplicates,
-        &dead_code::RemoveDeadCode,
-    ];
-    let raise = rewrite::Rules { name: "raise", rules: &raise::RULES, options: *options };
-    let fuse = rewrite::Rules { name: "fuse", rules: &FUSE, options: *options };
-    let chains = rewrite::Rules { name: "chain", rules: &CHAIN, options: *options };
-    runner.run(&[&dead_code::RemoveDeadCode]);
-    runner.run(&simplify);
-    runner.run(&[&[&raise as &dyn Pass], &simplify[..]].concat());
-    runner.run(&[&[&fuse as &dyn Pass], &simplify[..]].concat());
-    runner.run(&[&chains, &dead_code::RemoveDeadCode]);
-    // Last, since folding would undo it.
-    runner.run(&[&ties::TieParameters, &dead_code::RemoveDeadCode]);
-    runner.run(&[&scopes::PlaceShared]);
+    optimize_observed(graph, options, &mut |_, _| {})
+}
+
+/// Runs the pipeline like [`optimize`]; `observe` sees the graph after every pass that changed it, and what that did.
+pub fn optimize_observed(
+    graph: &mut Graph,
+    options: &Options,
+    observe: &mut dyn FnMut(&Graph, &PassReport),
+) -> Vec<PassReport> {
+    let mut runner = Runner { graph, reports: Vec::new(), observe };
+    for group in pipeline(options) {
+        runner.run(&group);
+    }
     runner.reports
+}
+
+/// The pass that reports call `name`, to run alone: `constants`, `simplify`, `duplicates`, `dead code`, `raise`, `fuse`,
+/// `chain`, `ties`, `scopes`.
+pub fn named(name: &str, options: &Options) -> Option<Box<dyn Pass>> {
+    pipeline(options).into_iter().flatten().find(|pass| pass.name() == name)
+}
+
+/// Groups of passes; each runs until nothing changes.
+fn pipeline(options: &Options) -> [Vec<Box<dyn Pass>>; 7] {
+    let rules =
+        |name, rules| -> Box<dyn Pass> { Box::new(rewrite::Rules { name, rules, options: *options }) };
+    let simplify = |first: Option<Box<dyn Pass>>| -> Vec<Box<dyn Pass>> {
+        let always: [Box<dyn Pass>; 4] = [
+            Box::new(constants::FoldConstants { trainable: options.trainable }),
+            rules("simplify", &SIMPLIFY),
+            Box::new(duplicates::MergeDuplicates),
+            Box::new(dead_code::RemoveDeadCode),
+        ];
+        first.into_iter().chain(always).collect()
+    };
+    [
+        vec![Box::new(dead_code::RemoveDeadCode)],
+        simplify(None),
+        simplify(Some(rules("raise", &raise::RULES))),
+        simplify(Some(rules("fuse", &FUSE))),
+        vec![rules("chain", &CHAIN), Box::new(dead_code::RemoveDeadCode)],
+        // Late, since folding would undo it.
+        vec![Box::new(ties::TieParameters), Box::new(dead_code::RemoveDeadCode)],
+        vec![Box::new(scopes::PlaceShared)],
+    ]
 }
 
 /// Rules that make a graph smaller whatever it is.
@@ -129,18 +155,22 @@ const CHAIN: [Rule; 2] = [making::RULE, elementwise::RULE];
 struct Runner<'g> {
     graph: &'g mut Graph,
     reports: Vec<PassReport>,
+    observe: &'g mut dyn FnMut(&Graph, &PassReport),
 }
 
 impl Runner<'_> {
     /// Runs passes in turn until none changes anything.
-    fn run(&mut self, passes: &[&dyn Pass]) {
+    fn run(&mut self, passes: &[Box<dyn Pass>]) {
         for _ in 0..MAX_ROUNDS {
             let mut changed = false;
             for pass in passes {
                 let report = pass.run(self.graph);
                 self.check(pass.name());
-                changed |= report.changed();
-                self.add(report);
+                if report.changed() {
+                    changed = true;
+                    (self.observe)(self.graph, &report);
+                    self.add(report);
+                }
             }
             if !changed {
                 return;
@@ -159,9 +189,6 @@ impl Runner<'_> {
     }
 
     fn add(&mut self, report: PassReport) {
-        if !report.changed() {
-            return;
-        }
         match self.reports.iter_mut().find(|old| old.name == report.name) {
             Some(old) => {
                 for (what, count) in report.rewrites {

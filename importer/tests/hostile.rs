@@ -1,27 +1,13 @@
 //! Broken files: mutated models, truncated models, noise. Every one ends in a graph or in an error. More models come from
-//! `KILN_CASES`, more rounds from `KILN_MUTATIONS`.
+//! `KILN_CASES`, more rounds from `KILN_MUTATIONS`. The files under `fixtures/fuzzed` are what fuzzing found.
+
+mod mutation;
 
 use kiln_importer::onnx::{LoadOptions, load_bytes};
 use kiln_importer::passes::{Options, optimize};
+use mutation::{Random, mutate_bytes, mutate_model};
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
-
-/// SplitMix64: the same mutations on every machine.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound.max(1) as u64) as usize
-    }
-}
 
 fn models() -> Vec<(String, Vec<u8>)> {
     let mut roots = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/cases")];
@@ -41,41 +27,6 @@ fn models() -> Vec<(String, Vec<u8>)> {
     found
 }
 
-/// One to four changes of a kind that breaks lengths, tags, numbers or names.
-fn mutate(model: &[u8], other: &[u8], random: &mut Random) -> Vec<u8> {
-    let mut bytes = model.to_vec();
-    for _ in 0..1 + random.below(4) {
-        let at = random.below(bytes.len());
-        match random.below(7) {
-            0 => bytes.truncate(at),
-            1 => bytes[at] ^= 1 << random.below(8),
-            2 => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][random.below(5)],
-            3 => {
-                let end = (at + 1 + random.below(16)).min(bytes.len());
-                bytes.drain(at..end);
-            }
-            4 => {
-                let piece: Vec<u8> = bytes[at..].iter().take(1 + random.below(64)).copied().collect();
-                let to = random.below(bytes.len());
-                bytes.splice(to..to, piece);
-            }
-            5 => {
-                let from = random.below(other.len());
-                let piece: Vec<u8> = other[from..].iter().take(1 + random.below(200)).copied().collect();
-                bytes.splice(at..at, piece);
-            }
-            // The greatest varint, where a length or a dim may stand.
-            _ => {
-                bytes.splice(at..at, [0xff; 9].into_iter().chain([0x01]));
-            }
-        }
-        if bytes.is_empty() {
-            break;
-        }
-    }
-    bytes
-}
-
 #[test]
 fn mutated_models_never_panic() {
     let models = models();
@@ -85,8 +36,10 @@ fn mutated_models_never_panic() {
     for (n, (name, model)) in models.iter().enumerate() {
         let other = &models[(n * 7 + 3) % models.len()].1;
         for round in 0..rounds {
-            let bytes = mutate(model, other, &mut random);
-            let options = LoadOptions { trainable: round % 2 == 1, ..LoadOptions::default() };
+            // Every other change is one of messages, which gets past the reader more often.
+            let messages = if round % 2 == 0 { mutate_model(model, &mut random) } else { None };
+            let bytes = messages.unwrap_or_else(|| mutate_bytes(model, other, &mut random));
+            let options = LoadOptions { trainable: round % 4 > 1, ..LoadOptions::default() };
             let result = std::panic::catch_unwind(|| load_bytes(bytes, &options));
             match result {
                 Ok(Ok(mut graph)) => {
@@ -127,4 +80,25 @@ fn noise_is_refused() {
         let bytes: Vec<u8> = (0..length).map(|_| random.next() as u8).collect();
         assert!(load_bytes(bytes, &LoadOptions::default()).is_err());
     }
+}
+
+/// What fuzzing found, kept: each file once made something panic or run without end.
+#[test]
+fn found_files_stay_harmless() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/fuzzed");
+    let mut found = 0;
+    for entry in std::fs::read_dir(folder).expect("the folder") {
+        let path = entry.expect("an entry").path();
+        let bytes = std::fs::read(&path).expect("a readable file");
+        found += 1;
+        for trainable in [false, true] {
+            if let Ok(mut graph) =
+                load_bytes(bytes.clone(), &LoadOptions { trainable, ..LoadOptions::default() })
+            {
+                assert_eq!(graph.verify(), Ok(()), "{}", path.display());
+                optimize(&mut graph, &Options { trainable });
+            }
+        }
+    }
+    assert!(found > 0);
 }

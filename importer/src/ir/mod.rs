@@ -16,7 +16,7 @@ mod graph;
 mod op;
 mod provenance;
 pub mod spelling;
-mod text;
+pub(crate) mod text;
 mod types;
 mod verify;
 
@@ -29,5 +29,6 @@ pub use graph::{
 };
 pub use op::*;
 pub use provenance::{Channels, Norm, Provenance};
+pub use text::{TextError, TextErrorKind};
 pub use types::TensorType;
 pub use verify::Violation;

@@ -6,10 +6,11 @@
 use super::{Dim, Op};
 use crate::fold::{self, Elements, elements};
 use kiln_types::{BinaryOp, TensorData, UnaryOp};
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// How a constant was made of the original network's parameters. A constant without one is known from the graph alone.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Provenance {
     /// A tensor of the network's state, as it is there.
     Key {
@@ -55,7 +56,7 @@ pub enum Provenance {
 }
 
 /// The parameters of a batch normalization.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Norm {
     /// Factor.
     pub gamma: Arc<Provenance>,
@@ -70,7 +71,7 @@ pub struct Norm {
 }
 
 /// Where in a layer's weight its output channels are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Channels {
     /// The first axis: `[out, in / groups, …]`.
     First,

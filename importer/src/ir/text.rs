@@ -1,75 +1,60 @@
-//! A graph as text, for people: one line a node.
+//! Graphs as text, and back.
+//!
+//! ```text
+//! graph "sample" {
+//!   %0: f32[batch, 3] = input "x"
+//!   %1: f32[3] = parameter "encoder.scale" [1.0, 0.5, 2.0]
+//!   symbol batch = dim 0 of %0
+//!   @0 = scope "" "Net"
+//!   @1 = scope @0 "encoder" "Encoder"
+//!   %2 "h": f32[batch, 3] = Binary(Mul) %0, %1 at @1 "/encoder/Mul" "Mul"
+//!   %3: f32[3 * batch] = Reshape { dims: [3 * batch] } %2
+//!   return %3 "y"
+//! }
+//! ```
+//!
+//! A value is a label, the name it has in the file where that is known, its type, and `host [batch, 3]` when its contents
+//! are known as dims. An operation is written by `write` and read by `read`, which know no operation: both follow the
+//! declaration of [`Op`]. Then come its operands (`_` for an absent one), where it comes from (`at`: the module, the node's
+//! name, the operator), and its regions (`region { … return %4 }`). A `parameter` is one
+//! of the original network, under its name there; a `constant` is known from the graph, or was made `from` parameters. The
+//! contents of either are a list, `splat 0.5`, or the bytes in `hex "…"`. `//` starts a comment.
+//!
+//! [`Graph::to_text`] prints all of this, with values numbered in order of appearance, and [`Graph::parse`] reads it: what
+//! no region reaches is not printed, everything else is kept. `Display` is for people: values by their ids, scalars in
+//! place, no contents of constants, the module as a comment; it does not read back.
 
-use super::{Graph, Node, NodeId, Op, Region, SymbolOrigin, ValueDef, ValueId};
+mod cursor;
+mod data;
+mod parse;
+mod print;
+mod read;
+mod types;
+mod write;
+
+pub use cursor::{Cursor, TextError, TextErrorKind, TextResult};
+
+use super::{Graph, Op};
 use std::fmt::{self, Display, Formatter};
 
-impl Display for Graph {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        writeln!(f, "graph {:?} {{", self.name)?;
-        for &input in &self.inputs {
-            let value = self.value(input);
-            writeln!(f, "  {input}: {} = input {:?}", value.ty, value.name)?;
-        }
-        for (symbol, origin) in &self.symbols {
-            if let SymbolOrigin::Dim { value, axis } = origin {
-                writeln!(f, "  {symbol} = dim {axis} of {value}")?;
-            }
-        }
-        self.write_region(f, &self.root, 1)?;
-        writeln!(f, "}}")
+impl Graph {
+    /// The graph as text that [`Graph::parse`] reads.
+    pub fn to_text(&self) -> String {
+        print::complete(self)
+    }
+
+    /// Reads a graph that [`Graph::to_text`] printed or a person wrote. It is not verified yet.
+    ///
+    /// # Errors
+    /// The first thing in the text that is no graph, with its line and column.
+    pub fn parse(text: &str) -> Result<Self, TextError> {
+        parse::graph(text)
     }
 }
 
-impl Graph {
-    fn write_region(&self, f: &mut Formatter<'_>, region: &Region, depth: usize) -> fmt::Result {
-        for &id in &region.nodes {
-            self.write_node(f, id, depth)?;
-        }
-        write!(f, "{:1$}return", "", depth * 2)?;
-        for (i, &output) in region.outputs.iter().enumerate() {
-            write!(f, "{} {}", if i > 0 { "," } else { "" }, self.operand(Some(output)))?;
-        }
-        writeln!(f)
-    }
-
-    fn write_node(&self, f: &mut Formatter<'_>, id: NodeId, depth: usize) -> fmt::Result {
-        let node = self.node(id);
-        write!(f, "{:1$}", "", depth * 2)?;
-        for (i, &output) in node.outputs.iter().enumerate() {
-            write!(f, "{}{output}: {}", if i > 0 { ", " } else { "" }, self.ty(output))?;
-        }
-        if !node.outputs.is_empty() {
-            write!(f, " = ")?;
-        }
-        write!(f, "{}", &node.op)?;
-        for (i, &input) in node.inputs.iter().enumerate() {
-            write!(f, "{} {}", if i > 0 { "," } else { "" }, self.operand(input))?;
-        }
-        writeln!(f, "{}", Comment(node))?;
-        for (n, region) in node.op.regions().into_iter().enumerate() {
-            writeln!(f, "{:1$}region {n} {{", "", depth * 2)?;
-            self.write_region(f, region, depth + 1)?;
-            writeln!(f, "{:1$}}}", "", depth * 2)?;
-        }
-        Ok(())
-    }
-
-    /// An operand as text: `%7`, `c3("conv1.weight")`, a literal for a scalar, `_` for an absent one.
-    fn operand(&self, id: Option<ValueId>) -> String {
-        let Some(id) = id else {
-            return "_".into();
-        };
-        let Some(value) = self.values.get(id.index()) else {
-            return format!("{id}?");
-        };
-        let (ValueDef::Constant(c), Some(constant)) = (value.def, self.constant(id)) else {
-            return id.to_string();
-        };
-        match (&constant.name, crate::fold::scalar(&constant.data)) {
-            (_, Some(scalar)) => format!("{}:{}", crate::fold::scalar_text(scalar), value.ty),
-            (Some(name), _) => format!("{c}({name:?})"),
-            (None, _) => format!("{c}:{}", value.ty),
-        }
+impl Display for Graph {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(&print::brief(self))
     }
 }
 
@@ -77,6 +62,11 @@ impl Op {
     /// The operation's name alone: `Conv`, `Add`, `Relu`.
     pub fn name(&self) -> String {
         let text = self.to_string();
+        let inner = match self {
+            Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Activation(_) => text.split_once('('),
+            _ => None,
+        };
+        let text = inner.map_or(text.as_str(), |(_, inner)| inner);
         text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned()
     }
 }
@@ -84,26 +74,21 @@ impl Op {
 /// An operation without its regions; its name comes first.
 impl Display for Op {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self {
-            Op::If { condition, .. } => write!(f, "If({condition})"),
-            Op::Binary(op) => write!(f, "{op:?}"),
-            Op::Unary(op) => write!(f, "{op:?}"),
-            Op::Compare(op) => write!(f, "{op:?}"),
-            Op::Activation(activation) => write!(f, "{activation:?}"),
-            op => write!(f, "{op:?}"),
-        }
+        f.write_str(&write::notation(self)?)
     }
 }
 
-/// Where a node comes from: the innermost module, or the node's name.
-struct Comment<'a>(&'a Node);
+impl std::str::FromStr for Op {
+    type Err = TextError;
 
-impl Display for Comment<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self.0.origin.scope.last().filter(|scope| !scope.path.is_empty()) {
-            Some(scope) => write!(f, "  // {}", scope.path.escape_debug()),
-            None if self.0.origin.name.is_empty() => Ok(()),
-            None => write!(f, "  // {:?}", self.0.origin.name),
-        }
+    /// Reads an operation; its regions stay empty.
+    fn from_str(text: &str) -> Result<Self, TextError> {
+        let mut cursor = Cursor::new(text);
+        let op = read::value(&mut cursor)?;
+        cursor.end()?;
+        Ok(op)
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

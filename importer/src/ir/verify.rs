@@ -239,8 +239,8 @@ mod tests {
     fn text_reads_as_a_program() {
         let expected = r#"graph "sample" {
   %0: f32[batch, 3] = input "x"
-  batch = dim 0 of %0
-  %2: f32[batch, 3] = Mul %0, 0.5:f32[]
+  symbol batch = dim 0 of %0
+  %2: f32[batch, 3] = Binary(Mul) %0, 0.5:f32[]
   %3: f32[3 * batch] = Reshape { dims: [3 * batch] } %2
   return %3
 }

@@ -32,7 +32,28 @@ pub(super) fn remove(graph: &mut Graph) -> Vec<String> {
     keep(graph, &mut root, &nodes, &mut removed);
     graph.root = root;
     drop_constants(graph, &values);
+    forget_contents(graph, &nodes, &values);
     removed
+}
+
+/// Forgets contents that are known by symbols whose origin is gone: nothing could be made from them any more.
+fn forget_contents(graph: &mut Graph, nodes: &BTreeSet<NodeId>, values: &BTreeSet<ValueId>) {
+    let gone = |origin: &SymbolOrigin| match origin {
+        SymbolOrigin::Read { node, .. } => !nodes.contains(node),
+        SymbolOrigin::Dim { value, .. } => {
+            !values.contains(value) && !matches!(graph.value(*value).def, ValueDef::Input(_))
+        }
+    };
+    let gone: BTreeSet<Symbol> =
+        graph.symbols.iter().filter(|(_, origin)| gone(origin)).map(|(symbol, _)| symbol.clone()).collect();
+    if gone.is_empty() {
+        return;
+    }
+    for value in &mut graph.values {
+        if value.host.iter().flatten().any(|dim| dim.symbols().iter().any(|symbol| gone.contains(symbol))) {
+            value.host = None;
+        }
+    }
 }
 
 struct Liveness<'a> {

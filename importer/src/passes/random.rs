@@ -1,8 +1,9 @@
-//! Random small graphs compute the same before and after the passes.
+//! Random small graphs compute the same before and after the passes, and their text reads back after each.
 
 use super::testing::{assert_close, constant, graph, sample};
-use super::{Options, optimize};
+use super::{Options, optimize_observed};
 use crate::fold;
+use crate::ir::text::tests::assert_reads_back;
 use crate::ir::{AxisRange, Builder, Dim, Op, ValueId};
 use kiln_types::{
     Activation, BinaryOp, CompareOp, ConvOptions, DType, PadMode, ReduceOp, Scalar, TensorData, UnaryOp,
@@ -223,7 +224,11 @@ fn random_graphs_compute_the_same() {
         let text = g.to_string();
         let named = g.constants.iter().filter_map(|c| Some((c.name.clone()?, c.data.clone())));
         let parameters: BTreeMap<String, TensorData> = named.collect();
-        optimize(&mut g, &Options { trainable: seed % 4 == 0 });
+        optimize_observed(&mut g, &Options { trainable: seed % 4 == 0 }, &mut |g, report| {
+            if seed % 8 == 0 {
+                assert_reads_back(g, &format!("seed {seed} after {report}"));
+            }
+        });
         let after = fold::run(&g, &inputs).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{text}\n{g}"));
         assert_close(&before, &after, &format!("seed {seed}\n{text}\n{g}"));
         for constant in &g.constants {

@@ -2,12 +2,13 @@
 
 use crate::{Activation, BinaryOp, CompareOp, DType, Scalar, UnaryOp};
 use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
 
 /// Index of a [`Step`] within its [`Expression`].
 pub type StepId = u16;
 
 /// One instruction; it names earlier steps only.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Step {
     /// The `n`-th operand.
     Input(u16),
@@ -31,7 +32,7 @@ pub enum Step {
 ///
 /// A backend runs it over all operands at once (broadcast against each other): the CPU in cache-sized blocks, a GPU as
 /// one kernel.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Expression {
     /// The instructions; the result is the last.
     pub steps: Vec<Step>,

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 /// Options of a convolution (cross-correlation, as everywhere in deep learning).
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConvOptions {
     /// Step of the window per spatial dim.
     pub stride: Vec<usize>,
@@ -20,7 +20,7 @@ pub struct ConvOptions {
 }
 
 /// Options of a transposed convolution.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConvTransposeOptions {
     /// Step per spatial dim.
     pub stride: Vec<usize>,
@@ -52,7 +52,7 @@ pub enum PoolOp {
 }
 
 /// Options of a pooling.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PoolOptions {
     /// Window size per spatial dim.
     pub kernel: Vec<usize>,
@@ -126,7 +126,7 @@ pub enum CoordinateTransform {
 }
 
 /// Options of `interpolate`; vectors have one entry per dim of the tensor.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct InterpolateOptions {
     /// Output size per dim.
     pub output_size: Vec<usize>,
@@ -173,7 +173,7 @@ pub enum RnnDirection {
 }
 
 /// Options of a recurrent layer. Weight layouts are ONNX's: gates `iofc` (LSTM), `zrh` (GRU).
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RnnOptions {
     /// Which cell.
     pub kind: RnnKind,
@@ -190,7 +190,7 @@ pub struct RnnOptions {
 }
 
 /// Options of scaled-dot-product attention.
-#[derive(Clone, Copy, Debug, PartialEq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Default, Serialize, Deserialize)]
 pub struct AttentionOptions {
     /// Factor on the scores; `1/sqrt(head size)` when absent.
     pub scale: Option<f64>,

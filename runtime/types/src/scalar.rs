@@ -1,7 +1,9 @@
 //! One number of any dtype, as operations take it beside tensors.
 
+use serde::{Deserialize, Serialize};
+
 /// A number whose exact value is kept until it meets a tensor's dtype.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Scalar {
     /// A floating-point number.
     Float(f64),

@@ -16,10 +16,11 @@ use kiln_types::{
     CoordinateTransform, CumulativeOp, DType, Expression, InterpolateMode, PadMode, PoolOp, PoolOptions,
     ReduceOp, RnnOptions, Scalar, ScatterOp, UnaryOp,
 };
+use serde::{Deserialize, Serialize};
 
 /// The part of one axis that a slice keeps; in range, `start <= end`. A negative step walks `start..end` backwards from
 /// `end - 1`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AxisRange {
     /// First element.
     pub start: Dim,
@@ -30,7 +31,7 @@ pub struct AxisRange {
 }
 
 /// A call of a runtime function that no pass looks into.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Call {
     /// The call. With several outputs it yields a tuple.
     pub expr: Expr,
@@ -41,7 +42,10 @@ pub struct Call {
 }
 
 /// A core operation. Operands in brackets; `?` marks an optional one.
-#[derive(Clone, Debug, PartialEq)]
+///
+/// The text form follows this declaration: a field of a new type needs serde's traits, and regions are skipped, since the
+/// text of a graph shows them as blocks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Op {
     // ---- elementwise ----
     /// `[x]`
@@ -297,8 +301,10 @@ pub enum Op {
         /// 0 is false.
         condition: Dim,
         /// When not 0.
+        #[serde(skip)]
         then_region: Region,
         /// When 0.
+        #[serde(skip)]
         else_region: Region,
     },
 

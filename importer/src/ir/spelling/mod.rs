@@ -15,14 +15,17 @@ mod making;
 mod normalization;
 mod recurrence;
 mod shape;
+mod words;
 
 pub use literal::scalars;
 
 use super::{Dim, Graph, Node, Op, ValueId};
 use kiln_types::{DType, Scalar};
+use serde::{Deserialize, Serialize};
+use words::Word;
 
 /// A Rust expression over a node's operands.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Expr {
     /// The node's `n`-th operand, moved (or cloned when it is used later).
     Operand(usize),
@@ -53,23 +56,26 @@ pub enum Expr {
     /// `&a`.
     Ref(Box<Expr>),
     /// A constant or unit variant: `PaddingConfig2d::Valid`, `None`.
-    Path(&'static str),
+    Path(#[serde(deserialize_with = "words::read")] Word),
     /// `path(args)`: function, constructor or tuple variant, `Some` included.
-    Call(&'static str, Vec<Expr>),
+    Call(#[serde(deserialize_with = "words::read")] Word, Vec<Expr>),
     /// `receiver.name::<generics>(args)`.
-    Method(Box<Expr>, &'static str, Vec<usize>, Vec<Expr>),
+    Method(Box<Expr>, #[serde(deserialize_with = "words::read")] Word, Vec<usize>, Vec<Expr>),
     /// `a op b`.
-    Infix(Box<Expr>, &'static str, Box<Expr>),
+    Infix(Box<Expr>, #[serde(deserialize_with = "words::read")] Word, Box<Expr>),
     /// `op a`: `-` or `!`.
-    Prefix(&'static str, Box<Expr>),
+    Prefix(#[serde(deserialize_with = "words::read")] Word, Box<Expr>),
     /// `Path { field: value, … }`, all fields.
-    Struct(&'static str, Vec<(&'static str, Expr)>),
+    Struct(
+        #[serde(deserialize_with = "words::read")] Word,
+        #[serde(deserialize_with = "words::read_fields")] Vec<(Word, Expr)>,
+    ),
     /// An associated function of the first output's tensor type: `Tensor::<B, 2, Int>::name(args)`.
-    Make(&'static str, Vec<Expr>),
+    Make(#[serde(deserialize_with = "words::read")] Word, Vec<Expr>),
     /// The device to make tensors on: `&device`.
     Device,
     /// `value.field`.
-    Field(Box<Expr>, &'static str),
+    Field(Box<Expr>, #[serde(deserialize_with = "words::read")] Word),
     /// A variable of an enclosing [`Expr::Closure`].
     Local(String),
     /// `|[a, b]| body`.
@@ -78,7 +84,7 @@ pub enum Expr {
     Block(Vec<(String, Expr)>, Box<Expr>),
     /// The expression, with a name for its number in case that it becomes a constructor's parameter:
     /// `in_channels`.
-    Named(&'static str, Box<Expr>),
+    Named(#[serde(deserialize_with = "words::read")] Word, Box<Expr>),
 }
 
 impl Expr {

@@ -1,0 +1,55 @@
+//! Sums and products.
+
+use super::{Dim, MAX_ATOMS, Monomial};
+use std::ops::{Add, Mul, Neg, Sub};
+
+impl Add for &Dim {
+    type Output = Dim;
+
+    fn add(self, other: &Dim) -> Dim {
+        let mut sum = self.clone();
+        for (monomial, &coefficient) in &other.terms {
+            sum.add_term(monomial.clone(), coefficient);
+        }
+        sum.bounded()
+    }
+}
+
+impl Neg for &Dim {
+    type Output = Dim;
+
+    fn neg(self) -> Dim {
+        Dim { terms: self.terms.iter().map(|(m, &c)| (m.clone(), c.saturating_neg())).collect() }
+    }
+}
+
+impl Sub for &Dim {
+    type Output = Dim;
+
+    fn sub(self, other: &Dim) -> Dim {
+        self + &-other
+    }
+}
+
+impl Mul for &Dim {
+    type Output = Dim;
+
+    fn mul(self, other: &Dim) -> Dim {
+        let mut product = Dim::constant(0);
+        // The product of both counts bounds the result's size before it is computed.
+        if self.terms.len() > 1
+            && other.terms.len() > 1
+            && self.count_atoms() * other.count_atoms() > MAX_ATOMS * 16
+        {
+            return Dim::constant(i64::MAX);
+        }
+        for (a, &x) in &self.terms {
+            for (b, &y) in &other.terms {
+                let mut monomial: Monomial = a.iter().chain(b).cloned().collect();
+                monomial.sort();
+                product.add_term(monomial, x.saturating_mul(y));
+            }
+        }
+        product.bounded()
+    }
+}

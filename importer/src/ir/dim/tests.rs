@@ -1,0 +1,103 @@
+use super::*;
+
+#[test]
+fn equal_sizes_compare_equal() {
+    let (batch, seq) = (Dim::symbol("batch"), Dim::symbol("seq"));
+    let product = Dim::product([&batch, &seq, &Dim::constant(768)]);
+    assert_eq!(product.floor_div(&Dim::product([&seq, &Dim::constant(768)])), batch);
+    assert_eq!(&(&seq + &Dim::constant(1)) - &Dim::constant(1), seq);
+    assert_eq!((&seq * &Dim::constant(2)).modulo(&Dim::constant(2)), Dim::constant(0));
+}
+
+#[test]
+fn floors_like_python() {
+    assert_eq!(Dim::constant(-7).floor_div(&Dim::constant(2)), Dim::constant(-4));
+    assert_eq!(Dim::constant(-7).modulo(&Dim::constant(3)), Dim::constant(2));
+    assert_eq!(Dim::constant(7).ceil_div(&Dim::constant(2)), Dim::constant(4));
+    let half = |dim: &Dim| dim.floor_div(&Dim::constant(2));
+    assert_eq!(half(&half(&Dim::symbol("h"))).to_string(), "h / 4");
+}
+
+#[test]
+fn growth_is_bounded() {
+    let mut dim = &Dim::symbol("a") + &Dim::symbol("b");
+    for _ in 0..40 {
+        dim = &dim * &dim.maximum(&Dim::constant(3));
+    }
+    assert!(dim.count_atoms() <= MAX_ATOMS);
+}
+
+#[test]
+fn prints_as_people_write() {
+    let h = Dim::symbol("h");
+    let half = (&h - &Dim::constant(1)).floor_div(&Dim::constant(2));
+    assert_eq!((&half + &Dim::constant(1)).to_string(), "(h - 1) / 2 + 1");
+    assert_eq!((&(&h * &Dim::constant(3)) - &Dim::constant(2)).to_string(), "3 * h - 2");
+}
+
+#[test]
+fn expressions_without_end_saturate() {
+    let (a, b) = (Dim::symbol("a"), Dim::symbol("b"));
+    let (mut product, mut largest) = (&a + &b, a.clone());
+    for _ in 0..64 {
+        product = &product * &(&a + &product);
+        largest = largest.maximum(&(&largest * &b));
+    }
+    assert!(product.count_atoms() <= 2 * MAX_ATOMS && largest.count_atoms() <= 2 * MAX_ATOMS);
+    assert_eq!(Dim::constant(i64::MIN).modulo(&Dim::constant(-1)), Dim::constant(0));
+}
+
+#[test]
+fn bounds_follow_from_those_of_symbols() {
+    let size = |_: &Symbol| (Some(1), None);
+    let (batch, seq) = (Dim::symbol("batch"), Dim::symbol("seq"));
+    assert_eq!((&(&batch * &seq) - &Dim::constant(1)).bounds(&size), (Some(0), None));
+    assert_eq!((-&seq).bounds(&size), (None, Some(-1)));
+    assert_eq!((&seq - &batch).bounds(&size), (None, None));
+    assert_eq!(seq.modulo(&Dim::constant(8)).bounds(&size), (Some(0), Some(7)));
+    assert_eq!(seq.minimum(&Dim::constant(8)).bounds(&size), (Some(1), Some(8)));
+}
+
+#[test]
+fn substitution_evaluates() {
+    let h = Dim::symbol("h");
+    let dim = &(&h - &Dim::constant(1)).floor_div(&Dim::constant(2)) + &Dim::constant(1);
+    assert_eq!(dim.substitute(&|_| Some(Dim::constant(224))), Dim::constant(112));
+}
+
+#[test]
+fn text_reads_back() {
+    let texts = [
+        "0",
+        "-9223372036854775808",
+        "9223372036854775807 * n",
+        "seq + 1",
+        "2 * batch * heads - 3",
+        "-seq / 2 + 7 / n",
+        "-(7 / n)",
+        "(h - 1) / 2 + 1",
+        "3 * (h / 4) * w",
+        "-(h % 8) * \"2*N + 1\"",
+        "max(a, b - 1) * min(a, 3)",
+        "greater(n, 0) + equal(n % 2, 1)",
+        "(-n) / (-3)",
+        "(2 * n) % (n + 1)",
+    ];
+    for text in texts {
+        let dim: Dim = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
+        let printed = dim.to_string();
+        assert_eq!(printed.parse::<Dim>().as_ref(), Ok(&dim), "{text} is printed as {printed}");
+    }
+    for (text, error) in [
+        ("", "line 1, column 1: expected a size, found the end"),
+        ("n +", "line 1, column 4: expected a size, found the end"),
+        ("n m", "line 1, column 3: expected the end, found `m`"),
+        ("sum(a, b)", "line 1, column 10: no function of sizes is called `sum`"),
+        ("9223372036854775808", "line 1, column 1: the number 9223372036854775808 does not fit 64 bits"),
+        ("\"a", "line 1, column 1: the text does not end"),
+    ] {
+        assert_eq!(text.parse::<Dim>().unwrap_err().to_string(), error);
+    }
+    let deep = "(".repeat(100_000);
+    assert!(deep.parse::<Dim>().unwrap_err().to_string().contains("too deep"));
+}
