@@ -35,6 +35,14 @@ step "the no_std core"
 cargo check --quiet -p kiln-types -p kiln-tensor -p kiln-kernels -p kiln-ndarray -p kiln-record --no-default-features
 cargo check --quiet -p kiln --no-default-features --features ndarray
 
+for target in thumbv7em-none-eabihf wasm32-unknown-unknown; do
+    # A host's check cannot see every use of the standard library; `rustup target add` brings these targets.
+    if [ -d "$(rustc --print sysroot)/lib/rustlib/$target" ]; then
+        step "a model for $target"
+        cargo check --quiet -p kiln-no-std-tests --target "$target"
+    fi
+done
+
 step "documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 

@@ -28,6 +28,8 @@ pub struct CompileOptions {
     pub bind_dims: BTreeMap<String, usize>,
     /// The name under which the user's manifest has the runtime.
     pub runtime_crate: String,
+    /// Whether the source is for a crate without the standard library.
+    pub no_std: bool,
     /// The folder below `OUT_DIR` to which a build script writes; elsewhere the source names its record by the path that
     /// it is written to.
     pub below_out_dir: Option<PathBuf>,
@@ -42,6 +44,7 @@ impl Default for CompileOptions {
             trainable: false,
             bind_dims: BTreeMap::new(),
             runtime_crate: "kiln".to_owned(),
+            no_std: false,
             below_out_dir: None,
         }
     }
@@ -115,6 +118,7 @@ pub fn compile(model: &Path, options: &CompileOptions) -> Result<Compiled, Build
         embed: options.embed_states.then(|| path.clone()),
         default_record: Some(path),
         half_precision: options.half_precision,
+        no_std: options.no_std,
         ..Options::default()
     };
     let generated = generate(&graph, &codegen_options)

@@ -14,6 +14,7 @@ pub struct ModelGen {
     out_dir: PathBuf,
     golden: Option<PathBuf>,
     runtime_crate: Option<String>,
+    no_std: Option<bool>,
     options: CompileOptions,
 }
 
@@ -79,6 +80,13 @@ impl ModelGen {
         self
     }
 
+    /// Generates source for a `#![no_std]` crate: it reads no files, so the record should be embedded. In a build script
+    /// this is the default when the target has no operating system.
+    pub fn no_std(&mut self, no_std: bool) -> &mut Self {
+        self.no_std = Some(no_std);
+        self
+    }
+
     /// Runs inside a build script: writes below `OUT_DIR`, tells cargo what to watch, and reports every model that
     /// failed as errors of the build.
     pub fn run_from_script(&self) {
@@ -97,6 +105,8 @@ impl ModelGen {
         }
         let mut options = self.options();
         options.below_out_dir = Some(self.out_dir.clone());
+        let no_system = std::env::var_os("CARGO_CFG_TARGET_OS").is_some_and(|system| system == "none");
+        options.no_std = self.no_std.unwrap_or(no_system);
         if let (None, Ok(FoundCrate::Name(name))) = (&self.runtime_crate, crate_name("kiln")) {
             options.runtime_crate = name;
         }
@@ -125,6 +135,7 @@ impl ModelGen {
         if let Some(name) = &self.runtime_crate {
             options.runtime_crate.clone_from(name);
         }
+        options.no_std = self.no_std.unwrap_or(false);
         options
     }
 

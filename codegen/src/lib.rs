@@ -44,6 +44,8 @@ pub struct Options {
     pub embed: Option<RecordPath>,
     /// Whether the record holds floats as f16.
     pub half_precision: bool,
+    /// Whether the source is for a crate without the standard library: it then reads no files.
+    pub no_std: bool,
 }
 
 impl Default for Options {
@@ -56,6 +58,7 @@ impl Default for Options {
             default_record: None,
             embed: None,
             half_precision: false,
+            no_std: false,
         }
     }
 }

@@ -61,8 +61,16 @@ pub fn emit(plan: &mut Plan<'_>, options: &Options) -> Result<String, CodegenErr
     };
     let items = emitter.items();
     let uses = emitter.uses.items(&options.runtime_crate);
-    let file =
-        syn::parse2(quote!(#uses #items)).map_err(|error| CodegenError::Internal(error.to_string()))?;
+    let alloc = options.no_std.then(|| {
+        quote! {
+            extern crate alloc;
+
+            #[allow(unused_imports, reason = "not every model holds lists")]
+            use alloc::{vec, vec::Vec};
+        }
+    });
+    let file = syn::parse2(quote!(#alloc #uses #items))
+        .map_err(|error| CodegenError::Internal(error.to_string()))?;
     let printed = comments::replace(&prettyplease::unparse(&file));
     Ok(format!("{}{printed}", header(options)))
 }

@@ -74,26 +74,29 @@ impl Emitter<'_, '_> {
 
     /// `from_file` and `from_embedded`.
     fn loading(&mut self) -> TokenStream {
+        let mut methods = TokenStream::new();
+        if !self.options.no_std {
+            methods.extend(self.from_file());
+        }
+        if self.options.embed.is_some() {
+            methods.extend(self.from_embedded());
+        }
+        methods
+    }
+
+    fn from_file(&mut self) -> TokenStream {
         let blank = comments::blank();
         let record = self.options.record;
-        let embeds = self.options.embed.is_some();
-        let (load, embedded) = if let Some(format) = record.named() {
+        let load = if let Some(format) = record.named() {
             let (load, format) = (self.uses.path("record::load_named"), self.uses.path(format));
-            let bytes = embeds.then(|| self.uses.path("record::load_named_bytes"));
-            let embedded = bytes.map(|bytes| quote!(#bytes(Self::new(device), RECORD, #format, device)));
-            (quote!(#load(Self::new(device), path.as_ref(), #format, device)), embedded)
+            quote!(#load(Self::new(device), path.as_ref(), #format, device))
         } else if record == RecordFormat::Safetensors {
             let load = self.uses.path("record::load_safetensors");
-            let bytes = embeds.then(|| self.uses.path("record::load_safetensors_bytes"));
-            let embedded = bytes.map(|bytes| quote!(#bytes(Self::new(device), RECORD, device)));
-            (quote!(#load(Self::new(device), path.as_ref(), device)), embedded)
+            quote!(#load(Self::new(device), path.as_ref(), device))
         } else {
-            let load = self.recorder_load("record::BinFileRecorder", &quote!(path.as_ref().to_path_buf()));
-            let embedded =
-                embeds.then(|| self.recorder_load("record::BinBytesRecorder", &quote!(RECORD.to_vec())));
-            (load, embedded)
+            self.recorder_load("record::BinFileRecorder", &quote!(path.as_ref().to_path_buf()))
         };
-        let from_file = quote! {
+        quote! {
             #blank
             /// Loads the parameters from a record.
             ///
@@ -103,14 +106,26 @@ impl Emitter<'_, '_> {
                 let loaded = #load;
                 loaded.unwrap_or_else(|error| panic!("{}: {error}", path.as_ref().display()))
             }
+        }
+    }
+
+    fn from_embedded(&mut self) -> TokenStream {
+        let blank = comments::blank();
+        let record = self.options.record;
+        let load = if let Some(format) = record.named() {
+            let (load, format) = (self.uses.path("record::load_named_bytes"), self.uses.path(format));
+            quote!(#load(Self::new(device), RECORD, #format, device))
+        } else if record == RecordFormat::Safetensors {
+            let load = self.uses.path("record::load_safetensors_bytes");
+            quote!(#load(Self::new(device), RECORD, device))
+        } else {
+            self.recorder_load("record::BinBytesRecorder", &quote!(RECORD.to_vec()))
         };
-        let Some(embedded) = embedded else { return from_file };
         quote! {
-            #from_file
             #blank
             /// Loads the parameters that are part of the program.
             pub fn from_embedded(device: &B::Device) -> Self {
-                #embedded.unwrap_or_else(|error| panic!("embedded record: {error}"))
+                #load.unwrap_or_else(|error| panic!("embedded record: {error}"))
             }
         }
     }
@@ -143,11 +158,11 @@ impl Emitter<'_, '_> {
         });
         let body = match (&self.options.embed, &self.options.default_record) {
             (Some(_), _) => quote!(Self::from_embedded(&B::Device::default())),
-            (None, Some(path)) => {
+            (None, Some(path)) if !self.options.no_std => {
                 let path = record_path(path);
                 quote!(Self::from_file(#path, &B::Device::default()))
             }
-            (None, None) => return TokenStream::new(),
+            _ => return TokenStream::new(),
         };
         quote! {
             #record

@@ -14,6 +14,7 @@
 //! | [`reduce`] | folds and arg-folds along an axis |
 //! | [`softmax`], [`norm`] | softmax, layer, group, batch and RMS normalization |
 //! | [`attention`], [`rnn`] | fused attention, the pointwise parts of recurrent cells |
+//! | [`resize`] | resizing of an axis |
 //! | [`copy`] | strided copies, row selection |
 //! | [`threads`] | how many threads, and the loop over them |
 #![cfg_attr(not(feature = "std"), no_std)]
@@ -31,6 +32,7 @@ mod math;
 pub mod norm;
 pub mod pool;
 pub mod reduce;
+pub mod resize;
 pub mod rnn;
 mod scratch;
 mod simd;

@@ -123,22 +123,20 @@ pub fn gru_step(
     });
 }
 
-/// `h = (1 - update) · new + update · h`: the end of a GRU step.
-///
-/// # Panics
-/// When the slices differ in length.
-pub fn blend(update: &[f32], new: &[f32], h: &mut [f32]) {
-    assert!(update.len() == h.len() && new.len() == h.len(), "sizes of the GRU step");
+/// `h = (1 - update) · new + update · h`.
+fn blend(update: &[f32], new: &[f32], h: &mut [f32]) {
     h.iter_mut().zip(update).zip(new).for_each(|((h, z), n)| *h = (1.0 - z) * n + z * *h);
 }
 
-/// The two gates of a GRU without `linear_before_reset`: `gates` (`[batch, 2 · hidden]`, `z r`, both products and biases
-/// added) is activated in place, `reset_h` gets `r · h`, ready for the recurrent product of the third gate.
+/// The two gates of a GRU without `linear_before_reset`. `x_gates` (`[batch, 3 · hidden]`, `z r h`) is the input's product
+/// with all biases; `gates` (`[batch, 2 · hidden]`, `z r`), the recurrent one, becomes the gates; `reset_h` gets `r · h`,
+/// ready for the recurrent product of the third gate.
 ///
 /// # Panics
 /// When sizes do not fit.
 pub fn gru_gates(
     hidden: usize,
+    x_gates: &[f32],
     gates: &mut [f32],
     h: &[f32],
     activation: Activation,
@@ -146,11 +144,47 @@ pub fn gru_gates(
     reset_h: &mut [f32],
 ) {
     assert!(hidden > 0 && gates.len() == 2 * h.len() && reset_h.len() == h.len(), "sizes of the GRU gates");
+    assert!(x_gates.len() == 3 * h.len(), "sizes of the GRU gates");
+    for (gates, x_gates) in gates.chunks_mut(2 * hidden).zip(x_gates.chunks(3 * hidden)) {
+        gates.iter_mut().zip(x_gates).for_each(|(gate, x)| *gate += x);
+    }
     activate(activation, clip, gates);
     let rows = gates.chunks(2 * hidden).zip(h.chunks(hidden));
     for ((gates, h), reset_h) in rows.zip(reset_h.chunks_mut(hidden)) {
         reset_h.iter_mut().zip(&gates[hidden..]).zip(h).for_each(|((y, r), h)| *y = r * h);
     }
+}
+
+/// The end of a step after [`gru_gates`]: `new` (`[batch, hidden]`) is the product of `r · h` and is used up; `h` is updated.
+///
+/// # Panics
+/// When sizes do not fit.
+pub fn gru_end(
+    hidden: usize,
+    x_gates: &[f32],
+    gates: &[f32],
+    new: &mut [f32],
+    activation: Activation,
+    clip: Option<f32>,
+    h: &mut [f32],
+) {
+    assert!(hidden > 0 && gates.len() == 2 * h.len() && new.len() == h.len(), "sizes of the GRU step");
+    assert!(x_gates.len() == 3 * h.len(), "sizes of the GRU step");
+    for (new, x_gates) in new.chunks_mut(hidden).zip(x_gates.chunks(3 * hidden)) {
+        new.iter_mut().zip(&x_gates[2 * hidden..]).for_each(|(new, x)| *new += x);
+    }
+    activate(activation, clip, new);
+    let rows = gates.chunks(2 * hidden).zip(new.chunks(hidden)).zip(h.chunks_mut(hidden));
+    rows.for_each(|((gates, new), h)| blend(&gates[..hidden], new, h));
+}
+
+/// The end of a step of a plain cell: `h` becomes the bounded and activated `sums`, which have its size.
+///
+/// # Panics
+/// When sizes do not fit.
+pub fn rnn_end(sums: &[f32], activation: Activation, clip: Option<f32>, h: &mut [f32]) {
+    h.copy_from_slice(sums);
+    activate(activation, clip, h);
 }
 
 #[cfg(test)]
@@ -202,18 +236,23 @@ mod tests {
         at_each_level(|_| {
             let mut h = start.clone();
             gru_step(hidden, &x, &y, [Activation::Sigmoid, Activation::Tanh], None, &mut h);
-            let mut gates: Vec<f32> = noise(batch * 2 * hidden, 4);
-            let before = gates.clone();
-            let mut reset_h = vec![0.0; batch * hidden];
-            gru_gates(hidden, &mut gates, &start, Activation::Sigmoid, None, &mut reset_h);
+            let before: Vec<f32> = noise(batch * 2 * hidden, 4);
+            let (mut gates, mut reset_h) = (before.clone(), vec![0.0; batch * hidden]);
+            gru_gates(hidden, &x, &mut gates, &start, Activation::Sigmoid, None, &mut reset_h);
+            let last = noise(batch * hidden, 5);
+            let (mut new, mut end) = (last.clone(), start.clone());
+            gru_end(hidden, &x, &gates, &mut new, Activation::Tanh, Some(0.5), &mut end);
             for at in 0..batch * hidden {
                 let of = |gate: usize| at / hidden * 3 * hidden + gate * hidden + at % hidden;
                 let sigmoid = |x: f32| activation_of(Activation::Sigmoid, x);
                 let (z, r) = (sigmoid(x[of(0)] + y[of(0)]), sigmoid(x[of(1)] + y[of(1)]));
                 let new = (x[of(2)] + r * y[of(2)]).tanh();
                 assert!((h[at] - ((1.0 - z) * new + z * start[at])).abs() < 1e-6);
-                let r = sigmoid(before[at / hidden * 2 * hidden + hidden + at % hidden]);
+                let first = |gate: usize| at / hidden * 2 * hidden + gate * hidden + at % hidden;
+                let (z, r) = (sigmoid(before[first(0)] + x[of(0)]), sigmoid(before[first(1)] + x[of(1)]));
                 assert!((reset_h[at] - r * start[at]).abs() < 1e-6);
+                let new = (last[at] + x[of(2)]).clamp(-0.5, 0.5).tanh();
+                assert!((end[at] - ((1.0 - z) * new + z * start[at])).abs() < 1e-6);
             }
         });
     }

@@ -10,8 +10,8 @@ use kiln_tensor::backend::{Backend, DeviceOps, ExecutionError, Primitive, SliceR
 use kiln_tensor::compose::{self, RnnOperands, RnnOutput};
 use kiln_tensor::{
     Activation, ArgReduceOp, AttentionOptions, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions,
-    CumulativeOp, DType, Distribution, Element, Expression, PoolOp, PoolOptions, ReduceOp, RnnOptions,
-    Scalar, ScatterOp, Shape, TensorData, UnaryOp,
+    CoordinateTransform, CumulativeOp, DType, Distribution, Element, Expression, InterpolateOptions, PoolOp,
+    PoolOptions, ReduceOp, RnnOptions, Scalar, ScatterOp, Shape, TensorData, UnaryOp,
 };
 
 /// The CPU backend; `E` and `I` are the dtypes that float and int tensors get by default.
@@ -281,6 +281,14 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
         ops::cast::cast(ops::attention::attention(q, k, v, mask, options), dtype)
     }
 
+    fn interpolate(x: NdArrayTensor, options: &InterpolateOptions) -> NdArrayTensor {
+        let cropped = options.coordinates == CoordinateTransform::TfCropAndResize;
+        if cropped || !single_or_half(x.dtype()) {
+            return compose::interpolate::<Self>(x, options);
+        }
+        in_f32(x, |x| ops::resize::interpolate(x, options))
+    }
+
     fn softmax(tensor: NdArrayTensor, dim: usize) -> NdArrayTensor {
         if !single_or_half(tensor.dtype()) {
             return compose::softmax::<Self>(tensor, dim);
@@ -343,7 +351,7 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
     }
 
     fn rnn(operands: RnnOperands<Self>, options: &RnnOptions) -> RnnOutput<Self> {
-        if operands.sequence_lengths.is_some() || !ops::rnn::supports(operands.input.dtype(), options) {
+        if !ops::rnn::supports(operands.input.dtype(), options) {
             return compose::rnn::<Self>(operands, options);
         }
         let operands = ops::rnn::Operands {
@@ -351,6 +359,7 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
             weight: operands.weight,
             recurrent: operands.recurrent,
             bias: operands.bias,
+            sequence_lengths: operands.sequence_lengths,
             initial_hidden: operands.initial_hidden,
             initial_cell: operands.initial_cell,
             peepholes: operands.peepholes,

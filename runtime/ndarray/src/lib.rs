@@ -29,5 +29,6 @@ mod sync;
 mod tensor;
 
 pub use backend::{NdArray, NdArrayDevice};
+pub use kiln_kernels::threads::{set_threads, threads};
 pub use layout::Layout;
 pub use tensor::NdArrayTensor;

@@ -17,6 +17,7 @@ pub(crate) mod pool;
 pub(crate) mod program;
 pub(crate) mod random;
 pub(crate) mod reduce;
+pub(crate) mod resize;
 pub(crate) mod rnn;
 pub(crate) mod scatter;
 pub(crate) mod select_where;

@@ -1,5 +1,6 @@
 //! Recurrent layers of f32 tensors: one product projects all inputs, each step is one product and one fused cell.
 
+use crate::ops::cast;
 use crate::ops::matmul::{linear, matrix, packed_rhs};
 use crate::tensor::NdArrayTensor;
 use alloc::{vec, vec::Vec};
@@ -14,6 +15,7 @@ pub(crate) struct Operands {
     pub(crate) weight: NdArrayTensor,
     pub(crate) recurrent: NdArrayTensor,
     pub(crate) bias: Option<NdArrayTensor>,
+    pub(crate) sequence_lengths: Option<NdArrayTensor>,
     pub(crate) initial_hidden: Option<NdArrayTensor>,
     pub(crate) initial_cell: Option<NdArrayTensor>,
     pub(crate) peepholes: Option<NdArrayTensor>,
@@ -24,12 +26,7 @@ pub(crate) type Outputs = (NdArrayTensor, NdArrayTensor, Option<NdArrayTensor>);
 
 /// Whether this file runs the layer; the rest is composed.
 pub(crate) fn supports(dtype: DType, options: &RnnOptions) -> bool {
-    let cell = match options.kind {
-        RnnKind::Rnn => options.clip.is_none(),
-        RnnKind::Gru { linear_before_reset } => linear_before_reset,
-        RnnKind::Lstm { .. } => true,
-    };
-    cell && dtype == DType::F32 && options.hidden_size > 0
+    dtype == DType::F32 && options.hidden_size > 0
 }
 
 /// Number of directions and of gates.
@@ -68,6 +65,9 @@ pub(crate) fn rnn(operands: Operands, options: &RnnOptions) -> Outputs {
     let mut c = initial(operands.initial_cell, options, directions * batch * hidden);
     let state = batch * hidden;
     let peepholes = operands.peepholes.map(NdArrayTensor::into_contiguous);
+    let lengths = operands.sequence_lengths.map(|lengths| cast::cast(lengths, DType::I64).into_contiguous());
+    let lengths: Option<&[i64]> = lengths.as_ref().map(NdArrayTensor::slice);
+    let (mut last_h, mut last_c) = (vec![0.0; state], vec![0.0; state]);
     let output = NdArrayTensor::build([steps, directions, batch, hidden].into(), DType::F32, |out| {
         for direction in 0..directions {
             let layer =
@@ -78,12 +78,28 @@ pub(crate) fn rnn(operands: Operands, options: &RnnOptions) -> Outputs {
             let h = &mut h[direction * state..][..state];
             let c = &mut c[direction * state..][..state];
             let reverse = options.direction == RnnDirection::Reverse || direction == 1;
-            let mut gates = vec![0.0; batch * layer.gates * hidden];
+            let mut space = Space::new(batch, layer.gates, hidden);
             for n in 0..steps {
                 let step = if reverse { steps - 1 - n } else { n };
-                let projected = &projected.slice::<f32>()[step * gates.len()..][..gates.len()];
-                layer.step(projected, &mut gates, peepholes, h, c);
-                out[(step * directions + direction) * state..][..state].copy_from_slice(h);
+                let size = batch * layer.gates * hidden;
+                let projected = &projected.slice::<f32>()[step * size..][..size];
+                let out = &mut out[(step * directions + direction) * state..][..state];
+                let Some(lengths) = lengths else {
+                    layer.step(projected, &mut space, peepholes, h, c);
+                    out.copy_from_slice(h);
+                    continue;
+                };
+                last_h.copy_from_slice(h);
+                last_c.copy_from_slice(c);
+                layer.step(projected, &mut space, peepholes, h, c);
+                out.copy_from_slice(h);
+                for (row, _) in lengths.iter().enumerate().filter(|(_, length)| **length <= step as i64) {
+                    // This row's sequence is over (or, backwards, has not begun).
+                    let row = row * hidden..(row + 1) * hidden;
+                    h[row.clone()].copy_from_slice(&last_h[row.clone()]);
+                    c[row.clone()].copy_from_slice(&last_c[row.clone()]);
+                    out[row].fill(0.0);
+                }
             }
         }
     });
@@ -98,6 +114,23 @@ pub(crate) fn rnn(operands: Operands, options: &RnnOptions) -> Outputs {
     (turned(output, &[2, 0, 1, 3]), last(h), is_lstm.then(|| last(c)))
 }
 
+/// Working space of a step.
+struct Space {
+    /// `[batch, gates · hidden]`.
+    gates: Vec<f32>,
+    /// `[batch, hidden]`: the hidden state after the reset gate.
+    reset: Vec<f32>,
+    /// `[batch, hidden]`.
+    new: Vec<f32>,
+}
+
+impl Space {
+    fn new(batch: usize, gates: usize, hidden: usize) -> Self {
+        let state = vec![0.0; batch * hidden];
+        Self { gates: vec![0.0; batch * gates * hidden], reset: state.clone(), new: state }
+    }
+}
+
 /// One direction.
 struct Layer<'a> {
     options: &'a RnnOptions,
@@ -105,19 +138,51 @@ struct Layer<'a> {
     gates: usize,
     /// `[input, gates · hidden]`.
     weight: NdArrayTensor,
-    /// `[hidden, gates · hidden]`.
-    recurrent: NdArrayTensor,
-    packed: PackedOnce,
+    /// `[hidden, gates · hidden]`, or, of a GRU whose reset gate comes before the product, its parts for the first two
+    /// gates and the last.
+    recurrent: Vec<Recurrent>,
     /// Added to the input's product.
     input_bias: Option<NdArrayTensor>,
-    /// Added to the recurrent product, where that must stay apart (GRU).
+    /// Added to the recurrent product, where that must stay apart (a GRU that resets after it).
     recurrent_bias: Option<NdArrayTensor>,
 }
 
-/// The recurrent weights, packed for this run or for all.
-enum PackedOnce {
-    Kept(alloc::sync::Arc<(crate::layout::Layout, PackedRhs)>),
-    Here(PackedRhs),
+/// Recurrent weights, packed for this run or for all.
+enum Recurrent {
+    Kept(alloc::sync::Arc<(crate::layout::Layout, PackedRhs)>, usize),
+    Here(PackedRhs, usize),
+}
+
+impl Recurrent {
+    /// Of a `[hidden, columns]` matrix.
+    fn new(weight: &NdArrayTensor) -> Self {
+        let [rows, columns] = weight.shape().dims();
+        match packed_rhs(weight) {
+            Some(packed) => Self::Kept(packed, columns),
+            None => {
+                let weight = weight.clone().into_contiguous();
+                Self::Here(PackedRhs::new(matrix(&weight), rows, columns), columns)
+            }
+        }
+    }
+
+    /// `out = h · weight`, and what follows.
+    fn product(&self, h: &[f32], hidden: usize, out: &mut [f32], epilogue: &Epilogue<'_>) {
+        let (packed, columns) = match self {
+            Self::Kept(packed, columns) => (&packed.1, *columns),
+            Self::Here(packed, columns) => (packed, *columns),
+        };
+        let lhs = Lhs::Plain(Matrix::row_major(h, hidden));
+        gemm::gemm(h.len() / hidden, columns, hidden, lhs, Rhs::Packed(packed), out, columns, epilogue);
+    }
+}
+
+/// Columns `from..to` of a matrix.
+fn columns(x: &NdArrayTensor, from: usize, to: usize) -> NdArrayTensor {
+    let mut layout = x.layout().clone();
+    layout.offset = (layout.offset as isize + layout.strides[1] * from as isize) as usize;
+    layout.shape.dims[1] = to - from;
+    x.clone().with_layout(layout)
 }
 
 impl<'a> Layer<'a> {
@@ -133,12 +198,13 @@ impl<'a> Layer<'a> {
         let (weight, recurrent) = (turned(weight), turned(recurrent));
         let (input_bias, recurrent_bias) = biases(bias, options, direction, gates * options.hidden_size);
         let cells = options.activations.len() / directions;
-        let packed = match packed_rhs(&recurrent) {
-            Some(packed) => PackedOnce::Kept(packed),
-            None => {
-                let recurrent = recurrent.clone().into_contiguous();
-                PackedOnce::Here(PackedRhs::new(matrix(&recurrent), recurrent.dims()[0], recurrent.dims()[1]))
+        let hidden = options.hidden_size;
+        let recurrent = match options.kind {
+            RnnKind::Gru { linear_before_reset: false } => {
+                let parts = [columns(&recurrent, 0, 2 * hidden), columns(&recurrent, 2 * hidden, 3 * hidden)];
+                parts.iter().map(Recurrent::new).collect()
             }
+            _ => vec![Recurrent::new(&recurrent)],
         };
         Self {
             options,
@@ -146,40 +212,47 @@ impl<'a> Layer<'a> {
             gates,
             weight,
             recurrent,
-            packed,
             input_bias,
             recurrent_bias,
         }
     }
 
-    /// One step: `projected` and `gates` are `[batch, gates · hidden]`, `h` and `c` `[batch, hidden]`.
+    /// One step: `projected` is `[batch, gates · hidden]`, `h` and `c` `[batch, hidden]`.
     fn step(
         &self,
         projected: &[f32],
-        gates: &mut [f32],
+        space: &mut Space,
         peepholes: Option<&[f32]>,
         h: &mut [f32],
         c: &mut [f32],
     ) {
         let hidden = self.options.hidden_size;
-        let (rows, columns) = (h.len() / hidden, self.recurrent.dims()[1]);
         let clip = self.options.clip.map(|clip| clip as f32);
-        let bias = self.recurrent_bias.as_ref().map_or(Bias::None, |bias| Bias::PerColumn(bias.slice()));
-        let apart = self.recurrent_bias.is_some() || matches!(self.options.kind, RnnKind::Gru { .. });
-        let activation = matches!(self.options.kind, RnnKind::Rnn).then(|| self.activations[0]);
-        let epilogue = Epilogue { bias, residual: (!apart).then_some(projected), activation };
-        let packed = match &self.packed {
-            PackedOnce::Kept(packed) => &packed.1,
-            PackedOnce::Here(packed) => packed,
-        };
-        let lhs = Lhs::Plain(Matrix::row_major(&*h, hidden));
-        gemm::gemm(rows, columns, hidden, lhs, Rhs::Packed(packed), gates, columns, &epilogue);
-        match (self.options.kind, self.activations) {
-            (RnnKind::Lstm { input_forget }, &[f, g, o]) => {
+        let Space { gates, reset, new } = space;
+        let alone = Epilogue { bias: Bias::None, residual: None, activation: None };
+        let sum = Epilogue { residual: Some(projected), ..alone };
+        match (self.options.kind, self.activations, self.recurrent.as_slice()) {
+            (RnnKind::Lstm { input_forget }, &[f, g, o], [recurrent]) => {
+                recurrent.product(h, hidden, gates, &sum);
                 cells::lstm_step(hidden, gates, peepholes, [f, g, o], clip, input_forget, c, h);
             }
-            (RnnKind::Gru { .. }, &[f, g]) => cells::gru_step(hidden, projected, gates, [f, g], clip, h),
-            _ => h.copy_from_slice(gates),
+            (RnnKind::Gru { .. }, &[f, g], [recurrent]) => {
+                let bias = self.recurrent_bias.as_ref().map_or(Bias::None, |b| Bias::PerColumn(b.slice()));
+                recurrent.product(h, hidden, gates, &Epilogue { bias, ..alone });
+                cells::gru_step(hidden, projected, gates, [f, g], clip, h);
+            }
+            (RnnKind::Gru { .. }, &[f, g], [first, last]) => {
+                let gates = &mut gates[..2 * h.len()];
+                first.product(h, hidden, gates, &alone);
+                cells::gru_gates(hidden, projected, gates, h, f, clip, reset);
+                last.product(reset, hidden, new, &alone);
+                cells::gru_end(hidden, projected, gates, new, g, clip, h);
+            }
+            (RnnKind::Rnn, &[f], [recurrent]) => {
+                recurrent.product(h, hidden, gates, &sum);
+                cells::rnn_end(gates, f, clip, h);
+            }
+            _ => panic!("rnn: {} activations of one direction", self.activations.len()),
         }
     }
 }
@@ -207,7 +280,7 @@ fn biases(
             out.iter_mut().enumerate().for_each(|(i, out)| *out = values(i));
         })
     };
-    if matches!(options.kind, RnnKind::Gru { .. }) {
+    if matches!(options.kind, RnnKind::Gru { linear_before_reset: true }) {
         (Some(made(&|i| w[i])), Some(made(&|i| r[i])))
     } else {
         (Some(made(&|i| w[i] + r[i])), None)

@@ -215,8 +215,16 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
     }
 
     /// Joins along a new dim.
+    ///
+    /// # Panics
+    /// When there are no tensors, their shapes differ, or `D2` is not `D + 1`.
     pub fn stack<const D2: usize>(tensors: Vec<Self>, dim: impl AsIndex) -> Tensor<B, D2, K> {
-        let dim = dim.as_index();
+        ensure!(D2 == D + 1, "stack", "rank {D} becomes {}, not {D2}", D + 1);
+        let dim = check::dim("stack", dim.as_index(), D2);
+        ensure!(!tensors.is_empty(), "stack", "there are no tensors to join");
+        for pair in tensors.windows(2) {
+            check::same_shape("stack", pair[0].sizes(), pair[1].sizes());
+        }
         Tensor::cat(tensors.into_iter().map(|tensor| tensor.unsqueeze_dim::<D2>(dim)).collect(), dim)
     }
 

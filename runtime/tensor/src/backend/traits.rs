@@ -265,8 +265,8 @@ pub trait Backend: Clone + Default + Debug + Send + Sync + 'static {
     /// Scaled-dot-product attention: `softmax(scale · q kᵀ + mask) v` over `[batch, heads, seq, size]`.
     ///
     /// `mask` broadcasts to `[batch, heads, q_seq, k_seq]`; a bool mask keeps where true, a float mask is added.
-    /// `k` and `v` may have fewer heads (grouped queries): their number divides that of `q`. A query without any key
-    /// left gets zeros or NaN.
+    /// `k` and `v` may have fewer heads (grouped queries): their number divides that of `q`. A query whom a bool
+    /// mask (or `is_causal`) leaves no key gets zeros; a float mask of nothing but -∞ gives NaN, as softmax does.
     fn attention(
         q: T<Self>,
         k: T<Self>,

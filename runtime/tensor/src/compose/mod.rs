@@ -17,7 +17,7 @@ mod shape;
 pub use attention::{attention, linear};
 pub use elementwise::{activation, clamp, elementwise, mask_fill};
 pub use norm::{batch_norm, group_norm, layer_norm, log_softmax, rms_norm, softmax};
-pub use resize::{adaptive_avg_pool, interpolate};
+pub use resize::{Taps, adaptive_avg_pool, interpolate, resized_axes};
 pub use rnn::{RnnOperands, RnnOutput, rnn};
 pub use sampling::{GridSampleOptions, SampleMode, SamplePadding};
 pub use shape::{pad, repeat, topk};

@@ -14,7 +14,7 @@ use num_traits::Float;
 const MAX_GATHERED_TAPS: usize = 4;
 
 /// One output element along one axis: positions in the input (within it) and their weights.
-type Taps = Vec<(usize, f64)>;
+pub type Taps = Vec<(usize, f64)>;
 
 /// Default of [`Backend::adaptive_avg_pool`].
 pub fn adaptive_avg_pool<B: Backend>(x: T<B>, output_size: &[usize]) -> T<B> {
@@ -74,6 +74,17 @@ pub fn interpolate<B: Backend>(x: T<B>, options: &InterpolateOptions) -> T<B> {
         y = B::mask_fill(y, outside, Scalar::Float(options.extrapolation_value));
     }
     if y.dtype() == dtype { y } else { B::cast(y, dtype) }
+}
+
+/// How each axis is resized that changes: the axis and, for each element of the result along it, its taps. For backends
+/// that resize by a kernel.
+///
+/// Values outside of a cropped region are the caller's affair.
+pub fn resized_axes(dims: &[usize], options: &InterpolateOptions) -> Vec<(usize, Vec<Taps>)> {
+    let axes = dims.iter().enumerate().map(|(axis, &size)| (axis, Axis::new(size, axis, options)));
+    axes.filter(|(_, resized)| !resized.is_identity())
+        .map(|(axis, resized)| (axis, resized.all_taps(&resized.coordinates(), options)))
+        .collect()
 }
 
 /// Integers are mixed as f32 (f64 would be exact for more, but no kernel is tuned for it); picking needs no change.
@@ -140,25 +151,30 @@ impl Axis {
 
     /// Resizes `axis`.
     fn apply<B: Backend>(&self, x: T<B>, axis: usize, at: &[f64], options: &InterpolateOptions) -> T<B> {
-        let stretch = if options.antialias { self.scale.min(1.0) } else { 1.0 };
-        let taps: Vec<Taps> = match options.mode {
-            InterpolateMode::Nearest(rounding) => {
-                let positions = at.iter().map(|&at| self.inside(rounded(at, rounding)) as i64).collect();
-                let positions = indices::<B>(positions, &x);
-                return B::select(x, axis, positions);
-            }
-            InterpolateMode::Linear => {
-                at.iter().map(|&at| self.taps(at, 1.0, stretch, false, |d| 1.0 - d)).collect()
-            }
-            InterpolateMode::Cubic { a, exclude_outside } => {
-                at.iter().map(|&at| self.taps(at, 2.0, stretch, exclude_outside, |d| cubic(d, a))).collect()
-            }
-        };
+        let taps = self.all_taps(at, options);
+        if let InterpolateMode::Nearest(_) = options.mode {
+            let positions = taps.iter().filter_map(|taps| Some(taps.first()?.0 as i64)).collect();
+            let positions = indices::<B>(positions, &x);
+            return B::select(x, axis, positions);
+        }
         if taps.iter().map(Vec::len).max().unwrap_or(0) <= MAX_GATHERED_TAPS {
             mixed_by_gathering::<B>(x, axis, &taps)
         } else {
             mixed_by_matrix::<B>(x, axis, &taps)
         }
+    }
+
+    /// The taps of the elements that lie at these coordinates.
+    fn all_taps(&self, at: &[f64], options: &InterpolateOptions) -> Vec<Taps> {
+        let stretch = if options.antialias { self.scale.min(1.0) } else { 1.0 };
+        let of = |at: f64| match options.mode {
+            InterpolateMode::Nearest(rounding) => vec![(self.inside(rounded(at, rounding)), 1.0)],
+            InterpolateMode::Linear => self.taps(at, 1.0, stretch, false, |d| 1.0 - d),
+            InterpolateMode::Cubic { a, exclude_outside } => {
+                self.taps(at, 2.0, stretch, exclude_outside, |d| cubic(d, a))
+            }
+        };
+        at.iter().map(|&at| of(at)).collect()
     }
 
     /// Samples within `radius / stretch` of `at`, weighted by a kernel of their (stretched) distance. Samples beyond

@@ -346,3 +346,34 @@ pub fn without_blocking<B: Backend>() {
     assert_eq!(now(none.argwhere_async()).dims(), [0, 1]);
     assert_eq!(now(tensor::<B, 1, Float>([1.5]).into_scalar_async()).unwrap().to_f32(), 1.5);
 }
+
+/// More operands and steps than a kernel takes at once.
+pub fn long_programs<B: Backend>() {
+    use kiln_tensor::elementwise;
+    let operands: [Tensor<B, 2>; 20] = std::array::from_fn(|i| tensor([[i as f32, -(i as f32)]]));
+    let sum = elementwise(operands.clone(), |operands| {
+        operands.into_iter().reduce(|sum, x| sum + x * 2.0).expect("there are operands")
+    });
+    same(sum, [[380.0, -380.0]]);
+    let [first, ..] = operands;
+    let many = elementwise([first + 1.0], |[x]| (0..300).fold(x.clone(), |sum, _| sum + x.clone()));
+    same(many, [[301.0, 301.0]]);
+}
+
+/// Softmax over nothing but -inf is NaN, also where a float mask adds it; a bool mask without any key yields zeros, as in
+/// PyTorch.
+pub fn nothing_left<B: Backend>() {
+    use kiln_tensor::{activation, module};
+    let x = tensor::<B, 2, Float>([[f32::NEG_INFINITY; 3], [f32::NEG_INFINITY, 0.0, 0.0]]);
+    let rows = activation::softmax(x.clone(), 1);
+    same(rows.clone().is_nan(), [[true; 3], [false; 3]]);
+    same(rows.slice([1..2]), [[0.0, 0.5, 0.5]]);
+    same(activation::log_softmax(x.clone(), 1).slice([0..1]).is_nan(), [[true; 3]]);
+    let q: Tensor<B, 4> = Tensor::ones([1, 1, 2, 4], &B::Device::default());
+    let kv: Tensor<B, 4> = Tensor::ones([1, 1, 3, 4], &B::Device::default());
+    let kept = x.clone().equal_elem(0.0);
+    let attended =
+        |mask| module::attention(q.clone(), kv.clone(), kv.clone(), Some(mask), Default::default());
+    close(attended(kept.into()), [[[[0.0f32; 4], [1.0; 4]]]]);
+    same(attended(x.into()).is_nan(), [[[[true; 4], [false; 4]]]]);
+}

@@ -1,0 +1,180 @@
+use super::*;
+use crate::gemm::noise;
+use crate::simd::forced::at_each_level;
+use kiln_types::PoolOptions;
+
+struct Case {
+    x: &'static [usize],
+    kernel: &'static [usize],
+    stride: &'static [usize],
+    padding: &'static [(usize, usize)],
+    dilation: &'static [usize],
+    ceil_mode: bool,
+    output: &'static [usize],
+}
+
+const CASES: &[Case] = &[
+    Case {
+        x: &[1, 3, 112, 57],
+        kernel: &[3, 3],
+        stride: &[2, 2],
+        padding: &[(1, 1); 2],
+        dilation: &[1, 1],
+        ceil_mode: false,
+        output: &[56, 29],
+    },
+    Case {
+        x: &[2, 2, 9, 9],
+        kernel: &[2, 2],
+        stride: &[2, 2],
+        padding: &[(0, 0); 2],
+        dilation: &[1, 1],
+        ceil_mode: true,
+        output: &[5, 5],
+    },
+    Case {
+        x: &[1, 2, 7, 40],
+        kernel: &[3, 5],
+        stride: &[1, 1],
+        padding: &[(1, 1), (2, 2)],
+        dilation: &[1, 1],
+        ceil_mode: false,
+        output: &[7, 40],
+    },
+    Case {
+        x: &[1, 2, 10, 11],
+        kernel: &[3, 2],
+        stride: &[3, 3],
+        padding: &[(0, 1), (1, 0)],
+        dilation: &[2, 3],
+        ceil_mode: true,
+        output: &[3, 4],
+    },
+    Case {
+        x: &[2, 3, 30],
+        kernel: &[4],
+        stride: &[4],
+        padding: &[(1, 2)],
+        dilation: &[1],
+        ceil_mode: true,
+        output: &[8],
+    },
+    Case {
+        x: &[1, 2, 4, 5, 6],
+        kernel: &[2, 3, 2],
+        stride: &[2, 1, 2],
+        padding: &[(0, 0), (1, 1), (0, 0)],
+        dilation: &[1; 3],
+        ceil_mode: false,
+        output: &[2, 5, 3],
+    },
+    Case {
+        x: &[2, 5, 7, 7],
+        kernel: &[7, 7],
+        stride: &[1, 1],
+        padding: &[(0, 0); 2],
+        dilation: &[1, 1],
+        ceil_mode: false,
+        output: &[1, 1],
+    },
+];
+
+/// Elements of a window, with their positions, and the number of places within the padded image.
+fn window(s: &PoolShape, x: &[f32], o: usize) -> (Vec<(f64, usize)>, usize) {
+    let at = [o / (s.output[1] * s.output[2]), o / s.output[2] % s.output[1], o % s.output[2]];
+    let [kd, kh, kw] = s.kernel;
+    let (mut found, mut padded) = (Vec::new(), 0);
+    for k in 0..kd * kh * kw {
+        let k = [k / (kh * kw), k / kw % kh, k % kw];
+        let p: [usize; 3] = core::array::from_fn(|a| at[a] * s.stride[a] + k[a] * s.dilation[a]);
+        padded += usize::from((0..3).all(|a| p[a] < s.input[a] + s.padding[a].0 + s.padding[a].1));
+        if (0..3).all(|a| p[a] >= s.padding[a].0 && p[a] - s.padding[a].0 < s.input[a]) {
+            let q: [usize; 3] = core::array::from_fn(|a| p[a] - s.padding[a].0);
+            let i = (q[0] * s.input[1] + q[1]) * s.input[2] + q[2];
+            found.push((f64::from(x[i]), i));
+        }
+    }
+    (found, padded)
+}
+
+#[test]
+fn pools_equal_their_definition() {
+    let ops = [
+        PoolOp::Max,
+        PoolOp::Average { include_pad: false },
+        PoolOp::Average { include_pad: true },
+        PoolOp::Lp { p: 1 },
+        PoolOp::Lp { p: 2 },
+        PoolOp::Lp { p: 3 },
+    ];
+    let run = || {
+        for case in CASES {
+            let shape = PoolShape::new(
+                case.x,
+                &PoolOptions {
+                    kernel: case.kernel.to_vec(),
+                    stride: case.stride.to_vec(),
+                    padding: case.padding.to_vec(),
+                    dilation: case.dilation.to_vec(),
+                    ceil_mode: case.ceil_mode,
+                },
+            );
+            assert_eq!(shape.output_dims()[2..], *case.output, "{:?}", case.x);
+            let x = noise(case.x.iter().product(), 1);
+            let (input, output): (usize, usize) =
+                (shape.input.iter().product(), shape.output.iter().product());
+            let len = case.x[0] * case.x[1] * output;
+            let (mut out, mut indices) = (vec![0.0; len], vec![0; len]);
+            for op in ops {
+                pool(op, &shape, &x, &mut out);
+                for (i, got) in out.iter().enumerate() {
+                    let (found, padded) = window(&shape, &x[i / output * input..][..input], i % output);
+                    let values = found.iter().map(|v| v.0);
+                    let want = match op {
+                        PoolOp::Max => values.fold(f64::NEG_INFINITY, f64::max),
+                        PoolOp::Average { include_pad } => {
+                            values.sum::<f64>() / if include_pad { padded } else { found.len() } as f64
+                        }
+                        PoolOp::Lp { p } => {
+                            values.map(|v| v.abs().powi(p as i32)).sum::<f64>().powf(1.0 / f64::from(p))
+                        }
+                    };
+                    let close =
+                        (f64::from(*got) - want).abs() < 1e-4 * (1.0 + want.abs()) || f64::from(*got) == want;
+                    assert!(close, "{op:?} {shape:?}: element {i} is {got}, not {want}");
+                }
+            }
+            max_pool_with_indices(&shape, &x, &mut out, &mut indices);
+            for (i, (got, index)) in out.iter().zip(&indices).enumerate() {
+                let channel = &x[i / output * input..][..input];
+                let (found, _) = window(&shape, channel, i % output);
+                let max = found.iter().map(|v| v.0).fold(f64::NEG_INFINITY, f64::max);
+                assert_eq!(f64::from(*got), max);
+                assert!(found.is_empty() || channel[*index as usize] == *got);
+            }
+        }
+    };
+    at_each_level(|_| run());
+    run();
+}
+
+#[test]
+fn nan_wins_in_maxima() {
+    let mut x = noise(64, 1);
+    x[27] = f32::NAN;
+    let options = PoolOptions {
+        kernel: vec![2, 2],
+        stride: vec![2, 2],
+        padding: vec![(0, 0); 2],
+        dilation: vec![1, 1],
+        ceil_mode: false,
+    };
+    let shape = PoolShape::new(&[1, 1, 8, 8], &options);
+    at_each_level(|_| {
+        let (mut out, mut indices) = ([0.0; 16], [0; 16]);
+        pool(PoolOp::Max, &shape, &x, &mut out);
+        assert!(out.iter().enumerate().all(|(i, y)| y.is_nan() == (i == 5)));
+        max_pool_with_indices(&shape, &x, &mut out, &mut indices);
+        assert!(out[5].is_nan() && indices[5] == 27);
+    });
+}
