@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Proves that Burn 0.20 and Kiln read and write the same record files; builds the real burn crate (minutes).
+# Proves that Burn 0.20 and Kiln read and write the same record files, those that Kiln makes of checkpoints among them;
+# builds the real burn crate (minutes).
 # usage: scripts/burn_compat.sh [--bless]     with --bless, Burn writes the fixtures anew first
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -10,3 +11,12 @@ if [ "${1-}" = --bless ]; then
     run write "$fixtures"
 fi
 run check "$fixtures"
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+nice cargo build --quiet -p kiln-build --features cli
+for format in named-mpk named-mpk-gz bincode pretty-json; do
+    target/debug/kiln convert fixtures/weights/net.pt -o "$scratch/full" --record-type "$format" 2>/dev/null
+    target/debug/kiln convert fixtures/weights/net.pt -o "$scratch/half" --record-type "$format" --half-precision 2>/dev/null
+done
+run checkpoints "$scratch" fixtures/weights

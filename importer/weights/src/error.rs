@@ -153,9 +153,17 @@ impl From<ErrorKind> for WeightsError {
     }
 }
 
+/// Most characters of a message.
+const LONGEST: usize = 2000;
+
 impl fmt::Display for WeightsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.site, self.kind)
+        let text = format!("{}{}", self.site, self.kind);
+        match text.char_indices().nth(LONGEST) {
+            // Keys and names in a hostile file are of any length.
+            Some((end, _)) => write!(f, "{}…", text.get(..end).unwrap_or_default()),
+            None => f.write_str(&text),
+        }
     }
 }
 

@@ -25,8 +25,8 @@ pub const MAX_KEY_BYTES: usize = 64 << 10;
 /// Longest name of a storage. They are numbers.
 pub const MAX_STORAGE_KEY_BYTES: usize = 256;
 
-/// Most bytes of all tensors' paths together.
-pub const MAX_PATH_BYTES: usize = 256 << 20;
+/// Most bytes of all tensors' paths together, and of all keys that lead to them.
+pub const MAX_PATH_BYTES: usize = 64 << 20;
 
 /// Most entries of an archive.
 pub const MAX_ENTRIES: usize = 1 << 20;

@@ -65,6 +65,9 @@ fn check(expectation: &Path) -> Result<(), String> {
             Ok(_) => return Err(say(format!("loads, though {}", refused["because"]))),
             Err(error) => error.to_string(),
         };
+        if error.len() > 10_000 {
+            return Err(say(format!("the error is {} bytes long", error.len())));
+        }
         let missing = refused["mentions"]
             .as_array()
             .unwrap()

@@ -2,6 +2,10 @@
 //!
 //! `burn-compat write DIR` writes small records with Burn. `burn-compat check DIR` compares what Kiln writes for the same
 //! modules byte by byte, lets Burn load what Kiln wrote and Kiln what Burn wrote, and compares what they then store.
+//! `burn-compat checkpoints DIR FIXTURES` lets Burn load what `kiln convert` wrote to a folder, and what Kiln's recorders
+//! make of the same checkpoint, and compares the answers with PyTorch's.
+
+mod checkpoints;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,6 +28,10 @@ mod on_burn {
         use super::root;
         include!("files.rs");
     }
+    pub mod net {
+        use super::root;
+        include!("net.rs");
+    }
 }
 
 /// The modules on Kiln.
@@ -42,6 +50,10 @@ mod on_kiln {
     pub mod files {
         use super::root;
         include!("files.rs");
+    }
+    pub mod net {
+        use super::root;
+        include!("net.rs");
     }
 }
 
@@ -128,8 +140,14 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         ["check", dir] => ExitCode::from(u8::from(!check(Path::new(dir)))),
+        ["checkpoints", dir, fixtures] => {
+            let (dir, fixtures) = (Path::new(dir), Path::new(fixtures));
+            let stored = checkpoints::check_stored(dir, fixtures);
+            let converted = checkpoints::check_converted(dir, fixtures);
+            ExitCode::from(u8::from(!(stored && converted)))
+        }
         _ => {
-            eprintln!("usage: burn-compat write|check DIR");
+            eprintln!("usage: burn-compat write|check DIR, or checkpoints DIR FIXTURES");
             ExitCode::from(2)
         }
     }

@@ -67,6 +67,7 @@ impl Archive {
                 limits::MAX_ENTRIES,
             ));
         }
+        check_count(tail, zip.len())?;
         let mut entries = BTreeMap::new();
         let mut spans = Vec::with_capacity(zip.len());
         for index in 0..zip.len() {
@@ -174,6 +175,20 @@ impl Entry {
         let size = usize::try_from(found.size()).map_err(|_| beyond())?;
         let (crc, method, encrypted) = (found.crc32(), found.compression(), found.encrypted());
         Ok((header, Self { data: start as usize..end, size, crc, method, encrypted }))
+    }
+}
+
+/// Refuses an archive with two entries of one name: readers choose between them in different ways. The directory that
+/// was read has each name once, the end record counts them all (or says that they are too many for it).
+fn check_count(tail: &[u8], read: usize) -> Result<()> {
+    let record = tail.windows(4).rposition(|window| window == b"PK\x05\x06");
+    let count =
+        record.and_then(|at| tail.get(at + 10..)?.first_chunk()).map(|count| u16::from_le_bytes(*count));
+    match count {
+        Some(count) if count != u16::MAX && usize::from(count) > read => {
+            Err(WeightsError::archive("two of its entries have the same name"))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -1,10 +1,11 @@
 //! From what a pickle built to tensors by path.
 
 use super::PytorchFile;
-use super::pickle::{Arena, Node, Pickled, Value};
+use super::pickle::{Arena, Node, Pickled, TensorSpec, Value};
 use crate::tensor::Storage;
 use crate::{ErrorKind, LazyTensor, Result, WeightsError, limits};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// What is known of the nodes below a node.
@@ -28,7 +29,7 @@ pub(crate) fn select(pickled: &Pickled, key: Option<&str>) -> Result<Value> {
         return Ok(found);
     }
     let mut names = Vec::new();
-    for (key, value) in entries(&pickled.arena, pickled.root)? {
+    for (key, value) in Keys::default().entries(&pickled.arena, pickled.root)? {
         if matches!(pickled.arena.node(value), Some(Node::Dict(_) | Node::Object(_))) {
             names.push(format!("{key:?}"));
         }
@@ -44,7 +45,7 @@ fn descend(arena: &Arena, value: Value, key: &str, depth: usize) -> Option<Value
     if depth > limits::MAX_DEPTH {
         return None;
     }
-    let entries = entries(arena, value).ok()?;
+    let entries = Keys::default().entries(arena, value).ok()?;
     let find = |name: &str| entries.iter().find(|entry| entry.0 == name).map(|entry| entry.1);
     find(key).or_else(|| {
         let splits = key.match_indices('.').filter_map(|(at, _)| Some((key.get(..at)?, key.get(at + 1..)?)));
@@ -52,29 +53,52 @@ fn descend(arena: &Arena, value: Value, key: &str, depth: usize) -> Option<Value
     })
 }
 
-/// The named parts of a container: a dict's entries, each key once, with its last value; a list's items.
-pub(super) fn entries(arena: &Arena, value: Value) -> Result<Vec<(String, Value)>> {
-    let numbered = |items: &[Value]| {
-        let numbered = items.iter().enumerate().map(|(index, item)| (index.to_string(), *item));
-        numbered.collect()
-    };
-    match arena.node(value) {
-        Some(Node::List(items)) => Ok(numbered(items)),
-        Some(Node::Tuple(items)) => Ok(numbered(items)),
-        Some(Node::Dict(pairs) | Node::Object(pairs)) => {
-            let mut named: Vec<(String, Value)> = Vec::with_capacity(pairs.len());
-            let mut places = BTreeMap::new();
-            for (key, value) in pairs {
-                let name = arena.key_text(*key)?;
-                let place = *places.entry(name.clone()).or_insert(named.len());
-                match named.get_mut(place) {
-                    Some(entry) => entry.1 = *value,
-                    None => named.push((name, *value)),
+/// Spells keys out, up to a limit in bytes: a pickle may have one long text in any number of keys.
+pub(super) struct Keys {
+    left: usize,
+}
+
+impl Default for Keys {
+    fn default() -> Self {
+        Self { left: limits::MAX_PATH_BYTES }
+    }
+}
+
+impl Keys {
+    /// The named parts of a container: a dict's entries, each key once, with its last value; a list's items.
+    pub(super) fn entries(&mut self, arena: &Arena, value: Value) -> Result<Vec<(String, Value)>> {
+        match arena.node(value) {
+            Some(Node::List(items)) => self.numbered(items),
+            Some(Node::Tuple(items)) => self.numbered(items),
+            Some(Node::Dict(pairs) | Node::Object(pairs)) => {
+                let mut named: Vec<(String, Value)> = Vec::new();
+                let mut places = BTreeMap::new();
+                for (key, value) in pairs {
+                    let name = self.spell(arena.key_text(*key)?)?;
+                    let place = *places.entry(name.clone()).or_insert(named.len());
+                    match named.get_mut(place) {
+                        Some(entry) => entry.1 = *value,
+                        None => named.push((name, *value)),
+                    }
                 }
+                Ok(named)
             }
-            Ok(named)
+            _ => Ok(Vec::new()),
         }
-        _ => Ok(Vec::new()),
+    }
+
+    fn numbered(&mut self, items: &[Value]) -> Result<Vec<(String, Value)>> {
+        let numbered = items.iter().enumerate();
+        numbered.map(|(index, item)| Ok((self.spell(index.to_string())?, *item))).collect()
+    }
+
+    fn spell(&mut self, name: String) -> Result<String> {
+        // An empty key, too, is worth something.
+        let left = self.left.checked_sub(name.len().max(8));
+        self.left = left.ok_or_else(|| {
+            WeightsError::limit("the keys, spelled out, are too long", limits::MAX_PATH_BYTES)
+        })?;
+        Ok(name)
     }
 }
 
@@ -97,6 +121,8 @@ pub(crate) fn tensors(file: &PytorchFile, root: Value) -> Result<Vec<(String, La
         file,
         surveys: vec![Survey::Unknown; arena.len()],
         storages: BTreeMap::new(),
+        keys: Keys::default(),
+        parts: BTreeMap::new(),
         found: Vec::new(),
         path_bytes: 0,
     };
@@ -129,6 +155,9 @@ struct Flattener<'a> {
     file: &'a PytorchFile,
     surveys: Vec<Survey>,
     storages: BTreeMap<(String, bool), Arc<Storage>>,
+    keys: Keys,
+    /// The parts of containers that have tensors below, once they were needed: a container may be met on many paths.
+    parts: BTreeMap<usize, Rc<[(String, Value)]>>,
     found: Vec<(String, LazyTensor)>,
     path_bytes: usize,
 }
@@ -184,42 +213,54 @@ impl Flattener<'_> {
         matches!(self.surveys.get(id.index()), Some(Survey::Known { tensors: true, .. }))
     }
 
+    /// The parts of a container that have tensors below.
+    fn parts(&mut self, container: Value) -> Result<Rc<[(String, Value)]>> {
+        let Value::Node(id) = container else { return Ok(Rc::default()) };
+        if let Some(parts) = self.parts.get(&id.index()) {
+            return Ok(parts.clone());
+        }
+        let arena = &self.file.pickled.arena;
+        let script = matches!(arena.node(container), Some(Node::Object(_)));
+        let mut parts = self.keys.entries(arena, container)?;
+        parts.retain(|(_, part)| {
+            let module =
+                matches!(arena.node(*part), Some(Node::Object(_) | Node::Tensor(_) | Node::Refused(_)));
+            // A script module's lists are not its parameters: an LSTM keeps a second list of them, say.
+            self.has_tensors(*part) && (module || !script)
+        });
+        let parts: Rc<[_]> = parts.into();
+        self.parts.insert(id.index(), parts.clone());
+        Ok(parts)
+    }
+
     /// Walks the containers that have tensors below. Sets and keys have no paths.
     fn collect(&mut self, value: Value, path: &str) -> Result<()> {
         let file = self.file;
-        let arena = &file.pickled.arena;
-        let script = matches!(arena.node(value), Some(Node::Object(_)));
-        match arena.node(value) {
+        match file.pickled.arena.node(value) {
             Some(Node::Tensor(spec)) => {
-                let storage = file.pickled.storages.get(spec.storage);
-                let storage =
-                    storage.ok_or_else(|| WeightsError::tensor("it has no storage").at_key(path))?;
-                let storage =
-                    file.storage(storage, &mut self.storages).map_err(|error| error.at_key(path))?;
-                let (shape, strides) = (spec.shape.clone(), spec.strides.clone());
-                let tensor = LazyTensor::new(spec.dtype, shape, strides, spec.offset, storage);
-                let tensor = tensor.map_err(|error| error.at_key(path))?;
+                let tensor = self.tensor(spec).map_err(|error| error.at_key(path))?;
                 self.add(path, tensor)
             }
             Some(Node::Refused(what)) => {
                 Err(WeightsError::from(ErrorKind::Unsupported(what.to_string())).at_key(path))
             }
             _ => {
-                for (name, part) in entries(arena, value)? {
-                    // A script module's lists are not its parameters: an LSTM keeps a second list of them, say.
-                    let skipped = script
-                        && !matches!(
-                            arena.node(part),
-                            Some(Node::Object(_) | Node::Tensor(_) | Node::Refused(_))
-                        );
-                    if self.has_tensors(part) && !skipped {
-                        let part_path = if path.is_empty() { name } else { format!("{path}.{name}") };
-                        self.collect(part, &part_path)?;
-                    }
-                }
-                Ok(())
+                let parts = self.parts(value)?;
+                parts.iter().try_for_each(|(name, part)| match path {
+                    "" => self.collect(*part, name),
+                    path => self.collect(*part, &format!("{path}.{name}")),
+                })
             }
         }
+    }
+
+    /// A tensor over its storage.
+    fn tensor(&mut self, spec: &TensorSpec) -> Result<LazyTensor> {
+        let file = self.file;
+        let storage = file.pickled.storages.get(spec.storage);
+        let storage = storage.ok_or_else(|| WeightsError::tensor("it has no storage"))?;
+        let storage = file.storage(storage, &mut self.storages)?;
+        LazyTensor::new(spec.dtype, spec.shape.clone(), spec.strides.clone(), spec.offset, storage)
     }
 
     fn add(&mut self, path: &str, tensor: LazyTensor) -> Result<()> {

@@ -4,6 +4,7 @@ mod calls;
 mod globals;
 mod input;
 mod machine;
+mod memo;
 mod value;
 
 pub(crate) use globals::{ElementType, Global};

@@ -1,6 +1,6 @@
 //! The plain data beside the tensors, as JSON has it.
 
-use super::flatten::entries;
+use super::flatten::Keys;
 use super::pickle::{Arena, Node, Value};
 use crate::{Result, WeightsError, limits};
 use serde_json::{Map, Number, Value as Json};
@@ -8,11 +8,16 @@ use serde_json::{Map, Number, Value as Json};
 /// A value as JSON, with null where a tensor is. Floats that JSON does not have are texts (`"inf"`, `"-inf"`, `"nan"`),
 /// integers of more than 64 bits floats, bytes lists of numbers, and sets are sorted.
 pub(crate) fn to_json(arena: &Arena, value: Value) -> Result<Json> {
-    let mut left = limits::MAX_SPELLED_OUT;
-    convert(arena, value, 0, &mut left)
+    convert(arena, value, 0, &mut Left { values: limits::MAX_SPELLED_OUT, keys: Keys::default() })
 }
 
-fn convert(arena: &Arena, value: Value, depth: usize, left: &mut usize) -> Result<Json> {
+/// How much may still be spelled out.
+struct Left {
+    values: usize,
+    keys: Keys,
+}
+
+fn convert(arena: &Arena, value: Value, depth: usize, left: &mut Left) -> Result<Json> {
     if depth > limits::MAX_DEPTH {
         return Err(WeightsError::limit("the data are nested too deeply", limits::MAX_DEPTH));
     }
@@ -25,7 +30,7 @@ fn convert(arena: &Arena, value: Value, depth: usize, left: &mut usize) -> Resul
         Value::Global(global) => return Ok(Json::String(global.to_string())),
         Value::Node(_) => arena.node(value),
     };
-    let list = |items: &[Value], left: &mut usize| -> Result<Vec<Json>> {
+    let list = |items: &[Value], left: &mut Left| -> Result<Vec<Json>> {
         items.iter().map(|item| convert(arena, *item, depth + 1, left)).collect()
     };
     Ok(match node {
@@ -53,7 +58,7 @@ fn convert(arena: &Arena, value: Value, depth: usize, left: &mut usize) -> Resul
         }
         Some(Node::Dict(_) | Node::Object(_)) => {
             let mut map = Map::new();
-            for (key, value) in entries(arena, value)? {
+            for (key, value) in left.keys.entries(arena, value)? {
                 spend(left, 1 + key.len() / size_of::<Json>())?;
                 map.insert(key, convert(arena, value, depth + 1, left)?);
             }
@@ -63,9 +68,9 @@ fn convert(arena: &Arena, value: Value, depth: usize, left: &mut usize) -> Resul
     })
 }
 
-fn spend(left: &mut usize, values: usize) -> Result<()> {
+fn spend(left: &mut Left, values: usize) -> Result<()> {
     let fail = || WeightsError::limit("the data beside the tensors are too large", limits::MAX_SPELLED_OUT);
-    *left = left.checked_sub(values).ok_or_else(fail)?;
+    left.values = left.values.checked_sub(values).ok_or_else(fail)?;
     Ok(())
 }
 

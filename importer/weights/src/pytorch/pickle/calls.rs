@@ -95,13 +95,13 @@ impl Machine<'_> {
                 self.tensor(*storage, *offset, *size, *strides, None)
             }
             (Rebuild::V2, [storage, offset, size, strides, _gradient, _hooks, marks @ ..]) => {
-                match self.refused_mark(marks.first()) {
+                match self.refused_mark(marks.first())? {
                     Some(what) => self.arena.add(Node::Refused(what.into())),
                     None => self.tensor(*storage, *offset, *size, *strides, None),
                 }
             }
             (Rebuild::V3, [storage, offset, size, strides, _gradient, _hooks, Value::Global(Global::DType(dtype)), marks @ ..]) => {
-                match self.refused_mark(marks.first()) {
+                match self.refused_mark(marks.first())? {
                     Some(what) => self.arena.add(Node::Refused(what.into())),
                     None => self.tensor(*storage, *offset, *size, *strides, Some(*dtype)),
                 }
@@ -117,6 +117,7 @@ impl Machine<'_> {
             {
                 let fail = || WeightsError::tensor("the arguments of the function that builds it are no tuple");
                 let inner_arguments = self.arena.tuple(*inner_arguments).ok_or_else(fail)?.to_vec();
+                self.arena.spend(inner_arguments.len())?;
                 self.rebuild(*inner, &inner_arguments)
             }
             (Rebuild::Refused(what), _) => self.arena.add(Node::Refused(what.into())),
@@ -125,20 +126,26 @@ impl Machine<'_> {
     }
 
     /// What a tensor's marks say that Kiln's tensors cannot.
-    fn refused_mark(&self, marks: Option<&Value>) -> Option<&'static str> {
-        let Some(Node::Dict(pairs)) = self.arena.node(*marks?) else { return None };
+    fn refused_mark(&mut self, marks: Option<&Value>) -> Result<Option<&'static str>> {
+        let Some(Node::Dict(pairs)) = marks.and_then(|marks| self.arena.node(*marks)) else {
+            return Ok(None);
+        };
+        let cost = pairs.len();
         let marked = |name: &str| {
             pairs
                 .iter()
                 .any(|(key, value)| *value == Value::Bool(true) && self.arena.text(*key) == Some(name))
         };
-        if marked("conj") {
+        let refused = if marked("conj") {
             Some("a view of conjugated complex numbers")
         } else if marked("neg") {
             Some("a view with its sign still to be changed")
         } else {
             None
-        }
+        };
+        // Many tensors may have the same marks.
+        self.arena.spend(cost)?;
+        Ok(refused)
     }
 
     /// A view of a storage. Without a dtype it is the storage's own.
@@ -197,6 +204,7 @@ impl Machine<'_> {
                 let tensor = tensors.get(&number);
                 let tensor = tensor
                     .ok_or_else(|| WeightsError::tensor(format!("tensor {number:?} is not in the file")))?;
+                self.arena.spend(tensor.shape.len() + tensor.strides.len())?;
                 self.arena.add(Node::Tensor(Box::new(tensor.clone())))
             }
             Dialect::Plain => Err(WeightsError::pickle("it has a persistent id where there are none")),

@@ -207,6 +207,9 @@ const GLOBALS: &[(&str, &str, Global)] = &[
     ),
 ];
 
+/// How much of a name an error shows.
+const SHOWN: usize = 200;
+
 /// What TorchScript wraps plain data into.
 const SCRIPT_GLOBALS: &[&str] =
     &["build_intlist", "build_doublelist", "build_boollist", "build_tensorlist", "restore_type_tag"];
@@ -226,7 +229,8 @@ impl Global {
             }
             _ => None,
         });
-        found.ok_or_else(|| ErrorKind::Global(format!("{module}.{name}")).into())
+        let shown = |name: &str| name.chars().take(SHOWN).collect::<String>();
+        found.ok_or_else(|| ErrorKind::Global(format!("{}.{}", shown(module), shown(name))).into())
     }
 }
 

@@ -119,26 +119,48 @@ pub(super) fn read_integer(bytes: &[u8]) -> Result<Integer> {
     }
     // A digit is more than 3.3 bits, so this bounds the quadratic work below as well.
     check_digits(bytes.len().saturating_mul(5) / 2)?;
-    let mut magnitude: Vec<u8> = bytes.to_vec();
+    let filler = if negative { 0xff } else { 0 };
+    let (chunks, rest) = bytes.as_chunks::<8>();
+    let mut last = [filler; 8];
+    last.iter_mut().zip(rest).for_each(|(wide, byte)| *wide = *byte);
+    let words =
+        chunks.iter().chain((!rest.is_empty()).then_some(&last)).map(|word| u64::from_le_bytes(*word));
+    let mut magnitude: Vec<u64> = words.collect();
     if negative {
         let mut carry = true;
-        for byte in &mut magnitude {
-            (*byte, carry) = (!*byte).overflowing_add(u8::from(carry));
+        for word in &mut magnitude {
+            (*word, carry) = (!*word).overflowing_add(u64::from(carry));
         }
     }
-    let mut digits = Vec::new();
-    while magnitude.iter().any(|byte| *byte != 0) {
-        let mut remainder = 0_u16;
-        for byte in magnitude.iter_mut().rev() {
-            let value = remainder << 8 | u16::from(*byte);
-            *byte = (value / 10) as u8;
-            remainder = value % 10;
+    parse_integer(&decimal(magnitude, negative))
+}
+
+/// The highest power of ten that a word holds, and its digits.
+const CHUNK: (u64, usize) = (10_000_000_000_000_000_000, 19);
+
+/// A number of little-endian words in decimal.
+fn decimal(mut magnitude: Vec<u64>, negative: bool) -> String {
+    let mut chunks = Vec::new();
+    while !magnitude.is_empty() {
+        let mut remainder = 0;
+        for word in magnitude.iter_mut().rev() {
+            let value = u128::from(remainder) << 64 | u128::from(*word);
+            // Both fit: the remainder is below the divisor.
+            *word = (value / u128::from(CHUNK.0)) as u64;
+            remainder = (value % u128::from(CHUNK.0)) as u64;
         }
-        digits.push(b'0' + remainder as u8);
+        chunks.push(remainder);
+        while magnitude.last() == Some(&0) {
+            magnitude.pop();
+        }
     }
-    let text: String =
-        negative.then_some('-').into_iter().chain(digits.iter().rev().map(|digit| *digit as char)).collect();
-    parse_integer(&text)
+    let mut text = String::from(if negative { "-" } else { "" });
+    let mut chunks = chunks.into_iter().rev();
+    text.push_str(&chunks.next().unwrap_or(0).to_string());
+    for chunk in chunks {
+        text.push_str(&format!("{chunk:0width$}", width = CHUNK.1));
+    }
+    text
 }
 
 fn check_digits(digits: usize) -> Result<()> {
@@ -239,6 +261,9 @@ mod tests {
         assert_eq!(shown(read_integer(&big).unwrap()), "4722366482869645213696");
         assert_eq!(shown(read_integer(&[0, 0, 0, 0, 0, 0, 0, 0, 0xff]).unwrap()), "-18446744073709551616");
         assert_eq!(shown(read_integer(&[0xff; 12]).unwrap()), "-1");
+        assert_eq!(shown(read_integer(&[0; 20]).unwrap()), "0");
+        let bytes = (10_u128.pow(38) * 2).to_le_bytes().into_iter().chain([0]).collect::<Vec<_>>();
+        assert_eq!(shown(read_integer(&bytes).unwrap()), "200000000000000000000000000000000000000");
         assert_eq!(shown(read_integer(&[]).unwrap()), "0");
         assert_eq!(shown(read_integer(&[0x80]).unwrap()), "-128");
         assert!(read_integer(&[1; 5000]).is_err());

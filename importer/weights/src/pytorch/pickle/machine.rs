@@ -4,10 +4,10 @@ mod container;
 mod stack;
 
 use super::input::{Input, Integer, parse_float, parse_integer, read_integer, unescape, unquote, utf8};
+use super::memo::Memo;
 use super::value::{Arena, Node, StorageSpecs, Value};
 use super::{Dialect, Global, Pickled};
 use crate::{Result, WeightsError, limits};
-use std::collections::HashMap;
 
 /// The newest protocol. Later ones may have opcodes that are not known here; those are errors when they come.
 const NEWEST_PROTOCOL: u8 = 5;
@@ -21,8 +21,7 @@ pub(crate) fn run(bytes: &[u8], start: usize, dialect: Dialect<'_>) -> Result<(P
         input,
         stack: Vec::new(),
         marks: Vec::new(),
-        // Only looked up, never walked, so its order is in no result.
-        memo: HashMap::new(),
+        memo: Memo::default(),
         arena: Arena::default(),
         storages: StorageSpecs::default(),
         dialect,
@@ -62,7 +61,7 @@ pub(super) struct Machine<'a> {
     stack: Vec<Value>,
     /// Where on the stack the open marks are.
     marks: Vec<usize>,
-    memo: HashMap<u32, Value>,
+    memo: Memo,
     pub(super) arena: Arena,
     pub(super) storages: StorageSpecs,
     pub(super) dialect: Dialect<'a>,
@@ -118,7 +117,11 @@ impl Machine<'_> {
         };
         Ok(Step::Push(match integer {
             Integer::Small(value) => Value::Int(value),
-            Integer::Big(digits) => self.arena.add(Node::BigInt(digits.into()))?,
+            Integer::Big(digits) => {
+                // To print it took time that grows with the square; about as long as that many values take.
+                self.arena.spend(digits.len() * digits.len() / 3000)?;
+                self.arena.add(Node::BigInt(digits.into()))?
+            }
         }))
     }
 
@@ -218,10 +221,13 @@ impl Machine<'_> {
         Ok(Step::Push(self.call(callable, &arguments)?))
     }
 
-    fn arguments(&self, arguments: Value) -> Result<Vec<Value>> {
+    /// The arguments of a call. They are copied, and counted each time: many calls may share them.
+    fn arguments(&mut self, arguments: Value) -> Result<Vec<Value>> {
         let items = self.arena.tuple(arguments);
         let fail = || WeightsError::pickle(format!("a call's arguments are {}", self.arena.kind(arguments)));
-        items.map(<[_]>::to_vec).ok_or_else(fail)
+        let items = items.ok_or_else(fail)?.to_vec();
+        self.arena.spend(items.len())?;
+        Ok(items)
     }
 
     /// Gives the value on the stack its state: a script module its attributes. Attributes of dicts and tensors are

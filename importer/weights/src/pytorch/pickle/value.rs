@@ -94,26 +94,27 @@ pub(crate) struct StorageSpec {
 #[derive(Debug, Default)]
 pub(crate) struct StorageSpecs {
     list: Vec<StorageSpec>,
-    by_key: BTreeMap<String, Vec<StorageId>>,
+    /// The first storage of each key.
+    by_key: BTreeMap<String, StorageId>,
+    /// Storages by the first of their key, by count and by element type.
+    known: BTreeMap<(StorageId, usize, String), StorageId>,
 }
 
 impl StorageSpecs {
     /// Adds a storage, unless an equal one is there.
     pub(crate) fn add(&mut self, spec: StorageSpec) -> StorageId {
-        let same_key = self.by_key.entry(spec.key.clone()).or_default();
-        let equal = |id: &&StorageId| self.list.get(id.0) == Some(&spec);
-        if let Some(id) = same_key.iter().find(equal) {
-            return *id;
+        let new = StorageId(self.list.len());
+        let first = *self.by_key.entry(spec.key.clone()).or_insert(new);
+        let id = *self.known.entry((first, spec.count, spec.element.name())).or_insert(new);
+        if id == new {
+            self.list.push(spec);
         }
-        let id = StorageId(self.list.len());
-        same_key.push(id);
-        self.list.push(spec);
         id
     }
 
     /// The first storage of a key.
     pub(crate) fn find(&self, key: &str) -> Option<(StorageId, &StorageSpec)> {
-        let id = *self.by_key.get(key)?.first()?;
+        let id = *self.by_key.get(key)?;
         Some((id, self.get(id)?))
     }
 

@@ -36,7 +36,7 @@ impl Machine<'_> {
                 let index = u32::from_le_bytes(self.input.array()?);
                 self.memorize(index)?;
             }
-            0x94 => self.memorize(self.memo.len() as u32)?,
+            0x94 => self.memorize(self.memo.len())?,
             b'g' => {
                 let index = self.memo_index()?;
                 return self.recall(index);
@@ -77,7 +77,7 @@ impl Machine<'_> {
     }
 
     fn recall(&mut self, index: u32) -> Result<Step> {
-        let value = self.memo.get(&index).copied();
+        let value = self.memo.get(index);
         value.map(Step::Push).ok_or_else(|| WeightsError::pickle(format!("memo {index} is empty")))
     }
 
@@ -127,7 +127,8 @@ impl Machine<'_> {
             }
             // Entries follow the dict, after a mark if there are many, up to the next mark.
             let first = place + 1;
-            let end = self.marks.iter().find(|mark| **mark > first).copied().unwrap_or(self.stack.len());
+            let end = self.marks.partition_point(|mark| *mark <= first);
+            let end = self.marks.get(end).copied().unwrap_or(self.stack.len());
             let entries = self.stack.get(first..end).unwrap_or_default();
             let key = entries.len().checked_sub(1).and_then(|last| entries.get(last / 2 * 2));
             path.extend(key.and_then(|key| self.arena.text(*key)));
