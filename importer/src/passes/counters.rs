@@ -6,7 +6,7 @@
 use super::{Rewrite, Rule};
 use crate::fold;
 use crate::ir::{AxisRange, Dim, Op, ValueId};
-use kiln_types::{BinaryOp, CumulativeOp, DType, Scalar};
+use kiln_types::{BinaryOp, CompareOp, CumulativeOp, DType, Scalar};
 
 pub(super) const RULE: Rule = Rule { apply };
 
@@ -15,20 +15,21 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
         Op::Slice { ranges } => slice(cx, &ranges),
         Op::Concat { axis } => concat(cx, axis),
         Op::Binary(op) => shift(cx, op).or_else(|| difference(cx, op)).or_else(|| elementwise(cx)),
-        Op::Unary(_) | Op::Compare(_) | Op::Cast { .. } | Op::Where => elementwise(cx),
+        Op::Compare(op) => decided(cx, op).or_else(|| elementwise(cx)),
+        Op::Unary(_) | Op::Cast { .. } | Op::Where => elementwise(cx),
         Op::Cumulative { op: CumulativeOp::Sum, .. } => running_sum(cx),
         _ => None,
     }
 }
 
 /// `start, start + 1, …` before `end`, in row-major order.
-struct Counter {
-    start: Dim,
-    end: Dim,
+pub(super) struct Counter {
+    pub(super) start: Dim,
+    pub(super) end: Dim,
 }
 
 /// A value that counts along its one axis that is longer than 1.
-fn counter(cx: &Rewrite<'_>, id: ValueId) -> Option<Counter> {
+pub(super) fn counter(cx: &Rewrite<'_>, id: ValueId) -> Option<Counter> {
     let node = cx.producer(id)?;
     match &node.op {
         Op::Arange { start, end, step: 1 } => Some(Counter { start: start.clone(), end: end.clone() }),
@@ -118,6 +119,22 @@ fn difference(cx: &mut Rewrite<'_>, op: BinaryOp) -> Option<&'static str> {
     Some("difference of counters")
 }
 
+/// A counter compared with a number that all or none of its values pass: positions are not negative.
+fn decided(cx: &mut Rewrite<'_>, op: CompareOp) -> Option<&'static str> {
+    let (a, b) = (cx.input(0)?, cx.input(1)?);
+    let (start, number) = (counter(cx, a)?.start.as_constant()?, cx.graph().number(b)?.to_i64());
+    let value = match op {
+        CompareOp::GreaterEqual if start >= number => true,
+        CompareOp::Greater | CompareOp::NotEqual if start > number => true,
+        CompareOp::Lower if start >= number => false,
+        CompareOp::LowerEqual | CompareOp::Equal if start > number => false,
+        _ => return None,
+    };
+    let dims = cx.ty(cx.output()?).dims.clone();
+    cx.replace(Op::Fill { dims, value: Scalar::Bool(value), dtype: DType::Bool }, Vec::new())?;
+    Some("comparison of positions")
+}
+
 /// An operation on tensors of one value yields one.
 fn elementwise(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     let mut filled = false;
@@ -163,7 +180,7 @@ mod tests {
     use super::*;
     use crate::ir::Builder;
     use crate::passes::testing::{checked, graph, kinds};
-    use kiln_types::{CompareOp, TensorData};
+    use kiln_types::TensorData;
 
     /// The exporter's search for packed sequences: `cumsum(diff(positions, prepend) != 1)`, compared with itself.
     fn packed(b: &mut Builder<'_>) -> ValueId {
@@ -198,5 +215,17 @@ mod tests {
         let g = checked(g, &[("s", 5)]);
         assert_eq!(kinds(&g), [""; 0], "{g}");
         assert_eq!(g.root.outputs, g.inputs);
+    }
+
+    #[test]
+    fn positions_are_not_negative() {
+        let g = graph(&["bool[s]"], |b, x| {
+            let positions =
+                b.add(Op::Arange { start: 0.into(), end: Dim::symbol("s"), step: 1 }, &[]).unwrap();
+            let zero = b.constant(TensorData::new(vec![0i64], [] as [usize; 0]));
+            let all = b.add(Op::Compare(CompareOp::GreaterEqual), &[positions, zero]).unwrap();
+            vec![b.add(Op::Binary(BinaryOp::And), &[all, x[0]]).unwrap()]
+        });
+        assert_eq!(kinds(&checked(g, &[("s", 3)])), [""; 0]);
     }
 }

@@ -1,6 +1,7 @@
 //! Operations that do nothing, or less than they say.
 
 mod layout;
+mod rows;
 
 use super::{Rewrite, Rule};
 use crate::ir::{Dim, Op, ValueId};
@@ -29,7 +30,8 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
         Op::Repeat { times } => layout::repeat(cx, &times),
         Op::Reduce { op, axes, .. } => layout::reduce(cx, op, &axes),
         Op::Dropout { .. } if !cx.options.trainable => same(cx, "dropout in inference"),
-        Op::Take { axis, .. } => layout::take(cx, axis),
+        Op::Take { axis, .. } => rows::in_one_value(cx).or_else(|| layout::take(cx, axis)),
+        Op::Gather { .. } => rows::in_one_value(cx),
         Op::Conv(_) => layout::padded_conv(cx).or_else(|| layout::no_parameter(cx)),
         Op::ConvTranspose(_) | Op::Linear { .. } | Op::LayerNorm { .. } | Op::GroupNorm { .. } => {
             layout::no_parameter(cx)

@@ -182,7 +182,7 @@ pub(super) fn zero_state(cx: &mut Rewrite<'_>) -> Option<&'static str> {
 /// Every row in its order is the whole; one row of an axis is a slice: no index is needed.
 pub(super) fn take(cx: &mut Rewrite<'_>, axis: usize) -> Option<&'static str> {
     let (x, index) = (cx.input(0)?, cx.input(1)?);
-    if takes_all(cx, x, index, axis) {
+    if super::rows::takes_all(cx, x, index, axis) {
         let dims = cx.ty(cx.output()?).dims.clone();
         cx.redirect(x).or_else(|| cx.replace(Op::Reshape { dims }, vec![Some(x)]))?;
         return Some("all rows");
@@ -201,19 +201,6 @@ pub(super) fn take(cx: &mut Rewrite<'_>, axis: usize) -> Option<&'static str> {
     let row = cx.insert(Op::Slice { ranges }, &[x])?;
     cx.replace(Op::Reshape { dims }, vec![Some(row)])?;
     Some("row as a slice")
-}
-
-/// Whether an index names each row of an axis once, in order.
-fn takes_all(cx: &Rewrite<'_>, x: ValueId, index: ValueId, axis: usize) -> bool {
-    let size = cx.ty(x).dims.get(axis).and_then(Dim::as_size);
-    let (Some(size), Some(index)) = (size, cx.constant(index)) else {
-        return false;
-    };
-    if index.data.num_elements() != size {
-        return false;
-    }
-    let rows = crate::fold::Elements::load(&index.data).floats();
-    rows.iter().enumerate().all(|(row, &taken)| taken == row as f64)
 }
 
 /// A sum over axes divided by their size.

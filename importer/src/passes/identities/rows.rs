@@ -1,0 +1,132 @@
+//! Lookups that yield what they look into, or one value.
+
+use crate::ir::{Dim, Op, ValueId};
+use crate::passes::Rewrite;
+use crate::passes::counters::counter;
+use kiln_types::BinaryOp;
+
+/// A lookup in a tensor of one value.
+pub(super) fn in_one_value(cx: &mut Rewrite<'_>) -> Option<&'static str> {
+    let Op::Fill { value, dtype, .. } = cx.producer(cx.input(0)?)?.op else {
+        return None;
+    };
+    let dims = cx.ty(cx.output()?).dims.clone();
+    cx.replace(Op::Fill { dims, value, dtype }, Vec::new())?;
+    Some("lookup in one value")
+}
+
+/// Whether an index names each row of an axis once, in order.
+pub(super) fn takes_all(cx: &Rewrite<'_>, x: ValueId, index: ValueId, axis: usize) -> bool {
+    let Some(size) = cx.ty(x).dims.get(axis) else { return false };
+    if cx.ty(index).num_elements() != *size {
+        return false;
+    }
+    if let Some(index) = cx.constant(index) {
+        let rows = crate::fold::Elements::load(&index.data).floats();
+        return rows.iter().enumerate().all(|(row, &taken)| taken == row as f64);
+    }
+    // `column + row · columns`, as an exporter writes `x[row, column]` of all rows and columns.
+    let Some(strides) = strides(cx, index) else { return false };
+    let mut expected = Dim::constant(1);
+    for (stride, dim) in strides.iter().zip(&cx.ty(index).dims).rev() {
+        if dim.is(1) {
+            continue;
+        }
+        if *stride != expected {
+            return false;
+        }
+        expected = &expected * dim;
+    }
+    true
+}
+
+/// For a sum of counters from 0, each along its own axis and times a number: by how much the value grows along each axis.
+fn strides(cx: &Rewrite<'_>, id: ValueId) -> Option<Vec<Dim>> {
+    let dims = &cx.ty(id).dims;
+    if let Some(found) = counter(cx, id) {
+        let starts = found.start.is(0) && found.end == cx.ty(id).num_elements();
+        let stride = |dim: &Dim| Dim::constant(i64::from(!dim.is(1)));
+        return starts.then(|| dims.iter().map(stride).collect());
+    }
+    let node = cx.producer(id)?;
+    let operand = |n: usize| node.inputs.get(n).copied().flatten();
+    match node.op {
+        Op::Binary(BinaryOp::Mul) => {
+            let (a, b) = (operand(0)?, operand(1)?);
+            let (x, factor) =
+                number(cx, b).map(|factor| (a, factor)).or_else(|| Some((b, number(cx, a)?)))?;
+            let strides = strides(cx, x).filter(|strides| strides.len() == dims.len())?;
+            Some(strides.iter().map(|stride| stride * &factor).collect())
+        }
+        Op::Binary(BinaryOp::Add) => {
+            let (a, b) = (strides(cx, operand(0)?)?, strides(cx, operand(1)?)?);
+            let disjoint = a.iter().zip(&b).all(|(a, b)| a.is(0) || b.is(0));
+            (disjoint && a.len() == b.len()).then(|| a.iter().zip(&b).map(|(a, b)| a + b).collect())
+        }
+        Op::Cast { to } if to == kiln_types::DType::I64 => strides(cx, operand(0)?),
+        _ => None,
+    }
+}
+
+/// The one integer that a value holds, on the host or as a constant.
+fn number(cx: &Rewrite<'_>, id: ValueId) -> Option<Dim> {
+    match cx.graph().value(id).host.as_deref() {
+        Some([one]) => Some(one.clone()),
+        _ => cx.graph().number(id).map(|number| Dim::constant(number.to_i64())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::passes::testing::{checked, graph, kinds};
+
+    /// `x[row, column]` of a mask, as tuples of positions in the flat mask.
+    fn flat_lookup(columns_first: bool) -> crate::ir::Graph {
+        graph(&["f32[b, s]"], |g, x| {
+            let (b, s) = (Dim::symbol("b"), Dim::symbol("s"));
+            let flat = g.add(Op::Reshape { dims: vec![&b * &s, 1.into()] }, &[x[0]]).unwrap();
+            let mut count = |dim: &Dim, dims: [Dim; 3]| {
+                let counted = Op::Arange { start: 0.into(), end: dim.clone(), step: 1 };
+                let counted = g.add(counted, &[]).unwrap();
+                g.add(Op::Reshape { dims: dims.to_vec() }, &[counted]).unwrap()
+            };
+            let rows = count(&b, [b.clone(), 1.into(), 1.into()]);
+            let columns = count(&s, [1.into(), 1.into(), s.clone()]);
+            let size = g.host_tensor(vec![s.clone()], vec![1, 1, 1]).unwrap();
+            let scaled = if columns_first { columns } else { rows };
+            let far = g.add(Op::Binary(BinaryOp::Mul), &[scaled, size]).unwrap();
+            let near = if columns_first { rows } else { columns };
+            let index = g.add(Op::Binary(BinaryOp::Add), &[far, near]).unwrap();
+            vec![g.add(Op::Take { axis: 0, wrapped: true }, &[flat, index]).unwrap()]
+        })
+    }
+
+    #[test]
+    fn a_lookup_of_everything_is_a_reshape() {
+        let g = checked(flat_lookup(false), &[("b", 2), ("s", 3)]);
+        assert_eq!(kinds(&g), ["Reshape"], "{g}");
+    }
+
+    #[test]
+    fn another_order_is_looked_up() {
+        let mut g = flat_lookup(true);
+        crate::passes::optimize(&mut g, &crate::passes::Options::default());
+        assert!(kinds(&g).contains(&"Take".to_owned()), "{g}");
+    }
+
+    #[test]
+    fn one_value_is_not_looked_up() {
+        let g = graph(&["i64[n]"], |b, x| {
+            let full = Op::Fill {
+                dims: vec![4.into(), 2.into()],
+                value: kiln_types::Scalar::Bool(true),
+                dtype: kiln_types::DType::Bool,
+            };
+            let full = b.add(full, &[]).unwrap();
+            vec![b.add(Op::Take { axis: 0, wrapped: false }, &[full, x[0]]).unwrap()]
+        });
+        let g = crate::passes::testing::optimized(g);
+        assert_eq!(kinds(&g), ["Fill"], "{g}");
+    }
+}
