@@ -1,7 +1,9 @@
 //! The form of a body without its numbers and names: bodies of equal form can share a struct.
+//!
+//! Symbols are counted like values: an encoder's layer over `source` and a decoder's over `target` are one.
 
 use super::{Block, Body, Code, Init, Statement};
-use kiln_importer::ir::{Graph, TensorType, ValueId};
+use kiln_importer::ir::{Dim, Graph, Symbol, TensorType, ValueId};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -15,7 +17,14 @@ pub fn skeleton(
     class_of: &dyn Fn(usize) -> usize,
     field_of: &dyn Fn(&Code) -> String,
 ) -> String {
-    let mut writer = Writer { graph, numbers: BTreeMap::new(), text: String::new(), class_of, field_of };
+    let mut writer = Writer {
+        graph,
+        numbers: BTreeMap::new(),
+        symbols: BTreeMap::new(),
+        text: String::new(),
+        class_of,
+        field_of,
+    };
     for &input in inputs {
         writer.define(input);
     }
@@ -23,11 +32,18 @@ pub fn skeleton(
         writer.push(&format!("{key:?}"));
         writer.init(init);
     }
-    for (symbol, value, axis) in &body.sources {
-        let value = writer.number(*value);
-        writer.push(&format!("{symbol:?}={value}@{axis}"));
+    let sources = body.sources.iter();
+    let mut sources: Vec<(usize, usize, &Symbol)> =
+        sources.map(|(symbol, value, axis)| (writer.number(*value), *axis, symbol)).collect();
+    sources.sort_unstable();
+    for (value, axis, symbol) in sources {
+        let symbol = writer.symbol(symbol);
+        writer.push(&format!("{symbol}={value}@{axis}"));
     }
-    writer.push(&format!("{:?}", body.symbols));
+    for symbol in &body.symbols {
+        let symbol = writer.symbol(symbol);
+        writer.push(&symbol);
+    }
     writer.block(&body.block);
     for &output in outputs {
         writer.ty(graph.ty(output));
@@ -38,6 +54,8 @@ pub fn skeleton(
 struct Writer<'a> {
     graph: &'a Graph,
     numbers: BTreeMap<ValueId, usize>,
+    /// What stands for each symbol that the body finds or gets.
+    symbols: BTreeMap<Symbol, Symbol>,
     text: String,
     class_of: &'a dyn Fn(usize) -> usize,
     field_of: &'a dyn Fn(&Code) -> String,
@@ -52,6 +70,15 @@ impl Writer<'_> {
     fn number(&mut self, value: ValueId) -> usize {
         let next = self.numbers.len();
         *self.numbers.entry(value).or_insert(next)
+    }
+
+    fn symbol(&mut self, symbol: &Symbol) -> Symbol {
+        let next = Symbol::from(format!("symbol{}", self.symbols.len()));
+        self.symbols.entry(symbol.clone()).or_insert(next).clone()
+    }
+
+    fn dim(&self, dim: &Dim) -> Dim {
+        dim.substitute(&|symbol| self.symbols.get(symbol).cloned().map(Dim::symbol))
     }
 
     fn define(&mut self, value: ValueId) {
@@ -102,11 +129,15 @@ impl Writer<'_> {
                 self.code(code);
             }
             Statement::Read { code, symbols } => {
-                self.push(&format!("read {symbols:?}"));
+                self.push("read");
                 self.code(code);
+                for symbol in symbols {
+                    let symbol = self.symbol(symbol);
+                    self.push(&symbol);
+                }
             }
             Statement::If { condition, then, otherwise, .. } => {
-                self.push(&format!("if {condition}"));
+                self.push(&format!("if {}", self.dim(condition)));
                 self.block(then);
                 self.block(otherwise);
             }
@@ -146,6 +177,12 @@ impl Writer<'_> {
                 self.push(&format!("module{field}:{class}"));
             }
             Code::Slot(_) => self.push("#"),
+            Code::Size(dim) => self.push(&format!("size {}", self.dim(dim))),
+            Code::Integer(dim) => self.push(&format!("integer {}", self.dim(dim))),
+            Code::Symbol(symbol) => {
+                let symbol = self.symbol(symbol);
+                self.push(&symbol);
+            }
             Code::Call(path, _) => self.push(path),
             Code::Method(_, name, generics, _) => self.push(&format!(".{name}{generics:?}")),
             Code::Infix(_, op, _) | Code::Prefix(op, _) => self.push(op),
