@@ -7,14 +7,16 @@ mod group_norm;
 mod layer_norm;
 mod linear;
 mod products;
+mod rotary;
 mod softmax;
 
 use super::Rule;
 
 /// All raises, in the order in which they are tried on a node.
-pub(super) const RULES: [Rule; 7] = [
+pub(super) const RULES: [Rule; 8] = [
     products::RULE,
     softmax::RULE,
+    rotary::RULE,
     layer_norm::RULE,
     absorb::RULE,
     group_norm::RULE,

@@ -71,28 +71,48 @@ fn takes_all_in_order(to: &Lowering<'_, '_>, x: ValueId, indices: ValueId) -> bo
         };
         return tuples.enumerate().all(|(i, tuple)| place(tuple) == Some(i as i64));
     }
-    // One counter for the only axis that is longer than 1; the other indices can but be 0.
+    // A counter for each axis that is longer than 1, along its own axis of the result; the other indices can but be 0.
     let graph = &*to.builder.graph;
     let Some(node) = graph.producer(indices).map(|node| graph.node(node)) else {
         return false;
     };
-    let parts = matches!(node.op, Op::Concat { axis } if axis + 1 == to.rank(indices));
-    let long: Vec<usize> = (0..dims.len()).filter(|&axis| !dims[axis].is(1)).collect();
-    match (parts && node.inputs.len() == dims.len(), long.as_slice()) {
-        (true, &[axis]) => node.inputs[axis].is_some_and(|counter| counts(to, counter, &dims[axis])),
-        _ => false,
+    if !matches!(node.op, Op::Concat { axis } if axis + 1 == to.rank(indices))
+        || node.inputs.len() != dims.len()
+    {
+        return false;
     }
-}
-
-/// Whether a value is `0, 1, …` up to a size, whatever its dims.
-fn counts(to: &Lowering<'_, '_>, mut value: ValueId, size: &Dim) -> bool {
-    let graph = &*to.builder.graph;
-    while let Some(node) = graph.producer(value).map(|node| graph.node(node)) {
-        match (&node.op, node.inputs.first().copied().flatten()) {
-            (Op::Reshape { .. } | Op::Cast { .. }, Some(source)) => value = source,
-            (Op::Arange { start, end, step: 1 }, _) => return start.is(0) && end == size,
+    let mut counted = Vec::new();
+    for (dim, &part) in dims.iter().zip(&node.inputs).filter(|(dim, _)| !dim.is(1)) {
+        match part.and_then(|part| Some((part, counted_axis(to, part)?))) {
+            Some((part, axis)) if to.dims(part)[axis] == *dim => counted.push(axis),
             _ => return false,
         }
     }
-    false
+    let alone = wanted.iter().enumerate().all(|(axis, dim)| dim.is(1) || counted.contains(&axis));
+    alone && counted.is_sorted_by(|a, b| a < b)
+}
+
+/// The axis along which a value is `0, 1, …` up to its size, the same along all others.
+fn counted_axis(to: &Lowering<'_, '_>, value: ValueId) -> Option<usize> {
+    let graph = &*to.builder.graph;
+    let node = graph.node(graph.producer(value)?);
+    let source = node.inputs.first().copied().flatten();
+    match &node.op {
+        Op::Arange { start, step: 1, .. } if start.is(0) => Some(0),
+        Op::Cast { .. } => counted_axis(to, source?),
+        Op::Expand { dims } => {
+            let axis = counted_axis(to, source?)?;
+            (to.dims(source?)[axis] == dims[axis]).then_some(axis)
+        }
+        Op::Reshape { dims } => {
+            // Axes of size 1 come and go.
+            let before = to.dims(source?);
+            let axis = counted_axis(to, source?)?;
+            let long = |dims: &[Dim]| (0..dims.len()).filter(|&axis| !dims[axis].is(1)).collect::<Vec<_>>();
+            let (old, new) = (long(&before), long(dims));
+            let same = old.len() == new.len() && old.iter().zip(&new).all(|(&a, &b)| before[a] == dims[b]);
+            new.get(old.iter().position(|&long| long == axis)?).copied().filter(|_| same)
+        }
+        _ => None,
+    }
 }

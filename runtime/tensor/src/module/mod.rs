@@ -5,6 +5,7 @@ mod conv;
 mod norm;
 mod pool;
 mod recurrent;
+mod rotary;
 mod sampling;
 mod vision;
 
@@ -21,5 +22,6 @@ pub use pool::{
     max_pool2d_with_indices, pool, size_as_float,
 };
 pub use recurrent::{RnnInputs, lstm, rnn};
+pub use rotary::rotary;
 pub use sampling::{DeformConvOptions, RoiAlignOptions, RoiPool, deform_conv2d, grid_sample, roi_align};
 pub use vision::{depth_to_space, non_max_suppression, space_to_depth, topk};
