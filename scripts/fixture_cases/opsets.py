@@ -205,3 +205,23 @@ def opset_newest(rng):
 
 
 NEWEST = 26
+
+
+@case("opset_11_batch_statistics")
+def batch_statistics(rng):
+    """Until opset 14, a `BatchNormalization` that yields its statistics normalizes by them. ONNX Runtime does not."""
+    scale, bias = floats(rng, 3), floats(rng, 3)
+    given = np.zeros(3, np.float32), np.ones(3, np.float32)
+
+    g = Graph("batch_statistics", opset=11)
+    x = g.input("x", F32, ["n", 3, 4])
+    y, *_ = g.op("BatchNormalization", x, scale, bias, *given, out=5, momentum=1.0)
+    g.show("y", "Relu", y, dtype=F32, dims=["n", 3, 4])
+
+    r = Graph("reference", opset=18)
+    x = r.input("x", F32, ["n", 3, 4])
+    centered = r.op("Sub", x, r.op("ReduceMean", x, [0, 2]))
+    deviation = r.op("Sqrt", r.op("Add", r.op("ReduceMean", r.op("Mul", centered, centered), [0, 2]), np.float32(1e-5)))
+    scaled = r.op("Mul", r.op("Div", centered, deviation), scale[:, None])
+    r.show("y", "Relu", r.op("Add", scaled, bias[:, None]), dtype=F32, dims=["n", 3, 4])
+    return Case(g.model(), [[floats(rng, 2, 3, 4)]], reference=r.model())

@@ -2,6 +2,7 @@
 
 mod layout;
 mod rows;
+mod truth;
 
 use super::{Rewrite, Rule};
 use crate::ir::{Dim, Op, ValueId};
@@ -12,12 +13,15 @@ pub(super) const RULE: Rule = Rule { apply };
 fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     match cx.op().clone() {
         Op::Binary(op) => neutral(cx, op)
+            .or_else(|| truth::decided(cx, op))
             .or_else(|| power(cx, op))
             .or_else(|| bound(cx, op))
             .or_else(|| layout::mean(cx, op))
             .or_else(|| broadcast_operand(cx))
             .or_else(|| before_expansion(cx)),
-        Op::Compare(_) => broadcast_operand(cx).or_else(|| before_expansion(cx)),
+        Op::Compare(op) => {
+            truth::compared(cx, op).or_else(|| broadcast_operand(cx)).or_else(|| before_expansion(cx))
+        }
         Op::Where => choice(cx).or_else(|| broadcast_operand(cx)).or_else(|| before_expansion(cx)),
         Op::Unary(op) => inverse(cx, op).or_else(|| before_expansion(cx)),
         Op::Activation(_) => before_expansion(cx),

@@ -62,7 +62,7 @@ impl RecordType<'_> {
             .iter()
             .map(|field| {
                 let ty = &field.ty;
-                let ty = quote!(<#ty as #kiln::record::Record<B>>::Item<S>);
+                let ty = quote!(<#ty as #kiln::record::Record<B>>::Item<__Precision>);
                 match (&field.member, field.renamed) {
                     (syn::Member::Named(name), true) => {
                         let key = &field.key;
@@ -76,10 +76,10 @@ impl RecordType<'_> {
         let item = declare_struct(self.vis, &item_name, &generics, &declared, tuple);
         let members: Vec<_> = fields.iter().map(|field| &field.member).collect();
         let into_item = quote!(#item_name {
-            #(#members: #kiln::record::Record::<B>::into_item::<S>(self.#members)),*
+            #(#members: #kiln::record::Record::<B>::into_item::<__Precision>(self.#members)),*
         });
         let from_item = quote!(Self {
-            #(#members: #kiln::record::Record::<B>::from_item::<S>(item.#members, device)),*
+            #(#members: #kiln::record::Record::<B>::from_item::<__Precision>(item.#members, device)),*
         });
         self.implement(&item_name, &generics, item, into_item, from_item, fields.is_empty())
     }
@@ -92,13 +92,13 @@ impl RecordType<'_> {
         let (params, _, clause) = generics.split_for_impl();
         let vis = self.vis;
         let declared = variants.iter().map(|Variant { name, ty }| match ty {
-            Some(ty) => quote!(#name(<#ty as #kiln::record::Record<B>>::Item<S>)),
+            Some(ty) => quote!(#name(<#ty as #kiln::record::Record<B>>::Item<__Precision>)),
             None => quote!(#name),
         });
         let item = quote!(#vis enum #item_name #params #clause { #(#declared),* });
         let into_arms = variants.iter().map(|Variant { name, ty }| match ty {
             Some(_) => quote! {
-                Self::#name(value) => #item_name::#name(#kiln::record::Record::<B>::into_item::<S>(value))
+                Self::#name(value) => #item_name::#name(#kiln::record::Record::<B>::into_item::<__Precision>(value))
             },
             None => quote!(Self::#name => #item_name::#name),
         });
@@ -106,7 +106,7 @@ impl RecordType<'_> {
         let from_arms = variants.iter().map(|Variant { name, ty }| match ty {
             Some(_) => quote! {
                 #item_name::#name(value) =>
-                    Self::#name(#kiln::record::Record::<B>::from_item::<S>(value, device))
+                    Self::#name(#kiln::record::Record::<B>::from_item::<__Precision>(value, device))
             },
             None => quote!(#item_name::#name => Self::#name),
         });
@@ -115,10 +115,10 @@ impl RecordType<'_> {
         self.implement(&item_name, &generics, item, into_item, from_item, empty)
     }
 
-    /// The generics of the item: those of the record, the precision `S`, and the backend where it is missing.
+    /// The generics of the item: those of the record, the precision `__Precision`, and the backend where it is missing.
     fn item_generics(&self) -> Result<Generics> {
         let kiln = self.kiln;
-        let generics = with_param(self.generics, quote!(S: #kiln::record::PrecisionSettings))?;
+        let generics = with_param(self.generics, quote!(__Precision: #kiln::record::PrecisionSettings))?;
         if has_backend(&generics) {
             return Ok(generics);
         }
@@ -159,16 +159,16 @@ impl RecordType<'_> {
 
             #[automatically_derived]
             impl #impl_params #kiln::record::Record<B> for #name #args #clause {
-                type Item<S: #kiln::record::PrecisionSettings> = #item_type;
+                type Item<__Precision: #kiln::record::PrecisionSettings> = #item_type;
 
                 #[allow(unused_variables)]
-                fn into_item<S: #kiln::record::PrecisionSettings>(self) -> Self::Item<S> {
+                fn into_item<__Precision: #kiln::record::PrecisionSettings>(self) -> Self::Item<__Precision> {
                     #into_item
                 }
 
                 #[allow(unused_variables)]
-                fn from_item<S: #kiln::record::PrecisionSettings>(
-                    item: Self::Item<S>,
+                fn from_item<__Precision: #kiln::record::PrecisionSettings>(
+                    item: Self::Item<__Precision>,
                     device: &B::Device,
                 ) -> Self {
                     #unused

@@ -18,7 +18,9 @@ impl Operator<'_> for BatchNormalization {
 
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         let momentum = node.float("momentum", 0.9)?;
-        let training = node.flag("training_mode", false)?.then_some(momentum);
+        // Until version 14, asking for the statistics meant training.
+        let asked = node.opset < 14 && (1..node.output_count()).any(|n| node.yields(n));
+        let training = (node.flag("training_mode", false)? || asked).then_some(momentum);
         if node.opset < 9 && !node.flag("spatial", true)? {
             return Err(invalid("spatial", "is 0, statistics for each position are not supported"));
         }
@@ -41,7 +43,7 @@ impl Operator<'_> for BatchNormalization {
         let [mean, variance] = statistics(to, x)?;
         let running = [moved(to, inputs[3], mean, momentum)?, moved(to, inputs[4], variance, momentum)?];
         let y = to.add(op, &[x, inputs[1], inputs[2], mean, variance])?;
-        Ok(vec![y, running[0], running[1]].into())
+        Ok(vec![y, running[0], running[1], mean, variance].into())
     }
 }
 
