@@ -97,6 +97,8 @@ impl Generated {
                 // Not what would become infinite, such as a mask's -3.4e38.
                 let float = matches!(data.dtype, DType::F32 | DType::F64);
                 let narrow = self.half_precision && float && data.fits(DType::F16);
+                // It is read again when it is written.
+                data.bytes.release();
                 let stored = if narrow { DType::F16 } else { data.dtype };
                 tensors.push(TensorToWrite::new(path, data.clone()).stored_as(stored));
             }

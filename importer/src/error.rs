@@ -143,6 +143,9 @@ pub enum ImportErrorKind {
     /// A node breaks a rule of its operator.
     #[error(transparent)]
     Rule(#[from] RuleError),
+    /// More than one thing is wrong: all that could be found.
+    #[error("{}", Problems(.0))]
+    Several(Vec<ImportError>),
 }
 
 impl fmt::Display for ImportError {
@@ -176,6 +179,24 @@ impl fmt::Display for Site {
             write!(f, ", in function {}", quoted(function))?;
         }
         write!(f, ")")
+    }
+}
+
+/// All problems, each on lines of its own.
+struct Problems<'a>(&'a [ImportError]);
+
+impl fmt::Display for Problems<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        /// Whoever repairs these runs Kiln again.
+        const SHOWN: usize = 20;
+        write!(f, "{} problems:", self.0.len())?;
+        for problem in self.0.iter().take(SHOWN) {
+            write!(f, "\n  {}", problem.to_string().replace('\n', "\n  "))?;
+        }
+        match self.0.len().saturating_sub(SHOWN) {
+            0 => Ok(()),
+            more => write!(f, "\n  and {more} more"),
+        }
     }
 }
 

@@ -28,6 +28,22 @@ use kiln_types::{DType, Scalar, TensorData};
 /// The outputs of an operation on known operands; `None` when some size is a symbol, an operand is missing, or the
 /// operation has no meaning at build time (a call, random numbers).
 pub fn evaluate(op: &Op, operands: &[Option<&TensorData>]) -> Option<Vec<TensorData>> {
+    let outputs = compute(op, operands);
+    operands.iter().flatten().for_each(|data| release(data));
+    outputs
+}
+
+/// Lets the pages of a large weight go that was read from a mapped file: otherwise a model that is rewritten tensor by
+/// tensor would fill the memory with pages that nobody looks at again.
+pub(crate) fn release(data: &TensorData) {
+    /// Below this, asking costs more than the memory is worth.
+    const LARGE: usize = 1 << 20;
+    if data.bytes.len() >= LARGE {
+        data.bytes.release();
+    }
+}
+
+fn compute(op: &Op, operands: &[Option<&TensorData>]) -> Option<Vec<TensorData>> {
     let x = |n: usize| operands.get(n).copied().flatten();
     let one = match op {
         Op::Unary(op) => elementwise::unary(*op, x(0)?),

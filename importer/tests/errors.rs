@@ -268,3 +268,38 @@ fn external_data_stays_in_the_folder() {
     }
     std::fs::remove_dir_all(&root).expect("removed");
 }
+
+#[test]
+fn all_problems_are_in_one_report() {
+    let inputs = vec![value("x", &[size(2), size(3)]), value("w", &[size(4), size(5)])];
+    let mut axis = node("flat", "Flatten", &["x"], &["f"]);
+    axis.attribute = vec![int("axis", 7)];
+    let mut custom = node("custom", "Sparkle", &["x"], &["s"]);
+    custom.domain = "org.example".into();
+    let nodes = vec![
+        node("product", "MatMul", &["x", "w"], &["p"]),
+        // Follows from the product, and is not blamed for it.
+        node("after", "Relu", &["p"], &["q"]),
+        axis,
+        custom,
+        node("upsample", "Upsample", &["s"], &["u"]),
+        node("lonely", "Add", &["x", "nothing"], &["l"]),
+        node("fine", "Relu", &["x"], &["y"]),
+    ];
+    let mut broken = TensorProto { name: "weight".into(), data_type: 1, ..TensorProto::default() };
+    broken.dims = vec![3];
+    let mut model = model(inputs, nodes, &["y", "q", "never"]);
+    model.graph.as_mut().expect("a graph").initializer = vec![broken];
+    assert_eq!(
+        error(&model),
+        "6 problems:\n  \
+         2 operators are not supported:\n    \
+         Upsample (opset 18; known: 7 to 8, 9 to 9), in `upsample`\n    \
+         org.example.Sparkle (opset 0), in `custom`\n  \
+         tensor `weight`: needs 3 elements and has 0\n  \
+         node `lonely` (Add, opset 18): the value `nothing` is used but nothing defines it\n  \
+         node `product` (MatMul, opset 18): inner dims of a product: f32[2, 3] and f32[4, 5] do not fit\n  \
+         node `flat` (Flatten, opset 18): axis 7 is outside a tensor of rank 2\n  \
+         the value `never` is used but nothing defines it"
+    );
+}

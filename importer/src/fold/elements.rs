@@ -25,7 +25,7 @@ impl Elements {
                 Elements::$kind(chunks.iter().map(|&chunk| ($to)(<$ty>::from_le_bytes(chunk))).collect())
             }};
         }
-        match data.dtype {
+        let elements = match data.dtype {
             DType::F64 => each!(Float, f64, |x| x),
             DType::F32 => each!(Float, f32, f64::from),
             DType::F16 => each!(Float, f16, f16::to_f64),
@@ -39,7 +39,9 @@ impl Elements {
             DType::U16 => each!(Int, u16, i128::from),
             DType::U8 => each!(Int, u8, i128::from),
             DType::Bool => each!(Int, u8, |x| i128::from(x != 0)),
-        }
+        };
+        super::release(data);
+        elements
     }
 
     /// As floats.

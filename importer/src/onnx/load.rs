@@ -6,10 +6,10 @@ use super::ops;
 use super::proto::{
     DimensionValue, FunctionProto, GraphProto, ModelProto, NodeProto, TypeValue, ValueInfoProto,
 };
-use super::source::{Folder, map};
+use super::source::Folder;
 use super::tensor;
 use crate::error::{ImportError, ImportErrorKind, ImportResult, UnsupportedOperator};
-use crate::ir::{Dim, Graph, TensorType};
+use crate::ir::{Dim, Graph, TensorType, ValueId};
 use bytes::Bytes;
 use prost::Message;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -30,8 +30,8 @@ pub struct LoadOptions {
 /// When the file is not a valid model, breaks a rule of its operators, or has operators that Kiln does not know.
 pub fn load(path: &Path, options: &LoadOptions) -> ImportResult<Graph> {
     let in_file = |error: ImportError| ImportError { file: path.to_owned(), ..error };
-    let bytes = map(path).map_err(|kind| in_file(kind.into()))?;
-    read_model(bytes, &Folder::of(path), options).map_err(in_file)
+    let folder = Folder::open(path).map_err(|kind| in_file(kind.into()))?;
+    read_model(folder.model(), &folder, options).map_err(in_file)
 }
 
 /// Reads a model from memory; it may have no external data.
@@ -60,23 +60,38 @@ fn read_model(bytes: Bytes, folder: &Folder, options: &LoadOptions) -> ImportRes
         return Err(malformed("it holds no graph").into());
     };
     let model = Model::new(&proto, folder)?;
-    check_operators(&model, source)?;
     let mut graph = Graph { name: source.name.clone(), ..Graph::default() };
     let mut lowering = Lowering::new(&mut graph, &model, options.trainable);
-    add_inputs(&mut lowering, source, options)?;
-    lowering.initializers(source)?;
+    match check_operators(&model, source) {
+        Err(kind @ ImportErrorKind::Unsupported(_)) => lowering.note(kind.into(), [])?,
+        checked => checked?,
+    }
     let names: Vec<&str> = source.output.iter().map(|output| output.name.as_str()).collect();
-    let outputs = lowering.body(&source.node, &names)?;
-    let outputs = tensors(outputs).map_err(|error| ImportErrorKind::Interface {
-        what: "output",
-        name: names.join(", "),
-        reason: error.to_string(),
-    })?;
+    let outputs = lower(&mut lowering, source, options, &names);
+    let outputs = lowering.conclude(outputs)?;
     let nodes = std::mem::take(&mut lowering.builder.nodes);
     graph.root.nodes = nodes;
     graph.root.outputs = outputs;
     graph.output_names = names.into_iter().map(str::to_owned).collect();
     Ok(graph)
+}
+
+/// The values of the graph's outputs.
+fn lower<'m>(
+    lowering: &mut Lowering<'_, 'm>,
+    source: &'m GraphProto,
+    options: &LoadOptions,
+    names: &[&'m str],
+) -> ImportResult<Vec<ValueId>> {
+    add_inputs(lowering, source, options)?;
+    lowering.initializers(source)?;
+    let outputs = lowering.body(&source.node, names)?;
+    let outputs = tensors(outputs).map_err(|error| ImportErrorKind::Interface {
+        what: "output",
+        name: names.join(", "),
+        reason: error.to_string(),
+    })?;
+    Ok(outputs)
 }
 
 // ---- inputs ----
@@ -85,7 +100,7 @@ fn add_inputs<'m>(
     lowering: &mut Lowering<'_, 'm>,
     source: &'m GraphProto,
     options: &LoadOptions,
-) -> Result<(), ImportErrorKind> {
+) -> ImportResult<()> {
     // Files of the first versions list initializers among the inputs.
     let constants: HashSet<&str> = source
         .initializer
@@ -95,7 +110,13 @@ fn add_inputs<'m>(
         .collect();
     let mut names = Vec::new();
     for input in source.input.iter().filter(|input| !constants.contains(input.name.as_str())) {
-        let ty = input_type(input, options, &mut names)?;
+        let ty = match input_type(input, options, &mut names) {
+            Ok(ty) => ty,
+            Err(kind) => {
+                lowering.note(kind.into(), [input.name.as_str()])?;
+                continue;
+            }
+        };
         let value = lowering.builder.input(&input.name, ty);
         if let Some(TypeValue::Tensor(tensor)) = input.r#type.as_ref().and_then(|ty| ty.value.as_ref())
             && let Some(range) = tensor::narrow_range(tensor.elem_type)
@@ -104,14 +125,13 @@ fn add_inputs<'m>(
         }
         lowering.bind(&input.name, Some(Operand::Tensor(value)))?;
     }
-    match options.bind_dims.keys().find(|name| !names.contains(name)) {
-        None => Ok(()),
-        Some(name) => {
-            names.sort();
-            names.dedup();
-            Err(ImportErrorKind::UnknownDim { name: name.clone(), known: names })
-        }
+    names.sort();
+    names.dedup();
+    for name in options.bind_dims.keys().filter(|name| !names.contains(name)) {
+        let unknown = ImportErrorKind::UnknownDim { name: name.clone(), known: names.clone() };
+        lowering.note(unknown.into(), [])?;
     }
+    Ok(())
 }
 
 fn input_type(

@@ -6,6 +6,7 @@ mod choices;
 mod constants;
 mod model;
 mod order;
+mod problems;
 mod windows;
 
 pub(crate) use append::{axes_of, axis_of};
@@ -25,6 +26,7 @@ use super::tensor;
 use crate::error::{ImportError, ImportErrorKind, ImportResult, Site};
 use crate::ir::{Builder, Graph, Origin, Provenance, Region, RuleError, RuleResult, ValueId};
 use kiln_types::TensorData;
+use problems::Problems;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -71,6 +73,7 @@ pub(crate) struct Lowering<'g, 'm> {
     choices: usize,
     branches: usize,
     nested: Option<ImportError>,
+    problems: Problems<'m>,
 }
 
 impl<'g, 'm> Lowering<'g, 'm> {
@@ -91,6 +94,7 @@ impl<'g, 'm> Lowering<'g, 'm> {
             choices: 0,
             branches: 0,
             nested: None,
+            problems: Problems::default(),
         }
     }
 
@@ -123,11 +127,20 @@ impl<'g, 'm> Lowering<'g, 'm> {
         None
     }
 
+    /// Whether something defines a name, or would, had nothing gone wrong.
+    fn is_known(&self, name: &str) -> bool {
+        self.lookup(name).is_some() || self.problems.lost(name)
+    }
+
     fn resolve(&self, name: &str) -> Result<Option<Operand>, ImportErrorKind> {
         if name.is_empty() {
             return Ok(None);
         }
-        self.lookup(name).cloned().ok_or_else(|| ImportErrorKind::Undefined(name.to_owned()))
+        match self.lookup(name).cloned() {
+            Some(operand) => Ok(operand),
+            None if self.problems.lost(name) => Err(ImportErrorKind::Several(Vec::new())),
+            None => Err(ImportErrorKind::Undefined(name.to_owned())),
+        }
     }
 
     // ---- graphs ----
@@ -135,7 +148,13 @@ impl<'g, 'm> Lowering<'g, 'm> {
     /// Adds a graph's initializers as constants.
     pub(crate) fn initializers(&mut self, graph: &'m GraphProto) -> Result<(), ImportErrorKind> {
         for proto in &graph.initializer {
-            let data = tensor::read(proto, self.folder())?;
+            let data = match tensor::read(proto, self.folder()) {
+                Ok(data) => data,
+                Err(kind) => {
+                    self.note(kind.into(), [proto.name.as_str()]).map_err(|error| *error.kind)?;
+                    continue;
+                }
+            };
             let provenance = self.provenance(&proto.name, &data);
             let value = self.builder.graph.add_derived(Some(proto.name.clone()), data, provenance);
             if let Some(range) = tensor::narrow_range(proto.data_type) {
@@ -171,23 +190,27 @@ impl<'g, 'm> Lowering<'g, 'm> {
 
     fn run(&mut self, nodes: &[&'m NodeProto], outputs: &[&'m str]) -> ImportResult<Vec<Operand>> {
         for (at, node) in nodes.iter().enumerate() {
-            if let Err(error) = self.node(node) {
-                return match self.choice.take() {
-                    Some(choice) if self.choices < MAX_CHOICES => {
-                        self.choices += 1;
-                        let rest = nodes.get(at + 1..).unwrap_or_default();
-                        let result = self.choose(&choice, node, rest, outputs);
-                        self.choices -= 1;
-                        result
-                    }
-                    _ => Err(error),
-                };
+            let Err(error) = self.node(node) else { continue };
+            match self.choice.take() {
+                Some(choice) if self.choices < MAX_CHOICES => {
+                    self.choices += 1;
+                    let rest = nodes.get(at + 1..).unwrap_or_default();
+                    let result = self.choose(&choice, node, rest, outputs);
+                    self.choices -= 1;
+                    return result;
+                }
+                _ => self.note(error, node.output.iter().map(String::as_str))?,
             }
         }
         let mut values = Vec::with_capacity(outputs.len());
-        for name in outputs {
-            let value = self.resolve(name)?;
-            values.push(value.ok_or_else(|| ImportErrorKind::Undefined((*name).to_owned()))?);
+        for &name in outputs {
+            let value = self
+                .resolve(name)
+                .and_then(|value| value.ok_or_else(|| ImportErrorKind::Undefined(name.to_owned())));
+            match value {
+                Ok(value) => values.push(value),
+                Err(kind) => self.note(kind.into(), [name])?,
+            }
         }
         Ok(values)
     }
@@ -299,10 +322,10 @@ impl<'g, 'm> Lowering<'g, 'm> {
             return self.inline(function, attributes, operands);
         }
         let domain = domain_of(&node.domain);
-        let opset = opset.ok_or(ImportErrorKind::Opset { domain: domain.to_owned(), version: 0 })?;
+        let opset = opset.unwrap_or(0);
+        // An unknown one was reported when all operators were checked.
         let Some((spec, entry)) = ops::find(domain, &node.op_type, opset) else {
-            let what = format!("the operator {} in opset {opset}", operator_name(node));
-            return Err(RuleError::Unsupported { what }.into());
+            return Err(ImportErrorKind::Several(Vec::new()));
         };
         let args = Args::new(spec, operands)?;
         let mut source = SourceNode::new(node, opset, attributes);

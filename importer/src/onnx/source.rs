@@ -1,48 +1,63 @@
 //! Files: the model itself and the data files beside it, mapped, never read whole.
 
 use crate::error::{ImportErrorKind, quoted};
-use bytes::Bytes;
-use memmap2::Mmap;
+use kiln_record::RecordError;
+use kiln_types::Bytes;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::{Component, Path, PathBuf};
 
-/// Maps a file.
-pub(crate) fn map(path: &Path) -> Result<Bytes, ImportErrorKind> {
-    let io = |error: std::io::Error| ImportErrorKind::Io { path: path.to_owned(), reason: error.to_string() };
-    let file = File::open(path).map_err(io)?;
-    let metadata = file.metadata().map_err(io)?;
+/// Maps a file. What passes have read of it, they let go again, so that a model's weights never fill the memory.
+fn map(path: &Path) -> Result<Bytes, ImportErrorKind> {
+    let fail = |reason: String| ImportErrorKind::Io { path: path.to_owned(), reason };
+    let metadata = std::fs::metadata(path).map_err(|error| fail(error.to_string()))?;
+    if metadata.is_dir() {
+        return Err(fail("it is a folder".to_owned()));
+    }
     if !metadata.is_file() {
-        return Err(ImportErrorKind::Io { path: path.to_owned(), reason: "not a file".to_owned() });
+        return Err(fail("it is not a file".to_owned()));
     }
     if metadata.len() == 0 {
-        return Ok(Bytes::new());
+        return Ok(Bytes::default());
     }
-    // SAFETY: a map is sound while nobody changes the file under it. Model files are build inputs; a build tool
-    // that rewrites its inputs during a build breaks every compiler, and at worst this one reads wrong weights.
-    let map = unsafe { Mmap::map(&file) }.map_err(io)?;
-    Ok(Bytes::from_owner(map))
+    kiln_record::map_file(path).map_err(|error| match error {
+        RecordError::Io { source, .. } => fail(source.to_string()),
+        other => fail(other.to_string()),
+    })
 }
 
-/// The folder of a model, from which external data is taken.
+/// A model and the folder from which its external data is taken.
 pub(crate) struct Folder {
     /// `None` for a model that came as bytes: it may have no external data.
     root: Option<PathBuf>,
+    /// The model's own file.
+    model: Bytes,
     maps: RefCell<BTreeMap<PathBuf, Bytes>>,
 }
 
 impl Folder {
-    /// The folder that holds the model file.
-    pub(crate) fn of(model: &Path) -> Self {
+    /// Maps a model file and notes its folder.
+    pub(crate) fn open(model: &Path) -> Result<Self, ImportErrorKind> {
         let parent = model.parent().filter(|parent| !parent.as_os_str().is_empty());
         let root = parent.unwrap_or(Path::new(".")).to_owned();
-        Self { root: Some(root), maps: RefCell::default() }
+        Ok(Self { root: Some(root), model: map(model)?, maps: RefCell::default() })
     }
 
     /// No folder.
     pub(crate) fn none() -> Self {
-        Self { root: None, maps: RefCell::default() }
+        Self { root: None, model: Bytes::default(), maps: RefCell::default() }
+    }
+
+    /// The bytes of the model file, for the reader of messages.
+    pub(crate) fn model(&self) -> bytes::Bytes {
+        bytes::Bytes::from_owner(self.model.clone())
+    }
+
+    /// Contents that stand in a message: a part of the model's map, where they are one.
+    pub(crate) fn contents(&self, raw: &bytes::Bytes) -> Bytes {
+        let start = (raw.as_ptr() as usize).checked_sub(self.model.as_ptr() as usize);
+        let part = start.and_then(|start| self.model.slice(start..start.checked_add(raw.len())?));
+        part.unwrap_or_else(|| Bytes::from_owner(raw.clone()))
     }
 
     /// A part of a data file: `length` bytes, or everything from `offset` on.
@@ -60,7 +75,9 @@ impl Folder {
             None => Some(size),
         };
         match end {
-            Some(end) if offset <= end && end <= size => Ok(file.slice(offset as usize..end as usize)),
+            Some(end) if offset <= end && end <= size => {
+                file.slice(offset as usize..end as usize).ok_or_else(|| fail("cannot be mapped".to_owned()))
+            }
             _ => Err(fail(format!(
                 "bytes {offset} to {} lie outside the file, which has {size}",
                 end.map_or("beyond 2^64".to_owned(), |end| end.to_string())

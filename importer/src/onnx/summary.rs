@@ -5,7 +5,7 @@ use super::lowering::{Model, domain_of, operator_name, subgraphs};
 use super::proto::{
     DimensionValue, GraphProto, ModelProto, NodeProto, TensorProto, TypeValue, ValueInfoProto,
 };
-use super::source::{Folder, map};
+use super::source::Folder;
 use super::tensor;
 use crate::error::{ImportError, ImportErrorKind, ImportResult, UnsupportedOperator};
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,7 +53,8 @@ pub struct PortSummary {
 /// When the file cannot be read or is not an ONNX model.
 pub fn summarize(path: &Path) -> ImportResult<Summary> {
     let in_file = |kind: ImportErrorKind| ImportError { file: path.to_owned(), ..kind.into() };
-    let proto = decode(map(path).map_err(in_file)?).map_err(in_file)?;
+    let folder = Folder::open(path).map_err(in_file)?;
+    let proto = decode(folder.model()).map_err(in_file)?;
     let Some(graph) = &proto.graph else { return Ok(outline(&proto)) };
     let mut summary = outline(&proto);
     let constants: BTreeSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
@@ -65,7 +66,6 @@ pub fn summarize(path: &Path) -> ImportResult<Summary> {
         summary.functions.push(function.name.clone());
         function.node.iter().for_each(|node| count_node(node, &mut summary));
     }
-    let folder = Folder::of(path);
     let model = Model::new(&proto, &folder).map_err(in_file)?;
     match check_operators(&model, graph) {
         Ok(()) => {}

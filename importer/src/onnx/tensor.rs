@@ -82,7 +82,7 @@ pub(crate) fn read(proto: &TensorProto, folder: &Folder) -> Result<TensorData, I
     let raw = if proto.data_location == EXTERNAL {
         Some(external(proto, folder)?)
     } else if !proto.raw_data.is_empty() {
-        Some(proto.raw_data.clone())
+        Some(folder.contents(&proto.raw_data))
     } else {
         None
     };
@@ -133,7 +133,7 @@ fn shape(dims: &[i64]) -> Result<(Vec<usize>, usize), String> {
     Ok((shape, count.ok_or_else(|| format!("has dims {dims:?}, too many elements"))?))
 }
 
-fn external(proto: &TensorProto, folder: &Folder) -> Result<bytes::Bytes, ImportErrorKind> {
+fn external(proto: &TensorProto, folder: &Folder) -> Result<Bytes, ImportErrorKind> {
     let entry =
         |key: &str| proto.external_data.iter().find(|entry| entry.key == key).map(|e| e.value.as_str());
     let location = entry("location").unwrap_or_default();
@@ -148,7 +148,7 @@ fn external(proto: &TensorProto, folder: &Folder) -> Result<bytes::Bytes, Import
 }
 
 /// Raw contents, shared; only bools other than 0 and 1 are rewritten.
-fn plain_bytes(raw: bytes::Bytes, dtype: DType, count: usize) -> Result<Bytes, String> {
+fn plain_bytes(raw: Bytes, dtype: DType, count: usize) -> Result<Bytes, String> {
     let expected = count * dtype.size();
     if raw.len() != expected {
         return Err(format!("needs {expected} bytes and has {}", raw.len()));
@@ -156,7 +156,7 @@ fn plain_bytes(raw: bytes::Bytes, dtype: DType, count: usize) -> Result<Bytes, S
     if dtype == DType::Bool && raw.iter().any(|&byte| byte > 1) {
         return Ok(Bytes::from_vec(raw.iter().map(|&byte| u8::from(byte != 0)).collect()));
     }
-    Ok(Bytes::from_owner(raw))
+    Ok(raw)
 }
 
 fn unpack(packed: &[u8], bits: u32, signed: bool, count: usize) -> Result<Bytes, String> {

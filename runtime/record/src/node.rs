@@ -148,7 +148,9 @@ impl Serialize for Written<'_> {
                 let dtype = self.precision.dtype(data.dtype);
                 // Numbers beyond the precision's range keep their dtype; readers convert whatever they find.
                 let param = if data.fits(dtype) { data.clone().convert_dtype(dtype) } else { data.clone() };
-                Param { id: *id, param: &param }.serialize(serializer)
+                let written = Param { id: *id, param: &param }.serialize(serializer);
+                data.bytes.release();
+                written
             }
             RecordNode::Bool(value) => serializer.serialize_bool(*value),
             RecordNode::Int(value) => serializer.serialize_i64(*value),

@@ -8,7 +8,7 @@ use std::collections::{BinaryHeap, HashMap, HashSet};
 
 impl<'m> Lowering<'_, 'm> {
     /// Sorts the nodes; finds duplicate names, names that nothing defines, and cycles.
-    pub(super) fn order(&self, nodes: &'m [NodeProto]) -> ImportResult<Vec<&'m NodeProto>> {
+    pub(super) fn order(&mut self, nodes: &'m [NodeProto]) -> ImportResult<Vec<&'m NodeProto>> {
         let mut producers: HashMap<&str, usize> = HashMap::new();
         let taken = |name: &str| self.scopes.last().is_some_and(|scope| scope.values.contains_key(name));
         for (n, node) in nodes.iter().enumerate() {
@@ -20,6 +20,7 @@ impl<'m> Lowering<'_, 'm> {
         }
         let mut users: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
         let mut waits: Vec<usize> = vec![0; nodes.len()];
+        let mut undefined = Vec::new();
         for (n, node) in nodes.iter().enumerate() {
             let needed: HashSet<&str> = uses(node).into_iter().collect();
             for name in needed {
@@ -28,11 +29,13 @@ impl<'m> Lowering<'_, 'm> {
                         users[producer].push(n);
                         waits[n] += 1;
                     }
-                    None if self.lookup(name).is_some() => {}
-                    None => return Err(self.at(node, ImportErrorKind::Undefined(name.to_owned()))),
+                    None if self.is_known(name) => {}
+                    None => undefined.push(self.at(node, ImportErrorKind::Undefined(name.to_owned()))),
                 }
             }
         }
+        // The nodes fail again when they are lowered, and lose their outputs then.
+        undefined.into_iter().try_for_each(|error| self.note(error, []))?;
         let mut ready: BinaryHeap<Reverse<usize>> =
             (0..nodes.len()).filter(|&n| waits[n] == 0).map(Reverse).collect();
         let mut order = Vec::with_capacity(nodes.len());

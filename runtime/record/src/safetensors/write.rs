@@ -59,6 +59,7 @@ pub fn write<W: std::io::Write>(
     writer.write_all(&plan.header).map_err(fail)?;
     for tensor in plan.tensors {
         writer.write_all(&tensor.stored_data().bytes).map_err(fail)?;
+        tensor.data.bytes.release();
     }
     writer.flush().map_err(fail)
 }
