@@ -16,7 +16,7 @@ type BurnNet = on_burn::net::Net<Burn>;
 type Kiln = on_kiln::Cpu;
 type KilnNet = on_kiln::net::Net<Kiln>;
 
-/// Loads a record with Burn, runs the network, and compares with PyTorch's answer.
+/// Loads a record with Burn, which adds the extension, runs the network, and compares with PyTorch's answer.
 fn answers<R: FileRecorder<Burn> + Default>(record: &Path, io: &Path, tolerance: f32) -> bool {
     let device = Default::default();
     let net = BurnNet::new(&device).load_file(record, &R::default(), &device);
@@ -27,28 +27,28 @@ fn answers<R: FileRecorder<Burn> + Default>(record: &Path, io: &Path, tolerance:
     let tokens = TensorData::new(tensor("tokens").iter::<i64>().collect::<Vec<_>>(), tensor("tokens").shape);
     let image = Tensor::from_data(floats("image"), &device);
     let answer = net.forward(image, Tensor::from_data(tokens, &device)).into_data();
-    let pairs = answer.iter::<f32>().zip(tensor("answer").iter::<f32>());
+    let expected = tensor("answer");
+    let pairs = answer.iter::<f32>().zip(expected.iter::<f32>());
     let worst = pairs.map(|(found, expected)| (found - expected).abs()).fold(0.0, f32::max);
     let equal = worst <= tolerance;
-    let name = record.file_name().unwrap_or_default().to_string_lossy();
-    println!("Burn loads {name}: {} ({worst:.1e})", if equal { "answers as PyTorch" } else { "OTHER ANSWER" });
+    let (name, extension) = (record.file_name().unwrap_or_default().to_string_lossy(), R::file_extension());
+    println!("Burn loads {name}.{extension}: {} ({worst:.1e})", if equal { "answers as PyTorch" } else { "OTHER ANSWER" });
     equal
 }
 
 /// Records that `kiln convert` wrote to a folder, in full and in half precision.
 pub fn check_converted(folder: &Path, fixtures: &Path) -> bool {
     let io = fixtures.join("net.io.safetensors");
-    let full = folder.join("full");
-    let half = folder.join("half");
+    let (full, half) = (folder.join("full/net"), folder.join("half/net"));
     [
-        answers::<NamedMpkFileRecorder<FullPrecisionSettings>>(&full.join("net.mpk"), &io, 1e-5),
-        answers::<NamedMpkGzFileRecorder<FullPrecisionSettings>>(&full.join("net.mpk.gz"), &io, 1e-5),
-        answers::<BinFileRecorder<FullPrecisionSettings>>(&full.join("net.bin"), &io, 1e-5),
-        answers::<PrettyJsonFileRecorder<FullPrecisionSettings>>(&full.join("net.json"), &io, 1e-5),
-        answers::<NamedMpkFileRecorder<HalfPrecisionSettings>>(&half.join("net.mpk"), &io, 5e-3),
-        answers::<NamedMpkGzFileRecorder<HalfPrecisionSettings>>(&half.join("net.mpk.gz"), &io, 5e-3),
-        answers::<BinFileRecorder<HalfPrecisionSettings>>(&half.join("net.bin"), &io, 5e-3),
-        answers::<PrettyJsonFileRecorder<HalfPrecisionSettings>>(&half.join("net.json"), &io, 5e-3),
+        answers::<NamedMpkFileRecorder<FullPrecisionSettings>>(&full, &io, 1e-5),
+        answers::<NamedMpkGzFileRecorder<FullPrecisionSettings>>(&full, &io, 1e-5),
+        answers::<BinFileRecorder<FullPrecisionSettings>>(&full, &io, 1e-5),
+        answers::<PrettyJsonFileRecorder<FullPrecisionSettings>>(&full, &io, 1e-5),
+        answers::<NamedMpkFileRecorder<HalfPrecisionSettings>>(&half, &io, 5e-3),
+        answers::<NamedMpkGzFileRecorder<HalfPrecisionSettings>>(&half, &io, 5e-3),
+        answers::<BinFileRecorder<HalfPrecisionSettings>>(&half, &io, 5e-3),
+        answers::<PrettyJsonFileRecorder<HalfPrecisionSettings>>(&half, &io, 5e-3),
     ]
     .into_iter()
     .all(|equal| equal)
@@ -75,11 +75,11 @@ pub fn check_stored(folder: &Path, fixtures: &Path) -> bool {
     store::<kiln::record::PrettyJsonFileRecorder<Full>>(&checkpoint, folder);
     let mut good = true;
     for name in ["record", "module"] {
-        let path = |extension: &str| folder.join(format!("{name}.{extension}"));
-        good &= answers::<NamedMpkFileRecorder<FullPrecisionSettings>>(&path("mpk"), &io, 1e-5);
-        good &= answers::<NamedMpkGzFileRecorder<FullPrecisionSettings>>(&path("mpk.gz"), &io, 1e-5);
-        good &= answers::<BinFileRecorder<FullPrecisionSettings>>(&path("bin"), &io, 1e-5);
-        good &= answers::<PrettyJsonFileRecorder<FullPrecisionSettings>>(&path("json"), &io, 1e-5);
+        let path = folder.join(name);
+        good &= answers::<NamedMpkFileRecorder<FullPrecisionSettings>>(&path, &io, 1e-5);
+        good &= answers::<NamedMpkGzFileRecorder<FullPrecisionSettings>>(&path, &io, 1e-5);
+        good &= answers::<BinFileRecorder<FullPrecisionSettings>>(&path, &io, 1e-5);
+        good &= answers::<PrettyJsonFileRecorder<FullPrecisionSettings>>(&path, &io, 1e-5);
     }
     good
 }
