@@ -370,3 +370,26 @@ def cast(rng):
             ]
         ],
     )
+
+
+@case("op_attention_places")
+def attention_places(rng):
+    """Positions that hide keys beside an additive mask; some queries see no key and yield zeros."""
+    g = Graph("attention_places", opset=24)
+    q, k, v = g.input("q", F32, [2, 3, 4, 8]), g.input("k", F32, [2, 3, 6, 8]), g.input("v", F32, [2, 3, 6, 8])
+    mask, valid = g.input("mask", F32, [4, 4]), g.input("valid", I64, [2])
+    g.show("causal", "Attention", q, k, v, mask, None, None, valid, is_causal=1, dtype=F32, dims=[2, 3, 4, 8])
+    g.show("padded", "Attention", q, k, v, mask, None, None, valid, dtype=F32, dims=[2, 3, 4, 8])
+    data = [floats(rng, 2, 3, n, 8) for n in (4, 6, 6)]
+    return Case(g.model(), [[*data, floats(rng, 4, 4), np.array([3, 4])]], numpy_answers=True)
+
+
+@case("op_where_narrow")
+def where_narrow(rng):
+    """A number on one side of a choice between narrower floats, spread out by the condition."""
+    g = Graph("where_narrow", opset=18)
+    x, keep = g.input("x", F16, [1, 4]), g.input("keep", BOOL, [3, 1])
+    g.show("number_last", "Where", keep, x, np.float16(-2))
+    g.show("number_first", "Where", keep, np.float16(0.5), x)
+    g.show("numbers", "Where", keep, np.float16(1), np.float16(0))
+    return Case(g.model(), [[floats(rng, 1, 4).astype(np.float16), np.array([[True], [False], [True]])]])

@@ -1,5 +1,6 @@
 //! Elementwise operations.
 
+use super::making::with_dtype;
 use super::{Cx, Expr};
 use crate::ir::{Op, TensorType};
 use kiln_types::{Activation, BinaryOp, CompareOp, DType, DTypeKind, Expression, Scalar, Step, UnaryOp};
@@ -176,16 +177,16 @@ fn select(cx: &Cx<'_>) -> Expr {
     {
         return yes.then("mask_fill", vec![mask.then("bool_not", Vec::new()), number]);
     }
-    if let (Some(yes), Some(no)) = (cx.scalar(1, rank), cx.scalar(2, rank)) {
+    let made = |number: Expr| {
         let dims = output.map(|ty| ty.dims.clone()).unwrap_or_default();
-        let full = Expr::Make("full", vec![Expr::sizes(&dims), no, Expr::Device]);
-        return full.then("mask_fill", vec![mask, yes]);
+        let full = Expr::Make("full", vec![Expr::sizes(&dims), number, Expr::Device]);
+        output.map_or(full.clone(), |ty| with_dtype(full, ty.dtype))
+    };
+    if let (Some(yes), Some(no)) = (cx.scalar(1, rank), cx.scalar(2, rank)) {
+        return made(no).then("mask_fill", vec![mask, yes]);
     }
     let full = |n: usize, expr: Expr| match cx.scalar(n, rank) {
-        Some(number) if cx.rank(n) != rank => {
-            let dims = output.map(|ty| ty.dims.clone()).unwrap_or_default();
-            Expr::Make("full", vec![Expr::sizes(&dims), number, Expr::Device])
-        }
+        Some(number) if cx.rank(n) != rank => made(number),
         _ => expr,
     };
     full(2, no).then("mask_where", vec![mask, full(1, yes)])

@@ -54,7 +54,7 @@ fn range(start: &Dim, end: &Dim) -> Expr {
 }
 
 /// The dtype that tensors of a kind get when nothing is said needs no cast.
-fn with_dtype(made: Expr, dtype: DType) -> Expr {
+pub(super) fn with_dtype(made: Expr, dtype: DType) -> Expr {
     match dtype {
         DType::F32 | DType::I64 | DType::Bool => made,
         other => made.then("cast", vec![Expr::DType(other)]),

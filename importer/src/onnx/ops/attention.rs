@@ -77,11 +77,13 @@ impl Operator<'_> for Attention {
         let mut mask = args.optional("attn_mask")?.map(|mask| full_mask(to, mask, q, k)).transpose()?;
         let unbounded = self.window.iter().all(|&size| size < 0);
         let square = to.dims(q)[2] == to.dims(k)[2] && places.past.is(0) && places.valid.is_none();
+        let mut hides = false;
         if !(unbounded && square && mask.is_none() && self.scores.is_none()) {
             // The operator counts from the first key; the backend's flag aligns the triangle at the last one.
             options.is_causal = false;
             if let Some(allowed) = self.allowed(to, q, k, &places)? {
                 mask = Some(both(to, allowed, mask)?);
+                hides = true;
             }
         }
         let mut outputs = match self.scores {
@@ -89,7 +91,13 @@ impl Operator<'_> for Attention {
             None => {
                 let mut inputs = vec![Some(q), Some(k), Some(v)];
                 inputs.extend(mask.map(Some));
-                to.builder.add_all(Op::Attention(options), inputs)?
+                let y = to.builder.add_all(Op::Attention(options), inputs)?;
+                match mask {
+                    Some(mask) if hides && to.dtype(mask).is_float() => {
+                        y.into_iter().map(|y| without_blind(to, mask, y)).collect::<RuleResult<_>>()?
+                    }
+                    _ => y,
+                }
             }
         };
         if let (true, Some(y)) = (flat, outputs.first_mut()) {
@@ -210,6 +218,14 @@ fn both(to: &mut Lowering<'_, '_>, allowed: ValueId, mask: Option<ValueId>) -> R
     }
     let hidden = to.number_like(mask, f64::NEG_INFINITY);
     to.select(allowed, mask, hidden)
+}
+
+/// A query to which an additive mask leaves no key yields zeros; the fused operation gives it NaN, as PyTorch does.
+fn without_blind(to: &mut Lowering<'_, '_>, mask: ValueId, y: ValueId) -> RuleResult<ValueId> {
+    let best = to.reduce(ReduceOp::Max, mask, &[3], true)?;
+    let (nothing, zero) = (to.number_like(best, f64::NEG_INFINITY), to.number_like(y, 0.0));
+    let blind = to.compare(CompareOp::Equal, best, nothing)?;
+    to.select(blind, zero, y)
 }
 
 /// Step by step, for the scores are an output: the result and the scores after a stage.
