@@ -152,3 +152,27 @@ fn a_file_of_others_gets_the_backends_dtypes() {
     assert_eq!(pair.a.val().into_data(), TensorData::new(vec![1.0_f32, 2.0], [2]));
     assert_eq!(pair.b.val().into_data(), TensorData::new(vec![5_i64, 6], [2]));
 }
+
+#[test]
+fn a_weight_that_is_stored_by_columns() {
+    use kiln::nn::{Linear, LinearConfig, LinearLayout};
+    let device = Default::default();
+    let config = LinearConfig::new(3, 5).with_bias(false);
+    let by_columns = config.clone().with_layout(LinearLayout::Col);
+    let linear: Linear<Cpu> = by_columns.init(&device);
+    let bytes = save_safetensors_bytes::<Cpu, _>(&linear).unwrap();
+    assert_eq!(open(bytes.clone()).entry("weight").unwrap().shape, [5, 3]);
+    let loaded =
+        load_parameters(by_columns.init::<Cpu>(&device), &open(bytes.clone()), "a file", &device).unwrap();
+    assert_eq!(loaded.weight.val().into_data(), linear.weight.val().into_data());
+    let x = Tensor::<Cpu, 2>::ones([2, 3], &device);
+    assert_eq!(loaded.forward(x.clone()).into_data(), linear.forward(x).into_data());
+    // Stored by rows it is another shape, and so is a flat one.
+    assert!(load_parameters(config.init::<Cpu>(&device), &open(bytes), "a file", &device).is_err());
+    for shape in [vec![3, 5], vec![15], vec![5, 3, 1]] {
+        let weight = TensorToWrite::new("weight", TensorData::new(vec![0.0_f32; 15], shape));
+        let file = open(to_vec(&[weight], &BTreeMap::new()).unwrap());
+        let result = load_parameters(by_columns.init::<Cpu>(&device), &file, "a file", &device);
+        assert!(matches!(result, Err(RecorderError::Parameters(_))));
+    }
+}

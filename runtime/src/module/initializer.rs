@@ -5,8 +5,7 @@ use crate::config::Config;
 use crate::tensor::backend::Backend;
 use crate::tensor::{Distribution, Shape, Tensor, TensorData};
 use alloc::{vec, vec::Vec};
-#[cfg(not(feature = "std"))]
-use num_traits::Float as _;
+use num_traits::Float;
 
 /// How a parameter gets its first value.
 ///
@@ -119,12 +118,12 @@ impl Initializer {
         };
         let kaiming = |fan_out_only: bool| {
             let fan = if fan_out_only { need(fan_out, "fan_out") } else { need(fan_in, "fan_in") };
-            1.0 / fan.sqrt()
+            1.0 / Float::sqrt(fan)
         };
-        let xavier = || (2.0 / (need(fan_in, "fan_in") + need(fan_out, "fan_out"))).sqrt();
+        let xavier = || Float::sqrt(2.0 / (need(fan_in, "fan_in") + need(fan_out, "fan_out")));
         let uniform = |bound: f64| Draw::Random(Distribution::Uniform(-bound, bound));
         let normal = |mean: f64, std: f64| Draw::Random(Distribution::Normal(mean, std));
-        let root3 = 3.0_f64.sqrt();
+        let root3 = Float::sqrt(3.0_f64);
         match *self {
             Initializer::Constant { value } => Draw::Constant(value),
             Initializer::Ones => Draw::Constant(1.0),
@@ -179,7 +178,7 @@ fn orthonormal(values: Vec<f64>, rows: usize) -> Vec<f64> {
                 vector.iter_mut().zip(other).for_each(|(a, b)| *a -= dot * b);
             }
         }
-        let norm = vector.iter().map(|a| a * a).sum::<f64>().sqrt();
+        let norm = Float::sqrt(vector.iter().map(|a| a * a).sum::<f64>());
         vector.iter_mut().for_each(|a| *a /= norm);
     }
     let mut result = vec![0.0; values.len()];

@@ -5,8 +5,7 @@ use crate::config::Config;
 use crate::module::Module;
 use crate::tensor::{Tensor, TensorData, backend::Backend};
 use alloc::vec::Vec;
-#[cfg(not(feature = "std"))]
-use num_traits::Float as _;
+use num_traits::Float;
 
 /// Configuration of [`PositionalEncoding`].
 #[derive(Config, Debug)]
@@ -80,13 +79,13 @@ pub fn generate_sinusoids<B: Backend>(
         max_timescale >= length,
         "generate_sinusoids: max_timescale {max_timescale} must not be less than the length {length}"
     );
-    let decay = -(max_timescale as f32).ln() / d_model as f32;
+    let decay = -Float::ln(max_timescale as f32) / d_model as f32;
     let mut table = Vec::with_capacity(length * d_model);
     for position in 0..length {
         for k in (0..d_model).step_by(2) {
-            let angle = (k as f32 * decay).exp() * position as f32;
-            table.push(angle.sin());
-            table.push(angle.cos());
+            let angle = Float::exp(k as f32 * decay) * position as f32;
+            table.push(Float::sin(angle));
+            table.push(Float::cos(angle));
         }
     }
     Tensor::from_data(TensorData::new(table, [length, d_model]), device)
@@ -123,7 +122,7 @@ impl RotaryEncodingConfig {
         assert!(self.d_model.is_multiple_of(2), "RotaryEncoding: d_model {} must be even", self.d_model);
         assert!(self.theta > 0.0, "RotaryEncoding: theta must be positive, got {}", self.theta);
         let pairs = self.d_model / 2;
-        let angle = |i: usize| (-(2.0 * i as f32 / self.d_model as f32) * self.theta.ln()).exp();
+        let angle = |i: usize| Float::exp(-(2.0 * i as f32 / self.d_model as f32) * Float::ln(self.theta));
         let steps: Vec<f32> = (0..pairs).map(angle).collect();
         let mut table = Vec::with_capacity(self.max_sequence_length * self.d_model * 2);
         for position in 0..self.max_sequence_length {

@@ -255,7 +255,7 @@ fn int_operations() {
     is(x.clone().bitwise_xor_scalar(1), [7, 4]);
     is(x.float(), [6.0, 5.0]);
     is(Tensor::<B, 1, Int>::from_ints([1, 2], &device), [1, 2]);
-    let random = Tensor::<B, 1, Int>::random([50], Distribution::Uniform(0.0, 5.0), &device).into_data();
+    let random = Tensor::<B, 1, Int>::int_random([50], Distribution::Uniform(0.0, 5.0), &device).into_data();
     assert!(random.iter::<i64>().all(|x| (0..5).contains(&x)));
     is(Tensor::<B, 2, Int>::cartesian_grid::<_, 3>([1, 2], &device), [[[0, 0], [0, 1]]]);
 }

@@ -74,19 +74,20 @@ impl<'a, B: Backend> Loader<'a, B> {
     where
         T: Parameter<Device = B::Device>,
     {
-        match self.source.take(&param.lazy_shape(), param.is_mapped_on_load(), dtype) {
-            Some(data) => {
-                let id = self.source.stored.id(&self.source.path.text).unwrap_or(param.id);
-                param.transform_for_load(make(B::from_data(data, self.device)), id)
-            }
-            None => param,
+        let shape = param.lazy_shape();
+        let Some(data) = self.source.take(&shape, param.is_mapped_on_load(), dtype) else { return param };
+        let id = self.source.stored.id(&self.source.path.text).unwrap_or(param.id);
+        let loaded = param.transform_for_load(make(B::from_data(data, self.device)), id);
+        if loaded.lazy_shape() != shape {
+            self.source.wrong(&shape, dtype);
         }
+        loaded
     }
 }
 
 impl Source<'_> {
     /// The data for the parameter at the current path, of this shape and of the kind of `default`. Where it is mapped
-    /// on its way, the shape may be another, of the same size.
+    /// on its way, the shape may be another, of the same rank and size.
     fn take(&mut self, shape: &Shape, mapped: bool, default: DType) -> Option<TensorData> {
         let path = self.path.text.clone();
         let Some((dtype, stored)) = self.stored.entry(&path) else {
@@ -95,19 +96,25 @@ impl Source<'_> {
             return None;
         };
         let kind_fits = dtype.kind() == default.kind() || (default.is_bool() && dtype == DType::U8);
-        let size_fits = stored.iter().product::<usize>() == shape.num_elements();
+        let size_fits =
+            stored.len() == shape.rank() && stored.iter().product::<usize>() == shape.num_elements();
         let fits = kind_fits && (stored == shape.as_slice() || mapped && size_fits);
         self.used.insert(path.clone());
         if !fits {
-            self.mismatch.wrong.push(WrongParameter {
-                path,
-                expected: (default.kind(), shape.as_slice().to_vec()),
-                found: (dtype, stored.to_vec()),
-            });
+            self.wrong(shape, default);
             return None;
         }
         let wanted = self.stored.dtype(&path, dtype, default);
         Some(self.stored.data(&path)?.convert_dtype(wanted))
+    }
+
+    /// Notes that what is stored at the current path is not this.
+    fn wrong(&mut self, shape: &Shape, default: DType) {
+        let path = self.path.text.clone();
+        let Some((dtype, stored)) = self.stored.entry(&path) else { return };
+        let found = (dtype, stored.to_vec());
+        let expected = (default.kind(), shape.as_slice().to_vec());
+        self.mismatch.wrong.push(WrongParameter { path, expected, found });
     }
 
     fn finish(self, name: &str) -> Result<(), ParameterMismatch> {

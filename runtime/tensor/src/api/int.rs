@@ -5,7 +5,7 @@ use super::kind::{Float, Int, TensorKind};
 use super::numeric::{binary_operations, unary_operations};
 use crate::backend::Backend;
 use crate::check::ensure;
-use crate::{BinaryOp, Scalar, Shape, TensorData, UnaryOp, check, erased};
+use crate::{BinaryOp, Distribution, Scalar, Shape, TensorData, UnaryOp, check, erased};
 use alloc::vec::Vec;
 use core::ops::Range;
 
@@ -41,6 +41,11 @@ impl<B: Backend, const D: usize> Tensor<B, D, Int> {
     /// A tensor from integers, converted to the usual dtype.
     pub fn from_ints<A: Into<TensorData>>(ints: A, device: &B::Device) -> Self {
         Self::from_data(ints, device)
+    }
+
+    /// Random integers; the same as [`Tensor::random`].
+    pub fn int_random<S: Into<Shape>>(shape: S, distribution: Distribution, device: &B::Device) -> Self {
+        Self::random(shape, distribution, device)
     }
 
     /// Converts to the usual float dtype.

@@ -162,6 +162,28 @@ pub struct DeformConvOptions {
     pub offset_groups: usize,
 }
 
+/// Where each kernel element lies without offsets, for every point, vertically and horizontally:
+/// `[1, kernel · points]` each.
+fn unmoved<B: Backend>(
+    x: &Tensor<B, 4>,
+    [kernel_rows, kernel_columns]: [usize; 2],
+    [rows, columns]: [usize; 2],
+    options: &DeformConvOptions,
+) -> [T<B>; 2] {
+    let (kernel, points) = (kernel_rows * kernel_columns, rows * columns);
+    let along = |d: usize, element: fn(usize, usize) -> usize| {
+        let at = |k: usize, p: usize| {
+            let step =
+                element(p, columns) * options.stride[d] + element(k, kernel_columns) * options.dilation[d];
+            step as f64 - options.padding[d] as f64
+        };
+        let values = (0..kernel * points).map(|i| at(i / points.max(1), i % points.max(1))).collect();
+        let data = TensorData::new(values, [1, kernel * points]);
+        B::cast(B::from_data(data, &x.device()), x.dtype())
+    };
+    [along(0, |at, width| at / width), along(1, |at, width| at % width)]
+}
+
 /// A convolution whose kernel elements are moved by offsets, and weighted by a mask.
 ///
 /// `x` is `[batch, in, height, width]`, `weight` `[out, in / groups, kernel…]`, `offset`
@@ -197,22 +219,7 @@ pub fn deform_conv2d<B: Backend>(
     if let Some(mask) = &mask {
         expect("mask", mask.shape(), moved * kernel);
     }
-    let device = x.device();
-    let dtype = x.dtype();
-
-    // Where each kernel element lies without offsets, for every point: [1, kernel · points].
-    let grid = |d: usize, element: fn(usize, usize) -> usize, point: fn(usize, usize) -> usize| {
-        let at = |k: usize, p: usize| {
-            let step =
-                point(p, columns) * options.stride[d] + element(k, kernel_columns) * options.dilation[d];
-            step as f64 - options.padding[d] as f64
-        };
-        let values =
-            (0..kernel).flat_map(|k| (0..points).map(move |p| (k, p))).map(|(k, p)| at(k, p)).collect();
-        let data = TensorData::new(values, [1, kernel * points]);
-        B::cast(B::from_data(data, &device), dtype)
-    };
-    let straight = [grid(0, |k, n| k / n, |p, n| p / n), grid(1, |k, n| k % n, |p, n| p % n)];
+    let straight = unmoved::<B>(&x, [kernel_rows, kernel_columns], [rows, columns], &options);
     let offsets = reshape::<B>(offset.into_primitive(), &[batch * moved, kernel, 2, points]);
     let coordinates: Vec<T<B>> = straight
         .into_iter()
