@@ -31,6 +31,11 @@ cargo fmt --all --check
 step "lints"
 cargo clippy --workspace --all-targets --features "$features" --quiet -- -D warnings
 
+step "lints of generated source"
+# As modules of a crate of its own: what is included from OUT_DIR is not linted.
+cargo run --quiet -p kiln-codegen --example lint_crate -- target/generated-lints
+cargo clippy --quiet --manifest-path target/generated-lints/Cargo.toml --target-dir target -- -D warnings
+
 step "the no_std core"
 cargo check --quiet -p kiln-types -p kiln-tensor -p kiln-kernels -p kiln-ndarray -p kiln-record --no-default-features
 cargo check --quiet -p kiln --no-default-features --features ndarray

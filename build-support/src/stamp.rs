@@ -7,7 +7,7 @@ use std::time::UNIX_EPOCH;
 
 /// What a compiled model was made from, kept in a file beside it.
 ///
-/// The first line is a key over Kiln's version and all options; every further line is a watched file with its size and
+/// The first line is a key over Kiln's version, the program and all options; every further line is a watched file with its size and
 /// modification time. A file counts as unchanged when both are, as for cargo.
 pub(crate) struct Stamp {
     file: PathBuf,
@@ -17,8 +17,10 @@ pub(crate) struct Stamp {
 impl Stamp {
     pub(crate) fn new(input: &Path, options: &CompileOptions, golden: Option<&Path>, out_dir: &Path) -> Self {
         let stem = input.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        // The build script has the compiler in it, and is another file when that changed.
+        let program = std::env::current_exe().ok().and_then(|path| state_of(&path)).unwrap_or_default();
         // Debug output escapes line breaks, so the key is one line.
-        let key = format!("{} {:?} {:?} {:?}", env!("CARGO_PKG_VERSION"), input, golden, options);
+        let key = format!("{} {program:?} {input:?} {golden:?} {options:?}", env!("CARGO_PKG_VERSION"));
         Self { file: out_dir.join(format!("{stem}.stamp")), key }
     }
 

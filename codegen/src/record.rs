@@ -1,6 +1,5 @@
 //! The parameters of a model, in the form of its structs.
 
-use crate::code::Init;
 use crate::plan::{Content, Field, Plan};
 use kiln_importer::ir::ValueId;
 use kiln_importer::ir::spelling::LayerField;
@@ -127,10 +126,12 @@ fn module(plan: &Plan<'_>, module: usize, path: &str) -> RecordNode {
     let mut fields: Vec<FieldNode> = data
         .fields
         .iter()
-        .zip(&data.body.inits)
-        .map(|(field, init)| FieldNode {
-            name: field.key.clone(),
-            value: content(plan, field, init, &join(path, &field.key)),
+        .enumerate()
+        .map(|(i, field)| {
+            let value = content(plan, field, &join(path, &field.key));
+            let present = plan.optional(data.struct_id, i).is_some() && field.content != Content::Absent;
+            let value = if present { RecordNode::Some(Box::new(value)) } else { value };
+            FieldNode { name: field.key.clone(), value }
         })
         .collect();
     let kept = plan.structs[data.struct_id].parameters.iter().filter(|parameter| parameter.kept);
@@ -144,18 +145,19 @@ fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
-fn content(plan: &Plan<'_>, field: &Field, init: &Init, path: &str) -> RecordNode {
-    match (&field.content, init) {
-        (Content::Parameter(value), _) => parameter(plan, *value, path),
-        (Content::Module(child), _) => module(plan, *child, path),
-        (Content::Sequence(children), _) => RecordNode::Seq(
+fn content(plan: &Plan<'_>, field: &Field, path: &str) -> RecordNode {
+    match &field.content {
+        Content::Absent => RecordNode::None,
+        Content::Parameter(value) => parameter(plan, *value, path),
+        Content::Module(child) => module(plan, *child, path),
+        Content::Sequence(children) => RecordNode::Seq(
             children
                 .iter()
                 .enumerate()
                 .map(|(i, &child)| module(plan, child, &join(path, &i.to_string())))
                 .collect(),
         ),
-        (Content::Layer(node), _) => {
+        Content::Layer(node) => {
             let fields = plan.layer(*node).map(|layer| layer.fields.as_slice()).unwrap_or_default();
             RecordNode::fields(fields.iter().map(|(name, field)| {
                 let path = join(path, name);

@@ -73,7 +73,7 @@ impl Module {
         for &id in &graph.root.nodes {
             let mut module = &mut root;
             for entry in graph.node(id).origin.scope.iter().filter(|entry| !entry.path.is_empty()) {
-                module = module.child(&entry.path, &entry.class);
+                module = module.child(&entry.path, entry.class_name());
             }
             module.items.push(Item::Node(id));
         }

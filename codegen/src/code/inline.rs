@@ -5,7 +5,7 @@ use kiln_importer::ir::ValueId;
 use std::collections::BTreeSet;
 
 /// Calls in one expression; more are hard to read.
-const MAX_CALLS: usize = 5;
+const MAX_CALLS: usize = 6;
 /// Calls around a layer's or module's call.
 const MAX_AROUND_LAYER: usize = 3;
 

@@ -1,8 +1,9 @@
 //! Spellings into code.
 
-use super::{Code, Slot};
+use super::{Code, Literal, Slot};
 use kiln_importer::ir::spelling::Expr;
 use kiln_importer::ir::{Graph, NodeId, TensorType, ValueId};
+use std::collections::BTreeMap;
 
 /// Where a constant operand is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +27,8 @@ pub struct Lowering<'a> {
     pub slots: Vec<Slot>,
     /// The field whose initialization is being lowered.
     pub field: Option<String>,
+    /// Names for the variables of operands.
+    pub hints: BTreeMap<ValueId, String>,
 }
 
 /// What operands of an expression refer to.
@@ -36,7 +39,12 @@ struct Site<'a> {
     hint: Option<&'a str>,
 }
 
-impl Lowering<'_> {
+impl<'a> Lowering<'a> {
+    /// With no numbers met yet.
+    pub fn new(graph: &'a Graph, owner: &'a dyn Fn(ValueId) -> Owner) -> Self {
+        Self { graph, owner, slots: Vec::new(), field: None, hints: BTreeMap::new() }
+    }
+
     /// The code of a node's expression.
     pub fn node(&mut self, node: NodeId, expr: &Expr) -> Code {
         let graph = self.graph;
@@ -78,6 +86,11 @@ impl Lowering<'_> {
 
     /// A number that may differ between modules.
     pub fn slot(&mut self, value: i64, hint: Option<&str>) -> Code {
+        self.literal_slot(Some(Literal::Number(value)), hint)
+    }
+
+    /// A literal that may differ between modules.
+    pub fn literal_slot(&mut self, value: Option<Literal>, hint: Option<&str>) -> Code {
         let field = self.field.clone();
         self.slots.push(Slot { value, hint: hint.map(str::to_owned), field });
         Code::Slot(self.slots.len() - 1)
@@ -87,7 +100,10 @@ impl Lowering<'_> {
         let plain = Site { hint: None, ..site };
         match expr {
             Expr::Operand(n) => match site.inputs.get(*n).copied().flatten() {
-                Some(value) => self.value(value),
+                Some(value) => {
+                    self.hints.extend(site.hint.map(|hint| (value, hint.to_owned())));
+                    self.value(value)
+                }
                 None => Code::Path("None"),
             },
             Expr::Int(value) if self.field.is_some() && *value >= 0 => self.slot(*value, site.hint),
@@ -96,6 +112,15 @@ impl Lowering<'_> {
                 Some(value) if value >= 0 => self.slot(value, site.hint),
                 _ => Code::Size(dim.clone()),
             },
+            Expr::Choice(ty, hint, inner) => {
+                let code = self.expr(inner, plain);
+                self.literal_slot(Some(Literal::Choice(ty, Box::new(code))), Some(hint))
+            }
+            Expr::Setting(receiver, name, args, default) => {
+                let receiver = self.boxed(receiver, plain);
+                let args = args.iter().map(|arg| self.setting(arg, name, plain)).collect();
+                Code::Setting(receiver, name, args, *default)
+            }
             Expr::Named(hint, inner) => self.expr(inner, Site { hint: Some(hint), ..site }),
             Expr::Integer(dim) => match dim.as_constant() {
                 Some(value) => Code::Int(value),
@@ -139,6 +164,16 @@ impl Lowering<'_> {
                 Code::Block(bindings, self.boxed(result, plain))
             }
             Expr::Closure(names, body) => Code::Closure(names.clone(), self.boxed(body, plain)),
+        }
+    }
+
+    /// An argument of a setting; flags may differ between modules there.
+    fn setting(&mut self, arg: &Expr, method: &str, site: Site<'_>) -> Code {
+        match arg {
+            Expr::Bool(value) => {
+                self.literal_slot(Some(Literal::Flag(*value)), Some(method.trim_start_matches("with_")))
+            }
+            arg => self.expr(arg, site),
         }
     }
 

@@ -8,10 +8,11 @@ mod skeleton;
 pub use inline::inline;
 pub use lower::{Lowering, Owner};
 pub use moves::decide_moves;
-pub use skeleton::skeleton;
+pub use skeleton::Text;
 
 use kiln_importer::ir::{Dim, NodeId, Symbol, TensorType, ValueId};
 use kiln_types::{DType, Scalar};
+use std::collections::BTreeMap;
 
 /// An expression.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,6 +58,9 @@ pub enum Code {
     Make(TensorType, &'static str, Vec<Code>),
     Field(Box<Code>, &'static str),
     Closure(Vec<String>, Box<Code>),
+    /// A builder's call with literals: `config.with_stride([2, 2])`. It is left out where all modules of the struct
+    /// have the default.
+    Setting(Box<Code>, &'static str, Vec<Code>, bool),
     /// `{ let a = …; result }`
     Block(Vec<(String, Code)>, Box<Code>),
     /// `self.field.method(args)` on the layer of a node.
@@ -79,7 +83,9 @@ impl Code {
             }
             Code::Range(a, b) | Code::Infix(a, _, b) => vec![a, b],
             Code::Ref(a) | Code::Prefix(_, a) | Code::Field(a, _) | Code::Closure(_, a) => vec![a],
-            Code::Method(receiver, _, _, args) => std::iter::once(receiver.as_ref()).chain(args).collect(),
+            Code::Method(receiver, _, _, args) | Code::Setting(receiver, _, args, _) => {
+                std::iter::once(receiver.as_ref()).chain(args).collect()
+            }
             Code::Struct(_, fields) => fields.iter().map(|(_, value)| value).collect(),
             Code::Block(bindings, result) => {
                 bindings.iter().map(|(_, value)| value).chain([result.as_ref()]).collect()
@@ -99,7 +105,9 @@ impl Code {
             }
             Code::Range(a, b) | Code::Infix(a, _, b) => vec![a, b],
             Code::Ref(a) | Code::Prefix(_, a) | Code::Field(a, _) | Code::Closure(_, a) => vec![a],
-            Code::Method(receiver, _, _, args) => std::iter::once(receiver.as_mut()).chain(args).collect(),
+            Code::Method(receiver, _, _, args) | Code::Setting(receiver, _, args, _) => {
+                std::iter::once(receiver.as_mut()).chain(args).collect()
+            }
             Code::Struct(_, fields) => fields.iter_mut().map(|(_, value)| value).collect(),
             Code::Block(bindings, result) => {
                 bindings.iter_mut().map(|(_, value)| value).chain([result.as_mut()]).collect()
@@ -114,6 +122,13 @@ impl Code {
         for part in self.parts() {
             part.visit(f);
         }
+    }
+
+    fn replace(&mut self, swap: &dyn Fn(&mut ValueId)) {
+        if let Code::Use(value) | Code::Clone(value) | Code::Name(value) = self {
+            swap(value);
+        }
+        self.parts_mut().into_iter().for_each(|part| part.replace(swap));
     }
 
     /// How often a value occurs.
@@ -159,6 +174,16 @@ pub enum Statement {
     Read { code: Code, symbols: Vec<Symbol> },
     /// `let (a, b) = if condition { … } else { … };`
     If { outputs: Vec<ValueId>, condition: Dim, then: Block, otherwise: Block },
+    /// `let x = match &self.field { Some(field) => code, None => otherwise };`, or an `if` with a field of its own.
+    Optional {
+        output: ValueId,
+        code: Code,
+        otherwise: Code,
+        /// The slot that says whether it happens.
+        flag: usize,
+        /// The field of the module that is there when it happens.
+        field: Option<usize>,
+    },
     /// `let mut x = init; for layer in &self.layers { x = layer.forward(x, …); }`
     Loop {
         output: ValueId,
@@ -184,7 +209,9 @@ impl Statement {
         match self {
             Statement::Bind { outputs, .. } | Statement::If { outputs, .. } => outputs,
             Statement::Read { .. } => &[],
-            Statement::Loop { output, .. } => std::slice::from_ref(output),
+            Statement::Loop { output, .. } | Statement::Optional { output, .. } => {
+                std::slice::from_ref(output)
+            }
         }
     }
 
@@ -192,6 +219,7 @@ impl Statement {
     pub fn codes(&self) -> Vec<&Code> {
         match self {
             Statement::Bind { code, .. } | Statement::Read { code, .. } => vec![code],
+            Statement::Optional { code, otherwise, .. } => vec![code, otherwise],
             Statement::If { then, otherwise, .. } => {
                 then.codes().into_iter().chain(otherwise.codes()).collect()
             }
@@ -228,6 +256,42 @@ impl Statement {
 }
 
 impl Block {
+    /// The same with other values.
+    pub fn with_values(&self, values: &BTreeMap<ValueId, ValueId>) -> Self {
+        let mut block = self.clone();
+        block.replace(values);
+        block
+    }
+
+    fn replace(&mut self, values: &BTreeMap<ValueId, ValueId>) {
+        let swap = |value: &mut ValueId| *value = values.get(value).copied().unwrap_or(*value);
+        for statement in &mut self.statements {
+            match statement {
+                Statement::Bind { outputs, code } => {
+                    outputs.iter_mut().for_each(swap);
+                    code.replace(&swap);
+                }
+                Statement::Read { code, .. } => code.replace(&swap),
+                Statement::If { outputs, then, otherwise, .. } => {
+                    outputs.iter_mut().for_each(swap);
+                    then.replace(values);
+                    otherwise.replace(values);
+                }
+                Statement::Optional { output, code, otherwise, .. } => {
+                    swap(output);
+                    code.replace(&swap);
+                    otherwise.replace(&swap);
+                }
+                Statement::Loop { output, init, args, .. } => {
+                    swap(output);
+                    init.replace(&swap);
+                    args.iter_mut().for_each(|arg| arg.replace(&swap));
+                }
+            }
+        }
+        self.results.iter_mut().for_each(|code| code.replace(&swap));
+    }
+
     /// Every expression in it.
     pub fn codes(&self) -> Vec<&Code> {
         self.statements.iter().flat_map(Statement::codes).chain(&self.results).collect()
@@ -239,10 +303,20 @@ impl Block {
     }
 }
 
-/// A number in a body, which may be another one in a module of the same struct.
+/// What may differ between modules of one struct.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Literal {
+    Number(i64),
+    Flag(bool),
+    /// A value of a type of the runtime: an activation.
+    Choice(&'static str, Box<Code>),
+}
+
+/// A literal in a body, which may be another one in a module of the same struct.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Slot {
-    pub value: i64,
+    /// Nothing where it belongs to an optional part that this module does not have.
+    pub value: Option<Literal>,
     /// What the number is, if the spelling says so.
     pub hint: Option<String>,
     /// The field in whose initialization it stands; `None` in `forward`.
@@ -275,4 +349,8 @@ pub struct Body {
     pub symbols: Vec<Symbol>,
     /// Symbols found in the dims of values: symbol, value, axis.
     pub sources: Vec<(Symbol, ValueId, usize)>,
+    /// Names for variables, where the use tells.
+    pub hints: BTreeMap<ValueId, String>,
+    /// For a form without some optional parts: its values for those of the struct's first module.
+    pub values: Option<BTreeMap<ValueId, ValueId>>,
 }

@@ -25,6 +25,12 @@ fn decide_block(block: &mut Block, after: &BTreeSet<ValueId>) {
                     live.extend(code.values());
                 }
             }
+            Statement::Optional { code, otherwise, .. } => {
+                let mut without = live.clone();
+                decide(otherwise, &mut without);
+                expression(code, &mut live);
+                live.extend(without);
+            }
             Statement::Loop { init, args, .. } => {
                 // The body runs many times, so nothing in it may move.
                 for arg in args {

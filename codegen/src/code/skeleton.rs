@@ -7,69 +7,93 @@ use kiln_importer::ir::{Dim, Graph, Symbol, TensorType, ValueId};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// The form of a module's body. `keys` are its fields' keys, `class_of` says which struct a module has.
-pub fn skeleton(
-    graph: &Graph,
-    body: &Body,
-    keys: &[String],
-    inputs: &[ValueId],
-    outputs: &[ValueId],
-    class_of: &dyn Fn(usize) -> usize,
-    field_of: &dyn Fn(&Code) -> String,
-) -> String {
-    let mut writer = Writer {
-        graph,
-        numbers: BTreeMap::new(),
-        symbols: BTreeMap::new(),
-        text: String::new(),
-        class_of,
-        field_of,
-    };
-    for &input in inputs {
-        writer.define(input);
-    }
-    for (key, init) in keys.iter().zip(&body.inits) {
-        writer.push(&format!("{key:?}"));
-        writer.init(init);
-    }
-    let sources = body.sources.iter();
-    let mut sources: Vec<(usize, usize, &Symbol)> =
-        sources.map(|(symbol, value, axis)| (writer.number(*value), *axis, symbol)).collect();
-    sources.sort_unstable();
-    for (value, axis, symbol) in sources {
-        let symbol = writer.symbol(symbol);
-        writer.push(&format!("{symbol}={value}@{axis}"));
-    }
-    for symbol in &body.symbols {
-        let symbol = writer.symbol(symbol);
-        writer.push(&symbol);
-    }
-    writer.block(&body.block);
-    for &output in outputs {
-        writer.ty(graph.ty(output));
-    }
-    writer.text
-}
+/// Says which field a call goes to.
+type FieldOf<'a> = dyn Fn(&Code) -> String + 'a;
 
-struct Writer<'a> {
+/// Writes parts of one module's body as text that is equal for equal forms.
+pub struct Text<'a> {
     graph: &'a Graph,
     numbers: BTreeMap<ValueId, usize>,
     /// What stands for each symbol that the body finds or gets.
     symbols: BTreeMap<Symbol, Symbol>,
+    next: usize,
     text: String,
-    class_of: &'a dyn Fn(usize) -> usize,
-    field_of: &'a dyn Fn(&Code) -> String,
+    class_of: Box<dyn Fn(usize) -> usize + 'a>,
+    field_of: Box<FieldOf<'a>>,
 }
 
-impl Writer<'_> {
+impl<'a> Text<'a> {
+    /// For one module; `class_of` says which struct a module has.
+    pub fn new(
+        graph: &'a Graph,
+        class_of: impl Fn(usize) -> usize + 'a,
+        field_of: impl Fn(&Code) -> String + 'a,
+    ) -> Self {
+        let (class_of, field_of) = (Box::new(class_of), Box::new(field_of));
+        let (numbers, symbols) = (BTreeMap::new(), BTreeMap::new());
+        Text { graph, numbers, symbols, next: 0, text: String::new(), class_of, field_of }
+    }
+
+    /// With the numbers of values met so far.
+    pub fn numbered(self, numbers: BTreeMap<ValueId, usize>, next: usize) -> Self {
+        Self { numbers, next, ..self }
+    }
+
+    /// The form of a whole body.
+    pub fn body(mut self, body: &Body, keys: &[String], inputs: &[ValueId], outputs: &[ValueId]) -> String {
+        for &input in inputs {
+            self.define(input);
+        }
+        for (key, init) in keys.iter().zip(&body.inits) {
+            self.push(&format!("{key:?}"));
+            self.write_init(init);
+        }
+        let sources = body.sources.iter();
+        let mut sources: Vec<(usize, usize, &Symbol)> =
+            sources.map(|(symbol, value, axis)| (self.number(*value), *axis, symbol)).collect();
+        sources.sort_unstable();
+        for (value, axis, symbol) in sources {
+            let symbol = self.symbol(symbol);
+            self.push(&format!("{symbol}={value}@{axis}"));
+        }
+        for symbol in &body.symbols {
+            let symbol = self.symbol(symbol);
+            self.push(&symbol);
+        }
+        self.write_block(&body.block);
+        for &output in outputs {
+            self.ty(self.graph.ty(output));
+        }
+        self.text
+    }
+
+    /// The form of a field's initialization.
+    pub fn init(mut self, init: &Init) -> String {
+        self.write_init(init);
+        self.text
+    }
+
+    /// The form of a statement.
+    pub fn statement(mut self, statement: &Statement) -> String {
+        self.write_statement(statement);
+        self.text
+    }
+
+    /// The form of an expression.
+    pub fn code(mut self, code: &Code) -> String {
+        self.write_code(code);
+        self.text
+    }
+
     fn push(&mut self, text: &str) {
         self.text.push_str(text);
         self.text.push(' ');
     }
 
     fn number(&mut self, value: ValueId) -> usize {
-        let next = self.numbers.len();
-        *self.numbers.entry(value).or_insert(next)
+        let number = *self.numbers.entry(value).or_insert(self.next);
+        self.next += usize::from(number == self.next);
+        number
     }
 
     fn symbol(&mut self, symbol: &Symbol) -> Symbol {
@@ -93,12 +117,12 @@ impl Writer<'_> {
         self.push(&text);
     }
 
-    fn init(&mut self, init: &Init) {
+    fn write_init(&mut self, init: &Init) {
         match init {
             Init::Layer { ty, config, dtype, .. } => {
                 self.push(ty);
                 self.push(dtype.name());
-                self.code(config);
+                self.write_code(config);
             }
             Init::Parameter { ty, .. } => {
                 self.push("param");
@@ -110,27 +134,27 @@ impl Writer<'_> {
         }
     }
 
-    fn block(&mut self, block: &Block) {
+    fn write_block(&mut self, block: &Block) {
         self.push("{");
         for statement in &block.statements {
-            self.statement(statement);
+            self.write_statement(statement);
         }
         self.push("=>");
         for code in &block.results {
-            self.code(code);
+            self.write_code(code);
         }
         self.push("}");
     }
 
-    fn statement(&mut self, statement: &Statement) {
+    fn write_statement(&mut self, statement: &Statement) {
         match statement {
             Statement::Bind { code, .. } => {
                 self.push("let");
-                self.code(code);
+                self.write_code(code);
             }
             Statement::Read { code, symbols } => {
                 self.push("read");
-                self.code(code);
+                self.write_code(code);
                 for symbol in symbols {
                     let symbol = self.symbol(symbol);
                     self.push(&symbol);
@@ -138,8 +162,13 @@ impl Writer<'_> {
             }
             Statement::If { condition, then, otherwise, .. } => {
                 self.push(&format!("if {}", self.dim(condition)));
-                self.block(then);
-                self.block(otherwise);
+                self.write_block(then);
+                self.write_block(otherwise);
+            }
+            Statement::Optional { code, otherwise, .. } => {
+                self.push("optional");
+                self.write_code(code);
+                self.write_code(otherwise);
             }
             Statement::Loop { init, modules, args, .. } => {
                 self.push(&format!("loop {}", modules.len()));
@@ -147,9 +176,9 @@ impl Writer<'_> {
                     let field = (self.field_of)(&Code::Module(module, Vec::new()));
                     self.push(&format!("{field}:{}", (self.class_of)(module)));
                 }
-                self.code(init);
+                self.write_code(init);
                 for arg in args {
-                    self.code(arg);
+                    self.write_code(arg);
                 }
             }
         }
@@ -158,7 +187,7 @@ impl Writer<'_> {
         }
     }
 
-    fn code(&mut self, code: &Code) {
+    fn write_code(&mut self, code: &Code) {
         match code {
             Code::Use(value) | Code::Clone(value) | Code::Name(value) => {
                 let number = self.number(*value);
@@ -183,6 +212,7 @@ impl Writer<'_> {
                 let symbol = self.symbol(symbol);
                 self.push(&symbol);
             }
+            Code::Setting(_, name, ..) => self.push(name),
             Code::Call(path, _) => self.push(path),
             Code::Method(_, name, generics, _) => self.push(&format!(".{name}{generics:?}")),
             Code::Infix(_, op, _) | Code::Prefix(op, _) => self.push(op),
@@ -208,7 +238,7 @@ impl Writer<'_> {
         if !parts.is_empty() {
             self.push("(");
             for part in parts {
-                self.code(part);
+                self.write_code(part);
             }
             self.push(")");
         }

@@ -1,4 +1,4 @@
-//! Comments: statements that stand for them until the source is printed.
+//! Comments and lists: what stands for them until the source is printed, since macros are not formatted.
 
 use crate::literals;
 use proc_macro2::TokenStream;
@@ -9,6 +9,7 @@ const MAX_WIDTH: usize = 110;
 
 const TAIL: &str = "__kiln_tail!(\"";
 const RESULT: &str = "__kiln_result!(\"";
+const LIST: &str = "__kiln_list([";
 const BLANK: &str = "__kiln_blank!();";
 
 /// A comment at the end of the statement before it.
@@ -21,6 +22,11 @@ pub fn tail(text: &str) -> TokenStream {
 pub fn result(text: &str) -> TokenStream {
     let text = literals::string(text);
     quote!(__kiln_result!(#text);)
+}
+
+/// `vec![…]`, formatted.
+pub fn list(items: &[TokenStream]) -> TokenStream {
+    quote!(__kiln_list([#(#items),*]))
 }
 
 /// An empty line between items.
@@ -52,7 +58,33 @@ pub fn replace(source: &str) -> String {
         }
     }
     lines.push(String::new());
-    lines.join("\n")
+    lists(&lines.join("\n"))
+}
+
+/// `vec![…]` for what stands for it.
+fn lists(source: &str) -> String {
+    let mut text = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some((before, inside)) = rest.split_once(LIST) {
+        text.push_str(before);
+        text.push_str("vec![");
+        let mut depth = 1_usize;
+        let end = inside.char_indices().find(|(_, c)| {
+            depth = match c {
+                '[' => depth + 1,
+                ']' => depth - 1,
+                _ => depth,
+            };
+            depth == 0
+        });
+        let end = end.map_or(inside.len(), |(at, _)| at);
+        text.push_str(&inside[..end]);
+        text.push(']');
+        // The bracket and the parenthesis.
+        rest = inside.get(end + 2..).unwrap_or_default();
+    }
+    text.push_str(rest);
+    text
 }
 
 /// The lines of a source, a marker that was broken over three being one again.

@@ -2,9 +2,10 @@
 
 use super::function::FunctionEmitter;
 use super::{dims, tensor_type};
-use crate::code::Code;
+use crate::code::{Code, Literal};
 use crate::literals;
 use crate::names::ident;
+use crate::plan::Derived;
 use kiln_importer::ir::{TensorType, ValueId};
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -26,8 +27,8 @@ impl FunctionEmitter<'_, '_, '_> {
                 quote!(#name)
             }
             Code::Parameter(_) => {
-                let field = self.emitter.field_ident(self.module, code);
-                quote!(self.#field.val())
+                let field = self.field(code);
+                quote!(#field.val())
             }
             Code::Held(value) => self.held(*value),
             Code::Slot(index) => self.slot(*index),
@@ -56,9 +57,9 @@ impl FunctionEmitter<'_, '_, '_> {
                 quote!(#name)
             }
             Code::Layer(_, method, args) => {
-                let field = self.emitter.field_ident(self.module, code);
+                let field = self.field(code);
                 let (method, args) = (ident(method), self.all(args));
-                quote!(self.#field.#method(#(#args),*))
+                quote!(#field.#method(#(#args),*))
             }
             Code::Module(child, args) => self.call_module(code, *child, args),
             _ => self.compound(code),
@@ -99,6 +100,14 @@ impl FunctionEmitter<'_, '_, '_> {
                     0 => quote!(#receiver.#name(#(#args),*)),
                     _ => quote!(#receiver.#name::<#(#generics),*>(#(#args),*)),
                 }
+            }
+            Code::Setting(receiver, name, args, default) => {
+                let receiver = self.operand(receiver);
+                if *default && !args.iter().any(|arg| self.varies(arg)) {
+                    return receiver;
+                }
+                let (name, args) = (ident(name), self.all(args));
+                quote!(#receiver.#name(#(#args),*))
             }
             Code::Infix(a, op, b) => {
                 let left = match a.as_ref() {
@@ -162,13 +171,25 @@ impl FunctionEmitter<'_, '_, '_> {
         if self.emitter.is_function(child) {
             return quote!(#call(#(#args),*) #wait);
         }
-        let field = self.emitter.field_ident(self.module, code);
+        let field = self.field(code);
         match self.emitter.position_in_sequence(self.module, child) {
             Some(position) => {
                 let position = literals::int(position as i64);
-                quote!(self.#field[#position].#call(#(#args),*) #wait)
+                quote!(#field[#position].#call(#(#args),*) #wait)
             }
-            None => quote!(self.#field.#call(#(#args),*) #wait),
+            None => quote!(#field.#call(#(#args),*) #wait),
+        }
+    }
+
+    /// `self.conv1`, or the variable of an optional field that is there.
+    fn field(&self, code: &Code) -> TokenStream {
+        let index = crate::plan::field_index(self.emitter.plan, self.module, code);
+        match &self.bound {
+            Some((bound, name)) if Some(*bound) == index => quote!(#name),
+            _ => {
+                let field = self.emitter.field_ident(self.module, code);
+                quote!(self.#field)
+            }
         }
     }
 
@@ -189,16 +210,36 @@ impl FunctionEmitter<'_, '_, '_> {
         quote!(self #(#steps)* .#field.val())
     }
 
+    /// Whether modules of the struct differ in it.
+    fn varies(&self, code: &Code) -> bool {
+        let shared = &self.emitter.plan.structs[self.emitter.plan.modules[self.module].struct_id];
+        let mut varies = false;
+        code.visit(&mut |part| {
+            if let Code::Slot(index) = part {
+                varies |= shared.parameters.iter().any(|parameter| parameter.slots.contains(index));
+            }
+        });
+        varies
+    }
+
     fn slot(&mut self, index: usize) -> TokenStream {
         let plan = self.emitter.plan;
         let data = &plan.modules[self.module];
         let parameter = plan.structs[data.struct_id].parameters.iter().find(|p| p.slots.contains(&index));
         match parameter {
             Some(parameter) => {
+                if let Some(derived) = parameter.derived.as_ref().filter(|_| self.in_init) {
+                    return derived_value(derived);
+                }
                 let name = ident(&parameter.name);
                 if self.in_init || parameter.passed { quote!(#name) } else { quote!(self.#name) }
             }
-            None => literals::int(data.body.slots.get(index).map_or(0, |slot| slot.value)),
+            None => match data.body.slots.get(index).and_then(|slot| slot.value.clone()) {
+                Some(Literal::Number(value)) => literals::int(value),
+                Some(Literal::Flag(value)) => quote!(#value),
+                Some(Literal::Choice(_, code)) => self.code(&code),
+                None => literals::int(0),
+            },
         }
     }
 
@@ -217,6 +258,24 @@ impl FunctionEmitter<'_, '_, '_> {
             _ => false,
         };
         if loose { quote!((#tokens)) } else { tokens }
+    }
+}
+
+/// What a parameter is that follows from others.
+pub(super) fn derived_value(derived: &Derived) -> TokenStream {
+    match derived {
+        Derived::Half(whole) => {
+            let whole = ident(whole);
+            quote!(#whole / 2)
+        }
+        Derived::Equal(a, b) => {
+            let (a, b) = (ident(a), ident(b));
+            quote!(#a == #b)
+        }
+        Derived::Differ(a, b) => {
+            let (a, b) = (ident(a), ident(b));
+            quote!(#a != #b)
+        }
     }
 }
 

@@ -27,8 +27,8 @@ impl Emitter<'_, '_> {
             parameters.push(quote!(#name: #ty));
         }
         for parameter in plan.structs[data.struct_id].parameters.iter().filter(|parameter| parameter.passed) {
-            let name = ident(&parameter.name);
-            parameters.push(quote!(#name: usize));
+            let (name, ty) = (ident(&parameter.name), self.parameter_type(parameter));
+            parameters.push(quote!(#name: #ty));
         }
         for symbol in &data.body.symbols {
             let name = ident(&locals.symbol_name(symbol));

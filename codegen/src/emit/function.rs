@@ -6,7 +6,7 @@ use crate::code::{Block, Code, Statement};
 use crate::literals;
 use crate::names::ident;
 use kiln_importer::ir::{Symbol, ValueId};
-use proc_macro2::TokenStream;
+use proc_macro2::{Ident, TokenStream};
 use quote::quote;
 
 /// Writes the code of one module.
@@ -21,6 +21,8 @@ pub struct FunctionEmitter<'e, 'p, 'g> {
     pub asynchronous: bool,
     /// Whether something was made on the device.
     pub uses_device: bool,
+    /// The optional field that is known to be there, and the variable for it.
+    pub bound: Option<(usize, Ident)>,
 }
 
 impl FunctionEmitter<'_, '_, '_> {
@@ -30,10 +32,22 @@ impl FunctionEmitter<'_, '_, '_> {
         let last = ends_with_branches(block);
         for (i, statement) in block.statements.iter().enumerate() {
             if i + 1 == block.statements.len() && last {
-                let branches = self.branches(statement);
+                let branches = match statement {
+                    Statement::Optional { .. } => self.optional(statement),
+                    _ => self.branches(statement),
+                };
                 return quote!(#tokens #branches);
             }
-            self.locals.name_outputs(self.emitter.plan, self.module, block, i);
+            let goes_on = |output| block.statements[i + 1..].iter().any(|next| begins_with(next, output));
+            let looped = matches!(statement.outputs(), &[output] if goes_on(output))
+                || matches!(statement, Statement::Loop { .. });
+            self.locals.name_outputs(self.emitter.plan, self.module, block, i, looped);
+            if let Statement::Bind { outputs, .. } | Statement::If { outputs, .. } = statement
+                && let &[output] = outputs.as_slice()
+                && looped
+            {
+                self.locals.make_mutable(output);
+            }
             tokens.extend(self.statement(statement));
             for &output in statement.outputs() {
                 tokens.extend(self.symbols_of(output));
@@ -73,6 +87,11 @@ impl FunctionEmitter<'_, '_, '_> {
                 let pattern = self.pattern(outputs);
                 quote!(let #pattern = #branches;)
             }
+            Statement::Optional { output, .. } => {
+                let value = self.optional(statement);
+                let pattern = self.pattern(&[*output]);
+                quote!(let #pattern = #value;)
+            }
             Statement::Loop { output, init, modules, args } => self.repeat(*output, init, modules, args),
         }
     }
@@ -91,6 +110,25 @@ impl FunctionEmitter<'_, '_, '_> {
         quote!(if #condition { #then } else { #otherwise })
     }
 
+    /// `match &self.field { Some(field) => …, None => … }` or `if self.flag { … } else { … }`
+    fn optional(&mut self, statement: &Statement) -> TokenStream {
+        let Statement::Optional { code, otherwise, flag, field, .. } = statement else {
+            return TokenStream::new();
+        };
+        let plan = self.emitter.plan;
+        let without = self.code(otherwise);
+        let Some(field) = *field else {
+            let (flag, with) = (self.code(&Code::Slot(*flag)), self.code(code));
+            return quote!(if #flag { #with } else { #without });
+        };
+        let text = &self.emitter.fields[plan.modules[self.module].struct_id][field];
+        let (name, item) = (ident(text), ident(&self.locals.item_name(text)));
+        self.bound = Some((field, item.clone()));
+        let with = self.code(code);
+        self.bound = None;
+        quote!(match &self.#name { Some(#item) => #with, None => #without })
+    }
+
     fn pattern(&self, outputs: &[ValueId]) -> TokenStream {
         let names = outputs.iter().map(|value| match self.locals.name(*value).as_str() {
             "_" => quote!(_),
@@ -100,6 +138,7 @@ impl FunctionEmitter<'_, '_, '_> {
             }
         });
         match outputs {
+            [output] if self.locals.is_mutable(*output) => quote!(mut #(#names)*),
             [_] => quote!(#(#names)*),
             _ => quote!((#(#names),*)),
         }
@@ -147,8 +186,15 @@ impl FunctionEmitter<'_, '_, '_> {
     }
 
     fn repeat(&mut self, output: ValueId, init: &Code, modules: &[usize], args: &[Code]) -> TokenStream {
-        let init = self.code(init);
         let name = ident(&self.locals.name(output));
+        let start = match init {
+            Code::Use(value) if self.locals.is_mutable(*value) => TokenStream::new(),
+            init => {
+                let init = self.code(init);
+                quote!(let mut #name = #init;)
+            }
+        };
+        self.locals.make_mutable(output);
         let first = modules.first().copied().unwrap_or_default();
         let plan = self.emitter.plan;
         let again = modules.get(1).is_some_and(|&next| plan.first_call(next) == plan.first_call(first));
@@ -161,7 +207,7 @@ impl FunctionEmitter<'_, '_, '_> {
             let (call, times) = (Code::Module(first, args.to_vec()), literals::int(modules.len() as i64));
             let call = self.code(&call);
             return quote! {
-                let mut #name = #init;
+                #start
                 for _ in 0..#times {
                     #name = #call;
                 }
@@ -183,7 +229,7 @@ impl FunctionEmitter<'_, '_, '_> {
         };
         let wait = self.emitter.waiting(first, self.asynchronous);
         quote! {
-            let mut #name = #init;
+            #start
             for #item in #items {
                 #name = #item.#call(#(#args),*) #wait;
             }
@@ -191,11 +237,16 @@ impl FunctionEmitter<'_, '_, '_> {
     }
 }
 
+/// Whether a statement is a loop that goes on with a value's variable.
+fn begins_with(statement: &Statement, value: ValueId) -> bool {
+    matches!(statement, Statement::Loop { init: Code::Use(init), .. } if *init == value)
+}
+
 /// Whether a block yields what branches at its end yield.
 fn ends_with_branches(block: &Block) -> bool {
     match block.statements.last() {
-        Some(Statement::If { outputs, .. }) => {
-            outputs.iter().copied().map(Code::Use).eq(block.results.iter().cloned())
+        Some(statement @ (Statement::If { .. } | Statement::Optional { .. })) => {
+            statement.outputs().iter().copied().map(Code::Use).eq(block.results.iter().cloned())
         }
         _ => false,
     }

@@ -18,6 +18,7 @@ const KINDS: &[&str] = &[
     "block",
     "bn",
     "classifier",
+    "cls",
     "conv",
     "dense",
     "downsample",
@@ -26,6 +27,7 @@ const KINDS: &[&str] = &[
     "features",
     "head",
     "layer",
+    "layer_norm",
     "layernorm",
     "linear",
     "ln",
@@ -44,6 +46,8 @@ pub struct Locals {
     symbols: BTreeMap<Symbol, (String, bool)>,
     names: Names,
     carried: String,
+    /// Values whose variables may be assigned to.
+    mutable: BTreeSet<ValueId>,
     /// Blocks around the one in hand, whose later statements are not seen.
     nested: usize,
 }
@@ -101,6 +105,16 @@ impl Locals {
         name.clone_into(&mut self.carried);
     }
 
+    /// Notes that a value's variable may be assigned to.
+    pub fn make_mutable(&mut self, value: ValueId) {
+        self.mutable.insert(value);
+    }
+
+    /// Whether a value's variable may be assigned to.
+    pub fn is_mutable(&self, value: ValueId) -> bool {
+        self.mutable.contains(&value)
+    }
+
     /// Enters a nested block.
     pub fn nest(&mut self) {
         self.nested += 1;
@@ -119,7 +133,9 @@ impl Locals {
     }
 
     /// Names what statement `i` of a block yields.
-    pub fn name_outputs(&mut self, plan: &Plan<'_>, module: usize, block: &Block, i: usize) {
+    ///
+    /// What a loop goes on with (`looped`) is named after neither its maker nor the loop's modules.
+    pub fn name_outputs(&mut self, plan: &Plan<'_>, module: usize, block: &Block, i: usize, looped: bool) {
         let statement = &block.statements[i];
         let used_later = |value: ValueId| uses_after(block, i, value);
         let dying: BTreeSet<ValueId> =
@@ -131,12 +147,20 @@ impl Locals {
                 self.values.insert(output, "_".to_owned());
                 continue;
             }
-            let mut name = match self.reused(plan, module, statement, &dying, n) {
-                Some(value) => self.name(value),
-                None => {
+            let hint = body.hints.get(&output);
+            let reused = self.reused(plan, module, statement, &dying, n).map(|value| self.name(value));
+            let reused = reused.filter(|name| {
+                let plain = is_plain(name);
+                (!looped || plain) && hint.is_none_or(|hint| hint == name)
+            });
+            let mut name = match (reused, hint) {
+                (Some(name), _) => name,
+                (None, Some(hint)) => self.fresh(hint, block, i),
+                (None, None) => {
                     let wanted = self.wanted(plan, module, statement, output);
+                    let wanted = if looped { "hidden" } else { &wanted };
                     let plain = wanted == "hidden" && self.is_free("x", block, i);
-                    self.fresh(if plain { "x" } else { &wanted }, block, i)
+                    self.fresh(if plain { "x" } else { wanted }, block, i)
                 }
             };
             if !pattern.insert(name.clone()) {
@@ -161,9 +185,15 @@ impl Locals {
         }
         let code = match statement {
             Statement::Bind { code, .. } => code,
+            Statement::Optional { otherwise, .. } => otherwise,
             Statement::Loop { init, .. } => init,
             _ => return None,
         };
+        if let (Statement::Loop { .. }, Code::Use(value)) = (statement, code)
+            && self.mutable.contains(value)
+        {
+            return Some(*value);
+        }
         let head = code.values().first().copied().filter(|value| dying.contains(value))?;
         let output = statement.outputs().first()?;
         let kind = |value: ValueId| plan.graph.ty(value).dtype.kind();
@@ -173,25 +203,30 @@ impl Locals {
             return None;
         }
         // `query`, `key` and `value` of one `x`: the last is no `x` either.
-        let named = word(plan, module, code).is_some_and(|word| !KINDS.contains(&word.as_str()));
+        let named = word(plan, module, code).is_some_and(|word| !names_a_kind(&word));
         let siblings = sibling_calls(plan, module, head);
-        (!(named && siblings > 1)).then_some(head)
+        // What a layer makes of a thing is that thing no more.
+        let made = makes_new(code) && !is_plain(name);
+        let other = made || (named && siblings > 1);
+        (!other).then_some(head)
     }
 
     /// A good name for a new variable.
     fn wanted(&self, plan: &Plan<'_>, module: usize, statement: &Statement, output: ValueId) -> String {
         let code = match statement {
-            Statement::Bind { code, .. } | Statement::Loop { init: code, .. } => Some(code),
+            Statement::Bind { code, .. }
+            | Statement::Optional { code, .. }
+            | Statement::Loop { init: code, .. } => Some(code),
             _ => None,
         };
         let names = code.into_iter().flat_map(Code::values).map(|value| self.name(value));
-        if let Some(mask) = names.into_iter().find(|name| name.contains("mask"))
+        if let Some(mask) = names.into_iter().next().filter(|name| name.contains("mask"))
             && code.is_some_and(|code| !matches!(code, Code::Layer(..) | Code::Module(..)))
         {
             return mask;
         }
         if let Some(word) = code.and_then(|code| word(plan, module, code))
-            && !KINDS.contains(&word.as_str())
+            && !names_a_kind(&word)
         {
             return word;
         }
@@ -225,6 +260,26 @@ impl Locals {
     }
 }
 
+/// Whether a word names a layer's kind: `norm`, `final_layer_norm`, `c_proj`.
+fn names_a_kind(word: &str) -> bool {
+    KINDS.contains(&word) || word.rsplit('_').next().is_some_and(|last| KINDS.contains(&last))
+}
+
+/// Whether a variable has no name of its own: `x`, `hidden2`.
+fn is_plain(name: &str) -> bool {
+    matches!(name.trim_end_matches(|c: char| c.is_ascii_digit()), "x" | "hidden")
+}
+
+/// Whether an expression begins with the call of a layer or module.
+fn makes_new(code: &Code) -> bool {
+    match code {
+        Code::Layer(..) | Code::Module(..) => true,
+        Code::Method(inner, ..) | Code::Infix(inner, ..) => makes_new(inner),
+        Code::Call(_, args) => args.first().is_some_and(makes_new),
+        _ => false,
+    }
+}
+
 /// Whether an expression is a call that joins several values into something new.
 fn joins(code: &Code) -> bool {
     match code {
@@ -250,7 +305,13 @@ fn moved(statement: &Statement) -> Vec<ValueId> {
     values
 }
 
+/// Whether a value is used after what statement `i` yields is there; a loop's arguments are used again and again.
 fn uses_after(block: &Block, i: usize, value: ValueId) -> bool {
+    if let Statement::Loop { args, .. } = &block.statements[i]
+        && args.iter().any(|arg| arg.count(value) > 0)
+    {
+        return true;
+    }
     block.statements[i + 1..]
         .iter()
         .flat_map(Statement::codes)

@@ -11,7 +11,7 @@ mod naming;
 mod structs;
 mod uses;
 
-use crate::code::Code;
+use crate::code::{Block, Code};
 use crate::names::{self, ident};
 use crate::plan::{Content, Plan, field_names};
 use crate::{CodegenError, Options, literals};
@@ -41,7 +41,8 @@ pub struct Emitter<'p, 'g> {
 
 /// The source of a planned model.
 pub fn emit(plan: &mut Plan<'_>, options: &Options) -> Result<String, CodegenError> {
-    let types = naming::name_structs(plan, &options.model_name);
+    let used = reachable(plan).into_iter().map(|module| plan.modules[module].struct_id).collect();
+    let types = naming::name_structs(plan, &used, &options.model_name);
     let kept = |id: usize| -> Vec<String> {
         let parameters = plan.structs[id].parameters.iter();
         parameters.filter(|parameter| parameter.kept).map(|parameter| parameter.name.clone()).collect()
@@ -144,25 +145,7 @@ impl Emitter<'_, '_> {
 
     /// The modules that a module holds or calls.
     fn children(&self, module: usize) -> Vec<usize> {
-        let data = &self.plan.modules[module];
-        let mut children = Vec::new();
-        for field in &data.fields {
-            match &field.content {
-                Content::Module(child) => children.push(*child),
-                Content::Sequence(list) => children.extend(list),
-                _ => {}
-            }
-        }
-        for code in data.body.block.codes() {
-            code.visit(&mut |part| {
-                if let Code::Module(child, _) = part
-                    && !children.contains(child)
-                {
-                    children.push(*child);
-                }
-            });
-        }
-        children
+        children(self.plan, module)
     }
 
     /// The function to call for a module.
@@ -210,13 +193,12 @@ impl Emitter<'_, '_> {
             if i == 0 && graph.ty(value).dtype.is_float() {
                 return taken.fresh("x");
             }
-            if !hint.is_empty() && !matches!(hint, "x" | "hidden") && !taken.contains(hint) {
+            let plain = matches!(hint, "x" | "hidden") || is_added(&data.body.block, value);
+            if !hint.is_empty() && !plain && !taken.contains(hint) {
                 return taken.fresh(&names::snake(hint, "x"));
             }
             taken.fresh(match graph.ty(value).dtype.kind() {
-                DTypeKind::Float if Some(graph.ty(value)) == data.inputs.first().map(|&x| graph.ty(x)) => {
-                    "residual"
-                }
+                DTypeKind::Float if is_added(&data.body.block, value) => "residual",
                 DTypeKind::Float => "other",
                 DTypeKind::Int => "indices",
                 DTypeKind::Bool => "mask",
@@ -248,6 +230,57 @@ impl Emitter<'_, '_> {
             .collect();
         (!dims.is_empty() && dims.iter().any(|dim| *dim != "_")).then(|| format!("[{}]", dims.join(", ")))
     }
+}
+
+/// Whether all that happens to a value is that it is added to something.
+fn is_added(block: &Block, value: ValueId) -> bool {
+    let mut added = 0;
+    for code in block.codes() {
+        code.visit(&mut |part| {
+            if let Code::Infix(a, "+", b) = part {
+                added += [a, b].iter().filter(|side| side.value() == Some(value)).count();
+            }
+        });
+    }
+    added > 0 && added == block.count(value)
+}
+
+/// The modules that a module holds or calls.
+fn children(plan: &Plan<'_>, module: usize) -> Vec<usize> {
+    let data = &plan.modules[module];
+    let mut children = Vec::new();
+    for field in &data.fields {
+        match &field.content {
+            Content::Module(child) => children.push(*child),
+            Content::Sequence(list) => children.extend(list),
+            _ => {}
+        }
+    }
+    for code in data.body.block.codes() {
+        code.visit(&mut |part| {
+            if let Code::Module(child, _) = part
+                && !children.contains(child)
+            {
+                children.push(*child);
+            }
+        });
+    }
+    children
+}
+
+/// Modules that are still called: others have been written out in their parents.
+fn reachable(plan: &Plan<'_>) -> Vec<usize> {
+    let mut found = vec![plan.root];
+    let mut next = 0;
+    while next < found.len() {
+        for child in children(plan, found[next]) {
+            if !found.contains(&child) {
+                found.push(child);
+            }
+        }
+        next += 1;
+    }
+    found
 }
 
 /// Where in a module's code a value is defined: a statement's output, or the module's.

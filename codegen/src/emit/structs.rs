@@ -1,12 +1,13 @@
 //! Structs: fields, constructor, `forward`.
 
+use super::expression::derived_value;
 use super::function::FunctionEmitter;
 use super::locals::Locals;
 use super::{Emitter, comments, tensor_type};
 use crate::code::{Code, Init};
 use crate::literals;
 use crate::names::{comment, ident};
-use crate::plan::Field;
+use crate::plan::{Field, ParameterKind, StructParameter};
 use kiln_types::DType;
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -19,8 +20,10 @@ impl<'p, 'g> Emitter<'p, 'g> {
     /// Every item of the file, the model first.
     pub(super) fn items(&mut self) -> TokenStream {
         let mut items = TokenStream::new();
-        let reachable: BTreeSet<usize> =
-            self.reachable().into_iter().map(|module| self.plan.modules[module].struct_id).collect();
+        let reachable: BTreeSet<usize> = super::reachable(self.plan)
+            .into_iter()
+            .map(|module| self.plan.modules[module].struct_id)
+            .collect();
         for id in reachable.into_iter().rev() {
             items.extend(comments::blank());
             let member = self.plan.structs[id].members[0];
@@ -34,22 +37,6 @@ impl<'p, 'g> Emitter<'p, 'g> {
         }
         items.extend(std::mem::take(&mut self.alias_items));
         items
-    }
-
-    /// Modules that are still called: others have been written out in their parents.
-    fn reachable(&self) -> Vec<usize> {
-        let mut found = vec![self.plan.root];
-        let mut next = 0;
-        while next < found.len() {
-            let children = self.children(found[next]);
-            for child in children {
-                if !found.contains(&child) {
-                    found.push(child);
-                }
-            }
-            next += 1;
-        }
-        found
     }
 
     fn module_struct(&mut self, id: usize) -> TokenStream {
@@ -81,15 +68,24 @@ impl<'p, 'g> Emitter<'p, 'g> {
         }
     }
 
+    /// What a struct is: its class in the original, and where it stands there.
     pub(super) fn struct_doc(&self, id: usize) -> String {
-        let members = &self.plan.structs[id].members;
-        let data = &self.plan.modules[members[0]];
-        let path = comment(&data.path);
-        match members.len() {
-            _ if path.is_empty() => format!(" Part of [`{}`].", self.model_name()),
-            1 => format!(" `{path}`."),
-            2 => format!(" `{path}` and `{}`.", comment(&self.plan.modules[members[1]].path)),
-            n => format!(" `{path}` and {} more.", n - 1),
+        let mut members = self.plan.structs[id].members.clone();
+        members.sort_unstable();
+        let mut paths: Vec<&str> = Vec::new();
+        for &member in &members {
+            let path = self.plan.modules[member].path.as_str();
+            if !paths.contains(&path) {
+                paths.push(path);
+            }
+        }
+        let class = comment(&self.plan.modules[members[0]].class);
+        let class = if class.contains('.') { format!(" `{class}`:") } else { String::new() };
+        match paths.as_slice() {
+            [] | ["", ..] => format!(" Part of [`{}`].", self.model_name()),
+            [path] => format!("{class} `{}`.", comment(path)),
+            [a, b] => format!("{class} `{}` and `{}`.", comment(a), comment(b)),
+            [path, others @ ..] => format!("{class} `{}` and {} more.", comment(path), others.len()),
         }
     }
 
@@ -113,13 +109,35 @@ impl<'p, 'g> Emitter<'p, 'g> {
                 quote!(#[module(rename = #key)])
             };
             let ty = self.field_type(member, field, i);
+            let ty = if plan.optional(id, i).is_some() { quote!(Option<#ty>) } else { ty };
             tokens.extend(quote!(#rename #name: #ty,));
         }
         for parameter in plan.structs[id].parameters.iter().filter(|parameter| parameter.kept) {
-            let name = ident(&parameter.name);
-            tokens.extend(quote!(#name: usize,));
+            let (name, ty) = (ident(&parameter.name), self.parameter_type(parameter));
+            tokens.extend(quote!(#name: #ty,));
         }
         tokens
+    }
+
+    /// The type of a constructor's or function's parameter.
+    pub(super) fn parameter_type(&mut self, parameter: &StructParameter) -> TokenStream {
+        match parameter.kind {
+            ParameterKind::Number => quote!(usize),
+            ParameterKind::Flag => quote!(bool),
+            ParameterKind::Choice(ty) => self.uses.path(ty),
+        }
+    }
+
+    /// `name: usize` for every parameter of a struct's constructor.
+    fn constructor_parameters(&mut self, id: usize) -> Vec<TokenStream> {
+        let plan = self.plan;
+        let parameters = plan.structs[id].parameters.iter().filter(|parameter| parameter.is_given());
+        parameters
+            .map(|parameter| {
+                let (name, ty) = (ident(&parameter.name), self.parameter_type(parameter));
+                quote!(#name: #ty)
+            })
+            .collect()
     }
 
     fn field_type(&mut self, member: usize, field: &Field, index: usize) -> TokenStream {
@@ -151,12 +169,24 @@ impl<'p, 'g> Emitter<'p, 'g> {
         let data = &plan.structs[id];
         let values = self.field_values(id);
         let names: Vec<_> =
-            data.parameters.iter().filter(|p| !p.passed).map(|parameter| ident(&parameter.name)).collect();
-        let kept: Vec<_> = data.parameters.iter().filter(|p| p.kept).map(|p| ident(&p.name)).collect();
+            data.parameters.iter().filter(|p| p.is_given()).map(|parameter| ident(&parameter.name)).collect();
+        let parameters = self.constructor_parameters(id);
+        let kept: Vec<_> = data
+            .parameters
+            .iter()
+            .filter(|parameter| parameter.kept)
+            .map(|parameter| {
+                let name = ident(&parameter.name);
+                match parameter.derived.as_ref().map(derived_value) {
+                    Some(value) => quote!(#name: #value),
+                    None => quote!(#name),
+                }
+            })
+            .collect();
         if names.len() <= MAX_ARGUMENTS {
             return quote! {
                 /// Makes it with fresh parameters.
-                pub fn new(#(#names: usize,)* device: &B::Device) -> Self {
+                pub fn new(#(#parameters,)* device: &B::Device) -> Self {
                     Self { #values #(#kept),* }
                 }
             };
@@ -172,9 +202,10 @@ impl<'p, 'g> Emitter<'p, 'g> {
     }
 
     fn config_struct(&mut self, id: usize) -> TokenStream {
-        let data = &self.plan.structs[id];
-        let names = data.parameters.iter().filter(|p| !p.passed).map(|parameter| ident(&parameter.name));
-        if names.clone().count() <= MAX_ARGUMENTS {
+        let plan = self.plan;
+        let data = &plan.structs[id];
+        let parameters = self.constructor_parameters(id);
+        if parameters.len() <= MAX_ARGUMENTS {
             return TokenStream::new();
         }
         let config = ident(&format!("{}Config", data.name));
@@ -184,7 +215,7 @@ impl<'p, 'g> Emitter<'p, 'g> {
             #blank
             #[doc = #doc]
             #[derive(Clone, Debug)]
-            pub struct #config { #(#names: usize),* }
+            pub struct #config { #(#parameters),* }
         }
     }
 
@@ -196,6 +227,17 @@ impl<'p, 'g> Emitter<'p, 'g> {
         for (i, init) in plan.modules[member].body.inits.iter().enumerate() {
             let name = ident(&self.fields[id][i]);
             let value = self.field_value(member, init);
+            let value = match plan.optional(id, i) {
+                Some(flag) => {
+                    let mut function = self.function(member, Locals::default(), false);
+                    function.in_init = true;
+                    let flag = function.code(&Code::Slot(flag));
+                    // A comparison binds less than a method.
+                    let flag = if flag.to_string().contains('=') { quote!((#flag)) } else { flag };
+                    quote!(#flag.then(|| #value))
+                }
+                None => value,
+            };
             tokens.extend(quote!(#name: #value,));
         }
         tokens
@@ -237,7 +279,7 @@ impl<'p, 'g> Emitter<'p, 'g> {
                     let item = &items[0];
                     quote!((0..#length).map(|_| #item).collect())
                 } else {
-                    quote!(vec![#(#items),*])
+                    comments::list(&items)
                 }
             }
         }
@@ -264,8 +306,11 @@ impl<'p, 'g> Emitter<'p, 'g> {
             return quote!(#name::new(#(#args,)* device));
         }
         let config = ident(&format!("{}Config", data.name));
-        let names = data.parameters.iter().filter(|p| !p.passed).map(|parameter| ident(&parameter.name));
-        quote!(#name::new(&#config { #(#names: #args),* }, device))
+        let names = data.parameters.iter().filter(|p| p.is_given()).map(|parameter| ident(&parameter.name));
+        let fields = names
+            .zip(&args)
+            .map(|(name, arg)| if name == arg.to_string() { quote!(#name) } else { quote!(#name: #arg) });
+        quote!(#name::new(&#config { #(#fields),* }, device))
     }
 
     pub(super) fn function<'e>(
@@ -274,6 +319,14 @@ impl<'p, 'g> Emitter<'p, 'g> {
         locals: Locals,
         asynchronous: bool,
     ) -> FunctionEmitter<'e, 'p, 'g> {
-        FunctionEmitter { emitter: self, module, locals, in_init: false, asynchronous, uses_device: false }
+        FunctionEmitter {
+            emitter: self,
+            module,
+            locals,
+            in_init: false,
+            asynchronous,
+            uses_device: false,
+            bound: None,
+        }
     }
 }

@@ -57,6 +57,7 @@ fn stem(plan: &Plan<'_>, module: usize, index: usize) -> String {
                 name.strip_suffix('d').map(|rest| rest.trim_end_matches(|c: char| c.is_ascii_digit()));
             short.filter(|short| short.len() + 2 == name.len()).unwrap_or(&name).to_owned()
         }
+        (Content::Sequence(_), _) => "blocks".to_owned(),
         (Content::Module(child), _) => {
             let class = &plan.modules[*child].class;
             let class = class.rsplit('.').next().unwrap_or(class);

@@ -111,7 +111,7 @@ impl Scopes {
         let class = plan.layer(node).and_then(|layer| layer.ty.rsplit("::").next());
         let tied = leaf.filter(|leaf| {
             own(leaf)
-                && Some(leaf.class.as_str()) == class
+                && Some(leaf.class_name()) == class
                 && named.as_deref().is_some_and(|path| path != leaf.path && !is_below(path, &leaf.path))
         });
         match tied {

@@ -14,8 +14,9 @@ mod sequence;
 mod share;
 mod signature;
 mod statements;
+mod variants;
 
-use crate::code::Body;
+use crate::code::{Body, Literal, Statement};
 use kiln_importer::ir::spelling::Spelling;
 use kiln_importer::ir::{Graph, NodeId, ValueId};
 use std::collections::BTreeMap;
@@ -65,6 +66,8 @@ pub enum Content {
     Module(usize),
     /// Children with the keys `0`, `1`, ….
     Sequence(Vec<usize>),
+    /// An optional part that this module does not have.
+    Absent,
 }
 
 /// A field of a module.
@@ -112,6 +115,57 @@ pub struct StructParameter {
     pub kept: bool,
     /// Whether it differs from call to call, so that `forward` takes it and not the constructor.
     pub passed: bool,
+    /// What it is.
+    pub kind: ParameterKind,
+    /// What it follows from, so that nobody needs to give it.
+    pub derived: Option<Derived>,
+}
+
+/// How one parameter follows from others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Derived {
+    /// Half of a number: a padding that keeps the size.
+    Half(String),
+    /// Whether two numbers are equal: a sum with the input.
+    Equal(String, String),
+    /// Whether they differ: a projected shortcut.
+    Differ(String, String),
+}
+
+impl StructParameter {
+    /// Whether the constructor takes it.
+    pub fn is_given(&self) -> bool {
+        !self.passed && self.derived.is_none()
+    }
+}
+
+/// The type of a constructor's parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParameterKind {
+    /// `usize`
+    Number,
+    /// `bool`
+    Flag,
+    /// A type of the runtime.
+    Choice(&'static str),
+}
+
+impl ParameterKind {
+    fn of(literal: &Literal) -> Self {
+        match literal {
+            Literal::Number(_) => Self::Number,
+            Literal::Flag(_) => Self::Flag,
+            Literal::Choice(ty, _) => Self::Choice(ty),
+        }
+    }
+
+    /// What stands for a parameter that a module has no use for.
+    fn unused(self) -> Literal {
+        match self {
+            Self::Flag => Literal::Flag(false),
+            _ => Literal::Number(0),
+        }
+    }
 }
 
 /// A struct that equal modules share.
@@ -230,7 +284,7 @@ impl<'g> Plan<'g> {
     pub fn way_to(&self, module: usize, layer: NodeId) -> Option<Vec<(usize, usize, Option<usize>)>> {
         self.modules[module].fields.iter().enumerate().find_map(|(i, field)| match &field.content {
             Content::Layer(node) => (*node == layer).then(|| vec![(module, i, None)]),
-            Content::Parameter(_) => None,
+            Content::Parameter(_) | Content::Absent => None,
             Content::Module(child) => {
                 let rest = self.way_to(*child, layer)?;
                 Some([vec![(module, i, None)], rest].concat())
@@ -239,6 +293,15 @@ impl<'g> Plan<'g> {
                 let rest = self.way_to(child, layer)?;
                 Some([vec![(module, i, Some(n))], rest].concat())
             }),
+        })
+    }
+
+    /// The slot that says whether an optional field of a struct is there.
+    pub fn optional(&self, struct_id: usize, field: usize) -> Option<usize> {
+        let block = &self.modules[self.structs[struct_id].members[0]].body.block;
+        block.statements.iter().find_map(|statement| match statement {
+            Statement::Optional { flag, field: at, .. } if *at == Some(field) => Some(*flag),
+            _ => None,
         })
     }
 

@@ -1,7 +1,7 @@
 //! The statements of a module's steps.
 
-use super::{Plan, Step, constants};
-use crate::code::{Block, Code, Lowering, Owner, Statement};
+use super::{Module, Plan, Step, StructParameter, constants};
+use crate::code::{Block, Code, Literal, Lowering, Owner, Statement};
 use kiln_importer::ir::spelling::Expr;
 use kiln_importer::ir::{NodeId, Op, Region, ValueId};
 
@@ -14,22 +14,22 @@ pub(super) struct Counting<'a, 'g> {
 pub(super) trait Lower {
     fn node(&mut self, node: NodeId, expr: &Expr) -> Code;
     fn value(&mut self, value: ValueId) -> Code;
-    fn number(&mut self, value: i64, name: &str) -> Code;
+    fn literal(&mut self, value: Literal, name: &str) -> Code;
 }
 
 impl Lower for Counting<'_, '_> {
     fn node(&mut self, node: NodeId, expr: &Expr) -> Code {
         let plan = self.plan;
         let owner = |value| if constants::is_literal(plan, value) { Owner::Literal } else { Owner::Argument };
-        Lowering { graph: plan.graph, owner: &owner, slots: Vec::new(), field: None }.node(node, expr)
+        Lowering::new(plan.graph, &owner).node(node, expr)
     }
 
     fn value(&mut self, value: ValueId) -> Code {
         Code::Use(value)
     }
 
-    fn number(&mut self, value: i64, _: &str) -> Code {
-        Code::Int(value)
+    fn literal(&mut self, _: Literal, _: &str) -> Code {
+        Code::Int(0)
     }
 }
 
@@ -42,8 +42,8 @@ impl Lower for Lowering<'_> {
         Lowering::value(self, value)
     }
 
-    fn number(&mut self, value: i64, name: &str) -> Code {
-        self.slot(value, Some(name))
+    fn literal(&mut self, value: Literal, name: &str) -> Code {
+        self.literal_slot(Some(value), Some(name))
     }
 }
 
@@ -74,22 +74,23 @@ pub(super) fn statements(plan: &Plan<'_>, step: &Step, lower: &mut dyn Lower) ->
 fn call_args(plan: &Plan<'_>, child: usize, lower: &mut dyn Lower) -> Vec<Code> {
     let data = &plan.modules[child];
     let mut args: Vec<Code> = data.inputs.iter().map(|&value| lower.value(value)).collect();
-    args.extend(passed(plan, child).into_iter().map(|(value, name)| lower.number(value, &name)));
+    args.extend(passed(plan, child).into_iter().map(|(value, name)| lower.literal(value, &name)));
     args.extend(data.body.symbols.iter().cloned().map(Code::Symbol));
     args
 }
 
-/// The numbers that a call passes, with their names.
-pub(super) fn passed(plan: &Plan<'_>, child: usize) -> Vec<(i64, String)> {
+/// The literals that a call passes, with their names.
+pub(super) fn passed(plan: &Plan<'_>, child: usize) -> Vec<(Literal, String)> {
     let data = &plan.modules[child];
     let Some(shared) = plan.structs.get(data.struct_id) else { return Vec::new() };
     let parameters = shared.parameters.iter().filter(|parameter| parameter.passed);
-    parameters
-        .filter_map(|parameter| {
-            let slot = data.body.slots.get(*parameter.slots.first()?)?;
-            Some((slot.value, parameter.name.clone()))
-        })
-        .collect()
+    parameters.map(|parameter| (value_of(data, parameter), parameter.name.clone())).collect()
+}
+
+/// What a module has for a parameter of its struct.
+pub(super) fn value_of(module: &Module, parameter: &StructParameter) -> Literal {
+    let values = parameter.slots.iter().filter_map(|&slot| module.body.slots.get(slot)?.value.clone());
+    values.into_iter().next().unwrap_or_else(|| parameter.kind.unused())
 }
 
 fn loop_statement(

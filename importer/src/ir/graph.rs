@@ -93,8 +93,16 @@ pub struct Constant {
 pub struct ScopeEntry {
     /// Full path of the module as in `named_modules()`: `encoder.layer.0.attention`; empty for the root.
     pub path: String,
-    /// Class of the module: `BertAttention`; empty when unknown.
+    /// Class of the module, with its Python module where the file tells: `transformers.models.bert.BertAttention`; empty
+    /// when unknown.
     pub class: String,
+}
+
+impl ScopeEntry {
+    /// The class without its Python module: `BertAttention`.
+    pub fn class_name(&self) -> &str {
+        self.class.rsplit('.').next().unwrap_or(&self.class)
+    }
 }
 
 /// Where a node comes from, for messages and for module-tree recovery.

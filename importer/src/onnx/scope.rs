@@ -25,7 +25,7 @@ fn from_metadata(names: &str, classes: &str) -> Option<Vec<ScopeEntry>> {
     if names.first().is_none_or(|root| !root.is_empty()) {
         return None;
     }
-    let class = |n: usize| classes.get(n).and_then(|class| class.rsplit('.').next()).unwrap_or_default();
+    let class = |n: usize| classes.get(n).map(String::as_str).unwrap_or_default();
     Some(
         names
             .into_iter()
@@ -111,8 +111,8 @@ mod tests {
         );
         let scope = scope.unwrap();
         assert_eq!(paths(&scope), ["", "layer1", "layer1.0", "layer1.0.conv1"]);
-        assert_eq!(scope[0].class, "ResNet");
-        assert_eq!(scope[2].class, "BasicBlock");
+        assert_eq!(scope[0].class, "torchvision.models.resnet.ResNet");
+        assert_eq!(scope[2].class, "m.BasicBlock");
         assert!(from_metadata("['_empty_nn_module_stack', 'sym_size_int_2']", "").is_none());
     }
 

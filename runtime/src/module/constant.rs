@@ -118,6 +118,7 @@ macro_rules! constants {
 }
 
 constants!(String, bool, f64, f32, half::bf16, half::f16);
+constants!(crate::tensor::Activation);
 constants!(usize, u64, u32, u16, u8, isize, i64, i32, i16, i8);
 
 impl ModuleDisplayDefault for str {

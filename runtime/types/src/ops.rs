@@ -260,6 +260,14 @@ pub enum Activation {
 }
 
 impl Activation {
-    /// `clamp(x, 0, 6)`.
-    pub const RELU6: Activation = Activation::Clamp { min: 0.0, max: 6.0 };
+    /// `clamp(x, 0, 6)`, as mobile networks have it.
+    pub const RELU6: Self = Self::Clamp { min: 0.0, max: 6.0 };
+    /// `clamp(x / 6 + 1/2, 0, 1)`, as PyTorch has it.
+    pub const HARD_SIGMOID: Self = Self::HardSigmoid { alpha: 1.0 / 6.0, beta: 0.5 };
+}
+
+impl core::fmt::Display for Activation {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        core::fmt::Debug::fmt(self, f)
+    }
 }

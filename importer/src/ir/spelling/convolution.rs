@@ -128,15 +128,11 @@ fn conv(options: &ConvOptions, cx: &Cx<'_>) -> Spelling {
     let mut config = new_config(&CONV, &weight, [channels_in, channels_out]);
     config = with_sizes(config, "with_stride", "stride", &options.stride, 1);
     config = with_sizes(config, "with_dilation", "dilation", &options.dilation, 1);
-    if options.groups != 1 {
-        config = config.then("with_groups", vec![Expr::named("groups", options.groups)]);
-    }
-    if options.padding.iter().any(|&pad| pad != (0, 0)) {
-        config = config.then("with_padding", vec![padding(&options.padding)]);
-    }
-    if cx.input(2).is_none() {
-        config = config.then("with_bias", vec![Expr::Bool(false)]);
-    }
+    config = config.setting("with_groups", vec![Expr::named("groups", options.groups)], options.groups == 1);
+    let unpadded = options.padding.iter().all(|&pad| pad == (0, 0));
+    config = config.setting("with_padding", vec![padding(&options.padding)], unpadded);
+    let bias = cx.input(2).is_some();
+    config = config.setting("with_bias", vec![Expr::Bool(bias)], bias);
     let (method, args) = linear::activated(options.activation);
     let constants = ["stride", "kernel_size", "dilation", "groups", "padding"];
     let fields = fields(value, cx, &constants);
@@ -170,10 +166,7 @@ fn with_sizes(
     values: &[usize],
     default: usize,
 ) -> Expr {
-    if values.iter().all(|&value| value == default) {
-        return config;
-    }
-    config.then(method, vec![spatial(name, values)])
+    config.setting(method, vec![spatial(name, values)], values.iter().all(|&value| value == default))
 }
 
 fn fields(
@@ -245,14 +238,11 @@ fn conv_transpose(options: &ConvTransposeOptions, cx: &Cx<'_>) -> Spelling {
     let mut config = new_config(&CONV_TRANSPOSE, &weight, [channels_in, channels_out]);
     config = with_sizes(config, "with_stride", "stride", &options.stride, 1);
     config = with_sizes(config, "with_dilation", "dilation", &options.dilation, 1);
-    if options.groups != 1 {
-        config = config.then("with_groups", vec![Expr::named("groups", options.groups)]);
-    }
+    config = config.setting("with_groups", vec![Expr::named("groups", options.groups)], options.groups == 1);
     config = with_sizes(config, "with_padding", "padding", &padding, 0);
     config = with_sizes(config, "with_padding_out", "padding_out", &options.output_padding, 0);
-    if cx.input(2).is_none() {
-        config = config.then("with_bias", vec![Expr::Bool(false)]);
-    }
+    let bias = cx.input(2).is_some();
+    config = config.setting("with_bias", vec![Expr::Bool(bias)], bias);
     let constants = ["stride", "kernel_size", "dilation", "groups", "padding", "padding_out", "channels"];
     Spelling::Layer(Layer {
         ty: CONV_TRANSPOSE.layer[weight.at],

@@ -216,6 +216,10 @@ pub(super) fn apply(activation: Activation, x: Expr) -> Expr {
 
 /// An activation as a value: `Activation::Relu`.
 pub(super) fn value(activation: Activation) -> Expr {
+    Expr::Choice("tensor::Activation", "activation", Box::new(plain_value(activation)))
+}
+
+fn plain_value(activation: Activation) -> Expr {
     let one =
         |path: &'static str, name: &'static str, n: f64| Expr::Struct(path, vec![(name, Expr::Float(n))]);
     match activation {
@@ -228,12 +232,17 @@ pub(super) fn value(activation: Activation) -> Expr {
         Activation::Silu => Expr::Path("tensor::Activation::Silu"),
         Activation::Mish => Expr::Path("tensor::Activation::Mish"),
         Activation::Softplus => Expr::Path("tensor::Activation::Softplus"),
+        // As PyTorch has it; files have the slope as f32.
+        Activation::HardSigmoid { alpha, beta: 0.5 } if alpha as f32 == 1.0 / 6.0 => {
+            Expr::Path("tensor::Activation::HARD_SIGMOID")
+        }
         Activation::HardSigmoid { alpha, beta } => Expr::Struct(
             "tensor::Activation::HardSigmoid",
             vec![("alpha", Expr::Float(alpha)), ("beta", Expr::Float(beta))],
         ),
         Activation::HardSwish => Expr::Path("tensor::Activation::HardSwish"),
         Activation::Elu { alpha } => one("tensor::Activation::Elu", "alpha", alpha),
+        Activation::Clamp { min: 0.0, max: 6.0 } => Expr::Path("tensor::Activation::RELU6"),
         Activation::Clamp { min, max } => Expr::Struct(
             "tensor::Activation::Clamp",
             vec![("min", Expr::Float(min)), ("max", Expr::Float(max))],

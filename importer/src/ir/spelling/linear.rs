@@ -33,9 +33,8 @@ fn linear(activation: Option<Activation>, cx: &Cx<'_>) -> Spelling {
         "nn::LinearConfig::new",
         vec![Expr::named("d_input", inputs), Expr::named("d_output", outputs)],
     );
-    if cx.input(2).is_none() {
-        config = config.then("with_bias", vec![Expr::Bool(false)]);
-    }
+    let bias = cx.input(2).is_some();
+    config = config.setting("with_bias", vec![Expr::Bool(bias)], bias);
     let (method, args) = activated(activation);
     Spelling::Layer(Layer {
         ty: "nn::Linear",
@@ -72,8 +71,13 @@ fn attention(options: &AttentionOptions, cx: &Cx<'_>) -> Expr {
     };
     Expr::Call(
         "tensor::module::attention",
-        vec![Expr::Operand(0), Expr::Operand(1), Expr::Operand(2), mask(cx), options],
+        vec![named("query", 0), named("key", 1), named("value", 2), mask(cx), options],
     )
+}
+
+/// An operand that should have a variable of this name.
+fn named(name: &'static str, operand: usize) -> Expr {
+    Expr::Named(name, Box::new(Expr::Operand(operand)))
 }
 
 /// The mask, which may be of any kind: a bool mask keeps, a float mask is added.

@@ -82,8 +82,17 @@ pub enum Expr {
     Closure(Vec<String>, Box<Expr>),
     /// `{ let a = …; …; result }`.
     Block(Vec<(String, Expr)>, Box<Expr>),
-    /// The expression, with a name for its number in case that it becomes a constructor's parameter:
-    /// `in_channels`.
+    /// A builder's call with literals: `config.with_stride([2, 2])`, and whether it only says what is so without it. It
+    /// is left out then, unless modules that share their code differ there.
+    Setting(Box<Expr>, #[serde(deserialize_with = "words::read")] Word, Vec<Expr>, bool),
+    /// A value of a type of the runtime, with a name in case that it becomes a constructor's parameter: an activation.
+    Choice(
+        #[serde(deserialize_with = "words::read")] Word,
+        #[serde(deserialize_with = "words::read")] Word,
+        Box<Expr>,
+    ),
+    /// The expression, with a name: of a number in case that it becomes a constructor's parameter (`in_channels`), of an
+    /// operand for the variable that holds it (`query`).
     Named(#[serde(deserialize_with = "words::read")] Word, Box<Expr>),
 }
 
@@ -114,8 +123,9 @@ impl Expr {
             | Expr::Prefix(_, inner)
             | Expr::Field(inner, _)
             | Expr::Closure(_, inner)
+            | Expr::Choice(_, _, inner)
             | Expr::Named(_, inner) => inner.visit(f),
-            Expr::Method(receiver, _, _, args) => {
+            Expr::Method(receiver, _, _, args) | Expr::Setting(receiver, _, args, _) => {
                 receiver.visit(f);
                 args.iter().for_each(|arg| arg.visit(f));
             }
@@ -140,6 +150,11 @@ impl Expr {
     /// `&operand`.
     pub fn reference(self) -> Self {
         Expr::Ref(Box::new(self))
+    }
+
+    /// `self.name(args)` on a builder; `default` says that it changes nothing.
+    pub fn setting(self, name: &'static str, args: Vec<Expr>, default: bool) -> Self {
+        Expr::Setting(Box::new(self), name, args, default)
     }
 
     /// `self op other`.
