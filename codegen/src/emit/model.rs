@@ -76,15 +76,15 @@ impl Emitter<'_, '_> {
     fn loading(&mut self) -> TokenStream {
         let mut methods = TokenStream::new();
         if !self.options.no_std {
-            methods.extend(self.from_file());
+            methods.extend(self.loading_a_file());
         }
         if self.options.embed.is_some() {
-            methods.extend(self.from_embedded());
+            methods.extend(self.loading_what_is_embedded());
         }
         methods
     }
 
-    fn from_file(&mut self) -> TokenStream {
+    fn loading_a_file(&mut self) -> TokenStream {
         let blank = comments::blank();
         let record = self.options.record;
         let load = if let Some(format) = record.named() {
@@ -109,7 +109,7 @@ impl Emitter<'_, '_> {
         }
     }
 
-    fn from_embedded(&mut self) -> TokenStream {
+    fn loading_what_is_embedded(&mut self) -> TokenStream {
         let blank = comments::blank();
         let record = self.options.record;
         let load = if let Some(format) = record.named() {

@@ -42,7 +42,7 @@ fn is<const D: usize, K: burn::tensor::BasicOps<B>>(
 fn basic_operations_shape() {
     let device = Device::default();
     let x = floats::<2>([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]);
-    is(Tensor::cat(vec![x.clone(), x.clone()], 0).slice([1..3]), [[4.0, 5.0, 6.0], [1.0, 2.0, 3.0]]);
+    is(Tensor::cat(vec![x.clone(), x.clone()], 0).slice(1..3), [[4.0, 5.0, 6.0], [1.0, 2.0, 3.0]]);
     assert_eq!(Tensor::<B, 2>::empty([2, 3], &device).dims(), [2, 3]);
     is(Tensor::<B, 2>::from_primitive(x.clone().into_primitive()), x.to_data());
     assert_eq!(Tensor::stack::<3>(vec![x.clone(), x.clone()], 0).dims(), [2, 2, 3]);
@@ -51,23 +51,23 @@ fn basic_operations_shape() {
     assert_eq!(sizes(x.clone().split(2, 1)), [2, 1]);
     assert_eq!(sizes(x.clone().split_with_sizes(vec![1, 2], 1)), [1, 2]);
     assert_eq!((x.device(), x.dtype(), x.dims()), (device, DType::F32, [2, 3]));
-    is(x.clone().slice([0..1]).expand([2, 3]), [[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]]);
+    is(x.clone().slice(0..1).expand([2, 3]), [[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]]);
     is(x.clone().flatten::<1>(0, 1), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     is(x.clone().flip([0, 1]), [[6.0, 5.0, 4.0], [3.0, 2.0, 1.0]]);
     is(x.clone().narrow(1, 1, 2), [[2.0, 3.0], [5.0, 6.0]]);
     is(x.clone().permute([1, 0]), [[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]]);
     assert_eq!(x.clone().unsqueeze::<4>().movedim(3, 0).dims(), [3, 1, 1, 2]);
-    is(x.clone().slice([0..1]).repeat_dim(0, 2), [[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]]);
+    is(x.clone().slice(0..1).repeat_dim(0, 2), [[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]]);
     assert_eq!(x.clone().repeat(&[2, 3]).dims(), [4, 9]);
     assert_eq!(x.clone().reshape([3, 2]).dims(), [3, 2]);
     is(x.clone().roll(&[1, 1], &[0, 1]), [[6.0, 4.0, 5.0], [3.0, 1.0, 2.0]]);
     is(x.clone().roll_dim(1, 0), [[4.0, 5.0, 6.0], [1.0, 2.0, 3.0]]);
     assert_eq!(x.shape().dims::<2>(), [2, 3]);
     is(x.clone().slice([0..1, 1..3]), [[2.0, 3.0]]);
-    is(x.clone().slice_assign([0..1, 0..1], floats([[9.0]])).slice([0..1]), [[9.0, 2.0, 3.0]]);
-    is(x.clone().slice_fill([0..1, 0..2], 7.0).slice([0..1]), [[7.0, 7.0, 3.0]]);
+    is(x.clone().slice_assign([0..1, 0..1], floats([[9.0]])).slice(0..1), [[9.0, 2.0, 3.0]]);
+    is(x.clone().slice_fill([0..1, 0..2], 7.0).slice(0..1), [[7.0, 7.0, 3.0]]);
     is(x.clone().slice_dim(1, 0..1), [[1.0], [4.0]]);
-    let row: Tensor<B, 1> = x.clone().slice([0..1]).squeeze_dim(0);
+    let row: Tensor<B, 1> = x.clone().slice(0..1).squeeze_dim(0);
     is(row.clone(), [1.0, 2.0, 3.0]);
     is(row.clone().unsqueeze::<2>().squeeze::<1>(), [1.0, 2.0, 3.0]);
     is(x.clone().swap_dims(0, 1), x.clone().transpose().into_data());
@@ -291,7 +291,7 @@ fn activation_functions() {
     is(activation::gelu(x.clone()), [-0.158_655_27, 0.345_731_23]);
     is(activation::hard_sigmoid(x.clone(), 1.0 / 6.0, 0.5), [1.0 / 3.0, 0.583_333_3]);
     is(activation::leaky_relu(x.clone(), 0.1), [-0.1, 0.5]);
-    is(activation::log_sigmoid(x.clone()), [-1.313_261_7, -0.474_076_98]);
+    is(activation::log_sigmoid(x.clone()), [-1.313_261_7, -0.474_077]);
     is(activation::log_softmax(x.clone(), 1), [-1.701_413_3, -0.201_413_3]);
     is(activation::mish(x.clone()), [-0.303_401_46, 0.375_245_33]);
     is(activation::prelu(x.clone(), floats([0.25])), [-0.25, 0.5]);

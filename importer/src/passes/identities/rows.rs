@@ -63,7 +63,7 @@ fn strides(cx: &Rewrite<'_>, id: ValueId) -> Option<Vec<Dim>> {
             let disjoint = a.iter().zip(&b).all(|(a, b)| a.is(0) || b.is(0));
             (disjoint && a.len() == b.len()).then(|| a.iter().zip(&b).map(|(a, b)| a + b).collect())
         }
-        Op::Cast { to } if to == kiln_types::DType::I64 => strides(cx, operand(0)?),
+        Op::Cast { to: kiln_types::DType::I64 } => strides(cx, operand(0)?),
         _ => None,
     }
 }

@@ -53,7 +53,7 @@ fn arithmetic_of<B: Backend, K: Numeric<B>>(dtype: DType) {
     // 2 · 3 matrices: the rows of one with the rows of the other.
     is(a.clone().matmul(b.clone().transpose()), [[28, 10], [73, 28]], dtype);
     is(a.clone().unsqueeze::<3>().matmul(b.transpose().unsqueeze()), [[[28, 10], [73, 28]]], dtype);
-    is(a.clone().slice([0..1]).flatten::<1>(0, 1).dot(of([3, 2, 1], dtype)), [10], dtype);
+    is(a.clone().slice(0..1).flatten::<1>(0, 1).dot(of([3, 2, 1], dtype)), [10], dtype);
 }
 
 fn folds_of<B: Backend, K: Numeric<B>>(dtype: DType) {
@@ -61,7 +61,7 @@ fn folds_of<B: Backend, K: Numeric<B>>(dtype: DType) {
     is(a.clone().sum(), [21], dtype);
     is(a.clone().sum_dim(0), [[5, 7, 9]], dtype);
     is(a.clone().mean_dim(1), [[2], [5]], dtype);
-    is(a.clone().slice([0..1]).prod(), [6], dtype);
+    is(a.clone().slice(0..1).prod(), [6], dtype);
     is(a.clone().max_dim(1), [[3], [6]], dtype);
     is(b.clone().min(), [1], dtype);
     is(b.clone().argmax(1), [[0], [0]], DType::I64);
@@ -89,7 +89,7 @@ fn places_of<B: Backend, K: Numeric<B>>(dtype: DType) {
     is(added, [[1, 2, 4], [6, 5, 6]], dtype);
     is(a.clone().slice_assign(s![.., 0..2], b.clone().slice(s![.., 0..2])), [[6, 5, 3], [3, 2, 6]], dtype);
     is(Tensor::cat(vec![a.clone(), b], 0).slice(1..3), [[4, 5, 6], [6, 5, 4]], dtype);
-    is(a.clone().repeat_dim(1, 2).slice([0..1]), [[1, 2, 3, 1, 2, 3]], dtype);
+    is(a.clone().repeat_dim(1, 2).slice(0..1), [[1, 2, 3, 1, 2, 3]], dtype);
     is(a.clone().pad((1, 0, 0, 0), 7), [[7, 1, 2, 3], [7, 4, 5, 6]], dtype);
     is(a.clone().pad_with(&[(0, 0), (0, 1)], PadMode::Reflect, 0), [[1, 2, 3, 2], [4, 5, 6, 5]], dtype);
     is(a.clone().flip([1]).triu(0), [[3, 2, 1], [0, 5, 4]], dtype);
@@ -97,7 +97,7 @@ fn places_of<B: Backend, K: Numeric<B>>(dtype: DType) {
     let device = B::Device::default();
     is(Tensor::<B, 1, K>::full([2], 3, (&device, dtype)), [3, 3], dtype);
     is(Tensor::<B, 2, K>::eye_with([2, 2], 0, dtype, &device), [[1, 0], [0, 1]], dtype);
-    is(a.zeros_like().slice([0..1]), [[0, 0, 0]], dtype);
+    is(a.zeros_like().slice(0..1), [[0, 0, 0]], dtype);
     let random = a.random_like(Distribution::Uniform(1.0, 5.0));
     assert_eq!(random.dtype(), dtype);
     assert!(random.into_data().iter::<f64>().all(|x| (1.0..=5.0).contains(&x)));
@@ -199,7 +199,7 @@ pub fn fractions<B: Backend>() {
         }),
         ("linear", |x| {
             let weight = x.clone().transpose().matmul(x.clone());
-            let bias = x.clone().slice([0..1]).flatten(0, 1);
+            let bias = x.clone().slice(0..1).flatten(0, 1);
             module::linear_activated(x, weight, Some(bias), Activation::Relu)
         }),
         ("conv2d", |x| {
