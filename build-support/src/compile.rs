@@ -4,8 +4,8 @@ use crate::golden::DataSet;
 use crate::{BuildError, RecordType};
 use kiln_codegen::{Generated, Options, RecordPath, generate};
 use kiln_importer::ImportError;
-use kiln_importer::ir::{Graph, ValueId};
-use kiln_importer::onnx::{LoadOptions, load};
+use kiln_importer::ir::{Dim, Graph, ValueId};
+use kiln_importer::onnx::{LoadOptions, files, load};
 use kiln_importer::passes::{self, PassReport};
 use kiln_record::safetensors::{TensorToWrite, save};
 use kiln_types::DType;
@@ -59,6 +59,8 @@ pub struct Port {
     pub dtype: DType,
     /// Its rank.
     pub rank: usize,
+    /// Its size along each axis, where that is a number.
+    pub sizes: Vec<Option<usize>>,
 }
 
 /// A compiled model, not yet written.
@@ -125,14 +127,15 @@ pub fn compile(model: &Path, options: &CompileOptions) -> Result<Compiled, Build
         .map_err(|source| BuildError::Codegen { path: model.to_owned(), source: Box::new(source) })?;
     let port = |name: &str, value: ValueId| {
         let ty = graph.ty(value);
-        Port { name: name.to_owned(), dtype: ty.dtype, rank: ty.rank() }
+        let sizes = ty.dims.iter().map(Dim::as_size).collect();
+        Port { name: name.to_owned(), dtype: ty.dtype, rank: ty.rank(), sizes }
     };
     let names = graph.output_names.iter().map(String::as_str);
     Ok(Compiled {
         source: generated.source.clone(),
         inputs: graph.inputs.iter().map(|&value| port(&graph.value(value).name, value)).collect(),
         outputs: names.zip(&graph.root.outputs).map(|(name, &value)| port(name, value)).collect(),
-        sources: vec![model.to_owned()],
+        sources: files(model).map_err(import_error)?,
         written: Vec::new(),
         stem,
         generated,

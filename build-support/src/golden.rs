@@ -1,5 +1,6 @@
 //! Golden data: ONNX's test layout read, and turned into a test of the generated source.
 
+use crate::compile::Port;
 use crate::{BuildError, CompileOptions, Compiled};
 use kiln_importer::onnx::{read_data, value_name};
 use kiln_types::{DTypeKind, TensorData};
@@ -90,6 +91,10 @@ pub(crate) fn attach(
     golden: &Path,
     options: &CompileOptions,
 ) -> Result<(), BuildError> {
+    if !golden.is_dir() {
+        let reason = "there is no such folder".to_owned();
+        return Err(BuildError::Golden { path: golden.to_owned(), reason });
+    }
     let dirs = data_set_dirs(golden)?;
     if dirs.is_empty() {
         let reason = "no folder `test_data_set_*` in it".to_owned();
@@ -98,11 +103,46 @@ pub(crate) fn attach(
     let (input_names, output_names) = (compiled.input_names(), compiled.output_names());
     let mut sets = Vec::new();
     for dir in dirs {
-        sets.push(read_data_set(&dir, &input_names, &output_names)?);
+        let set = read_data_set(&dir, &input_names, &output_names)?;
+        for (prefix, tensors, ports) in
+            [("input", &set.inputs, &compiled.inputs), ("output", &set.outputs, &compiled.outputs)]
+        {
+            tensors.iter().zip(ports).try_for_each(|(data, port)| check(&dir, prefix, data, port))?;
+            // The folder tells when files come and go, each file when it changes.
+            let files = (0..tensors.len()).map(|i| dir.join(format!("{prefix}_{i}.pb")));
+            compiled.sources.extend(files);
+        }
+        sets.push(set);
         compiled.sources.push(dir);
     }
     compiled.attach_golden(sets, options);
     Ok(())
+}
+
+/// A tensor must be what the model says of its port: a test that cannot pass is better refused now.
+fn check(dir: &Path, prefix: &str, data: &TensorData, port: &Port) -> Result<(), BuildError> {
+    let fits = |(&size, wanted): (&usize, &Option<usize>)| wanted.is_none_or(|wanted| wanted == size);
+    if data.dtype == port.dtype
+        && data.shape.len() == port.rank
+        && data.shape.iter().zip(&port.sizes).all(fits)
+    {
+        return Ok(());
+    }
+    let wanted: Vec<String> = port
+        .sizes
+        .iter()
+        .map(|size| size.map_or_else(|| "any".to_owned(), |size| size.to_string()))
+        .collect();
+    let shape: Vec<String> = data.shape.iter().map(usize::to_string).collect();
+    let reason = format!(
+        "{prefix} `{}` is {}[{}], the model has {}[{}]",
+        port.name.escape_debug(),
+        data.dtype,
+        shape.join(", "),
+        port.dtype,
+        wanted.join(", ")
+    );
+    Err(BuildError::Golden { path: dir.to_owned(), reason })
 }
 
 /// The source of the tests.

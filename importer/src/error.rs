@@ -122,7 +122,7 @@ pub enum ImportErrorKind {
         reason: String,
     },
     /// A dim to bind that no input has.
-    #[error("there is no dim {} to bind; the inputs have {}", quoted(name), list(known))]
+    #[error("there is no dim {} to bind; {}", quoted(name), dims_there_are(known))]
     UnknownDim {
         /// The name given.
         name: String,
@@ -150,7 +150,9 @@ pub enum ImportErrorKind {
 
 impl fmt::Display for ImportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.file.as_os_str().is_empty() {
+        // That a file cannot be read says which.
+        let named = matches!(&*self.kind, ImportErrorKind::Io { path, .. } if *path == self.file);
+        if !self.file.as_os_str().is_empty() && !named {
             write!(f, "{}: ", self.file.display())?;
         }
         if let Some(site) = &self.site {
@@ -234,6 +236,13 @@ pub(crate) fn quoted(name: &str) -> String {
 
 fn domain_name(domain: &str) -> String {
     if domain.is_empty() { "ai.onnx".to_owned() } else { clipped(domain) }
+}
+
+fn dims_there_are(known: &[String]) -> String {
+    match known {
+        [] => "the inputs' dims are all numbers".to_owned(),
+        known => format!("the inputs have {}", list(known)),
+    }
 }
 
 /// A few names, and how many more there are.

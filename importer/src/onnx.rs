@@ -16,7 +16,7 @@ mod source;
 mod summary;
 mod tensor;
 
-pub use load::{LoadOptions, load, load_bytes};
+pub use load::{LoadOptions, files, load, load_bytes};
 pub use ops::{Support, supported};
 pub use summary::{PortSummary, Summary, summarize};
 pub use tensor::{read_data, value_name};

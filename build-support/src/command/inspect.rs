@@ -4,6 +4,7 @@ use super::{Outcome, weights};
 use crate::compile::{import, import_error};
 use crate::{BuildError, CompileOptions};
 use clap::Args;
+use kiln_importer::ImportErrorKind;
 use kiln_importer::onnx::{PortSummary, Summary, summarize};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -53,13 +54,10 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     let summary = summarize(&arguments.model).map_err(import_error)?;
     let options =
         CompileOptions { bind_dims: arguments.bind.iter().cloned().collect(), ..CompileOptions::default() };
-    // A model with unsupported operators still has an outline to show.
-    let imported =
-        if summary.unsupported.is_empty() { Some(import(&arguments.model, &options)) } else { None };
-    let (imported, problem) = match imported {
-        Some(Ok(imported)) => (Some(imported), None),
-        Some(Err(error)) => (None, Some(error)),
-        None => (None, None),
+    // A model that cannot be imported still has an outline to show.
+    let (imported, problem) = match import(&arguments.model, &options) {
+        Ok(imported) => (Some(imported), None),
+        Err(error) => (None, Some(error)),
     };
     if arguments.json {
         println!("{}", object(arguments, &summary, problem.as_ref()));
@@ -68,7 +66,10 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     }
     if let Some(imported) = imported.filter(|_| !arguments.json) {
         if arguments.passes {
-            println!("passes");
+            println!(
+                "passes{}",
+                if imported.reports.is_empty() { "      none changed anything" } else { "" }
+            );
             for report in &imported.reports {
                 println!("  {report}");
             }
@@ -78,16 +79,22 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         }
     }
     let supported = summary.unsupported.is_empty() && problem.is_none();
-    if let Some(problem) = problem.filter(|_| !arguments.json) {
+    if let Some(problem) = problem.filter(|problem| !arguments.json && !only_unsupported(problem)) {
         eprintln!("error: {}", problem.report());
     }
     Ok(supported)
 }
 
+/// Whether the outline says all that is wrong.
+fn only_unsupported(problem: &BuildError) -> bool {
+    matches!(problem, BuildError::Import(error) if matches!(*error.kind, ImportErrorKind::Unsupported(_)))
+}
+
 fn print(arguments: &Arguments, summary: &Summary) {
     println!("{}", arguments.model.display());
     let opsets = summary.opsets.iter().map(|(domain, version)| format!("{domain} {version}"));
-    println!("  written by  {} (format version {})", summary.producer, summary.ir_version);
+    let producer = if summary.producer.is_empty() { "unknown" } else { &summary.producer };
+    println!("  written by  {producer} (format version {})", summary.ir_version);
     println!("  opsets      {}", opsets.collect::<Vec<_>>().join(", "));
     let ports = |title: &str, ports: &[PortSummary]| {
         for (i, port) in ports.iter().enumerate() {

@@ -4,7 +4,7 @@ use super::lowering::{Lowering, MAX_DEPTH, Model, domain_of, operator_name, opse
 use super::operator::Operand;
 use super::ops;
 use super::proto::{
-    DimensionValue, FunctionProto, GraphProto, ModelProto, NodeProto, TypeValue, ValueInfoProto,
+    DimensionValue, EXTERNAL, FunctionProto, GraphProto, ModelProto, NodeProto, TypeValue, ValueInfoProto,
 };
 use super::source::Folder;
 use super::tensor;
@@ -12,8 +12,8 @@ use crate::error::{ImportError, ImportErrorKind, ImportResult, UnsupportedOperat
 use crate::ir::{Dim, Graph, TensorType, ValueId};
 use bytes::Bytes;
 use prost::Message;
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::path::{Path, PathBuf};
 
 /// What a caller may decide about an import.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +32,28 @@ pub fn load(path: &Path, options: &LoadOptions) -> ImportResult<Graph> {
     let in_file = |error: ImportError| ImportError { file: path.to_owned(), ..error };
     let folder = Folder::open(path).map_err(|kind| in_file(kind.into()))?;
     read_model(folder.model(), &folder, options).map_err(in_file)
+}
+
+/// The files that a model is made of: itself, and those that hold its external data. A build has to look at all of them.
+///
+/// # Errors
+/// When the model cannot be read. Whether the other files are there is seen when they are.
+pub fn files(path: &Path) -> ImportResult<Vec<PathBuf>> {
+    let in_file = |kind: ImportErrorKind| ImportError { file: path.to_owned(), ..kind.into() };
+    let proto = decode(Folder::open(path).map_err(in_file)?.model()).map_err(in_file)?;
+    let mut locations = BTreeSet::new();
+    let mut graphs: Vec<&GraphProto> = proto.graph.iter().collect();
+    let functions = proto.functions.iter().flat_map(|function| &function.node);
+    graphs.extend(functions.flat_map(super::lowering::subgraphs));
+    while let Some(graph) = graphs.pop() {
+        let external = graph.initializer.iter().filter(|tensor| tensor.data_location == EXTERNAL);
+        let entries = external.flat_map(|tensor| &tensor.external_data);
+        locations.extend(entries.filter(|entry| entry.key == "location").map(|entry| entry.value.as_str()));
+        graphs.extend(graph.node.iter().flat_map(super::lowering::subgraphs));
+    }
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let beside = locations.into_iter().map(|location| folder.join(location));
+    Ok(std::iter::once(path.to_owned()).chain(beside).collect())
 }
 
 /// Reads a model from memory; it may have no external data.

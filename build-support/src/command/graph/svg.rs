@@ -36,17 +36,29 @@ pub(super) fn print(graph: &Graph, tree: &Module) -> String {
          orient=\"auto\"><path d=\"M0 0L8 4L0 8z\" style=\"fill:#888\"/></marker></defs>\n",
         -BAND
     );
-    body.walk(&mut |placed| draw(placed, if placed.node.is_some() { "node" } else { "module" }, &mut text));
-    for port in inputs.iter().chain(&outputs) {
-        draw(port, "port", &mut text);
-    }
+    // Arrows run over modules and under nodes.
+    body.walk(&mut |placed| {
+        if placed.node.is_none() {
+            draw(placed, "module", &mut text);
+        }
+    });
+    let obstacles: Vec<&Box> = boxes.values().collect();
     for &id in &graph.root.nodes {
         for from in sources(graph, graph.node(id)) {
-            arrow(boxes.get(&from), boxes.get(&Source::Node(id)), &mut text);
+            arrow(boxes.get(&from), boxes.get(&Source::Node(id)), &obstacles, &mut text);
         }
     }
     for (port, &value) in outputs.iter().zip(&graph.root.outputs) {
-        arrow(source(graph, value).and_then(|from| boxes.get(&from)), Some(port), &mut text);
+        let from = source(graph, value).and_then(|from| boxes.get(&from));
+        arrow(from, Some(port), &obstacles, &mut text);
+    }
+    body.walk(&mut |placed| {
+        if placed.node.is_some() {
+            draw(placed, "node", &mut text);
+        }
+    });
+    for port in inputs.iter().chain(&outputs) {
+        draw(port, "port", &mut text);
     }
     text.push_str("</svg>\n");
     text
@@ -89,12 +101,33 @@ fn draw(placed: &Box, class: &str, text: &mut String) {
     text.push('\n');
 }
 
-/// A curve from the bottom of one box to the top of another.
-fn arrow(from: Option<&Box>, to: Option<&Box>, text: &mut String) {
+/// A curve from the bottom of one box to the top of another; past the boxes between them, if there are any.
+fn arrow(from: Option<&Box>, to: Option<&Box>, obstacles: &[&Box], text: &mut String) {
+    /// Distance from the boxes that an arrow passes.
+    const CLEARANCE: f64 = 7.0;
     let (Some(from), Some(to)) = (from, to) else { return };
     let (x1, y1) = (from.x + from.width / 2.0, from.y + from.height);
     let (x2, y2) = (to.x + to.width / 2.0, to.y);
     let bend = ((y2 - y1) / 2.0).clamp(8.0, 60.0);
+    let mut side = x2;
+    // Each step moves right, past one box more.
+    while let Some(passed) = obstacles.iter().find(|placed| {
+        let between = placed.y > y1 && placed.y + placed.height < y2;
+        between && placed.x - CLEARANCE < side && side < placed.x + placed.width + CLEARANCE
+    }) {
+        side = passed.x + passed.width + CLEARANCE;
+    }
+    if side > x2 {
+        let (top, bottom) = (y1 + 34.0, y2 - 34.0);
+        let _ = writeln!(
+            text,
+            "<path marker-end=\"url(#tip)\" d=\"M{x1:.1} {y1:.1}C{x1:.1} {:.1} {side:.1} {y1:.1} {side:.1} \
+             {top:.1}L{side:.1} {bottom:.1}C{side:.1} {y2:.1} {x2:.1} {:.1} {x2:.1} {y2:.1}\"/>",
+            y1 + 20.0,
+            y2 - 20.0
+        );
+        return;
+    }
     let _ = writeln!(
         text,
         "<path marker-end=\"url(#tip)\" d=\"M{x1:.1} {y1:.1}C{x1:.1} {:.1} {x2:.1} {:.1} {x2:.1} {y2:.1}\"/>",
