@@ -2,7 +2,8 @@
 //!
 //! Invariants (checked by the verifier after every pass in tests and debug builds):
 //! - every value is defined once, before its uses, in its region or an enclosing one;
-//! - every value has a dtype, a rank and dims ([`Dim`]: constants or expressions over symbols);
+//! - every value has a dtype, a rank and dims ([`Dim`]: constants or expressions over symbols); a constant has the bytes
+//!   that its type needs;
 //! - every symbol has an origin from which generated code can compute it before its first use;
 //! - the types of a node's outputs are what [`Op::infer`] says.
 //!

@@ -64,7 +64,10 @@ impl<'a> Verifier<'a> {
         let graph = self.graph;
         for (n, &input) in graph.inputs.iter().enumerate() {
             match graph.values.get(input.index()).map(|value| value.def) {
-                Some(ValueDef::Input(i)) if i as usize == n => self.define(input),
+                Some(ValueDef::Input(i)) if i as usize == n => {
+                    self.define(input);
+                    self.sizes(input);
+                }
                 _ => self.violate(input, format!("is input {n} but not defined as such")),
             }
         }
@@ -76,6 +79,11 @@ impl<'a> Verifier<'a> {
                         let ty = TensorType::new(constant.data.dtype, constant.data.shape.iter().copied());
                         if ty != value.ty {
                             self.violate(id, format!("is {} but its constant is {ty}", value.ty));
+                        }
+                        let size = constant.data.num_elements() * constant.data.dtype.size();
+                        if constant.data.bytes.len() != size {
+                            let bytes = constant.data.bytes.len();
+                            self.violate(id, format!("is {ty} but its constant has {bytes} bytes"));
                         }
                     }
                     None => self.violate(id, format!("names no constant: {constant}")),
@@ -149,6 +157,12 @@ impl<'a> Verifier<'a> {
             }
         }
         for region in node.op.regions() {
+            for (n, &parameter) in region.parameters.iter().enumerate() {
+                let def = self.graph.values.get(parameter.index()).map(|value| value.def);
+                if def != Some(ValueDef::RegionParameter(id, n as u32)) {
+                    self.violate(site(id, node), format!("{parameter} is not defined as its parameter {n}"));
+                }
+            }
             self.region(region);
         }
         if operands_known {
@@ -191,10 +205,16 @@ impl<'a> Verifier<'a> {
             if !fits {
                 self.violate(site(id, node), format!("{output} is {}, inference says {ty}", value.ty));
             }
-            for symbol in value.ty.dims.iter().flat_map(Dim::symbols) {
-                if !self.graph.symbols.contains_key(&symbol) {
-                    self.violate(output, format!("has a size `{symbol}` of no origin"));
-                }
+            self.sizes(output);
+        }
+    }
+
+    /// Every symbol in a value's sizes must have an origin.
+    fn sizes(&mut self, id: ValueId) {
+        let graph = self.graph;
+        for symbol in graph.ty(id).dims.iter().flat_map(Dim::symbols) {
+            if !graph.symbols.contains_key(&symbol) {
+                self.violate(id, format!("has a size `{symbol}` of no origin"));
             }
         }
     }
@@ -257,11 +277,16 @@ mod tests {
         assert_eq!(violations(&graph), ["n1 (Reshape, \"\"): uses %2 before it is defined"]);
 
         let mut graph = sample();
+        graph.constants[0].data.bytes = kiln_types::Bytes::default();
+        assert_eq!(violations(&graph), ["%1: is f32[] but its constant has 0 bytes"]);
+
+        let mut graph = sample();
         graph.node_mut(NodeId(0)).op = Op::Unary(UnaryOp::IsNan);
         graph.output_names.clear();
         graph.symbols.clear();
         let found = violations(&graph);
-        assert!(found[0].contains("%2 is f32[batch, 3], inference says bool[batch, 3]"), "{found:?}");
+        assert_eq!(found[0], "%0: has a size `batch` of no origin");
+        assert!(found[1].contains("%2 is f32[batch, 3], inference says bool[batch, 3]"), "{found:?}");
         assert!(found.iter().any(|v| v.contains("has a size `batch` of no origin")), "{found:?}");
         assert!(found.iter().any(|v| v.contains("uses `batch` before its value is known")), "{found:?}");
         assert!(found.iter().any(|v| v == "outputs: 0 names for 1 values"), "{found:?}");
