@@ -16,6 +16,7 @@ extern crate alloc;
 extern crate self as kiln;
 
 pub mod backend;
+mod checkpoints;
 pub mod config;
 #[cfg(feature = "std")]
 pub mod golden;

@@ -2,7 +2,11 @@
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{format_ident, quote};
-use syn::{Attribute, DeriveInput, Error, Fields, GenericParam, Generics, LitStr, Member, Result, Type};
+use syn::meta::ParseNestedMeta;
+use syn::{
+    Attribute, DeriveInput, Error, Fields, GenericParam, Generics, LitFloat, LitStr, Member, Result, Token,
+    Type,
+};
 
 /// One field of a struct.
 pub struct Field {
@@ -14,6 +18,8 @@ pub struct Field {
     pub key: String,
     /// Whether `key` was given by an attribute.
     pub renamed: bool,
+    /// How its parameters were made of others: values of the runtime's `module::Origin`, without its path.
+    pub origins: Vec<TokenStream>,
     /// Its type.
     pub ty: Type,
 }
@@ -29,14 +35,14 @@ pub struct Variant {
 /// Reads the fields of a struct; `attribute` is the one that may hold `rename = "…"`.
 pub fn read_fields(fields: &Fields, attribute: &str) -> Result<Vec<Field>> {
     let read = |(index, field): (usize, &syn::Field)| {
-        let rename = read_rename(&field.attrs, attribute)?;
+        let Attributes { rename, origins } = read_attributes(&field.attrs, attribute)?;
         let (member, binding, name) = match &field.ident {
             Some(name) => (Member::Named(name.clone()), name.clone(), unraw(name)),
             None => (Member::Unnamed(index.into()), format_ident!("field_{index}"), index.to_string()),
         };
         let renamed = rename.is_some();
         let key = rename.unwrap_or(name);
-        Ok(Field { member, binding, key, renamed, ty: field.ty.clone() })
+        Ok(Field { member, binding, key, renamed, origins, ty: field.ty.clone() })
     };
     fields.iter().enumerate().map(read).collect()
 }
@@ -58,19 +64,74 @@ pub fn read_variants(data: &syn::DataEnum) -> Result<Vec<Variant>> {
     data.variants.iter().map(read).collect()
 }
 
-/// The text of `rename = "…"` in the attribute called `attribute`.
-fn read_rename(attributes: &[Attribute], attribute: &str) -> Result<Option<String>> {
-    let mut rename = None;
+/// What the attributes of a field say.
+struct Attributes {
+    rename: Option<String>,
+    origins: Vec<TokenStream>,
+}
+
+/// Reads `rename = "…"`, and for modules what [`Field::origins`] says, from the attribute called `attribute`.
+fn read_attributes(attributes: &[Attribute], attribute: &str) -> Result<Attributes> {
+    let mut read = Attributes { rename: None, origins: Vec::new() };
+    let mut norm = Norm::default();
     for found in attributes.iter().filter(|found| found.path().is_ident(attribute)) {
         found.parse_nested_meta(|meta| {
-            if !meta.path.is_ident("rename") {
+            if meta.path.is_ident("rename") {
+                read.rename = Some(meta.value()?.parse::<LitStr>()?.value());
+            } else if attribute == "module" && !read_origin(&meta, &mut read.origins, &mut norm)? {
+                let known = "`rename`, `from`, `batch_norm` (with `epsilon` and `biased`) and `constant`";
+                return Err(meta.error(format!("the attributes of a module's field are {known}")));
+            } else if attribute != "module" {
                 return Err(meta.error("the attribute of a field is `rename = \"…\"`"));
             }
-            rename = Some(meta.value()?.parse::<LitStr>()?.value());
             Ok(())
         })?;
     }
-    Ok(rename)
+    read.origins.extend(norm.origin());
+    Ok(read)
+}
+
+/// A batch normalization that was folded into the field.
+#[derive(Default)]
+struct Norm {
+    path: Option<String>,
+    epsilon: Option<LitFloat>,
+    biased: bool,
+}
+
+impl Norm {
+    fn origin(&self) -> Option<TokenStream> {
+        let Self { path, epsilon, biased } = self;
+        let path = path.as_ref()?;
+        let epsilon = epsilon.as_ref().map_or_else(|| quote!(1e-5), |epsilon| quote!(#epsilon));
+        Some(quote!(BatchNorm { path: #path, epsilon: #epsilon, biased: #biased }))
+    }
+}
+
+/// Reads one part of an attribute that says what a field's parameters were made of; `false` when it is something else.
+fn read_origin(meta: &ParseNestedMeta<'_>, origins: &mut Vec<TokenStream>, norm: &mut Norm) -> Result<bool> {
+    if meta.path.is_ident("batch_norm") {
+        norm.path = Some(meta.value()?.parse::<LitStr>()?.value());
+    } else if meta.path.is_ident("epsilon") {
+        norm.epsilon = Some(meta.value()?.parse()?);
+    } else if meta.path.is_ident("biased") {
+        norm.biased = true;
+    } else if meta.path.is_ident("constant") {
+        origins.push(quote!(Constant));
+    } else if meta.path.is_ident("from") && meta.input.peek(Token![=]) {
+        let text: LitStr = meta.value()?.parse()?;
+        origins.push(quote!(Derived { parameter: "", from: #text }));
+    } else if meta.path.is_ident("from") {
+        meta.parse_nested_meta(|inner| {
+            let parameter = inner.path.require_ident().map(unraw)?;
+            let text: LitStr = inner.value()?.parse()?;
+            origins.push(quote!(Derived { parameter: #parameter, from: #text }));
+            Ok(())
+        })?;
+    } else {
+        return Ok(false);
+    }
+    Ok(true)
 }
 
 /// A name without the `r#` of a raw identifier.

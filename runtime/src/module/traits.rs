@@ -1,6 +1,6 @@
 //! What every module can do, and what can walk through one.
 
-use super::{Param, ParamId};
+use super::{Origin, Param, ParamId};
 use crate::record::Record;
 use crate::tensor::backend::{AutodiffBackend, Backend};
 use crate::tensor::{Bool, Int, Tensor};
@@ -23,6 +23,16 @@ pub type Devices<B> = Vec<<B as Backend>::Device>;
 /// - `#[module(custom_display)]` on the type: its [`ModuleDisplay`](super::ModuleDisplay) is written by hand.
 /// - `#[module(rename = "0")]` on a field: the name in records and in the paths that visitors see, for names that Rust
 ///   does not have. Tuple structs have the names `0`, `1`, ….
+/// - `#[module(batch_norm = "bn1")]` on a layer: a checkpoint has the layer and a batch normalization beside it, which is
+///   folded into the layer's weight and bias when they are loaded. `epsilon = 1e-3` says what is added to the variance if
+///   that is not `1e-5`; `biased`, that the layer had a bias before.
+/// - `#[module(from = "transpose(::embedding.weight)")]` on a parameter, `#[module(from(weight = "…", bias = "…"))]` on a
+///   layer: a checkpoint has other tensors, from which the parameter is computed as it lies here. Keys are relative to the
+///   struct, after `::` to the root; there is arithmetic, `transpose`, `reshape`, `slice`, `cat` and more, see
+///   [`Derivation`](super::Derivation).
+/// - `#[module(constant)]` on a field: no checkpoint has it.
+///
+/// The last three are about checkpoints of PyTorch and Safetensors alone; records know nothing of them.
 ///
 /// ```
 /// use kiln::module::{Module, Param};
@@ -173,6 +183,9 @@ pub trait ModuleVisitor<B: Backend> {
 
     /// The field is over.
     fn exit_module(&mut self, name: &str, container_type: &str) {}
+
+    /// The field that was just entered was made of others; see [`Origin`].
+    fn visit_origin(&mut self, origin: Origin) {}
 
     /// For containers that know the whole path of a float parameter.
     fn visit_float_with_path<const D: usize>(&mut self, path: &[String], id: ParamId, tensor: &Tensor<B, D>) {

@@ -1,6 +1,7 @@
 //! What other frameworks call a layer's parameters, and how they lay them out.
 
 use alloc::{format, string::String, vec, vec::Vec};
+use kiln_types::{NORMS, in_pytorch};
 use kiln_weights::LazyTensor;
 
 /// Whose conventions a file's tensors follow.
@@ -88,9 +89,6 @@ const GRU_GATES: &[&str] = &["reset_gate", "update_gate", "new_gate"];
 /// The projections of attention in PyTorch's order.
 const PROJECTIONS: &[&str] = &["query", "key", "value"];
 
-/// The layers whose `gamma` and `beta` are `weight` and `bias`.
-const NORMS: &[&str] = &["BatchNorm", "GroupNorm", "InstanceNorm", "LayerNorm", "RmsNorm"];
-
 impl AdapterType {
     /// Where a parameter may be, the likeliest place first. The first is where it would be saved.
     pub(super) fn candidates(self, frames: &[Frame]) -> Vec<Candidate> {
@@ -99,20 +97,17 @@ impl AdapterType {
             return vec![whole];
         }
         let Some((leaf, above)) = frames.split_last() else { return vec![whole] };
-        let renamed = |name: &str| Candidate { key: below(above, name), view: View::WHOLE };
-        match (leaf.container.as_str(), leaf.name.as_str()) {
-            ("Linear", name @ ("weight" | "bias")) => {
-                let mut candidates =
-                    gate(above, name).or_else(|| projection(above, name)).unwrap_or_default();
-                candidates
-                    .push(Candidate { view: View { part: None, transpose: name == "weight" }, ..whole });
-                candidates
-            }
-            (norm, "gamma") if NORMS.contains(&norm) => vec![renamed("weight"), whole],
-            (norm, "beta") if NORMS.contains(&norm) => vec![renamed("bias"), whole],
-            ("PRelu", "alpha") => vec![renamed("weight"), whole],
-            _ => vec![whole],
+        let container = leaf.container.as_str();
+        let (name, transpose) = in_pytorch(container, &leaf.name);
+        let mut candidates = match container {
+            "Linear" => gate(above, name).or_else(|| projection(above, name)).unwrap_or_default(),
+            _ => Vec::new(),
+        };
+        candidates.push(Candidate { key: below(above, name), view: View { part: None, transpose } });
+        if name != leaf.name {
+            candidates.push(whole);
         }
+        candidates
     }
 }
 

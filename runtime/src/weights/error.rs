@@ -16,6 +16,9 @@ pub enum ImportError {
     /// Parameters and tensors do not fit.
     #[error(transparent)]
     Report(#[from] Box<ImportReport>),
+    /// The model cannot take checkpoints, since weights were changed before it was generated: why, and what to do.
+    #[error("the model takes no checkpoints: {0}")]
+    Rewritten(String),
     /// The record could not be put together, or written.
     #[error("{0}")]
     Record(String),

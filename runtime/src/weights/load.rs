@@ -1,17 +1,21 @@
 //! Loading into a module that is there.
 
 use super::adapter::{Candidate, Frame, path_of};
+use super::derived::{self, Made, Recipe, Target, made};
 use super::source::Source;
-use super::{ImportError, ImportReport, LoadArgs, MissingWeight, WantedShape, WrongWeight};
-use crate::module::{Module, ModuleMapper, ModuleVisitor, Param, Parameter};
+use super::{AdapterType, ImportError, ImportReport, LoadArgs, MissingWeight, WantedShape, WrongWeight};
+use crate::module::{Derivation, Module, ModuleMapper, ModuleVisitor, Origin, Param, Parameter};
 use crate::tensor::backend::Backend;
 use crate::tensor::{Bool, DType, DTypeKind, Element, Int, Tensor, TensorData};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
-use alloc::{boxed::Box, vec::Vec};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use kiln_weights::LazyTensor;
 
 /// Loads the parameters of a module from a checkpoint: a file of PyTorch or Safetensors, or a folder of shards.
+///
+/// Fields that were made of others (see [`Origin`]) are made of the file's in the same way; what belongs to the module's
+/// own graph stays as it is in the module.
 ///
 /// Keys are the module's paths, or what its layers' counterparts in PyTorch have (see
 /// [`AdapterType`](super::AdapterType)). Where a list's indices have gaps in the file, they count as if there were none.
@@ -69,6 +73,10 @@ impl Walk {
         self.frames.pop();
     }
 
+    fn depth(&self) -> usize {
+        self.frames.iter().flatten().count()
+    }
+
     pub(super) fn frames(&self) -> Vec<Frame> {
         self.frames.iter().flatten().cloned().collect()
     }
@@ -77,6 +85,8 @@ impl Walk {
 /// A parameter that a module wants.
 struct Wanted {
     frames: Vec<Frame>,
+    /// What its fields say that it was made of, each with how many frames lead to the field.
+    origins: Vec<(usize, Origin)>,
     shape: Vec<usize>,
     dtype: DType,
 }
@@ -86,12 +96,15 @@ struct Wanted {
 struct Outline {
     walk: Walk,
     wanted: Vec<Wanted>,
+    /// As [`Wanted::origins`], of the fields around.
+    origins: Vec<(usize, Origin)>,
 }
 
 impl Outline {
     fn add<T: Parameter>(&mut self, param: &Param<T>, dtype: DType) {
         let shape = param.lazy_shape().as_slice().to_vec();
-        self.wanted.push(Wanted { frames: self.walk.frames(), shape, dtype });
+        let (frames, origins) = (self.walk.frames(), self.origins.clone());
+        self.wanted.push(Wanted { frames, origins, shape, dtype });
     }
 }
 
@@ -102,6 +115,12 @@ impl<B: Backend> ModuleVisitor<B> for Outline {
 
     fn exit_module(&mut self, _name: &str, _container_type: &str) {
         self.walk.exit();
+        let depth = self.walk.depth();
+        self.origins.retain(|(above, _)| *above <= depth);
+    }
+
+    fn visit_origin(&mut self, origin: Origin) {
+        self.origins.push((self.walk.depth(), origin));
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
@@ -120,36 +139,93 @@ impl<B: Backend> ModuleVisitor<B> for Outline {
 /// Which tensor each parameter gets, by the parameter's path.
 type Plan = BTreeMap<String, Planned>;
 
-/// A tensor for a parameter.
+/// What a parameter gets.
 struct Planned {
-    key: String,
-    tensor: LazyTensor,
+    from: From,
     dtype: DType,
 }
 
-/// Finds a tensor for each parameter, or says what does not fit.
+/// Where the contents of a parameter come from.
+pub(super) enum From {
+    /// A tensor under a key, or a view of it.
+    Tensor(String, LazyTensor),
+    /// A computation over tensors.
+    Recipe(Recipe),
+}
+
+/// Finds what each parameter gets, or says what does not fit.
 fn plan(outline: &Outline, source: &Source, args: &LoadArgs) -> Result<Plan, ImportError> {
     let lists = Lists::new(outline, source);
-    let mut report = ImportReport { source: source.name.clone(), ..ImportReport::default() };
-    let (mut plan, mut used) = (Plan::new(), BTreeSet::new());
-    for Wanted { frames, shape, dtype } in &outline.wanted {
-        let path = path_of(frames);
-        let candidates = args.adapter.candidates(&lists.renumber(frames));
-        let found = candidates.iter().find_map(|candidate| Some((candidate, source.get(&candidate.key)?)));
-        let Some((Candidate { key, view }, whole)) = found else {
-            let key = candidates.last().map_or_else(String::new, |candidate| candidate.key.clone());
-            let key = candidates.first().map_or(key, |candidate| candidate.key.clone());
-            report.missing.push(MissingWeight { path, key, shape: Some(WantedShape::Dims(shape.clone())) });
-            continue;
-        };
-        used.insert(key.as_str().to_string());
-        let stored = whole.dtype();
-        let kind_fits = fits_kind(stored, dtype.kind());
-        match view.of(whole).filter(|tensor| tensor.shape() == shape.as_slice() && kind_fits) {
-            Some(tensor) => {
-                plan.insert(path, Planned { key: key.clone(), tensor, dtype: *dtype });
+    let report = ImportReport { source: source.name.clone(), ..ImportReport::default() };
+    let mut planner = Planner { source, plan: Plan::new(), used: BTreeSet::new(), report };
+    for wanted in &outline.wanted {
+        planner.add(wanted, &lists.renumber(&wanted.frames), args.adapter);
+    }
+    let Planner { plan, used, mut report, .. } = planner;
+    let place =
+        |tensor: &LazyTensor| (Arc::as_ptr(tensor.storage()), tensor.offset(), tensor.shape().to_vec());
+    let places: BTreeSet<_> = used.iter().filter_map(|key| source.get(key)).map(place).collect();
+    // A tensor under two names is used under both.
+    let unused = source.iter().filter(|(key, tensor)| {
+        !used.contains(*key) && !is_bookkeeping(key) && !places.contains(&place(tensor))
+    });
+    report.unused = unused.map(|(key, tensor)| (key.to_string(), tensor.shape().to_vec())).collect();
+    let missing = !report.missing.is_empty() && !args.partial;
+    let misfit = !report.wrong.is_empty() || !report.broken.is_empty();
+    if missing || misfit || (args.strict && !report.unused.is_empty()) {
+        return Err(Box::new(report).into());
+    }
+    Ok(plan)
+}
+
+/// Finds what parameters get, one after the other.
+struct Planner<'s> {
+    source: &'s Source,
+    plan: Plan,
+    used: BTreeSet<String>,
+    report: ImportReport,
+}
+
+impl Planner<'_> {
+    /// `frames` are the parameter's with the numbers of the file.
+    fn add(&mut self, wanted: &Wanted, frames: &[Frame], adapter: AdapterType) {
+        let candidates = adapter.candidates(frames);
+        // Other conventions than PyTorch's are those of the module as it is.
+        let origins = if adapter == AdapterType::PyTorch { wanted.origins.as_slice() } else { &[] };
+        for &(depth, origin) in origins {
+            let (base, below) = (path_of(&frames[..depth - 1]), path_of(&frames[depth..]));
+            let present = candidates.iter().find(|candidate| self.source.get(&candidate.key).is_some());
+            let own = present.or(candidates.first());
+            let own = own.map_or(("", false), |own| (own.key.as_str(), own.view.transpose));
+            match made(origin, &below, own, &base) {
+                Ok(None) => {}
+                Ok(Some(Made::Before)) => return,
+                Ok(Some(Made::By(expression))) => return self.add_computed(wanted, expression),
+                Err(reason) => return self.report.broken.push((path_of(&wanted.frames), reason)),
             }
-            None => report.wrong.push(WrongWeight {
+        }
+        self.add_plain(wanted, &candidates);
+    }
+
+    /// A parameter that is a tensor of the file, or a part of one.
+    fn add_plain(&mut self, wanted: &Wanted, candidates: &[Candidate]) {
+        let Wanted { frames, shape, dtype, .. } = wanted;
+        let path = path_of(frames);
+        let found =
+            candidates.iter().find_map(|candidate| Some((candidate, self.source.get(&candidate.key)?)));
+        let Some((Candidate { key, view }, whole)) = found else {
+            let key = candidates.first().map_or_else(String::new, |candidate| candidate.key.clone());
+            self.report.missing.push(MissingWeight { path, key, shape: Some(WantedShape::Dims(shape.clone())) });
+            return;
+        };
+        self.used.insert(key.clone());
+        let stored = whole.dtype();
+        match view.of(whole).filter(|tensor| tensor.shape() == shape.as_slice() && fits_kind(stored, dtype.kind())) {
+            Some(tensor) => {
+                let from = From::Tensor(key.clone(), tensor);
+                self.plan.insert(path, Planned { from, dtype: *dtype });
+            }
+            None => self.report.wrong.push(WrongWeight {
                 path,
                 key: key.clone(),
                 kind: dtype.kind(),
@@ -158,13 +234,43 @@ fn plan(outline: &Outline, source: &Source, args: &LoadArgs) -> Result<Plan, Imp
             }),
         }
     }
-    let unused = source.iter().filter(|(key, _)| !used.contains(*key) && !is_bookkeeping(key));
-    report.unused = unused.map(|(key, tensor)| (key.to_string(), tensor.shape().to_vec())).collect();
-    let missing = !report.missing.is_empty() && !args.partial;
-    if missing || !report.wrong.is_empty() || (args.strict && !report.unused.is_empty()) {
-        return Err(Box::new(report).into());
+
+    /// A parameter that is computed from tensors of the file.
+    fn add_computed(&mut self, wanted: &Wanted, expression: Derivation) {
+        let Wanted { frames, shape, dtype, .. } = wanted;
+        let path = path_of(frames);
+        let mut keys = BTreeSet::new();
+        derived::keys(&expression, &mut keys);
+        let missing: Vec<&String> = keys.iter().filter(|key| self.source.get(key).is_none()).collect();
+        let stored = keys.first().and_then(|key| self.source.get(key)).map_or(*dtype, LazyTensor::dtype);
+        if !missing.is_empty() {
+            let missing = missing.into_iter().map(|key| MissingWeight {
+                path: path.clone(),
+                key: key.clone(),
+                shape: None,
+            });
+            self.report.missing.extend(missing);
+            self.used.extend(keys);
+            return;
+        }
+        self.used.extend(keys);
+        let layer = frames.last().map_or_else(String::new, |frame| frame.container.clone());
+        let recipe = Recipe { expression, target: Target { layer, shape: shape.clone() } };
+        match recipe.shape(self.source) {
+            Ok(found) if (found == *shape || recipe.is_number()) && fits_kind(stored, dtype.kind()) => {
+                let from = recipe.view(self.source).unwrap_or(From::Recipe(recipe));
+                self.plan.insert(path, Planned { from, dtype: *dtype });
+            }
+            Ok(found) => self.report.wrong.push(WrongWeight {
+                path,
+                key: recipe.name(),
+                kind: dtype.kind(),
+                shape: WantedShape::Dims(shape.clone()),
+                found: (stored, found),
+            }),
+            Err(reason) => self.report.broken.push((path, reason)),
+        }
     }
-    Ok(plan)
 }
 
 /// Whether a tensor may become a parameter of a kind. Older files have bytes for bools.
@@ -265,7 +371,11 @@ impl<B: Backend> Loader<'_, B> {
         if self.failed.is_some() {
             return None;
         }
-        match self.source.data(&planned.key, &planned.tensor) {
+        let data = match &planned.from {
+            From::Tensor(key, tensor) => self.source.data(key, tensor),
+            From::Recipe(recipe) => recipe.compute::<B>(self.source, self.device),
+        };
+        match data {
             Ok(data) => Some(data.convert_dtype(planned.dtype)),
             Err(error) => {
                 self.failed = Some(error);

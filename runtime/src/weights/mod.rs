@@ -9,6 +9,7 @@
 
 mod adapter;
 mod args;
+mod derived;
 mod error;
 mod item;
 mod load;

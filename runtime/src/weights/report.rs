@@ -16,6 +16,8 @@ pub struct ImportReport {
     pub missing: Vec<MissingWeight>,
     /// Parameters that the file has in another shape or kind.
     pub wrong: Vec<WrongWeight>,
+    /// Parameters that are computed from several tensors which do not fit together, with the reason.
+    pub broken: Vec<(String, String)>,
     /// Keys that no parameter took, with their shapes.
     pub unused: Vec<(String, Vec<usize>)>,
 }
@@ -164,6 +166,10 @@ impl fmt::Display for ImportReport {
             write!(f, "\n  wrong: {path} needs {kind} {shape}, {key} in the file is {dtype} {stored:?}")?;
         }
         write_rest(f, self.wrong.len(), "wrong")?;
+        for (path, reason) in self.broken.iter().take(SHOWN) {
+            write!(f, "\n  wrong: {path} cannot be computed: {reason}")?;
+        }
+        write_rest(f, self.broken.len(), "wrong")?;
         for (key, shape) in self.unused.iter().take(SHOWN) {
             write!(f, "\n  unused: {key} {shape:?}")?;
         }

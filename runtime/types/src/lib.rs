@@ -11,6 +11,7 @@ extern crate alloc;
 mod bytes;
 mod convert;
 mod data;
+mod derivation;
 mod distribution;
 mod dtype;
 mod element;
@@ -23,6 +24,7 @@ mod shape;
 
 pub use bytes::{Bytes, Refetched};
 pub use data::{DataError, TensorData, Tolerance};
+pub use derivation::{Derivation, DerivationError, NORMS, in_pytorch};
 pub use distribution::Distribution;
 pub use dtype::{DType, DTypeKind, FloatDType, IntDType};
 pub use element::{Element, ElementConversion, ToElement};

@@ -15,14 +15,15 @@ impl Subject<'_> {
         let this = quote!(Self);
 
         let count = self.for_each_ref(|Part { value, .. }| quote!(count += #module::num_params(#value);));
-        let visit = self.for_each_ref(|Part { value, key }| {
+        let visit = self.for_each_ref(|Part { value, key, origins }| {
             quote! {
                 visitor.enter_module(#key, #container);
+                #(visitor.visit_origin(#kiln::module::Origin::#origins);)*
                 #module::visit(#value, visitor);
                 visitor.exit_module(#key, #container);
             }
         });
-        let map = self.convert(&this, false, |Part { value, key }| {
+        let map = self.convert(&this, false, |Part { value, key, .. }| {
             quote!({
                 mapper.enter_module(#key, #container);
                 let mapped = #module::map(#value, mapper);

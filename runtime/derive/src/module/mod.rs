@@ -156,6 +156,7 @@ fn record_field(field: &Field, ty: TokenStream) -> Field {
         binding: field.binding.clone(),
         key: field.key.clone(),
         renamed: field.renamed,
+        origins: Vec::new(),
         ty: syn::Type::Verbatim(ty),
     }
 }

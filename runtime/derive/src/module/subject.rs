@@ -21,6 +21,8 @@ pub struct Part<'a> {
     pub value: TokenStream,
     /// The name in paths.
     pub key: &'a str,
+    /// See [`Field::origins`].
+    pub origins: &'a [TokenStream],
 }
 
 impl Subject<'_> {
@@ -37,9 +39,9 @@ impl Subject<'_> {
     pub fn for_each_ref(&self, statement: impl Fn(Part<'_>) -> TokenStream) -> TokenStream {
         match self.parts {
             Parts::Struct { fields, .. } => {
-                let statements = fields
-                    .iter()
-                    .map(|Field { member, key, .. }| statement(Part { value: quote!(&self.#member), key }));
+                let statements = fields.iter().map(|Field { member, key, origins, .. }| {
+                    statement(Part { value: quote!(&self.#member), key, origins })
+                });
                 quote!(#(#statements)*)
             }
             Parts::Enum(variants) => {
@@ -47,7 +49,8 @@ impl Subject<'_> {
                     let (name, key) = (&variant.name, unraw(&variant.name));
                     match &variant.ty {
                         Some(_) => {
-                            let statement = statement(Part { value: quote!(module), key: &key });
+                            let statement =
+                                statement(Part { value: quote!(module), key: &key, origins: &[] });
                             quote!(Self::#name(module) => { #statement })
                         }
                         None => quote!(Self::#name => {}),
@@ -69,9 +72,9 @@ impl Subject<'_> {
     ) -> TokenStream {
         match self.parts {
             Parts::Struct { fields, .. } => {
-                let values = fields.iter().map(|Field { member, key, .. }| {
+                let values = fields.iter().map(|Field { member, key, origins, .. }| {
                     let value = if by_ref { quote!(&self.#member) } else { quote!(self.#member) };
-                    let value = convert(Part { value, key });
+                    let value = convert(Part { value, key, origins });
                     quote!(#member: #value)
                 });
                 quote!(#target { #(#values),* })
@@ -81,7 +84,7 @@ impl Subject<'_> {
                     let (name, key) = (&variant.name, unraw(&variant.name));
                     match &variant.ty {
                         Some(_) => {
-                            let value = convert(Part { value: quote!(module), key: &key });
+                            let value = convert(Part { value: quote!(module), key: &key, origins: &[] });
                             quote!(Self::#name(module) => #target::#name(#value))
                         }
                         None => quote!(Self::#name => #target::#name),

@@ -1,0 +1,95 @@
+//! What generated models declare with [`from_checkpoints!`](crate::from_checkpoints) or
+//! [`no_checkpoints!`](crate::no_checkpoints): the ways to load a checkpoint of the original network. Generated source is
+//! the same whatever features the runtime has, so these macros know them.
+
+/// Declares, in the `impl<B: Backend>` block of a generated model, `from_pytorch` and `from_safetensors`, each when the
+/// runtime has the feature of that name. The argument makes the model whose parameters are then loaded, given the device.
+///
+/// ```ignore
+/// impl<B: Backend> Model<B> {
+///     kiln::from_checkpoints!(Self::new);
+/// }
+/// ```
+#[macro_export]
+macro_rules! from_checkpoints {
+    ($start:expr) => {
+        $crate::__from_pytorch!(|args, device| {
+            $crate::weights::load_weights(($start)(device), args, device)
+        });
+        $crate::__from_safetensors!(|args, device| {
+            $crate::weights::load_weights(($start)(device), args, device)
+        });
+    };
+}
+
+/// Like [`from_checkpoints!`](crate::from_checkpoints), for a model that cannot take them: the methods yield an error that
+/// says why.
+#[macro_export]
+macro_rules! no_checkpoints {
+    ($reason:expr) => {
+        $crate::__from_pytorch!(|_args, _device| {
+            Err($crate::weights::ImportError::Rewritten($reason.into()))
+        });
+        $crate::__from_safetensors!(|_args, _device| {
+            Err($crate::weights::ImportError::Rewritten($reason.into()))
+        });
+    };
+}
+
+/// Declares `from_pytorch`.
+#[doc(hidden)]
+#[macro_export]
+#[cfg(feature = "pytorch")]
+macro_rules! __from_pytorch {
+    (|$args:ident, $device:ident| $load:expr) => {
+        /// Loads the parameters from a checkpoint of the original network: a file of PyTorch's (`.pt`, `.pth`, `.bin`), or
+        /// `LoadArgs` that name one. What was folded when the model was generated is folded again; constants of the graph
+        /// come from the model's record.
+        ///
+        /// # Errors
+        /// When the file cannot be read or is not this network's; the error lists everything that does not fit.
+        pub fn from_pytorch(
+            $args: impl Into<$crate::weights::LoadArgs>,
+            $device: &B::Device,
+        ) -> Result<Self, $crate::weights::ImportError> {
+            $load
+        }
+    };
+}
+
+/// Declares nothing: the runtime reads no files of PyTorch's.
+#[doc(hidden)]
+#[macro_export]
+#[cfg(not(feature = "pytorch"))]
+macro_rules! __from_pytorch {
+    (|$args:ident, $device:ident| $load:expr) => {};
+}
+
+/// Declares `from_safetensors`.
+#[doc(hidden)]
+#[macro_export]
+#[cfg(feature = "safetensors")]
+macro_rules! __from_safetensors {
+    (|$args:ident, $device:ident| $load:expr) => {
+        /// Loads the parameters from a checkpoint of the original network: Safetensors, alone or in shards, or `LoadArgs`
+        /// that name it. What was folded when the model was generated is folded again; constants of the graph come from
+        /// the model's record.
+        ///
+        /// # Errors
+        /// When the file cannot be read or is not this network's; the error lists everything that does not fit.
+        pub fn from_safetensors(
+            $args: impl Into<$crate::weights::LoadArgs>,
+            $device: &B::Device,
+        ) -> Result<Self, $crate::weights::ImportError> {
+            $load
+        }
+    };
+}
+
+/// Declares nothing: the runtime reads no Safetensors of others.
+#[doc(hidden)]
+#[macro_export]
+#[cfg(not(feature = "safetensors"))]
+macro_rules! __from_safetensors {
+    (|$args:ident, $device:ident| $load:expr) => {};
+}

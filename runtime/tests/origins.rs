@@ -1,0 +1,178 @@
+//! Modules whose parameters were made of those of another network, loaded from that network's checkpoints.
+#![cfg(all(feature = "pytorch", feature = "safetensors", feature = "ndarray"))]
+#![allow(missing_docs)]
+
+use kiln::backend::NdArray;
+use kiln::module::{Module, Param};
+use kiln::nn::conv::{Conv2d, Conv2dConfig, ConvTranspose2d, ConvTranspose2dConfig};
+use kiln::nn::{Initializer, LayerNorm, LayerNormConfig, Linear, LinearConfig};
+use kiln::tensor::{Tensor, TensorData, backend::Backend};
+use kiln::weights::ImportError;
+use kiln_record::safetensors::{TensorToWrite, save};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+type Cpu = NdArray;
+
+#[derive(Module, Debug)]
+struct Block<B: Backend> {
+    #[module(rename = "0", batch_norm = "1", epsilon = 0.5)]
+    conv: Conv2d<B>,
+    #[module(batch_norm = "up_norm", biased)]
+    up: ConvTranspose2d<B>,
+    #[module(from(weight = "attn.w"))]
+    square: Linear<B>,
+    #[module(from(
+        weight = "cat(1, transpose(q.weight), transpose(k.weight))",
+        bias = "cat(0, q.bias, k.bias)"
+    ))]
+    joined: Linear<B>,
+}
+
+#[derive(Module, Debug)]
+struct Model<B: Backend> {
+    blocks: Vec<Block<B>>,
+    #[module(from(gamma = "1", beta = "norm.bias * ::factor"))]
+    norm: LayerNorm<B>,
+    #[module(from = "exp(-slice(table, 0, 1, 3)) + 0.5")]
+    decay: Param<Tensor<B, 2>>,
+    #[module(constant)]
+    mask: Param<Tensor<B, 1>>,
+}
+
+impl<B: Backend> Model<B> {
+    fn new(device: &B::Device) -> Self {
+        let block = || Block {
+            conv: Conv2dConfig::new([1, 2], [1, 1]).init(device),
+            up: ConvTranspose2dConfig::new([2, 4], [1, 1]).with_groups(2).init(device),
+            square: LinearConfig::new(2, 2).with_bias(false).init(device),
+            joined: LinearConfig::new(1, 2).init(device),
+        };
+        Self {
+            blocks: (0..2).map(|_| block()).collect(),
+            norm: LayerNormConfig::new(2).init(device),
+            decay: Initializer::Zeros.init([2, 2], device),
+            mask: Initializer::Constant { value: 7.0 }.init([3], device),
+        }
+    }
+
+    kiln::from_checkpoints!(Self::new);
+}
+
+#[derive(Debug)]
+struct Refusing<B: Backend>(core::marker::PhantomData<B>);
+
+impl<B: Backend> Refusing<B> {
+    kiln::no_checkpoints!("the exporter folded `conv`");
+}
+
+fn temporary(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("kiln-origins-{name}-{}.safetensors", std::process::id()))
+}
+
+type Tensors = Vec<(String, Vec<f32>, Vec<usize>)>;
+
+fn checkpoint() -> Tensors {
+    let mut tensors: Tensors = Vec::new();
+    let mut add =
+        |key: String, values: &[f32], shape: &[usize]| tensors.push((key, values.to_vec(), shape.to_vec()));
+    for (n, by) in [(0, 1.0), (1, 2.0)] {
+        let key = |name: &str| format!("blocks.{n}.{name}");
+        add(key("0.weight"), &[1.0 * by, 2.0], &[2, 1, 1, 1]);
+        add(key("1.weight"), &[3.0, 4.0], &[2]);
+        add(key("1.bias"), &[0.25, 0.5], &[2]);
+        add(key("1.running_mean"), &[1.0, -1.0], &[2]);
+        add(key("1.running_var"), &[0.5, 3.5], &[2]);
+        add(key("up.weight"), &[1.0, 2.0, 3.0, 4.0], &[2, 2, 1, 1]);
+        add(key("up.bias"), &[1.0; 4], &[4]);
+        add(key("up_norm.weight"), &[1.0, 2.0, 3.0, 4.0], &[4]);
+        add(key("up_norm.bias"), &[0.5; 4], &[4]);
+        add(key("up_norm.running_mean"), &[0.0; 4], &[4]);
+        add(key("up_norm.running_var"), &[1.0 - 1e-5; 4], &[4]);
+        add(key("attn.w"), &[1.0, 2.0, 3.0, 4.0], &[2, 2]);
+        add(key("q.weight"), &[5.0], &[1, 1]);
+        add(key("k.weight"), &[6.0], &[1, 1]);
+        add(key("q.bias"), &[7.0], &[1]);
+        add(key("k.bias"), &[8.0], &[1]);
+    }
+    add("norm.bias".into(), &[1.0, 2.0], &[2]);
+    add("factor".into(), &[3.0], &[]);
+    add("table".into(), &[9.0, 9.0, 0.0, 0.0, 0.0, 0.0], &[3, 2]);
+    tensors
+}
+
+fn written(name: &str, tensors: Tensors) -> PathBuf {
+    let path = temporary(name);
+    let tensors: Vec<_> = tensors
+        .into_iter()
+        .map(|(key, values, shape)| TensorToWrite::new(key, TensorData::new(values, shape)))
+        .collect();
+    save(&path, &tensors, &BTreeMap::new()).unwrap();
+    path
+}
+
+fn numbers<const D: usize>(param: &Param<Tensor<Cpu, D>>) -> Vec<f32> {
+    param.val().into_data().to_vec().unwrap()
+}
+
+#[track_caller]
+fn assert_close(actual: &[f32], expected: &[f32]) {
+    let close = actual.iter().zip(expected).all(|(a, e)| (a - e).abs() < 1e-5);
+    assert!(actual.len() == expected.len() && close, "{actual:?}, expected {expected:?}");
+}
+
+#[test]
+fn parameters_are_made_as_their_fields_say() {
+    let path = written("made", checkpoint());
+    let device = Default::default();
+    let model = Model::<Cpu>::from_safetensors(path.as_path(), &device).unwrap();
+    for (block, by) in model.blocks.iter().zip([1.0, 2.0]) {
+        // gamma / sqrt(variance + 0.5) is 3 and 2.
+        assert_close(&numbers(&block.conv.weight), &[3.0 * by, 4.0]);
+        assert_close(&numbers(block.conv.bias.as_ref().unwrap()), &[0.25 - 3.0, 0.5 + 2.0]);
+        assert_close(&numbers(&block.up.weight), &[1.0, 4.0, 9.0, 16.0]);
+        assert_close(&numbers(block.up.bias.as_ref().unwrap()), &[1.5, 2.5, 3.5, 4.5]);
+        assert_close(&numbers(&block.square.weight), &[1.0, 2.0, 3.0, 4.0]);
+        assert_close(&numbers(&block.joined.weight), &[5.0, 6.0]);
+        assert_close(&numbers(block.joined.bias.as_ref().unwrap()), &[7.0, 8.0]);
+    }
+    assert_close(&numbers(&model.norm.gamma), &[1.0, 1.0]);
+    assert_close(&numbers(model.norm.beta.as_ref().unwrap()), &[3.0, 6.0]);
+    assert_close(&numbers(&model.decay), &[1.5; 4]);
+    assert_close(&numbers(&model.mask), &[7.0; 3]);
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn one_report_names_what_computations_lack() {
+    let mut tensors = checkpoint();
+    tensors.retain(|(key, ..)| key != "blocks.1.1.running_var");
+    for (key, values, shape) in &mut tensors {
+        match key.as_str() {
+            "blocks.0.k.weight" => (*values, *shape) = (vec![1.0; 2], vec![1, 2]),
+            "blocks.0.attn.w" => (*values, *shape) = (vec![1.0; 6], vec![3, 2]),
+            "table" => (*values, *shape) = (vec![1.0; 4], vec![2, 2]),
+            _ => {}
+        }
+    }
+    let path = written("lacking", tensors);
+    let error = Model::<Cpu>::from_pytorch(path.as_path(), &Default::default()).unwrap_err().to_string();
+    for part in [
+        "missing: blocks.1.0.weight, looked for as blocks.1.1.running_var",
+        "missing: blocks.1.0.bias, looked for as blocks.1.1.running_var",
+        "wrong: blocks.0.square.weight is float [2, 2], blocks.0.attn.w in the file is f32 [3, 2]",
+        "wrong: blocks.0.joined.weight cannot be computed: [1, 1] and [2, 1] cannot be joined along axis 1",
+        "wrong: decay cannot be computed: 1..3 is not in an axis of size 2",
+    ] {
+        assert!(error.contains(part), "{part}\n{error}");
+    }
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn models_that_cannot_take_checkpoints_say_why() {
+    let error = Refusing::<Cpu>::from_pytorch("nowhere.pt", &Default::default()).unwrap_err();
+    assert!(matches!(&error, ImportError::Rewritten(_)));
+    assert_eq!(error.to_string(), "the exporter folded `conv`");
+    assert!(Refusing::<Cpu>::from_safetensors("nowhere.safetensors", &Default::default()).is_err());
+}

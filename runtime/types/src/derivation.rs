@@ -1,0 +1,267 @@
+//! How a parameter was made of those of the network that a model was generated from, as text.
+//!
+//! Generated modules carry such texts where a weight is not simply the original's: `#[module(from(weight = "…"))]`. Code
+//! generation prints them and the runtime parses them, so both directions stand here.
+
+mod parse;
+
+use crate::{BinaryOp, ReduceOp, UnaryOp};
+use alloc::{boxed::Box, string::String, vec::Vec};
+use core::fmt::{self, Display, Formatter};
+
+pub use parse::DerivationError;
+
+/// An expression over the tensors of a checkpoint.
+///
+/// Its text reads like arithmetic: `a.weight * (1 + b.scale)`, `cat(0, query.weight, key.weight)`,
+/// `transpose(::embedding.weight)`. Names are keys below the module that holds the parameter, or, after `::`, below the
+/// root; those that are no dotted words stand in single quotes. Axes and sizes are plain numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Derivation {
+    /// A tensor of the checkpoint.
+    Key {
+        /// Its name.
+        path: String,
+        /// Whether the name is whole, not relative to the module.
+        absolute: bool,
+    },
+    /// A number: `0.5`.
+    Number(f64),
+    /// What the model itself holds, since no checkpoint has it: `constant()`.
+    Constant,
+    /// `-x`, `sqrt(x)`: the operation's own name.
+    Unary(UnaryOp, Box<Derivation>),
+    /// `a + b`, `-`, `*` and `/`, others by name; broadcast.
+    Binary(BinaryOp, Box<Derivation>, Box<Derivation>),
+    /// `sum(x, 1)`: folds axes, which stay with size 1.
+    Reduce(ReduceOp, Box<Derivation>, Vec<usize>),
+    /// `transpose(x)` of a matrix, `permute(x, 2, 0, 1)` of others.
+    Permute(Box<Derivation>, Vec<usize>),
+    /// `reshape(x, 3, 4)`; without sizes, the parameter's shape.
+    Reshape(Box<Derivation>, Option<Vec<usize>>),
+    /// `expand(x, 3, 4)`: broadcast to these sizes.
+    Expand(Box<Derivation>, Vec<usize>),
+    /// `slice(x, axis, start, end)`, or with a step of more than 1 behind them.
+    Slice {
+        /// What is cut.
+        of: Box<Derivation>,
+        /// Along which axis.
+        axis: usize,
+        /// First element.
+        start: usize,
+        /// One past the last.
+        end: usize,
+        /// Distance between those kept.
+        step: usize,
+    },
+    /// `cat(axis, a, b, …)`.
+    Concat(usize, Vec<Derivation>),
+    /// `matmul(a, b)`.
+    MatMul(Box<Derivation>, Box<Derivation>),
+    /// `scaled(weight, factors)`: the weight of the layer that holds the parameter, each output channel's part multiplied
+    /// by its own factor.
+    Scaled(Box<Derivation>, Box<Derivation>),
+}
+
+impl Derivation {
+    /// The key of a tensor.
+    pub fn key(path: impl Into<String>, absolute: bool) -> Self {
+        Self::Key { path: path.into(), absolute }
+    }
+
+    /// `a op b`.
+    pub fn binary(op: BinaryOp, a: Self, b: Self) -> Self {
+        Self::Binary(op, Box::new(a), Box::new(b))
+    }
+
+    /// How tightly its parts hold together in text.
+    fn precedence(&self) -> u8 {
+        match self {
+            Self::Binary(BinaryOp::Add | BinaryOp::Sub, ..) => 1,
+            Self::Binary(BinaryOp::Mul | BinaryOp::Div, ..) => 2,
+            Self::Number(number) if number.is_sign_negative() => 3,
+            Self::Unary(UnaryOp::Neg, _) => 3,
+            _ => 4,
+        }
+    }
+
+    fn print(&self, f: &mut Formatter<'_>, least: u8) -> fmt::Result {
+        if self.precedence() < least {
+            return write!(f, "({self})");
+        }
+        write!(f, "{self}")
+    }
+}
+
+/// The layers whose `gamma` and `beta` PyTorch calls `weight` and `bias`.
+pub const NORMS: &[&str] = &["BatchNorm", "GroupNorm", "InstanceNorm", "LayerNorm", "RmsNorm"];
+
+/// What PyTorch calls a parameter of a layer of the runtime's, and whether the matrix is transposed there. This is where
+/// checkpoints have a parameter of which nothing else is said.
+pub fn in_pytorch<'f>(layer: &str, field: &'f str) -> (&'f str, bool) {
+    match (layer, field) {
+        ("Linear", "weight") => (field, true),
+        (norm, "gamma") if NORMS.contains(&norm) => ("weight", false),
+        (norm, "beta") if NORMS.contains(&norm) => ("bias", false),
+        ("PRelu", "alpha") => ("weight", false),
+        _ => (field, false),
+    }
+}
+
+/// The sign of an operation that stands between its operands.
+fn infix(op: BinaryOp) -> Option<char> {
+    match op {
+        BinaryOp::Add => Some('+'),
+        BinaryOp::Sub => Some('-'),
+        BinaryOp::Mul => Some('*'),
+        BinaryOp::Div => Some('/'),
+        _ => None,
+    }
+}
+
+/// Whether a key can stand without quotes: words between dots, the first not taken for a number.
+fn is_plain(path: &str) -> bool {
+    let word = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    path.split('.').all(word) && !path.starts_with(|c: char| c.is_ascii_digit())
+}
+
+/// `name(x, 1, 2)`.
+fn call(f: &mut Formatter<'_>, name: &str, of: &Derivation, numbers: &[usize]) -> fmt::Result {
+    write!(f, "{name}({of}")?;
+    numbers.iter().try_for_each(|number| write!(f, ", {number}"))?;
+    write!(f, ")")
+}
+
+impl Display for Derivation {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key { path, absolute } => {
+                write!(f, "{}", if *absolute { "::" } else { "" })?;
+                if is_plain(path) {
+                    return write!(f, "{path}");
+                }
+                write!(f, "'")?;
+                for c in path.chars() {
+                    match c {
+                        '\'' | '\\' => write!(f, "\\{c}")?,
+                        c => write!(f, "{c}")?,
+                    }
+                }
+                write!(f, "'")
+            }
+            Self::Number(number) if number.abs() >= 1e-3 && number.abs() < 1e15 || *number == 0.0 => {
+                write!(f, "{number}")
+            }
+            Self::Number(number) => write!(f, "{number:e}"),
+            Self::Constant => write!(f, "constant()"),
+            Self::Unary(UnaryOp::Neg, x) => {
+                write!(f, "-")?;
+                x.print(f, 4)
+            }
+            Self::Unary(op, x) => call(f, op.name(), x, &[]),
+            Self::Binary(op, a, b) => match infix(*op) {
+                Some(sign) => {
+                    let own = self.precedence();
+                    a.print(f, own)?;
+                    write!(f, " {sign} ")?;
+                    b.print(f, own + 1)
+                }
+                None => write!(f, "{}({a}, {b})", op.name()),
+            },
+            Self::Reduce(op, x, axes) => call(f, op.name(), x, axes),
+            Self::Permute(x, axes) if axes.as_slice() == [1, 0] => call(f, "transpose", x, &[]),
+            Self::Permute(x, axes) => call(f, "permute", x, axes),
+            Self::Reshape(x, sizes) => call(f, "reshape", x, sizes.as_deref().unwrap_or_default()),
+            Self::Expand(x, sizes) => call(f, "expand", x, sizes),
+            Self::Slice { of, axis, start, end, step: 1 } => call(f, "slice", of, &[*axis, *start, *end]),
+            Self::Slice { of, axis, start, end, step } => call(f, "slice", of, &[*axis, *start, *end, *step]),
+            Self::Concat(axis, parts) => {
+                write!(f, "cat({axis}")?;
+                parts.iter().try_for_each(|part| write!(f, ", {part}"))?;
+                write!(f, ")")
+            }
+            Self::MatMul(a, b) => write!(f, "matmul({a}, {b})"),
+            Self::Scaled(weight, factors) => write!(f, "scaled({weight}, {factors})"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::{format, string::ToString};
+
+    #[test]
+    fn text_reads_back() {
+        for text in [
+            "conv1.weight",
+            "::lm_head.weight",
+            "'0.weight'",
+            "::'it\\'s \\\\ odd.weight'",
+            "a + b - c",
+            "a - (b - c)",
+            "(a + b) * c / d",
+            "a / (b * c)",
+            "-(a + b)",
+            "-a * b",
+            "1e-5",
+            "-0.5 * x",
+            "bn.weight / sqrt(bn.running_var + 1e-5)",
+            "transpose(w)",
+            "permute(w, 2, 0, 1)",
+            "reshape(w)",
+            "reshape(w, 3, 4)",
+            "expand(w, 3)",
+            "slice(w, 0, 64, 128)",
+            "slice(w, 0, 64, 128, 2)",
+            "cat(0, query.weight, key.weight, value.weight)",
+            "matmul(a, transpose(b))",
+            "scaled(w, gamma)",
+            "sum(w * w, 1, 2)",
+            "max_pair(a, 0)",
+            "constant()",
+        ] {
+            let parsed: Derivation = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
+            assert_eq!(parsed.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn numbers_read_back() {
+        for number in [0.0, 1.0, -2.5, 1e-12, 1e-5, 0.1, 1e30, -1e-7, 0.001] {
+            let text = Derivation::Number(number).to_string();
+            let parsed: Derivation = text.parse().unwrap();
+            let value = match parsed {
+                Derivation::Number(value) => value,
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(value, number, "{text}");
+        }
+    }
+
+    #[test]
+    fn broken_texts_are_errors() {
+        for text in [
+            "",
+            "a +",
+            "(a",
+            "a b",
+            "f(",
+            "unknown(a)",
+            "'a",
+            "transpose(a, b)",
+            "cat(0)",
+            "slice(a)",
+            "reshape(a, b)",
+            "1.5.2",
+            "a..b",
+            "::",
+            "permute(a, 1.5)",
+        ] {
+            assert!(text.parse::<Derivation>().is_err(), "{text}");
+        }
+        let deep = format!("{}a{}", "(".repeat(5000), ")".repeat(5000));
+        assert!(deep.parse::<Derivation>().is_err());
+        assert!("-".repeat(5000).parse::<Derivation>().is_err());
+    }
+}
