@@ -117,6 +117,17 @@ fn compute(op: &Op, operands: &[Option<&TensorData>]) -> Option<Vec<TensorData>>
     one.map(|data| vec![data])
 }
 
+/// The number that all elements of a tensor are.
+pub fn uniform(data: &TensorData) -> Option<f64> {
+    let size = data.dtype.size();
+    let first = data.bytes.get(..size)?;
+    if !data.bytes.chunks_exact(size).all(|element| element == first) {
+        return None;
+    }
+    let first = TensorData::from_bytes(data.bytes.slice(0..size)?, vec![1], data.dtype).ok()?;
+    scalar(&first).map(|scalar| scalar.to_f64())
+}
+
 /// Number of elements; saturates, since one empty axis lets the others be of any size.
 pub(crate) fn elements(shape: &[usize]) -> usize {
     if shape.contains(&0) { 0 } else { shape.iter().fold(1, |count, &dim| count.saturating_mul(dim)) }

@@ -96,11 +96,6 @@ fn keys_of<'g>(constants: impl Iterator<Item = &'g Constant>) -> BTreeSet<String
     &keys - &exporters
 }
 
-/// Whether the exporter had a hand in it.
-fn is_exporters(provenance: &Provenance) -> bool {
-    matches!(provenance, Provenance::Exporter { .. }) || provenance.parts().into_iter().any(is_exporters)
-}
-
 /// The model with other contents of these initializers.
 fn disturbed(bytes: &[u8], keys: &BTreeSet<String>) -> Vec<u8> {
     let mut proto = ModelProto::decode(bytes).unwrap();
@@ -133,7 +128,7 @@ fn check(bytes: &[u8], trainable: bool) -> Result<usize, String> {
         let (constant, expected) = (graph.constant(id).unwrap(), other.constant(other_id).unwrap());
         let actual = match constant.provenance.as_deref() {
             None => constant.data.clone(),
-            Some(provenance) if is_exporters(provenance) => continue,
+            Some(provenance) if provenance.is_exporters() => continue,
             Some(provenance) => {
                 derived += usize::from(!matches!(provenance, Provenance::Key { .. }));
                 let found = provenance.evaluate(&|key| lookup.get(key).cloned());

@@ -3,7 +3,8 @@
 //! the same whatever features the runtime has, so these macros know them.
 
 /// Declares, in the `impl<B: Backend>` block of a generated model, `from_pytorch` and `from_safetensors`, each when the
-/// runtime has the feature of that name. The argument makes the model whose parameters are then loaded, given the device.
+/// runtime has the feature of that name. The first argument makes the model whose parameters are then loaded, given the
+/// device; where it takes a record besides, for what no checkpoint holds, that is the second.
 ///
 /// ```ignore
 /// impl<B: Backend> Model<B> {
@@ -12,12 +13,12 @@
 /// ```
 #[macro_export]
 macro_rules! from_checkpoints {
-    ($start:expr) => {
+    ($start:path $(, $record:expr)?) => {
         $crate::__from_pytorch!(|args, device| {
-            $crate::weights::load_weights(($start)(device), args, device)
+            $crate::weights::load_weights($start($($record,)? device), args, device)
         });
         $crate::__from_safetensors!(|args, device| {
-            $crate::weights::load_weights(($start)(device), args, device)
+            $crate::weights::load_weights($start($($record,)? device), args, device)
         });
     };
 }

@@ -173,6 +173,6 @@ fn one_report_names_what_computations_lack() {
 fn models_that_cannot_take_checkpoints_say_why() {
     let error = Refusing::<Cpu>::from_pytorch("nowhere.pt", &Default::default()).unwrap_err();
     assert!(matches!(&error, ImportError::Rewritten(_)));
-    assert_eq!(error.to_string(), "the exporter folded `conv`");
+    assert_eq!(error.to_string(), "the model takes no checkpoints: the exporter folded `conv`");
     assert!(Refusing::<Cpu>::from_safetensors("nowhere.safetensors", &Default::default()).is_err());
 }

@@ -2,6 +2,7 @@
 
 use super::{Emitter, comments};
 use crate::names::{comment, ident};
+use crate::plan::Checkpoints;
 use crate::{RecordFormat, RecordPath, literals};
 use kiln_importer::ir::{Dim, ValueId};
 use proc_macro2::TokenStream;
@@ -29,6 +30,7 @@ impl Emitter<'_, '_> {
         let (module, backend) =
             (self.uses.path("module::Module"), self.uses.path("tensor::backend::Backend"));
         let loading = self.loading();
+        let checkpoints = self.checkpoints();
         let specs = self.input_specs();
         let runs = self.runs();
         let default = self.default_impl(&name);
@@ -49,6 +51,7 @@ impl Emitter<'_, '_> {
                     Self { #values }
                 }
                 #loading
+                #checkpoints
                 #runs
             }
         }
@@ -128,6 +131,30 @@ impl Emitter<'_, '_> {
                 #load.unwrap_or_else(|error| panic!("embedded record: {error}"))
             }
         }
+    }
+
+    /// `from_pytorch` and `from_safetensors`, which exist when the runtime has those features.
+    fn checkpoints(&self) -> TokenStream {
+        let runtime = ident(&self.options.runtime_crate);
+        let blank = comments::blank();
+        let refused = |reason: &str| {
+            let reason = literals::string(reason);
+            quote!(#blank #runtime::no_checkpoints!(#reason);)
+        };
+        let start = match (&self.plan.checkpoints, &self.options.embed, &self.options.default_record) {
+            (Checkpoints::None, ..) => return TokenStream::new(),
+            (Checkpoints::Refused(reason), ..) => return refused(reason),
+            (Checkpoints::Taken { constants: false }, ..) => quote!(Self::new),
+            (_, Some(_), _) => quote!(Self::from_embedded),
+            (_, None, Some(path)) => {
+                let path = record_path(path);
+                quote!(Self::from_file, #path)
+            }
+            (_, None, None) => {
+                return refused("the model has constants that only its record holds, and no default record");
+            }
+        };
+        quote!(#blank #runtime::from_checkpoints!(#start);)
     }
 
     /// A recorder's load, the record being put into a fresh model.

@@ -7,7 +7,7 @@ use super::{Emitter, comments, tensor_type};
 use crate::code::{Code, Init};
 use crate::literals;
 use crate::names::{comment, ident};
-use crate::plan::{Field, ParameterKind, StructParameter};
+use crate::plan::{Field, FieldOrigin, ParameterKind, StructParameter, origin};
 use kiln_types::DType;
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -102,15 +102,10 @@ impl<'p, 'g> Emitter<'p, 'g> {
         for (i, field) in plan.modules[member].fields.iter().enumerate() {
             let text = self.fields[id][i].clone();
             let name = ident(&text);
-            let rename = if text == field.key {
-                TokenStream::new()
-            } else {
-                let key = literals::string(&field.key);
-                quote!(#[module(rename = #key)])
-            };
+            let attribute = attribute((text != field.key).then_some(&field.key), origin(plan, member, field));
             let ty = self.field_type(member, field, i);
             let ty = if plan.optional(id, i).is_some() { quote!(Option<#ty>) } else { ty };
-            tokens.extend(quote!(#rename #name: #ty,));
+            tokens.extend(quote!(#attribute #name: #ty,));
         }
         for parameter in plan.structs[id].parameters.iter().filter(|parameter| parameter.kept) {
             let (name, ty) = (ident(&parameter.name), self.parameter_type(parameter));
@@ -329,4 +324,42 @@ impl<'p, 'g> Emitter<'p, 'g> {
             bound: None,
         }
     }
+}
+
+/// `#[module(…)]`: the name in records, and what the field's parameters were made of.
+fn attribute(rename: Option<&String>, origin: Option<FieldOrigin>) -> TokenStream {
+    let mut parts: Vec<TokenStream> = Vec::new();
+    if let Some(key) = rename {
+        let key = literals::string(key);
+        parts.push(quote!(rename = #key));
+    }
+    match origin {
+        None => {}
+        Some(FieldOrigin::Constant) => parts.push(quote!(constant)),
+        Some(FieldOrigin::BatchNorm { path, epsilon, biased }) => {
+            let path = literals::string(&path);
+            parts.push(quote!(batch_norm = #path));
+            if epsilon != 1e-5 {
+                let epsilon = literals::float(epsilon);
+                parts.push(quote!(epsilon = #epsilon));
+            }
+            if biased {
+                parts.push(quote!(biased));
+            }
+        }
+        Some(FieldOrigin::Derived(texts)) => {
+            let named = texts.iter().map(|(name, text)| {
+                let text = literals::string(text);
+                if name.is_empty() {
+                    return quote!(#text);
+                }
+                let name = ident(name);
+                quote!(#name = #text)
+            });
+            let named: Vec<TokenStream> = named.collect();
+            let alone = texts.iter().any(|(name, _)| name.is_empty());
+            parts.push(if alone { quote!(from = #(#named)*) } else { quote!(from(#(#named),*)) });
+        }
+    }
+    if parts.is_empty() { TokenStream::new() } else { quote!(#[module(#(#parts),*)]) }
 }

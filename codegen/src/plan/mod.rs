@@ -10,6 +10,7 @@ mod group;
 mod home;
 mod layers;
 mod live;
+mod origins;
 mod sequence;
 mod share;
 mod signature;
@@ -23,6 +24,7 @@ use std::collections::BTreeMap;
 
 pub use fields::field_names;
 pub use live::operands;
+pub use origins::{Checkpoints, FieldOrigin, origin};
 pub use share::field_index;
 
 /// Whether a class only holds other modules, so that its name says nothing.
@@ -199,6 +201,8 @@ pub struct Plan<'g> {
     pub structs: Vec<Struct>,
     /// The model itself.
     pub root: usize,
+    /// How it takes checkpoints of the original network.
+    pub checkpoints: Checkpoints,
 }
 
 impl<'g> Plan<'g> {
@@ -213,6 +217,7 @@ impl<'g> Plan<'g> {
             modules: Vec::new(),
             structs: Vec::new(),
             root: 0,
+            checkpoints: Checkpoints::None,
         };
         let nodes = live::live_nodes(graph);
         plan.count_uses(&nodes);
@@ -230,6 +235,7 @@ impl<'g> Plan<'g> {
             homeless.into_iter().for_each(|layer| layers::refuse(&mut plan, layer));
         }
         constants::place(&mut plan);
+        plan.checkpoints = origins::checkpoints(&plan);
         share::share(&mut plan);
         plan
     }

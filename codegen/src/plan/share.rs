@@ -5,7 +5,8 @@ use super::signature::{self, Inside};
 use super::statements::{Counting, statements, value_of};
 use super::variants::{self, Form};
 use super::{
-    Content, Derived, Field, Module, ParameterKind, Plan, Step, Struct, StructParameter, constants, sequence,
+    Content, Derived, Field, Module, ParameterKind, Plan, Step, Struct, StructParameter, constants,
+    origin, sequence,
 };
 use crate::code::{Body, Code, Init, Literal, Lowering, Owner, Statement, Text, inline};
 use kiln_importer::ir::spelling::LayerField;
@@ -253,7 +254,12 @@ fn form_structs(plan: &mut Plan<'_>, modules: &[usize]) {
     for &module in modules {
         let data = &plan.modules[module];
         let keys: Vec<String> = data.fields.iter().map(|field| field.key.clone()).collect();
-        let form = text(plan, module).body(&data.body, &keys, &data.inputs, &data.outputs);
+        let mut form = text(plan, module).body(&data.body, &keys, &data.inputs, &data.outputs);
+        for field in &data.fields {
+            if let Some(origin) = origin(plan, module, field) {
+                form.push_str(&format!("{} {origin:?}", field.key));
+            }
+        }
         let class = kin(data);
         let at = *index.entry((data.class.clone(), form)).or_insert(forms.len());
         match forms.get_mut(at) {

@@ -3,7 +3,7 @@
 //! A statement is optional when the shorter form goes on with one of its operands instead of its result. All forms
 //! then share the fullest one's struct, the fields of optional statements being `Option`s.
 
-use super::{Content, Field, Plan, share};
+use super::{Content, Field, Plan, origin, share};
 use crate::code::{Code, Init, Literal, Slot, Statement, Text};
 use kiln_importer::ir::{NodeId, ValueId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -160,6 +160,10 @@ impl Search<'_, '_> {
         let mut from = 0;
         for (j, field) in b.fields.iter().enumerate() {
             let i = from + a.fields[from..].iter().position(|other| other.key == field.key)?;
+            // What one member's checkpoint is folded into, the other's must be.
+            if origin(self.plan, self.full, &a.fields[i]) != origin(self.plan, self.short, field) {
+                return None;
+            }
             let (x, y) = (a.body.inits.get(i)?, b.body.inits.get(j)?);
             if self.text(self.full, state, 0).init(x) != self.text(self.short, state, 1).init(y) {
                 return None;

@@ -3,7 +3,7 @@
 use super::dim::Bounds;
 use super::{Dim, Op, Provenance, Symbol, TensorType};
 use kiln_types::{CompareOp, TensorData};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 macro_rules! id {
@@ -83,8 +83,7 @@ pub struct Constant {
     /// The contents; often borrowed from the mapped file.
     pub data: TensorData,
     /// How it was made of the original network's parameters; `None` when the graph alone tells what it holds. No pass may
-    /// take the contents of a constant with a provenance for given: they are another's after fine-tuning, or in a
-    /// checkpoint.
+    /// take floats of a constant with a provenance for given: they are others after fine-tuning, or in a checkpoint.
     pub provenance: Option<Arc<Provenance>>,
 }
 
@@ -180,6 +179,8 @@ pub struct Graph {
     pub root: Region,
     /// Every symbol and where its value comes from.
     pub symbols: BTreeMap<Symbol, SymbolOrigin>,
+    /// Keys of the original network's parameters that the file has under other names: those of tied parameters.
+    pub tied_keys: BTreeSet<String>,
 }
 
 impl Graph {

@@ -14,6 +14,7 @@ mod builder;
 mod dim;
 mod error;
 mod graph;
+mod naming;
 mod op;
 mod provenance;
 pub mod spelling;
@@ -28,6 +29,7 @@ pub use graph::{
     Constant, ConstantId, Graph, Node, NodeId, Origin, Region, ScopeEntry, SymbolOrigin, Value, ValueDef,
     ValueId,
 };
+pub use naming::is_anonymous;
 pub use op::*;
 pub use provenance::{Channels, Norm, Provenance};
 pub use text::{TextError, TextErrorKind};

@@ -161,7 +161,7 @@ impl Provenance {
     }
 
     /// The shape of what it yields, where that is easily told.
-    fn shape(&self) -> Option<Vec<usize>> {
+    pub fn shape(&self) -> Option<Vec<usize>> {
         match self {
             Self::Key { shape, .. } => Some(shape.clone()),
             Self::Literal(data) => Some(data.shape.clone()),
@@ -169,6 +169,21 @@ impl Provenance {
             Self::Apply { op: Op::Permute { axes }, operands } => {
                 let shape = operands.first()?.shape()?;
                 axes.iter().map(|&axis| shape.get(axis).copied()).collect()
+            }
+            Self::Apply { op: Op::Slice { ranges }, .. } => ranges
+                .iter()
+                .map(|range| {
+                    let length = range.end.as_size()?.checked_sub(range.start.as_size()?)?;
+                    Some(length.div_ceil(usize::try_from(range.step.unsigned_abs()).ok()?.max(1)))
+                })
+                .collect(),
+            Self::Apply { op: Op::Concat { axis }, operands } => {
+                let shapes: Vec<Vec<usize>> =
+                    operands.iter().map(|operand| operand.shape()).collect::<Option<_>>()?;
+                let mut shape = shapes.first()?.clone();
+                *shape.get_mut(*axis)? =
+                    shapes.iter().map(|shape| shape.get(*axis).copied()).sum::<Option<usize>>()?;
+                Some(shape)
             }
             Self::Scaled { weight, .. } => weight.shape(),
             _ => None,
@@ -184,6 +199,11 @@ impl Provenance {
             Self::NormScale(norm) => vec![&norm.gamma, &norm.variance],
             Self::NormShift(norm) => vec![&norm.gamma, &norm.beta, &norm.mean, &norm.variance],
         }
+    }
+
+    /// Whether the exporter had a hand in it, so that nobody can tell what was done.
+    pub fn is_exporters(&self) -> bool {
+        matches!(self, Self::Exporter { .. }) || self.parts().into_iter().any(Self::is_exporters)
     }
 
     /// The keys in it, each once, in order of appearance.

@@ -3,9 +3,9 @@
 
 use super::proto::{GraphProto, ModelProto, NodeProto, StringStringEntryProto};
 use super::scope;
-use crate::ir::{Op, Provenance};
+use crate::ir::{Op, Provenance, is_anonymous};
 use kiln_types::TensorData;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 /// What the dynamo exporter writes about initializers: `PARAMETER`, `BUFFER`, `CONSTANT_TENSOR`.
@@ -29,6 +29,8 @@ pub(crate) struct Parameters {
     turned: HashSet<String>,
     /// Whether the exporter tells which initializers are parameters.
     tells: bool,
+    /// Whether PyTorch wrote the file: all that has a name of its own is a parameter then.
+    pytorch: bool,
 }
 
 #[derive(Default)]
@@ -67,6 +69,12 @@ impl Parameters {
         self.targets = targets.map(|(target, _)| target.to_owned()).collect();
         self.tells |= !self.targets.is_empty();
         self.turned = graph.node.iter().filter_map(turned_weight).collect();
+    }
+
+    /// Parameters of the exported program that are not among the initializers.
+    pub(crate) fn without<'n>(&self, initializers: impl Iterator<Item = &'n str>) -> BTreeSet<String> {
+        let there: HashSet<&str> = initializers.collect();
+        self.targets.iter().filter(|target| !there.contains(target.as_str())).cloned().collect()
     }
 
     /// What an initializer is made of; `None` when the graph alone decides what it holds.
@@ -133,13 +141,13 @@ enum ByName {
 fn by_name(name: &str, data: &TensorData) -> ByName {
     let several = data.num_elements() > 1;
     // `onnx::MatMul_123` and, before that, `123`: what PyTorch's older exporter computed.
-    let numbered = name.bytes().all(|byte| byte.is_ascii_digit());
-    let made = name.starts_with("onnx::") || numbered;
+    let made = name.starts_with("onnx::") || is_anonymous(name);
     // `/model/Constant_output_0`: a number in a module.
     let written = name.is_empty() || name.starts_with('/') || name.contains("Constant_");
     match (data.dtype.is_float(), several) {
+        (true, true) if written => ByName::Number,
         (true, true) if made => ByName::Exporters,
-        (true, true) if !written => ByName::Parameter,
+        (true, true) => ByName::Parameter,
         (_, false) | (false, true) if !made && !written && is_path(name) => ByName::Parameter,
         _ => ByName::Number,
     }

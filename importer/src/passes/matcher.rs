@@ -73,15 +73,7 @@ impl Rewrite<'_> {
         if let Some(scalar) = self.scalar(id) {
             return Some(scalar);
         }
-        let data = &self.constant(id).filter(|constant| constant.provenance.is_none())?.data;
-        let size = data.dtype.size();
-        let first = data.bytes.get(..size)?;
-        if !data.bytes.chunks_exact(size).all(|element| element == first) {
-            return None;
-        }
-        let first = data.bytes.slice(0..size)?;
-        let first = TensorData::from_bytes(first, vec![1], data.dtype).ok()?;
-        fold::scalar(&first).map(|scalar| scalar.to_f64())
+        fold::uniform(&self.constant(id).filter(|constant| constant.provenance.is_none())?.data)
     }
 
     /// The operand of a unary operation.

@@ -6,7 +6,7 @@
 //! are often copies of each other.
 
 use super::{Pass, PassReport};
-use crate::ir::{Dim, Graph, NodeId, Op, Region, TensorType, ValueId};
+use crate::ir::{Dim, Graph, NodeId, Op, Provenance, Region, TensorType, ValueId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Merges copies, and reads transposed copies from the original.
@@ -122,7 +122,7 @@ fn copies(graph: &Graph, uses: &Uses) -> BTreeMap<ValueId, ValueId> {
                         && is_telling(graph, value)
                 }
             };
-            one && equal(graph, value, other)
+            one && equal(graph, value, other) && may_be_one(graph, value, other, None)
         };
         match originals.iter().copied().find(|other| same(other)) {
             Some(other) => {
@@ -141,6 +141,18 @@ fn equal(graph: &Graph, a: ValueId, b: ValueId) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether a parameter may be what another is (after an operation on that): not if the file says that the two are made of
+/// different parameters of the network, which happen to be equal.
+fn may_be_one(graph: &Graph, value: ValueId, other: ValueId, after: Option<&Op>) -> bool {
+    let (Some(made), Some(constant)) = (graph.provenance(value), graph.constant(other)) else { return true };
+    let from = match (&constant.provenance, after) {
+        (Some(from), Some(op)) => Provenance::of_operation(op, &[(Some(from.clone()), &constant.data)]),
+        (from, _) => from.clone(),
+    };
+    let told = |from: &Provenance| !from.is_exporters();
+    from.is_none_or(|from| from == made || !told(&from) || !told(&made))
 }
 
 fn replace(graph: &mut Graph, uses: &Uses, from: ValueId, to: ValueId) {
@@ -173,7 +185,10 @@ fn transposed_copies(graph: &Graph, uses: &Uses) -> Vec<(ValueId, ValueId)> {
     let weights = uses.users.iter().filter(is_weight).map(|(&value, _)| value);
     weights
         .filter_map(|weight| {
-            let table = tables.iter().copied().find(|&table| is_transposed(graph, weight, table))?;
+            let turned = Op::Permute { axes: vec![1, 0] };
+            let table = tables.iter().copied().find(|&table| {
+                is_transposed(graph, weight, table) && may_be_one(graph, weight, table, Some(&turned))
+            })?;
             Some((weight, table))
         })
         .collect()

@@ -89,9 +89,34 @@ fn join(base: &str, path: &str) -> String {
 
 /// The derivation with whole keys.
 fn rooted(derivation: Derivation, base: &str) -> Derivation {
-    let inner = |part: Box<Derivation>| Box::new(rooted(*part, base));
-    match derivation {
+    rewritten(derivation, &|part| match part {
         Derivation::Key { path, absolute: false } => Derivation::key(join(base, &path), true),
+        other => other,
+    })
+}
+
+/// The derivation with every choice made: the first that the file has, or the first at all.
+pub(super) fn settled(derivation: Derivation, source: &Source) -> Derivation {
+    let there = |part: &Derivation| {
+        let mut needed = BTreeSet::new();
+        keys(part, &mut needed);
+        needed.iter().all(|key| source.get(key).is_some())
+    };
+    rewritten(derivation, &|part| match part {
+        Derivation::First(mut parts) if !parts.is_empty() => {
+            let at = parts.iter().position(there).unwrap_or(0);
+            parts.swap_remove(at)
+        }
+        other => other,
+    })
+}
+
+/// The derivation with each part, the inner ones first, replaced.
+fn rewritten(derivation: Derivation, replace: &dyn Fn(Derivation) -> Derivation) -> Derivation {
+    let inner = |part: Box<Derivation>| Box::new(rewritten(*part, replace));
+    let each = |parts: Vec<Derivation>| parts.into_iter().map(|part| rewritten(part, replace)).collect();
+    let whole = match derivation {
+        Derivation::First(parts) => Derivation::First(each(parts)),
         Derivation::Unary(op, x) => Derivation::Unary(op, inner(x)),
         Derivation::Binary(op, a, b) => Derivation::Binary(op, inner(a), inner(b)),
         Derivation::Reduce(op, x, axes) => Derivation::Reduce(op, inner(x), axes),
@@ -101,13 +126,14 @@ fn rooted(derivation: Derivation, base: &str) -> Derivation {
         Derivation::Slice { of, axis, start, end, step } => {
             Derivation::Slice { of: inner(of), axis, start, end, step }
         }
-        Derivation::Concat(axis, parts) => {
-            Derivation::Concat(axis, parts.into_iter().map(|part| rooted(part, base)).collect())
-        }
+        Derivation::Concat(axis, parts) => Derivation::Concat(axis, each(parts)),
+        Derivation::Stack(parts) => Derivation::Stack(each(parts)),
+        Derivation::Parts(x, order) => Derivation::Parts(inner(x), order),
         Derivation::MatMul(a, b) => Derivation::MatMul(inner(a), inner(b)),
         Derivation::Scaled(weight, factors) => Derivation::Scaled(inner(weight), inner(factors)),
-        other => other,
-    }
+        leaf @ (Derivation::Key { .. } | Derivation::Number(_) | Derivation::Constant) => leaf,
+    };
+    replace(whole)
 }
 
 /// Visits the keys of a derivation.
@@ -121,12 +147,15 @@ pub(super) fn keys(derivation: &Derivation, found: &mut BTreeSet<String>) {
         | Derivation::Permute(x, _)
         | Derivation::Reshape(x, _)
         | Derivation::Expand(x, _)
+        | Derivation::Parts(x, _)
         | Derivation::Slice { of: x, .. } => keys(x, found),
         Derivation::Binary(_, a, b) | Derivation::MatMul(a, b) | Derivation::Scaled(a, b) => {
             keys(a, found);
             keys(b, found);
         }
-        Derivation::Concat(_, parts) => parts.iter().for_each(|part| keys(part, found)),
+        Derivation::Concat(_, parts) | Derivation::Stack(parts) | Derivation::First(parts) => {
+            parts.iter().for_each(|part| keys(part, found));
+        }
         Derivation::Number(_) | Derivation::Constant => {}
     }
 }
@@ -161,6 +190,9 @@ impl Recipe {
     }
 }
 
+/// What is settled before anything is computed.
+const MISPLACED: &str = "`constant()` can stand alone only";
+
 type Shaped = Result<Vec<usize>, String>;
 
 impl Recipe {
@@ -177,7 +209,7 @@ impl Recipe {
                 None => Err(format!("{path} is missing")),
             },
             Derivation::Number(_) => Ok(Vec::new()),
-            Derivation::Constant => Err("`constant()` can stand alone only".to_string()),
+            Derivation::Constant | Derivation::First(_) => Err(MISPLACED.to_string()),
             Derivation::Unary(_, x) => of(x),
             Derivation::Binary(_, a, b) => broadcast(&of(a)?, &of(b)?),
             Derivation::Reduce(_, x, axes) => {
@@ -223,6 +255,21 @@ impl Recipe {
             Derivation::Concat(axis, parts) => {
                 let shapes = parts.iter().map(of).collect::<Result<Vec<_>, _>>()?;
                 joined(*axis, &shapes)
+            }
+            Derivation::Stack(parts) => {
+                let shapes = parts.iter().map(of).collect::<Result<Vec<_>, _>>()?;
+                let first = shapes.first().ok_or("nothing is joined")?;
+                match shapes.iter().find(|shape| *shape != first) {
+                    Some(other) => Err(format!("{first:?} and {other:?} cannot be stacked")),
+                    None => Ok([&[shapes.len()], first.as_slice()].concat()),
+                }
+            }
+            Derivation::Parts(x, order) => {
+                let shape = of(x)?;
+                let size = shape.first().copied().ok_or_else(|| no_axis(0, 0))?;
+                let whole = size.checked_rem(order.len()) == Some(0);
+                let known = order.iter().all(|&part| part < order.len());
+                if whole && known { Ok(shape) } else { Err(format!("{shape:?} has no parts {order:?}")) }
             }
             Derivation::MatMul(a, b) => match (of(a)?.as_slice(), of(b)?.as_slice()) {
                 (&[rows, inner], &[other, columns]) if inner == other => Ok(vec![rows, columns]),
@@ -286,8 +333,8 @@ impl Recipe {
             Derivation::Number(number) => {
                 B::full(Shape::from(Vec::new()), Scalar::Float(*number), DType::F32, device)
             }
-            Derivation::Constant => {
-                return Err(super::ImportError::Record("`constant()` can stand alone only".to_string()));
+            Derivation::Constant | Derivation::First(_) => {
+                return Err(super::ImportError::Record(MISPLACED.to_string()));
             }
             Derivation::Unary(op, x) => B::unary(*op, of(x)?),
             Derivation::Binary(op, a, b) => binary::<B>(*op, of(a)?, of(b)?),
@@ -312,6 +359,15 @@ impl Recipe {
                 B::slice(x, &ranges)
             }
             Derivation::Concat(axis, parts) => B::cat(parts.iter().map(of).collect::<Result<_, _>>()?, *axis),
+            Derivation::Stack(parts) => {
+                let parts = parts.iter().map(|part| {
+                    let x = of(part)?;
+                    let dims = [&[1], x.dims()].concat();
+                    Ok(B::reshape(x, Shape::from(dims)))
+                });
+                B::cat(parts.collect::<Result<_, super::ImportError>>()?, 0)
+            }
+            Derivation::Parts(x, order) => reordered::<B>(of(x)?, order),
             Derivation::MatMul(a, b) => B::matmul(of(a)?, of(b)?),
             Derivation::Scaled(weight, factors) => self.scaled::<B>(of(weight)?, of(factors)?),
         })
@@ -339,6 +395,20 @@ impl Recipe {
             (B::reshape(weight, Shape::from(apart)), B::reshape(factors, Shape::from(along)));
         B::reshape(B::binary(BinaryOp::Mul, weight, factors), Shape::from(shape))
     }
+}
+
+/// The equal parts of the first axis in another order.
+fn reordered<B: Backend>(x: B::Primitive, order: &[usize]) -> B::Primitive {
+    let size = x.dims().first().copied().unwrap_or(0) / order.len().max(1);
+    let full: Vec<SliceRange> = x.dims().iter().map(|&size| SliceRange::full(size)).collect();
+    let part = |&n: &usize| {
+        let mut ranges = full.clone();
+        if let Some(range) = ranges.first_mut() {
+            *range = SliceRange { start: n * size, end: (n + 1) * size, step: 1 };
+        }
+        B::slice(x.clone(), &ranges)
+    };
+    B::cat(order.iter().map(part).collect(), 0)
 }
 
 /// A binary operation on operands of any rank.

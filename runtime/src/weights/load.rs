@@ -239,6 +239,7 @@ impl Planner<'_> {
     fn add_computed(&mut self, wanted: &Wanted, expression: Derivation) {
         let Wanted { frames, shape, dtype, .. } = wanted;
         let path = path_of(frames);
+        let expression = derived::settled(expression, self.source);
         let mut keys = BTreeSet::new();
         derived::keys(&expression, &mut keys);
         let missing: Vec<&String> = keys.iter().filter(|key| self.source.get(key).is_none()).collect();

@@ -25,6 +25,8 @@ pub enum Derivation {
         /// Whether the name is whole, not relative to the module.
         absolute: bool,
     },
+    /// `first(a, b)`: the first whose tensors the checkpoint has. Formats that keep no ties drop one of two equal tensors.
+    First(Vec<Derivation>),
     /// A number: `0.5`.
     Number(f64),
     /// What the model itself holds, since no checkpoint has it: `constant()`.
@@ -56,6 +58,10 @@ pub enum Derivation {
     },
     /// `cat(axis, a, b, …)`.
     Concat(usize, Vec<Derivation>),
+    /// `parts(x, 0, 3, 1, 2)`: the equal parts of the first axis, as many as there are numbers, in this order.
+    Parts(Box<Derivation>, Vec<usize>),
+    /// `stack(a, b, …)`: joined along a new first axis.
+    Stack(Vec<Derivation>),
     /// `matmul(a, b)`.
     MatMul(Box<Derivation>, Box<Derivation>),
     /// `scaled(weight, factors)`: the weight of the layer that holds the parameter, each output channel's part multiplied
@@ -125,6 +131,15 @@ fn is_plain(path: &str) -> bool {
     path.split('.').all(word) && !path.starts_with(|c: char| c.is_ascii_digit())
 }
 
+/// `name(a, b)`.
+fn list(f: &mut Formatter<'_>, name: &str, parts: &[Derivation]) -> fmt::Result {
+    write!(f, "{name}(")?;
+    for (i, part) in parts.iter().enumerate() {
+        write!(f, "{}{part}", if i > 0 { ", " } else { "" })?;
+    }
+    write!(f, ")")
+}
+
 /// `name(x, 1, 2)`.
 fn call(f: &mut Formatter<'_>, name: &str, of: &Derivation, numbers: &[usize]) -> fmt::Result {
     write!(f, "{name}({of}")?;
@@ -153,6 +168,9 @@ impl Display for Derivation {
                 write!(f, "{number}")
             }
             Self::Number(number) => write!(f, "{number:e}"),
+            Self::First(parts) => list(f, "first", parts),
+            Self::Stack(parts) => list(f, "stack", parts),
+            Self::Parts(x, order) => call(f, "parts", x, order),
             Self::Constant => write!(f, "constant()"),
             Self::Unary(UnaryOp::Neg, x) => {
                 write!(f, "-")?;
@@ -219,6 +237,8 @@ mod tests {
             "scaled(w, gamma)",
             "sum(w * w, 1, 2)",
             "max_pair(a, 0)",
+            "stack(parts(weight_ih_l0, 0, 3, 1, 2), parts(weight_ih_l0_reverse, 0, 3, 1, 2))",
+            "first(wte.weight, transpose(::head.weight))",
             "constant()",
         ] {
             let parsed: Derivation = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));

@@ -2,7 +2,7 @@
 
 use super::Derivation;
 use crate::{BinaryOp, ReduceOp, UnaryOp};
-use alloc::{borrow::ToOwned, boxed::Box, format, string::String, vec::Vec};
+use alloc::{borrow::ToOwned, boxed::Box, format, string::String, vec, vec::Vec};
 use core::str::FromStr;
 
 /// A text is no derivation.
@@ -189,6 +189,13 @@ impl<'t> Parser<'t> {
         if name == "cat" {
             return self.cat();
         }
+        if matches!(name, "first" | "stack") {
+            let mut parts = vec![self.sum()?];
+            while self.eat(",") {
+                parts.push(self.sum()?);
+            }
+            return Ok(if name == "first" { Derivation::First(parts) } else { Derivation::Stack(parts) });
+        }
         let first = Box::new(self.sum()?);
         if let Some(&op) = UnaryOp::ALL.iter().find(|op| op.name() == name) {
             return Ok(Derivation::Unary(op, first));
@@ -202,6 +209,7 @@ impl<'t> Parser<'t> {
         }
         match name {
             "transpose" => Ok(Derivation::Permute(first, [1, 0].into())),
+            "parts" => Ok(Derivation::Parts(first, self.numbers()?)),
             "permute" => Ok(Derivation::Permute(first, self.numbers()?)),
             "expand" => Ok(Derivation::Expand(first, self.numbers()?)),
             "reshape" => {
