@@ -46,8 +46,13 @@ fn entry<'p>(entries: &'p [StringStringEntryProto], key: &str) -> Option<&'p str
 
 impl Parameters {
     pub(crate) fn of(model: &ModelProto) -> Self {
-        let mut found =
-            Self { told: HashMap::new(), targets: HashSet::new(), turned: HashSet::new(), tells: false };
+        let mut found = Self {
+            told: HashMap::new(),
+            targets: HashSet::new(),
+            turned: HashSet::new(),
+            tells: false,
+            pytorch: model.producer_name == "pytorch",
+        };
         if let Some(graph) = &model.graph {
             found.read(graph);
         }
@@ -83,7 +88,7 @@ impl Parameters {
             Arc::new(Provenance::Key { key: key.to_owned(), shape: shape.to_vec() })
         };
         if !self.tells {
-            return match by_name(name, data) {
+            return match by_name(name, data, self.pytorch) {
                 ByName::Parameter => Some(key(name, &data.shape)),
                 ByName::Exporters => Some(exporters(name, Vec::new())),
                 ByName::Number => None,
@@ -138,7 +143,7 @@ enum ByName {
     Number,
 }
 
-fn by_name(name: &str, data: &TensorData) -> ByName {
+fn by_name(name: &str, data: &TensorData, pytorch: bool) -> ByName {
     let several = data.num_elements() > 1;
     // `onnx::MatMul_123` and, before that, `123`: what PyTorch's older exporter computed.
     let made = name.starts_with("onnx::") || is_anonymous(name);
@@ -148,7 +153,7 @@ fn by_name(name: &str, data: &TensorData) -> ByName {
         (true, true) if written => ByName::Number,
         (true, true) if made => ByName::Exporters,
         (true, true) => ByName::Parameter,
-        (_, false) | (false, true) if !made && !written && is_path(name) => ByName::Parameter,
+        (_, false) | (false, true) if !made && !written && (pytorch || is_path(name)) => ByName::Parameter,
         _ => ByName::Number,
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Options, optimize};
 use crate::fold;
-use crate::ir::{Builder, Dim, Graph, Node, Provenance, TensorType, ValueId};
+use crate::ir::{Builder, Dim, Graph, Node, Provenance, TensorType, ValueId, is_anonymous};
 use kiln_types::{DType, TensorData};
 use std::sync::Arc;
 
@@ -32,10 +32,17 @@ pub(crate) fn graph(
     graph
 }
 
-/// A constant of f32; one with a name is a parameter of the original network.
+/// A constant of f32; one with a name is a parameter of the original network, or made of some
+/// by the exporter.
 pub(crate) fn constant(b: &mut Builder<'_>, name: Option<&str>, shape: &[usize], values: &[f32]) -> ValueId {
     let data = TensorData::new(values.to_vec(), shape);
-    let key = |key: &str| Arc::new(Provenance::Key { key: key.to_owned(), shape: shape.to_vec() });
+    let key = |name: &str| {
+        let name = name.to_owned();
+        Arc::new(match is_anonymous(&name) {
+            true => Provenance::Exporter { name, keys: Vec::new() },
+            false => Provenance::Key { key: name, shape: shape.to_vec() },
+        })
+    };
     b.graph.add_derived(name.map(str::to_owned), data, name.map(key))
 }
 
