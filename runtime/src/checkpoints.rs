@@ -49,6 +49,9 @@ macro_rules! __from_pytorch {
         ///
         /// # Errors
         /// When the file cannot be read or is not this network's; the error lists everything that does not fit.
+        ///
+        /// # Panics
+        /// When constants of the graph are needed and the model's record cannot be read.
         pub fn from_pytorch(
             $args: impl Into<$crate::weights::LoadArgs>,
             $device: &B::Device,
@@ -78,6 +81,9 @@ macro_rules! __from_safetensors {
         ///
         /// # Errors
         /// When the file cannot be read or is not this network's; the error lists everything that does not fit.
+        ///
+        /// # Panics
+        /// When constants of the graph are needed and the model's record cannot be read.
         pub fn from_safetensors(
             $args: impl Into<$crate::weights::LoadArgs>,
             $device: &B::Device,

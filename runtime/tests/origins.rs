@@ -160,7 +160,7 @@ fn one_report_names_what_computations_lack() {
     for part in [
         "missing: blocks.1.0.weight, looked for as blocks.1.1.running_var",
         "missing: blocks.1.0.bias, looked for as blocks.1.1.running_var",
-        "wrong: blocks.0.square.weight is float [2, 2], blocks.0.attn.w in the file is f32 [3, 2]",
+        "wrong: blocks.0.square.weight needs float [2, 2], blocks.0.attn.w in the file is f32 [3, 2]",
         "wrong: blocks.0.joined.weight cannot be computed: [1, 1] and [2, 1] cannot be joined along axis 1",
         "wrong: decay cannot be computed: 1..3 is not in an axis of size 2",
     ] {

@@ -31,7 +31,7 @@ fn main() {
 fn add(modules: &mut String, case: &Path, name: &str, suffix: &str) -> std::fmt::Result {
     let io = Safetensors::open(&case.join("io.safetensors")).expect("io.safetensors");
     let input = io.tensor("input").expect("the input");
-    let kind = if input.dtype.is_float() { "" } else { ", kiln::tensor::Int" };
+    let kind = if input.dtype.is_float() { "floats" } else { "integers" };
     let rank = input.shape.len();
     let folder = case.display();
     writeln!(modules, "mod {name}{suffix} {{")?;
@@ -52,8 +52,7 @@ fn add(modules: &mut String, case: &Path, name: &str, suffix: &str) -> std::fmt:
         writeln!(modules, "        let model = loaded.unwrap_or_else(|error| panic!(\"{{error}}\"));")?;
         writeln!(
             modules,
-            "        super::check(folder, |input| \
-             model.forward(kiln::tensor::Tensor::<super::Cpu, {rank}{kind}>::from_data(input, &Default::default())).into_data());"
+            "        super::check(folder, |input| model.forward(super::{kind}::<{rank}>(input)).into_data());"
         )?;
     }
     writeln!(modules, "    }}\n}}")

@@ -1,7 +1,7 @@
 //! What other frameworks call a layer's parameters, and how they lay them out.
 
 use alloc::{format, string::String, vec, vec::Vec};
-use kiln_types::{NORMS, in_pytorch};
+use kiln_types::in_pytorch;
 use kiln_weights::LazyTensor;
 
 /// Whose conventions a file's tensors follow.

@@ -42,7 +42,14 @@ pub(super) fn read_item<I: DeserializeOwned>(args: &LoadArgs) -> Result<I, Impor
         let unused =
             unused.into_iter().map(|(key, tensor)| (key.to_string(), tensor.shape().to_vec())).collect();
         let Log { missing, wrong, .. } = log;
-        return Err(Box::new(ImportReport { source: source.name, missing, wrong, unused, ..ImportReport::default() }).into());
+        return Err(Box::new(ImportReport {
+            source: source.name,
+            missing,
+            wrong,
+            unused,
+            ..ImportReport::default()
+        })
+        .into());
     }
     let state = State { dry: false, log: RefCell::default(), ..state };
     I::deserialize(Node::root(&state)).map_err(|Failure(error)| *error)

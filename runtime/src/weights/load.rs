@@ -215,12 +215,19 @@ impl Planner<'_> {
             candidates.iter().find_map(|candidate| Some((candidate, self.source.get(&candidate.key)?)));
         let Some((Candidate { key, view }, whole)) = found else {
             let key = candidates.first().map_or_else(String::new, |candidate| candidate.key.clone());
-            self.report.missing.push(MissingWeight { path, key, shape: Some(WantedShape::Dims(shape.clone())) });
+            self.report.missing.push(MissingWeight {
+                path,
+                key,
+                shape: Some(WantedShape::Dims(shape.clone())),
+            });
             return;
         };
         self.used.insert(key.clone());
         let stored = whole.dtype();
-        match view.of(whole).filter(|tensor| tensor.shape() == shape.as_slice() && fits_kind(stored, dtype.kind())) {
+        match view
+            .of(whole)
+            .filter(|tensor| tensor.shape() == shape.as_slice() && fits_kind(stored, dtype.kind()))
+        {
             Some(tensor) => {
                 let from = From::Tensor(key.clone(), tensor);
                 self.plan.insert(path, Planned { from, dtype: *dtype });

@@ -4,6 +4,10 @@
 //! for, so it checks every shape, and all that does not fit is one error. The recorders ([`PyTorchFileRecorder`],
 //! [`SafetensorsFileRecorder`]) load a record without the module, as Burn's do. [`save_weights`] is the way back.
 //!
+//! Models that were generated from ONNX have `from_pytorch` and `from_safetensors`, which are [`load_weights`] with what
+//! their fields say about where their parameters come from ([`Origin`](crate::module::Origin)): weights that were folded
+//! into each other when the model was generated are folded again.
+//!
 //! What frameworks do differently is settled by the *type* of the layer that a tensor goes to ([`AdapterType`]): a
 //! `Linear`'s weight is transposed, a norm's `weight` is `gamma`, an `Lstm`'s gates are cut out of PyTorch's one matrix.
 

@@ -100,7 +100,7 @@ impl Derivation {
 }
 
 /// The layers whose `gamma` and `beta` PyTorch calls `weight` and `bias`.
-pub const NORMS: &[&str] = &["BatchNorm", "GroupNorm", "InstanceNorm", "LayerNorm", "RmsNorm"];
+const NORMS: &[&str] = &["BatchNorm", "GroupNorm", "InstanceNorm", "LayerNorm", "RmsNorm"];
 
 /// What PyTorch calls a parameter of a layer of the runtime's, and whether the matrix is transposed there. This is where
 /// checkpoints have a parameter of which nothing else is said.

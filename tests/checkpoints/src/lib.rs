@@ -4,13 +4,21 @@
 
 use kiln::backend::NdArray;
 use kiln::record::Safetensors;
-use kiln::tensor::TensorData;
+use kiln::tensor::{Int, Tensor, TensorData};
 use kiln::weights::ImportError;
 use std::path::Path;
 
 type Cpu = NdArray;
 
 include!(concat!(env!("OUT_DIR"), "/cases.rs"));
+
+fn floats<const D: usize>(data: TensorData) -> Tensor<Cpu, D> {
+    Tensor::from_data(data, &Default::default())
+}
+
+fn integers<const D: usize>(data: TensorData) -> Tensor<Cpu, D, Int> {
+    Tensor::from_data(data, &Default::default())
+}
 
 /// Runs a model and compares with PyTorch's output.
 fn check(folder: &Path, run: impl FnOnce(TensorData) -> TensorData) {
