@@ -5,8 +5,8 @@ use super::signature::{self, Inside};
 use super::statements::{Counting, statements, value_of};
 use super::variants::{self, Form};
 use super::{
-    Content, Derived, Field, Module, ParameterKind, Plan, Step, Struct, StructParameter, constants,
-    origin, sequence,
+    Content, Derived, Field, Module, ParameterKind, Plan, Step, Struct, StructParameter, constants, origin,
+    sequence,
 };
 use crate::code::{Body, Code, Init, Literal, Lowering, Owner, Statement, Text, inline};
 use kiln_importer::ir::spelling::LayerField;
