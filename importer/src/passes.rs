@@ -125,7 +125,7 @@ fn pipeline(options: &Options) -> [Vec<Box<dyn Pass>>; 7] {
         |name, rules| -> Box<dyn Pass> { Box::new(rewrite::Rules { name, rules, options: *options }) };
     let simplify = |first: Option<Box<dyn Pass>>| -> Vec<Box<dyn Pass>> {
         let always: [Box<dyn Pass>; 4] = [
-            Box::new(constants::FoldConstants { trainable: options.trainable }),
+            Box::new(constants::FoldConstants::new(options.trainable)),
             rules("simplify", &SIMPLIFY),
             Box::new(duplicates::MergeDuplicates),
             Box::new(dead_code::RemoveDeadCode),

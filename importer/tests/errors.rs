@@ -2,6 +2,7 @@
 
 use kiln_importer::onnx::proto::*;
 use kiln_importer::onnx::{LoadOptions, load, load_bytes};
+use kiln_importer::passes::{Options, optimize};
 use kiln_importer::{ImportErrorKind, ir};
 use prost::Message;
 use std::collections::BTreeMap;
@@ -302,4 +303,28 @@ fn all_problems_are_in_one_report() {
          node `flat` (Flatten, opset 18): axis 7 is outside a tensor of rank 2\n  \
          the value `never` is used but nothing defines it"
     );
+}
+
+#[test]
+fn doubled_constants_stay_bounded() {
+    let initializer = TensorProto {
+        name: "c0".into(),
+        data_type: 1,
+        dims: vec![1024],
+        float_data: (0u16..1024).map(f32::from).collect(),
+        ..TensorProto::default()
+    };
+    // Four terabytes in thirty nodes.
+    let nodes = (0..30).map(|n| {
+        let from = format!("c{n}");
+        let mut join = node("join", "Concat", &[&from, &from], &[&format!("c{}", n + 1)]);
+        join.attribute = vec![int("axis", 0)];
+        join
+    });
+    let mut model = model(vec![], nodes.collect(), &["c30"]);
+    model.graph.as_mut().expect("a graph").initializer = vec![initializer];
+    let mut graph = import(&model).expect("a graph");
+    optimize(&mut graph, &Options::default());
+    let bytes: usize = graph.constants.iter().map(|constant| constant.data.bytes.len()).sum();
+    assert!(bytes < 1 << 30, "{bytes}");
 }

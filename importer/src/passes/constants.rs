@@ -5,19 +5,34 @@ use super::{Pass, PassReport};
 use crate::fold::{self, Elements};
 use crate::ir::{Dim, Graph, NodeId, Op, Provenance, Region, SymbolOrigin, TensorType, Value, ValueId};
 use kiln_types::{DType, TensorData};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Folds operations on constants, places known integers on the host, and takes branches whose condition is known.
 pub(super) struct FoldConstants {
     /// Whether parameters stay parameters whatever is done with them.
-    pub(super) trainable: bool,
+    trainable: bool,
+    /// Bytes that all runs together may still make; set by the first.
+    budget: Cell<Option<usize>>,
 }
+
+/// Folding may make this many times the bytes of the constants there are: each weight may be widened and laid out anew...
+const TIMES: usize = 4;
+/// ...and this many bytes in any case. A chain of joins that doubles a constant with each of thirty nodes ends here.
+const FREE: usize = 1 << 26;
 
 /// A folded constant may be this much larger than what it is made from...
 const GROWTH: usize = 2;
 /// ...or this large in any case (bytes): a mask over a few hundred positions.
 const SMALL: usize = 1 << 16;
+
+impl FoldConstants {
+    /// The pass, with a budget that its first run sets.
+    pub(super) fn new(trainable: bool) -> Self {
+        Self { trainable, budget: Cell::new(None) }
+    }
+}
 
 impl Pass for FoldConstants {
     fn name(&self) -> &'static str {
@@ -26,13 +41,15 @@ impl Pass for FoldConstants {
 
     fn run(&self, graph: &mut Graph) -> PassReport {
         let mut fold = Fold {
-            graph,
             trainable: self.trainable,
             alias: BTreeMap::new(),
+            budget: self.budget.get().unwrap_or_else(|| budget(&graph.constants)),
+            graph,
             report: PassReport::new(self.name()),
         };
         let mut root = std::mem::take(&mut fold.graph.root);
         fold.region(&mut root);
+        self.budget.set(Some(fold.budget));
         let (alias, report) = (fold.alias, fold.report);
         graph.root = root;
         for origin in graph.symbols.values_mut() {
@@ -42,6 +59,11 @@ impl Pass for FoldConstants {
         }
         report
     }
+}
+
+fn budget(constants: &[crate::ir::Constant]) -> usize {
+    let sizes = constants.iter().map(|constant| constant.data.bytes.len());
+    sizes.fold(0, usize::saturating_add).saturating_mul(TIMES).saturating_add(FREE)
 }
 
 fn resolve(alias: &BTreeMap<ValueId, ValueId>, mut id: ValueId) -> ValueId {
@@ -56,6 +78,8 @@ struct Fold<'g> {
     trainable: bool,
     /// Outputs of branches that were taken at build time, and the values they are.
     alias: BTreeMap<ValueId, ValueId>,
+    /// Bytes that may still be made.
+    budget: usize,
     report: PassReport,
 }
 
@@ -170,9 +194,15 @@ impl Fold<'_> {
         }
         let from: usize = operands.iter().flatten().map(|data| data.bytes.len()).sum();
         let size = shape.iter().try_fold(self.graph.ty(output).dtype.size(), |n, &d| n.checked_mul(d));
-        if node.inputs.is_empty() || size.is_none_or(|size| size > SMALL.max(GROWTH.saturating_mul(from))) {
+        let Some(size) = size.filter(|&size| size <= SMALL.max(GROWTH.saturating_mul(from))) else {
             return false;
-        }
+        };
+        // The same bytes in other dims cost nothing.
+        let cost = if matches!(node.op, Op::Reshape { .. }) { 0 } else { size };
+        let Some(budget) = self.budget.checked_sub(cost).filter(|_| !node.inputs.is_empty()) else {
+            return false;
+        };
+        self.budget = budget;
         let operands: Vec<Option<&TensorData>> = operands.iter().map(Option::as_ref).collect();
         let Some(data) = fold::evaluate(&node.op, &operands).and_then(|mut outputs| outputs.pop()) else {
             return false;
