@@ -12,6 +12,7 @@ mod dead_code;
 mod duplicates;
 mod elementwise;
 mod identities;
+mod joins;
 mod making;
 mod matcher;
 mod movement;
@@ -114,13 +115,13 @@ pub fn optimize_observed(
 }
 
 /// The pass that reports call `name`, to run alone: `constants`, `simplify`, `duplicates`, `dead code`, `raise`, `fuse`,
-/// `chain`, `ties`, `scopes`.
+/// `chain`, `ties`, `scopes`, `joins`.
 pub fn named(name: &str, options: &Options) -> Option<Box<dyn Pass>> {
     pipeline(options).into_iter().flatten().find(|pass| pass.name() == name)
 }
 
 /// Groups of passes; each runs until nothing changes.
-fn pipeline(options: &Options) -> [Vec<Box<dyn Pass>>; 7] {
+fn pipeline(options: &Options) -> [Vec<Box<dyn Pass>>; 8] {
     let rules =
         |name, rules| -> Box<dyn Pass> { Box::new(rewrite::Rules { name, rules, options: *options }) };
     let simplify = |first: Option<Box<dyn Pass>>| -> Vec<Box<dyn Pass>> {
@@ -141,6 +142,8 @@ fn pipeline(options: &Options) -> [Vec<Box<dyn Pass>>; 7] {
         // Late, since folding would undo it.
         vec![Box::new(ties::TieParameters), Box::new(dead_code::RemoveDeadCode)],
         vec![Box::new(scopes::PlaceShared)],
+        // After it, which counts what is joined.
+        vec![Box::new(joins::ContinueJoins)],
     ]
 }
 

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 
-from fixture_lib.graph import F32, I64, Graph
+from fixture_lib.graph import BOOL, F32, I64, Graph
 from fixture_lib.registry import Case, case
 
 
@@ -99,3 +99,19 @@ def assign_slices(rng):
         mask = g.op("ScatterND", mask, index(range(at, at + 2), range(at, at + 2)), np.full((2, 2), at + 1.0, np.float32))
     g.show("masked", "Add", g.op("MatMul", mask, g.op("Reshape", x, [4, 15])), np.float32(0))
     return Case(g.model(), [[floats(rng, 4, 5, 3), floats(rng, 2, 5)]])
+
+
+@case("op_select_sizes")
+def select_sizes(rng):
+    """A number in place of masked elements, where mask and tensor have sizes of their own that broadcast."""
+    g = Graph("select_sizes", opset=16)
+    x, mask = g.input("x", F32, ["a", 3, "b"]), g.input("mask", BOOL, ["c", 1, "d"])
+    g.show("filled", "Where", mask, np.float32(-1), x, dtype=F32, dims=[None, 3, None])
+    g.show("kept", "Where", mask, x, np.float32(2), dtype=F32, dims=[None, 3, None])
+    total = g.op("ReduceSum", g.op("Where", mask, np.float32(0.5), x), [0], keepdims=0)
+    g.show("total", "Relu", total, dtype=F32, dims=[3, None])
+
+    def inputs(a, b, c, d):
+        return [floats(rng, a, 3, b), rng.standard_normal((c, 1, d)) > 0]
+
+    return Case(g.model(), [inputs(2, 4, 1, 4), inputs(1, 4, 2, 1), inputs(2, 1, 2, 5)])

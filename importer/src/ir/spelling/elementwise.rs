@@ -164,32 +164,22 @@ fn mirrored(op: CompareOp) -> CompareOp {
 fn select(cx: &Cx<'_>) -> Expr {
     let (mask, yes, no) = (Expr::Operand(0), Expr::Operand(1), Expr::Operand(2));
     let output = cx.output();
-    // `mask_fill` keeps the tensor's shape, so the tensor must have the result's.
-    let has_shape = |n: usize| cx.ty(n).map(|ty| &ty.dims) == output.map(|ty| &ty.dims);
     let rank = output.map_or(0, TensorType::rank);
+    if let (Some(yes), Some(no), Some(ty)) = (cx.scalar(1, rank), cx.scalar(2, rank), output) {
+        let full = Expr::Make("full", vec![Expr::sizes(&ty.dims), no, Expr::Device]);
+        return with_dtype(full, ty.dtype).then("mask_fill", vec![mask, yes]);
+    }
     if let Some(number) = cx.scalar(1, rank)
-        && has_shape(2)
+        && cx.rank(2) == rank
     {
         return no.then("mask_fill", vec![mask, number]);
     }
     if let Some(number) = cx.scalar(2, rank)
-        && has_shape(1)
+        && cx.rank(1) == rank
     {
         return yes.then("mask_fill", vec![mask.then("bool_not", Vec::new()), number]);
     }
-    let made = |number: Expr| {
-        let dims = output.map(|ty| ty.dims.clone()).unwrap_or_default();
-        let full = Expr::Make("full", vec![Expr::sizes(&dims), number, Expr::Device]);
-        output.map_or(full.clone(), |ty| with_dtype(full, ty.dtype))
-    };
-    if let (Some(yes), Some(no)) = (cx.scalar(1, rank), cx.scalar(2, rank)) {
-        return made(no).then("mask_fill", vec![mask, yes]);
-    }
-    let full = |n: usize, expr: Expr| match cx.scalar(n, rank) {
-        Some(number) if cx.rank(n) != rank => made(number),
-        _ => expr,
-    };
-    full(2, no).then("mask_where", vec![mask, full(1, yes)])
+    no.then("mask_where", vec![mask, yes])
 }
 
 /// An activation of an expression.
