@@ -8,7 +8,7 @@ use super::causal::is_causal;
 use crate::ir::{Dim, Op, TensorType, ValueId};
 use crate::passes::matcher::close;
 use crate::passes::{Rewrite, Rule};
-use kiln_types::{AttentionOptions, BinaryOp, UnaryOp};
+use kiln_types::{Activation, AttentionOptions, BinaryOp, UnaryOp};
 
 pub(in crate::passes) const RULE: Rule = Rule { apply };
 
@@ -40,7 +40,7 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     }
     let scores = softmax(cx, probabilities, output.rank() - 1)?;
     let (masks, scores) = masks(cx, scores);
-    let (scale, product) = cx.scaled(scores);
+    let (softcap, scale, product) = capped(cx, scores);
     let node = cx.producer(product).filter(|node| node.op == Op::MatMul)?;
     let (q, turned) = (node.inputs.first().copied().flatten()?, node.inputs.get(1).copied().flatten()?);
     let (q_scale, q) = unscaled(cx, q);
@@ -63,7 +63,7 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     let is_causal = rows == keys && mask.is_some_and(|mask| is_causal(cx, mask));
     let mask = mask.filter(|_| !is_causal);
     let (k, v) = ungrouped(cx, k, v);
-    let options = AttentionOptions { scale: (!usual).then_some(scale), is_causal, softcap: None };
+    let options = AttentionOptions { scale: (!usual).then_some(scale), is_causal, softcap };
     let mut inputs = Vec::with_capacity(4);
     for id in [Some(q), Some(k), Some(v), mask].into_iter().flatten() {
         inputs.push(with_four_axes(cx, id)?);
@@ -76,6 +76,18 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
         cx.replace_as(Op::Reshape { dims: output.dims }, vec![Some(result)], origin)?;
     }
     Some("attention")
+}
+
+/// `cap · tanh(scale · scores / cap)`: the cap, the scale, and the scores; without a hyperbolic tangent there is no cap.
+fn capped(cx: &Rewrite<'_>, id: ValueId) -> (Option<f64>, f64, ValueId) {
+    let (factor, inner) = cx.scaled(id);
+    match cx.activated(inner) {
+        Some((Activation::Tanh, x)) if factor > 0.0 => {
+            let (scale, product) = cx.scaled(x);
+            (Some(factor), scale * factor, product)
+        }
+        _ => (None, factor, inner),
+    }
 }
 
 /// Like [`Rewrite::scaled`], also for a factor that stands before the split into heads.
@@ -159,9 +171,9 @@ fn masks(cx: &Rewrite<'_>, mut scores: ValueId) -> (Vec<Mask>, ValueId) {
     (masks, scores)
 }
 
-/// Whether a value is a product of matrices, scaled or masked.
+/// Whether a value is a product of matrices, scaled, capped or masked.
 fn is_product(cx: &Rewrite<'_>, id: ValueId) -> bool {
-    let (_, x) = cx.scaled(id);
+    let (_, _, x) = capped(cx, id);
     let Some(node) = cx.producer(x) else {
         return false;
     };
@@ -326,6 +338,27 @@ mod tests {
             let Op::Attention(options) = &g.node(*g.root.nodes.last().unwrap()).op else { unreachable!() };
             assert_eq!(options.scale, None, "{name}");
         }
+    }
+
+    #[test]
+    fn capped_scores_are_an_option() {
+        let g =
+            graph(&["f32[n, 2, s, 4]", "f32[n, 2, s, 4]", "f32[n, 2, s, 4]", "f32[n, 1, s, s]"], |b, x| {
+                let (scale, cap) = (constant(b, None, &[], &[0.25]), constant(b, None, &[], &[3.0]));
+                let k = turn(b, x[1], &[0, 1, 3, 2]);
+                let s = b.add(Op::MatMul, &[x[0], k]).unwrap();
+                let s = bin(b, BinaryOp::Mul, s, scale);
+                let s = bin(b, BinaryOp::Div, s, cap);
+                let s = b.add(Op::Unary(UnaryOp::Tanh), &[s]).unwrap();
+                let s = bin(b, BinaryOp::Mul, s, cap);
+                let s = bin(b, BinaryOp::Add, s, x[3]);
+                let p = b.add(Op::Softmax { axis: 3 }, &[s]).unwrap();
+                vec![b.add(Op::MatMul, &[p, x[2]]).unwrap()]
+            });
+        let g = checked(g, &SIZES);
+        let Op::Attention(options) = &g.node(*g.root.nodes.last().unwrap()).op else { panic!("{g}") };
+        let near = |a: Option<f64>, b: f64| a.is_some_and(|a| (a - b).abs() < 1e-6);
+        assert!(near(options.softcap, 3.0) && near(options.scale, 0.25), "{options:?}");
     }
 
     /// `low` above the diagonal of `[1, 1, s, s]`, as `Trilu` makes it.
