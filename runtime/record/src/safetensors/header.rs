@@ -2,7 +2,7 @@
 
 use super::parse_dtype_name;
 use crate::RecordError;
-use alloc::{collections::BTreeMap, format, string::String, string::ToString, vec::Vec};
+use alloc::{collections::BTreeMap, format, string::String, vec::Vec};
 use core::fmt;
 use kiln_types::DType;
 use serde::{Deserialize, Deserializer, de};
@@ -41,7 +41,10 @@ impl Header {
             usize::try_from(u64::from_le_bytes(*length)).ok().filter(|length| *length <= MAX_HEADER_BYTES);
         let length = length.ok_or_else(|| fail("its header would be longer than 100 MB"))?;
         let text = file.get(8..8 + length).ok_or_else(|| fail("it ends inside its header"))?;
-        let header = serde_json::from_slice(text).map_err(|error| fail(&error.to_string()))?;
+        let unread = |error: serde_json::Error| {
+            RecordError::Decode(format!("the header of the safetensors file: {error}"))
+        };
+        let header = serde_json::from_slice(text).map_err(unread)?;
         Ok((header, 8 + length))
     }
 
