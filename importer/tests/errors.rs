@@ -328,3 +328,25 @@ fn doubled_constants_stay_bounded() {
     let bytes: usize = graph.constants.iter().map(|constant| constant.data.bytes.len()).sum();
     assert!(bytes < 1 << 30, "{bytes}");
 }
+
+#[test]
+fn ranks_of_unrolled_cells_are_checked() {
+    let sizes = |sizes: &[i64]| sizes.iter().map(|&n| size(n)).collect::<Vec<_>>();
+    let inputs = vec![
+        value("x", &sizes(&[5, 3, 4])),
+        value("w", &sizes(&[1, 3, 4])),
+        value("r", &sizes(&[1, 3, 3])),
+        value("b", &sizes(&[6])),
+    ];
+    let mut rnn = node("rnn", "RNN", &["x", "w", "r", "b"], &["y"]);
+    // With parameters of its own, so that it is unrolled.
+    let function = AttributeProto {
+        name: "activations".into(),
+        r#type: attribute_type::STRINGS,
+        strings: vec!["Affine".into()],
+        ..AttributeProto::default()
+    };
+    rnn.attribute = vec![int("hidden_size", 3), function];
+    let message = error(&model(inputs, vec![rnn], &["y"]));
+    assert_eq!(message, "node `rnn` (RNN, opset 18): `B` has rank 1, expected 2");
+}

@@ -25,6 +25,10 @@ struct Cell<'a> {
     peepholes: Option<ValueId>,
 }
 
+/// Ranks of the inputs.
+const RANKS: [(&str, usize); 7] =
+    [("X", 3), ("W", 3), ("R", 3), ("B", 2), ("initial_h", 3), ("initial_c", 3), ("P", 2)];
+
 struct State {
     hidden: ValueId,
     cell: Option<ValueId>,
@@ -36,9 +40,12 @@ pub(super) fn lower(rnn: &Rnn, args: &Args, to: &mut Lowering<'_, '_>, hidden: u
         return Err(RuleError::Unsupported { what });
     }
     let mut x = args.value("X")?;
-    if to.rank(x) != 3 {
-        let expected = "expected 3".to_owned();
-        return Err(RuleError::Rank { input: "X".to_owned(), actual: to.rank(x), expected });
+    for (input, rank) in RANKS {
+        let actual = args.optional(input)?.map(|value| to.rank(value));
+        if let Some(actual) = actual.filter(|&actual| actual != rank) {
+            let expected = format!("expected {rank}");
+            return Err(RuleError::Rank { input: input.to_owned(), actual, expected });
+        }
     }
     if rnn.batch_first {
         x = to.permute(x, vec![1, 0, 2])?;
