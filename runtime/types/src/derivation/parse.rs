@@ -216,9 +216,9 @@ impl<'t> Parser<'t> {
                 let sizes = self.numbers()?;
                 Ok(Derivation::Reshape(first, (!sizes.is_empty()).then_some(sizes)))
             }
-            "slice" => match self.numbers()?.as_slice() {
-                &[axis, start, end] => Ok(Derivation::Slice { of: first, axis, start, end, step: 1 }),
-                &[axis, start, end, step] => Ok(Derivation::Slice { of: first, axis, start, end, step }),
+            "slice" => match *self.numbers()?.as_slice() {
+                [axis, start, end] => Ok(Derivation::Slice { of: first, axis, start, end, step: 1 }),
+                [axis, start, end, step] => Ok(Derivation::Slice { of: first, axis, start, end, step }),
                 _ => Err("`slice` takes an axis, a start, an end and perhaps a step".into()),
             },
             "matmul" | "scaled" => {
