@@ -1,0 +1,68 @@
+//! What a build says of models that cannot be compiled: one report, with everything in it.
+
+use kiln_build::{CompileOptions, ModelGen, compile};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn case(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/cases").join(name)
+}
+
+fn report(model: &ModelGen) -> String {
+    model.run_from_cli().expect_err("an error").report()
+}
+
+#[test]
+fn every_model_is_in_the_report() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    fs::copy(case("op_conv_2d").join("model.onnx"), path("good.onnx")).expect("a copy");
+    fs::write(path("noise.onnx"), "no model").expect("a file");
+    fs::write(path("empty.onnx"), "").expect("a file");
+    let mut models = ModelGen::new();
+    for name in ["noise.onnx", "missing.onnx", "empty.onnx", "good.onnx"] {
+        models.input(path(name));
+    }
+    let text = report(models.input(folder.path()).out_dir(path("out")));
+    for part in [
+        "noise.onnx: not a valid ONNX file",
+        "cannot read",
+        "missing.onnx",
+        "empty.onnx: not a valid ONNX file: the file is empty",
+        "it is a folder",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    assert_eq!(text.lines().count(), 4, "{text}");
+    assert!(path("out/good.rs").is_file(), "the others are written");
+}
+
+#[test]
+fn golden_data_must_fit() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let model = case("op_conv_2d").join("model.onnx");
+    let check = |golden: &Path| {
+        report(ModelGen::new().input(&model).golden(golden).out_dir(folder.path().join("out")))
+    };
+    assert!(check(&folder.path().join("none")).contains("there is no such folder"));
+    assert!(check(folder.path()).contains("no folder `test_data_set_*` in it"));
+
+    // One input of another case in place of the model's own.
+    let set = folder.path().join("test_data_set_0");
+    fs::create_dir(&set).expect("a folder");
+    for entry in fs::read_dir(case("op_conv_2d").join("test_data_set_0")).expect("the data set") {
+        let entry = entry.expect("an entry");
+        fs::copy(entry.path(), set.join(entry.file_name())).expect("a copy");
+    }
+    let other = case("op_rnn").join("test_data_set_0/input_0.pb");
+    fs::copy(other, set.join("input_0.pb")).expect("a copy");
+    let text = check(folder.path());
+    assert!(text.contains("is f32[5, 3, 4], the model has f32["), "{text}");
+}
+
+#[test]
+fn data_files_are_watched() {
+    let model = case("external_data").join("model.onnx");
+    let compiled = compile(&model, &CompileOptions::default()).expect("a model");
+    assert!(compiled.sources.contains(&case("external_data").join("weights.bin")), "{:?}", compiled.sources);
+}
