@@ -41,6 +41,8 @@ snapshots! {
     net_gpt_decoder
     net_residual_cnn
     net_lstm_tagger
+    net_shared_head
+    net_shared_layer
     op_data_dependent
     scopes_none
     scopes_torchscript
@@ -52,6 +54,21 @@ fn trainable_models_keep_their_parameters() {
     let mut paths: Vec<String> = generated.tensors().into_iter().map(|tensor| tensor.path).collect();
     paths.sort();
     insta::assert_snapshot!(paths.join("\n"));
+}
+
+#[test]
+fn a_module_that_is_called_again_has_its_parameters_once() {
+    let paths = |name: &str| {
+        let tensors = source_of(&case(name), false).tensors();
+        let mut paths: Vec<String> = tensors.into_iter().map(|tensor| tensor.path).collect();
+        paths.sort();
+        paths
+    };
+    let (dynamo, torchscript) = (paths("net_shared_layer"), paths("net_shared_layer_torchscript"));
+    assert_eq!(dynamo, torchscript);
+    // A table, which the head reads too, six linear layers and two norms.
+    assert_eq!(dynamo.len(), 1 + 6 * 2 + 2 * 2, "{dynamo:?}");
+    assert!(dynamo.iter().all(|path| path == "embedding.weight" || path.starts_with("layer.")), "{dynamo:?}");
 }
 
 #[test]

@@ -343,3 +343,34 @@ def scalar_inputs(_):
         [(floats(3, 6), torch.tensor(0.7), torch.tensor(10)), (floats(5, 6), torch.tensor(2.0), torch.tensor(-1))],
         dynamic_shapes={"x": {0: BATCH}, "temperature": None, "offset": None},
     )
+
+
+class SharedLayer(nn.Module):
+    """One layer applied four times, and a head that shares the embedding's table."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(VOCAB, 32)
+        self.layer = BertLayer(32, 4)
+        self.head = nn.Linear(32, VOCAB, bias=False)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, tokens, mask):
+        x = self.embedding(tokens)
+        mask = (1.0 - mask[:, None, None, :].float()) * -10000.0
+        for _ in range(4):
+            x = self.layer(x, mask)
+        return self.head(x)
+
+
+SHARED_CALLS = [(tokens(2, 7), padding_mask(7, 4))]
+
+
+@case("net_shared_layer")
+def shared_layer(_):
+    return torch_case(SharedLayer(), SHARED_CALLS)
+
+
+@case("net_shared_layer_torchscript")
+def shared_layer_torchscript(_):
+    return torch_case(SharedLayer(), SHARED_CALLS, torchscript=True)

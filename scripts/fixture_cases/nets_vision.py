@@ -289,3 +289,64 @@ def detector(rng):
     # In the second image, nearly blank, nothing is found.
     blank = images(1, 3, 32, 32).numpy() * np.float32(0.05)
     return Case(g.model(), [[images(1, 3, 32, 32).numpy() * 2], [blank]])
+
+
+class Head(nn.Module):
+    """Class scores and boxes at every place of a feature map."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(8, 8, 3, padding=1)
+        self.classes, self.boxes = nn.Conv2d(8, 6, 1), nn.Conv2d(8, 8, 1)
+
+    def forward(self, x):
+        x = F.relu(self.conv(x))
+        n, _, h, w = x.shape
+        flat = lambda y, size: y.reshape(n, 2, size, h, w).permute(0, 3, 4, 1, 2).reshape(n, h * w * 2, size)
+        return flat(self.classes(x), 3), flat(self.boxes(x), 4)
+
+
+class SharedHead(nn.Module):
+    """One head on feature maps of three sizes; the second convolution of the backbone is used twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, padding=1)
+        self.down = nn.Conv2d(8, 8, 3, stride=2, padding=1)
+        self.head = Head()
+
+    def forward(self, image):
+        levels = [F.relu(self.stem(image))]
+        for _ in range(2):
+            levels.append(F.relu(self.down(levels[-1])))
+        classes, boxes = zip(*(self.head(level) for level in levels))
+        return torch.cat(classes, 1), torch.cat(boxes, 1)
+
+
+@case("net_shared_head")
+def shared_head(_):
+    return torch_case(SharedHead(), [(images(1, 3, 16, 16),)])
+
+
+class Tower(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 16, 3, stride=2, padding=1)
+        self.fc = nn.Linear(16, 10)
+
+    def forward(self, x):
+        return self.fc(F.relu(self.conv2(F.relu(self.conv1(x)))).mean((2, 3)))
+
+
+class Siamese(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tower = Tower()
+
+    def forward(self, left, right):
+        return F.cosine_similarity(self.tower(left), self.tower(right))
+
+
+@case("net_siamese")
+def siamese(_):
+    return torch_case(Siamese(), [(images(2, 3, 8, 8), images(2, 3, 8, 8) * -0.5)])

@@ -52,11 +52,15 @@ pub fn mentioned(plan: &Plan<'_>, node: NodeId, found: &mut Vec<ValueId>) {
 /// Makes every constant a field of the deepest module around all its uses.
 pub fn place(plan: &mut Plan<'_>) {
     let mut paths: BTreeMap<ValueId, Vec<usize>> = BTreeMap::new();
+    let mut hints: BTreeMap<ValueId, &'static str> = BTreeMap::new();
     let mut order = Vec::new();
     walk(plan, plan.root, &mut Vec::new(), &mut |plan, around, node| {
         let mut found = Vec::new();
         mentioned(plan, node, &mut found);
         for value in found {
+            if let Some(hint) = plan.expression(node).and_then(|expr| role(plan, node, expr, value)) {
+                hints.entry(value).or_insert(hint);
+            }
             match paths.get_mut(&value) {
                 None => {
                     order.push(value);
@@ -80,7 +84,7 @@ pub fn place(plan: &mut Plan<'_>) {
     }
     for value in order {
         let module = paths[&value].last().copied().unwrap_or(plan.root);
-        let key = key(plan, module, value);
+        let key = key(plan, module, value, hints.get(&value).copied());
         let field = Field { key, content: Content::Parameter(value) };
         for n in 0..plan.modules.len() {
             if plan.first_call(n) == module || plan.modules[n].path == plan.modules[module].path {
@@ -90,8 +94,30 @@ pub fn place(plan: &mut Plan<'_>) {
     }
 }
 
+/// What an expression calls an operand: the field of a struct that it is, `weight` of a recurrent layer's inputs.
+fn role(plan: &Plan<'_>, node: NodeId, expr: &Expr, value: ValueId) -> Option<&'static str> {
+    let inputs = &plan.graph.node(node).inputs;
+    let is_value = |expr: &Expr| match expr {
+        Expr::Operand(n) => inputs.get(*n).copied().flatten() == Some(value),
+        _ => false,
+    };
+    let mut role = None;
+    expr.visit(&mut |part| match part {
+        Expr::Struct(_, fields) => {
+            let names = fields.iter().filter(|(_, expr)| match expr {
+                Expr::Call("Some", args) => args.iter().any(is_value),
+                expr => is_value(expr),
+            });
+            role = role.or(names.map(|(name, _)| *name).next());
+        }
+        Expr::Named(name, inner) if is_value(inner) => role = role.or(Some(*name)),
+        _ => {}
+    });
+    role
+}
+
 /// The key of a constant in a module.
-fn key(plan: &Plan<'_>, module: usize, value: ValueId) -> String {
+fn key(plan: &Plan<'_>, module: usize, value: ValueId, role: Option<&str>) -> String {
     let owner = &plan.modules[module];
     let taken: BTreeSet<&str> = owner.fields.iter().map(|field| field.key.as_str()).collect();
     let free = |key: &str| !key.is_empty() && !taken.iter().any(|other| clashes(key, other));
@@ -104,7 +130,11 @@ fn key(plan: &Plan<'_>, module: usize, value: ValueId) -> String {
     // A name from outside of the module carries the exporter's count (`index_8`), which would tell equal modules apart.
     let last = name.rsplit('.').next().unwrap_or(name).trim_end_matches(|c: char| c.is_ascii_digit());
     let last = last.strip_suffix('_').unwrap_or(last);
-    let stem = if names::is_anonymous(name) { "constant".to_owned() } else { names::snake(last, "constant") };
+    let stem = match role {
+        _ if !names::is_anonymous(name) => names::snake(last, "constant"),
+        Some(role) => role.to_owned(),
+        None => "constant".to_owned(),
+    };
     let mut key = stem.clone();
     let mut n = 1;
     while !free(&key) {
