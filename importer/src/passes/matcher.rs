@@ -5,7 +5,7 @@
 
 use super::Rewrite;
 use crate::fold;
-use crate::ir::{Op, ValueId};
+use crate::ir::{Dim, Op, ValueId};
 use kiln_types::{Activation, BinaryOp, ReduceOp, TensorData, UnaryOp};
 use std::collections::BTreeMap;
 
@@ -102,12 +102,22 @@ impl Rewrite<'_> {
         if wanted(a) { Some((a, b)) } else { wanted(b).then_some((b, a)) }
     }
 
-    /// The operand and axes of a reduction that keeps its axes.
+    /// The operand and axes of a reduction that keeps its axes, or gets them back.
     pub(super) fn kept_reduction(&self, id: ValueId, wanted: ReduceOp) -> Option<(ValueId, Vec<usize>)> {
+        let (x, axes) = self.reduction(id, wanted)?;
+        let kept = self.ty(x).dims.iter().enumerate();
+        let kept = kept.map(|(i, dim)| if axes.contains(&i) { Dim::constant(1) } else { dim.clone() });
+        kept.eq(self.ty(id).dims.iter().cloned()).then_some((x, axes))
+    }
+
+    /// The operand and axes of a reduction, whether it keeps its axes or not.
+    pub(super) fn reduction(&self, id: ValueId, wanted: ReduceOp) -> Option<(ValueId, Vec<usize>)> {
         let node = self.producer(id)?;
+        let x = node.inputs.first().copied().flatten()?;
         match &node.op {
-            Op::Reduce { op, axes, keep_dims: true } if *op == wanted => {
-                Some((node.inputs.first().copied().flatten()?, axes.clone()))
+            Op::Reduce { op, axes, .. } if *op == wanted => Some((x, axes.clone())),
+            Op::Reshape { .. } if matches!(self.producer(x)?.op, Op::Reduce { .. }) => {
+                self.reduction(x, wanted)
             }
             _ => None,
         }

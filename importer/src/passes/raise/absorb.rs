@@ -16,6 +16,14 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     let constant = |id: ValueId| cx.constant(id).is_some();
     let (parameter, y) = cx.commutative(cx.output()?, op, constant)?;
     let norm = cx.producer(y).filter(|_| cx.used_once(y))?.clone();
+    if let Op::Permute { axes } = norm.op {
+        let y = norm.inputs.first().copied().flatten()?;
+        let norm = cx.producer(y).filter(|_| cx.used_once(y))?.clone();
+        return match norm.op {
+            Op::LayerNorm { .. } | Op::RmsNorm { .. } => under_transpose(cx, norm, op, parameter, axes),
+            _ => None,
+        };
+    }
     match norm.op {
         Op::LayerNorm { .. } | Op::RmsNorm { .. } => over_trailing(cx, norm, op, parameter),
         Op::GroupNorm { .. } => over_channels(cx, norm, op, parameter),
@@ -33,19 +41,49 @@ fn operand(node: &Node, n: usize) -> Option<ValueId> {
 }
 
 fn over_trailing(cx: &mut Rewrite<'_>, norm: Node, op: BinaryOp, parameter: ValueId) -> Option<&'static str> {
-    let weight = operand(&norm, 1)?;
-    let sizes = cx.ty(weight).shape()?;
-    let no_bias = is_only(cx, operand(&norm, 2), 0.0);
+    let sizes = cx.ty(operand(&norm, 1)?).shape()?;
     let parameter = trailing(cx, parameter, &sizes)?;
-    let inputs = match op {
-        BinaryOp::Mul if is_only(cx, Some(weight), 1.0) && no_bias => vec![norm.inputs[0], Some(parameter)],
-        BinaryOp::Add if no_bias && matches!(norm.op, Op::LayerNorm { .. }) => {
-            vec![norm.inputs[0], Some(weight), Some(parameter)]
-        }
-        _ => return None,
-    };
-    cx.replace(norm.op, inputs)?;
+    let inputs = with_parameter(cx, &norm, op, parameter)?;
+    cx.replace(norm.op, inputs.into_iter().map(Some).collect())?;
     Some("parameter into its normalization")
+}
+
+/// The same where the normalized axis was moved to the end and back.
+fn under_transpose(
+    cx: &mut Rewrite<'_>,
+    norm: Node,
+    op: BinaryOp,
+    parameter: ValueId,
+    axes: Vec<usize>,
+) -> Option<&'static str> {
+    let sizes = cx.ty(operand(&norm, 1)?).shape()?;
+    // One axis: then its elements stand in order wherever it is.
+    let (&[size], last) = (sizes.as_slice(), axes.len().checked_sub(1)?) else {
+        return None;
+    };
+    let shape = cx.ty(parameter).shape()?;
+    let wanted = axes.iter().map(|&axis| if axis == last { size } else { 1 });
+    if !shape.into_iter().eq(wanted) {
+        return None;
+    }
+    let parameter = constant_as(cx, parameter, sizes)?;
+    let inputs = with_parameter(cx, &norm, op, parameter)?;
+    let y = cx.insert_as(norm.op, &inputs, norm.origin)?;
+    cx.replace(Op::Permute { axes }, vec![Some(y)])?;
+    Some("parameter into its normalization")
+}
+
+/// The operands of a normalization over trailing axes that takes a factor or a summand in.
+fn with_parameter(cx: &Rewrite<'_>, norm: &Node, op: BinaryOp, parameter: ValueId) -> Option<Vec<ValueId>> {
+    let (x, weight) = (operand(norm, 0)?, operand(norm, 1)?);
+    let no_bias = is_only(cx, operand(norm, 2), 0.0);
+    match op {
+        BinaryOp::Mul if is_only(cx, Some(weight), 1.0) && no_bias => Some(vec![x, parameter]),
+        BinaryOp::Add if no_bias && matches!(norm.op, Op::LayerNorm { .. }) => {
+            Some(vec![x, weight, parameter])
+        }
+        _ => None,
+    }
 }
 
 fn over_channels(cx: &mut Rewrite<'_>, norm: Node, op: BinaryOp, parameter: ValueId) -> Option<&'static str> {

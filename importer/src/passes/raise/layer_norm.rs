@@ -2,14 +2,14 @@
 //!
 //! Both end in a sum of products over `x`, its mean `m` and `1 / s`, `s = sqrt(mean(square) + epsilon)`:
 //! `x / s - m / s`, times a weight, plus a bias; TensorFlow multiplies the weight into `1 / s` first. As polynomials all
-//! are one shape.
+//! are one shape. Flax spells the mean of squares as `mean(x^2) - m^2`. Axes that are not the last are moved there.
 
 use crate::fold;
-use crate::ir::{Dim, Op, ValueId};
+use crate::ir::{Op, ValueId};
 use crate::passes::matcher::{Factor, Polynomial, same};
 use crate::passes::movement::constant_as;
 use crate::passes::{Rewrite, Rule};
-use kiln_types::{BinaryOp, ReduceOp, Scalar, UnaryOp};
+use kiln_types::{Activation, BinaryOp, ReduceOp, Scalar, UnaryOp};
 
 pub(in crate::passes) const RULE: Rule = Rule { apply };
 
@@ -24,7 +24,7 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     // The root may stand under a reciprocal, which is arithmetic too.
     let roots = cx.arguments(output, DEPTH);
     let root = roots.into_iter().find(|&id| cx.unary(id, UnaryOp::Sqrt).is_some())?;
-    let spread = spread(cx, root)?;
+    let spread = spread(cx, root, output)?;
     let terms = cx.polynomial(output, &[&spread.opaque[..], &[root]].concat());
     let (weight, bias) = affine(cx, &spread, root, &terms)?;
     let (op, what) = match spread.mean {
@@ -32,19 +32,32 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
         None if bias.is_none() => (Op::RmsNorm { epsilon: spread.epsilon }, "rms_norm"),
         None => return None,
     };
-    let sizes = normalized(cx, spread.x, &spread.axes)?;
+    let sizes: Vec<usize> =
+        spread.axes.iter().map(|&axis| cx.ty(spread.x).dims[axis].as_size()).collect::<Option<_>>()?;
     let weight = match weight {
-        Some(weight) => trailing(cx, weight, &sizes)?,
+        Some(weight) => along(cx, weight, &spread, &sizes)?,
         None => {
             let ones = fold::fill(&sizes, Scalar::Float(1.0), cx.ty(spread.x).dtype)?;
             cx.add_constant(None, ones)
         }
     };
-    let mut inputs = vec![Some(spread.x), Some(weight)];
-    if let Some(bias) = bias {
-        inputs.push(Some(trailing(cx, bias, &sizes)?));
+    let bias = match bias {
+        Some(bias) => Some(along(cx, bias, &spread, &sizes)?),
+        None => None,
+    };
+    let rank = cx.ty(spread.x).rank();
+    let order: Vec<usize> =
+        (0..rank).filter(|axis| !spread.axes.contains(axis)).chain(spread.axes.iter().copied()).collect();
+    if order.is_sorted() {
+        cx.replace(op, [spread.x, weight].into_iter().chain(bias).map(Some).collect())?;
+        return Some(what);
     }
-    cx.replace(op, inputs)?;
+    let mut back = vec![0; rank];
+    order.iter().enumerate().for_each(|(to, &from)| back[from] = to);
+    let turned = cx.insert(Op::Permute { axes: order }, &[spread.x])?;
+    let operands: Vec<ValueId> = [turned, weight].into_iter().chain(bias).collect();
+    let y = cx.insert(op, &operands)?;
+    cx.replace(Op::Permute { axes: back }, vec![Some(y)])?;
     Some(what)
 }
 
@@ -59,10 +72,16 @@ struct Spread {
     opaque: Vec<ValueId>,
 }
 
-fn spread(cx: &Rewrite<'_>, root: ValueId) -> Option<Spread> {
+fn spread(cx: &Rewrite<'_>, root: ValueId, output: ValueId) -> Option<Spread> {
     let radicand = cx.unary(root, UnaryOp::Sqrt)?;
     let (epsilon, variance) = cx.commutative(radicand, BinaryOp::Add, |id| cx.scalar(id).is_some())?;
     let epsilon = cx.scalar(epsilon).filter(|&epsilon| epsilon >= 0.0)?;
+    if let Some((x, axes)) = difference_of_means(cx, variance) {
+        let wanted = Some((x, axes.clone()));
+        let parts = cx.arguments(output, DEPTH);
+        let mean = parts.into_iter().find(|&id| cx.kept_reduction(id, ReduceOp::Mean) == wanted)?;
+        return Some(Spread { x, mean: Some(mean), axes, epsilon, opaque: vec![x, mean] });
+    }
     let (square, axes) = cx.kept_reduction(variance, ReduceOp::Mean)?;
     let v = Factor::Value;
     let parts = cx.arguments(square, DEPTH);
@@ -83,6 +102,23 @@ fn spread(cx: &Rewrite<'_>, root: ValueId) -> Option<Spread> {
         .into_iter()
         .find(|&x| same(&cx.polynomial(square, &[x]), &Polynomial::from([(vec![v(x); 2], 1.0)])))?;
     Some(Spread { x, mean: None, axes, epsilon, opaque: vec![x] })
+}
+
+/// `mean(x^2) - mean(x)^2`, perhaps kept from falling below zero: `x` and the axes.
+fn difference_of_means(cx: &Rewrite<'_>, variance: ValueId) -> Option<(ValueId, Vec<usize>)> {
+    let mut id = variance;
+    while let Some(node) = cx.producer(id)
+        && matches!(node.op, Op::Reshape { .. } | Op::Activation(Activation::Relu))
+    {
+        id = node.inputs.first().copied().flatten()?;
+    }
+    let (mean_of_square, square_of_mean) = cx.binary(id, BinaryOp::Sub)?;
+    let (square, axes) = cx.reduction(mean_of_square, ReduceOp::Mean)?;
+    let (mean, same_mean) = cx.binary(square_of_mean, BinaryOp::Mul)?;
+    let (x, mean_axes) = cx.reduction(mean, ReduceOp::Mean)?;
+    let squared = Polynomial::from([(vec![Factor::Value(x); 2], 1.0)]);
+    let fits = mean == same_mean && axes == mean_axes && same(&cx.polynomial(square, &[x]), &squared);
+    fits.then_some((x, axes))
 }
 
 /// Weight and bias of `weight * (x - mean) / root + bias`.
@@ -121,15 +157,15 @@ fn affine(cx: &Rewrite<'_>, spread: &Spread, root: ValueId, terms: &Polynomial) 
     Some((weight, bias))
 }
 
-/// Sizes of the normalized axes, which must be the last ones and known.
-fn normalized(cx: &Rewrite<'_>, x: ValueId, axes: &[usize]) -> Option<Vec<usize>> {
-    let ty = cx.ty(x);
-    let first = ty.rank().checked_sub(axes.len())?;
-    let last = axes.iter().copied().eq(first..ty.rank());
-    if !last {
-        return None;
-    }
-    ty.dims[first..].iter().map(Dim::as_size).collect()
+/// A constant that varies over the normalized axes alone, with just those.
+fn along(cx: &mut Rewrite<'_>, id: ValueId, spread: &Spread, sizes: &[usize]) -> Option<ValueId> {
+    let shape = cx.ty(id).shape()?;
+    let wanted = |axis: usize| {
+        let place = spread.axes.iter().position(|&normalized| normalized == axis);
+        place.and_then(|n| sizes.get(n).copied()).unwrap_or(1)
+    };
+    let fits = shape.iter().copied().eq((0..cx.ty(spread.x).rank()).map(wanted));
+    if fits { constant_as(cx, id, sizes.to_vec()) } else { None }
 }
 
 /// A constant that broadcasts over the leading axes, with just the trailing ones.
@@ -143,7 +179,7 @@ pub(super) fn trailing(cx: &mut Rewrite<'_>, id: ValueId, sizes: &[usize]) -> Op
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::Builder;
+    use crate::ir::{Builder, Dim};
     use crate::passes::testing::{checked, constant, graph};
 
     fn bin(b: &mut Builder<'_>, op: BinaryOp, x: ValueId, y: ValueId) -> ValueId {
@@ -206,11 +242,65 @@ mod tests {
         bin(b, BinaryOp::Mul, weight, y)
     }
 
+    /// Flax: `(x - mean) * (rsqrt(relu(mean(x^2) - mean^2) + eps) * w) + b`, over axes that come back after.
+    fn flax(b: &mut Builder<'_>, x: ValueId) -> ValueId {
+        let (weight, bias) = parameters(b);
+        let reduced = |b: &mut Builder<'_>, x| {
+            b.add(Op::Reduce { op: ReduceOp::Mean, axes: vec![2], keep_dims: false }, &[x]).unwrap()
+        };
+        let square = bin(b, BinaryOp::Mul, x, x);
+        let square = reduced(b, square);
+        let m = reduced(b, x);
+        let squared = bin(b, BinaryOp::Mul, m, m);
+        let variance = bin(b, BinaryOp::Sub, square, squared);
+        let variance = b.add(Op::Activation(Activation::Relu), &[variance]).unwrap();
+        let kept = vec![Dim::symbol("a"), Dim::symbol("n"), 1.into()];
+        let variance = b.add(Op::Reshape { dims: kept.clone() }, &[variance]).unwrap();
+        let m = b.add(Op::Reshape { dims: kept }, &[m]).unwrap();
+        let epsilon = constant(b, None, &[], &[1e-5]);
+        let sum = bin(b, BinaryOp::Add, variance, epsilon);
+        let s = b.add(Op::Unary(UnaryOp::Sqrt), &[sum]).unwrap();
+        let inverse = b.add(Op::Unary(UnaryOp::Recip), &[s]).unwrap();
+        let scale = bin(b, BinaryOp::Mul, inverse, weight);
+        let d = bin(b, BinaryOp::Sub, x, m);
+        let y = bin(b, BinaryOp::Mul, d, scale);
+        bin(b, BinaryOp::Add, y, bias)
+    }
+
+    /// Over the channels of an image, as `LayerNorm2d` is written by hand.
+    #[test]
+    fn an_axis_in_the_middle_is_moved() {
+        let g = graph(&["f32[n, 3, h, 2]"], |b, x| {
+            let weight = constant(b, Some("norm.weight"), &[1, 3, 1, 1], &[1.0, 2.0, 0.5]);
+            let bias = constant(b, Some("norm.bias"), &[1, 3, 1, 1], &[0.1, 0.2, 0.3]);
+            let mean = |b: &mut Builder<'_>, x| {
+                b.add(Op::Reduce { op: ReduceOp::Mean, axes: vec![1], keep_dims: true }, &[x]).unwrap()
+            };
+            let m = mean(b, x[0]);
+            let d = bin(b, BinaryOp::Sub, x[0], m);
+            let square = bin(b, BinaryOp::Mul, d, d);
+            let variance = mean(b, square);
+            let epsilon = constant(b, None, &[], &[1e-5]);
+            let sum = bin(b, BinaryOp::Add, variance, epsilon);
+            let s = b.add(Op::Unary(UnaryOp::Sqrt), &[sum]).unwrap();
+            let y = bin(b, BinaryOp::Div, d, s);
+            let y = bin(b, BinaryOp::Mul, y, weight);
+            vec![bin(b, BinaryOp::Add, y, bias)]
+        });
+        let g = checked(g, &[("n", 2), ("h", 3)]);
+        let kinds: Vec<String> = g.root.nodes.iter().map(|&id| g.node(id).op.kind()).collect();
+        assert_eq!(kinds, ["Permute", "LayerNorm", "Permute"]);
+    }
+
     #[test]
     fn every_spelling_is_raised() {
         type Spelling = fn(&mut Builder<'_>, ValueId) -> ValueId;
-        let cases: [(&str, Spelling, bool); 3] =
-            [("torch", torch, true), ("tensorflow", tensorflow, true), ("llama", llama, false)];
+        let cases: [(&str, Spelling, bool); 4] = [
+            ("torch", torch, true),
+            ("tensorflow", tensorflow, true),
+            ("flax", flax, true),
+            ("llama", llama, false),
+        ];
         for (name, spelling, layer) in cases {
             let g = graph(&["f32[a, n, 4]", "f32[a, n, 4]"], |b, x| {
                 // A residual sum before it must not hide it.
