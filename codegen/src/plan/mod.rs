@@ -11,6 +11,7 @@ mod home;
 mod layers;
 mod live;
 mod origins;
+mod parameters;
 mod sequence;
 mod share;
 mod signature;
