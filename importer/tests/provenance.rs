@@ -96,11 +96,23 @@ fn keys_of<'g>(constants: impl Iterator<Item = &'g Constant>) -> BTreeSet<String
     &keys - &exporters
 }
 
+/// The bytes of a matrix's transpose.
+fn turned(tensor: &TensorProto) -> Option<Vec<u8>> {
+    let &[rows, columns] = tensor.dims.as_slice() else { return None };
+    let (rows, columns) = (rows as usize, columns as usize);
+    let element = |i: usize| tensor.raw_data.get(4 * i..4 * i + 4);
+    let all = (0..columns).flat_map(|j| (0..rows).map(move |i| i * columns + j)).map(element);
+    (tensor.data_type == 1).then(|| all.collect::<Option<Vec<&[u8]>>>().map(|found| found.concat()))?
+}
+
 /// The model with other contents of these initializers.
 fn disturbed(bytes: &[u8], keys: &BTreeSet<String>) -> Vec<u8> {
     let mut proto = ModelProto::decode(bytes).unwrap();
-    for tensor in &mut proto.graph.as_mut().unwrap().initializer {
-        if keys.contains(&tensor.name) {
+    let initializers = &mut proto.graph.as_mut().unwrap().initializer;
+    // A table of which the exporter wrote a turned copy is known for the same parameter by its contents.
+    let turned: BTreeSet<Vec<u8>> = initializers.iter().filter_map(turned).collect();
+    for tensor in initializers {
+        if keys.contains(&tensor.name) && !turned.contains(tensor.raw_data.as_ref()) {
             disturb(tensor);
         }
     }
