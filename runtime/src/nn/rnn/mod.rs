@@ -2,9 +2,11 @@
 
 pub mod gru;
 pub mod lstm;
+pub mod recurrent;
 
 pub use gru::{Gru, GruConfig};
 pub use lstm::{BiLstm, BiLstmConfig, Lstm, LstmConfig, LstmState};
+pub use recurrent::{Recurrent, RecurrentConfig};
 
 use super::{Initializer, Linear, LinearConfig};
 use crate::module::Module;
