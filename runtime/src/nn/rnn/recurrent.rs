@@ -214,6 +214,6 @@ mod tests {
         // From the state in which a sequence ended, it goes on.
         let (whole, ..) = lstm.forward_lstm(Tensor::cat(vec![x.clone(), x.clone()], 0));
         let (rest, ..) = lstm.forward_lstm_from(x, Some(hidden), Some(cell), None);
-        rest.into_data().assert_approx_eq::<f32>(&whole.slice([5..10]).into_data(), Default::default());
+        rest.into_data().assert_approx_eq::<f32>(&whole.slice_dim(0, 5..10).into_data(), Default::default());
     }
 }
