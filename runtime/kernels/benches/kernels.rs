@@ -71,41 +71,51 @@ fn gemms(wanted: &dyn Fn(&str) -> bool) {
             rate(Lhs::Plain(va), Rhs::Packed(&pb)),
             rate(Lhs::Packed(&pa), Rhs::Packed(&pb)),
         ];
-        let parallelism = match threads::threads() {
-            1 => ::gemm::Parallelism::None,
-            threads => ::gemm::Parallelism::Rayon(threads),
-        };
-        let other = time(|| {
-            // SAFETY: the pointers hold the sizes and strides given.
-            unsafe {
-                ::gemm::gemm(
-                    m,
-                    n,
-                    k,
-                    black_box(c.as_mut_ptr()),
-                    1,
-                    n as isize,
-                    false,
-                    a.as_ptr(),
-                    1,
-                    k as isize,
-                    b.as_ptr(),
-                    1,
-                    n as isize,
-                    0.0,
-                    1.0,
-                    false,
-                    false,
-                    false,
-                    parallelism,
-                );
-            }
-        });
+        let other = time(|| peer(m, n, k, &a, &b, black_box(&mut c)));
         print!("{:28}", format!("{name} {m}x{n}x{k}"));
         rates.iter().for_each(|rate| print!(" {rate:9.1}"));
         println!(" {:9.1}", flops / other / 1e9);
     }
 }
+
+/// The product by the `gemm` crate.
+#[cfg(target_arch = "x86_64")]
+fn peer(m: usize, n: usize, k: usize, a: &[f32], b: &[f32], c: &mut [f32]) {
+    let parallelism = match threads::threads() {
+        1 => ::gemm::Parallelism::None,
+        threads => ::gemm::Parallelism::Rayon(threads),
+    };
+    let (rows, columns) = (k as isize, n as isize);
+    let (c, a, b) = (c.as_mut_ptr(), a.as_ptr(), b.as_ptr());
+    // SAFETY: the pointers hold the sizes and strides given.
+    unsafe {
+        ::gemm::gemm(
+            m,
+            n,
+            k,
+            c,
+            1,
+            columns,
+            false,
+            a,
+            1,
+            rows,
+            b,
+            1,
+            columns,
+            0.0,
+            1.0,
+            false,
+            false,
+            false,
+            parallelism,
+        );
+    }
+}
+
+/// There is no peer here; its column means nothing.
+#[cfg(not(target_arch = "x86_64"))]
+fn peer(_m: usize, _n: usize, _k: usize, _a: &[f32], _b: &[f32], _c: &mut [f32]) {}
 
 fn convolutions(wanted: &dyn Fn(&str) -> bool) {
     // Channels in and out, groups, image, kernel, stride.
