@@ -2,7 +2,7 @@
 
 use kiln_codegen::{Options, RecordPath, generate};
 use kiln_importer::ir::{Builder, Dim, Graph, Op, Origin, ScopeEntry, TensorType, ValueId};
-use kiln_types::{Activation, BinaryOp, ConvOptions, DType, TensorData};
+use kiln_types::{Activation, BinaryOp, ConvOptions, DType, TensorData, UnaryOp};
 
 fn scope(path: &str, class: &str) -> ScopeEntry {
     ScopeEntry { path: path.to_owned(), class: class.to_owned() }
@@ -117,4 +117,34 @@ fn the_same_graph_gives_the_same_bytes() {
     let (a, b) = (generate(&blocks(), &options()).unwrap(), generate(&blocks(), &options()).unwrap());
     assert_eq!(a.source, b.source);
     assert_eq!(a.record, b.record);
+}
+
+/// A number is read back in the first lines and used in the last: a local variable, which no other function sees.
+#[test]
+fn a_function_is_not_cut_between_a_read_and_its_uses() {
+    let mut graph = Graph::default();
+    let mut builder = Builder::new(&mut graph);
+    let mut x = builder.input("x", TensorType::new(DType::F32, [1usize, 4]));
+    let rows = builder.input("rows", TensorType::new(DType::I64, [1usize]));
+    // Nothing repeats, so that functions are cut by length.
+    let mut seed = 1u32;
+    let mut steps = |builder: &mut Builder<'_>, mut x: ValueId, count: usize| {
+        let ops = [UnaryOp::Tanh, UnaryOp::Exp, UnaryOp::Neg, UnaryOp::Abs, UnaryOp::Sin, UnaryOp::Cos];
+        for _ in 0..count {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let weight = builder.graph.add_constant(None, zeros(&[4, 4]));
+            x = builder.add(Op::MatMul, &[x, weight]).unwrap();
+            x = builder.add(Op::Unary(ops[(seed >> 16) as usize % ops.len()]), &[x]).unwrap();
+        }
+        x
+    };
+    x = steps(&mut builder, x, 10);
+    let rows = builder.host(rows, "rows").unwrap();
+    x = steps(&mut builder, x, 60);
+    x = builder.add(Op::Expand { dims: vec![rows[0].clone(), Dim::constant(4)] }, &[x]).unwrap();
+    x = steps(&mut builder, x, 60);
+    let nodes = builder.nodes;
+    let graph = finish(graph, nodes, &[x]);
+    let source = generate(&graph, &options()).unwrap().source;
+    assert!(source.matches("pub struct").count() > 1, "the function is cut elsewhere:\n{source}");
 }

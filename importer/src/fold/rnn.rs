@@ -80,7 +80,7 @@ pub(super) fn rnn(operands: &[Option<&TensorData>], options: &RnnOptions) -> Opt
         return None;
     };
     let (batch, seq) = if options.batch_first { (first, second) } else { (second, first) };
-    let directions = if options.direction == RnnDirection::Bidirectional { 2 } else { 1 };
+    let directions = options.direction.count();
     let size = options.hidden_size;
     let (xs, ws, rs) = (floats(0)?, floats(1)?, floats(2)?);
     let (bs, peeps) = (floats(3).unwrap_or_default(), floats(7).unwrap_or_default());

@@ -161,6 +161,26 @@ pub enum RnnKind {
     },
 }
 
+impl RnnKind {
+    /// Matrices of a direction's weights, each with as many rows as the hidden state has elements.
+    pub fn gates(self) -> usize {
+        match self {
+            RnnKind::Rnn => 1,
+            RnnKind::Gru { .. } => 3,
+            RnnKind::Lstm { .. } => 4,
+        }
+    }
+
+    /// The activations that ONNX gives a direction's cell when the file names none: `f`, `f, g` or `f, g, h`.
+    pub fn activations(self) -> &'static [Activation] {
+        match self {
+            RnnKind::Rnn => &[Activation::Tanh],
+            RnnKind::Gru { .. } => &[Activation::Sigmoid, Activation::Tanh],
+            RnnKind::Lstm { .. } => &[Activation::Sigmoid, Activation::Tanh, Activation::Tanh],
+        }
+    }
+}
+
 /// In which order a recurrent layer reads its sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum RnnDirection {
@@ -170,6 +190,13 @@ pub enum RnnDirection {
     Reverse,
     /// Both; weights and outputs have a leading direction dim of 2.
     Bidirectional,
+}
+
+impl RnnDirection {
+    /// Number of directions: the leading dim of weights and states.
+    pub fn count(self) -> usize {
+        if self == RnnDirection::Bidirectional { 2 } else { 1 }
+    }
 }
 
 /// Options of a recurrent layer. Weight layouts are ONNX's: gates `iofc` (LSTM), `zrh` (GRU).

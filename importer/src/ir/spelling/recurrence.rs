@@ -1,7 +1,7 @@
 //! Recurrent layers.
 
 use super::{Cx, Expr, Layer, LayerField, Spelling, elementwise};
-use kiln_types::{Activation, RnnDirection, RnnKind, RnnOptions};
+use kiln_types::{RnnDirection, RnnKind, RnnOptions};
 
 pub(super) fn spell(options: &RnnOptions, cx: &Cx<'_>) -> Spelling {
     layer(options, cx).map_or_else(|| Spelling::Expr(function(options, cx)), Spelling::Layer)
@@ -11,7 +11,8 @@ pub(super) fn spell(options: &RnnOptions, cx: &Cx<'_>) -> Spelling {
 fn layer(options: &RnnOptions, cx: &Cx<'_>) -> Option<Layer> {
     let constant = |n: usize| cx.input(n).filter(|_| cx.is_constant(n));
     let (weight, recurrent) = (constant(1)?, constant(2)?);
-    let plain = options.clip.is_none() && cx.input(7).is_none() && has_usual_activations(options);
+    let usual = options.kind.activations().repeat(options.direction.count());
+    let plain = options.clip.is_none() && cx.input(7).is_none() && options.activations == usual;
     if !plain || cx.input(3).is_some() && constant(3).is_none() {
         return None;
     }
@@ -60,17 +61,6 @@ fn layer(options: &RnnOptions, cx: &Cx<'_>) -> Option<Layer> {
         args,
         function: function(options, cx),
     })
-}
-
-/// Whether the cell has the activations that ONNX gives it when the file names none.
-fn has_usual_activations(options: &RnnOptions) -> bool {
-    let (sigmoid, tanh) = (Activation::Sigmoid, Activation::Tanh);
-    let cell: &[Activation] = match options.kind {
-        RnnKind::Rnn => &[tanh],
-        RnnKind::Gru { .. } => &[sigmoid, tanh],
-        RnnKind::Lstm { .. } => &[sigmoid, tanh, tanh],
-    };
-    options.activations.chunks(cell.len()).all(|activations| activations == cell)
 }
 
 fn kind_expr(kind: RnnKind) -> Expr {

@@ -101,22 +101,16 @@ impl Operator<'_> for Rnn {
 
 /// The functions of each direction's cell, with their parameters, which are listed apart from the names.
 fn functions(node: &mut SourceNode<'_>, kind: RnnKind, direction: RnnDirection) -> RuleResult<Vec<Function>> {
-    let defaults: &[&str] = match kind {
-        RnnKind::Rnn => &["Tanh"],
-        RnnKind::Gru { .. } => &["Sigmoid", "Tanh"],
-        RnnKind::Lstm { .. } => &["Sigmoid", "Tanh", "Tanh"],
-    };
-    let directions = if direction == RnnDirection::Bidirectional { 2 } else { 1 };
-    let names = match node.strings("activations")? {
-        Some(names) => names,
-        None => defaults.repeat(directions).into_iter().map(str::to_owned).collect(),
-    };
-    if names.len() != defaults.len() * directions {
-        let wanted = defaults.len() * directions;
-        return Err(invalid("activations", format!("has {} entries, must have {wanted}", names.len())));
-    }
+    let defaults = kind.activations().repeat(direction.count());
     let mut alphas = node.floats("activation_alpha")?.unwrap_or_default().into_iter();
     let mut betas = node.floats("activation_beta")?.unwrap_or_default().into_iter();
+    let Some(names) = node.strings("activations")? else {
+        return Ok(defaults.into_iter().map(Function::Plain).collect());
+    };
+    if names.len() != defaults.len() {
+        let wanted = defaults.len();
+        return Err(invalid("activations", format!("has {} entries, must have {wanted}", names.len())));
+    }
     let mut alpha = |default: f64| alphas.next().unwrap_or(default);
     let mut beta = |default: f64| betas.next().unwrap_or(default);
     names

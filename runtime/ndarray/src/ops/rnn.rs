@@ -31,13 +31,7 @@ pub(crate) fn supports(dtype: DType, options: &RnnOptions) -> bool {
 
 /// Number of directions and of gates.
 fn counts(options: &RnnOptions) -> (usize, usize) {
-    let directions = if options.direction == RnnDirection::Bidirectional { 2 } else { 1 };
-    let gates = match options.kind {
-        RnnKind::Rnn => 1,
-        RnnKind::Gru { .. } => 3,
-        RnnKind::Lstm { .. } => 4,
-    };
-    (directions, gates)
+    (options.direction.count(), options.kind.gates())
 }
 
 fn permuted(x: NdArrayTensor, axes: &[usize]) -> NdArrayTensor {

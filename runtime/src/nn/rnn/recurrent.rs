@@ -4,8 +4,7 @@ use crate::config::Config;
 use crate::module::{Ignored, Module, Param};
 use crate::nn::{Initializer, display::layer_display};
 use crate::tensor::module::{self, RnnInputs};
-use crate::tensor::{Activation, Int, RnnDirection, RnnKind, RnnOptions, Tensor, backend::Backend};
-use alloc::vec::Vec;
+use crate::tensor::{Int, RnnDirection, RnnKind, RnnOptions, Tensor, backend::Backend};
 
 /// Configuration of [`Recurrent`].
 #[derive(Config, Debug)]
@@ -63,8 +62,8 @@ impl RecurrentConfig {
 
     /// A layer with weights and biases uniform in `±1 / sqrt(d_hidden)`, PyTorch's.
     pub fn init<B: Backend>(&self, device: &B::Device) -> Recurrent<B> {
-        let directions = directions(self.direction);
-        let rows = self.d_hidden * gates(self.kind);
+        let directions = self.direction.count();
+        let rows = self.d_hidden * self.kind.gates();
         let bound = 1.0 / num_traits::Float::sqrt(self.d_hidden as f64);
         let uniform = Initializer::Uniform { min: -bound, max: bound };
         Recurrent {
@@ -75,18 +74,6 @@ impl RecurrentConfig {
             direction: Ignored(self.direction),
             batch_first: self.batch_first,
         }
-    }
-}
-
-fn directions(direction: RnnDirection) -> usize {
-    if direction == RnnDirection::Bidirectional { 2 } else { 1 }
-}
-
-fn gates(kind: RnnKind) -> usize {
-    match kind {
-        RnnKind::Rnn => 1,
-        RnnKind::Gru { .. } => 3,
-        RnnKind::Lstm { .. } => 4,
     }
 }
 
@@ -156,18 +143,11 @@ impl<B: Backend> Recurrent<B> {
     }
 
     fn options(&self) -> RnnOptions {
-        let (sigmoid, tanh) = (Activation::Sigmoid, Activation::Tanh);
-        let cell: &[Activation] = match *self.kind {
-            RnnKind::Rnn => &[tanh],
-            RnnKind::Gru { .. } => &[sigmoid, tanh],
-            RnnKind::Lstm { .. } => &[sigmoid, tanh, tanh],
-        };
-        let activations: Vec<Activation> = cell.repeat(directions(*self.direction));
         RnnOptions {
             kind: *self.kind,
             direction: *self.direction,
             hidden_size: self.recurrent.lazy_shape()[2],
-            activations,
+            activations: self.kind.activations().repeat(self.direction.count()),
             clip: None,
             batch_first: self.batch_first,
         }

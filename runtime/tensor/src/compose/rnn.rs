@@ -37,7 +37,7 @@ pub struct RnnOutput<B: Backend> {
 
 /// Default of [`Backend::rnn`].
 pub fn rnn<B: Backend>(operands: RnnOperands<B>, options: &RnnOptions) -> RnnOutput<B> {
-    let directions = if options.direction == RnnDirection::Bidirectional { 2 } else { 1 };
+    let directions = options.direction.count();
     let swap_outer = |t: T<B>| if options.batch_first { B::permute(t, &[1, 0, 2]) } else { t };
     let input = swap_outer(operands.input.clone());
     let first_hidden = operands.initial_hidden.clone().map(swap_outer);

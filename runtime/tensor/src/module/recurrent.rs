@@ -3,7 +3,7 @@
 use crate::backend::Backend;
 use crate::check::{self, ensure};
 use crate::compose::RnnOperands;
-use crate::{Int, RnnDirection, RnnKind, RnnOptions, Shape, Tensor};
+use crate::{Int, RnnOptions, Shape, Tensor};
 
 /// Operands of [`rnn`] and [`lstm`], laid out as ONNX's recurrent operators do.
 #[derive(Clone, Debug)]
@@ -30,12 +30,8 @@ impl<B: Backend> RnnInputs<B> {
     #[track_caller]
     fn check(&self, options: &RnnOptions) {
         let hidden = options.hidden_size;
-        let directions = if options.direction == RnnDirection::Bidirectional { 2 } else { 1 };
-        let (gates, functions) = match options.kind {
-            RnnKind::Rnn => (hidden, 1),
-            RnnKind::Gru { .. } => (3 * hidden, 2),
-            RnnKind::Lstm { .. } => (4 * hidden, 3),
-        };
+        let directions = options.direction.count();
+        let (gates, functions) = (options.kind.gates() * hidden, options.kind.activations().len());
         let [outer, inner, size] = self.input.dims();
         let batch = if options.batch_first { outer } else { inner };
         let state =

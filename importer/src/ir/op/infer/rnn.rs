@@ -2,24 +2,18 @@
 
 use super::{attribute, need, need_equal, need_float, of_rank, same_dtype};
 use crate::ir::{Dim, Infer, RuleResult, TensorType};
-use kiln_types::{RnnDirection, RnnKind, RnnOptions};
+use kiln_types::{RnnKind, RnnOptions};
 
 pub(super) fn rnn(cx: &mut Infer<'_>, options: &RnnOptions) -> RuleResult<Vec<TensorType>> {
     let x = of_rank(cx, 0, "X", 3)?;
     need_float("X", x)?;
-    let gates = match options.kind {
-        RnnKind::Rnn => 1usize,
-        RnnKind::Gru { .. } => 3,
-        RnnKind::Lstm { .. } => 4,
-    };
-    let directions = if options.direction == RnnDirection::Bidirectional { 2usize } else { 1 };
     if options.hidden_size == 0 {
         return Err(attribute("hidden_size", "is 0"));
     }
     let hidden = Dim::from(options.hidden_size);
-    let rows = &Dim::from(gates) * &hidden;
+    let rows = &Dim::from(options.kind.gates()) * &hidden;
     let (batch, seq) = if options.batch_first { (&x.dims[0], &x.dims[1]) } else { (&x.dims[1], &x.dims[0]) };
-    let directions = Dim::from(directions);
+    let directions = Dim::from(options.direction.count());
     let state = [&directions, batch, &hidden];
     let state = if options.batch_first { [state[1], state[0], state[2]] } else { state };
 
