@@ -345,6 +345,17 @@ def layers():
               out=f.interpolate(x2, (10, 4), mode="bilinear", align_corners=True))
     file.case("interpolate_cubic", in0=x2, out=f.interpolate(x2, (10, 4), mode="bicubic", align_corners=True))
     file.case("interpolate_nearest", in0=x1, out=f.interpolate(x1, scale_factor=1.5))
+
+    first = torch.from_numpy(sample(2, 5, 3))
+    module("bi_gru", nn.GRU(4, 3, bidirectional=True), rows, first, out=lambda l: l(rows, first))
+    module("rnn", nn.RNN(4, 3, batch_first=True), rows, first[0, :2], out=lambda l: l(rows, first[:1, :2].contiguous()))
+    module("bi_rnn", nn.RNN(4, 3, batch_first=True, bidirectional=True, nonlinearity="relu"), rows,
+           out=lambda l: l(rows))
+    sizes = nn.MultiheadAttention(4, 2, kdim=3, vdim=2, batch_first=True)
+    key, value = (torch.from_numpy(sample(2, 6, n)) for n in (3, 2))
+    module("attention_sizes", sizes, rows, key, value, out=lambda l: l(rows, key, value)[0])
+    module("attention_unbiased", nn.MultiheadAttention(4, 2, bias=False, batch_first=True), rows,
+           out=lambda l: l(rows, rows, rows)[0])
     file.write()
 
 

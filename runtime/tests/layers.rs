@@ -18,8 +18,8 @@ use kiln::nn::transformer::{
     TransformerDecoderConfig, TransformerDecoderInput, TransformerEncoderConfig, TransformerEncoderInput,
 };
 use kiln::nn::{
-    BatchNormConfig, BiLstmConfig, GateController, GruConfig, LayerNorm, Linear, LstmConfig, PaddingConfig1d,
-    PaddingConfig2d,
+    ActivationConfig, BatchNormConfig, BiGruConfig, BiLstmConfig, BiRnnConfig, GateController, GruConfig,
+    LayerNorm, Linear, LstmConfig, PaddingConfig1d, PaddingConfig2d, RnnConfig, RnnState,
 };
 use kiln::tensor::{Activation, Bool, Float, Int, Tensor};
 
@@ -41,7 +41,10 @@ fn param<const D: usize>(case: &Case, name: &str) -> Param<Tensor<B, D>> {
 
 /// PyTorch's `[out, in]` weight and bias, of which rows `part` of `of` belong to the layer.
 fn put_linear(linear: &mut Linear<B>, case: &Case, weight: &str, bias: &str, part: usize, of: usize) {
-    let weight: Tensor<B, 2> = get::<2>(case, weight).chunk(of, 0).swap_remove(part);
+    let weight = match get::<2>(case, weight) {
+        own if own.dims()[0] == linear.weight.dims()[1] => own,
+        parts => parts.chunk(of, 0).swap_remove(part),
+    };
     let bias: Tensor<B, 1> = get::<1>(case, bias).chunk(of, 0).swap_remove(part);
     linear.weight = Param::from_tensor(weight.transpose());
     linear.bias = Some(Param::from_tensor(bias));
@@ -140,6 +143,47 @@ fn recurrent_layers() {
     put_gate(&mut gru.update_gate, &c, "", 1, 3);
     put_gate(&mut gru.new_gate, &c, "", 2, 3);
     c.check("out", gru.forward(get(&c, "in0"), None));
+
+    // The sequence is the first dim, and there is a first state.
+    let c = case("bi_gru");
+    let mut both = BiGruConfig::new(4, 3, true).with_batch_first(false).init::<B>(&device);
+    for (gru, suffix) in [(&mut both.forward, ""), (&mut both.reverse, "_reverse")] {
+        put_gate(&mut gru.reset_gate, &c, suffix, 0, 3);
+        put_gate(&mut gru.update_gate, &c, suffix, 1, 3);
+        put_gate(&mut gru.new_gate, &c, suffix, 2, 3);
+    }
+    let (output, last) = both.forward(get(&c, "in0"), Some(get(&c, "in1")));
+    c.check("out", output);
+    c.check("out1", last);
+}
+
+#[test]
+fn plain_recurrent_layers() {
+    let device = Default::default();
+    let c = case("rnn");
+    let mut rnn = RnnConfig::new(4, 3, true).init::<B>(&device);
+    put_gate(&mut rnn.gate, &c, "", 0, 1);
+    let (output, last) = rnn.forward(get(&c, "in0"), Some(RnnState::new(get(&c, "in1"))));
+    c.check("out", output.clone());
+    c.check("out1", last.hidden.unsqueeze::<3>());
+    // Read from its end, the sequence is the same one turned.
+    let turned = RnnConfig { reverse: true, ..RnnConfig::new(4, 3, true) };
+    let mut turned = turned.with_clip(Some(0.5)).init::<B>(&device);
+    turned.gate = rnn.gate.clone();
+    rnn.clip = Some(0.5);
+    let (there, _) = rnn.forward(get::<3>(&c, "in0").flip([1]), None);
+    let (back, _) = turned.forward(get(&c, "in0"), None);
+    assert_eq!(there.flip([1]).into_data(), back.clone().into_data());
+    assert!(back.abs().max().into_scalar() <= 0.5);
+
+    let c = case("bi_rnn");
+    let config = BiRnnConfig::new(4, 3, true).with_hidden_activation(ActivationConfig::Relu);
+    let mut both = config.init::<B>(&device);
+    put_gate(&mut both.forward.gate, &c, "", 0, 1);
+    put_gate(&mut both.reverse.gate, &c, "_reverse", 0, 1);
+    let (output, last) = both.forward(get(&c, "in0"), None);
+    c.check("out", output);
+    c.check("out1", last.hidden);
 }
 
 #[test]
@@ -150,6 +194,27 @@ fn attention_and_transformers() {
     put_attention(&mut attention, &c, "");
     let mask: Tensor<B, 2, Bool> = c.get("pad");
     c.check("out", attention.forward(MhaInput::self_attn(get(&c, "in0")).mask_pad(mask)).context);
+
+    let c = case("attention_sizes");
+    let config = MultiHeadAttentionConfig::new(4, 2).with_d_key(Some(3)).with_d_value(Some(2));
+    let mut attention = config.init::<B>(&device);
+    put_linear(&mut attention.query, &c, "q_proj_weight", "in_proj_bias", 0, 3);
+    put_linear(&mut attention.key, &c, "k_proj_weight", "in_proj_bias", 1, 3);
+    put_linear(&mut attention.value, &c, "v_proj_weight", "in_proj_bias", 2, 3);
+    put_linear(&mut attention.output, &c, "out_proj.weight", "out_proj.bias", 0, 1);
+    let input = MhaInput::new(get(&c, "in0"), get(&c, "in1"), get(&c, "in2"));
+    c.check("out", attention.forward(input).context);
+
+    let c = case("attention_unbiased");
+    let mut attention = MultiHeadAttentionConfig::new(4, 2).with_bias(Some(false)).init::<B>(&device);
+    assert!(attention.output.bias.is_none());
+    let projections = [&mut attention.query, &mut attention.key, &mut attention.value];
+    for (part, projection) in projections.into_iter().enumerate() {
+        let weight = get::<2>(&c, "in_proj_weight").chunk(3, 0).swap_remove(part);
+        projection.weight = Param::from_tensor(weight.transpose());
+    }
+    attention.output.weight = Param::from_tensor(get::<2>(&c, "out_proj.weight").transpose());
+    c.check("out", attention.forward(MhaInput::self_attn(get(&c, "in0"))).context);
 
     let c = case("encoder");
     let mut encoder = TransformerEncoderConfig::new(4, 8, 2, 1).init::<B>(&device);

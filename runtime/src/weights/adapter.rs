@@ -85,9 +85,11 @@ pub(super) fn path_of(frames: &[Frame]) -> String {
 /// The gates of the recurrent layers in PyTorch's order, by the fields that hold them.
 const LSTM_GATES: &[&str] = &["input_gate", "forget_gate", "cell_gate", "output_gate"];
 const GRU_GATES: &[&str] = &["reset_gate", "update_gate", "new_gate"];
+const RNN_GATES: &[&str] = &["gate"];
 
-/// The projections of attention in PyTorch's order.
-const PROJECTIONS: &[&str] = &["query", "key", "value"];
+/// The projections of attention in PyTorch's order, and what their weights are called where their sizes differ.
+const PROJECTIONS: &[(&str, &str)] =
+    &[("query", "q_proj_weight"), ("key", "k_proj_weight"), ("value", "v_proj_weight")];
 
 impl AdapterType {
     /// Where a parameter may be, the likeliest place first. The first is where it would be saved.
@@ -112,12 +114,12 @@ impl AdapterType {
 }
 
 impl AdapterType {
-    /// The variant of an enum that a file of tensors says nothing of: the activations that PyTorch's LSTM has.
+    /// The variant of an enum that a file of tensors says nothing of: the activations that PyTorch's layers have.
     pub(super) fn usual_variant(self, frames: &[Frame]) -> Option<&'static str> {
-        let leaf = frames.last().filter(|leaf| leaf.container == "Lstm")?;
-        match leaf.name.as_str() {
-            "gate_activation" => Some("Sigmoid"),
-            "cell_activation" | "hidden_activation" => Some("Tanh"),
+        let leaf = frames.last()?;
+        match (leaf.container.as_str(), leaf.name.as_str()) {
+            ("Lstm", "gate_activation") => Some("Sigmoid"),
+            ("Lstm", "cell_activation" | "hidden_activation") | ("Rnn", "hidden_activation") => Some("Tanh"),
             _ => None,
         }
     }
@@ -138,12 +140,14 @@ fn gate(above: &[Frame], name: &str) -> Option<Vec<Candidate>> {
     let gates = match gate.container.as_str() {
         "Lstm" => LSTM_GATES,
         "Gru" => GRU_GATES,
+        "Rnn" => RNN_GATES,
         _ => return None,
     };
     let index = gates.iter().position(|field| *field == gate.name)?;
     let of = if transform.name == "input_transform" { "ih" } else { "hh" };
     let mut direction = "";
-    if let Some((frame, rest)) = above.split_last().filter(|(frame, _)| frame.container == "BiLstm") {
+    let both = |frame: &Frame| matches!(frame.container.as_str(), "BiLstm" | "BiGru" | "BiRnn");
+    if let Some((frame, rest)) = above.split_last().filter(|(frame, _)| both(frame)) {
         direction = if frame.name == "reverse" { "_reverse" } else { "" };
         above = rest;
     }
@@ -164,16 +168,15 @@ fn gate(above: &[Frame], name: &str) -> Option<Vec<Candidate>> {
 fn projection(above: &[Frame], name: &str) -> Option<Vec<Candidate>> {
     let (field, above) = above.split_last().filter(|(frame, _)| frame.container == "MultiHeadAttention")?;
     let transpose = name == "weight";
-    let candidate = match PROJECTIONS.iter().position(|projection| *projection == field.name) {
-        Some(index) => Candidate {
-            key: below(above, &format!("in_proj_{name}")),
-            view: View { part: Some((index, PROJECTIONS.len())), transpose },
-        },
-        None => {
-            Candidate { key: below(above, &format!("out_proj.{name}")), view: View { part: None, transpose } }
-        }
+    let candidate = |key: &str, part| Candidate { key: below(above, key), view: View { part, transpose } };
+    let Some(index) = PROJECTIONS.iter().position(|(projection, _)| *projection == field.name) else {
+        return Some(vec![candidate(&format!("out_proj.{name}"), None)]);
     };
-    Some(vec![candidate])
+    let mut candidates = vec![candidate(&format!("in_proj_{name}"), Some((index, PROJECTIONS.len())))];
+    if let (true, Some((_, own))) = (transpose, PROJECTIONS.get(index)) {
+        candidates.push(candidate(own, None));
+    }
+    Some(candidates)
 }
 
 #[cfg(test)]
@@ -216,5 +219,22 @@ mod tests {
         assert_eq!(keys(&path).remove(0), ("rnn.weight_hh_l3".into(), Some((2, 4)), true));
         let gru = [("Gru", "update_gate"), ("GateController", "input_transform"), ("Linear", "bias")];
         assert_eq!(keys(&gru).remove(0), ("bias_ih_l0".into(), Some((1, 3)), false));
+        let mut path = vec![("Model", "rnn"), ("Vec", "1"), ("BiGru", "reverse")];
+        path.extend(gru);
+        assert_eq!(keys(&path).remove(0), ("rnn.bias_ih_l1_reverse".into(), Some((1, 3)), false));
+        let plain = [("Rnn", "gate"), ("GateController", "hidden_transform"), ("Linear", "weight")];
+        assert_eq!(keys(&plain).remove(0), ("weight_hh_l0".into(), Some((0, 1)), true));
+    }
+
+    #[test]
+    fn projections_are_parts_of_one_matrix_or_have_their_own() {
+        let key = keys(&[("Model", "attn"), ("MultiHeadAttention", "key"), ("Linear", "weight")]);
+        let places: Vec<_> = key.iter().map(|(key, part, _)| (key.as_str(), *part)).collect();
+        assert_eq!(
+            places,
+            [("attn.in_proj_weight", Some((1, 3))), ("attn.k_proj_weight", None), ("attn.key.weight", None)]
+        );
+        let bias = keys(&[("MultiHeadAttention", "value"), ("Linear", "bias")]);
+        assert_eq!(bias.first(), Some(&("in_proj_bias".into(), Some((2, 3)), false)));
     }
 }

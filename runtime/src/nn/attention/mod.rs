@@ -12,7 +12,7 @@ use crate::tensor::{Bool, Tensor, activation, backend::Backend};
 /// Configuration of [`MultiHeadAttention`].
 #[derive(Config, Debug)]
 pub struct MultiHeadAttentionConfig {
-    /// Size of queries, keys and values.
+    /// Size of queries, keys and values, and of the output.
     pub d_model: usize,
     /// Number of heads; divides `d_model`.
     pub n_heads: usize,
@@ -28,6 +28,12 @@ pub struct MultiHeadAttentionConfig {
     /// How the parameters start.
     #[config(default = "crate::nn::layer_initializer()")]
     pub initializer: Initializer,
+    /// Whether the projections have biases; they do where nothing is said, as in Burn's files.
+    pub bias: Option<bool>,
+    /// Size of keys, where it is another one than `d_model`.
+    pub d_key: Option<usize>,
+    /// Size of values, where it is another one than `d_model`.
+    pub d_value: Option<usize>,
 }
 
 /// Scaled dot-product attention with several heads (Vaswani et al. 2017).
@@ -70,16 +76,17 @@ impl MultiHeadAttentionConfig {
             self.d_model,
             self.n_heads
         );
-        let linear = || {
-            LinearConfig::new(self.d_model, self.d_model)
+        let linear = |d_input: usize| {
+            LinearConfig::new(d_input, self.d_model)
+                .with_bias(self.bias.unwrap_or(true))
                 .with_initializer(self.initializer.clone())
                 .init(device)
         };
         MultiHeadAttention {
-            query: linear(),
-            key: linear(),
-            value: linear(),
-            output: linear(),
+            query: linear(self.d_model),
+            key: linear(self.d_key.unwrap_or(self.d_model)),
+            value: linear(self.d_value.unwrap_or(self.d_model)),
+            output: linear(self.d_model),
             dropout: DropoutConfig::new(self.dropout).init(),
             activation: Gelu::new(),
             d_model: self.d_model,
@@ -107,7 +114,7 @@ impl<B: Backend> MhaInput<B> {
         Self::new(tensor.clone(), tensor.clone(), tensor)
     }
 
-    /// Query `[batch, seq_1, d_model]`, key and value `[batch, seq_2, d_model]`.
+    /// Query `[batch, seq_1, d_model]`, key and value `[batch, seq_2, d_model]` (or of their own sizes).
     pub fn new(query: Tensor<B, 3>, key: Tensor<B, 3>, value: Tensor<B, 3>) -> Self {
         Self { query, key, value, mask_pad: None, mask_attn: None }
     }

@@ -1,11 +1,10 @@
 //! Gated recurrent unit.
 
-use super::{GateController, step};
+use super::{GateController, both_directions, scan, step};
 use crate::config::Config;
 use crate::module::Module;
 use crate::nn::{Initializer, display::layer_display};
 use crate::tensor::{Tensor, activation, backend::Backend};
-use alloc::vec::Vec;
 
 /// Configuration of [`Gru`].
 #[derive(Config, Debug)]
@@ -58,13 +57,19 @@ impl GruConfig {
 impl<B: Backend> Gru<B> {
     /// `[batch, seq, d_input]` to every step's state `[batch, seq, d_hidden]`, from a first state `[batch, d_hidden]`.
     pub fn forward(&self, batched_input: Tensor<B, 3>, state: Option<Tensor<B, 2>>) -> Tensor<B, 3> {
-        let [batch, seq, _] = batched_input.dims();
-        let device = batched_input.device();
-        let mut hidden = state.unwrap_or_else(|| Tensor::zeros([batch, self.d_hidden], &device));
+        self.scan(batched_input, state, false).0
+    }
+
+    /// Reads `[batch, seq, d_input]` in one direction: every step's state, and the last.
+    pub(super) fn scan(
+        &self,
+        input: Tensor<B, 3>,
+        state: Option<Tensor<B, 2>>,
+        reverse: bool,
+    ) -> (Tensor<B, 3>, Tensor<B, 2>) {
         let gates = [&self.update_gate, &self.reset_gate, &self.new_gate];
-        let projected = gates.map(|gate| gate.input_transform.forward(batched_input.clone()));
-        let mut outputs: Vec<Tensor<B, 3>> = Vec::with_capacity(seq);
-        for t in 0..seq {
+        let projected = gates.map(|gate| gate.input_transform.forward(input.clone()));
+        scan(&input, self.d_hidden, state, reverse, |t, hidden| {
             let gate = |g: usize| {
                 let sum = step(&projected[g], t) + gates[g].hidden_transform.forward(hidden.clone());
                 activation::sigmoid(sum)
@@ -77,13 +82,8 @@ impl<B: Backend> Gru<B> {
                 recurrent.forward(reset * hidden.clone())
             };
             let candidate = (step(&projected[2], t) + recalled).tanh();
-            hidden = candidate.clone() + update * (hidden - candidate);
-            outputs.push(hidden.clone().unsqueeze_dim(1));
-        }
-        if outputs.is_empty() {
-            return Tensor::zeros([batch, 0, self.d_hidden], &device);
-        }
-        Tensor::cat(outputs, 1)
+            candidate.clone() + update * (hidden - candidate)
+        })
     }
 }
 
@@ -92,4 +92,74 @@ layer_display!(Gru<B>, |layer| {
     "d_hidden" => layer.d_hidden,
     "bias" => layer.update_gate.input_transform.bias.is_some(),
     "reset_after" => layer.reset_after,
+});
+
+/// Configuration of [`BiGru`].
+#[derive(Config, Debug)]
+pub struct BiGruConfig {
+    /// Size of the input.
+    pub d_input: usize,
+    /// Size of the hidden state of one direction.
+    pub d_hidden: usize,
+    /// Whether the gates have biases.
+    pub bias: bool,
+    /// Whether the reset gate works after the hidden state's matrix (PyTorch), or before it (Cho et al. 2014).
+    #[config(default = "true")]
+    pub reset_after: bool,
+    /// How the parameters start.
+    #[config(default = "Initializer::XavierNormal { gain: 1.0 }")]
+    pub initializer: Initializer,
+    /// Whether the input is `[batch, seq, d_input]`; else `[seq, batch, d_input]`.
+    #[config(default = true)]
+    pub batch_first: bool,
+}
+
+/// Two GRUs that read the sequence in both directions.
+#[derive(Module, Debug)]
+#[module(custom_display)]
+pub struct BiGru<B: Backend> {
+    /// Reads from the start.
+    pub forward: Gru<B>,
+    /// Reads from the end.
+    pub reverse: Gru<B>,
+    /// Size of the hidden state of one direction.
+    pub d_hidden: usize,
+    /// Whether batch comes first.
+    pub batch_first: bool,
+}
+
+impl BiGruConfig {
+    /// A layer whose parameters are initialized when first used.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> BiGru<B> {
+        let direction = GruConfig::new(self.d_input, self.d_hidden, self.bias)
+            .with_reset_after(self.reset_after)
+            .with_initializer(self.initializer.clone());
+        BiGru {
+            forward: direction.init(device),
+            reverse: direction.init(device),
+            d_hidden: self.d_hidden,
+            batch_first: self.batch_first,
+        }
+    }
+}
+
+impl<B: Backend> BiGru<B> {
+    /// `[batch, seq, d_input]` to `[batch, seq, 2 · d_hidden]` (both with the first two dims swapped unless batch comes
+    /// first), and the last states `[2, batch, d_hidden]`, from first states of that shape.
+    pub fn forward(
+        &self,
+        batched_input: Tensor<B, 3>,
+        state: Option<Tensor<B, 3>>,
+    ) -> (Tensor<B, 3>, Tensor<B, 3>) {
+        both_directions(batched_input, state, self.batch_first, |input, state, reverse| {
+            if reverse { &self.reverse } else { &self.forward }.scan(input, state, reverse)
+        })
+    }
+}
+
+layer_display!(BiGru<B>, |layer| {
+    "d_input" => layer.forward.update_gate.input_transform.weight.lazy_shape()[0],
+    "d_hidden" => layer.d_hidden,
+    "bias" => layer.forward.update_gate.input_transform.bias.is_some(),
+    "reset_after" => layer.forward.reset_after,
 });
