@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 import collections
 import io
+import pathlib
+import pickle
 import pickletools
+import types
 import zipfile
 
 import numpy as np
@@ -109,6 +112,90 @@ def plain_data() -> dict:
     }
 
 
+def namespaces() -> dict:
+    """What fairseq, DETR, timm and many scripts put beside the weights."""
+    return {
+        "model": {"weight": floats(2)},
+        "args": argparse.Namespace(lr=0.1, sizes=[1, 2], inner=argparse.Namespace(name="x", tensor=floats(1))),
+        "simple": types.SimpleNamespace(epochs=3),
+        "path": pathlib.PurePosixPath("/data/run.1/best.pt"),
+        "relative": pathlib.PurePosixPath("data/run"),
+        "losses": collections.deque([0.5, 0.25], maxlen=4),
+    }
+
+
+def numpy_data() -> dict:
+    whole = np.arange(6.0).reshape(2, 3)
+    return {
+        "weight": floats(2),
+        "f64": whole,
+        "again": whole,
+        "columns_first": np.asfortranarray(whole.astype(np.float32)),
+        "i8": np.array([-1, 2], np.int8),
+        "f16": np.array([0.5, -2.0], np.float16),
+        "bool": np.array([True, False]),
+        "big": np.array([1, 2], ">i4"),
+        "rank_0": np.array(3.0),
+        "empty": np.zeros((0, 2)),
+        "texts": np.array(["a", "bc"]),
+        "objects": np.array([1, None], dtype=object),
+        "scalars": [
+            np.float64(1.5),
+            np.float32(0.25),
+            np.float16(-2.0),
+            np.int64(-7),
+            np.uint8(200),
+            np.int16(-300),
+            np.bool_(True),
+            np.str_("größe"),
+            np.array([5], ">i8")[0],
+        ],
+        "random": ("MT19937", np.arange(4, dtype=np.uint32), 3, 0, 0.0),
+    }
+
+
+def strangers() -> None:
+    """Files that are no checkpoints, but have a checkpoint's name."""
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n"
+    archive = io.BytesIO()
+    np.savez(archive, weight=np.zeros(2))
+    for name, content, *mentions in (
+        ("lfs", pointer, "git lfs pull"),
+        ("html", b"<!DOCTYPE html>\n<html><title>Not found</title></html>", "web page"),
+        ("json", b'{"error": "not found"}', "JSON"),
+        ("no_bytes", b"", "empty"),
+        ("gzip", b"\x1f\x8b\x08" + bytes(20), "gzip", "unpack"),
+        ("hdf5", b"\x89HDF\r\n\x1a\n" + bytes(20), "HDF5"),
+        ("gguf", b"GGUF" + bytes(20), "GGUF"),
+        ("plain_pickle", pickle.dumps({"weight": [1.0]}, 4), "pickle.dump"),
+        ("npz", archive.getvalue(), "NumPy"),
+        ("without_folder", repacked(lambda name: name.split("/", 1)[1]), "not in a folder"),
+        ("bzip2", repacked(lambda name: name, zipfile.ZIP_BZIP2), "bzip2"),
+    ):
+        refused(f"strangers/{name}", content, "it is no checkpoint", *mentions)
+    for name, content, mention in (("lfs", pointer, "git lfs pull"), ("html", b"<html></html>", "web page")):
+        store.write(f"strangers/{name}_named.safetensors", content)
+        store.refuse(f"strangers/{name}_named", "it is no checkpoint", mention)
+    # A checkpoint of PyTorch's under the other name.
+    content = formats.zip_checkpoint({"weight": floats(2)})
+    store.write("pytorch_named.safetensors", content)
+    store.expect("pytorch_named", torch.load(io.BytesIO(content)))
+    frozen = torch.jit.freeze(torch.jit.script(nn.Linear(2, 2).eval()))
+    refused("frozen_torchscript", formats.scripted(frozen), "its parameters are constants", "freeze")
+
+
+def repacked(rename, compression=zipfile.ZIP_STORED) -> bytes:
+    """A checkpoint that another program packed again."""
+    out = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(formats.zip_checkpoint({"weight": floats(2)}))) as archive,
+        zipfile.ZipFile(out, "w", compression) as copy,
+    ):
+        for info in archive.infolist():
+            copy.writestr(zipfile.ZipInfo(rename(info.filename)), archive.read(info), compression)
+    return out.getvalue()
+
+
 class Slots:
     """A class of the user's own."""
 
@@ -169,9 +256,13 @@ def kinds() -> None:
     keep("plain_data", saved(plain_data(), "plain"))
     keep("no_tensors", saved({"epoch": 3, "config": {"hidden": 4}}, "data"))
     keep("empty", saved({}, "empty"))
+    keep("namespace", saved(namespaces(), "namespace"), weights_only=False)
+    for protocol in (2, 5):
+        keep(f"numpy_{protocol}", formats.zip_checkpoint(numpy_data(), protocol=protocol), weights_only=False)
     protocols()
     containers()
     refusals()
+    strangers()
 
 
 def protocols() -> None:
@@ -311,11 +402,25 @@ def refusals() -> None:
         "weight_fixtures.kinds.Slots",
     )
     refused(
-        "namespace",
-        saved({"weight": floats(2), "args": argparse.Namespace(lr=0.1)}, "namespace"),
-        "a class that is not data",
-        "argparse.Namespace",
+        "numpy_complex",
+        saved({"weight": floats(2), "mean": np.zeros(3, np.complex64)}, "numpy"),
+        "complex numbers",
+        "mean",
+        "complex",
     )
-    refused("numpy_scalar", saved({"weight": floats(2), "loss": np.float64(0.5)}, "numpy"), "a NumPy object", "numpy")
-    refused("numpy_array", saved({"weight": floats(2), "mean": np.zeros(3)}, "numpy"), "a NumPy object", "numpy")
+    refused(
+        "nested_tensor",
+        saved({"weight": torch.nested.nested_tensor([floats(2), floats(3)], layout=torch.jagged)}, "nested"),
+        "a nested tensor",
+        "weight",
+        "nested",
+    )
+    refused("bits", saved({"weight": torch.arange(4).byte().view(torch.bits8)}, "bits"), "no numbers", "weight", "bits8")
+    refused(
+        "nested_dataclass",
+        saved({"model": {"weight": floats(2)}, "config": {"net": Slots()}}, "own"),
+        "a class of the user's own, at its path",
+        "weight_fixtures.kinds.Slots",
+        'key "config.net"',
+    )
     refused("bare_tensor", saved(floats(2, 2), "tensor"), "the file holds one tensor and no names")

@@ -141,6 +141,11 @@ def shards() -> None:
             "a shard is missing",
             "model-2.safetensors",
         ),
+        "shards_missing": (
+            {k: f"model-{k}.safetensors" for k in "abcd"},
+            "most shards are missing",
+            "4 of the 4 shards",
+        ),
         "shard_without_key": (
             {"a": "model-1.safetensors", "b": "model-1.safetensors"},
             "a shard lacks a tensor that the index promises",

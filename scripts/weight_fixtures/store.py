@@ -12,15 +12,20 @@
 
 from __future__ import annotations
 
+import argparse
+import collections
 import json
 import pathlib
 import re
 import shutil
+import types
 
+import numpy as np
 import torch
 from safetensors.torch import save as to_safetensors
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "fixtures" / "weights"
+NAMESPACES = (argparse.Namespace, types.SimpleNamespace)
 DTYPES = {
     torch.float64: "f64",
     torch.float32: "f32",
@@ -35,9 +40,15 @@ def flatten(value, path: str = "") -> dict[str, torch.Tensor]:
     """Every tensor below `value`, by its dotted path."""
     if isinstance(value, torch.Tensor):
         return {path: value}
-    if isinstance(value, dict):
+    if isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
+        # PyTorch takes the machine's byte order only.
+        native = np.ascontiguousarray(value, value.dtype.newbyteorder("="))
+        return {path: torch.from_numpy(native.reshape(value.shape).copy())}
+    if isinstance(value, NAMESPACES):
+        parts = vars(value).items()
+    elif isinstance(value, dict):
         parts = value.items()
-    elif isinstance(value, (list, tuple)):
+    elif isinstance(value, (list, tuple, collections.deque)):
         parts = enumerate(value)
     else:
         return {}
@@ -48,11 +59,15 @@ def flatten(value, path: str = "") -> dict[str, torch.Tensor]:
 
 
 def as_json(value):
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, (torch.Tensor, np.ndarray)):
         return None
+    if isinstance(value, np.generic):
+        return as_json(value.item())
+    if isinstance(value, NAMESPACES):
+        value = vars(value)
     if isinstance(value, dict):
         return {str(k): as_json(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple, collections.deque)):
         return [as_json(v) for v in value]
     if isinstance(value, (set, frozenset)):
         return sorted(as_json(v) for v in value)

@@ -27,7 +27,8 @@ pub enum CheckpointFormat {
 /// Which part of a file is wanted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OpenOptions {
-    /// Where the tensors are, if not at the root: `model.state_dict`. Paths then begin below.
+    /// Where the tensors are, if not at the root: `model.state_dict`. Paths then begin below. It may also be what all
+    /// names in a dict begin with: `module` for `module.fc.weight`.
     pub top_level_key: Option<String>,
 }
 
@@ -100,8 +101,9 @@ impl Checkpoint {
             error => ErrorKind::NotACheckpoint(error.to_string()),
         })?;
         let name = path.display().to_string();
-        // By its name, since a broken file no longer looks like what it is.
+        // By its name, since a broken file no longer looks like what it is; unless it looks like something else.
         let named = path.extension().is_some_and(|extension| extension == "safetensors");
+        let named = named && !file.starts_with(b"PK\x03\x04");
         Self::read_as(file, name, named, options)
     }
 
@@ -121,8 +123,15 @@ impl Checkpoint {
             return Ok(Self::new(name, CheckpointFormat::Safetensors, tensors, Plain::Json(metadata)));
         }
         let file = pytorch::read(&file)?;
-        let root = pytorch::select(&file.pickled, key)?;
-        let tensors = pytorch::tensors(&file, root)?;
+        let (root, prefix) = pytorch::select(&file.pickled, key)?;
+        let mut tensors = pytorch::tensors(&file, root)?;
+        if let Some(prefix) = prefix {
+            let below = tensors.into_iter().filter_map(|(path, tensor)| {
+                let path = path.strip_prefix(&prefix)?.to_owned();
+                Some((path, tensor))
+            });
+            tensors = below.collect();
+        }
         Ok(Self::new(name, file.format, tensors, Plain::Pickled(Box::new(file.pickled.arena), root)))
     }
 

@@ -44,7 +44,7 @@ pub enum ErrorKind {
     /// The pickle names something that builds neither tensors nor plain data.
     #[error(
         "the pickle refers to `{0}`, which builds neither tensors nor plain data; nothing in a checkpoint is run. \
-         If the file holds a whole module or other objects, save the weights alone: \
+         If the file holds a whole module or other objects, load it in Python and save the weights alone: \
          `torch.save(model.state_dict(), path)`"
     )]
     Global(String),

@@ -10,6 +10,7 @@
 
 mod checkpoint;
 mod error;
+mod identify;
 pub mod limits;
 mod pytorch;
 mod remap;

@@ -11,6 +11,7 @@ pub(crate) use flatten::{select, tensors};
 pub(crate) use pickle::{Arena, Value};
 pub(crate) use plain::to_json;
 
+use crate::identify::identify;
 use crate::tensor::{Source, Storage};
 use crate::{CheckpointFormat, Result, WeightsError};
 use kiln_types::Bytes;
@@ -37,9 +38,9 @@ pub(crate) fn read(file: &Bytes) -> Result<PytorchFile> {
     } else if legacy::is_legacy(file) {
         legacy::read(file)
     } else {
-        Err(WeightsError::not_a_checkpoint(
+        Err(WeightsError::not_a_checkpoint(identify(file).unwrap_or(
             "it is no zip or tar archive, does not begin with the mark of PyTorch's older format, and is no Safetensors file",
-        ))
+        )))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Safetensors files, through the reader of Kiln's own records.
 
+use crate::identify::identify;
 use crate::{ErrorKind, LazyTensor, Result, WeightsError, limits};
 use kiln_record::RecordError;
 use kiln_record::safetensors::Safetensors;
@@ -14,6 +15,11 @@ pub(crate) fn is_safetensors(file: &[u8]) -> bool {
 
 /// The tensors of a file, below a key if one is given, and the texts of its metadata.
 pub(crate) fn read(file: Bytes, key: Option<&str>) -> Result<(Vec<(String, LazyTensor)>, Json)> {
+    // One that ends early has the beginning of a header yet.
+    let looks_so = file.get(8) == Some(&b'{');
+    if let (false, Some(what)) = (looks_so, identify(&file)) {
+        return Err(WeightsError::not_a_checkpoint(what));
+    }
     let file = Safetensors::read(file).map_err(|error| match error {
         RecordError::Decode(reason) => ErrorKind::Safetensors(reason),
         error => ErrorKind::Safetensors(error.to_string()),

@@ -1,9 +1,9 @@
-//! Checkpoints in several files, and the index that says which tensor is where.
+//! Checkpoints of several files: an index says which tensor is in which.
 
 use crate::checkpoint::Plain;
 use crate::{Checkpoint, CheckpointFormat, ErrorKind, OpenOptions, Result, WeightsError, limits};
 use serde_json::Value as Json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path};
 
 /// What a folder is searched for, in this order.
@@ -14,13 +14,45 @@ const NAMES: [&str; 4] = [
     "pytorch_model.bin",
 ];
 
+/// The endings of a folder's only index or checkpoint, where it has none of [`NAMES`]; in this order.
+const ENDINGS: [&str; 5] = [".index.json", ".safetensors", ".bin", ".pt", ".pth"];
+
+/// How many names an error shows.
+const SHOWN: usize = 10;
+
 /// Opens the checkpoint in a folder.
 pub(crate) fn open_folder(folder: &Path, options: &OpenOptions) -> Result<Checkpoint> {
-    let found = NAMES.into_iter().find(|name| folder.join(name).is_file());
-    match found {
-        Some(name) if name.ends_with(".index.json") => open_index(&folder.join(name), options),
-        Some(name) => Checkpoint::open_file(&folder.join(name), options),
-        None => Err(WeightsError::not_a_checkpoint(format!("the folder has none of {}", NAMES.join(", ")))),
+    if let Some(name) = NAMES.into_iter().find(|name| folder.join(name).is_file()) {
+        return open_named(folder, name, options);
+    }
+    let entries = std::fs::read_dir(folder).map_err(ErrorKind::Io)?;
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut names: Vec<String> = names.filter(|name| ENDINGS.iter().any(|end| name.ends_with(end))).collect();
+    names.sort_unstable();
+    for ending in ENDINGS {
+        let mut found = names.iter().filter(|name| name.ends_with(ending));
+        match (found.next(), found.next()) {
+            (Some(name), None) => return open_named(folder, name, options),
+            (Some(_), Some(_)) => break,
+            (None, _) => {}
+        }
+    }
+    let expected = NAMES.join(", ");
+    Err(WeightsError::not_a_checkpoint(match names.is_empty() {
+        true => format!("the folder has none of {expected}"),
+        false => {
+            let there = listed(names.iter().map(String::as_str));
+            format!("the folder has none of {expected}; name one of its files: {there}")
+        }
+    }))
+}
+
+fn open_named(folder: &Path, name: &str, options: &OpenOptions) -> Result<Checkpoint> {
+    let path = folder.join(name);
+    if name.ends_with(".index.json") {
+        open_index(&path, options)
+    } else {
+        Checkpoint::open_file(&path, options)
     }
 }
 
@@ -44,11 +76,20 @@ fn read_index(path: &Path, options: &OpenOptions) -> Result<Checkpoint> {
     };
     let folder = path.parent().unwrap_or(Path::new(""));
     let prefix = options.top_level_key.as_ref().map(|key| format!("{key}.")).unwrap_or_default();
-    let mut shards: BTreeMap<&str, Checkpoint> = BTreeMap::new();
-    let mut tensors = Vec::with_capacity(map.len());
-    for (key, shard) in map {
-        let Some(below) = key.strip_prefix(&prefix) else { continue };
+    let wanted = map.iter().filter_map(|(key, shard)| Some((key, key.strip_prefix(&prefix)?, shard)));
+    let wanted = wanted.map(|(key, below, shard)| {
         let name = check_name(shard).map_err(|error| error.at_key(key))?;
+        Ok((key, below, name))
+    });
+    let wanted = wanted.collect::<Result<Vec<_>>>()?;
+    if let (Some(key), true, false) = (&options.top_level_key, wanted.is_empty(), map.is_empty()) {
+        let candidates = format!("no path begins with {prefix:?}");
+        return Err(ErrorKind::NoSuchKey { key: key.clone(), candidates }.into());
+    }
+    check_present(folder, &wanted.iter().map(|(.., name)| *name).collect())?;
+    let mut shards: BTreeMap<&str, Checkpoint> = BTreeMap::new();
+    let mut tensors = Vec::with_capacity(wanted.len());
+    for (key, below, name) in wanted {
         if !shards.contains_key(name) {
             let shard = open_shard(folder, name).map_err(|error| error.at_key(key))?;
             shards.insert(name, shard);
@@ -74,6 +115,28 @@ fn check_name(name: &Json) -> Result<&str> {
         return Err(WeightsError::shards(format!("shard {name:?} lies outside of the checkpoint's folder")));
     }
     Ok(name)
+}
+
+/// Looks for all shards before any is read, so that one error names all that are missing.
+fn check_present(folder: &Path, names: &BTreeSet<&str>) -> Result<()> {
+    let missing: Vec<&str> = names.iter().copied().filter(|name| !folder.join(name).is_file()).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let (count, all, named) = (missing.len(), names.len(), listed(missing.iter().copied()));
+    Err(WeightsError::shards(format!(
+        "{count} of the {all} shards that the index names are not beside it: {named}"
+    )))
+}
+
+/// Names, or the first of them.
+fn listed<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
+    let more = names.len().saturating_sub(SHOWN);
+    let mut text = names.take(SHOWN).collect::<Vec<_>>().join(", ");
+    if more > 0 {
+        text.push_str(&format!(", and {more} more"));
+    }
+    text
 }
 
 fn open_shard(folder: &Path, name: &str) -> Result<Checkpoint> {

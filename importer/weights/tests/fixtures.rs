@@ -137,6 +137,49 @@ fn a_nested_checkpoint_is_opened_at_its_key() {
 }
 
 #[test]
+fn a_top_level_key_may_be_what_names_begin_with() {
+    let open = |name: &str, key: &str| {
+        let options = kiln_weights::OpenOptions { top_level_key: Some(key.to_owned()) };
+        Checkpoint::open_with(root().join(name), &options)
+    };
+    for (name, key) in [
+        ("net.pt", "norm"),
+        ("net.safetensors", "norm"),
+        ("net_sharded", "norm"),
+        ("net_nested.pt", "model.state_dict.norm"),
+    ] {
+        let part = open(name, key).unwrap();
+        let mut paths: Vec<_> = part.tensors().map(|(path, _)| path).collect();
+        paths.sort_unstable();
+        assert!(
+            paths.contains(&"weight") && paths.iter().all(|path| !path.contains('.')),
+            "{name}: {paths:?}"
+        );
+        assert_eq!(
+            part.data("weight").unwrap(),
+            Checkpoint::open(root().join("net.pt")).unwrap().data("norm.weight").unwrap()
+        );
+        // A whole name is no beginning, and neither is a part of a word.
+        let error = open(name, &key.replace("norm", "nor")).unwrap_err().to_string();
+        assert!(error.contains("there is no key"), "{name}: {error}");
+    }
+}
+
+#[test]
+fn a_folder_may_hold_one_checkpoint_of_any_name() {
+    let folder = std::env::temp_dir().join(format!("kiln-weights-folder-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::copy(root().join("net.safetensors"), folder.join("adapter.safetensors")).unwrap();
+    std::fs::write(folder.join("config.json"), "{}").unwrap();
+    let count = Checkpoint::open(root().join("net.safetensors")).unwrap().tensors().len();
+    assert_eq!(Checkpoint::open(&folder).unwrap().tensors().len(), count);
+    std::fs::copy(root().join("net.safetensors"), folder.join("second.safetensors")).unwrap();
+    let error = Checkpoint::open(&folder).unwrap_err().to_string();
+    assert!(error.contains("name one of its files: adapter.safetensors, second.safetensors"), "{error}");
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
 fn networks_have_the_keys_of_their_state_dict_in_order() {
     let checkpoint = Checkpoint::open(root().join("of_cases/net_residual_cnn_unfolded.pt")).unwrap();
     let paths: Vec<_> = checkpoint.tensors().map(|(path, _)| path).take(3).collect();

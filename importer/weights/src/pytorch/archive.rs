@@ -3,6 +3,7 @@
 
 use super::PytorchFile;
 use super::pickle::{Dialect, run};
+use crate::identify::identify_archive;
 use crate::tensor::Source;
 use crate::{CheckpointFormat, Result, WeightsError, limits};
 use kiln_types::Bytes;
@@ -39,6 +40,14 @@ pub(super) fn read(file: &Bytes) -> Result<PytorchFile> {
     let pickle = archive.pickle(&entry).map_err(|error| error.in_entry(&entry))?;
     let dialect = if script { Dialect::Script } else { Dialect::Storages };
     let (pickled, _end) = run(&pickle, 0, dialect).map_err(|error| error.in_entry(&entry))?;
+    // Freezing makes constants of the parameters, which have numbers for names.
+    if script && pickled.storages.iter().next().is_none() && archive.has_constants(&prefix) {
+        return Err(WeightsError::not_a_checkpoint(
+            "the TorchScript archive was frozen (`torch.jit.freeze`, `optimize_for_inference`): its parameters are constants \
+             without names; save it before it is frozen",
+        )
+        .in_entry(&entry));
+    }
     let folder = format!("{prefix}/data/");
     let mut storages = BTreeMap::new();
     for spec in pickled.storages.iter() {
@@ -104,11 +113,20 @@ impl Archive {
             .collect();
         match folders.as_slice() {
             [folder] => Ok((*folder).to_owned()),
-            [] => Err(WeightsError::not_a_checkpoint("the archive has no `data.pkl` in a folder of its own")),
+            [] => Err(WeightsError::not_a_checkpoint(
+                identify_archive(self.entries.keys().map(String::as_str))
+                    .unwrap_or("the archive has no `data.pkl` in a folder of its own"),
+            )),
             [first, second, ..] => Err(WeightsError::not_a_checkpoint(format!(
                 "the archive has a `data.pkl` in {first:?} and one in {second:?}"
             ))),
         }
+    }
+
+    /// Whether the code has tensors among its constants.
+    fn has_constants(&self, prefix: &str) -> bool {
+        let folder = format!("{prefix}/constants/");
+        self.entries.range(folder.clone()..).next().is_some_and(|(name, _)| name.starts_with(&folder))
     }
 
     /// What the archive says of the byte order; little-endian if nothing, as it was before the mark existed.
@@ -159,7 +177,12 @@ impl Archive {
             CompressionMethod::DEFLATE => {
                 Ok(Source::Deflated { packed: bytes, size: entry.size, crc: entry.crc })
             }
-            method => Err(WeightsError::archive(format!("its compression ({method:?}) is not known"))),
+            method => {
+                let name = compression_name(method);
+                Err(WeightsError::archive(format!(
+                    "its compression ({name}) is not known; save it with `torch.save`"
+                )))
+            }
         }
     }
 }
@@ -176,6 +199,19 @@ impl Entry {
         let (crc, method, encrypted) = (found.crc32(), found.compression(), found.encrypted());
         Ok((header, Self { data: start as usize..end, size, crc, method, encrypted }))
     }
+}
+
+/// What a way of compressing is called.
+fn compression_name(method: CompressionMethod) -> String {
+    let name = match method {
+        CompressionMethod::DEFLATE64 => "Deflate64",
+        CompressionMethod::BZIP2 => "bzip2",
+        CompressionMethod::LZMA => "LZMA",
+        CompressionMethod::ZSTD => "zstd",
+        CompressionMethod::XZ => "xz",
+        other => return format!("{other:?}"),
+    };
+    name.to_owned()
 }
 
 /// Refuses an archive with two entries of one name: readers choose between them in different ways. The directory that

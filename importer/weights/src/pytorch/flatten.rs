@@ -1,9 +1,10 @@
 //! From what a pickle built to tensors by path.
 
 use super::PytorchFile;
-use super::pickle::{Arena, Node, Pickled, TensorSpec, Value};
-use crate::tensor::Storage;
+use super::pickle::{Arena, ArraySpec, Node, Pickled, TensorSpec, Value};
+use crate::tensor::{Source, Storage};
 use crate::{ErrorKind, LazyTensor, Result, WeightsError, limits};
+use kiln_types::Bytes;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,15 +23,18 @@ enum Survey {
     },
 }
 
-/// Finds the part of a pickle under a dotted key, or all of it without one. A key may itself have dots.
-pub(crate) fn select(pickled: &Pickled, key: Option<&str>) -> Result<Value> {
-    let Some(key) = key else { return Ok(pickled.root) };
-    if let Some(found) = descend(&pickled.arena, pickled.root, key, 0) {
-        return Ok(found);
+/// Finds the part of a pickle under a dotted key, or all of it without one. A key may itself have dots. The end of it may
+/// be no key but the beginning of some, up to a dot; that is the second result.
+pub(crate) fn select(pickled: &Pickled, key: Option<&str>) -> Result<(Value, Option<String>)> {
+    let Some(key) = key else { return Ok((pickled.root, None)) };
+    for prefixes in [false, true] {
+        if let Some(found) = descend(&pickled.arena, pickled.root, key, prefixes, 0) {
+            return Ok(found);
+        }
     }
     let mut names = Vec::new();
     for (key, value) in Keys::default().entries(&pickled.arena, pickled.root)? {
-        if matches!(pickled.arena.node(value), Some(Node::Dict(_) | Node::Object(_))) {
+        if matches!(pickled.arena.node(value), Some(Node::Dict(_) | Node::Object(_) | Node::Namespace(_))) {
             names.push(format!("{key:?}"));
         }
     }
@@ -41,16 +45,28 @@ pub(crate) fn select(pickled: &Pickled, key: Option<&str>) -> Result<Value> {
     Err(ErrorKind::NoSuchKey { key: key.to_owned(), candidates }.into())
 }
 
-fn descend(arena: &Arena, value: Value, key: &str, depth: usize) -> Option<Value> {
+fn descend(
+    arena: &Arena,
+    value: Value,
+    key: &str,
+    prefixes: bool,
+    depth: usize,
+) -> Option<(Value, Option<String>)> {
     if depth > limits::MAX_DEPTH {
         return None;
     }
     let entries = Keys::default().entries(arena, value).ok()?;
     let find = |name: &str| entries.iter().find(|entry| entry.0 == name).map(|entry| entry.1);
-    find(key).or_else(|| {
-        let splits = key.match_indices('.').filter_map(|(at, _)| Some((key.get(..at)?, key.get(at + 1..)?)));
-        splits.filter_map(|(name, rest)| descend(arena, find(name)?, rest, depth + 1)).next()
-    })
+    let prefix = format!("{key}.");
+    match find(key) {
+        Some(found) => return Some((found, None)),
+        None if prefixes && entries.iter().any(|(name, _)| name.starts_with(&prefix)) => {
+            return Some((value, Some(prefix)));
+        }
+        None => {}
+    }
+    let splits = key.match_indices('.').filter_map(|(at, _)| Some((key.get(..at)?, key.get(at + 1..)?)));
+    splits.filter_map(|(name, rest)| descend(arena, find(name)?, rest, prefixes, depth + 1)).next()
 }
 
 /// Spells keys out, up to a limit in bytes: a pickle may have one long text in any number of keys.
@@ -70,7 +86,7 @@ impl Keys {
         match arena.node(value) {
             Some(Node::List(items)) => self.numbered(items),
             Some(Node::Tuple(items)) => self.numbered(items),
-            Some(Node::Dict(pairs) | Node::Object(pairs)) => {
+            Some(Node::Dict(pairs) | Node::Object(pairs) | Node::Namespace(pairs)) => {
                 let mut named: Vec<(String, Value)> = Vec::new();
                 let mut places = BTreeMap::new();
                 for (key, value) in pairs {
@@ -106,8 +122,8 @@ impl Keys {
 pub(crate) fn tensors(file: &PytorchFile, root: Value) -> Result<Vec<(String, LazyTensor)>> {
     let arena = &file.pickled.arena;
     match arena.node(root) {
-        Some(Node::Dict(_) | Node::List(_) | Node::Tuple(_) | Node::Object(_)) => {}
-        Some(Node::Tensor(_) | Node::Refused(_)) => {
+        Some(Node::Dict(_) | Node::List(_) | Node::Tuple(_) | Node::Object(_) | Node::Namespace(_)) => {}
+        Some(Node::Tensor(_) | Node::Array(_) | Node::Refused(_)) => {
             return Err(WeightsError::not_a_checkpoint(
                 "it holds one tensor, and tensors have names in a checkpoint",
             ));
@@ -121,6 +137,7 @@ pub(crate) fn tensors(file: &PytorchFile, root: Value) -> Result<Vec<(String, La
         file,
         surveys: vec![Survey::Unknown; arena.len()],
         storages: BTreeMap::new(),
+        arrays: BTreeMap::new(),
         keys: Keys::default(),
         parts: BTreeMap::new(),
         found: Vec::new(),
@@ -155,6 +172,8 @@ struct Flattener<'a> {
     file: &'a PytorchFile,
     surveys: Vec<Survey>,
     storages: BTreeMap<(String, bool), Arc<Storage>>,
+    /// The bytes of NumPy's arrays, by their node and byte order.
+    arrays: BTreeMap<(usize, bool), Arc<Storage>>,
     keys: Keys,
     /// The parts of containers that have tensors below, once they were needed: a container may be met on many paths.
     parts: BTreeMap<usize, Rc<[(String, Value)]>>,
@@ -188,13 +207,13 @@ impl Flattener<'_> {
                 items.iter().try_for_each(|item| child(self, *item))?;
             }
             Some(Node::Tuple(items)) => items.iter().try_for_each(|item| child(self, *item))?,
-            Some(Node::Dict(pairs) | Node::Object(pairs)) => {
+            Some(Node::Dict(pairs) | Node::Object(pairs) | Node::Namespace(pairs)) => {
                 for (key, value) in pairs {
                     child(self, *key)?;
                     child(self, *value)?;
                 }
             }
-            Some(Node::Tensor(_) | Node::Refused(_)) => tensors = true,
+            Some(Node::Tensor(_) | Node::Array(Some(_)) | Node::Refused(_)) => tensors = true,
             _ => {}
         }
         height += 1;
@@ -241,6 +260,10 @@ impl Flattener<'_> {
                 let tensor = self.tensor(spec).map_err(|error| error.at_key(path))?;
                 self.add(path, tensor)
             }
+            Some(Node::Array(Some(spec))) => {
+                let tensor = self.array(spec).map_err(|error| error.at_key(path))?;
+                self.add(path, tensor)
+            }
             Some(Node::Refused(what)) => {
                 Err(WeightsError::from(ErrorKind::Unsupported(what.to_string())).at_key(path))
             }
@@ -261,6 +284,26 @@ impl Flattener<'_> {
         let storage = storage.ok_or_else(|| WeightsError::tensor("it has no storage"))?;
         let storage = file.storage(storage, &mut self.storages)?;
         LazyTensor::new(spec.dtype, spec.shape.clone(), spec.strides.clone(), spec.offset, storage)
+    }
+
+    /// A tensor over an array's bytes, which lie in the pickle.
+    fn array(&mut self, spec: &ArraySpec) -> Result<LazyTensor> {
+        let broken = || WeightsError::tensor("a NumPy array has no bytes");
+        let Value::Node(id) = spec.bytes else { return Err(broken()) };
+        let key = (id.index(), spec.big_endian);
+        let storage = match self.arrays.get(&key) {
+            Some(storage) => storage.clone(),
+            None => {
+                let Some(Node::Bytes(bytes)) = self.file.pickled.arena.node(spec.bytes) else {
+                    return Err(broken());
+                };
+                // Once for all paths that lead to the bytes.
+                let bytes = Source::Mapped(Bytes::from_vec(bytes.to_vec()));
+                let storage = Arc::new(Storage::new("a NumPy array", bytes, spec.big_endian));
+                self.arrays.entry(key).or_insert(storage).clone()
+            }
+        };
+        LazyTensor::new(spec.dtype, spec.shape.clone(), spec.strides.clone(), 0, storage)
     }
 
     fn add(&mut self, path: &str, tensor: LazyTensor) -> Result<()> {

@@ -5,11 +5,12 @@ mod globals;
 mod input;
 mod machine;
 mod memo;
+mod numpy;
 mod value;
 
 pub(crate) use globals::{ElementType, Global};
 pub(crate) use machine::run;
-pub(crate) use value::{Arena, Node, StorageId, StorageSpec, StorageSpecs, TensorSpec, Value};
+pub(crate) use value::{Arena, ArraySpec, Node, StorageId, StorageSpec, StorageSpecs, TensorSpec, Value};
 
 use std::collections::BTreeMap;
 

@@ -56,7 +56,7 @@ fn convert(arena: &Arena, value: Value, depth: usize, left: &mut Left) -> Result
             });
             Json::Array(items)
         }
-        Some(Node::Dict(_) | Node::Object(_)) => {
+        Some(Node::Dict(_) | Node::Object(_) | Node::Namespace(_)) => {
             let mut map = Map::new();
             for (key, value) in left.keys.entries(arena, value)? {
                 spend(left, 1 + key.len() / size_of::<Json>())?;
@@ -64,7 +64,10 @@ fn convert(arena: &Arena, value: Value, depth: usize, left: &mut Left) -> Result
             }
             Json::Object(map)
         }
-        Some(Node::Storage(..) | Node::Tensor(_) | Node::Refused(_)) | None => Json::Null,
+        Some(
+            Node::Storage(..) | Node::Tensor(_) | Node::ArrayType(_) | Node::Array(_) | Node::Refused(_),
+        )
+        | None => Json::Null,
     })
 }
 

@@ -42,7 +42,13 @@ impl Header {
         let length = length.ok_or_else(|| fail("its header would be longer than 100 MB"))?;
         let text = file.get(8..8 + length).ok_or_else(|| fail("it ends inside its header"))?;
         let unread = |error: serde_json::Error| {
-            RecordError::Decode(format!("the header of the safetensors file: {error}"))
+            let mut text = format!("{error}");
+            // A place in the header says nothing of a tensor whose description is well-formed.
+            if error.is_data() {
+                let place = format!(" at line {} column {}", error.line(), error.column());
+                text.truncate(text.strip_suffix(&place).map_or(text.len(), str::len));
+            }
+            RecordError::Decode(format!("the header of the safetensors file: {text}"))
         };
         let header = serde_json::from_slice(text).map_err(unread)?;
         Ok((header, 8 + length))
@@ -55,8 +61,11 @@ impl Header {
             let size = entry.shape.iter().try_fold(entry.dtype.size(), |size, dim| size.checked_mul(*dim));
             let inside = entry.start <= entry.end && entry.end <= data_bytes;
             if !inside || size != Some(entry.end - entry.start) {
+                let early = entry.start <= entry.end && size == Some(entry.end - entry.start);
+                let hint =
+                    if early { "; the file ends early, as after a download that was cut off" } else { "" };
                 return Err(RecordError::Decode(format!(
-                    "tensor {path:?} of {} {:?} cannot lie at bytes {}..{} of {data_bytes}",
+                    "tensor {path:?} of {} {:?} cannot lie at bytes {}..{} of {data_bytes}{hint}",
                     entry.dtype, entry.shape, entry.start, entry.end
                 )));
             }
@@ -111,7 +120,7 @@ impl<'de> Deserialize<'de> for Header {
                 let mut header = Header::default();
                 while let Some(key) = access.next_key::<String>()? {
                     if key == "__metadata__" {
-                        header.metadata = access.next_value()?;
+                        header.metadata = access.next_value::<Option<_>>()?.unwrap_or_default();
                         continue;
                     }
                     let entry = access

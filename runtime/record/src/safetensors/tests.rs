@@ -63,7 +63,7 @@ fn what_is_wrong_with_a_file_is_said() {
         Case { file: Bytes::from_vec(vec![9, 0, 0, 0, 0, 0, 0, 0, b'{']), says: "ends inside its header" },
         Case { file: file("[]", 0), says: "expected an object with tensors" },
         Case { file: file(&entry("F32", "[1]", "[0,8]"), 8), says: "cannot lie at bytes 0..8 of 8" },
-        Case { file: file(&entry("F32", "[2]", "[0,8]"), 4), says: "cannot lie at bytes 0..8 of 4" },
+        Case { file: file(&entry("F32", "[2]", "[0,8]"), 4), says: "bytes 0..8 of 4; the file ends early" },
         Case { file: file(&entry("F32", "[2]", "[8,0]"), 8), says: "cannot lie" },
         Case {
             file: file(&entry("F32", "[18446744073709551615,8]", "[0,8]"), 8),

@@ -14,6 +14,8 @@ impl Machine<'_> {
         match callable {
             Value::Global(Global::Make(make)) => self.make(make, arguments),
             Value::Global(Global::Rebuild(rebuild)) => self.rebuild(rebuild, arguments),
+            Value::Global(Global::Numpy(function)) => self.numpy(function, arguments),
+            Value::Global(Global::Namespace) => self.arena.add(Node::Namespace(Vec::new())),
             Value::Global(Global::First) => {
                 arguments.first().copied().ok_or_else(|| WeightsError::pickle("a call has no arguments"))
             }
@@ -48,6 +50,14 @@ impl Machine<'_> {
                 Some(Value::Int(index)) => format!("{name}:{index}").into(),
                 _ => name.clone(),
             }),
+            (Make::List, None) if first.is_none() => Node::List(Vec::new()),
+            (Make::List, Some(Node::Tuple(items))) => Node::List(items.to_vec()),
+            (Make::List, Some(Node::List(items))) => Node::List(items.clone()),
+            (Make::Path, _) => {
+                let parts: Option<Vec<&str>> = arguments.iter().map(|part| self.arena.text(*part)).collect();
+                let parts = parts.ok_or_else(|| WeightsError::pickle("a path is not made of texts"))?;
+                Node::Text(joined_path(&parts).into())
+            }
             (Make::Complex, None) => match arguments {
                 [Value::Float(real), Value::Float(imaginary)] => {
                     Node::Text(format!("({real}{imaginary:+}j)").into())
@@ -63,7 +73,7 @@ impl Machine<'_> {
         };
         let cost = match &node {
             Node::Dict(pairs) => 2 * pairs.len(),
-            Node::Set(items) => items.len(),
+            Node::Set(items) | Node::List(items) => items.len(),
             Node::Tuple(items) => items.len(),
             // Copies of bytes and texts; a value is about this many bytes.
             Node::Bytes(bytes) => bytes.len() / 16,
@@ -120,6 +130,10 @@ impl Machine<'_> {
                 self.arena.spend(inner_arguments.len())?;
                 self.rebuild(*inner, &inner_arguments)
             }
+            (Rebuild::FromDevice, [data, ..]) => match self.arena.node(*data) {
+                Some(Node::Tensor(_) | Node::Refused(_) | Node::Array(_)) => Ok(*data),
+                _ => Err(WeightsError::tensor(format!("it is made of {}", self.arena.kind(*data)))),
+            },
             (Rebuild::Refused(what), _) => self.arena.add(Node::Refused(what.into())),
             _ => Err(few()),
         }
@@ -178,7 +192,7 @@ impl Machine<'_> {
         self.arena.add(Node::Tensor(Box::new(TensorSpec { dtype, shape, strides, offset, storage: id })))
     }
 
-    fn sizes(&self, tuple: Value) -> Result<Vec<usize>> {
+    pub(super) fn sizes(&self, tuple: Value) -> Result<Vec<usize>> {
         let items = self.arena.tuple(tuple);
         let fail =
             || WeightsError::tensor(format!("its shape or its strides are {}", self.arena.kind(tuple)));
@@ -243,6 +257,14 @@ impl Machine<'_> {
             )));
         }
         Ok((self.storages.add(StorageSpec { key, element, count }), start, part))
+    }
+}
+
+/// The parts of a path with slashes between them; the first may be the root.
+fn joined_path(parts: &[&str]) -> String {
+    match parts.split_first() {
+        Some((root, rest)) if root.ends_with(['/', '\\']) => format!("{root}{}", rest.join("/")),
+        _ => parts.join("/"),
     }
 }
 

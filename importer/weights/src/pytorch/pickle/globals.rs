@@ -1,6 +1,7 @@
 //! The globals that a pickle may name: those that build tensors and plain data. All else is refused by name.
 
 use super::Dialect;
+use super::numpy::Numpy;
 use crate::{ErrorKind, Result};
 use ElementType::{Other, Real};
 use core::fmt;
@@ -23,6 +24,10 @@ pub(crate) enum Global {
     Name(&'static str),
     /// A script module's class.
     Script,
+    /// A namespace: an object of attributes.
+    Namespace,
+    /// Makes a scalar, an array or a dtype of NumPy's.
+    Numpy(Numpy),
 }
 
 /// Constructors of plain data.
@@ -34,6 +39,10 @@ pub(crate) enum Make {
     DefaultDict,
     /// A set of a list.
     Set,
+    /// A list of a tuple, whose second argument would be its greatest length.
+    List,
+    /// A file's path of its parts: a text.
+    Path,
     /// A complex number.
     Complex,
     /// Bytes of bytes, or of a text and its encoding.
@@ -57,6 +66,8 @@ pub(crate) enum Rebuild {
     Parameter,
     /// A function, a class, the function's arguments, attributes.
     FromType,
+    /// A tensor, and the device that it was on.
+    FromDevice,
     /// Of a kind that is refused.
     Refused(&'static str),
 }
@@ -95,6 +106,8 @@ impl ElementType {
 const COMPLEX: &str = "complex numbers";
 const QUANTIZED: &str = "quantized numbers";
 const SMALL: &str = "floats of less than 16 bits";
+const PACKED: &str = "integers of less than 8 bits";
+const BITS: &str = "bits without a meaning";
 
 /// Dtypes by PyTorch's names.
 const DTYPES: &[(&str, ElementType)] = &[
@@ -123,6 +136,26 @@ const DTYPES: &[(&str, ElementType)] = &[
     ("float8_e5m2fnuz", Other(1, "float8_e5m2fnuz", SMALL)),
     ("float8_e8m0fnu", Other(1, "float8_e8m0fnu", SMALL)),
     ("float4_e2m1fn_x2", Other(1, "float4_e2m1fn_x2", SMALL)),
+    ("bcomplex32", Other(4, "bcomplex32", COMPLEX)),
+    ("int1", Other(1, "int1", PACKED)),
+    ("int2", Other(1, "int2", PACKED)),
+    ("int3", Other(1, "int3", PACKED)),
+    ("int4", Other(1, "int4", PACKED)),
+    ("int5", Other(1, "int5", PACKED)),
+    ("int6", Other(1, "int6", PACKED)),
+    ("int7", Other(1, "int7", PACKED)),
+    ("uint1", Other(1, "uint1", PACKED)),
+    ("uint2", Other(1, "uint2", PACKED)),
+    ("uint3", Other(1, "uint3", PACKED)),
+    ("uint4", Other(1, "uint4", PACKED)),
+    ("uint5", Other(1, "uint5", PACKED)),
+    ("uint6", Other(1, "uint6", PACKED)),
+    ("uint7", Other(1, "uint7", PACKED)),
+    ("bits1x8", Other(1, "bits1x8", BITS)),
+    ("bits2x4", Other(1, "bits2x4", BITS)),
+    ("bits4x2", Other(1, "bits4x2", BITS)),
+    ("bits8", Other(1, "bits8", BITS)),
+    ("bits16", Other(2, "bits16", BITS)),
     ("qint8", Other(1, "qint8", QUANTIZED)),
     ("quint8", Other(1, "quint8", QUANTIZED)),
     ("qint32", Other(4, "qint32", QUANTIZED)),
@@ -152,11 +185,23 @@ const STORAGES: &[(&str, ElementType)] = &[
     ("QUInt2x4", Other(1, "quint2x4", QUANTIZED)),
 ];
 
-/// Everything else, by module and name. Python 2's `__builtin__` stands for `builtins`.
+/// Everything else, by module and name.
 const GLOBALS: &[(&str, &str, Global)] = &[
     ("collections", "OrderedDict", Global::Make(Make::Dict)),
     ("collections", "Counter", Global::Make(Make::Dict)),
     ("collections", "defaultdict", Global::Make(Make::DefaultDict)),
+    ("collections", "deque", Global::Make(Make::List)),
+    ("argparse", "Namespace", Global::Namespace),
+    ("types", "SimpleNamespace", Global::Namespace),
+    ("pathlib", "PosixPath", Global::Make(Make::Path)),
+    ("pathlib", "PurePosixPath", Global::Make(Make::Path)),
+    ("pathlib", "WindowsPath", Global::Make(Make::Path)),
+    ("pathlib", "PureWindowsPath", Global::Make(Make::Path)),
+    ("numpy", "dtype", Global::Numpy(Numpy::DType)),
+    ("numpy", "ndarray", Global::Name("numpy.ndarray")),
+    ("numpy.core.multiarray", "_reconstruct", Global::Numpy(Numpy::Reconstruct)),
+    ("numpy.core.multiarray", "scalar", Global::Numpy(Numpy::Scalar)),
+    ("numpy.core.numeric", "_frombuffer", Global::Numpy(Numpy::FromBuffer)),
     ("builtins", "set", Global::Make(Make::Set)),
     ("builtins", "frozenset", Global::Make(Make::Set)),
     ("builtins", "complex", Global::Make(Make::Complex)),
@@ -175,6 +220,11 @@ const GLOBALS: &[(&str, &str, Global)] = &[
     ("torch", "Tensor", Global::Name("torch.Tensor")),
     ("torch.nn.parameter", "Parameter", Global::Name("torch.nn.parameter.Parameter")),
     ("torch.nn.parameter", "Buffer", Global::Name("torch.nn.parameter.Buffer")),
+    (
+        "torch.nested._internal.nested_tensor",
+        "NestedTensor",
+        Global::Name("torch.nested._internal.nested_tensor.NestedTensor"),
+    ),
     ("torch", "strided", Global::Name("torch.strided")),
     ("torch", "sparse_coo", Global::Name("torch.sparse_coo")),
     ("torch", "sparse_csr", Global::Name("torch.sparse_csr")),
@@ -202,6 +252,18 @@ const GLOBALS: &[(&str, &str, Global)] = &[
     ("torch._utils", "_rebuild_nested_tensor", Global::Rebuild(Rebuild::Refused("a nested tensor"))),
     (
         "torch._utils",
+        "_rebuild_wrapper_subclass",
+        Global::Rebuild(Rebuild::Refused("a tensor of a subclass without data")),
+    ),
+    ("torch._utils", "_rebuild_device_tensor_from_cpu_tensor", Global::Rebuild(Rebuild::FromDevice)),
+    ("torch._utils", "_rebuild_device_tensor_from_numpy", Global::Rebuild(Rebuild::FromDevice)),
+    (
+        "torch.nested._internal.nested_tensor",
+        "_rebuild_njt",
+        Global::Rebuild(Rebuild::Refused("a nested tensor")),
+    ),
+    (
+        "torch._utils",
         "_rebuild_meta_tensor_no_storage",
         Global::Rebuild(Rebuild::Refused("a tensor without data (device \"meta\")")),
     ),
@@ -217,11 +279,20 @@ const SCRIPT_GLOBALS: &[&str] =
 impl Global {
     /// The global of a name, if it is on the list.
     pub(crate) fn find(module: &str, name: &str, dialect: Dialect<'_>) -> Result<Self> {
-        let module = if module == "__builtin__" { "builtins" } else { module };
+        // The same under the names that they had or have in other versions.
+        let module = match module {
+            "__builtin__" => "builtins",
+            "numpy._core.multiarray" => "numpy.core.multiarray",
+            "numpy._core.numeric" => "numpy.core.numeric",
+            "pathlib._local" => "pathlib",
+            module => module,
+        };
         let common =
             GLOBALS.iter().find(|global| (global.0, global.1) == (module, name)).map(|global| global.2);
         let found = common.or_else(|| match (module, dialect) {
             ("torch", _) => storage_type(name).or_else(|| dtype(name)),
+            // Files that were saved on a GPU before types named no device.
+            ("torch.cuda", _) => storage_type(name),
             ("torch.storage", _) if name == "UntypedStorage" => storage_type(name),
             ("torch.jit._pickle", Dialect::Script) if SCRIPT_GLOBALS.contains(&name) => Some(Global::First),
             (_, Dialect::Script) if module == "__torch__" || module.starts_with("__torch__.") => {

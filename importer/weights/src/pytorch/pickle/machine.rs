@@ -230,8 +230,8 @@ impl Machine<'_> {
         Ok(items)
     }
 
-    /// Gives the value on the stack its state: a script module its attributes. Attributes of dicts and tensors are
-    /// nothing that a checkpoint needs.
+    /// Gives the value on the stack its state: a script module or a namespace its attributes, an array of NumPy's its
+    /// contents. Attributes of dicts and tensors are nothing that a checkpoint needs.
     fn set_state(&mut self, state: Value) -> Result<()> {
         let pairs = match self.arena.node(state) {
             Some(Node::Dict(pairs)) => Some(pairs.clone()),
@@ -239,8 +239,20 @@ impl Machine<'_> {
         };
         let cost = pairs.as_ref().map_or(0, |pairs| 2 * pairs.len());
         self.arena.spend(cost)?;
+        let built = match self.top_node()? {
+            Node::Array(_) => Some(self.array_state(state)?),
+            Node::ArrayType(kind) => {
+                let kind = *kind;
+                Some(Node::ArrayType(self.array_type_state(kind, state)?))
+            }
+            _ => None,
+        };
+        if let Some(built) = built {
+            *self.top_node()? = built;
+            return Ok(());
+        }
         match (self.top_node()?, pairs) {
-            (Node::Object(attributes), Some(pairs)) => attributes.extend(pairs),
+            (Node::Object(attributes) | Node::Namespace(attributes), Some(pairs)) => attributes.extend(pairs),
             (Node::Object(_), None) => {
                 return Err(WeightsError::pickle("a script module packs its state in a way of its own"));
             }

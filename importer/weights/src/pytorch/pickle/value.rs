@@ -1,5 +1,6 @@
 //! What pickles are made of: small values, and nodes in an arena, which may be shared and may contain themselves.
 
+use super::numpy::ArrayType;
 use super::{ElementType, Global};
 use crate::{Result, WeightsError, limits};
 use kiln_types::DType;
@@ -45,9 +46,15 @@ pub(crate) enum Node {
     Dict(Vec<(Value, Value)>),
     /// A script module: its attributes.
     Object(Vec<(Value, Value)>),
+    /// A namespace of Python's: its attributes.
+    Namespace(Vec<(Value, Value)>),
     /// A storage, and the part of it that is meant: first element and count.
     Storage(StorageId, usize, usize),
     Tensor(Box<TensorSpec>),
+    /// A dtype of NumPy's.
+    ArrayType(ArrayType),
+    /// An array of NumPy's; `None` before its state is known, and for contents that are no numbers.
+    Array(Option<Box<ArraySpec>>),
     /// A valid tensor of a kind that Kiln does not have.
     Refused(Box<str>),
 }
@@ -64,6 +71,9 @@ impl Node {
             Node::Set(_) => "a set",
             Node::Dict(_) => "a dict",
             Node::Object(_) => "a script module",
+            Node::Namespace(_) => "a namespace",
+            Node::ArrayType(_) => "a NumPy dtype",
+            Node::Array(_) => "a NumPy array",
             Node::Storage(..) => "a storage",
             Node::Tensor(_) | Node::Refused(_) => "a tensor",
         }
@@ -79,6 +89,17 @@ pub(crate) struct TensorSpec {
     /// In elements, from the beginning of the storage.
     pub(crate) offset: usize,
     pub(crate) storage: StorageId,
+}
+
+/// An array of NumPy's.
+#[derive(Clone, Debug)]
+pub(crate) struct ArraySpec {
+    pub(crate) dtype: DType,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) strides: Vec<usize>,
+    pub(crate) big_endian: bool,
+    /// The bytes.
+    pub(crate) bytes: Value,
 }
 
 /// A storage as a pickle describes it.

@@ -120,16 +120,21 @@ impl Machine<'_> {
 
     /// The path of the dict entry that was being read, for messages.
     pub(super) fn pending_key(&self) -> Option<String> {
+        // A mark follows a dict of many entries. A dict of one entry has none before it, so that one that has entries
+        // already is finished, a value among others. (An empty dict among others is taken for one that is not finished.)
+        let is_open = |(place, value): (usize, &Value)| match self.arena.node(*value) {
+            Some(Node::Dict(pairs)) => pairs.is_empty() || self.marks.binary_search(&(place + 1)).is_ok(),
+            _ => false,
+        };
+        let open: Vec<usize> =
+            self.stack.iter().enumerate().filter(|entry| is_open(*entry)).map(|entry| entry.0).collect();
         let mut path: Vec<&str> = Vec::new();
-        for (place, value) in self.stack.iter().enumerate() {
-            if !matches!(self.arena.node(*value), Some(Node::Dict(_))) {
-                continue;
-            }
-            // Entries follow the dict, after a mark if there are many, up to the next mark.
+        for (at, place) in open.iter().enumerate() {
+            // Its entries end at the next mark, or where the next dict stands among them.
             let first = place + 1;
-            let end = self.marks.partition_point(|mark| *mark <= first);
-            let end = self.marks.get(end).copied().unwrap_or(self.stack.len());
-            let entries = self.stack.get(first..end).unwrap_or_default();
+            let mark = self.marks.get(self.marks.partition_point(|mark| *mark <= first));
+            let ends = [mark, open.get(at + 1)].into_iter().flatten().copied();
+            let entries = self.stack.get(first..ends.min().unwrap_or(self.stack.len())).unwrap_or_default();
             let key = entries.len().checked_sub(1).and_then(|last| entries.get(last / 2 * 2));
             path.extend(key.and_then(|key| self.arena.text(*key)));
         }
