@@ -6,8 +6,9 @@ use kiln::backend::NdArray;
 use kiln::module::{Module, Param};
 use kiln::nn::conv::{Conv2d, Conv2dConfig, ConvTranspose2d, ConvTranspose2dConfig};
 use kiln::nn::{Initializer, LayerNorm, LayerNormConfig, Linear, LinearConfig};
+use kiln::record::{FullPrecisionSettings, Recorder};
 use kiln::tensor::{Tensor, TensorData, backend::Backend};
-use kiln::weights::ImportError;
+use kiln::weights::{AdapterType, ImportError, LoadArgs, SafetensorsFileRecorder};
 use kiln_record::safetensors::{TensorToWrite, save};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -175,4 +176,37 @@ fn models_that_cannot_take_checkpoints_say_why() {
     assert!(matches!(&error, ImportError::Rewritten(_)));
     assert_eq!(error.to_string(), "the model takes no checkpoints: the exporter folded `conv`");
     assert!(Refusing::<Cpu>::from_safetensors("nowhere.safetensors", &Default::default()).is_err());
+}
+
+/// A record does not know what its module's parameters are made of.
+#[test]
+fn recorders_refuse_what_is_made_of_other_parameters() {
+    let (path, device) = (written("recorder", checkpoint()), Default::default());
+    let recorder = SafetensorsFileRecorder::<FullPrecisionSettings>::new();
+    let load = |args: LoadArgs| {
+        let record: Result<<Model<Cpu> as Module<Cpu>>::Record, _> = recorder.load(args, &device);
+        record.map(|record| Model::new(&device).load_record(record))
+    };
+    let error = load(path.clone().into()).unwrap_err().to_string();
+    assert!(
+        error.starts_with("`norm` is made of other parameters") && error.contains("from_pytorch"),
+        "{error}"
+    );
+    // The module's own parameters, under its own names.
+    kiln::record::save_safetensors(&Model::<Cpu>::new(&device), &path).unwrap();
+    let own = LoadArgs::new(path.clone()).with_adapter_type(AdapterType::NoAdapter);
+    assert_close(&numbers(&load(own).unwrap().mask), &[7.0; 3]);
+    std::fs::remove_file(path).unwrap();
+
+    // Below a list, and of a field that is there without an attribute too.
+    let path = written("recorder_below", vec![("list.0.0.weight".into(), vec![1.0], vec![1, 1, 1, 1])]);
+    #[derive(Module, Debug)]
+    struct Outer<B: Backend> {
+        list: Vec<Block<B>>,
+    }
+    let record: Result<<Outer<Cpu> as Module<Cpu>>::Record, _> =
+        recorder.load(path.as_path().into(), &device);
+    let error = record.err().unwrap().to_string();
+    assert!(error.starts_with("`list.0.0` is made of other parameters"), "{error}");
+    std::fs::remove_file(path).unwrap();
 }

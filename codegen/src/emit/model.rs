@@ -166,7 +166,7 @@ impl Emitter<'_, '_> {
         let module = self.uses.path("module::Module");
         quote! {
             #load::<B>::load(&#recorder::<#settings>::default(), #from, device)
-                .map(|record| #module::<B>::load_record(Self::new(device), record))
+                .and_then(|record| #module::<B>::try_load_record(Self::new(device), record))
         }
     }
 

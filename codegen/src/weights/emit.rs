@@ -294,7 +294,7 @@ fn load(options: &SkeletonOptions) -> Result<TokenStream, SkeletonError> {
             quote! {
                 let recorder = BinFileRecorder::<#settings>::new();
                 let record = recorder.load(path.as_ref().to_path_buf(), device)?;
-                Ok(Self::new(device).load_record(record))
+                Self::new(device).try_load_record(record)
             }
         }
     })

@@ -77,7 +77,7 @@ impl<B: Backend> Model<B> {
     ) -> Result<Self, RecorderError> {
         let recorder = BinFileRecorder::<HalfPrecisionSettings>::new();
         let record = recorder.load(path.as_ref().to_path_buf(), device)?;
-        Ok(Self::new(device).load_record(record))
+        Self::new(device).try_load_record(record)
     }
 }
 

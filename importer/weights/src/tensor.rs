@@ -171,6 +171,12 @@ impl LazyTensor {
         self.num_elements().saturating_mul(self.dtype.size())
     }
 
+    /// The last element's position in the storage, of a tensor with elements.
+    fn last(&self) -> usize {
+        let steps = self.shape.iter().zip(&self.strides).map(|(dim, stride)| dim.saturating_sub(1) * stride);
+        self.offset + steps.sum::<usize>()
+    }
+
     /// Whether the elements lie one after the other in row-major order.
     pub fn is_contiguous(&self) -> bool {
         let mut expected = 1;
@@ -204,7 +210,8 @@ impl LazyTensor {
         Some(turned)
     }
 
-    /// The elements in row-major order. They share the file's bytes where they lie there in that order.
+    /// The elements in row-major order. They share the file's bytes where they lie there in that order; where they are
+    /// copied, the file's pages leave memory again.
     ///
     /// # Errors
     /// When a compressed storage does not inflate, or the view repeats its storage's elements beyond
@@ -233,6 +240,10 @@ impl LazyTensor {
                 4 => view.gather::<u32>(&source, big_endian),
                 _ => view.gather::<u64>(&source, big_endian),
             };
+            // A transposed model would else be in memory twice. Whoever reads the same pages next has them fetched again.
+            if let Some(read) = source.slice(self.offset * width..(self.last() + 1) * width) {
+                read.release();
+            }
             gathered.ok_or_else(|| WeightsError::tensor("it lies outside of its storage"))?
         };
         let bytes = if self.dtype == DType::Bool { only_bools(bytes) } else { bytes };

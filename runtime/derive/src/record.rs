@@ -17,11 +17,15 @@ pub struct RecordType<'a> {
     pub name: &'a Ident,
     /// Its generics.
     pub generics: &'a Generics,
+    /// A field whose contents in a checkpoint are others than the record's: the item's name for serde ends with it, so that
+    /// a recorder of checkpoints can refuse. No format stores the name.
+    pub derived: Option<&'a str>,
 }
 
 /// Implements `Record` for the type.
 pub fn expand(kiln: &TokenStream, input: &DeriveInput) -> Result<TokenStream> {
-    let record = RecordType { kiln, vis: &input.vis, name: &input.ident, generics: &input.generics };
+    let record =
+        RecordType { kiln, vis: &input.vis, name: &input.ident, generics: &input.generics, derived: None };
     match &input.data {
         Data::Struct(data) => {
             record.implement_struct(&read_fields(&data.fields, "record")?, is_tuple(&data.fields))
@@ -149,12 +153,16 @@ impl RecordType<'_> {
         let doc = format!("What a record of [`{name}`] holds, in one precision.");
         let item = if empty { strip_generics(item, item_name, self.vis) } else { item };
         let item_type = if empty { quote!(#item_name) } else { quote!(#item_name #item_args) };
+        let renamed = self.derived.map(|field| {
+            let name = format!("{item_name} {field}");
+            quote!(rename = #name,)
+        });
         let unused = if empty { quote!(let _ = device;) } else { quote!() };
         Ok(quote! {
             #[doc = #doc]
             #[allow(missing_docs, clippy::large_enum_variant)]
             #[derive(#kiln::serde::Serialize, #kiln::serde::Deserialize)]
-            #[serde(crate = #serde_path, bound = "")]
+            #[serde(#renamed crate = #serde_path, bound = "")]
             #item
 
             #[automatically_derived]

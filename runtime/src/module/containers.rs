@@ -4,6 +4,7 @@ use super::{
     AutodiffModule, Content, Devices, Module, ModuleDisplay, ModuleDisplayDefault, ModuleMapper,
     ModuleVisitor,
 };
+use crate::record::RecordCheck;
 use crate::tensor::backend::{AutodiffBackend, Backend};
 use alloc::{format, string::ToString, vec::Vec};
 use core::fmt::Debug;
@@ -31,6 +32,12 @@ impl<B: Backend, T: Module<B>> Module<B> for Option<T> {
             return self;
         }
         self.zip(record).map(|(module, record)| module.load_record(record))
+    }
+
+    fn check_record(&self, record: &Self::Record, check: &mut RecordCheck) {
+        if let (Some(module), Some(record)) = (self, record) {
+            module.check_record(record, check);
+        }
     }
 
     fn into_record(self) -> Self::Record {
@@ -104,6 +111,24 @@ fn add_items<T: ModuleDisplay>(items: &[T], content: Content) -> Content {
     items.iter().enumerate().fold(content, |content, (index, module)| content.add(&index.to_string(), module))
 }
 
+/// Checks a record's items against a module's, as far as both have them.
+fn check_items<B: Backend, T: Module<B>>(modules: &[T], records: &[T::Record], check: &mut RecordCheck) {
+    for (index, (module, record)) in modules.iter().zip(records).enumerate() {
+        check_item(module, record, index, check);
+    }
+}
+
+fn check_item<B: Backend, T: Module<B>>(
+    module: &T,
+    record: &T::Record,
+    index: usize,
+    check: &mut RecordCheck,
+) {
+    check.enter(&index.to_string());
+    module.check_record(record, check);
+    check.exit();
+}
+
 impl<B: Backend, T: Module<B>> Module<B> for Vec<T> {
     type Record = Vec<T::Record>;
 
@@ -124,6 +149,11 @@ impl<B: Backend, T: Module<B>> Module<B> for Vec<T> {
     fn load_record(self, record: Self::Record) -> Self {
         assert_eq!(self.len(), record.len(), "the record's list is not as long as the module's");
         self.into_iter().zip(record).map(|(module, record)| module.load_record(record)).collect()
+    }
+
+    fn check_record(&self, record: &Self::Record, check: &mut RecordCheck) {
+        check.length(self.len(), record.len());
+        check_items(self, record, check);
     }
 
     fn into_record(self) -> Self::Record {
@@ -184,6 +214,10 @@ impl<const N: usize, B: Backend, T: Module<B>> Module<B> for [T; N] {
         })
     }
 
+    fn check_record(&self, record: &Self::Record, check: &mut RecordCheck) {
+        check_items(self, record, check);
+    }
+
     fn into_record(self) -> Self::Record {
         <[T; N]>::map(self, Module::into_record)
     }
@@ -240,6 +274,10 @@ macro_rules! tuple_module {
 
             fn load_record(self, record: Self::Record) -> Self {
                 ($(self.$index.load_record(record.$index),)*)
+            }
+
+            fn check_record(&self, record: &Self::Record, check: &mut RecordCheck) {
+                $(check_item(&self.$index, &record.$index, $index, check);)*
             }
 
             fn into_record(self) -> Self::Record {

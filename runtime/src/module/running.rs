@@ -109,6 +109,10 @@ impl<B: Backend, const D: usize> Module<B> for RunningState<Tensor<B, D>> {
         Self::from_param(self.into_param().load_record(record))
     }
 
+    fn check_record(&self, record: &Self::Record, check: &mut crate::record::RecordCheck) {
+        Module::check_record(&*self.state.lock(), record, check);
+    }
+
     fn to_device(self, device: &B::Device) -> Self {
         Self::from_param(self.into_param().move_to_device(device))
     }

@@ -5,6 +5,7 @@ use super::{
     AutodiffModule, ConstantRecord, Content, Devices, Module, ModuleDisplay, ModuleDisplayDefault,
     ModuleMapper, ModuleVisitor, Param, ParamId, Parameter,
 };
+use crate::record::RecordCheck;
 use crate::tensor::backend::{AutodiffBackend, Backend, Primitive};
 use crate::tensor::{Bool, DType, Float, Int, Shape, Tensor, TensorData, TensorKind};
 use alloc::format;
@@ -131,6 +132,12 @@ macro_rules! tensor_module {
             fn load_record(self, record: Self::Record) -> Self {
                 let (id, value, _) = record.consume();
                 self.transform_for_load(value, id)
+            }
+
+            fn check_record(&self, record: &Self::Record, check: &mut RecordCheck) {
+                let kind = <$kind as TensorKind<B>>::default_dtype().kind();
+                let found = (Tensor::dtype(&record.val()), record.lazy_shape());
+                check.parameter(kind, &self.lazy_shape(), self.is_mapped_on_load(), found);
             }
 
             fn to_device(self, device: &B::Device) -> Self {

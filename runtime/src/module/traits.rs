@@ -101,9 +101,28 @@ pub trait Module<B: Backend>: Clone + Send + Debug {
     #[must_use]
     fn map<Mapper: ModuleMapper<B>>(self, mapper: &mut Mapper) -> Self;
 
-    /// The module with the state of a record.
+    /// The module with the state of a record. Parameters get the shapes that they have in the record, whatever they were;
+    /// [`Module::try_load_record`] takes only what fits.
+    ///
+    /// # Panics
+    /// When a list in the record is of another length, or an enum another variant.
     #[must_use]
     fn load_record(self, record: Self::Record) -> Self;
+
+    /// Tells a check what of a record does not fit. A module that implements it by hand need not.
+    #[allow(unused_variables)]
+    fn check_record(&self, record: &Self::Record, check: &mut crate::record::RecordCheck) {}
+
+    /// The module with the state of a record that has the same shapes, lists and variants.
+    ///
+    /// # Errors
+    /// [`RecorderError::Parameters`](crate::record::RecorderError::Parameters) names all that is different.
+    fn try_load_record(self, record: Self::Record) -> Result<Self, crate::record::RecorderError> {
+        let mut check = crate::record::RecordCheck::default();
+        self.check_record(&record, &mut check);
+        check.finish("the record")?;
+        Ok(self.load_record(record))
+    }
 
     /// The state of the module.
     fn into_record(self) -> Self::Record;
@@ -141,6 +160,9 @@ pub trait Module<B: Backend>: Clone + Send + Debug {
     }
 
     /// The module with the state in a file; the recorder appends its extension.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or what it has does not fit the module: see [`Module::try_load_record`].
     #[cfg(feature = "std")]
     fn load_file<FR, PB>(
         self,
@@ -152,7 +174,12 @@ pub trait Module<B: Backend>: Clone + Send + Debug {
         FR: crate::record::FileRecorder<B>,
         PB: Into<std::path::PathBuf>,
     {
-        Ok(self.load_record(recorder.load(file_path.into(), device)?))
+        let path = file_path.into();
+        let record = recorder.load(path.clone(), device)?;
+        let mut check = crate::record::RecordCheck::default();
+        self.check_record(&record, &mut check);
+        check.finish(&path.to_string_lossy())?;
+        Ok(self.load_record(record))
     }
 }
 

@@ -29,7 +29,7 @@ pub use kiln_record::safetensors::Safetensors;
 #[cfg(feature = "weights")]
 pub(crate) use parameters::nearest;
 pub use parameters::{
-    MissingParameter, ParameterMismatch, WrongParameter, load_named_bytes, load_parameters,
+    MissingParameter, ParameterMismatch, RecordCheck, WrongParameter, load_named_bytes, load_parameters,
     load_safetensors_bytes, save_safetensors_bytes,
 };
 #[cfg(feature = "std")]

@@ -19,6 +19,13 @@ pub enum ImportError {
     /// The model cannot take checkpoints, since weights were changed before it was generated: why, and what to do.
     #[error("the model takes no checkpoints: {0}")]
     Rewritten(String),
+    /// A parameter is made of others in the file, which a record does not know: its path.
+    #[error(
+        "`{0}` is made of other parameters of a checkpoint, as its attributes in the module say, and a recorder sees only the \
+         module's record; load with `Model::from_pytorch`, `Model::from_safetensors` or `kiln::weights::load_weights`, which \
+         make it (a file that has the parameters as the module does is loaded with `AdapterType::NoAdapter`)"
+    )]
+    Derived(String),
     /// The record could not be put together, or written.
     #[error("{0}")]
     Record(String),

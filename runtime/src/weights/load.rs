@@ -384,7 +384,14 @@ impl<B: Backend> Loader<'_, B> {
             From::Recipe(recipe) => recipe.compute::<B>(self.source, self.device),
         };
         match data {
-            Ok(data) => Some(data.convert_dtype(planned.dtype)),
+            Ok(data) if data.dtype == planned.dtype => Some(data),
+            Ok(data) => {
+                let pages = data.bytes.clone();
+                let converted = data.convert_dtype(planned.dtype);
+                // The file's were read once, and are not what the module holds.
+                pages.release();
+                Some(converted)
+            }
             Err(error) => {
                 self.failed = Some(error);
                 None

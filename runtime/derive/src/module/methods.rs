@@ -42,6 +42,7 @@ impl Subject<'_> {
             |Part { value, .. }| quote!(#module::into_record(#value)),
         );
         let load_record = self.load_record(record_name, &module);
+        let check_record = self.check_record(record_name, &module);
         quote! {
             #[allow(unused_mut)]
             fn num_params(&self) -> usize {
@@ -87,6 +88,11 @@ impl Subject<'_> {
             fn load_record(self, record: Self::Record) -> Self {
                 #load_record
             }
+
+            #[allow(unused_variables)]
+            fn check_record(&self, record: &Self::Record, check: &mut #kiln::record::RecordCheck) {
+                #check_record
+            }
         }
     }
 
@@ -119,6 +125,42 @@ impl Subject<'_> {
                         #(#arms,)*
                         (module, _) if #module::num_params(&module) == 0 => module,
                         _ => panic!(#message),
+                    }
+                }
+            }
+        }
+    }
+
+    /// The body of `check_record`.
+    fn check_record(&self, record_name: &Ident, module: &TokenStream) -> TokenStream {
+        match self.parts {
+            Parts::Struct { fields, .. } => {
+                let checks = fields.iter().map(|Field { member, key, .. }| {
+                    quote! {
+                        check.enter(#key);
+                        #module::check_record(&self.#member, &record.#member, check);
+                        check.exit();
+                    }
+                });
+                quote!(#(#checks)*)
+            }
+            Parts::Enum(variants) => {
+                let arms = variants.iter().map(|variant| {
+                    let name = &variant.name;
+                    match &variant.ty {
+                        Some(_) => quote! {
+                            (Self::#name(module), #record_name::#name(record)) =>
+                                #module::check_record(module, record, check)
+                        },
+                        None => quote!((Self::#name, #record_name::#name) => {}),
+                    }
+                });
+                quote! {
+                    #[allow(unreachable_patterns)]
+                    match (self, record) {
+                        #(#arms,)*
+                        (module, _) if #module::num_params(module) == 0 => {}
+                        _ => check.other_variant(),
                     }
                 }
             }

@@ -102,7 +102,12 @@ fn declare_record(
 ) -> Result<TokenStream> {
     let vis = &input.vis;
     let doc = format!("The record of [`{}`]: its parameters.", input.ident);
-    let record = RecordType { kiln, vis, name: record_name, generics };
+    let derived = match parts {
+        Parts::Struct { fields, .. } => fields.iter().find(|field| !field.origins.is_empty()),
+        Parts::Enum(_) => None,
+    };
+    let derived = derived.map(|field| field.key.as_str());
+    let record = RecordType { kiln, vis, name: record_name, generics, derived };
     let of_module = |ty: &syn::Type| quote!(<#ty as #kiln::module::Module<B>>::Record);
     let (declaration, implementation) = match parts {
         Parts::Struct { fields, tuple } => {

@@ -14,6 +14,9 @@ pub struct ParameterMismatch {
     pub missing: Vec<MissingParameter>,
     /// Parameters of another shape or kind than the module's.
     pub wrong: Vec<WrongParameter>,
+    /// Lists of another length and enums of another variant than the module's: path, and what differs, as a sentence that
+    /// goes on from it.
+    pub structure: Vec<(String, String)>,
     /// Paths in the file that the module does not have.
     pub unused: Vec<String>,
 }
@@ -43,7 +46,8 @@ pub struct WrongParameter {
 impl ParameterMismatch {
     /// Whether everything fits.
     pub fn is_empty(&self) -> bool {
-        self.missing.is_empty() && self.wrong.is_empty() && self.unused.is_empty()
+        let fits = self.missing.is_empty() && self.wrong.is_empty() && self.structure.is_empty();
+        fits && self.unused.is_empty()
     }
 }
 
@@ -69,6 +73,10 @@ impl fmt::Display for ParameterMismatch {
             )?;
         }
         write_rest(f, self.wrong.len(), "wrong")?;
+        for (path, what) in self.structure.iter().take(SHOWN) {
+            write!(f, "\n  wrong: {path} {what}")?;
+        }
+        write_rest(f, self.structure.len(), "wrong")?;
         for path in self.unused.iter().take(SHOWN) {
             write!(f, "\n  unused: {path}")?;
         }

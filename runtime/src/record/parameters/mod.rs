@@ -1,9 +1,11 @@
 //! Records by parameter path: safetensors, memory-mapped; and records with names, without the module's record type.
 
+mod check;
 mod mismatch;
 mod source;
 mod walk;
 
+pub use check::RecordCheck;
 #[cfg(feature = "weights")]
 pub(crate) use mismatch::nearest;
 pub use mismatch::{MissingParameter, ParameterMismatch, WrongParameter};

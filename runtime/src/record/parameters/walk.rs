@@ -13,16 +13,18 @@ use alloc::{
 use kiln_record::safetensors::TensorToWrite;
 
 /// The path to where a walk is: the names of fields and indices, joined by dots.
-#[derive(Default)]
-struct Path {
-    text: String,
+#[derive(Debug, Default)]
+pub struct Path {
+    /// The path.
+    pub text: String,
     lengths: Vec<usize>,
     /// Whether the variant of an enum module is part of it. Else the path is as if the enum were not there.
     variants: bool,
 }
 
 impl Path {
-    fn enter(&mut self, name: &str, container: &str) {
+    /// Goes into a field of a container.
+    pub fn enter(&mut self, name: &str, container: &str) {
         self.lengths.push(self.text.len());
         if container.starts_with("Enum:") && !self.variants {
             return;
@@ -33,7 +35,8 @@ impl Path {
         self.text.push_str(name);
     }
 
-    fn exit(&mut self) {
+    /// Goes back.
+    pub fn exit(&mut self) {
         if let Some(length) = self.lengths.pop() {
             self.text.truncate(length);
         }

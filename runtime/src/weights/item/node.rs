@@ -5,8 +5,8 @@ use super::parts::{Children, Fields, Part, Variant};
 use crate::module::ParamId;
 use crate::record::RANKED_NAMES;
 use crate::tensor::{DTypeKind, TensorData};
-use crate::weights::ImportError;
 use crate::weights::adapter::{Frame, path_of};
+use crate::weights::{AdapterType, ImportError};
 use alloc::string::{String, ToString};
 use alloc::{boxed::Box, format, vec::Vec};
 use core::fmt;
@@ -116,8 +116,23 @@ impl<'s, 'a> Node<'s, 'a> {
     }
 }
 
-/// The module's name from that of its record's item.
+impl Node<'_, '_> {
+    /// Refuses the record of a module that has parameters made of others, which only [`load_weights`] knows to make.
+    ///
+    /// [`load_weights`]: crate::weights::load_weights
+    fn check_made(&self, name: &str) -> Result<(), Failure> {
+        match name.split_once(' ') {
+            Some((_, field)) if self.state.adapter == AdapterType::PyTorch => {
+                Err(Failure(Box::new(ImportError::Derived(self.child("", field).path()))))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The module's name from that of its record's item, which may be followed by the name of a field.
 fn module_name(item: &str) -> &str {
+    let item = item.split_once(' ').map_or(item, |(item, _)| item);
     item.strip_suffix("RecordItem").unwrap_or(item)
 }
 
@@ -167,7 +182,10 @@ impl<'de> Deserializer<'de> for Node<'_, '_> {
     ) -> Result<V::Value, Failure> {
         match Wanted::named(name) {
             Some(wanted) => visitor.visit_newtype_struct(Self { wanted: Some(wanted), ..self }),
-            None => visitor.visit_newtype_struct(self.child(module_name(name), "0")),
+            None => {
+                self.check_made(name)?;
+                visitor.visit_newtype_struct(self.child(module_name(name), "0"))
+            }
         }
     }
 
@@ -185,6 +203,7 @@ impl<'de> Deserializer<'de> for Node<'_, '_> {
         len: usize,
         visitor: V,
     ) -> Result<V::Value, Failure> {
+        self.check_made(name)?;
         visitor.visit_seq(Children(self.exactly(module_name(name), len).into_iter()))
     }
 
@@ -194,6 +213,7 @@ impl<'de> Deserializer<'de> for Node<'_, '_> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Failure> {
+        self.check_made(name)?;
         match name {
             "ParamSerde" => visitor.visit_map(Fields::new(fields, |field| match field {
                 "id" => Ok(Part::Text(ParamId::from_path(&self.path()).serialize())),
@@ -201,9 +221,11 @@ impl<'de> Deserializer<'de> for Node<'_, '_> {
             })),
             "TensorData" => {
                 let data = self.data()?;
+                let mut bytes = data.bytes.to_vec();
+                data.bytes.release();
                 visitor.visit_map(Fields::new(fields, |field| {
                     Ok(match field {
-                        "bytes" => Part::Bytes(data.bytes.to_vec()),
+                        "bytes" => Part::Bytes(core::mem::take(&mut bytes)),
                         "shape" => Part::Shape(data.shape.clone()),
                         _ => Part::Variant(format!("{:?}", data.dtype)),
                     })
