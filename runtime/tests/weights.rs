@@ -345,3 +345,63 @@ fn a_configuration_is_read_from_a_checkpoint() {
         ("net", 4, 0.1, vec![3, 4, 6])
     );
 }
+
+/// PyTorch's scalars have no dims; Burn's modules have no tensors without any.
+#[test]
+fn scalars_have_no_dims_or_one() {
+    #[derive(Module, Debug)]
+    struct Scalars<B: Backend> {
+        one: Param<Tensor<B, 1>>,
+        none: Param<Tensor<B, 0>>,
+        list: Param<Tensor<B, 1>>,
+    }
+    let device = Default::default();
+    let new = || Scalars::<Cpu> {
+        one: Param::initialized(ParamId::new(), Tensor::zeros([1], &device)),
+        none: Param::initialized(
+            ParamId::new(),
+            Tensor::from_data(TensorData::new(vec![0.0_f32], []), &device),
+        ),
+        list: Param::initialized(ParamId::new(), Tensor::zeros([2], &device)),
+    };
+    let path = temporary("scalars");
+    let scalar = |key: &str, value: f32, shape: &[usize]| {
+        TensorToWrite::new(key, TensorData::new(vec![value; shape.iter().product()], shape.to_vec()))
+    };
+    let save = |list: &[usize]| {
+        let tensors = [scalar("one", 2.5, &[]), scalar("none", 0.5, &[1]), scalar("list", 1.0, list)];
+        save(&path, &tensors, &BTreeMap::new()).unwrap();
+    };
+    save(&[2]);
+    let recorder = SafetensorsFileRecorder::<FullPrecisionSettings>::default();
+    let record = recorder.load(path.as_path().into(), &device).unwrap();
+    for loaded in
+        [load_weights(new(), path.as_path(), &device).unwrap(), new().try_load_record(record).unwrap()]
+    {
+        assert_eq!(loaded.one.val().into_data(), TensorData::new(vec![2.5_f32], [1]));
+        assert_eq!(loaded.none.val().into_data(), TensorData::new(vec![0.5_f32], []));
+    }
+    save(&[]);
+    let error = load_weights(new(), path.as_path(), &device).unwrap_err().to_string();
+    assert!(error.contains("wrong: list needs float [2], list in the file is f32 []"), "{error}");
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn weights_that_pytorch_computes_are_told() {
+    let device = Default::default();
+    let linear = || LinearConfig::new(2, 2).with_bias(false).init::<Cpu>(&device);
+    for (keys, says) in [
+        (
+            ["parametrizations.weight.original0", "parametrizations.weight.original1"],
+            "remove_parametrizations",
+        ),
+        (["weight_g", "weight_v"], "remove_weight_norm"),
+        (["weight_orig", "weight_mask"], "prune.remove"),
+    ] {
+        let file = written("parametrized", &keys.map(|key| (key, &[2, 2][..])));
+        let error = load_weights(linear(), file.as_path(), &device).unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+        std::fs::remove_file(file).unwrap();
+    }
+}

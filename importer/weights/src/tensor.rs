@@ -200,6 +200,18 @@ impl LazyTensor {
         Some(part)
     }
 
+    /// The one element of a tensor without dims as `[1]`, or that of `[1]` without dims, if that is the rank; else the tensor
+    /// as it is. Modules that know no tensors without dims have `[1]` for PyTorch's scalars.
+    #[must_use]
+    pub fn scalar_of_rank(mut self, rank: usize) -> Self {
+        match (self.shape.as_slice(), rank) {
+            ([], 1) => (self.shape, self.strides) = (vec![1], vec![1]),
+            ([1], 0) => (self.shape, self.strides) = (Vec::new(), Vec::new()),
+            _ => {}
+        }
+        self
+    }
+
     /// The tensor with its last two dims exchanged. `None` when it has not two.
     #[must_use]
     pub fn transposed(&self) -> Option<Self> {

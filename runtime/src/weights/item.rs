@@ -159,7 +159,12 @@ impl<'a> State<'a> {
             let rank = tensor.shape().len();
             wanted.is_none_or(|wanted| rank == wanted.rank && fits_kind(tensor.dtype(), wanted.kind))
         };
-        let found = view.of(whole).filter(fits);
+        let tensor = view.of(whole);
+        let tensor = match wanted {
+            Some(wanted) => tensor.map(|tensor| tensor.scalar_of_rank(wanted.rank)),
+            None => tensor,
+        };
+        let found = tensor.filter(fits);
         let mut log = self.log.borrow_mut();
         log.used.insert(key.clone());
         match (found, wanted) {

@@ -226,6 +226,7 @@ impl Planner<'_> {
         let stored = whole.dtype();
         match view
             .of(whole)
+            .map(|tensor| tensor.scalar_of_rank(shape.len()))
             .filter(|tensor| tensor.shape() == shape.as_slice() && fits_kind(stored, dtype.kind()))
         {
             Some(tensor) => {

@@ -1,10 +1,11 @@
 //! Everything that does not fit between a module and a file, in one error that ends the search.
 
+mod suggest;
+
 use crate::record::nearest;
 use crate::tensor::{DType, DTypeKind};
-use alloc::collections::BTreeMap;
 use alloc::string::String;
-use alloc::{format, vec::Vec};
+use alloc::vec::Vec;
 use core::fmt;
 
 /// Everything that does not fit between a module and a file.
@@ -94,24 +95,6 @@ impl ImportReport {
         self.unused.iter().find(|unused| unused.0 == found)
     }
 
-    /// The change of prefix that would explain most of what is missing: pattern and replacement.
-    fn suggestion(&self) -> Option<(String, String)> {
-        let mut votes: BTreeMap<(&str, &str), usize> = BTreeMap::new();
-        for missing in self.missing.iter().take(500) {
-            for (key, _) in self.unused.iter().take(500) {
-                if let Some(prefixes) = different_prefixes(key, &missing.key) {
-                    *votes.entry(prefixes).or_default() += 1;
-                }
-            }
-        }
-        // The last of the best has the longest prefixes; the first, and so the simplest, is the one to name.
-        let most = *votes.values().max()?;
-        let ((from, to), _) = votes.into_iter().find(|(_, count)| *count == most)?;
-        let dotted = |prefix: &str| if prefix.is_empty() { String::new() } else { format!("{prefix}.") };
-        let pattern = format!("^{}(.*)", dotted(from).replace('.', "\\."));
-        Some((pattern, format!("{}${{1}}", dotted(to))))
-    }
-
     /// Whether some tensor has the shape that it would have without the adapter.
     fn looks_unadapted(&self) -> bool {
         self.wrong.iter().any(|wrong| match &wrong.shape {
@@ -139,20 +122,6 @@ impl ImportReport {
     }
 }
 
-/// What stands before the longest common end of two keys, if they end alike and differ.
-fn different_prefixes<'a>(a: &'a str, b: &'a str) -> Option<(&'a str, &'a str)> {
-    let mut common = 0;
-    for (x, y) in a.rsplit('.').zip(b.rsplit('.')) {
-        if x != y {
-            break;
-        }
-        common += x.len() + 1;
-    }
-    let cut = |key: &'a str| key.len().checked_sub(common).map_or("", |end| key.get(..end).unwrap_or(""));
-    let (x, y) = (cut(a), cut(b));
-    (common > 0 && x != y).then_some((x, y))
-}
-
 impl fmt::Display for ImportReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} does not fit the module", self.source)?;
@@ -174,11 +143,15 @@ impl fmt::Display for ImportReport {
             write!(f, "\n  unused: {key} {shape:?}")?;
         }
         write_rest(f, self.unused.len(), "unused")?;
-        if let (false, Some((pattern, replacement))) = (self.missing.is_empty(), self.suggestion()) {
+        for (number, (pattern, replacement)) in suggest::suggestions(self).into_iter().enumerate() {
+            let lead = if number == 0 { "try" } else { "and" };
             write!(
                 f,
-                "\n  try --map '{pattern}={replacement}', or .with_key_remap({pattern:?}, {replacement:?})"
+                "\n  {lead} --map '{pattern}={replacement}', or .with_key_remap({pattern:?}, {replacement:?})"
             )?;
+        }
+        if let Some(hint) = suggest::parametrized(self) {
+            write!(f, "\n  {hint}")?;
         }
         if self.looks_unadapted() {
             write!(f, "\n  matrices are the other way round: try --adapter, or .with_adapter_type")?;
@@ -194,24 +167,5 @@ fn write_rest(f: &mut fmt::Formatter<'_>, count: usize, what: &str) -> fmt::Resu
     match count.saturating_sub(SHOWN) {
         0 => Ok(()),
         more => write!(f, "\n  and {more} more {what}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn prefixes_that_differ() {
-        let cases = [
-            ("conv.conv1.weight", "conv1.weight", Some(("conv", ""))),
-            ("a.x.weight", "b.x.weight", Some(("a", "b"))),
-            ("x.weight", "x.weight", None),
-            ("x.weight", "x.bias", None),
-            ("x.weight", "weight", Some(("x", ""))),
-        ];
-        for (a, b, expected) in cases {
-            assert_eq!(different_prefixes(a, b), expected, "{a} {b}");
-        }
     }
 }
