@@ -23,7 +23,7 @@ pub enum ConfigError {
 /// `#[derive(Config)]` implements it for a struct with named fields or an enum, together with `Clone`, `Display` (the
 /// JSON), serde's traits and, for a struct, a constructor: `new` takes the fields that have no default; a field with
 /// `#[config(default = …)]` starts with that value, an `Option` with `None`, and both get a method `with_…`. A default
-/// is an expression, or a string that holds one.
+/// is an expression, or a string that holds one. A field that a file lacks has its default, unless that names other fields.
 ///
 /// ```
 /// use kiln::config::Config;

@@ -405,3 +405,48 @@ fn weights_that_pytorch_computes_are_told() {
         std::fs::remove_file(file).unwrap();
     }
 }
+
+#[derive(Config, Debug, PartialEq)]
+enum Activation {
+    Relu,
+    Leaky { slope: f64 },
+    Scaled(f64),
+}
+
+#[derive(Config, Debug, PartialEq)]
+struct Inner {
+    name: String,
+    #[config(default = 3)]
+    depth: usize,
+}
+
+/// Namespaces, nested types, enums, options, and defaults of what Python's side does not have.
+#[test]
+fn configurations_have_defaults_enums_and_nested_types() {
+    #[derive(Config, Debug)]
+    struct Arguments {
+        lr: f64,
+        sizes: Vec<usize>,
+        inner: Inner,
+        absent: Option<Inner>,
+        #[config(default = "Activation::Leaky { slope: 0.5 }")]
+        activation: Activation,
+        #[config(default = "vec![Activation::Relu, Activation::Scaled(2.0)]")]
+        more: Vec<Activation>,
+        #[config(default = 0.25)]
+        dropout: f64,
+    }
+    let config: Arguments = config_from_file(fixture("namespace.pt"), Some("args")).unwrap();
+    assert_eq!((config.lr, config.sizes, config.dropout), (0.1, vec![1, 2], 0.25));
+    assert_eq!(config.inner, Inner::new("x".into()));
+    assert!(config.absent.is_none());
+    assert_eq!(config.activation, Activation::Leaky { slope: 0.5 });
+    assert_eq!(config.more, [Activation::Relu, Activation::Scaled(2.0)]);
+    #[derive(Config, Debug)]
+    struct Wrong {
+        lr: usize,
+    }
+    let error = config_from_file::<Wrong, _>(fixture("namespace.pt"), Some("args")).unwrap_err().to_string();
+    let expected = r#"namespace.pt, key "args": invalid type: floating point `0.1`, expected usize"#;
+    assert!(error.ends_with(expected), "{error}");
+}

@@ -1,7 +1,7 @@
 //! `#[derive(Config)]`.
 
 use crate::fields::{suffixed, union_error, unraw};
-use proc_macro2::{Ident, TokenStream};
+use proc_macro2::{Ident, TokenStream, TokenTree};
 use quote::{format_ident, quote};
 use syn::{Attribute, Data, DeriveInput, Error, Expr, ExprLit, Fields, Lit, LitStr, Result, Type};
 
@@ -121,9 +121,41 @@ fn expand_struct(name: &Ident, fields: &Fields) -> Result<(TokenStream, TokenStr
         Initial::None => 1,
         Initial::Default(_) => 2,
     });
-    let (names, types) = (fields.iter().map(|field| field.name), fields.iter().map(|field| field.ty));
     let remote_name = suffixed(name, "Fields");
-    Ok((methods, clone, quote!(struct #remote_name { #(#names: #types),* })))
+    let known: Vec<_> = fields.iter().map(|field| field.name).collect();
+    let declared = fields.iter().map(|field| {
+        let (name, ty) = (field.name, field.ty);
+        let default = fallback(field, &known).map(|(function, _)| {
+            let function = function.to_string();
+            quote!(#[serde(default = #function)])
+        });
+        quote!(#default #name: #ty)
+    });
+    let remote = quote!(struct #remote_name { #(#declared),* });
+    // What is missing in a file that others wrote has its default, as it has in `new`.
+    let fallbacks = fields.iter().filter_map(|field| {
+        let (function, value) = fallback(field, &known)?;
+        let ty = field.ty;
+        Some(quote!(fn #function() -> #ty { #value }))
+    });
+    Ok((methods, clone, quote!(#remote #(#fallbacks)*)))
+}
+
+/// The function that gives a field its default where a file lacks it, and its value; none for a default that refers to other
+/// fields.
+fn fallback<'a>(field: &'a ConfigField<'_>, known: &[&Ident]) -> Option<(Ident, &'a TokenStream)> {
+    let Initial::Default(value) = &field.initial else { return None };
+    let alone = !mentions(value.clone(), known);
+    alone.then(|| (format_ident!("default_{}", unraw(field.name)), value))
+}
+
+/// Whether one of some names stands in an expression.
+fn mentions(value: TokenStream, names: &[&Ident]) -> bool {
+    value.into_iter().any(|token| match token {
+        TokenTree::Group(group) => mentions(group.stream(), names),
+        TokenTree::Ident(ident) => names.iter().any(|name| **name == ident),
+        _ => false,
+    })
 }
 
 /// The `with_…` method of a field, under the field's documentation.
