@@ -32,6 +32,7 @@ def hostile() -> None:
     programs()
     memory()
     tensors()
+    arrays()
     hostile_archives.truncated()
     hostile_archives.archives()
 
@@ -249,6 +250,29 @@ def memory() -> None:
     }
     for name, opcode in sizes.items():
         put(f"size_of_{name}", archive(b"\x80\x05" + opcode + b"abc."), "a length beyond the file")
+
+
+def arrays() -> None:
+    """NumPy's arrays that lie."""
+    ndarray = b"cnumpy\nndarray\n" + integer(0) + b"\x85" + b"C\x01b"
+    made = call("numpy.core.multiarray", "_reconstruct", ndarray)
+    kind = call("numpy", "dtype", text("f8"))
+
+    def array(shape: bytes, content: bytes) -> bytes:
+        return checkpoint(made + b"(" + integer(1) + shape + kind + b"\x89" + content + b"tb", protocol=3)
+
+    eight = b"C\x08" + bytes(8)
+    for name, body, because in (
+        ("array_beyond_bytes", array(numbers(2), eight), "an array is longer than its bytes"),
+        ("array_of_exabytes", array(numbers(1 << 40, 1 << 40), eight), "an array's size overflows"),
+        ("array_negative", array(numbers(-1), eight), "a dim is negative"),
+        ("array_of_text", array(numbers(1), text("12345678")), "an array is made of a text"),
+        ("array_without_dtype", checkpoint(made + b"(" + integer(1) + numbers(1) + b"N\x89" + eight + b"tb"), "no dtype"),
+        ("array_state_short", checkpoint(made + b"(" + integer(1) + b"tb"), "the state of an array has other parts"),
+        ("scalar_short", checkpoint(call("numpy.core.multiarray", "scalar", kind, b"C\x04" + bytes(4))), "too few bytes"),
+        ("dtype_of_number", checkpoint(call("numpy", "dtype", integer(8))), "a dtype without a name"),
+    ):
+        put(f"numpy_{name}", archive(body), because)
 
 
 def tensors() -> None:

@@ -72,6 +72,12 @@ def repeated() -> None:
     inner = glob("torch._utils", "_rebuild_parameter") + keep(0) + b"0(" + tensor() + b"N" * 500_000 + b"t" + keep(1) + b"0"
     outer = glob("torch._tensor", "_rebuild_from_type_v2") + b"(" + get(0) + glob("torch", "Tensor") + get(1) + b"NtR0"
     put("cost_from_type", zipped_body(b"\x80\x02" + inner + outer * 10_000 + b"N."), "half a million arguments inside of arguments")
+    # Sixteen million letters that are zero.
+    letters = b"B" + struct.pack("<I", 64_000_000) + bytes(64_000_000)
+    shared = letters + keep(0) + b"0" + call("numpy", "dtype", text("U1")) + keep(1) + b"0"
+    scalar = glob("numpy.core.multiarray", "scalar") + keep(2) + b"0"
+    body = b"\x80\x02" + shared + scalar + (get(2) + get(1) + get(0) + b"\x86R0") * 20_000 + b"N."
+    put("cost_scalars", zipped_body(body), "a long text, twenty thousand times", "too many values")
     put("cost_tar", tar_of_references(), "one tensor of many dims, a hundred thousand times")
 
 

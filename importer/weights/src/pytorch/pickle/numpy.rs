@@ -82,13 +82,17 @@ impl Machine<'_> {
             }
             (Numpy::Scalar, [kind, bytes]) => {
                 let Some(Node::ArrayType(kind)) = self.arena.node(*kind) else { return Err(fail()) };
+                let cost = match self.arena.node(*bytes) {
+                    Some(Node::Bytes(bytes)) => bytes.len() / 16,
+                    _ => 0,
+                };
+                let kind = *kind;
+                // Before they are read: many scalars may share them.
+                self.arena.spend(cost)?;
                 match self.arena.node(*bytes) {
-                    Some(Node::Bytes(bytes)) => match scalar(*kind, bytes).ok_or_else(fail)? {
+                    Some(Node::Bytes(bytes)) => match scalar(kind, bytes).ok_or_else(fail)? {
                         Scalar::Number(value) => Ok(value),
-                        Scalar::Text(text) => {
-                            self.arena.spend(text.len() / 16)?;
-                            self.arena.add_text(text)
-                        }
+                        Scalar::Text(text) => self.arena.add_text(text),
                     },
                     // An object, which is what it is without NumPy too.
                     _ => Ok(*bytes),
@@ -163,10 +167,6 @@ enum Scalar {
 
 /// The value of a scalar of a dtype; `None` when the bytes do not fit.
 fn scalar(kind: ArrayType, bytes: &[u8]) -> Option<Scalar> {
-    let mut little = bytes.to_vec();
-    if kind.big_endian {
-        little.reverse();
-    }
     let number = |value| Some(Scalar::Number(value));
     if kind.kind == b'U' {
         let (letters, _) = bytes.as_chunks::<4>();
@@ -177,8 +177,12 @@ fn scalar(kind: ArrayType, bytes: &[u8]) -> Option<Scalar> {
         return Some(Scalar::Text(text.collect::<Option<String>>()?.trim_end_matches('\0').to_owned()));
     }
     let Some(dtype) = kind.dtype() else { return number(Value::None) };
-    if little.len() != dtype.size() {
+    if bytes.len() != dtype.size() {
         return None;
+    }
+    let mut little = bytes.to_vec();
+    if kind.big_endian {
+        little.reverse();
     }
     let mut wide = [0_u8; 8];
     wide.iter_mut().zip(&little).for_each(|(wide, byte)| *wide = *byte);
