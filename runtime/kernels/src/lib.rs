@@ -39,5 +39,7 @@ mod simd;
 pub mod softmax;
 pub mod threads;
 mod walk;
+mod windows;
 
 pub use in_out::InOut;
+pub use windows::Windows;

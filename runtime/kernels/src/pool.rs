@@ -1,15 +1,18 @@
-//! Pooling of `[batch, channels, spatial…]` with 1 to 3 spatial dims.
+//! Pooling of `[batch, channels, spatial…]` with 1 to 3 spatial dims, and of `[batch, spatial…, channels]`.
 //!
 //! For each row of the result, the rows of the image that its windows touch are folded into one, over which the windows
 //! then slide.
 
+mod channels_last;
 mod shape;
 
+pub use channels_last::pool_channels_last;
 pub use shape::PoolShape;
 
 use crate::scratch::with_scratch;
 use crate::simd::dispatched;
 use crate::threads::{self, SharedMut};
+use crate::windows::Windows;
 use alloc::vec::Vec;
 use kiln_types::PoolOp;
 use num_traits::Float;
@@ -27,6 +30,34 @@ impl Fold {
     fn neutral(self) -> f32 {
         if matches!(self, Fold::Max) { f32::NEG_INFINITY } else { 0.0 }
     }
+
+    /// What a pooling folds by.
+    fn of(op: PoolOp) -> Self {
+        match op {
+            PoolOp::Max => Fold::Max,
+            PoolOp::Average { .. } => Fold::Sum,
+            PoolOp::Lp { p } => Fold::Powers(p),
+        }
+    }
+
+    /// The roots of sums of powers.
+    fn finish(self, out: &mut [f32]) {
+        match self {
+            Fold::Powers(2) => out.iter_mut().for_each(|x| *x = Float::sqrt(*x)),
+            Fold::Powers(p) if p != 1 => out.iter_mut().for_each(|x| *x = Float::powf(*x, 1.0 / p as f32)),
+            _ => {}
+        }
+    }
+}
+
+/// For averages: how many elements of each window count, along each axis.
+fn counts(op: PoolOp, windows: &Windows) -> Option<[Vec<f32>; 3]> {
+    match op {
+        PoolOp::Average { include_pad } => {
+            Some(core::array::from_fn(|axis| windows.counts(axis, include_pad)))
+        }
+        _ => None,
+    }
 }
 
 /// Pools `x` into `out`. A NaN in a window makes its maximum NaN.
@@ -38,22 +69,15 @@ pub fn pool(op: PoolOp, shape: &PoolShape, x: &[f32], out: &mut [f32]) {
     if out.is_empty() {
         return;
     }
-    let (input, output): (usize, usize) = (shape.input.iter().product(), shape.output.iter().product());
-    let fold = match op {
-        PoolOp::Max => Fold::Max,
-        PoolOp::Average { .. } => Fold::Sum,
-        PoolOp::Lp { p } => Fold::Powers(p),
-    };
-    let counts: Option<[Vec<f32>; 3]> = match op {
-        PoolOp::Average { include_pad } => Some(core::array::from_fn(|axis| shape.counts(axis, include_pad))),
-        _ => None,
-    };
-    let [_, oh, ow] = shape.output;
+    let (input, output) = (shape.windows.input_len(), shape.windows.output_len());
+    let (fold, counts) = (Fold::of(op), counts(op, &shape.windows));
+    let [_, oh, ow] = shape.windows.output;
     // The widest row that a window touches, and a few vectors more.
-    let width = (shape.input[2] + shape.padding[2].0 + shape.padding[2].1)
-        .max((ow - 1) * shape.stride[2] + (shape.kernel[2] - 1) * shape.dilation[2] + 1);
-    let work =
-        output * shape.kernel[2] / 8 + oh * shape.kernel[0] * shape.kernel[1] * (shape.input[2] / 8 + 5);
+    let width = (shape.windows.input[2] + shape.windows.padding[2].0 + shape.windows.padding[2].1).max(
+        (ow - 1) * shape.windows.stride[2] + (shape.windows.kernel[2] - 1) * shape.windows.dilation[2] + 1,
+    );
+    let work = output * shape.windows.kernel[2] / 8
+        + oh * shape.windows.kernel[0] * shape.windows.kernel[1] * (shape.windows.input[2] / 8 + 5);
     threads::parallel_chunks(out, output, work, |channel, out| {
         let x = &x[channel * input..(channel + 1) * input];
         with_scratch(width + SLACK, |row| {
@@ -61,25 +85,26 @@ pub fn pool(op: PoolOp, shape: &PoolShape, x: &[f32], out: &mut [f32]) {
                 let (z, y) = (i / oh, i % oh);
                 row.fill(fold.neutral());
                 shape.for_each_row(z, y, |start| {
-                    let from = &x[start..start + shape.input[2]];
-                    join_row(fold, from, &mut row[shape.padding[2].0..][..shape.input[2]]);
+                    let from = &x[start..start + shape.windows.input[2]];
+                    join_row(fold, from, &mut row[shape.windows.padding[2].0..][..shape.windows.input[2]]);
                 });
                 // SAFETY: windows lie in the row, behind which are `SLACK` more elements.
                 unsafe {
-                    let (step, dilation) = (shape.stride[2], shape.dilation[2]);
-                    slide(matches!(fold, Fold::Max), row.as_ptr(), shape.kernel[2], step, dilation, out);
+                    let (step, dilation) = (shape.windows.stride[2], shape.windows.dilation[2]);
+                    slide(
+                        matches!(fold, Fold::Max),
+                        row.as_ptr(),
+                        shape.windows.kernel[2],
+                        step,
+                        dilation,
+                        out,
+                    );
                 }
                 if let Some([depths, heights, widths]) = &counts {
                     let rows = depths[z] * heights[y];
                     out.iter_mut().zip(widths).for_each(|(x, width)| *x /= rows * width);
                 }
-                match fold {
-                    Fold::Powers(2) => out.iter_mut().for_each(|x| *x = Float::sqrt(*x)),
-                    Fold::Powers(p) if p != 1 => {
-                        out.iter_mut().for_each(|x| *x = Float::powf(*x, 1.0 / p as f32))
-                    }
-                    _ => {}
-                }
+                fold.finish(out);
             }
         });
     });
@@ -161,19 +186,19 @@ pub fn max_pool_with_indices(shape: &PoolShape, x: &[f32], out: &mut [f32], indi
     if out.is_empty() {
         return;
     }
-    let (input, output): (usize, usize) = (shape.input.iter().product(), shape.output.iter().product());
+    let (input, output) = (shape.windows.input_len(), shape.windows.output_len());
     let indices = SharedMut::new(indices);
-    let work = output * shape.kernel.iter().product::<usize>() * 2;
+    let work = output * shape.windows.kernel.iter().product::<usize>() * 2;
     threads::parallel_chunks(out, output, work, |channel, out| {
         let x = &x[channel * input..(channel + 1) * input];
         // SAFETY: channels are disjoint.
         let indices = unsafe { indices.slice(channel * output..(channel + 1) * output) };
         for (i, (y, index)) in out.iter_mut().zip(indices).enumerate() {
-            let [_, oh, ow] = shape.output;
+            let [_, oh, ow] = shape.windows.output;
             let mut best: Option<(f32, usize)> = None;
             shape.for_each_row(i / (oh * ow), i / ow % oh, |start| {
-                for k in 0..shape.kernel[2] {
-                    let Some(p) = shape.position(2, i % ow, k) else { continue };
+                for k in 0..shape.windows.kernel[2] {
+                    let Some(p) = shape.windows.position(2, i % ow, k) else { continue };
                     let value = x[start + p];
                     if best.is_none_or(|(max, _)| value > max || (value.is_nan() && !max.is_nan())) {
                         best = Some((value, start + p));

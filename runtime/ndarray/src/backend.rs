@@ -1,6 +1,7 @@
 //! [`Backend`] for [`NdArray`]: each method hands over to the family it belongs to.
 
 use crate::ops;
+use crate::order::in_one_order;
 use crate::tensor::NdArrayTensor;
 use alloc::{string::String, vec::Vec};
 use core::fmt::Debug;
@@ -241,17 +242,19 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
 
     fn activation(activation: Activation, tensor: NdArrayTensor) -> NdArrayTensor {
         match tensor.dtype() {
-            DType::F32 => tensor.transform(|data| kiln_kernels::elementwise::activation(activation, data)),
+            DType::F32 => {
+                tensor.transform_each(|data| kiln_kernels::elementwise::activation(activation, data))
+            }
             DType::F16 | DType::BF16 => in_f32(tensor, |tensor| Self::activation(activation, tensor)),
             _ => compose::activation::<Self>(activation, tensor),
         }
     }
 
     fn elementwise(expression: &Expression, operands: Vec<NdArrayTensor>) -> NdArrayTensor {
-        match ops::program::elementwise(expression, operands) {
+        in_one_order(operands, |operands| match ops::program::elementwise(expression, operands) {
             Ok(out) => out,
             Err(operands) => compose::elementwise::<Self>(expression, operands),
-        }
+        })
     }
 
     fn linear(

@@ -23,6 +23,7 @@ mod backend;
 mod compute;
 mod layout;
 mod ops;
+mod order;
 mod rows;
 mod storage;
 mod sync;

@@ -167,7 +167,15 @@ impl NdArrayTensor {
         Some(&mut buffer.as_mut()[self.layout.offset..][..self.layout.len()])
     }
 
-    /// Runs a kernel that maps f32 elements to as many, in place where possible.
+    /// Runs a kernel that maps f32 elements one by one, whatever their order, in place where possible.
+    pub(crate) fn transform_each(self, kernel: impl FnOnce(InOut<'_>)) -> Self {
+        if self.layout.is_channels_last() {
+            return self.channels_last().transform(kernel).channels_first();
+        }
+        self.transform(kernel)
+    }
+
+    /// Runs a kernel that maps row-major f32 elements to as many, in place where possible.
     pub(crate) fn transform(mut self, kernel: impl FnOnce(InOut<'_>)) -> Self {
         if self.is_writable() {
             if let Some(elements) = self.slice_mut() {

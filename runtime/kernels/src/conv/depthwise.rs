@@ -1,140 +1,239 @@
-//! Convolutions in which each result has one channel to look at: sums of shifted rows, straight from a padded channel.
+//! Convolutions in which each channel of the result sees one channel: vectors of channels, no product.
 
-use super::image::{SLACK, pad_channel, padded_size};
 use super::{ConvShape, End};
 use crate::math::{Map, map_slice};
 use crate::scratch::with_scratch;
-use crate::simd::dispatched;
-use crate::threads::{SharedMut, parallel_for};
+use crate::simd::{Simd, dispatched};
+use crate::threads::{self, SharedMut, parallel_for};
 use alloc::vec::Vec;
+use core::ops::Range;
 use kiln_types::Activation;
 
 /// Whether this file's way is the one for a convolution.
 pub(super) fn suits(shape: &ConvShape) -> bool {
-    shape.groups > 1
-        && shape.in_channels == shape.groups
-        && shape.output[0] == 1
-        && shape.kernel[0] == 1
-        && shape.stride[2] <= 2
+    shape.groups > 1 && shape.in_channels == shape.groups
 }
 
-/// The result of a depthwise convolution.
+/// Channels that one piece of work has at least, when rows alone are too few to share out.
+const CHANNELS: usize = 64;
+
+/// The result of a depthwise convolution; `weight` is `[kernel…, out]`.
 pub(super) fn depthwise(shape: &ConvShape, x: &[f32], weight: &[f32], end: &End<'_>, out: &mut [f32]) {
-    let padded = padded_size(shape.input, shape.padding);
-    let (input, pixels): (usize, usize) = (shape.input.iter().product(), shape.output.iter().product());
-    let [_, kh, kw] = shape.kernel;
-    // For every second window, rows are kept as two halves, each of which is then read without gaps.
-    let halves = shape.stride[2] == 2;
-    let width = if halves { padded[2].next_multiple_of(2) } else { padded[2] };
-    let size = padded[0] * padded[1] * width;
-    let place = |x: usize| if halves { x / 2 + x % 2 * (width / 2) } else { x };
-    let taps: Vec<usize> = (0..kh * kw)
-        .map(|k| k / kw * shape.dilation[1] * width + place(k % kw * shape.dilation[2]))
-        .collect();
-    let (low, high) = match (end.residual, end.activation) {
-        (None, Some(Activation::Relu)) => (0.0, f32::INFINITY),
-        (None, Some(Activation::Clamp { min, max })) => (min as f32, max as f32),
-        _ => (f32::NEG_INFINITY, f32::INFINITY),
-    };
-    let multiplier = shape.out_channels / shape.groups;
-    let work = pixels * taps.len() / 20 + size / 8 + 20;
-    let rest = match (end.residual, end.activation) {
-        (None, Some(Activation::Relu | Activation::Clamp { .. })) => None,
-        (_, activation) => activation,
-    };
-    // Several small channels are padded before the first one is read: what was just written is slow to read back.
-    let batch = (4096 / size).max(1);
-    let (channels, out) = (out.len() / pixels, SharedMut::new(out));
-    parallel_for(channels, work, |range| {
-        with_scratch(batch * size + 2 * SLACK, |space| {
-            space[batch * size..].fill(0.0);
-            let mut start = range.start;
-            while start < range.end {
-                let some = start..range.end.min(start + batch);
-                for (i, to) in some.clone().zip(space.chunks_mut(size)) {
-                    let at = i / shape.out_channels * shape.in_channels + i % shape.out_channels / multiplier;
-                    let from = &x[at * input..(at + 1) * input];
-                    pad_channel(from, shape.input, shape.padding, halves, to);
-                }
-                for (place, i) in some.enumerate() {
-                    let channel = i % shape.out_channels;
-                    let rows = Rows {
-                        height: shape.output[1],
-                        width: shape.output[2],
-                        step: shape.stride[1] * width,
-                        bias: end.bias.map_or(0.0, |bias| bias[channel]),
-                        low,
-                        high,
-                    };
-                    let weight = &weight[channel * taps.len()..(channel + 1) * taps.len()];
-                    // SAFETY: each tap of each pixel lies in the padded channel; vectors reach at most `2 · SLACK` beyond
-                    // it, where the next channel or the slack is. Channels of the result are disjoint.
-                    unsafe {
-                        let to = out.slice(i * pixels..(i + 1) * pixels);
-                        sum_taps(&rows, space.as_ptr().add(place * size), &taps, weight, to.as_mut_ptr());
-                        if let Some(residual) = end.residual {
-                            to.iter_mut().zip(&residual[i * pixels..]).for_each(|(x, r)| *x += r);
-                        }
-                        if let Some(activation) = rest {
-                            map_slice(Map::Activation(activation), to.as_ptr(), to.as_mut_ptr(), pixels);
-                        }
-                    }
-                }
-                start += batch;
-            }
-        });
+    let times = shape.out_channels / shape.in_channels;
+    if times == 1 {
+        return one_each(shape, x, weight, end, out);
+    }
+    // Several results a channel: each sees a channel of its own, a copy.
+    with_scratch(x.len() * times, |copies| {
+        for (copies, &x) in copies.chunks_mut(times).zip(x) {
+            copies.fill(x);
+        }
+        one_each(shape, copies, weight, end, out);
     });
 }
 
-/// The rows of one channel's result.
-struct Rows {
-    height: usize,
-    width: usize,
-    /// Elements between the first windows of neighbouring rows.
-    step: usize,
-    bias: f32,
+/// [`depthwise`] for as many channels in the result as in the image.
+fn one_each(shape: &ConvShape, x: &[f32], weight: &[f32], end: &End<'_>, out: &mut [f32]) {
+    let (w, channels) = (&shape.windows, shape.out_channels);
+    let [od, oh, ow] = w.output;
+    let (low, high, rest) = match end.activation {
+        Some(Activation::Relu) => (0.0, f32::INFINITY, None),
+        Some(Activation::Clamp { min, max }) => (min as f32, max as f32, None),
+        activation => (f32::NEG_INFINITY, f32::INFINITY, activation),
+    };
+    let rows = shape.batch * od * oh;
+    let strips = match threads::threads() {
+        1 => 1,
+        threads => (8 * threads).div_ceil(rows).min(channels / CHANNELS).max(1),
+    };
+    let strip = channels.div_ceil(strips).next_multiple_of(16);
+    let strips = channels.div_ceil(strip);
+    let work = ow * strip.min(channels) * w.kernel_len() / 20 + 20;
+    let out = SharedMut::new(out);
+    parallel_for(rows * strips, work, |range| {
+        let mut lines = Vec::with_capacity(w.kernel[0] * w.kernel[1]);
+        for i in range {
+            let (row, strip) = (i / strips, i % strips * strip..channels.min((i % strips + 1) * strip));
+            let (n, oz, oy) = (row / (od * oh), row / oh % od, row % oh);
+            lines.clear();
+            for kz in w.inside(0, oz) {
+                for ky in w.inside(1, oy) {
+                    let z = oz * w.stride[0] + kz * w.dilation[0] - w.padding[0].0;
+                    let y = oy * w.stride[1] + ky * w.dilation[1] - w.padding[1].0;
+                    let line = ((n * w.input[0] + z) * w.input[1] + y) * w.input[2] * channels;
+                    lines.push((line, (kz * w.kernel[1] + ky) * w.kernel[2] * channels));
+                }
+            }
+            let to = row * ow * channels;
+            let job = Row {
+                x,
+                weight,
+                lines: &lines,
+                bias: end.bias,
+                residual: end.residual.map(|residual| &residual[to..to + ow * channels]),
+                low,
+                high,
+            };
+            // SAFETY: lines lie in the image, kernel elements in the weights; strips of the result's rows are disjoint.
+            unsafe {
+                let to = out.ptr(to);
+                fill_row(shape, &job, strip.clone(), to);
+                match rest {
+                    Some(activation) if strip.len() == channels => {
+                        map_slice(Map::Activation(activation), to, to, ow * channels);
+                    }
+                    Some(activation) => {
+                        for to in (0..ow).map(|x| to.add(x * channels + strip.start)) {
+                            map_slice(Map::Activation(activation), to, to, strip.len());
+                        }
+                    }
+                    None => {}
+                }
+            }
+        }
+    });
+}
+
+/// One row of the result.
+struct Row<'a> {
+    x: &'a [f32],
+    weight: &'a [f32],
+    /// Lines of the image that the row's windows see, with the lines of the kernel: positions of their first elements.
+    lines: &'a [(usize, usize)],
+    bias: Option<&'a [f32]>,
+    /// What is added, for this row.
+    residual: Option<&'a [f32]>,
     low: f32,
     high: f32,
 }
 
 dispatched! {
-    /// `out[y, x] = clamp(bias + Σ weight[k] · image[y · step + x + taps[k]])`.
+    /// Computes some channels of a row: `out[x · channels + c]`.
     ///
     /// # Safety
-    /// The image holds what is read, and two vectors more; `out` holds `height · width` elements.
-    unsafe fn sum_taps<S>(s, rows: &Rows, image: *const f32, taps: &[usize], weight: &[f32], out: *mut f32) {
-        // Four vectors at a time, of one row or of several, keep the machine busy.
-        const V: usize = 4;
-        let (mut y, mut x) = (0, 0);
-        while y < rows.height {
-            // Missing vectors repeat the last one; they are not written.
-            let (mut place, mut count) = ((y, x), 0);
-            let places: [(usize, usize); V] = core::array::from_fn(
-                #[inline(always)]
-                |_| {
-                    if y < rows.height {
-                        place = (y, x);
-                        count += 1;
-                        x += S::LANES;
-                        if x >= rows.width {
-                            (y, x) = (y + 1, 0);
-                        }
-                    }
-                    place
-                },
-            );
-            let from = places.map(|(y, x)| image.add(y * rows.step + x));
-            let mut sums = [s.splat(rows.bias); V];
-            for (tap, weight) in taps.iter().zip(weight) {
-                let weight = s.splat(*weight);
-                for i in 0..V {
-                    sums[i] = s.mul_add(weight, s.load(from[i].add(*tap)), sums[i]);
-                }
+    /// The row's lines lie in the image and the weights; `out` holds the row.
+    unsafe fn fill_row<S>(s, shape: &ConvShape, row: &Row<'_>, channels: Range<usize>, out: *mut f32) {
+        let w = &shape.windows;
+        let (count, step) = (w.output[2], w.stride[2]);
+        let mut x = 0;
+        while x < count {
+            let inside = w.inside(2, x);
+            // Windows that lie in the image whole are computed four at a time, or two.
+            let whole = |n: usize| x + n <= count && w.inside(2, x).len() == w.kernel[2] && w.inside(2, x + n - 1).len() == w.kernel[2];
+            // No element of a window beside the image is read.
+            let first = (x * step + inside.start * w.dilation[2]).saturating_sub(w.padding[2].0);
+            let place = Place {
+                first: first * shape.out_channels,
+                step: step * shape.out_channels,
+                tap: w.dilation[2] * shape.out_channels,
+                channels: shape.out_channels,
+                inside,
+                out: x * shape.out_channels,
+            };
+            x += if place.inside.is_empty() {
+                windows::<S, 1, 4>(s, &Row { lines: &[], ..*row }, &place, channels.clone(), out);
+                1
+            } else if whole(4) {
+                windows::<S, 4, 2>(s, row, &place, channels.clone(), out);
+                4
+            } else if whole(2) {
+                windows::<S, 2, 4>(s, row, &place, channels.clone(), out);
+                2
+            } else {
+                windows::<S, 1, 4>(s, row, &place, channels.clone(), out);
+                1
+            };
+        }
+    }
+}
+
+/// Neighbouring windows of a row.
+struct Place {
+    /// The first window's first element in the image, from the start of a line.
+    first: usize,
+    /// Elements from one window to the next.
+    step: usize,
+    /// Elements from one kernel element to the next.
+    tap: usize,
+    /// Channels of the image.
+    channels: usize,
+    /// Kernel elements that lie in the image.
+    inside: Range<usize>,
+    /// The first window's result, from the start of the row.
+    out: usize,
+}
+
+/// `T` windows, `V` vectors of channels at a time, then the channels that remain.
+#[inline(always)]
+unsafe fn windows<S: Simd, const T: usize, const V: usize>(
+    s: S,
+    row: &Row<'_>,
+    place: &Place,
+    channels: Range<usize>,
+    out: *mut f32,
+) {
+    let mut c = channels.start;
+    // SAFETY: the caller's promise.
+    unsafe {
+        while c + V * S::LANES <= channels.end {
+            sums::<S, T, V>(s, row, place, c, V * S::LANES, out);
+            c += V * S::LANES;
+        }
+        while c < channels.end {
+            let rest = S::LANES.min(channels.end - c);
+            sums::<S, T, 1>(s, row, place, c, rest, out);
+            c += rest;
+        }
+    }
+}
+
+/// `T` windows, `V` vectors of channels; with one vector, the first `rest` lanes of it.
+#[inline(always)]
+unsafe fn sums<S: Simd, const T: usize, const V: usize>(
+    s: S,
+    row: &Row<'_>,
+    place: &Place,
+    c: usize,
+    rest: usize,
+    out: *mut f32,
+) {
+    let masked = V == 1 && rest < S::LANES;
+    // SAFETY: the caller's promise: channels `c..c + rest` of these windows lie inside of everything.
+    unsafe {
+        let load = |from: *const f32| if masked { s.load_first(from, rest) } else { s.load(from) };
+        let mut sums = [[s.splat(0.0); V]; T];
+        if let Some(bias) = row.bias {
+            for v in 0..V {
+                let bias = load(bias.as_ptr().add(c + v * S::LANES));
+                (0..T).for_each(|t| sums[t][v] = bias);
             }
-            for i in 0..count {
-                let (y, x) = places[i];
-                let sum = s.min(s.splat(rows.high), s.max(s.splat(rows.low), sums[i]));
-                s.store_up_to(out.add(y * rows.width + x), rows.width - x, sum);
+        }
+        for &(line, weight) in row.lines {
+            let mut from = row.x.as_ptr().add(line + place.first + c);
+            let mut weight = row.weight.as_ptr().add(weight + place.inside.start * place.channels + c);
+            for _ in place.inside.clone() {
+                for v in 0..V {
+                    let weight = load(weight.add(v * S::LANES));
+                    for t in 0..T {
+                        let x = load(from.add(t * place.step + v * S::LANES));
+                        sums[t][v] = s.mul_add(weight, x, sums[t][v]);
+                    }
+                }
+                from = from.wrapping_add(place.tap);
+                weight = weight.wrapping_add(place.channels);
+            }
+        }
+        let (low, high) = (s.splat(row.low), s.splat(row.high));
+        for t in 0..T {
+            for v in 0..V {
+                let at = place.out + t * place.channels + c + v * S::LANES;
+                let mut sum = sums[t][v];
+                if let Some(residual) = row.residual {
+                    sum = s.add(sum, load(residual.as_ptr().add(at)));
+                }
+                // The operand order lets NaN through.
+                let sum = s.min(high, s.max(low, sum));
+                if masked { s.store_first(out.add(at), rest, sum) } else { s.store(out.add(at), sum) }
             }
         }
     }

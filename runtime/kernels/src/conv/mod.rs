@@ -1,24 +1,22 @@
-//! Convolution and transposed convolution, 1 to 3 spatial dims, `[batch, channels, spatial…]` in and out.
+//! Convolution and transposed convolution, 1 to 3 spatial dims.
 //!
-//! A convolution is a matrix product of the weights with the windows of the image. The windows are written panel by panel
-//! when the product wants them (`windows`), never as a whole. A 1x1 kernel needs no windows at all, and a depthwise
-//! convolution no product (`depthwise`).
+//! Convolutions have the channels of images and results last, `[batch, spatial…, channels]`: the channels of a pixel are a
+//! row that vectors read and write whole, however small the images are. A convolution is then a product of the windows' rows
+//! with the weights. Rows of a 1x1 kernel lie in the image; others are gathered when the product wants them (`gather`), never
+//! all at once. A depthwise convolution needs no product (`depthwise`). Transposed convolutions have channels first.
 
 mod depthwise;
-mod image;
+mod gather;
 mod shape;
 mod transposed;
-mod windows;
 
-pub(crate) use shape::spatial;
 pub use shape::{ConvShape, ConvTransposeShape};
 pub use transposed::conv_transpose;
 
-use crate::gemm::{Bias, Epilogue, Matrix, PackedLhs, Panels, Part, Product, pack_rhs_panel};
-use crate::threads::{self, SharedMut};
-use alloc::{borrow::Cow, vec::Vec};
+use crate::gemm::{Bias, Epilogue, Matrix, PackedRhs, Rows, RowsProduct};
+use crate::threads::SharedMut;
+use alloc::{borrow::Cow, vec, vec::Vec};
 use kiln_types::Activation;
-use windows::Windows;
 
 /// Weights of a convolution in the order in which the kernels read them, made once.
 #[derive(Clone, Debug)]
@@ -29,10 +27,10 @@ pub struct PackedConv {
 
 #[derive(Clone, Debug)]
 enum Packed {
-    /// As they came, `[out, kernel…]`.
+    /// `[kernel…, out]`.
     Depthwise(Vec<f32>),
-    /// One left operand a group, `[out / groups, in / groups · kernel]`.
-    Groups(Vec<PackedLhs>),
+    /// One right operand a group, `[kernel… · in / groups, out / groups]`.
+    Groups(Vec<PackedRhs>),
 }
 
 impl PackedConv {
@@ -42,18 +40,35 @@ impl PackedConv {
     /// When `weight` does not have the shape's weight dims.
     pub fn new(shape: &ConvShape, weight: &[f32]) -> Self {
         assert_eq!(weight.len(), shape.weight_len(), "the weights do not have the convolution's shape");
+        let ((ic, oc), taps) = (shape.group_channels(), shape.windows.kernel_len());
         let weights = if depthwise::suits(shape) {
-            Packed::Depthwise(weight.to_vec())
+            Packed::Depthwise(exchanged(weight, shape.out_channels, taps))
         } else {
-            let (rows, depth) = (shape.out_channels / shape.groups, shape.depth());
+            let depth = ic * taps;
             let group = |i: usize| {
-                let weight = &weight[i * rows * depth..(i + 1) * rows * depth];
-                PackedLhs::new(Matrix::row_major(weight, depth), rows, depth)
+                let weight = &weight[i * oc * depth..(i + 1) * oc * depth];
+                // The elements of a window follow each other as in the image: channels last.
+                let filters: Cow<'_, [f32]> = match taps {
+                    1 => Cow::Borrowed(weight),
+                    _ => weight.chunks(depth.max(1)).flat_map(|filter| exchanged(filter, ic, taps)).collect(),
+                };
+                PackedRhs::new(Matrix::row_major(&filters, depth).transposed(), depth, oc)
             };
             Packed::Groups((0..shape.groups).map(group).collect())
         };
         Self { len: weight.len(), weights }
     }
+}
+
+/// A matrix of some rows and columns with both exchanged.
+fn exchanged(matrix: &[f32], rows: usize, cols: usize) -> Vec<f32> {
+    let mut out = vec![0.0; matrix.len()];
+    for row in 0..rows {
+        for col in 0..cols {
+            out[col * rows + row] = matrix[row * cols + col];
+        }
+    }
+    out
 }
 
 /// The weights of a convolution.
@@ -67,7 +82,7 @@ pub enum ConvWeight<'a> {
 
 /// `out = activation(x ∗ weight + bias + residual)`.
 ///
-/// `x` is `[batch, in, spatial…]`, `bias` `[out]`, `residual` and `out` `[batch, out, spatial…]`, all contiguous.
+/// `x` is `[batch, spatial…, in]`, `bias` `[out]`, `residual` and `out` `[batch, spatial…, out]`, all contiguous.
 ///
 /// # Panics
 /// When a slice does not have the shape's size.
@@ -86,10 +101,6 @@ pub fn conv(
     }
     let end = End { bias, residual, activation };
     let packed = match weight {
-        ConvWeight::Plain(weight) if depthwise::suits(shape) => {
-            assert_eq!(weight.len(), shape.weight_len(), "the weights do not have the convolution's shape");
-            return depthwise::depthwise(shape, x, weight, &end, out);
-        }
         ConvWeight::Plain(weight) => Cow::Owned(PackedConv::new(shape, weight)),
         ConvWeight::Packed(packed) => Cow::Borrowed(packed),
     };
@@ -110,59 +121,28 @@ struct End<'a> {
     activation: Option<Activation>,
 }
 
-impl<'a> End<'a> {
-    /// For some channels of one image, whose first element is `start`.
-    fn of(&self, channels: core::ops::Range<usize>, start: usize) -> Epilogue<'a> {
-        Epilogue {
-            bias: self.bias.map_or(Bias::None, |bias| Bias::PerRow(&bias[channels])),
-            residual: self.residual.map(|residual| &residual[start..]),
-            activation: self.activation,
-        }
-    }
-}
-
-/// One product an image and a group.
-fn products(shape: &ConvShape, x: &[f32], groups: &[PackedLhs], end: &End<'_>, out: &mut [f32]) {
-    let pixels: usize = shape.output.iter().product();
-    let input: usize = shape.input.iter().product();
-    let (ic, oc) = (shape.in_channels / shape.groups, shape.out_channels / shape.groups);
-    let jobs = shape.batch * shape.groups;
-    let work = oc.saturating_mul(pixels).saturating_mul(shape.depth()) / 100 + 1;
-    // Many small images are shared out whole; a large one is shared out itself.
-    let split_each = jobs < 2 * threads::threads();
-    let windows = (!shape.is_pointwise()).then(|| Windows::new(shape));
+/// One product a group: all windows' rows with the group's weights.
+fn products(shape: &ConvShape, x: &[f32], groups: &[PackedRhs], end: &End<'_>, out: &mut [f32]) {
+    let m = shape.batch * shape.windows.output_len();
+    let (ic, oc) = shape.group_channels();
     let out = SharedMut::new(out);
-    let one = |job: usize| {
-        let group = job % shape.groups;
-        let image = &x[job * ic * input..(job + 1) * ic * input];
-        let c_start = job * oc * pixels;
-        let epilogue = end.of(group * oc..(group + 1) * oc, c_start);
-        let run = |b: Panels<'_>| {
-            let product = Product {
-                m: oc,
-                n: pixels,
-                k: shape.depth(),
-                a: groups[group].data_for(oc, shape.depth()),
-                b,
-                c: &out,
-                c_start,
-                c_step: pixels,
-                epilogue: &epilogue,
-            };
-            if split_each { product.run() } else { product.run_here() }
+    for (group, b) in groups.iter().enumerate() {
+        assert_eq!(b.dims(), (shape.depth(), oc), "the weights were packed for another convolution");
+        let epilogue = Epilogue {
+            bias: end.bias.map_or(Bias::None, |bias| Bias::PerColumn(&bias[group * oc..(group + 1) * oc])),
+            residual: end.residual.map(|residual| &residual[group * oc..]),
+            activation: end.activation,
         };
-        match &windows {
-            // SAFETY: the image holds `ic` rows of `pixels` elements.
-            None => run(Panels::Fill(&|part: Part, to| unsafe {
-                pack_rhs_panel(Matrix::row_major(image, pixels), part, to);
-            })),
-            Some(windows) => windows.of(image, split_each, |fill| run(Panels::Fill(fill))),
+        let run = |a: Rows<'_>| {
+            let (c_start, c_step) = (group * oc, shape.out_channels);
+            RowsProduct { m, a, b, c: &out, c_start, c_step, epilogue: &epilogue }.run();
+        };
+        if shape.windows.are_points() {
+            run(Rows::InPlace(&x[group * ic..], shape.in_channels));
+        } else {
+            // SAFETY: `x` was checked, and the product gives room for what it asks for.
+            run(Rows::Gather(&|rows, depth, to| unsafe { gather::gather(shape, x, group, rows, depth, to) }));
         }
-    };
-    if split_each {
-        (0..jobs).for_each(one);
-    } else {
-        threads::parallel_for(jobs, work, |range| range.for_each(one));
     }
 }
 

@@ -1,17 +1,10 @@
-//! The geometry of convolutions, always with three spatial dims: missing ones are 1, in front.
+//! The geometry of convolutions.
 
+use crate::windows::{Windows, spatial};
 use alloc::vec::Vec;
 use kiln_types::{ConvOptions, ConvTransposeOptions};
 
-/// `values` behind as many `fill` as make three.
-pub(crate) fn spatial<T: Copy>(values: &[T], fill: T) -> [T; 3] {
-    assert!((1..=3).contains(&values.len()), "1 to 3 spatial dims, got {}", values.len());
-    let mut out = [fill; 3];
-    out[3 - values.len()..].copy_from_slice(values);
-    out
-}
-
-/// The geometry of a convolution. Spatial entries are depth, height, width.
+/// The geometry of a convolution.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ConvShape {
     /// Images.
@@ -22,20 +15,8 @@ pub struct ConvShape {
     pub out_channels: usize,
     /// Channel groups; divides both.
     pub groups: usize,
-    /// Number of spatial dims that the caller sees.
-    pub rank: usize,
-    /// Size of an image.
-    pub input: [usize; 3],
-    /// Size of the kernel.
-    pub kernel: [usize; 3],
-    /// Step of the window.
-    pub stride: [usize; 3],
-    /// Distance between kernel elements.
-    pub dilation: [usize; 3],
-    /// Zeros before and after.
-    pub padding: [(usize, usize); 3],
-    /// Size of a result.
-    pub output: [usize; 3],
+    /// What each element of a result sees.
+    pub windows: Windows,
 }
 
 impl ConvShape {
@@ -45,62 +26,37 @@ impl ConvShape {
     /// When dims and options contradict each other, or the kernel is larger than the padded image.
     pub fn new(x: &[usize], weight: &[usize], options: &ConvOptions) -> Self {
         assert!(x.len() >= 3 && x.len() == weight.len(), "convolution of {x:?} with weights {weight:?}");
-        let groups = options.groups;
+        let ConvOptions { stride, padding, dilation, groups, .. } = options;
         assert!(
-            groups > 0 && weight[1] * groups == x[1] && weight[0].is_multiple_of(groups),
+            *groups > 0 && weight[1] * groups == x[1] && weight[0].is_multiple_of(*groups),
             "convolution of {x:?} with weights {weight:?} in {groups} groups"
         );
-        let (input, kernel) = (spatial(&x[2..], 1), spatial(&weight[2..], 1));
-        let (stride, dilation) = (spatial(&options.stride, 1), spatial(&options.dilation, 1));
-        let padding = spatial(&options.padding, (0, 0));
-        let mut output = [0; 3];
-        for i in 0..3 {
-            assert!(stride[i] > 0 && dilation[i] > 0 && kernel[i] > 0, "stride, dilation or kernel of 0");
-            let padded = input[i] + padding[i].0 + padding[i].1;
-            let extent = (kernel[i] - 1) * dilation[i] + 1;
-            assert!(padded >= extent, "a kernel of extent {extent} on {padded} padded elements");
-            output[i] = (padded - extent) / stride[i] + 1;
-        }
-        Self {
-            batch: x[0],
-            in_channels: x[1],
-            out_channels: weight[0],
-            groups,
-            rank: x.len() - 2,
-            input,
-            kernel,
-            stride,
-            dilation,
-            padding,
-            output,
-        }
+        let windows = Windows::new(&x[2..], &weight[2..], stride, padding, dilation, false);
+        Self { batch: x[0], in_channels: x[1], out_channels: weight[0], groups: *groups, windows }
     }
 
     /// The dims of the result, `[batch, out, spatial…]`.
     pub fn output_dims(&self) -> Vec<usize> {
-        let mut dims = alloc::vec![self.batch, self.out_channels];
-        dims.extend_from_slice(&self.output[3 - self.rank..]);
-        dims
+        [&[self.batch, self.out_channels], self.windows.output_dims()].concat()
+    }
+
+    /// Input and output channels of a group.
+    pub(crate) fn group_channels(&self) -> (usize, usize) {
+        (self.in_channels / self.groups, self.out_channels / self.groups)
     }
 
     /// Weights that one element of the result sees.
     pub(crate) fn depth(&self) -> usize {
-        self.in_channels / self.groups * self.kernel.iter().product::<usize>()
-    }
-
-    /// Whether every result sees one pixel, and each pixel has its result.
-    pub(crate) fn is_pointwise(&self) -> bool {
-        self.kernel == [1; 3] && self.stride == [1; 3] && self.padding == [(0, 0); 3]
+        self.in_channels / self.groups * self.windows.kernel_len()
     }
 
     /// Number of weights.
     pub fn weight_len(&self) -> usize {
-        self.out_channels * self.in_channels / self.groups * self.kernel.iter().product::<usize>()
+        self.out_channels * self.depth()
     }
 
     pub(crate) fn check(&self, x: &[f32], bias: Option<&[f32]>, residual: Option<&[f32]>, out: &[f32]) {
-        let input: usize = self.input.iter().product();
-        let output: usize = self.output.iter().product();
+        let (input, output) = (self.windows.input_len(), self.windows.output_len());
         assert_eq!(x.len(), self.batch * self.in_channels * input, "size of the convolution's input");
         assert_eq!(out.len(), self.batch * self.out_channels * output, "size of the convolution's output");
         assert!(bias.is_none_or(|b| b.len() == self.out_channels), "size of the convolution's bias");

@@ -23,28 +23,47 @@ fn coordinates(i: usize, size: [usize; 3]) -> [usize; 3] {
 }
 
 fn expected(s: &ConvShape, x: &[f32], w: &[f32]) -> Vec<f32> {
-    let (input, output): (usize, usize) = (s.input.iter().product(), s.output.iter().product());
-    let taps: usize = s.kernel.iter().product();
+    let (input, output): (usize, usize) =
+        (s.windows.input.iter().product(), s.windows.output.iter().product());
+    let taps: usize = s.windows.kernel.iter().product();
     let (ic, oc) = (s.in_channels / s.groups, s.out_channels / s.groups);
     let mut out = vec![0.0; s.batch * s.out_channels * output];
     for (i, out) in out.iter_mut().enumerate() {
-        let (o, c, n) =
-            (coordinates(i % output, s.output), i / output % s.out_channels, i / output / s.out_channels);
+        let (o, c, n) = (
+            coordinates(i % output, s.windows.output),
+            i / output % s.out_channels,
+            i / output / s.out_channels,
+        );
         let mut sum = 0.0f64;
         for l in 0..ic * taps {
-            let k = coordinates(l % taps, s.kernel);
+            let k = coordinates(l % taps, s.windows.kernel);
             let p: [Option<usize>; 3] = core::array::from_fn(|a| {
-                position(o[a], k[a], s.stride[a], s.dilation[a], s.padding[a].0, s.input[a])
+                position(
+                    o[a],
+                    k[a],
+                    s.windows.stride[a],
+                    s.windows.dilation[a],
+                    s.windows.padding[a].0,
+                    s.windows.input[a],
+                )
             });
             if let [Some(z), Some(y), Some(px)] = p {
                 let channel = n * s.in_channels + c / oc * ic + l / taps;
-                let at = (z * s.input[1] + y) * s.input[2] + px;
+                let at = (z * s.windows.input[1] + y) * s.windows.input[2] + px;
                 sum += f64::from(x[channel * input + at]) * f64::from(w[c * ic * taps + l]);
             }
         }
         *out = sum as f32;
     }
     out
+}
+
+/// `[batch, channels, size]` as `[batch, size, channels]`.
+fn channels_last(x: &[f32], batch: usize, size: usize) -> Vec<f32> {
+    let channels = x.len() / batch / size;
+    (0..x.len())
+        .map(|i| x[(i / channels / size * channels + i % channels) * size + i / channels % size])
+        .collect()
 }
 
 struct Case {
@@ -179,8 +198,11 @@ fn check(level: &dyn core::fmt::Debug) {
         let (x, w) = (noise(case.x.iter().product(), 1), noise(case.w.iter().product(), 2));
         let plain = expected(&shape, &x, &w);
         let (bias, residual) = (noise(shape.out_channels, 3), noise(plain.len(), 4));
-        let pixels: usize = shape.output.iter().product();
+        let pixels: usize = shape.windows.output.iter().product();
         let packed = PackedConv::new(&shape, &w);
+        let last = |x: &[f32], size: usize| channels_last(x, shape.batch, size);
+        let input = last(&x, shape.windows.input.iter().product());
+        let plain = last(&plain, pixels);
         for weight in [ConvWeight::Plain(&w), ConvWeight::Packed(&packed)] {
             for (bias, residual, activation) in [
                 (None, None, None),
@@ -190,9 +212,9 @@ fn check(level: &dyn core::fmt::Debug) {
             ] {
                 let mut out = vec![5.0; plain.len()];
                 let residual = residual.map(|r| &r[..]);
-                conv(&shape, &x, weight, bias.map(|b| &b[..]), residual, activation, &mut out);
+                conv(&shape, &input, weight, bias.map(|b| &b[..]), residual, activation, &mut out);
                 for (i, (&got, &sum)) in out.iter().zip(&plain).enumerate() {
-                    let channel = i / pixels % shape.out_channels;
+                    let channel = i % shape.out_channels;
                     let want = sum + bias.map_or(0.0, |b| b[channel]) + residual.map_or(0.0, |r| r[i]);
                     let want = activation.map_or(want, |a| activation_of(a, want));
                     let close = (got - want).abs() <= 1e-4 * (1.0 + want.abs());

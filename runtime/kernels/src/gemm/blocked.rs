@@ -46,6 +46,13 @@ pub(crate) struct Product<'a> {
     pub epilogue: &'a Epilogue<'a>,
 }
 
+/// The part that one of several jobs has of a size that is cut at multiples of `step`.
+pub(super) fn cut(size: usize, step: usize, jobs: usize, job: usize) -> Range<usize> {
+    let panels = size.div_ceil(step);
+    let at = |job: usize| size.min(panels * job / jobs * step);
+    at(job)..at(job + 1)
+}
+
 impl Product<'_> {
     /// Nanoseconds, roughly.
     pub fn work(&self) -> usize {
@@ -87,11 +94,6 @@ impl Product<'_> {
         if jobs == 1 {
             return self.block(kernels, 0..self.m, 0..self.n);
         }
-        let cut = |size: usize, step: usize, jobs: usize, job: usize| {
-            let panels = size.div_ceil(step);
-            let at = |job: usize| size.min(panels * job / jobs * step);
-            at(job)..at(job + 1)
-        };
         parallel_for(jobs, self.work() / jobs + 1, |range| {
             for job in range {
                 let rows = cut(self.m, kernels.rows, row_jobs, job % row_jobs);
@@ -143,60 +145,67 @@ impl Product<'_> {
         fresh: bool,
         reuse: bool,
     ) {
-        let padded = padded_cols(kernels, self.n);
-        let ends = depth.end == self.k && !self.epilogue.is_empty();
         for first in cols.clone().step_by(kernels.cols) {
             let part = first..cols.end.min(first + kernels.cols);
-            let width = panel_width(kernels, part.len());
-            let place = if reuse { (first - cols.start) * depth.len() } else { 0 };
-            let fill = |fill: &dyn Fn(Part, *mut f32), space: &mut [f32]| {
-                let to = &mut space[place..place + depth.len() * width];
-                if fresh || !reuse {
-                    fill(Part { depth: depth.clone(), cols: part.clone(), width }, to.as_mut_ptr());
-                }
-                (to.as_ptr(), width)
-            };
-            let (b, b_step) = match self.b {
-                Panels::Packed(b) => (b[depth.start * padded + first * depth.len()..].as_ptr(), width),
-                Panels::Rows(b, step) if part.len() == width => {
-                    (b[depth.start * step + first..].as_ptr(), step)
-                }
-                // The last panel would be read beyond its columns.
-                Panels::Rows(b, step) => fill(
-                    &|part, to| {
-                        let b = super::Matrix { data: b, row_stride: step, col_stride: 1 };
-                        // SAFETY: the product's operands were checked.
-                        unsafe { super::pack::pack_rhs_panel(b, part, to) }
-                    },
-                    space,
-                ),
-                Panels::Fill(write) => fill(write, space),
-            };
-            for first in rows.clone().step_by(kernels.rows) {
-                let rows = first..rows.end.min(first + kernels.rows);
-                let a = self.a[depth.start * self.m + first * depth.len()..].as_ptr();
-                // SAFETY: the panels hold `depth` steps of these rows and columns; the part of `C` is this job's own.
-                unsafe {
-                    let c = self.c.ptr(self.c_start + first * self.c_step + part.start);
-                    let tile = Tile {
-                        depth: depth.len(),
-                        a,
-                        b,
-                        b_step,
-                        c,
-                        c_step: self.c_step,
-                        cols: part.len(),
-                        accumulate: depth.start > 0,
-                        finish: if ends { self.epilogue.of_tile(first, part.start) } else { None },
-                    };
-                    kernels.of(rows.len(), width)(&tile);
-                    if ends {
-                        let c = self.c.ptr(self.c_start);
-                        match tile.finish {
-                            Some(_) => self.epilogue.activate(c, self.c_step, rows, part.clone()),
-                            None => self.epilogue.apply(c, self.c_step, rows, part.clone()),
-                        }
-                    }
+            let place = if reuse && !space.is_empty() { (first - cols.start) * depth.len() } else { 0 };
+            let part = Part { depth: depth.clone(), width: panel_width(kernels, part.len()), cols: part };
+            let (b, b_step) = self.panel(kernels, &part, &mut space[place..], fresh || !reuse);
+            self.tiles(kernels, rows.clone(), &part, b, b_step);
+        }
+    }
+
+    /// Where a panel of `B` is, written first if it is not there, and the elements from one of its steps to the next.
+    fn panel(&self, kernels: &Kernels, part: &Part, space: &mut [f32], write: bool) -> (*const f32, usize) {
+        let Part { depth, cols, width } = part;
+        let mut fill = |fill: &dyn Fn(Part, *mut f32)| {
+            let to = &mut space[..depth.len() * width];
+            if write {
+                fill(part.clone(), to.as_mut_ptr());
+            }
+            (to.as_ptr(), *width)
+        };
+        match self.b {
+            Panels::Packed(b) => {
+                let padded = padded_cols(kernels, self.n);
+                (b[depth.start * padded + cols.start * depth.len()..].as_ptr(), *width)
+            }
+            Panels::Rows(b, step) if cols.len() == *width => {
+                (b[depth.start * step + cols.start..].as_ptr(), step)
+            }
+            // The last panel would be read beyond its columns.
+            Panels::Rows(b, step) => fill(&|part, to| {
+                let b = super::Matrix { data: b, row_stride: step, col_stride: 1 };
+                // SAFETY: the product's operands were checked.
+                unsafe { super::pack::pack_rhs_panel(b, part, to) }
+            }),
+            Panels::Fill(write) => fill(write),
+        }
+    }
+
+    /// The tiles of one panel of `B`, which is at `b`.
+    fn tiles(&self, kernels: &Kernels, rows: Range<usize>, part: &Part, b: *const f32, b_step: usize) {
+        let Part { depth, cols, width } = part;
+        let ends = depth.end == self.k && !self.epilogue.is_empty();
+        for first in rows.clone().step_by(kernels.rows) {
+            let count = kernels.rows.min(rows.end - first);
+            let a = self.a[depth.start * self.m + first * depth.len()..].as_ptr();
+            // SAFETY: the panels hold `depth` steps of these rows and columns; the part of `C` is this job's own.
+            unsafe {
+                kernels.of(count, *width)(&Tile {
+                    depth: depth.len(),
+                    a,
+                    a_step: 1,
+                    b,
+                    b_step,
+                    c: self.c.ptr(self.c_start + first * self.c_step + cols.start),
+                    c_step: self.c_step,
+                    cols: cols.len(),
+                    accumulate: depth.start > 0,
+                    finish: ends.then(|| self.epilogue.of_tile(first, cols.start, self.c_step)),
+                });
+                if ends {
+                    let c = self.c.ptr(self.c_start);
+                    self.epilogue.activate(c, self.c_step, first..first + count, cols.clone());
                 }
             }
         }

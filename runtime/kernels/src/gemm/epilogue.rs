@@ -62,21 +62,18 @@ impl Epilogue<'_> {
         }
     }
 
-    /// All but [`Epilogue::activate`], for a tile that starts at a row and a column; `None` when a residual, which a tile does
-    /// not know, comes in between.
+    /// All but [`Epilogue::activate`], for a tile that starts at a row and a column of a `C` whose rows are `c_step` apart.
     ///
     /// `check` must have passed, and row and column lie inside.
-    pub(super) fn of_tile(&self, row: usize, col: usize) -> Option<Finish> {
-        if self.residual.is_some() {
-            return None;
-        }
+    pub(super) fn of_tile(&self, row: usize, col: usize, c_step: usize) -> Finish {
         let (row_bias, col_bias) = match self.bias {
             Bias::None => (null(), null()),
             Bias::PerRow(bias) => (bias[row..].as_ptr(), null()),
             Bias::PerColumn(bias) => (null(), bias[col..].as_ptr()),
         };
         let (low, high) = self.bounds();
-        Some(Finish { row_bias, col_bias, low, high })
+        let residual = self.residual.map_or(null(), |residual| residual[row * c_step + col..].as_ptr());
+        Finish { row_bias, col_bias, residual, low, high }
     }
 
     /// What an activation that is no more than bounds bounds to.
@@ -96,6 +93,13 @@ impl Epilogue<'_> {
         let Some(activation) = self.activation else { return };
         if matches!(activation, Activation::Relu | Activation::Clamp { .. }) {
             return;
+        }
+        if cols.len() == c_step {
+            // SAFETY: the caller's promise; rows follow each other without gaps.
+            return unsafe {
+                let rows = (c.add(rows.start * c_step), rows.len() * c_step);
+                map_slice(Map::Activation(activation), rows.0, rows.0, rows.1);
+            };
         }
         for row in rows {
             // SAFETY: the caller's promise.

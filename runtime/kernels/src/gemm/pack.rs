@@ -71,13 +71,6 @@ impl PackedLhs {
         Self { rows, depth, level: level(), data }
     }
 
-    /// The elements, for a product of these dims at the current level.
-    pub(crate) fn data_for(&self, rows: usize, depth: usize) -> &[f32] {
-        assert_eq!((self.rows, self.depth), (rows, depth), "rows and depth of the left operand");
-        assert_eq!(self.level, level(), "the left operand was packed for another machine");
-        &self.data
-    }
-
     /// Rows and depth.
     pub fn dims(&self) -> (usize, usize) {
         (self.rows, self.depth)

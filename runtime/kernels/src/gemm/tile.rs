@@ -7,8 +7,10 @@ use crate::simd::{Level, Simd, level};
 pub(super) struct Tile {
     /// Depth of the product.
     pub depth: usize,
-    /// `A`'s panel: for each step of the depth, the tile's rows side by side.
+    /// `A`'s panel: for each step of the depth, the tile's rows side by side. For a kernel in place, the tile's first row.
     pub a: *const f32,
+    /// For a kernel in place: elements from one row of `A` to the next.
+    pub a_step: usize,
     /// `B`'s panel: for each step of the depth, at least the tile's width.
     pub b: *const f32,
     /// Elements from one step of `B` to the next.
@@ -25,13 +27,15 @@ pub(super) struct Tile {
     pub finish: Option<Finish>,
 }
 
-/// `clamp(x + row_bias + col_bias, low, high)`.
+/// `clamp(x + row_bias + col_bias + residual, low, high)`.
 #[derive(Clone, Copy)]
 pub(super) struct Finish {
     /// One number for each row of the tile, or null.
     pub row_bias: *const f32,
     /// One number for each of the tile's written columns, or null.
     pub col_bias: *const f32,
+    /// The first of what is added element by element, with the rows of `C`, or null.
+    pub residual: *const f32,
     /// Lower bound.
     pub low: f32,
     /// Upper bound.
@@ -55,6 +59,8 @@ pub(super) struct Kernels {
     pub narrow: usize,
     /// By rows less one: narrow, full.
     table: &'static [[TileKernel; 2]],
+    /// The same for rows of `A` that are read where they are.
+    in_place: &'static [[TileKernel; 2]],
 }
 
 impl Kernels {
@@ -62,13 +68,17 @@ impl Kernels {
     pub fn current() -> Self {
         match level() {
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => Self { rows: 14, cols: 32, narrow: 16, table: &AVX512 },
+            Level::Avx512 => Self::new(14, 32, 16, &AVX512),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => Self { rows: 6, cols: 16, narrow: 8, table: &AVX2 },
+            Level::Avx2 => Self::new(6, 16, 8, &AVX2),
             #[cfg(target_arch = "aarch64")]
-            Level::Neon => Self { rows: 8, cols: 12, narrow: 4, table: &NEON },
-            Level::Scalar => Self { rows: 4, cols: 8, narrow: 4, table: &SCALAR },
+            Level::Neon => Self::new(8, 12, 4, &NEON),
+            Level::Scalar => Self::new(4, 8, 4, &SCALAR),
         }
+    }
+
+    fn new(rows: usize, cols: usize, narrow: usize, tables: &'static Tables) -> Self {
+        Self { rows, cols, narrow, table: tables.packed, in_place: tables.in_place }
     }
 
     /// The kernel for this many rows (at most `self.rows`) of a panel of this width.
@@ -76,6 +86,18 @@ impl Kernels {
     pub fn of(&self, rows: usize, width: usize) -> TileKernel {
         self.table[rows - 1][usize::from(width > self.narrow)]
     }
+
+    /// The same for rows of `A` that are read where they are.
+    #[inline(always)]
+    pub fn of_rows(&self, rows: usize, width: usize) -> TileKernel {
+        self.in_place[rows - 1][usize::from(width > self.narrow)]
+    }
+}
+
+/// The kernels of a level.
+struct Tables {
+    packed: &'static [[TileKernel; 2]],
+    in_place: &'static [[TileKernel; 2]],
 }
 
 /// A tile of `R` rows and `V` vectors.
@@ -97,6 +119,38 @@ unsafe fn tile<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile) {
                 }
             }
             a = a.add(R);
+            b = b.add(t.b_step);
+        }
+        store(s, t, sums);
+    }
+}
+
+/// Rows of `A` that one pointer reaches with the scales of an x86 address: its own, and two steps on.
+const REACH: usize = 3;
+
+/// A tile of `R` rows and `V` vectors, `A`'s rows where they are.
+#[inline(always)]
+unsafe fn tile_in_place<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile) {
+    let mut sums = [[s.splat(0.0); V]; R];
+    let (mut a, mut b) = (t.a, t.b);
+    // SAFETY: the pointers advance over `depth` steps, which the caller says are there.
+    unsafe {
+        for _ in 0..t.depth {
+            let mut columns = [s.splat(0.0); V];
+            for v in 0..V {
+                columns[v] = s.load(b.add(v * S::LANES));
+            }
+            let mut rows = a;
+            for r in 0..R {
+                let row = s.splat(*rows.add(r % REACH * t.a_step));
+                for v in 0..V {
+                    sums[r][v] = s.mul_add(row, columns[v], sums[r][v]);
+                }
+                if r % REACH == REACH - 1 {
+                    rows = rows.wrapping_add(REACH * t.a_step);
+                }
+            }
+            a = a.add(1);
             b = b.add(t.b_step);
         }
         store(s, t, sums);
@@ -154,6 +208,14 @@ unsafe fn store<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile, mut sum
             }
         }
         if let Some(finish) = t.finish {
+            if !finish.residual.is_null() {
+                for r in 0..R {
+                    for v in 0..V {
+                        let at = finish.residual.wrapping_add(r * t.c_step + v * S::LANES);
+                        sums[r][v] = s.add(s.load_up_to(at, count(v)), sums[r][v]);
+                    }
+                }
+            }
             let mut columns = [s.splat(0.0); V];
             if !finish.col_bias.is_null() {
                 for v in 0..V {
@@ -180,11 +242,17 @@ unsafe fn store<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile, mut sum
 
 /// Makes a table of kernels: `rows × [narrow, full]`.
 macro_rules! kernels {
-    ($(#[$attr:meta])* $table:ident, $run:ident, $run_row:ident, $token:expr, $wide:literal, [$($rows:literal),*]) => {
+    ($(#[$attr:meta])* $table:ident, $run:ident, $run_rows:ident, $run_row:ident, $token:expr, $wide:literal, [$($rows:literal),*]) => {
         $(#[$attr])*
         unsafe fn $run<const R: usize, const V: usize>(t: &Tile) {
             // SAFETY: the caller's promise; the features are this function's.
             unsafe { tile::<_, R, V>($token, t) }
+        }
+
+        $(#[$attr])*
+        unsafe fn $run_rows<const R: usize, const V: usize>(t: &Tile) {
+            // SAFETY: as above.
+            unsafe { tile_in_place::<_, R, V>($token, t) }
         }
 
         $(#[$attr])*
@@ -193,8 +261,10 @@ macro_rules! kernels {
             unsafe { row_tile::<_, V>($token, t) }
         }
 
-        static $table: [[TileKernel; 2]; 1 + [$($rows),*].len()] =
-            [[$run_row::<1>, $run_row::<$wide>], $([$run::<$rows, 1>, $run::<$rows, $wide>]),*];
+        static $table: Tables = Tables {
+            packed: &[[$run_row::<1>, $run_row::<$wide>], $([$run::<$rows, 1>, $run::<$rows, $wide>]),*],
+            in_place: &[[$run_row::<1>, $run_row::<$wide>], $([$run_rows::<$rows, 1>, $run_rows::<$rows, $wide>]),*],
+        };
     };
 }
 
@@ -203,6 +273,7 @@ kernels!(
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
     AVX512,
     run_avx512,
+    run_rows_avx512,
     run_row_avx512,
     crate::simd::avx512::Avx512::new(),
     2,
@@ -214,6 +285,7 @@ kernels!(
     #[target_feature(enable = "avx2,fma")]
     AVX2,
     run_avx2,
+    run_rows_avx2,
     run_row_avx2,
     crate::simd::avx2::Avx2::new(),
     2,
@@ -221,6 +293,14 @@ kernels!(
 );
 
 #[cfg(target_arch = "aarch64")]
-kernels!(NEON, run_neon, run_row_neon, crate::simd::neon::Neon::new(), 3, [2, 3, 4, 5, 6, 7, 8]);
+kernels!(
+    NEON,
+    run_neon,
+    run_rows_neon,
+    run_row_neon,
+    crate::simd::neon::Neon::new(),
+    3,
+    [2, 3, 4, 5, 6, 7, 8]
+);
 
-kernels!(SCALAR, run_scalar, run_row_scalar, crate::simd::scalar::Scalar, 2, [2, 3, 4]);
+kernels!(SCALAR, run_scalar, run_rows_scalar, run_row_scalar, crate::simd::scalar::Scalar, 2, [2, 3, 4]);

@@ -81,20 +81,35 @@ const CASES: &[Case] = &[
 
 /// Elements of a window, with their positions, and the number of places within the padded image.
 fn window(s: &PoolShape, x: &[f32], o: usize) -> (Vec<(f64, usize)>, usize) {
-    let at = [o / (s.output[1] * s.output[2]), o / s.output[2] % s.output[1], o % s.output[2]];
-    let [kd, kh, kw] = s.kernel;
+    let at = [
+        o / (s.windows.output[1] * s.windows.output[2]),
+        o / s.windows.output[2] % s.windows.output[1],
+        o % s.windows.output[2],
+    ];
+    let [kd, kh, kw] = s.windows.kernel;
     let (mut found, mut padded) = (Vec::new(), 0);
     for k in 0..kd * kh * kw {
         let k = [k / (kh * kw), k / kw % kh, k % kw];
-        let p: [usize; 3] = core::array::from_fn(|a| at[a] * s.stride[a] + k[a] * s.dilation[a]);
-        padded += usize::from((0..3).all(|a| p[a] < s.input[a] + s.padding[a].0 + s.padding[a].1));
-        if (0..3).all(|a| p[a] >= s.padding[a].0 && p[a] - s.padding[a].0 < s.input[a]) {
-            let q: [usize; 3] = core::array::from_fn(|a| p[a] - s.padding[a].0);
-            let i = (q[0] * s.input[1] + q[1]) * s.input[2] + q[2];
+        let p: [usize; 3] =
+            core::array::from_fn(|a| at[a] * s.windows.stride[a] + k[a] * s.windows.dilation[a]);
+        padded += usize::from(
+            (0..3).all(|a| p[a] < s.windows.input[a] + s.windows.padding[a].0 + s.windows.padding[a].1),
+        );
+        if (0..3)
+            .all(|a| p[a] >= s.windows.padding[a].0 && p[a] - s.windows.padding[a].0 < s.windows.input[a])
+        {
+            let q: [usize; 3] = core::array::from_fn(|a| p[a] - s.windows.padding[a].0);
+            let i = (q[0] * s.windows.input[1] + q[1]) * s.windows.input[2] + q[2];
             found.push((f64::from(x[i]), i));
         }
     }
     (found, padded)
+}
+
+/// `[batch, rows, …]` as `[batch, …, rows]`.
+fn exchanged(x: &[f32], batch: usize, rows: usize) -> Vec<f32> {
+    let cols = x.len() / batch / rows;
+    (0..x.len()).map(|i| x[(i / rows / cols * rows + i % rows) * cols + i / rows % cols]).collect()
 }
 
 #[test]
@@ -122,11 +137,18 @@ fn pools_equal_their_definition() {
             assert_eq!(shape.output_dims()[2..], *case.output, "{:?}", case.x);
             let x = noise(case.x.iter().product(), 1);
             let (input, output): (usize, usize) =
-                (shape.input.iter().product(), shape.output.iter().product());
+                (shape.windows.input.iter().product(), shape.windows.output.iter().product());
             let len = case.x[0] * case.x[1] * output;
             let (mut out, mut indices) = (vec![0.0; len], vec![0; len]);
             for op in ops {
                 pool(op, &shape, &x, &mut out);
+                let (mut last, mut moved) = (vec![0.0; len], vec![0.0; len]);
+                pool_channels_last(op, &shape, &exchanged(&x, case.x[0], case.x[1]), &mut last);
+                moved.copy_from_slice(&exchanged(&last, case.x[0], output));
+                for (i, (got, moved)) in out.iter().zip(&moved).enumerate() {
+                    let both = (got - moved).abs() <= 1e-5 * (1.0 + got.abs()) || got == moved;
+                    assert!(both, "{op:?} {shape:?}: element {i} is {moved} with channels last, not {got}");
+                }
                 for (i, got) in out.iter().enumerate() {
                     let (found, padded) = window(&shape, &x[i / output * input..][..input], i % output);
                     let values = found.iter().map(|v| v.0);
@@ -173,6 +195,9 @@ fn nan_wins_in_maxima() {
     at_each_level(|_| {
         let (mut out, mut indices) = ([0.0; 16], [0; 16]);
         pool(PoolOp::Max, &shape, &x, &mut out);
+        assert!(out.iter().enumerate().all(|(i, y)| y.is_nan() == (i == 5)));
+        // One channel is first and last.
+        pool_channels_last(PoolOp::Max, &shape, &x, &mut out);
         assert!(out.iter().enumerate().all(|(i, y)| y.is_nan() == (i == 5)));
         max_pool_with_indices(&shape, &x, &mut out, &mut indices);
         assert!(out[5].is_nan() && indices[5] == 27);

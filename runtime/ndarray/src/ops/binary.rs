@@ -3,6 +3,7 @@
 use crate::compute::{Compute, widened2};
 use crate::layout::Layout;
 use crate::ops::{copy, create};
+use crate::order::in_one_order;
 use crate::rows::{Rows, walk};
 use crate::tensor::{NdArrayTensor, same_dtype};
 use alloc::{vec, vec::Vec};
@@ -14,6 +15,12 @@ use kiln_tensor::{BinaryOp, DType, Scalar, Shape};
 /// See [`BinaryOp`]; broadcasts operands of equal rank.
 pub(crate) fn binary(op: BinaryOp, lhs: NdArrayTensor, rhs: NdArrayTensor) -> NdArrayTensor {
     same_dtype(op.name(), &lhs, &rhs);
+    if lhs.layout().is_channels_last() || rhs.layout().is_channels_last() {
+        return in_one_order(vec![lhs, rhs], |mut both| match (both.pop(), both.pop()) {
+            (Some(rhs), Some(lhs)) => binary(op, lhs, rhs),
+            _ => unreachable!("two operands stay two"),
+        });
+    }
     widened2(lhs, rhs, |lhs, rhs| match lhs.dtype() {
         DType::F32 => single(op, lhs, rhs),
         DType::U64 => rare::<u64>(op, lhs, rhs),

@@ -19,6 +19,9 @@ pub(crate) fn cast(tensor: NdArrayTensor, dtype: DType) -> NdArrayTensor {
     if from == DType::Bool && dtype.size() == 1 {
         return tensor.with_dtype(dtype);
     }
+    if tensor.layout().is_channels_last() {
+        return cast(tensor.channels_last(), dtype).channels_first();
+    }
     let tensor = tensor.into_contiguous();
     if let Some(done) = direct(&tensor, dtype) {
         return done;

@@ -3,9 +3,10 @@
 use crate::compute::{Compute, wide_dtype};
 use crate::ops::cast;
 use crate::ops::matmul::product;
-use crate::ops::window::Windows;
+use crate::ops::window::Windows as TypedWindows;
 use crate::tensor::NdArrayTensor;
 use alloc::vec;
+use kiln_kernels::Windows;
 use kiln_kernels::conv::{self as kernel, ConvShape, ConvWeight, PackedConv};
 use kiln_tensor::backend::Primitive;
 use kiln_tensor::{ConvOptions, DType};
@@ -35,17 +36,18 @@ fn single(
     options: &ConvOptions,
 ) -> NdArrayTensor {
     let shape = ConvShape::new(x.dims(), weight.dims(), options);
-    let x = x.into_contiguous();
+    let x = x.channels_last().into_contiguous();
     let bias = bias.map(|bias| cast::cast(bias, DType::F32).into_contiguous());
     let as_f32 = || cast::cast(weight.clone(), DType::F32).into_contiguous();
-    // Packed weights serve every number of images and every height and width.
-    let any_size = |[depth, _, _]: [usize; 3]| [depth, 0, 0];
-    let any_image =
-        ConvShape { batch: 0, input: any_size(shape.input), output: any_size(shape.output), ..shape.clone() };
+    // Packed weights serve every number and size of images.
+    let windows = Windows { input: [0; 3], output: [0; 3], ..shape.windows.clone() };
+    let any_image = ConvShape { batch: 0, windows, ..shape.clone() };
     let key = (weight.layout().clone(), any_image);
     let packed = weight.prepared(&key, || PackedConv::new(&shape, as_f32().slice()));
     let plain = if packed.is_some() { None } else { Some(as_f32()) };
-    NdArrayTensor::build(shape.output_dims().into(), DType::F32, |out| {
+    let mut dims = shape.output_dims();
+    dims[1..].rotate_left(1);
+    let y = NdArrayTensor::build(dims.into(), DType::F32, |out| {
         let weight = match (&packed, &plain) {
             (Some(packed), _) => ConvWeight::Packed(&packed.1),
             (None, Some(plain)) => ConvWeight::Plain(plain.slice()),
@@ -53,7 +55,8 @@ fn single(
         };
         let bias = bias.as_ref().map(NdArrayTensor::slice);
         kernel::conv(&shape, x.slice(), weight, bias, None, options.activation, out);
-    })
+    });
+    y.channels_first()
 }
 
 /// Windows columns by matrix product, one image and group at a time.
@@ -75,7 +78,8 @@ fn typed<T: Compute>(
         channels,
         weight.shape()
     );
-    let windows = Windows::new(spatial, kernel, &options.stride, &options.padding, &options.dilation, false);
+    let windows =
+        TypedWindows::new(spatial, kernel, &options.stride, &options.padding, &options.dilation, false);
     let (size, out_size) = (windows.input_len(), windows.output_len());
     let (per_group, depth) = (out_channels / groups, group_channels * windows.kernel_len());
     let mut shape = vec![batch, out_channels];
@@ -108,7 +112,7 @@ pub(crate) fn add_per_channel<T: Compute>(out: &mut [T], bias: &[T], size: usize
 }
 
 /// Windows of `[channels, input…]` as columns: `[channels · kernel, outputs]`, zero in the padding.
-pub(crate) fn unfold<T: Compute>(columns: &mut [T], x: &[T], windows: &Windows) {
+pub(crate) fn unfold<T: Compute>(columns: &mut [T], x: &[T], windows: &TypedWindows) {
     let width = windows.output[2];
     let out_size = windows.output_len();
     if out_size == 0 {

@@ -1,6 +1,7 @@
 //! Moving elements: contiguous copies of views, assignments to parts, joins. Works on element sizes.
 
 use crate::layout::Layout;
+use crate::order::moved_axis;
 use crate::storage::Buffer;
 use crate::tensor::{NdArrayTensor, same_dtype};
 use alloc::vec::Vec;
@@ -48,6 +49,9 @@ pub(crate) fn slice_assign(
 
 /// Joins along a dim.
 pub(crate) fn cat(tensors: Vec<NdArrayTensor>, dim: usize) -> NdArrayTensor {
+    if dim > 0 && tensors.iter().any(|tensor| tensor.layout().is_channels_last()) {
+        return cat_channels_last(tensors, dim);
+    }
     let [first, others @ ..] = tensors.as_slice() else { panic!("cat: no tensors") };
     let (dtype, mut shape) = (first.dtype(), first.shape());
     for other in others {
@@ -72,6 +76,20 @@ pub(crate) fn cat(tensors: Vec<NdArrayTensor>, dim: usize) -> NdArrayTensor {
         start += size;
     }
     NdArrayTensor::from_buffer(buffer, shape, dtype)
+}
+
+/// [`cat`] of images with their channels last, if more than half of the elements are in that order.
+fn cat_channels_last(tensors: Vec<NdArrayTensor>, dim: usize) -> NdArrayTensor {
+    let rank = tensors[0].dims().len();
+    let elements =
+        |tensors: &mut dyn Iterator<Item = &NdArrayTensor>| tensors.map(NdArrayTensor::len).sum::<usize>();
+    let last = elements(&mut tensors.iter().filter(|tensor| tensor.layout().is_channels_last()));
+    if tensors.iter().any(|tensor| tensor.dims().len() != rank) || 2 * last < elements(&mut tensors.iter()) {
+        return cat(tensors.into_iter().map(NdArrayTensor::into_contiguous).collect(), dim);
+    }
+    // Contiguous once moved, or at least not channels last in the moved dims, which would move them again.
+    let moved = |tensor: NdArrayTensor| tensor.channels_last().into_contiguous();
+    cat(tensors.into_iter().map(moved).collect(), moved_axis(dim, rank)).channels_first()
 }
 
 /// Another shape: a view, or a copy where the strides do not allow one.

@@ -30,7 +30,11 @@ fn pooling_dtype(dtype: DType) -> DType {
 /// See [`PoolOp`].
 pub(crate) fn pool(op: PoolOp, x: NdArrayTensor, options: &PoolOptions) -> NdArrayTensor {
     let dtype = x.dtype();
-    let x = cast::cast(x, pooling_dtype(dtype)).into_contiguous();
+    let x = cast::cast(x, pooling_dtype(dtype));
+    if x.dtype() == DType::F32 && x.layout().is_channels_last() {
+        return cast::cast(channels_last(op, x, options), dtype);
+    }
+    let x = x.into_contiguous();
     if x.dtype() == DType::F32 {
         let shape = PoolShape::new(x.dims(), options);
         let y = NdArrayTensor::build(shape.output_dims().into(), DType::F32, |out| {
@@ -41,6 +45,18 @@ pub(crate) fn pool(op: PoolOp, x: NdArrayTensor, options: &PoolOptions) -> NdArr
     let (windows, shape) = geometry(&x, options);
     let pooled = typed::<f64>(op, &x, &windows, shape);
     cast::cast(pooled, dtype)
+}
+
+/// f32 images with their channels last, into such.
+fn channels_last(op: PoolOp, x: NdArrayTensor, options: &PoolOptions) -> NdArrayTensor {
+    let shape = PoolShape::new(x.dims(), options);
+    let x = x.channels_last();
+    let mut dims = shape.output_dims();
+    dims[1..].rotate_left(1);
+    NdArrayTensor::build(dims.into(), DType::F32, |out| {
+        kernel::pool_channels_last(op, &shape, x.slice(), out);
+    })
+    .channels_first()
 }
 
 fn typed<T: Compute>(op: PoolOp, x: &NdArrayTensor, windows: &Windows, shape: Shape) -> NdArrayTensor {

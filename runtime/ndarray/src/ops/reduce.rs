@@ -3,6 +3,7 @@
 use crate::compute::{Compute, rounded, wide_dtype};
 use crate::ops::cast;
 use crate::ops::lanes::Lanes;
+use crate::order::moved_axis;
 use crate::tensor::NdArrayTensor;
 use alloc::vec::Vec;
 use kiln_kernels::reduce as kernel;
@@ -14,6 +15,12 @@ const BLOCK: usize = 1024;
 
 /// Folds the dims in `axes` (sorted, distinct); they stay with size 1.
 pub(crate) fn reduce(op: ReduceOp, tensor: NdArrayTensor, axes: &[usize]) -> NdArrayTensor {
+    if tensor.layout().is_channels_last() {
+        let rank = tensor.dims().len();
+        let mut axes: Vec<usize> = axes.iter().map(|&axis| moved_axis(axis, rank)).collect();
+        axes.sort_unstable();
+        return reduce(op, tensor.channels_last(), &axes).channels_first();
+    }
     let mut shape = tensor.shape();
     axes.iter().for_each(|&axis| shape.dims[axis] = 1);
     let limit = extreme(op, tensor.dtype());

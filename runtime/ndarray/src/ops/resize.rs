@@ -1,6 +1,8 @@
 //! Resizing of f32 tensors, one axis after the other.
 
+use crate::order::moved_axis;
 use crate::tensor::NdArrayTensor;
+use alloc::vec::Vec;
 use kiln_kernels::resize::{Taps, resize_axis};
 use kiln_tensor::compose::resized_axes;
 use kiln_tensor::{DType, InterpolateOptions};
@@ -12,6 +14,17 @@ pub(crate) fn interpolate(x: NdArrayTensor, options: &InterpolateOptions) -> NdA
     if axes.last().is_some_and(|(axis, taps)| taps.len() > x.dims()[*axis]) {
         axes.rotate_right(1);
     }
+    if x.layout().is_channels_last() {
+        // Pixels are mixed as vectors of their channels.
+        let rank = x.dims().len();
+        axes.iter_mut().for_each(|(axis, _)| *axis = moved_axis(*axis, rank));
+        return resized(x.channels_last(), axes).channels_first();
+    }
+    resized(x, axes)
+}
+
+/// Each axis with the taps of its elements.
+fn resized(x: NdArrayTensor, axes: Vec<(usize, Vec<Vec<(usize, f64)>>)>) -> NdArrayTensor {
     axes.into_iter().fold(x, |x, (axis, taps)| {
         let x = x.into_contiguous();
         let (taps, mut dims) = (Taps::new(&taps), x.dims().to_vec());

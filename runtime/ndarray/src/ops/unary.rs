@@ -43,7 +43,7 @@ fn single(op: UnaryOp, tensor: NdArrayTensor) -> NdArrayTensor {
     if matches!(op, UnaryOp::Not | UnaryOp::BitwiseNot) {
         panic!("{}: not defined for f32", op.name());
     }
-    tensor.transform(|data| elementwise::unary(op, data))
+    tensor.transform_each(|data| elementwise::unary(op, data))
 }
 
 fn typed<T: Compute>(op: UnaryOp, tensor: NdArrayTensor) -> NdArrayTensor {

@@ -1,0 +1,182 @@
+//! Products whose left operand is read where it lies, or gathered row by row when it is needed: images with their channels
+//! last against packed weights.
+
+use super::blocked::cut;
+use super::pack::{PackedRhs, depth_blocks, padded_cols, panel_width};
+use super::tile::{Kernels, Tile};
+use super::{Epilogue, Matrix};
+use crate::scratch::with_scratch;
+use crate::threads::{self, INLINE_WORK, SharedMut, parallel_for};
+use core::ops::Range;
+
+/// Elements of gathered rows that are used again and again: an eighth of a second-level cache of 1 MiB.
+const BLOCK_ROWS: usize = 32 * 1024;
+/// Rows this many elements apart (2 KiB) share few places of a first-level cache: they are better gathered.
+const CLASH: usize = 512;
+
+/// Writes the elements of some rows and steps of the depth, row after row without gaps.
+pub(crate) type Gather<'a> = dyn Fn(Range<usize>, Range<usize>, *mut f32) + Sync + 'a;
+
+/// Where the rows of `A` come from.
+#[derive(Clone, Copy)]
+pub(crate) enum Rows<'a> {
+    /// They lie in memory; elements from one row to the next.
+    InPlace(&'a [f32], usize),
+    /// Written when needed.
+    Gather(&'a Gather<'a>),
+}
+
+/// A whole product: `B` packed, `C` to be written.
+#[derive(Clone, Copy)]
+pub(crate) struct RowsProduct<'a> {
+    /// Rows of `C`.
+    pub m: usize,
+    /// `A`.
+    pub a: Rows<'a>,
+    /// `B`.
+    pub b: &'a PackedRhs,
+    /// `C`, valid for all of the product.
+    pub c: &'a SharedMut<'a, f32>,
+    /// Where in `c` the product starts.
+    pub c_start: usize,
+    /// Elements from one row of `C` to the next.
+    pub c_step: usize,
+    /// What happens at the end; its residual starts where the product does.
+    pub epilogue: &'a Epilogue<'a>,
+}
+
+impl RowsProduct<'_> {
+    /// Computes it, on several threads when that pays. `A` and `C` hold the product, and so does the epilogue.
+    pub fn run(&self) {
+        let kernels = Kernels::current();
+        let (k, n) = self.b.dims();
+        if self.m == 0 || n == 0 {
+            return;
+        }
+        assert_eq!(self.b.level, crate::simd::level(), "the right operand was packed for another machine");
+        if let Rows::InPlace(a, step) = self.a {
+            Matrix::row_major(a, step).check(self.m, k, "left operand");
+        }
+        // 100 multiply-adds a nanosecond.
+        let work = self.m.saturating_mul(n).saturating_mul(k) / 100 + 1;
+        let wanted = match threads::threads() {
+            1 => 1,
+            threads => (threads * 4).min((work / (INLINE_WORK / 2)).max(1)),
+        };
+        let (row_panels, col_panels) = (self.m.div_ceil(kernels.rows), n.div_ceil(kernels.cols));
+        // Jobs of different rows gather different rows; only few rows are shared out by columns.
+        let (row_jobs, col_jobs) = if row_panels >= 2 * wanted {
+            (wanted, 1)
+        } else {
+            let cols = col_panels.min(wanted);
+            (row_panels.min(wanted.div_ceil(cols)), cols)
+        };
+        let jobs = row_jobs * col_jobs;
+        parallel_for(jobs, work / jobs + 1, |range| {
+            for job in range {
+                let rows = cut(self.m, kernels.rows, row_jobs, job % row_jobs);
+                let cols = cut(n, kernels.cols, col_jobs, job / row_jobs);
+                self.block(&kernels, rows, cols);
+            }
+        });
+    }
+
+    /// Computes a part of `C` whose columns start at a whole panel.
+    fn block(&self, kernels: &Kernels, rows: Range<usize>, cols: Range<usize>) {
+        let k = self.b.depth;
+        if rows.is_empty() || cols.is_empty() {
+            return;
+        }
+        if k == 0 {
+            return self.without_depth(rows, cols);
+        }
+        let depth = super::pack::block_depth(k).min(k);
+        let block = (BLOCK_ROWS / depth / kernels.rows).max(1) * kernels.rows;
+        let copy = |rows: Range<usize>, depth: Range<usize>, to: *mut f32| match self.a {
+            // SAFETY: `A` was checked; `gathered` has room.
+            Rows::InPlace(a, step) => unsafe { copy_rows(&a[depth.start..], step, rows, depth.len(), to) },
+            Rows::Gather(gather) => gather(rows, depth, to),
+        };
+        let in_place = match self.a {
+            Rows::InPlace(a, step) if !step.is_multiple_of(CLASH) || self.m == 1 => Some((a, step)),
+            _ => None,
+        };
+        let space = if in_place.is_some() { 0 } else { block.min(rows.len()) * depth };
+        with_scratch(space, |space| {
+            for first in rows.clone().step_by(block) {
+                let rows = first..rows.end.min(first + block);
+                for depth in depth_blocks(k) {
+                    let (a, a_step) = match in_place {
+                        Some((a, step)) => (a[rows.start * step + depth.start..].as_ptr(), step),
+                        None => {
+                            copy(rows.clone(), depth.clone(), space.as_mut_ptr());
+                            (space.as_ptr(), depth.len())
+                        }
+                    };
+                    self.tiles(kernels, rows.clone(), cols.clone(), depth, a, a_step);
+                }
+                // SAFETY: this part of `C` is this job's own.
+                unsafe { self.epilogue.activate(self.c.ptr(self.c_start), self.c_step, rows, cols.clone()) };
+            }
+        });
+    }
+
+    /// Some rows, which are at `a`, times some columns, within one block of the depth.
+    fn tiles(
+        &self,
+        kernels: &Kernels,
+        rows: Range<usize>,
+        cols: Range<usize>,
+        depth: Range<usize>,
+        a: *const f32,
+        a_step: usize,
+    ) {
+        let (k, n) = self.b.dims();
+        let padded = padded_cols(kernels, n);
+        let ends = depth.end == k && !self.epilogue.is_empty();
+        for col in cols.clone().step_by(kernels.cols) {
+            let count = kernels.cols.min(cols.end - col);
+            let width = panel_width(kernels, count);
+            let b = self.b.data[depth.start * padded + col * depth.len()..].as_ptr();
+            for row in rows.clone().step_by(kernels.rows) {
+                // SAFETY: the rows at `a` and the panel hold `depth` steps; the part of `C` is this job's own.
+                unsafe {
+                    kernels.of_rows(kernels.rows.min(rows.end - row), width)(&Tile {
+                        depth: depth.len(),
+                        a: a.add((row - rows.start) * a_step),
+                        a_step,
+                        b,
+                        b_step: width,
+                        c: self.c.ptr(self.c_start + row * self.c_step + col),
+                        c_step: self.c_step,
+                        cols: count,
+                        accumulate: depth.start > 0,
+                        finish: ends.then(|| self.epilogue.of_tile(row, col, self.c_step)),
+                    });
+                }
+            }
+        }
+    }
+
+    /// A product of depth 0: zeros, and the epilogue.
+    fn without_depth(&self, rows: Range<usize>, cols: Range<usize>) {
+        for row in rows.clone() {
+            let start = self.c_start + row * self.c_step;
+            // SAFETY: this part of `C` is this job's own.
+            unsafe { self.c.slice(start + cols.start..start + cols.end) }.fill(0.0);
+        }
+        // SAFETY: as above; the epilogue was checked.
+        unsafe { self.epilogue.apply(self.c.ptr(self.c_start), self.c_step, rows, cols) };
+    }
+}
+
+/// Copies the first `len` elements of some rows, one row behind the other.
+///
+/// # Safety
+/// `from` holds the rows, `step` apart; `to` has room for them.
+unsafe fn copy_rows(from: &[f32], step: usize, rows: Range<usize>, len: usize, to: *mut f32) {
+    for (i, row) in rows.enumerate() {
+        // SAFETY: the caller's promise.
+        unsafe { core::ptr::copy_nonoverlapping(from.as_ptr().add(row * step), to.add(i * len), len) };
+    }
+}

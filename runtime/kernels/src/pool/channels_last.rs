@@ -1,0 +1,70 @@
+//! Pooling of images with their channels last: vectors of channels.
+
+use super::{Fold, PoolShape, counts, join_row};
+use crate::simd::dispatched;
+use crate::threads;
+use alloc::vec::Vec;
+use kiln_types::PoolOp;
+
+/// Pools `x`, `[batch, spatial…, channels]`, into `out` of the same order. A NaN in a window makes its maximum NaN.
+///
+/// # Panics
+/// When a slice does not have the shape's size.
+pub fn pool_channels_last(op: PoolOp, shape: &PoolShape, x: &[f32], out: &mut [f32]) {
+    shape.check(x, out.len());
+    if out.is_empty() {
+        return;
+    }
+    let (w, channels) = (&shape.windows, shape.channels);
+    let [od, oh, ow] = w.output;
+    let (fold, counts) = (Fold::of(op), counts(op, w));
+    let row = ow * channels;
+    let work = row * w.kernel_len() / 10 + 20 * ow;
+    threads::parallel_chunks(out, row, work, |i, out| {
+        let (n, z, y) = (i / (od * oh), i / oh % od, i % oh);
+        let image = &x[n * w.input_len() * channels..][..w.input_len() * channels];
+        let mut pixels = Vec::with_capacity(w.kernel_len());
+        for (o, out) in out.chunks_mut(channels).enumerate() {
+            pixels.clear();
+            shape.for_each_row(z, y, |start| {
+                let along = w.inside(2, o).filter_map(|k| w.position(2, o, k));
+                pixels.extend(along.map(|p| (start + p) * channels));
+            });
+            if let Fold::Powers(_) = fold {
+                out.fill(0.0);
+                pixels.iter().for_each(|&pixel| join_row(fold, &image[pixel..][..channels], out));
+            } else {
+                // One count for all channels of a pixel; a maximum has none.
+                let count = counts
+                    .as_ref()
+                    .map_or(1.0, |[depths, heights, widths]| depths[z] * heights[y] * widths[o]);
+                // SAFETY: pixels lie in the image, and each has as many channels as the result's.
+                unsafe { fold_pixels(matches!(fold, Fold::Max), image.as_ptr(), &pixels, count, out) };
+            }
+        }
+        fold.finish(out);
+    });
+}
+
+dispatched! {
+    /// `out[c] = (fold of image[pixel + c]) / count`: the maximum, in which NaN wins, or the sum.
+    ///
+    /// # Safety
+    /// The image holds as many channels as `out` from each pixel on.
+    unsafe fn fold_pixels<S>(s, max: bool, image: *const f32, pixels: &[usize], count: f32, out: &mut [f32]) {
+        let (channels, out) = (out.len(), out.as_mut_ptr());
+        let neutral = s.splat(if max { f32::NEG_INFINITY } else { 0.0 });
+        let count = s.splat(count);
+        let mut c = 0;
+        while c < channels {
+            let lanes = S::LANES.min(channels - c);
+            let mut fold = neutral;
+            for pixel in pixels {
+                let x = s.load_up_to(image.add(pixel + c), lanes);
+                fold = if max { s.select(s.eq(fold, fold), s.max(fold, x), fold) } else { s.add(fold, x) };
+            }
+            s.store_up_to(out.add(c), lanes, s.div(fold, count));
+            c += S::LANES;
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Windows that slide over images of one to three spatial dims: the geometry that convolutions and poolings share.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+/// Windows over images. Entries are depth, height, width; missing ones are 1, in front.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Windows {
+    /// Number of spatial dims that the caller sees.
+    pub rank: usize,
+    /// Size of an image.
+    pub input: [usize; 3],
+    /// Size of a window.
+    pub kernel: [usize; 3],
+    /// Step of the window.
+    pub stride: [usize; 3],
+    /// Distance between a window's elements.
+    pub dilation: [usize; 3],
+    /// Padding before and after.
+    pub padding: [(usize, usize); 3],
+    /// Number of windows along each dim.
+    pub output: [usize; 3],
+}
+
+/// `values` behind as many `fill` as make three.
+pub(crate) fn spatial<T: Copy>(values: &[T], fill: T) -> [T; 3] {
+    assert!((1..=3).contains(&values.len()), "1 to 3 spatial dims, got {}", values.len());
+    let mut out = [fill; 3];
+    out[3 - values.len()..].copy_from_slice(values);
+    out
+}
+
+impl Windows {
+    /// The windows that fit into the padded images; with `ceil`, also those that hang over the end but start before the
+    /// end padding.
+    ///
+    /// # Panics
+    /// When the arguments differ in rank, a size of the window or a step is 0, or no window fits and `ceil` is not set.
+    pub fn new(
+        input: &[usize],
+        kernel: &[usize],
+        stride: &[usize],
+        padding: &[(usize, usize)],
+        dilation: &[usize],
+        ceil: bool,
+    ) -> Self {
+        let rank = input.len();
+        let ranks = [kernel.len(), stride.len(), padding.len(), dilation.len()];
+        assert!(ranks == [rank; 4], "windows of {ranks:?} dims over images of {rank}");
+        let mut windows = Self {
+            rank,
+            input: spatial(input, 1),
+            kernel: spatial(kernel, 1),
+            stride: spatial(stride, 1),
+            dilation: spatial(dilation, 1),
+            padding: spatial(padding, (0, 0)),
+            output: [0; 3],
+        };
+        for axis in 0..3 {
+            windows.output[axis] = windows.count(axis, ceil);
+        }
+        windows
+    }
+
+    /// Number of windows along an axis.
+    fn count(&self, axis: usize, ceil: bool) -> usize {
+        let (stride, dilation, kernel) = (self.stride[axis], self.dilation[axis], self.kernel[axis]);
+        assert!(stride > 0 && dilation > 0 && kernel > 0, "stride, dilation or window of 0");
+        let (before, after) = self.padding[axis];
+        let padded = self.input[axis] + before + after;
+        let extent = (kernel - 1) * dilation + 1;
+        if padded < extent {
+            assert!(ceil, "a window of extent {extent} on {padded} padded elements");
+        }
+        let count = if padded >= extent { (padded - extent) / stride + 1 } else { 0 };
+        let hangs = padded + stride > extent && !(padded + stride - extent).is_multiple_of(stride);
+        let starts_inside = count * stride < self.input[axis] + before;
+        if ceil && (hangs || count == 0) && starts_inside { count + 1 } else { count }
+    }
+
+    /// The spatial dims of a result.
+    pub fn output_dims(&self) -> &[usize] {
+        &self.output[3 - self.rank..]
+    }
+
+    /// Elements of an image's channel.
+    pub fn input_len(&self) -> usize {
+        self.input.iter().product()
+    }
+
+    /// Elements of a result's channel.
+    pub fn output_len(&self) -> usize {
+        self.output.iter().product()
+    }
+
+    /// Elements of a window.
+    pub fn kernel_len(&self) -> usize {
+        self.kernel.iter().product()
+    }
+
+    /// Whether every window is one element, and each element has its window.
+    pub(crate) fn are_points(&self) -> bool {
+        self.kernel == [1; 3] && self.stride == [1; 3] && self.padding == [(0, 0); 3]
+    }
+
+    /// The coordinate that element `k` of window `o` has, if it lies in the image.
+    #[inline(always)]
+    pub(crate) fn position(&self, axis: usize, o: usize, k: usize) -> Option<usize> {
+        let p = o * self.stride[axis] + k * self.dilation[axis];
+        p.checked_sub(self.padding[axis].0).filter(|&p| p < self.input[axis])
+    }
+
+    /// The elements of window `o` that lie in the image.
+    #[inline(always)]
+    pub(crate) fn inside(&self, axis: usize, o: usize) -> Range<usize> {
+        let (start, dilation) = (o * self.stride[axis], self.dilation[axis]);
+        let before = |end: usize| end.saturating_sub(start).div_ceil(dilation).min(self.kernel[axis]);
+        let (first, end) = (before(self.padding[axis].0), before(self.padding[axis].0 + self.input[axis]));
+        first.min(end)..end
+    }
+
+    /// For each window along an axis, how many of its elements count: those in the image, or in its padding too.
+    pub(crate) fn counts(&self, axis: usize, include_pad: bool) -> Vec<f32> {
+        let padded = self.input[axis] + self.padding[axis].0 + self.padding[axis].1;
+        let count = |o: usize| match include_pad {
+            true => {
+                let reaches = |k: &usize| o * self.stride[axis] + k * self.dilation[axis] < padded;
+                (0..self.kernel[axis]).filter(reaches).count()
+            }
+            false => self.inside(axis, o).len(),
+        };
+        (0..self.output[axis]).map(|o| count(o) as f32).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Windows;
+
+    #[test]
+    fn elements_inside_are_those_with_a_position() {
+        for (input, kernel, stride, padding, dilation) in [
+            (7, 3, 1, (1, 1), 1),
+            (9, 5, 2, (3, 0), 2),
+            (1, 3, 1, (2, 2), 1),
+            (4, 2, 3, (0, 5), 3),
+            (5, 4, 1, (6, 6), 1),
+        ] {
+            let w = Windows::new(&[input], &[kernel], &[stride], &[padding], &[dilation], true);
+            for o in 0..w.output[2] {
+                let found: Vec<usize> = (0..kernel).filter(|&k| w.position(2, o, k).is_some()).collect();
+                assert_eq!(w.inside(2, o).collect::<Vec<_>>(), found, "{w:?} {o}");
+            }
+        }
+    }
+}

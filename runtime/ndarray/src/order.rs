@@ -1,0 +1,73 @@
+//! Tensors of images whose channels stand last in memory: `[batch, channels, spatial…]` to their users, row-major once dim 1
+//! is moved behind the others.
+//!
+//! Convolutions write their results that way, and what follows elementwise keeps it, so that a network's images are not
+//! turned around between its layers.
+
+use crate::layout::Layout;
+use crate::tensor::NdArrayTensor;
+use alloc::vec::Vec;
+
+impl Layout {
+    /// Whether the elements stand without gaps with the channels last, and not row-major as well.
+    pub(crate) fn is_channels_last(&self) -> bool {
+        self.shape.rank() >= 3 && !self.is_contiguous() && self.channels_last().is_contiguous()
+    }
+
+    /// The view with dim 1 moved behind the others.
+    pub(crate) fn channels_last(&self) -> Self {
+        self.permute(&channels_last_axes(self.shape.rank()))
+    }
+}
+
+/// The dims with the channels moved last.
+fn channels_last_axes(rank: usize) -> Vec<usize> {
+    let mut axes: Vec<usize> = (0..rank).collect();
+    axes[1..].rotate_left(1);
+    axes
+}
+
+/// Where a dim is once the channels are last.
+pub(crate) fn moved_axis(axis: usize, rank: usize) -> usize {
+    match axis {
+        0 => 0,
+        1 => rank - 1,
+        _ => axis - 1,
+    }
+}
+
+impl NdArrayTensor {
+    /// The view with dim 1 moved behind the others.
+    pub(crate) fn channels_last(self) -> Self {
+        let layout = self.layout().channels_last();
+        self.with_layout(layout)
+    }
+
+    /// The view with the last dim moved to place 1.
+    pub(crate) fn channels_first(self) -> Self {
+        let mut axes: Vec<usize> = (0..self.layout().shape.rank()).collect();
+        axes[1..].rotate_right(1);
+        let layout = self.layout().permute(&axes);
+        self.with_layout(layout)
+    }
+}
+
+/// Runs an operation that treats all dims alike on tensors of one rank: with their channels last if any has them so.
+pub(crate) fn in_one_order(
+    tensors: Vec<NdArrayTensor>,
+    operation: impl FnOnce(Vec<NdArrayTensor>) -> NdArrayTensor,
+) -> NdArrayTensor {
+    let rank = tensors.first().map_or(0, |tensor| tensor.dims().len());
+    let one_rank = tensors.iter().all(|tensor| tensor.dims().len() == rank);
+    if !one_rank || !tensors.iter().any(|tensor| tensor.layout().is_channels_last()) {
+        return operation(tensors);
+    }
+    let largest = tensors.iter().map(NdArrayTensor::len).max();
+    let moved = |tensor: NdArrayTensor| {
+        let whole = Some(tensor.len()) == largest;
+        let tensor = tensor.channels_last();
+        // Walking an image against its order takes longer than turning it around.
+        if whole { tensor.into_contiguous() } else { tensor }
+    };
+    operation(tensors.into_iter().map(moved).collect()).channels_first()
+}
