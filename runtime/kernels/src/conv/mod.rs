@@ -3,10 +3,11 @@
 //! Convolutions have the channels of images and results last, `[batch, spatial…, channels]`: the channels of a pixel are a
 //! row that vectors read and write whole, however small the images are. A convolution is then a product of the windows' rows
 //! with the weights. Rows of a 1x1 kernel lie in the image; others are gathered when the product wants them (`gather`), never
-//! all at once. A depthwise convolution needs no product (`depthwise`). Transposed convolutions have channels first.
+//! all at once. Images of few channels are taken with their channels first (`planes`). A depthwise convolution needs no product (`depthwise`). Transposed convolutions have channels first.
 
 mod depthwise;
 mod gather;
+mod planes;
 mod shape;
 mod transposed;
 
@@ -17,6 +18,7 @@ use crate::gemm::{Bias, Epilogue, Matrix, PackedRhs, Rows, RowsProduct};
 use crate::threads::SharedMut;
 use alloc::{borrow::Cow, vec, vec::Vec};
 use kiln_types::Activation;
+use planes::Planes;
 
 /// Weights of a convolution in the order in which the kernels read them, made once.
 #[derive(Clone, Debug)]
@@ -29,7 +31,8 @@ pub struct PackedConv {
 enum Packed {
     /// `[kernel…, out]`.
     Depthwise(Vec<f32>),
-    /// One right operand a group, `[kernel… · in / groups, out / groups]`.
+    /// One right operand a group, `[kernel… · in / groups, out / groups]`; for images that come with their channels first,
+    /// `[in · kernel…, out]`.
     Groups(Vec<PackedRhs>),
 }
 
@@ -50,6 +53,7 @@ impl PackedConv {
                 // The elements of a window follow each other as in the image: channels last.
                 let filters: Cow<'_, [f32]> = match taps {
                     1 => Cow::Borrowed(weight),
+                    _ if shape.takes_channels_first() => Cow::Borrowed(weight),
                     _ => weight.chunks(depth.max(1)).flat_map(|filter| exchanged(filter, ic, taps)).collect(),
                 };
                 PackedRhs::new(Matrix::row_major(&filters, depth).transposed(), depth, oc)
@@ -82,7 +86,7 @@ pub enum ConvWeight<'a> {
 
 /// `out = activation(x ∗ weight + bias + residual)`.
 ///
-/// `x` is `[batch, spatial…, in]`, `bias` `[out]`, `residual` and `out` `[batch, spatial…, out]`, all contiguous.
+/// `x` is `[batch, spatial…, in]` (`[batch, in, spatial…]` if [`ConvShape::takes_channels_first`]), `bias` `[out]`, `residual` and `out` `[batch, spatial…, out]`, all contiguous.
 ///
 /// # Panics
 /// When a slice does not have the shape's size.
@@ -121,6 +125,13 @@ struct End<'a> {
     activation: Option<Activation>,
 }
 
+impl ConvShape {
+    /// Whether [`conv`] takes this convolution's images with their channels first.
+    pub fn takes_channels_first(&self) -> bool {
+        planes::suit(self)
+    }
+}
+
 /// One product a group: all windows' rows with the group's weights.
 fn products(shape: &ConvShape, x: &[f32], groups: &[PackedRhs], end: &End<'_>, out: &mut [f32]) {
     let m = shape.batch * shape.windows.output_len();
@@ -137,7 +148,21 @@ fn products(shape: &ConvShape, x: &[f32], groups: &[PackedRhs], end: &End<'_>, o
             let (c_start, c_step) = (group * oc, shape.out_channels);
             RowsProduct { m, a, b, c: &out, c_start, c_step, epilogue: &epilogue }.run();
         };
-        if shape.windows.are_points() {
+        if shape.takes_channels_first() {
+            let planes = Planes::new(shape);
+            let (image, pixels) = (shape.in_channels * shape.windows.input_len(), shape.windows.output_len());
+            for n in 0..shape.batch {
+                let epilogue = Epilogue {
+                    residual: end.residual.map(|residual| &residual[n * pixels * oc..]),
+                    ..epilogue
+                };
+                planes.of(&x[n * image..(n + 1) * image], |fill| {
+                    let (c_start, c_step) = (n * pixels * oc, oc);
+                    let a = Rows::Panels(fill);
+                    RowsProduct { m: pixels, a, b, c: &out, c_start, c_step, epilogue: &epilogue }.run();
+                });
+            }
+        } else if shape.windows.are_points() {
             run(Rows::InPlace(&x[group * ic..], shape.in_channels));
         } else {
             // SAFETY: `x` was checked, and the product gives room for what it asks for.

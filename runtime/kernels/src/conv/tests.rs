@@ -201,7 +201,10 @@ fn check(level: &dyn core::fmt::Debug) {
         let pixels: usize = shape.windows.output.iter().product();
         let packed = PackedConv::new(&shape, &w);
         let last = |x: &[f32], size: usize| channels_last(x, shape.batch, size);
-        let input = last(&x, shape.windows.input.iter().product());
+        let input = match shape.takes_channels_first() {
+            true => x.clone(),
+            false => last(&x, shape.windows.input.iter().product()),
+        };
         let plain = last(&plain, pixels);
         for weight in [ConvWeight::Plain(&w), ConvWeight::Packed(&packed)] {
             for (bias, residual, activation) in [

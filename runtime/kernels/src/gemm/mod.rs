@@ -16,13 +16,13 @@ pub use generic::{Number, gemm_generic};
 pub use pack::{PackedLhs, PackedRhs};
 
 pub(crate) use blocked::{Panels, Product};
-pub(crate) use pack::{pack_lhs_into, pack_rhs_into, packed_rhs_len};
+pub(crate) use pack::{Part, pack_lhs_into, pack_rhs_into, packed_rhs_len};
 pub(crate) use rows::{Rows, RowsProduct};
 
 use crate::scratch::with_scratch;
 use crate::simd::level;
 use crate::threads::{self, SharedMut};
-use pack::{Part, pack_lhs, pack_rhs_panel};
+use pack::{pack_lhs, pack_rhs_panel};
 use tile::Kernels;
 use vector::vector_product;
 

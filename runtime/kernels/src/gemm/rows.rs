@@ -2,7 +2,7 @@
 //! last against packed weights.
 
 use super::blocked::cut;
-use super::pack::{PackedRhs, depth_blocks, padded_cols, panel_width};
+use super::pack::{PackedRhs, Part, depth_blocks, padded_cols, panel_width};
 use super::tile::{Kernels, Tile};
 use super::{Epilogue, Matrix};
 use crate::scratch::with_scratch;
@@ -24,6 +24,8 @@ pub(crate) enum Rows<'a> {
     InPlace(&'a [f32], usize),
     /// Written when needed.
     Gather(&'a Gather<'a>),
+    /// Written when needed, a tile's rows side by side for each step of the depth: a part's columns are rows.
+    Panels(&'a (dyn Fn(Part, *mut f32) + Sync)),
 }
 
 /// A whole product: `B` packed, `C` to be written.
@@ -92,11 +94,6 @@ impl RowsProduct<'_> {
         }
         let depth = super::pack::block_depth(k).min(k);
         let block = (BLOCK_ROWS / depth / kernels.rows).max(1) * kernels.rows;
-        let copy = |rows: Range<usize>, depth: Range<usize>, to: *mut f32| match self.a {
-            // SAFETY: `A` was checked; `gathered` has room.
-            Rows::InPlace(a, step) => unsafe { copy_rows(&a[depth.start..], step, rows, depth.len(), to) },
-            Rows::Gather(gather) => gather(rows, depth, to),
-        };
         let in_place = match self.a {
             Rows::InPlace(a, step) if !step.is_multiple_of(CLASH) || self.m == 1 => Some((a, step)),
             _ => None,
@@ -109,7 +106,7 @@ impl RowsProduct<'_> {
                     let (a, a_step) = match in_place {
                         Some((a, step)) => (a[rows.start * step + depth.start..].as_ptr(), step),
                         None => {
-                            copy(rows.clone(), depth.clone(), space.as_mut_ptr());
+                            self.copy(kernels, rows.clone(), depth.clone(), space.as_mut_ptr());
                             (space.as_ptr(), depth.len())
                         }
                     };
@@ -119,6 +116,24 @@ impl RowsProduct<'_> {
                 unsafe { self.epilogue.activate(self.c.ptr(self.c_start), self.c_step, rows, cols.clone()) };
             }
         });
+    }
+
+    /// Writes some rows and steps of the depth to where there is room for them.
+    fn copy(&self, kernels: &Kernels, rows: Range<usize>, depth: Range<usize>, to: *mut f32) {
+        match self.a {
+            // SAFETY: `A` was checked; there is room.
+            Rows::InPlace(a, step) => unsafe { copy_rows(&a[depth.start..], step, rows, depth.len(), to) },
+            Rows::Gather(gather) => gather(rows, depth, to),
+            Rows::Panels(fill) => {
+                for first in rows.clone().step_by(kernels.rows) {
+                    let cols = first..rows.end.min(first + kernels.rows);
+                    let width = cols.len();
+                    // SAFETY: panels follow each other in the room for the rows.
+                    let to = unsafe { to.add((first - rows.start) * depth.len()) };
+                    fill(Part { depth: depth.clone(), cols, width }, to);
+                }
+            }
+        }
     }
 
     /// Some rows, which are at `a`, times some columns, within one block of the depth.
@@ -139,9 +154,14 @@ impl RowsProduct<'_> {
             let width = panel_width(kernels, count);
             let b = self.b.data[depth.start * padded + col * depth.len()..].as_ptr();
             for row in rows.clone().step_by(kernels.rows) {
+                let height = kernels.rows.min(rows.end - row);
+                let tile = match self.a {
+                    Rows::Panels(_) => kernels.of(height, width),
+                    _ => kernels.of_rows(height, width),
+                };
                 // SAFETY: the rows at `a` and the panel hold `depth` steps; the part of `C` is this job's own.
                 unsafe {
-                    kernels.of_rows(kernels.rows.min(rows.end - row), width)(&Tile {
+                    tile(&Tile {
                         depth: depth.len(),
                         a: a.add((row - rows.start) * a_step),
                         a_step,

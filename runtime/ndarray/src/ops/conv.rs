@@ -36,7 +36,7 @@ fn single(
     options: &ConvOptions,
 ) -> NdArrayTensor {
     let shape = ConvShape::new(x.dims(), weight.dims(), options);
-    let x = x.channels_last().into_contiguous();
+    let x = if shape.takes_channels_first() { x } else { x.channels_last() }.into_contiguous();
     let bias = bias.map(|bias| cast::cast(bias, DType::F32).into_contiguous());
     let as_f32 = || cast::cast(weight.clone(), DType::F32).into_contiguous();
     // Packed weights serve every number and size of images.

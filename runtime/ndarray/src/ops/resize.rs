@@ -23,8 +23,11 @@ pub(crate) fn interpolate(x: NdArrayTensor, options: &InterpolateOptions) -> NdA
     resized(x, axes)
 }
 
-/// Each axis with the taps of its elements.
-fn resized(x: NdArrayTensor, axes: Vec<(usize, Vec<Vec<(usize, f64)>>)>) -> NdArrayTensor {
+/// Axes, each with the taps of its elements.
+type Axes = Vec<(usize, Vec<Vec<(usize, f64)>>)>;
+
+/// Resizes one axis after the other.
+fn resized(x: NdArrayTensor, axes: Axes) -> NdArrayTensor {
     axes.into_iter().fold(x, |x, (axis, taps)| {
         let x = x.into_contiguous();
         let (taps, mut dims) = (Taps::new(&taps), x.dims().to_vec());
