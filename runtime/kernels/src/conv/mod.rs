@@ -3,13 +3,15 @@
 //! Convolutions have the channels of images and results last, `[batch, spatial…, channels]`: the channels of a pixel are a
 //! row that vectors read and write whole, however small the images are. A convolution is then a product of the windows' rows
 //! with the weights. Rows of a 1x1 kernel lie in the image; others are gathered when the product wants them (`gather`), never
-//! all at once. Images of few channels are taken with their channels first (`planes`). A depthwise convolution needs no product (`depthwise`). Transposed convolutions have channels first.
+//! all at once. Images of few channels are taken with their channels first (`planes`). A depthwise
+//! convolution needs no product (`depthwise`), a 3x3 kernel fewer multiplications (`winograd`). Transposed convolutions have channels first.
 
 mod depthwise;
 mod gather;
 mod planes;
 mod shape;
 mod transposed;
+mod winograd;
 
 pub use shape::{ConvShape, ConvTransposeShape};
 pub use transposed::conv_transpose;
@@ -24,6 +26,7 @@ use planes::Planes;
 #[derive(Clone, Debug)]
 pub struct PackedConv {
     len: usize,
+    way: ConvWay,
     weights: Packed,
 }
 
@@ -34,6 +37,41 @@ enum Packed {
     /// One right operand a group, `[kernel… · in / groups, out / groups]`; for images that come with their channels first,
     /// `[in · kernel…, out]`.
     Groups(Vec<PackedRhs>),
+    /// Transformed.
+    Winograd(Vec<PackedRhs>),
+}
+
+/// The way in which a convolution is computed, which decides the order of its packed weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConvWay {
+    /// Each channel for itself.
+    Depthwise,
+    /// A product of the windows with the weights, image by image: images come with their channels first.
+    Planes,
+    /// A product of the windows with the weights.
+    Rows,
+    /// Winograd's algorithm.
+    Winograd,
+}
+
+impl ConvShape {
+    /// The way in which [`conv`] computes this convolution.
+    pub fn way(&self) -> ConvWay {
+        if depthwise::suits(self) {
+            ConvWay::Depthwise
+        } else if planes::suit(self) {
+            ConvWay::Planes
+        } else if winograd::suits(self) {
+            ConvWay::Winograd
+        } else {
+            ConvWay::Rows
+        }
+    }
+
+    /// Whether [`conv`] takes this convolution's images with their channels first.
+    pub fn takes_channels_first(&self) -> bool {
+        self.way() == ConvWay::Planes
+    }
 }
 
 impl PackedConv {
@@ -44,23 +82,23 @@ impl PackedConv {
     pub fn new(shape: &ConvShape, weight: &[f32]) -> Self {
         assert_eq!(weight.len(), shape.weight_len(), "the weights do not have the convolution's shape");
         let ((ic, oc), taps) = (shape.group_channels(), shape.windows.kernel_len());
-        let weights = if depthwise::suits(shape) {
-            Packed::Depthwise(exchanged(weight, shape.out_channels, taps))
-        } else {
+        let group = |i: usize| {
             let depth = ic * taps;
-            let group = |i: usize| {
-                let weight = &weight[i * oc * depth..(i + 1) * oc * depth];
-                // The elements of a window follow each other as in the image: channels last.
-                let filters: Cow<'_, [f32]> = match taps {
-                    1 => Cow::Borrowed(weight),
-                    _ if shape.takes_channels_first() => Cow::Borrowed(weight),
-                    _ => weight.chunks(depth.max(1)).flat_map(|filter| exchanged(filter, ic, taps)).collect(),
-                };
-                PackedRhs::new(Matrix::row_major(&filters, depth).transposed(), depth, oc)
+            let weight = &weight[i * oc * depth..(i + 1) * oc * depth];
+            // The elements of a window follow each other as in the image.
+            let filters: Cow<'_, [f32]> = match taps {
+                1 => Cow::Borrowed(weight),
+                _ if shape.takes_channels_first() => Cow::Borrowed(weight),
+                _ => weight.chunks(depth.max(1)).flat_map(|filter| exchanged(filter, ic, taps)).collect(),
             };
-            Packed::Groups((0..shape.groups).map(group).collect())
+            PackedRhs::new(Matrix::row_major(&filters, depth).transposed(), depth, oc)
         };
-        Self { len: weight.len(), weights }
+        let weights = match shape.way() {
+            ConvWay::Depthwise => Packed::Depthwise(exchanged(weight, shape.out_channels, taps)),
+            ConvWay::Winograd => Packed::Winograd(winograd::transformed_filters(shape, weight)),
+            ConvWay::Planes | ConvWay::Rows => Packed::Groups((0..shape.groups).map(group).collect()),
+        };
+        Self { len: weight.len(), way: shape.way(), weights }
     }
 }
 
@@ -80,7 +118,7 @@ fn exchanged(matrix: &[f32], rows: usize, cols: usize) -> Vec<f32> {
 pub enum ConvWeight<'a> {
     /// `[out, in / groups, kernel…]`, contiguous.
     Plain(&'a [f32]),
-    /// Packed, for a shape that differs at most in the batch and the size of the images.
+    /// Packed, for a shape of the same [`ConvShape::way`] that differs at most in the batch and the size of the images.
     Packed(&'a PackedConv),
 }
 
@@ -109,8 +147,10 @@ pub fn conv(
         ConvWeight::Packed(packed) => Cow::Borrowed(packed),
     };
     assert_eq!(packed.len, shape.weight_len(), "the weights do not have the convolution's shape");
+    assert_eq!(packed.way, shape.way(), "the weights were packed for another way");
     match &packed.weights {
         Packed::Depthwise(weight) => depthwise::depthwise(shape, x, weight, &end, out),
+        Packed::Winograd(filters) => winograd::winograd(shape, x, filters, &end, out),
         Packed::Groups(groups) => {
             assert_eq!(groups.len(), shape.groups, "the weights were packed for other groups");
             products(shape, x, groups, &end, out);
@@ -123,13 +163,6 @@ struct End<'a> {
     bias: Option<&'a [f32]>,
     residual: Option<&'a [f32]>,
     activation: Option<Activation>,
-}
-
-impl ConvShape {
-    /// Whether [`conv`] takes this convolution's images with their channels first.
-    pub fn takes_channels_first(&self) -> bool {
-        planes::suit(self)
-    }
 }
 
 /// One product a group: all windows' rows with the group's weights.

@@ -125,8 +125,9 @@ impl RowsProduct<'_> {
             Rows::InPlace(a, step) => unsafe { copy_rows(&a[depth.start..], step, rows, depth.len(), to) },
             Rows::Gather(gather) => gather(rows, depth, to),
             Rows::Panels(fill) => {
-                for first in rows.clone().step_by(kernels.rows) {
-                    let cols = first..rows.end.min(first + kernels.rows);
+                let height = tile_rows(kernels, rows.len());
+                for first in rows.clone().step_by(height) {
+                    let cols = first..rows.end.min(first + height);
                     let width = cols.len();
                     // SAFETY: panels follow each other in the room for the rows.
                     let to = unsafe { to.add((first - rows.start) * depth.len()) };
@@ -153,8 +154,9 @@ impl RowsProduct<'_> {
             let count = kernels.cols.min(cols.end - col);
             let width = panel_width(kernels, count);
             let b = self.b.data[depth.start * padded + col * depth.len()..].as_ptr();
-            for row in rows.clone().step_by(kernels.rows) {
-                let height = kernels.rows.min(rows.end - row);
+            let height = tile_rows(kernels, rows.len());
+            for row in rows.clone().step_by(height) {
+                let height = height.min(rows.end - row);
                 let tile = match self.a {
                     Rows::Panels(_) => kernels.of(height, width),
                     _ => kernels.of_rows(height, width),
@@ -188,6 +190,11 @@ impl RowsProduct<'_> {
         // SAFETY: as above; the epilogue was checked.
         unsafe { self.epilogue.apply(self.c.ptr(self.c_start), self.c_step, rows, cols) };
     }
+}
+
+/// Rows of the tiles that share out some rows evenly.
+fn tile_rows(kernels: &Kernels, rows: usize) -> usize {
+    rows.div_ceil(rows.div_ceil(kernels.rows))
 }
 
 /// Copies the first `len` elements of some rows, one row behind the other.

@@ -39,10 +39,10 @@ fn single(
     let x = if shape.takes_channels_first() { x } else { x.channels_last() }.into_contiguous();
     let bias = bias.map(|bias| cast::cast(bias, DType::F32).into_contiguous());
     let as_f32 = || cast::cast(weight.clone(), DType::F32).into_contiguous();
-    // Packed weights serve every number and size of images.
+    // Packed weights serve every number and size of images that go the same way.
     let windows = Windows { input: [0; 3], output: [0; 3], ..shape.windows.clone() };
     let any_image = ConvShape { batch: 0, windows, ..shape.clone() };
-    let key = (weight.layout().clone(), any_image);
+    let key = (weight.layout().clone(), any_image, shape.way());
     let packed = weight.prepared(&key, || PackedConv::new(&shape, as_f32().slice()));
     let plain = if packed.is_some() { None } else { Some(as_f32()) };
     let mut dims = shape.output_dims();

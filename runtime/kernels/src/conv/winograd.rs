@@ -1,0 +1,362 @@
+//! 3x3 convolutions by Winograd's algorithm F(4x4, 3x3): a square of 4x4 results takes 36 multiplications instead of 144.
+//!
+//! With the polynomials' points 0, ±1, ±2 and ∞, `Y = Aᵀ [(G g Gᵀ) ⊙ (Bᵀ d B)] A` for a square `d` of 6x6 pixels and a
+//! filter `g`. Summed over the channels, the products of one of the 36 places are a matrix product of the squares with the
+//! filters, so a convolution is: squares transformed, 36 products, results transformed back. Filters are transformed once,
+//! when they are packed. Rounding errors are a few times those of the direct sum. An infinity or a NaN spreads over the
+//! results of its square, as NaN.
+
+use super::{ConvShape, End};
+use crate::gemm::{Bias, Epilogue, Matrix, PackedRhs, Rows, RowsProduct};
+use crate::math::{Map, map_slice};
+use crate::scratch::with_scratch;
+use crate::simd::{Simd, dispatched};
+use crate::threads::{self, SharedMut, parallel_for};
+use alloc::{vec, vec::Vec};
+use core::ops::Range;
+use kiln_types::Activation;
+
+/// Side of a square of results.
+const SIDE: usize = 4;
+/// Side of the square of pixels that they see.
+const SEEN: usize = SIDE + 2;
+/// Places in it: so many products there are.
+const PLACES: usize = SEEN * SEEN;
+
+/// Elements that a block of squares has at most, before and after the products: what a second-level cache of 1 MiB holds.
+const BLOCK: usize = 256 * 1024;
+/// Squares in a block at least: each block reads all filters.
+const SQUARES: usize = 28;
+
+/// Whether this file's way is the one for a convolution.
+pub(super) fn suits(shape: &ConvShape) -> bool {
+    let w = &shape.windows;
+    let plain = shape.groups == 1 && w.stride == [1; 3] && w.dilation == [1; 3];
+    let square = w.kernel == [1, 3, 3] && w.padding[0] == (0, 0);
+    // Transforming pays when each transformed element is used often; filters, four times as large as before, must be used
+    // by some squares.
+    plain && square && shape.in_channels >= 16 && shape.out_channels >= 16 && Squares::of(shape).count >= 12
+}
+
+/// The transformed filters, one right operand a place: `[in, out]`. `weight` is `[out, in, 3, 3]`.
+pub(super) fn transformed_filters(shape: &ConvShape, weight: &[f32]) -> Vec<PackedRhs> {
+    let (ic, oc) = (shape.in_channels, shape.out_channels);
+    let mut places = vec![0.0; PLACES * ic * oc];
+    for (i, filter) in weight.chunks(9).enumerate() {
+        let (o, c) = (i / ic, i % ic);
+        let rows: [[f64; 3]; SEEN] = {
+            let columns = [0, 1, 2].map(|x| expanded([0, 1, 2].map(|y| f64::from(filter[y * 3 + x]))));
+            core::array::from_fn(|y| [0, 1, 2].map(|x| columns[x][y]))
+        };
+        for (y, row) in rows.into_iter().enumerate() {
+            for (x, value) in expanded(row).into_iter().enumerate() {
+                places[((y * SEEN + x) * ic + c) * oc + o] = value as f32;
+            }
+        }
+    }
+    places.chunks(ic * oc).map(|place| PackedRhs::new(Matrix::row_major(place, oc), ic, oc)).collect()
+}
+
+/// `G g`.
+fn expanded([a, b, c]: [f64; 3]) -> [f64; SEEN] {
+    let (even, odd) = (a + c, b);
+    let (far_even, far_odd) = (a + 4.0 * c, 2.0 * b);
+    [
+        a / 4.0,
+        -(even + odd) / 6.0,
+        -(even - odd) / 6.0,
+        (far_even + far_odd) / 24.0,
+        (far_even - far_odd) / 24.0,
+        c,
+    ]
+}
+
+/// How the images' results are cut into squares.
+struct Squares {
+    rows: usize,
+    cols: usize,
+    /// In all images.
+    count: usize,
+}
+
+impl Squares {
+    fn of(shape: &ConvShape) -> Self {
+        let [depth, height, width] = shape.windows.output;
+        let (rows, cols) = (height.div_ceil(SIDE), width.div_ceil(SIDE));
+        Self { rows, cols, count: shape.batch * depth * rows * cols }
+    }
+
+    /// Image, and first row and column, of a square.
+    fn place(&self, square: usize) -> (usize, usize, usize) {
+        let in_image = square % (self.rows * self.cols);
+        (square / (self.rows * self.cols), in_image / self.cols * SIDE, in_image % self.cols * SIDE)
+    }
+}
+
+/// The result of a convolution with [`transformed_filters`].
+pub(super) fn winograd(shape: &ConvShape, x: &[f32], filters: &[PackedRhs], end: &End<'_>, out: &mut [f32]) {
+    let squares = Squares::of(shape);
+    let (ic, oc) = (shape.in_channels, shape.out_channels);
+    assert!(
+        filters.len() == PLACES && filters[0].dims() == (ic, oc),
+        "the weights were packed for another convolution"
+    );
+    let most = (BLOCK / (PLACES * (ic + oc))).max(SQUARES);
+    // Blocks of one size.
+    let block = squares.count.div_ceil(squares.count.div_ceil(most));
+    let blocks = squares.count.div_ceil(block);
+    let out = SharedMut::new(out);
+    let job = Job { shape, squares: &squares, x, filters, end, out: &out };
+    let one = |i: usize| job.block(i * block..squares.count.min((i + 1) * block));
+    if blocks >= 2 * threads::threads() {
+        let work = PLACES * block * ic * oc / 100 + 1;
+        parallel_for(blocks, work, |range| range.for_each(one));
+    } else {
+        // Each block is shared out itself.
+        (0..blocks).for_each(one);
+    }
+}
+
+/// What all blocks share.
+struct Job<'a> {
+    shape: &'a ConvShape,
+    squares: &'a Squares,
+    x: &'a [f32],
+    filters: &'a [PackedRhs],
+    end: &'a End<'a>,
+    out: &'a SharedMut<'a, f32>,
+}
+
+impl Job<'_> {
+    /// Some squares from their pixels to their results.
+    fn block(&self, range: Range<usize>) {
+        let (ic, oc, count) = (self.shape.in_channels, self.shape.out_channels, range.len());
+        with_scratch(PLACES * count * (ic + oc), |space| {
+            let (pixels, sums) = space.split_at_mut(PLACES * count * ic);
+            let seen = SharedMut::new(pixels);
+            parallel_for(count, PLACES * ic / 4 + 1, |part| {
+                for i in part {
+                    // SAFETY: each square has its own row in each place's matrix.
+                    unsafe { self.transform_pixels(range.start + i, seen.ptr(i * ic), count * ic) };
+                }
+            });
+            let pixels = &*pixels;
+            let shared = SharedMut::new(sums);
+            parallel_for(PLACES, count * ic * oc / 100 + 1, |part| {
+                for place in part {
+                    let epilogue = Epilogue { bias: Bias::None, residual: None, activation: None };
+                    let a = Rows::InPlace(&pixels[place * count * ic..(place + 1) * count * ic], ic);
+                    let (b, c, c_start) = (&self.filters[place], &shared, place * count * oc);
+                    RowsProduct { m: count, a, b, c, c_start, c_step: oc, epilogue: &epilogue }.run();
+                }
+            });
+            let sums = &*sums;
+            parallel_for(count, PLACES * oc / 4 + 1, |part| {
+                for i in part {
+                    // SAFETY: squares of the result are disjoint.
+                    unsafe { self.transform_sums(range.start + i, &sums[i * oc..], count * oc) };
+                }
+            });
+        });
+    }
+
+    /// A square's pixels, transformed: `to[place · step + channel]`.
+    ///
+    /// # Safety
+    /// `to` has room for all channels at each place.
+    unsafe fn transform_pixels(&self, square: usize, to: *mut f32, step: usize) {
+        let (image, row, col) = self.squares.place(square);
+        let w = &self.shape.windows;
+        let [_, height, width] = w.input;
+        let ((above, _), (before, _)) = (w.padding[1], w.padding[2]);
+        // Of the square's rows and columns, those that lie in the image.
+        let inside = |first: usize, padding: usize, size: usize| {
+            padding.saturating_sub(first).min(SEEN)..(size + padding).saturating_sub(first).min(SEEN)
+        };
+        let seen = Seen {
+            rows: inside(row, above, height),
+            cols: inside(col, before, width),
+            line: width * self.shape.in_channels,
+            channels: self.shape.in_channels,
+        };
+        // Where the first pixel would be, perhaps in the padding.
+        let first = (row as isize - above as isize) * width as isize + col as isize - before as isize;
+        let first = (image * height * width) as isize + first;
+        let from = self.x.as_ptr().wrapping_offset(first * self.shape.in_channels as isize);
+        // SAFETY: pixels inside lie in the image; the rest is the caller's promise.
+        unsafe { transform_pixels(&seen, from, to, step) };
+    }
+
+    /// A square's results from its sums at each place, `sums[place · step + channel]`.
+    ///
+    /// # Safety
+    /// Nobody else writes this square's results.
+    unsafe fn transform_sums(&self, square: usize, sums: &[f32], step: usize) {
+        let (image, row, col) = self.squares.place(square);
+        let [_, height, width] = self.shape.windows.output;
+        let channels = self.shape.out_channels;
+        let start = ((image * height + row) * width + col) * channels;
+        let (low, high, rest) = match self.end.activation {
+            Some(Activation::Relu) => (0.0, f32::INFINITY, None),
+            Some(Activation::Clamp { min, max }) => (min as f32, max as f32, None),
+            activation => (f32::NEG_INFINITY, f32::INFINITY, activation),
+        };
+        let results = Results {
+            rows: SIDE.min(height - row),
+            cols: SIDE.min(width - col),
+            line: width * channels,
+            channels,
+            bias: self.end.bias,
+            residual: self.end.residual.map(|residual| &residual[start..]),
+            low,
+            high,
+        };
+        // SAFETY: the square lies in the result, which is the caller's to write here.
+        unsafe {
+            let to = self.out.ptr(start);
+            transform_sums(&results, sums.as_ptr(), step, to);
+            if let Some(activation) = rest {
+                for row in 0..results.rows {
+                    let line = to.add(row * results.line);
+                    map_slice(Map::Activation(activation), line, line, results.cols * channels);
+                }
+            }
+        }
+    }
+}
+
+/// A square of pixels.
+struct Seen {
+    /// Rows that lie in the image.
+    rows: Range<usize>,
+    /// Columns that lie in the image.
+    cols: Range<usize>,
+    /// Elements from one row of pixels to the next.
+    line: usize,
+    channels: usize,
+}
+
+dispatched! {
+    /// `Bᵀ d B` for every channel of a square.
+    ///
+    /// # Safety
+    /// Pixels inside, relative to `from`, can be read, `to` has room for the channels at each place.
+    unsafe fn transform_pixels<S>(s, seen: &Seen, from: *const f32, to: *mut f32, step: usize) {
+        let whole = seen.rows == (0..SEEN) && seen.cols == (0..SEEN);
+        for c in (0..seen.channels).step_by(S::LANES) {
+            let count = S::LANES.min(seen.channels - c);
+            let mut half = [[s.splat(0.0); SEEN]; SEEN];
+            for y in 0..SEEN {
+                let line = from.wrapping_add(y * seen.line + c);
+                let mut pixels = [s.splat(0.0); SEEN];
+                if whole && count == S::LANES {
+                    for x in 0..SEEN {
+                        pixels[x] = s.load(line.add(x * seen.channels));
+                    }
+                } else if seen.rows.contains(&y) {
+                    for x in 0..SEEN {
+                        if seen.cols.contains(&x) {
+                            pixels[x] = s.load_up_to(line.wrapping_add(x * seen.channels), count);
+                        }
+                    }
+                }
+                half[y] = seen_transform(s, pixels);
+            }
+            for x in 0..SEEN {
+                let column = seen_transform(s, [half[0][x], half[1][x], half[2][x], half[3][x], half[4][x], half[5][x]]);
+                for y in 0..SEEN {
+                    s.store_up_to(to.add((y * SEEN + x) * step + c), count, column[y]);
+                }
+            }
+        }
+    }
+}
+
+/// `Bᵀ d`.
+#[inline(always)]
+fn seen_transform<S: Simd>(s: S, d: [S::F; SEEN]) -> [S::F; SEEN] {
+    let (four, five, two) = (s.splat(4.0), s.splat(5.0), s.splat(2.0));
+    let near_even = s.sub_product(d[4], four, d[2]);
+    let near_odd = s.sub_product(d[3], four, d[1]);
+    let far_even = s.sub(d[4], d[2]);
+    let far_odd = s.mul(two, s.sub(d[3], d[1]));
+    [
+        s.mul_add(four, d[0], s.sub_product(d[4], five, d[2])),
+        s.add(near_even, near_odd),
+        s.sub(near_even, near_odd),
+        s.add(far_even, far_odd),
+        s.sub(far_even, far_odd),
+        s.mul_add(four, d[1], s.sub_product(d[5], five, d[3])),
+    ]
+}
+
+/// A square of results.
+struct Results<'a> {
+    /// Rows that lie in the result.
+    rows: usize,
+    /// Columns that lie in the result.
+    cols: usize,
+    /// Elements from one row of pixels to the next.
+    line: usize,
+    channels: usize,
+    bias: Option<&'a [f32]>,
+    /// What is added, from the square's first element on.
+    residual: Option<&'a [f32]>,
+    low: f32,
+    high: f32,
+}
+
+dispatched! {
+    /// `clamp(Aᵀ m A + bias + residual)` for every channel of a square.
+    ///
+    /// # Safety
+    /// `sums` holds the channels at each place, `to` the results inside.
+    unsafe fn transform_sums<S>(s, results: &Results<'_>, sums: *const f32, step: usize, to: *mut f32) {
+        let (low, high) = (s.splat(results.low), s.splat(results.high));
+        for c in (0..results.channels).step_by(S::LANES) {
+            let count = S::LANES.min(results.channels - c);
+            let mut half = [[s.splat(0.0); SEEN]; SIDE];
+            for x in 0..SEEN {
+                let mut column = [s.splat(0.0); SEEN];
+                for y in 0..SEEN {
+                    column[y] = s.load_up_to(sums.add((y * SEEN + x) * step + c), count);
+                }
+                let column = sums_transform(s, column);
+                for y in 0..SIDE {
+                    half[y][x] = column[y];
+                }
+            }
+            let bias = match results.bias {
+                Some(bias) => s.load_up_to(bias.as_ptr().add(c), count),
+                None => s.splat(0.0),
+            };
+            for y in 0..SIDE {
+                let line = sums_transform(s, half[y]);
+                for x in 0..SIDE {
+                    if y < results.rows && x < results.cols {
+                        let at = y * results.line + x * results.channels + c;
+                        let mut sum = s.add(line[x], bias);
+                        if let Some(residual) = results.residual {
+                            sum = s.add(sum, s.load_up_to(residual.as_ptr().add(at), count));
+                        }
+                        // The operand order lets NaN through.
+                        s.store_up_to(to.add(at), count, s.min(high, s.max(low, sum)));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// `Aᵀ m`.
+#[inline(always)]
+fn sums_transform<S: Simd>(s: S, m: [S::F; SEEN]) -> [S::F; SIDE] {
+    let (near_even, near_odd) = (s.add(m[1], m[2]), s.sub(m[1], m[2]));
+    let (far_even, far_odd) = (s.add(m[3], m[4]), s.sub(m[3], m[4]));
+    [
+        s.add(m[0], s.add(near_even, far_even)),
+        s.mul_add(s.splat(2.0), far_odd, near_odd),
+        s.mul_add(s.splat(4.0), far_even, near_even),
+        s.add(s.mul_add(s.splat(8.0), far_odd, near_odd), m[5]),
+    ]
+}
