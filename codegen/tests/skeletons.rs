@@ -91,6 +91,9 @@ fn records_are_of_any_format() {
         let options = SkeletonOptions { record, ..named("net.pt") };
         check(&format!("net_{name}"), &skeleton(read("net.pt", None), &options).unwrap());
     }
+    // Bincode tells fields by their order, and here it is that of the names.
+    let sorted = SkeletonOptions { record: RecordFormat::Bincode, ..named("net.safetensors") };
+    check("net_sorted_bincode", &skeleton(read("net.safetensors", None), &sorted).unwrap());
     let half = SkeletonOptions { record: RecordFormat::Bincode, half_precision: true, ..named("kinds.pt") };
     check("kinds_bincode_half", &skeleton(tensors(KINDS), &half).unwrap());
 }
