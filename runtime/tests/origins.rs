@@ -6,9 +6,10 @@ use kiln::backend::NdArray;
 use kiln::module::{Module, Param};
 use kiln::nn::conv::{Conv2d, Conv2dConfig, ConvTranspose2d, ConvTranspose2dConfig};
 use kiln::nn::{Initializer, LayerNorm, LayerNormConfig, Linear, LinearConfig};
-use kiln::record::{FullPrecisionSettings, Recorder};
+use kiln::record::{FullPrecisionSettings, Recorder, Safetensors};
 use kiln::tensor::{Tensor, TensorData, backend::Backend};
 use kiln::weights::{AdapterType, ImportError, LoadArgs, SafetensorsFileRecorder};
+use kiln::weights::{load_weights, save_weights, save_weights_like};
 use kiln_record::safetensors::{TensorToWrite, save};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -33,24 +34,29 @@ struct Block<B: Backend> {
 #[derive(Module, Debug)]
 struct Model<B: Backend> {
     blocks: Vec<Block<B>>,
-    #[module(from(gamma = "1", beta = "norm.bias * ::factor"))]
+    #[module(from(gamma = "1", beta = "norm.bias * ::factor[]"))]
     norm: LayerNorm<B>,
-    #[module(from = "exp(-slice(table, 0, 1, 3)) + 0.5")]
+    #[module(from = "exp(-slice(table[3, 2], 0, 1, 3)) + 0.5")]
     decay: Param<Tensor<B, 2>>,
     #[module(constant)]
     mask: Param<Tensor<B, 1>>,
 }
 
-impl<B: Backend> Model<B> {
+impl<B: Backend> Block<B> {
     fn new(device: &B::Device) -> Self {
-        let block = || Block {
+        Self {
             conv: Conv2dConfig::new([1, 2], [1, 1]).init(device),
             up: ConvTranspose2dConfig::new([2, 4], [1, 1]).with_groups(2).init(device),
             square: LinearConfig::new(2, 2).with_bias(false).init(device),
             joined: LinearConfig::new(1, 2).init(device),
-        };
+        }
+    }
+}
+
+impl<B: Backend> Model<B> {
+    fn new(device: &B::Device) -> Self {
         Self {
-            blocks: (0..2).map(|_| block()).collect(),
+            blocks: (0..2).map(|_| Block::new(device)).collect(),
             norm: LayerNormConfig::new(2).init(device),
             decay: Initializer::Zeros.init([2, 2], device),
             mask: Initializer::Constant { value: 7.0 }.init([3], device),
@@ -208,5 +214,107 @@ fn recorders_refuse_what_is_made_of_other_parameters() {
         recorder.load(path.as_path().into(), &device);
     let error = record.err().unwrap().to_string();
     assert!(error.starts_with("`list.0.0` is made of other parameters"), "{error}");
+    std::fs::remove_file(path).unwrap();
+}
+
+/// The tensors of a file.
+fn read(path: &PathBuf) -> BTreeMap<String, (Vec<f32>, Vec<usize>)> {
+    let file = Safetensors::open(path).unwrap();
+    let tensors = file.paths().map(|path| (path.to_owned(), file.tensor(path).unwrap()));
+    let floats = tensors.filter(|(_, data)| data.dtype.is_float());
+    floats.map(|(key, data)| (key, (data.to_vec().unwrap(), data.shape))).collect()
+}
+
+/// A module with every float parameter doubled.
+fn doubled<M: Module<Cpu>>(module: M) -> M {
+    struct Double;
+    impl kiln::module::ModuleMapper<Cpu> for Double {
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<Cpu, D>>) -> Param<Tensor<Cpu, D>> {
+            param.map(|tensor| tensor * 2.0)
+        }
+    }
+    module.map(&mut Double)
+}
+
+/// All parameters of a block.
+fn parameters(block: &Block<Cpu>) -> Vec<f32> {
+    let biases = [&block.conv.bias, &block.up.bias, &block.joined.bias];
+    let mut all = [numbers(&block.conv.weight), numbers(&block.up.weight)].concat();
+    all.extend([numbers(&block.square.weight), numbers(&block.joined.weight)].concat());
+    all.extend(biases.into_iter().flatten().flat_map(numbers));
+    all
+}
+
+#[test]
+fn saving_takes_parameters_apart() {
+    let tensors = checkpoint()
+        .into_iter()
+        .filter_map(|(key, values, shape)| Some((key.strip_prefix("blocks.1.")?.to_owned(), values, shape)));
+    let (original, saved) = (written("apart", tensors.collect()), temporary("apart-saved"));
+    let device = Default::default();
+    let loaded = |path: &PathBuf| {
+        load_weights(Block::<Cpu>::new(&device), LoadArgs::from(path.as_path()), &device).unwrap()
+    };
+    for block in [loaded(&original), doubled(loaded(&original))] {
+        save_weights(&block, &saved, AdapterType::PyTorch).unwrap();
+        let shapes = |path| -> BTreeMap<_, _> {
+            read(path).into_iter().map(|(key, (_, shape))| (key, shape)).collect()
+        };
+        assert_eq!(shapes(&saved), shapes(&original));
+        assert_close(&parameters(&loaded(&saved)), &parameters(&block));
+        // The layer has taken the normalization over, which does nothing.
+        assert_eq!(read(&saved)["0.weight"].0, numbers(&block.conv.weight));
+        assert_eq!(read(&saved)["1.weight"].0, [1.0, 1.0]);
+        assert_eq!(read(&saved)["1.running_mean"].0, [0.0, 0.0]);
+        assert_eq!(read(&saved)["1.bias"].0, numbers(block.conv.bias.as_ref().unwrap()));
+        assert_eq!(read(&saved)["attn.w"].0, numbers(&block.square.weight));
+    }
+    std::fs::remove_file(original).unwrap();
+    std::fs::remove_file(saved).unwrap();
+}
+
+#[test]
+fn what_the_module_lacks_comes_from_the_original() {
+    let (original, saved) = (written("like", checkpoint()), temporary("like-saved"));
+    let device = Default::default();
+    let load = |path: &PathBuf| Model::<Cpu>::from_safetensors(path.as_path(), &device).unwrap();
+    // The normalization's factor was folded away: it has to stay 1.
+    let mut model = load(&original);
+    save_weights_like(&model, original.as_path(), &saved).unwrap();
+    assert_eq!(read(&saved), read(&original));
+
+    model.blocks = model.blocks.into_iter().map(doubled).collect();
+    model.decay = model.decay.map(|tensor| tensor + 1.0);
+    save_weights_like(&model, original.as_path(), &saved).unwrap();
+    let (before, after) = (read(&original), read(&saved));
+    for (path, again) in [(&original, false), (&saved, true)] {
+        let same = parameters(&load(path).blocks[1]) == parameters(&model.blocks[1]);
+        assert_eq!(same, again);
+    }
+    assert_close(&numbers(&load(&saved).decay), &numbers(&model.decay));
+    let same = ["blocks.1.1.weight", "blocks.1.1.running_var", "norm.bias", "factor"];
+    assert!(same.iter().all(|key| before[*key] == after[*key]));
+    // A row that no parameter has.
+    assert_eq!(after["table"].0[..2], [9.0, 9.0]);
+    assert!(after["table"].0[2..] != before["table"].0[2..]);
+    std::fs::remove_file(original).unwrap();
+    std::fs::remove_file(saved).unwrap();
+}
+
+#[test]
+fn one_report_names_what_cannot_be_saved() {
+    let path = written("unsaved", checkpoint());
+    let mut model = Model::<Cpu>::from_safetensors(path.as_path(), &Default::default()).unwrap();
+    model.norm.gamma = model.norm.gamma.map(|tensor| tensor * 3.0);
+    let error =
+        save_weights(&model, temporary("unsaved-saved"), AdapterType::PyTorch).unwrap_err().to_string();
+    for part in [
+        "norm.gamma, made of 1: no tensors make it what it has become",
+        "decay, made of exp(-slice(::table[3, 2], 0, 1, 3)) + 0.5: the model has 4 of the 6 elements of table",
+        "`save_weights_like` takes the others from the original",
+    ] {
+        assert!(error.contains(part), "{part}\n{error}");
+    }
+    assert!(!error.contains("blocks"), "{error}");
     std::fs::remove_file(path).unwrap();
 }

@@ -3,12 +3,15 @@
 //! A field whose parameters are simply the original's, under its own name and laid out as PyTorch does, says nothing;
 //! others carry an attribute. Keys are relative to the module, so that equal modules still share a struct.
 
+mod expression;
+
 use super::home::relative;
 use super::{Content, Field, Plan};
+use expression::{derivation, plain, shapeless, short, shortest};
 use kiln_importer::fold::uniform;
 use kiln_importer::ir::spelling::LayerField;
 use kiln_importer::ir::{Norm, Op, Provenance, ValueId};
-use kiln_types::{Activation, BinaryOp, Derivation, ReduceOp, UnaryOp, in_pytorch};
+use kiln_types::{BinaryOp, Derivation, DerivationTarget, in_pytorch};
 use std::collections::BTreeSet;
 
 /// How a field is filled.
@@ -37,27 +40,17 @@ pub fn origin(plan: &Plan<'_>, module: usize, field: &Field) -> Option<FieldOrig
     let base = &plan.modules[module].path;
     let path = if base.is_empty() { field.key.clone() } else { format!("{base}.{}", field.key) };
     match &field.content {
-        Content::Parameter(value) => {
-            let constant = plan.graph.constant(*value)?;
-            match (constant.provenance.as_deref(), number(plan, *value)) {
-                (None, None) => Some(FieldOrigin::Constant),
-                (None, Some(number)) => {
-                    Some(FieldOrigin::Derived(vec![("", Derivation::Number(number).to_string())]))
-                }
-                (Some(made), _) if is_key(made, &path, false) => None,
-                (Some(made), _) => {
-                    let text = text(plan, made, &(path, false), base)?;
-                    Some(FieldOrigin::Derived(vec![("", text)]))
-                }
-            }
-        }
+        Content::Parameter(value) => derived(plan, &[parameter(plan, "", "", *value, path)?], base),
         Content::Layer(node) => {
             let layer = plan.layer(*node)?;
             let kind = layer.ty.rsplit("::").next().unwrap_or(layer.ty);
             let parameters: Vec<Parameter<'_>> = layer
                 .fields
                 .iter()
-                .filter_map(|(name, field)| parameter(plan, kind, name, field, &path))
+                .filter_map(|(name, field)| {
+                    let key = format!("{path}.{}", in_pytorch(kind, name).0);
+                    parameter(plan, kind, name, field.value()?, key)
+                })
                 .collect();
             folded_norm(&parameters, base).or_else(|| derived(plan, &parameters, base))
         }
@@ -65,7 +58,7 @@ pub fn origin(plan: &Plan<'_>, module: usize, field: &Field) -> Option<FieldOrig
     }
 }
 
-/// A parameter of a layer.
+/// A parameter: of a layer, or (without a name) a field by itself.
 struct Parameter<'g> {
     name: &'static str,
     /// How it is made, if not known from the graph alone.
@@ -74,20 +67,24 @@ struct Parameter<'g> {
     number: Option<f64>,
     /// Where checkpoints have it when nothing is said, and whether it is transposed there.
     own: (String, bool),
+    target: DerivationTarget,
 }
 
 fn parameter<'g>(
     plan: &Plan<'g>,
     kind: &str,
     name: &'static str,
-    field: &LayerField,
-    path: &str,
+    value: ValueId,
+    key: String,
 ) -> Option<Parameter<'g>> {
-    let constant = plan.graph.constant(field.value()?)?;
-    let (key, turned) = in_pytorch(kind, name);
-    let own = (format!("{path}.{key}"), turned);
-    let made = constant.provenance.as_deref();
-    Some(Parameter { name, made, number: number(plan, field.value()?), own })
+    let constant = plan.graph.constant(value)?;
+    Some(Parameter {
+        name,
+        made: constant.provenance.as_deref(),
+        number: number(plan, value),
+        own: (key, in_pytorch(kind, name).1),
+        target: DerivationTarget { layer: kind.to_owned(), shape: constant.data.shape.clone() },
+    })
 }
 
 impl Parameter<'_> {
@@ -107,17 +104,6 @@ fn is_key(made: &Provenance, wanted: &str, turned: bool) -> bool {
                 && operands.first().is_some_and(|of| is_key(of, wanted, false))
         }
         _ => false,
-    }
-}
-
-/// A provenance without casts between floats: parameters get the backend's dtype anyway.
-fn plain(made: &Provenance) -> &Provenance {
-    match made {
-        Provenance::Apply { op: Op::Cast { to }, operands } if to.is_float() => match operands.first() {
-            Some(of) => plain(of),
-            None => made,
-        },
-        made => made,
     }
 }
 
@@ -168,16 +154,6 @@ fn norm_path(norm: &Norm) -> Option<String> {
     all.then(|| path.to_owned())
 }
 
-/// Epsilons come as f32: `9.999999747378752e-6` is meant to be `1e-5`.
-fn short(value: f64) -> f64 {
-    (value as f32)
-        .to_string()
-        .parse()
-        .ok()
-        .filter(|short: &f64| *short as f32 == value as f32)
-        .unwrap_or(value)
-}
-
 fn derived(plan: &Plan<'_>, parameters: &[Parameter<'_>], base: &str) -> Option<FieldOrigin> {
     if !parameters.is_empty() && parameters.iter().all(|p| p.made.is_none() && p.number.is_none()) {
         return Some(FieldOrigin::Constant);
@@ -186,7 +162,7 @@ fn derived(plan: &Plan<'_>, parameters: &[Parameter<'_>], base: &str) -> Option<
     for parameter in parameters {
         let text = match (parameter.made, parameter.number) {
             (Some(made), _) if parameter.is_own(made) => continue,
-            (Some(made), _) => text(plan, made, &parameter.own, base)?,
+            (Some(made), _) => text(plan, made, parameter, base)?,
             (None, Some(number)) => Derivation::Number(number).to_string(),
             (None, None) => Derivation::Constant.to_string(),
         };
@@ -195,147 +171,15 @@ fn derived(plan: &Plan<'_>, parameters: &[Parameter<'_>], base: &str) -> Option<
     (!texts.is_empty()).then_some(FieldOrigin::Derived(texts))
 }
 
-/// The expression of a parameter. `own` is where checkpoints have it when nothing is said, and whether it is transposed
-/// there.
-fn text(plan: &Plan<'_>, made: &Provenance, own: &(String, bool), base: &str) -> Option<String> {
-    let mut derivation = derivation(made, base).ok()?;
-    if plan.graph.tied_keys.contains(&own.0) && matches!(plain(made), Provenance::Key { .. }) && !own.1 {
-        let own = Derivation::key(relative(&own.0, base)?, false);
-        return Some(Derivation::First(vec![own, derivation]).to_string());
+/// The expression of a parameter.
+fn text(plan: &Plan<'_>, made: &Provenance, parameter: &Parameter<'_>, base: &str) -> Option<String> {
+    let derivation = derivation(made, base).ok()?;
+    let (own, turned) = &parameter.own;
+    if plan.graph.tied_keys.contains(own) && matches!(plain(made), Provenance::Key { .. }) && !turned {
+        let own = Derivation::key(relative(own, base)?, false);
+        return Some(Derivation::First(vec![own, shapeless(derivation)]).to_string());
     }
-    // The parameter's own shape needs no words.
-    if let Derivation::Reshape(_, sizes) = &mut derivation {
-        *sizes = None;
-    }
-    Some(derivation.to_string())
-}
-
-/// A provenance as an expression, its keys relative to a module. The error says what cannot be expressed.
-fn derivation(made: &Provenance, base: &str) -> Result<Derivation, String> {
-    let of = |part: &Provenance| derivation(part, base);
-    let boxed = |part: &Provenance| of(part).map(Box::new);
-    Ok(match plain(made) {
-        Provenance::Key { key, .. } => match relative(key, base) {
-            Some(key) => Derivation::key(key, false),
-            None => Derivation::key(key, true),
-        },
-        Provenance::Literal(data) => match uniform(data) {
-            Some(number) => Derivation::Number(number),
-            None => return Err(format!("a table of {} numbers", data.num_elements())),
-        },
-        Provenance::Apply { op, operands } => {
-            let parts: Vec<&Provenance> = operands.iter().map(|operand| &**operand).collect();
-            applied(op, &parts, base)?
-        }
-        Provenance::Scaled { weight, scale, .. } => Derivation::Scaled(boxed(weight)?, boxed(scale)?),
-        Provenance::NormScale(norm) => scale_of(norm, base)?,
-        Provenance::NormShift(norm) => {
-            let moved = Derivation::binary(BinaryOp::Mul, of(&norm.mean)?, scale_of(norm, base)?);
-            Derivation::binary(BinaryOp::Sub, of(&norm.beta)?, moved)
-        }
-        Provenance::Exporter { .. } => return Err("what the exporter did".into()),
-        Provenance::TooMuch { .. } => return Err("a long computation".into()),
-    })
-}
-
-fn scale_of(norm: &Norm, base: &str) -> Result<Derivation, String> {
-    let variance = derivation(&norm.variance, base)?;
-    let sum = Derivation::binary(BinaryOp::Add, variance, Derivation::Number(short(norm.epsilon)));
-    let root = Derivation::Unary(UnaryOp::Sqrt, Box::new(sum));
-    Ok(Derivation::binary(BinaryOp::Div, derivation(&norm.gamma, base)?, root))
-}
-
-/// An operation as an expression.
-fn applied(op: &Op, operands: &[&Provenance], base: &str) -> Result<Derivation, String> {
-    let unknown = || format!("the operation {}", op.name());
-    let of = |n: usize| operands.get(n).ok_or_else(unknown).and_then(|part| derivation(part, base));
-    let boxed = |n: usize| of(n).map(Box::new);
-    let sizes = |dims: &[kiln_importer::ir::Dim]| -> Result<Vec<usize>, String> {
-        dims.iter().map(|dim| dim.as_size().ok_or_else(unknown)).collect()
-    };
-    let one = Derivation::Number(1.0);
-    Ok(match op {
-        Op::Unary(op) => Derivation::Unary(*op, boxed(0)?),
-        Op::Activation(Activation::Tanh) => Derivation::Unary(UnaryOp::Tanh, boxed(0)?),
-        Op::Activation(Activation::Sigmoid) => {
-            let exp = Derivation::Unary(UnaryOp::Exp, Box::new(Derivation::Unary(UnaryOp::Neg, boxed(0)?)));
-            Derivation::binary(BinaryOp::Div, one.clone(), Derivation::binary(BinaryOp::Add, one, exp))
-        }
-        Op::Activation(Activation::Softplus) => {
-            Derivation::Unary(UnaryOp::Log1p, Box::new(Derivation::Unary(UnaryOp::Exp, boxed(0)?)))
-        }
-        Op::Binary(op) => Derivation::binary(*op, of(0)?, of(1)?),
-        Op::Permute { axes } => Derivation::Permute(boxed(0)?, axes.clone()),
-        Op::Reshape { dims } => Derivation::Reshape(boxed(0)?, Some(sizes(dims)?)),
-        Op::Expand { dims } => Derivation::Expand(boxed(0)?, sizes(dims)?),
-        Op::Concat { axis: 0 } => joined((0..operands.len()).map(of).collect::<Result<_, _>>()?, operands),
-        Op::Concat { axis } => {
-            Derivation::Concat(*axis, (0..operands.len()).map(of).collect::<Result<_, _>>()?)
-        }
-        Op::Slice { ranges } => {
-            let mut cut = of(0)?;
-            for (axis, range) in ranges.iter().enumerate() {
-                let (start, end) = (range.start.as_size(), range.end.as_size());
-                let (Some(start), Some(end), Ok(step @ 1..)) = (start, end, usize::try_from(range.step))
-                else {
-                    return Err(unknown());
-                };
-                let size =
-                    operands.first().and_then(|of| of.shape()).and_then(|shape| shape.get(axis).copied());
-                if (start, step) == (0, 1) && size == Some(end) {
-                    continue;
-                }
-                cut = Derivation::Slice { of: Box::new(cut), axis, start, end, step };
-            }
-            cut
-        }
-        Op::Reduce {
-            op: op @ (ReduceOp::Sum | ReduceOp::Mean | ReduceOp::Max | ReduceOp::Min),
-            axes,
-            keep_dims: true,
-        } => Derivation::Reduce(*op, boxed(0)?, axes.clone()),
-        Op::MatMul if operands.iter().all(|of| of.shape().is_some_and(|shape| shape.len() == 2)) => {
-            Derivation::MatMul(boxed(0)?, boxed(1)?)
-        }
-        _ => return Err(unknown()),
-    })
-}
-
-/// Tensors joined along the first axis, said without sizes where that is possible, so that modules of other sizes are
-/// equal: the gates of recurrent layers in another order, their directions.
-fn joined(parts: Vec<Derivation>, operands: &[&Provenance]) -> Derivation {
-    stacked(&parts, operands).or_else(|| reordered(&parts, operands)).unwrap_or(Derivation::Concat(0, parts))
-}
-
-/// Parts that have an axis of size 1 in front, which was put there.
-fn stacked(parts: &[Derivation], operands: &[&Provenance]) -> Option<Derivation> {
-    let inner = parts.iter().zip(operands).map(|(part, operand)| match (part, operand) {
-        (Derivation::Reshape(inner, Some(sizes)), Provenance::Apply { operands, .. }) => {
-            let shape = operands.first()?.shape()?;
-            let (&[1], rest) = sizes.split_at_checked(1)? else { return None };
-            (*rest == *shape).then(|| (**inner).clone())
-        }
-        _ => None,
-    });
-    Some(Derivation::Stack(inner.collect::<Option<_>>()?))
-}
-
-/// Slices that are all the equal parts of one tensor.
-fn reordered(parts: &[Derivation], operands: &[&Provenance]) -> Option<Derivation> {
-    let Provenance::Apply { operands: first, .. } = operands.first()? else { return None };
-    let size = *first.first()?.shape()?.first()?;
-    let length =
-        size.checked_div(parts.len()).filter(|length| length * parts.len() == size && *length > 0)?;
-    let mut source: Option<&Derivation> = None;
-    let order = parts.iter().map(|part| match part {
-        Derivation::Slice { of, axis: 0, start, end, step: 1 } if start + length == *end => {
-            let one = *source.get_or_insert(of) == &**of && start % length == 0;
-            one.then_some(start / length)
-        }
-        _ => None,
-    });
-    let order: Vec<usize> = order.collect::<Option<_>>()?;
-    Some(Derivation::Parts(Box::new(source?.clone()), order))
+    Some(shortest(derivation, &parameter.target).to_string())
 }
 
 /// Why a model cannot take checkpoints at all: parameters that the exporter, or Kiln, changed in ways that cannot be

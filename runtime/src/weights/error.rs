@@ -1,6 +1,6 @@
 //! What can go wrong between a checkpoint and a module.
 
-use super::ImportReport;
+use super::{ImportReport, SaveReport};
 use crate::record::RecorderError;
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
@@ -16,6 +16,9 @@ pub enum ImportError {
     /// Parameters and tensors do not fit.
     #[error(transparent)]
     Report(#[from] Box<ImportReport>),
+    /// Parameters cannot be written as the tensors that they were made of.
+    #[error(transparent)]
+    Unsaved(#[from] Box<SaveReport>),
     /// The model cannot take checkpoints, since weights were changed before it was generated: why, and what to do.
     #[error("the model takes no checkpoints: {0}")]
     Rewritten(String),

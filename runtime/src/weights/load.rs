@@ -1,12 +1,14 @@
 //! Loading into a module that is there.
 
 use super::adapter::{Candidate, Frame, path_of};
-use super::derived::{self, Made, Recipe, Target, made};
+use super::derived::{self, Made, Recipe};
+use super::outline::{Lists, Outline, Walk, Wanted};
 use super::source::Source;
 use super::{AdapterType, ImportError, ImportReport, LoadArgs, MissingWeight, WantedShape, WrongWeight};
-use crate::module::{Derivation, Module, ModuleMapper, ModuleVisitor, Origin, Param, Parameter};
+use crate::module::{Derivation, Module, ModuleMapper, Param, Parameter};
 use crate::tensor::backend::Backend;
-use crate::tensor::{Bool, DType, DTypeKind, Element, Int, Tensor, TensorData};
+use crate::tensor::{Bool, DType, DTypeKind, Int, Tensor, TensorData};
+use alloc::borrow::ToOwned;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
@@ -50,89 +52,6 @@ pub fn load_weights<B: Backend, M: Module<B>>(
     match loader.failed {
         Some(error) => Err(error),
         None => Ok(module),
-    }
-}
-
-/// The way to where a visitor or mapper is.
-#[derive(Default)]
-pub(super) struct Walk {
-    frames: Vec<Option<Frame>>,
-}
-
-impl Walk {
-    pub(super) fn enter(&mut self, name: &str, container: &str) {
-        // An enum's variant is no part of a path: the module could as well be there without the enum.
-        let frame = (!container.starts_with("Enum:")).then(|| Frame {
-            container: container.strip_prefix("Struct:").unwrap_or(container).to_string(),
-            name: name.to_string(),
-        });
-        self.frames.push(frame);
-    }
-
-    pub(super) fn exit(&mut self) {
-        self.frames.pop();
-    }
-
-    fn depth(&self) -> usize {
-        self.frames.iter().flatten().count()
-    }
-
-    pub(super) fn frames(&self) -> Vec<Frame> {
-        self.frames.iter().flatten().cloned().collect()
-    }
-}
-
-/// A parameter that a module wants.
-struct Wanted {
-    frames: Vec<Frame>,
-    /// What its fields say that it was made of, each with how many frames lead to the field.
-    origins: Vec<(usize, Origin)>,
-    shape: Vec<usize>,
-    dtype: DType,
-}
-
-/// Collects the parameters that a module wants.
-#[derive(Default)]
-struct Outline {
-    walk: Walk,
-    wanted: Vec<Wanted>,
-    /// As [`Wanted::origins`], of the fields around.
-    origins: Vec<(usize, Origin)>,
-}
-
-impl Outline {
-    fn add<T: Parameter>(&mut self, param: &Param<T>, dtype: DType) {
-        let shape = param.lazy_shape().as_slice().to_vec();
-        let (frames, origins) = (self.walk.frames(), self.origins.clone());
-        self.wanted.push(Wanted { frames, origins, shape, dtype });
-    }
-}
-
-impl<B: Backend> ModuleVisitor<B> for Outline {
-    fn enter_module(&mut self, name: &str, container_type: &str) {
-        self.walk.enter(name, container_type);
-    }
-
-    fn exit_module(&mut self, _name: &str, _container_type: &str) {
-        self.walk.exit();
-        let depth = self.walk.depth();
-        self.origins.retain(|(above, _)| *above <= depth);
-    }
-
-    fn visit_origin(&mut self, origin: Origin) {
-        self.origins.push((self.walk.depth(), origin));
-    }
-
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        self.add(param, B::FloatElem::DTYPE);
-    }
-
-    fn visit_int<const D: usize>(&mut self, param: &Param<Tensor<B, D, Int>>) {
-        self.add(param, B::IntElem::DTYPE);
-    }
-
-    fn visit_bool<const D: usize>(&mut self, param: &Param<Tensor<B, D, Bool>>) {
-        self.add(param, DType::Bool);
     }
 }
 
@@ -191,20 +110,16 @@ impl Planner<'_> {
     fn add(&mut self, wanted: &Wanted, frames: &[Frame], adapter: AdapterType) {
         let candidates = adapter.candidates(frames);
         // Other conventions than PyTorch's are those of the module as it is.
-        let origins = if adapter == AdapterType::PyTorch { wanted.origins.as_slice() } else { &[] };
-        for &(depth, origin) in origins {
-            let (base, below) = (path_of(&frames[..depth - 1]), path_of(&frames[depth..]));
-            let present = candidates.iter().find(|candidate| self.source.get(&candidate.key).is_some());
-            let own = present.or(candidates.first());
-            let own = own.map_or(("", false), |own| (own.key.as_str(), own.view.transpose));
-            match made(origin, &below, own, &base) {
-                Ok(None) => {}
-                Ok(Some(Made::Before)) => return,
-                Ok(Some(Made::By(expression))) => return self.add_computed(wanted, expression),
-                Err(reason) => return self.report.broken.push((path_of(&wanted.frames), reason)),
-            }
+        let made = match adapter {
+            AdapterType::PyTorch => wanted.made(frames, &candidates, |key| self.source.get(key).is_some()),
+            AdapterType::NoAdapter => Ok(None),
+        };
+        match made {
+            Ok(None) => self.add_plain(wanted, &candidates),
+            Ok(Some(Made::Before)) => {}
+            Ok(Some(Made::By(expression))) => self.add_computed(wanted, expression),
+            Err(reason) => self.report.broken.push((path_of(&wanted.frames), reason)),
         }
-        self.add_plain(wanted, &candidates);
     }
 
     /// A parameter that is a tensor of the file, or a part of one.
@@ -248,8 +163,7 @@ impl Planner<'_> {
         let Wanted { frames, shape, dtype, .. } = wanted;
         let path = path_of(frames);
         let expression = derived::settled(expression, self.source);
-        let mut keys = BTreeSet::new();
-        derived::keys(&expression, &mut keys);
+        let keys: BTreeSet<String> = expression.keys().into_iter().map(str::to_owned).collect();
         let missing: Vec<&String> = keys.iter().filter(|key| self.source.get(key).is_none()).collect();
         let stored = keys.first().and_then(|key| self.source.get(key)).map_or(*dtype, LazyTensor::dtype);
         if !missing.is_empty() {
@@ -263,8 +177,7 @@ impl Planner<'_> {
             return;
         }
         self.used.extend(keys);
-        let layer = frames.last().map_or_else(String::new, |frame| frame.container.clone());
-        let recipe = Recipe { expression, target: Target { layer, shape: shape.clone() } };
+        let recipe = Recipe { expression, target: wanted.target() };
         match recipe.shape(self.source) {
             Ok(found) if (found == *shape || recipe.is_number()) && fits_kind(stored, dtype.kind()) => {
                 let from = recipe.view(self.source).unwrap_or(From::Recipe(recipe));
@@ -277,7 +190,7 @@ impl Planner<'_> {
                 shape: WantedShape::Dims(shape.clone()),
                 found: (stored, found),
             }),
-            Err(reason) => self.report.broken.push((path, reason)),
+            Err(misfit) => self.report.broken.push((path, misfit.to_string())),
         }
     }
 }
@@ -290,65 +203,6 @@ pub(super) fn fits_kind(stored: DType, wanted: DTypeKind) -> bool {
 /// Whether PyTorch keeps this for training only: how many batches a norm has seen.
 pub(super) fn is_bookkeeping(key: &str) -> bool {
     key.rsplit('.').next() == Some("num_batches_tracked")
-}
-
-/// The numbers that the items of lists have in the file.
-struct Lists(BTreeMap<String, Vec<(usize, usize)>>);
-
-impl Lists {
-    /// Items keep their indices where the file has the same ones; else the n-th item is the n-th index of the file.
-    fn new(outline: &Outline, source: &Source) -> Self {
-        let mut own: BTreeMap<String, BTreeSet<usize>> = BTreeMap::new();
-        for wanted in &outline.wanted {
-            for (depth, frame) in wanted.frames.iter().enumerate().filter(|(_, frame)| is_list(frame)) {
-                let list = own.entry(path_of(wanted.frames.get(..depth).unwrap_or_default())).or_default();
-                list.extend(frame.name.parse::<usize>());
-            }
-        }
-        let mut lists = Self(BTreeMap::new());
-        // Outer lists come first, since a path sorts before those it begins.
-        for (path, own) in own {
-            let theirs = source.indices(&lists.renumber_path(&path));
-            let same = own.iter().all(|index| theirs.contains(index)) && own.len() == theirs.len();
-            if !same {
-                lists.0.insert(path, own.into_iter().zip(theirs).collect());
-            }
-        }
-        lists
-    }
-
-    /// The index that an item has in the file.
-    fn index(&self, list: &str, index: &str) -> Option<String> {
-        let own: usize = index.parse().ok()?;
-        let (_, theirs) = self.0.get(list)?.iter().find(|(known, _)| *known == own)?;
-        Some(theirs.to_string())
-    }
-
-    fn renumber(&self, frames: &[Frame]) -> Vec<Frame> {
-        let mut renumbered = frames.to_vec();
-        for (depth, frame) in renumbered.iter_mut().enumerate().filter(|(_, frame)| is_list(frame)) {
-            let list = path_of(frames.get(..depth).unwrap_or_default());
-            if let Some(index) = self.index(&list, &frame.name) {
-                frame.name = index;
-            }
-        }
-        renumbered
-    }
-
-    fn renumber_path(&self, path: &str) -> String {
-        let mut tokens: Vec<String> = Vec::new();
-        let mut own = String::new();
-        for token in path.split('.') {
-            tokens.push(self.index(&own, token).unwrap_or_else(|| token.to_string()));
-            own = if own.is_empty() { token.to_string() } else { alloc::format!("{own}.{token}") };
-        }
-        tokens.join(".")
-    }
-}
-
-/// Whether a frame is an item of a list.
-fn is_list(frame: &Frame) -> bool {
-    matches!(frame.container.as_str(), "Vec" | "Array")
 }
 
 /// Puts the planned tensors into the parameters that it maps.

@@ -2,6 +2,7 @@
 
 mod suggest;
 
+use super::Unsaved;
 use crate::record::nearest;
 use crate::tensor::{DType, DTypeKind};
 use alloc::string::String;
@@ -161,6 +162,26 @@ impl fmt::Display for ImportReport {
 }
 
 impl core::error::Error for ImportReport {}
+
+/// The parameters of a module that cannot be written as the tensors that they were made of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SaveReport {
+    /// All of them.
+    pub unsaved: Vec<Unsaved>,
+}
+
+impl fmt::Display for SaveReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the module cannot be saved under PyTorch's names")?;
+        for Unsaved { path, expression, reason } in self.unsaved.iter().take(SHOWN) {
+            write!(f, "\n  {path}, made of {expression}: {reason}")?;
+        }
+        write_rest(f, self.unsaved.len(), "parameters")?;
+        write!(f, "\n  AdapterType::NoAdapter saves every parameter as it is")
+    }
+}
+
+impl core::error::Error for SaveReport {}
 
 /// Says how many were not shown.
 fn write_rest(f: &mut fmt::Formatter<'_>, count: usize, what: &str) -> fmt::Result {

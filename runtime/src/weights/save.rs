@@ -1,14 +1,16 @@
 //! Saving a module under PyTorch's names and in its layouts.
 
-use super::adapter::{Frame, View, path_of};
-use super::load::Walk;
-use super::{AdapterType, ImportError};
-use crate::module::{Module, ModuleVisitor, Param};
+use super::adapter::{Candidate, Frame, View, path_of};
+use super::derived::{Equation, Made, Solver};
+use super::outline::{Lists, Outline, Wanted};
+use super::source::Source;
+use super::{AdapterType, ImportError, LoadArgs, SaveReport, Undone, Unsaved};
+use crate::module::{Derivation, Module, ModuleVisitor, Param};
 use crate::tensor::backend::Backend;
 use crate::tensor::{Bool, Int, Tensor, TensorData};
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
-use alloc::{format, vec, vec::Vec};
+use alloc::{boxed::Box, format, vec, vec::Vec};
 use kiln_record::safetensors::{TensorToWrite, save};
 use kiln_types::Bytes;
 use kiln_weights::LazyTensor;
@@ -17,49 +19,187 @@ use std::path::Path;
 /// Saves the parameters of a module as Safetensors, under the names and in the layouts of a framework: with
 /// [`AdapterType::PyTorch`], `module.load_state_dict(safetensors.torch.load_file(path))` takes it.
 ///
+/// Parameters of generated modules that were made of others ([`Origin`](crate::module::Origin)) are taken apart again.
+/// Where a batch normalization was folded into a layer, the layer's weight is what both were and the normalization does
+/// nothing: the network computes the same. What a module does not have is not in the file; [`save_weights_like`] takes it
+/// from the checkpoint that the module was loaded from.
+///
 /// # Errors
-/// When the gates or projections of a layer do not fit together, or the file cannot be written.
+/// [`ImportError::Unsaved`] lists every parameter that cannot be taken apart. Others when the gates or projections of a
+/// layer do not fit together, or the file cannot be written.
 pub fn save_weights<B: Backend, M: Module<B>, P: AsRef<Path>>(
     module: &M,
     path: P,
     adapter: AdapterType,
 ) -> Result<(), ImportError> {
-    let mut collector = Collector { walk: Walk::default(), adapter, parts: BTreeMap::new() };
-    module.visit(&mut collector);
-    let tensors = collector.parts.into_iter().map(|(key, parts)| {
-        let data = join(&key, parts)?;
-        Ok(TensorToWrite::new(key, data))
-    });
-    let tensors = tensors.collect::<Result<Vec<_>, ImportError>>()?;
+    let tensors = Collector::<B> { adapter, original: None, parts: BTreeMap::new(), equations: Vec::new() };
+    write(tensors.collect(module)?, path.as_ref())
+}
+
+/// Saves a module in the form of a checkpoint that it can be loaded from, as Safetensors: under the checkpoint's names,
+/// with its dtypes, and with everything in it that the module does not have.
+///
+/// Parameters that were made of several tensors and have not changed leave these as they are. Of those that have changed,
+/// one tensor takes the change: a layer's weight rather than the batch normalization that was folded into it.
+///
+/// # Errors
+/// As [`save_weights`], and when the checkpoint cannot be read.
+///
+/// ```no_run
+/// # use kiln::module::Module;
+/// # use kiln::tensor::backend::Backend;
+/// # use kiln::weights::{ImportError, save_weights_like};
+/// fn publish<B: Backend, M: Module<B>>(tuned: &M) -> Result<(), ImportError> {
+///     save_weights_like(tuned, "resnet18.pt", "resnet18_tuned.safetensors")
+/// }
+/// ```
+pub fn save_weights_like<B: Backend, M: Module<B>, P: AsRef<Path>>(
+    module: &M,
+    original: impl Into<LoadArgs>,
+    path: P,
+) -> Result<(), ImportError> {
+    let args = original.into();
+    let source = Source::read(&args)?;
+    let collector = Collector::<B> {
+        adapter: args.adapter,
+        original: Some(&source),
+        parts: BTreeMap::new(),
+        equations: Vec::new(),
+    };
+    let found = collector.collect(module)?;
+    let mut tensors = BTreeMap::new();
+    for (key, tensor) in source.iter() {
+        let data = match found.get(key) {
+            Some(data) => data.clone().convert_dtype(tensor.dtype()),
+            None => source.data(key, tensor)?,
+        };
+        tensors.insert(source.original_key(key).to_string(), data);
+    }
+    tensors.extend(found.into_iter().filter(|(key, _)| source.get(key).is_none() && !is_batch_count(key)));
+    write(tensors, path.as_ref())
+}
+
+fn write(tensors: BTreeMap<String, TensorData>, path: &Path) -> Result<(), ImportError> {
+    let tensors: Vec<_> = tensors.into_iter().map(|(key, data)| TensorToWrite::new(key, data)).collect();
     let metadata = BTreeMap::from([("format".to_string(), "pt".to_string())]);
-    save(path.as_ref(), &tensors, &metadata).map_err(|error| ImportError::Record(error.to_string()))
+    save(path, &tensors, &metadata).map_err(|error| ImportError::Record(error.to_string()))
 }
 
-/// What a module's parameters contribute to each key: the views that they are, and their contents.
-struct Collector {
-    walk: Walk,
+/// What a module's parameters contribute to each key.
+struct Collector<'s, B: Backend> {
     adapter: AdapterType,
+    original: Option<&'s Source>,
+    /// The views of a tensor that parameters are, with their contents.
     parts: BTreeMap<String, Vec<(View, TensorData)>>,
+    /// Parameters that are computed from tensors.
+    equations: Vec<Equation<B>>,
 }
 
-impl Collector {
-    fn add(&mut self, data: TensorData) {
-        let frames = self.walk.frames();
-        let Some(candidate) = self.adapter.candidates(&frames).into_iter().next() else { return };
+impl<B: Backend> Collector<'_, B> {
+    /// The tensors that a module's parameters are.
+    fn collect<M: Module<B>>(mut self, module: &M) -> Result<BTreeMap<String, TensorData>, ImportError> {
+        let mut outline = Outline::default();
+        module.visit(&mut outline);
+        let mut values = Values::<B>(Vec::new());
+        module.visit(&mut values);
+        let lists = self.original.map(|original| Lists::new(&outline, original));
+        let mut broken = Vec::new();
+        for (wanted, value) in outline.wanted.iter().zip(values.0) {
+            let frames =
+                lists.as_ref().map_or_else(|| wanted.frames.clone(), |lists| lists.renumber(&wanted.frames));
+            broken.extend(self.add(wanted, &frames, value)?);
+        }
+        let Self { original, parts, equations, .. } = self;
+        let joined = parts.into_iter().map(|(key, parts)| Ok((key.clone(), join(&key, parts)?)));
+        let mut tensors = joined.collect::<Result<BTreeMap<_, _>, ImportError>>()?;
+        match Solver::<B>::new(&tensors, original, B::Device::default()).solve(&equations) {
+            Ok(solved) if broken.is_empty() => tensors.extend(solved),
+            Ok(_) => return Err(Box::new(SaveReport { unsaved: broken }).into()),
+            Err(unsaved) => {
+                broken.extend(unsaved);
+                return Err(Box::new(SaveReport { unsaved: broken }).into());
+            }
+        }
+        Ok(tensors)
+    }
+
+    fn is_there(&self, key: &str) -> bool {
+        self.original.is_some_and(|original| original.get(key).is_some())
+    }
+
+    /// Adds a parameter. `frames` are its own with the original's numbers.
+    fn add(
+        &mut self,
+        wanted: &Wanted,
+        frames: &[Frame],
+        value: B::Primitive,
+    ) -> Result<Option<Unsaved>, ImportError> {
+        let candidates = self.adapter.candidates(frames);
+        let made = match self.adapter {
+            AdapterType::PyTorch => wanted.made(frames, &candidates, |key| self.is_there(key)),
+            AdapterType::NoAdapter => Ok(None),
+        };
+        match made {
+            Ok(None) => self.add_plain(frames, candidates, value)?,
+            Ok(Some(Made::Before)) => {}
+            Ok(Some(Made::By(expression))) => self.add_computed(wanted, expression, &value),
+            Err(reason) => {
+                let path = path_of(&wanted.frames);
+                return Ok(Some(Unsaved { path, expression: reason, reason: Undone::Unreadable }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn add_plain(
+        &mut self,
+        frames: &[Frame],
+        candidates: Vec<Candidate>,
+        value: B::Primitive,
+    ) -> Result<(), ImportError> {
+        let at = candidates.iter().position(|candidate| self.is_there(&candidate.key)).unwrap_or(0);
+        let Some(candidate) = candidates.into_iter().nth(at) else { return Ok(()) };
+        let data = B::into_data(value).map_err(|error| ImportError::Record(error.to_string()))?;
         self.parts.entry(candidate.key).or_default().push((candidate.view, data));
-        if let (AdapterType::PyTorch, Some(key)) = (self.adapter, batch_count(&frames)) {
-            let count = TensorData::new(vec![0_i64], crate::tensor::Shape::default());
-            self.parts.entry(key).or_default().push((View::default(), count));
+        let is_norm = frames.last().is_some_and(|leaf| leaf.container == "BatchNorm");
+        if let (AdapterType::PyTorch, true) = (self.adapter, is_norm) {
+            self.add_batch_count(&path_of(frames));
+        }
+        Ok(())
+    }
+
+    /// Adds the count of batches, which PyTorch's batch norm has beside the running mean.
+    fn add_batch_count(&mut self, key: &str) {
+        let Some(prefix) = key.strip_suffix("running_mean") else { return };
+        let count = TensorData::new(vec![0_i64], crate::tensor::Shape::default());
+        self.parts.insert(format!("{prefix}{BATCH_COUNT}"), vec![(View::default(), count)]);
+    }
+
+    /// Adds a parameter that is computed; from each of several tensors that may be there, if it is from any one of them.
+    fn add_computed(&mut self, wanted: &Wanted, expression: Derivation, value: &B::Primitive) {
+        let choices = match expression {
+            Derivation::First(choices) => choices,
+            other => vec![other],
+        };
+        let there = |choice: &Derivation| choice.keys().into_iter().all(|key| self.is_there(key));
+        let some = choices.iter().any(there);
+        let choices: Vec<_> = choices.into_iter().filter(|choice| !some || there(choice)).collect();
+        for expression in choices {
+            for key in expression.keys() {
+                self.add_batch_count(key);
+            }
+            let (path, target, value) = (path_of(&wanted.frames), wanted.target(), value.clone());
+            self.equations.push(Equation { path, expression, target, value });
         }
     }
 }
 
-/// The key of the count of batches, which PyTorch's batch norm has beside the running mean.
-fn batch_count(frames: &[Frame]) -> Option<String> {
-    let (leaf, above) = frames.split_last()?;
-    let here = leaf.container == "BatchNorm" && leaf.name == "running_mean";
-    let prefix = if above.is_empty() { String::new() } else { format!("{}.", path_of(above)) };
-    here.then(|| format!("{prefix}num_batches_tracked"))
+/// What PyTorch's batch norm calls the number of batches that it has seen.
+const BATCH_COUNT: &str = "num_batches_tracked";
+
+/// Whether a tensor is there for PyTorch's batch norm only.
+fn is_batch_count(key: &str) -> bool {
+    key.ends_with(BATCH_COUNT)
 }
 
 /// One tensor from the parts of it.
@@ -97,24 +237,19 @@ fn transposed(data: TensorData) -> Option<TensorData> {
     LazyTensor::whole(data, "").transposed()?.data().ok()
 }
 
-impl<B: Backend> ModuleVisitor<B> for Collector {
-    fn enter_module(&mut self, name: &str, container_type: &str) {
-        self.walk.enter(name, container_type);
-    }
+/// The contents of all parameters, in order.
+struct Values<B: Backend>(Vec<B::Primitive>);
 
-    fn exit_module(&mut self, _name: &str, _container_type: &str) {
-        self.walk.exit();
-    }
-
+impl<B: Backend> ModuleVisitor<B> for Values<B> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        self.add(param.val().into_data());
+        self.0.push(param.val().into_primitive());
     }
 
     fn visit_int<const D: usize>(&mut self, param: &Param<Tensor<B, D, Int>>) {
-        self.add(param.val().into_data());
+        self.0.push(param.val().into_primitive());
     }
 
     fn visit_bool<const D: usize>(&mut self, param: &Param<Tensor<B, D, Bool>>) {
-        self.add(param.val().into_data());
+        self.0.push(param.val().into_primitive());
     }
 }

@@ -43,6 +43,11 @@ impl Source {
         self.tensors.get(key).map(|entry| &entry.1)
     }
 
+    /// The key that a tensor has in the file.
+    pub(super) fn original_key<'k>(&'k self, key: &'k str) -> &'k str {
+        self.tensors.get(key).map_or(key, |entry| entry.0.as_str())
+    }
+
     /// All keys, with the tensors.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &LazyTensor)> {
         self.tensors.iter().map(|(key, (_, tensor))| (key.as_str(), tensor))
@@ -72,7 +77,7 @@ impl Source {
         tensor: &LazyTensor,
     ) -> Result<crate::tensor::TensorData, ImportError> {
         tensor.data().map_err(|mut error| {
-            let original = self.tensors.get(key).map_or(key, |entry| entry.0.as_str());
+            let original = self.original_key(key);
             error.site.file.get_or_insert_with(|| self.name.clone());
             error.site.key.get_or_insert_with(|| original.to_owned());
             error.into()

@@ -4,18 +4,21 @@
 //! generation prints them and the runtime parses them, so both directions stand here.
 
 mod parse;
+mod shape;
+mod text;
 
 use crate::{BinaryOp, ReduceOp, UnaryOp};
-use alloc::{boxed::Box, string::String, vec::Vec};
-use core::fmt::{self, Display, Formatter};
+use alloc::{boxed::Box, collections::BTreeSet, string::String, vec::Vec};
 
 pub use parse::DerivationError;
+pub use shape::{DerivationTarget, Misfit};
 
 /// An expression over the tensors of a checkpoint.
 ///
 /// Its text reads like arithmetic: `a.weight * (1 + b.scale)`, `cat(0, query.weight, key.weight)`,
 /// `transpose(::embedding.weight)`. Names are keys below the module that holds the parameter, or, after `::`, below the
-/// root; those that are no dotted words stand in single quotes. Axes and sizes are plain numbers.
+/// root; those that are no dotted words stand in single quotes. Axes and sizes are plain numbers. Sizes stand behind a key,
+/// `cls_token[1, 1, 64]`, where they do not follow from the parameter's ([`Derivation::key_shapes`]).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Derivation {
     /// A tensor of the checkpoint.
@@ -24,6 +27,8 @@ pub enum Derivation {
         path: String,
         /// Whether the name is whole, not relative to the module.
         absolute: bool,
+        /// Its sizes, if they are said.
+        shape: Option<Vec<usize>>,
     },
     /// `first(a, b)`: the first whose tensors the checkpoint has. Formats that keep no ties drop one of two equal tensors.
     First(Vec<Derivation>),
@@ -39,6 +44,10 @@ pub enum Derivation {
     Reduce(ReduceOp, Box<Derivation>, Vec<usize>),
     /// `transpose(x)` of a matrix, `permute(x, 2, 0, 1)` of others.
     Permute(Box<Derivation>, Vec<usize>),
+    /// `squeeze(x, 0)`: without these axes, which are of size 1.
+    Squeeze(Box<Derivation>, Vec<usize>),
+    /// `unsqueeze(x, 1, 2)`: with axes of size 1, which are these afterwards.
+    Unsqueeze(Box<Derivation>, Vec<usize>),
     /// `reshape(x, 3, 4)`; without sizes, the parameter's shape.
     Reshape(Box<Derivation>, Option<Vec<usize>>),
     /// `expand(x, 3, 4)`: broadcast to these sizes.
@@ -72,7 +81,7 @@ pub enum Derivation {
 impl Derivation {
     /// The key of a tensor.
     pub fn key(path: impl Into<String>, absolute: bool) -> Self {
-        Self::Key { path: path.into(), absolute }
+        Self::Key { path: path.into(), absolute, shape: None }
     }
 
     /// `a op b`.
@@ -80,22 +89,57 @@ impl Derivation {
         Self::Binary(op, Box::new(a), Box::new(b))
     }
 
-    /// How tightly its parts hold together in text.
-    fn precedence(&self) -> u8 {
+    /// The derivation with each part, the inner ones first, replaced.
+    pub fn map(self, replace: &dyn Fn(Self) -> Self) -> Self {
+        let inner = |part: Box<Self>| Box::new(part.map(replace));
+        let each = |parts: Vec<Self>| parts.into_iter().map(|part| part.map(replace)).collect();
+        let whole = match self {
+            Self::First(parts) => Self::First(each(parts)),
+            Self::Unary(op, x) => Self::Unary(op, inner(x)),
+            Self::Binary(op, a, b) => Self::Binary(op, inner(a), inner(b)),
+            Self::Reduce(op, x, axes) => Self::Reduce(op, inner(x), axes),
+            Self::Permute(x, axes) => Self::Permute(inner(x), axes),
+            Self::Squeeze(x, axes) => Self::Squeeze(inner(x), axes),
+            Self::Unsqueeze(x, axes) => Self::Unsqueeze(inner(x), axes),
+            Self::Reshape(x, sizes) => Self::Reshape(inner(x), sizes),
+            Self::Expand(x, sizes) => Self::Expand(inner(x), sizes),
+            Self::Slice { of, axis, start, end, step } => {
+                Self::Slice { of: inner(of), axis, start, end, step }
+            }
+            Self::Concat(axis, parts) => Self::Concat(axis, each(parts)),
+            Self::Stack(parts) => Self::Stack(each(parts)),
+            Self::Parts(x, order) => Self::Parts(inner(x), order),
+            Self::MatMul(a, b) => Self::MatMul(inner(a), inner(b)),
+            Self::Scaled(weight, factors) => Self::Scaled(inner(weight), inner(factors)),
+            leaf @ (Self::Key { .. } | Self::Number(_) | Self::Constant) => leaf,
+        };
+        replace(whole)
+    }
+
+    /// The derivations that it is made of.
+    pub fn parts(&self) -> Vec<&Self> {
         match self {
-            Self::Binary(BinaryOp::Add | BinaryOp::Sub, ..) => 1,
-            Self::Binary(BinaryOp::Mul | BinaryOp::Div, ..) => 2,
-            Self::Number(number) if number.is_sign_negative() => 3,
-            Self::Unary(UnaryOp::Neg, _) => 3,
-            _ => 4,
+            Self::Key { .. } | Self::Number(_) | Self::Constant => Vec::new(),
+            Self::Unary(_, x)
+            | Self::Reduce(_, x, _)
+            | Self::Permute(x, _)
+            | Self::Squeeze(x, _)
+            | Self::Unsqueeze(x, _)
+            | Self::Reshape(x, _)
+            | Self::Expand(x, _)
+            | Self::Parts(x, _)
+            | Self::Slice { of: x, .. } => [&**x].into(),
+            Self::Binary(_, a, b) | Self::MatMul(a, b) | Self::Scaled(a, b) => [&**a, &**b].into(),
+            Self::Concat(_, parts) | Self::Stack(parts) | Self::First(parts) => parts.iter().collect(),
         }
     }
 
-    fn print(&self, f: &mut Formatter<'_>, least: u8) -> fmt::Result {
-        if self.precedence() < least {
-            return write!(f, "({self})");
+    /// The names of the tensors that it needs.
+    pub fn keys(&self) -> BTreeSet<&str> {
+        match self {
+            Self::Key { path, .. } => [path.as_str()].into(),
+            other => other.parts().into_iter().flat_map(Self::keys).collect(),
         }
-        write!(f, "{self}")
     }
 }
 
@@ -111,177 +155,5 @@ pub fn in_pytorch<'f>(layer: &str, field: &'f str) -> (&'f str, bool) {
         (norm, "beta") if NORMS.contains(&norm) => ("bias", false),
         ("PRelu", "alpha") => ("weight", false),
         _ => (field, false),
-    }
-}
-
-/// The sign of an operation that stands between its operands.
-fn infix(op: BinaryOp) -> Option<char> {
-    match op {
-        BinaryOp::Add => Some('+'),
-        BinaryOp::Sub => Some('-'),
-        BinaryOp::Mul => Some('*'),
-        BinaryOp::Div => Some('/'),
-        _ => None,
-    }
-}
-
-/// Whether a key can stand without quotes: words between dots, the first not taken for a number.
-fn is_plain(path: &str) -> bool {
-    let word = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-    path.split('.').all(word) && !path.starts_with(|c: char| c.is_ascii_digit())
-}
-
-/// `name(a, b)`.
-fn list(f: &mut Formatter<'_>, name: &str, parts: &[Derivation]) -> fmt::Result {
-    write!(f, "{name}(")?;
-    for (i, part) in parts.iter().enumerate() {
-        write!(f, "{}{part}", if i > 0 { ", " } else { "" })?;
-    }
-    write!(f, ")")
-}
-
-/// `name(x, 1, 2)`.
-fn call(f: &mut Formatter<'_>, name: &str, of: &Derivation, numbers: &[usize]) -> fmt::Result {
-    write!(f, "{name}({of}")?;
-    numbers.iter().try_for_each(|number| write!(f, ", {number}"))?;
-    write!(f, ")")
-}
-
-impl Display for Derivation {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Key { path, absolute } => {
-                write!(f, "{}", if *absolute { "::" } else { "" })?;
-                if is_plain(path) {
-                    return write!(f, "{path}");
-                }
-                write!(f, "'")?;
-                for c in path.chars() {
-                    match c {
-                        '\'' | '\\' => write!(f, "\\{c}")?,
-                        c => write!(f, "{c}")?,
-                    }
-                }
-                write!(f, "'")
-            }
-            Self::Number(number) if number.abs() >= 1e-3 && number.abs() < 1e15 || *number == 0.0 => {
-                write!(f, "{number}")
-            }
-            Self::Number(number) => write!(f, "{number:e}"),
-            Self::First(parts) => list(f, "first", parts),
-            Self::Stack(parts) => list(f, "stack", parts),
-            Self::Parts(x, order) => call(f, "parts", x, order),
-            Self::Constant => write!(f, "constant()"),
-            Self::Unary(UnaryOp::Neg, x) => {
-                write!(f, "-")?;
-                x.print(f, 4)
-            }
-            Self::Unary(op, x) => call(f, op.name(), x, &[]),
-            Self::Binary(op, a, b) => match infix(*op) {
-                Some(sign) => {
-                    let own = self.precedence();
-                    a.print(f, own)?;
-                    write!(f, " {sign} ")?;
-                    b.print(f, own + 1)
-                }
-                None => write!(f, "{}({a}, {b})", op.name()),
-            },
-            Self::Reduce(op, x, axes) => call(f, op.name(), x, axes),
-            Self::Permute(x, axes) if axes.as_slice() == [1, 0] => call(f, "transpose", x, &[]),
-            Self::Permute(x, axes) => call(f, "permute", x, axes),
-            Self::Reshape(x, sizes) => call(f, "reshape", x, sizes.as_deref().unwrap_or_default()),
-            Self::Expand(x, sizes) => call(f, "expand", x, sizes),
-            Self::Slice { of, axis, start, end, step: 1 } => call(f, "slice", of, &[*axis, *start, *end]),
-            Self::Slice { of, axis, start, end, step } => call(f, "slice", of, &[*axis, *start, *end, *step]),
-            Self::Concat(axis, parts) => {
-                write!(f, "cat({axis}")?;
-                parts.iter().try_for_each(|part| write!(f, ", {part}"))?;
-                write!(f, ")")
-            }
-            Self::MatMul(a, b) => write!(f, "matmul({a}, {b})"),
-            Self::Scaled(weight, factors) => write!(f, "scaled({weight}, {factors})"),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use alloc::{format, string::ToString};
-
-    #[test]
-    fn text_reads_back() {
-        for text in [
-            "conv1.weight",
-            "::lm_head.weight",
-            "'0.weight'",
-            "::'it\\'s \\\\ odd.weight'",
-            "a + b - c",
-            "a - (b - c)",
-            "(a + b) * c / d",
-            "a / (b * c)",
-            "-(a + b)",
-            "-a * b",
-            "1e-5",
-            "-0.5 * x",
-            "bn.weight / sqrt(bn.running_var + 1e-5)",
-            "transpose(w)",
-            "permute(w, 2, 0, 1)",
-            "reshape(w)",
-            "reshape(w, 3, 4)",
-            "expand(w, 3)",
-            "slice(w, 0, 64, 128)",
-            "slice(w, 0, 64, 128, 2)",
-            "cat(0, query.weight, key.weight, value.weight)",
-            "matmul(a, transpose(b))",
-            "scaled(w, gamma)",
-            "sum(w * w, 1, 2)",
-            "max_pair(a, 0)",
-            "stack(parts(weight_ih_l0, 0, 3, 1, 2), parts(weight_ih_l0_reverse, 0, 3, 1, 2))",
-            "first(wte.weight, transpose(::head.weight))",
-            "constant()",
-        ] {
-            let parsed: Derivation = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
-            assert_eq!(parsed.to_string(), text);
-        }
-    }
-
-    #[test]
-    fn numbers_read_back() {
-        for number in [0.0, 1.0, -2.5, 1e-12, 1e-5, 0.1, 1e30, -1e-7, 0.001] {
-            let text = Derivation::Number(number).to_string();
-            let parsed: Derivation = text.parse().unwrap();
-            let value = match parsed {
-                Derivation::Number(value) => value,
-                other => panic!("{other:?}"),
-            };
-            assert_eq!(value, number, "{text}");
-        }
-    }
-
-    #[test]
-    fn broken_texts_are_errors() {
-        for text in [
-            "",
-            "a +",
-            "(a",
-            "a b",
-            "f(",
-            "unknown(a)",
-            "'a",
-            "transpose(a, b)",
-            "cat(0)",
-            "slice(a)",
-            "reshape(a, b)",
-            "1.5.2",
-            "a..b",
-            "::",
-            "permute(a, 1.5)",
-        ] {
-            assert!(text.parse::<Derivation>().is_err(), "{text}");
-        }
-        let deep = format!("{}a{}", "(".repeat(5000), ")".repeat(5000));
-        assert!(deep.parse::<Derivation>().is_err());
-        assert!("-".repeat(5000).parse::<Derivation>().is_err());
     }
 }

@@ -24,7 +24,7 @@ mod shape;
 
 pub use bytes::{Bytes, Refetched};
 pub use data::{DataError, TensorData, Tolerance};
-pub use derivation::{Derivation, DerivationError, in_pytorch};
+pub use derivation::{Derivation, DerivationError, DerivationTarget, Misfit, in_pytorch};
 pub use distribution::Distribution;
 pub use dtype::{DType, DTypeKind, FloatDType, IntDType};
 pub use element::{Element, ElementConversion, ToElement};

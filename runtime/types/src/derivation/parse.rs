@@ -109,7 +109,8 @@ impl<'t> Parser<'t> {
         let absolute = self.eat("::");
         self.rest = self.rest.trim_start();
         if self.rest.starts_with('\'') {
-            return Ok(Derivation::Key { path: self.quoted()?, absolute });
+            let path = self.quoted()?;
+            return self.key(path, absolute);
         }
         let name = self.word(|c| c.is_ascii_alphanumeric() || c == '_' || c == '.');
         if name.is_empty() {
@@ -118,7 +119,7 @@ impl<'t> Parser<'t> {
         if !absolute && name.starts_with(|c: char| c.is_ascii_digit()) {
             return self.number(name);
         }
-        if !super::is_plain(name) {
+        if !super::text::is_plain(name) {
             return Err(format!("`{name}` is no key; quote it"));
         }
         if !absolute && self.eat("(") {
@@ -126,7 +127,23 @@ impl<'t> Parser<'t> {
             self.expect(")")?;
             return Ok(parsed);
         }
-        Ok(Derivation::key(name, absolute))
+        self.key(name.to_owned(), absolute)
+    }
+
+    /// A key whose name is taken, with its sizes if they come next.
+    fn key(&mut self, path: String, absolute: bool) -> Parsed<Derivation> {
+        let mut shape = None;
+        if self.eat("[") {
+            let mut sizes = Vec::new();
+            while !self.eat("]") {
+                if !sizes.is_empty() {
+                    self.expect(",")?;
+                }
+                sizes.push(self.whole()?);
+            }
+            shape = Some(sizes);
+        }
+        Ok(Derivation::Key { path, absolute, shape })
     }
 
     fn word(&mut self, inside: impl Fn(char) -> bool) -> &'t str {
@@ -211,6 +228,8 @@ impl<'t> Parser<'t> {
             "transpose" => Ok(Derivation::Permute(first, [1, 0].into())),
             "parts" => Ok(Derivation::Parts(first, self.numbers()?)),
             "permute" => Ok(Derivation::Permute(first, self.numbers()?)),
+            "squeeze" => Ok(Derivation::Squeeze(first, self.numbers()?)),
+            "unsqueeze" => Ok(Derivation::Unsqueeze(first, self.numbers()?)),
             "expand" => Ok(Derivation::Expand(first, self.numbers()?)),
             "reshape" => {
                 let sizes = self.numbers()?;
