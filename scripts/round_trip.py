@@ -5,10 +5,14 @@
 
 The networks are the one of `weight_fixtures/network.py` and one with nested lists, attention and stacked LSTMs, in training
 after a step, so that no parameter has its first value. Every tensor must come back bit for bit.
+
+Then the networks of `checkpoint_cases.py`, which were exported to ONNX: the modules generated from them save what they loaded
+from a checkpoint, alone and like the checkpoint. The networks take all of it and give the output of the checkpoint.
 """
 
 from __future__ import annotations
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -19,9 +23,12 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from checkpoint_cases import CASES, FOLDER  # noqa: E402
 from weight_fixtures.network import Net  # noqa: E402
 
-PROGRAM = pathlib.Path(__file__).resolve().parents[1] / "target" / "debug" / "examples" / "round_trip"
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+PROGRAM = TARGET / "debug" / "examples" / "round_trip"
 
 
 class Block(nn.Module):
@@ -91,11 +98,31 @@ def check(name: str, make, inputs, folder: pathlib.Path) -> None:
         print(f"{name}.{ending}: {len(state)} tensors are equal, and so is the output")
 
 
+def check_generated(folder: pathlib.Path) -> None:
+    """Loads what generated modules saved into the networks that they were generated from."""
+    command = ["cargo", "test", "--quiet", "--package", "kiln-checkpoint-tests"]
+    subprocess.run(command, cwd=ROOT, env={**os.environ, "KILN_SAVED": str(folder)}, check=True, stdout=subprocess.DEVNULL)
+    for name, make, *_ in CASES:
+        io = load_file(FOLDER / name / "io.safetensors")
+        for saved in sorted(folder.glob(f"{name}.*")) + sorted(folder.glob(f"{name}_trainable.*")):
+            network = make()
+            state = load_file(saved)
+            # Of tied tensors, a file like `checkpoint.safetensors` has one.
+            once = set(load_file(FOLDER / name / "checkpoint.safetensors"))
+            missing, unexpected = network.load_state_dict(state, strict=False)
+            like_once = ".safetensors.like" in saved.name
+            assert not unexpected and (not missing or like_once and not once & set(missing)), (missing, unexpected)
+            with torch.no_grad():
+                torch.testing.assert_close(network.eval()(io["input"]), io["output"], rtol=1e-4, atol=1e-5)
+            print(f"{saved.name}: {len(state)} tensors, and the output is the same")
+
+
 def main() -> None:
     generator = torch.Generator().manual_seed(2)
     tokens = torch.randint(0, 10, (2, 7), generator=generator)
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
+        check_generated(folder)
         check("net", Net, (torch.randn(2, 3, 4, 4, generator=generator), tokens), folder)
         check("stack", Stack, (tokens, torch.randn(2, 1, 5, 5, generator=generator)), folder)
 

@@ -6,6 +6,9 @@ use kiln_record::safetensors::Safetensors;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
+/// Networks that use a part of a tensor: they cannot be saved without the checkpoint that has the rest.
+const PARTIAL: &[&str] = &["transformer"];
+
 fn main() {
     let cases = std::env::current_dir().expect("a folder").join("../../fixtures/checkpoints");
     println!("cargo::rerun-if-changed={}", cases.display());
@@ -54,6 +57,20 @@ fn add(modules: &mut String, case: &Path, name: &str, suffix: &str) -> std::fmt:
             modules,
             "        super::check(folder, |input| model.forward(super::{kind}::<{rank}>(input)).into_data());"
         )?;
+        writeln!(
+            modules,
+            "        super::check_saving(&model, \"{name}{suffix}\", &file, {}, |file| {{",
+            !PARTIAL.contains(&name)
+        )?;
+        writeln!(
+            modules,
+            "            let model = Model::<super::Cpu>::from_safetensors(file, &Default::default()).unwrap();"
+        )?;
+        writeln!(
+            modules,
+            "            super::check(folder, |input| model.forward(super::{kind}::<{rank}>(input)).into_data());"
+        )?;
+        writeln!(modules, "        }});")?;
     }
     writeln!(modules, "    }}\n}}")
 }

@@ -9,7 +9,6 @@ use super::home::relative;
 use super::{Content, Field, Plan};
 use expression::{derivation, plain, shapeless, short, shortest};
 use kiln_importer::fold::uniform;
-use kiln_importer::ir::spelling::LayerField;
 use kiln_importer::ir::{Norm, Op, Provenance, ValueId};
 use kiln_types::{BinaryOp, Derivation, DerivationTarget, in_pytorch};
 use std::collections::BTreeSet;

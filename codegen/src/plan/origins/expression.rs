@@ -4,7 +4,6 @@ use super::super::home::relative;
 use kiln_importer::fold::uniform;
 use kiln_importer::ir::{Norm, Op, Provenance};
 use kiln_types::{Activation, BinaryOp, Derivation, DerivationTarget, ReduceOp, UnaryOp};
-use std::collections::BTreeMap;
 
 /// A provenance without casts between floats: parameters get the backend's dtype anyway.
 pub(super) fn plain(made: &Provenance) -> &Provenance {
@@ -30,11 +29,14 @@ pub(super) fn short(value: f64) -> f64 {
 /// The expression without what need not be said: the parameter's own sizes, and those of keys where they follow from it.
 pub(super) fn shortest(derivation: Derivation, target: &DerivationTarget) -> Derivation {
     let simple = derivation.map(&|part| unreshaped(part, target));
-    // Tensors of one name are one tensor, so of one shape.
-    let mut shapes = BTreeMap::new();
-    collect_shapes(&simple, &mut shapes);
-    let bare = shapeless(simple.clone());
-    let mut shortest = if bare.key_shapes(target) == shapes { bare } else { simple };
+    let follow = shapeless(simple.clone()).key_shapes(target);
+    let mut shortest = simple.map(&|part| match part {
+        Derivation::Key { path, absolute, shape } => {
+            let shape = shape.filter(|shape| follow.get(&path) != Some(shape));
+            Derivation::Key { path, absolute, shape }
+        }
+        other => other,
+    });
     if let Derivation::Reshape(_, sizes) = &mut shortest {
         *sizes = None;
     }
@@ -47,13 +49,6 @@ pub(super) fn shapeless(derivation: Derivation) -> Derivation {
         Derivation::Key { path, absolute, .. } => Derivation::key(path, absolute),
         other => other,
     })
-}
-
-fn collect_shapes(derivation: &Derivation, shapes: &mut BTreeMap<String, Vec<usize>>) {
-    if let Derivation::Key { path, shape: Some(shape), .. } = derivation {
-        shapes.insert(path.clone(), shape.clone());
-    }
-    derivation.parts().into_iter().for_each(|part| collect_shapes(part, shapes));
 }
 
 /// A reshape as what it does to axes of size 1, where it does no more.
@@ -257,6 +252,6 @@ mod tests {
             Derivation::Scaled(Box::new(key("w", &[4, 8, 3])), Box::new(key("s", factors)))
         };
         assert_eq!(said(scaled(&[4]), "Conv1d", &[4, 8, 3]), "scaled(w, s)");
-        assert_eq!(said(scaled(&[1]), "Conv1d", &[4, 8, 3]), "scaled(w[4, 8, 3], s[1])");
+        assert_eq!(said(scaled(&[1]), "Conv1d", &[4, 8, 3]), "scaled(w, s[1])");
     }
 }

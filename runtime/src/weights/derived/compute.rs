@@ -20,9 +20,21 @@ pub(super) fn compute<B: Backend>(
     device: &B::Device,
     fetch: Fetch<'_, B>,
 ) -> Result<B::Primitive, ImportError> {
-    let computed = Computation::<B> { target, device, fetch }.value(derivation)?;
+    Computation::<B> { target, device, fetch }.value(derivation)
+}
+
+/// Computes a parameter: as [`compute`], and a number is all of it.
+///
+/// # Errors
+/// When a tensor cannot be fetched.
+pub(super) fn compute_parameter<B: Backend>(
+    derivation: &Derivation,
+    target: &DerivationTarget,
+    device: &B::Device,
+    fetch: Fetch<'_, B>,
+) -> Result<B::Primitive, ImportError> {
+    let computed = compute::<B>(derivation, target, device, fetch)?;
     Ok(match derivation {
-        // A number is all of the parameter.
         Derivation::Number(_) => B::expand(computed, Shape::from(target.shape.clone())),
         _ => computed,
     })

@@ -14,7 +14,7 @@ use crate::tensor::backend::Backend;
 use crate::tensor::{BinaryOp, TensorData, UnaryOp};
 use alloc::string::{String, ToString};
 use alloc::{boxed::Box, format, vec, vec::Vec};
-use compute::compute;
+use compute::compute_parameter;
 use kiln_types::{DerivationTarget, Misfit};
 
 /// A computation of a parameter, its keys being the checkpoint's.
@@ -151,7 +151,7 @@ impl Recipe {
         source: &Source,
         device: &B::Device,
     ) -> Result<TensorData, ImportError> {
-        let computed = compute::<B>(&self.expression, &self.target, device, &|key| {
+        let computed = compute_parameter::<B>(&self.expression, &self.target, device, &|key| {
             let tensor = source.get(key).ok_or_else(|| ImportError::Record(format!("{key} is missing")))?;
             Ok(B::from_data(source.data(key, tensor)?, device))
         })?;

@@ -7,7 +7,7 @@
 
 use super::super::ImportError;
 use super::super::source::Source;
-use super::compute::{binary, compute, reordered, scaled, widened};
+use super::compute::{binary, compute, compute_parameter, reordered, scaled, widened};
 use crate::tensor::backend::{Backend, Primitive, SliceRange};
 use crate::tensor::{BinaryOp, DType, ReduceOp, Scalar, Shape, TensorData, UnaryOp};
 use alloc::collections::BTreeMap;
@@ -209,7 +209,7 @@ impl<'s, B: Backend> Solver<'s, B> {
         let kept = self.original.and_then(|original| {
             expression.shape(target, &|key| Some(original.get(key)?.shape().to_vec())).ok()?;
             let fetch = |key: &str| self.original_tensor(key);
-            let made = compute::<B>(expression, target, &self.device, &fetch).ok()?;
+            let made = compute_parameter::<B>(expression, target, &self.device, &fetch).ok()?;
             is_close::<B>(made, value.clone(), 0.0).then_some(())
         });
         if kept.is_some() {
@@ -253,12 +253,15 @@ impl<'s, B: Backend> Solver<'s, B> {
 
     fn value(&self, expression: &Derivation, target: &DerivationTarget) -> Result<B::Primitive, Undone> {
         self.shape(expression, target)?;
-        let fetch = |key: &str| match (self.found.get(key), self.known.get(key)) {
+        Ok(compute::<B>(expression, target, &self.device, &|key| self.tensor(key))?)
+    }
+
+    fn tensor(&self, key: &str) -> Result<B::Primitive, ImportError> {
+        match (self.found.get(key), self.known.get(key)) {
             (Some((cut, _)), _) => Ok(cut.value.clone()),
             (None, Some(data)) => Ok(B::from_data(data.clone(), &self.device)),
             (None, None) => Err(ImportError::Record(Misfit::Missing(key.into()).to_string())),
-        };
-        Ok(compute::<B>(expression, target, &self.device, &fetch)?)
+        }
     }
 
     /// A tensor of one number, in the shape of an expression.
@@ -492,7 +495,8 @@ impl<'s, B: Backend> Solver<'s, B> {
 
     /// Whether a derivation yields its parameter again.
     fn check(&self, Equation { expression, target, value, .. }: &Equation<B>) -> Result<(), Undone> {
-        let made = self.value(expression, target)?;
+        self.shape(expression, target)?;
+        let made = compute_parameter::<B>(expression, target, &self.device, &|key| self.tensor(key))?;
         if is_close::<B>(made, value.clone(), TOLERANCE) { Ok(()) } else { Err(Undone::Changed) }
     }
 }
