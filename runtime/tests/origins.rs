@@ -12,7 +12,7 @@ use kiln::weights::{AdapterType, ImportError, LoadArgs, SafetensorsFileRecorder}
 use kiln::weights::{load_weights, save_weights, save_weights_like};
 use kiln_record::safetensors::{TensorToWrite, save};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 type Cpu = NdArray;
 
@@ -218,7 +218,7 @@ fn recorders_refuse_what_is_made_of_other_parameters() {
 }
 
 /// The tensors of a file.
-fn read(path: &PathBuf) -> BTreeMap<String, (Vec<f32>, Vec<usize>)> {
+fn read(path: &Path) -> BTreeMap<String, (Vec<f32>, Vec<usize>)> {
     let file = Safetensors::open(path).unwrap();
     let tensors = file.paths().map(|path| (path.to_owned(), file.tensor(path).unwrap()));
     let floats = tensors.filter(|(_, data)| data.dtype.is_float());
