@@ -4,7 +4,7 @@ mod gather;
 
 use crate::{ErrorKind, Result, WeightsError, limits};
 use flate2::bufread::DeflateDecoder;
-use gather::View;
+use gather::{Gather, Unaligned, View, Whole};
 use kiln_types::{Bytes, DType, TensorData};
 use std::io::Read;
 use std::sync::{Arc, OnceLock};
@@ -229,40 +229,77 @@ impl LazyTensor {
     /// When a compressed storage does not inflate, or the view repeats its storage's elements beyond
     /// [`limits::MAX_EXPANDED`].
     pub fn data(&self) -> Result<TensorData> {
-        let (count, width) = (self.num_elements(), self.dtype.size());
-        let bytes = if count == 0 {
-            Bytes::default()
-        } else if self.is_contiguous()
-            && (width == 1 || self.storage.big_endian == cfg!(target_endian = "big"))
-        {
-            let (start, size) = (self.offset * width, count * width);
-            let bytes = self.storage.bytes()?.slice(start..start + size);
-            bytes.ok_or_else(|| WeightsError::tensor("it lies outside of its storage"))?
-        } else {
-            if self.num_bytes() > self.storage.len().max(limits::MAX_EXPANDED) {
-                let what = format!("the view would be spelled out into {} bytes", self.num_bytes());
-                return Err(WeightsError::limit(what, limits::MAX_EXPANDED));
-            }
-            let source = self.storage.bytes()?;
-            let view = View::new(&self.shape, &self.strides, self.offset);
-            let big_endian = self.storage.big_endian;
-            let gathered = match width {
-                1 => view.gather::<u8>(&source, big_endian),
-                2 => view.gather::<u16>(&source, big_endian),
-                4 => view.gather::<u32>(&source, big_endian),
-                _ => view.gather::<u64>(&source, big_endian),
-            };
-            // A transposed model would else be in memory twice. Whoever reads the same pages next has them fetched again.
-            if let Some(read) = source.slice(self.offset * width..(self.last() + 1) * width) {
-                read.release();
-            }
-            gathered.ok_or_else(|| WeightsError::tensor("it lies outside of its storage"))?
+        let bytes = match self.run()? {
+            Some(bytes) => bytes,
+            None => self.gathered(&mut Whole)?,
         };
         let bytes = if self.dtype == DType::Bool { only_bools(bytes) } else { bytes };
         TensorData::from_bytes(bytes, self.shape.clone(), self.dtype)
             .map_err(|error| ErrorKind::Tensor(error.to_string()).into())
     }
+
+    /// The bytes of [`LazyTensor::data`] in memory of their own. The file's pages leave memory while they are copied.
+    ///
+    /// # Errors
+    /// As [`LazyTensor::data`].
+    pub fn to_vec(&self) -> Result<Vec<u8>> {
+        let mut bytes = match self.run()? {
+            Some(run) => {
+                let mut bytes = Vec::with_capacity(run.len());
+                for start in (0..run.len()).step_by(COPIED_AT_ONCE) {
+                    let part = run.slice(start..run.len().min(start + COPIED_AT_ONCE)).unwrap_or_default();
+                    bytes.extend_from_slice(&part);
+                    part.release();
+                }
+                bytes
+            }
+            None => self.gathered(&mut Unaligned)?,
+        };
+        if self.dtype == DType::Bool {
+            bytes.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
+        }
+        Ok(bytes)
+    }
+
+    /// The bytes where they lie, if they are one run in the machine's order.
+    fn run(&self) -> Result<Option<Bytes>> {
+        let (count, width) = (self.num_elements(), self.dtype.size());
+        if count == 0 {
+            return Ok(Some(Bytes::default()));
+        }
+        if !self.is_contiguous() || (width > 1 && self.storage.big_endian != cfg!(target_endian = "big")) {
+            return Ok(None);
+        }
+        let (start, size) = (self.offset * width, count * width);
+        let bytes = self.storage.bytes()?.slice(start..start + size);
+        bytes.map(Some).ok_or_else(|| WeightsError::tensor("it lies outside of its storage"))
+    }
+
+    /// The bytes, copied from wherever they lie.
+    fn gathered<G: Gather>(&self, gather: &mut G) -> Result<G::To> {
+        if self.num_bytes() > self.storage.len().max(limits::MAX_EXPANDED) {
+            let what = format!("the view would be spelled out into {} bytes", self.num_bytes());
+            return Err(WeightsError::limit(what, limits::MAX_EXPANDED));
+        }
+        let (source, width) = (self.storage.bytes()?, self.dtype.size());
+        let view = View::new(&self.shape, &self.strides, self.offset);
+        let big_endian = self.storage.big_endian;
+        // A transposed model would else be in memory twice. Whoever reads the same pages next has them fetched again.
+        let release = |range| source.slice(range).unwrap_or_default().release();
+        let done = &mut { release };
+        let gathered = match width {
+            1 => gather.gather::<u8>(&view, &source, big_endian, done),
+            2 => gather.gather::<u16>(&view, &source, big_endian, done),
+            4 => gather.gather::<u32>(&view, &source, big_endian, done),
+            _ => gather.gather::<u64>(&view, &source, big_endian, done),
+        };
+        release(self.offset * width..(self.last() + 1) * width);
+        gathered.ok_or_else(|| WeightsError::tensor("it lies outside of its storage"))
+    }
 }
+
+/// How many bytes of a file are copied before its pages leave memory.
+const COPIED_AT_ONCE: usize = 8 << 20;
 
 /// One byte for each bool, 0 or 1: PyTorch takes any byte that is not zero for true.
 fn only_bools(bytes: Bytes) -> Bytes {

@@ -35,8 +35,9 @@ fn subject(expectation: &Path) -> PathBuf {
 /// Everything in a checkpoint; the first error if there is one.
 fn read_all(path: &Path) -> kiln_weights::Result<Checkpoint> {
     let checkpoint = Checkpoint::open(path)?;
-    for (path, _) in checkpoint.tensors() {
-        checkpoint.data(path)?;
+    for (path, tensor) in checkpoint.tensors() {
+        let data = checkpoint.data(path)?;
+        assert_eq!(tensor.to_vec()?, data.bytes.to_vec(), "{path}");
     }
     checkpoint.plain_data()?;
     Ok(checkpoint)

@@ -4,7 +4,7 @@ use super::{ImportError, LoadArgs};
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::{borrow::ToOwned, format, vec::Vec};
-use kiln_weights::{Checkpoint, KeyMap, LazyTensor, OpenOptions, Remapped};
+use kiln_weights::{Checkpoint, KeyMap, LazyTensor, OpenOptions, Remapped, WeightsError};
 
 /// The tensors of a checkpoint, and where they came from.
 pub(super) struct Source {
@@ -76,11 +76,18 @@ impl Source {
         key: &str,
         tensor: &LazyTensor,
     ) -> Result<crate::tensor::TensorData, ImportError> {
-        tensor.data().map_err(|mut error| {
-            let original = self.original_key(key);
-            error.site.file.get_or_insert_with(|| self.name.clone());
-            error.site.key.get_or_insert_with(|| original.to_owned());
-            error.into()
-        })
+        tensor.data().map_err(|error| self.located(key, error))
+    }
+
+    /// The bytes of a tensor, in memory of their own; errors as those of [`Source::data`].
+    pub(super) fn bytes(&self, key: &str, tensor: &LazyTensor) -> Result<Vec<u8>, ImportError> {
+        tensor.to_vec().map_err(|error| self.located(key, error))
+    }
+
+    fn located(&self, key: &str, mut error: WeightsError) -> ImportError {
+        let original = self.original_key(key);
+        error.site.file.get_or_insert_with(|| self.name.clone());
+        error.site.key.get_or_insert_with(|| original.to_owned());
+        error.into()
     }
 }

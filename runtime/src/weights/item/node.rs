@@ -4,7 +4,7 @@ use super::State;
 use super::parts::{Children, Fields, Part, Variant};
 use crate::module::ParamId;
 use crate::record::RANKED_NAMES;
-use crate::tensor::{DTypeKind, TensorData};
+use crate::tensor::{DType, DTypeKind, TensorData};
 use crate::weights::adapter::{Frame, path_of};
 use crate::weights::{AdapterType, ImportError};
 use alloc::string::{String, ToString};
@@ -74,17 +74,19 @@ impl<'s, 'a> Node<'s, 'a> {
         path_of(&self.frames)
     }
 
-    /// The parameter here; in a pass without data an empty one.
-    fn data(&self) -> Result<TensorData, Failure> {
+    /// The parameter here, as bytes, shape and dtype; in a pass without data an empty one.
+    fn data(&self) -> Result<(Vec<u8>, Vec<usize>, DType), Failure> {
         match self.state.parameter(&self.frames, self.wanted)? {
             Some((key, tensor)) if !self.state.dry => {
-                self.state.source.data(&key, &tensor).map_err(|error| Failure(Box::new(error)))
+                let bytes =
+                    self.state.source.bytes(&key, &tensor).map_err(|error| Failure(Box::new(error)))?;
+                Ok((bytes, tensor.shape().to_vec(), tensor.dtype()))
             }
             _ => {
                 let rank = self.wanted.map_or(1, |wanted| wanted.rank);
                 // As many elements as a tensor without dims has, or none.
-                let shape = alloc::vec![0; rank];
-                Ok(TensorData::zeros::<f32, _>(shape))
+                let empty = TensorData::zeros::<f32, _>(alloc::vec![0; rank]);
+                Ok((empty.bytes.to_vec(), empty.shape, empty.dtype))
             }
         }
     }
@@ -220,14 +222,12 @@ impl<'de> Deserializer<'de> for Node<'_, '_> {
                 _ => Ok(Part::Node(Node { frames: self.frames.clone(), ..self })),
             })),
             "TensorData" => {
-                let data = self.data()?;
-                let mut bytes = data.bytes.to_vec();
-                data.bytes.release();
+                let (mut bytes, mut shape, dtype) = self.data()?;
                 visitor.visit_map(Fields::new(fields, |field| {
                     Ok(match field {
                         "bytes" => Part::Bytes(core::mem::take(&mut bytes)),
-                        "shape" => Part::Shape(data.shape.clone()),
-                        _ => Part::Variant(format!("{:?}", data.dtype)),
+                        "shape" => Part::Shape(core::mem::take(&mut shape)),
+                        _ => Part::Variant(format!("{dtype:?}")),
                     })
                 }))
             }
