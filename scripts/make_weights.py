@@ -13,14 +13,14 @@ import warnings
 
 import torch
 
-from weight_fixtures import book, hostile, hostile_costs, kinds, network, safetensor_files, store
+from weight_fixtures import book, hostile, hostile_costs, kinds, layers, network, safetensor_files, store
 
 
 def main() -> None:
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
     store.clear()
-    for part in (network.network, network.of_cases, kinds.kinds, safetensor_files.files, hostile.hostile, book.book, hostile_costs.costs):
+    for part in (network.network, network.of_cases, layers.layers, kinds.kinds, safetensor_files.files, hostile.hostile, book.book, hostile_costs.costs):
         torch.manual_seed(0)
         part()
     sizes = [f.stat().st_size for f in store.FOLDER.rglob("*") if f.is_file()]

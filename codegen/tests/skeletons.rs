@@ -55,9 +55,14 @@ fn named(file: &str) -> SkeletonOptions {
 
 #[test]
 fn the_text_and_the_record_are_as_expected() {
-    for file in
-        ["net.pt", "of_cases/net_bert_encoder.pt", "of_cases/net_residual_cnn_unfolded.pt", "parameters.pt"]
-    {
+    let files = [
+        "net.pt",
+        "of_cases/net_bert_encoder.pt",
+        "of_cases/net_residual_cnn_unfolded.pt",
+        "parameters.pt",
+        "layers.pt",
+    ];
+    for file in files {
         let made = skeleton(read(file, None), &named(file)).unwrap();
         check(Path::new(file).file_stem().unwrap().to_str().unwrap(), &made);
     }
@@ -77,6 +82,35 @@ const KINDS: &[(&str, &[usize])] = &[
     ("rms_norm.weight", &[5]),
     ("lstm.weight_ih_l0", &[8, 3]),
     ("lstm.weight_hh_l0", &[8, 2]),
+    ("bi_gru.weight_ih_l0", &[6, 3]),
+    ("bi_gru.weight_hh_l0", &[6, 2]),
+    ("bi_gru.weight_ih_l0_reverse", &[6, 3]),
+    ("bi_gru.weight_hh_l0_reverse", &[6, 2]),
+    ("rnn.weight_ih_l0", &[2, 3]),
+    ("rnn.weight_hh_l0", &[2, 2]),
+    ("rnn.bias_ih_l0", &[2]),
+    ("rnn.bias_hh_l0", &[2]),
+    ("bi_rnn.weight_ih_l0", &[2, 3]),
+    ("bi_rnn.weight_hh_l0", &[2, 2]),
+    ("bi_rnn.weight_ih_l0_reverse", &[2, 3]),
+    ("bi_rnn.weight_hh_l0_reverse", &[2, 2]),
+    ("attention.in_proj_weight", &[6, 2]),
+    ("attention.out_proj.weight", &[2, 2]),
+    ("across.q_proj_weight", &[2, 2]),
+    ("across.k_proj_weight", &[2, 1]),
+    ("across.v_proj_weight", &[2, 3]),
+    ("across.in_proj_bias", &[6]),
+    ("across.out_proj.weight", &[2, 2]),
+    ("across.out_proj.bias", &[2]),
+    ("inst_norm.weight", &[4]),
+    ("inst_norm.bias", &[4]),
+    ("c_fc.weight", &[2, 3]),
+    ("c_fc.bias", &[3]),
+    ("layers.0.c_fc.weight", &[2, 2]),
+    ("layers.0.c_fc.bias", &[2]),
+    ("layers.0.norm.weight", &[2]),
+    ("layers.1.c_fc.weight", &[2, 2]),
+    ("layers.1.c_fc.bias", &[2]),
 ];
 
 #[test]
@@ -163,27 +197,109 @@ fn settled(entries: &[(&str, &[usize])], key: &str, layer: &str) -> Result<Skele
 
 #[test]
 fn an_ambiguous_layer_is_said_to_be_one_and_can_be_settled() {
-    let entries: &[(&str, &[usize])] = &[("head.weight", &[5, 3]), ("up.weight", &[4, 4, 2, 2])];
+    let entries: &[(&str, &[usize])] = &[("table.weight", &[5, 3]), ("up.weight", &[4, 4, 2, 2])];
     let made = skeleton(tensors(entries), &SkeletonOptions::default()).unwrap();
     let keys: Vec<_> = made.ambiguous.iter().map(|(key, _)| key.as_str()).collect();
-    assert_eq!(keys, ["head", "up"]);
-    assert!(
-        made.generated.source.contains("`head`: may be Embedding (`--as head=Embedding`)."),
-        "{}",
-        made.generated.source
-    );
-    assert!(
-        made.generated.source.contains("pub up: nn::conv::ConvTranspose2d<B>"),
-        "{}",
-        made.generated.source
-    );
-    let made = settled(entries, "head", "Embedding").unwrap();
-    assert!(made.generated.source.contains("pub head: nn::Embedding<B>"), "{}", made.generated.source);
-    assert!(settled(entries, "head", "Param").unwrap().generated.source.contains("Param<Tensor<B, 2>>"));
-    let error = settled(entries, "head", "LayerNorm").unwrap_err().to_string();
-    assert_eq!(error, r#""head" cannot be a LayerNorm: it may be Linear, Embedding"#);
-    let error = settled(entries, "heat", "Linear").unwrap_err().to_string();
-    assert_eq!(error, r#"there is no layer "heat" in the checkpoint; there are "head", "up""#);
+    assert_eq!(keys, ["table", "up"]);
+    let has = |made: &Skeleton, text: &str| {
+        assert!(made.generated.source.contains(text), "{text}\n{}", made.generated.source);
+    };
+    has(&made, "`table`: 3 to 5. May be Embedding (`--as table=Embedding`).");
+    has(&made, "pub up: nn::conv::ConvTranspose2d<B>");
+    let made = settled(entries, "table", "Embedding").unwrap();
+    has(&made, "pub table: nn::Embedding<B>");
+    has(&settled(entries, "table", "Param").unwrap(), "Param<Tensor<B, 2>>");
+    let error = settled(entries, "table", "LayerNorm").unwrap_err().to_string();
+    assert_eq!(error, r#""table" cannot be a LayerNorm: it may be Linear, Embedding"#);
+    let error = settled(entries, "tables", "Linear").unwrap_err().to_string();
+    assert_eq!(error, r#"there is no layer "tables" in the checkpoint; there are "table", "up""#);
+}
+
+/// Items of a list are settled together, and stay items of a list.
+#[test]
+fn a_pattern_settles_layers_of_a_list() {
+    let entries: &[(&str, &[usize])] = &[
+        ("layers.0.scale.weight", &[5]),
+        ("layers.1.scale.weight", &[5]),
+        ("rnn.weight_ih_l0", &[8, 3]),
+        ("rnn.weight_hh_l0", &[8, 2]),
+        ("rnn.weight_ih_l1", &[8, 2]),
+        ("rnn.weight_hh_l1", &[8, 2]),
+    ];
+    let made = skeleton(tensors(entries), &SkeletonOptions::default()).unwrap();
+    let hint = "may be RmsNorm or LayerNorm or PRelu (`--as 'layers.*.scale=RmsNorm'`)";
+    assert_eq!(made.ambiguous, [("layers.*.scale".to_owned(), hint.to_owned())]);
+    let made = settled(entries, "layers.*.scale", "PRelu").unwrap();
+    assert!(made.generated.source.contains("pub scale: nn::PRelu<B>"), "{}", made.generated.source);
+    assert!(made.generated.source.contains("pub layers: Vec<Layer<B>>"), "{}", made.generated.source);
+    assert!(made.ambiguous.is_empty());
+    // A stack is one branch: it is settled as what its layers are.
+    assert!(settled(entries, "rnn", "Lstm").unwrap().generated.source.contains("pub rnn: Vec<nn::Lstm<B>>"));
+    assert!(settled(entries, "rnn", "Param").unwrap().generated.source.contains("pub rnn: Rnn"));
+    let error = settled(entries, "rnn", "Gru").unwrap_err().to_string();
+    assert_eq!(error, r#""rnn" cannot be a Gru: it may be Lstm"#);
+}
+
+/// Items of lists that differ in parts which some lack are of one struct, within a list and between lists.
+#[test]
+fn items_that_lack_a_part_have_options() {
+    let entries: &[(&str, &[usize])] = &[
+        ("layer1.0.conv.weight", &[4, 4, 3, 3]),
+        ("layer1.0.bias", &[4]),
+        ("layer1.1.conv.weight", &[4, 4, 3, 3]),
+        ("layer1.1.bias", &[4]),
+        ("layer2.0.conv.weight", &[4, 4, 3, 3]),
+        ("layer2.0.bias", &[4]),
+        ("layer2.0.shortcut.weight", &[4, 4, 1, 1]),
+        ("layer2.1.conv.weight", &[4, 4, 3, 3]),
+        ("layer2.1.bias", &[4]),
+        ("mixed.0.conv.weight", &[4, 4, 3, 3]),
+        ("mixed.1.linear.weight", &[4, 4]),
+        ("lists.0", &[1, 2]),
+        ("lists.1", &[3, 4]),
+    ];
+    let made = skeleton(tensors(entries), &SkeletonOptions::default()).unwrap();
+    let source = &made.generated.source;
+    let wanted = [
+        "pub layer1: Vec<Layer<B>>",
+        "pub layer2: Vec<Layer<B>>",
+        "pub shortcut: Option<nn::conv::Conv2d<B>>",
+        "pub mixed: Mixed<B>",
+        "pub lists: Vec<Param<Tensor<B, 2>>>",
+        "layer1: vec![layer; 2]",
+        "shortcut: None",
+    ];
+    for text in wanted {
+        assert!(source.contains(text), "{text}\n{source}");
+    }
+}
+
+/// The adapter tells layers by the names of their types, which no struct of a skeleton may have.
+#[test]
+fn structs_are_not_called_like_layers() {
+    let entries: &[(&str, &[usize])] = &[
+        ("linear.weight", &[2, 2]),
+        ("linear.other", &[2]),
+        ("net.Vec.x", &[1]),
+        ("default.y", &[1]),
+        ("model.z", &[1]),
+    ];
+    let made = skeleton(tensors(entries), &SkeletonOptions::default()).unwrap();
+    let file = syn::parse_file(&made.generated.source).unwrap();
+    let names = file.items.iter().filter_map(|item| match item {
+        syn::Item::Struct(item) => Some(item.ident.to_string()),
+        _ => None,
+    });
+    let names: Vec<_> = names.filter(|name| !name.ends_with("Config")).collect();
+    assert_eq!(names, ["Model", "LinearModule", "Net", "DefaultModule", "ModelModule", "NetVec"]);
+}
+
+#[test]
+fn a_wrapper_around_the_network_is_named() {
+    let wrapper = |entries| skeleton(tensors(entries), &SkeletonOptions::default()).unwrap().wrapper;
+    assert_eq!(wrapper(&[("module.a.weight", &[2, 2]), ("module.b", &[1])]), Some("module"));
+    assert_eq!(wrapper(&[("module.a.weight", &[2, 2]), ("b", &[1])]), None);
+    assert_eq!(wrapper(&[("net.a.weight", &[2, 2])]), None);
 }
 
 #[test]

@@ -3,9 +3,12 @@
 #![allow(missing_docs)]
 
 use kiln::module::{Module, ModuleVisitor, Param};
+use kiln::nn::attention::MhaInput;
+use kiln::nn::{LayerNorm, Linear};
+use kiln::record::Safetensors;
 use kiln::record::{BinFileRecorder, FullPrecisionSettings, HalfPrecisionSettings, PrettyJsonFileRecorder};
 use kiln::tensor::backend::Backend;
-use kiln::tensor::{Bool, Int, Tensor, TensorData};
+use kiln::tensor::{Bool, Int, Tensor, TensorData, Tolerance, activation};
 use kiln::weights::{LoadArgs, load_weights};
 use std::path::{Path, PathBuf};
 
@@ -20,7 +23,7 @@ macro_rules! skeletons {
     )*};
 }
 
-skeletons!(kinds kinds_bincode_half net net_bert_encoder net_bincode net_pretty_json net_residual_cnn_unfolded parameters);
+skeletons!(kinds kinds_bincode_half layers net net_bert_encoder net_bincode net_pretty_json net_residual_cnn_unfolded parameters);
 
 /// All parameters, in order.
 #[derive(Default)]
@@ -111,5 +114,117 @@ fn records_have_the_form_of_the_runtimes_layers() {
     for name in ["kinds.bin", "net.bin", "net.json"] {
         let (stem, extension) = name.split_once('.').unwrap();
         std::fs::remove_file(again(stem).with_extension(extension)).unwrap();
+    }
+}
+
+/// Inputs, and what PyTorch's layers make of them.
+struct Io(Safetensors);
+
+impl Io {
+    fn get<const D: usize>(&self, name: &str) -> Tensor<Cpu, D> {
+        let data = self.0.tensor(name).unwrap();
+        Tensor::from_data(TensorData::new(data.iter::<f32>().collect(), data.shape), &Default::default())
+    }
+
+    fn check<const D: usize>(&self, name: &str, found: Tensor<Cpu, D>) {
+        let expected = self.get::<D>(&format!("{name}.out"));
+        assert_eq!(found.dims(), expected.dims(), "{name}");
+        let off = (found - expected).abs().max().into_scalar();
+        assert!(off < 2e-6, "{name}: {off}");
+    }
+}
+
+/// Every layer of PyTorch's is recognized as the layer that computes the same.
+#[test]
+fn layers_compute_what_pytorchs_do() {
+    let device = Default::default();
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/weights");
+    let io = Io(Safetensors::open(&fixtures.join("layers.io.safetensors")).unwrap());
+    let model = layers::Model::<Cpu>::from_file(record("layers"), &device).unwrap();
+    let (rows, line, wide) = (io.get::<3>("rows"), io.get::<3>("line"), io.get::<3>("wide"));
+    let (image, cube) = (io.get::<4>("image"), io.get::<5>("cube"));
+
+    io.check("conv1d", model.conv1d.forward(line.clone()));
+    io.check("conv3d", model.conv3d.forward(cube.clone()));
+    io.check("dw", model.dw.forward(image.clone()));
+    io.check("deconv1d", model.deconv1d.forward(line.clone()));
+    io.check("deconv2d", model.deconv2d.forward(image.slice_dim(1, 0..4)));
+    io.check("deconv3d", model.deconv3d.forward(cube));
+    io.check("weighted", model.weighted.forward(line.clone()));
+    io.check("weighted_up", model.weighted_up.forward(line.clone()));
+    io.check("spectral_before", model.spectral_before.forward(line.clone()));
+    io.check("spectral", model.spectral.forward(rows.clone()));
+    io.check("weighted_before", model.weighted_before.forward(rows.clone()));
+
+    io.check("group_norm", model.group_norm.forward(line.clone()));
+    io.check("instance_norm", model.instance_norm.forward(line.clone()));
+    io.check("tracked_norm", model.tracked_norm.forward(line.clone()));
+    io.check("plain_norm", model.plain_norm.forward(line.clone()));
+    io.check("rms_norm", model.rms_norm.forward(rows.clone()));
+    io.check("prelu", model.prelu.forward(line));
+    io.check("act", model.act.forward(rows.clone()));
+
+    let bag = Tensor::<Cpu, 2, Int>::from_data([[0, 3], [6, 1]], &device);
+    io.check("embedding", model.embedding.forward(bag).mean_dim(1).squeeze_dim::<2>(1));
+    io.check("tied", model.tied.forward(rows.clone()));
+    io.check("match", model.match_.forward(rows.clone()));
+    io.check("größe-1", model.gr_e_1.forward(rows.clone()));
+    let inner = activation::relu(model.steps.layer_0.forward(rows.clone()));
+    io.check("steps", model.steps.layer_2.forward(inner));
+    let blocks = model.blocks.iter().fold(rows, |x, block| {
+        let kept = block.shortcut.as_ref().map_or_else(|| x.clone(), |shortcut| shortcut.forward(x.clone()));
+        kept + block.norm.forward(block.fc.forward(x))
+    });
+    io.check("blocks", blocks);
+
+    let encoded = model.encoder.layers.iter().fold(wide, |x, layer| {
+        let norm = |norm: &LayerNorm<Cpu>, x| norm.forward(x);
+        let linear = |linear: &Linear<Cpu>, x| linear.forward(x);
+        let attended = layer.self_attn.forward(MhaInput::self_attn(x.clone())).context;
+        let x = norm(&layer.norm1, x + attended);
+        let inner = activation::gelu(linear(&layer.linear1, x.clone()));
+        norm(&layer.norm2, x + linear(&layer.linear2, inner))
+    });
+    io.check("encoder", encoded);
+}
+
+#[test]
+fn recurrent_layers_and_attention_compute_what_pytorchs_do() {
+    let device = Default::default();
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/weights");
+    let io = Io(Safetensors::open(&fixtures.join("layers.io.safetensors")).unwrap());
+    let model = layers::Model::<Cpu>::from_file(record("layers"), &device).unwrap();
+    let (rows, wide, keys) = (io.get::<3>("rows"), io.get::<3>("wide"), io.get::<3>("keys"));
+
+    // The sequence comes first in PyTorch unless one says otherwise.
+    let turned = rows.clone().swap_dims(0, 1);
+    let x = model.rnn.iter().fold(turned.clone(), |x, layer| layer.forward(x, None).0);
+    io.check("rnn", x.swap_dims(0, 1));
+    io.check("bi_rnn", model.bi_rnn.forward(turned, None).0.swap_dims(0, 1));
+    io.check("gru", model.gru.iter().fold(rows.clone(), |x, layer| layer.forward(x, None).0));
+    io.check("lstm", model.lstm.iter().fold(rows.clone(), |x, layer| layer.forward(x, None).0));
+    let first = rows.slice_dim(1, 0..1);
+    io.check("rnn_cell", model.rnn_cell.forward(first.clone(), None).1.hidden);
+    io.check("gru_cell", model.gru_cell.forward(first.clone(), None).squeeze_dim::<2>(1));
+    io.check("lstm_cell", model.lstm_cell.forward(first, None).1.hidden);
+
+    io.check("attention", model.attention.forward(MhaInput::self_attn(wide.clone())).context);
+    io.check("unbiased", model.unbiased.forward(MhaInput::self_attn(wide.clone())).context);
+    let across = MhaInput::new(wide, keys.clone().slice_dim(2, 0..3), keys.slice_dim(2, 3..8));
+    io.check("across", model.across.forward(across).context);
+}
+
+/// The checkpoint itself loads as well; normalized weights are computed there too.
+#[test]
+fn a_checkpoint_with_every_layer_loads_into_its_skeleton() {
+    let device = Default::default();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/weights/layers.pt");
+    let args = LoadArgs::new(path).with_strict(true);
+    let loaded = load_weights(layers::Model::<Cpu>::new(&device), args, &device).unwrap();
+    let made = layers::Model::<Cpu>::from_file(record("layers"), &device).unwrap();
+    let (loaded, made) = (parameters(&loaded), parameters(&made));
+    assert_eq!(loaded.len(), made.len());
+    for (loaded, made) in loaded.iter().zip(&made) {
+        loaded.assert_approx_eq::<f32>(made, Tolerance::absolute(1e-6));
     }
 }

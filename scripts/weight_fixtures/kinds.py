@@ -167,6 +167,7 @@ def strangers() -> None:
         ("gzip", b"\x1f\x8b\x08" + bytes(20), "gzip", "unpack"),
         ("hdf5", b"\x89HDF\r\n\x1a\n" + bytes(20), "HDF5"),
         ("gguf", b"GGUF" + bytes(20), "GGUF"),
+        ("onnx", b"\x08\x0a\x12\x07pytorch", "an ONNX model", "`.onnx`"),
         ("plain_pickle", pickle.dumps({"weight": [1.0]}, 4), "pickle.dump"),
         ("npz", archive.getvalue(), "NumPy"),
         ("without_folder", repacked(lambda name: name.split("/", 1)[1]), "not in a folder"),

@@ -1,6 +1,6 @@
 //! `kiln inspect`.
 
-use super::{Outcome, weights};
+use super::{Outcome, checkpoint, weights};
 use crate::compile::{import, import_error};
 use crate::{BuildError, CompileOptions};
 use clap::Args;
@@ -20,6 +20,9 @@ pub(super) struct Arguments {
     /// Where a checkpoint's weights are, if not at its root
     #[arg(long, value_name = "KEY")]
     pub(super) top_level_key: Option<String>,
+    /// Print every tensor of a checkpoint, also of parts that are alike
+    #[arg(long)]
+    pub(super) all: bool,
     /// Say what each pass did
     #[arg(long)]
     passes: bool,
@@ -45,11 +48,12 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     if weights::is_checkpoint(&arguments.model) {
         return match of_models(arguments) {
             Some(option) => Err(weights::misplaced(option, &arguments.model, "a checkpoint, not a model")),
-            None => weights::inspect(arguments),
+            None => checkpoint::inspect(arguments),
         };
     }
-    if arguments.top_level_key.is_some() {
-        return Err(weights::misplaced("--top-level-key", &arguments.model, "a model, not a checkpoint"));
+    let of_checkpoints = [("--top-level-key", arguments.top_level_key.is_some()), ("--all", arguments.all)];
+    if let Some((option, _)) = of_checkpoints.into_iter().find(|(_, given)| *given) {
+        return Err(weights::misplaced(option, &arguments.model, "a model, not a checkpoint"));
     }
     let summary = summarize(&arguments.model).map_err(import_error)?;
     let options =

@@ -3,6 +3,7 @@
 //! Exit status: 0 all well, 1 a case (or the one thing asked for) failed, 2 bad usage.
 
 mod bench;
+mod checkpoint;
 mod convert;
 mod graph;
 mod inspect;
@@ -129,6 +130,13 @@ pub fn main() -> ExitCode {
         Err(error @ CommandError::Usage(_)) => fail(&error.to_string(), 2),
         Err(error) => fail(&error.to_string(), 1),
     }
+}
+
+/// Prints a text of any length. That a reader such as `head` has seen enough is no failure.
+pub(crate) fn show(text: &str) {
+    use std::io::Write;
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
 fn fail(message: &str, status: u8) -> ExitCode {

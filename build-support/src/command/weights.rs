@@ -1,14 +1,13 @@
-//! Checkpoints: `kiln inspect` and `kiln convert` of weights without a graph.
+//! Checkpoints: `kiln convert` of weights without a graph.
 
-use super::{CommandError, Outcome, convert, inspect};
+use super::{CommandError, Outcome, convert};
 use clap::{Args, ValueEnum};
 use kiln_codegen::weights::{Skeleton, SkeletonOptions, layer_names, skeleton};
 use kiln_record::RecordError;
-use kiln_weights::{Checkpoint, KeyMap, LazyTensor, OpenOptions};
-use serde_json::json;
+use kiln_weights::{Checkpoint, KeyMap, OpenOptions};
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// What only checkpoints need, of the arguments of `kiln convert`.
 #[derive(Debug, Args)]
@@ -23,7 +22,7 @@ pub(super) struct CheckpointArguments {
     /// Where the weights are, if not at the root
     #[arg(long, value_name = "KEY")]
     top_level_key: Option<String>,
-    /// Say which layer a key is, or `Param` for none. May be given several times
+    /// Say which layer a key is, or `Param` for none; a part of the key that is `*` stands for any. May be given several times
     #[arg(long = "as", value_name = "KEY=TYPE", value_parser = parse_settled)]
     settled: Vec<(String, String)>,
 }
@@ -77,112 +76,24 @@ pub(super) fn misplaced(option: &str, path: &Path, kind: &str) -> CommandError {
     CommandError::Usage(format!("{option} does not apply: {} is {kind}", path.display()))
 }
 
-/// Whether a path is that of weights, not of a model.
+/// Whether a path is that of weights, not of a model. Where the ending tells nothing, the first bytes do.
 pub(super) fn is_checkpoint(path: &Path) -> bool {
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
     let index = path.to_str().is_some_and(|path| path.ends_with(".index.json"));
-    matches!(extension, "pt" | "pth" | "bin" | "ckpt" | "safetensors") || index || path.is_dir()
-}
-
-/// `kiln inspect CHECKPOINT`.
-pub(super) fn inspect(arguments: &inspect::Arguments) -> Outcome {
-    let options = OpenOptions { top_level_key: arguments.top_level_key.clone() };
-    let checkpoint = Checkpoint::open_with(&arguments.model, &options)?;
-    if arguments.json {
-        println!("{}", object(&checkpoint));
-    } else {
-        print(&checkpoint);
-    }
-    Ok(true)
-}
-
-/// Elements and bytes; tensors that share a storage count once for each name.
-fn totals(checkpoint: &Checkpoint) -> (usize, usize) {
-    let sum = |count: fn(&LazyTensor) -> usize| {
-        checkpoint.tensors().map(|(_, tensor)| count(tensor)).fold(0, usize::saturating_add)
-    };
-    (sum(LazyTensor::num_elements), sum(LazyTensor::num_bytes))
-}
-
-/// Bytes of all storages, each counted once.
-fn stored(checkpoint: &Checkpoint) -> usize {
-    let storages = checkpoint.tensors().map(|(_, tensor)| tensor.storage());
-    let sizes: BTreeMap<_, usize> = storages.map(|storage| (Arc::as_ptr(storage), storage.len())).collect();
-    sizes.into_values().fold(0, usize::saturating_add)
-}
-
-fn print(checkpoint: &Checkpoint) {
-    let (parameters, bytes) = totals(checkpoint);
-    println!("{}", checkpoint.file());
-    println!("  format      {:?}", checkpoint.format());
-    let stored = match stored(checkpoint) {
-        stored if stored == bytes => String::new(),
-        stored => format!(" ({} stored)", size(stored)),
-    };
-    println!("  parameters  {parameters} in {} tensors, {}{stored}", checkpoint.tensors().len(), size(bytes));
-    println!("  tensors");
-    let mut opened: Vec<&str> = Vec::new();
-    for (path, tensor) in checkpoint.tensors() {
-        let parts: Vec<&str> = path.split('.').collect();
-        let (leaf, branches) =
-            parts.split_last().map_or((path, &[][..]), |(leaf, branches)| (*leaf, branches));
-        let same = opened.iter().zip(branches).take_while(|(open, branch)| open == branch).count();
-        opened.truncate(same);
-        for branch in branches.iter().skip(same) {
-            println!("    {:indent$}{}", "", branch.escape_debug(), indent = 2 * opened.len());
-            opened.push(branch);
-        }
-        let indent = 2 * opened.len();
-        let width = 32_usize.saturating_sub(indent);
-        let leaf = leaf.escape_debug().to_string();
-        let stored = if tensor.is_contiguous() { "" } else { "  (strided)" };
-        let size = size(tensor.num_bytes());
-        println!(
-            "    {:indent$}{leaf:<width$} {:<5} {:<20} {size:>10}{stored}",
-            "",
-            tensor.dtype(),
-            shape(tensor)
-        );
-    }
-    for group in checkpoint.shared_storages() {
-        let names: Vec<String> = group.iter().map(|name| name.escape_debug().to_string()).collect();
-        println!("  shared      {}", names.join(", "));
+    match extension {
+        "onnx" => false,
+        "pt" | "pth" | "bin" | "ckpt" | "safetensors" => true,
+        _ => index || path.is_dir() || begins_like_checkpoint(path),
     }
 }
 
-fn shape(tensor: &LazyTensor) -> String {
-    format!("{:?}", tensor.shape())
-}
-
-/// A number of bytes for people.
-fn size(bytes: usize) -> String {
-    match bytes {
-        0..10_000 => format!("{bytes} B"),
-        10_000..10_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),
-        _ => format!("{:.1} MB", bytes as f64 / 1e6),
-    }
-}
-
-fn object(checkpoint: &Checkpoint) -> serde_json::Value {
-    let (parameters, bytes) = totals(checkpoint);
-    let tensors = checkpoint.tensors().map(|(path, tensor)| {
-        json!({
-            "key": path,
-            "dtype": tensor.dtype().name(),
-            "shape": tensor.shape(),
-            "bytes": tensor.num_bytes(),
-            "contiguous": tensor.is_contiguous(),
-        })
-    });
-    json!({
-        "checkpoint": checkpoint.file(),
-        "format": format!("{:?}", checkpoint.format()),
-        "parameters": parameters,
-        "bytes": bytes,
-        "stored": stored(checkpoint),
-        "tensors": tensors.collect::<Vec<_>>(),
-        "shared": checkpoint.shared_storages(),
-    })
+/// Whether a file is a zip archive, a pickle or a tar archive, which no ONNX file begins like.
+fn begins_like_checkpoint(path: &Path) -> bool {
+    let mut start = Vec::new();
+    let read = std::fs::File::open(path).and_then(|file| file.take(262).read_to_end(&mut start));
+    let pickle = matches!(start.as_slice(), [0x80, 2..=5, ..]);
+    let tar = start.get(257..262) == Some(b"ustar".as_slice());
+    read.is_ok() && (start.starts_with(b"PK\x03\x04") || pickle || tar)
 }
 
 /// `kiln convert CHECKPOINT -o DIR`.
@@ -211,6 +122,9 @@ pub(super) fn convert(arguments: &convert::Arguments) -> Outcome {
     }
     for (key, hint) in &made.ambiguous {
         eprintln!("note: {}: {hint}", key.escape_debug());
+    }
+    if let Some(wrapper) = made.wrapper {
+        eprintln!(r"note: every key begins with `{wrapper}.`; --map '^{wrapper}\.=' takes that off");
     }
     Ok(true)
 }

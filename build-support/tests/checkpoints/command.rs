@@ -51,14 +51,17 @@ fn an_adapter_turns_linear_layers_or_leaves_them() {
 #[test]
 fn an_ambiguous_layer_is_settled() {
     let (source, _, said) = convert(&fixture("net.pt"), &[]);
-    assert!(source.contains("`emb`: may be Linear (`--as emb=Linear`)."), "{source}");
-    assert!(said.contains("note: emb: may be Linear"), "{said}");
+    let hint = "may be GroupNorm or InstanceNorm (`--as norm=GroupNorm`)";
+    assert!(said.contains(&format!("note: norm: {hint}\n")), "{said}");
+    assert!(source.contains("`norm`: size 6. May be GroupNorm or InstanceNorm"), "{source}");
+    // What is called an embedding is one, unless it is settled.
+    assert!(source.contains("pub emb: nn::Embedding<B>"), "{source}");
     let (source, record, said) =
         convert(&fixture("net.pt"), &["--as", "emb=Linear", "--as", "norm=Param", "--as", "fc=Linear"]);
     assert!(source.contains("pub emb: nn::Linear<B>"), "{source}");
     assert!(source.contains("pub norm: Norm<B>"), "{source}");
     assert_eq!(record.tensor("emb.weight").unwrap().shape.as_slice(), [6, 10]);
-    assert!(!said.contains("note: emb"), "{said}");
+    assert!(!said.contains("note: emb") && !said.contains("note: norm"), "{said}");
     assert!(!said.contains("note: fc"), "{said}");
 }
 
@@ -80,7 +83,7 @@ fn wrong_usage_is_told_from_failure() {
         (&["--map", "conv.*=same"], 1, "both become \"same\""),
         (&["--adapter", "burn"], 2, "[possible values: pytorch, none]"),
         (&["--as", "fc"], 2, "expected KEY=TYPE, for example head=Embedding"),
-        (&["--as", "fc=Dense"], 2, "`Dense` is no layer; there are BatchNorm, BiLstm, Embedding"),
+        (&["--as", "fc=Dense"], 2, "`Dense` is no layer; there are BatchNorm, BiGru, BiLstm"),
         (&["--as", "=Linear"], 2, "the key is empty"),
         (&["--as", "fc=Linear", "--as", "fc=Embedding"], 2, "--as says that fc is Linear, and that it is"),
         (&["--as", "fc=Gru"], 1, "\"fc\" cannot be a Gru: it may be Linear, Embedding"),
@@ -108,6 +111,7 @@ fn wrong_usage_is_told_from_failure() {
     assert_eq!(failing(&["convert", net]).0, 2);
     assert_eq!(failing(&["inspect", net, "--passes"]).0, 2);
     assert_eq!(failing(&["inspect", model, "--top-level-key", "x"]).0, 2);
+    assert_eq!(failing(&["inspect", model, "--all"]).0, 2);
     assert_eq!(std::fs::read_dir(folder).unwrap().count(), 0);
 }
 
@@ -142,21 +146,59 @@ fn a_record_does_not_replace_its_checkpoint() {
     assert_eq!(std::fs::read(&copy).unwrap(), before);
 }
 
+/// A wrapper's prefix is pointed out, with what takes it off.
+#[test]
+fn a_wrapper_is_pointed_out() {
+    let key = ["--top-level-key", "model.ema.state_dict"];
+    let (_, _, said) = convert(&fixture("net_nested.pt"), &key);
+    assert!(said.contains(r"every key begins with `module.`; --map '^module\.=' takes that off"), "{said}");
+    let (source, _, said) =
+        convert(&fixture("net_nested.pt"), &[&key[..], &["--map", r"^module\.="]].concat());
+    assert!(source.contains("    pub conv: nn::conv::Conv2d<B>") && !said.contains("every key"), "{said}");
+}
+
+/// Where an ending tells nothing, a checkpoint is told from a model by its first bytes.
+#[test]
+fn a_checkpoint_may_have_any_ending() {
+    let folder = tempfile::tempdir().unwrap();
+    for (fixture_name, name) in
+        [("net.pt", "net.pth.tar"), ("net_legacy.pt", "net.pkl"), ("net_tar.pt", "net")]
+    {
+        let copy = folder.path().join(name);
+        std::fs::copy(fixture(fixture_name), &copy).unwrap();
+        assert!(printed(&["inspect", copy.to_str().unwrap()]).contains("1177 in 35 tensors"), "{name}");
+    }
+}
+
+/// Parts that are alike are printed once, unless all are asked for.
+#[test]
+fn an_outline_leaves_out_what_is_alike() {
+    let file = fixture("of_cases/net_bert_encoder.pt");
+    let shown = printed(&["inspect", file.to_str().unwrap()]);
+    assert!(shown.contains("\n    layer.0…1 (2 alike)   "), "{shown}");
+    assert!(
+        shown.ends_with("  16 tensors of parts that are alike are left out; --all prints them\n"),
+        "{shown}"
+    );
+    let rows = |text: &str| text.lines().filter(|line| line.contains(" f32 ")).count();
+    let all = printed(&["inspect", file.to_str().unwrap(), "--all"]);
+    assert_eq!((rows(&shown), rows(&all)), (22, 38), "{all}");
+    assert!(!all.contains("alike"), "{all}");
+}
+
 #[test]
 fn an_outline_shows_the_tree() {
     let file = fixture("tied.pt");
     let shown = printed(&["inspect", file.to_str().unwrap()]);
     let lines: Vec<&str> = shown.lines().skip(1).collect();
-    let expected = "  format      PytorchZip
+    let expected = "  format      PyTorch
   parameters  41 in 4 tensors, 164 B (80 B stored)
   tensors
-    embedding
-      weight                         f32   [5, 3]                     60 B
-    head
-      weight                         f32   [5, 3]                     60 B
-      bias                           f32   [5]                        20 B
-    part
-      weight                         f32   [2, 3]                     24 B
+    embedding.weight                         f32   [5, 3]                     60 B
+    head                                                                      80 B
+      weight                                 f32   [5, 3]                     60 B
+      bias                                   f32   [5]                        20 B
+    part.weight                              f32   [2, 3]                     24 B
   shared      embedding.weight, head.weight, part.weight";
     assert_eq!(lines.join("\n"), expected);
     let json: serde_json::Value =

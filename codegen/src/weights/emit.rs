@@ -1,36 +1,76 @@
 //! The skeleton's text.
 
-use super::types::{Content, Struct, StructField, Type, Typed};
+use super::config::Sizes;
+use super::content::Part;
+use super::layers::Origin;
+use super::naming::{Named, NamedField, Naming};
+use super::types::{Field, Type, Types, innermost};
 use super::{SkeletonError, SkeletonOptions};
 use crate::RecordFormat;
 use crate::names::{self, ident};
+use kiln_types::Derivation;
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 
-/// The source of a skeleton.
-pub(super) fn emit(
-    typed: &Typed,
-    model_name: &str,
-    options: &SkeletonOptions,
-) -> Result<String, SkeletonError> {
-    let mut items =
-        typed.structs.iter().rev().map(|known| typed.item(known)).collect::<Result<Vec<_>, _>>()?;
-    // The model's struct is the last, and so the first here.
-    items.insert(items.len().min(1), typed.model(model_name, options)?);
-    let uses = typed.uses(options);
-    let file =
-        syn::parse2(quote!(#uses #(#items)*)).map_err(|error| SkeletonError::Internal(error.to_string()))?;
-    let printed = spaced(&prettyplease::unparse(&file));
+/// How long lines of comments become.
+const WIDTH: usize = 100;
+
+/// Everything about a skeleton but its text.
+pub(super) struct Typed<'a> {
+    pub(super) types: &'a Types,
+    pub(super) naming: &'a Naming,
+    /// The model's struct.
+    pub(super) root: usize,
+    /// The model's contents.
+    pub(super) parts: &'a [Part],
+}
+
+/// The head of the source.
+fn head(options: &SkeletonOptions) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let from = match names::comment(&options.source_name) {
         name if name.is_empty() => String::new(),
         name => format!(" from `{name}`"),
     };
-    Ok(format!(
-        "// A skeleton that Kiln {version} made{from}. It is yours to complete: a checkpoint holds weights, but not what\n\
-         // is done with them. Strides, paddings, dilations, groups and epsilons are the layers' defaults, and every\n\
-         // `forward` is missing.\n\n{printed}"
-    ))
+    // The file's name, which may be of any length, has the first line.
+    let text = "It is yours to complete: a checkpoint holds weights, but not what is done with them. Strides, paddings, \
+                dilations, epsilons, and whether the batch comes first are the layers' defaults, and every `forward` is \
+                missing.";
+    let rest: String = wrapped(text).iter().map(|line| format!("// {line}\n")).collect();
+    format!("// A skeleton that Kiln {version} made{from}.\n{rest}")
+}
+
+/// Text in lines of bearable length; what stands between backticks stays together.
+fn wrapped(text: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let mut word = String::new();
+    for part in text.split(' ') {
+        if !word.is_empty() {
+            word.push(' ');
+        }
+        word.push_str(part);
+        if word.matches('`').count() % 2 == 1 {
+            continue;
+        }
+        let word = std::mem::take(&mut word);
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + word.chars().count() < WIDTH => {
+                line.push(' ');
+                line.push_str(&word);
+            }
+            _ => lines.push(word),
+        }
+    }
+    if !word.is_empty() {
+        lines.push(word);
+    }
+    lines
+}
+
+/// A documentation comment.
+fn doc(text: &str) -> TokenStream {
+    let lines = wrapped(text).into_iter().map(|line| format!(" {line}"));
+    quote!(#(#[doc = #lines])*)
 }
 
 /// The text with an empty line after each item and each function, which the printer leaves out.
@@ -51,16 +91,48 @@ fn spaced(text: &str) -> String {
 }
 
 /// A path below the runtime that is a constant of Kiln's.
-fn path(path: &str) -> Result<TokenStream, SkeletonError> {
+pub(super) fn path(path: &str) -> Result<TokenStream, SkeletonError> {
     path.parse().map_err(|error: proc_macro2::LexError| SkeletonError::Internal(error.to_string()))
 }
 
-impl Typed {
+/// Whether the items of lists of this type are structs.
+pub(super) fn is_module(ty: &Type) -> bool {
+    matches!(innermost(ty), Type::Module(_))
+}
+
+impl Typed<'_> {
+    /// The source of a skeleton.
+    pub(super) fn emit(&self, options: &SkeletonOptions) -> Result<String, SkeletonError> {
+        let mut items = Vec::new();
+        for id in self.types.reachable(self.root) {
+            items.push(self.item(id)?);
+            if id == self.root {
+                items.push(self.model(options)?);
+            }
+        }
+        let uses = self.uses(options);
+        let file = syn::parse2(quote!(#uses #(#items)*))
+            .map_err(|error| SkeletonError::Internal(error.to_string()))?;
+        Ok(format!("{}\n{}", head(options), spaced(&prettyplease::unparse(&file))))
+    }
+
+    /// A struct's name.
+    pub(super) fn name(&self, id: usize) -> &str {
+        self.naming.structs.get(&id).map_or("", |named| named.name.as_str())
+    }
+
+    /// A struct's fields.
+    pub(super) fn fields(&self, id: usize) -> impl Iterator<Item = (&Field, &NamedField)> {
+        let fields = self.types.structs.get(id).into_iter().flatten();
+        fields.zip(self.naming.structs.get(&id).into_iter().flat_map(|named| &named.fields))
+    }
+
     /// The imports that the skeleton needs.
     fn uses(&self, options: &SkeletonOptions) -> TokenStream {
         let runtime = ident(&options.runtime_crate);
-        let types: Vec<&Type> =
-            self.structs.iter().flat_map(|known| &known.fields).map(|field| innermost(&field.ty)).collect();
+        let reachable = self.types.reachable(self.root);
+        let fields = reachable.iter().filter_map(|id| self.types.structs.get(*id)).flatten();
+        let types: Vec<&Type> = fields.map(|field| innermost(&field.ty)).collect();
         let has = |test: fn(&Type) -> bool| types.iter().any(|ty| test(ty));
         let param = has(|ty| matches!(ty, Type::Param(..)));
         let initializer = has(|ty| matches!(ty, Type::Param(_, "")));
@@ -92,32 +164,35 @@ impl Typed {
     }
 
     /// A struct, its config, and how one makes the other.
-    fn item(&self, known: &Struct) -> Result<TokenStream, SkeletonError> {
-        let name = ident(&known.name);
-        let config = format_ident!("{}Config", known.name);
-        let what = format!("Configuration of [`{}`].", known.name);
+    fn item(&self, id: usize) -> Result<TokenStream, SkeletonError> {
+        let Some(Named { name, places, .. }) = self.naming.structs.get(&id) else {
+            return Ok(TokenStream::new());
+        };
+        let (config, name) = (format_ident!("{name}Config"), ident(name));
         let (mut fields, mut sizes, mut values) = (Vec::new(), Vec::new(), Vec::new());
-        for field in &known.fields {
-            let member = ident(&field.name);
-            let doc = format!(" {}", describe(field));
-            let rename = (field.name != field.key).then(|| {
-                let key = &field.key;
-                quote!(#[module(rename = #key)])
-            });
+        for (field, named) in self.fields(id) {
+            let member = ident(&named.name);
+            let key = names::comment(&field.key);
+            let (text, short) = (doc(&format!("`{key}`{}", named.doc)), doc(&format!("Of `{key}`.")));
+            let attributes = attributes(field, named);
             let (ty, config_ty) = (self.ty(&field.ty)?, self.config_ty(&field.ty)?);
-            let value = self.init(&field.ty, quote!(self.#member))?;
-            fields.push(quote!(#[doc = #doc] #rename pub #member: #ty));
-            sizes.push(quote!(#[doc = #doc] pub #member: #config_ty));
+            let (ty, config_ty) = match field.optional {
+                true => (quote!(Option<#ty>), quote!(Option<#config_ty>)),
+                false => (ty, config_ty),
+            };
+            let value = init_field(field, quote!(self.#member))?;
+            fields.push(quote!(#text #attributes pub #member: #ty));
+            sizes.push(quote!(#short pub #member: #config_ty));
             values.push(quote!(#member: #value));
         }
-        let doc = if known.name == self.root_name() { " The model." } else { " A part of the model." };
-        let what = format!(" {what}");
+        let text = if id == self.root { doc("The model.") } else { doc(&format!("{places}.")) };
+        let what = doc(&format!("Configuration of [`{name}`]."));
         Ok(quote! {
-            #[doc = #doc]
+            #text
             #[derive(Module, Debug)]
             pub struct #name<B: Backend> { #(#fields),* }
 
-            #[doc = #what]
+            #what
             #[derive(Config, Debug)]
             pub struct #config { #(#sizes),* }
 
@@ -130,15 +205,11 @@ impl Typed {
         })
     }
 
-    fn root_name(&self) -> &str {
-        self.structs.last().map_or("", |known| known.name.as_str())
-    }
-
     /// How the model is made and loaded.
-    fn model(&self, model_name: &str, options: &SkeletonOptions) -> Result<TokenStream, SkeletonError> {
-        let name = ident(model_name);
-        let config = format_ident!("{model_name}Config");
-        let sizes = self.config(&self.root)?;
+    fn model(&self, options: &SkeletonOptions) -> Result<TokenStream, SkeletonError> {
+        let name = ident(self.name(self.root));
+        let config = format_ident!("{name}Config");
+        let sizes = Sizes::of(self)?;
         let load = load(options)?;
         Ok(quote! {
             impl<B: Backend> #name<B> {
@@ -165,10 +236,6 @@ impl Typed {
         })
     }
 
-    fn struct_name(&self, id: usize) -> &str {
-        self.structs.get(id).map_or("", |known| known.name.as_str())
-    }
-
     /// The type of a field.
     fn ty(&self, ty: &Type) -> Result<TokenStream, SkeletonError> {
         Ok(match ty {
@@ -181,7 +248,7 @@ impl Typed {
                 quote!(Vec<#item>)
             }
             Type::Module(id) => {
-                let name = ident(self.struct_name(*id));
+                let name = ident(self.name(*id));
                 quote!(#name<B>)
             }
             Type::Param(rank, kind) => {
@@ -201,7 +268,7 @@ impl Typed {
                 quote!(Vec<#item>)
             }
             Type::Module(id) => {
-                let name = format_ident!("{}Config", self.struct_name(*id));
+                let name = format_ident!("{}Config", self.name(*id));
                 quote!(#name)
             }
             Type::Param(rank, _) => {
@@ -210,61 +277,56 @@ impl Typed {
             }
         })
     }
+}
 
-    /// What a field starts as, from its configuration.
-    fn init(&self, ty: &Type, config: TokenStream) -> Result<TokenStream, SkeletonError> {
-        Ok(match ty {
-            Type::Layer(_) | Type::Module(_) => quote!(#config.init(device)),
-            Type::List(item) => {
-                let item = self.init(item, quote!(item))?;
-                quote!(#config.iter().map(|item| #item).collect())
-            }
-            Type::Param(_, "") => quote!(Initializer::Zeros.init(#config, device)),
-            Type::Param(_, "Int") => {
-                quote!(Param::initialized(ParamId::new(), Tensor::zeros(#config, device)))
-            }
-            Type::Param(..) => quote! {
-                Param::initialized(ParamId::new(), Tensor::from_data(TensorData::zeros::<bool, _>(#config), device))
-            },
-        })
+/// What a field starts as, from its configuration.
+fn init_field(field: &Field, config: TokenStream) -> Result<TokenStream, SkeletonError> {
+    match (&field.ty, field.optional) {
+        (ty, false) => init(ty, config.clone(), config),
+        (ty, true) => {
+            let value = init(ty, quote!(item), quote!(*item))?;
+            Ok(quote!(#config.as_ref().map(|item| #value)))
+        }
     }
+}
 
-    /// The configuration of what a field holds in the checkpoint.
-    fn config(&self, content: &Content) -> Result<TokenStream, SkeletonError> {
-        Ok(match content {
-            Content::Layer(layer) => {
-                let (path, arguments) =
-                    (path(&format!("{}Config", layer.path))?, unsuffixed(layer.config.clone()));
-                quote!(#path::#arguments)
-            }
-            Content::List(items) => {
-                let items = items.iter().map(|item| self.config(item)).collect::<Result<Vec<_>, _>>()?;
-                let texts: Vec<String> = items.iter().map(ToString::to_string).collect();
-                let same = texts.windows(2).all(|pair| pair.first() == pair.last());
-                match items.first() {
-                    Some(first) if same && items.len() > 1 => {
-                        let count = proc_macro2::Literal::usize_unsuffixed(items.len());
-                        quote!(vec![#first; #count])
-                    }
-                    _ => quote!(vec![#(#items),*]),
-                }
-            }
-            Content::Module(id, contents) => {
-                let name = format_ident!("{}Config", self.struct_name(*id));
-                let fields = self.structs.get(*id).map(|known| known.fields.as_slice()).unwrap_or_default();
-                let mut values = Vec::new();
-                for (field, content) in fields.iter().zip(contents) {
-                    let (member, value) = (ident(&field.name), self.config(content)?);
-                    values.push(quote!(#member: #value));
-                }
-                quote!(#name { #(#values),* })
-            }
-            Content::Param(tensor) => {
-                let dims = tensor.shape().iter().map(|dim| proc_macro2::Literal::usize_unsuffixed(*dim));
-                quote!([#(#dims),*])
-            }
-        })
+/// What starts from a configuration, which is given as a place and as a value.
+fn init(ty: &Type, place: TokenStream, value: TokenStream) -> Result<TokenStream, SkeletonError> {
+    Ok(match ty {
+        Type::Layer(_) | Type::Module(_) => quote!(#place.init(device)),
+        Type::List(item) => {
+            let item = init(item, quote!(item), quote!(*item))?;
+            quote!(#place.iter().map(|item| #item).collect())
+        }
+        Type::Param(_, "") => quote!(Initializer::Zeros.init(#value, device)),
+        Type::Param(_, "Int") => {
+            quote!(Param::initialized(ParamId::new(), Tensor::zeros(#value, device)))
+        }
+        Type::Param(..) => quote! {
+            Param::initialized(ParamId::new(), Tensor::from_data(TensorData::zeros::<bool, _>(#value), device))
+        },
+    })
+}
+
+/// What the module has to know about a field.
+fn attributes(field: &Field, named: &NamedField) -> TokenStream {
+    let mut attributes = Vec::new();
+    if named.name != field.key {
+        let key = &field.key;
+        attributes.push(quote!(rename = #key));
     }
+    let from = field.from.iter().map(|(parameter, origin)| {
+        let parameter = ident(parameter);
+        let text = match origin {
+            Origin::Key(name) => Derivation::key(format!("{}.{name}", field.key), false).to_string(),
+            Origin::Number(number) => (*number).to_owned(),
+        };
+        quote!(#parameter = #text)
+    });
+    if !field.from.is_empty() {
+        attributes.push(quote!(from(#(#from),*)));
+    }
+    if attributes.is_empty() { TokenStream::new() } else { quote!(#[module(#(#attributes),*)]) }
 }
 
 /// What the skeleton imports from the runtime's `record`, in order.
@@ -300,25 +362,8 @@ fn load(options: &SkeletonOptions) -> Result<TokenStream, SkeletonError> {
     })
 }
 
-/// The type that lists are of.
-fn innermost(ty: &Type) -> &Type {
-    match ty {
-        Type::List(item) => innermost(item),
-        ty => ty,
-    }
-}
-
-/// What a field's documentation says.
-fn describe(field: &StructField) -> String {
-    let key = names::comment(&field.key);
-    match &field.note {
-        Some(note) => format!("`{key}`: {note}."),
-        None => format!("`{key}`."),
-    }
-}
-
 /// Numbers without the suffix that `quote` gives them.
-fn unsuffixed(tokens: TokenStream) -> TokenStream {
+pub(super) fn unsuffixed(tokens: TokenStream) -> TokenStream {
     use proc_macro2::{Group, Literal, TokenTree};
     tokens
         .into_iter()

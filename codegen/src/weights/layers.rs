@@ -1,6 +1,6 @@
 //! Layers by the names and shapes of their tensors.
 
-use super::recurrent;
+use super::{convolutions, norms, recurrent};
 use kiln_types::DTypeKind;
 use kiln_weights::LazyTensor;
 use proc_macro2::TokenStream;
@@ -9,61 +9,158 @@ use quote::quote;
 /// A layer that tensors may be.
 #[derive(Clone)]
 pub(super) struct Layer {
+    /// What it is called to settle it; its name but for `LinearInOut`.
+    pub(super) kind: &'static str,
     /// Its name, `Conv2d`.
     pub(super) name: &'static str,
     /// The path of its type below the runtime; the config's has `Config` behind it.
     pub(super) path: &'static str,
     /// The config, as an expression below its path: `new(3, 4).with_bias(false)`.
     pub(super) config: TokenStream,
+    /// Its sizes, for people.
+    pub(super) summary: String,
     /// Its parameters by path, as Kiln holds them.
     pub(super) tensors: Vec<(String, LazyTensor)>,
     /// What was assumed.
     pub(super) assumed: Option<String>,
+    /// What else is to be said.
+    pub(super) said: Option<String>,
+    /// Parameters that checkpoints have otherwise than such layers usually.
+    pub(super) from: Vec<(&'static str, Origin)>,
 }
 
-/// What a branch may be, the likeliest first.
+/// Where checkpoints have a parameter.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Origin {
+    /// Under this name, as it is.
+    Key(&'static str),
+    /// Nowhere: it is this number.
+    Number(&'static str),
+}
+
+impl Layer {
+    pub(super) fn new(
+        name: &'static str,
+        path: &'static str,
+        config: TokenStream,
+        tensors: Vec<(String, LazyTensor)>,
+    ) -> Self {
+        let (summary, assumed, said, from) = (String::new(), None, None, Vec::new());
+        Self { kind: name, name, path, config, summary, tensors, assumed, said, from }
+    }
+}
+
+/// What a branch may be.
 pub(super) enum Recognized {
-    /// One layer, of these kinds.
+    /// One layer, of these kinds, the likeliest first.
     Layer(Vec<Layer>),
     /// Layers one after the other in one module of PyTorch's.
     List(Vec<Layer>),
+    /// None that is likely. These kinds fit.
+    Open(Vec<&'static str>),
+    /// One that the runtime has not; what is to be said about it.
+    Unknown(String),
 }
 
-/// The tensors of a branch.
+/// The tensors of a branch, and what is known about its surroundings.
 pub(super) struct Leaves<'a> {
-    /// The branch's own name.
+    /// The branch's own name; of a numbered one, the list's.
     pub(super) name: &'a str,
     pub(super) tensors: &'a [(&'a str, &'a LazyTensor)],
     /// Whether they have PyTorch's layouts.
     pub(super) pytorch: bool,
+    /// Whether kinds are offered that fit but nothing speaks for.
+    pub(super) all: bool,
+    /// Whether branches of this name have matrices `[in, out]` elsewhere.
+    pub(super) in_out: bool,
+    /// Channels that the convolution before yields, wherever it is.
+    pub(super) before: Option<usize>,
+    /// Channels that the convolution before yields, in the same struct.
+    pub(super) beside: Option<usize>,
+    /// Whether there are convolutions in the same struct.
+    pub(super) among_convolutions: bool,
 }
 
-/// Recognizes a branch that has only tensors. With `all`, kinds are offered that fit but nothing speaks for.
-pub(super) fn recognize(leaves: &Leaves<'_>, all: bool) -> Option<Recognized> {
+/// Recognizes a branch that has only tensors.
+pub(super) fn recognize(leaves: &Leaves<'_>) -> Option<Recognized> {
     if let Some(layers) = recurrent::recognize(leaves) {
         return Some(if layers.len() == 1 { Recognized::Layer(layers) } else { Recognized::List(layers) });
     }
-    if !leaves
-        .tensors
-        .iter()
-        .all(|(_, tensor)| tensor.dtype().kind() == DTypeKind::Float || is_scalar(tensor))
-    {
+    if let Some(said) = recurrent::unknown(leaves) {
+        return Some(Recognized::Unknown(said));
+    }
+    let float = |tensor: &LazyTensor| tensor.dtype().kind() == DTypeKind::Float || tensor.shape().is_empty();
+    if !leaves.tensors.iter().all(|(_, tensor)| float(tensor)) {
         return None;
     }
+    if let Some(norm) = norms::batch(leaves) {
+        return Some(Recognized::Layer(vec![norm]));
+    }
     let weight = leaves.get(&["weight", "gamma"])?;
-    let layers = match (leaves.only(&["weight", "gamma", "bias", "beta"]), weight.shape().len()) {
-        (false, _) => leaves.batch_norm().into_iter().collect(),
-        (true, 1) => leaves.norms(all),
-        (true, 2) => leaves.tables(),
-        (true, 3..=5) => leaves.convolutions(all),
+    if !leaves.only(&["weight", "gamma", "bias", "beta"]) {
+        return None;
+    }
+    let layers = match weight.shape().len() {
+        1 => return norms::recognize(leaves),
+        2 => leaves.tables(),
+        3..=5 => return convolutions::recognize(leaves),
         _ => Vec::new(),
     };
     (!layers.is_empty()).then_some(Recognized::Layer(layers))
 }
 
-fn is_scalar(tensor: &LazyTensor) -> bool {
-    tensor.shape().is_empty()
+/// The words of a name, without numbers behind them: `upConv2` is `up` and `conv`.
+fn words(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut lower = false;
+    for c in name.chars() {
+        if !c.is_ascii_alphabetic() || (lower && c.is_ascii_uppercase()) {
+            words.push(String::new());
+        }
+        lower = c.is_ascii_lowercase();
+        if let (true, Some(word)) = (c.is_ascii_alphabetic(), words.last_mut()) {
+            word.push(c.to_ascii_lowercase());
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
 }
+
+/// Words in the names of what is no table of rows to be looked up.
+const LINEAR: &[&str] = &[
+    "classifier",
+    "dense",
+    "down",
+    "fc",
+    "gate",
+    "head",
+    "heads",
+    "k",
+    "key",
+    "kv",
+    "lin",
+    "linear",
+    "logits",
+    "mlp",
+    "o",
+    "out",
+    "output",
+    "proj",
+    "projection",
+    "q",
+    "qkv",
+    "query",
+    "reduction",
+    "router",
+    "up",
+    "v",
+    "value",
+    "wi",
+    "wk",
+    "wo",
+    "wq",
+    "wv",
+];
 
 impl<'a> Leaves<'a> {
     /// The first tensor of these names.
@@ -72,168 +169,103 @@ impl<'a> Leaves<'a> {
     }
 
     /// Whether there are no tensors of other names.
-    fn only(&self, names: &[&str]) -> bool {
+    pub(super) fn only(&self, names: &[&str]) -> bool {
         self.tensors.iter().all(|(name, _)| names.contains(name))
     }
 
-    /// Whether the branch's name has one of these in it.
-    fn named(&self, hints: &[&str]) -> bool {
-        let name = self.name.to_ascii_lowercase();
-        hints.iter().any(|hint| name.contains(hint))
+    /// Whether one of these is a word of the branch's name.
+    pub(super) fn named(&self, hints: &[&str]) -> bool {
+        words(self.name).iter().any(|word| hints.contains(&word.as_str()))
     }
 
-    fn bias(&self) -> Option<&'a LazyTensor> {
+    /// Whether a word of the branch's name begins or ends with one of these.
+    pub(super) fn named_like(&self, hints: &[&str]) -> bool {
+        let like = |word: &String| hints.iter().any(|hint| word.starts_with(hint) || word.ends_with(hint));
+        words(self.name).iter().any(like)
+    }
+
+    pub(super) fn bias(&self) -> Option<&'a LazyTensor> {
         self.get(&["bias", "beta"])
     }
 
     /// Whether the bias, if there is one, has this many elements.
-    fn bias_fits(&self, size: usize) -> bool {
+    pub(super) fn bias_fits(&self, size: usize) -> bool {
         self.bias().is_none_or(|bias| bias.shape() == [size])
     }
 
     /// Parameters under these names in place of the file's.
-    fn renamed(&self, weight: &str, bias: &str) -> Vec<(String, LazyTensor)> {
+    pub(super) fn renamed(&self, weight: &str, bias: &str) -> Vec<(String, LazyTensor)> {
         let both = [(weight, self.get(&["weight", "gamma"])), (bias, self.bias())];
         both.into_iter().filter_map(|(name, tensor)| Some((name.to_owned(), tensor?.clone()))).collect()
-    }
-
-    fn batch_norm(&self) -> Option<Layer> {
-        let names = ["weight", "gamma", "bias", "beta", "running_mean", "running_var", "num_batches_tracked"];
-        let (mean, variance) = (self.get(&["running_mean"])?, self.get(&["running_var"])?);
-        let weight = self.get(&["weight", "gamma"])?;
-        let &[size] = weight.shape() else { return None };
-        let fit = self.only(&names) && self.bias().is_some() && self.bias_fits(size);
-        if !fit || mean.shape() != [size] || variance.shape() != [size] {
-            return None;
-        }
-        let mut tensors = self.renamed("gamma", "beta");
-        tensors.push(("running_mean".to_owned(), mean.clone()));
-        tensors.push(("running_var".to_owned(), variance.clone()));
-        let config = quote!(new(#size));
-        Some(Layer { name: "BatchNorm", path: "nn::BatchNorm", config, tensors, assumed: None })
-    }
-
-    fn norms(&self, all: bool) -> Vec<Layer> {
-        let Some(&[size]) = self.get(&["weight", "gamma"]).map(LazyTensor::shape) else { return Vec::new() };
-        if !self.bias_fits(size) {
-            return Vec::new();
-        }
-        let layer = |name, path, config, tensors| Layer { name, path, config, tensors, assumed: None };
-        let norm = || self.renamed("gamma", "beta");
-        let layer_norm = |config| layer("LayerNorm", "nn::LayerNorm", config, norm());
-        if self.bias().is_some() {
-            let groups =
-                [32_usize, 16, 8, 4, 2, 1].into_iter().find(|groups| size % groups == 0).unwrap_or(1);
-            let mut group_norm = layer("GroupNorm", "nn::GroupNorm", quote!(new(#groups, #size)), norm());
-            group_norm.assumed = Some(format!("{groups} groups"));
-            let layer_norm = layer_norm(quote!(new(#size)));
-            return match (self.named(&["group", "gn"]), self.named(&["layer", "ln"])) {
-                (true, false) => vec![group_norm, layer_norm],
-                (false, true) if !all => vec![layer_norm],
-                _ => vec![layer_norm, group_norm],
-            };
-        }
-        let rms_norm = layer("RmsNorm", "nn::RmsNorm", quote!(new(#size)), self.renamed("gamma", ""));
-        let no_bias = layer_norm(quote!(new(#size).with_bias(false)));
-        let config = quote!(new().with_num_parameters(#size));
-        let prelu = layer("PRelu", "nn::PRelu", config, self.renamed("alpha", ""));
-        if self.named(&["relu", "act"]) {
-            vec![prelu, rms_norm]
-        } else if all || self.named(&["norm", "ln"]) {
-            vec![rms_norm, no_bias, prelu]
-        } else {
-            Vec::new()
-        }
     }
 
     /// `Linear` and `Embedding`.
     fn tables(&self) -> Vec<Layer> {
         let Some(weight) = self.get(&["weight"]) else { return Vec::new() };
         let &[rows, columns] = weight.shape() else { return Vec::new() };
-        let (input, output) = if self.pytorch { (columns, rows) } else { (rows, columns) };
-        if !self.bias_fits(output) {
-            return Vec::new();
+        let biased = self.bias().is_some();
+        // Kiln's own layout is `[in, out]`, PyTorch's the other.
+        let fits = self.bias_fits(if self.pytorch { rows } else { columns });
+        let in_out = self.pytorch && biased && self.bias_fits(columns);
+        match (fits, in_out) {
+            (true, true) if self.in_out => return vec![self.linear(false), self.linear(true)],
+            (true, true) if self.all => return vec![self.linear(true), self.linear(false)],
+            (true, _) if biased => return vec![self.linear(true)],
+            (false, true) => return vec![self.linear(false)],
+            (false, false) => return Vec::new(),
+            (true, _) => {}
         }
+        let config = quote!(new(#rows, #columns));
+        let mut embedding = Layer::new("Embedding", "nn::Embedding", config, self.renamed("weight", ""));
+        embedding.summary = format!("{rows} rows of {columns}");
+        let linear = self.linear(true);
+        let lookup = self.named_like(&["emb"]) || self.named(&["wte", "wpe", "embed"]);
+        match (lookup, self.named(LINEAR)) {
+            (true, false) if !self.all => vec![embedding],
+            (false, true) if !self.all => vec![linear],
+            (true, _) => vec![embedding, linear],
+            _ if self.named(&["token", "tokens", "vocab", "shared"]) => vec![embedding, linear],
+            _ => vec![linear, embedding],
+        }
+    }
+
+    /// A linear layer; `usual` if its matrix is as the framework's are.
+    fn linear(&self, usual: bool) -> Layer {
         let mut tensors = self.renamed("weight", "bias");
-        if let (true, Some(first)) = (self.pytorch, tensors.first_mut()) {
-            first.1 = first.1.transposed().unwrap_or_else(|| weight.clone());
+        let dims = tensors.first().map(|(_, weight)| weight.shape().to_vec()).unwrap_or_default();
+        let (mut input, mut output) =
+            (dims.first().copied().unwrap_or_default(), dims.last().copied().unwrap_or_default());
+        if let (true, Some((_, weight))) = (self.pytorch && usual, tensors.first_mut()) {
+            (input, output) = (output, input);
+            if let Some(turned) = weight.transposed() {
+                *weight = turned;
+            }
         }
         let config = match self.bias() {
             Some(_) => quote!(new(#input, #output)),
             None => quote!(new(#input, #output).with_bias(false)),
         };
-        let linear = Layer { name: "Linear", path: "nn::Linear", config, tensors, assumed: None };
-        if self.bias().is_some() {
-            return vec![linear];
+        let mut linear = Layer::new("Linear", "nn::Linear", config, tensors);
+        linear.summary = format!("{input} to {output}");
+        if !usual {
+            linear.kind = "LinearInOut";
+            linear.said = Some("its matrix is `[in, out]` in the checkpoint".to_owned());
+            linear.from = vec![("weight", Origin::Key("weight"))];
         }
-        let config = quote!(new(#rows, #columns));
-        let tensors = self.renamed("weight", "");
-        let embedding = Layer { name: "Embedding", path: "nn::Embedding", config, tensors, assumed: None };
-        if self.named(&["emb", "wte", "wpe", "token", "vocab"]) {
-            vec![embedding, linear]
-        } else {
-            vec![linear, embedding]
-        }
+        linear
     }
+}
 
-    fn convolutions(&self, all: bool) -> Vec<Layer> {
-        let Some((&[first, second], kernel)) =
-            self.get(&["weight"]).and_then(|weight| weight.shape().split_first_chunk())
-        else {
-            return Vec::new();
-        };
-        let upwards = self.named(&["up", "deconv", "transpose"]);
-        let fits = self.bias_fits(first) && first > 0 && second > 0;
-        let turned_fits = self.bias_fits(second) && first > 0 && second > 0;
-        let conv = || self.convolution(first, second, kernel);
-        let turned = || self.transposed_convolution(first, second, kernel);
-        let layers = match (fits, turned_fits) {
-            (true, true) if upwards => vec![turned(), conv()],
-            (true, true) if all => vec![conv(), turned()],
-            (true, _) => vec![conv()],
-            (false, true) => vec![turned()],
-            (false, false) => Vec::new(),
-        };
-        layers.into_iter().flatten().collect()
-    }
+#[cfg(test)]
+mod tests {
+    use super::words;
 
-    fn convolution(&self, output: usize, group_input: usize, kernel: &[usize]) -> Option<Layer> {
-        let depthwise = group_input == 1 && output > 1 && self.named(&["dw", "depth", "group"]);
-        let groups = if depthwise { output } else { 1 };
-        let input = group_input * groups;
-        let (name, path, mut config) = match kernel {
-            [size] => ("Conv1d", "nn::conv::Conv1d", quote!(new(#input, #output, #size))),
-            [_, _] => ("Conv2d", "nn::conv::Conv2d", quote!(new([#input, #output], [#(#kernel),*]))),
-            [_, _, _] => ("Conv3d", "nn::conv::Conv3d", quote!(new([#input, #output], [#(#kernel),*]))),
-            _ => return None,
-        };
-        if depthwise {
-            config = quote!(#config.with_groups(#groups));
-        }
-        if self.bias().is_none() {
-            config = quote!(#config.with_bias(false));
-        }
-        let tensors = self.renamed("weight", "bias");
-        let assumed = depthwise.then(|| "one channel a group".to_owned());
-        Some(Layer { name, path, config, tensors, assumed })
-    }
-
-    fn transposed_convolution(&self, input: usize, output: usize, kernel: &[usize]) -> Option<Layer> {
-        let (name, path, mut config) = match kernel {
-            [size] => ("ConvTranspose1d", "nn::conv::ConvTranspose1d", quote!(new([#input, #output], #size))),
-            [_, _] => {
-                let config = quote!(new([#input, #output], [#(#kernel),*]));
-                ("ConvTranspose2d", "nn::conv::ConvTranspose2d", config)
-            }
-            [_, _, _] => {
-                let config = quote!(new([#input, #output], [#(#kernel),*]));
-                ("ConvTranspose3d", "nn::conv::ConvTranspose3d", config)
-            }
-            _ => return None,
-        };
-        if self.bias().is_none() {
-            config = quote!(#config.with_bias(false));
-        }
-        Some(Layer { name, path, config, tensors: self.renamed("weight", "bias"), assumed: None })
+    #[test]
+    fn names_have_words() {
+        assert_eq!(words("upConv2_last.3x"), ["up", "conv", "last", "x"]);
+        assert_eq!(words("ln1"), ["ln"]);
+        assert_eq!(words("LayerNorm"), ["layer", "norm"]);
+        assert_eq!(words("GROUP"), ["group"]);
+        assert!(words("12").is_empty());
     }
 }

@@ -1,13 +1,22 @@
 //! Module skeletons: from a checkpoint's keys to structs that hold its tensors, with everything but `forward`.
 //!
-//! The key tree becomes structs; a branch whose tensors look like a layer's becomes that layer (`layers`), equal
-//! branches become one struct, numbered ones a `Vec` (`types`). What a file does not tell (strides, heads, what is
-//! done with the modules) is left at its default or to the user, and the source says so.
+//! The key tree becomes structs (`tree`); a branch whose tensors look like a layer's becomes that layer (`content`, `layers`),
+//! equal branches become one struct, numbered ones a `Vec`, whose items may differ in parts that some have not (`types`).
+//! What a file does not tell (strides, heads, what is done with the modules) is left at its default or to the user, and
+//! the source says so (`naming`, `emit`).
 
+mod attention;
+mod config;
+mod content;
+mod convolutions;
 mod emit;
 mod layers;
+mod naming;
+mod normalized;
+mod norms;
 mod record;
 mod recurrent;
+mod settled;
 mod tree;
 mod types;
 
@@ -32,7 +41,8 @@ pub struct SkeletonOptions {
     pub source_name: String,
     /// Whether the layers follow PyTorch's conventions; else Kiln's own.
     pub pytorch: bool,
-    /// Layers that are settled by the user, by key: `("head", "Embedding")`. `Param` is no layer.
+    /// Layers that are settled by the user, by key: `("head", "Embedding")`. `Param` is no layer; a part of a key that is
+    /// `*` stands for any: `("layers.*.act", "PRelu")`.
     pub settled: BTreeMap<String, String>,
     /// Format of the record.
     pub record: RecordFormat,
@@ -59,8 +69,11 @@ impl Default for SkeletonOptions {
 pub struct Skeleton {
     /// The Rust source, and the parameters in the form of its structs.
     pub generated: Generated,
-    /// Keys whose layer could be another one, with what the source says about it.
+    /// Keys whose layer could be another one, with what the source says about it. A part that is `*` stands for the numbers of
+    /// a list.
     pub ambiguous: Vec<(String, String)>,
+    /// What all keys begin with, if it is what a wrapper around the network puts there: `module`.
+    pub wrapper: Option<&'static str>,
 }
 
 impl Skeleton {
@@ -138,11 +151,27 @@ pub fn skeleton(
         return Err(SkeletonError::Empty);
     }
     let root = tree::build(tensors)?;
+    let wrapper = wrapper(&root);
+    let parts = content::read(root, options)?;
+    let mut types = types::Types::default();
+    let (parts, id) = types.root(parts);
     let model_name = names::pascal(&options.model_name, "Model");
-    let typed = types::assign(root, &model_name, options)?;
-    let source = emit::emit(&typed, &model_name, options)?;
-    let record = typed.record()?;
+    let naming = naming::name(&types, id, &parts, &model_name);
+    let typed = emit::Typed { types: &types, naming: &naming, root: id, parts: &parts };
+    let source = typed.emit(options)?;
+    let record = record::record(&types, id, &parts)?;
     let generated =
         Generated { source, record, format: options.record, half_precision: options.half_precision };
-    Ok(Skeleton { generated, ambiguous: typed.ambiguous })
+    Ok(Skeleton { generated, ambiguous: naming.ambiguous, wrapper })
+}
+
+/// Wrappers that put their own name before every key: data parallel training, `torch.compile`, averages of weights.
+const WRAPPERS: &[&str] = &["module", "_orig_mod", "_forward_module", "averaged_model"];
+
+/// The wrapper around the whole network, if there is one.
+fn wrapper(root: &tree::Branch) -> Option<&'static str> {
+    match root.parts.as_slice() {
+        [(name, tree::Tree::Branch(_))] => WRAPPERS.iter().find(|wrapper| *wrapper == name).copied(),
+        _ => None,
+    }
 }

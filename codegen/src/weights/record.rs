@@ -1,6 +1,7 @@
 //! The record of a skeleton: its parameters in the form of its structs, and of the runtime's layers.
 
-use super::types::{Content, Typed};
+use super::content::{Content, Part};
+use super::types::{Type, Types};
 use kiln_record::{ParamId, RecordNode};
 use kiln_weights::{LazyTensor, WeightsError};
 use std::collections::BTreeMap;
@@ -53,6 +54,26 @@ const BATCH_NORM: &Fields = &[
 ];
 const GATE: Slot =
     Slot::Layer(&[("input_transform", Slot::Layer(LINEAR)), ("hidden_transform", Slot::Layer(LINEAR))]);
+const INSTANCE_NORM: &Fields = &[
+    ("gamma", Optional),
+    ("beta", Optional),
+    ("num_channels", CONSTANT),
+    ("epsilon", CONSTANT),
+    ("affine", CONSTANT),
+];
+const MULTI_HEAD_ATTENTION: &Fields = &[
+    ("query", Slot::Layer(LINEAR)),
+    ("key", Slot::Layer(LINEAR)),
+    ("value", Slot::Layer(LINEAR)),
+    ("output", Slot::Layer(LINEAR)),
+    ("dropout", CONSTANT),
+    ("activation", CONSTANT),
+    ("d_model", CONSTANT),
+    ("n_heads", CONSTANT),
+    ("d_k", CONSTANT),
+    ("min_float", CONSTANT),
+    ("quiet_softmax", CONSTANT),
+];
 const GRU: &Fields = &[
     ("update_gate", GATE),
     ("reset_gate", GATE),
@@ -74,32 +95,54 @@ const LSTM: &Fields = &[
     ("cell_activation", TANH),
     ("hidden_activation", TANH),
 ];
-const BI_LSTM: &Fields = &[
-    ("forward", Slot::Layer(LSTM)),
-    ("reverse", Slot::Layer(LSTM)),
+const RNN: &Fields = &[
+    ("gate", GATE),
     ("d_hidden", CONSTANT),
     ("batch_first", CONSTANT),
+    ("reverse", CONSTANT),
+    ("clip", CONSTANT),
+    ("hidden_activation", TANH),
 ];
+const BI_GRU: &Fields = &both(GRU);
+const BI_LSTM: &Fields = &both(LSTM);
+const BI_RNN: &Fields = &both(RNN);
+
+/// The fields of a layer of two directions.
+const fn both(direction: &'static Fields) -> [(&'static str, Slot); 4] {
+    [
+        ("forward", Slot::Layer(direction)),
+        ("reverse", Slot::Layer(direction)),
+        ("d_hidden", CONSTANT),
+        ("batch_first", CONSTANT),
+    ]
+}
 
 /// The layers that skeletons have, by name; convolutions apart.
 const LAYERS: &[(&str, &Fields)] = &[
     ("BatchNorm", BATCH_NORM),
+    ("BiGru", BI_GRU),
     ("BiLstm", BI_LSTM),
+    ("BiRnn", BI_RNN),
     ("Embedding", EMBEDDING),
     ("GroupNorm", GROUP_NORM),
     ("Gru", GRU),
+    ("InstanceNorm", INSTANCE_NORM),
     ("LayerNorm", LAYER_NORM),
     ("Linear", LINEAR),
     ("Lstm", LSTM),
+    ("MultiHeadAttention", MULTI_HEAD_ATTENTION),
     ("PRelu", PRELU),
     ("RmsNorm", RMS_NORM),
+    ("Rnn", RNN),
 ];
 const CONVOLUTIONS: &[&str] =
     &["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"];
 
-/// The names of the layers that a skeleton may have.
+/// The names of the layers that a skeleton may have; `LinearInOut` is a `Linear` whose matrix is `[in, out]` in the
+/// checkpoint.
 pub fn layer_names() -> impl Iterator<Item = &'static str> {
-    LAYERS.iter().map(|(name, _)| *name).chain(CONVOLUTIONS.iter().copied())
+    let layers = LAYERS.iter().map(|(name, _)| *name);
+    layers.chain(CONVOLUTIONS.iter().copied()).chain(["LinearInOut"])
 }
 
 /// The fields of a layer, by its name.
@@ -128,32 +171,43 @@ fn convolution(layer: &str) -> Vec<(&'static str, Slot)> {
     fields
 }
 
-impl Typed {
-    /// The record of the model. Tensors are read here; those that lie in the file as they are needed stay there.
-    pub(super) fn record(&self) -> Result<RecordNode, WeightsError> {
-        self.node(&self.root, "")
-    }
+/// The record of the model. Tensors are read here; those that lie in the file as they are needed stay there.
+pub(super) fn record(types: &Types, root: usize, parts: &[Part]) -> Result<RecordNode, WeightsError> {
+    module(types, root, parts, "")
+}
 
-    fn node(&self, content: &Content, path: &str) -> Result<RecordNode, WeightsError> {
-        match content {
-            Content::Layer(layer) => {
-                let tensors = layer.tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-                LayerRecord { path, tensors }.fields(&fields(layer.name), "")
-            }
-            Content::List(items) => {
-                let items = items.iter().enumerate();
-                let items = items.map(|(index, item)| self.node(item, &join(path, &index.to_string())));
-                Ok(RecordNode::Seq(items.collect::<Result<_, _>>()?))
-            }
-            Content::Module(id, contents) => {
-                let fields = self.structs.get(*id).map(|known| known.fields.as_slice()).unwrap_or_default();
-                let nodes = fields.iter().zip(contents).map(|(field, content)| {
-                    Ok((field.key.clone(), self.node(content, &join(path, &field.key))?))
-                });
-                Ok(RecordNode::fields(nodes.collect::<Result<Vec<_>, WeightsError>>()?))
-            }
-            Content::Param(tensor) => parameter(tensor, path),
+/// A struct; what this module of it has not is none.
+fn module(types: &Types, id: usize, parts: &[Part], path: &str) -> Result<RecordNode, WeightsError> {
+    let fields = types.structs.get(id).map(Vec::as_slice).unwrap_or_default();
+    let nodes = fields.iter().map(|field| {
+        let part = parts.iter().find(|part| part.key == field.key);
+        let there = part.map(|part| node(types, &field.ty, &part.content, &join(path, &field.key)));
+        let node = match (there, field.optional) {
+            (Some(node), true) => RecordNode::Some(Box::new(node?)),
+            (Some(node), false) => node?,
+            (None, _) => RecordNode::None,
+        };
+        Ok((field.key.clone(), node))
+    });
+    Ok(RecordNode::fields(nodes.collect::<Result<Vec<_>, WeightsError>>()?))
+}
+
+fn node(types: &Types, ty: &Type, content: &Content, path: &str) -> Result<RecordNode, WeightsError> {
+    match (content, ty) {
+        (Content::Layer(layer), _) => {
+            let tensors = layer.tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+            LayerRecord { path, tensors }.fields(&fields(layer.name), "")
         }
+        (Content::List(items), Type::List(item)) => {
+            let items = items.iter().enumerate();
+            let items =
+                items.map(|(index, content)| node(types, item, content, &join(path, &index.to_string())));
+            Ok(RecordNode::Seq(items.collect::<Result<_, _>>()?))
+        }
+        (Content::Module(parts), Type::Module(id)) => module(types, *id, parts, path),
+        (Content::Param(tensor), _) => parameter(tensor, path),
+        // Types are made of the contents.
+        (Content::List(_) | Content::Module(_), _) => Ok(RecordNode::None),
     }
 }
 

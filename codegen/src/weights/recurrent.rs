@@ -4,20 +4,37 @@ use super::layers::{Layer, Leaves};
 use kiln_weights::LazyTensor;
 use quote::quote;
 
-/// The gates in PyTorch's order.
-const LSTM_GATES: &[&str] = &["input_gate", "forget_gate", "cell_gate", "output_gate"];
-const GRU_GATES: &[&str] = &["reset_gate", "update_gate", "new_gate"];
+/// A cell: its layers of one and of both directions, and its gates in PyTorch's order.
+struct Cell {
+    one: (&'static str, &'static str),
+    both: (&'static str, &'static str),
+    gates: &'static [&'static str],
+}
+
+const CELLS: &[Cell] = &[
+    Cell { one: ("Rnn", "nn::Rnn"), both: ("BiRnn", "nn::BiRnn"), gates: &["gate"] },
+    Cell {
+        one: ("Gru", "nn::Gru"),
+        both: ("BiGru", "nn::BiGru"),
+        gates: &["reset_gate", "update_gate", "new_gate"],
+    },
+    Cell {
+        one: ("Lstm", "nn::Lstm"),
+        both: ("BiLstm", "nn::BiLstm"),
+        gates: &["input_gate", "forget_gate", "cell_gate", "output_gate"],
+    },
+];
 
 /// One direction of one layer.
 struct Direction {
-    gates: &'static [&'static str],
+    cell: &'static Cell,
     input: usize,
     hidden: usize,
     /// Of the input and of the hidden state: weight, bias.
     transforms: [(LazyTensor, Option<LazyTensor>); 2],
 }
 
-/// The layers of a stack, if all tensors belong to one that Kiln has.
+/// The layers of a stack, if all tensors belong to one that the runtime has.
 pub(super) fn recognize(leaves: &Leaves<'_>) -> Option<Vec<Layer>> {
     if !leaves.pytorch {
         return None;
@@ -26,30 +43,46 @@ pub(super) fn recognize(leaves: &Leaves<'_>) -> Option<Vec<Layer>> {
     let mut taken = 0;
     while let Some(forward) = Direction::read(leaves, &format!("_l{}", layers.len()), &mut taken) {
         let reverse = Direction::read(leaves, &format!("_l{}_reverse", layers.len()), &mut taken);
-        layers.push(layer(forward, reverse)?);
+        layers.push(layer(&forward, reverse.as_ref())?);
+    }
+    if let (true, Some(cell)) = (layers.is_empty(), Direction::read(leaves, "", &mut taken)) {
+        let mut layer = layer(&cell, None)?;
+        layer.said = Some(format!("one step of it is PyTorch's `{}Cell`", layer.name.to_uppercase()));
+        layers.push(layer);
     }
     (!layers.is_empty() && taken == leaves.tensors.len()).then_some(layers)
 }
 
-/// A layer of one or two directions. Kiln has no GRU of two.
-fn layer(forward: Direction, reverse: Option<Direction>) -> Option<Layer> {
+/// What is to be said about tensors that are those of a recurrent layer which the runtime has not.
+pub(super) fn unknown(leaves: &Leaves<'_>) -> Option<String> {
+    let has = |name: &str| leaves.get(&[name]).is_some();
+    let projected = has("weight_ih_l0") && has("weight_hh_l0") && has("weight_hr_l0");
+    projected.then(|| "an LSTM with projections (`proj_size`), which is no layer here".to_owned())
+}
+
+/// A layer of one or two directions.
+fn layer(forward: &Direction, reverse: Option<&Direction>) -> Option<Layer> {
     let (input, hidden) = (forward.input, forward.hidden);
-    let bias = forward.transforms.first()?.1.is_some();
-    let config = quote!(new(#input, #hidden, #bias));
-    let lstm = forward.gates.len() == LSTM_GATES.len();
-    let (name, path, tensors) = match reverse {
+    let biased = |direction: &Direction| direction.transforms.iter().all(|(_, bias)| bias.is_some());
+    let bias = biased(forward);
+    let ((name, path), tensors) = match reverse {
         Some(reverse) => {
-            if !lstm || (reverse.input, reverse.hidden) != (input, hidden) || reverse.gates != forward.gates {
+            let same = (reverse.input, reverse.hidden, biased(reverse)) == (input, hidden, bias)
+                && reverse.cell.gates == forward.cell.gates;
+            if !same {
                 return None;
             }
             let mut tensors = forward.tensors("forward.")?;
             tensors.extend(reverse.tensors("reverse.")?);
-            ("BiLstm", "nn::BiLstm", tensors)
+            (forward.cell.both, tensors)
         }
-        None if lstm => ("Lstm", "nn::Lstm", forward.tensors("")?),
-        None => ("Gru", "nn::Gru", forward.tensors("")?),
+        None => (forward.cell.one, forward.tensors("")?),
     };
-    Some(Layer { name, path, config, tensors, assumed: None })
+    let mut layer = Layer::new(name, path, quote!(new(#input, #hidden, #bias)), tensors);
+    let each = if reverse.is_some() { " in each direction" } else { "" };
+    layer.summary = format!("{input} to {hidden}{each}");
+    layer.assumed = (forward.cell.gates.len() == 1).then(|| "tanh".to_owned());
+    Some(layer)
 }
 
 impl Direction {
@@ -60,15 +93,12 @@ impl Direction {
         let (&[rows, input], &[same_rows, hidden]) = (of_input.shape(), of_hidden.shape()) else {
             return None;
         };
-        let gates = match rows.checked_div(hidden)? {
-            4 => LSTM_GATES,
-            3 => GRU_GATES,
-            _ => return None,
-        };
+        let gates = rows.checked_div(hidden)?;
+        let cell = CELLS.iter().find(|cell| cell.gates.len() == gates)?;
         let (input_bias, hidden_bias) = (get("bias_ih"), get("bias_hh"));
         let biases = [input_bias, hidden_bias];
         let fits = biases.iter().flatten().all(|bias| bias.shape() == [rows]);
-        if rows != gates.len() * hidden
+        if rows != gates * hidden
             || same_rows != rows
             || !fits
             || input_bias.is_some() != hidden_bias.is_some()
@@ -77,13 +107,13 @@ impl Direction {
         }
         *taken += 2 + biases.iter().flatten().count();
         let transforms = [(of_input.clone(), input_bias.cloned()), (of_hidden.clone(), hidden_bias.cloned())];
-        Some(Self { gates, input, hidden, transforms })
+        Some(Self { cell, input, hidden, transforms })
     }
 
     /// The parameters of Kiln's layer: a linear layer for each gate and operand.
     fn tensors(&self, prefix: &str) -> Option<Vec<(String, LazyTensor)>> {
         let mut tensors = Vec::new();
-        for (index, gate) in self.gates.iter().enumerate() {
+        for (index, gate) in self.cell.gates.iter().enumerate() {
             for (transform, (weight, bias)) in
                 ["input_transform", "hidden_transform"].iter().zip(&self.transforms)
             {

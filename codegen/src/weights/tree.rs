@@ -74,6 +74,43 @@ impl Branch {
         self.parts.iter().map(|(name, _)| index(name)).collect()
     }
 
+    /// What is at a path below.
+    pub(super) fn get(&self, path: &[&str]) -> Option<&Tree> {
+        let (first, rest) = path.split_first()?;
+        let (_, part) = self.parts.iter().find(|(name, _)| name == first)?;
+        match part {
+            Tree::Branch(branch) if !rest.is_empty() => branch.get(rest),
+            part => rest.is_empty().then_some(part),
+        }
+    }
+
+    /// How many tensors there are.
+    pub(super) fn count(&self) -> usize {
+        let count = |part: &Tree| match part {
+            Tree::Leaf(_) => 1,
+            Tree::Branch(branch) => branch.count(),
+        };
+        self.parts.iter().map(|(_, part)| count(part)).sum()
+    }
+
+    /// Takes away what is at a path, and the branches on the way that have nothing else.
+    pub(super) fn remove<P: AsRef<str>>(&mut self, path: &[P]) {
+        let Some((first, rest)) = path.split_first() else { return };
+        self.parts.retain_mut(|(name, part)| match part {
+            _ if name != first.as_ref() => true,
+            Tree::Branch(branch) if !rest.is_empty() => {
+                branch.remove(rest);
+                !branch.parts.is_empty()
+            }
+            _ => !rest.is_empty(),
+        });
+    }
+
+    /// Puts a tensor before the others.
+    pub(super) fn put_first(&mut self, name: &str, tensor: LazyTensor) {
+        self.parts.insert(0, (name.to_owned(), Tree::Leaf(tensor)));
+    }
+
     /// The tensors, if all parts are.
     pub(super) fn leaves(&self) -> Option<Vec<(&str, &LazyTensor)>> {
         let leaf = |(name, part): &'_ (String, Tree)| match part {

@@ -1,38 +1,9 @@
-//! From the tree to types: which branch is which layer, struct or list.
+//! Types of a skeleton: which branches are structs, which of those are one, and which branches are lists.
 
-use super::layers::{Layer, Leaves, Recognized, recognize};
-use super::tree::{Branch, Tree};
-use super::{SkeletonError, SkeletonOptions};
-use crate::names::{self, Names};
+use super::content::{Content, Note, Part};
+use super::layers::Origin;
 use kiln_types::DTypeKind;
-use kiln_weights::LazyTensor;
-use std::collections::BTreeMap;
-
-/// What a field holds.
-pub(super) enum Content {
-    Layer(Layer),
-    List(Vec<Content>),
-    /// A struct's number, and what its fields hold.
-    Module(usize, Vec<Content>),
-    Param(LazyTensor),
-}
-
-/// A struct of the skeleton.
-pub(super) struct Struct {
-    pub(super) name: String,
-    pub(super) fields: Vec<StructField>,
-}
-
-/// A field of a struct.
-pub(super) struct StructField {
-    /// Its part of the keys.
-    pub(super) key: String,
-    /// Its identifier.
-    pub(super) name: String,
-    pub(super) ty: Type,
-    /// What the reader should know about it.
-    pub(super) note: Option<String>,
-}
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The type of a field.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,252 +11,267 @@ pub(super) enum Type {
     /// A layer, by its path below the runtime.
     Layer(&'static str),
     List(Box<Type>),
+    /// A struct's number.
     Module(usize),
     Param(usize, &'static str),
 }
 
-/// Everything about a skeleton but its text.
-pub(super) struct Typed {
-    pub(super) structs: Vec<Struct>,
-    /// The model's content.
-    pub(super) root: Content,
-    pub(super) ambiguous: Vec<(String, String)>,
+/// A field of a struct.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Field {
+    /// Its part of the keys.
+    pub(super) key: String,
+    pub(super) ty: Type,
+    /// Whether some of the struct's modules have it not.
+    pub(super) optional: bool,
+    /// Parameters that checkpoints have otherwise than such layers usually.
+    pub(super) from: Vec<(&'static str, Origin)>,
 }
 
-/// Names that the skeleton's imports and the prelude take.
-const TAKEN: &[&str] = &[
-    "AsRef",
-    "B",
-    "Backend",
-    "BinFileRecorder",
-    "Bool",
-    "Config",
-    "Format",
-    "FullPrecisionSettings",
-    "HalfPrecisionSettings",
-    "Initializer",
-    "Int",
-    "Module",
-    "Param",
-    "ParamId",
-    "Recorder",
-    "RecorderError",
-    "Result",
-    "Self",
-    "String",
-    "Tensor",
-    "TensorData",
-    "Vec",
-];
+/// The structs of a skeleton by number. Those that were only met on the way to others are not reachable from the root.
+#[derive(Default)]
+pub(super) struct Types {
+    pub(super) structs: Vec<Vec<Field>>,
+    known: BTreeMap<Vec<Field>, usize>,
+}
 
-/// Gives each branch its type.
-pub(super) fn assign(
-    root: Branch,
-    model_name: &str,
-    options: &SkeletonOptions,
-) -> Result<Typed, SkeletonError> {
-    let mut names = Names::with(TAKEN.iter().copied());
-    names.fresh(model_name);
-    names.fresh(&format!("{model_name}Config"));
-    let mut assigner = Assigner {
-        options,
-        names,
-        structs: Vec::new(),
-        known: BTreeMap::new(),
-        ambiguous: Vec::new(),
-        settled: options.settled.clone(),
-        layers: Vec::new(),
-    };
-    let (fields, contents) = assigner.fields(root, "", model_name)?;
-    if let Some((key, _)) = assigner.settled.pop_first() {
-        return Err(assigner.no_such_layer(key));
+impl Types {
+    /// The type of the whole model, whose numbered lists become such in the contents.
+    pub(super) fn root(&mut self, parts: Vec<Part>) -> (Vec<Part>, usize) {
+        let (parts, fields) = self.fields(parts);
+        // The model itself is a struct of its own, even if a part of it looks the same.
+        self.structs.push(fields);
+        let root = self.structs.len() - 1;
+        self.share_wider(root);
+        (parts, root)
     }
-    let mut structs = assigner.structs;
-    structs.push(Struct { name: model_name.to_owned(), fields });
-    let root = Content::Module(structs.len() - 1, contents);
-    Ok(Typed { structs, root, ambiguous: assigner.ambiguous })
-}
 
-struct Assigner<'a> {
-    options: &'a SkeletonOptions,
-    names: Names,
-    structs: Vec<Struct>,
-    /// Structs by their fields.
-    known: BTreeMap<Vec<(String, Type)>, usize>,
-    ambiguous: Vec<(String, String)>,
-    /// What the user settled and was not met yet.
-    settled: BTreeMap<String, String>,
-    /// The keys that could be settled.
-    layers: Vec<String>,
-}
-
-/// How many keys a message names.
-const SHOWN: usize = 5;
-
-impl Assigner<'_> {
-    /// The fields of a struct, and what they hold.
-    fn fields(
-        &mut self,
-        branch: Branch,
-        path: &str,
-        struct_name: &str,
-    ) -> Result<(Vec<StructField>, Vec<Content>), SkeletonError> {
-        let mut own = Names::default();
-        let (mut fields, mut contents) = (Vec::new(), Vec::new());
-        for (key, part) in branch.parts {
-            let part_path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-            let (content, note) = match part {
-                Tree::Leaf(tensor) => (Content::Param(tensor), None),
-                Tree::Branch(branch) => self.content(branch, &part_path, &key, struct_name)?,
+    fn fields(&mut self, parts: Vec<Part>) -> (Vec<Part>, Vec<Field>) {
+        let mut fields = Vec::new();
+        let parts = parts.into_iter().map(|Part { key, content, notes }| {
+            let from = match &content {
+                Content::Layer(layer) => layer.from.clone(),
+                _ => Vec::new(),
             };
-            let name = own.fresh(&names::snake(&key, "layer"));
-            fields.push(StructField { key, name, ty: content.ty(), note });
-            contents.push(content);
-        }
-        Ok((fields, contents))
+            let (content, ty, below) = self.content(content);
+            fields.push(Field { key: key.clone(), ty, optional: false, from });
+            let notes = if notes.is_empty() { below } else { notes };
+            Part { key, content, notes }
+        });
+        let parts = parts.collect();
+        (parts, fields)
     }
 
-    /// What a branch is, and what is to be said about it.
-    fn content(
-        &mut self,
-        branch: Branch,
-        path: &str,
-        key: &str,
-        parent: &str,
-    ) -> Result<(Content, Option<String>), SkeletonError> {
-        let wanted = self.settled.remove(path);
-        if let Some(leaves) = branch.leaves() {
-            self.layers.push(path.to_owned());
-            let leaves = Leaves { name: key, tensors: &leaves, pytorch: self.options.pytorch };
-            match recognize(&leaves, wanted.is_some()) {
-                Some(Recognized::List(layers)) if wanted.is_none() => {
-                    return Ok((Content::List(layers.into_iter().map(Content::Layer).collect()), None));
-                }
-                Some(Recognized::Layer(layers)) if wanted.as_deref() != Some("Param") => {
-                    return self.choose(layers, path, wanted.as_deref());
-                }
-                _ => {}
+    /// A content with its type, and what is to be said about a list because it is said about an item.
+    fn content(&mut self, content: Content) -> (Content, Type, Vec<Note>) {
+        match content {
+            Content::Layer(layer) => {
+                let ty = Type::Layer(layer.path);
+                (Content::Layer(layer), ty, Vec::new())
             }
-        }
-        match wanted {
-            Some(wanted) if wanted != "Param" => {
-                let reason = "its tensors look like no layer that Kiln has".to_owned();
-                return Err(SkeletonError::DoesNotFit { key: path.to_owned(), wanted, reason });
-            }
-            _ => {}
-        }
-        let name = names::pascal(singular(key), "Layer");
-        let name = if key.starts_with(|c: char| c.is_ascii_digit()) {
-            format!("{}{key}", singular(parent))
-        } else {
-            name
-        };
-        let indices = branch.indices();
-        let (fields, contents) = self.fields(branch, path, &name)?;
-        let counted = indices.is_some_and(|indices| indices.into_iter().eq(0..contents.len()));
-        let same = fields.windows(2).all(|pair| matches!(pair, [a, b] if a.ty == b.ty));
-        let modules = !matches!(fields.first().map(|field| &field.ty), Some(Type::Param(..)) | None);
-        if counted && same && modules {
-            return Ok((Content::List(contents), fields.into_iter().find_map(|field| field.note)));
-        }
-        let shape = fields.iter().map(|field| (field.key.clone(), field.ty.clone())).collect();
-        let id = match self.known.get(&shape) {
-            Some(id) => *id,
-            None => {
-                self.known.insert(shape, self.structs.len());
-                let name = self.fresh(&name);
-                self.structs.push(Struct { name, fields });
-                self.structs.len() - 1
-            }
-        };
-        Ok((Content::Module(id, contents), None))
-    }
-
-    /// The layer that is meant among those that fit.
-    fn choose(
-        &mut self,
-        layers: Vec<Layer>,
-        path: &str,
-        wanted: Option<&str>,
-    ) -> Result<(Content, Option<String>), SkeletonError> {
-        let names: Vec<&str> = layers.iter().map(|layer| layer.name).collect();
-        let place = wanted.map_or(Some(0), |wanted| names.iter().position(|name| *name == wanted));
-        let others: Vec<&str> = names.iter().skip(1).copied().collect();
-        let Some(layer) = place.and_then(|place| layers.get(place)).cloned() else {
-            let (key, wanted) = (path.to_owned(), wanted.unwrap_or_default().to_owned());
-            return Err(SkeletonError::DoesNotFit {
-                key,
-                wanted,
-                reason: format!("it may be {}", names.join(", ")),
-            });
-        };
-        let mut notes: Vec<String> =
-            layer.assumed.iter().map(|assumed| format!("{assumed} assumed")).collect();
-        if wanted.is_none() && !others.is_empty() {
-            let hint = format!(
-                "may be {} (`--as {}={}`)",
-                others.join(" or "),
-                names::comment(path),
-                others.join("|")
-            );
-            self.ambiguous.push((path.to_owned(), hint.clone()));
-            notes.push(hint);
-        }
-        let note = (!notes.is_empty()).then(|| notes.join("; "));
-        Ok((Content::Layer(layer), note))
-    }
-
-    /// The error of a key that is no layer; it names those that begin most like it.
-    fn no_such_layer(&self, key: String) -> SkeletonError {
-        let common = |layer: &String| layer.chars().zip(key.chars()).take_while(|(a, b)| a == b).count();
-        let mut nearest: Vec<&String> = self.layers.iter().collect();
-        nearest.sort_by_key(|layer| std::cmp::Reverse(common(layer)));
-        let shown: Vec<String> = nearest.iter().take(SHOWN).map(|layer| format!("{layer:?}")).collect();
-        let candidates = match (shown.len(), nearest.len().saturating_sub(SHOWN)) {
-            (0, _) => "it has none".to_owned(),
-            (_, 0) => format!("there are {}", shown.join(", ")),
-            (_, more) => format!("there are {} and {more} others", shown.join(", ")),
-        };
-        SkeletonError::NoSuchLayer { key, candidates }
-    }
-
-    /// A struct's name that is free, together with its config's.
-    fn fresh(&mut self, wanted: &str) -> String {
-        loop {
-            let name = self.names.fresh(wanted);
-            if !self.names.contains(&format!("{name}Config")) {
-                self.names.fresh(&format!("{name}Config"));
-                return name;
-            }
-        }
-    }
-}
-
-/// `layers` without its `s`.
-fn singular(name: &str) -> &str {
-    match name.strip_suffix('s') {
-        Some(stem) if stem.len() > 2 && !stem.ends_with(['s', 'u', 'i']) => stem,
-        _ => name,
-    }
-}
-
-impl Content {
-    /// The type of the field that holds it.
-    pub(super) fn ty(&self) -> Type {
-        match self {
-            Content::Layer(layer) => Type::Layer(layer.path),
-            Content::List(items) => {
-                Type::List(Box::new(items.first().map_or(Type::Param(0, ""), Content::ty)))
-            }
-            Content::Module(id, _) => Type::Module(*id),
-            Content::Param(tensor) => Type::Param(
-                tensor.shape().len(),
-                match tensor.dtype().kind() {
+            Content::Param(tensor) => {
+                let kind = match tensor.dtype().kind() {
                     DTypeKind::Float => "",
                     DTypeKind::Int => "Int",
                     DTypeKind::Bool => "Bool",
-                },
-            ),
+                };
+                let ty = Type::Param(tensor.shape().len(), kind);
+                (Content::Param(tensor), ty, Vec::new())
+            }
+            // Layers of a stack, which are of one kind.
+            Content::List(items) => {
+                let item = items.first().map_or(Type::Param(0, ""), |item| match item {
+                    Content::Layer(layer) => Type::Layer(layer.path),
+                    _ => Type::Param(0, ""),
+                });
+                (Content::List(items), Type::List(Box::new(item)), Vec::new())
+            }
+            Content::Module(parts) => {
+                let (parts, fields) = self.fields(parts);
+                let counted = fields
+                    .iter()
+                    .enumerate()
+                    .all(|(index, field)| field.key == index.to_string() && field.from.is_empty());
+                if counted {
+                    let types: Vec<Type> = fields.iter().map(|field| field.ty.clone()).collect();
+                    if let Some(item) = self.unify_all(&types) {
+                        let said = parts.iter().find(|part| !part.notes.is_empty());
+                        let notes = said.map(|part| part.notes.iter().map(Note::of_item).collect());
+                        let items = parts.into_iter().map(|part| part.content).collect();
+                        let list = Type::List(Box::new(item));
+                        return (Content::List(items), list, notes.unwrap_or_default());
+                    }
+                }
+                (Content::Module(parts), Type::Module(self.intern(fields)), Vec::new())
+            }
         }
+    }
+
+    fn intern(&mut self, fields: Vec<Field>) -> usize {
+        if let Some(id) = self.known.get(&fields) {
+            return *id;
+        }
+        self.known.insert(fields.clone(), self.structs.len());
+        self.structs.push(fields);
+        self.structs.len() - 1
+    }
+
+    /// One type for all items of a list.
+    fn unify_all(&mut self, types: &[Type]) -> Option<Type> {
+        let (first, rest) = types.split_first()?;
+        rest.iter().try_fold(first.clone(), |whole, ty| self.unify(&whole, ty))
+    }
+
+    /// One type for both: structs may differ in fields that some modules have not.
+    fn unify(&mut self, a: &Type, b: &Type) -> Option<Type> {
+        match (a, b) {
+            _ if a == b => Some(a.clone()),
+            (Type::List(a), Type::List(b)) => Some(Type::List(Box::new(self.unify(a, b)?))),
+            (Type::Module(a), Type::Module(b)) => {
+                let (a, b) = (self.structs.get(*a)?.clone(), self.structs.get(*b)?.clone());
+                let fields = self.merge(&a, &b)?;
+                Some(Type::Module(self.intern(fields)))
+            }
+            _ => None,
+        }
+    }
+
+    /// The fields of both structs, if they have more in common than not.
+    fn merge(&mut self, a: &[Field], b: &[Field]) -> Option<Vec<Field>> {
+        let common = a.iter().filter(|field| b.iter().any(|other| other.key == field.key)).count();
+        if 2 * common < a.len() + b.len() - common || common == 0 {
+            return None;
+        }
+        let mut merged: Vec<Field> = Vec::new();
+        for field in a {
+            let mut field = field.clone();
+            match b.iter().find(|other| other.key == field.key) {
+                Some(other) if other.from == field.from => {
+                    field.ty = self.unify(&field.ty, &other.ty)?;
+                    field.optional |= other.optional;
+                }
+                Some(_) => return None,
+                None => field.optional = true,
+            }
+            merged.push(field);
+        }
+        // What only the second has stands behind what it stands behind there.
+        let mut place = 0;
+        for field in b {
+            match merged.iter().position(|known| known.key == field.key) {
+                Some(known) => place = known + 1,
+                None => {
+                    merged.insert(place, Field { optional: true, ..field.clone() });
+                    place += 1;
+                }
+            }
+        }
+        Some(merged)
+    }
+
+    /// Lists of one model often differ in whether an item has a part at all; their items are one struct then.
+    fn share_wider(&mut self, root: usize) {
+        while let Some((narrow, wide)) = self.find_wider(root) {
+            let redirect = BTreeMap::from([(narrow, wide)]);
+            for field in self.structs.iter_mut().flatten() {
+                redirected(&mut field.ty, &redirect);
+            }
+            self.merge_equal(root);
+        }
+    }
+
+    /// Items of lists of which one can stand for the other.
+    fn find_wider(&self, root: usize) -> Option<(usize, usize)> {
+        let mut items = BTreeSet::new();
+        for id in self.reachable(root) {
+            for field in self.structs.get(id).into_iter().flatten() {
+                if let (Type::List(_), Type::Module(item)) = (&field.ty, innermost(&field.ty)) {
+                    items.insert(*item);
+                }
+            }
+        }
+        let pairs = items.iter().flat_map(|a| items.iter().map(|b| (*a, *b)));
+        // A struct that held itself would be endless.
+        let finite = |narrow, wide| !self.reachable(wide).contains(&narrow);
+        pairs.into_iter().find(|(a, b)| a != b && self.fits(*a, *b) && finite(*a, *b))
+    }
+
+    /// Whether every module of the struct `narrow` is one of `wide`.
+    fn fits(&self, narrow: usize, wide: usize) -> bool {
+        let (Some(narrow), Some(wide)) = (self.structs.get(narrow), self.structs.get(wide)) else {
+            return false;
+        };
+        let mut fields = narrow.iter().peekable();
+        for field in wide {
+            let same = |other: &&Field| {
+                other.key == field.key
+                    && other.ty == field.ty
+                    && other.from == field.from
+                    && (field.optional || !other.optional)
+            };
+            if fields.next_if(|other| same(other)).is_none() && !field.optional {
+                return false;
+            }
+        }
+        fields.next().is_none() && narrow.len() > 1
+    }
+
+    /// Structs that have become equal become one.
+    fn merge_equal(&mut self, root: usize) {
+        loop {
+            let mut first: BTreeMap<&[Field], usize> = BTreeMap::new();
+            let mut redirect = BTreeMap::new();
+            for id in self.reachable(root).into_iter().filter(|id| *id != root) {
+                let Some(fields) = self.structs.get(id) else { continue };
+                match first.get(fields.as_slice()) {
+                    Some(same) => {
+                        redirect.insert(id, *same);
+                    }
+                    None => {
+                        first.insert(fields, id);
+                    }
+                }
+            }
+            if redirect.is_empty() {
+                return;
+            }
+            for field in self.structs.iter_mut().flatten() {
+                redirected(&mut field.ty, &redirect);
+            }
+        }
+    }
+
+    /// The structs below one, with itself, in the order in which they are met: level by level.
+    pub(super) fn reachable(&self, root: usize) -> Vec<usize> {
+        let mut met = BTreeSet::from([root]);
+        let mut order = vec![root];
+        let mut next = 0;
+        while let Some(id) = order.get(next).copied() {
+            next += 1;
+            for field in self.structs.get(id).into_iter().flatten() {
+                if let Type::Module(below) = innermost(&field.ty)
+                    && met.insert(*below)
+                {
+                    order.push(*below);
+                }
+            }
+        }
+        order
+    }
+}
+
+fn redirected(ty: &mut Type, redirect: &BTreeMap<usize, usize>) {
+    match ty {
+        Type::List(item) => redirected(item, redirect),
+        Type::Module(id) => *id = redirect.get(id).copied().unwrap_or(*id),
+        _ => {}
+    }
+}
+
+/// The type that lists are of.
+pub(super) fn innermost(ty: &Type) -> &Type {
+    match ty {
+        Type::List(item) => innermost(item),
+        ty => ty,
     }
 }

@@ -1,6 +1,6 @@
-// A skeleton that Kiln 0.1.0 made from `net_bert_encoder.pt`. It is yours to complete: a checkpoint holds weights, but not what
-// is done with them. Strides, paddings, dilations, groups and epsilons are the layers' defaults, and every
-// `forward` is missing.
+// A skeleton that Kiln 0.1.0 made from `net_bert_encoder.pt`. It is yours to complete: a checkpoint
+// holds weights, but not what is done with them. Strides, paddings, dilations, epsilons, and whether
+// the batch comes first are the layers' defaults, and every `forward` is missing.
 
 use kiln::config::Config;
 use kiln::module::Module;
@@ -11,30 +11,30 @@ use kiln::tensor::backend::Backend;
 /// The model.
 #[derive(Module, Debug)]
 pub struct Model<B: Backend> {
-    /// `word`: may be Embedding (`--as word=Embedding`).
+    /// `word`: 32 to 50. May be Embedding (`--as word=Embedding`).
     pub word: nn::Linear<B>,
-    /// `position`: may be Embedding (`--as position=Embedding`).
+    /// `position`: 32 to 32. May be Embedding (`--as position=Embedding`).
     pub position: nn::Linear<B>,
-    /// `norm`: may be GroupNorm (`--as norm=GroupNorm`).
+    /// `norm`: size 32.
     pub norm: nn::LayerNorm<B>,
     /// `layer`.
-    pub layer: Vec<Layer0<B>>,
-    /// `pooler`.
+    pub layer: Vec<Layer<B>>,
+    /// `pooler`: 32 to 32.
     pub pooler: nn::Linear<B>,
 }
 
 /// Configuration of [`Model`].
 #[derive(Config, Debug)]
 pub struct ModelConfig {
-    /// `word`: may be Embedding (`--as word=Embedding`).
+    /// Of `word`.
     pub word: nn::LinearConfig,
-    /// `position`: may be Embedding (`--as position=Embedding`).
+    /// Of `position`.
     pub position: nn::LinearConfig,
-    /// `norm`: may be GroupNorm (`--as norm=GroupNorm`).
+    /// Of `norm`.
     pub norm: nn::LayerNormConfig,
-    /// `layer`.
-    pub layer: Vec<Layer0Config>,
-    /// `pooler`.
+    /// Of `layer`.
+    pub layer: Vec<LayerConfig>,
+    /// Of `pooler`.
     pub pooler: nn::LinearConfig,
 }
 
@@ -72,61 +72,66 @@ impl<B: Backend> Model<B> {
 impl ModelConfig {
     /// The sizes of the checkpoint.
     pub fn of_checkpoint() -> Self {
+        let layer = LayerConfig {
+            attention: AttentionConfig {
+                query: nn::LinearConfig::new(32, 32),
+                key: nn::LinearConfig::new(32, 32),
+                value: nn::LinearConfig::new(32, 32),
+            },
+            output: nn::LinearConfig::new(32, 32),
+            norm1: nn::LayerNormConfig::new(32),
+            intermediate: nn::LinearConfig::new(32, 128),
+            down: nn::LinearConfig::new(128, 32),
+            norm2: nn::LayerNormConfig::new(32),
+        };
         ModelConfig {
             word: nn::LinearConfig::new(32, 50).with_bias(false),
             position: nn::LinearConfig::new(32, 32).with_bias(false),
             norm: nn::LayerNormConfig::new(32),
-            layer: vec![
-                Layer0Config { attention : AttentionConfig { query :
-                nn::LinearConfig::new(32, 32), key : nn::LinearConfig::new(32, 32), value
-                : nn::LinearConfig::new(32, 32) }, output : nn::LinearConfig::new(32,
-                32), norm1 : nn::LayerNormConfig::new(32), intermediate :
-                nn::LinearConfig::new(32, 128), down : nn::LinearConfig::new(128, 32),
-                norm2 : nn::LayerNormConfig::new(32) }; 2
-            ],
+            layer: vec![layer; 2],
             pooler: nn::LinearConfig::new(32, 32),
         }
     }
 }
 
-/// A part of the model.
+/// `layer.*`.
 #[derive(Module, Debug)]
-pub struct Layer0<B: Backend> {
+pub struct Layer<B: Backend> {
     /// `attention`.
     pub attention: Attention<B>,
-    /// `output`.
+    /// `output`: 32 to 32.
     pub output: nn::Linear<B>,
-    /// `norm1`: may be GroupNorm (`--as layer.0.norm1=GroupNorm`).
+    /// `norm1`: size 32.
     pub norm1: nn::LayerNorm<B>,
-    /// `intermediate`.
+    /// `intermediate`: 32 to 128.
     pub intermediate: nn::Linear<B>,
-    /// `down`.
+    /// `down`: 128 to 32.
     pub down: nn::Linear<B>,
-    /// `norm2`: may be GroupNorm (`--as layer.0.norm2=GroupNorm`).
+    /// `norm2`: size 32.
     pub norm2: nn::LayerNorm<B>,
 }
 
-/// Configuration of [`Layer0`].
+/// Configuration of [`Layer`].
 #[derive(Config, Debug)]
-pub struct Layer0Config {
-    /// `attention`.
+pub struct LayerConfig {
+    /// Of `attention`.
     pub attention: AttentionConfig,
-    /// `output`.
+    /// Of `output`.
     pub output: nn::LinearConfig,
-    /// `norm1`: may be GroupNorm (`--as layer.0.norm1=GroupNorm`).
+    /// Of `norm1`.
     pub norm1: nn::LayerNormConfig,
-    /// `intermediate`.
+    /// Of `intermediate`.
     pub intermediate: nn::LinearConfig,
-    /// `down`.
+    /// Of `down`.
     pub down: nn::LinearConfig,
-    /// `norm2`: may be GroupNorm (`--as layer.0.norm2=GroupNorm`).
+    /// Of `norm2`.
     pub norm2: nn::LayerNormConfig,
 }
 
-impl Layer0Config {
+impl LayerConfig {
     /// A module whose parameters are made when first used.
-    pub fn init<B: Backend>(&self, device: &B::Device) -> Layer0<B> {
-        Layer0 {
+    pub fn init<B: Backend>(&self, device: &B::Device) -> Layer<B> {
+        Layer {
             attention: self.attention.init(device),
             output: self.output.init(device),
             norm1: self.norm1.init(device),
@@ -137,25 +142,25 @@ impl Layer0Config {
     }
 }
 
-/// A part of the model.
+/// `layer.*.attention`.
 #[derive(Module, Debug)]
 pub struct Attention<B: Backend> {
-    /// `query`.
+    /// `query`: 32 to 32.
     pub query: nn::Linear<B>,
-    /// `key`.
+    /// `key`: 32 to 32.
     pub key: nn::Linear<B>,
-    /// `value`.
+    /// `value`: 32 to 32.
     pub value: nn::Linear<B>,
 }
 
 /// Configuration of [`Attention`].
 #[derive(Config, Debug)]
 pub struct AttentionConfig {
-    /// `query`.
+    /// Of `query`.
     pub query: nn::LinearConfig,
-    /// `key`.
+    /// Of `key`.
     pub key: nn::LinearConfig,
-    /// `value`.
+    /// Of `value`.
     pub value: nn::LinearConfig,
 }
 

@@ -1,6 +1,6 @@
-// A skeleton that Kiln 0.1.0 made from `net.pt`. It is yours to complete: a checkpoint holds weights, but not what
-// is done with them. Strides, paddings, dilations, groups and epsilons are the layers' defaults, and every
-// `forward` is missing.
+// A skeleton that Kiln 0.1.0 made from `net.pt`. It is yours to complete: a checkpoint holds weights,
+// but not what is done with them. Strides, paddings, dilations, epsilons, and whether the batch comes
+// first are the layers' defaults, and every `forward` is missing.
 
 use kiln::config::Config;
 use kiln::module::Module;
@@ -11,54 +11,55 @@ use kiln::tensor::backend::Backend;
 /// The model.
 #[derive(Module, Debug)]
 pub struct Model<B: Backend> {
-    /// `conv`.
+    /// `conv`: 3 to 4 channels, kernel 3 × 3.
     pub conv: nn::conv::Conv2d<B>,
-    /// `bn`.
+    /// `bn`: 4 channels.
     pub bn: nn::BatchNorm<B>,
-    /// `up`.
+    /// `up`: 4 to 6 channels, kernel 2 × 2.
     pub up: nn::conv::ConvTranspose2d<B>,
-    /// `group_norm`: 2 groups assumed; may be LayerNorm (`--as group_norm=LayerNorm`).
+    /// `group_norm`: 6 channels. 2 groups assumed. May be LayerNorm or InstanceNorm
+    /// (`--as group_norm=LayerNorm`).
     pub group_norm: nn::GroupNorm<B>,
-    /// `emb`: may be Linear (`--as emb=Linear`).
+    /// `emb`: 10 rows of 6.
     pub emb: nn::Embedding<B>,
-    /// `conv1d`.
+    /// `conv1d`: 6 to 6 channels, kernel 3. 2 groups assumed.
     pub conv1d: nn::conv::Conv1d<B>,
-    /// `norm`: may be GroupNorm (`--as norm=GroupNorm`).
+    /// `norm`: size 6. May be GroupNorm or InstanceNorm (`--as norm=GroupNorm`).
     pub norm: nn::LayerNorm<B>,
-    /// `lstm`.
+    /// `lstm`: 6 to 5 in each direction.
     pub lstm: nn::BiLstm<B>,
-    /// `gru`.
+    /// `gru`: 10 to 4.
     pub gru: nn::Gru<B>,
-    /// `layers`.
+    /// `layers`: 3 of 4 to 4.
     pub layers: Vec<nn::Linear<B>>,
-    /// `fc`: may be Embedding (`--as fc=Embedding`).
+    /// `fc`: 10 to 3.
     pub fc: nn::Linear<B>,
 }
 
 /// Configuration of [`Model`].
 #[derive(Config, Debug)]
 pub struct ModelConfig {
-    /// `conv`.
+    /// Of `conv`.
     pub conv: nn::conv::Conv2dConfig,
-    /// `bn`.
+    /// Of `bn`.
     pub bn: nn::BatchNormConfig,
-    /// `up`.
+    /// Of `up`.
     pub up: nn::conv::ConvTranspose2dConfig,
-    /// `group_norm`: 2 groups assumed; may be LayerNorm (`--as group_norm=LayerNorm`).
+    /// Of `group_norm`.
     pub group_norm: nn::GroupNormConfig,
-    /// `emb`: may be Linear (`--as emb=Linear`).
+    /// Of `emb`.
     pub emb: nn::EmbeddingConfig,
-    /// `conv1d`.
+    /// Of `conv1d`.
     pub conv1d: nn::conv::Conv1dConfig,
-    /// `norm`: may be GroupNorm (`--as norm=GroupNorm`).
+    /// Of `norm`.
     pub norm: nn::LayerNormConfig,
-    /// `lstm`.
+    /// Of `lstm`.
     pub lstm: nn::BiLstmConfig,
-    /// `gru`.
+    /// Of `gru`.
     pub gru: nn::GruConfig,
-    /// `layers`.
+    /// Of `layers`.
     pub layers: Vec<nn::LinearConfig>,
-    /// `fc`: may be Embedding (`--as fc=Embedding`).
+    /// Of `fc`.
     pub fc: nn::LinearConfig,
 }
 
@@ -110,7 +111,7 @@ impl ModelConfig {
             up: nn::conv::ConvTranspose2dConfig::new([4, 6], [2, 2]),
             group_norm: nn::GroupNormConfig::new(2, 6),
             emb: nn::EmbeddingConfig::new(10, 6),
-            conv1d: nn::conv::Conv1dConfig::new(3, 6, 3),
+            conv1d: nn::conv::Conv1dConfig::new(6, 6, 3).with_groups(2),
             norm: nn::LayerNormConfig::new(6),
             lstm: nn::BiLstmConfig::new(6, 5, true),
             gru: nn::GruConfig::new(10, 4, true),

@@ -1,6 +1,6 @@
-// A skeleton that Kiln 0.1.0 made from `net_residual_cnn_unfolded.pt`. It is yours to complete: a checkpoint holds weights, but not what
-// is done with them. Strides, paddings, dilations, groups and epsilons are the layers' defaults, and every
-// `forward` is missing.
+// A skeleton that Kiln 0.1.0 made from `net_residual_cnn_unfolded.pt`. It is yours to complete: a
+// checkpoint holds weights, but not what is done with them. Strides, paddings, dilations, epsilons,
+// and whether the batch comes first are the layers' defaults, and every `forward` is missing.
 
 use kiln::config::Config;
 use kiln::module::Module;
@@ -11,30 +11,30 @@ use kiln::tensor::backend::Backend;
 /// The model.
 #[derive(Module, Debug)]
 pub struct Model<B: Backend> {
-    /// `conv1`.
+    /// `conv1`: 3 to 8 channels, kernel 7 × 7.
     pub conv1: nn::conv::Conv2d<B>,
-    /// `bn1`.
+    /// `bn1`: 8 channels.
     pub bn1: nn::BatchNorm<B>,
     /// `layer1`.
-    pub layer1: Vec<Layer10<B>>,
+    pub layer1: Vec<Layer<B>>,
     /// `layer2`.
-    pub layer2: Layer2<B>,
-    /// `fc`.
+    pub layer2: Vec<Layer<B>>,
+    /// `fc`: 16 to 10.
     pub fc: nn::Linear<B>,
 }
 
 /// Configuration of [`Model`].
 #[derive(Config, Debug)]
 pub struct ModelConfig {
-    /// `conv1`.
+    /// Of `conv1`.
     pub conv1: nn::conv::Conv2dConfig,
-    /// `bn1`.
+    /// Of `bn1`.
     pub bn1: nn::BatchNormConfig,
-    /// `layer1`.
-    pub layer1: Vec<Layer10Config>,
-    /// `layer2`.
-    pub layer2: Layer2Config,
-    /// `fc`.
+    /// Of `layer1`.
+    pub layer1: Vec<LayerConfig>,
+    /// Of `layer2`.
+    pub layer2: Vec<LayerConfig>,
+    /// Of `fc`.
     pub fc: nn::LinearConfig,
 }
 
@@ -45,7 +45,7 @@ impl ModelConfig {
             conv1: self.conv1.init(device),
             bn1: self.bn1.init(device),
             layer1: self.layer1.iter().map(|item| item.init(device)).collect(),
-            layer2: self.layer2.init(device),
+            layer2: self.layer2.iter().map(|item| item.init(device)).collect(),
             fc: self.fc.init(device),
         }
     }
@@ -72,75 +72,48 @@ impl<B: Backend> Model<B> {
 impl ModelConfig {
     /// The sizes of the checkpoint.
     pub fn of_checkpoint() -> Self {
+        let layer = LayerConfig {
+            conv1: nn::conv::Conv2dConfig::new([8, 8], [3, 3]).with_bias(false),
+            bn1: nn::BatchNormConfig::new(8),
+            conv2: nn::conv::Conv2dConfig::new([8, 8], [3, 3]).with_bias(false),
+            bn2: nn::BatchNormConfig::new(8),
+            downsample: None,
+        };
         ModelConfig {
             conv1: nn::conv::Conv2dConfig::new([3, 8], [7, 7]).with_bias(false),
             bn1: nn::BatchNormConfig::new(8),
-            layer1: vec![
-                Layer10Config { conv1 : nn::conv::Conv2dConfig::new([8, 8], [3, 3])
-                .with_bias(false), bn1 : nn::BatchNormConfig::new(8), conv2 :
-                nn::conv::Conv2dConfig::new([8, 8], [3, 3]).with_bias(false), bn2 :
-                nn::BatchNormConfig::new(8) }; 2
-            ],
-            layer2: Layer2Config {
-                layer_0: Layer20Config {
+            layer1: vec![layer; 2],
+            layer2: Vec::from([
+                LayerConfig {
                     conv1: nn::conv::Conv2dConfig::new([8, 16], [3, 3]).with_bias(false),
                     bn1: nn::BatchNormConfig::new(16),
                     conv2: nn::conv::Conv2dConfig::new([16, 16], [3, 3])
                         .with_bias(false),
                     bn2: nn::BatchNormConfig::new(16),
-                    downsample: DownsampleConfig {
+                    downsample: Some(DownsampleConfig {
                         layer_0: nn::conv::Conv2dConfig::new([8, 16], [1, 1])
                             .with_bias(false),
                         layer_1: nn::BatchNormConfig::new(16),
-                    },
+                    }),
                 },
-                layer_1: Layer10Config {
+                LayerConfig {
                     conv1: nn::conv::Conv2dConfig::new([16, 16], [3, 3])
                         .with_bias(false),
                     bn1: nn::BatchNormConfig::new(16),
                     conv2: nn::conv::Conv2dConfig::new([16, 16], [3, 3])
                         .with_bias(false),
                     bn2: nn::BatchNormConfig::new(16),
+                    downsample: None,
                 },
-            },
+            ]),
             fc: nn::LinearConfig::new(16, 10),
         }
     }
 }
 
-/// A part of the model.
+/// `layer1.*`, `layer2.*`.
 #[derive(Module, Debug)]
-pub struct Layer2<B: Backend> {
-    /// `0`.
-    #[module(rename = "0")]
-    pub layer_0: Layer20<B>,
-    /// `1`.
-    #[module(rename = "1")]
-    pub layer_1: Layer10<B>,
-}
-
-/// Configuration of [`Layer2`].
-#[derive(Config, Debug)]
-pub struct Layer2Config {
-    /// `0`.
-    pub layer_0: Layer20Config,
-    /// `1`.
-    pub layer_1: Layer10Config,
-}
-
-impl Layer2Config {
-    /// A module whose parameters are made when first used.
-    pub fn init<B: Backend>(&self, device: &B::Device) -> Layer2<B> {
-        Layer2 {
-            layer_0: self.layer_0.init(device),
-            layer_1: self.layer_1.init(device),
-        }
-    }
-}
-
-/// A part of the model.
-#[derive(Module, Debug)]
-pub struct Layer20<B: Backend> {
+pub struct Layer<B: Backend> {
     /// `conv1`.
     pub conv1: nn::conv::Conv2d<B>,
     /// `bn1`.
@@ -150,44 +123,44 @@ pub struct Layer20<B: Backend> {
     /// `bn2`.
     pub bn2: nn::BatchNorm<B>,
     /// `downsample`.
-    pub downsample: Downsample<B>,
+    pub downsample: Option<Downsample<B>>,
 }
 
-/// Configuration of [`Layer20`].
+/// Configuration of [`Layer`].
 #[derive(Config, Debug)]
-pub struct Layer20Config {
-    /// `conv1`.
+pub struct LayerConfig {
+    /// Of `conv1`.
     pub conv1: nn::conv::Conv2dConfig,
-    /// `bn1`.
+    /// Of `bn1`.
     pub bn1: nn::BatchNormConfig,
-    /// `conv2`.
+    /// Of `conv2`.
     pub conv2: nn::conv::Conv2dConfig,
-    /// `bn2`.
+    /// Of `bn2`.
     pub bn2: nn::BatchNormConfig,
-    /// `downsample`.
-    pub downsample: DownsampleConfig,
+    /// Of `downsample`.
+    pub downsample: Option<DownsampleConfig>,
 }
 
-impl Layer20Config {
+impl LayerConfig {
     /// A module whose parameters are made when first used.
-    pub fn init<B: Backend>(&self, device: &B::Device) -> Layer20<B> {
-        Layer20 {
+    pub fn init<B: Backend>(&self, device: &B::Device) -> Layer<B> {
+        Layer {
             conv1: self.conv1.init(device),
             bn1: self.bn1.init(device),
             conv2: self.conv2.init(device),
             bn2: self.bn2.init(device),
-            downsample: self.downsample.init(device),
+            downsample: self.downsample.as_ref().map(|item| item.init(device)),
         }
     }
 }
 
-/// A part of the model.
+/// `layer2.*.downsample`.
 #[derive(Module, Debug)]
 pub struct Downsample<B: Backend> {
-    /// `0`.
+    /// `0`: 8 to 16 channels, kernel 1 × 1.
     #[module(rename = "0")]
     pub layer_0: nn::conv::Conv2d<B>,
-    /// `1`.
+    /// `1`: 16 channels.
     #[module(rename = "1")]
     pub layer_1: nn::BatchNorm<B>,
 }
@@ -195,9 +168,9 @@ pub struct Downsample<B: Backend> {
 /// Configuration of [`Downsample`].
 #[derive(Config, Debug)]
 pub struct DownsampleConfig {
-    /// `0`.
+    /// Of `0`.
     pub layer_0: nn::conv::Conv2dConfig,
-    /// `1`.
+    /// Of `1`.
     pub layer_1: nn::BatchNormConfig,
 }
 
@@ -207,44 +180,6 @@ impl DownsampleConfig {
         Downsample {
             layer_0: self.layer_0.init(device),
             layer_1: self.layer_1.init(device),
-        }
-    }
-}
-
-/// A part of the model.
-#[derive(Module, Debug)]
-pub struct Layer10<B: Backend> {
-    /// `conv1`.
-    pub conv1: nn::conv::Conv2d<B>,
-    /// `bn1`.
-    pub bn1: nn::BatchNorm<B>,
-    /// `conv2`.
-    pub conv2: nn::conv::Conv2d<B>,
-    /// `bn2`.
-    pub bn2: nn::BatchNorm<B>,
-}
-
-/// Configuration of [`Layer10`].
-#[derive(Config, Debug)]
-pub struct Layer10Config {
-    /// `conv1`.
-    pub conv1: nn::conv::Conv2dConfig,
-    /// `bn1`.
-    pub bn1: nn::BatchNormConfig,
-    /// `conv2`.
-    pub conv2: nn::conv::Conv2dConfig,
-    /// `bn2`.
-    pub bn2: nn::BatchNormConfig,
-}
-
-impl Layer10Config {
-    /// A module whose parameters are made when first used.
-    pub fn init<B: Backend>(&self, device: &B::Device) -> Layer10<B> {
-        Layer10 {
-            conv1: self.conv1.init(device),
-            bn1: self.bn1.init(device),
-            conv2: self.conv2.init(device),
-            bn2: self.bn2.init(device),
         }
     }
 }

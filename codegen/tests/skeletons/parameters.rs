@@ -1,6 +1,6 @@
-// A skeleton that Kiln 0.1.0 made from `parameters.pt`. It is yours to complete: a checkpoint holds weights, but not what
-// is done with them. Strides, paddings, dilations, groups and epsilons are the layers' defaults, and every
-// `forward` is missing.
+// A skeleton that Kiln 0.1.0 made from `parameters.pt`. It is yours to complete: a checkpoint holds
+// weights, but not what is done with them. Strides, paddings, dilations, epsilons, and whether the
+// batch comes first are the layers' defaults, and every `forward` is missing.
 
 use kiln::config::Config;
 use kiln::module::{Module, Param};
@@ -12,26 +12,26 @@ use kiln::tensor::Tensor;
 /// The model.
 #[derive(Module, Debug)]
 pub struct Model<B: Backend> {
-    /// `weight`.
+    /// `weight`: `[2, 3]`.
     pub weight: Param<Tensor<B, 2>>,
-    /// `frozen`.
+    /// `frozen`: `[2]`.
     pub frozen: Param<Tensor<B, 1>>,
-    /// `buffer`.
+    /// `buffer`: `[2]`.
     pub buffer: Param<Tensor<B, 1>>,
-    /// `grad`.
+    /// `grad`: `[2]`.
     pub grad: Param<Tensor<B, 1>>,
 }
 
 /// Configuration of [`Model`].
 #[derive(Config, Debug)]
 pub struct ModelConfig {
-    /// `weight`.
+    /// Of `weight`.
     pub weight: [usize; 2],
-    /// `frozen`.
+    /// Of `frozen`.
     pub frozen: [usize; 1],
-    /// `buffer`.
+    /// Of `buffer`.
     pub buffer: [usize; 1],
-    /// `grad`.
+    /// Of `grad`.
     pub grad: [usize; 1],
 }
 

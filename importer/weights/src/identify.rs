@@ -26,6 +26,10 @@ pub(crate) fn identify(file: &[u8]) -> Option<&'static str> {
         [0x93, b'N', b'U', b'M', b'P', b'Y', ..] => {
             "it is an array of NumPy; save a dict of arrays as Safetensors"
         }
+        // The number of a version, then any other field of the message.
+        [0x08, 1..=0x20, 0x12 | 0x1a | 0x22 | 0x28 | 0x32 | 0x3a | 0x42, ..] => {
+            "it is an ONNX model; under a name that ends with `.onnx`, `kiln convert` and `ModelGen` compile it"
+        }
         // A pickle begins with its protocol.
         [0x80, 0..=5, ..] => {
             "it is a pickle without PyTorch's frame around it, as `pickle.dump` writes; load it in Python and save its \

@@ -2,6 +2,7 @@
 
 use super::adapter::{Candidate, Frame, path_of};
 use super::derived::{self, Made, Recipe};
+use super::normalized;
 use super::outline::{Lists, Outline, Walk, Wanted};
 use super::source::Source;
 use super::{AdapterType, ImportError, ImportReport, LoadArgs, MissingWeight, WantedShape, WrongWeight};
@@ -129,6 +130,9 @@ impl Planner<'_> {
         let found =
             candidates.iter().find_map(|candidate| Some((candidate, self.source.get(&candidate.key)?)));
         let Some((Candidate { key, view }, whole)) = found else {
+            if let Some(expression) = normalized::weight(self.source, candidates) {
+                return self.add_computed(wanted, expression);
+            }
             let key = candidates.first().map_or_else(String::new, |candidate| candidate.key.clone());
             self.report.missing.push(MissingWeight {
                 path,

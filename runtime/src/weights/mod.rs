@@ -11,6 +11,7 @@
 //!
 //! What frameworks do differently is settled by the *type* of the layer that a tensor goes to ([`AdapterType`]): a
 //! `Linear`'s weight is transposed, a norm's `weight` is `gamma`, an `Lstm`'s gates are cut out of PyTorch's one matrix.
+//! A weight that a file has normalized (`weight_norm`, `spectral_norm`) is computed.
 
 mod adapter;
 mod args;
@@ -18,6 +19,7 @@ mod derived;
 mod error;
 mod item;
 mod load;
+mod normalized;
 mod outline;
 mod recorder;
 mod report;

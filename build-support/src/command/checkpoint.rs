@@ -1,0 +1,238 @@
+//! `kiln inspect` of a checkpoint: its tensors as a tree.
+
+use super::{Outcome, inspect, show};
+use kiln_weights::{Checkpoint, CheckpointFormat, LazyTensor, OpenOptions};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::fmt::{self, Write};
+use std::sync::Arc;
+
+/// `kiln inspect CHECKPOINT`.
+pub(super) fn inspect(arguments: &inspect::Arguments) -> Outcome {
+    let options = OpenOptions { top_level_key: arguments.top_level_key.clone() };
+    let checkpoint = Checkpoint::open_with(&arguments.model, &options)?;
+    if arguments.json {
+        show(&format!("{}\n", object(&checkpoint)));
+    } else {
+        let mut text = String::new();
+        // Writing to a text does not fail.
+        let _ = print(&checkpoint, arguments.all, &mut text);
+        show(&text);
+    }
+    Ok(true)
+}
+
+/// Elements and bytes; tensors that share a storage count once for each name.
+fn totals(checkpoint: &Checkpoint) -> (usize, usize) {
+    let sum = |count: fn(&LazyTensor) -> usize| {
+        checkpoint.tensors().map(|(_, tensor)| count(tensor)).fold(0, usize::saturating_add)
+    };
+    (sum(LazyTensor::num_elements), sum(LazyTensor::num_bytes))
+}
+
+/// Bytes of all storages, each counted once.
+fn stored(checkpoint: &Checkpoint) -> usize {
+    let storages = checkpoint.tensors().map(|(_, tensor)| tensor.storage());
+    let sizes: BTreeMap<_, usize> = storages.map(|storage| (Arc::as_ptr(storage), storage.len())).collect();
+    sizes.into_values().fold(0, usize::saturating_add)
+}
+
+fn print(checkpoint: &Checkpoint, all: bool, out: &mut String) -> fmt::Result {
+    let (numbers, bytes) = totals(checkpoint);
+    writeln!(out, "{}", checkpoint.file())?;
+    writeln!(out, "  format      {}", format_name(checkpoint.format()))?;
+    let stored = match stored(checkpoint) {
+        stored if stored == bytes => String::new(),
+        stored => format!(" ({} stored)", size(stored)),
+    };
+    writeln!(
+        out,
+        "  parameters  {numbers} in {} tensors, {}{stored}",
+        checkpoint.tensors().len(),
+        size(bytes)
+    )?;
+    let mut dtypes: BTreeMap<&str, usize> = BTreeMap::new();
+    for (_, tensor) in checkpoint.tensors() {
+        *dtypes.entry(tensor.dtype().name()).or_default() += 1;
+    }
+    if dtypes.len() > 1 {
+        let dtypes: Vec<String> = dtypes.iter().map(|(name, count)| format!("{name} in {count}")).collect();
+        writeln!(out, "  dtypes      {}", dtypes.join(", "))?;
+    }
+    writeln!(out, "  tensors")?;
+    let mut root = Branch::default();
+    for (path, tensor) in checkpoint.tensors() {
+        root.insert(path, tensor);
+    }
+    let left_out = root.print(2, all, out)?;
+    if left_out > 0 {
+        writeln!(out, "  {left_out} tensors of parts that are alike are left out; --all prints them")?;
+    }
+    let shared = checkpoint.shared_storages();
+    for group in shared.iter().take(if all { shared.len() } else { SHOWN }) {
+        let names: Vec<String> = group.iter().map(|name| name.escape_debug().to_string()).collect();
+        writeln!(out, "  shared      {}", names.join(", "))?;
+    }
+    match shared.len().saturating_sub(SHOWN) {
+        0 => Ok(()),
+        _ if all => Ok(()),
+        more => writeln!(out, "  shared      {more} more groups"),
+    }
+}
+
+/// How many groups of tensors with one storage are printed.
+const SHOWN: usize = 20;
+
+/// The column in which dtypes stand.
+const COLUMN: usize = 44;
+
+/// The tensors below a part of the keys.
+#[derive(Default)]
+struct Branch<'a> {
+    tensor: Option<&'a LazyTensor>,
+    parts: Vec<(&'a str, Branch<'a>)>,
+    places: BTreeMap<&'a str, usize>,
+}
+
+impl<'a> Branch<'a> {
+    fn insert(&mut self, path: &'a str, tensor: &'a LazyTensor) {
+        let mut branch = self;
+        for part in path.split('.') {
+            let place = *branch.places.entry(part).or_insert(branch.parts.len());
+            if place == branch.parts.len() {
+                branch.parts.push((part, Branch::default()));
+            }
+            let Some((_, below)) = branch.parts.get_mut(place) else { return };
+            branch = below;
+        }
+        branch.tensor = Some(tensor);
+    }
+
+    /// Tensors and bytes.
+    fn totals(&self) -> (usize, usize) {
+        let own = self.tensor.map_or((0, 0), |tensor| (1, tensor.num_bytes()));
+        self.parts.iter().fold(own, |(count, bytes), (_, part)| {
+            let below = part.totals();
+            (count + below.0, bytes.saturating_add(below.1))
+        })
+    }
+
+    /// Whether both have the same keys, shapes and dtypes.
+    fn is_like(&self, other: &Self) -> bool {
+        let form = |tensor: &LazyTensor| (tensor.dtype(), tensor.shape().to_vec(), tensor.is_contiguous());
+        self.tensor.map(form) == other.tensor.map(form)
+            && self.parts.len() == other.parts.len()
+            && self.parts.iter().zip(&other.parts).all(|((a, x), (b, y))| a == b && x.is_like(y))
+    }
+
+    /// How many of the parts from this one on are numbered one after the other and alike.
+    fn run(&self, start: usize) -> usize {
+        let number = |place: usize| -> Option<usize> { self.parts.get(place)?.0.parse().ok() };
+        let Some((_, first)) = self.parts.get(start) else { return 1 };
+        let follows = |place: usize| {
+            number(place).is_some()
+                && number(place) == number(place - 1).and_then(|before| before.checked_add(1))
+                && self.parts.get(place).is_some_and(|(_, part)| part.is_like(first))
+        };
+        1 + (start + 1..self.parts.len()).take_while(|place| follows(*place)).count()
+    }
+
+    /// The name of a run of parts.
+    fn run_name(&self, first: &str, start: usize, run: usize) -> String {
+        match self.parts.get(start + run - 1) {
+            Some((last, _)) if run > 1 => format!("{}…{last} ({run} alike)", first.escape_debug()),
+            _ => first.escape_debug().to_string(),
+        }
+    }
+
+    /// Prints the parts; yields how many tensors are left out.
+    fn print(&self, depth: usize, all: bool, out: &mut String) -> Result<usize, fmt::Error> {
+        let mut left_out = 0;
+        let mut place = 0;
+        while let Some((name, part)) = self.parts.get(place) {
+            let run = if all { 1 } else { self.run(place) };
+            left_out += part.print_named(self.run_name(name, place, run), run, depth, all, out)?;
+            place += run;
+        }
+        Ok(left_out)
+    }
+
+    fn print_named(
+        &self,
+        mut name: String,
+        run: usize,
+        depth: usize,
+        all: bool,
+        out: &mut String,
+    ) -> Result<usize, fmt::Error> {
+        let (mut branch, mut run) = (self, run);
+        // A branch of one part, or of parts that are all alike, needs no line of its own.
+        while let (None, [(part, below), ..]) = (branch.tensor, branch.parts.as_slice()) {
+            let count = if all { 1 } else { branch.run(0) };
+            if count != branch.parts.len() {
+                break;
+            }
+            name = format!("{name}.{}", branch.run_name(part, 0, count));
+            (branch, run) = (below, run * count);
+        }
+        let (count, bytes) = branch.totals();
+        let indent = 2 * depth;
+        let width = COLUMN.saturating_sub(indent);
+        let own = branch.tensor.map_or(String::new(), |tensor| {
+            let strided = if tensor.is_contiguous() { "" } else { "  (strided)" };
+            format!("{:<5} {:<20} {:>10}{strided}", tensor.dtype(), shape(tensor), size(tensor.num_bytes()))
+        });
+        let whole = format!("{:<26} {:>10}", "", size(bytes.saturating_mul(run)));
+        let columns = if branch.tensor.is_some() { own } else { whole };
+        writeln!(out, "{:indent$}{name:<width$} {columns}", "")?;
+        Ok((run - 1) * count + branch.print(depth + 1, all, out)?)
+    }
+}
+
+/// What people call a format.
+fn format_name(format: CheckpointFormat) -> &'static str {
+    match format {
+        CheckpointFormat::PytorchZip => "PyTorch",
+        CheckpointFormat::PytorchLegacy => "PyTorch before 1.6",
+        CheckpointFormat::PytorchTar => "PyTorch before 0.2 (tar)",
+        CheckpointFormat::TorchScript => "TorchScript",
+        CheckpointFormat::Safetensors => "Safetensors",
+        _ => "another",
+    }
+}
+
+fn shape(tensor: &LazyTensor) -> String {
+    format!("{:?}", tensor.shape())
+}
+
+/// A number of bytes for people.
+fn size(bytes: usize) -> String {
+    match bytes {
+        0..10_000 => format!("{bytes} B"),
+        10_000..10_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),
+        10_000_000..10_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
+        _ => format!("{:.1} GB", bytes as f64 / 1e9),
+    }
+}
+
+fn object(checkpoint: &Checkpoint) -> serde_json::Value {
+    let (parameters, bytes) = totals(checkpoint);
+    let tensors = checkpoint.tensors().map(|(path, tensor)| {
+        json!({
+            "key": path,
+            "dtype": tensor.dtype().name(),
+            "shape": tensor.shape(),
+            "bytes": tensor.num_bytes(),
+            "contiguous": tensor.is_contiguous(),
+        })
+    });
+    json!({
+        "checkpoint": checkpoint.file(),
+        "format": format!("{:?}", checkpoint.format()),
+        "parameters": parameters,
+        "bytes": bytes,
+        "stored": stored(checkpoint),
+        "tensors": tensors.collect::<Vec<_>>(),
+        "shared": checkpoint.shared_storages(),
+    })
+}
