@@ -154,6 +154,7 @@ fn layers_compute_what_pytorchs_do() {
     io.check("weighted_up", model.weighted_up.forward(line.clone()));
     io.check("spectral_before", model.spectral_before.forward(line.clone()));
     io.check("spectral", model.spectral.forward(rows.clone()));
+    io.check("pruned", model.pruned.forward(rows.clone()));
     io.check("weighted_before", model.weighted_before.forward(rows.clone()));
 
     io.check("group_norm", model.group_norm.forward(line.clone()));

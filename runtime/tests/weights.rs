@@ -387,6 +387,17 @@ fn scalars_have_no_dims_or_one() {
     std::fs::remove_file(path).unwrap();
 }
 
+/// Those that are known how to compute are computed; `tests/skeletons.rs` has the normalized ones.
+#[test]
+fn a_pruned_weight_is_what_is_left_of_it() {
+    let linear = LinearConfig::new(2, 2).with_bias(false).init::<Cpu>(&Default::default());
+    let file = written("pruned", &[("weight_orig", &[2, 2][..]), ("weight_mask", &[2, 2][..])]);
+    let loaded = load_weights(linear, LoadArgs::from(file.as_path()).with_strict(true), &Default::default());
+    let [a, b, c, d] = [0.0_f32, 1.0, 4.0, 9.0];
+    assert_eq!(loaded.unwrap().weight.val().into_data(), TensorData::new(vec![a, c, b, d], [2, 2]));
+    std::fs::remove_file(file).unwrap();
+}
+
 #[test]
 fn weights_that_pytorch_computes_are_told() {
     let device = Default::default();
@@ -397,7 +408,7 @@ fn weights_that_pytorch_computes_are_told() {
             "remove_parametrizations",
         ),
         (["weight_g", "weight_v"], "remove_weight_norm"),
-        (["weight_orig", "weight_mask"], "prune.remove"),
+        (["weight_orig", "weight_more"], "prune.remove"),
     ] {
         let file = written("parametrized", &keys.map(|key| (key, &[2, 2][..])));
         let error = load_weights(linear(), file.as_path(), &device).unwrap_err().to_string();

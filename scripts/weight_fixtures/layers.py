@@ -7,7 +7,7 @@ import warnings
 import torch
 from safetensors.torch import save as to_safetensors
 from torch import nn
-from torch.nn.utils import parametrizations, parametrize
+from torch.nn.utils import parametrizations, parametrize, prune
 
 from fixture_lib.export import seed_weights
 from weight_fixtures import formats, store
@@ -68,6 +68,7 @@ class Layers(nn.Module):
             warnings.simplefilter("ignore")
             self.weighted_before = nn.utils.weight_norm(nn.Linear(4, 3))
             self.spectral_before = nn.utils.spectral_norm(nn.Conv1d(4, 3, 2))
+        self.pruned = prune.random_unstructured(nn.Linear(4, 3), "weight", amount=5)
         self.blocks = nn.ModuleList([Block(True), Block(False), Block(False)])
         self.steps = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 4))
         self.lists = nn.ParameterList([nn.Parameter(torch.ones(2, 3)), nn.Parameter(torch.ones(3, 2))])
@@ -92,7 +93,7 @@ def computed(net: Layers) -> dict[str, torch.Tensor]:
         made[f"{name}.out"] = getattr(net, name)(line)
     for name in ("weighted_up", "spectral_before"):
         made[f"{name}.out"] = getattr(net, name)(line)
-    for name in ("rms_norm", "layer_norm", "act", "spectral", "weighted_before", "steps", "tied", "match", "größe-1"):
+    for name in ("rms_norm", "layer_norm", "act", "spectral", "weighted_before", "pruned", "steps", "tied", "match", "größe-1"):
         made[f"{name}.out"] = net.get_submodule(name)(rows)
     for name in ("conv3d", "deconv3d"):
         made[f"{name}.out"] = getattr(net, name)(cube)

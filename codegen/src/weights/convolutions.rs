@@ -82,8 +82,8 @@ fn groups(leaves: &Leaves<'_>, output: usize, group_input: usize, kernel: &[usiz
     // A grouped convolution mixes what lies near, and keeps the channels.
     let wide = kernel.iter().any(|size| *size > 1);
     match leaves.beside {
-        Some(channels) if wide && channels == output && group_input < channels => {
-            if channels.is_multiple_of(group_input) { channels / group_input } else { 1 }
+        Some(channels) if wide && channels == output && channels.is_multiple_of(group_input) => {
+            channels / group_input
         }
         _ => 1,
     }

@@ -1,6 +1,7 @@
-//! Weights that are computed from others before each use: weight and spectral normalization.
+//! Weights that are computed from others before each use: weight and spectral normalization, and pruning.
 //!
-//! Both have an old spelling (`weight_g` beside the other parameters) and a new one (`parametrizations.weight.original0`).
+//! The first two have an old spelling (`weight_g` beside the other parameters) and a new one
+//! (`parametrizations.weight.original0`).
 //! Their layers become ordinary ones, whose weight is computed here once; the runtime does the same to checkpoints.
 
 use super::tree::{Branch, Tree};
@@ -19,7 +20,7 @@ pub(super) fn fold(branch: &mut Branch) -> Result<Option<String>, WeightsError> 
             branch.remove(part);
         }
         branch.put_first(&name, LazyTensor::whole(folded, &name));
-        said = Some(format!("the {what} normalization of its {name} is applied"));
+        said = Some(format!("{what} of its {name} is applied"));
     }
     Ok(said)
 }
@@ -30,7 +31,9 @@ fn candidates(branch: &Branch) -> Vec<String> {
         Some(Tree::Branch(folder)) => folder.parts.iter().map(|(name, _)| name.clone()).collect(),
         _ => Vec::new(),
     };
-    let old = branch.parts.iter().filter_map(|(name, _)| name.strip_suffix("_v").map(str::to_owned));
+    let old = branch.parts.iter().filter_map(|(name, _)| {
+        name.strip_suffix("_v").or_else(|| name.strip_suffix("_mask")).map(str::to_owned)
+    });
     names.extend(old);
     names
 }
@@ -41,6 +44,8 @@ enum Normalized {
     Weight(LazyTensor, LazyTensor),
     /// The weight before, and the vectors that give its largest singular value.
     Spectral(LazyTensor, LazyTensor, LazyTensor),
+    /// The weight before, and what is left of it.
+    Pruned(LazyTensor, LazyTensor),
 }
 
 type Found = (Vec<Vec<String>>, Normalized, &'static str);
@@ -57,12 +62,12 @@ fn find(branch: &Branch, name: &str) -> Option<Found> {
         let count = folder.count();
         let tensor = |part: &[&str]| get(&[&[FOLDER, name], part].concat());
         if let (2, Some(g), Some(v)) = (count, tensor(&["original0"]), tensor(&["original1"])) {
-            return Some((place, Normalized::Weight(g, v), "weight"));
+            return Some((place, Normalized::Weight(g, v), "weight normalization"));
         }
         let [u, v] = [tensor(&["0", "_u"]), tensor(&["0", "_v"])];
         return match (count, tensor(&["original"]), u, v) {
             (3, Some(weight), Some(u), Some(v)) => {
-                Some((place, Normalized::Spectral(weight, u, v), "spectral"))
+                Some((place, Normalized::Spectral(weight, u, v), "spectral normalization"))
             }
             _ => None,
         };
@@ -71,12 +76,15 @@ fn find(branch: &Branch, name: &str) -> Option<Found> {
         return None;
     }
     let places = |endings: &[&str]| endings.iter().map(|ending| vec![own(ending)]).collect();
+    if let (Some(weight), Some(mask)) = (get(&[&own("orig")]), get(&[&own("mask")])) {
+        return Some((places(&["orig", "mask"]), Normalized::Pruned(weight, mask), "pruning"));
+    }
     let v = get(&[&own("v")])?;
     if let Some(g) = get(&[&own("g")]) {
-        return Some((places(&["g", "v"]), Normalized::Weight(g, v), "weight"));
+        return Some((places(&["g", "v"]), Normalized::Weight(g, v), "weight normalization"));
     }
     let (weight, u) = (get(&[&own("orig")])?, get(&[&own("u")])?);
-    Some((places(&["orig", "u", "v"]), Normalized::Spectral(weight, u, v), "spectral"))
+    Some((places(&["orig", "u", "v"]), Normalized::Spectral(weight, u, v), "spectral normalization"))
 }
 
 impl Normalized {
@@ -85,6 +93,11 @@ impl Normalized {
         match self {
             Self::Weight(g, v) => scaled(g, v),
             Self::Spectral(weight, u, v) => divided(weight, u, v),
+            Self::Pruned(weight, mask) if weight.shape() == mask.shape() => {
+                let kept = floats(weight)?.into_iter().zip(floats(mask)?).map(|(weight, mask)| weight * mask);
+                Ok(Some(like(kept.collect(), weight)))
+            }
+            Self::Pruned(..) => Ok(None),
         }
     }
 }
@@ -101,7 +114,8 @@ fn like(elements: Vec<f32>, tensor: &LazyTensor) -> TensorData {
 /// `g · v / |v|`, the length being taken over the dims that `g` has not.
 fn scaled(g: &LazyTensor, v: &LazyTensor) -> Result<Option<TensorData>, WeightsError> {
     let (shape, lengths) = (v.shape(), g.shape());
-    let fits = lengths.iter().zip(shape).all(|(length, dim)| length == dim || *length == 1);
+    let fits = lengths.iter().zip(shape).all(|(length, dim)| length == dim || *length == 1)
+        && lengths.iter().filter(|length| **length != 1).count() <= 1;
     if !fits || (lengths.len() != shape.len() && g.num_elements() != 1) {
         return Ok(None);
     }

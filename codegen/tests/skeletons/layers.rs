@@ -1,6 +1,7 @@
-// A skeleton that Kiln 0.1.0 made from `layers.pt`. It is yours to complete: a checkpoint holds
-// weights, but not what is done with them. Strides, paddings, dilations, epsilons, and whether the
-// batch comes first are the layers' defaults, and every `forward` is missing.
+// A skeleton that Kiln 0.1.0 made from `layers.pt`.
+// It is yours to complete: a checkpoint holds weights, but not what is done with them. Strides,
+// paddings, dilations, epsilons, and whether the batch comes first are the layers' defaults, and every
+// `forward` is missing.
 
 use kiln::config::Config;
 use kiln::module::{Module, Param, ParamId};
@@ -77,16 +78,18 @@ pub struct Model<B: Backend> {
     pub unbiased: nn::attention::MultiHeadAttention<B>,
     /// `encoder`.
     pub encoder: Encoder<B>,
-    /// `weighted`: 4 to 3 channels, kernel 2. The weight normalization of its weight is applied.
+    /// `weighted`: 4 to 3 channels, kernel 2. Weight normalization of its weight is applied.
     pub weighted: nn::conv::Conv1d<B>,
-    /// `weighted_up`: 4 to 3 channels, kernel 2. The weight normalization of its weight is applied.
+    /// `weighted_up`: 4 to 3 channels, kernel 2. Weight normalization of its weight is applied.
     pub weighted_up: nn::conv::ConvTranspose1d<B>,
-    /// `spectral`: 4 to 3. The spectral normalization of its weight is applied.
+    /// `spectral`: 4 to 3. Spectral normalization of its weight is applied.
     pub spectral: nn::Linear<B>,
-    /// `weighted_before`: 4 to 3. The weight normalization of its weight is applied.
+    /// `weighted_before`: 4 to 3. Weight normalization of its weight is applied.
     pub weighted_before: nn::Linear<B>,
-    /// `spectral_before`: 4 to 3 channels, kernel 2. The spectral normalization of its weight is applied.
+    /// `spectral_before`: 4 to 3 channels, kernel 2. Spectral normalization of its weight is applied.
     pub spectral_before: nn::conv::Conv1d<B>,
+    /// `pruned`: 4 to 3. Pruning of its weight is applied.
+    pub pruned: nn::Linear<B>,
     /// `blocks`.
     pub blocks: Vec<Block<B>>,
     /// `steps`.
@@ -178,6 +181,8 @@ pub struct ModelConfig {
     pub weighted_before: nn::LinearConfig,
     /// Of `spectral_before`.
     pub spectral_before: nn::conv::Conv1dConfig,
+    /// Of `pruned`.
+    pub pruned: nn::LinearConfig,
     /// Of `blocks`.
     pub blocks: Vec<BlockConfig>,
     /// Of `steps`.
@@ -239,6 +244,7 @@ impl ModelConfig {
             spectral: self.spectral.init(device),
             weighted_before: self.weighted_before.init(device),
             spectral_before: self.spectral_before.init(device),
+            pruned: self.pruned.init(device),
             blocks: self.blocks.iter().map(|item| item.init(device)).collect(),
             steps: self.steps.init(device),
             lists: self
@@ -347,6 +353,7 @@ impl ModelConfig {
             spectral: nn::LinearConfig::new(4, 3),
             weighted_before: nn::LinearConfig::new(4, 3),
             spectral_before: nn::conv::Conv1dConfig::new(4, 3, 2),
+            pruned: nn::LinearConfig::new(4, 3),
             blocks: Vec::from([
                 BlockConfig {
                     fc: nn::LinearConfig::new(4, 4),

@@ -1,5 +1,6 @@
-// A skeleton that Kiln 0.1.0 made from `net.safetensors`. It is yours to complete: a checkpoint holds weights, but not what
-// is done with them. Strides, paddings, dilations, groups and epsilons are the layers' defaults, and every
+// A skeleton that Kiln 0.1.0 made from `net.safetensors`.
+// It is yours to complete: a checkpoint holds weights, but not what is done with them. Strides,
+// paddings, dilations, epsilons, and whether the batch comes first are the layers' defaults, and every
 // `forward` is missing.
 
 use kiln::config::Config;
@@ -11,54 +12,55 @@ use kiln::tensor::backend::Backend;
 /// The model.
 #[derive(Module, Debug)]
 pub struct Model<B: Backend> {
-    /// `bn`.
+    /// `bn`: 4 channels.
     pub bn: nn::BatchNorm<B>,
-    /// `conv`.
+    /// `conv`: 3 to 4 channels, kernel 3 × 3.
     pub conv: nn::conv::Conv2d<B>,
-    /// `conv1d`.
+    /// `conv1d`: 3 to 6 channels, kernel 3.
     pub conv1d: nn::conv::Conv1d<B>,
-    /// `emb`: may be Linear (`--as emb=Linear`).
+    /// `emb`: 10 rows of 6.
     pub emb: nn::Embedding<B>,
-    /// `fc`: may be Embedding (`--as fc=Embedding`).
+    /// `fc`: 10 to 3.
     pub fc: nn::Linear<B>,
-    /// `group_norm`: 2 groups assumed; may be LayerNorm (`--as group_norm=LayerNorm`).
+    /// `group_norm`: 6 channels. 2 groups assumed. May be LayerNorm or InstanceNorm
+    /// (`--as group_norm=LayerNorm`).
     pub group_norm: nn::GroupNorm<B>,
-    /// `gru`.
+    /// `gru`: 10 to 4.
     pub gru: nn::Gru<B>,
-    /// `layers`.
+    /// `layers`: 3 of 4 to 4.
     pub layers: Vec<nn::Linear<B>>,
-    /// `lstm`.
+    /// `lstm`: 6 to 5 in each direction.
     pub lstm: nn::BiLstm<B>,
-    /// `norm`: may be GroupNorm (`--as norm=GroupNorm`).
+    /// `norm`: size 6. May be GroupNorm or InstanceNorm (`--as norm=GroupNorm`).
     pub norm: nn::LayerNorm<B>,
-    /// `up`.
+    /// `up`: 4 to 6 channels, kernel 2 × 2.
     pub up: nn::conv::ConvTranspose2d<B>,
 }
 
 /// Configuration of [`Model`].
 #[derive(Config, Debug)]
 pub struct ModelConfig {
-    /// `bn`.
+    /// Of `bn`.
     pub bn: nn::BatchNormConfig,
-    /// `conv`.
+    /// Of `conv`.
     pub conv: nn::conv::Conv2dConfig,
-    /// `conv1d`.
+    /// Of `conv1d`.
     pub conv1d: nn::conv::Conv1dConfig,
-    /// `emb`: may be Linear (`--as emb=Linear`).
+    /// Of `emb`.
     pub emb: nn::EmbeddingConfig,
-    /// `fc`: may be Embedding (`--as fc=Embedding`).
+    /// Of `fc`.
     pub fc: nn::LinearConfig,
-    /// `group_norm`: 2 groups assumed; may be LayerNorm (`--as group_norm=LayerNorm`).
+    /// Of `group_norm`.
     pub group_norm: nn::GroupNormConfig,
-    /// `gru`.
+    /// Of `gru`.
     pub gru: nn::GruConfig,
-    /// `layers`.
+    /// Of `layers`.
     pub layers: Vec<nn::LinearConfig>,
-    /// `lstm`.
+    /// Of `lstm`.
     pub lstm: nn::BiLstmConfig,
-    /// `norm`: may be GroupNorm (`--as norm=GroupNorm`).
+    /// Of `norm`.
     pub norm: nn::LayerNormConfig,
-    /// `up`.
+    /// Of `up`.
     pub up: nn::conv::ConvTranspose2dConfig,
 }
 

@@ -1,5 +1,5 @@
 //! Weights that PyTorch computes from others before each use: weight and spectral normalization, in the old spelling
-//! (`weight_g` beside the other parameters) and the new one (`parametrizations.weight.original0`).
+//! (`weight_g` beside the other parameters) and the new one (`parametrizations.weight.original0`), and pruning.
 
 use super::adapter::Candidate;
 use super::source::Source;
@@ -41,11 +41,17 @@ fn whole(source: &Source, key: &str) -> Option<(Derivation, Vec<usize>)> {
     if let Some([length, direction]) = lengths {
         return scaled(source, length, direction);
     }
+    if let Some([kept, mask]) = all([format!("{key}_orig"), format!("{key}_mask")]) {
+        let shape = source.get(&kept)?.shape().to_vec();
+        let same = source.get(&mask)?.shape() == shape;
+        return same.then(|| (Derivation::binary(BinaryOp::Mul, self::key(kept), self::key(mask)), shape));
+    }
     let old = (format!("{key}_orig"), [format!("{key}_u"), format!("{key}_v")]);
     let new = (format!("{new}.original"), [format!("{new}.0._u"), format!("{new}.0._v")]);
     [old, new].into_iter().find_map(|(weight, vectors)| divided(source, there(weight)?, all(vectors)?))
 }
 
+/// A tensor of the file.
 fn key(path: String) -> Derivation {
     Derivation::key(path, true)
 }
@@ -53,6 +59,9 @@ fn key(path: String) -> Derivation {
 /// `v · g / |v|`, the length being taken over the axes that `g` has not.
 fn scaled(source: &Source, g: String, v: String) -> Option<(Derivation, Vec<usize>)> {
     let (lengths, shape) = (source.get(&g)?.shape(), source.get(&v)?.shape().to_vec());
+    if lengths.iter().filter(|length| **length != 1).count() > 1 {
+        return None;
+    }
     let one = |axis: &usize| lengths.get(*axis).is_none_or(|length| *length == 1);
     let axes: Vec<usize> = (0..shape.len()).filter(one).collect();
     let (g, v) = (key(g), key(v));
