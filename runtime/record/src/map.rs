@@ -27,6 +27,15 @@ impl Refetched for MappedFile {
 
     #[cfg(not(unix))]
     fn release(&self, _range: Range<usize>) {}
+
+    #[cfg(unix)]
+    fn scattered(&self, scattered: bool) {
+        let advice = if scattered { memmap2::Advice::Random } else { memmap2::Advice::Normal };
+        drop(self.0.advise(advice));
+    }
+
+    #[cfg(not(unix))]
+    fn scattered(&self, _scattered: bool) {}
 }
 
 /// The bytes of a file, memory-mapped: they are read when they are touched, and the page cache is shared by every

@@ -13,6 +13,8 @@ trait Owner: Any + Send + Sync {
     }
 
     fn release(&self, _range: Range<usize>) {}
+
+    fn scattered(&self, _scattered: bool) {}
 }
 
 /// A read-only owner: a static slice, a vector.
@@ -37,6 +39,10 @@ impl<E: bytemuck::NoUninit + Send + Sync + 'static> Owner for Typed<E> {
 pub trait Refetched: AsRef<[u8]> + Send + Sync + 'static {
     /// Lets the memory behind a range go; whoever reads it later finds the same bytes again. A hint, which may do nothing.
     fn release(&self, range: Range<usize>);
+
+    /// Says whether few bytes will be read here and there, so that no others should be fetched with them. A hint, which may do nothing.
+    #[allow(unused_variables)]
+    fn scattered(&self, scattered: bool) {}
 }
 
 /// The owner of bytes that lie elsewhere too.
@@ -49,6 +55,10 @@ impl<O: Refetched> Owner for Elsewhere<O> {
 
     fn release(&self, range: Range<usize>) {
         self.0.release(range);
+    }
+
+    fn scattered(&self, scattered: bool) {
+        self.0.scattered(scattered);
     }
 }
 
@@ -128,6 +138,12 @@ impl Bytes {
     /// The bytes can be read as before.
     pub fn release(&self) {
         self.owner.release(self.range.clone());
+    }
+
+    /// Says whether few bytes of the owner will be read here and there, so that where they lie in a file no others should be
+    /// fetched with them; until it is said otherwise.
+    pub fn scattered(&self, scattered: bool) {
+        self.owner.scattered(scattered);
     }
 
     /// All bytes of `owner`, which is kept alive.

@@ -77,6 +77,8 @@ impl Archive {
             ));
         }
         check_count(tail, zip.len())?;
+        // Each entry has a header before its data, anywhere in the file.
+        file.scattered(true);
         let mut entries = BTreeMap::new();
         let mut spans = Vec::with_capacity(zip.len());
         for index in 0..zip.len() {
@@ -86,6 +88,7 @@ impl Archive {
             spans.push((header, entry.data.end));
             entries.insert(name, entry);
         }
+        file.scattered(false);
         check_disjoint(spans)?;
         let archive = Self { file: file.clone(), entries };
         archive.check_inflated()?;

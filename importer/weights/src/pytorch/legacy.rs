@@ -32,11 +32,14 @@ pub(super) fn read(file: &Bytes) -> Result<PytorchFile> {
     let (pickled, at) = run(file, at, Dialect::Storages)?;
     let (keys, mut at) = run(file, at, Dialect::Plain)?;
     let mut storages = BTreeMap::new();
+    // Each storage has a count before its data, anywhere in the file.
+    file.scattered(true);
     for key in texts(&keys)? {
         let (source, end) = read_storage(file, at, &key, &pickled)?;
         storages.insert(key, source);
         at = end;
     }
+    file.scattered(false);
     Ok(PytorchFile {
         format: CheckpointFormat::PytorchLegacy,
         pickled,

@@ -67,6 +67,7 @@ fn until_zero(field: &[u8]) -> String {
 fn read_storages(file: &Bytes) -> Result<(StorageSpecs, BTreeMap<String, Source>)> {
     let (count, mut at) = read_small_count(file)?;
     let (mut specs, mut sources) = (StorageSpecs::default(), BTreeMap::new());
+    file.scattered(true);
     for _ in 0..count {
         let (about, data) = run(file, at, Dialect::Plain)?;
         let Some(Node::Tuple(fields)) = about.arena.node(about.root) else {
@@ -87,6 +88,7 @@ fn read_storages(file: &Bytes) -> Result<(StorageSpecs, BTreeMap<String, Source>
         specs.add(StorageSpec { key: key.to_string(), element: *element, count });
         at = end;
     }
+    file.scattered(false);
     let (views, _end) = run(file, at, Dialect::Plain)?;
     match views.arena.node(views.root) {
         Some(Node::List(views)) if views.is_empty() => Ok((specs, sources)),

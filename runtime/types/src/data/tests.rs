@@ -85,11 +85,17 @@ fn released_bytes_are_read_again() {
         fn release(&self, range: core::ops::Range<usize>) {
             self.0.lock().unwrap().push(range);
         }
+
+        fn scattered(&self, scattered: bool) {
+            self.0.lock().unwrap().push(if scattered { 0..4 } else { 4..4 });
+        }
     }
     let seen = std::sync::Arc::default();
     let part = Bytes::from_refetched(Counting(std::sync::Arc::clone(&seen))).slice(1..3).unwrap();
     part.release();
-    assert_eq!(*seen.lock().unwrap(), std::slice::from_ref(&(1..3)));
+    part.scattered(true);
+    part.scattered(false);
+    assert_eq!(*seen.lock().unwrap(), [1..3, 0..4, 4..4]);
     assert_eq!(*part, [2, 3]);
     Bytes::from_vec(vec![1]).release();
 }
