@@ -9,9 +9,13 @@ use core::ops::Range;
 #[cfg(feature = "std")]
 mod team;
 
-/// Work, in units of about one nanosecond on one core, below which [`parallel_for`] stays on the calling thread:
-/// waking a thread costs a few microseconds.
-pub const INLINE_WORK: usize = 20_000;
+/// Work, in units of about one nanosecond on one core, below which [`parallel_for`] stays on the calling thread: handing
+/// it to a thread that looks out for work takes about a microsecond.
+pub const INLINE_WORK: usize = 8_000;
+
+/// The same when all other threads sleep: waking one takes some microseconds.
+#[cfg(feature = "std")]
+const SLEEPING_WORK: usize = 20_000;
 
 #[cfg(feature = "std")]
 mod setting {
@@ -138,6 +142,7 @@ pub fn parallel_for(len: usize, work: usize, body: impl Fn(Range<usize>) + Sync)
             && total >= INLINE_WORK
             && !inside::is()
             && let Some(team) = setting::team()
+            && (total >= SLEEPING_WORK || team.is_awake())
         {
             // A few pieces a thread evens out threads that were late, as long as each piece is worth its hand-over.
             let most = (total / (INLINE_WORK / 2)).max(2);

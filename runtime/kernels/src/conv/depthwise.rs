@@ -114,53 +114,66 @@ dispatched! {
     /// The row's lines lie in the image and the weights; `out` holds the row.
     unsafe fn fill_row<S>(s, shape: &ConvShape, row: &Row<'_>, channels: Range<usize>, out: *mut f32) {
         let w = &shape.windows;
-        let (count, step) = (w.output[2], w.stride[2]);
-        let mut x = 0;
-        while x < count {
-            let inside = w.inside(2, x);
-            // Windows that lie in the image whole are computed four at a time, or two.
-            let whole = |n: usize| x + n <= count && w.inside(2, x).len() == w.kernel[2] && w.inside(2, x + n - 1).len() == w.kernel[2];
-            // No element of a window beside the image is read.
-            let first = (x * step + inside.start * w.dilation[2]).saturating_sub(w.padding[2].0);
-            let place = Place {
-                first: first * shape.out_channels,
-                step: step * shape.out_channels,
-                tap: w.dilation[2] * shape.out_channels,
-                channels: shape.out_channels,
-                inside,
-                out: x * shape.out_channels,
-            };
-            x += if place.inside.is_empty() {
-                windows::<S, 1, 4>(s, &Row { lines: &[], ..*row }, &place, channels.clone(), out);
-                1
-            } else if whole(4) {
-                windows::<S, 4, 2>(s, row, &place, channels.clone(), out);
-                4
-            } else if whole(2) {
-                windows::<S, 2, 4>(s, row, &place, channels.clone(), out);
-                2
+        let place = |x: usize| Place {
+            first: (x * w.stride[2]) as isize - w.padding[2].0 as isize,
+            step: w.stride[2],
+            taps: w.kernel[2],
+            dilation: w.dilation[2],
+            width: w.input[2],
+            channels: shape.out_channels,
+            out: x * shape.out_channels,
+        };
+        let (count, mut x) = (w.output[2], 0);
+        // Seven windows at a time, which suits the sizes that halving 224 yields, and fills the registers.
+        while x + SIDE_BY_SIDE <= count {
+            if S::LANES == 16 {
+                windows::<S, SIDE_BY_SIDE, 2>(s, row, &place(x), channels.clone(), out);
             } else {
-                windows::<S, 1, 4>(s, row, &place, channels.clone(), out);
-                1
-            };
+                windows::<S, SIDE_BY_SIDE, 1>(s, row, &place(x), channels.clone(), out);
+            }
+            x += SIDE_BY_SIDE;
+        }
+        while x + 3 <= count {
+            windows::<S, 3, 2>(s, row, &place(x), channels.clone(), out);
+            x += 3;
+        }
+        while x < count {
+            windows::<S, 1, 4>(s, row, &place(x), channels.clone(), out);
+            x += 1;
         }
     }
 }
 
+/// Windows that are computed at a time.
+const SIDE_BY_SIDE: usize = 7;
+
+/// What is read beside the image: as much as the widest piece of a row.
+static ZEROS: [f32; 64] = [0.0; 64];
+
 /// Neighbouring windows of a row.
 struct Place {
-    /// The first window's first element in the image, from the start of a line.
-    first: usize,
-    /// Elements from one window to the next.
+    /// The first window's first pixel in a line of the image; it may lie before it.
+    first: isize,
+    /// Pixels from one window to the next.
     step: usize,
-    /// Elements from one kernel element to the next.
-    tap: usize,
+    /// Elements of a line of the kernel.
+    taps: usize,
+    /// Pixels from one of them to the next.
+    dilation: usize,
+    /// Pixels of a line.
+    width: usize,
     /// Channels of the image.
     channels: usize,
-    /// Kernel elements that lie in the image.
-    inside: Range<usize>,
     /// The first window's result, from the start of the row.
     out: usize,
+}
+
+impl Place {
+    /// Whether `count` windows lie in the image whole.
+    fn is_inside(&self, count: usize) -> bool {
+        let last = self.first + ((count - 1) * self.step + (self.taps - 1) * self.dilation) as isize;
+        self.first >= 0 && last < self.width as isize
+    }
 }
 
 /// `T` windows, `V` vectors of channels at a time, then the channels that remain.
@@ -172,16 +185,35 @@ unsafe fn windows<S: Simd, const T: usize, const V: usize>(
     channels: Range<usize>,
     out: *mut f32,
 ) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if place.is_inside(T) {
+            pieces::<S, T, V, true>(s, row, place, channels, out);
+        } else {
+            pieces::<S, T, V, false>(s, row, place, channels, out);
+        }
+    }
+}
+
+/// [`windows`], told whether they lie in the image whole.
+#[inline(always)]
+unsafe fn pieces<S: Simd, const T: usize, const V: usize, const INSIDE: bool>(
+    s: S,
+    row: &Row<'_>,
+    place: &Place,
+    channels: Range<usize>,
+    out: *mut f32,
+) {
     let mut c = channels.start;
     // SAFETY: the caller's promise.
     unsafe {
         while c + V * S::LANES <= channels.end {
-            sums::<S, T, V>(s, row, place, c, V * S::LANES, out);
+            sums::<S, T, V, INSIDE>(s, row, place, c, V * S::LANES, out);
             c += V * S::LANES;
         }
         while c < channels.end {
             let rest = S::LANES.min(channels.end - c);
-            sums::<S, T, 1>(s, row, place, c, rest, out);
+            sums::<S, T, 1, INSIDE>(s, row, place, c, rest, out);
             c += rest;
         }
     }
@@ -189,7 +221,7 @@ unsafe fn windows<S: Simd, const T: usize, const V: usize>(
 
 /// `T` windows, `V` vectors of channels; with one vector, the first `rest` lanes of it.
 #[inline(always)]
-unsafe fn sums<S: Simd, const T: usize, const V: usize>(
+unsafe fn sums<S: Simd, const T: usize, const V: usize, const INSIDE: bool>(
     s: S,
     row: &Row<'_>,
     place: &Place,
@@ -198,36 +230,40 @@ unsafe fn sums<S: Simd, const T: usize, const V: usize>(
     out: *mut f32,
 ) {
     let masked = V == 1 && rest < S::LANES;
-    // SAFETY: the caller's promise: channels `c..c + rest` of these windows lie inside of everything.
+    // SAFETY: the caller's promise: channels `c..c + rest` of these windows lie inside of everything, and `ZEROS` is as long.
     unsafe {
         let load = |from: *const f32| if masked { s.load_first(from, rest) } else { s.load(from) };
         let mut sums = [[s.splat(0.0); V]; T];
-        if let Some(bias) = row.bias {
-            for v in 0..V {
-                let bias = load(bias.as_ptr().add(c + v * S::LANES));
-                (0..T).for_each(|t| sums[t][v] = bias);
-            }
-        }
         for &(line, weight) in row.lines {
-            let mut from = row.x.as_ptr().add(line + place.first + c);
-            let mut weight = row.weight.as_ptr().add(weight + place.inside.start * place.channels + c);
-            for _ in place.inside.clone() {
+            let line = row.x.as_ptr().add(line + c);
+            let mut weight = row.weight.as_ptr().add(weight + c);
+            let mut pixel = place.first;
+            for _ in 0..place.taps {
+                let mut weights = [s.splat(0.0); V];
                 for v in 0..V {
-                    let weight = load(weight.add(v * S::LANES));
-                    for t in 0..T {
-                        let x = load(from.add(t * place.step + v * S::LANES));
-                        sums[t][v] = s.mul_add(weight, x, sums[t][v]);
+                    weights[v] = load(weight.add(v * S::LANES));
+                }
+                for t in 0..T {
+                    let at = pixel + (t * place.step) as isize;
+                    let from = if INSIDE || (at as usize) < place.width {
+                        line.wrapping_offset(at * place.channels as isize)
+                    } else {
+                        ZEROS.as_ptr()
+                    };
+                    for v in 0..V {
+                        sums[t][v] = s.mul_add(weights[v], load(from.add(v * S::LANES)), sums[t][v]);
                     }
                 }
-                from = from.wrapping_add(place.tap);
+                pixel += place.dilation as isize;
                 weight = weight.wrapping_add(place.channels);
             }
         }
         let (low, high) = (s.splat(row.low), s.splat(row.high));
-        for t in 0..T {
-            for v in 0..V {
+        for v in 0..V {
+            let bias = row.bias.map_or(s.splat(0.0), |bias| load(bias.as_ptr().add(c + v * S::LANES)));
+            for t in 0..T {
                 let at = place.out + t * place.channels + c + v * S::LANES;
-                let mut sum = sums[t][v];
+                let mut sum = s.add(sums[t][v], bias);
                 if let Some(residual) = row.residual {
                     sum = s.add(sum, load(residual.as_ptr().add(at)));
                 }

@@ -40,35 +40,49 @@ pub(super) fn suits(shape: &ConvShape) -> bool {
 
 /// The transformed filters, one right operand a place: `[in, out]`. `weight` is `[out, in, 3, 3]`.
 pub(super) fn transformed_filters(shape: &ConvShape, weight: &[f32]) -> Vec<PackedRhs> {
+    // Filters that are transformed before they are written: each place gets a whole cache line.
+    const LINE: usize = 16;
     let (ic, oc) = (shape.in_channels, shape.out_channels);
     let mut places = vec![0.0; PLACES * ic * oc];
-    for (i, filter) in weight.chunks(9).enumerate() {
-        let (o, c) = (i / ic, i % ic);
-        let rows: [[f64; 3]; SEEN] = {
-            let columns = [0, 1, 2].map(|x| expanded([0, 1, 2].map(|y| f64::from(filter[y * 3 + x]))));
-            core::array::from_fn(|y| [0, 1, 2].map(|x| columns[x][y]))
-        };
-        for (y, row) in rows.into_iter().enumerate() {
-            for (x, value) in expanded(row).into_iter().enumerate() {
-                places[((y * SEEN + x) * ic + c) * oc + o] = value as f32;
+    let shared = SharedMut::new(&mut places);
+    let lines = oc.div_ceil(LINE);
+    parallel_for(ic * lines, 100 * LINE, |range| {
+        for (c, first) in range.map(|i| (i / lines, i % lines * LINE)) {
+            let outs = first..oc.min(first + LINE);
+            let mut line = [[0.0; LINE]; PLACES];
+            for (i, o) in outs.clone().enumerate() {
+                let transformed = transformed_filter(&weight[(o * ic + c) * 9..][..9]);
+                (0..PLACES).for_each(|place| line[place][i] = transformed[place]);
+            }
+            for (place, line) in line.iter().enumerate() {
+                let at = (place * ic + c) * oc;
+                // SAFETY: each element is written once.
+                let to = unsafe { shared.slice(at + outs.start..at + outs.end) };
+                to.copy_from_slice(&line[..outs.len()]);
             }
         }
-    }
+    });
     places.chunks(ic * oc).map(|place| PackedRhs::new(Matrix::row_major(place, oc), ic, oc)).collect()
 }
 
+/// `G g Gᵀ`, row after row.
+fn transformed_filter(filter: &[f32]) -> [f32; PLACES] {
+    let (mut columns, mut out) = ([[0.0f64; SEEN]; 3], [0.0; PLACES]);
+    for x in 0..3 {
+        columns[x] = expanded(filter[x].into(), filter[3 + x].into(), filter[6 + x].into());
+    }
+    for y in 0..SEEN {
+        let row = expanded(columns[0][y], columns[1][y], columns[2][y]);
+        (0..SEEN).for_each(|x| out[y * SEEN + x] = row[x] as f32);
+    }
+    out
+}
+
 /// `G g`.
-fn expanded([a, b, c]: [f64; 3]) -> [f64; SEEN] {
-    let (even, odd) = (a + c, b);
-    let (far_even, far_odd) = (a + 4.0 * c, 2.0 * b);
-    [
-        a / 4.0,
-        -(even + odd) / 6.0,
-        -(even - odd) / 6.0,
-        (far_even + far_odd) / 24.0,
-        (far_even - far_odd) / 24.0,
-        c,
-    ]
+fn expanded(a: f64, b: f64, c: f64) -> [f64; SEEN] {
+    let near = (a + c) / -6.0;
+    let far = a / 24.0 + c / 6.0;
+    [a / 4.0, near - b / 6.0, near + b / 6.0, far + b / 12.0, far - b / 12.0, c]
 }
 
 /// How the images' results are cut into squares.
@@ -117,6 +131,12 @@ pub(super) fn winograd(shape: &ConvShape, x: &[f32], filters: &[PackedRhs], end:
     }
 }
 
+/// Elements from one place's matrix to the next: not a multiple of 2 KiB, so that a square's elements do not meet in few
+/// places of the cache.
+fn place_step(len: usize) -> usize {
+    if len.is_multiple_of(512) { len + 16 } else { len }
+}
+
 /// What all blocks share.
 struct Job<'a> {
     shape: &'a ConvShape,
@@ -131,13 +151,14 @@ impl Job<'_> {
     /// Some squares from their pixels to their results.
     fn block(&self, range: Range<usize>) {
         let (ic, oc, count) = (self.shape.in_channels, self.shape.out_channels, range.len());
-        with_scratch(PLACES * count * (ic + oc), |space| {
-            let (pixels, sums) = space.split_at_mut(PLACES * count * ic);
+        let (seen_step, sum_step) = (place_step(count * ic), place_step(count * oc));
+        with_scratch(PLACES * (seen_step + sum_step), |space| {
+            let (pixels, sums) = space.split_at_mut(PLACES * seen_step);
             let seen = SharedMut::new(pixels);
             parallel_for(count, PLACES * ic / 4 + 1, |part| {
                 for i in part {
                     // SAFETY: each square has its own row in each place's matrix.
-                    unsafe { self.transform_pixels(range.start + i, seen.ptr(i * ic), count * ic) };
+                    unsafe { self.transform_pixels(range.start + i, seen.ptr(i * ic), seen_step) };
                 }
             });
             let pixels = &*pixels;
@@ -145,8 +166,8 @@ impl Job<'_> {
             parallel_for(PLACES, count * ic * oc / 100 + 1, |part| {
                 for place in part {
                     let epilogue = Epilogue { bias: Bias::None, residual: None, activation: None };
-                    let a = Rows::InPlace(&pixels[place * count * ic..(place + 1) * count * ic], ic);
-                    let (b, c, c_start) = (&self.filters[place], &shared, place * count * oc);
+                    let a = Rows::InPlace(&pixels[place * seen_step..][..count * ic], ic);
+                    let (b, c, c_start) = (&self.filters[place], &shared, place * sum_step);
                     RowsProduct { m: count, a, b, c, c_start, c_step: oc, epilogue: &epilogue }.run();
                 }
             });
@@ -154,7 +175,7 @@ impl Job<'_> {
             parallel_for(count, PLACES * oc / 4 + 1, |part| {
                 for i in part {
                     // SAFETY: squares of the result are disjoint.
-                    unsafe { self.transform_sums(range.start + i, &sums[i * oc..], count * oc) };
+                    unsafe { self.transform_sums(range.start + i, &sums[i * oc..], sum_step) };
                 }
             });
         });

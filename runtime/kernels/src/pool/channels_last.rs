@@ -23,16 +23,20 @@ pub fn pool_channels_last(op: PoolOp, shape: &PoolShape, x: &[f32], out: &mut [f
     threads::parallel_chunks(out, row, work, |i, out| {
         let (n, z, y) = (i / (od * oh), i / oh % od, i % oh);
         let image = &x[n * w.input_len() * channels..][..w.input_len() * channels];
-        let mut pixels = Vec::with_capacity(w.kernel_len());
+        let mut lines = Vec::with_capacity(w.kernel[0] * w.kernel[1]);
+        shape.for_each_row(z, y, |start| lines.push(start * channels));
         for (o, out) in out.chunks_mut(channels).enumerate() {
-            pixels.clear();
-            shape.for_each_row(z, y, |start| {
-                let along = w.inside(2, o).filter_map(|k| w.position(2, o, k));
-                pixels.extend(along.map(|p| (start + p) * channels));
-            });
+            let along = w.inside(2, o);
+            let first = (o * w.stride[2] + along.start * w.dilation[2]).saturating_sub(w.padding[2].0);
+            let pixels = Pixels {
+                lines: &lines,
+                first: first * channels,
+                count: along.len(),
+                step: w.dilation[2] * channels,
+            };
             if let Fold::Powers(_) = fold {
                 out.fill(0.0);
-                pixels.iter().for_each(|&pixel| join_row(fold, &image[pixel..][..channels], out));
+                pixels.for_each(|pixel| join_row(fold, &image[pixel..][..channels], out));
             } else {
                 // One count for all channels of a pixel; a maximum has none.
                 let count = counts
@@ -46,23 +50,62 @@ pub fn pool_channels_last(op: PoolOp, shape: &PoolShape, x: &[f32], out: &mut [f
     });
 }
 
+/// The pixels of a window that lie in the image: positions of their first channels.
+struct Pixels<'a> {
+    /// Where the lines of the image start that the window sees.
+    lines: &'a [usize],
+    /// From there to the first pixel.
+    first: usize,
+    /// Pixels in a line.
+    count: usize,
+    /// From one to the next.
+    step: usize,
+}
+
+impl Pixels<'_> {
+    #[inline(always)]
+    fn for_each(&self, mut visit: impl FnMut(usize)) {
+        for line in self.lines {
+            let first = line + self.first;
+            (0..self.count).for_each(
+                #[inline(always)]
+                |i| visit(first + i * self.step),
+            );
+        }
+    }
+}
+
 dispatched! {
     /// `out[c] = (fold of image[pixel + c]) / count`: the maximum, in which NaN wins, or the sum.
     ///
     /// # Safety
     /// The image holds as many channels as `out` from each pixel on.
-    unsafe fn fold_pixels<S>(s, max: bool, image: *const f32, pixels: &[usize], count: f32, out: &mut [f32]) {
+    unsafe fn fold_pixels<S>(s, max: bool, image: *const f32, pixels: &Pixels<'_>, count: f32, out: &mut [f32]) {
+        const V: usize = 4;
         let (channels, out) = (out.len(), out.as_mut_ptr());
         let neutral = s.splat(if max { f32::NEG_INFINITY } else { 0.0 });
         let count = s.splat(count);
         let mut c = 0;
+        while c + V * S::LANES <= channels {
+            let mut folds = [neutral; V];
+            pixels.for_each(#[inline(always)] |pixel| {
+                for v in 0..V {
+                    let x = s.load(image.add(pixel + c + v * S::LANES));
+                    folds[v] = if max { s.select(s.eq(folds[v], folds[v]), s.max(folds[v], x), folds[v]) } else { s.add(folds[v], x) };
+                }
+            });
+            for v in 0..V {
+                s.store(out.add(c + v * S::LANES), s.div(folds[v], count));
+            }
+            c += V * S::LANES;
+        }
         while c < channels {
             let lanes = S::LANES.min(channels - c);
             let mut fold = neutral;
-            for pixel in pixels {
+            pixels.for_each(#[inline(always)] |pixel| {
                 let x = s.load_up_to(image.add(pixel + c), lanes);
                 fold = if max { s.select(s.eq(fold, fold), s.max(fold, x), fold) } else { s.add(fold, x) };
-            }
+            });
             s.store_up_to(out.add(c), lanes, s.div(fold, count));
             c += S::LANES;
         }

@@ -26,6 +26,8 @@ struct Board {
     wake: Condvar,
     /// Counts the loops ever put up, so that looking out needs no lock.
     posted: AtomicUsize,
+    /// As many as [`State::sleeping`], to be read without the lock.
+    sleeping: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -103,8 +105,10 @@ impl Board {
             state = self.state();
             if self.posted.load(Ordering::Acquire) == seen && !state.closed {
                 state.sleeping += 1;
+                self.sleeping.store(state.sleeping, Ordering::Relaxed);
                 state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
                 state.sleeping -= 1;
+                self.sleeping.store(state.sleeping, Ordering::Relaxed);
             }
         }
     }
@@ -113,8 +117,12 @@ impl Board {
 impl Team {
     /// A team of some threads; fewer if the system does not give them.
     pub fn new(helpers: usize) -> Self {
-        let board =
-            Arc::new(Board { state: Mutex::default(), wake: Condvar::new(), posted: AtomicUsize::new(0) });
+        let board = Arc::new(Board {
+            state: Mutex::default(),
+            wake: Condvar::new(),
+            posted: AtomicUsize::new(0),
+            sleeping: AtomicUsize::new(0),
+        });
         let started = (0..helpers).map_while(|i| {
             let board = board.clone();
             let name = format!("kiln-{i}");
@@ -127,6 +135,11 @@ impl Team {
     /// Number of threads beside the caller's.
     pub fn helpers(&self) -> usize {
         self.helpers
+    }
+
+    /// Whether some thread of the team works or looks out for work.
+    pub fn is_awake(&self) -> bool {
+        self.board.sleeping.load(Ordering::Relaxed) < self.helpers
     }
 
     /// Calls `body` once with each number below `pieces`, here and on the team's threads; returns when all are done.
