@@ -144,6 +144,7 @@ fn convolutions(wanted: &dyn Fn(&str) -> bool) {
         (576, 576, 576, 14, 3, 1, "mobilenet depthwise small"),
         (240, 240, 240, 28, 5, 1, "efficientnet depthwise"),
         (960, 960, 960, 7, 3, 1, "mobilenet depthwise late"),
+        (144, 144, 144, 56, 3, 1, "mobilenet depthwise wide"),
     ];
     println!("{:40} {:>9} {:>9}", "convolution", "us", "GFLOP/s");
     for (ic, oc, groups, size, kernel, stride, name) in sizes {
@@ -159,13 +160,18 @@ fn convolutions(wanted: &dyn Fn(&str) -> bool) {
         };
         let weight = noise(oc * ic / groups * kernel * kernel);
         let shape = ConvShape::new(&[1, ic, size, size], &[oc, ic / groups, kernel, kernel], &options);
-        let (x, bias) = (noise(ic * size * size), noise(oc));
-        let mut out = vec![0.0; shape.output_dims().iter().product()];
+        // At cache lines, as tensors are.
+        let (x, bias) = (noise(ic * size * size + 16), noise(oc));
+        let x = &x[x.as_ptr().align_offset(64)..][..ic * size * size];
+        let len: usize = shape.output_dims().iter().product();
+        let mut out = vec![0.0; len + 16];
+        let start = out.as_ptr().align_offset(64);
+        let out = &mut out[start..start + len];
         let packed = PackedConv::new(&shape, &weight);
         let flops = 2.0 * (out.len() * ic / groups * kernel * kernel) as f64;
         let relu = Some(Activation::Relu);
         let seconds = time(|| {
-            conv(&shape, &x, ConvWeight::Packed(&packed), Some(&bias), None, relu, black_box(&mut out));
+            conv(&shape, x, ConvWeight::Packed(&packed), Some(&bias), None, relu, black_box(&mut *out));
         });
         println!(
             "{:40} {:9.1} {:9.1}",

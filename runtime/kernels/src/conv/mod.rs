@@ -17,6 +17,7 @@ pub use shape::{ConvShape, ConvTransposeShape};
 pub use transposed::conv_transpose;
 
 use crate::gemm::{Bias, Epilogue, Matrix, PackedRhs, Rows, RowsProduct};
+use crate::scratch::Aligned;
 use crate::threads::SharedMut;
 use alloc::{borrow::Cow, vec, vec::Vec};
 use kiln_types::Activation;
@@ -33,7 +34,7 @@ pub struct PackedConv {
 #[derive(Clone, Debug)]
 enum Packed {
     /// `[kernel…, out]`.
-    Depthwise(Vec<f32>),
+    Depthwise(Aligned),
     /// One right operand a group, `[kernel… · in / groups, out / groups]`; for images that come with their channels first,
     /// `[in · kernel…, out]`.
     Groups(Vec<PackedRhs>),
@@ -94,7 +95,11 @@ impl PackedConv {
             PackedRhs::new(Matrix::row_major(&filters, depth).transposed(), depth, oc)
         };
         let weights = match shape.way() {
-            ConvWay::Depthwise => Packed::Depthwise(exchanged(weight, shape.out_channels, taps)),
+            ConvWay::Depthwise => {
+                let mut aligned = Aligned::new(weight.len());
+                aligned.copy_from_slice(&exchanged(weight, shape.out_channels, taps));
+                Packed::Depthwise(aligned)
+            }
             ConvWay::Winograd => Packed::Winograd(winograd::transformed_filters(shape, weight)),
             ConvWay::Planes | ConvWay::Rows => Packed::Groups((0..shape.groups).map(group).collect()),
         };

@@ -8,7 +8,7 @@
 
 use super::{ConvShape, End};
 use crate::gemm::{Bias, Epilogue, Matrix, PackedRhs, Rows, RowsProduct};
-use crate::math::{Map, map_slice};
+use crate::math::{Map, map_rows};
 use crate::scratch::with_scratch;
 use crate::simd::{Simd, dispatched};
 use crate::threads::{self, SharedMut, parallel_for};
@@ -23,8 +23,8 @@ const SEEN: usize = SIDE + 2;
 /// Places in it: so many products there are.
 const PLACES: usize = SEEN * SEEN;
 
-/// Elements that a block of squares has at most, before and after the products: what a second-level cache of 1 MiB holds.
-const BLOCK: usize = 256 * 1024;
+/// Elements that a block of squares has at most, before and after the products: half of a second-level cache of 1 MiB.
+const BLOCK: usize = 128 * 1024;
 /// Squares in a block at least: each block reads all filters.
 const SQUARES: usize = 28;
 
@@ -237,10 +237,13 @@ impl Job<'_> {
             let to = self.out.ptr(start);
             transform_sums(&results, sums.as_ptr(), step, to);
             if let Some(activation) = rest {
-                for row in 0..results.rows {
-                    let line = to.add(row * results.line);
-                    map_slice(Map::Activation(activation), line, line, results.cols * channels);
-                }
+                map_rows(
+                    Map::Activation(activation),
+                    to,
+                    results.line,
+                    results.rows,
+                    results.cols * channels,
+                );
             }
         }
     }

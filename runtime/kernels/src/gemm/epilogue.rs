@@ -1,7 +1,7 @@
 //! What happens to a tile of a product while it is still in the cache.
 
 use super::tile::Finish;
-use crate::math::{Map, map_slice};
+use crate::math::{Map, map_rows, map_slice};
 use crate::simd::dispatched;
 use core::ops::Range;
 use core::ptr::null;
@@ -101,12 +101,10 @@ impl Epilogue<'_> {
                 map_slice(Map::Activation(activation), rows.0, rows.0, rows.1);
             };
         }
-        for row in rows {
-            // SAFETY: the caller's promise.
-            unsafe {
-                let row = c.add(row * c_step + cols.start);
-                map_slice(Map::Activation(activation), row, row, cols.len());
-            }
+        // SAFETY: the caller's promise.
+        unsafe {
+            let first = c.add(rows.start * c_step + cols.start);
+            map_rows(Map::Activation(activation), first, c_step, rows.len(), cols.len());
         }
     }
 

@@ -321,3 +321,19 @@ dispatched! {
         }
     }
 }
+
+dispatched! {
+    /// Applies a function to rows in place: `n` elements each, `step` apart.
+    ///
+    /// # Safety
+    /// `x` is valid for reading and writing all rows.
+    pub(crate) unsafe fn map_rows<S>(s, map: Map, x: *mut f32, step: usize, rows: usize, n: usize) {
+        for row in 0..rows {
+            let x = x.add(row * step);
+            match map {
+                Map::Unary(op) => unary(s, op, x, x, n),
+                Map::Activation(which) => activation(s, which, x, x, n),
+            }
+        }
+    }
+}

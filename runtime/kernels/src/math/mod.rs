@@ -20,7 +20,7 @@ pub(crate) use activations::{gelu, gelu_tanh, mish, sigmoid, softplus};
 pub(crate) use erf::erf;
 pub(crate) use exp::{exp, exp_m1, tanh};
 pub(crate) use log::{log, log1p};
-pub(crate) use map::{Map, map_slice};
+pub(crate) use map::{Map, map_rows, map_slice};
 pub(crate) use trigonometry::{cos, sin};
 
 use crate::simd::Simd;
