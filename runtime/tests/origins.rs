@@ -318,3 +318,65 @@ fn one_report_names_what_cannot_be_saved() {
     assert!(!error.contains("blocks"), "{error}");
     std::fs::remove_file(path).unwrap();
 }
+
+/// A weight of a direction and a length, one matrix for two layers, one layer under two names, one tensor in two places.
+#[derive(Module, Debug)]
+struct Shared<B: Backend> {
+    #[module(from(weight = "transpose(v * (g[3, 1] / sqrt(sum(v * v, 1))))"))]
+    normed: Linear<B>,
+    #[module(from(weight = "transpose(slice(qk[4, 2], 0, 0, 2))"))]
+    q: Linear<B>,
+    #[module(from(weight = "transpose(slice(qk[4, 2], 0, 2, 4))"))]
+    k: Linear<B>,
+    #[module(from(weight = "first(here.weight, ::there.weight)"))]
+    tied: Linear<B>,
+    #[module(from(weight = "1 / (1 + exp(-twice))", bias = "-scale"))]
+    gate: Linear<B>,
+    #[module(from(weight = "transpose(twice)"))]
+    again: Linear<B>,
+}
+
+impl<B: Backend> Shared<B> {
+    fn new(device: &B::Device) -> Self {
+        let linear = |inputs, outputs| LinearConfig::new(inputs, outputs).with_bias(false).init(device);
+        let gate = LinearConfig::new(2, 2).init(device);
+        let (q, k, tied, again) = (linear(2, 2), linear(2, 2), linear(2, 1), linear(2, 2));
+        Self { normed: linear(2, 3), q, k, tied, gate, again }
+    }
+}
+
+#[test]
+fn tensors_come_back_from_everything_that_was_made_of_them() {
+    let tensors = vec![
+        ("v".into(), vec![1.0, 2.0, 3.0, 4.0, -5.0, 0.0], vec![3, 2]),
+        ("g".into(), vec![1.0, 2.0, 3.0], vec![3, 1]),
+        ("qk".into(), (0..8).map(|x| x as f32).collect(), vec![4, 2]),
+        ("here.weight".into(), vec![1.0, -1.0], vec![2, 1]),
+        ("twice".into(), vec![0.5, -1.0, 2.0, 0.0], vec![2, 2]),
+        ("scale".into(), vec![3.0, 4.0], vec![2]),
+    ];
+    let (original, saved) = (written("shared", tensors), temporary("shared-saved"));
+    let device = Default::default();
+    let loaded =
+        |path: &Path| load_weights(Shared::<Cpu>::new(&device), LoadArgs::from(path), &device).unwrap();
+    let mut model = loaded(&original);
+    model.normed = doubled(model.normed);
+    model.q = doubled(model.q);
+    model.tied = doubled(model.tied);
+    save_weights(&model, &saved, AdapterType::PyTorch).unwrap();
+    let after = read(&saved);
+    assert_close(&after["g"].0, &[2.0, 4.0, 6.0]);
+    assert_close(&after["qk"].0, &[0.0, 2.0, 4.0, 6.0, 4.0, 5.0, 6.0, 7.0]);
+    assert_eq!(after["here.weight"], after["there.weight"]);
+    assert_close(&after["twice"].0, &[0.5, -1.0, 2.0, 0.0]);
+    assert_close(&after["scale"].0, &[3.0, 4.0]);
+    assert_close(&numbers(&loaded(&saved).normed.weight), &numbers(&model.normed.weight));
+
+    // Two parameters that were made of one tensor, which have become different.
+    model.again = doubled(model.again);
+    let error = save_weights(&model, &saved, AdapterType::PyTorch).unwrap_err().to_string();
+    assert!(error.contains("again.weight, made of transpose(::twice): no tensors make it"), "{error}");
+    assert_eq!(error.lines().count(), 3, "{error}");
+    std::fs::remove_file(original).unwrap();
+    std::fs::remove_file(saved).unwrap();
+}

@@ -3,6 +3,7 @@
 //! Generated modules carry such texts where a weight is not simply the original's: `#[module(from(weight = "…"))]`. Code
 //! generation prints them and the runtime parses them, so both directions stand here.
 
+mod misfit;
 mod parse;
 mod shape;
 mod text;
@@ -10,8 +11,9 @@ mod text;
 use crate::{BinaryOp, ReduceOp, UnaryOp};
 use alloc::{boxed::Box, collections::BTreeSet, string::String, vec::Vec};
 
+pub use misfit::Misfit;
 pub use parse::DerivationError;
-pub use shape::{DerivationTarget, Misfit};
+pub use shape::DerivationTarget;
 
 /// An expression over the tensors of a checkpoint.
 ///

@@ -2,9 +2,10 @@
 
 mod compute;
 mod undo;
+mod undone;
 
 pub(super) use undo::{Equation, Solver};
-pub use undo::{Undone, Unsaved};
+pub use undone::{Undone, Unsaved};
 
 use super::ImportError;
 use super::load::From;

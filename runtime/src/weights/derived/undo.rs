@@ -5,14 +5,18 @@
 //! norm that was folded into it, the smaller one gets the value that changes nothing (0 or 1) and the other one the rest,
 //! so that the network computes the same. At last every derivation is computed from what was found and compared.
 
+mod cut;
+
 use super::super::ImportError;
 use super::super::source::Source;
 use super::compute::{binary, compute, compute_parameter, reordered, scaled, widened};
+use super::{Undone, Unsaved};
 use crate::tensor::backend::{Backend, Primitive, SliceRange};
-use crate::tensor::{BinaryOp, DType, ReduceOp, Scalar, Shape, TensorData, UnaryOp};
+use crate::tensor::{BinaryOp, DType, ReduceOp, Scalar, Shape, TensorData};
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::{vec, vec::Vec};
+use cut::{Cut, inverse, is_close, narrowed, unary, unspread};
 use kiln_types::{Derivation, DerivationTarget, Misfit};
 
 /// A parameter that is computed, and what it is now.
@@ -27,114 +31,8 @@ pub(in super::super) struct Equation<B: Backend> {
     pub(in super::super) value: B::Primitive,
 }
 
-/// A parameter that cannot be written as a checkpoint's tensors.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unsaved {
-    /// Its path in the module.
-    pub path: String,
-    /// What it was made of: the text of a [`Derivation`](crate::module::Derivation).
-    pub expression: String,
-    /// Why.
-    pub reason: Undone,
-}
-
-/// Why a parameter cannot be written as a checkpoint's tensors.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Undone {
-    /// There is no way back through an operation.
-    #[error("`{0}` cannot be undone")]
-    Operation(String),
-    /// The attribute of the field says nothing that can be read.
-    #[error("the attribute of its field cannot be read")]
-    Unreadable,
-    /// A tensor's shape is not known.
-    #[error(
-        "the sizes of {0} are not said; generate the model again, or take them from the original with `save_weights_like`"
-    )]
-    Sizes(String),
-    /// Tensors do not fit.
-    #[error("{0}")]
-    Misfit(Misfit),
-    /// The module holds a part of a tensor.
-    #[error(
-        "the model has {known} of the {all} elements of {key}; `save_weights_like` takes the others from the original"
-    )]
-    Partial {
-        /// The tensor.
-        key: String,
-        /// How many elements are known.
-        known: usize,
-        /// How many it has.
-        all: usize,
-    },
-    /// No tensors make the parameter what it is now.
-    #[error(
-        "no tensors make it what it has become (others are made of the same ones, or it was a fixed number)"
-    )]
-    Changed,
-    /// The backend failed.
-    #[error("{0}")]
-    Backend(String),
-}
-
-impl From<Misfit> for Undone {
-    fn from(misfit: Misfit) -> Self {
-        match misfit {
-            Misfit::Missing(key) => Self::Sizes(key),
-            other => Self::Misfit(other),
-        }
-    }
-}
-
-impl From<ImportError> for Undone {
-    fn from(error: ImportError) -> Self {
-        Self::Backend(error.to_string())
-    }
-}
-
 /// The largest difference, as a part of the parameter's largest element, that rounding explains.
 const TOLERANCE: f32 = 1e-5;
-
-/// Contents of which perhaps only a part is known: where the mask is true.
-struct Cut<B: Backend> {
-    value: B::Primitive,
-    mask: Option<B::Primitive>,
-}
-
-impl<B: Backend> Clone for Cut<B> {
-    fn clone(&self) -> Self {
-        Self { value: self.value.clone(), mask: self.mask.clone() }
-    }
-}
-
-impl<B: Backend> Cut<B> {
-    fn whole(value: B::Primitive) -> Self {
-        Self { value, mask: None }
-    }
-
-    /// After elements were moved.
-    fn moved(self, by: impl Fn(B::Primitive) -> B::Primitive) -> Self {
-        Self { value: by(self.value), mask: self.mask.map(by) }
-    }
-
-    /// After elements were computed.
-    fn computed(self, by: impl FnOnce(B::Primitive) -> B::Primitive) -> Self {
-        Self { value: by(self.value), mask: self.mask }
-    }
-
-    fn reshaped(self, shape: &[usize]) -> Self {
-        self.moved(|x| B::reshape(x, Shape::from(shape.to_vec())))
-    }
-
-    /// How many elements are known, of how many.
-    fn counts(&self) -> Result<(usize, usize), Undone> {
-        let all = self.value.dims().iter().product();
-        let Some(mask) = self.mask.clone() else { return Ok((all, all)) };
-        let mask = B::into_data(mask).map_err(|error| Undone::Backend(error.to_string()))?;
-        Ok((mask.bytes.iter().filter(|&&known| known != 0).count(), all))
-    }
-}
 
 /// Finds the tensors that equations are about.
 pub(in super::super) struct Solver<'s, B: Backend> {
@@ -499,62 +397,4 @@ impl<'s, B: Backend> Solver<'s, B> {
         let made = compute_parameter::<B>(expression, target, &self.device, &|key| self.tensor(key))?;
         if is_close::<B>(made, value.clone(), TOLERANCE) { Ok(()) } else { Err(Undone::Changed) }
     }
-}
-
-/// Whether two tensors are equal, or differ by at most a part of their largest element.
-fn is_close<B: Backend>(a: B::Primitive, b: B::Primitive, tolerance: f32) -> bool {
-    let numbers = |x: B::Primitive| {
-        let x = if x.dtype() == DType::F32 { x } else { B::cast(x, DType::F32) };
-        let shape = x.dims().to_vec();
-        Some((B::into_data(x).ok()?.to_vec::<f32>().ok()?, shape))
-    };
-    let (Some((a, from)), Some((b, to))) = (numbers(a), numbers(b)) else { return false };
-    let largest = b.iter().filter(|x| x.is_finite()).fold(0.0f32, |largest, x| largest.max(x.abs()));
-    let close = |(a, b): (&f32, &f32)| a == b || (a - b).abs() <= tolerance * largest;
-    from == to && a.iter().zip(&b).all(close)
-}
-
-/// What an operation was applied to.
-fn unary<B: Backend>(op: UnaryOp, cut: Cut<B>) -> Result<Cut<B>, Undone> {
-    Ok(match op {
-        UnaryOp::Neg | UnaryOp::Recip => cut.computed(|x| B::unary(op, x)),
-        UnaryOp::Exp => cut.computed(|x| B::unary(UnaryOp::Log, x)),
-        UnaryOp::Log => cut.computed(|x| B::unary(UnaryOp::Exp, x)),
-        UnaryOp::Log1p => {
-            cut.computed(|x| B::binary_scalar(BinaryOp::Sub, B::unary(UnaryOp::Exp, x), Scalar::Float(1.0)))
-        }
-        UnaryOp::Sqrt => cut.computed(|x| B::binary(BinaryOp::Mul, x.clone(), x)),
-        _ => return Err(Undone::Operation(op.name().into())),
-    })
-}
-
-/// The permutation that undoes another.
-fn inverse(order: &[usize]) -> Vec<usize> {
-    let mut back = vec![0; order.len()];
-    for (to, &from) in order.iter().enumerate() {
-        if let Some(slot) = back.get_mut(from) {
-            *slot = to;
-        }
-    }
-    back
-}
-
-fn narrowed<B: Backend>(x: B::Primitive, axis: usize, start: usize, length: usize) -> B::Primitive {
-    let mut ranges: Vec<_> = x.dims().iter().map(|&size| SliceRange::full(size)).collect();
-    if let Some(range) = ranges.get_mut(axis) {
-        *range = SliceRange { start, end: start + length, step: 1 };
-    }
-    B::slice(x, &ranges)
-}
-
-/// What was broadcast from a shape: the first of equal elements.
-fn unspread<B: Backend>(mut x: B::Primitive, shape: &[usize]) -> B::Primitive {
-    let more = x.dims().len().saturating_sub(shape.len());
-    for axis in 0..x.dims().len() {
-        let wanted = axis.checked_sub(more).and_then(|axis| shape.get(axis)).copied().unwrap_or(1);
-        if wanted == 1 && x.dims().get(axis).is_some_and(|&size| size > 1) {
-            x = narrowed::<B>(x, axis, 0, 1);
-        }
-    }
-    if x.dims() == shape { x } else { B::reshape(x, Shape::from(shape.to_vec())) }
 }
