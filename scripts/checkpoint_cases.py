@@ -196,6 +196,83 @@ class Recurrent(nn.Module):
         return self.out(self.gru(self.lstm(self.embed(tokens))[0])[0])
 
 
+class Computed(nn.Module):
+    """Weights that are computed from parameters: as a checkpoint's loader can, too, and in ways that it cannot."""
+
+    def __init__(self):
+        super().__init__()
+        self.standard = nn.Conv2d(3, 6, 3)
+        self.gain = nn.Parameter(torch.ones(6, 1, 1, 1))
+        self.cosine = nn.Parameter(torch.ones(6, 6))
+        self.q_bias, self.v_bias = nn.Parameter(torch.ones(4)), nn.Parameter(torch.ones(4))
+        self.qkv = nn.Linear(6, 12, bias=False)
+        self.masked = nn.Parameter(torch.ones(12, 12))
+        self.mix = nn.Parameter(torch.ones(3))
+        self.table = nn.Parameter(torch.ones(2, 9))
+        self.cell = nn.GRUCell(12, 5)
+        self.symmetric = nn.Parameter(torch.ones(5, 5))
+        self.register_buffer("pixel_mean", torch.tensor([0.4, 0.5, 0.6]), persistent=False)
+        self.register_buffer("below", torch.ones(12, 12).tril(), persistent=False)
+        self.register_buffer("distance", torch.arange(5)[:, None] - torch.arange(5)[None] + 4, persistent=False)
+
+    def forward(self, x):
+        x = x - self.pixel_mean[:, None, None]
+        weight = self.standard.weight
+        mean, variance = weight.mean((1, 2, 3), keepdim=True), weight.var((1, 2, 3), keepdim=True)
+        weight = (weight - mean) / torch.sqrt(variance + 1e-5) * self.gain
+        x = nn.functional.conv2d(x, weight, self.standard.bias).mean((2, 3))
+        x = nn.functional.linear(x, nn.functional.normalize(self.cosine))
+        bias = torch.cat([self.q_bias, torch.zeros(4), self.v_bias])
+        x = nn.functional.linear(x, self.qkv.weight, bias)
+        x = nn.functional.linear(x, self.masked * self.below)
+        x = torch.stack([x, x.abs(), x.square()], -1) @ self.mix.softmax(0)
+        h = torch.zeros(x.shape[0], 5)
+        for _ in range(2):
+            h = self.cell(x, h)
+        bias = self.table[:, self.distance].sum(0)
+        return h @ (self.symmetric.triu() + self.symmetric.triu(1).T + bias.clamp(-1, 1))
+
+
+class Inner(nn.Module):
+    """Attention and what follows, as a layer that others share."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention, self.norm = Attention(16, 4), nn.LayerNorm(16)
+
+    def forward(self, x):
+        y = self.norm(x + self.attention(x))
+        return y, x
+
+
+class Group(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([Inner()])
+        self.reduce = nn.Linear(16, 16)
+
+    def forward(self, x):
+        y, z = self.layers[0](x)
+        return self.reduce(y), z
+
+
+class Shared(nn.Module):
+    """A group of layers that is called three times, each time with more of its results in use; a head that is three."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(15, 16)
+        self.groups = nn.ModuleList([Group()])
+        head = nn.Linear(16, 4)
+        self.heads = nn.ModuleList([head, head, head])
+
+    def forward(self, tokens):
+        x, _ = self.groups[0](self.embed(tokens))
+        x, y = self.groups[0](x)
+        x, z = self.groups[0](x + y.mean(1, keepdim=True))
+        return self.heads[0](x) + self.heads[1](y) + self.heads[2](z)
+
+
 IMAGE = torch.linspace(-1, 1, 2 * 3 * 8 * 8).sin().view(2, 3, 8, 8)
 TOKENS = torch.tensor([[3, 1, 4, 1, 5, 9, 2]])
 UNFOLDED = {"do_constant_folding": False, "training": torch.onnx.TrainingMode.PRESERVE}
@@ -207,6 +284,8 @@ CASES = [
     ("transformer", Transformer, TOKENS, export_dynamo, {"optimize": False}),
     ("gpt", Gpt, TOKENS, export_dynamo, {"optimize": False}),
     ("recurrent", Recurrent, TOKENS, export_dynamo, {"optimize": False}),
+    ("computed", Computed, IMAGE, export_dynamo, {"optimize": False}),
+    ("shared", Shared, TOKENS, export_dynamo, {"optimize": False}),
     # Default options: the exporter folds normalizations, and transposes weights.
     ("cnn_folded", Cnn, IMAGE, export_dynamo, {}),
     ("gpt_folded", Gpt, TOKENS, export_dynamo, {}),

@@ -141,6 +141,9 @@ fn check(bytes: &[u8], trainable: bool) -> Result<usize, String> {
         let actual = match constant.provenance.as_deref() {
             None => constant.data.clone(),
             Some(provenance) if provenance.is_exporters() => continue,
+            Some(provenance) if !provenance.is_repeatable() && constant.data.dtype.is_float() => {
+                return Err(format!("no checkpoint can be taken: {:?} is {provenance:?}", constant.name));
+            }
             Some(provenance) => {
                 derived += usize::from(!matches!(provenance, Provenance::Key { .. }));
                 let found = provenance.evaluate(&|key| lookup.get(key).cloned());

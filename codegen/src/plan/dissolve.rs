@@ -8,8 +8,21 @@ const MAX_CONTAINER_STEPS: usize = 4;
 /// A module that occurs once and has no more steps than this is written out in its parent.
 const MAX_INLINED_STEPS: usize = 3;
 
-/// Writes small and container children out in their parent, and those in `unequal`, by their first calls.
-pub(super) fn dissolve_children(plan: &mut Plan<'_>, module: usize, unequal: &BTreeSet<usize>) {
+/// Writes small and container children out in their parent, and those that are called in unequal ways.
+pub(super) fn dissolve_children(plan: &mut Plan<'_>, module: usize) {
+    let mut unequal = unequal_calls(plan, module);
+    loop {
+        dissolve_once(plan, module, &unequal);
+        // What was written out may have children that are called again.
+        unequal = unequal_calls(plan, module);
+        if unequal.is_empty() {
+            break;
+        }
+    }
+}
+
+/// Writes children out, those in `unequal` by their first calls.
+fn dissolve_once(plan: &mut Plan<'_>, module: usize, unequal: &BTreeSet<usize>) {
     let alone = plan.modules[module].steps.len() == 1 && module == plan.root;
     let mut prefixes: BTreeMap<usize, String> = BTreeMap::new();
     let mut i = 0;
@@ -36,7 +49,9 @@ pub(super) fn dissolve_children(plan: &mut Plan<'_>, module: usize, unequal: &BT
             continue;
         };
         let prefix = parent.fields.remove(at).key;
-        let moved = fields.into_iter().map(|field| Field { key: format!("{prefix}.{}", field.key), ..field });
+        // What another module of the kind has, and this one lacks, was needed to share a struct alone.
+        let there = fields.into_iter().filter(|field| field.content != Content::Absent);
+        let moved = there.map(|field| Field { key: format!("{prefix}.{}", field.key), ..field });
         parent.fields.splice(at..at, moved);
         prefixes.insert(first, prefix);
     }
@@ -44,15 +59,13 @@ pub(super) fn dissolve_children(plan: &mut Plan<'_>, module: usize, unequal: &BT
 
 /// Fields of a later call: those that the first call brought are there, and its children are called again.
 fn adopt(plan: &mut Plan<'_>, module: usize, prefix: &str, fields: Vec<Field>) {
-    for field in fields {
+    for field in fields.into_iter().filter(|field| field.content != Content::Absent) {
         let key = format!("{prefix}.{}", field.key);
         let there = plan.modules[module].fields.iter().find(|other| other.key == key).cloned();
         match (there.map(|there| there.content), &field.content) {
             (Some(there), content) if there == *content => {}
-            (Some(Content::Module(first)), &Content::Module(child))
-                if plan.modules[first].struct_id == plan.modules[child].struct_id
-                    && same_fields(plan, first, child) =>
-            {
+            // Equal or not: calls that turn out to be unequal are written out next.
+            (Some(Content::Module(first)), &Content::Module(child)) => {
                 plan.modules[child].call_of = Some(first);
             }
             (None, _) => plan.modules[module].fields.push(Field { key, ..field }),
@@ -69,7 +82,7 @@ fn adopt(plan: &mut Plan<'_>, module: usize, prefix: &str, fields: Vec<Field>) {
 }
 
 /// Whether two calls find the same in their fields.
-pub(super) fn same_fields(plan: &Plan<'_>, a: usize, b: usize) -> bool {
+fn same_fields(plan: &Plan<'_>, a: usize, b: usize) -> bool {
     let (a, b) = (&plan.modules[a].fields, &plan.modules[b].fields);
     let same = |(a, b): (&Field, &Field)| {
         a.key == b.key
@@ -85,7 +98,7 @@ pub(super) fn same_fields(plan: &Plan<'_>, a: usize, b: usize) -> bool {
 }
 
 /// Later calls of a module that cannot be calls of one `forward`: their first calls.
-pub(super) fn unequal_calls(plan: &Plan<'_>, module: usize) -> BTreeSet<usize> {
+fn unequal_calls(plan: &Plan<'_>, module: usize) -> BTreeSet<usize> {
     let unequal = |step: &Step| {
         let Step::Call(child) = step else { return None };
         let first = plan.first_call(*child);

@@ -93,6 +93,17 @@ impl Parameter<'_> {
     }
 }
 
+/// Whether a key is transposed, for a provenance that is no more than one.
+fn layout(made: &Provenance) -> Option<bool> {
+    match plain(made) {
+        Provenance::Key { .. } => Some(false),
+        Provenance::Apply { op: Op::Permute { axes }, operands } if axes.as_slice() == [1, 0] => {
+            matches!(operands.first().map(|of| plain(of)), Some(Provenance::Key { .. })).then_some(true)
+        }
+        _ => None,
+    }
+}
+
 /// Whether a provenance is a key, perhaps transposed.
 fn is_key(made: &Provenance, wanted: &str, turned: bool) -> bool {
     match plain(made) {
@@ -174,8 +185,10 @@ fn derived(plan: &Plan<'_>, parameters: &[Parameter<'_>], base: &str) -> Option<
 fn text(plan: &Plan<'_>, made: &Provenance, parameter: &Parameter<'_>, base: &str) -> Option<String> {
     let derivation = derivation(made, base).ok()?;
     let (own, turned) = &parameter.own;
-    if plan.graph.tied_keys.contains(own) && matches!(plain(made), Provenance::Key { .. }) && !turned {
-        let own = Derivation::key(relative(own, base)?, false);
+    // As it lies under the other name, so it lies under its own.
+    if plan.graph.tied_keys.contains(own) && layout(made) == Some(*turned) {
+        let key = Derivation::key(relative(own, base)?, false);
+        let own = if *turned { Derivation::Permute(Box::new(key), vec![1, 0]) } else { key };
         return Some(Derivation::First(vec![own, shapeless(derivation)]).to_string());
     }
     Some(shortest(derivation, &parameter.target).to_string())

@@ -1,6 +1,6 @@
 //! Gives every module its code, and modules of equal form one struct. Works from the leaves to the root.
 
-use super::dissolve::{dissolve_children, drop_functions, unequal_calls};
+use super::dissolve::{dissolve_children, drop_functions};
 use super::parameters::parameters;
 use super::signature::{self, Inside};
 use super::statements::{Counting, statements, value_of};
@@ -31,8 +31,7 @@ pub fn share(plan: &mut Plan<'_>) {
                 outputs.sort_by_key(|value| wanted.iter().position(|other| other == value));
                 outputs
             };
-            let unequal = unequal_calls(plan, module);
-            dissolve_children(plan, module, &unequal);
+            dissolve_children(plan, module);
             drop_functions(plan, module);
             sequence::collect(plan, module);
             build(plan, module);

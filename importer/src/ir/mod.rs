@@ -31,7 +31,7 @@ pub use graph::{
 };
 pub use naming::is_anonymous;
 pub use op::*;
-pub use provenance::{Channels, Norm, Provenance};
+pub use provenance::{Channels, Norm, Provenance, is_small_table};
 pub use text::{TextError, TextErrorKind};
 pub use types::TensorType;
 pub use verify::Violation;

@@ -3,11 +3,16 @@
 //! Passes rewrite weights: they transpose them, fold normalizations into them, join them. What they did is kept beside
 //! the result, so that the same can be done to other weights of the same network, those of a checkpoint.
 
-use super::{Dim, Op};
+mod repeat;
+mod shape;
+
+use super::Op;
 use crate::fold::{self, Elements, elements};
 use kiln_types::{BinaryOp, TensorData, UnaryOp};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+
+pub use repeat::is_small_table;
 
 /// How a constant was made of the original network's parameters. A constant without one is known from the graph alone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -119,7 +124,12 @@ impl Provenance {
             };
         }
         let literal = |data: &TensorData| Arc::new(Self::Literal(data.clone()));
-        let operands = operands.iter().map(|(from, data)| from.clone().unwrap_or_else(|| literal(data)));
+        // What is empty adds nothing to what it is joined with.
+        let counts = |(_, data): &&(Option<Arc<Self>>, &TensorData)| {
+            !matches!(op, Op::Concat { .. }) || data.num_elements() > 0
+        };
+        let operands =
+            operands.iter().filter(counts).map(|(from, data)| from.clone().unwrap_or_else(|| literal(data)));
         Some(Self::apply(op.clone(), operands.collect()))
     }
 
@@ -158,36 +168,6 @@ impl Provenance {
         let Some(rest) = budget.checked_sub(1) else { return false };
         *budget = rest;
         !matches!(self, Self::TooMuch { .. }) && self.parts().into_iter().all(|part| part.fits(budget))
-    }
-
-    /// The shape of what it yields, where that is easily told.
-    pub fn shape(&self) -> Option<Vec<usize>> {
-        match self {
-            Self::Key { shape, .. } => Some(shape.clone()),
-            Self::Literal(data) => Some(data.shape.clone()),
-            Self::Apply { op: Op::Reshape { dims }, .. } => dims.iter().map(Dim::as_size).collect(),
-            Self::Apply { op: Op::Permute { axes }, operands } => {
-                let shape = operands.first()?.shape()?;
-                axes.iter().map(|&axis| shape.get(axis).copied()).collect()
-            }
-            Self::Apply { op: Op::Slice { ranges }, .. } => ranges
-                .iter()
-                .map(|range| {
-                    let length = range.end.as_size()?.checked_sub(range.start.as_size()?)?;
-                    Some(length.div_ceil(usize::try_from(range.step.unsigned_abs()).ok()?.max(1)))
-                })
-                .collect(),
-            Self::Apply { op: Op::Concat { axis }, operands } => {
-                let shapes: Vec<Vec<usize>> =
-                    operands.iter().map(|operand| operand.shape()).collect::<Option<_>>()?;
-                let mut shape = shapes.first()?.clone();
-                *shape.get_mut(*axis)? =
-                    shapes.iter().map(|shape| shape.get(*axis).copied()).sum::<Option<usize>>()?;
-                Some(shape)
-            }
-            Self::Scaled { weight, .. } => weight.shape(),
-            _ => None,
-        }
     }
 
     /// What it is made of directly.

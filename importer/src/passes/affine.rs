@@ -73,15 +73,15 @@ fn layer(cx: &Rewrite<'_>, id: ValueId) -> Option<Layer> {
 }
 
 impl Layer {
-    /// The current node becomes this layer, with `y` replaced by `y * scale + shift`.
+    /// The current node becomes this layer, with `y` replaced by `y * scale + shift`; not if no checkpoint could be taken
+    /// then.
     fn absorb(self, cx: &mut Rewrite<'_>, scale: Option<&Numbers>, shift: Option<&Numbers>) -> Option<()> {
-        let mut inputs = vec![self.node.inputs[0], self.node.inputs[1]];
-        if let Some(scale) = scale {
-            let weight = self.places.scaled(&self.weight.data, &scale.values)?;
-            let provenance = (scale.derived || self.weight.provenance.is_some())
-                .then(|| Provenance::scaled(self.places, history(&self.weight), scale.provenance.clone()));
-            inputs[1] = Some(cx.add_derived(self.weight.name.clone(), weight, provenance));
-        }
+        let weight = match scale {
+            Some(scale) => {
+                Some((self.places.scaled(&self.weight.data, &scale.values)?, self.scaled_by(scale)))
+            }
+            None => None,
+        };
         let mut bias = self.bias.as_ref().map(Numbers::of);
         if let (Some(bias), Some(scale)) = (&mut bias, scale) {
             bias.combine(BinaryOp::Mul, scale);
@@ -91,12 +91,28 @@ impl Layer {
             (None, Some(shift)) => bias = Some(shift.clone()),
             _ => {}
         }
-        if let Some(bias) = bias {
+        let bias = bias.map(|bias| {
             let data = Elements::Float(bias.values).store(self.weight.data.dtype, vec![self.channels]);
-            let provenance = bias.derived.then_some(bias.provenance);
+            (data, bias.derived.then_some(bias.provenance))
+        });
+        let lost = |made: &(_, Option<Arc<Provenance>>)| made.1.as_ref().is_some_and(|made| made.is_loss());
+        if weight.iter().chain(&bias).any(lost) {
+            return None;
+        }
+        let mut inputs = vec![self.node.inputs[0], self.node.inputs[1]];
+        if let Some((data, provenance)) = weight {
+            inputs[1] = Some(cx.add_derived(self.weight.name.clone(), data, provenance));
+        }
+        if let Some((data, provenance)) = bias {
             inputs.push(Some(cx.add_derived(self.bias_name, data, provenance)));
         }
         cx.replace_as(self.node.op, inputs, Some(self.node.origin))
+    }
+
+    /// How the weight is made when its channels are scaled.
+    fn scaled_by(&self, scale: &Numbers) -> Option<Arc<Provenance>> {
+        let derived = scale.derived || self.weight.provenance.is_some();
+        derived.then(|| Provenance::scaled(self.places, history(&self.weight), scale.provenance.clone()))
     }
 }
 

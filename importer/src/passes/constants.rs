@@ -3,7 +3,7 @@
 use super::dead_code::is_pure;
 use super::{Pass, PassReport};
 use crate::fold::{self, Elements};
-use crate::ir::{Dim, Graph, NodeId, Op, Provenance, Region, SymbolOrigin, TensorType, Value, ValueId};
+use crate::ir::{Dim, Graph, Node, NodeId, Op, Provenance, Region, SymbolOrigin, TensorType, Value, ValueId};
 use kiln_types::{DType, TensorData};
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -202,18 +202,14 @@ impl Fold<'_> {
         let Some(budget) = self.budget.checked_sub(cost).filter(|_| !node.inputs.is_empty()) else {
             return false;
         };
-        self.budget = budget;
         let operands: Vec<Option<&TensorData>> = operands.iter().map(Option::as_ref).collect();
+        let Ok(provenance) = self.provenance(node, &operands) else {
+            return false;
+        };
+        self.budget = budget;
         let Some(data) = fold::evaluate(&node.op, &operands).and_then(|mut outputs| outputs.pop()) else {
             return false;
         };
-        let sources: Vec<_> = node
-            .inputs
-            .iter()
-            .zip(&operands)
-            .filter_map(|(input, data)| Some((self.graph.provenance((*input)?), (*data)?)))
-            .collect();
-        let provenance = Provenance::of_operation(&node.op, &sources);
         let name = match node.op {
             Op::Permute { .. } | Op::Reshape { .. } | Op::Cast { .. } => node.inputs[0]
                 .and_then(|input| self.graph.constant(input))
@@ -222,6 +218,32 @@ impl Fold<'_> {
         };
         self.become_constant(id, output, (name, provenance), data);
         true
+    }
+
+    /// How the result of an operation on constants is made of parameters. `Err` when no checkpoint could be taken any more
+    /// after folding, since its loader could not repeat the operation: it runs with the model then.
+    fn provenance(
+        &self,
+        node: &Node,
+        operands: &[Option<&TensorData>],
+    ) -> Result<Option<Arc<Provenance>>, ()> {
+        let sources: Vec<_> = node
+            .inputs
+            .iter()
+            .zip(operands)
+            .filter_map(|(input, data)| Some((self.graph.provenance((*input)?), (*data)?)))
+            .collect();
+        let provenance = Provenance::of_operation(&node.op, &sources);
+        let told = |made: &Arc<Provenance>| !made.is_exporters();
+        let lost = provenance.as_ref().is_some_and(|made| made.is_loss())
+            && sources.iter().filter_map(|(made, _)| made.as_ref()).all(told);
+        // Buffers of integers are the network's structure: what is made of them is known from the graph.
+        let floats = sources.iter().any(|(made, data)| made.is_some() && data.dtype.is_float());
+        match (lost, floats) {
+            (true, true) => Err(()),
+            (true, false) => Ok(None),
+            (false, _) => Ok(provenance),
+        }
     }
 
     /// Whether folding would lose a parameter: a table that is looked up in, and, when the model is to be trained, any
@@ -376,6 +398,21 @@ mod tests {
         let constant = g.constant(node.inputs[1].unwrap()).unwrap();
         assert_eq!(constant.name.as_deref(), Some("fc.weight"));
         assert_eq!(constant.data, TensorData::new(vec![1.0f32, 4.0, 2.0, 5.0, 3.0, 6.0], [3, 2]));
+    }
+
+    #[test]
+    fn what_a_checkpoint_could_not_repeat_stays() {
+        let g = graph(&["f32[n, 3]"], |b, x| {
+            let mix = constant(b, Some("mix"), &[1, 3], &[1.0, 2.0, 3.0]);
+            let shares = b.add(Op::Softmax { axis: 1 }, &[mix]).unwrap();
+            let tied = constant(b, None, &[1, 3], &[1.0, 2.0, 3.0]);
+            let known = b.add(Op::Softmax { axis: 1 }, &[tied]).unwrap();
+            let y = b.add(Op::Binary(kiln_types::BinaryOp::Mul), &[x[0], shares]).unwrap();
+            vec![b.add(Op::Binary(kiln_types::BinaryOp::Div), &[y, known]).unwrap()]
+        });
+        let g = optimized(g);
+        let kinds: Vec<String> = g.root.nodes.iter().map(|&id| g.node(id).op.kind()).collect();
+        assert_eq!(kinds, ["Softmax", "Binary(Mul)", "Binary(Div)"], "{g}");
     }
 
     #[test]

@@ -2,8 +2,10 @@
 
 use super::super::home::relative;
 use kiln_importer::fold::uniform;
-use kiln_importer::ir::{Norm, Op, Provenance};
-use kiln_types::{Activation, BinaryOp, Derivation, DerivationTarget, ReduceOp, UnaryOp};
+use kiln_importer::ir::{Norm, Op, Provenance, is_small_table};
+use kiln_types::{
+    Activation, BinaryOp, DType, Derivation, DerivationTarget, ReduceOp, Scalar, TensorData, UnaryOp,
+};
 
 /// A provenance without casts between floats: parameters get the backend's dtype anyway.
 pub(super) fn plain(made: &Provenance) -> &Provenance {
@@ -104,7 +106,7 @@ pub(super) fn derivation(made: &Provenance, base: &str) -> Result<Derivation, St
         }
         Provenance::Literal(data) => match uniform(data) {
             Some(number) => Derivation::Number(number),
-            None => return Err(format!("a table of {} numbers", data.num_elements())),
+            None => table(data).ok_or_else(|| format!("a table of {} numbers", data.num_elements()))?,
         },
         Provenance::Apply { op, operands } => {
             let parts: Vec<&Provenance> = operands.iter().map(|operand| &**operand).collect();
@@ -131,7 +133,7 @@ fn scale_of(norm: &Norm, base: &str) -> Result<Derivation, String> {
 /// An operation as an expression.
 fn applied(op: &Op, operands: &[&Provenance], base: &str) -> Result<Derivation, String> {
     let unknown = || format!("the operation {}", op.name());
-    let of = |n: usize| operands.get(n).ok_or_else(unknown).and_then(|part| derivation(part, base));
+    let of = |n: usize| operands.get(n).ok_or_else(unknown).and_then(|part| sized(part, base));
     let boxed = |n: usize| of(n).map(Box::new);
     let sizes = |dims: &[kiln_importer::ir::Dim]| -> Result<Vec<usize>, String> {
         dims.iter().map(|dim| dim.as_size().ok_or_else(unknown)).collect()
@@ -147,7 +149,13 @@ fn applied(op: &Op, operands: &[&Provenance], base: &str) -> Result<Derivation, 
         Op::Activation(Activation::Softplus) => {
             Derivation::Unary(UnaryOp::Log1p, Box::new(Derivation::Unary(UnaryOp::Exp, boxed(0)?)))
         }
-        Op::Binary(op) => Derivation::binary(*op, of(0)?, of(1)?),
+        Op::Binary(op) => {
+            let [a, b] = operands else { return Err(unknown()) };
+            let spread = |part: &Provenance, other: &Provenance| {
+                if is_spread_to(part, other) { derivation(part, base) } else { sized(part, base) }
+            };
+            Derivation::binary(*op, spread(a, b)?, spread(b, a)?)
+        }
         Op::Permute { axes } => Derivation::Permute(boxed(0)?, axes.clone()),
         Op::Reshape { dims } => Derivation::Reshape(boxed(0)?, Some(sizes(dims)?)),
         Op::Expand { dims } => Derivation::Expand(boxed(0)?, sizes(dims)?),
@@ -172,16 +180,65 @@ fn applied(op: &Op, operands: &[&Provenance], base: &str) -> Result<Derivation, 
             }
             cut
         }
+        Op::Clamp { min, max } => {
+            let bound = |x, op, bound: &Option<Scalar>| match bound {
+                Some(bound) => Derivation::binary(op, x, Derivation::Number(bound.to_f64())),
+                None => x,
+            };
+            bound(bound(of(0)?, BinaryOp::Max, min), BinaryOp::Min, max)
+        }
         Op::Reduce {
-            op: op @ (ReduceOp::Sum | ReduceOp::Mean | ReduceOp::Max | ReduceOp::Min),
+            op: reduce @ (ReduceOp::Sum | ReduceOp::Mean | ReduceOp::Max | ReduceOp::Min),
             axes,
-            keep_dims: true,
-        } => Derivation::Reduce(*op, boxed(0)?, axes.clone()),
+            keep_dims,
+        } => {
+            let kept = Derivation::Reduce(*reduce, boxed(0)?, axes.clone());
+            if *keep_dims {
+                return Ok(kept);
+            }
+            let shape = operands.first().and_then(|of| of.shape()).ok_or_else(unknown)?;
+            let left = shape.iter().enumerate().filter(|(axis, _)| !axes.contains(axis));
+            let left: Vec<usize> = left.map(|(_, size)| *size).collect();
+            if left.is_empty() {
+                return Err(unknown());
+            }
+            Derivation::Reshape(Box::new(kept), Some(left))
+        }
         Op::MatMul if operands.iter().all(|of| of.shape().is_some_and(|shape| shape.len() == 2)) => {
             Derivation::MatMul(boxed(0)?, boxed(1)?)
         }
         _ => return Err(unknown()),
     })
+}
+
+/// A few numbers, one after the other.
+fn table(data: &TensorData) -> Option<Derivation> {
+    let numbers = data.clone().convert_dtype(DType::F64).to_vec::<f64>().ok()?;
+    let one = |number| Derivation::Expand(Box::new(Derivation::Number(short(number))), vec![1]);
+    let row = Derivation::Concat(0, numbers.into_iter().map(one).collect());
+    let is_row = data.shape.len() == 1;
+    is_small_table(data).then(|| match is_row {
+        true => row,
+        false => Derivation::Reshape(Box::new(row), Some(data.shape.clone())),
+    })
+}
+
+/// A provenance as an expression that has its shape: a number that stands for many is spread.
+fn sized(made: &Provenance, base: &str) -> Result<Derivation, String> {
+    let expression = derivation(made, base)?;
+    Ok(match (plain(made), expression) {
+        (Provenance::Literal(data), number @ Derivation::Number(_)) if !data.shape.is_empty() => {
+            Derivation::Expand(Box::new(number), data.shape.clone())
+        }
+        (_, expression) => expression,
+    })
+}
+
+/// Whether a result has the other operand's shape, whatever this one's is.
+fn is_spread_to(made: &Provenance, other: &Provenance) -> bool {
+    let (Some(own), Some(other)) = (made.shape(), other.shape()) else { return false };
+    let fits = own.iter().rev().zip(other.iter().rev()).all(|(own, other)| *own == 1 || own == other);
+    own.len() <= other.len() && fits
 }
 
 /// Tensors joined along the first axis, said without sizes where that is possible, so that modules of other sizes are
