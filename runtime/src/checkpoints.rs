@@ -37,26 +37,39 @@ macro_rules! no_checkpoints {
     };
 }
 
-/// Declares `from_pytorch`.
+/// Declares a method that loads a checkpoint; what it reads comes as the first lines of its docs.
 #[doc(hidden)]
 #[macro_export]
-#[cfg(feature = "pytorch")]
-macro_rules! __from_pytorch {
-    (|$args:ident, $device:ident| $load:expr) => {
-        /// Loads the parameters from a checkpoint of the original network: a file of PyTorch's (`.pt`, `.pth`, `.bin`), or
-        /// `LoadArgs` that name one. What was folded when the model was generated is folded again; constants of the graph
-        /// come from the model's record.
+macro_rules! __from_checkpoint {
+    ($(#[$reads:meta])* $name:ident, |$args:ident, $device:ident| $load:expr) => {
+        $(#[$reads])*
+        /// What was folded when the model was generated is folded again; constants of the graph come from the model's
+        /// record.
         ///
         /// # Errors
         /// When the file cannot be read or is not this network's; the error lists everything that does not fit.
         ///
         /// # Panics
         /// When constants of the graph are needed and the model's record cannot be read.
-        pub fn from_pytorch(
+        pub fn $name(
             $args: impl Into<$crate::weights::LoadArgs>,
             $device: &B::Device,
         ) -> Result<Self, $crate::weights::ImportError> {
             $load
+        }
+    };
+}
+
+/// Declares `from_pytorch`.
+#[doc(hidden)]
+#[macro_export]
+#[cfg(feature = "pytorch")]
+macro_rules! __from_pytorch {
+    ($($load:tt)*) => {
+        $crate::__from_checkpoint! {
+            /// Loads the parameters from a checkpoint of the original network: a file of PyTorch's (`.pt`, `.pth`, `.bin`),
+            /// or `LoadArgs` that name one.
+            from_pytorch, $($load)*
         }
     };
 }
@@ -66,7 +79,7 @@ macro_rules! __from_pytorch {
 #[macro_export]
 #[cfg(not(feature = "pytorch"))]
 macro_rules! __from_pytorch {
-    (|$args:ident, $device:ident| $load:expr) => {};
+    ($($load:tt)*) => {};
 }
 
 /// Declares `from_safetensors`.
@@ -74,21 +87,11 @@ macro_rules! __from_pytorch {
 #[macro_export]
 #[cfg(feature = "safetensors")]
 macro_rules! __from_safetensors {
-    (|$args:ident, $device:ident| $load:expr) => {
-        /// Loads the parameters from a checkpoint of the original network: Safetensors, alone or in shards, or `LoadArgs`
-        /// that name it. What was folded when the model was generated is folded again; constants of the graph come from
-        /// the model's record.
-        ///
-        /// # Errors
-        /// When the file cannot be read or is not this network's; the error lists everything that does not fit.
-        ///
-        /// # Panics
-        /// When constants of the graph are needed and the model's record cannot be read.
-        pub fn from_safetensors(
-            $args: impl Into<$crate::weights::LoadArgs>,
-            $device: &B::Device,
-        ) -> Result<Self, $crate::weights::ImportError> {
-            $load
+    ($($load:tt)*) => {
+        $crate::__from_checkpoint! {
+            /// Loads the parameters from a checkpoint of the original network: Safetensors, alone or in shards, or
+            /// `LoadArgs` that name it.
+            from_safetensors, $($load)*
         }
     };
 }
@@ -98,5 +101,5 @@ macro_rules! __from_safetensors {
 #[macro_export]
 #[cfg(not(feature = "safetensors"))]
 macro_rules! __from_safetensors {
-    (|$args:ident, $device:ident| $load:expr) => {};
+    ($($load:tt)*) => {};
 }
