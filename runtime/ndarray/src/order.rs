@@ -66,8 +66,9 @@ pub(crate) fn in_one_order(
     let moved = |tensor: NdArrayTensor| {
         let whole = Some(tensor.len()) == largest;
         let tensor = tensor.channels_last();
-        // Walking an image against its order takes longer than turning it around.
-        if whole { tensor.into_contiguous() } else { tensor }
+        // Walking an image against its order takes longer than turning it around. What would now count as channels last
+        // (a row-major operand of rank 3) would be moved again, for ever.
+        if whole || tensor.layout().is_channels_last() { tensor.into_contiguous() } else { tensor }
     };
     operation(tensors.into_iter().map(moved).collect()).channels_first()
 }

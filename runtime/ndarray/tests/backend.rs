@@ -26,6 +26,7 @@ suite! {
     products: matrices batches integers;
     windows: convolution_1d convolution_groups convolution_3d transposed pooling ceil_mode pool_positions;
     fused: activations linears attentions masked_out softmaxes norms programs recurrent half_weights cached_weights;
+    orders: elementwise programs joins folds windows;
     making: filled counted seeded distributions data_round_trip;
 }
 

@@ -7,6 +7,7 @@ pub mod fused;
 pub mod indexing;
 pub mod layout;
 pub mod making;
+pub mod orders;
 pub mod products;
 pub mod windows;
 

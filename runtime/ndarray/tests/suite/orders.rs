@@ -1,0 +1,155 @@
+//! Images whose channels stand last in memory: every operation does what it does to row-major ones.
+
+use super::products::values;
+use super::{assert_close, read, tensor};
+use kiln_tensor::backend::{Backend, Primitive, SliceRange};
+use kiln_tensor::{
+    Activation, BinaryOp, CompareOp, ConvOptions, CoordinateTransform, DType, Expression, InterpolateMode,
+    InterpolateOptions, PoolOp, PoolOptions, ReduceOp, Step, UnaryOp,
+};
+
+/// The same image row-major, and with its channels last in memory.
+fn both<B: Backend>(dims: &[usize]) -> [B::Primitive; 2] {
+    let first = tensor::<B, f32>(&values(dims.iter().product(), 1), dims);
+    [first.clone(), moved::<B>(first)]
+}
+
+/// The same tensor with its channels last in memory.
+fn moved<B: Backend>(x: B::Primitive) -> B::Primitive {
+    let rank = x.shape().rank();
+    let to_last: Vec<usize> = [0].into_iter().chain(2..rank).chain([1]).collect();
+    let to_first: Vec<usize> = (0..rank).map(|i| if i < 2 { i * (rank - 1) } else { i - 1 }).collect();
+    let last = B::permute(x, &to_last);
+    // Reading it and handing the data back makes that order its memory's.
+    let data = B::into_data(last).expect("a backend in these tests reads back");
+    B::permute(B::from_data(data, &B::Device::default()), &to_first)
+}
+
+/// Asserts that an operation yields the same for both.
+#[track_caller]
+fn same<B: Backend>(dims: &[usize], operation: impl Fn(B::Primitive) -> B::Primitive) {
+    let [first, last] = both::<B>(dims).map(|x| B::cast(operation(x), DType::F32));
+    assert_eq!(first.shape(), last.shape());
+    assert_close(&read::<B, f32>(last), &read::<B, f32>(first), 1e-5);
+}
+
+const IMAGES: [&[usize]; 5] = [&[2, 5, 9], &[2, 5, 6, 7], &[1, 3, 4, 5, 6], &[3, 1, 4, 4], &[2, 6, 1, 1]];
+
+pub fn elementwise<B: Backend>() {
+    for dims in IMAGES {
+        same::<B>(dims, |x| B::unary(UnaryOp::Neg, x));
+        same::<B>(dims, |x| B::activation(Activation::Silu, x));
+        same::<B>(dims, |x| B::cast(x, DType::F16));
+        same::<B>(dims, |x| B::binary(BinaryOp::Mul, x.clone(), x));
+        for op in [BinaryOp::Sub, BinaryOp::Div] {
+            // Operands that broadcast along some dims, from both sides, in both orders.
+            for mask in 0..1 << dims.len() {
+                let part: Vec<usize> =
+                    (0..dims.len()).map(|i| if mask >> i & 1 == 1 { dims[i] } else { 1 }).collect();
+                let [first, last] = both::<B>(&part);
+                for other in [first, last] {
+                    same::<B>(dims, |x| B::binary(op, x, other.clone()));
+                    same::<B>(dims, |x| B::binary(op, other.clone(), x));
+                    same::<B>(dims, |x| B::compare(CompareOp::Lower, x, other.clone()));
+                }
+            }
+        }
+    }
+}
+
+pub fn programs<B: Backend>() {
+    let steps = vec![
+        Step::Input(0),
+        Step::Input(1),
+        Step::Binary(BinaryOp::Add, 0, 1),
+        Step::Activation(Activation::Relu, 2),
+    ];
+    let sum = Expression { steps };
+    for dims in IMAGES {
+        let per_channel: Vec<usize> = (0..dims.len()).map(|i| if i == 1 { dims[1] } else { 1 }).collect();
+        for part in [dims, &per_channel] {
+            for other in both::<B>(part) {
+                same::<B>(dims, |x| B::elementwise(&sum, vec![x, other.clone()]));
+                same::<B>(dims, |x| B::elementwise(&sum, vec![other.clone(), x]));
+            }
+        }
+    }
+}
+
+pub fn joins<B: Backend>() {
+    for dims in IMAGES {
+        for dim in 0..dims.len() {
+            let mut other = dims.to_vec();
+            for size in [1, 9] {
+                other[dim] = size;
+                for other in both::<B>(&other) {
+                    same::<B>(dims, |x| B::cat(vec![x, other.clone()], dim));
+                    same::<B>(dims, |x| B::cat(vec![other.clone(), x.clone(), x], dim));
+                }
+            }
+        }
+    }
+}
+
+pub fn folds<B: Backend>() {
+    for dims in IMAGES {
+        for mask in 0..1 << dims.len() {
+            let axes: Vec<usize> = (0..dims.len()).filter(|i| mask >> i & 1 == 1).collect();
+            same::<B>(dims, |x| B::reduce(ReduceOp::Mean, x, &axes));
+            same::<B>(dims, |x| B::reduce(ReduceOp::Max, x, &axes));
+        }
+        same::<B>(dims, |x| B::softmax(x, 1));
+        let parameters = || tensor::<B, f32>(&values(dims[1], 2), &[dims[1]]);
+        same::<B>(dims, |x| B::group_norm(x, Some(parameters()), Some(parameters()), 1, 1e-5));
+        let positive = || B::unary(UnaryOp::Exp, parameters());
+        same::<B>(dims, |x| B::batch_norm(x, parameters(), parameters(), parameters(), positive(), 1e-5));
+    }
+}
+
+pub fn windows<B: Backend>() {
+    let dims = [2, 5, 6, 7];
+    let pooling = PoolOptions {
+        kernel: vec![3, 2],
+        stride: vec![2, 1],
+        padding: vec![(1, 1), (0, 1)],
+        dilation: vec![1, 1],
+        ceil_mode: true,
+    };
+    for op in [PoolOp::Max, PoolOp::Average { include_pad: true }, PoolOp::Lp { p: 2 }] {
+        same::<B>(&dims, |x| B::pool(op, x, &pooling));
+        same::<B>(&dims, |x| B::pool(op, B::cast(x, DType::F16), &pooling));
+    }
+    same::<B>(&dims, |x| B::max_pool_with_indices(x, &pooling).1);
+    let options = InterpolateOptions {
+        output_size: vec![2, 5, 9, 4],
+        scales: vec![1.0, 1.0, 1.5, 4.0 / 7.0],
+        mode: InterpolateMode::Linear,
+        coordinates: CoordinateTransform::HalfPixel,
+        antialias: false,
+        roi: None,
+        extrapolation_value: 0.0,
+    };
+    same::<B>(&dims, |x| B::interpolate(x, &options));
+    for (groups, kernel) in [(1, 1), (1, 3), (5, 3)] {
+        let options = ConvOptions {
+            stride: vec![1; 2],
+            padding: vec![(kernel / 2, kernel / 2); 2],
+            dilation: vec![1; 2],
+            groups,
+            activation: None,
+        };
+        let weight = tensor::<B, f32>(
+            &values(10 * 5 / groups * kernel * kernel, 3),
+            &[10, 5 / groups, kernel, kernel],
+        );
+        same::<B>(&dims, |x| B::conv(x, weight.clone(), None, &options));
+        // Once more with what a convolution yields, and with a part of it.
+        let part = |x: B::Primitive| {
+            let y = B::conv(x, weight.clone(), None, &options);
+            let ranges: Vec<SliceRange> =
+                [2, 5, 6, 7].iter().map(|&end| SliceRange { start: 0, end, step: 1 }).collect();
+            B::conv(B::slice(y, &ranges), weight.clone(), None, &options)
+        };
+        same::<B>(&dims, part);
+    }
+}
