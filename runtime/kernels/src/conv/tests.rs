@@ -6,6 +6,8 @@ use crate::gemm::noise;
 use crate::simd::forced::at_each_level;
 use kiln_types::{Activation, ConvOptions, ConvTransposeOptions};
 
+mod random;
+
 /// Where output `o` and kernel element `k` look, if inside.
 fn position(
     o: usize,
@@ -270,35 +272,40 @@ fn check(level: &dyn core::fmt::Debug) {
             groups: case.groups,
             activation: None,
         };
-        let shape = ConvShape::new(case.x, case.w, &options);
-        let (x, w) = (noise(case.x.iter().product(), 1), noise(case.w.iter().product(), 2));
-        let plain = expected(&shape, &x, &w);
-        let (bias, residual) = (noise(shape.out_channels, 3), noise(plain.len(), 4));
-        let pixels: usize = shape.windows.output.iter().product();
-        let packed = PackedConv::new(&shape, &w);
-        let last = |x: &[f32], size: usize| channels_last(x, shape.batch, size);
-        let input = match shape.takes_channels_first() {
-            true => x.clone(),
-            false => last(&x, shape.windows.input.iter().product()),
-        };
-        let plain = last(&plain, pixels);
-        for weight in [ConvWeight::Plain(&w), ConvWeight::Packed(&packed)] {
-            for (bias, residual, activation) in [
-                (None, None, None),
-                (Some(&bias), None, Some(Activation::Relu)),
-                (Some(&bias), Some(&residual), Some(Activation::Relu)),
-                (Some(&bias), None, Some(Activation::Silu)),
-            ] {
-                let mut out = vec![5.0; plain.len()];
-                let residual = residual.map(|r| &r[..]);
-                conv(&shape, &input, weight, bias.map(|b| &b[..]), residual, activation, &mut out);
-                for (i, (&got, &sum)) in out.iter().zip(&plain).enumerate() {
-                    let channel = i % shape.out_channels;
-                    let want = sum + bias.map_or(0.0, |b| b[channel]) + residual.map_or(0.0, |r| r[i]);
-                    let want = activation.map_or(want, |a| activation_of(a, want));
-                    let close = (got - want).abs() <= 1e-4 * (1.0 + want.abs());
-                    assert!(close, "{level:?} {shape:?} {activation:?}: element {i} is {got}, not {want}");
-                }
+        check_shape(&ConvShape::new(case.x, case.w, &options), level);
+    }
+}
+
+/// A convolution of this shape with and without packed weights, bias, residual and activations.
+fn check_shape(shape: &ConvShape, level: &dyn core::fmt::Debug) {
+    let elements = shape.batch * shape.in_channels * shape.windows.input_len();
+    let (x, w) = (noise(elements, 1), noise(shape.weight_len(), 2));
+    let plain = expected(shape, &x, &w);
+    let (bias, residual) = (noise(shape.out_channels, 3), noise(plain.len(), 4));
+    let pixels: usize = shape.windows.output.iter().product();
+    let packed = PackedConv::new(shape, &w);
+    let last = |x: &[f32], size: usize| channels_last(x, shape.batch, size);
+    let input = match shape.takes_channels_first() {
+        true => x.clone(),
+        false => last(&x, shape.windows.input.iter().product()),
+    };
+    let plain = last(&plain, pixels);
+    for weight in [ConvWeight::Plain(&w), ConvWeight::Packed(&packed)] {
+        for (bias, residual, activation) in [
+            (None, None, None),
+            (Some(&bias), None, Some(Activation::Relu)),
+            (Some(&bias), Some(&residual), Some(Activation::Relu)),
+            (Some(&bias), None, Some(Activation::Silu)),
+        ] {
+            let mut out = vec![5.0; plain.len()];
+            let residual = residual.map(|r| &r[..]);
+            conv(shape, &input, weight, bias.map(|b| &b[..]), residual, activation, &mut out);
+            for (i, (&got, &sum)) in out.iter().zip(&plain).enumerate() {
+                let channel = i % shape.out_channels;
+                let want = sum + bias.map_or(0.0, |b| b[channel]) + residual.map_or(0.0, |r| r[i]);
+                let want = activation.map_or(want, |a| activation_of(a, want));
+                let close = (got - want).abs() <= 1e-4 * (1.0 + want.abs());
+                assert!(close, "{level:?} {shape:?} {activation:?}: element {i} is {got}, not {want}");
             }
         }
     }
