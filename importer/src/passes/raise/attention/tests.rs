@@ -1,0 +1,144 @@
+//! Spellings of attention.
+
+use super::*;
+use crate::ir::Builder;
+use crate::passes::testing::{checked, constant, graph, kinds};
+
+fn bin(b: &mut Builder<'_>, op: BinaryOp, x: ValueId, y: ValueId) -> ValueId {
+    b.add(Op::Binary(op), &[x, y]).unwrap()
+}
+
+fn turn(b: &mut Builder<'_>, x: ValueId, axes: &[usize]) -> ValueId {
+    b.add(Op::Permute { axes: axes.to_vec() }, &[x]).unwrap()
+}
+
+const INPUTS: [&str; 4] = ["f32[n, s, 2, 4]", "f32[n, s, 2, 4]", "f32[n, s, 2, 4]", "f32[n, 1, 1, s]"];
+const SIZES: [(&str, usize); 2] = [("n", 2), ("s", 3)];
+
+/// The dynamo exporter: the root of the scale on both operands, `k` turned once, a guard against NaN.
+fn dynamo(b: &mut Builder<'_>, x: &[ValueId]) -> ValueId {
+    let root = constant(b, None, &[], &[(0.5f32).sqrt()]);
+    let q = turn(b, x[0], &[0, 2, 1, 3]);
+    let k = turn(b, x[1], &[0, 2, 3, 1]);
+    let v = turn(b, x[2], &[0, 2, 1, 3]);
+    let q = bin(b, BinaryOp::Mul, q, root);
+    let k = bin(b, BinaryOp::Mul, k, root);
+    let s = b.add(Op::MatMul, &[q, k]).unwrap();
+    let s = bin(b, BinaryOp::Add, s, x[3]);
+    let p = b.add(Op::Softmax { axis: 3 }, &[s]).unwrap();
+    let nan = b.add(Op::Unary(UnaryOp::IsNan), &[p]).unwrap();
+    let zero = constant(b, None, &[], &[0.0]);
+    let p = b.add(Op::Where, &[nan, zero, p]).unwrap();
+    b.add(Op::MatMul, &[p, v]).unwrap()
+}
+
+/// The TorchScript exporter: scores divided, `k` turned twice.
+fn torchscript(b: &mut Builder<'_>, x: &[ValueId]) -> ValueId {
+    let divisor = constant(b, None, &[], &[2.0]);
+    let q = turn(b, x[0], &[0, 2, 1, 3]);
+    let k = turn(b, x[1], &[0, 2, 1, 3]);
+    let k = turn(b, k, &[0, 1, 3, 2]);
+    let v = turn(b, x[2], &[0, 2, 1, 3]);
+    let s = b.add(Op::MatMul, &[q, k]).unwrap();
+    let s = bin(b, BinaryOp::Div, s, divisor);
+    let s = bin(b, BinaryOp::Add, x[3], s);
+    let p = b.add(Op::Softmax { axis: 3 }, &[s]).unwrap();
+    b.add(Op::MatMul, &[p, v]).unwrap()
+}
+
+#[test]
+fn every_spelling_is_raised() {
+    for (name, spelling) in
+        [("dynamo", dynamo as fn(&mut Builder<'_>, &[ValueId]) -> ValueId), ("torchscript", torchscript)]
+    {
+        let g = checked(graph(&INPUTS, |b, x| vec![spelling(b, x)]), &SIZES);
+        assert_eq!(kinds(&g), ["Permute", "Permute", "Permute", "Attention"], "{name}\n{g}");
+        let Op::Attention(options) = &g.node(*g.root.nodes.last().unwrap()).op else { unreachable!() };
+        assert_eq!(options.scale, None, "{name}");
+    }
+}
+
+#[test]
+fn capped_scores_are_an_option() {
+    let g = graph(&["f32[n, 2, s, 4]", "f32[n, 2, s, 4]", "f32[n, 2, s, 4]", "f32[n, 1, s, s]"], |b, x| {
+        let (scale, cap) = (constant(b, None, &[], &[0.25]), constant(b, None, &[], &[3.0]));
+        let k = turn(b, x[1], &[0, 1, 3, 2]);
+        let s = b.add(Op::MatMul, &[x[0], k]).unwrap();
+        let s = bin(b, BinaryOp::Mul, s, scale);
+        let s = bin(b, BinaryOp::Div, s, cap);
+        let s = b.add(Op::Unary(UnaryOp::Tanh), &[s]).unwrap();
+        let s = bin(b, BinaryOp::Mul, s, cap);
+        let s = bin(b, BinaryOp::Add, s, x[3]);
+        let p = b.add(Op::Softmax { axis: 3 }, &[s]).unwrap();
+        vec![b.add(Op::MatMul, &[p, x[2]]).unwrap()]
+    });
+    let g = checked(g, &SIZES);
+    let Op::Attention(options) = &g.node(*g.root.nodes.last().unwrap()).op else { panic!("{g}") };
+    let near = |a: Option<f64>, b: f64| a.is_some_and(|a| (a - b).abs() < 1e-6);
+    assert!(near(options.softcap, 3.0) && near(options.scale, 0.25), "{options:?}");
+}
+
+/// `low` above the diagonal of `[1, 1, s, s]`, as `Trilu` makes it.
+fn triangle(b: &mut Builder<'_>) -> ValueId {
+    let s = Dim::symbol("s");
+    let (value, dtype) = (kiln_types::Scalar::Float(1.0), kiln_types::DType::F32);
+    let ones = b.add(Op::Fill { dims: vec![s.clone(), s.clone()], value, dtype }, &[]).unwrap();
+    let lower = b.add(Op::Trilu { upper: false, k: 0 }, &[ones]).unwrap();
+    let (zero, low) = (constant(b, None, &[], &[0.0]), constant(b, None, &[], &[f32::MIN]));
+    let hidden = b.add(Op::Compare(kiln_types::CompareOp::Equal), &[lower, zero]).unwrap();
+    let mask = b.add(Op::Where, &[hidden, low, zero]).unwrap();
+    b.add(Op::Reshape { dims: vec![1.into(), 1.into(), s.clone(), s] }, &[mask]).unwrap()
+}
+
+#[test]
+fn repeated_heads_and_causal_masks_are_options() {
+    let inputs = ["f32[n, 4, s, 8]", "f32[n, 2, s, 8]"];
+    let g = graph(&inputs, |b, x| {
+        let (n, s) = (Dim::symbol("n"), Dim::symbol("s"));
+        let dims = |heads: &[i64]| -> Vec<Dim> {
+            let heads = heads.iter().copied().map(Dim::from);
+            [n.clone()].into_iter().chain(heads).chain([s.clone(), 8.into()]).collect()
+        };
+        let k = b.add(Op::Reshape { dims: dims(&[2, 1]) }, &[x[1]]).unwrap();
+        let k = b.add(Op::Expand { dims: dims(&[2, 2]) }, &[k]).unwrap();
+        let k = b.add(Op::Reshape { dims: dims(&[4]) }, &[k]).unwrap();
+        let turned = turn(b, k, &[0, 1, 3, 2]);
+        let scores = b.add(Op::MatMul, &[x[0], turned]).unwrap();
+        let mask = triangle(b);
+        let scores = bin(b, BinaryOp::Add, scores, mask);
+        let p = b.add(Op::Softmax { axis: 3 }, &[scores]).unwrap();
+        vec![b.add(Op::MatMul, &[p, k]).unwrap()]
+    });
+    let g = checked(g, &SIZES);
+    let node = crate::passes::testing::single(&g);
+    let Op::Attention(options) = &node.op else { panic!("{g}") };
+    assert!(options.is_causal && options.scale == Some(1.0), "{g}");
+    assert_eq!(node.inputs, [Some(g.inputs[0]), Some(g.inputs[1]), Some(g.inputs[1])]);
+}
+
+#[test]
+fn a_choice_becomes_a_bool_mask() {
+    let inputs = ["f32[n, s, 4]", "f32[n, s, 4]", "f32[n, s, 4]"];
+    let g = graph(&inputs, |b, x| {
+        let k = turn(b, x[1], &[0, 2, 1]);
+        let s = b.add(Op::MatMul, &[x[0], k]).unwrap();
+        let position = b.add(Op::Arange { start: 0.into(), end: Dim::symbol("s"), step: 1 }, &[]).unwrap();
+        let seq = Dim::symbol("s");
+        let row = b.add(Op::Reshape { dims: vec![1.into(), seq.clone(), 1.into()] }, &[position]).unwrap();
+        let column = b.add(Op::Reshape { dims: vec![1.into(), 1.into(), seq] }, &[position]).unwrap();
+        // Not causal: each position sees the next one, too.
+        let one = b.constant(kiln_types::TensorData::new(vec![1i64], [] as [usize; 0]));
+        let row = bin(b, BinaryOp::Add, row, one);
+        let causal = b.add(Op::Compare(kiln_types::CompareOp::LowerEqual), &[column, row]).unwrap();
+        let low = constant(b, None, &[], &[f32::NEG_INFINITY]);
+        let s = b.add(Op::Where, &[causal, s, low]).unwrap();
+        let p = b.add(Op::Softmax { axis: 2 }, &[s]).unwrap();
+        vec![b.add(Op::MatMul, &[p, x[2]]).unwrap()]
+    });
+    let g = checked(g, &SIZES);
+    let attention = g.root.nodes.iter().map(|&id| g.node(id)).find(|n| matches!(n.op, Op::Attention(_)));
+    let attention = attention.unwrap_or_else(|| panic!("{g}"));
+    assert_eq!(g.ty(attention.inputs[3].unwrap()).dtype, kiln_types::DType::Bool);
+    let Op::Attention(options) = &attention.op else { unreachable!() };
+    assert_eq!(options.scale, Some(1.0));
+}
