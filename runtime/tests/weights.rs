@@ -10,7 +10,7 @@ use kiln::record::{
     FullPrecisionSettings, NamedMpkFileRecorder, PrettyJsonFileRecorder, Recorder, RecorderError, Safetensors,
 };
 use kiln::tensor::backend::Backend;
-use kiln::tensor::{Int, Tensor, TensorData};
+use kiln::tensor::{DType, Int, Tensor, TensorData};
 use kiln::weights::{
     AdapterType, LoadArgs, PyTorchFileRecorder, SafetensorsFileRecorder, config_from_file, load_weights,
     save_weights,
@@ -460,4 +460,38 @@ fn configurations_have_defaults_enums_and_nested_types() {
     let error = config_from_file::<Wrong, _>(fixture("namespace.pt"), Some("args")).unwrap_err().to_string();
     let expected = r#"namespace.pt, key "args": invalid type: floating point `0.1`, expected usize"#;
     assert!(error.ends_with(expected), "{error}");
+}
+
+/// Each number goes to its parameter's dtype by one conversion at most.
+#[test]
+fn numbers_keep_the_precision_that_is_asked_for() {
+    #[derive(Module, Debug)]
+    struct Wide<B: Backend> {
+        first: Param<Tensor<B, 1>>,
+        pending: Linear<B>,
+        count: Param<Tensor<B, 1, Int>>,
+    }
+    let device = Default::default();
+    let third = TensorData::new(vec![1.0_f64 / 3.0], [1]);
+    let count = TensorData::new(vec![u64::MAX], [1]);
+    let path = temporary("precision");
+    let tensors = [
+        TensorToWrite::new("first", third.clone()),
+        TensorToWrite::new("pending.weight", TensorData::new(vec![1.0_f64 / 3.0], [1, 1])),
+        TensorToWrite::new("count", count.clone()),
+    ];
+    save(&path, &tensors, &BTreeMap::new()).unwrap();
+    let wide = |dtype| Wide::<Cpu> {
+        first: Param::initialized(ParamId::new(), Tensor::zeros([1], &device)).with_dtype(dtype),
+        pending: LinearConfig::new(1, 1).with_bias(false).init(&device).with_float_dtype(dtype),
+        count: Param::initialized(ParamId::new(), Tensor::zeros([1], &device)).with_dtype(DType::U64),
+    };
+    for dtype in [DType::F64, DType::F32, DType::F16] {
+        let loaded = load_weights(wide(dtype), path.as_path(), &device).unwrap();
+        let expected = third.clone().convert_dtype(dtype);
+        assert_eq!(loaded.first.val().into_data(), expected);
+        assert_eq!(loaded.pending.weight.val().into_data().bytes, expected.bytes);
+        assert_eq!(loaded.count.val().into_data(), count);
+    }
+    std::fs::remove_file(path).unwrap();
 }

@@ -246,6 +246,14 @@ impl<T: Parameter> Param<T> {
         }
     }
 
+    /// The dtype, if it is another than the device's usual one for the kind, without making the value.
+    pub fn lazy_unusual_dtype(&self) -> Option<DType> {
+        match &*self.pending.lock() {
+            Some(pending) => pending.dtype,
+            None => self.state.get().and_then(Parameter::unusual_dtype),
+        }
+    }
+
     /// Whether gradients are wanted, without making the value.
     pub fn lazy_is_require_grad(&self) -> bool {
         match &*self.pending.lock() {
@@ -280,10 +288,7 @@ impl<T: Parameter> Param<T> {
     #[must_use]
     pub fn transform_for_load(self, value: T, id: ParamId) -> Self {
         let (device, require_grad) = (self.lazy_device(), self.lazy_is_require_grad());
-        let dtype = match &*self.pending.lock() {
-            Some(pending) => pending.dtype,
-            None => self.state.get().and_then(Parameter::unusual_dtype),
-        };
+        let dtype = self.lazy_unusual_dtype();
         let value = if value.device() == device { value } else { value.to_device(&device) };
         let value = match dtype {
             Some(dtype) => value.to_dtype(dtype),

@@ -67,7 +67,8 @@ impl LoadArgs {
         self
     }
 
-    /// Whether parameters that the file does not have keep their values, instead of being an error.
+    /// Whether parameters that the file does not have keep their values, instead of being an error. A record has no values
+    /// to keep: the recorders need them all.
     #[must_use]
     pub fn with_partial(mut self, partial: bool) -> Self {
         self.partial = partial;

@@ -90,6 +90,8 @@ pub(super) struct Outline {
 impl Outline {
     fn add<T: Parameter>(&mut self, param: &Param<T>, dtype: DType) {
         let shape = param.lazy_shape().as_slice().to_vec();
+        // Numbers go to it directly: by way of the usual one they would be rounded twice.
+        let dtype = param.lazy_unusual_dtype().unwrap_or(dtype);
         let (frames, origins) = (self.walk.frames(), self.origins.clone());
         self.wanted.push(Wanted { frames, origins, shape, dtype });
     }
