@@ -5,8 +5,11 @@ use crate::simd::forced::at_each_level;
 use kiln_types::ConvOptions;
 use proptest::prelude::*;
 
-/// Size, kernel, stride, padding and dilation along one dim, in which the kernel fits.
-fn dim() -> impl Strategy<Value = (usize, usize, usize, (usize, usize), usize)> {
+/// Size, kernel, stride, padding and dilation along one dim.
+type Dim = (usize, usize, usize, (usize, usize), usize);
+
+/// Dims in which the kernel fits.
+fn dim() -> impl Strategy<Value = Dim> {
     let parts = (1usize..16, 1usize..5, 1usize..4, (0usize..4, 0usize..4), 1usize..3);
     parts.prop_map(|(size, kernel, stride, padding, dilation)| {
         let extent = (kernel - 1) * dilation + 1;
@@ -29,16 +32,16 @@ proptest! {
         (batch, groups, ic, oc) in channels(),
         dims in prop::collection::vec(dim(), 1..3),
     ) {
-        let sizes = |f: &dyn Fn(&(usize, usize, usize, (usize, usize), usize)) -> usize| dims.iter().map(f).collect::<Vec<_>>();
+        let sizes = |f: fn(&Dim) -> usize| dims.iter().map(f).collect::<Vec<_>>();
         let options = ConvOptions {
-            stride: sizes(&|d| d.2),
+            stride: sizes(|d| d.2),
             padding: dims.iter().map(|d| d.3).collect(),
-            dilation: sizes(&|d| d.4),
+            dilation: sizes(|d| d.4),
             groups,
             activation: None,
         };
-        let x = [&[batch, groups * ic], &sizes(&|d| d.0)[..]].concat();
-        let w = [&[groups * oc, ic], &sizes(&|d| d.1)[..]].concat();
+        let x = [&[batch, groups * ic], &sizes(|d| d.0)[..]].concat();
+        let w = [&[groups * oc, ic], &sizes(|d| d.1)[..]].concat();
         let shape = ConvShape::new(&x, &w, &options);
         at_each_level(|level| check_shape(&shape, &level));
     }
