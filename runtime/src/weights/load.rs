@@ -17,7 +17,7 @@ use kiln_weights::LazyTensor;
 
 /// Loads the parameters of a module from a checkpoint: a file of PyTorch or Safetensors, or a folder of shards.
 ///
-/// Fields that were made of others (see [`Origin`]) are made of the file's in the same way; what belongs to the module's
+/// Fields that were made of others (see [`Origin`](crate::module::Origin)) are made of the file's in the same way; what belongs to the module's
 /// own graph stays as it is in the module.
 ///
 /// Keys are the module's paths, or what its layers' counterparts in PyTorch have (see

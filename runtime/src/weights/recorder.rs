@@ -16,8 +16,10 @@ macro_rules! checkpoint_recorder {
         $(#[$doc])*
         ///
         /// It only loads; see [`save_weights`](super::save_weights) for the way back. A record knows the names and types
-        /// of its parameters, but not their shapes, and not what its module's lists hold: to have those checked, use
-        /// [`load_weights`](super::load_weights). Of an enum the variant is taken that the tensors fit best.
+        /// of its parameters, but not their shapes, and not what its module's lists hold: to have those checked, give it to
+        /// [`Module::try_load_record`](crate::module::Module::try_load_record), or use [`load_weights`](super::load_weights).
+        /// Of an enum the variant is taken that the tensors fit best. The record of a generated module whose parameters are
+        /// made of others in a checkpoint is refused.
         #[derive(Clone, Debug, Default)]
         pub struct $name<S: PrecisionSettings> {
             settings: PhantomData<S>,

@@ -22,18 +22,18 @@ impl Source {
         let name = args.file.display().to_string();
         let mut tensors = BTreeMap::new();
         let mut report = String::from("Debug information of keys and tensor shapes:\n---\n");
-        for Remapped { original, key, tensor } in map.tensors(&checkpoint)? {
-            if args.debug {
+        // Also before two keys become one, which is an error: to find out why is what it is for.
+        if args.debug {
+            for (original, tensor) in checkpoint.tensors() {
+                let (key, shape, dtype) = (map.apply(original), tensor.shape(), tensor.dtype());
                 report.push_str(&format!(
-                    "Original Key: {original}\nRemapped Key: {key}\nShape: {:?}\nDtype: {:?}\n---\n",
-                    tensor.shape(),
-                    tensor.dtype()
+                    "Original Key: {original}\nRemapped Key: {key}\nShape: {shape:?}\nDtype: {dtype:?}\n---\n"
                 ));
             }
-            tensors.insert(key, (original, tensor));
-        }
-        if args.debug {
             std::print!("{report}");
+        }
+        for Remapped { original, key, tensor } in map.tensors(&checkpoint)? {
+            tensors.insert(key, (original, tensor));
         }
         Ok(Self { name, tensors })
     }
