@@ -52,17 +52,23 @@ class Stack(nn.Module):
         super().__init__()
         self.blocks = nn.ModuleList(Block() for _ in range(3))
         self.lstm = nn.LSTM(8, 5, num_layers=2, batch_first=True)
+        self.gru = nn.GRU(5, 3, num_layers=2, batch_first=True, bidirectional=True)
+        self.rnn = nn.RNN(6, 8, batch_first=True)
+        self.across = nn.MultiheadAttention(8, 2, kdim=6, vdim=5, batch_first=True)
         self.lookup = nn.Embedding(11, 8)
         self.image = nn.Conv2d(1, 2, 3, bias=False)
         self.image_norm = nn.BatchNorm2d(2)
-        self.head = nn.Linear(5, 4)
+        self.head = nn.Linear(8, 4)
 
     def forward(self, tokens, image):
         x = self.lookup(tokens)
         for block in self.blocks:
             x = block(x)
         seen = self.image_norm(self.image(image)).mean()
-        return self.head(self.lstm(x)[0][:, -1]) + seen
+        short = self.lstm(x)[0]
+        wide = self.gru(short)[0]
+        x = self.across(self.rnn(wide)[0], wide, short, need_weights=False)[0]
+        return self.head(x[:, -1]) + seen
 
 
 def trained(net: nn.Module, inputs) -> nn.Module:

@@ -274,6 +274,28 @@ fn items_that_lack_a_part_have_options() {
     }
 }
 
+/// Groups are told by the convolutions around: ResNeXt's and MobileNet's are, SqueezeNet's parallel ones are not.
+#[test]
+fn groups_are_assumed_where_nothing_else_explains_the_channels() {
+    let entries: &[(&str, &[usize])] = &[
+        ("gray.weight", &[8, 1, 3, 3]),
+        ("a.conv1.weight", &[16, 8, 1, 1]),
+        ("a.conv2.weight", &[16, 4, 3, 3]),
+        ("b.0.weight", &[32, 16, 1, 1]),
+        ("c.0.weight", &[32, 1, 3, 3]),
+        ("d.expand1.weight", &[16, 4, 1, 1]),
+        ("d.expand3.weight", &[16, 4, 3, 3]),
+        ("d.squeeze.weight", &[4, 32, 1, 1]),
+        ("e.pre.weight", &[16, 1, 1]),
+    ];
+    let made = skeleton(tensors(entries), &SkeletonOptions::default()).unwrap();
+    let source = &made.generated.source;
+    assert_eq!(source.matches("groups assumed").count(), 2, "{source}");
+    for text in ["`conv2`: 16 to 16 channels, kernel 3 × 3. 4 groups assumed.", "new([32, 32], [3, 3])"] {
+        assert!(source.contains(text), "{text}\n{source}");
+    }
+}
+
 /// The adapter tells layers by the names of their types, which no struct of a skeleton may have.
 #[test]
 fn structs_are_not_called_like_layers() {

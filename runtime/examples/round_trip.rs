@@ -6,7 +6,9 @@
 use kiln as root;
 use kiln::backend::NdArray;
 use kiln::nn::attention::{MultiHeadAttention, MultiHeadAttentionConfig};
-use kiln::nn::{Lstm, LstmConfig, PRelu, PReluConfig, RmsNorm, RmsNormConfig};
+use kiln::nn::{
+    BiGru, BiGruConfig, Lstm, LstmConfig, PRelu, PReluConfig, RmsNorm, RmsNormConfig, Rnn, RnnConfig,
+};
 use kiln::weights::{AdapterType, ImportError, LoadArgs, load_weights, save_weights};
 
 include!("../../tests/burn-compat/src/net.rs");
@@ -26,6 +28,9 @@ pub struct Block<B: Backend> {
 pub struct Stack<B: Backend> {
     blocks: Vec<Block<B>>,
     lstm: Vec<Lstm<B>>,
+    gru: Vec<BiGru<B>>,
+    rnn: Rnn<B>,
+    across: MultiHeadAttention<B>,
     lookup: Embedding<B>,
     image: Conv2d<B>,
     image_norm: BatchNorm<B>,
@@ -48,10 +53,16 @@ impl<B: Backend> Stack<B> {
         Self {
             blocks: (0..3).map(|_| block()).collect(),
             lstm: vec![LstmConfig::new(8, 5, true).init(device), LstmConfig::new(5, 5, true).init(device)],
+            gru: vec![BiGruConfig::new(5, 3, true).init(device), BiGruConfig::new(6, 3, true).init(device)],
+            rnn: RnnConfig::new(6, 8, true).init(device),
+            across: MultiHeadAttentionConfig::new(8, 2)
+                .with_d_key(Some(6))
+                .with_d_value(Some(5))
+                .init(device),
             lookup: EmbeddingConfig::new(11, 8).init(device),
             image: Conv2dConfig::new([1, 2], [3, 3]).with_bias(false).init(device),
             image_norm: BatchNormConfig::new(2).init(device),
-            head: Some(LinearConfig::new(5, 4).init(device)),
+            head: Some(LinearConfig::new(8, 4).init(device)),
         }
     }
 }

@@ -9,7 +9,8 @@ use kiln::record::Safetensors;
 use kiln::record::{BinFileRecorder, FullPrecisionSettings, HalfPrecisionSettings, PrettyJsonFileRecorder};
 use kiln::tensor::backend::Backend;
 use kiln::tensor::{Bool, Int, Tensor, TensorData, Tolerance, activation};
-use kiln::weights::{LoadArgs, load_weights};
+use kiln::weights::{AdapterType, LoadArgs, load_weights, save_weights, save_weights_like};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 type Cpu = kiln::backend::NdArray;
@@ -228,4 +229,61 @@ fn a_checkpoint_with_every_layer_loads_into_its_skeleton() {
     for (loaded, made) in loaded.iter().zip(&made) {
         loaded.assert_approx_eq::<f32>(made, Tolerance::absolute(1e-6));
     }
+}
+
+/// The tensors of a file of Safetensors.
+fn tensors(path: &Path) -> BTreeMap<String, TensorData> {
+    let file = Safetensors::open(path).unwrap();
+    file.paths().map(|name| (name.to_owned(), file.tensor(name).unwrap())).collect()
+}
+
+/// What was read comes back under PyTorch's names, bit for bit; in the form of the checkpoint, the whole checkpoint does.
+#[test]
+fn a_skeleton_goes_back_to_pytorch() {
+    let device = Default::default();
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/weights");
+    let checkpoint = fixtures.join("layers.pt");
+    let original = tensors(&fixtures.join("layers.expected.safetensors"));
+    let model = load_weights(layers::Model::<Cpu>::new(&device), checkpoint.as_path(), &device).unwrap();
+    let file = std::env::temp_dir().join(format!("kiln-skeletons-back-{}.safetensors", std::process::id()));
+
+    save_weights(&model, &file, AdapterType::PyTorch).unwrap();
+    let saved = tensors(&file);
+    let mut others = BTreeSet::new();
+    for (key, data) in &saved {
+        match original.get(key) {
+            Some(original) if key.ends_with("num_batches_tracked") => assert_eq!(data.shape, original.shape),
+            Some(original) => assert_eq!(data, original, "{key}"),
+            None => drop(others.insert(key.split('.').next().unwrap_or_default())),
+        }
+    }
+    // A cell is saved as the layer that it is a step of, a normalized weight as what it comes to.
+    let expected = [
+        "gru_cell",
+        "lstm_cell",
+        "pruned",
+        "rnn_cell",
+        "spectral",
+        "spectral_before",
+        "weighted",
+        "weighted_before",
+        "weighted_up",
+    ];
+    assert_eq!(others.into_iter().collect::<Vec<_>>(), expected);
+    for key in [
+        "across.k_proj_weight",
+        "across.in_proj_bias",
+        "attention.in_proj_weight",
+        "gru.weight_hh_l1_reverse",
+    ] {
+        assert!(saved.contains_key(key), "{key}");
+    }
+
+    save_weights_like(&model, checkpoint, &file).unwrap();
+    let saved = tensors(&file);
+    for (key, data) in &saved {
+        assert_eq!(Some(data), original.get(key), "{key}");
+    }
+    assert_eq!(saved.len(), original.len());
+    std::fs::remove_file(file).unwrap();
 }

@@ -80,18 +80,17 @@ struct Reader<'a> {
 }
 
 /// What is known about a struct while its parts are read.
-#[derive(Clone, Copy, Default)]
 struct Siblings {
     /// Channels that the last convolution yields.
     beside: Option<usize>,
-    /// Whether there are convolutions.
-    convolutions: bool,
+    /// Channels that all of its convolutions yield.
+    outputs: Vec<usize>,
 }
 
 impl Reader<'_> {
     /// The parts of a branch; `list` is the name of the innermost branch around that is no number.
     fn parts(&mut self, branch: Branch, path: &str, list: &str) -> Result<Vec<Part>, SkeletonError> {
-        let mut siblings = Siblings { beside: None, convolutions: has_convolutions(&branch) };
+        let mut siblings = Siblings { beside: None, outputs: outputs(&branch) };
         let mut parts = Vec::new();
         for (key, part) in branch.parts {
             let own = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
@@ -181,7 +180,7 @@ impl Reader<'_> {
             in_out: self.in_out.contains(name),
             before: self.before,
             beside: siblings.beside,
-            among_convolutions: siblings.convolutions,
+            outputs: &siblings.outputs,
         };
         (layers::recognize(&leaves), true)
     }
@@ -208,14 +207,16 @@ fn does_not_fit(path: &str, wanted: &str, layers: &[Layer]) -> SkeletonError {
     SkeletonError::DoesNotFit { key: path.to_owned(), wanted: wanted.to_owned(), reason }
 }
 
-/// Whether branches right below have weights of convolutions.
-fn has_convolutions(branch: &Branch) -> bool {
-    branch.parts.iter().any(|(_, part)| match part {
-        Tree::Branch(below) => {
-            matches!(below.get(&["weight"]), Some(Tree::Leaf(weight)) if weight.shape().len() >= 3)
-        }
-        Tree::Leaf(_) => false,
-    })
+/// The channels that convolutions right below yield.
+fn outputs(branch: &Branch) -> Vec<usize> {
+    let output = |part: &Tree| match part {
+        Tree::Branch(below) => match below.get(&["weight"])? {
+            Tree::Leaf(weight) if weight.shape().len() >= 3 => weight.shape().first().copied(),
+            _ => None,
+        },
+        Tree::Leaf(_) => None,
+    };
+    branch.parts.iter().filter_map(|(_, part)| output(part)).collect()
 }
 
 /// Collects the names of branches with a bias that fits the columns of the matrix, and not its rows.

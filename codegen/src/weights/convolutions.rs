@@ -75,14 +75,19 @@ fn turned_groups(leaves: &Leaves<'_>, first: usize, second: usize) -> Option<usi
 
 /// How many groups a convolution has, as far as its neighbours tell.
 fn groups(leaves: &Leaves<'_>, output: usize, group_input: usize, kernel: &[usize]) -> usize {
-    let depthwise = leaves.named(&["dw", "depth", "depthwise", "dwconv"]) || leaves.before == Some(output);
+    let wide = kernel.iter().any(|size| *size > 1);
+    let follows = wide && leaves.before == Some(output);
+    let depthwise = leaves.named(&["dw", "depth", "depthwise", "dwconv"]) || follows;
     if group_input == 1 && output > 1 && depthwise {
         return output;
     }
-    // A grouped convolution mixes what lies near, and keeps the channels.
-    let wide = kernel.iter().any(|size| *size > 1);
+    // A grouped convolution mixes what lies near, and keeps the channels. What takes as many as another one yields may
+    // stand behind that one, with no groups.
+    let explained = leaves.outputs.contains(&group_input);
     match leaves.beside {
-        Some(channels) if wide && channels == output && channels.is_multiple_of(group_input) => {
+        Some(channels)
+            if wide && !explained && channels == output && channels.is_multiple_of(group_input) =>
+        {
             channels / group_input
         }
         _ => 1,

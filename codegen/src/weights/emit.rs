@@ -34,8 +34,8 @@ fn head(options: &SkeletonOptions) -> String {
     };
     // The file's name, which may be of any length, has the first line.
     let text = "It is yours to complete: a checkpoint holds weights, but not what is done with them. Strides, paddings, \
-                dilations, epsilons, and whether the batch comes first are the layers' defaults, and every `forward` is \
-                missing.";
+                dilations, epsilons, and whether the batch comes first are the layers' defaults, groups and heads are \
+                what the sizes suggest, and every `forward` is missing.";
     let rest: String = wrapped(text).iter().map(|line| format!("// {line}\n")).collect();
     format!("// A skeleton that Kiln {version} made{from}.\n{rest}")
 }

@@ -77,8 +77,8 @@ pub(super) struct Leaves<'a> {
     pub(super) before: Option<usize>,
     /// Channels that the convolution before yields, in the same struct.
     pub(super) beside: Option<usize>,
-    /// Whether there are convolutions in the same struct.
-    pub(super) among_convolutions: bool,
+    /// Channels that the convolutions in the same struct yield, also those behind this one: files may be sorted by name.
+    pub(super) outputs: &'a [usize],
 }
 
 /// Recognizes a branch that has only tensors.

@@ -65,7 +65,7 @@ pub(super) fn recognize(leaves: &Leaves<'_>) -> Option<Recognized> {
         let plain = layer("LayerNorm", "nn::LayerNorm", quote!(new(#size)), norm, format!("size {size}"));
         let grouped = leaves.named(&["group", "gn", "groupnorm"]);
         let instanced = leaves.named(&["instance", "inst", "instancenorm"]);
-        let layered = leaves.named(&["layer", "ln", "layernorm"]) || !leaves.among_convolutions;
+        let layered = leaves.named(&["layer", "ln", "layernorm"]) || leaves.outputs.is_empty();
         return Some(Recognized::Layer(match (grouped, instanced) {
             (true, false) => vec![group, plain, instance],
             (false, true) => vec![instance, group, plain],
@@ -91,7 +91,7 @@ pub(super) fn recognize(leaves: &Leaves<'_>) -> Option<Recognized> {
         (false, true) if leaves.named_like(&["rms"]) && !leaves.all => Recognized::Layer(vec![rms]),
         (false, true) if !leaves.all => Recognized::Layer(vec![rms, plain]),
         _ if leaves.all => Recognized::Layer(vec![rms, plain, prelu]),
-        _ if leaves.among_convolutions => Recognized::Layer(vec![prelu, rms, plain]),
+        _ if !leaves.outputs.is_empty() => Recognized::Layer(vec![prelu, rms, plain]),
         _ => Recognized::Open(vec![rms.kind, plain.kind, prelu.kind]),
     })
 }

@@ -1,7 +1,7 @@
 // A skeleton that Kiln 0.1.0 made from `kinds.pt`.
 // It is yours to complete: a checkpoint holds weights, but not what is done with them. Strides,
-// paddings, dilations, epsilons, and whether the batch comes first are the layers' defaults, and every
-// `forward` is missing.
+// paddings, dilations, epsilons, and whether the batch comes first are the layers' defaults, groups
+// and heads are what the sizes suggest, and every `forward` is missing.
 
 use kiln::config::Config;
 use kiln::module::Module;

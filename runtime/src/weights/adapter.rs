@@ -88,8 +88,11 @@ const GRU_GATES: &[&str] = &["reset_gate", "update_gate", "new_gate"];
 const RNN_GATES: &[&str] = &["gate"];
 
 /// The projections of attention in PyTorch's order, and what their weights are called where their sizes differ.
-const PROJECTIONS: &[(&str, &str)] =
+pub(super) const PROJECTIONS: &[(&str, &str)] =
     &[("query", "q_proj_weight"), ("key", "k_proj_weight"), ("value", "v_proj_weight")];
+
+/// What the weights of all three are called where their sizes are the same.
+pub(super) const JOINED_PROJECTIONS: &str = "in_proj_weight";
 
 impl AdapterType {
     /// Where a parameter may be, the likeliest place first. The first is where it would be saved.

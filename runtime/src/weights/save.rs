@@ -1,7 +1,8 @@
 //! Saving a module under PyTorch's names and in its layouts.
 
-use super::adapter::{Candidate, Frame, View, path_of};
+use super::adapter::{Candidate, Frame, JOINED_PROJECTIONS, PROJECTIONS, View, path_of};
 use super::derived::{Equation, Made, Solver};
+use super::normalized;
 use super::outline::{Lists, Outline, Wanted};
 use super::source::Source;
 use super::{AdapterType, ImportError, LoadArgs, SaveReport, Undone, Unsaved};
@@ -85,12 +86,15 @@ fn write(tensors: BTreeMap<String, TensorData>, path: &Path) -> Result<(), Impor
     save(path, &tensors, &metadata).map_err(|error| ImportError::Record(error.to_string()))
 }
 
+/// The views of each tensor that parameters are, with their contents.
+type Parts = BTreeMap<String, Vec<(View, TensorData)>>;
+
 /// What a module's parameters contribute to each key.
 struct Collector<'s, B: Backend> {
     adapter: AdapterType,
     original: Option<&'s Source>,
     /// The views of a tensor that parameters are, with their contents.
-    parts: BTreeMap<String, Vec<(View, TensorData)>>,
+    parts: Parts,
     /// Parameters that are computed from tensors.
     equations: Vec<Equation<B>>,
 }
@@ -110,6 +114,7 @@ impl<B: Backend> Collector<'_, B> {
             broken.extend(self.add(wanted, &frames, value)?);
         }
         let Self { original, parts, equations, .. } = self;
+        let parts = with_own_sizes(parts);
         let joined = parts.into_iter().map(|(key, parts)| Ok((key.clone(), join(&key, parts)?)));
         let mut tensors = joined.collect::<Result<BTreeMap<_, _>, ImportError>>()?;
         match Solver::<B>::new(&tensors, original, B::Device::default()).solve(&equations) {
@@ -140,7 +145,10 @@ impl<B: Backend> Collector<'_, B> {
             AdapterType::NoAdapter => Ok(None),
         };
         match made {
-            Ok(None) => self.add_plain(frames, candidates, value)?,
+            Ok(None) => match self.normalized(&candidates) {
+                Some(expression) => self.add_computed(wanted, expression, &value),
+                None => self.add_plain(frames, candidates, value)?,
+            },
             Ok(Some(Made::Before)) => {}
             Ok(Some(Made::By(expression))) => self.add_computed(wanted, expression, &value),
             Err(reason) => {
@@ -149,6 +157,13 @@ impl<B: Backend> Collector<'_, B> {
             }
         }
         Ok(None)
+    }
+
+    /// How the original's weight is computed from others, if it has it so.
+    fn normalized(&self, candidates: &[Candidate]) -> Option<Derivation> {
+        let original = self.original.filter(|_| self.adapter == AdapterType::PyTorch)?;
+        let plain = candidates.iter().any(|candidate| self.is_there(&candidate.key));
+        if plain { None } else { normalized::weight(original, candidates) }
     }
 
     fn add_plain(
@@ -192,6 +207,25 @@ impl<B: Backend> Collector<'_, B> {
             self.equations.push(Equation { path, expression, target, value });
         }
     }
+}
+
+/// Attention whose keys or values have sizes of their own has a matrix for each projection in place of a joined one.
+fn with_own_sizes(parts: Parts) -> Parts {
+    let mut sorted = Parts::new();
+    for (key, parts) in parts {
+        let sizes = || parts.iter().map(|(_, data)| data.shape.first());
+        let same = sizes().all(|size| Some(size) == sizes().next());
+        let Some(above) = key.strip_suffix(JOINED_PROJECTIONS).filter(|_| !same) else {
+            sorted.entry(key).or_default().extend(parts);
+            continue;
+        };
+        for (view, data) in parts {
+            let projection = view.part.and_then(|(index, _)| PROJECTIONS.get(index));
+            let name = projection.map_or(JOINED_PROJECTIONS, |(_, own)| own);
+            sorted.entry(format!("{above}{name}")).or_default().push((View { part: None, ..view }, data));
+        }
+    }
+    sorted
 }
 
 /// What PyTorch's batch norm calls the number of batches that it has seen.
