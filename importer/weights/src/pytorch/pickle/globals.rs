@@ -80,7 +80,8 @@ pub(crate) enum ElementType {
     /// Bytes whose meaning the tensors know.
     Untyped,
     /// Elements that Kiln has no dtype for: their size in bytes, PyTorch's name, what they are.
-    Other(usize, &'static str, &'static str),
+    /// By reference, since values of pickles hold it.
+    Other(&'static (usize, &'static str, &'static str)),
 }
 
 impl ElementType {
@@ -89,7 +90,7 @@ impl ElementType {
         match self {
             Real(dtype) => dtype.size(),
             ElementType::Untyped => 1,
-            Other(width, ..) => width,
+            Other((width, ..)) => *width,
         }
     }
 
@@ -98,7 +99,7 @@ impl ElementType {
         match self {
             Real(dtype) => dtype.to_string(),
             ElementType::Untyped => "bytes".to_owned(),
-            Other(_, name, what) => format!("{what} ({name})"),
+            Other((_, name, what)) => format!("{what} ({name})"),
         }
     }
 }
@@ -127,40 +128,40 @@ const DTYPES: &[(&str, ElementType)] = &[
     ("uint16", Real(DType::U16)),
     ("uint8", Real(DType::U8)),
     ("bool", Real(DType::Bool)),
-    ("complex32", Other(4, "complex32", COMPLEX)),
-    ("complex64", Other(8, "complex64", COMPLEX)),
-    ("complex128", Other(16, "complex128", COMPLEX)),
-    ("float8_e4m3fn", Other(1, "float8_e4m3fn", SMALL)),
-    ("float8_e4m3fnuz", Other(1, "float8_e4m3fnuz", SMALL)),
-    ("float8_e5m2", Other(1, "float8_e5m2", SMALL)),
-    ("float8_e5m2fnuz", Other(1, "float8_e5m2fnuz", SMALL)),
-    ("float8_e8m0fnu", Other(1, "float8_e8m0fnu", SMALL)),
-    ("float4_e2m1fn_x2", Other(1, "float4_e2m1fn_x2", SMALL)),
-    ("bcomplex32", Other(4, "bcomplex32", COMPLEX)),
-    ("int1", Other(1, "int1", PACKED)),
-    ("int2", Other(1, "int2", PACKED)),
-    ("int3", Other(1, "int3", PACKED)),
-    ("int4", Other(1, "int4", PACKED)),
-    ("int5", Other(1, "int5", PACKED)),
-    ("int6", Other(1, "int6", PACKED)),
-    ("int7", Other(1, "int7", PACKED)),
-    ("uint1", Other(1, "uint1", PACKED)),
-    ("uint2", Other(1, "uint2", PACKED)),
-    ("uint3", Other(1, "uint3", PACKED)),
-    ("uint4", Other(1, "uint4", PACKED)),
-    ("uint5", Other(1, "uint5", PACKED)),
-    ("uint6", Other(1, "uint6", PACKED)),
-    ("uint7", Other(1, "uint7", PACKED)),
-    ("bits1x8", Other(1, "bits1x8", BITS)),
-    ("bits2x4", Other(1, "bits2x4", BITS)),
-    ("bits4x2", Other(1, "bits4x2", BITS)),
-    ("bits8", Other(1, "bits8", BITS)),
-    ("bits16", Other(2, "bits16", BITS)),
-    ("qint8", Other(1, "qint8", QUANTIZED)),
-    ("quint8", Other(1, "quint8", QUANTIZED)),
-    ("qint32", Other(4, "qint32", QUANTIZED)),
-    ("quint4x2", Other(1, "quint4x2", QUANTIZED)),
-    ("quint2x4", Other(1, "quint2x4", QUANTIZED)),
+    ("complex32", Other(&(4, "complex32", COMPLEX))),
+    ("complex64", Other(&(8, "complex64", COMPLEX))),
+    ("complex128", Other(&(16, "complex128", COMPLEX))),
+    ("float8_e4m3fn", Other(&(1, "float8_e4m3fn", SMALL))),
+    ("float8_e4m3fnuz", Other(&(1, "float8_e4m3fnuz", SMALL))),
+    ("float8_e5m2", Other(&(1, "float8_e5m2", SMALL))),
+    ("float8_e5m2fnuz", Other(&(1, "float8_e5m2fnuz", SMALL))),
+    ("float8_e8m0fnu", Other(&(1, "float8_e8m0fnu", SMALL))),
+    ("float4_e2m1fn_x2", Other(&(1, "float4_e2m1fn_x2", SMALL))),
+    ("bcomplex32", Other(&(4, "bcomplex32", COMPLEX))),
+    ("int1", Other(&(1, "int1", PACKED))),
+    ("int2", Other(&(1, "int2", PACKED))),
+    ("int3", Other(&(1, "int3", PACKED))),
+    ("int4", Other(&(1, "int4", PACKED))),
+    ("int5", Other(&(1, "int5", PACKED))),
+    ("int6", Other(&(1, "int6", PACKED))),
+    ("int7", Other(&(1, "int7", PACKED))),
+    ("uint1", Other(&(1, "uint1", PACKED))),
+    ("uint2", Other(&(1, "uint2", PACKED))),
+    ("uint3", Other(&(1, "uint3", PACKED))),
+    ("uint4", Other(&(1, "uint4", PACKED))),
+    ("uint5", Other(&(1, "uint5", PACKED))),
+    ("uint6", Other(&(1, "uint6", PACKED))),
+    ("uint7", Other(&(1, "uint7", PACKED))),
+    ("bits1x8", Other(&(1, "bits1x8", BITS))),
+    ("bits2x4", Other(&(1, "bits2x4", BITS))),
+    ("bits4x2", Other(&(1, "bits4x2", BITS))),
+    ("bits8", Other(&(1, "bits8", BITS))),
+    ("bits16", Other(&(2, "bits16", BITS))),
+    ("qint8", Other(&(1, "qint8", QUANTIZED))),
+    ("quint8", Other(&(1, "quint8", QUANTIZED))),
+    ("qint32", Other(&(4, "qint32", QUANTIZED))),
+    ("quint4x2", Other(&(1, "quint4x2", QUANTIZED))),
+    ("quint2x4", Other(&(1, "quint2x4", QUANTIZED))),
 ];
 
 /// The types of storages. A tar's tensors have types of the same names, with `Tensor` for `Storage`.
@@ -176,13 +177,13 @@ const STORAGES: &[(&str, ElementType)] = &[
     ("Byte", Real(DType::U8)),
     ("Bool", Real(DType::Bool)),
     ("Untyped", ElementType::Untyped),
-    ("ComplexFloat", Other(8, "complex64", COMPLEX)),
-    ("ComplexDouble", Other(16, "complex128", COMPLEX)),
-    ("QInt8", Other(1, "qint8", QUANTIZED)),
-    ("QUInt8", Other(1, "quint8", QUANTIZED)),
-    ("QInt32", Other(4, "qint32", QUANTIZED)),
-    ("QUInt4x2", Other(1, "quint4x2", QUANTIZED)),
-    ("QUInt2x4", Other(1, "quint2x4", QUANTIZED)),
+    ("ComplexFloat", Other(&(8, "complex64", COMPLEX))),
+    ("ComplexDouble", Other(&(16, "complex128", COMPLEX))),
+    ("QInt8", Other(&(1, "qint8", QUANTIZED))),
+    ("QUInt8", Other(&(1, "quint8", QUANTIZED))),
+    ("QInt32", Other(&(4, "qint32", QUANTIZED))),
+    ("QUInt4x2", Other(&(1, "quint4x2", QUANTIZED))),
+    ("QUInt2x4", Other(&(1, "quint2x4", QUANTIZED))),
 ];
 
 /// Everything else, by module and name.

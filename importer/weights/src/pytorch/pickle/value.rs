@@ -265,3 +265,19 @@ fn too_many() -> WeightsError {
 fn key_too_long() -> WeightsError {
     WeightsError::limit("a dict's key is too long", limits::MAX_KEY_BYTES)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A pickle of many tensors holds millions of them.
+    #[test]
+    fn values_are_small() {
+        assert!(
+            size_of::<Value>() <= 24 && size_of::<Node>() <= 32,
+            "{} {}",
+            size_of::<Value>(),
+            size_of::<Node>()
+        );
+    }
+}
