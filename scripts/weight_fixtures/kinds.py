@@ -197,6 +197,18 @@ def repacked(rename, compression=zipfile.ZIP_STORED) -> bytes:
     return out.getvalue()
 
 
+class FromDevice:
+    """Pickles a tensor as PyTorch does those of devices whose memory it cannot write."""
+
+    def __init__(self, tensor, numpy=False):
+        self.tensor, self.numpy = tensor, numpy
+
+    def __reduce__(self):
+        if self.numpy:
+            return torch._utils._rebuild_device_tensor_from_numpy, (self.tensor.numpy(), torch.float32, "cpu", False)
+        return torch._utils._rebuild_device_tensor_from_cpu_tensor, (self.tensor, torch.float32, "cpu", False)
+
+
 class Slots:
     """A class of the user's own."""
 
@@ -257,6 +269,13 @@ def kinds() -> None:
     keep("plain_data", saved(plain_data(), "plain"))
     keep("no_tensors", saved({"epoch": 3, "config": {"hidden": 4}}, "data"))
     keep("empty", saved({}, "empty"))
+    keep("from_device", saved({"numpy": FromDevice(floats(2, 3), numpy=True), "cpu": FromDevice(floats(2))}, "device"), weights_only=False)
+    # Storages' types named the device once.
+    content = formats.legacy_checkpoint({"weight": floats(2, 3), "count": torch.arange(3)})
+    for kind in (b"FloatStorage", b"LongStorage"):
+        content = content.replace(b"ctorch\n" + kind, b"ctorch.cuda\n" + kind)
+    store.write("legacy_cuda.pt", content)
+    store.expect("legacy_cuda", {"weight": floats(2, 3), "count": torch.arange(3)})
     keep("namespace", saved(namespaces(), "namespace"), weights_only=False)
     for protocol in (2, 5):
         keep(f"numpy_{protocol}", formats.zip_checkpoint(numpy_data(), protocol=protocol), weights_only=False)
