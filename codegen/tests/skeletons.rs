@@ -290,10 +290,29 @@ fn groups_are_assumed_where_nothing_else_explains_the_channels() {
     ];
     let made = skeleton(tensors(entries), &SkeletonOptions::default()).unwrap();
     let source = &made.generated.source;
-    assert_eq!(source.matches("groups assumed").count(), 2, "{source}");
-    for text in ["`conv2`: 16 to 16 channels, kernel 3 × 3. 4 groups assumed.", "new([32, 32], [3, 3])"] {
+    assert_eq!(source.matches("assumed").count(), 2, "{source}");
+    for text in [
+        "`conv2`: 16 to 16 channels, kernel 3 × 3. 4 groups assumed.",
+        "One channel a group assumed.",
+        "new([32, 32], [3, 3])",
+    ] {
         assert!(source.contains(text), "{text}\n{source}");
     }
+}
+
+/// Many lists of which each has a wider one: every pair shares a struct, and what differs stays apart.
+#[test]
+fn many_lists_share_structs_in_pairs() {
+    let mut entries = Vec::new();
+    for n in 0..60 {
+        for (key, parts) in [("a", &["x", "y"][..]), ("b", &["x", "y"]), ("b", &["x", "y", "z"])] {
+            let index = usize::from(parts.len() == 3);
+            entries.extend(parts.iter().map(|part| format!("{key}{n}.{index}.{part}{n}")));
+        }
+    }
+    let entries: Vec<(&str, &[usize])> = entries.iter().map(|key| (key.as_str(), &[2][..])).collect();
+    let made = skeleton(tensors(&entries), &SkeletonOptions::default()).unwrap();
+    assert_eq!(made.generated.source.matches("#[derive(Module, Debug)]").count(), 61);
 }
 
 /// The adapter tells layers by the names of their types, which no struct of a skeleton may have.

@@ -106,7 +106,11 @@ fn convolution(leaves: &Leaves<'_>, output: usize, group_input: usize, kernel: &
         config = quote!(#config.with_groups(#groups));
     }
     let mut layer = layer(leaves, (name, path), config, (input, output), kernel);
-    layer.assumed = (groups > 1).then(|| format!("{groups} groups"));
+    layer.assumed = match groups {
+        1 => None,
+        _ if group_input == 1 => Some("one channel a group".to_owned()),
+        groups => Some(format!("{groups} groups")),
+    };
     Some(layer)
 }
 

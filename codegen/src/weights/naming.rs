@@ -246,7 +246,7 @@ fn describe(seen: &SeenField, ambiguous: &mut Vec<(String, String)>) -> String {
                 text.extend(first.into_iter().chain(letters));
                 text.push('.');
             }
-            Note::Said(_) => {}
+            Note::Said(said) => text.push_str(&format!(" At `{}`, {said}.", names::comment(path))),
             Note::MayBe { kinds, lists } => {
                 let paths = seen.notes.iter().filter(|(_, notes)| notes.contains(note)).map(|(path, _)| path);
                 let pattern = format!("{}{}", common_pattern(path, paths), ".*".repeat(*lists));

@@ -171,17 +171,14 @@ impl Types {
 
     /// Lists of one model often differ in whether an item has a part at all; their items are one struct then.
     fn share_wider(&mut self, root: usize) {
-        while let Some((narrow, wide)) = self.find_wider(root) {
-            let redirect = BTreeMap::from([(narrow, wide)]);
-            for field in self.structs.iter_mut().flatten() {
-                redirected(&mut field.ty, &redirect);
-            }
+        // What becomes one may make what holds it equal, so again.
+        while self.share_items(root) {
             self.merge_equal(root);
         }
     }
 
-    /// Items of lists of which one can stand for the other.
-    fn find_wider(&self, root: usize) -> Option<(usize, usize)> {
+    /// Puts structs of items in place of narrower ones; yields whether there were any.
+    fn share_items(&mut self, root: usize) -> bool {
         let mut items = BTreeSet::new();
         for id in self.reachable(root) {
             for field in self.structs.get(id).into_iter().flatten() {
@@ -190,10 +187,20 @@ impl Types {
                 }
             }
         }
-        let pairs = items.iter().flat_map(|a| items.iter().map(|b| (*a, *b)));
-        // A struct that held itself would be endless.
-        let finite = |narrow, wide| !self.reachable(wide).contains(&narrow);
-        pairs.into_iter().find(|(a, b)| a != b && self.fits(*a, *b) && finite(*a, *b))
+        let mut replaced = BTreeSet::new();
+        for narrow in &items {
+            let mut wider = items.iter().filter(|wide| *wide != narrow && !replaced.contains(*wide));
+            // A struct that held itself would be endless.
+            let wide =
+                wider.find(|wide| self.fits(*narrow, **wide) && !self.reachable(**wide).contains(narrow));
+            let Some(wide) = wide else { continue };
+            let redirect = BTreeMap::from([(*narrow, *wide)]);
+            for field in self.structs.iter_mut().flatten() {
+                redirected(&mut field.ty, &redirect);
+            }
+            replaced.insert(*narrow);
+        }
+        !replaced.is_empty()
     }
 
     /// Whether every module of the struct `narrow` is one of `wide`.

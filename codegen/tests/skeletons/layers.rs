@@ -24,7 +24,7 @@ pub struct Model<B: Backend> {
     pub conv1d: nn::conv::Conv1d<B>,
     /// `conv3d`: 2 to 3 channels, kernel 2 × 2 × 2.
     pub conv3d: nn::conv::Conv3d<B>,
-    /// `dw`: 6 to 6 channels, kernel 3 × 3. 6 groups assumed.
+    /// `dw`: 6 to 6 channels, kernel 3 × 3. One channel a group assumed.
     pub dw: nn::conv::Conv2d<B>,
     /// `deconv1d`: 4 to 3 channels, kernel 2.
     pub deconv1d: nn::conv::ConvTranspose1d<B>,
