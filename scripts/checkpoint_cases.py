@@ -273,6 +273,34 @@ class Shared(nn.Module):
         return self.heads[0](x) + self.heads[1](y) + self.heads[2](z)
 
 
+class Cells(nn.Module):
+    """Two cells, of which the exporter writes out every step; their first states are zeros."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(15, 6)
+        self.lstm, self.gru = nn.LSTMCell(6, 5), nn.GRUCell(5, 4)
+
+    def forward(self, tokens):
+        h = c = torch.zeros(tokens.shape[0], 5)
+        g = torch.zeros(tokens.shape[0], 4)
+        for x in self.embed(tokens).unbind(1):
+            h, c = self.lstm(x, (h, c))
+            g = self.gru(h, g)
+        return g
+
+
+class Convolution(nn.Module):
+    """Nothing that keeps its name when normalizations are folded."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8)
+
+    def forward(self, x):
+        return torch.relu(self.norm(self.conv(x)))
+
+
 IMAGE = torch.linspace(-1, 1, 2 * 3 * 8 * 8).sin().view(2, 3, 8, 8)
 TOKENS = torch.tensor([[3, 1, 4, 1, 5, 9, 2]])
 UNFOLDED = {"do_constant_folding": False, "training": torch.onnx.TrainingMode.PRESERVE}
@@ -286,9 +314,11 @@ CASES = [
     ("recurrent", Recurrent, TOKENS, export_dynamo, {"optimize": False}),
     ("computed", Computed, IMAGE, export_dynamo, {"optimize": False}),
     ("shared", Shared, TOKENS, export_dynamo, {"optimize": False}),
+    ("cells_torchscript", Cells, TOKENS, export_torchscript, UNFOLDED),
     # Default options: the exporter folds normalizations, and transposes weights.
     ("cnn_folded", Cnn, IMAGE, export_dynamo, {}),
     ("gpt_folded", Gpt, TOKENS, export_dynamo, {}),
+    ("convolution_torchscript_folded", Convolution, IMAGE, export_torchscript, {}),
 ]
 
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// Models that use a part of a tensor, or hold what they computed of several: they cannot be saved without the checkpoint
 /// that has the rest.
-const PARTIAL: &[&str] = &["transformer", "transformer_trainable", "computed"];
+const PARTIAL: &[&str] = &["transformer", "transformer_trainable", "computed", "cells_torchscript"];
 
 fn main() {
     let cases = std::env::current_dir().expect("a folder").join("../../fixtures/checkpoints");

@@ -3,7 +3,7 @@
 use super::dims::Scope;
 use crate::code::{Block, Code, Statement};
 use crate::names::{self, Names, ident};
-use crate::plan::Plan;
+use crate::plan::{Plan, Step};
 use kiln_importer::ir::{Symbol, SymbolOrigin, ValueId};
 use kiln_types::DTypeKind;
 use proc_macro2::Ident;
@@ -67,6 +67,7 @@ impl Locals {
         let data = &plan.modules[module];
         let passed = plan.structs[data.struct_id].parameters.iter().filter(|parameter| parameter.passed);
         let taken = passed.map(|parameter| parameter.name.as_str()).chain(["device", "self"]);
+        let taken = taken.chain(called_again(plan, &data.steps));
         let mut locals = Self { names: Names::with(taken), ..Self::default() };
         for (&value, hint) in data.inputs.iter().zip(hints) {
             let name = locals.names.fresh(hint);
@@ -258,6 +259,30 @@ impl Locals {
     fn is_outer(&self, block: &Block, value: ValueId) -> bool {
         !block.statements.iter().any(|statement| statement.outputs().contains(&value))
     }
+}
+
+/// Functions that steps call more than once: a variable of the name would hide one from its later calls.
+fn called_again<'p>(plan: &'p Plan<'_>, steps: &[Step]) -> Vec<&'p str> {
+    fn count<'p>(plan: &'p Plan<'_>, steps: &[Step], found: &mut BTreeMap<&'p str, usize>) {
+        for step in steps {
+            match step {
+                Step::Call(child) => {
+                    let called = &plan.structs[plan.modules[*child].struct_id];
+                    if called.function {
+                        *found.entry(called.name.as_str()).or_insert(0) += 1;
+                    }
+                }
+                Step::Branches { then, otherwise, .. } => {
+                    count(plan, then, found);
+                    count(plan, otherwise, found);
+                }
+                Step::Node(_) | Step::Loop { .. } => {}
+            }
+        }
+    }
+    let mut found = BTreeMap::new();
+    count(plan, steps, &mut found);
+    found.into_iter().filter(|(_, calls)| *calls > 1).map(|(name, _)| name).collect()
 }
 
 /// Whether a word names a layer's kind: `norm`, `final_layer_norm`, `c_proj`.

@@ -82,9 +82,11 @@ pub fn place(plan: &mut Plan<'_>) {
             paths.insert(output, vec![plan.root]);
         }
     }
+    let mut taken = layer_paths(plan);
     for value in order {
         let module = paths[&value].last().copied().unwrap_or(plan.root);
-        let key = key(plan, module, value, hints.get(&value).copied());
+        let key = key(plan, module, value, hints.get(&value).copied(), &taken);
+        taken.insert(below(&plan.modules[module].path, &key));
         let field = Field { key, content: Content::Parameter(value) };
         for n in 0..plan.modules.len() {
             if plan.first_call(n) == module || plan.modules[n].path == plan.modules[module].path {
@@ -92,6 +94,24 @@ pub fn place(plan: &mut Plan<'_>) {
             }
         }
     }
+}
+
+/// Where records have the parameters of layers.
+fn layer_paths(plan: &Plan<'_>) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for module in &plan.modules {
+        for field in &module.fields {
+            let Content::Layer(node) = field.content else { continue };
+            let path = below(&module.path, &field.key);
+            let fields = plan.layer(node).map(|layer| layer.fields.as_slice()).unwrap_or_default();
+            found.extend(fields.iter().map(|(name, _)| below(&path, name)));
+        }
+    }
+    found
+}
+
+fn below(path: &str, key: &str) -> String {
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
 /// What an expression calls an operand: the field of a struct that it is, `weight` of a recurrent layer's inputs.
@@ -116,11 +136,19 @@ fn role(plan: &Plan<'_>, node: NodeId, expr: &Expr, value: ValueId) -> Option<&'
     role
 }
 
-/// The key of a constant in a module.
-fn key(plan: &Plan<'_>, module: usize, value: ValueId, role: Option<&str>) -> String {
+/// The key of a constant in a module: none that its fields have, nor one that is the path of a parameter of another module,
+/// as a name may be when what was made of a parameter is used elsewhere.
+fn key(
+    plan: &Plan<'_>,
+    module: usize,
+    value: ValueId,
+    role: Option<&str>,
+    elsewhere: &BTreeSet<String>,
+) -> String {
     let owner = &plan.modules[module];
     let taken: BTreeSet<&str> = owner.fields.iter().map(|field| field.key.as_str()).collect();
-    let free = |key: &str| !key.is_empty() && !taken.iter().any(|other| clashes(key, other));
+    let free =
+        |key: &str| !key.is_empty() && !taken.contains(key) && !elsewhere.contains(&below(&owner.path, key));
     let name = plan.graph.constant(value).and_then(|constant| constant.name.as_deref()).unwrap_or_default();
     if !names::is_anonymous(name)
         && let Some(key) = relative(name, &owner.path).filter(|key| free(key))
@@ -142,11 +170,6 @@ fn key(plan: &Plan<'_>, module: usize, value: ValueId, role: Option<&str>) -> St
         key = format!("{stem}_{n}");
     }
     key
-}
-
-/// Whether two keys cannot both be in a record: they are equal, or one is inside the other.
-fn clashes(a: &str, b: &str) -> bool {
-    a == b
 }
 
 type Visit<'v, 'g> = dyn FnMut(&Plan<'g>, &[usize], NodeId) + 'v;

@@ -222,8 +222,8 @@ fn refusal(plan: &Plan<'_>) -> Option<String> {
     };
     if !exporters.is_empty() {
         return Some(format!(
-            "the exporter changed {}; export with optimize=False (the older exporter: do_constant_folding=False, \
-             training=TrainingMode.PRESERVE)",
+            "the exporter changed {}, or merged it with others that were equal; export with optimize=False (the older \
+             exporter: do_constant_folding=False, training=TrainingMode.PRESERVE, and weights that differ)",
             list(&exporters)
         ));
     }
@@ -249,8 +249,9 @@ pub enum Checkpoints {
 pub fn checkpoints(plan: &Plan<'_>) -> Checkpoints {
     let made = |value: &ValueId| plan.graph.provenance(*value).is_some();
     let values = parameters(plan);
-    // What has no names but the exporter's numbers may come from anywhere.
-    let of_keys = |value: &ValueId| plan.graph.provenance(*value).is_some_and(|made| !made.keys().is_empty());
+    // What has no names but an exporter's numbers may come from anywhere.
+    let of_keys =
+        |value: &ValueId| plan.graph.provenance(*value).is_some_and(|made| made.is_of_checkpoints());
     if !values.iter().any(of_keys) {
         return Checkpoints::None;
     }

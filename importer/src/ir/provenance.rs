@@ -186,6 +186,18 @@ impl Provenance {
         matches!(self, Self::Exporter { .. }) || self.parts().into_iter().any(Self::is_exporters)
     }
 
+    /// Whether parameters that checkpoints have are in it, for all that is known: under their keys, or behind what PyTorch's
+    /// older exporter made of them.
+    pub fn is_of_checkpoints(&self) -> bool {
+        let own = match self {
+            Self::Key { .. } => true,
+            Self::Exporter { name, keys } => !keys.is_empty() || name.starts_with("onnx::"),
+            Self::TooMuch { keys } => !keys.is_empty(),
+            _ => false,
+        };
+        own || self.parts().into_iter().any(Self::is_of_checkpoints)
+    }
+
     /// The keys in it, each once, in order of appearance.
     pub fn keys(&self) -> Vec<String> {
         /// More would help nobody.

@@ -1,10 +1,14 @@
 //! What an initializer is to the network that was exported: a parameter under its own name, a number of the graph's, or
 //! something that the exporter made of parameters.
 
+mod merged;
+
 use super::proto::{GraphProto, ModelProto, NodeProto, StringStringEntryProto};
 use super::scope;
+use crate::fold::uniform;
 use crate::ir::{Op, Provenance, is_anonymous};
 use kiln_types::TensorData;
+use merged::Merged;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -27,6 +31,8 @@ pub(crate) struct Parameters {
     targets: HashSet<String>,
     /// Initializers that are the weight of an `nn.Linear`, turned.
     turned: HashSet<String>,
+    /// Parameters that are others as well.
+    merged: Merged,
     /// Whether the exporter tells which initializers are parameters.
     tells: bool,
     /// Whether PyTorch wrote the file: all that has a name of its own is a parameter then.
@@ -50,6 +56,7 @@ impl Parameters {
             told: HashMap::new(),
             targets: HashSet::new(),
             turned: HashSet::new(),
+            merged: Merged::default(),
             tells: false,
             pytorch: model.producer_name == "pytorch",
         };
@@ -74,6 +81,16 @@ impl Parameters {
         self.targets = targets.map(|(target, _)| target.to_owned()).collect();
         self.tells |= !self.targets.is_empty();
         self.turned = graph.node.iter().filter_map(turned_weight).collect();
+        let folded: HashSet<String> =
+            self.told.values().filter_map(|told| told.folded_from.as_ref()).flatten().cloned().collect();
+        // The optimizer alone makes initializers that the network does not have, and merges those that it has.
+        let made = |name: &str| self.told.get(name).is_none_or(|told| told.kind.is_none());
+        let optimized = graph.initializer.iter().any(|tensor| made(&tensor.name));
+        self.merged = match (self.tells, self.pytorch) {
+            (true, _) if optimized => Merged::told(graph, &self.targets, &folded),
+            (false, true) => Merged::by_uses(graph),
+            _ => Merged::default(),
+        };
     }
 
     /// Parameters of the exported program that are not among the initializers.
@@ -87,6 +104,12 @@ impl Parameters {
         let key = |key: &str, shape: &[usize]| {
             Arc::new(Provenance::Key { key: key.to_owned(), shape: shape.to_vec() })
         };
+        let same = || data.num_elements() == 1 || uniform(data).is_some();
+        if data.dtype.is_float()
+            && let Some(others) = self.merged.others(name, same)
+        {
+            return Some(exporters(name, [vec![name.to_owned()], others].concat()));
+        }
         if !self.tells {
             return match by_name(name, data, self.pytorch) {
                 ByName::Parameter => Some(key(name, &data.shape)),
