@@ -57,6 +57,14 @@ impl Merged {
             }
         }
         let mut found = Self::default();
+        for node in graph.node.iter().filter(|node| node.op_type == "Identity") {
+            // `bn.running_var = Identity(bn.weight)`: the one that was equal, under the other's name.
+            let (Some(name), Some(other)) = (node.input.first(), node.output.first()) else { continue };
+            if there.contains(name.as_str()) && !other.starts_with('/') {
+                let alike = pattern(name) == pattern(other);
+                if alike { &mut found.shared } else { &mut found.suspect }.insert(name.clone());
+            }
+        }
         for (name, uses) in uses {
             // The same place of the same operation, in modules of a list.
             let places: BTreeSet<(String, &str, usize)> =
@@ -145,6 +153,29 @@ mod tests {
         assert_eq!(merged.others("n.0.weight", || false), Some(vec!["n.1.weight".to_owned()]));
         assert_eq!(merged.others("a.weight", || false), Some(vec!["a.bias".to_owned()]));
         assert_eq!(merged.lost.len(), 2, "{:?}", merged.lost);
+    }
+
+    #[test]
+    fn copies_under_other_names_tell_of_merging() {
+        let mut graph = graph(&["l.0.weight", "bn.weight", "table"], &[]);
+        for (input, output) in [
+            ("l.0.weight", "l.1.weight"),
+            ("bn.weight", "bn.running_var"),
+            ("table", "head.weight"),
+            ("y", "z"),
+        ] {
+            let (input, output) = (vec![input.into()], vec![output.into()]);
+            graph.node.push(NodeProto { op_type: "Identity".into(), input, output, ..NodeProto::default() });
+        }
+        let merged = Merged::by_uses(&graph);
+        assert!(merged.others("l.0.weight", || false).is_some());
+        for name in ["bn.weight", "table"] {
+            assert!(
+                merged.others(name, || false).is_none() && merged.others(name, || true).is_some(),
+                "{name}"
+            );
+        }
+        assert!(merged.others("y", || true).is_none());
     }
 
     #[test]
