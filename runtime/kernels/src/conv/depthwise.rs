@@ -55,10 +55,10 @@ fn one_each(shape: &ConvShape, x: &[f32], weight: &[f32], end: &End<'_>, out: &m
             let strip = first..channels.min(first + STRIP);
             let to = row * ow * channels;
             let lines = lines.row(row);
-            let job = Row { shape, x, weight, lines, bias: end.bias, residual: end.residual, low, high };
+            let job = Row { shape, x, weight, lines, bias: end.bias, low, high };
             // SAFETY: lines lie in the image, kernel elements in the weights; strips of the result's rows are disjoint.
             unsafe {
-                job.fill(&kernels, strip.clone(), to, out.ptr(to));
+                job.fill(&kernels, strip.clone(), out.ptr(to));
                 if let Some(activation) = rest {
                     map_rows(Map::Activation(activation), out.ptr(to + first), channels, ow, strip.len());
                 }
@@ -107,17 +107,16 @@ struct Row<'a> {
     /// See [`Lines`].
     lines: &'a [(usize, usize)],
     bias: Option<&'a [f32]>,
-    residual: Option<&'a [f32]>,
     low: f32,
     high: f32,
 }
 
 impl Row<'_> {
-    /// Computes some channels of the row, which is at `out` and starts with the result's element `start`.
+    /// Computes some channels of the row, which is at `out`.
     ///
     /// # Safety
     /// The row's lines lie in the image and the weights; `out` holds the row.
-    unsafe fn fill(&self, kernels: &Kernels, channels: Range<usize>, start: usize, out: *mut f32) {
+    unsafe fn fill(&self, kernels: &Kernels, channels: Range<usize>, out: *mut f32) {
         let (w, all) = (&self.shape.windows, self.shape.out_channels);
         let mut x = 0;
         while x < w.output[2] {
@@ -143,7 +142,6 @@ impl Row<'_> {
                         width: w.input[2],
                         lanes,
                         bias: self.bias.map_or(null(), |bias| bias[c..].as_ptr()),
-                        residual: self.residual.map_or(null(), |residual| residual[start + at..].as_ptr()),
                         low: self.low,
                         high: self.high,
                         out: out.add(at),

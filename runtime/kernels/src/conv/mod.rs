@@ -127,9 +127,11 @@ pub enum ConvWeight<'a> {
     Packed(&'a PackedConv),
 }
 
-/// `out = activation(x ∗ weight + bias + residual)`.
+/// `out = activation(x ∗ weight + bias)`.
 ///
-/// `x` is `[batch, spatial…, in]` (`[batch, in, spatial…]` if [`ConvShape::takes_channels_first`]), `bias` `[out]`, `residual` and `out` `[batch, spatial…, out]`, all contiguous.
+/// `x` is `[batch, spatial…, in]` (`[batch, in, spatial…]` if [`ConvShape::takes_channels_first`]), `bias` `[out]` and `out`
+/// `[batch, spatial…, out]`, all contiguous. Winograd's algorithm computes squares of results together: what is not finite in
+/// one of their windows makes all of them NaN.
 ///
 /// # Panics
 /// When a slice does not have the shape's size.
@@ -138,15 +140,14 @@ pub fn conv(
     x: &[f32],
     weight: ConvWeight<'_>,
     bias: Option<&[f32]>,
-    residual: Option<&[f32]>,
     activation: Option<Activation>,
     out: &mut [f32],
 ) {
-    shape.check(x, bias, residual, out);
+    shape.check(x, bias, out);
     if out.is_empty() {
         return;
     }
-    let end = End { bias, residual, activation };
+    let end = End { bias, activation };
     let packed = match weight {
         ConvWeight::Plain(weight) => Cow::Owned(PackedConv::new(shape, weight)),
         ConvWeight::Packed(packed) => Cow::Borrowed(packed),
@@ -166,7 +167,6 @@ pub fn conv(
 /// What happens to the result on its way out.
 struct End<'a> {
     bias: Option<&'a [f32]>,
-    residual: Option<&'a [f32]>,
     activation: Option<Activation>,
 }
 
@@ -179,7 +179,7 @@ fn products(shape: &ConvShape, x: &[f32], groups: &[PackedRhs], end: &End<'_>, o
         assert_eq!(b.dims(), (shape.depth(), oc), "the weights were packed for another convolution");
         let epilogue = Epilogue {
             bias: end.bias.map_or(Bias::None, |bias| Bias::PerColumn(&bias[group * oc..(group + 1) * oc])),
-            residual: end.residual.map(|residual| &residual[group * oc..]),
+            residual: None,
             activation: end.activation,
         };
         let run = |a: Rows<'_>| {
@@ -190,10 +190,6 @@ fn products(shape: &ConvShape, x: &[f32], groups: &[PackedRhs], end: &End<'_>, o
             let planes = Planes::new(shape);
             let (image, pixels) = (shape.in_channels * shape.windows.input_len(), shape.windows.output_len());
             for n in 0..shape.batch {
-                let epilogue = Epilogue {
-                    residual: end.residual.map(|residual| &residual[n * pixels * oc..]),
-                    ..epilogue
-                };
                 planes.of(&x[n * image..(n + 1) * image], |fill| {
                     let (c_start, c_step) = (n * pixels * oc, oc);
                     let a = Rows::Panels(fill);

@@ -55,12 +55,11 @@ impl ConvShape {
         self.out_channels * self.depth()
     }
 
-    pub(crate) fn check(&self, x: &[f32], bias: Option<&[f32]>, residual: Option<&[f32]>, out: &[f32]) {
+    pub(crate) fn check(&self, x: &[f32], bias: Option<&[f32]>, out: &[f32]) {
         let (input, output) = (self.windows.input_len(), self.windows.output_len());
         assert_eq!(x.len(), self.batch * self.in_channels * input, "size of the convolution's input");
         assert_eq!(out.len(), self.batch * self.out_channels * output, "size of the convolution's output");
         assert!(bias.is_none_or(|b| b.len() == self.out_channels), "size of the convolution's bias");
-        assert!(residual.is_none_or(|r| r.len() == out.len()), "size of the convolution's residual");
     }
 }
 

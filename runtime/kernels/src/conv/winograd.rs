@@ -228,7 +228,6 @@ impl Job<'_> {
             line: width * channels,
             channels,
             bias: self.end.bias,
-            residual: self.end.residual.map(|residual| &residual[start..]),
             low,
             high,
         };
@@ -324,14 +323,12 @@ struct Results<'a> {
     line: usize,
     channels: usize,
     bias: Option<&'a [f32]>,
-    /// What is added, from the square's first element on.
-    residual: Option<&'a [f32]>,
     low: f32,
     high: f32,
 }
 
 dispatched! {
-    /// `clamp(Aᵀ m A + bias + residual)` for every channel of a square.
+    /// `clamp(Aᵀ m A + bias)` for every channel of a square.
     ///
     /// # Safety
     /// `sums` holds the channels at each place, `to` the results inside.
@@ -359,10 +356,7 @@ dispatched! {
                 for x in 0..SIDE {
                     if y < results.rows && x < results.cols {
                         let at = y * results.line + x * results.channels + c;
-                        let mut sum = s.add(line[x], bias);
-                        if let Some(residual) = results.residual {
-                            sum = s.add(sum, s.load_up_to(residual.as_ptr().add(at), count));
-                        }
+                        let sum = s.add(line[x], bias);
                         // The operand order lets NaN through.
                         s.store_up_to(to.add(at), count, s.min(high, s.max(low, sum)));
                     }

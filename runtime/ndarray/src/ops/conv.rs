@@ -54,7 +54,7 @@ fn single(
             (None, None) => return,
         };
         let bias = bias.as_ref().map(NdArrayTensor::slice);
-        kernel::conv(&shape, x.slice(), weight, bias, None, options.activation, out);
+        kernel::conv(&shape, x.slice(), weight, bias, options.activation, out);
     });
     y.channels_first()
 }

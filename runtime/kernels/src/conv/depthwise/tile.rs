@@ -29,8 +29,6 @@ pub(super) struct Tile<'a> {
     pub lanes: usize,
     /// What is added to the channels, or null.
     pub bias: *const f32,
-    /// What is added to the result, laid out like it, or null.
-    pub residual: *const f32,
     /// Lower bound.
     pub low: f32,
     /// Upper bound.
@@ -143,14 +141,6 @@ unsafe fn tile<S: Simd, const T: usize, const V: usize, const INSIDE: bool, cons
                     #[inline(always)]
                     |i| sums[i][v] = s.add(sums[i][v], bias),
                 );
-            }
-        }
-        if !t.residual.is_null() {
-            for i in 0..T {
-                for v in 0..V {
-                    let residual = load(t.residual.add(i * t.channels + v * S::LANES));
-                    sums[i][v] = s.add(sums[i][v], residual);
-                }
             }
         }
         let (low, high) = (s.splat(t.low), s.splat(t.high));
