@@ -6,6 +6,7 @@ use crate::tensor::NdArrayTensor;
 use alloc::{vec, vec::Vec};
 use kiln_kernels::gemm::{self, Bias, Epilogue, Lhs, Matrix, PackedRhs, Rhs};
 use kiln_kernels::rnn as cells;
+use kiln_kernels::threads::{parallel_chunks, threads};
 use kiln_tensor::backend::Primitive;
 use kiln_tensor::{Activation, DType, RnnDirection, RnnKind, RnnOptions};
 
@@ -50,62 +51,112 @@ fn initial(state: Option<NdArrayTensor>, options: &RnnOptions, len: usize) -> Ve
 
 /// See [`kiln_tensor::backend::Backend::rnn`].
 pub(crate) fn rnn(operands: Operands, options: &RnnOptions) -> Outputs {
-    let (directions, _) = counts(options);
+    let (directions, gates) = counts(options);
     let hidden = options.hidden_size;
     let input = operands.input;
     let input = if options.batch_first { permuted(input, &[1, 0, 2]) } else { input }.into_contiguous();
     let [steps, batch, _] = input.shape().dims();
-    let mut h = initial(operands.initial_hidden, options, directions * batch * hidden);
-    let mut c = initial(operands.initial_cell, options, directions * batch * hidden);
     let state = batch * hidden;
+    let h = initial(operands.initial_hidden, options, directions * state);
+    let c = initial(operands.initial_cell, options, directions * state);
     let peepholes = operands.peepholes.map(NdArrayTensor::into_contiguous);
     let lengths = operands.sequence_lengths.map(|lengths| cast::cast(lengths, DType::I64).into_contiguous());
     let lengths: Option<&[i64]> = lengths.as_ref().map(NdArrayTensor::slice);
-    let (mut last_h, mut last_c) = (vec![0.0; state], vec![0.0; state]);
-    let output = NdArrayTensor::build([steps, directions, batch, hidden].into(), DType::F32, |out| {
-        for direction in 0..directions {
+    let mut passes: Vec<Pass<'_>> = (0..directions)
+        .map(|direction| {
             let layer =
                 Layer::new(&operands.weight, &operands.recurrent, operands.bias.as_ref(), options, direction);
-            let projected = linear(input.clone(), layer.weight.clone(), layer.input_bias.clone(), None);
-            let peepholes =
-                peepholes.as_ref().map(|p| &p.slice::<f32>()[direction * 3 * hidden..][..3 * hidden]);
-            let h = &mut h[direction * state..][..state];
-            let c = &mut c[direction * state..][..state];
-            let reverse = options.direction == RnnDirection::Reverse || direction == 1;
-            let mut space = Space::new(batch, layer.gates, hidden);
-            for n in 0..steps {
-                let step = if reverse { steps - 1 - n } else { n };
-                let size = batch * layer.gates * hidden;
-                let projected = &projected.slice::<f32>()[step * size..][..size];
-                let out = &mut out[(step * directions + direction) * state..][..state];
-                let Some(lengths) = lengths else {
-                    layer.step(projected, &mut space, peepholes, h, c);
-                    out.copy_from_slice(h);
-                    continue;
-                };
-                last_h.copy_from_slice(h);
-                last_c.copy_from_slice(c);
-                layer.step(projected, &mut space, peepholes, h, c);
-                out.copy_from_slice(h);
-                for (row, _) in lengths.iter().enumerate().filter(|(_, length)| **length <= step as i64) {
-                    // This row's sequence is over (or, backwards, has not begun).
-                    let row = row * hidden..(row + 1) * hidden;
-                    h[row.clone()].copy_from_slice(&last_h[row.clone()]);
-                    c[row.clone()].copy_from_slice(&last_c[row.clone()]);
-                    out[row].fill(0.0);
-                }
+            Pass {
+                projected: linear(input.clone(), layer.weight.clone(), layer.input_bias.clone(), None),
+                layer,
+                peepholes: peepholes
+                    .as_ref()
+                    .map(|p| &p.slice::<f32>()[direction * 3 * hidden..][..3 * hidden]),
+                lengths,
+                reverse: options.direction == RnnDirection::Reverse || direction == 1,
+                h: h[direction * state..][..state].to_vec(),
+                c: c[direction * state..][..state].to_vec(),
+                output: vec![0.0; steps * state],
             }
+        })
+        .collect();
+    let work = batch * gates * hidden * hidden;
+    if work < SHARED_STEP || threads() <= directions {
+        // A nanosecond is some thirty products, by one thread.
+        parallel_chunks(&mut passes, 1, steps * work / 32, |_, pass| pass.iter_mut().for_each(Pass::run));
+    } else {
+        passes.iter_mut().for_each(Pass::run);
+    }
+    let output = NdArrayTensor::build([steps, directions, batch, hidden].into(), DType::F32, |out| {
+        for (n, out) in out.chunks_exact_mut(state.max(1)).enumerate() {
+            let (step, direction) = (n / directions, n % directions);
+            out.copy_from_slice(&passes[direction].output[step * state..][..state]);
         }
     });
     let turned = |x: NdArrayTensor, axes: &[usize]| if options.batch_first { permuted(x, axes) } else { x };
-    let last = |x: Vec<f32>| {
+    let last = |of: for<'p, 'l> fn(&'p Pass<'l>) -> &'p [f32]| {
         let x = NdArrayTensor::build([directions, batch, hidden].into(), DType::F32, |out: &mut [f32]| {
-            out.copy_from_slice(&x);
+            let parts = out.chunks_exact_mut(state.max(1)).zip(&passes);
+            parts.for_each(|(out, pass)| out.copy_from_slice(of(pass)));
         });
         turned(x, &[1, 0, 2])
     };
     let is_lstm = matches!(options.kind, RnnKind::Lstm { .. });
-    (turned(output, &[2, 0, 1, 3]), last(h), is_lstm.then(|| last(c)))
+    let (last_h, last_c) = (last(|pass| &pass.h), is_lstm.then(|| last(|pass| &pass.c)));
+    (turned(output, &[2, 0, 1, 3]), last_h, last_c)
+}
+
+/// Products a step from which its matrix product is shared by threads, rather than the directions.
+const SHARED_STEP: usize = 1 << 21;
+
+/// A direction on its way over the sequence.
+struct Pass<'a> {
+    layer: Layer<'a>,
+    /// `[steps, batch, gates · hidden]`.
+    projected: NdArrayTensor,
+    peepholes: Option<&'a [f32]>,
+    lengths: Option<&'a [i64]>,
+    reverse: bool,
+    /// `[batch, hidden]`.
+    h: Vec<f32>,
+    /// `[batch, hidden]`.
+    c: Vec<f32>,
+    /// `[steps, batch, hidden]`.
+    output: Vec<f32>,
+}
+
+impl Pass<'_> {
+    fn run(&mut self) {
+        let Self { layer, projected, peepholes, lengths, reverse, h, c, output } = self;
+        let (hidden, state) = (layer.options.hidden_size, h.len());
+        if state == 0 {
+            return;
+        }
+        let (steps, size) = (output.len() / state, state * layer.gates);
+        let mut space = Space::new(state / hidden, layer.gates, hidden);
+        let (mut last_h, mut last_c) = (vec![0.0; state], vec![0.0; state]);
+        for n in 0..steps {
+            let step = if *reverse { steps - 1 - n } else { n };
+            let projected = &projected.slice::<f32>()[step * size..][..size];
+            let out = &mut output[step * state..][..state];
+            let Some(lengths) = lengths else {
+                layer.step(projected, &mut space, *peepholes, h, c);
+                out.copy_from_slice(h);
+                continue;
+            };
+            last_h.copy_from_slice(h);
+            last_c.copy_from_slice(c);
+            layer.step(projected, &mut space, *peepholes, h, c);
+            out.copy_from_slice(h);
+            for (row, _) in lengths.iter().enumerate().filter(|(_, length)| **length <= step as i64) {
+                // This row's sequence is over (or, backwards, has not begun).
+                let row = row * hidden..(row + 1) * hidden;
+                h[row.clone()].copy_from_slice(&last_h[row.clone()]);
+                c[row.clone()].copy_from_slice(&last_c[row.clone()]);
+                out[row].fill(0.0);
+            }
+        }
+    }
 }
 
 /// Working space of a step.
