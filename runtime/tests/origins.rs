@@ -380,3 +380,29 @@ fn tensors_come_back_from_everything_that_was_made_of_them() {
     std::fs::remove_file(original).unwrap();
     std::fs::remove_file(saved).unwrap();
 }
+
+/// Indices of a list with gaps, and a dtype of its own, are the original's.
+#[test]
+fn a_list_keeps_the_numbers_of_the_original() {
+    #[derive(Module, Debug)]
+    struct List<B: Backend> {
+        layers: Vec<Linear<B>>,
+    }
+    let original = temporary("gaps");
+    let tensors = ["layers.1.weight", "layers.4.weight"].map(|key| {
+        TensorToWrite::new(key, TensorData::new(vec![1.0f32, 2.0], [1, 2]).convert::<half::f16>())
+    });
+    save(&original, &tensors, &BTreeMap::new()).unwrap();
+    let device = Default::default();
+    let linear = || LinearConfig::new(2, 1).with_bias(false).init(&device);
+    let list =
+        load_weights(List::<Cpu> { layers: vec![linear(), linear()] }, original.as_path(), &device).unwrap();
+    let saved = temporary("gaps-saved");
+    save_weights_like(&doubled(list), original.as_path(), &saved).unwrap();
+    let file = Safetensors::open(&saved).unwrap();
+    let tensor = file.tensor("layers.4.weight").unwrap();
+    assert_eq!(file.paths().count(), 2);
+    assert_eq!(tensor, TensorData::new(vec![2.0f32, 4.0], [1, 2]).convert::<half::f16>());
+    std::fs::remove_file(original).unwrap();
+    std::fs::remove_file(saved).unwrap();
+}
