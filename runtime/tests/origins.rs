@@ -406,3 +406,24 @@ fn a_list_keeps_the_numbers_of_the_original() {
     std::fs::remove_file(original).unwrap();
     std::fs::remove_file(saved).unwrap();
 }
+
+/// How many batches a norm has seen is the original's to know: the module does not count.
+#[test]
+fn counts_of_batches_stay_the_originals() {
+    let original = temporary("count");
+    let mut tensors: Vec<_> = ["weight", "bias", "running_mean", "running_var"]
+        .map(|key| TensorToWrite::new(key, TensorData::new(vec![1.0f32, 2.0], [2])))
+        .into();
+    tensors.push(TensorToWrite::new("num_batches_tracked", TensorData::new(vec![7i64], [0; 0])));
+    save(&original, &tensors, &BTreeMap::new()).unwrap();
+    let (device, saved) = (Default::default(), temporary("count-saved"));
+    let norm = kiln::nn::BatchNormConfig::new(2).init::<Cpu>(&device);
+    let norm = load_weights(norm, original.as_path(), &device).unwrap();
+    save_weights_like(&norm, original.as_path(), &saved).unwrap();
+    let count = |path: &Path| Safetensors::open(path).unwrap().tensor("num_batches_tracked").unwrap();
+    assert_eq!(count(&saved), count(&original));
+    save_weights(&norm, &saved, AdapterType::PyTorch).unwrap();
+    assert_eq!(count(&saved), TensorData::new(vec![0i64], [0; 0]));
+    std::fs::remove_file(original).unwrap();
+    std::fs::remove_file(saved).unwrap();
+}

@@ -76,7 +76,7 @@ pub fn save_weights_like<B: Backend, M: Module<B>, P: AsRef<Path>>(
         };
         tensors.insert(source.original_key(key).to_string(), data);
     }
-    tensors.extend(found.into_iter().filter(|(key, _)| source.get(key).is_none() && !is_batch_count(key)));
+    tensors.extend(found.into_iter().filter(|(key, _)| source.get(key).is_none()));
     write(tensors, path.as_ref())
 }
 
@@ -183,9 +183,11 @@ impl<B: Backend> Collector<'_, B> {
         Ok(())
     }
 
-    /// Adds the count of batches, which PyTorch's batch norm has beside the running mean.
+    /// Adds the count of batches, which PyTorch's batch norm has beside the running mean. An original has its own.
     fn add_batch_count(&mut self, key: &str) {
-        let Some(prefix) = key.strip_suffix("running_mean") else { return };
+        let Some(prefix) = key.strip_suffix("running_mean").filter(|_| self.original.is_none()) else {
+            return;
+        };
         let count = TensorData::new(vec![0_i64], crate::tensor::Shape::default());
         self.parts.insert(format!("{prefix}{BATCH_COUNT}"), vec![(View::default(), count)]);
     }
@@ -230,11 +232,6 @@ fn with_own_sizes(parts: Parts) -> Parts {
 
 /// What PyTorch's batch norm calls the number of batches that it has seen.
 const BATCH_COUNT: &str = "num_batches_tracked";
-
-/// Whether a tensor is there for PyTorch's batch norm only.
-fn is_batch_count(key: &str) -> bool {
-    key.ends_with(BATCH_COUNT)
-}
 
 /// One tensor from the parts of it.
 fn join(key: &str, mut parts: Vec<(View, TensorData)>) -> Result<TensorData, ImportError> {
