@@ -37,7 +37,7 @@ cargo run --quiet -p kiln-codegen --example lint_crate -- target/generated-lints
 cargo clippy --quiet --manifest-path target/generated-lints/Cargo.toml --target-dir target -- -D warnings
 
 step "the no_std core"
-cargo check --quiet -p kiln-types -p kiln-tensor -p kiln-kernels -p kiln-ndarray -p kiln-record --no-default-features
+cargo check --quiet -p kiln-types -p kiln-tensor -p kiln-kernels -p kiln-ndarray -p kiln-record -p kiln-core --no-default-features
 cargo check --quiet -p kiln --no-default-features --features ndarray
 
 for target in thumbv7em-none-eabihf wasm32-unknown-unknown; do

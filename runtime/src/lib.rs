@@ -8,27 +8,17 @@
 //!
 //! The API has the form of Burn's (0.20): with `burn = { package = "kiln", … }` in the manifest, programs written for
 //! it compile as they are. `use kiln::prelude::*` brings in what most programs need.
+//!
+//! This crate only re-exports: its parts are crates of their own, of which a program compiles those that its features name.
 
 #![cfg_attr(not(feature = "std"), no_std)]
 
-extern crate alloc;
-// The derives write paths that begin with the runtime's name, here as everywhere.
-extern crate self as kiln;
-
 pub mod backend;
-mod checkpoints;
-pub mod config;
-#[cfg(feature = "std")]
-pub mod golden;
-pub mod input;
-pub mod module;
-pub mod nn;
 pub mod prelude;
-pub mod record;
-#[cfg(feature = "weights")]
-pub mod weights;
 
-pub use kiln_tensor as tensor;
-pub use kiln_tensor::Tensor;
-/// What the derives' output needs of serde.
-pub use serde;
+#[cfg(feature = "std")]
+pub use kiln_core::golden;
+#[cfg(feature = "weights")]
+pub use kiln_core::weights;
+pub use kiln_core::{Tensor, config, input, module, nn, record, serde, tensor};
+pub use kiln_core::{from_checkpoints, include_record, no_checkpoints};

@@ -1,7 +1,7 @@
 //! The derive macros of Kiln: `Module`, `Config` and `Record`.
 //!
 //! They are re-exported, with their documentation, by the `kiln` crate; nothing else should depend on this one. Each
-//! macro writes paths through whatever name the user's manifest gives to `kiln`.
+//! macro writes paths through whatever name the user's manifest gives to `kiln`, or to the core below it.
 
 mod config;
 mod fields;

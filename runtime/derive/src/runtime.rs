@@ -4,16 +4,21 @@ use proc_macro_crate::{FoundCrate, crate_name};
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote;
 
-/// The absolute path of the `kiln` crate: `::kiln`, or `::burn` for `burn = { package = "kiln" }`.
+/// The crates that have all that a derive's output names, each under the same paths. The facade comes last: a crate below it,
+/// which depends on the core, may use the facade in its tests.
+const RUNTIMES: [&str; 2] = ["kiln-core", "kiln"];
+
+/// The absolute path of the runtime: `::kiln`, `::burn` for `burn = { package = "kiln" }`, or `::kiln_core` in the crates
+/// that the facade re-exports.
 ///
-/// Inside `kiln` itself it is `::kiln` too, since that crate declares `extern crate self as kiln`. When the manifest
-/// does not name it, `::kiln` is what the compiler then reports as missing.
+/// When the manifest names neither, `::kiln` is what the compiler then reports as missing.
 pub fn path() -> TokenStream {
-    match crate_name("kiln") {
-        Ok(FoundCrate::Name(name)) => {
-            let name = Ident::new(&name, Span::call_site());
-            quote!(::#name)
-        }
-        Ok(FoundCrate::Itself) | Err(_) => quote!(::kiln),
-    }
+    let found = RUNTIMES.into_iter().find_map(|package| match crate_name(package) {
+        Ok(FoundCrate::Name(name)) => Some(name),
+        // The core declares itself under its own name; so do the facade's tests.
+        Ok(FoundCrate::Itself) => Some(package.replace('-', "_")),
+        Err(_) => None,
+    });
+    let name = Ident::new(found.as_deref().unwrap_or("kiln"), Span::call_site());
+    quote!(::#name)
 }

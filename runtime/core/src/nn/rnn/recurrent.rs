@@ -160,10 +160,10 @@ layer_display!(Recurrent<B>, |layer| {
     "bias" => layer.bias.is_some(),
 });
 
-#[cfg(all(test, feature = "ndarray"))]
+#[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::NdArray;
+    use kiln::backend::NdArray;
 
     type B = NdArray;
 
