@@ -28,6 +28,9 @@ use kiln_types::{DType, Scalar, TensorData};
 /// The outputs of an operation on known operands; `None` when some size is a symbol, an operand is missing, or the
 /// operation has no meaning at build time (a call, random numbers).
 pub fn evaluate(op: &Op, operands: &[Option<&TensorData>]) -> Option<Vec<TensorData>> {
+    if operands.iter().flatten().any(|data| is_long_and_empty(&data.shape)) {
+        return None;
+    }
     let outputs = compute(op, operands);
     operands.iter().flatten().for_each(|data| release(data));
     outputs
@@ -133,6 +136,38 @@ pub(crate) fn elements(shape: &[usize]) -> usize {
     if shape.contains(&0) { 0 } else { shape.iter().fold(1, |count, &dim| count.saturating_mul(dim)) }
 }
 
+/// Whether a shape without elements has axes so long that walking along them takes time, which no byte of a file paid for.
+/// Nothing is computed of such tensors at build time: every loop over an axis is one over elements then.
+pub(crate) fn is_long_and_empty(shape: &[usize]) -> bool {
+    const LONG: usize = 1 << 12;
+    shape.contains(&0) && shape.iter().fold(1usize, |area, &dim| area.saturating_mul(dim.max(1))) > LONG
+}
+
+/// How many elements are looked at to compute a result of `count` elements.
+pub(crate) fn cost(op: &Op, operands: &[Option<&TensorData>], count: usize) -> u64 {
+    let all = operands.iter().flatten().map(|data| data.num_elements() as u64);
+    let [count, all] = [count as u64, all.fold(0, u64::saturating_add)];
+    match op {
+        // The same bytes.
+        Op::Reshape { .. } => 0,
+        // What they leave out is not looked at.
+        Op::Slice { .. } => count,
+        Op::Take { .. } => {
+            let indices = operands.get(1).copied().flatten().map_or(0, TensorData::num_elements);
+            count.saturating_add(indices as u64)
+        }
+        Op::MatMul | Op::Linear { .. } => {
+            let terms = operands.first().copied().flatten().and_then(|x| x.shape.last().copied());
+            count.saturating_mul(terms.unwrap_or(1) as u64).saturating_add(all)
+        }
+        Op::Elementwise(expression) => {
+            count.saturating_mul(expression.steps.len() as u64).saturating_add(all)
+        }
+        // All others pass over their operands and their result.
+        _ => all.saturating_add(count),
+    }
+}
+
 /// Whether an operation is worth computing at build time. Layers of constants are not; their options, which come from
 /// a file, can be of any size.
 pub(crate) fn is_foldable(op: &Op) -> bool {
@@ -176,4 +211,57 @@ fn arange(start: i64, end: i64, step: i64) -> Option<TensorData> {
     let values = (0..count as i64).map(|i| start.wrapping_add(i.wrapping_mul(step))).collect::<Vec<i64>>();
     let count = values.len();
     Some(TensorData::new(values, [count]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln_types::{CumulativeOp, PadMode, UnaryOp};
+
+    fn empty(shape: &[usize]) -> TensorData {
+        TensorData { bytes: kiln_types::Bytes::default(), shape: shape.to_vec(), dtype: DType::F32 }
+    }
+
+    #[test]
+    fn nothing_walks_along_a_long_axis_without_elements() {
+        const LONG: usize = 1 << 40;
+        let (rows, columns) = (empty(&[LONG, 0]), empty(&[0, LONG]));
+        let indices = TensorData { dtype: DType::I64, ..rows.clone() };
+        let running = |axis| Op::Cumulative { op: CumulativeOp::Sum, axis, exclusive: false, reverse: false };
+        let edges =
+            Op::Pad { padding: vec![(1.into(), 0.into()); 2], mode: PadMode::Edge, value: Scalar::Int(0) };
+        for (op, operands) in [
+            (Op::Concat { axis: 1 }, vec![&rows, &rows]),
+            (running(0), vec![&rows]),
+            (running(1), vec![&rows]),
+            (running(0), vec![&columns]),
+            (Op::Softmax { axis: 1 }, vec![&rows]),
+            (Op::LogSoftmax { axis: 0 }, vec![&rows]),
+            (Op::Take { axis: 0, wrapped: true }, vec![&columns, &indices]),
+            (Op::Take { axis: 1, wrapped: true }, vec![&rows, &indices]),
+            (Op::MatMul, vec![&rows, &columns]),
+            (Op::MatMul, vec![&columns, &rows]),
+            (Op::Reduce { op: kiln_types::ReduceOp::Sum, axes: vec![1], keep_dims: false }, vec![&rows]),
+            (edges, vec![&rows]),
+            (Op::Trilu { upper: true, k: 0 }, vec![&rows]),
+            (Op::Unary(UnaryOp::Neg), vec![&rows]),
+        ] {
+            let operands: Vec<Option<&TensorData>> = operands.into_iter().map(Some).collect();
+            assert_eq!(evaluate(&op, &operands), None, "{op:?}");
+        }
+    }
+
+    #[test]
+    fn edges_of_nothing_are_not_repeated() {
+        let padding = vec![(2.into(), 0.into())];
+        let op = Op::Pad { padding, mode: PadMode::Edge, value: Scalar::Int(0) };
+        assert_eq!(evaluate(&op, &[Some(&empty(&[0]))]), None);
+    }
+
+    #[test]
+    fn products_cost_their_terms() {
+        let (a, b) = (empty(&[3, 5]), empty(&[5, 7]));
+        assert_eq!(cost(&Op::MatMul, &[Some(&a), Some(&b)], 21), 3 * 5 * 7 + 3 * 5 + 5 * 7);
+        assert_eq!(cost(&Op::Take { axis: 0, wrapped: false }, &[Some(&a), Some(&empty(&[1]))], 5), 6);
+    }
 }

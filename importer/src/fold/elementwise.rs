@@ -128,12 +128,7 @@ fn binary_int(op: BinaryOp, a: i128, b: i128, dtype: DType) -> Option<i128> {
         BinaryOp::Div => a.checked_div(b)?,
         BinaryOp::Pow => {
             // The low bits are what a wrapping product keeps.
-            let exponent = u32::try_from(b).ok()?;
-            let mut product = 1i128;
-            for _ in 0..exponent.min(4096) {
-                product = product.wrapping_mul(a) & ((1i128 << 100) - 1);
-            }
-            product
+            a.wrapping_pow(u32::try_from(b).ok()?)
         }
         BinaryOp::Remainder => {
             let rest = a.checked_rem(b)?;

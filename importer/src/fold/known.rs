@@ -1,6 +1,6 @@
 //! Values whose contents are known while a graph is built.
 
-use super::{Elements, evaluate, is_foldable};
+use super::{Elements, cost, elements, evaluate, is_foldable};
 use crate::ir::{Dim, Graph, ValueDef, ValueId};
 use kiln_types::TensorData;
 
@@ -42,5 +42,9 @@ fn find(graph: &Graph, value: ValueId, budget: &mut usize) -> Option<TensorData>
     };
     let operands: Vec<Option<TensorData>> = node.inputs.iter().map(operand).collect::<Option<_>>()?;
     let operands: Vec<Option<&TensorData>> = operands.iter().map(Option::as_ref).collect();
+    let cost = cost(&node.op, &operands, elements(&source.ty.shape()?));
+    if !graph.budget.elements.take(cost) {
+        return None;
+    }
     evaluate(&node.op, &operands)?.into_iter().nth(output as usize)
 }

@@ -93,6 +93,9 @@ fn pad_axis(
     value: Scalar,
 ) -> Option<TensorData> {
     let size = *x.shape.get(axis)?;
+    if mode != PadMode::Constant && size == 0 {
+        return None;
+    }
     if mode == PadMode::Constant {
         let block = |count: usize| {
             let mut shape = x.shape.clone();

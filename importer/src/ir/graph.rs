@@ -1,7 +1,7 @@
 //! Graphs: values, nodes, constants, regions.
 
 use super::dim::Bounds;
-use super::{Dim, Op, Provenance, Symbol, TensorType};
+use super::{Budget, Dim, Op, Provenance, Symbol, TensorType};
 use kiln_types::{CompareOp, TensorData};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -181,6 +181,8 @@ pub struct Graph {
     pub symbols: BTreeMap<Symbol, SymbolOrigin>,
     /// Keys of the original network's parameters that the file has under other names: those of tied parameters.
     pub tied_keys: BTreeSet<String>,
+    /// What may still be made and computed while the graph is built and optimized.
+    pub budget: Budget,
 }
 
 impl Graph {
@@ -353,12 +355,38 @@ impl Graph {
 
     /// A symbol name that is not taken yet, starting from a hint.
     pub fn fresh_symbol(&self, hint: &str) -> Symbol {
-        let mut name = hint.to_owned();
-        let mut n = 1;
-        while self.symbols.contains_key(name.as_str()) {
-            n += 1;
-            name = format!("{hint}_{n}");
+        let taken = |n: u64| match n {
+            1 => self.symbols.contains_key(hint),
+            n => self.symbols.contains_key(format!("{hint}_{n}").as_str()),
+        };
+        if !taken(1) {
+            return hint.into();
         }
-        name.into()
+        // Names of one hint are taken in order, so that the end of the row is found by halving.
+        let (mut last, mut free) = (1, 2);
+        while taken(free) {
+            (last, free) = (free, free * 2);
+        }
+        while free - last > 1 {
+            let middle = last + (free - last) / 2;
+            if taken(middle) { last = middle } else { free = middle }
+        }
+        format!("{hint}_{free}").into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fresh_symbols_are_numbered_without_gaps() {
+        let mut graph = Graph::default();
+        let origin = SymbolOrigin::Dim { value: ValueId(0), axis: 0 };
+        for n in 1..100 {
+            let symbol = graph.fresh_symbol("n");
+            assert_eq!(symbol.to_string(), if n == 1 { "n".to_owned() } else { format!("n_{n}") });
+            graph.symbols.insert(symbol, origin);
+        }
     }
 }

@@ -10,6 +10,7 @@
 //! Shape arithmetic never becomes tensors: a small integer value carries its contents as [`Dim`]s
 //! ([`Value::host`]), and operations take sizes as dims, not as operands (design, laws 3 and 4).
 
+mod budget;
 mod builder;
 mod dim;
 mod error;
@@ -22,6 +23,7 @@ pub(crate) mod text;
 mod types;
 mod verify;
 
+pub use budget::{Allowance, Budget};
 pub use builder::{Builder, Infer, OuterRegion};
 pub use dim::{Atom, Bounds, Dim, Symbol};
 pub use error::{RuleError, RuleResult};

@@ -9,7 +9,7 @@ use super::proto::{
 use super::source::Folder;
 use super::tensor;
 use crate::error::{ImportError, ImportErrorKind, ImportResult, UnsupportedOperator};
-use crate::ir::{Dim, Graph, TensorType, ValueId};
+use crate::ir::{Budget, Dim, Graph, TensorType, ValueId};
 use bytes::Bytes;
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -77,13 +77,15 @@ pub(super) fn decode(bytes: Bytes) -> Result<ModelProto, ImportErrorKind> {
 }
 
 fn read_model(bytes: Bytes, folder: &Folder, options: &LoadOptions) -> ImportResult<Graph> {
+    let size = bytes.len() as u64;
     let proto = decode(bytes)?;
     let Some(source) = &proto.graph else {
         return Err(malformed("it holds no graph").into());
     };
     let model = Model::new(&proto, folder)?;
     let tied_keys = model.parameters.without(source.initializer.iter().map(|tensor| tensor.name.as_str()));
-    let mut graph = Graph { name: source.name.clone(), tied_keys, ..Graph::default() };
+    let budget = Budget::of_file(size);
+    let mut graph = Graph { name: source.name.clone(), tied_keys, budget, ..Graph::default() };
     let mut lowering = Lowering::new(&mut graph, &model, options.trainable);
     match check_operators(&model, source) {
         Err(kind @ ImportErrorKind::Unsupported(_)) => lowering.note(kind.into(), [])?,

@@ -5,7 +5,6 @@ use super::{Pass, PassReport};
 use crate::fold::{self, Elements};
 use crate::ir::{Dim, Graph, Node, NodeId, Op, Provenance, Region, SymbolOrigin, TensorType, Value, ValueId};
 use kiln_types::{DType, TensorData};
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -13,14 +12,7 @@ use std::sync::Arc;
 pub(super) struct FoldConstants {
     /// Whether parameters stay parameters whatever is done with them.
     trainable: bool,
-    /// Bytes that all runs together may still make; set by the first.
-    budget: Cell<Option<usize>>,
 }
-
-/// Folding may make this many times the bytes of the constants there are: each weight may be widened and laid out anew...
-const TIMES: usize = 4;
-/// ...and this many bytes in any case. A chain of joins that doubles a constant with each of thirty nodes ends here.
-const FREE: usize = 1 << 26;
 
 /// A folded constant may be this much larger than what it is made from...
 const GROWTH: usize = 2;
@@ -28,9 +20,8 @@ const GROWTH: usize = 2;
 const SMALL: usize = 1 << 16;
 
 impl FoldConstants {
-    /// The pass, with a budget that its first run sets.
     pub(super) fn new(trainable: bool) -> Self {
-        Self { trainable, budget: Cell::new(None) }
+        Self { trainable }
     }
 }
 
@@ -43,13 +34,11 @@ impl Pass for FoldConstants {
         let mut fold = Fold {
             trainable: self.trainable,
             alias: BTreeMap::new(),
-            budget: self.budget.get().unwrap_or_else(|| budget(&graph.constants)),
             graph,
             report: PassReport::new(self.name()),
         };
         let mut root = std::mem::take(&mut fold.graph.root);
         fold.region(&mut root);
-        self.budget.set(Some(fold.budget));
         let (alias, report) = (fold.alias, fold.report);
         graph.root = root;
         for origin in graph.symbols.values_mut() {
@@ -59,11 +48,6 @@ impl Pass for FoldConstants {
         }
         report
     }
-}
-
-fn budget(constants: &[crate::ir::Constant]) -> usize {
-    let sizes = constants.iter().map(|constant| constant.data.bytes.len());
-    sizes.fold(0, usize::saturating_add).saturating_mul(TIMES).saturating_add(FREE)
 }
 
 fn resolve(alias: &BTreeMap<ValueId, ValueId>, mut id: ValueId) -> ValueId {
@@ -78,8 +62,6 @@ struct Fold<'g> {
     trainable: bool,
     /// Outputs of branches that were taken at build time, and the values they are.
     alias: BTreeMap<ValueId, ValueId>,
-    /// Bytes that may still be made.
-    budget: usize,
     report: PassReport,
 }
 
@@ -197,16 +179,17 @@ impl Fold<'_> {
         let Some(size) = size.filter(|&size| size <= SMALL.max(GROWTH.saturating_mul(from))) else {
             return false;
         };
-        // The same bytes in other dims cost nothing.
-        let cost = if matches!(node.op, Op::Reshape { .. }) { 0 } else { size };
-        let Some(budget) = self.budget.checked_sub(cost).filter(|_| !node.inputs.is_empty()) else {
-            return false;
-        };
         let operands: Vec<Option<&TensorData>> = operands.iter().map(Option::as_ref).collect();
         let Ok(provenance) = self.provenance(node, &operands) else {
             return false;
         };
-        self.budget = budget;
+        // The same bytes in other dims cost nothing.
+        let bytes = if matches!(node.op, Op::Reshape { .. }) { 0 } else { size as u64 };
+        let cost = fold::cost(&node.op, &operands, fold::elements(&shape));
+        let budget = &self.graph.budget;
+        if node.inputs.is_empty() || !budget.elements.take(cost) || !budget.bytes.take(bytes) {
+            return false;
+        }
         let Some(data) = fold::evaluate(&node.op, &operands).and_then(|mut outputs| outputs.pop()) else {
             return false;
         };

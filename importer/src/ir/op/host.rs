@@ -1,6 +1,6 @@
 //! Shape arithmetic: the contents of small integer tensors, as dims.
 
-use crate::fold::{Strided, elements};
+use crate::fold::{Strided, elements, is_long_and_empty};
 use crate::ir::builder::MAX_HOST_ELEMENTS;
 use crate::ir::{AxisRange, Dim, Graph, Op, ValueId};
 use kiln_types::{BinaryOp, CompareOp, CumulativeOp, DType, PadMode, ReduceOp, Scalar, UnaryOp};
@@ -30,8 +30,12 @@ impl<'a> Cx<'a> {
     fn operand(&self, n: usize) -> Option<Host<'a>> {
         let value = self.graph.value((*self.inputs.get(n)?)?);
         let (values, dims) = (value.host.as_deref()?, value.ty.shape()?);
-        let count = dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d))?;
-        (count == values.len()).then_some(Host { dims, values, dtype: value.ty.dtype })
+        let count = elements(&dims);
+        (count == values.len() && !is_long_and_empty(&dims)).then_some(Host {
+            dims,
+            values,
+            dtype: value.ty.dtype,
+        })
     }
 
     fn evaluate(&self, op: &Op) -> Option<Vec<Dim>> {
