@@ -9,6 +9,7 @@ mod emit;
 mod literals;
 mod names;
 mod plan;
+mod print;
 mod record;
 #[cfg(feature = "weights")]
 pub mod weights;
@@ -73,8 +74,8 @@ pub enum CodegenError {
     /// A size is used for which the graph has no origin.
     #[error("the size `{0}` is needed at run time, but nothing defines it")]
     UnknownSymbol(String),
-    /// Generated tokens are no Rust file: a defect of Kiln's.
-    #[error("internal error, please report it: generated code does not parse: {0}")]
+    /// Generated tokens are no Rust file, or printing changed them: a defect of Kiln's.
+    #[error("internal error, please report it: {0}")]
     Internal(String),
 }
 

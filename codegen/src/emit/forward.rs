@@ -2,10 +2,11 @@
 
 use super::function::FunctionEmitter;
 use super::locals::Locals;
-use super::{Emitter, comments, tensor_type};
+use super::{Emitter, tensor_type};
 use crate::code::decide_moves;
 use crate::names::{ident, pascal};
 use crate::plan::{Content, Plan};
+use crate::print::markers;
 use kiln_importer::ir::{SymbolOrigin, ValueId};
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -51,7 +52,7 @@ impl Emitter<'_, '_> {
             return quote!(#name<B>);
         }
         let text = self.types.fresh(&format!("{}Output", pascal(&plan.structs[id].name, "Module")));
-        let (name, blank) = (ident(&text), comments::blank());
+        let (name, blank) = (ident(&text), markers::blank());
         let doc = format!(" What [`{}`] yields.", plan.structs[id].name);
         self.alias_items.extend(quote!(#blank #[doc = #doc] pub type #name<B> = #tuple;));
         self.aliases.insert(id, text);
@@ -93,7 +94,7 @@ impl Emitter<'_, '_> {
         let body = self.body(module, locals, asynchronous);
         let name = ident(if asynchronous { "forward_async" } else { "forward" });
         let (start, blank) = if asynchronous {
-            (quote!(pub async fn), comments::blank())
+            (quote!(pub async fn), markers::blank())
         } else {
             (quote!(pub fn), TokenStream::new())
         };

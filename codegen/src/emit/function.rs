@@ -1,10 +1,11 @@
 //! The body of a `forward`.
 
 use super::locals::Locals;
-use super::{Emitter, comments, dims};
+use super::{Emitter, dims};
 use crate::code::{Block, Code, Statement};
 use crate::literals;
 use crate::names::ident;
+use crate::print::markers;
 use kiln_importer::ir::{Symbol, ValueId};
 use proc_macro2::{Ident, TokenStream};
 use quote::quote;
@@ -56,7 +57,7 @@ impl FunctionEmitter<'_, '_, '_> {
         let results: Vec<TokenStream> = block.results.iter().map(|code| self.code(code)).collect();
         if let [Code::Use(_) | Code::Clone(_)] | [] = block.results.as_slice() {
         } else if let Some(text) = self.result_comment(block) {
-            tokens.extend(comments::result(&text));
+            tokens.extend(markers::result(&text));
         }
         tokens.extend(match results.as_slice() {
             [result] => quote!(#result),
@@ -152,7 +153,7 @@ impl FunctionEmitter<'_, '_, '_> {
         if before == Some(&graph.ty(output).dims) {
             return TokenStream::new();
         }
-        self.emitter.shape_comment(self.module, output).map(|text| comments::tail(&text)).unwrap_or_default()
+        self.emitter.shape_comment(self.module, output).map(|text| markers::tail(&text)).unwrap_or_default()
     }
 
     /// `let [batch, _] = x.dims();` when a value's dims are symbols that are needed.

@@ -1,6 +1,5 @@
 //! The plan into Rust source.
 
-mod comments;
 mod dims;
 mod expression;
 mod forward;
@@ -14,6 +13,7 @@ mod uses;
 use crate::code::{Block, Code};
 use crate::names::{self, ident};
 use crate::plan::{Content, Plan, field_names};
+use crate::print::print;
 use crate::{CodegenError, Options, literals};
 use kiln_importer::ir::{TensorType, ValueId};
 use kiln_types::DTypeKind;
@@ -70,10 +70,8 @@ pub fn emit(plan: &mut Plan<'_>, options: &Options) -> Result<String, CodegenErr
             use alloc::{vec, vec::Vec};
         }
     });
-    let file = syn::parse2(quote!(#alloc #uses #items))
-        .map_err(|error| CodegenError::Internal(error.to_string()))?;
-    let printed = comments::replace(&prettyplease::unparse(&file));
-    Ok(format!("{}{printed}", header(options)))
+    print(&header(options), quote!(#alloc #uses #items))
+        .map_err(|error| CodegenError::Internal(error.to_string()))
 }
 
 /// Says what the file is.

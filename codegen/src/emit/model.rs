@@ -1,8 +1,9 @@
 //! The model's own struct: how it is made, loaded, and run with checks.
 
-use super::{Emitter, comments};
+use super::Emitter;
 use crate::names::{comment, ident};
 use crate::plan::Checkpoints;
+use crate::print::markers;
 use crate::{RecordFormat, RecordPath, literals};
 use kiln_importer::ir::{Dim, ValueId};
 use proc_macro2::TokenStream;
@@ -34,7 +35,7 @@ impl Emitter<'_, '_> {
         let specs = self.input_specs();
         let runs = self.runs();
         let default = self.default_impl(&name);
-        let blank = comments::blank();
+        let blank = markers::blank();
         quote! {
             #(#[doc = #docs])*
             #[derive(#module, Debug)]
@@ -88,7 +89,7 @@ impl Emitter<'_, '_> {
     }
 
     fn loading_a_file(&mut self) -> TokenStream {
-        let blank = comments::blank();
+        let blank = markers::blank();
         let record = self.options.record;
         let load = if let Some(format) = record.named() {
             let (load, format) = (self.uses.path("record::load_named"), self.uses.path(format));
@@ -113,7 +114,7 @@ impl Emitter<'_, '_> {
     }
 
     fn loading_what_is_embedded(&mut self) -> TokenStream {
-        let blank = comments::blank();
+        let blank = markers::blank();
         let record = self.options.record;
         let load = if let Some(format) = record.named() {
             let (load, format) = (self.uses.path("record::load_named_bytes"), self.uses.path(format));
@@ -136,7 +137,7 @@ impl Emitter<'_, '_> {
     /// `from_pytorch` and `from_safetensors`, which exist when the runtime has those features.
     fn checkpoints(&self) -> TokenStream {
         let runtime = ident(&self.options.runtime_crate);
-        let blank = comments::blank();
+        let blank = markers::blank();
         let refused = |reason: &str| {
             let reason = literals::string(reason);
             quote!(#blank #runtime::no_checkpoints!(#reason);)
@@ -172,7 +173,7 @@ impl Emitter<'_, '_> {
 
     /// `impl Default`, and the embedded record.
     fn default_impl(&mut self, name: &proc_macro2::Ident) -> TokenStream {
-        let blank = comments::blank();
+        let blank = markers::blank();
         let backend = self.uses.path("tensor::backend::Backend");
         let record = self.options.embed.as_ref().map(|path| {
             let path = record_path(path);
@@ -221,7 +222,7 @@ impl Emitter<'_, '_> {
             })
             .collect();
         let count = literals::int(specs.len() as i64);
-        let blank = comments::blank();
+        let blank = markers::blank();
         quote!(#blank #[doc = " What the model takes."] const INPUTS: [#spec; #count] = [#(#specs),*];)
     }
 
@@ -244,7 +245,7 @@ impl Emitter<'_, '_> {
         let body = self.body(root, locals, asynchronous);
         let allow = (inputs.len() > MAX_INPUTS)
             .then(|| quote!(#[allow(clippy::too_many_arguments, reason = "the model has as many inputs")]));
-        let blank = comments::blank();
+        let blank = markers::blank();
         let (forward, try_forward) = match asynchronous {
             false => (ident("forward"), ident("try_forward")),
             true => (ident("forward_async"), ident("try_forward_async")),

@@ -3,11 +3,12 @@
 use super::expression::derived_value;
 use super::function::FunctionEmitter;
 use super::locals::Locals;
-use super::{Emitter, comments, tensor_type};
+use super::{Emitter, tensor_type};
 use crate::code::{Code, Init};
 use crate::literals;
 use crate::names::{comment, ident};
 use crate::plan::{Field, FieldOrigin, ParameterKind, StructParameter, origin};
+use crate::print::markers;
 use kiln_types::DType;
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -25,7 +26,7 @@ impl<'p, 'g> Emitter<'p, 'g> {
             .map(|module| self.plan.modules[module].struct_id)
             .collect();
         for id in reachable.into_iter().rev() {
-            items.extend(comments::blank());
+            items.extend(markers::blank());
             let member = self.plan.structs[id].members[0];
             items.extend(if member == self.plan.root {
                 self.model()
@@ -49,7 +50,7 @@ impl<'p, 'g> Emitter<'p, 'g> {
         let forward_async = if self.reads(member) { self.forward(member, true) } else { TokenStream::new() };
         let (module, backend) =
             (self.uses.path("module::Module"), self.uses.path("tensor::backend::Backend"));
-        let blank = comments::blank();
+        let blank = markers::blank();
         let config = self.config_struct(id);
         quote! {
             #[doc = #doc]
@@ -205,7 +206,7 @@ impl<'p, 'g> Emitter<'p, 'g> {
         }
         let config = ident(&format!("{}Config", data.name));
         let doc = format!(" Sizes of a [`{}`].", data.name);
-        let blank = comments::blank();
+        let blank = markers::blank();
         quote! {
             #blank
             #[doc = #doc]
@@ -274,7 +275,7 @@ impl<'p, 'g> Emitter<'p, 'g> {
                     let item = &items[0];
                     quote!((0..#length).map(|_| #item).collect())
                 } else {
-                    comments::list(&items)
+                    markers::list(&items)
                 }
             }
         }

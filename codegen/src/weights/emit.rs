@@ -8,6 +8,7 @@ use super::types::{Field, Type, Types, innermost};
 use super::{SkeletonError, SkeletonOptions};
 use crate::RecordFormat;
 use crate::names::{self, ident};
+use crate::print::{markers, print};
 use kiln_types::Derivation;
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
@@ -73,23 +74,6 @@ fn doc(text: &str) -> TokenStream {
     quote!(#(#[doc = #lines])*)
 }
 
-/// The text with an empty line after each item and each function, which the printer leaves out.
-fn spaced(text: &str) -> String {
-    let mut spaced = String::new();
-    let mut lines = text.lines().peekable();
-    while let Some(line) = lines.next() {
-        spaced.push_str(line);
-        spaced.push('\n');
-        let next = lines.peek().copied().unwrap_or_default();
-        let imports_end = line.starts_with("use ") && !next.starts_with("use ");
-        let item_ends = line == "}" || (line == "    }" && next != "}");
-        if (imports_end || item_ends) && !next.is_empty() {
-            spaced.push('\n');
-        }
-    }
-    spaced
-}
-
 /// A path below the runtime that is a constant of Kiln's.
 pub(super) fn path(path: &str) -> Result<TokenStream, SkeletonError> {
     path.parse().map_err(|error: proc_macro2::LexError| SkeletonError::Internal(error.to_string()))
@@ -111,9 +95,8 @@ impl Typed<'_> {
             }
         }
         let uses = self.uses(options);
-        let file = syn::parse2(quote!(#uses #(#items)*))
-            .map_err(|error| SkeletonError::Internal(error.to_string()))?;
-        Ok(format!("{}\n{}", head(options), spaced(&prettyplease::unparse(&file))))
+        print(&format!("{}\n", head(options)), quote!(#uses #(#items)*))
+            .map_err(|error| SkeletonError::Internal(error.to_string()))
     }
 
     /// A struct's name.
@@ -140,10 +123,13 @@ impl Typed<'_> {
             (has(|ty| matches!(ty, Type::Param(_, "Int"))), has(|ty| matches!(ty, Type::Param(_, "Bool"))));
         let layer = has(|ty| matches!(ty, Type::Layer(_)));
         let tokens = |on: bool, tokens: TokenStream| if on { tokens } else { TokenStream::new() };
-        let module = tokens(param, quote!(, Param));
+        let module = match (param, int || bool) {
+            (false, _) => quote!(Module),
+            (true, false) => quote!({Module, Param}),
+            (true, true) => quote!({Module, Param, ParamId}),
+        };
         let nn = tokens(layer, quote!(use #runtime::nn;));
         let initializer = tokens(initializer, quote!(use #runtime::nn::Initializer;));
-        let id = tokens(int || bool, quote!(, ParamId));
         let (int, data) = (
             tokens(int, quote!(use #runtime::tensor::Int;)),
             tokens(bool, quote!(use #runtime::tensor::{Bool, TensorData};)),
@@ -152,7 +138,7 @@ impl Typed<'_> {
         let records = record_names(options).into_iter().map(ident);
         quote! {
             use #runtime::config::Config;
-            use #runtime::module::{Module #module #id};
+            use #runtime::module::#module;
             #nn
             #initializer
             use #runtime::record::{#(#records),*};
@@ -187,15 +173,19 @@ impl Typed<'_> {
         }
         let text = if id == self.root { doc("The model.") } else { doc(&format!("{places}.")) };
         let what = doc(&format!("Configuration of [`{name}`]."));
+        let blank = markers::blank();
         Ok(quote! {
+            #blank
             #text
             #[derive(Module, Debug)]
             pub struct #name<B: Backend> { #(#fields),* }
 
+            #blank
             #what
             #[derive(Config, Debug)]
             pub struct #config { #(#sizes),* }
 
+            #blank
             impl #config {
                 /// A module whose parameters are made when first used.
                 pub fn init<B: Backend>(&self, device: &B::Device) -> #name<B> {
@@ -211,13 +201,16 @@ impl Typed<'_> {
         let config = format_ident!("{name}Config");
         let sizes = Sizes::of(self)?;
         let load = load(options)?;
+        let blank = markers::blank();
         Ok(quote! {
+            #blank
             impl<B: Backend> #name<B> {
                 /// The model of the checkpoint's sizes, with parameters that are made when first used.
                 pub fn new(device: &B::Device) -> Self {
                     #config::of_checkpoint().init(device)
                 }
 
+                #blank
                 /// The model with the weights of the record that was written beside this file.
                 ///
                 /// # Errors
@@ -227,6 +220,7 @@ impl Typed<'_> {
                 }
             }
 
+            #blank
             impl #config {
                 /// The sizes of the checkpoint.
                 pub fn of_checkpoint() -> Self {
