@@ -16,8 +16,9 @@ use kiln_types::CompareOp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Atoms in an expression, those inside atoms counted. Sizes of real models have a few dozen at most.
-const MAX_ATOMS: usize = 2048;
+/// Atoms in an expression, those inside atoms counted. Sizes of real models have a few dozen at most; what walks through an
+/// expression goes down into it as far as it is deep.
+const MAX_ATOMS: usize = 512;
 
 /// The name of an unknown size (or of a host integer read at run time).
 pub type Symbol = Arc<str>;
@@ -51,7 +52,8 @@ type Monomial = Vec<Atom>;
 /// more than `MAX_ATOMS` atoms, which repeated squaring in a hostile file would make of a single symbol.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Dim {
-    terms: BTreeMap<Monomial, i64>,
+    /// Shared: the values of a long chain have the same sizes.
+    terms: Arc<BTreeMap<Monomial, i64>>,
 }
 
 impl Dim {
@@ -61,7 +63,7 @@ impl Dim {
         if value != 0 {
             terms.insert(Vec::new(), value);
         }
-        Self { terms }
+        Self { terms: Arc::new(terms) }
     }
 
     /// An unknown size.
@@ -70,7 +72,11 @@ impl Dim {
     }
 
     fn atom(atom: Atom) -> Self {
-        Self { terms: BTreeMap::from([(vec![atom], 1)]) }.bounded()
+        Self::term(vec![atom], 1).bounded()
+    }
+
+    fn term(monomial: Monomial, coefficient: i64) -> Self {
+        Self { terms: Arc::new(BTreeMap::from([(monomial, coefficient)])) }
     }
 
     /// Itself, or the greatest integer when it has grown beyond reason.
@@ -145,7 +151,7 @@ impl Dim {
     /// Replaces symbols; a symbol for which `lookup` has nothing stays.
     pub fn substitute(&self, lookup: &dyn Fn(&Symbol) -> Option<Dim>) -> Dim {
         let mut sum = Dim::constant(0);
-        for (monomial, &coefficient) in &self.terms {
+        for (monomial, &coefficient) in &*self.terms {
             let mut term = Dim::constant(coefficient);
             for atom in monomial {
                 let factor = match atom {
@@ -160,9 +166,12 @@ impl Dim {
                 };
                 term = &term * &factor;
             }
-            sum = &sum + &term;
+            sum.add_terms(&term);
+            if sum.terms.len() > MAX_ATOMS {
+                break;
+            }
         }
-        sum
+        sum.bounded()
     }
 
     /// The larger of two.
@@ -204,11 +213,18 @@ impl Dim {
     }
 
     fn add_term(&mut self, monomial: Monomial, coefficient: i64) {
-        let sum = self.terms.get(&monomial).copied().unwrap_or(0).saturating_add(coefficient);
+        let terms = Arc::make_mut(&mut self.terms);
+        let sum = terms.get(&monomial).copied().unwrap_or(0).saturating_add(coefficient);
         if sum == 0 {
-            self.terms.remove(&monomial);
+            terms.remove(&monomial);
         } else {
-            self.terms.insert(monomial, sum);
+            terms.insert(monomial, sum);
+        }
+    }
+
+    fn add_terms(&mut self, other: &Dim) {
+        for (monomial, &coefficient) in &*other.terms {
+            self.add_term(monomial.clone(), coefficient);
         }
     }
 }

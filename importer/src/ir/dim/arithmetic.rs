@@ -2,15 +2,14 @@
 
 use super::{Dim, MAX_ATOMS, Monomial};
 use std::ops::{Add, Mul, Neg, Sub};
+use std::sync::Arc;
 
 impl Add for &Dim {
     type Output = Dim;
 
     fn add(self, other: &Dim) -> Dim {
         let mut sum = self.clone();
-        for (monomial, &coefficient) in &other.terms {
-            sum.add_term(monomial.clone(), coefficient);
-        }
+        sum.add_terms(other);
         sum.bounded()
     }
 }
@@ -19,7 +18,8 @@ impl Neg for &Dim {
     type Output = Dim;
 
     fn neg(self) -> Dim {
-        Dim { terms: self.terms.iter().map(|(m, &c)| (m.clone(), c.saturating_neg())).collect() }
+        let negated = self.terms.iter().map(|(m, &c)| (m.clone(), c.saturating_neg()));
+        Dim { terms: Arc::new(negated.collect()) }
     }
 }
 
@@ -43,8 +43,8 @@ impl Mul for &Dim {
         {
             return Dim::constant(i64::MAX);
         }
-        for (a, &x) in &self.terms {
-            for (b, &y) in &other.terms {
+        for (a, &x) in &*self.terms {
+            for (b, &y) in &*other.terms {
                 let mut monomial: Monomial = a.iter().chain(b).cloned().collect();
                 monomial.sort();
                 product.add_term(monomial, x.saturating_mul(y));

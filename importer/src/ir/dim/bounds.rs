@@ -7,7 +7,7 @@ impl Dim {
     /// Bounds of the value, given those of its symbols; `None` where there is no bound.
     pub fn bounds(&self, symbol: &dyn Fn(&Symbol) -> Bounds) -> Bounds {
         let (mut low, mut high) = (Some(0i64), Some(0i64));
-        for (monomial, &coefficient) in &self.terms {
+        for (monomial, &coefficient) in &*self.terms {
             let (least, most) = product_bounds(monomial, symbol);
             let scaled = |bound: Option<i64>| bound.and_then(|b| b.checked_mul(coefficient));
             let (least, most) = match coefficient >= 0 {

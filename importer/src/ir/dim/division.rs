@@ -1,7 +1,6 @@
 //! Quotients and remainders, rounded as Python rounds them.
 
 use super::{Atom, Dim, Monomial};
-use std::collections::BTreeMap;
 
 impl Dim {
     /// `floor(self / divisor)`. Division by a known zero yields an atom that no check accepts as a size.
@@ -23,10 +22,10 @@ impl Dim {
         }
         // Split off the terms that the divisor divides exactly; an exact part may leave the floor.
         let (mut whole, mut rest) = (Dim::constant(0), Dim::constant(0));
-        for (monomial, &coefficient) in &self.terms {
+        for (monomial, &coefficient) in &*self.terms {
             match divisor.divide_term(monomial, coefficient) {
-                Some(quotient) => whole = &whole + &quotient,
-                None => rest = &rest + &Dim { terms: BTreeMap::from([(monomial.clone(), coefficient)]) },
+                Some(quotient) => whole.add_terms(&quotient),
+                None => rest.add_term(monomial.clone(), coefficient),
             }
         }
         if rest.is(0) {
@@ -60,7 +59,7 @@ impl Dim {
             let at = atoms.iter().position(|a| a == atom)?;
             atoms.remove(at);
         }
-        Some(Dim { terms: BTreeMap::from([(atoms, coefficient / factor)]) })
+        Some(Dim::term(atoms, coefficient / factor))
     }
 
     /// `ceil(self / divisor)`.
