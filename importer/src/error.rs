@@ -140,6 +140,12 @@ pub enum ImportErrorKind {
         /// The limit.
         limit: usize,
     },
+    /// What a file asks for is beyond what files of its size may ask for: a few kilobytes would take all memory or time.
+    #[error("{what} are out of proportion to the size of the file")]
+    Disproportionate {
+        /// What, as a plural.
+        what: &'static str,
+    },
     /// A node breaks a rule of its operator.
     #[error(transparent)]
     Rule(#[from] RuleError),

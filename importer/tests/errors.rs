@@ -192,7 +192,7 @@ fn functions_that_call_themselves_are_refused() {
     model.functions.push(FunctionProto { node: vec![relu], ..function("F40", "") });
     model.graph.as_mut().expect("a graph").node = vec![call("F0")];
     let message = error(&model);
-    assert!(message.contains("exceed the limit of"), "{message}");
+    assert!(message.contains("are out of proportion to the size of the file"), "{message}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! From a file to a graph.
 
-use super::lowering::{Lowering, MAX_DEPTH, Model, domain_of, operator_name, opsets, tensors};
+use super::lowering::{Lowering, MAX_DEPTH, Model, domain_of, label, operator_name, subgraphs, tensors};
 use super::operator::Operand;
 use super::ops;
 use super::proto::{
@@ -14,6 +14,7 @@ use bytes::Bytes;
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 /// What a caller may decide about an import.
 #[derive(Clone, Debug, Default)]
@@ -44,12 +45,12 @@ pub fn files(path: &Path) -> ImportResult<Vec<PathBuf>> {
     let mut locations = BTreeSet::new();
     let mut graphs: Vec<&GraphProto> = proto.graph.iter().collect();
     let functions = proto.functions.iter().flat_map(|function| &function.node);
-    graphs.extend(functions.flat_map(super::lowering::subgraphs));
+    graphs.extend(functions.flat_map(subgraphs));
     while let Some(graph) = graphs.pop() {
         let external = graph.initializer.iter().filter(|tensor| tensor.data_location == EXTERNAL);
         let entries = external.flat_map(|tensor| &tensor.external_data);
         locations.extend(entries.filter(|entry| entry.key == "location").map(|entry| entry.value.as_str()));
-        graphs.extend(graph.node.iter().flat_map(super::lowering::subgraphs));
+        graphs.extend(graph.node.iter().flat_map(subgraphs));
     }
     let folder = path.parent().unwrap_or(Path::new(""));
     let beside = locations.into_iter().map(|location| folder.join(location));
@@ -213,56 +214,68 @@ pub(super) fn hint(name: &str) -> Option<&str> {
 // ---- the check that every operator is known ----
 
 /// Finds every node whose operator Kiln does not know, in functions and branches too.
-pub(super) fn check_operators<'m>(model: &Model<'m>, source: &'m GraphProto) -> Result<(), ImportErrorKind> {
-    let imports = opsets(&model.proto.opset_import);
-    for (&domain, &version) in &imports {
+pub(super) fn check_operators<'m>(
+    model: &'m Model<'m>,
+    source: &'m GraphProto,
+) -> Result<(), ImportErrorKind> {
+    for (&domain, &version) in &model.opsets {
         if domain.is_empty() && !(1..=ops::NEWEST_OPSET).contains(&version) {
             return Err(ImportErrorKind::Opset { domain: domain.to_owned(), version });
         }
     }
-    let mut check = Check { model, found: BTreeMap::new(), visited: HashSet::new(), depth: 0 };
-    check.nodes(&source.node, &imports);
-    let found: Vec<UnsupportedOperator> = check.found.into_values().collect();
+    let mut found = BTreeMap::new();
+    let mut visited: HashSet<*const FunctionProto> = HashSet::new();
+    // Nodes and the operator sets in effect, innermost last. A list of what is left to do, since functions and graphs may lie
+    // inside each other as deep as the file wants.
+    let root = Rc::new(Imports { own: &model.opsets, caller: None });
+    let mut work: Vec<(&'m [NodeProto], Rc<Imports<'m>>)> = vec![(&source.node, root)];
+    while let Some((nodes, imports)) = work.pop() {
+        let Some((node, rest)) = nodes.split_first() else { continue };
+        work.push((rest, imports.clone()));
+        let key = (domain_of(&node.domain), node.op_type.as_str(), node.overload.as_str());
+        match model.functions.get(&key) {
+            // Deeper calls are refused when they are inlined.
+            Some(function) if imports.depth() < MAX_DEPTH && visited.insert(function.proto) => {
+                let inner = Imports { own: &function.opsets, caller: Some(imports.clone()) };
+                work.push((&function.proto.node, Rc::new(inner)));
+            }
+            Some(_) => {}
+            None => check_operator(node, imports.version(key.0), &mut found),
+        }
+        work.extend(subgraphs(node).map(|graph| (graph.node.as_slice(), imports.clone())));
+    }
+    let found: Vec<UnsupportedOperator> = found.into_values().collect();
     if found.is_empty() { Ok(()) } else { Err(ImportErrorKind::Unsupported(found)) }
 }
 
-struct Check<'a, 'm> {
-    model: &'a Model<'m>,
-    found: BTreeMap<(String, i64), UnsupportedOperator>,
-    visited: HashSet<*const FunctionProto>,
-    depth: usize,
+fn check_operator(node: &NodeProto, opset: i64, found: &mut BTreeMap<(String, i64), UnsupportedOperator>) {
+    let domain = domain_of(&node.domain);
+    if ops::find(domain, &node.op_type, opset).is_some() {
+        return;
+    }
+    let operator = operator_name(node);
+    let known = ops::versions(domain, &node.op_type);
+    let entry = found.entry((operator.clone(), opset));
+    let entry = entry.or_insert(UnsupportedOperator { operator, opset, known, nodes: Vec::new() });
+    entry.nodes.push(label(node));
 }
 
-impl<'m> Check<'_, 'm> {
-    fn nodes(&mut self, nodes: &'m [NodeProto], imports: &HashMap<&'m str, i64>) {
-        for node in nodes {
-            for graph in super::lowering::subgraphs(node) {
-                self.nodes(&graph.node, imports);
-            }
-            let domain = domain_of(&node.domain);
-            let key = (domain, node.op_type.as_str(), node.overload.as_str());
-            if let Some(&function) = self.model.functions.get(&key) {
-                // Deeper calls are refused when they are inlined.
-                if self.visited.insert(function) && self.depth < MAX_DEPTH {
-                    self.depth += 1;
-                    let mut inner = imports.clone();
-                    inner.extend(opsets(&function.opset_import));
-                    self.nodes(&function.node, &inner);
-                    self.depth -= 1;
-                }
-                continue;
-            }
-            let opset = imports.get(domain).copied().unwrap_or(0);
-            if ops::find(domain, &node.op_type, opset).is_none() {
-                let operator = operator_name(node);
-                let known = ops::versions(domain, &node.op_type);
-                let entry = self.found.entry((operator.clone(), opset));
-                let label = super::lowering::label(node);
-                entry
-                    .or_insert(UnsupportedOperator { operator, opset, known, nodes: Vec::new() })
-                    .nodes
-                    .push(label);
-            }
-        }
+/// Versions of the operator sets by domain: a function's own, and its callers' where it names none.
+struct Imports<'m> {
+    own: &'m HashMap<&'m str, i64>,
+    caller: Option<Rc<Imports<'m>>>,
+}
+
+impl Imports<'_> {
+    fn callers(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |imports| imports.caller.as_deref())
+    }
+
+    fn depth(&self) -> usize {
+        self.callers().count()
+    }
+
+    fn version(&self, domain: &str) -> i64 {
+        self.callers().find_map(|imports| imports.own.get(domain).copied()).unwrap_or(0)
     }
 }

@@ -4,6 +4,7 @@ mod append;
 mod broadcast;
 mod choices;
 mod constants;
+mod cost;
 mod functions;
 mod model;
 mod order;
@@ -11,16 +12,16 @@ mod problems;
 mod windows;
 
 pub(crate) use append::{axes_of, axis_of};
-pub(crate) use choices::Choice;
+pub(crate) use choices::{Choice, Snapshot};
 pub(crate) use constants::{holds_negative, numbers};
-pub(crate) use model::{Model, domain_of, operator_name, opsets};
+pub(crate) use model::{Model, domain_of, operator_name};
 pub(crate) use order::{label, subgraphs};
 pub(crate) use windows::{AutoPad, Window, Windows, known_padding};
 
-use super::node::{Attribute, SourceNode};
+use super::node::SourceNode;
 use super::operator::{Args, Operand};
 use super::ops;
-use super::proto::{FunctionProto, GraphProto, NodeProto};
+use super::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto};
 use super::scope::scope_of;
 use super::source::Folder;
 use super::tensor;
@@ -28,25 +29,25 @@ use crate::error::{ImportError, ImportErrorKind, ImportResult, Site};
 use crate::ir::{Builder, Graph, Origin, Provenance, Region, RuleError, RuleResult, ValueId};
 use kiln_types::TensorData;
 use problems::Problems;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// Functions that call functions multiply nodes; no honest model has so many.
 const MAX_NODES: usize = 1 << 18;
-/// Functions inside functions.
-pub(crate) const MAX_DEPTH: usize = 64;
+/// Graphs and functions inside each other. Lowering goes down into them, on a stack of two megabytes.
+pub(crate) const MAX_DEPTH: usize = 48;
 /// Choices between ranks that a model may hold inside each other: each doubles the rest of the graph.
 const MAX_CHOICES: usize = 6;
 
 /// The model itself, or a function that is being inlined.
 struct Frame<'m> {
     function: Option<&'m FunctionProto>,
-    opsets: HashMap<&'m str, i64>,
-    attributes: Vec<Attribute<'m>>,
+    opsets: &'m HashMap<&'m str, i64>,
+    attributes: HashMap<&'m str, &'m AttributeProto>,
 }
 
 /// Names of a graph or a function's body.
-#[derive(Clone)]
 struct Scope<'m> {
     /// `None` for an optional input of a function that the call leaves out.
     values: HashMap<&'m str, Option<Operand>>,
@@ -63,37 +64,43 @@ pub(crate) struct Lowering<'g, 'm> {
     /// Version of the operator set of the node that is being lowered.
     pub(crate) opset: i64,
     /// Ranges of inputs and constants of four- and two-bit integers, which are kept in eight bits.
-    pub(crate) narrow: HashMap<ValueId, [i64; 2]>,
+    pub(crate) narrow: BTreeMap<ValueId, [i64; 2]>,
     model: &'m Model<'m>,
     frames: Vec<Frame<'m>>,
     scopes: Vec<Scope<'m>>,
     /// Names of parameters that were met: a branch may use one again, for another.
     keys: HashSet<&'m str>,
+    /// Orders of the bodies that were sorted, by their first node: a body is lowered once a call or a round.
+    orders: HashMap<*const NodeProto, Rc<[&'m NodeProto]>>,
+    /// Values that got their name here.
+    named: Vec<ValueId>,
     lowered: usize,
+    /// Operations whose steps were taken.
+    counted: usize,
     choice: Option<Choice<'m>>,
     choices: usize,
-    branches: usize,
     nested: Option<ImportError>,
     problems: Problems<'m>,
 }
 
 impl<'g, 'm> Lowering<'g, 'm> {
     pub(crate) fn new(graph: &'g mut Graph, model: &'m Model<'m>, trainable: bool) -> Self {
-        let frame =
-            Frame { function: None, opsets: opsets(&model.proto.opset_import), attributes: Vec::new() };
+        let frame = Frame { function: None, opsets: &model.opsets, attributes: HashMap::new() };
         Self {
             builder: Builder::new(graph),
             trainable,
             opset: 0,
-            narrow: HashMap::new(),
+            narrow: BTreeMap::new(),
             model,
             frames: vec![frame],
             scopes: vec![Scope { values: HashMap::new(), closed: true }],
             keys: HashSet::new(),
+            orders: HashMap::new(),
+            named: Vec::new(),
             lowered: 0,
+            counted: 0,
             choice: None,
             choices: 0,
-            branches: 0,
             nested: None,
             problems: Problems::default(),
         }
@@ -149,7 +156,7 @@ impl<'g, 'm> Lowering<'g, 'm> {
     /// Adds a graph's initializers as constants.
     pub(crate) fn initializers(&mut self, graph: &'m GraphProto) -> Result<(), ImportErrorKind> {
         for proto in &graph.initializer {
-            let data = match tensor::read(proto, self.folder()) {
+            let data = match self.read(proto) {
                 Ok(data) => data,
                 Err(kind) => {
                     self.note(kind.into(), [proto.name.as_str()]).map_err(|error| *error.kind)?;
@@ -165,7 +172,7 @@ impl<'g, 'm> Lowering<'g, 'm> {
         }
         for proto in &graph.sparse_initializer {
             let name = proto.values.as_ref().map(|values| values.name.as_str()).unwrap_or_default();
-            let data = tensor::read_sparse(proto, self.folder())?;
+            let data = self.read_sparse(proto)?;
             let provenance = self.provenance(name, &data);
             let value = self.builder.graph.add_derived(Some(name.to_owned()), data, provenance);
             self.bind(name, Some(Operand::Tensor(value)))?;
@@ -185,7 +192,15 @@ impl<'g, 'm> Lowering<'g, 'm> {
 
     /// Lowers nodes whose inputs are bound in the innermost scope; yields the named outputs.
     pub(crate) fn body(&mut self, nodes: &'m [NodeProto], outputs: &[&'m str]) -> ImportResult<Vec<Operand>> {
-        let order = self.order(nodes)?;
+        let known = nodes.first().and_then(|first| self.orders.get(&std::ptr::from_ref(first)));
+        let order = match known {
+            Some(order) => order.clone(),
+            None => {
+                let order: Rc<[&'m NodeProto]> = self.order(nodes)?.into();
+                self.orders.extend(nodes.first().map(|first| (std::ptr::from_ref(first), order.clone())));
+                order
+            }
+        };
         self.run(&order, outputs)
     }
 
@@ -227,7 +242,7 @@ impl<'g, 'm> Lowering<'g, 'm> {
         graph: &'m GraphProto,
         operands: Vec<Operand>,
     ) -> ImportResult<Vec<Operand>> {
-        self.scopes.push(Scope { values: HashMap::new(), closed: false });
+        self.open_scope(false, graph.input.len() + graph.initializer.len() + graph.output.len())?;
         let outputs: Vec<&'m str> = graph.output.iter().map(|output| output.name.as_str()).collect();
         let mut inputs = graph.input.iter().zip(operands);
         let bound = inputs
@@ -239,6 +254,19 @@ impl<'g, 'm> Lowering<'g, 'm> {
         };
         self.scopes.pop();
         result
+    }
+
+    /// Opens a scope for the names of a graph or a function's body.
+    fn open_scope(&mut self, closed: bool, names: usize) -> Result<(), ImportErrorKind> {
+        if self.scopes.len() > MAX_DEPTH {
+            return Err(ImportErrorKind::Limit {
+                what: "graphs and functions inside each other",
+                limit: MAX_DEPTH,
+            });
+        }
+        self.spend(cost::BODY + names)?;
+        self.scopes.push(Scope { values: HashMap::new(), closed });
+        Ok(())
     }
 
     /// A graph as a region of its own; its outputs are tensors.
@@ -270,6 +298,7 @@ impl<'g, 'm> Lowering<'g, 'm> {
         if self.lowered > MAX_NODES || self.builder.graph.nodes.len() > MAX_NODES {
             return Err(ImportErrorKind::Limit { what: "nodes, functions inlined,", limit: MAX_NODES }.into());
         }
+        self.spend_node(node)?;
         let site = |this: &Self, opset| {
             Some(Box::new(Site {
                 node: node.name.clone(),
@@ -289,6 +318,7 @@ impl<'g, 'm> Lowering<'g, 'm> {
                 .take()
                 .unwrap_or_else(|| ImportError { site: site(this, opset.unwrap_or(0)), ..kind.into() })
         };
+        let result = result.and_then(|values| self.spend_operations().map(|()| values));
         match result {
             Ok(values) => self.bind_outputs(node, values).map_err(|kind| failed(self, kind)),
             Err(kind) => Err(failed(self, kind)),
@@ -302,7 +332,8 @@ impl<'g, 'm> Lowering<'g, 'm> {
             // A function's body belongs where the call stands.
             scope.clone_from(&self.builder.origin.scope);
         }
-        self.builder.origin = Origin { name: node.name.clone(), operator: operator_name(node), scope };
+        let name = telling(&node.name).unwrap_or_default().to_owned();
+        self.builder.origin = Origin { name, operator: operator_name(node), scope };
         self.opset = opset;
     }
 
@@ -344,21 +375,23 @@ impl<'g, 'm> Lowering<'g, 'm> {
                 let what = format!("the output {} of this operator", crate::error::quoted(name));
                 return Err(RuleError::Unsupported { what }.into());
             };
-            if let Operand::Tensor(id) = value {
-                let value = self.builder.graph.value_mut(id);
-                if value.name.is_empty() {
-                    value.name.clone_from(name);
-                }
+            if let Operand::Tensor(id) = value
+                && let Some(telling) = telling(name)
+                && self.builder.graph.value(id).name.is_empty()
+            {
+                telling.clone_into(&mut self.builder.graph.value_mut(id).name);
+                self.named.push(id);
             }
             self.bind(name, Some(value))?;
         }
         Ok(())
     }
+}
 
-    /// Names of the symbols there are.
-    pub(crate) fn symbols(&self) -> HashSet<crate::ir::Symbol> {
-        self.builder.graph.symbols.keys().cloned().collect()
-    }
+/// A name of a node or a value, unless it is so long that it says nothing; a function's names are repeated with it.
+fn telling(name: &str) -> Option<&str> {
+    const LONGEST: usize = 512;
+    (name.len() <= LONGEST).then_some(name)
 }
 
 /// Operands that are all tensors.

@@ -3,6 +3,7 @@
 use super::lowering::Lowering;
 use super::node::SourceNode;
 use crate::ir::{RuleError, RuleResult, ValueId};
+use std::rc::Rc;
 
 /// An operator, or a family that differs in one enum value.
 pub(crate) trait Operator<'m>: Sized {
@@ -81,7 +82,7 @@ pub(crate) enum Operand {
     /// A tensor.
     Tensor(ValueId),
     /// A sequence of tensors, its length known.
-    Sequence(Vec<ValueId>),
+    Sequence(Rc<[ValueId]>),
 }
 
 /// A node's outputs in order.

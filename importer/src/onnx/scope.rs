@@ -3,6 +3,11 @@
 use super::proto::NodeProto;
 use crate::ir::ScopeEntry;
 
+/// Modules inside each other, and bytes of a module's path. No network has more; each module repeats the path of those around
+/// it, so that what looks like a longer one, and is not, would take memory by the square of its length.
+const DEEPEST: usize = 32;
+const LONGEST: usize = 512;
+
 /// The modules around a node, the root first; empty when the file does not tell.
 pub(crate) fn scope_of(node: &NodeProto) -> Vec<ScopeEntry> {
     let entry =
@@ -22,7 +27,8 @@ fn from_metadata(names: &str, classes: &str) -> Option<Vec<ScopeEntry>> {
     let classes = list(classes).unwrap_or_default();
     // The last entry is the operation. Without the root before it, the node belongs to no module.
     names.pop()?;
-    if names.first().is_none_or(|root| !root.is_empty()) {
+    let long = names.iter().chain(&classes).any(|name| name.len() > LONGEST);
+    if names.first().is_none_or(|root| !root.is_empty()) || names.len() > DEEPEST || long {
         return None;
     }
     let class = |n: usize| classes.get(n).map(String::as_str).unwrap_or_default();
@@ -44,6 +50,9 @@ fn from_node_name(name: &str, operator: &str) -> Vec<ScopeEntry> {
     };
     let numbered = last.strip_prefix(operator).map(|rest| rest.strip_prefix('_').unwrap_or(rest));
     if !numbered.is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit())) {
+        return Vec::new();
+    }
+    if path.len() > LONGEST || path.split('/').count() >= DEEPEST {
         return Vec::new();
     }
     let entry = |path: &str| ScopeEntry { path: path.to_owned(), class: String::new() };
@@ -128,6 +137,15 @@ mod tests {
         assert_eq!(paths(&from_node_name("/Add", "Add")), [""]);
         assert!(from_node_name("Add_12", "Add").is_empty());
         assert!(from_node_name("/some/file", "Add").is_empty());
+    }
+
+    #[test]
+    fn no_module_lies_so_deep() {
+        let deep = |levels: usize| format!("{}Add", "/a".repeat(levels) + "/");
+        assert_eq!(from_node_name(&deep(20), "Add").len(), 21);
+        assert!(from_node_name(&deep(1000), "Add").is_empty());
+        let list = format!("['', {}'add']", "'a', ".repeat(1000));
+        assert!(from_metadata(&list, &list).is_none());
     }
 
     #[test]

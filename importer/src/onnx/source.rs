@@ -3,7 +3,7 @@
 use crate::error::{ImportErrorKind, quoted};
 use kiln_record::RecordError;
 use kiln_types::Bytes;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
@@ -33,6 +33,8 @@ pub(crate) struct Folder {
     /// The model's own file.
     model: Bytes,
     maps: RefCell<BTreeMap<PathBuf, Bytes>>,
+    /// Bytes of the data files that were mapped since somebody asked.
+    mapped: Cell<u64>,
 }
 
 impl Folder {
@@ -40,12 +42,17 @@ impl Folder {
     pub(crate) fn open(model: &Path) -> Result<Self, ImportErrorKind> {
         let parent = model.parent().filter(|parent| !parent.as_os_str().is_empty());
         let root = parent.unwrap_or(Path::new(".")).to_owned();
-        Ok(Self { root: Some(root), model: map(model)?, maps: RefCell::default() })
+        Ok(Self { root: Some(root), model: map(model)?, maps: RefCell::default(), mapped: Cell::new(0) })
     }
 
     /// No folder.
     pub(crate) fn none() -> Self {
-        Self { root: None, model: Bytes::default(), maps: RefCell::default() }
+        Self { root: None, model: Bytes::default(), maps: RefCell::default(), mapped: Cell::new(0) }
+    }
+
+    /// Bytes of the data files that were met since the last time.
+    pub(crate) fn take_mapped(&self) -> u64 {
+        self.mapped.take()
     }
 
     /// The bytes of the model file, for the reader of messages.
@@ -91,6 +98,7 @@ impl Folder {
             return Ok(file.clone());
         }
         let file = map(&path)?;
+        self.mapped.set(self.mapped.get().saturating_add(file.len() as u64));
         self.maps.borrow_mut().insert(path, file.clone());
         Ok(file)
     }

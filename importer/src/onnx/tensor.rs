@@ -3,11 +3,9 @@
 use super::proto::{EXTERNAL, SparseTensorProto, TensorProto};
 use super::source::Folder;
 use crate::error::ImportErrorKind;
+use crate::ir::RuleResult;
 use kiln_types::{Bytes, DType, TensorData};
 use prost::Message;
-
-/// A sparse tensor names its elements but takes memory for all; beyond this many bytes it is refused.
-const LARGEST_DENSE: usize = 1 << 28;
 
 /// No operator gives a tensor so many axes.
 pub(super) const MAX_RANK: usize = 64;
@@ -198,8 +196,13 @@ fn typed_bytes(proto: &TensorProto, dtype: DType, count: usize) -> Result<Bytes,
     }
 }
 
-/// Reads a sparse tensor into a dense one.
-pub(crate) fn read_sparse(proto: &SparseTensorProto, folder: &Folder) -> Result<TensorData, ImportErrorKind> {
+/// Reads a sparse tensor into a dense one. It names its elements but takes memory for all: `reserve` is asked first whether
+/// there may be so many bytes.
+pub(crate) fn read_sparse(
+    proto: &SparseTensorProto,
+    folder: &Folder,
+    reserve: impl FnOnce(usize) -> RuleResult<()>,
+) -> Result<TensorData, ImportErrorKind> {
     let name = proto.values.as_ref().map(|values| values.name.clone()).unwrap_or_default();
     let fail = |reason: String| ImportErrorKind::Tensor { tensor: name.clone(), reason };
     let (Some(values), Some(indices)) = (&proto.values, &proto.indices) else {
@@ -208,9 +211,7 @@ pub(crate) fn read_sparse(proto: &SparseTensorProto, folder: &Folder) -> Result<
     let (values, indices) = (read(values, folder)?, read(indices, folder)?);
     let (shape, count) = shape(&proto.dims).map_err(fail)?;
     let width = values.dtype.size();
-    if count.checked_mul(width).is_none_or(|size| size > LARGEST_DENSE) {
-        return Err(fail(format!("a sparse tensor of dims {shape:?} is too large")));
-    }
+    reserve(count.saturating_mul(width)).map_err(|error| fail(error.to_string()))?;
     let stored = values.num_elements();
     let coordinates = match indices.shape.as_slice() {
         [n] if *n == stored => 1,
@@ -259,6 +260,7 @@ fn position(row: &[u8], shape: &[usize]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ir::RuleError;
 
     fn tensor(data_type: i32, dims: &[i64]) -> TensorProto {
         TensorProto { data_type, dims: dims.to_vec(), ..TensorProto::default() }
@@ -292,7 +294,11 @@ mod tests {
             indices: Some(tensor(7, &[0])),
             dims: vec![1 << 40],
         };
-        assert!(read_sparse(&sparse, &Folder::none()).is_err());
+        let asked = |bytes| match bytes {
+            0x400_0000_0000 => Err(RuleError::TooLarge { what: "it".into() }),
+            other => panic!("{other}"),
+        };
+        assert!(read_sparse(&sparse, &Folder::none(), asked).is_err());
     }
 
     #[test]
@@ -302,7 +308,7 @@ mod tests {
         let mut indices = tensor(7, &[2, 2]);
         indices.int64_data = vec![0, 1, 1, 2];
         let sparse = SparseTensorProto { values: Some(values), indices: Some(indices), dims: vec![2, 3] };
-        let data = read_sparse(&sparse, &Folder::none()).unwrap();
+        let data = read_sparse(&sparse, &Folder::none(), |_| Ok(())).unwrap();
         let expected: Vec<u8> =
             [0.0f32, 5.0, 0.0, 0.0, 0.0, 7.0].iter().flat_map(|x| x.to_le_bytes()).collect();
         assert_eq!(data.bytes.to_vec(), expected);

@@ -1,19 +1,20 @@
 //! Branches whose condition only the run tells: attempts, and what follows from a choice between ranks.
 
-use super::{Lowering, Scope, tensors};
+use super::{Lowering, tensors};
 use crate::error::{ImportErrorKind, ImportResult};
-use crate::ir::{Dim, Graph, NodeId, Op, RuleError, RuleResult};
+use crate::ir::{Dim, Op, SymbolOrigin, ValueId};
 use crate::onnx::operator::{Operand, Outputs};
 use crate::onnx::proto::{GraphProto, NodeProto};
 
-/// Branches that both must be lowered, each after a copy of the graph.
-const MAX_BRANCHES: usize = 1024;
-
-/// A state to return to when an attempt fails.
-pub(crate) struct Snapshot<'m> {
-    graph: Graph,
-    nodes: Vec<NodeId>,
-    scopes: Vec<Scope<'m>>,
+/// A state to return to when an attempt fails: how much there was. What an attempt does beside adding to the graph is
+/// undone with its regions and scopes.
+pub(crate) struct Snapshot {
+    values: usize,
+    nodes: usize,
+    constants: usize,
+    /// Nodes of the region under construction.
+    region: usize,
+    named: usize,
 }
 
 /// An `If` whose branches yield different ranks: what follows must be lowered once for each.
@@ -25,28 +26,42 @@ pub(crate) struct Choice<'m> {
 }
 
 impl<'m> Lowering<'_, 'm> {
-    /// The state before branches; an error when a model has too many.
-    pub(crate) fn before_branches(&mut self) -> RuleResult<Snapshot<'m>> {
-        self.branches += 1;
-        if self.branches > MAX_BRANCHES {
-            let what = format!("more than {MAX_BRANCHES} choices that only the run makes");
-            return Err(RuleError::TooLarge { what });
-        }
-        Ok(self.snapshot())
-    }
-
-    fn snapshot(&self) -> Snapshot<'m> {
+    /// The state before an attempt.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let graph = &*self.builder.graph;
         Snapshot {
-            graph: self.builder.graph.clone(),
-            nodes: self.builder.nodes.clone(),
-            scopes: self.scopes.clone(),
+            values: graph.values.len(),
+            nodes: graph.nodes.len(),
+            constants: graph.constants.len(),
+            region: self.builder.nodes.len(),
+            named: self.named.len(),
         }
     }
 
-    pub(crate) fn restore(&mut self, snapshot: &Snapshot<'m>) {
-        *self.builder.graph = snapshot.graph.clone();
-        self.builder.nodes = snapshot.nodes.clone();
-        self.scopes = snapshot.scopes.clone();
+    /// Undoes an attempt whose regions and scopes are closed.
+    pub(crate) fn restore(&mut self, before: &Snapshot) {
+        let graph = &mut *self.builder.graph;
+        let made = graph.values.get(before.values..).unwrap_or_default();
+        let sizes = made.iter().flat_map(|value| &value.ty.dims).filter_map(Dim::as_symbol);
+        let read =
+            graph.nodes.get(before.nodes..).unwrap_or_default().iter().flat_map(|node| match &node.op {
+                Op::HostRead { symbols } => symbols.as_slice(),
+                _ => &[],
+            });
+        for symbol in sizes.chain(read) {
+            if graph.symbols.get(symbol).is_some_and(|origin| !before.has(origin)) {
+                graph.symbols.remove(symbol);
+            }
+        }
+        for id in self.named.drain(before.named..).filter(|id| id.index() < before.values) {
+            graph.value_mut(id).name.clear();
+        }
+        graph.values.truncate(before.values);
+        graph.nodes.truncate(before.nodes);
+        graph.constants.truncate(before.constants);
+        self.builder.nodes.truncate(before.region);
+        self.narrow.split_off(&ValueId(before.values as u32));
+        self.counted = self.counted.min(before.nodes);
         self.nested = None;
     }
 
@@ -71,14 +86,15 @@ impl<'m> Lowering<'_, 'm> {
         let first = match first.and_then(|values| Ok(tensors(values).map_err(ImportErrorKind::Rule)?)) {
             Ok(values) => self.builder.close_region(outer, values),
             Err(error) => {
+                self.builder.close_region(outer, Vec::new());
                 self.restore(&before);
                 return self.attempt(other, node, rest, outputs).map_err(|_| error);
             }
         };
-        self.scopes.clone_from(&before.scopes);
         let outer = self.builder.open_region();
         let second = self.attempt(other, node, rest, outputs);
         let Ok(Ok(values)) = second.map(tensors) else {
+            self.builder.close_region(outer, Vec::new());
             self.restore(&before);
             return self.attempt(taken, node, rest, outputs);
         };
@@ -95,8 +111,22 @@ impl<'m> Lowering<'_, 'm> {
         rest: &[&'m NodeProto],
         outputs: &[&'m str],
     ) -> ImportResult<Vec<Operand>> {
-        let values = self.subgraph(branch)?;
-        self.bind_outputs(node, values)?;
-        self.run(rest, outputs)
+        // What the attempt names is forgotten after it.
+        self.open_scope(false, rest.len())?;
+        let values = self.subgraph(branch);
+        let result = values.and_then(|values| Ok(self.bind_outputs(node, values)?));
+        let result = result.and_then(|()| self.run(rest, outputs));
+        self.scopes.pop();
+        result
+    }
+}
+
+impl Snapshot {
+    /// Whether what a symbol is read from was there.
+    pub(crate) fn has(&self, origin: &SymbolOrigin) -> bool {
+        match origin {
+            SymbolOrigin::Dim { value, .. } => value.index() < self.values,
+            SymbolOrigin::Read { node, .. } => node.index() < self.nodes,
+        }
     }
 }

@@ -8,25 +8,34 @@ use std::collections::HashMap;
 
 /// A model's parts that lowering looks up.
 pub(crate) struct Model<'m> {
-    pub(crate) proto: &'m ModelProto,
     pub(crate) folder: &'m Folder,
-    pub(crate) functions: HashMap<(&'m str, &'m str, &'m str), &'m FunctionProto>,
+    pub(crate) functions: HashMap<(&'m str, &'m str, &'m str), Function<'m>>,
+    /// Versions of the operator sets by domain.
+    pub(crate) opsets: HashMap<&'m str, i64>,
     /// What initializers are to the original network.
     pub(crate) parameters: Parameters,
+}
+
+/// A function, and what every call of it needs.
+pub(crate) struct Function<'m> {
+    pub(crate) proto: &'m FunctionProto,
+    /// Versions of the operator sets by domain, those of its caller apart.
+    pub(crate) opsets: HashMap<&'m str, i64>,
 }
 
 impl<'m> Model<'m> {
     /// Indexes a model; a function defined twice is an error.
     pub(crate) fn new(proto: &'m ModelProto, folder: &'m Folder) -> Result<Self, ImportErrorKind> {
         let mut functions = HashMap::new();
-        for function in &proto.functions {
-            let key = (domain_of(&function.domain), function.name.as_str(), function.overload.as_str());
+        for proto in &proto.functions {
+            let key = (domain_of(&proto.domain), proto.name.as_str(), proto.overload.as_str());
+            let function = Function { proto, opsets: opsets(&proto.opset_import) };
             if functions.insert(key, function).is_some() {
-                return Err(ImportErrorKind::Duplicate(function.name.clone()));
+                return Err(ImportErrorKind::Duplicate(proto.name.clone()));
             }
         }
         let parameters = Parameters::of(proto);
-        Ok(Self { proto, folder, functions, parameters })
+        Ok(Self { folder, functions, opsets: opsets(&proto.opset_import), parameters })
     }
 }
 
@@ -44,6 +53,6 @@ pub(crate) fn operator_name(node: &NodeProto) -> String {
 }
 
 /// Versions of the operator sets by domain.
-pub(crate) fn opsets(imports: &[OperatorSetIdProto]) -> HashMap<&str, i64> {
+fn opsets(imports: &[OperatorSetIdProto]) -> HashMap<&str, i64> {
     imports.iter().map(|import| (domain_of(&import.domain), import.version)).collect()
 }

@@ -34,7 +34,8 @@ impl<'m> Lowering<'_, 'm> {
         lost: impl IntoIterator<Item = &'m str>,
     ) -> ImportResult<()> {
         let inside = self.scopes.len() > 1 || self.frames.len() > 1 || self.choices > 0;
-        let limit = matches!(*error.kind, ImportErrorKind::Limit { .. });
+        let limit =
+            matches!(*error.kind, ImportErrorKind::Limit { .. } | ImportErrorKind::Disproportionate { .. });
         if inside || limit || self.problems.found.len() >= MOST {
             return Err(error);
         }

@@ -96,6 +96,14 @@ impl Windows {
     }
 }
 
+impl Window {
+    /// What a window covers of an axis.
+    pub(crate) fn extent(&self, axis: usize) -> Dim {
+        let steps = &Dim::from(self.kernel[axis]) - &Dim::constant(1);
+        &(&steps * &Dim::from(self.dilation[axis])) + &Dim::constant(1)
+    }
+}
+
 impl Lowering<'_, '_> {
     /// Number of spatial axes of `[batch, channels, spatial…]`.
     pub(crate) fn spatial(&self, input: &str, x: ValueId) -> RuleResult<usize> {
@@ -118,7 +126,7 @@ impl Lowering<'_, '_> {
         let sizes = self.dims(x);
         (0..window.kernel.len())
             .map(|axis| {
-                let extent = Dim::from((window.kernel[axis] - 1) * window.dilation[axis] + 1);
+                let extent = window.extent(axis);
                 let stride = Dim::from(window.stride[axis]);
                 let size = &sizes[axis + 2];
                 let last = &(&size.ceil_div(&stride) - &Dim::constant(1)) * &stride;

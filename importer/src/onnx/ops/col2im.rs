@@ -4,10 +4,7 @@ use super::super::lowering::Lowering;
 use super::super::node::{SourceNode, invalid};
 use super::super::operator::{Args, Operator, Outputs, Spec};
 use crate::ir::{Dim, Op, RuleError, RuleResult};
-use kiln_types::{ConvTransposeOptions, TensorData};
-
-/// Elements of the unit kernels.
-const MOST: usize = 1 << 20;
+use kiln_types::ConvTransposeOptions;
 
 pub(super) struct Col2Im {
     dilations: Option<Vec<i64>>,
@@ -39,15 +36,14 @@ impl Operator<'_> for Col2Im {
         let stride = sizes("strides", or(&self.strides, 1, spatial), count)?;
         let pads = sizes("pads", or(&self.pads, 0, 2 * spatial), Some(2 * spatial))?;
         let dims = to.dims(x);
-        let area: usize = block.iter().product();
-        let channels = dims
-            .get(1)
-            .and_then(Dim::as_size)
-            .filter(|&channels| dims.len() == 3 && area > 0 && channels % area == 0);
-        let rows = channels.ok_or_else(|| invalid("block_shape", "does not divide the rows of the input"))?;
-        if !(1..=3).contains(&spatial) || rows.saturating_mul(area) > MOST || stride.contains(&0) {
+        if !(1..=3).contains(&spatial) || stride.contains(&0) {
             return Err(RuleError::Unsupported { what: format!("blocks {block:?} of an image {image:?}") });
         }
+        let area = block.iter().try_fold(1usize, |area, &size| area.checked_mul(size));
+        let area = area.filter(|&area| area > 0).ok_or_else(|| invalid("block_shape", "is no size"))?;
+        let rows = dims.get(1).and_then(Dim::as_size);
+        let rows = rows.filter(|&rows| dims.len() == 3 && rows % area == 0);
+        let rows = rows.ok_or_else(|| invalid("block_shape", "does not divide the rows of the input"))?;
         let mut grid = vec![dims[0].clone(), Dim::from(rows)];
         let (mut padding, mut extra) = (Vec::new(), Vec::new());
         for axis in 0..spatial {
@@ -61,14 +57,10 @@ impl Operator<'_> for Col2Im {
             extra.push(room % stride[axis]);
         }
         let blocks = to.reshape(x, grid)?;
-        let mut kernels = vec![0f32; rows * area];
-        for row in 0..rows {
-            kernels[row * area + row % area] = 1.0;
-        }
-        let shape = [vec![rows, 1], block].concat();
-        let kernels = to.builder.constant(TensorData::new(kernels, shape));
+        // Each row goes to one place of its block.
+        let one = |at: usize| if (at / area) % area == at % area { 1.0 } else { 0.0 };
         let dtype = to.dtype(x);
-        let kernels = to.cast(kernels, dtype)?;
+        let kernels = to.table([vec![rows, 1], block].concat(), dtype, one)?;
         let options =
             ConvTransposeOptions { stride, padding, output_padding: extra, dilation, groups: rows / area };
         Ok(to.add(Op::ConvTranspose(options), &[blocks, kernels])?.into())

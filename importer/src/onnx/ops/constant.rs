@@ -4,7 +4,6 @@ use super::super::lowering::Lowering;
 use super::super::node::{SourceNode, invalid};
 use super::super::operator::{Args, Operator, Outputs, Spec};
 use super::super::proto::{SparseTensorProto, TensorProto};
-use super::super::tensor;
 use crate::ir::{RuleError, RuleResult};
 use kiln_types::TensorData;
 
@@ -48,8 +47,8 @@ impl<'m> Operator<'m> for Constant<'m> {
     fn lower(&self, _: &Args, to: &mut Lowering<'_, 'm>) -> RuleResult<Outputs> {
         let data = match self {
             Self::Data(data) => Ok(data.clone()),
-            Self::Tensor(proto) => tensor::read(proto, to.folder()),
-            Self::Sparse(proto) => tensor::read_sparse(proto, to.folder()),
+            Self::Tensor(proto) => to.read(proto),
+            Self::Sparse(proto) => to.read_sparse(proto),
         };
         let data = data.map_err(|error| invalid("value", error.to_string()))?;
         Ok(to.builder.graph.add_constant(None, data).into())

@@ -92,7 +92,7 @@ impl ConvTranspose {
     ) {
         let input = to.dims(x);
         for (axis, extra) in extra.iter_mut().enumerate() {
-            let extent = (window.kernel[axis] - 1).saturating_mul(window.dilation[axis]) + 1;
+            let extent = window.extent(axis).as_size().unwrap_or(usize::MAX);
             let size = input[axis + 2].as_size().filter(|&size| size > 0);
             if let (Some(shape), Some(size)) = (shape, size) {
                 let full = (size - 1).saturating_mul(window.stride[axis]).saturating_add(extent);
@@ -119,7 +119,7 @@ impl ConvTranspose {
         let mut cut = Vec::with_capacity(extra.len());
         for axis in 0..window.kernel.len() {
             let (size, stride) = (&input[axis + 2], Dim::from(window.stride[axis]));
-            let extent = Dim::from((window.kernel[axis] - 1) * window.dilation[axis] + 1 + extra[axis]);
+            let extent = &window.extent(axis) + &Dim::from(extra[axis]);
             let full = &(&(size - &Dim::constant(1)) * &stride) + &extent;
             let wanted = shape.map_or_else(|| size * &stride, |shape| Dim::from(shape[axis]));
             let total = to.builder.graph.maximum(&(&full - &wanted), &Dim::constant(0));

@@ -5,7 +5,7 @@ use super::super::node::{SourceNode, invalid};
 use super::super::operator::{Args, Operator, Outputs, Spec};
 use super::matmul::product;
 use crate::ir::{Dim, Op, RuleError, RuleResult, ValueId};
-use kiln_types::{BinaryOp, Bytes, DType, PadMode, Scalar, TensorData};
+use kiln_types::{BinaryOp, DType, PadMode, Scalar, TensorData};
 use std::f64::consts::TAU;
 
 /// Length of a transform: the matrices have its square elements.
@@ -47,18 +47,9 @@ fn matrix(
     dtype: DType,
     f: fn(f64) -> f64,
 ) -> RuleResult<ValueId> {
-    let elements = (0..rows).flat_map(|row| {
-        // The product is reduced first: large angles lose digits.
-        (0..columns).map(move |column| f(TAU * ((row * column) % length) as f64 / length as f64))
-    });
-    let bytes: Vec<u8> = match dtype {
-        DType::F64 => elements.flat_map(f64::to_le_bytes).collect(),
-        _ => elements.flat_map(|x| (x as f32).to_le_bytes()).collect(),
-    };
-    let dtype_of = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
-    let data = TensorData { bytes: Bytes::from_vec(bytes), shape: vec![rows, columns], dtype: dtype_of };
-    let value = to.builder.graph.add_constant(None, data);
-    to.cast(value, dtype)
+    // The product is reduced first: large angles lose digits, and there are no more than `length` different ones.
+    let turn: Vec<f64> = (0..length).map(|part| f(TAU * part as f64 / length as f64)).collect();
+    to.table(vec![rows, columns], dtype, |at| turn[(at / columns * (at % columns)) % length])
 }
 
 impl Dft {
@@ -165,9 +156,7 @@ impl Dft {
         let total =
             total.ok_or_else(|| RuleError::NotConstant { input: "length of the signal".to_owned() })?;
         let frames = (total - length) / step + 1;
-        if frames.saturating_mul(length) > 1 << 24 {
-            return Err(RuleError::TooLarge { what: format!("a transform of {frames} frames of {length}") });
-        }
+        to.reserve(frames.saturating_mul(length).saturating_mul(size_of::<i64>()))?;
         let positions: Vec<i64> =
             (0..frames).flat_map(|frame| (0..length).map(move |n| (frame * step + n) as i64)).collect();
         let positions = to.builder.constant(TensorData::new(positions, [frames, length]));

@@ -1,11 +1,10 @@
 //! `If`: one branch inlined when the condition is known, else both as regions.
 
-use super::super::lowering::{Choice, Lowering};
+use super::super::lowering::{Choice, Lowering, Snapshot};
 use super::super::node::{SourceNode, invalid};
 use super::super::operator::{Args, Operator, Outputs, Spec};
 use super::super::proto::GraphProto;
 use crate::ir::{Dim, Op, Region, RuleError, RuleResult, Symbol, ValueId};
-use std::collections::HashSet;
 
 pub(super) struct If<'m> {
     then_branch: &'m GraphProto,
@@ -36,13 +35,12 @@ impl<'m> Operator<'m> for If<'m> {
             let result = to.subgraph(taken);
             return to.inner(result).map(Outputs);
         }
-        let before = to.before_branches()?;
-        let known = to.symbols();
+        let before = to.snapshot();
         let then_region = to.region(self.then_branch);
         let else_region = then_region.and_then(|region| Ok((region, to.region(self.else_branch)?)));
         match else_region {
             Ok((then_region, else_region)) if unify(to, &then_region, &else_region) => {
-                finish(to, condition, then_region, else_region, &known)
+                finish(to, condition, then_region, else_region, &before)
             }
             // Another branch may be impossible, or the ranks differ: what follows decides.
             _ => {
@@ -69,13 +67,13 @@ fn finish(
     condition: Dim,
     then_region: Region,
     else_region: Region,
-    known: &HashSet<Symbol>,
+    before: &Snapshot,
 ) -> RuleResult<Outputs> {
     let hosts: Vec<Option<Vec<Dim>>> = then_region
         .outputs
         .iter()
         .zip(&else_region.outputs)
-        .map(|(&a, &b)| host_of(to, &condition, a, b, known))
+        .map(|(&a, &b)| host_of(to, &condition, a, b, before))
         .collect();
     let outputs = to.builder.add_all(Op::If { condition, then_region, else_region }, Vec::new())?;
     for (&output, host) in outputs.iter().zip(hosts) {
@@ -92,14 +90,15 @@ fn host_of(
     condition: &Dim,
     a: ValueId,
     b: ValueId,
-    known: &HashSet<Symbol>,
+    before: &Snapshot,
 ) -> Option<Vec<Dim>> {
     let graph = &*to.builder.graph;
     let (a, b) = (graph.value(a), graph.value(b));
     if a.ty.dims != b.ty.dims {
         return None;
     }
-    let outside = |dim: &&Dim| dim.symbols().iter().all(|symbol| known.contains(symbol));
+    let there = |symbol: &Symbol| graph.symbols.get(symbol).is_some_and(|origin| before.has(origin));
+    let outside = |dim: &&Dim| dim.symbols().iter().all(there);
     let (a, b) = (a.host.as_ref()?, b.host.as_ref()?);
     if a.len() != b.len() || !a.iter().chain(b).all(|dim| outside(&dim)) {
         return None;

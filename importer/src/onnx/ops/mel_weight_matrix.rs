@@ -38,6 +38,7 @@ impl Operator<'_> for MelWeightMatrix {
             return Err(invalid("num_mel_bins", format!("is {bands}, for transforms of length {length}")));
         }
         let (rows, columns) = ((length / 2 + 1) as usize, bands as usize);
+        to.reserve(rows * columns * size_of::<f32>())?;
         let weights = filters(rows, columns, length, rate, edges);
         let data = TensorData::new(weights, [rows, columns]);
         let matrix = to.builder.constant(data);
@@ -53,7 +54,8 @@ fn filters(rows: usize, columns: usize, length: i64, rate: f64, edges: [f64; 2])
     let step = (high - low) / (columns + 2) as f64;
     let bin = |n: usize| {
         let hertz = 700.0 * (10f64.powf((n as f64 * step + low) / 2595.0) - 1.0);
-        ((length + 1) as f64 * hertz / rate).floor() as i64
+        // Far outside the rows, one bin is like another.
+        ((length + 1) as f64 * hertz / rate).floor().clamp(-1e9, 1e9) as i64
     };
     let mut weights = vec![0f32; rows * columns];
     for column in 0..columns {

@@ -70,7 +70,7 @@ fn filled_box(to: &Lowering<'_, '_>, x: ValueId, indices: ValueId) -> Option<Vec
     let (first, last) = (places.get(..depth)?, &places[places.len() - depth..]);
     let ranges: Vec<Range<usize>> = first.iter().zip(last).map(|(&a, &b)| a..b + 1).collect();
     let count = ranges.iter().try_fold(1usize, |count, range| count.checked_mul(range.len()))?;
-    if count == 0 || count * depth != places.len() {
+    if count == 0 || count.checked_mul(depth) != Some(places.len()) {
         return None;
     }
     let in_order = places.chunks_exact(depth).enumerate().all(|(mut n, place)| {

@@ -48,9 +48,9 @@ impl Operator<'_> for Sequence {
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let operand = match self {
-            Self::Split { axis, keep_dims } => Operand::Sequence(split(to, args, *axis, *keep_dims)?),
-            Self::Construct => Operand::Sequence(args.all("inputs")?),
-            Self::Empty => Operand::Sequence(Vec::new()),
+            Self::Split { axis, keep_dims } => Operand::Sequence(split(to, args, *axis, *keep_dims)?.into()),
+            Self::Construct => Operand::Sequence(args.all("inputs")?.into()),
+            Self::Empty => Operand::Sequence([].into()),
             _ => self.on_sequence(args, to)?,
         };
         Ok(Outputs(vec![operand]))
@@ -59,7 +59,7 @@ impl Operator<'_> for Sequence {
 
 impl Sequence {
     fn on_sequence(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Operand> {
-        let mut values = args.sequence("input_sequence")?.to_vec();
+        let values = args.sequence("input_sequence")?;
         let position = match args.optional("position")? {
             None => None,
             Some(position) => to.known_ints(position, "position")?.first().copied(),
@@ -70,13 +70,14 @@ impl Sequence {
                 // One past the end is a place to insert at.
                 let at =
                     position.map_or(Ok(values.len()), |at| axis_of(at, values.len() + usize::from(at >= 0)));
-                values.insert(at.map_err(|_| outside(values.len()))?, tensor);
-                Ok(Operand::Sequence(values))
+                let (before, after) = values.split_at(at.map_err(|_| outside(values.len()))?);
+                to.repeat(values.len())?;
+                Ok(Operand::Sequence([before, &[tensor], after].concat().into()))
             }
             Self::Erase => {
                 let at = axis_of(position.unwrap_or(-1), values.len()).map_err(|_| outside(values.len()))?;
-                values.remove(at);
-                Ok(Operand::Sequence(values))
+                to.repeat(values.len())?;
+                Ok(Operand::Sequence([&values[..at], &values[at + 1..]].concat().into()))
             }
             Self::At => {
                 let position =
@@ -84,7 +85,10 @@ impl Sequence {
                 let at = axis_of(position, values.len()).map_err(|_| outside(values.len()))?;
                 Ok(Operand::Tensor(values[at]))
             }
-            Self::Concat { axis, new_axis } => concat(to, values, *axis, *new_axis).map(Operand::Tensor),
+            Self::Concat { axis, new_axis } => {
+                to.repeat(values.len())?;
+                concat(to, values.to_vec(), *axis, *new_axis).map(Operand::Tensor)
+            }
             _ => to.builder.host_tensor(vec![Dim::from(values.len())], Vec::new()).map(Operand::Tensor),
         }
     }
@@ -126,9 +130,7 @@ fn split(to: &mut Lowering<'_, '_>, args: &Args, axis: i64, keep_dims: bool) -> 
             };
             let size = usize::try_from(size).ok().filter(|&size| size > 0);
             let size = size.ok_or_else(|| invalid("split", "must be positive"))?;
-            if total.div_ceil(size) > 1 << 16 {
-                return Err(RuleError::TooLarge { what: format!("a sequence of {total} parts") });
-            }
+            to.repeat(total.div_ceil(size))?;
             (0..total).step_by(size).map(|start| Dim::from(size.min(total - start))).collect()
         }
     };

@@ -183,10 +183,10 @@ impl<'m> Unroll<'m> {
     }
 
     fn map(&self, args: &Args, to: &mut Lowering<'_, 'm>) -> RuleResult<Outputs> {
-        let elements = args.sequence("input_sequence")?.to_vec();
+        let elements = args.sequence("input_sequence")?;
         let others = args.operands("additional_inputs")?;
         let mut collected: Vec<Vec<ValueId>> = vec![Vec::new(); self.body.output.len()];
-        for (n, element) in elements.into_iter().enumerate() {
+        for (n, &element) in elements.iter().enumerate() {
             let mut operands = vec![Operand::Tensor(element)];
             for other in &others {
                 operands.push(match other {
@@ -202,7 +202,7 @@ impl<'m> Unroll<'m> {
                 list.push(tensor(value)?);
             }
         }
-        Ok(Outputs(collected.into_iter().map(Operand::Sequence).collect()))
+        Ok(Outputs(collected.into_iter().map(|list| Operand::Sequence(list.into())).collect()))
     }
 }
 

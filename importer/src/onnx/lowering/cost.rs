@@ -1,0 +1,86 @@
+//! What lowering takes of the model's budget: steps for what is read, once or again (functions and loops are written out),
+//! and bytes for tables.
+
+use super::Lowering;
+use crate::error::ImportErrorKind;
+use crate::ir::{RuleError, RuleResult, ValueId};
+use crate::onnx::proto::{NodeProto, SparseTensorProto, TensorProto};
+use crate::onnx::tensor;
+use kiln_types::{DType, TensorData};
+
+/// Steps of one node, its operands and attributes apart.
+const NODE: usize = 16;
+/// Steps of one operation that a node is lowered to.
+const OPERATION: usize = 8;
+/// Steps of a graph or a function's body, its names apart.
+pub(super) const BODY: usize = 16;
+
+impl<'m> Lowering<'_, 'm> {
+    /// Takes steps; an error when no file of this size may ask for so many.
+    pub(super) fn spend(&self, steps: usize) -> Result<(), ImportErrorKind> {
+        if self.builder.graph.budget.steps.take(steps as u64) {
+            return Ok(());
+        }
+        Err(ImportErrorKind::Disproportionate { what: "functions, loops and sequences, written out," })
+    }
+
+    /// Like [`Lowering::spend`], for operators that repeat something.
+    pub(crate) fn repeat(&self, steps: usize) -> RuleResult<()> {
+        self.spend(steps).map_err(|kind| RuleError::TooLarge { what: kind.to_string() })
+    }
+
+    /// Takes the steps of reading a node.
+    pub(super) fn spend_node(&self, node: &NodeProto) -> Result<(), ImportErrorKind> {
+        self.spend(NODE + node.input.len() + node.output.len() + node.attribute.len())
+    }
+
+    /// Takes the steps of operations that were added since the last time.
+    pub(super) fn spend_operations(&mut self) -> Result<(), ImportErrorKind> {
+        let count = self.builder.graph.nodes.len();
+        let added = count.saturating_sub(std::mem::replace(&mut self.counted, count));
+        self.spend(added.saturating_mul(OPERATION))
+    }
+
+    /// Takes the bytes of a table before it is made.
+    pub(crate) fn reserve(&self, bytes: usize) -> RuleResult<()> {
+        if self.builder.graph.budget.bytes.take(bytes as u64) {
+            return Ok(());
+        }
+        let what =
+            format!("a constant of {bytes} bytes, in proportion to the model's size and beside its others,");
+        Err(RuleError::TooLarge { what })
+    }
+
+    /// Adds a table `[rows, columns, …]` of floats as a constant of the dtype; `element` tells each by its position.
+    pub(crate) fn table(
+        &mut self,
+        shape: Vec<usize>,
+        dtype: DType,
+        element: impl Fn(usize) -> f64,
+    ) -> RuleResult<ValueId> {
+        let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+        let count = shape.iter().try_fold(1usize, |count, &dim| count.checked_mul(dim));
+        let count =
+            count.ok_or_else(|| RuleError::TooLarge { what: format!("a table of dims {shape:?}") })?;
+        self.reserve(count.saturating_mul(wide.size()))?;
+        let data = match wide {
+            DType::F64 => TensorData::new((0..count).map(element).collect::<Vec<f64>>(), shape),
+            _ => TensorData::new((0..count).map(|at| element(at) as f32).collect::<Vec<f32>>(), shape),
+        };
+        let table = self.builder.constant(data);
+        self.cast(table, dtype)
+    }
+
+    /// Contents of a tensor in the file, taken from the budget: several may be the same bytes of one file.
+    pub(crate) fn read(&self, proto: &'m TensorProto) -> Result<TensorData, ImportErrorKind> {
+        let data = tensor::read(proto, self.folder())?;
+        self.builder.graph.budget.grow(self.folder().take_mapped());
+        self.reserve(data.bytes.len().saturating_add(proto.name.len()))?;
+        Ok(data)
+    }
+
+    /// Contents of a sparse tensor in the file, all elements of which are taken from the budget.
+    pub(crate) fn read_sparse(&self, proto: &'m SparseTensorProto) -> Result<TensorData, ImportErrorKind> {
+        tensor::read_sparse(proto, self.folder(), |bytes| self.reserve(bytes))
+    }
+}
