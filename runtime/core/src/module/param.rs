@@ -18,11 +18,18 @@ pub trait Parameter: Clone + fmt::Debug + Send + Sync {
     /// The dims.
     fn shape(&self) -> Shape;
 
-    /// Whether gradients are wanted.
+    /// Whether the value is a leaf whose gradient is wanted; never for integers and bools, which have no gradients.
     fn is_require_grad(&self) -> bool;
 
-    /// Says whether gradients are wanted; nothing changes for integers and bools.
+    /// Whether gradients flow through the value: it is such a leaf, or was computed from one.
+    fn is_tracked(&self) -> bool;
+
+    /// The value as a leaf whose gradient is wanted, or as a constant. Either way it forgets what it was computed from; a
+    /// leaf whose gradient is wanted already stays the same leaf.
     fn set_require_grad(self, require_grad: bool) -> Self;
+
+    /// The value as a constant.
+    fn detach(self) -> Self;
 
     /// Copies to another device.
     fn to_device(self, device: &Self::Device) -> Self;
@@ -58,6 +65,22 @@ impl<T: Parameter> ParamMapper<T> {
             Some(mapper) => mapper(value),
             None => value,
         }
+    }
+
+    /// The mapper for the same values of another type, given the ways there and back.
+    pub(super) fn convert<U: Parameter + 'static>(
+        &self,
+        there: fn(T) -> U,
+        back: fn(U) -> T,
+    ) -> ParamMapper<U>
+    where
+        T: 'static,
+    {
+        let convert = |mapper: &Mapper<T>| -> Mapper<U> {
+            let mapper = mapper.clone();
+            Arc::new(move |value| there(mapper(back(value))))
+        };
+        ParamMapper { load: self.load.as_ref().map(convert), save: self.save.as_ref().map(convert) }
     }
 }
 
@@ -95,12 +118,14 @@ struct Pending<T: Parameter> {
 }
 
 impl<T: Parameter> Pending<T> {
+    /// The value: a leaf or a constant, whatever it took to make it.
     fn initialize(self) -> T {
-        let value = (self.init)(&self.device, self.require_grad);
-        match self.dtype {
+        let value = (self.init)(&self.device, self.require_grad).detach();
+        let value = match self.dtype {
             Some(dtype) => value.to_dtype(dtype),
             None => value,
-        }
+        };
+        value.set_require_grad(self.require_grad)
     }
 }
 
@@ -108,6 +133,9 @@ impl<T: Parameter> Pending<T> {
 ///
 /// The first value is made when it is first asked for, so that a module whose weights are loaded from a record never
 /// computes the random ones. Its shape and device are known before.
+///
+/// The value of a trained parameter is a leaf of the gradients' graph. What changes the value (loading, moving, another
+/// dtype, [`Param::map`]) makes a new leaf: nothing is recorded that leads back to the old one.
 pub struct Param<T: Parameter> {
     /// Identifies the parameter in records and optimizers.
     pub id: ParamId,
@@ -148,7 +176,7 @@ impl<T: Parameter> Param<T> {
             pending.dtype = Some(dtype);
             return self;
         }
-        self.map(|value| value.to_dtype(dtype))
+        self.replace(|value| value.to_dtype(dtype))
     }
 
     /// A parameter from the parts that [`Param::consume`] yields.
@@ -189,10 +217,23 @@ impl<T: Parameter> Param<T> {
     }
 
     /// Replaces the value by a function of it.
+    ///
+    /// Where the value was a leaf and the function computes with it, the result is a leaf in its place: a trained parameter
+    /// stays one. A result that the function detached is a constant.
     #[must_use]
     pub fn map<F: FnOnce(T) -> T>(self, func: F) -> Self {
         let (id, value, mapper) = self.consume();
-        Self::from_mapped_value(id, func(value), mapper)
+        let was_leaf = value.is_require_grad();
+        let value = func(value);
+        let value = if was_leaf && value.is_tracked() { value.set_require_grad(true) } else { value };
+        Self::from_mapped_value(id, value, mapper)
+    }
+
+    /// Replaces the value by a function of it as a constant; a leaf becomes another leaf.
+    fn replace<F: FnOnce(T) -> T>(self, func: F) -> Self {
+        let (id, value, mapper) = self.consume();
+        let require_grad = value.is_require_grad();
+        Self::from_mapped_value(id, func(value.detach()).set_require_grad(require_grad), mapper)
     }
 
     /// Sets what happens to a value that is loaded from a record.
@@ -222,7 +263,8 @@ impl<T: Parameter> Param<T> {
     {
         match self.pending.get_mut().take() {
             Some(Pending { init, device, require_grad, shape, dtype }) => {
-                let init: Init<T> = Box::new(move |device, require_grad| func(init(device, require_grad)));
+                let init: Init<T> =
+                    Box::new(move |device, require_grad| func(init(device, require_grad).detach()));
                 *self.pending.get_mut() = Some(Pending { init, device, require_grad, shape, dtype });
                 self
             }
@@ -274,12 +316,19 @@ impl<T: Parameter> Param<T> {
 
     /// Moves to a device; a value that was not made yet will be made there.
     #[must_use]
-    pub fn move_to_device(mut self, device: &T::Device) -> Self {
+    pub fn move_to_device(self, device: &T::Device) -> Self {
+        if self.lazy_device() == *device { self } else { self.fork_to_device(device) }
+    }
+
+    /// Copies to a device, as a leaf of its own even where it lies there already; a value that was not made yet will be
+    /// made there.
+    #[must_use]
+    pub(super) fn fork_to_device(mut self, device: &T::Device) -> Self {
         if let Some(pending) = self.pending.get_mut() {
             pending.device = device.clone();
             return self;
         }
-        self.map(|value| value.to_device(device))
+        self.replace(|value| value.to_device(device))
     }
 
     /// This parameter with a loaded value: on this one's device, through its mapper, and with gradients as this one.
@@ -289,6 +338,7 @@ impl<T: Parameter> Param<T> {
     pub fn transform_for_load(self, value: T, id: ParamId) -> Self {
         let (device, require_grad) = (self.lazy_device(), self.lazy_is_require_grad());
         let dtype = self.lazy_unusual_dtype();
+        let value = value.detach();
         let value = if value.device() == device { value } else { value.to_device(&device) };
         let value = match dtype {
             Some(dtype) => value.to_dtype(dtype),
@@ -313,7 +363,22 @@ impl<T: Parameter> Param<T> {
     /// This parameter as a record holds it.
     #[must_use]
     pub fn transform_for_save(&self) -> Self {
-        Self::initialized(self.id, self.mapper.on_save(self.val()))
+        let value = self.val();
+        let require_grad = value.is_require_grad();
+        Self::initialized(self.id, self.mapper.on_save(value.detach()).set_require_grad(require_grad))
+    }
+
+    /// This parameter, with its id and its mapper, on a backend whose tensors are `U`, given the ways there and back.
+    pub(super) fn convert<U: Parameter + 'static>(&self, there: fn(T) -> U, back: fn(U) -> T) -> Param<U>
+    where
+        T: 'static,
+    {
+        Param::from_mapped_value(self.id, there(self.val()), self.mapper.convert(there, back))
+    }
+
+    /// The same parameter with a constant in place of its value.
+    pub(super) fn with_constant(&self, value: T) -> Self {
+        Self::from_mapped_value(self.id, value.detach(), self.mapper.clone())
     }
 }
 

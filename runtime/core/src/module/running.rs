@@ -42,7 +42,7 @@ impl<V: Parameter> RunningState<V> {
     /// Sets the value, for all clones.
     pub fn update(&self, value: V) {
         let mut param = self.state.lock();
-        *param = Param::initialized(param.id, value);
+        *param = param.with_constant(value);
     }
 
     /// The value.
@@ -118,7 +118,7 @@ impl<B: Backend, const D: usize> Module<B> for RunningState<Tensor<B, D>> {
     }
 
     fn fork(self, device: &B::Device) -> Self {
-        self.to_device(device)
+        Self::from_param(self.into_param().fork(device))
     }
 
     fn collect_devices(&self, devices: Devices<B>) -> Devices<B> {
@@ -130,7 +130,6 @@ impl<B: AutodiffBackend, const D: usize> AutodiffModule<B> for RunningState<Tens
     type InnerModule = RunningState<Tensor<B::InnerBackend, D>>;
 
     fn valid(&self) -> Self::InnerModule {
-        let param = self.state.lock();
-        RunningState::with_id(param.id, param.val().inner())
+        RunningState::from_param(self.state.lock().valid())
     }
 }

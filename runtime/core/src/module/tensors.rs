@@ -30,19 +30,14 @@ impl<B: Backend, const D: usize> Param<Tensor<B, D>> {
     }
 }
 
-/// Copies a tensor to a device as a leaf of its own.
-fn fork_float<B: Backend, const D: usize>(tensor: Tensor<B, D>, device: &B::Device) -> Tensor<B, D> {
-    let require_grad = tensor.is_require_grad();
-    tensor.to_device(device).detach().set_require_grad(require_grad)
-}
-
 /// Implements everything for tensors of one kind.
 macro_rules! tensor_module {
     (
         $kind:ident, $name:literal, $visit:ident, $map:ident,
-        require_grad: |$of:ident| $is_require_grad:expr, |$set:ident, $flag:ident| $set_require_grad:expr,
-        fork: |$fork:ident, $fork_device:ident| $forked:expr,
-        valid: |$valid:ident| $inner:expr
+        is_require_grad: |$of:ident| $is_require_grad:expr,
+        is_tracked: |$tracked:ident| $is_tracked:expr,
+        set_require_grad: |$set:ident, $flag:ident| $set_require_grad:expr,
+        detach: |$detach:ident| $detached:expr
     ) => {
         impl<B: Backend, const D: usize> Parameter for Tensor<B, D, $kind> {
             type Device = B::Device;
@@ -60,9 +55,19 @@ macro_rules! tensor_module {
                 $is_require_grad
             }
 
+            fn is_tracked(&self) -> bool {
+                let $tracked = self;
+                $is_tracked
+            }
+
             fn set_require_grad(self, $flag: bool) -> Self {
                 let $set = self;
                 $set_require_grad
+            }
+
+            fn detach(self) -> Self {
+                let $detach = self;
+                $detached
             }
 
             fn to_device(self, device: &B::Device) -> Self {
@@ -89,7 +94,7 @@ macro_rules! tensor_module {
             }
 
             fn fork(self, device: &B::Device) -> Self {
-                Tensor::to_device(self, device)
+                Tensor::to_device(Parameter::detach(self), device)
             }
 
             fn collect_devices(&self, devices: Devices<B>) -> Devices<B> {
@@ -144,8 +149,8 @@ macro_rules! tensor_module {
                 self.move_to_device(device)
             }
 
-            fn fork(self, $fork_device: &B::Device) -> Self {
-                Param::map(self, |$fork| $forked)
+            fn fork(self, device: &B::Device) -> Self {
+                self.fork_to_device(device)
             }
 
             fn collect_devices(&self, devices: Devices<B>) -> Devices<B> {
@@ -157,8 +162,7 @@ macro_rules! tensor_module {
             type InnerModule = Param<Tensor<B::InnerBackend, D, $kind>>;
 
             fn valid(&self) -> Self::InnerModule {
-                let $valid = self.val();
-                Param::initialized(self.id, $inner)
+                self.convert(Tensor::inner, Tensor::from_inner)
             }
         }
 
@@ -179,19 +183,22 @@ macro_rules! tensor_module {
 
 tensor_module!(
     Float, "float", visit_float, map_float,
-    require_grad: |tensor| Tensor::is_require_grad(tensor), |tensor, flag| Tensor::set_require_grad(tensor, flag),
-    fork: |tensor, device| fork_float(tensor, device),
-    valid: |tensor| tensor.inner().set_require_grad(false)
+    is_require_grad: |tensor| Tensor::is_require_grad(tensor),
+    is_tracked: |tensor| Tensor::is_tracked(tensor),
+    set_require_grad: |tensor, flag| Tensor::set_require_grad(tensor, flag),
+    detach: |tensor| Tensor::detach(tensor)
 );
 tensor_module!(
     Int, "int", visit_int, map_int,
-    require_grad: |_tensor| false, |tensor, _flag| tensor,
-    fork: |tensor, device| Tensor::to_device(tensor, device),
-    valid: |tensor| tensor.inner()
+    is_require_grad: |_tensor| false,
+    is_tracked: |_tensor| false,
+    set_require_grad: |tensor, _flag| tensor,
+    detach: |tensor| tensor
 );
 tensor_module!(
     Bool, "bool", visit_bool, map_bool,
-    require_grad: |_tensor| false, |tensor, _flag| tensor,
-    fork: |tensor, device| Tensor::to_device(tensor, device),
-    valid: |tensor| tensor.inner()
+    is_require_grad: |_tensor| false,
+    is_tracked: |_tensor| false,
+    set_require_grad: |tensor, _flag| tensor,
+    detach: |tensor| tensor
 );

@@ -5,19 +5,29 @@ use super::kind::BasicAutodiffOps;
 use crate::backend::{AutodiffBackend, Backend};
 
 impl<B: Backend, const D: usize> Tensor<B, D> {
-    /// Marks the tensor as one whose gradient is wanted; nothing on a backend that records no gradients.
+    /// The tensor as a leaf whose gradient is wanted; the same on a backend that records no gradients. See
+    /// [`Tensor::set_require_grad`].
     pub fn require_grad(self) -> Self {
         self.set_require_grad(true)
     }
 
-    /// Marks the tensor, or takes the mark away.
+    /// The tensor as a leaf whose gradient is wanted, or as a constant. Either way it forgets what it was computed from;
+    /// a leaf whose gradient is wanted already stays the same leaf.
     pub fn set_require_grad(self, require_grad: bool) -> Self {
-        Self::wrap(B::set_require_grad(self.into_primitive(), require_grad))
+        if require_grad && self.is_require_grad() {
+            return self;
+        }
+        Self::wrap(B::set_require_grad(B::detach(self.into_primitive()), require_grad))
     }
 
-    /// Whether the tensor's gradient is wanted.
+    /// Whether the tensor is a leaf whose gradient is wanted.
     pub fn is_require_grad(&self) -> bool {
         B::is_require_grad(self.primitive())
+    }
+
+    /// Whether gradients flow through the tensor: it is a leaf whose gradient is wanted, or was computed from one.
+    pub fn is_tracked(&self) -> bool {
+        B::is_tracked(self.primitive())
     }
 
     /// The tensor as a constant: gradients do not flow through it.

@@ -99,13 +99,19 @@ pub trait Backend: Clone + Default + Debug + Send + Sync + 'static {
         false
     }
 
-    /// Marks as a leaf whose gradient is wanted, or takes the mark away; nothing where gradients are not recorded.
+    /// Marks a detached tensor as a leaf whose gradient is wanted, or takes the mark away; nothing where gradients are not
+    /// recorded.
     fn set_require_grad(tensor: T<Self>, _require_grad: bool) -> T<Self> {
         tensor
     }
 
-    /// Whether its gradient is wanted.
+    /// Whether it is a leaf whose gradient is wanted.
     fn is_require_grad(_tensor: &T<Self>) -> bool {
+        false
+    }
+
+    /// Whether gradients flow through it: it is a leaf whose gradient is wanted, or was computed from one.
+    fn is_tracked(_tensor: &T<Self>) -> bool {
         false
     }
 
