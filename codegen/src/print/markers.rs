@@ -67,10 +67,10 @@ fn marker(tokens: &[Token<'_>]) -> Option<(Marker, usize)> {
         let text: syn::LitStr = syn::parse_str(literal).ok()?;
         Some(text.value().replace(['\n', '\r'], " "))
     };
-    match words.as_slice() {
-        &[BLANK, "!", "(", ")", ";", ..] => Some((Marker::Blank, 5)),
-        &[TAIL, "!", "(", literal, ")", ";"] => Some((Marker::Tail(text(literal)?), 6)),
-        &[RESULT, "!", "(", literal, ")", ";"] => Some((Marker::Result(text(literal)?), 6)),
+    match *words.as_slice() {
+        [BLANK, "!", "(", ")", ";", ..] => Some((Marker::Blank, 5)),
+        [TAIL, "!", "(", literal, ")", ";"] => Some((Marker::Tail(text(literal)?), 6)),
+        [RESULT, "!", "(", literal, ")", ";"] => Some((Marker::Result(text(literal)?), 6)),
         _ => None,
     }
 }
