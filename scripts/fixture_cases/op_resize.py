@@ -36,7 +36,7 @@ def pad(rng):
     )
 
 
-# The specification and its tests disagree on `align_corners` where a scale gives no whole size; sizes are clear.
+# `align_corners` asks for sizes; scales that give no whole size are in `op_resize_matrix.py`.
 ALIGNED_SIZES = {"up": [1, 2, 11, 9], "down": [1, 2, 2, 3]}
 COORDINATES = ["half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"]
 

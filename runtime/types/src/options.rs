@@ -90,8 +90,6 @@ pub enum InterpolateMode {
     Cubic {
         /// The kernel's parameter.
         a: f64,
-        /// Leave out samples beyond the border and renormalize the weights.
-        exclude_outside: bool,
     },
 }
 
@@ -121,6 +119,8 @@ pub enum CoordinateTransform {
     AlignCorners,
     /// `x / scale`.
     Asymmetric,
+    /// `(x + 0.5) / scale`: half-pixel for whole positions, as TensorFlow picks its nearest neighbours.
+    TfHalfPixelForNn,
     /// Crops the region of interest given by `roi` and resizes that.
     TfCropAndResize,
 }
@@ -138,6 +138,9 @@ pub struct InterpolateOptions {
     pub coordinates: CoordinateTransform,
     /// Low-pass filter when scaling down (linear and cubic).
     pub antialias: bool,
+    /// Leave out samples beyond the border and renormalize the weights (linear and cubic), where else the border
+    /// goes on.
+    pub exclude_outside: bool,
     /// Start and end per dim in relative coordinates, for [`CoordinateTransform::TfCropAndResize`].
     pub roi: Option<Vec<(f64, f64)>>,
     /// Value outside the input for [`CoordinateTransform::TfCropAndResize`].

@@ -245,6 +245,8 @@ pub enum Op {
         coordinates: CoordinateTransform,
         /// Low-pass filter when scaling down.
         antialias: bool,
+        /// Leave out samples beyond the border.
+        exclude_outside: bool,
         /// For [`CoordinateTransform::TfCropAndResize`].
         roi: Option<Vec<(f64, f64)>>,
         /// For [`CoordinateTransform::TfCropAndResize`].

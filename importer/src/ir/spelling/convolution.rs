@@ -305,7 +305,17 @@ fn pool_options(options: &PoolOptions) -> Expr {
 }
 
 fn interpolate(op: &Op, cx: &Cx<'_>) -> Expr {
-    let Op::Interpolate { sizes, scales, mode, coordinates, antialias, roi, extrapolation_value } = op else {
+    let Op::Interpolate {
+        sizes,
+        scales,
+        mode,
+        coordinates,
+        antialias,
+        exclude_outside,
+        roi,
+        extrapolation_value,
+    } = op
+    else {
         return Expr::Operand(0);
     };
     let from = cx.ty(0).map(|ty| ty.dims.as_slice()).unwrap_or_default();
@@ -325,6 +335,7 @@ fn interpolate(op: &Op, cx: &Cx<'_>) -> Expr {
             ("mode", interpolate_mode(*mode)),
             ("coordinates", coordinate_transform(*coordinates)),
             ("antialias", Expr::Bool(*antialias)),
+            ("exclude_outside", Expr::Bool(*exclude_outside)),
             ("roi", Expr::option(roi)),
             ("extrapolation_value", Expr::Float(*extrapolation_value)),
         ],
@@ -357,10 +368,9 @@ fn interpolate_mode(mode: InterpolateMode) -> Expr {
             Expr::Call("tensor::InterpolateMode::Nearest", vec![Expr::Path(rounding)])
         }
         InterpolateMode::Linear => Expr::Path("tensor::InterpolateMode::Linear"),
-        InterpolateMode::Cubic { a, exclude_outside } => Expr::Struct(
-            "tensor::InterpolateMode::Cubic",
-            vec![("a", Expr::Float(a)), ("exclude_outside", Expr::Bool(exclude_outside))],
-        ),
+        InterpolateMode::Cubic { a } => {
+            Expr::Struct("tensor::InterpolateMode::Cubic", vec![("a", Expr::Float(a))])
+        }
     }
 }
 
@@ -371,6 +381,7 @@ fn coordinate_transform(transform: CoordinateTransform) -> Expr {
         CoordinateTransform::PytorchHalfPixel => "tensor::CoordinateTransform::PytorchHalfPixel",
         CoordinateTransform::AlignCorners => "tensor::CoordinateTransform::AlignCorners",
         CoordinateTransform::Asymmetric => "tensor::CoordinateTransform::Asymmetric",
+        CoordinateTransform::TfHalfPixelForNn => "tensor::CoordinateTransform::TfHalfPixelForNn",
         CoordinateTransform::TfCropAndResize => "tensor::CoordinateTransform::TfCropAndResize",
     })
 }

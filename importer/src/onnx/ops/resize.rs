@@ -17,10 +17,13 @@ pub(super) struct Resize {
     mode: InterpolateMode,
     coordinates: CoordinateTransform,
     antialias: bool,
+    exclude_outside: bool,
     extrapolation: f64,
     policy: Policy,
     axes: Option<Vec<i64>>,
     scales: Option<Vec<f64>>,
+    /// Whether nearest neighbours are rounded up along axes that shrink, as before there was an attribute for it.
+    shrinks_upwards: bool,
 }
 
 impl Operator<'_> for Resize {
@@ -44,12 +47,9 @@ impl Operator<'_> for Resize {
             ];
             rounding = node.choice("nearest_mode", "round_prefer_floor", &roundings)?;
             let name = node.string("coordinate_transformation_mode", "half_pixel")?;
-            (coordinates, rounding) = transform(&name, rounding)?;
+            coordinates = transform(&name)?;
         }
-        let cubic = InterpolateMode::Cubic {
-            a: node.float("cubic_coeff_a", -0.75)?,
-            exclude_outside: node.flag("exclude_outside", false)?,
-        };
+        let cubic = InterpolateMode::Cubic { a: node.float("cubic_coeff_a", -0.75)? };
         let modes = [
             ("nearest", InterpolateMode::Nearest(rounding)),
             ("linear", InterpolateMode::Linear),
@@ -61,14 +61,17 @@ impl Operator<'_> for Resize {
             ("not_larger", Policy::NotLarger),
             ("not_smaller", Policy::NotSmaller),
         ];
+        let mode = node.choice("mode", "nearest", &modes)?;
         Ok(Self {
-            mode: node.choice("mode", "nearest", &modes)?,
+            mode,
             coordinates,
             antialias: node.flag("antialias", false)?,
+            exclude_outside: node.flag("exclude_outside", false)?,
             extrapolation: node.float("extrapolation_value", 0.0)?,
             policy: node.choice("keep_aspect_ratio_policy", "stretch", &policies)?,
             axes: node.ints("axes")?,
             scales: node.floats("scales")?,
+            shrinks_upwards: old && matches!(mode, InterpolateMode::Nearest(_)),
         })
     }
 
@@ -90,46 +93,40 @@ impl Operator<'_> for Resize {
         };
         let (sizes, scales) = self.sizes(to, x, &axes, target)?;
         let roi = self.roi(to, args, rank, &axes)?;
-        let crops = roi.is_some();
-        if sizes == to.dims(x) && !crops && scales.as_ref().is_none_or(|s| s.iter().all(|&s| s == 1.0)) {
-            return Ok(x.into());
+        if let (true, Some(scales)) = (self.shrinks_upwards, &scales) {
+            // One rounding at a time: first the axes that grow, then those that shrink.
+            let (larger, rest) = split_scales(scales);
+            let dims = to.dims(x).into_iter().zip(&sizes).zip(&rest);
+            let between =
+                dims.map(|((from, to), &rest)| if rest < 1.0 { from } else { to.clone() }).collect();
+            let grown = self.resized(to, x, (between, Some(larger)), self.mode, None)?;
+            let upwards = InterpolateMode::Nearest(NearestRounding::Ceil);
+            return Ok(self.resized(to, grown, (sizes, Some(rest)), upwards, None)?.into());
         }
-        let op = Op::Interpolate {
-            sizes,
-            scales,
-            mode: self.mode,
-            coordinates: self.coordinates,
-            antialias: self.antialias,
-            roi,
-            extrapolation_value: self.extrapolation,
-        };
-        Ok(to.add(op, &[x])?.into())
+        Ok(self.resized(to, x, (sizes, scales), self.mode, roi)?.into())
     }
 }
 
+/// Scales that enlarge, and those that shrink; 1 in the place of each other.
+fn split_scales(scales: &[f64]) -> (Vec<f64>, Vec<f64>) {
+    scales.iter().map(|&scale| (scale.max(1.0), scale.min(1.0))).unzip()
+}
+
 /// The coordinate transformation of a name.
-fn transform(name: &str, rounding: NearestRounding) -> RuleResult<(CoordinateTransform, NearestRounding)> {
-    let plain = match name {
+fn transform(name: &str) -> RuleResult<CoordinateTransform> {
+    Ok(match name {
         "half_pixel" => CoordinateTransform::HalfPixel,
         "half_pixel_symmetric" => CoordinateTransform::HalfPixelSymmetric,
         "pytorch_half_pixel" => CoordinateTransform::PytorchHalfPixel,
         "align_corners" => CoordinateTransform::AlignCorners,
         "asymmetric" => CoordinateTransform::Asymmetric,
         "tf_crop_and_resize" => CoordinateTransform::TfCropAndResize,
-        // `floor((x + 0.5) / scale)` is half-pixel rounded to the nearest, halves up.
-        "tf_half_pixel_for_nn" if rounding == NearestRounding::Floor => {
-            return Ok((CoordinateTransform::HalfPixel, NearestRounding::RoundPreferCeil));
-        }
-        "tf_half_pixel_for_nn" => {
-            let what = "`tf_half_pixel_for_nn` with another rounding than `floor`".to_owned();
-            return Err(RuleError::Unsupported { what });
-        }
+        "tf_half_pixel_for_nn" => CoordinateTransform::TfHalfPixelForNn,
         other => {
             let reason = format!("is {}", crate::error::quoted(other));
             return Err(invalid("coordinate_transformation_mode", reason));
         }
-    };
-    Ok((plain, rounding))
+    })
 }
 
 /// An input that is there and not an empty tensor, which older exporters write for "not given".
@@ -143,6 +140,32 @@ enum Target {
 }
 
 impl Resize {
+    /// `x` in other sizes, or itself where nothing changes.
+    fn resized(
+        &self,
+        to: &mut Lowering<'_, '_>,
+        x: ValueId,
+        (sizes, scales): (Vec<Dim>, Option<Vec<f64>>),
+        mode: InterpolateMode,
+        roi: Option<Vec<(f64, f64)>>,
+    ) -> RuleResult<ValueId> {
+        let crops = roi.is_some();
+        if sizes == to.dims(x) && !crops && scales.as_ref().is_none_or(|s| s.iter().all(|&s| s == 1.0)) {
+            return Ok(x);
+        }
+        let op = Op::Interpolate {
+            sizes,
+            scales,
+            mode,
+            coordinates: self.coordinates,
+            antialias: self.antialias,
+            exclude_outside: self.exclude_outside,
+            roi,
+            extrapolation_value: self.extrapolation,
+        };
+        to.add(op, &[x])
+    }
+
     /// Sizes of every axis, and scales where they were given.
     fn sizes(
         &self,

@@ -126,6 +126,7 @@ pub fn windows<B: Backend>() {
         mode: InterpolateMode::Linear,
         coordinates: CoordinateTransform::HalfPixel,
         antialias: false,
+        exclude_outside: false,
         roi: None,
         extrapolation_value: 0.0,
     };

@@ -1,6 +1,8 @@
 //! Resizing: each axis on its own, as a gather of few taps or as a small matrix.
 //!
-//! The rules are those of ONNX's `Resize` (specification and reference implementation).
+//! The rules are those of ONNX's `Resize`. Positions are computed in single precision, as ONNX Runtime computes them: with
+//! more digits, `x / scale` would fall below the whole number that it stands for (5 / 0.6 rounded up), and the nearest
+//! neighbour would be another one.
 
 use super::calc::{T, add, along, indices, mul, reshape, swapped, weights};
 use crate::TensorData;
@@ -56,7 +58,7 @@ pub fn interpolate<B: Backend>(x: T<B>, options: &InterpolateOptions) -> T<B> {
         }
         let coordinates = resized.coordinates();
         if options.coordinates == CoordinateTransform::TfCropAndResize {
-            let last = resized.input as f64 - 1.0;
+            let last = resized.input as f32 - 1.0;
             let out: Vec<bool> = coordinates.iter().map(|&at| at < 0.0 || at > last).collect();
             if out.contains(&true) {
                 let n = out.len();
@@ -99,9 +101,9 @@ fn to_work_dtype<B: Backend>(x: T<B>, options: &InterpolateOptions) -> T<B> {
 struct Axis {
     input: usize,
     output: usize,
-    scale: f64,
+    scale: f32,
     transform: CoordinateTransform,
-    roi: (f64, f64),
+    roi: (f32, f32),
 }
 
 impl Axis {
@@ -110,9 +112,9 @@ impl Axis {
         Self {
             input,
             output: options.output_size[axis],
-            scale: options.scales[axis],
+            scale: options.scales[axis] as f32,
             transform: options.coordinates,
-            roi,
+            roi: (roi.0 as f32, roi.1 as f32),
         }
     }
 
@@ -123,21 +125,20 @@ impl Axis {
     }
 
     /// Where in the input each output element lies.
-    fn coordinates(&self) -> Vec<f64> {
-        let input = self.input as f64;
-        // Not rounded: with a given scale, ONNX's reference keeps the fraction.
-        let output = self.scale * input;
-        let at = |x: f64| match self.transform {
+    fn coordinates(&self) -> Vec<f32> {
+        let (input, output) = (self.input as f32, self.output as f32);
+        let at = |x: f32| match self.transform {
             CoordinateTransform::HalfPixel => (x + 0.5) / self.scale - 0.5,
             CoordinateTransform::PytorchHalfPixel if self.output == 1 => 0.0,
             CoordinateTransform::PytorchHalfPixel => (x + 0.5) / self.scale - 0.5,
             CoordinateTransform::HalfPixelSymmetric => {
-                let adjustment = self.output as f64 / output;
+                let adjustment = output / (self.scale * input);
                 input / 2.0 * (1.0 - adjustment) + (x + 0.5) / self.scale - 0.5
             }
             CoordinateTransform::AlignCorners if self.output == 1 => 0.0,
             CoordinateTransform::AlignCorners => x * (input - 1.0) / (output - 1.0),
             CoordinateTransform::Asymmetric => x / self.scale,
+            CoordinateTransform::TfHalfPixelForNn => (x + 0.5) / self.scale,
             CoordinateTransform::TfCropAndResize if self.output == 1 => {
                 (self.roi.0 + self.roi.1) * (input - 1.0) / 2.0
             }
@@ -146,11 +147,11 @@ impl Axis {
                 x * length / (output - 1.0) + self.roi.0 * (input - 1.0)
             }
         };
-        (0..self.output).map(|x| at(x as f64)).collect()
+        (0..self.output).map(|x| at(x as f32)).collect()
     }
 
     /// Resizes `axis`.
-    fn apply<B: Backend>(&self, x: T<B>, axis: usize, at: &[f64], options: &InterpolateOptions) -> T<B> {
+    fn apply<B: Backend>(&self, x: T<B>, axis: usize, at: &[f32], options: &InterpolateOptions) -> T<B> {
         let taps = self.all_taps(at, options);
         if let InterpolateMode::Nearest(_) = options.mode {
             let positions = taps.iter().filter_map(|taps| Some(taps.first()?.0 as i64)).collect();
@@ -165,14 +166,13 @@ impl Axis {
     }
 
     /// The taps of the elements that lie at these coordinates.
-    fn all_taps(&self, at: &[f64], options: &InterpolateOptions) -> Vec<Taps> {
-        let stretch = if options.antialias { self.scale.min(1.0) } else { 1.0 };
-        let of = |at: f64| match options.mode {
+    fn all_taps(&self, at: &[f32], options: &InterpolateOptions) -> Vec<Taps> {
+        let stretch = if options.antialias { f64::from(self.scale.min(1.0)) } else { 1.0 };
+        let exclude = options.exclude_outside;
+        let of = |at: f32| match options.mode {
             InterpolateMode::Nearest(rounding) => vec![(self.inside(rounded(at, rounding)), 1.0)],
-            InterpolateMode::Linear => self.taps(at, 1.0, stretch, false, |d| 1.0 - d),
-            InterpolateMode::Cubic { a, exclude_outside } => {
-                self.taps(at, 2.0, stretch, exclude_outside, |d| cubic(d, a))
-            }
+            InterpolateMode::Linear => self.taps(at.into(), 1.0, stretch, exclude, |d| 1.0 - d),
+            InterpolateMode::Cubic { a } => self.taps(at.into(), 2.0, stretch, exclude, |d| cubic(d, a)),
         };
         at.iter().map(|&at| of(at)).collect()
     }
@@ -218,7 +218,9 @@ impl Axis {
 }
 
 /// The position that stands for a coordinate.
-fn rounded(at: f64, rounding: NearestRounding) -> i64 {
+fn rounded(at: f32, rounding: NearestRounding) -> i64 {
+    // Wider, so that adding a half does not round.
+    let at = f64::from(at);
     let nearest = match rounding {
         NearestRounding::RoundPreferFloor => Float::ceil(at - 0.5),
         NearestRounding::RoundPreferCeil => Float::floor(at + 0.5),

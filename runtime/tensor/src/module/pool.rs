@@ -191,6 +191,7 @@ pub fn interpolate<B: Backend, const D: usize>(
         mode,
         coordinates,
         antialias: false,
+        exclude_outside: false,
         roi: None,
         extrapolation_value: 0.0,
     };

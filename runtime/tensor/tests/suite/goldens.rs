@@ -127,10 +127,7 @@ pub fn interpolate<B: Backend>() {
                     })
                 }
                 "linear" => InterpolateMode::Linear,
-                _ => InterpolateMode::Cubic {
-                    a: case.float("cubic_coeff_a").unwrap_or(-0.75),
-                    exclude_outside: case.args.contains_key("exclude_outside"),
-                },
+                _ => InterpolateMode::Cubic { a: case.float("cubic_coeff_a").unwrap_or(-0.75) },
             },
             coordinates: match case.args["transform"].as_str() {
                 "half_pixel" => CoordinateTransform::HalfPixel,
@@ -141,6 +138,7 @@ pub fn interpolate<B: Backend>() {
                 _ => CoordinateTransform::TfCropAndResize,
             },
             antialias: case.args.contains_key("antialias"),
+            exclude_outside: case.args.contains_key("exclude_outside"),
             roi: case.floats("roi").map(|roi| (0..4).map(|i| (roi[i], roi[i + 4])).collect()),
             extrapolation_value: case.float("extrapolation_value").unwrap_or(0.0),
         };

@@ -23,9 +23,7 @@ impl InterpolateMode {
         match self {
             Self::Nearest => (Mode::Nearest(NearestRounding::Floor), CoordinateTransform::Asymmetric),
             Self::Linear => (Mode::Linear, CoordinateTransform::AlignCorners),
-            Self::Cubic => {
-                (Mode::Cubic { a: -0.75, exclude_outside: false }, CoordinateTransform::AlignCorners)
-            }
+            Self::Cubic => (Mode::Cubic { a: -0.75 }, CoordinateTransform::AlignCorners),
         }
     }
 }
