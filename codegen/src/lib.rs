@@ -11,6 +11,7 @@ mod names;
 mod plan;
 mod print;
 mod record;
+mod spelling;
 #[cfg(feature = "weights")]
 pub mod weights;
 

@@ -1,8 +1,8 @@
 //! The parameters of a model, in the form of its structs.
 
 use crate::plan::{Content, Field, Plan};
+use kiln_importer::ir::LayerField;
 use kiln_importer::ir::ValueId;
-use kiln_importer::ir::spelling::LayerField;
 use kiln_record::safetensors::TensorToWrite;
 use kiln_record::{FieldNode, Format, ParamId, Precision, RecordError, RecordNode};
 use kiln_types::DType;

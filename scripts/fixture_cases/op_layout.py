@@ -276,6 +276,17 @@ def non_max_suppression(rng):
     )
 
 
+@case("op_random_like_found")
+def random_like_found(rng):
+    """Random numbers of a size that only the data tell, and nothing else uses what that size is read from."""
+    g = Graph("random_like_found", opset=13)
+    x = g.input("x", F32, [3, 4])
+    found = g.op("NonZero", g.op("Greater", x, np.float32(0.3)))
+    numbers = g.op("RandomUniformLike", found, dtype=1)
+    g.show("below_two", "Less", numbers, np.float32(2), dtype=BOOL, dims=[2, None])
+    return Case(g.model(), [[rng.normal(size=(3, 4)).astype(np.float32)], [np.zeros((3, 4), np.float32)]])
+
+
 @case("op_data_dependent")
 def data_dependent(rng):
     """Sizes that only the data tell: what is found may be nothing."""

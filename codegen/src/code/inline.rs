@@ -121,7 +121,7 @@ fn receiver(code: &mut Code) -> Option<&mut Code> {
         Code::Use(_) => Some(code),
         Code::Method(inner, ..) => receiver(inner),
         Code::Infix(a, ..) => receiver(a),
-        Code::Prefix(_, a) | Code::Field(a, _) => receiver(a),
+        Code::Prefix(_, a) => receiver(a),
         _ => None,
     }
 }

@@ -1,8 +1,8 @@
-//! Spellings into code.
+//! Calls of the runtime into code.
 
 use super::{Code, Literal, Slot};
-use kiln_importer::ir::spelling::Expr;
-use kiln_importer::ir::{Graph, NodeId, TensorType, ValueId};
+use crate::spelling::{self, Form, Known};
+use kiln_importer::ir::{Arg, Call, Chain, Config, Graph, Name, NodeId, Setting, TensorType, ValueId};
 use std::collections::BTreeMap;
 
 /// Where a constant operand is found.
@@ -29,6 +29,8 @@ pub struct Lowering<'a> {
     pub field: Option<String>,
     /// Names for the variables of operands.
     pub hints: BTreeMap<ValueId, String>,
+    /// The variables of the chain that is being written, with the uses that are still to come.
+    links: Vec<(String, usize)>,
 }
 
 /// What operands of an expression refer to.
@@ -42,15 +44,31 @@ struct Site<'a> {
 impl<'a> Lowering<'a> {
     /// With no numbers met yet.
     pub fn new(graph: &'a Graph, owner: &'a dyn Fn(ValueId) -> Owner) -> Self {
-        Self { graph, owner, slots: Vec::new(), field: None, hints: BTreeMap::new() }
+        Self { graph, owner, slots: Vec::new(), field: None, hints: BTreeMap::new(), links: Vec::new() }
     }
 
-    /// The code of a node's expression.
-    pub fn node(&mut self, node: NodeId, expr: &Expr) -> Code {
+    /// The code of what a node does.
+    pub fn node(&mut self, node: NodeId, call: &Arg) -> Code {
+        let site = self.site(node);
+        self.arg(call, site)
+    }
+
+    /// The code that makes a layer's config.
+    pub fn config(&mut self, node: NodeId, config: &Config) -> Code {
+        let site = self.site(node);
+        let made = self.call(&config.new, site);
+        config.settings.iter().fold(made, |receiver, setting| {
+            let value = self.setting(setting, site);
+            let name = format!("with_{}", setting.name);
+            Code::Setting(Box::new(receiver), name.into(), vec![value], setting.default)
+        })
+    }
+
+    fn site(&self, node: NodeId) -> Site<'a> {
         let graph = self.graph;
         let data = graph.node(node);
         let output = data.outputs.first().map(|&id| graph.ty(id));
-        self.expr(expr, Site { inputs: &data.inputs, output, hint: None })
+        Site { inputs: &data.inputs, output, hint: None }
     }
 
     /// The code of a value where it is used.
@@ -69,14 +87,14 @@ impl<'a> Lowering<'a> {
     /// A small constant, spelt out.
     fn literal(&mut self, value: ValueId) -> Code {
         let ty = self.graph.ty(value);
-        let scalars = self.graph.constant(value).and_then(|c| kiln_importer::ir::spelling::scalars(&c.data));
+        let scalars = self.graph.constant(value).and_then(|c| kiln_importer::ir::scalars(&c.data));
         let scalars = scalars.unwrap_or_default();
         let items = scalars.into_iter().map(|scalar| Code::Scalar(scalar, ty.dtype)).collect();
         let flat = ty.with_dims(vec![ty.num_elements()]);
-        let data = Code::Make(flat, "from_data", vec![Code::Array(items), Code::Device]);
+        let data = Code::Make(flat, "from_data".into(), vec![Code::Array(items), Code::Device]);
         let data = match ty.dtype {
             kiln_types::DType::F32 | kiln_types::DType::I64 | kiln_types::DType::Bool => data,
-            other => Code::Method(Box::new(data), "cast", Vec::new(), vec![Code::DType(other)]),
+            other => Code::Method(Box::new(data), "cast".into(), Vec::new(), vec![Code::DType(other)]),
         };
         if ty.rank() == 1 {
             return data;
@@ -96,101 +114,159 @@ impl<'a> Lowering<'a> {
         Code::Slot(self.slots.len() - 1)
     }
 
-    fn expr(&mut self, expr: &Expr, site: Site<'_>) -> Code {
+    fn arg(&mut self, arg: &Arg, site: Site<'_>) -> Code {
         let plain = Site { hint: None, ..site };
-        match expr {
-            Expr::Operand(n) => match site.inputs.get(*n).copied().flatten() {
+        match arg {
+            Arg::Operand(n) => match site.inputs.get(*n).copied().flatten() {
                 Some(value) => {
                     self.hints.extend(site.hint.map(|hint| (value, hint.to_owned())));
                     self.value(value)
                 }
-                None => Code::Path("None"),
+                None => Code::Path("None".into()),
             },
-            Expr::Int(value) if self.field.is_some() && *value >= 0 => self.slot(*value, site.hint),
-            Expr::Int(value) => Code::Int(*value),
-            Expr::Size(dim) => match dim.as_constant() {
+            Arg::Call(call) => self.call(call, plain),
+            Arg::Int(value) if self.field.is_some() && *value >= 0 => self.slot(*value, site.hint),
+            Arg::Int(value) => Code::Int(*value),
+            Arg::Size(dim) => match dim.as_constant() {
                 Some(value) if value >= 0 => self.slot(value, site.hint),
                 _ => Code::Size(dim.clone()),
             },
-            Expr::Choice(ty, hint, inner) => {
-                let code = self.expr(inner, plain);
-                self.literal_slot(Some(Literal::Choice(ty, Box::new(code))), Some(hint))
-            }
-            Expr::Setting(receiver, name, args, default) => {
-                let receiver = self.boxed(receiver, plain);
-                let args = args.iter().map(|arg| self.setting(arg, name, plain)).collect();
-                Code::Setting(receiver, name, args, *default)
-            }
-            Expr::Named(hint, inner) => self.expr(inner, Site { hint: Some(hint), ..site }),
-            Expr::Integer(dim) => match dim.as_constant() {
+            Arg::Integer(dim) => match dim.as_constant() {
                 Some(value) => Code::Int(value),
                 None => Code::Integer(dim.clone()),
             },
-            Expr::Scalar(value, dtype) => Code::Scalar(*value, *dtype),
-            Expr::Float(value) => Code::Float(*value),
-            Expr::Bool(value) => Code::Bool(*value),
-            Expr::Str(value) => Code::Str(value.clone()),
-            Expr::DType(dtype) => Code::DType(*dtype),
-            Expr::Path(path) => Code::Path(path),
-            Expr::Local(name) => Code::Local(name.clone()),
-            Expr::Device => Code::Device,
-            Expr::Array(items) => Code::Array(self.all(items, site)),
-            Expr::Vec(items) => Code::Vec(self.all(items, site)),
-            Expr::Tuple(items) => Code::Tuple(self.all(items, site)),
-            Expr::Range(a, b) => Code::Range(self.boxed(a, plain), self.boxed(b, plain)),
-            Expr::Ref(inner) => Code::Ref(self.boxed(inner, site)),
-            Expr::Call(path, args) => Code::Call(path, self.all(args, plain)),
-            Expr::Method(receiver, name, generics, args) => {
-                let receiver = self.boxed(receiver, plain);
-                Code::Method(receiver, name, generics.clone(), self.all(args, plain))
+            // Only calls take ranks, and write them themselves.
+            Arg::Rank(rank) => Code::Int(*rank as i64),
+            Arg::Scalar(value, dtype) => Code::Scalar(*value, *dtype),
+            Arg::Float(value) => Code::Float(*value),
+            Arg::Bool(value) => Code::Bool(*value),
+            Arg::DType(dtype) => Code::DType(*dtype),
+            Arg::None => Code::Path("None".into()),
+            Arg::Some(inner) => Code::Call("Some".into(), vec![self.arg(inner, plain)]),
+            Arg::Array(items) => Code::Array(self.all(items, site)),
+            Arg::List(items) => Code::Vec(self.all(items, site)),
+            Arg::Tuple(items) => Code::Tuple(self.all(items, site)),
+            Arg::Range(start, end) => {
+                Code::Range(Box::new(self.arg(start, plain)), Box::new(self.arg(end, plain)))
             }
-            Expr::Infix(a, op, b) => {
-                let a = self.boxed(a, plain);
-                Code::Infix(a, op, self.boxed(b, plain))
+            Arg::Variant(path, _) | Arg::Struct(path, _) => {
+                let code = self.literal_of_type(arg, plain);
+                match spelling::choice(path) {
+                    Some(choice) => {
+                        let value = Literal::Choice(choice.ty, Box::new(code));
+                        self.literal_slot(Some(value), Some(choice.parameter))
+                    }
+                    None => code,
+                }
             }
-            Expr::Prefix(op, inner) => Code::Prefix(op, self.boxed(inner, plain)),
-            Expr::Struct(path, fields) => {
-                let lower = |(name, value): &(&'static str, Expr)| (*name, self.expr(value, plain));
-                Code::Struct(path, fields.iter().map(lower).collect())
-            }
-            Expr::Make(name, args) => match site.output {
-                Some(ty) => Code::Make(ty.clone(), name, self.all(args, plain)),
-                None => Code::Tuple(Vec::new()),
-            },
-            Expr::Field(inner, name) => Code::Field(self.boxed(inner, plain), name),
-            Expr::Block(bindings, result) => {
-                let lower = |(name, value): &(String, Expr)| (name.clone(), self.expr(value, plain));
-                let bindings = bindings.iter().map(lower).collect();
-                Code::Block(bindings, self.boxed(result, plain))
-            }
-            Expr::Closure(names, body) => Code::Closure(names.clone(), self.boxed(body, plain)),
+            Arg::Named(hint, inner) => self.arg(inner, Site { hint: Some(hint), ..site }),
+            Arg::Chain(chain) => self.chain(chain, plain),
+            Arg::Link(link) => self.link(*link),
         }
     }
 
-    /// An argument of a setting; flags may differ between modules there.
-    fn setting(&mut self, arg: &Expr, method: &str, site: Site<'_>) -> Code {
+    /// A value of a type of the runtime.
+    fn literal_of_type(&mut self, arg: &Arg, site: Site<'_>) -> Code {
         match arg {
-            Expr::Bool(value) => {
-                self.literal_slot(Some(Literal::Flag(*value)), Some(method.trim_start_matches("with_")))
-            }
-            arg => self.expr(arg, site),
+            Arg::Variant(path, items) if items.is_empty() => Code::Path(path.clone()),
+            Arg::Variant(path, items) => Code::Call(path.clone(), self.all(items, site)),
+            Arg::Struct(path, fields) => match spelling::known(path, arg) {
+                Some(Known::Constant(name)) => Code::Path(name.into()),
+                Some(Known::Function(name)) => Code::Call(name.into(), Vec::new()),
+                None => {
+                    let lower = |(name, value): &(Name, Arg)| (name.clone(), self.arg(value, site));
+                    Code::Struct(path.clone(), fields.iter().map(lower).collect())
+                }
+            },
+            other => self.arg(other, site),
         }
     }
 
-    fn boxed(&mut self, expr: &Expr, site: Site<'_>) -> Box<Code> {
-        Box::new(self.expr(expr, site))
+    /// A call, as its function is written.
+    fn call(&mut self, call: &Call, site: Site<'_>) -> Code {
+        let name = call.function.clone();
+        let mut ranks = Vec::new();
+        let mut args = Vec::with_capacity(call.args.len());
+        for arg in &call.args {
+            match arg {
+                Arg::Rank(rank) => ranks.push(*rank),
+                Arg::List(items) if !spelling::owns_lists(&name) => {
+                    args.push(Code::Ref(Box::new(Code::Array(self.all(items, site)))));
+                }
+                arg => args.push(self.arg(arg, site)),
+            }
+        }
+        let mut rest = args.into_iter();
+        let mut next = || Box::new(rest.next().unwrap_or_else(|| Code::Tuple(Vec::new())));
+        match (spelling::form(&name), site.output) {
+            (Form::Infix(op), _) => {
+                let left = next();
+                Code::Infix(left, op, next())
+            }
+            (Form::Prefix(op), _) => Code::Prefix(op, next()),
+            (Form::Method, _) => {
+                let receiver = next();
+                Code::Method(receiver, name, ranks, rest.collect())
+            }
+            (Form::Maker { device }, Some(ty)) => {
+                let args = rest.chain(device.then_some(Code::Device)).collect();
+                Code::Make(ty.clone(), name, args)
+            }
+            (Form::Function, _) | (Form::Maker { .. }, None) => Code::Call(name, rest.collect()),
+        }
     }
 
-    fn all(&mut self, items: &[Expr], site: Site<'_>) -> Vec<Code> {
-        items.iter().map(|item| self.expr(item, site)).collect()
+    /// A chain as a closure over its operands.
+    fn chain(&mut self, chain: &Chain, site: Site<'_>) -> Code {
+        let names: Vec<String> = (0..chain.operands).map(spelling::operand).collect();
+        let values: Vec<String> = (0..chain.values.len()).map(|n| format!("t{n}")).collect();
+        let mut uses = vec![0; names.len() + values.len()];
+        for part in chain.values.iter().chain([&*chain.result]) {
+            part.visit(&mut |arg| {
+                if let Arg::Link(link) = arg
+                    && let Some(count) = uses.get_mut(*link)
+                {
+                    *count += 1;
+                }
+            });
+        }
+        self.links = names.iter().chain(&values).cloned().zip(uses).collect();
+        let bindings: Vec<(String, Code)> = values
+            .into_iter()
+            .zip(&chain.values)
+            .map(|(name, value)| (name, self.arg(value, site)))
+            .collect();
+        let result = self.arg(&chain.result, site);
+        let body = if bindings.is_empty() { result } else { Code::Block(bindings, Box::new(result)) };
+        Code::Closure(names, Box::new(body))
+    }
+
+    /// A variable of a chain: cloned, unless nothing uses it after this.
+    fn link(&mut self, link: usize) -> Code {
+        let Some((name, uses)) = self.links.get_mut(link) else { return Code::Tuple(Vec::new()) };
+        *uses -= 1;
+        let local = Code::Local(name.clone());
+        if *uses > 0 { Code::Method(Box::new(local), "clone".into(), Vec::new(), Vec::new()) } else { local }
+    }
+
+    /// The value of a setting; flags may differ between modules there.
+    fn setting(&mut self, setting: &Setting, site: Site<'_>) -> Code {
+        match &setting.value {
+            Arg::Bool(value) => self.literal_slot(Some(Literal::Flag(*value)), Some(setting.name)),
+            value => self.arg(value, site),
+        }
+    }
+
+    fn all(&mut self, items: &[Arg], site: Site<'_>) -> Vec<Code> {
+        items.iter().map(|item| self.arg(item, site)).collect()
     }
 }
 
 /// Data in its shape. Rank 0 has a call of its own: an empty array says no type.
 fn reshaped(data: Code, ty: &TensorType) -> Code {
     if ty.rank() == 0 {
-        return Code::Method(Box::new(data), "squeeze_dim", vec![0], vec![Code::Int(0)]);
+        return Code::Method(Box::new(data), "squeeze_dim".into(), vec![0], vec![Code::Int(0)]);
     }
     let dims = ty.dims.iter().filter_map(|dim| dim.as_constant()).map(Code::Int).collect();
-    Code::Method(Box::new(data), "reshape", Vec::new(), vec![Code::Array(dims)])
+    Code::Method(Box::new(data), "reshape".into(), Vec::new(), vec![Code::Array(dims)])
 }

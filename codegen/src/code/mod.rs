@@ -10,7 +10,7 @@ pub use lower::{Lowering, Owner};
 pub use moves::decide_moves;
 pub use skeleton::Text;
 
-use kiln_importer::ir::{Dim, NodeId, Symbol, TensorType, ValueId};
+use kiln_importer::ir::{Dim, Name, NodeId, Symbol, TensorType, ValueId};
 use kiln_types::{DType, Scalar};
 use std::collections::BTreeMap;
 
@@ -35,9 +35,8 @@ pub enum Code {
     Scalar(Scalar, DType),
     Float(f64),
     Bool(bool),
-    Str(String),
     DType(DType),
-    Path(&'static str),
+    Path(Name),
     Local(String),
     Device,
     /// A size as `usize`.
@@ -49,18 +48,17 @@ pub enum Code {
     Tuple(Vec<Code>),
     Range(Box<Code>, Box<Code>),
     Ref(Box<Code>),
-    Call(&'static str, Vec<Code>),
-    Method(Box<Code>, &'static str, Vec<usize>, Vec<Code>),
+    Call(Name, Vec<Code>),
+    Method(Box<Code>, Name, Vec<usize>, Vec<Code>),
     Infix(Box<Code>, &'static str, Box<Code>),
     Prefix(&'static str, Box<Code>),
-    Struct(&'static str, Vec<(&'static str, Code)>),
+    Struct(Name, Vec<(Name, Code)>),
     /// `Tensor::<B, D, K>::name(args)` for a tensor of this type.
-    Make(TensorType, &'static str, Vec<Code>),
-    Field(Box<Code>, &'static str),
+    Make(TensorType, Name, Vec<Code>),
     Closure(Vec<String>, Box<Code>),
     /// A builder's call with literals: `config.with_stride([2, 2])`. It is left out where all modules of the struct
     /// have the default.
-    Setting(Box<Code>, &'static str, Vec<Code>, bool),
+    Setting(Box<Code>, Name, Vec<Code>, bool),
     /// `{ let a = …; result }`
     Block(Vec<(String, Code)>, Box<Code>),
     /// `self.field.method(args)` on the layer of a node.
@@ -82,7 +80,7 @@ impl Code {
                 items.iter().collect()
             }
             Code::Range(a, b) | Code::Infix(a, _, b) => vec![a, b],
-            Code::Ref(a) | Code::Prefix(_, a) | Code::Field(a, _) | Code::Closure(_, a) => vec![a],
+            Code::Ref(a) | Code::Prefix(_, a) | Code::Closure(_, a) => vec![a],
             Code::Method(receiver, _, _, args) | Code::Setting(receiver, _, args, _) => {
                 std::iter::once(receiver.as_ref()).chain(args).collect()
             }
@@ -104,7 +102,7 @@ impl Code {
                 items.iter_mut().collect()
             }
             Code::Range(a, b) | Code::Infix(a, _, b) => vec![a, b],
-            Code::Ref(a) | Code::Prefix(_, a) | Code::Field(a, _) | Code::Closure(_, a) => vec![a],
+            Code::Ref(a) | Code::Prefix(_, a) | Code::Closure(_, a) => vec![a],
             Code::Method(receiver, _, _, args) | Code::Setting(receiver, _, args, _) => {
                 std::iter::once(receiver.as_mut()).chain(args).collect()
             }

@@ -217,7 +217,6 @@ impl<'a> Text<'a> {
             Code::Method(_, name, generics, _) => self.push(&format!(".{name}{generics:?}")),
             Code::Infix(_, op, _) | Code::Prefix(op, _) => self.push(op),
             Code::Struct(path, _) => self.push(path),
-            Code::Field(_, name) => self.push(name),
             Code::Make(ty, name, _) => {
                 let text = format!("{name}:{:?}{}", ty.dtype.kind(), ty.rank());
                 self.push(&text);

@@ -36,7 +36,6 @@ impl FunctionEmitter<'_, '_, '_> {
             Code::Scalar(value, dtype) => literals::scalar(*value, *dtype),
             Code::Float(value) => literals::float(*value),
             Code::Bool(value) => quote!(#value),
-            Code::Str(value) => literals::string(value),
             Code::DType(dtype) => {
                 let (path, variant) = (self.emitter.uses.path("tensor::DType"), ident(&format!("{dtype:?}")));
                 quote!(#path::#variant)
@@ -135,10 +134,6 @@ impl FunctionEmitter<'_, '_, '_> {
                 quote!(#path { #(#fields),* })
             }
             Code::Make(ty, name, args) => self.make(ty, name, args),
-            Code::Field(inner, name) => {
-                let (inner, name) = (self.operand(inner), ident(name));
-                quote!(#inner.#name)
-            }
             Code::Block(bindings, result) => {
                 let mut tokens = TokenStream::new();
                 for (name, value) in bindings {

@@ -366,7 +366,7 @@ fn word(plan: &Plan<'_>, module: usize, code: &Code) -> Option<String> {
                 let field = crate::plan::field_index(plan, module, part)?;
                 break plan.modules[module].fields[field].key.clone();
             }
-            Code::Make(_, name, _) => break (*name).to_owned(),
+            Code::Make(_, name, _) => break name.clone().into_owned(),
             _ => part = part.parts().into_iter().next()?,
         }
     };

@@ -4,6 +4,7 @@ use super::uses;
 use crate::code::{Code, Init};
 use crate::names::{Names, pascal, snake};
 use crate::plan::{Content, Plan};
+use kiln_importer::ir::Name;
 use std::collections::BTreeSet;
 
 /// Names that generated source uses for other things.
@@ -43,7 +44,7 @@ pub fn name_structs(plan: &mut Plan<'_>, used: &BTreeSet<usize>, model: &str) ->
     let mut types = Names::with(TAKEN.iter().copied());
     let mut functions = Names::with(["core", "forward", "std"]);
     for path in mentioned_paths(plan) {
-        if let Some(name) = uses::imported_name(path) {
+        if let Some(name) = uses::imported_name(&path) {
             types.fresh(name);
             functions.fresh(name);
         }
@@ -73,11 +74,11 @@ pub fn name_structs(plan: &mut Plan<'_>, used: &BTreeSet<usize>, model: &str) ->
 }
 
 /// Every path that the modules mention.
-fn mentioned_paths(plan: &Plan<'_>) -> Vec<&'static str> {
+fn mentioned_paths(plan: &Plan<'_>) -> Vec<Name> {
     let mut paths = Vec::new();
     let mut collect = |code: &Code| {
         if let Code::Call(path, _) | Code::Path(path) | Code::Struct(path, _) = code {
-            paths.push(*path);
+            paths.push(path.clone());
         }
     };
     for module in &plan.modules {
@@ -93,7 +94,7 @@ fn mentioned_paths(plan: &Plan<'_>) -> Vec<&'static str> {
     for module in &plan.modules {
         for init in &module.body.inits {
             if let Init::Layer { ty, .. } = init {
-                paths.push(ty);
+                paths.push((*ty).into());
             }
         }
     }

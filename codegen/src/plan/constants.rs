@@ -3,8 +3,7 @@
 use super::home::relative;
 use super::{Content, Field, Plan, Step, live};
 use crate::names;
-use kiln_importer::ir::spelling::Expr;
-use kiln_importer::ir::{NodeId, ValueId};
+use kiln_importer::ir::{Arg, NodeId, ValueId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Integer constants of at most so many elements, and without a name of their own, are spelt out.
@@ -30,16 +29,16 @@ pub fn mentioned(plan: &Plan<'_>, node: NodeId, found: &mut Vec<ValueId>) {
         }
     };
     let mut operands = Vec::new();
-    let mut operand = |expr: &Expr| {
-        if let Expr::Operand(n) = expr {
+    let mut operand = |arg: &Arg| {
+        if let Arg::Operand(n) = arg {
             operands.extend(data.inputs.get(*n).copied().flatten());
         }
     };
     match plan.layer(node) {
         Some(layer) => layer.args.iter().for_each(|arg| arg.visit(&mut operand)),
         None => {
-            if let Some(expr) = plan.expression(node) {
-                expr.visit(&mut operand);
+            if let Some(call) = plan.call(node) {
+                call.visit(&mut operand);
             }
         }
     }
@@ -52,13 +51,13 @@ pub fn mentioned(plan: &Plan<'_>, node: NodeId, found: &mut Vec<ValueId>) {
 /// Makes every constant a field of the deepest module around all its uses.
 pub fn place(plan: &mut Plan<'_>) {
     let mut paths: BTreeMap<ValueId, Vec<usize>> = BTreeMap::new();
-    let mut hints: BTreeMap<ValueId, &'static str> = BTreeMap::new();
+    let mut hints: BTreeMap<ValueId, String> = BTreeMap::new();
     let mut order = Vec::new();
     walk(plan, plan.root, &mut Vec::new(), &mut |plan, around, node| {
         let mut found = Vec::new();
         mentioned(plan, node, &mut found);
         for value in found {
-            if let Some(hint) = plan.expression(node).and_then(|expr| role(plan, node, expr, value)) {
+            if let Some(hint) = plan.call(node).and_then(|call| role(plan, node, call, value)) {
                 hints.entry(value).or_insert(hint);
             }
             match paths.get_mut(&value) {
@@ -85,7 +84,7 @@ pub fn place(plan: &mut Plan<'_>) {
     let mut taken = layer_paths(plan);
     for value in order {
         let module = paths[&value].last().copied().unwrap_or(plan.root);
-        let key = key(plan, module, value, hints.get(&value).copied(), &taken);
+        let key = key(plan, module, value, hints.get(&value).map(String::as_str), &taken);
         taken.insert(below(&plan.modules[module].path, &key));
         let field = Field { key, content: Content::Parameter(value) };
         for n in 0..plan.modules.len() {
@@ -114,23 +113,23 @@ fn below(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
-/// What an expression calls an operand: the field of a struct that it is, `weight` of a recurrent layer's inputs.
-fn role(plan: &Plan<'_>, node: NodeId, expr: &Expr, value: ValueId) -> Option<&'static str> {
+/// What a call calls an operand: the field of a struct that it is, `weight` of a recurrent layer's inputs.
+fn role(plan: &Plan<'_>, node: NodeId, call: &Arg, value: ValueId) -> Option<String> {
     let inputs = &plan.graph.node(node).inputs;
-    let is_value = |expr: &Expr| match expr {
-        Expr::Operand(n) => inputs.get(*n).copied().flatten() == Some(value),
+    let is_value = |arg: &Arg| match arg {
+        Arg::Operand(n) => inputs.get(*n).copied().flatten() == Some(value),
         _ => false,
     };
+    let is_field = |arg: &Arg| match arg {
+        Arg::Some(inner) => is_value(inner),
+        arg => is_value(arg),
+    };
     let mut role = None;
-    expr.visit(&mut |part| match part {
-        Expr::Struct(_, fields) => {
-            let names = fields.iter().filter(|(_, expr)| match expr {
-                Expr::Call("Some", args) => args.iter().any(is_value),
-                expr => is_value(expr),
-            });
-            role = role.or(names.map(|(name, _)| *name).next());
+    call.visit(&mut |part| match part {
+        Arg::Struct(_, fields) if role.is_none() => {
+            role = fields.iter().find(|(_, arg)| is_field(arg)).map(|(name, _)| name.to_string());
         }
-        Expr::Named(name, inner) if is_value(inner) => role = role.or(Some(*name)),
+        Arg::Named(name, inner) if role.is_none() && is_value(inner) => role = Some(name.to_string()),
         _ => {}
     });
     role

@@ -173,7 +173,7 @@ impl Cutter {
 pub fn token(plan: &Plan<'_>, node: NodeId) -> String {
     let spelling = match plan.layer(node) {
         Some(layer) => format!("{} {} {:?}", layer.ty, layer.method, layer.args),
-        None => format!("{:?}", plan.expression(node)),
+        None => format!("{:?}", plan.call(node)),
     };
     let ranks: Vec<usize> =
         plan.graph.node(node).outputs.iter().map(|&value| plan.graph.ty(value).rank()).collect();

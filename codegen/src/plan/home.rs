@@ -1,8 +1,7 @@
 //! Which modules each node is in.
 
 use super::{Plan, live};
-use kiln_importer::ir::spelling::Spelling;
-use kiln_importer::ir::{NodeId, ScopeEntry};
+use kiln_importer::ir::{Implementation, NodeId, ScopeEntry};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Where a node belongs.
@@ -202,7 +201,7 @@ fn place_strays(plan: &Plan<'_>, nodes: &[NodeId], homes: &mut BTreeMap<NodeId, 
 
 /// The path that the names of a layer's parameters share.
 fn named_path(plan: &Plan<'_>, node: NodeId) -> Option<String> {
-    let Spelling::Layer(layer) = plan.spellings.get(&node)? else { return None };
+    let Implementation::Layer(layer) = plan.implementations.get(&node)? else { return None };
     let mut names = layer.fields.iter().filter_map(|(_, field)| {
         let name = plan.graph.constant(field.value()?)?.name.as_deref()?;
         name.rsplit_once('.').map(|(path, _)| path)

@@ -2,8 +2,7 @@
 
 use super::{Plan, home};
 use crate::names;
-use kiln_importer::ir::spelling::{Layer, LayerField, Spelling};
-use kiln_importer::ir::{NodeId, ValueId};
+use kiln_importer::ir::{Implementation, Layer, LayerField, NodeId, ValueId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Nodes that could be calls of one layer.
@@ -17,7 +16,7 @@ pub fn choose(plan: &mut Plan<'_>, nodes: &[NodeId]) {
     let mut candidates: Vec<Candidate> = Vec::new();
     let mut index: BTreeMap<String, usize> = BTreeMap::new();
     for &node in nodes {
-        let Some(Spelling::Layer(layer)) = plan.spellings.get(&node) else { continue };
+        let Some(Implementation::Layer(layer)) = plan.implementations.get(&node) else { continue };
         if !has_plain_names(plan, layer) {
             continue;
         }

@@ -1,6 +1,6 @@
 //! Which nodes run, and what they use.
 
-use kiln_importer::ir::{Graph, NodeId, Op, Region, Symbol, SymbolOrigin, ValueId};
+use kiln_importer::ir::{Graph, Implementation, NodeId, Op, Region, Symbol, SymbolOrigin, ValueId};
 use std::collections::BTreeSet;
 
 /// The regions of an operation.
@@ -37,8 +37,8 @@ pub fn captured(graph: &Graph, region: &Region) -> Vec<ValueId> {
 pub fn symbols(graph: &Graph, node: NodeId) -> BTreeSet<Symbol> {
     let data = graph.node(node);
     let mut found = BTreeSet::new();
-    if let kiln_importer::ir::spelling::Spelling::Expr(expr) = data.op.spell(graph, data) {
-        expr.visit_dims(&mut |dim| found.extend(dim.symbols()));
+    if let Implementation::Call(call) = data.op.implementation(graph, data) {
+        call.visit_dims(&mut |dim| found.extend(dim.symbols()));
     }
     if let Op::If { condition, .. } = &data.op {
         found.extend(condition.symbols());

@@ -19,8 +19,7 @@ mod statements;
 mod variants;
 
 use crate::code::{Body, Literal, Statement};
-use kiln_importer::ir::spelling::Spelling;
-use kiln_importer::ir::{Graph, NodeId, ValueId};
+use kiln_importer::ir::{Arg, Graph, Implementation, Layer, NodeId, ValueId};
 use std::collections::BTreeMap;
 
 pub use fields::field_names;
@@ -188,8 +187,8 @@ pub struct Struct {
 pub struct Plan<'g> {
     /// The graph.
     pub graph: &'g Graph,
-    /// Spelling of each node that runs.
-    pub spellings: BTreeMap<NodeId, Spelling>,
+    /// What the runtime does for each node that runs.
+    pub implementations: BTreeMap<NodeId, Implementation>,
     /// Nodes that call a layer held in a field, each with the first node that calls the same layer.
     pub layers: BTreeMap<NodeId, NodeId>,
     /// Parameters that layers hold: the layer, and its field.
@@ -211,7 +210,7 @@ impl<'g> Plan<'g> {
     pub fn new(graph: &'g Graph) -> Self {
         let mut plan = Plan {
             graph,
-            spellings: BTreeMap::new(),
+            implementations: BTreeMap::new(),
             layers: BTreeMap::new(),
             held: BTreeMap::new(),
             uses: BTreeMap::new(),
@@ -223,7 +222,7 @@ impl<'g> Plan<'g> {
         let nodes = live::live_nodes(graph);
         plan.count_uses(&nodes);
         let mut all = Vec::new();
-        plan.spell(&nodes, &mut all);
+        plan.implement(&nodes, &mut all);
         layers::choose(&mut plan, &all);
         loop {
             plan.modules.clear();
@@ -253,30 +252,27 @@ impl<'g> Plan<'g> {
         count(self.graph.root.outputs.clone());
     }
 
-    /// Spells every node, those of branches too, and lists them in execution order.
-    fn spell(&mut self, nodes: &[NodeId], all: &mut Vec<NodeId>) {
+    /// Asks every node what the runtime does for it, those of branches too, and lists them in execution order.
+    fn implement(&mut self, nodes: &[NodeId], all: &mut Vec<NodeId>) {
         for &id in nodes {
             let node = self.graph.node(id);
             all.push(id);
-            self.spellings.insert(id, node.op.spell(self.graph, node));
+            self.implementations.insert(id, node.op.implementation(self.graph, node));
             for region in live::regions(&node.op) {
-                self.spell(&region.nodes, all);
+                self.implement(&region.nodes, all);
             }
         }
     }
 
-    /// The spelling of a node as an expression: a layer that is no field becomes its plain call.
-    pub fn expression(&self, node: NodeId) -> Option<&kiln_importer::ir::spelling::Expr> {
-        match self.spellings.get(&node)? {
-            Spelling::Expr(expr) => Some(expr),
-            Spelling::Layer(layer) => Some(&layer.function),
-        }
+    /// What a node calls; a layer that is no field is called as a plain function.
+    pub fn call(&self, node: NodeId) -> Option<&Arg> {
+        self.implementations.get(&node)?.call()
     }
 
     /// The layer of a node that is a field.
-    pub fn layer(&self, node: NodeId) -> Option<&kiln_importer::ir::spelling::Layer> {
-        match self.spellings.get(&node)? {
-            Spelling::Layer(layer) if self.layers.contains_key(&node) => Some(layer),
+    pub fn layer(&self, node: NodeId) -> Option<&Layer> {
+        match self.implementations.get(&node)? {
+            Implementation::Layer(layer) if self.layers.contains_key(&node) => Some(layer),
             _ => None,
         }
     }

@@ -7,7 +7,7 @@ use super::statements::{Counting, statements, value_of};
 use super::variants::{self, Form};
 use super::{Content, Field, Module, Plan, Step, Struct, StructParameter, constants, origin, sequence};
 use crate::code::{Body, Code, Init, Literal, Lowering, Owner, Statement, Text, inline};
-use kiln_importer::ir::spelling::LayerField;
+use kiln_importer::ir::LayerField;
 use kiln_importer::ir::{Symbol, SymbolOrigin, ValueId};
 use kiln_types::DType;
 use std::collections::{BTreeMap, BTreeSet};
@@ -189,7 +189,7 @@ fn init(plan: &Plan<'_>, field: &Field, lowering: &mut Lowering<'_>) -> Init {
     match &field.content {
         Content::Layer(node) => match plan.layer(*node) {
             Some(layer) => {
-                let config = lowering.node(*node, &layer.config);
+                let config = lowering.config(*node, &layer.config);
                 let dtype = layer.fields.iter().find_map(|(_, field)| match field {
                     LayerField::Parameter(value) | LayerField::Optional(Some(value)) => {
                         Some(plan.graph.ty(*value).dtype)

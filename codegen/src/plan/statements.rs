@@ -2,8 +2,7 @@
 
 use super::{Module, Plan, Step, StructParameter, constants};
 use crate::code::{Block, Code, Literal, Lowering, Owner, Statement};
-use kiln_importer::ir::spelling::Expr;
-use kiln_importer::ir::{NodeId, Op, Region, ValueId};
+use kiln_importer::ir::{Arg, NodeId, Op, Region, ValueId};
 
 /// A lowering for counting: every constant that is no literal counts as a value.
 pub(super) struct Counting<'a, 'g> {
@@ -12,16 +11,16 @@ pub(super) struct Counting<'a, 'g> {
 
 /// Something that yields the code of nodes.
 pub(super) trait Lower {
-    fn node(&mut self, node: NodeId, expr: &Expr) -> Code;
+    fn node(&mut self, node: NodeId, call: &Arg) -> Code;
     fn value(&mut self, value: ValueId) -> Code;
     fn literal(&mut self, value: Literal, name: &str) -> Code;
 }
 
 impl Lower for Counting<'_, '_> {
-    fn node(&mut self, node: NodeId, expr: &Expr) -> Code {
+    fn node(&mut self, node: NodeId, call: &Arg) -> Code {
         let plan = self.plan;
         let owner = |value| if constants::is_literal(plan, value) { Owner::Literal } else { Owner::Argument };
-        Lowering::new(plan.graph, &owner).node(node, expr)
+        Lowering::new(plan.graph, &owner).node(node, call)
     }
 
     fn value(&mut self, value: ValueId) -> Code {
@@ -34,8 +33,8 @@ impl Lower for Counting<'_, '_> {
 }
 
 impl Lower for Lowering<'_> {
-    fn node(&mut self, node: NodeId, expr: &Expr) -> Code {
-        Lowering::node(self, node, expr)
+    fn node(&mut self, node: NodeId, call: &Arg) -> Code {
+        Lowering::node(self, node, call)
     }
 
     fn value(&mut self, value: ValueId) -> Code {
@@ -120,7 +119,7 @@ fn node_statement(plan: &Plan<'_>, node: NodeId, lower: &mut dyn Lower) -> Optio
             let held = plan.layers.get(&node).copied().unwrap_or(node);
             Code::Layer(held, layer.method, layer.args.iter().map(|arg| lower.node(node, arg)).collect())
         }
-        None => lower.node(node, plan.expression(node)?),
+        None => lower.node(node, plan.call(node)?),
     };
     Some(Statement::Bind { outputs: data.outputs.clone(), code })
 }

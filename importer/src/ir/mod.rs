@@ -12,19 +12,22 @@
 
 mod budget;
 mod builder;
+mod call;
 mod dim;
 mod error;
 mod graph;
 mod naming;
 mod op;
 mod provenance;
-pub mod spelling;
 pub(crate) mod text;
 mod types;
 mod verify;
 
 pub use budget::{Allowance, Budget};
 pub use builder::{Builder, Infer, OuterRegion};
+pub use call::{
+    Arg, Call, Chain, Config, Effect, Implementation, Layer, LayerField, Name, RuntimeCall, Setting, scalars,
+};
 pub use dim::{Atom, Bounds, Dim, Symbol};
 pub use error::{RuleError, RuleResult};
 pub use graph::{

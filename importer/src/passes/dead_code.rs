@@ -151,7 +151,7 @@ fn drop_constants(graph: &mut Graph, live: &BTreeSet<ValueId>) {
 /// Whether a node may be removed or merged with an equal one.
 pub(super) fn is_pure(op: &Op) -> bool {
     match op {
-        Op::Call(call) => call.pure,
+        Op::Call(call) => call.effect.is_repeatable(),
         Op::HostRead { .. } | Op::If { .. } | Op::Dropout { .. } => false,
         _ => true,
     }

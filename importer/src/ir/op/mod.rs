@@ -7,10 +7,11 @@
 //! rank 0 (a scalar, spelt as a literal); sizes are [`Dim`]s, never operands.
 
 mod host;
+mod implementation;
 mod infer;
 mod visit;
 
-use super::{Dim, Region, Symbol, spelling::Expr};
+use super::{Dim, Region, RuntimeCall, Symbol};
 use kiln_types::{
     Activation, ArgReduceOp, AttentionOptions, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions,
     CoordinateTransform, CumulativeOp, DType, Expression, InterpolateMode, PadMode, PoolOp, PoolOptions,
@@ -28,17 +29,6 @@ pub struct AxisRange {
     pub end: Dim,
     /// Distance; never 0.
     pub step: i64,
-}
-
-/// A call of a runtime function that no pass looks into.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Call {
-    /// The call. With several outputs it yields a tuple.
-    pub expr: Expr,
-    /// Types of the outputs, decided by the operator that lowered to it.
-    pub outputs: Vec<super::TensorType>,
-    /// Whether equal calls on equal operands yield equal results (random numbers do not).
-    pub pure: bool,
 }
 
 /// A core operation. Operands in brackets; `?` marks an optional one.
@@ -312,7 +302,7 @@ pub enum Op {
 
     // ---- everything else ----
     /// `[operands…]`
-    Call(Call),
+    Call(RuntimeCall),
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! The dims and regions inside operations.
 
-use super::{AxisRange, Call};
-use crate::ir::spelling::Expr;
+use super::AxisRange;
 use crate::ir::{Dim, Op, Region, Symbol};
 use std::collections::BTreeSet;
 
@@ -35,7 +34,7 @@ impl Op {
             }
             Op::Arange { start, end, .. } => (*start, *end) = (map(start), map(end)),
             Op::If { condition, .. } => *condition = map(condition),
-            Op::Call(Call { expr, .. }) => map_expr(expr, map),
+            Op::Call(call) => call.call.args.iter_mut().for_each(|arg| arg.map_dims(map)),
             _ => {}
         }
     }
@@ -70,26 +69,5 @@ impl Op {
             Op::Unary(_) | Op::Binary(_) | Op::Compare(_) => text,
             _ => text.chars().take_while(|c| c.is_alphanumeric()).collect(),
         }
-    }
-}
-
-/// Replaces the dims of an expression.
-fn map_expr(expr: &mut Expr, map: &mut dyn FnMut(&Dim) -> Dim) {
-    match expr {
-        Expr::Size(dim) | Expr::Integer(dim) => *dim = map(dim),
-        Expr::Array(items) | Expr::Vec(items) | Expr::Tuple(items) | Expr::Call(_, items) => {
-            items.iter_mut().for_each(|item| map_expr(item, map));
-        }
-        Expr::Range(a, b) | Expr::Infix(a, _, b) => {
-            map_expr(a, map);
-            map_expr(b, map);
-        }
-        Expr::Ref(inner) | Expr::Prefix(_, inner) => map_expr(inner, map),
-        Expr::Method(receiver, _, _, args) => {
-            map_expr(receiver, map);
-            args.iter_mut().for_each(|arg| map_expr(arg, map));
-        }
-        Expr::Struct(_, fields) => fields.iter_mut().for_each(|(_, value)| map_expr(value, map)),
-        _ => {}
     }
 }

@@ -25,8 +25,9 @@ fn operations_read_back() {
         "If { condition: greater(n, 0) }",
         "Rnn { kind: Gru { linear_before_reset: true }, direction: Reverse, hidden_size: 4, \
          activations: [Sigmoid, Tanh], batch_first: false }",
-        "Call { expr: Method(Call(\"tensor::f\", [Ref(Operand(0)), Struct(\"S\", [(\"a\", Size(n + 1))])]), \"g\", [2], \
-         [Scalar(Int(-1), I64), Closure([\"x\"], Local(\"x\")), Device]), outputs: [f32[n, 3], bool[]], pure: true }",
+        "Call { call: { function: \"tensor::f\", args: [Operand(0), Struct(\"S\", [(\"a\", Size(n + 1))]), \
+         Call { function: \"g\", args: [Rank(2), Scalar(Int(-1), I64), Chain { operands: 1, values: [], result: Link(0) }, None] }] }, \
+         outputs: [f32[n, 3], bool[]], effect: ReadsDevice }",
     ];
     for text in texts {
         let op: Op = text.parse().unwrap_or_else(|error| panic!("{text}\n{error}"));

@@ -1,8 +1,7 @@
 //! Shortcuts for appending core operations.
 
 use super::Lowering;
-use crate::ir::spelling::Expr;
-use crate::ir::{AxisRange, Call, Dim, Op, RuleError, RuleResult, TensorType, ValueId};
+use crate::ir::{AxisRange, Call, Dim, Effect, Op, RuleError, RuleResult, RuntimeCall, TensorType, ValueId};
 use kiln_types::{Activation, Bytes, DType, ReduceOp, Scalar, TensorData, UnaryOp, bf16, f16};
 
 /// The bytes of one number of a dtype.
@@ -182,19 +181,31 @@ impl Lowering<'_, '_> {
     }
 
     /// A call of a runtime function with one output.
-    pub(crate) fn call(&mut self, expr: Expr, inputs: &[ValueId], output: TensorType) -> RuleResult<ValueId> {
-        self.add(Op::Call(Call { expr, outputs: vec![output], pure: true }), inputs)
+    pub(crate) fn call(&mut self, call: Call, inputs: &[ValueId], output: TensorType) -> RuleResult<ValueId> {
+        let effect = Effect::Pure;
+        self.add(Op::Call(RuntimeCall { call, outputs: vec![output], effect }), inputs)
+    }
+
+    /// A call of a runtime function that waits for the device.
+    pub(crate) fn call_reading(
+        &mut self,
+        call: Call,
+        inputs: &[ValueId],
+        output: TensorType,
+    ) -> RuleResult<ValueId> {
+        let effect = Effect::ReadsDevice;
+        self.add(Op::Call(RuntimeCall { call, outputs: vec![output], effect }), inputs)
     }
 
     /// A call of a runtime function that yields a tuple.
     pub(crate) fn call_all(
         &mut self,
-        expr: Expr,
+        call: Call,
         inputs: &[ValueId],
         outputs: Vec<TensorType>,
     ) -> RuleResult<Vec<ValueId>> {
         let inputs = inputs.iter().copied().map(Some).collect();
-        self.builder.add_all(Op::Call(Call { expr, outputs, pure: true }), inputs)
+        self.builder.add_all(Op::Call(RuntimeCall { call, outputs, effect: Effect::Pure }), inputs)
     }
 
     /// A size that only the run tells; the value's axis becomes its origin.

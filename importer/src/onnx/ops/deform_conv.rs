@@ -3,8 +3,7 @@
 use super::super::lowering::{Lowering, Windows};
 use super::super::node::{SourceNode, invalid};
 use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::spelling::Expr;
-use crate::ir::{Dim, Op, RuleError, RuleResult};
+use crate::ir::{Arg, Call, Dim, Op, RuleError, RuleResult};
 use kiln_types::{PadMode, Scalar};
 
 pub(super) struct DeformConv {
@@ -56,23 +55,23 @@ impl Operator<'_> for DeformConv {
         let ty = to.ty(x).with_dims(dims);
         let mut operands = vec![x, offset, weight];
         let mut option = |value: Option<_>| {
-            Expr::option(value.map(|value| {
+            Arg::option(value.map(|value| {
                 operands.push(value);
-                Expr::Operand(operands.len() - 1)
+                Arg::Operand(operands.len() - 1)
             }))
         };
         let (mask, bias) = (option(mask), option(bias));
-        let options = Expr::Struct(
+        let options = Arg::fields(
             "tensor::module::DeformConvOptions",
-            vec![
-                ("stride", Expr::ints(&window.stride)),
-                ("padding", Expr::ints(&even)),
-                ("dilation", Expr::ints(&window.dilation)),
-                ("weight_groups", Expr::Int(self.groups as i64)),
-                ("offset_groups", Expr::Int(self.offset_groups as i64)),
+            [
+                ("stride", Arg::Array(Arg::ints(&window.stride))),
+                ("padding", Arg::Array(Arg::ints(&even))),
+                ("dilation", Arg::Array(Arg::ints(&window.dilation))),
+                ("weight_groups", Arg::Int(self.groups as i64)),
+                ("offset_groups", Arg::Int(self.offset_groups as i64)),
             ],
         );
-        let arguments = vec![Expr::Operand(0), Expr::Operand(1), Expr::Operand(2), mask, bias, options];
-        Ok(to.call(Expr::Call("tensor::module::deform_conv2d", arguments), &operands, ty)?.into())
+        let arguments = [Arg::Operand(0), Arg::Operand(1), Arg::Operand(2), mask, bias, options];
+        Ok(to.call(Call::new("tensor::module::deform_conv2d", arguments), &operands, ty)?.into())
     }
 }

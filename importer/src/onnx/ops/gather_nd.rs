@@ -4,8 +4,7 @@ use super::super::lowering::{Lowering, numbers};
 use super::super::node::{SourceNode, invalid};
 use super::super::operator::{Args, Operator, Outputs, Spec};
 use super::gather::may_be_negative;
-use crate::ir::spelling::Expr;
-use crate::ir::{Dim, Op, RuleError, RuleResult, ValueId};
+use crate::ir::{Arg, Call, Dim, Op, RuleError, RuleResult, ValueId};
 
 pub(super) struct GatherNd {
     batch_dims: usize,
@@ -41,14 +40,10 @@ impl Operator<'_> for GatherNd {
             return Ok(to.reshape(x, dims)?.into());
         }
         let ty = to.ty(x).with_dims(dims);
-        let generics = vec![index_rank, ty.rank()];
-        let expr = Expr::Method(
-            Box::new(Expr::Operand(0)),
-            "gather_nd",
-            generics,
-            vec![Expr::Operand(1), Expr::Int(batch as i64)],
-        );
-        Ok(to.call(expr, &[x, indices], ty)?.into())
+        let (ranks, batch) = ([index_rank, ty.rank()].map(Arg::Rank), Arg::Int(batch as i64));
+        let [of_indices, of_result] = ranks;
+        let arguments = [Arg::Operand(0), of_indices, of_result, Arg::Operand(1), batch];
+        Ok(to.call(Call::new("gather_nd", arguments), &[x, indices], ty)?.into())
     }
 }
 

@@ -3,8 +3,7 @@
 use super::super::lowering::Lowering;
 use super::super::node::{SourceNode, invalid};
 use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::spelling::Expr;
-use crate::ir::{RuleError, RuleResult};
+use crate::ir::{Arg, Call, RuleError, RuleResult};
 
 pub(super) struct GridSample {
     mode: &'static str,
@@ -55,16 +54,15 @@ impl Operator<'_> for GridSample {
         let mut shape = vec![dims[0].clone(), dims[1].clone()];
         shape.extend_from_slice(&places[1..=spatial]);
         let ty = to.ty(x).with_dims(shape);
-        let options = Expr::Struct(
+        let options = Arg::fields(
             "tensor::module::GridSampleOptions",
-            vec![
-                ("mode", Expr::Path(self.mode)),
-                ("padding", Expr::Path(self.padding)),
-                ("align_corners", Expr::Bool(self.align_corners)),
+            [
+                ("mode", Arg::variant(self.mode)),
+                ("padding", Arg::variant(self.padding)),
+                ("align_corners", Arg::Bool(self.align_corners)),
             ],
         );
-        let call =
-            Expr::Call("tensor::module::grid_sample", vec![Expr::Operand(0), Expr::Operand(1), options]);
+        let call = Call::new("tensor::module::grid_sample", [Arg::Operand(0), Arg::Operand(1), options]);
         Ok(to.call(call, &[x, grid], ty)?.into())
     }
 }

@@ -3,8 +3,7 @@
 use super::super::lowering::Lowering;
 use super::super::node::SourceNode;
 use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::spelling::Expr;
-use crate::ir::{Dim, RuleError, RuleResult, TensorType, ValueId};
+use crate::ir::{Arg, Call, Dim, RuleError, RuleResult, TensorType, ValueId};
 use kiln_types::{CompareOp, DType};
 
 pub(super) struct NonMaxSuppression {
@@ -48,16 +47,16 @@ impl Operator<'_> for NonMaxSuppression {
         };
         let count = if most.is(0) { Dim::constant(0) } else { to.fresh("selected") };
         let ty = TensorType { dtype: DType::I64, dims: vec![count, Dim::constant(3)] };
-        let arguments = vec![
-            Expr::Operand(0),
-            Expr::Operand(1),
-            Expr::Size(most),
-            Expr::Float(iou),
-            Expr::option(least.map(Expr::Float)),
-            Expr::Bool(self.center),
+        let arguments = [
+            Arg::Operand(0),
+            Arg::Operand(1),
+            Arg::Size(most),
+            Arg::Float(iou),
+            Arg::option(least.map(Arg::Float)),
+            Arg::Bool(self.center),
         ];
-        let expr = Expr::Call("tensor::module::non_max_suppression", arguments);
-        let selected = to.call(expr, &[boxes, scores], ty)?;
+        let call = Call::new("tensor::module::non_max_suppression", arguments);
+        let selected = to.call_reading(call, &[boxes, scores], ty)?;
         to.declare(selected, 0);
         Ok(selected.into())
     }

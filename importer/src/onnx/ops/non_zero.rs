@@ -3,8 +3,7 @@
 use super::super::lowering::Lowering;
 use super::super::node::SourceNode;
 use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::spelling::Expr;
-use crate::ir::{Dim, RuleResult, TensorType, ValueId};
+use crate::ir::{Arg, Call, Dim, RuleResult, TensorType, ValueId};
 use kiln_types::{CompareOp, DType};
 
 pub(super) struct NonZero;
@@ -32,7 +31,7 @@ pub(super) fn positions(to: &mut Lowering<'_, '_>, x: ValueId) -> RuleResult<Val
     };
     let count = to.fresh("nonzero");
     let ty = TensorType { dtype: DType::I64, dims: vec![count, Dim::from(to.rank(x))] };
-    let rows = to.call(Expr::method(0, "argwhere", Vec::new()), &[mask], ty)?;
+    let rows = to.call_reading(Call::new("argwhere", [Arg::Operand(0)]), &[mask], ty)?;
     to.declare(rows, 0);
     Ok(rows)
 }

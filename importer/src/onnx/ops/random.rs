@@ -4,8 +4,7 @@ use super::super::lowering::Lowering;
 use super::super::node::{SourceNode, invalid};
 use super::super::operator::{Args, Operator, Outputs, Spec};
 use super::super::tensor;
-use crate::ir::spelling::Expr;
-use crate::ir::{Call, Dim, Op, RuleResult, TensorType, ValueId};
+use crate::ir::{Arg, Call, Dim, Effect, Op, RuleResult, RuntimeCall, TensorType, ValueId};
 use kiln_types::{CompareOp, DType};
 
 const LIKE: &[&str] = &["input"];
@@ -73,10 +72,10 @@ impl Operator<'_> for Random {
 impl Random {
     fn numbers(&self, to: &mut Lowering<'_, '_>, dims: Vec<Dim>) -> RuleResult<ValueId> {
         let kind = if self.normal { "tensor::Distribution::Normal" } else { "tensor::Distribution::Uniform" };
-        let distribution =
-            Expr::Call(kind, vec![Expr::Float(self.parameters.0), Expr::Float(self.parameters.1)]);
-        let expr = Expr::Make("random", vec![Expr::sizes(&dims), distribution, Expr::Device]);
+        let parameters = vec![Arg::Float(self.parameters.0), Arg::Float(self.parameters.1)];
+        let distribution = Arg::Variant(kind.into(), parameters);
+        let call = Call::new("random", [Arg::Array(Arg::sizes(&dims)), distribution]);
         let outputs = vec![TensorType { dtype: DType::F32, dims }];
-        to.add(Op::Call(Call { expr, outputs, pure: false }), &[])
+        to.add(Op::Call(RuntimeCall { call, outputs, effect: Effect::Random }), &[])
     }
 }

@@ -3,8 +3,7 @@
 use super::super::lowering::Lowering;
 use super::super::node::{SourceNode, invalid};
 use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::spelling::Expr;
-use crate::ir::{Dim, RuleError, RuleResult, ValueId};
+use crate::ir::{Arg, Call, Dim, RuleError, RuleResult, ValueId};
 
 pub(super) struct Reshape {
     allow_zero: bool,
@@ -67,9 +66,9 @@ impl Reshape {
             let known = dim.as_constant().filter(|&size| size > 0);
             dims.push(known.map_or_else(|| to.fresh(&format!("reshaped_{axis}")), Dim::constant));
         }
-        let shape = Expr::Array(wanted.iter().cloned().map(Expr::Integer).collect());
+        let shape = Arg::Array(wanted.iter().cloned().map(Arg::Integer).collect());
         let ty = to.ty(x).with_dims(dims);
-        let result = to.call(Expr::method(0, "reshape", vec![shape]), &[x], ty)?;
+        let result = to.call(Call::new("reshape", [Arg::Operand(0), shape]), &[x], ty)?;
         for axis in 0..wanted.len() {
             to.declare(result, axis);
         }

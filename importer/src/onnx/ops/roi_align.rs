@@ -3,8 +3,7 @@
 use super::super::lowering::Lowering;
 use super::super::node::SourceNode;
 use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::spelling::Expr;
-use crate::ir::{Dim, RuleError, RuleResult};
+use crate::ir::{Arg, Call, Dim, RuleError, RuleResult};
 
 pub(super) struct RoiAlign {
     output_size: [usize; 2],
@@ -44,18 +43,19 @@ impl Operator<'_> for RoiAlign {
         let dims =
             vec![to.dims(regions)[0].clone(), to.dims(x)[1].clone(), Dim::from(rows), Dim::from(columns)];
         let ty = to.ty(x).with_dims(dims);
-        let options = Expr::Struct(
+        let options = Arg::fields(
             "tensor::module::RoiAlignOptions",
-            vec![
-                ("output_size", Expr::ints(&self.output_size)),
-                ("sampling_ratio", Expr::Int(self.sampling_ratio as i64)),
-                ("spatial_scale", Expr::Float(self.spatial_scale)),
-                ("half_pixel", Expr::Bool(self.half_pixel)),
-                ("pool", Expr::Path(self.pool)),
+            [
+                ("output_size", Arg::Array(Arg::ints(&self.output_size))),
+                ("sampling_ratio", Arg::Int(self.sampling_ratio as i64)),
+                ("spatial_scale", Arg::Float(self.spatial_scale)),
+                ("half_pixel", Arg::Bool(self.half_pixel)),
+                ("pool", Arg::variant(self.pool)),
             ],
         );
-        let operands = vec![Expr::Operand(0), Expr::Operand(1), Expr::Operand(2), options];
-        let call = Expr::Call("tensor::module::roi_align", operands);
-        Ok(to.call(call, &[x, regions, images], ty)?.into())
+        let arguments = [Arg::Operand(0), Arg::Operand(1), Arg::Operand(2), options];
+        Ok(to
+            .call_reading(Call::new("tensor::module::roi_align", arguments), &[x, regions, images], ty)?
+            .into())
     }
 }

@@ -7,8 +7,7 @@ use super::super::lowering::{Lowering, numbers};
 use super::super::node::{SourceNode, invalid};
 use super::super::operator::{Args, Operator, Outputs, Spec};
 use super::scatter_elements::REDUCTIONS;
-use crate::ir::spelling::Expr;
-use crate::ir::{Dim, RuleResult, ValueId};
+use crate::ir::{Arg, Call, Dim, RuleResult, ValueId};
 use kiln_types::ScatterOp;
 use std::ops::Range;
 
@@ -50,9 +49,9 @@ impl Operator<'_> for ScatterNd {
             ScatterOp::Max => "tensor::IndexingUpdateOp::Max",
             ScatterOp::Min => "tensor::IndexingUpdateOp::Min",
         };
-        let arguments = vec![Expr::Operand(1), Expr::Operand(2), Expr::Path(reduction)];
+        let arguments = [Arg::Operand(0), Arg::Operand(1), Arg::Operand(2), Arg::variant(reduction)];
         let ty = to.ty(x).clone();
-        Ok(to.call(Expr::method(0, "scatter_nd", arguments), &[x, indices, updates], ty)?.into())
+        Ok(to.call(Call::new("scatter_nd", arguments), &[x, indices, updates], ty)?.into())
     }
 }
 

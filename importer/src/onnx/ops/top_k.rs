@@ -3,8 +3,7 @@
 use super::super::lowering::{Lowering, axis_of};
 use super::super::node::{SourceNode, invalid};
 use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::spelling::Expr;
-use crate::ir::{Dim, RuleResult};
+use crate::ir::{Arg, Call, Dim, RuleResult};
 use kiln_types::DType;
 
 pub(super) struct TopK {
@@ -38,9 +37,7 @@ impl Operator<'_> for TopK {
         dims[axis] = k.clone();
         let values = to.ty(x).with_dims(dims);
         let indices = values.with_dtype(DType::I64);
-        let arguments =
-            vec![Expr::Operand(0), Expr::Size(k), Expr::Int(axis as i64), Expr::Bool(self.largest)];
-        let expr = Expr::Call("tensor::module::topk", arguments);
-        Ok(to.call_all(expr, &[x], vec![values, indices])?.into())
+        let arguments = [Arg::Operand(0), Arg::Size(k), Arg::axis(axis), Arg::Bool(self.largest)];
+        Ok(to.call_all(Call::new("tensor::module::topk", arguments), &[x], vec![values, indices])?.into())
     }
 }

@@ -1,7 +1,6 @@
 //! Rotary position embeddings: `x * cos + rotate_half(x) * sin`, as most decoders spell them.
 
-use crate::ir::spelling::Expr;
-use crate::ir::{AxisRange, Call, Dim, Op, ValueId};
+use crate::ir::{Arg, AxisRange, Call, Dim, Effect, Op, RuntimeCall, ValueId};
 use crate::passes::{Rewrite, Rule};
 use kiln_types::{BinaryOp, UnaryOp};
 
@@ -27,8 +26,8 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     if !alike || ty != *cx.ty(output) || !ty.dtype.is_float() {
         return None;
     }
-    let expr = Expr::Call("tensor::module::rotary", (0..3).map(Expr::Operand).collect());
-    let call = Op::Call(Call { expr, outputs: vec![ty], pure: true });
+    let call = Call::new("tensor::module::rotary", [0, 1, 2].map(Arg::Operand));
+    let call = Op::Call(RuntimeCall { call, outputs: vec![ty], effect: Effect::Pure });
     cx.replace(call, operands.map(Some).to_vec())?;
     Some("rotary")
 }

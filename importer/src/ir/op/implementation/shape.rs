@@ -1,88 +1,72 @@
 //! Operations that move elements and compute nothing.
 
-use super::{Cx, Expr};
-use crate::ir::{AxisRange, Dim, Op};
-use kiln_types::PadMode;
+use super::Cx;
+use crate::ir::{Arg, AxisRange, Dim, Op};
 
-pub(super) fn spell(op: &Op, cx: &Cx<'_>) -> Expr {
+pub(super) fn call(op: &Op, cx: &Cx<'_>) -> Arg {
     match op {
         Op::Reshape { dims } => reshape(dims, cx),
         Op::Permute { axes } => permute(axes),
-        Op::Expand { dims } => Expr::method(0, "expand", vec![Expr::sizes(dims)]),
+        Op::Expand { dims } => Arg::Operand(0).then("expand", [Arg::Array(Arg::sizes(dims))]),
         Op::Slice { ranges } => slice(ranges, cx),
         Op::Concat { axis } => {
-            let operands = (0..cx.node.inputs.len()).map(Expr::Operand).collect();
-            Expr::Call("tensor::Tensor::cat", vec![Expr::Vec(operands), axis_expr(*axis)])
+            let operands = (0..cx.node.inputs.len()).map(Arg::Operand).collect();
+            Arg::call("tensor::Tensor::cat", [Arg::List(operands), Arg::axis(*axis)])
         }
         Op::Pad { padding, mode, value } => {
-            let pairs = padding.iter().map(|(before, after)| {
-                Expr::Tuple(vec![Expr::Size(before.clone()), Expr::Size(after.clone())])
-            });
-            let mode = Expr::Path(match mode {
-                PadMode::Constant => "tensor::PadMode::Constant",
-                PadMode::Reflect => "tensor::PadMode::Reflect",
-                PadMode::Edge => "tensor::PadMode::Edge",
-                PadMode::Wrap => "tensor::PadMode::Wrap",
-            });
-            let value = Expr::Scalar(*value, cx.dtype(0));
-            Expr::method(0, "pad_with", vec![Expr::Array(pairs.collect()).reference(), mode, value])
+            let pairs = padding
+                .iter()
+                .map(|(before, after)| Arg::Tuple(vec![Arg::Size(before.clone()), Arg::Size(after.clone())]));
+            let value = Arg::Scalar(*value, cx.dtype(0));
+            Arg::Operand(0).then("pad_with", [Arg::List(pairs.collect()), Arg::options(mode), value])
         }
         Op::Repeat { times } => {
             let repeated: Vec<usize> = (0..times.len()).filter(|&axis| !times[axis].is(1)).collect();
             match repeated.as_slice() {
                 &[axis] => {
-                    Expr::method(0, "repeat_dim", vec![axis_expr(axis), Expr::Size(times[axis].clone())])
+                    Arg::Operand(0).then("repeat_dim", [Arg::axis(axis), Arg::Size(times[axis].clone())])
                 }
-                _ => Expr::method(0, "repeat", vec![Expr::sizes(times).reference()]),
+                _ => Arg::Operand(0).then("repeat", [Arg::List(Arg::sizes(times))]),
             }
         }
-        _ => Expr::Operand(0),
+        _ => Arg::Operand(0),
     }
-}
-
-/// An axis as a literal.
-pub(super) fn axis_expr(axis: usize) -> Expr {
-    Expr::Int(axis as i64)
 }
 
 /// `squeeze_dim`, `unsqueeze_dim`, `flatten` or `reshape`, whichever says most and needs the fewest sizes.
-fn reshape(dims: &[Dim], cx: &Cx<'_>) -> Expr {
+fn reshape(dims: &[Dim], cx: &Cx<'_>) -> Arg {
     let from = cx.ty(0).map(|ty| ty.dims.as_slice()).unwrap_or_default();
     if let Some(axis) = inserted_axis(from, dims) {
-        return Expr::Operand(0).then_with("unsqueeze_dim", vec![dims.len()], vec![axis_expr(axis)]);
+        return Arg::Operand(0).then("unsqueeze_dim", [Arg::Rank(dims.len()), Arg::axis(axis)]);
     }
     if let Some(axis) = inserted_axis(dims, from) {
-        return Expr::Operand(0).then_with("squeeze_dim", vec![dims.len()], vec![axis_expr(axis)]);
+        return Arg::Operand(0).then("squeeze_dim", [Arg::Rank(dims.len()), Arg::axis(axis)]);
     }
     if let Some(axes) = dropped_axes(from, dims) {
-        return Expr::Operand(0).then_with(
-            "squeeze_dims",
-            vec![dims.len()],
-            vec![Expr::ints(&axes).reference()],
-        );
+        return Arg::Operand(0).then("squeeze_dims", [Arg::Rank(dims.len()), Arg::List(Arg::ints(&axes))]);
     }
     if let Some((start, end)) = flattened_axes(from, dims) {
-        let axes = vec![axis_expr(start), axis_expr(end)];
-        return Expr::Operand(0).then_with("flatten", vec![dims.len()], axes);
+        let args = [Arg::Rank(dims.len()), Arg::axis(start), Arg::axis(end)];
+        return Arg::Operand(0).then("flatten", args);
     }
     if dims.is_empty() {
         // An empty array says no type.
-        return Expr::Operand(0).then_with("squeeze", vec![0], Vec::new());
+        return Arg::Operand(0).then("squeeze", [Arg::Rank(0)]);
     }
-    Expr::method(0, "reshape", vec![target(dims)])
+    Arg::Operand(0).then("reshape", [target(dims)])
 }
 
 /// New dims; a single one that the other sizes determine is `-1`, so that its symbol need not be known.
-fn target(dims: &[Dim]) -> Expr {
+fn target(dims: &[Dim]) -> Arg {
     let unknown: Vec<usize> = (0..dims.len()).filter(|&i| dims[i].as_constant().is_none()).collect();
     let others_positive = dims.iter().all(|dim| dim.as_constant().is_none_or(|size| size > 0));
     match unknown.as_slice() {
-        [at] if others_positive && dims[*at].as_symbol().is_none() => Expr::Array(
+        [at] if others_positive && dims[*at].as_symbol().is_none() => Arg::Array(
             (0..dims.len())
-                .map(|i| if i == *at { Expr::Int(-1) } else { Expr::Int(dims[i].as_constant().unwrap_or(1)) })
+                .map(|i| if i == *at { Arg::Int(-1) } else { Arg::Int(dims[i].as_constant().unwrap_or(1)) })
                 .collect(),
         ),
-        _ => Expr::sizes(dims),
+        _ => Arg::Array(Arg::sizes(dims)),
     }
 }
 
@@ -125,33 +109,31 @@ fn flattened_axes(from: &[Dim], to: &[Dim]) -> Option<(usize, usize)> {
     })
 }
 
-fn permute(axes: &[usize]) -> Expr {
+fn permute(axes: &[usize]) -> Arg {
     let moved: Vec<usize> = (0..axes.len()).filter(|&i| axes[i] != i).collect();
     match moved.as_slice() {
-        [] => Expr::Operand(0),
-        &[0, 1] if axes.len() == 2 => Expr::method(0, "transpose", Vec::new()),
-        &[a, b] => Expr::method(0, "swap_dims", vec![axis_expr(a), axis_expr(b)]),
-        _ => Expr::method(0, "permute", vec![Expr::ints(axes)]),
+        [] => Arg::Operand(0),
+        &[0, 1] if axes.len() == 2 => Arg::Operand(0).then("transpose", []),
+        &[a, b] => Arg::Operand(0).then("swap_dims", [Arg::axis(a), Arg::axis(b)]),
+        _ => Arg::Operand(0).then("permute", [Arg::Array(Arg::ints(axes))]),
     }
 }
 
 /// One `slice_dim` for each axis that is cut.
-fn slice(ranges: &[AxisRange], cx: &Cx<'_>) -> Expr {
+fn slice(ranges: &[AxisRange], cx: &Cx<'_>) -> Arg {
     let dims = cx.ty(0).map(|ty| ty.dims.as_slice()).unwrap_or_default();
-    let mut expr = Expr::Operand(0);
+    let mut expr = Arg::Operand(0);
     for (axis, range) in ranges.iter().enumerate() {
         let all = range.start.is(0) && range.step == 1 && dims.get(axis) == Some(&range.end);
         if all {
             continue;
         }
-        let bounds = (Expr::Size(range.start.clone()), Expr::Size(range.end.clone()));
-        let range = if range.step == 1 {
-            Expr::Range(Box::new(bounds.0), Box::new(bounds.1))
-        } else {
-            let bounds = Expr::Range(Box::new(bounds.0), Box::new(bounds.1));
-            Expr::Call("tensor::Slice::from_range_stepped", vec![bounds, Expr::Int(range.step)])
+        let bounds = Arg::range(Arg::Size(range.start.clone()), Arg::Size(range.end.clone()));
+        let range = match range.step {
+            1 => bounds,
+            step => Arg::call("tensor::Slice::from_range_stepped", [bounds, Arg::Int(step)]),
         };
-        expr = expr.then("slice_dim", vec![axis_expr(axis), range]);
+        expr = expr.then("slice_dim", [Arg::axis(axis), range]);
     }
     expr
 }
