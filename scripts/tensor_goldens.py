@@ -1,4 +1,4 @@
-"""Writes the goldens of the tensor suite, `runtime/tensor/tests/goldens/*.txt`.
+"""Writes the goldens of the tensor suite, `tests/backend/goldens/*.txt`.
 
 Needs torch, torchvision, onnx and onnxruntime. A case is a line `case NAME`, then lines `arg NAME VALUE` and
 `tensor NAME DTYPE DIMS : ELEMENTS`; what is expected is named `out…`.
@@ -12,7 +12,7 @@ import torch
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-FOLDER = pathlib.Path(__file__).parent.parent / "runtime/tensor/tests/goldens"
+FOLDER = pathlib.Path(__file__).parent.parent / "tests/backend/goldens"
 random = np.random.default_rng(7)
 
 

@@ -1,9 +1,5 @@
 //! Layers and losses against PyTorch's; `scripts/tensor_goldens.py` writes the cases.
 
-#[path = "../tensor/tests/suite/case.rs"]
-mod case;
-
-use case::{Case, read};
 use kiln::backend::NdArray;
 use kiln::module::{Param, RunningState};
 use kiln::nn::attention::{MhaInput, MultiHeadAttention, MultiHeadAttentionConfig};
@@ -22,12 +18,13 @@ use kiln::nn::{
     LayerNorm, Linear, LstmConfig, PaddingConfig1d, PaddingConfig2d, RnnConfig, RnnState,
 };
 use kiln::tensor::{Activation, Bool, Float, Int, Tensor};
+use kiln_backend_tests::case::{Case, read};
 
 type B = NdArray;
 
 /// The case of a name.
 fn case(name: &str) -> Case {
-    let cases = read(include_str!("../tensor/tests/goldens/layers.txt"));
+    let cases = read(include_str!("../../tests/backend/goldens/layers.txt"));
     cases.into_iter().find(|case| case.name == name).unwrap()
 }
 

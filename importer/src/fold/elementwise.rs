@@ -271,6 +271,7 @@ pub(super) fn expression(expression: &Expression, operands: &[&TensorData]) -> O
         let next = match *step {
             Step::Input(n) => (*operands.get(usize::from(n))?).clone(),
             Step::Constant(value, dtype) => super::fill(&[], value, dtype)?,
+            Step::Parameter(..) | Step::Iota(..) => return None,
             Step::Unary(op, x) => unary(op, at(x)?)?,
             Step::Binary(op, a, b) => binary(op, at(a)?, at(b)?)?,
             Step::Compare(op, a, b) => compare(op, at(a)?, at(b)?)?,

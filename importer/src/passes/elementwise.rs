@@ -32,7 +32,7 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
         return None;
     }
     let operands = chain.operands.into_iter().map(Some).collect();
-    cx.replace(Op::Elementwise(Expression { steps: chain.steps }), operands)?;
+    cx.replace(Op::Elementwise(Expression::new(chain.steps)), operands)?;
     Some("elementwise chain")
 }
 

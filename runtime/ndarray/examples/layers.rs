@@ -89,14 +89,12 @@ impl Conv {
 }
 
 fn relu_sum() -> Expression {
-    Expression {
-        steps: vec![
-            Step::Input(0),
-            Step::Input(1),
-            Step::Binary(BinaryOp::Add, 0, 1),
-            Step::Activation(Activation::Relu, 2),
-        ],
-    }
+    Expression::new(vec![
+        Step::Input(0),
+        Step::Input(1),
+        Step::Binary(BinaryOp::Add, 0, 1),
+        Step::Activation(Activation::Relu, 2),
+    ])
 }
 
 fn resnet50() -> impl Fn() -> T {
@@ -134,7 +132,7 @@ fn resnet50() -> impl Fn() -> T {
                 Some(shortcut) => shortcut.forward(x),
                 None => x,
             };
-            x = B::elementwise(&expression, vec![y, x_]);
+            x = B::elementwise(&expression, vec![y, x_], &[]).swap_remove(0);
         }
         let x = B::reduce(ReduceOp::Mean, x, &[2, 3]);
         head.forward(B::reshape(x, [1, 2048].into()), None)

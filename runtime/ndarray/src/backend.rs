@@ -1,7 +1,7 @@
 //! [`Backend`] for [`NdArray`]: each method hands over to the family it belongs to.
 
 use crate::ops;
-use crate::order::in_one_order;
+use crate::order::one_order;
 use crate::tensor::NdArrayTensor;
 use alloc::{string::String, vec::Vec};
 use core::fmt::Debug;
@@ -12,7 +12,7 @@ use kiln_tensor::compose::{self, RnnOperands, RnnOutput};
 use kiln_tensor::{
     Activation, ArgReduceOp, AttentionOptions, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions,
     CoordinateTransform, CumulativeOp, DType, Distribution, Element, Expression, InterpolateOptions, PoolOp,
-    PoolOptions, ReduceOp, RnnOptions, Scalar, ScatterOp, Shape, TensorData, UnaryOp,
+    PoolOptions, ReduceOp, RnnOptions, Scalar, ScatterOp, Shape, Step, TensorData, UnaryOp,
 };
 
 /// The CPU backend; `E` and `I` are the dtypes that float and int tensors get by default.
@@ -166,17 +166,19 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
         ops::scatter::scatter(tensor, dim, indices, value, op)
     }
 
-    fn nonzero(tensor: NdArrayTensor) -> NdArrayTensor {
-        ops::index::nonzero(tensor)
+    fn nonzero(tensor: NdArrayTensor) -> Result<NdArrayTensor, ExecutionError> {
+        Ok(positions::<I>(ops::index::nonzero(tensor)))
     }
 
     fn sort(tensor: NdArrayTensor, dim: usize, descending: bool) -> (NdArrayTensor, NdArrayTensor) {
         let keep = tensor.shape().dims[dim];
-        ops::sort::sorted(tensor, dim, descending, keep)
+        let (values, order) = ops::sort::sorted(tensor, dim, descending, keep);
+        (values, positions::<I>(order))
     }
 
     fn topk(tensor: NdArrayTensor, k: usize, dim: usize, largest: bool) -> (NdArrayTensor, NdArrayTensor) {
-        ops::sort::sorted(tensor, dim, largest, k)
+        let (values, order) = ops::sort::sorted(tensor, dim, largest, k);
+        (values, positions::<I>(order))
     }
 
     fn reduce(op: ReduceOp, tensor: NdArrayTensor, axes: &[usize]) -> NdArrayTensor {
@@ -184,7 +186,7 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
     }
 
     fn arg_reduce(op: ArgReduceOp, tensor: NdArrayTensor, dim: usize, select_last: bool) -> NdArrayTensor {
-        ops::reduce::arg_reduce(op, tensor, dim, select_last)
+        positions::<I>(ops::reduce::arg_reduce(op, tensor, dim, select_last))
     }
 
     fn cumulative(
@@ -229,8 +231,10 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
     }
 
     fn max_pool_with_indices(x: NdArrayTensor, options: &PoolOptions) -> (NdArrayTensor, NdArrayTensor) {
-        ops::pool::max_pool_with_indices(x, options)
+        let (values, at) = ops::pool::max_pool_with_indices(x, options);
+        (values, positions::<I>(at))
     }
+
     fn clamp(tensor: NdArrayTensor, min: Option<Scalar>, max: Option<Scalar>) -> NdArrayTensor {
         if tensor.dtype() != DType::F32 {
             return compose::clamp::<Self>(tensor, min, max);
@@ -250,11 +254,22 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
         }
     }
 
-    fn elementwise(expression: &Expression, operands: Vec<NdArrayTensor>) -> NdArrayTensor {
-        in_one_order(operands, |operands| match ops::program::elementwise(expression, operands) {
-            Ok(out) => out,
-            Err(operands) => compose::elementwise::<Self>(expression, operands),
-        })
+    fn elementwise(
+        expression: &Expression,
+        operands: Vec<NdArrayTensor>,
+        parameters: &[Scalar],
+    ) -> Vec<NdArrayTensor> {
+        // Positions are counted along the dims as they are.
+        let counts = expression.steps.iter().any(|step| matches!(step, Step::Iota(..)));
+        let (operands, moved) = if counts { (operands, false) } else { one_order(operands) };
+        let results = match ops::program::elementwise(expression, operands, parameters) {
+            Ok(results) => results,
+            Err(operands) => compose::elementwise::<Self>(expression, operands, parameters),
+        };
+        if !moved {
+            return results;
+        }
+        results.into_iter().map(NdArrayTensor::channels_first).collect()
     }
 
     fn linear(
@@ -375,6 +390,11 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
 /// The dtypes that the f32 kernels serve, f16 and bf16 by conversion.
 fn single_or_half(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
+}
+
+/// Positions, which the operations count in i64, in the backend's integers.
+fn positions<I: Element>(counted: NdArrayTensor) -> NdArrayTensor {
+    ops::cast::cast(counted, I::DTYPE)
 }
 
 fn single(tensor: NdArrayTensor) -> NdArrayTensor {

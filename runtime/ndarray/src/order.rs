@@ -57,10 +57,17 @@ pub(crate) fn in_one_order(
     tensors: Vec<NdArrayTensor>,
     operation: impl FnOnce(Vec<NdArrayTensor>) -> NdArrayTensor,
 ) -> NdArrayTensor {
+    let (tensors, moved) = one_order(tensors);
+    let result = operation(tensors);
+    if moved { result.channels_first() } else { result }
+}
+
+/// Tensors of one rank in one order of their memory, and whether that is with dim 1 moved last.
+pub(crate) fn one_order(tensors: Vec<NdArrayTensor>) -> (Vec<NdArrayTensor>, bool) {
     let rank = tensors.first().map_or(0, |tensor| tensor.dims().len());
     let one_rank = tensors.iter().all(|tensor| tensor.dims().len() == rank);
     if !one_rank || !tensors.iter().any(|tensor| tensor.layout().is_channels_last()) {
-        return operation(tensors);
+        return (tensors, false);
     }
     let largest = tensors.iter().map(NdArrayTensor::len).max();
     let moved = |tensor: NdArrayTensor| {
@@ -70,5 +77,5 @@ pub(crate) fn in_one_order(
         // (a row-major operand of rank 3) would be moved again, for ever.
         if whole || tensor.layout().is_channels_last() { tensor.into_contiguous() } else { tensor }
     };
-    operation(tensors.into_iter().map(moved).collect()).channels_first()
+    (tensors.into_iter().map(moved).collect(), true)
 }

@@ -2,6 +2,7 @@
 //!
 //! Nothing here is generic over the tensor, so that it is compiled once.
 
+use crate::backend::ExecutionError;
 use crate::{DType, Shape};
 use alloc::vec::Vec;
 use core::fmt::Arguments;
@@ -11,6 +12,15 @@ use core::fmt::Arguments;
 #[track_caller]
 pub(crate) fn fail(op: &str, what: Arguments<'_>) -> ! {
     panic!("{op}: {what}")
+}
+
+/// What a device yielded, unless it failed.
+#[track_caller]
+pub(crate) fn ran<T>(op: &str, result: Result<T, ExecutionError>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(error) => fail(op, format_args!("{error}")),
+    }
 }
 
 /// Fails with a formatted message unless a condition holds.

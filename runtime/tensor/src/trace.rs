@@ -3,19 +3,86 @@
 //! `elementwise([a, b], |[a, b]| (a - b) * 0.5)` runs the closure once, on [`Traced`] values that record what is done to
 //! them, and hands the recorded [`Expression`] to the backend, which computes it in one pass.
 
-use crate::backend::{Backend, Primitive};
+use crate::backend::{Backend, Primitive, held};
 use crate::check;
 use crate::{
-    Activation, BinaryOp, CompareOp, DType, Expression, Scalar, Shape, Step, StepId, Tensor, TensorKind,
-    UnaryOp,
+    Activation, BinaryOp, CompareOp, DType, Element, Expression, Scalar, Shape, Step, StepId, Tensor,
+    TensorKind, UnaryOp,
 };
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::cell::RefCell;
 use core::ops::{Add, Div, Mul, Neg, Not, Rem, Sub};
 
-/// What the steps of one program do, with the dtype of each.
-type Program = Rc<RefCell<Vec<(Step, DType)>>>;
+/// A program that is being recorded.
+#[derive(Debug)]
+struct Recording {
+    /// What the steps do, with the dtype of each.
+    steps: RefCell<Vec<(Step, DType)>>,
+    /// The numbers that are not part of the program.
+    parameters: RefCell<Vec<Scalar>>,
+    dtypes: Dtypes,
+}
+
+/// The dtypes of the backend that will run a program.
+#[derive(Clone, Debug)]
+struct Dtypes {
+    /// What floats are when nothing else is said.
+    float: DType,
+    /// What integers are when nothing else is said.
+    int: DType,
+    /// What stands in for each dtype that the device does not support.
+    stand_ins: Vec<(DType, DType)>,
+}
+
+impl Dtypes {
+    fn of<B: Backend>(device: &B::Device) -> Self {
+        let dtypes = DType::ALL.into_iter().filter(|dtype| !B::supports(device, *dtype));
+        let stand_ins = dtypes.map(|dtype| (dtype, held::<B>(dtype, device))).collect();
+        Self { float: B::FloatElem::DTYPE, int: B::IntElem::DTYPE, stand_ins }
+    }
+
+    fn held(&self, dtype: DType) -> DType {
+        self.stand_ins.iter().find(|(asked, _)| *asked == dtype).map_or(dtype, |(_, held)| *held)
+    }
+}
+
+/// Shared by the values of one program.
+type Program = Rc<Recording>;
+
+/// Whether a number is part of the program.
+#[derive(Clone, Copy, Debug)]
+enum Role {
+    /// It is.
+    Constant,
+    /// It is told when the program runs.
+    Parameter,
+}
+
+/// The dtype that a number was given.
+#[derive(Clone, Copy, Debug)]
+enum Wanted {
+    /// That of what it meets.
+    Any,
+    /// The backend's usual floats.
+    Float,
+    /// The backend's usual integers.
+    Int,
+    /// This one.
+    Exactly(DType),
+}
+
+impl Wanted {
+    /// The dtype in a program, unless any will do.
+    fn within(self, program: &Recording) -> Option<DType> {
+        match self {
+            Wanted::Any => None,
+            Wanted::Float => Some(program.dtypes.float),
+            Wanted::Int => Some(program.dtypes.int),
+            Wanted::Exactly(dtype) => Some(program.dtypes.held(dtype)),
+        }
+    }
+}
 
 /// A value in a program that is being recorded: an operand, a number, or what was made of them.
 ///
@@ -25,8 +92,8 @@ pub struct Traced(Inner);
 
 #[derive(Clone, Debug)]
 enum Inner {
-    /// A number that has met no operand yet; with a dtype, if it has one of its own.
-    Number(Scalar, Option<DType>),
+    /// A number that has met no operand yet.
+    Number(Scalar, Role, Wanted),
     Step {
         program: Program,
         id: StepId,
@@ -35,21 +102,32 @@ enum Inner {
 
 impl<S: Into<Scalar>> From<S> for Traced {
     fn from(number: S) -> Self {
-        Self(Inner::Number(number.into(), None))
+        Self(Inner::Number(number.into(), Role::Constant, Wanted::Any))
     }
 }
 
 impl Traced {
     /// A number of a given dtype.
     pub fn constant(number: impl Into<Scalar>, dtype: DType) -> Self {
-        Self(Inner::Number(number.into(), Some(dtype)))
+        Self(Inner::Number(number.into(), Role::Constant, Wanted::Exactly(dtype)))
     }
 
-    fn dtype(&self) -> Option<DType> {
-        match &self.0 {
-            Inner::Number(_, dtype) => *dtype,
-            Inner::Step { program, id } => program.borrow().get(usize::from(*id)).map(|(_, dtype)| *dtype),
-        }
+    /// A number that changes from run to run, as a learning rate does: it is no part of the program, so that a backend
+    /// which compiles programs compiles one for all of its values.
+    pub fn parameter(number: impl Into<Scalar>) -> Self {
+        Self(Inner::Number(number.into(), Role::Parameter, Wanted::Any))
+    }
+
+    /// The position of each element of the result along a dim, in the backend's usual integers. It says nothing of this
+    /// value, which is only there to name the program.
+    #[track_caller]
+    pub fn iota(&self, dim: usize) -> Self {
+        let Inner::Step { program, .. } = &self.0 else {
+            check::fail("elementwise", format_args!("a number has no positions"))
+        };
+        let (dim, dtype) = (u16::try_from(dim).unwrap_or(u16::MAX), program.dtypes.int);
+        let id = push(program, Step::Iota(dim, dtype), dtype);
+        Self(Inner::Step { program: program.clone(), id })
     }
 
     /// The step of this value, made in the program and with the dtype of `near` if it is a number.
@@ -57,9 +135,9 @@ impl Traced {
     fn step(&self, near: &Traced) -> (Program, StepId) {
         match (&self.0, &near.0) {
             (Inner::Step { program, id }, _) => (program.clone(), *id),
-            (Inner::Number(value, own), Inner::Step { program, .. }) => {
-                let dtype = own.or(near.dtype()).unwrap_or(DType::F32);
-                (program.clone(), push(program, Step::Constant(*value, dtype), dtype))
+            (Inner::Number(value, role, wanted), Inner::Step { program, id }) => {
+                let dtype = wanted.within(program).unwrap_or_else(|| dtype_of(program, *id));
+                (program.clone(), push_number(program, *value, *role, dtype))
             }
             _ => check::fail("elementwise", format_args!("an operation without any operand")),
         }
@@ -68,7 +146,7 @@ impl Traced {
     #[track_caller]
     fn of_one(self, dtype: Option<DType>, step: impl FnOnce(StepId) -> Step) -> Self {
         let (program, id) = self.step(&self);
-        let dtype = dtype.or(self.dtype()).unwrap_or(DType::F32);
+        let dtype = dtype.unwrap_or_else(|| dtype_of(&program, id));
         let id = push(&program, step(id), dtype);
         Self(Inner::Step { program, id })
     }
@@ -83,11 +161,9 @@ impl Traced {
     ) -> Self {
         let (program, a) = self.step(&other);
         let (_, b) = other.step(&self);
-        if let (Some(a), Some(b)) = (self.dtype(), other.dtype()) {
-            check::same_dtype(op, a, b);
-        }
-        let dtype = dtype.or(self.dtype()).or(other.dtype()).unwrap_or(DType::F32);
-        let id = push(&program, step(a, b), dtype);
+        let own = dtype_of(&program, a);
+        check::same_dtype(op, own, dtype_of(&program, b));
+        let id = push(&program, step(a, b), dtype.unwrap_or(own));
         Self(Inner::Step { program, id })
     }
 
@@ -109,18 +185,24 @@ impl Traced {
     /// `value` where the mask is true, else this.
     pub fn mask_where(self, mask: impl Into<Self>, value: impl Into<Self>) -> Self {
         let (mask, value) = (mask.into(), value.into());
-        let Some(dtype) = self.dtype().or(value.dtype()) else {
+        let (program, mask) = mask.step(&mask);
+        // Numbers take the dtype of the other value, not that of the mask.
+        let known = |value: &Self| match &value.0 {
+            Inner::Number(_, _, wanted) => wanted.within(&program),
+            Inner::Step { program, id } => Some(dtype_of(program, *id)),
+        };
+        let Some(dtype) = known(&self).or(known(&value)) else {
             check::fail("mask_where", format_args!("two numbers need a dtype; see `Traced::constant`"))
         };
-        // Numbers take the dtype of the other value, not that of the mask that they are recorded beside.
-        let with_dtype = |value: Self| match value.0 {
-            Inner::Number(number, None) => Self::constant(number, dtype),
-            step => Self(step),
+        let step = |value: &Self| match &value.0 {
+            Inner::Number(number, role, wanted) => {
+                push_number(&program, *number, *role, wanted.within(&program).unwrap_or(dtype))
+            }
+            Inner::Step { id, .. } => *id,
         };
-        let (no, yes) = (with_dtype(self), with_dtype(value));
-        let (program, mask_step) = mask.step(if matches!(no.0, Inner::Step { .. }) { &no } else { &yes });
-        let ((_, no), (_, yes)) = (no.step(&mask), yes.step(&mask));
-        let id = push(&program, Step::Where(mask_step, yes, no), dtype);
+        let (no, yes) = (step(&self), step(&value));
+        check::same_dtype("mask_where", dtype_of(&program, no), dtype_of(&program, yes));
+        let id = push(&program, Step::Where(mask, yes, no), dtype);
         Self(Inner::Step { program, id })
     }
 
@@ -131,7 +213,32 @@ impl Traced {
 
     /// Converts to a dtype.
     pub fn cast(self, dtype: DType) -> Self {
-        self.of_one(Some(dtype), |x| Step::Cast(dtype, x))
+        self.converted(Wanted::Exactly(dtype))
+    }
+
+    /// Converts to the backend's usual float dtype.
+    pub fn float(self) -> Self {
+        self.converted(Wanted::Float)
+    }
+
+    /// Converts to the backend's usual integer dtype.
+    pub fn int(self) -> Self {
+        self.converted(Wanted::Int)
+    }
+
+    fn converted(self, wanted: Wanted) -> Self {
+        match self.0 {
+            Inner::Number(number, role, _) => Self(Inner::Number(number, role, wanted)),
+            Inner::Step { program, id } => {
+                let own = dtype_of(&program, id);
+                let dtype = wanted.within(&program).unwrap_or(own);
+                if dtype == own {
+                    return Self(Inner::Step { program, id });
+                }
+                let id = push(&program, Step::Cast(dtype, id), dtype);
+                Self(Inner::Step { program, id })
+            }
+        }
     }
 
     /// Within bounds.
@@ -140,10 +247,33 @@ impl Traced {
     }
 }
 
+/// The dtype of a step.
+fn dtype_of(program: &Recording, id: StepId) -> DType {
+    match program.steps.borrow().get(usize::from(id)) {
+        Some((_, dtype)) => *dtype,
+        // Steps are made by `push` alone, which counts them.
+        None => check::fail("elementwise", format_args!("step {id} is of another program")),
+    }
+}
+
+/// Appends a number.
+#[track_caller]
+fn push_number(program: &Recording, number: Scalar, role: Role, dtype: DType) -> StepId {
+    let step = match role {
+        Role::Constant => Step::Constant(number, dtype),
+        Role::Parameter => {
+            let mut parameters = program.parameters.borrow_mut();
+            parameters.push(number);
+            Step::Parameter((parameters.len() - 1) as u16, dtype)
+        }
+    };
+    push(program, step, dtype)
+}
+
 /// Appends a step.
 #[track_caller]
-fn push(program: &Program, step: Step, dtype: DType) -> StepId {
-    let mut steps = program.borrow_mut();
+fn push(program: &Recording, step: Step, dtype: DType) -> StepId {
+    let mut steps = program.steps.borrow_mut();
     let id = StepId::try_from(steps.len());
     steps.push((step, dtype));
     match id {
@@ -319,30 +449,39 @@ impl Not for Traced {
     }
 }
 
-/// Records what a closure does to operands of the given dtypes.
-fn record<const N: usize>(dtypes: [DType; N], f: impl FnOnce([Traced; N]) -> Traced) -> (Expression, DType) {
-    let program: Program = Rc::new(RefCell::new(Vec::new()));
+/// Records what a closure does to operands of the given dtypes; yields the program and its parameters.
+#[track_caller]
+fn record<const N: usize, const M: usize>(
+    dtypes: Dtypes,
+    operands: [DType; N],
+    f: impl FnOnce([Traced; N]) -> [Traced; M],
+) -> (Expression, Vec<Scalar>) {
+    let steps = RefCell::new(Vec::new());
+    let program: Program = Rc::new(Recording { steps, parameters: RefCell::new(Vec::new()), dtypes });
     let operands = core::array::from_fn(|n| {
-        let id = push(&program, Step::Input(n as u16), dtypes[n]);
+        let id = push(&program, Step::Input(n as u16), operands[n]);
         Traced(Inner::Step { program: program.clone(), id })
     });
-    finish(f(operands))
-}
-
-/// The recorded program, cut after the step that yields the result.
-fn finish(result: Traced) -> (Expression, DType) {
-    let Inner::Step { program, id } = &result.0 else {
-        check::fail("elementwise", format_args!("the result is a number"))
-    };
-    let program = program.borrow();
-    let kept = &program[..=usize::from(*id)];
-    let dtype = kept.last().map_or(DType::F32, |(_, dtype)| *dtype);
-    (Expression { steps: kept.iter().map(|(step, _)| *step).collect() }, dtype)
+    let outputs: Vec<StepId> = f(operands)
+        .iter()
+        .map(|result| match &result.0 {
+            Inner::Step { id, .. } => *id,
+            Inner::Number(..) => check::fail("elementwise", format_args!("the result is a number")),
+        })
+        .collect();
+    // What was recorded after the last result is not needed.
+    let end = outputs.iter().map(|id| usize::from(*id) + 1).max().unwrap_or(0);
+    let steps = program.steps.borrow()[..end].iter().map(|(step, _)| *step).collect();
+    let expression = if M == 1 { Expression::new(steps) } else { Expression { steps, outputs } };
+    (expression, program.parameters.take())
 }
 
 /// Operands that broadcast, then the backend's pass over them.
 #[track_caller]
-fn run<B: Backend>(expression: &Expression, operands: Vec<B::Primitive>) -> B::Primitive {
+fn run<B: Backend, const N: usize, const M: usize>(
+    operands: [B::Primitive; N],
+    f: impl FnOnce([Traced; N]) -> [Traced; M],
+) -> [B::Primitive; M] {
     let mut shape: Option<Shape> = None;
     for operand in &operands {
         let own = operand.shape();
@@ -352,7 +491,19 @@ fn run<B: Backend>(expression: &Expression, operands: Vec<B::Primitive>) -> B::P
             None => own,
         });
     }
-    B::elementwise(expression, operands)
+    let Some(first) = operands.first() else {
+        check::fail("elementwise", format_args!("there are no operands"))
+    };
+    let dtypes = Dtypes::of::<B>(&B::device(first));
+    let own = core::array::from_fn(|n| operands[n].dtype());
+    let (expression, parameters) = record(dtypes, own, f);
+    match B::elementwise(&expression, operands.into(), &parameters).try_into() {
+        Ok(results) => results,
+        Err(results) => check::fail(
+            "elementwise",
+            format_args!("the backend yields {} results of {M}", Vec::len(&results)),
+        ),
+    }
 }
 
 /// Computes an elementwise program over tensors that broadcast, in one pass: `elementwise([a, b], |[a, b]| (a - b) * 0.5)`.
@@ -363,10 +514,19 @@ pub fn elementwise<B: Backend, const D: usize, K: TensorKind<B>, const N: usize>
     operands: [Tensor<B, D, K>; N],
     f: impl FnOnce([Traced; N]) -> Traced,
 ) -> Tensor<B, D, K> {
-    let dtypes = core::array::from_fn(|n| operands[n].dtype());
-    let (expression, _) = record(dtypes, f);
-    let operands = operands.into_iter().map(Tensor::into_primitive).collect();
-    Tensor::from_primitive(run::<B>(&expression, operands))
+    let [result] = run::<B, N, 1>(operands.map(Tensor::into_primitive), |operands| [f(operands)]);
+    Tensor::from_primitive(result)
+}
+
+/// [`elementwise`] with several results, computed in one pass.
+///
+/// # Panics
+/// When the shapes do not broadcast, dtypes mix, or a result is of another kind.
+pub fn elementwise_all<B: Backend, const D: usize, K: TensorKind<B>, const N: usize, const M: usize>(
+    operands: [Tensor<B, D, K>; N],
+    f: impl FnOnce([Traced; N]) -> [Traced; M],
+) -> [Tensor<B, D, K>; M] {
+    run::<B, N, M>(operands.map(Tensor::into_primitive), f).map(Tensor::from_primitive)
 }
 
 /// A tensor of any kind and of rank `D`, as an operand of [`Tensor::elementwise`].
@@ -388,8 +548,8 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
         operands: [Operand<B, D>; N],
         f: impl FnOnce([Traced; N]) -> Traced,
     ) -> Self {
-        let dtypes = core::array::from_fn(|n| operands[n].0.dtype());
-        let (expression, _) = record(dtypes, f);
-        Self::from_primitive(run::<B>(&expression, operands.into_iter().map(|operand| operand.0).collect()))
+        let operands = operands.map(|operand| operand.0);
+        let [result] = run::<B, N, 1>(operands, |operands| [f(operands)]);
+        Self::from_primitive(result)
     }
 }

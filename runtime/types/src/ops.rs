@@ -173,7 +173,7 @@ op_enum! {
 }
 
 op_enum! {
-    /// The index of an extreme along one dim, as i64; the dim stays with size 1.
+    /// The index of an extreme along one dim, as an integer of the backend; the dim stays with size 1.
     ArgReduceOp {
         /// Index of the largest.
         Max = "argmax",
@@ -213,7 +213,9 @@ op_enum! {
 }
 
 /// A float activation with its parameters; the ones a matrix multiplication or convolution can apply on its way out.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+///
+/// Equality is that of the parameters' bits.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum Activation {
     /// `max(x, 0)`.
     Relu,
@@ -259,7 +261,42 @@ pub enum Activation {
     },
 }
 
+impl PartialEq for Activation {
+    fn eq(&self, other: &Self) -> bool {
+        core::mem::discriminant(self) == core::mem::discriminant(other)
+            && self.parameters().map(f64::to_bits) == other.parameters().map(f64::to_bits)
+    }
+}
+
+impl Eq for Activation {}
+
+impl core::hash::Hash for Activation {
+    fn hash<H: core::hash::Hasher>(&self, state: &mut H) {
+        core::mem::discriminant(self).hash(state);
+        self.parameters().map(f64::to_bits).hash(state);
+    }
+}
+
 impl Activation {
+    /// Its parameters; 0 stands for those that it has not.
+    fn parameters(self) -> [f64; 2] {
+        match self {
+            Self::LeakyRelu { slope } => [slope, 0.0],
+            Self::HardSigmoid { alpha, beta } => [alpha, beta],
+            Self::Elu { alpha } => [alpha, 0.0],
+            Self::Clamp { min, max } => [min, max],
+            Self::Relu
+            | Self::Gelu
+            | Self::GeluTanh
+            | Self::Sigmoid
+            | Self::Tanh
+            | Self::Silu
+            | Self::Mish
+            | Self::Softplus
+            | Self::HardSwish => [0.0, 0.0],
+        }
+    }
+
     /// `clamp(x, 0, 6)`, as mobile networks have it.
     pub const RELU6: Self = Self::Clamp { min: 0.0, max: 6.0 };
     /// `clamp(x / 6 + 1/2, 0, 1)`, as PyTorch has it.

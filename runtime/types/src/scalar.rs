@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 /// A number whose exact value is kept until it meets a tensor's dtype.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+///
+/// Equality is that of the bits: NaN equals itself, 0 and -0 differ, and 1 is not 1.0.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum Scalar {
     /// A floating-point number.
     Float(f64),
@@ -15,7 +17,32 @@ pub enum Scalar {
     Bool(bool),
 }
 
+impl PartialEq for Scalar {
+    fn eq(&self, other: &Self) -> bool {
+        core::mem::discriminant(self) == core::mem::discriminant(other) && self.bits() == other.bits()
+    }
+}
+
+impl Eq for Scalar {}
+
+impl core::hash::Hash for Scalar {
+    fn hash<H: core::hash::Hasher>(&self, state: &mut H) {
+        core::mem::discriminant(self).hash(state);
+        self.bits().hash(state);
+    }
+}
+
 impl Scalar {
+    /// The number's bits; with its kind, they say which number it is.
+    fn bits(self) -> u64 {
+        match self {
+            Scalar::Float(x) => x.to_bits(),
+            Scalar::Int(x) => x as u64,
+            Scalar::UInt(x) => x,
+            Scalar::Bool(x) => u64::from(x),
+        }
+    }
+
     /// As `f64`; `true` is 1.
     pub fn to_f64(self) -> f64 {
         match self {

@@ -103,29 +103,27 @@ fn maxima_and_powers_keep_ieee_corners() {
 /// `where(x > y, silu(x) · 2, |y| + x)`, with a cast and a logical operation thrown in.
 fn expression() -> Expression {
     let two = Step::Constant(Scalar::Float(2.0), DType::F32);
-    Expression {
-        steps: vec![
-            Step::Input(0),
-            Step::Input(1),
-            Step::Compare(CompareOp::Greater, 0, 1),
-            Step::Activation(Activation::Silu, 0),
-            two,
-            Step::Binary(BinaryOp::Mul, 3, 4),
-            Step::Unary(UnaryOp::Abs, 1),
-            Step::Binary(BinaryOp::Add, 6, 0),
-            Step::Unary(UnaryOp::IsNan, 0),
-            Step::Unary(UnaryOp::Not, 8),
-            Step::Binary(BinaryOp::And, 2, 9),
-            Step::Where(10, 5, 7),
-            Step::Cast(DType::F32, 2),
-            Step::Binary(BinaryOp::Sub, 11, 12),
-        ],
-    }
+    Expression::new(vec![
+        Step::Input(0),
+        Step::Input(1),
+        Step::Compare(CompareOp::Greater, 0, 1),
+        Step::Activation(Activation::Silu, 0),
+        two,
+        Step::Binary(BinaryOp::Mul, 3, 4),
+        Step::Unary(UnaryOp::Abs, 1),
+        Step::Binary(BinaryOp::Add, 6, 0),
+        Step::Unary(UnaryOp::IsNan, 0),
+        Step::Unary(UnaryOp::Not, 8),
+        Step::Binary(BinaryOp::And, 2, 9),
+        Step::Where(10, 5, 7),
+        Step::Cast(DType::F32, 2),
+        Step::Binary(BinaryOp::Sub, 11, 12),
+    ])
 }
 
 #[test]
 fn programs_do_what_their_steps_say() {
-    let program = Program::new(&expression()).expect("all f32 and bool");
+    let program = Program::new(&expression(), &[]).expect("all f32 and bool");
     assert_eq!(program.inputs(), 2);
     let (a, b) = (noise(30000, 1), noise(30000, 2));
     let want = |x: f32, y: f32| {
@@ -139,10 +137,10 @@ fn programs_do_what_their_steps_say() {
             let close = |x: f32, y: f32| (x - y).abs() < 1e-5;
             let views = [Strided { data: &a, strides: sa }, Strided { data: &b, strides: sb }];
             let mut out = vec![0.0; total];
-            program.run(dims, &views.map(ProgramOperand::Strided), &mut out);
+            program.run(dims, &views.map(ProgramOperand::Strided), &mut [&mut out]);
             assert!((0..total).all(|i| close(out[i], want(i))), "{dims:?} {sa:?} {sb:?}");
             let mut x: Vec<f32> = (0..total).map(|i| a[position(dims, sa, i)]).collect();
-            program.run(dims, &[ProgramOperand::Output, ProgramOperand::Strided(views[1])], &mut x);
+            program.run(dims, &[ProgramOperand::Output(0), ProgramOperand::Strided(views[1])], &mut [&mut x]);
             assert!((0..total).all(|i| close(x[i], want(i))), "in place {dims:?} {sa:?} {sb:?}");
         }
     };
@@ -150,13 +148,61 @@ fn programs_do_what_their_steps_say() {
     run();
 }
 
+/// Adam's moments and step from a gradient: three results over three of four operands, with a rate that is a parameter,
+/// and a result that is an operand as it came.
+#[test]
+fn programs_have_several_results() {
+    let number = |x: f64| Step::Constant(Scalar::Float(x), DType::F32);
+    let mut adam = Expression::new(vec![
+        Step::Input(0),
+        Step::Input(1),
+        Step::Input(2),
+        number(0.9),
+        Step::Binary(BinaryOp::Mul, 1, 3),
+        Step::Binary(BinaryOp::Add, 4, 2),
+        Step::Parameter(0, DType::F32),
+        Step::Binary(BinaryOp::Mul, 5, 6),
+        Step::Iota(1, DType::F32),
+        Step::Binary(BinaryOp::Mul, 7, 8),
+        Step::Binary(BinaryOp::Sub, 0, 9),
+    ]);
+    adam.outputs = vec![10, 5, 2];
+    let dims = [3, 700];
+    let (p, m, g) = (noise(2100, 1), noise(2100, 2), noise(2100, 3));
+    let strides = [700, 1];
+    let view = |data| ProgramOperand::Strided(Strided { data, strides: &strides });
+    for rate in [0.5, 0.25] {
+        let program = Program::new(&adam, &[Scalar::Float(rate)]).expect("all f32");
+        assert_eq!((program.inputs(), program.outputs()), (3, 3));
+        let moment = |i: usize| m[i] * 0.9 + g[i];
+        let step = |i: usize| p[i] - moment(i) * rate as f32 * (i % 700) as f32;
+        let check = |new_p: &[f32], new_m: &[f32], same: &[f32]| {
+            assert!((0..2100).all(|i| (new_p[i] - step(i)).abs() <= 1e-4 * step(i).abs().max(1.0)));
+            assert!((0..2100).all(|i| (new_m[i] - moment(i)).abs() < 1e-6));
+            assert_eq!(same, g);
+        };
+        let mut outs = [(); 3].map(|()| vec![0.0; 2100]);
+        let [a, b, c] = &mut outs;
+        program.run(&dims, &[view(&p), view(&m), view(&g)], &mut [a, b, c]);
+        check(&outs[0], &outs[1], &outs[2]);
+        // The parameter and its moment in place.
+        let (mut new_p, mut new_m, mut same) = (p.clone(), m.clone(), vec![0.0; 2100]);
+        let operands = [ProgramOperand::Output(0), ProgramOperand::Output(1), view(&g)];
+        program.run(&dims, &operands, &mut [&mut new_p, &mut new_m, &mut same]);
+        check(&new_p, &new_m, &same);
+        // Only what is read no later may be overwritten, and nothing that is a result itself.
+        assert!(program.may_overwrite(0, 1) && !program.may_overwrite(1, 0));
+        assert!(!program.may_overwrite(0, 2) && !program.may_overwrite(2, 0));
+    }
+}
+
 #[test]
 fn programs_of_other_dtypes_are_left_to_others() {
-    let cast = |dtype| Expression { steps: vec![Step::Input(0), Step::Cast(dtype, 0)] };
-    assert!(Program::new(&cast(DType::I64)).is_none());
-    assert!(Program::new(&cast(DType::Bool)).is_none());
-    assert!(Program::new(&cast(DType::F32)).is_some());
-    assert!(Program::new(&Expression::default()).is_none());
+    let cast = |dtype| Expression::new(vec![Step::Input(0), Step::Cast(dtype, 0)]);
+    assert!(Program::new(&cast(DType::I64), &[]).is_none());
+    assert!(Program::new(&cast(DType::Bool), &[]).is_none());
+    assert!(Program::new(&cast(DType::F32), &[]).is_some());
+    assert!(Program::new(&Expression::default(), &[]).is_none());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The tensor itself, and how it is made, read and moved.
 
 use super::kind::{Float, TensorKind};
-use crate::backend::{Backend, ExecutionError, Primitive};
+use crate::backend::{self, Backend, ExecutionError, Primitive, held};
 use crate::check::{self, ensure};
 use crate::{DType, Scalar, Shape, TensorData};
 use core::fmt::Debug;
@@ -166,9 +166,16 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
     /// A tensor from data, converted to the kind's usual dtype (see [`Tensor::from_data_dtype`]).
     ///
     /// # Panics
-    /// When the data has another rank.
+    /// When the data has another rank, or is of integers that the usual dtype does not hold.
     pub fn from_data<T: Into<TensorData>>(data: T, device: &B::Device) -> Self {
-        Self::from_data_dtype(data, device, K::default_dtype())
+        let (data, dtype) = (data.into(), K::default_dtype());
+        ensure!(
+            !(data.dtype.is_int() && dtype.is_int()) || data.fits(dtype),
+            "from_data",
+            "the backend's integers are {dtype}, which does not hold all of these {} numbers",
+            data.dtype
+        );
+        Self::from_data_dtype(data, device, dtype)
     }
 
     /// A tensor from data, converted to a dtype of the kind; data of that dtype is not copied.
@@ -223,7 +230,7 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
         check::rank(op, &shape, D);
         let dtype = options.dtype.unwrap_or_else(K::default_dtype);
         expect_kind::<B, K>(op, dtype);
-        Self::wrap(B::full(shape, value, dtype, &options.device))
+        Self::wrap(B::full(shape, value, held::<B>(dtype, &options.device), &options.device))
     }
 
     /// Reads the tensor back.
@@ -231,10 +238,7 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
     /// # Panics
     /// When the device failed; see [`Tensor::try_into_data`].
     pub fn into_data(self) -> TensorData {
-        match self.try_into_data() {
-            Ok(data) => data,
-            Err(error) => check::fail("into_data", format_args!("{error}")),
-        }
+        check::ran("into_data", self.try_into_data())
     }
 
     /// Reads the tensor back.
@@ -314,6 +318,7 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
     pub fn convert<K2: TensorKind<B>>(self, dtype: DType) -> Tensor<B, D, K2> {
         expect_kind::<B, K2>("cast", dtype);
         let primitive = self.primitive;
+        let dtype = held::<B>(dtype, &B::device(&primitive));
         Tensor::wrap(if primitive.dtype() == dtype { primitive } else { B::cast(primitive, dtype) })
     }
 }
@@ -327,7 +332,7 @@ fn expect_kind<B: Backend, K: TensorKind<B>>(op: &str, dtype: DType) {
 #[track_caller]
 fn from_data<B: Backend>(data: TensorData, device: &B::Device, dtype: DType, rank: usize) -> B::Primitive {
     ensure!(data.rank() == rank, "from_data", "rank {rank} was expected, the shape is {:?}", data.shape);
-    B::from_data(data.convert_dtype(dtype), device)
+    backend::from_data::<B>(data, dtype, device)
 }
 
 /// The only element of the data.

@@ -3,9 +3,9 @@
 use super::base::Tensor;
 use super::kind::{Bool, Float, Int, TensorKind};
 use crate::backend::Backend;
-use crate::check::{ensure, fail};
+use crate::check::ensure;
 use crate::compose::indexing::triangle_mask;
-use crate::{BinaryOp, CompareOp, DType, Shape, TensorData, UnaryOp, erased};
+use crate::{BinaryOp, CompareOp, Shape, TensorData, UnaryOp, erased};
 use alloc::vec::Vec;
 
 impl<B: Backend, const D: usize> Tensor<B, D, Bool> {
@@ -74,22 +74,7 @@ impl<B: Backend, const D: usize> Tensor<B, D, Bool> {
     /// # Panics
     /// When the device failed.
     pub async fn argwhere_async(self) -> Tensor<B, 2, Int> {
-        let (device, shape) = (self.device(), self.shape());
-        let data = match self.into_data_async().await {
-            Ok(data) => data,
-            Err(error) => fail("argwhere", format_args!("{error}")),
-        };
-        let mut indices: Vec<i64> = Vec::new();
-        for (mut position, _) in data.iter::<bool>().enumerate().filter(|(_, is_true)| *is_true) {
-            let row = indices.len();
-            indices.resize(row + D, 0);
-            for dim in (0..D).rev() {
-                indices[row + dim] = (position % shape[dim]) as i64;
-                position /= shape[dim];
-            }
-        }
-        let count = data.iter::<bool>().filter(|is_true| *is_true).count();
-        Tensor::from_data_dtype(TensorData::new(indices, [count, D]), &device, DType::I64)
+        self.nonzero_indices_async().await
     }
 
     /// False on and above the `offset`-th diagonal, true below it: what `mask_fill` needs to keep the upper triangle.

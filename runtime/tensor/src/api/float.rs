@@ -136,8 +136,16 @@ impl<B: Backend, const D: usize> Tensor<B, D> {
 
     /// Whether all elements are close; reads the device. See [`Tensor::is_close`].
     pub fn all_close(self, other: Self, rtol: Option<f64>, atol: Option<f64>) -> bool {
-        let all = self.is_close(other, rtol, atol).all().into_data();
-        all.iter::<bool>().all(|close| close)
+        truth(&self.is_close(other, rtol, atol).all().into_data())
+    }
+
+    /// [`Tensor::all_close`] without blocking the thread.
+    ///
+    /// # Panics
+    /// When the device failed.
+    pub async fn all_close_async(self, other: Self, rtol: Option<f64>, atol: Option<f64>) -> bool {
+        let close = self.is_close(other, rtol, atol).all().into_data_async().await;
+        truth(&check::ran("all_close", close))
     }
 
     /// Whether elements are NaN.
@@ -172,6 +180,11 @@ impl<B: Backend, const D: usize> Tensor<B, D> {
         let previous = |t: &Self| t.clone().roll_dim(1, dim);
         next(&self).mul(previous(&other)).sub(previous(&self).mul(next(&other)))
     }
+}
+
+/// Whether all elements are true.
+fn truth(data: &TensorData) -> bool {
+    data.iter::<bool>().all(|element| element)
 }
 
 impl<B: Backend> Tensor<B, 1> {

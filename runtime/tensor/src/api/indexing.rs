@@ -3,7 +3,7 @@
 use super::base::Tensor;
 use super::kind::{Bool, Int, TensorKind};
 use crate::args::{AsIndex, Slice, SliceArg};
-use crate::backend::Backend;
+use crate::backend::{Backend, held};
 use crate::check::{self, ensure};
 use crate::compose::indexing;
 use crate::{Scalar, ScatterOp, erased};
@@ -172,17 +172,37 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
 
     /// The indices of the elements that are not zero, `[n, rank]`, in row-major order. Reads the device: the size
     /// depends on the data.
+    ///
+    /// # Panics
+    /// When the device failed.
     pub fn nonzero_indices(self) -> Tensor<B, 2, Int> {
-        Tensor::wrap(B::nonzero(self.into_primitive()))
+        Tensor::wrap(check::ran("nonzero", B::nonzero(self.into_primitive())))
+    }
+
+    /// [`Tensor::nonzero_indices`] without blocking the thread.
+    ///
+    /// # Panics
+    /// When the device failed.
+    pub async fn nonzero_indices_async(self) -> Tensor<B, 2, Int> {
+        Tensor::wrap(check::ran("nonzero", B::nonzero_async(self.into_primitive()).await))
     }
 
     /// The elements where the mask (of the tensor's shape) is true, in row-major order. Reads the device: the size
     /// depends on the data.
     pub fn masked_select(self, mask: Tensor<B, D, Bool>) -> Tensor<B, 1, K> {
         check::same_shape("masked_select", &self.shape(), &mask.shape());
-        let mask = mask.reshape([-1]);
-        let positions: Tensor<B, 1, Int> = mask.nonzero_indices().reshape([-1]);
-        self.reshape([-1]).select(0, positions)
+        let positions = mask.reshape::<1, _>([-1]).nonzero_indices();
+        self.reshape([-1]).select(0, positions.reshape([-1]))
+    }
+
+    /// [`Tensor::masked_select`] without blocking the thread.
+    ///
+    /// # Panics
+    /// When the shapes differ, or the device failed.
+    pub async fn masked_select_async(self, mask: Tensor<B, D, Bool>) -> Tensor<B, 1, K> {
+        check::same_shape("masked_select", &self.shape(), &mask.shape());
+        let positions = mask.reshape::<1, _>([-1]).nonzero_indices_async().await;
+        self.reshape([-1]).select(0, positions.reshape([-1]))
     }
 
     /// Keeps the upper triangle of the last two dims, from the `diagonal`-th diagonal on; the rest becomes zero.
@@ -230,6 +250,7 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
         ensure!(D2 == D + 1, "one_hot", "rank {D} becomes {}, not {D2}", D + 1);
         let axis = check::dim("one_hot", axis as isize, D2);
         let values = (on_value.into(), off_value.into());
+        let dtype = held::<B>(dtype, &self.device());
         Tensor::from_primitive(indexing::one_hot::<B>(
             self.into_primitive(),
             num_classes,

@@ -3,7 +3,7 @@
 use super::base::Tensor;
 use super::kind::{Bool, Numeric};
 use crate::args::AsIndex;
-use crate::backend::Backend;
+use crate::backend::{Backend, held};
 use crate::compose::indexing::triangle_mask;
 use crate::{BinaryOp, CompareOp, CumulativeOp, DType, Distribution, Scalar, Shape, UnaryOp, check, erased};
 
@@ -181,6 +181,6 @@ impl<B: Backend, K: Numeric<B>> Tensor<B, 2, K> {
     /// Ones on the `diagonal`-th diagonal of a matrix of zeros.
     pub fn eye_with([rows, columns]: [usize; 2], diagonal: i64, dtype: DType, device: &B::Device) -> Self {
         let mask = triangle_mask::<B>(rows, columns, CompareOp::Equal, diagonal, device);
-        Self::from_primitive(B::cast(mask, dtype))
+        Self::from_primitive(B::cast(mask, held::<B>(dtype, device)))
     }
 }

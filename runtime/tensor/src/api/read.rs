@@ -4,6 +4,7 @@ use super::base::Tensor;
 use super::kind::TensorKind;
 use crate::TensorData;
 use crate::backend::Backend;
+use crate::check;
 
 impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
     /// Reads `N` integers (or bools as 0 and 1) back, in row-major order.
@@ -19,10 +20,7 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
     /// # Panics
     /// When the tensor has another number of elements, or the device fails.
     pub async fn into_integers_async<const N: usize>(self) -> [i64; N] {
-        match B::into_data_async(self.into_primitive()).await {
-            Ok(data) => integers(&data),
-            Err(error) => panic!("into_integers: {error}"),
-        }
+        integers(&check::ran("into_integers", self.into_data_async().await))
     }
 }
 

@@ -4,6 +4,7 @@ use super::base::Tensor;
 use super::kind::TensorKind;
 use crate::TensorData;
 use crate::backend::{Backend, ExecutionError};
+use crate::check;
 use alloc::vec::Vec;
 
 /// Reads several tensors back: `Transaction::default().register(a).register(b).execute()`.
@@ -30,10 +31,7 @@ impl<B: Backend> Transaction<B> {
     /// # Panics
     /// When the device failed.
     pub fn execute(self) -> Vec<TensorData> {
-        match self.try_execute() {
-            Ok(data) => data,
-            Err(error) => crate::check::fail("transaction", format_args!("{error}")),
-        }
+        check::ran("transaction", self.try_execute())
     }
 
     /// Reads all, in the order in which they were added.
@@ -41,7 +39,7 @@ impl<B: Backend> Transaction<B> {
     /// # Errors
     /// When the device failed.
     pub fn try_execute(self) -> Result<Vec<TensorData>, ExecutionError> {
-        self.tensors.into_iter().map(B::into_data).collect()
+        B::into_data_all(self.tensors)
     }
 
     /// Reads all without blocking the thread, in the order in which they were added.
@@ -49,10 +47,6 @@ impl<B: Backend> Transaction<B> {
     /// # Errors
     /// When the device failed.
     pub async fn execute_async(self) -> Result<Vec<TensorData>, ExecutionError> {
-        let mut all = Vec::with_capacity(self.tensors.len());
-        for tensor in self.tensors {
-            all.push(B::into_data_async(tensor).await?);
-        }
-        Ok(all)
+        B::into_data_all_async(self.tensors).await
     }
 }

@@ -67,6 +67,9 @@ type T<B> = <B as Backend>::Primitive;
 /// - Operands of one operation have one dtype, unless the method says otherwise. Integer and bool tensors are
 ///   ordinary tensors.
 /// - Binary operations broadcast operands of *equal rank*.
+/// - Positions that an operation yields (of extremes, of sorted or non-zero elements, within pooling windows) have the
+///   dtype [`Backend::IntElem`], and so have those that `compose` makes. A backend whose `IntElem` is i32 holds no tensor
+///   with more than 2^31 elements. Index tensors that an operation *takes* have any integer dtype.
 /// - Every operation that has a derivative can be differentiated with other methods of this trait, so that `Autodiff`
 ///   needs nothing more.
 pub trait Backend: Clone + Default + Debug + Send + Sync + 'static {
@@ -76,7 +79,7 @@ pub trait Backend: Clone + Default + Debug + Send + Sync + 'static {
     type Primitive: Primitive;
     /// Dtype that float tensors get when nothing else is said.
     type FloatElem: Element;
-    /// Dtype that int tensors get when nothing else is said.
+    /// Dtype that int tensors get when nothing else is said: that of positions.
     type IntElem: Element;
     /// How a bool reads back.
     type BoolElem: Element;
@@ -92,6 +95,17 @@ pub trait Backend: Clone + Default + Debug + Send + Sync + 'static {
     /// Waits until everything submitted has run.
     fn sync(_device: &Self::Device) -> Result<(), ExecutionError> {
         Ok(())
+    }
+
+    /// Whether the device holds tensors of a dtype and computes with them.
+    ///
+    /// `Tensor` and `compose` hand a backend no other dtype: what is asked for in one that is not supported is held in
+    /// [`held`](super::held)'s. `f64` becomes `f32` then (and is less exact), `f16` and `bf16` become `f32` (and are more
+    /// exact), integers become those of [`Backend::IntElem`]. Data whose numbers do not fit is refused with a message;
+    /// integers that are computed wrap at the width of the dtype that holds them. The default float and integer dtypes and
+    /// `bool` are supported everywhere.
+    fn supports(_device: &Self::Device, _dtype: DType) -> bool {
+        true
     }
 
     /// Whether gradients are recorded.
@@ -131,6 +145,24 @@ pub trait Backend: Clone + Default + Debug + Send + Sync + 'static {
     /// Reads a tensor back without blocking the thread (browsers).
     fn into_data_async(tensor: T<Self>) -> impl Future<Output = Result<TensorData, ExecutionError>> + Send {
         async move { Self::into_data(tensor) }
+    }
+
+    /// Reads several tensors back, waiting once.
+    fn into_data_all(tensors: Vec<T<Self>>) -> Result<Vec<TensorData>, ExecutionError> {
+        tensors.into_iter().map(Self::into_data).collect()
+    }
+
+    /// [`Backend::into_data_all`] without blocking the thread.
+    fn into_data_all_async(
+        tensors: Vec<T<Self>>,
+    ) -> impl Future<Output = Result<Vec<TensorData>, ExecutionError>> + Send {
+        async move {
+            let mut all = Vec::with_capacity(tensors.len());
+            for tensor in tensors {
+                all.push(Self::into_data_async(tensor).await?);
+            }
+            Ok(all)
+        }
     }
 
     /// The device that holds the tensor.
@@ -186,9 +218,11 @@ pub trait Backend: Clone + Default + Debug + Send + Sync + 'static {
         compose::activation::<Self>(activation, tensor)
     }
 
-    /// A chain of elementwise operations over operands of equal rank, which broadcast; see [`Expression`].
-    fn elementwise(expression: &Expression, operands: Vec<T<Self>>) -> T<Self> {
-        compose::elementwise::<Self>(expression, operands)
+    /// A chain of elementwise operations over operands of equal rank (at least one), which broadcast; see [`Expression`].
+    /// `parameters` are the numbers of its [`Step::Parameter`](crate::Step::Parameter)s. Every result has the shape of all
+    /// operands together.
+    fn elementwise(expression: &Expression, operands: Vec<T<Self>>, parameters: &[Scalar]) -> Vec<T<Self>> {
+        compose::elementwise::<Self>(expression, operands, parameters)
     }
 
     // ---- shape ----
@@ -236,10 +270,16 @@ pub trait Backend: Clone + Default + Debug + Send + Sync + 'static {
     /// The inverse of [`Backend::gather`]: combines `value` into `tensor`.
     fn scatter(tensor: T<Self>, dim: usize, indices: T<Self>, value: T<Self>, op: ScatterOp) -> T<Self>;
 
-    /// Indices of the non-zero elements in row-major order, `[n, rank]`, i64. The size depends on the data.
-    fn nonzero(tensor: T<Self>) -> T<Self>;
+    /// Indices of the non-zero elements in row-major order, `[n, rank]`. The size depends on the data: this waits for
+    /// the device.
+    fn nonzero(tensor: T<Self>) -> Result<T<Self>, ExecutionError>;
 
-    /// Sorted values and their positions (i64) along `dim`; stable; NaN sorts as the largest.
+    /// [`Backend::nonzero`] without blocking the thread.
+    fn nonzero_async(tensor: T<Self>) -> impl Future<Output = Result<T<Self>, ExecutionError>> + Send {
+        async move { Self::nonzero(tensor) }
+    }
+
+    /// Sorted values and their positions along `dim`; stable; NaN sorts as the largest.
     fn sort(tensor: T<Self>, dim: usize, descending: bool) -> (T<Self>, T<Self>);
 
     /// The `k` first of [`Backend::sort`].
@@ -299,7 +339,7 @@ pub trait Backend: Clone + Default + Debug + Send + Sync + 'static {
     /// See [`PoolOp`].
     fn pool(op: PoolOp, x: T<Self>, options: &PoolOptions) -> T<Self>;
 
-    /// Max pooling with the position (i64) of each maximum in the flattened spatial dims of its channel.
+    /// Max pooling with the position of each maximum in the flattened spatial dims of its channel.
     fn max_pool_with_indices(x: T<Self>, options: &PoolOptions) -> (T<Self>, T<Self>);
 
     /// Average pooling to a given spatial size, windows as in PyTorch's `adaptive_avg_pool`.

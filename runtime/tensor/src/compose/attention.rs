@@ -1,6 +1,6 @@
 //! Matrix products with what follows them.
 
-use super::calc::{T, add, lead_to_rank, mul_scalar, reshape, swapped};
+use super::calc::{T, add, index_dtype, lead_to_rank, mul_scalar, reshape, swapped};
 use crate::backend::{Backend, Primitive};
 use crate::{Activation, AttentionOptions, BinaryOp, CompareOp, DType, Scalar, UnaryOp};
 use num_traits::Float;
@@ -83,8 +83,8 @@ pub fn attention<B: Backend>(
 fn causal_mask<B: Backend>(queries: usize, keys: usize, like: &T<B>) -> T<B> {
     let device = B::device(like);
     let (queries_i, keys_i) = (queries as i64, keys as i64);
-    let last_seen = B::arange(keys_i - queries_i, keys_i, 1, DType::I64, &device);
-    let key = B::arange(0, keys_i, 1, DType::I64, &device);
+    let last_seen = B::arange(keys_i - queries_i, keys_i, 1, index_dtype::<B>(), &device);
+    let key = B::arange(0, keys_i, 1, index_dtype::<B>(), &device);
     let last_seen = reshape::<B>(last_seen, &[1, 1, queries, 1]);
     B::compare(CompareOp::LowerEqual, reshape::<B>(key, &[1, 1, 1, keys]), last_seen)
 }

@@ -1,7 +1,8 @@
 //! Short names for the backend methods that compositions are made of.
 
 use crate::backend::{Backend, Primitive, SliceRange};
-use crate::{BinaryOp, CompareOp, DType, ReduceOp, Scalar, Shape, TensorData, UnaryOp};
+use crate::check::ensure;
+use crate::{BinaryOp, CompareOp, DType, Element, ReduceOp, Scalar, Shape, TensorData, UnaryOp};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -80,15 +81,31 @@ pub(crate) fn scalar_like<B: Backend>(like: &T<B>, value: Scalar, dtype: DType, 
     B::full(Shape::from(vec![1; rank]), value, dtype, &B::device(like))
 }
 
+/// The dtype of positions on a backend.
+pub(crate) fn index_dtype<B: Backend>() -> DType {
+    <B::IntElem as Element>::DTYPE
+}
+
 /// Positions along one dim as an index tensor.
 pub(crate) fn indices<B: Backend>(positions: Vec<i64>, like: &T<B>) -> T<B> {
     let n = positions.len();
-    B::from_data(TensorData::new(positions, [n]), &B::device(like))
+    index_tensor::<B>(positions, Shape::from([n]), &B::device(like))
 }
 
-/// Weights computed on the host as a tensor of the dtype of `like`.
+/// Positions that were computed on the host.
+///
+/// # Panics
+/// When the backend's integers do not hold them.
+pub(crate) fn index_tensor<B: Backend>(positions: Vec<i64>, shape: Shape, device: &B::Device) -> T<B> {
+    let data = TensorData::new(positions, shape);
+    let dtype = index_dtype::<B>();
+    ensure!(data.fits(dtype), "indices", "positions beyond those that {dtype} holds");
+    B::from_data(data.convert_dtype(dtype), device)
+}
+
+/// Weights computed on the host as a tensor of the dtype of `like`; rounded there, since a device may have no f64.
 pub(crate) fn weights<B: Backend>(values: Vec<f64>, dims: Vec<usize>, like: &T<B>) -> T<B> {
-    B::cast(B::from_data(TensorData::new(values, dims), &B::device(like)), like.dtype())
+    B::from_data(TensorData::new(values, dims).convert_dtype(like.dtype()), &B::device(like))
 }
 
 /// The identity permutation with two axes exchanged.

@@ -1,6 +1,8 @@
 //! Elementwise operations: masks, activations, and the interpreter of expressions.
 
-use super::calc::{T, above, add_scalar, mul, mul_scalar, scalar_like, widened};
+use super::calc::{
+    T, above, add_scalar, along, index_dtype, mul, mul_scalar, scalar_like, to_dtype, widened,
+};
 use crate::backend::{Backend, Primitive};
 use crate::{Activation, BinaryOp, DType, Expression, Scalar, Shape, Step, UnaryOp};
 use alloc::vec;
@@ -101,63 +103,75 @@ enum Value<P> {
 }
 
 /// What the interpreter of an expression knows.
-struct Interpreter<B: Backend> {
+struct Interpreter<'a, B: Backend> {
     values: Vec<Option<Value<T<B>>>>,
-    /// For each step, the last step that reads it.
+    /// For each step, the last step that reads it; results are read at the end.
     last_use: Vec<usize>,
-    /// Any operand, for its device and rank.
-    like: T<B>,
+    parameters: &'a [Scalar],
+    /// The shape of all operands together.
+    full: Shape,
+    device: B::Device,
 }
 
 /// Default of [`Backend::elementwise`].
 ///
 /// # Panics
-/// When there is no operand.
-pub fn elementwise<B: Backend>(expression: &Expression, operands: Vec<T<B>>) -> T<B> {
-    let Some(like) = operands.first().cloned() else { panic!("elementwise: no operand") };
-    let full = operands.iter().fold(Shape::from(vec![1; like.shape().rank()]), |shape, operand| match shape
-        .broadcast(&operand.shape())
-    {
-        Some(shape) => shape,
-        None => panic!("elementwise: {shape} and {} do not broadcast", operand.shape()),
-    });
+/// When there is no operand, the operands do not broadcast, or the program names what is not there.
+pub fn elementwise<B: Backend>(
+    expression: &Expression,
+    operands: Vec<T<B>>,
+    parameters: &[Scalar],
+) -> Vec<T<B>> {
+    let Some(first) = operands.first() else { panic!("elementwise: no operand") };
+    let full =
+        operands.iter().fold(first.shape(), |shape, operand| match shape.broadcast(&operand.shape()) {
+            Some(shape) => shape,
+            None => panic!("elementwise: {shape} and {} do not broadcast", operand.shape()),
+        });
+    let results = expression.results();
     let mut run = Interpreter::<B> {
         values: Vec::with_capacity(expression.steps.len()),
-        last_use: last_uses(expression),
-        like,
+        last_use: last_uses(expression, &results),
+        parameters,
+        full,
+        device: B::device(first),
     };
     for (at, step) in expression.steps.iter().enumerate() {
         let value = run.step(at, step, &operands);
         run.values.push(Some(value));
     }
-    let Some(Some(result)) = run.values.pop() else { panic!("elementwise: an empty expression") };
-    let result = run.tensor(result);
-    if result.shape() == full { result } else { B::expand(result, full) }
+    results
+        .into_iter()
+        .map(|step| {
+            let result = run.tensor(run.peek(step));
+            if result.shape() == run.full { result } else { B::expand(result, run.full.clone()) }
+        })
+        .collect()
 }
 
-/// For each step, the index of the last step that reads it.
-fn last_uses(expression: &Expression) -> Vec<usize> {
+/// For each step, the index of the last step that reads it; no step's for a result.
+fn last_uses(expression: &Expression, results: &[u16]) -> Vec<usize> {
     let mut last = vec![0; expression.steps.len()];
     for (at, step) in expression.steps.iter().enumerate() {
-        let read = match *step {
-            Step::Input(_) | Step::Constant(..) => [None; 3],
-            Step::Unary(_, a) | Step::Activation(_, a) | Step::Cast(_, a) => [Some(a), None, None],
-            Step::Binary(_, a, b) | Step::Compare(_, a, b) => [Some(a), Some(b), None],
-            Step::Where(a, b, c) => [Some(a), Some(b), Some(c)],
-        };
-        for step in read.into_iter().flatten() {
-            last[usize::from(step)] = at;
-        }
+        step.operands().for_each(|step| last[usize::from(step)] = at);
     }
+    results.iter().for_each(|&step| last[usize::from(step)] = usize::MAX);
     last
 }
 
-impl<B: Backend> Interpreter<B> {
+impl<B: Backend> Interpreter<'_, B> {
     /// Runs one step.
     fn step(&mut self, at: usize, step: &Step, operands: &[T<B>]) -> Value<T<B>> {
         Value::Tensor(match *step {
             Step::Input(n) => operands[usize::from(n)].clone(),
             Step::Constant(value, dtype) => return Value::Constant(value, dtype),
+            Step::Parameter(n, dtype) => match self.parameters.get(usize::from(n)) {
+                Some(&value) => return Value::Constant(value, dtype),
+                None => {
+                    panic!("elementwise: {} parameters, the program reads number {n}", self.parameters.len())
+                }
+            },
+            Step::Iota(dim, dtype) => self.positions(usize::from(dim), dtype),
             Step::Unary(op, a) => B::unary(op, self.read_tensor(at, a)),
             Step::Activation(activation, a) => B::activation(activation, self.read_tensor(at, a)),
             Step::Cast(dtype, a) => match self.read(at, a) {
@@ -224,8 +238,15 @@ impl<B: Backend> Interpreter<B> {
         match value {
             Value::Tensor(tensor) => tensor,
             Value::Constant(value, dtype) => {
-                scalar_like::<B>(&self.like, value, dtype, self.like.shape().rank())
+                B::full(Shape::from(vec![1; self.full.rank()]), value, dtype, &self.device)
             }
         }
+    }
+
+    /// The positions along a dim, with the other dims of size 1.
+    fn positions(&self, dim: usize, dtype: DType) -> T<B> {
+        let counted = if dtype.is_int() { dtype } else { index_dtype::<B>() };
+        let positions = B::arange(0, self.full[dim] as i64, 1, counted, &self.device);
+        along::<B>(to_dtype::<B>(positions, dtype), dim, self.full.rank())
     }
 }

@@ -1,6 +1,6 @@
 //! Index operations beyond the backend's own, composed from them.
 
-use super::calc::{T, add, along, indices as host_indices, mul, reshape, to_dtype};
+use super::calc::{T, add, along, index_dtype, indices as host_indices, mul, reshape, to_dtype};
 use crate::backend::{Backend, Primitive};
 use crate::check::ensure;
 use crate::{BinaryOp, CompareOp, DType, ReduceOp, Scalar, ScatterOp, Shape};
@@ -33,10 +33,10 @@ fn strides(dims: &[usize]) -> Vec<i64> {
     strides
 }
 
-/// Coordinates in the last dim as positions in the flattened `dims`: `[n]`, i64.
+/// Coordinates in the last dim as positions in the flattened `dims`: `[n]`.
 fn flat_positions<B: Backend>(coordinates: T<B>, dims: &[usize]) -> T<B> {
     let count = coordinates.shape().num_elements() / dims.len().max(1);
-    let coordinates = to_dtype::<B>(reshape::<B>(coordinates, &[count, dims.len()]), DType::I64);
+    let coordinates = to_dtype::<B>(reshape::<B>(coordinates, &[count, dims.len()]), index_dtype::<B>());
     let row = |values: Vec<i64>| reshape::<B>(host_indices::<B>(values, &coordinates), &[1, dims.len()]);
     let sizes = row(dims.iter().map(|&size| size.max(1) as i64).collect());
     let steps = row(strides(dims));
@@ -63,7 +63,7 @@ pub(crate) fn gather_nd<B: Backend>(tensor: T<B>, indices: T<B>, batch_dims: usi
     let (batches, per_batch): (usize, usize) = (batch.iter().product(), indexed.iter().product());
     let count: usize = outer.iter().product();
     let mut positions = if depth == 0 {
-        B::full(Shape::from([count]), Scalar::Int(0), DType::I64, &B::device(&tensor))
+        B::full(Shape::from([count]), Scalar::Int(0), index_dtype::<B>(), &B::device(&tensor))
     } else {
         flat_positions::<B>(indices, indexed)
     };
@@ -93,7 +93,7 @@ pub(crate) fn scatter_nd<B: Backend>(tensor: T<B>, indices: T<B>, updates: T<B>,
     let count: usize = outer.iter().product();
     let (rows, width): (usize, usize) = (indexed.iter().product(), rest.iter().product());
     let positions = if depth == 0 {
-        B::full(Shape::from([count]), Scalar::Int(0), DType::I64, &B::device(&tensor))
+        B::full(Shape::from([count]), Scalar::Int(0), index_dtype::<B>(), &B::device(&tensor))
     } else {
         flat_positions::<B>(indices, indexed)
     };
@@ -110,8 +110,8 @@ pub(crate) fn triangle_mask<B: Backend>(
     diagonal: i64,
     device: &B::Device,
 ) -> T<B> {
-    let row = B::arange(diagonal, diagonal + rows as i64, 1, DType::I64, device);
-    let column = B::arange(0, columns as i64, 1, DType::I64, device);
+    let row = B::arange(diagonal, diagonal + rows as i64, 1, index_dtype::<B>(), device);
+    let column = B::arange(0, columns as i64, 1, index_dtype::<B>(), device);
     B::compare(op, reshape::<B>(column, &[1, columns]), reshape::<B>(row, &[rows, 1]))
 }
 
@@ -133,7 +133,7 @@ pub(crate) fn one_hot<B: Backend>(
     dtype: DType,
     axis: usize,
 ) -> T<B> {
-    let tensor = to_dtype::<B>(tensor, DType::I64);
+    let tensor = to_dtype::<B>(tensor, index_dtype::<B>());
     let mut dims = tensor.shape().dims;
     let rank = dims.len();
     // Not a remainder: a value beyond the classes must stay beyond them.
@@ -141,7 +141,7 @@ pub(crate) fn one_hot<B: Backend>(
     let from_end = B::binary_scalar(BinaryOp::Add, tensor.clone(), Scalar::from(classes));
     let tensor = B::select_where(negative, from_end, tensor);
     dims.insert(axis, 1);
-    let class = B::arange(0, classes as i64, 1, DType::I64, &B::device(&tensor));
+    let class = B::arange(0, classes as i64, 1, index_dtype::<B>(), &B::device(&tensor));
     let chosen = B::compare(CompareOp::Equal, reshape::<B>(tensor, &dims), along::<B>(class, axis, rank + 1));
     let filled = B::full(chosen.shape(), off, dtype, &B::device(&chosen));
     B::mask_fill(filled, chosen, on)

@@ -1,8 +1,10 @@
 //! Reading tensors at fractional positions: grids, regions, deformed kernels.
 
-use super::calc::{T, add, add_scalar, mul, mul_scalar, reshape, to_dtype, weights};
+use super::calc::{
+    T, add, add_scalar, index_dtype, index_tensor, mul, mul_scalar, reshape, to_dtype, weights,
+};
 use crate::backend::{Backend, Primitive};
-use crate::{BinaryOp, CompareOp, DType, ReduceOp, Scalar, Shape, TensorData, UnaryOp};
+use crate::{BinaryOp, CompareOp, ReduceOp, Scalar, Shape, UnaryOp};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -45,7 +47,7 @@ impl Default for GridSampleOptions {
     }
 }
 
-/// One sample that contributes along one dim: its position within the dim (i64) and its weight, `[batch, points]`.
+/// One sample that contributes along one dim: its position within the dim and its weight, `[batch, points]`.
 struct Tap<B: Backend> {
     position: T<B>,
     weight: T<B>,
@@ -88,7 +90,7 @@ fn tap<B: Backend>(at: T<B>, weight: T<B>, size: usize) -> Tap<B> {
     let high = size as f64 - 1.0;
     let inside = clamped::<B>(at.clone(), high);
     let is_inside = B::cast(B::compare(CompareOp::Equal, at, inside.clone()), weight.dtype());
-    Tap { position: B::cast(inside, DType::I64), weight: mul::<B>(weight, is_inside) }
+    Tap { position: B::cast(inside, index_dtype::<B>()), weight: mul::<B>(weight, is_inside) }
 }
 
 /// `1 - |distance|`-like weight of the cubic kernel for a distance below 2.
@@ -215,7 +217,7 @@ pub(crate) fn fold_taps<B: Backend>(x: T<B>, taps: RegionTaps, op: ReduceOp) -> 
     let rows = reshape::<B>(rows, &[batch * height * width, channels]);
     let count = taps.positions.len();
     let bins = count / taps.per_bin.max(1);
-    let positions = B::from_data(TensorData::new(taps.positions, [count]), &B::device(&rows));
+    let positions = index_tensor::<B>(taps.positions, Shape::from([count]), &B::device(&rows));
     let factors = weights::<B>(taps.weights, vec![count, 1], &rows);
     let weighted = mul::<B>(B::select(rows, 0, positions), factors);
     let folded = B::reduce(op, reshape::<B>(weighted, &[bins, taps.per_bin, channels]), &[1]);

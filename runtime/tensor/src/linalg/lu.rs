@@ -1,7 +1,7 @@
 //! Triangular decomposition.
 
 use crate::backend::Backend;
-use crate::check::ensure;
+use crate::check::{ensure, ran};
 use crate::{Int, Tensor, TensorData};
 use alloc::vec::Vec;
 
@@ -9,12 +9,26 @@ use alloc::vec::Vec;
 /// matrix, and the row that each row came from. Runs on the host: the order of rows depends on the data.
 ///
 /// # Panics
-/// When the matrix is not square, or singular.
+/// When the matrix is not square, or singular, or the device failed.
 pub fn lu_decomposition<B: Backend>(tensor: Tensor<B, 2>) -> (Tensor<B, 2>, Tensor<B, 1, Int>) {
-    let [n, columns] = tensor.dims();
+    let device = tensor.device();
+    decomposed(tensor.into_data(), &device)
+}
+
+/// [`lu_decomposition`] without blocking the thread.
+///
+/// # Panics
+/// When the matrix is not square, or singular, or the device failed.
+pub async fn lu_decomposition_async<B: Backend>(tensor: Tensor<B, 2>) -> (Tensor<B, 2>, Tensor<B, 1, Int>) {
+    let device = tensor.device();
+    decomposed(ran("lu_decomposition", tensor.into_data_async().await), &device)
+}
+
+/// Decomposes on the host, in f64.
+fn decomposed<B: Backend>(data: TensorData, device: &B::Device) -> (Tensor<B, 2>, Tensor<B, 1, Int>) {
+    let (n, columns, dtype) = (data.shape[0], data.shape[1], data.dtype);
     ensure!(n == columns, "lu_decomposition", "[{n}, {columns}] is not square");
-    let (device, dtype) = (tensor.device(), tensor.dtype());
-    let mut matrix: Vec<f64> = tensor.into_data().iter::<f64>().collect();
+    let mut matrix: Vec<f64> = data.iter::<f64>().collect();
     let mut order: Vec<i64> = (0..n as i64).collect();
     for pivot in 0..n {
         let size = |row: usize| matrix[row * n + pivot].abs();
@@ -32,6 +46,6 @@ pub fn lu_decomposition<B: Backend>(tensor: Tensor<B, 2>) -> (Tensor<B, 2>, Tens
             }
         }
     }
-    let lu = Tensor::from_data_dtype(TensorData::new(matrix, [n, n]), &device, dtype);
-    (lu, Tensor::from_data(TensorData::new(order, [n]), &device))
+    let lu = Tensor::from_data_dtype(TensorData::new(matrix, [n, n]), device, dtype);
+    (lu, Tensor::from_data(TensorData::new(order, [n]), device))
 }

@@ -23,5 +23,7 @@ pub use pool::{
 };
 pub use recurrent::{RnnInputs, lstm, rnn};
 pub use rotary::rotary;
-pub use sampling::{DeformConvOptions, RoiAlignOptions, RoiPool, deform_conv2d, grid_sample, roi_align};
-pub use vision::{depth_to_space, non_max_suppression, space_to_depth, topk};
+pub use sampling::{
+    DeformConvOptions, RoiAlignOptions, RoiPool, deform_conv2d, grid_sample, roi_align, roi_align_async,
+};
+pub use vision::{depth_to_space, non_max_suppression, non_max_suppression_async, space_to_depth, topk};

@@ -1,10 +1,11 @@
 //! Reading images at fractional positions.
 
 use crate::backend::Backend;
-use crate::check::ensure;
-use crate::compose::calc::{T, add, mul, narrow, reshape};
+use crate::check::{ensure, fail, ran};
+use crate::compose::calc::{T, add, mul, narrow, reshape, weights};
 use crate::compose::sampling::{self, GridSampleOptions, RegionTaps};
-use crate::{Int, ReduceOp, Shape, Tensor, TensorData};
+use crate::{DType, Int, ReduceOp, Shape, Tensor, TensorData, Transaction};
+use alloc::vec;
 use alloc::vec::Vec;
 
 /// Reads `[batch, channels, spatial…]` (1 to 3 spatial dims) where a grid `[batch, points…, spatial rank]` says, whose
@@ -52,50 +53,80 @@ pub struct RoiAlignOptions {
 /// `[regions, channels, rows, columns]`. Reads the regions back: how many points are sampled depends on them.
 ///
 /// # Panics
-/// When shapes do not fit, or a batch index is out of range.
+/// When shapes do not fit, a batch index is out of range, or the device failed.
 pub fn roi_align<B: Backend>(
     x: Tensor<B, 4>,
     regions: Tensor<B, 2>,
     batch_indices: Tensor<B, 1, Int>,
     options: RoiAlignOptions,
 ) -> Tensor<B, 4> {
-    let ([batch, channels, height, width], [count, four]) = (x.dims(), regions.dims());
-    let indices: Vec<usize> = batch_indices.into_data().iter::<i64>().map(|i| i.max(0) as usize).collect();
+    let read = Transaction::default().register(regions).register(batch_indices).execute();
+    aligned(x, &read, &options)
+}
+
+/// [`roi_align`] without blocking the thread.
+///
+/// # Panics
+/// When shapes do not fit, a batch index is out of range, or the device failed.
+pub async fn roi_align_async<B: Backend>(
+    x: Tensor<B, 4>,
+    regions: Tensor<B, 2>,
+    batch_indices: Tensor<B, 1, Int>,
+    options: RoiAlignOptions,
+) -> Tensor<B, 4> {
+    let read = Transaction::default().register(regions).register(batch_indices).execute_async().await;
+    aligned(x, &ran("roi_align", read), &options)
+}
+
+/// Pools the regions that were read, with their batch indices.
+fn aligned<B: Backend>(x: Tensor<B, 4>, read: &[TensorData], options: &RoiAlignOptions) -> Tensor<B, 4> {
+    let [regions, batch_indices] = read else {
+        fail("roi_align", format_args!("the device read {} tensors of two", read.len()))
+    };
+    let [batch, channels, height, width] = x.dims();
+    let (count, four) = (regions.shape[0], regions.shape[1]);
+    let indices: Vec<usize> = batch_indices.iter::<i64>().map(|i| i.max(0) as usize).collect();
     ensure!(
         four == 4 && indices.len() == count && indices.iter().all(|&index| index < batch),
         "roi_align",
         "{count} regions of {four} numbers with {} batch indices do not fit {batch} images",
         indices.len()
     );
-    let regions: Vec<f64> = regions.into_data().iter::<f64>().collect();
+    let regions: Vec<f64> = regions.iter::<f64>().collect();
     let bins: Vec<Vec<(i64, f64)>> = regions
         .chunks_exact(4)
         .zip(&indices)
         .flat_map(|(region, &index)| {
             let start = (index * height * width) as i64;
-            region_bins(region, [height, width], &options)
+            region_bins(region, [height, width], options)
                 .into_iter()
                 .map(move |bin| bin.into_iter().map(|(at, weight)| (start + at, weight)).collect())
         })
         .collect();
+    let op = if options.pool == RoiPool::Max { ReduceOp::Max } else { ReduceOp::Sum };
+    let taps = region_taps(&bins, options.pool);
+    let folded: Tensor<B, 2> = Tensor::wrap(sampling::fold_taps::<B>(x.into_primitive(), taps, op));
+    let [rows, columns] = options.output_size;
+    folded.reshape([count, rows, columns, channels]).permute([0, 3, 1, 2])
+}
+
+/// The taps of all bins, as many for each.
+fn region_taps(bins: &[Vec<(i64, f64)>], pool: RoiPool) -> RegionTaps {
     let per_bin = bins.iter().map(Vec::len).max().unwrap_or(0).max(1);
     let mut taps = RegionTaps { positions: Vec::new(), weights: Vec::new(), per_bin };
-    for bin in &bins {
+    for bin in bins {
+        // A bin with fewer points is filled up with what changes neither a sum nor a maximum.
+        let filler = match pool {
+            RoiPool::Average => (0, 0.0),
+            RoiPool::Max => bin.first().copied().unwrap_or((0, 0.0)),
+        };
         for i in 0..per_bin {
-            // A bin with fewer points is filled up with what changes neither a sum nor a maximum.
-            let filler = match options.pool {
-                RoiPool::Average => (0, 0.0),
-                RoiPool::Max => bin.first().copied().unwrap_or((0, 0.0)),
-            };
             let (at, weight) = bin.get(i).copied().unwrap_or(filler);
             taps.positions.push(at);
             taps.weights.push(weight);
         }
     }
-    let op = if options.pool == RoiPool::Max { ReduceOp::Max } else { ReduceOp::Sum };
-    let folded: Tensor<B, 2> = Tensor::wrap(sampling::fold_taps::<B>(x.into_primitive(), taps, op));
-    let [rows, columns] = options.output_size;
-    folded.reshape([count, rows, columns, channels]).permute([0, 3, 1, 2])
+    taps
 }
 
 /// The weighted samples of each bin of a region, as positions in one image.
@@ -163,9 +194,9 @@ pub struct DeformConvOptions {
 }
 
 /// Where each kernel element lies without offsets, for every point, vertically and horizontally:
-/// `[1, kernel · points]` each.
+/// `[1, kernel · points]` each, in the dtype of the offsets.
 fn unmoved<B: Backend>(
-    x: &Tensor<B, 4>,
+    like: &T<B>,
     [kernel_rows, kernel_columns]: [usize; 2],
     [rows, columns]: [usize; 2],
     options: &DeformConvOptions,
@@ -178,8 +209,7 @@ fn unmoved<B: Backend>(
             step as f64 - options.padding[d] as f64
         };
         let values = (0..kernel * points).map(|i| at(i / points.max(1), i % points.max(1))).collect();
-        let data = TensorData::new(values, [1, kernel * points]);
-        B::cast(B::from_data(data, &x.device()), x.dtype())
+        weights::<B>(values, vec![1, kernel * points], like)
     };
     [along(0, |at, width| at / width), along(1, |at, width| at % width)]
 }
@@ -219,8 +249,13 @@ pub fn deform_conv2d<B: Backend>(
     if let Some(mask) = &mask {
         expect("mask", mask.shape(), moved * kernel);
     }
-    let straight = unmoved::<B>(&x, [kernel_rows, kernel_columns], [rows, columns], &options);
-    let offsets = reshape::<B>(offset.into_primitive(), &[batch * moved, kernel, 2, points]);
+    // Half precision counts no pixels beyond a few hundred.
+    let offset = match offset.dtype() {
+        DType::F16 | DType::BF16 => B::cast(offset.into_primitive(), DType::F32),
+        _ => offset.into_primitive(),
+    };
+    let straight = unmoved::<B>(&offset, [kernel_rows, kernel_columns], [rows, columns], &options);
+    let offsets = reshape::<B>(offset, &[batch * moved, kernel, 2, points]);
     let coordinates: Vec<T<B>> = straight
         .into_iter()
         .enumerate()

@@ -1,8 +1,9 @@
 //! Functions of detection and super-resolution models.
 
 use crate::backend::Backend;
-use crate::check::ensure;
-use crate::{Int, Numeric, Tensor, TensorData, TensorKind};
+use crate::check::{ensure, fail, ran};
+use crate::compose::calc::index_tensor;
+use crate::{Int, Numeric, Shape, Tensor, TensorData, TensorKind, Transaction};
 use alloc::vec::Vec;
 
 /// The `k` largest, or smallest, along a dim, in that order, and their indices.
@@ -86,20 +87,57 @@ impl Corners {
     }
 }
 
-/// ONNX `NonMaxSuppression`: for each batch and class, boxes by falling score, without those that overlap a chosen one.
-///
-/// `boxes` are `[batch, n, 4]` (two opposite corners, or with `center` the center and the size), `scores`
-/// `[batch, classes, n]`. Yields `[chosen, 3]`: batch, class, box. Runs on the host, since the number of boxes depends on
-/// the data.
-pub fn non_max_suppression<B: Backend>(
-    boxes: Tensor<B, 3>,
-    scores: Tensor<B, 3>,
+/// How boxes are chosen by [`non_max_suppression`].
+struct Suppression {
     most: usize,
-    iou_threshold: f64,
+    iou_threshold: f32,
     score_threshold: Option<f64>,
     center: bool,
-) -> Tensor<B, 2, Int> {
-    let ([batches, count, four], [score_batches, classes, score_count]) = (boxes.dims(), scores.dims());
+}
+
+impl Suppression {
+    /// The chosen boxes as rows of batch, class and box.
+    fn choose(&self, boxes: &TensorData, scores: &TensorData) -> Vec<i64> {
+        let [batches, classes, count] = [0, 1, 2].map(|dim| scores.shape[dim]);
+        let boxes: Vec<f32> = boxes.iter::<f32>().collect();
+        let boxes: Vec<Corners> =
+            boxes.chunks_exact(4).map(|values| Corners::new(values, self.center)).collect();
+        let scores: Vec<f32> = scores.iter::<f32>().collect();
+        let mut chosen: Vec<i64> = Vec::new();
+        for batch in 0..batches {
+            let boxes = &boxes[batch * count..(batch + 1) * count];
+            for class in 0..classes {
+                let scores = &scores[(batch * classes + class) * count..][..count];
+                for index in self.best_boxes(boxes, scores) {
+                    chosen.extend([batch as i64, class as i64, index as i64]);
+                }
+            }
+        }
+        chosen
+    }
+
+    /// The chosen boxes of one class, best first; the first one among equals.
+    fn best_boxes(&self, boxes: &[Corners], scores: &[f32]) -> Vec<usize> {
+        let passes = |score: f32| self.score_threshold.is_none_or(|least| score > least as f32);
+        let mut candidates: Vec<usize> = (0..boxes.len()).filter(|&i| passes(scores[i])).collect();
+        candidates.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
+        let mut chosen: Vec<usize> = Vec::new();
+        for candidate in candidates {
+            if chosen.len() >= self.most {
+                break;
+            }
+            if !chosen.iter().any(|&other| boxes[candidate].overlaps(&boxes[other], self.iou_threshold)) {
+                chosen.push(candidate);
+            }
+        }
+        chosen
+    }
+}
+
+/// The operands of a suppression, ready to be read, and their device.
+#[track_caller]
+fn suppressible<B: Backend>(boxes: Tensor<B, 3>, scores: Tensor<B, 3>) -> (Transaction<B>, B::Device) {
+    let ([batches, count, four], [score_batches, _, score_count]) = (boxes.dims(), scores.dims());
     ensure!(
         four == 4 && batches == score_batches && count == score_count,
         "non_max_suppression",
@@ -108,42 +146,54 @@ pub fn non_max_suppression<B: Backend>(
         scores.dims()
     );
     let device = boxes.device();
-    let boxes: Vec<f32> = boxes.into_data().iter::<f32>().collect();
-    let scores: Vec<f32> = scores.into_data().iter::<f32>().collect();
-    let boxes: Vec<Corners> = boxes.chunks_exact(4).map(|values| Corners::new(values, center)).collect();
-    let mut chosen: Vec<i64> = Vec::new();
-    for batch in 0..batches {
-        let boxes = &boxes[batch * count..(batch + 1) * count];
-        for class in 0..classes {
-            let scores = &scores[(batch * classes + class) * count..][..count];
-            for index in best_boxes(boxes, scores, most, iou_threshold as f32, score_threshold) {
-                chosen.extend([batch as i64, class as i64, index as i64]);
-            }
-        }
-    }
-    let rows = chosen.len() / 3;
-    Tensor::from_data_dtype(TensorData::new(chosen, [rows, 3]), &device, crate::DType::I64)
+    (Transaction::default().register(boxes).register(scores), device)
 }
 
-/// The chosen boxes of one class, best first; the first one among equals.
-fn best_boxes(
-    boxes: &[Corners],
-    scores: &[f32],
+/// Chooses among what was read.
+fn suppressed<B: Backend>(read: &[TensorData], rule: &Suppression, device: &B::Device) -> Tensor<B, 2, Int> {
+    let chosen = match read {
+        [boxes, scores] => rule.choose(boxes, scores),
+        _ => fail("non_max_suppression", format_args!("the device read {} tensors of two", read.len())),
+    };
+    let rows = chosen.len() / 3;
+    Tensor::wrap(index_tensor::<B>(chosen, Shape::from([rows, 3]), device))
+}
+
+/// ONNX `NonMaxSuppression`: for each batch and class, boxes by falling score, without those that overlap a chosen one.
+///
+/// `boxes` are `[batch, n, 4]` (two opposite corners, or with `center` the center and the size), `scores`
+/// `[batch, classes, n]`. Yields `[chosen, 3]`: batch, class, box. Runs on the host, since the number of boxes depends on
+/// the data.
+///
+/// # Panics
+/// When the shapes do not fit, or the device failed.
+pub fn non_max_suppression<B: Backend>(
+    boxes: Tensor<B, 3>,
+    scores: Tensor<B, 3>,
     most: usize,
-    iou_threshold: f32,
+    iou_threshold: f64,
     score_threshold: Option<f64>,
-) -> Vec<usize> {
-    let passes = |score: f32| score_threshold.is_none_or(|least| score > least as f32);
-    let mut candidates: Vec<usize> = (0..boxes.len()).filter(|&i| passes(scores[i])).collect();
-    candidates.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
-    let mut chosen: Vec<usize> = Vec::new();
-    for candidate in candidates {
-        if chosen.len() >= most {
-            break;
-        }
-        if !chosen.iter().any(|&other| boxes[candidate].overlaps(&boxes[other], iou_threshold)) {
-            chosen.push(candidate);
-        }
-    }
-    chosen
+    center: bool,
+) -> Tensor<B, 2, Int> {
+    let rule = Suppression { most, iou_threshold: iou_threshold as f32, score_threshold, center };
+    let (operands, device) = suppressible(boxes, scores);
+    suppressed::<B>(&operands.execute(), &rule, &device)
+}
+
+/// [`non_max_suppression`] without blocking the thread.
+///
+/// # Panics
+/// When the shapes do not fit, or the device failed.
+pub async fn non_max_suppression_async<B: Backend>(
+    boxes: Tensor<B, 3>,
+    scores: Tensor<B, 3>,
+    most: usize,
+    iou_threshold: f64,
+    score_threshold: Option<f64>,
+    center: bool,
+) -> Tensor<B, 2, Int> {
+    let rule = Suppression { most, iou_threshold: iou_threshold as f32, score_threshold, center };
+    let (operands, device) = suppressible(boxes, scores);
+    let read = ran("non_max_suppression", operands.execute_async().await);
+    suppressed::<B>(&read, &rule, &device)
 }

@@ -80,6 +80,9 @@ pub(super) fn expression(cx: &mut Infer<'_>, expression: &Expression) -> RuleRes
         let dtype = step_dtype(cx, &steps, step)?;
         steps.push(TensorType { dtype, dims: Vec::new() });
     }
+    if !expression.outputs.is_empty() {
+        return Err(attribute("expression", "has several results, a node's value is one"));
+    }
     let last = steps.last().ok_or_else(|| attribute("expression", "has no steps"))?;
     Ok(TensorType { dtype: last.dtype, dims })
 }
@@ -96,6 +99,9 @@ fn step_dtype(cx: &Infer<'_>, steps: &[TensorType], step: &Step) -> RuleResult<D
                 at(x)?;
             }
             Ok(dtype)
+        }
+        Step::Parameter(..) | Step::Iota(..) => {
+            Err(attribute("expression", "reads what no operand of the node holds"))
         }
         Step::Unary(op, x) => unary_dtype(op, at(x)?),
         Step::Binary(op, a, b) => binary_dtype(op, at(a)?, at(b)?),

@@ -38,7 +38,7 @@ impl<'a> Links<'a> {
     fn chain(mut self) -> Chain {
         let mut uses = vec![0; self.expression.steps.len()];
         for step in &self.expression.steps {
-            for operand in operands_of(step) {
+            for operand in step.operands() {
                 if let Some(count) = uses.get_mut(usize::from(operand)) {
                     *count += 1;
                 }
@@ -79,6 +79,8 @@ impl<'a> Links<'a> {
         match this {
             Step::Input(n) => Arg::Link(usize::from(n)),
             Step::Constant(value, dtype) => Arg::Scalar(value, dtype),
+            // Inference refuses these in a graph.
+            Step::Parameter(..) | Step::Iota(..) => Arg::Tuple(Vec::new()),
             Step::Unary(op, x) => unary(op, self.step(x)),
             Step::Binary(op, a, b) => self.binary(op, a, b),
             Step::Compare(op, a, b) => match self.constant(b) {
@@ -99,15 +101,5 @@ impl<'a> Links<'a> {
             (Some(number), None) if is_arithmetic(op) => number.then(op.name(), [self.step(b)]),
             _ => between(op, self.step(a), self.step(b), DType::F32),
         }
-    }
-}
-
-/// The steps that a step reads.
-fn operands_of(step: &Step) -> Vec<StepId> {
-    match *step {
-        Step::Input(_) | Step::Constant(..) => Vec::new(),
-        Step::Unary(_, x) | Step::Activation(_, x) | Step::Cast(_, x) => vec![x],
-        Step::Binary(_, a, b) | Step::Compare(_, a, b) => vec![a, b],
-        Step::Where(mask, a, b) => vec![b, mask, a],
     }
 }

@@ -137,34 +137,69 @@ pub fn norms<B: Backend>() {
 
 pub fn programs<B: Backend>() {
     // (a > 0 ? a · b : gelu(a)) + 1
-    let expression = Expression {
-        steps: vec![
-            Step::Input(0),
-            Step::Input(1),
-            Step::Constant(Scalar::Float(0.0), DType::F32),
-            Step::Compare(CompareOp::Greater, 0, 2),
-            Step::Binary(BinaryOp::Mul, 0, 1),
-            Step::Activation(Activation::Gelu, 0),
-            Step::Where(3, 4, 5),
-            Step::Constant(Scalar::Float(1.0), DType::F32),
-            Step::Binary(BinaryOp::Add, 6, 7),
-        ],
-    };
+    let expression = Expression::new(vec![
+        Step::Input(0),
+        Step::Input(1),
+        Step::Constant(Scalar::Float(0.0), DType::F32),
+        Step::Compare(CompareOp::Greater, 0, 2),
+        Step::Binary(BinaryOp::Mul, 0, 1),
+        Step::Activation(Activation::Gelu, 0),
+        Step::Where(3, 4, 5),
+        Step::Constant(Scalar::Float(1.0), DType::F32),
+        Step::Binary(BinaryOp::Add, 6, 7),
+    ]);
     let (a, b) = (random::<B>(&[4, 1, 50], 1), random::<B>(&[1, 3, 50], 2));
-    let own = B::elementwise(&expression, vec![a.clone(), b.clone()]);
-    agree::<B>(own, compose::elementwise::<B>(&expression, vec![a, b.clone()]));
+    let own = |operands| B::elementwise(&expression, operands, &[]).remove(0);
+    let composed = |operands| compose::elementwise::<B>(&expression, operands, &[]).remove(0);
+    agree::<B>(own(vec![a.clone(), b.clone()]), composed(vec![a, b.clone()]));
     // With an operand whose memory can take the result, in both places.
     let (full, scalar) = (|| random::<B>(&[2, 3, 50], 3), random::<B>(&[1, 1, 1], 4));
-    let expected = compose::elementwise::<B>(&expression, vec![full(), scalar.clone()]);
-    agree::<B>(B::elementwise(&expression, vec![full(), scalar.clone()]), expected);
-    let expected = compose::elementwise::<B>(&expression, vec![scalar.clone(), full()]);
-    agree::<B>(B::elementwise(&expression, vec![scalar, full()]), expected);
+    let expected = composed(vec![full(), scalar.clone()]);
+    agree::<B>(own(vec![full(), scalar.clone()]), expected);
+    let expected = composed(vec![scalar.clone(), full()]);
+    agree::<B>(own(vec![scalar, full()]), expected);
     // Integers inside: any backend must do these too.
-    let rounded = Expression {
-        steps: vec![Step::Input(0), Step::Cast(DType::I64, 0), Step::Binary(BinaryOp::Mul, 1, 1)],
-    };
-    let squares = B::elementwise(&rounded, vec![counting::<B>(&[4])]);
+    let rounded =
+        Expression::new(vec![Step::Input(0), Step::Cast(DType::I64, 0), Step::Binary(BinaryOp::Mul, 1, 1)]);
+    let squares = B::elementwise(&rounded, vec![counting::<B>(&[4])], &[]).remove(0);
     assert_eq!(read::<B, i64>(squares), [0, 1, 4, 9]);
+}
+
+/// A parameter's step and its new moment: two results, one of them broadcast, with a rate that is told at each run and the
+/// position along a dim.
+pub fn several_results<B: Backend>() {
+    let mut program = Expression::new(vec![
+        Step::Input(0),
+        Step::Input(1),
+        Step::Parameter(0, DType::F32),
+        Step::Binary(BinaryOp::Mul, 1, 2),
+        Step::Iota(1, DType::F32),
+        Step::Binary(BinaryOp::Mul, 3, 4),
+        Step::Binary(BinaryOp::Sub, 0, 5),
+    ]);
+    program.outputs = vec![3, 6, 0];
+    let (a, b) = (|| counting::<B>(&[2, 3]), || tensor::<B, f32>(&[1., 2., 3.], &[1, 3]));
+    for (rate, moments) in [(2.0, [2., 4., 6., 2., 4., 6.]), (0.5, [0.5, 1., 1.5, 0.5, 1., 1.5])] {
+        let expected = [0, 1, 2, 3, 4, 5].map(|i| i as f32 - moments[i] * (i % 3) as f32);
+        for run in [B::elementwise, compose::elementwise::<B>] {
+            let results = run(&program, vec![a(), b()], &[Scalar::Float(rate)]);
+            let [moment, step, same] = results.try_into().expect("three results");
+            assert_eq!(read::<B, f32>(moment), moments);
+            assert_eq!(read::<B, f32>(step), expected);
+            assert_eq!(read::<B, f32>(same), [0., 1., 2., 3., 4., 5.]);
+        }
+    }
+    // With channels last in memory, positions are those of the dims.
+    let counted = Expression::new(vec![
+        Step::Input(0),
+        Step::Constant(Scalar::Float(0.0), DType::F32),
+        Step::Binary(BinaryOp::Mul, 0, 1),
+        Step::Iota(1, DType::F32),
+        Step::Binary(BinaryOp::Add, 2, 3),
+    ]);
+    let image = B::permute(counting::<B>(&[1, 2, 2, 3]), &[0, 3, 1, 2]);
+    let channels = B::elementwise(&counted, vec![image], &[]).remove(0);
+    assert_eq!(read::<B, f32>(channels), [0., 0., 0., 0., 1., 1., 1., 1., 2., 2., 2., 2.]);
 }
 
 pub fn recurrent<B: Backend>() {

@@ -38,6 +38,13 @@ pub fn read<B: Backend, E: Element + bytemuck::AnyBitPattern>(tensor: B::Primiti
     data.bytes.chunks_exact(size_of::<E>()).map(bytemuck::pod_read_unaligned).collect()
 }
 
+/// Positions, which have the backend's own integer dtype.
+#[track_caller]
+pub fn positions<B: Backend>(tensor: B::Primitive) -> Vec<i64> {
+    assert_eq!(tensor.dtype(), B::IntElem::DTYPE);
+    B::into_data(tensor).expect("a backend in these tests reads back").iter().collect()
+}
+
 /// The elements of a bool tensor as 0 and 1.
 #[track_caller]
 pub fn bits<B: Backend>(tensor: B::Primitive) -> Vec<u8> {

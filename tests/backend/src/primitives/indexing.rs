@@ -1,6 +1,6 @@
 //! Reading and writing by index, sorting.
 
-use super::{counting, mask, read, tensor};
+use super::{counting, mask, positions as at, read, tensor};
 use kiln_tensor::backend::{Backend, Primitive};
 use kiln_tensor::{DType, ScatterOp};
 
@@ -16,7 +16,8 @@ pub fn select_rows<B: Backend>() {
     assert_eq!(read::<B, f32>(transposed), [1., 3., 5., 0., 2., 4.]);
     let middle = B::select(counting::<B>(&[2, 2, 2]), 1, tensor::<B, i64>(&[1, 0, 1], &[3]));
     assert_eq!(read::<B, f32>(middle), [2., 3., 0., 1., 2., 3., 6., 7., 4., 5., 6., 7.]);
-    assert_eq!(read::<B, f32>(B::select(counting::<B>(&[2]), 0, tensor::<B, i64>(&[], &[0]))), []);
+    let none = B::select(counting::<B>(&[2]), 0, tensor::<B, i64>(&[], &[0]));
+    assert!(read::<B, f32>(none).is_empty());
 }
 
 pub fn gather_elements<B: Backend>() {
@@ -66,12 +67,13 @@ pub fn select_assign_duplicates<B: Backend>() {
 }
 
 pub fn nonzero_positions<B: Backend>() {
-    let found = B::nonzero(mask::<B>(&[0, 1, 1, 0, 0, 1], &[2, 3]));
+    let nonzero = |tensor| B::nonzero(tensor).expect("a backend in these tests reads back");
+    let found = nonzero(mask::<B>(&[0, 1, 1, 0, 0, 1], &[2, 3]));
     assert_eq!(found.shape().dims, [3, 2]);
-    assert_eq!(read::<B, i64>(found), [0, 1, 0, 2, 1, 2]);
-    let scalar = B::nonzero(tensor::<B, f32>(&[2.], &[]));
+    assert_eq!(at::<B>(found), [0, 1, 0, 2, 1, 2]);
+    let scalar = nonzero(tensor::<B, f32>(&[2.], &[]));
     assert_eq!(scalar.shape().dims, [1, 0]);
-    assert_eq!(B::nonzero(tensor::<B, i64>(&[0, 0], &[2])).shape().dims, [0, 1]);
+    assert_eq!(nonzero(tensor::<B, i64>(&[0, 0], &[2])).shape().dims, [0, 1]);
 }
 
 pub fn sorting<B: Backend>() {
@@ -80,20 +82,20 @@ pub fn sorting<B: Backend>() {
     let values = read::<B, f32>(values);
     assert!(values[2].is_nan());
     assert_eq!((&values[..2], &values[3..]), (&[1., 3.][..], &[1., 2., 3.][..]));
-    assert_eq!(read::<B, i64>(positions), [2, 0, 1, 2, 1, 0]);
+    assert_eq!(at::<B>(positions), [2, 0, 1, 2, 1, 0]);
     let (_, positions) = B::sort(x, 1, true);
-    assert_eq!(read::<B, i64>(positions), [1, 0, 2, 0, 1, 2]);
+    assert_eq!(at::<B>(positions), [1, 0, 2, 0, 1, 2]);
     let (values, positions) = B::sort(tensor::<B, i8>(&[1, 5, 1, 5], &[2, 2]), 0, true);
     assert_eq!(read::<B, i8>(values), [1, 5, 1, 5]);
-    assert_eq!(read::<B, i64>(positions), [0, 0, 1, 1]);
+    assert_eq!(at::<B>(positions), [0, 0, 1, 1]);
 }
 
 pub fn top<B: Backend>() {
     let x = B::cast(tensor::<B, f32>(&[1., 9., 3., 9., 5., 0.], &[6]), DType::F16);
     let (values, positions) = B::topk(x.clone(), 3, 0, true);
     assert_eq!(read::<B, f32>(B::cast(values, DType::F32)), [9., 9., 5.]);
-    assert_eq!(read::<B, i64>(positions), [1, 3, 4]);
-    assert_eq!(read::<B, i64>(B::topk(x, 2, 0, false).1), [5, 0]);
+    assert_eq!(at::<B>(positions), [1, 3, 4]);
+    assert_eq!(at::<B>(B::topk(x, 2, 0, false).1), [5, 0]);
     // Nothing to choose from, and nothing to choose.
     assert_eq!(B::sort(counting::<B>(&[2, 0, 3]), 1, false).0.shape().dims, [2, 0, 3]);
     assert_eq!(B::topk(counting::<B>(&[2, 3]), 0, 1, true).1.shape().dims, [2, 0]);

@@ -17,7 +17,7 @@ pub fn counted<B: Backend>() {
     let device = B::Device::default();
     assert_eq!(read::<B, i64>(B::arange(2, 9, 3, DType::I64, &device)), [2, 5, 8]);
     assert_eq!(read::<B, i32>(B::arange(2, -3, -2, DType::I32, &device)), [2, 0, -2]);
-    assert_eq!(read::<B, i64>(B::arange(5, 5, 1, DType::I64, &device)), []);
+    assert!(read::<B, i64>(B::arange(5, 5, 1, DType::I64, &device)).is_empty());
 }
 
 /// Other tests may draw between two calls, so one call is compared with one call under a lock of its own.

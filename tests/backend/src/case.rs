@@ -1,9 +1,7 @@
 //! Cases of golden files, as `scripts/tensor_goldens.py` writes them.
 
-#![allow(dead_code, reason = "shared by suites that need different parts")]
-
 use kiln_tensor::backend::Backend;
-use kiln_tensor::{BasicOps, Tensor, TensorData, Tolerance};
+use kiln_tensor::{BasicOps, DType, Tensor, TensorData};
 use std::collections::BTreeMap;
 
 /// One case of a file.
@@ -40,11 +38,15 @@ impl Case {
         self.tensors.get(name).map(|data| Tensor::from_data(data.clone(), &B::Device::default()))
     }
 
+    /// In f32, whatever the backend's floats are: for positions and scores, among which a rounding chooses others.
+    pub fn exactly<B: Backend, const D: usize>(&self, name: &str) -> Tensor<B, D> {
+        Tensor::from_data_dtype(self.tensors[name].clone(), &B::Device::default(), DType::F32)
+    }
+
     #[track_caller]
     pub fn check<B: Backend, const D: usize>(&self, name: &str, actual: Tensor<B, D>) {
         println!("{} {:?}", self.name, self.args);
-        let tolerance = Tolerance::<f32>::rel_abs(2e-5, 4e-6);
-        actual.into_data().assert_approx_eq(&self.tensors[name], tolerance);
+        actual.into_data().assert_approx_eq(&self.tensors[name], crate::tolerance::<B>());
     }
 }
 

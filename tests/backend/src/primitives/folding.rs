@@ -1,6 +1,6 @@
 //! Reductions, arguments of extremes, running folds.
 
-use super::{assert_close, bits, counting, mask, read, tensor};
+use super::{assert_close, bits, counting, mask, positions, read, tensor};
 use kiln_tensor::backend::{Backend, Primitive};
 use kiln_tensor::{ArgReduceOp, CumulativeOp, DType, ReduceOp};
 
@@ -56,14 +56,14 @@ pub fn empty_reductions<B: Backend>() {
 
 pub fn argument_of_extremes<B: Backend>() {
     let x = tensor::<B, f32>(&[1., 5., 5., 2., 0., 0.], &[2, 3]);
-    let run = |op, dim, last| read::<B, i64>(B::arg_reduce(op, x.clone(), dim, last));
+    let run = |op, dim, last| positions::<B>(B::arg_reduce(op, x.clone(), dim, last));
     assert_eq!(run(ArgReduceOp::Max, 1, false), [1, 0]);
     assert_eq!(run(ArgReduceOp::Max, 1, true), [2, 0]);
     assert_eq!(run(ArgReduceOp::Min, 1, true), [0, 2]);
     assert_eq!(run(ArgReduceOp::Max, 0, false), [1, 0, 0]);
     let nan = tensor::<B, f32>(&[1., f32::NAN, 7.], &[3]);
-    assert_eq!(read::<B, i64>(B::arg_reduce(ArgReduceOp::Max, nan.clone(), 0, false)), [1]);
-    assert_eq!(read::<B, i64>(B::arg_reduce(ArgReduceOp::Min, nan, 0, false)), [1]);
+    assert_eq!(positions::<B>(B::arg_reduce(ArgReduceOp::Max, nan.clone(), 0, false)), [1]);
+    assert_eq!(positions::<B>(B::arg_reduce(ArgReduceOp::Min, nan, 0, false)), [1]);
 }
 
 pub fn cumulative_folds<B: Backend>() {

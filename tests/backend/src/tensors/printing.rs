@@ -2,7 +2,7 @@
 
 use super::tensor;
 use kiln_tensor::backend::Backend;
-use kiln_tensor::{Bool, Float, Int, Tensor, closeness_report};
+use kiln_tensor::{Bool, DType, Float, Int, Tensor, closeness_report};
 
 /// The lines between `data:` and `shape:`.
 fn data_of(text: &str) -> String {
@@ -11,7 +11,7 @@ fn data_of(text: &str) -> String {
 }
 
 pub fn nested_lists<B: Backend>() {
-    let x = Tensor::<B, 2>::full([2, 3], 0.123_456_789, &B::Device::default());
+    let x = Tensor::<B, 2>::full([2, 3], 0.123_456_789, (&B::Device::default(), DType::F32));
     let text = x.to_string();
     assert!(
         text.starts_with("Tensor {\n  data:\n[[0.12345679, 0.12345679, 0.12345679],\n [0.12345679, "),
@@ -36,8 +36,9 @@ pub fn summaries<B: Backend>() {
 }
 
 pub fn closeness<B: Backend>() {
-    let a = tensor::<B, 1, Float>([1.0, 2.0, 3.0, 4.0, 5.0, 6.001, 7.002, 8.003, 9.004, 10.1]);
-    let b = tensor::<B, 1, Float>([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.001, 8.002, 9.003, 10.004]);
+    let single = |data: [f64; 10]| Tensor::<B, 1>::from_data_dtype(data, &B::Device::default(), DType::F32);
+    let a = single([1.0, 2.0, 3.0, 4.0, 5.0, 6.001, 7.002, 8.003, 9.004, 10.1]);
+    let b = single([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.001, 8.002, 9.003, 10.004]);
     let report = closeness_report(&a, &b, false);
     assert!(report.contains("Epsilon: 1e-1\n  Close elements: 10/10 (100.00%)\n  [PASS]"), "{report}");
     assert!(report.contains("Epsilon: 1e-3\n  Close elements: 9/10 (90.00%)\n  [WARN]"), "{report}");

@@ -14,7 +14,7 @@ pub fn views<B: Backend>() {
     assert_eq!(read::<B, f32>(reversed), [3., 5., 0., 2.]);
     let row = B::slice(x.clone(), &[range(1, 2, 1), range(0, 3, 1)]);
     assert_eq!(read::<B, f32>(B::expand(row, [2, 2, 3].into())), [3., 4., 5.].repeat(4));
-    assert_eq!(read::<B, f32>(B::slice(x, &[range(1, 1, 1), range(0, 3, 1)])), []);
+    assert!(read::<B, f32>(B::slice(x, &[range(1, 1, 1), range(0, 3, 1)])).is_empty());
     let scalar = B::reshape(tensor::<B, f32>(&[7.], &[1]), Vec::new().into());
     assert_eq!(scalar.shape().rank(), 0);
     assert_eq!(read::<B, f32>(B::expand(scalar, [2].into())), [7., 7.]);
@@ -53,5 +53,5 @@ pub fn assigns<B: Backend>() {
 
 pub fn pads_nothing<B: Backend>() {
     let empty = counting::<B>(&[0, 3]);
-    assert_eq!(read::<B, f32>(B::reshape(B::permute(empty, &[1, 0]), [3, 5, 0].into())), []);
+    assert!(read::<B, f32>(B::reshape(B::permute(empty, &[1, 0]), [3, 5, 0].into())).is_empty());
 }

@@ -1,0 +1,46 @@
+//! What this backend says when it is handed what it cannot do.
+
+use kiln_ndarray::{NdArray, NdArrayTensor};
+use kiln_tensor::backend::Backend;
+use kiln_tensor::{BinaryOp, Element, TensorData};
+
+fn tensor<E: Element>(elements: &[E], shape: &[usize]) -> NdArrayTensor {
+    <NdArray>::from_data(TensorData::new(elements.to_vec(), shape), &Default::default())
+}
+
+/// A panic must say what went wrong.
+fn message_of(f: impl FnOnce()) -> String {
+    let payload = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).expect_err("it should panic");
+    payload.downcast_ref::<String>().cloned().unwrap_or_default()
+}
+
+#[test]
+fn panics_say_what_was_wrong() {
+    type B = NdArray;
+    let indices = || tensor::<i64>(&[7], &[1]);
+    let x = || tensor::<i32>(&[1, 2, 3], &[3]);
+    assert_eq!(
+        message_of(|| drop(B::select(x(), 0, indices()))),
+        "select: index 7 is out of range for dim 0 of size 3"
+    );
+    assert_eq!(
+        message_of(|| drop(B::gather(x(), 0, indices()))),
+        "gather: index 7 is out of range for dim 0 of size 3"
+    );
+    let zero = || tensor::<i32>(&[0], &[1]);
+    assert_eq!(
+        message_of(|| drop(B::binary(BinaryOp::Div, x(), zero()))),
+        "div: integer division by zero (i32)"
+    );
+    let wide = tensor::<i64>(&[0], &[1]);
+    assert_eq!(
+        message_of(|| drop(B::binary(BinaryOp::Add, x(), wide.clone()))),
+        "add: operands of i32 and i64"
+    );
+    let beyond = tensor::<i64>(&[0; 4], &[1, 4]);
+    let small = tensor::<i32>(&[1, 2], &[1, 2]);
+    assert_eq!(
+        message_of(|| drop(B::gather(small.clone(), 0, beyond.clone()))),
+        "gather: indices [1, 4] do not fit [1, 2]"
+    );
+}

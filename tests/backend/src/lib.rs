@@ -1,0 +1,92 @@
+//! The numeric suite of backends.
+//!
+//! Every test is a function that is generic over the backend; [`suite!`] declares them all for one. A backend runs it once
+//! for each pair of default dtypes that it offers:
+//!
+//! ```ignore
+//! kiln_backend_tests::suite!(single: NdArray);
+//! kiln_backend_tests::suite!(half: NdArray<f16, i32>, tensors);
+//! ```
+//!
+//! `primitives` calls the backend's methods, `tensors` goes through `Tensor`. Dtypes that a backend does not support
+//! ([`Backend::supports`](kiln_tensor::backend::Backend::supports)) are left out.
+
+#![allow(missing_docs, reason = "tests are named by what they prove")]
+
+pub mod case;
+pub mod primitives;
+pub mod required;
+pub mod tensors;
+
+use kiln_tensor::backend::Backend;
+use kiln_tensor::{DType, Element, Tolerance};
+
+/// How far results in the backend's default float dtype may be from exact ones.
+pub fn tolerance<B: Backend>() -> Tolerance<f32> {
+    match B::FloatElem::DTYPE {
+        DType::F16 => Tolerance::rel_abs(2e-2, 2e-2),
+        DType::BF16 => Tolerance::rel_abs(6e-2, 6e-2),
+        _ => Tolerance::rel_abs(2e-5, 4e-6),
+    }
+}
+
+/// The dtypes that the backend's usual device supports.
+pub fn supported<B: Backend>() -> impl Iterator<Item = DType> {
+    DType::ALL.into_iter().filter(|dtype| B::supports(&B::Device::default(), *dtype))
+}
+
+/// Declares one test per function of the suite for a backend, in a module of the given name. Without `primitives`, those
+/// that go through `Tensor` alone: they hold with any default dtypes, the others name their dtypes themselves.
+#[macro_export]
+macro_rules! suite {
+    ($name:ident: $backend:ty) => {
+        $crate::suite!($name: $backend, primitives tensors);
+    };
+    ($name:ident: $backend:ty, $($level:ident)*) => {
+        mod $name {
+            use super::*;
+
+            /// What is tested.
+            type Subject = $backend;
+
+            $($crate::suite!(@level $level);)*
+        }
+    };
+    (@level primitives) => {
+        $crate::suite! { @families primitives:
+            layout: views views_of_views copies joins assigns pads_nothing;
+            elementwise: float_arithmetic integer_arithmetic narrow_integers_wrap nan_rules broadcasting
+                in_place_is_not_seen comparisons masks unary_values classes shifts halves;
+            casts: every_pair special_values;
+            indexing: select_rows gather_elements scatter_reductions select_assign_duplicates nonzero_positions sorting top;
+            folding: reductions reduction_axes empty_reductions argument_of_extremes cumulative_folds;
+            products: matrices batches integers;
+            windows: convolution_1d convolution_groups convolution_3d transposed pooling ceil_mode pool_positions;
+            fused: activations linears attentions masked_out softmaxes norms programs several_results recurrent half_weights
+                cached_weights;
+            orders: elementwise programs joins folds windows;
+            making: filled counted seeded distributions data_round_trip;
+        }
+    };
+    (@level tensors) => {
+        $crate::suite! { @families tensors:
+            basics: creation reads transactions casts arithmetic scalars_on_both_sides comparisons shapes joins_and_parts
+                indexing nd_indexing reductions sorting floats integers bools inplace_keeps_rank rank_0 traced_programs
+                linear_algebra sums_over_letters quantized without_blocking long_programs nothing_left;
+            dtypes: numbers fractions bits truths;
+            arguments: slices reshapes failures_name_the_operation failures_name_the_shapes;
+            printing: nested_lists summaries closeness;
+            goldens: activations norms linear attention interpolate recurrent suppression sampling;
+        }
+    };
+    (@families $level:ident: $($family:ident: $($test:ident)*;)*) => {
+        mod $level {
+            $(mod $family {
+                $(#[test]
+                fn $test() {
+                    $crate::$level::$family::$test::<super::super::Subject>();
+                })*
+            })*
+        }
+    };
+}
