@@ -172,7 +172,7 @@ impl Backend for Tape {
         fn select_assign(tensor: Tracked, dim: usize, indices: Tracked, value: Tracked, op: ScatterOp) -> Tracked;
         fn gather(tensor: Tracked, dim: usize, indices: Tracked) -> Tracked;
         fn scatter(tensor: Tracked, dim: usize, indices: Tracked, value: Tracked, op: ScatterOp) -> Tracked;
-        fn nonzero(tensor: Tracked) -> Tracked;
+        fn nonzero(tensor: Tracked) -> Result<Tracked, ExecutionError>;
         fn sort(tensor: Tracked, dim: usize, descending: bool) -> Pair;
         fn reduce(op: ReduceOp, tensor: Tracked, axes: &[usize]) -> Tracked;
         fn arg_reduce(op: ArgReduceOp, tensor: Tracked, dim: usize, select_last: bool) -> Tracked;
