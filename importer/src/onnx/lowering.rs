@@ -242,7 +242,9 @@ impl<'g, 'm> Lowering<'g, 'm> {
         graph: &'m GraphProto,
         operands: Vec<Operand>,
     ) -> ImportResult<Vec<Operand>> {
-        self.open_scope(false, graph.input.len() + graph.initializer.len() + graph.output.len())?;
+        let initializers = graph.initializer.iter().map(|tensor| &tensor.name);
+        let names = graph.input.iter().chain(&graph.output).map(|port| &port.name).chain(initializers);
+        self.open_scope(false, cost::names(names))?;
         let outputs: Vec<&'m str> = graph.output.iter().map(|output| output.name.as_str()).collect();
         let mut inputs = graph.input.iter().zip(operands);
         let bound = inputs

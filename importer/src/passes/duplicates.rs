@@ -2,8 +2,8 @@
 
 use super::dead_code::is_pure;
 use super::{Pass, PassReport};
-use crate::ir::{Graph, NodeId, Region, SymbolOrigin, ValueId};
-use std::collections::BTreeMap;
+use crate::ir::{Constant, Graph, NodeId, Region, SymbolOrigin, ValueId};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 
 /// Common subexpressions, within a region and those around it.
@@ -18,8 +18,12 @@ impl Pass for MergeDuplicates {
     }
 
     fn run(&self, graph: &mut Graph) -> PassReport {
-        let mut merge =
-            Merge { seen: Vec::new(), alias: BTreeMap::new(), report: PassReport::new(self.name()) };
+        let mut merge = Merge {
+            seen: Vec::new(),
+            alias: BTreeMap::new(),
+            constants: Constants::default(),
+            report: PassReport::new(self.name()),
+        };
         let mut root = std::mem::take(&mut graph.root);
         merge.region(graph, &mut root);
         graph.root = root;
@@ -36,7 +40,35 @@ struct Merge {
     /// What was computed so far, by what computes it; one table a region.
     seen: Vec<BTreeMap<String, NodeId>>,
     alias: BTreeMap<ValueId, ValueId>,
+    constants: Constants,
     report: PassReport,
+}
+
+/// Numbers for what constants hold: equal ones have the same.
+#[derive(Default)]
+struct Constants {
+    numbers: HashMap<String, usize>,
+    known: HashMap<ValueId, usize>,
+}
+
+impl Constants {
+    /// The number of a constant; `None` for one that is equal to nothing but itself.
+    fn number(&mut self, value: ValueId, constant: &Constant) -> Option<usize> {
+        if let Some(&number) = self.known.get(&value) {
+            return Some(number);
+        }
+        let Constant { data, provenance, .. } = constant;
+        let text = match provenance {
+            // Parameters that hold the same are two all the same, unless they are made of the same.
+            Some(provenance) => format!("{provenance:?}"),
+            None if data.bytes.len() <= SMALL => format!("{}{:?}{:?}", data.dtype, data.shape, &*data.bytes),
+            None => return None,
+        };
+        let fresh = self.numbers.len();
+        let number = *self.numbers.entry(text).or_insert(fresh);
+        self.known.insert(value, number);
+        Some(number)
+    }
 }
 
 impl Merge {
@@ -80,7 +112,7 @@ impl Merge {
         if !is_pure(&node.op) || node.outputs.is_empty() {
             return false;
         }
-        let key = key(graph, id);
+        let key = self.key(graph, id);
         let earlier = self.seen.iter().find_map(|table| table.get(&key)).copied();
         let Some(earlier) = earlier else {
             if let Some(table) = self.seen.last_mut() {
@@ -99,28 +131,23 @@ impl Merge {
         self.report.count(node.op.kind());
         true
     }
-}
 
-/// Text that is equal for nodes that compute the same.
-fn key(graph: &Graph, id: NodeId) -> String {
-    let node = graph.node(id);
-    let mut key = format!("{:?}", node.op);
-    for input in &node.inputs {
-        let constant = input.and_then(|id| graph.constant(id));
-        // Parameters that hold the same are two all the same, unless they are made of the same.
-        if let Some(provenance) = constant.and_then(|constant| constant.provenance.as_deref()) {
-            let _ = write!(key, " {provenance:?}");
-            continue;
+    /// Text that is equal for nodes that compute the same.
+    fn key(&mut self, graph: &Graph, id: NodeId) -> String {
+        let node = graph.node(id);
+        let mut key = format!("{:?}", node.op);
+        for &input in &node.inputs {
+            let constant = input.and_then(|id| Some((id, graph.constant(id)?)));
+            let number = constant.and_then(|(id, constant)| self.constants.number(id, constant));
+            // Writing to a string cannot fail.
+            let _ = match (number, input) {
+                (Some(number), _) => write!(key, " constant {number}"),
+                (None, Some(input)) => write!(key, " {input}"),
+                (None, None) => write!(key, " _"),
+            };
         }
-        let small = constant.filter(|constant| constant.data.bytes.len() <= SMALL);
-        // Writing to a string cannot fail.
-        let _ = match (small, input) {
-            (Some(c), _) => write!(key, " {}{:?}{:?}", c.data.dtype, c.data.shape, &*c.data.bytes),
-            (None, Some(input)) => write!(key, " {input}"),
-            (None, None) => write!(key, " _"),
-        };
+        key
     }
-    key
 }
 
 #[cfg(test)]

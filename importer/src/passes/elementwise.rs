@@ -25,7 +25,8 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     if cx.used_once(output) && cx.only_user(output).is_some_and(|user| takes(cx, user, output)) {
         return None;
     }
-    let mut chain = Chain { root: output, steps: Vec::new(), operands: Vec::new(), operations: 0 };
+    let mut chain =
+        Chain { root: output, steps: Vec::new(), operands: Vec::new(), operations: 0, visited: 0 };
     let node = cx.node().clone();
     chain.node(cx, &node)?;
     if chain.operations < MIN_STEPS || chain.steps.len() > MAX_STEPS || chain.operands.len() > MAX_OPERANDS {
@@ -58,6 +59,8 @@ struct Chain {
     steps: Vec<Step>,
     operands: Vec<ValueId>,
     operations: usize,
+    /// Operations that were looked at, those not yet a step among them.
+    visited: usize,
 }
 
 impl Chain {
@@ -95,6 +98,11 @@ impl Chain {
     }
 
     fn node(&mut self, cx: &Rewrite<'_>, node: &Node) -> Option<StepId> {
+        // A chain that is too long is not followed to its end. (Equal steps are one, so that a few more may fit.)
+        self.visited += 1;
+        if self.visited > 2 * MAX_STEPS {
+            return None;
+        }
         let mut operands = Vec::with_capacity(3);
         for &input in &node.inputs {
             operands.push(self.value(cx, input?)?);

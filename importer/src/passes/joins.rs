@@ -4,7 +4,7 @@
 
 use super::{Pass, PassReport};
 use crate::ir::{Graph, Op, ValueId};
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 /// Shortens lists of operands.
 pub(super) struct ContinueJoins;
@@ -16,22 +16,56 @@ impl Pass for ContinueJoins {
 
     fn run(&self, graph: &mut Graph) -> PassReport {
         let mut report = PassReport::new(self.name());
-        let mut joined: BTreeMap<(usize, Vec<ValueId>), ValueId> = BTreeMap::new();
+        let mut lists = Lists::default();
         for id in graph.root.nodes.clone() {
             let node = graph.node(id);
             let (&Op::Concat { axis }, &[output]) = (&node.op, node.outputs.as_slice()) else { continue };
             let Some(list) = node.inputs.iter().copied().collect::<Option<Vec<ValueId>>>() else { continue };
-            let found = (2..list.len())
-                .rev()
-                .find_map(|n| joined.get(&(axis, list[..n].to_vec())).map(|&start| (start, n)));
-            if let Some((start, n)) = found {
+            if let Some((start, n)) = lists.add(axis, &list, output) {
                 let rest = list[n..].iter().copied();
                 graph.node_mut(id).inputs = std::iter::once(start).chain(rest).map(Some).collect();
                 report.count("continued");
             }
-            joined.entry((axis, list)).or_insert(output);
         }
         report
+    }
+}
+
+/// Lists of operands as a tree: lists that begin alike share the way from the root.
+#[derive(Default)]
+struct Lists {
+    /// The step after a step, by the operand.
+    next: HashMap<(Step, ValueId), usize>,
+    /// What joins the operands up to a step.
+    joined: HashMap<usize, ValueId>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Step {
+    /// Before the first operand of what is joined along an axis.
+    Root(usize),
+    After(usize),
+}
+
+impl Lists {
+    /// Adds a list and what joins it; yields the longest beginning of it, of two or more, that was joined before: the
+    /// result and the number of operands.
+    fn add(&mut self, axis: usize, list: &[ValueId], output: ValueId) -> Option<(ValueId, usize)> {
+        let (mut at, mut longest) = (Step::Root(axis), None);
+        for (n, &operand) in list.iter().enumerate() {
+            if let Step::After(step) = at
+                && n >= 2
+                && let Some(&start) = self.joined.get(&step)
+            {
+                longest = Some((start, n));
+            }
+            let fresh = self.next.len();
+            at = Step::After(*self.next.entry((at, operand)).or_insert(fresh));
+        }
+        if let Step::After(step) = at {
+            self.joined.entry(step).or_insert(output);
+        }
+        longest
     }
 }
 

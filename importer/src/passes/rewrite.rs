@@ -318,16 +318,17 @@ impl<'g> Rewrite<'g> {
 
     /// Takes a use away; collects nodes that have none left.
     fn release(&mut self, id: ValueId, consumed: &mut Vec<NodeId>) {
-        let uses = &mut self.uses[id.index()];
-        *uses = uses.saturating_sub(1);
-        let Some(node) = self.graph.producer(id).filter(|_| *uses == 0) else {
-            return;
-        };
-        let unused = self.graph.node(node).outputs.iter().all(|output| self.uses[output.index()] == 0);
-        if unused && self.dead.insert(node) {
-            consumed.push(node);
-            for input in self.graph.node(node).inputs.clone().into_iter().flatten() {
-                self.release(input, consumed);
+        let mut released = vec![id];
+        while let Some(id) = released.pop() {
+            let uses = &mut self.uses[id.index()];
+            *uses = uses.saturating_sub(1);
+            let Some(node) = self.graph.producer(id).filter(|_| *uses == 0) else {
+                continue;
+            };
+            let unused = self.graph.node(node).outputs.iter().all(|output| self.uses[output.index()] == 0);
+            if unused && self.dead.insert(node) {
+                consumed.push(node);
+                released.extend(self.graph.node(node).inputs.iter().rev().flatten());
             }
         }
     }

@@ -7,7 +7,7 @@
 
 use super::{Pass, PassReport};
 use crate::ir::{Dim, Graph, NodeId, Op, Provenance, Region, TensorType, ValueId};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Merges copies, and reads transposed copies from the original.
 pub(super) struct TieParameters;
@@ -33,10 +33,11 @@ impl Pass for TieParameters {
             let users = uses.users.remove(&copy).unwrap_or_default();
             uses.users.entry(original).or_default().extend(users);
         }
-        for (copy, original) in transposed_copies(graph, &uses) {
+        let transposed = transposed_copies(graph, &uses);
+        for _ in &transposed {
             report.count("transposed copy");
-            read_transposed(graph, &uses, copy, original);
         }
+        read_transposed(graph, &transposed);
         report
     }
 }
@@ -104,32 +105,42 @@ fn key(graph: &Graph, value: ValueId) -> Option<&str> {
     graph.constant(value)?.name.as_deref().filter(|name| name.contains('.') && !name.starts_with('/'))
 }
 
+/// What parameters that may be equal have in common: the type, and the bytes at the beginning and at the end. All bytes of a
+/// large model are not read for it.
+type Looks<'g> = (&'g TensorType, &'g [u8], &'g [u8]);
+
+fn looks(graph: &Graph, value: ValueId) -> Option<Looks<'_>> {
+    const BYTES: usize = 64;
+    let bytes = &graph.constant(value)?.data.bytes[..];
+    let few = BYTES.min(bytes.len());
+    Some((graph.ty(value), &bytes[..few], &bytes[bytes.len() - few..]))
+}
+
+/// Parameters that look alike and yet are not the same; of one that has more of them, the rest is not looked at.
+const MOST_ALIKE: usize = 32;
+
 /// Copies and what they are copies of: equal parameters of one name, or of one module.
 fn copies(graph: &Graph, uses: &Uses) -> BTreeMap<ValueId, ValueId> {
-    let mut originals: Vec<ValueId> = Vec::new();
+    let mut by_key: HashMap<(Looks<'_>, &str), Vec<ValueId>> = HashMap::new();
+    let mut by_module: HashMap<(Looks<'_>, &str), Vec<ValueId>> = HashMap::new();
     let mut copies = BTreeMap::new();
     for &value in uses.users.keys() {
-        let ty = graph.ty(value);
-        let same = |&other: &ValueId| {
-            if graph.ty(other) != ty {
-                return false;
-            }
-            let (a, b) = (key(graph, value), key(graph, other));
-            let one = match (a, b) {
-                (Some(a), Some(b)) => a == b,
-                _ => {
-                    uses.module(graph, value).is_some_and(|m| uses.module(graph, other) == Some(m))
-                        && is_telling(graph, value)
-                }
-            };
-            one && equal(graph, value, other) && may_be_one(graph, value, other, None)
-        };
-        match originals.iter().copied().find(|other| same(other)) {
-            Some(other) => {
-                copies.insert(value, other);
-            }
-            None => originals.push(value),
+        let Some(looks) = looks(graph, value) else { continue };
+        let (key, module) = (key(graph, value), uses.module(graph, value));
+        let (in_key, in_module) = (key.map(|key| (looks, key)), module.map(|module| (looks, module)));
+        // Two names are two parameters; where one of them has none, the module decides.
+        let named = in_key.and_then(|place| by_key.get(&place)).into_iter().flatten();
+        let nearby = in_module.filter(|_| is_telling(graph, value)).and_then(|place| by_module.get(&place));
+        let nearby =
+            nearby.into_iter().flatten().filter(|&&other| key.is_none() || self::key(graph, other).is_none());
+        let same = |other: &&ValueId| equal(graph, value, **other) && may_be_one(graph, value, **other, None);
+        let original = named.take(MOST_ALIKE).chain(nearby.take(MOST_ALIKE)).filter(same).min();
+        if let Some(&original) = original {
+            copies.insert(value, original);
+            continue;
         }
+        in_key.into_iter().for_each(|place| by_key.entry(place).or_default().push(value));
+        in_module.into_iter().for_each(|place| by_module.entry(place).or_default().push(value));
     }
     copies
 }
@@ -164,7 +175,7 @@ fn replace(graph: &mut Graph, uses: &Uses, from: ValueId, to: ValueId) {
 }
 
 /// Weights of linear layers that are the transpose of a table which something else looks up.
-fn transposed_copies(graph: &Graph, uses: &Uses) -> Vec<(ValueId, ValueId)> {
+fn transposed_copies(graph: &Graph, uses: &Uses) -> BTreeMap<ValueId, ValueId> {
     let is_weight = |(value, users): &(&ValueId, &Vec<NodeId>)| {
         graph.ty(**value).rank() == 2
             && is_telling(graph, **value)
@@ -181,17 +192,31 @@ fn transposed_copies(graph: &Graph, uses: &Uses) -> Vec<(ValueId, ValueId)> {
                 matches!(node.op, Op::Take { .. }) && node.inputs.first().copied().flatten() == Some(**value)
             })
     };
-    let tables: Vec<ValueId> = uses.users.iter().filter(is_table).map(|(&value, _)| value).collect();
-    let weights = uses.users.iter().filter(is_weight).map(|(&value, _)| value);
-    weights
-        .filter_map(|weight| {
-            let turned = Op::Permute { axes: vec![1, 0] };
-            let table = tables.iter().copied().find(|&table| {
-                is_transposed(graph, weight, table) && may_be_one(graph, weight, table, Some(&turned))
-            })?;
-            Some((weight, table))
+    let mut tables: HashMap<_, Vec<ValueId>> = HashMap::new();
+    for (&table, _) in uses.users.iter().filter(is_table) {
+        if let Some(corners) = corners(graph, table) {
+            tables.entry(corners).or_default().push(table);
+        }
+    }
+    let original = |weight: ValueId| {
+        let turned = Op::Permute { axes: vec![1, 0] };
+        let ([rows, columns], first, last) = corners(graph, weight)?;
+        let alike = tables.get(&([columns, rows], first, last))?;
+        alike.iter().copied().take(MOST_ALIKE).find(|&table| {
+            is_transposed(graph, weight, table) && may_be_one(graph, weight, table, Some(&turned))
         })
-        .collect()
+    };
+    let weights = uses.users.iter().filter(is_weight).map(|(&weight, _)| weight);
+    weights.filter_map(|weight| Some((weight, original(weight)?))).collect()
+}
+
+/// The size of a matrix, and its first and last element, which stay where they are when it is transposed.
+fn corners(graph: &Graph, matrix: ValueId) -> Option<([usize; 2], &[u8], &[u8])> {
+    let data = &graph.constant(matrix)?.data;
+    let &[rows, columns] = data.shape.as_slice() else { return None };
+    let size = data.dtype.size();
+    let last = data.bytes.len().checked_sub(size)?;
+    Some(([rows, columns], data.bytes.get(..size)?, data.bytes.get(last..)?))
 }
 
 fn is_transposed(graph: &Graph, a: ValueId, b: ValueId) -> bool {
@@ -220,32 +245,32 @@ fn is_transposed(graph: &Graph, a: ValueId, b: ValueId) -> bool {
         })
 }
 
-/// Puts a transposition of `original` before each use of `copy`.
-fn read_transposed(graph: &mut Graph, uses: &Uses, copy: ValueId, original: ValueId) {
-    let users: BTreeSet<NodeId> = uses.users.get(&copy).into_iter().flatten().copied().collect();
+/// Puts a transposition of the original before each use of a copy.
+fn read_transposed(graph: &mut Graph, originals: &BTreeMap<ValueId, ValueId>) {
+    if originals.is_empty() {
+        return;
+    }
     let mut root = std::mem::take(&mut graph.root);
-    transpose_in(graph, &mut root, &users, copy, original);
+    transpose_in(graph, &mut root, originals);
     graph.root = root;
 }
 
-fn transpose_in(
-    graph: &mut Graph,
-    region: &mut Region,
-    users: &BTreeSet<NodeId>,
-    copy: ValueId,
-    original: ValueId,
-) {
+fn transpose_in(graph: &mut Graph, region: &mut Region, originals: &BTreeMap<ValueId, ValueId>) {
     let mut nodes = Vec::with_capacity(region.nodes.len() + 1);
     for &id in &region.nodes {
         let mut inner: Vec<Region> =
             graph.node_mut(id).op.regions_mut().into_iter().map(std::mem::take).collect();
         for region in &mut inner {
-            transpose_in(graph, region, users, copy, original);
+            transpose_in(graph, region, originals);
         }
         for (slot, region) in graph.node_mut(id).op.regions_mut().into_iter().zip(inner) {
             *slot = region;
         }
-        if users.contains(&id) {
+        let inputs = graph.node(id).inputs.iter().flatten();
+        let copies: BTreeSet<ValueId> =
+            inputs.filter(|input| originals.contains_key(input)).copied().collect();
+        for copy in copies {
+            let original = originals[&copy];
             let ty = graph.ty(original);
             let dims: Vec<Dim> = ty.dims.iter().rev().cloned().collect();
             let ty = TensorType { dims, ..ty.clone() };

@@ -15,6 +15,12 @@ const OPERATION: usize = 8;
 /// Steps of a graph or a function's body, its names apart.
 pub(super) const BODY: usize = 16;
 
+/// Steps of looking names up: a few that are long take as long as many.
+pub(super) fn names<'n>(names: impl IntoIterator<Item = &'n String>) -> usize {
+    const BYTES: usize = 32;
+    names.into_iter().map(|name| 1 + name.len() / BYTES).fold(0, usize::saturating_add)
+}
+
 impl<'m> Lowering<'_, 'm> {
     /// Takes steps; an error when no file of this size may ask for so many.
     pub(super) fn spend(&self, steps: usize) -> Result<(), ImportErrorKind> {
@@ -31,7 +37,8 @@ impl<'m> Lowering<'_, 'm> {
 
     /// Takes the steps of reading a node.
     pub(super) fn spend_node(&self, node: &NodeProto) -> Result<(), ImportErrorKind> {
-        self.spend(NODE + node.input.len() + node.output.len() + node.attribute.len())
+        let names = names(&node.input).saturating_add(names(&node.output));
+        self.spend(names.saturating_add(NODE + node.attribute.len()))
     }
 
     /// Takes the steps of operations that were added since the last time.

@@ -1,7 +1,7 @@
 //! Calls of functions, which are inlined.
 
 use super::model::Function;
-use super::{Frame, Lowering};
+use super::{Frame, Lowering, cost};
 use crate::error::{ImportError, ImportErrorKind};
 use crate::ir::RuleError;
 use crate::onnx::node::Attribute;
@@ -47,7 +47,8 @@ impl<'m> Lowering<'_, 'm> {
             let what = format!("{} inputs where the function has {}", operands.len(), proto.input.len());
             return Err(RuleError::Unsupported { what }.into());
         }
-        self.open_scope(true, proto.input.len() + proto.attribute_proto.len() + proto.output.len())?;
+        let names = proto.attribute_proto.iter().map(|default| &default.name);
+        self.open_scope(true, cost::names(names.chain(&proto.input).chain(&proto.output)))?;
         let defaults = proto.attribute_proto.iter().map(|default| (default.name.as_str(), default));
         let mut values: HashMap<_, _> = defaults.collect();
         values.extend(attributes.iter().map(|attribute| (attribute.name, attribute.value)));

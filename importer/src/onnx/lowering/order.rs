@@ -1,5 +1,6 @@
 //! The order of a body's nodes: definitions before uses, otherwise as in the file.
 
+use super::problems::MOST as MOST_PROBLEMS;
 use super::{Lowering, operator_name};
 use crate::error::{ImportError, ImportErrorKind, ImportResult, Site};
 use crate::onnx::proto::{GraphProto, NodeProto};
@@ -29,7 +30,7 @@ impl<'m> Lowering<'_, 'm> {
                         users[producer].push(n);
                         waits[n] += 1;
                     }
-                    None if self.is_known(name) => {}
+                    None if self.is_known(name) || undefined.len() > MOST_PROBLEMS => {}
                     None => undefined.push(self.at(node, ImportErrorKind::Undefined(name.to_owned()))),
                 }
             }

@@ -9,7 +9,7 @@ use crate::error::{ImportError, ImportErrorKind, ImportResult};
 use std::collections::HashSet;
 
 /// More problems help nobody, and a hostile file could have any number.
-const MOST: usize = 64;
+pub(super) const MOST: usize = 64;
 
 /// What was found, and which values are lost by it.
 #[derive(Default)]

@@ -1,0 +1,381 @@
+//! Files of a few kilobytes or megabytes that ask for all time, memory or stack. Each is refused or converted in a process of
+//! its own, which may take five seconds of a processor, a gigabyte of memory and two megabytes of stack, unoptimized as
+//! build scripts are.
+
+#[path = "limits/model.rs"]
+mod model;
+
+use kiln_importer::onnx::proto::*;
+use kiln_importer::onnx::{LoadOptions, load, load_bytes};
+use kiln_importer::passes::{Options, optimize};
+use model::*;
+use prost::Message;
+use std::path::Path;
+use std::process::Command;
+
+const SECONDS: usize = 5;
+const KILOBYTES: usize = 1 << 20;
+const STACK: usize = 2 << 20;
+
+/// Says to this very program which case it is to run, as the child.
+const CASE: &str = "KILN_LIMITS_CASE";
+
+/// What must become of a file.
+enum Fate {
+    /// It converts.
+    Converts,
+    /// It is refused with this among the words.
+    Refused(&'static str),
+}
+use Fate::{Converts, Refused};
+
+/// Runs a case as a process with limits of its own.
+fn within_limits(case: &str, fate: Fate, work: impl FnOnce() -> Result<(), String> + Send + 'static) {
+    if cfg!(unix) && std::env::var(CASE).as_deref() != Ok(case) {
+        let limits = format!("ulimit -v {KILOBYTES} && ulimit -t {SECONDS} && exec \"$0\" \"$@\"");
+        let program = std::env::current_exe().expect("this program");
+        let mut child = Command::new("sh");
+        child.args(["-c", &limits]).arg(program).args(["--exact", case, "--nocapture", "--test-threads=1"]);
+        let output = child.env(CASE, case).output().expect("a shell");
+        let said = String::from_utf8_lossy(&output.stderr);
+        let last = said.char_indices().nth_back(2000).map_or(&*said, |(at, _)| &said[at..]);
+        assert!(output.status.success(), "{}: {last}", output.status);
+        return;
+    }
+    let worker = std::thread::Builder::new().stack_size(STACK).spawn(work).expect("a thread");
+    let result = worker.join().expect("no panic");
+    match (result, fate) {
+        (Ok(()), Converts) => {}
+        (Ok(()), Refused(words)) => panic!("converts, and should be refused: {words}"),
+        (Err(error), Converts) => panic!("{error}"),
+        (Err(error), Refused(words)) => assert!(error.contains(words), "{error}"),
+    }
+}
+
+/// Imports and optimizes; messages of any depth are dropped by the one who built them.
+fn convert(bytes: Vec<u8>) -> Result<(), String> {
+    let mut graph = load_bytes(bytes, &LoadOptions::default()).map_err(|error| error.to_string())?;
+    optimize(&mut graph, &Options::default());
+    Ok(())
+}
+
+macro_rules! limits {
+    ($($(#[doc = $doc:literal])* $name:ident $fate:expr => $model:expr;)*) => {$(
+        $(#[doc = $doc])*
+        #[test]
+        fn $name() {
+            within_limits(stringify!($name), $fate, || {
+                let model: ModelProto = $model;
+                convert(model.encode_to_vec())
+            });
+        }
+    )*};
+}
+
+const LONG: i64 = 1 << 40;
+
+/// Two constants without elements, `a` and `b`, of which a node makes `y`.
+fn empty(dims: [&[i64]; 2], operator: &str, attributes: Vec<AttributeProto>) -> ModelProto {
+    let inputs: &[&str] = if matches!(operator, "Softmax" | "LogSoftmax") { &["a"] } else { &["a", "b"] };
+    let node = node(operator, inputs, &["y"], attributes);
+    model(graph(vec![node], vec![floats("a", dims[0], &[]), floats("b", dims[1], &[])], &["y"]))
+}
+
+limits! {
+    joins_of_long_empty_tensors Converts => empty([&[LONG, 0], &[LONG, 0]], "Concat", vec![int("axis", 1)]);
+    softmax_of_long_empty_tensors Converts => empty([&[LONG, 0], &[0]], "Softmax", vec![int("axis", 1)]);
+    softmax_along_long_empty_tensors Converts => empty([&[LONG, 0], &[0]], "LogSoftmax", vec![int("axis", 0)]);
+    products_of_long_empty_tensors Refused("too large") =>
+        empty([&[LONG, 0], &[0, LONG]], "MatMul", Vec::new());
+    products_along_long_empty_tensors Converts => empty([&[0, LONG], &[LONG, 0]], "MatMul", Vec::new());
+    running_sums_of_long_empty_tensors Converts => {
+        let data = vec![floats("a", &[LONG, 0], &[]), integers("axis", &[], &[0])];
+        model(graph(vec![node("CumSum", &["a", "axis"], &["y"], Vec::new())], data, &["y"]))
+    };
+    rows_of_long_empty_tensors Converts => {
+        let data = vec![floats("a", &[0, LONG], &[]), integers("i", &[LONG, 0], &[])];
+        model(graph(vec![node("Gather", &["a", "i"], &["y"], vec![int("axis", 1)])], data, &["y"]))
+    };
+
+    /// Each module of a path repeats the path of those around it.
+    names_like_deep_paths Converts => {
+        let mut relu = node("Relu", &["x"], &["y"], Vec::new());
+        relu.name = format!("{}/Relu", "/a".repeat(100_000));
+        model(graph(vec![relu], Vec::new(), &["y"]))
+    };
+    scopes_like_deep_paths Converts => {
+        let mut relu = node("Relu", &["x"], &["y"], Vec::new());
+        let value = format!("['', {}'relu']", "'a', ".repeat(100_000));
+        for key in ["pkg.torch.onnx.name_scopes", "pkg.torch.onnx.class_hierarchy"] {
+            relu.metadata_props.push(StringStringEntryProto { key: key.into(), value: value.clone() });
+        }
+        model(graph(vec![relu], Vec::new(), &["y"]))
+    };
+
+    loops_without_nodes Refused("out of proportion") => nested_loops(4);
+    repeated_names Refused("out of proportion") => {
+        let mut model = doubling(17, node("Relu", &["x"], &["y"], Vec::new()));
+        let last = model.functions.last_mut().expect("a function");
+        last.node[0].name = "n".repeat(200_000);
+        let value = "v".repeat(200_000);
+        last.output[0].clone_from(&value);
+        last.node[0].output[0] = value;
+        model
+    };
+    functions_with_many_inputs Refused("out of proportion") => {
+        let names: Vec<String> = (0..2000).map(|n| format!("i{n}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let mut model = doubling(16, call("wide", &["x"], &["y"]));
+        let mut wide = function("wide", &names, &["y"], vec![node("Relu", &["i0"], &["y"], Vec::new())]);
+        wide.attribute_proto = names.iter().map(|name| int(name, 1)).collect();
+        model.functions.push(wide);
+        model
+    };
+
+    /// Of 4096 samples, one-sided, each with a table of its own.
+    many_transforms Refused("too large") => {
+        let length = integers("length", &[], &[4096]);
+        let one = |n: usize| node("DFT", &["x", "length"], &[&format!("y{n}")], vec![int("onesided", 1)]);
+        let input = vec![input("x", &[size(1), size(1), size(1)])];
+        with_inputs(input, graph((0..100).map(one).collect(), vec![length], &["y0"]))
+    };
+    many_short_transforms Refused("too large") => {
+        let data = vec![integers("step", &[], &[1]), integers("length", &[], &[2048])];
+        let one = |n: usize| {
+            let attributes = vec![int("onesided", 1)];
+            node("STFT", &["x", "step", "", "length"], &[&format!("y{n}")], attributes)
+        };
+        let input = vec![input("x", &[size(1), size(10_000), size(1)])];
+        with_inputs(input, graph((0..100).map(one).collect(), data, &["y0"]))
+    };
+    many_filter_banks Refused("too large") => {
+        let number = |name: &str, value: f32| floats(name, &[], &[value]);
+        let data = vec![
+            integers("bands", &[], &[4096]),
+            integers("length", &[], &[8192]),
+            integers("rate", &[], &[48_000]),
+            number("low", 0.0),
+            number("high", 24_000.0),
+        ];
+        let inputs = ["bands", "length", "rate", "low", "high"];
+        let one = |n: usize| node("MelWeightMatrix", &inputs, &[&format!("y{n}")], Vec::new());
+        model(graph((0..100).map(one).collect(), data, &["y0"]))
+    };
+    filter_banks_of_no_frequency Converts => {
+        let number = |name: &str, value: f32| floats(name, &[], &[value]);
+        let data = vec![
+            integers("bands", &[], &[8]),
+            integers("length", &[], &[16]),
+            number("rate", 1e-38),
+            number("low", -699.0),
+            number("high", 3e38),
+        ];
+        let inputs = ["bands", "length", "rate", "low", "high"];
+        let bank = node("MelWeightMatrix", &inputs, &["m"], Vec::new());
+        model(graph(vec![bank], data, &["m"]))
+    };
+    many_sparse_tensors Refused("too large") => {
+        let sparse = |n: usize| SparseTensorProto {
+            values: Some(floats(&format!("s{n}"), &[1], &[1.0])),
+            indices: Some(integers("", &[1], &[0])),
+            dims: vec![1 << 12, 1 << 10],
+        };
+        let mut graph = graph(Vec::new(), Vec::new(), &["s0"]);
+        graph.sparse_initializer = (0..100).map(sparse).collect();
+        model(graph)
+    };
+    many_filled_tensors Converts => {
+        let shape = integers("shape", &[2], &[1 << 12, 1 << 12]);
+        let fill = |n: usize| node("ConstantOfShape", &["shape"], &[&format!("c{n}")], Vec::new());
+        let sine = |n: usize| node("Sin", &[&format!("c{n}")], &[&format!("y{n}")], Vec::new());
+        let nodes = (0..200).flat_map(|n| [fill(n), sine(n)]).collect();
+        let names: Vec<String> = (0..200).map(|n| format!("y{n}")).collect();
+        model(graph(nodes, vec![shape], &names.iter().map(String::as_str).collect::<Vec<_>>()))
+    };
+    sums_of_one_large_constant Converts => {
+        let data = floats("c", &[1 << 16], &vec![0.5; 1 << 16]);
+        let sum = |n: usize| node("ReduceSum", &["c"], &[&format!("y{n}")], Vec::new());
+        let names: Vec<String> = (0..10_000).map(|n| format!("y{n}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        model(graph((0..10_000).map(sum).collect(), vec![data], &names))
+    };
+    products_of_constants Converts => {
+        let data = |name: &str, dims: &[i64]| floats(name, dims, &vec![0.5; 1 << 18]);
+        let product = node("MatMul", &["a", "b"], &["y"], Vec::new());
+        let (a, b) = (data("a", &[1 << 9, 1 << 9]), data("b", &[1 << 9, 1 << 9]));
+        let squared = |n: usize| {
+            let [from, to] = [n, n + 1].map(|n| format!("y{n}"));
+            node("MatMul", &[&from, "b"], &[&to], Vec::new())
+        };
+        let mut nodes = vec![NodeProto { output: vec!["y0".into()], ..product }];
+        nodes.extend((0..100).map(squared));
+        model(graph(nodes, vec![a, b], &["y100"]))
+    };
+
+    /// Unused, so that taking the last away takes all away.
+    a_dead_chain Converts => {
+        let mut nodes = chain(20_000, |_, from, to| node("Relu", &[from], &[to], Vec::new()));
+        nodes.push(node("Mul", &["v20000", "zero"], &["z"], Vec::new()));
+        nodes.push(node("Shape", &["z"], &["s"], Vec::new()));
+        model(graph(nodes, vec![floats("zero", &[1], &[0.0])], &["s"]))
+    };
+    deep_functions_with_deep_choices Refused("inside each other") => deep(60, 30);
+    deep_functions Refused("inside each other") => deep(2000, 1);
+    deep_choices Converts => deep(1, 30);
+    as_deep_as_may_be Converts => deep(15, 2);
+
+    many_attributes Refused("attribute") => {
+        let attributes = (0..60_000).map(|n| int(&format!("a{n}"), 1)).collect();
+        model(graph(vec![node("Relu", &["x"], &["y"], attributes)], Vec::new(), &["y"]))
+    };
+    many_attributes_of_functions Refused("attribute") => {
+        let names: Vec<String> = (0..30_000).map(|n| format!("a{n}")).collect();
+        let refer = |name: &String| AttributeProto { ref_attr_name: name.clone(), ..int(name, 0) };
+        let inner = node("Relu", &["x"], &["y"], names.iter().map(refer).collect());
+        let mut call = call("g", &["x"], &["y"]);
+        call.attribute = names.iter().map(|name| int(name, 1)).collect();
+        let mut model = model(graph(vec![call], Vec::new(), &["y"]));
+        model.functions = vec![function("g", &["x"], &["y"], vec![inner])];
+        model
+    };
+    many_operator_sets Converts => {
+        let set = |n: usize| OperatorSetIdProto { domain: format!("d{n}"), version: 1 };
+        let call_one = |n: usize, from: &str, to: &str| call(&format!("g{n}"), &[from], &[to]);
+        let mut model = model(graph(chain(2000, call_one), Vec::new(), &["v2000"]));
+        model.opset_import.extend((0..30_000).map(set));
+        let relu = || vec![node("Relu", &["x"], &["y"], Vec::new())];
+        model.functions = (0..2000).map(|n| function(&format!("g{n}"), &["x"], &["y"], relu())).collect();
+        model
+    };
+    growing_sequences Refused("out of proportion") => {
+        let mut nodes = vec![node("SequenceEmpty", &[], &["v0"], Vec::new())];
+        nodes.extend(chain(60_000, |n, from, to| {
+            node("SequenceInsert", &[if n == 0 { "v0" } else { from }, "x"], &[to], Vec::new())
+        }));
+        nodes.push(node("SequenceLength", &["v60000"], &["y"], Vec::new()));
+        model(graph(nodes, Vec::new(), &["y"]))
+    };
+    many_choices Converts => {
+        let branch = |operator: &str| graph(vec![node(operator, &["x"], &["r"], Vec::new())], Vec::new(), &["r"]);
+        let choose = |n: usize| {
+            let branches = vec![graph_attribute("then_branch", branch("Sin")), graph_attribute("else_branch", branch("Cos"))];
+            node("If", &["c"], &[&format!("y{n}")], branches)
+        };
+        let mut nodes = vec![
+            node("Size", &["x"], &["s"], Vec::new()),
+            node("Greater", &["s", "three"], &["c"], Vec::new()),
+        ];
+        nodes.extend(chain(4000, |_, from, to| node("Relu", &[from], &[to], Vec::new())));
+        nodes.extend((0..500).map(choose));
+        let names: Vec<String> = (0..500).map(|n| format!("y{n}")).collect();
+        let mut outputs: Vec<&str> = names.iter().map(String::as_str).collect();
+        outputs.push("v4000");
+        model(graph(nodes, vec![integers("three", &[], &[3])], &outputs))
+    };
+
+    blocks_that_overflow Refused("block_shape") => {
+        let data = vec![integers("image", &[3], &[5, 5, 5]), integers("block", &[3], &[1 << 24; 3])];
+        let one = node("Col2Im", &["x", "image", "block"], &["y"], Vec::new());
+        with_inputs(vec![input("x", &[size(1), size(8), size(4)])], graph(vec![one], data, &["y"]))
+    };
+    places_that_overflow Refused("too large") => {
+        let data = vec![integers("i", &[2, 2], &[0, 0, (1 << 32) - 1, (1 << 31) - 1])];
+        let dims = [size(1 << 32), size(1 << 31)];
+        let one = node("ScatterND", &["x", "i", "u"], &["y"], Vec::new());
+        let inputs = vec![input("x", &dims), input("u", &[size(2)])];
+        with_inputs(inputs, graph(vec![one], data, &["y"]))
+    };
+    windows_that_overflow Refused("") => {
+        let inputs = vec![input("x", &[size(1), size(1), size(8)]), input("w", &[size(1), size(0), size(1 << 62)])];
+        let attributes = vec![string("auto_pad", "SAME_UPPER"), ints("dilations", &[i64::from(i32::MAX)])];
+        let one = node("Conv", &["x", "w"], &["y"], attributes);
+        with_inputs(inputs, graph(vec![one], Vec::new(), &["y"]))
+    };
+}
+
+/// Loops of a thousand rounds inside each other, with nothing in the innermost.
+fn nested_loops(levels: usize) -> ModelProto {
+    let data = || vec![integers("rounds", &[], &[1000]), truth("go", true)];
+    let mut inner: Option<GraphProto> = None;
+    for level in 0..levels {
+        let nodes = inner.into_iter().map(|body| {
+            let body = graph_attribute("body", body);
+            node("Loop", &["rounds", "go"], &[], vec![body])
+        });
+        let condition = format!("condition{level}");
+        let mut body = graph(nodes.collect(), vec![truth("on", true)], &["on"]);
+        body.input = vec![named(&format!("round{level}")), named(&condition)];
+        inner = Some(body);
+    }
+    let body = graph_attribute("body", inner.expect("a level"));
+    let mut nodes = vec![node("Loop", &["rounds", "go"], &[], vec![body])];
+    nodes.push(node("Relu", &["x"], &["y"], Vec::new()));
+    model(graph(nodes, data(), &["y"]))
+}
+
+/// Functions that each call the next one twice; the last is the given node.
+fn doubling(levels: usize, last: NodeProto) -> ModelProto {
+    let name = |n: usize| format!("f{n}");
+    let twice = |n: usize| vec![call(&name(n + 1), &["x"], &["z"]), call(&name(n + 1), &["z"], &["y"])];
+    let mut model = model(graph(vec![call("f0", &["x"], &["y"])], Vec::new(), &["y"]));
+    model.functions = (0..levels).map(|n| function(&name(n), &["x"], &["y"], twice(n))).collect();
+    model.functions.push(function(&name(levels), &["x"], &["y"], vec![last]));
+    model
+}
+
+/// Functions inside each other, each in choices inside each other whose conditions are known.
+fn deep(functions: usize, choices: usize) -> ModelProto {
+    let body = |n: usize| {
+        let next = if n + 1 == functions {
+            node("Relu", &["x"], &["r"], Vec::new())
+        } else {
+            call(&format!("f{}", n + 1), &["x"], &["r"])
+        };
+        let mut inner = graph(vec![next], vec![truth("c", true)], &["r"]);
+        for _ in 1..choices {
+            inner = graph(vec![choice(inner)], vec![truth("c", true)], &["r"]);
+        }
+        let condition = AttributeProto {
+            t: Some(Box::new(truth("", true))),
+            ..attribute("value", attribute_type::TENSOR)
+        };
+        vec![node("Constant", &[], &["c"], vec![condition]), choice(inner)]
+    };
+    let mut model = model(graph(vec![call("f0", &["x"], &["y"])], Vec::new(), &["y"]));
+    model.functions = (0..functions).map(|n| function(&format!("f{n}"), &["x"], &["r"], body(n))).collect();
+    model
+}
+
+fn choice(branch: GraphProto) -> NodeProto {
+    let other = graph(vec![node("Identity", &["x"], &["r"], Vec::new())], Vec::new(), &["r"]);
+    let branches = vec![graph_attribute("then_branch", branch), graph_attribute("else_branch", other)];
+    node("If", &["c"], &["r"], branches)
+}
+
+/// 200 initializers that are the same megabyte of one data file.
+#[test]
+fn overlapping_external_data() {
+    within_limits("overlapping_external_data", Refused("too large"), || {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("overlapping_external_data");
+        std::fs::create_dir_all(&folder).expect("a folder");
+        std::fs::write(folder.join("w.bin"), vec![1u8; 1 << 22]).expect("a file");
+        let entry = |key: &str, value: &str| StringStringEntryProto { key: key.into(), value: value.into() };
+        let tensor = |n: usize| TensorProto {
+            external_data: vec![entry("location", "w.bin")],
+            data_location: 1,
+            ..floats(&format!("w{n}"), &[1 << 20], &[])
+        };
+        let names: Vec<String> = (0..200).map(|n| format!("w{n}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let model = model(graph(Vec::new(), (0..200).map(tensor).collect(), &names));
+        let path = folder.join("model.onnx");
+        std::fs::write(&path, model.encode_to_vec()).expect("a file");
+        convert_file(&path)
+    });
+}
+
+fn convert_file(path: &Path) -> Result<(), String> {
+    let mut graph = load(path, &LoadOptions::default()).map_err(|error| error.to_string())?;
+    optimize(&mut graph, &Options::default());
+    Ok(())
+}
