@@ -7,13 +7,11 @@
 mod code;
 mod emit;
 mod literals;
-mod names;
+pub mod names;
 mod plan;
-mod print;
+pub mod print;
 mod record;
 mod spelling;
-#[cfg(feature = "weights")]
-pub mod weights;
 
 pub use record::{Generated, RecordFormat};
 

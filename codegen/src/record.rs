@@ -45,7 +45,7 @@ impl RecordFormat {
 
     /// The runtime's name of the format, for those that hold the parameters' names and so load without the record's type,
     /// which takes long to compile.
-    pub(crate) fn named(self) -> Option<&'static str> {
+    pub fn named(self) -> Option<&'static str> {
         match self {
             RecordFormat::NamedMpk => Some("record::Format::NamedMpk"),
             RecordFormat::NamedMpkGz => Some("record::Format::NamedMpkGz"),

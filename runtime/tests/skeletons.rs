@@ -19,7 +19,7 @@ type Cpu = kiln::backend::NdArray;
 macro_rules! skeletons {
     ($($name:ident)*) => {$(
         mod $name {
-            include!(concat!("../../codegen/tests/skeletons/", stringify!($name), ".rs"));
+            include!(concat!("../../codegen/skeletons/tests/expected/", stringify!($name), ".rs"));
         }
     )*};
 }
@@ -52,7 +52,7 @@ fn parameters<M: Module<Cpu>>(module: &M) -> Vec<TensorData> {
 
 fn record(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../codegen/tests/skeletons")
+        .join("../codegen/skeletons/tests/expected")
         .join(format!("{name}.safetensors"))
 }
 

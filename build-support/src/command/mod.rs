@@ -103,7 +103,7 @@ pub(crate) enum CommandError {
         /// The checkpoint.
         file: String,
         /// Why.
-        source: kiln_codegen::weights::SkeletonError,
+        source: kiln_skeletons::SkeletonError,
     },
     /// A file could not be written.
     #[error(transparent)]

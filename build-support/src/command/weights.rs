@@ -2,8 +2,8 @@
 
 use super::{CommandError, Outcome, convert};
 use clap::{Args, ValueEnum};
-use kiln_codegen::weights::{Skeleton, SkeletonOptions, layer_names, skeleton};
 use kiln_record::RecordError;
+use kiln_skeletons::{Skeleton, SkeletonOptions, layer_names, skeleton};
 use kiln_weights::{Checkpoint, KeyMap, OpenOptions};
 use std::collections::BTreeMap;
 use std::io::Read;

@@ -12,11 +12,11 @@ use kiln::record::{
 use kiln::weights::{LoadArgs, PyTorchFileRecorder, SafetensorsFileRecorder, load_weights};
 use std::path::Path;
 
-/// A skeleton as it was written; a test of `kiln-codegen` compares them with what it writes now.
+/// A skeleton as it was written; a test of `kiln-skeletons` compares them with what it writes now.
 macro_rules! skeletons {
     ($($name:ident)*) => {$(
         mod $name {
-            include!(concat!("../../../codegen/tests/skeletons/", stringify!($name), ".rs"));
+            include!(concat!("../../../codegen/skeletons/tests/expected/", stringify!($name), ".rs"));
         }
     )*};
 }
@@ -105,7 +105,10 @@ fn check_skeleton<M: Module<Cpu>>(skeleton: &M, folder: &Path, tolerance: f64, w
 /// The text of a skeleton that is part of this test, without its first line.
 macro_rules! text {
     ($name:literal) => {
-        include_str!(concat!("../../../codegen/tests/skeletons/", $name, ".rs")).split_once('\n').unwrap().1
+        include_str!(concat!("../../../codegen/skeletons/tests/expected/", $name, ".rs"))
+            .split_once('\n')
+            .unwrap()
+            .1
     };
 }
 

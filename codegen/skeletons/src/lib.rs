@@ -22,8 +22,8 @@ mod types;
 
 pub use record::layer_names;
 
-use crate::names;
-use crate::{Generated, RecordFormat};
+use kiln_codegen::names;
+use kiln_codegen::{Generated, RecordFormat};
 use kiln_record::RecordError;
 use kiln_record::safetensors::BACKEND_DTYPES_KEY;
 use kiln_weights::{LazyTensor, WeightsError};

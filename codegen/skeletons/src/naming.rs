@@ -2,7 +2,7 @@
 
 use super::content::{Content, Note, Part};
 use super::types::{Field, Type, Types};
-use crate::names::{self, Names};
+use kiln_codegen::names::{self, Names};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Names that the skeleton's imports and Rust's prelude take, and those by which the runtime tells layers.

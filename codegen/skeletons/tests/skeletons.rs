@@ -1,9 +1,9 @@
 //! Skeletons of checkpoints: their text and their records, which the runtime's tests compile and load.
 //!
-//! `KILN_BLESS=1 cargo test -p kiln-codegen --features weights` writes the expectations anew.
+//! `KILN_BLESS=1 cargo test -p kiln-skeletons` writes the expectations anew.
 
 use kiln_codegen::RecordFormat;
-use kiln_codegen::weights::{Skeleton, SkeletonError, SkeletonOptions, skeleton};
+use kiln_skeletons::{Skeleton, SkeletonError, SkeletonOptions, skeleton};
 use kiln_types::TensorData;
 use kiln_weights::{Checkpoint, LazyTensor, OpenOptions};
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ fn folder(name: &str) -> PathBuf {
 
 /// Reads a fixture's tensors, below a key if one is given.
 fn read(file: &str, key: Option<&str>) -> Vec<(String, LazyTensor)> {
-    let path = folder("../fixtures/weights").join(file);
+    let path = folder("../../fixtures/weights").join(file);
     let options = OpenOptions { top_level_key: key.map(str::to_owned) };
     let checkpoint = Checkpoint::open_with(&path, &options).unwrap();
     checkpoint.tensors().map(|(key, tensor)| (key.to_owned(), tensor.clone())).collect()
@@ -30,7 +30,7 @@ fn record(made: &Skeleton) -> Vec<u8> {
 
 /// Compares source and record with the expectation `name`, or writes it.
 fn check(name: &str, made: &Skeleton) {
-    let source = folder("tests/skeletons").join(format!("{name}.rs"));
+    let source = folder("tests/expected").join(format!("{name}.rs"));
     if std::env::var_os("KILN_BLESS").is_some() {
         std::fs::write(&source, &made.generated.source).unwrap();
     }
@@ -40,7 +40,7 @@ fn check(name: &str, made: &Skeleton) {
 
 /// Compares a record with the expectation `name`, or writes it.
 fn check_record(name: &str, made: &Skeleton) {
-    let data = folder("tests/skeletons").join(format!("{name}.{}", made.generated.format.extension()));
+    let data = folder("tests/expected").join(format!("{name}.{}", made.generated.format.extension()));
     if std::env::var_os("KILN_BLESS").is_some() {
         std::fs::write(&data, record(made)).unwrap();
     }

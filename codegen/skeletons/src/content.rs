@@ -4,7 +4,7 @@ use super::layers::{self, Layer, Leaves, Recognized};
 use super::settled::Settled;
 use super::tree::{Branch, Tree};
 use super::{SkeletonError, SkeletonOptions, attention, normalized};
-use crate::names;
+use kiln_codegen::names;
 use kiln_weights::LazyTensor;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

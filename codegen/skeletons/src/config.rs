@@ -4,7 +4,7 @@ use super::content::{Content, Part};
 use super::emit::{Typed, path, unsuffixed};
 use super::types::Type;
 use super::{SkeletonError, emit};
-use crate::names::{self, Names, ident};
+use kiln_codegen::names::{self, Names, ident};
 use proc_macro2::{Literal, TokenStream};
 use quote::{format_ident, quote};
 
