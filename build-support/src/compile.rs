@@ -1,16 +1,19 @@
 //! One model from file to source and record.
 
+use crate::cargo::checked;
 use crate::golden::DataSet;
 use crate::{BuildError, RecordType};
-use kiln_codegen::{Generated, Options, RecordPath, generate};
+use kiln_codegen::{Generated, GoldenTest, Options, RecordPath, generate, golden_tests};
 use kiln_importer::ImportError;
 use kiln_importer::ir::{Dim, Graph, ValueId};
-use kiln_importer::onnx::{LoadOptions, files, load};
+use kiln_importer::onnx::{LoadOptions, SourceFile, load_with_sources};
 use kiln_importer::passes::{self, PassReport};
 use kiln_record::safetensors::{TensorToWrite, save};
+use kiln_record::{RecordError, replace_file};
 use kiln_types::DType;
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// How a model is compiled.
@@ -72,8 +75,8 @@ pub struct Compiled {
     pub inputs: Vec<Port>,
     /// Outputs in order.
     pub outputs: Vec<Port>,
-    /// Files that it was made from.
-    pub sources: Vec<PathBuf>,
+    /// Files and folders that it was made from, as they were before they were read.
+    pub sources: Vec<SourceFile>,
     /// Files that were written.
     pub written: Vec<PathBuf>,
     stem: String,
@@ -86,14 +89,15 @@ pub(crate) struct Imported {
     pub graph: Graph,
     #[cfg_attr(not(feature = "cli"), expect(dead_code, reason = "only `kiln inspect` prints it"))]
     pub reports: Vec<PassReport>,
+    pub sources: Vec<SourceFile>,
 }
 
 /// Imports and optimizes a model.
 pub(crate) fn import(model: &Path, options: &CompileOptions) -> Result<Imported, BuildError> {
     let load_options = LoadOptions { bind_dims: options.bind_dims.clone(), trainable: options.trainable };
-    let mut graph = load(model, &load_options).map_err(import_error)?;
+    let (mut graph, sources) = load_with_sources(model, &load_options).map_err(import_error)?;
     let reports = passes::optimize(&mut graph, &passes::Options { trainable: options.trainable });
-    Ok(Imported { graph, reports })
+    Ok(Imported { graph, reports, sources })
 }
 
 pub(crate) fn import_error(error: ImportError) -> BuildError {
@@ -105,23 +109,16 @@ pub(crate) fn import_error(error: ImportError) -> BuildError {
 /// # Errors
 /// Why the model cannot be imported, or why no source can be made from it.
 pub fn compile(model: &Path, options: &CompileOptions) -> Result<Compiled, BuildError> {
-    let Imported { graph, .. } = import(model, options)?;
+    checked(model)?;
+    let Imported { graph, sources, .. } = import(model, options)?;
     let stem = model.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let record = format!("{stem}.{}", options.record_type.extension());
-    let path = match &options.below_out_dir {
-        // Build scripts run on Windows too; the source is the same everywhere.
-        Some(dir) => RecordPath::OutDir(dir.join(&record).to_string_lossy().replace('\\', "/")),
-        None => RecordPath::Given(record.clone()),
-    };
+    let path = data_path(&record, options);
     let codegen_options = Options {
-        runtime_crate: options.runtime_crate.clone(),
         source_name: model.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-        record: options.record_type,
         embed: options.embed_states.then(|| path.clone()),
         default_record: Some(path),
-        half_precision: options.half_precision,
-        no_std: options.no_std,
-        ..Options::default()
+        ..codegen_options(options)
     };
     let generated = generate(&graph, &codegen_options)
         .map_err(|source| BuildError::Codegen { path: model.to_owned(), source: Box::new(source) })?;
@@ -135,12 +132,32 @@ pub fn compile(model: &Path, options: &CompileOptions) -> Result<Compiled, Build
         source: generated.source.clone(),
         inputs: graph.inputs.iter().map(|&value| port(&graph.value(value).name, value)).collect(),
         outputs: names.zip(&graph.root.outputs).map(|(name, &value)| port(name, value)).collect(),
-        sources: files(model).map_err(import_error)?,
+        sources,
         written: Vec::new(),
         stem,
         generated,
         golden: Vec::new(),
     })
+}
+
+/// How generated source names a file beside it.
+fn data_path(file: &str, options: &CompileOptions) -> RecordPath {
+    match &options.below_out_dir {
+        // Build scripts run on Windows too; the source is the same everywhere.
+        Some(dir) => RecordPath::OutDir(dir.join(file).to_string_lossy().replace('\\', "/")),
+        None => RecordPath::Given(file.to_owned()),
+    }
+}
+
+/// What generated source needs to know that is the same for every model.
+fn codegen_options(options: &CompileOptions) -> Options {
+    Options {
+        runtime_crate: options.runtime_crate.clone(),
+        record: options.record_type,
+        half_precision: options.half_precision,
+        no_std: options.no_std,
+        ..Options::default()
+    }
 }
 
 impl Compiled {
@@ -169,7 +186,7 @@ impl Compiled {
             self.written.push(path);
         }
         let path = dir.join(format!("{}.rs", self.stem));
-        replace(&path, |temporary| fs::write(temporary, &self.source).map_err(BuildError::io(temporary)))?;
+        replace_text(&path, &self.source)?;
         self.written.insert(0, path);
         Ok(())
     }
@@ -178,19 +195,34 @@ impl Compiled {
     pub(crate) fn write_record(&mut self, dir: &Path) -> Result<PathBuf, BuildError> {
         fs::create_dir_all(dir).map_err(BuildError::io(dir))?;
         let path = dir.join(format!("{}.{}", self.stem, self.generated.format.extension()));
-        replace(&path, |temporary| {
-            self.generated
-                .write_record(temporary)
-                .map_err(|source| BuildError::Record { path: path.clone(), source: Box::new(source) })
-        })?;
+        self.generated
+            .write_record(&path)
+            .map_err(|source| BuildError::Record { path: path.clone(), source: Box::new(source) })?;
         self.written.push(path.clone());
         Ok(path)
     }
 
     /// Adds golden data, and the tests that use it, to the source.
-    pub(crate) fn attach_golden(&mut self, sets: Vec<DataSet>, options: &CompileOptions) {
-        self.source.push_str(&crate::golden::tests(self, &sets, &self.stem, options));
+    pub(crate) fn attach_golden(
+        &mut self,
+        sets: Vec<DataSet>,
+        options: &CompileOptions,
+    ) -> Result<(), BuildError> {
+        let tests = sets.iter().enumerate().map(|(i, set)| {
+            let data = data_path(&format!("{}.golden_{i}.safetensors", self.stem), options);
+            GoldenTest { name: set.name.clone(), data }
+        });
+        let tests: Vec<GoldenTest> = tests.collect();
+        let inputs: Vec<_> = self.inputs.iter().map(|port| (port.dtype, port.rank)).collect();
+        let tests = golden_tests(&tests, &inputs, self.outputs.len(), &codegen_options(options));
+        let tests = tests.map_err(|source| BuildError::Codegen {
+            path: PathBuf::from(&self.stem),
+            source: Box::new(source),
+        })?;
+        self.source.push('\n');
+        self.source.push_str(&tests);
         self.golden = sets;
+        Ok(())
     }
 }
 
@@ -202,17 +234,13 @@ pub(crate) fn write_golden(set: &DataSet, path: &Path) -> Result<(), BuildError>
     };
     let mut tensors = named("input", &set.inputs);
     tensors.extend(named("output", &set.outputs));
-    replace(path, |temporary| {
-        save(temporary, &tensors, &BTreeMap::new())
-            .map_err(|source| BuildError::Record { path: path.to_owned(), source: Box::new(source) })
-    })
+    save(path, &tensors, &BTreeMap::new())
+        .map_err(|source| BuildError::Record { path: path.to_owned(), source: Box::new(source) })
 }
 
-/// Lets `write` make a file beside `path`, then moves it there.
-fn replace(path: &Path, write: impl FnOnce(&Path) -> Result<(), BuildError>) -> Result<(), BuildError> {
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(".new");
-    let temporary = PathBuf::from(temporary);
-    write(&temporary)?;
-    fs::rename(&temporary, path).map_err(BuildError::io(path))
+/// Writes a text file in one step.
+pub(crate) fn replace_text(path: &Path, text: &str) -> Result<(), BuildError> {
+    let write = |source| RecordError::Io { path: path.display().to_string(), source };
+    replace_file(path, |file| file.write_all(text.as_bytes()).map_err(write))
+        .map_err(|source| BuildError::Record { path: path.to_owned(), source: Box::new(source) })
 }

@@ -52,6 +52,14 @@ pub enum BuildError {
         /// Why.
         source: std::io::Error,
     },
+    /// A path that cargo cannot be told of.
+    #[error(
+        "the path {path:?} has a character that nobody sees, such as a line break: give the file or folder another name"
+    )]
+    Path {
+        /// The path.
+        path: PathBuf,
+    },
     /// Several models failed.
     #[error("{}", .0.iter().map(BuildError::report).collect::<Vec<_>>().join("\n"))]
     Several(Vec<BuildError>),

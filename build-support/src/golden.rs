@@ -1,9 +1,10 @@
 //! Golden data: ONNX's test layout read, and turned into a test of the generated source.
 
+use crate::cargo::checked;
 use crate::compile::Port;
 use crate::{BuildError, CompileOptions, Compiled};
-use kiln_importer::onnx::{read_data, value_name};
-use kiln_types::{DTypeKind, TensorData};
+use kiln_importer::onnx::{SourceFile, read_data, value_name};
+use kiln_types::TensorData;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -103,20 +104,22 @@ pub(crate) fn attach(
     let (input_names, output_names) = (compiled.input_names(), compiled.output_names());
     let mut sets = Vec::new();
     for dir in dirs {
+        // The folder tells when files come and go, each file when it changes.
+        compiled.sources.extend(SourceFile::now(&dir));
+        checked(&dir)?;
+        for (prefix, names) in [("input", &input_names), ("output", &output_names)] {
+            let files = (0..names.len()).map(|i| dir.join(format!("{prefix}_{i}.pb")));
+            compiled.sources.extend(files.filter_map(|file| SourceFile::now(&file)));
+        }
         let set = read_data_set(&dir, &input_names, &output_names)?;
         for (prefix, tensors, ports) in
             [("input", &set.inputs, &compiled.inputs), ("output", &set.outputs, &compiled.outputs)]
         {
             tensors.iter().zip(ports).try_for_each(|(data, port)| check(&dir, prefix, data, port))?;
-            // The folder tells when files come and go, each file when it changes.
-            let files = (0..tensors.len()).map(|i| dir.join(format!("{prefix}_{i}.pb")));
-            compiled.sources.extend(files);
         }
         sets.push(set);
-        compiled.sources.push(dir);
     }
-    compiled.attach_golden(sets, options);
-    Ok(())
+    compiled.attach_golden(sets, options)
 }
 
 /// A tensor must be what the model says of its port: a test that cannot pass is better refused now.
@@ -143,59 +146,4 @@ fn check(dir: &Path, prefix: &str, data: &TensorData, port: &Port) -> Result<(),
         wanted.join(", ")
     );
     Err(BuildError::Golden { path: dir.to_owned(), reason })
-}
-
-/// The source of the tests.
-pub(crate) fn tests(compiled: &Compiled, sets: &[DataSet], stem: &str, options: &CompileOptions) -> String {
-    let runtime = &options.runtime_crate;
-    let mut text = format!(
-        "\n#[cfg(test)]\nmod golden {{\n    use super::Model;\n    use {runtime}::backend::NdArray;\n    \
-         use {runtime}::golden::{{Golden, Tolerance}};\n"
-    );
-    if !compiled.inputs.is_empty() {
-        text.push_str(&format!("    use {runtime}::tensor::Tensor;\n"));
-    }
-    for (i, set) in sets.iter().enumerate() {
-        let file = format!("{stem}.golden_{i}.safetensors");
-        let path = match &options.below_out_dir {
-            Some(dir) => {
-                let path = dir.join(file).to_string_lossy().replace('\\', "/");
-                format!("concat!(env!(\"OUT_DIR\"), {:?})", format!("/{path}"))
-            }
-            None => format!("{file:?}"),
-        };
-        text.push_str(&test(compiled, &set.name, &path, runtime));
-    }
-    text.push_str("}\n");
-    text
-}
-
-/// One test: loads the record and the data, runs, compares.
-fn test(compiled: &Compiled, name: &str, path: &str, runtime: &str) -> String {
-    let list = |prefix: &str, n: usize| (0..n).map(|i| format!("{prefix}{i}")).collect::<Vec<_>>().join(", ");
-    let mut text = format!("\n    #[test]\n    fn {name}() {{\n");
-    text.push_str(&format!("        let golden = Golden::open({path}).expect(\"golden data\");\n"));
-    text.push_str("        let model = Model::<NdArray>::default();\n");
-    for (i, port) in compiled.inputs.iter().enumerate() {
-        let kind = match port.dtype.kind() {
-            DTypeKind::Float => String::new(),
-            DTypeKind::Int => format!(", {runtime}::tensor::Int"),
-            DTypeKind::Bool => format!(", {runtime}::tensor::Bool"),
-        };
-        text.push_str(&format!(
-            "        let data = golden.input({i}).expect(\"input {i}\");\n        let dtype = data.dtype;\n        \
-             let x{i} = Tensor::<NdArray, {}{kind}>::from_data_dtype(data, &Default::default(), dtype);\n",
-            port.rank
-        ));
-    }
-    let outputs = list("y", compiled.outputs.len());
-    let pattern = if compiled.outputs.len() == 1 { outputs } else { format!("({outputs})") };
-    text.push_str(&format!("        let {pattern} = model.forward({});\n", list("x", compiled.inputs.len())));
-    for i in 0..compiled.outputs.len() {
-        text.push_str(&format!(
-            "        golden.assert_output({i}, &y{i}.into_data(), Tolerance::default());\n"
-        ));
-    }
-    text.push_str("    }\n");
-    text
 }

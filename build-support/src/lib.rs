@@ -19,6 +19,7 @@
 //!
 //! The same work is done outside a build by the `kiln` command (`cargo install kiln-build --features cli`).
 
+mod cargo;
 mod compile;
 mod error;
 mod golden;

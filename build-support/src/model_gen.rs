@@ -1,6 +1,6 @@
 //! [`ModelGen`]: the builder for `build.rs`.
 
-use crate::{BuildError, CompileOptions, RecordType, compile, stamp::Stamp};
+use crate::{BuildError, CompileOptions, RecordType, cargo::CargoLines, compile, stamp::Stamp};
 use proc_macro_crate::{FoundCrate, crate_name};
 use std::path::{Path, PathBuf};
 
@@ -90,19 +90,24 @@ impl ModelGen {
     /// Runs inside a build script: writes below `OUT_DIR`, tells cargo what to watch, and reports every model that
     /// failed as errors of the build.
     pub fn run_from_script(&self) {
-        let Some(root) = std::env::var_os("OUT_DIR").map(PathBuf::from) else {
-            println!(
-                "cargo::error=OUT_DIR is not set: `run_from_script` is for build scripts; use `run_from_cli` elsewhere"
-            );
-            return;
+        let lines = match std::env::var_os("OUT_DIR").map(PathBuf::from) {
+            Some(root) => self.run_below(&root),
+            None => {
+                let mut lines = CargoLines::default();
+                lines.error(
+                    "OUT_DIR is not set: `run_from_script` is for build scripts; use `run_from_cli` elsewhere",
+                );
+                lines.into_lines()
+            }
         };
-        println!("cargo::rerun-if-changed=build.rs");
-        for input in &self.inputs {
-            println!("cargo::rerun-if-changed={}", input.display());
+        // A build script that says `cargo::error` and ends well makes cargo print these lines and nothing else.
+        for line in lines {
+            println!("{line}");
         }
-        if let Some(golden) = &self.golden {
-            println!("cargo::rerun-if-changed={}", golden.display());
-        }
+    }
+
+    /// What [`ModelGen::run_from_script`] does when `OUT_DIR` is `root`; yields the lines for cargo.
+    pub fn run_below(&self, root: &Path) -> Vec<String> {
         let mut options = self.options();
         options.below_out_dir = Some(self.out_dir.clone());
         let no_system = std::env::var_os("CARGO_CFG_TARGET_OS").is_some_and(|system| system == "none");
@@ -111,15 +116,16 @@ impl ModelGen {
             options.runtime_crate = name;
         }
         let outcome = self.run(&root.join(&self.out_dir), &options);
-        for file in &outcome.watched {
-            println!("cargo::rerun-if-changed={}", file.display());
+        let (mut lines, mut errors) = (CargoLines::default(), outcome.errors);
+        let given =
+            [PathBuf::from("build.rs")].into_iter().chain(self.inputs.clone()).chain(self.golden.clone());
+        for path in given.chain(outcome.watched) {
+            errors.extend(lines.watch(&path).err());
         }
-        // A build script that says `cargo::error` and ends well makes cargo print these lines and nothing else.
-        for error in &outcome.errors {
-            for line in error.report().lines() {
-                println!("cargo::error={line}");
-            }
+        for error in &errors {
+            lines.error(&error.report());
         }
+        lines.into_lines()
     }
 
     /// Runs anywhere else: writes below the working directory.
@@ -176,7 +182,7 @@ impl ModelGen {
             crate::golden::attach(&mut compiled, &golden, options)?;
         }
         compiled.write(out_dir)?;
-        watched.extend(compiled.sources.iter().cloned());
+        watched.extend(compiled.sources.iter().map(|source| source.path.clone()));
         stamp.write(&compiled)
     }
 }

@@ -1,6 +1,8 @@
 //! Leaves a model alone that did not change since it was last compiled.
 
+use crate::compile::replace_text;
 use crate::{BuildError, CompileOptions, Compiled};
+use kiln_importer::onnx::SourceFile;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
@@ -18,7 +20,8 @@ impl Stamp {
     pub(crate) fn new(input: &Path, options: &CompileOptions, golden: Option<&Path>, out_dir: &Path) -> Self {
         let stem = input.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         // The build script has the compiler in it, and is another file when that changed.
-        let program = std::env::current_exe().ok().and_then(|path| state_of(&path)).unwrap_or_default();
+        let program = std::env::current_exe().ok().and_then(|path| SourceFile::now(&path));
+        let program = program.as_ref().and_then(state_of).unwrap_or_default();
         // Debug output escapes line breaks, so the key is one line.
         let key = format!("{} {program:?} {input:?} {golden:?} {options:?}", env!("CARGO_PKG_VERSION"));
         Self { file: out_dir.join(format!("{stem}.stamp")), key }
@@ -34,7 +37,7 @@ impl Stamp {
         let mut watched = Vec::new();
         for line in lines {
             let (state, path) = line.split_once('\t')?;
-            if state != state_of(Path::new(path))? {
+            if state != state_of(&SourceFile::now(Path::new(path))?)? {
                 return None;
             }
             watched.push(PathBuf::from(path));
@@ -42,24 +45,26 @@ impl Stamp {
         Some(watched)
     }
 
-    /// Remembers what `compiled` was made from and what was written for it.
+    /// Remembers what `compiled` was made from, as it was before, and what was written for it: a model that was saved in the
+    /// meantime has changed.
     pub(crate) fn write(&self, compiled: &Compiled) -> Result<(), BuildError> {
         let mut text = self.key.clone();
-        for path in compiled.sources.iter().chain(&compiled.written) {
+        let written = compiled.written.iter().map(|path| SourceFile::now(path));
+        for file in compiled.sources.iter().cloned().map(Some).chain(written) {
             // A name with a line break, or a file that is gone, makes the stamp useless, never wrong.
-            let (Some(state), Some(path)) = (state_of(path), path.to_str().filter(|p| !p.contains('\n')))
-            else {
-                return Ok(());
-            };
-            text.push_str(&format!("\n{state}\t{path}"));
+            let line = file.and_then(|file| {
+                let path = file.path.to_str().filter(|path| !path.contains('\n'))?.to_owned();
+                Some(format!("\n{}\t{path}", state_of(&file)?))
+            });
+            let Some(line) = line else { return Ok(()) };
+            text.push_str(&line);
         }
-        fs::write(&self.file, text).map_err(BuildError::io(&self.file))
+        replace_text(&self.file, &text)
     }
 }
 
 /// Size and modification time, as text.
-fn state_of(path: &Path) -> Option<String> {
-    let metadata = fs::metadata(path).ok()?;
-    let modified = metadata.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
-    Some(format!("{}:{}", metadata.len(), modified.as_nanos()))
+fn state_of(file: &SourceFile) -> Option<String> {
+    let modified = file.modified?.duration_since(UNIX_EPOCH).ok()?;
+    Some(format!("{}:{}", file.size, modified.as_nanos()))
 }

@@ -6,6 +6,7 @@
 
 mod code;
 mod emit;
+mod golden;
 mod literals;
 pub mod names;
 mod plan;
@@ -13,6 +14,7 @@ pub mod print;
 mod record;
 mod spelling;
 
+pub use golden::{GoldenTest, golden_tests};
 pub use record::{Generated, RecordFormat};
 
 use kiln_importer::ir::Graph;
@@ -80,9 +82,7 @@ pub enum CodegenError {
 
 /// Generates the source of a model and its parameters.
 pub fn generate(graph: &Graph, options: &Options) -> Result<Generated, CodegenError> {
-    if syn::parse_str::<proc_macro2::Ident>(&options.runtime_crate).is_err() {
-        return Err(CodegenError::RuntimeName(options.runtime_crate.clone()));
-    }
+    runtime_ident(options)?;
     let mut plan = Plan::new(graph);
     if let Some(symbol) = plan.modules[plan.root].body.symbols.first() {
         return Err(CodegenError::UnknownSymbol(symbol.to_string()));
@@ -90,4 +90,10 @@ pub fn generate(graph: &Graph, options: &Options) -> Result<Generated, CodegenEr
     let source = emit::emit(&mut plan, options)?;
     let record = record::record(&plan);
     Ok(Generated { source, record, format: options.record, half_precision: options.half_precision })
+}
+
+/// The runtime crate's name, which must be an identifier.
+fn runtime_ident(options: &Options) -> Result<proc_macro2::Ident, CodegenError> {
+    syn::parse_str(&options.runtime_crate)
+        .map_err(|_| CodegenError::RuntimeName(options.runtime_crate.clone()))
 }

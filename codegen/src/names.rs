@@ -74,6 +74,29 @@ pub fn snake(text: &str, fallback: &str) -> String {
     name
 }
 
+/// Names of devices, which Windows gives to no file, whatever its extension.
+const DEVICES: &[&str] = &["aux", "con", "nul", "prn"];
+
+/// The name of a module and of its file for a file's name: up to the first dot, without what no module's name has.
+pub fn module_name(file: &str) -> String {
+    let stem = file.split('.').next().unwrap_or_default();
+    let mut name: String = stem.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    if name.chars().all(|c| c == '_') {
+        return "model".to_owned();
+    }
+    if name.starts_with(|c: char| c.is_ascii_digit()) {
+        name.insert_str(0, "model_");
+    }
+    let lower = name.to_ascii_lowercase();
+    let numbered = lower.strip_prefix("com").or_else(|| lower.strip_prefix("lpt"));
+    let is_device = DEVICES.contains(&lower.as_str())
+        || numbered.is_some_and(|number| number.len() == 1 && number.bytes().all(|b| b.is_ascii_digit()));
+    if is_device || RESERVED.contains(&name.as_str()) || name == "Self" {
+        name.push('_');
+    }
+    name
+}
+
 /// A `PascalCase` identifier for a name, or `fallback` when nothing is left of it. Inner capitals stay as they are.
 pub fn pascal(text: &str, fallback: &str) -> String {
     let mut name = String::new();
@@ -189,6 +212,29 @@ mod tests {
         assert_eq!(snake(&"a".repeat(10_000), "x").len(), MAX_LENGTH);
         assert_eq!(pascal("transformers.BertLayer", "Module"), "TransformersBertLayer");
         assert_eq!(pascal("9", "Module"), "Module9");
+    }
+
+    #[test]
+    fn any_file_can_be_a_module() {
+        let cases = [
+            ("model.onnx", "model"),
+            ("ResNet-18.v2.pt", "ResNet_18"),
+            ("18.pt", "model_18"),
+            ("type.safetensors", "type_"),
+            ("Self.pt", "Self_"),
+            ("CON.pt", "CON_"),
+            ("com1.bin", "com1_"),
+            ("lpt9", "lpt9_"),
+            ("com10.pt", "com10"),
+            ("..", "model"),
+            ("日本.pt", "model"),
+            ("_.pt", "model"),
+            ("a\n\"b", "a__b"),
+        ];
+        for (file, expected) in cases {
+            assert_eq!(module_name(file), expected, "{file:?}");
+            assert!(syn::parse_str::<Ident>(&module_name(file)).is_ok());
+        }
     }
 
     #[test]

@@ -7,7 +7,6 @@ use kiln_record::safetensors::TensorToWrite;
 use kiln_record::{FieldNode, Format, ParamId, Precision, RecordError, RecordNode};
 use kiln_types::DType;
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::Path;
 
 /// A record's file format.
@@ -74,12 +73,10 @@ impl Generated {
         let Some(format) = self.format.fields() else {
             return kiln_record::safetensors::save(path, &self.tensors(), &BTreeMap::new());
         };
-        let fail = |source| RecordError::Io { path: path.display().to_string(), source };
-        let file = std::fs::File::create(path).map_err(fail)?;
-        let mut writer = std::io::BufWriter::new(file);
         let precision = if self.half_precision { Precision::Half } else { Precision::Full };
-        kiln_record::write_node(&self.record, format, precision, &mut writer)?;
-        writer.flush().map_err(fail)
+        kiln_record::replace_file(path, |writer| {
+            kiln_record::write_node(&self.record, format, precision, writer)
+        })
     }
 
     /// Every parameter with its path.

@@ -1,6 +1,7 @@
 //! What can be wrong with a model file, and where.
 
 use crate::ir::RuleError;
+use kiln_types::Line;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -57,7 +58,7 @@ pub struct UnsupportedOperator {
 #[non_exhaustive]
 pub enum ImportErrorKind {
     /// A file cannot be read.
-    #[error("cannot read {path}: {reason}", path = path.display())]
+    #[error("cannot read {path}: {reason}", path = Line(&path.to_string_lossy()))]
     Io {
         /// The file.
         path: PathBuf,
@@ -159,7 +160,7 @@ impl fmt::Display for ImportError {
         // That a file cannot be read says which.
         let named = matches!(&*self.kind, ImportErrorKind::Io { path, .. } if *path == self.file);
         if !self.file.as_os_str().is_empty() && !named {
-            write!(f, "{}: ", self.file.display())?;
+            write!(f, "{}: ", Line(&self.file.to_string_lossy()))?;
         }
         if let Some(site) = &self.site {
             write!(f, "{site}: ")?;

@@ -16,7 +16,8 @@ mod source;
 mod summary;
 mod tensor;
 
-pub use load::{LoadOptions, files, load, load_bytes};
+pub use load::{LoadOptions, load, load_bytes, load_with_sources};
 pub use ops::{Support, supported};
+pub use source::SourceFile;
 pub use summary::{PortSummary, Summary, summarize};
 pub use tensor::{read_data, value_name};

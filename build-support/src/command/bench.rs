@@ -1,7 +1,7 @@
 //! `kiln bench`.
 
 use super::scratch::{Case, Scratch};
-use super::{Backend, Outcome, json};
+use super::{Backend, Outcome, json, plain, show};
 use clap::Args;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -39,7 +39,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         };
         all_well &= !object.contains_key("error");
         if arguments.json {
-            println!("{}", Value::Object(object));
+            show(&json::line(&Value::Object(object)));
         } else {
             print_line(&object);
         }
@@ -80,18 +80,18 @@ fn failure(case: &Case, backend: Backend, threads: usize, error: &str) -> Map<St
 }
 
 fn print_line(object: &Map<String, Value>) {
-    let case = object.get("case").and_then(Value::as_str).unwrap_or_default();
+    let case = plain(object.get("case").and_then(Value::as_str).unwrap_or_default());
     if let Some(error) = object.get("error").and_then(Value::as_str) {
-        println!("{case}: FAILED\n  {}", error.replace('\n', "\n  "));
+        show(&format!("{case}: FAILED\n  {}\n", error.replace('\n', "\n  ")));
         return;
     }
     let get = |key: &str| object.get(key).and_then(Value::as_f64).unwrap_or(f64::NAN);
-    println!(
-        "{case}: {:.3} ms median, {:.3} ms least of {} runs; loaded in {:.2} ms; {:.0} MB at most",
+    show(&format!(
+        "{case}: {:.3} ms median, {:.3} ms least of {} runs; loaded in {:.2} ms; {:.0} MB at most\n",
         get("median_ms"),
         get("min_ms"),
         get("runs"),
         get("load_ms"),
         get("peak_rss_mb")
-    );
+    ));
 }

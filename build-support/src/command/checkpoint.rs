@@ -1,6 +1,6 @@
 //! `kiln inspect` of a checkpoint: its tensors as a tree.
 
-use super::{Outcome, inspect, show};
+use super::{Outcome, inspect, json, plain, show};
 use kiln_weights::{Checkpoint, CheckpointFormat, LazyTensor, OpenOptions};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ pub(super) fn inspect(arguments: &inspect::Arguments) -> Outcome {
     let options = OpenOptions { top_level_key: arguments.top_level_key.clone() };
     let checkpoint = Checkpoint::open_with(&arguments.model, &options)?;
     if arguments.json {
-        show(&format!("{}\n", object(&checkpoint)));
+        show(&json::line(&object(&checkpoint)));
     } else {
         let mut text = String::new();
         // Writing to a text does not fail.
@@ -39,7 +39,7 @@ fn stored(checkpoint: &Checkpoint) -> usize {
 
 fn print(checkpoint: &Checkpoint, all: bool, out: &mut String) -> fmt::Result {
     let (numbers, bytes) = totals(checkpoint);
-    writeln!(out, "{}", checkpoint.file())?;
+    writeln!(out, "{}", plain(checkpoint.file()))?;
     writeln!(out, "  format      {}", format_name(checkpoint.format()))?;
     let stored = match stored(checkpoint) {
         stored if stored == bytes => String::new(),
@@ -70,7 +70,7 @@ fn print(checkpoint: &Checkpoint, all: bool, out: &mut String) -> fmt::Result {
     }
     let shared = checkpoint.shared_storages();
     for group in shared.iter().take(if all { shared.len() } else { SHOWN }) {
-        let names: Vec<String> = group.iter().map(|name| name.escape_debug().to_string()).collect();
+        let names: Vec<String> = group.iter().map(|name| plain(name)).collect();
         writeln!(out, "  shared      {}", names.join(", "))?;
     }
     match shared.len().saturating_sub(SHOWN) {
@@ -140,8 +140,8 @@ impl<'a> Branch<'a> {
     /// The name of a run of parts.
     fn run_name(&self, first: &str, start: usize, run: usize) -> String {
         match self.parts.get(start + run - 1) {
-            Some((last, _)) if run > 1 => format!("{}…{last} ({run} alike)", first.escape_debug()),
-            _ => first.escape_debug().to_string(),
+            Some((last, _)) if run > 1 => format!("{}…{} ({run} alike)", plain(first), plain(last)),
+            _ => plain(first),
         }
     }
 

@@ -1,6 +1,6 @@
 //! `kiln convert`.
 
-use super::{Outcome, spinner, weights};
+use super::{Outcome, show, spinner, weights};
 use crate::{CompileOptions, RecordType, compile};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
@@ -106,7 +106,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     compiled.write(&arguments.output)?;
     bar.finish_and_clear();
     for path in &compiled.written {
-        println!("{}", path.display());
+        show(&format!("{}\n", path.display()));
     }
     Ok(true)
 }

@@ -4,8 +4,7 @@ mod dot;
 mod layout;
 mod svg;
 
-use super::{CommandError, Outcome};
-use crate::BuildError;
+use super::{CommandError, Outcome, show};
 use crate::compile::import;
 use clap::Args;
 use kiln_importer::ir::{Graph, Node, NodeId, ValueDef, ValueId};
@@ -42,8 +41,8 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         "dot" => dot::print(&graph, &tree),
         _ => svg::print(&graph, &tree),
     };
-    std::fs::write(&arguments.output, text).map_err(BuildError::io(&arguments.output))?;
-    println!("{}", arguments.output.display());
+    crate::compile::replace_text(&arguments.output, &text)?;
+    show(&format!("{}\n", arguments.output.display()));
     Ok(true)
 }
 

@@ -1,12 +1,14 @@
 //! `kiln inspect`.
 
-use super::{Outcome, checkpoint, weights};
+use super::{Outcome, checkpoint, json, plain, show, warn, weights};
 use crate::compile::{import, import_error};
 use crate::{BuildError, CompileOptions};
 use clap::Args;
 use kiln_importer::ImportErrorKind;
 use kiln_importer::onnx::{PortSummary, Summary, summarize};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::fmt::{self, Write};
 use std::path::PathBuf;
 
 /// Arguments of `kiln inspect`.
@@ -64,27 +66,26 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         Err(error) => (None, Some(error)),
     };
     if arguments.json {
-        println!("{}", object(arguments, &summary, problem.as_ref()));
+        show(&json::line(&object(arguments, &summary, problem.as_ref())));
     } else {
-        print(arguments, &summary);
+        // Writing to a text does not fail.
+        let mut text = String::new();
+        let _ = print(arguments, &summary, &mut text);
+        show(&text);
     }
     if let Some(imported) = imported.filter(|_| !arguments.json) {
         if arguments.passes {
-            println!(
-                "passes{}",
-                if imported.reports.is_empty() { "      none changed anything" } else { "" }
-            );
-            for report in &imported.reports {
-                println!("  {report}");
-            }
+            let none = if imported.reports.is_empty() { "      none changed anything" } else { "" };
+            let reports = imported.reports.iter().map(|report| format!("  {report}\n"));
+            show(&format!("passes{none}\n{}", reports.collect::<String>()));
         }
         if arguments.graph {
-            println!("{}", imported.graph);
+            show(&format!("{}\n", imported.graph));
         }
     }
     let supported = summary.unsupported.is_empty() && problem.is_none();
     if let Some(problem) = problem.filter(|problem| !arguments.json && !only_unsupported(problem)) {
-        eprintln!("error: {}", problem.report());
+        warn(&format!("error: {}", problem.report()));
     }
     Ok(supported)
 }
@@ -94,44 +95,55 @@ fn only_unsupported(problem: &BuildError) -> bool {
     matches!(problem, BuildError::Import(error) if matches!(*error.kind, ImportErrorKind::Unsupported(_)))
 }
 
-fn print(arguments: &Arguments, summary: &Summary) {
-    println!("{}", arguments.model.display());
-    let opsets = summary.opsets.iter().map(|(domain, version)| format!("{domain} {version}"));
-    let producer = if summary.producer.is_empty() { "unknown" } else { &summary.producer };
-    println!("  written by  {producer} (format version {})", summary.ir_version);
-    println!("  opsets      {}", opsets.collect::<Vec<_>>().join(", "));
-    let ports = |title: &str, ports: &[PortSummary]| {
+fn print(arguments: &Arguments, summary: &Summary, out: &mut String) -> fmt::Result {
+    writeln!(out, "{}", plain(&arguments.model.display().to_string()))?;
+    let opsets = summary.opsets.iter().map(|(domain, version)| format!("{} {version}", plain(domain)));
+    let producer = plain(if summary.producer.is_empty() { "unknown" } else { &summary.producer });
+    writeln!(out, "  written by  {producer} (format version {})", summary.ir_version)?;
+    writeln!(out, "  opsets      {}", opsets.collect::<Vec<_>>().join(", "))?;
+    for (title, ports) in [("inputs", &summary.inputs), ("outputs", &summary.outputs)] {
         for (i, port) in ports.iter().enumerate() {
-            println!("  {:<11} {}: {}", if i == 0 { title } else { "" }, port.name, port.ty);
+            let title = if i == 0 { title } else { "" };
+            writeln!(out, "  {title:<11} {}: {}", plain(&port.name), plain(&port.ty))?;
         }
-    };
-    ports("inputs", &summary.inputs);
-    ports("outputs", &summary.outputs);
-    println!(
+    }
+    writeln!(
+        out,
         "  parameters  {} in {} tensors, {:.1} MB",
         summary.parameters,
         summary.initializers,
         summary.bytes as f64 / 1e6
-    );
+    )?;
     if !summary.functions.is_empty() {
-        println!("  functions   {}", summary.functions.join(", "));
+        writeln!(out, "  functions   {}", list(&summary.functions))?;
     }
-    println!("  operators");
-    let widest = summary.operators.keys().map(String::len).max().unwrap_or_default();
-    for (operator, count) in &summary.operators {
-        let known = !summary.unsupported.iter().any(|unsupported| &unsupported.operator == operator);
-        println!("    {operator:<widest$} {count:>6}{}", if known { "" } else { "  not supported" });
+    writeln!(out, "  operators")?;
+    let operators: Vec<_> =
+        summary.operators.iter().map(|(name, count)| (plain(name), name, count)).collect();
+    let widest = operators.iter().map(|(shown, ..)| shown.chars().count()).max().unwrap_or_default();
+    let unsupported: BTreeSet<&str> =
+        summary.unsupported.iter().map(|entry| entry.operator.as_str()).collect();
+    for (operator, name, count) in operators {
+        let known = !unsupported.contains(name.as_str());
+        writeln!(out, "    {operator:<widest$} {count:>6}{}", if known { "" } else { "  not supported" })?;
     }
     for operator in &summary.unsupported {
         let known =
             operator.known.as_ref().map(|versions| format!(" (known in {versions})")).unwrap_or_default();
-        println!(
+        writeln!(
+            out,
             "  not supported: {} of opset {}{known}, in {}",
-            operator.operator,
+            plain(&operator.operator),
             operator.opset,
-            operator.nodes.join(", ")
-        );
+            list(&operator.nodes)
+        )?;
     }
+    Ok(())
+}
+
+/// Names, each so that all of it shows.
+fn list(names: &[String]) -> String {
+    names.iter().map(|name| plain(name)).collect::<Vec<_>>().join(", ")
 }
 
 fn object(arguments: &Arguments, summary: &Summary, problem: Option<&BuildError>) -> Value {

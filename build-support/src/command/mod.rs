@@ -15,6 +15,8 @@ mod weights;
 
 use crate::BuildError;
 use clap::{Parser, Subcommand, ValueEnum};
+use kiln_types::{Line, Lines};
+use std::io::Write;
 use std::process::ExitCode;
 
 /// Compiles trained networks to Rust, and proves that the import is right.
@@ -132,21 +134,31 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Prints a text of any length. That a reader such as `head` has seen enough is no failure.
+/// Prints a text of any length: all that the command says goes through here or [`warn`], and no name in a file reaches the terminal
+/// but as text. That a reader such as `head` has seen enough is no failure.
 pub(crate) fn show(text: &str) {
-    use std::io::Write;
     let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    let _ = write!(out, "{}", Lines(text)).and_then(|()| out.flush());
+}
+
+/// Prints a line, or several, to standard error.
+pub(crate) fn warn(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{}", Lines(text));
+}
+
+/// A name of a file for a line of output.
+pub(crate) fn plain(name: &str) -> String {
+    Line(name).to_string()
 }
 
 fn fail(message: &str, status: u8) -> ExitCode {
-    eprintln!("error: {message}");
+    warn(&format!("error: {message}"));
     ExitCode::from(status)
 }
 
 /// A spinner on a terminal; nothing elsewhere (indicatif draws to standard error only when it is one).
 pub(crate) fn spinner(message: impl Into<String>) -> indicatif::ProgressBar {
-    let bar = indicatif::ProgressBar::new_spinner().with_message(message.into());
+    let bar = indicatif::ProgressBar::new_spinner().with_message(plain(&message.into()));
     bar.enable_steady_tick(std::time::Duration::from_millis(120));
     bar
 }

@@ -1,7 +1,7 @@
 //! `kiln verify`: the import proves itself (design, law 12).
 
 use super::scratch::{Case, Scratch};
-use super::{Backend, Outcome, json};
+use super::{Backend, Outcome, json, plain, show};
 use clap::Args;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
@@ -40,7 +40,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         };
         all_well &= object.get("ok") == Some(&Value::Bool(true));
         if arguments.json {
-            println!("{}", Value::Object(object));
+            show(&json::line(&Value::Object(object)));
         } else {
             print_line(&object);
         }
@@ -70,12 +70,12 @@ fn print_line(object: &Map<String, Value>) {
     let text = |key: &str| object.get(key).map(|v| v.as_str().map_or(v.to_string(), str::to_owned));
     let case = text("case").unwrap_or_default();
     let verdict = if object.get("ok") == Some(&Value::Bool(true)) { "ok" } else { "FAILED" };
-    print!("{case}: {verdict}");
+    let mut line = format!("{}: {verdict}", plain(&case));
     if let (Some(abs), Some(rel)) = (text("max_abs"), text("max_rel")) {
-        print!(", largest difference {abs} absolute, {rel} relative");
+        line.push_str(&format!(", largest difference {abs} absolute, {rel} relative"));
     }
-    match text("error") {
-        Some(error) => println!("\n  {}", error.replace('\n', "\n  ")),
-        None => println!(),
+    if let Some(error) = text("error") {
+        line.push_str(&format!("\n  {}", error.replace('\n', "\n  ")));
     }
+    show(&format!("{line}\n"));
 }

@@ -1,7 +1,8 @@
 //! Checkpoints: `kiln convert` of weights without a graph.
 
-use super::{CommandError, Outcome, convert};
+use super::{CommandError, Outcome, convert, plain, show, warn};
 use clap::{Args, ValueEnum};
+use kiln_codegen::names::module_name;
 use kiln_record::RecordError;
 use kiln_skeletons::{Skeleton, SkeletonOptions, layer_names, skeleton};
 use kiln_weights::{Checkpoint, KeyMap, OpenOptions};
@@ -115,16 +116,17 @@ pub(super) fn convert(arguments: &convert::Arguments) -> Outcome {
     };
     let fail = |source| CommandError::Skeleton { file: checkpoint.file().to_owned(), source };
     let made = skeleton(tensors, &options).map_err(fail)?;
-    let (source, record) = write(&made, arguments, &stem(&name))?;
-    println!("{}\n{}", source.display(), record.display());
+    let (source, record) = write(&made, arguments, &module_name(&name))?;
+    show(&format!("{}\n{}\n", source.display(), record.display()));
     for pattern in map.idle(&checkpoint) {
-        eprintln!("note: --map `{pattern}` finds nothing in any key");
+        warn(&format!("note: --map `{pattern}` finds nothing in any key"));
     }
     for (key, hint) in &made.ambiguous {
-        eprintln!("note: {}: {hint}", key.escape_debug());
+        warn(&format!("note: {}: {hint}", plain(key)));
     }
     if let Some(wrapper) = made.wrapper {
-        eprintln!(r"note: every key begins with `{wrapper}.`; --map '^{wrapper}\.=' takes that off");
+        let wrapper = plain(wrapper);
+        warn(&format!(r"note: every key begins with `{wrapper}.`; --map '^{wrapper}\.=' takes that off"));
     }
     Ok(true)
 }
@@ -170,18 +172,6 @@ fn write(
         return Err(CommandError::Usage(format!("the record would replace {path}; give another folder")));
     }
     made.write_record(&record)?;
-    std::fs::write(&source, &made.generated.source).map_err(|error| io(&source, error))?;
+    crate::compile::replace_text(&source, &made.generated.source)?;
     Ok((source, record))
-}
-
-/// The files' name: the checkpoint's, without what is no part of a module's name.
-fn stem(name: &str) -> String {
-    let stem = name.split('.').next().unwrap_or_default();
-    let stem: String = stem.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
-    match stem.chars().next() {
-        None => "model".to_owned(),
-        // Modules' names begin with no digit.
-        Some('0'..='9') => format!("model_{stem}"),
-        Some(_) => stem,
-    }
 }

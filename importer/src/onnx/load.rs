@@ -4,16 +4,16 @@ use super::lowering::{Lowering, MAX_DEPTH, Model, domain_of, label, operator_nam
 use super::operator::Operand;
 use super::ops;
 use super::proto::{
-    DimensionValue, EXTERNAL, FunctionProto, GraphProto, ModelProto, NodeProto, TypeValue, ValueInfoProto,
+    DimensionValue, FunctionProto, GraphProto, ModelProto, NodeProto, TypeValue, ValueInfoProto,
 };
-use super::source::Folder;
+use super::source::{Folder, SourceFile};
 use super::tensor;
 use crate::error::{ImportError, ImportErrorKind, ImportResult, UnsupportedOperator};
 use crate::ir::{Budget, Dim, Graph, TensorType, ValueId};
 use bytes::Bytes;
 use prost::Message;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
 use std::rc::Rc;
 
 /// What a caller may decide about an import.
@@ -30,31 +30,19 @@ pub struct LoadOptions {
 /// # Errors
 /// When the file is not a valid model, breaks a rule of its operators, or has operators that Kiln does not know.
 pub fn load(path: &Path, options: &LoadOptions) -> ImportResult<Graph> {
-    let in_file = |error: ImportError| ImportError { file: path.to_owned(), ..error };
-    let folder = Folder::open(path).map_err(|kind| in_file(kind.into()))?;
-    read_model(folder.model(), &folder, options).map_err(in_file)
+    load_with_sources(path, options).map(|(graph, _)| graph)
 }
 
-/// The files that a model is made of: itself, and those that hold its external data. A build has to look at all of them.
+/// As [`load`]; also yields the files that were read: the model's own, and those with external data that was needed. A build has to
+/// look at all of them.
 ///
 /// # Errors
-/// When the model cannot be read. Whether the other files are there is seen when they are.
-pub fn files(path: &Path) -> ImportResult<Vec<PathBuf>> {
-    let in_file = |kind: ImportErrorKind| ImportError { file: path.to_owned(), ..kind.into() };
-    let proto = decode(Folder::open(path).map_err(in_file)?.model()).map_err(in_file)?;
-    let mut locations = BTreeSet::new();
-    let mut graphs: Vec<&GraphProto> = proto.graph.iter().collect();
-    let functions = proto.functions.iter().flat_map(|function| &function.node);
-    graphs.extend(functions.flat_map(subgraphs));
-    while let Some(graph) = graphs.pop() {
-        let external = graph.initializer.iter().filter(|tensor| tensor.data_location == EXTERNAL);
-        let entries = external.flat_map(|tensor| &tensor.external_data);
-        locations.extend(entries.filter(|entry| entry.key == "location").map(|entry| entry.value.as_str()));
-        graphs.extend(graph.node.iter().flat_map(subgraphs));
-    }
-    let folder = path.parent().unwrap_or(Path::new(""));
-    let beside = locations.into_iter().map(|location| folder.join(location));
-    Ok(std::iter::once(path.to_owned()).chain(beside).collect())
+/// As [`load`].
+pub fn load_with_sources(path: &Path, options: &LoadOptions) -> ImportResult<(Graph, Vec<SourceFile>)> {
+    let in_file = |error: ImportError| ImportError { file: path.to_owned(), ..error };
+    let folder = Folder::open(path).map_err(|kind| in_file(kind.into()))?;
+    let graph = read_model(folder.model(), &folder, options).map_err(in_file)?;
+    Ok((graph, folder.into_sources()))
 }
 
 /// Reads a model from memory; it may have no external data.

@@ -6,6 +6,7 @@ use kiln_types::Bytes;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
+use std::time::SystemTime;
 
 /// Maps a file. What passes have read of it, they let go again, so that a model's weights never fill the memory.
 fn map(path: &Path) -> Result<Bytes, ImportErrorKind> {
@@ -26,6 +27,25 @@ fn map(path: &Path) -> Result<Bytes, ImportErrorKind> {
     })
 }
 
+/// A file that a model was read from, as it was before it was read: one that has changed since tells so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceFile {
+    /// Where it is, by way of the model's own path.
+    pub path: PathBuf,
+    /// Its size.
+    pub size: u64,
+    /// When it was last changed, where the system tells.
+    pub modified: Option<SystemTime>,
+}
+
+impl SourceFile {
+    /// The file or folder at a path as it is now; `None` when there is none.
+    pub fn now(path: &Path) -> Option<Self> {
+        let metadata = std::fs::metadata(path).ok()?;
+        Some(Self { path: path.to_owned(), size: metadata.len(), modified: metadata.modified().ok() })
+    }
+}
+
 /// A model and the folder from which its external data is taken.
 pub(crate) struct Folder {
     /// `None` for a model that came as bytes: it may have no external data.
@@ -33,6 +53,8 @@ pub(crate) struct Folder {
     /// The model's own file.
     model: Bytes,
     maps: RefCell<BTreeMap<PathBuf, Bytes>>,
+    /// The model's file and the data files that were read.
+    sources: RefCell<Vec<SourceFile>>,
     /// Bytes of the data files that were mapped since somebody asked.
     mapped: Cell<u64>,
 }
@@ -42,12 +64,25 @@ impl Folder {
     pub(crate) fn open(model: &Path) -> Result<Self, ImportErrorKind> {
         let parent = model.parent().filter(|parent| !parent.as_os_str().is_empty());
         let root = parent.unwrap_or(Path::new(".")).to_owned();
-        Ok(Self { root: Some(root), model: map(model)?, maps: RefCell::default(), mapped: Cell::new(0) })
+        let sources = RefCell::new(SourceFile::now(model).into_iter().collect());
+        let maps = RefCell::default();
+        Ok(Self { root: Some(root), model: map(model)?, maps, sources, mapped: Cell::new(0) })
     }
 
     /// No folder.
     pub(crate) fn none() -> Self {
-        Self { root: None, model: Bytes::default(), maps: RefCell::default(), mapped: Cell::new(0) }
+        Self {
+            root: None,
+            model: Bytes::default(),
+            maps: RefCell::default(),
+            sources: RefCell::default(),
+            mapped: Cell::new(0),
+        }
+    }
+
+    /// The files that were read: the model's, and its data files in the order in which they were needed.
+    pub(crate) fn into_sources(self) -> Vec<SourceFile> {
+        self.sources.into_inner()
     }
 
     /// Bytes of the data files that were met since the last time.
@@ -97,7 +132,9 @@ impl Folder {
         if let Some(file) = self.maps.borrow().get(&path) {
             return Ok(file.clone());
         }
+        let seen = self.root.as_deref().and_then(|root| SourceFile::now(&root.join(location)));
         let file = map(&path)?;
+        self.sources.borrow_mut().extend(seen);
         self.mapped.set(self.mapped.get().saturating_add(file.len() as u64));
         self.maps.borrow_mut().insert(path, file.clone());
         Ok(file)
@@ -115,8 +152,11 @@ impl Folder {
         let relative = Path::new(location);
         let plain = |component| matches!(component, Component::Normal(_) | Component::CurDir);
         // A backslash or a drive is a path on another system; neither is a name that an exporter writes.
-        if location.is_empty() || location.contains(['\\', '\0']) || !relative.components().all(plain) {
+        if location.is_empty() || location.contains('\\') || !relative.components().all(plain) {
             return Err(fail("must be a path inside the model's folder"));
+        }
+        if location.contains(kiln_types::is_invisible) {
+            return Err(fail("must have no characters that nobody sees, such as line breaks"));
         }
         let io = |path: &Path, error: std::io::Error| ImportErrorKind::Io {
             path: path.to_owned(),

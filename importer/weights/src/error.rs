@@ -1,6 +1,7 @@
 //! What can go wrong with a checkpoint, and where.
 
 use core::fmt;
+use kiln_types::Lines;
 
 /// A checkpoint could not be read: a rule that was broken, and the place.
 #[derive(Debug)]
@@ -161,8 +162,8 @@ impl fmt::Display for WeightsError {
         let text = format!("{}{}", self.site, self.kind);
         match text.char_indices().nth(LONGEST) {
             // Keys and names in a hostile file are of any length.
-            Some((end, _)) => write!(f, "{}…", text.get(..end).unwrap_or_default()),
-            None => f.write_str(&text),
+            Some((end, _)) => write!(f, "{}…", Lines(text.get(..end).unwrap_or_default())),
+            None => Lines(&text).fmt(f),
         }
     }
 }

@@ -1,6 +1,9 @@
 //! What can go wrong with a record.
 
 use alloc::string::String;
+#[cfg(feature = "std")]
+use kiln_types::Line;
+use kiln_types::Lines;
 
 /// A record could not be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -8,7 +11,7 @@ use alloc::string::String;
 pub enum RecordError {
     /// The file system refused.
     #[cfg(feature = "std")]
-    #[error("{path}: {source}")]
+    #[error("{}: {source}", Line(path))]
     Io {
         /// The file.
         path: String,
@@ -19,10 +22,10 @@ pub enum RecordError {
     #[error("the record could not be written: {0}")]
     Encode(String),
     /// The bytes are not such a record.
-    #[error("the record could not be read: {0}")]
+    #[error("the record could not be read: {}", Lines(.0))]
     Decode(String),
     /// The record is newer than this version of Kiln.
-    #[error("the record has format version {found}, this version of Kiln reads up to {supported}")]
+    #[error("the record has format version {}, this version of Kiln reads up to {supported}", Lines(found))]
     UnknownVersion {
         /// The version in the record.
         found: String,

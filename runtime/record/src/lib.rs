@@ -20,6 +20,8 @@ mod map;
 mod named;
 mod node;
 mod param_id;
+#[cfg(feature = "std")]
+mod replace;
 pub mod safetensors;
 
 pub use envelope::{BURN_VERSION, Envelope, EnvelopeHead, Metadata, Precision};
@@ -30,3 +32,5 @@ pub use map::map_file;
 pub use named::NamedRecord;
 pub use node::{FieldNode, RecordNode, write_node};
 pub use param_id::ParamId;
+#[cfg(feature = "std")]
+pub use replace::replace_file;

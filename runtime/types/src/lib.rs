@@ -21,6 +21,7 @@ mod options;
 mod scalar;
 mod serialize;
 mod shape;
+mod text;
 
 pub use bytes::{Bytes, Refetched};
 pub use data::{DataError, TensorData, Tolerance};
@@ -37,3 +38,4 @@ pub use options::{
 };
 pub use scalar::Scalar;
 pub use shape::Shape;
+pub use text::{Line, Lines, is_invisible};

@@ -1,6 +1,7 @@
 //! The graph in Graphviz's language.
 
 use super::{Item, Module, Source, labels, source, sources};
+use crate::command::plain;
 use kiln_importer::ir::Graph;
 use std::fmt::Write;
 
@@ -65,8 +66,8 @@ fn name(source: Source) -> String {
 /// A quoted string with one line per part.
 fn quoted(lines: &[&str]) -> String {
     let escaped = lines.iter().map(|line| {
-        let plain: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
-        plain.replace('\\', "\\\\").replace('"', "\\\"")
+        let shown: String = plain(line).chars().take(200).collect();
+        shown.replace('\\', "\\\\").replace('"', "\\\"")
     });
     format!("\"{}\"", escaped.collect::<Vec<_>>().join("\\n"))
 }

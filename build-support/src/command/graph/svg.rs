@@ -2,6 +2,7 @@
 
 use super::layout::{Box, place};
 use super::{Module, Source, source, sources};
+use crate::command::plain;
 use kiln_importer::ir::Graph;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -137,6 +138,6 @@ fn arrow(from: Option<&Box>, to: Option<&Box>, obstacles: &[&Box], text: &mut St
 }
 
 fn escaped(label: &str) -> String {
-    let plain: String = label.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
-    plain.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    let shown: String = plain(label).chars().take(200).collect();
+    shown.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

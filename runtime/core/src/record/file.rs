@@ -2,11 +2,10 @@
 
 use super::{FullPrecisionSettings, HalfPrecisionSettings, PrecisionSettings, Recorder, RecorderError};
 use crate::tensor::backend::Backend;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use core::marker::PhantomData;
 use kiln_record::Format;
 use serde::{Serialize, de::DeserializeOwned};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// A recorder to and from files.
@@ -46,9 +45,9 @@ macro_rules! file_recorder {
             type LoadArgs = PathBuf;
 
             fn save_item<I: Serialize>(&self, item: I, file: PathBuf) -> Result<(), RecorderError> {
-                let mut writer = create(&with_extension(file, $format.extension()))?;
-                $format.write(&mut writer, &item)?;
-                writer.flush().map_err(|error| RecorderError::Unknown(error.to_string()))
+                let path = with_extension(file, $format.extension());
+                make_folder(&path)?;
+                Ok(kiln_record::replace_file(&path, |writer| $format.write(writer, &item))?)
             }
 
             fn load_item<I: DeserializeOwned>(&self, file: &mut PathBuf) -> Result<I, RecorderError> {
@@ -122,17 +121,10 @@ pub(super) fn with_extension(mut file: PathBuf, extension: &str) -> PathBuf {
     file
 }
 
-/// A new file for a record. One that is there is removed, not overwritten: maps of it stay valid.
-fn create(path: &Path) -> Result<std::io::BufWriter<std::fs::File>, RecorderError> {
-    let fail = |error: std::io::Error| RecorderError::Unknown(alloc::format!("{}: {error}", path.display()));
-    if let Some(parent) = path.parent() {
-        std::fs::create_dir_all(parent).map_err(fail)?;
-    }
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(fail(error)),
-        _ => {}
-    }
-    std::fs::File::create(path).map(std::io::BufWriter::new).map_err(fail)
+/// The folder of a record that is to be written.
+fn make_folder(path: &Path) -> Result<(), RecorderError> {
+    let fail = |error| RecorderError::Unknown(alloc::format!("{}: {error}", path.display()));
+    path.parent().map_or(Ok(()), |parent| std::fs::create_dir_all(parent).map_err(fail))
 }
 
 #[cfg(test)]

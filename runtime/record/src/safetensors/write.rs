@@ -71,18 +71,7 @@ pub fn save(
     tensors: &[TensorToWrite],
     metadata: &BTreeMap<String, String>,
 ) -> Result<(), RecordError> {
-    let fail = |source| RecordError::Io { path: path.display().to_string(), source };
-    let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(format!(".{}.part", std::process::id()));
-    let part = path.with_file_name(name);
-    let file = std::fs::File::create(&part).map_err(fail)?;
-    let written = write(std::io::BufWriter::new(file), tensors, metadata)
-        .and_then(|()| std::fs::rename(&part, path).map_err(fail));
-    if written.is_err() {
-        // The first error is the one to report, whether or not the remains can be removed.
-        let _ = std::fs::remove_file(&part);
-    }
-    written
+    crate::replace_file(path, |writer| write(writer, tensors, metadata))
 }
 
 /// Writes a record to memory. The order of `tensors` does not matter: wider dtypes come first, so that each tensor is
