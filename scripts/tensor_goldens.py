@@ -5,12 +5,12 @@ Needs torch, torchvision, onnx and onnxruntime. A case is a line `case NAME`, th
 """
 
 import pathlib
+import sys
 
 import numpy as np
 import onnxruntime
 import torch
 from onnx import TensorProto, helper
-from onnx.reference import ReferenceEvaluator
 
 FOLDER = pathlib.Path(__file__).parent.parent / "tests/backend/goldens"
 random = np.random.default_rng(7)
@@ -167,7 +167,9 @@ def interpolate():
         attributes = {k: v for k, v in extra.items() if k != "roi"}
         inputs = {"x": x, "roi": extra.get("roi"), "scales": target.get("scales"), "sizes": target.get("sizes")}
         model = node_model("Resize", inputs, ["y"], 19, coordinate_transformation_mode=transform, mode=mode, **attributes)
-        (y,) = ReferenceEvaluator(model).run(None, feeds(inputs))
+        # Not the reference evaluator: it keeps the fraction of a resized length, where ONNX Runtime (and PyTorch) round it.
+        session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        (y,) = session.run(None, feeds(inputs))
         args = {"transform": transform, "mode": mode, **attributes}
         if "scales" in target:
             args["scales"] = ",".join(repr(float(s)) for s in target["scales"])
@@ -359,7 +361,100 @@ def layers():
     file.write()
 
 
+def gradients():
+    """Gradients of every operand `…` as `d…`, from the gradient `g` of the result `out`."""
+    global random
+    random = np.random.default_rng(11)
+    file, f, nn = File("gradients"), torch.nn.functional, torch.nn
+
+    def case(name, function, args=(), **operands):
+        tensors = {key: torch.from_numpy(np.asarray(value)) for key, value in operands.items()}
+        leaves = {key: t.double().requires_grad_() for key, t in tensors.items() if t.is_floating_point()}
+        out = function(*{**tensors, **leaves}.values())
+        g = sample(*out.shape)
+        out.backward(torch.from_numpy(g).double())
+        found = {f"d{key}": leaf.grad.numpy() for key, leaf in leaves.items()}
+        file.case(name, args, **operands, g=g, out=out.detach().numpy(), **found)
+
+    # With the corners of all.
+    x = np.float32([-20, -4, -3, -1.5, -1, -0.5, -0.25, 0, 0.25, 0.5, 1, 1.5, 2.9, 3, 4, 6, 7, 20])
+    for name, function in {
+        "relu": f.relu,
+        "leaky_relu": lambda x: f.leaky_relu(x, 0.1),
+        "gelu": f.gelu,
+        "gelu_approximate": lambda x: f.gelu(x, approximate="tanh"),
+        "sigmoid": torch.sigmoid,
+        "tanh": torch.tanh,
+        "silu": f.silu,
+        "mish": f.mish,
+        "softplus": f.softplus,
+        "hard_sigmoid": f.hardsigmoid,
+        "hard_swish": f.hardswish,
+        "elu": lambda x: f.elu(x, 0.5),
+        "clamp": lambda x: torch.clamp(x, -0.5, 3.0),
+    }.items():
+        case(name, function, x=x)
+
+    for stride, padding, dilation, groups in [(1, 0, 1, 1), (2, 1, 1, 2), (1, 2, 2, 4), (3, 1, 1, 1)]:
+        args = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+        case("conv", lambda x, w: f.conv2d(x, w, None, stride, padding, dilation, groups), args,
+             x=sample(2, 4, 6, 7), w=sample(4, 4 // groups, 3, 2))
+        extra = 1 if stride > 1 else 0
+        case("conv_transpose", lambda x, w: f.conv_transpose2d(x, w, None, stride, padding, extra, groups, dilation),
+             {**args, "extra": extra}, x=sample(2, 4, 3, 4), w=sample(4, 4 // groups, 3, 2))
+
+    for ceil in [0, 1]:
+        case("max_pool", lambda x: f.max_pool2d(x, 3, 2, 1, 1, bool(ceil)), {"ceil": ceil}, x=sample(2, 2, 5, 6))
+        for count in [0, 1]:
+            case("avg_pool", lambda x: f.avg_pool2d(x, 3, 2, 1, bool(ceil), bool(count)), {"ceil": ceil, "count": count},
+                 x=sample(2, 2, 5, 6))
+    case("adaptive_avg_pool", lambda x: f.adaptive_avg_pool2d(x, (3, 4)), x=sample(1, 2, 5, 6))
+
+    for mode in ["nearest", "bilinear", "bicubic"]:
+        align = {} if mode == "nearest" else {"align_corners": False}
+        case("interpolate", lambda x: f.interpolate(x, (6, 4), mode=mode, **align), {"mode": mode}, x=sample(1, 2, 4, 5))
+
+    case("softmax", lambda x: torch.softmax(x, 1), x=sample(2, 4, 3))
+    case("log_softmax", lambda x: torch.log_softmax(x, 1), x=sample(2, 4, 3))
+    case("layer_norm", lambda x, w, b: f.layer_norm(x, (4,), w, b, 1e-5), x=sample(2, 3, 4), w=sample(4), b=sample(4))
+    case("rms_norm", lambda x, w: f.rms_norm(x, (4,), w, 1e-5), x=sample(2, 3, 4), w=sample(4))
+    case("group_norm", lambda x, w, b: f.group_norm(x, 2, w, b, 1e-5), x=sample(2, 4, 3, 2), w=sample(4), b=sample(4))
+    case("batch_norm", lambda x, w, b: f.batch_norm(x, None, None, w, b, True, 0.1, 1e-5),
+         x=sample(3, 2, 2, 3), w=sample(2), b=sample(2))
+    case("embedding", lambda x, w: f.embedding(x, w), x=np.int64([[1, 0], [2, 1]]), w=sample(4, 3))
+
+    q, k, v = (sample(2, 2, n, 3) for n in (4, 5, 5))
+    case("attention", lambda q, k, v: f.scaled_dot_product_attention(q, k, v), q=q, k=k, v=v)
+    case("attention", lambda q, k, v, mask: f.scaled_dot_product_attention(q, k, v, mask), q=q, k=k, v=v, mask=sample(4, 5))
+    keep = np.arange(20).reshape(4, 5) % 3 != 1
+    case("attention", lambda q, k, v, keep: f.scaled_dot_product_attention(q, k, v, keep), q=q, k=k, v=v, keep=keep)
+    k, v = sample(2, 1, 4, 3), sample(2, 1, 4, 3)
+    case("attention", lambda q, k, v: f.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True),
+         {"causal": 1}, q=q, k=k, v=v)
+
+    # Where PyTorch's gates `ifgo` and `rzn` stand in ONNX's `iofg` and `zrn`.
+    for name, order in [("LSTM", [0, 2, 3, 1]), ("GRU", [1, 0, 2]), ("RNN", [0])]:
+        gates, hidden, size = len(order), 2, 3
+        layer = getattr(nn, name)(size, hidden, bidirectional=True).double()
+
+        def run(x, w, r, b):
+            parts = lambda t: t.reshape(gates, hidden, *t.shape[1:])[order].reshape(t.shape)
+            own = {}
+            for d, suffix in enumerate(["l0", "l0_reverse"]):
+                own[f"weight_ih_{suffix}"], own[f"weight_hh_{suffix}"] = parts(w[d]), parts(r[d])
+                own[f"bias_ih_{suffix}"], own[f"bias_hh_{suffix}"] = map(parts, b[d].chunk(2))
+            out = torch.func.functional_call(layer, own, (x,))[0]
+            return out.reshape(*out.shape[:2], 2, hidden).permute(0, 2, 1, 3)
+
+        rows = gates * hidden
+        case(name, run, {"hidden": hidden}, x=sample(4, 2, size), w=sample(2, rows, size), r=sample(2, rows, hidden),
+             b=sample(2, 2 * rows))
+    file.write()
+
+
 FOLDER.mkdir(exist_ok=True)
 torch.manual_seed(0)
-for make in [activations, norms, attention, interpolate, recurrent, suppression, sampling, layers]:
-    make()
+for make in [activations, norms, attention, interpolate, recurrent, suppression, sampling, layers, gradients]:
+    # Only what is named, if anything is; the files but `gradients` share one sequence of random numbers.
+    if not sys.argv[1:] or make.__name__ in sys.argv[1:]:
+        make()

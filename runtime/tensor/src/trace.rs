@@ -478,7 +478,7 @@ fn record<const N: usize, const M: usize>(
 
 /// Operands that broadcast, then the backend's pass over them.
 #[track_caller]
-fn run<B: Backend, const N: usize, const M: usize>(
+pub(crate) fn run<B: Backend, const N: usize, const M: usize>(
     operands: [B::Primitive; N],
     f: impl FnOnce([Traced; N]) -> [Traced; M],
 ) -> [B::Primitive; M] {

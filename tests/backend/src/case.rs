@@ -1,7 +1,7 @@
 //! Cases of golden files, as `scripts/tensor_goldens.py` writes them.
 
-use kiln_tensor::backend::Backend;
-use kiln_tensor::{BasicOps, DType, Tensor, TensorData};
+use kiln_tensor::backend::{Backend, Primitive};
+use kiln_tensor::{BasicOps, DType, DTypeKind, Element, Tensor, TensorData};
 use std::collections::BTreeMap;
 
 /// One case of a file.
@@ -41,6 +41,25 @@ impl Case {
     /// In f32, whatever the backend's floats are: for positions and scores, among which a rounding chooses others.
     pub fn exactly<B: Backend, const D: usize>(&self, name: &str) -> Tensor<B, D> {
         Tensor::from_data_dtype(self.tensors[name].clone(), &B::Device::default(), DType::F32)
+    }
+
+    /// A backend's own tensor, of its usual dtypes.
+    pub fn primitive<B: Backend>(&self, name: &str) -> B::Primitive {
+        let data = self.tensors[name].clone();
+        let dtype = match data.dtype.kind() {
+            DTypeKind::Float => B::FloatElem::DTYPE,
+            DTypeKind::Int => B::IntElem::DTYPE,
+            DTypeKind::Bool => DType::Bool,
+        };
+        B::from_data(data.convert_dtype(dtype), &B::Device::default())
+    }
+
+    #[track_caller]
+    pub fn compare<B: Backend>(&self, name: &str, actual: B::Primitive) {
+        println!("{} {:?}: {name}", self.name, self.args);
+        assert_eq!(actual.dtype(), B::FloatElem::DTYPE);
+        let data = B::into_data(actual).expect("a backend in these tests reads back");
+        data.assert_approx_eq(&self.tensors[name], crate::tolerance::<B>());
     }
 
     #[track_caller]

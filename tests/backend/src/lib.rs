@@ -8,12 +8,14 @@
 //! kiln_backend_tests::suite!(half: NdArray<f16, i32>, tensors);
 //! ```
 //!
-//! `primitives` calls the backend's methods, `tensors` goes through `Tensor`. Dtypes that a backend does not support
+//! `primitives` calls the backend's methods, `tensors` goes through `Tensor`, `gradients` compares what training needs with
+//! finite differences and with PyTorch. Dtypes that a backend does not support
 //! ([`Backend::supports`](kiln_tensor::backend::Backend::supports)) are left out.
 
 #![allow(missing_docs, reason = "tests are named by what they prove")]
 
 pub mod case;
+pub mod gradients;
 pub mod primitives;
 pub mod required;
 pub mod tensors;
@@ -35,12 +37,12 @@ pub fn supported<B: Backend>() -> impl Iterator<Item = DType> {
     DType::ALL.into_iter().filter(|dtype| B::supports(&B::Device::default(), *dtype))
 }
 
-/// Declares one test per function of the suite for a backend, in a module of the given name. Without `primitives`, those
-/// that go through `Tensor` alone: they hold with any default dtypes, the others name their dtypes themselves.
+/// Declares one test per function of the suite for a backend, in a module of the given name. Levels may
+/// be left out: `tensors` and `gradients` hold with any default dtypes, `primitives` names dtypes itself.
 #[macro_export]
 macro_rules! suite {
     ($name:ident: $backend:ty) => {
-        $crate::suite!($name: $backend, primitives tensors);
+        $crate::suite!($name: $backend, primitives tensors gradients);
     };
     ($name:ident: $backend:ty, $($level:ident)*) => {
         mod $name {
@@ -77,6 +79,13 @@ macro_rules! suite {
             arguments: slices reshapes failures_name_the_operation failures_name_the_shapes;
             printing: nested_lists summaries closeness;
             goldens: activations norms linear attention interpolate recurrent suppression sampling;
+        }
+    };
+    (@level gradients) => {
+        $crate::suite! { @families gradients:
+            finite: activations convolutions transposed_convolutions pools adaptive_pools resizes softmaxes norms embeddings;
+            training: attentions recurrent dropout;
+            pytorch: activations windows norms attentions recurrent;
         }
     };
     (@families $level:ident: $($family:ident: $($test:ident)*;)*) => {

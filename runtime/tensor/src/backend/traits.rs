@@ -1,7 +1,10 @@
 //! The [`Backend`] trait.
 
 use super::{DeviceOps, ExecutionError};
-use crate::compose;
+use crate::compose::{
+    self, AttentionGradients, AttentionTrained, BatchNormTrained, NormGradients, RnnGradients, RnnOperands,
+    RnnOutput, RnnTrained,
+};
 use crate::{
     Activation, ArgReduceOp, AttentionOptions, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions,
     CumulativeOp, DType, Distribution, Element, Expression, InterpolateOptions, PadMode, PoolOp, PoolOptions,
@@ -398,12 +401,195 @@ pub trait Backend: Clone + Default + Debug + Send + Sync + 'static {
         compose::batch_norm::<Self>(x, weight, bias, mean, variance, epsilon)
     }
 
-    /// A whole recurrent layer; see [`compose::RnnOperands`] for the operands, whose layouts are ONNX's.
+    /// A whole recurrent layer; see [`RnnOperands`] for the operands, whose layouts are ONNX's.
     ///
     /// Yields all outputs `[seq, directions, batch, hidden]` (or `[batch, seq, directions, hidden]`), the last hidden
     /// state, and for an LSTM the last cell state (else `None`).
-    fn rnn(operands: compose::RnnOperands<Self>, options: &RnnOptions) -> compose::RnnOutput<Self> {
+    fn rnn(operands: RnnOperands<Self>, options: &RnnOptions) -> RnnOutput<Self> {
         compose::rnn::<Self>(operands, options)
+    }
+
+    // ---- training: gradients of what is fused or windows over its input, forward passes that keep what theirs needs ----
+    //
+    // `gradient` is that of the result; what is yielded has the shape and the dtype of what it is the gradient of.
+
+    /// The gradient of [`Backend::activation`]'s input `x`; at corners as PyTorch has it.
+    fn activation_gradient(activation: Activation, gradient: T<Self>, x: T<Self>) -> T<Self> {
+        compose::activation_gradient::<Self>(activation, gradient, x)
+    }
+
+    /// The gradient of the input of [`Backend::conv`], which has the shape `input`.
+    fn conv_input_gradient(
+        gradient: T<Self>,
+        weight: T<Self>,
+        input: &Shape,
+        options: &ConvOptions,
+    ) -> T<Self> {
+        compose::conv_input_gradient::<Self>(gradient, weight, input, options)
+    }
+
+    /// The gradient of the weight of [`Backend::conv`], which has the shape `weight`. (That of the bias is a sum.)
+    fn conv_weight_gradient(x: T<Self>, gradient: T<Self>, weight: &Shape, options: &ConvOptions) -> T<Self> {
+        compose::conv_weight_gradient::<Self>(x, gradient, weight, options)
+    }
+
+    /// The gradient of the input of [`Backend::conv_transpose`], which has the shape `input`.
+    fn conv_transpose_input_gradient(
+        gradient: T<Self>,
+        weight: T<Self>,
+        input: &Shape,
+        options: &ConvTransposeOptions,
+    ) -> T<Self> {
+        compose::conv_transpose_input_gradient::<Self>(gradient, weight, input, options)
+    }
+
+    /// The gradient of the weight of [`Backend::conv_transpose`], which has the shape `weight`.
+    fn conv_transpose_weight_gradient(
+        x: T<Self>,
+        gradient: T<Self>,
+        weight: &Shape,
+        options: &ConvTransposeOptions,
+    ) -> T<Self> {
+        compose::conv_transpose_weight_gradient::<Self>(x, gradient, weight, options)
+    }
+
+    /// The gradient of [`Backend::pool`]'s input `x`, given its `output`.
+    fn pool_gradient(
+        op: PoolOp,
+        gradient: T<Self>,
+        x: T<Self>,
+        output: T<Self>,
+        options: &PoolOptions,
+    ) -> T<Self> {
+        compose::pool_gradient::<Self>(op, gradient, x, output, options)
+    }
+
+    /// The gradient of the input of [`Backend::max_pool_with_indices`], which has the shape `input`.
+    fn max_pool_gradient(gradient: T<Self>, positions: T<Self>, input: &Shape) -> T<Self> {
+        compose::max_pool_gradient::<Self>(gradient, positions, input)
+    }
+
+    /// The gradient of the input of [`Backend::adaptive_avg_pool`], which has the shape `input`.
+    fn adaptive_avg_pool_gradient(gradient: T<Self>, input: &Shape) -> T<Self> {
+        compose::adaptive_avg_pool_gradient::<Self>(gradient, input)
+    }
+
+    /// The gradient of the input of [`Backend::interpolate`], which has the shape `input`.
+    fn interpolate_gradient(gradient: T<Self>, input: &Shape, options: &InterpolateOptions) -> T<Self> {
+        compose::interpolate_gradient::<Self>(gradient, input, options)
+    }
+
+    /// The gradient of the input of [`Backend::softmax`], given its `output`.
+    fn softmax_gradient(gradient: T<Self>, output: T<Self>, dim: usize) -> T<Self> {
+        compose::softmax_gradient::<Self>(gradient, output, dim)
+    }
+
+    /// The gradient of the input of [`Backend::log_softmax`], given its `output`.
+    fn log_softmax_gradient(gradient: T<Self>, output: T<Self>, dim: usize) -> T<Self> {
+        compose::log_softmax_gradient::<Self>(gradient, output, dim)
+    }
+
+    /// The gradients of [`Backend::layer_norm`].
+    fn layer_norm_gradient(
+        gradient: T<Self>,
+        x: T<Self>,
+        weight: T<Self>,
+        epsilon: f64,
+    ) -> NormGradients<T<Self>> {
+        compose::layer_norm_gradient::<Self>(gradient, x, weight, epsilon)
+    }
+
+    /// The gradients of the input and of the weight of [`Backend::rms_norm`].
+    fn rms_norm_gradient(gradient: T<Self>, x: T<Self>, weight: T<Self>, epsilon: f64) -> (T<Self>, T<Self>) {
+        compose::rms_norm_gradient::<Self>(gradient, x, weight, epsilon)
+    }
+
+    /// The gradients of [`Backend::group_norm`]; those of weight and bias also where there are none.
+    fn group_norm_gradient(
+        gradient: T<Self>,
+        x: T<Self>,
+        weight: Option<T<Self>>,
+        groups: usize,
+        epsilon: f64,
+    ) -> NormGradients<T<Self>> {
+        compose::group_norm_gradient::<Self>(gradient, x, weight, groups, epsilon)
+    }
+
+    /// [`Backend::batch_norm`] with the statistics of the batch, which are yielded too.
+    fn batch_norm_train(
+        x: T<Self>,
+        weight: T<Self>,
+        bias: T<Self>,
+        epsilon: f64,
+    ) -> BatchNormTrained<T<Self>> {
+        compose::batch_norm_train::<Self>(x, weight, bias, epsilon)
+    }
+
+    /// The gradients of [`Backend::batch_norm_train`], given the statistics that it yielded.
+    fn batch_norm_gradient(
+        gradient: T<Self>,
+        x: T<Self>,
+        weight: T<Self>,
+        mean: T<Self>,
+        variance: T<Self>,
+        epsilon: f64,
+    ) -> NormGradients<T<Self>> {
+        compose::batch_norm_gradient::<Self>(gradient, x, weight, mean, variance, epsilon)
+    }
+
+    /// [`Backend::attention`], keeping what its gradient needs.
+    fn attention_train(
+        q: T<Self>,
+        k: T<Self>,
+        v: T<Self>,
+        mask: Option<T<Self>>,
+        options: &AttentionOptions,
+    ) -> AttentionTrained<T<Self>> {
+        compose::attention_train::<Self>(q, k, v, mask, options)
+    }
+
+    /// The gradients of [`Backend::attention_train`]; that of an added mask if `of_mask` asks for it.
+    fn attention_gradient(
+        gradient: T<Self>,
+        trained: AttentionTrained<T<Self>>,
+        options: &AttentionOptions,
+        of_mask: bool,
+    ) -> AttentionGradients<T<Self>> {
+        compose::attention_gradient::<Self>(gradient, trained, options, of_mask)
+    }
+
+    /// [`Backend::rnn`], keeping the state that each step started from.
+    fn rnn_train(operands: RnnOperands<Self>, options: &RnnOptions) -> RnnTrained<Self> {
+        compose::rnn_train::<Self>(operands, options)
+    }
+
+    /// The gradients of [`Backend::rnn_train`], from those of its results and the states that it kept.
+    fn rnn_gradient(
+        gradient: RnnOutput<Self>,
+        operands: RnnOperands<Self>,
+        hidden_states: T<Self>,
+        cell_states: Option<T<Self>>,
+        options: &RnnOptions,
+    ) -> RnnGradients<Self> {
+        compose::rnn_gradient::<Self>(gradient, operands, hidden_states, cell_states, options)
+    }
+
+    /// The gradient of a table of which [`Backend::select`] read the rows `indices` (of any shape): `[rows, width]` from
+    /// `[indices…, width]`.
+    fn embedding_gradient(gradient: T<Self>, indices: T<Self>, rows: usize) -> T<Self> {
+        compose::embedding_gradient::<Self>(gradient, indices, rows)
+    }
+
+    /// A key for [`Backend::dropout`], from the device's random numbers.
+    fn random_key(device: &Self::Device) -> u64 {
+        compose::random_key::<Self>(device)
+    }
+
+    /// Drops elements with the given probability and divides the others by that of staying. Which ones depends on the key
+    /// and on their row-major position alone ([`Philox`](compose::Philox)), so that this is its own gradient, and no mask
+    /// needs to be kept.
+    fn dropout(x: T<Self>, probability: f64, key: u64) -> T<Self> {
+        compose::dropout::<Self>(x, probability, key)
     }
 }
 

@@ -34,18 +34,55 @@ pub fn attention<B: Backend>(
     mask: Option<T<B>>,
     options: &AttentionOptions,
 ) -> T<B> {
+    weighted::<B>(scores::<B>(q, k, mask, options).shares(), v)
+}
+
+/// The scores of all keys for all queries.
+pub(super) struct Scores<B: Backend> {
+    /// `[batch, heads, queries, keys]`, with the mask added; what is hidden has a score below all others.
+    pub(super) scores: T<B>,
+    /// The scores before the mask, if they were capped.
+    pub(super) capped: Option<T<B>>,
+    /// What a bool mask or the order hides.
+    pub(super) hidden: Option<T<B>>,
+    /// Whether a query may be left without any key.
+    may_be_empty: bool,
+}
+
+impl<B: Backend> Scores<B> {
+    /// Each key's share: the softmax; nothing for what is hidden.
+    pub(super) fn shares(self) -> T<B> {
+        let shares = B::softmax(self.scores, 3);
+        match self.hidden {
+            Some(hidden) if self.may_be_empty => B::mask_fill(shares, hidden, Scalar::Float(0.0)),
+            _ => shares,
+        }
+    }
+}
+
+/// What products of queries and keys are multiplied with.
+pub(super) fn scale_of(options: &AttentionOptions, size: usize) -> f64 {
+    options.scale.unwrap_or_else(|| 1.0 / Float::sqrt(size as f64))
+}
+
+/// Computes the scores.
+pub(super) fn scores<B: Backend>(
+    q: T<B>,
+    k: T<B>,
+    mask: Option<T<B>>,
+    options: &AttentionOptions,
+) -> Scores<B> {
     let [batch, heads, queries, size] = q.shape().dims();
     let [_, key_heads, keys, _] = k.shape().dims();
-    let value_size = v.shape()[3];
-    let dtype = q.dtype();
     let group = heads / key_heads.max(1);
-
-    let scale = options.scale.unwrap_or_else(|| 1.0 / Float::sqrt(size as f64));
-    let q = reshape::<B>(mul_scalar::<B>(q, scale), &[batch, key_heads, group * queries, size]);
+    let q = mul_scalar::<B>(q, scale_of(options, size));
+    let q = reshape::<B>(q, &[batch, key_heads, group * queries, size]);
     let scores = B::matmul(q, B::permute(k, &swapped(4, 2, 3)));
     let mut scores = reshape::<B>(scores, &[batch, heads, queries, keys]);
+    let mut capped = None;
     if let Some(cap) = options.softcap {
         scores = mul_scalar::<B>(B::unary(UnaryOp::Tanh, mul_scalar::<B>(scores, 1.0 / cap)), cap);
+        capped = Some(scores.clone());
     }
 
     let (kept, added) = match mask.map(|mask| lead_to_rank::<B>(mask, 4)) {
@@ -67,14 +104,17 @@ pub fn attention<B: Backend>(
     };
     let hidden = kept.map(|kept| B::unary(UnaryOp::Not, kept));
     if let Some(hidden) = &hidden {
-        scores = B::mask_fill(scores, hidden.clone(), Scalar::Float(lowest(dtype)));
+        let lowest = Scalar::Float(lowest(scores.dtype()));
+        scores = B::mask_fill(scores, hidden.clone(), lowest);
     }
-    let mut shares = B::softmax(scores, 3);
-    if let Some(hidden) = hidden
-        && may_be_empty
-    {
-        shares = B::mask_fill(shares, hidden, Scalar::Float(0.0));
-    }
+    Scores { scores, capped, hidden, may_be_empty }
+}
+
+/// The values, weighted by their keys' shares.
+pub(super) fn weighted<B: Backend>(shares: T<B>, v: T<B>) -> T<B> {
+    let [batch, heads, queries, keys] = shares.shape().dims();
+    let (key_heads, value_size) = (v.shape()[1], v.shape()[3]);
+    let group = heads / key_heads.max(1);
     let shares = reshape::<B>(shares, &[batch, key_heads, group * queries, keys]);
     reshape::<B>(B::matmul(shares, v), &[batch, heads, queries, value_size])
 }

@@ -7,6 +7,7 @@
 mod attention;
 pub(crate) mod calc;
 mod elementwise;
+mod gradient;
 pub(crate) mod indexing;
 mod norm;
 mod resize;
@@ -16,6 +17,7 @@ mod shape;
 
 pub use attention::{attention, linear};
 pub use elementwise::{activation, clamp, elementwise, mask_fill};
+pub use gradient::*;
 pub use norm::{batch_norm, group_norm, layer_norm, log_softmax, rms_norm, softmax};
 pub use resize::{Taps, adaptive_avg_pool, interpolate, resized_axes};
 pub use rnn::{RnnOperands, RnnOutput, rnn};

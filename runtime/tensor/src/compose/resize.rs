@@ -7,13 +7,15 @@
 use super::calc::{T, add, along, indices, mul, reshape, swapped, weights};
 use crate::TensorData;
 use crate::backend::{Backend, Primitive};
-use crate::{CoordinateTransform, InterpolateMode, InterpolateOptions, NearestRounding, ReduceOp, Scalar};
+use crate::{
+    BinaryOp, CoordinateTransform, InterpolateMode, InterpolateOptions, NearestRounding, ReduceOp, Scalar,
+};
 use alloc::vec;
 use alloc::vec::Vec;
 use num_traits::Float;
 
 /// More taps than this per output element and a matrix product is quicker than gathering.
-const MAX_GATHERED_TAPS: usize = 4;
+pub(super) const MAX_GATHERED_TAPS: usize = 4;
 
 /// One output element along one axis: positions in the input (within it) and their weights.
 pub type Taps = Vec<(usize, f64)>;
@@ -36,13 +38,18 @@ pub fn adaptive_avg_pool<B: Backend>(x: T<B>, output_size: &[usize]) -> T<B> {
     }
     let mut x = x;
     for (i, &(input, output)) in sizes.iter().enumerate() {
-        let taps = (0..output).map(|at| {
-            let (start, end) = (at * input / output, ((at + 1) * input).div_ceil(output));
-            (start..end).map(|from| (from, 1.0 / (end - start) as f64)).collect()
-        });
-        x = mixed_by_matrix::<B>(x, i + 2, &taps.collect::<Vec<_>>());
+        x = mixed_by_matrix::<B>(x, i + 2, &adaptive_taps(input, output));
     }
     x
+}
+
+/// What each output element of an adaptive average averages along one axis.
+pub(super) fn adaptive_taps(input: usize, output: usize) -> Vec<Taps> {
+    let taps = (0..output).map(|at| {
+        let (start, end) = (at * input / output, ((at + 1) * input).div_ceil(output));
+        (start..end).map(|from| (from, 1.0 / (end - start) as f64)).collect()
+    });
+    taps.collect()
 }
 
 /// Default of [`Backend::interpolate`].
@@ -50,32 +57,36 @@ pub fn interpolate<B: Backend>(x: T<B>, options: &InterpolateOptions) -> T<B> {
     let rank = x.shape().rank();
     let dtype = x.dtype();
     let mut y = if dtype.is_float() { x } else { to_work_dtype::<B>(x, options) };
-    let mut outside: Option<T<B>> = None;
+    let outside = outside::<B>(&y.shape().dims, options, &y);
     for axis in 0..rank {
         let resized = Axis::new(y.shape()[axis], axis, options);
         if resized.is_identity() {
             continue;
         }
-        let coordinates = resized.coordinates();
-        if options.coordinates == CoordinateTransform::TfCropAndResize {
-            let last = resized.input as f32 - 1.0;
-            let out: Vec<bool> = coordinates.iter().map(|&at| at < 0.0 || at > last).collect();
-            if out.contains(&true) {
-                let n = out.len();
-                let out = B::from_data(TensorData::new(out, [n]), &B::device(&y));
-                let out = along::<B>(out, axis, rank);
-                outside = Some(match outside {
-                    Some(other) => B::binary(crate::BinaryOp::Or, other, out),
-                    None => out,
-                });
-            }
-        }
-        y = resized.apply::<B>(y, axis, &coordinates, options);
+        y = resized.apply::<B>(y, axis, &resized.coordinates(), options);
     }
     if let Some(outside) = outside {
         y = B::mask_fill(y, outside, Scalar::Float(options.extrapolation_value));
     }
     if y.dtype() == dtype { y } else { B::cast(y, dtype) }
+}
+
+/// Where the result of a cropped resize lies outside of the input, if it does anywhere.
+pub(super) fn outside<B: Backend>(dims: &[usize], options: &InterpolateOptions, like: &T<B>) -> Option<T<B>> {
+    if options.coordinates != CoordinateTransform::TfCropAndResize {
+        return None;
+    }
+    let axes = dims.iter().enumerate().map(|(axis, &size)| (axis, Axis::new(size, axis, options)));
+    let masks = axes.filter(|(_, resized)| !resized.is_identity()).filter_map(|(axis, resized)| {
+        let last = resized.input as f32 - 1.0;
+        let out: Vec<bool> = resized.coordinates().iter().map(|&at| at < 0.0 || at > last).collect();
+        let n = out.len();
+        out.contains(&true).then(|| {
+            let out = B::from_data(TensorData::new(out, [n]), &B::device(like));
+            along::<B>(out, axis, dims.len())
+        })
+    });
+    masks.reduce(|all, mask| B::binary(BinaryOp::Or, all, mask))
 }
 
 /// How each axis is resized that changes: the axis and, for each element of the result along it, its taps. For backends
@@ -261,14 +272,19 @@ fn mixed_by_gathering<B: Backend>(x: T<B>, axis: usize, taps: &[Taps]) -> T<B> {
 
 /// `Σ weight · x[position]` along `axis`, by a matrix product.
 fn mixed_by_matrix<B: Backend>(x: T<B>, axis: usize, taps: &[Taps]) -> T<B> {
-    let shape = x.shape();
-    let (rank, input, output) = (shape.rank(), shape[axis], taps.len());
+    let (input, output) = (x.shape()[axis], taps.len());
     let mut matrix = vec![0.0; input * output];
     for (column, taps) in taps.iter().enumerate() {
         for &(row, weight) in taps {
             matrix[row * output + column] += weight;
         }
     }
+    times_matrix::<B>(x, axis, matrix, output)
+}
+
+/// Multiplies the vectors along `axis` with a matrix `[size of the axis, output]`.
+pub(super) fn times_matrix<B: Backend>(x: T<B>, axis: usize, matrix: Vec<f64>, output: usize) -> T<B> {
+    let (rank, input) = (x.shape().rank(), x.shape()[axis]);
     let matrix = weights::<B>(matrix, vec![input, output], &x);
     let axes = swapped(rank, axis, rank - 1);
     let x = B::permute(x, &axes);

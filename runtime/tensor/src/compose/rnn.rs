@@ -37,6 +37,15 @@ pub struct RnnOutput<B: Backend> {
 
 /// Default of [`Backend::rnn`].
 pub fn rnn<B: Backend>(operands: RnnOperands<B>, options: &RnnOptions) -> RnnOutput<B> {
+    run::<B>(&operands, options, |_, _| {})
+}
+
+/// Runs a layer; `visit` sees the direction and the state that each step starts from, in the order in which they run.
+pub(super) fn run<B: Backend>(
+    operands: &RnnOperands<B>,
+    options: &RnnOptions,
+    mut visit: impl FnMut(usize, &State<B>),
+) -> RnnOutput<B> {
     let directions = options.direction.count();
     let swap_outer = |t: T<B>| if options.batch_first { B::permute(t, &[1, 0, 2]) } else { t };
     let input = swap_outer(operands.input.clone());
@@ -46,8 +55,8 @@ pub fn rnn<B: Backend>(operands: RnnOperands<B>, options: &RnnOptions) -> RnnOut
 
     let (mut outputs, mut hiddens, mut cells) = (Vec::new(), Vec::new(), Vec::new());
     for direction in 0..directions {
-        let reverse = options.direction == RnnDirection::Reverse || direction == 1;
-        let layer = Direction::<B>::new(&operands, options, direction);
+        let reverse = is_reversed(options, direction);
+        let layer = Direction::<B>::new(operands, options, direction);
         let first = |state: &Option<T<B>>| match state {
             Some(state) => nth::<B>(state.clone(), direction),
             None => {
@@ -57,7 +66,8 @@ pub fn rnn<B: Backend>(operands: RnnOperands<B>, options: &RnnOptions) -> RnnOut
         };
         let is_lstm = matches!(options.kind, RnnKind::Lstm { .. });
         let state = State { hidden: first(&first_hidden), cell: is_lstm.then(|| first(&first_cell)) };
-        let (output, last) = layer.run(input.clone(), state, masks.as_deref(), reverse);
+        let (output, last) =
+            layer.run(input.clone(), state, masks.as_deref(), reverse, |state| visit(direction, state));
         outputs.push(output);
         let lead = |t: T<B>| {
             let [batch, hidden] = t.shape().dims();
@@ -74,8 +84,13 @@ pub fn rnn<B: Backend>(operands: RnnOperands<B>, options: &RnnOptions) -> RnnOut
     }
 }
 
+/// Whether a direction reads the sequence from its end.
+pub(super) fn is_reversed(options: &RnnOptions, direction: usize) -> bool {
+    options.direction == RnnDirection::Reverse || direction == 1
+}
+
 /// For each step, `[batch, 1]`: whether the row's sequence is still running.
-fn step_masks<B: Backend>(lengths: T<B>, steps: usize) -> Vec<T<B>> {
+pub(super) fn step_masks<B: Backend>(lengths: T<B>, steps: usize) -> Vec<T<B>> {
     let batch = lengths.shape().num_elements();
     let lengths = reshape::<B>(lengths, &[batch, 1]);
     (0..steps)
@@ -84,9 +99,9 @@ fn step_masks<B: Backend>(lengths: T<B>, steps: usize) -> Vec<T<B>> {
 }
 
 /// What a cell carries from step to step, `[batch, hidden]` each.
-struct State<B: Backend> {
-    hidden: T<B>,
-    cell: Option<T<B>>,
+pub(super) struct State<B: Backend> {
+    pub(super) hidden: T<B>,
+    pub(super) cell: Option<T<B>>,
 }
 
 impl<B: Backend> Clone for State<B> {
@@ -95,27 +110,82 @@ impl<B: Backend> Clone for State<B> {
     }
 }
 
+/// A gate at one step: a sum, and what the gate's activation makes of it once it is bounded.
+pub(super) struct Gate<B: Backend> {
+    pub(super) sum: T<B>,
+    pub(super) value: T<B>,
+}
+
+/// A step of a gated recurrent unit.
+pub(super) struct GruStep<B: Backend> {
+    pub(super) update: Gate<B>,
+    pub(super) reset: Gate<B>,
+    pub(super) candidate: Gate<B>,
+    /// What the reset gate was multiplied with, if that came after the recurrent product; else the product of both that
+    /// went into it.
+    pub(super) reset_with: T<B>,
+}
+
+/// A step of a long short-term memory.
+pub(super) struct LstmStep<B: Backend> {
+    pub(super) input: Gate<B>,
+    /// Absent when coupled to the input gate.
+    pub(super) forget: Option<Gate<B>>,
+    pub(super) candidate: Gate<B>,
+    pub(super) output: Gate<B>,
+    /// The share of the old cell state that stays.
+    pub(super) kept: T<B>,
+    /// The new cell state, and what the output gate shows of it.
+    pub(super) cell: T<B>,
+    pub(super) shown: T<B>,
+}
+
+/// What a cell computed in one step.
+pub(super) enum CellStep<B: Backend> {
+    Rnn(Gate<B>),
+    Gru(GruStep<B>),
+    Lstm(LstmStep<B>),
+}
+
+impl<B: Backend> CellStep<B> {
+    /// The state after the step, from that before it.
+    fn next(self, hidden: T<B>) -> State<B> {
+        match self {
+            CellStep::Rnn(gate) => State { hidden: gate.value, cell: None },
+            // (1 - update) · candidate + update · hidden
+            CellStep::Gru(GruStep { update, candidate, .. }) => {
+                let kept = mul::<B>(update.value.clone(), hidden);
+                let new = mul::<B>(one_minus::<B>(update.value), candidate.value);
+                State { hidden: add::<B>(new, kept), cell: None }
+            }
+            CellStep::Lstm(LstmStep { output, cell, shown, .. }) => {
+                State { hidden: mul::<B>(output.value, shown), cell: Some(cell) }
+            }
+        }
+    }
+}
+
 /// One direction of a recurrent layer.
-struct Direction<'a, B: Backend> {
+pub(super) struct Direction<'a, B: Backend> {
     kind: RnnKind,
-    hidden: usize,
-    clip: Option<f64>,
+    pub(super) hidden: usize,
+    pub(super) clip: Option<f64>,
     /// The cell's activations, in ONNX's order `f, g, h`.
-    activations: &'a [Activation],
+    pub(super) activations: &'a [Activation],
     /// `[input, gates · hidden]`.
-    weight: T<B>,
+    pub(super) weight: T<B>,
     /// `[hidden, gates · hidden]`.
-    recurrent: T<B>,
+    pub(super) recurrent: T<B>,
     /// `[gates · hidden]`, added to the input's product.
-    input_bias: Option<T<B>>,
+    pub(super) input_bias: Option<T<B>>,
     /// `[1, gates · hidden]`, added to the recurrent product, where it cannot join the other.
     recurrent_bias: Option<T<B>>,
     /// `[1, 3 · hidden]`, order `iof`.
-    peepholes: Option<T<B>>,
+    pub(super) peepholes: Option<T<B>>,
 }
 
 impl<'a, B: Backend> Direction<'a, B> {
-    fn new(operands: &RnnOperands<B>, options: &'a RnnOptions, direction: usize) -> Self {
+    pub(super) fn new(operands: &RnnOperands<B>, options: &'a RnnOptions, direction: usize) -> Self {
         let hidden = options.hidden_size;
         let transposed = |t: &T<B>| B::permute(nth::<B>(t.clone(), direction), &[1, 0]);
         let weight = transposed(&operands.weight);
@@ -154,6 +224,7 @@ impl<'a, B: Backend> Direction<'a, B> {
         mut state: State<B>,
         masks: Option<&[T<B>]>,
         reverse: bool,
+        mut visit: impl FnMut(&State<B>),
     ) -> (T<B>, State<B>) {
         let [steps, batch, _] = input.shape().dims();
         let (dtype, device) = (input.dtype(), B::device(&input));
@@ -162,7 +233,8 @@ impl<'a, B: Backend> Direction<'a, B> {
         let mut outputs = Vec::with_capacity(steps);
         for n in 0..steps {
             let step = if reverse { steps - 1 - n } else { n };
-            let next = self.step(nth::<B>(projected.clone(), step), state.clone());
+            visit(&state);
+            let next = self.step(nth::<B>(projected.clone(), step), &state).next(state.hidden.clone());
             let output = match masks {
                 None => {
                     state = next;
@@ -191,89 +263,81 @@ impl<'a, B: Backend> Direction<'a, B> {
         (output, state)
     }
 
-    fn step(&self, projected: T<B>, state: State<B>) -> State<B> {
+    /// Computes a step from the input's product and the state before it.
+    pub(super) fn step(&self, projected: T<B>, state: &State<B>) -> CellStep<B> {
         match self.kind {
             RnnKind::Rnn => {
-                let recurrent = B::matmul(state.hidden, self.recurrent.clone());
-                State { hidden: self.activate(0, add::<B>(projected, recurrent)), cell: None }
+                let recurrent = B::matmul(state.hidden.clone(), self.recurrent.clone());
+                CellStep::Rnn(self.activated(0, add::<B>(projected, recurrent)))
             }
-            RnnKind::Gru { linear_before_reset } => {
-                let hidden = if linear_before_reset {
-                    self.gru_linear_before_reset(projected, state.hidden)
-                } else {
-                    self.gru(projected, state.hidden)
-                };
-                State { hidden, cell: None }
+            RnnKind::Gru { linear_before_reset: true } => {
+                CellStep::Gru(self.gru_linear_before_reset(projected, state))
             }
-            RnnKind::Lstm { input_forget } => self.lstm(projected, state, input_forget),
+            RnnKind::Gru { linear_before_reset: false } => CellStep::Gru(self.gru(projected, state)),
+            RnnKind::Lstm { input_forget } => CellStep::Lstm(self.lstm(projected, state, input_forget)),
         }
     }
 
     /// `z`, `r` and `h` from one product of the hidden state.
-    fn gru_linear_before_reset(&self, projected: T<B>, hidden: T<B>) -> T<B> {
-        let mut recurrent = B::matmul(hidden.clone(), self.recurrent.clone());
+    fn gru_linear_before_reset(&self, projected: T<B>, state: &State<B>) -> GruStep<B> {
+        let mut recurrent = B::matmul(state.hidden.clone(), self.recurrent.clone());
         if let Some(bias) = &self.recurrent_bias {
             recurrent = add::<B>(recurrent, bias.clone());
         }
-        let both = |n| (self.gate(&projected, n), self.gate(&recurrent, n));
-        let sum = |(a, b)| add::<B>(a, b);
-        let update = self.activate(0, sum(both(0)));
-        let reset = self.activate(0, sum(both(1)));
-        let (from_input, from_hidden) = both(2);
-        let candidate = self.activate(1, add::<B>(from_input, mul::<B>(reset, from_hidden)));
-        blend::<B>(update, candidate, hidden)
+        let sum = |n| add::<B>(self.gate(&projected, n), self.gate(&recurrent, n));
+        let (update, reset) = (self.activated(0, sum(0)), self.activated(0, sum(1)));
+        let reset_with = self.gate(&recurrent, 2);
+        let from_hidden = mul::<B>(reset.value.clone(), reset_with.clone());
+        let candidate = self.activated(1, add::<B>(self.gate(&projected, 2), from_hidden));
+        GruStep { update, reset, candidate, reset_with }
     }
 
     /// The reset gate acts on the hidden state before its product.
-    fn gru(&self, projected: T<B>, hidden: T<B>) -> T<B> {
+    fn gru(&self, projected: T<B>, state: &State<B>) -> GruStep<B> {
         let size = self.hidden;
-        let gates = B::matmul(hidden.clone(), narrow::<B>(self.recurrent.clone(), 1, 0, 2 * size));
-        let gate = |n| self.activate(0, add::<B>(self.gate(&projected, n), self.gate(&gates, n)));
+        let gates = B::matmul(state.hidden.clone(), narrow::<B>(self.recurrent.clone(), 1, 0, 2 * size));
+        let gate = |n| self.activated(0, add::<B>(self.gate(&projected, n), self.gate(&gates, n)));
         let (update, reset) = (gate(0), gate(1));
         let weight = narrow::<B>(self.recurrent.clone(), 1, 2 * size, size);
-        let from_hidden = B::matmul(mul::<B>(reset, hidden.clone()), weight);
-        let candidate = self.activate(1, add::<B>(self.gate(&projected, 2), from_hidden));
-        blend::<B>(update, candidate, hidden)
+        let reset_with = mul::<B>(reset.value.clone(), state.hidden.clone());
+        let from_hidden = B::matmul(reset_with.clone(), weight);
+        let candidate = self.activated(1, add::<B>(self.gate(&projected, 2), from_hidden));
+        GruStep { update, reset, candidate, reset_with }
     }
 
-    fn lstm(&self, projected: T<B>, state: State<B>, input_forget: bool) -> State<B> {
-        let Some(cell) = state.cell else { panic!("rnn: an LSTM without a cell state") };
-        let sums = add::<B>(projected, B::matmul(state.hidden, self.recurrent.clone()));
+    fn lstm(&self, projected: T<B>, state: &State<B>, input_forget: bool) -> LstmStep<B> {
+        let Some(cell) = state.cell.clone() else { panic!("rnn: an LSTM without a cell state") };
+        let sums = add::<B>(projected, B::matmul(state.hidden.clone(), self.recurrent.clone()));
         // Peepholes look at the cell state: `i` and `f` at the old one, `o` at the new one.
         let peep = |n: usize, sum: T<B>, cell: &T<B>| match &self.peepholes {
             Some(peepholes) => add::<B>(sum, mul::<B>(self.gate(peepholes, n), cell.clone())),
             None => sum,
         };
-        let input = self.activate(0, peep(0, self.gate(&sums, 0), &cell));
-        let forget = if input_forget {
-            one_minus::<B>(input.clone())
-        } else {
-            self.activate(0, peep(2, self.gate(&sums, 2), &cell))
+        let input = self.activated(0, peep(0, self.gate(&sums, 0), &cell));
+        let forget = (!input_forget).then(|| self.activated(0, peep(2, self.gate(&sums, 2), &cell)));
+        let kept = match &forget {
+            Some(forget) => forget.value.clone(),
+            None => one_minus::<B>(input.value.clone()),
         };
-        let candidate = self.activate(1, self.gate(&sums, 3));
-        let cell = add::<B>(mul::<B>(forget, cell), mul::<B>(input, candidate));
-        let output = self.activate(0, peep(1, self.gate(&sums, 1), &cell));
+        let candidate = self.activated(1, self.gate(&sums, 3));
+        let new = mul::<B>(input.value.clone(), candidate.value.clone());
+        let cell = add::<B>(mul::<B>(kept.clone(), cell), new);
+        let output = self.activated(0, peep(1, self.gate(&sums, 1), &cell));
         let shown = B::activation(self.activations[2], cell.clone());
-        State { hidden: mul::<B>(output, shown), cell: Some(cell) }
+        LstmStep { input, forget, candidate, output, kept, cell, shown }
     }
 
     /// The columns of the `n`-th gate.
-    fn gate(&self, all: &T<B>, n: usize) -> T<B> {
+    pub(super) fn gate(&self, all: &T<B>, n: usize) -> T<B> {
         narrow::<B>(all.clone(), 1, n * self.hidden, self.hidden)
     }
 
-    /// Bounds a pre-activation and applies the `n`-th activation.
-    fn activate(&self, n: usize, x: T<B>) -> T<B> {
-        let x = match self.clip {
-            Some(clip) => B::clamp(x, Some(Scalar::Float(-clip)), Some(Scalar::Float(clip))),
-            None => x,
+    /// Bounds a sum and applies the `n`-th activation.
+    fn activated(&self, n: usize, sum: T<B>) -> Gate<B> {
+        let bounded = match self.clip {
+            Some(clip) => B::clamp(sum.clone(), Some(Scalar::Float(-clip)), Some(Scalar::Float(clip))),
+            None => sum.clone(),
         };
-        B::activation(self.activations[n], x)
+        Gate { sum, value: B::activation(self.activations[n], bounded) }
     }
-}
-
-/// `(1 - update) · candidate + update · hidden`.
-fn blend<B: Backend>(update: T<B>, candidate: T<B>, hidden: T<B>) -> T<B> {
-    let kept = mul::<B>(update.clone(), hidden);
-    add::<B>(mul::<B>(one_minus::<B>(update), candidate), kept)
 }

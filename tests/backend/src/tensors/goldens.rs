@@ -1,4 +1,4 @@
-//! Results of PyTorch, ONNX's reference and ONNX Runtime (`scripts/tensor_goldens.py` writes them).
+//! Results of PyTorch and ONNX Runtime (`scripts/tensor_goldens.py` writes them).
 
 use super::same;
 use crate::case::{Case, read};

@@ -1,0 +1,208 @@
+//! Gradients against PyTorch's (`scripts/tensor_goldens.py` writes them).
+
+use crate::case::{Case, read};
+use kiln_tensor::backend::{Backend, Primitive};
+use kiln_tensor::compose::{NormGradients, RnnOperands, RnnOutput};
+use kiln_tensor::{
+    Activation, AttentionOptions, ConvOptions, ConvTransposeOptions, CoordinateTransform, InterpolateMode,
+    InterpolateOptions, NearestRounding, PoolOp, PoolOptions, RnnDirection, RnnKind, RnnOptions,
+};
+
+fn cases() -> impl Iterator<Item = Case> {
+    read(include_str!("../../goldens/gradients.txt")).into_iter()
+}
+
+fn number(case: &Case, name: &str) -> usize {
+    case.args[name].parse().expect("a size")
+}
+
+fn flag(case: &Case, name: &str) -> bool {
+    case.args.get(name).is_some_and(|value| value == "1")
+}
+
+fn activation(name: &str) -> Option<Activation> {
+    Some(match name {
+        "relu" => Activation::Relu,
+        "leaky_relu" => Activation::LeakyRelu { slope: 0.1 },
+        "gelu" => Activation::Gelu,
+        "gelu_approximate" => Activation::GeluTanh,
+        "sigmoid" => Activation::Sigmoid,
+        "tanh" => Activation::Tanh,
+        "silu" => Activation::Silu,
+        "mish" => Activation::Mish,
+        "softplus" => Activation::Softplus,
+        "hard_sigmoid" => Activation::HARD_SIGMOID,
+        "hard_swish" => Activation::HardSwish,
+        "elu" => Activation::Elu { alpha: 0.5 },
+        "clamp" => Activation::Clamp { min: -0.5, max: 3.0 },
+        _ => return None,
+    })
+}
+
+pub fn activations<B: Backend>() {
+    for case in cases() {
+        let Some(activation) = activation(&case.name) else { continue };
+        let (x, g) = (case.primitive::<B>("x"), case.primitive::<B>("g"));
+        case.compare::<B>("dx", B::activation_gradient(activation, g, x));
+    }
+}
+
+pub fn windows<B: Backend>() {
+    for case in cases() {
+        let tensor = |name: &str| case.primitive::<B>(name);
+        let four = |name: &str| number(&case, name);
+        match case.name.as_str() {
+            "conv" => {
+                let [stride, padding, dilation] =
+                    ["stride", "padding", "dilation"].map(|name| [four(name); 2]);
+                let options = ConvOptions::new(stride, padding, dilation, four("groups"));
+                let (x, w, g) = (tensor("x"), tensor("w"), tensor("g"));
+                case.compare::<B>("dx", B::conv_input_gradient(g.clone(), w.clone(), &x.shape(), &options));
+                case.compare::<B>("dw", B::conv_weight_gradient(x, g, &w.shape(), &options));
+            }
+            "conv_transpose" => {
+                let [stride, padding, dilation, extra] =
+                    ["stride", "padding", "dilation", "extra"].map(|name| [four(name); 2]);
+                let options = ConvTransposeOptions::new(stride, padding, extra, dilation, four("groups"));
+                let (x, w, g) = (tensor("x"), tensor("w"), tensor("g"));
+                let of_input = B::conv_transpose_input_gradient(g.clone(), w.clone(), &x.shape(), &options);
+                case.compare::<B>("dx", of_input);
+                case.compare::<B>("dw", B::conv_transpose_weight_gradient(x, g, &w.shape(), &options));
+            }
+            "max_pool" | "avg_pool" => {
+                let options = PoolOptions::new([3, 3], [2, 2], [1, 1], [1, 1], flag(&case, "ceil"));
+                let op = match case.name.as_str() {
+                    "max_pool" => PoolOp::Max,
+                    _ => PoolOp::Average { include_pad: flag(&case, "count") },
+                };
+                let (x, out) = (tensor("x"), tensor("out"));
+                case.compare::<B>("dx", B::pool_gradient(op, tensor("g"), x, out, &options));
+            }
+            "adaptive_avg_pool" => {
+                case.compare::<B>("dx", B::adaptive_avg_pool_gradient(tensor("g"), &tensor("x").shape()));
+            }
+            "interpolate" => {
+                let (x, g) = (tensor("x"), tensor("g"));
+                case.compare::<B>("dx", B::interpolate_gradient(g, &x.shape(), &resize(&case)));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// PyTorch's resizing of `[1, 2, 4, 5]` to `[1, 2, 6, 4]`.
+fn resize(case: &Case) -> InterpolateOptions {
+    let (mode, coordinates) = match case.args["mode"].as_str() {
+        "nearest" => (InterpolateMode::Nearest(NearestRounding::Floor), CoordinateTransform::Asymmetric),
+        "bilinear" => (InterpolateMode::Linear, CoordinateTransform::HalfPixel),
+        _ => (InterpolateMode::Cubic { a: -0.75 }, CoordinateTransform::HalfPixel),
+    };
+    InterpolateOptions {
+        output_size: vec![1, 2, 6, 4],
+        scales: vec![1.0, 1.0, 6.0 / 4.0, 4.0 / 5.0],
+        mode,
+        coordinates,
+        antialias: false,
+        exclude_outside: false,
+        roi: None,
+        extrapolation_value: 0.0,
+    }
+}
+
+pub fn norms<B: Backend>() {
+    const EPSILON: f64 = 1e-5;
+    for case in cases() {
+        let tensor = |name: &str| case.primitive::<B>(name);
+        let all = |found: NormGradients<B::Primitive>| {
+            case.compare::<B>("dx", found.input);
+            case.compare::<B>("dw", found.weight);
+            case.compare::<B>("db", found.bias);
+        };
+        match case.name.as_str() {
+            "softmax" => case.compare::<B>("dx", B::softmax_gradient(tensor("g"), tensor("out"), 1)),
+            "log_softmax" => case.compare::<B>("dx", B::log_softmax_gradient(tensor("g"), tensor("out"), 1)),
+            "layer_norm" => all(B::layer_norm_gradient(tensor("g"), tensor("x"), tensor("w"), EPSILON)),
+            "rms_norm" => {
+                let (of_input, of_weight) =
+                    B::rms_norm_gradient(tensor("g"), tensor("x"), tensor("w"), EPSILON);
+                case.compare::<B>("dx", of_input);
+                case.compare::<B>("dw", of_weight);
+            }
+            "group_norm" => {
+                let weight = Some(tensor("w"));
+                all(B::group_norm_gradient(tensor("g"), tensor("x"), weight, 2, EPSILON));
+            }
+            "batch_norm" => {
+                let trained = B::batch_norm_train(tensor("x"), tensor("w"), tensor("b"), EPSILON);
+                case.compare::<B>("out", trained.output);
+                let (mean, variance) = (trained.mean, trained.variance);
+                all(B::batch_norm_gradient(tensor("g"), tensor("x"), tensor("w"), mean, variance, EPSILON));
+            }
+            "embedding" => {
+                case.compare::<B>("dw", B::embedding_gradient(tensor("g"), tensor("x"), 4));
+            }
+            _ => {}
+        }
+    }
+}
+
+pub fn attentions<B: Backend>() {
+    for case in cases().filter(|case| case.name == "attention") {
+        let [q, k, v] = ["q", "k", "v"].map(|name| case.primitive::<B>(name));
+        let mask = ["mask", "keep"].into_iter().find(|name| case.tensors.contains_key(*name));
+        let mask = mask.map(|name| case.primitive::<B>(name));
+        let options = AttentionOptions { is_causal: flag(&case, "causal"), ..AttentionOptions::default() };
+        let trained = B::attention_train(q, k, v, mask, &options);
+        case.compare::<B>("out", trained.output.clone());
+        let found = B::attention_gradient(case.primitive::<B>("g"), trained, &options, true);
+        case.compare::<B>("dq", found.q);
+        case.compare::<B>("dk", found.k);
+        case.compare::<B>("dv", found.v);
+        assert_eq!(found.mask.is_some(), case.tensors.contains_key("dmask"));
+        if let Some(mask) = found.mask {
+            case.compare::<B>("dmask", mask);
+        }
+    }
+}
+
+pub fn recurrent<B: Backend>() {
+    for case in cases() {
+        let kind = match case.name.as_str() {
+            "LSTM" => RnnKind::Lstm { input_forget: false },
+            "GRU" => RnnKind::Gru { linear_before_reset: true },
+            "RNN" => RnnKind::Rnn,
+            _ => continue,
+        };
+        let options = RnnOptions {
+            kind,
+            direction: RnnDirection::Bidirectional,
+            hidden_size: number(&case, "hidden"),
+            activations: kind.activations().repeat(2),
+            clip: None,
+            batch_first: false,
+        };
+        let operands = || RnnOperands::<B> {
+            input: case.primitive::<B>("x"),
+            weight: case.primitive::<B>("w"),
+            recurrent: case.primitive::<B>("r"),
+            bias: Some(case.primitive::<B>("b")),
+            sequence_lengths: None,
+            initial_hidden: None,
+            initial_cell: None,
+            peepholes: None,
+        };
+        let trained = B::rnn_train(operands(), &options);
+        let gradient = RnnOutput::<B> {
+            output: case.primitive::<B>("g"),
+            hidden: B::binary_scalar(kiln_tensor::BinaryOp::Mul, trained.output.hidden, 0.into()),
+            cell: None,
+        };
+        case.compare::<B>("out", trained.output.output);
+        let found =
+            B::rnn_gradient(gradient, operands(), trained.hidden_states, trained.cell_states, &options);
+        case.compare::<B>("dx", found.input);
+        case.compare::<B>("dw", found.weight);
+        case.compare::<B>("dr", found.recurrent);
+        case.compare::<B>("db", found.bias.expect("the layer has biases"));
+    }
+}
