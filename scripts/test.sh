@@ -48,6 +48,12 @@ for target in thumbv7em-none-eabihf wasm32-unknown-unknown; do
     fi
 done
 
+if cargo deny --version >/dev/null 2>&1; then
+    # `scripts/install_deny.sh` brings it.
+    step "licenses, sources and advisories of dependencies"
+    cargo deny --log-level error check
+fi
+
 step "documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 

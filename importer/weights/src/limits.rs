@@ -48,4 +48,7 @@ pub const MAX_EXPANDED: usize = 256 << 20;
 pub const MAX_RANK: usize = 64;
 
 /// Longest index of a sharded checkpoint.
-pub const MAX_INDEX_BYTES: u64 = 256 << 20;
+pub const MAX_INDEX_BYTES: u64 = 64 << 20;
+
+/// Most values beside the tensors in such an index. There are one or two.
+pub const MAX_INDEX_METADATA: usize = 1 << 16;

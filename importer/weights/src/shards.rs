@@ -1,8 +1,10 @@
 //! Checkpoints of several files: an index says which tensor is in which.
 
+mod index;
+
 use crate::checkpoint::Plain;
 use crate::{Checkpoint, CheckpointFormat, ErrorKind, OpenOptions, Result, WeightsError, limits};
-use serde_json::Value as Json;
+use index::{Index, WeightMap};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path};
 
@@ -69,16 +71,21 @@ fn read_index(path: &Path, options: &OpenOptions) -> Result<Checkpoint> {
         return Err(WeightsError::limit(what, limits::MAX_INDEX_BYTES as usize));
     }
     let text = std::fs::read(path).map_err(ErrorKind::Io)?;
-    let index: Json = serde_json::from_slice(&text)
-        .map_err(|error| WeightsError::shards(format!("the index is no JSON: {error}")))?;
-    let Some(Json::Object(map)) = index.get("weight_map") else {
+    let index = serde_json::from_slice::<Index>(&text);
+    let index = index.map_err(|error| {
+        let what = if error.is_data() { "cannot be read" } else { "is no JSON" };
+        WeightsError::shards(format!("the index {what}: {error}"))
+    })?;
+    drop(text);
+    let Some(WeightMap { map, names }) = index.weight_map else {
         return Err(WeightsError::shards("the index has no object `weight_map`"));
     };
     let folder = path.parent().unwrap_or(Path::new(""));
     let prefix = options.top_level_key.as_ref().map(|key| format!("{key}.")).unwrap_or_default();
-    let wanted = map.iter().filter_map(|(key, shard)| Some((key, key.strip_prefix(&prefix)?, shard)));
+    let wanted = map.iter().filter_map(|(key, shard)| Some((key, key.strip_prefix(&prefix)?, *shard)));
     let wanted = wanted.map(|(key, below, shard)| {
-        let name = check_name(shard).map_err(|error| error.at_key(key))?;
+        let name = names.get(shard).map(String::as_str).unwrap_or_default();
+        check_name(name).map_err(|error| error.at_key(key))?;
         Ok((key, below, name))
     });
     let wanted = wanted.collect::<Result<Vec<_>>>()?;
@@ -103,18 +110,16 @@ fn read_index(path: &Path, options: &OpenOptions) -> Result<Checkpoint> {
         tensors.push((below.to_owned(), tensor.clone()));
     }
     let format = shards.values().next().map_or(CheckpointFormat::Safetensors, Checkpoint::format);
-    let metadata = index.get("metadata").cloned().unwrap_or(Json::Null);
-    Ok(Checkpoint::new(path.display().to_string(), format, tensors, Plain::Json(metadata)))
+    Ok(Checkpoint::new(path.display().to_string(), format, tensors, Plain::Json(index.metadata)))
 }
 
 /// A shard's name, which must be a path below the index's folder.
-fn check_name(name: &Json) -> Result<&str> {
-    let name = name.as_str().ok_or_else(|| WeightsError::shards("the name of its shard is no text"))?;
+fn check_name(name: &str) -> Result<()> {
     let inside = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
     if !inside || name.is_empty() || name.contains(['\\', ':']) {
         return Err(WeightsError::shards(format!("shard {name:?} lies outside of the checkpoint's folder")));
     }
-    Ok(name)
+    Ok(())
 }
 
 /// Looks for all shards before any is read, so that one error names all that are missing.

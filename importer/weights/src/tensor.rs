@@ -332,8 +332,7 @@ pub(crate) fn check_view(shape: &[usize], strides: &[usize], offset: usize, elem
     }
     let too_large = || WeightsError::tensor(format!("shape {shape:?} with strides {strides:?} overflows"));
     // Eight bytes is the widest element; memory of more than isize::MAX bytes does not exist.
-    let count = shape.iter().try_fold(1_usize, |count, dim| count.checked_mul(*dim)).ok_or_else(too_large)?;
-    count.checked_mul(8).filter(|size| isize::try_from(*size).is_ok()).ok_or_else(too_large)?;
+    let count = DType::F64.bytes_of(shape).ok_or_else(too_large)? / DType::F64.size();
     let beyond = |last: usize| {
         WeightsError::tensor(format!(
             "shape {shape:?} with strides {strides:?} at offset {offset} reaches element {last} of a storage of {elements}"

@@ -1,7 +1,7 @@
 //! The formats that hold a record as a tree of fields.
 
 use crate::{Precision, RecordError, binary};
-use alloc::{format, string::String, vec::Vec};
+use alloc::{borrow::Cow, format, string::String, vec::Vec};
 use serde::{Serialize, de::DeserializeOwned};
 
 /// A file format for trees of fields; each is one of Burn's recorders.
@@ -110,31 +110,71 @@ impl Format {
         }
     }
 
-    /// Reads a value. Lengths in the bytes are checked before memory is taken.
+    /// Reads a value. Lengths in the bytes are checked before memory is taken, and nothing may be nested deeper than 128 levels.
     pub fn read<T: DeserializeOwned>(self, bytes: &[u8]) -> Result<T, RecordError> {
         match self {
             Format::Bincode => binary::from_slice(bytes),
             Format::PrettyJson => serde_json::from_slice(bytes).map_err(|error| decode_error(&error)),
             #[cfg(feature = "std")]
-            Format::NamedMpk => rmp_serde::from_slice(bytes).map_err(|error| decode_error(&error)),
+            Format::NamedMpk => {
+                let mut reader = rmp_serde::Deserializer::from_read_ref(bytes);
+                // As deep as `serde_json` goes: every level takes from the stack.
+                reader.set_max_depth(MAX_DEPTH);
+                T::deserialize(&mut reader).map_err(|error| decode_error(&error))
+            }
             #[cfg(feature = "std")]
-            Format::NamedMpkGz => Format::NamedMpk.read(&decompress(bytes)?),
-            #[cfg(feature = "std")]
-            Format::BincodeGz => Format::Bincode.read(&decompress(bytes)?),
-            #[cfg(feature = "std")]
-            Format::JsonGz => Format::PrettyJson.read(&decompress(bytes)?),
+            Format::NamedMpkGz | Format::BincodeGz | Format::JsonGz => {
+                let (format, bytes) = self.inflated(bytes)?;
+                format.read(&bytes)
+            }
             #[cfg(not(feature = "std"))]
             _ => Err(RecordError::NeedsStd("this format")),
         }
     }
+
+    /// The format below the compression, and its bytes.
+    pub(crate) fn inflated(self, bytes: &[u8]) -> Result<(Self, Cow<'_, [u8]>), RecordError> {
+        let format = match self {
+            Format::NamedMpkGz => Format::NamedMpk,
+            Format::BincodeGz => Format::Bincode,
+            Format::JsonGz => Format::PrettyJson,
+            Format::NamedMpk | Format::Bincode | Format::PrettyJson => {
+                return Ok((self, Cow::Borrowed(bytes)));
+            }
+        };
+        #[cfg(feature = "std")]
+        return Ok((format, Cow::Owned(inflate(bytes)?)));
+        #[cfg(not(feature = "std"))]
+        return Err(RecordError::NeedsStd(format.extension()));
+    }
 }
 
-/// Everything that a gzip stream holds.
+/// How deep containers may be nested.
 #[cfg(feature = "std")]
-fn decompress(bytes: &[u8]) -> Result<Vec<u8>, RecordError> {
+const MAX_DEPTH: usize = 128;
+
+/// Records may always be inflated to this many bytes.
+#[cfg(feature = "std")]
+const ALWAYS_INFLATED: usize = 32 << 20;
+
+/// Records may be inflated to this many times their size; weights are hardly ever halved.
+#[cfg(feature = "std")]
+const INFLATED_TIMES: usize = 20;
+
+/// What a gzip stream holds.
+#[cfg(feature = "std")]
+fn inflate(bytes: &[u8]) -> Result<Vec<u8>, RecordError> {
     use std::io::Read;
+    let limit = bytes.len().saturating_mul(INFLATED_TIMES).max(ALWAYS_INFLATED);
     let mut content = Vec::new();
-    flate2::read::GzDecoder::new(bytes).read_to_end(&mut content).map_err(|error| decode_error(&error))?;
+    let mut reader = flate2::read::GzDecoder::new(bytes).take(limit as u64 + 1);
+    reader.read_to_end(&mut content).map_err(|error| decode_error(&error))?;
+    if content.len() > limit {
+        return Err(RecordError::Decode(format!(
+            "it inflates to more than {limit} bytes, too much for a file of {}; save it without compression",
+            bytes.len()
+        )));
+    }
     Ok(content)
 }
 

@@ -33,9 +33,10 @@ impl NamedRecord {
         if !format.is_named() {
             return Err(RecordError::Decode(format!("{format:?} has no names; it needs the module's type")));
         }
-        match format.read::<Envelope<Tree>>(bytes) {
+        let (format, bytes) = format.inflated(bytes)?;
+        match format.read::<Envelope<Tree>>(&bytes) {
             Ok(Envelope { metadata, item: Tree(parameters), .. }) => Ok(Self { metadata, parameters }),
-            Err(error) => match format.read::<EnvelopeHead>(bytes) {
+            Err(error) => match format.read::<EnvelopeHead>(&bytes) {
                 Ok(head) if head.metadata.is_newer() => Err(RecordError::Decode(format!(
                     "{error}; it was written by Burn {}, which is newer than this version of Kiln knows",
                     head.metadata.version
@@ -51,35 +52,56 @@ struct Tree(BTreeMap<String, (ParamId, TensorData)>);
 
 impl<'de> Deserialize<'de> for Tree {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut parameters = BTreeMap::new();
-        let mut path = String::new();
-        Node { path: &mut path, parameters: &mut parameters }.deserialize(deserializer)?;
-        Ok(Tree(parameters))
+        let mut found = Found::default();
+        Node(&mut found).deserialize(deserializer)?;
+        Ok(Tree(found.parameters))
     }
 }
 
-/// A value at a path; its parameters are added to those found so far.
-struct Node<'a> {
-    path: &'a mut String,
-    parameters: &'a mut BTreeMap<String, (ParamId, TensorData)>,
+/// Most bytes of all paths together: a name is in the paths of all that is below it, so that they may be far more than the file.
+const MAX_PATH_BYTES: usize = 64 << 20;
+
+/// What was found so far.
+#[derive(Default)]
+struct Found {
+    /// Where the reader is.
+    path: String,
+    parameters: BTreeMap<String, (ParamId, TensorData)>,
+    /// Bytes of the parameters' paths.
+    path_bytes: usize,
 }
+
+/// A value at a path; its parameters are added to those found so far.
+struct Node<'a>(&'a mut Found);
 
 impl Node<'_> {
     /// Runs something at the path of a field.
     fn at<T>(&mut self, name: &str, run: impl FnOnce(Node<'_>) -> T) -> T {
-        let length = self.path.len();
+        let path = &mut self.0.path;
+        let length = path.len();
         if length > 0 {
-            self.path.push('.');
+            path.push('.');
         }
-        self.path.push_str(name);
-        let result = run(Node { path: self.path, parameters: self.parameters });
-        self.path.truncate(length);
+        path.push_str(name);
+        let result = run(Node(self.0));
+        self.0.path.truncate(length);
         result
+    }
+
+    /// Adds a parameter at the path.
+    fn add<E: de::Error>(&mut self, id: ParamId, data: TensorData) -> Result<(), E> {
+        self.0.path_bytes = self.0.path_bytes.saturating_add(self.0.path.len());
+        if self.0.path_bytes > MAX_PATH_BYTES {
+            let reason = format!("the paths of its parameters have more than {MAX_PATH_BYTES} bytes");
+            return Err(de::Error::custom(reason));
+        }
+        self.0.parameters.insert(self.0.path.clone(), (id, data));
+        Ok(())
     }
 }
 
 /// What a value turned out to be.
-enum Found {
+enum Kind {
     /// A text: the id of a parameter, if it is the first in a map and called so.
     Text(String),
     /// Anything else; what is in it was added.
@@ -87,77 +109,77 @@ enum Found {
 }
 
 impl<'de> DeserializeSeed<'de> for Node<'_> {
-    type Value = Found;
+    type Value = Kind;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Found, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Kind, D::Error> {
         deserializer.deserialize_any(self)
     }
 }
 
 impl<'de> Visitor<'de> for Node<'_> {
-    type Value = Found;
+    type Value = Kind;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a part of a record")
     }
 
-    fn visit_unit<E: de::Error>(self) -> Result<Found, E> {
-        Ok(Found::Other)
+    fn visit_unit<E: de::Error>(self) -> Result<Kind, E> {
+        Ok(Kind::Other)
     }
 
-    fn visit_none<E: de::Error>(self) -> Result<Found, E> {
-        Ok(Found::Other)
+    fn visit_none<E: de::Error>(self) -> Result<Kind, E> {
+        Ok(Kind::Other)
     }
 
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Found, D::Error> {
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Kind, D::Error> {
         deserializer.deserialize_any(self)
     }
 
-    fn visit_bool<E: de::Error>(self, _: bool) -> Result<Found, E> {
-        Ok(Found::Other)
+    fn visit_bool<E: de::Error>(self, _: bool) -> Result<Kind, E> {
+        Ok(Kind::Other)
     }
 
-    fn visit_i64<E: de::Error>(self, _: i64) -> Result<Found, E> {
-        Ok(Found::Other)
+    fn visit_i64<E: de::Error>(self, _: i64) -> Result<Kind, E> {
+        Ok(Kind::Other)
     }
 
-    fn visit_u64<E: de::Error>(self, _: u64) -> Result<Found, E> {
-        Ok(Found::Other)
+    fn visit_u64<E: de::Error>(self, _: u64) -> Result<Kind, E> {
+        Ok(Kind::Other)
     }
 
-    fn visit_f64<E: de::Error>(self, _: f64) -> Result<Found, E> {
-        Ok(Found::Other)
+    fn visit_f64<E: de::Error>(self, _: f64) -> Result<Kind, E> {
+        Ok(Kind::Other)
     }
 
-    fn visit_bytes<E: de::Error>(self, _: &[u8]) -> Result<Found, E> {
-        Ok(Found::Other)
+    fn visit_bytes<E: de::Error>(self, _: &[u8]) -> Result<Kind, E> {
+        Ok(Kind::Other)
     }
 
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<Found, E> {
-        Ok(Found::Text(text.to_string()))
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Kind, E> {
+        Ok(Kind::Text(text.to_string()))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(mut self, mut access: A) -> Result<Found, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut access: A) -> Result<Kind, A::Error> {
         let mut index = 0_usize;
         while self.at(&index.to_string(), |node| access.next_element_seed(node))?.is_some() {
             index += 1;
         }
-        Ok(Found::Other)
+        Ok(Kind::Other)
     }
 
-    fn visit_map<A: MapAccess<'de>>(mut self, mut access: A) -> Result<Found, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(mut self, mut access: A) -> Result<Kind, A::Error> {
         let mut first = true;
         while let Some(key) = access.next_key::<String>()? {
             let found = self.at(&key, |node| access.next_value_seed(node))?;
             // A parameter is a map of its id, which is a text, and its data. No module's field is a text.
-            if let (true, "id", Found::Text(id)) = (first, key.as_str(), found) {
+            if let (true, "id", Kind::Text(id)) = (first, key.as_str(), found) {
                 let data = self.parameter(&mut access)?;
-                self.parameters.insert(self.path.clone(), (ParamId::deserialize(&id), data));
-                return Ok(Found::Other);
+                self.add(ParamId::deserialize(&id), data)?;
+                return Ok(Kind::Other);
             }
             first = false;
         }
-        Ok(Found::Other)
+        Ok(Kind::Other)
     }
 }
 
@@ -166,7 +188,7 @@ impl Node<'_> {
     fn parameter<'de, A: MapAccess<'de>>(&self, access: &mut A) -> Result<TensorData, A::Error> {
         match access.next_key::<String>()?.as_deref() {
             Some("param") => {}
-            _ => return Err(de::Error::custom(format!("{} has an id, but no param", self.path))),
+            _ => return Err(de::Error::custom(format!("{} has an id, but no param", self.0.path))),
         }
         let data = access.next_value()?;
         while access.next_entry::<String, IgnoredAny>()?.is_some() {}

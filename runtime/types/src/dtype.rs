@@ -45,6 +45,15 @@ pub enum DTypeKind {
 }
 
 impl DType {
+    /// The bytes that elements of this dtype take in a shape. `None` when they are more than memory can have, or would be if the dims
+    /// that are 0 were not there: strides and products of some of the dims are numbers too.
+    pub fn bytes_of(self, shape: &[usize]) -> Option<usize> {
+        let mut dims = shape.iter().filter(|dim| **dim > 0);
+        let bytes = dims.try_fold(self.size(), |bytes, dim| bytes.checked_mul(*dim))?;
+        let bytes = Some(bytes).filter(|bytes| isize::try_from(*bytes).is_ok())?;
+        Some(if shape.contains(&0) { 0 } else { bytes })
+    }
+
     /// Every dtype, in declaration order.
     pub const ALL: [DType; 13] = [
         DType::F64,

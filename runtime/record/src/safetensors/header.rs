@@ -58,7 +58,7 @@ impl Header {
     /// tensors are all of the data: none shares bytes with another, and no bytes belong to none.
     pub fn check(&self, data_bytes: usize) -> Result<(), RecordError> {
         for (path, entry) in &self.tensors {
-            let size = entry.shape.iter().try_fold(entry.dtype.size(), |size, dim| size.checked_mul(*dim));
+            let size = entry.dtype.bytes_of(&entry.shape);
             let inside = entry.start <= entry.end && entry.end <= data_bytes;
             if !inside || size != Some(entry.end - entry.start) {
                 let early = entry.start <= entry.end && size == Some(entry.end - entry.start);

@@ -68,7 +68,7 @@ impl TensorData {
 
     /// Data from raw bytes, checked against shape and dtype.
     pub fn from_bytes(bytes: Bytes, shape: Vec<usize>, dtype: DType) -> Result<Self, DataError> {
-        let expected = shape.iter().try_fold(dtype.size(), |n, &d| n.checked_mul(d));
+        let expected = dtype.bytes_of(&shape);
         match expected {
             Some(expected) if expected == bytes.len() => Ok(Self { bytes, shape, dtype }),
             _ => Err(DataError::SizeMismatch {
