@@ -273,6 +273,106 @@ limits! {
         model(graph(nodes, vec![integers("three", &[], &[3])], &outputs))
     };
 
+    /// Many nodes that look at every element of one constant.
+    many_lookups_in_one_table Converts => {
+        let table = integers("i", &[1 << 14], &(0..1 << 14).map(|i| i * 7 % (1 << 14)).collect::<Vec<_>>());
+        let nodes = chain(2000, |_, from, to| node("Gather", &[from, "i"], &[to], vec![int("axis", 1)]));
+        let inputs = vec![input("x", &[param("n"), size(1 << 14)])];
+        with_inputs(inputs, graph(nodes, vec![table], &["v2000"]))
+    };
+    many_operations_on_one_value Converts => {
+        let data = floats("c", &[1 << 16], &vec![1.5; 1 << 16]);
+        let operation = |n: usize| if n.is_multiple_of(2) { "Mul" } else { "Add" };
+        let nodes = chain(2000, |n, from, to| node(operation(n), &[from, "c"], &[to], Vec::new()));
+        let inputs = vec![input("x", &[param("n"), size(1 << 16)])];
+        with_inputs(inputs, graph(nodes, vec![data], &["v2000"]))
+    };
+    /// Each layer would get a weight of its own.
+    many_layers_with_one_weight Converts => {
+        let weight = floats("c.weight", &[256, 256, 1, 1], &vec![0.5; 1 << 16]);
+        let scale = floats("s", &[256, 1, 1], &(0..256).map(|i| i as f32).collect::<Vec<_>>());
+        let nodes = chain(2000, |n, from, to| match n % 2 {
+            0 => node("Conv", &[from, "c.weight"], &[to], Vec::new()),
+            _ => node("Mul", &[from, "s"], &[to], Vec::new()),
+        });
+        let inputs = vec![input("x", &[size(1), size(256), size(2), size(2)])];
+        with_inputs(inputs, graph(nodes, vec![weight, scale], &["v2000"]))
+    };
+    many_transposes_of_one_constant Converts => {
+        let data = floats("c", &[512, 512], &(0..1 << 18).map(|i| (i % 97) as f32).collect::<Vec<_>>());
+        let nodes = chain(2000, |n, from, to| match n % 4 {
+            0 | 2 => node("Transpose", &[from], &[to], vec![ints("perm", &[1, 0])]),
+            1 => node("Add", &[from, "c"], &[to], Vec::new()),
+            _ => node("Relu", &[from], &[to], Vec::new()),
+        });
+        with_inputs(vec![input("x", &[size(512), size(512)])], graph(nodes, vec![data], &["v2000"]))
+    };
+    constants_in_loops Refused("out of proportion") => {
+        let mut body = graph(Vec::new(), vec![truth("on", true)], &["on", "y"]);
+        let value = AttributeProto { ints: vec![1; 1 << 15], ..attribute("value_ints", attribute_type::INTS) };
+        body.node = vec![node("Constant", &[], &["y"], vec![value])];
+        body.input = vec![named("round"), named("condition")];
+        let data = vec![integers("rounds", &[], &[1000]), truth("go", true)];
+        let body = vec![graph_attribute("body", body)];
+        model(graph(vec![node("Loop", &["rounds", "go"], &["y"], body)], data, &["y"]))
+    };
+    tensors_of_many_axes Refused("axes") => {
+        let axes: Vec<i64> = (0..4000).collect();
+        let mut nodes = vec![node("Unsqueeze", &["x", "axes"], &["v0"], Vec::new())];
+        nodes.extend(chain(4000, |n, from, to| {
+            node("Relu", &[if n == 0 { "v0" } else { from }], &[to], Vec::new())
+        }));
+        model(graph(nodes, vec![integers("axes", &[4000], &axes)], &["v4000"]))
+    };
+    /// A size of as many terms as there are inputs, at every node of a chain.
+    long_sizes Refused("too large") => {
+        let inputs = (0..1000).map(|n| input(&format!("x{n}"), &[param(&format!("n{n}")), size(3)])).collect();
+        let mut nodes: Vec<NodeProto> = (1..1000).map(|n| {
+            let [from, other, to] = [format!("y{}", n - 1), format!("x{n}"), format!("y{n}")];
+            node("Concat", &[if n == 1 { "x0" } else { &from }, &other], &[&to], vec![int("axis", 0)])
+        }).collect();
+        nodes.push(node("Relu", &["y999"], &["z"], Vec::new()));
+        with_inputs(inputs, graph(nodes, Vec::new(), &["z"]))
+    };
+    deep_sizes Refused("too large") => {
+        let data = vec![integers("a", &[1], &[0]), integers("b", &[1], &[-1])];
+        let nodes = chain(3000, |_, from, to| node("Slice", &[from, "a", "b", "a"], &[to], Vec::new()));
+        model(graph(nodes, data, &["v3000"]))
+    };
+    deep_types Refused("sequence") => {
+        let mut ty = input("", &[size(1)]).r#type.expect("a type");
+        for _ in 0..44 {
+            let elem_type = Some(Box::new(ty));
+            ty = TypeProto { value: Some(TypeValue::Sequence(Box::new(ElementTypeProto { elem_type }))), ..TypeProto::default() };
+        }
+        let input = ValueInfoProto { r#type: Some(ty), ..named("x") };
+        with_inputs(vec![input], graph(vec![node("Relu", &["x"], &["y"], Vec::new())], Vec::new(), &["y"]))
+    };
+    many_undefined_names Refused("nothing defines") => {
+        let names: Vec<String> = (0..60_000).map(|n| format!("u{n}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let mut sum = node("Sum", &names, &["y"], Vec::new());
+        sum.name = "n".repeat(100_000);
+        model(graph(vec![sum], Vec::new(), &["y"]))
+    };
+    joins_of_everything_before Converts => {
+        let names: Vec<String> = (0..200).map(|n| if n == 0 { "x".into() } else { format!("z{n}") }).collect();
+        let mut nodes = Vec::new();
+        for n in 1..200 {
+            let all: Vec<&str> = names[..n].iter().map(String::as_str).collect();
+            nodes.push(node("Concat", &all, &[&format!("y{n}")], vec![int("axis", 1)]));
+            nodes.push(node("ReduceSum", &[&format!("y{n}"), "axis"], &[&names[n]], Vec::new()));
+        }
+        model(graph(nodes, vec![integers("axis", &[1], &[1])], &["z199"]))
+    };
+    chains_of_nodes Converts => {
+        let nodes = chain(5000, |n, from, to| {
+            let scope = format!("/layers/layers.{}/act/Sin_{n}", n / 4);
+            NodeProto { name: scope, ..node("Sin", &[from], &[to], Vec::new()) }
+        });
+        model(graph(nodes, Vec::new(), &["v5000"]))
+    };
+
     blocks_that_overflow Refused("block_shape") => {
         let data = vec![integers("image", &[3], &[5, 5, 5]), integers("block", &[3], &[1 << 24; 3])];
         let one = node("Col2Im", &["x", "image", "block"], &["y"], Vec::new());

@@ -63,8 +63,8 @@ impl Budget {
         /// Of constants and elements: one byte may stand for eight (a varint), and each weight may be widened and laid out
         /// anew.
         const DATA: u64 = 16;
-        /// No node, operand or attribute is shorter than two bytes, and several operations may be made of one.
-        const STEPS: u64 = 16;
+        /// A node takes about one step a byte; some of its bytes may be read a few times.
+        const STEPS: u64 = 4;
         self.bytes.add(bytes.saturating_mul(DATA));
         self.elements.add(bytes.saturating_mul(DATA));
         self.steps.add(bytes.saturating_mul(STEPS));

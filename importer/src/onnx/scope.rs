@@ -13,6 +13,7 @@ pub(crate) fn scope_of(node: &NodeProto) -> Vec<ScopeEntry> {
     let entry =
         |key: &str| node.metadata_props.iter().find(|entry| entry.key == key).map(|e| e.value.as_str());
     match entry("pkg.torch.onnx.name_scopes") {
+        Some(names) if names.len() > DEEPEST * LONGEST => Vec::new(),
         Some(names) => {
             let classes = entry("pkg.torch.onnx.class_hierarchy").unwrap_or_default();
             from_metadata(names, classes).unwrap_or_default()

@@ -78,6 +78,7 @@ impl Layer {
     fn absorb(self, cx: &mut Rewrite<'_>, scale: Option<&Numbers>, shift: Option<&Numbers>) -> Option<()> {
         let weight = match scale {
             Some(scale) => {
+                cx.remake(&self.weight.data)?;
                 Some((self.places.scaled(&self.weight.data, &scale.values)?, self.scaled_by(scale)))
             }
             None => None,
@@ -152,7 +153,10 @@ fn batch_norm(cx: &mut Rewrite<'_>, epsilon: f64) -> Option<&'static str> {
     for n in 1..=4 {
         let id = cx.input(n)?;
         let numbers = match cx.constant(id) {
-            Some(constant) => Numbers::of(constant),
+            Some(constant) => {
+                cx.look(constant.data.num_elements())?;
+                Numbers::of(constant)
+            }
             None => Numbers::of(&Constant { name: None, data: cx.data(id)?, provenance: None }),
         };
         if numbers.values.len() != layer.channels {
@@ -207,6 +211,7 @@ fn channel_constant(cx: &mut Rewrite<'_>, op: BinaryOp) -> Option<&'static str> 
         cx.replace_as(layer.node.op, inputs, Some(layer.node.origin))?;
         return Some("bias into its layer");
     }
+    cx.look(layer.channels)?;
     let mut numbers = if each {
         let flat = constant_as(cx, c, vec![layer.channels])?;
         Numbers::of(cx.constant(flat)?)

@@ -339,6 +339,7 @@ impl Fold<'_> {
             };
             if self.graph.constant(input).is_none()
                 && let Some(data) = self.data(input)
+                && self.graph.budget.bytes.take(data.bytes.len() as u64)
             {
                 let constant = self.graph.add_constant(None, data);
                 self.graph.node_mut(id).inputs[n] = Some(constant);

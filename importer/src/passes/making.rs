@@ -16,8 +16,12 @@ const LARGE: usize = 1 << 16;
 fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     let mut inputs = cx.node().inputs.clone();
     let (place, spelt) = inputs.iter().enumerate().find_map(|(place, &input)| {
-        let constant = cx.constant(input?)?;
-        Some((place, spell(&constant.data)?))
+        let data = &cx.constant(input?)?.data;
+        if !is_table(data) {
+            return None;
+        }
+        cx.look(data.num_elements())?;
+        Some((place, spell(data)?))
     })?;
     *inputs.get_mut(place)? = Some(make(cx, spelt)?);
     let op = cx.op().clone();
@@ -33,11 +37,13 @@ enum Table {
     Sequence { start: i64, step: i64, shape: Vec<usize>, dtype: DType },
 }
 
+fn is_table(data: &TensorData) -> bool {
+    matches!(data.dtype, DType::I64 | DType::I32 | DType::Bool)
+        && data.bytes.len() <= LARGE
+        && data.num_elements() >= 2
+}
+
 fn spell(data: &TensorData) -> Option<Table> {
-    let small = matches!(data.dtype, DType::I64 | DType::I32 | DType::Bool) && data.bytes.len() <= LARGE;
-    if !small || data.num_elements() < 2 {
-        return None;
-    }
     let Elements::Int(values) = Elements::load(data) else {
         return None;
     };

@@ -156,6 +156,7 @@ fn permuted_constant(cx: &mut Rewrite<'_>, id: ValueId, axes: &[usize]) -> Optio
     let constant = cx.constant(id)?;
     let name = constant.name.clone();
     let op = Op::Permute { axes: axes.to_vec() };
+    cx.remake(&constant.data)?;
     let data = fold::evaluate(&op, &[Some(&constant.data)])?.pop()?;
     let provenance = Provenance::of_operation(&op, &[(constant.provenance.clone(), &constant.data)]);
     Some(cx.add_derived(name, data, provenance))

@@ -199,6 +199,19 @@ impl<'g> Rewrite<'g> {
         self.users.get(&id).filter(|user| !self.dead.contains(user)).map(|&user| self.graph.node(user))
     }
 
+    // ---- what it costs ----
+
+    /// Takes the look at so many elements of a constant from the model's budget: many nodes may have one that is large.
+    pub(super) fn look(&self, elements: usize) -> Option<()> {
+        self.graph.budget.elements.take(elements as u64).then_some(())
+    }
+
+    /// Takes from the model's budget what a new constant of the size of another costs.
+    pub(super) fn remake(&self, data: &TensorData) -> Option<()> {
+        self.look(data.num_elements())?;
+        self.graph.budget.bytes.take(data.bytes.len() as u64).then_some(())
+    }
+
     // ---- changing ----
 
     /// Adds a constant that is known from the graph alone.

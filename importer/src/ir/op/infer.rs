@@ -95,8 +95,14 @@ impl Op {
     }
 }
 
-/// Refuses negative sizes and element counts beyond [`MAX_ELEMENTS`].
+/// More axes than any operator gives a tensor.
+const MAX_RANK: usize = 64;
+
+/// Refuses negative sizes, element counts beyond [`MAX_ELEMENTS`] and more than [`MAX_RANK`] axes.
 fn check_size(ty: &TensorType) -> RuleResult<()> {
+    if ty.rank() > MAX_RANK {
+        return Err(RuleError::TooLarge { what: format!("a result of {} axes", ty.rank()) });
+    }
     let mut count = 1i64;
     let mut empty = false;
     for dim in &ty.dims {

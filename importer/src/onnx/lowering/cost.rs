@@ -15,9 +15,11 @@ const OPERATION: usize = 8;
 /// Steps of a graph or a function's body, its names apart.
 pub(super) const BODY: usize = 16;
 
+/// Bytes of a name for each step.
+const BYTES: usize = 32;
+
 /// Steps of looking names up: a few that are long take as long as many.
 pub(super) fn names<'n>(names: impl IntoIterator<Item = &'n String>) -> usize {
-    const BYTES: usize = 32;
     names.into_iter().map(|name| 1 + name.len() / BYTES).fold(0, usize::saturating_add)
 }
 
@@ -37,8 +39,15 @@ impl<'m> Lowering<'_, 'm> {
 
     /// Takes the steps of reading a node.
     pub(super) fn spend_node(&self, node: &NodeProto) -> Result<(), ImportErrorKind> {
-        let names = names(&node.input).saturating_add(names(&node.output));
-        self.spend(names.saturating_add(NODE + node.attribute.len()))
+        let attributes = node.attribute.iter().map(|attribute| {
+            let numbers = attribute.ints.len() + attribute.floats.len();
+            numbers.saturating_add(names([&attribute.name])).saturating_add(attribute.s.len() / BYTES)
+        });
+        let own = [&node.name, &node.op_type, &node.domain, &node.overload];
+        let metadata = node.metadata_props.iter().flat_map(|entry| [&entry.key, &entry.value]);
+        let names = names(node.input.iter().chain(&node.output).chain(own).chain(metadata));
+        let steps = attributes.fold(names.saturating_add(NODE), usize::saturating_add);
+        self.spend(steps)
     }
 
     /// Takes the steps of operations that were added since the last time.
@@ -56,6 +65,11 @@ impl<'m> Lowering<'_, 'm> {
         let what =
             format!("a constant of {bytes} bytes, in proportion to the model's size and beside its others,");
         Err(RuleError::TooLarge { what })
+    }
+
+    /// Takes the look at so many elements of a constant; `false` when they have been looked at too often.
+    pub(crate) fn look(&self, elements: usize) -> bool {
+        self.builder.graph.budget.elements.take(elements as u64)
     }
 
     /// Adds a table `[rows, columns, …]` of floats as a constant of the dtype; `element` tells each by its position.

@@ -46,7 +46,10 @@ impl<'m> Operator<'m> for Constant<'m> {
 
     fn lower(&self, _: &Args, to: &mut Lowering<'_, 'm>) -> RuleResult<Outputs> {
         let data = match self {
-            Self::Data(data) => Ok(data.clone()),
+            Self::Data(data) => {
+                to.reserve(data.bytes.len())?;
+                Ok(data.clone())
+            }
             Self::Tensor(proto) => to.read(proto),
             Self::Sparse(proto) => to.read_sparse(proto),
         };

@@ -35,7 +35,7 @@ fn is_embedding(to: &Lowering<'_, '_>, x: ValueId) -> bool {
 /// Whether an index tensor can hold negative numbers, as far as is known.
 pub(super) fn may_be_negative(to: &Lowering<'_, '_>, indices: ValueId) -> bool {
     if let Some(data) = to.constant(indices) {
-        return holds_negative(&data);
+        return !to.look(data.num_elements()) || holds_negative(&data);
     }
     let graph = &*to.builder.graph;
     if let Some(host) = &graph.value(indices).host {

@@ -56,7 +56,8 @@ fn takes_all_in_order(to: &Lowering<'_, '_>, x: ValueId, indices: ValueId) -> bo
     if Dim::product(&dims) != Dim::product(&wanted) {
         return false;
     }
-    if let (Some(data), Some(shape)) = (to.constant(indices), to.ty(x).shape()) {
+    let known = to.constant(indices).filter(|data| to.look(data.num_elements()));
+    if let (Some(data), Some(shape)) = (known, to.ty(x).shape()) {
         let indices = numbers(&data);
         let tuples = indices.chunks_exact(shape.len().max(1));
         let place = |tuple: &[kiln_types::Scalar]| {

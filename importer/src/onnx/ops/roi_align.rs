@@ -1,9 +1,12 @@
 //! `RoiAlign`: regions of images, pooled to one size.
 
 use super::super::lowering::Lowering;
-use super::super::node::SourceNode;
+use super::super::node::{SourceNode, invalid};
 use super::super::operator::{Args, Operator, Outputs, Spec};
 use crate::ir::{Arg, Call, Dim, RuleError, RuleResult};
+
+/// Points a bin and axis; models have one to four.
+const MOST_POINTS: usize = 1 << 8;
 
 pub(super) struct RoiAlign {
     output_size: [usize; 2],
@@ -21,9 +24,14 @@ impl Operator<'_> for RoiAlign {
         let coordinates = [("half_pixel", true), ("output_half_pixel", false)];
         let default = if node.opset < 16 { "output_half_pixel" } else { "half_pixel" };
         let pools = [("avg", "tensor::module::RoiPool::Average"), ("max", "tensor::module::RoiPool::Max")];
+        let sampling_ratio = node.size("sampling_ratio", 0)?;
+        if sampling_ratio > MOST_POINTS {
+            let reason = format!("is {sampling_ratio}, must be at most {MOST_POINTS}");
+            return Err(invalid("sampling_ratio", reason));
+        }
         Ok(Self {
             output_size: [node.size("output_height", 1)?, node.size("output_width", 1)?],
-            sampling_ratio: node.size("sampling_ratio", 0)?,
+            sampling_ratio,
             spatial_scale: node.float("spatial_scale", 1.0)?,
             half_pixel: node.choice("coordinate_transformation_mode", default, &coordinates)?,
             pool: node.choice("mode", "avg", &pools)?,

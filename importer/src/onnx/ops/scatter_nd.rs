@@ -57,7 +57,7 @@ impl Operator<'_> for ScatterNd {
 
 /// The ranges of the leading axes that known index tuples name, each place once and in order.
 fn filled_box(to: &Lowering<'_, '_>, x: ValueId, indices: ValueId) -> Option<Vec<Range<usize>>> {
-    let data = to.constant(indices)?;
+    let data = to.constant(indices).filter(|data| to.look(data.num_elements()))?;
     let depth = data.shape.last().copied().filter(|&depth| depth > 0)?;
     let sizes: Vec<usize> = to.dims(x)[..depth].iter().map(Dim::as_size).collect::<Option<_>>()?;
     let mut places = Vec::with_capacity(data.num_elements());

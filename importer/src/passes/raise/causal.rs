@@ -43,6 +43,7 @@ fn triangle(cx: &Rewrite<'_>, id: ValueId, depth: usize) -> Option<Triangle> {
         if constant.provenance.is_some() {
             return None;
         }
+        cx.look(constant.data.num_elements())?;
         return of_data(&constant.data.shape, &Elements::load(&constant.data).floats());
     }
     let depth = depth.checked_sub(1)?;
