@@ -137,44 +137,100 @@ fn region_bins(region: &[f64], image: [usize; 2], options: &RoiAlignOptions) -> 
     let least = if options.half_pixel { f64::NEG_INFINITY } else { 1.0 };
     let bin: [f64; 2] =
         core::array::from_fn(|d| (end[d] - start[d]).max(least) / options.output_size[d] as f64);
-    let points: [usize; 2] = core::array::from_fn(|d| match options.sampling_ratio {
-        0 => num_traits::Float::ceil(bin[d]).max(0.0) as usize,
-        ratio => ratio,
+    let points: [f64; 2] = core::array::from_fn(|d| match options.sampling_ratio {
+        0 => num_traits::Float::ceil(bin[d]).max(0.0),
+        ratio => ratio as f64,
     });
-    let total = (points[0] * points[1]).max(1) as f64;
-    let share = if options.pool == RoiPool::Average { 1.0 / total } else { 1.0 };
-    let at = |d: usize, of_bin: usize, point: usize| {
-        start[d] + bin[d] * (of_bin as f64 + (point as f64 + 0.5) / points[d] as f64)
+    let share = 1.0 / (points[0] * points[1]).max(1.0);
+    let line = |d: usize, of_bin: usize| {
+        Line::new(image[d], points[d], bin[d] / points[d], |point| {
+            start[d] + bin[d] * (of_bin as f64 + (point + 0.5) / points[d])
+        })
     };
+    let columns: Vec<Line> = (0..options.output_size[1]).map(|column| line(1, column)).collect();
     let mut bins = Vec::new();
     for row in 0..options.output_size[0] {
-        for column in 0..options.output_size[1] {
-            let mut taps = Vec::new();
-            for y in 0..points[0] {
-                for x in 0..points[1] {
-                    push_bilinear(&mut taps, [at(0, row, y), at(1, column, x)], image, share);
-                }
-            }
-            bins.push(taps);
-        }
+        let row = line(0, row);
+        bins.extend(columns.iter().map(|column| match options.pool {
+            RoiPool::Average => row.sum(column, image[1], share),
+            RoiPool::Max => row.points(column, image[1]),
+        }));
     }
     bins
 }
 
-/// The four samples around a point; more than one sample outside, they weigh nothing.
-fn push_bilinear(taps: &mut Vec<(i64, f64)>, at: [f64; 2], image: [usize; 2], share: f64) {
-    let outside = (0..2).any(|d| at[d] < -1.0 || at[d] > image[d] as f64);
-    let along = |d: usize| {
-        let last = image[d].saturating_sub(1);
-        let at = at[d].clamp(0.0, last as f64);
-        let low = (at as usize).min(last);
-        [(low, 1.0 - (at - low as f64)), ((low + 1).min(last), at - low as f64)]
-    };
-    for (row, row_weight) in along(0) {
-        for (column, column_weight) in along(1) {
-            let weight = if outside { 0.0 } else { row_weight * column_weight * share };
-            taps.push(((row * image[1] + column) as i64, weight));
+/// The points of a bin along one axis: for each that lies in the image, the two samples around it and their weights.
+struct Line {
+    points: Vec<[(usize, f64); 2]>,
+    /// Whether there are others, more than one sample outside, which weigh nothing.
+    outside: bool,
+}
+
+impl Line {
+    /// Points `step` apart at `at(0)`, `at(1)`, … on an axis of `size` samples. However large the region is, only those in the
+    /// image are visited.
+    fn new(size: usize, count: f64, step: f64, at: impl Fn(f64) -> f64) -> Self {
+        let first = at(0.0);
+        let (low, high) = match step <= 0.0 {
+            true => (0.0, count),
+            // One more on either side, for the rounding. Of a region that is no region, none is left.
+            false => ((-1.0 - first) / step - 1.0, (size as f64 - first) / step + 2.0),
+        };
+        let (low, high) = (low.clamp(0.0, count) as u64, high.clamp(0.0, count) as u64);
+        let inside = (low..high).map(|point| at(point as f64)).filter(|at| (-1.0..=size as f64).contains(at));
+        let last = size.saturating_sub(1);
+        let points: Vec<[(usize, f64); 2]> = inside
+            .map(|at| {
+                let at = at.clamp(0.0, last as f64);
+                let low = (at as usize).min(last);
+                [(low, 1.0 - (at - low as f64)), ((low + 1).min(last), at - low as f64)]
+            })
+            .collect();
+        let outside = (points.len() as f64) < count;
+        Self { points, outside }
+    }
+
+    /// The weight of each sample in the sum of all points.
+    fn weights(&self) -> Vec<(usize, f64)> {
+        let mut weights: Vec<(usize, f64)> = Vec::new();
+        for &(sample, weight) in self.points.iter().flatten() {
+            match weights.iter_mut().rev().take(2).find(|(other, _)| *other == sample) {
+                Some((_, sum)) => *sum += weight,
+                None => weights.push((sample, weight)),
+            }
         }
+        weights
+    }
+
+    /// The samples of the sum over all points of a bin, `self` along the rows; each weighs its share.
+    fn sum(&self, columns: &Self, width: usize, share: f64) -> Vec<(i64, f64)> {
+        let columns = columns.weights();
+        let rows = self.weights().into_iter();
+        rows.flat_map(|(row, row_weight)| {
+            columns
+                .iter()
+                .map(move |&(column, weight)| ((row * width + column) as i64, row_weight * weight * share))
+        })
+        .collect()
+    }
+
+    /// The four samples around each point of a bin, `self` along the rows.
+    fn points(&self, columns: &Self, width: usize) -> Vec<(i64, f64)> {
+        let mut taps = Vec::with_capacity(4 * self.points.len() * columns.points.len() + 1);
+        for rows in &self.points {
+            for around in &columns.points {
+                for &(row, row_weight) in rows {
+                    let tap = |&(column, weight): &(usize, f64)| {
+                        ((row * width + column) as i64, row_weight * weight)
+                    };
+                    taps.extend(around.iter().map(tap));
+                }
+            }
+        }
+        if self.outside || columns.outside {
+            taps.push((0, 0.0));
+        }
+        taps
     }
 }
 
@@ -279,4 +335,48 @@ pub fn deform_conv2d<B: Backend>(
         result = add::<B>(result, reshape::<B>(bias.into_primitive(), &[1, outputs, 1, 1]));
     }
     Tensor::wrap(result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_regions_cost_what_the_image_does() {
+        for pool in [RoiPool::Average, RoiPool::Max] {
+            for far in [1e9, 1e300, f64::INFINITY, f64::NAN] {
+                let options = RoiAlignOptions {
+                    output_size: [1, 1],
+                    sampling_ratio: 0,
+                    spatial_scale: 1.0,
+                    half_pixel: true,
+                    pool,
+                };
+                let bins = region_bins(&[-far, -far, far, far], [4, 4], &options);
+                assert_eq!(bins.len(), 1);
+                assert!(bins[0].len() <= 4 * 16 * 16, "{far}: {} samples", bins[0].len());
+                assert!(bins[0].iter().all(|&(at, weight)| (0..16).contains(&at) && weight >= 0.0));
+            }
+        }
+    }
+
+    #[test]
+    fn a_bin_is_the_mean_of_its_points() {
+        let options = RoiAlignOptions {
+            output_size: [1, 1],
+            sampling_ratio: 2,
+            spatial_scale: 1.0,
+            half_pixel: false,
+            pool: RoiPool::Average,
+        };
+        // Points at 0.5 and 1.5 along each axis.
+        let bins = region_bins(&[0.0, 0.0, 2.0, 2.0], [4, 4], &options);
+        let weight = |at: i64| bins[0].iter().filter(|tap| tap.0 == at).map(|tap| tap.1).sum::<f64>();
+        let axis = [0.25, 0.5, 0.25, 0.0];
+        for (row, by_row) in axis.iter().enumerate() {
+            for (column, by_column) in axis.iter().enumerate() {
+                assert!((weight((row * 4 + column) as i64) - by_row * by_column).abs() < 1e-12);
+            }
+        }
+    }
 }
