@@ -2,7 +2,7 @@
 
 use super::elementwise::activate;
 use super::{Elements, Strided, elements};
-use kiln_types::{Activation, AttentionOptions, Shape, TensorData};
+use kiln_types::{Activation, AttentionOptions, DType, FullyMasked, Shape, TensorData};
 
 /// `[m, k] · [k, n]` on row-major slices.
 fn product(a: &[f64], b: &[f64], m: usize, k: usize, n: usize) -> Vec<f64> {
@@ -90,6 +90,7 @@ pub(super) fn attention(
     let out_size = *v.shape.get(3)?;
     let group = heads.checked_div(key_heads)?;
     let (qs, ks, vs) = (Elements::load(q).floats(), Elements::load(k).floats(), Elements::load(v).floats());
+    let is_added = mask.is_some_and(|mask| mask.dtype.is_float());
     let mask = match mask {
         None => None,
         Some(mask) => {
@@ -102,6 +103,8 @@ pub(super) fn attention(
         }
     };
     let scale = options.scale.unwrap_or(1.0 / (size as f64).sqrt());
+    // Beside a low number, scores vanish by rounding: in a row that it hides throughout, all weigh the same.
+    let rounded = |score: f64| if q.dtype == DType::F32 { f64::from(score as f32) } else { score };
     let mut out = Vec::with_capacity(batch * heads * rows * out_size);
     for row in 0..batch * heads * rows {
         let (b, h, i) = (row / (heads * rows), row / rows % heads, row % rows);
@@ -118,11 +121,20 @@ pub(super) fn attention(
                 if hidden {
                     f64::NEG_INFINITY
                 } else {
-                    score + mask.as_ref().map_or(0.0, |m| m[row * keys + j])
+                    rounded(rounded(score) + mask.as_ref().map_or(0.0, |m| m[row * keys + j]))
                 }
             })
             .collect();
+        let nothing = scores.iter().all(|&score| score == f64::NEG_INFINITY);
         softmax(&mut scores);
+        if nothing {
+            scores.fill(match options.fully_masked {
+                Some(FullyMasked::Mean) => 1.0 / keys as f64,
+                Some(FullyMasked::Zeros) => 0.0,
+                None if is_added => f64::NAN,
+                None => 0.0,
+            });
+        }
         for d in 0..out_size {
             let value = |j: usize| vs[(key_head * keys + j) * out_size + d];
             out.push(

@@ -11,7 +11,7 @@ use crate::simd::dispatched;
 use crate::softmax::{exp_row, row_max};
 use crate::threads::{self, SharedMut};
 use core::ops::Range;
-use kiln_types::AttentionOptions;
+use kiln_types::{AttentionOptions, FullyMasked};
 use num_traits::Float;
 
 /// The sizes of an attention.
@@ -47,7 +47,7 @@ pub struct Heads<'a> {
 pub enum AttentionMask<'a> {
     /// Nothing.
     None,
-    /// Keeps where not 0. A query with no key left yields 0.
+    /// Keeps where not 0. A query with no key left yields 0, if the options say nothing else.
     Bool(&'a [u8], [usize; 4]),
     /// Added to the scaled scores.
     Float(&'a [f32], [usize; 4]),
@@ -112,6 +112,9 @@ pub fn attention(
     k.check([batch, kv_heads, k_len], size, "keys");
     v.check([batch, kv_heads, k_len], value_size, "values");
     mask.check([batch, heads, q_len, k_len]);
+    if k_len == 0 {
+        return out.fill(0.0);
+    }
     if out.is_empty() {
         return;
     }
@@ -210,15 +213,17 @@ impl Task<'_> {
         row[seen..].fill(0.0);
         let row = &mut row[..seen];
         let at = |s: &[usize; 4]| b * s[0] + head * s[1] + query * s[2];
+        let yields = self.options.fully_masked;
         // SAFETY: the mask was checked.
         unsafe {
             match self.mask {
-                AttentionMask::None => weigh_row(row, scale, softcap, None, None),
+                AttentionMask::None => weigh_row(row, scale, softcap, None, None, yields),
                 AttentionMask::Bool(keep, s) => {
-                    weigh_row(row, scale, softcap, Some((keep.as_ptr().add(at(&s)), s[3])), None)
+                    let yields = yields.or(Some(FullyMasked::Zeros));
+                    weigh_row(row, scale, softcap, Some((keep.as_ptr().add(at(&s)), s[3])), None, yields)
                 }
                 AttentionMask::Float(add, s) => {
-                    weigh_row(row, scale, softcap, None, Some((add.as_ptr().add(at(&s)), s[3])))
+                    weigh_row(row, scale, softcap, None, Some((add.as_ptr().add(at(&s)), s[3])), yields)
                 }
             }
         }
@@ -284,6 +289,7 @@ dispatched! {
         softcap: Option<f32>,
         keep: Option<(*const u8, usize)>,
         add: Option<(*const f32, usize)>,
+        fully_masked: Option<FullyMasked>,
     ) -> f32 {
         let (n, x) = (row.len(), row.as_mut_ptr());
         let cap = softcap.unwrap_or(0.0);
@@ -317,10 +323,17 @@ dispatched! {
             i += S::LANES;
         }
         let max = row_max(s, x, n);
-        if max == f32::NEG_INFINITY && (keep.is_some() || n == 0) {
-            // No key is left: the result is 0, not NaN.
-            (0..n).for_each(|i| *x.add(i) = 0.0);
+        if n == 0 {
             return 1.0;
+        }
+        if max == f32::NEG_INFINITY && let Some(yields) = fully_masked {
+            // No key is left: the result is not NaN.
+            let (weight, sum) = match yields {
+                FullyMasked::Zeros => (0.0, 1.0),
+                FullyMasked::Mean => (1.0, n as f32),
+            };
+            (0..n).for_each(|i| *x.add(i) = weight);
+            return sum;
         }
         exp_row(s, x, x, n, max)
     }

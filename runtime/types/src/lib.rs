@@ -33,7 +33,7 @@ pub use expression::{Expression, Step, StepId};
 pub use half::{bf16, f16};
 pub use ops::{Activation, ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, ReduceOp, ScatterOp, UnaryOp};
 pub use options::{
-    AttentionOptions, ConvOptions, ConvTransposeOptions, CoordinateTransform, InterpolateMode,
+    AttentionOptions, ConvOptions, ConvTransposeOptions, CoordinateTransform, FullyMasked, InterpolateMode,
     InterpolateOptions, NearestRounding, PadMode, PoolOp, PoolOptions, RnnDirection, RnnKind, RnnOptions,
 };
 pub use scalar::Scalar;

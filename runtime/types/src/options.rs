@@ -219,6 +219,15 @@ pub struct RnnOptions {
     pub batch_first: bool,
 }
 
+/// What attention yields for a query to which the mask leaves no key, where that is not what the mask itself says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum FullyMasked {
+    /// Zeros.
+    Zeros,
+    /// The mean of the values: what softmax makes of scores that are all the same low number.
+    Mean,
+}
+
 /// Options of scaled-dot-product attention.
 #[derive(Clone, Copy, Debug, PartialEq, Default, Serialize, Deserialize)]
 pub struct AttentionOptions {
@@ -228,6 +237,9 @@ pub struct AttentionOptions {
     pub is_causal: bool,
     /// `softcap · tanh(scores / softcap)`.
     pub softcap: Option<f64>,
+    /// What a query yields to which the mask leaves no key. When absent, zeros under a bool mask, and NaN under an added
+    /// one: softmax of nothing but -∞.
+    pub fully_masked: Option<FullyMasked>,
 }
 
 /// The same padding before and after.

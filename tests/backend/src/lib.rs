@@ -64,7 +64,7 @@ macro_rules! suite {
             folding: reductions reduction_axes empty_reductions argument_of_extremes cumulative_folds;
             products: matrices batches integers;
             windows: convolution_1d convolution_groups convolution_3d transposed pooling ceil_mode pool_positions;
-            fused: activations linears attentions masked_out softmaxes norms programs several_results recurrent half_weights
+            fused: activations linears attentions masked_out masked_out_otherwise softmaxes norms programs several_results recurrent half_weights
                 cached_weights;
             orders: elementwise programs joins folds windows;
             making: filled counted seeded distributions data_round_trip;

@@ -4,7 +4,9 @@ use super::super::lowering::Lowering;
 use super::super::node::{SourceNode, invalid};
 use super::super::operator::{Args, Operator, Outputs, Spec};
 use crate::ir::{Dim, Op, RuleError, RuleResult, ValueId};
-use kiln_types::{Activation, AttentionOptions, BinaryOp, CompareOp, DType, PadMode, ReduceOp, Scalar};
+use kiln_types::{
+    Activation, AttentionOptions, BinaryOp, CompareOp, DType, FullyMasked, PadMode, ReduceOp, Scalar,
+};
 
 pub(super) struct Attention {
     options: AttentionOptions,
@@ -40,6 +42,7 @@ impl Operator<'_> for Attention {
             scale: node.optional_float("scale")?,
             is_causal: node.flag("is_causal", false)?,
             softcap: (softcap != 0.0).then_some(softcap),
+            fully_masked: None,
         };
         let stage = node.int("qk_matmul_output_mode", 0)?;
         if !(0..=3).contains(&stage) {
@@ -77,13 +80,11 @@ impl Operator<'_> for Attention {
         let mut mask = args.optional("attn_mask")?.map(|mask| full_mask(to, mask, q, k)).transpose()?;
         let unbounded = self.window.iter().all(|&size| size < 0);
         let square = to.dims(q)[2] == to.dims(k)[2] && places.past.is(0) && places.valid.is_none();
-        let mut hides = false;
         if !(unbounded && square && mask.is_none() && self.scores.is_none()) {
             // The operator counts from the first key; the backend's flag aligns the triangle at the last one.
             options.is_causal = false;
             if let Some(allowed) = self.allowed(to, q, k, &places)? {
                 mask = Some(both(to, allowed, mask)?);
-                hides = true;
             }
         }
         let mut outputs = match self.scores {
@@ -91,13 +92,11 @@ impl Operator<'_> for Attention {
             None => {
                 let mut inputs = vec![Some(q), Some(k), Some(v)];
                 inputs.extend(mask.map(Some));
-                let y = to.builder.add_all(Op::Attention(options), inputs)?;
-                match mask {
-                    Some(mask) if hides && to.dtype(mask).is_float() => {
-                        y.into_iter().map(|y| without_blind(to, mask, y)).collect::<RuleResult<_>>()?
-                    }
-                    _ => y,
+                // A query to which the mask leaves no key yields zeros.
+                if mask.is_some_and(|mask| to.dtype(mask).is_float()) {
+                    options.fully_masked = Some(FullyMasked::Zeros);
                 }
+                to.builder.add_all(Op::Attention(options), inputs)?
             }
         };
         if let (true, Some(y)) = (flat, outputs.first_mut()) {
@@ -218,14 +217,6 @@ fn both(to: &mut Lowering<'_, '_>, allowed: ValueId, mask: Option<ValueId>) -> R
     }
     let hidden = to.number_like(mask, f64::NEG_INFINITY);
     to.select(allowed, mask, hidden)
-}
-
-/// A query to which an additive mask leaves no key yields zeros; the fused operation gives it NaN, as PyTorch does.
-fn without_blind(to: &mut Lowering<'_, '_>, mask: ValueId, y: ValueId) -> RuleResult<ValueId> {
-    let best = to.reduce(ReduceOp::Max, mask, &[3], true)?;
-    let (nothing, zero) = (to.number_like(best, f64::NEG_INFINITY), to.number_like(y, 0.0));
-    let blind = to.compare(CompareOp::Equal, best, nothing)?;
-    to.select(blind, zero, y)
 }
 
 /// Step by step, for the scores are an output: the result and the scores after a stage.

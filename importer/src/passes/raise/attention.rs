@@ -3,12 +3,16 @@
 //! Exporters differ in where they scale (scores, one operand, the square root of the scale on both), in how `k` is
 //! turned (a transpose of its own, or one merged with the split into heads), in how they mask (a sum, a choice, both)
 //! and in whether they guard rows that are masked throughout.
+//!
+//! What a row yields that is masked throughout depends on all of this: equal weights where a low number hides, NaN where
+//! -∞ does, zeros where a guard follows. A bool mask by itself means zeros, so a choice becomes one only where that is so, or
+//! where no such row can be.
 
-use super::causal::is_causal;
+use super::causal::{is_causal, keeps_first_key};
 use crate::ir::{Dim, Op, TensorType, ValueId};
 use crate::passes::matcher::close;
 use crate::passes::{Rewrite, Rule};
-use kiln_types::{Activation, AttentionOptions, BinaryOp, UnaryOp};
+use kiln_types::{Activation, AttentionOptions, BinaryOp, DType, FullyMasked, UnaryOp};
 
 pub(in crate::passes) const RULE: Rule = Rule { apply };
 
@@ -19,10 +23,16 @@ pub(super) const HIDDEN: f64 = -1e4;
 enum Mask {
     /// Added.
     Sum(ValueId),
-    /// Keeps where true; what stands there else.
-    Keep(ValueId, ValueId),
-    /// Hides where true.
-    Hide(ValueId, ValueId),
+    /// Chosen.
+    Choice(Choice),
+}
+
+/// The scores where a condition holds (or does not, when it `hides`), a low number elsewhere.
+#[derive(Clone, Copy)]
+struct Choice {
+    condition: ValueId,
+    low: ValueId,
+    hides: bool,
 }
 
 fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
@@ -38,7 +48,7 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     if !cx.used_once(probabilities) {
         return None;
     }
-    let scores = softmax(cx, probabilities, output.rank() - 1)?;
+    let (scores, guarded) = softmax(cx, probabilities, output.rank() - 1)?;
     let (masks, scores) = masks(cx, scores);
     let (softcap, scale, product) = capped(cx, scores);
     let node = cx.producer(product).filter(|node| node.op == Op::MatMul)?;
@@ -54,16 +64,16 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     if !same_lead(q) || !same_lead(turned) || !same_lead(v) {
         return None;
     }
-    let mask = combine(cx, masks, &cx.ty(product).clone())?;
+    let (mask, fully_masked) = combine(cx, masks, guarded, &cx.ty(product).clone())?;
     let (k, more) = unturned(cx, turned)?;
     let scale = scale * q_scale * k_scale * more;
     let size = cx.ty(q).dims.last()?.as_size();
     let usual = size.is_some_and(|size| close(scale, 1.0 / (size as f64).sqrt()));
     let (rows, keys) = (&cx.ty(q).dims[lead], &cx.ty(k).dims[lead]);
     let is_causal = rows == keys && mask.is_some_and(|mask| is_causal(cx, mask));
-    let mask = mask.filter(|_| !is_causal);
+    let (mask, fully_masked) = if is_causal { (None, None) } else { (mask, fully_masked) };
     let (k, v) = ungrouped(cx, k, v);
-    let options = AttentionOptions { scale: (!usual).then_some(scale), is_causal, softcap };
+    let options = AttentionOptions { scale: (!usual).then_some(scale), is_causal, softcap, fully_masked };
     let mut inputs = Vec::with_capacity(4);
     for id in [Some(q), Some(k), Some(v), mask].into_iter().flatten() {
         inputs.push(with_four_axes(cx, id)?);
@@ -117,11 +127,11 @@ fn unscaled(cx: &mut Rewrite<'_>, id: ValueId) -> (f64, ValueId) {
     (factor * early, value)
 }
 
-/// The scores under a softmax over the last axis; rows of NaN (all keys hidden) may be replaced by zeros after it.
-fn softmax(cx: &Rewrite<'_>, id: ValueId, last: usize) -> Option<ValueId> {
+/// The scores under a softmax over the last axis, and whether rows of NaN (all keys hidden) are replaced by zeros after it.
+fn softmax(cx: &Rewrite<'_>, id: ValueId, last: usize) -> Option<(ValueId, bool)> {
     let node = cx.producer(id)?;
     match &node.op {
-        Op::Softmax { axis } if *axis == last => node.inputs.first().copied().flatten(),
+        Op::Softmax { axis } if *axis == last => Some((node.inputs.first().copied().flatten()?, false)),
         // where(isnan(p), 0, p), or where(isnan(p) == false, p, 0).
         Op::Where => {
             let [condition, a, b] = node.inputs[..] else {
@@ -133,7 +143,7 @@ fn softmax(cx: &Rewrite<'_>, id: ValueId, last: usize) -> Option<ValueId> {
                 None => (condition, a, b),
             };
             let guards = cx.unary(condition, UnaryOp::IsNan) == Some(p) && cx.uniform(zero) == Some(0.0);
-            if guards { softmax(cx, p, last) } else { None }
+            if guards { softmax(cx, p, last).map(|(scores, _)| (scores, true)) } else { None }
         }
         _ => None,
     }
@@ -156,10 +166,10 @@ fn masks(cx: &Rewrite<'_>, mut scores: ValueId) -> (Vec<Mask>, ValueId) {
             (Op::Where, Some(condition), Some(a), Some(b)) => {
                 let low = |id: ValueId| cx.uniform(id).is_some_and(|number| number <= HIDDEN);
                 if low(b) && is_scores(a) {
-                    masks.push(Mask::Keep(condition, b));
+                    masks.push(Mask::Choice(Choice { condition, low: b, hides: false }));
                     scores = a;
                 } else if low(a) && is_scores(b) {
-                    masks.push(Mask::Hide(condition, a));
+                    masks.push(Mask::Choice(Choice { condition, low: a, hides: true }));
                     scores = b;
                 } else {
                     break;
@@ -190,35 +200,80 @@ fn is_product(cx: &Rewrite<'_>, id: ValueId) -> bool {
     }
 }
 
-/// One mask from several: sums add up, choices become sums where there is more than one mask.
-fn combine(cx: &mut Rewrite<'_>, masks: Vec<Mask>, scores: &TensorType) -> Option<Option<ValueId>> {
-    let mut masks = masks.into_iter().rev();
-    let mut all = match masks.next() {
-        None => return Some(None),
-        Some(Mask::Sum(mask)) => mask,
-        Some(Mask::Keep(condition, low)) => keep(cx, condition, low, masks.len() == 0, false)?,
-        Some(Mask::Hide(condition, low)) => keep(cx, condition, low, masks.len() == 0, true)?,
+/// One mask from several, and what a row yields that it hides throughout: sums add up, choices become sums where there is
+/// more than one mask.
+fn combine(
+    cx: &mut Rewrite<'_>,
+    mut masks: Vec<Mask>,
+    guarded: bool,
+    scores: &TensorType,
+) -> Option<(Option<ValueId>, Option<FullyMasked>)> {
+    let zeros = guarded.then_some(FullyMasked::Zeros);
+    let Some(innermost) = masks.pop() else {
+        return Some((None, None));
     };
-    for mask in masks {
+    let (all, fully_masked) = match innermost {
+        Mask::Sum(mask) => (mask, zeros),
+        Mask::Choice(choice) if masks.is_empty() => alone(cx, choice, guarded)?,
+        Mask::Choice(choice) => (added(cx, &choice, scores.dtype)?, zeros),
+    };
+    let mut all = all;
+    for mask in masks.into_iter().rev() {
         all = match mask {
             Mask::Sum(mask) => cx.insert(Op::Binary(BinaryOp::Add), &[all, mask])?,
-            Mask::Keep(condition, low) => cx.insert(Op::Where, &[condition, all, low])?,
-            Mask::Hide(condition, low) => cx.insert(Op::Where, &[condition, low, all])?,
+            Mask::Choice(choice) => {
+                choice.can_be_added(cx, scores.dtype)?;
+                let operands = choice.operands(all);
+                cx.insert(Op::Where, &operands)?
+            }
         };
     }
     // A literal or a mask of lower rank (a constant of rank 0) is no mask of the scores.
-    (cx.ty(all).rank() == scores.rank()).then_some(Some(all))
+    (cx.ty(all).rank() == scores.rank()).then_some((Some(all), fully_masked))
 }
 
-/// A choice as a mask: a bool tensor that keeps, or, to be added to others, 0 and the low number.
-fn keep(cx: &mut Rewrite<'_>, condition: ValueId, low: ValueId, alone: bool, hides: bool) -> Option<ValueId> {
-    if alone {
-        return if hides { cx.insert(Op::Unary(UnaryOp::Not), &[condition]) } else { Some(condition) };
+/// A choice that is the only mask: a bool tensor that keeps, unless softmax gives NaN for rows without a key.
+fn alone(cx: &mut Rewrite<'_>, choice: Choice, guarded: bool) -> Option<(ValueId, Option<FullyMasked>)> {
+    let infinite = cx.uniform(choice.low)? == f64::NEG_INFINITY;
+    let never_empty = choice.always_keeps(cx);
+    if infinite && !guarded && !never_empty {
+        return Some((added(cx, &choice, cx.ty(choice.low).dtype)?, None));
     }
-    let zero = crate::fold::fill(&[], kiln_types::Scalar::Float(0.0), cx.ty(low).dtype)?;
+    let keeps = match choice.hides {
+        true => cx.insert(Op::Unary(UnaryOp::Not), &[choice.condition])?,
+        false => choice.condition,
+    };
+    Some((keeps, (!infinite && !never_empty).then_some(FullyMasked::Mean)))
+}
+
+/// A choice as a mask to be added: 0, or the low number.
+fn added(cx: &mut Rewrite<'_>, choice: &Choice, scores: DType) -> Option<ValueId> {
+    choice.can_be_added(cx, scores)?;
+    let zero = crate::fold::fill(&[], kiln_types::Scalar::Float(0.0), cx.ty(choice.low).dtype)?;
     let zero = cx.add_constant(None, zero);
-    let operands = if hides { [condition, low, zero] } else { [condition, zero, low] };
-    cx.insert(Op::Where, &operands)
+    cx.insert(Op::Where, &choice.operands(zero))
+}
+
+impl Choice {
+    /// The choice between something and the low number.
+    fn operands(&self, kept: ValueId) -> [ValueId; 3] {
+        if self.hides { [self.condition, self.low, kept] } else { [self.condition, kept, self.low] }
+    }
+
+    /// Whether each row keeps a key, as far as can be told.
+    fn always_keeps(&self, cx: &Rewrite<'_>) -> bool {
+        keeps_first_key(cx, self.condition, !self.hides)
+    }
+
+    /// `None` where a row that is hidden throughout would keep differences of its scores, which the choice takes away: a
+    /// number that is low enough takes them too, by rounding.
+    fn can_be_added(&self, cx: &Rewrite<'_>, scores: DType) -> Option<()> {
+        /// Scores of less than 2^100 / 2^24 vanish beside it in single precision.
+        const ABSORBING: f64 = -1.2e30;
+        let low = cx.uniform(self.low)?;
+        let absorbs = low == f64::NEG_INFINITY || (low <= ABSORBING && scores == DType::F32);
+        (absorbs || self.always_keeps(cx)).then_some(())
+    }
 }
 
 /// `k` from `kᵀ`: undoes a transpose of the last two axes, alone or merged with another; and a scale under it.

@@ -1,4 +1,5 @@
-//! Recognizes masks that hide what comes after each position, however they are computed.
+//! Recognizes masks that hide what comes after each position, however they are computed, and masks that leave each query a
+//! key.
 
 use super::attention::HIDDEN;
 use crate::fold::{Elements, Strided};
@@ -96,6 +97,93 @@ fn triangle(cx: &Rewrite<'_>, id: ValueId, depth: usize) -> Option<Triangle> {
         }
         _ => None,
     }
+}
+
+/// Whether a condition on `[…, queries, keys]` is `wanted` at the first key of every query, as far as can be told.
+pub(super) fn keeps_first_key(cx: &Rewrite<'_>, condition: ValueId, wanted: bool) -> bool {
+    first_column(cx, condition, wanted, MAX_DEPTH) == Some(true)
+}
+
+/// Whether the first column is `wanted` throughout; `None` when that cannot be told.
+fn first_column(cx: &Rewrite<'_>, id: ValueId, wanted: bool, depth: usize) -> Option<bool> {
+    if let Some(constant) = cx.constant(id) {
+        let columns = constant.data.shape.last().copied().filter(|&columns| columns > 0)?;
+        let values = Elements::load(&constant.data).floats();
+        let fits = values.iter().step_by(columns).all(|&value| (value != 0.0) == wanted);
+        return Some(constant.provenance.is_none() && fits);
+    }
+    let depth = depth.checked_sub(1)?;
+    let node = cx.producer(id)?;
+    let operand = |n: usize| node.inputs.get(n).copied().flatten();
+    let of = |n: usize, wanted: bool| first_column(cx, operand(n)?, wanted, depth);
+    let last = |id: ValueId| cx.ty(id).dims.last();
+    match &node.op {
+        Op::Fill { value, .. } => Some(value.to_bool() == wanted),
+        Op::Cast { .. } => of(0, wanted),
+        Op::Unary(UnaryOp::Not) => of(0, !wanted),
+        Op::Binary(op @ (BinaryOp::And | BinaryOp::Or)) => {
+            let (a, b) = (of(0, wanted) == Some(true), of(1, wanted) == Some(true));
+            Some(if (*op == BinaryOp::And) == wanted { a && b } else { a || b })
+        }
+        Op::Reshape { .. } if last(id) == last(operand(0)?) => of(0, wanted),
+        Op::Expand { .. } => of(0, wanted),
+        Op::Slice { ranges } => {
+            ranges.last().is_some_and(|range| range.start.is(0) && range.step > 0).then(|| of(0, wanted))?
+        }
+        Op::Trilu { upper: false, k } if *k >= 0 => of(0, wanted),
+        Op::Trilu { upper: true, k } if *k > 0 => Some(!wanted),
+        Op::Compare(op) => {
+            let op = if wanted { *op } else { opposite(*op) };
+            let (low, high) = match op {
+                CompareOp::LowerEqual | CompareOp::Lower => (operand(0)?, operand(1)?),
+                CompareOp::GreaterEqual | CompareOp::Greater => (operand(1)?, operand(0)?),
+                CompareOp::Equal | CompareOp::NotEqual => return None,
+            };
+            let strict = i64::from(matches!(op, CompareOp::Lower | CompareOp::Greater));
+            // The first of the columns, and the least of the rows.
+            let ((0, column), (1, row)) = (line(cx, low)?, line(cx, high)?) else { return None };
+            Some(cx.graph().least(&(&row - &column), 0).is_some_and(|least| least >= strict))
+        }
+        _ => None,
+    }
+}
+
+/// What holds where `op` does not; of integers, which positions are.
+fn opposite(op: CompareOp) -> CompareOp {
+    match op {
+        CompareOp::Equal => CompareOp::NotEqual,
+        CompareOp::NotEqual => CompareOp::Equal,
+        CompareOp::Greater => CompareOp::LowerEqual,
+        CompareOp::GreaterEqual => CompareOp::Lower,
+        CompareOp::Lower => CompareOp::GreaterEqual,
+        CompareOp::LowerEqual => CompareOp::Greater,
+    }
+}
+
+/// The axis, counted from the last, along which a value counts upwards by one, and the number that it starts with.
+fn line(cx: &Rewrite<'_>, id: ValueId) -> Option<(usize, Dim)> {
+    let dims = &cx.ty(id).dims;
+    let axis = dims.iter().rev().position(|dim| !dim.is(1))?;
+    let alone = dims.iter().filter(|dim| !dim.is(1)).count() == 1;
+    let (mut source, mut offset) = (id, 0i64);
+    for _ in 0..MAX_DEPTH {
+        let node = cx.producer(source)?;
+        let operand = |n: usize| node.inputs.get(n).copied().flatten();
+        let number = |n: usize| cx.scalar(operand(n)?).filter(|x| x.fract() == 0.0).map(|x| x as i64);
+        match &node.op {
+            Op::Arange { start, step: 1, .. } => {
+                return alone.then(|| (axis, start + &Dim::constant(offset)));
+            }
+            Op::Reshape { .. } => source = operand(0)?,
+            Op::Binary(BinaryOp::Add) => {
+                let (n, more) = number(1).map(|more| (0, more)).or_else(|| Some((1, number(0)?)))?;
+                (source, offset) = (operand(n)?, offset.checked_add(more)?);
+            }
+            Op::Binary(BinaryOp::Sub) => (source, offset) = (operand(0)?, offset.checked_sub(number(1)?)?),
+            _ => return None,
+        }
+    }
+    None
 }
 
 fn truth(x: f64) -> f64 {

@@ -2,7 +2,10 @@
 
 use super::calc::{T, add, index_dtype, lead_to_rank, mul_scalar, reshape, swapped};
 use crate::backend::{Backend, Primitive};
-use crate::{Activation, AttentionOptions, BinaryOp, CompareOp, DType, Scalar, UnaryOp};
+use crate::{
+    Activation, AttentionOptions, BinaryOp, CompareOp, DType, FullyMasked, ReduceOp, Scalar, Shape, UnaryOp,
+};
+use alloc::vec::Vec;
 use num_traits::Float;
 
 /// Default of [`Backend::linear`].
@@ -26,7 +29,7 @@ pub fn linear<B: Backend>(x: T<B>, weight: T<B>, bias: Option<T<B>>, activation:
 /// Default of [`Backend::attention`].
 ///
 /// With grouped queries, the queries that share a key head are laid under each other, so that keys and values need no
-/// copies. A row that a bool mask leaves without any key yields zeros.
+/// copies.
 pub fn attention<B: Backend>(
     q: T<B>,
     k: T<B>,
@@ -34,6 +37,11 @@ pub fn attention<B: Backend>(
     mask: Option<T<B>>,
     options: &AttentionOptions,
 ) -> T<B> {
+    if k.shape()[2] == 0 {
+        let mut dims = q.shape().dims;
+        dims[3] = v.shape()[3];
+        return B::full(Shape::from(dims), Scalar::Float(0.0), q.dtype(), &B::device(&q));
+    }
     weighted::<B>(scores::<B>(q, k, mask, options).shares(), v)
 }
 
@@ -45,18 +53,17 @@ pub(super) struct Scores<B: Backend> {
     pub(super) capped: Option<T<B>>,
     /// What a bool mask or the order hides.
     pub(super) hidden: Option<T<B>>,
-    /// Whether a query may be left without any key.
-    may_be_empty: bool,
+    /// What has no share, where a query may be left without any key.
+    without_share: Vec<T<B>>,
 }
 
 impl<B: Backend> Scores<B> {
     /// Each key's share: the softmax; nothing for what is hidden.
     pub(super) fn shares(self) -> T<B> {
         let shares = B::softmax(self.scores, 3);
-        match self.hidden {
-            Some(hidden) if self.may_be_empty => B::mask_fill(shares, hidden, Scalar::Float(0.0)),
-            _ => shares,
-        }
+        self.without_share
+            .into_iter()
+            .fold(shares, |shares, masked| B::mask_fill(shares, masked, Scalar::Float(0.0)))
     }
 }
 
@@ -91,8 +98,16 @@ pub(super) fn scores<B: Backend>(
     };
     // Rows without any key arise from bool masks and from queries before the first key.
     let may_be_empty = kept.is_some() || (options.is_causal && queries > keys);
+    let mut empty = None;
     if let Some(added) = added {
         scores = add::<B>(scores, added);
+        if options.fully_masked.is_some() {
+            let best = B::reduce(ReduceOp::Max, scores.clone(), &[3]);
+            let rows = B::compare_scalar(CompareOp::Equal, best, Scalar::Float(f64::NEG_INFINITY));
+            // Equal scores, whose softmax is finite.
+            scores = B::mask_fill(scores, rows.clone(), Scalar::Float(0.0));
+            empty = Some(rows);
+        }
     }
     let kept = match (kept, options.is_causal) {
         (Some(kept), true) => {
@@ -107,7 +122,11 @@ pub(super) fn scores<B: Backend>(
         let lowest = Scalar::Float(lowest(scores.dtype()));
         scores = B::mask_fill(scores, hidden.clone(), lowest);
     }
-    Scores { scores, capped, hidden, may_be_empty }
+    let without_share = match options.fully_masked {
+        Some(FullyMasked::Mean) => Vec::new(),
+        _ => hidden.clone().filter(|_| may_be_empty).into_iter().chain(empty).collect(),
+    };
+    Scores { scores, capped, hidden, without_share }
 }
 
 /// The values, weighted by their keys' shares.

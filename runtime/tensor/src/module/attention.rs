@@ -2,7 +2,7 @@
 
 use crate::backend::{Backend, Primitive};
 use crate::check::{self, ensure};
-use crate::{Activation, AttentionOptions, Bool, Int, Shape, Tensor};
+use crate::{Activation, AttentionOptions, Bool, FullyMasked, Int, Shape, Tensor};
 
 #[track_caller]
 fn check_linear(x: &[usize], weight: &[usize], bias: Option<&[usize]>) {
@@ -47,9 +47,9 @@ pub fn linear_activated<B: Backend, const D: usize>(
     linear_with(x, weight, bias, Some(activation))
 }
 
-/// Rows of `weights` `[n, size]` for `[batch, seq]` indices: `[batch, seq, size]`.
+/// Rows of `weights` `[n, size]` for `[batch, seq]` indices, which may count from the end: `[batch, seq, size]`.
 pub fn embedding<B: Backend>(weights: Tensor<B, 2>, indices: Tensor<B, 2, Int>) -> Tensor<B, 3> {
-    weights.take(0, indices)
+    weights.take_wrapped(0, indices)
 }
 
 /// A mask of attention scores, of any rank that broadcasts to `[batch, heads, queries, keys]`: a bool mask keeps where
@@ -72,7 +72,10 @@ impl<B: Backend, const D: usize> From<Tensor<B, D>> for AttentionMask<B> {
 /// Scaled-dot-product attention over `[batch, heads, seq, size]`: `softmax(scale · q kᵀ + mask) v`.
 ///
 /// Keys and values may have fewer heads than queries (grouped queries): their number divides that of the queries. What
-/// a query gets that the mask leaves without any key is the backend's affair: zeros, or NaN.
+/// a query gets that the mask leaves without any key, [`AttentionOptions::fully_masked`] says; without keys at all, zeros.
+///
+/// # Panics
+/// When shapes or dtypes do not fit, or the mean of all values is asked for beside `is_causal`.
 pub fn attention<B: Backend>(
     query: Tensor<B, 4>,
     key: Tensor<B, 4>,
@@ -87,6 +90,12 @@ pub fn attention<B: Backend>(
         batch && heads && q[3] == k[3] && k[2] == v[2],
         "attention",
         "queries {q:?}, keys {k:?} and values {v:?} do not fit"
+    );
+    let mean = options.fully_masked == Some(FullyMasked::Mean);
+    ensure!(
+        !(mean && options.is_causal),
+        "attention",
+        "`FullyMasked::Mean` has no meaning beside `is_causal`"
     );
     check::same_dtype("attention", query.dtype(), key.dtype());
     check::same_dtype("attention", key.dtype(), value.dtype());

@@ -13,7 +13,7 @@ pub fn attentions<B: Backend>() {
     }
     let plain = AttentionOptions::default();
     let causal = AttentionOptions { is_causal: true, ..plain };
-    let capped = AttentionOptions { scale: Some(0.7), softcap: Some(1.5), is_causal: false };
+    let capped = AttentionOptions { scale: Some(0.7), softcap: Some(1.5), ..plain };
     let keep: Vec<u8> = (0..12).map(|i| u8::from(i >= 3 && i % 4 != 1)).collect();
     let masks = [None, Some(mask::<B>(&keep, &[1, 1, 4, 3]))];
     for options in [plain, causal, capped] {

@@ -5,8 +5,8 @@ use super::{assert_close, counting, mask, read, tensor};
 use kiln_tensor::backend::{Backend, Primitive};
 use kiln_tensor::compose::{self, RnnOperands};
 use kiln_tensor::{
-    Activation, AttentionOptions, BinaryOp, CompareOp, ConvOptions, DType, Expression, RnnDirection, RnnKind,
-    RnnOptions, Scalar, Step, UnaryOp,
+    Activation, AttentionOptions, BinaryOp, CompareOp, ConvOptions, DType, Expression, FullyMasked,
+    RnnDirection, RnnKind, RnnOptions, Scalar, Step, UnaryOp,
 };
 
 const ACTIVATIONS: [Activation; 13] = [
@@ -69,7 +69,7 @@ pub fn linears<B: Backend>() {
 pub fn attentions<B: Backend>() {
     let options = AttentionOptions::default();
     let causal = AttentionOptions { is_causal: true, ..options };
-    let capped = AttentionOptions { scale: Some(0.3), softcap: Some(2.0), is_causal: false };
+    let capped = AttentionOptions { scale: Some(0.3), softcap: Some(2.0), ..options };
     for (heads, kv_heads, q_len, k_len) in [(2, 2, 5, 5), (4, 2, 3, 7), (1, 1, 20, 33)] {
         let q = B::permute(random::<B>(&[2, q_len, heads, 8], 1), &[0, 2, 1, 3]);
         let k = random::<B>(&[2, kv_heads, k_len, 8], 2);
@@ -100,6 +100,36 @@ pub fn masked_out<B: Backend>() {
         let causal = AttentionOptions { is_causal: true, ..options };
         let own = B::attention(q.clone(), k.clone(), v.clone(), None, &causal);
         agree::<B>(own, compose::attention::<B>(q, k, v, None, &causal));
+    }
+}
+
+/// What a query yields that no key may answer, by both kinds of masks.
+pub fn masked_out_otherwise<B: Backend>() {
+    for (queries, keys) in [(1, 3), (40, 3), (40, 20), (2, 0)] {
+        let [q, k, v] =
+            [(queries, 1), (keys, 2), (keys, 3)].map(|(n, seed)| random::<B>(&[1, 1, n, 8], seed));
+        let keep: Vec<u8> = (0..queries * keys).map(|i| u8::from(i >= keys)).collect();
+        let kept = mask::<B>(&keep, &[1, 1, queries, keys]);
+        let hidden = B::unary(UnaryOp::Not, kept.clone());
+        let nothing = random::<B>(&[1, 1, queries, keys], 4);
+        let added = B::mask_fill(nothing, hidden, Scalar::Float(f64::NEG_INFINITY));
+        for yields in [FullyMasked::Zeros, FullyMasked::Mean] {
+            let options = AttentionOptions { fully_masked: Some(yields), ..AttentionOptions::default() };
+            for mask in [kept.clone(), added.clone()] {
+                let own = B::attention(q.clone(), k.clone(), v.clone(), Some(mask.clone()), &options);
+                let first = &read::<B, f32>(own.clone())[..8];
+                let values = read::<B, f32>(v.clone());
+                for (at, &y) in first.iter().enumerate() {
+                    let mean = values.chunks(8).map(|value| value[at]).sum::<f32>() / keys.max(1) as f32;
+                    let wanted = if yields == FullyMasked::Mean { mean } else { 0.0 };
+                    assert!((y - wanted).abs() < 1e-6, "{yields:?} of {keys}: {y}, not {wanted}");
+                }
+                agree::<B>(
+                    own,
+                    compose::attention::<B>(q.clone(), k.clone(), v.clone(), Some(mask), &options),
+                );
+            }
+        }
     }
 }
 

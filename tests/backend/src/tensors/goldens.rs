@@ -103,6 +103,7 @@ pub fn attention<B: Backend>() {
             scale: case.float("scale"),
             is_causal: case.args.contains_key("causal"),
             softcap: case.float("softcap"),
+            fully_masked: None,
         };
         let (q, k, v) = (case.get("q"), case.get("k"), case.get("v"));
         case.check::<B, 4>("out", module::attention(q, k, v, mask, options));

@@ -81,7 +81,7 @@ fn capped_scores_are_an_option() {
 /// `low` above the diagonal of `[1, 1, s, s]`, as `Trilu` makes it.
 fn triangle(b: &mut Builder<'_>) -> ValueId {
     let s = Dim::symbol("s");
-    let (value, dtype) = (kiln_types::Scalar::Float(1.0), kiln_types::DType::F32);
+    let (value, dtype) = (kiln_types::Scalar::Float(1.0), DType::F32);
     let ones = b.add(Op::Fill { dims: vec![s.clone(), s.clone()], value, dtype }, &[]).unwrap();
     let lower = b.add(Op::Trilu { upper: false, k: 0 }, &[ones]).unwrap();
     let (zero, low) = (constant(b, None, &[], &[0.0]), constant(b, None, &[], &[f32::MIN]));
@@ -138,7 +138,62 @@ fn a_choice_becomes_a_bool_mask() {
     let g = checked(g, &SIZES);
     let attention = g.root.nodes.iter().map(|&id| g.node(id)).find(|n| matches!(n.op, Op::Attention(_)));
     let attention = attention.unwrap_or_else(|| panic!("{g}"));
-    assert_eq!(g.ty(attention.inputs[3].unwrap()).dtype, kiln_types::DType::Bool);
+    assert_eq!(g.ty(attention.inputs[3].unwrap()).dtype, DType::Bool);
     let Op::Attention(options) = &attention.op else { unreachable!() };
     assert_eq!(options.scale, Some(1.0));
+}
+
+/// What a row yields that a choice masks throughout: equal weights, NaN, or zeros behind a guard.
+#[test]
+fn rows_without_keys_yield_what_they_did() {
+    let inputs = ["f32[n, 2, s, 4]", "f32[n, 2, s, 4]", "bool[n, 1, 1, s]"];
+    let cases = [
+        (f32::MIN, false, DType::Bool, Some(FullyMasked::Mean)),
+        (-1e4, true, DType::Bool, Some(FullyMasked::Mean)),
+        (f32::NEG_INFINITY, true, DType::Bool, None),
+        (f32::NEG_INFINITY, false, DType::F32, None),
+    ];
+    for (low, guarded, dtype, fully_masked) in cases {
+        let g = graph(&inputs, |b, x| {
+            let k = turn(b, x[1], &[0, 1, 3, 2]);
+            let s = b.add(Op::MatMul, &[x[0], k]).unwrap();
+            // All keys of the first row are hidden: no key is its own opposite.
+            let shown = b.add(Op::Unary(UnaryOp::Not), &[x[2]]).unwrap();
+            let never = bin(b, BinaryOp::And, x[2], shown);
+            let low = constant(b, None, &[], &[low]);
+            let s = b.add(Op::Where, &[never, s, low]).unwrap();
+            let mut p = b.add(Op::Softmax { axis: 3 }, &[s]).unwrap();
+            if guarded {
+                let nan = b.add(Op::Unary(UnaryOp::IsNan), &[p]).unwrap();
+                let zero = constant(b, None, &[], &[0.0]);
+                p = b.add(Op::Where, &[nan, zero, p]).unwrap();
+            }
+            vec![b.add(Op::MatMul, &[p, x[1]]).unwrap()]
+        });
+        let g = checked(g, &SIZES);
+        let attention = g.root.nodes.iter().map(|&id| g.node(id)).find(|n| matches!(n.op, Op::Attention(_)));
+        let attention = attention.unwrap_or_else(|| panic!("{g}"));
+        let Op::Attention(options) = &attention.op else { unreachable!() };
+        let mask = g.ty(attention.inputs[3].unwrap()).dtype;
+        assert_eq!((mask, options.fully_masked), (dtype, fully_masked), "{low} {guarded}\n{g}");
+    }
+}
+
+/// Between several masks, a number that leaves differences of scores is no mask to be added.
+#[test]
+fn low_numbers_among_other_masks_stay() {
+    for (low, raised) in [(f32::MIN, true), (-1e4, false)] {
+        let inputs = ["f32[n, 2, s, 4]", "f32[n, 2, s, 4]", "bool[n, 1, 1, s]", "f32[n, 1, s, s]"];
+        let g = graph(&inputs, |b, x| {
+            let k = turn(b, x[1], &[0, 1, 3, 2]);
+            let s = b.add(Op::MatMul, &[x[0], k]).unwrap();
+            let low = constant(b, None, &[], &[low]);
+            let s = b.add(Op::Where, &[x[2], s, low]).unwrap();
+            let s = bin(b, BinaryOp::Add, s, x[3]);
+            let p = b.add(Op::Softmax { axis: 3 }, &[s]).unwrap();
+            vec![b.add(Op::MatMul, &[p, x[1]]).unwrap()]
+        });
+        let g = checked(g, &SIZES);
+        assert_eq!(kinds(&g).contains(&"Attention".to_owned()), raised, "{g}");
+    }
 }
