@@ -113,6 +113,10 @@ fn bound(cx: &mut Rewrite<'_>, op: BinaryOp) -> Option<&'static str> {
     }
     let (x, number) = if let Some(number) = cx.uniform(b) { (a, number) } else { (b, cx.uniform(a)?) };
     let dtype = cx.ty(x).dtype;
+    // A bound that is no number is ignored, where the operation yields NaN.
+    if number.is_nan() {
+        return None;
+    }
     // Wide integers do not pass through f64 unharmed.
     if !dtype.is_float() && number.abs() > 2f64.powi(52) {
         return None;
@@ -132,7 +136,7 @@ fn clamp(cx: &mut Rewrite<'_>, min: Option<Scalar>, max: Option<Scalar>) -> Opti
     let number = |bound: Option<Scalar>| bound.map(Scalar::to_f64);
     let low = number(min).filter(|&low| low > f64::NEG_INFINITY);
     let high = number(max).filter(|&high| high < f64::INFINITY);
-    if cx.ty(x).dtype.is_float() && low == Some(0.0) && high.is_none_or(|high| high >= f64::from(f32::MAX)) {
+    if cx.ty(x).dtype.is_float() && low == Some(0.0) && high.is_none() {
         cx.replace(Op::Activation(Activation::Relu), vec![Some(x)])?;
         return Some("relu");
     }

@@ -6,7 +6,7 @@
 use super::Rewrite;
 use crate::fold;
 use crate::ir::{Dim, Op, ValueId};
-use kiln_types::{Activation, BinaryOp, ReduceOp, TensorData, UnaryOp};
+use kiln_types::{Activation, BinaryOp, DType, ReduceOp, TensorData, UnaryOp, bf16, f16};
 use std::collections::BTreeMap;
 
 /// A factor of a product.
@@ -25,17 +25,31 @@ pub(super) type Polynomial = BTreeMap<Vec<Factor>, f64>;
 const MAX_TERMS: usize = 8;
 /// Deeper arithmetic is no pattern.
 const MAX_DEPTH: usize = 8;
-/// Numbers of patterns are met up to rounding in half precision or to few printed digits.
-const TOLERANCE: f64 = 1e-3;
+/// Rounding of an exporter: its numbers were single precision, and perhaps products of such.
+const ROUNDING: f64 = 4.0 * f32::EPSILON as f64;
 
-/// Whether two numbers are the same up to how they were written.
-pub(super) fn close(a: f64, b: f64) -> bool {
-    (a - b).abs() <= TOLERANCE * a.abs().max(b.abs())
+/// Whether a number of a model is the one that a pattern wants, up to an exporter's rounding to single precision or, once, to
+/// half. More would take one formula for another.
+pub(super) fn close(number: f64, wanted: f64) -> bool {
+    let near = |wanted: f64| (number - wanted).abs() <= ROUNDING * wanted.abs();
+    near(wanted) || near(f16::from_f64(wanted).to_f64()) || near(bf16::from_f64(wanted).to_f64())
 }
 
-/// Whether two polynomials have the same terms.
-pub(super) fn same(a: &Polynomial, b: &Polynomial) -> bool {
-    a.len() == b.len() && a.iter().zip(b).all(|((p, x), (q, y))| p == q && close(*x, *y))
+/// Like [`close`], where values of this dtype are computed: of those that are not exact in half precision, products are
+/// some units off there.
+fn close_in(dtype: DType, number: f64, wanted: f64) -> bool {
+    let (rounded, unit) = match dtype {
+        DType::F16 => (f16::from_f64(wanted).to_f64(), f16::EPSILON.to_f64()),
+        DType::BF16 => (bf16::from_f64(wanted).to_f64(), bf16::EPSILON.to_f64()),
+        _ => (wanted, 0.0),
+    };
+    close(number, wanted) || (rounded != wanted && (number - wanted).abs() <= 2.0 * unit * wanted.abs())
+}
+
+/// Whether a polynomial over values of a dtype has the terms of the wanted one.
+pub(super) fn same(dtype: DType, polynomial: &Polynomial, wanted: &Polynomial) -> bool {
+    let fits = |((p, x), (q, y)): ((_, &f64), (_, &f64))| p == q && close_in(dtype, *x, *y);
+    polynomial.len() == wanted.len() && polynomial.iter().zip(wanted).all(fits)
 }
 
 impl Rewrite<'_> {

@@ -6,7 +6,7 @@
 
 use crate::fold;
 use crate::ir::{Op, ValueId};
-use crate::passes::matcher::{Factor, Polynomial, same};
+use crate::passes::matcher::{Factor, Polynomial, close, same};
 use crate::passes::movement::constant_as;
 use crate::passes::{Rewrite, Rule};
 use kiln_types::{Activation, BinaryOp, ReduceOp, Scalar, UnaryOp};
@@ -93,14 +93,13 @@ fn spread(cx: &Rewrite<'_>, root: ValueId, output: ValueId) -> Option<Spread> {
             cross.sort();
             let wanted = Polynomial::from([(vec![v(x); 2], 1.0), (cross, -2.0), (vec![v(mean); 2], 1.0)]);
             let opaque = vec![x, mean];
-            if same(&cx.polynomial(square, &opaque), &wanted) {
+            if same(cx.ty(x).dtype, &cx.polynomial(square, &opaque), &wanted) {
                 return Some(Spread { x, mean: Some(mean), axes, epsilon, opaque });
             }
         }
     }
-    let x = parts
-        .into_iter()
-        .find(|&x| same(&cx.polynomial(square, &[x]), &Polynomial::from([(vec![v(x); 2], 1.0)])))?;
+    let squared = |x: ValueId| Polynomial::from([(vec![v(x); 2], 1.0)]);
+    let x = parts.into_iter().find(|&x| same(cx.ty(x).dtype, &cx.polynomial(square, &[x]), &squared(x)))?;
     Some(Spread { x, mean: None, axes, epsilon, opaque: vec![x] })
 }
 
@@ -117,8 +116,8 @@ fn difference_of_means(cx: &Rewrite<'_>, variance: ValueId) -> Option<(ValueId, 
     let (mean, same_mean) = cx.binary(square_of_mean, BinaryOp::Mul)?;
     let (x, mean_axes) = cx.reduction(mean, ReduceOp::Mean)?;
     let squared = Polynomial::from([(vec![Factor::Value(x); 2], 1.0)]);
-    let fits = mean == same_mean && axes == mean_axes && same(&cx.polynomial(square, &[x]), &squared);
-    fits.then_some((x, axes))
+    let is_square = same(cx.ty(x).dtype, &cx.polynomial(square, &[x]), &squared);
+    (mean == same_mean && axes == mean_axes && is_square).then_some((x, axes))
 }
 
 /// Weight and bias of `weight * (x - mean) / root + bias`.
@@ -127,14 +126,17 @@ type Affine = (Option<ValueId>, Option<ValueId>);
 /// Reads weight and bias off the terms; `None` when they are other than that.
 fn affine(cx: &Rewrite<'_>, spread: &Spread, root: ValueId, terms: &Polynomial) -> Option<Affine> {
     let mut rest = terms.clone();
-    let over_root = |id: ValueId| [Factor::Value(id), Factor::Inverse(root)];
+    // The other factors of the term `coefficient · id / root`: one of each is taken, `id²` leaves one behind.
     let mut take = |id: ValueId, coefficient: f64| {
-        let product = rest.iter().find_map(|(product, &c)| {
-            let fits = (c - coefficient).abs() < 1e-6 && over_root(id).iter().all(|f| product.contains(f));
-            fits.then(|| product.clone())
+        let (product, others) = rest.iter().find_map(|(product, &c)| {
+            let mut others = product.clone();
+            for factor in [Factor::Value(id), Factor::Inverse(root)] {
+                let at = others.iter().position(|other| *other == factor)?;
+                others.remove(at);
+            }
+            close(c, coefficient).then(|| (product.clone(), others))
         })?;
         rest.remove(&product);
-        let others: Vec<Factor> = product.into_iter().filter(|f| !over_root(id).contains(f)).collect();
         Some(others)
     };
     let weight = take(spread.x, 1.0)?;
@@ -290,6 +292,56 @@ mod tests {
         let g = checked(g, &[("n", 2), ("h", 3)]);
         let kinds: Vec<String> = g.root.nodes.iter().map(|&id| g.node(id).op.kind()).collect();
         assert_eq!(kinds, ["Permute", "LayerNorm", "Permute"]);
+    }
+
+    /// Formulas that look like a norm and are none.
+    #[test]
+    fn other_powers_are_no_norm() {
+        type Spelling = fn(&mut Builder<'_>, ValueId, ValueId, Option<ValueId>) -> ValueId;
+        let cases: [(&str, Spelling); 6] = [
+            ("x² / s", |b, x, s, _| {
+                let square = bin(b, BinaryOp::Mul, x, x);
+                bin(b, BinaryOp::Div, square, s)
+            }),
+            ("x / s²", |b, x, s, _| {
+                let squared = bin(b, BinaryOp::Mul, s, s);
+                bin(b, BinaryOp::Div, x, squared)
+            }),
+            ("x³ / s", |b, x, s, _| {
+                let square = bin(b, BinaryOp::Mul, x, x);
+                let cube = bin(b, BinaryOp::Mul, square, x);
+                bin(b, BinaryOp::Div, cube, s)
+            }),
+            ("1.0009 x / s", |b, x, s, _| {
+                let factor = constant(b, None, &[], &[1.0009]);
+                let x = bin(b, BinaryOp::Mul, x, factor);
+                bin(b, BinaryOp::Div, x, s)
+            }),
+            ("(x - m) / s²", |b, x, s, m| {
+                let inverse = b.add(Op::Unary(UnaryOp::Recip), &[s]).unwrap();
+                let squared = bin(b, BinaryOp::Mul, inverse, inverse);
+                let d = bin(b, BinaryOp::Sub, x, m.unwrap());
+                bin(b, BinaryOp::Mul, d, squared)
+            }),
+            ("(x - 1.0009 m) / s", |b, x, s, m| {
+                let factor = constant(b, None, &[], &[1.0009]);
+                let m = bin(b, BinaryOp::Mul, m.unwrap(), factor);
+                let d = bin(b, BinaryOp::Sub, x, m);
+                bin(b, BinaryOp::Div, d, s)
+            }),
+        ];
+        for (name, spelling) in cases {
+            let g = graph(&["f32[a, n, 4]"], |b, x| {
+                let m = name.contains('m').then(|| mean(b, x[0]));
+                let d = m.map_or(x[0], |m| bin(b, BinaryOp::Sub, x[0], m));
+                let square = bin(b, BinaryOp::Mul, d, d);
+                let s = root(b, square);
+                vec![spelling(b, x[0], s, m)]
+            });
+            let g = checked(g, &[("a", 2), ("n", 3)]);
+            let is_norm = |op: &Op| matches!(op, Op::LayerNorm { .. } | Op::RmsNorm { .. });
+            assert!(g.root.nodes.iter().all(|&id| !is_norm(&g.node(id).op)), "{name}\n{g}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::ir::Op;
 use crate::ir::ValueId;
-use crate::passes::matcher::{Factor, Polynomial, same};
+use crate::passes::matcher::{Factor, Polynomial, close, same};
 use crate::passes::{Rewrite, Rule};
 use kiln_types::{Activation, BinaryOp, CompareOp, UnaryOp};
 
@@ -102,6 +102,7 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
 
 fn product(cx: &mut Rewrite<'_>, output: ValueId) -> Option<&'static str> {
     let around = cx.arguments(output, DEPTH);
+    let dtype = cx.ty(output).dtype;
     for shape in SHAPES {
         for &inner in &around {
             let Some(argument) = operand(cx, shape.inner, inner) else {
@@ -109,8 +110,8 @@ fn product(cx: &mut Rewrite<'_>, output: ValueId) -> Option<&'static str> {
             };
             for x in cx.arguments(argument, DEPTH) {
                 if cx.ty(x) == cx.ty(output)
-                    && same(&cx.polynomial(argument, &[x]), &over(x, shape.argument))
-                    && same(&cx.polynomial(output, &[x, inner]), &over_both(x, inner, shape.result))
+                    && same(dtype, &cx.polynomial(argument, &[x]), &over(x, shape.argument))
+                    && same(dtype, &cx.polynomial(output, &[x, inner]), &over_both(x, inner, shape.result))
                 {
                     cx.replace(Op::Activation(shape.activation), vec![Some(x)])?;
                     return Some(name(shape.activation));
@@ -134,8 +135,7 @@ fn operand(cx: &Rewrite<'_>, inner: Inner, id: ValueId) -> Option<ValueId> {
             _ => None,
         },
         (Inner::HardSigmoid, Activation::HardSigmoid { alpha, beta }) => {
-            let fits = (alpha - 1.0 / 6.0).abs() < 1e-4 && (beta - 0.5).abs() < 1e-4;
-            fits.then_some(x)
+            (close(alpha, 1.0 / 6.0) && close(beta, 0.5)).then_some(x)
         }
         (Inner::Relu6, Activation::Clamp { min: 0.0, max: 6.0 }) => Some(x),
         _ => None,
