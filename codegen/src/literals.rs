@@ -73,8 +73,8 @@ pub fn float(value: f64) -> TokenStream {
     if value.is_infinite() {
         return if value > 0.0 { quote!(f64::INFINITY) } else { quote!(f64::NEG_INFINITY) };
     }
-    if value == f64::from(f32::MAX) || value == f64::from(f32::MIN) {
-        return if value > 0.0 { quote!(f32::MAX) } else { quote!(f32::MIN) };
+    if value.abs() == f64::from(f32::MAX) {
+        return if value > 0.0 { quote!(f64::from(f32::MAX)) } else { quote!(f64::from(f32::MIN)) };
     }
     let magnitude = named(value.abs(), false).unwrap_or_else(|| float_text(value.abs()));
     if value.is_sign_negative() { quote!(-#magnitude) } else { quote!(#magnitude) }
@@ -86,11 +86,10 @@ pub fn single(value: f64) -> TokenStream {
     if let Some(name) = named(value.abs(), true) {
         return if value < 0.0 { quote!(-#name) } else { name };
     }
-    if f64::from(narrow) != value
-        || !narrow.is_finite()
-        || value == f64::from(f32::MAX)
-        || value == f64::from(f32::MIN)
-    {
+    if value.abs() == f64::from(f32::MAX) {
+        return if value > 0.0 { quote!(f32::MAX) } else { quote!(f32::MIN) };
+    }
+    if f64::from(narrow) != value || !narrow.is_finite() {
         return float(value);
     }
     match narrow.to_string().parse::<f64>() {
@@ -131,6 +130,10 @@ pub fn scalar(value: Scalar, dtype: DType) -> TokenStream {
             // Without a suffix it would be an `i32` wherever nothing else is said.
             if i32::try_from(value).is_ok() {
                 return int(value);
+            }
+            if let (DType::U64, Ok(value)) = (dtype, u64::try_from(value)) {
+                let literal = Literal::u64_suffixed(value);
+                return quote!(#literal);
             }
             match i64::try_from(value.unsigned_abs()) {
                 Ok(magnitude) if value < 0 => {

@@ -3,6 +3,7 @@
 use super::{Code, Literal, Slot};
 use crate::spelling::{self, Form, Known};
 use kiln_importer::ir::{Arg, Call, Chain, Config, Graph, Name, NodeId, Setting, TensorType, ValueId};
+use kiln_types::DType;
 use std::collections::BTreeMap;
 
 /// Where a constant operand is found.
@@ -91,10 +92,18 @@ impl<'a> Lowering<'a> {
         let scalars = scalars.unwrap_or_default();
         let items = scalars.into_iter().map(|scalar| Code::Scalar(scalar, ty.dtype)).collect();
         let flat = ty.with_dims(vec![ty.num_elements()]);
-        let data = Code::Make(flat, "from_data".into(), vec![Code::Array(items), Code::Device]);
+        let mut from = vec![Code::Array(items), Code::Device];
         let data = match ty.dtype {
-            kiln_types::DType::F32 | kiln_types::DType::I64 | kiln_types::DType::Bool => data,
-            other => Code::Method(Box::new(data), "cast".into(), Vec::new(), vec![Code::DType(other)]),
+            // Numbers that the usual dtype does not hold.
+            DType::F64 | DType::U64 => {
+                from.push(Code::DType(ty.dtype));
+                Code::Make(flat, "from_data_dtype".into(), from)
+            }
+            DType::F32 | DType::I64 | DType::Bool => Code::Make(flat, "from_data".into(), from),
+            other => {
+                let data = Code::Make(flat, "from_data".into(), from);
+                Code::Method(Box::new(data), "cast".into(), Vec::new(), vec![Code::DType(other)])
+            }
         };
         if ty.rank() == 1 {
             return data;
@@ -209,7 +218,15 @@ impl<'a> Lowering<'a> {
                 Code::Method(receiver, name, ranks, rest.collect())
             }
             (Form::Maker { device }, Some(ty)) => {
-                let args = rest.chain(device.then_some(Code::Device)).collect();
+                let mut args: Vec<Code> = rest.collect();
+                if device {
+                    // A dtype stands beside the device.
+                    let options = match args.pop_if(|last| matches!(last, Code::DType(_))) {
+                        Some(dtype) => Code::Tuple(vec![Code::Device, dtype]),
+                        None => Code::Device,
+                    };
+                    args.push(options);
+                }
                 Code::Make(ty.clone(), name, args)
             }
             (Form::Function, _) | (Form::Maker { .. }, None) => Code::Call(name, rest.collect()),

@@ -201,13 +201,21 @@ pub(super) fn clamp(min: Option<Scalar>, max: Option<Scalar>, x: &TensorData) ->
         Elements::Int(x) => Elements::Int(
             x.into_iter()
                 .map(|v| {
-                    let low = min.map_or(v, |min| v.max(min.to_i64().into()));
-                    max.map_or(low, |max| low.min(max.to_i64().into()))
+                    let low = min.map_or(v, |min| v.max(integer(min)));
+                    max.map_or(low, |max| low.min(integer(max)))
                 })
                 .collect(),
         ),
     };
     Some(elements.store(x.dtype, x.shape.clone()))
+}
+
+/// A bound of integers, which may be beyond an `i64`.
+fn integer(bound: Scalar) -> i128 {
+    match bound {
+        Scalar::UInt(bound) => bound.into(),
+        bound => bound.to_i64().into(),
+    }
 }
 
 pub(super) fn activation(activation: Activation, x: &TensorData) -> Option<TensorData> {

@@ -76,8 +76,16 @@ pub(super) fn pad(
 ) -> Option<TensorData> {
     let mut result = x.clone();
     for (axis, (before, after)) in padding.iter().enumerate() {
-        let (before, after) = (before.as_size()?, after.as_size()?);
-        if before + after > 0 {
+        let (before, after) = (before.as_constant()?, after.as_constant()?);
+        let size = |pad: i64| usize::try_from(pad.max(0)).ok();
+        if before < 0 || after < 0 {
+            // What only the run told to be negative cuts.
+            let end = result.shape.get(axis)?.checked_sub(size(after.saturating_neg())?)?;
+            let kept: Vec<usize> = (size(before.saturating_neg())?..end).collect();
+            result = rows(&result, axis, &kept)?;
+        }
+        let (before, after) = (size(before)?, size(after)?);
+        if before > 0 || after > 0 {
             result = pad_axis(&result, axis, before, after, mode, value)?;
         }
     }

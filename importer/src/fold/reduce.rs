@@ -2,6 +2,7 @@
 
 use super::{Elements, Strided};
 use kiln_types::{ArgReduceOp, CumulativeOp, DType, ReduceOp, TensorData};
+use std::cmp::Ordering;
 
 /// Elements with the given axes last, and the number of elements of those axes.
 fn axes_last(x: &TensorData, axes: &[usize]) -> (Elements, usize) {
@@ -76,16 +77,27 @@ pub(super) fn arg_reduce(
 ) -> Option<TensorData> {
     let run = *x.shape.get(axis).filter(|&&n| n > 0)?;
     let (elements, _) = axes_last(x, &[axis]);
-    let elements = elements.floats();
-    let better = |new: f64, old: f64| match op {
-        ArgReduceOp::Max => new > old || (select_last && new == old) || (new.is_nan() && !old.is_nan()),
-        ArgReduceOp::Min => new < old || (select_last && new == old) || (new.is_nan() && !old.is_nan()),
+    let wanted = match op {
+        ArgReduceOp::Max => Ordering::Greater,
+        ArgReduceOp::Min => Ordering::Less,
     };
-    let best = elements.chunks(run).map(|row| {
-        let best = (1..row.len()).fold(0, |best, i| if better(row[i], row[best]) { i } else { best });
-        best as i128
-    });
-    Some(Elements::Int(best.collect()).store(DType::I64, folded(&x.shape, &[axis], keep_dims)))
+    let better =
+        |order: Option<Ordering>| order == Some(wanted) || (select_last && order == Some(Ordering::Equal));
+    let best = match elements {
+        Elements::Float(x) => {
+            best_places(&x, run, |new, old| better(new.partial_cmp(old)) || (new.is_nan() && !old.is_nan()))
+        }
+        // As integers: not all have a float of their own.
+        Elements::Int(x) => best_places(&x, run, |new, old| better(Some(new.cmp(old)))),
+    };
+    Some(Elements::Int(best).store(DType::I64, folded(&x.shape, &[axis], keep_dims)))
+}
+
+/// Where the best element of each row stands.
+fn best_places<T>(elements: &[T], run: usize, better: impl Fn(&T, &T) -> bool) -> Vec<i128> {
+    let place =
+        |row: &[T]| (1..row.len()).fold(0, |best, i| if better(&row[i], &row[best]) { i } else { best });
+    elements.chunks(run).map(|row| place(row) as i128).collect()
 }
 
 pub(super) fn cumulative(

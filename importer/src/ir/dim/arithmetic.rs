@@ -4,6 +4,13 @@ use super::{Dim, MAX_ATOMS, Monomial};
 use std::ops::{Add, Mul, Neg, Sub};
 use std::sync::Arc;
 
+impl Dim {
+    /// Whether a number in it is the largest or the smallest there is, where arithmetic on dims stops.
+    pub(crate) fn is_saturated(&self) -> bool {
+        self.terms.values().any(|&coefficient| matches!(coefficient, i64::MIN | i64::MAX))
+    }
+}
+
 impl Add for &Dim {
     type Output = Dim;
 

@@ -46,7 +46,8 @@ impl<'a> Cx<'a> {
             Op::Dropout { .. } => Some(self.operand(0)?.values.to_vec()),
             Op::Unary(op) => {
                 let x = self.operand(0)?;
-                x.values.iter().map(|value| self.unary(*op, value)).collect()
+                let one = |value| self.unary(*op, value).filter(|result| fits(x.dtype, result));
+                x.values.iter().map(one).collect()
             }
             Op::Clamp { min, max } => self.clamp(*min, *max),
             Op::Cast { to } => self.cast(*to),
@@ -90,7 +91,7 @@ impl<'a> Cx<'a> {
         if count > MAX_HOST_ELEMENTS as u64 {
             return None;
         }
-        Some((0..count as i64).map(|i| start + &Dim::constant(i.saturating_mul(step))).collect())
+        (0..count as i64).map(|i| exact(start + &Dim::constant(i.checked_mul(step)?))).collect()
     }
 
     /// The elements of a view of the first operand.
@@ -112,8 +113,8 @@ impl<'a> Cx<'a> {
     fn unary(&self, op: UnaryOp, x: &Dim) -> Option<Dim> {
         let zero = Dim::constant(0);
         match op {
-            UnaryOp::Neg => Some(-x),
-            UnaryOp::Abs => Some(self.graph.maximum(x, &-x)),
+            UnaryOp::Neg => exact(-x),
+            UnaryOp::Abs => Some(self.graph.maximum(x, &exact(-x)?)),
             UnaryOp::Not => Some(self.graph.compare(CompareOp::Equal, x, &zero)),
             UnaryOp::Sign => Some(Dim::constant(x.as_constant()?.signum())),
             _ => None,
@@ -126,9 +127,9 @@ impl<'a> Cx<'a> {
         let not_negative = |dim: &Dim| self.graph.least(dim, 1).is_some_and(|least| least >= 0);
         let positive = |dim: &Dim| self.graph.least(dim, 1).is_some_and(|least| least > 0);
         match op {
-            BinaryOp::Add => Some(a + b),
-            BinaryOp::Sub => Some(a - b),
-            BinaryOp::Mul | BinaryOp::And => Some(a * b),
+            BinaryOp::Add => exact(a + b),
+            BinaryOp::Sub => exact(a - b),
+            BinaryOp::Mul | BinaryOp::And => exact(a * b),
             BinaryOp::Div if known.is_some() => integer(i64::checked_div),
             BinaryOp::Div if a.modulo(b).is(0) && !b.is(0) => Some(a.floor_div(b)),
             // Truncation is a floor where nothing is negative. Sizes count as at least 1 here: of an empty tensor,
@@ -294,19 +295,20 @@ impl<'a> Cx<'a> {
         if run == 0 {
             return None;
         }
-        ordered.chunks(run).map(|chunk| self.fold(op, chunk)).collect()
+        let folded = |chunk| self.fold(op, chunk).filter(|result| fits(x.dtype, result));
+        ordered.chunks(run).map(folded).collect()
     }
 
     fn fold(&self, op: ReduceOp, values: &[Dim]) -> Option<Dim> {
         let (first, rest) = values.split_first()?;
-        let combine: fn(&Graph, &Dim, &Dim) -> Dim = match op {
-            ReduceOp::Sum => |_, a, b| a + b,
-            ReduceOp::Prod | ReduceOp::All => |_, a, b| a * b,
-            ReduceOp::Max | ReduceOp::Any => |graph, a, b| graph.maximum(a, b),
-            ReduceOp::Min => |graph, a, b| graph.minimum(a, b),
+        let combine: fn(&Graph, &Dim, &Dim) -> Option<Dim> = match op {
+            ReduceOp::Sum => |_, a, b| exact(a + b),
+            ReduceOp::Prod | ReduceOp::All => |_, a, b| exact(a * b),
+            ReduceOp::Max | ReduceOp::Any => |graph, a, b| Some(graph.maximum(a, b)),
+            ReduceOp::Min => |graph, a, b| Some(graph.minimum(a, b)),
             ReduceOp::Mean => return None,
         };
-        Some(rest.iter().fold(first.clone(), |folded, value| combine(self.graph, &folded, value)))
+        rest.iter().try_fold(first.clone(), |folded, value| combine(self.graph, &folded, value))
     }
 
     fn cumulative(&self, op: CumulativeOp, axis: usize, exclusive: bool, reverse: bool) -> Option<Vec<Dim>> {
@@ -320,7 +322,8 @@ impl<'a> Cx<'a> {
             CumulativeOp::Max => ReduceOp::Max,
             CumulativeOp::Min => ReduceOp::Min,
         };
-        (1..=x.values.len()).map(|n| self.fold(op, &x.values[..n])).collect()
+        let folded = |n: usize| self.fold(op, &x.values[..n]).filter(|result| fits(x.dtype, result));
+        (1..=x.values.len()).map(folded).collect()
     }
 }
 
@@ -343,7 +346,7 @@ fn select(condition: &Dim, a: &Dim, b: &Dim) -> Dim {
 /// `a` to a small known power.
 fn power(a: &Dim, b: &Dim) -> Option<Dim> {
     let exponent = b.as_constant().filter(|e| (0..=8).contains(e))?;
-    Some((0..exponent).fold(Dim::constant(1), |product, _| &product * a))
+    (0..exponent).try_fold(Dim::constant(1), |product, _| exact(&product * a))
 }
 
 /// A known index, counted from the end when negative; `None` outside.
@@ -352,6 +355,12 @@ fn position(index: &Dim, size: usize) -> Option<usize> {
     let size_i = i64::try_from(size).ok()?;
     let index = if index < 0 { index.checked_add(size_i)? } else { index };
     usize::try_from(index).ok().filter(|&i| i < size)
+}
+
+/// The result of arithmetic; `None` when a number in it came to the end of its range: there tensors wrap around, and dims
+/// do not.
+fn exact(dim: Dim) -> Option<Dim> {
+    (!dim.is_saturated()).then_some(dim)
 }
 
 /// Whether a dtype holds a value; what is not known counts as a size, which all but the smallest dtypes hold.

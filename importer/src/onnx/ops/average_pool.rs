@@ -5,8 +5,8 @@ use super::super::node::{SourceNode, invalid};
 use super::super::operator::{Args, Operator, Outputs, Spec};
 use super::conv::padded;
 use super::max_pool::window_of;
-use crate::ir::{Op, RuleError, RuleResult};
-use kiln_types::{PoolOp, PoolOptions, Scalar};
+use crate::ir::{Dim, Op, RuleResult};
+use kiln_types::{BinaryOp, PoolOp, PoolOptions, Scalar};
 
 pub(super) struct AveragePool {
     windows: Windows,
@@ -29,28 +29,32 @@ impl Operator<'_> for AveragePool {
     }
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
-        let mut x = args.value("X")?;
+        let x = args.value("X")?;
         let window = window_of(to, x, &self.windows)?;
         let padding = to.padding(x, self.windows.auto_pad, &window);
-        let padding = match known_padding(&padding) {
-            Some(padding) => padding,
-            // Padding counts in the divisor only when it is meant to.
-            None if self.op == (PoolOp::Average { include_pad: false }) => {
-                let what = "AveragePool that keeps an unknown size (`auto_pad`) with strides; bind the size";
-                return Err(RuleError::Unsupported { what: what.to_owned() });
-            }
-            None => {
-                x = padded(to, x, padding, Scalar::Float(0.0))?;
-                vec![(0, 0); window.kernel.len()]
-            }
-        };
+        let known = known_padding(&padding);
         let options = PoolOptions {
+            padding: known.clone().unwrap_or_else(|| vec![(0, 0); window.kernel.len()]),
             kernel: window.kernel,
             stride: window.stride,
-            padding,
             dilation: window.dilation,
             ceil_mode: self.ceil_mode,
         };
-        Ok(to.add(Op::Pool(self.op, options), &[x])?.into())
+        if known.is_some() {
+            return Ok(to.add(Op::Pool(self.op, options), &[x])?.into());
+        }
+        let zeros = padded(to, x, padding.clone(), Scalar::Float(0.0))?;
+        if self.op != (PoolOp::Average { include_pad: false }) {
+            return Ok(to.add(Op::Pool(self.op, options), &[zeros])?.into());
+        }
+        // Padding does not count: the mean with its zeros over the share of the window that is no padding.
+        let mut dims = to.dims(x);
+        dims.iter_mut().take(2).for_each(|dim| *dim = Dim::constant(1));
+        let ones = to.fill(dims, 1.0, to.dtype(x))?;
+        let ones = padded(to, ones, padding, Scalar::Float(0.0))?;
+        let mean = PoolOp::Average { include_pad: true };
+        let sum = to.add(Op::Pool(mean, options.clone()), &[zeros])?;
+        let share = to.add(Op::Pool(mean, options), &[ones])?;
+        Ok(to.binary(BinaryOp::Div, sum, share)?.into())
     }
 }

@@ -19,7 +19,9 @@ impl Operator<'_> for Clip {
         if node.opset >= 11 {
             return Ok(Self { min: None, max: None });
         }
-        Ok(Self { min: node.optional_float("min")?, max: node.optional_float("max")? })
+        // As attributes, bounds that were left out were finite.
+        let most = f64::from(f32::MAX);
+        Ok(Self { min: Some(node.float("min", -most)?), max: Some(node.float("max", most)?) })
     }
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
@@ -31,10 +33,9 @@ impl Operator<'_> for Clip {
             (low, high) => (low.flatten(), high.flatten()),
         };
         let bound = |known: Option<Scalar>, attribute: Option<f64>| known.or(attribute.map(Scalar::Float));
-        // Bounds at the ends of the dtype bound nothing.
-        let real = |bound: &Scalar| bound.to_f64().abs() < f64::from(f32::MAX);
-        let min = bound(low, self.min).filter(real);
-        let max = bound(high, self.max).filter(real);
+        // The largest number is a bound for infinity, which alone bounds nothing.
+        let min = bound(low, self.min).filter(|min| min.to_f64() != f64::NEG_INFINITY);
+        let max = bound(high, self.max).filter(|max| max.to_f64() != f64::INFINITY);
         if min.is_none() && max.is_none() {
             return Ok(x.into());
         }

@@ -41,10 +41,16 @@ impl Operator<'_> for Col2Im {
         }
         let area = block.iter().try_fold(1usize, |area, &size| area.checked_mul(size));
         let area = area.filter(|&area| area > 0).ok_or_else(|| invalid("block_shape", "is no size"))?;
-        let rows = dims.get(1).and_then(Dim::as_size);
-        let rows = rows.filter(|&rows| dims.len() == 3 && rows % area == 0);
-        let rows = rows.ok_or_else(|| invalid("block_shape", "does not divide the rows of the input"))?;
-        let mut grid = vec![dims[0].clone(), Dim::from(rows)];
+        let [batch, rows, _] = dims.as_slice() else {
+            let expected = "expected 3".to_owned();
+            return Err(RuleError::Rank { input: "input".to_owned(), actual: dims.len(), expected });
+        };
+        if rows.as_size().is_some_and(|rows| rows % area != 0) {
+            return Err(invalid("block_shape", "does not divide the rows of the input"));
+        }
+        // Channels are images of their own, so that their number need not be known.
+        let channels = rows.floor_div(&Dim::from(area));
+        let mut grid = vec![batch * &channels, Dim::from(area)];
         let (mut padding, mut extra) = (Vec::new(), Vec::new());
         for axis in 0..spatial {
             let (before, after) = (pads[axis], pads[axis + spatial]);
@@ -58,12 +64,14 @@ impl Operator<'_> for Col2Im {
         }
         let blocks = to.reshape(x, grid)?;
         // Each row goes to one place of its block.
-        let one = |at: usize| if (at / area) % area == at % area { 1.0 } else { 0.0 };
+        let one = |at: usize| if at / area == at % area { 1.0 } else { 0.0 };
         let dtype = to.dtype(x);
-        let kernels = to.table([vec![rows, 1], block].concat(), dtype, one)?;
-        let options =
-            ConvTransposeOptions { stride, padding, output_padding: extra, dilation, groups: rows / area };
-        Ok(to.add(Op::ConvTranspose(options), &[blocks, kernels])?.into())
+        let kernels = to.table([vec![area, 1], block].concat(), dtype, one)?;
+        let options = ConvTransposeOptions { stride, padding, output_padding: extra, dilation, groups: 1 };
+        let images = to.add(Op::ConvTranspose(options), &[blocks, kernels])?;
+        let mut whole = vec![batch.clone(), channels];
+        whole.extend(image.into_iter().map(Dim::from));
+        Ok(to.reshape(images, whole)?.into())
     }
 }
 

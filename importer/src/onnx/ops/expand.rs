@@ -3,7 +3,8 @@
 use super::super::lowering::Lowering;
 use super::super::node::SourceNode;
 use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Dim, RuleResult};
+use crate::ir::{Dim, Graph, RuleResult};
+use kiln_types::CompareOp;
 
 pub(super) struct Expand;
 
@@ -25,10 +26,19 @@ impl Operator<'_> for Expand {
             (Some(1), _) => want.clone(),
             (_, Some(1)) | (Some(_), None) => have.clone(),
             (_, Some(_)) => want.clone(),
-            // Either may be 1, else they are equal.
-            (None, None) => to.builder.graph.maximum(have, want),
+            (None, None) => met(&to.builder.graph, have, want),
         };
         let dims = dims.iter().zip(&wanted).map(meet).collect();
         Ok(to.expand(x, dims)?.into())
     }
+}
+
+/// The size of two that are equal, or of which one is 1: the larger, unless the other is 0.
+fn met(graph: &Graph, have: &Dim, want: &Dim) -> Dim {
+    let never_empty = |dim: &Dim| graph.least(dim, 0).is_some_and(|least| least > 0);
+    if have == want || (never_empty(have) && never_empty(want)) {
+        return graph.maximum(have, want);
+    }
+    let stretches = graph.compare(CompareOp::Equal, have, &Dim::constant(1));
+    have + &(&stretches * &(want - have))
 }

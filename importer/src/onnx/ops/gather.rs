@@ -19,17 +19,9 @@ impl Operator<'_> for Gather {
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let (x, indices) = (args.value("data")?, args.value("indices")?);
         let axis = axis_of(self.axis, to.rank(x))?;
-        let wrapped = !(is_embedding(to, x) && axis == 0) && may_be_negative(to, indices);
+        let wrapped = may_be_negative(to, indices);
         Ok(to.add(Op::Take { axis, wrapped }, &[x, indices])?.into())
     }
-}
-
-/// A table of PyTorch's `Embedding`, which refuses negative indices.
-fn is_embedding(to: &Lowering<'_, '_>, x: ValueId) -> bool {
-    let constant = to.builder.graph.constant(x);
-    let named =
-        constant.and_then(|constant| constant.name.as_deref()).is_some_and(|name| name.ends_with("weight"));
-    named && to.rank(x) == 2
 }
 
 /// Whether an index tensor can hold negative numbers, as far as is known.

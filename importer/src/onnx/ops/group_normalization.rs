@@ -3,7 +3,8 @@
 use super::super::lowering::Lowering;
 use super::super::node::{SourceNode, invalid};
 use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Dim, Op, RuleError, RuleResult, ValueId};
+use crate::ir::{Dim, Op, RuleResult, ValueId};
+use kiln_types::{BinaryOp, ReduceOp, UnaryOp};
 
 pub(super) struct GroupNormalization {
     /// `None`: as many as channels.
@@ -34,17 +35,66 @@ impl Operator<'_> for GroupNormalization {
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("X")?;
-        to.need_rank("X", x, 3)?;
-        let channels = to.dims(x)[1].as_size();
-        let channels =
-            channels.ok_or_else(|| RuleError::NotConstant { input: "number of channels".into() })?;
+        let parameters = [args.value("scale")?, args.value("bias")?];
+        if to.need_rank("X", x, 2)? == 2 {
+            // One element a channel: an axis to sum over is missing.
+            let dims = to.dims(x);
+            let column = to.unsqueeze(x, &[2])?;
+            let y = self.normalized(to, column, parameters)?;
+            return Ok(to.reshape(y, dims)?.into());
+        }
+        Ok(self.normalized(to, x, parameters)?.into())
+    }
+}
+
+impl GroupNormalization {
+    fn normalized(
+        &self,
+        to: &mut Lowering<'_, '_>,
+        x: ValueId,
+        parameters: [ValueId; 2],
+    ) -> RuleResult<ValueId> {
+        let Some(channels) = to.dims(x)[1].as_size() else {
+            return self.composed(to, x, parameters);
+        };
         let groups = self.groups.unwrap_or(channels);
         let mut inputs = vec![x];
-        for name in ["scale", "bias"] {
-            let value = args.value(name)?;
+        for value in parameters {
             inputs.push(if self.per_group { spread(to, value, groups, channels)? } else { value });
         }
-        Ok(to.add(Op::GroupNorm { groups, epsilon: self.epsilon }, &inputs)?.into())
+        to.add(Op::GroupNorm { groups, epsilon: self.epsilon }, &inputs)
+    }
+
+    /// Step by step, for a number of channels that only the run tells.
+    fn composed(
+        &self,
+        to: &mut Lowering<'_, '_>,
+        x: ValueId,
+        parameters: [ValueId; 2],
+    ) -> RuleResult<ValueId> {
+        let dims = to.dims(x);
+        let inner = Dim::product(&dims[1..]);
+        let groups = self.groups.map_or_else(|| dims[1].clone(), Dim::from);
+        let rows = to.reshape(x, vec![dims[0].clone(), groups.clone(), inner.floor_div(&groups)])?;
+        let mean = to.reduce(ReduceOp::Mean, rows, &[2], true)?;
+        let centred = to.binary(BinaryOp::Sub, rows, mean)?;
+        let square = to.binary(BinaryOp::Mul, centred, centred)?;
+        let variance = to.reduce(ReduceOp::Mean, square, &[2], true)?;
+        let epsilon = to.number_like(variance, self.epsilon);
+        let variance = to.binary(BinaryOp::Add, variance, epsilon)?;
+        let root = to.unary(UnaryOp::Sqrt, variance)?;
+        let mut y = to.binary(BinaryOp::Div, centred, root)?;
+        // A parameter for each group meets the rows, one for each channel the image.
+        if !self.per_group {
+            y = to.reshape(y, dims.clone())?;
+        }
+        for (op, value) in [BinaryOp::Mul, BinaryOp::Add].into_iter().zip(parameters) {
+            let mut column = vec![Dim::constant(1); to.rank(y)];
+            column[1] = to.ty(value).num_elements();
+            let value = to.reshape(value, column)?;
+            y = to.binary(op, y, value)?;
+        }
+        to.reshape(y, dims)
     }
 }
 

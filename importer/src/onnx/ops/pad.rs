@@ -1,4 +1,5 @@
-//! `Pad`: attributes before version 11, inputs since; `axes` since 18. Negative amounts cut.
+//! `Pad`: attributes before version 11, inputs since; `axes` since 18. Negative amounts cut; those that are known do so in a
+//! slice of their own.
 
 use super::super::lowering::{Lowering, axis_of};
 use super::super::node::{SourceNode, invalid};

@@ -3,8 +3,9 @@
 use super::super::lowering::Lowering;
 use super::super::node::{SourceNode, invalid};
 use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Dim, Op, RuleError, RuleResult};
+use crate::ir::{Dim, Op, RuleError, RuleResult, ValueId};
 use kiln_types::{BinaryOp, DType};
+use std::ops::{Add, Sub};
 
 pub(super) struct Range;
 
@@ -33,22 +34,116 @@ impl Operator<'_> for Range {
     }
 }
 
-/// Floats: the number of elements must be known.
+/// Floats: the number of elements must be known, or computed from sizes.
 fn floats(to: &mut Lowering<'_, '_>, args: &Args, dtype: DType) -> RuleResult<Outputs> {
-    let mut bounds = [0.0; 3];
-    for (bound, name) in bounds.iter_mut().zip(["start", "limit", "delta"]) {
-        let numbers = to.known_floats(args.value(name)?, name)?;
-        *bound = numbers.first().copied().ok_or_else(|| invalid(name, "is empty"))?;
-    }
-    let [start, limit, delta] = bounds;
-    let count = ((limit - start) / delta).ceil();
-    if !count.is_finite() {
-        return Err(invalid("delta", format!("is {delta}")));
-    }
-    let end = Dim::constant((count as i64).max(0));
-    let positions = to.add(Op::Arange { start: Dim::constant(0), end, step: 1 }, &[])?;
+    let inputs = [args.value("start")?, args.value("limit")?, args.value("delta")?];
+    let known = |n: usize| to.known_number(inputs[n]).map(|number| number.to_f64());
+    let count = match (known(0), known(1), known(2)) {
+        (Some(start), Some(limit), Some(delta)) => {
+            let count = ((limit - start) / delta).ceil();
+            if !count.is_finite() {
+                return Err(invalid("delta", format!("is {delta}")));
+            }
+            Dim::constant((count as i64).max(0))
+        }
+        _ => {
+            let fraction = |n: usize, name: &'static str| {
+                let found = Fraction::of(to, inputs[n], MAX_DEPTH);
+                found.ok_or_else(|| RuleError::NotConstant { input: name.to_owned() })
+            };
+            let (start, limit, delta) = (fraction(0, "start")?, fraction(1, "limit")?, fraction(2, "delta")?);
+            steps_before(to, &(limit - start), &delta)?
+        }
+    };
+    let positions = to.add(Op::Arange { start: Dim::constant(0), end: count, step: 1 }, &[])?;
     let positions = to.cast(positions, dtype)?;
-    let (delta, start) = (to.scalar(delta, dtype), to.scalar(start, dtype));
+    let scalar = |to: &mut Lowering<'_, '_>, value: ValueId| to.reshape(value, Vec::new());
+    let (start, delta) = (scalar(to, inputs[0])?, scalar(to, inputs[2])?);
     let steps = to.binary(BinaryOp::Mul, positions, delta)?;
     Ok(to.binary(BinaryOp::Add, steps, start)?.into())
+}
+
+/// How many steps fit before the limit.
+fn steps_before(to: &Lowering<'_, '_>, span: &Fraction, delta: &Fraction) -> RuleResult<Dim> {
+    if delta.numerator.as_constant().is_none_or(|step| step == 0) {
+        return Err(invalid("delta", "is 0, or computed from sizes"));
+    }
+    let parts = span.denominator.max(delta.denominator);
+    let (mut span, mut step) = (span.over(parts), delta.over(parts));
+    if step.as_constant().is_some_and(|step| step < 0) {
+        (span, step) = (-&span, -&step);
+    }
+    let count = span.ceil_div(&step);
+    let none = Dim::constant(0);
+    Ok(to.builder.graph.maximum(&count, &none))
+}
+
+/// Operations between a size and what is made of it.
+const MAX_DEPTH: usize = 8;
+
+/// A float that is made of sizes: an integer over a power of two.
+struct Fraction {
+    numerator: Dim,
+    denominator: i64,
+}
+
+impl Fraction {
+    fn of(to: &Lowering<'_, '_>, value: ValueId, depth: usize) -> Option<Self> {
+        if let Some(number) = to.known_number(value) {
+            return Self::of_number(number.to_f64());
+        }
+        let graph = &*to.builder.graph;
+        if let Some([dim]) = graph.value(value).host.as_deref() {
+            return Some(Self { numerator: dim.clone(), denominator: 1 });
+        }
+        let node = graph.node(graph.producer(value)?);
+        let operand = |n: usize| Self::of(to, (*node.inputs.get(n)?)?, depth.checked_sub(1)?);
+        match node.op {
+            Op::Cast { .. } if !to.dtype((*node.inputs.first()?)?).is_float() => operand(0),
+            Op::Reshape { .. } => operand(0),
+            Op::Binary(BinaryOp::Add) => Some(operand(0)? + operand(1)?),
+            Op::Binary(BinaryOp::Sub) => Some(operand(0)? - operand(1)?),
+            Op::Binary(BinaryOp::Mul) => {
+                let (a, b) = (operand(0)?, operand(1)?);
+                let denominator = a.denominator.checked_mul(b.denominator).filter(|&d| d <= MOST_PARTS)?;
+                Some(Self { numerator: &a.numerator * &b.numerator, denominator })
+            }
+            _ => None,
+        }
+    }
+
+    fn of_number(number: f64) -> Option<Self> {
+        let mut parts = (0..=MOST_PARTS.ilog2()).map(|power| 1i64 << power);
+        let denominator = parts.find(|&parts| (number * parts as f64).fract() == 0.0)?;
+        let numerator = number * denominator as f64;
+        // Beyond this, floats have no fractions, and counts no meaning.
+        (numerator.abs() < 2f64.powi(52))
+            .then(|| Self { numerator: Dim::constant(numerator as i64), denominator })
+    }
+
+    /// The numerator over a larger denominator.
+    fn over(&self, denominator: i64) -> Dim {
+        &self.numerator * &Dim::constant(denominator / self.denominator)
+    }
+}
+
+/// The smallest part that is told from a whole.
+const MOST_PARTS: i64 = 1 << 20;
+
+impl Add for Fraction {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        let denominator = self.denominator.max(other.denominator);
+        Self { numerator: &self.over(denominator) + &other.over(denominator), denominator }
+    }
+}
+
+impl Sub for Fraction {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        let denominator = self.denominator.max(other.denominator);
+        Self { numerator: &self.over(denominator) - &other.over(denominator), denominator }
+    }
 }

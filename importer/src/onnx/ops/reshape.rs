@@ -3,7 +3,7 @@
 use super::super::lowering::Lowering;
 use super::super::node::{SourceNode, invalid};
 use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Arg, Call, Dim, RuleError, RuleResult, ValueId};
+use crate::ir::{Arg, Call, Dim, RuleResult, ValueId};
 
 pub(super) struct Reshape {
     allow_zero: bool,
@@ -57,18 +57,15 @@ impl Operator<'_> for Reshape {
 impl Reshape {
     /// The runtime's `reshape` understands -1 and 0; the sizes of its result are read from it.
     fn at_run_time(&self, to: &mut Lowering<'_, '_>, x: ValueId, wanted: &[Dim]) -> RuleResult<ValueId> {
-        if self.allow_zero {
-            let what = "a shape from the model's data with `allowzero`".to_owned();
-            return Err(RuleError::Unsupported { what });
-        }
         let mut dims: Vec<Dim> = Vec::with_capacity(wanted.len());
         for (axis, dim) in wanted.iter().enumerate() {
-            let known = dim.as_constant().filter(|&size| size > 0);
+            let known = dim.as_constant().filter(|&size| size > 0 || (size == 0 && self.allow_zero));
             dims.push(known.map_or_else(|| to.fresh(&format!("reshaped_{axis}")), Dim::constant));
         }
         let shape = Arg::Array(wanted.iter().cloned().map(Arg::Integer).collect());
         let ty = to.ty(x).with_dims(dims);
-        let result = to.call(Call::new("reshape", [Arg::Operand(0), shape]), &[x], ty)?;
+        let name = if self.allow_zero { "reshape_exact" } else { "reshape" };
+        let result = to.call(Call::new(name, [Arg::Operand(0), shape]), &[x], ty)?;
         for axis in 0..wanted.len() {
             to.declare(result, axis);
         }

@@ -24,6 +24,23 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
         Tensor::wrap(B::reshape(self.into_primitive(), shape))
     }
 
+    /// Like [`Tensor::reshape`], but that a 0 is a size.
+    ///
+    /// # Panics
+    /// When the number of elements differs, or -1 stands beside a 0.
+    pub fn reshape_exact<const D2: usize>(self, dims: [i64; D2]) -> Tensor<B, D2, K> {
+        let current = self.shape();
+        let rest = dims.iter().filter(|&&dim| dim != -1).map(|&dim| dim.max(0) as usize).product::<usize>();
+        let size = |dim: i64| match (usize::try_from(dim), dim) {
+            (Ok(size), _) => size,
+            (Err(_), -1) if rest > 0 => current.num_elements() / rest,
+            (Err(_), _) => check::fail("reshape", format_args!("{dim} is no size in {dims:?}")),
+        };
+        let shape = Shape::new(dims.map(size));
+        check::reshape(&current, &shape);
+        Tensor::wrap(B::reshape(self.into_primitive(), shape))
+    }
+
     /// Gives the elements other dims, decided at run time.
     fn with_dims<const D2: usize>(self, op: &str, dims: Vec<usize>) -> Tensor<B, D2, K> {
         ensure!(dims.len() == D2, op, "{:?} becomes {dims:?}, rank {D2} was expected", self.shape().dims);
@@ -203,6 +220,24 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
             "{shape} has an empty dim, which shows nothing outside"
         );
         Self::wrap(B::pad(self.into_primitive(), padding, mode, value.into()))
+    }
+
+    /// Like [`Tensor::pad_with`], but that negative amounts cut.
+    ///
+    /// # Panics
+    /// When more is cut than there is.
+    pub fn pad_or_crop<E: Into<Scalar>>(self, padding: &[(i64, i64)], mode: PadMode, value: E) -> Self {
+        let cut = |pad: i64| pad.min(0).unsigned_abs() as usize;
+        let grown = |pad: i64| pad.max(0) as usize;
+        let mut kept = self;
+        for (dim, &(before, after)) in padding.iter().enumerate().filter(|(_, (a, b))| *a < 0 || *b < 0) {
+            let size = kept.shape()[dim];
+            let (start, end) = (cut(before), size.saturating_sub(cut(after)));
+            ensure!(start <= end, "pad", "{before} and {after} cut more than the {size} of dim {dim}");
+            kept = kept.slice_dim(dim, start..end);
+        }
+        let sides: Vec<(usize, usize)> = padding.iter().map(|&(a, b)| (grown(a), grown(b))).collect();
+        kept.pad_with(&sides, mode, value)
     }
 
     /// Joins along an existing dim.

@@ -3,7 +3,7 @@
 mod chain;
 
 use super::Cx;
-use super::making::with_dtype;
+use super::making;
 use crate::ir::{Arg, Op, TensorType};
 use kiln_types::{Activation, BinaryOp, CompareOp, DType, DTypeKind, Scalar, UnaryOp};
 
@@ -97,6 +97,10 @@ fn with_scalar(op: BinaryOp, x: Arg, number: Arg, dtype: DType) -> Option<Arg> {
     if is_arithmetic(op) {
         return Some(x.then(op.name(), [number]));
     }
+    if matches!(op, BinaryOp::Max | BinaryOp::Min) && is_nan(&number) {
+        // A bound that is no number is ignored, where the operation yields NaN.
+        return Some(x.clone().then("full_like", [number]).then(op.name(), [x]));
+    }
     scalar_method(op, dtype).map(|method| x.then(method, [number]))
 }
 
@@ -109,6 +113,10 @@ fn scalar_first(op: BinaryOp, number: Arg, x: Arg) -> Arg {
         return number.then(op.name(), [x]);
     }
     x.clone().then("full_like", [number]).then(op.name(), [x])
+}
+
+fn is_nan(number: &Arg) -> bool {
+    matches!(number, Arg::Scalar(value, _) if value.to_f64().is_nan())
 }
 
 /// Whether it is `1.0 / …`.
@@ -158,8 +166,7 @@ fn select(cx: &Cx<'_>) -> Arg {
     let output = cx.output();
     let rank = output.map_or(0, TensorType::rank);
     if let (Some(yes), Some(no), Some(ty)) = (cx.scalar(1, rank), cx.scalar(2, rank), output) {
-        let full = Arg::call("full", [Arg::Array(Arg::sizes(&ty.dims)), no]);
-        return with_dtype(full, ty.dtype).then("mask_fill", [mask, yes]);
+        return making::full(&ty.dims, no, ty.dtype).then("mask_fill", [mask, yes]);
     }
     if let Some(number) = cx.scalar(1, rank)
         && cx.rank(2) == rank

@@ -7,13 +7,12 @@ pub(super) fn call(op: &Op) -> Arg {
     match op {
         Op::Fill { dims, value, dtype } => {
             let (zero, one) = (value.to_f64() == 0.0, value.to_f64() == 1.0);
-            let shape = Arg::Array(Arg::sizes(dims));
-            let made = match dtype.is_bool() {
-                false if zero && !value.to_f64().is_sign_negative() => Arg::call("zeros", [shape]),
-                false if one => Arg::call("ones", [shape]),
-                _ => Arg::call("full", [shape, Arg::Scalar(*value, *dtype)]),
-            };
-            with_dtype(made, *dtype)
+            let made = |name| with_dtype(Arg::call(name, [Arg::Array(Arg::sizes(dims))]), *dtype);
+            match dtype.is_bool() {
+                false if zero && !value.to_f64().is_sign_negative() => made("zeros"),
+                false if one => made("ones"),
+                _ => full(dims, Arg::Scalar(*value, *dtype), *dtype),
+            }
         }
         Op::Arange { start, end, step: 1 } => Arg::call("arange", [range(start, end)]),
         Op::Arange { start, end, step } if *step > 0 => {
@@ -46,6 +45,16 @@ fn nested(values: &[Dim], dims: &[usize]) -> Arg {
 
 fn range(start: &Dim, end: &Dim) -> Arg {
     Arg::range(Arg::Integer(start.clone()), Arg::Integer(end.clone()))
+}
+
+/// A tensor of one number.
+pub(super) fn full(dims: &[Dim], value: Arg, dtype: DType) -> Arg {
+    let shape = Arg::Array(Arg::sizes(dims));
+    match dtype {
+        // Numbers that the usual dtype does not hold.
+        DType::F64 | DType::U64 => Arg::call("full", [shape, value, Arg::DType(dtype)]),
+        _ => with_dtype(Arg::call("full", [shape, value]), dtype),
+    }
 }
 
 /// The dtype that tensors of a kind get when nothing is said needs no cast.

@@ -14,11 +14,18 @@ pub(super) fn call(op: &Op, cx: &Cx<'_>) -> Arg {
             Arg::call("tensor::Tensor::cat", [Arg::List(operands), Arg::axis(*axis)])
         }
         Op::Pad { padding, mode, value } => {
+            // An amount that turns out negative cuts.
+            let is_size = |pad: &Dim| cx.graph.least(pad, 0).is_some_and(|least| least >= 0);
+            let (name, amount): (_, fn(Dim) -> Arg) =
+                match padding.iter().all(|(before, after)| is_size(before) && is_size(after)) {
+                    true => ("pad_with", Arg::Size),
+                    false => ("pad_or_crop", Arg::Integer),
+                };
             let pairs = padding
                 .iter()
-                .map(|(before, after)| Arg::Tuple(vec![Arg::Size(before.clone()), Arg::Size(after.clone())]));
+                .map(|(before, after)| Arg::Tuple(vec![amount(before.clone()), amount(after.clone())]));
             let value = Arg::Scalar(*value, cx.dtype(0));
-            Arg::Operand(0).then("pad_with", [Arg::List(pairs.collect()), Arg::options(mode), value])
+            Arg::Operand(0).then(name, [Arg::List(pairs.collect()), Arg::options(mode), value])
         }
         Op::Repeat { times } => {
             let repeated: Vec<usize> = (0..times.len()).filter(|&axis| !times[axis].is(1)).collect();
@@ -53,7 +60,13 @@ fn reshape(dims: &[Dim], cx: &Cx<'_>) -> Arg {
         // An empty array says no type.
         return Arg::Operand(0).then("squeeze", [Arg::Rank(0)]);
     }
-    Arg::Operand(0).then("reshape", [target(dims)])
+    let name = if has_literal_zero(dims) { "reshape_exact" } else { "reshape" };
+    Arg::Operand(0).then(name, [target(dims)])
+}
+
+/// Whether all dims are numbers and one is 0, which `reshape` would take for "as it is".
+fn has_literal_zero(dims: &[Dim]) -> bool {
+    dims.iter().all(|dim| dim.as_constant().is_some()) && dims.iter().any(|dim| dim.is(0))
 }
 
 /// New dims; a single one that the other sizes determine is `-1`, so that its symbol need not be known.

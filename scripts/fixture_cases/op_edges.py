@@ -1,0 +1,287 @@
+"""Where an operator's easy cases end: infinite bounds, wide numbers, amounts and sizes that only the run tells."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fixture_lib.graph import BOOL, F32, F64, I64, U64, Graph
+from fixture_lib.registry import Case, case
+
+MOST = np.finfo(np.float32).max
+INFINITE = np.array([-np.inf, np.inf, np.nan, -MOST, MOST, -1, 0, 2], np.float32)
+
+
+def floats(rng, *shape):
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+@case("op_clip_bounds")
+def clip_bounds(rng):
+    """The largest number is a bound for infinity; bounds of doubles; a maximum with no number."""
+    g = Graph("clip_bounds", opset=13)
+    x, d = g.input("x", F32, [8]), g.input("d", F64, [4])
+    g.show("both", "Clip", x, -MOST, MOST)
+    g.show("least", "Clip", x, -MOST, np.float32(1))
+    g.show("most", "Clip", x, np.float32(0), MOST)
+    g.show("in_a_chain", "Clip", g.op("Exp", g.op("Clip", g.op("Sin", x), -MOST, np.float32(0.5))), np.float32(0.1), MOST)
+    g.show("doubles", "Clip", d, np.float64(-1e300), np.float64(1e200))
+    g.show("doubles_single", "Clip", d, np.float64(-MOST), np.float64(0.1))
+    g.show("max_nan", "Max", x, np.float32(np.nan))
+    g.show("min_nan", "Min", np.full(8, np.nan, np.float32), x)
+    return Case(g.model(), [[INFINITE, np.array([-1e308, -1e250, 0.3, 1e250])]])
+
+
+@case("op_clip_opset_10")
+def clip_opset_10(rng):
+    """Bounds that are left out were finite."""
+    g = Graph("clip_opset_10", opset=10)
+    x = g.input("x", F32, [8])
+    g.show("none", "Clip", x)
+    g.show("least", "Clip", x, min=0.0)
+    g.show("most", "Clip", x, max=1.0)
+    return Case(g.model(), [[INFINITE]])
+
+
+@case("wide_numbers")
+def wide_numbers(rng):
+    """Numbers that the usual float or integer does not hold, as fills, literals, operands of what is folded."""
+    g = Graph("wide_numbers", opset=18)
+    d, n = g.input("d", F64, ["n", 3]), g.input("n", I64, ["n"])
+    u = g.input("u", U64, ["n", 3])
+    shape = g.op("Shape", d)
+    for label, value in [("tenth", 0.1), ("large", 1e300), ("small", 1e-300)]:
+        filled = g.op("ConstantOfShape", shape, value=_tensor(np.array([value])))
+        g.show(f"fill_{label}", "Mul", filled, d)
+        g.show(f"choice_{label}", "Where", g.op("Greater", d, np.float64(0)), np.float64(value), np.float64(-value))
+    g.show("table", "Add", d, np.array([0.1, 1e300, -1e-300]))
+    large = np.array([1, 2**63, 2**64 - 1], np.uint64)
+    g.show("unsigned", "Max", u, large)
+    g.show("unsigned_clip", "Clip", u, np.uint64(5), np.uint64(2**63 + 5))
+    g.show("unsigned_fill", "Max", u, g.op("ConstantOfShape", shape, value=_tensor(large[2:])), dtype=U64, dims=["n", 3])
+    # Differences that a double does not see.
+    near = np.array([[2**60, 2**60 + 1, 2**60 - 1], [-(2**60), -(2**60) - 1, 2**53]], np.int64)
+    g.show("largest", "ArgMax", g.op("Mul", near, np.int64(1)), axis=1)
+    g.show("least", "ArgMin", near, axis=1, select_last_index=1)
+    most = np.int64(2**63 - 1)
+    size = g.op("Shape", n)
+    g.show("wrapped_sum", "Add", g.op("Add", size, most), n, dtype=I64, dims=["n"])
+    g.show("wrapped_product", "Add", g.op("Mul", g.op("Add", most, np.int64(0)), np.int64(3)), n)
+    g.show("wrapped_minus", "Add", g.op("Neg", np.int64(-(2**63))), n)
+
+    def inputs(n):
+        unsigned = rng.integers(0, 2**64, (n, 3), dtype=np.uint64)
+        return [rng.standard_normal((n, 3)), np.arange(n), unsigned]
+
+    return Case(g.model(), [inputs(2), inputs(1)])
+
+
+def _tensor(value):
+    from onnx import numpy_helper
+
+    return numpy_helper.from_array(value)
+
+
+@case("op_pad_amounts")
+def pad_amounts(rng):
+    """Amounts from an input and from sizes, of which some turn out negative."""
+    g = Graph("pad_amounts", opset=18)
+    x, amounts = g.input("x", F32, ["n", 6, 5]), g.input("amounts", I64, [6])
+    like = g.input("like", F32, ["a", "b", "c"])
+    for mode in ["constant", "reflect", "edge"]:
+        g.show(mode, "Pad", x, amounts, mode=mode, dtype=F32, dims=[None] * 3)
+    missing = g.op("Sub", g.op("Shape", like), g.op("Shape", x))
+    half = g.op("Concat", np.zeros(3, np.int64), missing, axis=0)
+    g.show("to_other", "Pad", x, half, np.float32(7), dtype=F32, dims=[None] * 3)
+    cuts = [[0, 1, -2, 0, -3, 1], [0, -1, -1, 0, 0, -2], [0, 2, 0, 0, 0, 3]]
+    others = [(2, 4, 7), (2, 6, 5), (2, 9, 1)]
+    return Case(g.model(), [[floats(rng, 2, 6, 5), np.array(c), floats(rng, *o)] for c, o in zip(cuts, others)])
+
+
+@case("op_gather_weights")
+def gather_weights(rng):
+    """Tables that are named like an embedding's, with indices that count from the end."""
+    g = Graph("gather_weights", opset=17)
+    one, two = g.input("one", I64, ["k"]), g.input("two", I64, ["n", "k"])
+    table = g.const(floats(rng, 6, 3), "table.weight")
+    other = g.const(floats(rng, 6), "scale.weight")
+    g.show("rows", "Gather", table, one, axis=0)
+    g.show("matrix", "Gather", table, two, axis=0)
+    g.show("columns", "Gather", table, g.op("Mod", one, np.int64(3)), axis=1)
+    g.show("vector", "Gather", other, two, axis=0)
+    return Case(g.model(), [[np.array([0, -1, 5, -6]), np.array([[1, -1, -6, 3], [-2, 0, 5, -3]])]])
+
+
+@case("op_empty_sizes")
+def empty_sizes(rng):
+    """Sizes of 0 that only the run tells, and reshapes for which 0 is a size."""
+    g = Graph("empty_sizes", opset=17)
+    x, like = g.input("x", F32, ["n", 1, 3]), g.input("like", F32, ["a", "b", 3])
+    g.show("expand", "Expand", x, g.op("Shape", like), dtype=F32, dims=[None, None, 3])
+    flat = g.op("Reshape", x, [-1])
+    g.show("expand_last", "Expand", g.op("Unsqueeze", flat, [1]), g.op("Shape", flat), dtype=F32, dims=[None, None])
+    empty = g.input("empty", F32, [0, 4])
+    g.show("zero_known", "Reshape", empty, [3, 2, 0], allowzero=1)
+    wanted = g.input("wanted", I64, [3])
+    g.show("zero_given", "Reshape", empty, wanted, allowzero=1, dtype=F32, dims=[None] * 3)
+    full = g.input("full", F32, ["m", 4])
+    target = g.input("target", I64, [2])
+    g.show("full_given", "Reshape", full, target, allowzero=1, dtype=F32, dims=[None] * 2)
+    g.show("copied", "Reshape", full, target, dtype=F32, dims=[None] * 2)
+
+    def inputs(n, a, b, wanted, m, target):
+        data = [floats(rng, n, 1, 3), floats(rng, a, b, 3), floats(rng, 0, 4), np.array(wanted), floats(rng, m, 4)]
+        return [*data, np.array(target)]
+
+    return Case(
+        g.model(),
+        [
+            inputs(1, 0, 2, [0, 5, 7], 2, [4, -1]),
+            inputs(0, 1, 2, [3, 0, 2], 3, [2, 6]),
+            inputs(2, 1, 0, [1, 2, 0], 1, [-1, 2]),
+            inputs(2, 2, 4, [0, 0, 0], 4, [16, 1]),
+        ],
+    )
+
+
+@case("op_range_floats")
+def range_floats(rng):
+    """Floats up to a size: `torch.arange(h, dtype=torch.float32)`, with starts and steps that are no integers."""
+    g = Graph("range_floats", opset=17)
+    x = g.input("x", F32, ["n", "h"])
+    rows, columns = (g.op("Squeeze", g.op("Slice", g.op("Shape", x), [i], [i + 1]), [0]) for i in (0, 1))
+    for dtype, number in [(F32, np.float32), (F64, np.float64)]:
+        h, n = g.op("Cast", columns, to=dtype), g.op("Cast", rows, to=dtype)
+        show = lambda label, *operands: g.show(f"{label}_{dtype}", "Range", *operands, dtype=dtype, dims=[None])
+        show("plain", number(0), h, number(1))
+        show("half", number(0.5), h, number(1))
+        show("steps", number(-1.25), h, number(0.75))
+        show("down", h, number(0), number(-1.5))
+        show("difference", n, g.op("Add", h, number(0.5)), number(1))
+        show("scaled", number(0), g.op("Mul", h, number(0.5)), number(0.25))
+        show("backwards", h, number(-1), number(1))
+    return Case(g.model(), [[floats(rng, 2, 5)], [floats(rng, 4, 1)], [floats(rng, 1, 8)]])
+
+
+@case("op_group_norm_shapes")
+def group_norm_shapes(rng):
+    """Without spatial axes, and with channels that only the run tells."""
+    g = Graph("group_norm_shapes", opset=21)
+    flat, free = g.input("flat", F32, ["n", 6]), g.input("free", F32, ["n", "c", 4])
+    weight, bias = floats(rng, 6), floats(rng, 6)
+    per_channel = g.input("weight", F32, ["c"]), g.input("bias", F32, ["c"])
+    g.show("flat_groups", "GroupNormalization", flat, weight, bias, num_groups=2, dtype=F32, dims=["n", 6])
+    g.show("free_groups", "GroupNormalization", free, *per_channel, num_groups=2, dtype=F32, dims=["n", "c", 4])
+    g.show("free_instance", "InstanceNormalization", free, *per_channel, dtype=F32, dims=["n", "c", 4])
+    data = lambda n, c: [floats(rng, n, 6), floats(rng, n, c, 4), floats(rng, c), floats(rng, c)]
+    return Case(g.model(), [data(2, 4), data(1, 6)])
+
+
+@case("op_pool_same")
+def pool_same(rng):
+    """`auto_pad` with strides over sizes that only the run tells."""
+    g = Graph("pool_same", opset=19)
+    x = g.input("x", F32, ["n", 2, "h", "w"])
+    for pad in ["SAME_UPPER", "SAME_LOWER"]:
+        same = dict(auto_pad=pad, strides=[2, 3], dtype=F32, dims=["n", 2, None, None])
+        g.show(f"max_{pad}", "MaxPool", x, kernel_shape=[3, 2], **same)
+        g.show(f"mean_{pad}", "AveragePool", x, kernel_shape=[3, 4], **same)
+        g.show(f"mean_padded_{pad}", "AveragePool", x, kernel_shape=[3, 4], count_include_pad=1, **same)
+        g.show(f"conv_{pad}", "Conv", x, floats(rng, 3, 2, 3, 2), auto_pad=pad, strides=[2, 3], dtype=F32, dims=["n", 3, None, None])
+    return Case(g.model(), [[floats(rng, 1, 2, h, w)] for h, w in [(7, 5), (6, 8), (1, 4)]])
+
+
+@case("op_attention_masks")
+def attention_masks(rng):
+    """What a query yields to which a mask leaves no key: equal weights, nothing, or no number."""
+    g = Graph("attention_masks", opset=17)
+    q, k, v = (g.input(name, F32, ["b", 2, seq, 4]) for name, seq in [("q", "s"), ("k", "t"), ("v", "t")])
+    keep, added = g.input("keep", BOOL, ["b", 1, "s", "t"]), g.input("added", F32, ["b", 1, "s", "t"])
+    scores = lambda: g.op("Mul", g.op("MatMul", q, g.op("Transpose", k, perm=[0, 1, 3, 2])), np.float32(0.5))
+
+    def attend(label, masked, guarded=False):
+        p = g.op("Softmax", masked, axis=-1)
+        if guarded:
+            p = g.op("Where", g.op("IsNaN", p), np.float32(0), p)
+        g.show(label, "MatMul", p, v, dtype=F32, dims=["b", 2, "s", 4])
+
+    for name, low in [("min", -MOST), ("e9", -1e9), ("e4", -1e4), ("infinite", -np.inf)]:
+        low = np.float32(low)
+        for guarded in [False, True]:
+            label = f"{name}_guarded" if guarded else name
+            attend(f"keep_{label}", g.op("Where", keep, scores(), low), guarded)
+            attend(f"hide_{label}", g.op("Where", g.op("Not", keep), low, scores()), guarded)
+            mask = g.op("Where", keep, np.float32(0), low)
+            attend(f"sum_{label}", g.op("Add", scores(), mask), guarded)
+            attend(f"both_{label}", g.op("Add", g.op("Where", keep, scores(), low), added), guarded)
+    attend("sum_added", g.op("Add", scores(), added))
+    attend("sum_added_guarded", g.op("Add", scores(), added), True)
+
+    def inputs(b, s, t):
+        keep = rng.integers(0, 2, (b, 1, s, t)).astype(bool)
+        keep[0, 0, 0] = False
+        added = np.where(rng.integers(0, 3, (b, 1, s, t)) > 0, floats(rng, b, 1, s, t), -np.inf).astype(np.float32)
+        added[0, 0, -1] = -np.inf
+        return [floats(rng, b, 2, s, 4), floats(rng, b, 2, t, 4), floats(rng, b, 2, t, 4), keep, added]
+
+    return Case(g.model(), [inputs(1, 3, 5), inputs(2, 9, 4)])
+
+
+@case("op_attention_no_keys")
+def attention_no_keys(rng):
+    """A cache that is still empty, and masks of it."""
+    g = Graph("attention_no_keys", opset=17)
+    q, k, v = (g.input(name, F32, ["b", 2, seq, 4]) for name, seq in [("q", "s"), ("k", "t"), ("v", "t")])
+    scores = g.op("MatMul", q, g.op("Transpose", k, perm=[0, 1, 3, 2]))
+    g.show("y", "MatMul", g.op("Softmax", scores, axis=-1), v, dtype=F32, dims=["b", 2, "s", 4])
+    data = lambda t: [floats(rng, 1, 2, 3, 4), floats(rng, 1, 2, t, 4), floats(rng, 1, 2, t, 4)]
+    return Case(g.model(), [data(0), data(2)])
+
+
+@case("op_attention_fully_masked")
+def attention_fully_masked(rng):
+    """ONNX's operator: zeros for a query without keys, whatever kind the mask is of."""
+    g = Graph("attention_fully_masked", opset=23)
+    q, k, v = (g.input(name, F32, ["b", 2, seq, 4]) for name, seq in [("q", "s"), ("k", "t"), ("v", "t")])
+    keep, added = g.input("keep", BOOL, ["s", "t"]), g.input("added", F32, ["s", "t"])
+    shape = dict(dtype=F32, dims=["b", 2, "s", 4])
+    g.show("kept", "Attention", q, k, v, keep, **shape)
+    g.show("summed", "Attention", q, k, v, added, **shape)
+    g.show("summed_causal", "Attention", q, k, v, added, is_causal=1, **shape)
+
+    def inputs(s, t):
+        keep = rng.integers(0, 2, (s, t)).astype(bool)
+        keep[0] = False
+        added = np.where(keep, floats(rng, s, t), -np.inf).astype(np.float32)
+        return [floats(rng, 1, 2, s, 4), floats(rng, 1, 2, t, 4), floats(rng, 1, 2, t, 4), keep, added]
+
+    return Case(g.model(), [inputs(3, 5), inputs(9, 4)], numpy_answers=True)
+
+
+@case("lookalikes")
+def lookalikes(rng):
+    """Formulas near those of norms and activations, which are none: other powers, other constants."""
+    g = Graph("lookalikes", opset=17)
+    x = g.input("x", F32, ["n", 4])
+    number = lambda value: np.array(value, np.float32)
+
+    def rms(y):
+        mean = g.op("ReduceMean", g.op("Mul", y, y), axes=[-1])
+        return g.op("Sqrt", g.op("Add", mean, number(1e-3)))
+
+    square, root = g.op("Mul", x, x), rms(x)
+    g.show("square_over_root", "Div", square, rms(x))
+    g.show("over_square", "Div", g.op("Div", x, root), root)
+    g.show("cube_over_root", "Div", g.op("Mul", g.op("Mul", x, x), x), rms(x))
+    g.show("power_over_root", "Div", g.op("Pow", x, number(3)), rms(x))
+    centred = g.op("Sub", x, g.op("ReduceMean", x, axes=[-1]))
+    inverse = g.op("Reciprocal", rms(centred))
+    g.show("inverse_squared", "Mul", centred, g.op("Mul", inverse, inverse))
+    g.show("scaled_norm", "Div", g.op("Mul", x, number(1.0009)), rms(x))
+    for label, root2, half in [("root", 1.4128, 0.5), ("half", 2**0.5, 0.5004)]:
+        erf = g.op("Erf", g.op("Div", x, number(root2)))
+        g.show(f"gelu_{label}", "Mul", g.op("Mul", x, g.op("Add", erf, number(1))), number(half))
+    g.show("sigmoid_scaled", "Mul", x, g.op("Sigmoid", g.op("Mul", x, number(1.0009))))
+    q, k = g.input("q", F32, ["n", 2, 3, 4]), g.input("k", F32, ["n", 2, 3, 4])
+    scores = g.op("Mul", g.op("MatMul", q, g.op("Transpose", k, perm=[0, 1, 3, 2])), number(0.5004))
+    g.show("attention_scale", "MatMul", g.op("Softmax", scores, axis=-1), k)
+    return Case(g.model(), [[floats(rng, n, 4), floats(rng, n, 2, 3, 4) * 4, floats(rng, n, 2, 3, 4) * 4] for n in (3, 1)])
