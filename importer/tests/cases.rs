@@ -3,8 +3,9 @@
 
 use kiln_importer::fold::{RunError, run_each};
 use kiln_importer::ir::Op;
-use kiln_importer::onnx::{LoadOptions, load, read_data};
+use kiln_importer::onnx::{LoadOptions, Support, load, read_data, summarize, supported};
 use kiln_types::{DType, TensorData, bf16, f16};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 fn folders() -> Vec<PathBuf> {
@@ -134,4 +135,28 @@ fn imports_compute_what_the_model_means() {
     }
     println!("{compared} outputs compared, {} left to the runtime", skipped.len());
     assert!(failures.is_empty(), "{} of {compared} outputs:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// A fixture shows what an operator computes; for random numbers, what they have in common.
+#[test]
+fn every_supported_operator_occurs_in_every_version() {
+    let mut seen: BTreeMap<String, BTreeSet<i64>> = BTreeMap::new();
+    for folder in folders() {
+        let summary = summarize(&folder.join("model.onnx")).expect("a case is an ONNX model");
+        for operator in summary.operators.into_keys() {
+            let domain = operator.rsplit_once('.').map_or("ai.onnx", |(domain, _)| domain);
+            let version = summary.opsets.get(domain).copied();
+            seen.entry(operator).or_default().extend(version);
+        }
+    }
+    let is_missing = |support: &Support| {
+        let name = match support.domain {
+            "" => support.operator.to_owned(),
+            domain => format!("{domain}.{}", support.operator),
+        };
+        let versions = support.since..=support.until.unwrap_or(i64::MAX);
+        !seen.get(&name).is_some_and(|seen| seen.iter().any(|version| versions.contains(version)))
+    };
+    let missing: Vec<Support> = supported().into_iter().filter(is_missing).collect();
+    assert!(missing.is_empty(), "no case under fixtures/cases has {missing:#?}");
 }

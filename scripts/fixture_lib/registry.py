@@ -26,6 +26,8 @@ class Case:
     numpy_answers: bool = False
     # What PyTorch returned for each data set; ONNX Runtime must agree.
     torch_answers: Sequence[Sequence[np.ndarray]] | None = None
+    # Whether ONNX's checker is to see the model: it knows ONNX's own operators alone.
+    checked: bool = True
     # Files beside the model, by relative path.
     files: dict[str, bytes] = dataclasses.field(default_factory=dict)
 
@@ -52,6 +54,7 @@ def write(name: str) -> pathlib.Path:
         reference=made.reference,
         numpy_answers=made.numpy_answers,
         torch_answers=made.torch_answers,
+        checked=made.checked,
         files=made.files,
     )
     return directory

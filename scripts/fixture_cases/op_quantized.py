@@ -1,0 +1,103 @@
+"""Quantized operators: every dtype, scales of a tensor, of an axis and of blocks."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fixture_lib.graph import F32, I8, I32, U8, Graph
+from fixture_lib.registry import Case, case
+
+
+def floats(rng, *shape):
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+@case("op_quantize")
+def quantize(rng):
+    """To eight bits and back, in the forms of opset 10 and of 13, with values that saturate and halves that round to even."""
+    g = Graph("quantize", opset=13)
+    x = g.input("x", F32, ["n", 3, 4])
+    q, s = g.input("q", U8, ["n", 3, 4]), g.input("s", I8, ["n", 3, 4])
+    w = g.input("w", I32, ["n", 3, 4])
+    scale, scales = np.float32(0.05), np.array([0.05, 0.1, 0.5], np.float32)
+    for label, zero, zeros in [
+        ("u8", np.uint8(120), np.array([0, 120, 255], np.uint8)),
+        ("i8", np.int8(-3), np.array([-3, 0, 100], np.int8)),
+    ]:
+        g.show(f"{label}", "QuantizeLinear", x, scale, zero)
+        g.show(f"{label}_axis", "QuantizeLinear", x, scales, zeros, axis=1)
+        g.show(f"{label}_last", "QuantizeLinear", x, np.full(4, 0.25, np.float32), np.repeat(zeros, 2)[:4], axis=-1)
+    g.show("no_zero", "QuantizeLinear", x, np.float32(0.5))
+    g.show("back_u8", "DequantizeLinear", q, scale, np.uint8(7))
+    g.show("back_i8", "DequantizeLinear", s, scales, np.array([1, -2, 3], np.int8), axis=1)
+    g.show("back_no_zero", "DequantizeLinear", s, scale)
+    g.show("back_i32", "DequantizeLinear", w, scale)
+    for label, value in [("dynamic", x), ("dynamic_positive", g.op("Abs", x))]:
+        y, y_scale, y_zero = g.op("DynamicQuantizeLinear", value, out=[label, f"{label}_scale", f"{label}_zero"])
+        for name in (y, y_scale, y_zero):
+            g.output(name)
+
+    def inputs(n):
+        x = floats(rng, n, 3, 4) * 6
+        x.flat[:4] = [0.25, 0.75, -0.25, 1e9]
+        integers = lambda low, high, dtype: rng.integers(low, high, (n, 3, 4)).astype(dtype)
+        return [x, integers(0, 256, np.uint8), integers(-128, 128, np.int8), integers(-(10**6), 10**6, np.int32)]
+
+    return Case(g.model(), [inputs(2), inputs(1)])
+
+
+@case("op_quantize_opset_10")
+def quantize_opset_10(rng):
+    g = Graph("quantize_opset_10", opset=10)
+    x = g.input("x", F32, [3, 4])
+    q = g.op("QuantizeLinear", x, np.float32(0.1), np.uint8(128), out="q")
+    g.output(q)
+    g.show("back", "DequantizeLinear", q, np.float32(0.1), np.uint8(128))
+    return Case(g.model(), [[floats(rng, 3, 4) * 8]])
+
+
+@case("op_quantize_blocks")
+def quantize_blocks(rng):
+    """Scales of blocks, since opset 21."""
+    g = Graph("quantize_blocks", opset=21)
+    x, q = g.input("x", F32, [2, 6]), g.input("q", I8, [4, 6])
+    scales = np.array([[0.1, 0.2, 0.4], [0.3, 0.5, 0.05]], np.float32)
+    zeros = np.array([[0, 1, 2], [-1, -2, -3]], np.int8)
+    g.show("blocks", "QuantizeLinear", x, scales, zeros, axis=1, block_size=2)
+    g.show("back", "DequantizeLinear", q, np.repeat(scales, 2, 1), np.repeat(zeros, 2, 1), axis=0, block_size=2)
+    g.show("back_no_zero", "DequantizeLinear", q, np.repeat(scales, 2, 1), axis=0, block_size=2)
+    return Case(g.model(), [[floats(rng, 2, 6), rng.integers(-128, 128, (4, 6)).astype(np.int8)]])
+
+
+@case("op_quantized_products")
+def quantized_products(rng):
+    """Products and convolutions of integers, with zero points of a tensor and of an axis."""
+    g = Graph("quantized_products", opset=13)
+    a, b = g.input("a", U8, ["n", 5]), g.input("b", I8, [5, 3])
+    w = rng.integers(-128, 128, (5, 3)).astype(np.int8)
+    g.show("product", "MatMulInteger", a, b)
+    g.show("product_zeros", "MatMulInteger", a, w, np.uint8(12), np.array([3, -4, 5], np.int8))
+    g.show("product_zero", "MatMulInteger", a, w, np.uint8(12), np.int8(2))
+    g.show(
+        "linear",
+        "QLinearMatMul",
+        *[a, np.float32(0.02), np.uint8(128), w, np.array([0.01, 0.05, 0.002], np.float32), np.zeros(3, np.int8)],
+        *[np.float32(0.1), np.uint8(100)],
+    )
+    x = g.input("x", U8, ["n", 4, 5, 6])
+    kernel = rng.integers(0, 256, (6, 2, 3, 3)).astype(np.uint8)
+    signed = rng.integers(-128, 128, (6, 4, 2, 3)).astype(np.int8)
+    g.show("conv", "ConvInteger", x, kernel, np.uint8(100), np.uint8(130), group=2, pads=[1, 1, 0, 1], strides=[2, 1])
+    g.show("conv_plain", "ConvInteger", x, kernel, group=2, dilations=[1, 2])
+    scales, zeros = np.linspace(0.001, 0.02, 6, dtype=np.float32), np.zeros(6, np.int8)
+    bias = rng.integers(-5000, 5000, 6).astype(np.int32)
+    operands = [x, np.float32(0.02), np.uint8(128), signed, scales, zeros, np.float32(0.3), np.uint8(120), bias]
+    g.show("conv_linear", "QLinearConv", *operands, pads=[0, 1, 1, 0])
+    g.show("conv_linear_no_bias", "QLinearConv", *operands[:-1], strides=[1, 2])
+
+    def inputs(n):
+        integers = lambda low, high, *shape: rng.integers(low, high, shape)
+        a, b = integers(0, 256, n, 5).astype(np.uint8), integers(-128, 128, 5, 3).astype(np.int8)
+        return [a, b, integers(0, 256, n, 4, 5, 6).astype(np.uint8)]
+
+    return Case(g.model(), [inputs(2), inputs(1)])

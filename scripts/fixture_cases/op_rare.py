@@ -1,0 +1,229 @@
+"""Operators that few models have: each with its attributes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fixture_lib.graph import BOOL, F16, F32, F64, I64, Graph
+from fixture_lib.registry import Case, case
+
+
+def floats(rng, *shape):
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+@case("op_affine_grid")
+def affine_grid(rng):
+    g = Graph("affine_grid", opset=20)
+    flat, deep = g.input("flat", F32, ["n", 2, 3]), g.input("deep", F32, ["n", 3, 4])
+    for aligned in [0, 1]:
+        g.show(f"flat_{aligned}", "AffineGrid", flat, [2, 3, 4, 5], align_corners=aligned, dtype=F32, dims=[2, 4, 5, 2])
+        g.show(
+            f"deep_{aligned}", "AffineGrid", deep, [2, 1, 2, 3, 4], align_corners=aligned, dtype=F32, dims=[2, 2, 3, 4, 3]
+        )
+    return Case(g.model(), [[floats(rng, 2, 2, 3), floats(rng, 2, 3, 4)]])
+
+
+@case("op_center_crop_pad")
+def center_crop_pad(rng):
+    g = Graph("center_crop_pad", opset=18)
+    x = g.input("x", F32, [5, 4, 6])
+    g.show("crop", "CenterCropPad", x, [4, 3, 3])
+    g.show("pad", "CenterCropPad", x, [8, 5, 9])
+    g.show("both", "CenterCropPad", x, [3, 4, 9])
+    g.show("axes", "CenterCropPad", x, [7, 2], axes=[-1, 0])
+    return Case(g.model(), [[floats(rng, 5, 4, 6)]])
+
+
+@case("op_max_unpool")
+def max_unpool(rng):
+    g = Graph("max_unpool", opset=9)
+    x = g.input("x", F32, ["n", 2, 4, 6])
+    y, where = g.op("MaxPool", x, out=2, kernel_shape=[2, 2], strides=[2, 2])
+    g.show("back", "MaxUnpool", y, where, kernel_shape=[2, 2], strides=[2, 2], dtype=F32, dims=["n", 2, 4, 6])
+    return Case(g.model(), [[floats(rng, 1, 2, 4, 6)]])
+
+
+@case("op_mean_variance")
+def mean_variance(rng):
+    g = Graph("mean_variance", opset=13)
+    x = g.input("x", F32, ["n", 3, 4, 2])
+    g.show("usual", "MeanVarianceNormalization", x, dtype=F32, dims=["n", 3, 4, 2])
+    g.show("axes", "MeanVarianceNormalization", x, axes=[1, 2], dtype=F32, dims=["n", 3, 4, 2])
+    # The checker cannot expand the function without its attribute.
+    return Case(g.model(), [[floats(rng, n, 3, 4, 2)] for n in (2, 3)], checked=False)
+
+
+@case("op_rotary")
+def rotary(rng):
+    """Halves and pairs, whole heads and parts, with and without positions."""
+    g = Graph("rotary", opset=23)
+    x, flat = g.input("x", F32, [2, 3, 4, 8]), g.input("flat", F32, [2, 4, 24])
+    angles = rng.standard_normal((10, 4))
+    cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+    positions = g.input("positions", I64, [2, 4])
+    for label, pairs in [("halves", 0), ("pairs", 1)]:
+        g.show(label, "RotaryEmbedding", x, cos, sin, positions, interleaved=pairs)
+        g.show(f"{label}_flat", "RotaryEmbedding", flat, cos, sin, positions, interleaved=pairs, num_heads=3)
+        g.show(
+            f"{label}_part",
+            "RotaryEmbedding",
+            *[x, cos[:, :2], sin[:, :2], positions],
+            interleaved=pairs,
+            rotary_embedding_dim=4,
+        )
+    per_batch = [np.stack([part[:4], part[4:8]]) for part in (cos, sin)]
+    g.show("no_positions", "RotaryEmbedding", x, *per_batch)
+    places = rng.integers(0, 10, (2, 4))
+    return Case(g.model(), [[floats(rng, 2, 3, 4, 8), floats(rng, 2, 4, 24), places]], numpy_answers=True)
+
+
+@case("op_reverse_sequence")
+def reverse_sequence(rng):
+    g = Graph("reverse_sequence", opset=10)
+    x, lengths = g.input("x", F32, [4, 3, 2]), g.input("lengths", I64, [3])
+    by_row = g.input("by_row", I64, [4])
+    g.show("time_first", "ReverseSequence", x, lengths, time_axis=0, batch_axis=1)
+    g.show("batch_first", "ReverseSequence", x, by_row, time_axis=1, batch_axis=0)
+    return Case(g.model(), [[floats(rng, 4, 3, 2), np.array([4, 1, 3]), np.array([1, 2, 3, 2])]])
+
+
+@case("op_col2im")
+def col2im(rng):
+    """Also with a number of channels that only the run tells."""
+    g = Graph("col2im", opset=18)
+    x, line = g.input("x", F32, ["n", 8, 12]), g.input("line", F32, ["n", 6, 4])
+    free = g.input("free", F32, ["n", "rows", 12])
+    image = [4, 5]
+    g.show("plain", "Col2Im", x, image, [2, 2], dtype=F32, dims=["n", 2, 4, 5])
+    g.show("channels_unknown", "Col2Im", free, image, [2, 2], dtype=F32, dims=["n", None, 4, 5])
+    g.show("strides", "Col2Im", x, [6, 9], [2, 2], strides=[2, 2], dtype=F32, dims=["n", 2, 6, 9])
+    g.show("pads", "Col2Im", x, [3, 4], [2, 2], pads=[1, 0, 0, 1], dtype=F32, dims=["n", 2, 3, 4])
+    g.show("dilations", "Col2Im", x, [5, 6], [2, 2], dilations=[2, 2], dtype=F32, dims=["n", 2, 5, 6])
+    g.show("one_axis", "Col2Im", line, [6], [3], dtype=F32, dims=["n", 2, 6])
+    data = lambda n, rows: [floats(rng, n, 8, 12), floats(rng, n, 6, 4), floats(rng, n, rows, 12)]
+    return Case(g.model(), [data(2, 4), data(1, 12)])
+
+
+@case("op_losses")
+def losses(rng):
+    g = Graph("losses", opset=13)
+    x, flat = g.input("x", F32, [3, 5, 2]), g.input("flat", F32, [3, 5])
+    labels, one = g.input("labels", I64, [3, 2]), g.input("one", I64, [3])
+    weights = np.array([0.5, 1, 2, 0.1, 3], np.float32)
+    logs = g.op("LogSoftmax", x, axis=1)
+    for reduction in ["none", "sum", "mean"]:
+        g.show(f"nll_{reduction}", "NegativeLogLikelihoodLoss", logs, labels, reduction=reduction)
+        g.show(f"nll_weights_{reduction}", "NegativeLogLikelihoodLoss", logs, labels, weights, reduction=reduction)
+        g.show(f"entropy_{reduction}", "SoftmaxCrossEntropyLoss", x, labels, reduction=reduction)
+        g.show(
+            f"entropy_weights_{reduction}",
+            "SoftmaxCrossEntropyLoss",
+            *[x, labels, weights],
+            reduction=reduction,
+            ignore_index=2,
+        )
+    g.show("nll_ignored", "NegativeLogLikelihoodLoss", logs, labels, ignore_index=1)
+    loss, probabilities = g.op("SoftmaxCrossEntropyLoss", flat, one, out=["loss", "log_probabilities"])
+    g.output(loss)
+    g.output(probabilities)
+    data = [floats(rng, 3, 5, 2), floats(rng, 3, 5), np.array([[0, 2], [1, 4], [3, 1]]), np.array([4, 0, 2])]
+    return Case(g.model(), [data])
+
+
+@case("op_swish")
+def swish(rng):
+    g = Graph("swish", opset=24)
+    x, h = g.input("x", F32, [3, 4]), g.input("h", F16, [5])
+    g.show("plain", "Swish", x)
+    g.show("alpha", "Swish", x, alpha=1.7)
+    g.show("half", "Swish", h, alpha=0.5)
+    return Case(g.model(), [[floats(rng, 3, 4), floats(rng, 5).astype(np.float16)]], numpy_answers=True)
+
+
+@case("op_microsoft_gelu")
+def microsoft_gelu(rng):
+    """What ONNX Runtime's optimizer writes in its own domain."""
+    g = Graph("microsoft_gelu", opset=17)
+    x = g.input("x", F32, ["n", 4])
+    shape = dict(domain="com.microsoft", dtype=F32, dims=["n", 4])
+    g.show("gelu", "Gelu", x, **shape)
+    g.show("fast", "FastGelu", x, **shape)
+    g.show("fast_bias", "FastGelu", x, floats(rng, 4), **shape)
+    g.show("quick", "QuickGelu", x, **shape)
+    g.show("quick_alpha", "QuickGelu", x, alpha=0.7, **shape)
+    return Case(g.model(), [[floats(rng, 3, 4)]])
+
+
+@case("op_tensor_scatter")
+def tensor_scatter(rng):
+    g = Graph("tensor_scatter", opset=24)
+    cache, update = g.input("cache", F32, [2, 3, 6, 4]), g.input("update", F32, [2, 3, 2, 4])
+    at = g.input("at", I64, [2])
+    g.show("linear", "TensorScatter", cache, update, at)
+    g.show("start", "TensorScatter", cache, update)
+    g.show("circular", "TensorScatter", cache, update, np.array([5, 3]), mode="circular")
+    short, shorter = g.input("short", F32, [2, 6, 4]), g.input("shorter", F32, [2, 2, 4])
+    g.show("axis", "TensorScatter", short, shorter, at, axis=1)
+    data = [floats(rng, 2, 3, 6, 4), floats(rng, 2, 3, 2, 4), np.array([1, 4]), floats(rng, 2, 6, 4)]
+    return Case(g.model(), [[*data, floats(rng, 2, 2, 4)]], numpy_answers=True)
+
+
+@case("op_swi_glu")
+def swi_glu(rng):
+    g = Graph("swi_glu", opset=28)
+    a, b = g.input("a", F32, [3, 4]), g.input("b", F32, [3, 4])
+    g.show("y", "SwiGLU", a, b)
+    return Case(g.model(), [[floats(rng, 3, 4), floats(rng, 3, 4)]], numpy_answers=True)
+
+
+@case("op_simplified_layer_norm")
+def simplified_layer_norm(rng):
+    """Not ONNX's own, though in its domain: what ONNX Runtime's optimizer writes."""
+    g = Graph("simplified_layer_norm", opset=17)
+    x = g.input("x", F32, [2, 3, 4])
+    g.show("y", "SimplifiedLayerNormalization", x, floats(rng, 4), axis=-1, epsilon=1e-3, dtype=F32, dims=[2, 3, 4])
+    return Case(g.model(), [[floats(rng, 2, 3, 4)]], checked=False)
+
+
+@case("op_random")
+def random(rng):
+    """Random numbers have no golden values: what they have in common does. Each bound is over eight deviations wide."""
+    g = Graph("random", opset=15)
+    x = g.input("x", F64, ["n", 5000])
+    count = 20_000
+
+    def within(label, value, low, high):
+        above = g.op("Greater", value, np.asarray(low, np.float64))
+        g.show(label, "And", above, g.op("Less", value, np.asarray(high, np.float64)), dtype=BOOL, dims=[])
+
+    def check(label, y, mean, deviation, low=None, high=None):
+        g.show(f"{label}_shape", "Shape", y, dtype=I64, dims=[2])
+        y = g.op("Cast", y, to=F64)
+        margin = 8 * deviation / np.sqrt(count)
+        average = g.op("ReduceMean", y, keepdims=0)
+        within(f"{label}_mean", average, mean - margin, mean + margin)
+        centred = g.op("Sub", y, average)
+        variance = g.op("ReduceMean", g.op("Mul", centred, centred), keepdims=0)
+        within(f"{label}_variance", variance, 0.85 * deviation**2, 1.15 * deviation**2)
+        if low is not None:
+            within(f"{label}_least", g.op("ReduceMin", y, keepdims=0), low - 1e-6, low + 0.01 * (high - low))
+            within(f"{label}_most", g.op("ReduceMax", y, keepdims=0), high - 0.01 * (high - low), high + 1e-6)
+        # Neighbours have nothing to do with each other.
+        first = g.op("Slice", centred, [0], [count // 4 - 1], [1])
+        second = g.op("Slice", centred, [1], [count // 4], [1])
+        together = g.op("ReduceMean", g.op("Mul", first, second), keepdims=0)
+        within(f"{label}_apart", together, -8 * deviation**2 / np.sqrt(count), 8 * deviation**2 / np.sqrt(count))
+
+    shape = [4, count // 4]
+    third = 1 / np.sqrt(12)
+    check("uniform", g.op("RandomUniform", shape=shape), 0.5, third, 0, 1)
+    check("uniform_bounds", g.op("RandomUniform", shape=shape, low=-3.0, high=5.0, seed=7.0), 1, 8 * third, -3, 5)
+    check("normal", g.op("RandomNormal", shape=shape), 0, 1)
+    check("normal_scaled", g.op("RandomNormal", shape=shape, mean=4.0, scale=0.5, dtype=F64), 4, 0.5)
+    check("uniform_like", g.op("RandomUniformLike", x, low=2.0, high=3.0), 2.5, third, 2, 3)
+    check("normal_like", g.op("RandomNormalLike", x, mean=-1.0, scale=3.0, dtype=F32), -1, 3)
+    check("bernoulli", g.op("Bernoulli", x), 0.25, np.sqrt(0.25 * 0.75), 0, 1)
+    check("bernoulli_float", g.op("Bernoulli", x, dtype=F32), 0.25, np.sqrt(0.25 * 0.75), 0, 1)
+    # ONNX Runtime tosses coins the other way around.
+    return Case(g.model(), [[np.full((4, 5000), 0.25)]], numpy_answers=True)
