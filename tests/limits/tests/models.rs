@@ -1,24 +1,15 @@
-//! Files of a few kilobytes or megabytes that ask for all time, memory or stack. Each is refused or converted in a process of
-//! its own, which may take five seconds of a processor, a gigabyte of memory and two megabytes of stack, unoptimized as
-//! build scripts are.
+//! Models of a few kilobytes or megabytes that ask for all time, memory or stack: refused or converted within limits.
 
-#[path = "limits/model.rs"]
-mod model;
+#[path = "models/build.rs"]
+mod build;
 
+use build::*;
 use kiln_importer::onnx::proto::*;
 use kiln_importer::onnx::{LoadOptions, load, load_bytes};
 use kiln_importer::passes::{Options, optimize};
-use model::*;
+use kiln_limits_tests::bounded;
 use prost::Message;
 use std::path::Path;
-use std::process::Command;
-
-const SECONDS: usize = 5;
-const KILOBYTES: usize = 1 << 20;
-const STACK: usize = 2 << 20;
-
-/// Says to this very program which case it is to run, as the child.
-const CASE: &str = "KILN_LIMITS_CASE";
 
 /// What must become of a file.
 enum Fate {
@@ -29,30 +20,18 @@ enum Fate {
 }
 use Fate::{Converts, Refused};
 
-/// Runs a case as a process with limits of its own.
-fn within_limits(case: &str, fate: Fate, work: impl FnOnce() -> Result<(), String> + Send + 'static) {
-    if cfg!(unix) && std::env::var(CASE).as_deref() != Ok(case) {
-        let limits = format!("ulimit -v {KILOBYTES} && ulimit -t {SECONDS} && exec \"$0\" \"$@\"");
-        let program = std::env::current_exe().expect("this program");
-        let mut child = Command::new("sh");
-        child.args(["-c", &limits]).arg(program).args(["--exact", case, "--nocapture", "--test-threads=1"]);
-        let output = child.env(CASE, case).output().expect("a shell");
-        let said = String::from_utf8_lossy(&output.stderr);
-        let last = said.char_indices().nth_back(2000).map_or(&*said, |(at, _)| &said[at..]);
-        assert!(output.status.success(), "{}: {last}", output.status);
-        return;
-    }
-    let worker = std::thread::Builder::new().stack_size(STACK).spawn(work).expect("a thread");
-    let result = worker.join().expect("no panic");
-    match (result, fate) {
-        (Ok(()), Converts) => {}
-        (Ok(()), Refused(words)) => panic!("converts, and should be refused: {words}"),
-        (Err(error), Converts) => panic!("{error}"),
-        (Err(error), Refused(words)) => assert!(error.contains(words), "{error}"),
+impl Fate {
+    fn check(&self, result: Result<(), String>) {
+        match (result, self) {
+            (Ok(()), Converts) => {}
+            (Ok(()), Refused(words)) => panic!("converts, and should be refused: {words}"),
+            (Err(error), Converts) => panic!("{error}"),
+            (Err(error), Refused(words)) => assert!(error.contains(words), "{error}"),
+        }
     }
 }
 
-/// Imports and optimizes; messages of any depth are dropped by the one who built them.
+/// Imports and optimizes.
 fn convert(bytes: Vec<u8>) -> Result<(), String> {
     let mut graph = load_bytes(bytes, &LoadOptions::default()).map_err(|error| error.to_string())?;
     optimize(&mut graph, &Options::default());
@@ -64,9 +43,9 @@ macro_rules! limits {
         $(#[doc = $doc])*
         #[test]
         fn $name() {
-            within_limits(stringify!($name), $fate, || {
+            bounded(|| {
                 let model: ModelProto = $model;
-                convert(model.encode_to_vec())
+                $fate.check(convert(model.encode_to_vec()));
             });
         }
     )*};
@@ -455,10 +434,9 @@ fn choice(branch: GraphProto) -> NodeProto {
 /// 200 initializers that are the same megabyte of one data file.
 #[test]
 fn overlapping_external_data() {
-    within_limits("overlapping_external_data", Refused("too large"), || {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("overlapping_external_data");
-        std::fs::create_dir_all(&folder).expect("a folder");
-        std::fs::write(folder.join("w.bin"), vec![1u8; 1 << 22]).expect("a file");
+    bounded(|| {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("w.bin"), vec![1u8; 1 << 22]).expect("a file");
         let entry = |key: &str, value: &str| StringStringEntryProto { key: key.into(), value: value.into() };
         let tensor = |n: usize| TensorProto {
             external_data: vec![entry("location", "w.bin")],
@@ -468,9 +446,9 @@ fn overlapping_external_data() {
         let names: Vec<String> = (0..200).map(|n| format!("w{n}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let model = model(graph(Vec::new(), (0..200).map(tensor).collect(), &names));
-        let path = folder.join("model.onnx");
+        let path = folder.path().join("model.onnx");
         std::fs::write(&path, model.encode_to_vec()).expect("a file");
-        convert_file(&path)
+        Refused("too large").check(convert_file(&path));
     });
 }
 
