@@ -37,6 +37,9 @@ impl ModelGen {
     }
 
     /// The format of the weights. [`RecordType::Safetensors`] is mapped into memory; the others are Burn's formats.
+    ///
+    /// A mapped file must not be written in place while a program runs that has loaded it: the program would see other weights, or end
+    /// when the file gets shorter. Replace it (write another, then rename), as Kiln does; a running program then keeps the old weights.
     pub fn record_type(&mut self, record_type: RecordType) -> &mut Self {
         self.options.record_type = record_type;
         self
