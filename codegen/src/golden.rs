@@ -2,7 +2,7 @@
 
 use crate::names::{self, Names, ident};
 use crate::print::{markers, print};
-use crate::{CodegenError, Options, RecordPath, literals};
+use crate::{CodegenError, Defect, Options, RecordPath, literals};
 use kiln_types::{DType, DTypeKind};
 use proc_macro2::{Literal, TokenStream};
 use quote::{format_ident, quote};
@@ -48,7 +48,7 @@ pub fn golden_tests(
             #(#tests)*
         }
     };
-    print("", tokens).map_err(|error| CodegenError::Internal(error.to_string()))
+    print("", tokens).map_err(|error| Defect::Print(error).into())
 }
 
 /// Loads the record and the data, runs, compares.

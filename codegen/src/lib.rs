@@ -7,18 +7,22 @@
 mod code;
 mod emit;
 mod golden;
+mod ids;
 mod literals;
 pub mod names;
-mod plan;
+mod naming;
 pub mod print;
 mod record;
 mod spelling;
+mod structs;
+mod tree;
 
 pub use golden::{GoldenTest, golden_tests};
 pub use record::{Generated, RecordFormat};
 
 use kiln_importer::ir::Graph;
-use plan::Plan;
+use structs::Program;
+use tree::ModuleTree;
 
 /// Where generated code finds its record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,20 +79,76 @@ pub enum CodegenError {
     /// A size is used for which the graph has no origin.
     #[error("the size `{0}` is needed at run time, but nothing defines it")]
     UnknownSymbol(String),
-    /// Generated tokens are no Rust file, or printing changed them: a defect of Kiln's.
+    /// A defect of Kiln's.
     #[error("internal error, please report it: {0}")]
-    Internal(String),
+    Internal(#[from] Defect),
+}
+
+/// A defect of Kiln's: something that an earlier stage should have found or made is not there.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Defect {
+    /// A node without something that each of its kind has.
+    #[error("node `{name}` ({operator}) has {what}")]
+    Node {
+        /// Its name in the file.
+        name: String,
+        /// Its operator in the file.
+        operator: String,
+        /// What is wrong: `no spelling`.
+        what: &'static str,
+    },
+    /// A module, or a parameter, without something that each has.
+    #[error("`{path}` has {what}")]
+    Module {
+        /// Its path.
+        path: String,
+        /// What is wrong: `no struct`.
+        what: &'static str,
+    },
+    /// A struct without modules.
+    #[error("a struct stands for no module")]
+    NoMembers,
+    /// A loop over nothing.
+    #[error("a loop calls no modules")]
+    EmptyLoop,
+    /// A statement that should choose between branches and does not.
+    #[error("a statement without branches ends a function as if it had some")]
+    NoBranches,
+    /// A variable or field without a name.
+    #[error("a variable or a field has no name")]
+    Unnamed,
+    /// A literal without a value that all modules of a struct have.
+    #[error("a literal has no value")]
+    NoLiteral,
+    /// An operator that is none of Rust's.
+    #[error("`{0}` is no operator")]
+    Operator(&'static str),
+    /// The source could not be printed.
+    #[error(transparent)]
+    Print(#[from] print::PrintError),
+}
+
+impl Defect {
+    fn node(node: &kiln_importer::ir::Node, what: &'static str) -> Self {
+        let (name, operator) = (names::comment(&node.origin.name), names::comment(&node.origin.operator));
+        Defect::Node { name, operator, what }
+    }
+
+    fn module(path: &str, what: &'static str) -> Self {
+        Defect::Module { path: names::comment(path), what }
+    }
 }
 
 /// Generates the source of a model and its parameters.
 pub fn generate(graph: &Graph, options: &Options) -> Result<Generated, CodegenError> {
     runtime_ident(options)?;
-    let mut plan = Plan::new(graph);
-    if let Some(symbol) = plan.modules[plan.root].body.symbols.first() {
+    let program = Program::new(ModuleTree::new(graph))?;
+    if let Some(symbol) = program.structs[program.root].body.symbols.first() {
         return Err(CodegenError::UnknownSymbol(symbol.to_string()));
     }
-    let source = emit::emit(&mut plan, options)?;
-    let record = record::record(&plan);
+    let source = emit::emit(&program, options)?;
+    let record = record::record(&program)?;
     Ok(Generated { source, record, format: options.record, half_precision: options.half_precision })
 }
 

@@ -6,7 +6,7 @@
 pub use kiln_importer::ir::is_anonymous;
 
 use proc_macro2::{Ident, Span};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Longer names are cut: a name is for reading.
 const MAX_LENGTH: usize = 40;
@@ -132,32 +132,79 @@ pub fn pascal(text: &str, fallback: &str) -> String {
 #[derive(Clone, Debug, Default)]
 pub struct Names {
     taken: BTreeSet<String>,
+    /// The number that the last name of each kind got.
+    numbers: BTreeMap<String, usize>,
+    /// What to do to go back, in order.
+    journal: Vec<Change>,
+}
+
+/// A change of [`Names`], to be taken back.
+#[derive(Clone, Debug)]
+enum Change {
+    Taken(String),
+    Number(String, usize),
 }
 
 impl Names {
     /// A scope in which these are taken.
     pub fn with(taken: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        Self { taken: taken.into_iter().map(Into::into).collect() }
+        Self { taken: taken.into_iter().map(Into::into).collect(), ..Self::default() }
     }
 
     /// Takes a name, with a number behind it when it is not free.
     pub fn fresh(&mut self, wanted: &str) -> String {
-        let mut name = wanted.to_owned();
-        let mut n = 1;
-        while !self.taken.insert(name.clone()) {
-            n += 1;
-            name = if wanted.ends_with(|c: char| c.is_ascii_digit()) {
-                format!("{wanted}_{n}")
-            } else {
-                format!("{wanted}{n}")
-            };
+        let (name, number) = self.next(wanted);
+        if let Some(number) = number {
+            let before = self.numbers.insert(wanted.to_owned(), number).unwrap_or(1);
+            self.journal.push(Change::Number(wanted.to_owned(), before));
         }
+        self.taken.insert(name.clone());
+        self.journal.push(Change::Taken(name.clone()));
         name
+    }
+
+    /// The name that [`fresh`](Self::fresh) would take.
+    pub fn free(&self, wanted: &str) -> String {
+        self.next(wanted).0
+    }
+
+    fn next(&self, wanted: &str) -> (String, Option<usize>) {
+        if !self.taken.contains(wanted) {
+            return (wanted.to_owned(), None);
+        }
+        let separator = if wanted.ends_with(|c: char| c.is_ascii_digit()) { "_" } else { "" };
+        let mut number = self.numbers.get(wanted).copied().unwrap_or(1);
+        loop {
+            number += 1;
+            let name = format!("{wanted}{separator}{number}");
+            if !self.taken.contains(&name) {
+                return (name, Some(number));
+            }
+        }
     }
 
     /// Whether a name is taken.
     pub fn contains(&self, name: &str) -> bool {
         self.taken.contains(name)
+    }
+
+    /// Where to [go back](Self::go_back) to.
+    pub fn mark(&self) -> usize {
+        self.journal.len()
+    }
+
+    /// Gives back all names that were taken since a mark.
+    pub fn go_back(&mut self, mark: usize) {
+        for change in self.journal.drain(mark..).rev() {
+            match change {
+                Change::Taken(name) => {
+                    self.taken.remove(&name);
+                }
+                Change::Number(wanted, number) => {
+                    self.numbers.insert(wanted, number);
+                }
+            }
+        }
     }
 }
 
@@ -243,5 +290,9 @@ mod tests {
         assert_eq!(names.fresh("x"), "x2");
         assert_eq!(names.fresh("conv1"), "conv1");
         assert_eq!(names.fresh("conv1"), "conv1_2");
+        let mark = names.mark();
+        assert_eq!([names.free("x"), names.fresh("x"), names.fresh("x")], ["x3", "x3", "x4"]);
+        names.go_back(mark);
+        assert_eq!(names.fresh("x"), "x3");
     }
 }

@@ -1,8 +1,10 @@
 //! The parameters of a model, in the form of its structs.
 
-use crate::plan::{Content, Field, Plan};
-use kiln_importer::ir::LayerField;
-use kiln_importer::ir::ValueId;
+use crate::ids::ModuleId;
+use crate::structs::Program;
+use crate::tree::{Content, Field};
+use crate::{CodegenError, Defect};
+use kiln_importer::ir::{Graph, LayerField, ValueId};
 use kiln_record::safetensors::TensorToWrite;
 use kiln_record::{FieldNode, Format, ParamId, Precision, RecordError, RecordNode};
 use kiln_types::DType;
@@ -113,69 +115,66 @@ impl Generated {
     }
 }
 
-/// The record of a plan's model.
-pub fn record(plan: &Plan<'_>) -> RecordNode {
-    module(plan, plan.root, "")
+/// The record of a model.
+pub fn record(program: &Program<'_>) -> Result<RecordNode, CodegenError> {
+    module(program, program.tree.root, "")
 }
 
-fn module(plan: &Plan<'_>, module: usize, path: &str) -> RecordNode {
-    let data = &plan.modules[module];
-    let mut fields: Vec<FieldNode> = data
-        .fields
-        .iter()
-        .enumerate()
-        .map(|(i, field)| {
-            let value = content(plan, field, &join(path, &field.key));
-            let present = plan.optional(data.struct_id, i).is_some() && field.content != Content::Absent;
-            let value = if present { RecordNode::Some(Box::new(value)) } else { value };
-            FieldNode { name: field.key.clone(), value }
-        })
-        .collect();
-    let kept = plan.structs[data.struct_id].parameters.iter().filter(|parameter| parameter.kept);
+fn module(program: &Program<'_>, module: ModuleId, path: &str) -> Result<RecordNode, CodegenError> {
+    let data = &program.modules[module];
+    let structure = &program.structs[data.structure];
+    let mut fields = Vec::with_capacity(data.fields.len());
+    for (id, field) in data.fields.enumerate() {
+        let value = content(program, field, &join(path, &field.key))?;
+        let present = structure.optional.contains_key(&id) && field.content != Content::Absent;
+        let value = if present { RecordNode::Some(Box::new(value)) } else { value };
+        fields.push(FieldNode { name: field.key.clone(), value });
+    }
+    let kept = structure.parameters.iter().filter(|parameter| parameter.kept);
     fields.extend(
         kept.map(|parameter| FieldNode { name: parameter.name.clone(), value: RecordNode::Constant }),
     );
-    RecordNode::Struct(fields)
+    Ok(RecordNode::Struct(fields))
 }
 
 fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
-fn content(plan: &Plan<'_>, field: &Field, path: &str) -> RecordNode {
+fn content(program: &Program<'_>, field: &Field, path: &str) -> Result<RecordNode, CodegenError> {
+    let graph = program.graph();
     match &field.content {
-        Content::Absent => RecordNode::None,
-        Content::Parameter(value) => parameter(plan, *value, path),
-        Content::Module(child) => module(plan, *child, path),
-        Content::Sequence(children) => RecordNode::Seq(
-            children
-                .iter()
-                .enumerate()
-                .map(|(i, &child)| module(plan, child, &join(path, &i.to_string())))
-                .collect(),
-        ),
+        Content::Absent => Ok(RecordNode::None),
+        Content::Parameter(value) => parameter(graph, *value, path),
+        Content::Module(child) => module(program, *child, path),
+        Content::Sequence(children) => {
+            let items = children.iter().enumerate();
+            let items = items.map(|(i, &child)| module(program, child, &join(path, &i.to_string())));
+            Ok(RecordNode::Seq(items.collect::<Result<_, _>>()?))
+        }
         Content::Layer(node) => {
-            let fields = plan.layer(*node).map(|layer| layer.fields.as_slice()).unwrap_or_default();
-            RecordNode::fields(fields.iter().map(|(name, field)| {
+            let layer = program.tree.layer(*node);
+            let (_, layer) = layer.ok_or_else(|| Defect::node(graph.node(*node), "no layer"))?;
+            let mut fields = Vec::with_capacity(layer.fields.len());
+            for (name, field) in &layer.fields {
                 let path = join(path, name);
                 let value = match field {
-                    LayerField::Parameter(value) => parameter(plan, *value, &path),
+                    LayerField::Parameter(value) => parameter(graph, *value, &path)?,
                     LayerField::Optional(Some(value)) => {
-                        RecordNode::Some(Box::new(parameter(plan, *value, &path)))
+                        RecordNode::Some(Box::new(parameter(graph, *value, &path)?))
                     }
                     LayerField::Optional(None) => RecordNode::None,
                     LayerField::Constant => RecordNode::Constant,
                     LayerField::Constants(n) => RecordNode::Tuple(vec![RecordNode::Constant; *n]),
                 };
-                (*name, value)
-            }))
+                fields.push((*name, value));
+            }
+            Ok(RecordNode::fields(fields))
         }
     }
 }
 
-fn parameter(plan: &Plan<'_>, value: ValueId, path: &str) -> RecordNode {
-    match plan.graph.constant(value) {
-        Some(constant) => RecordNode::Param(ParamId::from_path(path), constant.data.clone()),
-        None => RecordNode::None,
-    }
+fn parameter(graph: &Graph, value: ValueId, path: &str) -> Result<RecordNode, CodegenError> {
+    let constant = graph.constant(value).ok_or_else(|| Defect::module(path, "no data"))?;
+    Ok(RecordNode::Param(ParamId::from_path(path), constant.data.clone()))
 }

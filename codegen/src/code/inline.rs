@@ -1,29 +1,32 @@
 //! Puts values that are used once, at once, where they are used: `relu(self.conv1.forward(x))`.
 
 use super::{Block, Code, Statement};
-use kiln_importer::ir::ValueId;
-use std::collections::BTreeSet;
+use crate::ids::VarId;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Calls in one expression; more are hard to read.
 const MAX_CALLS: usize = 6;
 /// Calls around a layer's or module's call.
 const MAX_AROUND_LAYER: usize = 3;
+/// Variables in an expression; in one of more, nothing is put anywhere but at its beginning.
+const MAX_VARS: usize = 32;
 
-/// Inlines in a function's body. Values in `kept` stay variables.
-pub fn inline(block: &mut Block, kept: &BTreeSet<ValueId>) {
-    hoist(block);
-    let mut i = 0;
-    while i < block.statements.len() {
-        if let Statement::If { then, otherwise, .. } = &mut block.statements[i] {
+/// Inlines in a function's body. Those in `kept` stay variables.
+pub fn inline(block: &mut Block, kept: &HashSet<VarId>) {
+    let uses = block.uses();
+    hoist(block, &uses);
+    let mut done: Vec<Statement> = Vec::with_capacity(block.statements.len());
+    for mut statement in std::mem::take(&mut block.statements) {
+        if let Statement::If { then, otherwise, .. } = &mut statement {
             inline(then, kept);
             inline(otherwise, kept);
         }
-        if i == 0 || !fold_into_next(block, i, kept) {
-            i += 1;
-        } else {
-            i -= 1;
+        while let Some(before) = done.pop_if(|before| can_go(before, &statement, &uses, kept)) {
+            put(before, &mut statement);
         }
+        done.push(statement);
     }
+    block.statements = done;
     // The last statement may become the result itself.
     let single = match block.statements.last() {
         Some(Statement::Bind { outputs, .. }) => {
@@ -37,68 +40,106 @@ pub fn inline(block: &mut Block, kept: &BTreeSet<ValueId>) {
 }
 
 /// Moves what only changes the form of one value up to where that value is made, so that they become one expression.
-fn hoist(block: &mut Block) {
-    for i in 1..block.statements.len() {
-        let Statement::Bind { code, .. } = &block.statements[i] else { continue };
-        let &[value] = code.values().as_slice() else { continue };
-        let mut plain = matches!(code, Code::Method(..));
-        code.visit(&mut |part| {
-            let sized = matches!(part, Code::Size(dim) | Code::Integer(dim) if dim.as_constant().is_none());
-            plain &= !sized && !matches!(part, Code::Layer(..) | Code::Module(..) | Code::Device);
-        });
-        let maker = block.statements[..i].iter().position(|statement| statement.outputs() == [value]);
-        if let Some(at) = maker.filter(|&at| plain && at + 1 < i && block.count(value) == 1) {
-            block.statements[at + 1..=i].rotate_right(1);
+fn hoist(block: &mut Block, uses: &HashMap<VarId, usize>) {
+    let mut makers: HashMap<VarId, usize> = HashMap::new();
+    for (i, statement) in block.statements.iter().enumerate() {
+        if let &[output] = statement.outputs() {
+            makers.insert(output, i);
+        }
+    }
+    // The statement that each statement goes right behind.
+    let mut behind: BTreeMap<usize, usize> = BTreeMap::new();
+    for (i, statement) in block.statements.iter().enumerate() {
+        if let Some(value) = only_reshapes(statement)
+            && uses.get(&value) == Some(&1)
+            && let Some(&maker) = makers.get(&value).filter(|&&maker| maker < i)
+        {
+            behind.insert(maker, i);
+        }
+    }
+    let moved: HashSet<usize> = behind.values().copied().collect();
+    let mut statements: Vec<Option<Statement>> = block.statements.drain(..).map(Some).collect();
+    for start in (0..statements.len()).filter(|i| !moved.contains(i)) {
+        let mut next = Some(start);
+        while let Some(i) = next {
+            block.statements.extend(statements[i].take());
+            next = behind.get(&i).copied();
         }
     }
 }
 
-/// Folds statement `i - 1` into statement `i`.
-fn fold_into_next(block: &mut Block, i: usize, kept: &BTreeSet<ValueId>) -> bool {
-    let Statement::Bind { outputs, code: producer } = &block.statements[i - 1] else { return false };
+/// The one variable that a statement is made of, when all that it does is to call methods on it that need nothing else.
+fn only_reshapes(statement: &Statement) -> Option<VarId> {
+    let Statement::Bind { code: code @ Code::Method(..), .. } = statement else { return None };
+    let mut plain = true;
+    code.visit(&mut |part| {
+        let sized = matches!(part, Code::Size(dim) | Code::Integer(dim) if dim.as_constant().is_none());
+        plain &= !sized && !matches!(part, Code::Layer(..) | Code::Module(..) | Code::Device);
+    });
+    match code.vars().as_slice() {
+        &[value] if plain => Some(value),
+        _ => None,
+    }
+}
+
+/// Whether a statement can be put into the one after it.
+fn can_go(
+    before: &Statement,
+    statement: &Statement,
+    uses: &HashMap<VarId, usize>,
+    kept: &HashSet<VarId>,
+) -> bool {
+    let Statement::Bind { outputs, code: producer } = before else { return false };
     let &[value] = outputs.as_slice() else { return false };
-    if kept.contains(&value) || block.count(value) != 1 || matches!(producer, Code::Make(..)) {
+    if kept.contains(&value) || uses.get(&value) != Some(&1) || matches!(producer, Code::Make(..)) {
         return false;
     }
-    let producer = producer.clone();
-    let target = match &mut block.statements[i] {
-        Statement::Bind { code, .. } => code,
-        Statement::Loop { init, .. } if *init == Code::Use(value) => {
-            *init = producer;
-            block.statements.remove(i - 1);
-            return true;
+    match statement {
+        Statement::Bind { code, .. } if goes_anywhere(producer, code, value) => true,
+        Statement::Bind { code, .. } => {
+            reads_well(producer, code) && head(code).is_some_and(|place| *place == Code::Use(value))
         }
-        _ => return false,
+        Statement::Loop { init, .. } => *init == Code::Use(value),
+        Statement::Read { .. } | Statement::If { .. } | Statement::Optional { .. } => false,
+    }
+}
+
+/// Whether a producer is so short that it may stand wherever its value is used.
+fn goes_anywhere(producer: &Code, code: &Code, value: VarId) -> bool {
+    is_short_parameter(producer, MAX_CALLS) && {
+        let vars = code.vars();
+        vars.len() <= MAX_VARS && vars.contains(&value)
+    }
+}
+
+/// Puts a statement into the one after it, where its value is used.
+fn put(before: Statement, statement: &mut Statement) {
+    let (
+        Statement::Bind { outputs, code: producer },
+        Statement::Bind { code, .. } | Statement::Loop { init: code, .. },
+    ) = (before, statement)
+    else {
+        return;
     };
-    if is_short_parameter(&producer)
-        && let Some(place) = place_of(target, value)
-    {
+    let Some(&value) = outputs.first() else { return };
+    if let Some(place) = place_of(code, value) {
         *place = producer;
-        block.statements.remove(i - 1);
-        return true;
     }
-    if !reads_well(&producer, target) {
-        return false;
-    }
-    let Some(place) = head(target).filter(|place| **place == Code::Use(value)) else { return false };
-    *place = producer;
-    block.statements.remove(i - 1);
-    true
 }
 
 /// Whether it is a parameter of the module in another form: `self.wte.weight.val().transpose()`. It may stand anywhere.
-fn is_short_parameter(code: &Code) -> bool {
+fn is_short_parameter(code: &Code, calls: usize) -> bool {
     match code {
-        Code::Held(_) | Code::Parameter(_) => true,
-        Code::Method(receiver, _, _, args) if args.len() <= 2 => {
-            is_short_parameter(receiver) && args.iter().all(|arg| matches!(arg, Code::Int(_)))
+        Code::Held(..) | Code::Parameter(_) => true,
+        Code::Method(receiver, _, _, args) if args.len() <= 2 && calls > 0 => {
+            is_short_parameter(receiver, calls - 1) && args.iter().all(|arg| matches!(arg, Code::Int(_)))
         }
         _ => false,
     }
 }
 
 /// Where a value is used.
-fn place_of(code: &mut Code, value: ValueId) -> Option<&mut Code> {
+fn place_of(code: &mut Code, value: VarId) -> Option<&mut Code> {
     if *code == Code::Use(value) {
         return Some(code);
     }
@@ -107,16 +148,16 @@ fn place_of(code: &mut Code, value: ValueId) -> Option<&mut Code> {
 
 /// The part that Rust evaluates first; putting an expression there changes no order. Arguments of inner calls are left
 /// alone: what stands there is hard to see.
-fn head(code: &mut Code) -> Option<&mut Code> {
+fn head(code: &Code) -> Option<&Code> {
     match code {
         Code::Call(_, args) | Code::Layer(_, _, args) | Code::Module(_, args) => {
-            args.first_mut().and_then(receiver)
+            args.first().and_then(receiver)
         }
         code => receiver(code),
     }
 }
 
-fn receiver(code: &mut Code) -> Option<&mut Code> {
+fn receiver(code: &Code) -> Option<&Code> {
     match code {
         Code::Use(_) => Some(code),
         Code::Method(inner, ..) => receiver(inner),
@@ -138,6 +179,13 @@ fn calls(code: &Code) -> usize {
     n
 }
 
+/// Signs, which are no calls but make an expression deeper too.
+fn prefixes(code: &Code) -> usize {
+    let mut n = 0;
+    code.visit(&mut |part| n += usize::from(matches!(part, Code::Prefix(..))));
+    n
+}
+
 fn has_module(code: &Code) -> bool {
     let mut found = false;
     code.visit(&mut |part| found |= matches!(part, Code::Layer(..) | Code::Module(..)));
@@ -147,7 +195,7 @@ fn has_module(code: &Code) -> bool {
 /// Whether the producer, put at the head of the consumer, makes an expression that people would write.
 fn reads_well(producer: &Code, consumer: &Code) -> bool {
     let total = calls(producer) + calls(consumer);
-    if total > MAX_CALLS {
+    if total > MAX_CALLS || prefixes(producer) + prefixes(consumer) > MAX_CALLS {
         return false;
     }
     match consumer {

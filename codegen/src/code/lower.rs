@@ -1,18 +1,19 @@
 //! Calls of the runtime into code.
 
-use super::{Code, Literal, Slot};
+use super::{Code, Literal, Number, Place, Slot};
+use crate::ids::{Arena, FieldId, SlotId, VarId};
 use crate::spelling::{self, Form, Known};
 use kiln_importer::ir::{Arg, Call, Chain, Config, Graph, Name, NodeId, Setting, TensorType, ValueId};
 use kiln_types::DType;
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 /// Where a constant operand is found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// A field of this module.
-    Own,
-    /// A field of a layer that this module holds.
-    Held,
+    Module(FieldId),
+    /// A field of a layer that this module holds: the way to the layer, and the field.
+    Layer(Vec<Place>, &'static str),
     /// An argument of this function.
     Argument,
     /// Spelt out.
@@ -25,11 +26,14 @@ pub struct Lowering<'a> {
     /// Says where a constant is found.
     pub owner: &'a dyn Fn(ValueId) -> Owner,
     /// Numbers met so far.
-    pub slots: Vec<Slot>,
+    pub slots: Arena<SlotId, Slot>,
     /// The field whose initialization is being lowered.
-    pub field: Option<String>,
-    /// Names for the variables of operands.
-    pub hints: BTreeMap<ValueId, String>,
+    pub field: Option<FieldId>,
+    /// The values of the variables met so far.
+    pub vars: Arena<VarId, ValueId>,
+    /// Names for variables.
+    pub hints: HashMap<VarId, String>,
+    known: HashMap<ValueId, VarId>,
     /// The variables of the chain that is being written, with the uses that are still to come.
     links: Vec<(String, usize)>,
 }
@@ -45,7 +49,16 @@ struct Site<'a> {
 impl<'a> Lowering<'a> {
     /// With no numbers met yet.
     pub fn new(graph: &'a Graph, owner: &'a dyn Fn(ValueId) -> Owner) -> Self {
-        Self { graph, owner, slots: Vec::new(), field: None, hints: BTreeMap::new(), links: Vec::new() }
+        Self {
+            graph,
+            owner,
+            slots: Arena::default(),
+            field: None,
+            vars: Arena::default(),
+            hints: HashMap::new(),
+            known: HashMap::new(),
+            links: Vec::new(),
+        }
     }
 
     /// The code of what a node does.
@@ -75,14 +88,19 @@ impl<'a> Lowering<'a> {
     /// The code of a value where it is used.
     pub fn value(&mut self, value: ValueId) -> Code {
         if self.graph.constant(value).is_none() {
-            return Code::Use(value);
+            return Code::Use(self.var(value));
         }
         match (self.owner)(value) {
-            Owner::Own => Code::Parameter(value),
-            Owner::Held => Code::Held(value),
-            Owner::Argument => Code::Use(value),
+            Owner::Module(field) => Code::Parameter(field),
+            Owner::Layer(way, field) => Code::Held(way, field),
+            Owner::Argument => Code::Use(self.var(value)),
             Owner::Literal => self.literal(value),
         }
+    }
+
+    /// The variable for a value.
+    pub fn var(&mut self, value: ValueId) -> VarId {
+        *self.known.entry(value).or_insert_with(|| self.vars.push(value))
     }
 
     /// A small constant, spelt out.
@@ -90,7 +108,7 @@ impl<'a> Lowering<'a> {
         let ty = self.graph.ty(value);
         let scalars = self.graph.constant(value).and_then(|c| kiln_importer::ir::scalars(&c.data));
         let scalars = scalars.unwrap_or_default();
-        let items = scalars.into_iter().map(|scalar| Code::Scalar(scalar, ty.dtype)).collect();
+        let items = scalars.into_iter().map(|scalar| Code::Scalar(Number(scalar), ty.dtype)).collect();
         let flat = ty.with_dims(vec![ty.num_elements()]);
         let mut from = vec![Code::Array(items), Code::Device];
         let data = match ty.dtype {
@@ -118,9 +136,7 @@ impl<'a> Lowering<'a> {
 
     /// A literal that may differ between modules.
     pub fn literal_slot(&mut self, value: Option<Literal>, hint: Option<&str>) -> Code {
-        let field = self.field.clone();
-        self.slots.push(Slot { value, hint: hint.map(str::to_owned), field });
-        Code::Slot(self.slots.len() - 1)
+        Code::Slot(self.slots.push(Slot { value, hint: hint.map(str::to_owned), field: self.field }))
     }
 
     fn arg(&mut self, arg: &Arg, site: Site<'_>) -> Code {
@@ -128,8 +144,11 @@ impl<'a> Lowering<'a> {
         match arg {
             Arg::Operand(n) => match site.inputs.get(*n).copied().flatten() {
                 Some(value) => {
-                    self.hints.extend(site.hint.map(|hint| (value, hint.to_owned())));
-                    self.value(value)
+                    let code = self.value(value);
+                    if let (Some(var), Some(hint)) = (code.var(), site.hint) {
+                        self.hints.insert(var, hint.to_owned());
+                    }
+                    code
                 }
                 None => Code::Path("None".into()),
             },
@@ -146,8 +165,8 @@ impl<'a> Lowering<'a> {
             },
             // Only calls take ranks, and write them themselves.
             Arg::Rank(rank) => Code::Int(*rank as i64),
-            Arg::Scalar(value, dtype) => Code::Scalar(*value, *dtype),
-            Arg::Float(value) => Code::Float(*value),
+            Arg::Scalar(value, dtype) => Code::Scalar(Number(*value), *dtype),
+            Arg::Float(value) => Code::Float((*value).into()),
             Arg::Bool(value) => Code::Bool(*value),
             Arg::DType(dtype) => Code::DType(*dtype),
             Arg::None => Code::Path("None".into()),

@@ -1,39 +1,45 @@
 //! Code between the IR and tokens: statements over values, with names, moves and literals still open.
 
+mod body;
 mod inline;
 mod lower;
 mod moves;
-mod skeleton;
+mod number;
 
+pub use body::{Body, Form, Init, Literal, Slot, Source};
 pub use inline::inline;
 pub use lower::{Lowering, Owner};
 pub use moves::decide_moves;
-pub use skeleton::Text;
+pub use number::Number;
 
-use kiln_importer::ir::{Dim, Name, NodeId, Symbol, TensorType, ValueId};
-use kiln_types::{DType, Scalar};
-use std::collections::BTreeMap;
+use crate::ids::{FieldId, SlotId, StructId, VarId};
+use kiln_importer::ir::{Dim, Name, Symbol, TensorType};
+use kiln_types::DType;
+use std::collections::HashMap;
 
-/// An expression.
-#[derive(Clone, Debug, PartialEq)]
+/// An expression in a function of a module.
+///
+/// It names nothing but what is in the module's own body (variables, fields, literals), so that the code of modules that
+/// do the same is equal.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Code {
     /// A value of the function, moved.
-    Use(ValueId),
+    Use(VarId),
     /// A value of the function, cloned.
-    Clone(ValueId),
+    Clone(VarId),
     /// A value of the function, by name alone: behind `&`.
-    Name(ValueId),
+    Name(VarId),
     /// The carried variable of a loop.
     Carried,
     /// A parameter of the module itself.
-    Parameter(ValueId),
-    /// A parameter that a layer of the module, or of a module in it, holds.
-    Held(ValueId),
-    /// A number that may differ between modules of one struct: an index into [`Body::slots`].
-    Slot(usize),
+    Parameter(FieldId),
+    /// A parameter that a layer of the module, or of a module in it, holds: the way to the layer, and its field.
+    Held(Vec<Place>, &'static str),
+    /// A number that may differ between modules of one struct.
+    Slot(SlotId),
     Int(i64),
-    Scalar(Scalar, DType),
-    Float(f64),
+    Scalar(Number, DType),
+    Float(Number),
     Bool(bool),
     DType(DType),
     Path(Name),
@@ -61,12 +67,28 @@ pub enum Code {
     Setting(Box<Code>, Name, Vec<Code>, bool),
     /// `{ let a = …; result }`
     Block(Vec<(String, Code)>, Box<Code>),
-    /// `self.field.method(args)` on the layer of a node.
-    Layer(NodeId, &'static str, Vec<Code>),
-    /// A call of a module's `forward`, values first, then symbols.
-    Module(usize, Vec<Code>),
+    /// `self.field.method(args)` on a layer.
+    Layer(FieldId, &'static str, Vec<Code>),
+    /// A call of a module's `forward`, values first, then literals, then symbols.
+    Module(Callee, Vec<Code>),
     /// A variable that holds a symbol, as it is.
     Symbol(Symbol),
+}
+
+/// One step on the way to something in a module: a field, and the position in it when it is a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    pub field: FieldId,
+    pub position: Option<usize>,
+}
+
+/// A module that is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Callee {
+    /// Its struct.
+    pub structure: StructId,
+    /// Where it is held; a struct without fields is a function, and needs no place.
+    pub place: Option<Place>,
 }
 
 impl Code {
@@ -122,33 +144,45 @@ impl Code {
         }
     }
 
-    fn replace(&mut self, swap: &dyn Fn(&mut ValueId)) {
-        if let Code::Use(value) | Code::Clone(value) | Code::Name(value) = self {
-            swap(value);
+    /// Visits it and everything in it, to change, parents first.
+    pub fn visit_mut(&mut self, f: &mut dyn FnMut(&mut Code)) {
+        f(self);
+        for part in self.parts_mut() {
+            part.visit_mut(f);
         }
-        self.parts_mut().into_iter().for_each(|part| part.replace(swap));
     }
 
-    /// How often a value occurs.
-    pub fn count(&self, value: ValueId) -> usize {
-        let mut n = 0;
-        self.visit(&mut |code| n += usize::from(code.value() == Some(value)));
-        n
-    }
-
-    /// The value that this leaf stands for.
-    pub fn value(&self) -> Option<ValueId> {
+    /// The variable that this leaf stands for.
+    pub fn var(&self) -> Option<VarId> {
         match self {
-            Code::Use(value) | Code::Clone(value) | Code::Name(value) => Some(*value),
+            Code::Use(var) | Code::Clone(var) | Code::Name(var) => Some(*var),
             _ => None,
         }
     }
 
-    /// Every value in it, in order, with repetitions.
-    pub fn values(&self) -> Vec<ValueId> {
-        let mut values = Vec::new();
-        self.visit(&mut |code| values.extend(code.value()));
-        values
+    /// Every variable in it, in order, with repetitions.
+    pub fn vars(&self) -> Vec<VarId> {
+        let mut vars = Vec::new();
+        self.visit(&mut |code| vars.extend(code.var()));
+        vars
+    }
+
+    /// The first variable in it, in the order of evaluation.
+    pub fn first_var(&self) -> Option<VarId> {
+        self.var().or_else(|| self.parts().into_iter().find_map(Code::first_var))
+    }
+
+    /// Forgets its numbers: what is left is equal for code that does the same with other sizes.
+    pub fn erase_numbers(&mut self) {
+        self.visit_mut(&mut |code| match code {
+            Code::Int(_)
+            | Code::Scalar(..)
+            | Code::Float(_)
+            | Code::Slot(_)
+            | Code::Size(_)
+            | Code::Integer(_) => *code = Code::Int(0),
+            code => code.normalize(),
+        });
     }
 
     /// The sizes in it.
@@ -164,37 +198,41 @@ impl Code {
 }
 
 /// A statement.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Statement {
     /// `let (a, b) = code;`
-    Bind { outputs: Vec<ValueId>, code: Code },
+    Bind { outputs: Vec<VarId>, code: Code },
     /// Reads a small tensor back into host integers.
     Read { code: Code, symbols: Vec<Symbol> },
     /// `let (a, b) = if condition { … } else { … };`
-    If { outputs: Vec<ValueId>, condition: Dim, then: Block, otherwise: Block },
+    If { outputs: Vec<VarId>, condition: Dim, then: Block, otherwise: Block },
     /// `let x = match &self.field { Some(field) => code, None => otherwise };`, or an `if` with a field of its own.
     Optional {
-        output: ValueId,
+        output: VarId,
         code: Code,
         otherwise: Code,
-        /// The slot that says whether it happens.
-        flag: usize,
+        /// The literal that says whether it happens.
+        flag: SlotId,
         /// The field of the module that is there when it happens.
-        field: Option<usize>,
+        field: Option<FieldId>,
     },
     /// `let mut x = init; for layer in &self.layers { x = layer.forward(x, …); }`
     Loop {
-        output: ValueId,
+        output: VarId,
         init: Code,
-        /// Modules called in turn: all of the sequence or a part of it.
-        modules: Vec<usize>,
+        /// The first module that is called.
+        callee: Callee,
+        /// Whether the same module is called each time, and not the next of its sequence.
+        again: bool,
+        /// The number of calls.
+        times: usize,
         /// The first call's arguments, with [`Code::Carried`].
         args: Vec<Code>,
     },
 }
 
-/// A branch.
-#[derive(Clone, Debug, PartialEq, Default)]
+/// The body of a function or of a branch.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Block {
     pub statements: Vec<Statement>,
     /// What it yields.
@@ -202,8 +240,8 @@ pub struct Block {
 }
 
 impl Statement {
-    /// The values it defines for the statements after it.
-    pub fn outputs(&self) -> &[ValueId] {
+    /// The variables it defines for the statements after it.
+    pub fn outputs(&self) -> &[VarId] {
         match self {
             Statement::Bind { outputs, .. } | Statement::If { outputs, .. } => outputs,
             Statement::Read { .. } => &[],
@@ -254,101 +292,87 @@ impl Statement {
 }
 
 impl Block {
-    /// The same with other values.
-    pub fn with_values(&self, values: &BTreeMap<ValueId, ValueId>) -> Self {
-        let mut block = self.clone();
-        block.replace(values);
-        block
-    }
-
-    fn replace(&mut self, values: &BTreeMap<ValueId, ValueId>) {
-        let swap = |value: &mut ValueId| *value = values.get(value).copied().unwrap_or(*value);
-        for statement in &mut self.statements {
-            match statement {
-                Statement::Bind { outputs, code } => {
-                    outputs.iter_mut().for_each(swap);
-                    code.replace(&swap);
-                }
-                Statement::Read { code, .. } => code.replace(&swap),
-                Statement::If { outputs, then, otherwise, .. } => {
-                    outputs.iter_mut().for_each(swap);
-                    then.replace(values);
-                    otherwise.replace(values);
-                }
-                Statement::Optional { output, code, otherwise, .. } => {
-                    swap(output);
-                    code.replace(&swap);
-                    otherwise.replace(&swap);
-                }
-                Statement::Loop { output, init, args, .. } => {
-                    swap(output);
-                    init.replace(&swap);
-                    args.iter_mut().for_each(|arg| arg.replace(&swap));
-                }
-            }
-        }
-        self.results.iter_mut().for_each(|code| code.replace(&swap));
-    }
-
     /// Every expression in it.
     pub fn codes(&self) -> Vec<&Code> {
         self.statements.iter().flat_map(Statement::codes).chain(&self.results).collect()
     }
 
-    /// How often a value is used.
-    pub fn count(&self, value: ValueId) -> usize {
-        self.codes().into_iter().map(|code| code.count(value)).sum()
+    /// Every expression in it, to change.
+    pub fn visit_mut(&mut self, f: &mut dyn FnMut(&mut Code)) {
+        for statement in &mut self.statements {
+            match statement {
+                Statement::Bind { code, .. } | Statement::Read { code, .. } => code.visit_mut(f),
+                Statement::If { then, otherwise, .. } => {
+                    then.visit_mut(f);
+                    otherwise.visit_mut(f);
+                }
+                Statement::Optional { code, otherwise, .. } => {
+                    code.visit_mut(f);
+                    otherwise.visit_mut(f);
+                }
+                Statement::Loop { init, args, .. } => {
+                    init.visit_mut(f);
+                    args.iter_mut().for_each(|arg| arg.visit_mut(f));
+                }
+            }
+        }
+        self.results.iter_mut().for_each(|code| code.visit_mut(f));
     }
-}
 
-/// What may differ between modules of one struct.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Literal {
-    Number(i64),
-    Flag(bool),
-    /// A value of a type of the runtime: an activation.
-    Choice(&'static str, Box<Code>),
-}
+    /// Every variable in it, to change.
+    pub fn visit_vars(&mut self, f: &mut dyn FnMut(&mut VarId)) {
+        self.visit_mut(&mut |code| {
+            if let Code::Use(var) | Code::Clone(var) | Code::Name(var) = code {
+                f(var);
+            }
+        });
+        self.visit_outputs(f);
+    }
 
-/// A literal in a body, which may be another one in a module of the same struct.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Slot {
-    /// Nothing where it belongs to an optional part that this module does not have.
-    pub value: Option<Literal>,
-    /// What the number is, if the spelling says so.
-    pub hint: Option<String>,
-    /// The field in whose initialization it stands; `None` in `forward`.
-    pub field: Option<String>,
-}
+    fn visit_outputs(&mut self, f: &mut dyn FnMut(&mut VarId)) {
+        for statement in &mut self.statements {
+            match statement {
+                Statement::Bind { outputs, .. } => outputs.iter_mut().for_each(&mut *f),
+                Statement::If { outputs, then, otherwise, .. } => {
+                    outputs.iter_mut().for_each(&mut *f);
+                    then.visit_outputs(f);
+                    otherwise.visit_outputs(f);
+                }
+                Statement::Optional { output, .. } | Statement::Loop { output, .. } => f(output),
+                Statement::Read { .. } => {}
+            }
+        }
+    }
 
-/// How a field is made.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Init {
-    /// A layer: type, whether it takes the backend, config, dtype of its parameters.
-    Layer { ty: &'static str, generic: bool, config: Code, dtype: DType },
-    /// A parameter with its dims.
-    Parameter { ty: TensorType, dims: Vec<Code> },
-    /// A module of a struct, with the arguments of its constructor.
-    Module { class: usize, args: Vec<Code> },
-    /// Several modules of one struct.
-    Sequence { class: usize, elements: Vec<Vec<Code>> },
-}
+    /// Every statement in it, those of branches after their `if`.
+    pub fn all_statements(&self) -> Vec<&Statement> {
+        let mut all = Vec::new();
+        for statement in &self.statements {
+            all.push(statement);
+            if let Statement::If { then, otherwise, .. } = statement {
+                all.extend(then.all_statements());
+                all.extend(otherwise.all_statements());
+            }
+        }
+        all
+    }
 
-/// Everything that a module's struct and functions are made of.
-#[derive(Clone, Debug, Default)]
-pub struct Body {
-    /// Per field of the module, in order.
-    pub inits: Vec<Init>,
-    /// The forward function.
-    pub block: Block,
-    /// The numbers in it.
-    pub slots: Vec<Slot>,
-    /// Symbols that the caller passes.
-    pub symbols: Vec<Symbol>,
-    /// Symbols found in the dims of values: symbol, value, axis.
-    pub sources: Vec<(Symbol, ValueId, usize)>,
-    /// Names for variables, where the use tells.
-    pub hints: BTreeMap<ValueId, String>,
-    /// For a form without some optional parts: its values for those of the struct's first module.
-    pub values: Option<BTreeMap<ValueId, ValueId>>,
+    /// Whether it yields what branches at its end yield.
+    pub fn ends_with_branches(&self) -> bool {
+        match self.statements.last() {
+            Some(statement @ (Statement::If { .. } | Statement::Optional { .. })) => {
+                statement.outputs().iter().copied().map(Code::Use).eq(self.results.iter().cloned())
+            }
+            _ => false,
+        }
+    }
+
+    /// How often each variable is used.
+    pub fn uses(&self) -> HashMap<VarId, usize> {
+        let mut uses = HashMap::new();
+        for var in self.codes().into_iter().flat_map(Code::vars) {
+            *uses.entry(var).or_insert(0) += 1;
+        }
+        uses
+    }
 }

@@ -1,76 +1,111 @@
-//! Decides which uses of a value move it: the last one.
+//! Decides which uses of a variable move it: the last one.
 
 use super::{Block, Code, Statement};
-use kiln_importer::ir::ValueId;
-use std::collections::BTreeSet;
+use crate::ids::VarId;
+use std::collections::HashSet;
 
 /// Makes every use but the last a clone, in a function's body.
 pub fn decide_moves(block: &mut Block) {
-    decide_block(block, &BTreeSet::new());
+    Live::default().block(block);
 }
 
-/// `after` are the values that are used after the block.
-fn decide_block(block: &mut Block, after: &BTreeSet<ValueId>) {
-    let mut live = after.clone();
-    for code in block.results.iter_mut().rev() {
-        decide(code, &mut live);
+/// Variables that are used after the place in hand; code is looked at from its end to its beginning.
+#[derive(Default)]
+struct Live {
+    vars: HashSet<VarId>,
+    /// Variables in the order in which they came to be live, to take them back.
+    order: Vec<VarId>,
+}
+
+impl Live {
+    /// Adds a variable; whether it is new.
+    fn insert(&mut self, var: VarId) -> bool {
+        let new = self.vars.insert(var);
+        if new {
+            self.order.push(var);
+        }
+        new
     }
-    for statement in block.statements.iter_mut().rev() {
+
+    /// Does something with what is live here, and takes back what that adds.
+    fn apart(&mut self, run: impl FnOnce(&mut Self)) {
+        let length = self.order.len();
+        run(self);
+        for var in self.order.drain(length..) {
+            self.vars.remove(&var);
+        }
+    }
+
+    fn block(&mut self, block: &mut Block) {
+        for code in block.results.iter_mut().rev() {
+            self.code(code);
+        }
+        for statement in block.statements.iter_mut().rev() {
+            self.statement(statement);
+        }
+    }
+
+    fn statement(&mut self, statement: &mut Statement) {
         match statement {
-            Statement::Bind { code, .. } | Statement::Read { code, .. } => expression(code, &mut live),
+            Statement::Bind { code, .. } | Statement::Read { code, .. } => self.expression(code),
             Statement::If { then, otherwise, .. } => {
-                decide_block(then, &live);
-                decide_block(otherwise, &live);
-                for code in then.codes().into_iter().chain(otherwise.codes()) {
-                    live.extend(code.values());
+                self.apart(|live| live.block(then));
+                self.apart(|live| live.block(otherwise));
+                for var in then.codes().into_iter().chain(otherwise.codes()).flat_map(Code::vars) {
+                    self.insert(var);
                 }
             }
             Statement::Optional { code, otherwise, .. } => {
-                let mut without = live.clone();
-                decide(otherwise, &mut without);
-                expression(code, &mut live);
-                live.extend(without);
+                self.apart(|live| live.code(otherwise));
+                self.expression(code);
+                for var in otherwise.vars() {
+                    self.insert(var);
+                }
             }
             Statement::Loop { init, args, .. } => {
                 // The body runs many times, so nothing in it may move.
                 for arg in args {
-                    live.extend(arg.values());
-                    decide(arg, &mut live);
+                    for var in arg.vars() {
+                        self.insert(var);
+                    }
+                    self.code(arg);
                 }
-                expression(init, &mut live);
+                self.expression(init);
             }
         }
     }
-}
 
-/// One whole expression: what it borrows anywhere must not move elsewhere in it.
-fn expression(code: &mut Code, live: &mut BTreeSet<ValueId>) {
-    let mut borrowed = Vec::new();
-    code.visit(&mut |part| {
-        if let Code::Ref(inner) = part {
-            borrowed.extend(inner.value());
+    /// One whole expression: what it borrows anywhere must not move elsewhere in it.
+    fn expression(&mut self, code: &mut Code) {
+        let mut borrowed = Vec::new();
+        code.visit(&mut |part| {
+            if let Code::Ref(inner) = part {
+                borrowed.extend(inner.var());
+            }
+        });
+        for var in borrowed {
+            self.insert(var);
         }
-    });
-    live.extend(borrowed);
-    decide(code, live);
-}
+        self.code(code);
+    }
 
-fn decide(code: &mut Code, live: &mut BTreeSet<ValueId>) {
-    match code {
-        Code::Use(value) => {
-            if !live.insert(*value) {
-                *code = Code::Clone(*value);
+    fn code(&mut self, code: &mut Code) {
+        match code {
+            Code::Use(var) => {
+                if !self.insert(*var) {
+                    *code = Code::Clone(*var);
+                }
             }
-        }
-        Code::Ref(inner) if inner.value().is_some() => {
-            if let Some(value) = inner.value() {
-                live.insert(value);
-                **inner = Code::Name(value);
+            Code::Ref(inner) if inner.var().is_some() => {
+                if let Some(var) = inner.var() {
+                    self.insert(var);
+                    **inner = Code::Name(var);
+                }
             }
-        }
-        _ => {
-            for part in code.parts_mut().into_iter().rev() {
-                decide(part, live);
+            _ => {
+                for part in code.parts_mut().into_iter().rev() {
+                    self.code(part);
+                }
             }
         }
     }

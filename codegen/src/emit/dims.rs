@@ -2,37 +2,43 @@
 //!
 //! Sizes are `usize` where no difference can go below zero on the way, `i64` otherwise.
 
-use crate::literals;
+use crate::{CodegenError, literals};
 use kiln_importer::ir::{Atom, Dim, Symbol};
 use kiln_types::CompareOp;
 use proc_macro2::{Delimiter, Ident, TokenStream, TokenTree};
 use quote::quote;
 
+type Result<T> = std::result::Result<T, CodegenError>;
+
 /// How symbols are found in a function.
 pub trait Scope {
-    /// The variable that holds a symbol, and whether it is an `i64` (else a `usize`).
-    fn symbol(&self, symbol: &Symbol) -> (Ident, bool);
+    /// The variable that holds a symbol, and whether it is an `i64` (else a `usize`), if there is one.
+    fn symbol(&self, symbol: &Symbol) -> Option<(Ident, bool)>;
+}
+
+/// The variable that holds a symbol, and whether it is an `i64`.
+pub fn variable(symbol: &Symbol, scope: &dyn Scope) -> Result<(Ident, bool)> {
+    scope.symbol(symbol).ok_or_else(|| CodegenError::UnknownSymbol(symbol.to_string()))
 }
 
 /// A size as `usize`.
-pub fn size(dim: &Dim, scope: &dyn Scope) -> TokenStream {
+pub fn size(dim: &Dim, scope: &dyn Scope) -> Result<TokenStream> {
     if let Some(value) = dim.as_size() {
-        return literals::int(value as i64);
+        return Ok(literals::int(value as i64));
     }
-    if is_plain(dim, scope, true) {
-        return bare(sum(dim, scope, false));
+    if is_plain(dim, scope, true)? {
+        return Ok(bare(sum(dim, scope, false)?));
     }
-    let value = sum(dim, scope, true);
-    let value = bare(value);
-    quote!((#value) as usize)
+    let value = bare(sum(dim, scope, true)?);
+    Ok(quote!((#value) as usize))
 }
 
 /// A size as `i64`.
-pub fn integer(dim: &Dim, scope: &dyn Scope) -> TokenStream {
-    match dim.as_constant() {
+pub fn integer(dim: &Dim, scope: &dyn Scope) -> Result<TokenStream> {
+    Ok(match dim.as_constant() {
         Some(value) => literals::int(value),
-        None => bare(sum(dim, scope, true)),
-    }
+        None => bare(sum(dim, scope, true)?),
+    })
 }
 
 /// An expression without parentheses around all of it.
@@ -47,32 +53,39 @@ fn bare(tokens: TokenStream) -> TokenStream {
 }
 
 /// A condition: whether a size is not 0.
-pub fn condition(dim: &Dim, scope: &dyn Scope) -> TokenStream {
+pub fn condition(dim: &Dim, scope: &dyn Scope) -> Result<TokenStream> {
     let mut terms = dim.terms();
     if let (Some((1, [Atom::Compare(op, a, b)])), None) = (terms.next(), terms.next()) {
         return compare(*op, a, b, scope);
     }
-    let value = sum(dim, scope, true);
-    quote!(#value != 0)
+    let value = sum(dim, scope, true)?;
+    Ok(quote!(#value != 0))
 }
 
 /// Whether `usize` arithmetic gives the right number. At the top a difference is a size and so not negative.
-fn is_plain(dim: &Dim, scope: &dyn Scope, top: bool) -> bool {
-    dim.terms().all(|(coefficient, atoms)| {
-        (top || coefficient >= 0)
-            && atoms.iter().all(|atom| match atom {
-                Atom::Symbol(symbol) => !scope.symbol(symbol).1,
-                Atom::FloorDiv(a, b) | Atom::Mod(a, b) => {
-                    is_plain(a, scope, false) && is_plain(b, scope, false)
+fn is_plain(dim: &Dim, scope: &dyn Scope, top: bool) -> Result<bool> {
+    for (coefficient, atoms) in dim.terms() {
+        if !top && coefficient < 0 {
+            return Ok(false);
+        }
+        for atom in atoms {
+            let plain = match atom {
+                Atom::Symbol(symbol) => !variable(symbol, scope)?.1,
+                Atom::FloorDiv(a, b) | Atom::Mod(a, b) | Atom::Max(a, b) | Atom::Min(a, b) => {
+                    is_plain(a, scope, false)? && is_plain(b, scope, false)?
                 }
-                Atom::Max(a, b) | Atom::Min(a, b) => is_plain(a, scope, false) && is_plain(b, scope, false),
                 Atom::Compare(..) => false,
-            })
-    })
+            };
+            if !plain {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
 }
 
 /// The sum of a dim's terms, positive ones first.
-fn sum(dim: &Dim, scope: &dyn Scope, signed: bool) -> TokenStream {
+fn sum(dim: &Dim, scope: &dyn Scope, signed: bool) -> Result<TokenStream> {
     let with_symbols = dim.terms().filter(|(_, atoms)| !atoms.is_empty());
     let constant = dim.terms().filter(|(_, atoms)| atoms.is_empty());
     let terms: Vec<_> = with_symbols.chain(constant).collect();
@@ -81,19 +94,19 @@ fn sum(dim: &Dim, scope: &dyn Scope, signed: bool) -> TokenStream {
     let mut tokens = TokenStream::new();
     for (coefficient, atoms) in positive.chain(negative) {
         let magnitude = coefficient.saturating_abs();
-        let mut factors: Vec<TokenStream> = atoms.iter().map(|atom| factor(atom, scope, signed)).collect();
+        let mut factors: Vec<TokenStream> =
+            atoms.iter().map(|atom| factor(atom, scope, signed)).collect::<Result<_>>()?;
         if magnitude != 1 || factors.is_empty() {
             factors.insert(0, literals::int(magnitude));
         }
         let term = product(&factors);
-        tokens = match (tokens.is_empty(), *coefficient < 0) {
+        tokens.extend(match (tokens.is_empty(), *coefficient < 0) {
             (true, false) => term,
-            (true, true) => quote!(-#term),
-            (false, false) => quote!(#tokens + #term),
-            (false, true) => quote!(#tokens - #term),
-        };
+            (_, true) => quote!(-#term),
+            (false, false) => quote!(+ #term),
+        });
     }
-    if tokens.is_empty() { quote!(0) } else { tokens }
+    Ok(if tokens.is_empty() { quote!(0) } else { tokens })
 }
 
 fn product(factors: &[TokenStream]) -> TokenStream {
@@ -105,56 +118,56 @@ fn product(factors: &[TokenStream]) -> TokenStream {
 }
 
 /// A dim as a factor or operand: in parentheses unless it is one token.
-fn operand(dim: &Dim, scope: &dyn Scope, signed: bool) -> TokenStream {
-    let tokens = bare(sum(dim, scope, signed));
+fn operand(dim: &Dim, scope: &dyn Scope, signed: bool) -> Result<TokenStream> {
+    let tokens = bare(sum(dim, scope, signed)?);
     let simple = dim.as_constant().is_some_and(|c| c >= 0) || (dim.as_symbol().is_some() && !signed);
-    if simple { tokens } else { quote!((#tokens)) }
+    Ok(if simple { tokens } else { quote!((#tokens)) })
 }
 
-fn factor(atom: &Atom, scope: &dyn Scope, signed: bool) -> TokenStream {
-    match atom {
-        Atom::Symbol(symbol) => match scope.symbol(symbol) {
+fn factor(atom: &Atom, scope: &dyn Scope, signed: bool) -> Result<TokenStream> {
+    Ok(match atom {
+        Atom::Symbol(symbol) => match variable(symbol, scope)? {
             (name, false) if signed => quote!((#name as i64)),
             (name, _) => quote!(#name),
         },
         Atom::FloorDiv(a, b) if signed => {
-            let (a, b) = (receiver(a, scope), bare(sum(b, scope, true)));
+            let (a, b) = (receiver(a, scope)?, bare(sum(b, scope, true)?));
             quote!(#a.div_euclid(#b))
         }
         Atom::Mod(a, b) if signed => {
-            let (a, b) = (receiver(a, scope), bare(sum(b, scope, true)));
+            let (a, b) = (receiver(a, scope)?, bare(sum(b, scope, true)?));
             quote!(#a.rem_euclid(#b))
         }
         Atom::FloorDiv(a, b) => {
             if let Some(up) = rounded_up(a, b) {
-                let (up, b) = (operand(&up, scope, false), bare(sum(b, scope, false)));
-                return quote!(#up.div_ceil(#b));
+                let (up, b) = (operand(&up, scope, false)?, bare(sum(b, scope, false)?));
+                return Ok(quote!(#up.div_ceil(#b)));
             }
-            let (a, b) = (operand(a, scope, false), operand(b, scope, false));
+            let (a, b) = (operand(a, scope, false)?, operand(b, scope, false)?);
             quote!((#a / #b))
         }
         Atom::Mod(a, b) => {
-            let (a, b) = (operand(a, scope, false), operand(b, scope, false));
+            let (a, b) = (operand(a, scope, false)?, operand(b, scope, false)?);
             quote!((#a % #b))
         }
         Atom::Max(a, b) => {
-            let (a, b) = (typed_receiver(a, scope, signed), bare(sum(b, scope, signed)));
+            let (a, b) = (typed_receiver(a, scope, signed)?, bare(sum(b, scope, signed)?));
             quote!(#a.max(#b))
         }
         Atom::Min(a, b) => {
             if let Some((inner, low, high)) = clamped(a, b) {
-                let inner = typed_receiver(inner, scope, signed);
+                let inner = typed_receiver(inner, scope, signed)?;
                 let (low, high) = (literals::int(low), literals::int(high));
-                return quote!(#inner.clamp(#low, #high));
+                return Ok(quote!(#inner.clamp(#low, #high)));
             }
-            let (a, b) = (typed_receiver(a, scope, signed), bare(sum(b, scope, signed)));
+            let (a, b) = (typed_receiver(a, scope, signed)?, bare(sum(b, scope, signed)?));
             quote!(#a.min(#b))
         }
         Atom::Compare(op, a, b) => {
-            let condition = compare(*op, a, b, scope);
+            let condition = compare(*op, a, b, scope)?;
             quote!(i64::from(#condition))
         }
-    }
+    })
 }
 
 /// `n` when `a / b` is `(n + b - 1) / b`.
@@ -182,21 +195,22 @@ fn clamped<'d>(a: &'d Dim, b: &'d Dim) -> Option<(&'d Dim, i64, i64)> {
 }
 
 /// An `i64` to call a method on: literals need their type.
-fn receiver(dim: &Dim, scope: &dyn Scope) -> TokenStream {
+fn receiver(dim: &Dim, scope: &dyn Scope) -> Result<TokenStream> {
     typed_receiver(dim, scope, true)
 }
 
-fn typed_receiver(dim: &Dim, scope: &dyn Scope, signed: bool) -> TokenStream {
-    let tokens = operand(dim, scope, signed);
-    if dim.as_constant().is_none() {
-        return tokens;
-    }
-    if signed { quote!((#tokens as i64)) } else { quote!((#tokens as usize)) }
+fn typed_receiver(dim: &Dim, scope: &dyn Scope, signed: bool) -> Result<TokenStream> {
+    let tokens = operand(dim, scope, signed)?;
+    Ok(match (dim.as_constant(), signed) {
+        (None, _) => tokens,
+        (Some(_), true) => quote!((#tokens as i64)),
+        (Some(_), false) => quote!((#tokens as usize)),
+    })
 }
 
-fn compare(op: CompareOp, a: &Dim, b: &Dim, scope: &dyn Scope) -> TokenStream {
-    let signed = !(is_plain(a, scope, false) && is_plain(b, scope, false));
-    let (a, b) = (sum(a, scope, signed), sum(b, scope, signed));
+fn compare(op: CompareOp, a: &Dim, b: &Dim, scope: &dyn Scope) -> Result<TokenStream> {
+    let signed = !(is_plain(a, scope, false)? && is_plain(b, scope, false)?);
+    let (a, b) = (sum(a, scope, signed)?, sum(b, scope, signed)?);
     let op = match op {
         CompareOp::Equal => quote!(==),
         CompareOp::NotEqual => quote!(!=),
@@ -205,5 +219,5 @@ fn compare(op: CompareOp, a: &Dim, b: &Dim, scope: &dyn Scope) -> TokenStream {
         CompareOp::Lower => quote!(<),
         CompareOp::LowerEqual => quote!(<=),
     };
-    quote!(#a #op #b)
+    Ok(quote!(#a #op #b))
 }

@@ -1,97 +1,91 @@
-//! `forward` and its kin: parameters, result, body.
+//! `forward` and the functions beside it: parameters, result, body.
 
 use super::function::FunctionEmitter;
-use super::locals::Locals;
-use super::{Emitter, tensor_type};
-use crate::code::decide_moves;
-use crate::names::{ident, pascal};
-use crate::plan::{Content, Plan};
+use super::{Emitter, Result, dims, field_ids, tensor_type};
+use crate::code::Init;
+use crate::ids::StructId;
+use crate::names::ident;
 use crate::print::markers;
-use kiln_importer::ir::{SymbolOrigin, ValueId};
+use kiln_importer::ir::SymbolOrigin;
 use proc_macro2::TokenStream;
 use quote::quote;
 
-/// Tuples of more tensors get a name.
-const MAX_RESULTS: usize = 3;
-
-impl Emitter<'_, '_> {
-    /// The parameters of a module's `forward`, and its variables.
-    pub(super) fn signature(&mut self, module: usize) -> (Vec<TokenStream>, Locals) {
-        let plan = self.plan;
-        let hints = self.input_names(module);
-        let locals = Locals::new(plan, module, &hints);
-        let data = &plan.modules[module];
+impl Emitter<'_> {
+    /// The parameters of a struct's `forward`.
+    pub(super) fn signature(&mut self, id: StructId) -> Result<Vec<TokenStream>> {
+        let (program, structure, variables) = (self.program, self.structure(id), self.names.variables(id)?);
+        let body = &structure.body;
         let mut parameters: Vec<TokenStream> = Vec::new();
-        for &input in &data.inputs {
-            let name = ident(&locals.name(input));
-            let ty = tensor_type(&mut self.uses, plan.graph.ty(input), false);
+        for &input in &body.inputs {
+            let name = ident(variables.name(input)?);
+            let ty = program.graph().ty(body.vars[input]);
+            let ty = tensor_type(&mut self.uses, ty.dtype.kind(), ty.rank(), false);
             parameters.push(quote!(#name: #ty));
         }
-        for parameter in plan.structs[data.struct_id].parameters.iter().filter(|parameter| parameter.passed) {
+        for parameter in structure.parameters.iter().filter(|parameter| parameter.passed) {
             let (name, ty) = (ident(&parameter.name), self.parameter_type(parameter));
             parameters.push(quote!(#name: #ty));
         }
-        for symbol in &data.body.symbols {
-            let name = ident(&locals.symbol_name(symbol));
-            let read = matches!(plan.origin(symbol), Some(SymbolOrigin::Read { .. }));
+        for symbol in &body.symbols {
+            let (name, _) = dims::variable(symbol, variables)?;
+            let read = matches!(program.graph().symbols.get(symbol), Some(SymbolOrigin::Read { .. }));
             parameters.push(if read { quote!(#name: i64) } else { quote!(#name: usize) });
         }
-        (parameters, locals)
+        Ok(parameters)
     }
 
-    /// The type of what a module yields; more than `most` tensors get a name.
-    pub(super) fn result_type(&mut self, module: usize, most: usize) -> TokenStream {
-        let (plan, values) = (self.plan, &self.plan.modules[module].outputs);
-        let tuple = self.tuple_type(values);
-        if values.len() <= most {
-            return tuple;
+    /// The type of what a struct's `forward` yields; that of many tensors has a name.
+    pub(super) fn result_type(&mut self, id: StructId) -> TokenStream {
+        match self.names.results().get(&id) {
+            Some(name) => {
+                let name = ident(name);
+                quote!(#name<B>)
+            }
+            None => self.tuple_type(id),
         }
-        let id = plan.modules[module].struct_id;
-        if let Some(name) = self.aliases.get(&id) {
-            let name = ident(name);
-            return quote!(#name<B>);
-        }
-        let text = self.types.fresh(&format!("{}Output", pascal(&plan.structs[id].name, "Module")));
-        let (name, blank) = (ident(&text), markers::blank());
-        let doc = format!(" What [`{}`] yields.", plan.structs[id].name);
-        self.alias_items.extend(quote!(#blank #[doc = #doc] pub type #name<B> = #tuple;));
-        self.aliases.insert(id, text);
-        quote!(#name<B>)
     }
 
-    fn tuple_type(&mut self, values: &[ValueId]) -> TokenStream {
-        let plan = self.plan;
+    /// The names for types of results.
+    pub(super) fn result_names(&mut self) -> TokenStream {
+        let mut tokens = TokenStream::new();
+        for (&id, name) in self.names.results().iter().rev() {
+            let (name, blank, tuple) = (ident(name), markers::blank(), self.tuple_type(id));
+            let doc = format!(" What [`{}`] yields.", self.struct_name(id));
+            tokens.extend(quote!(#blank #[doc = #doc] pub type #name<B> = #tuple;));
+        }
+        tokens
+    }
+
+    fn tuple_type(&mut self, id: StructId) -> TokenStream {
+        let outputs = self.structure(id).outputs.iter();
         let types: Vec<_> =
-            values.iter().map(|&value| tensor_type(&mut self.uses, plan.graph.ty(value), false)).collect();
+            outputs.map(|ty| tensor_type(&mut self.uses, ty.dtype.kind(), ty.rank(), false)).collect();
         match types.as_slice() {
             [ty] => ty.clone(),
             types => quote!((#(#types),*)),
         }
     }
 
-    /// The statements of a module's `forward`, with everything that stands before them.
-    pub(super) fn body(&mut self, module: usize, locals: Locals, asynchronous: bool) -> TokenStream {
-        let plan = self.plan;
-        let data = &plan.modules[module];
-        let mut block = data.body.block.clone();
-        decide_moves(&mut block);
-        let mut function = self.function(module, locals, asynchronous);
+    /// The statements of a struct's `forward`, with everything that stands before them.
+    pub(super) fn body(&mut self, id: StructId, asynchronous: bool) -> Result<TokenStream> {
+        let body = &self.structure(id).body;
+        let mut function = self.function(id, asynchronous)?;
         let mut start = TokenStream::new();
-        for &input in &data.inputs {
-            start.extend(function.symbols_of(input));
+        for &input in &body.inputs {
+            start.extend(function.symbols_of(input)?);
         }
-        let statements = function.block(&block);
-        if function.uses_device {
-            let device = device(plan, module, &function, data.inputs.first().copied());
-            return quote!(#device #start #statements);
+        let statements = function.block(&body.block, true)?;
+        if !function.uses_device {
+            return Ok(quote!(#start #statements));
         }
-        quote!(#start #statements)
+        let device = device(&function)?;
+        Ok(quote!(#device #start #statements))
     }
 
-    pub(super) fn forward(&mut self, module: usize, asynchronous: bool) -> TokenStream {
-        let (parameters, locals) = self.signature(module);
-        let result = self.result_type(module, MAX_RESULTS);
-        let body = self.body(module, locals, asynchronous);
+    pub(super) fn forward(&mut self, id: StructId, asynchronous: bool) -> Result<TokenStream> {
+        let parameters = self.signature(id)?;
+        let result = self.result_type(id);
+        let body = self.body(id, asynchronous)?;
         let name = ident(if asynchronous { "forward_async" } else { "forward" });
         let (start, blank) = if asynchronous {
             (quote!(pub async fn), markers::blank())
@@ -100,27 +94,26 @@ impl Emitter<'_, '_> {
         };
         let doc = if asynchronous { " Runs it without blocking the thread." } else { " Runs it." };
         let allow = too_many(parameters.len() + 1);
-        quote!(#blank #[doc = #doc] #allow #start #name(&self, #(#parameters),*) -> #result { #body })
+        Ok(quote!(#blank #[doc = #doc] #allow #start #name(&self, #(#parameters),*) -> #result { #body }))
     }
 
-    pub(super) fn free_function(&mut self, id: usize) -> TokenStream {
-        let member = self.plan.structs[id].members[0];
-        let doc = self.struct_doc(id);
+    pub(super) fn free_function(&mut self, id: StructId) -> Result<TokenStream> {
+        let doc = self.struct_doc(id)?;
         let backend = self.uses.path("tensor::backend::Backend");
-        let result = self.result_type(member, MAX_RESULTS);
+        let result = self.result_type(id);
         let mut tokens = TokenStream::new();
-        let variants = if self.reads(member) { vec![false, true] } else { vec![false] };
-        for asynchronous in variants {
-            let (parameters, locals) = self.signature(member);
-            let body = self.body(member, locals, asynchronous);
-            let name = self.forward_name(member, asynchronous);
+        let variants: &[bool] = if self.reads[id] { &[false, true] } else { &[false] };
+        for &asynchronous in variants {
+            let parameters = self.signature(id)?;
+            let body = self.body(id, asynchronous)?;
+            let name = self.forward_name(id, asynchronous);
             let allow = too_many(parameters.len());
             let start = if asynchronous { quote!(async fn) } else { quote!(fn) };
             tokens.extend(
                 quote!(#[doc = #doc] #allow #start #name<B: #backend>(#(#parameters),*) -> #result { #body }),
             );
         }
-        tokens
+        Ok(tokens)
     }
 }
 
@@ -133,23 +126,19 @@ fn too_many(parameters: usize) -> TokenStream {
 }
 
 /// `let device = &x.device();`
-fn device(
-    plan: &Plan<'_>,
-    module: usize,
-    function: &FunctionEmitter<'_, '_, '_>,
-    input: Option<ValueId>,
-) -> TokenStream {
-    if let Some(input) = input {
-        let name = ident(&function.locals.name(input));
-        return quote!(let device = &#name.device(););
+fn device(function: &FunctionEmitter<'_, '_>) -> Result<TokenStream> {
+    let structure = function.emitter.structure(function.id);
+    if let Some(&input) = structure.body.inputs.first() {
+        let name = ident(function.variables.name(input)?);
+        return Ok(quote!(let device = &#name.device();));
     }
-    let data = &plan.modules[module];
-    let parameter = data.fields.iter().position(|field| matches!(field.content, Content::Parameter(_)));
-    match parameter {
-        Some(i) => {
-            let name = ident(&function.emitter.fields[data.struct_id][i]);
+    let is_parameter = |field| matches!(structure.body.inits[field], Init::Parameter { .. });
+    let parameter = field_ids(structure).find(|&field| is_parameter(field));
+    Ok(match parameter {
+        Some(field) => {
+            let name = ident(function.emitter.names.field(function.id, field)?);
             quote!(let device = &self.#name.device();)
         }
         None => quote!(let device = &B::Device::default();),
-    }
+    })
 }

@@ -1,254 +1,250 @@
 //! The body of a `forward`.
 
-use super::locals::Locals;
-use super::{Emitter, dims};
-use crate::code::{Block, Code, Statement};
+use super::{Emitter, Result, dims};
+use crate::Defect;
+use crate::code::{Block, Callee, Code, Statement};
+use crate::ids::{FieldId, StructId, VarId};
 use crate::literals;
 use crate::names::ident;
+use crate::naming::Variables;
 use crate::print::markers;
-use kiln_importer::ir::{Symbol, ValueId};
+use kiln_importer::ir::Symbol;
 use proc_macro2::{Ident, TokenStream};
 use quote::quote;
+use std::collections::HashMap;
 
-/// Writes the code of one module.
-pub struct FunctionEmitter<'e, 'p, 'g> {
-    pub emitter: &'e mut Emitter<'p, 'g>,
-    /// The module that stands for its struct.
-    pub module: usize,
-    pub locals: Locals,
-    /// Whether `self` is there, or numbers are the constructor's parameters.
-    pub in_init: bool,
+/// Writes the code of one struct.
+pub(super) struct FunctionEmitter<'e, 'p> {
+    pub(super) emitter: &'e mut Emitter<'p>,
+    pub(super) id: StructId,
+    pub(super) variables: &'p Variables,
+    /// Whether numbers are the constructor's parameters, there being no `self`.
+    pub(super) in_init: bool,
     /// Whether the function is the one for browsers.
-    pub asynchronous: bool,
+    pub(super) asynchronous: bool,
     /// Whether something was made on the device.
-    pub uses_device: bool,
+    pub(super) uses_device: bool,
     /// The optional field that is known to be there, and the variable for it.
-    pub bound: Option<(usize, Ident)>,
+    pub(super) bound: Option<(FieldId, Ident)>,
+    /// The variable that the loop in hand carries.
+    pub(super) carried: Option<VarId>,
+    /// The symbols that are found in the dims of each variable, with their axes.
+    sources: HashMap<VarId, Vec<(usize, &'p Symbol)>>,
 }
 
-impl FunctionEmitter<'_, '_, '_> {
-    /// The statements of a block and its result.
-    pub fn block(&mut self, block: &Block) -> TokenStream {
+impl<'p> Emitter<'p> {
+    /// What writes the functions of a struct.
+    pub(super) fn function(&mut self, id: StructId, asynchronous: bool) -> Result<FunctionEmitter<'_, 'p>> {
+        let mut sources: HashMap<VarId, Vec<(usize, &'p Symbol)>> = HashMap::new();
+        for source in &self.structure(id).body.sources {
+            sources.entry(source.var).or_default().push((source.axis, &source.symbol));
+        }
+        Ok(FunctionEmitter {
+            id,
+            variables: self.names.variables(id)?,
+            emitter: self,
+            in_init: false,
+            asynchronous,
+            uses_device: false,
+            bound: None,
+            carried: None,
+            sources,
+        })
+    }
+
+    /// What writes the constructor of a struct.
+    pub(super) fn initializer(&mut self, id: StructId) -> Result<FunctionEmitter<'_, 'p>> {
+        let mut function = self.function(id, false)?;
+        function.in_init = true;
+        Ok(function)
+    }
+}
+
+impl FunctionEmitter<'_, '_> {
+    /// The statements of a block and its result; `is_outermost` when it is no branch.
+    pub(super) fn block(&mut self, block: &Block, is_outermost: bool) -> Result<TokenStream> {
         let mut tokens = TokenStream::new();
-        let last = ends_with_branches(block);
-        for (i, statement) in block.statements.iter().enumerate() {
-            if i + 1 == block.statements.len() && last {
-                let branches = match statement {
-                    Statement::Optional { .. } => self.optional(statement),
-                    _ => self.branches(statement),
-                };
-                return quote!(#tokens #branches);
-            }
-            let goes_on = |output| block.statements[i + 1..].iter().any(|next| begins_with(next, output));
-            let looped = matches!(statement.outputs(), &[output] if goes_on(output))
-                || matches!(statement, Statement::Loop { .. });
-            self.locals.name_outputs(self.emitter.plan, self.module, block, i, looped);
-            if let Statement::Bind { outputs, .. } | Statement::If { outputs, .. } = statement
-                && let &[output] = outputs.as_slice()
-                && looped
-            {
-                self.locals.make_mutable(output);
-            }
-            tokens.extend(self.statement(statement));
+        let (last, others) = match block.statements.split_last() {
+            Some((last, others)) if block.ends_with_branches() => (Some(last), others),
+            _ => (None, block.statements.as_slice()),
+        };
+        for statement in others {
+            tokens.extend(self.statement(statement, is_outermost)?);
             for &output in statement.outputs() {
-                tokens.extend(self.symbols_of(output));
+                tokens.extend(self.symbols_of(output)?);
             }
         }
-        let results: Vec<TokenStream> = block.results.iter().map(|code| self.code(code)).collect();
-        if let [Code::Use(_) | Code::Clone(_)] | [] = block.results.as_slice() {
-        } else if let Some(text) = self.result_comment(block) {
-            tokens.extend(markers::result(&text));
-        }
-        tokens.extend(match results.as_slice() {
-            [result] => quote!(#result),
-            results => quote!((#(#results),*)),
+        tokens.extend(match last {
+            Some(statement) => self.value(statement)?,
+            None => {
+                let results = self.all(&block.results)?;
+                match results.as_slice() {
+                    [result] => quote!(#result),
+                    results => quote!((#(#results),*)),
+                }
+            }
         });
-        tokens
+        Ok(tokens)
     }
 
-    /// The dims of a result that is more than a name.
-    fn result_comment(&mut self, block: &Block) -> Option<String> {
-        let outputs = &self.emitter.plan.modules[self.module].outputs;
-        (std::ptr::eq(block, &self.emitter.plan.modules[self.module].body.block) && outputs.len() == 1)
-            .then(|| outputs[0])
-            .and_then(|value| self.emitter.shape_comment(self.module, value))
-    }
-
-    fn statement(&mut self, statement: &Statement) -> TokenStream {
-        match statement {
+    fn statement(&mut self, statement: &Statement, is_outermost: bool) -> Result<TokenStream> {
+        Ok(match statement {
             Statement::Bind { outputs, code } => {
-                let value = self.code(code);
-                let pattern = self.pattern(outputs);
-                let comment = self.bind_comment(outputs, code);
+                let value = self.code(code)?;
+                let pattern = self.pattern(outputs)?;
+                let comment = if is_outermost { self.bind_comment(outputs, code) } else { None };
+                let comment = comment.map(|text| markers::tail(&text));
                 quote!(let #pattern = #value; #comment)
             }
-            Statement::Read { code, symbols } => self.read(code, symbols),
+            Statement::Read { code, symbols } => self.read(code, symbols)?,
             Statement::If { outputs, .. } => {
-                let branches = self.branches(statement);
-                let pattern = self.pattern(outputs);
-                quote!(let #pattern = #branches;)
-            }
-            Statement::Optional { output, .. } => {
-                let value = self.optional(statement);
-                let pattern = self.pattern(&[*output]);
+                let (value, pattern) = (self.value(statement)?, self.pattern(outputs)?);
                 quote!(let #pattern = #value;)
             }
-            Statement::Loop { output, init, modules, args } => self.repeat(*output, init, modules, args),
+            Statement::Optional { output, .. } => {
+                let (value, pattern) = (self.value(statement)?, self.pattern(&[*output])?);
+                quote!(let #pattern = #value;)
+            }
+            Statement::Loop { output, init, callee, again, times, args } => {
+                self.repeat(*output, init, *callee, (*again, *times), args)?
+            }
+        })
+    }
+
+    /// What branches yield: `if … { … } else { … }`, `match &self.field { Some(field) => …, None => … }`.
+    fn value(&mut self, statement: &Statement) -> Result<TokenStream> {
+        match statement {
+            Statement::If { condition, then, otherwise, .. } => {
+                let condition = dims::condition(condition, self.variables)?;
+                let (then, otherwise) = (self.block(then, false)?, self.block(otherwise, false)?);
+                Ok(quote!(if #condition { #then } else { #otherwise }))
+            }
+            Statement::Optional { output, code, otherwise, flag, field } => {
+                let without = self.code(otherwise)?;
+                let Some(field) = *field else {
+                    let (flag, with) = (self.code(&Code::Slot(*flag))?, self.code(code)?);
+                    return Ok(quote!(if #flag { #with } else { #without }));
+                };
+                let name = ident(self.emitter.names.field(self.id, field)?);
+                let item = ident(self.variables.item(*output)?);
+                self.bound = Some((field, item.clone()));
+                let with = self.code(code)?;
+                self.bound = None;
+                Ok(quote!(match &self.#name { Some(#item) => #with, None => #without }))
+            }
+            Statement::Bind { .. } | Statement::Read { .. } | Statement::Loop { .. } => {
+                Err(Defect::NoBranches.into())
+            }
         }
     }
 
-    /// `if … { … } else { … }`
-    fn branches(&mut self, statement: &Statement) -> TokenStream {
-        let Statement::If { condition, then, otherwise, .. } = statement else { return TokenStream::new() };
-        let condition = dims::condition(condition, &self.locals);
-        let before = self.locals.clone();
-        self.locals.nest();
-        let then = self.block(then);
-        self.locals = before.clone();
-        self.locals.nest();
-        let otherwise = self.block(otherwise);
-        self.locals = before;
-        quote!(if #condition { #then } else { #otherwise })
-    }
-
-    /// `match &self.field { Some(field) => …, None => … }` or `if self.flag { … } else { … }`
-    fn optional(&mut self, statement: &Statement) -> TokenStream {
-        let Statement::Optional { code, otherwise, flag, field, .. } = statement else {
-            return TokenStream::new();
+    fn pattern(&self, outputs: &[VarId]) -> Result<TokenStream> {
+        let name = |var: &VarId| {
+            Ok(match self.variables.name(*var)? {
+                "_" => quote!(_),
+                name => {
+                    let name = ident(name);
+                    quote!(#name)
+                }
+            })
         };
-        let plan = self.emitter.plan;
-        let without = self.code(otherwise);
-        let Some(field) = *field else {
-            let (flag, with) = (self.code(&Code::Slot(*flag)), self.code(code));
-            return quote!(if #flag { #with } else { #without });
-        };
-        let text = &self.emitter.fields[plan.modules[self.module].struct_id][field];
-        let (name, item) = (ident(text), ident(&self.locals.item_name(text)));
-        self.bound = Some((field, item.clone()));
-        let with = self.code(code);
-        self.bound = None;
-        quote!(match &self.#name { Some(#item) => #with, None => #without })
-    }
-
-    fn pattern(&self, outputs: &[ValueId]) -> TokenStream {
-        let names = outputs.iter().map(|value| match self.locals.name(*value).as_str() {
-            "_" => quote!(_),
-            name => {
-                let name = ident(name);
-                quote!(#name)
-            }
-        });
-        match outputs {
-            [output] if self.locals.is_mutable(*output) => quote!(mut #(#names)*),
+        let names: Vec<TokenStream> = outputs.iter().map(name).collect::<Result<_>>()?;
+        Ok(match outputs {
+            [output] if self.variables.is_mutable(*output) => quote!(mut #(#names)*),
             [_] => quote!(#(#names)*),
             _ => quote!((#(#names),*)),
-        }
+        })
     }
 
     /// The shape, where it differs from that of the value it was made of.
-    fn bind_comment(&mut self, outputs: &[ValueId], code: &Code) -> TokenStream {
-        let &[output] = outputs else { return TokenStream::new() };
-        let graph = self.emitter.plan.graph;
-        let before = code.values().first().map(|&value| &graph.ty(value).dims);
-        if before == Some(&graph.ty(output).dims) {
-            return TokenStream::new();
+    fn bind_comment(&self, outputs: &[VarId], code: &Code) -> Option<String> {
+        let &[output] = outputs else { return None };
+        let (graph, body) = (self.emitter.program.graph(), &self.emitter.structure(self.id).body);
+        let dims = |var: VarId| &graph.ty(body.vars[var]).dims;
+        if code.first_var().is_some_and(|before| dims(before) == dims(output)) {
+            return None;
         }
-        self.emitter.shape_comment(self.module, output).map(|text| markers::tail(&text)).unwrap_or_default()
+        self.emitter.shape_comment(self.id, output)
     }
 
     /// `let [batch, _] = x.dims();` when a value's dims are symbols that are needed.
-    pub fn symbols_of(&self, value: ValueId) -> TokenStream {
-        let body = &self.emitter.plan.modules[self.module].body;
-        let sources: Vec<_> = body.sources.iter().filter(|(_, source, _)| *source == value).collect();
-        if sources.is_empty() {
-            return TokenStream::new();
-        }
-        let rank = self.emitter.plan.graph.ty(value).rank();
-        let names = (0..rank).map(|axis| match sources.iter().find(|(_, _, at)| *at == axis) {
-            Some((symbol, _, _)) => {
-                let name = ident(&self.locals.symbol_name(symbol));
-                quote!(#name)
-            }
-            None => quote!(_),
-        });
-        let value = ident(&self.locals.name(value));
-        quote!(let [#(#names),*] = #value.dims();)
+    pub(super) fn symbols_of(&self, var: VarId) -> Result<TokenStream> {
+        let Some(sources) = self.sources.get(&var) else { return Ok(TokenStream::new()) };
+        let body = &self.emitter.structure(self.id).body;
+        let rank = self.emitter.program.graph().ty(body.vars[var]).rank();
+        let name = |axis: usize| {
+            let Some((_, symbol)) = sources.iter().find(|(at, _)| *at == axis) else { return Ok(quote!(_)) };
+            let (name, _) = dims::variable(symbol, self.variables)?;
+            Ok(quote!(#name))
+        };
+        let names: Vec<TokenStream> = (0..rank).map(name).collect::<Result<_>>()?;
+        let value = ident(self.variables.name(var)?);
+        Ok(quote!(let [#(#names),*] = #value.dims();))
     }
 
-    fn read(&mut self, code: &Code, symbols: &[Symbol]) -> TokenStream {
-        let value = self.operand(code);
-        let names: Vec<_> = symbols.iter().map(|symbol| ident(&self.locals.symbol_name(symbol))).collect();
+    fn read(&mut self, code: &Code, symbols: &[Symbol]) -> Result<TokenStream> {
+        let value = self.operand(code)?;
+        let names = symbols.iter().map(|symbol| Ok(dims::variable(symbol, self.variables)?.0));
+        let names: Vec<Ident> = names.collect::<Result<_>>()?;
         let read = if self.asynchronous {
             quote!(#value.into_integers_async().await)
         } else {
             quote!(#value.into_integers())
         };
-        quote!(let [#(#names),*] = #read;)
+        Ok(quote!(let [#(#names),*] = #read;))
     }
 
-    fn repeat(&mut self, output: ValueId, init: &Code, modules: &[usize], args: &[Code]) -> TokenStream {
-        let name = ident(&self.locals.name(output));
-        let start = match init {
-            Code::Use(value) if self.locals.is_mutable(*value) => TokenStream::new(),
-            init => {
-                let init = self.code(init);
-                quote!(let mut #name = #init;)
-            }
+    /// `for layer in &self.layers { x = layer.forward(x); }`, or a module that is called again and again.
+    fn repeat(
+        &mut self,
+        output: VarId,
+        init: &Code,
+        callee: Callee,
+        (again, times): (bool, usize),
+        args: &[Code],
+    ) -> Result<TokenStream> {
+        let name = ident(self.variables.name(output)?);
+        // The variable may be that of the value that the loop begins with.
+        let goes_on = match init {
+            Code::Use(var) => self.variables.is_mutable(*var),
+            _ => false,
         };
-        self.locals.make_mutable(output);
-        let first = modules.first().copied().unwrap_or_default();
-        let plan = self.emitter.plan;
-        let again = modules.get(1).is_some_and(|&next| plan.first_call(next) == plan.first_call(first));
-        let (field, position, length) = self.emitter.sequence_field(self.module, first);
-        let item = ident(&self.locals.item_name(&field));
-        self.locals.set_carried(&self.locals.name(output));
-        self.emitter.note_arguments(first, args, &self.locals);
-        let call = self.emitter.forward_name(first, self.asynchronous);
+        let start = if goes_on {
+            TokenStream::new()
+        } else {
+            let init = self.code(init)?;
+            quote!(let mut #name = #init;)
+        };
+        self.carried = Some(output);
         if again {
-            let (call, times) = (Code::Module(first, args.to_vec()), literals::int(modules.len() as i64));
-            let call = self.code(&call);
-            return quote! {
+            let (call, times) = (Code::Module(callee, args.to_vec()), literals::int(times as i64));
+            let call = self.code(&call)?;
+            return Ok(quote! {
                 #start
                 for _ in 0..#times {
                     #name = #call;
                 }
-            };
+            });
         }
-        let args: Vec<_> = args.iter().map(|arg| self.code(arg)).collect();
-        let field = ident(&field);
-        let (from, to) = (position, position + modules.len());
-        let items = match (from == 0, to == length) {
+        let place = callee.place.ok_or(Defect::EmptyLoop)?;
+        let body = &self.emitter.structure(self.id).body;
+        let (from, length) = (place.position.unwrap_or(0), body.length_at(place.field));
+        let field = ident(self.emitter.names.field(self.id, place.field)?);
+        let (start_at, end_at) = (literals::int(from as i64), literals::int((from + times) as i64));
+        let items = match (from == 0, from + times == length) {
             (true, true) => quote!(&self.#field),
-            (false, true) => {
-                let from = literals::int(from as i64);
-                quote!(&self.#field[#from..])
-            }
-            (_, _) => {
-                let (from, to) = (literals::int(from as i64), literals::int(to as i64));
-                quote!(&self.#field[#from..#to])
-            }
+            (false, true) => quote!(&self.#field[#start_at..]),
+            (_, false) => quote!(&self.#field[#start_at..#end_at]),
         };
-        let wait = self.emitter.waiting(first, self.asynchronous);
-        quote! {
+        let item = ident(self.variables.item(output)?);
+        let args = self.all(args)?;
+        let call = self.emitter.forward_name(callee.structure, self.asynchronous);
+        let wait = self.emitter.waiting(callee.structure, self.asynchronous);
+        Ok(quote! {
             #start
             for #item in #items {
                 #name = #item.#call(#(#args),*) #wait;
             }
-        }
-    }
-}
-
-/// Whether a statement is a loop that goes on with a value's variable.
-fn begins_with(statement: &Statement, value: ValueId) -> bool {
-    matches!(statement, Statement::Loop { init: Code::Use(init), .. } if *init == value)
-}
-
-/// Whether a block yields what branches at its end yield.
-fn ends_with_branches(block: &Block) -> bool {
-    match block.statements.last() {
-        Some(statement @ (Statement::If { .. } | Statement::Optional { .. })) => {
-            statement.outputs().iter().copied().map(Code::Use).eq(block.results.iter().cloned())
-        }
-        _ => false,
+        })
     }
 }

@@ -1,66 +1,52 @@
-//! The plan into Rust source.
+//! The last stage: structs into Rust source.
+//!
+//! What everything is called is decided before there are tokens ([`SourceNames`]); nothing here changes it.
 
 mod dims;
 mod expression;
 mod forward;
 mod function;
-mod locals;
 mod model;
-mod naming;
 mod structs;
 mod uses;
 
-use crate::code::{Block, Code};
+pub use dims::Scope;
+pub use uses::imported_name;
+
+use crate::ids::{Arena, FieldId, Id, StructId, VarId};
 use crate::names::{self, ident};
-use crate::plan::{Content, Plan, field_names};
-use crate::print::print;
-use crate::{CodegenError, Options, literals};
-use kiln_importer::ir::{TensorType, ValueId};
+use crate::naming::SourceNames;
+use crate::structs::{Program, Struct};
+use crate::{CodegenError, Defect, Options, literals, print};
+use kiln_importer::ir::ValueId;
 use kiln_types::DTypeKind;
-use locals::Locals;
-use proc_macro2::{Ident, TokenStream};
+use proc_macro2::TokenStream;
 use quote::quote;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use uses::Uses;
 
+type Result<T> = std::result::Result<T, CodegenError>;
+
 /// What is known while a file is written.
-pub struct Emitter<'p, 'g> {
-    plan: &'p Plan<'g>,
+struct Emitter<'p> {
+    program: &'p Program<'p>,
     options: &'p Options,
+    /// The structs that are called, children before parents.
+    used: &'p BTreeSet<StructId>,
+    names: &'p SourceNames,
+    /// Whether each struct's `forward`, or one that it calls, reads the device back.
+    reads: &'p Arena<StructId, bool>,
     uses: Uses,
-    /// Names of fields by struct.
-    fields: Vec<Vec<String>>,
-    /// Names of the inputs by struct, from the first call.
-    hints: BTreeMap<usize, Vec<String>>,
-    /// Names of types that are taken.
-    types: names::Names,
-    /// Names for the results of structs, and their declarations.
-    aliases: BTreeMap<usize, String>,
-    alias_items: TokenStream,
 }
 
-/// The source of a planned model.
-pub fn emit(plan: &mut Plan<'_>, options: &Options) -> Result<String, CodegenError> {
-    let used = reachable(plan).into_iter().map(|module| plan.modules[module].struct_id).collect();
-    let types = naming::name_structs(plan, &used, &options.model_name);
-    let kept = |id: usize| -> Vec<String> {
-        let parameters = plan.structs[id].parameters.iter();
-        parameters.filter(|parameter| parameter.kept).map(|parameter| parameter.name.clone()).collect()
-    };
-    let names = |id: usize| field_names(plan, plan.structs[id].members[0], &kept(id));
-    let fields = (0..plan.structs.len()).map(names).collect();
-    let plan = &*plan;
-    let mut emitter = Emitter {
-        plan,
-        options,
-        uses: Uses::default(),
-        fields,
-        hints: BTreeMap::new(),
-        types,
-        aliases: BTreeMap::new(),
-        alias_items: TokenStream::new(),
-    };
-    let items = emitter.items();
+/// The source of a model.
+pub fn emit(program: &Program<'_>, options: &Options) -> Result<String> {
+    let reads = reads(program);
+    let used = used(program);
+    let names = SourceNames::new(program, &used, &options.model_name);
+    let mut emitter =
+        Emitter { program, options, used: &used, names: &names, reads: &reads, uses: Uses::default() };
+    let items = emitter.items()?;
     let uses = emitter.uses.items(&options.runtime_crate);
     let alloc = options.no_std.then(|| {
         quote! {
@@ -70,8 +56,7 @@ pub fn emit(plan: &mut Plan<'_>, options: &Options) -> Result<String, CodegenErr
             use alloc::{vec, vec::Vec};
         }
     });
-    print(&header(options), quote!(#alloc #uses #items))
-        .map_err(|error| CodegenError::Internal(error.to_string()))
+    print::print(&header(options), quote!(#alloc #uses #items)).map_err(|error| Defect::Print(error).into())
 }
 
 /// Says what the file is.
@@ -83,11 +68,34 @@ fn header(options: &Options) -> String {
     }
 }
 
+/// Whether each struct's `forward`, or one that it calls, reads the device back.
+fn reads(program: &Program<'_>) -> Arena<StructId, bool> {
+    let mut reads: Arena<StructId, bool> = Arena::default();
+    for structure in program.structs.iter() {
+        let own = structure.body.block.statements.iter().any(|statement| statement.reads());
+        let children = structure.body.structs();
+        // Children come before parents.
+        reads.push(own || children.into_iter().any(|child| reads.get(child).is_some_and(|&reads| reads)));
+    }
+    reads
+}
+
+/// The structs that the model holds or calls: others were written out in their parents.
+fn used(program: &Program<'_>) -> BTreeSet<StructId> {
+    let mut used = BTreeSet::from([program.root]);
+    let mut waiting = vec![program.root];
+    while let Some(id) = waiting.pop() {
+        let children = program.structs[id].body.structs();
+        waiting.extend(children.into_iter().filter(|&child| used.insert(child)));
+    }
+    used
+}
+
 /// `Tensor<B, 2, Int>`, or `Tensor::<B, 2, Int>` in an expression.
-fn tensor_type(uses: &mut Uses, ty: &TensorType, expression: bool) -> TokenStream {
+fn tensor_type(uses: &mut Uses, kind: DTypeKind, rank: usize, expression: bool) -> TokenStream {
     let tensor = uses.path("tensor::Tensor");
-    let rank = literals::int(ty.rank() as i64);
-    let kind = match ty.dtype.kind() {
+    let rank = literals::int(rank as i64);
+    let kind = match kind {
         DTypeKind::Float => TokenStream::new(),
         DTypeKind::Int => {
             let kind = uses.path("tensor::Int");
@@ -101,205 +109,51 @@ fn tensor_type(uses: &mut Uses, ty: &TensorType, expression: bool) -> TokenStrea
     if expression { quote!(#tensor::<B, #rank #kind>) } else { quote!(#tensor<B, #rank #kind>) }
 }
 
-impl Emitter<'_, '_> {
-    /// The index and length of the sequence that holds a child, and the field's name.
-    fn sequence_field(&self, module: usize, child: usize) -> (String, usize, usize) {
-        let child = self.plan.first_call(child);
-        let data = &self.plan.modules[module];
-        for (i, field) in data.fields.iter().enumerate() {
-            if let Content::Sequence(children) = &field.content
-                && let Some(position) = children.iter().position(|&other| other == child)
-            {
-                return (self.fields[data.struct_id][i].clone(), position, children.len());
+impl<'p> Emitter<'p> {
+    fn structure(&self, id: StructId) -> &'p Struct {
+        &self.program.structs[id]
+    }
+
+    /// The name of a struct or function.
+    fn struct_name(&self, id: StructId) -> &'p str {
+        self.names.structure(id)
+    }
+
+    /// The function to call for a struct.
+    fn forward_name(&self, id: StructId, asynchronous: bool) -> proc_macro2::Ident {
+        let name = if self.structure(id).is_function { self.struct_name(id) } else { "forward" };
+        if asynchronous && self.reads[id] { ident(&format!("{name}_async")) } else { ident(name) }
+    }
+
+    /// `.await` after the call of a function that reads.
+    fn waiting(&self, id: StructId, asynchronous: bool) -> TokenStream {
+        if asynchronous && self.reads[id] { quote!(.await) } else { TokenStream::new() }
+    }
+
+    /// The dims of a variable as a comment; `_` where modules of one struct differ. Nothing when nothing is known.
+    fn shape_comment(&self, id: StructId, var: VarId) -> Option<String> {
+        let (program, graph) = (self.program, self.program.graph());
+        let mut values: Vec<ValueId> = Vec::new();
+        for &member in &self.structure(id).members {
+            values.extend(program.modules[member].vars.get(var));
+        }
+        let shape = |&value: &ValueId| -> Vec<String> {
+            graph.ty(value).dims.iter().map(|dim| names::comment(&dim.to_string())).collect()
+        };
+        let mut shapes = values.iter().map(shape);
+        let mut dims = shapes.next()?;
+        for shape in shapes {
+            for (i, dim) in dims.iter_mut().enumerate() {
+                if shape.get(i) != Some(dim) {
+                    "_".clone_into(dim);
+                }
             }
         }
-        (String::from("layers"), 0, 0)
-    }
-
-    fn position_in_sequence(&self, module: usize, child: usize) -> Option<usize> {
-        let child = self.plan.first_call(child);
-        self.plan.modules[module].fields.iter().find_map(|field| match &field.content {
-            Content::Sequence(children) => children.iter().position(|&other| other == child),
-            _ => None,
-        })
-    }
-
-    /// The field that a call goes to.
-    fn field_ident(&self, module: usize, code: &Code) -> Ident {
-        let index = crate::plan::field_index(self.plan, module, code);
-        let names = &self.fields[self.plan.modules[module].struct_id];
-        ident(index.and_then(|i| names.get(i)).map_or("field", String::as_str))
-    }
-
-    fn is_function(&self, module: usize) -> bool {
-        self.plan.structs[self.plan.modules[module].struct_id].function
-    }
-
-    /// Whether a module, or a child of it, reads the device back.
-    fn reads(&self, module: usize) -> bool {
-        let own = self.plan.modules[module].body.block.statements.iter().any(|statement| statement.reads());
-        own || self.children(module).into_iter().any(|child| self.reads(child))
-    }
-
-    /// The modules that a module holds or calls.
-    fn children(&self, module: usize) -> Vec<usize> {
-        children(self.plan, module)
-    }
-
-    /// The function to call for a module.
-    fn forward_name(&self, module: usize, asynchronous: bool) -> Ident {
-        let asynchronous = asynchronous && self.reads(module);
-        let name = if self.is_function(module) {
-            self.plan.structs[self.plan.modules[module].struct_id].name.clone()
-        } else {
-            "forward".to_owned()
-        };
-        if asynchronous { ident(&format!("{name}_async")) } else { ident(&name) }
-    }
-
-    /// `.await` after the call of a module that reads.
-    fn waiting(&self, module: usize, asynchronous: bool) -> TokenStream {
-        if asynchronous && self.reads(module) { quote!(.await) } else { TokenStream::new() }
-    }
-
-    /// Remembers the names of a call's arguments for the function's parameters.
-    fn note_arguments(&mut self, child: usize, args: &[Code], locals: &Locals) {
-        let id = self.plan.modules[child].struct_id;
-        let names = args
-            .iter()
-            .map(|arg| match arg {
-                Code::Parameter(_) => "weight".to_owned(),
-                Code::Carried => locals.carried(),
-                arg => arg.values().first().map(|&value| locals.name(value)).unwrap_or_default(),
-            })
-            .collect();
-        self.hints.entry(id).or_insert(names);
-    }
-
-    /// Names for a module's inputs.
-    fn input_names(&self, module: usize) -> Vec<String> {
-        let data = &self.plan.modules[module];
-        let graph = self.plan.graph;
-        let hints = self.hints.get(&data.struct_id);
-        let mut taken = names::Names::default();
-        let name = |(i, &value): (usize, &ValueId)| {
-            if module == self.plan.root {
-                return taken.fresh(&names::snake(&graph.value(value).name, "x"));
-            }
-            let hint = hints.and_then(|names| names.get(i)).map(String::as_str).unwrap_or_default();
-            let hint = hint.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches('_');
-            if i == 0 && graph.ty(value).dtype.is_float() {
-                return taken.fresh("x");
-            }
-            let plain = matches!(hint, "x" | "hidden") || is_added(&data.body.block, value);
-            if !hint.is_empty() && !plain && !taken.contains(hint) {
-                return taken.fresh(&names::snake(hint, "x"));
-            }
-            taken.fresh(match graph.ty(value).dtype.kind() {
-                DTypeKind::Float if is_added(&data.body.block, value) => "residual",
-                DTypeKind::Float => "other",
-                DTypeKind::Int => "indices",
-                DTypeKind::Bool => "mask",
-            })
-        };
-        data.inputs.iter().enumerate().map(name).collect()
-    }
-
-    /// The dims of a value as a comment; `_` where modules of one struct differ. Nothing when nothing is known.
-    fn shape_comment(&self, module: usize, value: ValueId) -> Option<String> {
-        let plan = self.plan;
-        let members = &plan.structs[plan.modules[module].struct_id].members;
-        let place = place_of(plan, module, value)?;
-        let shapes: Vec<Vec<String>> = members
-            .iter()
-            .filter_map(|&member| value_at(plan, member, place))
-            .map(|value| {
-                plan.graph.ty(value).dims.iter().map(|dim| names::comment(&dim.to_string())).collect()
-            })
-            .collect();
-        let first = shapes.first()?;
-        let dims: Vec<&str> = first
-            .iter()
-            .enumerate()
-            .map(|(i, dim)| {
-                let alike = shapes.iter().all(|shape| shape.get(i) == Some(dim));
-                if alike { dim.as_str() } else { "_" }
-            })
-            .collect();
         (!dims.is_empty() && dims.iter().any(|dim| *dim != "_")).then(|| format!("[{}]", dims.join(", ")))
     }
 }
 
-/// Whether all that happens to a value is that it is added to something.
-fn is_added(block: &Block, value: ValueId) -> bool {
-    let mut added = 0;
-    for code in block.codes() {
-        code.visit(&mut |part| {
-            if let Code::Infix(a, "+", b) = part {
-                added += [a, b].iter().filter(|side| side.value() == Some(value)).count();
-            }
-        });
-    }
-    added > 0 && added == block.count(value)
-}
-
-/// The modules that a module holds or calls.
-fn children(plan: &Plan<'_>, module: usize) -> Vec<usize> {
-    let data = &plan.modules[module];
-    let mut children = Vec::new();
-    for field in &data.fields {
-        match &field.content {
-            Content::Module(child) => children.push(*child),
-            Content::Sequence(list) => children.extend(list),
-            _ => {}
-        }
-    }
-    for code in data.body.block.codes() {
-        code.visit(&mut |part| {
-            if let Code::Module(child, _) = part
-                && !children.contains(child)
-            {
-                children.push(*child);
-            }
-        });
-    }
-    children
-}
-
-/// Modules that are still called: others have been written out in their parents.
-fn reachable(plan: &Plan<'_>) -> Vec<usize> {
-    let mut found = vec![plan.root];
-    let mut next = 0;
-    while next < found.len() {
-        for child in children(plan, found[next]) {
-            if !found.contains(&child) {
-                found.push(child);
-            }
-        }
-        next += 1;
-    }
-    found
-}
-
-/// Where in a module's code a value is defined: a statement's output, or the module's.
-#[derive(Clone, Copy)]
-enum Place {
-    Statement(usize, usize),
-    Output(usize),
-}
-
-fn place_of(plan: &Plan<'_>, module: usize, value: ValueId) -> Option<Place> {
-    let data = &plan.modules[module];
-    let at = data.body.block.statements.iter().enumerate().find_map(|(i, statement)| {
-        statement.outputs().iter().position(|&output| output == value).map(|n| Place::Statement(i, n))
-    });
-    at.or_else(|| data.outputs.iter().position(|&output| output == value).map(Place::Output))
-}
-
-fn value_at(plan: &Plan<'_>, module: usize, place: Place) -> Option<ValueId> {
-    let data = &plan.modules[module];
-    match place {
-        Place::Statement(i, n) => data.body.block.statements.get(i)?.outputs().get(n).copied(),
-        Place::Output(n) => data.outputs.get(n).copied(),
-    }
+/// The names of fields, by position.
+fn field_ids(structure: &Struct) -> impl Iterator<Item = FieldId> + use<> {
+    (0..structure.body.inits.len()).map(FieldId::at)
 }

@@ -1,9 +1,10 @@
 //! The model's own struct: how it is made, loaded, and run with checks.
 
-use super::Emitter;
+use super::{Emitter, Result};
+use crate::code::Init;
 use crate::names::{comment, ident};
-use crate::plan::Checkpoints;
 use crate::print::markers;
+use crate::tree::Checkpoints;
 use crate::{RecordFormat, RecordPath, literals};
 use kiln_importer::ir::{Dim, ValueId};
 use proc_macro2::TokenStream;
@@ -11,32 +12,31 @@ use quote::quote;
 
 /// Functions with more parameters are a clippy finding, `self` among them.
 const MAX_INPUTS: usize = 6;
-/// Tuples with more tensors get a name: they stand in a `Result`.
-const MAX_OUTPUTS: usize = 2;
 
-impl Emitter<'_, '_> {
-    pub(super) fn model(&mut self) -> TokenStream {
-        let plan = self.plan;
-        let id = plan.modules[plan.root].struct_id;
-        let name = ident(&plan.structs[id].name);
+impl Emitter<'_> {
+    pub(super) fn model(&mut self) -> Result<TokenStream> {
+        let id = self.program.root;
+        let name = ident(self.struct_name(id));
         let docs = self.model_docs();
-        let mut fields = self.field_declarations(id);
-        let mut values = self.field_values(id);
+        let mut fields = self.field_declarations(id)?;
+        let mut values = self.field_values(id)?;
         if fields.is_empty() {
             // A struct with a backend must hold something of it.
             fields.extend(quote!(backend: core::marker::PhantomData<B>));
             values.extend(quote!(backend: core::marker::PhantomData));
         }
-        let device = if values.to_string().contains("device") { ident("device") } else { ident("_device") };
+        let needs_device = |init: &Init| !matches!(init, Init::Layer { generic: false, .. });
+        let needs_device = self.structure(id).body.inits.iter().any(needs_device);
+        let device = ident(if needs_device { "device" } else { "_device" });
         let (module, backend) =
             (self.uses.path("module::Module"), self.uses.path("tensor::backend::Backend"));
         let loading = self.loading();
         let checkpoints = self.checkpoints();
         let specs = self.input_specs();
-        let runs = self.runs();
+        let runs = self.runs()?;
         let default = self.default_impl(&name);
         let blank = markers::blank();
-        quote! {
+        Ok(quote! {
             #(#[doc = #docs])*
             #[derive(#module, Debug)]
             pub struct #name<B: #backend> { #fields }
@@ -55,12 +55,12 @@ impl Emitter<'_, '_> {
                 #checkpoints
                 #runs
             }
-        }
+        })
     }
 
     /// The documentation of the struct: what it is, inputs, outputs.
     fn model_docs(&self) -> Vec<String> {
-        let graph = self.plan.graph;
+        let graph = self.program.graph();
         let describe = |name: &str, value: ValueId| {
             format!(" - `{}`: `{}`", comment(name), comment(&graph.ty(value).to_string()))
         };
@@ -142,7 +142,8 @@ impl Emitter<'_, '_> {
             let reason = literals::string(reason);
             quote!(#blank #runtime::no_checkpoints!(#reason);)
         };
-        let start = match (&self.plan.checkpoints, &self.options.embed, &self.options.default_record) {
+        let start = match (&self.program.tree.checkpoints, &self.options.embed, &self.options.default_record)
+        {
             (Checkpoints::None, ..) => return TokenStream::new(),
             (Checkpoints::Refused(reason), ..) => return refused(reason),
             (Checkpoints::Taken { constants: false }, ..) => quote!(Self::new),
@@ -205,17 +206,16 @@ impl Emitter<'_, '_> {
 
     /// The declared inputs, for checks.
     fn input_specs(&mut self) -> TokenStream {
-        let plan = self.plan;
-        if plan.graph.inputs.is_empty() {
+        let graph = self.program.graph();
+        if graph.inputs.is_empty() {
             return TokenStream::new();
         }
         let (spec, dim) = (self.uses.path("input::InputSpec"), self.uses.path("input::InputDim"));
-        let specs: Vec<_> = plan
-            .graph
+        let specs: Vec<_> = graph
             .inputs
             .iter()
             .map(|&input| {
-                let value = plan.graph.value(input);
+                let value = graph.value(input);
                 let name = literals::string(&comment(&value.name));
                 let dims = value.ty.dims.iter().map(|size| input_dim(&dim, size));
                 quote!(#spec { name: #name, dims: &[#(#dims),*] })
@@ -227,22 +227,22 @@ impl Emitter<'_, '_> {
     }
 
     /// `forward`, `try_forward` and, where the device is read, their asynchronous forms.
-    fn runs(&mut self) -> TokenStream {
-        let mut tokens = self.run(false);
-        if self.reads(self.plan.root) {
-            tokens.extend(self.run(true));
+    fn runs(&mut self) -> Result<TokenStream> {
+        let mut tokens = self.run(false)?;
+        if self.reads[self.program.root] {
+            tokens.extend(self.run(true)?);
         }
-        tokens
+        Ok(tokens)
     }
 
-    fn run(&mut self, asynchronous: bool) -> TokenStream {
-        let plan = self.plan;
-        let root = plan.root;
-        let (parameters, locals) = self.signature(root);
-        let inputs: Vec<_> =
-            plan.modules[root].inputs.iter().map(|&input| ident(&locals.name(input))).collect();
-        let result = self.result_type(root, MAX_OUTPUTS);
-        let body = self.body(root, locals, asynchronous);
+    fn run(&mut self, asynchronous: bool) -> Result<TokenStream> {
+        let root = self.program.root;
+        let parameters = self.signature(root)?;
+        let variables = self.names.variables(root)?;
+        let inputs = self.structure(root).body.inputs.iter();
+        let inputs: Vec<_> = inputs.map(|&input| Ok(ident(variables.name(input)?))).collect::<Result<_>>()?;
+        let result = self.result_type(root);
+        let body = self.body(root, asynchronous)?;
         let allow = (inputs.len() > MAX_INPUTS)
             .then(|| quote!(#[allow(clippy::too_many_arguments, reason = "the model has as many inputs")]));
         let blank = markers::blank();
@@ -254,12 +254,12 @@ impl Emitter<'_, '_> {
         let doc =
             if asynchronous { " Runs the model without blocking the thread." } else { " Runs the model." };
         if inputs.is_empty() {
-            return quote!(#blank #[doc = #doc] #function #forward(&self) -> #result { #body });
+            return Ok(quote!(#blank #[doc = #doc] #function #forward(&self) -> #result { #body }));
         }
         let (error, check) = (self.uses.path("input::InputError"), self.uses.path("input::check_inputs"));
         let wait = if asynchronous { quote!(.await) } else { TokenStream::new() };
         let body = wrap_result(body);
-        quote! {
+        Ok(quote! {
             #blank
             #[doc = #doc]
             ///
@@ -277,7 +277,7 @@ impl Emitter<'_, '_> {
                 #check(&INPUTS, &[#(&#inputs.dims()),*])?;
                 #body
             }
-        }
+        })
     }
 }
 

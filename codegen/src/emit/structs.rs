@@ -1,58 +1,59 @@
 //! Structs: fields, constructor, `forward`.
 
 use super::expression::derived_value;
-use super::function::FunctionEmitter;
-use super::locals::Locals;
-use super::{Emitter, tensor_type};
-use crate::code::{Code, Init};
-use crate::literals;
+use super::{Emitter, Result, field_ids, tensor_type};
+use crate::code::{Code, Init, Literal};
+use crate::ids::{FieldId, StructId};
 use crate::names::{comment, ident};
-use crate::plan::{Field, FieldOrigin, ParameterKind, StructParameter, origin};
 use crate::print::markers;
-use kiln_types::DType;
+use crate::structs::{Derived, Parameter, ParameterKind, Struct};
+use crate::tree::FieldOrigin;
+use crate::{Defect, literals};
+use kiln_types::{DType, DTypeKind};
 use proc_macro2::TokenStream;
 use quote::quote;
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 
 /// Constructors with more parameters take them as a struct.
 const MAX_ARGUMENTS: usize = 6;
 
-impl<'p, 'g> Emitter<'p, 'g> {
+/// What an argument of a constructor is.
+#[derive(PartialEq)]
+enum Argument<'p> {
+    Parameter(&'p str),
+    Literal(Option<&'p Literal>),
+}
+
+impl<'p> Emitter<'p> {
     /// Every item of the file, the model first.
-    pub(super) fn items(&mut self) -> TokenStream {
+    pub(super) fn items(&mut self) -> Result<TokenStream> {
         let mut items = TokenStream::new();
-        let reachable: BTreeSet<usize> = super::reachable(self.plan)
-            .into_iter()
-            .map(|module| self.plan.modules[module].struct_id)
-            .collect();
-        for id in reachable.into_iter().rev() {
+        for &id in self.used.iter().rev() {
             items.extend(markers::blank());
-            let member = self.plan.structs[id].members[0];
-            items.extend(if member == self.plan.root {
-                self.model()
-            } else if self.plan.structs[id].function {
-                self.free_function(id)
+            items.extend(if id == self.program.root {
+                self.model()?
+            } else if self.structure(id).is_function {
+                self.free_function(id)?
             } else {
-                self.module_struct(id)
+                self.module_struct(id)?
             });
         }
-        items.extend(std::mem::take(&mut self.alias_items));
-        items
+        items.extend(self.result_names());
+        Ok(items)
     }
 
-    fn module_struct(&mut self, id: usize) -> TokenStream {
-        let data = &self.plan.structs[id];
-        let (member, name) = (data.members[0], ident(&data.name));
-        let doc = self.struct_doc(id);
-        let fields = self.field_declarations(id);
-        let constructor = self.constructor(id);
-        let forward = self.forward(member, false);
-        let forward_async = if self.reads(member) { self.forward(member, true) } else { TokenStream::new() };
+    fn module_struct(&mut self, id: StructId) -> Result<TokenStream> {
+        let name = ident(self.struct_name(id));
+        let doc = self.struct_doc(id)?;
+        let fields = self.field_declarations(id)?;
+        let constructor = self.constructor(id)?;
+        let forward = self.forward(id, false)?;
+        let forward_async = if self.reads[id] { Some(self.forward(id, true)?) } else { None };
         let (module, backend) =
             (self.uses.path("module::Module"), self.uses.path("tensor::backend::Backend"));
         let blank = markers::blank();
         let config = self.config_struct(id);
-        quote! {
+        Ok(quote! {
             #[doc = #doc]
             #[derive(#module, Debug)]
             pub struct #name<B: #backend> { #fields }
@@ -66,57 +67,51 @@ impl<'p, 'g> Emitter<'p, 'g> {
                 #forward
                 #forward_async
             }
-        }
+        })
     }
 
     /// What a struct is: its class in the original, and where it stands there.
-    pub(super) fn struct_doc(&self, id: usize) -> String {
-        let mut members = self.plan.structs[id].members.clone();
+    pub(super) fn struct_doc(&self, id: StructId) -> Result<String> {
+        let modules = &self.program.tree.modules;
+        let structure = self.structure(id);
+        let mut members = structure.members.clone();
         members.sort_unstable();
-        let mut paths: Vec<&str> = Vec::new();
-        for &member in &members {
-            let path = self.plan.modules[member].path.as_str();
-            if !paths.contains(&path) {
-                paths.push(path);
-            }
-        }
-        let class = comment(&self.plan.modules[members[0]].class);
+        let mut seen = HashSet::new();
+        let paths = members.iter().map(|&member| modules[member].path.as_str());
+        let paths: Vec<&str> = paths.filter(|path| seen.insert(*path)).collect();
+        let class = comment(&modules[structure.first()?].class);
         let class = if class.contains('.') { format!(" `{class}`:") } else { String::new() };
-        match paths.as_slice() {
-            [] | ["", ..] => format!(" Part of [`{}`].", self.model_name()),
+        Ok(match paths.as_slice() {
+            [] | ["", ..] => format!(" Part of [`{}`].", self.struct_name(self.program.root)),
             [path] => format!("{class} `{}`.", comment(path)),
             [a, b] => format!("{class} `{}` and `{}`.", comment(a), comment(b)),
             [path, others @ ..] => format!("{class} `{}` and {} more.", comment(path), others.len()),
-        }
-    }
-
-    /// The name of the model's struct.
-    pub(super) fn model_name(&self) -> &str {
-        &self.plan.structs[self.plan.modules[self.plan.root].struct_id].name
+        })
     }
 
     /// The fields of a struct.
-    pub(super) fn field_declarations(&mut self, id: usize) -> TokenStream {
-        let plan = self.plan;
-        let member = plan.structs[id].members[0];
+    pub(super) fn field_declarations(&mut self, id: StructId) -> Result<TokenStream> {
+        let structure = self.structure(id);
+        let keys = &self.program.modules[structure.first()?].fields;
         let mut tokens = TokenStream::new();
-        for (i, field) in plan.modules[member].fields.iter().enumerate() {
-            let text = self.fields[id][i].clone();
-            let name = ident(&text);
-            let attribute = attribute((text != field.key).then_some(&field.key), origin(plan, member, field));
-            let ty = self.field_type(member, field, i);
-            let ty = if plan.optional(id, i).is_some() { quote!(Option<#ty>) } else { ty };
+        for (field, init) in structure.body.inits.enumerate() {
+            let text = self.names.field(id, field)?;
+            let name = ident(text);
+            let key = keys.get(field).map(|field| field.key.as_str()).filter(|key| *key != text);
+            let attribute = attribute(key, structure.origins.get(field).and_then(Option::as_ref));
+            let ty = self.field_type(init);
+            let ty = if structure.optional.contains_key(&field) { quote!(Option<#ty>) } else { ty };
             tokens.extend(quote!(#attribute #name: #ty,));
         }
-        for parameter in plan.structs[id].parameters.iter().filter(|parameter| parameter.kept) {
+        for parameter in structure.parameters.iter().filter(|parameter| parameter.kept) {
             let (name, ty) = (ident(&parameter.name), self.parameter_type(parameter));
             tokens.extend(quote!(#name: #ty,));
         }
-        tokens
+        Ok(tokens)
     }
 
     /// The type of a constructor's or function's parameter.
-    pub(super) fn parameter_type(&mut self, parameter: &StructParameter) -> TokenStream {
+    pub(super) fn parameter_type(&mut self, parameter: &Parameter) -> TokenStream {
         match parameter.kind {
             ParameterKind::Number => quote!(usize),
             ParameterKind::Flag => quote!(bool),
@@ -125,9 +120,8 @@ impl<'p, 'g> Emitter<'p, 'g> {
     }
 
     /// `name: usize` for every parameter of a struct's constructor.
-    fn constructor_parameters(&mut self, id: usize) -> Vec<TokenStream> {
-        let plan = self.plan;
-        let parameters = plan.structs[id].parameters.iter().filter(|parameter| parameter.is_given());
+    fn constructor_parameters(&mut self, id: StructId) -> Vec<TokenStream> {
+        let parameters = given(self.structure(id));
         parameters
             .map(|parameter| {
                 let (name, ty) = (ident(&parameter.name), self.parameter_type(parameter));
@@ -136,76 +130,72 @@ impl<'p, 'g> Emitter<'p, 'g> {
             .collect()
     }
 
-    fn field_type(&mut self, member: usize, field: &Field, index: usize) -> TokenStream {
-        let plan = self.plan;
-        match (&field.content, &plan.modules[member].body.inits[index]) {
-            (_, Init::Layer { ty, generic, .. }) => {
+    fn field_type(&mut self, init: &Init) -> TokenStream {
+        match init {
+            Init::Layer { ty, generic, .. } => {
                 let ty = self.uses.path(ty);
                 if *generic { quote!(#ty<B>) } else { ty }
             }
-            (_, Init::Parameter { ty, .. }) => {
+            Init::Parameter { dtype, rank, .. } => {
                 let param = self.uses.path("module::Param");
-                let tensor = tensor_type(&mut self.uses, ty, false);
+                let tensor = tensor_type(&mut self.uses, dtype.kind(), *rank, false);
                 quote!(#param<#tensor>)
             }
-            (_, Init::Module { class, .. }) => {
-                let name = ident(&plan.structs[*class].name);
+            Init::Module { structure, .. } => {
+                let name = ident(self.struct_name(*structure));
                 quote!(#name<B>)
             }
-            (_, Init::Sequence { class, .. }) => {
-                let name = ident(&plan.structs[*class].name);
+            Init::Sequence { structure, .. } => {
+                let name = ident(self.struct_name(*structure));
                 quote!(Vec<#name<B>>)
             }
         }
     }
 
     /// `fn new(…, device)`.
-    fn constructor(&mut self, id: usize) -> TokenStream {
-        let plan = self.plan;
-        let data = &plan.structs[id];
-        let values = self.field_values(id);
-        let names: Vec<_> =
-            data.parameters.iter().filter(|p| p.is_given()).map(|parameter| ident(&parameter.name)).collect();
+    fn constructor(&mut self, id: StructId) -> Result<TokenStream> {
+        let structure = self.structure(id);
+        let values = self.field_values(id)?;
+        let names: Vec<_> = given(structure).map(|parameter| ident(&parameter.name)).collect();
         let parameters = self.constructor_parameters(id);
-        let kept: Vec<_> = data
-            .parameters
-            .iter()
-            .filter(|parameter| parameter.kept)
-            .map(|parameter| {
-                let name = ident(&parameter.name);
-                match parameter.derived.as_ref().map(derived_value) {
-                    Some(value) => quote!(#name: #value),
-                    None => quote!(#name),
-                }
-            })
-            .collect();
+        let kept = structure.parameters.iter().filter(|parameter| parameter.kept).map(|parameter| {
+            let name = ident(&parameter.name);
+            match parameter.derived.as_ref().map(derived_value) {
+                Some(value) => quote!(#name: #value),
+                None => quote!(#name),
+            }
+        });
+        let kept: Vec<_> = kept.collect();
         if names.len() <= MAX_ARGUMENTS {
-            return quote! {
+            return Ok(quote! {
                 /// Makes it with fresh parameters.
                 pub fn new(#(#parameters,)* device: &B::Device) -> Self {
                     Self { #values #(#kept),* }
                 }
-            };
+            });
         }
-        let config = ident(&format!("{}Config", data.name));
-        quote! {
+        let config = self.config_name(id);
+        Ok(quote! {
             /// Makes it with fresh parameters.
             pub fn new(config: &#config, device: &B::Device) -> Self {
                 let &#config { #(#names),* } = config;
                 Self { #values #(#kept),* }
             }
-        }
+        })
     }
 
-    fn config_struct(&mut self, id: usize) -> TokenStream {
-        let plan = self.plan;
-        let data = &plan.structs[id];
+    /// The name of the struct that holds a constructor's parameters.
+    fn config_name(&self, id: StructId) -> proc_macro2::Ident {
+        ident(&format!("{}Config", self.struct_name(id)))
+    }
+
+    fn config_struct(&mut self, id: StructId) -> TokenStream {
         let parameters = self.constructor_parameters(id);
         if parameters.len() <= MAX_ARGUMENTS {
             return TokenStream::new();
         }
-        let config = ident(&format!("{}Config", data.name));
-        let doc = format!(" Sizes of a [`{}`].", data.name);
+        let config = self.config_name(id);
+        let doc = format!(" Sizes of a [`{}`].", self.struct_name(id));
         let blank = markers::blank();
         quote! {
             #blank
@@ -216,69 +206,67 @@ impl<'p, 'g> Emitter<'p, 'g> {
     }
 
     /// `field: value,` for every field.
-    pub(super) fn field_values(&mut self, id: usize) -> TokenStream {
-        let plan = self.plan;
-        let member = plan.structs[id].members[0];
+    pub(super) fn field_values(&mut self, id: StructId) -> Result<TokenStream> {
+        let structure = self.structure(id);
         let mut tokens = TokenStream::new();
-        for (i, init) in plan.modules[member].body.inits.iter().enumerate() {
-            let name = ident(&self.fields[id][i]);
-            let value = self.field_value(member, init);
-            let value = match plan.optional(id, i) {
-                Some(flag) => {
-                    let mut function = self.function(member, Locals::default(), false);
-                    function.in_init = true;
-                    let flag = function.code(&Code::Slot(flag));
-                    // A comparison binds less than a method.
-                    let flag = if flag.to_string().contains('=') { quote!((#flag)) } else { flag };
-                    quote!(#flag.then(|| #value))
-                }
-                None => value,
+        for field in field_ids(structure) {
+            let name = ident(self.names.field(id, field)?);
+            let value = self.field_value(id, field)?;
+            let Some(&slot) = structure.optional.get(&field) else {
+                tokens.extend(quote!(#name: #value,));
+                continue;
             };
-            tokens.extend(quote!(#name: #value,));
+            let flag = self.initializer(id)?.code(&Code::Slot(slot))?;
+            let derived = structure.parameter_of(slot).and_then(|parameter| parameter.derived.as_ref());
+            // A comparison binds less than a method.
+            let flag = match derived {
+                Some(Derived::Equal(..) | Derived::Differ(..)) => quote!((#flag)),
+                Some(Derived::Half(_)) | None => flag,
+            };
+            tokens.extend(quote!(#name: #flag.then(|| #value),));
         }
-        tokens
+        Ok(tokens)
     }
 
-    fn field_value(&mut self, member: usize, init: &Init) -> TokenStream {
-        let plan = self.plan;
-        let mut function = self.function(member, Locals::default(), false);
-        function.in_init = true;
-        match init {
+    fn field_value(&mut self, id: StructId, field: FieldId) -> Result<TokenStream> {
+        let structure = self.structure(id);
+        let init = structure.body.inits.get(field).ok_or(Defect::Unnamed)?;
+        Ok(match init {
             Init::Layer { generic, config, dtype, .. } => {
-                let config = function.code(config);
+                let config = self.initializer(id)?.code(config)?;
                 let dtype = self.unusual_dtype(*dtype).map(|dtype| quote!(.with_float_dtype(#dtype)));
                 if *generic { quote!(#config.init(device) #dtype) } else { quote!(#config.init()) }
             }
-            Init::Parameter { ty, dims } => {
-                let dims: Vec<_> = dims.iter().map(|dim| function.code(dim)).collect();
-                let dtype = self.unusual_dtype(ty.dtype);
-                if ty.dtype.is_float() {
+            Init::Parameter { dtype, rank, dims } => {
+                let dims = self.initializer(id)?.all(dims)?;
+                let unusual = self.unusual_dtype(*dtype);
+                if dtype.kind() == DTypeKind::Float {
                     let zeros = self.uses.path("nn::Initializer");
-                    let dtype = dtype.map(|dtype| quote!(.with_dtype(#dtype)));
-                    return quote!(#zeros::Zeros.init([#(#dims),*], device) #dtype);
+                    let dtype = unusual.map(|dtype| quote!(.with_dtype(#dtype)));
+                    return Ok(quote!(#zeros::Zeros.init([#(#dims),*], device) #dtype));
                 }
                 let (param, id) = (self.uses.path("module::Param"), self.uses.path("module::ParamId"));
-                let tensor = tensor_type(&mut self.uses, ty, true);
-                let options = dtype.map_or(quote!(device), |dtype| quote!((device, #dtype)));
+                let tensor = tensor_type(&mut self.uses, dtype.kind(), *rank, true);
+                let options = unusual.map_or(quote!(device), |dtype| quote!((device, #dtype)));
                 quote!(#param::initialized(#id::new(), #tensor::empty([#(#dims),*], #options)))
             }
-            Init::Module { class, args } => self.construct(member, *class, args),
-            Init::Sequence { class, elements } => {
-                let calls: Vec<_> =
-                    elements.iter().map(|args| self.construct(member, *class, args).to_string()).collect();
-                let equal = calls.iter().all(|call| *call == calls[0]);
+            Init::Module { structure, args } => self.construct(id, *structure, args)?,
+            Init::Sequence { structure: child, elements } => {
+                let arguments: Vec<Vec<Argument<'_>>> = elements
+                    .iter()
+                    .map(|args| args.iter().map(|arg| argument(structure, arg)).collect())
+                    .collect();
+                let equal = arguments.iter().all(|other| *other == arguments[0]);
+                let shown = if equal { &elements[..1] } else { elements };
                 let items: Vec<_> =
-                    elements.iter().map(|args| self.construct(member, *class, args)).collect();
+                    shown.iter().map(|args| self.construct(id, *child, args)).collect::<Result<_>>()?;
                 let length = literals::int(elements.len() as i64);
-                let _ = plan;
-                if equal {
-                    let item = &items[0];
-                    quote!((0..#length).map(|_| #item).collect())
-                } else {
-                    markers::list(&items)
+                match items.as_slice() {
+                    [item] => quote!((0..#length).map(|_| #item).collect()),
+                    items => markers::list(items),
                 }
             }
-        }
+        })
     }
 
     /// A dtype that a backend does not give to parameters of its kind when nothing is said. It must be said: not every
@@ -291,44 +279,42 @@ impl<'p, 'g> Emitter<'p, 'g> {
         Some(quote!(#path::#variant))
     }
 
-    /// A call of a struct's constructor.
-    fn construct(&mut self, member: usize, class: usize, args: &[Code]) -> TokenStream {
-        let data = &self.plan.structs[class];
-        let name = ident(&data.name);
-        let mut function = self.function(member, Locals::default(), false);
-        function.in_init = true;
-        let args: Vec<_> = args.iter().map(|arg| function.code(arg)).collect();
-        if args.len() <= MAX_ARGUMENTS {
-            return quote!(#name::new(#(#args,)* device));
+    /// A call of a child's constructor.
+    fn construct(&mut self, id: StructId, child: StructId, args: &[Code]) -> Result<TokenStream> {
+        let name = ident(self.struct_name(child));
+        let values = self.initializer(id)?.all(args)?;
+        if values.len() <= MAX_ARGUMENTS {
+            return Ok(quote!(#name::new(#(#values,)* device)));
         }
-        let config = ident(&format!("{}Config", data.name));
-        let names = data.parameters.iter().filter(|p| p.is_given()).map(|parameter| ident(&parameter.name));
-        let fields = names
-            .zip(&args)
-            .map(|(name, arg)| if name == arg.to_string() { quote!(#name) } else { quote!(#name: #arg) });
-        quote!(#name::new(&#config { #(#fields),* }, device))
+        let config = self.config_name(child);
+        let structure = self.structure(id);
+        let fields = given(self.structure(child)).zip(args).zip(&values).map(|((parameter, arg), value)| {
+            let name = ident(&parameter.name);
+            match argument(structure, arg) {
+                Argument::Parameter(same) if same == parameter.name => quote!(#name),
+                _ => quote!(#name: #value),
+            }
+        });
+        Ok(quote!(#name::new(&#config { #(#fields),* }, device)))
     }
+}
 
-    pub(super) fn function<'e>(
-        &'e mut self,
-        module: usize,
-        locals: Locals,
-        asynchronous: bool,
-    ) -> FunctionEmitter<'e, 'p, 'g> {
-        FunctionEmitter {
-            emitter: self,
-            module,
-            locals,
-            in_init: false,
-            asynchronous,
-            uses_device: false,
-            bound: None,
-        }
+/// The parameters that a struct's constructor takes.
+fn given(structure: &Struct) -> impl Iterator<Item = &Parameter> {
+    structure.parameters.iter().filter(|parameter| parameter.is_given())
+}
+
+/// What an argument in a struct's constructor is.
+fn argument<'p>(structure: &'p Struct, arg: &Code) -> Argument<'p> {
+    let Code::Slot(slot) = arg else { return Argument::Literal(None) };
+    match structure.parameter_of(*slot) {
+        Some(parameter) => Argument::Parameter(&parameter.name),
+        None => Argument::Literal(structure.body.slots.get(*slot).and_then(|slot| slot.value.as_ref())),
     }
 }
 
 /// `#[module(…)]`: the name in records, and what the field's parameters were made of.
-fn attribute(rename: Option<&String>, origin: Option<FieldOrigin>) -> TokenStream {
+fn attribute(rename: Option<&str>, origin: Option<&FieldOrigin>) -> TokenStream {
     let mut parts: Vec<TokenStream> = Vec::new();
     if let Some(key) = rename {
         let key = literals::string(key);
@@ -338,13 +324,13 @@ fn attribute(rename: Option<&String>, origin: Option<FieldOrigin>) -> TokenStrea
         None => {}
         Some(FieldOrigin::Constant) => parts.push(quote!(constant)),
         Some(FieldOrigin::BatchNorm { path, epsilon, biased }) => {
-            let path = literals::string(&path);
+            let path = literals::string(path);
             parts.push(quote!(batch_norm = #path));
-            if epsilon != 1e-5 {
-                let epsilon = literals::float(epsilon);
+            if epsilon.0.to_f64() != 1e-5 {
+                let epsilon = literals::float(epsilon.0.to_f64());
                 parts.push(quote!(epsilon = #epsilon));
             }
-            if biased {
+            if *biased {
                 parts.push(quote!(biased));
             }
         }

@@ -12,19 +12,12 @@ const MAX_WIDTH: usize = 110;
 /// No identifier begins like this that is made of a name ([`crate::names`]).
 const PREFIX: &str = "__kiln_";
 const TAIL: &str = "__kiln_tail";
-const RESULT: &str = "__kiln_result";
 const BLANK: &str = "__kiln_blank";
 const LIST: &str = "__kiln_list";
 
 /// A comment at the end of the statement before it.
 pub fn tail(text: &str) -> TokenStream {
     let (marker, text) = (ident(TAIL), literals::string(text));
-    quote!(#marker!(#text);)
-}
-
-/// A comment at the end of the block's result, which follows.
-pub fn result(text: &str) -> TokenStream {
-    let (marker, text) = (ident(RESULT), literals::string(text));
     quote!(#marker!(#text);)
 }
 
@@ -42,7 +35,7 @@ pub fn list(items: &[TokenStream]) -> TokenStream {
 
 /// Whether a word is one of the markers that are statements or items, which leave no tokens.
 pub(super) fn is_comment(word: &str) -> bool {
-    matches!(word, TAIL | RESULT | BLANK)
+    matches!(word, TAIL | BLANK)
 }
 
 /// Whether a word is the marker of a list.
@@ -54,7 +47,6 @@ pub(super) fn is_list(word: &str) -> bool {
 enum Marker {
     Blank,
     Tail(String),
-    Result(String),
 }
 
 /// The marker that tokens begin with, and how many it takes.
@@ -70,25 +62,16 @@ fn marker(tokens: &[Token<'_>]) -> Option<(Marker, usize)> {
     match *words.as_slice() {
         [BLANK, "!", "(", ")", ";", ..] => Some((Marker::Blank, 5)),
         [TAIL, "!", "(", literal, ")", ";"] => Some((Marker::Tail(text(literal)?), 6)),
-        [RESULT, "!", "(", literal, ")", ";"] => Some((Marker::Result(text(literal)?), 6)),
         _ => None,
     }
-}
-
-/// A bracket that is open.
-#[derive(Default)]
-struct Bracket {
-    /// The comment behind the result of the block.
-    result: Option<String>,
-    /// Whether it is a list's.
-    list: bool,
 }
 
 /// Puts comments and lists where their markers stand.
 pub fn replace(source: &str) -> String {
     let tokens = lex(source);
     let mut text = Text { source, copied: 0, text: String::with_capacity(source.len()) };
-    let mut open: Vec<Bracket> = Vec::new();
+    // The brackets that are open, and whether each is a list's.
+    let mut open: Vec<bool> = Vec::new();
     let mut at = 0;
     while let Some(token) = tokens.get(at) {
         let rest = &tokens[at..];
@@ -97,11 +80,6 @@ pub fn replace(source: &str) -> String {
             match marker {
                 Marker::Blank => text.text.push('\n'),
                 Marker::Tail(comment) => text.attach(indent, &comment),
-                Marker::Result(comment) => {
-                    if let Some(block) = open.last_mut() {
-                        block.result = Some(comment);
-                    }
-                }
             }
             at += length;
             continue;
@@ -114,20 +92,14 @@ pub fn replace(source: &str) -> String {
                     text.copy(token.start);
                     text.text.push_str("vec!");
                     text.copied = bracket.start;
-                    open.push(Bracket { list: true, ..Bracket::default() });
+                    open.push(true);
                     at += 2;
                 }
             }
-            "(" | "[" | "{" => open.push(Bracket::default()),
+            "(" | "[" | "{" => open.push(false),
             ")" | "]" | "}" => {
-                let bracket = open.pop().unwrap_or_default();
-                if let Some(comment) = bracket.result {
-                    let indent = text.copy_lines(token.start);
-                    text.attach(indent, &comment);
-                }
-                if bracket.list
-                    && let Some(end) = tokens[at..].iter().find(|token| token.text == ")")
-                {
+                let is_list = open.pop().unwrap_or_default();
+                if is_list && let Some(end) = tokens[at..].iter().find(|token| token.text == ")") {
                     text.copy(token.end());
                     text.copied = end.end();
                     at += 1;
@@ -191,8 +163,8 @@ mod tests {
 
     #[test]
     fn markers_become_comments() {
-        let source = "{\n    let x = 1;\n    __kiln_tail!(\"[1, \\\"a\\\"]\");\n    __kiln_result!(\"[2]\");\n    x\n}\n";
-        assert_eq!(replace(source), "{\n    let x = 1; // [1, \"a\"]\n    x // [2]\n}\n");
+        let source = "{\n    let x = 1;\n    __kiln_tail!(\"[1, \\\"a\\\"]\");\n    x\n}\n";
+        assert_eq!(replace(source), "{\n    let x = 1; // [1, \"a\"]\n    x\n}\n");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Provenances as expressions over a checkpoint's tensors.
 
-use super::super::home::relative;
+use super::super::placement::relative;
 use kiln_importer::fold::uniform;
 use kiln_importer::ir::{Norm, Op, Provenance, is_small_table};
 use kiln_types::{

@@ -5,8 +5,9 @@
 
 mod expression;
 
-use super::home::relative;
-use super::{Content, Field, Plan};
+use super::placement::relative;
+use super::{Content, Field, ModuleTree};
+use crate::code::Number;
 use expression::{derivation, plain, shapeless, short, shortest};
 use kiln_importer::fold::uniform;
 use kiln_importer::ir::{Norm, Op, Provenance, ValueId};
@@ -14,14 +15,14 @@ use kiln_types::{BinaryOp, Derivation, DerivationTarget, in_pytorch};
 use std::collections::BTreeSet;
 
 /// How a field is filled.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum FieldOrigin {
     /// A batch normalization was folded into the layer.
     BatchNorm {
         /// Its path in the module.
         path: String,
         /// What it adds to the variance.
-        epsilon: f64,
+        epsilon: Number,
         /// Whether the layer had a bias before.
         biased: bool,
     },
@@ -31,27 +32,26 @@ pub enum FieldOrigin {
     Constant,
 }
 
-/// How checkpoints fill a field of a module; `None` where they do without saying.
-pub fn origin(plan: &Plan<'_>, module: usize, field: &Field) -> Option<FieldOrigin> {
-    if !matches!(plan.checkpoints, Checkpoints::Taken { .. }) {
+/// How checkpoints fill a field of the module with a path; `None` where they do without saying.
+pub fn origin(tree: &ModuleTree<'_>, base: &str, field: &Field) -> Option<FieldOrigin> {
+    if !matches!(tree.checkpoints, Checkpoints::Taken { .. }) {
         return None;
     }
-    let base = &plan.modules[module].path;
     let path = if base.is_empty() { field.key.clone() } else { format!("{base}.{}", field.key) };
     match &field.content {
-        Content::Parameter(value) => derived(plan, &[parameter(plan, "", "", *value, path)?], base),
+        Content::Parameter(value) => derived(tree, &[parameter(tree, "", "", *value, path)?], base),
         Content::Layer(node) => {
-            let layer = plan.layer(*node)?;
+            let (_, layer) = tree.layer(*node)?;
             let kind = layer.ty.rsplit("::").next().unwrap_or(layer.ty);
             let parameters: Vec<Parameter<'_>> = layer
                 .fields
                 .iter()
                 .filter_map(|(name, field)| {
                     let key = format!("{path}.{}", in_pytorch(kind, name).0);
-                    parameter(plan, kind, name, field.value()?, key)
+                    parameter(tree, kind, name, field.value()?, key)
                 })
                 .collect();
-            folded_norm(&parameters, base).or_else(|| derived(plan, &parameters, base))
+            folded_norm(&parameters, base).or_else(|| derived(tree, &parameters, base))
         }
         Content::Module(_) | Content::Sequence(_) | Content::Absent => None,
     }
@@ -70,17 +70,17 @@ struct Parameter<'g> {
 }
 
 fn parameter<'g>(
-    plan: &Plan<'g>,
+    tree: &ModuleTree<'g>,
     kind: &str,
     name: &'static str,
     value: ValueId,
     key: String,
 ) -> Option<Parameter<'g>> {
-    let constant = plan.graph.constant(value)?;
+    let constant = tree.graph.constant(value)?;
     Some(Parameter {
         name,
         made: constant.provenance.as_deref(),
-        number: number(plan, value),
+        number: number(tree, value),
         own: (key, in_pytorch(kind, name).1),
         target: DerivationTarget { layer: kind.to_owned(), shape: constant.data.shape.clone() },
     })
@@ -148,7 +148,7 @@ fn folded_norm(parameters: &[Parameter<'_>], base: &str) -> Option<FieldOrigin> 
     };
     let path = norm_path(norm)?;
     let path = relative(&path, base)?.to_owned();
-    Some(FieldOrigin::BatchNorm { path, epsilon: short(norm.epsilon), biased })
+    Some(FieldOrigin::BatchNorm { path, epsilon: short(norm.epsilon).into(), biased })
 }
 
 /// The path below which all parameters of a normalization have PyTorch's names.
@@ -164,7 +164,7 @@ fn norm_path(norm: &Norm) -> Option<String> {
     all.then(|| path.to_owned())
 }
 
-fn derived(plan: &Plan<'_>, parameters: &[Parameter<'_>], base: &str) -> Option<FieldOrigin> {
+fn derived(tree: &ModuleTree<'_>, parameters: &[Parameter<'_>], base: &str) -> Option<FieldOrigin> {
     if !parameters.is_empty() && parameters.iter().all(|p| p.made.is_none() && p.number.is_none()) {
         return Some(FieldOrigin::Constant);
     }
@@ -172,7 +172,7 @@ fn derived(plan: &Plan<'_>, parameters: &[Parameter<'_>], base: &str) -> Option<
     for parameter in parameters {
         let text = match (parameter.made, parameter.number) {
             (Some(made), _) if parameter.is_own(made) => continue,
-            (Some(made), _) => text(plan, made, parameter, base)?,
+            (Some(made), _) => text(tree, made, parameter, base)?,
             (None, Some(number)) => Derivation::Number(number).to_string(),
             (None, None) => Derivation::Constant.to_string(),
         };
@@ -182,11 +182,11 @@ fn derived(plan: &Plan<'_>, parameters: &[Parameter<'_>], base: &str) -> Option<
 }
 
 /// The expression of a parameter.
-fn text(plan: &Plan<'_>, made: &Provenance, parameter: &Parameter<'_>, base: &str) -> Option<String> {
+fn text(tree: &ModuleTree<'_>, made: &Provenance, parameter: &Parameter<'_>, base: &str) -> Option<String> {
     let derivation = derivation(made, base).ok()?;
     let (own, turned) = &parameter.own;
     // As it lies under the other name, so it lies under its own.
-    if plan.graph.tied_keys.contains(own) && layout(made) == Some(*turned) {
+    if tree.graph.tied_keys.contains(own) && layout(made) == Some(*turned) {
         let key = Derivation::key(relative(own, base)?, false);
         let own = if *turned { Derivation::Permute(Box::new(key), vec![1, 0]) } else { key };
         return Some(Derivation::First(vec![own, shapeless(derivation)]).to_string());
@@ -196,12 +196,12 @@ fn text(plan: &Plan<'_>, made: &Provenance, parameter: &Parameter<'_>, base: &st
 
 /// Why a model cannot take checkpoints at all: parameters that the exporter, or Kiln, changed in ways that cannot be
 /// repeated. `None` when it can.
-fn refusal(plan: &Plan<'_>) -> Option<String> {
+fn refusal(tree: &ModuleTree<'_>) -> Option<String> {
     let mut exporters: Vec<String> = Vec::new();
     let mut others: Vec<String> = Vec::new();
-    for value in parameters(plan) {
-        let Some(made) = plan.graph.provenance(value) else { continue };
-        let name = plan.graph.constant(value).and_then(|constant| constant.name.clone());
+    for value in parameters(tree) {
+        let Some(made) = tree.graph.provenance(value) else { continue };
+        let name = tree.graph.constant(value).and_then(|constant| constant.name.clone());
         let name = name.unwrap_or_else(|| "a parameter".into());
         let keys = made.keys();
         if made.is_exporters() {
@@ -246,25 +246,25 @@ pub enum Checkpoints {
 }
 
 /// Decides it for a plan whose parameters have their places.
-pub fn checkpoints(plan: &Plan<'_>) -> Checkpoints {
-    let made = |value: &ValueId| plan.graph.provenance(*value).is_some();
-    let values = parameters(plan);
+pub fn checkpoints(tree: &ModuleTree<'_>) -> Checkpoints {
+    let made = |value: &ValueId| tree.graph.provenance(*value).is_some();
+    let values = parameters(tree);
     // What has no names but an exporter's numbers may come from anywhere.
     let of_keys =
-        |value: &ValueId| plan.graph.provenance(*value).is_some_and(|made| made.is_of_checkpoints());
+        |value: &ValueId| tree.graph.provenance(*value).is_some_and(|made| made.is_of_checkpoints());
     if !values.iter().any(of_keys) {
         return Checkpoints::None;
     }
-    if let Some(reason) = refusal(plan) {
+    if let Some(reason) = refusal(tree) {
         return Checkpoints::Refused(reason);
     }
-    let constants = values.iter().any(|value| !made(value) && number(plan, *value).is_none());
+    let constants = values.iter().any(|value| !made(value) && number(tree, *value).is_none());
     Checkpoints::Taken { constants }
 }
 
 /// The one number that a parameter is everywhere, when no checkpoint has it.
-fn number(plan: &Plan<'_>, value: ValueId) -> Option<f64> {
-    let constant = plan.graph.constant(value).filter(|constant| constant.provenance.is_none())?;
+fn number(tree: &ModuleTree<'_>, value: ValueId) -> Option<f64> {
+    let constant = tree.graph.constant(value).filter(|constant| constant.provenance.is_none())?;
     if constant.data.dtype.is_bool() {
         None
     } else {
@@ -273,18 +273,19 @@ fn number(plan: &Plan<'_>, value: ValueId) -> Option<f64> {
 }
 
 /// Every parameter of the modules, in order.
-fn parameters(plan: &Plan<'_>) -> Vec<ValueId> {
+fn parameters(tree: &ModuleTree<'_>) -> Vec<ValueId> {
     let mut found = Vec::new();
-    let (mut waiting, mut seen) = (vec![plan.root], BTreeSet::new());
+    let (mut waiting, mut seen) = (vec![tree.root], BTreeSet::new());
     while let Some(module) = waiting.pop() {
         if !seen.insert(module) {
             continue;
         }
-        for field in &plan.modules[module].fields {
+        for field in &tree.modules[module].fields {
             match &field.content {
                 Content::Parameter(value) => found.push(*value),
                 Content::Layer(node) => {
-                    let fields = plan.layer(*node).map(|layer| layer.fields.as_slice()).unwrap_or_default();
+                    let fields =
+                        tree.layer(*node).map(|(_, layer)| layer.fields.as_slice()).unwrap_or_default();
                     found.extend(fields.iter().filter_map(|(_, field)| field.value()));
                 }
                 Content::Module(child) => waiting.push(*child),

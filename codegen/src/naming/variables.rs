@@ -1,0 +1,545 @@
+//! Names of functions' variables.
+
+use crate::code::{Block, Code, Statement};
+use crate::emit::Scope;
+use crate::ids::{Arena, FieldId, StructId, VarId};
+use crate::names::{Names, ident, snake};
+use crate::structs::{Program, Struct};
+use crate::{CodegenError, Defect};
+use kiln_importer::ir::{Symbol, SymbolOrigin, TensorType};
+use kiln_types::DTypeKind;
+use proc_macro2::Ident;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+/// Words that name a layer's kind rather than what it yields.
+const KINDS: &[&str] = &[
+    "act",
+    "activation",
+    "attn",
+    "attention",
+    "block",
+    "bn",
+    "classifier",
+    "cls",
+    "conv",
+    "dense",
+    "downsample",
+    "dropout",
+    "fc",
+    "features",
+    "head",
+    "layer",
+    "layer_norm",
+    "layernorm",
+    "linear",
+    "ln",
+    "mlp",
+    "norm",
+    "out",
+    "output",
+    "proj",
+    "self",
+];
+
+/// The variables of one function.
+#[derive(Clone, Debug, Default)]
+pub struct Variables {
+    names: HashMap<VarId, String>,
+    symbols: BTreeMap<Symbol, (String, bool)>,
+    /// The variable for an item of a sequence or for an optional field, by what the statement yields.
+    items: HashMap<VarId, String>,
+    /// Variables that are assigned to.
+    mutable: HashSet<VarId>,
+}
+
+impl Scope for Variables {
+    fn symbol(&self, symbol: &Symbol) -> Option<(Ident, bool)> {
+        self.symbols.get(symbol).map(|(name, signed)| (ident(name), *signed))
+    }
+}
+
+impl Variables {
+    /// The name of a variable; `_` for one that nothing uses.
+    pub fn name(&self, var: VarId) -> Result<&str, CodegenError> {
+        self.names.get(&var).map(String::as_str).ok_or_else(|| Defect::Unnamed.into())
+    }
+
+    /// The variable for the items of what a loop goes over, or for the optional field of a statement.
+    pub fn item(&self, output: VarId) -> Result<&str, CodegenError> {
+        self.items.get(&output).map(String::as_str).ok_or_else(|| Defect::Unnamed.into())
+    }
+
+    /// Whether a variable is assigned to.
+    pub fn is_mutable(&self, var: VarId) -> bool {
+        self.mutable.contains(&var)
+    }
+}
+
+/// Names the variables of all functions in `used`, callers first: a function's inputs are called as in its first call.
+pub fn name_variables(
+    program: &Program<'_>,
+    used: &BTreeSet<StructId>,
+    structs: &Arena<StructId, String>,
+    fields: &Arena<StructId, Arena<FieldId, String>>,
+) -> BTreeMap<StructId, Variables> {
+    let mut arguments: HashMap<StructId, Vec<String>> = HashMap::new();
+    let mut variables = BTreeMap::new();
+    for &id in used.iter().rev() {
+        let mut namer = Namer::new(program, id, structs, &fields[id], &mut arguments);
+        namer.name_inputs();
+        namer.block(&program.structs[id].body.block);
+        variables.insert(id, namer.variables);
+    }
+    variables
+}
+
+/// Names the variables of one function.
+struct Namer<'a> {
+    program: &'a Program<'a>,
+    id: StructId,
+    structure: &'a Struct,
+    fields: &'a Arena<FieldId, String>,
+    /// How the first call of each function calls its arguments.
+    arguments: &'a mut HashMap<StructId, Vec<String>>,
+    variables: Variables,
+    names: Names,
+    /// The variables that have each name, by block: the function's first, the one in hand last.
+    holders: Vec<HashMap<String, Vec<VarId>>>,
+    uses: HashMap<VarId, usize>,
+    /// Variables whose dims are read.
+    sources: HashSet<VarId>,
+    /// How often layers and modules are called on each variable.
+    calls_on: HashMap<VarId, usize>,
+}
+
+/// Where variables are used in one block.
+struct Uses {
+    /// The last statement that uses each; the results come after all.
+    last: HashMap<VarId, usize>,
+    /// Those that loops go on with.
+    looped: HashSet<VarId>,
+}
+
+impl Uses {
+    fn of(block: &Block) -> Self {
+        let mut uses = Uses { last: HashMap::new(), looped: HashSet::new() };
+        for (i, statement) in block.statements.iter().enumerate() {
+            let vars = statement.codes().into_iter().flat_map(Code::vars);
+            uses.last.extend(vars.map(|var| (var, i)));
+            if let Statement::Loop { init: Code::Use(init), .. } = statement {
+                uses.looped.insert(*init);
+            }
+        }
+        uses.last.extend(block.results.iter().flat_map(Code::vars).map(|var| (var, usize::MAX)));
+        uses
+    }
+
+    /// Whether a variable is used after what a statement yields is there; a loop's arguments are used again and again.
+    fn after(&self, i: usize, statement: &Statement, var: VarId) -> bool {
+        let again = match statement {
+            Statement::Loop { args, .. } => args.iter().any(|arg| arg.vars().contains(&var)),
+            _ => false,
+        };
+        again || self.last.get(&var).is_some_and(|&last| last > i)
+    }
+}
+
+impl<'a> Namer<'a> {
+    fn new(
+        program: &'a Program<'_>,
+        id: StructId,
+        structs: &Arena<StructId, String>,
+        fields: &'a Arena<FieldId, String>,
+        arguments: &'a mut HashMap<StructId, Vec<String>>,
+    ) -> Self {
+        let structure = &program.structs[id];
+        let passed = structure.parameters.iter().filter(|parameter| parameter.passed);
+        let taken = passed.map(|parameter| parameter.name.as_str()).chain(["device", "self"]);
+        let block = &structure.body.block;
+        let mut calls_on = HashMap::new();
+        for code in block.codes() {
+            code.visit(&mut |part| {
+                if let Code::Layer(_, _, args) | Code::Module(_, args) = part
+                    && let Some(var) = args.first().and_then(Code::first_var)
+                {
+                    *calls_on.entry(var).or_insert(0) += 1;
+                }
+            });
+        }
+        Namer {
+            program,
+            id,
+            structure,
+            fields,
+            arguments,
+            variables: Variables::default(),
+            names: Names::with(taken.chain(called_again(block, structs))),
+            holders: vec![HashMap::new()],
+            uses: block.uses(),
+            sources: structure.body.sources.iter().map(|source| source.var).collect(),
+            calls_on,
+        }
+    }
+
+    fn ty(&self, var: VarId) -> &TensorType {
+        self.program.graph().ty(self.structure.body.vars[var])
+    }
+
+    /// Names inputs and symbols.
+    fn name_inputs(&mut self) {
+        let body = &self.structure.body;
+        let wanted = self.wanted_inputs();
+        for (&input, wanted) in body.inputs.iter().zip(wanted) {
+            let name = self.names.fresh(&wanted);
+            self.hold(input, name);
+        }
+        let mut symbols: BTreeSet<&Symbol> = body.symbols.iter().collect();
+        symbols.extend(body.sources.iter().map(|source| &source.symbol));
+        for statement in body.block.all_statements() {
+            if let Statement::Read { symbols: read, .. } = statement {
+                symbols.extend(read);
+            }
+        }
+        for symbol in symbols {
+            let origin = self.program.graph().symbols.get(symbol);
+            let signed = matches!(origin, Some(SymbolOrigin::Read { .. }));
+            let name = self.names.fresh(&snake(symbol, "size"));
+            self.variables.symbols.insert(symbol.clone(), (name, signed));
+        }
+    }
+
+    fn wanted_inputs(&self) -> Vec<String> {
+        let body = &self.structure.body;
+        let mut taken = Names::default();
+        let mut added: HashMap<VarId, usize> = HashMap::new();
+        for code in body.block.codes() {
+            code.visit(&mut |part| {
+                if let Code::Infix(a, "+", b) = part {
+                    for var in [a, b].into_iter().filter_map(|side| side.var()) {
+                        *added.entry(var).or_insert(0) += 1;
+                    }
+                }
+            });
+        }
+        let arguments = self.arguments.get(&self.id);
+        let name = |(i, &input): (usize, &VarId)| {
+            let value = self.program.graph().value(body.vars[input]);
+            if self.id == self.program.root {
+                return taken.fresh(&snake(&value.name, "x"));
+            }
+            let argument = arguments.and_then(|names| names.get(i)).map(String::as_str).unwrap_or_default();
+            let argument = argument.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches('_');
+            let kind = value.ty.dtype.kind();
+            if i == 0 && kind == DTypeKind::Float {
+                return taken.fresh("x");
+            }
+            // All that happens to it is that it is added to something.
+            let is_added = added.get(&input).is_some_and(|added| self.uses.get(&input) == Some(added));
+            let plain = matches!(argument, "x" | "hidden") || is_added;
+            if !argument.is_empty() && !plain && !taken.contains(argument) {
+                return taken.fresh(&snake(argument, "x"));
+            }
+            taken.fresh(match kind {
+                DTypeKind::Float if is_added => "residual",
+                DTypeKind::Float => "other",
+                DTypeKind::Int => "indices",
+                DTypeKind::Bool => "mask",
+            })
+        };
+        body.inputs.iter().enumerate().map(name).collect()
+    }
+
+    /// Gives a variable its name.
+    fn hold(&mut self, var: VarId, name: String) {
+        if let Some(holders) = self.holders.last_mut() {
+            holders.entry(name.clone()).or_default().push(var);
+        }
+        self.variables.names.insert(var, name);
+    }
+
+    fn name(&self, var: VarId) -> &str {
+        self.variables.names.get(&var).map_or("_", String::as_str)
+    }
+
+    /// Names what the statements of a block yield.
+    fn block(&mut self, block: &'a Block) {
+        let uses = Uses::of(block);
+        let last = if block.ends_with_branches() { block.statements.len() - 1 } else { usize::MAX };
+        for (i, statement) in block.statements.iter().enumerate() {
+            if i != last {
+                let looped = matches!(statement.outputs(), [output] if uses.looped.contains(output))
+                    || matches!(statement, Statement::Loop { .. });
+                self.name_outputs(&uses, i, statement, looped);
+                if let (true, Statement::Bind { outputs, .. } | Statement::If { outputs, .. }) =
+                    (looped, statement)
+                    && let &[output] = outputs.as_slice()
+                {
+                    self.variables.mutable.insert(output);
+                }
+            }
+            self.inside(statement);
+        }
+        block.results.iter().for_each(|code| self.note_calls(code, None));
+    }
+
+    /// Names what there is in a statement, and notes how functions are called.
+    fn inside(&mut self, statement: &'a Statement) {
+        match statement {
+            Statement::Bind { code, .. } | Statement::Read { code, .. } => self.note_calls(code, None),
+            Statement::If { then, otherwise, .. } => {
+                for branch in [then, otherwise] {
+                    let mark = self.names.mark();
+                    self.holders.push(HashMap::new());
+                    self.block(branch);
+                    self.holders.pop();
+                    self.names.go_back(mark);
+                }
+            }
+            Statement::Optional { output, code, otherwise, field, .. } => {
+                self.note_calls(otherwise, None);
+                if let Some(field) = field {
+                    self.name_item(*output, *field);
+                }
+                self.note_calls(code, None);
+            }
+            Statement::Loop { output, init, callee, args, .. } => {
+                self.note_calls(init, None);
+                self.variables.mutable.insert(*output);
+                if let Some(place) = callee.place {
+                    self.name_item(*output, place.field);
+                }
+                let carried = self.name(*output).to_owned();
+                self.note_arguments(callee.structure, args, Some(&carried));
+                args.iter().for_each(|arg| self.note_calls(arg, Some(&carried)));
+            }
+        }
+    }
+
+    /// Names the variable for the items of a field.
+    fn name_item(&mut self, output: VarId, field: FieldId) {
+        let field = self.fields[field].trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches('_');
+        let singular = match field.strip_suffix('s') {
+            Some(stem) if stem.len() > 2 && !stem.ends_with('s') => stem,
+            _ if field.len() < 3 => "block",
+            _ => field,
+        };
+        self.variables.items.insert(output, self.names.free(singular));
+    }
+
+    /// Notes the names of arguments in all calls of an expression.
+    fn note_calls(&mut self, code: &Code, carried: Option<&str>) {
+        let mut calls = Vec::new();
+        code.visit(&mut |part| {
+            if let Code::Module(callee, args) = part
+                && !self.arguments.contains_key(&callee.structure)
+            {
+                calls.push((callee.structure, args.clone()));
+            }
+        });
+        for (structure, args) in calls {
+            self.note_arguments(structure, &args, carried);
+        }
+    }
+
+    /// Remembers the names of a call's arguments for the function's inputs.
+    fn note_arguments(&mut self, structure: StructId, args: &[Code], carried: Option<&str>) {
+        if self.arguments.contains_key(&structure) {
+            return;
+        }
+        let name = |arg: &Code| match arg {
+            Code::Parameter(_) => "weight".to_owned(),
+            Code::Carried => carried.unwrap_or_default().to_owned(),
+            arg => arg.first_var().map(|var| self.name(var).to_owned()).unwrap_or_default(),
+        };
+        let names = args.iter().map(name).collect();
+        self.arguments.insert(structure, names);
+    }
+
+    /// Names what a statement yields.
+    ///
+    /// What a loop goes on with (`looped`) is named after neither its maker nor the loop's modules.
+    fn name_outputs(&mut self, uses: &Uses, i: usize, statement: &Statement, looped: bool) {
+        let body = &self.structure.body;
+        let mut pattern: BTreeSet<String> = BTreeSet::new();
+        for (n, &output) in statement.outputs().iter().enumerate() {
+            if !self.uses.contains_key(&output) && !self.sources.contains(&output) {
+                self.variables.names.insert(output, "_".to_owned());
+                continue;
+            }
+            let hint = body.hints.get(&output);
+            let reused = if n == 0 { self.reused(uses, i, statement, output) } else { None };
+            let reused = reused.map(|var| self.name(var).to_owned()).filter(|name| {
+                let plain = is_plain(name);
+                (!looped || plain) && hint.is_none_or(|hint| hint == name)
+            });
+            let mut name = match (reused, hint) {
+                (Some(name), _) => name,
+                (None, Some(hint)) => self.fresh(hint, uses, i, statement),
+                (None, None) => {
+                    let wanted = self.wanted(statement, output);
+                    let wanted = if looped { "hidden" } else { &wanted };
+                    let plain = wanted == "hidden" && self.is_free("x", uses, i, statement);
+                    self.fresh(if plain { "x" } else { wanted }, uses, i, statement)
+                }
+            };
+            if !pattern.insert(name.clone()) {
+                name = self.names.fresh(&name);
+                pattern.insert(name.clone());
+            }
+            self.hold(output, name);
+        }
+    }
+
+    /// The variable that goes on with a result: the one that the expression begins with, when it ends here.
+    fn reused(&self, uses: &Uses, i: usize, statement: &Statement, output: VarId) -> Option<VarId> {
+        let code = match statement {
+            Statement::Bind { code, .. } => code,
+            Statement::Optional { otherwise, .. } => otherwise,
+            Statement::Loop { init, .. } => init,
+            Statement::Read { .. } | Statement::If { .. } => return None,
+        };
+        if let (Statement::Loop { .. }, Code::Use(var)) = (statement, code)
+            && self.variables.mutable.contains(var)
+        {
+            return Some(*var);
+        }
+        let head =
+            code.first_var().filter(|&head| moves(statement, head) && !uses.after(i, statement, head))?;
+        let kind = |var: VarId| self.ty(var).dtype.kind();
+        let name = self.variables.names.get(&head)?;
+        let converted = kind(head) != kind(output) && !name.contains("mask");
+        if converted || (joins(code) && !matches!(name.as_str(), "x" | "hidden")) {
+            return None;
+        }
+        // `query`, `key` and `value` of one `x`: the last is no `x` either.
+        let named = self.word(code).is_some_and(|word| !names_a_kind(&word));
+        let siblings = self.calls_on.get(&head).copied().unwrap_or(0);
+        // What a layer makes of a thing is that thing no more.
+        let made = makes_new(code) && !is_plain(name);
+        let other = made || (named && siblings > 1);
+        (!other).then_some(head)
+    }
+
+    /// A good name for a new variable.
+    fn wanted(&self, statement: &Statement, output: VarId) -> String {
+        let code = match statement {
+            Statement::Bind { code, .. }
+            | Statement::Optional { code, .. }
+            | Statement::Loop { init: code, .. } => Some(code),
+            Statement::Read { .. } | Statement::If { .. } => None,
+        };
+        let first = code.and_then(Code::first_var).map(|var| self.name(var));
+        if let Some(mask) = first.filter(|name| name.contains("mask"))
+            && code.is_some_and(|code| !matches!(code, Code::Layer(..) | Code::Module(..)))
+        {
+            return mask.to_owned();
+        }
+        if let Some(word) = code.and_then(|code| self.word(code))
+            && !names_a_kind(&word)
+        {
+            return word;
+        }
+        match self.ty(output).dtype.kind() {
+            DTypeKind::Bool => "mask".to_owned(),
+            DTypeKind::Int => "indices".to_owned(),
+            DTypeKind::Float => "hidden".to_owned(),
+        }
+    }
+
+    /// A name whose variable nothing needs any more, or a new one.
+    fn fresh(&mut self, wanted: &str, uses: &Uses, i: usize, statement: &Statement) -> String {
+        if self.names.contains(wanted) && self.is_free(wanted, uses, i, statement) {
+            return wanted.to_owned();
+        }
+        self.names.fresh(wanted)
+    }
+
+    /// Whether no variable of this name is needed after a statement. Of the blocks around, later statements are not seen.
+    fn is_free(&mut self, name: &str, uses: &Uses, i: usize, statement: &Statement) -> bool {
+        let Some((inner, outer)) = self.holders.split_last_mut() else { return false };
+        if outer.iter().any(|holders| holders.contains_key(name)) {
+            return false;
+        }
+        // A name that is taken without a holder belongs to a symbol or a word of the language.
+        let Some(holders) = inner.get_mut(name) else { return !self.names.contains(name) };
+        while holders.pop_if(|var| !uses.after(i, statement, *var)).is_some() {}
+        holders.is_empty()
+    }
+
+    /// The last word of the field that an expression begins with, when it is a word.
+    fn word(&self, code: &Code) -> Option<String> {
+        let mut part = code;
+        let key = loop {
+            let field = match part {
+                Code::Layer(field, ..) | Code::Parameter(field) => *field,
+                Code::Module(callee, _) => callee.place?.field,
+                Code::Make(_, name, _) => break name.as_ref(),
+                _ => {
+                    part = part.parts().into_iter().next()?;
+                    continue;
+                }
+            };
+            let first = self.structure.members.first()?;
+            break self.program.modules[*first].fields.get(field)?.key.as_str();
+        };
+        let last = key.rsplit('.').next().unwrap_or(key);
+        let plain = last.len() > 2 && last.chars().all(|c| c.is_ascii_alphabetic() || c == '_');
+        plain.then(|| snake(last, "hidden"))
+    }
+}
+
+/// Functions that are called more than once: a variable of the name would hide one from its later calls.
+fn called_again<'s>(block: &Block, structs: &'s Arena<StructId, String>) -> Vec<&'s str> {
+    let mut calls: BTreeMap<StructId, usize> = BTreeMap::new();
+    for code in block.codes() {
+        code.visit(&mut |part| {
+            if let Code::Module(callee, _) = part
+                && callee.place.is_none()
+            {
+                *calls.entry(callee.structure).or_insert(0) += 1;
+            }
+        });
+    }
+    calls.into_iter().filter(|(_, calls)| *calls > 1).map(|(id, _)| structs[id].as_str()).collect()
+}
+
+/// Whether a word names a layer's kind: `norm`, `final_layer_norm`, `c_proj`.
+fn names_a_kind(word: &str) -> bool {
+    KINDS.contains(&word) || word.rsplit('_').next().is_some_and(|last| KINDS.contains(&last))
+}
+
+/// Whether a variable has no name of its own: `x`, `hidden2`.
+fn is_plain(name: &str) -> bool {
+    matches!(name.trim_end_matches(|c: char| c.is_ascii_digit()), "x" | "hidden")
+}
+
+/// Whether an expression begins with the call of a layer or module.
+fn makes_new(code: &Code) -> bool {
+    match code {
+        Code::Layer(..) | Code::Module(..) => true,
+        Code::Method(inner, ..) | Code::Infix(inner, ..) => makes_new(inner),
+        Code::Call(_, args) => args.first().is_some_and(makes_new),
+        _ => false,
+    }
+}
+
+/// Whether an expression is a call that joins several values into something new.
+fn joins(code: &Code) -> bool {
+    match code {
+        Code::Method(receiver, ..) => joins(receiver),
+        Code::Call(..) => {
+            let vars = code.vars();
+            vars.iter().any(|var| Some(var) != vars.first())
+        }
+        _ => false,
+    }
+}
+
+/// Whether a statement moves a variable.
+fn moves(statement: &Statement, var: VarId) -> bool {
+    let mut moved = false;
+    for code in statement.codes() {
+        code.visit(&mut |part| moved |= matches!(part, Code::Use(used) if *used == var));
+    }
+    moved
+}

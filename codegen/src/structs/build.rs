@@ -1,0 +1,329 @@
+//! Gives every module its code, and modules of equal code one struct.
+
+use super::signature::{self, Signatures};
+use super::variants::Group;
+use super::{Draft, Parameter, Sharing, Struct, optional_fields};
+use crate::code::{Body, Code, Form, Init, Literal, Lowering, Owner, Statement, decide_moves, inline};
+use crate::ids::{Arena, FieldId, ModuleId, StructId, VarId};
+use crate::tree::{Content, Field, FieldOrigin, Module, ModuleTree, Step, is_container_class, is_literal};
+use crate::{CodegenError, Defect};
+use kiln_importer::ir::{LayerField, TensorType, ValueId};
+use kiln_types::{DType, DTypeKind};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// Constructors with more parameters would be hard to call; such modules get structs of their own.
+pub(super) const MAX_PARAMETERS: usize = 12;
+/// With more numbers in each call, functions of their own are easier to read.
+const MAX_PASSED: usize = 3;
+
+type Built = (Arena<ModuleId, Draft>, Arena<StructId, Struct>);
+
+/// Makes code and structs.
+pub(super) fn build(tree: &ModuleTree<'_>) -> Result<Built, CodegenError> {
+    let draft = |module: &Module| Draft {
+        fields: module.fields.iter().cloned().collect(),
+        steps: module.steps.clone(),
+        call_of: module.call_of,
+        ..Draft::default()
+    };
+    let modules = tree.modules.iter().map(draft).collect();
+    let mut sharing = Sharing { tree, modules, structs: Arena::default() };
+    let signatures = Signatures::new(tree);
+    for modules in levels(tree) {
+        for &module in &modules {
+            sharing.modules[module].outputs = signatures.outputs(module);
+            sharing.write_out_children(module);
+            sharing.drop_functions(module);
+            sharing.collect_sequences(module);
+            sharing.write_code(module)?;
+        }
+        sharing.form_structs(&modules)?;
+    }
+    Ok((sharing.modules, sharing.structs))
+}
+
+/// Modules by height, leaves first. Modules of one class, which may come to share a struct, are at one height.
+fn levels(tree: &ModuleTree<'_>) -> Vec<Vec<ModuleId>> {
+    /// Classes whose modules hold each other would rise for ever.
+    const ROUNDS: usize = 16;
+    let mut order = Vec::new();
+    postorder(tree, tree.root, &mut order);
+    let class_of = |module: ModuleId| level_class(&tree.modules[module]);
+    let with_classes: Vec<(ModuleId, Vec<ModuleId>, Option<String>)> =
+        order.into_iter().map(|(module, children)| (module, children, class_of(module))).collect();
+    let heights_with = |classes: &HashMap<&str, usize>| {
+        let mut heights: HashMap<ModuleId, usize> = HashMap::new();
+        for (module, children, class) in &with_classes {
+            let least = children.iter().filter_map(|child| heights.get(child)).map(|height| height + 1).max();
+            let alike = class.as_deref().and_then(|class| classes.get(class).copied());
+            heights.insert(*module, least.max(alike).unwrap_or(0));
+        }
+        heights
+    };
+    let mut classes: HashMap<&str, usize> = HashMap::new();
+    let mut heights = heights_with(&classes);
+    for _ in 0..ROUNDS {
+        let mut next: HashMap<&str, usize> = HashMap::new();
+        for (module, _, class) in &with_classes {
+            let Some(class) = class else { continue };
+            let height = next.entry(class).or_insert(0);
+            *height = heights[module].max(*height);
+        }
+        if next == classes {
+            break;
+        }
+        classes = next;
+        heights = heights_with(&classes);
+    }
+    let mut levels: BTreeMap<usize, Vec<ModuleId>> = BTreeMap::new();
+    for (module, ..) in &with_classes {
+        levels.entry(heights[module]).or_default().push(*module);
+    }
+    levels.into_values().collect()
+}
+
+/// The class of a module, unless it is one that holds any others.
+fn level_class(module: &Module) -> Option<String> {
+    let class = module.class_name();
+    (class.is_empty() || !is_container_class(class)).then(|| family(module))
+}
+
+/// What modules that may share a struct have in common: the class, or the path without its numbers.
+fn family(module: &Module) -> String {
+    let class = module.class_name();
+    if is_container_class(class) {
+        let numberless = |c: char| if c.is_ascii_digit() { '#' } else { c };
+        let path: String = module.path.chars().map(numberless).collect();
+        return format!("{class} {}", if class.is_empty() { path } else { String::new() });
+    }
+    module.class.clone()
+}
+
+/// Every module with its children, children first.
+fn postorder(tree: &ModuleTree<'_>, module: ModuleId, order: &mut Vec<(ModuleId, Vec<ModuleId>)>) {
+    let mut children = Vec::new();
+    let mut steps: Vec<&Step> = tree.modules[module].steps.iter().rev().collect();
+    while let Some(step) = steps.pop() {
+        match step {
+            Step::Call(child) => {
+                postorder(tree, *child, order);
+                children.push(*child);
+            }
+            Step::Branches { then, otherwise, .. } => steps.extend(then.iter().chain(otherwise).rev()),
+            Step::Node(_) | Step::Loop { .. } => {}
+        }
+    }
+    order.push((module, children));
+}
+
+/// What modules of one struct have equal, unless they differ in optional parts alone.
+#[derive(PartialEq, Eq, Hash)]
+struct Likeness {
+    class: String,
+    keys: Vec<String>,
+    origins: Vec<Option<FieldOrigin>>,
+    form: Form,
+    outputs: Vec<(DTypeKind, usize)>,
+}
+
+impl Sharing<'_, '_> {
+    /// Makes a module's code.
+    fn write_code(&mut self, module: ModuleId) -> Result<(), CodegenError> {
+        let mut draft = std::mem::take(&mut self.modules[module]);
+        draft.places = self.places(&draft);
+        let body = {
+            let owner = |value: ValueId| self.owner(&draft, value);
+            let mut lowering = Lowering::new(self.tree.graph, &owner);
+            let mut inits = Arena::default();
+            for (id, field) in draft.fields.enumerate() {
+                lowering.field = Some(id);
+                inits.push(self.init(field, &mut lowering)?);
+            }
+            lowering.field = None;
+            let mut body = Body { inits, ..Body::default() };
+            for step in &draft.steps {
+                body.block.statements.push(self.statement(&draft, step, &mut lowering)?);
+            }
+            body.block.results = draft.outputs.iter().map(|&value| lowering.value(value)).collect();
+            body.inputs = if module == self.tree.root {
+                self.tree.graph.inputs.iter().map(|&input| lowering.var(input)).collect()
+            } else {
+                signature::inputs(&body.block)
+            };
+            body.slots = lowering.slots;
+            body.hints = lowering.hints;
+            body.vars = lowering.vars;
+            body
+        };
+        draft.inputs = body.inputs.iter().map(|&var| body.vars[var]).collect();
+        draft.body = body;
+        pass_hints_back(&mut draft.body);
+        signature::find_symbols(self.tree.graph, &mut draft);
+        self.modules[module] = draft;
+        Ok(())
+    }
+
+    /// Where a module finds a constant.
+    fn owner(&self, draft: &Draft, value: ValueId) -> Owner {
+        if let Some(field) = draft.places.parameter(value) {
+            return Owner::Module(field);
+        }
+        if let Some((layer, name)) = self.tree.layers().holder(value)
+            && let Some(way) = self.way_to(draft, layer)
+        {
+            return Owner::Layer(way, name);
+        }
+        if is_literal(self.tree.graph, value) { Owner::Literal } else { Owner::Argument }
+    }
+
+    fn init(&self, field: &Field, lowering: &mut Lowering<'_>) -> Result<Init, CodegenError> {
+        let graph = self.tree.graph;
+        Ok(match &field.content {
+            Content::Layer(node) => {
+                let layer = self.tree.layer(*node);
+                let (_, layer) = layer.ok_or_else(|| Defect::node(graph.node(*node), "no layer"))?;
+                let dtype = layer.fields.iter().find_map(|(_, field)| match field {
+                    LayerField::Parameter(value) | LayerField::Optional(Some(value)) => {
+                        Some(graph.ty(*value).dtype)
+                    }
+                    LayerField::Optional(None) | LayerField::Constant | LayerField::Constants(_) => None,
+                });
+                // Layers hold floats; a table of integers says nothing of those.
+                let dtype = dtype.filter(|dtype| dtype.is_float()).unwrap_or(DType::F32);
+                let config = lowering.config(*node, &layer.config);
+                Init::Layer { ty: layer.ty, generic: layer.generic, config, dtype }
+            }
+            Content::Absent => Init::Parameter { dtype: DType::F32, rank: 0, dims: Vec::new() },
+            Content::Parameter(value) => {
+                let ty = graph.ty(*value);
+                let sizes = ty.dims.iter().filter_map(|dim| dim.as_constant());
+                let dims = sizes.map(|size| lowering.slot(size, None)).collect();
+                Init::Parameter { dtype: ty.dtype, rank: ty.rank(), dims }
+            }
+            Content::Module(child) => Init::Module {
+                structure: self.structure_of(*child)?,
+                args: self.struct_args(*child, lowering)?,
+            },
+            Content::Sequence(children) => {
+                let first = children.first().ok_or(Defect::EmptyLoop)?;
+                let structure = self.structure_of(*first)?;
+                let elements = children.iter().map(|&child| self.struct_args(child, lowering));
+                Init::Sequence { structure, elements: elements.collect::<Result<_, _>>()? }
+            }
+        })
+    }
+
+    /// A child's literals for its struct's parameters.
+    fn struct_args(&self, child: ModuleId, lowering: &mut Lowering<'_>) -> Result<Vec<Code>, CodegenError> {
+        let structure = &self.structs[self.structure_of(child)?];
+        let parameters = structure.parameters.iter().filter(|parameter| parameter.is_given());
+        let value = |parameter: &Parameter| super::statements::value_of(&self.modules[child], parameter);
+        Ok(parameters
+            .map(|parameter| lowering.literal_slot(Some(value(parameter)), Some(&parameter.name)))
+            .collect())
+    }
+
+    /// Gives modules of one level, all children having structs, their structs.
+    fn form_structs(&mut self, modules: &[ModuleId]) -> Result<(), CodegenError> {
+        let mut groups: Vec<Group> = Vec::new();
+        let mut index: HashMap<Likeness, usize> = HashMap::new();
+        for &module in modules {
+            let at = *index.entry(self.likeness(module)).or_insert(groups.len());
+            match groups.get_mut(at) {
+                Some(group) => group.members.push(module),
+                None => {
+                    let family = family(&self.tree.modules[module]);
+                    groups.push(Group { family, members: vec![module], has_variants: false });
+                }
+            }
+        }
+        for group in self.join_variants(groups)? {
+            let Some(parameters) = self.parameters(&group) else {
+                for members in self.by_literals(&group.members) {
+                    self.add_struct(members, Vec::new())?;
+                }
+                continue;
+            };
+            let passed = parameters.iter().filter(|parameter| parameter.passed).count();
+            if !group.has_variants && passed > MAX_PASSED {
+                for members in self.by_literals(&group.members) {
+                    self.add_struct(members, Vec::new())?;
+                }
+            } else {
+                self.add_struct(group.members, parameters)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn likeness(&self, module: ModuleId) -> Likeness {
+        let data = &self.modules[module];
+        let graph = self.tree.graph;
+        let ty = |&value: &ValueId| (graph.ty(value).dtype.kind(), graph.ty(value).rank());
+        Likeness {
+            class: self.tree.modules[module].class.clone(),
+            keys: data.fields.iter().map(|field| field.key.clone()).collect(),
+            origins: self.origins(module).collect(),
+            form: data.body.form(graph),
+            outputs: data.outputs.iter().map(ty).collect(),
+        }
+    }
+
+    /// Modules by their exact literals.
+    fn by_literals(&self, members: &[ModuleId]) -> Vec<Vec<ModuleId>> {
+        let mut groups: Vec<Vec<ModuleId>> = Vec::new();
+        let mut index: HashMap<Vec<&Option<Literal>>, usize> = HashMap::new();
+        for &member in members {
+            let literals = self.modules[member].body.slots.iter().map(|slot| &slot.value).collect();
+            let at = *index.entry(literals).or_insert(groups.len());
+            match groups.get_mut(at) {
+                Some(group) => group.push(member),
+                None => groups.push(vec![member]),
+            }
+        }
+        groups
+    }
+
+    /// Gives modules a struct, which has the first one's code.
+    fn add_struct(&mut self, members: Vec<ModuleId>, parameters: Vec<Parameter>) -> Result<(), CodegenError> {
+        let first = *members.first().ok_or(Defect::NoMembers)?;
+        let mut body = self.modules[first].body.clone();
+        let kept: HashSet<VarId> = body.sources.iter().map(|source| source.var).collect();
+        inline(&mut body.block, &kept);
+        decide_moves(&mut body.block);
+        let root = self.tree.root;
+        let is_function =
+            members.iter().all(|&member| self.modules[member].fields.is_empty() && member != root);
+        let ty = |&value: &ValueId| -> TensorType { self.tree.graph.ty(value).clone() };
+        let structure = self.structs.push(Struct {
+            outputs: self.modules[first].outputs.iter().map(ty).collect(),
+            optional: optional_fields(&body),
+            origins: self.origins(first).collect::<Arena<FieldId, _>>(),
+            body,
+            members,
+            parameters,
+            is_function,
+        });
+        for &member in &self.structs[structure].members {
+            let draft = &mut self.modules[member];
+            draft.structure = Some(structure);
+            // The struct's is what is printed.
+            draft.body.block = Default::default();
+        }
+        Ok(())
+    }
+}
+
+/// What a named value is made of by calls on it alone has its name.
+fn pass_hints_back(body: &mut Body) {
+    let uses = body.block.uses();
+    for statement in body.block.statements.iter().rev() {
+        let Statement::Bind { outputs, code: code @ Code::Method(..) } = statement else { continue };
+        let (&[output], &[value]) = (outputs.as_slice(), code.vars().as_slice()) else { continue };
+        if let Some(hint) = body.hints.get(&output).cloned()
+            && uses.get(&value) == Some(&1)
+        {
+            body.hints.entry(value).or_insert(hint);
+        }
+    }
+}

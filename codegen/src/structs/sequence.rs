@@ -1,0 +1,177 @@
+//! Children that make a `Vec`, and calls of them that make a loop.
+
+use super::{Draft, Sharing};
+use crate::ids::ModuleId;
+use crate::tree::{Content, Field, Step, operands};
+use kiln_importer::ir::ValueId;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// Splits a key like `layer.11` into the container's key and the number.
+fn numbered(key: &str) -> Option<(&str, usize)> {
+    let (stem, number) = key.rsplit_once('.').unwrap_or(("", key));
+    let plain = number == "0" || !number.starts_with('0');
+    (plain && !number.is_empty() && number.len() < 7)
+        .then(|| number.parse().ok())
+        .flatten()
+        .map(|n| (stem, n))
+}
+
+/// Children of one struct with the keys `stem.0`, `stem.1`, …, in the order of their keys.
+struct Run {
+    stem: String,
+    children: Vec<ModuleId>,
+}
+
+impl Sharing<'_, '_> {
+    /// The runs of a module's children, by stem.
+    fn runs(&self, draft: &Draft) -> Vec<Run> {
+        let mut by_stem: BTreeMap<&str, BTreeMap<usize, ModuleId>> = BTreeMap::new();
+        let mut spoilt: BTreeSet<&str> = BTreeSet::new();
+        for field in draft.fields.iter() {
+            let Some((stem, n)) = numbered(&field.key) else { continue };
+            match field.content {
+                Content::Module(child) if !self.is_function(child) => {
+                    by_stem.entry(stem).or_default().insert(n, child);
+                }
+                _ => {
+                    spoilt.insert(stem);
+                }
+            }
+        }
+        let is_run = |(stem, children): &(&str, BTreeMap<usize, ModuleId>)| {
+            let first = children.first_key_value().map(|(_, &child)| self.modules[child].structure);
+            children.len() >= 2
+                && !spoilt.contains(stem)
+                && children.keys().copied().eq(0..children.len())
+                && children.values().all(|&child| Some(self.modules[child].structure) == first)
+        };
+        let run = |(stem, children): (&str, BTreeMap<usize, ModuleId>)| Run {
+            stem: stem.to_owned(),
+            children: children.into_values().collect(),
+        };
+        by_stem.into_iter().filter(is_run).map(run).collect()
+    }
+
+    /// Whether a module does nothing but call its numbered children, so that its parent can hold them in a `Vec`.
+    pub(super) fn is_list(&self, module: ModuleId) -> bool {
+        let data = &self.modules[module];
+        data.steps.iter().all(|step| matches!(step, Step::Call(_)))
+            && match self.runs(data).as_slice() {
+                [run] => run.stem.is_empty() && run.children.len() == data.fields.len(),
+                _ => false,
+            }
+    }
+
+    /// Puts runs of children into `Vec`s, and calls in turn into loops.
+    pub(super) fn collect_sequences(&mut self, module: ModuleId) {
+        let mut draft = std::mem::take(&mut self.modules[module]);
+        // The keys of a `Vec` begin with its field's name; a run without a stem has none.
+        let runs: Vec<Run> = self.runs(&draft).into_iter().filter(|run| !run.stem.is_empty()).collect();
+        let mut places: HashMap<ModuleId, (usize, usize)> = HashMap::new();
+        for (n, run) in runs.iter().enumerate() {
+            places.extend(run.children.iter().enumerate().map(|(i, &child)| (child, (n, i))));
+        }
+        let mut waiting: Vec<Option<Run>> = runs.into_iter().map(Some).collect();
+        let fields = std::mem::take(&mut draft.fields).into_iter().filter_map(|field| {
+            let place = match field.content {
+                Content::Module(child) => places.get(&child),
+                _ => None,
+            };
+            match place {
+                None => Some(field),
+                // The first of a run stands for all.
+                Some(&(run, _)) => waiting[run]
+                    .take()
+                    .map(|run| Field { key: run.stem, content: Content::Sequence(run.children) }),
+            }
+        });
+        draft.fields = fields.collect();
+        let uses = self.uses_by_steps(&draft);
+        let follows = |a: ModuleId, b: ModuleId| match (places.get(&a), places.get(&b)) {
+            (Some((run, i)), Some((other, j))) => run == other && i + 1 == *j,
+            _ => false,
+        };
+        draft.steps = self.with_loops(draft.steps, &uses, &follows);
+        // A module that is called again and again.
+        draft.steps = self.with_loops(draft.steps, &uses, &|a, b| a == b);
+        self.modules[module] = draft;
+    }
+
+    /// How often each value is used by the steps of a module, counted by call.
+    fn uses_by_steps(&self, draft: &Draft) -> HashMap<ValueId, usize> {
+        let mut uses = HashMap::new();
+        let mut add = |values: &[ValueId]| {
+            for &value in values {
+                *uses.entry(value).or_insert(0) += 1;
+            }
+        };
+        for step in &draft.steps {
+            match step {
+                Step::Call(child) => add(&self.modules[*child].inputs),
+                Step::Loop { modules, .. } => {
+                    modules.iter().for_each(|&child| add(&self.modules[child].inputs));
+                }
+                Step::Node(node) | Step::Branches { node, .. } => add(&operands(self.tree.graph, *node)),
+            }
+        }
+        add(&draft.outputs);
+        uses
+    }
+
+    /// Joins calls in turn; `follows` says of two modules, by their first calls, whether the second can follow the first.
+    fn with_loops(
+        &self,
+        steps: Vec<Step>,
+        uses: &HashMap<ValueId, usize>,
+        follows: &dyn Fn(ModuleId, ModuleId) -> bool,
+    ) -> Vec<Step> {
+        let mut result: Vec<Step> = Vec::new();
+        for step in steps {
+            if let Step::Call(child) = step
+                && let Some(last) = result.last_mut()
+                && let Some(carried) = self.carried(last, child, uses, follows)
+            {
+                match last {
+                    Step::Loop { modules, .. } => modules.push(child),
+                    Step::Call(before) => *last = Step::Loop { modules: vec![*before, child], carried },
+                    Step::Node(_) | Step::Branches { .. } => {}
+                }
+            } else {
+                result.push(step);
+            }
+        }
+        result
+    }
+
+    /// Which input of a call is the result of the step before it, when both can be one loop.
+    fn carried(
+        &self,
+        last: &Step,
+        child: ModuleId,
+        uses: &HashMap<ValueId, usize>,
+        follows: &dyn Fn(ModuleId, ModuleId) -> bool,
+    ) -> Option<usize> {
+        let (before, known) = match last {
+            Step::Call(before) => (std::slice::from_ref(before), None),
+            Step::Loop { modules, carried } => (modules.as_slice(), Some(*carried)),
+            Step::Node(_) | Step::Branches { .. } => return None,
+        };
+        let previous = *before.last()?;
+        let first = |module: ModuleId| self.first_call(module);
+        let alike = before.len() < 2 || follows(first(before[0]), first(before[1]));
+        if !alike || self.is_function(child) || !follows(first(previous), first(child)) {
+            return None;
+        }
+        let (a, b) = (&self.modules[previous], &self.modules[child]);
+        let (&[result], &[_]) = (a.outputs.as_slice(), b.outputs.as_slice()) else { return None };
+        let carried = b.inputs.iter().position(|&input| input == result)?;
+        let others_equal = a.inputs.len() == b.inputs.len()
+            && a.inputs.iter().zip(&b.inputs).enumerate().all(|(i, (x, y))| i == carried || x == y);
+        let can_join = others_equal
+            && a.body.symbols == b.body.symbols
+            && self.passed(previous) == self.passed(child)
+            && uses.get(&result) == Some(&1)
+            && known.is_none_or(|known| known == carried);
+        can_join.then_some(carried)
+    }
+}

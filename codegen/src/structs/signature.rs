@@ -1,0 +1,192 @@
+//! What goes into a module's `forward` and what comes out, and where it finds the symbols it needs.
+
+use super::Draft;
+use crate::code::{Block, Code, Lowering, Owner, Source, Statement};
+use crate::ids::{ModuleId, VarId};
+use crate::tree::{ModuleTree, Step, is_literal};
+use kiln_importer::ir::{Graph, NodeId, Op, Symbol, SymbolOrigin, ValueId};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+/// Uses and definitions of values in one module, children included.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Inside {
+    /// How often each value is used.
+    uses: HashMap<ValueId, usize>,
+    /// What is defined, in order.
+    defined: Vec<ValueId>,
+    /// Symbols that are needed.
+    symbols: BTreeSet<Symbol>,
+}
+
+impl Inside {
+    fn add(&mut self, node: &NodeUses) {
+        for &value in &node.uses {
+            *self.uses.entry(value).or_insert(0) += 1;
+        }
+        self.defined.extend(&node.defined);
+        self.symbols.extend(node.symbols.iter().cloned());
+    }
+}
+
+/// What one node uses and defines in generated code, its branches aside.
+#[derive(Default)]
+struct NodeUses {
+    uses: Vec<ValueId>,
+    defined: Vec<ValueId>,
+    symbols: Vec<Symbol>,
+}
+
+/// What crosses the borders of modules.
+pub(super) struct Signatures<'t, 'g> {
+    tree: &'t ModuleTree<'g>,
+    nodes: HashMap<NodeId, NodeUses>,
+    symbols_of: BTreeMap<ValueId, Vec<&'g Symbol>>,
+    whole: Inside,
+}
+
+impl<'t, 'g> Signatures<'t, 'g> {
+    /// Of a tree.
+    pub(super) fn new(tree: &'t ModuleTree<'g>) -> Self {
+        let nodes = tree.nodes();
+        let mut signatures = Signatures {
+            tree,
+            nodes: nodes.all.iter().map(|&node| (node, node_uses(tree, node))).collect(),
+            symbols_of: nodes.symbols_of_values(),
+            whole: Inside::default(),
+        };
+        signatures.whole = signatures.inside(tree.root);
+        for &output in &tree.graph.root.outputs {
+            *signatures.whole.uses.entry(output).or_insert(0) += 1;
+        }
+        signatures
+    }
+
+    /// The values that a module yields: those used outside, and those whose dims define symbols used outside. Those that
+    /// its caller wants in some order come in that order.
+    pub(super) fn outputs(&self, module: ModuleId) -> Vec<ValueId> {
+        if module == self.tree.root {
+            return self.tree.graph.root.outputs.clone();
+        }
+        let inside = self.inside(module);
+        let used_outside = |value: &ValueId| {
+            let total = self.whole.uses.get(value).copied().unwrap_or(0);
+            total > inside.uses.get(value).copied().unwrap_or(0)
+        };
+        let names_symbol = |value: &ValueId| {
+            self.symbols_of
+                .get(value)
+                .into_iter()
+                .flatten()
+                .any(|symbol| self.whole.symbols.contains(*symbol) && !inside.symbols.contains(*symbol))
+        };
+        let yielded = |value: &ValueId| used_outside(value) || names_symbol(value);
+        let mut outputs: Vec<ValueId> = inside.defined.iter().copied().filter(yielded).collect();
+        let wanted = &self.tree.modules[module].wanted;
+        let wanted: HashMap<ValueId, usize> = wanted.iter().enumerate().rev().map(|(i, &v)| (v, i)).collect();
+        outputs.sort_by_key(|value| wanted.get(value).copied());
+        outputs
+    }
+
+    fn inside(&self, module: ModuleId) -> Inside {
+        let mut inside = Inside::default();
+        self.fill(&self.tree.modules[module].steps, &mut inside);
+        inside
+    }
+
+    fn fill(&self, steps: &[Step], inside: &mut Inside) {
+        for step in steps {
+            match step {
+                Step::Call(child) => self.fill(&self.tree.modules[*child].steps, inside),
+                Step::Loop { modules, .. } => {
+                    modules.iter().for_each(|&child| self.fill(&self.tree.modules[child].steps, inside));
+                }
+                Step::Node(node) => inside.add(&self.nodes[node]),
+                Step::Branches { node, then, otherwise } => {
+                    self.fill(then, inside);
+                    self.fill(otherwise, inside);
+                    inside.add(&self.nodes[node]);
+                }
+            }
+        }
+    }
+}
+
+fn node_uses(tree: &ModuleTree<'_>, node: NodeId) -> NodeUses {
+    let graph = tree.graph;
+    let data = graph.node(node);
+    let mut uses = NodeUses { defined: data.outputs.clone(), ..NodeUses::default() };
+    match &data.op {
+        Op::HostRead { .. } => {
+            uses.uses.extend(data.inputs.first().copied().flatten());
+            uses.defined.clear();
+            return uses;
+        }
+        Op::If { condition, then_region, else_region } => {
+            uses.symbols.extend(condition.symbols());
+            uses.uses.extend(then_region.outputs.iter().chain(&else_region.outputs));
+            return uses;
+        }
+        _ => {}
+    }
+    let owner = |value| if is_literal(graph, value) { Owner::Literal } else { Owner::Argument };
+    let mut lowering = Lowering::new(graph, &owner);
+    let codes: Vec<Code> = match tree.layer(node) {
+        Some((_, layer)) => layer.args.iter().map(|arg| lowering.node(node, arg)).collect(),
+        None => tree.call(node).map(|call| lowering.node(node, call)).into_iter().collect(),
+    };
+    for code in &codes {
+        uses.uses.extend(code.vars().into_iter().map(|var| lowering.vars[var]));
+        uses.symbols.extend(code.dims().iter().flat_map(|dim| dim.symbols()));
+    }
+    uses
+}
+
+/// The variables that a function takes, in order of their first use.
+pub(super) fn inputs(block: &Block) -> Vec<VarId> {
+    let defined = defined(block);
+    let mut seen = HashSet::new();
+    let vars = block.codes().into_iter().flat_map(Code::vars);
+    vars.filter(|var| !defined.contains(var) && seen.insert(*var)).collect()
+}
+
+fn defined(block: &Block) -> HashSet<VarId> {
+    block.all_statements().into_iter().flat_map(Statement::outputs).copied().collect()
+}
+
+/// Decides for every symbol of a body whether it is read from the dims of a value or passed by the caller.
+pub(super) fn find_symbols(graph: &Graph, draft: &mut Draft) {
+    let body = &mut draft.body;
+    let mut needed: BTreeSet<Symbol> = BTreeSet::new();
+    for statement in &body.block.statements {
+        needed.extend(statement.dims().iter().flat_map(|dim| dim.symbols()));
+    }
+    needed.extend(body.block.results.iter().flat_map(Code::dims).flat_map(|dim| dim.symbols()));
+    let mut at_hand = defined(&body.block);
+    at_hand.extend(&body.inputs);
+    let mut read: HashSet<&Symbol> = HashSet::new();
+    for statement in body.block.all_statements() {
+        if let Statement::Read { symbols, .. } = statement {
+            read.extend(symbols);
+        }
+    }
+    let mut of_inputs: HashMap<Symbol, (VarId, usize)> = HashMap::new();
+    for &var in &body.inputs {
+        for (axis, dim) in graph.ty(body.vars[var]).dims.iter().enumerate() {
+            if let Some(symbol) = dim.as_symbol() {
+                of_inputs.entry(symbol.clone()).or_insert((var, axis));
+            }
+        }
+    }
+    let vars: HashMap<ValueId, VarId> = body.vars.enumerate().map(|(var, &value)| (value, var)).collect();
+    for symbol in needed.iter().filter(|symbol| !read.contains(symbol)) {
+        let origin = match graph.symbols.get(symbol) {
+            Some(SymbolOrigin::Dim { value, axis }) => vars.get(value).map(|&var| (var, *axis)),
+            Some(SymbolOrigin::Read { .. }) | None => None,
+        };
+        let origin = origin.filter(|(var, _)| at_hand.contains(var));
+        match origin.or_else(|| of_inputs.get(symbol).copied()) {
+            Some((var, axis)) => body.sources.push(Source { symbol: symbol.clone(), var, axis }),
+            None => body.symbols.push(symbol.clone()),
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! Modules for graphs of which the file names none: from the names of parameters, else from repetition and size.
+
+use super::layers::Layers;
+use super::nodes::{self, Nodes};
+use super::outline::{OutlineId, Outlines};
+use super::placement::{Placement, is_below};
+use crate::names::Names;
+use kiln_importer::ir::{Graph, NodeId, ScopeEntry, SymbolOrigin, ValueId};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+
+/// Shorter functions are left in one piece.
+const MAX_NODES: usize = 48;
+/// Pieces are about so long.
+const PIECE: usize = 32;
+/// More values than this crossing a boundary would be a function with too many parameters or results.
+const MAX_CROSSING: usize = 4;
+/// Shorter runs of nodes are not worth a module, however often they come.
+const MIN_PERIOD: usize = 4;
+/// Longer runs of nodes would be functions of more than bearable length.
+const MAX_PERIOD: usize = 4 * MAX_NODES;
+
+/// Gives nodes modules, where none has any.
+pub fn partition(nodes: &Nodes<'_>, layers: &Layers, placements: &mut BTreeMap<NodeId, Placement>) {
+    let is_named = |placement: &Placement| placement.layer.as_deref().is_some_and(|path| path.contains('.'));
+    if placements.values().any(is_named) {
+        for placement in placements.values_mut() {
+            placement.modules = placement.layer.as_deref().map(modules_of).unwrap_or_default();
+        }
+        return;
+    }
+    if nodes.root.len() <= MAX_NODES {
+        return;
+    }
+    let mut outlines = Outlines::new(nodes, layers);
+    let line = Line {
+        outlines: nodes.root.iter().map(|&node| outlines.of(node)).collect(),
+        crossing: crossing(nodes),
+    };
+    let mut names = Names::default();
+    for piece in line.pieces() {
+        let stem = names.fresh(piece.stem);
+        for (i, start) in (piece.start..piece.end).step_by(piece.period).enumerate() {
+            let repeats = piece.period < piece.end - piece.start;
+            let path = if repeats { format!("{stem}.{i}") } else { stem.clone() };
+            for node in &nodes.root[start..(start + piece.period).min(piece.end)] {
+                if let Some(placement) = placements.get_mut(node) {
+                    placement.modules = vec![ScopeEntry { path: path.clone(), class: String::new() }];
+                }
+            }
+        }
+    }
+}
+
+/// The modules that a layer's path names: `layer1` and `layer1.0` for `layer1.0.conv1`.
+fn modules_of(path: &str) -> Vec<ScopeEntry> {
+    let ends = path.char_indices().filter(|(_, c)| *c == '.').map(|(at, _)| &path[..at]);
+    // A number alone names a place in a list, which is no module.
+    let mut modules: Vec<ScopeEntry> = Vec::new();
+    for outer in ends {
+        let next_is_number = path[outer.len() + 1..].starts_with(|c: char| c.is_ascii_digit());
+        let below = modules.last().is_none_or(|entry| is_below(outer, &entry.path));
+        if below && !next_is_number {
+            modules.push(ScopeEntry { path: outer.to_owned(), class: String::new() });
+        }
+    }
+    modules
+}
+
+/// A stretch of nodes that becomes modules.
+struct Piece {
+    start: usize,
+    end: usize,
+    /// Length of one module.
+    period: usize,
+    stem: &'static str,
+}
+
+/// Nodes in execution order.
+struct Line {
+    /// What each node does.
+    outlines: Vec<OutlineId>,
+    /// Number of values that are made before a node and used from it on.
+    crossing: Vec<usize>,
+}
+
+/// Nodes that repeat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Repetition {
+    start: usize,
+    period: usize,
+    times: usize,
+}
+
+impl Repetition {
+    fn covered(&self) -> usize {
+        self.period * self.times
+    }
+
+    fn end(&self) -> usize {
+        self.start + self.covered()
+    }
+}
+
+/// A stretch of at least two periods in which each node does what the node a period before it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    start: usize,
+    end: usize,
+    period: usize,
+}
+
+impl Run {
+    /// The most nodes that its repetition can cover.
+    fn bound(&self) -> usize {
+        (self.end - self.start) / self.period * self.period
+    }
+
+    /// Its part in a stretch, if it still repeats there.
+    fn within(&self, start: usize, end: usize) -> Option<Run> {
+        let run = Run { start: self.start.max(start), end: self.end.min(end), period: self.period };
+        (run.start + 2 * run.period <= run.end).then_some(run)
+    }
+}
+
+/// A run that waits to be chosen. The greatest is the next: that which covers most, of equals the one with the shortest
+/// period, then the first.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Candidate {
+    /// How many nodes its repetition covers.
+    covered: usize,
+    /// Whether that is only a bound.
+    is_bound: bool,
+    period: Reverse<usize>,
+    start: Reverse<usize>,
+    end: usize,
+}
+
+impl Candidate {
+    fn new(run: Run, covered: Option<usize>) -> Self {
+        Candidate {
+            covered: covered.unwrap_or_else(|| run.bound()),
+            is_bound: covered.is_none(),
+            period: Reverse(run.period),
+            start: Reverse(run.start),
+            end: run.end,
+        }
+    }
+
+    fn run(&self) -> Run {
+        Run { start: self.start.0, end: self.end, period: self.period.0 }
+    }
+}
+
+/// Stretches of which it is decided whether they are modules. The rest are gaps.
+#[derive(Default)]
+struct Decided {
+    /// Ends by starts.
+    ends: BTreeMap<usize, usize>,
+}
+
+impl Decided {
+    fn insert(&mut self, start: usize, end: usize) {
+        self.ends.insert(start, end);
+    }
+
+    /// The gaps between two positions.
+    fn gaps(&self, start: usize, end: usize) -> Vec<(usize, usize)> {
+        let mut gaps = Vec::new();
+        let mut at = self.ends.range(..=start).next_back().map_or(start, |(_, &end)| end.max(start));
+        for (&next, &after) in self.ends.range(start..end) {
+            if at < next {
+                gaps.push((at, next));
+            }
+            at = at.max(after);
+        }
+        if at < end {
+            gaps.push((at, end));
+        }
+        gaps
+    }
+
+    /// The gap around a stretch that lies in one.
+    fn around(&self, start: usize, end: usize, length: usize) -> (usize, usize) {
+        let before = self.ends.range(..=start).next_back().map_or(0, |(_, &end)| end);
+        let after = self.ends.range(end..).next().map_or(length, |(&start, _)| start);
+        (before, after)
+    }
+}
+
+impl Line {
+    /// All pieces, in order: what repeats, and what lies between in pieces of bearable length.
+    fn pieces(&self) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        let mut at = 0;
+        for found in self.repetitions() {
+            self.cut(at, found.start, &mut pieces);
+            let (start, end, period) = (found.start, found.end(), found.period);
+            pieces.push(Piece { start, end, period, stem: "blocks" });
+            at = end;
+        }
+        self.cut(at, self.outlines.len(), &mut pieces);
+        pieces
+    }
+
+    /// Cuts a stretch that does not repeat.
+    fn cut(&self, start: usize, end: usize, pieces: &mut Vec<Piece>) {
+        let mut at = start;
+        while end - at > MAX_NODES {
+            let Some(next) = self.next_cut(at, end) else { break };
+            pieces.push(Piece { start: at, end: next, period: next - at, stem: "part" });
+            at = next;
+        }
+        if at > start && at < end {
+            pieces.push(Piece { start: at, end, period: end - at, stem: "part" });
+        }
+    }
+
+    /// The cheapest cut near the wanted length, the longest of equals; later ones when all near it are too dear.
+    fn next_cut(&self, at: usize, end: usize) -> Option<usize> {
+        let mut from = at + PIECE / 2;
+        while from < end {
+            let to = (from + PIECE / 2).min(end - 1);
+            let cheapest = (from..=to).min_by_key(|&i| (self.crossing[i], Reverse(i)));
+            if let Some(cut) = cheapest.filter(|&i| self.crossing[i] <= MAX_CROSSING) {
+                return Some(cut);
+            }
+            from = to + 1;
+        }
+        None
+    }
+
+    /// Repetitions that do not overlap, in order. That which covers most comes first, and what is left of others goes on
+    /// in the gaps beside it; a gap whose best repetition would be too dear to cut out has none.
+    fn repetitions(&self) -> Vec<Repetition> {
+        let length = self.outlines.len();
+        let runs = self.runs().into_iter();
+        let mut waiting: BinaryHeap<Candidate> = runs.map(|run| Candidate::new(run, None)).collect();
+        let mut decided = Decided::default();
+        let mut chosen: Vec<Repetition> = Vec::new();
+        while let Some(candidate) = waiting.pop() {
+            let run = candidate.run();
+            let gaps = decided.gaps(run.start, run.end);
+            if gaps != [(run.start, run.end)] {
+                let parts = gaps.into_iter().filter_map(|(start, end)| run.within(start, end));
+                waiting.extend(parts.map(|part| Candidate::new(part, None)));
+                continue;
+            }
+            let found = self.aligned(run);
+            if candidate.is_bound {
+                waiting.push(Candidate::new(run, Some(found.covered())));
+                continue;
+            }
+            let is_cheap = |k: usize| self.crossing[found.start + k * found.period] <= MAX_CROSSING;
+            if (0..=found.times).all(is_cheap) {
+                decided.insert(found.start, found.end());
+                chosen.push(found);
+                waiting.push(Candidate::new(run, None));
+            } else {
+                let (start, end) = decided.around(run.start, run.end, length);
+                decided.insert(start, end);
+            }
+        }
+        chosen.sort_unstable_by_key(|found| found.start);
+        chosen
+    }
+
+    /// Every run of a bearable period.
+    fn runs(&self) -> Vec<Run> {
+        let length = self.outlines.len();
+        let mut runs = Vec::new();
+        for period in MIN_PERIOD..=MAX_PERIOD.min(length / 2) {
+            let mut start = 0;
+            for i in 0..=length - period {
+                if i < length - period && self.outlines[i] == self.outlines[i + period] {
+                    continue;
+                }
+                runs.extend(Run { start, end: i + period, period }.within(0, length));
+                start = i + 1;
+            }
+        }
+        runs
+    }
+
+    /// Where to begin within a run, so that the fewest values cross from one module to the next.
+    fn aligned(&self, run: Run) -> Repetition {
+        let Run { start, end, period } = run;
+        let length = end - start;
+        let most = length / period;
+        let cost = |offset: usize| {
+            let times = (length - offset) / period;
+            let crossing: usize =
+                (0..=times).map(|k| self.crossing[start + offset + k * period]).max().unwrap_or(0);
+            (most - times, crossing, offset)
+        };
+        let offset = (0..period.min(length - period)).min_by_key(|&offset| cost(offset)).unwrap_or(0);
+        // One module fewer, cut where less crosses, is better than one more that takes half of its neighbours' values.
+        let better = (0..period.min(length.saturating_sub(2 * period) + 1)).min_by_key(|&offset| {
+            let (_, crossing, offset) = cost(offset);
+            (crossing, offset)
+        });
+        let offset = better.filter(|&other| cost(other).1 < cost(offset).1).unwrap_or(offset);
+        Repetition { start: start + offset, period, times: (length - offset) / period }
+    }
+}
+
+/// Positions that no cut may take count as so many values: still few enough to add to.
+const UNCUT: usize = usize::MAX / 2;
+
+/// How many values cross each position. A number that is read back from the device is a local variable, so its uses stay
+/// together with the read.
+fn crossing(nodes: &Nodes<'_>) -> Vec<usize> {
+    let graph = nodes.graph;
+    let length = nodes.root.len();
+    let mut first: BTreeMap<ValueId, usize> = graph.inputs.iter().map(|&input| (input, 0)).collect();
+    let mut last: BTreeMap<ValueId, usize> = BTreeMap::new();
+    for (i, &node) in nodes.root.iter().enumerate() {
+        for value in nodes::operands(graph, node) {
+            last.insert(value, i);
+        }
+        first.extend(graph.node(node).outputs.iter().map(|&output| (output, i + 1)));
+    }
+    let outputs: BTreeSet<ValueId> = graph.root.outputs.iter().copied().collect();
+    let spans = first.into_iter().map(|(value, from)| {
+        let to = if outputs.contains(&value) { length } else { last.get(&value).copied().unwrap_or(0) };
+        (from, to)
+    });
+    let mut counts = covered(spans, length);
+    let reads = reads(graph, nodes).into_iter().map(|(from, to)| (from + 1, to));
+    for (count, reads) in counts.iter_mut().zip(covered(reads, length)) {
+        if reads > 0 {
+            *count = UNCUT;
+        }
+    }
+    counts
+}
+
+/// How many of the spans, their ends included, lie over each position up to `length`.
+fn covered(spans: impl Iterator<Item = (usize, usize)>, length: usize) -> Vec<usize> {
+    let (mut begin, mut end) = (vec![0usize; length + 2], vec![0usize; length + 2]);
+    for (from, to) in spans.filter(|(from, to)| from <= to) {
+        begin[from] += 1;
+        end[to + 1] += 1;
+    }
+    let mut open = 0;
+    (0..=length)
+        .map(|i| {
+            open = open + begin[i] - end[i];
+            open
+        })
+        .collect()
+}
+
+/// The stretches from each reading node to the last use of what it read.
+fn reads(graph: &Graph, nodes: &Nodes<'_>) -> Vec<(usize, usize)> {
+    let places: BTreeMap<NodeId, usize> = nodes.root.iter().enumerate().map(|(i, &node)| (node, i)).collect();
+    let mut last: BTreeMap<usize, usize> = BTreeMap::new();
+    for (i, &node) in nodes.root.iter().enumerate() {
+        for symbol in nodes.symbols(node) {
+            if let Some(SymbolOrigin::Read { node: reader, .. }) = graph.symbols.get(symbol)
+                && let Some(&from) = places.get(reader)
+            {
+                last.insert(from, i);
+            }
+        }
+    }
+    last.into_iter().collect()
+}

@@ -1,0 +1,244 @@
+//! Which modules each node is in.
+
+use super::layers::Layers;
+use super::nodes::Nodes;
+use super::partition;
+use kiln_importer::ir::{NodeId, ScopeEntry};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+/// Modules that lie deeper than this are part of the module around them.
+const MAX_DEPTH: usize = 48;
+
+/// Where a node belongs.
+#[derive(Clone, Debug, Default)]
+pub struct Placement {
+    /// The modules around it below the root, outermost first.
+    pub modules: Vec<ScopeEntry>,
+    /// For a layer: its own path, when names or scopes tell.
+    pub layer: Option<String>,
+}
+
+/// The last parts of names that a layer's parameters have in files.
+const PARAMETER_NAMES: &[&str] =
+    &["weight", "bias", "running_mean", "running_var", "weight_bias", "gamma", "beta"];
+
+/// Whether a parameter's name in the file can be that of a layer's field.
+pub fn names_field(name: &str, field: &str) -> bool {
+    let last = name.rsplit('.').next().unwrap_or(name);
+    last == field || PARAMETER_NAMES.contains(&last)
+}
+
+/// The place of every node. Those of branches are where their `If` is.
+pub fn placements(nodes: &Nodes<'_>, layers: &Layers) -> BTreeMap<NodeId, Placement> {
+    let scopes = Scopes::new(nodes, layers);
+    let mut placements: BTreeMap<NodeId, Placement> =
+        nodes.root.iter().map(|&node| (node, scopes.placement(node))).collect();
+    let has_scopes = !scopes.population.is_empty();
+    if !has_scopes {
+        partition::partition(nodes, layers, &mut placements);
+    }
+    // What else happens in a layer's own scope, reshaping its operand, say, is done around the layer.
+    let own: BTreeSet<String> = placements.values().filter_map(|placement| placement.layer.clone()).collect();
+    for placement in placements.values_mut() {
+        let depth = placement.modules.iter().position(|entry| own.contains(&entry.path));
+        placement.modules.truncate(depth.unwrap_or(MAX_DEPTH));
+    }
+    place_the_rest(nodes, &mut placements, has_scopes);
+    for &node in &nodes.all {
+        let inner = || Placement { modules: Vec::new(), layer: scopes.placement(node).layer };
+        placements.entry(node).or_insert_with(inner);
+    }
+    // All calls of a layer know it by one path.
+    for (node, first) in layers.calls() {
+        let path = placements.get(&first).and_then(|placement| placement.layer.clone());
+        if let (Some(placement), true) = (placements.get_mut(&node), node != first) {
+            placement.layer = path;
+        }
+    }
+    placements
+}
+
+/// What the scopes of all nodes say together.
+struct Scopes<'a> {
+    nodes: &'a Nodes<'a>,
+    layers: &'a Layers,
+    /// Number of nodes in each module, calls of one layer counted once.
+    population: BTreeMap<String, usize>,
+    /// Paths that the exporter made up for later calls: `layer.fc_1` for `layer.fc`.
+    later: BTreeMap<String, String>,
+}
+
+impl<'a> Scopes<'a> {
+    fn new(nodes: &'a Nodes<'a>, layers: &'a Layers) -> Self {
+        let later = later_calls(nodes, layers);
+        let mut scopes = Self { nodes, layers, population: BTreeMap::new(), later };
+        for &node in
+            nodes.root.iter().filter(|&&node| layers.called_by(node).is_none_or(|first| first == node))
+        {
+            for entry in scopes.around(node) {
+                *scopes.population.entry(entry.path).or_insert(0) += 1;
+            }
+        }
+        scopes
+    }
+
+    /// The modules around a node, under their own paths, the root among them.
+    fn around(&self, node: NodeId) -> Vec<ScopeEntry> {
+        let scope = self.nodes.graph.node(node).origin.scope.iter();
+        scope
+            .map(|entry| match self.later.get(&entry.path) {
+                Some(path) => ScopeEntry { path: path.clone(), class: entry.class.clone() },
+                None => entry.clone(),
+            })
+            .collect()
+    }
+
+    fn placement(&self, node: NodeId) -> Placement {
+        let mut modules: Vec<ScopeEntry> = Vec::new();
+        for entry in self.around(node).into_iter().filter(|entry| !entry.path.is_empty()) {
+            // Paths must nest; what does not is no part of a tree.
+            if modules.last().is_none_or(|outer| is_below(&entry.path, &outer.path)) {
+                modules.push(entry);
+            }
+        }
+        if self.layers.called_by(node).is_none() {
+            return Placement { modules, layer: None };
+        }
+        let layer = self.layer_path(node, modules.last());
+        if let Some(path) = &layer {
+            modules.retain(|entry| is_below(path, &entry.path));
+        }
+        Placement { modules, layer }
+    }
+
+    /// The path of a layer: that of its parameters' names, or of the innermost module.
+    fn layer_path(&self, node: NodeId, innermost: Option<&ScopeEntry>) -> Option<String> {
+        let named = named_path(self.nodes, node);
+        let only_the_layer = |leaf: &&ScopeEntry| self.population.get(leaf.path.as_str()) == Some(&1);
+        // A tied parameter has one of its names in the file, which need not be this layer's.
+        let class =
+            super::layer(self.nodes, self.layers, node).and_then(|layer| layer.ty.rsplit("::").next());
+        let tied = innermost.filter(|leaf| {
+            only_the_layer(leaf)
+                && Some(leaf.class_name()) == class
+                && named.as_deref().is_some_and(|path| path != leaf.path && !is_below(path, &leaf.path))
+        });
+        match tied {
+            Some(leaf) => Some(leaf.path.clone()),
+            None => named.or_else(|| innermost.filter(only_the_layer).map(|leaf| leaf.path.clone())),
+        }
+    }
+}
+
+/// Paths that differ from a layer's only by a number that the TorchScript exporter adds for a later call, and those of
+/// modules around such layers.
+fn later_calls(nodes: &Nodes<'_>, layers: &Layers) -> BTreeMap<String, String> {
+    let graph = nodes.graph;
+    let leaf = |node: NodeId| graph.node(node).origin.scope.last();
+    let mut later = BTreeMap::new();
+    for (node, first) in layers.calls() {
+        if let (Some(entry), Some(original)) = (leaf(node), leaf(first))
+            && entry.class.is_empty()
+            && unnumbered(&entry.path) == Some(original.path.as_str())
+        {
+            later.insert(entry.path.clone(), original.path.clone());
+        }
+    }
+    if later.is_empty() {
+        return later;
+    }
+    let names: BTreeSet<&str> =
+        graph.constants.iter().filter_map(|constant| constant.name.as_deref()).collect();
+    let originals: BTreeSet<&str> = later.values().map(String::as_str).collect();
+    let mut around = BTreeMap::new();
+    for entry in nodes.all.iter().flat_map(|&node| &graph.node(node).origin.scope) {
+        if !entry.class.is_empty() || around.contains_key(&entry.path) {
+            continue;
+        }
+        let Some(path) = unnumbered(&entry.path) else { continue };
+        if has_below(&originals, path) && !has_below(&names, &entry.path) {
+            around.insert(entry.path.clone(), path.to_owned());
+        }
+    }
+    later.extend(around);
+    later
+}
+
+/// Whether one of the paths lies below a path that is not the root's.
+fn has_below(paths: &BTreeSet<&str>, outer: &str) -> bool {
+    let start = format!("{outer}.");
+    let mut from = paths.range::<str, _>((Bound::Included(start.as_str()), Bound::Unbounded));
+    from.next().is_some_and(|path| path.starts_with(&start))
+}
+
+/// `layer` for `layer_3`.
+fn unnumbered(path: &str) -> Option<&str> {
+    let (stem, number) = path.rsplit_once('_')?;
+    (!stem.is_empty() && !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+        .then_some(stem)
+}
+
+/// Puts nodes of which the file says nothing into the module of those that use them: that adds no dependency between
+/// modules that was not there.
+fn place_the_rest(nodes: &Nodes<'_>, placements: &mut BTreeMap<NodeId, Placement>, has_scopes: bool) {
+    let mut users: BTreeMap<NodeId, Vec<NodeId>> = BTreeMap::new();
+    for &node in &nodes.root {
+        for producer in nodes.dependencies(node) {
+            users.entry(producer).or_default().push(node);
+        }
+    }
+    let placed: BTreeSet<NodeId> = placements
+        .iter()
+        .filter(|(_, placement)| placement.layer.is_some() || !placement.modules.is_empty())
+        .map(|(&node, _)| node)
+        .collect();
+    for &node in nodes.root.iter().rev() {
+        let scope = &nodes.graph.node(node).origin.scope;
+        let is_placed = if has_scopes {
+            scope.first().is_some_and(|root| root.path.is_empty())
+        } else {
+            placed.contains(&node)
+        };
+        if is_placed {
+            continue;
+        }
+        let users = users.get(&node).map(Vec::as_slice).unwrap_or_default();
+        let mut around = users.iter().filter_map(|user| placements.get(user)).map(|user| &user.modules);
+        let Some(first) = around.next() else { continue };
+        let mut common = first.clone();
+        for modules in around {
+            let shared = common.iter().zip(modules).take_while(|(a, b)| a.path == b.path).count();
+            common.truncate(shared);
+        }
+        if let Some(placement) = placements.get_mut(&node) {
+            if let Some(path) = &placement.layer {
+                common.retain(|entry| is_below(path, &entry.path));
+            }
+            placement.modules = common;
+        }
+    }
+}
+
+/// The path that the names of a layer's parameters share.
+fn named_path(nodes: &Nodes<'_>, node: NodeId) -> Option<String> {
+    let mut names = nodes.possible_layer(node)?.fields.iter().filter_map(|(_, field)| {
+        let name = nodes.graph.constant(field.value()?)?.name.as_deref()?;
+        name.rsplit_once('.').map(|(path, _)| path)
+    });
+    let path = names.next()?;
+    names.all(|other| other == path).then(|| path.to_owned())
+}
+
+/// Whether `path` lies strictly below `outer`.
+pub fn is_below(path: &str, outer: &str) -> bool {
+    outer.is_empty() || path.strip_prefix(outer).is_some_and(|rest| rest.starts_with('.'))
+}
+
+/// `path` seen from a module, when it lies below it.
+pub fn relative<'p>(path: &'p str, module: &str) -> Option<&'p str> {
+    if module.is_empty() {
+        return Some(path);
+    }
+    path.strip_prefix(module)?.strip_prefix('.')
+}
