@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 
+from fixture_lib.export import export_torchscript
 from fixture_lib.graph import BOOL, F32, F64, I64, U64, Graph
 from fixture_lib.registry import Case, case
 
@@ -255,6 +257,21 @@ def attention_fully_masked(rng):
         return [floats(rng, 1, 2, s, 4), floats(rng, 1, 2, t, 4), floats(rng, 1, 2, t, 4), keep, added]
 
     return Case(g.model(), [inputs(3, 5), inputs(9, 4)], numpy_answers=True)
+
+
+class Squeezed(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x.squeeze(1))
+
+
+@case("op_squeeze_unknown")
+def squeeze_unknown(rng):
+    """The older exporter asks at run time whether there is an axis to squeeze; what it declares says that there is."""
+    x = torch.from_numpy(floats(rng, 2, 1, 4))
+    axes = {"x": {0: "n", 1: "k"}}
+    model = export_torchscript(Squeezed(), (x,), opset=13, input_names=["x"], dynamic_axes=axes)
+    assert "If" in {node.op_type for node in model.graph.node}
+    return Case(model, [[x.numpy()], [floats(rng, 3, 1, 4)]])
 
 
 @case("lookalikes")

@@ -98,10 +98,33 @@ impl<'m> Lowering<'_, 'm> {
             self.restore(&before);
             return self.attempt(taken, node, rest, outputs);
         };
+        if let Some(branch) = self.declared_branch(choice, outputs, [&first.outputs, &values]) {
+            self.builder.close_region(outer, Vec::new());
+            self.restore(&before);
+            return self.attempt(branch, node, rest, outputs);
+        }
         let second = self.builder.close_region(outer, values);
         let op = Op::If { condition: choice.condition.clone(), then_region: first, else_region: second };
         let values = self.builder.add_all(op, Vec::new()).map_err(ImportErrorKind::Rule)?;
         Ok(Outputs::from(values).0)
+    }
+
+    /// The branch that yields the ranks which the file declares for its outputs, when the other yields different ones:
+    /// PyTorch's `squeeze` with nothing after it that would break a rule.
+    fn declared_branch(
+        &self,
+        choice: &Choice<'m>,
+        outputs: &[&'m str],
+        results: [&[ValueId]; 2],
+    ) -> Option<&'m GraphProto> {
+        let ranks = results.map(|values| values.iter().map(|&value| self.rank(value)).collect::<Vec<_>>());
+        if ranks[0] == ranks[1] {
+            return None;
+        }
+        let declared: Option<Vec<usize>> =
+            outputs.iter().map(|name| self.model.output_ranks.get(name).copied()).collect();
+        let found = ranks.iter().position(|ranks| Some(ranks) == declared.as_ref())?;
+        choice.branches.get(found).copied()
     }
 
     fn attempt(

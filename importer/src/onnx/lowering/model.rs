@@ -2,7 +2,9 @@
 
 use crate::error::ImportErrorKind;
 use crate::onnx::parameters::Parameters;
-use crate::onnx::proto::{FunctionProto, ModelProto, NodeProto, OperatorSetIdProto};
+use crate::onnx::proto::{
+    FunctionProto, ModelProto, NodeProto, OperatorSetIdProto, TypeValue, ValueInfoProto,
+};
 use crate::onnx::source::Folder;
 use std::collections::HashMap;
 
@@ -14,6 +16,8 @@ pub(crate) struct Model<'m> {
     pub(crate) opsets: HashMap<&'m str, i64>,
     /// What initializers are to the original network.
     pub(crate) parameters: Parameters,
+    /// Ranks of the outputs, as far as the file declares them.
+    pub(crate) output_ranks: HashMap<&'m str, usize>,
 }
 
 /// A function, and what every call of it needs.
@@ -35,7 +39,19 @@ impl<'m> Model<'m> {
             }
         }
         let parameters = Parameters::of(proto);
-        Ok(Self { folder, functions, opsets: opsets(&proto.opset_import), parameters })
+        let outputs = proto.graph.iter().flat_map(|graph| &graph.output);
+        let output_ranks =
+            outputs.filter_map(|output| Some((output.name.as_str(), declared_rank(output)?))).collect();
+        Ok(Self { folder, functions, opsets: opsets(&proto.opset_import), parameters, output_ranks })
+    }
+}
+
+fn declared_rank(value: &ValueInfoProto) -> Option<usize> {
+    match value.r#type.as_ref()?.value.as_ref()? {
+        TypeValue::Tensor(declared) => Some(declared.shape.as_ref()?.dim.len()),
+        TypeValue::Sequence(_) | TypeValue::Map(_) | TypeValue::SparseTensor(_) | TypeValue::Optional(_) => {
+            None
+        }
     }
 }
 
