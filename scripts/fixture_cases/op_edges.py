@@ -259,6 +259,22 @@ def attention_fully_masked(rng):
     return Case(g.model(), [inputs(3, 5), inputs(9, 4)], numpy_answers=True)
 
 
+@case("op_mod_sizes")
+def mod_sizes(rng):
+    """Sizes modulo negative numbers and what is negative modulo sizes."""
+    g = Graph("mod_sizes", opset=17)
+    x = g.input("x", F32, ["n", 3, "h"])
+    shape, divisors = g.op("Shape", x), np.array([-4, 3, -2], np.int64)
+    less = g.op("Sub", shape, np.array([4, 4, 4], np.int64))
+    g.show("remainder", "Mod", shape, divisors)
+    g.show("remainder_of_negative", "Mod", less, shape)
+    g.show("fmod", "Mod", shape, divisors, fmod=1)
+    g.show("fmod_of_negative", "Mod", less, np.array([3, 2, 3], np.int64), fmod=1)
+    g.show("quotient", "Div", shape, divisors)
+    g.show("quotient_of_negative", "Div", less, np.array([2, 2, 2], np.int64))
+    return Case(g.model(), [[floats(rng, n, 3, h)] for n, h in [(2, 5), (5, 1), (1, 2)]])
+
+
 class Squeezed(torch.nn.Module):
     def forward(self, x):
         return torch.relu(x.squeeze(1))

@@ -135,7 +135,9 @@ impl<'a> Cx<'a> {
             // Truncation is a floor where nothing is negative. Sizes count as at least 1 here: of an empty tensor,
             // `(size - 1) / 2` is asked in vain anyway.
             BinaryOp::Div if not_negative(a) && positive(b) => Some(a.floor_div(b)),
-            BinaryOp::Remainder if !b.is(0) => Some(a.modulo(b)),
+            BinaryOp::Remainder if known.is_some() && !b.is(0) => Some(a.modulo(b)),
+            // At run time, dims are taken modulo sizes.
+            BinaryOp::Remainder if positive(b) => Some(a.modulo(b)),
             BinaryOp::Fmod if known.is_some() => integer(i64::checked_rem),
             BinaryOp::Fmod if not_negative(a) && positive(b) => Some(a.modulo(b)),
             BinaryOp::Pow => power(a, b),
