@@ -69,9 +69,8 @@ fn anonymous() -> Graph {
             padding: vec![(1, 1), (1, 1)],
             dilation: vec![1, 1],
             groups: 1,
-            activation: Some(Activation::Relu),
         };
-        x = builder.add(Op::Conv(options), &[x, weight]).unwrap();
+        x = builder.add(Op::Conv { options, activation: Some(Activation::Relu) }, &[x, weight]).unwrap();
     }
     let nodes = builder.nodes;
     finish(graph, nodes, &[x])

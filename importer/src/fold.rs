@@ -99,7 +99,7 @@ fn compute(op: &Op, operands: &[Option<&TensorData>]) -> Option<Vec<TensorData>>
         Op::MatMul => linear::matmul(x(0)?, x(1)?),
         Op::Linear { activation } => linear::linear(x(0)?, x(1)?, x(2), *activation),
         Op::Attention(options) => linear::attention(x(0)?, x(1)?, x(2)?, x(3), options),
-        Op::Conv(options) => spatial::conv(x(0)?, x(1)?, x(2), options),
+        Op::Conv { options, activation } => spatial::conv(x(0)?, x(1)?, x(2), options, *activation),
         Op::ConvTranspose(options) => spatial::conv_transpose(x(0)?, x(1)?, x(2), options),
         Op::Pool(op, options) => spatial::pool(*op, x(0)?, options),
         Op::AdaptiveAvgPool { output_size } => spatial::adaptive_pool(x(0)?, output_size),
@@ -173,7 +173,7 @@ pub(crate) fn cost(op: &Op, operands: &[Option<&TensorData>], count: usize) -> u
 pub(crate) fn is_foldable(op: &Op) -> bool {
     !matches!(
         op,
-        Op::Conv(_)
+        Op::Conv { .. }
             | Op::ConvTranspose(_)
             | Op::Pool(..)
             | Op::AdaptiveAvgPool { .. }

@@ -2,7 +2,7 @@
 
 use super::elementwise::activate;
 use super::{Elements, elements};
-use kiln_types::{ConvOptions, ConvTransposeOptions, PoolOp, PoolOptions, TensorData};
+use kiln_types::{Activation, ConvOptions, ConvTransposeOptions, PoolOp, PoolOptions, TensorData};
 
 /// Three spatial sizes, the missing ones in front.
 fn three<T: Copy>(values: &[T], missing: T) -> Option<[T; 3]> {
@@ -81,7 +81,12 @@ pub(super) fn conv(
     weight: &TensorData,
     bias: Option<&TensorData>,
     options: &ConvOptions,
+    activation: Option<Activation>,
 ) -> Option<TensorData> {
+    if !x.dtype.is_float() {
+        // Sums of integers wrap, which these do not.
+        return None;
+    }
     let windows = Windows {
         size: three(x.shape.get(2..)?, 1)?,
         kernel: three(weight.shape.get(2..)?, 1)?,
@@ -108,7 +113,7 @@ pub(super) fn conv(
                         }
                     }
                 });
-                out.push(options.activation.map_or(sum, |activation| activate(activation, sum)));
+                out.push(activation.map_or(sum, |activation| activate(activation, sum)));
             });
         }
     }

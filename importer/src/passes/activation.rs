@@ -9,10 +9,7 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     let (activation, x) = cx.activated(cx.output()?)?;
     let layer = cx.producer(x).filter(|_| cx.used_once(x))?.clone();
     let op = match layer.op {
-        Op::Conv(mut options) if options.activation.is_none() => {
-            options.activation = Some(activation);
-            Op::Conv(options)
-        }
+        Op::Conv { options, activation: None } => Op::Conv { options, activation: Some(activation) },
         Op::Linear { activation: None } => Op::Linear { activation: Some(activation) },
         _ => return None,
     };

@@ -46,10 +46,10 @@ fn layer(cx: &Rewrite<'_>, id: ValueId) -> Option<Layer> {
     let node = cx.producer(id).filter(|_| cx.used_once(id))?;
     let weight_id = node.inputs.get(1).copied().flatten()?;
     let bias_id = node.inputs.get(2).copied().flatten();
-    let weight = cx.constant(weight_id)?;
+    let weight = cx.constant(weight_id).filter(|weight| weight.data.dtype.is_float())?;
     let shape = &weight.data.shape;
     let (channels, axis, places) = match &node.op {
-        Op::Conv(options) if options.activation.is_none() => (*shape.first()?, 1, Channels::First),
+        Op::Conv { activation: None, .. } => (*shape.first()?, 1, Channels::First),
         Op::ConvTranspose(options) => {
             (shape.get(1)?.checked_mul(options.groups)?, 1, Channels::Grouped(options.groups))
         }
@@ -273,10 +273,9 @@ mod tests {
             padding: vec![(1, 1), (0, 1)],
             dilation: vec![1; 2],
             groups: 2,
-            activation: None,
         };
         let weight = constant(b, Some("conv.weight"), &[6, 2, 3, 3], &ramp(108));
-        let y = b.add(Op::Conv(options), &[x[0], weight]).unwrap();
+        let y = b.add(Op::Conv { options, activation: None }, &[x[0], weight]).unwrap();
         let y = batch_norm(b, y, 6);
         vec![b.add(Op::Activation(Activation::Relu), &[y]).unwrap()]
     }
@@ -287,7 +286,7 @@ mod tests {
         let node = single(&g);
         let name = |n: usize| g.constant(node.inputs[n].unwrap()).unwrap().name.clone();
         assert_eq!((name(1).as_deref(), name(2).as_deref()), (Some("conv.weight"), Some("conv.bias")));
-        assert!(matches!(&node.op, Op::Conv(options) if options.activation == Some(Activation::Relu)));
+        assert!(matches!(&node.op, Op::Conv { activation: Some(Activation::Relu), .. }));
     }
 
     #[test]

@@ -326,7 +326,7 @@ impl Fold<'_> {
     /// Layers hold their parameters as constants, so those that are made from one value become such.
     fn materialize_parameters(&mut self, id: NodeId) {
         let parameters: &[usize] = match self.graph.node(id).op {
-            Op::Linear { .. } | Op::Conv(_) | Op::ConvTranspose(_) | Op::LayerNorm { .. } => &[1, 2],
+            Op::Linear { .. } | Op::Conv { .. } | Op::ConvTranspose(_) | Op::LayerNorm { .. } => &[1, 2],
             Op::GroupNorm { .. } => &[1, 2],
             Op::RmsNorm { .. } => &[1],
             Op::BatchNorm { .. } => &[1, 2, 3, 4],

@@ -36,7 +36,7 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
         Op::Dropout { .. } if !cx.options.trainable => same(cx, "dropout in inference"),
         Op::Take { axis, .. } => rows::in_one_value(cx).or_else(|| layout::take(cx, axis)),
         Op::Gather { .. } => rows::in_one_value(cx),
-        Op::Conv(_) => layout::padded_conv(cx).or_else(|| layout::no_parameter(cx)),
+        Op::Conv { .. } => layout::padded_conv(cx).or_else(|| layout::no_parameter(cx)),
         Op::ConvTranspose(_) | Op::Linear { .. } | Op::LayerNorm { .. } | Op::GroupNorm { .. } => {
             layout::no_parameter(cx)
         }

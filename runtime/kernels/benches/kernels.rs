@@ -156,7 +156,6 @@ fn convolutions(wanted: &dyn Fn(&str) -> bool) {
             padding: vec![(kernel / 2, kernel / 2); 2],
             dilation: vec![1; 2],
             groups,
-            activation: None,
         };
         let weight = noise(oc * ic / groups * kernel * kernel);
         let shape = ConvShape::new(&[1, ic, size, size], &[oc, ic / groups, kernel, kernel], &options);

@@ -14,10 +14,10 @@ type T = NdArrayTensor;
 
 const CPU: NdArrayDevice = NdArrayDevice::Cpu;
 
-/// Random values as a record's data would come: shared bytes.
+/// Random values as a record's data would come: shared bytes, of a parameter.
 fn weight(shape: &[usize]) -> T {
     let values = B::random(shape.into(), Distribution::Uniform(-0.05, 0.05), DType::F32, &CPU);
-    B::from_data(B::into_data(values).expect("reads back"), &CPU)
+    B::prepare(B::from_data(B::into_data(values).expect("reads back"), &CPU))
 }
 
 struct Linear(T, T);
@@ -62,7 +62,7 @@ fn bert(layers: usize, seq: usize, width: usize, heads: usize) -> impl Fn() -> T
     }
 }
 
-struct Conv(T, T, ConvOptions);
+struct Conv(T, T, ConvOptions, Option<Activation>);
 
 impl Conv {
     fn new(
@@ -78,13 +78,16 @@ impl Conv {
             padding: vec![(kernel / 2, kernel / 2); 2],
             dilation: vec![1; 2],
             groups,
-            activation: act,
         };
-        Self(weight(&[outputs, inputs / groups, kernel, kernel]), weight(&[outputs]), options)
+        Self(weight(&[outputs, inputs / groups, kernel, kernel]), weight(&[outputs]), options, act)
     }
 
     fn forward(&self, x: T) -> T {
-        B::conv(x, self.0.clone(), Some(self.1.clone()), &self.2)
+        let (weight, bias) = (self.0.clone(), Some(self.1.clone()));
+        match self.3 {
+            Some(activation) => B::conv_activated(x, weight, bias, activation, &self.2),
+            None => B::conv(x, weight, bias, &self.2),
+        }
     }
 }
 

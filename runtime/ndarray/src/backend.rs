@@ -62,6 +62,11 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
         tensor
     }
 
+    fn prepare(tensor: NdArrayTensor) -> NdArrayTensor {
+        tensor.keep_prepared();
+        tensor
+    }
+
     fn full(shape: Shape, value: Scalar, dtype: DType, _device: &NdArrayDevice) -> NdArrayTensor {
         ops::create::full(shape, value, dtype)
     }
@@ -209,12 +214,20 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
         bias: Option<NdArrayTensor>,
         options: &ConvOptions,
     ) -> NdArrayTensor {
-        let done = single_or_half(x.dtype());
-        let out = ops::conv::conv(x, weight, bias, options);
-        match options.activation {
-            Some(activation) if !done => Self::activation(activation, out),
-            _ => out,
+        ops::conv::conv(x, weight, bias, None, options)
+    }
+
+    fn conv_activated(
+        x: NdArrayTensor,
+        weight: NdArrayTensor,
+        bias: Option<NdArrayTensor>,
+        activation: Activation,
+        options: &ConvOptions,
+    ) -> NdArrayTensor {
+        if single_or_half(x.dtype()) {
+            return ops::conv::conv(x, weight, bias, Some(activation), options);
         }
+        Self::activation(activation, Self::conv(x, weight, bias, options))
     }
 
     fn conv_transpose(
@@ -366,6 +379,14 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
         }
         let parameters = [weight, bias, mean, variance].map(single);
         in_f32(x, |x| ops::norm::batch_norm(x, parameters, epsilon))
+    }
+
+    fn random_key(_device: &NdArrayDevice) -> u64 {
+        ops::random::key()
+    }
+
+    fn dropout(x: NdArrayTensor, probability: f64, key: u64) -> NdArrayTensor {
+        ops::random::dropout(x, probability, key)
     }
 
     fn rnn(operands: RnnOperands<Self>, options: &RnnOptions) -> RnnOutput<Self> {

@@ -128,27 +128,28 @@ type Prepared = Arc<dyn Any + Send + Sync>;
 pub(crate) struct Storage {
     memory: Memory,
     prepared: Mutex<Vec<Prepared>>,
-    /// Whether someone asked for a prepared form of owned memory before.
-    asked: AtomicBool,
+    /// Whether the contents are a weight, which lives long.
+    weight: AtomicBool,
 }
 
 impl Storage {
     pub(crate) fn new(memory: Memory) -> Self {
-        Self { memory, prepared: Mutex::new(Vec::new()), asked: AtomicBool::new(false) }
+        Self { memory, prepared: Mutex::new(Vec::new()), weight: AtomicBool::new(false) }
     }
 
-    /// A form of the contents (packed weights) that is made once and kept as long as the contents stay.
-    ///
-    /// It is for contents that live long, which nobody declares; the rule is: shared memory (a record's, or data that
-    /// the user gave) at once; owned memory when somebody else holds it too (`held`: a module keeps its parameters) and
-    /// it is asked for the second time. Anything else is `None`.
-    pub(crate) fn prepared<K, P>(&self, held: bool, key: &K, make: impl FnOnce() -> P) -> Option<Arc<(K, P)>>
+    /// Says that the contents are a weight: prepared forms are kept from now on.
+    pub(crate) fn keep_prepared(&self) {
+        self.weight.store(true, Ordering::Relaxed);
+    }
+
+    /// A form of a weight's contents (packed for a kernel) that is made once and kept as long as the contents stay; `None`
+    /// for what is no weight.
+    pub(crate) fn prepared<K, P>(&self, key: &K, make: impl FnOnce() -> P) -> Option<Arc<(K, P)>>
     where
         K: PartialEq + Clone + Send + Sync + 'static,
         P: Send + Sync + 'static,
     {
-        let lives_long = self.is_shared() || (held && self.asked.swap(true, Ordering::Relaxed));
-        if !lives_long {
+        if !self.weight.load(Ordering::Relaxed) {
             return None;
         }
         self.prepared.with(|list| {
@@ -179,10 +180,10 @@ impl Storage {
         })
     }
 
-    /// The owned buffer; forgets what was prepared from the old contents.
+    /// The owned buffer, to be written: the contents are another weight then, or none.
     pub(crate) fn buffer_mut(&mut self) -> Option<&mut Buffer> {
         self.prepared = Mutex::new(Vec::new());
-        self.asked = AtomicBool::new(false);
+        self.weight = AtomicBool::new(false);
         match &mut self.memory {
             Memory::Owned(buffer) => Some(buffer),
             Memory::Shared(_) => None,

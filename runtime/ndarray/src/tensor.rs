@@ -187,13 +187,18 @@ impl NdArrayTensor {
         Self::build(from.shape(), from.dtype, |to| kernel(InOut::Copy { from: from.slice(), to }))
     }
 
+    /// See [`Storage::keep_prepared`].
+    pub(crate) fn keep_prepared(&self) {
+        self.storage.keep_prepared();
+    }
+
     /// See [`Storage::prepared`].
     pub(crate) fn prepared<K, P>(&self, key: &K, make: impl FnOnce() -> P) -> Option<Arc<(K, P)>>
     where
         K: PartialEq + Clone + Send + Sync + 'static,
         P: Send + Sync + 'static,
     {
-        self.storage.prepared(Arc::strong_count(&self.storage) > 1, key, make)
+        self.storage.prepared(key, make)
     }
 
     /// Contiguous and writable; copies when it is not. `edit` gets the elements.

@@ -15,8 +15,6 @@ pub struct ConvOptions {
     pub dilation: Vec<usize>,
     /// Number of channel groups.
     pub groups: usize,
-    /// Applied to the result.
-    pub activation: Option<Activation>,
 }
 
 /// Options of a transposed convolution.
@@ -248,20 +246,14 @@ fn both_sides<const N: usize>(padding: [usize; N]) -> Vec<(usize, usize)> {
 }
 
 impl ConvOptions {
-    /// Options without an activation; the padding is the same before and after.
+    /// Options whose padding is the same before and after.
     pub fn new<const N: usize>(
         stride: [usize; N],
         padding: [usize; N],
         dilation: [usize; N],
         groups: usize,
     ) -> Self {
-        Self {
-            stride: stride.to_vec(),
-            padding: both_sides(padding),
-            dilation: dilation.to_vec(),
-            groups,
-            activation: None,
-        }
+        Self { stride: stride.to_vec(), padding: both_sides(padding), dilation: dilation.to_vec(), groups }
     }
 }
 

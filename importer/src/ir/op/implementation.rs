@@ -41,7 +41,7 @@ impl Op {
                 Implementation::Call(folds::call(self, &cx))
             }
             Op::MatMul | Op::Linear { .. } | Op::Attention(_) => linear::call(self, &cx),
-            Op::Conv(_)
+            Op::Conv { .. }
             | Op::ConvTranspose(_)
             | Op::Pool(..)
             | Op::MaxPoolWithIndices(_)

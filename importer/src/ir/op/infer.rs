@@ -67,7 +67,7 @@ impl Op {
             Op::Linear { .. } => linear::linear(cx),
             Op::Attention(_) => linear::attention(cx),
 
-            Op::Conv(options) => spatial::conv(cx, options),
+            Op::Conv { options, activation } => spatial::conv(cx, options, *activation),
             Op::ConvTranspose(options) => spatial::conv_transpose(cx, options),
             Op::Pool(_, options) => spatial::pool(cx, options),
             Op::MaxPoolWithIndices(options) => {

@@ -210,8 +210,13 @@ pub enum Op {
     Attention(AttentionOptions),
 
     // ---- convolution and pooling: `[batch, channels, spatial…]`, 1 to 3 spatial axes ----
-    /// `[x, weight, bias?]`
-    Conv(ConvOptions),
+    /// `[x, weight, bias?]`, floats; or integers without bias and activation.
+    Conv {
+        /// Where the kernel goes.
+        options: ConvOptions,
+        /// Applied to the result.
+        activation: Option<Activation>,
+    },
     /// `[x, weight, bias?]`
     ConvTranspose(ConvTransposeOptions),
     /// `[x]`

@@ -28,13 +28,9 @@ fn sizes(text: &str) -> Vec<Dim> {
 }
 
 fn conv(stride: usize, pad: usize, groups: usize) -> Op {
-    Op::Conv(ConvOptions {
-        stride: vec![stride; 2],
-        padding: vec![(pad, pad); 2],
-        dilation: vec![1; 2],
-        groups,
-        activation: None,
-    })
+    let options =
+        ConvOptions { stride: vec![stride; 2], padding: vec![(pad, pad); 2], dilation: vec![1; 2], groups };
+    Op::Conv { options, activation: None }
 }
 
 fn pool(kernel: usize, stride: usize, pad: usize, ceil_mode: bool) -> Op {

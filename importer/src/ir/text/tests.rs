@@ -19,7 +19,7 @@ fn operations_read_back() {
         "Slice { ranges: [{ start: 0, end: n, step: 1 }, { start: max(n - 3, 0), end: 7, step: -2 }] }",
         "Pad { padding: [(0, 0), (1, n)], mode: Reflect, value: Float(0.0) }",
         "HostRead { symbols: [\"n\", \"m\"] }",
-        "Conv { stride: [1, 1], padding: [(0, 1), (1, 0)], dilation: [1, 1], groups: 4, activation: Relu }",
+        "Conv { options: { stride: [1, 1], padding: [(0, 1), (1, 0)], dilation: [1, 1], groups: 4 }, activation: Relu }",
         "Pool(Average { include_pad: true }, { kernel: [2], stride: [2], padding: [(0, 0)], dilation: [1], ceil_mode: false })",
         "Elementwise { steps: [Input(0), Constant(Float(0.5), F32), Binary(Mul, 0, 1), Activation(Gelu, 2)] }",
         "If { condition: greater(n, 0) }",

@@ -28,16 +28,11 @@ impl Operator<'_> for Conv {
             Some(padding) => (x, padding),
             None => (padded(to, x, padding, Scalar::Int(0))?, vec![(0, 0); spatial]),
         };
-        let options = ConvOptions {
-            stride: window.stride,
-            padding,
-            dilation: window.dilation,
-            groups: self.groups,
-            activation: None,
-        };
+        let options =
+            ConvOptions { stride: window.stride, padding, dilation: window.dilation, groups: self.groups };
         let mut inputs = vec![Some(x), Some(weight)];
         inputs.extend(args.optional("B")?.map(Some));
-        Ok(to.builder.add_all(Op::Conv(options), inputs)?.into())
+        Ok(to.builder.add_all(Op::Conv { options, activation: None }, inputs)?.into())
     }
 }
 

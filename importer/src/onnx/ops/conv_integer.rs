@@ -60,17 +60,10 @@ impl Operator<'_> for ConvInteger {
                 vec![(0, 0); spatial]
             }
         };
-        let options = ConvOptions {
-            stride: window.stride,
-            padding,
-            dilation: window.dilation,
-            groups: self.groups,
-            activation: None,
-        };
-        // Sums of products of 8-bit integers are exact in double precision, not in single.
-        let (x, weight) = (to.cast(x, DType::F64)?, to.cast(weight, DType::F64)?);
-        let sum = to.add(Op::Conv(options), &[x, weight])?;
-        let mut sum = to.cast(sum, DType::I32)?;
+        let options =
+            ConvOptions { stride: window.stride, padding, dilation: window.dilation, groups: self.groups };
+        let (x, weight) = (to.cast(x, DType::I32)?, to.cast(weight, DType::I32)?);
+        let mut sum = to.add(Op::Conv { options, activation: None }, &[x, weight])?;
         if !self.requantize {
             return Ok(sum.into());
         }

@@ -109,10 +109,10 @@ pub(super) fn reduce(cx: &mut Rewrite<'_>, op: ReduceOp, axes: &[usize]) -> Opti
 
 /// A convolution pads by itself.
 pub(super) fn padded_conv(cx: &mut Rewrite<'_>) -> Option<&'static str> {
-    let Op::Conv(options) = cx.op() else {
+    let Op::Conv { options, activation } = cx.op() else {
         return None;
     };
-    let mut options = options.clone();
+    let (mut options, activation) = (options.clone(), *activation);
     let x = cx.input(0)?;
     let node = cx.producer(x)?;
     let Op::Pad { padding, mode: PadMode::Constant, value } = &node.op else {
@@ -130,7 +130,7 @@ pub(super) fn padded_conv(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     let mut inputs = cx.node().inputs.clone();
     *inputs.first_mut()? = *node.inputs.first()?;
     let origin = cx.node().origin.clone();
-    cx.replace_as(Op::Conv(options), inputs, Some(origin))?;
+    cx.replace_as(Op::Conv { options, activation }, inputs, Some(origin))?;
     Some("padding into convolution")
 }
 

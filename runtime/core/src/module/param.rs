@@ -34,6 +34,9 @@ pub trait Parameter: Clone + fmt::Debug + Send + Sync {
     /// Copies to another device.
     fn to_device(self, device: &Self::Device) -> Self;
 
+    /// Says to the device that the value will be used again and again.
+    fn prepare(self) -> Self;
+
     /// The dtype, if it is another than the device's usual one for the kind.
     fn unusual_dtype(&self) -> Option<DType>;
 
@@ -181,7 +184,8 @@ impl<T: Parameter> Param<T> {
 
     /// A parameter from the parts that [`Param::consume`] yields.
     pub fn from_mapped_value(id: ParamId, value: T, param_mapper: ParamMapper<T>) -> Self {
-        Self { id, state: Once::initialized(value), pending: Lock::new(None), mapper: param_mapper }
+        let state = Once::initialized(value.prepare());
+        Self { id, state, pending: Lock::new(None), mapper: param_mapper }
     }
 
     /// The value, made now if it was not yet.
@@ -192,7 +196,7 @@ impl<T: Parameter> Param<T> {
     /// The value by reference.
     fn value(&self) -> &T {
         self.state.get_or_init(|| match self.pending.lock().take() {
-            Some(pending) => pending.initialize(),
+            Some(pending) => pending.initialize().prepare(),
             None => unreachable!("a parameter has a value or a way to make one"),
         })
     }

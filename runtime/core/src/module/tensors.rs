@@ -74,6 +74,10 @@ macro_rules! tensor_module {
                 Tensor::to_device(self, device)
             }
 
+            fn prepare(self) -> Self {
+                Tensor::from_primitive(B::prepare(self.into_primitive()))
+            }
+
             fn unusual_dtype(&self) -> Option<DType> {
                 let dtype = Tensor::dtype(self);
                 (dtype != <$kind as TensorKind<B>>::default_dtype()).then_some(dtype)

@@ -26,7 +26,7 @@ impl ConvShape {
     /// When dims and options contradict each other, or the kernel is larger than the padded image.
     pub fn new(x: &[usize], weight: &[usize], options: &ConvOptions) -> Self {
         assert!(x.len() >= 3 && x.len() == weight.len(), "convolution of {x:?} with weights {weight:?}");
-        let ConvOptions { stride, padding, dilation, groups, .. } = options;
+        let ConvOptions { stride, padding, dilation, groups } = options;
         assert!(
             *groups > 0 && weight[1] * groups == x[1] && weight[0].is_multiple_of(*groups),
             "convolution of {x:?} with weights {weight:?} in {groups} groups"

@@ -270,7 +270,6 @@ fn check(level: &dyn core::fmt::Debug) {
             padding: case.padding.to_vec(),
             dilation: case.dilation.to_vec(),
             groups: case.groups,
-            activation: None,
         };
         check_shape(&ConvShape::new(case.x, case.w, &options), level);
     }

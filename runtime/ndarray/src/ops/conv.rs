@@ -9,20 +9,22 @@ use alloc::vec;
 use kiln_kernels::Windows;
 use kiln_kernels::conv::{self as kernel, ConvShape, ConvWeight, PackedConv};
 use kiln_tensor::backend::Primitive;
-use kiln_tensor::{ConvOptions, DType};
+use kiln_tensor::{Activation, ConvOptions, DType};
 
-/// Convolution; the activation is applied for f32, f16 and bf16, and the caller's affair for the others.
+/// Convolution; an activation is for f32, f16 and bf16 alone.
 pub(crate) fn conv(
     x: NdArrayTensor,
     weight: NdArrayTensor,
     bias: Option<NdArrayTensor>,
+    activation: Option<Activation>,
     options: &ConvOptions,
 ) -> NdArrayTensor {
     let dtype = x.dtype();
     let wide = wide_dtype(dtype);
     if wide == DType::F32 {
-        return cast::cast(single(cast::cast(x, wide), weight, bias, options), dtype);
+        return cast::cast(single(cast::cast(x, wide), weight, bias, activation, options), dtype);
     }
+    debug_assert!(activation.is_none(), "the caller applies the activation to {dtype}");
     let prepare = |tensor| cast::cast(tensor, wide).into_contiguous();
     let (x, weight, bias) = (prepare(x), prepare(weight), bias.map(prepare));
     cast::cast(by_wide!(wide, T => typed::<T>(&x, &weight, bias.as_ref(), options)), dtype)
@@ -33,6 +35,7 @@ fn single(
     x: NdArrayTensor,
     weight: NdArrayTensor,
     bias: Option<NdArrayTensor>,
+    activation: Option<Activation>,
     options: &ConvOptions,
 ) -> NdArrayTensor {
     let shape = ConvShape::new(x.dims(), weight.dims(), options);
@@ -54,7 +57,7 @@ fn single(
             (None, None) => return,
         };
         let bias = bias.as_ref().map(NdArrayTensor::slice);
-        kernel::conv(&shape, x.slice(), weight, bias, options.activation, out);
+        kernel::conv(&shape, x.slice(), weight, bias, activation, out);
     });
     y.channels_first()
 }

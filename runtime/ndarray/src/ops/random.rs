@@ -1,9 +1,12 @@
 //! Random numbers: xoshiro256++ (Blackman & Vigna 2019), seeded by SplitMix64.
 
+use crate::ops::binary::binary_scalar;
 use crate::ops::cast;
 use crate::sync::Mutex;
 use crate::tensor::NdArrayTensor;
-use kiln_tensor::{DType, Distribution, Shape};
+use kiln_tensor::backend::Primitive;
+use kiln_tensor::compose::Philox;
+use kiln_tensor::{BinaryOp, DType, Distribution, Scalar, Shape};
 use num_traits::Float;
 
 static STATE: Mutex<Generator> = Mutex::new(Generator::seeded(0x6b69_6c6e));
@@ -54,6 +57,28 @@ impl Generator {
 /// Restarts the sequence.
 pub(crate) fn seed(seed: u64) {
     STATE.with(|state| *state = Generator::seeded(seed));
+}
+
+/// A key of its own for each call, reproducible like all that is drawn.
+pub(crate) fn key() -> u64 {
+    STATE.with(Generator::next)
+}
+
+/// Drops elements by the words that belong to a key and their positions. Bytes of any dtype: what stays is scaled after.
+pub(crate) fn dropout(x: NdArrayTensor, probability: f64, key: u64) -> NdArrayTensor {
+    if probability <= 0.0 {
+        return x;
+    }
+    let scale = if probability < 1.0 { 1.0 / (1.0 - probability) } else { 0.0 };
+    let x = binary_scalar(BinaryOp::Mul, x, Scalar::Float(scale));
+    let threshold = Philox::threshold(probability);
+    by_size!(x.dtype(), T => x.edit(|elements: &mut [T]| {
+        Philox::new(key).for_each(elements.len(), |at, word| {
+            if u64::from(word) < threshold {
+                elements[at] = 0;
+            }
+        });
+    }))
 }
 
 /// Random values, reproducible after [`seed`] as long as tensors are asked for in the same order.

@@ -1,6 +1,6 @@
 //! The tensor itself, and how it is made, read and moved.
 
-use super::kind::{Float, TensorKind};
+use super::kind::{Float, Int, TensorKind};
 use crate::backend::{self, Backend, ExecutionError, Primitive, held};
 use crate::check::{self, ensure};
 use crate::{DType, Scalar, Shape, TensorData};
@@ -309,6 +309,22 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
     /// When the dtype is of another kind; see [`Tensor::convert`].
     pub fn cast<F: Into<DType>>(self, dtype: F) -> Self {
         self.convert::<K>(dtype.into())
+    }
+
+    /// Converts to a float dtype, from any kind.
+    ///
+    /// # Panics
+    /// When the dtype is no float.
+    pub fn to_float<F: Into<DType>>(self, dtype: F) -> Tensor<B, D> {
+        self.convert(dtype.into())
+    }
+
+    /// Converts to an integer dtype, from any kind: floats truncate and saturate.
+    ///
+    /// # Panics
+    /// When the dtype is no integer.
+    pub fn to_int<I: Into<DType>>(self, dtype: I) -> Tensor<B, D, Int> {
+        self.convert(dtype.into())
     }
 
     /// Converts to a dtype of any kind: floats to integers truncate and saturate, non-zero is `true`.

@@ -73,6 +73,11 @@ impl<B: Backend, const D: usize> Tensor<B, D> {
         Self::from_data(floats, device)
     }
 
+    /// Converts to the usual float dtype, from any other.
+    pub fn float(self) -> Self {
+        self.cast(<Float as TensorKind<B>>::default_dtype())
+    }
+
     /// Converts to the usual integer dtype: truncates, saturates, NaN is 0.
     pub fn int(self) -> Tensor<B, D, Int> {
         self.convert(<Int as TensorKind<B>>::default_dtype())

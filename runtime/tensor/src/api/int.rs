@@ -48,6 +48,11 @@ impl<B: Backend, const D: usize> Tensor<B, D, Int> {
         Self::random(shape, distribution, device)
     }
 
+    /// Converts to the usual integer dtype, from any other.
+    pub fn int(self) -> Self {
+        self.cast(<Int as TensorKind<B>>::default_dtype())
+    }
+
     /// Converts to the usual float dtype.
     pub fn float(self) -> Tensor<B, D> {
         self.convert(<Float as TensorKind<B>>::default_dtype())

@@ -174,6 +174,12 @@ pub trait Backend: Clone + Default + Debug + Send + Sync + 'static {
     /// Copies to another device of this backend.
     fn to_device(tensor: T<Self>, device: &Self::Device) -> T<Self>;
 
+    /// Says that a tensor is a weight: it stays as it is, and is used again and again. A backend may keep it in another form,
+    /// as its kernels like it best; where gradients are recorded, a leaf stays what it is.
+    fn prepare(tensor: T<Self>) -> T<Self> {
+        tensor
+    }
+
     /// A tensor filled with one value.
     fn full(shape: Shape, value: Scalar, dtype: DType, device: &Self::Device) -> T<Self>;
 
@@ -263,14 +269,15 @@ pub trait Backend: Clone + Default + Debug + Send + Sync + 'static {
     /// Rows of `dim` named by a rank-1 index.
     fn select(tensor: T<Self>, dim: usize, indices: T<Self>) -> T<Self>;
 
-    /// `tensor` with `value`'s rows combined into the rows of `dim` named by a rank-1 index (duplicates accumulate).
+    /// `tensor` with `value`'s rows combined into the rows of `dim` named by a rank-1 index. Duplicates accumulate; with
+    /// [`ScatterOp::Assign`], which of them stays is not specified.
     fn select_assign(tensor: T<Self>, dim: usize, indices: T<Self>, value: T<Self>, op: ScatterOp)
     -> T<Self>;
 
     /// `out[i][j] = tensor[indices[i][j]][j]` (for `dim` 0); `indices` has the rank of `tensor`.
     fn gather(tensor: T<Self>, dim: usize, indices: T<Self>) -> T<Self>;
 
-    /// The inverse of [`Backend::gather`]: combines `value` into `tensor`.
+    /// The inverse of [`Backend::gather`]: combines `value` into `tensor`; duplicates as in [`Backend::select_assign`].
     fn scatter(tensor: T<Self>, dim: usize, indices: T<Self>, value: T<Self>, op: ScatterOp) -> T<Self>;
 
     /// Indices of the non-zero elements in row-major order, `[n, rank]`. The size depends on the data: this waits for
@@ -330,6 +337,17 @@ pub trait Backend: Clone + Default + Debug + Send + Sync + 'static {
 
     /// Convolution: `weight` is `[out, in / groups, kernel…]`, `bias` `[out]`.
     fn conv(x: T<Self>, weight: T<Self>, bias: Option<T<Self>>, options: &ConvOptions) -> T<Self>;
+
+    /// [`Backend::conv`] with an activation applied on the way out.
+    fn conv_activated(
+        x: T<Self>,
+        weight: T<Self>,
+        bias: Option<T<Self>>,
+        activation: Activation,
+        options: &ConvOptions,
+    ) -> T<Self> {
+        Self::activation(activation, Self::conv(x, weight, bias, options))
+    }
 
     /// Transposed convolution: `weight` is `[in, out / groups, kernel…]`, `bias` `[out]`.
     fn conv_transpose(

@@ -2,7 +2,7 @@
 
 use crate::backend::Backend;
 use crate::check::{self, ensure};
-use crate::{ConvOptions, ConvTransposeOptions, Tensor};
+use crate::{Activation, ConvOptions, ConvTransposeOptions, Int, Tensor};
 
 /// What [`check_window`] looks at.
 struct Window<'a> {
@@ -64,6 +64,36 @@ pub fn conv<B: Backend, const D: usize>(
     check::same_dtype("conv", x.dtype(), weight.dtype());
     let bias = bias.map(Tensor::into_primitive);
     Tensor::wrap(B::conv(x.into_primitive(), weight.into_primitive(), bias, &options))
+}
+
+/// [`conv`] with an activation applied on the way out.
+///
+/// # Panics
+/// When channels, kernel and options do not fit the input.
+pub fn conv_activated<B: Backend, const D: usize>(
+    x: Tensor<B, D>,
+    weight: Tensor<B, D>,
+    bias: Option<Tensor<B, 1>>,
+    activation: Activation,
+    options: ConvOptions,
+) -> Tensor<B, D> {
+    check_conv(x.sizes(), weight.sizes(), bias.as_ref().map(Tensor::sizes), &options);
+    let (weight, bias) = (weight.into_primitive(), bias.map(Tensor::into_primitive));
+    Tensor::wrap(B::conv_activated(x.into_primitive(), weight, bias, activation, &options))
+}
+
+/// Convolution of integers, exact as long as the sums fit the dtype: `weight` is `[out, in / groups, kernel…]`.
+///
+/// # Panics
+/// When channels, kernel and options do not fit the input.
+pub fn conv_integer<B: Backend, const D: usize>(
+    x: Tensor<B, D, Int>,
+    weight: Tensor<B, D, Int>,
+    options: ConvOptions,
+) -> Tensor<B, D, Int> {
+    check_conv(x.sizes(), weight.sizes(), None, &options);
+    check::same_dtype("conv", x.dtype(), weight.dtype());
+    Tensor::wrap(B::conv(x.into_primitive(), weight.into_primitive(), None, &options))
 }
 
 #[track_caller]
@@ -153,8 +183,7 @@ pub fn unfold4d<B: Backend>(
     let [rows, columns] = kernel_size;
     let picks = Tensor::<B, 2>::eye_with([rows * columns; 2], 0, x.dtype(), &x.device());
     let weight = picks.reshape([rows * columns, 1, rows, columns]).repeat_dim(0, channels);
-    let mut options = ConvOptions::new(stride, padding, dilation, channels);
-    options.activation = None;
+    let options = ConvOptions::new(stride, padding, dilation, channels);
     let columns: Tensor<B, 4> = conv(x, weight, None, options);
     columns.flatten(2, 3)
 }

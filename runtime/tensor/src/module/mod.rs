@@ -12,8 +12,8 @@ mod vision;
 pub use crate::compose::{GridSampleOptions, SampleMode, SamplePadding};
 pub use attention::{AttentionMask, attention, embedding, linear, linear_activated};
 pub use conv::{
-    conv, conv_transpose, conv_transpose1d, conv_transpose2d, conv_transpose3d, conv1d, conv2d, conv3d,
-    unfold4d,
+    conv, conv_activated, conv_integer, conv_transpose, conv_transpose1d, conv_transpose2d, conv_transpose3d,
+    conv1d, conv2d, conv3d, unfold4d,
 };
 pub use norm::{batch_norm, group_norm, instance_norm, layer_norm, rms_norm};
 pub use pool::{

@@ -47,7 +47,6 @@ pub fn convolutions<B: Backend>() {
         padding: padding.to_vec(),
         dilation: dilation.to_vec(),
         groups,
-        activation: None,
     };
     let cases: [(&[usize], &[usize], ConvOptions); 6] = [
         (&[2, 3, 5, 4], &[2, 3, 2, 3], options(&[1, 1], &[(0, 0), (0, 0)], &[1, 1], 1)),

@@ -291,7 +291,7 @@ pub fn half_weights<B: Backend>() {
 
 /// The same weight again and again, in several ways, and changed in between.
 pub fn cached_weights<B: Backend>() {
-    let weight = random::<B>(&[8, 8], 1);
+    let weight = B::prepare(random::<B>(&[8, 8], 1));
     let x = random::<B>(&[3, 8], 2);
     let first = read::<B, f32>(B::matmul(x.clone(), weight.clone()));
     for _ in 0..3 {
@@ -299,29 +299,24 @@ pub fn cached_weights<B: Backend>() {
         let turned = read::<B, f32>(B::matmul(x.clone(), B::permute(weight.clone(), &[1, 0])));
         assert_ne!(turned, first);
     }
-    // An owned weight, held and asked for often, then changed by its only holder.
-    let weight = B::binary_scalar(BinaryOp::Add, weight, Scalar::Float(0.0));
+    // A computed weight, then changed by its only holder: it is no weight until that is said again.
+    let weight = B::prepare(B::binary_scalar(BinaryOp::Add, weight, Scalar::Float(0.0)));
     for _ in 0..3 {
         assert_close(&read::<B, f32>(B::matmul(x.clone(), weight.clone())), &first, 1e-6);
     }
-    let doubled = B::binary_scalar(BinaryOp::Mul, weight, Scalar::Float(2.0));
+    let mut doubled = B::binary_scalar(BinaryOp::Mul, weight, Scalar::Float(2.0));
     let expected: Vec<f32> = first.iter().map(|x| 2.0 * x).collect();
     for _ in 0..2 {
         assert_close(&read::<B, f32>(B::matmul(x.clone(), doubled.clone())), &expected, 1e-6);
+        doubled = B::prepare(doubled);
     }
     // One convolution weight over images of several sizes.
-    let weight = random::<B>(&[4, 2, 3], 3);
-    let options = ConvOptions {
-        stride: vec![1],
-        padding: vec![(1, 1)],
-        dilation: vec![1],
-        groups: 1,
-        activation: Some(Activation::Relu),
-    };
+    let weight = B::prepare(random::<B>(&[4, 2, 3], 3));
+    let options = ConvOptions::new([1], [1], [1], 1);
     for size in [5, 9, 5] {
         let x = random::<B>(&[1, 2, size], 4);
-        let plain = ConvOptions { activation: None, ..options.clone() };
-        let own = B::conv(x.clone(), weight.clone(), None, &options);
-        agree::<B>(own, B::activation(Activation::Relu, B::conv(x, weight.clone(), None, &plain)));
+        let own = B::conv_activated(x.clone(), weight.clone(), None, Activation::Relu, &options);
+        let composed = B::activation(Activation::Relu, B::conv(x, weight.clone(), None, &options));
+        agree::<B>(own, composed);
     }
 }

@@ -138,7 +138,6 @@ pub fn windows<B: Backend>() {
             padding: vec![(kernel / 2, kernel / 2); 2],
             dilation: vec![1; 2],
             groups,
-            activation: None,
         };
         let weight = tensor::<B, f32>(
             &values(10 * 5 / groups * kernel * kernel, 3),

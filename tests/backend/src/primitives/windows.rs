@@ -92,7 +92,6 @@ impl Case {
             padding: self.padding.clone(),
             dilation: self.dilation.clone(),
             groups: self.groups,
-            activation: None,
         };
         let out = B::conv(
             tensor::<B, f32>(&x, &x_shape),

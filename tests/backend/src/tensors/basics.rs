@@ -47,7 +47,10 @@ pub fn casts<B: Backend>() {
     let device = x.device();
     assert_eq!(x.clone().cast(DType::F16).dtype(), held::<B>(DType::F16, &device));
     assert_eq!(x.clone().cast(FloatDType::BF16).dtype(), held::<B>(DType::BF16, &device));
-    same(x.convert::<Int>(DType::I8), [1i8, 0, 0]);
+    same(x.clone().convert::<Int>(DType::I8), [1i8, 0, 0]);
+    same(x.clone().to_int(DType::I8).to_float(DType::F16), [1.0, 0.0, 0.0]);
+    assert_eq!(x.clone().cast(DType::F16).float().dtype(), B::FloatElem::DTYPE);
+    assert_eq!(x.to_int(DType::U8).int().dtype(), B::IntElem::DTYPE);
 }
 
 pub fn arithmetic<B: Backend>() {
@@ -255,13 +258,25 @@ pub fn traced_programs<B: Backend>() {
     // Unused operands still decide the shape.
     same(elementwise([a.clone(), b.clone()], |[a, _]| a), [[1.0, -2.0], [1.0, -2.0]]);
     let mask = a.clone().greater_elem(0.0);
-    let both =
-        Tensor::<B, 2>::elementwise([mask.clone().into(), b.into()], |[mask, b]| b.mask_where(mask, 1.0) * 2);
+    let both = Tensor::<B, 2>::elementwise([mask.clone().into(), b.clone().into()], |[mask, b]| {
+        b.mask_where(mask, 1.0) * 2
+    });
     same(both, [[2.0, 8.0], [2.0, 18.0]]);
     let numbers = Tensor::<B, 2, Int>::elementwise([mask.into()], |[mask]| {
         Traced::constant(5, DType::I64).mask_where(mask.clone(), 3) + mask.cast(DType::I64)
     });
     same(numbers, [[4, 5]]);
+    // The backend's own dtypes, without naming them.
+    let own = Tensor::<B, 2, Int>::elementwise([a.clone().into()], |[a]| a.int() + Traced::from(2).int());
+    assert_eq!(own.dtype(), B::IntElem::DTYPE);
+    same(own, [[3, 0]]);
+    // Several results of one pass, with a number that is no part of the program and the places of elements.
+    let [sum, scaled] = kiln_tensor::elementwise_all([a.clone(), b.clone()], |[a, b]| {
+        let place = a.iota(1).float();
+        [a.clone() + b, a * Traced::parameter(0.5) + place]
+    });
+    same(sum, [[5.0, 2.0], [10.0, 7.0]]);
+    same(scaled, [[0.5, 0.0], [0.5, 0.0]]);
 }
 
 pub fn linear_algebra<B: Backend>() {

@@ -2,11 +2,11 @@
 
 use super::{Cx, elementwise, linear};
 use crate::ir::{Arg, Config, Dim, Implementation, Layer, LayerField, Op, ValueId};
-use kiln_types::{ConvOptions, ConvTransposeOptions, PoolOp, PoolOptions};
+use kiln_types::{Activation, ConvOptions, ConvTransposeOptions, PoolOp, PoolOptions};
 
 pub(super) fn call(op: &Op, cx: &Cx<'_>) -> Implementation {
     match op {
-        Op::Conv(options) => conv(options, cx),
+        Op::Conv { options, activation } => conv(options, *activation, cx),
         Op::ConvTranspose(options) => conv_transpose(options, cx),
         Op::Pool(..) | Op::Interpolate { .. } if cx.dtype(0).is_int() => {
             Implementation::Call(as_float(op, cx))
@@ -77,9 +77,16 @@ fn weight(cx: &Cx<'_>) -> Option<Weight> {
     Some(Weight { shape, kernel, at })
 }
 
-fn conv(options: &ConvOptions, cx: &Cx<'_>) -> Implementation {
-    let args = [Arg::Operand(0), Arg::Operand(1), cx.option(2), Arg::options(options)];
-    let function = Arg::call("tensor::module::conv", args);
+fn conv(options: &ConvOptions, activation: Option<Activation>, cx: &Cx<'_>) -> Implementation {
+    if cx.dtype(0).is_int() {
+        let args = [Arg::Operand(0), Arg::Operand(1), Arg::options(options)];
+        return Implementation::Call(Arg::call("tensor::module::conv_integer", args));
+    }
+    let mut args = vec![Arg::Operand(0), Arg::Operand(1), cx.option(2)];
+    args.extend(activation.as_ref().map(Arg::options));
+    args.push(Arg::options(options));
+    let name = if activation.is_some() { "tensor::module::conv_activated" } else { "tensor::module::conv" };
+    let function = Arg::call(name, args);
     let (Some(weight), Some(value)) = (weight(cx), cx.input(1)) else {
         return Implementation::Call(function);
     };
@@ -92,7 +99,7 @@ fn conv(options: &ConvOptions, cx: &Cx<'_>) -> Implementation {
     config = config.with("padding", padding(&options.padding), unpadded);
     let bias = cx.input(2).is_some();
     config = config.with("bias", Arg::Bool(bias), bias);
-    let (method, args) = linear::activated(options.activation);
+    let (method, args) = linear::activated(activation);
     let constants = ["stride", "kernel_size", "dilation", "groups", "padding"];
     let fields = fields(value, cx, &constants);
     Implementation::Layer(Layer {

@@ -215,16 +215,16 @@ fn clamp(min: Option<Scalar>, max: Option<Scalar>, dtype: DType) -> Arg {
     }
 }
 
-/// A dtype change: by kind, then to the dtype unless it is the kind's own.
+/// A dtype change. What a graph calls f32 or i64 is the backend's own float or integer dtype, whichever that is; the others
+/// are named.
 pub(super) fn cast(x: Arg, from: DType, to: DType) -> Arg {
-    let x = match (from.kind(), to.kind()) {
-        (a, b) if a == b => return x.then("cast", [Arg::DType(to)]),
-        (_, DTypeKind::Float) => x.then("float", []),
-        (_, DTypeKind::Int) => x.then("int", []),
+    match (to, to.kind()) {
+        (DType::F32, _) => x.then("float", []),
+        (DType::I64, _) => x.then("int", []),
+        (_, DTypeKind::Bool) if from.is_bool() => x,
         (_, DTypeKind::Bool) => x.then("bool", []),
-    };
-    match to {
-        DType::F32 | DType::I64 | DType::Bool => x,
-        to => x.then("cast", [Arg::DType(to)]),
+        (_, kind) if kind == from.kind() => x.then("cast", [Arg::DType(to)]),
+        (_, DTypeKind::Float) => x.then("to_float", [Arg::DType(to)]),
+        (_, DTypeKind::Int) => x.then("to_int", [Arg::DType(to)]),
     }
 }

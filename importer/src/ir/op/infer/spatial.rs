@@ -2,7 +2,7 @@
 
 use super::{attribute, dims_error, need, need_equal, need_float, of_rank, same_dtype};
 use crate::ir::{Dim, Infer, RuleError, RuleResult, TensorType};
-use kiln_types::{ConvOptions, ConvTransposeOptions, PoolOptions};
+use kiln_types::{Activation, ConvOptions, ConvTransposeOptions, PoolOptions};
 
 /// A window along one spatial axis.
 struct Window {
@@ -73,11 +73,16 @@ fn need_places(x: &TensorType, dims: Vec<Dim>) -> RuleResult<TensorType> {
     Ok(x.with_dims(dims))
 }
 
-pub(super) fn conv(cx: &mut Infer<'_>, options: &ConvOptions) -> RuleResult<TensorType> {
+pub(super) fn conv(
+    cx: &mut Infer<'_>,
+    options: &ConvOptions,
+    activation: Option<Activation>,
+) -> RuleResult<TensorType> {
     let x = cx.ty(0)?;
     let rank = spatial_rank(x)?;
     let weight = of_rank(cx, 1, "weight", x.rank())?;
-    need_float("x", x)?;
+    let plain = cx.optional(2).is_none() && activation.is_none();
+    need("x", x, x.dtype.is_float() || (x.dtype.is_int() && plain), "expected floats, or integers alone")?;
     same_dtype("x", x, "weight", weight)?;
     let lengths = [options.stride.len(), options.padding.len(), options.dilation.len()];
     check_options(rank, &lengths, &[&options.stride, &options.dilation])?;

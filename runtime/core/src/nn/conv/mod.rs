@@ -115,26 +115,27 @@ macro_rules! conv {
         impl<B: Backend> $layer<B> {
             /// `[batch, channels_in, spatial…]` to `[batch, channels_out, spatial…]`.
             pub fn forward(&self, input: Tensor<B, $dims>) -> Tensor<B, $dims> {
-                self.run(input, None)
+                let options = self.options(&input);
+                module::conv(input, self.weight.val(), self.bias.as_ref().map(Param::val), options)
             }
 
             /// `forward` with an activation applied on the way out.
             pub fn forward_activated(&self, input: Tensor<B, $dims>, activation: Activation) -> Tensor<B, $dims> {
-                self.run(input, Some(activation))
+                let (weight, bias) = (self.weight.val(), self.bias.as_ref().map(Param::val));
+                let options = self.options(&input);
+                module::conv_activated(input, weight, bias, activation, options)
             }
 
-            fn run(&self, input: Tensor<B, $dims>, activation: Option<Activation>) -> Tensor<B, $dims> {
+            fn options(&self, input: &Tensor<B, $dims>) -> ConvOptions {
                 let (stride, dilation) = (Spatial::array(self.stride), Spatial::array(self.dilation));
                 let kernel = Spatial::array(self.kernel_size);
                 let size: [usize; $dims] = input.dims();
-                let options = ConvOptions {
+                ConvOptions {
                     stride: stride.to_vec(),
                     padding: self.padding.resolve(&size[2..], &kernel, &dilation, &stride),
                     dilation: dilation.to_vec(),
                     groups: self.groups,
-                    activation,
-                };
-                module::conv(input, self.weight.val(), self.bias.as_ref().map(Param::val), options)
+                }
             }
         }
 

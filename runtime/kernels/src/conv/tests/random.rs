@@ -44,7 +44,6 @@ proptest! {
             padding: dims.iter().map(|d| d.3).collect(),
             dilation: sizes(|d| d.4),
             groups,
-            activation: None,
         };
         let x = [&[batch, groups * ic], &sizes(|d| d.0)[..]].concat();
         let w = [&[groups * oc, ic], &sizes(|d| d.1)[..]].concat();
@@ -63,7 +62,6 @@ proptest! {
             padding: vec![(padding.0, padding.1), (padding.2, padding.3)],
             dilation: vec![1; 2],
             groups: 1,
-            activation: None,
         };
         let shape = ConvShape::new(&[batch, ic, height, width], &[oc, ic, 3, 3], &options);
         at_each_level(|level| check_shape(&shape, &level));

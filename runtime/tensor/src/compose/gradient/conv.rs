@@ -70,7 +70,6 @@ fn adjoint(options: &ConvTransposeOptions) -> ConvOptions {
         padding: options.padding.clone(),
         dilation: options.dilation.clone(),
         groups: options.groups,
-        activation: None,
     }
 }
 

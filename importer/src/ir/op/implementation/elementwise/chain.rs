@@ -4,6 +4,15 @@ use super::{Cx, between, compare_scalar, is_arithmetic, is_one, unary, with_scal
 use crate::ir::{Arg, Chain};
 use kiln_types::{BinaryOp, DType, DTypeKind, Expression, Step, StepId};
 
+/// What converts to the dtypes that are the backend's own.
+fn own_dtype(dtype: DType) -> Option<&'static str> {
+    match dtype {
+        DType::F32 => Some("float"),
+        DType::I64 => Some("int"),
+        _ => None,
+    }
+}
+
 /// `elementwise([a, b], |[a, b]| (a - b) * 0.5)`.
 pub(super) fn call(expression: &Expression, cx: &Cx<'_>) -> Arg {
     let count = cx.node.inputs.len();
@@ -62,7 +71,11 @@ impl<'a> Links<'a> {
         let index = usize::from(id);
         if let Some(&Step::Constant(value, dtype)) = self.expression.steps.get(index) {
             // A number cannot stand for itself where a method is called on it.
-            return Arg::call("tensor::Traced::constant", [Arg::Scalar(value, dtype), Arg::DType(dtype)]);
+            let number = Arg::Scalar(value, dtype);
+            return match own_dtype(dtype) {
+                Some(method) => Arg::call("tensor::Traced::from", [number]).then(method, []),
+                None => Arg::call("tensor::Traced::constant", [number, Arg::DType(dtype)]),
+            };
         }
         self.links.get(index).copied().flatten().map_or_else(|| self.write(index), Arg::Link)
     }
@@ -89,7 +102,10 @@ impl<'a> Links<'a> {
             },
             Step::Activation(activation, x) => self.step(x).then("activation", [Arg::options(&activation)]),
             Step::Where(mask, a, b) => self.step(b).then("mask_where", [self.step(mask), self.step(a)]),
-            Step::Cast(dtype, x) => self.step(x).then("cast", [Arg::DType(dtype)]),
+            Step::Cast(dtype, x) => match own_dtype(dtype) {
+                Some(method) => self.step(x).then(method, []),
+                None => self.step(x).then("cast", [Arg::DType(dtype)]),
+            },
         }
     }
 
