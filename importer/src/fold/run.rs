@@ -1,6 +1,6 @@
 //! Interprets a graph: the reference that passes and code generation are tested against.
 
-use crate::data::Elements;
+use super::{Elements, evaluate};
 use crate::ir::{Dim, Graph, NodeId, Op, Region, Symbol, SymbolOrigin, ValueDef, ValueId};
 use kiln_types::TensorData;
 use std::collections::BTreeMap;
@@ -136,7 +136,7 @@ impl Machine<'_> {
                 let condition = condition.as_constant().ok_or_else(fail)?;
                 self.region(if condition != 0 { then_region } else { else_region })?
             }
-            op => op.evaluate(&operands.iter().map(Option::as_ref).collect::<Vec<_>>()).ok_or_else(fail)?,
+            op => evaluate(op, &operands.iter().map(Option::as_ref).collect::<Vec<_>>()).ok_or_else(fail)?,
         };
         for (&id, data) in node.outputs.iter().zip(outputs) {
             self.define(id, data);

@@ -16,9 +16,8 @@ mod call;
 mod dim;
 mod error;
 mod graph;
-mod known;
 mod naming;
-pub mod op;
+mod op;
 mod provenance;
 pub(crate) mod text;
 mod types;
@@ -35,7 +34,6 @@ pub use graph::{
     Constant, ConstantId, Graph, Node, NodeId, Origin, Region, ScopeEntry, SymbolOrigin, Value, ValueDef,
     ValueId,
 };
-pub(crate) use known::known;
 pub use naming::is_anonymous;
 pub use op::*;
 pub use provenance::{Channels, Norm, Provenance, is_small_table};

@@ -7,7 +7,7 @@ mod repeat;
 mod shape;
 
 use super::Op;
-use crate::data::{Elements, elements};
+use crate::fold::{self, Elements, elements};
 use kiln_types::{BinaryOp, TensorData, UnaryOp};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -228,7 +228,7 @@ impl Provenance {
             Self::Apply { op, operands } => {
                 let operands: Vec<TensorData> =
                     operands.iter().map(|operand| operand.evaluate(lookup)).collect::<Option<_>>()?;
-                op.evaluate(&operands.iter().map(Some).collect::<Vec<_>>())?.pop()
+                fold::evaluate(op, &operands.iter().map(Some).collect::<Vec<_>>())?.pop()
             }
             Self::Scaled { channels, weight, scale } => {
                 let scale = Elements::load(&scale.evaluate(lookup)?).floats();

@@ -5,7 +5,7 @@ mod merged;
 
 use super::proto::{GraphProto, ModelProto, NodeProto, StringStringEntryProto};
 use super::scope;
-use crate::data::uniform;
+use crate::fold::uniform;
 use crate::ir::{Op, Provenance, is_anonymous};
 use kiln_types::TensorData;
 use merged::Merged;

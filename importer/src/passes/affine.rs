@@ -2,7 +2,7 @@
 
 use super::movement::constant_as;
 use super::{Rewrite, Rule};
-use crate::data::{Elements, Strided};
+use crate::fold::{Elements, Strided};
 use crate::ir::{Channels, Constant, Node, Norm, Op, Provenance, ValueId};
 use kiln_types::BinaryOp;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Computes at build time what is known at build time, and puts shape arithmetic on the host.
 
+use super::dead_code::is_pure;
 use super::{Pass, PassReport};
-use crate::data::Elements;
-use crate::ir::op::Folding;
+use crate::fold::{self, Elements};
 use crate::ir::{Dim, Graph, Node, NodeId, Op, Provenance, Region, SymbolOrigin, TensorType, Value, ValueId};
 use kiln_types::{DType, TensorData};
 use std::collections::BTreeMap;
@@ -135,7 +135,7 @@ impl Fold<'_> {
     /// An integer value whose contents are known numbers.
     fn fold_host(&mut self, id: NodeId) -> bool {
         let node = self.graph.node(id);
-        let (&[output], true) = (node.outputs.as_slice(), node.op.effect().is_repeatable()) else {
+        let (&[output], true) = (node.outputs.as_slice(), is_pure(&node.op)) else {
             return false;
         };
         if matches!(node.op, Op::Fill { .. } | Op::Arange { .. } | Op::Call(_)) {
@@ -158,8 +158,7 @@ impl Fold<'_> {
     fn fold_data(&mut self, id: NodeId) -> bool {
         let node = self.graph.node(id);
         let makes = matches!(node.op, Op::Fill { .. } | Op::Arange { .. } | Op::HostTensor { .. });
-        let (&[output], true, false) = (node.outputs.as_slice(), node.op.effect().is_repeatable(), makes)
-        else {
+        let (&[output], true, false) = (node.outputs.as_slice(), is_pure(&node.op), makes) else {
             return false;
         };
         let operands: Option<Vec<Option<TensorData>>> =
@@ -167,8 +166,7 @@ impl Fold<'_> {
         let (Some(operands), Some(shape)) = (operands, self.graph.ty(output).shape()) else {
             return false;
         };
-        let folding = node.op.folding();
-        if folding == Folding::Never || self.keeps_parameter(id) {
+        if !fold::is_foldable(&node.op) || self.keeps_parameter(id) {
             return false;
         }
         // One value spread out stays as such: it is made at run time from a literal.
@@ -187,14 +185,12 @@ impl Fold<'_> {
         };
         // The same bytes in other dims cost nothing.
         let bytes = if matches!(node.op, Op::Reshape { .. }) { 0 } else { size as u64 };
-        let Some(cost) = folding.cost(&operands, crate::data::elements(&shape)) else {
-            return false;
-        };
+        let cost = fold::cost(&node.op, &operands, fold::elements(&shape));
         let budget = &self.graph.budget;
         if node.inputs.is_empty() || !budget.elements.take(cost) || !budget.bytes.take(bytes) {
             return false;
         }
-        let Some(data) = node.op.evaluate(&operands).and_then(|mut outputs| outputs.pop()) else {
+        let Some(data) = fold::evaluate(&node.op, &operands).and_then(|mut outputs| outputs.pop()) else {
             return false;
         };
         let name = match node.op {
@@ -263,7 +259,7 @@ impl Fold<'_> {
         let shape = self.graph.ty(id).shape()?;
         let size = shape.iter().try_fold(self.graph.ty(id).dtype.size(), |n, &d| n.checked_mul(d))?;
         match node.op {
-            Op::Fill { .. } | Op::Arange { .. } if size <= SMALL => node.op.evaluate(&[])?.pop(),
+            Op::Fill { .. } | Op::Arange { .. } if size <= SMALL => fold::evaluate(&node.op, &[])?.pop(),
             _ => None,
         }
     }
@@ -286,7 +282,7 @@ impl Fold<'_> {
     /// A tensor of integers that are known as expressions is made from them, not computed as a tensor.
     fn place_on_host(&mut self, id: NodeId, nodes: &mut Vec<NodeId>) {
         let node = self.graph.node(id);
-        let (&[output], true) = (node.outputs.as_slice(), node.op.effect().is_repeatable()) else {
+        let (&[output], true) = (node.outputs.as_slice(), is_pure(&node.op)) else {
             return;
         };
         let made =
@@ -329,7 +325,15 @@ impl Fold<'_> {
 
     /// Layers hold their parameters as constants, so those that are made from one value become such.
     fn materialize_parameters(&mut self, id: NodeId) {
-        for &n in self.graph.node(id).op.parameters() {
+        let parameters: &[usize] = match self.graph.node(id).op {
+            Op::Linear { .. } | Op::Conv { .. } | Op::ConvTranspose(_) | Op::LayerNorm { .. } => &[1, 2],
+            Op::GroupNorm { .. } => &[1, 2],
+            Op::RmsNorm { .. } => &[1],
+            Op::BatchNorm { .. } => &[1, 2, 3, 4],
+            Op::Rnn(_) => &[1, 2, 3, 7],
+            _ => return,
+        };
+        for &n in parameters {
             let Some(input) = self.graph.node(id).inputs.get(n).copied().flatten() else {
                 continue;
             };

@@ -4,6 +4,7 @@
 //! result is known to count or to be one value, it is written as that, and a mask of "all true" goes.
 
 use super::{Rewrite, Rule};
+use crate::fold;
 use crate::ir::{AxisRange, Dim, Op, ValueId};
 use kiln_types::{BinaryOp, CompareOp, CumulativeOp, DType, Scalar};
 
@@ -148,14 +149,14 @@ fn elementwise(cx: &mut Rewrite<'_>) -> Option<&'static str> {
             }
             _ => return None,
         };
-        numbers.push(crate::data::fill(&[], value, dtype)?);
+        numbers.push(fold::fill(&[], value, dtype)?);
     }
     if !filled {
         return None;
     }
     let numbers: Vec<_> = numbers.iter().map(Some).collect();
-    let data = cx.op().evaluate(&numbers)?.pop()?;
-    let (value, dtype) = (crate::data::scalar(&data)?, data.dtype);
+    let data = fold::evaluate(cx.op(), &numbers)?.pop()?;
+    let (value, dtype) = (fold::scalar(&data)?, data.dtype);
     let dims = cx.ty(cx.output()?).dims.clone();
     cx.replace(Op::Fill { dims, value, dtype }, Vec::new())?;
     Some("operation on one value")

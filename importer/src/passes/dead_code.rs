@@ -1,7 +1,7 @@
 //! Removes what no result needs.
 
 use super::{Pass, PassReport};
-use crate::ir::{Graph, NodeId, Region, Symbol, SymbolOrigin, ValueDef, ValueId};
+use crate::ir::{Graph, NodeId, Op, Region, Symbol, SymbolOrigin, ValueDef, ValueId};
 use std::collections::BTreeSet;
 
 /// Removes nodes whose outputs nobody uses, and the contents of constants nobody uses.
@@ -145,6 +145,15 @@ fn drop_constants(graph: &mut Graph, live: &BTreeSet<ValueId>) {
             value.ty.dims = vec![crate::ir::Dim::constant(0)];
             value.host = None;
         }
+    }
+}
+
+/// Whether a node may be removed or merged with an equal one.
+pub(super) fn is_pure(op: &Op) -> bool {
+    match op {
+        Op::Call(call) => call.effect.is_repeatable(),
+        Op::HostRead { .. } | Op::If { .. } | Op::Dropout { .. } => false,
+        _ => true,
     }
 }
 

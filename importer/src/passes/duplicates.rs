@@ -1,5 +1,6 @@
 //! Merges nodes that compute the same from the same.
 
+use super::dead_code::is_pure;
 use super::{Pass, PassReport};
 use crate::ir::{Constant, Graph, NodeId, Region, SymbolOrigin, ValueId};
 use std::collections::{BTreeMap, HashMap};
@@ -108,7 +109,7 @@ impl Merge {
     /// Whether an equal node came before and takes over.
     fn merge(&mut self, graph: &Graph, id: NodeId) -> bool {
         let node = graph.node(id);
-        if !node.op.effect().is_repeatable() || node.outputs.is_empty() {
+        if !is_pure(&node.op) || node.outputs.is_empty() {
             return false;
         }
         let key = self.key(graph, id);

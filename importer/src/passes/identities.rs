@@ -279,7 +279,7 @@ fn broadcast_operand(cx: &mut Rewrite<'_>) -> Option<&'static str> {
             && let Some(value) = literal(cx, id)
         {
             let dtype = cx.ty(id).dtype;
-            let data = crate::data::fill(&[], value, dtype)?;
+            let data = crate::fold::fill(&[], value, dtype)?;
             let scalar = cx.add_constant(None, data);
             return swap(cx, &inputs, n, scalar, "number as a literal");
         }

@@ -4,7 +4,7 @@
 //! makes them anew instead of loading a parameter.
 
 use super::{Rewrite, Rule};
-use crate::data::Elements;
+use crate::fold::Elements;
 use crate::ir::{Dim, Op, ValueId};
 use kiln_types::{DType, Scalar, TensorData};
 

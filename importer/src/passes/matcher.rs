@@ -4,6 +4,7 @@
 //! of products over `x` and `e`, so one shape covers every exporter's spelling.
 
 use super::Rewrite;
+use crate::fold;
 use crate::ir::{Dim, Op, ValueId};
 use kiln_types::{Activation, BinaryOp, DType, ReduceOp, TensorData, UnaryOp, bf16, f16};
 use std::collections::BTreeMap;
@@ -63,7 +64,7 @@ impl Rewrite<'_> {
             Op::Fill { value, dtype, .. } => {
                 let shape = self.ty(id).shape()?;
                 let count = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d))?;
-                (count <= MAX_FILL).then(|| crate::data::fill(&shape, *value, *dtype)).flatten()
+                (count <= MAX_FILL).then(|| fold::fill(&shape, *value, *dtype)).flatten()
             }
             _ => None,
         }
@@ -96,7 +97,7 @@ impl Rewrite<'_> {
             return None;
         }
         self.look(data.num_elements())?;
-        crate::data::uniform(data)
+        fold::uniform(data)
     }
 
     /// The operand of a unary operation.

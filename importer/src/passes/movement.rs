@@ -1,6 +1,7 @@
 //! Transposes and reshapes that cancel, merge, or move to where they do.
 
 use super::{Rewrite, Rule};
+use crate::fold;
 use crate::ir::{Dim, Node, Op, Provenance, ValueId};
 use kiln_types::TensorData;
 
@@ -156,7 +157,7 @@ fn permuted_constant(cx: &mut Rewrite<'_>, id: ValueId, axes: &[usize]) -> Optio
     let name = constant.name.clone();
     let op = Op::Permute { axes: axes.to_vec() };
     cx.remake(&constant.data)?;
-    let data = op.evaluate(&[Some(&constant.data)])?.pop()?;
+    let data = fold::evaluate(&op, &[Some(&constant.data)])?.pop()?;
     let provenance = Provenance::of_operation(&op, &[(constant.provenance.clone(), &constant.data)]);
     Some(cx.add_derived(name, data, provenance))
 }

@@ -5,6 +5,7 @@
 //! module around them. Likewise modules that join lists of different lengths (a dense block's layers) get the list
 //! joined, and are equal.
 
+use super::dead_code::is_pure;
 use super::{Pass, PassReport};
 use crate::ir::{Graph, NodeId, Op, ScopeEntry, SymbolOrigin, ValueId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -86,7 +87,7 @@ fn can_move(graph: &Graph, id: NodeId, depth: usize, moved: &mut BTreeSet<NodeId
     }
     let node = graph.node(id);
     let scope = &node.origin.scope;
-    if !node.op.effect().is_repeatable() || !node.op.regions().is_empty() || moved.len() >= MOST_MOVED {
+    if !is_pure(&node.op) || !node.op.regions().is_empty() || moved.len() >= MOST_MOVED {
         return false;
     }
     moved.insert(id);

@@ -1,7 +1,5 @@
 //! Types and host contents of core operations, as tables.
 
-mod evaluation;
-
 use crate::ir::{AxisRange, Builder, Dim, Graph, Op, RuleResult, TensorType, ValueId};
 use kiln_types::{
     BinaryOp, CompareOp, ConvOptions, DType, PoolOp, PoolOptions, ReduceOp, RnnDirection, RnnKind,

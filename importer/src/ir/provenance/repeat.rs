@@ -1,7 +1,7 @@
 //! Which computations can be done again with a checkpoint's tensors.
 
 use super::Provenance;
-use crate::data::uniform;
+use crate::fold::uniform;
 use crate::ir::Op;
 use kiln_types::{Activation, ReduceOp, TensorData};
 

@@ -25,7 +25,7 @@ pub(super) fn takes_all(cx: &Rewrite<'_>, x: ValueId, index: ValueId, axis: usiz
         if cx.look(index.data.num_elements()).is_none() {
             return false;
         }
-        let rows = crate::data::Elements::load(&index.data).floats();
+        let rows = crate::fold::Elements::load(&index.data).floats();
         return rows.iter().enumerate().all(|(row, &taken)| taken == row as f64);
     }
     // `column + row · columns`, as an exporter writes `x[row, column]` of all rows and columns.

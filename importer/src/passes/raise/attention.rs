@@ -249,7 +249,7 @@ fn alone(cx: &mut Rewrite<'_>, choice: Choice, guarded: bool) -> Option<(ValueId
 /// A choice as a mask to be added: 0, or the low number.
 fn added(cx: &mut Rewrite<'_>, choice: &Choice, scores: DType) -> Option<ValueId> {
     choice.can_be_added(cx, scores)?;
-    let zero = crate::data::fill(&[], kiln_types::Scalar::Float(0.0), cx.ty(choice.low).dtype)?;
+    let zero = crate::fold::fill(&[], kiln_types::Scalar::Float(0.0), cx.ty(choice.low).dtype)?;
     let zero = cx.add_constant(None, zero);
     cx.insert(Op::Where, &choice.operands(zero))
 }

@@ -2,7 +2,7 @@
 //! key.
 
 use super::attention::HIDDEN;
-use crate::data::{Elements, Strided};
+use crate::fold::{Elements, Strided};
 use crate::ir::{Dim, Op, ValueId};
 use crate::passes::Rewrite;
 use kiln_types::{BinaryOp, CompareOp, UnaryOp};

@@ -4,6 +4,7 @@
 //! `x / s - m / s`, times a weight, plus a bias; TensorFlow multiplies the weight into `1 / s` first. As polynomials all
 //! are one shape. Flax spells the mean of squares as `mean(x^2) - m^2`. Axes that are not the last are moved there.
 
+use crate::fold;
 use crate::ir::{Op, ValueId};
 use crate::passes::matcher::{Factor, Polynomial, close, same};
 use crate::passes::movement::constant_as;
@@ -36,7 +37,7 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     let weight = match weight {
         Some(weight) => along(cx, weight, &spread, &sizes)?,
         None => {
-            let ones = crate::data::fill(&sizes, Scalar::Float(1.0), cx.ty(spread.x).dtype)?;
+            let ones = fold::fill(&sizes, Scalar::Float(1.0), cx.ty(spread.x).dtype)?;
             cx.add_constant(None, ones)
         }
     };
