@@ -21,6 +21,11 @@ impl Cell<'_> {
         self.activations.get(n).map_or(x, |&activation| activate(activation, x))
     }
 
+    /// What the cell carries on.
+    fn bounded(&self, state: f64) -> f64 {
+        self.options.state_clip.map_or(state, |clip| state.clamp(-clip, clip))
+    }
+
     /// `W x + Wb` (or `R h + Rb`) of one gate's unit.
     fn dot(&self, matrix: &[f64], row: usize, x: &[f64], bias: usize) -> f64 {
         let row = &matrix[row * x.len()..(row + 1) * x.len()];
@@ -37,7 +42,9 @@ impl Cell<'_> {
         };
         let peep = |part: usize, i: usize| self.peepholes.get(part * size + i).copied().unwrap_or(0.0);
         match self.options.kind {
-            RnnKind::Rnn => (0..size).map(|i| self.act(0, from_x(0, i) + from_h(0, i, h))).collect(),
+            RnnKind::Rnn => {
+                (0..size).map(|i| self.bounded(self.act(0, from_x(0, i) + from_h(0, i, h)))).collect()
+            }
             RnnKind::Gru { linear_before_reset } => {
                 let reset: Vec<f64> =
                     (0..size).map(|i| self.act(0, from_x(1, i) + from_h(1, i, h))).collect();
@@ -47,7 +54,7 @@ impl Cell<'_> {
                     let past =
                         if linear_before_reset { reset[i] * from_h(2, i, h) } else { from_h(2, i, &faded) };
                     let new = self.act(1, from_x(2, i) + past);
-                    (1.0 - z) * new + z * h[i]
+                    self.bounded((1.0 - z) * new + z * h[i])
                 };
                 (0..size).map(unit).collect()
             }
@@ -61,7 +68,7 @@ impl Cell<'_> {
                         false => self.act(0, from_x(2, i) + from_h(2, i, h) + peep(2, i) * old),
                     };
                     let new = self.act(1, from_x(3, i) + from_h(3, i, h));
-                    let c = forget * old + input * new;
+                    let c = self.bounded(forget * old + input * new);
                     let output = self.act(0, from_x(1, i) + from_h(1, i, h) + peep(1, i) * c);
                     *state = c;
                     next.push(output * self.activations.get(2).map_or(c, |&a| activate(a, c)));

@@ -7,21 +7,24 @@ use kiln_types::Activation;
 
 /// Applies an activation in place, after a bound.
 fn activate(activation: Activation, clip: Option<f32>, x: &mut [f32]) {
+    bound(clip, x);
     let (data, n) = (x.as_mut_ptr(), x.len());
     // SAFETY: the slice is valid for its length.
-    unsafe {
-        if let Some(clip) = clip {
-            let clip = f64::from(clip);
-            map_slice(Map::Activation(Activation::Clamp { min: -clip, max: clip }), data, data, n);
-        }
-        map_slice(Map::Activation(activation), data, data, n);
-    }
+    unsafe { map_slice(Map::Activation(activation), data, data, n) };
+}
+
+/// `x = clamp(x, -clip, clip)`.
+pub fn bound(clip: Option<f32>, x: &mut [f32]) {
+    let Some(clip) = clip.map(f64::from) else { return };
+    let (data, n) = (x.as_mut_ptr(), x.len());
+    // SAFETY: the slice is valid for its length.
+    unsafe { map_slice(Map::Activation(Activation::Clamp { min: -clip, max: clip }), data, data, n) };
 }
 
 /// One LSTM step of `[batch, hidden]`, after `gates = x Wᵀ + h Rᵀ + b` (`[batch, 4 · hidden]`, in ONNX's order `i o f c`).
 ///
 /// `c` is updated in place, `h` gets the new hidden state. `peepholes` is ONNX's `P` (`[3 · hidden]`, `i o f`);
-/// `input_forget` couples `f = 1 - i`; `clip` bounds the pre-activations.
+/// `input_forget` couples `f = 1 - i`; `clip` bounds the pre-activations, `state_clip` the new cell state.
 ///
 /// # Panics
 /// When sizes do not fit.
@@ -32,6 +35,7 @@ pub fn lstm_step(
     peepholes: Option<&[f32]>,
     activations: [Activation; 3],
     clip: Option<f32>,
+    state_clip: Option<f32>,
     input_forget: bool,
     c: &mut [f32],
     h: &mut [f32],
@@ -59,6 +63,7 @@ pub fn lstm_step(
             activate(g, clip, new);
             // SAFETY: all slices have `hidden` elements.
             unsafe { mix(c, forget, input, new) };
+            bound(state_clip, c);
             if let Some(peepholes) = peepholes {
                 add_product(&peepholes[hidden..2 * hidden], c, output);
             }
@@ -202,14 +207,15 @@ mod tests {
         let gates = noise(batch * 4 * hidden, 1);
         let (start, p) = (noise(batch * hidden, 2), noise(3 * hidden, 3));
         at_each_level(|_| {
-            for (peepholes, clip, input_forget) in [
-                (None, None, false),
-                (Some(&p[..]), None, false),
-                (Some(&p[..]), Some(0.3), false),
-                (None, None, true),
+            for (peepholes, clip, state_clip, input_forget) in [
+                (None, None, None, false),
+                (Some(&p[..]), None, None, false),
+                (Some(&p[..]), Some(0.3), None, false),
+                (Some(&p[..]), None, Some(0.1), false),
+                (None, None, None, true),
             ] {
                 let (mut c, mut h) = (start.clone(), vec![0.0; batch * hidden]);
-                lstm_step(hidden, &gates, peepholes, CELL, clip, input_forget, &mut c, &mut h);
+                lstm_step(hidden, &gates, peepholes, CELL, clip, state_clip, input_forget, &mut c, &mut h);
                 for at in 0..batch * hidden {
                     let (row, j) = (at / hidden, at % hidden);
                     let gate = |k: usize, c: f32| {
@@ -221,6 +227,7 @@ mod tests {
                     let input = gate(0, start[at]);
                     let forget = if input_forget { 1.0 - input } else { gate(2, start[at]) };
                     let cell = forget * start[at] + input * gate(3, 0.0);
+                    let cell = state_clip.map_or(cell, |clip| cell.clamp(-clip, clip));
                     assert!((c[at] - cell).abs() < 1e-6);
                     assert!((h[at] - gate(1, cell) * cell.tanh()).abs() < 1e-6);
                 }

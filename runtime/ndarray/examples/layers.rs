@@ -194,6 +194,7 @@ fn lstm(seq: usize, input: usize, hidden: usize) -> impl Fn() -> T {
         hidden_size: hidden,
         activations: [Activation::Sigmoid, Activation::Tanh, Activation::Tanh].repeat(2),
         clip: None,
+        state_clip: None,
         batch_first: false,
     };
     move || {

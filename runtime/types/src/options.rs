@@ -213,6 +213,8 @@ pub struct RnnOptions {
     pub activations: Vec<Activation>,
     /// Bound of the cell's pre-activations.
     pub clip: Option<f64>,
+    /// Bound of what the cell carries from step to step: an LSTM's cell state, the hidden state of the others.
+    pub state_clip: Option<f64>,
     /// `[batch, seq, …]` layout instead of `[seq, batch, …]` (ONNX `layout = 1`).
     pub batch_first: bool,
 }

@@ -79,6 +79,7 @@ fn types_follow_the_operands() {
                 hidden_size: 5,
                 activations: Vec::new(),
                 clip: None,
+                state_clip: None,
                 batch_first: false,
             }),
             &["f32[s, 1, 3]", "f32[2, 20, 3]", "f32[2, 20, 5]"],

@@ -89,6 +89,7 @@ impl Operator<'_> for Rnn {
             hidden_size,
             activations,
             clip: self.clip,
+            state_clip: None,
             batch_first: self.batch_first,
         };
         let mut inputs = Vec::with_capacity(LSTM.len());

@@ -98,3 +98,9 @@ mod imp {
 }
 
 pub(crate) use imp::{Lock, Once};
+
+impl<T: Default> Default for Lock<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}

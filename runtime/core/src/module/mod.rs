@@ -2,6 +2,7 @@
 
 mod constant;
 mod containers;
+mod derived;
 mod display;
 mod initializer;
 mod lock;

@@ -1,6 +1,7 @@
 //! [`Param`]: a tensor that belongs to a module's state.
 
 use super::ParamId;
+use super::derived::{Derived, Version};
 use super::lock::{Lock, Once};
 use crate::tensor::{DType, Shape};
 use alloc::{boxed::Box, sync::Arc};
@@ -145,6 +146,8 @@ pub struct Param<T: Parameter> {
     state: Once<T>,
     pending: Lock<Option<Pending<T>>>,
     mapper: ParamMapper<T>,
+    version: Version,
+    derived: Derived,
 }
 
 impl<T: Parameter> Param<T> {
@@ -166,7 +169,14 @@ impl<T: Parameter> Param<T> {
     {
         let pending =
             Pending { init: Box::new(init), device, require_grad: is_require_grad, shape, dtype: None };
-        Self { id, state: Once::new(), pending: Lock::new(Some(pending)), mapper: ParamMapper::default() }
+        Self {
+            id,
+            state: Once::new(),
+            pending: Lock::new(Some(pending)),
+            mapper: ParamMapper::default(),
+            version: Version::new(),
+            derived: Derived::default(),
+        }
     }
 
     /// Says which dtype the value has: one that is loaded from a record, whose formats may not know it, gets it back.
@@ -184,8 +194,14 @@ impl<T: Parameter> Param<T> {
 
     /// A parameter from the parts that [`Param::consume`] yields.
     pub fn from_mapped_value(id: ParamId, value: T, param_mapper: ParamMapper<T>) -> Self {
-        let state = Once::initialized(value.prepare());
-        Self { id, state, pending: Lock::new(None), mapper: param_mapper }
+        Self {
+            id,
+            state: Once::initialized(value.prepare()),
+            pending: Lock::new(None),
+            mapper: param_mapper,
+            version: Version::new(),
+            derived: Derived::default(),
+        }
     }
 
     /// The value, made now if it was not yet.
@@ -199,6 +215,20 @@ impl<T: Parameter> Param<T> {
             Some(pending) => pending.initialize().prepare(),
             None => unreachable!("a parameter has a value or a way to make one"),
         })
+    }
+
+    /// Names the value: parameters with the same version have the same value.
+    pub(crate) fn version(&self) -> &Version {
+        &self.version
+    }
+
+    /// What was computed from this parameter and others, or is computed now; it is kept here for as long as all of them
+    /// have these versions.
+    pub(crate) fn derive<U>(&self, versions: &[&Version], compute: impl FnOnce() -> U) -> U
+    where
+        U: Clone + Send + Sync + 'static,
+    {
+        self.derived.get_or_compute(versions, compute)
     }
 
     /// Whether the value was made.
@@ -389,7 +419,11 @@ impl<T: Parameter> Param<T> {
 impl<T: Parameter> Clone for Param<T> {
     /// Makes the value first, so that both have the same.
     fn clone(&self) -> Self {
-        Self::from_mapped_value(self.id, self.val(), self.mapper.clone())
+        Self {
+            version: self.version.clone(),
+            derived: self.derived.clone(),
+            ..Self::from_mapped_value(self.id, self.val(), self.mapper.clone())
+        }
     }
 }
 

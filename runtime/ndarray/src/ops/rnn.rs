@@ -273,13 +273,14 @@ impl<'a> Layer<'a> {
     ) {
         let hidden = self.options.hidden_size;
         let clip = self.options.clip.map(|clip| clip as f32);
+        let state_clip = self.options.state_clip.map(|clip| clip as f32);
         let Space { gates, reset, new } = space;
         let alone = Epilogue { bias: Bias::None, residual: None, activation: None };
         let sum = Epilogue { residual: Some(projected), ..alone };
         match (self.options.kind, self.activations, self.recurrent.as_slice()) {
             (RnnKind::Lstm { input_forget }, &[f, g, o], [recurrent]) => {
                 recurrent.product(h, hidden, gates, &sum);
-                cells::lstm_step(hidden, gates, peepholes, [f, g, o], clip, input_forget, c, h);
+                cells::lstm_step(hidden, gates, peepholes, [f, g, o], clip, state_clip, input_forget, c, h);
             }
             (RnnKind::Gru { .. }, &[f, g], [recurrent]) => {
                 let bias = self.recurrent_bias.as_ref().map_or(Bias::None, |b| Bias::PerColumn(b.slice()));
@@ -298,6 +299,9 @@ impl<'a> Layer<'a> {
                 cells::rnn_end(gates, f, clip, h);
             }
             _ => panic!("rnn: {} activations of one direction", self.activations.len()),
+        }
+        if !matches!(self.options.kind, RnnKind::Lstm { .. }) {
+            cells::bound(state_clip, h);
         }
     }
 }

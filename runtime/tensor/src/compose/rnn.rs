@@ -37,13 +37,24 @@ pub struct RnnOutput<B: Backend> {
 
 /// Default of [`Backend::rnn`].
 pub fn rnn<B: Backend>(operands: RnnOperands<B>, options: &RnnOptions) -> RnnOutput<B> {
-    run::<B>(&operands, options, |_, _| {})
+    run::<B>(&operands, options, None, |_, _| {})
+}
+
+/// [`rnn`] with other functions than [`Activation`] names: `functions` takes the place of `options.activations`, each under
+/// its position there.
+pub fn rnn_with<B: Backend>(
+    operands: RnnOperands<B>,
+    options: &RnnOptions,
+    functions: &dyn Fn(usize, B::Primitive) -> B::Primitive,
+) -> RnnOutput<B> {
+    run::<B>(&operands, options, Some(functions), |_, _| {})
 }
 
 /// Runs a layer; `visit` sees the direction and the state that each step starts from, in the order in which they run.
 pub(super) fn run<B: Backend>(
     operands: &RnnOperands<B>,
     options: &RnnOptions,
+    functions: Option<Functions<'_, B>>,
     mut visit: impl FnMut(usize, &State<B>),
 ) -> RnnOutput<B> {
     let directions = options.direction.count();
@@ -56,7 +67,7 @@ pub(super) fn run<B: Backend>(
     let (mut outputs, mut hiddens, mut cells) = (Vec::new(), Vec::new(), Vec::new());
     for direction in 0..directions {
         let reverse = is_reversed(options, direction);
-        let layer = Direction::<B>::new(operands, options, direction);
+        let layer = Direction::<B> { functions, ..Direction::new(operands, options, direction) };
         let first = |state: &Option<T<B>>| match state {
             Some(state) => nth::<B>(state.clone(), direction),
             None => {
@@ -135,6 +146,8 @@ pub(super) struct LstmStep<B: Backend> {
     pub(super) output: Gate<B>,
     /// The share of the old cell state that stays.
     pub(super) kept: T<B>,
+    /// The new cell state before it is bounded.
+    pub(super) sum: T<B>,
     /// The new cell state, and what the output gate shows of it.
     pub(super) cell: T<B>,
     pub(super) shown: T<B>,
@@ -147,17 +160,20 @@ pub(super) enum CellStep<B: Backend> {
     Lstm(LstmStep<B>),
 }
 
+impl<B: Backend> GruStep<B> {
+    /// The new hidden state before it is bounded: `(1 - update) · candidate + update · hidden`.
+    pub(super) fn blend(&self, hidden: T<B>) -> T<B> {
+        let new = mul::<B>(one_minus::<B>(self.update.value.clone()), self.candidate.value.clone());
+        add::<B>(new, mul::<B>(self.update.value.clone(), hidden))
+    }
+}
+
 impl<B: Backend> CellStep<B> {
-    /// The state after the step, from that before it.
-    fn next(self, hidden: T<B>) -> State<B> {
+    /// The state after the step, from that before it. An LSTM's is bounded already.
+    fn next(self, hidden: T<B>, clip: Option<f64>) -> State<B> {
         match self {
-            CellStep::Rnn(gate) => State { hidden: gate.value, cell: None },
-            // (1 - update) · candidate + update · hidden
-            CellStep::Gru(GruStep { update, candidate, .. }) => {
-                let kept = mul::<B>(update.value.clone(), hidden);
-                let new = mul::<B>(one_minus::<B>(update.value), candidate.value);
-                State { hidden: add::<B>(new, kept), cell: None }
-            }
+            CellStep::Rnn(gate) => State { hidden: bounded::<B>(gate.value, clip), cell: None },
+            CellStep::Gru(step) => State { hidden: bounded::<B>(step.blend(hidden), clip), cell: None },
             CellStep::Lstm(LstmStep { output, cell, shown, .. }) => {
                 State { hidden: mul::<B>(output.value, shown), cell: Some(cell) }
             }
@@ -165,13 +181,20 @@ impl<B: Backend> CellStep<B> {
     }
 }
 
+/// What stands for activations, given the position of one.
+type Functions<'a, B> = &'a dyn Fn(usize, T<B>) -> T<B>;
+
 /// One direction of a recurrent layer.
 pub(super) struct Direction<'a, B: Backend> {
     kind: RnnKind,
     pub(super) hidden: usize,
     pub(super) clip: Option<f64>,
+    pub(super) state_clip: Option<f64>,
     /// The cell's activations, in ONNX's order `f, g, h`.
     pub(super) activations: &'a [Activation],
+    /// What stands for all directions' activations, of which this one's begin at `first_activation`.
+    functions: Option<Functions<'a, B>>,
+    first_activation: usize,
     /// `[input, gates · hidden]`.
     pub(super) weight: T<B>,
     /// `[hidden, gates · hidden]`.
@@ -205,7 +228,10 @@ impl<'a, B: Backend> Direction<'a, B> {
             kind: options.kind,
             hidden,
             clip: options.clip,
+            state_clip: options.state_clip,
             activations: &options.activations[direction * cells..(direction + 1) * cells],
+            functions: None,
+            first_activation: direction * cells,
             weight,
             recurrent: transposed(&operands.recurrent),
             input_bias,
@@ -234,7 +260,8 @@ impl<'a, B: Backend> Direction<'a, B> {
         for n in 0..steps {
             let step = if reverse { steps - 1 - n } else { n };
             visit(&state);
-            let next = self.step(nth::<B>(projected.clone(), step), &state).next(state.hidden.clone());
+            let computed = self.step(nth::<B>(projected.clone(), step), &state);
+            let next = computed.next(state.hidden.clone(), self.state_clip);
             let output = match masks {
                 None => {
                     state = next;
@@ -321,10 +348,11 @@ impl<'a, B: Backend> Direction<'a, B> {
         };
         let candidate = self.activated(1, self.gate(&sums, 3));
         let new = mul::<B>(input.value.clone(), candidate.value.clone());
-        let cell = add::<B>(mul::<B>(kept.clone(), cell), new);
+        let sum = add::<B>(mul::<B>(kept.clone(), cell), new);
+        let cell = bounded::<B>(sum.clone(), self.state_clip);
         let output = self.activated(0, peep(1, self.gate(&sums, 1), &cell));
-        let shown = B::activation(self.activations[2], cell.clone());
-        LstmStep { input, forget, candidate, output, kept, cell, shown }
+        let shown = self.function(2, cell.clone());
+        LstmStep { input, forget, candidate, output, kept, sum, cell, shown }
     }
 
     /// The columns of the `n`-th gate.
@@ -334,10 +362,23 @@ impl<'a, B: Backend> Direction<'a, B> {
 
     /// Bounds a sum and applies the `n`-th activation.
     fn activated(&self, n: usize, sum: T<B>) -> Gate<B> {
-        let bounded = match self.clip {
-            Some(clip) => B::clamp(sum.clone(), Some(Scalar::Float(-clip)), Some(Scalar::Float(clip))),
-            None => sum.clone(),
-        };
-        Gate { sum, value: B::activation(self.activations[n], bounded) }
+        let value = self.function(n, bounded::<B>(sum.clone(), self.clip));
+        Gate { sum, value }
+    }
+
+    /// Applies the `n`-th activation, or what stands for it.
+    fn function(&self, n: usize, x: T<B>) -> T<B> {
+        match self.functions {
+            Some(functions) => functions(self.first_activation + n, x),
+            None => B::activation(self.activations[n], x),
+        }
+    }
+}
+
+/// `clamp(x, -clip, clip)`.
+fn bounded<B: Backend>(x: T<B>, clip: Option<f64>) -> T<B> {
+    match clip {
+        Some(clip) => B::clamp(x, Some(Scalar::Float(-clip)), Some(Scalar::Float(clip))),
+        None => x,
     }
 }

@@ -21,7 +21,7 @@ pub use pool::{
     interpolate_with, max_pool_with_indices, max_pool1d, max_pool1d_with_indices, max_pool2d,
     max_pool2d_with_indices, pool, size_as_float,
 };
-pub use recurrent::{RnnInputs, lstm, rnn};
+pub use recurrent::{RnnInputs, lstm, rnn, rnn_with};
 pub use rotary::rotary;
 pub use sampling::{
     DeformConvOptions, RoiAlignOptions, RoiPool, deform_conv2d, grid_sample, roi_align, roi_align_async,

@@ -2,7 +2,7 @@
 
 use crate::backend::Backend;
 use crate::check::{self, ensure};
-use crate::compose::RnnOperands;
+use crate::compose::{self, RnnOperands};
 use crate::{Int, RnnOptions, Shape, Tensor};
 
 /// Operands of [`rnn`] and [`lstm`], laid out as ONNX's recurrent operators do.
@@ -81,6 +81,22 @@ pub fn rnn<B: Backend>(inputs: RnnInputs<B>, options: RnnOptions) -> (Tensor<B, 
     inputs.check(&options);
     let result = B::rnn(inputs.into_operands(), &options);
     (Tensor::wrap(result.output), Tensor::wrap(result.hidden))
+}
+
+/// [`rnn`] or [`lstm`] whose cell has other functions than [`Activation`](crate::Activation) names: `activate` takes the
+/// place of `options.activations`, each under its position there. The last cell state is an LSTM's.
+///
+/// # Panics
+/// When an operand's shape does not fit.
+pub fn rnn_with<B: Backend>(
+    inputs: RnnInputs<B>,
+    options: RnnOptions,
+    activate: impl Fn(usize, Tensor<B, 2>) -> Tensor<B, 2>,
+) -> (Tensor<B, 4>, Tensor<B, 3>, Option<Tensor<B, 3>>) {
+    inputs.check(&options);
+    let activate = |n, x| activate(n, Tensor::wrap(x)).into_primitive();
+    let result = compose::rnn_with::<B>(inputs.into_operands(), &options, &activate);
+    (Tensor::wrap(result.output), Tensor::wrap(result.hidden), result.cell.map(Tensor::wrap))
 }
 
 /// A recurrent layer with a cell state: all outputs, the last hidden state and the last cell state; see [`rnn`].

@@ -179,6 +179,7 @@ pub fn recurrent<B: Backend>() {
             hidden_size: number(&case, "hidden"),
             activations: kind.activations().repeat(2),
             clip: None,
+            state_clip: None,
             batch_first: false,
         };
         let operands = || RnnOperands::<B> {

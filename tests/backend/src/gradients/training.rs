@@ -181,6 +181,7 @@ pub fn recurrent<B: Backend>() {
                     hidden_size: HIDDEN,
                     activations: activations.repeat(direction.count()),
                     clip: full.then_some(0.9),
+                    state_clip: full.then_some(0.4),
                     batch_first: lengths,
                 };
                 Layer { options, full, lengths }.check::<B>();

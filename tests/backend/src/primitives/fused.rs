@@ -253,6 +253,7 @@ pub fn recurrent<B: Backend>() {
                     hidden_size: hidden,
                     activations: activations.repeat(directions),
                     clip: (full && lstm).then_some(0.4),
+                    state_clip: full.then_some(0.3),
                     batch_first,
                 };
                 let outer = |a, b, c| if batch_first { [b, a, c] } else { [a, b, c] };

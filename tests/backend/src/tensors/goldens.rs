@@ -183,6 +183,7 @@ fn rnn_options(case: &Case) -> RnnOptions {
             })
             .collect(),
         clip: case.float("clip"),
+        state_clip: None,
         batch_first: false,
     }
 }

@@ -13,7 +13,10 @@ fn layer(options: &RnnOptions, cx: &Cx<'_>) -> Option<Layer> {
     let constant = |n: usize| cx.input(n).filter(|_| cx.is_constant(n));
     let (weight, recurrent) = (constant(1)?, constant(2)?);
     let usual = options.kind.activations().repeat(options.direction.count());
-    let plain = options.clip.is_none() && cx.input(7).is_none() && options.activations == usual;
+    let plain = options.clip.is_none()
+        && options.state_clip.is_none()
+        && cx.input(7).is_none()
+        && options.activations == usual;
     if !plain || cx.input(3).is_some() && constant(3).is_none() {
         return None;
     }

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::config::Config;
 use crate::module::Module;
-use crate::tensor::{Tensor, backend::Backend};
+use crate::tensor::{Activation as Function, Tensor, backend::Backend};
 
 /// Configuration of [`Activation`].
 #[derive(Config, Debug)]
@@ -80,6 +80,23 @@ impl ActivationConfig {
 }
 
 impl<B: Backend> Activation<B> {
+    /// The function, if it is one that operations apply on their way.
+    pub(crate) fn function(&self) -> Option<Function> {
+        match self {
+            Activation::Gelu(_) => Some(Function::Gelu),
+            Activation::Relu(_) => Some(Function::Relu),
+            Activation::LeakyRelu(layer) => Some(Function::LeakyRelu { slope: layer.negative_slope }),
+            Activation::Sigmoid(_) => Some(Function::Sigmoid),
+            Activation::Tanh(_) => Some(Function::Tanh),
+            Activation::HardSigmoid(layer) => {
+                Some(Function::HardSigmoid { alpha: layer.alpha, beta: layer.beta })
+            }
+            Activation::HardSwish(_) => Some(Function::HardSwish),
+            Activation::Softplus(layer) => (layer.beta == 1.0).then_some(Function::Softplus),
+            Activation::PRelu(_) | Activation::SwiGlu(_) => None,
+        }
+    }
+
     /// Same shape, except for [`SwiGlu`].
     pub fn forward<const D: usize>(&self, input: Tensor<B, D>) -> Tensor<B, D> {
         match self {

@@ -1,10 +1,12 @@
 //! Plain recurrent layer.
 
-use super::{GateController, both_directions, scan, step};
+use super::GateController;
+use super::cells::{Cells, both, direction, only, single};
 use crate::config::Config;
 use crate::module::Module;
 use crate::nn::{Activation, ActivationConfig, Initializer, display::layer_display};
-use crate::tensor::{Tensor, backend::Backend};
+use crate::tensor::{RnnDirection, RnnKind, Tensor, backend::Backend};
+use alloc::{vec, vec::Vec};
 
 /// Hidden state, `[batch, d_hidden]` (with a leading direction dim when bidirectional).
 #[derive(Clone, Debug)]
@@ -86,27 +88,26 @@ impl<B: Backend> Rnn<B> {
         batched_input: Tensor<B, 3>,
         state: Option<RnnState<B, 2>>,
     ) -> (Tensor<B, 3>, RnnState<B, 2>) {
-        let input = if self.batch_first { batched_input } else { batched_input.swap_dims(0, 1) };
-        let (output, last) = self.scan(input, state.map(|state| state.hidden), self.reverse);
-        (if self.batch_first { output } else { output.swap_dims(0, 1) }, RnnState::new(last))
+        let cells = self.cells(direction(self.reverse), vec![&self.gate], self.batch_first);
+        let (output, last, _) = cells.run(batched_input, state.map(|state| single(state.hidden)), None);
+        (output, RnnState::new(only(last)))
     }
 
-    /// Reads `[batch, seq, d_input]` in one direction: every step's state, and the last.
-    fn scan(
-        &self,
-        input: Tensor<B, 3>,
-        state: Option<Tensor<B, 2>>,
-        reverse: bool,
-    ) -> (Tensor<B, 3>, Tensor<B, 2>) {
-        let projected = self.gate.input_transform.forward(input.clone());
-        scan(&input, self.d_hidden, state, reverse, |t, hidden| {
-            let sum = step(&projected, t) + self.gate.hidden_transform.forward(hidden);
-            let hidden = self.hidden_activation.forward(sum);
-            match self.clip {
-                Some(clip) => hidden.clamp(-clip, clip),
-                None => hidden,
-            }
-        })
+    /// Cells of this kind with these gates.
+    fn cells<'a>(
+        &'a self,
+        direction: RnnDirection,
+        gates: Vec<&'a GateController<B>>,
+        batch_first: bool,
+    ) -> Cells<'a, B> {
+        Cells {
+            kind: RnnKind::Rnn,
+            direction,
+            gates,
+            activations: vec![&self.hidden_activation],
+            state_clip: self.clip,
+            batch_first,
+        }
     }
 }
 
@@ -176,11 +177,9 @@ impl<B: Backend> BiRnn<B> {
         batched_input: Tensor<B, 3>,
         state: Option<RnnState<B, 3>>,
     ) -> (Tensor<B, 3>, RnnState<B, 3>) {
-        let state = state.map(|state| state.hidden);
-        let (output, last) =
-            both_directions(batched_input, state, self.batch_first, |input, state, reverse| {
-                if reverse { &self.reverse } else { &self.forward }.scan(input, state, reverse)
-            });
+        let gates = both([&self.forward.gate], [&self.reverse.gate]);
+        let cells = self.forward.cells(RnnDirection::Bidirectional, gates, self.batch_first);
+        let (output, last, _) = cells.run(batched_input, state.map(|state| state.hidden), None);
         (output, RnnState::new(last))
     }
 }

@@ -1,10 +1,12 @@
 //! Gated recurrent unit.
 
-use super::{GateController, both_directions, scan, step};
+use super::GateController;
+use super::cells::{Cells, both, single};
 use crate::config::Config;
 use crate::module::Module;
-use crate::nn::{Initializer, display::layer_display};
-use crate::tensor::{Tensor, activation, backend::Backend};
+use crate::nn::{Activation, Initializer, Sigmoid, Tanh, display::layer_display};
+use crate::tensor::{RnnDirection, RnnKind, Tensor, backend::Backend};
+use alloc::{vec, vec::Vec};
 
 /// Configuration of [`Gru`].
 #[derive(Config, Debug)]
@@ -57,33 +59,35 @@ impl GruConfig {
 impl<B: Backend> Gru<B> {
     /// `[batch, seq, d_input]` to every step's state `[batch, seq, d_hidden]`, from a first state `[batch, d_hidden]`.
     pub fn forward(&self, batched_input: Tensor<B, 3>, state: Option<Tensor<B, 2>>) -> Tensor<B, 3> {
-        self.scan(batched_input, state, false).0
+        let gates = self.gates().to_vec();
+        self.run(batched_input, state.map(single), RnnDirection::Forward, gates, true).0
     }
 
-    /// Reads `[batch, seq, d_input]` in one direction: every step's state, and the last.
-    pub(super) fn scan(
+    /// In the order of the joined weights.
+    fn gates(&self) -> [&GateController<B>; 3] {
+        [&self.update_gate, &self.reset_gate, &self.new_gate]
+    }
+
+    /// Runs cells of this kind with these gates: every step's state, and the last `[directions, batch, d_hidden]`.
+    fn run(
         &self,
         input: Tensor<B, 3>,
-        state: Option<Tensor<B, 2>>,
-        reverse: bool,
-    ) -> (Tensor<B, 3>, Tensor<B, 2>) {
-        let gates = [&self.update_gate, &self.reset_gate, &self.new_gate];
-        let projected = gates.map(|gate| gate.input_transform.forward(input.clone()));
-        scan(&input, self.d_hidden, state, reverse, |t, hidden| {
-            let gate = |g: usize| {
-                let sum = step(&projected[g], t) + gates[g].hidden_transform.forward(hidden.clone());
-                activation::sigmoid(sum)
-            };
-            let (update, reset) = (gate(0), gate(1));
-            let recurrent = &self.new_gate.hidden_transform;
-            let recalled = if self.reset_after {
-                reset * recurrent.forward(hidden.clone())
-            } else {
-                recurrent.forward(reset * hidden.clone())
-            };
-            let candidate = (step(&projected[2], t) + recalled).tanh();
-            candidate.clone() + update * (hidden - candidate)
-        })
+        state: Option<Tensor<B, 3>>,
+        direction: RnnDirection,
+        gates: Vec<&GateController<B>>,
+        batch_first: bool,
+    ) -> (Tensor<B, 3>, Tensor<B, 3>) {
+        let (gate, new) = (Activation::Sigmoid(Sigmoid), Activation::Tanh(Tanh));
+        let cells = Cells {
+            kind: RnnKind::Gru { linear_before_reset: self.reset_after },
+            direction,
+            gates,
+            activations: vec![&gate, &new],
+            state_clip: None,
+            batch_first,
+        };
+        let (output, last, _) = cells.run(input, state, None);
+        (output, last)
     }
 }
 
@@ -151,9 +155,8 @@ impl<B: Backend> BiGru<B> {
         batched_input: Tensor<B, 3>,
         state: Option<Tensor<B, 3>>,
     ) -> (Tensor<B, 3>, Tensor<B, 3>) {
-        both_directions(batched_input, state, self.batch_first, |input, state, reverse| {
-            if reverse { &self.reverse } else { &self.forward }.scan(input, state, reverse)
-        })
+        let gates = both(self.forward.gates(), self.reverse.gates());
+        self.forward.run(batched_input, state, RnnDirection::Bidirectional, gates, self.batch_first)
     }
 }
 

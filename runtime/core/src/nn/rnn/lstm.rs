@@ -1,11 +1,12 @@
 //! Long short-term memory.
 
-use super::{GateController, step};
+use super::GateController;
+use super::cells::{Cells, both, direction, only, single};
 use crate::config::Config;
 use crate::module::Module;
 use crate::nn::{Activation, ActivationConfig, Initializer, display::layer_display};
-use crate::tensor::{Tensor, backend::Backend};
-use alloc::vec::Vec;
+use crate::tensor::{RnnDirection, RnnKind, Tensor, backend::Backend};
+use alloc::{vec, vec::Vec};
 
 /// Cell and hidden state, `[batch, d_hidden]` (with a leading direction dim when bidirectional).
 #[derive(Clone, Debug)]
@@ -117,57 +118,38 @@ impl<B: Backend> Lstm<B> {
         batched_input: Tensor<B, 3>,
         state: Option<LstmState<B, 2>>,
     ) -> (Tensor<B, 3>, LstmState<B, 2>) {
-        let input = if self.batch_first { batched_input } else { batched_input.swap_dims(0, 1) };
-        let (output, state) = self.scan(input, state, self.reverse);
-        (if self.batch_first { output } else { output.swap_dims(0, 1) }, state)
+        let gates = self.gates().to_vec();
+        let state = state.map(|state| LstmState::new(single(state.cell), single(state.hidden)));
+        let (output, last) = self.run(batched_input, state, direction(self.reverse), gates, self.batch_first);
+        (output, LstmState::new(only(last.cell), only(last.hidden)))
     }
 
-    /// Reads `[batch, seq, d_input]` in one direction.
-    fn scan(
+    /// In the order of the joined weights.
+    fn gates(&self) -> [&GateController<B>; 4] {
+        [&self.input_gate, &self.output_gate, &self.forget_gate, &self.cell_gate]
+    }
+
+    /// Runs cells of this kind with these gates: every step's hidden state, and the last states `[directions, batch, d_hidden]`.
+    fn run(
         &self,
         input: Tensor<B, 3>,
-        state: Option<LstmState<B, 2>>,
-        reverse: bool,
-    ) -> (Tensor<B, 3>, LstmState<B, 2>) {
-        let [batch, seq, _] = input.dims();
-        let device = input.device();
-        let zeros = || Tensor::zeros([batch, self.d_hidden], &device);
-        let mut state = state.unwrap_or_else(|| LstmState::new(zeros(), zeros()));
-        // The input's part of every step in one product a gate.
-        let gates = [&self.input_gate, &self.forget_gate, &self.cell_gate, &self.output_gate];
-        let projected = gates.map(|gate| gate.input_transform.forward(input.clone()));
-        let mut outputs: Vec<Tensor<B, 3>> = Vec::with_capacity(seq);
-        for i in 0..seq {
-            let t = if reverse { seq - 1 - i } else { i };
-            let sums = core::array::from_fn::<_, 4, _>(|g| {
-                step(&projected[g], t) + gates[g].hidden_transform.forward(state.hidden.clone())
-            });
-            state = self.advance(sums, state);
-            outputs.push(state.hidden.clone().unsqueeze_dim(1));
-        }
-        if reverse {
-            outputs.reverse();
-        }
-        let output = if outputs.is_empty() {
-            Tensor::zeros([batch, 0, self.d_hidden], &device)
-        } else {
-            Tensor::cat(outputs, 1)
+        state: Option<LstmState<B, 3>>,
+        direction: RnnDirection,
+        gates: Vec<&GateController<B>>,
+        batch_first: bool,
+    ) -> (Tensor<B, 3>, LstmState<B, 3>) {
+        let cells = Cells {
+            kind: RnnKind::Lstm { input_forget: self.input_forget },
+            direction,
+            gates,
+            activations: vec![&self.gate_activation, &self.cell_activation, &self.hidden_activation],
+            state_clip: self.clip,
+            batch_first,
         };
-        (output, state)
-    }
-
-    /// One step from the gates' sums, in the order input, forget, cell, output.
-    fn advance(&self, sums: [Tensor<B, 2>; 4], state: LstmState<B, 2>) -> LstmState<B, 2> {
-        let [input, forget, candidate, output] = sums;
-        let input = self.gate_activation.forward(input);
-        let forget =
-            if self.input_forget { input.clone().neg() + 1.0 } else { self.gate_activation.forward(forget) };
-        let mut cell = forget * state.cell + input * self.cell_activation.forward(candidate);
-        if let Some(clip) = self.clip {
-            cell = cell.clamp(-clip, clip);
-        }
-        let hidden = self.gate_activation.forward(output) * self.hidden_activation.forward(cell.clone());
-        LstmState::new(cell, hidden)
+        let (hidden, cell) = state.map(|state| (state.hidden, state.cell)).unzip();
+        let (output, hidden, cell) = cells.run(input, hidden, cell);
+        let Some(cell) = cell else { unreachable!("an LSTM has a cell state") };
+        (output, LstmState::new(cell, hidden))
     }
 }
 
@@ -250,23 +232,8 @@ impl<B: Backend> BiLstm<B> {
         batched_input: Tensor<B, 3>,
         state: Option<LstmState<B, 3>>,
     ) -> (Tensor<B, 3>, LstmState<B, 3>) {
-        let input = if self.batch_first { batched_input } else { batched_input.swap_dims(0, 1) };
-        let direction = |d: usize| {
-            state.as_ref().map(|state| {
-                let pick = |x: &Tensor<B, 3>| {
-                    let [_, batch, hidden] = x.dims();
-                    x.clone().slice([d..d + 1, 0..batch, 0..hidden]).reshape([batch, hidden])
-                };
-                LstmState::new(pick(&state.cell), pick(&state.hidden))
-            })
-        };
-        let (there, last_there) = self.forward.scan(input.clone(), direction(0), false);
-        let (back, last_back) = self.reverse.scan(input, direction(1), true);
-        let output = Tensor::cat(alloc::vec![there, back], 2);
-        let both = |a: Tensor<B, 2>, b: Tensor<B, 2>| Tensor::stack(alloc::vec![a, b], 0);
-        let last =
-            LstmState::new(both(last_there.cell, last_back.cell), both(last_there.hidden, last_back.hidden));
-        (if self.batch_first { output } else { output.swap_dims(0, 1) }, last)
+        let gates = both(self.forward.gates(), self.reverse.gates());
+        self.forward.run(batched_input, state, RnnDirection::Bidirectional, gates, self.batch_first)
     }
 }
 

@@ -149,6 +149,7 @@ impl<B: Backend> Recurrent<B> {
             hidden_size: self.recurrent.lazy_shape()[2],
             activations: self.kind.activations().repeat(self.direction.count()),
             clip: None,
+            state_clip: None,
             batch_first: self.batch_first,
         }
     }

@@ -42,7 +42,7 @@ pub fn rnn_train<B: Backend>(operands: RnnOperands<B>, options: &RnnOptions) -> 
     let directions = options.direction.count();
     let mut hidden: Vec<Vec<T<B>>> = vec![Vec::new(); directions];
     let mut cell: Vec<Vec<T<B>>> = vec![Vec::new(); directions];
-    let output = run::<B>(&operands, options, |direction, state| {
+    let output = run::<B>(&operands, options, None, |direction, state| {
         hidden[direction].push(state.hidden.clone());
         cell[direction].extend(state.cell.clone());
     });
@@ -271,10 +271,17 @@ impl<B: Backend> Backward<'_, B> {
         let Some(clip) = self.layer.clip else {
             return B::activation_gradient(self.layer.activations[n], gradient, gate.sum);
         };
-        let bounds = Activation::Clamp { min: -clip, max: clip };
-        let bounded = B::activation(bounds, gate.sum.clone());
+        let bounded = B::activation(bounds(clip), gate.sum.clone());
         let gradient = B::activation_gradient(self.layer.activations[n], gradient, bounded);
-        B::activation_gradient(bounds, gradient, gate.sum)
+        B::activation_gradient(bounds(clip), gradient, gate.sum)
+    }
+
+    /// The gradient of a state before it was bounded, which was `sum`.
+    fn of_state(&self, gradient: T<B>, sum: impl FnOnce() -> T<B>) -> T<B> {
+        match self.layer.state_clip {
+            Some(clip) => B::activation_gradient(bounds(clip), gradient, sum()),
+            None => gradient,
+        }
     }
 
     /// Through the recurrent product, whose columns these are.
@@ -287,6 +294,7 @@ impl<B: Backend> Backward<'_, B> {
         let gradient = new.hidden.clone();
         match computed {
             CellStep::Rnn(gate) => {
+                let gradient = self.of_state(gradient, || gate.value.clone());
                 let sum = self.of_sum(0, gate, gradient);
                 let hidden = self.to_hidden(sum.clone(), 0..self.layer.hidden);
                 let state = State { hidden, cell: None };
@@ -298,7 +306,10 @@ impl<B: Backend> Backward<'_, B> {
                     peepholes: None,
                 }
             }
-            CellStep::Gru(step) => self.gru(step, before, gradient),
+            CellStep::Gru(step) => {
+                let gradient = self.of_state(gradient, || step.blend(before.hidden.clone()));
+                self.gru(step, before, gradient)
+            }
             CellStep::Lstm(step) => self.lstm(step, before, gradient, new.cell.clone()),
         }
     }
@@ -351,7 +362,7 @@ impl<B: Backend> Backward<'_, B> {
         gradient: T<B>,
         of_cell: Option<T<B>>,
     ) -> StepGradients<B> {
-        let LstmStep { input, forget, candidate, output, kept, cell, shown } = step;
+        let LstmStep { input, forget, candidate, output, kept, sum, cell, shown } = step;
         let Some(old) = before.cell.clone() else { panic!("rnn: an LSTM without a cell state") };
         // h' = o · h(c')
         let of_shown = mul::<B>(gradient.clone(), output.value.clone());
@@ -365,7 +376,7 @@ impl<B: Backend> Backward<'_, B> {
             Some(weight) => add::<B>(sum, mul::<B>(gate.clone(), weight)),
             None => sum,
         };
-        of_new = through(of_new, &output, 1);
+        of_new = self.of_state(through(of_new, &output, 1), || sum);
         // c' = f · c + i · g
         let of_forget = mul::<B>(of_new.clone(), old.clone());
         let mut of_input = mul::<B>(of_new.clone(), candidate.value.clone());
@@ -398,6 +409,11 @@ impl<B: Backend> Backward<'_, B> {
             peepholes,
         }
     }
+}
+
+/// `clamp(x, -clip, clip)`.
+fn bounds(clip: f64) -> Activation {
+    Activation::Clamp { min: -clip, max: clip }
 }
 
 /// The sums of both states' gradients.
