@@ -2,12 +2,9 @@
 
 use super::layers::Layer;
 use super::tree::{Branch, Tree};
+use kiln_types::layers::{JOINED_PROJECTIONS, MULTI_HEAD_ATTENTION};
 use kiln_weights::LazyTensor;
 use quote::quote;
-
-/// The projections in PyTorch's order, and what their weights are called where their sizes differ.
-const PROJECTIONS: [(&str, &str); 3] =
-    [("query", "q_proj_weight"), ("key", "k_proj_weight"), ("value", "v_proj_weight")];
 
 /// `nn.MultiheadAttention`, if a branch is that and nothing else.
 pub(super) fn recognize(branch: &Branch) -> Option<Layer> {
@@ -18,17 +15,17 @@ pub(super) fn recognize(branch: &Branch) -> Option<Layer> {
     let (output, output_bias) = (leaf(&["out_proj", "weight"])?, leaf(&["out_proj", "bias"]));
     let &[size, same] = output.shape() else { return None };
     let bias = leaf(&["in_proj_bias"]);
-    let weights: [LazyTensor; 3] = match leaf(&["in_proj_weight"]) {
+    let weights: [LazyTensor; 3] = match leaf(&[JOINED_PROJECTIONS]) {
         Some(joined) if joined.shape() == [3 * size, size] => {
             [joined.narrow(0, 0, size)?, joined.narrow(0, size, size)?, joined.narrow(0, 2 * size, size)?]
         }
         Some(_) => return None,
         None => {
-            let own = |index: usize| PROJECTIONS.get(index).and_then(|(_, name)| leaf(&[name])).cloned();
+            let own = |index: usize| leaf(&[MULTI_HEAD_ATTENTION.joined.get(index)?.alone?]).cloned();
             [own(0)?, own(1)?, own(2)?]
         }
     };
-    let joined = leaf(&["in_proj_weight"]).is_some();
+    let joined = leaf(&[JOINED_PROJECTIONS]).is_some();
     let count = if joined { 2 } else { 4 } + 2 * usize::from(bias.is_some());
     let biases_fit = bias.is_some() == output_bias.is_some()
         && bias.is_none_or(|bias| bias.shape() == [3 * size])
@@ -42,7 +39,8 @@ pub(super) fn recognize(branch: &Branch) -> Option<Layer> {
         return None;
     }
     let mut tensors = Vec::new();
-    for (index, ((name, _), weight)) in PROJECTIONS.iter().zip(&weights).enumerate() {
+    for (index, (joined, weight)) in MULTI_HEAD_ATTENTION.joined.iter().zip(&weights).enumerate() {
+        let name = joined.field;
         tensors.push((format!("{name}.weight"), weight.transposed()?));
         if let Some(bias) = bias {
             tensors.push((format!("{name}.bias"), bias.narrow(0, index * size, size)?));
@@ -69,7 +67,7 @@ fn layer(size: usize, sizes: [usize; 3], bias: bool, tensors: Vec<(String, LazyT
         config = quote!(#config.with_d_key(Some(#key)).with_d_value(Some(#value)));
         summary = format!("{summary}, keys of {key}, values of {value}");
     }
-    let mut layer = Layer::new("MultiHeadAttention", "nn::attention::MultiHeadAttention", config, tensors);
+    let mut layer = Layer::new(&MULTI_HEAD_ATTENTION, config, tensors);
     layer.summary = summary;
     layer.assumed = Some(format!("{heads} {}", if heads == 1 { "head" } else { "heads" }));
     layer

@@ -49,7 +49,7 @@ impl<'a> Sizes<'a> {
     fn content(&mut self, ty: &Type, content: &Content) -> Result<TokenStream, SkeletonError> {
         match (content, ty) {
             (Content::Layer(layer), _) => {
-                let path = path(&format!("{}Config", layer.path))?;
+                let path = path(&format!("{}Config", layer.declared.path))?;
                 let arguments = unsuffixed(layer.config.clone());
                 Ok(quote!(#path::#arguments))
             }

@@ -136,8 +136,10 @@ impl Reader<'_> {
             Some(Recognized::Layer(layers)) if !plain => {
                 let others = layers.iter().skip(1).map(|layer| layer.kind).collect::<Vec<_>>();
                 let layer = choose(layers, path, wanted.as_deref())?;
-                if let (true, Some((_, weight))) = (layer.name.starts_with("Conv"), layer.tensors.first()) {
-                    let output = usize::from(layer.name.starts_with("ConvTranspose"));
+                if let (true, Some((_, weight))) =
+                    (layer.declared.name.starts_with("Conv"), layer.tensors.first())
+                {
+                    let output = usize::from(layer.declared.name.starts_with("ConvTranspose"));
                     let channels = weight.shape().get(output).copied();
                     (self.before, siblings.beside) = (channels, channels);
                 }

@@ -1,17 +1,14 @@
 //! Convolutions and transposed ones.
 
 use super::layers::{Layer, Leaves, Recognized};
+use kiln_types::layers;
 use proc_macro2::TokenStream;
 use quote::quote;
 
 /// The runtime's layers by how many dims they move along.
-const PLAIN: [(&str, &str); 3] =
-    [("Conv1d", "nn::conv::Conv1d"), ("Conv2d", "nn::conv::Conv2d"), ("Conv3d", "nn::conv::Conv3d")];
-const TURNED: [(&str, &str); 3] = [
-    ("ConvTranspose1d", "nn::conv::ConvTranspose1d"),
-    ("ConvTranspose2d", "nn::conv::ConvTranspose2d"),
-    ("ConvTranspose3d", "nn::conv::ConvTranspose3d"),
-];
+const PLAIN: [&layers::Layer; 3] = [&layers::CONV_1D, &layers::CONV_2D, &layers::CONV_3D];
+const TURNED: [&layers::Layer; 3] =
+    [&layers::CONV_TRANSPOSE_1D, &layers::CONV_TRANSPOSE_2D, &layers::CONV_TRANSPOSE_3D];
 
 /// Words in the names of layers that make an image larger.
 const UPWARDS: &[&str] = &[
@@ -97,7 +94,7 @@ fn groups(leaves: &Leaves<'_>, output: usize, group_input: usize, kernel: &[usiz
 fn convolution(leaves: &Leaves<'_>, output: usize, group_input: usize, kernel: &[usize]) -> Option<Layer> {
     let groups = groups(leaves, output, group_input, kernel);
     let input = group_input * groups;
-    let &(name, path) = PLAIN.get(kernel.len().checked_sub(1)?)?;
+    let &declared = PLAIN.get(kernel.len().checked_sub(1)?)?;
     let mut config = match kernel {
         [size] => quote!(new(#input, #output, #size)),
         _ => quote!(new([#input, #output], [#(#kernel),*])),
@@ -105,7 +102,7 @@ fn convolution(leaves: &Leaves<'_>, output: usize, group_input: usize, kernel: &
     if groups > 1 {
         config = quote!(#config.with_groups(#groups));
     }
-    let mut layer = layer(leaves, (name, path), config, (input, output), kernel);
+    let mut layer = layer(leaves, declared, config, (input, output), kernel);
     layer.assumed = match groups {
         1 => None,
         _ if group_input == 1 => Some("one channel a group".to_owned()),
@@ -121,7 +118,7 @@ fn transposed_convolution(
     groups: usize,
     kernel: &[usize],
 ) -> Option<Layer> {
-    let &(name, path) = TURNED.get(kernel.len().checked_sub(1)?)?;
+    let &declared = TURNED.get(kernel.len().checked_sub(1)?)?;
     let mut config = match kernel {
         [size] => quote!(new([#input, #output], #size)),
         _ => quote!(new([#input, #output], [#(#kernel),*])),
@@ -129,12 +126,12 @@ fn transposed_convolution(
     if groups > 1 {
         config = quote!(#config.with_groups(#groups));
     }
-    Some(layer(leaves, (name, path), config, (input, output), kernel))
+    Some(layer(leaves, declared, config, (input, output), kernel))
 }
 
 fn layer(
     leaves: &Leaves<'_>,
-    (name, path): (&'static str, &'static str),
+    declared: &'static layers::Layer,
     mut config: TokenStream,
     (input, output): (usize, usize),
     kernel: &[usize],
@@ -142,7 +139,7 @@ fn layer(
     if leaves.bias().is_none() {
         config = quote!(#config.with_bias(false));
     }
-    let mut layer = Layer::new(name, path, config, leaves.renamed("weight", "bias"));
+    let mut layer = Layer::new(declared, config, leaves.renamed("weight", "bias"));
     let sizes: Vec<String> = kernel.iter().map(ToString::to_string).collect();
     layer.summary = format!("{input} to {output} channels, kernel {}", sizes.join(" × "));
     layer

@@ -1,7 +1,7 @@
 //! Layers by the names and shapes of their tensors.
 
 use super::{convolutions, norms, recurrent};
-use kiln_types::DTypeKind;
+use kiln_types::{DTypeKind, layers};
 use kiln_weights::LazyTensor;
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -11,10 +11,8 @@ use quote::quote;
 pub(super) struct Layer {
     /// What it is called to settle it; its name but for `LinearInOut`.
     pub(super) kind: &'static str,
-    /// Its name, `Conv2d`.
-    pub(super) name: &'static str,
-    /// The path of its type below the runtime; the config's has `Config` behind it.
-    pub(super) path: &'static str,
+    /// The runtime's layer.
+    pub(super) declared: &'static layers::Layer,
     /// The config, as an expression below its path: `new(3, 4).with_bias(false)`.
     pub(super) config: TokenStream,
     /// Its sizes, for people.
@@ -40,13 +38,12 @@ pub(super) enum Origin {
 
 impl Layer {
     pub(super) fn new(
-        name: &'static str,
-        path: &'static str,
+        declared: &'static layers::Layer,
         config: TokenStream,
         tensors: Vec<(String, LazyTensor)>,
     ) -> Self {
         let (summary, assumed, said, from) = (String::new(), None, None, Vec::new());
-        Self { kind: name, name, path, config, summary, tensors, assumed, said, from }
+        Self { kind: declared.name, declared, config, summary, tensors, assumed, said, from }
     }
 }
 
@@ -216,7 +213,7 @@ impl<'a> Leaves<'a> {
             (true, _) => {}
         }
         let config = quote!(new(#rows, #columns));
-        let mut embedding = Layer::new("Embedding", "nn::Embedding", config, self.renamed("weight", ""));
+        let mut embedding = Layer::new(&layers::EMBEDDING, config, self.renamed("weight", ""));
         embedding.summary = format!("{rows} rows of {columns}");
         let linear = self.linear(true);
         let lookup = self.named_like(&["emb"]) || self.named(&["wte", "wpe", "embed"]);
@@ -245,7 +242,7 @@ impl<'a> Leaves<'a> {
             Some(_) => quote!(new(#input, #output)),
             None => quote!(new(#input, #output).with_bias(false)),
         };
-        let mut linear = Layer::new("Linear", "nn::Linear", config, tensors);
+        let mut linear = Layer::new(&layers::LINEAR, config, tensors);
         linear.summary = format!("{input} to {output}");
         if !usual {
             linear.kind = "LinearInOut";

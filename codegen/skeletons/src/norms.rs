@@ -1,7 +1,7 @@
 //! Normalizations, and other layers with one number a channel.
 
 use super::layers::{Layer, Leaves, Origin, Recognized};
-use kiln_types::TensorData;
+use kiln_types::{TensorData, layers};
 use kiln_weights::LazyTensor;
 use quote::quote;
 
@@ -29,7 +29,7 @@ pub(super) fn batch(leaves: &Leaves<'_>) -> Option<Layer> {
     }
     tensors.push(("running_mean".to_owned(), mean.clone()));
     tensors.push(("running_var".to_owned(), variance.clone()));
-    let mut layer = Layer::new("BatchNorm", "nn::BatchNorm", quote!(new(#size)), tensors);
+    let mut layer = Layer::new(&layers::BATCH_NORM, quote!(new(#size)), tensors);
     layer.summary = format!("{size} channels");
     if !affine {
         layer.said = Some("it neither scales nor shifts".to_owned());
@@ -49,8 +49,8 @@ pub(super) fn recognize(leaves: &Leaves<'_>) -> Option<Recognized> {
     if !leaves.bias_fits(size) {
         return None;
     }
-    let layer = |name, path, config, (weight, bias): (&str, &str), summary: String| {
-        let mut layer = Layer::new(name, path, config, leaves.renamed(weight, bias));
+    let layer = |declared, config, (weight, bias): (&str, &str), summary: String| {
+        let mut layer = Layer::new(declared, config, leaves.renamed(weight, bias));
         layer.summary = summary;
         layer
     };
@@ -59,10 +59,10 @@ pub(super) fn recognize(leaves: &Leaves<'_>) -> Option<Recognized> {
         let groups = [32_usize, 16, 8, 4, 2].into_iter().find(|groups| size % groups == 0).unwrap_or(1);
         let channels = format!("{size} channels");
         let config = quote!(new(#groups, #size));
-        let mut group = layer("GroupNorm", "nn::GroupNorm", config, norm, channels.clone());
+        let mut group = layer(&layers::GROUP_NORM, config, norm, channels.clone());
         group.assumed = Some(format!("{groups} {}", if groups == 1 { "group" } else { "groups" }));
-        let instance = layer("InstanceNorm", "nn::InstanceNorm", quote!(new(#size)), norm, channels);
-        let plain = layer("LayerNorm", "nn::LayerNorm", quote!(new(#size)), norm, format!("size {size}"));
+        let instance = layer(&layers::INSTANCE_NORM, quote!(new(#size)), norm, channels);
+        let plain = layer(&layers::LAYER_NORM, quote!(new(#size)), norm, format!("size {size}"));
         let grouped = leaves.named(&["group", "gn", "groupnorm"]);
         let instanced = leaves.named(&["instance", "inst", "instancenorm"]);
         let layered = leaves.named(&["layer", "ln", "layernorm"]) || leaves.outputs.is_empty();
@@ -77,12 +77,12 @@ pub(super) fn recognize(leaves: &Leaves<'_>) -> Option<Recognized> {
         // PyTorch's norms have a `weight`; a `gamma` alone scales what a block adds.
         return None;
     }
-    let rms = layer("RmsNorm", "nn::RmsNorm", quote!(new(#size)), ("gamma", ""), format!("size {size}"));
+    let rms = layer(&layers::RMS_NORM, quote!(new(#size)), ("gamma", ""), format!("size {size}"));
     let config = quote!(new(#size).with_bias(false));
-    let plain = layer("LayerNorm", "nn::LayerNorm", config, ("gamma", ""), format!("size {size}"));
+    let plain = layer(&layers::LAYER_NORM, config, ("gamma", ""), format!("size {size}"));
     let config = quote!(new().with_num_parameters(#size));
     let summary = if size == 1 { String::new() } else { format!("{size} channels") };
-    let prelu = layer("PRelu", "nn::PRelu", config, ("alpha", ""), summary);
+    let prelu = layer(&layers::PRELU, config, ("alpha", ""), summary);
     let activation = leaves.named_like(&["relu", "act"]) || size == 1;
     let normalizing = leaves.named_like(&["norm", "rms"]) || leaves.named(&["ln"]);
     Some(match (activation, normalizing) {

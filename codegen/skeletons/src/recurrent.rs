@@ -1,28 +1,20 @@
 //! Recurrent layers: PyTorch has one matrix for all gates, and all layers of a stack in one module.
 
 use super::layers::{Layer, Leaves};
+use kiln_types::layers;
 use kiln_weights::LazyTensor;
 use quote::quote;
 
-/// A cell: its layers of one and of both directions, and its gates in PyTorch's order.
+/// A cell: its layers of one and of both directions. PyTorch's gates are those that the first joins.
 struct Cell {
-    one: (&'static str, &'static str),
-    both: (&'static str, &'static str),
-    gates: &'static [&'static str],
+    one: &'static layers::Layer,
+    both: &'static layers::Layer,
 }
 
 const CELLS: &[Cell] = &[
-    Cell { one: ("Rnn", "nn::Rnn"), both: ("BiRnn", "nn::BiRnn"), gates: &["gate"] },
-    Cell {
-        one: ("Gru", "nn::Gru"),
-        both: ("BiGru", "nn::BiGru"),
-        gates: &["reset_gate", "update_gate", "new_gate"],
-    },
-    Cell {
-        one: ("Lstm", "nn::Lstm"),
-        both: ("BiLstm", "nn::BiLstm"),
-        gates: &["input_gate", "forget_gate", "cell_gate", "output_gate"],
-    },
+    Cell { one: &layers::RNN, both: &layers::BI_RNN },
+    Cell { one: &layers::GRU, both: &layers::BI_GRU },
+    Cell { one: &layers::LSTM, both: &layers::BI_LSTM },
 ];
 
 /// One direction of one layer.
@@ -47,7 +39,8 @@ pub(super) fn recognize(leaves: &Leaves<'_>) -> Option<Vec<Layer>> {
     }
     if let (true, Some(cell)) = (layers.is_empty(), Direction::read(leaves, "", &mut taken)) {
         let mut layer = layer(&cell, None)?;
-        layer.said = Some(format!("one step of it is PyTorch's `{}Cell`", layer.name.to_uppercase()));
+        layer.said =
+            Some(format!("one step of it is PyTorch's `{}Cell`", layer.declared.name.to_uppercase()));
         layers.push(layer);
     }
     (!layers.is_empty() && taken == leaves.tensors.len()).then_some(layers)
@@ -65,10 +58,10 @@ fn layer(forward: &Direction, reverse: Option<&Direction>) -> Option<Layer> {
     let (input, hidden) = (forward.input, forward.hidden);
     let biased = |direction: &Direction| direction.transforms.iter().all(|(_, bias)| bias.is_some());
     let bias = biased(forward);
-    let ((name, path), tensors) = match reverse {
+    let (declared, tensors) = match reverse {
         Some(reverse) => {
             let same = (reverse.input, reverse.hidden, biased(reverse)) == (input, hidden, bias)
-                && reverse.cell.gates == forward.cell.gates;
+                && reverse.cell.one == forward.cell.one;
             if !same {
                 return None;
             }
@@ -78,10 +71,10 @@ fn layer(forward: &Direction, reverse: Option<&Direction>) -> Option<Layer> {
         }
         None => (forward.cell.one, forward.tensors("")?),
     };
-    let mut layer = Layer::new(name, path, quote!(new(#input, #hidden, #bias)), tensors);
+    let mut layer = Layer::new(declared, quote!(new(#input, #hidden, #bias)), tensors);
     let each = if reverse.is_some() { " in each direction" } else { "" };
     layer.summary = format!("{input} to {hidden}{each}");
-    layer.assumed = (forward.cell.gates.len() == 1).then(|| "tanh".to_owned());
+    layer.assumed = (forward.cell.one.joined.len() == 1).then(|| "tanh".to_owned());
     Some(layer)
 }
 
@@ -94,7 +87,7 @@ impl Direction {
             return None;
         };
         let gates = rows.checked_div(hidden)?;
-        let cell = CELLS.iter().find(|cell| cell.gates.len() == gates)?;
+        let cell = CELLS.iter().find(|cell| cell.one.joined.len() == gates)?;
         let (input_bias, hidden_bias) = (get("bias_ih"), get("bias_hh"));
         let biases = [input_bias, hidden_bias];
         let fits = biases.iter().flatten().all(|bias| bias.shape() == [rows]);
@@ -113,10 +106,10 @@ impl Direction {
     /// The parameters of Kiln's layer: a linear layer for each gate and operand.
     fn tensors(&self, prefix: &str) -> Option<Vec<(String, LazyTensor)>> {
         let mut tensors = Vec::new();
-        for (index, gate) in self.cell.gates.iter().enumerate() {
-            for (transform, (weight, bias)) in
-                ["input_transform", "hidden_transform"].iter().zip(&self.transforms)
-            {
+        for (index, gate) in self.cell.one.joined.iter().enumerate() {
+            let gate = gate.field;
+            for (transform, (weight, bias)) in layers::GATE_CONTROLLER.fields.iter().zip(&self.transforms) {
+                let transform = transform.name;
                 let part = |tensor: &LazyTensor| tensor.narrow(0, index * self.hidden, self.hidden);
                 let path = format!("{prefix}{gate}.{transform}");
                 tensors.push((format!("{path}.weight"), part(weight)?.transposed()?));

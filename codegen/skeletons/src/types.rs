@@ -66,7 +66,7 @@ impl Types {
     fn content(&mut self, content: Content) -> (Content, Type, Vec<Note>) {
         match content {
             Content::Layer(layer) => {
-                let ty = Type::Layer(layer.path);
+                let ty = Type::Layer(layer.declared.path);
                 (Content::Layer(layer), ty, Vec::new())
             }
             Content::Param(tensor) => {
@@ -81,7 +81,7 @@ impl Types {
             // Layers of a stack, which are of one kind.
             Content::List(items) => {
                 let item = items.first().map_or(Type::Param(0, ""), |item| match item {
-                    Content::Layer(layer) => Type::Layer(layer.path),
+                    Content::Layer(layer) => Type::Layer(layer.declared.path),
                     _ => Type::Param(0, ""),
                 });
                 (Content::List(items), Type::List(Box::new(item)), Vec::new())

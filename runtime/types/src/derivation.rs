@@ -144,18 +144,3 @@ impl Derivation {
         }
     }
 }
-
-/// The layers whose `gamma` and `beta` PyTorch calls `weight` and `bias`.
-const NORMS: &[&str] = &["BatchNorm", "GroupNorm", "InstanceNorm", "LayerNorm", "RmsNorm"];
-
-/// What PyTorch calls a parameter of a layer of the runtime's, and whether the matrix is transposed there. This is where
-/// checkpoints have a parameter of which nothing else is said.
-pub fn in_pytorch<'f>(layer: &str, field: &'f str) -> (&'f str, bool) {
-    match (layer, field) {
-        ("Linear", "weight") => (field, true),
-        (norm, "gamma") if NORMS.contains(&norm) => ("weight", false),
-        (norm, "beta") if NORMS.contains(&norm) => ("bias", false),
-        ("PRelu", "alpha") => ("weight", false),
-        _ => (field, false),
-    }
-}

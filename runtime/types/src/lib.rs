@@ -16,6 +16,7 @@ mod distribution;
 mod dtype;
 mod element;
 mod expression;
+pub mod layers;
 mod ops;
 mod options;
 mod scalar;
@@ -25,12 +26,13 @@ mod text;
 
 pub use bytes::{Bytes, Refetched};
 pub use data::{DataError, TensorData, Tolerance};
-pub use derivation::{Derivation, DerivationError, DerivationTarget, Misfit, in_pytorch};
+pub use derivation::{Derivation, DerivationError, DerivationTarget, Misfit};
 pub use distribution::Distribution;
 pub use dtype::{DType, DTypeKind, FloatDType, IntDType};
 pub use element::{Element, ElementConversion, ToElement};
 pub use expression::{Expression, Step, StepId};
 pub use half::{bf16, f16};
+pub use layers::in_pytorch;
 pub use ops::{Activation, ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, ReduceOp, ScatterOp, UnaryOp};
 pub use options::{
     AttentionOptions, ConvOptions, ConvTransposeOptions, CoordinateTransform, FullyMasked, InterpolateMode,

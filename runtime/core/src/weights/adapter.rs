@@ -2,6 +2,7 @@
 
 use alloc::{format, string::String, vec, vec::Vec};
 use kiln_types::in_pytorch;
+use kiln_types::layers::{GATE_CONTROLLER, Layer, MULTI_HEAD_ATTENTION, Slot};
 use kiln_weights::LazyTensor;
 
 /// Whose conventions a file's tensors follow.
@@ -82,18 +83,6 @@ pub(super) fn path_of(frames: &[Frame]) -> String {
     names.join(".")
 }
 
-/// The gates of the recurrent layers in PyTorch's order, by the fields that hold them.
-const LSTM_GATES: &[&str] = &["input_gate", "forget_gate", "cell_gate", "output_gate"];
-const GRU_GATES: &[&str] = &["reset_gate", "update_gate", "new_gate"];
-const RNN_GATES: &[&str] = &["gate"];
-
-/// The projections of attention in PyTorch's order, and what their weights are called where their sizes differ.
-pub(super) const PROJECTIONS: &[(&str, &str)] =
-    &[("query", "q_proj_weight"), ("key", "k_proj_weight"), ("value", "v_proj_weight")];
-
-/// What the weights of all three are called where their sizes are the same.
-pub(super) const JOINED_PROJECTIONS: &str = "in_proj_weight";
-
 impl AdapterType {
     /// Where a parameter may be, the likeliest place first. The first is where it would be saved.
     pub(super) fn candidates(self, frames: &[Frame]) -> Vec<Candidate> {
@@ -120,10 +109,9 @@ impl AdapterType {
     /// The variant of an enum that a file of tensors says nothing of: the activations that PyTorch's layers have.
     pub(super) fn usual_variant(self, frames: &[Frame]) -> Option<&'static str> {
         let leaf = frames.last()?;
-        match (leaf.container.as_str(), leaf.name.as_str()) {
-            ("Lstm", "gate_activation") => Some("Sigmoid"),
-            ("Lstm", "cell_activation" | "hidden_activation") | ("Rnn", "hidden_activation") => Some("Tanh"),
-            _ => None,
+        match Layer::find(&leaf.container)?.field(&leaf.name)?.slot {
+            Slot::Activation(_, variant) => Some(variant),
+            Slot::Parameter | Slot::Optional | Slot::Constant | Slot::Constants(_) | Slot::Layer(_) => None,
         }
     }
 }
@@ -138,16 +126,12 @@ fn below(frames: &[Frame], name: &str) -> String {
 
 /// The places of a gate's `Linear` in the matrices of PyTorch's recurrent layers; `above` ends with the transform.
 fn gate(above: &[Frame], name: &str) -> Option<Vec<Candidate>> {
-    let (transform, above) = above.split_last().filter(|(frame, _)| frame.container == "GateController")?;
+    let (transform, above) =
+        above.split_last().filter(|(frame, _)| frame.container == GATE_CONTROLLER.name)?;
     let (gate, mut above) = above.split_last()?;
-    let gates = match gate.container.as_str() {
-        "Lstm" => LSTM_GATES,
-        "Gru" => GRU_GATES,
-        "Rnn" => RNN_GATES,
-        _ => return None,
-    };
-    let index = gates.iter().position(|field| *field == gate.name)?;
-    let of = if transform.name == "input_transform" { "ih" } else { "hh" };
+    let gates = Layer::find(&gate.container)?.joined;
+    let index = gates.iter().position(|joined| joined.field == gate.name)?;
+    let of = GATE_CONTROLLER.field(&transform.name)?.in_pytorch;
     let mut direction = "";
     let both = |frame: &Frame| matches!(frame.container.as_str(), "BiLstm" | "BiGru" | "BiRnn");
     if let Some((frame, rest)) = above.split_last().filter(|(frame, _)| both(frame)) {
@@ -169,15 +153,18 @@ fn gate(above: &[Frame], name: &str) -> Option<Vec<Candidate>> {
 
 /// The places of a projection's `Linear` in PyTorch's attention.
 fn projection(above: &[Frame], name: &str) -> Option<Vec<Candidate>> {
-    let (field, above) = above.split_last().filter(|(frame, _)| frame.container == "MultiHeadAttention")?;
+    let (field, above) =
+        above.split_last().filter(|(frame, _)| frame.container == MULTI_HEAD_ATTENTION.name)?;
+    let projections = MULTI_HEAD_ATTENTION.joined;
     let transpose = name == "weight";
     let candidate = |key: &str, part| Candidate { key: below(above, key), view: View { part, transpose } };
-    let Some(index) = PROJECTIONS.iter().position(|(projection, _)| *projection == field.name) else {
-        return Some(vec![candidate(&format!("out_proj.{name}"), None)]);
+    let Some(index) = projections.iter().position(|joined| joined.field == field.name) else {
+        let output = MULTI_HEAD_ATTENTION.field(&field.name)?.in_pytorch;
+        return Some(vec![candidate(&format!("{output}.{name}"), None)]);
     };
-    let mut candidates = vec![candidate(&format!("in_proj_{name}"), Some((index, PROJECTIONS.len())))];
-    if let (true, Some((_, own))) = (transpose, PROJECTIONS.get(index)) {
-        candidates.push(candidate(own, None));
+    let mut candidates = vec![candidate(&format!("in_proj_{name}"), Some((index, projections.len())))];
+    if let (true, Some(alone)) = (transpose, projections.get(index).and_then(|joined| joined.alone)) {
+        candidates.push(candidate(alone, None));
     }
     Some(candidates)
 }

@@ -1,6 +1,6 @@
 //! Saving a module under PyTorch's names and in its layouts.
 
-use super::adapter::{Candidate, Frame, JOINED_PROJECTIONS, PROJECTIONS, View, path_of};
+use super::adapter::{Candidate, Frame, View, path_of};
 use super::derived::{Equation, Made, Solver};
 use super::normalized;
 use super::outline::{Lists, Outline, Wanted};
@@ -14,6 +14,7 @@ use alloc::string::{String, ToString};
 use alloc::{boxed::Box, format, vec, vec::Vec};
 use kiln_record::safetensors::{TensorToWrite, save};
 use kiln_types::Bytes;
+use kiln_types::layers::{JOINED_PROJECTIONS, MULTI_HEAD_ATTENTION};
 use kiln_weights::LazyTensor;
 use std::path::Path;
 
@@ -222,8 +223,8 @@ fn with_own_sizes(parts: Parts) -> Parts {
             continue;
         };
         for (view, data) in parts {
-            let projection = view.part.and_then(|(index, _)| PROJECTIONS.get(index));
-            let name = projection.map_or(JOINED_PROJECTIONS, |(_, own)| own);
+            let projection = view.part.and_then(|(index, _)| MULTI_HEAD_ATTENTION.joined.get(index));
+            let name = projection.and_then(|joined| joined.alone).unwrap_or(JOINED_PROJECTIONS);
             sorted.entry(format!("{above}{name}")).or_default().push((View { part: None, ..view }, data));
         }
     }
