@@ -223,6 +223,24 @@ convolutions! {
     "3d" CONV_3D CONV_TRANSPOSE_3D Slot::Constants(3);
 }
 
+/// `DeformConv2d`.
+pub static DEFORM_CONV_2D: Layer = Layer::new(
+    "DeformConv2d",
+    "nn::conv::DeformConv2d",
+    &[
+        parameter("weight"),
+        optional("bias"),
+        field("stride", Slot::Constants(2)),
+        field("kernel_size", Slot::Constants(2)),
+        field("dilation", Slot::Constants(2)),
+        constant("weight_groups"),
+        constant("offset_groups"),
+        constant("padding"),
+    ],
+);
+/// `SwiGlu`.
+pub static SWI_GLU: Layer =
+    Layer::new("SwiGlu", "nn::SwiGlu", &[layer("linear_inner", &LINEAR), layer("linear_outer", &LINEAR)]);
 /// `MultiHeadAttention`; PyTorch's `MultiheadAttention`.
 pub static MULTI_HEAD_ATTENTION: Layer = Layer::new(
     "MultiHeadAttention",
@@ -338,6 +356,7 @@ pub static LAYERS: &[&Layer] = &[
     &CONV_TRANSPOSE_1D,
     &CONV_TRANSPOSE_2D,
     &CONV_TRANSPOSE_3D,
+    &DEFORM_CONV_2D,
     &EMBEDDING,
     &GATE_CONTROLLER,
     &GROUP_NORM,
@@ -351,6 +370,7 @@ pub static LAYERS: &[&Layer] = &[
     &RECURRENT,
     &RMS_NORM,
     &RNN,
+    &SWI_GLU,
 ];
 
 #[cfg(test)]
