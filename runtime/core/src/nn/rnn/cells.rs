@@ -1,7 +1,7 @@
 //! Recurrent layers whose gates lie apart, as one operation of the backend.
 
 use super::GateController;
-use crate::module::Param;
+use crate::module::{Param, Parameter};
 use crate::nn::Activation;
 use crate::tensor::module::{self, RnnInputs};
 use crate::tensor::{RnnDirection, RnnKind, RnnOptions, Tensor, backend::Backend};
@@ -35,6 +35,17 @@ struct Weights<B: Backend> {
     hidden: Tensor<B, 3>,
     /// `[directions, 2 · gates · d_hidden]`.
     bias: Option<Tensor<B, 2>>,
+}
+
+impl<B: Backend> Weights<B> {
+    /// Tells the backend that these are used again and again.
+    fn prepare(self) -> Self {
+        Self {
+            input: Parameter::prepare(self.input),
+            hidden: Parameter::prepare(self.hidden),
+            bias: self.bias.map(Parameter::prepare),
+        }
+    }
 }
 
 impl<B: Backend> Cells<'_, B> {
@@ -114,7 +125,7 @@ impl<B: Backend> Cells<'_, B> {
             .flat_map(|linear| [Some(linear.weight.version()), linear.bias.as_ref().map(Param::version)])
             .flatten()
             .collect();
-        self.gates[0].input_transform.weight.derive(&versions, || self.join())
+        self.gates[0].input_transform.weight.derive(&versions, || self.join().prepare())
     }
 
     fn join(&self) -> Weights<B> {
