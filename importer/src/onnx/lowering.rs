@@ -358,12 +358,12 @@ impl<'g, 'm> Lowering<'g, 'm> {
         let domain = domain_of(&node.domain);
         let opset = opset.unwrap_or(0);
         // An unknown one was reported when all operators were checked.
-        let Some((spec, entry)) = ops::find(domain, &node.op_type, opset) else {
+        let Some(entry) = ops::find(domain, &node.op_type, opset) else {
             return Err(ImportErrorKind::Several(Vec::new()));
         };
-        let args = Args::new(spec, operands)?;
+        let args = Args::new(entry.spec, operands)?;
         let mut source = SourceNode::new(node, opset, attributes);
-        Ok((entry.run)(&mut source, &args, self)?.0)
+        Ok(entry.run(&mut source, &args, self)?.0)
     }
 
     fn bind_outputs(&mut self, node: &'m NodeProto, values: Vec<Operand>) -> Result<(), ImportErrorKind> {

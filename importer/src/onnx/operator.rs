@@ -5,16 +5,24 @@ use super::node::SourceNode;
 use crate::ir::{RuleError, RuleResult, ValueId};
 use std::rc::Rc;
 
-/// An operator, or a family that differs in one enum value.
-pub(crate) trait Operator<'m>: Sized {
-    /// Every operator that this implements.
-    const SPECS: &'static [Spec];
-
-    /// Reads the attributes; whatever is not read is an error.
-    fn read(node: &mut SourceNode<'m>) -> RuleResult<Self>;
+/// An operator, or a family of them.
+pub(crate) trait Operator<'m>: Sized + 'm {
+    /// Every operator that this implements, and what reads its attributes.
+    const FORMS: Forms<'m, Self>;
 
     /// Appends the operations that compute the outputs.
     fn lower(&self, args: &Args, to: &mut Lowering<'_, 'm>) -> RuleResult<Outputs>;
+}
+
+/// The operators that an `O` implements.
+pub(crate) type Forms<'m, O> = &'m [Form<'m, O>];
+
+/// An operator in some versions, and what reads its attributes; an attribute that is not read is an error.
+pub(crate) struct Form<'m, O> {
+    /// What is read.
+    pub(crate) spec: Spec,
+    /// Makes an `O` of a node.
+    read: fn(&mut SourceNode<'m>) -> RuleResult<O>,
 }
 
 /// Name, versions and inputs of an operator.
@@ -48,6 +56,11 @@ impl Spec {
         Self { until: version, ..self }
     }
 
+    /// With what reads the attributes.
+    pub(crate) const fn reads<'m, O>(self, read: fn(&mut SourceNode<'m>) -> RuleResult<O>) -> Form<'m, O> {
+        Form { spec: self, read }
+    }
+
     /// The versions as text.
     pub(crate) fn versions(&self) -> String {
         match self.until {
@@ -57,21 +70,43 @@ impl Spec {
     }
 }
 
-/// An entry of the table.
+/// An entry of the table: one form of one implementation.
 pub(crate) struct Entry {
     /// What it implements.
-    pub(crate) specs: &'static [Spec],
-    /// Reads and lowers a node.
-    pub(crate) run: for<'m> fn(&mut SourceNode<'m>, &Args, &mut Lowering<'_, 'm>) -> RuleResult<Outputs>,
+    pub(crate) spec: &'static Spec,
+    /// Which of the implementation's forms it is.
+    form: usize,
+    lower: Lower,
 }
 
-/// Reads a node as an `O` and lowers it.
-pub(crate) fn run<'m, O: Operator<'m>>(
+/// Reads a node as a form, by its number, and lowers it.
+type Lower = for<'m> fn(usize, &mut SourceNode<'m>, &Args, &mut Lowering<'_, 'm>) -> RuleResult<Outputs>;
+
+impl Entry {
+    /// An entry for each form of `O`; `lower` is [`lower_form`] of the same `O`.
+    pub(crate) fn all<O: Operator<'static>>(lower: Lower) -> impl Iterator<Item = Self> {
+        O::FORMS.iter().enumerate().map(move |(form, Form { spec, .. })| Self { spec, form, lower })
+    }
+
+    /// Reads and lowers a node.
+    pub(crate) fn run<'m>(
+        &self,
+        node: &mut SourceNode<'m>,
+        args: &Args,
+        to: &mut Lowering<'_, 'm>,
+    ) -> RuleResult<Outputs> {
+        (self.lower)(self.form, node, args, to)
+    }
+}
+
+/// Reads a node as one of `O`'s forms and lowers it.
+pub(crate) fn lower_form<'m, O: Operator<'m>>(
+    form: usize,
     node: &mut SourceNode<'m>,
     args: &Args,
     to: &mut Lowering<'_, 'm>,
 ) -> RuleResult<Outputs> {
-    let operator = O::read(node)?;
+    let operator = (O::FORMS[form].read)(node)?;
     node.finish()?;
     operator.lower(args, to)
 }
@@ -180,19 +215,3 @@ impl Args {
             .collect()
     }
 }
-
-/// Declares the members of a family: their specifications, and what each name stands for.
-macro_rules! family {
-    ($ty:ty, $inputs:expr, { $($name:literal since $since:literal => $value:expr,)* }) => {
-        const FAMILY: &[$crate::onnx::operator::Spec] =
-            &[$($crate::onnx::operator::Spec::onnx($name, $since, $inputs),)*];
-
-        fn member(name: &str) -> $crate::ir::RuleResult<$ty> {
-            match name {
-                $($name => Ok($value),)*
-                _ => Err($crate::ir::RuleError::Unsupported { what: format!("{name} here") }),
-            }
-        }
-    };
-}
-pub(crate) use family;

@@ -53,6 +53,7 @@ mod one_hot;
 mod optional;
 mod pad;
 mod prelu;
+mod prelude;
 mod quantize_linear;
 mod random;
 mod range;
@@ -84,7 +85,7 @@ mod variadic;
 mod where_;
 mod window;
 
-use super::operator::{self, Entry, Operator, Spec};
+use super::operator::{Entry, lower_form};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
@@ -93,10 +94,13 @@ pub(crate) const NEWEST_OPSET: i64 = 28;
 
 macro_rules! operators {
     ($($module:ident :: $ty:ident,)*) => {
-        static TABLE: &[Entry] = &[$(Entry {
-            specs: <$module::$ty as Operator<'static>>::SPECS,
-            run: |node, args, to| operator::run::<$module::$ty>(node, args, to),
-        },)*];
+        static TABLE: LazyLock<Vec<Entry>> = LazyLock::new(|| {
+            let mut table = Vec::new();
+            $(table.extend(Entry::all::<$module::$ty>(|form, node, args, to| {
+                lower_form::<$module::$ty>(form, node, args, to)
+            }));)*
+            table
+        });
     };
 }
 
@@ -186,28 +190,26 @@ operators! {
     window::Window,
 }
 
-type Index = HashMap<(&'static str, &'static str), Vec<(&'static Spec, &'static Entry)>>;
+type Index = HashMap<(&'static str, &'static str), Vec<&'static Entry>>;
 
 static INDEX: LazyLock<Index> = LazyLock::new(|| {
     let mut index = Index::new();
-    for entry in TABLE {
-        for spec in entry.specs {
-            index.entry((spec.domain, spec.name)).or_default().push((spec, entry));
-        }
+    for entry in &*TABLE {
+        index.entry((entry.spec.domain, entry.spec.name)).or_default().push(entry);
     }
     index
 });
 
 /// The implementation of an operator in a version of its operator set.
-pub(crate) fn find(domain: &str, name: &str, opset: i64) -> Option<(&'static Spec, &'static Entry)> {
+pub(crate) fn find(domain: &str, name: &str, opset: i64) -> Option<&'static Entry> {
     let found = INDEX.get(&(domain, name))?;
-    found.iter().copied().find(|(spec, _)| (spec.since..=spec.until).contains(&opset))
+    found.iter().copied().find(|entry| (entry.spec.since..=entry.spec.until).contains(&opset))
 }
 
 /// The versions in which an operator is known, as text.
 pub(crate) fn versions(domain: &str, name: &str) -> Option<String> {
     let found = INDEX.get(&(domain, name))?;
-    Some(found.iter().map(|(spec, _)| spec.versions()).collect::<Vec<_>>().join(", "))
+    Some(found.iter().map(|entry| entry.spec.versions()).collect::<Vec<_>>().join(", "))
 }
 
 /// An operator that Kiln imports.
@@ -227,7 +229,7 @@ pub struct Support {
 pub fn supported() -> Vec<Support> {
     let mut list: Vec<Support> = TABLE
         .iter()
-        .flat_map(|entry| entry.specs)
+        .map(|entry| entry.spec)
         .map(|spec| Support {
             domain: spec.domain,
             operator: spec.name,

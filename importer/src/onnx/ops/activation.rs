@@ -1,10 +1,7 @@
 //! Activations: those of the runtime, and those composed from a few operations.
 
-use super::super::lowering::Lowering;
-use super::super::node::SourceNode;
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Op, RuleError, RuleResult, ValueId};
-use kiln_types::{Activation, BinaryOp, CompareOp, Scalar, UnaryOp};
+use super::prelude::*;
+use kiln_types::Activation;
 
 const X: &[&str] = &["X"];
 
@@ -36,29 +33,7 @@ pub(super) enum Activations {
     },
 }
 
-impl Operator<'_> for Activations {
-    const SPECS: &'static [Spec] = &[
-        Spec::onnx("Celu", 12, X),
-        Spec::onnx("Elu", 6, X),
-        Spec::onnx("Gelu", 20, X),
-        Spec::onnx("HardSigmoid", 6, X),
-        Spec::onnx("HardSwish", 14, X),
-        Spec::onnx("LeakyRelu", 6, X),
-        Spec::onnx("Mish", 18, X),
-        Spec::onnx("Relu", 6, X),
-        Spec::onnx("Selu", 6, X),
-        Spec::onnx("Shrink", 9, X),
-        Spec::onnx("Sigmoid", 6, X),
-        Spec::onnx("Softplus", 1, X),
-        Spec::onnx("Softsign", 1, X),
-        Spec::onnx("Swish", 24, X),
-        Spec::onnx("Tanh", 6, X),
-        Spec::onnx("ThresholdedRelu", 10, X),
-        Spec::microsoft("FastGelu", &["X", "bias?"]),
-        Spec::microsoft("Gelu", X),
-        Spec::microsoft("QuickGelu", X),
-    ];
-
+impl Activations {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(Self::Plain(match node.operator() {
             "Elu" => Activation::Elu { alpha: node.float("alpha", 1.0)? },
@@ -96,6 +71,30 @@ impl Operator<'_> for Activations {
             other => return Err(RuleError::Unsupported { what: format!("the activation {other}") }),
         }))
     }
+}
+
+impl<'m> Operator<'m> for Activations {
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("Celu", 12, X).reads(Self::read),
+        Spec::onnx("Elu", 6, X).reads(Self::read),
+        Spec::onnx("Gelu", 20, X).reads(Self::read),
+        Spec::onnx("HardSigmoid", 6, X).reads(Self::read),
+        Spec::onnx("HardSwish", 14, X).reads(Self::read),
+        Spec::onnx("LeakyRelu", 6, X).reads(Self::read),
+        Spec::onnx("Mish", 18, X).reads(Self::read),
+        Spec::onnx("Relu", 6, X).reads(Self::read),
+        Spec::onnx("Selu", 6, X).reads(Self::read),
+        Spec::onnx("Shrink", 9, X).reads(Self::read),
+        Spec::onnx("Sigmoid", 6, X).reads(Self::read),
+        Spec::onnx("Softplus", 1, X).reads(Self::read),
+        Spec::onnx("Softsign", 1, X).reads(Self::read),
+        Spec::onnx("Swish", 24, X).reads(Self::read),
+        Spec::onnx("Tanh", 6, X).reads(Self::read),
+        Spec::onnx("ThresholdedRelu", 10, X).reads(Self::read),
+        Spec::microsoft("FastGelu", &["X", "bias?"]).reads(Self::read),
+        Spec::microsoft("Gelu", X).reads(Self::read),
+        Spec::microsoft("QuickGelu", X).reads(Self::read),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let mut x = args.value("X")?;

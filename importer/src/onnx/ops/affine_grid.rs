@@ -1,21 +1,19 @@
 //! `AffineGrid`: sampling positions of a transformed image or volume.
 
-use super::super::lowering::Lowering;
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Dim, Op, RuleResult, ValueId};
-use kiln_types::{BinaryOp, DType, Scalar};
+use super::prelude::*;
 
 pub(super) struct AffineGrid {
     align_corners: bool,
 }
 
-impl Operator<'_> for AffineGrid {
-    const SPECS: &'static [Spec] = &[Spec::onnx("AffineGrid", 20, &["theta", "size"])];
-
+impl AffineGrid {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(Self { align_corners: node.flag("align_corners", false)? })
     }
+}
+
+impl<'m> Operator<'m> for AffineGrid {
+    const FORMS: Forms<'m, Self> = &[Spec::onnx("AffineGrid", 20, &["theta", "size"]).reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let theta = args.value("theta")?;

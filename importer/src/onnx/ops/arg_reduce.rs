@@ -1,9 +1,6 @@
 //! `ArgMax` and `ArgMin`.
 
-use super::super::lowering::{Lowering, axis_of};
-use super::super::node::SourceNode;
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Op, RuleResult};
+use super::prelude::*;
 use kiln_types::ArgReduceOp;
 
 pub(super) struct ArgReduce {
@@ -13,9 +10,7 @@ pub(super) struct ArgReduce {
     select_last: bool,
 }
 
-impl Operator<'_> for ArgReduce {
-    const SPECS: &'static [Spec] = &[Spec::onnx("ArgMax", 1, &["data"]), Spec::onnx("ArgMin", 1, &["data"])];
-
+impl ArgReduce {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(Self {
             op: if node.operator() == "ArgMax" { ArgReduceOp::Max } else { ArgReduceOp::Min },
@@ -24,6 +19,13 @@ impl Operator<'_> for ArgReduce {
             select_last: node.flag("select_last_index", false)?,
         })
     }
+}
+
+impl<'m> Operator<'m> for ArgReduce {
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("ArgMax", 1, &["data"]).reads(Self::read),
+        Spec::onnx("ArgMin", 1, &["data"]).reads(Self::read),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("data")?;

@@ -1,12 +1,7 @@
 //! `Attention`: scaled-dot-product attention, with heads in an axis of their own or in the last one.
 
-use super::super::lowering::Lowering;
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Dim, Op, RuleError, RuleResult, ValueId};
-use kiln_types::{
-    Activation, AttentionOptions, BinaryOp, CompareOp, DType, FullyMasked, PadMode, ReduceOp, Scalar,
-};
+use super::prelude::*;
+use kiln_types::{Activation, AttentionOptions, FullyMasked, PadMode};
 
 pub(super) struct Attention {
     options: AttentionOptions,
@@ -27,13 +22,7 @@ struct Places {
     valid: Option<ValueId>,
 }
 
-impl Operator<'_> for Attention {
-    const SPECS: &'static [Spec] = &[Spec::onnx(
-        "Attention",
-        23,
-        &["Q", "K", "V", "attn_mask?", "past_key?", "past_value?", "nonpad_kv_seqlen?"],
-    )];
-
+impl Attention {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         // The backend decides in what precision it computes the softmax.
         node.ignore(&["softmax_precision"]);
@@ -57,6 +46,15 @@ impl Operator<'_> for Attention {
             scores: node.yields(3).then_some(stage),
         })
     }
+}
+
+impl<'m> Operator<'m> for Attention {
+    const FORMS: Forms<'m, Self> = &[Spec::onnx(
+        "Attention",
+        23,
+        &["Q", "K", "V", "attn_mask?", "past_key?", "past_value?", "nonpad_kv_seqlen?"],
+    )
+    .reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let (q, k, v) = (args.value("Q")?, args.value("K")?, args.value("V")?);

@@ -1,12 +1,10 @@
 //! `AveragePool` and `LpPool`.
 
-use super::super::lowering::{Lowering, Windows, known_padding};
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
+use super::super::lowering::{Windows, known_padding};
 use super::conv::padded;
 use super::max_pool::window_of;
-use crate::ir::{Dim, Op, RuleResult};
-use kiln_types::{BinaryOp, PoolOp, PoolOptions, Scalar};
+use super::prelude::*;
+use kiln_types::{PoolOp, PoolOptions};
 
 pub(super) struct AveragePool {
     windows: Windows,
@@ -14,9 +12,7 @@ pub(super) struct AveragePool {
     op: PoolOp,
 }
 
-impl Operator<'_> for AveragePool {
-    const SPECS: &'static [Spec] = &[Spec::onnx("AveragePool", 1, &["X"]), Spec::onnx("LpPool", 2, &["X"])];
-
+impl AveragePool {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         let op = if node.operator() == "AveragePool" {
             PoolOp::Average { include_pad: node.flag("count_include_pad", false)? }
@@ -27,6 +23,13 @@ impl Operator<'_> for AveragePool {
         };
         Ok(Self { windows: Windows::read(node)?, ceil_mode: node.flag("ceil_mode", false)?, op })
     }
+}
+
+impl<'m> Operator<'m> for AveragePool {
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("AveragePool", 1, &["X"]).reads(Self::read),
+        Spec::onnx("LpPool", 2, &["X"]).reads(Self::read),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("X")?;

@@ -1,10 +1,6 @@
 //! `BatchNormalization`, with given statistics or with the batch's own.
 
-use super::super::lowering::Lowering;
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Op, RuleResult, ValueId};
-use kiln_types::{BinaryOp, ReduceOp};
+use super::prelude::*;
 
 pub(super) struct BatchNormalization {
     epsilon: f64,
@@ -12,10 +8,7 @@ pub(super) struct BatchNormalization {
     training: Option<f64>,
 }
 
-impl Operator<'_> for BatchNormalization {
-    const SPECS: &'static [Spec] =
-        &[Spec::onnx("BatchNormalization", 7, &["X", "scale", "B", "input_mean", "input_var"])];
-
+impl BatchNormalization {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         let momentum = node.float("momentum", 0.9)?;
         // Until version 14, asking for the statistics meant training.
@@ -26,6 +19,12 @@ impl Operator<'_> for BatchNormalization {
         }
         Ok(Self { epsilon: node.float("epsilon", 1e-5)?, training })
     }
+}
+
+impl<'m> Operator<'m> for BatchNormalization {
+    const FORMS: Forms<'m, Self> =
+        &[Spec::onnx("BatchNormalization", 7, &["X", "scale", "B", "input_mean", "input_var"])
+            .reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("X")?;

@@ -1,32 +1,12 @@
 //! Functions of two elements, with broadcasting.
 
-use super::super::lowering::Lowering;
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{RuleResult, ValueId};
-use kiln_types::{BinaryOp, DType};
+use super::prelude::*;
 
 const AB: &[&str] = &["A", "B"];
 
 pub(super) struct Binary(BinaryOp);
 
-impl Operator<'_> for Binary {
-    const SPECS: &'static [Spec] = &[
-        Spec::onnx("Add", 7, AB),
-        Spec::onnx("And", 7, AB),
-        Spec::onnx("BitShift", 11, AB),
-        Spec::onnx("BitwiseAnd", 18, AB),
-        Spec::onnx("BitwiseOr", 18, AB),
-        Spec::onnx("BitwiseXor", 18, AB),
-        Spec::onnx("Div", 7, AB),
-        Spec::onnx("Mod", 10, AB),
-        Spec::onnx("Mul", 7, AB),
-        Spec::onnx("Or", 7, AB),
-        Spec::onnx("Pow", 7, AB),
-        Spec::onnx("Sub", 7, AB),
-        Spec::onnx("Xor", 7, AB),
-    ];
-
+impl Binary {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(Self(match node.operator() {
             "Add" => BinaryOp::Add,
@@ -54,6 +34,24 @@ impl Operator<'_> for Binary {
             _ => BinaryOp::Xor,
         }))
     }
+}
+
+impl<'m> Operator<'m> for Binary {
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("Add", 7, AB).reads(Self::read),
+        Spec::onnx("And", 7, AB).reads(Self::read),
+        Spec::onnx("BitShift", 11, AB).reads(Self::read),
+        Spec::onnx("BitwiseAnd", 18, AB).reads(Self::read),
+        Spec::onnx("BitwiseOr", 18, AB).reads(Self::read),
+        Spec::onnx("BitwiseXor", 18, AB).reads(Self::read),
+        Spec::onnx("Div", 7, AB).reads(Self::read),
+        Spec::onnx("Mod", 10, AB).reads(Self::read),
+        Spec::onnx("Mul", 7, AB).reads(Self::read),
+        Spec::onnx("Or", 7, AB).reads(Self::read),
+        Spec::onnx("Pow", 7, AB).reads(Self::read),
+        Spec::onnx("Sub", 7, AB).reads(Self::read),
+        Spec::onnx("Xor", 7, AB).reads(Self::read),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let (a, b) = (args.value("A")?, args.value("B")?);

@@ -1,21 +1,14 @@
 //! `Cast` and `CastLike`.
 
-use super::super::lowering::Lowering;
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
 use super::super::tensor;
-use crate::ir::RuleResult;
-use kiln_types::DType;
+use super::prelude::*;
 
 pub(super) struct Cast {
     /// `None` takes the dtype of the second input.
     to: Option<DType>,
 }
 
-impl Operator<'_> for Cast {
-    const SPECS: &'static [Spec] =
-        &[Spec::onnx("Cast", 6, &["input"]), Spec::onnx("CastLike", 15, &["input", "target_type"])];
-
+impl Cast {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         // Both concern 8-bit floats alone.
         node.ignore(&["saturate", "round_mode"]);
@@ -26,6 +19,13 @@ impl Operator<'_> for Cast {
         let dtype = i32::try_from(code).map_err(|_| invalid("to", format!("is {code}")))?;
         Ok(Self { to: Some(tensor::dtype(dtype).map_err(|reason| invalid("to", reason))?) })
     }
+}
+
+impl<'m> Operator<'m> for Cast {
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("Cast", 6, &["input"]).reads(Self::read),
+        Spec::onnx("CastLike", 15, &["input", "target_type"]).reads(Self::read),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let dtype = match self.to {

@@ -1,21 +1,21 @@
 //! `CenterCropPad`: the middle, or zeros around.
 
-use super::super::lowering::{Lowering, axis_of};
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Dim, Op, RuleResult};
-use kiln_types::{PadMode, Scalar};
+use super::prelude::*;
+use kiln_types::PadMode;
 
 pub(super) struct CenterCropPad {
     axes: Option<Vec<i64>>,
 }
 
-impl Operator<'_> for CenterCropPad {
-    const SPECS: &'static [Spec] = &[Spec::onnx("CenterCropPad", 18, &["input_data", "shape"])];
-
+impl CenterCropPad {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(Self { axes: node.ints("axes")? })
     }
+}
+
+impl<'m> Operator<'m> for CenterCropPad {
+    const FORMS: Forms<'m, Self> =
+        &[Spec::onnx("CenterCropPad", 18, &["input_data", "shape"]).reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("input_data")?;

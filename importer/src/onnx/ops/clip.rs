@@ -1,20 +1,13 @@
 //! `Clip`: bounds as attributes before version 11, as inputs since.
 
-use super::super::lowering::Lowering;
-use super::super::node::SourceNode;
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Op, RuleResult, ValueId};
-use kiln_types::{BinaryOp, Scalar};
+use super::prelude::*;
 
 pub(super) struct Clip {
     min: Option<f64>,
     max: Option<f64>,
 }
 
-impl Operator<'_> for Clip {
-    const SPECS: &'static [Spec] =
-        &[Spec::onnx("Clip", 6, &["input"]).until(10), Spec::onnx("Clip", 11, &["input", "min?", "max?"])];
-
+impl Clip {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         if node.opset >= 11 {
             return Ok(Self { min: None, max: None });
@@ -23,6 +16,13 @@ impl Operator<'_> for Clip {
         let most = f64::from(f32::MAX);
         Ok(Self { min: Some(node.float("min", -most)?), max: Some(node.float("max", most)?) })
     }
+}
+
+impl<'m> Operator<'m> for Clip {
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("Clip", 6, &["input"]).until(10).reads(Self::read),
+        Spec::onnx("Clip", 11, &["input", "min?", "max?"]).reads(Self::read),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("input")?;

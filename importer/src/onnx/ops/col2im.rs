@@ -1,9 +1,6 @@
 //! `Col2Im`: blocks summed back into an image, which is a transposed convolution with unit kernels.
 
-use super::super::lowering::Lowering;
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Dim, Op, RuleError, RuleResult};
+use super::prelude::*;
 use kiln_types::ConvTransposeOptions;
 
 pub(super) struct Col2Im {
@@ -12,9 +9,7 @@ pub(super) struct Col2Im {
     strides: Option<Vec<i64>>,
 }
 
-impl Operator<'_> for Col2Im {
-    const SPECS: &'static [Spec] = &[Spec::onnx("Col2Im", 18, &["input", "image_shape", "block_shape"])];
-
+impl Col2Im {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(Self {
             dilations: node.ints("dilations")?,
@@ -22,6 +17,11 @@ impl Operator<'_> for Col2Im {
             strides: node.ints("strides")?,
         })
     }
+}
+
+impl<'m> Operator<'m> for Col2Im {
+    const FORMS: Forms<'m, Self> =
+        &[Spec::onnx("Col2Im", 18, &["input", "image_shape", "block_shape"]).reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("input")?;

@@ -1,27 +1,19 @@
 //! Comparisons, with broadcasting.
 
-use super::super::lowering::Lowering;
-use super::super::node::SourceNode;
-use super::super::operator::{Args, Operator, Outputs, Spec, family};
-use crate::ir::RuleResult;
-use kiln_types::CompareOp;
+use super::prelude::*;
 
-family!(CompareOp, &["A", "B"], {
-    "Equal" since 7 => CompareOp::Equal,
-    "Greater" since 7 => CompareOp::Greater,
-    "GreaterOrEqual" since 12 => CompareOp::GreaterEqual,
-    "Less" since 7 => CompareOp::Lower,
-    "LessOrEqual" since 12 => CompareOp::LowerEqual,
-});
+const AB: &[&str] = &["A", "B"];
 
 pub(super) struct Compare(CompareOp);
 
-impl Operator<'_> for Compare {
-    const SPECS: &'static [Spec] = FAMILY;
-
-    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        member(node.operator()).map(Self)
-    }
+impl<'m> Operator<'m> for Compare {
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("Equal", 7, AB).reads(|_| Ok(Self(CompareOp::Equal))),
+        Spec::onnx("Greater", 7, AB).reads(|_| Ok(Self(CompareOp::Greater))),
+        Spec::onnx("GreaterOrEqual", 12, AB).reads(|_| Ok(Self(CompareOp::GreaterEqual))),
+        Spec::onnx("Less", 7, AB).reads(|_| Ok(Self(CompareOp::Lower))),
+        Spec::onnx("LessOrEqual", 12, AB).reads(|_| Ok(Self(CompareOp::LowerEqual))),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         Ok(to.compare(self.0, args.value("A")?, args.value("B")?)?.into())

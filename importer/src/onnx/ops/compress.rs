@@ -1,21 +1,20 @@
 //! `Compress`: the entries of an axis (or of everything, flat) that a condition keeps.
 
-use super::super::lowering::{Lowering, axis_of};
-use super::super::node::SourceNode;
-use super::super::operator::{Args, Operator, Outputs, Spec};
 use super::non_zero::positions;
-use crate::ir::{Dim, Op, RuleResult};
+use super::prelude::*;
 
 pub(super) struct Compress {
     axis: Option<i64>,
 }
 
-impl Operator<'_> for Compress {
-    const SPECS: &'static [Spec] = &[Spec::onnx("Compress", 9, &["input", "condition"])];
-
+impl Compress {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(Self { axis: node.optional_int("axis")? })
     }
+}
+
+impl<'m> Operator<'m> for Compress {
+    const FORMS: Forms<'m, Self> = &[Spec::onnx("Compress", 9, &["input", "condition"]).reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("input")?;

@@ -1,20 +1,19 @@
 //! `Concat`.
 
-use super::super::lowering::{Lowering, axis_of};
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{RuleError, RuleResult};
+use super::prelude::*;
 
 pub(super) struct Concat {
     axis: i64,
 }
 
-impl Operator<'_> for Concat {
-    const SPECS: &'static [Spec] = &[Spec::onnx("Concat", 4, &["inputs*"])];
-
+impl Concat {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(Self { axis: node.optional_int("axis")?.ok_or_else(|| invalid("axis", "is missing"))? })
     }
+}
+
+impl<'m> Operator<'m> for Concat {
+    const FORMS: Forms<'m, Self> = &[Spec::onnx("Concat", 4, &["inputs*"]).reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let values = args.all("inputs")?;

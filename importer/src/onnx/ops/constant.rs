@@ -1,10 +1,7 @@
 //! `Constant`.
 
-use super::super::lowering::Lowering;
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
 use super::super::proto::{SparseTensorProto, TensorProto};
-use crate::ir::{RuleError, RuleResult};
+use super::prelude::*;
 use kiln_types::TensorData;
 
 pub(super) enum Constant<'m> {
@@ -13,9 +10,7 @@ pub(super) enum Constant<'m> {
     Sparse(&'m SparseTensorProto),
 }
 
-impl<'m> Operator<'m> for Constant<'m> {
-    const SPECS: &'static [Spec] = &[Spec::onnx("Constant", 1, &[])];
-
+impl<'m> Constant<'m> {
     fn read(node: &mut SourceNode<'m>) -> RuleResult<Self> {
         if let Some(tensor) = node.tensor("value")? {
             return Ok(Self::Tensor(tensor));
@@ -43,6 +38,10 @@ impl<'m> Operator<'m> for Constant<'m> {
         }
         Err(invalid("value", "is missing"))
     }
+}
+
+impl<'m> Operator<'m> for Constant<'m> {
+    const FORMS: Forms<'m, Self> = &[Spec::onnx("Constant", 1, &[]).reads(Self::read)];
 
     fn lower(&self, _: &Args, to: &mut Lowering<'_, 'm>) -> RuleResult<Outputs> {
         let data = match self {

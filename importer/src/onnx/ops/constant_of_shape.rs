@@ -1,21 +1,20 @@
 //! `ConstantOfShape`: one value everywhere.
 
-use super::super::lowering::{Lowering, numbers};
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
+use super::super::lowering::numbers;
 use super::super::proto::TensorProto;
 use super::super::tensor;
-use crate::ir::RuleResult;
-use kiln_types::{DType, Scalar};
+use super::prelude::*;
 
 pub(super) struct ConstantOfShape<'m>(Option<&'m TensorProto>);
 
-impl<'m> Operator<'m> for ConstantOfShape<'m> {
-    const SPECS: &'static [Spec] = &[Spec::onnx("ConstantOfShape", 9, &["input"])];
-
+impl<'m> ConstantOfShape<'m> {
     fn read(node: &mut SourceNode<'m>) -> RuleResult<Self> {
         node.tensor("value").map(Self)
     }
+}
+
+impl<'m> Operator<'m> for ConstantOfShape<'m> {
+    const FORMS: Forms<'m, Self> = &[Spec::onnx("ConstantOfShape", 9, &["input"]).reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, 'm>) -> RuleResult<Outputs> {
         let (value, dtype) = match self.0 {

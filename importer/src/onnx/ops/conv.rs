@@ -1,22 +1,22 @@
 //! `Conv`: one to three spatial axes.
 
-use super::super::lowering::{Lowering, Windows, known_padding};
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Dim, Op, RuleError, RuleResult, ValueId};
-use kiln_types::{ConvOptions, PadMode, Scalar};
+use super::super::lowering::{Windows, known_padding};
+use super::prelude::*;
+use kiln_types::{ConvOptions, PadMode};
 
 pub(super) struct Conv {
     windows: Windows,
     groups: usize,
 }
 
-impl Operator<'_> for Conv {
-    const SPECS: &'static [Spec] = &[Spec::onnx("Conv", 1, &["X", "W", "B?"])];
-
+impl Conv {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(Self { windows: Windows::read(node)?, groups: node.size("group", 1)? })
     }
+}
+
+impl<'m> Operator<'m> for Conv {
+    const FORMS: Forms<'m, Self> = &[Spec::onnx("Conv", 1, &["X", "W", "B?"]).reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let (x, weight) = (args.value("X")?, args.value("W")?);

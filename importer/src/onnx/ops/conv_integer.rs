@@ -1,12 +1,10 @@
 //! `ConvInteger` and `QLinearConv`: convolutions of quantized tensors.
 
-use super::super::lowering::{Lowering, Windows, known_padding};
-use super::super::node::SourceNode;
-use super::super::operator::{Args, Operator, Outputs, Spec};
+use super::super::lowering::{Windows, known_padding};
 use super::conv::{kernel_of, padded};
 use super::matmul_integer::{centered, requantized};
-use crate::ir::{Dim, Op, RuleResult, ValueId};
-use kiln_types::{BinaryOp, ConvOptions, DType, Scalar};
+use super::prelude::*;
+use kiln_types::ConvOptions;
 
 pub(super) struct ConvInteger {
     windows: Windows,
@@ -14,9 +12,19 @@ pub(super) struct ConvInteger {
     requantize: bool,
 }
 
-impl Operator<'_> for ConvInteger {
-    const SPECS: &'static [Spec] = &[
-        Spec::onnx("ConvInteger", 10, &["x", "w", "x_zero_point?", "w_zero_point?"]),
+impl ConvInteger {
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        Ok(Self {
+            windows: Windows::read(node)?,
+            groups: node.size("group", 1)?,
+            requantize: node.operator() == "QLinearConv",
+        })
+    }
+}
+
+impl<'m> Operator<'m> for ConvInteger {
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("ConvInteger", 10, &["x", "w", "x_zero_point?", "w_zero_point?"]).reads(Self::read),
         Spec::onnx(
             "QLinearConv",
             10,
@@ -31,16 +39,9 @@ impl Operator<'_> for ConvInteger {
                 "y_zero_point",
                 "B?",
             ],
-        ),
+        )
+        .reads(Self::read),
     ];
-
-    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        Ok(Self {
-            windows: Windows::read(node)?,
-            groups: node.size("group", 1)?,
-            requantize: node.operator() == "QLinearConv",
-        })
-    }
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let weight = args.value("w")?;

@@ -1,10 +1,8 @@
 //! `ConvTranspose`: one to three spatial axes; padding given, or found from the wanted size.
 
-use super::super::lowering::{AutoPad, Lowering, Window, Windows};
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
+use super::super::lowering::{AutoPad, Window, Windows};
 use super::conv::kernel_of;
-use crate::ir::{Dim, Op, RuleResult, ValueId};
+use super::prelude::*;
 use kiln_types::ConvTransposeOptions;
 
 pub(super) struct ConvTranspose {
@@ -14,9 +12,7 @@ pub(super) struct ConvTranspose {
     output_shape: Option<Vec<i64>>,
 }
 
-impl Operator<'_> for ConvTranspose {
-    const SPECS: &'static [Spec] = &[Spec::onnx("ConvTranspose", 1, &["X", "W", "B?"])];
-
+impl ConvTranspose {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(Self {
             windows: Windows::read(node)?,
@@ -25,6 +21,10 @@ impl Operator<'_> for ConvTranspose {
             output_shape: node.ints("output_shape")?,
         })
     }
+}
+
+impl<'m> Operator<'m> for ConvTranspose {
+    const FORMS: Forms<'m, Self> = &[Spec::onnx("ConvTranspose", 1, &["X", "W", "B?"]).reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let (x, weight) = (args.value("X")?, args.value("W")?);

@@ -1,9 +1,6 @@
 //! `CumSum` and `CumProd`: running folds.
 
-use super::super::lowering::{Lowering, axis_of};
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Op, RuleResult};
+use super::prelude::*;
 use kiln_types::CumulativeOp;
 
 pub(super) struct CumSum {
@@ -12,14 +9,18 @@ pub(super) struct CumSum {
     reverse: bool,
 }
 
-impl Operator<'_> for CumSum {
-    const SPECS: &'static [Spec] =
-        &[Spec::onnx("CumProd", 26, &["x", "axis"]), Spec::onnx("CumSum", 11, &["x", "axis"])];
-
+impl CumSum {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         let op = if node.operator() == "CumSum" { CumulativeOp::Sum } else { CumulativeOp::Prod };
         Ok(Self { op, exclusive: node.flag("exclusive", false)?, reverse: node.flag("reverse", false)? })
     }
+}
+
+impl<'m> Operator<'m> for CumSum {
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("CumProd", 26, &["x", "axis"]).reads(Self::read),
+        Spec::onnx("CumSum", 11, &["x", "axis"]).reads(Self::read),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("x")?;

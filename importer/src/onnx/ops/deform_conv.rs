@@ -1,10 +1,8 @@
 //! `DeformConv`: a convolution whose kernel elements are moved by offsets.
 
-use super::super::lowering::{Lowering, Windows};
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Arg, Call, Dim, Op, RuleError, RuleResult};
-use kiln_types::{PadMode, Scalar};
+use super::super::lowering::Windows;
+use super::prelude::*;
+use kiln_types::PadMode;
 
 pub(super) struct DeformConv {
     windows: Windows,
@@ -12,9 +10,7 @@ pub(super) struct DeformConv {
     offset_groups: usize,
 }
 
-impl Operator<'_> for DeformConv {
-    const SPECS: &'static [Spec] = &[Spec::onnx("DeformConv", 19, &["X", "W", "offset", "B?", "mask?"])];
-
+impl DeformConv {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(Self {
             windows: Windows::read(node)?,
@@ -22,6 +18,11 @@ impl Operator<'_> for DeformConv {
             offset_groups: node.size("offset_group", 1)?,
         })
     }
+}
+
+impl<'m> Operator<'m> for DeformConv {
+    const FORMS: Forms<'m, Self> =
+        &[Spec::onnx("DeformConv", 19, &["X", "W", "offset", "B?", "mask?"]).reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let (mut x, weight, offset) = (args.value("X")?, args.value("W")?, args.value("offset")?);

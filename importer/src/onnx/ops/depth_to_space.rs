@@ -1,9 +1,6 @@
 //! `DepthToSpace` and `SpaceToDepth`: blocks of pixels become channels, and back.
 
-use super::super::lowering::Lowering;
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Dim, RuleError, RuleResult};
+use super::prelude::*;
 
 pub(super) struct DepthToSpace {
     block: i64,
@@ -21,10 +18,7 @@ enum Kind {
     ToDepthFirst,
 }
 
-impl Operator<'_> for DepthToSpace {
-    const SPECS: &'static [Spec] =
-        &[Spec::onnx("DepthToSpace", 1, &["input"]), Spec::onnx("SpaceToDepth", 1, &["input"])];
-
+impl DepthToSpace {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         let block = node.required_int("blocksize")?;
         if !(1..=i64::from(i32::MAX)).contains(&block) {
@@ -38,6 +32,13 @@ impl Operator<'_> for DepthToSpace {
         let kind = node.choice("mode", "DCR", &modes)?;
         Ok(Self { block, kind })
     }
+}
+
+impl<'m> Operator<'m> for DepthToSpace {
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("DepthToSpace", 1, &["input"]).reads(Self::read),
+        Spec::onnx("SpaceToDepth", 1, &["input"]).reads(Self::read),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("input")?;

@@ -1,11 +1,8 @@
 //! `DFT` and `STFT`: Fourier transforms as products with matrices of cosines and sines.
 
-use super::super::lowering::{Lowering, axis_of};
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
 use super::matmul::product;
-use crate::ir::{Dim, Op, RuleError, RuleResult, ValueId};
-use kiln_types::{BinaryOp, DType, PadMode, Scalar, TensorData};
+use super::prelude::*;
+use kiln_types::{PadMode, TensorData};
 use std::f64::consts::TAU;
 
 /// Length of a transform: the matrices have its square elements.
@@ -18,19 +15,21 @@ pub(super) struct Dft {
     axis: Option<i64>,
 }
 
-impl Operator<'_> for Dft {
-    const SPECS: &'static [Spec] = &[
-        Spec::onnx("DFT", 17, &["input", "dft_length?"]).until(19),
-        Spec::onnx("DFT", 20, &["input", "dft_length?", "axis?"]),
-        Spec::onnx("STFT", 17, &["signal", "frame_step", "window?", "frame_length?"]),
-    ];
-
+impl Dft {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         let short_time = node.operator() == "STFT";
         let axis = if short_time || node.opset >= 20 { None } else { Some(node.int("axis", 1)?) };
         let inverse = !short_time && node.flag("inverse", false)?;
         Ok(Self { short_time, inverse, one_sided: node.flag("onesided", short_time)?, axis })
     }
+}
+
+impl<'m> Operator<'m> for Dft {
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("DFT", 17, &["input", "dft_length?"]).until(19).reads(Self::read),
+        Spec::onnx("DFT", 20, &["input", "dft_length?", "axis?"]).reads(Self::read),
+        Spec::onnx("STFT", 17, &["signal", "frame_step", "window?", "frame_length?"]).reads(Self::read),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let result = if self.short_time { self.short_time(args, to)? } else { self.whole(args, to)? };

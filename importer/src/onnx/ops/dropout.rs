@@ -1,10 +1,6 @@
 //! `Dropout`: nothing, unless the model is to be trained.
 
-use super::super::lowering::Lowering;
-use super::super::node::SourceNode;
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Op, RuleError, RuleResult};
-use kiln_types::DType;
+use super::prelude::*;
 
 pub(super) struct Dropout {
     ratio: f64,
@@ -12,17 +8,19 @@ pub(super) struct Dropout {
     bool_mask: bool,
 }
 
-impl Operator<'_> for Dropout {
-    const SPECS: &'static [Spec] = &[
-        Spec::onnx("Dropout", 7, &["data"]).until(11),
-        Spec::onnx("Dropout", 12, &["data", "ratio?", "training_mode?"]),
-    ];
-
+impl Dropout {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         node.ignore(&["seed"]);
         let ratio = if node.opset >= 12 { 0.5 } else { node.float("ratio", 0.5)? };
         Ok(Self { ratio, mask: node.yields(1), bool_mask: node.opset >= 10 })
     }
+}
+
+impl<'m> Operator<'m> for Dropout {
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("Dropout", 7, &["data"]).until(11).reads(Self::read),
+        Spec::onnx("Dropout", 12, &["data", "ratio?", "training_mode?"]).reads(Self::read),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("data")?;
@@ -45,7 +43,7 @@ impl Operator<'_> for Dropout {
         }
         let dtype = if self.bool_mask { DType::Bool } else { to.dtype(x) };
         let dims = to.dims(x);
-        let one = if dtype.is_bool() { true.into() } else { kiln_types::Scalar::Int(1) };
+        let one = if dtype.is_bool() { true.into() } else { Scalar::Int(1) };
         let mask = to.fill(dims, one, dtype)?;
         Ok(vec![y, mask].into())
     }

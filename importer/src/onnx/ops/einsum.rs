@@ -1,10 +1,7 @@
 //! `Einsum`: sums of products, composed from permutations, matrix products and reductions.
 
-use super::super::lowering::Lowering;
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{AxisRange, Dim, Op, RuleError, RuleResult, ValueId};
-use kiln_types::{BinaryOp, ReduceOp};
+use super::prelude::*;
+use crate::ir::AxisRange;
 
 /// Names an axis: a letter, or an axis behind an ellipsis, counted from the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,9 +18,7 @@ pub(super) struct Einsum {
 /// Stands for `...` among a term's letters.
 const ELLIPSIS: u8 = b'.';
 
-impl Operator<'_> for Einsum {
-    const SPECS: &'static [Spec] = &[Spec::onnx("Einsum", 12, &["Inputs*"])];
-
+impl Einsum {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         let text = node.optional_string("equation")?.ok_or_else(|| invalid("equation", "is missing"))?;
         let (left, right) = match text.split_once("->") {
@@ -35,6 +30,10 @@ impl Operator<'_> for Einsum {
             output: right.map(letters).transpose()?,
         })
     }
+}
+
+impl<'m> Operator<'m> for Einsum {
+    const FORMS: Forms<'m, Self> = &[Spec::onnx("Einsum", 12, &["Inputs*"]).reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let values = args.all("Inputs")?;

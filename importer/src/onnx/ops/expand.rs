@@ -1,19 +1,12 @@
 //! `Expand`: broadcasting to a shape, which may itself be broadcast.
 
-use super::super::lowering::Lowering;
-use super::super::node::SourceNode;
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Dim, Graph, RuleResult};
-use kiln_types::CompareOp;
+use super::prelude::*;
+use crate::ir::Graph;
 
 pub(super) struct Expand;
 
-impl Operator<'_> for Expand {
-    const SPECS: &'static [Spec] = &[Spec::onnx("Expand", 8, &["input", "shape"])];
-
-    fn read(_: &mut SourceNode<'_>) -> RuleResult<Self> {
-        Ok(Self)
-    }
+impl<'m> Operator<'m> for Expand {
+    const FORMS: Forms<'m, Self> = &[Spec::onnx("Expand", 8, &["input", "shape"]).reads(|_| Ok(Self))];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("input")?;

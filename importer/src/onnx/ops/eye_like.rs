@@ -1,20 +1,14 @@
 //! `EyeLike`: ones on a diagonal.
 
-use super::super::lowering::Lowering;
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
 use super::super::tensor;
-use crate::ir::{Dim, Op, RuleError, RuleResult};
-use kiln_types::{CompareOp, DType};
+use super::prelude::*;
 
 pub(super) struct EyeLike {
     k: i64,
     dtype: Option<DType>,
 }
 
-impl Operator<'_> for EyeLike {
-    const SPECS: &'static [Spec] = &[Spec::onnx("EyeLike", 9, &["input"])];
-
+impl EyeLike {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         let dtype = node.optional_int("dtype")?.map(|code| {
             let code = i32::try_from(code).map_err(|_| invalid("dtype", format!("is {code}")))?;
@@ -22,6 +16,10 @@ impl Operator<'_> for EyeLike {
         });
         Ok(Self { k: node.int("k", 0)?, dtype: dtype.transpose()? })
     }
+}
+
+impl<'m> Operator<'m> for EyeLike {
+    const FORMS: Forms<'m, Self> = &[Spec::onnx("EyeLike", 9, &["input"]).reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("input")?;

@@ -1,20 +1,19 @@
 //! `Flatten`: a matrix of the axes before and from `axis`.
 
-use super::super::lowering::Lowering;
-use super::super::node::SourceNode;
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Dim, RuleError, RuleResult};
+use super::prelude::*;
 
 pub(super) struct Flatten {
     axis: i64,
 }
 
-impl Operator<'_> for Flatten {
-    const SPECS: &'static [Spec] = &[Spec::onnx("Flatten", 1, &["input"])];
-
+impl Flatten {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(Self { axis: node.int("axis", 1)? })
     }
+}
+
+impl<'m> Operator<'m> for Flatten {
+    const FORMS: Forms<'m, Self> = &[Spec::onnx("Flatten", 1, &["input"]).reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("input")?;

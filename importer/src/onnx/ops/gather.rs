@@ -1,20 +1,20 @@
 //! `Gather`: numpy's `take` along an axis.
 
-use super::super::lowering::{Lowering, axis_of, holds_negative};
-use super::super::node::SourceNode;
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Op, RuleResult, ValueId};
+use super::super::lowering::holds_negative;
+use super::prelude::*;
 
 pub(super) struct Gather {
     axis: i64,
 }
 
-impl Operator<'_> for Gather {
-    const SPECS: &'static [Spec] = &[Spec::onnx("Gather", 1, &["data", "indices"])];
-
+impl Gather {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(Self { axis: node.int("axis", 0)? })
     }
+}
+
+impl<'m> Operator<'m> for Gather {
+    const FORMS: Forms<'m, Self> = &[Spec::onnx("Gather", 1, &["data", "indices"]).reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let (x, indices) = (args.value("data")?, args.value("indices")?);

@@ -1,22 +1,21 @@
 //! `GatherElements`: `out[i][j] = data[indices[i][j]][j]`.
 
-use super::super::lowering::{Lowering, axis_of};
-use super::super::node::SourceNode;
-use super::super::operator::{Args, Operator, Outputs, Spec};
 use super::gather::may_be_negative;
-use crate::ir::{Op, RuleResult, ValueId};
-use kiln_types::{BinaryOp, CompareOp};
+use super::prelude::*;
 
 pub(super) struct GatherElements {
     axis: i64,
 }
 
-impl Operator<'_> for GatherElements {
-    const SPECS: &'static [Spec] = &[Spec::onnx("GatherElements", 11, &["data", "indices"])];
-
+impl GatherElements {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(Self { axis: node.int("axis", 0)? })
     }
+}
+
+impl<'m> Operator<'m> for GatherElements {
+    const FORMS: Forms<'m, Self> =
+        &[Spec::onnx("GatherElements", 11, &["data", "indices"]).reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let (x, indices) = (args.value("data")?, args.value("indices")?);

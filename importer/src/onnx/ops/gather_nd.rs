@@ -1,21 +1,21 @@
 //! `GatherND`: slices named by index tuples.
 
-use super::super::lowering::{Lowering, numbers};
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
+use super::super::lowering::numbers;
 use super::gather::may_be_negative;
-use crate::ir::{Arg, Call, Dim, Op, RuleError, RuleResult, ValueId};
+use super::prelude::*;
 
 pub(super) struct GatherNd {
     batch_dims: usize,
 }
 
-impl Operator<'_> for GatherNd {
-    const SPECS: &'static [Spec] = &[Spec::onnx("GatherND", 11, &["data", "indices"])];
-
+impl GatherNd {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(Self { batch_dims: node.size("batch_dims", 0)? })
     }
+}
+
+impl<'m> Operator<'m> for GatherNd {
+    const FORMS: Forms<'m, Self> = &[Spec::onnx("GatherND", 11, &["data", "indices"]).reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let (x, indices) = (args.value("data")?, args.value("indices")?);
@@ -60,7 +60,7 @@ fn takes_all_in_order(to: &Lowering<'_, '_>, x: ValueId, indices: ValueId) -> bo
     if let (Some(data), Some(shape)) = (known, to.ty(x).shape()) {
         let indices = numbers(&data);
         let tuples = indices.chunks_exact(shape.len().max(1));
-        let place = |tuple: &[kiln_types::Scalar]| {
+        let place = |tuple: &[Scalar]| {
             tuple.iter().zip(&shape).try_fold(0i64, |place, (index, &size)| {
                 place.checked_mul(size as i64)?.checked_add(index.to_i64())
             })

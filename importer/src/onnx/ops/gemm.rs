@@ -1,10 +1,6 @@
 //! `Gemm`: `alpha · A · B + beta · C`.
 
-use super::super::lowering::Lowering;
-use super::super::node::SourceNode;
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Op, RuleError, RuleResult, ValueId};
-use kiln_types::BinaryOp;
+use super::prelude::*;
 
 pub(super) struct Gemm {
     alpha: f64,
@@ -12,10 +8,7 @@ pub(super) struct Gemm {
     transpose: [bool; 2],
 }
 
-impl Operator<'_> for Gemm {
-    const SPECS: &'static [Spec] =
-        &[Spec::onnx("Gemm", 7, &["A", "B", "C"]).until(10), Spec::onnx("Gemm", 11, &["A", "B", "C?"])];
-
+impl Gemm {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(Self {
             alpha: node.float("alpha", 1.0)?,
@@ -23,6 +16,13 @@ impl Operator<'_> for Gemm {
             transpose: [node.int("transA", 0)? != 0, node.int("transB", 0)? != 0],
         })
     }
+}
+
+impl<'m> Operator<'m> for Gemm {
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("Gemm", 7, &["A", "B", "C"]).until(10).reads(Self::read),
+        Spec::onnx("Gemm", 11, &["A", "B", "C?"]).reads(Self::read),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let mut operands = [args.value("A")?, args.value("B")?];

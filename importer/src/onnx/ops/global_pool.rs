@@ -1,10 +1,6 @@
 //! Poolings over everything spatial: reductions.
 
-use super::super::lowering::Lowering;
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{RuleResult, ValueId};
-use kiln_types::{BinaryOp, ReduceOp, UnaryOp};
+use super::prelude::*;
 
 const X: &[&str] = &["X"];
 
@@ -14,13 +10,7 @@ pub(super) enum GlobalPool {
     Lp(i64),
 }
 
-impl Operator<'_> for GlobalPool {
-    const SPECS: &'static [Spec] = &[
-        Spec::onnx("GlobalAveragePool", 1, X),
-        Spec::onnx("GlobalLpPool", 2, X),
-        Spec::onnx("GlobalMaxPool", 1, X),
-    ];
-
+impl GlobalPool {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(match node.operator() {
             "GlobalAveragePool" => Self::Plain(ReduceOp::Mean),
@@ -31,6 +21,14 @@ impl Operator<'_> for GlobalPool {
             },
         })
     }
+}
+
+impl<'m> Operator<'m> for GlobalPool {
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("GlobalAveragePool", 1, X).reads(Self::read),
+        Spec::onnx("GlobalLpPool", 2, X).reads(Self::read),
+        Spec::onnx("GlobalMaxPool", 1, X).reads(Self::read),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("X")?;

@@ -1,9 +1,6 @@
 //! `GridSample`: an image or volume, sampled at given places.
 
-use super::super::lowering::Lowering;
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Arg, Call, RuleError, RuleResult};
+use super::prelude::*;
 
 pub(super) struct GridSample {
     mode: &'static str,
@@ -26,9 +23,7 @@ const PADDINGS: &[(&str, &str)] = &[
     ("reflection", "tensor::module::SamplePadding::Reflection"),
 ];
 
-impl Operator<'_> for GridSample {
-    const SPECS: &'static [Spec] = &[Spec::onnx("GridSample", 16, &["X", "grid"])];
-
+impl GridSample {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(Self {
             mode: node.choice("mode", "linear", MODES)?,
@@ -36,6 +31,10 @@ impl Operator<'_> for GridSample {
             align_corners: node.flag("align_corners", false)?,
         })
     }
+}
+
+impl<'m> Operator<'m> for GridSample {
+    const FORMS: Forms<'m, Self> = &[Spec::onnx("GridSample", 16, &["X", "grid"]).reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let (x, grid) = (args.value("X")?, args.value("grid")?);

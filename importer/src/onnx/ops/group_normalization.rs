@@ -1,10 +1,6 @@
 //! `GroupNormalization` and `InstanceNormalization`.
 
-use super::super::lowering::Lowering;
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Dim, Op, RuleResult, ValueId};
-use kiln_types::{BinaryOp, ReduceOp, UnaryOp};
+use super::prelude::*;
 
 pub(super) struct GroupNormalization {
     /// `None`: as many as channels.
@@ -14,12 +10,7 @@ pub(super) struct GroupNormalization {
     per_group: bool,
 }
 
-impl Operator<'_> for GroupNormalization {
-    const SPECS: &'static [Spec] = &[
-        Spec::onnx("GroupNormalization", 18, &["X", "scale", "bias"]),
-        Spec::onnx("InstanceNormalization", 6, &["X", "scale", "bias"]),
-    ];
-
+impl GroupNormalization {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         // The backend decides in what precision it sums.
         node.ignore(&["stash_type"]);
@@ -32,6 +23,13 @@ impl Operator<'_> for GroupNormalization {
         let count = count.ok_or_else(|| invalid("num_groups", format!("is {groups}")))?;
         Ok(Self { groups: Some(count), epsilon, per_group: node.opset < 21 })
     }
+}
+
+impl<'m> Operator<'m> for GroupNormalization {
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("GroupNormalization", 18, &["X", "scale", "bias"]).reads(Self::read),
+        Spec::onnx("InstanceNormalization", 6, &["X", "scale", "bias"]).reads(Self::read),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("X")?;

@@ -1,19 +1,16 @@
 //! `If`: one branch inlined when the condition is known, else both as regions.
 
-use super::super::lowering::{Choice, Lowering, Snapshot};
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
+use super::super::lowering::{Choice, Snapshot};
 use super::super::proto::GraphProto;
-use crate::ir::{Dim, Op, Region, RuleError, RuleResult, Symbol, ValueId};
+use super::prelude::*;
+use crate::ir::{Region, Symbol};
 
 pub(super) struct If<'m> {
     then_branch: &'m GraphProto,
     else_branch: &'m GraphProto,
 }
 
-impl<'m> Operator<'m> for If<'m> {
-    const SPECS: &'static [Spec] = &[Spec::onnx("If", 1, &["cond"])];
-
+impl<'m> If<'m> {
     fn read(node: &mut SourceNode<'m>) -> RuleResult<Self> {
         let branches =
             Self { then_branch: node.graph("then_branch")?, else_branch: node.graph("else_branch")? };
@@ -27,6 +24,10 @@ impl<'m> Operator<'m> for If<'m> {
         }
         Ok(branches)
     }
+}
+
+impl<'m> Operator<'m> for If<'m> {
+    const FORMS: Forms<'m, Self> = &[Spec::onnx("If", 1, &["cond"]).reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, 'm>) -> RuleResult<Outputs> {
         let condition = to.host_integer(args.value("cond")?, "cond")?;

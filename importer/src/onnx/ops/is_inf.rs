@@ -1,25 +1,23 @@
 //! `IsInf`, of either sign or of one.
 
-use super::super::lowering::Lowering;
-use super::super::node::SourceNode;
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::RuleResult;
-use kiln_types::{CompareOp, UnaryOp};
+use super::prelude::*;
 
 pub(super) struct IsInf {
     negative: bool,
     positive: bool,
 }
 
-impl Operator<'_> for IsInf {
-    const SPECS: &'static [Spec] = &[Spec::onnx("IsInf", 10, &["X"])];
-
+impl IsInf {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(Self {
             negative: node.flag("detect_negative", true)?,
             positive: node.flag("detect_positive", true)?,
         })
     }
+}
+
+impl<'m> Operator<'m> for IsInf {
+    const FORMS: Forms<'m, Self> = &[Spec::onnx("IsInf", 10, &["X"]).reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("X")?;
@@ -33,7 +31,7 @@ impl Operator<'_> for IsInf {
             (false, true) => one_sign(to, f64::INFINITY)?,
             (false, false) => {
                 let dims = to.dims(x);
-                to.fill(dims, false, kiln_types::DType::Bool)?
+                to.fill(dims, false, DType::Bool)?
             }
         };
         Ok(result.into())

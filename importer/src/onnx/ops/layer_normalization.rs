@@ -1,10 +1,6 @@
 //! `LayerNormalization` and `RMSNormalization`.
 
-use super::super::lowering::{Lowering, axis_of};
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Op, RuleResult, ValueId};
-use kiln_types::{BinaryOp, DType, ReduceOp, UnaryOp};
+use super::prelude::*;
 
 pub(super) struct LayerNormalization {
     axis: i64,
@@ -16,14 +12,7 @@ pub(super) struct LayerNormalization {
     statistics: bool,
 }
 
-impl Operator<'_> for LayerNormalization {
-    const SPECS: &'static [Spec] = &[
-        Spec::onnx("LayerNormalization", 17, &["X", "Scale", "B?"]),
-        Spec::onnx("RMSNormalization", 23, &["X", "scale"]),
-        // ONNX Runtime's first form of both, still written for operator set 1 or any other.
-        Spec::onnx("SimplifiedLayerNormalization", 1, &["X", "scale"]),
-    ];
-
+impl LayerNormalization {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         let stash = node.int("stash_type", 1)?;
         if ![1, 10, 11, 16].contains(&stash) {
@@ -37,6 +26,15 @@ impl Operator<'_> for LayerNormalization {
             statistics: node.yields(1) || node.yields(2),
         })
     }
+}
+
+impl<'m> Operator<'m> for LayerNormalization {
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("LayerNormalization", 17, &["X", "Scale", "B?"]).reads(Self::read),
+        Spec::onnx("RMSNormalization", 23, &["X", "scale"]).reads(Self::read),
+        // ONNX Runtime's first form of both, still written for operator set 1 or any other.
+        Spec::onnx("SimplifiedLayerNormalization", 1, &["X", "scale"]).reads(Self::read),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("X")?;

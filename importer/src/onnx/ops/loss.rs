@@ -1,10 +1,6 @@
 //! `NegativeLogLikelihoodLoss` and `SoftmaxCrossEntropyLoss`.
 
-use super::super::lowering::Lowering;
-use super::super::node::SourceNode;
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Op, RuleResult, ValueId};
-use kiln_types::{BinaryOp, CompareOp, DType, ReduceOp, Scalar, UnaryOp};
+use super::prelude::*;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reduction {
@@ -19,12 +15,7 @@ pub(super) struct Loss {
     ignore: Option<i64>,
 }
 
-impl Operator<'_> for Loss {
-    const SPECS: &'static [Spec] = &[
-        Spec::onnx("NegativeLogLikelihoodLoss", 12, &["input", "target", "weight?"]),
-        Spec::onnx("SoftmaxCrossEntropyLoss", 12, &["input", "target", "weight?"]),
-    ];
-
+impl Loss {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         let reductions = [("none", Reduction::None), ("sum", Reduction::Sum), ("mean", Reduction::Mean)];
         Ok(Self {
@@ -33,6 +24,13 @@ impl Operator<'_> for Loss {
             ignore: node.optional_int("ignore_index")?,
         })
     }
+}
+
+impl<'m> Operator<'m> for Loss {
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("NegativeLogLikelihoodLoss", 12, &["input", "target", "weight?"]).reads(Self::read),
+        Spec::onnx("SoftmaxCrossEntropyLoss", 12, &["input", "target", "weight?"]).reads(Self::read),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let mut x = args.value("input")?;

@@ -1,23 +1,14 @@
 //! `LpNormalization` and `MeanVarianceNormalization`: over axes, without parameters.
 
-use super::super::lowering::{Lowering, axes_of, axis_of};
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
 use super::global_pool::norm;
-use crate::ir::{RuleResult, ValueId};
-use kiln_types::{BinaryOp, CompareOp, ReduceOp, UnaryOp};
+use super::prelude::*;
 
 pub(super) enum LpNormalization {
     Lp { axis: i64, p: i64 },
     MeanVariance { axes: Vec<i64> },
 }
 
-impl Operator<'_> for LpNormalization {
-    const SPECS: &'static [Spec] = &[
-        Spec::onnx("LpNormalization", 1, &["input"]),
-        Spec::onnx("MeanVarianceNormalization", 9, &["input"]),
-    ];
-
+impl LpNormalization {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         if node.operator() == "MeanVarianceNormalization" {
             return Ok(Self::MeanVariance { axes: node.ints("axes")?.unwrap_or_else(|| vec![0, 2, 3]) });
@@ -28,6 +19,13 @@ impl Operator<'_> for LpNormalization {
         }
         Ok(Self::Lp { axis, p })
     }
+}
+
+impl<'m> Operator<'m> for LpNormalization {
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("LpNormalization", 1, &["input"]).reads(Self::read),
+        Spec::onnx("MeanVarianceNormalization", 9, &["input"]).reads(Self::read),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("input")?;

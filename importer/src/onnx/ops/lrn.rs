@@ -1,10 +1,7 @@
 //! `LRN`: each element over the energy of its neighbours in other channels.
 
-use super::super::lowering::Lowering;
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Dim, Op, RuleResult};
-use kiln_types::{BinaryOp, PadMode, Scalar};
+use super::prelude::*;
+use kiln_types::PadMode;
 
 pub(super) struct Lrn {
     alpha: f64,
@@ -13,9 +10,7 @@ pub(super) struct Lrn {
     size: i64,
 }
 
-impl Operator<'_> for Lrn {
-    const SPECS: &'static [Spec] = &[Spec::onnx("LRN", 1, &["X"])];
-
+impl Lrn {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         let size = node.required_int("size")?;
         // Each neighbour is a slice of its own.
@@ -29,6 +24,10 @@ impl Operator<'_> for Lrn {
             size,
         })
     }
+}
+
+impl<'m> Operator<'m> for Lrn {
+    const FORMS: Forms<'m, Self> = &[Spec::onnx("LRN", 1, &["X"]).reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("X")?;

@@ -1,18 +1,11 @@
 //! `MatMul`: numpy's, for vectors too.
 
-use super::super::lowering::Lowering;
-use super::super::node::SourceNode;
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Op, RuleResult, ValueId};
+use super::prelude::*;
 
 pub(super) struct MatMul;
 
-impl Operator<'_> for MatMul {
-    const SPECS: &'static [Spec] = &[Spec::onnx("MatMul", 1, &["A", "B"])];
-
-    fn read(_: &mut SourceNode<'_>) -> RuleResult<Self> {
-        Ok(Self)
-    }
+impl<'m> Operator<'m> for MatMul {
+    const FORMS: Forms<'m, Self> = &[Spec::onnx("MatMul", 1, &["A", "B"]).reads(|_| Ok(Self))];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         Ok(product(to, args.value("A")?, args.value("B")?)?.into())

@@ -1,30 +1,29 @@
 //! `MatMulInteger` and `QLinearMatMul`: products of quantized matrices.
 
-use super::super::lowering::Lowering;
-use super::super::node::SourceNode;
-use super::super::operator::{Args, Operator, Outputs, Spec};
 use super::matmul::product;
+use super::prelude::*;
 use super::quantize_linear::{quantized, range_of};
-use crate::ir::{RuleError, RuleResult, ValueId};
-use kiln_types::{BinaryOp, DType};
 
 pub(super) struct MatMulInteger {
     requantize: bool,
 }
 
-impl Operator<'_> for MatMulInteger {
-    const SPECS: &'static [Spec] = &[
-        Spec::onnx("MatMulInteger", 10, &["A", "B", "a_zero_point?", "b_zero_point?"]),
+impl MatMulInteger {
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        Ok(Self { requantize: node.operator() == "QLinearMatMul" })
+    }
+}
+
+impl<'m> Operator<'m> for MatMulInteger {
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("MatMulInteger", 10, &["A", "B", "a_zero_point?", "b_zero_point?"]).reads(Self::read),
         Spec::onnx(
             "QLinearMatMul",
             10,
             &["A", "a_scale", "a_zero_point", "B", "b_scale", "b_zero_point", "y_scale", "y_zero_point"],
-        ),
+        )
+        .reads(Self::read),
     ];
-
-    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        Ok(Self { requantize: node.operator() == "QLinearMatMul" })
-    }
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let a = centered(to, args.value("A")?, args.optional("a_zero_point")?, true)?;

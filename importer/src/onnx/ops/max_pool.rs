@@ -1,11 +1,9 @@
 //! `MaxPool`, with the positions of the maxima when they are asked for.
 
-use super::super::lowering::{Lowering, Window, Windows, known_padding};
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
+use super::super::lowering::{Window, Windows, known_padding};
 use super::conv::padded;
-use crate::ir::{Dim, Op, RuleError, RuleResult, ValueId};
-use kiln_types::{BinaryOp, DType, PoolOp, PoolOptions, Scalar};
+use super::prelude::*;
+use kiln_types::{PoolOp, PoolOptions};
 
 pub(super) struct MaxPool {
     windows: Windows,
@@ -14,9 +12,7 @@ pub(super) struct MaxPool {
     indices: bool,
 }
 
-impl Operator<'_> for MaxPool {
-    const SPECS: &'static [Spec] = &[Spec::onnx("MaxPool", 1, &["X"])];
-
+impl MaxPool {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(Self {
             windows: Windows::read(node)?,
@@ -25,6 +21,10 @@ impl Operator<'_> for MaxPool {
             indices: node.yields(1),
         })
     }
+}
+
+impl<'m> Operator<'m> for MaxPool {
+    const FORMS: Forms<'m, Self> = &[Spec::onnx("MaxPool", 1, &["X"]).reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let mut x = args.value("X")?;

@@ -1,22 +1,23 @@
 //! `MaxUnpool`: maxima back where they came from, zeros elsewhere.
 
-use super::super::lowering::{Lowering, Windows};
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
+use super::super::lowering::Windows;
 use super::max_pool::window_of;
-use crate::ir::{Dim, Op, RuleResult};
-use kiln_types::{PadMode, Scalar, ScatterOp};
+use super::prelude::*;
+use kiln_types::{PadMode, ScatterOp};
 
 pub(super) struct MaxUnpool {
     windows: Windows,
 }
 
-impl Operator<'_> for MaxUnpool {
-    const SPECS: &'static [Spec] = &[Spec::onnx("MaxUnpool", 9, &["X", "I", "output_shape?"])];
-
+impl MaxUnpool {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(Self { windows: Windows::read(node)? })
     }
+}
+
+impl<'m> Operator<'m> for MaxUnpool {
+    const FORMS: Forms<'m, Self> =
+        &[Spec::onnx("MaxUnpool", 9, &["X", "I", "output_shape?"]).reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let (x, indices) = (args.value("X")?, args.value("I")?);

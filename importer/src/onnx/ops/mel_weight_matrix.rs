@@ -1,11 +1,8 @@
 //! `MelWeightMatrix`: triangular filters on the mel scale, as a constant.
 
-use super::super::lowering::Lowering;
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
 use super::super::tensor;
-use crate::ir::RuleResult;
-use kiln_types::{DType, TensorData};
+use super::prelude::*;
+use kiln_types::TensorData;
 
 /// Bands or bins beyond this are no filter bank.
 const MOST: i64 = 1 << 12;
@@ -14,17 +11,20 @@ pub(super) struct MelWeightMatrix {
     dtype: DType,
 }
 
-impl Operator<'_> for MelWeightMatrix {
-    const SPECS: &'static [Spec] = &[Spec::onnx(
-        "MelWeightMatrix",
-        17,
-        &["num_mel_bins", "dft_length", "sample_rate", "lower_edge_hertz", "upper_edge_hertz"],
-    )];
-
+impl MelWeightMatrix {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         let code = i32::try_from(node.int("output_datatype", 1)?).unwrap_or(-1);
         Ok(Self { dtype: tensor::dtype(code).map_err(|reason| invalid("output_datatype", reason))? })
     }
+}
+
+impl<'m> Operator<'m> for MelWeightMatrix {
+    const FORMS: Forms<'m, Self> = &[Spec::onnx(
+        "MelWeightMatrix",
+        17,
+        &["num_mel_bins", "dft_length", "sample_rate", "lower_edge_hertz", "upper_edge_hertz"],
+    )
+    .reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let number = |name: &str| -> RuleResult<f64> {

@@ -1,25 +1,24 @@
 //! `NonMaxSuppression`: boxes that no better box overlaps.
 
-use super::super::lowering::Lowering;
-use super::super::node::SourceNode;
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Arg, Call, Dim, RuleError, RuleResult, TensorType, ValueId};
-use kiln_types::{CompareOp, DType};
+use super::prelude::*;
 
 pub(super) struct NonMaxSuppression {
     center: bool,
 }
 
-impl Operator<'_> for NonMaxSuppression {
-    const SPECS: &'static [Spec] = &[Spec::onnx(
-        "NonMaxSuppression",
-        10,
-        &["boxes", "scores", "max_output_boxes_per_class?", "iou_threshold?", "score_threshold?"],
-    )];
-
+impl NonMaxSuppression {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(Self { center: node.flag("center_point_box", false)? })
     }
+}
+
+impl<'m> Operator<'m> for NonMaxSuppression {
+    const FORMS: Forms<'m, Self> = &[Spec::onnx(
+        "NonMaxSuppression",
+        10,
+        &["boxes", "scores", "max_output_boxes_per_class?", "iou_threshold?", "score_threshold?"],
+    )
+    .reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let (boxes, scores) = (args.value("boxes")?, args.value("scores")?);

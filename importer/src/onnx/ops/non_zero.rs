@@ -1,19 +1,11 @@
 //! `NonZero`: positions of what is not zero, a column each.
 
-use super::super::lowering::Lowering;
-use super::super::node::SourceNode;
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Arg, Call, Dim, RuleResult, TensorType, ValueId};
-use kiln_types::{CompareOp, DType};
+use super::prelude::*;
 
 pub(super) struct NonZero;
 
-impl Operator<'_> for NonZero {
-    const SPECS: &'static [Spec] = &[Spec::onnx("NonZero", 9, &["X"])];
-
-    fn read(_: &mut SourceNode<'_>) -> RuleResult<Self> {
-        Ok(Self)
-    }
+impl<'m> Operator<'m> for NonZero {
+    const FORMS: Forms<'m, Self> = &[Spec::onnx("NonZero", 9, &["X"]).reads(|_| Ok(Self))];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let rows = positions(to, args.value("X")?)?;

@@ -1,22 +1,21 @@
 //! `OneHot`.
 
-use super::super::lowering::{Lowering, axis_of};
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
 use super::gather::may_be_negative;
-use crate::ir::{Dim, Op, RuleResult, ValueId};
-use kiln_types::{BinaryOp, CompareOp, DType};
+use super::prelude::*;
 
 pub(super) struct OneHot {
     axis: i64,
 }
 
-impl Operator<'_> for OneHot {
-    const SPECS: &'static [Spec] = &[Spec::onnx("OneHot", 9, &["indices", "depth", "values"])];
-
+impl OneHot {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(Self { axis: node.int("axis", -1)? })
     }
+}
+
+impl<'m> Operator<'m> for OneHot {
+    const FORMS: Forms<'m, Self> =
+        &[Spec::onnx("OneHot", 9, &["indices", "depth", "values"]).reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let depth = args.value("depth")?;

@@ -1,10 +1,6 @@
 //! Optionals: whether there is a value is known while the model is compiled.
 
-use super::super::lowering::Lowering;
-use super::super::node::SourceNode;
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{RuleError, RuleResult};
-use kiln_types::DType;
+use super::prelude::*;
 
 const INPUT: &[&str] = &["input?"];
 
@@ -12,17 +8,19 @@ pub(super) struct Optional {
     has: bool,
 }
 
-impl Operator<'_> for Optional {
-    const SPECS: &'static [Spec] = &[
-        Spec::onnx("Optional", 15, INPUT),
-        Spec::onnx("OptionalGetElement", 15, INPUT),
-        Spec::onnx("OptionalHasElement", 15, INPUT),
-    ];
-
+impl Optional {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         node.ignore(&["type"]);
         Ok(Self { has: node.operator() == "OptionalHasElement" })
     }
+}
+
+impl<'m> Operator<'m> for Optional {
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("Optional", 15, INPUT).reads(Self::read),
+        Spec::onnx("OptionalGetElement", 15, INPUT).reads(Self::read),
+        Spec::onnx("OptionalHasElement", 15, INPUT).reads(Self::read),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         if self.has {

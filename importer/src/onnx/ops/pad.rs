@@ -1,11 +1,8 @@
 //! `Pad`: attributes before version 11, inputs since; `axes` since 18. Negative amounts cut; those that are known do so in a
 //! slice of their own.
 
-use super::super::lowering::{Lowering, axis_of};
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Dim, Op, RuleError, RuleResult};
-use kiln_types::{PadMode, Scalar};
+use super::prelude::*;
+use kiln_types::PadMode;
 
 pub(super) struct Pad {
     mode: PadMode,
@@ -13,12 +10,7 @@ pub(super) struct Pad {
     value: f64,
 }
 
-impl Operator<'_> for Pad {
-    const SPECS: &'static [Spec] = &[
-        Spec::onnx("Pad", 2, &["data"]).until(10),
-        Spec::onnx("Pad", 11, &["data", "pads", "constant_value?", "axes?"]),
-    ];
-
+impl Pad {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         let modes = [
             ("constant", PadMode::Constant),
@@ -32,6 +24,13 @@ impl Operator<'_> for Pad {
         }
         Ok(Self { mode, pads: node.ints("pads")?, value: node.float("value", 0.0)? })
     }
+}
+
+impl<'m> Operator<'m> for Pad {
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("Pad", 2, &["data"]).until(10).reads(Self::read),
+        Spec::onnx("Pad", 11, &["data", "pads", "constant_value?", "axes?"]).reads(Self::read),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("data")?;

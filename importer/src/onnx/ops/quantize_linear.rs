@@ -1,11 +1,7 @@
 //! `QuantizeLinear`, `DequantizeLinear` and `DynamicQuantizeLinear`, in floating point.
 
-use super::super::lowering::{Lowering, axis_of};
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
 use super::super::tensor;
-use crate::ir::{Dim, Op, RuleError, RuleResult, ValueId};
-use kiln_types::{BinaryOp, DType, ReduceOp, Scalar, UnaryOp};
+use super::prelude::*;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -21,13 +17,7 @@ pub(super) struct QuantizeLinear {
     output: Option<(DType, [i64; 2])>,
 }
 
-impl Operator<'_> for QuantizeLinear {
-    const SPECS: &'static [Spec] = &[
-        Spec::onnx("DequantizeLinear", 10, &["x", "x_scale", "x_zero_point?"]),
-        Spec::onnx("DynamicQuantizeLinear", 11, &["x"]),
-        Spec::onnx("QuantizeLinear", 10, &["x", "y_scale", "y_zero_point?"]),
-    ];
-
+impl QuantizeLinear {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         // Both concern 8-bit floats and the precision of one division.
         node.ignore(&["saturate", "precision"]);
@@ -46,6 +36,14 @@ impl Operator<'_> for QuantizeLinear {
         };
         Ok(Self { kind, axis: node.int("axis", 1)?, block: node.size("block_size", 0)?, output })
     }
+}
+
+impl<'m> Operator<'m> for QuantizeLinear {
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("DequantizeLinear", 10, &["x", "x_scale", "x_zero_point?"]).reads(Self::read),
+        Spec::onnx("DynamicQuantizeLinear", 11, &["x"]).reads(Self::read),
+        Spec::onnx("QuantizeLinear", 10, &["x", "y_scale", "y_zero_point?"]).reads(Self::read),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("x")?;

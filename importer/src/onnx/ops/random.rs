@@ -1,11 +1,8 @@
 //! Random numbers: uniform, normal, and coin tosses. Seeds in the file are not used; the device's generator has one.
 
-use super::super::lowering::Lowering;
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
 use super::super::tensor;
-use crate::ir::{Arg, Call, Dim, Effect, Op, RuleResult, RuntimeCall, TensorType, ValueId};
-use kiln_types::{CompareOp, DType};
+use super::prelude::*;
+use crate::ir::{Effect, RuntimeCall};
 
 const LIKE: &[&str] = &["input"];
 
@@ -18,15 +15,7 @@ pub(super) struct Random {
     shape: Option<Vec<i64>>,
 }
 
-impl Operator<'_> for Random {
-    const SPECS: &'static [Spec] = &[
-        Spec::onnx("Bernoulli", 15, LIKE),
-        Spec::onnx("RandomNormal", 1, &[]),
-        Spec::onnx("RandomNormalLike", 1, LIKE),
-        Spec::onnx("RandomUniform", 1, &[]),
-        Spec::onnx("RandomUniformLike", 1, LIKE),
-    ];
-
+impl Random {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         node.ignore(&["seed"]);
         let operator = node.operator();
@@ -47,6 +36,16 @@ impl Operator<'_> for Random {
         }
         Ok(Self { parameters, normal, toss, dtype: dtype.transpose()?, shape })
     }
+}
+
+impl<'m> Operator<'m> for Random {
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("Bernoulli", 15, LIKE).reads(Self::read),
+        Spec::onnx("RandomNormal", 1, &[]).reads(Self::read),
+        Spec::onnx("RandomNormalLike", 1, LIKE).reads(Self::read),
+        Spec::onnx("RandomUniform", 1, &[]).reads(Self::read),
+        Spec::onnx("RandomUniformLike", 1, LIKE).reads(Self::read),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let input = args.optional("input")?;

@@ -1,20 +1,13 @@
 //! `Range`: `start, start + delta, …` before `limit`.
 
-use super::super::lowering::Lowering;
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Dim, Op, RuleError, RuleResult, ValueId};
-use kiln_types::{BinaryOp, DType};
+use super::prelude::*;
 use std::ops::{Add, Sub};
 
 pub(super) struct Range;
 
-impl Operator<'_> for Range {
-    const SPECS: &'static [Spec] = &[Spec::onnx("Range", 11, &["start", "limit", "delta"])];
-
-    fn read(_: &mut SourceNode<'_>) -> RuleResult<Self> {
-        Ok(Self)
-    }
+impl<'m> Operator<'m> for Range {
+    const FORMS: Forms<'m, Self> =
+        &[Spec::onnx("Range", 11, &["start", "limit", "delta"]).reads(|_| Ok(Self))];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let inputs = [args.value("start")?, args.value("limit")?, args.value("delta")?];

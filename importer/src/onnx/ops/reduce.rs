@@ -1,10 +1,7 @@
 //! Reductions: axes as an attribute first, as an input since version 13 (`ReduceSum`) or 18 (the others).
 
-use super::super::lowering::{Lowering, axes_of};
-use super::super::node::SourceNode;
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Dim, Op, Region, RuleResult, ValueId};
-use kiln_types::{BinaryOp, CompareOp, DType, ReduceOp, UnaryOp};
+use super::prelude::*;
+use crate::ir::Region;
 
 const OLD: &[&str] = &["data"];
 const NEW: &[&str] = &["data", "axes?"];
@@ -27,49 +24,42 @@ pub(super) struct Reduce {
     noop: bool,
 }
 
-/// Both forms of one reduction.
-const fn both(name: &'static str, since: i64) -> [Spec; 2] {
-    [Spec::onnx(name, 1, OLD).until(since - 1), Spec::onnx(name, since, NEW)]
+impl Reduce {
+    /// The form with axes as an attribute.
+    fn read_old(node: &mut SourceNode<'_>, kind: Kind) -> RuleResult<Self> {
+        Ok(Self { kind, axes: node.ints("axes")?, keep_dims: node.flag("keepdims", true)?, noop: false })
+    }
+
+    /// The form with axes as an input.
+    fn read_new(node: &mut SourceNode<'_>, kind: Kind) -> RuleResult<Self> {
+        let noop = node.flag("noop_with_empty_axes", false)?;
+        Ok(Self { kind, axes: None, keep_dims: node.flag("keepdims", true)?, noop })
+    }
 }
 
-const SPECS: [[Spec; 2]; 10] = [
-    both("ReduceL1", 18),
-    both("ReduceL2", 18),
-    both("ReduceLogSum", 18),
-    both("ReduceLogSumExp", 18),
-    both("ReduceMax", 18),
-    both("ReduceMean", 18),
-    both("ReduceMin", 18),
-    both("ReduceProd", 18),
-    both("ReduceSum", 13),
-    both("ReduceSumSquare", 18),
-];
+/// Both forms of each reduction.
+macro_rules! forms {
+    ($($name:literal since $since:literal => $kind:expr,)*) => {
+        &[$(
+            Spec::onnx($name, 1, OLD).until($since - 1).reads(|node| Self::read_old(node, $kind)),
+            Spec::onnx($name, $since, NEW).reads(|node| Self::read_new(node, $kind)),
+        )*]
+    };
+}
 
-impl Operator<'_> for Reduce {
-    const SPECS: &'static [Spec] = SPECS.as_flattened();
-
-    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        let kind = match node.operator() {
-            "ReduceL1" => Kind::L1,
-            "ReduceL2" => Kind::L2,
-            "ReduceLogSum" => Kind::LogSum,
-            "ReduceLogSumExp" => Kind::LogSumExp,
-            "ReduceMax" => Kind::Plain(ReduceOp::Max),
-            "ReduceMean" => Kind::Plain(ReduceOp::Mean),
-            "ReduceMin" => Kind::Plain(ReduceOp::Min),
-            "ReduceProd" => Kind::Plain(ReduceOp::Prod),
-            "ReduceSumSquare" => Kind::SumSquare,
-            _ => Kind::Plain(ReduceOp::Sum),
-        };
-        let since = if kind == Kind::Plain(ReduceOp::Sum) { 13 } else { 18 };
-        let new = node.opset >= since;
-        Ok(Self {
-            kind,
-            axes: if new { None } else { node.ints("axes")? },
-            keep_dims: node.flag("keepdims", true)?,
-            noop: new && node.flag("noop_with_empty_axes", false)?,
-        })
-    }
+impl<'m> Operator<'m> for Reduce {
+    const FORMS: Forms<'m, Self> = forms! {
+        "ReduceL1" since 18 => Kind::L1,
+        "ReduceL2" since 18 => Kind::L2,
+        "ReduceLogSum" since 18 => Kind::LogSum,
+        "ReduceLogSumExp" since 18 => Kind::LogSumExp,
+        "ReduceMax" since 18 => Kind::Plain(ReduceOp::Max),
+        "ReduceMean" since 18 => Kind::Plain(ReduceOp::Mean),
+        "ReduceMin" since 18 => Kind::Plain(ReduceOp::Min),
+        "ReduceProd" since 18 => Kind::Plain(ReduceOp::Prod),
+        "ReduceSum" since 13 => Kind::Plain(ReduceOp::Sum),
+        "ReduceSumSquare" since 18 => Kind::SumSquare,
+    };
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("data")?;

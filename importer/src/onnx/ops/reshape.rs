@@ -1,20 +1,19 @@
 //! `Reshape`.
 
-use super::super::lowering::Lowering;
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Arg, Call, Dim, RuleResult, ValueId};
+use super::prelude::*;
 
 pub(super) struct Reshape {
     allow_zero: bool,
 }
 
-impl Operator<'_> for Reshape {
-    const SPECS: &'static [Spec] = &[Spec::onnx("Reshape", 5, &["data", "shape"])];
-
+impl Reshape {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(Self { allow_zero: node.flag("allowzero", false)? })
     }
+}
+
+impl<'m> Operator<'m> for Reshape {
+    const FORMS: Forms<'m, Self> = &[Spec::onnx("Reshape", 5, &["data", "shape"]).reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("data")?;

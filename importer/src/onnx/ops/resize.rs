@@ -1,9 +1,6 @@
 //! `Resize`, and `Upsample`, its first name.
 
-use super::super::lowering::{Lowering, axis_of};
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Dim, Op, RuleError, RuleResult, ValueId};
+use super::prelude::*;
 use kiln_types::{CoordinateTransform, InterpolateMode, NearestRounding};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -26,14 +23,7 @@ pub(super) struct Resize {
     shrinks_upwards: bool,
 }
 
-impl Operator<'_> for Resize {
-    const SPECS: &'static [Spec] = &[
-        Spec::onnx("Resize", 10, &["X", "scales"]).until(10),
-        Spec::onnx("Resize", 11, &["X", "roi?", "scales?", "sizes?"]),
-        Spec::onnx("Upsample", 7, &["X"]).until(8),
-        Spec::onnx("Upsample", 9, &["X", "scales"]).until(9),
-    ];
-
+impl Resize {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         let old = node.opset < 11;
         let mut coordinates = CoordinateTransform::Asymmetric;
@@ -74,6 +64,15 @@ impl Operator<'_> for Resize {
             shrinks_upwards: old && matches!(mode, InterpolateMode::Nearest(_)),
         })
     }
+}
+
+impl<'m> Operator<'m> for Resize {
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("Resize", 10, &["X", "scales"]).until(10).reads(Self::read),
+        Spec::onnx("Resize", 11, &["X", "roi?", "scales?", "sizes?"]).reads(Self::read),
+        Spec::onnx("Upsample", 7, &["X"]).until(8).reads(Self::read),
+        Spec::onnx("Upsample", 9, &["X", "scales"]).until(9).reads(Self::read),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("X")?;

@@ -1,23 +1,22 @@
 //! `ReverseSequence`: the first so many steps of each row, backwards.
 
-use super::super::lowering::{Lowering, axis_of};
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
+use super::prelude::*;
 use super::softmax::positions;
-use crate::ir::{Dim, Op, RuleResult};
-use kiln_types::{BinaryOp, CompareOp, DType};
 
 pub(super) struct ReverseSequence {
     batch_axis: i64,
     time_axis: i64,
 }
 
-impl Operator<'_> for ReverseSequence {
-    const SPECS: &'static [Spec] = &[Spec::onnx("ReverseSequence", 10, &["input", "sequence_lens"])];
-
+impl ReverseSequence {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(Self { batch_axis: node.int("batch_axis", 1)?, time_axis: node.int("time_axis", 0)? })
     }
+}
+
+impl<'m> Operator<'m> for ReverseSequence {
+    const FORMS: Forms<'m, Self> =
+        &[Spec::onnx("ReverseSequence", 10, &["input", "sequence_lens"]).reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("input")?;

@@ -2,10 +2,7 @@
 
 mod unrolled;
 
-use super::super::lowering::Lowering;
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Op, RuleError, RuleResult};
+use super::prelude::*;
 use kiln_types::{Activation, RnnDirection, RnnKind, RnnOptions};
 
 /// A cell's function: one that the runtime's recurrent layer takes, or another.
@@ -42,10 +39,7 @@ pub(super) struct Rnn {
 const RNN: &[&str] = &["X", "W", "R", "B?", "sequence_lens?", "initial_h?"];
 const LSTM: &[&str] = &["X", "W", "R", "B?", "sequence_lens?", "initial_h?", "initial_c?", "P?"];
 
-impl Operator<'_> for Rnn {
-    const SPECS: &'static [Spec] =
-        &[Spec::onnx("GRU", 7, RNN), Spec::onnx("LSTM", 7, LSTM), Spec::onnx("RNN", 7, RNN)];
-
+impl Rnn {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         let kind = match node.operator() {
             "RNN" => RnnKind::Rnn,
@@ -69,10 +63,18 @@ impl Operator<'_> for Rnn {
             batch_first: node.flag("layout", false)?,
         })
     }
+}
+
+impl<'m> Operator<'m> for Rnn {
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("GRU", 7, RNN).reads(Self::read),
+        Spec::onnx("LSTM", 7, LSTM).reads(Self::read),
+        Spec::onnx("RNN", 7, RNN).reads(Self::read),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let recurrent = args.value("R")?;
-        let of_weight = to.ty(recurrent).dims.get(2).and_then(crate::ir::Dim::as_size);
+        let of_weight = to.ty(recurrent).dims.get(2).and_then(Dim::as_size);
         let hidden_size = self.hidden_size.or(of_weight);
         let hidden_size = hidden_size.filter(|&size| size <= i32::MAX as usize);
         let hidden_size = hidden_size.ok_or_else(|| invalid("hidden_size", "is missing or too large"))?;

@@ -1,9 +1,6 @@
 //! `RoiAlign`: regions of images, pooled to one size.
 
-use super::super::lowering::Lowering;
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Arg, Call, Dim, RuleError, RuleResult};
+use super::prelude::*;
 
 /// Points a bin and axis; models have one to four.
 const MOST_POINTS: usize = 1 << 8;
@@ -16,9 +13,7 @@ pub(super) struct RoiAlign {
     pool: &'static str,
 }
 
-impl Operator<'_> for RoiAlign {
-    const SPECS: &'static [Spec] = &[Spec::onnx("RoiAlign", 10, &["X", "rois", "batch_indices"])];
-
+impl RoiAlign {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         // Before version 16 of the operator, coordinates were those of samples.
         let coordinates = [("half_pixel", true), ("output_half_pixel", false)];
@@ -37,6 +32,11 @@ impl Operator<'_> for RoiAlign {
             pool: node.choice("mode", "avg", &pools)?,
         })
     }
+}
+
+impl<'m> Operator<'m> for RoiAlign {
+    const FORMS: Forms<'m, Self> =
+        &[Spec::onnx("RoiAlign", 10, &["X", "rois", "batch_indices"]).reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let (x, regions, images) = (args.value("X")?, args.value("rois")?, args.value("batch_indices")?);

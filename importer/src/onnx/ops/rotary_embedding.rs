@@ -1,10 +1,6 @@
 //! `RotaryEmbedding`: positions as rotations of pairs of features.
 
-use super::super::lowering::Lowering;
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Dim, Op, RuleError, RuleResult, ValueId};
-use kiln_types::BinaryOp;
+use super::prelude::*;
 
 pub(super) struct RotaryEmbedding {
     heads: i64,
@@ -12,10 +8,7 @@ pub(super) struct RotaryEmbedding {
     interleaved: bool,
 }
 
-impl Operator<'_> for RotaryEmbedding {
-    const SPECS: &'static [Spec] =
-        &[Spec::onnx("RotaryEmbedding", 23, &["X", "cos_cache", "sin_cache", "position_ids?"])];
-
+impl RotaryEmbedding {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(Self {
             heads: node.int("num_heads", 0)?,
@@ -23,6 +16,12 @@ impl Operator<'_> for RotaryEmbedding {
             interleaved: node.flag("interleaved", false)?,
         })
     }
+}
+
+impl<'m> Operator<'m> for RotaryEmbedding {
+    const FORMS: Forms<'m, Self> =
+        &[Spec::onnx("RotaryEmbedding", 23, &["X", "cos_cache", "sin_cache", "position_ids?"])
+            .reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let original = args.value("X")?;

@@ -1,10 +1,7 @@
 //! `ScatterElements`, and `Scatter`, its first name.
 
-use super::super::lowering::{Lowering, axis_of};
-use super::super::node::SourceNode;
-use super::super::operator::{Args, Operator, Outputs, Spec};
 use super::gather_elements::from_start;
-use crate::ir::{Op, RuleResult};
+use super::prelude::*;
 use kiln_types::ScatterOp;
 
 const INPUTS: &[&str] = &["data", "indices", "updates"];
@@ -23,13 +20,17 @@ pub(super) struct ScatterElements {
     op: ScatterOp,
 }
 
-impl Operator<'_> for ScatterElements {
-    const SPECS: &'static [Spec] =
-        &[Spec::onnx("Scatter", 9, INPUTS).until(10), Spec::onnx("ScatterElements", 11, INPUTS)];
-
+impl ScatterElements {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(Self { axis: node.int("axis", 0)?, op: node.choice("reduction", "none", REDUCTIONS)? })
     }
+}
+
+impl<'m> Operator<'m> for ScatterElements {
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("Scatter", 9, INPUTS).until(10).reads(Self::read),
+        Spec::onnx("ScatterElements", 11, INPUTS).reads(Self::read),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let (x, updates) = (args.value("data")?, args.value("updates")?);

@@ -3,11 +3,9 @@
 //! Assignments to slices (`x[:, 1:4] = y`) reach the file as tuples that fill a box; they lower to the parts around the
 //! box joined with what replaces it, which passes and constant folding understand.
 
-use super::super::lowering::{Lowering, numbers};
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
+use super::super::lowering::numbers;
+use super::prelude::*;
 use super::scatter_elements::REDUCTIONS;
-use crate::ir::{Arg, Call, Dim, RuleResult, ValueId};
 use kiln_types::ScatterOp;
 use std::ops::Range;
 
@@ -15,12 +13,15 @@ pub(super) struct ScatterNd {
     op: ScatterOp,
 }
 
-impl Operator<'_> for ScatterNd {
-    const SPECS: &'static [Spec] = &[Spec::onnx("ScatterND", 11, &["data", "indices", "updates"])];
-
+impl ScatterNd {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(Self { op: node.choice("reduction", "none", REDUCTIONS)? })
     }
+}
+
+impl<'m> Operator<'m> for ScatterNd {
+    const FORMS: Forms<'m, Self> =
+        &[Spec::onnx("ScatterND", 11, &["data", "indices", "updates"]).reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let (x, indices) = (args.value("data")?, args.value("indices")?);

@@ -1,9 +1,6 @@
 //! Sequences whose length is known: they exist while the model is compiled, and nowhere else.
 
-use super::super::lowering::{Lowering, axis_of};
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operand, Operator, Outputs, Spec};
-use crate::ir::{Dim, RuleError, RuleResult, ValueId};
+use super::prelude::*;
 
 pub(super) enum Sequence {
     Split { axis: i64, keep_dims: bool },
@@ -16,18 +13,7 @@ pub(super) enum Sequence {
     Length,
 }
 
-impl Operator<'_> for Sequence {
-    const SPECS: &'static [Spec] = &[
-        Spec::onnx("ConcatFromSequence", 11, &["input_sequence"]),
-        Spec::onnx("SequenceAt", 11, &["input_sequence", "position"]),
-        Spec::onnx("SequenceConstruct", 11, &["inputs*"]),
-        Spec::onnx("SequenceEmpty", 11, &[]),
-        Spec::onnx("SequenceErase", 11, &["input_sequence", "position?"]),
-        Spec::onnx("SequenceInsert", 11, &["input_sequence", "tensor", "position?"]),
-        Spec::onnx("SequenceLength", 11, &["input_sequence"]),
-        Spec::onnx("SplitToSequence", 11, &["input", "split?"]),
-    ];
-
+impl Sequence {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(match node.operator() {
             "ConcatFromSequence" => {
@@ -45,6 +31,19 @@ impl Operator<'_> for Sequence {
             _ => Self::Split { axis: node.int("axis", 0)?, keep_dims: node.flag("keepdims", true)? },
         })
     }
+}
+
+impl<'m> Operator<'m> for Sequence {
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("ConcatFromSequence", 11, &["input_sequence"]).reads(Self::read),
+        Spec::onnx("SequenceAt", 11, &["input_sequence", "position"]).reads(Self::read),
+        Spec::onnx("SequenceConstruct", 11, &["inputs*"]).reads(Self::read),
+        Spec::onnx("SequenceEmpty", 11, &[]).reads(Self::read),
+        Spec::onnx("SequenceErase", 11, &["input_sequence", "position?"]).reads(Self::read),
+        Spec::onnx("SequenceInsert", 11, &["input_sequence", "tensor", "position?"]).reads(Self::read),
+        Spec::onnx("SequenceLength", 11, &["input_sequence"]).reads(Self::read),
+        Spec::onnx("SplitToSequence", 11, &["input", "split?"]).reads(Self::read),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let operand = match self {

@@ -1,24 +1,26 @@
 //! `Shape` and `Size`: dims on the host.
 
-use super::super::lowering::Lowering;
-use super::super::node::SourceNode;
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Dim, RuleResult};
+use super::prelude::*;
 
 pub(super) enum Shape {
     Dims { start: i64, end: Option<i64> },
     Size,
 }
 
-impl Operator<'_> for Shape {
-    const SPECS: &'static [Spec] = &[Spec::onnx("Shape", 1, &["data"]), Spec::onnx("Size", 1, &["data"])];
-
+impl Shape {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         if node.operator() == "Size" {
             return Ok(Self::Size);
         }
         Ok(Self::Dims { start: node.int("start", 0)?, end: node.optional_int("end")? })
     }
+}
+
+impl<'m> Operator<'m> for Shape {
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("Shape", 1, &["data"]).reads(Self::read),
+        Spec::onnx("Size", 1, &["data"]).reads(Self::read),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let dims = to.dims(args.value("data")?);

@@ -1,10 +1,7 @@
 //! `Slice`: attributes before version 10, inputs since.
 
-use super::super::lowering::{Lowering, axis_of};
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{AxisRange, Dim, Op, RuleResult};
-use kiln_types::CompareOp;
+use super::prelude::*;
+use crate::ir::AxisRange;
 
 /// Bounds beyond this mean "to the end": exporters write the greatest integer of 32 or 64 bits.
 const BEYOND: i64 = i32::MAX as i64;
@@ -20,12 +17,7 @@ pub(super) struct Slice {
     attributes: Option<Attributes>,
 }
 
-impl Operator<'_> for Slice {
-    const SPECS: &'static [Spec] = &[
-        Spec::onnx("Slice", 1, &["data"]).until(9),
-        Spec::onnx("Slice", 10, &["data", "starts", "ends", "axes?", "steps?"]),
-    ];
-
+impl Slice {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         if node.opset >= 10 {
             return Ok(Self { attributes: None });
@@ -40,6 +32,13 @@ impl Operator<'_> for Slice {
         };
         Ok(Self { attributes: Some(attributes) })
     }
+}
+
+impl<'m> Operator<'m> for Slice {
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("Slice", 1, &["data"]).until(9).reads(Self::read),
+        Spec::onnx("Slice", 10, &["data", "starts", "ends", "axes?", "steps?"]).reads(Self::read),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("data")?;

@@ -1,10 +1,7 @@
 //! `Softmax`, `LogSoftmax` and `Hardmax`: before version 13 over all axes from `axis` on, since then over one.
 
-use super::super::lowering::{Lowering, axis_of};
-use super::super::node::SourceNode;
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Dim, Op, RuleResult, ValueId};
-use kiln_types::{ArgReduceOp, CompareOp, DType};
+use super::prelude::*;
+use kiln_types::ArgReduceOp;
 
 const INPUT: &[&str] = &["input"];
 
@@ -21,13 +18,7 @@ pub(super) struct Softmax {
     flatten: bool,
 }
 
-impl Operator<'_> for Softmax {
-    const SPECS: &'static [Spec] = &[
-        Spec::onnx("Hardmax", 1, INPUT),
-        Spec::onnx("LogSoftmax", 1, INPUT),
-        Spec::onnx("Softmax", 1, INPUT),
-    ];
-
+impl Softmax {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         let kind = match node.operator() {
             "Hardmax" => Kind::Hard,
@@ -37,6 +28,14 @@ impl Operator<'_> for Softmax {
         let flatten = node.opset < 13;
         Ok(Self { kind, axis: node.int("axis", if flatten { 1 } else { -1 })?, flatten })
     }
+}
+
+impl<'m> Operator<'m> for Softmax {
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("Hardmax", 1, INPUT).reads(Self::read),
+        Spec::onnx("LogSoftmax", 1, INPUT).reads(Self::read),
+        Spec::onnx("Softmax", 1, INPUT).reads(Self::read),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("input")?;

@@ -1,9 +1,6 @@
 //! `Split`: sizes as an attribute before version 13, as an input since; `num_outputs` since 18.
 
-use super::super::lowering::{Lowering, axis_of};
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Dim, RuleResult};
+use super::prelude::*;
 
 pub(super) struct Split {
     axis: i64,
@@ -11,10 +8,7 @@ pub(super) struct Split {
     count: usize,
 }
 
-impl Operator<'_> for Split {
-    const SPECS: &'static [Spec] =
-        &[Spec::onnx("Split", 2, &["input"]).until(12), Spec::onnx("Split", 13, &["input", "split?"])];
-
+impl Split {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         let sizes = if node.opset < 13 { node.ints("split")? } else { None };
         let outputs = node.output_count();
@@ -24,6 +18,13 @@ impl Operator<'_> for Split {
         }
         Ok(Self { axis: node.int("axis", 0)?, sizes, count })
     }
+}
+
+impl<'m> Operator<'m> for Split {
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("Split", 2, &["input"]).until(12).reads(Self::read),
+        Spec::onnx("Split", 13, &["input", "split?"]).reads(Self::read),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("input")?;

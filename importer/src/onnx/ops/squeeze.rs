@@ -1,21 +1,22 @@
 //! `Squeeze`: axes as an attribute before version 13, as an input since.
 
-use super::super::lowering::{Lowering, axes_of};
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{RuleError, RuleResult};
+use super::prelude::*;
 
 pub(super) struct Squeeze {
     axes: Option<Vec<i64>>,
 }
 
-impl Operator<'_> for Squeeze {
-    const SPECS: &'static [Spec] =
-        &[Spec::onnx("Squeeze", 1, &["data"]).until(12), Spec::onnx("Squeeze", 13, &["data", "axes?"])];
-
+impl Squeeze {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(Self { axes: if node.opset < 13 { node.ints("axes")? } else { None } })
     }
+}
+
+impl<'m> Operator<'m> for Squeeze {
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("Squeeze", 1, &["data"]).until(12).reads(Self::read),
+        Spec::onnx("Squeeze", 13, &["data", "axes?"]).reads(Self::read),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("data")?;

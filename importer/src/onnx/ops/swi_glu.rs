@@ -1,21 +1,20 @@
 //! `SwiGLU`: one half gates the other.
 
-use super::super::lowering::Lowering;
-use super::super::node::SourceNode;
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::RuleResult;
-use kiln_types::{Activation, BinaryOp};
+use super::prelude::*;
+use kiln_types::Activation;
 
 pub(super) struct SwiGlu {
     alpha: f64,
 }
 
-impl Operator<'_> for SwiGlu {
-    const SPECS: &'static [Spec] = &[Spec::onnx("SwiGLU", 28, &["A", "B"])];
-
+impl SwiGlu {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(Self { alpha: node.float("alpha", 1.0)? })
     }
+}
+
+impl<'m> Operator<'m> for SwiGlu {
+    const FORMS: Forms<'m, Self> = &[Spec::onnx("SwiGLU", 28, &["A", "B"]).reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let (a, b) = (args.value("A")?, args.value("B")?);

@@ -1,25 +1,24 @@
 //! `TensorScatter`: writes into a cache, at a place for each batch entry.
 
-use super::super::lowering::{Lowering, axis_of};
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
+use super::prelude::*;
 use super::softmax::positions;
-use crate::ir::{Dim, Op, RuleResult};
-use kiln_types::{BinaryOp, DType, ScatterOp};
+use kiln_types::ScatterOp;
 
 pub(super) struct TensorScatter {
     axis: i64,
     circular: bool,
 }
 
-impl Operator<'_> for TensorScatter {
-    const SPECS: &'static [Spec] =
-        &[Spec::onnx("TensorScatter", 24, &["past_cache", "update", "write_indices?"])];
-
+impl TensorScatter {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         let circular = node.choice("mode", "linear", &[("linear", false), ("circular", true)])?;
         Ok(Self { axis: node.int("axis", -2)?, circular })
     }
+}
+
+impl<'m> Operator<'m> for TensorScatter {
+    const FORMS: Forms<'m, Self> =
+        &[Spec::onnx("TensorScatter", 24, &["past_cache", "update", "write_indices?"]).reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let (cache, update) = (args.value("past_cache")?, args.value("update")?);

@@ -1,18 +1,11 @@
 //! `Tile`: repeats each axis.
 
-use super::super::lowering::Lowering;
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Op, RuleResult};
+use super::prelude::*;
 
 pub(super) struct Tile;
 
-impl Operator<'_> for Tile {
-    const SPECS: &'static [Spec] = &[Spec::onnx("Tile", 6, &["input", "repeats"])];
-
-    fn read(_: &mut SourceNode<'_>) -> RuleResult<Self> {
-        Ok(Self)
-    }
+impl<'m> Operator<'m> for Tile {
+    const FORMS: Forms<'m, Self> = &[Spec::onnx("Tile", 6, &["input", "repeats"]).reads(|_| Ok(Self))];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("input")?;

@@ -1,10 +1,6 @@
 //! `TopK`: `k` as an attribute before version 10, as an input since.
 
-use super::super::lowering::{Lowering, axis_of};
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Arg, Call, Dim, RuleResult};
-use kiln_types::DType;
+use super::prelude::*;
 
 pub(super) struct TopK {
     axis: i64,
@@ -12,16 +8,20 @@ pub(super) struct TopK {
     k: Option<i64>,
 }
 
-impl Operator<'_> for TopK {
-    const SPECS: &'static [Spec] =
-        &[Spec::onnx("TopK", 1, &["X"]).until(9), Spec::onnx("TopK", 10, &["X", "K"])];
-
+impl TopK {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         // Any order is allowed when it is 0; the sorted one is such an order.
         node.ignore(&["sorted"]);
         let k = if node.opset < 10 { Some(node.required_int("k")?) } else { None };
         Ok(Self { axis: node.int("axis", -1)?, largest: node.flag("largest", true)?, k })
     }
+}
+
+impl<'m> Operator<'m> for TopK {
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("TopK", 1, &["X"]).until(9).reads(Self::read),
+        Spec::onnx("TopK", 10, &["X", "K"]).reads(Self::read),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("X")?;

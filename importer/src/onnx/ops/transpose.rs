@@ -1,20 +1,19 @@
 //! `Transpose`.
 
-use super::super::lowering::{Lowering, axis_of};
-use super::super::node::SourceNode;
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::RuleResult;
+use super::prelude::*;
 
 pub(super) struct Transpose {
     perm: Option<Vec<i64>>,
 }
 
-impl Operator<'_> for Transpose {
-    const SPECS: &'static [Spec] = &[Spec::onnx("Transpose", 1, &["data"])];
-
+impl Transpose {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(Self { perm: node.ints("perm")? })
     }
+}
+
+impl<'m> Operator<'m> for Transpose {
+    const FORMS: Forms<'m, Self> = &[Spec::onnx("Transpose", 1, &["data"]).reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("data")?;

@@ -1,20 +1,19 @@
 //! `Trilu`: the upper or lower triangle.
 
-use super::super::lowering::Lowering;
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{Op, RuleResult};
+use super::prelude::*;
 
 pub(super) struct Trilu {
     upper: bool,
 }
 
-impl Operator<'_> for Trilu {
-    const SPECS: &'static [Spec] = &[Spec::onnx("Trilu", 14, &["input", "k?"])];
-
+impl Trilu {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(Self { upper: node.flag("upper", true)? })
     }
+}
+
+impl<'m> Operator<'m> for Trilu {
+    const FORMS: Forms<'m, Self> = &[Spec::onnx("Trilu", 14, &["input", "k?"]).reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("input")?;

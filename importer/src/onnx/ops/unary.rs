@@ -1,47 +1,39 @@
 //! Functions of one element, one result each.
 
-use super::super::lowering::Lowering;
-use super::super::node::SourceNode;
-use super::super::operator::{Args, Operator, Outputs, Spec, family};
-use crate::ir::RuleResult;
-use kiln_types::UnaryOp;
+use super::prelude::*;
 
-family!(UnaryOp, &["x"], {
-    "Abs" since 6 => UnaryOp::Abs,
-    "Acos" since 7 => UnaryOp::Acos,
-    "Acosh" since 9 => UnaryOp::Acosh,
-    "Asin" since 7 => UnaryOp::Asin,
-    "Asinh" since 9 => UnaryOp::Asinh,
-    "Atan" since 7 => UnaryOp::Atan,
-    "Atanh" since 9 => UnaryOp::Atanh,
-    "BitwiseNot" since 18 => UnaryOp::BitwiseNot,
-    "Ceil" since 6 => UnaryOp::Ceil,
-    "Cos" since 7 => UnaryOp::Cos,
-    "Cosh" since 9 => UnaryOp::Cosh,
-    "Erf" since 9 => UnaryOp::Erf,
-    "Exp" since 6 => UnaryOp::Exp,
-    "Floor" since 6 => UnaryOp::Floor,
-    "IsNaN" since 9 => UnaryOp::IsNan,
-    "Log" since 6 => UnaryOp::Log,
-    "Neg" since 6 => UnaryOp::Neg,
-    "Not" since 1 => UnaryOp::Not,
-    "Reciprocal" since 6 => UnaryOp::Recip,
-    "Round" since 11 => UnaryOp::Round,
-    "Sign" since 9 => UnaryOp::Sign,
-    "Sin" since 7 => UnaryOp::Sin,
-    "Sinh" since 9 => UnaryOp::Sinh,
-    "Sqrt" since 6 => UnaryOp::Sqrt,
-    "Tan" since 7 => UnaryOp::Tan,
-});
+const X: &[&str] = &["x"];
 
 pub(super) struct Unary(UnaryOp);
 
-impl Operator<'_> for Unary {
-    const SPECS: &'static [Spec] = FAMILY;
-
-    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        member(node.operator()).map(Self)
-    }
+impl<'m> Operator<'m> for Unary {
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("Abs", 6, X).reads(|_| Ok(Self(UnaryOp::Abs))),
+        Spec::onnx("Acos", 7, X).reads(|_| Ok(Self(UnaryOp::Acos))),
+        Spec::onnx("Acosh", 9, X).reads(|_| Ok(Self(UnaryOp::Acosh))),
+        Spec::onnx("Asin", 7, X).reads(|_| Ok(Self(UnaryOp::Asin))),
+        Spec::onnx("Asinh", 9, X).reads(|_| Ok(Self(UnaryOp::Asinh))),
+        Spec::onnx("Atan", 7, X).reads(|_| Ok(Self(UnaryOp::Atan))),
+        Spec::onnx("Atanh", 9, X).reads(|_| Ok(Self(UnaryOp::Atanh))),
+        Spec::onnx("BitwiseNot", 18, X).reads(|_| Ok(Self(UnaryOp::BitwiseNot))),
+        Spec::onnx("Ceil", 6, X).reads(|_| Ok(Self(UnaryOp::Ceil))),
+        Spec::onnx("Cos", 7, X).reads(|_| Ok(Self(UnaryOp::Cos))),
+        Spec::onnx("Cosh", 9, X).reads(|_| Ok(Self(UnaryOp::Cosh))),
+        Spec::onnx("Erf", 9, X).reads(|_| Ok(Self(UnaryOp::Erf))),
+        Spec::onnx("Exp", 6, X).reads(|_| Ok(Self(UnaryOp::Exp))),
+        Spec::onnx("Floor", 6, X).reads(|_| Ok(Self(UnaryOp::Floor))),
+        Spec::onnx("IsNaN", 9, X).reads(|_| Ok(Self(UnaryOp::IsNan))),
+        Spec::onnx("Log", 6, X).reads(|_| Ok(Self(UnaryOp::Log))),
+        Spec::onnx("Neg", 6, X).reads(|_| Ok(Self(UnaryOp::Neg))),
+        Spec::onnx("Not", 1, X).reads(|_| Ok(Self(UnaryOp::Not))),
+        Spec::onnx("Reciprocal", 6, X).reads(|_| Ok(Self(UnaryOp::Recip))),
+        Spec::onnx("Round", 11, X).reads(|_| Ok(Self(UnaryOp::Round))),
+        Spec::onnx("Sign", 9, X).reads(|_| Ok(Self(UnaryOp::Sign))),
+        Spec::onnx("Sin", 7, X).reads(|_| Ok(Self(UnaryOp::Sin))),
+        Spec::onnx("Sinh", 9, X).reads(|_| Ok(Self(UnaryOp::Sinh))),
+        Spec::onnx("Sqrt", 6, X).reads(|_| Ok(Self(UnaryOp::Sqrt))),
+        Spec::onnx("Tan", 7, X).reads(|_| Ok(Self(UnaryOp::Tan))),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         Ok(to.unary(self.0, args.value("x")?)?.into())

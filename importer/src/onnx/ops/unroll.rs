@@ -1,11 +1,7 @@
 //! `Loop`, `Scan` and `SequenceMap` with a number of rounds that is known: the body, that many times.
 
-use super::super::lowering::{Lowering, axis_of};
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operand, Operator, Outputs, Spec};
 use super::super::proto::GraphProto;
-use crate::ir::{Dim, RuleError, RuleResult, ValueId};
-use kiln_types::DType;
+use super::prelude::*;
 
 /// Each round is a copy of the body.
 const MOST_ROUNDS: usize = 1024;
@@ -29,13 +25,7 @@ pub(super) struct Unroll<'m> {
     kind: Kind,
 }
 
-impl<'m> Operator<'m> for Unroll<'m> {
-    const SPECS: &'static [Spec] = &[
-        Spec::onnx("Loop", 1, &["M?", "cond?", "v_initial*"]),
-        Spec::onnx("Scan", 9, &["initial_state_and_scan_inputs*"]),
-        Spec::onnx("SequenceMap", 17, &["input_sequence", "additional_inputs*"]),
-    ];
-
+impl<'m> Unroll<'m> {
     fn read(node: &mut SourceNode<'m>) -> RuleResult<Self> {
         let body = node.graph("body")?;
         let kind = match node.operator() {
@@ -54,6 +44,14 @@ impl<'m> Operator<'m> for Unroll<'m> {
         };
         Ok(Self { body, kind })
     }
+}
+
+impl<'m> Operator<'m> for Unroll<'m> {
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("Loop", 1, &["M?", "cond?", "v_initial*"]).reads(Self::read),
+        Spec::onnx("Scan", 9, &["initial_state_and_scan_inputs*"]).reads(Self::read),
+        Spec::onnx("SequenceMap", 17, &["input_sequence", "additional_inputs*"]).reads(Self::read),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, 'm>) -> RuleResult<Outputs> {
         match &self.kind {

@@ -1,21 +1,22 @@
 //! `Unsqueeze`: axes as an attribute before version 13, as an input since.
 
-use super::super::lowering::{Lowering, axes_of};
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::RuleResult;
+use super::prelude::*;
 
 pub(super) struct Unsqueeze {
     axes: Option<Vec<i64>>,
 }
 
-impl Operator<'_> for Unsqueeze {
-    const SPECS: &'static [Spec] =
-        &[Spec::onnx("Unsqueeze", 1, &["data"]).until(12), Spec::onnx("Unsqueeze", 13, &["data", "axes"])];
-
+impl Unsqueeze {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(Self { axes: if node.opset < 13 { node.ints("axes")? } else { None } })
     }
+}
+
+impl<'m> Operator<'m> for Unsqueeze {
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("Unsqueeze", 1, &["data"]).until(12).reads(Self::read),
+        Spec::onnx("Unsqueeze", 13, &["data", "axes"]).reads(Self::read),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("data")?;

@@ -1,10 +1,6 @@
 //! Functions of any number of tensors, element by element.
 
-use super::super::lowering::Lowering;
-use super::super::node::SourceNode;
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::{RuleError, RuleResult};
-use kiln_types::BinaryOp;
+use super::prelude::*;
 
 const INPUTS: &[&str] = &["data_0", "data*"];
 
@@ -13,14 +9,7 @@ pub(super) struct Variadic {
     mean: bool,
 }
 
-impl Operator<'_> for Variadic {
-    const SPECS: &'static [Spec] = &[
-        Spec::onnx("Max", 6, INPUTS),
-        Spec::onnx("Mean", 6, INPUTS),
-        Spec::onnx("Min", 6, INPUTS),
-        Spec::onnx("Sum", 6, INPUTS),
-    ];
-
+impl Variadic {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         let op = match node.operator() {
             "Max" => BinaryOp::Max,
@@ -29,6 +18,15 @@ impl Operator<'_> for Variadic {
         };
         Ok(Self { op, mean: node.operator() == "Mean" })
     }
+}
+
+impl<'m> Operator<'m> for Variadic {
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("Max", 6, INPUTS).reads(Self::read),
+        Spec::onnx("Mean", 6, INPUTS).reads(Self::read),
+        Spec::onnx("Min", 6, INPUTS).reads(Self::read),
+        Spec::onnx("Sum", 6, INPUTS).reads(Self::read),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let values = args.all("data_0")?;

@@ -1,18 +1,11 @@
 //! `Where`: elements of one tensor or another.
 
-use super::super::lowering::Lowering;
-use super::super::node::SourceNode;
-use super::super::operator::{Args, Operator, Outputs, Spec};
-use crate::ir::RuleResult;
+use super::prelude::*;
 
 pub(super) struct Where;
 
-impl Operator<'_> for Where {
-    const SPECS: &'static [Spec] = &[Spec::onnx("Where", 9, &["condition", "X", "Y"])];
-
-    fn read(_: &mut SourceNode<'_>) -> RuleResult<Self> {
-        Ok(Self)
-    }
+impl<'m> Operator<'m> for Where {
+    const FORMS: Forms<'m, Self> = &[Spec::onnx("Where", 9, &["condition", "X", "Y"]).reads(|_| Ok(Self))];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         Ok(to.select(args.value("condition")?, args.value("X")?, args.value("Y")?)?.into())

@@ -1,18 +1,9 @@
 //! Window functions: `HannWindow`, `HammingWindow` and `BlackmanWindow`.
 
-use super::super::lowering::Lowering;
-use super::super::node::{SourceNode, invalid};
-use super::super::operator::{Args, Operator, Outputs, Spec, family};
 use super::super::tensor;
-use crate::ir::{Dim, Op, RuleResult};
-use kiln_types::{BinaryOp, DType, UnaryOp};
+use super::prelude::*;
 
-// Coefficients of 1, cos and cos of the double angle; the specification's.
-family!([f64; 3], &["size"], {
-    "BlackmanWindow" since 17 => [0.42, -0.5, 0.08],
-    "HammingWindow" since 17 => [25.0 / 46.0, -21.0 / 46.0, 0.0],
-    "HannWindow" since 17 => [0.5, -0.5, 0.0],
-});
+const SIZE: &[&str] = &["size"];
 
 pub(super) struct Window {
     coefficients: [f64; 3],
@@ -20,17 +11,25 @@ pub(super) struct Window {
     dtype: DType,
 }
 
-impl Operator<'_> for Window {
-    const SPECS: &'static [Spec] = FAMILY;
-
-    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+impl Window {
+    fn read(node: &mut SourceNode<'_>, coefficients: [f64; 3]) -> RuleResult<Self> {
         let code = i32::try_from(node.int("output_datatype", 1)?).unwrap_or(-1);
         Ok(Self {
-            coefficients: member(node.operator())?,
+            coefficients,
             periodic: node.flag("periodic", true)?,
             dtype: tensor::dtype(code).map_err(|reason| invalid("output_datatype", reason))?,
         })
     }
+}
+
+impl<'m> Operator<'m> for Window {
+    // Coefficients of 1, cos and cos of the double angle; the specification's.
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("BlackmanWindow", 17, SIZE).reads(|node| Self::read(node, [0.42, -0.5, 0.08])),
+        Spec::onnx("HammingWindow", 17, SIZE)
+            .reads(|node| Self::read(node, [25.0 / 46.0, -21.0 / 46.0, 0.0])),
+        Spec::onnx("HannWindow", 17, SIZE).reads(|node| Self::read(node, [0.5, -0.5, 0.0])),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let size = to.host_integer(args.value("size")?, "size")?;

@@ -1,10 +1,8 @@
 //! Recurrent layers whose functions the runtime's layer does not take, step by step.
 
+use super::super::prelude::*;
 use super::{Function, Rnn};
-use crate::ir::{Dim, Op, RuleError, RuleResult, ValueId};
-use crate::onnx::lowering::Lowering;
-use crate::onnx::operator::{Args, Outputs};
-use kiln_types::{Activation, BinaryOp, CompareOp, RnnDirection, RnnKind, Scalar, UnaryOp};
+use kiln_types::{Activation, RnnDirection, RnnKind};
 
 /// Each step is a dozen operations.
 const MOST_STEPS: usize = 512;
