@@ -19,7 +19,7 @@ impl<'m> Operator<'m> for Expand {
             (Some(1), _) => want.clone(),
             (_, Some(1)) | (Some(_), None) => have.clone(),
             (_, Some(_)) => want.clone(),
-            (None, None) => met(&to.builder.graph, have, want),
+            (None, None) => met(to.builder.graph, have, want),
         };
         let dims = dims.iter().zip(&wanted).map(meet).collect();
         Ok(to.expand(x, dims)?.into())
