@@ -1,7 +1,9 @@
 //! Source for graphs built by hand.
 
 use kiln_codegen::{Options, RecordPath, generate};
-use kiln_importer::ir::{Builder, Dim, Graph, Op, Origin, ScopeEntry, TensorType, ValueId};
+use kiln_importer::ir::{
+    Builder, Conv, Dim, Expand, Graph, Linear, Op, Origin, Reshape, ScopeEntry, TensorType, ValueId,
+};
 use kiln_types::{Activation, BinaryOp, ConvOptions, DType, TensorData, UnaryOp};
 
 fn scope(path: &str, class: &str) -> ScopeEntry {
@@ -19,7 +21,7 @@ fn zeros(shape: &[usize]) -> TensorData {
 fn linear(builder: &mut Builder<'_>, x: ValueId, name: &str, [inputs, outputs]: [usize; 2]) -> ValueId {
     let weight = builder.graph.add_constant(Some(format!("{name}.weight")), zeros(&[inputs, outputs]));
     let bias = builder.graph.add_constant(Some(format!("{name}.bias")), zeros(&[outputs]));
-    builder.add(Op::Linear { activation: None }, &[x, weight, bias]).unwrap()
+    builder.add(Op::Linear(Linear { activation: None }), &[x, weight, bias]).unwrap()
 }
 
 fn finish(mut graph: Graph, nodes: Vec<kiln_importer::ir::NodeId>, outputs: &[ValueId]) -> Graph {
@@ -50,7 +52,9 @@ fn blocks() -> Graph {
     builder.origin = origin(&[("", "Net"), ("head", "Linear")]);
     let y = linear(&mut builder, x, "head", [16, 4]);
     let batch = builder.graph.ty(input).dims[0].clone();
-    let y = builder.add(Op::Reshape { dims: vec![batch, Dim::constant(2), Dim::constant(2)] }, &[y]).unwrap();
+    let y = builder
+        .add(Op::Reshape(Reshape { dims: vec![batch, Dim::constant(2), Dim::constant(2)] }), &[y])
+        .unwrap();
     let nodes = builder.nodes;
     finish(graph, nodes, &[y])
 }
@@ -70,7 +74,9 @@ fn anonymous() -> Graph {
             dilation: vec![1, 1],
             groups: 1,
         };
-        x = builder.add(Op::Conv { options, activation: Some(Activation::Relu) }, &[x, weight]).unwrap();
+        x = builder
+            .add(Op::Conv(Conv { options, activation: Some(Activation::Relu) }), &[x, weight])
+            .unwrap();
     }
     let nodes = builder.nodes;
     finish(graph, nodes, &[x])
@@ -140,7 +146,7 @@ fn a_function_is_not_cut_between_a_read_and_its_uses() {
     x = steps(&mut builder, x, 10);
     let rows = builder.host(rows, "rows").unwrap();
     x = steps(&mut builder, x, 60);
-    x = builder.add(Op::Expand { dims: vec![rows[0].clone(), Dim::constant(4)] }, &[x]).unwrap();
+    x = builder.add(Op::Expand(Expand { dims: vec![rows[0].clone(), Dim::constant(4)] }), &[x]).unwrap();
     x = steps(&mut builder, x, 60);
     let nodes = builder.nodes;
     let graph = finish(graph, nodes, &[x]);

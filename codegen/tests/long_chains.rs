@@ -1,7 +1,7 @@
 //! Source for long graphs, however their nodes are named: in time that grows with their length, on a small stack.
 
 use kiln_codegen::{Options, generate};
-use kiln_importer::ir::{Builder, Graph, Op, Origin, ScopeEntry, TensorType, ValueId};
+use kiln_importer::ir::{Builder, Concat, Graph, Linear, Op, Origin, ScopeEntry, TensorType, ValueId};
 use kiln_types::{BinaryOp, DType, TensorData, UnaryOp};
 use std::time::{Duration, Instant};
 
@@ -121,7 +121,7 @@ fn layers(
         };
         shared = name.map(|name| (name, [weight, bias]));
         b.origin = Origin { scope: vec![entry("", "Net")], ..Origin::default() };
-        x = b.add(Op::Linear { activation: None }, &[x, weight, bias]).unwrap();
+        x = b.add(Op::Linear(Linear { activation: None }), &[x, weight, bias]).unwrap();
     }
     vec![x]
 }
@@ -141,7 +141,7 @@ fn fan_out(b: &mut Builder<'_>, x: ValueId, n: usize) -> Vec<ValueId> {
 /// Many values into one.
 fn fan_in(b: &mut Builder<'_>, x: ValueId, n: usize) -> Vec<ValueId> {
     let branches: Vec<_> = (0..n).map(|i| b.add(Op::Unary(OPS[i % OPS.len()]), &[x]).unwrap()).collect();
-    vec![b.add(Op::Concat { axis: 0 }, &branches).unwrap()]
+    vec![b.add(Op::Concat(Concat { axis: 0 }), &branches).unwrap()]
 }
 
 /// A parameter a node, some with names that differ only in numbers.

@@ -27,7 +27,6 @@ mod ties;
 
 pub use rewrite::{Rewrite, Rule};
 
-use crate::fold;
 use crate::ir::Graph;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -169,7 +168,7 @@ impl Runner<'_> {
             let mut changed = false;
             for pass in passes {
                 let report = pass.run(self.graph);
-                self.graph.constants.iter().for_each(|constant| fold::release(&constant.data));
+                self.graph.constants.iter().for_each(|constant| crate::data::release(&constant.data));
                 self.check(pass.name());
                 if report.changed() {
                     changed = true;

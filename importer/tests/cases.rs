@@ -99,7 +99,7 @@ fn imports_compute_what_the_model_means() {
             continue;
         }
         let only_runtime =
-            |op: &Op| matches!(op, Op::Call(_) | Op::Interpolate { .. } | Op::MaxPoolWithIndices(_));
+            |op: &Op| matches!(op, Op::Call(_) | Op::Interpolate(_) | Op::MaxPoolWithIndices(_));
         let calls = graph.nodes.iter().any(|node| only_runtime(&node.op));
         let sets = (0..).map(|n| folder.join(format!("test_data_set_{n}"))).take_while(|set| set.is_dir());
         for set in sets {

@@ -1,8 +1,7 @@
 //! Every ONNX case under `fixtures/`, with other weights: what the passes make of them is what the provenance of the
 //! constants says, and no pass takes the contents of a parameter for given.
 
-use kiln_importer::fold::evaluate;
-use kiln_importer::ir::{Constant, Graph, Op, Provenance, Region, ValueId};
+use kiln_importer::ir::{Constant, Graph, Op, Permute, Provenance, Region, ValueId};
 use kiln_importer::onnx::proto::{ModelProto, TensorProto};
 use kiln_importer::onnx::{LoadOptions, load_bytes};
 use kiln_importer::passes::{Options, optimize};
@@ -71,8 +70,9 @@ fn contents(bytes: &[u8]) -> BTreeMap<String, TensorData> {
     for Constant { name, data, provenance } in graph.constants {
         match provenance.as_deref() {
             // The exporter turned a weight: the file has it under no key.
-            Some(Provenance::Apply { op: Op::Permute { axes }, operands }) if axes == &[1, 0] => {
-                let back = evaluate(&Op::Permute { axes: vec![1, 0] }, &[Some(&data)]).unwrap().remove(0);
+            Some(Provenance::Apply { op: Op::Permute(Permute { axes }), operands }) if axes == &[1, 0] => {
+                let back =
+                    Op::Permute(Permute { axes: vec![1, 0] }).evaluate(&[Some(&data)]).unwrap().remove(0);
                 found.insert(operands[0].keys().remove(0), back);
             }
             _ => found.extend(name.map(|name| (name, data))),

@@ -4,7 +4,7 @@ use super::Draft;
 use crate::code::{Block, Code, Lowering, Owner, Source, Statement};
 use crate::ids::{ModuleId, VarId};
 use crate::tree::{ModuleTree, Step, is_literal};
-use kiln_importer::ir::{Graph, NodeId, Op, Symbol, SymbolOrigin, ValueId};
+use kiln_importer::ir::{Graph, If, NodeId, Op, Symbol, SymbolOrigin, ValueId};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Uses and definitions of values in one module, children included.
@@ -116,12 +116,12 @@ fn node_uses(tree: &ModuleTree<'_>, node: NodeId) -> NodeUses {
     let data = graph.node(node);
     let mut uses = NodeUses { defined: data.outputs.clone(), ..NodeUses::default() };
     match &data.op {
-        Op::HostRead { .. } => {
+        Op::HostRead(_) => {
             uses.uses.extend(data.inputs.first().copied().flatten());
             uses.defined.clear();
             return uses;
         }
-        Op::If { condition, then_region, else_region } => {
+        Op::If(If { condition, then_region, else_region }) => {
             uses.symbols.extend(condition.symbols());
             uses.uses.extend(then_region.outputs.iter().chain(&else_region.outputs));
             return uses;

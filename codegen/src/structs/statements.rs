@@ -5,7 +5,7 @@ use crate::code::{Block, Callee, Code, Literal, Lowering, Statement};
 use crate::ids::ModuleId;
 use crate::tree::Step;
 use crate::{CodegenError, Defect};
-use kiln_importer::ir::{NodeId, Op, Region};
+use kiln_importer::ir::{HostRead, If, NodeId, Op, Region};
 
 type Result<T> = std::result::Result<T, CodegenError>;
 
@@ -28,7 +28,7 @@ impl Sharing<'_, '_> {
             Step::Loop { modules, carried } => self.loop_statement(draft, modules, *carried, lowering),
             Step::Branches { node, then, otherwise } => {
                 let data = self.tree.graph.node(*node);
-                let Op::If { condition, then_region, else_region } = &data.op else {
+                let Op::If(If { condition, then_region, else_region }) = &data.op else {
                     return Err(Defect::node(data, "no branches").into());
                 };
                 let then = self.branch(draft, then, then_region, lowering)?;
@@ -97,7 +97,7 @@ impl Sharing<'_, '_> {
 
     fn node_statement(&self, draft: &Draft, node: NodeId, lowering: &mut Lowering<'_>) -> Result<Statement> {
         let data = self.tree.graph.node(node);
-        if let Op::HostRead { symbols } = &data.op {
+        if let Op::HostRead(HostRead { symbols }) = &data.op {
             let operand = data.inputs.first().copied().flatten();
             let operand = operand.ok_or_else(|| Defect::node(data, "no operand to read"))?;
             return Ok(Statement::Read { code: lowering.value(operand), symbols: symbols.clone() });

@@ -1,7 +1,7 @@
 //! What is known of each node that runs: what the runtime does for it, what it uses, and on which nodes it depends.
 
 use kiln_importer::ir::{
-    Arg, Graph, Implementation, Layer, NodeId, Op, Region, Symbol, SymbolOrigin, ValueId,
+    Arg, Graph, If, Implementation, Layer, NodeId, Op, Region, Symbol, SymbolOrigin, ValueId,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -77,7 +77,7 @@ impl<'g> Nodes<'g> {
         if let Implementation::Call(call) = &implementation {
             call.visit_dims(&mut |dim| symbols.extend(dim.symbols()));
         }
-        if let Op::If { condition, .. } = &node.op {
+        if let Op::If(If { condition, .. }) = &node.op {
             symbols.extend(condition.symbols());
         }
         for inner in regions(&node.op).into_iter().flat_map(|region| &region.nodes) {
@@ -148,7 +148,7 @@ impl<'g> Nodes<'g> {
 /// The branches of an operation.
 pub fn regions(op: &Op) -> Vec<&Region> {
     match op {
-        Op::If { then_region, else_region, .. } => vec![then_region, else_region],
+        Op::If(If { then_region, else_region, .. }) => vec![then_region, else_region],
         _ => Vec::new(),
     }
 }

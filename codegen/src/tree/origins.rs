@@ -9,8 +9,8 @@ use super::placement::relative;
 use super::{Content, Field, ModuleTree};
 use crate::code::Number;
 use expression::{derivation, plain, shapeless, short, shortest};
-use kiln_importer::fold::uniform;
-use kiln_importer::ir::{Norm, Op, Provenance, ValueId};
+use kiln_importer::data::uniform;
+use kiln_importer::ir::{Norm, Op, Permute, Provenance, ValueId};
 use kiln_types::{BinaryOp, Derivation, DerivationTarget, in_pytorch};
 use std::collections::BTreeSet;
 
@@ -97,7 +97,7 @@ impl Parameter<'_> {
 fn layout(made: &Provenance) -> Option<bool> {
     match plain(made) {
         Provenance::Key { .. } => Some(false),
-        Provenance::Apply { op: Op::Permute { axes }, operands } if axes.as_slice() == [1, 0] => {
+        Provenance::Apply { op: Op::Permute(Permute { axes }), operands } if axes.as_slice() == [1, 0] => {
             matches!(operands.first().map(|of| plain(of)), Some(Provenance::Key { .. })).then_some(true)
         }
         _ => None,
@@ -108,7 +108,7 @@ fn layout(made: &Provenance) -> Option<bool> {
 fn is_key(made: &Provenance, wanted: &str, turned: bool) -> bool {
     match plain(made) {
         Provenance::Key { key, .. } => !turned && key == wanted,
-        Provenance::Apply { op: Op::Permute { axes }, operands } => {
+        Provenance::Apply { op: Op::Permute(Permute { axes }), operands } => {
             turned
                 && axes.as_slice() == [1, 0]
                 && operands.first().is_some_and(|of| is_key(of, wanted, false))

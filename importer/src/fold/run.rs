@@ -1,7 +1,7 @@
 //! Interprets a graph: the reference that passes and code generation are tested against.
 
-use super::{Elements, evaluate};
-use crate::ir::{Dim, Graph, NodeId, Op, Region, Symbol, SymbolOrigin, ValueDef, ValueId};
+use crate::data::Elements;
+use crate::ir::{Dim, Graph, HostRead, If, NodeId, Op, Region, Symbol, SymbolOrigin, ValueDef, ValueId};
 use kiln_types::TensorData;
 use std::collections::BTreeMap;
 
@@ -122,7 +122,7 @@ impl Machine<'_> {
         let mut op = node.op.clone();
         op.map_dims(&mut |dim| self.known(dim));
         let outputs = match &op {
-            Op::HostRead { symbols } => {
+            Op::HostRead(HostRead { symbols }) => {
                 let data = operands.first().and_then(Option::as_ref).ok_or_else(fail)?;
                 let Elements::Int(values) = Elements::load(data) else {
                     return Err(fail());
@@ -132,11 +132,11 @@ impl Machine<'_> {
                 }
                 return Ok(());
             }
-            Op::If { condition, then_region, else_region } => {
+            Op::If(If { condition, then_region, else_region }) => {
                 let condition = condition.as_constant().ok_or_else(fail)?;
                 self.region(if condition != 0 { then_region } else { else_region })?
             }
-            op => evaluate(op, &operands.iter().map(Option::as_ref).collect::<Vec<_>>()).ok_or_else(fail)?,
+            op => op.evaluate(&operands.iter().map(Option::as_ref).collect::<Vec<_>>()).ok_or_else(fail)?,
         };
         for (&id, data) in node.outputs.iter().zip(outputs) {
             self.define(id, data);

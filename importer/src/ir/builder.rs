@@ -4,6 +4,7 @@ use super::{
     Dim, Graph, Node, NodeId, Op, Origin, Region, RuleError, RuleResult, Symbol, SymbolOrigin, TensorType,
     Value, ValueDef, ValueId,
 };
+use crate::ir::{HostRead, HostTensor};
 use kiln_types::{DType, TensorData};
 
 /// Contents of an integer constant of more elements stay in the tensor; shape arithmetic never needs so many.
@@ -158,7 +159,7 @@ impl<'a> Builder<'a> {
 
     /// Host integers as an i64 value: what `Shape` lowers to. Where only its contents are used, no tensor remains.
     pub fn host_tensor(&mut self, values: Vec<Dim>, dims: Vec<usize>) -> RuleResult<ValueId> {
-        self.add(Op::HostTensor { values, dims }, &[])
+        self.add(Op::HostTensor(HostTensor { values, dims }), &[])
     }
 
     /// The value's contents as dims: known ones, or symbols that a [`Op::HostRead`] defines at run time. The value must be
@@ -173,7 +174,7 @@ impl<'a> Builder<'a> {
             return Err(RuleError::NotConstant { input: hint.to_owned() });
         };
         let node = self.graph.add_node(
-            Op::HostRead { symbols: Vec::new() },
+            Op::HostRead(HostRead { symbols: Vec::new() }),
             vec![Some(value)],
             Vec::new(),
             self.origin.clone(),
@@ -185,7 +186,7 @@ impl<'a> Builder<'a> {
             symbols.push(symbol);
         }
         let dims: Vec<Dim> = symbols.iter().cloned().map(Dim::symbol).collect();
-        self.graph.node_mut(node).op = Op::HostRead { symbols };
+        self.graph.node_mut(node).op = Op::HostRead(HostRead { symbols });
         self.nodes.push(node);
         // A second request finds the symbols.
         self.graph.value_mut(value).host = Some(dims.clone());

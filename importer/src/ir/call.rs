@@ -97,8 +97,8 @@ pub enum Effect {
     ReadsDevice,
     /// It draws random numbers, now or in training.
     Random,
-    /// It runs regions, whose nodes have effects of their own.
-    Regions,
+    /// It is control flow: what runs after it, or how large it is, depends on it.
+    Control,
 }
 
 impl Effect {
@@ -106,7 +106,7 @@ impl Effect {
     pub fn is_repeatable(self) -> bool {
         match self {
             Effect::Pure | Effect::ReadsDevice => true,
-            Effect::Random | Effect::Regions => false,
+            Effect::Random | Effect::Control => false,
         }
     }
 }

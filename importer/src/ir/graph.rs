@@ -227,7 +227,7 @@ impl Graph {
     /// The one number that a constant holds, when it is known from the graph alone.
     pub fn number(&self, id: ValueId) -> Option<kiln_types::Scalar> {
         let constant = self.constant(id).filter(|constant| constant.provenance.is_none())?;
-        crate::fold::scalar(&constant.data)
+        crate::data::scalar(&constant.data)
     }
 
     /// The node that defines a value, if one does.

@@ -16,8 +16,9 @@ mod call;
 mod dim;
 mod error;
 mod graph;
+mod known;
 mod naming;
-mod op;
+pub mod op;
 mod provenance;
 pub(crate) mod text;
 mod types;
@@ -34,6 +35,7 @@ pub use graph::{
     Constant, ConstantId, Graph, Node, NodeId, Origin, Region, ScopeEntry, SymbolOrigin, Value, ValueDef,
     ValueId,
 };
+pub(crate) use known::known;
 pub use naming::is_anonymous;
 pub use op::*;
 pub use provenance::{Channels, Norm, Provenance, is_small_table};

@@ -7,7 +7,8 @@ mod repeat;
 mod shape;
 
 use super::Op;
-use crate::fold::{self, Elements, elements};
+use crate::data::{Elements, elements};
+use crate::ir::{Permute, Reshape};
 use kiln_types::{BinaryOp, TensorData, UnaryOp};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -96,14 +97,14 @@ impl Provenance {
         if operands.iter().all(|(provenance, _)| provenance.is_none()) {
             return None;
         }
-        if let (Op::Reshape { dims }, [(Some(from), data)]) = (op, operands) {
+        if let (Op::Reshape(Reshape { dims }), [(Some(from), data)]) = (op, operands) {
             let same = |shape: &[usize]| {
                 shape.len() == dims.len() && shape.iter().zip(dims).all(|(&size, dim)| *dim == size.into())
             };
             if same(&data.shape) {
                 return Some(from.clone());
             }
-            if let Self::Apply { op: Op::Reshape { .. }, operands } = &**from
+            if let Self::Apply { op: Op::Reshape(_), operands } = &**from
                 && let [source] = operands.as_slice()
             {
                 let undone = source.shape().is_some_and(|shape| same(&shape));
@@ -114,19 +115,19 @@ impl Provenance {
                 });
             }
         }
-        if let (Op::Permute { axes: outer }, [(Some(from), _)]) = (op, operands)
-            && let Self::Apply { op: Op::Permute { axes: inner }, operands } = &**from
+        if let (Op::Permute(Permute { axes: outer }), [(Some(from), _)]) = (op, operands)
+            && let Self::Apply { op: Op::Permute(Permute { axes: inner }), operands } = &**from
         {
             let axes: Option<Vec<usize>> = outer.iter().map(|&axis| inner.get(axis).copied()).collect();
             return match (axes?, operands.as_slice()) {
                 (axes, [source]) if axes.is_sorted() => Some(source.clone()),
-                (axes, source) => Some(Self::apply(Op::Permute { axes }, source.to_vec())),
+                (axes, source) => Some(Self::apply(Op::Permute(Permute { axes }), source.to_vec())),
             };
         }
         let literal = |data: &TensorData| Arc::new(Self::Literal(data.clone()));
         // What is empty adds nothing to what it is joined with.
         let counts = |(_, data): &&(Option<Arc<Self>>, &TensorData)| {
-            !matches!(op, Op::Concat { .. }) || data.num_elements() > 0
+            !matches!(op, Op::Concat(_)) || data.num_elements() > 0
         };
         let operands =
             operands.iter().filter(counts).map(|(from, data)| from.clone().unwrap_or_else(|| literal(data)));
@@ -228,7 +229,7 @@ impl Provenance {
             Self::Apply { op, operands } => {
                 let operands: Vec<TensorData> =
                     operands.iter().map(|operand| operand.evaluate(lookup)).collect::<Option<_>>()?;
-                fold::evaluate(op, &operands.iter().map(Some).collect::<Vec<_>>())?.pop()
+                op.evaluate(&operands.iter().map(Some).collect::<Vec<_>>())?.pop()
             }
             Self::Scaled { channels, weight, scale } => {
                 let scale = Elements::load(&scale.evaluate(lookup)?).floats();
@@ -291,6 +292,7 @@ impl Channels {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ir::{Permute, Reshape};
 
     fn key(name: &str, shape: &[usize]) -> Arc<Provenance> {
         Arc::new(Provenance::Key { key: name.into(), shape: shape.to_vec() })
@@ -303,13 +305,13 @@ mod tests {
     #[test]
     fn layout_changes_cancel() {
         let weight = key("w", &[2, 3]);
-        let turn = Op::Permute { axes: vec![1, 0] };
+        let turn = Op::Permute(Permute { axes: vec![1, 0] });
         let turned = Provenance::of_operation(&turn, &[(Some(weight.clone()), &data(&[2, 3]))]).unwrap();
         let back = Provenance::of_operation(&turn, &[(Some(turned), &data(&[3, 2]))]).unwrap();
         assert_eq!(back, weight);
-        let flat = Op::Reshape { dims: vec![6.into()] };
+        let flat = Op::Reshape(Reshape { dims: vec![6.into()] });
         let flat = Provenance::of_operation(&flat, &[(Some(weight.clone()), &data(&[2, 3]))]).unwrap();
-        let square = Op::Reshape { dims: vec![2.into(), 3.into()] };
+        let square = Op::Reshape(Reshape { dims: vec![2.into(), 3.into()] });
         assert_eq!(Provenance::of_operation(&square, &[(Some(flat), &data(&[6]))]).unwrap(), weight);
         assert!(Provenance::of_operation(&turn, &[(None, &data(&[2, 3]))]).is_none());
     }

@@ -5,6 +5,7 @@
 use super::{
     Dim, Graph, Infer, Node, NodeId, Op, Region, Symbol, SymbolOrigin, TensorType, ValueDef, ValueId,
 };
+use crate::ir::HostRead;
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -174,7 +175,7 @@ impl<'a> Verifier<'a> {
             }
             self.define(output);
         }
-        if let Op::HostRead { symbols } = &node.op {
+        if let Op::HostRead(HostRead { symbols }) = &node.op {
             for (index, symbol) in symbols.iter().enumerate() {
                 if self.graph.symbols.get(symbol) != Some(&SymbolOrigin::Read { node: id, index }) {
                     self.violate(site(id, node), format!("`{symbol}` does not name it as its origin"));
@@ -233,7 +234,7 @@ fn site(id: NodeId, node: &Node) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::Builder;
+    use crate::ir::{Builder, Reshape};
     use kiln_types::{BinaryOp, DType, UnaryOp};
 
     fn sample() -> Graph {
@@ -242,8 +243,9 @@ mod tests {
         let x = b.input("x", TensorType::new(DType::F32, [Dim::symbol("batch"), Dim::constant(3)]));
         let half = b.constant(kiln_types::TensorData::new(vec![0.5f32], [] as [usize; 0]));
         let scaled = b.add(Op::Binary(BinaryOp::Mul), &[x, half]).unwrap();
-        let y =
-            b.add(Op::Reshape { dims: vec![&Dim::symbol("batch") * &Dim::constant(3)] }, &[scaled]).unwrap();
+        let y = b
+            .add(Op::Reshape(Reshape { dims: vec![&Dim::symbol("batch") * &Dim::constant(3)] }), &[scaled])
+            .unwrap();
         let nodes = b.nodes;
         graph.root.nodes = nodes;
         graph.root.outputs = vec![y];

@@ -5,8 +5,8 @@ mod merged;
 
 use super::proto::{GraphProto, ModelProto, NodeProto, StringStringEntryProto};
 use super::scope;
-use crate::fold::uniform;
-use crate::ir::{Op, Provenance, is_anonymous};
+use crate::data::uniform;
+use crate::ir::{Op, Provenance, is_anonymous, op};
 use kiln_types::TensorData;
 use merged::Merged;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -139,7 +139,7 @@ impl Parameters {
             ([], _) => None,
             _ if !data.dtype.is_float() => None,
             ([only], &[inputs, outputs]) if from.len() == 1 && self.turned.contains(name) => {
-                let op = Op::Permute { axes: vec![1, 0] };
+                let op = Op::Permute(op::Permute { axes: vec![1, 0] });
                 Provenance::of_operation(&op, &[(Some(key(only, &[outputs, inputs])), data)])
             }
             _ => Some(exporters(name, keys)),
@@ -193,6 +193,7 @@ fn is_path(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ir::op;
     use crate::onnx::proto::ValueInfoProto;
 
     fn props(entries: &[(&str, &str)]) -> Vec<StringStringEntryProto> {
@@ -251,7 +252,7 @@ mod tests {
         assert_eq!(of("conv.weight"), exporters("conv.weight", "conv.weight"));
         match of("val_1") {
             Some(Provenance::Apply { op, operands }) => {
-                assert_eq!(op, Op::Permute { axes: vec![1, 0] });
+                assert_eq!(op, Op::Permute(op::Permute { axes: vec![1, 0] }));
                 assert_eq!(*operands[0], Provenance::Key { key: "fc.weight".into(), shape: vec![3, 2] });
             }
             other => panic!("{other:?}"),

@@ -1,7 +1,7 @@
 //! Activations that a convolution or linear layer applies on its way out.
 
 use super::{Rewrite, Rule};
-use crate::ir::Op;
+use crate::ir::{Conv, Linear, Op};
 
 pub(super) const RULE: Rule = Rule { apply };
 
@@ -9,8 +9,10 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     let (activation, x) = cx.activated(cx.output()?)?;
     let layer = cx.producer(x).filter(|_| cx.used_once(x))?.clone();
     let op = match layer.op {
-        Op::Conv { options, activation: None } => Op::Conv { options, activation: Some(activation) },
-        Op::Linear { activation: None } => Op::Linear { activation: Some(activation) },
+        Op::Conv(Conv { options, activation: None }) => {
+            Op::Conv(Conv { options, activation: Some(activation) })
+        }
+        Op::Linear(Linear { activation: None }) => Op::Linear(Linear { activation: Some(activation) }),
         _ => return None,
     };
     cx.replace_as(op, layer.inputs, Some(layer.origin))?;

@@ -2,8 +2,10 @@
 
 use super::movement::constant_as;
 use super::{Rewrite, Rule};
-use crate::fold::{Elements, Strided};
-use crate::ir::{Channels, Constant, Node, Norm, Op, Provenance, ValueId};
+use crate::data::{Elements, Strided};
+use crate::ir::{
+    BatchNorm, Channels, Constant, Conv, Expand, Linear, Node, Norm, Op, Provenance, Reshape, ValueId,
+};
 use kiln_types::BinaryOp;
 use std::sync::Arc;
 
@@ -11,7 +13,7 @@ pub(super) const RULE: Rule = Rule { apply };
 
 fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     match cx.op().clone() {
-        Op::BatchNorm { epsilon } if !cx.options.trainable => batch_norm(cx, epsilon),
+        Op::BatchNorm(BatchNorm { epsilon }) if !cx.options.trainable => batch_norm(cx, epsilon),
         Op::Binary(op @ (BinaryOp::Mul | BinaryOp::Add | BinaryOp::Sub)) => channel_constant(cx, op),
         _ => None,
     }
@@ -49,11 +51,11 @@ fn layer(cx: &Rewrite<'_>, id: ValueId) -> Option<Layer> {
     let weight = cx.constant(weight_id).filter(|weight| weight.data.dtype.is_float())?;
     let shape = &weight.data.shape;
     let (channels, axis, places) = match &node.op {
-        Op::Conv { activation: None, .. } => (*shape.first()?, 1, Channels::First),
+        Op::Conv(Conv { activation: None, .. }) => (*shape.first()?, 1, Channels::First),
         Op::ConvTranspose(options) => {
             (shape.get(1)?.checked_mul(options.groups)?, 1, Channels::Grouped(options.groups))
         }
-        Op::Linear { activation: None } => {
+        Op::Linear(Linear { activation: None }) => {
             (*shape.get(1)?, cx.ty(id).rank().checked_sub(1)?, Channels::Second)
         }
         _ => return None,
@@ -234,8 +236,8 @@ fn channel_constant(cx: &mut Rewrite<'_>, op: BinaryOp) -> Option<&'static str> 
 fn spread(constant: &Constant, channels: usize) -> Option<Numbers> {
     let values = Elements::load(&constant.data).floats();
     let values = Strided::new(&[values.len()]).expand(&[channels])?.gather(&values);
-    let one = Op::Reshape { dims: vec![1.into()] };
-    let all = Op::Expand { dims: vec![channels.into()] };
+    let one = Op::Reshape(Reshape { dims: vec![1.into()] });
+    let all = Op::Expand(Expand { dims: vec![channels.into()] });
     let narrow = Provenance::of_operation(&one, &[(constant.provenance.clone(), &constant.data)]);
     let wide = Provenance::of_operation(&all, &[(narrow, &constant.data)]);
     let derived = wide.is_some();
@@ -250,7 +252,7 @@ fn spread(constant: &Constant, channels: usize) -> Option<Numbers> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::Builder;
+    use crate::ir::{BatchNorm, Builder, Conv, Dropout};
     use crate::passes::testing::{checked, constant, graph, kinds, single};
     use crate::passes::{Options, optimize};
     use kiln_types::{Activation, ConvOptions, ConvTransposeOptions};
@@ -264,7 +266,7 @@ mod tests {
         let bias = constant(b, Some("bn.bias"), &[channels], &ramp(channels));
         let mean = constant(b, Some("bn.running_mean"), &[channels], &ramp(channels));
         let variance = constant(b, Some("bn.running_var"), &[channels], &vec![0.7; channels]);
-        b.add(Op::BatchNorm { epsilon: 1e-3 }, &[y, weight, bias, mean, variance]).unwrap()
+        b.add(Op::BatchNorm(BatchNorm { epsilon: 1e-3 }), &[y, weight, bias, mean, variance]).unwrap()
     }
 
     fn conv_bn_relu(b: &mut Builder<'_>, x: &[ValueId]) -> Vec<ValueId> {
@@ -275,7 +277,7 @@ mod tests {
             groups: 2,
         };
         let weight = constant(b, Some("conv.weight"), &[6, 2, 3, 3], &ramp(108));
-        let y = b.add(Op::Conv { options, activation: None }, &[x[0], weight]).unwrap();
+        let y = b.add(Op::Conv(Conv { options, activation: None }), &[x[0], weight]).unwrap();
         let y = batch_norm(b, y, 6);
         vec![b.add(Op::Activation(Activation::Relu), &[y]).unwrap()]
     }
@@ -286,14 +288,14 @@ mod tests {
         let node = single(&g);
         let name = |n: usize| g.constant(node.inputs[n].unwrap()).unwrap().name.clone();
         assert_eq!((name(1).as_deref(), name(2).as_deref()), (Some("conv.weight"), Some("conv.bias")));
-        assert!(matches!(&node.op, Op::Conv { activation: Some(Activation::Relu), .. }));
+        assert!(matches!(&node.op, Op::Conv(Conv { activation: Some(Activation::Relu), .. })));
     }
 
     #[test]
     fn what_is_to_be_trained_stays() {
         let mut g = graph(&["f32[n, 4, 5, 5]"], |b, x| {
             let y = conv_bn_relu(b, x);
-            vec![b.add(Op::Dropout { ratio: 0.1 }, &y).unwrap()]
+            vec![b.add(Op::Dropout(Dropout { ratio: 0.1 }), &y).unwrap()]
         });
         optimize(&mut g, &Options { trainable: true });
         assert_eq!(kinds(&g), ["Conv", "BatchNorm", "Activation", "Dropout"]);

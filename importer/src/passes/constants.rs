@@ -1,9 +1,12 @@
 //! Computes at build time what is known at build time, and puts shape arithmetic on the host.
 
-use super::dead_code::is_pure;
 use super::{Pass, PassReport};
-use crate::fold::{self, Elements};
-use crate::ir::{Dim, Graph, Node, NodeId, Op, Provenance, Region, SymbolOrigin, TensorType, Value, ValueId};
+use crate::data::Elements;
+use crate::ir::op::Folding;
+use crate::ir::{
+    Cast, Dim, Graph, HostTensor, If, Node, NodeId, Op, Provenance, Region, SymbolOrigin, TensorType, Value,
+    ValueId,
+};
 use kiln_types::{DType, TensorData};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -100,7 +103,7 @@ impl Fold<'_> {
 
     /// A choice whose condition is known: the nodes of the branch stand here.
     fn take_branch(&mut self, id: NodeId, nodes: &mut Vec<NodeId>) -> bool {
-        let Op::If { condition, then_region, else_region } = &self.graph.node(id).op else {
+        let Op::If(If { condition, then_region, else_region }) = &self.graph.node(id).op else {
             return false;
         };
         let Some(condition) = condition.as_constant() else {
@@ -135,10 +138,10 @@ impl Fold<'_> {
     /// An integer value whose contents are known numbers.
     fn fold_host(&mut self, id: NodeId) -> bool {
         let node = self.graph.node(id);
-        let (&[output], true) = (node.outputs.as_slice(), is_pure(&node.op)) else {
+        let (&[output], true) = (node.outputs.as_slice(), node.op.effect().is_repeatable()) else {
             return false;
         };
-        if matches!(node.op, Op::Fill { .. } | Op::Arange { .. } | Op::Call(_)) {
+        if matches!(node.op, Op::Fill(_) | Op::Arange(_) | Op::Call(_)) {
             return false;
         }
         let value = self.graph.value(output);
@@ -157,8 +160,9 @@ impl Fold<'_> {
     /// An operation whose operands are all known.
     fn fold_data(&mut self, id: NodeId) -> bool {
         let node = self.graph.node(id);
-        let makes = matches!(node.op, Op::Fill { .. } | Op::Arange { .. } | Op::HostTensor { .. });
-        let (&[output], true, false) = (node.outputs.as_slice(), is_pure(&node.op), makes) else {
+        let makes = matches!(node.op, Op::Fill(_) | Op::Arange(_) | Op::HostTensor(_));
+        let (&[output], true, false) = (node.outputs.as_slice(), node.op.effect().is_repeatable(), makes)
+        else {
             return false;
         };
         let operands: Option<Vec<Option<TensorData>>> =
@@ -166,11 +170,12 @@ impl Fold<'_> {
         let (Some(operands), Some(shape)) = (operands, self.graph.ty(output).shape()) else {
             return false;
         };
-        if !fold::is_foldable(&node.op) || self.keeps_parameter(id) {
+        let folding = node.op.folding();
+        if folding == Folding::Never || self.keeps_parameter(id) {
             return false;
         }
         // One value spread out stays as such: it is made at run time from a literal.
-        let spread = matches!(node.op, Op::Expand { .. } | Op::Repeat { .. });
+        let spread = matches!(node.op, Op::Expand(_) | Op::Repeat(_));
         if spread && operands.iter().flatten().any(|data| data.num_elements() == 1) {
             return false;
         }
@@ -184,17 +189,19 @@ impl Fold<'_> {
             return false;
         };
         // The same bytes in other dims cost nothing.
-        let bytes = if matches!(node.op, Op::Reshape { .. }) { 0 } else { size as u64 };
-        let cost = fold::cost(&node.op, &operands, fold::elements(&shape));
+        let bytes = if matches!(node.op, Op::Reshape(_)) { 0 } else { size as u64 };
+        let Some(cost) = folding.cost(&operands, crate::data::elements(&shape)) else {
+            return false;
+        };
         let budget = &self.graph.budget;
         if node.inputs.is_empty() || !budget.elements.take(cost) || !budget.bytes.take(bytes) {
             return false;
         }
-        let Some(data) = fold::evaluate(&node.op, &operands).and_then(|mut outputs| outputs.pop()) else {
+        let Some(data) = node.op.evaluate(&operands).and_then(|mut outputs| outputs.pop()) else {
             return false;
         };
         let name = match node.op {
-            Op::Permute { .. } | Op::Reshape { .. } | Op::Cast { .. } => node.inputs[0]
+            Op::Permute(_) | Op::Reshape(_) | Op::Cast(_) => node.inputs[0]
                 .and_then(|input| self.graph.constant(input))
                 .and_then(|constant| constant.name.clone()),
             _ => None,
@@ -240,12 +247,8 @@ impl Fold<'_> {
         };
         match node.op {
             // Layouts: what the layers' own parameters look like.
-            Op::Permute { .. }
-            | Op::Reshape { .. }
-            | Op::Cast { .. }
-            | Op::Slice { .. }
-            | Op::Concat { .. } => false,
-            Op::Take { .. } => node.inputs.first().is_some_and(parameter),
+            Op::Permute(_) | Op::Reshape(_) | Op::Cast(_) | Op::Slice(_) | Op::Concat(_) => false,
+            Op::Take(_) => node.inputs.first().is_some_and(parameter),
             _ => self.trainable && node.inputs.iter().any(parameter),
         }
     }
@@ -259,7 +262,7 @@ impl Fold<'_> {
         let shape = self.graph.ty(id).shape()?;
         let size = shape.iter().try_fold(self.graph.ty(id).dtype.size(), |n, &d| n.checked_mul(d))?;
         match node.op {
-            Op::Fill { .. } | Op::Arange { .. } if size <= SMALL => fold::evaluate(&node.op, &[])?.pop(),
+            Op::Fill(_) | Op::Arange(_) if size <= SMALL => node.op.evaluate(&[])?.pop(),
             _ => None,
         }
     }
@@ -282,19 +285,18 @@ impl Fold<'_> {
     /// A tensor of integers that are known as expressions is made from them, not computed as a tensor.
     fn place_on_host(&mut self, id: NodeId, nodes: &mut Vec<NodeId>) {
         let node = self.graph.node(id);
-        let (&[output], true) = (node.outputs.as_slice(), is_pure(&node.op)) else {
+        let (&[output], true) = (node.outputs.as_slice(), node.op.effect().is_repeatable()) else {
             return;
         };
-        let made =
-            matches!(node.op, Op::HostTensor { .. } | Op::Fill { .. } | Op::Arange { .. } | Op::Call(_));
+        let made = matches!(node.op, Op::HostTensor(_) | Op::Fill(_) | Op::Arange(_) | Op::Call(_));
         let value = self.graph.value(output);
         let (Some(values), Some(dims), false) = (value.host.clone(), value.ty.shape(), made) else {
             return;
         };
-        if let Op::Cast { .. } = node.op
+        if let Op::Cast(_) = node.op
             && node.inputs[0]
                 .and_then(|x| self.graph.producer(x))
-                .is_some_and(|producer| matches!(self.graph.node(producer).op, Op::HostTensor { .. }))
+                .is_some_and(|producer| matches!(self.graph.node(producer).op, Op::HostTensor(_)))
         {
             return;
         }
@@ -308,7 +310,7 @@ impl Fold<'_> {
         }
         self.report.count("placed on the host");
         let dtype = value.ty.dtype;
-        let tensor = Op::HostTensor { values: values.clone(), dims: dims.clone() };
+        let tensor = Op::HostTensor(HostTensor { values: values.clone(), dims: dims.clone() });
         if dtype == DType::I64 {
             let node = self.graph.node_mut(id);
             (node.op, node.inputs) = (tensor, Vec::new());
@@ -320,20 +322,12 @@ impl Fold<'_> {
         self.graph.value_mut(integers).host = Some(values);
         nodes.push(made);
         let node = self.graph.node_mut(id);
-        (node.op, node.inputs) = (Op::Cast { to: dtype }, vec![Some(integers)]);
+        (node.op, node.inputs) = (Op::Cast(Cast { to: dtype }), vec![Some(integers)]);
     }
 
     /// Layers hold their parameters as constants, so those that are made from one value become such.
     fn materialize_parameters(&mut self, id: NodeId) {
-        let parameters: &[usize] = match self.graph.node(id).op {
-            Op::Linear { .. } | Op::Conv { .. } | Op::ConvTranspose(_) | Op::LayerNorm { .. } => &[1, 2],
-            Op::GroupNorm { .. } => &[1, 2],
-            Op::RmsNorm { .. } => &[1],
-            Op::BatchNorm { .. } => &[1, 2, 3, 4],
-            Op::Rnn(_) => &[1, 2, 3, 7],
-            _ => return,
-        };
-        for &n in parameters {
+        for &n in self.graph.node(id).op.parameters() {
             let Some(input) = self.graph.node(id).inputs.get(n).copied().flatten() else {
                 continue;
             };
@@ -368,13 +362,14 @@ impl Graph {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ir::{Expand, Permute, Repeat, Reshape, Softmax};
     use crate::passes::testing::{constant, graph, optimized, single};
 
     #[test]
     fn layout_changes_keep_the_name() {
         let g = graph(&["f32[n, 3]"], |b, x| {
             let weight = constant(b, Some("fc.weight"), &[2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
-            let turned = b.add(Op::Permute { axes: vec![1, 0] }, &[weight]).unwrap();
+            let turned = b.add(Op::Permute(Permute { axes: vec![1, 0] }), &[weight]).unwrap();
             vec![b.add(Op::MatMul, &[x[0], turned]).unwrap()]
         });
         let g = optimized(g);
@@ -388,9 +383,9 @@ mod tests {
     fn what_a_checkpoint_could_not_repeat_stays() {
         let g = graph(&["f32[n, 3]"], |b, x| {
             let mix = constant(b, Some("mix"), &[1, 3], &[1.0, 2.0, 3.0]);
-            let shares = b.add(Op::Softmax { axis: 1 }, &[mix]).unwrap();
+            let shares = b.add(Op::Softmax(Softmax { axis: 1 }), &[mix]).unwrap();
             let tied = constant(b, None, &[1, 3], &[1.0, 2.0, 3.0]);
-            let known = b.add(Op::Softmax { axis: 1 }, &[tied]).unwrap();
+            let known = b.add(Op::Softmax(Softmax { axis: 1 }), &[tied]).unwrap();
             let y = b.add(Op::Binary(kiln_types::BinaryOp::Mul), &[x[0], shares]).unwrap();
             vec![b.add(Op::Binary(kiln_types::BinaryOp::Div), &[y, known]).unwrap()]
         });
@@ -403,11 +398,11 @@ mod tests {
     fn one_value_is_not_spread_out() {
         let g = graph(&[], |b, _| {
             let one = constant(b, None, &[], &[1.0]);
-            let flat = b.add(Op::Reshape { dims: vec![1.into(), 1.into()] }, &[one]).unwrap();
+            let flat = b.add(Op::Reshape(Reshape { dims: vec![1.into(), 1.into()] }), &[one]).unwrap();
             let dims = vec![1024.into(), 1024.into()];
-            vec![b.add(Op::Expand { dims }, &[flat]).unwrap()]
+            vec![b.add(Op::Expand(Expand { dims }), &[flat]).unwrap()]
         });
-        assert!(matches!(single(&optimized(g)).op, Op::Fill { .. }));
+        assert!(matches!(single(&optimized(g)).op, Op::Fill(_)));
     }
 
     #[test]
@@ -417,8 +412,8 @@ mod tests {
             let two = b.constant(TensorData::new(vec![2i64], [1]));
             let twice = b.add(Op::Binary(kiln_types::BinaryOp::Mul), &[shape, two]).unwrap();
             let dims = b.host(twice, "dims").unwrap();
-            let wide = b.add(Op::Repeat { times: vec![2.into(), 2.into()] }, &[x[0]]).unwrap();
-            let y = b.add(Op::Reshape { dims }, &[wide]).unwrap();
+            let wide = b.add(Op::Repeat(Repeat { times: vec![2.into(), 2.into()] }), &[x[0]]).unwrap();
+            let y = b.add(Op::Reshape(Reshape { dims }), &[wide]).unwrap();
             vec![y, twice]
         });
         let g = optimized(g);

@@ -4,20 +4,19 @@
 //! result is known to count or to be one value, it is written as that, and a mask of "all true" goes.
 
 use super::{Rewrite, Rule};
-use crate::fold;
-use crate::ir::{AxisRange, Dim, Op, ValueId};
+use crate::ir::{Arange, AxisRange, Concat, Cumulative, Dim, Fill, Op, Reshape, Slice, ValueId};
 use kiln_types::{BinaryOp, CompareOp, CumulativeOp, DType, Scalar};
 
 pub(super) const RULE: Rule = Rule { apply };
 
 fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     match cx.op().clone() {
-        Op::Slice { ranges } => slice(cx, &ranges),
-        Op::Concat { axis } => concat(cx, axis),
+        Op::Slice(Slice { ranges }) => slice(cx, &ranges),
+        Op::Concat(Concat { axis }) => concat(cx, axis),
         Op::Binary(op) => shift(cx, op).or_else(|| difference(cx, op)).or_else(|| elementwise(cx)),
         Op::Compare(op) => decided(cx, op).or_else(|| elementwise(cx)),
-        Op::Unary(_) | Op::Cast { .. } | Op::Where => elementwise(cx),
-        Op::Cumulative { op: CumulativeOp::Sum, .. } => running_sum(cx),
+        Op::Unary(_) | Op::Cast(_) | Op::Where => elementwise(cx),
+        Op::Cumulative(Cumulative { op: CumulativeOp::Sum, .. }) => running_sum(cx),
         _ => None,
     }
 }
@@ -32,8 +31,10 @@ pub(super) struct Counter {
 pub(super) fn counter(cx: &Rewrite<'_>, id: ValueId) -> Option<Counter> {
     let node = cx.producer(id)?;
     match &node.op {
-        Op::Arange { start, end, step: 1 } => Some(Counter { start: start.clone(), end: end.clone() }),
-        Op::Reshape { .. } => {
+        Op::Arange(Arange { start, end, step: 1 }) => {
+            Some(Counter { start: start.clone(), end: end.clone() })
+        }
+        Op::Reshape(_) => {
             let alone = cx.ty(id).dims.iter().filter(|dim| !dim.is(1)).count() <= 1;
             counter(cx, node.inputs.first().copied().flatten()?).filter(|_| alone)
         }
@@ -47,12 +48,12 @@ fn become_counter(cx: &mut Rewrite<'_>, start: Dim, end: Dim) -> Option<()> {
     if ty.dtype != DType::I64 {
         return None;
     }
-    let counter = cx.insert(Op::Arange { start, end, step: 1 }, &[])?;
+    let counter = cx.insert(Op::Arange(Arange { start, end, step: 1 }), &[])?;
     // A length that inference cannot tell to be the same stays as it was.
     if cx.ty(counter).num_elements() != ty.num_elements() {
         return None;
     }
-    cx.replace(Op::Reshape { dims: ty.dims }, vec![Some(counter)])
+    cx.replace(Op::Reshape(Reshape { dims: ty.dims }), vec![Some(counter)])
 }
 
 fn slice(cx: &mut Rewrite<'_>, ranges: &[AxisRange]) -> Option<&'static str> {
@@ -115,7 +116,7 @@ fn difference(cx: &mut Rewrite<'_>, op: BinaryOp) -> Option<&'static str> {
     let (left, right) = (counter(cx, a)?, counter(cx, b)?);
     let value = Scalar::Int((&left.start - &right.start).as_constant()?);
     let (dims, dtype) = (cx.ty(a).dims.clone(), cx.ty(a).dtype);
-    cx.replace(Op::Fill { dims, value, dtype }, Vec::new())?;
+    cx.replace(Op::Fill(Fill { dims, value, dtype }), Vec::new())?;
     Some("difference of counters")
 }
 
@@ -131,7 +132,7 @@ fn decided(cx: &mut Rewrite<'_>, op: CompareOp) -> Option<&'static str> {
         _ => return None,
     };
     let dims = cx.ty(cx.output()?).dims.clone();
-    cx.replace(Op::Fill { dims, value: Scalar::Bool(value), dtype: DType::Bool }, Vec::new())?;
+    cx.replace(Op::Fill(Fill { dims, value: Scalar::Bool(value), dtype: DType::Bool }), Vec::new())?;
     Some("comparison of positions")
 }
 
@@ -143,29 +144,29 @@ fn elementwise(cx: &mut Rewrite<'_>) -> Option<&'static str> {
         let id = input?;
         let (value, dtype) = match (cx.constant(id), cx.producer(id).map(|node| &node.op)) {
             (Some(constant), _) => (cx.graph().number(id)?, constant.data.dtype),
-            (None, Some(Op::Fill { value, dtype, .. })) => {
+            (None, Some(Op::Fill(Fill { value, dtype, .. }))) => {
                 filled = true;
                 (*value, *dtype)
             }
             _ => return None,
         };
-        numbers.push(fold::fill(&[], value, dtype)?);
+        numbers.push(crate::data::fill(&[], value, dtype)?);
     }
     if !filled {
         return None;
     }
     let numbers: Vec<_> = numbers.iter().map(Some).collect();
-    let data = fold::evaluate(cx.op(), &numbers)?.pop()?;
-    let (value, dtype) = (fold::scalar(&data)?, data.dtype);
+    let data = cx.op().evaluate(&numbers)?.pop()?;
+    let (value, dtype) = (crate::data::scalar(&data)?, data.dtype);
     let dims = cx.ty(cx.output()?).dims.clone();
-    cx.replace(Op::Fill { dims, value, dtype }, Vec::new())?;
+    cx.replace(Op::Fill(Fill { dims, value, dtype }), Vec::new())?;
     Some("operation on one value")
 }
 
 /// A running sum of zeros.
 fn running_sum(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     let x = cx.input(0)?;
-    let Op::Fill { value, .. } = cx.producer(x)?.op else {
+    let Op::Fill(Fill { value, .. }) = cx.producer(x)?.op else {
         return None;
     };
     if value.to_f64() != 0.0 {
@@ -178,7 +179,7 @@ fn running_sum(cx: &mut Rewrite<'_>) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::Builder;
+    use crate::ir::{Arange, Builder, Cast, Concat, Cumulative, Reshape, Slice};
     use crate::passes::testing::{checked, graph, kinds};
     use kiln_types::TensorData;
 
@@ -189,20 +190,21 @@ mod tests {
         let mut add = |op: Op, inputs: &[ValueId]| b.add(op, inputs).unwrap();
         let range = |start: Dim, end: Dim| AxisRange { start, end, step: 1 };
         let row = || range(0.into(), 1.into());
-        let positions = add(Op::Arange { start: 0.into(), end: s.clone(), step: 1 }, &[]);
-        let positions = add(Op::Reshape { dims: vec![1.into(), s.clone()] }, &[positions]);
-        let first = add(Op::Slice { ranges: vec![row(), row()] }, &[positions]);
+        let positions = add(Op::Arange(Arange { start: 0.into(), end: s.clone(), step: 1 }), &[]);
+        let positions = add(Op::Reshape(Reshape { dims: vec![1.into(), s.clone()] }), &[positions]);
+        let first = add(Op::Slice(Slice { ranges: vec![row(), row()] }), &[positions]);
         let before = add(Op::Binary(BinaryOp::Sub), &[first, one]);
-        let all = add(Op::Concat { axis: 1 }, &[before, positions]);
+        let all = add(Op::Concat(Concat { axis: 1 }), &[before, positions]);
         let ends = &s + &Dim::constant(1);
-        let left = add(Op::Slice { ranges: vec![row(), range(0.into(), s.clone())] }, &[all]);
-        let right = add(Op::Slice { ranges: vec![row(), range(1.into(), ends)] }, &[all]);
+        let left = add(Op::Slice(Slice { ranges: vec![row(), range(0.into(), s.clone())] }), &[all]);
+        let right = add(Op::Slice(Slice { ranges: vec![row(), range(1.into(), ends)] }), &[all]);
         let steps = add(Op::Binary(BinaryOp::Sub), &[right, left]);
         let breaks = add(Op::Compare(CompareOp::NotEqual), &[steps, one]);
-        let breaks = add(Op::Cast { to: DType::I64 }, &[breaks]);
-        let sum = Op::Cumulative { op: CumulativeOp::Sum, axis: 1, exclusive: false, reverse: false };
+        let breaks = add(Op::Cast(Cast { to: DType::I64 }), &[breaks]);
+        let sum =
+            Op::Cumulative(Cumulative { op: CumulativeOp::Sum, axis: 1, exclusive: false, reverse: false });
         let sequence = add(sum, &[breaks]);
-        let column = add(Op::Reshape { dims: vec![s.clone(), 1.into()] }, &[sequence]);
+        let column = add(Op::Reshape(Reshape { dims: vec![s.clone(), 1.into()] }), &[sequence]);
         add(Op::Compare(CompareOp::Equal), &[column, sequence])
     }
 
@@ -221,7 +223,7 @@ mod tests {
     fn positions_are_not_negative() {
         let g = graph(&["bool[s]"], |b, x| {
             let positions =
-                b.add(Op::Arange { start: 0.into(), end: Dim::symbol("s"), step: 1 }, &[]).unwrap();
+                b.add(Op::Arange(Arange { start: 0.into(), end: Dim::symbol("s"), step: 1 }), &[]).unwrap();
             let zero = b.constant(TensorData::new(vec![0i64], [] as [usize; 0]));
             let all = b.add(Op::Compare(CompareOp::GreaterEqual), &[positions, zero]).unwrap();
             vec![b.add(Op::Binary(BinaryOp::And), &[all, x[0]]).unwrap()]

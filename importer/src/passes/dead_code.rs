@@ -1,7 +1,7 @@
 //! Removes what no result needs.
 
 use super::{Pass, PassReport};
-use crate::ir::{Graph, NodeId, Op, Region, Symbol, SymbolOrigin, ValueDef, ValueId};
+use crate::ir::{Graph, NodeId, Region, Symbol, SymbolOrigin, ValueDef, ValueId};
 use std::collections::BTreeSet;
 
 /// Removes nodes whose outputs nobody uses, and the contents of constants nobody uses.
@@ -148,18 +148,9 @@ fn drop_constants(graph: &mut Graph, live: &BTreeSet<ValueId>) {
     }
 }
 
-/// Whether a node may be removed or merged with an equal one.
-pub(super) fn is_pure(op: &Op) -> bool {
-    match op {
-        Op::Call(call) => call.effect.is_repeatable(),
-        Op::HostRead { .. } | Op::If { .. } | Op::Dropout { .. } => false,
-        _ => true,
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use crate::ir::{Builder, Dim, Graph, Op, Region, TensorType, ValueId};
+    use crate::ir::{Builder, Dim, Graph, If, Op, Region, Repeat, TensorType, ValueId};
     use crate::passes::testing::{constant, graph, kinds, optimized};
     use kiln_types::{BinaryOp, DType, UnaryOp};
 
@@ -171,7 +162,7 @@ mod tests {
             let unused = b.add(Op::Binary(BinaryOp::Mul), &[x[1], one]).unwrap();
             b.host(unused, "unused").unwrap();
             let times = b.host(count, "times").unwrap();
-            vec![b.add(Op::Repeat { times: vec![times[0].clone(), 1.into()] }, &[x[0]]).unwrap()]
+            vec![b.add(Op::Repeat(Repeat { times: vec![times[0].clone(), 1.into()] }), &[x[0]]).unwrap()]
         });
         assert_eq!(kinds(&optimized(g)), ["Binary(Add)", "HostRead", "Repeat"]);
     }
@@ -191,7 +182,7 @@ mod tests {
         };
         let (then_region, else_region) = (branch(true), branch(false));
         b.nodes = outer;
-        b.add(Op::If { condition, then_region, else_region }, &[]).unwrap()
+        b.add(Op::If(If { condition, then_region, else_region }), &[]).unwrap()
     }
 
     fn inner_kinds(g: &Graph) -> Vec<Vec<String>> {

@@ -1,6 +1,5 @@
 //! Merges nodes that compute the same from the same.
 
-use super::dead_code::is_pure;
 use super::{Pass, PassReport};
 use crate::ir::{Constant, Graph, NodeId, Region, SymbolOrigin, ValueId};
 use std::collections::{BTreeMap, HashMap};
@@ -109,7 +108,7 @@ impl Merge {
     /// Whether an equal node came before and takes over.
     fn merge(&mut self, graph: &Graph, id: NodeId) -> bool {
         let node = graph.node(id);
-        if !is_pure(&node.op) || node.outputs.is_empty() {
+        if !node.op.effect().is_repeatable() || node.outputs.is_empty() {
             return false;
         }
         let key = self.key(graph, id);

@@ -4,7 +4,7 @@
 //! [`MIN_STEPS`] operations, all of the result's own dims.
 
 use super::{Rewrite, Rule};
-use crate::ir::{Node, Op, ValueId};
+use crate::ir::{Clamp, Node, Op, ValueId};
 use kiln_types::{Activation, DType, Expression, Step, StepId};
 
 pub(super) const RULE: Rule = Rule { apply };
@@ -41,7 +41,7 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
 fn fusible(cx: &Rewrite<'_>, node: &Node) -> bool {
     let shape = matches!(
         node.op,
-        Op::Unary(_) | Op::Binary(_) | Op::Activation(_) | Op::Clamp { .. } | Op::Compare(_) | Op::Where
+        Op::Unary(_) | Op::Binary(_) | Op::Activation(_) | Op::Clamp(_) | Op::Compare(_) | Op::Where
     );
     let operand = |id: &Option<ValueId>| id.is_some_and(|id| cx.ty(id).dtype == DType::F32);
     let condition = usize::from(node.op == Op::Where);
@@ -114,7 +114,7 @@ impl Chain {
             Op::Compare(op) => Step::Compare(*op, at(0)?, at(1)?),
             Op::Activation(activation) => Step::Activation(*activation, at(0)?),
             Op::Where => Step::Where(at(0)?, at(1)?, at(2)?),
-            Op::Clamp { min, max } => {
+            Op::Clamp(Clamp { min, max }) => {
                 let min = min.map_or(f64::NEG_INFINITY, |min| min.to_f64());
                 let max = max.map_or(f64::INFINITY, |max| max.to_f64());
                 Step::Activation(Activation::Clamp { min, max }, at(0)?)

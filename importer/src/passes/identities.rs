@@ -5,7 +5,7 @@ mod rows;
 mod truth;
 
 use super::{Rewrite, Rule};
-use crate::ir::{Dim, Op, ValueId};
+use crate::ir::{Cast, Clamp, Concat, Dim, Expand, Fill, Op, Pad, Reduce, Repeat, Slice, Take, ValueId};
 use kiln_types::{Activation, BinaryOp, CompareOp, DType, Scalar, UnaryOp};
 
 pub(super) const RULE: Rule = Rule { apply };
@@ -25,19 +25,19 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
         Op::Where => choice(cx).or_else(|| broadcast_operand(cx)).or_else(|| before_expansion(cx)),
         Op::Unary(op) => inverse(cx, op).or_else(|| before_expansion(cx)),
         Op::Activation(_) => before_expansion(cx),
-        Op::Clamp { min, max } => clamp(cx, min, max).or_else(|| before_expansion(cx)),
-        Op::Cast { to } => cast(cx, to).or_else(|| before_expansion(cx)),
-        Op::Expand { dims } => layout::expand(cx, &dims),
-        Op::Slice { ranges } => layout::slice(cx, &ranges),
-        Op::Concat { axis } => layout::concat(cx, axis),
-        Op::Pad { padding, .. } => layout::pad(cx, &padding),
-        Op::Repeat { times } => layout::repeat(cx, &times),
-        Op::Reduce { op, axes, .. } => layout::reduce(cx, op, &axes),
-        Op::Dropout { .. } if !cx.options.trainable => same(cx, "dropout in inference"),
-        Op::Take { axis, .. } => rows::in_one_value(cx).or_else(|| layout::take(cx, axis)),
-        Op::Gather { .. } => rows::in_one_value(cx),
-        Op::Conv { .. } => layout::padded_conv(cx).or_else(|| layout::no_parameter(cx)),
-        Op::ConvTranspose(_) | Op::Linear { .. } | Op::LayerNorm { .. } | Op::GroupNorm { .. } => {
+        Op::Clamp(Clamp { min, max }) => clamp(cx, min, max).or_else(|| before_expansion(cx)),
+        Op::Cast(Cast { to }) => cast(cx, to).or_else(|| before_expansion(cx)),
+        Op::Expand(Expand { dims }) => layout::expand(cx, &dims),
+        Op::Slice(Slice { ranges }) => layout::slice(cx, &ranges),
+        Op::Concat(Concat { axis }) => layout::concat(cx, axis),
+        Op::Pad(Pad { padding, .. }) => layout::pad(cx, &padding),
+        Op::Repeat(Repeat { times }) => layout::repeat(cx, &times),
+        Op::Reduce(Reduce { op, axes, .. }) => layout::reduce(cx, op, &axes),
+        Op::Dropout(_) if !cx.options.trainable => same(cx, "dropout in inference"),
+        Op::Take(Take { axis, .. }) => rows::in_one_value(cx).or_else(|| layout::take(cx, axis)),
+        Op::Gather(_) => rows::in_one_value(cx),
+        Op::Conv(_) => layout::padded_conv(cx).or_else(|| layout::no_parameter(cx)),
+        Op::ConvTranspose(_) | Op::Linear(_) | Op::LayerNorm(_) | Op::GroupNorm(_) => {
             layout::no_parameter(cx)
         }
         Op::Rnn(_) => layout::zero_state(cx),
@@ -73,7 +73,7 @@ fn neutral(cx: &mut Rewrite<'_>, op: BinaryOp) -> Option<&'static str> {
     let kept =
         [(right, a), (left, b)].into_iter().find(|&(neutral, x)| neutral && cx.ty(x).rank() == dims.len());
     if let Some((_, x)) = kept {
-        cx.replace(Op::Expand { dims }, vec![Some(x)])?;
+        cx.replace(Op::Expand(Expand { dims }), vec![Some(x)])?;
         return Some("neutral operand");
     }
     if op == BinaryOp::Div && cx.uniform(a) == Some(1.0) && cx.ty(b).dtype.is_float() {
@@ -126,7 +126,7 @@ fn bound(cx: &mut Rewrite<'_>, op: BinaryOp) -> Option<&'static str> {
     if cx.output().map(|output| cx.ty(output).dims.clone()) != Some(cx.ty(x).dims.clone()) {
         return None;
     }
-    cx.replace(Op::Clamp { min, max }, vec![Some(x)])?;
+    cx.replace(Op::Clamp(Clamp { min, max }), vec![Some(x)])?;
     Some("bound")
 }
 
@@ -146,7 +146,7 @@ fn clamp(cx: &mut Rewrite<'_>, min: Option<Scalar>, max: Option<Scalar>) -> Opti
     let inner = cx.producer(x)?;
     let source = inner.inputs.first().copied().flatten()?;
     let (inner_min, inner_max) = match &inner.op {
-        Op::Clamp { min, max } => (*min, *max),
+        Op::Clamp(Clamp { min, max }) => (*min, *max),
         Op::Activation(Activation::Relu) => (Some(Scalar::Float(0.0)), None),
         _ => return None,
     };
@@ -159,7 +159,7 @@ fn clamp(cx: &mut Rewrite<'_>, min: Option<Scalar>, max: Option<Scalar>) -> Opti
     if !ordered || !cx.used_once(x) {
         return None;
     }
-    cx.replace(Op::Clamp { min: merged.0, max: merged.1 }, vec![Some(source)])?;
+    cx.replace(Op::Clamp(Clamp { min: merged.0, max: merged.1 }), vec![Some(source)])?;
     Some("clamp of clamp")
 }
 
@@ -214,13 +214,13 @@ fn cast(cx: &mut Rewrite<'_>, to: DType) -> Option<&'static str> {
     }
     let inner = cx.producer(x)?;
     let source = inner.inputs.first().copied().flatten()?;
-    if !matches!(inner.op, Op::Cast { .. }) || !holds_all(cx.ty(x).dtype, cx.ty(source).dtype) {
+    if !matches!(inner.op, Op::Cast(_)) || !holds_all(cx.ty(x).dtype, cx.ty(source).dtype) {
         return None;
     }
     if cx.ty(source).dtype == to {
         cx.redirect(source)?;
     } else {
-        cx.replace(Op::Cast { to }, vec![Some(source)])?;
+        cx.replace(Op::Cast(Cast { to }), vec![Some(source)])?;
     }
     Some("cast of cast")
 }
@@ -247,14 +247,14 @@ fn before_expansion(cx: &mut Rewrite<'_>) -> Option<&'static str> {
         return None;
     };
     let node = cx.producer(*one)?;
-    let Op::Expand { dims } = node.op.clone() else {
+    let Op::Expand(Expand { dims }) = node.op.clone() else {
         return None;
     };
     *one = node.inputs.first().copied().flatten()?;
     let inputs: Vec<ValueId> = inputs.into_iter().collect::<Option<_>>()?;
     let op = cx.op().clone();
     let small = cx.insert(op, &inputs)?;
-    cx.replace(Op::Expand { dims }, vec![Some(small)])?;
+    cx.replace(Op::Expand(Expand { dims }), vec![Some(small)])?;
     Some("expansion after elementwise")
 }
 
@@ -279,12 +279,12 @@ fn broadcast_operand(cx: &mut Rewrite<'_>) -> Option<&'static str> {
             && let Some(value) = literal(cx, id)
         {
             let dtype = cx.ty(id).dtype;
-            let data = crate::fold::fill(&[], value, dtype)?;
+            let data = crate::data::fill(&[], value, dtype)?;
             let scalar = cx.add_constant(None, data);
             return swap(cx, &inputs, n, scalar, "number as a literal");
         }
         if let Some(node) = cx.producer(id)
-            && let Op::Expand { .. } = node.op
+            && let Op::Expand(_) = node.op
             && let Some(source) = node.inputs.first().copied().flatten()
             && covered(Some(&cx.ty(source).dims))
         {
@@ -300,7 +300,7 @@ fn literal(cx: &Rewrite<'_>, id: ValueId) -> Option<Scalar> {
         return cx.graph().number(id);
     }
     match cx.producer(id)?.op {
-        Op::Fill { value, .. } => Some(value),
+        Op::Fill(Fill { value, .. }) => Some(value),
         _ => None,
     }
 }

@@ -3,7 +3,7 @@
 //! A dense block joins all its features before each layer: `[a, b]`, `[a, b, c]`, … Each list goes on from the one before.
 
 use super::{Pass, PassReport};
-use crate::ir::{Graph, Op, ValueId};
+use crate::ir::{Concat, Graph, Op, ValueId};
 use std::collections::HashMap;
 
 /// Shortens lists of operands.
@@ -19,7 +19,9 @@ impl Pass for ContinueJoins {
         let mut lists = Lists::default();
         for id in graph.root.nodes.clone() {
             let node = graph.node(id);
-            let (&Op::Concat { axis }, &[output]) = (&node.op, node.outputs.as_slice()) else { continue };
+            let (&Op::Concat(Concat { axis }), &[output]) = (&node.op, node.outputs.as_slice()) else {
+                continue;
+            };
             let Some(list) = node.inputs.iter().copied().collect::<Option<Vec<ValueId>>>() else { continue };
             if let Some((start, n)) = lists.add(axis, &list, output) {
                 let rest = list[n..].iter().copied();
@@ -72,6 +74,7 @@ impl Lists {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ir::Concat;
     use crate::passes::testing::{checked, graph};
     use kiln_types::UnaryOp;
 
@@ -82,15 +85,15 @@ mod tests {
             for _ in 0..3 {
                 let joined = match all.as_slice() {
                     [one] => *one,
-                    list => b.add(Op::Concat { axis: 1 }, list).unwrap(),
+                    list => b.add(Op::Concat(Concat { axis: 1 }), list).unwrap(),
                 };
                 all.push(b.add(Op::Unary(UnaryOp::Exp), &[joined]).unwrap());
             }
-            vec![b.add(Op::Concat { axis: 1 }, &all).unwrap()]
+            vec![b.add(Op::Concat(Concat { axis: 1 }), &all).unwrap()]
         });
         let g = checked(g, &[("n", 2)]);
         let lengths =
-            g.root.nodes.iter().map(|&id| g.node(id)).filter(|node| matches!(node.op, Op::Concat { .. }));
+            g.root.nodes.iter().map(|&id| g.node(id)).filter(|node| matches!(node.op, Op::Concat(_)));
         assert_eq!(lengths.map(|node| node.inputs.len()).collect::<Vec<_>>(), [2, 2, 2], "{g}");
     }
 }

@@ -4,8 +4,8 @@
 //! makes them anew instead of loading a parameter.
 
 use super::{Rewrite, Rule};
-use crate::fold::Elements;
-use crate::ir::{Dim, Op, ValueId};
+use crate::data::Elements;
+use crate::ir::{Arange, Cast, Dim, Fill, Op, Reshape, ValueId};
 use kiln_types::{DType, Scalar, TensorData};
 
 pub(super) const RULE: Rule = Rule { apply };
@@ -66,18 +66,18 @@ fn make(cx: &mut Rewrite<'_>, table: Table) -> Option<ValueId> {
     match table {
         Table::Uniform { value, shape, dtype } => {
             let value = if dtype.is_bool() { Scalar::Bool(value != 0) } else { Scalar::Int(value) };
-            cx.insert(Op::Fill { dims: dims(&shape), value, dtype }, &[])
+            cx.insert(Op::Fill(Fill { dims: dims(&shape), value, dtype }), &[])
         }
         Table::Sequence { start, step, shape, dtype } => {
             let count = i64::try_from(shape.iter().product::<usize>()).ok()?;
             let end = count.checked_mul(step)?.checked_add(start)?;
-            let counted = Op::Arange { start: start.into(), end: end.into(), step };
+            let counted = Op::Arange(Arange { start: start.into(), end: end.into(), step });
             let mut made = cx.insert(counted, &[])?;
             if shape.len() != 1 {
-                made = cx.insert(Op::Reshape { dims: dims(&shape) }, &[made])?;
+                made = cx.insert(Op::Reshape(Reshape { dims: dims(&shape) }), &[made])?;
             }
             if dtype != DType::I64 {
-                made = cx.insert(Op::Cast { to: dtype }, &[made])?;
+                made = cx.insert(Op::Cast(Cast { to: dtype }), &[made])?;
             }
             Some(made)
         }
@@ -87,13 +87,14 @@ fn make(cx: &mut Rewrite<'_>, table: Table) -> Option<ValueId> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ir::Gather;
     use crate::passes::testing::{checked, graph};
 
     fn kinds(table: TensorData) -> Vec<String> {
         let rows = table.shape[0];
         let g = graph(&[&format!("f32[{rows}, 9]")], |b, x| {
             let table = b.graph.add_constant(Some("positions".to_owned()), table);
-            vec![b.add(Op::Gather { axis: 1 }, &[x[0], table]).unwrap()]
+            vec![b.add(Op::Gather(Gather { axis: 1 }), &[x[0], table]).unwrap()]
         });
         let g = checked(g, &[]);
         g.root.nodes.iter().map(|&id| g.node(id).op.kind()).collect()

@@ -4,8 +4,7 @@
 //! of products over `x` and `e`, so one shape covers every exporter's spelling.
 
 use super::Rewrite;
-use crate::fold;
-use crate::ir::{Dim, Op, ValueId};
+use crate::ir::{Clamp, Dim, Fill, Op, Reduce, ValueId};
 use kiln_types::{Activation, BinaryOp, DType, ReduceOp, TensorData, UnaryOp, bf16, f16};
 use std::collections::BTreeMap;
 
@@ -61,10 +60,10 @@ impl Rewrite<'_> {
             return Some(constant.data.clone());
         }
         match &self.producer(id)?.op {
-            Op::Fill { value, dtype, .. } => {
+            Op::Fill(Fill { value, dtype, .. }) => {
                 let shape = self.ty(id).shape()?;
                 let count = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d))?;
-                (count <= MAX_FILL).then(|| fold::fill(&shape, *value, *dtype)).flatten()
+                (count <= MAX_FILL).then(|| crate::data::fill(&shape, *value, *dtype)).flatten()
             }
             _ => None,
         }
@@ -77,7 +76,7 @@ impl Rewrite<'_> {
             return self.graph().number(id).map(|scalar| scalar.to_f64());
         }
         match &self.producer(id)?.op {
-            Op::Fill { value, .. } => Some(value.to_f64()),
+            Op::Fill(Fill { value, .. }) => Some(value.to_f64()),
             _ => None,
         }
     }
@@ -97,7 +96,7 @@ impl Rewrite<'_> {
             return None;
         }
         self.look(data.num_elements())?;
-        fold::uniform(data)
+        crate::data::uniform(data)
     }
 
     /// The operand of a unary operation.
@@ -139,10 +138,8 @@ impl Rewrite<'_> {
         let node = self.producer(id)?;
         let x = node.inputs.first().copied().flatten()?;
         match &node.op {
-            Op::Reduce { op, axes, .. } if *op == wanted => Some((x, axes.clone())),
-            Op::Reshape { .. } if matches!(self.producer(x)?.op, Op::Reduce { .. }) => {
-                self.reduction(x, wanted)
-            }
+            Op::Reduce(Reduce { op, axes, .. }) if *op == wanted => Some((x, axes.clone())),
+            Op::Reshape(_) if matches!(self.producer(x)?.op, Op::Reduce(_)) => self.reduction(x, wanted),
             _ => None,
         }
     }
@@ -154,7 +151,7 @@ impl Rewrite<'_> {
         match &node.op {
             Op::Activation(activation) => Some((*activation, x)),
             Op::Unary(UnaryOp::Tanh) => Some((Activation::Tanh, x)),
-            Op::Clamp { min, max } if self.ty(x).dtype.is_float() => {
+            Op::Clamp(Clamp { min, max }) if self.ty(x).dtype.is_float() => {
                 let bound =
                     |bound: &Option<kiln_types::Scalar>, missing| bound.map_or(missing, |b| b.to_f64());
                 let (min, max) = (bound(min, f64::NEG_INFINITY), bound(max, f64::INFINITY));

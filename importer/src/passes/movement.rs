@@ -1,8 +1,7 @@
 //! Transposes and reshapes that cancel, merge, or move to where they do.
 
 use super::{Rewrite, Rule};
-use crate::fold;
-use crate::ir::{Dim, Node, Op, Provenance, ValueId};
+use crate::ir::{Dim, Fill, Node, Op, Permute, Provenance, Reduce, Reshape, ValueId};
 use kiln_types::TensorData;
 
 pub(super) const RULE: Rule = Rule { apply };
@@ -12,9 +11,9 @@ const MAX_CHAIN: usize = 8;
 
 fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     match cx.op().clone() {
-        Op::Permute { axes } => permute(cx, &axes),
-        Op::Reshape { dims } => reshape(cx, &dims),
-        Op::Reduce { op, axes, keep_dims: false } => {
+        Op::Permute(Permute { axes }) => permute(cx, &axes),
+        Op::Reshape(Reshape { dims }) => reshape(cx, &dims),
+        Op::Reduce(Reduce { op, axes, keep_dims: false }) => {
             let (x, inner) = permuted(cx, cx.input(0)?)?;
             let from: Vec<usize> = inner
                 .iter()
@@ -27,7 +26,7 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
             }
             let mut axes: Vec<usize> = axes.iter().map(|&axis| inner[axis]).collect();
             axes.sort_unstable();
-            cx.replace(Op::Reduce { op, axes, keep_dims: false }, vec![Some(x)])?;
+            cx.replace(Op::Reduce(Reduce { op, axes, keep_dims: false }), vec![Some(x)])?;
             Some("transpose before reduction")
         }
         Op::Binary(_) => sink_shared(cx),
@@ -39,7 +38,7 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
 fn permuted(cx: &Rewrite<'_>, id: ValueId) -> Option<(ValueId, Vec<usize>)> {
     let node = cx.producer(id)?;
     match &node.op {
-        Op::Permute { axes } => Some((node.inputs.first().copied().flatten()?, axes.clone())),
+        Op::Permute(Permute { axes }) => Some((node.inputs.first().copied().flatten()?, axes.clone())),
         _ => None,
     }
 }
@@ -59,7 +58,7 @@ fn permute(cx: &mut Rewrite<'_>, axes: &[usize]) -> Option<&'static str> {
     let dims = &cx.ty(x).dims;
     if axes.iter().filter(|&&axis| !dims[axis].is(1)).is_sorted() {
         let dims = axes.iter().map(|&axis| dims[axis].clone()).collect();
-        cx.replace(Op::Reshape { dims }, vec![Some(x)])?;
+        cx.replace(Op::Reshape(Reshape { dims }), vec![Some(x)])?;
         return Some("transpose as reshape");
     }
     if let Some((source, inner)) = permuted(cx, x) {
@@ -68,15 +67,15 @@ fn permute(cx: &mut Rewrite<'_>, axes: &[usize]) -> Option<&'static str> {
             cx.redirect(source)?;
             return Some("transposes that cancel");
         }
-        cx.replace(Op::Permute { axes: merged }, vec![Some(source)])?;
+        cx.replace(Op::Permute(Permute { axes: merged }), vec![Some(source)])?;
         return Some("transposes that merge");
     }
     if let Some(what) = over_unit_reshape(cx, axes) {
         return Some(what);
     }
-    if let Op::Fill { value, dtype, .. } = cx.producer(x)?.op {
+    if let Op::Fill(Fill { value, dtype, .. }) = cx.producer(x)?.op {
         let dims = cx.ty(cx.output()?).dims.clone();
-        cx.replace(Op::Fill { dims, value, dtype }, Vec::new())?;
+        cx.replace(Op::Fill(Fill { dims, value, dtype }), Vec::new())?;
         return Some("transpose of one value");
     }
     through_elementwise(cx, axes)
@@ -85,7 +84,7 @@ fn permute(cx: &mut Rewrite<'_>, axes: &[usize]) -> Option<&'static str> {
 /// `permute(reshape(permute(x)))`, where the reshape only puts in or takes out axes of size 1: the transposes meet.
 fn over_unit_reshape(cx: &mut Rewrite<'_>, axes: &[usize]) -> Option<&'static str> {
     let y = cx.input(0)?;
-    let node = cx.producer(y).filter(|node| matches!(node.op, Op::Reshape { .. }))?;
+    let node = cx.producer(y).filter(|node| matches!(node.op, Op::Reshape(_)))?;
     let x = node.inputs.first().copied().flatten()?;
     permuted(cx, x)?;
     let wide = |id: ValueId| -> Vec<usize> {
@@ -101,8 +100,8 @@ fn over_unit_reshape(cx: &mut Rewrite<'_>, axes: &[usize]) -> Option<&'static st
     let order = axes.iter().filter_map(|axis| to.iter().position(|j| j == axis)).map(|n| from[n]);
     let inner: Vec<usize> = (0..cx.ty(x).rank()).filter(|i| !from.contains(i)).chain(order).collect();
     let dims = cx.ty(cx.output()?).dims.clone();
-    let turned = cx.insert(Op::Permute { axes: inner }, &[x])?;
-    cx.replace(Op::Reshape { dims }, vec![Some(turned)])?;
+    let turned = cx.insert(Op::Permute(Permute { axes: inner }), &[x])?;
+    cx.replace(Op::Reshape(Reshape { dims }), vec![Some(turned)])?;
     Some("transpose through reshape")
 }
 
@@ -118,7 +117,7 @@ fn through_elementwise(cx: &mut Rewrite<'_>, axes: &[usize]) -> Option<&'static 
         }
         let node = cx.producer(at).filter(|_| cx.used_once(at) && chain.len() < MAX_CHAIN)?.clone();
         match node.op {
-            Op::Unary(_) | Op::Activation(_) | Op::Clamp { .. } | Op::Cast { .. } | Op::Binary(_) => {}
+            Op::Unary(_) | Op::Activation(_) | Op::Clamp(_) | Op::Cast(_) | Op::Binary(_) => {}
             _ => return None,
         }
         let mut moving =
@@ -132,7 +131,7 @@ fn through_elementwise(cx: &mut Rewrite<'_>, axes: &[usize]) -> Option<&'static 
     let merged = compose(&inner, axes);
     let mut value = match merged.is_sorted() {
         true => source,
-        false => cx.insert(Op::Permute { axes: merged }, &[source])?,
+        false => cx.insert(Op::Permute(Permute { axes: merged }), &[source])?,
     };
     while let Some((node, n)) = chain.pop() {
         let mut operands = Vec::with_capacity(node.inputs.len());
@@ -155,9 +154,9 @@ fn permuted_constant(cx: &mut Rewrite<'_>, id: ValueId, axes: &[usize]) -> Optio
     }
     let constant = cx.constant(id)?;
     let name = constant.name.clone();
-    let op = Op::Permute { axes: axes.to_vec() };
+    let op = Op::Permute(Permute { axes: axes.to_vec() });
     cx.remake(&constant.data)?;
-    let data = fold::evaluate(&op, &[Some(&constant.data)])?.pop()?;
+    let data = op.evaluate(&[Some(&constant.data)])?.pop()?;
     let provenance = Provenance::of_operation(&op, &[(constant.provenance.clone(), &constant.data)]);
     Some(cx.add_derived(name, data, provenance))
 }
@@ -171,7 +170,7 @@ fn sink_shared(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     }
     let op = cx.op().clone();
     let result = cx.insert(op, &[x, y])?;
-    cx.replace(Op::Permute { axes }, vec![Some(result)])?;
+    cx.replace(Op::Permute(Permute { axes }), vec![Some(result)])?;
     Some("transpose after both operands")
 }
 
@@ -184,22 +183,22 @@ fn reshape(cx: &mut Rewrite<'_>, dims: &[Dim]) -> Option<&'static str> {
     let node = cx.producer(x)?;
     let source = node.inputs.first().copied().flatten();
     match node.op {
-        Op::Reshape { .. } => {
+        Op::Reshape(_) => {
             let source = source?;
             if cx.ty(source).dims == dims {
                 cx.redirect(source)?;
                 return Some("reshapes that cancel");
             }
-            cx.replace(Op::Reshape { dims: dims.to_vec() }, vec![Some(source)])?;
+            cx.replace(Op::Reshape(Reshape { dims: dims.to_vec() }), vec![Some(source)])?;
             Some("reshapes that merge")
         }
-        Op::Fill { value, dtype, .. } => {
-            cx.replace(Op::Fill { dims: dims.to_vec(), value, dtype }, Vec::new())?;
+        Op::Fill(Fill { value, dtype, .. }) => {
+            cx.replace(Op::Fill(Fill { dims: dims.to_vec(), value, dtype }), Vec::new())?;
             Some("reshape of one value")
         }
-        Op::Linear { .. } => around_linear(cx, x, dims),
-        Op::Permute { .. } => before_matrix_transpose(cx, x, dims),
-        Op::Reduce { keep_dims: false, .. } => keeps_axes(cx, x, dims),
+        Op::Linear(_) => around_linear(cx, x, dims),
+        Op::Permute(_) => before_matrix_transpose(cx, x, dims),
+        Op::Reduce(Reduce { keep_dims: false, .. }) => keeps_axes(cx, x, dims),
         _ => None,
     }
 }
@@ -207,7 +206,7 @@ fn reshape(cx: &mut Rewrite<'_>, dims: &[Dim]) -> Option<&'static str> {
 /// A reduction that drops its axes and a reshape that puts them back.
 fn keeps_axes(cx: &mut Rewrite<'_>, y: ValueId, dims: &[Dim]) -> Option<&'static str> {
     let node = cx.producer(y).filter(|_| cx.used_once(y))?.clone();
-    let Op::Reduce { op, axes, .. } = node.op else {
+    let Op::Reduce(Reduce { op, axes, .. }) = node.op else {
         return None;
     };
     let x = node.inputs.first().copied().flatten()?;
@@ -217,7 +216,7 @@ fn keeps_axes(cx: &mut Rewrite<'_>, y: ValueId, dims: &[Dim]) -> Option<&'static
     if kept != dims {
         return None;
     }
-    cx.replace(Op::Reduce { op, axes, keep_dims: true }, vec![Some(x)])?;
+    cx.replace(Op::Reduce(Reduce { op, axes, keep_dims: true }), vec![Some(x)])?;
     Some("reduction that keeps its axes")
 }
 
@@ -226,7 +225,7 @@ fn before_matrix_transpose(cx: &mut Rewrite<'_>, y: ValueId, dims: &[Dim]) -> Op
     let (x, axes) = permuted(cx, y).filter(|_| cx.used_once(y))?;
     let (lead, &[row, column]) = axes.split_last_chunk::<2>()?;
     let turns = lead.is_sorted() && row == lead.len() + 1 && column == lead.len();
-    let source = cx.producer(x).filter(|node| matches!(node.op, Op::Reshape { .. }))?;
+    let source = cx.producer(x).filter(|node| matches!(node.op, Op::Reshape(_)))?;
     let source = source.inputs.first().copied().flatten()?;
     let (lead, [rows, columns]) = dims.split_last_chunk::<2>()?;
     let keeps = cx.ty(y).dims.ends_with(&[rows.clone(), columns.clone()]);
@@ -236,11 +235,11 @@ fn before_matrix_transpose(cx: &mut Rewrite<'_>, y: ValueId, dims: &[Dim]) -> Op
     let wanted: Vec<Dim> = lead.iter().chain([columns, rows]).cloned().collect();
     let source = match cx.ty(source).dims == wanted {
         true => source,
-        false => cx.insert(Op::Reshape { dims: wanted }, &[source])?,
+        false => cx.insert(Op::Reshape(Reshape { dims: wanted }), &[source])?,
     };
     let n = lead.len();
     let axes = (0..n).chain([n + 1, n]).collect();
-    cx.replace(Op::Permute { axes }, vec![Some(source)])?;
+    cx.replace(Op::Permute(Permute { axes }), vec![Some(source)])?;
     Some("reshape through transpose")
 }
 
@@ -248,7 +247,7 @@ fn before_matrix_transpose(cx: &mut Rewrite<'_>, y: ValueId, dims: &[Dim]) -> Op
 fn around_linear(cx: &mut Rewrite<'_>, y: ValueId, dims: &[Dim]) -> Option<&'static str> {
     let linear = cx.producer(y)?.clone();
     let x = linear.inputs.first().copied().flatten()?;
-    let inner = cx.producer(x).filter(|node| matches!(node.op, Op::Reshape { .. }))?;
+    let inner = cx.producer(x).filter(|node| matches!(node.op, Op::Reshape(_)))?;
     let source = inner.inputs.first().copied().flatten()?;
     let (features, rows) = cx.ty(x).dims.split_last()?;
     let (out, lead) = dims.split_last()?;
@@ -262,7 +261,7 @@ fn around_linear(cx: &mut Rewrite<'_>, y: ValueId, dims: &[Dim]) -> Option<&'sta
         // The layer's module holds the layer alone.
         false => {
             let origin = cx.producer(source).unwrap_or(cx.node()).origin.clone();
-            cx.insert_as(Op::Reshape { dims: wanted }, &[source], origin)?
+            cx.insert_as(Op::Reshape(Reshape { dims: wanted }), &[source], origin)?
         }
     };
     let mut inputs = linear.inputs;
@@ -278,7 +277,7 @@ pub(super) fn constant_as(cx: &mut Rewrite<'_>, id: ValueId, shape: Vec<usize>) 
         return Some(id);
     }
     let (name, old) = (constant.name.clone(), &constant.data);
-    let op = Op::Reshape { dims: shape.iter().map(|&size| size.into()).collect() };
+    let op = Op::Reshape(Reshape { dims: shape.iter().map(|&size| size.into()).collect() });
     let provenance = Provenance::of_operation(&op, &[(constant.provenance.clone(), old)]);
     let data = TensorData::from_bytes(old.bytes.clone(), shape, old.dtype).ok()?;
     Some(cx.add_derived(name, data, provenance))
@@ -287,11 +286,12 @@ pub(super) fn constant_as(cx: &mut Rewrite<'_>, id: ValueId, shape: Vec<usize>) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ir::{Permute, Reshape};
     use crate::passes::testing::{constant, graph, kinds, optimized};
     use kiln_types::{BinaryOp, UnaryOp};
 
     fn turn(axes: &[usize]) -> Op {
-        Op::Permute { axes: axes.to_vec() }
+        Op::Permute(Permute { axes: axes.to_vec() })
     }
 
     #[test]
@@ -311,9 +311,9 @@ mod tests {
     fn reshapes_cancel() {
         let g = graph(&["f32[n, 3, 4]"], |b, x| {
             let dims = vec![Dim::symbol("n"), 12.into()];
-            let flat = b.add(Op::Reshape { dims }, &[x[0]]).unwrap();
+            let flat = b.add(Op::Reshape(Reshape { dims }), &[x[0]]).unwrap();
             let dims = vec![Dim::symbol("n"), 3.into(), 4.into()];
-            let y = b.add(Op::Reshape { dims }, &[flat]).unwrap();
+            let y = b.add(Op::Reshape(Reshape { dims }), &[flat]).unwrap();
             vec![b.add(Op::Unary(UnaryOp::Exp), &[y]).unwrap()]
         });
         assert_eq!(kinds(&optimized(g)), ["Unary(Exp)"]);

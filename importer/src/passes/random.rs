@@ -4,7 +4,10 @@ use super::testing::{assert_close, constant, graph, sample};
 use super::{Options, optimize_observed};
 use crate::fold;
 use crate::ir::text::tests::assert_reads_back;
-use crate::ir::{AxisRange, Builder, Dim, Op, ValueId};
+use crate::ir::{
+    AxisRange, BatchNorm, Builder, Concat, Conv, Dim, Expand, Fill, Op, Pad, Permute, Reduce, Reshape, Slice,
+    ValueId,
+};
 use kiln_types::{
     Activation, BinaryOp, CompareOp, ConvOptions, DType, PadMode, ReduceOp, Scalar, TensorData, UnaryOp,
 };
@@ -81,7 +84,7 @@ fn grow(b: &mut Builder<'_>, dice: &mut Dice, values: &[ValueId]) -> Option<Valu
         7 | 8 => {
             let mut axes: Vec<usize> = (0..rank).collect();
             axes.swap(axis, dice.roll(rank));
-            b.add(Op::Permute { axes }, &[x]).ok()
+            b.add(Op::Permute(Permute { axes }), &[x]).ok()
         }
         9 => {
             let mut dims = dims;
@@ -97,7 +100,7 @@ fn grow(b: &mut Builder<'_>, dice: &mut Dice, values: &[ValueId]) -> Option<Valu
             if dims.is_empty() || dims.len() > 5 {
                 return None;
             }
-            b.add(Op::Reshape { dims }, &[x]).ok()
+            b.add(Op::Reshape(Reshape { dims }), &[x]).ok()
         }
         10 => {
             let mut ranges: Vec<AxisRange> =
@@ -106,13 +109,13 @@ fn grow(b: &mut Builder<'_>, dice: &mut Dice, values: &[ValueId]) -> Option<Valu
             if dims[axis].as_size().is_some() {
                 ranges[axis] = AxisRange { start: 0.into(), end: keep.into(), step: 1 };
             }
-            b.add(Op::Slice { ranges }, &[x]).ok()
+            b.add(Op::Slice(Slice { ranges }), &[x]).ok()
         }
-        11 => b.add(Op::Concat { axis }, &[x, dice.pick(&floats)]).ok(),
+        11 => b.add(Op::Concat(Concat { axis }), &[x, dice.pick(&floats)]).ok(),
         12 => {
             let op = dice.pick(&[ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Max]);
             let keep_dims = rank == 1 || dice.roll(2) == 0;
-            b.add(Op::Reduce { op, axes: vec![axis], keep_dims }, &[x]).ok()
+            b.add(Op::Reduce(Reduce { op, axes: vec![axis], keep_dims }), &[x]).ok()
         }
         13 => {
             let inner = *shape.last()?;
@@ -131,7 +134,7 @@ fn grow(b: &mut Builder<'_>, dice: &mut Dice, values: &[ValueId]) -> Option<Valu
         }
         15 => {
             let padding = (0..rank).map(|i| (Dim::from(usize::from(i == axis)), Dim::constant(0))).collect();
-            b.add(Op::Pad { padding, mode: PadMode::Constant, value: Scalar::Float(0.0) }, &[x]).ok()
+            b.add(Op::Pad(Pad { padding, mode: PadMode::Constant, value: Scalar::Float(0.0) }), &[x]).ok()
         }
         16 => {
             let number = dice.pick(&[0.0, 1.0]);
@@ -146,11 +149,11 @@ fn grow(b: &mut Builder<'_>, dice: &mut Dice, values: &[ValueId]) -> Option<Valu
         17 => {
             let dims =
                 dims.iter().map(|dim| if dim.is(1) { Dim::constant(3) } else { dim.clone() }).collect();
-            b.add(Op::Expand { dims }, &[x]).ok()
+            b.add(Op::Expand(Expand { dims }), &[x]).ok()
         }
         18 => {
             let value = Scalar::Float(f64::from(dice.number()));
-            let filled = b.add(Op::Fill { dims, value, dtype: DType::F32 }, &[]).ok()?;
+            let filled = b.add(Op::Fill(Fill { dims, value, dtype: DType::F32 }), &[]).ok()?;
             let op = dice.pick(&[BinaryOp::Add, BinaryOp::Sub, BinaryOp::Mul, BinaryOp::Min]);
             let operands = if dice.roll(2) == 0 { [x, filled] } else { [filled, x] };
             b.add(Op::Binary(op), &operands).ok()
@@ -164,7 +167,7 @@ fn norm_or_conv(b: &mut Builder<'_>, dice: &mut Dice, x: ValueId, shape: &[usize
     let rank = shape.len();
     let binary = |b: &mut Builder<'_>, op, x, y| b.add(Op::Binary(op), &[x, y]).ok();
     if rank != 4 || dice.roll(2) == 0 {
-        let fold = Op::Reduce { op: ReduceOp::Mean, axes: vec![rank - 1], keep_dims: true };
+        let fold = Op::Reduce(Reduce { op: ReduceOp::Mean, axes: vec![rank - 1], keep_dims: true });
         let mean = b.add(fold.clone(), &[x]).ok()?;
         let centred = binary(b, BinaryOp::Sub, x, mean)?;
         let square = binary(b, BinaryOp::Mul, centred, centred)?;
@@ -180,7 +183,7 @@ fn norm_or_conv(b: &mut Builder<'_>, dice: &mut Dice, x: ValueId, shape: &[usize
     let values = dice.values(2 * channels * 9);
     let weight =
         constant(b, Some(&format!("conv{}.weight", b.graph.values.len())), &[2, channels, 3, 3], &values);
-    let y = b.add(Op::Conv { options, activation: None }, &[x, weight]).ok()?;
+    let y = b.add(Op::Conv(Conv { options, activation: None }), &[x, weight]).ok()?;
     let mut operands = vec![y];
     for n in 0..4 {
         let values: Vec<f32> =
@@ -188,7 +191,7 @@ fn norm_or_conv(b: &mut Builder<'_>, dice: &mut Dice, x: ValueId, shape: &[usize
         let name = format!("norm{}", b.graph.values.len());
         operands.push(constant(b, Some(&name), &[2], &values));
     }
-    b.add(Op::BatchNorm { epsilon: 1e-3 }, &operands).ok()
+    b.add(Op::BatchNorm(BatchNorm { epsilon: 1e-3 }), &operands).ok()
 }
 
 #[test]

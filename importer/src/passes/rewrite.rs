@@ -409,6 +409,7 @@ fn count_uses(graph: &Graph, root: &Region) -> (Vec<u32>, BTreeMap<ValueId, Node
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ir::Fill;
     use crate::passes::testing::{checked, graph};
     use kiln_types::{BinaryOp, DType, Scalar};
 
@@ -417,7 +418,7 @@ mod tests {
         // n + m broadcast to a size of its own; that zeros are neutral cannot make it an expansion to that size.
         let g = graph(&["f32[n]", "f32[m]"], |b, x| {
             let dims = b.graph.ty(x[1]).dims.clone();
-            let zeros = Op::Fill { dims, value: Scalar::Float(0.0), dtype: DType::F32 };
+            let zeros = Op::Fill(Fill { dims, value: Scalar::Float(0.0), dtype: DType::F32 });
             let zeros = b.add(zeros, &[]).unwrap();
             let sum = b.add(Op::Binary(BinaryOp::Add), &[x[0], zeros]).unwrap();
             vec![sum, x[1]]

@@ -5,7 +5,6 @@
 //! module around them. Likewise modules that join lists of different lengths (a dense block's layers) get the list
 //! joined, and are equal.
 
-use super::dead_code::is_pure;
 use super::{Pass, PassReport};
 use crate::ir::{Graph, NodeId, Op, ScopeEntry, SymbolOrigin, ValueId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -87,7 +86,7 @@ fn can_move(graph: &Graph, id: NodeId, depth: usize, moved: &mut BTreeSet<NodeId
     }
     let node = graph.node(id);
     let scope = &node.origin.scope;
-    if !is_pure(&node.op) || !node.op.regions().is_empty() || moved.len() >= MOST_MOVED {
+    if !node.op.effect().is_repeatable() || !node.op.regions().is_empty() || moved.len() >= MOST_MOVED {
         return false;
     }
     moved.insert(id);
@@ -125,7 +124,7 @@ fn joined_at_entry(graph: &Graph) -> Vec<NodeId> {
             producer.is_none_or(|id| common(&node.origin.scope, &graph.node(id).origin.scope) < within)
                 && graph.constant(*input).is_none()
         };
-        if matches!(node.op, Op::Concat { .. }) && node.inputs.iter().flatten().all(enters) {
+        if matches!(node.op, Op::Concat(_)) && node.inputs.iter().flatten().all(enters) {
             kinds.entry(kind(module)).or_default().entry(&module.path).or_default().push(id);
         }
     }
@@ -153,6 +152,7 @@ fn kind(module: &ScopeEntry) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ir::{Concat, Reduce, Reshape};
     use crate::passes::testing::{constant, graph};
     use kiln_types::{BinaryOp, UnaryOp};
 
@@ -170,7 +170,7 @@ mod tests {
     fn what_layers_share_goes_around_them() {
         let mut g = graph(&["f32[3, 3]", "f32[3]"], |b, x| {
             b.origin.scope = scope(&["", "layers.0"]);
-            let row = b.add(Op::Reshape { dims: vec![1.into(), 3.into()] }, &[x[1]]).unwrap();
+            let row = b.add(Op::Reshape(Reshape { dims: vec![1.into(), 3.into()] }), &[x[1]]).unwrap();
             let mask = b.add(Op::Unary(UnaryOp::Neg), &[row]).unwrap();
             let first = b.add(Op::Binary(BinaryOp::Add), &[x[0], mask]).unwrap();
             b.origin.scope = scope(&["", "layers.1"]);
@@ -203,9 +203,10 @@ mod tests {
                 b.origin.scope = scope(&["", &format!("block.layer{n}")]);
                 let joined = match features.as_slice() {
                     [one] => *one,
-                    all => b.add(Op::Concat { axis: 1 }, all).unwrap(),
+                    all => b.add(Op::Concat(Concat { axis: 1 }), all).unwrap(),
                 };
-                let sum = Op::Reduce { op: kiln_types::ReduceOp::Sum, axes: vec![1], keep_dims: true };
+                let sum =
+                    Op::Reduce(Reduce { op: kiln_types::ReduceOp::Sum, axes: vec![1], keep_dims: true });
                 features.push(b.add(sum, &[joined]).unwrap());
             }
             vec![*features.last().unwrap()]

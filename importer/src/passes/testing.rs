@@ -95,7 +95,7 @@ pub(crate) fn assert_close(a: &[TensorData], b: &[TensorData], what: &str) {
     assert_eq!(a.len(), b.len(), "{what}");
     for (a, b) in a.iter().zip(b) {
         assert_eq!((&a.shape, a.dtype), (&b.shape, b.dtype), "{what}");
-        let (x, y) = (fold::Elements::load(a).floats(), fold::Elements::load(b).floats());
+        let (x, y) = (crate::data::Elements::load(a).floats(), crate::data::Elements::load(b).floats());
         for (x, y) in x.into_iter().zip(y) {
             let equal = x == y || (x.is_nan() && y.is_nan());
             assert!(equal || (x - y).abs() <= 1e-5 + 1e-4 * y.abs(), "{x} and {y}\n{what}");

@@ -6,7 +6,7 @@
 //! are often copies of each other.
 
 use super::{Pass, PassReport};
-use crate::ir::{Dim, Graph, NodeId, Op, Provenance, Region, TensorType, ValueId};
+use crate::ir::{Dim, Graph, NodeId, Op, Permute, Provenance, Region, TensorType, ValueId};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Merges copies, and reads transposed copies from the original.
@@ -181,7 +181,7 @@ fn transposed_copies(graph: &Graph, uses: &Uses) -> BTreeMap<ValueId, ValueId> {
             && is_telling(graph, **value)
             && users.iter().all(|&id| {
                 let node = graph.node(id);
-                matches!(node.op, Op::Linear { .. } | Op::MatMul)
+                matches!(node.op, Op::Linear(_) | Op::MatMul)
                     && node.inputs.get(1).copied().flatten() == Some(**value)
             })
     };
@@ -189,7 +189,7 @@ fn transposed_copies(graph: &Graph, uses: &Uses) -> BTreeMap<ValueId, ValueId> {
         graph.ty(**value).rank() == 2
             && users.iter().any(|&id| {
                 let node = graph.node(id);
-                matches!(node.op, Op::Take { .. }) && node.inputs.first().copied().flatten() == Some(**value)
+                matches!(node.op, Op::Take(_)) && node.inputs.first().copied().flatten() == Some(**value)
             })
     };
     let mut tables: HashMap<_, Vec<ValueId>> = HashMap::new();
@@ -199,7 +199,7 @@ fn transposed_copies(graph: &Graph, uses: &Uses) -> BTreeMap<ValueId, ValueId> {
         }
     }
     let original = |weight: ValueId| {
-        let turned = Op::Permute { axes: vec![1, 0] };
+        let turned = Op::Permute(Permute { axes: vec![1, 0] });
         let ([rows, columns], first, last) = corners(graph, weight)?;
         let alike = tables.get(&([columns, rows], first, last))?;
         alike.iter().copied().take(MOST_ALIKE).find(|&table| {
@@ -275,8 +275,12 @@ fn transpose_in(graph: &mut Graph, region: &mut Region, originals: &BTreeMap<Val
             let dims: Vec<Dim> = ty.dims.iter().rev().cloned().collect();
             let ty = TensorType { dims, ..ty.clone() };
             let origin = graph.node(id).origin.clone();
-            let turned =
-                graph.add_node(Op::Permute { axes: vec![1, 0] }, vec![Some(original)], vec![ty], origin);
+            let turned = graph.add_node(
+                Op::Permute(Permute { axes: vec![1, 0] }),
+                vec![Some(original)],
+                vec![ty],
+                origin,
+            );
             let value = graph.node(turned).outputs[0];
             for input in graph.node_mut(id).inputs.iter_mut().filter(|input| **input == Some(copy)) {
                 *input = Some(value);
@@ -290,7 +294,7 @@ fn transpose_in(graph: &mut Graph, region: &mut Region, originals: &BTreeMap<Val
 
 #[cfg(test)]
 mod tests {
-    use crate::ir::{Op, ScopeEntry};
+    use crate::ir::{Op, ScopeEntry, Take};
     use crate::passes::testing::{constant, graph, kinds, optimized};
 
     fn numbers(n: usize) -> Vec<f32> {
@@ -304,7 +308,7 @@ mod tests {
         let g = graph(&["i64[n]"], |b, x| {
             let wte = constant(b, Some("wte.weight"), &[16, 8], &table);
             let head = constant(b, Some("val_7"), &[8, 16], &turned);
-            let h = b.add(Op::Take { axis: 0, wrapped: false }, &[wte, x[0]]).unwrap();
+            let h = b.add(Op::Take(Take { axis: 0, wrapped: false }), &[wte, x[0]]).unwrap();
             vec![b.add(Op::MatMul, &[h, head]).unwrap()]
         });
         let g = optimized(g);

@@ -1,8 +1,10 @@
 //! Provenances as expressions over a checkpoint's tensors.
 
 use super::super::placement::relative;
-use kiln_importer::fold::uniform;
-use kiln_importer::ir::{Norm, Op, Provenance, is_small_table};
+use kiln_importer::data::uniform;
+use kiln_importer::ir::{
+    Cast, Clamp, Concat, Expand, Norm, Op, Permute, Provenance, Reduce, Reshape, Slice, is_small_table,
+};
 use kiln_types::{
     Activation, BinaryOp, DType, Derivation, DerivationTarget, ReduceOp, Scalar, TensorData, UnaryOp,
 };
@@ -10,10 +12,12 @@ use kiln_types::{
 /// A provenance without casts between floats: parameters get the backend's dtype anyway.
 pub(super) fn plain(made: &Provenance) -> &Provenance {
     match made {
-        Provenance::Apply { op: Op::Cast { to }, operands } if to.is_float() => match operands.first() {
-            Some(of) => plain(of),
-            None => made,
-        },
+        Provenance::Apply { op: Op::Cast(Cast { to }), operands } if to.is_float() => {
+            match operands.first() {
+                Some(of) => plain(of),
+                None => made,
+            }
+        }
         made => made,
     }
 }
@@ -156,14 +160,16 @@ fn applied(op: &Op, operands: &[&Provenance], base: &str) -> Result<Derivation, 
             };
             Derivation::binary(*op, spread(a, b)?, spread(b, a)?)
         }
-        Op::Permute { axes } => Derivation::Permute(boxed(0)?, axes.clone()),
-        Op::Reshape { dims } => Derivation::Reshape(boxed(0)?, Some(sizes(dims)?)),
-        Op::Expand { dims } => Derivation::Expand(boxed(0)?, sizes(dims)?),
-        Op::Concat { axis: 0 } => joined((0..operands.len()).map(of).collect::<Result<_, _>>()?, operands),
-        Op::Concat { axis } => {
+        Op::Permute(Permute { axes }) => Derivation::Permute(boxed(0)?, axes.clone()),
+        Op::Reshape(Reshape { dims }) => Derivation::Reshape(boxed(0)?, Some(sizes(dims)?)),
+        Op::Expand(Expand { dims }) => Derivation::Expand(boxed(0)?, sizes(dims)?),
+        Op::Concat(Concat { axis: 0 }) => {
+            joined((0..operands.len()).map(of).collect::<Result<_, _>>()?, operands)
+        }
+        Op::Concat(Concat { axis }) => {
             Derivation::Concat(*axis, (0..operands.len()).map(of).collect::<Result<_, _>>()?)
         }
-        Op::Slice { ranges } => {
+        Op::Slice(Slice { ranges }) => {
             let mut cut = of(0)?;
             for (axis, range) in ranges.iter().enumerate() {
                 let (start, end) = (range.start.as_size(), range.end.as_size());
@@ -180,18 +186,18 @@ fn applied(op: &Op, operands: &[&Provenance], base: &str) -> Result<Derivation, 
             }
             cut
         }
-        Op::Clamp { min, max } => {
+        Op::Clamp(Clamp { min, max }) => {
             let bound = |x, op, bound: &Option<Scalar>| match bound {
                 Some(bound) => Derivation::binary(op, x, Derivation::Number(bound.to_f64())),
                 None => x,
             };
             bound(bound(of(0)?, BinaryOp::Max, min), BinaryOp::Min, max)
         }
-        Op::Reduce {
+        Op::Reduce(Reduce {
             op: reduce @ (ReduceOp::Sum | ReduceOp::Mean | ReduceOp::Max | ReduceOp::Min),
             axes,
             keep_dims,
-        } => {
+        }) => {
             let kept = Derivation::Reduce(*reduce, boxed(0)?, axes.clone());
             if *keep_dims {
                 return Ok(kept);

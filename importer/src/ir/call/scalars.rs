@@ -1,6 +1,6 @@
 //! Numbers of small constants.
 
-use crate::fold::Elements;
+use crate::data::Elements;
 use kiln_types::{DType, Scalar, TensorData};
 
 /// More elements are no literal.

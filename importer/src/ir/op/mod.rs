@@ -3,311 +3,411 @@
 //! ONNX's operators lower into these. An operation stands here when a pass looks at it or shape inference of another
 //! depends on it; everything else is an [`Op::Call`] of a runtime function, and needs no entry in any list.
 //!
+//! What Kiln knows of an operation stands in one file: attributes, operands, inference, shape arithmetic, its value at build
+//! time, and the call of the runtime, as one `impl` of [`Operation`]. The table below makes the enum and every dispatch.
+//!
 //! Conventions: axes are non-negative; broadcasting operands have equal rank, except that either may be a constant of
 //! rank 0 (a scalar, spelt as a literal); sizes are [`Dim`]s, never operands.
 
+mod activation;
+mod attention;
+mod binary;
+mod broadcast;
+mod call;
+mod compare;
+mod control;
+mod convert;
+mod convolution;
+mod cumulative;
+mod elementwise;
 mod host;
-mod implementation;
-mod infer;
-mod visit;
+mod indexing;
+mod interpolate;
+mod join;
+mod layout;
+mod linear;
+mod making;
+mod norms;
+mod operation;
+mod pad;
+mod pooling;
+mod recurrence;
+mod reduce;
+mod rules;
+mod site;
+mod slice;
+mod softmax;
+mod unary;
+mod windows;
 
-use super::{Dim, Region, RuntimeCall, Symbol};
-use kiln_types::{
-    Activation, ArgReduceOp, AttentionOptions, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions,
-    CoordinateTransform, CumulativeOp, DType, Expression, InterpolateMode, PadMode, PoolOp, PoolOptions,
-    ReduceOp, RnnOptions, Scalar, ScatterOp, UnaryOp,
-};
-use serde::{Deserialize, Serialize};
-
-/// The part of one axis that a slice keeps; in range, `start <= end`. A negative step walks `start..end` backwards from
-/// `end - 1`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct AxisRange {
-    /// First element.
-    pub start: Dim,
-    /// One past the last element.
-    pub end: Dim,
-    /// Distance; never 0.
-    pub step: i64,
+/// What the file of every operation needs.
+mod prelude {
+    pub(super) use super::Folding;
+    pub(super) use super::host::Host;
+    pub(super) use super::operation::{Known, Operation, attributes, facts, none};
+    pub(super) use super::rules::*;
+    pub(super) use super::site::Site;
+    pub(super) use crate::data::{Elements, Strided, elements, fill};
+    pub(super) use crate::ir::{
+        Arg, Config, Dim, Effect, Implementation, Infer, Layer, LayerField, RuleError, RuleResult, TensorType,
+    };
+    pub(super) use kiln_types::TensorData;
 }
 
-/// A core operation. Operands in brackets; `?` marks an optional one.
-///
-/// The text form follows this declaration: a field of a new type needs serde's traits, and regions are skipped, since the
-/// text of a graph shows them as blocks.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Op {
-    // ---- elementwise ----
-    /// `[x]`
-    Unary(UnaryOp),
-    /// `[a, b]`, broadcast.
-    Binary(BinaryOp),
-    /// `[a, b]`, broadcast, yields bool.
-    Compare(CompareOp),
-    /// `[condition, a, b]`, broadcast.
-    Where,
-    /// `[x]`
-    Activation(Activation),
-    /// `[x]`; bounds as numbers of the dtype.
-    Clamp {
-        /// Lower bound.
-        min: Option<Scalar>,
-        /// Upper bound.
-        max: Option<Scalar>,
-    },
-    /// `[x]`
-    Cast {
-        /// New dtype.
-        to: DType,
-    },
-    /// `[operands…]`: a raised chain, broadcast.
-    Elementwise(Expression),
+pub use compare::Where;
+pub use control::{HostRead, If};
+pub use convert::{Cast, Clamp};
+pub use convolution::Conv;
+pub use cumulative::{Cumulative, Trilu};
+pub use indexing::{Gather, Scatter, Take};
+pub use interpolate::Interpolate;
+pub use join::{Concat, Repeat};
+pub use layout::{Expand, Permute, Reshape};
+pub use linear::{Linear, MatMul};
+pub use making::{Arange, Fill, HostTensor};
+pub use norms::{BatchNorm, Dropout, GroupNorm, LayerNorm, RmsNorm};
+pub use pad::Pad;
+pub use pooling::{AdaptiveAvgPool, MaxPoolWithIndices, Pool};
+pub use reduce::{ArgReduce, Reduce};
+pub use slice::{AxisRange, Slice};
+pub use softmax::{LogSoftmax, Softmax};
 
-    // ---- shape ----
-    /// `[x]`: same elements, these dims (also squeeze, unsqueeze, flatten).
-    Reshape {
-        /// New dims; their product is the operand's.
-        dims: Vec<Dim>,
-    },
-    /// `[x]`: output axis `i` is input axis `axes[i]`.
-    Permute {
-        /// The permutation.
-        axes: Vec<usize>,
-    },
-    /// `[x]`: broadcast to these dims, of the same rank.
-    Expand {
-        /// New dims.
-        dims: Vec<Dim>,
-    },
-    /// `[x]`
-    Slice {
-        /// One per axis.
-        ranges: Vec<AxisRange>,
-    },
-    /// `[x…]`
-    Concat {
-        /// The joined axis.
-        axis: usize,
-    },
-    /// `[x]`
-    Pad {
-        /// Before and after each axis; not negative.
-        padding: Vec<(Dim, Dim)>,
-        /// What stands outside.
-        mode: PadMode,
-        /// For [`PadMode::Constant`].
-        value: Scalar,
-    },
-    /// `[x]`: repeats each axis.
-    Repeat {
-        /// One per axis.
-        times: Vec<Dim>,
-    },
+use super::{
+    Dim, Effect, Graph, Implementation, Infer, Node, Region, RuleResult, RuntimeCall, Symbol, TensorType,
+    ValueId,
+};
+use crate::data::{is_long_and_empty, release};
+use host::Host;
+use kiln_types::{
+    Activation, AttentionOptions, BinaryOp, CompareOp, ConvTransposeOptions, Expression, RnnOptions,
+    TensorData, UnaryOp,
+};
+use operation::{Field, Known, Operation};
+use serde::{Deserialize, Serialize};
+use site::Site;
+use std::collections::BTreeSet;
 
-    // ---- making values ----
-    /// `[]`: a tensor of one value.
-    Fill {
-        /// Its dims.
-        dims: Vec<Dim>,
-        /// The value.
-        value: Scalar,
-        /// The dtype.
-        dtype: DType,
-    },
-    /// `[]`: `start, start + step, …` before `end`, rank 1, i64.
-    Arange {
-        /// First.
-        start: Dim,
-        /// Bound.
-        end: Dim,
-        /// Step; never 0.
-        step: i64,
-    },
-    /// `[]`: host integers as an i64 tensor; where shape arithmetic meets tensor arithmetic.
-    HostTensor {
-        /// Contents, row-major.
-        values: Vec<Dim>,
-        /// Its (known) dims.
-        dims: Vec<usize>,
-    },
-    /// `[x]`: reads a small integer or bool tensor of known shape back, defining symbols; no outputs. Only where shapes
-    /// or control flow depend on data.
-    HostRead {
-        /// One per element, row-major.
-        symbols: Vec<Symbol>,
-    },
+/// Makes the enum of the operations and asks the one that a value is.
+macro_rules! operations {
+    (
+        with attributes { $($(#[$doc:meta])* $name:ident($ty:ty),)* }
+        without { $($(#[$plain_doc:meta])* $plain:ident,)* }
+    ) => {
+        /// A core operation.
+        ///
+        /// The text form follows this declaration: a field of a new type needs serde's traits, and regions are skipped, since
+        /// the text of a graph shows them as blocks.
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        pub enum Op {
+            $($(#[$doc])* $name($ty),)*
+            $($(#[$plain_doc])* $plain,)*
+        }
 
-    // ---- indexing; indices are i64 or i32 ----
-    /// `[x, indices]`: numpy's `take` along an axis, any rank of indices.
-    Take {
-        /// The axis.
-        axis: usize,
-        /// Whether indices may be negative (count from the end).
-        wrapped: bool,
-    },
-    /// `[x, indices]` of equal rank (ONNX `GatherElements`), indices not negative.
-    Gather {
-        /// The axis.
-        axis: usize,
-    },
-    /// `[x, indices, updates]` of equal rank (ONNX `ScatterElements`), indices not negative.
-    Scatter {
-        /// The axis.
-        axis: usize,
-        /// How values meet.
-        op: ScatterOp,
-    },
+        impl Op {
+            /// The variant's name.
+            pub(crate) fn variant(&self) -> &'static str {
+                match self {
+                    $(Op::$name(_) => stringify!($name),)*
+                    $(Op::$plain => stringify!($plain),)*
+                }
+            }
 
-    // ---- folds ----
-    /// `[x]`
-    Reduce {
-        /// What is computed.
-        op: ReduceOp,
-        /// Sorted; never empty.
-        axes: Vec<usize>,
-        /// Whether the axes stay with size 1.
-        keep_dims: bool,
-    },
-    /// `[x]`: i64 positions.
-    ArgReduce {
-        /// What is looked for.
-        op: ArgReduceOp,
-        /// The axis.
-        axis: usize,
-        /// Whether the axis stays with size 1.
-        keep_dims: bool,
-        /// The last among equals instead of the first.
-        select_last: bool,
-    },
-    /// `[x]`
-    Cumulative {
-        /// What is computed.
-        op: CumulativeOp,
-        /// The axis.
-        axis: usize,
-        /// Leave out the element itself.
-        exclusive: bool,
-        /// Run from the end.
-        reverse: bool,
-    },
-    /// `[x]`: keeps the upper or lower triangle of the last two axes.
-    Trilu {
-        /// Upper instead of lower.
-        upper: bool,
-        /// The diagonal.
-        k: i64,
-    },
+            /// Names of the operands; `?` marks one that may be absent, `*` any number of them.
+            pub fn operands(&self) -> &'static [&'static str] {
+                match self {
+                    $(Op::$name(_) => <$ty>::OPERANDS,)*
+                    $(Op::$plain => $plain::OPERANDS,)*
+                }
+            }
 
-    // ---- linear algebra ----
-    /// `[a, b]` of equal rank of at least 2, leading axes broadcast.
-    MatMul,
-    /// `[x, weight, bias?]`: `x` is `[…, in]`, `weight` a constant `[in, out]`, `bias` a constant `[out]`.
-    Linear {
-        /// Applied to the result.
-        activation: Option<Activation>,
-    },
-    /// `[q, k, v, mask?]`, each `[batch, heads, seq, size]`; see `Backend::attention`.
-    Attention(AttentionOptions),
+            /// The operands that a layer of the runtime holds as parameters.
+            pub fn parameters(&self) -> &'static [usize] {
+                match self {
+                    $(Op::$name(_) => <$ty>::PARAMETERS,)*
+                    $(Op::$plain => $plain::PARAMETERS,)*
+                }
+            }
 
-    // ---- convolution and pooling: `[batch, channels, spatial…]`, 1 to 3 spatial axes ----
-    /// `[x, weight, bias?]`, floats; or integers without bias and activation.
-    Conv {
-        /// Where the kernel goes.
-        options: ConvOptions,
-        /// Applied to the result.
-        activation: Option<Activation>,
-    },
-    /// `[x, weight, bias?]`
-    ConvTranspose(ConvTransposeOptions),
-    /// `[x]`
-    Pool(PoolOp, PoolOptions),
-    /// `[x]`: maxima, and their positions (i64) in the flattened spatial axes of their channel.
-    MaxPoolWithIndices(PoolOptions),
-    /// `[x]`: mean over windows that give the wanted spatial size.
-    AdaptiveAvgPool {
-        /// Spatial size of the result.
-        output_size: Vec<usize>,
-    },
-    /// `[x]`; see `kiln_types::InterpolateOptions`, here with symbolic sizes.
-    Interpolate {
-        /// Size of every axis of the result.
-        sizes: Vec<Dim>,
-        /// Scale per axis, when scales were given.
-        scales: Option<Vec<f64>>,
-        /// How values between samples are computed.
-        mode: InterpolateMode,
-        /// How coordinates map.
-        coordinates: CoordinateTransform,
-        /// Low-pass filter when scaling down.
-        antialias: bool,
-        /// Leave out samples beyond the border.
-        exclude_outside: bool,
-        /// For [`CoordinateTransform::TfCropAndResize`].
-        roi: Option<Vec<(f64, f64)>>,
-        /// For [`CoordinateTransform::TfCropAndResize`].
-        extrapolation_value: f64,
-    },
+            /// What it does beside computing its results.
+            pub fn effect(&self) -> Effect {
+                match self {
+                    $(Op::$name(operation) => operation.effect(),)*
+                    $(Op::$plain => $plain.effect(),)*
+                }
+            }
 
-    // ---- normalization ----
-    /// `[x]`
-    Softmax {
-        /// The axis.
-        axis: usize,
-    },
-    /// `[x]`
-    LogSoftmax {
-        /// The axis.
-        axis: usize,
-    },
-    /// `[x, weight, bias?]`: over the last `weight.rank()` axes.
-    LayerNorm {
-        /// Added to the variance.
-        epsilon: f64,
-    },
-    /// `[x, weight]`: over the last `weight.rank()` axes.
-    RmsNorm {
-        /// Added to the mean square.
-        epsilon: f64,
-    },
-    /// `[x, weight?, bias?]`, `[batch, channels, …]`.
-    GroupNorm {
-        /// Number of groups; instance normalization has as many as channels.
-        groups: usize,
-        /// Added to the variance.
-        epsilon: f64,
-    },
-    /// `[x, weight, bias, mean, variance]`, with the given statistics.
-    BatchNorm {
-        /// Added to the variance.
-        epsilon: f64,
-    },
-    /// `[x]`: identity in inference; kept when the model is to be trained.
-    Dropout {
-        /// Probability of zeroing.
-        ratio: f64,
-    },
+            fn rule(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
+                match self {
+                    $(Op::$name(operation) => operation.infer(cx),)*
+                    $(Op::$plain => $plain.infer(cx),)*
+                }
+            }
 
-    // ---- recurrence ----
-    /// `[input, W, R, bias?, sequence_lengths?, initial_hidden?, initial_cell?, peepholes?]`, ONNX's layouts; yields
-    /// all outputs, last hidden state, and for an LSTM the last cell state.
-    Rnn(RnnOptions),
+            fn arithmetic(&self, cx: &Host<'_>) -> Option<Vec<Dim>> {
+                match self {
+                    $(Op::$name(operation) => operation.host(cx),)*
+                    $(Op::$plain => $plain.host(cx),)*
+                }
+            }
 
-    // ---- control ----
-    /// `[]`: one of two regions, which use values around them; outputs as the regions'.
-    If {
-        /// 0 is false.
-        condition: Dim,
-        /// When not 0.
-        #[serde(skip)]
-        then_region: Region,
-        /// When 0.
-        #[serde(skip)]
-        else_region: Region,
-    },
+            fn compute(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
+                match self {
+                    $(Op::$name(operation) => operation.evaluate(operands),)*
+                    $(Op::$plain => $plain.evaluate(operands),)*
+                }
+            }
 
-    // ---- everything else ----
-    /// `[operands…]`
-    Call(RuntimeCall),
+            /// What it takes to compute it at build time.
+            pub(crate) fn folding(&self) -> Folding {
+                match self {
+                    $(Op::$name(operation) => operation.folding(),)*
+                    $(Op::$plain => $plain.folding(),)*
+                }
+            }
+
+            fn implement(&self, site: &Site<'_>) -> Implementation {
+                match self {
+                    $(Op::$name(operation) => operation.implementation(site),)*
+                    $(Op::$plain => $plain.implementation(site),)*
+                }
+            }
+
+            /// Visits every dim that the operation needs at run time (not those of its results).
+            pub fn for_each_dim(&self, visit: &mut dyn FnMut(&Dim)) {
+                match self {
+                    $(Op::$name(operation) => operation.each_dim(visit),)*
+                    $(Op::$plain => $plain.each_dim(visit),)*
+                }
+            }
+
+            /// Replaces every dim of the operation, but not those in the nodes of its regions.
+            pub fn map_dims(&mut self, map: &mut dyn FnMut(&Dim) -> Dim) {
+                match self {
+                    $(Op::$name(operation) => operation.map_dims(map),)*
+                    $(Op::$plain => $plain.map_dims(map),)*
+                }
+            }
+
+            /// The regions inside, in order.
+            pub fn regions(&self) -> Vec<&Region> {
+                match self {
+                    $(Op::$name(operation) => operation.regions(),)*
+                    $(Op::$plain => Vec::new(),)*
+                }
+            }
+
+            /// The regions inside, to change.
+            pub fn regions_mut(&mut self) -> Vec<&mut Region> {
+                match self {
+                    $(Op::$name(operation) => operation.regions_mut(),)*
+                    $(Op::$plain => Vec::new(),)*
+                }
+            }
+        }
+    };
+}
+
+operations! {
+    with attributes {
+        // ---- elementwise ----
+        /// One number into one.
+        Unary(UnaryOp),
+        /// Two numbers into one.
+        Binary(BinaryOp),
+        /// Two numbers into a bool.
+        Compare(CompareOp),
+        /// An activation.
+        Activation(Activation),
+        /// Bounds.
+        Clamp(Clamp),
+        /// Another dtype.
+        Cast(Cast),
+        /// A raised chain.
+        Elementwise(Expression),
+
+        // ---- layout ----
+        /// Other dims.
+        Reshape(Reshape),
+        /// Other order of axes.
+        Permute(Permute),
+        /// Axes of size 1 repeated.
+        Expand(Expand),
+        /// A part.
+        Slice(Slice),
+        /// Several, one behind the other.
+        Concat(Concat),
+        /// With a border.
+        Pad(Pad),
+        /// Several times.
+        Repeat(Repeat),
+
+        // ---- making values ----
+        /// One value everywhere.
+        Fill(Fill),
+        /// Numbers that count.
+        Arange(Arange),
+        /// Host integers as a tensor.
+        HostTensor(HostTensor),
+        /// A tensor as host integers.
+        HostRead(HostRead),
+
+        // ---- indexing; indices are i64 or i32 ----
+        /// Parts at indices.
+        Take(Take),
+        /// Elements at indices.
+        Gather(Gather),
+        /// Elements replaced at indices.
+        Scatter(Scatter),
+
+        // ---- folds ----
+        /// Axes folded.
+        Reduce(Reduce),
+        /// Where the largest or smallest is.
+        ArgReduce(ArgReduce),
+        /// Running folds.
+        Cumulative(Cumulative),
+        /// A triangle.
+        Trilu(Trilu),
+
+        // ---- linear algebra ----
+        /// A linear layer.
+        Linear(Linear),
+        /// Scaled-dot-product attention.
+        Attention(AttentionOptions),
+
+        // ---- windows: `[batch, channels, spatial…]`, 1 to 3 spatial axes ----
+        /// A convolution.
+        Conv(Conv),
+        /// A transposed convolution.
+        ConvTranspose(ConvTransposeOptions),
+        /// A pooling.
+        Pool(Pool),
+        /// Maxima and where they are.
+        MaxPoolWithIndices(MaxPoolWithIndices),
+        /// Means over windows that give a wanted size.
+        AdaptiveAvgPool(AdaptiveAvgPool),
+        /// Another spatial size.
+        Interpolate(Interpolate),
+
+        // ---- normalization ----
+        /// Shares that sum to 1.
+        Softmax(Softmax),
+        /// Their logarithms.
+        LogSoftmax(LogSoftmax),
+        /// Normalized over the last axes.
+        LayerNorm(LayerNorm),
+        /// Scaled over the last axes.
+        RmsNorm(RmsNorm),
+        /// Normalized over groups of channels.
+        GroupNorm(GroupNorm),
+        /// Normalized by given statistics.
+        BatchNorm(BatchNorm),
+        /// Random zeros in training.
+        Dropout(Dropout),
+
+        // ---- recurrence, control, everything else ----
+        /// A recurrent layer.
+        Rnn(RnnOptions),
+        /// One of two regions.
+        If(If),
+        /// A call that no pass looks into.
+        Call(RuntimeCall),
+    }
+    without {
+        /// Elements of one or another.
+        Where,
+        /// A product of matrices.
+        MatMul,
+    }
+}
+
+/// What it takes to compute an operation at build time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Folding {
+    /// It is left to run time. Layers of constants are not worth it; their options, which come from a file, can be of any
+    /// size.
+    Never,
+    /// The bytes stay the same.
+    Free,
+    /// It looks at the elements of its result, and at its operands but the first.
+    Picks,
+    /// Each element of its result is a sum along the first operand's last axis.
+    Products,
+    /// It passes over its operands, and so many times over its result.
+    Passes(usize),
+}
+
+impl Folding {
+    /// How many elements are looked at to compute a result of `count` elements; nothing where nothing is computed.
+    pub(crate) fn cost(self, operands: &[Option<&TensorData>], count: usize) -> Option<u64> {
+        let elements = |operands: &[Option<&TensorData>]| {
+            operands.iter().flatten().map(|data| data.num_elements() as u64).fold(0, u64::saturating_add)
+        };
+        let count = count as u64;
+        let times = |n: usize| count.saturating_mul(n as u64).saturating_add(elements(operands));
+        match self {
+            Folding::Never => None,
+            Folding::Free => Some(0),
+            Folding::Picks => Some(count.saturating_add(elements(operands.get(1..).unwrap_or_default()))),
+            Folding::Products => {
+                let terms = operands.first().copied().flatten().and_then(|x| x.shape.last().copied());
+                Some(times(terms.unwrap_or(1)))
+            }
+            Folding::Passes(passes) => Some(times(passes)),
+        }
+    }
+}
+
+/// The contents of a host value have at most so many elements.
+use super::builder::MAX_HOST_ELEMENTS;
+
+impl Op {
+    /// Types of the outputs, or the rule that the operands break.
+    pub fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
+        rules::check_operands(self.operands(), cx)?;
+        let types = self.rule(cx)?;
+        for ty in &types {
+            rules::check_size(ty)?;
+        }
+        Ok(types)
+    }
+
+    /// The contents of the single output as dims, when the operands' contents (or types) determine them.
+    pub fn host(&self, graph: &Graph, inputs: &[Option<ValueId>]) -> Option<Vec<Dim>> {
+        let values = self.arithmetic(&Host { graph, inputs })?;
+        (values.len() <= MAX_HOST_ELEMENTS).then_some(values)
+    }
+
+    /// The outputs on known operands, computed plainly rather than fast; `None` when some size is a symbol, an operand is
+    /// missing, or the operation has no meaning at build time (a call, random numbers).
+    pub fn evaluate(&self, operands: &[Option<&TensorData>]) -> Option<Vec<TensorData>> {
+        if operands.iter().flatten().any(|data| is_long_and_empty(&data.shape)) {
+            return None;
+        }
+        let outputs = self.compute(&Known { operands });
+        operands.iter().flatten().for_each(|data| release(data));
+        outputs
+    }
+
+    /// What the runtime does for a node of this operation.
+    pub fn implementation(&self, graph: &Graph, node: &Node) -> Implementation {
+        self.implement(&Site { graph, node })
+    }
+
+    /// Every symbol that the operation needs at run time.
+    pub fn symbols(&self) -> BTreeSet<Symbol> {
+        let mut symbols = BTreeSet::new();
+        self.for_each_dim(&mut |dim| symbols.extend(dim.symbols()));
+        symbols
+    }
+
+    /// The variant's name, with the function for those that have one: `Conv`, `Binary(Add)`.
+    pub fn kind(&self) -> String {
+        match self {
+            Op::Unary(_) | Op::Binary(_) | Op::Compare(_) => format!("{self:?}"),
+            other => other.variant().to_owned(),
+        }
+    }
 }
 
 #[cfg(test)]

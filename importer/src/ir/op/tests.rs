@@ -1,6 +1,11 @@
 //! Types and host contents of core operations, as tables.
 
-use crate::ir::{AxisRange, Builder, Dim, Graph, Op, RuleResult, TensorType, ValueId};
+mod evaluation;
+
+use crate::ir::{
+    AxisRange, Builder, Cast, Concat, Conv, Dim, Graph, Linear, Op, Pad, Permute, Pool, Reduce, Repeat,
+    Reshape, RuleResult, Slice, Take, TensorType, ValueId,
+};
 use kiln_types::{
     BinaryOp, CompareOp, ConvOptions, DType, PoolOp, PoolOptions, ReduceOp, RnnDirection, RnnKind,
     RnnOptions, TensorData, UnaryOp,
@@ -30,7 +35,7 @@ fn sizes(text: &str) -> Vec<Dim> {
 fn conv(stride: usize, pad: usize, groups: usize) -> Op {
     let options =
         ConvOptions { stride: vec![stride; 2], padding: vec![(pad, pad); 2], dilation: vec![1; 2], groups };
-    Op::Conv { options, activation: None }
+    Op::Conv(Conv { options, activation: None })
 }
 
 fn pool(kernel: usize, stride: usize, pad: usize, ceil_mode: bool) -> Op {
@@ -41,11 +46,11 @@ fn pool(kernel: usize, stride: usize, pad: usize, ceil_mode: bool) -> Op {
         dilation: vec![1],
         ceil_mode,
     };
-    Op::Pool(PoolOp::Max, options)
+    Op::Pool(Pool { op: PoolOp::Max, options })
 }
 
 fn slice(start: i64, end: i64, step: i64) -> Op {
-    Op::Slice { ranges: vec![AxisRange { start: start.into(), end: end.into(), step }] }
+    Op::Slice(Slice { ranges: vec![AxisRange { start: start.into(), end: end.into(), step }] })
 }
 
 #[test]
@@ -66,12 +71,16 @@ fn types_follow_the_operands() {
         // The last window would start in the end padding, so it is left out.
         (pool(2, 2, 1, true), &["f32[1, 2, 5]"], "f32[1, 2, 3]"),
         (Op::MatMul, &["f32[b, 1, 2, 3]", "f32[1, h, 3, 5]"], "f32[b, h, 2, 5]"),
-        (Op::Linear { activation: None }, &["f32[n, s, 4]", "f32[4, 6]", "f32[6]"], "f32[n, s, 6]"),
-        (Op::Take { axis: 1, wrapped: true }, &["f32[2, 9, 4]", "i64[n, 3]"], "f32[2, n, 3, 4]"),
-        (Op::Reshape { dims: sizes("n, 12") }, &["f32[n, 3, 4]"], "f32[n, 12]"),
-        (Op::Concat { axis: 0 }, &["f32[n, 3]", "f32[2, 3]"], "f32[n + 2, 3]"),
+        (Op::Linear(Linear { activation: None }), &["f32[n, s, 4]", "f32[4, 6]", "f32[6]"], "f32[n, s, 6]"),
+        (Op::Take(Take { axis: 1, wrapped: true }), &["f32[2, 9, 4]", "i64[n, 3]"], "f32[2, n, 3, 4]"),
+        (Op::Reshape(Reshape { dims: sizes("n, 12") }), &["f32[n, 3, 4]"], "f32[n, 12]"),
+        (Op::Concat(Concat { axis: 0 }), &["f32[n, 3]", "f32[2, 3]"], "f32[n + 2, 3]"),
         (slice(1, 8, -3), &["f32[9]"], "f32[3]"),
-        (Op::Reduce { op: ReduceOp::Mean, axes: vec![1, 2], keep_dims: false }, &["f32[n, 3, 4]"], "f32[n]"),
+        (
+            Op::Reduce(Reduce { op: ReduceOp::Mean, axes: vec![1, 2], keep_dims: false }),
+            &["f32[n, 3, 4]"],
+            "f32[n]",
+        ),
         (
             Op::Rnn(RnnOptions {
                 kind: RnnKind::Lstm { input_forget: false },
@@ -116,15 +125,19 @@ fn broken_rules_are_named() {
             "`kernel_shape` is larger than the padded input f32[1, 4, 2, 2]",
         ),
         (conv(0, 0, 1), &["f32[1, 4, 2, 2]", "f32[2, 4, 1, 1]"], "`strides` (or dilations) are 0"),
-        (Op::Permute { axes: vec![0, 0] }, &["f32[2, 3]"], "`axes` [0, 0] are not a permutation of 2 axes"),
+        (
+            Op::Permute(Permute { axes: vec![0, 0] }),
+            &["f32[2, 3]"],
+            "`axes` [0, 0] are not a permutation of 2 axes",
+        ),
         (slice(0, 10, 1), &["f32[9]"], "`ranges` 0..10 by 1 are outside 0..9"),
         (
-            Op::Repeat { times: sizes("1099511627776") },
+            Op::Repeat(Repeat { times: sizes("1099511627776") }),
             &["f32[3]"],
             "a result f32[3298534883328] is too large",
         ),
         (
-            Op::Reshape { dims: sizes("5") },
+            Op::Reshape(Reshape { dims: sizes("5") }),
             &["f32[2, 3]"],
             "numbers of elements in a reshape: f32[2, 3] and f32[5] do not fit",
         ),
@@ -146,14 +159,15 @@ fn shape_arithmetic_needs_no_tensors() {
 
     // view(batch * seq, -1 / 12): gather, multiply, divide, concatenate.
     let (zero, one, two) = (ints(&mut b, &[0]), ints(&mut b, &[1]), ints(&mut b, &[2]));
-    let take = |b: &mut Builder<'_>, i| b.add(Op::Take { axis: 0, wrapped: true }, &[shape, i]).unwrap();
+    let take =
+        |b: &mut Builder<'_>, i| b.add(Op::Take(Take { axis: 0, wrapped: true }), &[shape, i]).unwrap();
     let (batch, seq, size) = (take(&mut b, zero), take(&mut b, one), take(&mut b, two));
     let tokens = b.add(Op::Binary(BinaryOp::Mul), &[batch, seq]).unwrap();
     let twelve = b.constant(TensorData::new(vec![12i64], [] as [usize; 0]));
     let head = b.add(Op::Binary(BinaryOp::Div), &[size, twelve]).unwrap();
-    let dims = b.add(Op::Concat { axis: 0 }, &[tokens, twelve, head]);
+    let dims = b.add(Op::Concat(Concat { axis: 0 }), &[tokens, twelve, head]);
     assert!(dims.is_err(), "a scalar cannot be concatenated");
-    let dims = b.add(Op::Concat { axis: 0 }, &[tokens, head]).unwrap();
+    let dims = b.add(Op::Concat(Concat { axis: 0 }), &[tokens, head]).unwrap();
     assert_eq!(text(&b, dims), "Some([batch * seq, 64])");
 
     // (seq - 1) / 2 truncates as it floors, since a size is at least 1.
@@ -169,21 +183,22 @@ fn shape_arithmetic_needs_no_tensors() {
 
     let last = b.add(slice(2, 3, 1), &[shape]).unwrap();
     assert_eq!(text(&b, last), "Some([768])");
-    let count = b.add(Op::Reduce { op: ReduceOp::Prod, axes: vec![0], keep_dims: false }, &[shape]).unwrap();
+    let count =
+        b.add(Op::Reduce(Reduce { op: ReduceOp::Prod, axes: vec![0], keep_dims: false }), &[shape]).unwrap();
     assert_eq!(text(&b, count), "Some([768 * batch * seq])");
     let back = b.add(slice(0, 3, -1), &[shape]).unwrap();
     assert_eq!(text(&b, back), "Some([768, seq, batch])");
     let padded = b
         .add(
-            Op::Pad {
+            Op::Pad(Pad {
                 padding: vec![(Dim::constant(1), Dim::constant(0))],
                 mode: kiln_types::PadMode::Constant,
                 value: kiln_types::Scalar::Int(7),
-            },
+            }),
             &[size],
         )
         .unwrap();
     assert_eq!(text(&b, padded), "Some([7, 768])");
-    let float = b.add(Op::Cast { to: DType::F32 }, &[shape]).unwrap();
+    let float = b.add(Op::Cast(Cast { to: DType::F32 }), &[shape]).unwrap();
     assert_eq!(text(&b, float), "None");
 }

@@ -1,8 +1,8 @@
 //! Which computations can be done again with a checkpoint's tensors.
 
 use super::Provenance;
-use crate::fold::uniform;
-use crate::ir::Op;
+use crate::data::uniform;
+use crate::ir::{Cast, Expand, Op, Reduce, Reshape, Slice};
 use kiln_types::{Activation, ReduceOp, TensorData};
 
 impl Provenance {
@@ -34,17 +34,19 @@ pub fn is_small_table(data: &TensorData) -> bool {
 
 fn is_expressible<'p>(op: &Op, mut operands: impl Iterator<Item = &'p Provenance>) -> bool {
     match op {
-        Op::Unary(_) | Op::Binary(_) | Op::Permute { .. } | Op::Concat { .. } => true,
+        Op::Unary(_) | Op::Binary(_) | Op::Permute(_) | Op::Concat(_) => true,
         Op::Activation(activation) => {
             matches!(activation, Activation::Tanh | Activation::Sigmoid | Activation::Softplus)
         }
-        Op::Cast { to } => to.is_float(),
-        Op::Reshape { dims } | Op::Expand { dims } => dims.iter().all(|dim| dim.as_size().is_some()),
-        Op::Slice { ranges } => ranges
+        Op::Cast(Cast { to }) => to.is_float(),
+        Op::Reshape(Reshape { dims }) | Op::Expand(Expand { dims }) => {
+            dims.iter().all(|dim| dim.as_size().is_some())
+        }
+        Op::Slice(Slice { ranges }) => ranges
             .iter()
             .all(|range| range.step > 0 && range.start.as_size().is_some() && range.end.as_size().is_some()),
-        Op::Clamp { .. } => true,
-        Op::Reduce { op, keep_dims, axes } => {
+        Op::Clamp(_) => true,
+        Op::Reduce(Reduce { op, keep_dims, axes }) => {
             let known = matches!(op, ReduceOp::Sum | ReduceOp::Mean | ReduceOp::Max | ReduceOp::Min);
             known
                 && (*keep_dims || operands.all(|of| of.shape().is_some_and(|shape| shape.len() > axes.len())))
@@ -57,6 +59,7 @@ fn is_expressible<'p>(op: &Op, mut operands: impl Iterator<Item = &'p Provenance
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ir::{Reduce, Softmax};
     use kiln_types::{BinaryOp, UnaryOp};
     use std::sync::Arc;
 
@@ -76,7 +79,7 @@ mod tests {
     #[test]
     fn what_a_loader_cannot_do_is_known() {
         let mul = || Op::Binary(BinaryOp::Mul);
-        let sum = |op, axes: &[usize], keep_dims| Op::Reduce { op, axes: axes.to_vec(), keep_dims };
+        let sum = |op, axes: &[usize], keep_dims| Op::Reduce(Reduce { op, axes: axes.to_vec(), keep_dims });
         let cases = [
             (of(Op::Unary(UnaryOp::Sqrt), vec![key(&[2, 3])]), true),
             (of(mul(), vec![key(&[8]), numbers(8)]), true),
@@ -87,7 +90,7 @@ mod tests {
             (of(sum(ReduceOp::Prod, &[0], true), vec![key(&[2])]), false),
             (of(Op::MatMul, vec![key(&[2, 3]), key(&[3, 4])]), true),
             (of(Op::MatMul, vec![key(&[5, 2, 3]), key(&[3, 4])]), false),
-            (of(Op::Softmax { axis: 0 }, vec![key(&[2])]), false),
+            (of(Op::Softmax(Softmax { axis: 0 }), vec![key(&[2])]), false),
         ];
         for (provenance, repeatable) in cases {
             assert_eq!(provenance.is_repeatable(), repeatable, "{provenance:?}");
@@ -95,7 +98,7 @@ mod tests {
             assert_eq!(outer.is_repeatable(), repeatable, "{outer:?}");
         }
         let exporters = Arc::new(Provenance::Exporter { name: "val_1".into(), keys: Vec::new() });
-        let softmax = of(Op::Softmax { axis: 0 }, vec![exporters]);
+        let softmax = of(Op::Softmax(Softmax { axis: 0 }), vec![exporters]);
         assert!(!softmax.is_repeatable() && !softmax.is_loss());
     }
 }

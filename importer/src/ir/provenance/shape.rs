@@ -1,7 +1,7 @@
 //! The shapes of what provenances yield.
 
 use super::Provenance;
-use crate::ir::{Dim, Op};
+use crate::ir::{Concat, Dim, Expand, Op, Permute, Reduce, Reshape, Slice};
 
 impl Provenance {
     /// The shape of what it yields, where that is easily told.
@@ -22,28 +22,30 @@ impl Provenance {
 
 fn applied(op: &Op, of: &dyn Fn(usize) -> Option<Vec<usize>>, operands: usize) -> Option<Vec<usize>> {
     match op {
-        Op::Unary(_) | Op::Activation(_) | Op::Cast { .. } => of(0),
+        Op::Unary(_) | Op::Activation(_) | Op::Cast(_) => of(0),
         Op::Binary(_) => broadcast(&of(0)?, &of(1)?),
-        Op::Reshape { dims } | Op::Expand { dims } => dims.iter().map(Dim::as_size).collect(),
-        Op::Permute { axes } => {
+        Op::Reshape(Reshape { dims }) | Op::Expand(Expand { dims }) => {
+            dims.iter().map(Dim::as_size).collect()
+        }
+        Op::Permute(Permute { axes }) => {
             let shape = of(0)?;
             axes.iter().map(|&axis| shape.get(axis).copied()).collect()
         }
-        Op::Slice { ranges } => {
+        Op::Slice(Slice { ranges }) => {
             let sizes = ranges.iter().map(|range| {
                 let length = range.end.as_size()?.checked_sub(range.start.as_size()?)?;
                 Some(length.div_ceil(usize::try_from(range.step.unsigned_abs()).ok()?.max(1)))
             });
             sizes.collect()
         }
-        Op::Concat { axis } => {
+        Op::Concat(Concat { axis }) => {
             let shapes: Vec<Vec<usize>> = (0..operands).map(of).collect::<Option<_>>()?;
             let mut shape = shapes.first()?.clone();
             *shape.get_mut(*axis)? =
                 shapes.iter().map(|shape| shape.get(*axis).copied()).sum::<Option<usize>>()?;
             Some(shape)
         }
-        Op::Reduce { axes, keep_dims, .. } => {
+        Op::Reduce(Reduce { axes, keep_dims, .. }) => {
             let sizes = of(0)?.into_iter().enumerate();
             let sizes = sizes.filter(|(axis, _)| *keep_dims || !axes.contains(axis));
             Some(sizes.map(|(axis, size)| if axes.contains(&axis) { 1 } else { size }).collect())

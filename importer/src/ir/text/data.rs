@@ -1,7 +1,7 @@
 //! The contents of constants as text, and back.
 
 use super::{Cursor, TextErrorKind, TextResult};
-use crate::fold::Elements;
+use crate::data::Elements;
 use kiln_types::{Bytes, DType, TensorData};
 use std::fmt::Write;
 

@@ -4,8 +4,8 @@ use super::types::{dims, tensor_type};
 use super::{Cursor, TextErrorKind, TextResult, data, read};
 use crate::ir::builder::host_of;
 use crate::ir::{
-    Constant, ConstantId, Dim, Graph, Op, Origin, Provenance, Region, ScopeEntry, Symbol, SymbolOrigin,
-    TensorType, Value, ValueDef, ValueId,
+    Constant, ConstantId, Dim, Graph, HostRead, Op, Origin, Provenance, Region, ScopeEntry, Symbol,
+    SymbolOrigin, TensorType, Value, ValueDef, ValueId,
 };
 use kiln_types::TensorData;
 use std::collections::BTreeMap;
@@ -228,7 +228,7 @@ impl Parser<'_> {
             *inner = self.cursor_deeper(Self::inner_region)?;
             parameters.push(inner.parameters.clone());
         }
-        let read = if let Op::HostRead { symbols } = &op { symbols.clone() } else { Vec::new() };
+        let read = if let Op::HostRead(HostRead { symbols }) = &op { symbols.clone() } else { Vec::new() };
         let id = self.graph.add_node(op, inputs, Vec::new(), origin);
         for (n, parameter) in parameters.concat().into_iter().enumerate() {
             self.graph.value_mut(parameter).def = ValueDef::RegionParameter(id, n as u32);

@@ -304,8 +304,8 @@ impl<'g> Printer<'g> {
         let Some(constant) = self.graph.constants.get(id.index()) else {
             return format!("{id}?");
         };
-        match (&constant.name, crate::fold::scalar(&constant.data)) {
-            (_, Some(scalar)) => format!("{}:{}", crate::fold::scalar_text(scalar), value.ty),
+        match (&constant.name, crate::data::scalar(&constant.data)) {
+            (_, Some(scalar)) => format!("{}:{}", crate::data::scalar_text(scalar), value.ty),
             (Some(name), _) => format!("{id}({name:?})"),
             (None, _) => format!("{id}:{}", value.ty),
         }

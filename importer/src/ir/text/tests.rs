@@ -1,5 +1,5 @@
 use super::*;
-use crate::ir::{Builder, Dim, SymbolOrigin, TensorType};
+use crate::ir::{Builder, Dim, If, SymbolOrigin, TensorType};
 use crate::onnx::{LoadOptions, load};
 use crate::passes::{Options, optimize, optimize_observed};
 use kiln_types::{BinaryOp, DType, TensorData};
@@ -20,7 +20,7 @@ fn operations_read_back() {
         "Pad { padding: [(0, 0), (1, n)], mode: Reflect, value: Float(0.0) }",
         "HostRead { symbols: [\"n\", \"m\"] }",
         "Conv { options: { stride: [1, 1], padding: [(0, 1), (1, 0)], dilation: [1, 1], groups: 4 }, activation: Relu }",
-        "Pool(Average { include_pad: true }, { kernel: [2], stride: [2], padding: [(0, 0)], dilation: [1], ceil_mode: false })",
+        "Pool { op: Average { include_pad: true }, options: { kernel: [2], stride: [2], padding: [(0, 0)], dilation: [1], ceil_mode: false } }",
         "Elementwise { steps: [Input(0), Constant(Float(0.5), F32), Binary(Mul, 0, 1), Activation(Gelu, 2)] }",
         "If { condition: greater(n, 0) }",
         "Rnn { kind: Gru { linear_before_reset: true }, direction: Reverse, hidden_size: 4, \
@@ -146,7 +146,7 @@ fn everything_in_a_graph_reads_back() {
     let outer = b.open_region();
     let same = b.add(Op::Binary(BinaryOp::Mul), &[x, x]).unwrap();
     let else_region = b.close_region(outer, vec![same]);
-    let op = Op::If { condition: read[0].clone(), then_region, else_region };
+    let op = Op::If(If { condition: read[0].clone(), then_region, else_region });
     let chosen = b.add(op, &[]).unwrap();
     let nodes = b.nodes;
     graph.root.nodes = nodes;

@@ -1,7 +1,9 @@
 //! Shortcuts for appending core operations.
 
 use super::Lowering;
-use crate::ir::{AxisRange, Call, Dim, Effect, Op, RuleError, RuleResult, RuntimeCall, TensorType, ValueId};
+use crate::ir::{
+    AxisRange, Call, Dim, Effect, Op, RuleError, RuleResult, RuntimeCall, TensorType, ValueId, op,
+};
 use kiln_types::{Activation, Bytes, DType, ReduceOp, Scalar, TensorData, UnaryOp, bf16, f16};
 
 /// The bytes of one number of a dtype.
@@ -84,20 +86,24 @@ impl Lowering<'_, '_> {
     }
 
     pub(crate) fn cast(&mut self, x: ValueId, to: DType) -> RuleResult<ValueId> {
-        if self.dtype(x) == to { Ok(x) } else { self.add(Op::Cast { to }, &[x]) }
+        if self.dtype(x) == to { Ok(x) } else { self.add(Op::Cast(op::Cast { to }), &[x]) }
     }
 
     pub(crate) fn reshape(&mut self, x: ValueId, dims: Vec<Dim>) -> RuleResult<ValueId> {
-        if self.ty(x).dims == dims { Ok(x) } else { self.add(Op::Reshape { dims }, &[x]) }
+        if self.ty(x).dims == dims { Ok(x) } else { self.add(Op::Reshape(op::Reshape { dims }), &[x]) }
     }
 
     pub(crate) fn permute(&mut self, x: ValueId, axes: Vec<usize>) -> RuleResult<ValueId> {
         let identity = axes.iter().copied().eq(0..axes.len());
-        if identity && axes.len() == self.rank(x) { Ok(x) } else { self.add(Op::Permute { axes }, &[x]) }
+        if identity && axes.len() == self.rank(x) {
+            Ok(x)
+        } else {
+            self.add(Op::Permute(op::Permute { axes }), &[x])
+        }
     }
 
     pub(crate) fn expand(&mut self, x: ValueId, dims: Vec<Dim>) -> RuleResult<ValueId> {
-        if self.ty(x).dims == dims { Ok(x) } else { self.add(Op::Expand { dims }, &[x]) }
+        if self.ty(x).dims == dims { Ok(x) } else { self.add(Op::Expand(op::Expand { dims }), &[x]) }
     }
 
     /// Adds axes of size 1 where `axes` (sorted positions in the result) say.
@@ -135,14 +141,14 @@ impl Lowering<'_, '_> {
             return Ok(x);
         }
         *range = AxisRange { start, end, step: 1 };
-        self.add(Op::Slice { ranges }, &[x])
+        self.add(Op::Slice(op::Slice { ranges }), &[x])
     }
 
     pub(crate) fn concat(&mut self, values: &[ValueId], axis: usize) -> RuleResult<ValueId> {
         match values {
             [] => Err(RuleError::MissingInput { input: "inputs".to_owned() }),
             [one] => Ok(*one),
-            _ => self.add(Op::Concat { axis }, values),
+            _ => self.add(Op::Concat(op::Concat { axis }), values),
         }
     }
 
@@ -156,7 +162,7 @@ impl Lowering<'_, '_> {
         if axes.is_empty() {
             return Ok(x);
         }
-        self.add(Op::Reduce { op, axes: axes.to_vec(), keep_dims: keep }, &[x])
+        self.add(Op::Reduce(op::Reduce { op, axes: axes.to_vec(), keep_dims: keep }), &[x])
     }
 
     /// A number as a constant of rank 0, which broadcasts to any rank.
@@ -177,7 +183,7 @@ impl Lowering<'_, '_> {
         value: impl Into<Scalar>,
         dtype: DType,
     ) -> RuleResult<ValueId> {
-        self.add(Op::Fill { dims, value: value.into(), dtype }, &[])
+        self.add(Op::Fill(op::Fill { dims, value: value.into(), dtype }), &[])
     }
 
     /// A call of a runtime function with one output.

@@ -2,7 +2,7 @@
 
 use super::{Lowering, tensors};
 use crate::error::{ImportErrorKind, ImportResult};
-use crate::ir::{Dim, Op, SymbolOrigin, ValueId};
+use crate::ir::{Dim, Op, SymbolOrigin, ValueId, op};
 use crate::onnx::operator::{Operand, Outputs};
 use crate::onnx::proto::{GraphProto, NodeProto};
 
@@ -45,7 +45,7 @@ impl<'m> Lowering<'_, 'm> {
         let sizes = made.iter().flat_map(|value| &value.ty.dims).filter_map(Dim::as_symbol);
         let read =
             graph.nodes.get(before.nodes..).unwrap_or_default().iter().flat_map(|node| match &node.op {
-                Op::HostRead { symbols } => symbols.as_slice(),
+                Op::HostRead(op::HostRead { symbols }) => symbols.as_slice(),
                 _ => &[],
             });
         for symbol in sizes.chain(read) {
@@ -104,7 +104,8 @@ impl<'m> Lowering<'_, 'm> {
             return self.attempt(branch, node, rest, outputs);
         }
         let second = self.builder.close_region(outer, values);
-        let op = Op::If { condition: choice.condition.clone(), then_region: first, else_region: second };
+        let op =
+            Op::If(op::If { condition: choice.condition.clone(), then_region: first, else_region: second });
         let values = self.builder.add_all(op, Vec::new()).map_err(ImportErrorKind::Rule)?;
         Ok(Outputs::from(values).0)
     }

@@ -44,7 +44,7 @@ fn number(chunk: &[u8], dtype: DType) -> Scalar {
 impl Lowering<'_, '_> {
     /// A value's contents, when they are known: a constant, shape arithmetic, or a small computation on those.
     pub(crate) fn constant(&self, value: ValueId) -> Option<TensorData> {
-        crate::fold::known(self.builder.graph, value)
+        crate::ir::known(self.builder.graph, value)
     }
 
     /// A value's contents as integers on the host: constants, shape arithmetic, or read back at run time.

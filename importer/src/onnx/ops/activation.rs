@@ -1,6 +1,7 @@
 //! Activations: those of the runtime, and those composed from a few operations.
 
 use super::prelude::*;
+use crate::ir::op;
 use kiln_types::Activation;
 
 const X: &[&str] = &["X"];
@@ -114,7 +115,7 @@ impl Activations {
         match *self {
             // The one activation that integers have.
             Self::Plain(Activation::Relu) if to.dtype(x).is_int() => {
-                to.add(Op::Clamp { min: Some(Scalar::Int(0)), max: None }, &[x])
+                to.add(Op::Clamp(op::Clamp { min: Some(Scalar::Int(0)), max: None }), &[x])
             }
             Self::Plain(activation) => to.activation(activation, x),
             Self::Selu { alpha, gamma } => {

@@ -1,6 +1,7 @@
 //! `AffineGrid`: sampling positions of a transformed image or volume.
 
 use super::prelude::*;
+use crate::ir::op;
 
 pub(super) struct AffineGrid {
     align_corners: bool,
@@ -50,7 +51,8 @@ impl<'m> Operator<'m> for AffineGrid {
 impl AffineGrid {
     /// Evenly spaced numbers from -1 to 1, at the pixels' corners or centers.
     fn line(&self, to: &mut Lowering<'_, '_>, size: &Dim, dtype: DType) -> RuleResult<ValueId> {
-        let positions = to.add(Op::Arange { start: Dim::constant(0), end: size.clone(), step: 1 }, &[])?;
+        let positions =
+            to.add(Op::Arange(op::Arange { start: Dim::constant(0), end: size.clone(), step: 1 }), &[])?;
         let positions = to.cast(positions, dtype)?;
         let (intervals, shift) =
             if self.align_corners { (size - &Dim::constant(1), 0.0) } else { (size.clone(), 1.0) };

@@ -1,6 +1,7 @@
 //! `ArgMax` and `ArgMin`.
 
 use super::prelude::*;
+use crate::ir::op;
 use kiln_types::ArgReduceOp;
 
 pub(super) struct ArgReduce {
@@ -30,8 +31,12 @@ impl<'m> Operator<'m> for ArgReduce {
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("data")?;
         let axis = axis_of(self.axis, to.rank(x))?;
-        let op =
-            Op::ArgReduce { op: self.op, axis, keep_dims: self.keep_dims, select_last: self.select_last };
+        let op = Op::ArgReduce(op::ArgReduce {
+            op: self.op,
+            axis,
+            keep_dims: self.keep_dims,
+            select_last: self.select_last,
+        });
         Ok(to.add(op, &[x])?.into())
     }
 }

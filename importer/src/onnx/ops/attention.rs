@@ -1,6 +1,7 @@
 //! `Attention`: scaled-dot-product attention, with heads in an axis of their own or in the last one.
 
 use super::prelude::*;
+use crate::ir::op;
 use kiln_types::{Activation, AttentionOptions, FullyMasked, PadMode};
 
 pub(super) struct Attention {
@@ -148,7 +149,7 @@ fn full_mask(to: &mut Lowering<'_, '_>, mask: ValueId, q: ValueId, k: ValueId) -
     let mut padding = vec![(Dim::constant(0), Dim::constant(0)); 4];
     padding[3].1 = Dim::constant(missing);
     let value = if to.dtype(mask).is_bool() { Scalar::Bool(false) } else { Scalar::Float(f64::NEG_INFINITY) };
-    to.add(Op::Pad { padding, mode: PadMode::Constant, value }, &[mask])
+    to.add(Op::Pad(op::Pad { padding, mode: PadMode::Constant, value }), &[mask])
 }
 
 impl Attention {
@@ -163,9 +164,10 @@ impl Attention {
         let one = Dim::constant(1);
         let (rows, columns) = (to.dims(q)[2].clone(), to.dims(k)[2].clone());
         let past = &places.past;
-        let row = to.add(Op::Arange { start: past.clone(), end: past + &rows, step: 1 }, &[])?;
+        let row = to.add(Op::Arange(op::Arange { start: past.clone(), end: past + &rows, step: 1 }), &[])?;
         let mut row = to.reshape(row, vec![one.clone(), one.clone(), rows.clone(), one.clone()])?;
-        let column = to.add(Op::Arange { start: Dim::constant(0), end: columns.clone(), step: 1 }, &[])?;
+        let column =
+            to.add(Op::Arange(op::Arange { start: Dim::constant(0), end: columns.clone(), step: 1 }), &[])?;
         let column = to.reshape(column, vec![one.clone(), one.clone(), one.clone(), columns])?;
         let mut rules = Vec::new();
         if let Some(valid) = places.valid {
@@ -253,7 +255,7 @@ fn composed(
         };
     }
     stages.push(scores);
-    let weights = to.add(Op::Softmax { axis: 3 }, &[scores])?;
+    let weights = to.add(Op::Softmax(op::Softmax { axis: 3 }), &[scores])?;
     // A query that sees no key yields zeros.
     let best = to.reduce(ReduceOp::Max, scores, &[3], true)?;
     let (nothing, zero) = (to.number_like(best, f64::NEG_INFINITY), to.number_like(best, 0.0));

@@ -4,6 +4,7 @@ use super::super::lowering::{Windows, known_padding};
 use super::conv::padded;
 use super::max_pool::window_of;
 use super::prelude::*;
+use crate::ir::op;
 use kiln_types::{PoolOp, PoolOptions};
 
 pub(super) struct AveragePool {
@@ -44,11 +45,11 @@ impl<'m> Operator<'m> for AveragePool {
             ceil_mode: self.ceil_mode,
         };
         if known.is_some() {
-            return Ok(to.add(Op::Pool(self.op, options), &[x])?.into());
+            return Ok(to.add(Op::Pool(op::Pool { op: self.op, options }), &[x])?.into());
         }
         let zeros = padded(to, x, padding.clone(), Scalar::Float(0.0))?;
         if self.op != (PoolOp::Average { include_pad: false }) {
-            return Ok(to.add(Op::Pool(self.op, options), &[zeros])?.into());
+            return Ok(to.add(Op::Pool(op::Pool { op: self.op, options }), &[zeros])?.into());
         }
         // Padding does not count: the mean with its zeros over the share of the window that is no padding.
         let mut dims = to.dims(x);
@@ -56,8 +57,8 @@ impl<'m> Operator<'m> for AveragePool {
         let ones = to.fill(dims, 1.0, to.dtype(x))?;
         let ones = padded(to, ones, padding, Scalar::Float(0.0))?;
         let mean = PoolOp::Average { include_pad: true };
-        let sum = to.add(Op::Pool(mean, options.clone()), &[zeros])?;
-        let share = to.add(Op::Pool(mean, options), &[ones])?;
+        let sum = to.add(Op::Pool(op::Pool { op: mean, options: options.clone() }), &[zeros])?;
+        let share = to.add(Op::Pool(op::Pool { op: mean, options }), &[ones])?;
         Ok(to.binary(BinaryOp::Div, sum, share)?.into())
     }
 }

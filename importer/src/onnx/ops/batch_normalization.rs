@@ -1,6 +1,7 @@
 //! `BatchNormalization`, with given statistics or with the batch's own.
 
 use super::prelude::*;
+use crate::ir::op;
 
 pub(super) struct BatchNormalization {
     epsilon: f64,
@@ -35,7 +36,7 @@ impl<'m> Operator<'m> for BatchNormalization {
             let value = args.value(name)?;
             inputs.push(to.cast(value, dtype)?);
         }
-        let op = Op::BatchNorm { epsilon: self.epsilon };
+        let op = Op::BatchNorm(op::BatchNorm { epsilon: self.epsilon });
         let Some(momentum) = self.training else {
             return Ok(to.add(op, &inputs)?.into());
         };

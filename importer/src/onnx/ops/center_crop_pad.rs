@@ -1,6 +1,7 @@
 //! `CenterCropPad`: the middle, or zeros around.
 
 use super::prelude::*;
+use crate::ir::op;
 use kiln_types::PadMode;
 
 pub(super) struct CenterCropPad {
@@ -44,11 +45,11 @@ impl<'m> Operator<'m> for CenterCropPad {
         }
         let mut y = x;
         if ranges != to.full_ranges(x) {
-            y = to.add(Op::Slice { ranges }, &[y])?;
+            y = to.add(Op::Slice(op::Slice { ranges }), &[y])?;
         }
         if padding.iter().any(|(before, after)| !before.is(0) || !after.is(0)) {
             let value = if to.dtype(x).is_float() { Scalar::Float(0.0) } else { Scalar::Int(0) };
-            y = to.add(Op::Pad { padding, mode: PadMode::Constant, value }, &[y])?;
+            y = to.add(Op::Pad(op::Pad { padding, mode: PadMode::Constant, value }), &[y])?;
         }
         Ok(y.into())
     }

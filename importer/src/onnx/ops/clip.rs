@@ -1,6 +1,7 @@
 //! `Clip`: bounds as attributes before version 11, as inputs since.
 
 use super::prelude::*;
+use crate::ir::op;
 
 pub(super) struct Clip {
     min: Option<f64>,
@@ -39,7 +40,7 @@ impl<'m> Operator<'m> for Clip {
         if min.is_none() && max.is_none() {
             return Ok(x.into());
         }
-        Ok(to.add(Op::Clamp { min, max }, &[x])?.into())
+        Ok(to.add(Op::Clamp(op::Clamp { min, max }), &[x])?.into())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::non_zero::positions;
 use super::prelude::*;
+use crate::ir::op;
 
 pub(super) struct Compress {
     axis: Option<i64>,
@@ -27,6 +28,6 @@ impl<'m> Operator<'m> for Compress {
         };
         let rows = positions(to, args.value("condition")?)?;
         let kept = to.squeeze(rows, &[1])?;
-        Ok(to.add(Op::Take { axis, wrapped: false }, &[x, kept])?.into())
+        Ok(to.add(Op::Take(op::Take { axis, wrapped: false }), &[x, kept])?.into())
     }
 }

@@ -2,6 +2,7 @@
 
 use super::super::lowering::{Windows, known_padding};
 use super::prelude::*;
+use crate::ir::op;
 use kiln_types::{ConvOptions, PadMode};
 
 pub(super) struct Conv {
@@ -32,7 +33,7 @@ impl<'m> Operator<'m> for Conv {
             ConvOptions { stride: window.stride, padding, dilation: window.dilation, groups: self.groups };
         let mut inputs = vec![Some(x), Some(weight)];
         inputs.extend(args.optional("B")?.map(Some));
-        Ok(to.builder.add_all(Op::Conv { options, activation: None }, inputs)?.into())
+        Ok(to.builder.add_all(Op::Conv(op::Conv { options, activation: None }), inputs)?.into())
     }
 }
 
@@ -68,5 +69,5 @@ pub(super) fn padded(
 ) -> RuleResult<ValueId> {
     let mut padding = vec![(Dim::constant(0), Dim::constant(0)); 2];
     padding.extend(spatial);
-    to.add(Op::Pad { padding, mode: PadMode::Constant, value }, &[x])
+    to.add(Op::Pad(op::Pad { padding, mode: PadMode::Constant, value }), &[x])
 }

@@ -4,6 +4,7 @@ use super::super::lowering::{Windows, known_padding};
 use super::conv::{kernel_of, padded};
 use super::matmul_integer::{centered, requantized};
 use super::prelude::*;
+use crate::ir::op;
 use kiln_types::ConvOptions;
 
 pub(super) struct ConvInteger {
@@ -64,7 +65,7 @@ impl<'m> Operator<'m> for ConvInteger {
         let options =
             ConvOptions { stride: window.stride, padding, dilation: window.dilation, groups: self.groups };
         let (x, weight) = (to.cast(x, DType::I32)?, to.cast(weight, DType::I32)?);
-        let mut sum = to.add(Op::Conv { options, activation: None }, &[x, weight])?;
+        let mut sum = to.add(Op::Conv(op::Conv { options, activation: None }), &[x, weight])?;
         if !self.requantize {
             return Ok(sum.into());
         }

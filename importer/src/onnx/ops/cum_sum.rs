@@ -1,6 +1,7 @@
 //! `CumSum` and `CumProd`: running folds.
 
 use super::prelude::*;
+use crate::ir::op;
 use kiln_types::CumulativeOp;
 
 pub(super) struct CumSum {
@@ -28,7 +29,12 @@ impl<'m> Operator<'m> for CumSum {
             &[axis] => axis_of(axis, to.rank(x))?,
             other => return Err(invalid("axis", format!("has {} elements, must have 1", other.len()))),
         };
-        let op = Op::Cumulative { op: self.op, axis, exclusive: self.exclusive, reverse: self.reverse };
+        let op = Op::Cumulative(op::Cumulative {
+            op: self.op,
+            axis,
+            exclusive: self.exclusive,
+            reverse: self.reverse,
+        });
         Ok(to.add(op, &[x])?.into())
     }
 }

@@ -2,6 +2,7 @@
 
 use super::super::lowering::Windows;
 use super::prelude::*;
+use crate::ir::op;
 use kiln_types::PadMode;
 
 pub(super) struct DeformConv {
@@ -48,7 +49,10 @@ impl<'m> Operator<'m> for DeformConv {
             rest.push((Dim::from(before - both), Dim::from(after - both)));
         }
         if rest.iter().any(|(before, after)| !before.is(0) || !after.is(0)) {
-            x = to.add(Op::Pad { padding: rest, mode: PadMode::Constant, value: Scalar::Int(0) }, &[x])?;
+            x = to.add(
+                Op::Pad(op::Pad { padding: rest, mode: PadMode::Constant, value: Scalar::Int(0) }),
+                &[x],
+            )?;
         }
         let places = to.dims(offset);
         let dims =

@@ -2,6 +2,7 @@
 
 use super::matmul::product;
 use super::prelude::*;
+use crate::ir::op;
 use kiln_types::{PadMode, TensorData};
 use std::f64::consts::TAU;
 
@@ -159,7 +160,7 @@ impl Dft {
         let positions: Vec<i64> =
             (0..frames).flat_map(|frame| (0..length).map(move |n| (frame * step + n) as i64)).collect();
         let positions = to.builder.constant(TensorData::new(positions, [frames, length]));
-        let framed = to.add(Op::Take { axis: 1, wrapped: false }, &[signal, positions])?;
+        let framed = to.add(Op::Take(op::Take { axis: 1, wrapped: false }), &[signal, positions])?;
         let mut parts = Vec::new();
         match dims.get(2).map(Dim::as_size) {
             None => parts.push(framed),
@@ -190,7 +191,7 @@ fn resized(to: &mut Lowering<'_, '_>, x: ValueId, axis: usize, length: &Dim) -> 
         Some(missing) => {
             let mut padding = vec![(Dim::constant(0), Dim::constant(0)); to.rank(x)];
             padding[axis].1 = Dim::constant(missing);
-            to.add(Op::Pad { padding, mode: PadMode::Constant, value: Scalar::Float(0.0) }, &[x])
+            to.add(Op::Pad(op::Pad { padding, mode: PadMode::Constant, value: Scalar::Float(0.0) }), &[x])
         }
         None => Err(RuleError::NotConstant { input: "dft_length".to_owned() }),
     }

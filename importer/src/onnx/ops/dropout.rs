@@ -1,6 +1,7 @@
 //! `Dropout`: nothing, unless the model is to be trained.
 
 use super::prelude::*;
+use crate::ir::op;
 
 pub(super) struct Dropout {
     ratio: f64,
@@ -37,7 +38,8 @@ impl<'m> Operator<'m> for Dropout {
                 "Dropout in training mode; export the model in evaluation mode, or import it as trainable";
             return Err(RuleError::Unsupported { what: what.to_owned() });
         }
-        let y = if to.trainable && ratio != 0.0 { to.add(Op::Dropout { ratio }, &[x])? } else { x };
+        let y =
+            if to.trainable && ratio != 0.0 { to.add(Op::Dropout(op::Dropout { ratio }), &[x])? } else { x };
         if !self.mask {
             return Ok(y.into());
         }

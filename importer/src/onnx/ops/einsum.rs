@@ -1,7 +1,7 @@
 //! `Einsum`: sums of products, composed from permutations, matrix products and reductions.
 
 use super::prelude::*;
-use crate::ir::AxisRange;
+use crate::ir::{AxisRange, op};
 
 /// Names an axis: a letter, or an axis behind an ellipsis, counted from the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -166,7 +166,7 @@ fn diagonals(to: &mut Lowering<'_, '_>, mut operand: Labelled) -> RuleResult<Lab
         if let Some(last) = ranges.last_mut() {
             *last = AxisRange { start: Dim::constant(0), end: Dim::from(size * size), step };
         }
-        let value = to.add(Op::Slice { ranges }, &[flat])?;
+        let value = to.add(Op::Slice(op::Slice { ranges }), &[flat])?;
         kept.push(label);
         operand = Labelled { value, labels: kept };
     }

@@ -2,6 +2,7 @@
 
 use super::super::tensor;
 use super::prelude::*;
+use crate::ir::op;
 
 pub(super) struct EyeLike {
     k: i64,
@@ -30,9 +31,10 @@ impl<'m> Operator<'m> for EyeLike {
         };
         // Row `i` has its one in column `i + k`.
         let k = Dim::constant(self.k);
-        let row = to.add(Op::Arange { start: k.clone(), end: rows + &k, step: 1 }, &[])?;
+        let row = to.add(Op::Arange(op::Arange { start: k.clone(), end: rows + &k, step: 1 }), &[])?;
         let row = to.reshape(row, vec![rows.clone(), Dim::constant(1)])?;
-        let column = to.add(Op::Arange { start: Dim::constant(0), end: columns.clone(), step: 1 }, &[])?;
+        let column =
+            to.add(Op::Arange(op::Arange { start: Dim::constant(0), end: columns.clone(), step: 1 }), &[])?;
         let column = to.reshape(column, vec![Dim::constant(1), columns.clone()])?;
         let eye = to.compare(CompareOp::Equal, row, column)?;
         let dtype = self.dtype.unwrap_or(to.dtype(x));

@@ -2,6 +2,7 @@
 
 use super::super::lowering::holds_negative;
 use super::prelude::*;
+use crate::ir::op;
 
 pub(super) struct Gather {
     axis: i64,
@@ -20,7 +21,7 @@ impl<'m> Operator<'m> for Gather {
         let (x, indices) = (args.value("data")?, args.value("indices")?);
         let axis = axis_of(self.axis, to.rank(x))?;
         let wrapped = may_be_negative(to, indices);
-        Ok(to.add(Op::Take { axis, wrapped }, &[x, indices])?.into())
+        Ok(to.add(Op::Take(op::Take { axis, wrapped }), &[x, indices])?.into())
     }
 }
 
@@ -34,5 +35,5 @@ pub(super) fn may_be_negative(to: &Lowering<'_, '_>, indices: ValueId) -> bool {
         return !host.iter().all(|dim| graph.least(dim, 1).is_some_and(|least| least >= 0));
     }
     let producer = graph.producer(indices).map(|node| &graph.node(node).op);
-    !matches!(producer, Some(Op::ArgReduce { .. } | Op::Arange { .. } | Op::MaxPoolWithIndices(_)))
+    !matches!(producer, Some(Op::ArgReduce(_) | Op::Arange(_) | Op::MaxPoolWithIndices(_)))
 }

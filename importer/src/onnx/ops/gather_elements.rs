@@ -2,6 +2,7 @@
 
 use super::gather::may_be_negative;
 use super::prelude::*;
+use crate::ir::op;
 
 pub(super) struct GatherElements {
     axis: i64,
@@ -21,7 +22,7 @@ impl<'m> Operator<'m> for GatherElements {
         let (x, indices) = (args.value("data")?, args.value("indices")?);
         let axis = axis_of(self.axis, to.rank(x))?;
         let indices = from_start(to, indices, x, axis)?;
-        Ok(to.add(Op::Gather { axis }, &[x, indices])?.into())
+        Ok(to.add(Op::Gather(op::Gather { axis }), &[x, indices])?.into())
     }
 }
 

@@ -3,6 +3,7 @@
 use super::super::lowering::numbers;
 use super::gather::may_be_negative;
 use super::prelude::*;
+use crate::ir::op;
 
 pub(super) struct GatherNd {
     batch_dims: usize,
@@ -33,7 +34,7 @@ impl<'m> Operator<'m> for GatherNd {
         if depth == 1 && batch == 0 {
             let flat = to.reshape(indices, dims)?;
             let wrapped = may_be_negative(to, flat);
-            return Ok(to.add(Op::Take { axis: 0, wrapped }, &[x, flat])?.into());
+            return Ok(to.add(Op::Take(op::Take { axis: 0, wrapped }), &[x, flat])?.into());
         }
         dims.extend_from_slice(&data[batch + depth..]);
         if batch == 0 && depth == rank && takes_all_in_order(to, x, indices) {
@@ -72,7 +73,7 @@ fn takes_all_in_order(to: &Lowering<'_, '_>, x: ValueId, indices: ValueId) -> bo
     let Some(node) = graph.producer(indices).map(|node| graph.node(node)) else {
         return false;
     };
-    if !matches!(node.op, Op::Concat { axis } if axis + 1 == to.rank(indices))
+    if !matches!(node.op, Op::Concat(op::Concat { axis }) if axis + 1 == to.rank(indices))
         || node.inputs.len() != dims.len()
     {
         return false;
@@ -94,13 +95,13 @@ fn counted_axis(to: &Lowering<'_, '_>, value: ValueId) -> Option<usize> {
     let node = graph.node(graph.producer(value)?);
     let source = node.inputs.first().copied().flatten();
     match &node.op {
-        Op::Arange { start, step: 1, .. } if start.is(0) => Some(0),
-        Op::Cast { .. } => counted_axis(to, source?),
-        Op::Expand { dims } => {
+        Op::Arange(op::Arange { start, step: 1, .. }) if start.is(0) => Some(0),
+        Op::Cast(_) => counted_axis(to, source?),
+        Op::Expand(op::Expand { dims }) => {
             let axis = counted_axis(to, source?)?;
             (to.dims(source?)[axis] == dims[axis]).then_some(axis)
         }
-        Op::Reshape { dims } => {
+        Op::Reshape(op::Reshape { dims }) => {
             // Axes of size 1 come and go.
             let before = to.dims(source?);
             let axis = counted_axis(to, source?)?;

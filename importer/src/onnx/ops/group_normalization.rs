@@ -1,6 +1,7 @@
 //! `GroupNormalization` and `InstanceNormalization`.
 
 use super::prelude::*;
+use crate::ir::op;
 
 pub(super) struct GroupNormalization {
     /// `None`: as many as channels.
@@ -60,7 +61,7 @@ impl GroupNormalization {
         for value in parameters {
             inputs.push(if self.per_group { spread(to, value, groups, channels)? } else { value });
         }
-        to.add(Op::GroupNorm { groups, epsilon: self.epsilon }, &inputs)
+        to.add(Op::GroupNorm(op::GroupNorm { groups, epsilon: self.epsilon }), &inputs)
     }
 
     /// Step by step, for a number of channels that only the run tells.

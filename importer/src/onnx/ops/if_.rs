@@ -3,7 +3,7 @@
 use super::super::lowering::{Choice, Snapshot};
 use super::super::proto::GraphProto;
 use super::prelude::*;
-use crate::ir::{Region, Symbol};
+use crate::ir::{Region, Symbol, op};
 
 pub(super) struct If<'m> {
     then_branch: &'m GraphProto,
@@ -76,7 +76,7 @@ fn finish(
         .zip(&else_region.outputs)
         .map(|(&a, &b)| host_of(to, &condition, a, b, before))
         .collect();
-    let outputs = to.builder.add_all(Op::If { condition, then_region, else_region }, Vec::new())?;
+    let outputs = to.builder.add_all(Op::If(op::If { condition, then_region, else_region }), Vec::new())?;
     for (&output, host) in outputs.iter().zip(hosts) {
         if host.is_some() {
             to.builder.graph.value_mut(output).host = host;

@@ -1,6 +1,7 @@
 //! `LayerNormalization` and `RMSNormalization`.
 
 use super::prelude::*;
+use crate::ir::op;
 
 pub(super) struct LayerNormalization {
     axis: i64,
@@ -48,9 +49,9 @@ impl<'m> Operator<'m> for LayerNormalization {
             return self.compose(to, x, scale, bias, axis);
         }
         let op = if self.rms {
-            Op::RmsNorm { epsilon: self.epsilon }
+            Op::RmsNorm(op::RmsNorm { epsilon: self.epsilon })
         } else {
-            Op::LayerNorm { epsilon: self.epsilon }
+            Op::LayerNorm(op::LayerNorm { epsilon: self.epsilon })
         };
         let mut inputs = vec![Some(x), Some(scale)];
         inputs.extend(bias.map(Some));

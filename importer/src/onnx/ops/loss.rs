@@ -1,6 +1,7 @@
 //! `NegativeLogLikelihoodLoss` and `SoftmaxCrossEntropyLoss`.
 
 use super::prelude::*;
+use crate::ir::op;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reduction {
@@ -36,7 +37,7 @@ impl<'m> Operator<'m> for Loss {
         let mut x = args.value("input")?;
         to.need_rank("input", x, 2)?;
         if self.softmax {
-            x = to.add(Op::LogSoftmax { axis: 1 }, &[x])?;
+            x = to.add(Op::LogSoftmax(op::LogSoftmax { axis: 1 }), &[x])?;
         }
         let dtype = to.dtype(x);
         let mut target = to.cast(args.value("target")?, DType::I64)?;
@@ -49,7 +50,7 @@ impl<'m> Operator<'m> for Loss {
             ignored = Some(mask);
         }
         let column = to.unsqueeze(target, &[1])?;
-        let picked = to.add(Op::Gather { axis: 1 }, &[x, column])?;
+        let picked = to.add(Op::Gather(op::Gather { axis: 1 }), &[x, column])?;
         let picked = to.squeeze(picked, &[1])?;
         let mut loss = to.unary(UnaryOp::Neg, picked)?;
         let weight = self.weights(to, args, target, ignored, dtype)?;
@@ -82,7 +83,7 @@ impl Loss {
         dtype: DType,
     ) -> RuleResult<Option<ValueId>> {
         let given = match args.optional("weight")? {
-            Some(weight) => Some(to.add(Op::Take { axis: 0, wrapped: false }, &[weight, target])?),
+            Some(weight) => Some(to.add(Op::Take(op::Take { axis: 0, wrapped: false }), &[weight, target])?),
             None => None,
         };
         let Some(ignored) = ignored else {

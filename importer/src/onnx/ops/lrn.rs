@@ -1,6 +1,7 @@
 //! `LRN`: each element over the energy of its neighbours in other channels.
 
 use super::prelude::*;
+use crate::ir::op;
 use kiln_types::PadMode;
 
 pub(super) struct Lrn {
@@ -37,7 +38,7 @@ impl<'m> Operator<'m> for Lrn {
         let square = to.binary(BinaryOp::Mul, x, x)?;
         let mut padding = vec![(Dim::constant(0), Dim::constant(0)); rank];
         padding[1] = (Dim::constant(before), Dim::constant(self.size - 1 - before));
-        let op = Op::Pad { padding, mode: PadMode::Constant, value: Scalar::Float(0.0) };
+        let op = Op::Pad(op::Pad { padding, mode: PadMode::Constant, value: Scalar::Float(0.0) });
         let padded = to.add(op, &[square])?;
         let mut energy = to.slice(padded, 1, Dim::constant(0), channels.clone())?;
         for offset in 1..self.size {

@@ -3,6 +3,7 @@
 use super::super::lowering::{Window, Windows, known_padding};
 use super::conv::padded;
 use super::prelude::*;
+use crate::ir::op;
 use kiln_types::{PoolOp, PoolOptions};
 
 pub(super) struct MaxPool {
@@ -51,9 +52,10 @@ impl<'m> Operator<'m> for MaxPool {
             ceil_mode: self.ceil_mode,
         };
         if !self.indices {
-            return Ok(to.add(Op::Pool(PoolOp::Max, options), &[x])?.into());
+            return Ok(to.add(Op::Pool(op::Pool { op: PoolOp::Max, options }), &[x])?.into());
         }
-        let found = to.builder.add_all(Op::MaxPoolWithIndices(options), vec![Some(x)])?;
+        let found =
+            to.builder.add_all(Op::MaxPoolWithIndices(op::MaxPoolWithIndices { options }), vec![Some(x)])?;
         let &[maxima, positions] = found.as_slice() else {
             return Err(RuleError::Unsupported { what: "positions of maxima".to_owned() });
         };
@@ -89,7 +91,8 @@ impl MaxPool {
         let within = if self.column_major { column_major(to, positions, spatial)? } else { positions };
         let channel = Dim::product(spatial);
         let channels = &dims[0] * &dims[1];
-        let order = to.add(Op::Arange { start: Dim::constant(0), end: channels, step: 1 }, &[])?;
+        let order =
+            to.add(Op::Arange(op::Arange { start: Dim::constant(0), end: channels, step: 1 }), &[])?;
         let mut shape = vec![dims[0].clone(), dims[1].clone()];
         shape.resize(dims.len(), Dim::constant(1));
         let order = to.reshape(order, shape)?;

@@ -3,6 +3,7 @@
 use super::super::lowering::Windows;
 use super::max_pool::window_of;
 use super::prelude::*;
+use crate::ir::op;
 use kiln_types::{PadMode, ScatterOp};
 
 pub(super) struct MaxUnpool {
@@ -33,7 +34,8 @@ impl<'m> Operator<'m> for MaxUnpool {
         let flat = to.fill(vec![Dim::product(&dims)], Scalar::Int(0), dtype)?;
         let count = vec![to.ty(x).num_elements()];
         let (values, indices) = (to.reshape(x, count.clone())?, to.reshape(indices, count)?);
-        let flat = to.add(Op::Scatter { axis: 0, op: ScatterOp::Assign }, &[flat, indices, values])?;
+        let flat =
+            to.add(Op::Scatter(op::Scatter { axis: 0, op: ScatterOp::Assign }), &[flat, indices, values])?;
         let mut y = to.reshape(flat, dims.clone())?;
         if let Some(shape) = args.optional("output_shape")? {
             let shape = to.host(shape, "output_shape")?;
@@ -43,7 +45,10 @@ impl<'m> Operator<'m> for MaxUnpool {
             let padding: Vec<(Dim, Dim)> =
                 shape.iter().zip(&dims).map(|(wanted, have)| (Dim::constant(0), wanted - have)).collect();
             if padding.iter().any(|(_, after)| !after.is(0)) {
-                y = to.add(Op::Pad { padding, mode: PadMode::Constant, value: Scalar::Int(0) }, &[y])?;
+                y = to.add(
+                    Op::Pad(op::Pad { padding, mode: PadMode::Constant, value: Scalar::Int(0) }),
+                    &[y],
+                )?;
             }
         }
         Ok(y.into())

@@ -2,6 +2,7 @@
 
 use super::gather::may_be_negative;
 use super::prelude::*;
+use crate::ir::op;
 
 pub(super) struct OneHot {
     axis: i64,
@@ -35,7 +36,8 @@ impl<'m> Operator<'m> for OneHot {
             let moved = to.binary(BinaryOp::Add, indices, size)?;
             indices = to.select(negative, moved, indices)?;
         }
-        let positions = to.add(Op::Arange { start: Dim::constant(0), end: depth.clone(), step: 1 }, &[])?;
+        let positions =
+            to.add(Op::Arange(op::Arange { start: Dim::constant(0), end: depth.clone(), step: 1 }), &[])?;
         let mut shape = vec![Dim::constant(1); rank];
         shape[axis] = depth;
         let positions = to.reshape(positions, shape)?;

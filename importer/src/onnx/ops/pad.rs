@@ -2,6 +2,7 @@
 //! slice of their own.
 
 use super::prelude::*;
+use crate::ir::op;
 use kiln_types::PadMode;
 
 pub(super) struct Pad {
@@ -77,8 +78,8 @@ impl<'m> Operator<'m> for Pad {
             padding[axis] = (grow(before), grow(after));
             grows |= padding[axis] != (zero.clone(), zero.clone());
         }
-        let x = if cuts { to.add(Op::Slice { ranges }, &[x])? } else { x };
-        let y = if grows { to.add(Op::Pad { padding, mode: self.mode, value }, &[x])? } else { x };
+        let x = if cuts { to.add(Op::Slice(op::Slice { ranges }), &[x])? } else { x };
+        let y = if grows { to.add(Op::Pad(op::Pad { padding, mode: self.mode, value }), &[x])? } else { x };
         Ok(y.into())
     }
 }

@@ -2,6 +2,7 @@
 
 use super::super::tensor;
 use super::prelude::*;
+use crate::ir::op;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -117,7 +118,7 @@ pub(super) fn quantized(
         y = to.binary(BinaryOp::Add, y, zero)?;
     }
     let bound = |x: i64| Some(Scalar::Float(x as f64));
-    let y = to.add(Op::Clamp { min: bound(low), max: bound(high) }, &[y])?;
+    let y = to.add(Op::Clamp(op::Clamp { min: bound(low), max: bound(high) }), &[y])?;
     to.cast(y, dtype)
 }
 

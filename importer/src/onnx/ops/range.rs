@@ -1,6 +1,7 @@
 //! `Range`: `start, start + delta, …` before `limit`.
 
 use super::prelude::*;
+use crate::ir::op;
 use std::ops::{Add, Sub};
 
 pub(super) struct Range;
@@ -22,7 +23,7 @@ impl<'m> Operator<'m> for Range {
         if step == 0 {
             return Err(invalid("delta", "is 0"));
         }
-        let range = to.add(Op::Arange { start, end, step }, &[])?;
+        let range = to.add(Op::Arange(op::Arange { start, end, step }), &[])?;
         Ok(to.cast(range, dtype)?.into())
     }
 }
@@ -48,7 +49,7 @@ fn floats(to: &mut Lowering<'_, '_>, args: &Args, dtype: DType) -> RuleResult<Ou
             steps_before(to, &(limit - start), &delta)?
         }
     };
-    let positions = to.add(Op::Arange { start: Dim::constant(0), end: count, step: 1 }, &[])?;
+    let positions = to.add(Op::Arange(op::Arange { start: Dim::constant(0), end: count, step: 1 }), &[])?;
     let positions = to.cast(positions, dtype)?;
     let scalar = |to: &mut Lowering<'_, '_>, value: ValueId| to.reshape(value, Vec::new());
     let (start, delta) = (scalar(to, inputs[0])?, scalar(to, inputs[2])?);
@@ -92,8 +93,8 @@ impl Fraction {
         let node = graph.node(graph.producer(value)?);
         let operand = |n: usize| Self::of(to, (*node.inputs.get(n)?)?, depth.checked_sub(1)?);
         match node.op {
-            Op::Cast { .. } if !to.dtype((*node.inputs.first()?)?).is_float() => operand(0),
-            Op::Reshape { .. } => operand(0),
+            Op::Cast(_) if !to.dtype((*node.inputs.first()?)?).is_float() => operand(0),
+            Op::Reshape(_) => operand(0),
             Op::Binary(BinaryOp::Add) => Some(operand(0)? + operand(1)?),
             Op::Binary(BinaryOp::Sub) => Some(operand(0)? - operand(1)?),
             Op::Binary(BinaryOp::Mul) => {

@@ -1,7 +1,7 @@
 //! Reductions: axes as an attribute first, as an input since version 13 (`ReduceSum`) or 18 (the others).
 
 use super::prelude::*;
-use crate::ir::Region;
+use crate::ir::{Region, op};
 
 const OLD: &[&str] = &["data"];
 const NEW: &[&str] = &["data", "axes?"];
@@ -111,7 +111,7 @@ fn fold(to: &mut Lowering<'_, '_>, op: ReduceOp, x: ValueId, axes: &Axes, keep: 
                 let then_region = to.builder.close_region(outer, folded.iter().copied().collect());
                 folded?;
                 let else_region = Region { outputs: vec![result], ..Region::default() };
-                let choice = Op::If { condition: condition.clone(), then_region, else_region };
+                let choice = Op::If(op::If { condition: condition.clone(), then_region, else_region });
                 result = to.add(choice, &[])?;
             }
             Ok(result)

@@ -1,6 +1,7 @@
 //! `Resize`, and `Upsample`, its first name.
 
 use super::prelude::*;
+use crate::ir::op;
 use kiln_types::{CoordinateTransform, InterpolateMode, NearestRounding};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -152,7 +153,7 @@ impl Resize {
         if sizes == to.dims(x) && !crops && scales.as_ref().is_none_or(|s| s.iter().all(|&s| s == 1.0)) {
             return Ok(x);
         }
-        let op = Op::Interpolate {
+        let op = Op::Interpolate(op::Interpolate {
             sizes,
             scales,
             mode,
@@ -161,7 +162,7 @@ impl Resize {
             exclude_outside: self.exclude_outside,
             roi,
             extrapolation_value: self.extrapolation,
-        };
+        });
         to.add(op, &[x])
     }
 

@@ -2,6 +2,7 @@
 
 use super::prelude::*;
 use super::softmax::positions;
+use crate::ir::op;
 
 pub(super) struct ReverseSequence {
     batch_axis: i64,
@@ -37,6 +38,6 @@ impl<'m> Operator<'m> for ReverseSequence {
         let inside = to.compare(CompareOp::Lower, steps, lengths)?;
         let source = to.select(inside, mirrored, steps)?;
         let source = to.expand(source, dims)?;
-        Ok(to.add(Op::Gather { axis: time }, &[x, source])?.into())
+        Ok(to.add(Op::Gather(op::Gather { axis: time }), &[x, source])?.into())
     }
 }

@@ -1,6 +1,7 @@
 //! `RotaryEmbedding`: positions as rotations of pairs of features.
 
 use super::prelude::*;
+use crate::ir::op;
 
 pub(super) struct RotaryEmbedding {
     heads: i64,
@@ -83,7 +84,7 @@ impl<'m> Operator<'m> for RotaryEmbedding {
 fn angles(to: &mut Lowering<'_, '_>, args: &Args, name: &str, half: &Dim) -> RuleResult<ValueId> {
     let cache = args.value(name)?;
     let found = match args.optional("position_ids")? {
-        Some(positions) => to.add(Op::Take { axis: 0, wrapped: false }, &[cache, positions])?,
+        Some(positions) => to.add(Op::Take(op::Take { axis: 0, wrapped: false }), &[cache, positions])?,
         None => cache,
     };
     if to.rank(found) != 3 {

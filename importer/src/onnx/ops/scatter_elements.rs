@@ -2,6 +2,7 @@
 
 use super::gather_elements::from_start;
 use super::prelude::*;
+use crate::ir::op;
 use kiln_types::ScatterOp;
 
 const INPUTS: &[&str] = &["data", "indices", "updates"];
@@ -36,6 +37,6 @@ impl<'m> Operator<'m> for ScatterElements {
         let (x, updates) = (args.value("data")?, args.value("updates")?);
         let axis = axis_of(self.axis, to.rank(x))?;
         let indices = from_start(to, args.value("indices")?, x, axis)?;
-        Ok(to.add(Op::Scatter { axis, op: self.op }, &[x, indices, updates])?.into())
+        Ok(to.add(Op::Scatter(op::Scatter { axis, op: self.op }), &[x, indices, updates])?.into())
     }
 }

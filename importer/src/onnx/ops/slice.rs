@@ -1,7 +1,7 @@
 //! `Slice`: attributes before version 10, inputs since.
 
 use super::prelude::*;
-use crate::ir::AxisRange;
+use crate::ir::{AxisRange, op};
 
 /// Bounds beyond this mean "to the end": exporters write the greatest integer of 32 or 64 bits.
 const BEYOND: i64 = i32::MAX as i64;
@@ -71,7 +71,7 @@ impl<'m> Operator<'m> for Slice {
         if !changed {
             return Ok(x.into());
         }
-        Ok(to.add(Op::Slice { ranges }, &[x])?.into())
+        Ok(to.add(Op::Slice(op::Slice { ranges }), &[x])?.into())
     }
 }
 

@@ -1,6 +1,7 @@
 //! `Softmax`, `LogSoftmax` and `Hardmax`: before version 13 over all axes from `axis` on, since then over one.
 
 use super::prelude::*;
+use crate::ir::op;
 use kiln_types::ArgReduceOp;
 
 const INPUT: &[&str] = &["input"];
@@ -54,10 +55,15 @@ impl<'m> Operator<'m> for Softmax {
 impl Softmax {
     fn along(&self, to: &mut Lowering<'_, '_>, x: ValueId, axis: usize) -> RuleResult<ValueId> {
         match self.kind {
-            Kind::Soft => to.add(Op::Softmax { axis }, &[x]),
-            Kind::Log => to.add(Op::LogSoftmax { axis }, &[x]),
+            Kind::Soft => to.add(Op::Softmax(op::Softmax { axis }), &[x]),
+            Kind::Log => to.add(Op::LogSoftmax(op::LogSoftmax { axis }), &[x]),
             Kind::Hard => {
-                let op = Op::ArgReduce { op: ArgReduceOp::Max, axis, keep_dims: true, select_last: false };
+                let op = Op::ArgReduce(op::ArgReduce {
+                    op: ArgReduceOp::Max,
+                    axis,
+                    keep_dims: true,
+                    select_last: false,
+                });
                 let best = to.add(op, &[x])?;
                 let positions = positions(to, x, axis)?;
                 let hit = to.compare(CompareOp::Equal, positions, best)?;
@@ -72,7 +78,8 @@ impl Softmax {
 pub(super) fn positions(to: &mut Lowering<'_, '_>, x: ValueId, axis: usize) -> RuleResult<ValueId> {
     let dims = to.dims(x);
     let count = dims[axis].clone();
-    let positions = to.add(Op::Arange { start: Dim::constant(0), end: count.clone(), step: 1 }, &[])?;
+    let positions =
+        to.add(Op::Arange(op::Arange { start: Dim::constant(0), end: count.clone(), step: 1 }), &[])?;
     debug_assert_eq!(to.dtype(positions), DType::I64);
     let mut shape = vec![Dim::constant(1); dims.len()];
     shape[axis] = count;

@@ -2,6 +2,7 @@
 
 use super::prelude::*;
 use super::softmax::positions;
+use crate::ir::op;
 use kiln_types::ScatterOp;
 
 pub(super) struct TensorScatter {
@@ -42,6 +43,6 @@ impl<'m> Operator<'m> for TensorScatter {
         }
         let dims = to.dims(update);
         let places = to.expand(places, dims)?;
-        Ok(to.add(Op::Scatter { axis, op: ScatterOp::Assign }, &[cache, places, update])?.into())
+        Ok(to.add(Op::Scatter(op::Scatter { axis, op: ScatterOp::Assign }), &[cache, places, update])?.into())
     }
 }

@@ -1,6 +1,7 @@
 //! `Tile`: repeats each axis.
 
 use super::prelude::*;
+use crate::ir::op;
 
 pub(super) struct Tile;
 
@@ -16,6 +17,6 @@ impl<'m> Operator<'m> for Tile {
         if times.len() == to.rank(x) && times.iter().all(|times| times.is(1)) {
             return Ok(x.into());
         }
-        Ok(to.add(Op::Repeat { times }, &[x])?.into())
+        Ok(to.add(Op::Repeat(op::Repeat { times }), &[x])?.into())
     }
 }

@@ -1,6 +1,7 @@
 //! `Trilu`: the upper or lower triangle.
 
 use super::prelude::*;
+use crate::ir::op;
 
 pub(super) struct Trilu {
     upper: bool,
@@ -25,6 +26,6 @@ impl<'m> Operator<'m> for Trilu {
                 *k.first().ok_or_else(|| invalid("k", "is empty"))?
             }
         };
-        Ok(to.add(Op::Trilu { upper: self.upper, k }, &[x])?.into())
+        Ok(to.add(Op::Trilu(op::Trilu { upper: self.upper, k }), &[x])?.into())
     }
 }

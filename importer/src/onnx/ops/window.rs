@@ -2,6 +2,7 @@
 
 use super::super::tensor;
 use super::prelude::*;
+use crate::ir::op;
 
 const SIZE: &[&str] = &["size"];
 
@@ -37,7 +38,8 @@ impl<'m> Operator<'m> for Window {
         let period = if self.periodic { size.clone() } else { &size - &Dim::constant(1) };
         let period = to.builder.host_tensor(vec![period], Vec::new())?;
         let period = to.cast(period, wide)?;
-        let positions = to.add(Op::Arange { start: Dim::constant(0), end: size, step: 1 }, &[])?;
+        let positions =
+            to.add(Op::Arange(op::Arange { start: Dim::constant(0), end: size, step: 1 }), &[])?;
         let positions = to.cast(positions, wide)?;
         let turn = to.scalar(std::f64::consts::TAU, wide);
         let angle = to.binary(BinaryOp::Mul, positions, turn)?;

@@ -1,7 +1,7 @@
 //! Movement, reductions and layers that do less than they say.
 
 use super::same;
-use crate::ir::{AxisRange, Dim, Op, ValueId};
+use crate::ir::{AxisRange, Concat, Conv, Dim, Expand, Fill, Op, Pad, Reduce, Reshape, Slice, ValueId};
 use crate::passes::Rewrite;
 use kiln_types::{BinaryOp, PadMode, ReduceOp};
 
@@ -14,15 +14,17 @@ pub(super) fn expand(cx: &mut Rewrite<'_>, dims: &[Dim]) -> Option<&'static str>
     if cx.ty(x).num_elements().is(1)
         && let Some(value) = cx.graph().number(x)
     {
-        cx.replace(Op::Fill { dims: dims.to_vec(), value, dtype }, Vec::new())?;
+        cx.replace(Op::Fill(Fill { dims: dims.to_vec(), value, dtype }), Vec::new())?;
         return Some("expansion of one value");
     }
     let inner = cx.producer(x)?;
     match inner.op {
-        Op::Fill { value, .. } => cx.replace(Op::Fill { dims: dims.to_vec(), value, dtype }, Vec::new())?,
-        Op::Expand { .. } => {
+        Op::Fill(Fill { value, .. }) => {
+            cx.replace(Op::Fill(Fill { dims: dims.to_vec(), value, dtype }), Vec::new())?
+        }
+        Op::Expand(_) => {
             let source = inner.inputs.clone();
-            cx.replace(Op::Expand { dims: dims.to_vec() }, source)?;
+            cx.replace(Op::Expand(Expand { dims: dims.to_vec() }), source)?;
         }
         _ => return None,
     }
@@ -36,7 +38,7 @@ pub(super) fn slice(cx: &mut Rewrite<'_>, ranges: &[AxisRange]) -> Option<&'stat
     if ranges.iter().zip(&cx.ty(x).dims).all(whole) {
         return same(cx, "slice of everything");
     }
-    let Op::Slice { ranges: inner } = &cx.producer(x)?.op else {
+    let Op::Slice(Slice { ranges: inner }) = &cx.producer(x)?.op else {
         return None;
     };
     if inner.iter().chain(ranges).any(|range| range.step != 1) {
@@ -49,7 +51,7 @@ pub(super) fn slice(cx: &mut Rewrite<'_>, ranges: &[AxisRange]) -> Option<&'stat
     });
     let merged = merged.collect();
     let source = cx.producer(x)?.inputs.clone();
-    cx.replace(Op::Slice { ranges: merged }, source)?;
+    cx.replace(Op::Slice(Slice { ranges: merged }), source)?;
     Some("slice of slice")
 }
 
@@ -62,18 +64,18 @@ pub(super) fn concat(cx: &mut Rewrite<'_>, axis: usize) -> Option<&'static str> 
         |id: &Option<ValueId>| id.is_some_and(|id| cx.ty(id).dims.get(axis).is_some_and(|dim| dim.is(0)));
     if inputs.iter().any(empty) && !inputs.iter().all(empty) {
         let kept = inputs.iter().copied().filter(|id| !empty(id)).collect();
-        cx.replace(Op::Concat { axis }, kept)?;
+        cx.replace(Op::Concat(Concat { axis }), kept)?;
         return Some("concatenation of nothing");
     }
     let nested = |id: &Option<ValueId>| {
         let id = id.filter(|&id| cx.used_once(id))?;
-        cx.producer(id).filter(|node| node.op == Op::Concat { axis }).map(|node| node.inputs.clone())
+        cx.producer(id).filter(|node| node.op == Op::Concat(Concat { axis })).map(|node| node.inputs.clone())
     };
     if !inputs.iter().any(|id| nested(id).is_some()) {
         return None;
     }
     let flat = inputs.iter().flat_map(|id| nested(id).unwrap_or_else(|| vec![*id])).collect();
-    cx.replace(Op::Concat { axis }, flat)?;
+    cx.replace(Op::Concat(Concat { axis }), flat)?;
     Some("concatenation of concatenation")
 }
 
@@ -92,7 +94,7 @@ pub(super) fn repeat(cx: &mut Rewrite<'_>, times: &[Dim]) -> Option<&'static str
         return None;
     }
     let dims = times.iter().zip(&cx.ty(x).dims).map(|(times, size)| times * size).collect();
-    cx.replace(Op::Expand { dims }, vec![Some(x)])?;
+    cx.replace(Op::Expand(Expand { dims }), vec![Some(x)])?;
     Some("repetition of size 1")
 }
 
@@ -103,19 +105,19 @@ pub(super) fn reduce(cx: &mut Rewrite<'_>, op: ReduceOp, axes: &[usize]) -> Opti
         return None;
     }
     let dims = cx.ty(cx.output()?).dims.clone();
-    cx.replace(Op::Reshape { dims }, vec![Some(x)])?;
+    cx.replace(Op::Reshape(Reshape { dims }), vec![Some(x)])?;
     Some("reduction of size 1")
 }
 
 /// A convolution pads by itself.
 pub(super) fn padded_conv(cx: &mut Rewrite<'_>) -> Option<&'static str> {
-    let Op::Conv { options, activation } = cx.op() else {
+    let Op::Conv(Conv { options, activation }) = cx.op() else {
         return None;
     };
     let (mut options, activation) = (options.clone(), *activation);
     let x = cx.input(0)?;
     let node = cx.producer(x)?;
-    let Op::Pad { padding, mode: PadMode::Constant, value } = &node.op else {
+    let Op::Pad(Pad { padding, mode: PadMode::Constant, value }) = &node.op else {
         return None;
     };
     let zeros = value.to_f64() == 0.0;
@@ -130,7 +132,7 @@ pub(super) fn padded_conv(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     let mut inputs = cx.node().inputs.clone();
     *inputs.first_mut()? = *node.inputs.first()?;
     let origin = cx.node().origin.clone();
-    cx.replace_as(Op::Conv { options, activation }, inputs, Some(origin))?;
+    cx.replace_as(Op::Conv(Conv { options, activation }), inputs, Some(origin))?;
     Some("padding into convolution")
 }
 
@@ -142,7 +144,7 @@ pub(super) fn no_parameter(cx: &mut Rewrite<'_>) -> Option<&'static str> {
         id.is_some_and(|id| cx.uniform(id) == Some(number) && unnamed(id))
     };
     let bias = inputs.get(2).is_some_and(|id| is_made_up(id, 0.0));
-    let optional_weight = matches!(cx.op(), Op::GroupNorm { .. });
+    let optional_weight = matches!(cx.op(), Op::GroupNorm(_));
     let weight = optional_weight && inputs.get(1).is_some_and(|id| is_made_up(id, 1.0));
     if !bias && !weight {
         return None;
@@ -184,7 +186,7 @@ pub(super) fn take(cx: &mut Rewrite<'_>, axis: usize) -> Option<&'static str> {
     let (x, index) = (cx.input(0)?, cx.input(1)?);
     if super::rows::takes_all(cx, x, index, axis) {
         let dims = cx.ty(cx.output()?).dims.clone();
-        cx.redirect(x).or_else(|| cx.replace(Op::Reshape { dims }, vec![Some(x)]))?;
+        cx.redirect(x).or_else(|| cx.replace(Op::Reshape(Reshape { dims }), vec![Some(x)]))?;
         return Some("all rows");
     }
     let index_ty = cx.ty(index);
@@ -198,8 +200,8 @@ pub(super) fn take(cx: &mut Rewrite<'_>, axis: usize) -> Option<&'static str> {
         cx.ty(x).dims.iter().map(|dim| AxisRange { start: 0.into(), end: dim.clone(), step: 1 }).collect();
     *ranges.get_mut(axis)? = AxisRange { end: &start + &Dim::constant(1), start, step: 1 };
     let dims = cx.ty(cx.output()?).dims.clone();
-    let row = cx.insert(Op::Slice { ranges }, &[x])?;
-    cx.replace(Op::Reshape { dims }, vec![Some(row)])?;
+    let row = cx.insert(Op::Slice(Slice { ranges }), &[x])?;
+    cx.replace(Op::Reshape(Reshape { dims }), vec![Some(row)])?;
     Some("row as a slice")
 }
 
@@ -210,7 +212,7 @@ pub(super) fn mean(cx: &mut Rewrite<'_>, op: BinaryOp) -> Option<&'static str> {
     }
     let (factor, sum) = cx.scaled(cx.output()?);
     let node = cx.producer(sum).filter(|_| cx.used_once(sum))?;
-    let Op::Reduce { op: ReduceOp::Sum, axes, keep_dims } = node.op.clone() else {
+    let Op::Reduce(Reduce { op: ReduceOp::Sum, axes, keep_dims }) = node.op.clone() else {
         return None;
     };
     let x = node.inputs.first().copied().flatten().filter(|&x| cx.ty(x).dtype.is_float())?;
@@ -218,13 +220,14 @@ pub(super) fn mean(cx: &mut Rewrite<'_>, op: BinaryOp) -> Option<&'static str> {
     if (factor * count as f64 - 1.0).abs() > 1e-6 {
         return None;
     }
-    cx.replace(Op::Reduce { op: ReduceOp::Mean, axes, keep_dims }, vec![Some(x)])?;
+    cx.replace(Op::Reduce(Reduce { op: ReduceOp::Mean, axes, keep_dims }), vec![Some(x)])?;
     Some("mean")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ir::Take;
     use crate::passes::testing::{checked, graph};
     use kiln_types::TensorData;
 
@@ -237,7 +240,7 @@ mod tests {
         for (other, shape, expected) in cases {
             let g = graph(&["f32[3, 2]", other], |b, x| {
                 let rows = b.graph.add_constant(None, TensorData::new(vec![0i64, 1, 2], shape));
-                let taken = b.add(Op::Take { axis: 0, wrapped: false }, &[x[0], rows]).unwrap();
+                let taken = b.add(Op::Take(Take { axis: 0, wrapped: false }), &[x[0], rows]).unwrap();
                 vec![b.add(Op::Binary(BinaryOp::Add), &[x[1], taken]).unwrap()]
             });
             let g = checked(g, &[("n", 2)]);

@@ -1,17 +1,17 @@
 //! Lookups that yield what they look into, or one value.
 
-use crate::ir::{Dim, Op, ValueId};
+use crate::ir::{Cast, Dim, Fill, Op, ValueId};
 use crate::passes::Rewrite;
 use crate::passes::counters::counter;
 use kiln_types::BinaryOp;
 
 /// A lookup in a tensor of one value.
 pub(super) fn in_one_value(cx: &mut Rewrite<'_>) -> Option<&'static str> {
-    let Op::Fill { value, dtype, .. } = cx.producer(cx.input(0)?)?.op else {
+    let Op::Fill(Fill { value, dtype, .. }) = cx.producer(cx.input(0)?)?.op else {
         return None;
     };
     let dims = cx.ty(cx.output()?).dims.clone();
-    cx.replace(Op::Fill { dims, value, dtype }, Vec::new())?;
+    cx.replace(Op::Fill(Fill { dims, value, dtype }), Vec::new())?;
     Some("lookup in one value")
 }
 
@@ -25,7 +25,7 @@ pub(super) fn takes_all(cx: &Rewrite<'_>, x: ValueId, index: ValueId, axis: usiz
         if cx.look(index.data.num_elements()).is_none() {
             return false;
         }
-        let rows = crate::fold::Elements::load(&index.data).floats();
+        let rows = crate::data::Elements::load(&index.data).floats();
         return rows.iter().enumerate().all(|(row, &taken)| taken == row as f64);
     }
     // `column + row · columns`, as an exporter writes `x[row, column]` of all rows and columns.
@@ -66,7 +66,7 @@ fn strides(cx: &Rewrite<'_>, id: ValueId) -> Option<Vec<Dim>> {
             let disjoint = a.iter().zip(&b).all(|(a, b)| a.is(0) || b.is(0));
             (disjoint && a.len() == b.len()).then(|| a.iter().zip(&b).map(|(a, b)| a + b).collect())
         }
-        Op::Cast { to: kiln_types::DType::I64 } => strides(cx, operand(0)?),
+        Op::Cast(Cast { to: kiln_types::DType::I64 }) => strides(cx, operand(0)?),
         _ => None,
     }
 }
@@ -82,17 +82,18 @@ fn number(cx: &Rewrite<'_>, id: ValueId) -> Option<Dim> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ir::{Arange, Fill, Reshape, Take};
     use crate::passes::testing::{checked, graph, kinds};
 
     /// `x[row, column]` of a mask, as tuples of positions in the flat mask.
     fn flat_lookup(columns_first: bool) -> crate::ir::Graph {
         graph(&["f32[b, s]"], |g, x| {
             let (b, s) = (Dim::symbol("b"), Dim::symbol("s"));
-            let flat = g.add(Op::Reshape { dims: vec![&b * &s, 1.into()] }, &[x[0]]).unwrap();
+            let flat = g.add(Op::Reshape(Reshape { dims: vec![&b * &s, 1.into()] }), &[x[0]]).unwrap();
             let mut count = |dim: &Dim, dims: [Dim; 3]| {
-                let counted = Op::Arange { start: 0.into(), end: dim.clone(), step: 1 };
+                let counted = Op::Arange(Arange { start: 0.into(), end: dim.clone(), step: 1 });
                 let counted = g.add(counted, &[]).unwrap();
-                g.add(Op::Reshape { dims: dims.to_vec() }, &[counted]).unwrap()
+                g.add(Op::Reshape(Reshape { dims: dims.to_vec() }), &[counted]).unwrap()
             };
             let rows = count(&b, [b.clone(), 1.into(), 1.into()]);
             let columns = count(&s, [1.into(), 1.into(), s.clone()]);
@@ -101,7 +102,7 @@ mod tests {
             let far = g.add(Op::Binary(BinaryOp::Mul), &[scaled, size]).unwrap();
             let near = if columns_first { rows } else { columns };
             let index = g.add(Op::Binary(BinaryOp::Add), &[far, near]).unwrap();
-            vec![g.add(Op::Take { axis: 0, wrapped: true }, &[flat, index]).unwrap()]
+            vec![g.add(Op::Take(Take { axis: 0, wrapped: true }), &[flat, index]).unwrap()]
         })
     }
 
@@ -121,13 +122,13 @@ mod tests {
     #[test]
     fn one_value_is_not_looked_up() {
         let g = graph(&["i64[n]"], |b, x| {
-            let full = Op::Fill {
+            let full = Op::Fill(Fill {
                 dims: vec![4.into(), 2.into()],
                 value: kiln_types::Scalar::Bool(true),
                 dtype: kiln_types::DType::Bool,
-            };
+            });
             let full = b.add(full, &[]).unwrap();
-            vec![b.add(Op::Take { axis: 0, wrapped: false }, &[full, x[0]]).unwrap()]
+            vec![b.add(Op::Take(Take { axis: 0, wrapped: false }), &[full, x[0]]).unwrap()]
         });
         let g = crate::passes::testing::optimized(g);
         assert_eq!(kinds(&g), ["Fill"], "{g}");

@@ -1,6 +1,6 @@
 //! Logic with an operand that is true, or false, everywhere.
 
-use crate::ir::{Op, ValueId};
+use crate::ir::{Expand, Fill, Op, ValueId};
 use crate::passes::Rewrite;
 use kiln_types::{BinaryOp, CompareOp, DType, Scalar, UnaryOp};
 
@@ -21,7 +21,7 @@ pub(super) fn decided(cx: &mut Rewrite<'_>, op: BinaryOp) -> Option<&'static str
     match (op, known) {
         (BinaryOp::And, false) | (BinaryOp::Or, true) => {
             let value = Scalar::Bool(op == BinaryOp::Or);
-            cx.replace(Op::Fill { dims, value, dtype: DType::Bool }, Vec::new())?;
+            cx.replace(Op::Fill(Fill { dims, value, dtype: DType::Bool }), Vec::new())?;
         }
         (BinaryOp::Xor, flips) => same_or_not(cx, x, flips)?,
         _ => return None,
@@ -44,7 +44,7 @@ fn same_or_not(cx: &mut Rewrite<'_>, x: ValueId, opposite: bool) -> Option<()> {
     let dims = cx.ty(cx.output()?).dims.clone();
     let x = match &cx.ty(x).dims {
         own if *own == dims => x,
-        own if own.len() == dims.len() => cx.insert(Op::Expand { dims }, &[x])?,
+        own if own.len() == dims.len() => cx.insert(Op::Expand(Expand { dims }), &[x])?,
         _ => return None,
     };
     if opposite { cx.replace(Op::Unary(UnaryOp::Not), vec![Some(x)]) } else { cx.redirect(x) }

@@ -1,7 +1,7 @@
 //! A normalization without weights followed by a product and a sum with constants: its weight and bias.
 
 use super::layer_norm::trailing;
-use crate::ir::{Dim, Node, Op, ValueId};
+use crate::ir::{Dim, Node, Op, Permute, ValueId};
 use crate::passes::movement::constant_as;
 use crate::passes::{Rewrite, Rule};
 use kiln_types::BinaryOp;
@@ -16,17 +16,17 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     let constant = |id: ValueId| cx.constant(id).is_some();
     let (parameter, y) = cx.commutative(cx.output()?, op, constant)?;
     let norm = cx.producer(y).filter(|_| cx.used_once(y))?.clone();
-    if let Op::Permute { axes } = norm.op {
+    if let Op::Permute(Permute { axes }) = norm.op {
         let y = norm.inputs.first().copied().flatten()?;
         let norm = cx.producer(y).filter(|_| cx.used_once(y))?.clone();
         return match norm.op {
-            Op::LayerNorm { .. } | Op::RmsNorm { .. } => under_transpose(cx, norm, op, parameter, axes),
+            Op::LayerNorm(_) | Op::RmsNorm(_) => under_transpose(cx, norm, op, parameter, axes),
             _ => None,
         };
     }
     match norm.op {
-        Op::LayerNorm { .. } | Op::RmsNorm { .. } => over_trailing(cx, norm, op, parameter),
-        Op::GroupNorm { .. } => over_channels(cx, norm, op, parameter),
+        Op::LayerNorm(_) | Op::RmsNorm(_) => over_trailing(cx, norm, op, parameter),
+        Op::GroupNorm(_) => over_channels(cx, norm, op, parameter),
         _ => None,
     }
 }
@@ -69,7 +69,7 @@ fn under_transpose(
     let parameter = constant_as(cx, parameter, sizes)?;
     let inputs = with_parameter(cx, &norm, op, parameter)?;
     let y = cx.insert_as(norm.op, &inputs, norm.origin)?;
-    cx.replace(Op::Permute { axes }, vec![Some(y)])?;
+    cx.replace(Op::Permute(Permute { axes }), vec![Some(y)])?;
     Some("parameter into its normalization")
 }
 
@@ -79,9 +79,7 @@ fn with_parameter(cx: &Rewrite<'_>, norm: &Node, op: BinaryOp, parameter: ValueI
     let no_bias = is_only(cx, operand(norm, 2), 0.0);
     match op {
         BinaryOp::Mul if is_only(cx, Some(weight), 1.0) && no_bias => Some(vec![x, parameter]),
-        BinaryOp::Add if no_bias && matches!(norm.op, Op::LayerNorm { .. }) => {
-            Some(vec![x, weight, parameter])
-        }
+        BinaryOp::Add if no_bias && matches!(norm.op, Op::LayerNorm(_)) => Some(vec![x, weight, parameter]),
         _ => None,
     }
 }

@@ -9,7 +9,7 @@
 //! where no such row can be.
 
 use super::causal::{is_causal, keeps_first_key};
-use crate::ir::{Dim, Op, TensorType, ValueId};
+use crate::ir::{Dim, Op, Permute, Reshape, Softmax, TensorType, ValueId};
 use crate::passes::matcher::close;
 use crate::passes::{Rewrite, Rule};
 use kiln_types::{Activation, AttentionOptions, BinaryOp, DType, FullyMasked, UnaryOp};
@@ -83,7 +83,7 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
         cx.replace_as(Op::Attention(options), inputs.into_iter().map(Some).collect(), origin)?;
     } else {
         let result = cx.insert(Op::Attention(options), &inputs)?;
-        cx.replace_as(Op::Reshape { dims: output.dims }, vec![Some(result)], origin)?;
+        cx.replace_as(Op::Reshape(Reshape { dims: output.dims }), vec![Some(result)], origin)?;
     }
     Some("attention")
 }
@@ -107,7 +107,7 @@ fn unscaled(cx: &mut Rewrite<'_>, id: ValueId) -> (f64, ValueId) {
     let (factor, source) = cx.scaled(id);
     let (mut moves, mut at) = (Vec::new(), source);
     while let Some(node) = cx.producer(at)
-        && let Op::Reshape { .. } | Op::Permute { .. } = node.op
+        && let Op::Reshape(_) | Op::Permute(_) = node.op
         && let Some(next) = node.inputs.first().copied().flatten()
         && moves.len() < MAX_MOVES
     {
@@ -131,7 +131,9 @@ fn unscaled(cx: &mut Rewrite<'_>, id: ValueId) -> (f64, ValueId) {
 fn softmax(cx: &Rewrite<'_>, id: ValueId, last: usize) -> Option<(ValueId, bool)> {
     let node = cx.producer(id)?;
     match &node.op {
-        Op::Softmax { axis } if *axis == last => Some((node.inputs.first().copied().flatten()?, false)),
+        Op::Softmax(Softmax { axis }) if *axis == last => {
+            Some((node.inputs.first().copied().flatten()?, false))
+        }
         // where(isnan(p), 0, p), or where(isnan(p) == false, p, 0).
         Op::Where => {
             let [condition, a, b] = node.inputs[..] else {
@@ -249,7 +251,7 @@ fn alone(cx: &mut Rewrite<'_>, choice: Choice, guarded: bool) -> Option<(ValueId
 /// A choice as a mask to be added: 0, or the low number.
 fn added(cx: &mut Rewrite<'_>, choice: &Choice, scores: DType) -> Option<ValueId> {
     choice.can_be_added(cx, scores)?;
-    let zero = crate::fold::fill(&[], kiln_types::Scalar::Float(0.0), cx.ty(choice.low).dtype)?;
+    let zero = crate::data::fill(&[], kiln_types::Scalar::Float(0.0), cx.ty(choice.low).dtype)?;
     let zero = cx.add_constant(None, zero);
     cx.insert(Op::Where, &choice.operands(zero))
 }
@@ -283,15 +285,15 @@ fn unturned(cx: &mut Rewrite<'_>, turned: ValueId) -> Option<(ValueId, f64)> {
     swap.swap(rank - 2, rank - 1);
     let node = cx.producer(turned);
     let source = node.and_then(|node| node.inputs.first().copied().flatten());
-    let (Some(Op::Permute { axes }), Some(source)) = (node.map(|node| &node.op), source) else {
-        return Some((cx.insert(Op::Permute { axes: swap }, &[turned])?, 1.0));
+    let (Some(Op::Permute(Permute { axes })), Some(source)) = (node.map(|node| &node.op), source) else {
+        return Some((cx.insert(Op::Permute(Permute { axes: swap }), &[turned])?, 1.0));
     };
     let merged: Vec<usize> = swap.iter().map(|&axis| axes[axis]).collect();
     let (scale, source) = cx.scaled(source);
     if merged.is_sorted() {
         return Some((source, scale));
     }
-    Some((cx.insert(Op::Permute { axes: merged }, &[source])?, scale))
+    Some((cx.insert(Op::Permute(Permute { axes: merged }), &[source])?, scale))
 }
 
 /// Keys and values of fewer heads than the queries, when both are repeated to as many.
@@ -308,9 +310,9 @@ fn unrepeated(cx: &Rewrite<'_>, id: ValueId) -> Option<ValueId> {
         let node = cx.producer(id).filter(|node| kind(&node.op))?;
         node.inputs.first().copied().flatten()
     };
-    let is_reshape: fn(&Op) -> bool = |op| matches!(op, Op::Reshape { .. });
+    let is_reshape: fn(&Op) -> bool = |op| matches!(op, Op::Reshape(_));
     let spread = operand(id, is_reshape)?;
-    let split = operand(spread, |op| matches!(op, Op::Expand { .. }))?;
+    let split = operand(spread, |op| matches!(op, Op::Expand(_)))?;
     let x = operand(split, is_reshape)?;
     let (dims, split, spread) = (&cx.ty(x).dims, &cx.ty(split).dims, &cx.ty(spread).dims);
     let [batch, heads, rows, size] = dims.as_slice() else {
@@ -332,7 +334,7 @@ fn with_four_axes(cx: &mut Rewrite<'_>, id: ValueId) -> Option<ValueId> {
         return Some(id);
     }
     let dims = std::iter::repeat_n(Dim::constant(1), missing).chain(dims).collect();
-    cx.insert(Op::Reshape { dims }, &[id])
+    cx.insert(Op::Reshape(Reshape { dims }), &[id])
 }
 
 #[cfg(test)]

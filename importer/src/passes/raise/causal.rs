@@ -2,8 +2,8 @@
 //! key.
 
 use super::attention::HIDDEN;
-use crate::fold::{Elements, Strided};
-use crate::ir::{Dim, Op, ValueId};
+use crate::data::{Elements, Strided};
+use crate::ir::{Arange, Dim, Fill, Op, Slice, Trilu, ValueId};
 use crate::passes::Rewrite;
 use kiln_types::{BinaryOp, CompareOp, UnaryOp};
 
@@ -53,7 +53,7 @@ fn triangle(cx: &Rewrite<'_>, id: ValueId, depth: usize) -> Option<Triangle> {
     let of = |n: usize| triangle(cx, operand(n)?, depth);
     let number = |n: usize| cx.scalar(operand(n)?);
     match &node.op {
-        Op::Trilu { upper, k } => {
+        Op::Trilu(Trilu { upper, k }) => {
             let value = number(0)?;
             match (upper, k) {
                 (false, 0) => Some(Triangle { lower: value, upper: 0.0 }),
@@ -62,12 +62,12 @@ fn triangle(cx: &Rewrite<'_>, id: ValueId, depth: usize) -> Option<Triangle> {
             }
         }
         // The last two axes stay what they are.
-        Op::Reshape { .. } | Op::Expand { .. } => {
+        Op::Reshape(_) | Op::Expand(_) => {
             let from = &cx.ty(operand(0)?).dims;
             let (_, matrix) = cx.ty(id).dims.split_last_chunk::<2>()?;
             if from.ends_with(matrix) { of(0) } else { None }
         }
-        Op::Cast { .. } => of(0).map(|t| if cx.ty(id).dtype.is_bool() { t.map(truth) } else { t }),
+        Op::Cast(_) => of(0).map(|t| if cx.ty(id).dtype.is_bool() { t.map(truth) } else { t }),
         Op::Unary(UnaryOp::Not) => of(0).map(|t| t.map(|x| 1.0 - x)),
         Op::Unary(UnaryOp::Neg) => of(0).map(|t| t.map(|x| -x)),
         Op::Compare(op) => match positions(cx, operand(0)?, operand(1)?) {
@@ -118,20 +118,20 @@ fn first_column(cx: &Rewrite<'_>, id: ValueId, wanted: bool, depth: usize) -> Op
     let of = |n: usize, wanted: bool| first_column(cx, operand(n)?, wanted, depth);
     let last = |id: ValueId| cx.ty(id).dims.last();
     match &node.op {
-        Op::Fill { value, .. } => Some(value.to_bool() == wanted),
-        Op::Cast { .. } => of(0, wanted),
+        Op::Fill(Fill { value, .. }) => Some(value.to_bool() == wanted),
+        Op::Cast(_) => of(0, wanted),
         Op::Unary(UnaryOp::Not) => of(0, !wanted),
         Op::Binary(op @ (BinaryOp::And | BinaryOp::Or)) => {
             let (a, b) = (of(0, wanted) == Some(true), of(1, wanted) == Some(true));
             Some(if (*op == BinaryOp::And) == wanted { a && b } else { a || b })
         }
-        Op::Reshape { .. } if last(id) == last(operand(0)?) => of(0, wanted),
-        Op::Expand { .. } => of(0, wanted),
-        Op::Slice { ranges } => {
+        Op::Reshape(_) if last(id) == last(operand(0)?) => of(0, wanted),
+        Op::Expand(_) => of(0, wanted),
+        Op::Slice(Slice { ranges }) => {
             ranges.last().is_some_and(|range| range.start.is(0) && range.step > 0).then(|| of(0, wanted))?
         }
-        Op::Trilu { upper: false, k } if *k >= 0 => of(0, wanted),
-        Op::Trilu { upper: true, k } if *k > 0 => Some(!wanted),
+        Op::Trilu(Trilu { upper: false, k }) if *k >= 0 => of(0, wanted),
+        Op::Trilu(Trilu { upper: true, k }) if *k > 0 => Some(!wanted),
         Op::Compare(op) => {
             let op = if wanted { *op } else { opposite(*op) };
             let (low, high) = match op {
@@ -171,10 +171,10 @@ fn line(cx: &Rewrite<'_>, id: ValueId) -> Option<(usize, Dim)> {
         let operand = |n: usize| node.inputs.get(n).copied().flatten();
         let number = |n: usize| cx.scalar(operand(n)?).filter(|x| x.fract() == 0.0).map(|x| x as i64);
         match &node.op {
-            Op::Arange { start, step: 1, .. } => {
+            Op::Arange(Arange { start, step: 1, .. }) => {
                 return alone.then(|| (axis, start + &Dim::constant(offset)));
             }
-            Op::Reshape { .. } => source = operand(0)?,
+            Op::Reshape(_) => source = operand(0)?,
             Op::Binary(BinaryOp::Add) => {
                 let (n, more) = number(1).map(|more| (0, more)).or_else(|| Some((1, number(0)?)))?;
                 (source, offset) = (operand(n)?, offset.checked_add(more)?);
@@ -227,11 +227,11 @@ fn position(cx: &Rewrite<'_>, id: ValueId) -> Option<usize> {
     let axis = dims.iter().rev().position(|dim| !dim.is(1))?;
     let alone = dims.iter().filter(|dim| !dim.is(1)).count() == 1;
     let mut source = id;
-    while let Some(node) = cx.producer(source).filter(|node| matches!(node.op, Op::Reshape { .. })) {
+    while let Some(node) = cx.producer(source).filter(|node| matches!(node.op, Op::Reshape(_))) {
         source = node.inputs.first().copied().flatten()?;
     }
     let counts = match &cx.producer(source)?.op {
-        Op::Arange { start, step: 1, .. } => *start == Dim::constant(0),
+        Op::Arange(Arange { start, step: 1, .. }) => *start == Dim::constant(0),
         _ => false,
     };
     (alone && counts).then_some(axis)

@@ -4,8 +4,7 @@
 //! `x / s - m / s`, times a weight, plus a bias; TensorFlow multiplies the weight into `1 / s` first. As polynomials all
 //! are one shape. Flax spells the mean of squares as `mean(x^2) - m^2`. Axes that are not the last are moved there.
 
-use crate::fold;
-use crate::ir::{Op, ValueId};
+use crate::ir::{LayerNorm, Op, Permute, RmsNorm, ValueId};
 use crate::passes::matcher::{Factor, Polynomial, close, same};
 use crate::passes::movement::constant_as;
 use crate::passes::{Rewrite, Rule};
@@ -28,8 +27,8 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     let terms = cx.polynomial(output, &[&spread.opaque[..], &[root]].concat());
     let (weight, bias) = affine(cx, &spread, root, &terms)?;
     let (op, what) = match spread.mean {
-        Some(_) => (Op::LayerNorm { epsilon: spread.epsilon }, "layer_norm"),
-        None if bias.is_none() => (Op::RmsNorm { epsilon: spread.epsilon }, "rms_norm"),
+        Some(_) => (Op::LayerNorm(LayerNorm { epsilon: spread.epsilon }), "layer_norm"),
+        None if bias.is_none() => (Op::RmsNorm(RmsNorm { epsilon: spread.epsilon }), "rms_norm"),
         None => return None,
     };
     let sizes: Vec<usize> =
@@ -37,7 +36,7 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     let weight = match weight {
         Some(weight) => along(cx, weight, &spread, &sizes)?,
         None => {
-            let ones = fold::fill(&sizes, Scalar::Float(1.0), cx.ty(spread.x).dtype)?;
+            let ones = crate::data::fill(&sizes, Scalar::Float(1.0), cx.ty(spread.x).dtype)?;
             cx.add_constant(None, ones)
         }
     };
@@ -54,10 +53,10 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     }
     let mut back = vec![0; rank];
     order.iter().enumerate().for_each(|(to, &from)| back[from] = to);
-    let turned = cx.insert(Op::Permute { axes: order }, &[spread.x])?;
+    let turned = cx.insert(Op::Permute(Permute { axes: order }), &[spread.x])?;
     let operands: Vec<ValueId> = [turned, weight].into_iter().chain(bias).collect();
     let y = cx.insert(op, &operands)?;
-    cx.replace(Op::Permute { axes: back }, vec![Some(y)])?;
+    cx.replace(Op::Permute(Permute { axes: back }), vec![Some(y)])?;
     Some(what)
 }
 
@@ -107,7 +106,7 @@ fn spread(cx: &Rewrite<'_>, root: ValueId, output: ValueId) -> Option<Spread> {
 fn difference_of_means(cx: &Rewrite<'_>, variance: ValueId) -> Option<(ValueId, Vec<usize>)> {
     let mut id = variance;
     while let Some(node) = cx.producer(id)
-        && matches!(node.op, Op::Reshape { .. } | Op::Activation(Activation::Relu))
+        && matches!(node.op, Op::Reshape(_) | Op::Activation(Activation::Relu))
     {
         id = node.inputs.first().copied().flatten()?;
     }
@@ -181,7 +180,7 @@ pub(super) fn trailing(cx: &mut Rewrite<'_>, id: ValueId, sizes: &[usize]) -> Op
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::{Builder, Dim};
+    use crate::ir::{Builder, Dim, LayerNorm, Reduce, Reshape};
     use crate::passes::testing::{checked, constant, graph};
 
     fn bin(b: &mut Builder<'_>, op: BinaryOp, x: ValueId, y: ValueId) -> ValueId {
@@ -189,7 +188,7 @@ mod tests {
     }
 
     fn mean(b: &mut Builder<'_>, x: ValueId) -> ValueId {
-        b.add(Op::Reduce { op: ReduceOp::Mean, axes: vec![2], keep_dims: true }, &[x]).unwrap()
+        b.add(Op::Reduce(Reduce { op: ReduceOp::Mean, axes: vec![2], keep_dims: true }), &[x]).unwrap()
     }
 
     fn parameters(b: &mut Builder<'_>) -> (ValueId, ValueId) {
@@ -248,7 +247,7 @@ mod tests {
     fn flax(b: &mut Builder<'_>, x: ValueId) -> ValueId {
         let (weight, bias) = parameters(b);
         let reduced = |b: &mut Builder<'_>, x| {
-            b.add(Op::Reduce { op: ReduceOp::Mean, axes: vec![2], keep_dims: false }, &[x]).unwrap()
+            b.add(Op::Reduce(Reduce { op: ReduceOp::Mean, axes: vec![2], keep_dims: false }), &[x]).unwrap()
         };
         let square = bin(b, BinaryOp::Mul, x, x);
         let square = reduced(b, square);
@@ -257,8 +256,8 @@ mod tests {
         let variance = bin(b, BinaryOp::Sub, square, squared);
         let variance = b.add(Op::Activation(Activation::Relu), &[variance]).unwrap();
         let kept = vec![Dim::symbol("a"), Dim::symbol("n"), 1.into()];
-        let variance = b.add(Op::Reshape { dims: kept.clone() }, &[variance]).unwrap();
-        let m = b.add(Op::Reshape { dims: kept }, &[m]).unwrap();
+        let variance = b.add(Op::Reshape(Reshape { dims: kept.clone() }), &[variance]).unwrap();
+        let m = b.add(Op::Reshape(Reshape { dims: kept }), &[m]).unwrap();
         let epsilon = constant(b, None, &[], &[1e-5]);
         let sum = bin(b, BinaryOp::Add, variance, epsilon);
         let s = b.add(Op::Unary(UnaryOp::Sqrt), &[sum]).unwrap();
@@ -276,7 +275,8 @@ mod tests {
             let weight = constant(b, Some("norm.weight"), &[1, 3, 1, 1], &[1.0, 2.0, 0.5]);
             let bias = constant(b, Some("norm.bias"), &[1, 3, 1, 1], &[0.1, 0.2, 0.3]);
             let mean = |b: &mut Builder<'_>, x| {
-                b.add(Op::Reduce { op: ReduceOp::Mean, axes: vec![1], keep_dims: true }, &[x]).unwrap()
+                b.add(Op::Reduce(Reduce { op: ReduceOp::Mean, axes: vec![1], keep_dims: true }), &[x])
+                    .unwrap()
             };
             let m = mean(b, x[0]);
             let d = bin(b, BinaryOp::Sub, x[0], m);
@@ -339,7 +339,7 @@ mod tests {
                 vec![spelling(b, x[0], s, m)]
             });
             let g = checked(g, &[("a", 2), ("n", 3)]);
-            let is_norm = |op: &Op| matches!(op, Op::LayerNorm { .. } | Op::RmsNorm { .. });
+            let is_norm = |op: &Op| matches!(op, Op::LayerNorm(_) | Op::RmsNorm(_));
             assert!(g.root.nodes.iter().all(|&id| !is_norm(&g.node(id).op)), "{name}\n{g}");
         }
     }
@@ -363,8 +363,8 @@ mod tests {
             let node = g.node(*g.root.nodes.last().unwrap());
             assert_eq!(g.root.nodes.len(), 2, "{name}\n{g}");
             match node.op {
-                Op::LayerNorm { epsilon } => assert!(layer && (epsilon - 1e-5).abs() < 1e-9),
-                Op::RmsNorm { .. } => assert!(!layer),
+                Op::LayerNorm(LayerNorm { epsilon }) => assert!(layer && (epsilon - 1e-5).abs() < 1e-9),
+                Op::RmsNorm(_) => assert!(!layer),
                 _ => panic!("{name}\n{g}"),
             }
             let weight = g.constant(node.inputs[1].unwrap()).unwrap();

@@ -1,6 +1,6 @@
 //! Linear layers from products with constant matrices.
 
-use crate::ir::{Op, ValueId};
+use crate::ir::{Linear, Op, ValueId};
 use crate::passes::movement::constant_as;
 use crate::passes::{Rewrite, Rule};
 use kiln_types::BinaryOp;
@@ -25,7 +25,7 @@ fn product(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     }
     let matrix = matrix.to_vec();
     let weight = constant_as(cx, weight, matrix)?;
-    cx.replace(Op::Linear { activation: None }, vec![Some(x), Some(weight)])?;
+    cx.replace(Op::Linear(Linear { activation: None }), vec![Some(x), Some(weight)])?;
     Some("linear")
 }
 
@@ -34,7 +34,9 @@ fn bias(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     let constant = |id: ValueId| cx.constant(id).is_some();
     let (bias, y) = cx.commutative(cx.output()?, BinaryOp::Add, constant)?;
     let linear = cx.producer(y).filter(|_| cx.used_once(y))?.clone();
-    if linear.op != (Op::Linear { activation: None }) || linear.inputs.get(2).copied().flatten().is_some() {
+    if linear.op != (Op::Linear(Linear { activation: None }))
+        || linear.inputs.get(2).copied().flatten().is_some()
+    {
         return None;
     }
     let out = cx.ty(y).dims.last()?.as_size()?;
@@ -46,14 +48,14 @@ fn bias(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     let mut inputs = linear.inputs;
     inputs.truncate(2);
     inputs.push(Some(bias));
-    cx.replace(Op::Linear { activation: None }, inputs)?;
+    cx.replace(Op::Linear(Linear { activation: None }), inputs)?;
     Some("bias of a linear layer")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::{Dim, Origin, ScopeEntry};
+    use crate::ir::{Dim, Linear, Origin, Reshape, ScopeEntry};
     use crate::passes::testing::{checked, constant, graph, single};
     use kiln_types::Activation;
 
@@ -75,7 +77,7 @@ mod tests {
         });
         let g = checked(g, &[("n", 2), ("s", 3)]);
         let node = single(&g);
-        assert_eq!(node.op, Op::Linear { activation: Some(Activation::Relu) });
+        assert_eq!(node.op, Op::Linear(Linear { activation: Some(Activation::Relu) }));
         assert_eq!(node.origin.scope.last().unwrap().path, "mlp.fc");
         let bias = g.constant(node.inputs[2].unwrap()).unwrap();
         assert_eq!((bias.name.as_deref(), &bias.data.shape[..]), (Some("mlp.fc.bias"), &[3][..]));
@@ -86,11 +88,11 @@ mod tests {
         let g = graph(&["f32[n, s, 2]"], |b, x| {
             let weight = constant(b, Some("w"), &[2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
             let rows = &Dim::symbol("n") * &Dim::symbol("s");
-            let flat = b.add(Op::Reshape { dims: vec![rows, 2.into()] }, &[x[0]]).unwrap();
+            let flat = b.add(Op::Reshape(Reshape { dims: vec![rows, 2.into()] }), &[x[0]]).unwrap();
             let y = b.add(Op::MatMul, &[flat, weight]).unwrap();
             let dims = vec![Dim::symbol("n"), Dim::symbol("s"), 3.into()];
-            vec![b.add(Op::Reshape { dims }, &[y]).unwrap()]
+            vec![b.add(Op::Reshape(Reshape { dims }), &[y]).unwrap()]
         });
-        assert!(matches!(single(&checked(g, &[("n", 2), ("s", 3)])).op, Op::Linear { .. }));
+        assert!(matches!(single(&checked(g, &[("n", 2), ("s", 3)])).op, Op::Linear(_)));
     }
 }

@@ -94,7 +94,7 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
         Op::Binary(BinaryOp::Mul | BinaryOp::Add) => product(cx, output),
         Op::Unary(UnaryOp::Recip) => sigmoid(cx),
         Op::Unary(UnaryOp::Log | UnaryOp::Log1p) => softplus(cx),
-        Op::Clamp { .. } => hard_sigmoid(cx, output),
+        Op::Clamp(_) => hard_sigmoid(cx, output),
         Op::Where => guarded_softplus(cx),
         _ => None,
     }
@@ -247,7 +247,7 @@ fn name(activation: Activation) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::Builder;
+    use crate::ir::{Builder, Clamp};
     use crate::passes::testing::{checked, constant, graph, single};
 
     type Spelling = fn(&mut Builder<'_>, ValueId) -> ValueId;
@@ -343,7 +343,7 @@ mod tests {
         let (three, six) = (c(b, 3.0), c(b, 6.0));
         let s = bin(b, BinaryOp::Add, x, three);
         let (min, max) = (Some(0.0f32.into()), Some(6.0f32.into()));
-        let s = b.add(Op::Clamp { min, max }, &[s]).unwrap();
+        let s = b.add(Op::Clamp(Clamp { min, max }), &[s]).unwrap();
         let p = bin(b, BinaryOp::Mul, x, s);
         bin(b, BinaryOp::Div, p, six)
     }

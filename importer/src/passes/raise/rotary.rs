@@ -1,6 +1,6 @@
 //! Rotary position embeddings: `x * cos + rotate_half(x) * sin`, as most decoders spell them.
 
-use crate::ir::{Arg, AxisRange, Call, Dim, Effect, Op, RuntimeCall, ValueId};
+use crate::ir::{Arg, AxisRange, Call, Concat, Dim, Effect, Op, RuntimeCall, Slice, ValueId};
 use crate::passes::{Rewrite, Rule};
 use kiln_types::{BinaryOp, UnaryOp};
 
@@ -41,7 +41,8 @@ fn factors(cx: &Rewrite<'_>, id: ValueId) -> Option<[(ValueId, ValueId); 2]> {
 /// The `x` of `concat(-x[half..], x[..half])` along the last axis.
 fn rotated_half(cx: &Rewrite<'_>, id: ValueId) -> Option<ValueId> {
     let node = cx.producer(id)?;
-    let (&Op::Concat { axis }, &[Some(second), Some(first)]) = (&node.op, node.inputs.as_slice()) else {
+    let (&Op::Concat(Concat { axis }), &[Some(second), Some(first)]) = (&node.op, node.inputs.as_slice())
+    else {
         return None;
     };
     let (first, kept) = part(cx, first, axis)?;
@@ -56,7 +57,7 @@ fn rotated_half(cx: &Rewrite<'_>, id: ValueId) -> Option<ValueId> {
 /// What a value is a part of, when the part is cut along one axis.
 fn part(cx: &Rewrite<'_>, id: ValueId, axis: usize) -> Option<(ValueId, AxisRange)> {
     let node = cx.producer(id)?;
-    let Op::Slice { ranges } = &node.op else { return None };
+    let Op::Slice(Slice { ranges }) = &node.op else { return None };
     let x = node.inputs.first().copied().flatten()?;
     let whole = |(n, (range, dim)): (usize, (&AxisRange, &Dim))| {
         range.step == 1 && (n == axis || range.start.is(0) && range.end == *dim)
@@ -67,6 +68,7 @@ fn part(cx: &Rewrite<'_>, id: ValueId, axis: usize) -> Option<(ValueId, AxisRang
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ir::{Concat, Slice};
     use crate::passes::testing::{graph, kinds, optimized};
 
     fn spelled(swapped: bool, half: i64) -> crate::ir::Graph {
@@ -81,11 +83,11 @@ mod tests {
                     .map(|end| AxisRange { start: 0.into(), end, step: 1 })
                     .collect();
                 ranges[3] = AxisRange { start: start.into(), end: end.into(), step: 1 };
-                b.add(Op::Slice { ranges }, &[x[0]]).unwrap()
+                b.add(Op::Slice(Slice { ranges }), &[x[0]]).unwrap()
             };
             let (first, second) = (cut(0, half), cut(half, 8));
             let minus = b.add(Op::Unary(UnaryOp::Neg), &[second]).unwrap();
-            let turned = b.add(Op::Concat { axis: 3 }, &[minus, first]).unwrap();
+            let turned = b.add(Op::Concat(Concat { axis: 3 }), &[minus, first]).unwrap();
             let mul = Op::Binary(BinaryOp::Mul);
             let turned = b.add(mul.clone(), &if swapped { [x[2], turned] } else { [turned, x[2]] }).unwrap();
             let straight = b.add(mul, &[x[0], x[1]]).unwrap();

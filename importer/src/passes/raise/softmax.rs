@@ -1,6 +1,6 @@
 //! Softmax from exponentials, log-softmax from a logarithm.
 
-use crate::ir::{Op, ValueId};
+use crate::ir::{LogSoftmax, Op, Softmax, ValueId};
 use crate::passes::{Rewrite, Rule};
 use kiln_types::{BinaryOp, ReduceOp, UnaryOp};
 
@@ -11,10 +11,10 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
         Op::Binary(BinaryOp::Div) => softmax(cx),
         Op::Unary(UnaryOp::Log) => {
             let softmax = cx.producer(cx.input(0)?)?;
-            let (Op::Softmax { axis }, inputs) = (softmax.op.clone(), softmax.inputs.clone()) else {
+            let (Op::Softmax(Softmax { axis }), inputs) = (softmax.op.clone(), softmax.inputs.clone()) else {
                 return None;
             };
-            cx.replace(Op::LogSoftmax { axis }, inputs)?;
+            cx.replace(Op::LogSoftmax(LogSoftmax { axis }), inputs)?;
             Some("log_softmax")
         }
         _ => None,
@@ -33,7 +33,7 @@ fn softmax(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     }
     let argument = cx.unary(exp, UnaryOp::Exp)?;
     let x = shifted(cx, argument, axis).unwrap_or(argument);
-    cx.replace(Op::Softmax { axis }, vec![Some(x)])?;
+    cx.replace(Op::Softmax(Softmax { axis }), vec![Some(x)])?;
     Some("softmax")
 }
 
@@ -47,6 +47,7 @@ fn shifted(cx: &Rewrite<'_>, id: ValueId, axis: usize) -> Option<ValueId> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ir::{LogSoftmax, Reduce};
     use crate::passes::testing::{checked, graph, single};
 
     #[test]
@@ -54,7 +55,7 @@ mod tests {
         for with_maximum in [false, true] {
             let g = graph(&["f32[n, 7]"], |b, x| {
                 let mut x = x[0];
-                let fold = |op| Op::Reduce { op, axes: vec![1], keep_dims: true };
+                let fold = |op| Op::Reduce(Reduce { op, axes: vec![1], keep_dims: true });
                 if with_maximum {
                     let most = b.add(fold(ReduceOp::Max), &[x]).unwrap();
                     x = b.add(Op::Binary(BinaryOp::Sub), &[x, most]).unwrap();
@@ -64,7 +65,7 @@ mod tests {
                 let p = b.add(Op::Binary(BinaryOp::Div), &[e, s]).unwrap();
                 vec![b.add(Op::Unary(UnaryOp::Log), &[p]).unwrap()]
             });
-            assert_eq!(single(&checked(g, &[("n", 3)])).op, Op::LogSoftmax { axis: 1 });
+            assert_eq!(single(&checked(g, &[("n", 3)])).op, Op::LogSoftmax(LogSoftmax { axis: 1 }));
         }
     }
 }

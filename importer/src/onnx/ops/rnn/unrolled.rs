@@ -2,6 +2,7 @@
 
 use super::super::prelude::*;
 use super::{Function, Rnn};
+use crate::ir::op;
 use kiln_types::{Activation, RnnDirection, RnnKind};
 
 /// Each step is a dozen operations.
@@ -277,7 +278,8 @@ impl Cell<'_> {
     fn apply(&self, to: &mut Lowering<'_, '_>, n: usize, sum: ValueId) -> RuleResult<ValueId> {
         let sum = match self.clip {
             Some(clip) => {
-                let op = Op::Clamp { min: Some(Scalar::Float(-clip)), max: Some(Scalar::Float(clip)) };
+                let op =
+                    Op::Clamp(op::Clamp { min: Some(Scalar::Float(-clip)), max: Some(Scalar::Float(clip)) });
                 to.add(op, &[sum])?
             }
             None => sum,

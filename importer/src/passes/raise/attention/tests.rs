@@ -1,7 +1,7 @@
 //! Spellings of attention.
 
 use super::*;
-use crate::ir::Builder;
+use crate::ir::{Arange, Builder, Expand, Fill, Permute, Reshape, Softmax, Trilu};
 use crate::passes::testing::{checked, constant, graph, kinds};
 
 fn bin(b: &mut Builder<'_>, op: BinaryOp, x: ValueId, y: ValueId) -> ValueId {
@@ -9,7 +9,7 @@ fn bin(b: &mut Builder<'_>, op: BinaryOp, x: ValueId, y: ValueId) -> ValueId {
 }
 
 fn turn(b: &mut Builder<'_>, x: ValueId, axes: &[usize]) -> ValueId {
-    b.add(Op::Permute { axes: axes.to_vec() }, &[x]).unwrap()
+    b.add(Op::Permute(Permute { axes: axes.to_vec() }), &[x]).unwrap()
 }
 
 const INPUTS: [&str; 4] = ["f32[n, s, 2, 4]", "f32[n, s, 2, 4]", "f32[n, s, 2, 4]", "f32[n, 1, 1, s]"];
@@ -25,7 +25,7 @@ fn dynamo(b: &mut Builder<'_>, x: &[ValueId]) -> ValueId {
     let k = bin(b, BinaryOp::Mul, k, root);
     let s = b.add(Op::MatMul, &[q, k]).unwrap();
     let s = bin(b, BinaryOp::Add, s, x[3]);
-    let p = b.add(Op::Softmax { axis: 3 }, &[s]).unwrap();
+    let p = b.add(Op::Softmax(Softmax { axis: 3 }), &[s]).unwrap();
     let nan = b.add(Op::Unary(UnaryOp::IsNan), &[p]).unwrap();
     let zero = constant(b, None, &[], &[0.0]);
     let p = b.add(Op::Where, &[nan, zero, p]).unwrap();
@@ -42,7 +42,7 @@ fn torchscript(b: &mut Builder<'_>, x: &[ValueId]) -> ValueId {
     let s = b.add(Op::MatMul, &[q, k]).unwrap();
     let s = bin(b, BinaryOp::Div, s, divisor);
     let s = bin(b, BinaryOp::Add, x[3], s);
-    let p = b.add(Op::Softmax { axis: 3 }, &[s]).unwrap();
+    let p = b.add(Op::Softmax(Softmax { axis: 3 }), &[s]).unwrap();
     b.add(Op::MatMul, &[p, v]).unwrap()
 }
 
@@ -69,7 +69,7 @@ fn capped_scores_are_an_option() {
         let s = b.add(Op::Unary(UnaryOp::Tanh), &[s]).unwrap();
         let s = bin(b, BinaryOp::Mul, s, cap);
         let s = bin(b, BinaryOp::Add, s, x[3]);
-        let p = b.add(Op::Softmax { axis: 3 }, &[s]).unwrap();
+        let p = b.add(Op::Softmax(Softmax { axis: 3 }), &[s]).unwrap();
         vec![b.add(Op::MatMul, &[p, x[2]]).unwrap()]
     });
     let g = checked(g, &SIZES);
@@ -82,12 +82,12 @@ fn capped_scores_are_an_option() {
 fn triangle(b: &mut Builder<'_>) -> ValueId {
     let s = Dim::symbol("s");
     let (value, dtype) = (kiln_types::Scalar::Float(1.0), DType::F32);
-    let ones = b.add(Op::Fill { dims: vec![s.clone(), s.clone()], value, dtype }, &[]).unwrap();
-    let lower = b.add(Op::Trilu { upper: false, k: 0 }, &[ones]).unwrap();
+    let ones = b.add(Op::Fill(Fill { dims: vec![s.clone(), s.clone()], value, dtype }), &[]).unwrap();
+    let lower = b.add(Op::Trilu(Trilu { upper: false, k: 0 }), &[ones]).unwrap();
     let (zero, low) = (constant(b, None, &[], &[0.0]), constant(b, None, &[], &[f32::MIN]));
     let hidden = b.add(Op::Compare(kiln_types::CompareOp::Equal), &[lower, zero]).unwrap();
     let mask = b.add(Op::Where, &[hidden, low, zero]).unwrap();
-    b.add(Op::Reshape { dims: vec![1.into(), 1.into(), s.clone(), s] }, &[mask]).unwrap()
+    b.add(Op::Reshape(Reshape { dims: vec![1.into(), 1.into(), s.clone(), s] }), &[mask]).unwrap()
 }
 
 #[test]
@@ -99,14 +99,14 @@ fn repeated_heads_and_causal_masks_are_options() {
             let heads = heads.iter().copied().map(Dim::from);
             [n.clone()].into_iter().chain(heads).chain([s.clone(), 8.into()]).collect()
         };
-        let k = b.add(Op::Reshape { dims: dims(&[2, 1]) }, &[x[1]]).unwrap();
-        let k = b.add(Op::Expand { dims: dims(&[2, 2]) }, &[k]).unwrap();
-        let k = b.add(Op::Reshape { dims: dims(&[4]) }, &[k]).unwrap();
+        let k = b.add(Op::Reshape(Reshape { dims: dims(&[2, 1]) }), &[x[1]]).unwrap();
+        let k = b.add(Op::Expand(Expand { dims: dims(&[2, 2]) }), &[k]).unwrap();
+        let k = b.add(Op::Reshape(Reshape { dims: dims(&[4]) }), &[k]).unwrap();
         let turned = turn(b, k, &[0, 1, 3, 2]);
         let scores = b.add(Op::MatMul, &[x[0], turned]).unwrap();
         let mask = triangle(b);
         let scores = bin(b, BinaryOp::Add, scores, mask);
-        let p = b.add(Op::Softmax { axis: 3 }, &[scores]).unwrap();
+        let p = b.add(Op::Softmax(Softmax { axis: 3 }), &[scores]).unwrap();
         vec![b.add(Op::MatMul, &[p, k]).unwrap()]
     });
     let g = checked(g, &SIZES);
@@ -122,17 +122,20 @@ fn a_choice_becomes_a_bool_mask() {
     let g = graph(&inputs, |b, x| {
         let k = turn(b, x[1], &[0, 2, 1]);
         let s = b.add(Op::MatMul, &[x[0], k]).unwrap();
-        let position = b.add(Op::Arange { start: 0.into(), end: Dim::symbol("s"), step: 1 }, &[]).unwrap();
+        let position =
+            b.add(Op::Arange(Arange { start: 0.into(), end: Dim::symbol("s"), step: 1 }), &[]).unwrap();
         let seq = Dim::symbol("s");
-        let row = b.add(Op::Reshape { dims: vec![1.into(), seq.clone(), 1.into()] }, &[position]).unwrap();
-        let column = b.add(Op::Reshape { dims: vec![1.into(), 1.into(), seq] }, &[position]).unwrap();
+        let row =
+            b.add(Op::Reshape(Reshape { dims: vec![1.into(), seq.clone(), 1.into()] }), &[position]).unwrap();
+        let column =
+            b.add(Op::Reshape(Reshape { dims: vec![1.into(), 1.into(), seq] }), &[position]).unwrap();
         // Not causal: each position sees the next one, too.
         let one = b.constant(kiln_types::TensorData::new(vec![1i64], [] as [usize; 0]));
         let row = bin(b, BinaryOp::Add, row, one);
         let causal = b.add(Op::Compare(kiln_types::CompareOp::LowerEqual), &[column, row]).unwrap();
         let low = constant(b, None, &[], &[f32::NEG_INFINITY]);
         let s = b.add(Op::Where, &[causal, s, low]).unwrap();
-        let p = b.add(Op::Softmax { axis: 2 }, &[s]).unwrap();
+        let p = b.add(Op::Softmax(Softmax { axis: 2 }), &[s]).unwrap();
         vec![b.add(Op::MatMul, &[p, x[2]]).unwrap()]
     });
     let g = checked(g, &SIZES);
@@ -162,7 +165,7 @@ fn rows_without_keys_yield_what_they_did() {
             let never = bin(b, BinaryOp::And, x[2], shown);
             let low = constant(b, None, &[], &[low]);
             let s = b.add(Op::Where, &[never, s, low]).unwrap();
-            let mut p = b.add(Op::Softmax { axis: 3 }, &[s]).unwrap();
+            let mut p = b.add(Op::Softmax(Softmax { axis: 3 }), &[s]).unwrap();
             if guarded {
                 let nan = b.add(Op::Unary(UnaryOp::IsNan), &[p]).unwrap();
                 let zero = constant(b, None, &[], &[0.0]);
@@ -190,7 +193,7 @@ fn low_numbers_among_other_masks_stay() {
             let low = constant(b, None, &[], &[low]);
             let s = b.add(Op::Where, &[x[2], s, low]).unwrap();
             let s = bin(b, BinaryOp::Add, s, x[3]);
-            let p = b.add(Op::Softmax { axis: 3 }, &[s]).unwrap();
+            let p = b.add(Op::Softmax(Softmax { axis: 3 }), &[s]).unwrap();
             vec![b.add(Op::MatMul, &[p, x[1]]).unwrap()]
         });
         let g = checked(g, &SIZES);

@@ -1,0 +1,55 @@
+//! Contents of constants: numbers to compute with, and views of them.
+
+mod elements;
+mod strided;
+
+pub(crate) use elements::{Elements, scalar, scalar_text};
+pub(crate) use strided::Strided;
+
+use kiln_types::{DType, Scalar, TensorData};
+
+/// Lets the pages of a large weight go that was read from a mapped file: otherwise a model that is rewritten tensor by
+/// tensor would fill the memory with pages that nobody looks at again.
+pub(crate) fn release(data: &TensorData) {
+    /// Below this, asking costs more than the memory is worth.
+    const LARGE: usize = 1 << 20;
+    if data.bytes.len() >= LARGE {
+        data.bytes.release();
+    }
+}
+
+/// The number that all elements of a tensor are.
+pub fn uniform(data: &TensorData) -> Option<f64> {
+    let size = data.dtype.size();
+    let first = data.bytes.get(..size)?;
+    if !data.bytes.chunks_exact(size).all(|element| element == first) {
+        return None;
+    }
+    let first = TensorData::from_bytes(data.bytes.slice(0..size)?, vec![1], data.dtype).ok()?;
+    scalar(&first).map(|scalar| scalar.to_f64())
+}
+
+/// Number of elements; saturates, since one empty axis lets the others be of any size.
+pub(crate) fn elements(shape: &[usize]) -> usize {
+    if shape.contains(&0) { 0 } else { shape.iter().fold(1, |count, &dim| count.saturating_mul(dim)) }
+}
+
+/// Whether a shape without elements has axes so long that walking along them takes time, which no byte of a file paid for.
+/// Nothing is computed of such tensors at build time: every loop over an axis is one over elements then.
+pub(crate) fn is_long_and_empty(shape: &[usize]) -> bool {
+    const LONG: usize = 1 << 12;
+    shape.contains(&0) && shape.iter().fold(1usize, |area, &dim| area.saturating_mul(dim.max(1))) > LONG
+}
+
+/// A tensor of one value.
+pub(crate) fn fill(shape: &[usize], value: Scalar, dtype: DType) -> Option<TensorData> {
+    let count = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d))?;
+    let element = match value {
+        Scalar::Float(x) => Elements::Float(vec![x]),
+        Scalar::Int(x) => Elements::Int(vec![x.into()]),
+        Scalar::UInt(x) => Elements::Int(vec![x.into()]),
+        Scalar::Bool(x) => Elements::Int(vec![x.into()]),
+    };
+    let bytes = element.store(dtype, vec![1]).bytes.repeat(count);
+    TensorData::from_bytes(kiln_types::Bytes::from_vec(bytes), shape.to_vec(), dtype).ok()
+}

@@ -1,0 +1,99 @@
+//! Activations of networks.
+
+use super::prelude::*;
+use kiln_types::Activation;
+
+impl Operation for Activation {
+    facts!(operands: ["x"], effect: Pure, folding: Passes(1));
+    none!(host);
+
+    fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
+        let x = cx.ty(0)?;
+        need_float("x", x)?;
+        Ok(vec![x.clone()])
+    }
+
+    fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
+        Some(vec![activation(*self, operands.get(0)?)?])
+    }
+
+    fn implementation(&self, _: &Site<'_>) -> Implementation {
+        Implementation::Call(apply(*self, Arg::Operand(0)))
+    }
+}
+
+pub(super) fn activation(activation: Activation, x: &TensorData) -> Option<TensorData> {
+    let Elements::Float(values) = Elements::load(x) else {
+        return None;
+    };
+    let values = values.into_iter().map(|x| activate(activation, x)).collect();
+    Some(Elements::Float(values).store(x.dtype, x.shape.clone()))
+}
+
+/// One activation of one number.
+pub(super) fn activate(activation: Activation, x: f64) -> f64 {
+    let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+    let softplus = |x: f64| x.max(0.0) + (-x.abs()).exp().ln_1p();
+    match activation {
+        Activation::Relu => {
+            if x < 0.0 {
+                0.0
+            } else {
+                x
+            }
+        }
+        Activation::LeakyRelu { slope } => {
+            if x < 0.0 {
+                slope * x
+            } else {
+                x
+            }
+        }
+        Activation::Gelu => 0.5 * x * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2)),
+        Activation::GeluTanh => {
+            let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x * x * x);
+            0.5 * x * (1.0 + inner.tanh())
+        }
+        Activation::Sigmoid => sigmoid(x),
+        Activation::Tanh => x.tanh(),
+        Activation::Silu => x * sigmoid(x),
+        Activation::Mish => x * softplus(x).tanh(),
+        Activation::Softplus => softplus(x),
+        Activation::HardSigmoid { alpha, beta } => (alpha * x + beta).clamp(0.0, 1.0),
+        Activation::HardSwish => x * (x / 6.0 + 0.5).clamp(0.0, 1.0),
+        Activation::Elu { alpha } => {
+            if x < 0.0 {
+                alpha * x.exp_m1()
+            } else {
+                x
+            }
+        }
+        Activation::Clamp { min, max } => {
+            let low = if x < min { min } else { x };
+            if low > max { max } else { low }
+        }
+    }
+}
+
+/// An activation of an expression.
+fn apply(activation: Activation, x: Arg) -> Arg {
+    let call = |path: &'static str, numbers: &[f64]| {
+        let numbers = numbers.iter().map(|&n| Arg::Float(n));
+        Arg::call(path, std::iter::once(x.clone()).chain(numbers).collect::<Vec<_>>())
+    };
+    match activation {
+        Activation::Relu => call("tensor::activation::relu", &[]),
+        Activation::LeakyRelu { slope } => call("tensor::activation::leaky_relu", &[slope]),
+        Activation::Gelu => call("tensor::activation::gelu", &[]),
+        Activation::GeluTanh => call("tensor::activation::gelu_approximate", &[]),
+        Activation::Sigmoid => call("tensor::activation::sigmoid", &[]),
+        Activation::Tanh => call("tensor::activation::tanh", &[]),
+        Activation::Silu => call("tensor::activation::silu", &[]),
+        Activation::Mish => call("tensor::activation::mish", &[]),
+        Activation::Softplus => call("tensor::activation::softplus", &[1.0]),
+        Activation::HardSigmoid { alpha, beta } => call("tensor::activation::hard_sigmoid", &[alpha, beta]),
+        Activation::HardSwish => call("tensor::activation::hard_swish", &[]),
+        Activation::Elu { alpha } => call("tensor::activation::elu", &[alpha]),
+        Activation::Clamp { min, max } => x.clone().then("clamp", [Arg::Float(min), Arg::Float(max)]),
+    }
+}

@@ -1,0 +1,358 @@
+//! Convolutions.
+
+use super::activation::activate;
+use super::linear::activated;
+use super::prelude::*;
+use super::windows::{Window, Windows, check_options, each, need_places, result_shape, spatial_rank, three};
+use crate::ir::ValueId;
+use kiln_types::{Activation, ConvOptions, ConvTransposeOptions};
+
+attributes! {
+    /// A convolution of floats; or of integers, without bias and activation.
+    pub struct Conv {
+        /// Where the kernel goes.
+        pub options: ConvOptions,
+        /// Applied to the result.
+        pub activation: Option<Activation>,
+    }
+}
+
+impl Operation for Conv {
+    facts!(operands: ["x", "weight", "bias?"], parameters: [1, 2], effect: Pure, folding: Never);
+    none!(host);
+
+    fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
+        Ok(vec![infer_conv(cx, &self.options, self.activation)?])
+    }
+
+    fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
+        let (x, weight, bias, options, activation) =
+            (operands.get(0)?, operands.get(1)?, operands.get(2), &self.options, self.activation);
+        if !x.dtype.is_float() {
+            // Sums of integers wrap, which these do not.
+            return None;
+        }
+        let windows = Windows {
+            size: three(x.shape.get(2..)?, 1)?,
+            kernel: three(weight.shape.get(2..)?, 1)?,
+            stride: three(&options.stride, 1)?,
+            dilation: three(&options.dilation, 1)?,
+            padding: three(&options.padding, (0, 0))?,
+        };
+        let places = windows.places(false)?;
+        let (batch, out_channels, in_group) = (x.shape[0], weight.shape[0], weight.shape[1]);
+        let out_group = out_channels.checked_div(options.groups)?;
+        let (cells, taps): (usize, usize) = (elements(&windows.size), elements(&windows.kernel));
+        let (xs, ws) = (Elements::load(x).floats(), Elements::load(weight).floats());
+        let bias = bias.map(|bias| Elements::load(bias).floats());
+        let mut out = Vec::new();
+        for b in 0..batch {
+            for o in 0..out_channels {
+                let first = b * x.shape[1] + o / out_group.max(1) * in_group;
+                each(places, |place, _| {
+                    let mut sum = bias.as_ref().map_or(0.0, |bias| bias[o]);
+                    each(windows.kernel, |tap, t| {
+                        if let Some(cell) = windows.cell(place, tap) {
+                            for c in 0..in_group {
+                                sum += xs[(first + c) * cells + cell] * ws[(o * in_group + c) * taps + t];
+                            }
+                        }
+                    });
+                    out.push(activation.map_or(sum, |activation| activate(activation, sum)));
+                });
+            }
+        }
+        Some(vec![Elements::Float(out).store(x.dtype, result_shape(x, out_channels, places))])
+    }
+
+    fn implementation(&self, cx: &Site<'_>) -> Implementation {
+        let (options, activation) = (&self.options, self.activation);
+        if cx.dtype(0).is_int() {
+            let args = [Arg::Operand(0), Arg::Operand(1), Arg::options(options)];
+            return Implementation::Call(Arg::call("tensor::module::conv_integer", args));
+        }
+        let mut args = vec![Arg::Operand(0), Arg::Operand(1), cx.option(2)];
+        args.extend(activation.as_ref().map(Arg::options));
+        args.push(Arg::options(options));
+        let name =
+            if activation.is_some() { "tensor::module::conv_activated" } else { "tensor::module::conv" };
+        let function = Arg::call(name, args);
+        let (Some(weight), Some(value)) = (weight(cx), cx.input(1)) else {
+            return Implementation::Call(function);
+        };
+        let (channels_out, channels_in) = (weight.shape[0], weight.shape[1] * options.groups);
+        let mut config = new_config(&CONV, &weight, [channels_in, channels_out]);
+        config = with_sizes(config, "stride", &options.stride, 1);
+        config = with_sizes(config, "dilation", &options.dilation, 1);
+        config = config.with("groups", Arg::named("groups", options.groups), options.groups == 1);
+        let unpadded = options.padding.iter().all(|&pad| pad == (0, 0));
+        config = config.with("padding", padding(&options.padding), unpadded);
+        let bias = cx.input(2).is_some();
+        config = config.with("bias", Arg::Bool(bias), bias);
+        let (method, args) = activated(activation);
+        let constants = ["stride", "kernel_size", "dilation", "groups", "padding"];
+        let fields = fields(value, cx, &constants);
+        Implementation::Layer(Layer {
+            ty: CONV.layer[weight.at],
+            generic: true,
+            config,
+            fields,
+            method,
+            args,
+            function,
+        })
+    }
+}
+
+impl Operation for ConvTransposeOptions {
+    facts!(operands: ["x", "weight", "bias?"], parameters: [1, 2], effect: Pure, folding: Never);
+    none!(host);
+
+    fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
+        Ok(vec![infer_conv_transpose(cx, self)?])
+    }
+
+    fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
+        let (x, weight, bias, options) = (operands.get(0)?, operands.get(1)?, operands.get(2), self);
+        let size = three(x.shape.get(2..)?, 1usize)?;
+        let kernel = three(weight.shape.get(2..)?, 1usize)?;
+        let (stride, dilation) = (three(&options.stride, 1)?, three(&options.dilation, 1)?);
+        let (padding, extra) = (three(&options.padding, (0, 0))?, three(&options.output_padding, 0)?);
+        let mut places = [0; 3];
+        for axis in 0..3 {
+            let full = size[axis].checked_sub(1)? * stride[axis] + (kernel[axis] - 1) * dilation[axis] + 1;
+            places[axis] = (full + extra[axis]).checked_sub(padding[axis].0 + padding[axis].1)?;
+        }
+        let (in_channels, out_group) = (weight.shape[0], weight.shape[1]);
+        let channels = out_group.checked_mul(options.groups)?;
+        let in_group = in_channels.checked_div(options.groups)?;
+        let count = |dims: [usize; 3]| elements(&dims);
+        let (cells, taps, spots) = (count(size), count(kernel), count(places));
+        let (xs, ws) = (Elements::load(x).floats(), Elements::load(weight).floats());
+        let bias = bias.map(|bias| Elements::load(bias).floats());
+        let mut out: Vec<f64> = (0..x.shape[0] * channels * spots)
+            .map(|i| bias.as_ref().map_or(0.0, |bias| bias[i / spots.max(1) % channels]))
+            .collect();
+        for b in 0..x.shape[0] {
+            for c in 0..in_channels {
+                each(size, |cell, n| {
+                    let value = xs[(b * in_channels + c) * cells + n];
+                    each(kernel, |tap, t| {
+                        let mut at = 0;
+                        for axis in 0..3 {
+                            let i = (cell[axis] * stride[axis] + tap[axis] * dilation[axis])
+                                .checked_sub(padding[axis].0)
+                                .filter(|&i| i < places[axis]);
+                            let Some(i) = i else {
+                                return;
+                            };
+                            at = at * places[axis] + i;
+                        }
+                        for o in 0..out_group {
+                            let channel = c / in_group.max(1) * out_group + o;
+                            let w = ws[(c * out_group + o) * taps + t];
+                            out[(b * channels + channel) * spots + at] += value * w;
+                        }
+                    });
+                });
+            }
+        }
+        Some(vec![Elements::Float(out).store(x.dtype, result_shape(x, channels, places))])
+    }
+
+    fn implementation(&self, cx: &Site<'_>) -> Implementation {
+        let options = self;
+        let args = [Arg::Operand(0), Arg::Operand(1), cx.option(2), Arg::options(options)];
+        let function = Arg::call("tensor::module::conv_transpose", args);
+        let symmetric = options.padding.iter().all(|(before, after)| before == after);
+        let (Some(weight), Some(value), true) = (weight(cx), cx.input(1), symmetric) else {
+            return Implementation::Call(function);
+        };
+        let padding: Vec<usize> = options.padding.iter().map(|&(before, _)| before).collect();
+        let (channels_in, channels_out) = (weight.shape[0], weight.shape[1] * options.groups);
+        let mut config = new_config(&CONV_TRANSPOSE, &weight, [channels_in, channels_out]);
+        config = with_sizes(config, "stride", &options.stride, 1);
+        config = with_sizes(config, "dilation", &options.dilation, 1);
+        config = config.with("groups", Arg::named("groups", options.groups), options.groups == 1);
+        config = with_sizes(config, "padding", &padding, 0);
+        config = with_sizes(config, "padding_out", &options.output_padding, 0);
+        let bias = cx.input(2).is_some();
+        config = config.with("bias", Arg::Bool(bias), bias);
+        let constants = ["stride", "kernel_size", "dilation", "groups", "padding", "padding_out", "channels"];
+        Implementation::Layer(Layer {
+            ty: CONV_TRANSPOSE.layer[weight.at],
+            generic: true,
+            config,
+            fields: fields(value, cx, &constants),
+            method: "forward",
+            args: vec![Arg::Operand(0)],
+            function,
+        })
+    }
+}
+
+/// Checks a bias of one number a channel.
+fn check_bias(cx: &Infer<'_>, x: &TensorType, channels: &Dim) -> RuleResult<()> {
+    if let Some(bias) = cx.optional(2) {
+        of_rank(cx, 2, "bias", 1)?;
+        same_dtype("x", x, "bias", bias)?;
+        need_equal("bias", &bias.dims[0], bias, channels, &x.with_dims(vec![channels.clone()]))?;
+    }
+    Ok(())
+}
+
+fn infer_conv(
+    cx: &mut Infer<'_>,
+    options: &ConvOptions,
+    activation: Option<Activation>,
+) -> RuleResult<TensorType> {
+    let x = cx.ty(0)?;
+    let rank = spatial_rank(x)?;
+    let weight = of_rank(cx, 1, "weight", x.rank())?;
+    let plain = cx.optional(2).is_none() && activation.is_none();
+    need("x", x, x.dtype.is_float() || (x.dtype.is_int() && plain), "expected floats, or integers alone")?;
+    same_dtype("x", x, "weight", weight)?;
+    let lengths = [options.stride.len(), options.padding.len(), options.dilation.len()];
+    check_options(rank, &lengths, &[&options.stride, &options.dilation])?;
+    let groups = Dim::from(options.groups);
+    let divides = weight.dims[0].as_size().is_none_or(|out| out.checked_rem(options.groups) == Some(0));
+    if options.groups == 0 || !divides {
+        return Err(attribute("group", format!("is {} for weights {weight}", options.groups)));
+    }
+    need_equal("channels of a convolution", &x.dims[1], x, &(&weight.dims[1] * &groups), weight)?;
+    check_bias(cx, x, &weight.dims[0])?;
+    let mut dims = vec![x.dims[0].clone(), weight.dims[0].clone()];
+    for axis in 0..rank {
+        let window = Window {
+            kernel: weight.dims[axis + 2].clone(),
+            stride: options.stride[axis],
+            padding: options.padding[axis],
+            dilation: options.dilation[axis],
+        };
+        dims.push(window.places(&x.dims[axis + 2], false));
+    }
+    need_places(x, dims)
+}
+
+fn infer_conv_transpose(cx: &mut Infer<'_>, options: &ConvTransposeOptions) -> RuleResult<TensorType> {
+    let x = cx.ty(0)?;
+    let rank = spatial_rank(x)?;
+    let weight = of_rank(cx, 1, "weight", x.rank())?;
+    need_float("x", x)?;
+    same_dtype("x", x, "weight", weight)?;
+    let lengths =
+        [options.stride.len(), options.padding.len(), options.dilation.len(), options.output_padding.len()];
+    check_options(rank, &lengths, &[&options.stride, &options.dilation])?;
+    let divides = weight.dims[0].as_size().is_none_or(|inputs| inputs.checked_rem(options.groups) == Some(0));
+    if options.groups == 0 || !divides {
+        return Err(attribute("group", format!("is {} for weights {weight}", options.groups)));
+    }
+    need_equal("channels of a transposed convolution", &x.dims[1], x, &weight.dims[0], weight)?;
+    let channels = &weight.dims[1] * &Dim::from(options.groups);
+    check_bias(cx, x, &channels)?;
+    let mut dims = vec![x.dims[0].clone(), channels];
+    for axis in 0..rank {
+        let one = Dim::constant(1);
+        let (before, after) = options.padding[axis];
+        let steps = &(&x.dims[axis + 2] - &one) * &Dim::from(options.stride[axis]);
+        let window = &(&(&weight.dims[axis + 2] - &one) * &Dim::from(options.dilation[axis])) + &one;
+        let cut = &Dim::from(before) + &Dim::from(after);
+        dims.push(&(&(&steps + &window) + &Dim::from(options.output_padding[axis])) - &cut);
+    }
+    need_places(x, dims)
+}
+
+struct Names {
+    layer: [&'static str; 3],
+    config: [&'static str; 3],
+}
+
+const CONV: Names = Names {
+    layer: ["nn::conv::Conv1d", "nn::conv::Conv2d", "nn::conv::Conv3d"],
+    config: ["nn::conv::Conv1dConfig::new", "nn::conv::Conv2dConfig::new", "nn::conv::Conv3dConfig::new"],
+};
+
+const CONV_TRANSPOSE: Names = Names {
+    layer: ["nn::conv::ConvTranspose1d", "nn::conv::ConvTranspose2d", "nn::conv::ConvTranspose3d"],
+    config: [
+        "nn::conv::ConvTranspose1dConfig::new",
+        "nn::conv::ConvTranspose2dConfig::new",
+        "nn::conv::ConvTranspose3dConfig::new",
+    ],
+};
+
+/// Kernel and channels of a constant weight, with the index of its rank in [`Names`].
+struct Weight {
+    shape: Vec<usize>,
+    kernel: Vec<usize>,
+    at: usize,
+}
+
+fn weight(cx: &Site<'_>) -> Option<Weight> {
+    let shape = cx.shape(1).filter(|_| cx.is_constant(1))?;
+    let settled = cx.input(2).is_none() || cx.is_constant(2);
+    let kernel = shape.get(2..)?.to_vec();
+    let at = kernel.len().checked_sub(1).filter(|&at| at < 3 && settled)?;
+    Some(Weight { shape, kernel, at })
+}
+
+fn new_config(names: &Names, weight: &Weight, [channels_in, channels_out]: [usize; 2]) -> Config {
+    let (channels_in, channels_out) =
+        (Arg::named("channels_in", channels_in), Arg::named("channels_out", channels_out));
+    let kernel = spatial("kernel", &weight.kernel);
+    let args = if weight.at == 0 && names.layer[0] == CONV.layer[0] {
+        vec![channels_in, channels_out, kernel]
+    } else {
+        vec![Arg::Array(vec![channels_in, channels_out]), kernel]
+    };
+    Config::new(names.config[weight.at], args)
+}
+
+/// A size per spatial dim as layers take it: a number for one dim, else an array.
+fn spatial(name: &'static str, values: &[usize]) -> Arg {
+    match values {
+        [value] => Arg::named(name, *value),
+        values => Arg::Array(values.iter().map(|&value| Arg::named(name, value)).collect()),
+    }
+}
+
+fn with_sizes(config: Config, name: &'static str, values: &[usize], default: usize) -> Config {
+    config.with(name, spatial(name, values), values.iter().all(|&value| value == default))
+}
+
+fn fields(weight: ValueId, cx: &Site<'_>, constants: &[&'static str]) -> Vec<(&'static str, LayerField)> {
+    let parameters = [("weight", LayerField::Parameter(weight)), ("bias", LayerField::Optional(cx.input(2)))];
+    let spatial = cx.rank(1).saturating_sub(2);
+    let constant = |&name: &&'static str| {
+        // Arrays in the layers' structs; of one spatial dim they are numbers.
+        let field = match name {
+            "channels" => LayerField::Constants(2),
+            "groups" => LayerField::Constant,
+            "padding" if constants.len() == 5 => LayerField::Constant,
+            _ if spatial > 1 => LayerField::Constants(spatial),
+            _ => LayerField::Constant,
+        };
+        (name, field)
+    };
+    parameters.into_iter().chain(constants.iter().map(constant)).collect()
+}
+
+/// `PaddingConfig2d::Explicit(1, 1)`, or its asymmetric form.
+fn padding(padding: &[(usize, usize)]) -> Arg {
+    const EXPLICIT: [&str; 3] =
+        ["nn::PaddingConfig1d::Explicit", "nn::PaddingConfig2d::Explicit", "nn::PaddingConfig3d::Explicit"];
+    const ASYMMETRIC: [&str; 3] = [
+        "nn::PaddingConfig1d::Asymmetric",
+        "nn::PaddingConfig2d::Asymmetric",
+        "nn::PaddingConfig3d::Asymmetric",
+    ];
+    let at = padding.len().clamp(1, 3) - 1;
+    if padding.iter().all(|(before, after)| before == after) {
+        let sizes: Vec<Arg> = padding.iter().map(|&(before, _)| Arg::named("padding", before)).collect();
+        return Arg::call(EXPLICIT[at], sizes);
+    }
+    let pair = |&(before, after): &(usize, usize)| {
+        Arg::Array(vec![Arg::named("padding", before), Arg::named("padding", after)])
+    };
+    Arg::call(ASYMMETRIC[at], vec![Arg::Array(padding.iter().map(pair).collect())])
+}

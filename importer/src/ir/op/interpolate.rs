@@ -1,0 +1,76 @@
+//! Resizing.
+
+use super::pooling::on_floats;
+use super::prelude::*;
+use kiln_types::{CoordinateTransform, InterpolateMode};
+
+attributes! {
+    /// Another spatial size; see `kiln_types::InterpolateOptions`, here with symbolic sizes.
+    pub struct Interpolate {
+        /// Size of every axis of the result.
+        pub sizes: Vec<Dim>,
+        /// Scale per axis, when scales were given.
+        pub scales: Option<Vec<f64>>,
+        /// How values between samples are computed.
+        pub mode: InterpolateMode,
+        /// How coordinates map.
+        pub coordinates: CoordinateTransform,
+        /// Low-pass filter when scaling down.
+        pub antialias: bool,
+        /// Leave out samples beyond the border.
+        pub exclude_outside: bool,
+        /// For [`CoordinateTransform::TfCropAndResize`].
+        pub roi: Option<Vec<(f64, f64)>>,
+        /// For [`CoordinateTransform::TfCropAndResize`].
+        pub extrapolation_value: f64,
+    }
+}
+
+impl Operation for Interpolate {
+    facts!(operands: ["x"], effect: Pure, folding: Never);
+    none!(host, evaluate);
+
+    fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
+        let x = cx.ty(0)?;
+        need("x", x, !x.dtype.is_bool(), "expected a number")?;
+        let wanted = x.with_dims(self.sizes.clone());
+        if self.sizes.len() != x.rank() {
+            return Err(dims_error("ranks of a resize", x, &wanted));
+        }
+        Ok(vec![wanted])
+    }
+
+    fn implementation(&self, cx: &Site<'_>) -> Implementation {
+        let from = cx.ty(0).map(|ty| ty.dims.as_slice()).unwrap_or_default();
+        let scale = |(i, size): (usize, &Dim)| match self.scales.as_ref().and_then(|scales| scales.get(i)) {
+            Some(&scale) => Arg::Float(scale),
+            None => ratio(size, from.get(i)),
+        };
+        let options = Arg::fields(
+            "tensor::InterpolateOptions",
+            [
+                ("output_size", Arg::List(Arg::sizes(&self.sizes))),
+                ("scales", Arg::List(self.sizes.iter().enumerate().map(scale).collect())),
+                ("mode", Arg::options(&self.mode)),
+                ("coordinates", Arg::options(&self.coordinates)),
+                ("antialias", Arg::Bool(self.antialias)),
+                ("exclude_outside", Arg::Bool(self.exclude_outside)),
+                ("roi", Arg::options(&self.roi)),
+                ("extrapolation_value", Arg::Float(self.extrapolation_value)),
+            ],
+        );
+        Implementation::Call(on_floats(cx, |x| Arg::call("tensor::module::interpolate_with", [x, options])))
+    }
+}
+
+/// `to / from`, as a number when both are known.
+fn ratio(to: &Dim, from: Option<&Dim>) -> Arg {
+    let known = |dim: &Dim| dim.as_constant().map(|size| size as f64);
+    match (known(to), from.and_then(known)) {
+        (Some(to), Some(from)) if from != 0.0 => Arg::Float(to / from),
+        _ => {
+            let float = |dim: &Dim| Arg::call("tensor::module::size_as_float", [Arg::Size(dim.clone())]);
+            float(to).then("div", [float(from.unwrap_or(to))])
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Several tensors, or one several times, one behind the other.
+
+use super::host::Contents;
+use super::layout::view;
+use super::prelude::*;
+use kiln_types::Bytes;
+
+attributes! {
+    /// Several, one behind the other.
+    pub struct Concat {
+        /// The joined axis.
+        pub axis: usize,
+    }
+}
+
+impl Operation for Concat {
+    facts!(operands: ["inputs*"], effect: Pure, folding: Passes(1));
+
+    fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
+        let axis = self.axis;
+        let first = at_least_rank(cx, 0, "inputs", 1)?;
+        check_axis(axis, first.rank())?;
+        let mut dims = first.dims.clone();
+        for n in 1..cx.len() {
+            let next = cx.ty(n)?;
+            same_dtype("inputs[0]", first, &format!("inputs[{n}]"), next)?;
+            if next.rank() != first.rank() {
+                return Err(dims_error("ranks of a concatenation", first, next));
+            }
+            for (i, (dim, other)) in dims.iter_mut().zip(&next.dims).enumerate() {
+                if i == axis {
+                    *dim = &*dim + other;
+                } else if !may_equal(dim, other) {
+                    return Err(dims_error("concatenation", first, next));
+                } else if dim.as_constant().is_none() {
+                    // A known size says more than a symbol.
+                    *dim = if other.as_constant().is_some() { other.clone() } else { dim.clone() };
+                }
+            }
+        }
+        Ok(vec![first.with_dims(dims)])
+    }
+
+    fn host(&self, cx: &Host<'_>) -> Option<Vec<Dim>> {
+        let axis = self.axis;
+        let parts: Vec<Contents<'_>> = (0..cx.inputs.len()).map(|n| cx.operand(n)).collect::<Option<_>>()?;
+        let first = parts.first()?;
+        let outer = elements(first.dims.get(..axis)?);
+        let mut values = Vec::new();
+        for row in 0..outer {
+            for part in &parts {
+                let run = elements(part.dims.get(axis..)?);
+                values.extend_from_slice(part.values.get(row * run..(row + 1) * run)?);
+            }
+        }
+        Some(values)
+    }
+
+    fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
+        Some(vec![concat(&operands.all()?, self.axis)?])
+    }
+
+    fn implementation(&self, cx: &Site<'_>) -> Implementation {
+        let operands = (0..cx.node.inputs.len()).map(Arg::Operand).collect();
+        Implementation::Call(Arg::call("tensor::Tensor::cat", [Arg::List(operands), Arg::axis(self.axis)]))
+    }
+}
+
+attributes! {
+    /// Several times.
+    pub struct Repeat {
+        /// How often along each axis.
+        pub times: Vec<Dim>,
+    }
+}
+
+impl Operation for Repeat {
+    facts!(operands: ["x"], effect: Pure, folding: Passes(1));
+
+    fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
+        let (x, times) = (cx.ty(0)?, &self.times);
+        if times.len() != x.rank() {
+            return Err(attribute(
+                "repeats",
+                format!("are {} for a tensor of rank {}", times.len(), x.rank()),
+            ));
+        }
+        Ok(vec![x.with_dims(x.dims.iter().zip(times).map(|(dim, times)| dim * times).collect())])
+    }
+
+    fn host(&self, cx: &Host<'_>) -> Option<Vec<Dim>> {
+        let times = sizes(&self.times)?;
+        cx.view(|x| Some(x.repeat(&times)))
+    }
+
+    fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
+        Some(vec![repeat(operands.get(0)?, &sizes(&self.times)?)?])
+    }
+
+    fn implementation(&self, _: &Site<'_>) -> Implementation {
+        let times = &self.times;
+        let repeated: Vec<usize> = (0..times.len()).filter(|&axis| !times[axis].is(1)).collect();
+        Implementation::Call(match repeated.as_slice() {
+            &[axis] => Arg::Operand(0).then("repeat_dim", [Arg::axis(axis), Arg::Size(times[axis].clone())]),
+            _ => Arg::Operand(0).then("repeat", [Arg::List(Arg::sizes(times))]),
+        })
+    }
+}
+
+pub(super) fn concat(parts: &[&TensorData], axis: usize) -> Option<TensorData> {
+    let first = parts.first()?;
+    let mut shape = first.shape.clone();
+    *shape.get_mut(axis)? = parts.iter().try_fold(0usize, |n, part| n.checked_add(*part.shape.get(axis)?))?;
+    let outer: usize = elements(&shape[..axis]);
+    let mut bytes = Vec::new();
+    for row in 0..outer {
+        for part in parts {
+            let run = part.bytes.len() / outer;
+            bytes.extend_from_slice(part.bytes.get(row * run..(row + 1) * run)?);
+        }
+    }
+    TensorData::from_bytes(Bytes::from_vec(bytes), shape, first.dtype).ok()
+}
+
+fn repeat(x: &TensorData, times: &[usize]) -> Option<TensorData> {
+    let shape = x.shape.iter().zip(times).map(|(&d, &t)| d.checked_mul(t)).collect::<Option<Vec<_>>>()?;
+    let repeated = view(x, Strided::new(&x.shape).repeat(times))?;
+    TensorData::from_bytes(repeated.bytes, shape, x.dtype).ok()
+}

@@ -1,0 +1,373 @@
+//! The normalizing layers, and dropout, which stands beside them in networks.
+
+use super::broadcast::broadcasts_to;
+use super::prelude::*;
+
+attributes! {
+    /// Normalized over the last `weight.rank()` axes.
+    pub struct LayerNorm {
+        /// Added to the variance.
+        pub epsilon: f64,
+    }
+}
+
+impl Operation for LayerNorm {
+    facts!(operands: ["x", "weight", "bias?"], parameters: [1, 2], effect: Pure, folding: Passes(1));
+    none!(host);
+
+    fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
+        Ok(vec![trailing(cx, 2)?])
+    }
+
+    fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
+        let (x, weight, bias, epsilon) = (operands.get(0)?, operands.get(1)?, operands.get(2), self.epsilon);
+        let mut values = Elements::load(x).floats();
+        standardize(&mut values, weight.num_elements(), epsilon);
+        affine(&mut values, &x.shape, Some(weight), bias)?;
+        Some(vec![Elements::Float(values).store(x.dtype, x.shape.clone())])
+    }
+
+    fn implementation(&self, cx: &Site<'_>) -> Implementation {
+        let epsilon = self.epsilon;
+        let args = vec![Arg::Operand(0), Arg::Operand(1), cx.option(2), Arg::Float(shortest(epsilon))];
+        let function = Arg::call("tensor::module::layer_norm", args);
+        let (Some(size), Some(weight), true) = (vector(1, cx), cx.input(1), settled(2, cx)) else {
+            return Implementation::Call(function);
+        };
+        let config = Config::new("nn::LayerNormConfig::new", [Arg::named("d_model", size)]);
+        let bias = cx.input(2).is_some();
+        let config = with_epsilon(config, epsilon).with("bias", Arg::Bool(bias), bias);
+        Implementation::Layer(Layer {
+            ty: "nn::LayerNorm",
+            generic: true,
+            config,
+            fields: vec![
+                ("gamma", LayerField::Parameter(weight)),
+                ("beta", LayerField::Optional(cx.input(2))),
+                ("epsilon", LayerField::Constant),
+            ],
+            method: "forward",
+            args: vec![Arg::Operand(0)],
+            function,
+        })
+    }
+}
+
+attributes! {
+    /// Scaled by the root of the mean square over the last `weight.rank()` axes.
+    pub struct RmsNorm {
+        /// Added to the mean square.
+        pub epsilon: f64,
+    }
+}
+
+impl Operation for RmsNorm {
+    facts!(operands: ["x", "weight"], parameters: [1], effect: Pure, folding: Passes(1));
+    none!(host);
+
+    fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
+        Ok(vec![trailing(cx, 1)?])
+    }
+
+    fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
+        let (x, weight, epsilon) = (operands.get(0)?, operands.get(1)?, self.epsilon);
+        let mut values = Elements::load(x).floats();
+        for row in values.chunks_mut(weight.num_elements().max(1)) {
+            let mean = row.iter().map(|x| x * x).sum::<f64>() / row.len() as f64;
+            let scale = 1.0 / (mean + epsilon).sqrt();
+            row.iter_mut().for_each(|x| *x *= scale);
+        }
+        affine(&mut values, &x.shape, Some(weight), None)?;
+        Some(vec![Elements::Float(values).store(x.dtype, x.shape.clone())])
+    }
+
+    fn implementation(&self, cx: &Site<'_>) -> Implementation {
+        let epsilon = self.epsilon;
+        let args = vec![Arg::Operand(0), Arg::Operand(1), Arg::Float(shortest(epsilon))];
+        let function = Arg::call("tensor::module::rms_norm", args);
+        let (Some(size), Some(weight)) = (vector(1, cx), cx.input(1)) else {
+            return Implementation::Call(function);
+        };
+        Implementation::Layer(Layer {
+            ty: "nn::RmsNorm",
+            generic: true,
+            config: with_epsilon(
+                Config::new("nn::RmsNormConfig::new", [Arg::named("d_model", size)]),
+                epsilon,
+            ),
+            fields: vec![("gamma", LayerField::Parameter(weight)), ("epsilon", LayerField::Constant)],
+            method: "forward",
+            args: vec![Arg::Operand(0)],
+            function,
+        })
+    }
+}
+
+attributes! {
+    /// Normalized over groups of channels, `[batch, channels, …]`.
+    pub struct GroupNorm {
+        /// Number of groups; instance normalization has as many as channels.
+        pub groups: usize,
+        /// Added to the variance.
+        pub epsilon: f64,
+    }
+}
+
+impl Operation for GroupNorm {
+    facts!(operands: ["x", "weight?", "bias?"], parameters: [1, 2], effect: Pure, folding: Passes(1));
+    none!(host);
+
+    fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
+        let groups = self.groups;
+        let x = at_least_rank(cx, 0, "x", 2)?;
+        need_float("x", x)?;
+        let divides = x.dims[1].as_size().is_none_or(|channels| channels.checked_rem(groups) == Some(0));
+        if groups == 0 || !divides {
+            return Err(attribute("num_groups", format!("is {groups} for {} channels", x.dims[1])));
+        }
+        check_channels(cx, x, &[1, 2])?;
+        Ok(vec![x.clone()])
+    }
+
+    fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
+        let (x, weight, bias, groups, epsilon) =
+            (operands.get(0)?, operands.get(1), operands.get(2), self.groups, self.epsilon);
+        let mut values = Elements::load(x).floats();
+        let rows = x.shape.first()?.checked_mul(groups)?;
+        standardize(&mut values, x.num_elements().checked_div(rows)?, epsilon);
+        let channel = |data: Option<&TensorData>| data.map(|data| per_channel(data, x.shape.len()));
+        let (weight, bias) = (channel(weight).flatten(), channel(bias).flatten());
+        affine(&mut values, &x.shape, weight.as_ref(), bias.as_ref())?;
+        Some(vec![Elements::Float(values).store(x.dtype, x.shape.clone())])
+    }
+
+    fn implementation(&self, cx: &Site<'_>) -> Implementation {
+        let (groups, epsilon) = (self.groups, self.epsilon);
+        let args = vec![
+            Arg::Operand(0),
+            cx.option(1),
+            cx.option(2),
+            Arg::Int(groups as i64),
+            Arg::Float(shortest(epsilon)),
+        ];
+        let function = Arg::call("tensor::module::group_norm", args);
+        let (Some(channels), Some(_), Some(_)) = (vector(1, cx), vector(2, cx), cx.input(1)) else {
+            return Implementation::Call(function);
+        };
+        let parameters =
+            [("gamma", LayerField::Optional(cx.input(1))), ("beta", LayerField::Optional(cx.input(2)))];
+        let constants = |names: &[&'static str]| -> Vec<(&'static str, LayerField)> {
+            names.iter().map(|&name| (name, LayerField::Constant)).collect()
+        };
+        let channels_expr = Arg::named("num_channels", channels);
+        let (ty, config, rest) = if groups == channels {
+            let config = Config::new("nn::InstanceNormConfig::new", [channels_expr]);
+            ("nn::InstanceNorm", config, constants(&["num_channels", "epsilon", "affine"]))
+        } else {
+            let config =
+                Config::new("nn::GroupNormConfig::new", [Arg::named("num_groups", groups), channels_expr]);
+            ("nn::GroupNorm", config, constants(&["num_groups", "num_channels", "epsilon", "affine"]))
+        };
+        Implementation::Layer(Layer {
+            ty,
+            generic: true,
+            config: with_epsilon(config, epsilon),
+            fields: parameters.into_iter().chain(rest).collect(),
+            method: "forward",
+            args: vec![Arg::Operand(0)],
+            function,
+        })
+    }
+}
+
+attributes! {
+    /// Normalized by the given statistics, `[batch, channels, …]`.
+    pub struct BatchNorm {
+        /// Added to the variance.
+        pub epsilon: f64,
+    }
+}
+
+impl Operation for BatchNorm {
+    facts!(operands: ["x", "weight", "bias", "mean", "variance"], parameters: [1, 2, 3, 4], effect: Pure, folding: Passes(1));
+    none!(host);
+
+    fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
+        let x = at_least_rank(cx, 0, "x", 2)?;
+        need_float("x", x)?;
+        for n in 1..=4 {
+            cx.ty(n)?;
+        }
+        check_channels(cx, x, &[1, 2, 3, 4])?;
+        Ok(vec![x.clone()])
+    }
+
+    fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
+        let [x, weight, bias] = [operands.get(0)?, operands.get(1)?, operands.get(2)?];
+        let statistics = [weight, bias, operands.get(3)?, operands.get(4)?];
+        // Parameters: weight, bias, mean, variance.
+        let (parameters, epsilon) = (statistics, self.epsilon);
+        let [weight, bias, mean, variance] = parameters.map(|data| Elements::load(data).floats());
+        let channels = *x.shape.get(1)?;
+        let inner: usize = elements(&x.shape[2..]);
+        let mut values = Elements::load(x).floats();
+        for (i, value) in values.iter_mut().enumerate() {
+            let c = (i / inner.max(1)) % channels.max(1);
+            *value = (*value - mean.get(c)?) / (variance.get(c)? + epsilon).sqrt() * weight.get(c)?
+                + bias.get(c)?;
+        }
+        Some(vec![Elements::Float(values).store(x.dtype, x.shape.clone())])
+    }
+
+    fn implementation(&self, cx: &Site<'_>) -> Implementation {
+        let epsilon = self.epsilon;
+        let mut args: Vec<Arg> = (0..5).map(Arg::Operand).collect();
+        args.push(Arg::Float(shortest(epsilon)));
+        let function = Arg::call("tensor::module::batch_norm", args);
+        let sizes: Option<Vec<usize>> = (1..5).map(|n| vector(n, cx)).collect();
+        let inputs: Option<Vec<_>> = (1..5).map(|n| cx.input(n)).collect();
+        let (Some(&size), Some(&[gamma, beta, mean, variance])) =
+            (sizes.as_ref().and_then(|sizes| sizes.first()), inputs.as_deref())
+        else {
+            return Implementation::Call(function);
+        };
+        let config = Config::new("nn::BatchNormConfig::new", [Arg::named("num_features", size)]);
+        Implementation::Layer(Layer {
+            ty: "nn::BatchNorm",
+            generic: true,
+            config: with_epsilon(config, epsilon),
+            fields: vec![
+                ("gamma", LayerField::Parameter(gamma)),
+                ("beta", LayerField::Parameter(beta)),
+                ("running_mean", LayerField::Parameter(mean)),
+                ("running_var", LayerField::Parameter(variance)),
+                ("momentum", LayerField::Constant),
+                ("epsilon", LayerField::Constant),
+            ],
+            method: "forward",
+            args: vec![Arg::Operand(0)],
+            function,
+        })
+    }
+}
+
+attributes! {
+    /// Identity in inference; kept when the model is to be trained.
+    pub struct Dropout {
+        /// Probability of zeroing.
+        pub ratio: f64,
+    }
+}
+
+impl Operation for Dropout {
+    facts!(operands: ["x"], effect: Random, folding: Passes(1));
+
+    fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
+        Ok(vec![cx.ty(0)?.clone()])
+    }
+
+    fn host(&self, cx: &Host<'_>) -> Option<Vec<Dim>> {
+        Some(cx.operand(0)?.values.to_vec())
+    }
+
+    fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
+        Some(vec![operands.get(0)?.clone()])
+    }
+
+    fn implementation(&self, _: &Site<'_>) -> Implementation {
+        let config = Arg::call("nn::DropoutConfig::new", [Arg::Float(self.ratio)]);
+        Implementation::Call(config.then("init", []).then("forward", [Arg::Operand(0)]))
+    }
+}
+
+/// Layer and RMS norm: up to `parameters` operands whose dims are the last of `x`.
+fn trailing(cx: &mut Infer<'_>, parameters: usize) -> RuleResult<TensorType> {
+    let x = cx.ty(0)?;
+    need_float("x", x)?;
+    let weight = at_least_rank(cx, 1, "weight", 1)?;
+    for n in 1..=parameters {
+        if let Some(parameter) = cx.optional(n) {
+            of_rank(cx, n, "bias", weight.rank())?;
+            same_dtype("x", x, "weight", parameter)?;
+            broadcasts_to(parameter, &x.dims)?;
+        }
+    }
+    Ok(x.clone())
+}
+
+/// Checks operands of one number a channel.
+fn check_channels(cx: &Infer<'_>, x: &TensorType, operands: &[usize]) -> RuleResult<()> {
+    for &n in operands {
+        if let Some(parameter) = cx.optional(n) {
+            of_rank(cx, n, "channel parameter", 1)?;
+            same_dtype("x", x, "channel parameter", parameter)?;
+            need_equal("channels", &x.dims[1], x, &parameter.dims[0], parameter)?;
+        }
+    }
+    Ok(())
+}
+
+/// Rows of `run` elements normalized to mean 0 and variance 1.
+fn standardize(values: &mut [f64], run: usize, epsilon: f64) {
+    for row in values.chunks_mut(run.max(1)) {
+        let n = row.len() as f64;
+        let mean = row.iter().sum::<f64>() / n;
+        let variance = row.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / n;
+        let scale = 1.0 / (variance + epsilon).sqrt();
+        row.iter_mut().for_each(|x| *x = (*x - mean) * scale);
+    }
+}
+
+/// Weights and biases broadcast to the shape of `x`, applied.
+fn affine(
+    values: &mut [f64],
+    shape: &[usize],
+    weight: Option<&TensorData>,
+    bias: Option<&TensorData>,
+) -> Option<()> {
+    let spread = |data: &TensorData| {
+        Some(Strided::new(&data.shape).expand(shape)?.gather(&Elements::load(data).floats()))
+    };
+    if let Some(weight) = weight {
+        values.iter_mut().zip(spread(weight)?).for_each(|(x, w)| *x *= w);
+    }
+    if let Some(bias) = bias {
+        values.iter_mut().zip(spread(bias)?).for_each(|(x, b)| *x += b);
+    }
+    Some(())
+}
+
+/// A parameter of one number a channel, shaped to broadcast.
+fn per_channel(data: &TensorData, rank: usize) -> Option<TensorData> {
+    let mut shape = vec![1; rank];
+    *shape.get_mut(1)? = data.num_elements();
+    TensorData::from_bytes(data.bytes.clone(), shape, data.dtype).ok()
+}
+
+/// The size of a constant vector at `n`, the operand of a layer's parameter.
+fn vector(n: usize, cx: &Site<'_>) -> Option<usize> {
+    match cx.shape(n)?.as_slice() {
+        &[size] if cx.is_constant(n) => Some(size),
+        _ => None,
+    }
+}
+
+/// Whether an optional operand is absent or a constant.
+fn settled(n: usize, cx: &Site<'_>) -> bool {
+    cx.input(n).is_none() || cx.is_constant(n)
+}
+
+/// A config with an epsilon; 1e-5 is what the layers have.
+fn with_epsilon(config: Config, epsilon: f64) -> Config {
+    let epsilon = shortest(epsilon);
+    config.with("epsilon", Arg::Float(epsilon), epsilon == 1e-5)
+}
+
+/// Epsilons come as f32: `9.999999747378752e-6` is meant to be `1e-5`.
+fn shortest(value: f64) -> f64 {
+    let narrow = value as f32;
+    match narrow.to_string().parse::<f64>() {
+        Ok(short) if f64::from(narrow) == value || (short - value).abs() <= value.abs() * 1e-7 => short,
+        _ => value,
+    }
+}

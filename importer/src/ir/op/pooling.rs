@@ -1,0 +1,191 @@
+//! Pooling.
+
+use super::convert::cast_call;
+use super::prelude::*;
+use super::windows::{Window, Windows, check_options, each, need_places, result_shape, spatial_rank, three};
+use kiln_types::{DType, PoolOp, PoolOptions};
+
+attributes! {
+    /// A pooling.
+    pub struct Pool {
+        /// What is computed of each window.
+        pub op: PoolOp,
+        /// The windows.
+        pub options: PoolOptions,
+    }
+}
+
+impl Operation for Pool {
+    facts!(operands: ["x"], effect: Pure, folding: Never);
+    none!(host);
+
+    fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
+        Ok(vec![infer_pool(cx, &self.options)?])
+    }
+
+    fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
+        let (op, x, options) = (self.op, operands.get(0)?, &self.options);
+        let windows = Windows {
+            size: three(x.shape.get(2..)?, 1)?,
+            kernel: three(&options.kernel, 1)?,
+            stride: three(&options.stride, 1)?,
+            dilation: three(&options.dilation, 1)?,
+            padding: three(&options.padding, (0, 0))?,
+        };
+        let places = windows.places(options.ceil_mode)?;
+        let cells: usize = elements(&windows.size);
+        let xs = Elements::load(x).floats();
+        let mut out = Vec::new();
+        for plane in 0..x.shape[0] * x.shape[1] {
+            each(places, |place, _| {
+                let (mut inside, mut padded) = (Vec::new(), 0usize);
+                each(windows.kernel, |tap, _| {
+                    padded += usize::from(windows.in_padding(place, tap));
+                    inside.extend(windows.cell(place, tap).map(|cell| xs[plane * cells + cell]));
+                });
+                out.push(match op {
+                    PoolOp::Max => inside.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+                    PoolOp::Average { include_pad } => {
+                        let count = if include_pad { padded } else { inside.len() };
+                        inside.iter().sum::<f64>() / count as f64
+                    }
+                    PoolOp::Lp { p } => {
+                        let p = f64::from(p);
+                        inside.iter().map(|x| x.abs().powf(p)).sum::<f64>().powf(1.0 / p)
+                    }
+                });
+            });
+        }
+        Some(vec![Elements::Float(out).store(x.dtype, result_shape(x, x.shape[1], places))])
+    }
+
+    fn implementation(&self, cx: &Site<'_>) -> Implementation {
+        Implementation::Call(on_floats(cx, |x| pool_call(self.op, &self.options, x)))
+    }
+}
+
+attributes! {
+    /// Maxima, and their positions (i64) in the flattened spatial axes of their channel.
+    pub struct MaxPoolWithIndices {
+        /// The windows.
+        pub options: PoolOptions,
+    }
+}
+
+impl Operation for MaxPoolWithIndices {
+    facts!(operands: ["x"], effect: Pure, folding: Never);
+    none!(host, evaluate);
+
+    fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
+        let maxima = infer_pool(cx, &self.options)?;
+        let positions = maxima.with_dtype(DType::I64);
+        Ok(vec![maxima, positions])
+    }
+
+    fn implementation(&self, _: &Site<'_>) -> Implementation {
+        let args = [Arg::Operand(0), Arg::options(&self.options)];
+        Implementation::Call(Arg::call("tensor::module::max_pool_with_indices", args))
+    }
+}
+
+attributes! {
+    /// Means over windows that give a wanted size.
+    pub struct AdaptiveAvgPool {
+        /// Spatial size of the result.
+        pub output_size: Vec<usize>,
+    }
+}
+
+impl Operation for AdaptiveAvgPool {
+    facts!(operands: ["x"], effect: Pure, folding: Never);
+    none!(host);
+
+    fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
+        let x = cx.ty(0)?;
+        let rank = spatial_rank(x)?;
+        need_float("x", x)?;
+        check_options(rank, &[self.output_size.len()], &[])?;
+        let spatial = self.output_size.iter().map(|&size| Dim::from(size));
+        Ok(vec![x.with_dims(x.dims[..2].iter().cloned().chain(spatial).collect())])
+    }
+
+    fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
+        let (x, output_size) = (operands.get(0)?, self.output_size.as_slice());
+        let (size, places) = (three(x.shape.get(2..)?, 1usize)?, three(output_size, 1usize)?);
+        let cells: usize = elements(&size);
+        let xs = Elements::load(x).floats();
+        let mut out = Vec::new();
+        for plane in 0..x.shape[0] * x.shape[1] {
+            each(places, |place, _| {
+                let start: [usize; 3] = std::array::from_fn(|i| place[i] * size[i] / places[i]);
+                let end: [usize; 3] = std::array::from_fn(|i| ((place[i] + 1) * size[i]).div_ceil(places[i]));
+                let mut sum = 0.0;
+                let extent: [usize; 3] = std::array::from_fn(|i| end[i] - start[i]);
+                each(extent, |at, _| {
+                    let cell = (0..3).fold(0, |n, i| n * size[i] + start[i] + at[i]);
+                    sum += xs[plane * cells + cell];
+                });
+                out.push(sum / elements(&extent) as f64);
+            });
+        }
+        Some(vec![Elements::Float(out).store(x.dtype, result_shape(x, x.shape[1], places))])
+    }
+
+    fn implementation(&self, _: &Site<'_>) -> Implementation {
+        let args = [Arg::Operand(0), Arg::List(Arg::ints(&self.output_size))];
+        Implementation::Call(Arg::call("tensor::module::adaptive_avg_pool", args))
+    }
+}
+
+/// Windows are computed on floats; the integers that ONNX allows here have at most 24 bits.
+pub(super) fn on_floats(cx: &Site<'_>, call: impl FnOnce(Arg) -> Arg) -> Arg {
+    let dtype = cx.dtype(0);
+    if !dtype.is_int() {
+        return call(Arg::Operand(0));
+    }
+    cast_call(call(Arg::Operand(0).then("float", [])), DType::F32, dtype)
+}
+
+fn infer_pool(cx: &mut Infer<'_>, options: &PoolOptions) -> RuleResult<TensorType> {
+    let x = cx.ty(0)?;
+    let rank = spatial_rank(x)?;
+    need("x", x, !x.dtype.is_bool(), "expected a number")?;
+    let lengths = [options.kernel.len(), options.stride.len(), options.padding.len(), options.dilation.len()];
+    check_options(rank, &lengths, &[&options.stride, &options.dilation, &options.kernel])?;
+    let mut dims = x.dims[..2].to_vec();
+    for axis in 0..rank {
+        let window = Window {
+            kernel: Dim::from(options.kernel[axis]),
+            stride: options.stride[axis],
+            padding: options.padding[axis],
+            dilation: options.dilation[axis],
+        };
+        dims.push(window.places(&x.dims[axis + 2], options.ceil_mode));
+    }
+    need_places(x, dims)
+}
+
+/// A pooling, as one of Burn's functions where these can say it: `max_pool2d(x, [3, 3], [2, 2], …)`.
+fn pool_call(op: PoolOp, options: &PoolOptions, x: Arg) -> Arg {
+    let symmetric = options.padding.iter().all(|(before, after)| before == after);
+    let undilated = options.dilation.iter().all(|&step| step == 1);
+    let path = match (op, options.kernel.len()) {
+        (PoolOp::Max, 1) if symmetric => "tensor::module::max_pool1d",
+        (PoolOp::Max, 2) if symmetric => "tensor::module::max_pool2d",
+        (PoolOp::Average { .. }, 1) if symmetric && undilated => "tensor::module::avg_pool1d",
+        (PoolOp::Average { .. }, 2) if symmetric && undilated => "tensor::module::avg_pool2d",
+        _ => return Arg::call("tensor::module::pool", [Arg::options(&op), x, Arg::options(options)]),
+    };
+    let numbers = |values: &[usize]| match values {
+        [value] => Arg::Int(*value as i64),
+        values => Arg::Array(Arg::ints(values)),
+    };
+    let padding: Vec<usize> = options.padding.iter().map(|&(before, _)| before).collect();
+    let last = match op {
+        PoolOp::Average { include_pad } => Arg::Bool(include_pad),
+        _ => numbers(&options.dilation),
+    };
+    let windows = [numbers(&options.kernel), numbers(&options.stride), numbers(&padding)];
+    let [kernel, stride, padding] = windows;
+    Arg::call(path, [x, kernel, stride, padding, last, Arg::Bool(options.ceil_mode)])
+}

@@ -1,0 +1,136 @@
+//! Windows that slide over spatial axes: `[batch, channels, spatial…]`, 1 to 3 spatial axes.
+
+use super::rules::attribute;
+use crate::ir::{Dim, RuleError, RuleResult, TensorType};
+use kiln_types::TensorData;
+
+/// A window along one spatial axis.
+pub(super) struct Window {
+    pub(super) kernel: Dim,
+    pub(super) stride: usize,
+    pub(super) padding: (usize, usize),
+    pub(super) dilation: usize,
+}
+
+impl Window {
+    /// Elements between the first and the last that the window touches, both included.
+    pub(super) fn extent(&self) -> Dim {
+        &(&(&self.kernel - &Dim::constant(1)) * &Dim::from(self.dilation)) + &Dim::constant(1)
+    }
+
+    /// Number of places of the window on an axis; rounded up in ceil mode, where the last may hang over but not start
+    /// in the end padding.
+    pub(super) fn places(&self, size: &Dim, ceil_mode: bool) -> Dim {
+        let one = Dim::constant(1);
+        let stride = Dim::from(self.stride);
+        let before = size + &Dim::from(self.padding.0);
+        let free = &(&before + &Dim::from(self.padding.1)) - &self.extent();
+        if !ceil_mode {
+            return &free.floor_div(&stride) + &one;
+        }
+        let starts_inside = &(&before - &one).floor_div(&stride) + &one;
+        (&free.ceil_div(&stride) + &one).minimum(&starts_inside)
+    }
+}
+
+/// The spatial rank of `x`, 1 to 3.
+pub(super) fn spatial_rank(x: &TensorType) -> RuleResult<usize> {
+    match x.rank() {
+        rank @ 3..=5 => Ok(rank - 2),
+        actual => Err(RuleError::Rank { input: "x".into(), actual, expected: "expected 3 to 5".into() }),
+    }
+}
+
+/// Checks that options have one entry per spatial axis and no zero steps.
+pub(super) fn check_options(rank: usize, lengths: &[usize], steps: &[&[usize]]) -> RuleResult<()> {
+    if lengths.iter().any(|&n| n != rank) {
+        return Err(attribute(
+            "strides",
+            format!("(or pads, dilations, kernel_shape) do not have {rank} entries, one per spatial axis"),
+        ));
+    }
+    if steps.iter().any(|steps| steps.contains(&0)) {
+        return Err(attribute("strides", "(or dilations) are 0"));
+    }
+    Ok(())
+}
+
+/// An error when a window does not fit anywhere.
+pub(super) fn need_places(x: &TensorType, dims: Vec<Dim>) -> RuleResult<TensorType> {
+    if dims[2..].iter().any(|dim| dim.as_constant().is_some_and(|size| size < 0)) {
+        return Err(attribute("kernel_shape", format!("is larger than the padded input {x}")));
+    }
+    Ok(x.with_dims(dims))
+}
+
+/// Three spatial sizes, the missing ones in front.
+pub(super) fn three<T: Copy>(values: &[T], missing: T) -> Option<[T; 3]> {
+    let mut all = [missing; 3];
+    let skip = 3usize.checked_sub(values.len())?;
+    all[skip..].copy_from_slice(values);
+    Some(all)
+}
+
+/// Visits the cells of a box in row-major order.
+pub(super) fn each([a, b, c]: [usize; 3], mut visit: impl FnMut([usize; 3], usize)) {
+    let mut n = 0;
+    for i in 0..a {
+        for j in 0..b {
+            for k in 0..c {
+                visit([i, j, k], n);
+                n += 1;
+            }
+        }
+    }
+}
+
+/// Windows that slide over three axes.
+pub(super) struct Windows {
+    pub(super) size: [usize; 3],
+    pub(super) kernel: [usize; 3],
+    pub(super) stride: [usize; 3],
+    pub(super) dilation: [usize; 3],
+    pub(super) padding: [(usize, usize); 3],
+}
+
+impl Windows {
+    pub(super) fn places(&self, ceil_mode: bool) -> Option<[usize; 3]> {
+        let mut places = [0; 3];
+        for (axis, place) in places.iter_mut().enumerate() {
+            let (before, after) = self.padding[axis];
+            let extent = (self.kernel[axis].checked_sub(1)?) * self.dilation[axis] + 1;
+            let free = (self.size[axis] + before + after).checked_sub(extent)?;
+            let stride = self.stride[axis].max(1);
+            *place = if ceil_mode { free.div_ceil(stride) + 1 } else { free / stride + 1 };
+            if ceil_mode && (*place - 1) * stride >= self.size[axis] + before {
+                *place -= 1;
+            }
+        }
+        Some(places)
+    }
+
+    /// The input cell under a kernel cell of the window at `place`; `None` in the padding.
+    pub(super) fn cell(&self, place: [usize; 3], kernel: [usize; 3]) -> Option<usize> {
+        let mut at = 0;
+        for axis in 0..3 {
+            let i = (place[axis] * self.stride[axis] + kernel[axis] * self.dilation[axis])
+                .checked_sub(self.padding[axis].0)
+                .filter(|&i| i < self.size[axis])?;
+            at = at * self.size[axis] + i;
+        }
+        Some(at)
+    }
+
+    /// Whether a kernel cell lies within the padded input (hanging over it in ceil mode, it does not).
+    pub(super) fn in_padding(&self, place: [usize; 3], kernel: [usize; 3]) -> bool {
+        (0..3).all(|axis| {
+            let i = place[axis] * self.stride[axis] + kernel[axis] * self.dilation[axis];
+            i < self.size[axis] + self.padding[axis].0 + self.padding[axis].1
+        })
+    }
+}
+
+/// The full shape of a result with the given channels and places, at the input's rank.
+pub(super) fn result_shape(x: &TensorData, channels: usize, places: [usize; 3]) -> Vec<usize> {
+    [&[x.shape[0], channels], &places[3 - (x.shape.len() - 2)..]].concat()
+}
