@@ -34,11 +34,6 @@ impl<'m> SourceNode<'m> {
         Self { proto, opset, attributes, read }
     }
 
-    /// The operator's name: families share one implementation.
-    pub(crate) fn operator(&self) -> &'m str {
-        &self.proto.op_type
-    }
-
     /// Number of outputs, absent ones among them.
     pub(crate) fn output_count(&self) -> usize {
         self.proto.output.len()

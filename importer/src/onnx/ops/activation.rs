@@ -35,66 +35,56 @@ pub(super) enum Activations {
 }
 
 impl Activations {
-    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        Ok(Self::Plain(match node.operator() {
-            "Elu" => Activation::Elu { alpha: node.float("alpha", 1.0)? },
-            "FastGelu" => Activation::GeluTanh,
-            "Gelu" => node.choice(
-                "approximate",
-                "none",
-                &[("none", Activation::Gelu), ("tanh", Activation::GeluTanh)],
-            )?,
-            "HardSigmoid" => {
-                Activation::HardSigmoid { alpha: node.float("alpha", 0.2)?, beta: node.float("beta", 0.5)? }
-            }
-            "HardSwish" => Activation::HardSwish,
-            "LeakyRelu" => Activation::LeakyRelu { slope: node.float("alpha", 0.01)? },
-            "Mish" => Activation::Mish,
-            "Relu" => Activation::Relu,
-            "Sigmoid" => Activation::Sigmoid,
-            "Softplus" => Activation::Softplus,
-            "Tanh" => Activation::Tanh,
-            "Celu" => return Ok(Self::Celu { alpha: node.float("alpha", 1.0)? }),
-            // Klambauer et al. 2017, as the specification rounds them.
-            "Selu" => {
-                return Ok(Self::Selu {
-                    alpha: node.float("alpha", 1.673_263_192_176_818_8)?,
-                    gamma: node.float("gamma", 1.050_701_022_148_132_3)?,
-                });
-            }
-            "Shrink" => {
-                return Ok(Self::Shrink { bias: node.float("bias", 0.0)?, lambd: node.float("lambd", 0.5)? });
-            }
-            "Softsign" => return Ok(Self::Softsign),
-            "Swish" => return Ok(swish(node.float("alpha", 1.0)?)),
-            "QuickGelu" => return Ok(swish(node.float("alpha", 1.702)?)),
-            "ThresholdedRelu" => return Ok(Self::Thresholded { alpha: node.float("alpha", 1.0)? }),
-            other => return Err(RuleError::Unsupported { what: format!("the activation {other}") }),
-        }))
+    fn read_gelu(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        let kinds = [("none", Activation::Gelu), ("tanh", Activation::GeluTanh)];
+        node.choice("approximate", "none", &kinds).map(Self::Plain)
+    }
+
+    fn read_hard_sigmoid(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        let (alpha, beta) = (node.float("alpha", 0.2)?, node.float("beta", 0.5)?);
+        Ok(Self::Plain(Activation::HardSigmoid { alpha, beta }))
+    }
+
+    fn read_selu(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        // Klambauer et al. 2017, as the specification rounds them.
+        let alpha = node.float("alpha", 1.673_263_192_176_818_8)?;
+        Ok(Self::Selu { alpha, gamma: node.float("gamma", 1.050_701_022_148_132_3)? })
+    }
+
+    fn read_shrink(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        Ok(Self::Shrink { bias: node.float("bias", 0.0)?, lambd: node.float("lambd", 0.5)? })
+    }
+
+    fn read_swish(node: &mut SourceNode<'_>, default: f64) -> RuleResult<Self> {
+        let alpha = node.float("alpha", default)?;
+        Ok(if alpha == 1.0 { Self::Plain(Activation::Silu) } else { Self::Swish { alpha } })
     }
 }
 
 impl<'m> Operator<'m> for Activations {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("Celu", 12, X).reads(Self::read),
-        Spec::onnx("Elu", 6, X).reads(Self::read),
-        Spec::onnx("Gelu", 20, X).reads(Self::read),
-        Spec::onnx("HardSigmoid", 6, X).reads(Self::read),
-        Spec::onnx("HardSwish", 14, X).reads(Self::read),
-        Spec::onnx("LeakyRelu", 6, X).reads(Self::read),
-        Spec::onnx("Mish", 18, X).reads(Self::read),
-        Spec::onnx("Relu", 6, X).reads(Self::read),
-        Spec::onnx("Selu", 6, X).reads(Self::read),
-        Spec::onnx("Shrink", 9, X).reads(Self::read),
-        Spec::onnx("Sigmoid", 6, X).reads(Self::read),
-        Spec::onnx("Softplus", 1, X).reads(Self::read),
-        Spec::onnx("Softsign", 1, X).reads(Self::read),
-        Spec::onnx("Swish", 24, X).reads(Self::read),
-        Spec::onnx("Tanh", 6, X).reads(Self::read),
-        Spec::onnx("ThresholdedRelu", 10, X).reads(Self::read),
-        Spec::microsoft("FastGelu", &["X", "bias?"]).reads(Self::read),
-        Spec::microsoft("Gelu", X).reads(Self::read),
-        Spec::microsoft("QuickGelu", X).reads(Self::read),
+        Spec::onnx("Celu", 12, X).reads(|node| Ok(Self::Celu { alpha: node.float("alpha", 1.0)? })),
+        Spec::onnx("Elu", 6, X)
+            .reads(|node| Ok(Self::Plain(Activation::Elu { alpha: node.float("alpha", 1.0)? }))),
+        Spec::onnx("Gelu", 20, X).reads(Self::read_gelu),
+        Spec::onnx("HardSigmoid", 6, X).reads(Self::read_hard_sigmoid),
+        Spec::onnx("HardSwish", 14, X).reads(|_| Ok(Self::Plain(Activation::HardSwish))),
+        Spec::onnx("LeakyRelu", 6, X)
+            .reads(|node| Ok(Self::Plain(Activation::LeakyRelu { slope: node.float("alpha", 0.01)? }))),
+        Spec::onnx("Mish", 18, X).reads(|_| Ok(Self::Plain(Activation::Mish))),
+        Spec::onnx("Relu", 6, X).reads(|_| Ok(Self::Plain(Activation::Relu))),
+        Spec::onnx("Selu", 6, X).reads(Self::read_selu),
+        Spec::onnx("Shrink", 9, X).reads(Self::read_shrink),
+        Spec::onnx("Sigmoid", 6, X).reads(|_| Ok(Self::Plain(Activation::Sigmoid))),
+        Spec::onnx("Softplus", 1, X).reads(|_| Ok(Self::Plain(Activation::Softplus))),
+        Spec::onnx("Softsign", 1, X).reads(|_| Ok(Self::Softsign)),
+        Spec::onnx("Swish", 24, X).reads(|node| Self::read_swish(node, 1.0)),
+        Spec::onnx("Tanh", 6, X).reads(|_| Ok(Self::Plain(Activation::Tanh))),
+        Spec::onnx("ThresholdedRelu", 10, X)
+            .reads(|node| Ok(Self::Thresholded { alpha: node.float("alpha", 1.0)? })),
+        Spec::microsoft("FastGelu", &["X", "bias?"]).reads(|_| Ok(Self::Plain(Activation::GeluTanh))),
+        Spec::microsoft("Gelu", X).reads(Self::read_gelu),
+        Spec::microsoft("QuickGelu", X).reads(|node| Self::read_swish(node, 1.702)),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
@@ -104,10 +94,6 @@ impl<'m> Operator<'m> for Activations {
         }
         Ok(self.compute(to, x)?.into())
     }
-}
-
-fn swish(alpha: f64) -> Activations {
-    if alpha == 1.0 { Activations::Plain(Activation::Silu) } else { Activations::Swish { alpha } }
 }
 
 impl Activations {

@@ -12,9 +12,9 @@ pub(super) struct ArgReduce {
 }
 
 impl ArgReduce {
-    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+    fn read(node: &mut SourceNode<'_>, op: ArgReduceOp) -> RuleResult<Self> {
         Ok(Self {
-            op: if node.operator() == "ArgMax" { ArgReduceOp::Max } else { ArgReduceOp::Min },
+            op,
             axis: node.int("axis", 0)?,
             keep_dims: node.flag("keepdims", true)?,
             select_last: node.flag("select_last_index", false)?,
@@ -24,8 +24,8 @@ impl ArgReduce {
 
 impl<'m> Operator<'m> for ArgReduce {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("ArgMax", 1, &["data"]).reads(Self::read),
-        Spec::onnx("ArgMin", 1, &["data"]).reads(Self::read),
+        Spec::onnx("ArgMax", 1, &["data"]).reads(|node| Self::read(node, ArgReduceOp::Max)),
+        Spec::onnx("ArgMin", 1, &["data"]).reads(|node| Self::read(node, ArgReduceOp::Min)),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {

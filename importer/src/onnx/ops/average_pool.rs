@@ -14,22 +14,27 @@ pub(super) struct AveragePool {
 }
 
 impl AveragePool {
-    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        let op = if node.operator() == "AveragePool" {
-            PoolOp::Average { include_pad: node.flag("count_include_pad", false)? }
-        } else {
-            let p = node.int("p", 2)?;
-            let order = u32::try_from(p).ok().filter(|&p| p >= 1);
-            PoolOp::Lp { p: order.ok_or_else(|| invalid("p", format!("is {p}, must be at least 1")))? }
-        };
+    fn read(node: &mut SourceNode<'_>, op: PoolOp) -> RuleResult<Self> {
         Ok(Self { windows: Windows::read(node)?, ceil_mode: node.flag("ceil_mode", false)?, op })
+    }
+
+    fn read_average(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        let include_pad = node.flag("count_include_pad", false)?;
+        Self::read(node, PoolOp::Average { include_pad })
+    }
+
+    fn read_lp(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        let p = node.int("p", 2)?;
+        let order = u32::try_from(p).ok().filter(|&p| p >= 1);
+        let p = order.ok_or_else(|| invalid("p", format!("is {p}, must be at least 1")))?;
+        Self::read(node, PoolOp::Lp { p })
     }
 }
 
 impl<'m> Operator<'m> for AveragePool {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("AveragePool", 1, &["X"]).reads(Self::read),
-        Spec::onnx("LpPool", 2, &["X"]).reads(Self::read),
+        Spec::onnx("AveragePool", 1, &["X"]).reads(Self::read_average),
+        Spec::onnx("LpPool", 2, &["X"]).reads(Self::read_lp),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {

@@ -7,50 +7,34 @@ const AB: &[&str] = &["A", "B"];
 pub(super) struct Binary(BinaryOp);
 
 impl Binary {
-    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        Ok(Self(match node.operator() {
-            "Add" => BinaryOp::Add,
-            "And" => BinaryOp::And,
-            "BitShift" => {
-                if !node.has("direction") {
-                    return Err(invalid("direction", "is missing"));
-                }
-                node.choice(
-                    "direction",
-                    "",
-                    &[("LEFT", BinaryOp::ShiftLeft), ("RIGHT", BinaryOp::ShiftRight)],
-                )?
-            }
-            "BitwiseAnd" => BinaryOp::BitwiseAnd,
-            "BitwiseOr" => BinaryOp::BitwiseOr,
-            "BitwiseXor" => BinaryOp::BitwiseXor,
-            "Div" => BinaryOp::Div,
-            "Mod" if node.flag("fmod", false)? => BinaryOp::Fmod,
-            "Mod" => BinaryOp::Remainder,
-            "Mul" => BinaryOp::Mul,
-            "Or" => BinaryOp::Or,
-            "Pow" => BinaryOp::Pow,
-            "Sub" => BinaryOp::Sub,
-            _ => BinaryOp::Xor,
-        }))
+    fn read_shift(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        if !node.has("direction") {
+            return Err(invalid("direction", "is missing"));
+        }
+        let directions = [("LEFT", BinaryOp::ShiftLeft), ("RIGHT", BinaryOp::ShiftRight)];
+        node.choice("direction", "", &directions).map(Self)
+    }
+
+    fn read_modulo(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        Ok(Self(if node.flag("fmod", false)? { BinaryOp::Fmod } else { BinaryOp::Remainder }))
     }
 }
 
 impl<'m> Operator<'m> for Binary {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("Add", 7, AB).reads(Self::read),
-        Spec::onnx("And", 7, AB).reads(Self::read),
-        Spec::onnx("BitShift", 11, AB).reads(Self::read),
-        Spec::onnx("BitwiseAnd", 18, AB).reads(Self::read),
-        Spec::onnx("BitwiseOr", 18, AB).reads(Self::read),
-        Spec::onnx("BitwiseXor", 18, AB).reads(Self::read),
-        Spec::onnx("Div", 7, AB).reads(Self::read),
-        Spec::onnx("Mod", 10, AB).reads(Self::read),
-        Spec::onnx("Mul", 7, AB).reads(Self::read),
-        Spec::onnx("Or", 7, AB).reads(Self::read),
-        Spec::onnx("Pow", 7, AB).reads(Self::read),
-        Spec::onnx("Sub", 7, AB).reads(Self::read),
-        Spec::onnx("Xor", 7, AB).reads(Self::read),
+        Spec::onnx("Add", 7, AB).reads(|_| Ok(Self(BinaryOp::Add))),
+        Spec::onnx("And", 7, AB).reads(|_| Ok(Self(BinaryOp::And))),
+        Spec::onnx("BitShift", 11, AB).reads(Self::read_shift),
+        Spec::onnx("BitwiseAnd", 18, AB).reads(|_| Ok(Self(BinaryOp::BitwiseAnd))),
+        Spec::onnx("BitwiseOr", 18, AB).reads(|_| Ok(Self(BinaryOp::BitwiseOr))),
+        Spec::onnx("BitwiseXor", 18, AB).reads(|_| Ok(Self(BinaryOp::BitwiseXor))),
+        Spec::onnx("Div", 7, AB).reads(|_| Ok(Self(BinaryOp::Div))),
+        Spec::onnx("Mod", 10, AB).reads(Self::read_modulo),
+        Spec::onnx("Mul", 7, AB).reads(|_| Ok(Self(BinaryOp::Mul))),
+        Spec::onnx("Or", 7, AB).reads(|_| Ok(Self(BinaryOp::Or))),
+        Spec::onnx("Pow", 7, AB).reads(|_| Ok(Self(BinaryOp::Pow))),
+        Spec::onnx("Sub", 7, AB).reads(|_| Ok(Self(BinaryOp::Sub))),
+        Spec::onnx("Xor", 7, AB).reads(|_| Ok(Self(BinaryOp::Xor))),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {

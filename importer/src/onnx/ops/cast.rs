@@ -8,23 +8,27 @@ pub(super) struct Cast {
     to: Option<DType>,
 }
 
+/// What concerns 8-bit floats alone.
+const EIGHT_BITS: [&str; 2] = ["saturate", "round_mode"];
+
 impl Cast {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        // Both concern 8-bit floats alone.
-        node.ignore(&["saturate", "round_mode"]);
-        if node.operator() == "CastLike" {
-            return Ok(Self { to: None });
-        }
+        node.ignore(&EIGHT_BITS);
         let code = node.required_int("to")?;
         let dtype = i32::try_from(code).map_err(|_| invalid("to", format!("is {code}")))?;
         Ok(Self { to: Some(tensor::dtype(dtype).map_err(|reason| invalid("to", reason))?) })
+    }
+
+    fn read_like(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        node.ignore(&EIGHT_BITS);
+        Ok(Self { to: None })
     }
 }
 
 impl<'m> Operator<'m> for Cast {
     const FORMS: Forms<'m, Self> = &[
         Spec::onnx("Cast", 6, &["input"]).reads(Self::read),
-        Spec::onnx("CastLike", 15, &["input", "target_type"]).reads(Self::read),
+        Spec::onnx("CastLike", 15, &["input", "target_type"]).reads(Self::read_like),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {

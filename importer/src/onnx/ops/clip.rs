@@ -9,10 +9,8 @@ pub(super) struct Clip {
 }
 
 impl Clip {
-    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        if node.opset >= 11 {
-            return Ok(Self { min: None, max: None });
-        }
+    /// The form with bounds as attributes.
+    fn read_old(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         // As attributes, bounds that were left out were finite.
         let most = f64::from(f32::MAX);
         Ok(Self { min: Some(node.float("min", -most)?), max: Some(node.float("max", most)?) })
@@ -21,8 +19,8 @@ impl Clip {
 
 impl<'m> Operator<'m> for Clip {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("Clip", 6, &["input"]).until(10).reads(Self::read),
-        Spec::onnx("Clip", 11, &["input", "min?", "max?"]).reads(Self::read),
+        Spec::onnx("Clip", 6, &["input"]).until(10).reads(Self::read_old),
+        Spec::onnx("Clip", 11, &["input", "min?", "max?"]).reads(|_| Ok(Self { min: None, max: None })),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {

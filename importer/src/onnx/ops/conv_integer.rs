@@ -14,18 +14,15 @@ pub(super) struct ConvInteger {
 }
 
 impl ConvInteger {
-    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        Ok(Self {
-            windows: Windows::read(node)?,
-            groups: node.size("group", 1)?,
-            requantize: node.operator() == "QLinearConv",
-        })
+    fn read(node: &mut SourceNode<'_>, requantize: bool) -> RuleResult<Self> {
+        Ok(Self { windows: Windows::read(node)?, groups: node.size("group", 1)?, requantize })
     }
 }
 
 impl<'m> Operator<'m> for ConvInteger {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("ConvInteger", 10, &["x", "w", "x_zero_point?", "w_zero_point?"]).reads(Self::read),
+        Spec::onnx("ConvInteger", 10, &["x", "w", "x_zero_point?", "w_zero_point?"])
+            .reads(|node| Self::read(node, false)),
         Spec::onnx(
             "QLinearConv",
             10,
@@ -41,7 +38,7 @@ impl<'m> Operator<'m> for ConvInteger {
                 "B?",
             ],
         )
-        .reads(Self::read),
+        .reads(|node| Self::read(node, true)),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {

@@ -11,16 +11,15 @@ pub(super) struct CumSum {
 }
 
 impl CumSum {
-    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        let op = if node.operator() == "CumSum" { CumulativeOp::Sum } else { CumulativeOp::Prod };
+    fn read(node: &mut SourceNode<'_>, op: CumulativeOp) -> RuleResult<Self> {
         Ok(Self { op, exclusive: node.flag("exclusive", false)?, reverse: node.flag("reverse", false)? })
     }
 }
 
 impl<'m> Operator<'m> for CumSum {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("CumProd", 26, &["x", "axis"]).reads(Self::read),
-        Spec::onnx("CumSum", 11, &["x", "axis"]).reads(Self::read),
+        Spec::onnx("CumProd", 26, &["x", "axis"]).reads(|node| Self::read(node, CumulativeOp::Prod)),
+        Spec::onnx("CumSum", 11, &["x", "axis"]).reads(|node| Self::read(node, CumulativeOp::Sum)),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {

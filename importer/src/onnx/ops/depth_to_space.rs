@@ -19,25 +19,22 @@ enum Kind {
 }
 
 impl DepthToSpace {
-    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+    fn read(node: &mut SourceNode<'_>, [depth_last, depth_first]: [Kind; 2]) -> RuleResult<Self> {
         let block = node.required_int("blocksize")?;
         if !(1..=i64::from(i32::MAX)).contains(&block) {
             return Err(invalid("blocksize", format!("is {block}")));
         }
-        let modes = if node.operator() == "SpaceToDepth" {
-            [("DCR", Kind::ToDepthLast), ("CRD", Kind::ToDepthFirst)]
-        } else {
-            [("DCR", Kind::DepthLast), ("CRD", Kind::DepthFirst)]
-        };
-        let kind = node.choice("mode", "DCR", &modes)?;
+        let kind = node.choice("mode", "DCR", &[("DCR", depth_last), ("CRD", depth_first)])?;
         Ok(Self { block, kind })
     }
 }
 
 impl<'m> Operator<'m> for DepthToSpace {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("DepthToSpace", 1, &["input"]).reads(Self::read),
-        Spec::onnx("SpaceToDepth", 1, &["input"]).reads(Self::read),
+        Spec::onnx("DepthToSpace", 1, &["input"])
+            .reads(|node| Self::read(node, [Kind::DepthLast, Kind::DepthFirst])),
+        Spec::onnx("SpaceToDepth", 1, &["input"])
+            .reads(|node| Self::read(node, [Kind::ToDepthLast, Kind::ToDepthFirst])),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {

@@ -17,19 +17,28 @@ pub(super) struct Dft {
 }
 
 impl Dft {
-    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        let short_time = node.operator() == "STFT";
-        let axis = if short_time || node.opset >= 20 { None } else { Some(node.int("axis", 1)?) };
-        let inverse = !short_time && node.flag("inverse", false)?;
-        Ok(Self { short_time, inverse, one_sided: node.flag("onesided", short_time)?, axis })
+    fn read(node: &mut SourceNode<'_>, axis: Option<i64>) -> RuleResult<Self> {
+        let (inverse, one_sided) = (node.flag("inverse", false)?, node.flag("onesided", false)?);
+        Ok(Self { short_time: false, inverse, one_sided, axis })
+    }
+
+    /// The form with the axis as an attribute.
+    fn read_old(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        let axis = node.int("axis", 1)?;
+        Self::read(node, Some(axis))
+    }
+
+    fn read_short_time(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        Ok(Self { short_time: true, inverse: false, one_sided: node.flag("onesided", true)?, axis: None })
     }
 }
 
 impl<'m> Operator<'m> for Dft {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("DFT", 17, &["input", "dft_length?"]).until(19).reads(Self::read),
-        Spec::onnx("DFT", 20, &["input", "dft_length?", "axis?"]).reads(Self::read),
-        Spec::onnx("STFT", 17, &["signal", "frame_step", "window?", "frame_length?"]).reads(Self::read),
+        Spec::onnx("DFT", 17, &["input", "dft_length?"]).until(19).reads(Self::read_old),
+        Spec::onnx("DFT", 20, &["input", "dft_length?", "axis?"]).reads(|node| Self::read(node, None)),
+        Spec::onnx("STFT", 17, &["signal", "frame_step", "window?", "frame_length?"])
+            .reads(Self::read_short_time),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {

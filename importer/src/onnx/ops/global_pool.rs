@@ -11,23 +11,19 @@ pub(super) enum GlobalPool {
 }
 
 impl GlobalPool {
-    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        Ok(match node.operator() {
-            "GlobalAveragePool" => Self::Plain(ReduceOp::Mean),
-            "GlobalMaxPool" => Self::Plain(ReduceOp::Max),
-            _ => match node.int("p", 2)? {
-                p if p >= 1 => Self::Lp(p),
-                p => return Err(invalid("p", format!("is {p}, must be at least 1"))),
-            },
-        })
+    fn read_lp(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        match node.int("p", 2)? {
+            p if p >= 1 => Ok(Self::Lp(p)),
+            p => Err(invalid("p", format!("is {p}, must be at least 1"))),
+        }
     }
 }
 
 impl<'m> Operator<'m> for GlobalPool {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("GlobalAveragePool", 1, X).reads(Self::read),
-        Spec::onnx("GlobalLpPool", 2, X).reads(Self::read),
-        Spec::onnx("GlobalMaxPool", 1, X).reads(Self::read),
+        Spec::onnx("GlobalAveragePool", 1, X).reads(|_| Ok(Self::Plain(ReduceOp::Mean))),
+        Spec::onnx("GlobalLpPool", 2, X).reads(Self::read_lp),
+        Spec::onnx("GlobalMaxPool", 1, X).reads(|_| Ok(Self::Plain(ReduceOp::Max))),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {

@@ -12,24 +12,25 @@ pub(super) struct GroupNormalization {
 }
 
 impl GroupNormalization {
-    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+    fn read_group(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         // The backend decides in what precision it sums.
         node.ignore(&["stash_type"]);
         let epsilon = node.float("epsilon", 1e-5)?;
-        if node.operator() == "InstanceNormalization" {
-            return Ok(Self { groups: None, epsilon, per_group: false });
-        }
         let groups = node.required_int("num_groups")?;
         let count = usize::try_from(groups).ok().filter(|&groups| groups > 0);
         let count = count.ok_or_else(|| invalid("num_groups", format!("is {groups}")))?;
         Ok(Self { groups: Some(count), epsilon, per_group: node.opset < 21 })
     }
+
+    fn read_instance(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        Ok(Self { groups: None, epsilon: node.float("epsilon", 1e-5)?, per_group: false })
+    }
 }
 
 impl<'m> Operator<'m> for GroupNormalization {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("GroupNormalization", 18, &["X", "scale", "bias"]).reads(Self::read),
-        Spec::onnx("InstanceNormalization", 6, &["X", "scale", "bias"]).reads(Self::read),
+        Spec::onnx("GroupNormalization", 18, &["X", "scale", "bias"]).reads(Self::read_group),
+        Spec::onnx("InstanceNormalization", 6, &["X", "scale", "bias"]).reads(Self::read_instance),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {

@@ -14,7 +14,7 @@ pub(super) struct LayerNormalization {
 }
 
 impl LayerNormalization {
-    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+    fn read(node: &mut SourceNode<'_>, rms: bool) -> RuleResult<Self> {
         let stash = node.int("stash_type", 1)?;
         if ![1, 10, 11, 16].contains(&stash) {
             return Err(invalid("stash_type", format!("is {stash}, must be a float type")));
@@ -22,7 +22,7 @@ impl LayerNormalization {
         Ok(Self {
             axis: node.int("axis", -1)?,
             epsilon: node.float("epsilon", 1e-5)?,
-            rms: node.operator() != "LayerNormalization",
+            rms,
             stash: stash == 1,
             statistics: node.yields(1) || node.yields(2),
         })
@@ -31,10 +31,10 @@ impl LayerNormalization {
 
 impl<'m> Operator<'m> for LayerNormalization {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("LayerNormalization", 17, &["X", "Scale", "B?"]).reads(Self::read),
-        Spec::onnx("RMSNormalization", 23, &["X", "scale"]).reads(Self::read),
+        Spec::onnx("LayerNormalization", 17, &["X", "Scale", "B?"]).reads(|node| Self::read(node, false)),
+        Spec::onnx("RMSNormalization", 23, &["X", "scale"]).reads(|node| Self::read(node, true)),
         // ONNX Runtime's first form of both, still written for operator set 1 or any other.
-        Spec::onnx("SimplifiedLayerNormalization", 1, &["X", "scale"]).reads(Self::read),
+        Spec::onnx("SimplifiedLayerNormalization", 1, &["X", "scale"]).reads(|node| Self::read(node, true)),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {

@@ -17,10 +17,10 @@ pub(super) struct Loss {
 }
 
 impl Loss {
-    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+    fn read(node: &mut SourceNode<'_>, softmax: bool) -> RuleResult<Self> {
         let reductions = [("none", Reduction::None), ("sum", Reduction::Sum), ("mean", Reduction::Mean)];
         Ok(Self {
-            softmax: node.operator() == "SoftmaxCrossEntropyLoss",
+            softmax,
             reduction: node.choice("reduction", "mean", &reductions)?,
             ignore: node.optional_int("ignore_index")?,
         })
@@ -29,8 +29,10 @@ impl Loss {
 
 impl<'m> Operator<'m> for Loss {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("NegativeLogLikelihoodLoss", 12, &["input", "target", "weight?"]).reads(Self::read),
-        Spec::onnx("SoftmaxCrossEntropyLoss", 12, &["input", "target", "weight?"]).reads(Self::read),
+        Spec::onnx("NegativeLogLikelihoodLoss", 12, &["input", "target", "weight?"])
+            .reads(|node| Self::read(node, false)),
+        Spec::onnx("SoftmaxCrossEntropyLoss", 12, &["input", "target", "weight?"])
+            .reads(|node| Self::read(node, true)),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {

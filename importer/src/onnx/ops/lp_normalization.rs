@@ -9,22 +9,23 @@ pub(super) enum LpNormalization {
 }
 
 impl LpNormalization {
-    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        if node.operator() == "MeanVarianceNormalization" {
-            return Ok(Self::MeanVariance { axes: node.ints("axes")?.unwrap_or_else(|| vec![0, 2, 3]) });
-        }
+    fn read_lp(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         let (axis, p) = (node.int("axis", -1)?, node.int("p", 2)?);
         if p != 1 && p != 2 {
             return Err(invalid("p", format!("is {p}, must be 1 or 2")));
         }
         Ok(Self::Lp { axis, p })
     }
+
+    fn read_mean_variance(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        Ok(Self::MeanVariance { axes: node.ints("axes")?.unwrap_or_else(|| vec![0, 2, 3]) })
+    }
 }
 
 impl<'m> Operator<'m> for LpNormalization {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("LpNormalization", 1, &["input"]).reads(Self::read),
-        Spec::onnx("MeanVarianceNormalization", 9, &["input"]).reads(Self::read),
+        Spec::onnx("LpNormalization", 1, &["input"]).reads(Self::read_lp),
+        Spec::onnx("MeanVarianceNormalization", 9, &["input"]).reads(Self::read_mean_variance),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {

@@ -8,21 +8,16 @@ pub(super) struct MatMulInteger {
     requantize: bool,
 }
 
-impl MatMulInteger {
-    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        Ok(Self { requantize: node.operator() == "QLinearMatMul" })
-    }
-}
-
 impl<'m> Operator<'m> for MatMulInteger {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("MatMulInteger", 10, &["A", "B", "a_zero_point?", "b_zero_point?"]).reads(Self::read),
+        Spec::onnx("MatMulInteger", 10, &["A", "B", "a_zero_point?", "b_zero_point?"])
+            .reads(|_| Ok(Self { requantize: false })),
         Spec::onnx(
             "QLinearMatMul",
             10,
             &["A", "a_scale", "a_zero_point", "B", "b_scale", "b_zero_point", "y_scale", "y_zero_point"],
         )
-        .reads(Self::read),
+        .reads(|_| Ok(Self { requantize: true })),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {

@@ -9,17 +9,17 @@ pub(super) struct Optional {
 }
 
 impl Optional {
-    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+    fn read(node: &mut SourceNode<'_>, has: bool) -> RuleResult<Self> {
         node.ignore(&["type"]);
-        Ok(Self { has: node.operator() == "OptionalHasElement" })
+        Ok(Self { has })
     }
 }
 
 impl<'m> Operator<'m> for Optional {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("Optional", 15, INPUT).reads(Self::read),
-        Spec::onnx("OptionalGetElement", 15, INPUT).reads(Self::read),
-        Spec::onnx("OptionalHasElement", 15, INPUT).reads(Self::read),
+        Spec::onnx("Optional", 15, INPUT).reads(|node| Self::read(node, false)),
+        Spec::onnx("OptionalGetElement", 15, INPUT).reads(|node| Self::read(node, false)),
+        Spec::onnx("OptionalHasElement", 15, INPUT).reads(|node| Self::read(node, true)),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {

@@ -19,17 +19,18 @@ impl Pad {
             ("edge", PadMode::Edge),
             ("wrap", PadMode::Wrap),
         ];
-        let mode = node.choice("mode", "constant", &modes)?;
-        if node.opset >= 11 {
-            return Ok(Self { mode, pads: None, value: 0.0 });
-        }
-        Ok(Self { mode, pads: node.ints("pads")?, value: node.float("value", 0.0)? })
+        Ok(Self { mode: node.choice("mode", "constant", &modes)?, pads: None, value: 0.0 })
+    }
+
+    /// The form with amounts as an attribute.
+    fn read_old(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        Ok(Self { pads: node.ints("pads")?, value: node.float("value", 0.0)?, ..Self::read(node)? })
     }
 }
 
 impl<'m> Operator<'m> for Pad {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("Pad", 2, &["data"]).until(10).reads(Self::read),
+        Spec::onnx("Pad", 2, &["data"]).until(10).reads(Self::read_old),
         Spec::onnx("Pad", 11, &["data", "pads", "constant_value?", "axes?"]).reads(Self::read),
     ];
 

@@ -19,14 +19,9 @@ pub(super) struct QuantizeLinear {
 }
 
 impl QuantizeLinear {
-    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+    fn read(node: &mut SourceNode<'_>, kind: Kind) -> RuleResult<Self> {
         // Both concern 8-bit floats and the precision of one division.
         node.ignore(&["saturate", "precision"]);
-        let kind = match node.operator() {
-            "QuantizeLinear" => Kind::Quantize,
-            "DequantizeLinear" => Kind::Dequantize,
-            _ => Kind::Dynamic,
-        };
         let code = i32::try_from(node.int("output_dtype", 0)?).unwrap_or(-1);
         let output = if code == 0 {
             None
@@ -41,9 +36,11 @@ impl QuantizeLinear {
 
 impl<'m> Operator<'m> for QuantizeLinear {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("DequantizeLinear", 10, &["x", "x_scale", "x_zero_point?"]).reads(Self::read),
-        Spec::onnx("DynamicQuantizeLinear", 11, &["x"]).reads(Self::read),
-        Spec::onnx("QuantizeLinear", 10, &["x", "y_scale", "y_zero_point?"]).reads(Self::read),
+        Spec::onnx("DequantizeLinear", 10, &["x", "x_scale", "x_zero_point?"])
+            .reads(|node| Self::read(node, Kind::Dequantize)),
+        Spec::onnx("DynamicQuantizeLinear", 11, &["x"]).reads(|node| Self::read(node, Kind::Dynamic)),
+        Spec::onnx("QuantizeLinear", 10, &["x", "y_scale", "y_zero_point?"])
+            .reads(|node| Self::read(node, Kind::Quantize)),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {

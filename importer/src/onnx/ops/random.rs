@@ -6,45 +6,60 @@ use crate::ir::{Effect, RuntimeCall};
 
 const LIKE: &[&str] = &["input"];
 
+#[derive(Clone, Copy)]
+enum Kind {
+    Normal {
+        mean: f64,
+        deviation: f64,
+    },
+    Uniform {
+        low: f64,
+        high: f64,
+    },
+    /// True with the probability that the input gives.
+    CoinToss,
+}
+
 pub(super) struct Random {
-    /// Low and high, or mean and deviation.
-    parameters: (f64, f64),
-    normal: bool,
-    toss: bool,
+    kind: Kind,
     dtype: Option<DType>,
     shape: Option<Vec<i64>>,
 }
 
 impl Random {
-    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+    fn read(node: &mut SourceNode<'_>, kind: Kind) -> RuleResult<Self> {
         node.ignore(&["seed"]);
-        let operator = node.operator();
-        let (normal, toss) = (operator.starts_with("RandomNormal"), operator == "Bernoulli");
-        let parameters = match (normal, toss) {
-            (true, _) => (node.float("mean", 0.0)?, node.float("scale", 1.0)?),
-            (_, true) => (0.0, 1.0),
-            _ => (node.float("low", 0.0)?, node.float("high", 1.0)?),
-        };
         let dtype = node.optional_int("dtype")?.map(|code| {
             let code = i32::try_from(code).unwrap_or(-1);
             tensor::dtype(code).map_err(|reason| invalid("dtype", reason))
         });
-        let like = toss || operator.ends_with("Like");
-        let shape = if like { None } else { node.ints("shape")? };
-        if shape.is_none() && !like {
-            return Err(invalid("shape", "is missing"));
-        }
-        Ok(Self { parameters, normal, toss, dtype: dtype.transpose()?, shape })
+        Ok(Self { kind, dtype: dtype.transpose()?, shape: None })
+    }
+
+    fn read_normal(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        let kind = Kind::Normal { mean: node.float("mean", 0.0)?, deviation: node.float("scale", 1.0)? };
+        Self::read(node, kind)
+    }
+
+    fn read_uniform(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        let kind = Kind::Uniform { low: node.float("low", 0.0)?, high: node.float("high", 1.0)? };
+        Self::read(node, kind)
+    }
+
+    /// With the shape as an attribute, where another form takes an input's.
+    fn shaped(self, node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        let shape = node.ints("shape")?.ok_or_else(|| invalid("shape", "is missing"))?;
+        Ok(Self { shape: Some(shape), ..self })
     }
 }
 
 impl<'m> Operator<'m> for Random {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("Bernoulli", 15, LIKE).reads(Self::read),
-        Spec::onnx("RandomNormal", 1, &[]).reads(Self::read),
-        Spec::onnx("RandomNormalLike", 1, LIKE).reads(Self::read),
-        Spec::onnx("RandomUniform", 1, &[]).reads(Self::read),
-        Spec::onnx("RandomUniformLike", 1, LIKE).reads(Self::read),
+        Spec::onnx("Bernoulli", 15, LIKE).reads(|node| Self::read(node, Kind::CoinToss)),
+        Spec::onnx("RandomNormal", 1, &[]).reads(|node| Self::read_normal(node)?.shaped(node)),
+        Spec::onnx("RandomNormalLike", 1, LIKE).reads(Self::read_normal),
+        Spec::onnx("RandomUniform", 1, &[]).reads(|node| Self::read_uniform(node)?.shaped(node)),
+        Spec::onnx("RandomUniformLike", 1, LIKE).reads(Self::read_uniform),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
@@ -57,12 +72,12 @@ impl<'m> Operator<'m> for Random {
         let like = input.map(|input| to.dtype(input));
         let dtype = self.dtype.or(like).unwrap_or(DType::F32);
         let numbers = self.numbers(to, dims)?;
-        let result = match input.filter(|_| self.toss) {
-            Some(chance) => {
-                let chance = to.cast(chance, DType::F32)?;
+        let result = match self.kind {
+            Kind::CoinToss => {
+                let chance = to.cast(args.value("input")?, DType::F32)?;
                 to.compare(CompareOp::Lower, numbers, chance)?
             }
-            None => numbers,
+            Kind::Normal { .. } | Kind::Uniform { .. } => numbers,
         };
         Ok(to.cast(result, dtype)?.into())
     }
@@ -70,9 +85,12 @@ impl<'m> Operator<'m> for Random {
 
 impl Random {
     fn numbers(&self, to: &mut Lowering<'_, '_>, dims: Vec<Dim>) -> RuleResult<ValueId> {
-        let kind = if self.normal { "tensor::Distribution::Normal" } else { "tensor::Distribution::Uniform" };
-        let parameters = vec![Arg::Float(self.parameters.0), Arg::Float(self.parameters.1)];
-        let distribution = Arg::Variant(kind.into(), parameters);
+        let (kind, parameters) = match self.kind {
+            Kind::Normal { mean, deviation } => ("tensor::Distribution::Normal", [mean, deviation]),
+            Kind::Uniform { low, high } => ("tensor::Distribution::Uniform", [low, high]),
+            Kind::CoinToss => ("tensor::Distribution::Uniform", [0.0, 1.0]),
+        };
+        let distribution = Arg::Variant(kind.into(), parameters.map(Arg::Float).to_vec());
         let call = Call::new("random", [Arg::Array(Arg::sizes(&dims)), distribution]);
         let outputs = vec![TensorType { dtype: DType::F32, dims }];
         to.add(Op::Call(RuntimeCall { call, outputs, effect: Effect::Random }), &[])

@@ -40,12 +40,7 @@ const RNN: &[&str] = &["X", "W", "R", "B?", "sequence_lens?", "initial_h?"];
 const LSTM: &[&str] = &["X", "W", "R", "B?", "sequence_lens?", "initial_h?", "initial_c?", "P?"];
 
 impl Rnn {
-    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        let kind = match node.operator() {
-            "RNN" => RnnKind::Rnn,
-            "GRU" => RnnKind::Gru { linear_before_reset: node.flag("linear_before_reset", false)? },
-            _ => RnnKind::Lstm { input_forget: node.flag("input_forget", false)? },
-        };
+    fn read(node: &mut SourceNode<'_>, kind: RnnKind) -> RuleResult<Self> {
         let directions = [
             ("forward", RnnDirection::Forward),
             ("reverse", RnnDirection::Reverse),
@@ -63,13 +58,23 @@ impl Rnn {
             batch_first: node.flag("layout", false)?,
         })
     }
+
+    fn read_gru(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        let linear_before_reset = node.flag("linear_before_reset", false)?;
+        Self::read(node, RnnKind::Gru { linear_before_reset })
+    }
+
+    fn read_lstm(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        let input_forget = node.flag("input_forget", false)?;
+        Self::read(node, RnnKind::Lstm { input_forget })
+    }
 }
 
 impl<'m> Operator<'m> for Rnn {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("GRU", 7, RNN).reads(Self::read),
-        Spec::onnx("LSTM", 7, LSTM).reads(Self::read),
-        Spec::onnx("RNN", 7, RNN).reads(Self::read),
+        Spec::onnx("GRU", 7, RNN).reads(Self::read_gru),
+        Spec::onnx("LSTM", 7, LSTM).reads(Self::read_lstm),
+        Spec::onnx("RNN", 7, RNN).reads(|node| Self::read(node, RnnKind::Rnn)),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {

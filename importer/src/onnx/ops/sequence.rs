@@ -4,45 +4,47 @@ use super::prelude::*;
 
 pub(super) enum Sequence {
     Split { axis: i64, keep_dims: bool },
-    At,
-    Concat { axis: i64, new_axis: bool },
     Construct,
     Empty,
+    Of(Use),
+}
+
+/// What is done with a sequence.
+pub(super) enum Use {
+    At,
+    Concat { axis: i64, new_axis: bool },
     Erase,
     Insert,
     Length,
 }
 
 impl Sequence {
-    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        Ok(match node.operator() {
-            "ConcatFromSequence" => {
-                Self::Concat { axis: node.required_int("axis")?, new_axis: node.flag("new_axis", false)? }
-            }
-            "SequenceAt" => Self::At,
-            "SequenceConstruct" => Self::Construct,
-            "SequenceEmpty" => {
-                node.ignore(&["dtype"]);
-                Self::Empty
-            }
-            "SequenceErase" => Self::Erase,
-            "SequenceInsert" => Self::Insert,
-            "SequenceLength" => Self::Length,
-            _ => Self::Split { axis: node.int("axis", 0)?, keep_dims: node.flag("keepdims", true)? },
-        })
+    fn read_concat(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        let (axis, new_axis) = (node.required_int("axis")?, node.flag("new_axis", false)?);
+        Ok(Self::Of(Use::Concat { axis, new_axis }))
+    }
+
+    fn read_empty(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        node.ignore(&["dtype"]);
+        Ok(Self::Empty)
+    }
+
+    fn read_split(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        Ok(Self::Split { axis: node.int("axis", 0)?, keep_dims: node.flag("keepdims", true)? })
     }
 }
 
 impl<'m> Operator<'m> for Sequence {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("ConcatFromSequence", 11, &["input_sequence"]).reads(Self::read),
-        Spec::onnx("SequenceAt", 11, &["input_sequence", "position"]).reads(Self::read),
-        Spec::onnx("SequenceConstruct", 11, &["inputs*"]).reads(Self::read),
-        Spec::onnx("SequenceEmpty", 11, &[]).reads(Self::read),
-        Spec::onnx("SequenceErase", 11, &["input_sequence", "position?"]).reads(Self::read),
-        Spec::onnx("SequenceInsert", 11, &["input_sequence", "tensor", "position?"]).reads(Self::read),
-        Spec::onnx("SequenceLength", 11, &["input_sequence"]).reads(Self::read),
-        Spec::onnx("SplitToSequence", 11, &["input", "split?"]).reads(Self::read),
+        Spec::onnx("ConcatFromSequence", 11, &["input_sequence"]).reads(Self::read_concat),
+        Spec::onnx("SequenceAt", 11, &["input_sequence", "position"]).reads(|_| Ok(Self::Of(Use::At))),
+        Spec::onnx("SequenceConstruct", 11, &["inputs*"]).reads(|_| Ok(Self::Construct)),
+        Spec::onnx("SequenceEmpty", 11, &[]).reads(Self::read_empty),
+        Spec::onnx("SequenceErase", 11, &["input_sequence", "position?"]).reads(|_| Ok(Self::Of(Use::Erase))),
+        Spec::onnx("SequenceInsert", 11, &["input_sequence", "tensor", "position?"])
+            .reads(|_| Ok(Self::Of(Use::Insert))),
+        Spec::onnx("SequenceLength", 11, &["input_sequence"]).reads(|_| Ok(Self::Of(Use::Length))),
+        Spec::onnx("SplitToSequence", 11, &["input", "split?"]).reads(Self::read_split),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
@@ -50,14 +52,14 @@ impl<'m> Operator<'m> for Sequence {
             Self::Split { axis, keep_dims } => Operand::Sequence(split(to, args, *axis, *keep_dims)?.into()),
             Self::Construct => Operand::Sequence(args.all("inputs")?.into()),
             Self::Empty => Operand::Sequence([].into()),
-            _ => self.on_sequence(args, to)?,
+            Self::Of(what) => what.lower(args, to)?,
         };
         Ok(Outputs(vec![operand]))
     }
 }
 
-impl Sequence {
-    fn on_sequence(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Operand> {
+impl Use {
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Operand> {
         let values = args.sequence("input_sequence")?;
         let position = match args.optional("position")? {
             None => None,
@@ -88,7 +90,9 @@ impl Sequence {
                 to.repeat(values.len())?;
                 concat(to, values.to_vec(), *axis, *new_axis).map(Operand::Tensor)
             }
-            _ => to.builder.host_tensor(vec![Dim::from(values.len())], Vec::new()).map(Operand::Tensor),
+            Self::Length => {
+                to.builder.host_tensor(vec![Dim::from(values.len())], Vec::new()).map(Operand::Tensor)
+            }
         }
     }
 }

@@ -8,18 +8,15 @@ pub(super) enum Shape {
 }
 
 impl Shape {
-    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        if node.operator() == "Size" {
-            return Ok(Self::Size);
-        }
+    fn read_dims(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(Self::Dims { start: node.int("start", 0)?, end: node.optional_int("end")? })
     }
 }
 
 impl<'m> Operator<'m> for Shape {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("Shape", 1, &["data"]).reads(Self::read),
-        Spec::onnx("Size", 1, &["data"]).reads(Self::read),
+        Spec::onnx("Shape", 1, &["data"]).reads(Self::read_dims),
+        Spec::onnx("Size", 1, &["data"]).reads(|_| Ok(Self::Size)),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {

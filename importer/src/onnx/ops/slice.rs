@@ -18,10 +18,8 @@ pub(super) struct Slice {
 }
 
 impl Slice {
-    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        if node.opset >= 10 {
-            return Ok(Self { attributes: None });
-        }
+    /// The form with bounds as attributes.
+    fn read_old(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         let required = |name: &str, value: Option<Vec<i64>>| value.ok_or_else(|| invalid(name, "is missing"));
         let starts = node.ints("starts")?;
         let ends = node.ints("ends")?;
@@ -36,8 +34,9 @@ impl Slice {
 
 impl<'m> Operator<'m> for Slice {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("Slice", 1, &["data"]).until(9).reads(Self::read),
-        Spec::onnx("Slice", 10, &["data", "starts", "ends", "axes?", "steps?"]).reads(Self::read),
+        Spec::onnx("Slice", 1, &["data"]).until(9).reads(Self::read_old),
+        Spec::onnx("Slice", 10, &["data", "starts", "ends", "axes?", "steps?"])
+            .reads(|_| Ok(Self { attributes: None })),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {

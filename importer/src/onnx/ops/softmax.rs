@@ -20,12 +20,7 @@ pub(super) struct Softmax {
 }
 
 impl Softmax {
-    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        let kind = match node.operator() {
-            "Hardmax" => Kind::Hard,
-            "LogSoftmax" => Kind::Log,
-            _ => Kind::Soft,
-        };
+    fn read(node: &mut SourceNode<'_>, kind: Kind) -> RuleResult<Self> {
         let flatten = node.opset < 13;
         Ok(Self { kind, axis: node.int("axis", if flatten { 1 } else { -1 })?, flatten })
     }
@@ -33,9 +28,9 @@ impl Softmax {
 
 impl<'m> Operator<'m> for Softmax {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("Hardmax", 1, INPUT).reads(Self::read),
-        Spec::onnx("LogSoftmax", 1, INPUT).reads(Self::read),
-        Spec::onnx("Softmax", 1, INPUT).reads(Self::read),
+        Spec::onnx("Hardmax", 1, INPUT).reads(|node| Self::read(node, Kind::Hard)),
+        Spec::onnx("LogSoftmax", 1, INPUT).reads(|node| Self::read(node, Kind::Log)),
+        Spec::onnx("Softmax", 1, INPUT).reads(|node| Self::read(node, Kind::Soft)),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {

@@ -9,18 +9,23 @@ pub(super) struct TopK {
 }
 
 impl TopK {
-    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+    fn read(node: &mut SourceNode<'_>, k: Option<i64>) -> RuleResult<Self> {
         // Any order is allowed when it is 0; the sorted one is such an order.
         node.ignore(&["sorted"]);
-        let k = if node.opset < 10 { Some(node.required_int("k")?) } else { None };
         Ok(Self { axis: node.int("axis", -1)?, largest: node.flag("largest", true)?, k })
+    }
+
+    /// The form with `k` as an attribute.
+    fn read_old(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        let k = node.required_int("k")?;
+        Self::read(node, Some(k))
     }
 }
 
 impl<'m> Operator<'m> for TopK {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("TopK", 1, &["X"]).until(9).reads(Self::read),
-        Spec::onnx("TopK", 10, &["X", "K"]).reads(Self::read),
+        Spec::onnx("TopK", 1, &["X"]).until(9).reads(Self::read_old),
+        Spec::onnx("TopK", 10, &["X", "K"]).reads(|node| Self::read(node, None)),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {

@@ -26,31 +26,30 @@ pub(super) struct Unroll<'m> {
 }
 
 impl<'m> Unroll<'m> {
-    fn read(node: &mut SourceNode<'m>) -> RuleResult<Self> {
+    fn read(node: &mut SourceNode<'m>, kind: Kind) -> RuleResult<Self> {
+        Ok(Self { body: node.graph("body")?, kind })
+    }
+
+    fn read_scan(node: &mut SourceNode<'m>) -> RuleResult<Self> {
         let body = node.graph("body")?;
-        let kind = match node.operator() {
-            "Loop" => Kind::Loop,
-            "SequenceMap" => Kind::Map,
-            _ => {
-                let mut list = |name: &str| Ok(node.ints(name)?.unwrap_or_default());
-                Kind::Scan(ScanAxes {
-                    input_axes: list("scan_input_axes")?,
-                    input_backwards: list("scan_input_directions")?,
-                    output_axes: list("scan_output_axes")?,
-                    output_backwards: list("scan_output_directions")?,
-                    inputs: node.size("num_scan_inputs", 0)?,
-                })
-            }
+        let mut list = |name: &str| Ok(node.ints(name)?.unwrap_or_default());
+        let axes = ScanAxes {
+            input_axes: list("scan_input_axes")?,
+            input_backwards: list("scan_input_directions")?,
+            output_axes: list("scan_output_axes")?,
+            output_backwards: list("scan_output_directions")?,
+            inputs: node.size("num_scan_inputs", 0)?,
         };
-        Ok(Self { body, kind })
+        Ok(Self { body, kind: Kind::Scan(axes) })
     }
 }
 
 impl<'m> Operator<'m> for Unroll<'m> {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("Loop", 1, &["M?", "cond?", "v_initial*"]).reads(Self::read),
-        Spec::onnx("Scan", 9, &["initial_state_and_scan_inputs*"]).reads(Self::read),
-        Spec::onnx("SequenceMap", 17, &["input_sequence", "additional_inputs*"]).reads(Self::read),
+        Spec::onnx("Loop", 1, &["M?", "cond?", "v_initial*"]).reads(|node| Self::read(node, Kind::Loop)),
+        Spec::onnx("Scan", 9, &["initial_state_and_scan_inputs*"]).reads(Self::read_scan),
+        Spec::onnx("SequenceMap", 17, &["input_sequence", "additional_inputs*"])
+            .reads(|node| Self::read(node, Kind::Map)),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, 'm>) -> RuleResult<Outputs> {

@@ -6,16 +6,10 @@ pub(super) struct Unsqueeze {
     axes: Option<Vec<i64>>,
 }
 
-impl Unsqueeze {
-    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        Ok(Self { axes: if node.opset < 13 { node.ints("axes")? } else { None } })
-    }
-}
-
 impl<'m> Operator<'m> for Unsqueeze {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("Unsqueeze", 1, &["data"]).until(12).reads(Self::read),
-        Spec::onnx("Unsqueeze", 13, &["data", "axes"]).reads(Self::read),
+        Spec::onnx("Unsqueeze", 1, &["data"]).until(12).reads(|node| Ok(Self { axes: node.ints("axes")? })),
+        Spec::onnx("Unsqueeze", 13, &["data", "axes"]).reads(|_| Ok(Self { axes: None })),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {

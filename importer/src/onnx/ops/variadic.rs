@@ -9,23 +9,12 @@ pub(super) struct Variadic {
     mean: bool,
 }
 
-impl Variadic {
-    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        let op = match node.operator() {
-            "Max" => BinaryOp::Max,
-            "Min" => BinaryOp::Min,
-            _ => BinaryOp::Add,
-        };
-        Ok(Self { op, mean: node.operator() == "Mean" })
-    }
-}
-
 impl<'m> Operator<'m> for Variadic {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("Max", 6, INPUTS).reads(Self::read),
-        Spec::onnx("Mean", 6, INPUTS).reads(Self::read),
-        Spec::onnx("Min", 6, INPUTS).reads(Self::read),
-        Spec::onnx("Sum", 6, INPUTS).reads(Self::read),
+        Spec::onnx("Max", 6, INPUTS).reads(|_| Ok(Self { op: BinaryOp::Max, mean: false })),
+        Spec::onnx("Mean", 6, INPUTS).reads(|_| Ok(Self { op: BinaryOp::Add, mean: true })),
+        Spec::onnx("Min", 6, INPUTS).reads(|_| Ok(Self { op: BinaryOp::Min, mean: false })),
+        Spec::onnx("Sum", 6, INPUTS).reads(|_| Ok(Self { op: BinaryOp::Add, mean: false })),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
