@@ -83,8 +83,9 @@ impl FunctionEmitter<'_, '_> {
                 quote!(&#inner)
             }
             Code::Call(path, args) => {
-                let (path, args) = (self.emitter.uses.path(path), self.all(args)?);
-                quote!(#path(#(#args),*))
+                let (twin, wait) = self.twin(path);
+                let (path, args) = (self.emitter.uses.path(&twin), self.all(args)?);
+                quote!(#path(#(#args),*)#wait)
             }
             Code::Method(receiver, name, generics, args) => self.method(receiver, name, generics, args)?,
             Code::Setting(receiver, name, args, default) => {
@@ -138,12 +139,22 @@ impl FunctionEmitter<'_, '_> {
         generics: &[usize],
         args: &[Code],
     ) -> Result<TokenStream> {
-        let (receiver, name, args) = (self.operand(receiver)?, ident(name), self.all(args)?);
+        let (twin, wait) = self.twin(name);
+        let (receiver, name, args) = (self.operand(receiver)?, ident(&twin), self.all(args)?);
         let generics = generics.iter().map(|n| literals::int(*n as i64));
         Ok(match generics.len() {
-            0 => quote!(#receiver.#name(#(#args),*)),
-            _ => quote!(#receiver.#name::<#(#generics),*>(#(#args),*)),
+            0 => quote!(#receiver.#name(#(#args),*)#wait),
+            _ => quote!(#receiver.#name::<#(#generics),*>(#(#args),*)#wait),
         })
+    }
+
+    /// The function to call where a function that waits for the device is called, and what follows the call.
+    fn twin(&self, name: &str) -> (String, TokenStream) {
+        if self.asynchronous && self.emitter.waiting.contains(name) {
+            (format!("{name}_async"), quote!(.await))
+        } else {
+            (name.to_owned(), TokenStream::new())
+        }
     }
 
     fn literal_struct(&mut self, path: &str, fields: &[(Name, Code)]) -> Result<TokenStream> {

@@ -13,12 +13,13 @@ mod uses;
 pub use dims::Scope;
 pub use uses::imported_name;
 
+use crate::code::Code;
 use crate::ids::{Arena, FieldId, Id, StructId, VarId};
 use crate::names::{self, ident};
 use crate::naming::SourceNames;
 use crate::structs::{Program, Struct};
 use crate::{CodegenError, Defect, Options, literals, print};
-use kiln_importer::ir::ValueId;
+use kiln_importer::ir::{Effect, Name, Op, RuntimeCall, ValueId};
 use kiln_types::DTypeKind;
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -36,16 +37,26 @@ struct Emitter<'p> {
     names: &'p SourceNames,
     /// Whether each struct's `forward`, or one that it calls, reads the device back.
     reads: &'p Arena<StructId, bool>,
+    /// The runtime's functions that wait for the device; beside each stands one whose name ends in `_async`.
+    waiting: &'p BTreeSet<Name>,
     uses: Uses,
 }
 
 /// The source of a model.
 pub fn emit(program: &Program<'_>, options: &Options) -> Result<String> {
-    let reads = reads(program);
+    let waiting = waiting(program);
+    let reads = reads(program, &waiting);
     let used = used(program);
     let names = SourceNames::new(program, &used, &options.model_name);
-    let mut emitter =
-        Emitter { program, options, used: &used, names: &names, reads: &reads, uses: Uses::default() };
+    let mut emitter = Emitter {
+        program,
+        options,
+        used: &used,
+        names: &names,
+        reads: &reads,
+        waiting: &waiting,
+        uses: Uses::default(),
+    };
     let items = emitter.items()?;
     let uses = emitter.uses.items(&options.runtime_crate);
     let alloc = options.no_std.then(|| {
@@ -68,11 +79,27 @@ fn header(options: &Options) -> String {
     }
 }
 
+/// The functions that calls of the graph wait for.
+fn waiting(program: &Program<'_>) -> BTreeSet<Name> {
+    let calls = program.tree.graph.nodes.iter().filter_map(|node| match &node.op {
+        Op::Call(RuntimeCall { call, effect: Effect::ReadsDevice, .. }) => Some(call.function.clone()),
+        _ => None,
+    });
+    calls.collect()
+}
+
 /// Whether each struct's `forward`, or one that it calls, reads the device back.
-fn reads(program: &Program<'_>) -> Arena<StructId, bool> {
+fn reads(program: &Program<'_>, waiting: &BTreeSet<Name>) -> Arena<StructId, bool> {
     let mut reads: Arena<StructId, bool> = Arena::default();
     for structure in program.structs.iter() {
-        let own = structure.body.block.statements.iter().any(|statement| statement.reads());
+        let block = &structure.body.block;
+        let mut own = block.statements.iter().any(|statement| statement.reads());
+        for code in block.codes() {
+            code.visit(&mut |part| {
+                own |=
+                    matches!(part, Code::Call(name, _) | Code::Method(_, name, ..) if waiting.contains(name));
+            });
+        }
         let children = structure.body.structs();
         // Children come before parents.
         reads.push(own || children.into_iter().any(|child| reads.get(child).is_some_and(|&reads| reads)));
