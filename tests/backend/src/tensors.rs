@@ -31,6 +31,15 @@ pub fn close<B: Backend, const D: usize>(actual: Tensor<B, D>, expected: impl In
     actual.into_data().assert_approx_eq::<f32>(&expected.into(), tolerance::<B>());
 }
 
+/// Waits for nothing: what is ready at once.
+pub fn now<T>(future: impl Future<Output = T>) -> T {
+    use std::task::{Context, Poll, Waker};
+    match std::pin::pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("the device is not done"),
+    }
+}
+
 /// What a panic says.
 pub fn message_of(f: impl FnOnce()) -> String {
     let payload = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).expect_err("it should panic");

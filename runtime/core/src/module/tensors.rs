@@ -6,7 +6,7 @@ use super::{
     ModuleMapper, ModuleVisitor, Param, ParamId, Parameter,
 };
 use crate::record::RecordCheck;
-use crate::tensor::backend::{AutodiffBackend, Backend, Primitive};
+use crate::tensor::backend::{AutodiffBackend, Backend};
 use crate::tensor::{Bool, DType, Float, Int, Shape, Tensor, TensorData, TensorKind};
 use alloc::format;
 
@@ -84,9 +84,7 @@ macro_rules! tensor_module {
             }
 
             fn to_dtype(self, dtype: DType) -> Self {
-                let primitive = self.into_primitive();
-                let same = primitive.dtype() == dtype;
-                Tensor::from_primitive(if same { primitive } else { B::cast(primitive, dtype) })
+                Tensor::cast(self, dtype)
             }
         }
 

@@ -1,10 +1,14 @@
 //! What a device must be able to do.
 
+mod autodiff;
 mod device;
 mod dtypes;
+mod primitive;
 mod traits;
 
+pub use autodiff::AutodiffBackend;
 pub use device::{DeviceOps, ExecutionError};
 pub(crate) use dtypes::from_data;
 pub use dtypes::held;
-pub use traits::{AutodiffBackend, Backend, Primitive, SliceRange};
+pub use primitive::{Primitive, SliceRange};
+pub use traits::Backend;

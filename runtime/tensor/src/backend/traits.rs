@@ -1,6 +1,6 @@
 //! The [`Backend`] trait.
 
-use super::{DeviceOps, ExecutionError};
+use super::{DeviceOps, ExecutionError, Primitive, SliceRange};
 use crate::compose::{
     self, AttentionGradients, AttentionTrained, BatchNormTrained, NormGradients, RnnGradients, RnnOperands,
     RnnOutput, RnnTrained,
@@ -13,50 +13,6 @@ use crate::{
 use alloc::{string::String, vec::Vec};
 use core::fmt::Debug;
 use core::future::Future;
-
-/// A backend's tensor: any dtype, any rank, cheap to clone (a reference count).
-pub trait Primitive: Clone + Debug + Send + Sync + 'static {
-    /// The dims.
-    fn dims(&self) -> &[usize];
-
-    /// The dims, as a value of their own.
-    fn shape(&self) -> Shape {
-        Shape::from(self.dims())
-    }
-
-    /// The element type.
-    fn dtype(&self) -> DType;
-}
-
-/// `start..end` with a step along one dim, already inside the dim: `start <= end <= size`, `step != 0`.
-///
-/// A negative step walks the same elements `start..end` from the last one back, as Burn's `s![a..b;-1]` does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct SliceRange {
-    /// First element.
-    pub start: usize,
-    /// One past the last element.
-    pub end: usize,
-    /// Distance between kept elements; negative reverses.
-    pub step: isize,
-}
-
-impl SliceRange {
-    /// All of a dim of the given size.
-    pub fn full(size: usize) -> Self {
-        Self { start: 0, end: size, step: 1 }
-    }
-
-    /// Number of elements that remain.
-    pub fn len(&self) -> usize {
-        self.end.saturating_sub(self.start).div_ceil(self.step.unsigned_abs().max(1))
-    }
-
-    /// Whether nothing remains.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
 
 /// Shorthand for a backend's tensor.
 type T<B> = <B as Backend>::Primitive;
@@ -609,40 +565,4 @@ pub trait Backend: Clone + Default + Debug + Send + Sync + 'static {
     fn dropout(x: T<Self>, probability: f64, key: u64) -> T<Self> {
         compose::dropout::<Self>(x, probability, key)
     }
-}
-
-/// A backend that records what it does and can go backwards.
-pub trait AutodiffBackend: Backend {
-    /// The backend that computes.
-    type InnerBackend: Backend<Device = Self::Device, FloatElem = Self::FloatElem, IntElem = Self::IntElem>;
-    /// Gradients by tensor.
-    type Gradients: Send + 'static;
-
-    /// Computes the gradients of a one-element tensor.
-    fn backward(tensor: Self::Primitive) -> Self::Gradients;
-
-    /// The gradient of a tensor, if it was tracked.
-    fn grad(
-        tensor: &Self::Primitive,
-        gradients: &Self::Gradients,
-    ) -> Option<<Self::InnerBackend as Backend>::Primitive>;
-
-    /// Takes the gradient of a tensor out.
-    fn grad_remove(
-        tensor: &Self::Primitive,
-        gradients: &mut Self::Gradients,
-    ) -> Option<<Self::InnerBackend as Backend>::Primitive>;
-
-    /// Replaces the gradient of a tensor.
-    fn grad_replace(
-        tensor: &Self::Primitive,
-        gradients: &mut Self::Gradients,
-        gradient: <Self::InnerBackend as Backend>::Primitive,
-    );
-
-    /// The tensor without its history.
-    fn inner(tensor: Self::Primitive) -> <Self::InnerBackend as Backend>::Primitive;
-
-    /// An untracked tensor.
-    fn from_inner(tensor: <Self::InnerBackend as Backend>::Primitive) -> Self::Primitive;
 }

@@ -1,6 +1,6 @@
 //! Every method at least once, on values small enough to check by eye.
 
-use super::{close, same, tensor};
+use super::{close, now, same, tensor};
 use kiln_tensor::backend::{Backend, held};
 use kiln_tensor::{
     Bool, DType, Distribution, Element, Float, FloatDType, Int, PadMode, ReduceOp, ScatterOp, Tensor,
@@ -345,14 +345,6 @@ pub fn quantized<B: Backend>() {
 }
 
 pub fn without_blocking<B: Backend>() {
-    /// Runs what is ready at once.
-    fn now<T>(future: impl Future<Output = T>) -> T {
-        use std::task::{Context, Poll, Waker};
-        match std::pin::pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(value) => value,
-            Poll::Pending => panic!("the device is not done"),
-        }
-    }
     let x = tensor::<B, 2, Bool>([[true, false, true], [false, false, true]]);
     same(now(x.clone().argwhere_async()), [[0, 0], [0, 2], [1, 2]]);
     same(x.clone().argwhere(), [[0, 0], [0, 2], [1, 2]]);
@@ -361,7 +353,18 @@ pub fn without_blocking<B: Backend>() {
     same(columns, [0, 2, 2]);
     let none = tensor::<B, 1, Bool>([false, false]);
     assert_eq!(now(none.argwhere_async()).dims(), [0, 1]);
-    assert_eq!(now(tensor::<B, 1, Float>([1.5]).into_scalar_async()).unwrap().to_f32(), 1.5);
+    let one = tensor::<B, 1, Float>([1.5]);
+    assert_eq!(now(one.clone().into_scalar_async()).unwrap().to_f32(), 1.5);
+    assert!(now(one.clone().all_close_async(one.clone(), None, None)));
+    let numbers = tensor::<B, 2, Int>([[1, 2, 3], [4, 5, 6]]);
+    let mask = numbers.clone().greater_elem(4);
+    same(now(numbers.clone().masked_select_async(mask)), [5, 6]);
+    let read = now(Transaction::default().register(one).register(numbers).execute_async()).unwrap();
+    assert_eq!(read[1].iter::<i64>().collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
+    let (lu, order) =
+        now(kiln_tensor::linalg::lu_decomposition_async(tensor::<B, 2, Float>([[1.0, 2.0], [4.0, 6.0]])));
+    close(lu, [[4.0f32, 6.0], [0.25, 0.5]]);
+    same(order, [1, 0]);
 }
 
 /// More operands and steps than a kernel takes at once.

@@ -254,6 +254,33 @@ pub fn bits<B: Backend>() {
     }
 }
 
+/// What a device has no dtype for has a stand-in, as long as the numbers fit.
+pub fn stand_ins<B: Backend>() {
+    let device = B::Device::default();
+    let large = || TensorData::from([1_i64 << 40]);
+    if index::<B>() == DType::I64 {
+        is(Tensor::<B, 1, Int>::from_data(large(), &device), [1_i64 << 40], DType::I64);
+    } else {
+        let text = message_of(move || drop(Tensor::<B, 1, Int>::from_data(large(), &B::Device::default())));
+        assert!(text.contains("does not hold all of these i64 numbers"), "{text}");
+    }
+    let asked = Tensor::<B, 1, Int>::from_data_dtype([7_i64], &device, DType::I64);
+    let wide = Tensor::<B, 1>::from_data_dtype([0.5_f64], &device, DType::F64);
+    if B::supports(&device, DType::I64) {
+        is(asked, [7], DType::I64);
+        is(wide, [0.5], DType::F64);
+        return;
+    }
+    is(asked, [7], index::<B>());
+    is(wide.clone() + wide.clone().cast(DType::F64), [1.0], DType::F32);
+    is(wide.to_int(DType::U16), [0], index::<B>());
+    is(Tensor::<B, 1, Int>::ones([2], (&device, DType::I8)), [1, 1], index::<B>());
+    let text = message_of(move || {
+        drop(Tensor::<B, 1, Int>::from_data_dtype(large(), &B::Device::default(), DType::I64))
+    });
+    assert!(text.contains("has no i64, and i32, which stands in for it, does not hold all"), "{text}");
+}
+
 pub fn truths<B: Backend>() {
     let x = of::<B, 2, Bool>([[true, false], [true, true]], DType::Bool);
     is(x.clone().bool_and(x.clone().transpose()), [[true, false], [false, true]], DType::Bool);
