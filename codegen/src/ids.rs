@@ -49,6 +49,10 @@ id!(
     /// Names a variable of a body: a value, which is another one in each module of a struct.
     VarId
 );
+id!(
+    /// Names what a node does, numbers aside: equal outlines have one id.
+    OutlineId
+);
 
 /// A list whose items are named by ids of one type.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

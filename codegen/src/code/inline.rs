@@ -210,3 +210,49 @@ fn reads_well(producer: &Code, consumer: &Code) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::Id;
+
+    fn depth(code: &Code) -> usize {
+        1 + code.parts().into_iter().map(depth).max().unwrap_or(0)
+    }
+
+    /// A chain in which each step is made of the one before.
+    fn chain(first: Code, step: impl Fn(Code) -> Code) -> Block {
+        let var = VarId::at;
+        let bind = |i: usize, code| Statement::Bind { outputs: vec![var(i)], code };
+        let mut statements = vec![bind(0, first)];
+        statements.extend((1..1_000).map(|i| bind(i, step(Code::Use(var(i - 1))))));
+        Block { statements, results: vec![Code::Use(var(999))] }
+    }
+
+    #[test]
+    fn expressions_stay_shallow() {
+        let parameter = Code::Parameter(crate::ids::FieldId::at(0));
+        let method = |of| Code::Method(Box::new(of), "transpose".into(), Vec::new(), Vec::new());
+        let negated = |of| Code::Prefix("-", Box::new(of));
+        let sum = |of| Code::Infix(Box::new(of), "+", Box::new(Code::Int(1)));
+        let chains = [
+            chain(parameter.clone(), method),
+            chain(parameter.clone(), negated),
+            chain(parameter, sum),
+            chain(Code::Use(VarId::at(5_000)), negated),
+        ];
+        for mut block in chains {
+            inline(&mut block, &HashSet::new());
+            let deepest = block.codes().into_iter().map(depth).max();
+            assert!(deepest.is_some_and(|deepest| (3..16).contains(&deepest)), "{deepest:?}");
+        }
+    }
+
+    #[test]
+    fn a_value_that_is_kept_stays_a_variable() {
+        let mut block = chain(Code::Use(VarId::at(5_000)), |of| Code::Prefix("-", Box::new(of)));
+        let all: HashSet<VarId> = (0..1_000).map(VarId::at).collect();
+        inline(&mut block, &all);
+        assert_eq!(block.statements.len(), 999);
+    }
+}

@@ -3,9 +3,12 @@
 use super::{Code, Literal, Number, Place, Slot};
 use crate::ids::{Arena, FieldId, SlotId, VarId};
 use crate::spelling::{self, Form, Known};
-use kiln_importer::ir::{Arg, Call, Chain, Config, Graph, Name, NodeId, Setting, TensorType, ValueId};
-use kiln_types::DType;
+use crate::{CodegenError, Defect};
+use kiln_importer::ir::{Arg, Call, Chain, Config, Graph, Name, Node, NodeId, Setting, TensorType, ValueId};
+use kiln_types::{DType, Scalar};
 use std::collections::HashMap;
+
+type Result<T> = std::result::Result<T, CodegenError>;
 
 /// Where a constant operand is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,8 +44,7 @@ pub struct Lowering<'a> {
 /// What operands of an expression refer to.
 #[derive(Clone, Copy)]
 struct Site<'a> {
-    inputs: &'a [Option<ValueId>],
-    output: Option<&'a TensorType>,
+    node: &'a Node,
     hint: Option<&'a str>,
 }
 
@@ -62,71 +64,46 @@ impl<'a> Lowering<'a> {
     }
 
     /// The code of what a node does.
-    pub fn node(&mut self, node: NodeId, call: &Arg) -> Code {
+    pub fn node(&mut self, node: NodeId, call: &Arg) -> Result<Code> {
         let site = self.site(node);
         self.arg(call, site)
     }
 
     /// The code that makes a layer's config.
-    pub fn config(&mut self, node: NodeId, config: &Config) -> Code {
+    pub fn config(&mut self, node: NodeId, config: &Config) -> Result<Code> {
         let site = self.site(node);
-        let made = self.call(&config.new, site);
-        config.settings.iter().fold(made, |receiver, setting| {
-            let value = self.setting(setting, site);
+        let mut made = self.call(&config.new, site)?;
+        for setting in &config.settings {
+            let value = self.setting(setting, site)?;
             let name = format!("with_{}", setting.name);
-            Code::Setting(Box::new(receiver), name.into(), vec![value], setting.default)
-        })
+            made = Code::Setting(Box::new(made), name.into(), vec![value], setting.default);
+        }
+        Ok(made)
     }
 
     fn site(&self, node: NodeId) -> Site<'a> {
-        let graph = self.graph;
-        let data = graph.node(node);
-        let output = data.outputs.first().map(|&id| graph.ty(id));
-        Site { inputs: &data.inputs, output, hint: None }
+        Site { node: self.graph.node(node), hint: None }
     }
 
     /// The code of a value where it is used.
-    pub fn value(&mut self, value: ValueId) -> Code {
-        if self.graph.constant(value).is_none() {
-            return Code::Use(self.var(value));
-        }
-        match (self.owner)(value) {
+    pub fn value(&mut self, value: ValueId) -> Result<Code> {
+        let Some(constant) = self.graph.constant(value) else { return Ok(Code::Use(self.var(value))) };
+        Ok(match (self.owner)(value) {
             Owner::Module(field) => Code::Parameter(field),
             Owner::Layer(way, field) => Code::Held(way, field),
             Owner::Argument => Code::Use(self.var(value)),
-            Owner::Literal => self.literal(value),
-        }
+            Owner::Literal => {
+                let name = constant.name.as_deref().unwrap_or_default();
+                let scalars = kiln_importer::ir::scalars(&constant.data);
+                let scalars = scalars.ok_or_else(|| Defect::module(name, "more numbers than a literal"))?;
+                literal(scalars, self.graph.ty(value))
+            }
+        })
     }
 
     /// The variable for a value.
     pub fn var(&mut self, value: ValueId) -> VarId {
         *self.known.entry(value).or_insert_with(|| self.vars.push(value))
-    }
-
-    /// A small constant, spelt out.
-    fn literal(&mut self, value: ValueId) -> Code {
-        let ty = self.graph.ty(value);
-        let scalars = self.graph.constant(value).and_then(|c| kiln_importer::ir::scalars(&c.data));
-        let scalars = scalars.unwrap_or_default();
-        let items = scalars.into_iter().map(|scalar| Code::Scalar(Number(scalar), ty.dtype)).collect();
-        let flat = ty.with_dims(vec![ty.num_elements()]);
-        let mut from = vec![Code::Array(items), Code::Device];
-        let data = match ty.dtype {
-            // Numbers that the usual dtype does not hold.
-            DType::F64 | DType::U64 => {
-                from.push(Code::DType(ty.dtype));
-                Code::Make(flat, "from_data_dtype".into(), from)
-            }
-            DType::F32 | DType::I64 | DType::Bool => Code::Make(flat, "from_data".into(), from),
-            other => {
-                let data = Code::Make(flat, "from_data".into(), from);
-                Code::Method(Box::new(data), "cast".into(), Vec::new(), vec![Code::DType(other)])
-            }
-        };
-        if ty.rank() == 1 {
-            return data;
-        }
-        reshaped(data, ty)
     }
 
     /// A number that may differ between modules.
@@ -139,12 +116,12 @@ impl<'a> Lowering<'a> {
         Code::Slot(self.slots.push(Slot { value, hint: hint.map(str::to_owned), field: self.field }))
     }
 
-    fn arg(&mut self, arg: &Arg, site: Site<'_>) -> Code {
+    fn arg(&mut self, arg: &Arg, site: Site<'_>) -> Result<Code> {
         let plain = Site { hint: None, ..site };
-        match arg {
-            Arg::Operand(n) => match site.inputs.get(*n).copied().flatten() {
+        Ok(match arg {
+            Arg::Operand(n) => match site.node.inputs.get(*n).copied().flatten() {
                 Some(value) => {
-                    let code = self.value(value);
+                    let code = self.value(value)?;
                     if let (Some(var), Some(hint)) = (code.var(), site.hint) {
                         self.hints.insert(var, hint.to_owned());
                     }
@@ -152,7 +129,7 @@ impl<'a> Lowering<'a> {
                 }
                 None => Code::Path("None".into()),
             },
-            Arg::Call(call) => self.call(call, plain),
+            Arg::Call(call) => self.call(call, plain)?,
             Arg::Int(value) if self.field.is_some() && *value >= 0 => self.slot(*value, site.hint),
             Arg::Int(value) => Code::Int(*value),
             Arg::Size(dim) => match dim.as_constant() {
@@ -170,15 +147,15 @@ impl<'a> Lowering<'a> {
             Arg::Bool(value) => Code::Bool(*value),
             Arg::DType(dtype) => Code::DType(*dtype),
             Arg::None => Code::Path("None".into()),
-            Arg::Some(inner) => Code::Call("Some".into(), vec![self.arg(inner, plain)]),
-            Arg::Array(items) => Code::Array(self.all(items, site)),
-            Arg::List(items) => Code::Vec(self.all(items, site)),
-            Arg::Tuple(items) => Code::Tuple(self.all(items, site)),
+            Arg::Some(inner) => Code::Call("Some".into(), vec![self.arg(inner, plain)?]),
+            Arg::Array(items) => Code::Array(self.all(items, site)?),
+            Arg::List(items) => Code::Vec(self.all(items, site)?),
+            Arg::Tuple(items) => Code::Tuple(self.all(items, site)?),
             Arg::Range(start, end) => {
-                Code::Range(Box::new(self.arg(start, plain)), Box::new(self.arg(end, plain)))
+                Code::Range(Box::new(self.arg(start, plain)?), Box::new(self.arg(end, plain)?))
             }
             Arg::Variant(path, _) | Arg::Struct(path, _) => {
-                let code = self.literal_of_type(arg, plain);
+                let code = self.literal_of_type(arg, plain)?;
                 match spelling::choice(path) {
                     Some(choice) => {
                         let value = Literal::Choice(choice.ty, Box::new(code));
@@ -187,31 +164,31 @@ impl<'a> Lowering<'a> {
                     None => code,
                 }
             }
-            Arg::Named(hint, inner) => self.arg(inner, Site { hint: Some(hint), ..site }),
-            Arg::Chain(chain) => self.chain(chain, plain),
-            Arg::Link(link) => self.link(*link),
-        }
+            Arg::Named(hint, inner) => self.arg(inner, Site { hint: Some(hint), ..site })?,
+            Arg::Chain(chain) => self.chain(chain, plain)?,
+            Arg::Link(link) => self.link(*link, site)?,
+        })
     }
 
     /// A value of a type of the runtime.
-    fn literal_of_type(&mut self, arg: &Arg, site: Site<'_>) -> Code {
-        match arg {
+    fn literal_of_type(&mut self, arg: &Arg, site: Site<'_>) -> Result<Code> {
+        Ok(match arg {
             Arg::Variant(path, items) if items.is_empty() => Code::Path(path.clone()),
-            Arg::Variant(path, items) => Code::Call(path.clone(), self.all(items, site)),
+            Arg::Variant(path, items) => Code::Call(path.clone(), self.all(items, site)?),
             Arg::Struct(path, fields) => match spelling::known(path, arg) {
                 Some(Known::Constant(name)) => Code::Path(name.into()),
                 Some(Known::Function(name)) => Code::Call(name.into(), Vec::new()),
                 None => {
-                    let lower = |(name, value): &(Name, Arg)| (name.clone(), self.arg(value, site));
-                    Code::Struct(path.clone(), fields.iter().map(lower).collect())
+                    let lower = |(name, value): &(Name, Arg)| Ok((name.clone(), self.arg(value, site)?));
+                    Code::Struct(path.clone(), fields.iter().map(lower).collect::<Result<_>>()?)
                 }
             },
-            other => self.arg(other, site),
-        }
+            other => self.arg(other, site)?,
+        })
     }
 
     /// A call, as its function is written.
-    fn call(&mut self, call: &Call, site: Site<'_>) -> Code {
+    fn call(&mut self, call: &Call, site: Site<'_>) -> Result<Code> {
         let name = call.function.clone();
         let mut ranks = Vec::new();
         let mut args = Vec::with_capacity(call.args.len());
@@ -219,24 +196,27 @@ impl<'a> Lowering<'a> {
             match arg {
                 Arg::Rank(rank) => ranks.push(*rank),
                 Arg::List(items) if !spelling::owns_lists(&name) => {
-                    args.push(Code::Ref(Box::new(Code::Array(self.all(items, site)))));
+                    args.push(Code::Ref(Box::new(Code::Array(self.all(items, site)?))));
                 }
-                arg => args.push(self.arg(arg, site)),
+                arg => args.push(self.arg(arg, site)?),
             }
         }
         let mut rest = args.into_iter();
-        let mut next = || Box::new(rest.next().unwrap_or_else(|| Code::Tuple(Vec::new())));
-        match (spelling::form(&name), site.output) {
-            (Form::Infix(op), _) => {
-                let left = next();
-                Code::Infix(left, op, next())
+        let mut next = || -> Result<Box<Code>> {
+            let missing = || Defect::node(site.node, "a call with too few operands");
+            Ok(Box::new(rest.next().ok_or_else(missing)?))
+        };
+        Ok(match spelling::form(&name) {
+            Form::Infix(op) => {
+                let left = next()?;
+                Code::Infix(left, op, next()?)
             }
-            (Form::Prefix(op), _) => Code::Prefix(op, next()),
-            (Form::Method, _) => {
-                let receiver = next();
+            Form::Prefix(op) => Code::Prefix(op, next()?),
+            Form::Method => {
+                let receiver = next()?;
                 Code::Method(receiver, name, ranks, rest.collect())
             }
-            (Form::Maker { device }, Some(ty)) => {
+            Form::Maker { device } => {
                 let mut args: Vec<Code> = rest.collect();
                 if device {
                     // A dtype stands beside the device.
@@ -246,14 +226,16 @@ impl<'a> Lowering<'a> {
                     };
                     args.push(options);
                 }
-                Code::Make(ty.clone(), name, args)
+                let output = site.node.outputs.first();
+                let output = output.ok_or_else(|| Defect::node(site.node, "no output"))?;
+                Code::Make(self.graph.ty(*output).clone(), name, args)
             }
-            (Form::Function, _) | (Form::Maker { .. }, None) => Code::Call(name, rest.collect()),
-        }
+            Form::Function => Code::Call(name, rest.collect()),
+        })
     }
 
     /// A chain as a closure over its operands.
-    fn chain(&mut self, chain: &Chain, site: Site<'_>) -> Code {
+    fn chain(&mut self, chain: &Chain, site: Site<'_>) -> Result<Code> {
         let names: Vec<String> = (0..chain.operands).map(spelling::operand).collect();
         let values: Vec<String> = (0..chain.values.len()).map(|n| format!("t{n}")).collect();
         let mut uses = vec![0; names.len() + values.len()];
@@ -270,32 +252,61 @@ impl<'a> Lowering<'a> {
         let bindings: Vec<(String, Code)> = values
             .into_iter()
             .zip(&chain.values)
-            .map(|(name, value)| (name, self.arg(value, site)))
-            .collect();
-        let result = self.arg(&chain.result, site);
+            .map(|(name, value)| Ok((name, self.arg(value, site)?)))
+            .collect::<Result<_>>()?;
+        let result = self.arg(&chain.result, site)?;
         let body = if bindings.is_empty() { result } else { Code::Block(bindings, Box::new(result)) };
-        Code::Closure(names, Box::new(body))
+        Ok(Code::Closure(names, Box::new(body)))
     }
 
     /// A variable of a chain: cloned, unless nothing uses it after this.
-    fn link(&mut self, link: usize) -> Code {
-        let Some((name, uses)) = self.links.get_mut(link) else { return Code::Tuple(Vec::new()) };
-        *uses -= 1;
+    fn link(&mut self, link: usize, site: Site<'_>) -> Result<Code> {
+        let missing = || Defect::node(site.node, "a chain that uses a value before it is there");
+        let (name, uses) = self.links.get_mut(link).ok_or_else(missing)?;
+        *uses = uses.saturating_sub(1);
         let local = Code::Local(name.clone());
-        if *uses > 0 { Code::Method(Box::new(local), "clone".into(), Vec::new(), Vec::new()) } else { local }
+        let used_later = *uses > 0;
+        Ok(if used_later {
+            Code::Method(Box::new(local), "clone".into(), Vec::new(), Vec::new())
+        } else {
+            local
+        })
     }
 
     /// The value of a setting; flags may differ between modules there.
-    fn setting(&mut self, setting: &Setting, site: Site<'_>) -> Code {
-        match &setting.value {
+    fn setting(&mut self, setting: &Setting, site: Site<'_>) -> Result<Code> {
+        Ok(match &setting.value {
             Arg::Bool(value) => self.literal_slot(Some(Literal::Flag(*value)), Some(setting.name)),
-            value => self.arg(value, site),
-        }
+            value => self.arg(value, site)?,
+        })
     }
 
-    fn all(&mut self, items: &[Arg], site: Site<'_>) -> Vec<Code> {
+    fn all(&mut self, items: &[Arg], site: Site<'_>) -> Result<Vec<Code>> {
         items.iter().map(|item| self.arg(item, site)).collect()
     }
+}
+
+/// A small constant, spelt out.
+fn literal(scalars: Vec<Scalar>, ty: &TensorType) -> Code {
+    let items = scalars.into_iter().map(|scalar| Code::Scalar(Number(scalar), ty.dtype)).collect();
+    let flat = ty.with_dims(vec![ty.num_elements()]);
+    let mut from = vec![Code::Array(items), Code::Device];
+    let data = match ty.dtype {
+        // Numbers that the usual dtype does not hold.
+        DType::F64 | DType::U64 => {
+            from.push(Code::DType(ty.dtype));
+            Code::Make(flat, "from_data_dtype".into(), from)
+        }
+        DType::F32 | DType::I64 | DType::Bool => Code::Make(flat, "from_data".into(), from),
+        other => {
+            let data = Code::Make(flat, "from_data".into(), from);
+            Code::Method(Box::new(data), "cast".into(), Vec::new(), vec![Code::DType(other)])
+        }
+    };
+    if ty.rank() == 1 {
+        return data;
+    }
+    reshaped(data, ty)
 }
 
 /// Data in its shape. Rank 0 has a call of its own: an empty array says no type.

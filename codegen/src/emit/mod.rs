@@ -93,16 +93,16 @@ fn reads(program: &Program<'_>, waiting: &BTreeSet<Name>) -> Arena<StructId, boo
     let mut reads: Arena<StructId, bool> = Arena::default();
     for structure in program.structs.iter() {
         let block = &structure.body.block;
-        let mut own = block.statements.iter().any(|statement| statement.reads());
+        let mut itself = block.statements.iter().any(|statement| statement.reads());
         for code in block.codes() {
             code.visit(&mut |part| {
-                own |=
+                itself |=
                     matches!(part, Code::Call(name, _) | Code::Method(_, name, ..) if waiting.contains(name));
             });
         }
         let children = structure.body.structs();
         // Children come before parents.
-        reads.push(own || children.into_iter().any(|child| reads.get(child).is_some_and(|&reads| reads)));
+        reads.push(itself || children.into_iter().any(|child| reads.get(child).is_some_and(|&reads| reads)));
     }
     reads
 }

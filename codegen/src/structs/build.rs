@@ -1,7 +1,7 @@
 //! Gives every module its code, and modules of equal code one struct.
 
 use super::signature::{self, Signatures};
-use super::variants::Group;
+use super::variants::{self, Group};
 use super::{Draft, Parameter, Sharing, Struct, optional_fields};
 use crate::code::{Body, Code, Form, Init, Literal, Lowering, Owner, Statement, decide_moves, inline};
 use crate::ids::{Arena, FieldId, ModuleId, StructId, VarId};
@@ -27,8 +27,14 @@ pub(super) fn build(tree: &ModuleTree<'_>) -> Result<Built, CodegenError> {
         ..Draft::default()
     };
     let modules = tree.modules.iter().map(draft).collect();
-    let mut sharing = Sharing { tree, modules, structs: Arena::default() };
-    let signatures = Signatures::new(tree);
+    let mut sharing = Sharing {
+        tree,
+        modules,
+        structs: Arena::default(),
+        read_elsewhere: variants::layers_read_elsewhere(tree),
+        comparisons: variants::comparisons(tree),
+    };
+    let signatures = Signatures::new(tree)?;
     for modules in levels(tree) {
         for &module in &modules {
             sharing.modules[module].outputs = signatures.outputs(module);
@@ -144,7 +150,8 @@ impl Sharing<'_, '_> {
             for step in &draft.steps {
                 body.block.statements.push(self.statement(&draft, step, &mut lowering)?);
             }
-            body.block.results = draft.outputs.iter().map(|&value| lowering.value(value)).collect();
+            let results = draft.outputs.iter().map(|&value| lowering.value(value));
+            body.block.results = results.collect::<Result<_, _>>()?;
             body.inputs = if module == self.tree.root {
                 self.tree.graph.inputs.iter().map(|&input| lowering.var(input)).collect()
             } else {
@@ -190,7 +197,7 @@ impl Sharing<'_, '_> {
                 });
                 // Layers hold floats; a table of integers says nothing of those.
                 let dtype = dtype.filter(|dtype| dtype.is_float()).unwrap_or(DType::F32);
-                let config = lowering.config(*node, &layer.config);
+                let config = lowering.config(*node, &layer.config)?;
                 Init::Layer { ty: layer.ty, generic: layer.generic, config, dtype }
             }
             Content::Absent => Init::Parameter { dtype: DType::F32, rank: 0, dims: Vec::new() },

@@ -16,9 +16,9 @@ use crate::code::{Body, Literal, Statement};
 use crate::ids::{Arena, FieldId, ModuleId, SlotId, StructId, VarId};
 use crate::tree::{Field, FieldOrigin, ModuleTree, Step, origin};
 use crate::{CodegenError, Defect};
-use kiln_importer::ir::{Graph, TensorType, ValueId};
+use kiln_importer::ir::{Graph, NodeId, TensorType, ValueId};
 use places::Places;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 /// A model as structs and functions.
 pub struct Program<'g> {
@@ -184,6 +184,10 @@ struct Sharing<'t, 'g> {
     tree: &'t ModuleTree<'g>,
     modules: Arena<ModuleId, Draft>,
     structs: Arena<StructId, Struct>,
+    /// Layers whose parameters something besides their calls reads.
+    read_elsewhere: HashSet<NodeId>,
+    /// How many statements may still be compared to find variants.
+    comparisons: usize,
 }
 
 impl Sharing<'_, '_> {

@@ -1,6 +1,7 @@
 //! What goes into a module's `forward` and what comes out, and where it finds the symbols it needs.
 
 use super::Draft;
+use crate::CodegenError;
 use crate::code::{Block, Code, Lowering, Owner, Source, Statement};
 use crate::ids::{ModuleId, VarId};
 use crate::tree::{ModuleTree, Step, is_literal};
@@ -46,11 +47,12 @@ pub(super) struct Signatures<'t, 'g> {
 
 impl<'t, 'g> Signatures<'t, 'g> {
     /// Of a tree.
-    pub(super) fn new(tree: &'t ModuleTree<'g>) -> Self {
+    pub(super) fn new(tree: &'t ModuleTree<'g>) -> Result<Self, CodegenError> {
         let nodes = tree.nodes();
+        let uses = nodes.all.iter().map(|&node| Ok((node, node_uses(tree, node)?)));
         let mut signatures = Signatures {
             tree,
-            nodes: nodes.all.iter().map(|&node| (node, node_uses(tree, node))).collect(),
+            nodes: uses.collect::<Result<_, CodegenError>>()?,
             symbols_of: nodes.symbols_of_values(),
             whole: Inside::default(),
         };
@@ -58,7 +60,7 @@ impl<'t, 'g> Signatures<'t, 'g> {
         for &output in &tree.graph.root.outputs {
             *signatures.whole.uses.entry(output).or_insert(0) += 1;
         }
-        signatures
+        Ok(signatures)
     }
 
     /// The values that a module yields: those used outside, and those whose dims define symbols used outside. Those that
@@ -111,7 +113,7 @@ impl<'t, 'g> Signatures<'t, 'g> {
     }
 }
 
-fn node_uses(tree: &ModuleTree<'_>, node: NodeId) -> NodeUses {
+fn node_uses(tree: &ModuleTree<'_>, node: NodeId) -> Result<NodeUses, CodegenError> {
     let graph = tree.graph;
     let data = graph.node(node);
     let mut uses = NodeUses { defined: data.outputs.clone(), ..NodeUses::default() };
@@ -119,26 +121,28 @@ fn node_uses(tree: &ModuleTree<'_>, node: NodeId) -> NodeUses {
         Op::HostRead(_) => {
             uses.uses.extend(data.inputs.first().copied().flatten());
             uses.defined.clear();
-            return uses;
+            return Ok(uses);
         }
         Op::If(If { condition, then_region, else_region }) => {
             uses.symbols.extend(condition.symbols());
             uses.uses.extend(then_region.outputs.iter().chain(&else_region.outputs));
-            return uses;
+            return Ok(uses);
         }
         _ => {}
     }
     let owner = |value| if is_literal(graph, value) { Owner::Literal } else { Owner::Argument };
     let mut lowering = Lowering::new(graph, &owner);
     let codes: Vec<Code> = match tree.layer(node) {
-        Some((_, layer)) => layer.args.iter().map(|arg| lowering.node(node, arg)).collect(),
-        None => tree.call(node).map(|call| lowering.node(node, call)).into_iter().collect(),
+        Some((_, layer)) => {
+            layer.args.iter().map(|arg| lowering.node(node, arg)).collect::<Result<_, _>>()?
+        }
+        None => tree.call(node).map(|call| lowering.node(node, call)).transpose()?.into_iter().collect(),
     };
     for code in &codes {
         uses.uses.extend(code.vars().into_iter().map(|var| lowering.vars[var]));
         uses.symbols.extend(code.dims().iter().flat_map(|dim| dim.symbols()));
     }
-    uses
+    Ok(uses)
 }
 
 /// The variables that a function takes, in order of their first use.

@@ -20,7 +20,7 @@ impl Sharing<'_, '_> {
         match step {
             Step::Node(node) => self.node_statement(draft, *node, lowering),
             Step::Call(child) => {
-                let args = self.call_args(*child, lowering);
+                let args = self.call_args(*child, lowering)?;
                 let callee = self.callee(draft, *child)?;
                 let outputs = self.modules[*child].outputs.iter().map(|&value| lowering.var(value)).collect();
                 Ok(Statement::Bind { outputs, code: Code::Module(callee, args) })
@@ -52,14 +52,15 @@ impl Sharing<'_, '_> {
     }
 
     /// A call's arguments: values, literals that differ from call to call, symbols.
-    fn call_args(&self, child: ModuleId, lowering: &mut Lowering<'_>) -> Vec<Code> {
+    fn call_args(&self, child: ModuleId, lowering: &mut Lowering<'_>) -> Result<Vec<Code>> {
         let data = &self.modules[child];
-        let mut args: Vec<Code> = data.inputs.iter().map(|&value| lowering.value(value)).collect();
+        let mut args: Vec<Code> =
+            data.inputs.iter().map(|&value| lowering.value(value)).collect::<Result<_>>()?;
         for (value, name) in self.passed(child) {
             args.push(lowering.literal_slot(Some(value), Some(name)));
         }
         args.extend(data.body.symbols.iter().cloned().map(Code::Symbol));
-        args
+        Ok(args)
     }
 
     /// The literals that a call passes, with their names.
@@ -79,7 +80,7 @@ impl Sharing<'_, '_> {
     ) -> Result<Statement> {
         let &[first, second, ..] = modules else { return Err(Defect::EmptyLoop.into()) };
         let last = modules[modules.len() - 1];
-        let mut args = self.call_args(first, lowering);
+        let mut args = self.call_args(first, lowering)?;
         let path = &self.tree.modules[last].path;
         let init =
             args.get_mut(carried).ok_or_else(|| Defect::module(path, "no input that a loop carries"))?;
@@ -100,18 +101,18 @@ impl Sharing<'_, '_> {
         if let Op::HostRead(HostRead { symbols }) = &data.op {
             let operand = data.inputs.first().copied().flatten();
             let operand = operand.ok_or_else(|| Defect::node(data, "no operand to read"))?;
-            return Ok(Statement::Read { code: lowering.value(operand), symbols: symbols.clone() });
+            return Ok(Statement::Read { code: lowering.value(operand)?, symbols: symbols.clone() });
         }
         let code = match self.tree.layer(node) {
             Some((first, layer)) => {
                 let field = self.layer_field(draft, first);
                 let field = field.ok_or_else(|| Defect::node(data, "no field for its layer"))?;
-                let args = layer.args.iter().map(|arg| lowering.node(node, arg)).collect();
+                let args = layer.args.iter().map(|arg| lowering.node(node, arg)).collect::<Result<_>>()?;
                 Code::Layer(field, layer.method, args)
             }
             None => {
                 let call = self.tree.call(node);
-                lowering.node(node, call.ok_or_else(|| Defect::node(data, "no call of the runtime"))?)
+                lowering.node(node, call.ok_or_else(|| Defect::node(data, "no call of the runtime"))?)?
             }
         };
         let outputs = data.outputs.iter().map(|&value| lowering.var(value)).collect();
@@ -127,9 +128,9 @@ impl Sharing<'_, '_> {
     ) -> Result<Block> {
         let statements: Result<Vec<Statement>> =
             steps.iter().map(|step| self.statement(draft, step, lowering)).collect();
-        let results =
-            |lowering: &mut Lowering<'_>| region.outputs.iter().map(|&value| lowering.value(value)).collect();
-        Ok(Block { statements: statements?, results: results(lowering) })
+        let statements = statements?;
+        let results: Result<Vec<Code>> = region.outputs.iter().map(|&value| lowering.value(value)).collect();
+        Ok(Block { statements, results: results? })
     }
 }
 

@@ -3,7 +3,8 @@
 use super::constants;
 use super::layers::Layers;
 use super::nodes::{self, Nodes};
-use super::outline::{OutlineId, Outlines};
+use super::outline::Outlines;
+use crate::ids::OutlineId;
 use kiln_importer::ir::{NodeId, ValueId};
 use std::collections::HashSet;
 

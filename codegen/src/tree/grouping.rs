@@ -13,7 +13,7 @@ pub struct Grouped {
     pub modules: Arena<ModuleId, Module>,
     pub root: ModuleId,
     /// Layers that are called from several modules, so that none can hold them.
-    pub homeless: BTreeSet<NodeId>,
+    pub called_across: BTreeSet<NodeId>,
 }
 
 /// Builds the tree.
@@ -26,11 +26,11 @@ pub fn group(nodes: &Nodes<'_>, layers: &Layers, placements: BTreeMap<NodeId, Pl
         depends,
         modules: Arena::default(),
         holders: BTreeMap::new(),
-        homeless: BTreeSet::new(),
+        called_across: BTreeSet::new(),
     };
     let class = grouping.root_class();
     let root = grouping.module(String::new(), class, 0, nodes.root.clone());
-    Grouped { modules: grouping.modules, root, homeless: grouping.homeless }
+    Grouped { modules: grouping.modules, root, called_across: grouping.called_across }
 }
 
 pub(super) struct Grouping<'a> {
@@ -39,9 +39,9 @@ pub(super) struct Grouping<'a> {
     pub(super) placements: BTreeMap<NodeId, Placement>,
     depends: HashMap<NodeId, Vec<NodeId>>,
     pub(super) modules: Arena<ModuleId, Module>,
-    /// The path of the module that holds each layer.
+    /// The path of the module that holds each layer: the first that calls it.
     holders: BTreeMap<NodeId, String>,
-    homeless: BTreeSet<NodeId>,
+    called_across: BTreeSet<NodeId>,
 }
 
 /// A module that is being filled.
@@ -115,7 +115,7 @@ impl Grouping<'_> {
         if let Some(layer) = self.layers.called_by(node) {
             let holder = self.holders.entry(layer).or_insert_with(|| draft.module.path.clone());
             if *holder != draft.module.path {
-                self.homeless.insert(layer);
+                self.called_across.insert(layer);
             }
             if draft.layers.insert(layer) {
                 let key = self.layer_key(draft, node);

@@ -128,11 +128,11 @@ impl<'g> ModuleTree<'g> {
         let (modules, root) = loop {
             let placements = placement::placements(&nodes, &layers);
             let grouped = grouping::group(&nodes, &layers, placements);
-            if grouped.homeless.is_empty() {
+            if grouped.called_across.is_empty() {
                 break (grouped.modules, grouped.root);
             }
             rounds += 1;
-            layers.refuse(&if rounds < ROUNDS { grouped.homeless } else { layers.called_again() });
+            layers.refuse(&if rounds < ROUNDS { grouped.called_across } else { layers.called_again() });
         };
         let mut tree = ModuleTree { graph, modules, root, checkpoints: Checkpoints::None, nodes, layers };
         constants::place(&mut tree);

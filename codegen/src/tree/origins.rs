@@ -1,6 +1,6 @@
 //! How checkpoints of the original network fill the fields of a module.
 //!
-//! A field whose parameters are simply the original's, under its own name and laid out as PyTorch does, says nothing;
+//! A field whose parameters are simply the original's, under the field's name and laid out as PyTorch does, says nothing;
 //! others carry an attribute. Keys are relative to the module, so that equal modules still share a struct.
 
 mod expression;
@@ -64,9 +64,16 @@ struct Parameter<'g> {
     made: Option<&'g Provenance>,
     /// The one number that it is everywhere.
     number: Option<f64>,
-    /// Where checkpoints have it when nothing is said, and whether it is transposed there.
-    own: (String, bool),
+    /// Where checkpoints have it when nothing is said.
+    expected: Expected,
     target: DerivationTarget,
+}
+
+/// A key of a checkpoint.
+struct Expected {
+    key: String,
+    /// Whether the tensor is transposed there.
+    transposed: bool,
 }
 
 fn parameter<'g>(
@@ -81,15 +88,15 @@ fn parameter<'g>(
         name,
         made: constant.provenance.as_deref(),
         number: number(tree, value),
-        own: (key, in_pytorch(kind, name).1),
+        expected: Expected { key, transposed: in_pytorch(kind, name).1 },
         target: DerivationTarget { layer: kind.to_owned(), shape: constant.data.shape.clone() },
     })
 }
 
 impl Parameter<'_> {
     /// Whether a provenance is what checkpoints have for it.
-    fn is_own(&self, made: &Provenance) -> bool {
-        is_key(made, &self.own.0, self.own.1)
+    fn is_expected(&self, made: &Provenance) -> bool {
+        is_key(made, &self.expected.key, self.expected.transposed)
     }
 }
 
@@ -105,11 +112,11 @@ fn layout(made: &Provenance) -> Option<bool> {
 }
 
 /// Whether a provenance is a key, perhaps transposed.
-fn is_key(made: &Provenance, wanted: &str, turned: bool) -> bool {
+fn is_key(made: &Provenance, wanted: &str, transposed: bool) -> bool {
     match plain(made) {
-        Provenance::Key { key, .. } => !turned && key == wanted,
+        Provenance::Key { key, .. } => !transposed && key == wanted,
         Provenance::Apply { op: Op::Permute(Permute { axes }), operands } => {
-            turned
+            transposed
                 && axes.as_slice() == [1, 0]
                 && operands.first().is_some_and(|of| is_key(of, wanted, false))
         }
@@ -124,10 +131,12 @@ fn folded_norm(parameters: &[Parameter<'_>], base: &str) -> Option<FieldOrigin> 
         return None;
     }
     let norm = match plain(weight.made?) {
-        Provenance::Scaled { weight: own, scale, .. } if weight.is_own(own) => match plain(scale) {
-            Provenance::NormScale(norm) => norm,
-            _ => return None,
-        },
+        Provenance::Scaled { weight: before, scale, .. } if weight.is_expected(before) => {
+            match plain(scale) {
+                Provenance::NormScale(norm) => norm,
+                _ => return None,
+            }
+        }
         _ => return None,
     };
     let is_shift = |made: &Provenance| matches!(plain(made), Provenance::NormShift(other) if other == norm);
@@ -137,7 +146,7 @@ fn folded_norm(parameters: &[Parameter<'_>], base: &str) -> Option<FieldOrigin> 
         Provenance::Apply { op: Op::Binary(BinaryOp::Add), operands } => match operands.as_slice() {
             [product, shift] if is_shift(shift) => match plain(product) {
                 Provenance::Apply { op: Op::Binary(BinaryOp::Mul), operands } => match operands.as_slice() {
-                    [own, scale] if bias.is_own(own) && is_scale(scale) => true,
+                    [before, scale] if bias.is_expected(before) && is_scale(scale) => true,
                     _ => return None,
                 },
                 _ => return None,
@@ -171,7 +180,7 @@ fn derived(tree: &ModuleTree<'_>, parameters: &[Parameter<'_>], base: &str) -> O
     let mut texts = Vec::new();
     for parameter in parameters {
         let text = match (parameter.made, parameter.number) {
-            (Some(made), _) if parameter.is_own(made) => continue,
+            (Some(made), _) if parameter.is_expected(made) => continue,
             (Some(made), _) => text(tree, made, parameter, base)?,
             (None, Some(number)) => Derivation::Number(number).to_string(),
             (None, None) => Derivation::Constant.to_string(),
@@ -184,12 +193,12 @@ fn derived(tree: &ModuleTree<'_>, parameters: &[Parameter<'_>], base: &str) -> O
 /// The expression of a parameter.
 fn text(tree: &ModuleTree<'_>, made: &Provenance, parameter: &Parameter<'_>, base: &str) -> Option<String> {
     let derivation = derivation(made, base).ok()?;
-    let (own, turned) = &parameter.own;
-    // As it lies under the other name, so it lies under its own.
-    if tree.graph.tied_keys.contains(own) && layout(made) == Some(*turned) {
-        let key = Derivation::key(relative(own, base)?, false);
-        let own = if *turned { Derivation::Permute(Box::new(key), vec![1, 0]) } else { key };
-        return Some(Derivation::First(vec![own, shapeless(derivation)]).to_string());
+    let Expected { key, transposed } = &parameter.expected;
+    // A tied parameter may be in checkpoints under either name, laid out alike.
+    if tree.graph.tied_keys.contains(key) && layout(made) == Some(*transposed) {
+        let key = Derivation::key(relative(key, base)?, false);
+        let expected = if *transposed { Derivation::Permute(Box::new(key), vec![1, 0]) } else { key };
+        return Some(Derivation::First(vec![expected, shapeless(derivation)]).to_string());
     }
     Some(shortest(derivation, &parameter.target).to_string())
 }

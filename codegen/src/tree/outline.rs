@@ -3,21 +3,18 @@
 use super::layers::Layers;
 use super::nodes::Nodes;
 use crate::code::{Code, Lowering, Owner};
+use crate::ids::{Id, OutlineId};
 use kiln_importer::ir::NodeId;
 use kiln_types::DTypeKind;
 use std::collections::HashMap;
-
-/// Names an outline; equal ones have one name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct OutlineId(usize);
 
 /// What a node does.
 #[derive(PartialEq, Eq, Hash)]
 struct Outline {
     /// For a call of a layer: its type and method.
     layer: Option<(&'static str, &'static str)>,
-    /// The expression, or the layer's arguments.
-    codes: Vec<Code>,
+    /// The expression, or the layer's arguments. One that cannot be written is an error when its module is.
+    codes: Option<Vec<Code>>,
     /// Kind and rank of each result.
     results: Vec<(DTypeKind, usize)>,
 }
@@ -38,7 +35,7 @@ impl<'a> Outlines<'a> {
     /// The outline of a node.
     pub fn of(&mut self, node: NodeId) -> OutlineId {
         let outline = self.outline(node);
-        let next = OutlineId(self.known.len());
+        let next = OutlineId::at(self.known.len());
         *self.known.entry(outline).or_insert(next)
     }
 
@@ -50,13 +47,55 @@ impl<'a> Outlines<'a> {
             Some(layer) => (Some((layer.ty, layer.method)), layer.args.as_slice()),
             None => (None, self.nodes.call(node).map_or(&[][..], std::slice::from_ref)),
         };
-        let outline = |call| {
-            let mut code = lowering.node(node, call);
+        let codes = calls.iter().map(|call| {
+            let mut code = lowering.node(node, call).ok()?;
             code.erase_numbers();
-            code
-        };
-        let codes = calls.iter().map(outline).collect();
+            Some(code)
+        });
+        let codes = codes.collect();
         let result = |&value| (graph.ty(value).dtype.kind(), graph.ty(value).rank());
         Outline { layer, codes, results: graph.node(node).outputs.iter().map(result).collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln_importer::ir::{Builder, Conv, Graph, Op, TensorType, ValueId};
+    use kiln_types::{ConvOptions, DType, TensorData};
+
+    /// A convolution of an input with so many channels and axes.
+    fn conv(builder: &mut Builder<'_>, channels: usize, axes: usize) -> ValueId {
+        let dims = |first: usize, size| [[first, channels].as_slice(), &vec![size; axes]].concat();
+        let x = builder.input("x", TensorType::new(DType::F32, dims(1, 8)));
+        let shape = dims(4, 3);
+        let weight = TensorData::new(vec![0f32; shape.iter().product()], shape);
+        let weight = builder.graph.add_constant(Some("conv.weight".into()), weight);
+        let options = ConvOptions {
+            stride: vec![1; axes],
+            padding: vec![(1, 1); axes],
+            dilation: vec![1; axes],
+            groups: 1,
+        };
+        builder.add(Op::Conv(Conv { options, activation: None }), &[x, weight]).expect("a convolution")
+    }
+
+    #[test]
+    fn outlines_differ_in_names_and_not_in_numbers() {
+        let mut graph = Graph::default();
+        let mut builder = Builder::new(&mut graph);
+        let outputs = [(3, 1), (3, 2), (5, 2)].map(|(channels, axes)| conv(&mut builder, channels, axes));
+        graph.root.nodes = builder.nodes;
+        graph.root.outputs = outputs.to_vec();
+        let nodes = Nodes::new(&graph);
+        let layers = Layers::choose(&nodes);
+        // What tells a `Conv1d` from a `Conv2d` are digits of a name, which are no numbers.
+        let types: Vec<_> =
+            nodes.all.iter().map(|&node| nodes.possible_layer(node).expect("a layer").ty).collect();
+        assert_eq!(types, ["nn::conv::Conv1d", "nn::conv::Conv2d", "nn::conv::Conv2d"]);
+        let mut outlines = Outlines::new(&nodes, &layers);
+        let [one, two, other] = [0, 1, 2].map(|i| outlines.of(nodes.all[i]));
+        assert_ne!(one, two);
+        assert_eq!(two, other);
     }
 }

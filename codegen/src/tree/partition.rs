@@ -2,8 +2,9 @@
 
 use super::layers::Layers;
 use super::nodes::{self, Nodes};
-use super::outline::{OutlineId, Outlines};
+use super::outline::Outlines;
 use super::placement::{Placement, is_below};
+use crate::ids::OutlineId;
 use crate::names::Names;
 use kiln_importer::ir::{Graph, NodeId, ScopeEntry, SymbolOrigin, ValueId};
 use std::cmp::Reverse;
@@ -365,4 +366,43 @@ fn reads(graph: &Graph, nodes: &Nodes<'_>) -> Vec<(usize, usize)> {
         }
     }
     last.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::Id;
+
+    /// A line of nodes, a letter for what each does, that one value crosses everywhere.
+    fn line(text: &str) -> Line {
+        Line {
+            outlines: text.bytes().map(|letter| OutlineId::at(usize::from(letter))).collect(),
+            crossing: vec![1; text.len() + 1],
+        }
+    }
+
+    fn repetitions(line: &Line) -> Vec<(usize, usize, usize)> {
+        line.repetitions().iter().map(|found| (found.start, found.period, found.times)).collect()
+    }
+
+    #[test]
+    fn what_covers_most_is_cut_first() {
+        assert_eq!(repetitions(&line("xyabcdabcdabcdz")), [(2, 4, 3)]);
+        // What is left of a run beside a better one is found too.
+        assert_eq!(repetitions(&line("abcdeabcdeabcdeqrstqrst")), [(0, 5, 3), (15, 4, 2)]);
+        assert_eq!(repetitions(&line("abcabcabc")), [], "too short to be worth a module");
+    }
+
+    #[test]
+    fn a_gap_whose_best_repetition_is_too_dear_has_none() {
+        let mut line = line("abcdeabcdeabcdeqrstqrst");
+        line.crossing[5] = MAX_CROSSING + 1;
+        line.crossing[6..].fill(MAX_CROSSING + 1);
+        assert_eq!(repetitions(&line), []);
+    }
+
+    #[test]
+    fn values_cross_from_where_they_are_made_to_their_last_use() {
+        assert_eq!(covered([(0, 2), (1, 1), (3, 2)].into_iter(), 3), [1, 2, 1, 0]);
+    }
 }

@@ -39,9 +39,10 @@ pub fn placements(nodes: &Nodes<'_>, layers: &Layers) -> BTreeMap<NodeId, Placem
         partition::partition(nodes, layers, &mut placements);
     }
     // What else happens in a layer's own scope, reshaping its operand, say, is done around the layer.
-    let own: BTreeSet<String> = placements.values().filter_map(|placement| placement.layer.clone()).collect();
+    let layer_paths: BTreeSet<String> =
+        placements.values().filter_map(|placement| placement.layer.clone()).collect();
     for placement in placements.values_mut() {
-        let depth = placement.modules.iter().position(|entry| own.contains(&entry.path));
+        let depth = placement.modules.iter().position(|entry| layer_paths.contains(&entry.path));
         placement.modules.truncate(depth.unwrap_or(MAX_DEPTH));
     }
     place_the_rest(nodes, &mut placements, has_scopes);

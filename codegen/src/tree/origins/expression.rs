@@ -242,9 +242,9 @@ fn sized(made: &Provenance, base: &str) -> Result<Derivation, String> {
 
 /// Whether a result has the other operand's shape, whatever this one's is.
 fn is_spread_to(made: &Provenance, other: &Provenance) -> bool {
-    let (Some(own), Some(other)) = (made.shape(), other.shape()) else { return false };
-    let fits = own.iter().rev().zip(other.iter().rev()).all(|(own, other)| *own == 1 || own == other);
-    own.len() <= other.len() && fits
+    let (Some(shape), Some(wanted)) = (made.shape(), other.shape()) else { return false };
+    let fits = shape.iter().rev().zip(wanted.iter().rev()).all(|(size, wanted)| *size == 1 || size == wanted);
+    shape.len() <= wanted.len() && fits
 }
 
 /// Tensors joined along the first axis, said without sizes where that is possible, so that modules of other sizes are
