@@ -26,7 +26,7 @@ mod trace;
 
 pub use api::*;
 pub use args::{AsIndex, BroadcastArgs, MovedimArgs, PadArg, Padding, ReshapeArgs, Slice, SliceArg};
-pub use trace::{Operand, Traced, elementwise, elementwise_all};
+pub use trace::{Operand, Traced, elementwise, elementwise_all, record};
 
 pub use kiln_types::*;
 

@@ -9,7 +9,7 @@ use crate::backend::{Backend, Primitive, held};
 use crate::check;
 use crate::{
     Activation, BinaryOp, CompareOp, DType, Element, Expression, Scalar, Shape, Step, StepId, Tensor,
-    TensorKind,
+    TensorKind, UnaryOp,
 };
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -131,6 +131,14 @@ impl Traced {
         Self(Inner::Step { program: program.clone(), id })
     }
 
+    /// Its dtype; nothing for a number, which takes that of what it meets.
+    pub fn dtype(&self) -> Option<DType> {
+        match &self.0 {
+            Inner::Number(..) => None,
+            Inner::Step { program, id } => Some(dtype_of(program, *id)),
+        }
+    }
+
     /// The step of this value, made in the program and with the dtype of `near` if it is a number.
     #[track_caller]
     fn step(&self, near: &Traced) -> (Program, StepId) {
@@ -168,13 +176,21 @@ impl Traced {
         Self(Inner::Step { program, id })
     }
 
+    /// Applies a [`UnaryOp`].
+    pub fn unary(self, op: UnaryOp) -> Self {
+        let dtype = matches!(op, UnaryOp::IsNan | UnaryOp::IsInf).then_some(DType::Bool);
+        self.of_one(dtype, |x| Step::Unary(op, x))
+    }
+
+    /// Applies a [`BinaryOp`].
     #[track_caller]
-    fn binary(self, op: BinaryOp, other: Self) -> Self {
+    pub fn binary(self, op: BinaryOp, other: Self) -> Self {
         self.of_two(other, op.name(), None, |a, b| Step::Binary(op, a, b))
     }
 
+    /// Applies a [`CompareOp`].
     #[track_caller]
-    fn compare(self, op: CompareOp, other: Self) -> Self {
+    pub fn compare(self, op: CompareOp, other: Self) -> Self {
         self.of_two(other, op.name(), Some(DType::Bool), |a, b| Step::Compare(op, a, b))
     }
 
@@ -283,20 +299,21 @@ fn push(program: &Recording, step: Step, dtype: DType) -> StepId {
     }
 }
 
-/// Records what a closure does to operands of the given dtypes; yields the program and its parameters.
-#[track_caller]
-fn record<const N: usize, const M: usize>(
-    dtypes: Dtypes,
-    operands: [DType; N],
-    f: impl FnOnce([Traced; N]) -> [Traced; M],
-) -> (Expression, Vec<Scalar>) {
+/// Begins a program: its operands.
+fn begin(dtypes: Dtypes, operands: &[DType]) -> (Program, Vec<Traced>) {
     let steps = RefCell::new(Vec::new());
     let program: Program = Rc::new(Recording { steps, parameters: RefCell::new(Vec::new()), dtypes });
-    let operands = core::array::from_fn(|n| {
-        let id = push(&program, Step::Input(n as u16), operands[n]);
+    let operand = |(n, &dtype): (u16, &DType)| {
+        let id = push(&program, Step::Input(n), dtype);
         Traced(Inner::Step { program: program.clone(), id })
-    });
-    let outputs: Vec<StepId> = f(operands)
+    };
+    let operands = (0..).zip(operands).map(operand).collect();
+    (program, operands)
+}
+
+/// The program of some results, and the numbers of its parameters.
+fn finish(program: &Recording, results: &[Traced]) -> (Expression, Vec<Scalar>) {
+    let outputs: Vec<StepId> = results
         .iter()
         .map(|result| match &result.0 {
             Inner::Step { id, .. } => *id,
@@ -306,8 +323,22 @@ fn record<const N: usize, const M: usize>(
     // What was recorded after the last result is not needed.
     let end = outputs.iter().map(|id| usize::from(*id) + 1).max().unwrap_or(0);
     let steps = program.steps.borrow()[..end].iter().map(|(step, _)| *step).collect();
-    let expression = if M == 1 { Expression::new(steps) } else { Expression { steps, outputs } };
+    let expression = if results.len() == 1 { Expression::new(steps) } else { Expression { steps, outputs } };
     (expression, program.parameters.take())
+}
+
+/// Records what a closure does to operands of the given dtypes, as a program for a backend's device, with the numbers of
+/// its parameters.
+///
+/// # Panics
+/// When dtypes mix, or a result is a number that has met no operand.
+pub fn record<B: Backend>(
+    operands: &[DType],
+    device: &B::Device,
+    f: impl FnOnce(&[Traced]) -> Vec<Traced>,
+) -> (Expression, Vec<Scalar>) {
+    let (program, operands) = begin(Dtypes::of::<B>(device), operands);
+    finish(&program, &f(&operands))
 }
 
 /// Operands that broadcast, then the backend's pass over them.
@@ -329,8 +360,10 @@ pub(crate) fn run<B: Backend, const N: usize, const M: usize>(
         check::fail("elementwise", format_args!("there are no operands"))
     };
     let dtypes = Dtypes::of::<B>(&B::device(first));
-    let own = core::array::from_fn(|n| operands[n].dtype());
-    let (expression, parameters) = record(dtypes, own, f);
+    let own: [DType; N] = core::array::from_fn(|n| operands[n].dtype());
+    let (program, traced) = begin(dtypes, &own);
+    let Ok(traced) = <[Traced; N]>::try_from(traced) else { unreachable!("one for each operand") };
+    let (expression, parameters) = finish(&program, &f(traced));
     match B::elementwise(&expression, operands.into(), &parameters).try_into() {
         Ok(results) => results,
         Err(results) => check::fail(

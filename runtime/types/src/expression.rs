@@ -44,6 +44,20 @@ impl Step {
         };
         ids.into_iter().flatten()
     }
+
+    /// The same step, reading others.
+    #[must_use]
+    pub fn with_operands(self, other: impl Fn(StepId) -> StepId) -> Self {
+        match self {
+            Step::Input(_) | Step::Constant(..) | Step::Parameter(..) | Step::Iota(..) => self,
+            Step::Unary(op, x) => Step::Unary(op, other(x)),
+            Step::Activation(op, x) => Step::Activation(op, other(x)),
+            Step::Cast(dtype, x) => Step::Cast(dtype, other(x)),
+            Step::Binary(op, a, b) => Step::Binary(op, other(a), other(b)),
+            Step::Compare(op, a, b) => Step::Compare(op, other(a), other(b)),
+            Step::Where(mask, a, b) => Step::Where(other(mask), other(a), other(b)),
+        }
+    }
 }
 
 /// An elementwise program: steps in order, some of which are the results.
@@ -71,6 +85,26 @@ impl Expression {
             true => self.steps.len().checked_sub(1).map(|last| last as StepId).into_iter().collect(),
             false => self.outputs.clone(),
         }
+    }
+
+    /// The dtype of each step, for operands of the given dtypes; nothing when a step names what is not there.
+    pub fn dtypes(&self, operands: &[DType]) -> Option<Vec<DType>> {
+        let mut dtypes: Vec<DType> = Vec::with_capacity(self.steps.len());
+        for step in &self.steps {
+            let of = |id: StepId| dtypes.get(usize::from(id)).copied();
+            dtypes.push(match *step {
+                Step::Input(n) => operands.get(usize::from(n)).copied()?,
+                Step::Constant(_, dtype)
+                | Step::Parameter(_, dtype)
+                | Step::Iota(_, dtype)
+                | Step::Cast(dtype, _) => dtype,
+                Step::Compare(..) | Step::Unary(UnaryOp::IsNan | UnaryOp::IsInf, _) => DType::Bool,
+                Step::Unary(_, x) | Step::Activation(_, x) | Step::Binary(_, x, _) | Step::Where(_, x, _) => {
+                    of(x)?
+                }
+            });
+        }
+        Some(dtypes)
     }
 }
 

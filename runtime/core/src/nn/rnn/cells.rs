@@ -5,7 +5,7 @@ use crate::module::{Param, Parameter};
 use crate::nn::Activation;
 use crate::tensor::module::{self, RnnInputs};
 use crate::tensor::{RnnDirection, RnnKind, RnnOptions, Tensor, backend::Backend};
-use alloc::{vec, vec::Vec};
+use alloc::vec::Vec;
 
 /// The cells of one layer, in one direction or both.
 pub(super) struct Cells<'a, B: Backend> {
@@ -182,5 +182,5 @@ pub(super) fn both<'a, B: Backend, const GATES: usize>(
     forward: [&'a GateController<B>; GATES],
     reverse: [&'a GateController<B>; GATES],
 ) -> Vec<&'a GateController<B>> {
-    vec![forward, reverse].concat()
+    [forward, reverse].concat()
 }

@@ -13,22 +13,31 @@ pub fn activation_gradient<B: Backend>(activation: Activation, gradient: T<B>, x
         DType::F16 | DType::BF16 => [gradient, x].map(|t| B::cast(t, DType::F32)),
         _ => [gradient, x],
     };
-    let [result] = trace::run::<B, 2, 1>([gradient, x], |[gradient, x]| [through(activation, gradient, x)]);
+    let [result] = trace::run::<B, 2, 1>([gradient, x], |[gradient, x]| {
+        let y = || x.clone().activation(activation);
+        [activation_derivative(activation, gradient, x.clone(), y)]
+    });
     if result.dtype() == dtype { result } else { B::cast(result, dtype) }
 }
 
-/// The gradient of the input, as a program. At corners it is what PyTorch has.
-fn through(activation: Activation, gradient: Traced, x: Traced) -> Traced {
+/// The gradient of the input `x`, as a formula of it and of the result `y`, whichever takes less to compute. At corners it
+/// is what PyTorch has.
+pub fn activation_derivative(
+    activation: Activation,
+    gradient: Traced,
+    x: Traced,
+    y: impl FnOnce() -> Traced,
+) -> Traced {
     let g = gradient;
     match activation {
-        Activation::Relu => g.mask_fill(x.lower_equal_elem(0.0), 0.0),
+        Activation::Relu => g.mask_fill(y().lower_equal_elem(0.0), 0.0),
         Activation::LeakyRelu { slope } => (g.clone() * slope).mask_where(x.greater_elem(0.0), g),
         Activation::Sigmoid => {
-            let y = x.activation(Activation::Sigmoid);
+            let y = y();
             g * y.clone() * (1.0 - y)
         }
         Activation::Tanh => {
-            let y = x.tanh();
+            let y = y();
             g * (1.0 - y.clone() * y)
         }
         Activation::Softplus => g * x.activation(Activation::Sigmoid),
@@ -67,7 +76,8 @@ fn through(activation: Activation, gradient: Traced, x: Traced) -> Traced {
             between.mask_where(above, g).mask_fill(x.lower_equal_elem(-3.0), 0.0)
         }
         Activation::Elu { alpha } => {
-            let falling = g.clone() * (x.clone().clamp_max(0.0).exp() * alpha);
+            let y = y();
+            let falling = g.clone() * (y + alpha);
             falling.mask_where(x.greater_elem(0.0), g)
         }
         Activation::Clamp { min, max } => {

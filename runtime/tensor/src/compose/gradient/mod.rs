@@ -13,7 +13,7 @@ mod pool;
 mod resize;
 mod rnn;
 
-pub use activation::activation_gradient;
+pub use activation::{activation_derivative, activation_gradient};
 pub use attention::{AttentionGradients, AttentionTrained, attention_gradient, attention_train};
 pub use conv::{
     conv_input_gradient, conv_transpose_input_gradient, conv_transpose_weight_gradient, conv_weight_gradient,

@@ -1,0 +1,136 @@
+//! Gradients of what layers are made of: convolution, pooling, normalization, attention, recurrence.
+
+mod check;
+
+use kiln_tensor::backend::Backend;
+use kiln_tensor::compose::{RnnOperands, RnnOutput};
+use kiln_tensor::{
+    Activation, AttentionOptions, ConvOptions, ConvTransposeOptions, CoordinateTransform, InterpolateMode,
+    InterpolateOptions, PoolOp, PoolOptions, RnnDirection, RnnKind, RnnOptions, Shape, TensorData,
+};
+
+/// A causal mask, as bools.
+fn below_diagonal<B: Backend>(size: usize) -> B::Primitive {
+    let mask: Vec<bool> = (0..size * size).map(|i| i % size <= i / size).collect();
+    B::from_data(TensorData::new(mask, [1, 1, size, size]), &B::Device::default())
+}
+
+/// All results of a recurrent layer in one.
+fn joined<B: Backend>(output: RnnOutput<B>) -> B::Primitive {
+    let flat = |tensor: B::Primitive| {
+        let count = kiln_tensor::backend::Primitive::shape(&tensor).num_elements();
+        B::reshape(tensor, Shape::from([count]))
+    };
+    let parts = [Some(output.output), Some(output.hidden), output.cell];
+    B::cat(parts.into_iter().flatten().map(flat).collect(), 0)
+}
+
+fn recurrent<B: Backend>(
+    kind: RnnKind,
+    direction: RnnDirection,
+    [input, weight, recurrent, bias, hidden]: [B::Primitive; 5],
+    initial_cell: Option<B::Primitive>,
+    peepholes: Option<B::Primitive>,
+) -> B::Primitive {
+    let options = RnnOptions {
+        kind,
+        direction,
+        hidden_size: 2,
+        activations: kind.activations().repeat(direction.count()),
+        clip: None,
+        state_clip: None,
+        batch_first: false,
+    };
+    let operands = RnnOperands::<B> {
+        input,
+        weight,
+        recurrent,
+        bias: Some(bias),
+        sequence_lengths: None,
+        initial_hidden: Some(hidden),
+        initial_cell,
+        peepholes,
+    };
+    joined::<B>(B::rnn(operands, &options))
+}
+
+const GRU: RnnKind = RnnKind::Gru { linear_before_reset: true };
+const LSTM: RnnKind = RnnKind::Lstm { input_forget: false };
+
+gradient_tests! {
+    conv [[2, 2, 5, 4], [3, 2, 3, 2], [3]] |B, [x, w, b]| {
+        B::conv(x, w, Some(b), &ConvOptions::new([2, 1], [1, 0], [1, 2], 1))
+    };
+    conv_in_groups [[1, 4, 6], [4, 2, 3]] |B, [x, w]| {
+        B::conv(x, w, None, &ConvOptions::new([1], [1], [1], 2))
+    };
+    conv_activated [[1, 2, 4, 4], [2, 1, 3, 3], [2]] |B, [x, w, b]| {
+        let options = ConvOptions::new([1, 1], [1, 1], [1, 1], 2);
+        B::conv_activated(x, w, Some(b), Activation::Silu, &options)
+    };
+    conv_transpose [[2, 2, 3, 3], [2, 3, 3, 2], [3]] |B, [x, w, b]| {
+        B::conv_transpose(x, w, Some(b), &ConvTransposeOptions::new([2, 1], [1, 0], [1, 0], [1, 1], 1))
+    };
+    max_pool [[1, 2, 5, 4]] |B, [x]| {
+        B::pool(PoolOp::Max, x, &PoolOptions::new([2, 2], [2, 1], [1, 0], [1, 1], false))
+    };
+    average_pool [[1, 2, 5, 4]] |B, [x]| {
+        let op = PoolOp::Average { include_pad: false };
+        B::pool(op, x, &PoolOptions::new([3, 2], [2, 2], [1, 1], [1, 1], true))
+    };
+    lp_pool (0.3, 2.0) [[1, 2, 5, 4]] |B, [x]| {
+        B::pool(PoolOp::Lp { p: 2 }, x, &PoolOptions::new([2, 2], [1, 2], [0, 0], [1, 1], false))
+    };
+    max_pool_with_indices [[1, 2, 5, 4]] |B, [x]| {
+        B::max_pool_with_indices(x, &PoolOptions::new([2, 2], [2, 2], [0, 0], [1, 1], false)).0
+    };
+    adaptive_avg_pool [[1, 2, 5, 4]] |B, [x]| B::adaptive_avg_pool(x, &[3, 2]);
+    interpolate [[1, 2, 3, 4]] |B, [x]| {
+        let options = InterpolateOptions {
+            output_size: vec![1, 2, 5, 6],
+            scales: vec![1.0, 1.0, 5.0 / 3.0, 1.5],
+            mode: InterpolateMode::Linear,
+            coordinates: CoordinateTransform::HalfPixel,
+            antialias: false,
+            exclude_outside: false,
+            roi: None,
+            extrapolation_value: 0.0,
+        };
+        B::interpolate(x, &options)
+    };
+
+    softmax [[2, 3, 2]] |B, [x]| B::softmax(x, 1);
+    log_softmax [[2, 3, 2]] |B, [x]| B::log_softmax(x, 2);
+    layer_norm [[2, 3, 4], [4], [4]] |B, [x, w, b]| B::layer_norm(x, w, Some(b), 1e-5);
+    layer_norm_of_two_dims [[2, 3, 4], [3, 4]] |B, [x, w]| B::layer_norm(x, w, None, 1e-5);
+    rms_norm [[2, 3, 4], [4]] |B, [x, w]| B::rms_norm(x, w, 1e-5);
+    group_norm [[2, 4, 3], [4], [4]] |B, [x, w, b]| B::group_norm(x, Some(w), Some(b), 2, 1e-5);
+    group_norm_of_bias_alone [[2, 4, 3], [4]] |B, [x, b]| B::group_norm(x, None, Some(b), 2, 1e-5);
+    batch_norm (0.5, 2.0) [[2, 3, 4], [3], [3], [3], [3]] |B, [x, w, b, m, v]| B::batch_norm(x, w, b, m, v, 1e-5);
+    batch_norm_train [[3, 2, 4], [2], [2]] |B, [x, w, b]| B::batch_norm_train(x, w, b, 1e-5).output;
+    dropout [[4, 5]] |B, [x]| B::dropout(B::unary(kiln_tensor::UnaryOp::Exp, x), 0.4, 77);
+
+    attention [[1, 2, 3, 4], [1, 2, 5, 4], [1, 2, 5, 2]] |B, [q, k, v]| {
+        B::attention(q, k, v, None, &AttentionOptions::default())
+    };
+    attention_added_mask [[2, 2, 3, 4], [2, 2, 3, 4], [2, 2, 3, 4], [1, 1, 3, 3]] |B, [q, k, v, mask]| {
+        B::attention(q, k, v, Some(mask), &AttentionOptions { softcap: Some(2.0), ..Default::default() })
+    };
+    attention_bool_mask [[1, 2, 3, 4], [1, 1, 3, 4], [1, 1, 3, 4]] |B, [q, k, v]| {
+        let mask = below_diagonal::<B>(3);
+        B::attention(q, k, v, Some(mask), &AttentionOptions { scale: Some(0.7), ..Default::default() })
+    };
+    attention_causal [[1, 1, 3, 2], [1, 1, 3, 2], [1, 1, 3, 2]] |B, [q, k, v]| {
+        B::attention(q, k, v, None, &AttentionOptions { is_causal: true, ..Default::default() })
+    };
+
+    plain_rnn [[3, 2, 3], [1, 2, 3], [1, 2, 2], [1, 4], [1, 2, 2]] |B, [x, w, r, b, h]| {
+        recurrent::<B>(RnnKind::Rnn, RnnDirection::Reverse, [x, w, r, b, h], None, None)
+    };
+    gru [[3, 2, 3], [2, 6, 3], [2, 6, 2], [2, 12], [2, 2, 2]] |B, [x, w, r, b, h]| {
+        recurrent::<B>(GRU, RnnDirection::Bidirectional, [x, w, r, b, h], None, None)
+    };
+    lstm [[3, 2, 3], [1, 8, 3], [1, 8, 2], [1, 16], [1, 2, 2], [1, 2, 2], [1, 6]] |B, [x, w, r, b, h, c, p]| {
+        recurrent::<B>(LSTM, RnnDirection::Forward, [x, w, r, b, h], Some(c), Some(p))
+    };
+}

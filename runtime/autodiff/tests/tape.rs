@@ -1,0 +1,204 @@
+//! The tape: leaves, detaching, freeing, and long graphs.
+
+use kiln_autodiff::Autodiff;
+use kiln_autodiff::checkpoint::BalancedCheckpointing;
+use kiln_ndarray::NdArray;
+use kiln_tensor::backend::{AutodiffBackend, Backend};
+use kiln_tensor::{Distribution, Tensor, TensorData};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
+
+type Inner = NdArray<f32>;
+type A = Autodiff<Inner>;
+
+fn tensor<B: Backend>(values: &[f32]) -> Tensor<B, 1> {
+    Tensor::from_data(TensorData::new(values.to_vec(), [values.len()]), &B::Device::default())
+}
+
+fn numbers<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
+    tensor.into_data().to_vec().expect("f32")
+}
+
+#[test]
+fn gradients_of_a_tensor_that_is_used_twice_add_up() {
+    let x = tensor::<A>(&[1.0, 2.0]).require_grad();
+    let y = x.clone() * x.clone() + x.clone();
+    let gradients = y.sum().backward();
+    assert_eq!(x.grad(&gradients).map(numbers), Some(vec![3.0, 5.0]));
+}
+
+#[test]
+fn backward_of_several_elements_starts_from_ones() {
+    let x = tensor::<A>(&[1.0, 2.0]).require_grad();
+    let gradients = (x.clone() * 3.0).backward();
+    assert_eq!(x.grad(&gradients).map(numbers), Some(vec![3.0, 3.0]));
+}
+
+#[test]
+fn constants_have_no_gradient() {
+    let (x, c) = (tensor::<A>(&[1.0]).require_grad(), tensor::<A>(&[2.0]));
+    let y = x.clone() * c.clone();
+    assert!(x.is_require_grad() && !c.is_require_grad() && !y.is_require_grad());
+    let gradients = y.clone().backward();
+    assert!(c.grad(&gradients).is_none() && y.grad(&gradients).is_none());
+    assert_eq!(x.grad(&gradients).map(numbers), Some(vec![2.0]));
+}
+
+#[test]
+fn a_loss_without_leaves_has_no_gradients() {
+    let x = tensor::<A>(&[1.0]);
+    let gradients = (x.clone() * 2.0).backward();
+    assert!(x.grad(&gradients).is_none());
+}
+
+#[test]
+fn a_detached_tensor_is_a_constant() {
+    let x = tensor::<A>(&[3.0]).require_grad();
+    let y = x.clone() * x.clone().detach();
+    assert_eq!(x.grad(&y.backward()).map(numbers), Some(vec![3.0]));
+    assert!(!x.detach().is_require_grad());
+}
+
+#[test]
+fn to_require_a_gradient_begins_a_new_history() {
+    let x = tensor::<A>(&[3.0]).require_grad();
+    let y = (x.clone() * 2.0).require_grad();
+    assert!(y.is_require_grad());
+    let gradients = (y.clone() * y.clone()).backward();
+    assert_eq!(y.grad(&gradients).map(numbers), Some(vec![12.0]));
+    assert!(x.grad(&gradients).is_none());
+}
+
+#[test]
+fn gradients_can_be_taken_and_replaced() {
+    let x = tensor::<A>(&[3.0]).require_grad();
+    let mut gradients = (x.clone() * 2.0).backward();
+    x.grad_replace(&mut gradients, tensor::<Inner>(&[7.0]));
+    assert_eq!(x.grad_remove(&mut gradients).map(numbers), Some(vec![7.0]));
+    assert!(x.grad(&gradients).is_none());
+}
+
+#[test]
+fn inner_tensors_come_and_go_as_constants() {
+    let x = tensor::<A>(&[3.0]).require_grad();
+    let inner: Tensor<Inner, 1> = x.clone().inner();
+    let back = Tensor::<A, 1>::from_inner(inner);
+    assert!(!back.is_require_grad());
+    assert_eq!(numbers(back), vec![3.0]);
+}
+
+#[test]
+fn a_second_backward_says_what_was_freed() {
+    let x = tensor::<A>(&[3.0]).require_grad();
+    let y = x.clone().exp();
+    let first = y.clone().backward();
+    assert!(x.grad(&first).is_some());
+    let message = catch_unwind(AssertUnwindSafe(|| (y * 2.0).backward())).expect_err("freed");
+    let message = message.downcast_ref::<String>().cloned().unwrap_or_default();
+    assert!(message.contains("`exp`") && message.contains("earlier `backward`"), "{message}");
+}
+
+#[test]
+fn a_leaf_serves_many_graphs() {
+    let x = tensor::<A>(&[3.0]).require_grad();
+    for factor in [2.0, 5.0] {
+        let gradients = (x.clone() * factor).backward();
+        assert_eq!(x.grad(&gradients).map(numbers), Some(vec![factor]));
+    }
+}
+
+/// 2 MB, as the threads of a program have.
+fn on_a_small_stack(test: impl FnOnce() + Send + 'static) {
+    let thread = thread::Builder::new().stack_size(2 << 20).spawn(test).expect("a thread starts");
+    thread.join().expect("the stack suffices");
+}
+
+fn long_chain<B: AutodiffBackend>(length: usize) -> (Tensor<B, 1>, Tensor<B, 1>) {
+    let x = tensor::<B>(&[0.5]).require_grad();
+    // Halves and doubles, so that the numbers stay.
+    let y = (0..length).fold(x.clone(), |y, n| if n % 2 == 0 { y * 2.0 } else { y * 0.5 });
+    (x, y)
+}
+
+#[test]
+fn a_long_graph_is_dropped_without_recursion() {
+    on_a_small_stack(|| drop(long_chain::<A>(100_000)));
+    on_a_small_stack(|| drop(long_chain::<Autodiff<Inner, BalancedCheckpointing>>(100_000)));
+    on_a_small_stack(|| drop(long_chain::<Autodiff<A>>(20_000)));
+}
+
+#[test]
+fn a_long_graph_is_gone_back_without_recursion() {
+    on_a_small_stack(|| {
+        let (x, y) = long_chain::<A>(100_000);
+        assert_eq!(x.grad(&y.backward()).map(numbers), Some(vec![1.0]));
+    });
+}
+
+#[test]
+fn a_long_chain_is_computed_again_without_recursion_and_in_linear_time() {
+    on_a_small_stack(|| {
+        let x = tensor::<Autodiff<Inner, BalancedCheckpointing>>(&[0.5]).require_grad();
+        // The sine's derivative needs its operand, which is computed again from the start, once for all.
+        let y = (0..50_000).fold(x.clone(), |y, _| y.sin());
+        let gradient = x.grad(&y.backward()).map(numbers).expect("a gradient");
+        assert!(gradient[0] > 0.0 && gradient[0] < 1.0, "{gradient:?}");
+    });
+}
+
+#[test]
+fn random_numbers_are_not_drawn_again() {
+    type R = Autodiff<Inner, BalancedCheckpointing>;
+    let device = Default::default();
+    R::seed(&device, 7);
+    let x = tensor::<R>(&[1.0, 2.0, 3.0]).require_grad();
+    let noise = Tensor::<R, 1>::random([3], Distribution::Uniform(0.5, 1.5), &device);
+    let y = x.clone() * noise.clone();
+    let gradients = y.sin().sum().backward();
+    let drawn = numbers(noise);
+    let expected: Vec<f32> =
+        [1.0, 2.0, 3.0].iter().zip(&drawn).map(|(x, n): (&f32, &f32)| (x * n).cos() * n).collect();
+    let found = x.grad(&gradients).map(numbers).expect("a gradient");
+    for (a, b) in found.iter().zip(expected) {
+        assert!((a - b).abs() < 1e-6, "{found:?}");
+    }
+}
+
+#[test]
+fn gradients_go_to_another_thread() {
+    let x = tensor::<A>(&[3.0]).require_grad();
+    let gradients = (x.clone() * 2.0).backward();
+    let there = thread::spawn(move || x.grad(&gradients).map(numbers));
+    assert_eq!(there.join().expect("no panic"), Some(vec![2.0]));
+}
+
+/// `torch.autograd.grad` of the sum yields the same, except at the bounds of `clamp`: there it did before 2.15, which has 0.
+#[test]
+fn ties_and_edges_are_as_in_pytorch() {
+    let gradient = |x: &[f32], f: fn(Tensor<A, 1>) -> Tensor<A, 1>| {
+        let x = tensor::<A>(x).require_grad();
+        let found = x.grad(&f(x.clone()).backward()).map(numbers);
+        found.expect("a gradient")
+    };
+    use kiln_tensor::activation;
+    assert_eq!(gradient(&[-1.0, 0.0, 1.0], activation::relu), [0.0, 0.0, 1.0]);
+    assert_eq!(gradient(&[-1.0, 0.0, 0.5, 1.0, 2.0], |x| x.clamp(0.0, 1.0)), [0.0, 1.0, 1.0, 1.0, 0.0]);
+    assert_eq!(gradient(&[0.0], Tensor::abs), [0.0]);
+    assert_eq!(gradient(&[0.0], Tensor::sqrt), [f32::INFINITY]);
+    assert_eq!(gradient(&[0.0], |x| x.powf_scalar(0.0)), [0.0]);
+    assert_eq!(gradient(&[0.0], |x| x.powf_scalar(1.0)), [1.0]);
+    assert_eq!(gradient(&[0.0], |x| x.powf_scalar(2.0)), [0.0]);
+    assert_eq!(gradient(&[0.0, 2.0], |x| x.clone().powf(x.zeros_like())), [0.0, 0.0]);
+    assert_eq!(gradient(&[1.0, 3.0], |x| x.clone().max_pair(x.ones_like())), [0.5, 1.0]);
+    assert_eq!(gradient(&[1.0, 3.0, 3.0], |x| x.max()), [0.0, 0.5, 0.5]);
+    assert_eq!(gradient(&[0.0, 2.0, 0.0], |x| x.prod()), [0.0, 0.0, 0.0]);
+    assert_eq!(gradient(&[0.0, 2.0, 5.0], |x| x.prod()), [10.0, 0.0, 0.0]);
+    assert_eq!(gradient(&[2.0, 0.0, 5.0, 3.0], |x| x.cumprod(0)), [1.0, 42.0, 0.0, 0.0]);
+}
+
+#[test]
+fn an_empty_tensor_has_an_empty_gradient() {
+    let x = tensor::<A>(&[]).require_grad();
+    let gradients = (x.clone() * 2.0).exp().sum().backward();
+    assert_eq!(x.grad(&gradients).map(numbers), Some(vec![]));
+}
