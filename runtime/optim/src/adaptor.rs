@@ -1,0 +1,201 @@
+//! [`OptimizerAdaptor`]: a [`SimpleOptimizer`] for all parameters of a module.
+
+use crate::{GradientClipping, GradientsParams, LearningRate, Optimizer, SimpleOptimizer};
+use kiln_core::Tensor;
+use kiln_core::module::{AutodiffModule, ModuleMapper, Param, ParamId};
+use kiln_core::record::{PrecisionSettings, Record};
+use kiln_core::tensor::backend::AutodiffBackend;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::marker::PhantomData;
+
+/// Steps each parameter of a module with an optimizer of single tensors, and keeps a state for each.
+#[derive(Clone)]
+pub struct OptimizerAdaptor<O, M, B>
+where
+    O: SimpleOptimizer<B::InnerBackend>,
+    M: AutodiffModule<B>,
+    B: AutodiffBackend,
+{
+    optimizer: O,
+    states: HashMap<ParamId, AdaptorRecord<O, B>>,
+    clipping: Option<GradientClipping>,
+    module: PhantomData<M>,
+}
+
+impl<O, M, B> From<O> for OptimizerAdaptor<O, M, B>
+where
+    O: SimpleOptimizer<B::InnerBackend>,
+    M: AutodiffModule<B>,
+    B: AutodiffBackend,
+{
+    fn from(optimizer: O) -> Self {
+        Self { optimizer, states: HashMap::new(), clipping: None, module: PhantomData }
+    }
+}
+
+impl<O, M, B> OptimizerAdaptor<O, M, B>
+where
+    O: SimpleOptimizer<B::InnerBackend>,
+    M: AutodiffModule<B>,
+    B: AutodiffBackend,
+{
+    /// With bounds on the gradients.
+    #[must_use]
+    pub fn with_grad_clipping(mut self, clipping: GradientClipping) -> Self {
+        self.clipping = Some(clipping);
+        self
+    }
+
+    /// Whether gradients are bounded.
+    pub fn has_gradient_clipping(&self) -> bool {
+        self.clipping.is_some()
+    }
+
+    /// [`Optimizer::step`], for programs that do not bring the trait into scope.
+    pub fn step(&mut self, lr: LearningRate, module: M, grads: GradientsParams) -> M {
+        module.map(&mut Stepper {
+            optimizer: &self.optimizer,
+            states: &mut self.states,
+            clipping: self.clipping,
+            grads,
+            lr,
+        })
+    }
+}
+
+impl<O, M, B> Optimizer<M, B> for OptimizerAdaptor<O, M, B>
+where
+    O: SimpleOptimizer<B::InnerBackend>,
+    M: AutodiffModule<B>,
+    B: AutodiffBackend,
+{
+    type Record = HashMap<ParamId, AdaptorRecord<O, B>>;
+
+    fn step(&mut self, lr: LearningRate, module: M, grads: GradientsParams) -> M {
+        OptimizerAdaptor::step(self, lr, module, grads)
+    }
+
+    fn to_record(&self) -> Self::Record {
+        self.states.clone()
+    }
+
+    fn load_record(mut self, record: Self::Record) -> Self {
+        self.states = record;
+        self
+    }
+}
+
+/// Steps each parameter that has a gradient.
+struct Stepper<'a, O: SimpleOptimizer<B::InnerBackend>, B: AutodiffBackend> {
+    optimizer: &'a O,
+    states: &'a mut HashMap<ParamId, AdaptorRecord<O, B>>,
+    clipping: Option<GradientClipping>,
+    grads: GradientsParams,
+    lr: LearningRate,
+}
+
+impl<O: SimpleOptimizer<B::InnerBackend>, B: AutodiffBackend> ModuleMapper<B> for Stepper<'_, O, B> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        let Some(gradient) = self.grads.remove::<B::InnerBackend, D>(param.id) else { return param };
+        let (id, tensor, mapper) = param.consume();
+        let require_grad = tensor.is_require_grad();
+        let device = tensor.device();
+        let gradient = if gradient.device() == device { gradient } else { gradient.to_device(&device) };
+        let gradient = match self.clipping {
+            Some(clipping) => clipping.clip_gradient(gradient),
+            None => gradient,
+        };
+        let state = self.states.remove(&id).map(|state| O::to_device(state.into_state::<D>(), &device));
+        let (stepped, state) = self.optimizer.step(self.lr, tensor.inner(), gradient, state);
+        if let Some(state) = state {
+            self.states.insert(id, AdaptorRecord::from_state(state));
+        }
+        let stepped = Tensor::from_inner(stepped).set_require_grad(require_grad);
+        Param::from_mapped_value(id, stepped, mapper)
+    }
+}
+
+/// Declares the state of a parameter of any rank.
+macro_rules! adaptor_record {
+    ($($variant:ident = $rank:literal,)*) => {
+        /// What an optimizer remembers of a parameter, whose rank the variant says.
+        pub enum AdaptorRecord<O: SimpleOptimizer<B::InnerBackend>, B: AutodiffBackend> {
+            $(
+                #[doc = concat!("Of rank ", stringify!($rank), ".")]
+                $variant(O::State<$rank>),
+            )*
+        }
+
+        impl<O: SimpleOptimizer<B::InnerBackend>, B: AutodiffBackend> Clone for AdaptorRecord<O, B> {
+            fn clone(&self) -> Self {
+                match self {
+                    $(Self::$variant(state) => Self::$variant(state.clone()),)*
+                }
+            }
+        }
+
+        impl<O: SimpleOptimizer<B::InnerBackend>, B: AutodiffBackend> AdaptorRecord<O, B> {
+            fn from_state<const D: usize>(state: O::State<D>) -> Self {
+                let state: Box<dyn std::any::Any> = Box::new(state);
+                match D {
+                    $($rank => match state.downcast::<O::State<$rank>>() {
+                        Ok(state) => Self::$variant(*state),
+                        Err(_) => unreachable!("the rank is {}", $rank),
+                    },)*
+                    rank => panic!("an optimizer takes parameters of rank 0 to 8, not {rank}"),
+                }
+            }
+
+            /// # Panics
+            /// When the state belongs to a parameter of another rank.
+            fn into_state<const D: usize>(self) -> O::State<D> {
+                let (rank, state): (usize, Box<dyn std::any::Any>) = match self {
+                    $(Self::$variant(state) => ($rank, Box::new(state)),)*
+                };
+                match state.downcast::<O::State<D>>() {
+                    Ok(state) if rank == D => *state,
+                    _ => panic!("the optimizer's record is of a parameter of rank {rank}, the module's has rank {D}"),
+                }
+            }
+        }
+
+        /// [`AdaptorRecord`] as it is stored.
+        #[derive(Serialize, Deserialize)]
+        #[serde(bound = "")]
+        pub enum AdaptorRecordItem<O: SimpleOptimizer<B::InnerBackend>, B: AutodiffBackend, S: PrecisionSettings> {
+            $(
+                #[doc = concat!("Of rank ", stringify!($rank), ".")]
+                $variant(<O::State<$rank> as Record<B::InnerBackend>>::Item<S>),
+            )*
+        }
+
+        impl<O: SimpleOptimizer<B::InnerBackend>, B: AutodiffBackend> Record<B> for AdaptorRecord<O, B> {
+            type Item<S: PrecisionSettings> = AdaptorRecordItem<O, B, S>;
+
+            fn into_item<S: PrecisionSettings>(self) -> Self::Item<S> {
+                match self {
+                    $(Self::$variant(state) => AdaptorRecordItem::$variant(state.into_item()),)*
+                }
+            }
+
+            fn from_item<S: PrecisionSettings>(item: Self::Item<S>, device: &B::Device) -> Self {
+                match item {
+                    $(AdaptorRecordItem::$variant(item) => Self::$variant(Record::from_item::<S>(item, device)),)*
+                }
+            }
+        }
+    };
+}
+
+adaptor_record! {
+    Rank0 = 0,
+    Rank1 = 1,
+    Rank2 = 2,
+    Rank3 = 3,
+    Rank4 = 4,
+    Rank5 = 5,
+    Rank6 = 6,
+    Rank7 = 7,
+    Rank8 = 8,
+}

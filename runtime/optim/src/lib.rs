@@ -1,0 +1,43 @@
+//! Optimizers: how parameters move by their gradients.
+//!
+//! - [`GradientsParams`]: gradients by parameter, from [`Tensor::backward`](kiln_core::Tensor::backward);
+//!   [`GradientsAccumulator`] sums them over several batches.
+//! - [`Optimizer`]: takes a module and gradients, yields the module after a step. One is made of a [`SimpleOptimizer`],
+//!   which knows a single tensor, by [`OptimizerAdaptor`], which keeps a state for each parameter.
+//! - [`lr_scheduler`]: the learning rate of each step.
+//!
+//! Names and defaults are Burn's (0.20); the formulas are those of PyTorch's `torch.optim`, from the papers that each
+//! optimizer names.
+
+mod accumulator;
+mod adaptor;
+mod clipping;
+mod gradients;
+pub mod lr_scheduler;
+mod optimizers;
+mod simple;
+
+pub use accumulator::GradientsAccumulator;
+pub use adaptor::{AdaptorRecord, OptimizerAdaptor};
+pub use clipping::{GradientClipping, GradientClippingConfig};
+pub use gradients::GradientsParams;
+pub use optimizers::*;
+pub use simple::{Optimizer, SimpleOptimizer};
+
+/// How far a step goes along a gradient.
+pub type LearningRate = f64;
+
+/// Clipping of gradients, where Burn keeps it.
+pub mod grad_clipping {
+    pub use crate::{GradientClipping, GradientClippingConfig};
+}
+
+/// Weight decay, where Burn keeps it.
+pub mod decay {
+    pub use crate::optimizers::decay::{WeightDecay, WeightDecayConfig};
+}
+
+/// Momentum, where Burn keeps it.
+pub mod momentum {
+    pub use crate::optimizers::momentum::{Momentum, MomentumConfig, MomentumState};
+}

@@ -1,0 +1,46 @@
+//! What an optimizer is: for one tensor, and for a module.
+
+use crate::{GradientsParams, LearningRate};
+use kiln_core::Tensor;
+use kiln_core::module::AutodiffModule;
+use kiln_core::record::Record;
+use kiln_core::tensor::Device;
+use kiln_core::tensor::backend::{AutodiffBackend, Backend};
+
+/// An optimizer of a single tensor. [`OptimizerAdaptor`](crate::OptimizerAdaptor) makes an [`Optimizer`] of it.
+pub trait SimpleOptimizer<B: Backend>: Send + Sync + Clone {
+    /// What it remembers of a tensor of rank `D` from step to step.
+    type State<const D: usize>: Record<B> + Clone + 'static;
+
+    /// The tensor after a step, and what to remember.
+    fn step<const D: usize>(
+        &self,
+        lr: LearningRate,
+        tensor: Tensor<B, D>,
+        grad: Tensor<B, D>,
+        state: Option<Self::State<D>>,
+    ) -> (Tensor<B, D>, Option<Self::State<D>>);
+
+    /// The state on another device.
+    fn to_device<const D: usize>(state: Self::State<D>, device: &Device<B>) -> Self::State<D>;
+}
+
+/// An optimizer of a module.
+pub trait Optimizer<M, B>: Send + Clone
+where
+    M: AutodiffModule<B>,
+    B: AutodiffBackend,
+{
+    /// What it remembers, to store beside the module.
+    type Record: Record<B>;
+
+    /// The module after a step. Parameters without a gradient stay as they are.
+    fn step(&mut self, lr: LearningRate, module: M, grads: GradientsParams) -> M;
+
+    /// What it remembers.
+    fn to_record(&self) -> Self::Record;
+
+    /// The optimizer as it was when the record was made.
+    #[must_use]
+    fn load_record(self, record: Self::Record) -> Self;
+}

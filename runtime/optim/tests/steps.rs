@@ -1,0 +1,191 @@
+//! Ten steps of each optimizer, as PyTorch takes them (`scripts/optimizer_goldens.py`), and taken up in the middle.
+
+use kiln_autodiff::Autodiff;
+use kiln_core::Tensor;
+use kiln_core::module::{Module, Param, ParamId};
+use kiln_core::record::{BinBytesRecorder, DoublePrecisionSettings, Recorder};
+use kiln_core::tensor::TensorData;
+use kiln_core::tensor::backend::Backend;
+use kiln_ndarray::NdArray;
+use kiln_optim::decay::WeightDecayConfig;
+use kiln_optim::momentum::MomentumConfig;
+use kiln_optim::*;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+type Inner = NdArray<f64>;
+type B = Autodiff<Inner>;
+
+const LR: f64 = 0.05;
+
+#[derive(Module, Debug)]
+struct Model<B: Backend> {
+    weight: Param<Tensor<B, 2>>,
+}
+
+#[derive(Deserialize)]
+struct Goldens {
+    start: Vec<f64>,
+    target: Vec<f64>,
+    weight: Vec<f64>,
+    cases: BTreeMap<String, Vec<Vec<f64>>>,
+}
+
+impl Goldens {
+    fn read() -> Self {
+        serde_json::from_str(include_str!("goldens.json")).expect("goldens")
+    }
+
+    fn tensor(values: &[f64]) -> Tensor<B, 2> {
+        Tensor::from_data(TensorData::new(values.to_vec(), [3, 4]), &Default::default())
+    }
+
+    fn model(&self) -> Model<B> {
+        let value = Self::tensor(&self.start).require_grad();
+        Model { weight: Param::initialized(ParamId::new(), value) }
+    }
+
+    fn step(&self, optimizer: &mut impl Optimizer<Model<B>, B>, model: Model<B>) -> Model<B> {
+        let away = model.weight.val() - Self::tensor(&self.target);
+        let loss = (away.clone() * away * Self::tensor(&self.weight) / 2.0).sum();
+        let gradients = GradientsParams::from_grads(loss.backward(), &model);
+        assert_eq!(gradients.len(), 1);
+        optimizer.step(LR, model, gradients)
+    }
+}
+
+fn numbers(model: &Model<B>) -> Vec<f64> {
+    model.weight.val().into_data().to_vec().expect("f64")
+}
+
+/// Ten steps in one go and with a record in the middle.
+fn check<O: Optimizer<Model<B>, B>>(name: &str, make: impl Fn() -> O) {
+    let goldens = Goldens::read();
+    let expected = &goldens.cases[name];
+    let (mut optimizer, mut model) = (make(), goldens.model());
+    for (n, expected) in expected.iter().enumerate() {
+        if n == 5 {
+            let recorder = BinBytesRecorder::<DoublePrecisionSettings>::default();
+            let bytes = Recorder::<B>::record(&recorder, optimizer.to_record(), ()).expect("a record");
+            let record = Recorder::<B>::load(&recorder, bytes, &Default::default()).expect("the same");
+            optimizer = make().load_record(record);
+        }
+        model = goldens.step(&mut optimizer, model);
+        for (a, b) in numbers(&model).iter().zip(expected) {
+            assert!((a - b).abs() <= 1e-6 * (1.0 + b.abs()), "{name}, step {}: {a} instead of {b}", n + 1);
+        }
+    }
+    assert!(model.weight.val().is_require_grad(), "a stepped parameter is a leaf");
+}
+
+macro_rules! as_in_pytorch {
+    ($($name:ident: $config:expr;)*) => {
+        $(
+            #[test]
+            fn $name() {
+                check(stringify!($name), || $config.init::<B, Model<B>>());
+            }
+        )*
+    };
+}
+
+fn decay() -> Option<WeightDecayConfig> {
+    Some(WeightDecayConfig::new(0.1))
+}
+
+fn momentum(momentum: f64, dampening: f64, nesterov: bool) -> Option<MomentumConfig> {
+    Some(MomentumConfig { momentum, dampening, nesterov })
+}
+
+as_in_pytorch! {
+    sgd: SgdConfig::new();
+    sgd_decay: SgdConfig::new().with_weight_decay(decay());
+    sgd_momentum: SgdConfig::new().with_momentum(momentum(0.9, 0.0, false));
+    sgd_dampening: SgdConfig::new().with_momentum(momentum(0.8, 0.25, false));
+    sgd_nesterov: SgdConfig::new().with_momentum(momentum(0.9, 0.0, true));
+    adam: AdamConfig::new().with_beta_2(0.99);
+    adam_decay: AdamConfig::new().with_weight_decay(decay());
+    adam_amsgrad: AdamConfig::new().with_beta_2(0.9).with_amsgrad(true);
+    adamw: AdamWConfig::new().with_weight_decay(0.1);
+    adamw_amsgrad: AdamWConfig::new().with_beta_2(0.9).with_weight_decay(0.1).with_amsgrad(true);
+    adamax: AdaMaxConfig::new().with_beta_2(0.9).with_weight_decay(decay());
+    nadam: NAdamConfig::new().with_weight_decay(decay());
+    rms_prop: RmsPropConfig::new().with_alpha(0.9).with_weight_decay(decay());
+    rms_prop_centered: RmsPropConfig::new().with_alpha(0.9).with_epsilon(1e-6).with_centered(true);
+    rms_prop_momentum: RmsPropConfig::new()
+        .with_alpha(0.9)
+        .with_epsilon(1e-6)
+        .with_momentum(momentum(0.9, 0.0, false));
+    adagrad: AdaGradConfig::new().with_lr_decay(0.1).with_weight_decay(decay());
+    muon: MuonConfig::new().with_momentum(0.9);
+    muon_plain: MuonConfig::new()
+        .with_nesterov(false)
+        .with_adjust_lr(AdjustLr::MatchRmsAdamW)
+        .with_weight_decay(0.0);
+    adadelta: AdaDeltaConfig::new().with_weight_decay(decay());
+}
+
+#[test]
+fn every_case_of_pytorch_is_tested() {
+    assert_eq!(Goldens::read().cases.len(), 19);
+}
+
+/// By hand from the paper's program: `u = sign(β₁ m + (1-β₁) g)`, `θ ← θ - lr (u + λ θ)`, `m ← β₂ m + (1-β₂) g`.
+#[test]
+fn lion_is_the_papers() {
+    let goldens = Goldens::read();
+    let mut optimizer = LionConfig::new().with_weight_decay(0.1).init::<B, Model<B>>();
+    let mut model = goldens.model();
+    let (mut theta, mut m) = (goldens.start.clone(), vec![0.0; 12]);
+    for _ in 0..10 {
+        model = goldens.step(&mut optimizer, model);
+        for i in 0..12 {
+            let g = (theta[i] - goldens.target[i]) * goldens.weight[i];
+            let u = f64::signum(0.9 * m[i] + 0.1 * g);
+            theta[i] -= LR * (u + 0.1 * theta[i]);
+            m[i] = 0.99 * m[i] + 0.01 * g;
+        }
+        for (a, b) in numbers(&model).iter().zip(&theta) {
+            assert!((a - b).abs() < 1e-6, "{a} instead of {b}");
+        }
+    }
+}
+
+#[test]
+fn gradients_are_bounded() {
+    let clip = |clipping: GradientClippingConfig, gradient: [f64; 2]| {
+        let gradient = Tensor::<Inner, 1>::from_data(gradient, &Default::default());
+        clipping.init().clip_gradient(gradient).into_data().to_vec::<f64>().expect("f64")
+    };
+    assert_eq!(clip(GradientClippingConfig::Value(1.0), [3.0, -0.5]), [1.0, -0.5]);
+    let by_norm = clip(GradientClippingConfig::Norm(1.0), [3.0, -4.0]);
+    assert!((by_norm[0] - 0.6).abs() < 1e-6 && (by_norm[1] + 0.8).abs() < 1e-6, "{by_norm:?}");
+    assert_eq!(clip(GradientClippingConfig::Norm(10.0), [3.0, -4.0]), [3.0, -4.0]);
+}
+
+#[test]
+fn accumulated_gradients_are_sums() {
+    let goldens = Goldens::read();
+    let model = goldens.model();
+    let mut accumulator = GradientsAccumulator::new();
+    for factor in [1.0, 2.0] {
+        let loss = (model.weight.val() * factor).sum();
+        accumulator.accumulate(&model, GradientsParams::from_grads(loss.backward(), &model));
+    }
+    let sums = accumulator.grads();
+    let sum = sums.get::<Inner, 2>(model.weight.id).expect("a gradient");
+    assert_eq!(sum.into_data().to_vec::<f64>().expect("f64"), [3.0; 12]);
+    assert!(accumulator.grads().is_empty());
+}
+
+#[test]
+fn parameters_without_a_gradient_stay() {
+    let goldens = Goldens::read();
+    let frozen = goldens.model().no_grad();
+    let before = numbers(&frozen);
+    let mut optimizer = SgdConfig::new().init::<B, Model<B>>();
+    let loss = frozen.weight.val().sum();
+    let gradients = GradientsParams::from_grads(loss.backward(), &frozen);
+    assert!(gradients.is_empty());
+    assert_eq!(numbers(&optimizer.step(LR, frozen, gradients)), before);
+}
