@@ -1,0 +1,71 @@
+//! Threads that make batches ahead of time.
+
+use super::batch::Epoch;
+use kiln_tensor::backend::Backend;
+use std::panic;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread::{self, JoinHandle};
+
+/// Batches that a thread has ready before it waits.
+const AHEAD: usize = 2;
+
+/// A thread and the batches that it has made.
+struct Worker<O> {
+    /// Each with its number of items; gone when the epoch was left early.
+    batches: Option<Receiver<(O, usize)>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Threads that take the batches of an epoch in turn: of `n` threads, the first makes batches 0, n, 2n, …. So the batches
+/// come in order, and no thread is further ahead than it may be.
+pub(super) struct Workers<O>(Vec<Worker<O>>);
+
+impl<O: Send + 'static> Workers<O> {
+    /// Starts threads, no more than there are batches.
+    pub(super) fn start<B: Backend, I: 'static>(epoch: &Arc<Epoch<B, I, O>>, count: usize) -> Self {
+        let count = count.min(epoch.batches()).max(1);
+        let start = |first: usize| {
+            let (sender, batches) = sync_channel(AHEAD);
+            let epoch = epoch.clone();
+            let thread = thread::spawn(move || {
+                for n in (first..epoch.batches()).step_by(count) {
+                    // Nobody listens any more when the epoch was left early.
+                    if sender.send(epoch.batch(n)).is_err() {
+                        return;
+                    }
+                }
+            });
+            Worker { batches: Some(batches), thread: Some(thread) }
+        };
+        Self((0..count).map(start).collect())
+    }
+}
+
+impl<O> Workers<O> {
+    /// The next batch, whose number says which thread makes it.
+    ///
+    /// # Panics
+    /// With the message of a batcher or dataset that panicked.
+    pub(super) fn batch(&mut self, n: usize) -> (O, usize) {
+        let count = self.0.len();
+        let worker = &mut self.0[n % count];
+        if let Some(Ok(batch)) = worker.batches.as_ref().map(Receiver::recv) {
+            return batch;
+        }
+        match worker.thread.take().map(JoinHandle::join) {
+            Some(Err(message)) => panic::resume_unwind(message),
+            Some(Ok(())) | None => unreachable!("a thread makes all its batches"),
+        }
+    }
+}
+
+impl<O> Drop for Workers<O> {
+    fn drop(&mut self) {
+        self.0.iter_mut().for_each(|worker| worker.batches = None);
+        for worker in &mut self.0 {
+            // A panic was passed on where its batch was asked for; one of a batch that nobody asked for is of no interest.
+            drop(worker.thread.take().map(JoinHandle::join));
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Datasets: collections of items that can be had by index.
+
+mod in_memory;
+
+pub use in_memory::{InMemDataset, ReadError};
+
+/// Datasets made of others, where Burn keeps them.
+pub mod transform {
+    pub use crate::transform::*;
+}
+
+use std::sync::Arc;
+
+/// A collection of a known number of items.
+pub trait Dataset<I>: Send + Sync {
+    /// An item; nothing beyond the last.
+    fn get(&self, index: usize) -> Option<I>;
+
+    /// The number of items.
+    fn len(&self) -> usize;
+
+    /// Whether there is none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The items in order.
+    fn iter(&self) -> DatasetIterator<'_, I>
+    where
+        Self: Sized,
+    {
+        DatasetIterator::new(self)
+    }
+}
+
+impl<D: Dataset<I> + ?Sized, I> Dataset<I> for Arc<D> {
+    fn get(&self, index: usize) -> Option<I> {
+        self.as_ref().get(index)
+    }
+
+    fn len(&self) -> usize {
+        self.as_ref().len()
+    }
+}
+
+impl<D: Dataset<I> + ?Sized, I> Dataset<I> for Box<D> {
+    fn get(&self, index: usize) -> Option<I> {
+        self.as_ref().get(index)
+    }
+
+    fn len(&self) -> usize {
+        self.as_ref().len()
+    }
+}
+
+/// Goes through a dataset in order.
+pub struct DatasetIterator<'a, I> {
+    dataset: &'a dyn Dataset<I>,
+    next: usize,
+}
+
+impl<'a, I> DatasetIterator<'a, I> {
+    /// From the first item on.
+    pub fn new<D: Dataset<I>>(dataset: &'a D) -> Self {
+        Self { dataset, next: 0 }
+    }
+}
+
+impl<I> Iterator for DatasetIterator<'_, I> {
+    type Item = I;
+
+    fn next(&mut self) -> Option<I> {
+        let item = self.dataset.get(self.next)?;
+        self.next += 1;
+        Some(item)
+    }
+}

@@ -1,0 +1,33 @@
+//! Random orders.
+
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+
+/// The generator of a seed's `n`-th use. Neighbouring seeds and uses are unrelated.
+pub(crate) fn generator(seed: u64, n: u64) -> SmallRng {
+    // The finalizer of SplitMix64 (Steele et al. 2014), applied to both numbers in turn.
+    let mixed = |x: u64| {
+        let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    };
+    SmallRng::seed_from_u64(mixed(mixed(seed.wrapping_add(0x9e37_79b9_7f4a_7c15)).wrapping_add(n)))
+}
+
+/// A seed that no one chose.
+pub(crate) fn fresh_seed() -> u64 {
+    rand::random()
+}
+
+/// The numbers below `len` in random order.
+pub(crate) fn permutation(len: usize, generator: &mut SmallRng) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..len).collect();
+    order.shuffle(generator);
+    order
+}
+
+/// Random numbers below `len`, which may repeat.
+pub(crate) fn draws(count: usize, len: usize, generator: &mut SmallRng) -> Vec<usize> {
+    (0..count).map(|_| generator.random_range(0..len)).collect()
+}

@@ -1,0 +1,15 @@
+//! Datasets made of others. Nothing is computed before an item is asked for.
+
+mod composed;
+mod mapper;
+mod partial;
+mod sampler;
+mod selection;
+mod windows;
+
+pub use composed::ComposedDataset;
+pub use mapper::{Mapper, MapperDataset};
+pub use partial::PartialDataset;
+pub use sampler::SamplerDataset;
+pub use selection::{SelectionDataset, ShuffledDataset};
+pub use windows::{Window, Windows, WindowsDataset, WindowsIterator};

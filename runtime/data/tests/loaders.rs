@@ -1,0 +1,108 @@
+//! Data loaders: every item once, in the same order for any number of workers.
+
+use kiln_data::dataloader::batcher::Batcher;
+use kiln_data::dataloader::{DataLoader, DataLoaderBuilder, Progress};
+use kiln_data::dataset::{Dataset, InMemDataset};
+use kiln_ndarray::NdArray;
+use kiln_tensor::backend::Backend;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+type B = NdArray;
+
+#[derive(Clone)]
+struct AsTheyAre;
+
+impl<B: Backend> Batcher<B, usize, Vec<usize>> for AsTheyAre {
+    fn batch(&self, items: Vec<usize>, _device: &B::Device) -> Vec<usize> {
+        // Some batches take longer than others.
+        std::thread::sleep(Duration::from_micros(items[0] as u64 * 7 % 300));
+        items
+    }
+}
+
+fn loader(items: usize, workers: usize, seed: Option<u64>) -> Arc<dyn DataLoader<B, Vec<usize>>> {
+    let builder = DataLoaderBuilder::<B, _, _>::new(AsTheyAre).batch_size(4).num_workers(workers);
+    let builder = match seed {
+        Some(seed) => builder.shuffle(seed),
+        None => builder,
+    };
+    builder.build(InMemDataset::new((0..items).collect()))
+}
+
+fn epoch(loader: &Arc<dyn DataLoader<B, Vec<usize>>>) -> Vec<Vec<usize>> {
+    loader.iter().collect()
+}
+
+#[test]
+fn items_come_in_order_and_the_last_batch_is_smaller() {
+    for workers in [0, 1, 3, 8] {
+        assert_eq!(epoch(&loader(10, workers, None)), [vec![0, 1, 2, 3], vec![4, 5, 6, 7], vec![8, 9]]);
+        assert!(epoch(&loader(0, workers, None)).is_empty());
+    }
+}
+
+#[test]
+fn orders_depend_on_seed_and_epoch_alone() {
+    let epochs = |workers, seed| {
+        let loader = loader(101, workers, Some(seed));
+        [epoch(&loader), epoch(&loader)]
+    };
+    let expected = epochs(0, 42);
+    assert_ne!(expected[0], expected[1]);
+    assert_ne!(expected, epochs(0, 43));
+    for workers in [1, 2, 5] {
+        assert_eq!(epochs(workers, 42), expected, "{workers} workers");
+    }
+    let mut all = expected[0].concat();
+    all.sort_unstable();
+    assert_eq!(all, (0..101).collect::<Vec<_>>());
+}
+
+#[test]
+fn progress_counts_items() {
+    let loader = loader(10, 2, None);
+    let mut batches = loader.iter();
+    assert_eq!(batches.progress(), Progress::new(0, 10));
+    batches.next();
+    assert_eq!(batches.progress(), Progress::new(4, 10));
+    batches.by_ref().for_each(drop);
+    assert_eq!(batches.progress(), Progress::new(10, 10));
+    assert_eq!(loader.num_items(), 10);
+}
+
+#[test]
+fn an_epoch_can_be_left_early() {
+    let loader = loader(10_000, 4, Some(1));
+    assert_eq!(loader.iter().take(2).count(), 2);
+    assert_eq!(loader.iter().count(), 2500);
+}
+
+#[test]
+fn a_part_of_the_items() {
+    let part = loader(10, 2, None).slice(2, 5);
+    assert_eq!((part.num_items(), epoch(&part)), (3, vec![vec![2, 3, 4]]));
+}
+
+struct Breaks;
+
+impl Dataset<usize> for Breaks {
+    fn get(&self, index: usize) -> Option<usize> {
+        assert!(index < 6, "item {index} is broken");
+        Some(index)
+    }
+
+    fn len(&self) -> usize {
+        12
+    }
+}
+
+#[test]
+fn what_a_worker_panics_with_is_passed_on() {
+    let loader = DataLoaderBuilder::<B, _, _>::new(AsTheyAre).batch_size(4).num_workers(2).build(Breaks);
+    let mut batches = loader.iter();
+    assert_eq!(batches.next(), Some(vec![0, 1, 2, 3]));
+    let message = catch_unwind(AssertUnwindSafe(|| batches.next())).expect_err("a broken item");
+    assert_eq!(message.downcast_ref::<String>().map(String::as_str), Some("item 6 is broken"));
+}
