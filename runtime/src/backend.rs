@@ -1,5 +1,9 @@
 //! The backends.
 
+#[cfg(feature = "autodiff")]
+pub use kiln_autodiff as autodiff;
+#[cfg(feature = "autodiff")]
+pub use kiln_autodiff::Autodiff;
 #[cfg(feature = "ndarray")]
 pub use kiln_ndarray as ndarray;
 #[cfg(feature = "ndarray")]

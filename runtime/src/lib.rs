@@ -4,6 +4,8 @@
 //! - [`module`]: modules and their parameters; [`config`]: their hyperparameters.
 //! - [`nn`]: layers and losses.
 //! - [`record`]: how the state of a module is stored.
+//! - `optim` and `data` (feature `train`): optimizers, datasets and loaders; gradients are
+//!   [`backend`]'s `Autodiff`.
 //! - `weights` (feature `pytorch` or `safetensors`): modules from the checkpoints of other frameworks.
 //!
 //! The API has the form of Burn's (0.20): with `burn = { package = "kiln", … }` in the manifest, programs written for
@@ -22,3 +24,9 @@ pub use kiln_core::golden;
 pub use kiln_core::weights;
 pub use kiln_core::{Tensor, config, input, module, nn, record, serde, tensor};
 pub use kiln_core::{from_checkpoints, include_record, no_checkpoints};
+#[cfg(feature = "train")]
+pub use kiln_data as data;
+#[cfg(feature = "train")]
+pub use kiln_optim as optim;
+#[cfg(feature = "train")]
+pub use kiln_optim::lr_scheduler;
