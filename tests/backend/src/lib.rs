@@ -10,7 +10,7 @@
 //!
 //! `primitives` calls the backend's methods, `tensors` goes through `Tensor`, `gradients` compares what training needs with
 //! finite differences and with PyTorch. Dtypes that a backend does not support
-//! ([`Backend::supports`](kiln_tensor::backend::Backend::supports)) are left out.
+//! ([`Backend::supports`]) are left out.
 
 #![allow(missing_docs, reason = "tests are named by what they prove")]
 
