@@ -1,7 +1,7 @@
 //! The ONNX front end: bytes of a `ModelProto` to IR.
 //!
-//! `proto` declares the messages, `source` maps files, `lowering` walks graphs, functions and branches, and `ops` holds
-//! one file an operator.
+//! `proto` declares the messages, `wire` decodes them, `source` maps files, `lowering` walks graphs, functions and branches,
+//! and `ops` holds one file an operator.
 
 pub mod proto;
 
@@ -15,6 +15,7 @@ mod scope;
 mod source;
 mod summary;
 mod tensor;
+mod wire;
 
 pub use load::{LoadOptions, load, load_bytes, load_with_sources};
 pub use ops::{Support, supported};

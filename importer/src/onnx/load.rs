@@ -7,11 +7,10 @@ use super::proto::{
     DimensionValue, FunctionProto, GraphProto, ModelProto, NodeProto, TypeValue, ValueInfoProto,
 };
 use super::source::{Folder, SourceFile};
-use super::tensor;
+use super::{tensor, wire};
 use crate::error::{ImportError, ImportErrorKind, ImportResult, UnsupportedOperator};
 use crate::ir::{Budget, Dim, Graph, TensorType, ValueId};
 use bytes::Bytes;
-use prost::Message;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::rc::Rc;
@@ -62,7 +61,7 @@ pub(super) fn decode(bytes: Bytes) -> Result<ModelProto, ImportErrorKind> {
     if bytes.is_empty() {
         return Err(malformed("the file is empty"));
     }
-    ModelProto::decode(bytes).map_err(|error| malformed(error.to_string()))
+    wire::decode(bytes)
 }
 
 fn read_model(bytes: Bytes, folder: &Folder, options: &LoadOptions) -> ImportResult<Graph> {

@@ -452,6 +452,24 @@ fn overlapping_external_data() {
     });
 }
 
+/// Messages of two bytes in the file and some hundred in memory.
+#[test]
+fn empty_messages() {
+    bounded(|| {
+        // The graph, the node in it for attributes, and the empty message again and again.
+        for (around, field) in [(&[0x3a][..], 0x0a), (&[0x3a], 0x2a), (&[0x3a, 0x0a], 0x2a)] {
+            let mut bytes: Vec<u8> = [field, 0].repeat(1 << 21);
+            for key in around.iter().rev() {
+                let mut message = vec![*key];
+                prost::encode_length_delimiter(bytes.len(), &mut message).expect("a vector grows");
+                message.append(&mut bytes);
+                bytes = message;
+            }
+            Refused("out of proportion").check(convert(bytes));
+        }
+    });
+}
+
 fn convert_file(path: &Path) -> Result<(), String> {
     let mut graph = load(path, &LoadOptions::default()).map_err(|error| error.to_string())?;
     optimize(&mut graph, &Options::default());
