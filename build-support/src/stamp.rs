@@ -68,3 +68,37 @@ fn state_of(file: &SourceFile) -> Option<String> {
     let modified = file.modified?.duration_since(UNIX_EPOCH).ok()?;
     Some(format!("{}:{}", file.size, modified.as_nanos()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compile;
+
+    /// What is saved while it is compiled counts as changed.
+    #[test]
+    fn what_is_saved_meanwhile_has_changed() {
+        let case = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/cases/external_data");
+        for saved in [None, Some("model.onnx"), Some("weights.bin"), Some("more/w2.bin")] {
+            let folder = tempfile::tempdir().expect("a folder");
+            fs::create_dir(folder.path().join("more")).expect("a folder");
+            for file in ["model.onnx", "weights.bin", "more/w2.bin"] {
+                fs::copy(case.join(file), folder.path().join(file)).expect("a copy");
+            }
+            let (input, out_dir) = (folder.path().join("model.onnx"), folder.path().join("out"));
+            let options = CompileOptions::default();
+            let stamp = Stamp::new(&input, &options, None, &out_dir);
+            let mut compiled = compile(&input, &options).expect("it compiles");
+            if let Some(saved) = saved {
+                let path = folder.path().join(saved);
+                let mut bytes = fs::read(&path).expect("a file");
+                bytes.push(0);
+                // A file that is mapped is replaced.
+                fs::remove_file(&path).expect("a file");
+                fs::write(&path, bytes).expect("a file");
+            }
+            compiled.write(&out_dir).expect("it is written");
+            stamp.write(&compiled).expect("it is written");
+            assert_eq!(stamp.unchanged().is_some(), saved.is_none(), "{saved:?}");
+        }
+    }
+}

@@ -39,7 +39,8 @@ macro_rules! include_record {
 }
 
 /// Loads the parameters of a module from a file, by path. The file is mapped: the weights are not copied where the
-/// device can use them as they lie, and must not be changed in place while the module lives.
+/// device can use them as they lie. It must not be changed in place while the module lives, which would compute with other
+/// weights, or end the program when the file gets shorter; a file that is renamed to its place leaves the module its own.
 ///
 /// The extension `safetensors` may be left out.
 ///
