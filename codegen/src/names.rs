@@ -208,9 +208,16 @@ impl Names {
     }
 }
 
-/// A checked identifier as a token.
+/// An identifier as a token. What is none, which would be a defect of Kiln's, becomes a marker that printing refuses.
 pub fn ident(name: &str) -> Ident {
-    Ident::new(name, Span::call_site())
+    let plain = !name.starts_with(|c: char| c.is_ascii_digit())
+        && !name.is_empty()
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    if plain {
+        return Ident::new(name, Span::call_site());
+    }
+    let invalid = |_| Ident::new(crate::print::markers::INVALID, Span::call_site());
+    syn::parse_str(name).unwrap_or_else(invalid)
 }
 
 /// Text from a file for a comment: one line, printable, of bearable length.
@@ -259,6 +266,18 @@ mod tests {
         assert_eq!(snake(&"a".repeat(10_000), "x").len(), MAX_LENGTH);
         assert_eq!(pascal("transformers.BertLayer", "Module"), "TransformersBertLayer");
         assert_eq!(pascal("9", "Module"), "Module9");
+    }
+
+    #[test]
+    fn no_other_text_becomes_an_identifier() {
+        for name in ["", "1a", "a b", "a::b", "\"", "__intruder!()", "🦀"] {
+            let name = ident(name);
+            let printed = crate::print::print("", quote::quote!(fn #name() {}));
+            assert!(matches!(printed, Err(crate::print::PrintError::Identifier)), "{name}");
+        }
+        for name in ["_", "self", "größe", "x1"] {
+            assert_eq!(ident(name), name);
+        }
     }
 
     #[test]

@@ -16,6 +16,9 @@ pub enum PrintError {
     /// The tokens are no Rust file.
     #[error("generated code does not parse: {0}")]
     Syntax(#[from] syn::Error),
+    /// A name that should be an identifier is none.
+    #[error("a name in generated code is no identifier")]
+    Identifier,
     /// The text has other tokens than those it was printed from.
     #[error("printing changed the source: {0}")]
     Changed(String),

@@ -12,9 +12,10 @@ use proptest::prelude::*;
 use prost::Message;
 use std::path::Path;
 
-/// Cases with every place for names: scopes of both exporters, branches, functions, lists of modules, symbolic dims.
+/// Cases with every place for names: scopes of both exporters, branches, functions, lists of modules, symbolic dims, domains.
 const CASES: &[&str] = &[
     "hostile_names",
+    "cases/functions",
     "cases/scopes_torchscript",
     "cases/scopes_none",
     "cases/if_nested",
@@ -31,6 +32,10 @@ fn model(case: &str) -> ModelProto {
 fn source(case: &str, names: &[String]) -> Option<String> {
     let mut proto = model(case);
     Renaming::new(names).model(&mut proto);
+    source_of(&proto, names)
+}
+
+fn source_of(proto: &ModelProto, names: &[String]) -> Option<String> {
     let mut graph = load_bytes(proto.encode_to_vec(), &LoadOptions::default()).ok()?;
     passes::optimize(&mut graph, &passes::Options::default());
     let text = |n: usize| names.get(n % names.len()).cloned().unwrap_or_default();
@@ -60,6 +65,14 @@ fn every_fragment_stays_a_name() {
         check_source(&source);
         assert!(source.contains("The model `__kiln_list(["), "the names are in it:\n{source}");
     }
+}
+
+/// The names of the fixture as they are.
+#[test]
+fn the_fixture_stays_names() {
+    let source = source_of(&model("hostile_names"), &["model.onnx".to_owned()]).expect("a model");
+    check_source(&source);
+    assert!(source.contains("__kiln_list(["), "the attack is in it:\n{source}");
 }
 
 /// The attack that was found: a name closed its literal, and the next was code.

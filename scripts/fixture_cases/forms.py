@@ -204,6 +204,15 @@ HOSTILE = [
     "\t",
 ]
 
+# What ends literals, and markers of the printer, as names of parameters that stand alone.
+ATTACKS = [
+    "__kiln_list([]",
+    "]), __intruder!(), __kiln_list([",
+    '"]), __intruder!(), vec![("',
+    '__kiln_tail!("',
+    "__kiln_blank!();",
+]
+
 
 @case("hostile_names", folder="")
 def hostile_names(rng):
@@ -218,6 +227,8 @@ def hostile_names(rng):
         value = g.op("MatMul" if k % 3 == 0 else "Add", value, weight, out=f"{name}.", name=f"{name}" if k % 5 else "")
         if k % 4 == 0:
             value = g.op("Tanh", value, out=f"{name}/", name=f"{name}/")
+    for name in ATTACKS:
+        value = g.op("Add", g.op("Tanh", value), g.const(floats(rng, 4), name))
     g.show('y*/ }} "', "Add", value, flag, dtype=F32, dims=['batch"*/', 4])
     g.show("Self..", "Relu", value, dtype=F32, dims=['batch"*/', 4])
     model = g.model()

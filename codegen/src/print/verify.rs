@@ -14,6 +14,7 @@ pub fn verify(tokens: TokenStream, text: &str) -> Result<(), PrintError> {
     loop {
         match (before.next(), after.next()) {
             (None, None) => return Ok(()),
+            (Some(Leaf::Ident(ident)), _) if ident == markers::INVALID => return Err(PrintError::Identifier),
             (before, after) if before == after => {}
             (before, after) => {
                 let shown =
