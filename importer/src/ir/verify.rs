@@ -284,6 +284,11 @@ mod tests {
 
         let mut graph = sample();
         graph.node_mut(NodeId(0)).op = Op::Unary(UnaryOp::IsNan);
+        assert_eq!(
+            violations(&graph),
+            ["n0 (Unary(IsNan), \"\"): not supported: 2 operands where 1 are known"]
+        );
+        graph.node_mut(NodeId(0)).inputs.truncate(1);
         graph.output_names.clear();
         graph.symbols.clear();
         let found = violations(&graph);
