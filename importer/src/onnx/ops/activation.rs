@@ -105,45 +105,29 @@ impl Activations {
             }
             Self::Plain(activation) => to.activation(activation, x),
             Self::Selu { alpha, gamma } => {
-                let elu = to.activation(Activation::Elu { alpha }, x)?;
-                scaled(to, elu, gamma)
+                to.formula(|f| f.value(x).activation(Activation::Elu { alpha }) * gamma)
             }
-            Self::Celu { alpha } => {
-                let inner = scaled(to, x, 1.0 / alpha)?;
-                let elu = to.activation(Activation::Elu { alpha: 1.0 }, inner)?;
-                scaled(to, elu, alpha)
-            }
-            Self::Thresholded { alpha } => {
-                let (threshold, zero) = (to.number_like(x, alpha), to.number_like(x, 0.0));
-                let above = to.compare(CompareOp::Greater, x, threshold)?;
-                to.select(above, x, zero)
-            }
-            Self::Shrink { bias, lambd } => {
-                let (high, low) = (to.number_like(x, lambd), to.number_like(x, -lambd));
-                let (bias, zero) = (to.number_like(x, bias), to.number_like(x, 0.0));
-                let above = to.compare(CompareOp::Greater, x, high)?;
-                let below = to.compare(CompareOp::Lower, x, low)?;
-                let lowered = to.binary(BinaryOp::Sub, x, bias)?;
-                let raised = to.binary(BinaryOp::Add, x, bias)?;
-                let rest = to.select(below, raised, zero)?;
-                to.select(above, lowered, rest)
-            }
-            Self::Softsign => {
-                let magnitude = to.unary(UnaryOp::Abs, x)?;
-                let one = to.number_like(x, 1.0);
-                let divisor = to.binary(BinaryOp::Add, magnitude, one)?;
-                to.binary(BinaryOp::Div, x, divisor)
-            }
-            Self::Swish { alpha } => {
-                let inner = scaled(to, x, alpha)?;
-                let gate = to.activation(Activation::Sigmoid, inner)?;
-                to.binary(BinaryOp::Mul, x, gate)
-            }
+            Self::Celu { alpha } => to.formula(|f| {
+                let inner = f.value(x) * (1.0 / alpha);
+                inner.activation(Activation::Elu { alpha: 1.0 }) * alpha
+            }),
+            Self::Thresholded { alpha } => to.formula(|f| {
+                let x = f.value(x);
+                x.greater(alpha).where_(x, x.number(0.0))
+            }),
+            Self::Shrink { bias, lambd } => to.formula(|f| {
+                let x = f.value(x);
+                let rest = x.less(-lambd).where_(x + bias, x.number(0.0));
+                x.greater(lambd).where_(x - bias, rest)
+            }),
+            Self::Softsign => to.formula(|f| {
+                let x = f.value(x);
+                x / (x.abs() + 1.0)
+            }),
+            Self::Swish { alpha } => to.formula(|f| {
+                let x = f.value(x);
+                x * (x * alpha).activation(Activation::Sigmoid)
+            }),
         }
     }
-}
-
-fn scaled(to: &mut Lowering<'_, '_>, x: ValueId, factor: f64) -> RuleResult<ValueId> {
-    let factor = to.number_like(x, factor);
-    to.binary(BinaryOp::Mul, x, factor)
 }

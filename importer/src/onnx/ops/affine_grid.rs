@@ -58,10 +58,9 @@ impl AffineGrid {
             if self.align_corners { (size - &Dim::constant(1), 0.0) } else { (size.clone(), 1.0) };
         let intervals = to.builder.host_tensor(vec![intervals], Vec::new())?;
         let intervals = to.cast(intervals, dtype)?;
-        let (two, one, shift) = (to.scalar(2.0, dtype), to.scalar(1.0, dtype), to.scalar(shift, dtype));
-        let doubled = to.binary(BinaryOp::Mul, positions, two)?;
-        let shifted = to.binary(BinaryOp::Add, doubled, shift)?;
-        let scaled = to.binary(BinaryOp::Div, shifted, intervals)?;
-        to.binary(BinaryOp::Sub, scaled, one)
+        to.formula(|f| {
+            let [positions, intervals] = f.values([positions, intervals]);
+            (positions * 2.0 + shift) / intervals - 1.0
+        })
     }
 }

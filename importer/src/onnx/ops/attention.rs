@@ -236,14 +236,10 @@ fn composed(
     let (k, v) = (per_query_head(to, k, q)?, per_query_head(to, v, q)?);
     let keys = to.permute(k, vec![0, 1, 3, 2])?;
     let product = to.add(Op::MatMul, &[q, keys])?;
-    let scale = to.number_like(product, scale);
-    let mut scores = to.binary(BinaryOp::Mul, product, scale)?;
+    let mut scores = to.formula(|f| f.value(product) * scale)?;
     let mut stages = vec![scores];
-    if let Some(softcap) = options.softcap {
-        let cap = to.number_like(scores, softcap);
-        let ratio = to.binary(BinaryOp::Div, scores, cap)?;
-        let bent = to.activation(Activation::Tanh, ratio)?;
-        scores = to.binary(BinaryOp::Mul, bent, cap)?;
+    if let Some(cap) = options.softcap {
+        scores = to.formula(|f| (f.value(scores) / cap).activation(Activation::Tanh) * cap)?;
     }
     stages.push(scores);
     if let Some(mask) = mask {
@@ -257,10 +253,11 @@ fn composed(
     stages.push(scores);
     let weights = to.add(Op::Softmax(op::Softmax { axis: 3 }), &[scores])?;
     // A query that sees no key yields zeros.
-    let best = to.reduce(ReduceOp::Max, scores, &[3], true)?;
-    let (nothing, zero) = (to.number_like(best, f64::NEG_INFINITY), to.number_like(best, 0.0));
-    let blind = to.compare(CompareOp::Equal, best, nothing)?;
-    let weights = to.select(blind, zero, weights)?;
+    let weights = to.formula(|f| {
+        let [scores, weights] = f.values([scores, weights]);
+        let blind = scores.reduce(ReduceOp::Max, &[3]).equals(f64::NEG_INFINITY);
+        blind.where_(scores.number(0.0), weights)
+    })?;
     stages.push(weights);
     let y = to.add(Op::MatMul, &[weights, v])?;
     let shown = usize::try_from(stage).ok().and_then(|stage| stages.get(stage).copied());

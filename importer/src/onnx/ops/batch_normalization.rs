@@ -41,7 +41,10 @@ impl<'m> Operator<'m> for BatchNormalization {
             return Ok(to.add(op, &inputs)?.into());
         };
         let [mean, variance] = statistics(to, x)?;
-        let running = [moved(to, inputs[3], mean, momentum)?, moved(to, inputs[4], variance, momentum)?];
+        let running = to.formulas(|f| {
+            let pairs = [[inputs[3], mean], [inputs[4], variance]];
+            pairs.map(|[running, current]| moved(f.value(running), f.value(current), momentum))
+        })?;
         let y = to.add(op, &[x, inputs[1], inputs[2], mean, variance])?;
         Ok(vec![y, running[0], running[1], mean, variance].into())
     }
@@ -51,21 +54,15 @@ impl<'m> Operator<'m> for BatchNormalization {
 fn statistics(to: &mut Lowering<'_, '_>, x: ValueId) -> RuleResult<[ValueId; 2]> {
     let rank = to.need_rank("X", x, 2)?;
     let axes: Vec<usize> = (0..rank).filter(|&axis| axis != 1).collect();
-    let mean = to.reduce(ReduceOp::Mean, x, &axes, true)?;
-    let centered = to.binary(BinaryOp::Sub, x, mean)?;
-    let square = to.binary(BinaryOp::Mul, centered, centered)?;
-    let variance = to.reduce(ReduceOp::Mean, square, &axes, false)?;
+    let [mean, variance] = to.formulas(|f| {
+        let x = f.value(x);
+        let mean = x.mean(&axes);
+        [mean, (x - mean).square().fold(ReduceOp::Mean, &axes)]
+    })?;
     Ok([to.squeeze(mean, &axes)?, variance])
 }
 
 /// `running · momentum + current · (1 - momentum)`.
-fn moved(
-    to: &mut Lowering<'_, '_>,
-    running: ValueId,
-    current: ValueId,
-    momentum: f64,
-) -> RuleResult<ValueId> {
-    let (keep, take) = (to.number_like(running, momentum), to.number_like(running, 1.0 - momentum));
-    let (kept, taken) = (to.binary(BinaryOp::Mul, running, keep)?, to.binary(BinaryOp::Mul, current, take)?);
-    to.binary(BinaryOp::Add, kept, taken)
+fn moved<'f>(running: Value<'f>, current: Value<'f>, momentum: f64) -> Value<'f> {
+    running * momentum + current * (1.0 - momentum)
 }

@@ -32,30 +32,17 @@ impl<'m> Operator<'m> for GlobalPool {
         let axes: Vec<usize> = (2..rank).collect();
         let result = match *self {
             Self::Plain(op) => to.reduce(op, x, &axes, true)?,
-            Self::Lp(p) => norm(to, x, p, &axes)?,
+            Self::Lp(p) => to.formula(|f| norm(f.value(x), p, &axes))?,
         };
         Ok(result.into())
     }
 }
 
 /// The `p`-norm over axes, which stay with size 1.
-pub(super) fn norm(to: &mut Lowering<'_, '_>, x: ValueId, p: i64, axes: &[usize]) -> RuleResult<ValueId> {
+pub(super) fn norm<'f>(x: Value<'f>, p: i64, axes: &[usize]) -> Value<'f> {
     match p {
-        1 => {
-            let magnitude = to.unary(UnaryOp::Abs, x)?;
-            to.reduce(ReduceOp::Sum, magnitude, axes, true)
-        }
-        2 => {
-            let square = to.binary(BinaryOp::Mul, x, x)?;
-            let sum = to.reduce(ReduceOp::Sum, square, axes, true)?;
-            to.unary(UnaryOp::Sqrt, sum)
-        }
-        _ => {
-            let (order, root) = (to.number_like(x, p), to.number_like(x, 1.0 / p as f64));
-            let magnitude = to.unary(UnaryOp::Abs, x)?;
-            let power = to.binary(BinaryOp::Pow, magnitude, order)?;
-            let sum = to.reduce(ReduceOp::Sum, power, axes, true)?;
-            to.binary(BinaryOp::Pow, sum, root)
-        }
+        1 => x.abs().sum(axes),
+        2 => x.square().sum(axes).sqrt(),
+        _ => x.abs().pow(p as f64).sum(axes).pow(1.0 / p as f64),
     }
 }

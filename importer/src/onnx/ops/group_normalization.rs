@@ -76,14 +76,11 @@ impl GroupNormalization {
         let inner = Dim::product(&dims[1..]);
         let groups = self.groups.map_or_else(|| dims[1].clone(), Dim::from);
         let rows = to.reshape(x, vec![dims[0].clone(), groups.clone(), inner.floor_div(&groups)])?;
-        let mean = to.reduce(ReduceOp::Mean, rows, &[2], true)?;
-        let centred = to.binary(BinaryOp::Sub, rows, mean)?;
-        let square = to.binary(BinaryOp::Mul, centred, centred)?;
-        let variance = to.reduce(ReduceOp::Mean, square, &[2], true)?;
-        let epsilon = to.number_like(variance, self.epsilon);
-        let variance = to.binary(BinaryOp::Add, variance, epsilon)?;
-        let root = to.unary(UnaryOp::Sqrt, variance)?;
-        let mut y = to.binary(BinaryOp::Div, centred, root)?;
+        let mut y = to.formula(|f| {
+            let rows = f.value(rows);
+            let centred = rows - rows.mean(&[2]);
+            centred / (centred.square().mean(&[2]) + self.epsilon).sqrt()
+        })?;
         // A parameter for each group meets the rows, one for each channel the image.
         if !self.per_group {
             y = to.reshape(y, dims.clone())?;

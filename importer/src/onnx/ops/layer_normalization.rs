@@ -72,24 +72,19 @@ impl LayerNormalization {
         let dtype = to.dtype(x);
         let wide = if self.stash && dtype != DType::F64 { DType::F32 } else { dtype };
         let axes: Vec<usize> = (axis..to.rank(x)).collect();
-        let x = to.cast(x, wide)?;
-        let mean = to.reduce(ReduceOp::Mean, x, &axes, true)?;
-        let centered = if self.rms { x } else { to.binary(BinaryOp::Sub, x, mean)? };
-        let square = to.binary(BinaryOp::Mul, centered, centered)?;
-        let variance = to.reduce(ReduceOp::Mean, square, &axes, true)?;
-        let epsilon = to.number_like(variance, self.epsilon);
-        let shifted = to.binary(BinaryOp::Add, variance, epsilon)?;
-        let deviation = to.unary(UnaryOp::Sqrt, shifted)?;
-        let inverse = to.unary(UnaryOp::Recip, deviation)?;
-        let normal = to.binary(BinaryOp::Mul, centered, inverse)?;
         // The parameters' dtype is the result's.
         let result = to.dtype(scale);
-        let normal = to.cast(normal, result)?;
-        let mut y = to.binary(BinaryOp::Mul, normal, scale)?;
-        if let Some(bias) = bias {
-            y = to.binary(BinaryOp::Add, y, bias)?;
-        }
-        let second = if self.rms { inverse } else { mean };
-        Ok(vec![y, second, inverse].into())
+        let outputs = to.formulas(|f| {
+            let x = f.value(x).cast(wide);
+            let mean = x.mean(&axes);
+            let centered = if self.rms { x } else { x - mean };
+            let inverse = (centered.square().mean(&axes) + self.epsilon).sqrt().recip();
+            let mut y = (centered * inverse).cast(result) * f.value(scale);
+            if let Some(bias) = bias {
+                y = y + f.value(bias);
+            }
+            [y, if self.rms { inverse } else { mean }, inverse]
+        })?;
+        Ok(outputs.to_vec().into())
     }
 }

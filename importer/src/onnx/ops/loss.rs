@@ -54,22 +54,21 @@ impl<'m> Operator<'m> for Loss {
         let column = to.unsqueeze(target, &[1])?;
         let picked = to.add(Op::Gather(op::Gather { axis: 1 }), &[x, column])?;
         let picked = to.squeeze(picked, &[1])?;
-        let mut loss = to.unary(UnaryOp::Neg, picked)?;
         let weight = self.weights(to, args, target, ignored, dtype)?;
-        if let Some(weight) = weight {
-            loss = to.binary(BinaryOp::Mul, loss, weight)?;
-        }
-        let axes: Vec<usize> = (0..to.rank(loss)).collect();
-        let result = match (self.reduction, weight) {
-            (Reduction::None, _) => loss,
-            (Reduction::Sum, _) => to.reduce(ReduceOp::Sum, loss, &axes, false)?,
-            (Reduction::Mean, None) => to.reduce(ReduceOp::Mean, loss, &axes, false)?,
-            (Reduction::Mean, Some(weight)) => {
-                let sum = to.reduce(ReduceOp::Sum, loss, &axes, false)?;
-                let total = to.reduce(ReduceOp::Sum, weight, &axes, false)?;
-                to.binary(BinaryOp::Div, sum, total)?
+        let axes: Vec<usize> = (0..to.rank(picked)).collect();
+        let result = to.formula(|f| {
+            let weight = weight.map(|weight| f.value(weight));
+            let loss = -f.value(picked);
+            let loss = weight.map_or(loss, |weight| loss * weight);
+            match (self.reduction, weight) {
+                (Reduction::None, _) => loss,
+                (Reduction::Sum, _) => loss.fold(ReduceOp::Sum, &axes),
+                (Reduction::Mean, None) => loss.fold(ReduceOp::Mean, &axes),
+                (Reduction::Mean, Some(weight)) => {
+                    loss.fold(ReduceOp::Sum, &axes) / weight.fold(ReduceOp::Sum, &axes)
+                }
             }
-        };
+        })?;
         Ok(if self.softmax { vec![result, x].into() } else { result.into() })
     }
 }

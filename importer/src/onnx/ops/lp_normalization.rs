@@ -33,16 +33,16 @@ impl<'m> Operator<'m> for LpNormalization {
         let result = match self {
             Self::Lp { axis, p } => {
                 let axis = axis_of(*axis, to.rank(x))?;
-                let length = norm(to, x, *p, &[axis])?;
-                // A zero vector stays one.
-                let (zero, one) = (to.number_like(x, 0.0), to.number_like(x, 1.0));
-                let empty = to.compare(CompareOp::Equal, length, zero)?;
-                let divisor = to.select(empty, one, length)?;
-                to.binary(BinaryOp::Div, x, divisor)?
+                to.formula(|f| {
+                    let x = f.value(x);
+                    let length = norm(x, *p, &[axis]);
+                    // A zero vector stays one.
+                    x / length.equals(0.0).where_(x.number(1.0), length)
+                })?
             }
             Self::MeanVariance { axes } => {
                 let axes = axes_of(axes, to.rank(x))?;
-                standardized(to, x, &axes)?
+                to.formula(|f| standardized(f.value(x), &axes))?
             }
         };
         Ok(result.into())
@@ -50,13 +50,8 @@ impl<'m> Operator<'m> for LpNormalization {
 }
 
 /// `(x - mean) / (deviation + 1e-9)`; the constant is the specification's.
-fn standardized(to: &mut Lowering<'_, '_>, x: ValueId, axes: &[usize]) -> RuleResult<ValueId> {
-    let mean = to.reduce(ReduceOp::Mean, x, axes, true)?;
-    let centered = to.binary(BinaryOp::Sub, x, mean)?;
-    let square = to.binary(BinaryOp::Mul, centered, centered)?;
-    let variance = to.reduce(ReduceOp::Mean, square, axes, true)?;
-    let deviation = to.unary(UnaryOp::Sqrt, variance)?;
-    let epsilon = to.number_like(x, 1e-9);
-    let divisor = to.binary(BinaryOp::Add, deviation, epsilon)?;
-    to.binary(BinaryOp::Div, centered, divisor)
+fn standardized<'f>(x: Value<'f>, axes: &[usize]) -> Value<'f> {
+    let centered = x - x.mean(axes);
+    let deviation = centered.square().mean(axes).sqrt();
+    centered / (deviation + 1e-9)
 }

@@ -46,11 +46,10 @@ impl<'m> Operator<'m> for Lrn {
             let neighbour = to.slice(padded, 1, offset.clone(), &offset + &channels)?;
             energy = to.binary(BinaryOp::Add, energy, neighbour)?;
         }
-        let factor = to.number_like(x, self.alpha / self.size as f64);
-        let (bias, beta) = (to.number_like(x, self.bias), to.number_like(x, self.beta));
-        let scaled = to.binary(BinaryOp::Mul, energy, factor)?;
-        let shifted = to.binary(BinaryOp::Add, scaled, bias)?;
-        let divisor = to.binary(BinaryOp::Pow, shifted, beta)?;
-        Ok(to.binary(BinaryOp::Div, x, divisor)?.into())
+        let y = to.formula(|f| {
+            let [x, energy] = f.values([x, energy]);
+            x / (energy * (self.alpha / self.size as f64) + self.bias).pow(self.beta)
+        })?;
+        Ok(y.into())
     }
 }

@@ -71,9 +71,9 @@ pub(super) fn requantized(
     let dtype = to.dtype(zero);
     let range = range_of(dtype);
     let range = range.ok_or_else(|| RuleError::Unsupported { what: format!("quantization to {dtype}") })?;
-    let wide = to.cast(sum, DType::F32)?;
-    let real = to.binary(BinaryOp::Mul, wide, scale)?;
-    let y_scale = to.cast(y_scale, DType::F32)?;
-    let zero = to.cast(zero, DType::F32)?;
+    let [real, y_scale, zero] = to.formulas(|f| {
+        let [sum, scale, y_scale, zero] = f.values([sum, scale, y_scale, zero]);
+        [sum.cast(DType::F32) * scale, y_scale.cast(DType::F32), zero.cast(DType::F32)]
+    })?;
     quantized(to, real, y_scale, Some(zero), dtype, range)
 }

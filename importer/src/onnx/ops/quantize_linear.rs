@@ -2,7 +2,6 @@
 
 use super::super::tensor;
 use super::prelude::*;
-use crate::ir::op;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -74,13 +73,13 @@ impl<'m> Operator<'m> for QuantizeLinear {
             };
             return Ok(quantized(to, wide, scale, points, dtype, range)?.into());
         }
-        let centered = match points {
-            Some(points) => to.binary(BinaryOp::Sub, wide, points)?,
-            None => wide,
-        };
-        let y = to.binary(BinaryOp::Mul, centered, scale)?;
         let dtype = self.output.map_or(result, |(dtype, _)| dtype);
-        Ok(to.cast(y, dtype)?.into())
+        let y = to.formula(|f| {
+            let wide = f.value(wide);
+            let centered = points.map_or(wide, |points| wide - f.value(points));
+            (centered * f.value(scale)).cast(dtype)
+        })?;
+        Ok(y.into())
     }
 }
 
@@ -109,14 +108,13 @@ pub(super) fn quantized(
     dtype: DType,
     [low, high]: [i64; 2],
 ) -> RuleResult<ValueId> {
-    let ratio = to.binary(BinaryOp::Div, x, scale)?;
-    let mut y = to.unary(UnaryOp::Round, ratio)?;
-    if let Some(zero) = zero {
-        y = to.binary(BinaryOp::Add, y, zero)?;
-    }
-    let bound = |x: i64| Some(Scalar::Float(x as f64));
-    let y = to.add(Op::Clamp(op::Clamp { min: bound(low), max: bound(high) }), &[y])?;
-    to.cast(y, dtype)
+    to.formula(|f| {
+        let mut y = (f.value(x) / f.value(scale)).round();
+        if let Some(zero) = zero {
+            y = y + f.value(zero);
+        }
+        y.clamp(low as f64, high as f64).cast(dtype)
+    })
 }
 
 impl QuantizeLinear {
@@ -155,15 +153,12 @@ impl QuantizeLinear {
 /// Scale and zero point from the range of the data, zero included.
 fn dynamic(to: &mut Lowering<'_, '_>, x: ValueId) -> RuleResult<Outputs> {
     let axes: Vec<usize> = (0..to.rank(x)).collect();
-    let zero = to.number_like(x, 0.0);
-    let low = to.reduce(ReduceOp::Min, x, &axes, false)?;
-    let low = to.binary(BinaryOp::Min, low, zero)?;
-    let high = to.reduce(ReduceOp::Max, x, &axes, false)?;
-    let high = to.binary(BinaryOp::Max, high, zero)?;
-    let steps = to.number_like(x, 255.0);
-    let width = to.binary(BinaryOp::Sub, high, low)?;
-    let scale = to.binary(BinaryOp::Div, width, steps)?;
-    let below = to.unary(UnaryOp::Neg, low)?;
+    let [scale, below] = to.formulas(|f| {
+        let x = f.value(x);
+        let low = x.fold(ReduceOp::Min, &axes).min(0.0);
+        let high = x.fold(ReduceOp::Max, &axes).max(0.0);
+        [(high - low) / 255.0, -low]
+    })?;
     let zero_point = quantized(to, below, scale, None, DType::U8, [0, 255])?;
     let shift = to.cast(zero_point, DType::F32)?;
     let y = quantized(to, x, scale, Some(shift), DType::U8, [0, 255])?;

@@ -154,15 +154,13 @@ impl Reduce {
             return Ok(x);
         }
         let maximum = fold(to, ReduceOp::Max, x, axes, true)?;
-        // An infinite maximum would make NaN of `∞ - ∞`.
-        let infinite = to.unary(UnaryOp::IsInf, maximum)?;
-        let zero = to.number_like(x, 0.0);
-        let shift = to.select(infinite, zero, maximum)?;
-        let shifted = to.binary(BinaryOp::Sub, x, shift)?;
-        let exponential = to.unary(UnaryOp::Exp, shifted)?;
-        let sum = fold(to, ReduceOp::Sum, exponential, axes, true)?;
-        let logarithm = to.unary(UnaryOp::Log, sum)?;
-        let result = to.binary(BinaryOp::Add, logarithm, shift)?;
+        let result = to.formula(|f| {
+            let [x, maximum] = f.values([x, maximum]);
+            // An infinite maximum would make NaN of `∞ - ∞`.
+            let shift = maximum.unary(UnaryOp::IsInf).where_(x.number(0.0), maximum);
+            let exponential = (x - shift).unary(UnaryOp::Exp);
+            exponential.then(|to, x| fold(to, ReduceOp::Sum, x, axes, true)).unary(UnaryOp::Log) + shift
+        })?;
         match axes {
             Axes::Known(axes) if !self.keep_dims => to.squeeze(result, axes),
             _ => Ok(result),

@@ -59,15 +59,15 @@ impl<'m> Operator<'m> for RotaryEmbedding {
             let first = to.slice(pairs, 4, Dim::constant(0), Dim::constant(1))?;
             let second = to.slice(pairs, 4, Dim::constant(1), Dim::constant(2))?;
             let (cos, sin) = (to.unsqueeze(cos, &[4])?, to.unsqueeze(sin, &[4])?);
-            let (real, imaginary) = rotate(to, first, second, cos, sin)?;
-            let pairs = to.concat(&[real, imaginary], 4)?;
+            let parts = rotate(to, first, second, cos, sin)?;
+            let pairs = to.concat(&parts, 4)?;
             let dims = to.dims(part);
             to.reshape(pairs, dims)?
         } else {
             let first = to.slice(part, 3, Dim::constant(0), half.clone())?;
             let second = to.slice(part, 3, half, rotated.clone())?;
-            let (real, imaginary) = rotate(to, first, second, cos, sin)?;
-            to.concat(&[real, imaginary], 3)?
+            let parts = rotate(to, first, second, cos, sin)?;
+            to.concat(&parts, 3)?
         };
         let whole = if rotated == size {
             turned
@@ -101,9 +101,9 @@ fn rotate(
     second: ValueId,
     cos: ValueId,
     sin: ValueId,
-) -> RuleResult<(ValueId, ValueId)> {
-    let mut product = |a, b| to.binary(BinaryOp::Mul, a, b);
-    let (a, b) = (product(first, cos)?, product(second, sin)?);
-    let (c, d) = (product(first, sin)?, product(second, cos)?);
-    Ok((to.binary(BinaryOp::Sub, a, b)?, to.binary(BinaryOp::Add, c, d)?))
+) -> RuleResult<[ValueId; 2]> {
+    to.formulas(|f| {
+        let [first, second, cos, sin] = f.values([first, second, cos, sin]);
+        [first * cos - second * sin, first * sin + second * cos]
+    })
 }

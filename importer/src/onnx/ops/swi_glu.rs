@@ -18,14 +18,15 @@ impl<'m> Operator<'m> for SwiGlu {
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let (a, b) = (args.value("A")?, args.value("B")?);
-        let gate = if self.alpha == 1.0 {
-            to.activation(Activation::Silu, a)?
-        } else {
-            let alpha = to.number_like(a, self.alpha);
-            let inner = to.binary(BinaryOp::Mul, a, alpha)?;
-            let sigmoid = to.activation(Activation::Sigmoid, inner)?;
-            to.binary(BinaryOp::Mul, a, sigmoid)?
-        };
-        Ok(to.binary(BinaryOp::Mul, gate, b)?.into())
+        let y = to.formula(|f| {
+            let [a, b] = f.values([a, b]);
+            let gate = if self.alpha == 1.0 {
+                a.activation(Activation::Silu)
+            } else {
+                a * (a * self.alpha).activation(Activation::Sigmoid)
+            };
+            gate * b
+        })?;
+        Ok(y.into())
     }
 }

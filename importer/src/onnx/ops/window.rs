@@ -3,6 +3,7 @@
 use super::super::tensor;
 use super::prelude::*;
 use crate::ir::op;
+use std::f64::consts::TAU;
 
 const SIZE: &[&str] = &["size"];
 
@@ -41,20 +42,18 @@ impl<'m> Operator<'m> for Window {
         let positions =
             to.add(Op::Arange(op::Arange { start: Dim::constant(0), end: size, step: 1 }), &[])?;
         let positions = to.cast(positions, wide)?;
-        let turn = to.scalar(std::f64::consts::TAU, wide);
-        let angle = to.binary(BinaryOp::Mul, positions, turn)?;
-        let angle = to.binary(BinaryOp::Div, angle, period)?;
         let [constant, first, second] = self.coefficients;
-        let mut sum = to.scalar(constant, wide);
-        for (multiple, coefficient) in [(1.0, first), (2.0, second)] {
-            if coefficient != 0.0 {
-                let (multiple, coefficient) = (to.scalar(multiple, wide), to.scalar(coefficient, wide));
-                let inner = to.binary(BinaryOp::Mul, angle, multiple)?;
-                let cosine = to.unary(UnaryOp::Cos, inner)?;
-                let term = to.binary(BinaryOp::Mul, cosine, coefficient)?;
-                sum = to.binary(BinaryOp::Add, term, sum)?;
+        let sum = to.formula(|f| {
+            let [positions, period] = f.values([positions, period]);
+            let angle = positions * TAU / period;
+            let mut sum = angle.number(constant);
+            for (multiple, coefficient) in [(1.0, first), (2.0, second)] {
+                if coefficient != 0.0 {
+                    sum = (angle * multiple).unary(UnaryOp::Cos) * coefficient + sum;
+                }
             }
-        }
+            sum
+        })?;
         Ok(to.cast(sum, self.dtype)?.into())
     }
 }

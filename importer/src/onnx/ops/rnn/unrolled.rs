@@ -2,7 +2,6 @@
 
 use super::super::prelude::*;
 use super::{Function, Rnn};
-use crate::ir::op;
 use kiln_types::{Activation, RnnDirection, RnnKind};
 
 /// Each step is a dozen operations.
@@ -160,162 +159,105 @@ fn initial(
 
 impl Cell<'_> {
     fn step(&self, to: &mut Lowering<'_, '_>, input: ValueId, state: &State) -> RuleResult<State> {
-        let mut product = to.add(Op::MatMul, &[state.hidden, self.recurrent])?;
-        if let Some(bias) = self.recurrent_bias {
-            product = to.binary(BinaryOp::Add, product, bias)?;
-        }
-        match (self.kind, state.cell) {
+        let &State { hidden, cell } = state;
+        match (self.kind, cell) {
             (RnnKind::Gru { linear_before_reset }, _) => {
-                self.gru(to, input, product, state.hidden, linear_before_reset)
+                let hidden = to.formula(|f| {
+                    let [input, hidden] = f.values([input, hidden]);
+                    self.gru(f, input, hidden, linear_before_reset)
+                })?;
+                Ok(State { hidden, cell: None })
             }
-            (RnnKind::Lstm { input_forget }, Some(cell)) => self.lstm(to, input, product, cell, input_forget),
-            _ => {
-                let sum = to.binary(BinaryOp::Add, input, product)?;
-                Ok(State { hidden: self.apply(to, 0, sum)?, cell: None })
+            (RnnKind::Lstm { input_forget }, Some(cell)) => {
+                let [hidden, cell] =
+                    to.formulas(|f| self.lstm(f, f.values([input, hidden, cell]), input_forget))?;
+                Ok(State { hidden, cell: Some(cell) })
+            }
+            (RnnKind::Rnn | RnnKind::Lstm { .. }, _) => {
+                let hidden = to.formula(|f| {
+                    let [input, hidden] = f.values([input, hidden]);
+                    self.apply(0, input + self.product(f, hidden))
+                })?;
+                Ok(State { hidden, cell: None })
             }
         }
     }
 
-    fn gate(&self, to: &mut Lowering<'_, '_>, x: ValueId, gate: usize) -> RuleResult<ValueId> {
-        to.slice(x, 1, Dim::from(gate * self.hidden), Dim::from((gate + 1) * self.hidden))
+    /// What the state before adds to the gates.
+    fn product<'f>(&self, f: Formula<'f>, hidden: Value<'f>) -> Value<'f> {
+        let product = hidden.matmul(f.value(self.recurrent));
+        self.recurrent_bias.map_or(product, |bias| product + f.value(bias))
     }
 
-    fn sum_of_gate(
-        &self,
-        to: &mut Lowering<'_, '_>,
-        input: ValueId,
-        product: ValueId,
-        gate: usize,
-    ) -> RuleResult<ValueId> {
-        let (input, product) = (self.gate(to, input, gate)?, self.gate(to, product, gate)?);
-        to.binary(BinaryOp::Add, input, product)
+    /// A gate's part of an axis.
+    fn gate<'f>(&self, x: Value<'f>, axis: usize, gate: usize) -> Value<'f> {
+        x.slice(axis, gate * self.hidden..(gate + 1) * self.hidden)
     }
 
     /// `h' = (1 - z) · n + z · h`.
-    fn gru(
+    fn gru<'f>(
         &self,
-        to: &mut Lowering<'_, '_>,
-        input: ValueId,
-        product: ValueId,
-        hidden: ValueId,
+        f: Formula<'f>,
+        input: Value<'f>,
+        hidden: Value<'f>,
         linear_before_reset: bool,
-    ) -> RuleResult<State> {
-        let update = self.sum_of_gate(to, input, product, 0)?;
-        let update = self.apply(to, 0, update)?;
-        let reset = self.sum_of_gate(to, input, product, 1)?;
-        let reset = self.apply(to, 0, reset)?;
+    ) -> Value<'f> {
+        let product = self.product(f, hidden);
+        let sum = |gate: usize| self.gate(input, 1, gate) + self.gate(product, 1, gate);
+        let (update, reset) = (self.apply(0, sum(0)), self.apply(0, sum(1)));
         let candidate = if linear_before_reset {
-            let product = self.gate(to, product, 2)?;
-            to.binary(BinaryOp::Mul, reset, product)?
+            reset * self.gate(product, 1, 2)
         } else {
-            let kept = to.binary(BinaryOp::Mul, reset, hidden)?;
-            let weight = self.gate(to, self.recurrent, 2)?;
-            let product = to.add(Op::MatMul, &[kept, weight])?;
-            match self.recurrent_bias {
-                Some(bias) => {
-                    let bias = to.slice(bias, 0, Dim::from(2 * self.hidden), Dim::from(3 * self.hidden))?;
-                    to.binary(BinaryOp::Add, product, bias)?
-                }
-                None => product,
-            }
+            let kept = reset * hidden;
+            let product = kept.matmul(self.gate(f.value(self.recurrent), 1, 2));
+            self.recurrent_bias.map_or(product, |bias| product + self.gate(f.value(bias), 0, 2))
         };
-        let input = self.gate(to, input, 2)?;
-        let candidate = to.binary(BinaryOp::Add, input, candidate)?;
-        let candidate = self.apply(to, 1, candidate)?;
-        let difference = to.binary(BinaryOp::Sub, hidden, candidate)?;
-        let moved = to.binary(BinaryOp::Mul, update, difference)?;
-        Ok(State { hidden: to.binary(BinaryOp::Add, candidate, moved)?, cell: None })
+        let candidate = self.apply(1, self.gate(input, 1, 2) + candidate);
+        candidate + update * (hidden - candidate)
     }
 
-    fn peephole(
+    /// `c' = f · c + i · n`, `h' = o · act(c')`.
+    fn lstm<'f>(
         &self,
-        to: &mut Lowering<'_, '_>,
-        sum: ValueId,
-        cell: ValueId,
-        index: usize,
-    ) -> RuleResult<ValueId> {
-        let Some(peepholes) = self.peepholes else {
-            return Ok(sum);
-        };
-        let weight =
-            to.slice(peepholes, 0, Dim::from(index * self.hidden), Dim::from((index + 1) * self.hidden))?;
-        let seen = to.binary(BinaryOp::Mul, cell, weight)?;
-        to.binary(BinaryOp::Add, sum, seen)
-    }
-
-    fn lstm(
-        &self,
-        to: &mut Lowering<'_, '_>,
-        input: ValueId,
-        product: ValueId,
-        cell: ValueId,
+        f: Formula<'f>,
+        [input, hidden, cell]: [Value<'f>; 3],
         input_forget: bool,
-    ) -> RuleResult<State> {
-        let sum = self.sum_of_gate(to, input, product, 0)?;
-        let sum = self.peephole(to, sum, cell, 0)?;
-        let take = self.apply(to, 0, sum)?;
+    ) -> [Value<'f>; 2] {
+        let product = self.product(f, hidden);
+        let sum = |gate: usize| self.gate(input, 1, gate) + self.gate(product, 1, gate);
+        let take = self.apply(0, self.peephole(f, sum(0), cell, 0));
         let keep = if input_forget {
-            let one = to.number_like(take, 1.0);
-            to.binary(BinaryOp::Sub, one, take)?
+            take.number(1.0) - take
         } else {
-            let sum = self.sum_of_gate(to, input, product, 2)?;
-            let sum = self.peephole(to, sum, cell, 2)?;
-            self.apply(to, 0, sum)?
+            self.apply(0, self.peephole(f, sum(2), cell, 2))
         };
-        let sum = self.sum_of_gate(to, input, product, 3)?;
-        let candidate = self.apply(to, 1, sum)?;
-        let kept = to.binary(BinaryOp::Mul, keep, cell)?;
-        let taken = to.binary(BinaryOp::Mul, take, candidate)?;
-        let next = to.binary(BinaryOp::Add, kept, taken)?;
-        let sum = self.sum_of_gate(to, input, product, 1)?;
-        let sum = self.peephole(to, sum, next, 1)?;
-        let show = self.apply(to, 0, sum)?;
-        let shown = self.function(to, 2, next)?;
-        Ok(State { hidden: to.binary(BinaryOp::Mul, show, shown)?, cell: Some(next) })
+        let candidate = self.apply(1, sum(3));
+        let next = keep * cell + take * candidate;
+        let show = self.apply(0, self.peephole(f, sum(1), next, 1));
+        [show * self.function(2, next), next]
+    }
+
+    /// A gate that sees the cell.
+    fn peephole<'f>(&self, f: Formula<'f>, sum: Value<'f>, cell: Value<'f>, gate: usize) -> Value<'f> {
+        match self.peepholes {
+            Some(weights) => sum + cell * self.gate(f.value(weights), 0, gate),
+            None => sum,
+        }
     }
 
     /// A function of a clipped sum.
-    fn apply(&self, to: &mut Lowering<'_, '_>, n: usize, sum: ValueId) -> RuleResult<ValueId> {
-        let sum = match self.clip {
-            Some(clip) => {
-                let op =
-                    Op::Clamp(op::Clamp { min: Some(Scalar::Float(-clip)), max: Some(Scalar::Float(clip)) });
-                to.add(op, &[sum])?
-            }
-            None => sum,
-        };
-        self.function(to, n, sum)
+    fn apply<'f>(&self, n: usize, sum: Value<'f>) -> Value<'f> {
+        self.function(n, self.clip.map_or(sum, |clip| sum.clamp(-clip, clip)))
     }
 
-    fn function(&self, to: &mut Lowering<'_, '_>, n: usize, x: ValueId) -> RuleResult<ValueId> {
-        let scaled = |to: &mut Lowering<'_, '_>, x: ValueId, factor: f64| {
-            let factor = to.number_like(x, factor);
-            to.binary(BinaryOp::Mul, x, factor)
-        };
+    fn function<'f>(&self, n: usize, x: Value<'f>) -> Value<'f> {
         match self.functions.get(n).copied() {
-            None => Ok(x),
-            Some(Function::Plain(activation)) => to.activation(activation, x),
-            Some(Function::Affine { alpha, beta }) => {
-                let product = scaled(to, x, alpha)?;
-                let beta = to.number_like(x, beta);
-                to.binary(BinaryOp::Add, product, beta)
-            }
-            Some(Function::ScaledTanh { alpha, beta }) => {
-                let inner = scaled(to, x, beta)?;
-                let tanh = to.activation(Activation::Tanh, inner)?;
-                scaled(to, tanh, alpha)
-            }
-            Some(Function::Softsign) => {
-                let magnitude = to.unary(UnaryOp::Abs, x)?;
-                let one = to.number_like(x, 1.0);
-                let divisor = to.binary(BinaryOp::Add, magnitude, one)?;
-                to.binary(BinaryOp::Div, x, divisor)
-            }
-            Some(Function::ThresholdedRelu { alpha }) => {
-                let (threshold, zero) = (to.number_like(x, alpha), to.number_like(x, 0.0));
-                let above = to.compare(CompareOp::Greater, x, threshold)?;
-                to.select(above, x, zero)
-            }
+            None => x,
+            Some(Function::Plain(activation)) => x.activation(activation),
+            Some(Function::Affine { alpha, beta }) => x * alpha + beta,
+            Some(Function::ScaledTanh { alpha, beta }) => (x * beta).activation(Activation::Tanh) * alpha,
+            Some(Function::Softsign) => x / (x.abs() + 1.0),
+            Some(Function::ThresholdedRelu { alpha }) => x.greater(alpha).where_(x, x.number(0.0)),
         }
     }
 }
