@@ -28,10 +28,6 @@ impl Operation for Conv {
     fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
         let (x, weight, bias, options, activation) =
             (operands.get(0)?, operands.get(1)?, operands.get(2), &self.options, self.activation);
-        if !x.dtype.is_float() {
-            // Sums of integers wrap, which these do not.
-            return None;
-        }
         let windows = Windows {
             size: three(x.shape.get(2..)?, 1)?,
             kernel: three(weight.shape.get(2..)?, 1)?,
@@ -40,29 +36,40 @@ impl Operation for Conv {
             padding: three(&options.padding, (0, 0))?,
         };
         let places = windows.places(false)?;
-        let (batch, out_channels, in_group) = (x.shape[0], weight.shape[0], weight.shape[1]);
-        let out_group = out_channels.checked_div(options.groups)?;
-        let (cells, taps): (usize, usize) = (elements(&windows.size), elements(&windows.kernel));
-        let (xs, ws) = (Elements::load(x).floats(), Elements::load(weight).floats());
-        let bias = bias.map(|bias| Elements::load(bias).floats());
-        let mut out = Vec::new();
-        for b in 0..batch {
-            for o in 0..out_channels {
-                let first = b * x.shape[1] + o / out_group.max(1) * in_group;
-                each(places, |place, _| {
-                    let mut sum = bias.as_ref().map_or(0.0, |bias| bias[o]);
-                    each(windows.kernel, |tap, t| {
-                        if let Some(cell) = windows.cell(place, tap) {
-                            for c in 0..in_group {
-                                sum += xs[(first + c) * cells + cell] * ws[(o * in_group + c) * taps + t];
-                            }
-                        }
-                    });
-                    out.push(activation.map_or(sum, |activation| activate(activation, sum)));
-                });
+        let (out_channels, in_group) = (weight.shape[0], weight.shape[1]);
+        let out_group = out_channels.checked_div(options.groups)?.max(1);
+        let sums = ConvSums {
+            batch: x.shape[0],
+            channels: x.shape[1],
+            out_channels,
+            in_group,
+            out_group,
+            windows,
+            places,
+        };
+        let out = match (Elements::load(x), Elements::load(weight), bias.map(Elements::load)) {
+            (Elements::Float(x), weight, bias) => {
+                let bias = bias.map(|bias| bias.floats());
+                let mut out = sums.of(&x, &weight.floats(), bias.as_deref(), 0.0, |sum, x, w| sum + x * w);
+                if let Some(activation) = activation {
+                    out.iter_mut().for_each(|sum| *sum = activate(activation, *sum));
+                }
+                Elements::Float(out)
             }
-        }
-        Some(vec![Elements::Float(out).store(x.dtype, result_shape(x, out_channels, places))])
+            (Elements::Int(x), Elements::Int(weight), bias) if activation.is_none() => {
+                let bias = match &bias {
+                    None => None,
+                    Some(Elements::Int(bias)) => Some(bias.as_slice()),
+                    Some(Elements::Float(_)) => return None,
+                };
+                // They wrap at their dtype's width, where they are stored.
+                let add = |sum: i128, x: i128, w: i128| sum.wrapping_add(x.wrapping_mul(w));
+                Elements::Int(sums.of(&x, &weight, bias, 0, add))
+            }
+            // Inference lets operands of one kind pass, and an activation only on floats.
+            (Elements::Int(_), ..) => return None,
+        };
+        Some(vec![out.store(x.dtype, result_shape(x, out_channels, places))])
     }
 
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
@@ -101,6 +108,56 @@ impl Operation for Conv {
             args,
             function,
         })
+    }
+}
+
+/// The sums of a convolution.
+struct ConvSums {
+    batch: usize,
+    channels: usize,
+    out_channels: usize,
+    /// Channels of a group.
+    in_group: usize,
+    /// Results of a group.
+    out_group: usize,
+    windows: Windows,
+    places: [usize; 3],
+}
+
+impl ConvSums {
+    /// All of them, row-major; `add` adds the product of its last two arguments to the first.
+    fn of<T: Copy>(
+        &self,
+        x: &[T],
+        weight: &[T],
+        bias: Option<&[T]>,
+        zero: T,
+        add: impl Fn(T, T, T) -> T,
+    ) -> Vec<T> {
+        let Self { in_group, windows, .. } = self;
+        let (cells, taps): (usize, usize) = (elements(&windows.size), elements(&windows.kernel));
+        let mut out = Vec::new();
+        for b in 0..self.batch {
+            for o in 0..self.out_channels {
+                let first = b * self.channels + o / self.out_group * in_group;
+                each(self.places, |place, _| {
+                    let mut sum = bias.map_or(zero, |bias| bias[o]);
+                    each(windows.kernel, |tap, t| {
+                        if let Some(cell) = windows.cell(place, tap) {
+                            for c in 0..*in_group {
+                                sum = add(
+                                    sum,
+                                    x[(first + c) * cells + cell],
+                                    weight[(o * in_group + c) * taps + t],
+                                );
+                            }
+                        }
+                    });
+                    out.push(sum);
+                });
+            }
+        }
+        out
     }
 }
 
