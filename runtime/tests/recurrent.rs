@@ -199,7 +199,7 @@ fn directions_agree_with_two_layers() {
     let device = Default::default();
     let lstm = BiLstmConfig::new(INPUT, HIDDEN, true).init::<B>(&device);
     let states = LstmState::new(random([2, BATCH, HIDDEN]), random([2, BATCH, HIDDEN]));
-    let of = |states: &Tensor<B, 3>, n: usize| states.clone().slice([n..n + 1]).reshape([BATCH, HIDDEN]);
+    let of = |states: &Tensor<B, 3>, n: usize| states.clone().narrow(0, n, 1).reshape([BATCH, HIDDEN]);
     let first = |n| LstmState::new(of(&states.cell, n), of(&states.hidden, n));
     let there = lstm.forward.forward(x.clone(), Some(first(0)));
     let mut backwards = lstm.reverse.clone();
