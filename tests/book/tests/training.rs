@@ -6,11 +6,13 @@ use burn::data::dataloader::batcher::Batcher;
 use burn::data::dataset::{Dataset, InMemDataset};
 use burn::lr_scheduler::LrScheduler;
 use burn::lr_scheduler::cosine::CosineAnnealingLrSchedulerConfig;
+use burn::module::{ModuleVisitor, Param};
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::nn::{Linear, LinearConfig, Relu};
 use burn::optim::{AdamConfig, GradientsAccumulator, GradientsParams, Optimizer, SgdConfig};
 use burn::prelude::*;
 use burn::record::CompactRecorder;
+use burn::tensor::Distribution;
 use burn::tensor::backend::AutodiffBackend;
 
 type Inner = NdArray;
@@ -197,4 +199,44 @@ fn two_optimizers_and_a_schedule() {
     }
     let last = loss_of(&model, batch).into_scalar();
     assert!(last < first * 0.8, "{first} became {last}");
+}
+
+/// A model that was imported learns as it stands: every one of its parameters has a gradient.
+#[test]
+fn an_imported_model_is_fine_tuned() {
+    use book_programs::imported::Model;
+    let device = Default::default();
+    Trained::seed(&device, 5);
+    let mut model = Model::<Trained>::default();
+    let images = Tensor::<Trained, 4>::random([4, 3, 32, 32], Distribution::Normal(0.0, 1.0), &device);
+    let plain = Model::<Inner>::default().forward(images.clone().inner());
+    let outputs = model.forward(images.clone());
+    plain.into_data().assert_approx_eq::<f32>(&outputs.to_data(), burn::tensor::Tolerance::default());
+    let classes = outputs.dims()[1];
+    let targets =
+        Tensor::<Trained, 1, Int>::from_data(TensorData::from([0, 1, 2, 3]), &device) % classes as i32;
+    let criterion = CrossEntropyLossConfig::new().init(&device);
+    let mut optim = AdamConfig::new().init();
+    let mut losses = Vec::new();
+    for _ in 0..5 {
+        let loss = criterion.forward(model.forward(images.clone()), targets.clone());
+        let grads = GradientsParams::from_grads(loss.backward(), &model);
+        assert_eq!(grads.len(), parameters(&model));
+        model = optim.step(1e-3, model, grads);
+        losses.push(loss.into_scalar());
+    }
+    assert!(losses[4] < losses[0] * 0.9, "{losses:?}");
+}
+
+/// The number of float parameters.
+fn parameters<B: Backend>(module: &impl Module<B>) -> usize {
+    struct Count(usize);
+    impl<B: Backend> ModuleVisitor<B> for Count {
+        fn visit_float<const D: usize>(&mut self, _param: &Param<Tensor<B, D>>) {
+            self.0 += 1;
+        }
+    }
+    let mut count = Count(0);
+    module.visit(&mut count);
+    count.0
 }
