@@ -50,6 +50,11 @@ impl<V: Parameter> RunningState<V> {
         self.state.lock().val()
     }
 
+    /// The value, by the name that a parameter's has: generated source reads a statistic that something else uses too.
+    pub fn val(&self) -> V {
+        self.value()
+    }
+
     /// The value with all updates; the same as [`RunningState::value`], since updates are applied at once.
     pub fn value_sync(&self) -> V {
         self.value()
