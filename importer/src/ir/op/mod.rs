@@ -4,7 +4,7 @@
 //! depends on it; everything else is an [`Op::Call`] of a runtime function, and needs no entry in any list.
 //!
 //! What Kiln knows of an operation stands in one file: attributes, operands, inference, shape arithmetic, its value at build
-//! time, and the call of the runtime, as one `impl` of [`Operation`]. The table below makes the enum and every dispatch.
+//! time, and the call of the runtime, as one `impl` of `Operation`. The table below makes the enum and every dispatch.
 //!
 //! Conventions: axes are non-negative; broadcasting operands have equal rank, except that either may be a constant of
 //! rank 0 (a scalar, spelt as a literal); sizes are [`Dim`]s, never operands.
