@@ -1,9 +1,8 @@
 //! Derivatives of elementwise operations, as formulas; those of activations are in `kiln_tensor::compose`.
 //!
 //! Each function yields what one operand's gradient is, from the operands, the result `y` and the result's gradient `g`;
-//! nothing where the derivative is 0 everywhere it exists. At ties and edges the values are PyTorch's
-//! (its `derivatives.yaml` names them): equal operands of a maximum share the gradient, and a power of 0 has slope 0. A
-//! bound has slope 1, as it had there before 2.15.
+//! nothing where the derivative is 0 everywhere it exists. At ties and edges the values are PyTorch's: equal operands of a
+//! maximum share the gradient, and a power of 0 has slope 0. A bound is the exception: it has slope 1, and 0 in PyTorch 2.15.
 
 use core::f64::consts::FRAC_2_SQRT_PI;
 use kiln_tensor::{BinaryOp, Traced, UnaryOp};

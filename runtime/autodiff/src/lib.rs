@@ -31,6 +31,7 @@ mod tensor;
 pub use backend::Autodiff;
 pub use gradients::Gradients;
 pub use tape::{Node, NodeId, NodeRef};
+pub use tensor::AutodiffTensor;
 
 /// [`NodeId`], under its older name.
 pub type NodeID = NodeId;
@@ -39,4 +40,3 @@ pub type NodeID = NodeId;
 pub mod grads {
     pub use crate::Gradients;
 }
-pub use tensor::AutodiffTensor;

@@ -172,7 +172,7 @@ fn gradients_go_to_another_thread() {
     assert_eq!(there.join().expect("no panic"), Some(vec![2.0]));
 }
 
-/// `torch.autograd.grad` of the sum yields the same, except at the bounds of `clamp`: there it did before 2.15, which has 0.
+/// `torch.autograd.grad` of the sum yields the same (2.15), except at the bounds of `clamp`, where it has 0.
 #[test]
 fn ties_and_edges_are_as_in_pytorch() {
     let gradient = |x: &[f32], f: fn(Tensor<A, 1>) -> Tensor<A, 1>| {
