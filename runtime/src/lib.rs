@@ -4,7 +4,7 @@
 //! - [`module`]: modules and their parameters; [`config`]: their hyperparameters.
 //! - [`nn`]: layers and losses.
 //! - [`record`]: how the state of a module is stored.
-//! - `optim` and `data` (feature `train`): optimizers, datasets and loaders; gradients are
+//! - `optim` and `data` (feature `autodiff`; the latter alone: `dataset`): optimizers, datasets and loaders; gradients are
 //!   [`backend`]'s `Autodiff`.
 //! - `weights` (feature `pytorch` or `safetensors`): modules from the checkpoints of other frameworks.
 //!
@@ -24,9 +24,9 @@ pub use kiln_core::golden;
 pub use kiln_core::weights;
 pub use kiln_core::{Tensor, config, input, module, nn, record, serde, tensor};
 pub use kiln_core::{from_checkpoints, include_record, no_checkpoints};
-#[cfg(feature = "train")]
+#[cfg(feature = "dataset")]
 pub use kiln_data as data;
-#[cfg(feature = "train")]
+#[cfg(feature = "autodiff")]
 pub use kiln_optim as optim;
-#[cfg(feature = "train")]
-pub use kiln_optim::lr_scheduler;
+#[cfg(feature = "autodiff")]
+pub use kiln_optim::{grad_clipping, lr_scheduler};
