@@ -2,11 +2,16 @@
 //!
 //! - [`dataset`]: what a dataset is, and those in memory.
 //! - [`dataset::transform`]: datasets made of others, computed when an item is asked for.
+//! - `dataset::SqliteDataset` and `dataset::source` (feature `sqlite`): datasets in databases, and Hugging Face's.
 //! - [`dataloader`]: batches, made by worker threads, in an order that depends on the seed alone.
 //!
 //! Names are Burn's (0.20).
 
+#[cfg(any(feature = "sqlite", feature = "vision"))]
+mod cache;
 pub mod dataloader;
 pub mod dataset;
 mod random;
+#[cfg(feature = "sqlite")]
+mod source;
 mod transform;

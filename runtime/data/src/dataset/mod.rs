@@ -1,8 +1,20 @@
 //! Datasets: collections of items that can be had by index.
 
 mod in_memory;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 
 pub use in_memory::{InMemDataset, ReadError};
+#[cfg(feature = "sqlite")]
+pub use source::huggingface::{HuggingfaceDatasetLoader, ImporterError};
+#[cfg(feature = "sqlite")]
+pub use sqlite::{Result, SqliteDataset, SqliteDatasetError, SqliteDatasetStorage, SqliteDatasetWriter};
+
+/// Where datasets come from.
+#[cfg(feature = "sqlite")]
+pub mod source {
+    pub use crate::source::*;
+}
 
 /// Datasets made of others, where Burn keeps them.
 pub mod transform {

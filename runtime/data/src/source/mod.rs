@@ -1,0 +1,3 @@
+//! Where datasets come from.
+
+pub mod huggingface;
