@@ -10,7 +10,7 @@ use kiln_importer::onnx::{LoadOptions, SourceFile, load_with_sources};
 use kiln_importer::passes::{self, PassReport};
 use kiln_record::safetensors::{TensorToWrite, save};
 use kiln_record::{RecordError, replace_file};
-use kiln_types::DType;
+use kiln_types::{DType, FloatDType};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
@@ -25,6 +25,8 @@ pub struct CompileOptions {
     pub half_precision: bool,
     /// Whether the record becomes part of the binary.
     pub embed_states: bool,
+    /// The dtype in which to compute what the model has in f32; that by default.
+    pub float_dtype: Option<FloatDType>,
     /// Whether BatchNorm and Dropout stay.
     pub trainable: bool,
     /// Sizes for symbolic dims, by their names in the file.
@@ -43,6 +45,7 @@ impl Default for CompileOptions {
         Self {
             record_type: RecordType::default(),
             half_precision: false,
+            float_dtype: None,
             embed_states: false,
             trainable: false,
             bind_dims: BTreeMap::new(),
@@ -96,7 +99,8 @@ pub(crate) struct Imported {
 pub(crate) fn import(model: &Path, options: &CompileOptions) -> Result<Imported, BuildError> {
     let load_options = LoadOptions { bind_dims: options.bind_dims.clone(), trainable: options.trainable };
     let (mut graph, sources) = load_with_sources(model, &load_options).map_err(import_error)?;
-    let reports = passes::optimize(&mut graph, &passes::Options { trainable: options.trainable });
+    let passes = passes::Options { trainable: options.trainable, float_dtype: options.float_dtype };
+    let reports = passes::optimize(&mut graph, &passes);
     Ok(Imported { graph, reports, sources })
 }
 
@@ -210,7 +214,7 @@ impl Compiled {
     ) -> Result<(), BuildError> {
         let tests = sets.iter().enumerate().map(|(i, set)| {
             let data = data_path(&format!("{}.golden_{i}.safetensors", self.stem), options);
-            GoldenTest { name: set.name.clone(), data }
+            GoldenTest { name: set.name.clone(), data, dtype: options.float_dtype }
         });
         let tests: Vec<GoldenTest> = tests.collect();
         let inputs: Vec<_> = self.inputs.iter().map(|port| (port.dtype, port.rank)).collect();

@@ -1,6 +1,6 @@
 //! [`ModelGen`]: the builder for `build.rs`.
 
-use crate::{BuildError, CompileOptions, RecordType, cargo::CargoLines, compile, stamp::Stamp};
+use crate::{BuildError, CompileOptions, FloatDType, RecordType, cargo::CargoLines, compile, stamp::Stamp};
 use proc_macro_crate::{FoundCrate, crate_name};
 use std::path::{Path, PathBuf};
 
@@ -45,9 +45,19 @@ impl ModelGen {
         self
     }
 
-    /// Stores float weights as f16; they are widened when loaded.
+    /// Stores float weights as f16; they are widened when loaded. What computes in f16 is [`ModelGen::float_dtype`].
     pub fn half_precision(&mut self, half: bool) -> &mut Self {
         self.options.half_precision = half;
+        self
+    }
+
+    /// Computes in this dtype what the model has in f32, on every backend, whatever its default dtypes are; weights are stored in it too.
+    ///
+    /// Inputs and outputs keep their dtypes: they are converted as they come in and go out. What is computed from integers and literals
+    /// alone (positions, masks) stays in f32 until it meets the rest, and so do operations on coordinates, such as non-maximum
+    /// suppression. Weights and literals beyond the dtype's range become its largest number; what is computed beyond it becomes infinite.
+    pub fn float_dtype(&mut self, dtype: FloatDType) -> &mut Self {
+        self.options.float_dtype = Some(dtype);
         self
     }
 

@@ -24,7 +24,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let format = formats.into_iter().find(|format| wanted.is_some_and(|wanted| wanted == format.extension()));
     let format = format.unwrap_or_default();
     let mut graph = load(Path::new(model), &LoadOptions::default())?;
-    for report in passes::optimize(&mut graph, &passes::Options { trainable: has("--trainable") }) {
+    for report in passes::optimize(
+        &mut graph,
+        &passes::Options { trainable: has("--trainable"), ..passes::Options::default() },
+    ) {
         eprintln!("{report}");
     }
     let stem = Path::new(model).file_stem().unwrap_or_default().to_string_lossy().into_owned();

@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let folder = model.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
         for (suffix, trainable) in [("", false), ("_trainable", true)] {
             let mut graph = load(model, &LoadOptions::default())?;
-            passes::optimize(&mut graph, &passes::Options { trainable });
+            passes::optimize(&mut graph, &passes::Options { trainable, ..passes::Options::default() });
             let options = Options { source_name: "model.onnx".into(), ..Options::default() };
             let name = format!("{}{suffix}", folder.replace('.', "_"));
             // Only what changed is written, so that nothing else is checked again.

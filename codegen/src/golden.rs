@@ -3,7 +3,7 @@
 use crate::names::{self, Names, ident};
 use crate::print::{markers, print};
 use crate::{CodegenError, Defect, Options, RecordPath, literals};
-use kiln_types::{DType, DTypeKind};
+use kiln_types::{DType, DTypeKind, FloatDType};
 use proc_macro2::{Literal, TokenStream};
 use quote::{format_ident, quote};
 
@@ -14,6 +14,8 @@ pub struct GoldenTest {
     pub name: String,
     /// The file with its inputs and outputs.
     pub data: RecordPath,
+    /// The dtype in which the model computes, if it is not the file's.
+    pub dtype: Option<FloatDType>,
 }
 
 /// A module of tests for a model that takes `inputs`, each of a dtype and a rank, and yields `outputs` tensors.
@@ -29,7 +31,8 @@ pub fn golden_tests(
     let tests = tests.iter().map(|golden| {
         let name = ident(&taken.fresh(&names::snake(&golden.name, "data_set")));
         let blank = markers::blank();
-        let body = test(&golden.data, inputs, outputs, &runtime, &model);
+        let tolerance = tolerance(golden.dtype, &runtime);
+        let body = test(&golden.data, inputs, outputs, &runtime, &model, &tolerance);
         quote! {
             #blank
             #[test]
@@ -51,6 +54,17 @@ pub fn golden_tests(
     print("", tokens).map_err(|error| Defect::Print(error).into())
 }
 
+/// How far off the outputs may be.
+fn tolerance(dtype: Option<FloatDType>, runtime: &proc_macro2::Ident) -> TokenStream {
+    match dtype.map(DType::from) {
+        None | Some(DType::F32) => quote!(Tolerance::default()),
+        Some(dtype) => {
+            let variant = ident(&format!("{dtype:?}"));
+            quote!(Tolerance::computed_in(#runtime::tensor::DType::#variant))
+        }
+    }
+}
+
 /// Loads the record and the data, runs, compares.
 fn test(
     data: &RecordPath,
@@ -58,6 +72,7 @@ fn test(
     outputs: usize,
     runtime: &proc_macro2::Ident,
     model: &proc_macro2::Ident,
+    tolerance: &TokenStream,
 ) -> TokenStream {
     let path = match data {
         RecordPath::OutDir(path) => {
@@ -85,7 +100,7 @@ fn test(
     let pattern = if let [y] = y.as_slice() { quote!(#y) } else { quote!((#(#y),*)) };
     let compare = y.iter().enumerate().map(|(i, y)| {
         let i = Literal::usize_unsuffixed(i);
-        quote!(golden.assert_output(#i, &#y.into_data(), Tolerance::default());)
+        quote!(golden.assert_output(#i, &#y.into_data(), #tolerance);)
     });
     quote! {
         let golden = Golden::open(#path).expect("golden data");

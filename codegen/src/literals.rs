@@ -1,6 +1,6 @@
 //! Literals of generated source.
 
-use kiln_types::{DType, Scalar};
+use kiln_types::{DType, Scalar, bf16, f16};
 use proc_macro2::{Literal, TokenStream};
 use quote::quote;
 
@@ -98,6 +98,19 @@ pub fn single(value: f64) -> TokenStream {
     }
 }
 
+/// The number with the fewest digits that a half-precision dtype rounds to this one: `0.1`, not `0.09997558593750`.
+fn shortest(value: f64, dtype: DType) -> f64 {
+    let rounded = |x: f64| match dtype {
+        DType::F16 => f16::from_f64(x).to_f64(),
+        _ => bf16::from_f64(x).to_f64(),
+    };
+    let shorter = |digits| format!("{value:.digits$e}").parse::<f64>().ok();
+    if value.fract() == 0.0 {
+        return value;
+    }
+    (0..5usize).filter_map(shorter).find(|&short| rounded(short) == value).unwrap_or(value)
+}
+
 /// The digits of a finite, positive float. Very large and very small ones get an exponent.
 fn float_text(value: f64) -> TokenStream {
     let text = if (value != 0.0 && !(1e-5..1e16).contains(&value)) || is_near_named(value) {
@@ -148,6 +161,7 @@ pub fn scalar(value: Scalar, dtype: DType) -> TokenStream {
             }
         }
         _ if dtype == DType::F64 => float(value.to_f64()),
+        _ if matches!(dtype, DType::F16 | DType::BF16) => single(shortest(value.to_f64(), dtype)),
         _ => single(value.to_f64()),
     }
 }
@@ -194,6 +208,9 @@ mod tests {
         assert_eq!(float(314_159.0 / 1e5).to_string(), "3.14159e0");
         assert_eq!(single(f64::from(0.1f32)).to_string(), "0.1");
         assert_eq!(single(f64::from(f32::MIN)).to_string(), "f32 :: MIN");
+        assert_eq!(scalar(Scalar::Float(f16::from_f64(0.1).to_f64()), DType::F16).to_string(), "0.1");
+        assert_eq!(scalar(Scalar::Float(bf16::from_f64(-0.2).to_f64()), DType::BF16).to_string(), "- 0.2");
+        assert_eq!(scalar(Scalar::Float(65504.0), DType::F16).to_string(), "65504.0");
         assert_eq!(int(-7).to_string().replace(' ', ""), "-7");
     }
 

@@ -11,7 +11,7 @@ fn fixtures() -> PathBuf {
 
 fn source_of(model: &Path, trainable: bool) -> Generated {
     let mut graph = load(model, &LoadOptions::default()).unwrap_or_else(|error| panic!("{error}"));
-    passes::optimize(&mut graph, &passes::Options { trainable });
+    passes::optimize(&mut graph, &passes::Options { trainable, ..passes::Options::default() });
     let options = Options {
         source_name: "model.onnx".into(),
         default_record: Some(RecordPath::OutDir("model/model.safetensors".into())),

@@ -39,7 +39,7 @@ fn mutated_models_become_source_or_errors() {
             };
             let what = format!("{}, round {round}", folder.display());
             let outcome = catch_unwind(AssertUnwindSafe(|| {
-                passes::optimize(&mut graph, &passes::Options { trainable });
+                passes::optimize(&mut graph, &passes::Options { trainable, ..passes::Options::default() });
                 generate(&graph, &Options::default())
             }));
             match outcome.unwrap_or_else(|_| panic!("{what} panicked")) {

@@ -99,6 +99,7 @@ proptest! {
         let tests: Vec<GoldenTest> = names.iter().map(|name| GoldenTest {
             name: name.clone(),
             data: RecordPath::OutDir(name.clone()),
+            dtype: None,
         }).collect();
         let source = golden_tests(&tests, &[(DType::F32, 2), (DType::I64, 1)], 2, &Options::default());
         let source = source.expect("tests");

@@ -36,7 +36,9 @@ fn main() -> ExitCode {
         match load(Path::new(file), &options) {
             Ok(mut graph) => {
                 if passes {
-                    for report in optimize(&mut graph, &Options { trainable: options.trainable }) {
+                    for report in
+                        optimize(&mut graph, &Options { trainable: options.trainable, ..Options::default() })
+                    {
                         println!("{report}");
                     }
                 }

@@ -16,6 +16,7 @@ mod joins;
 mod making;
 mod matcher;
 mod movement;
+mod precision;
 mod raise;
 #[cfg(test)]
 mod random;
@@ -28,6 +29,7 @@ mod ties;
 pub use rewrite::{Rewrite, Rule};
 
 use crate::ir::Graph;
+use kiln_types::{DType, FloatDType};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -36,6 +38,8 @@ use std::fmt;
 pub struct Options {
     /// The model is to be trained: batch normalization and dropout stay as they are.
     pub trainable: bool,
+    /// The dtype in which to compute what the file has in f32; that by default. Inputs and outputs keep theirs.
+    pub float_dtype: Option<FloatDType>,
 }
 
 /// A rewrite of a whole graph.
@@ -45,6 +49,11 @@ pub trait Pass {
 
     /// Runs once.
     fn run(&self, graph: &mut Graph) -> PassReport;
+
+    /// Whether the pipeline runs it once only: a second time it would change what it made.
+    fn runs_once(&self) -> bool {
+        false
+    }
 }
 
 /// What a pass did.
@@ -114,13 +123,13 @@ pub fn optimize_observed(
 }
 
 /// The pass that reports call `name`, to run alone: `constants`, `simplify`, `duplicates`, `dead code`, `raise`, `fuse`,
-/// `chain`, `ties`, `scopes`, `joins`.
+/// `chain`, `ties`, `scopes`, `joins`; `precision` where the options name a dtype.
 pub fn named(name: &str, options: &Options) -> Option<Box<dyn Pass>> {
     pipeline(options).into_iter().flatten().find(|pass| pass.name() == name)
 }
 
 /// Groups of passes; each runs until nothing changes.
-fn pipeline(options: &Options) -> [Vec<Box<dyn Pass>>; 8] {
+fn pipeline(options: &Options) -> [Vec<Box<dyn Pass>>; 10] {
     let rules =
         |name, rules| -> Box<dyn Pass> { Box::new(rewrite::Rules { name, rules, options: *options }) };
     let simplify = |first: Option<Box<dyn Pass>>| -> Vec<Box<dyn Pass>> {
@@ -132,11 +141,15 @@ fn pipeline(options: &Options) -> [Vec<Box<dyn Pass>>; 8] {
         ];
         first.into_iter().chain(always).collect()
     };
+    let to = options.float_dtype.filter(|&to| DType::from(to) != DType::F32);
     [
         vec![Box::new(dead_code::RemoveDeadCode)],
         simplify(None),
         simplify(Some(rules("raise", &raise::RULES))),
         simplify(Some(rules("fuse", &FUSE))),
+        // Patterns are told by their numbers, before those are rounded; chains may hold conversions.
+        to.map(|to| Box::new(precision::ChangePrecision { to }) as Box<dyn Pass>).into_iter().collect(),
+        to.map(|_| Box::new(duplicates::MergeDuplicates) as Box<dyn Pass>).into_iter().collect(),
         vec![rules("chain", &CHAIN), Box::new(dead_code::RemoveDeadCode)],
         // Late, since folding would undo it.
         vec![Box::new(ties::TieParameters), Box::new(dead_code::RemoveDeadCode)],
@@ -176,7 +189,7 @@ impl Runner<'_> {
                     self.add(report);
                 }
             }
-            if !changed {
+            if !changed || passes.iter().all(|pass| pass.runs_once()) {
                 return;
             }
         }

@@ -47,7 +47,7 @@ fn mutated_models_never_panic() {
                     let verified = graph.verify();
                     assert!(verified.is_ok(), "{name}, round {round}: {:?}", verified.err());
                     // The passes, too, meet what no exporter writes; debug builds verify after each.
-                    let passes = Options { trainable: options.trainable };
+                    let passes = Options { trainable: options.trainable, ..Options::default() };
                     let optimized =
                         std::panic::catch_unwind(AssertUnwindSafe(|| optimize(&mut graph, &passes)));
                     assert!(optimized.is_ok(), "{name}, round {round}: the passes panicked");
@@ -96,7 +96,7 @@ fn found_files_stay_harmless() {
                 load_bytes(bytes.clone(), &LoadOptions { trainable, ..LoadOptions::default() })
             {
                 assert_eq!(graph.verify(), Ok(()), "{}", path.display());
-                optimize(&mut graph, &Options { trainable });
+                optimize(&mut graph, &Options { trainable, ..Options::default() });
             }
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! // What this shows.
-//! // run: simplify, raise          (or `all` for the whole pipeline; `trainable` among them keeps what training needs)
+//! // run: simplify, raise          (or `all` for the whole pipeline; `trainable` among them keeps what training needs,
+//!                                   `f16` computes in that dtype)
 //! // sizes: batch=2, seq=5         (of symbols, to compute both graphs with)
 //! graph "before" { … }
 //! ----
@@ -15,7 +16,7 @@
 use kiln_importer::fold::run;
 use kiln_importer::ir::{Dim, Graph, Symbol, TensorType};
 use kiln_importer::passes::{Options, named, optimize};
-use kiln_types::{Bytes, DType, TensorData};
+use kiln_types::{Bytes, DType, FloatDType, TensorData};
 use std::path::{Path, PathBuf};
 
 const SEPARATOR: &str = "\n----\n";
@@ -63,17 +64,21 @@ impl Case {
         verify(&before, "as written")?;
         let mut after = before.clone();
         let passes = self.header("run");
-        let options = Options { trainable: passes.contains(&"trainable") };
+        let half = passes.contains(&"f16");
+        let options = Options {
+            trainable: passes.contains(&"trainable"),
+            float_dtype: half.then_some(FloatDType::F16),
+        };
         for name in passes {
             match (name, named(name, &options)) {
-                ("trainable", _) => {}
+                ("trainable" | "f16", _) => {}
                 ("all", _) => drop(optimize(&mut after, &options)),
                 (_, Some(pass)) => drop(pass.run(&mut after)),
                 (_, None) => return Err(format!("there is no pass `{name}`")),
             }
             verify(&after, name)?;
         }
-        self.compute(&before, &after)?;
+        self.compute(&before, &after, if half { 1e-2 } else { 1e-5 })?;
         let actual = after.to_text();
         if bless {
             let text = format!("{}{SEPARATOR}{actual}", source.trim_end());
@@ -82,7 +87,7 @@ impl Case {
         if actual == expected { Ok(()) } else { Err(format!("expected\n{expected}\ncame out\n{actual}")) }
     }
 
-    fn compute(&self, before: &Graph, after: &Graph) -> Result<(), String> {
+    fn compute(&self, before: &Graph, after: &Graph, slack: f64) -> Result<(), String> {
         let inputs: Vec<TensorData> =
             before.inputs.iter().zip(1..).map(|(&id, seed)| self.sample(before.ty(id), seed)).collect();
         let expected = run(before, &inputs).map_err(|error| format!("as written: {error}"))?;
@@ -91,7 +96,7 @@ impl Case {
             if actual.shape != expected.shape || actual.dtype != expected.dtype {
                 return Err(format!("{actual:?} came out, not {expected:?}"));
             }
-            let close = |(a, b): (f64, f64)| a == b || (a - b).abs() <= 1e-5 + 1e-4 * b.abs();
+            let close = |(a, b): (f64, f64)| a == b || (a - b).abs() <= slack + 10.0 * slack * b.abs();
             let numbers = |data: &TensorData| -> Vec<f64> { data.scalars().map(|x| x.to_f64()).collect() };
             if !numbers(&actual).into_iter().zip(numbers(&expected)).all(close) {
                 return Err("the graphs compute different numbers".to_owned());

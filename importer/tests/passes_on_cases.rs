@@ -4,10 +4,10 @@
 //! computed is asserted, so that none is lost silently.
 
 use kiln_importer::fold::{RunError, run};
-use kiln_importer::ir::Graph;
+use kiln_importer::ir::{Graph, Op};
 use kiln_importer::onnx::{LoadOptions, load, read_data};
 use kiln_importer::passes::{Options, optimize};
-use kiln_types::{DType, TensorData, bf16, f16};
+use kiln_types::{DType, FloatDType, TensorData, bf16, f16};
 use std::path::{Path, PathBuf};
 
 /// The cases under `fixtures/`, or under the folder that `KILN_CASES` names.
@@ -61,7 +61,7 @@ fn numbers(data: &TensorData) -> Vec<f64> {
 }
 
 /// What differs between outputs and goldens, beyond rounding.
-fn difference(actual: &[TensorData], expected: &[TensorData]) -> Option<String> {
+fn difference(actual: &[TensorData], expected: &[TensorData], least: f64) -> Option<String> {
     if actual.len() != expected.len() {
         return Some(format!("{} outputs, {} expected", actual.len(), expected.len()));
     }
@@ -74,6 +74,7 @@ fn difference(actual: &[TensorData], expected: &[TensorData]) -> Option<String> 
             DType::F16 => 2e-3,
             _ => 1e-4,
         };
+        let slack = f64::max(slack, least);
         for (i, (x, y)) in numbers(a).into_iter().zip(numbers(e)).enumerate() {
             let equal = x == y || (x.is_nan() && y.is_nan());
             if !equal && ((x - y).abs() > slack + 10.0 * slack * y.abs() || x.is_nan() || y.is_nan()) {
@@ -84,8 +85,9 @@ fn difference(actual: &[TensorData], expected: &[TensorData]) -> Option<String> 
     None
 }
 
-/// Runs a graph on every data set of a case. `Ok(false)` when the interpreter does not know an operation.
-fn compute(graph: &Graph, case: &Path) -> Result<bool, String> {
+/// Runs a graph on every data set of a case. `Ok(false)` when the interpreter does not know an operation. Its numbers may differ by at
+/// least so much.
+fn compute(graph: &Graph, case: &Path, least: f64) -> Result<bool, String> {
     for set in 0.. {
         let folder = case.join(format!("test_data_set_{set}"));
         if !folder.is_dir() {
@@ -93,7 +95,7 @@ fn compute(graph: &Graph, case: &Path) -> Result<bool, String> {
         }
         match run(graph, &tensors(&folder, "input")) {
             Ok(outputs) => {
-                if let Some(difference) = difference(&outputs, &tensors(&folder, "output")) {
+                if let Some(difference) = difference(&outputs, &tensors(&folder, "output"), least) {
                     return Err(difference);
                 }
             }
@@ -135,7 +137,7 @@ fn passes_keep_what_cases_compute() {
         }
         let before = match RUNTIME_SHAPES.contains(&name.as_str()) {
             true => Err(String::new()),
-            false => compute(&graph, &case),
+            false => compute(&graph, &case, 0.0),
         };
         if let Err(what) = &before
             && !what.is_empty()
@@ -150,12 +152,69 @@ fn passes_keep_what_cases_compute() {
         if let Err(violations) = graph.verify() {
             fail("optimized", format!("{violations:?}"));
         }
-        match compute(&graph, &case) {
+        match compute(&graph, &case, 0.0) {
             Ok(known) => computed += usize::from(known),
             Err(what) if before.is_ok() => fail("optimized", what),
             Err(_) => {}
         }
     }
     println!("{loaded} loaded, {computed} computed");
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// Whether what a graph computes in f32 depends on a float input or on a weight, where that should be in another dtype.
+fn in_single_precision(graph: &Graph) -> Vec<String> {
+    let heavy = |op: &Op| {
+        matches!(
+            op,
+            Op::Linear(_) | Op::MatMul | Op::Attention(_) | Op::Conv(_) | Op::Rnn(_) | Op::LayerNorm(_)
+        )
+    };
+    let single = |id| graph.ty(id).dtype == DType::F32;
+    let nodes = graph.root.nodes.iter().map(|&id| graph.node(id));
+    let heavy = nodes.filter(|node| heavy(&node.op) && node.outputs.iter().any(|&id| single(id)));
+    heavy.map(|node| format!("{} ({})", node.origin.name, node.op.kind())).collect()
+}
+
+/// Cases of numbers that only f32 holds: 1e9, bounds at `f32::MAX`, scores that -1e9 hides by rounding.
+const LIMITS: [&str; 5] =
+    ["op_attention_masks", "op_clip_bounds", "op_clip_opset_10", "op_quantize", "op_softmax"];
+
+/// Networks in other float dtypes compute about what they did, and inputs and outputs keep their dtypes.
+#[test]
+fn networks_compute_in_other_dtypes() {
+    let (mut failures, mut computed) = (Vec::new(), 0);
+    let wanted = std::env::var_os("KILN_CASE").is_some() || std::env::var_os("KILN_CASES").is_some();
+    for case in cases() {
+        let name = case.file_name().unwrap().to_string_lossy().into_owned();
+        if std::env::var("KILN_CASE").is_ok_and(|wanted| wanted != name) {
+            continue;
+        }
+        let Ok(graph) = load(&case.join("model.onnx"), &LoadOptions::default()) else { continue };
+        for (dtype, slack) in [(FloatDType::F16, 5e-3), (FloatDType::BF16, 4e-2), (FloatDType::F64, 0.0)] {
+            let mut graph = graph.clone();
+            optimize(&mut graph, &Options { float_dtype: Some(dtype), ..Options::default() });
+            if std::env::var_os("KILN_CASE").is_some() {
+                println!("{graph}");
+            }
+            let mut fail = |what: String| failures.push(format!("{name} in {dtype:?}: {what}"));
+            if let Err(violations) = graph.verify() {
+                fail(format!("{violations:?}"));
+            }
+            if name.starts_with("net_") {
+                in_single_precision(&graph).into_iter().for_each(|node| fail(format!("{node} is in f32")));
+            }
+            if LIMITS.contains(&name.as_str()) {
+                continue;
+            }
+            match compute(&graph, &case, slack) {
+                Ok(known) => computed += usize::from(known),
+                Err(what) => fail(what),
+            }
+        }
+    }
+    println!("{computed} computed");
+    // A narrow dtype must not make of most cases what the interpreter does not know.
+    assert!(wanted || computed > 300, "{computed} computed");
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }

@@ -129,8 +129,8 @@ fn check(bytes: &[u8], trainable: bool) -> Result<usize, String> {
     let other_bytes = disturbed(bytes, &keys);
     let lookup = contents(&other_bytes);
     let mut other = load_bytes(other_bytes, &options).map_err(|error| error.to_string())?;
-    optimize(&mut graph, &Options { trainable });
-    optimize(&mut other, &Options { trainable });
+    optimize(&mut graph, &Options { trainable, ..Options::default() });
+    optimize(&mut other, &Options { trainable, ..Options::default() });
     let (ours, theirs) = (constants(&graph), constants(&other));
     if ours.len() != theirs.len() {
         return Err(format!("{} and {} constants\n{graph}\n{other}", ours.len(), theirs.len()));

@@ -1,7 +1,7 @@
 //! `kiln convert`.
 
 use super::{Outcome, show, spinner, weights};
-use crate::{CompileOptions, RecordType, compile};
+use crate::{CompileOptions, FloatDType, RecordType, compile};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -19,6 +19,9 @@ pub(super) struct Arguments {
     /// Store float weights as f16
     #[arg(long)]
     pub(super) half_precision: bool,
+    /// Compute in this dtype what the model has in f32
+    #[arg(long, value_enum, value_name = "DTYPE")]
+    float_dtype: Option<Float>,
     /// Compile the weights into the source's crate
     #[arg(long)]
     embed: bool,
@@ -50,6 +53,26 @@ pub(crate) enum RecordFormat {
     PrettyJson,
 }
 
+/// [`FloatDType`] as the command line names it.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Float {
+    F64,
+    F32,
+    F16,
+    Bf16,
+}
+
+impl From<Float> for FloatDType {
+    fn from(dtype: Float) -> Self {
+        match dtype {
+            Float::F64 => FloatDType::F64,
+            Float::F32 => FloatDType::F32,
+            Float::F16 => FloatDType::F16,
+            Float::Bf16 => FloatDType::BF16,
+        }
+    }
+}
+
 impl From<RecordFormat> for RecordType {
     fn from(format: RecordFormat) -> Self {
         match format {
@@ -76,6 +99,7 @@ pub(super) fn parse_bind(text: &str) -> Result<(String, usize), String> {
 fn of_models(arguments: &Arguments) -> Option<&'static str> {
     let given = [
         ("--embed", arguments.embed),
+        ("--float-dtype", arguments.float_dtype.is_some()),
         ("--trainable", arguments.trainable),
         ("--bind", !arguments.bind.is_empty()),
     ];
@@ -95,6 +119,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     let options = CompileOptions {
         record_type: arguments.record_type.into(),
         half_precision: arguments.half_precision,
+        float_dtype: arguments.float_dtype.map(FloatDType::from),
         embed_states: arguments.embed,
         trainable: arguments.trainable,
         bind_dims: arguments.bind.iter().cloned().collect(),

@@ -297,7 +297,7 @@ mod tests {
             let y = conv_bn_relu(b, x);
             vec![b.add(Op::Dropout(Dropout { ratio: 0.1 }), &y).unwrap()]
         });
-        optimize(&mut g, &Options { trainable: true });
+        optimize(&mut g, &Options { trainable: true, ..Options::default() });
         assert_eq!(kinds(&g), ["Conv", "BatchNorm", "Activation", "Dropout"]);
     }
 

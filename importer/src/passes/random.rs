@@ -222,11 +222,15 @@ fn random_graphs_compute_the_same() {
         let text = g.to_string();
         let named = g.constants.iter().filter_map(|c| Some((c.name.clone()?, c.data.clone())));
         let parameters: BTreeMap<String, TensorData> = named.collect();
-        optimize_observed(&mut g, &Options { trainable: seed % 4 == 0 }, &mut |g, report| {
-            if seed % 8 == 0 {
-                assert_reads_back(g, &format!("seed {seed} after {report}"));
-            }
-        });
+        optimize_observed(
+            &mut g,
+            &Options { trainable: seed % 4 == 0, ..Options::default() },
+            &mut |g, report| {
+                if seed % 8 == 0 {
+                    assert_reads_back(g, &format!("seed {seed} after {report}"));
+                }
+            },
+        );
         let after = fold::run(&g, &inputs).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{text}\n{g}"));
         assert_close(&before, &after, &format!("seed {seed}\n{text}\n{g}"));
         for constant in &g.constants {

@@ -28,6 +28,18 @@ impl Default for Tolerance {
     }
 }
 
+impl Tolerance {
+    /// What results of a model that computes in a float dtype may be off from those in f32: about twenty times the distance between
+    /// neighbouring numbers of a narrow dtype, of elements near zero too, since they are sums of others.
+    pub fn computed_in(dtype: DType) -> Self {
+        match dtype {
+            DType::F16 => Self { absolute: 0.02, relative: 0.02 },
+            DType::BF16 => Self { absolute: 0.15, relative: 0.15 },
+            _ => Self::default(),
+        }
+    }
+}
+
 /// How two tensors of one shape and dtype differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Difference {

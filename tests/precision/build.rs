@@ -1,0 +1,41 @@
+//! Compiles a convolution network, transformers (of which one takes a mask) and a recurrent network in several float dtypes.
+
+use kiln_build::{FloatDType, ModelGen, RecordType};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+const NETWORKS: [&str; 4] = ["net_residual_cnn", "net_gpt_decoder", "net_lstm_tagger", "net_bert_encoder"];
+
+const FORMATS: [(&str, RecordType); 5] = [
+    ("safetensors", RecordType::Safetensors),
+    ("named_mpk", RecordType::NamedMpk),
+    ("named_mpk_gz", RecordType::NamedMpkGz),
+    ("pretty_json", RecordType::PrettyJson),
+    ("bincode", RecordType::Bincode),
+];
+
+fn main() {
+    let mut modules = String::new();
+    for network in NETWORKS {
+        let case = Path::new("../../fixtures/cases").join(network);
+        let mut compile = |name: &str, record: RecordType, dtype: Option<FloatDType>| {
+            let mut model = ModelGen::new();
+            model.input(case.join("model.onnx")).out_dir(PathBuf::from("models").join(name));
+            model.record_type(record).golden(&case);
+            if let Some(dtype) = dtype {
+                model.float_dtype(dtype);
+            }
+            model.run_from_script();
+            let path = format!("concat!(env!(\"OUT_DIR\"), \"/models/{name}/model.rs\")");
+            writeln!(modules, "mod {name} {{ include!({path}); }}").expect("writing to a string");
+        };
+        compile(network, RecordType::Safetensors, None);
+        for (format, record) in FORMATS {
+            compile(&format!("{network}_f16_{format}"), record, Some(FloatDType::F16));
+        }
+        compile(&format!("{network}_bf16"), RecordType::Safetensors, Some(FloatDType::BF16));
+        compile(&format!("{network}_f64"), RecordType::Bincode, Some(FloatDType::F64));
+    }
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("OUT_DIR")).join("models.rs");
+    std::fs::write(out, modules).expect("models.rs");
+}
