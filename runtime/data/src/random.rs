@@ -27,6 +27,16 @@ pub(crate) fn permutation(len: usize, generator: &mut SmallRng) -> Vec<usize> {
     order
 }
 
+/// The numbers below `len`, each as often as any other: random orders of them, one after the other.
+pub(crate) fn rounds(count: usize, len: usize, generator: &mut SmallRng) -> Vec<usize> {
+    let mut numbers = Vec::with_capacity(count);
+    while numbers.len() < count {
+        let round = permutation(len, generator);
+        numbers.extend(round.into_iter().take(count - numbers.len()));
+    }
+    numbers
+}
+
 /// Random numbers below `len`, which may repeat.
 pub(crate) fn draws(count: usize, len: usize, generator: &mut SmallRng) -> Vec<usize> {
     (0..count).map(|_| generator.random_range(0..len)).collect()

@@ -2,7 +2,8 @@
 
 use burn::data::dataset::source::huggingface::HuggingfaceDatasetLoader;
 use burn::data::dataset::transform::{
-    ComposedDataset, Mapper, MapperDataset, PartialDataset, SamplerDataset, ShuffledDataset, WindowsDataset,
+    ComposedDataset, Mapper, MapperDataset, PartialDataset, SamplerDataset, SamplerDatasetOptions,
+    ShuffledDataset, WindowsDataset,
 };
 use burn::data::dataset::{Dataset, InMemDataset, SqliteDataset, SqliteDatasetStorage, SqliteDatasetWriter};
 
@@ -47,6 +48,8 @@ fn a_dataset_is_loaded_and_sampled() {
     assert_eq!(load().get(3), Some(item(3)));
     let dataset = SamplerDataset::<DbPedia, DbPediaItem>::new(load(), 10000);
     assert_eq!(dataset.len(), 10000);
+    let options = SamplerDatasetOptions::default().without_replacement().with_size_ratio(0.5).with_seed(3);
+    assert_eq!(SamplerDataset::<DbPedia, DbPediaItem>::new(load(), options).len(), 25);
     assert!(dataset.iter().take(100).all(|sampled| sampled == item(sampled.content.len() / 5)));
 }
 
@@ -63,6 +66,9 @@ fn shuffled_splits_share_nothing() {
             _ => panic!("Invalid split type"),                     // Handle unexpected split types
         }
     };
+    // 0.20 takes the seed, or a generator, where 0.18 had a function of its own.
+    let newer = ShuffledDataset::<DbPedia, DbPediaItem>::new(load(), 42);
+    assert_eq!(newer.iter().take(40).collect::<Vec<_>>(), split("train").iter().collect::<Vec<_>>());
     assert_eq!((split("train").len(), split("test").len()), (40, 10));
     let mut titles: Vec<String> =
         split("train").iter().chain(split("test").iter()).map(|item| item.title).collect();

@@ -16,6 +16,12 @@ pub mod source {
     pub use crate::source::*;
 }
 
+/// Datasets of images.
+#[cfg(feature = "vision")]
+pub mod vision {
+    pub use crate::vision::*;
+}
+
 /// Datasets made of others, where Burn keeps them.
 pub mod transform {
     pub use crate::transform::*;

@@ -2,6 +2,7 @@
 
 mod composed;
 mod mapper;
+mod options;
 mod partial;
 mod sampler;
 mod selection;
@@ -9,7 +10,8 @@ mod windows;
 
 pub use composed::ComposedDataset;
 pub use mapper::{Mapper, MapperDataset};
+pub use options::{RngSource, SizeConfig};
 pub use partial::PartialDataset;
-pub use sampler::SamplerDataset;
+pub use sampler::{SamplerDataset, SamplerDatasetOptions};
 pub use selection::{SelectionDataset, ShuffledDataset};
 pub use windows::{Window, Windows, WindowsDataset, WindowsIterator};
