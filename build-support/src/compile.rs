@@ -160,6 +160,7 @@ fn codegen_options(options: &CompileOptions) -> Options {
         record: options.record_type,
         half_precision: options.half_precision,
         no_std: options.no_std,
+        trainable: options.trainable,
         ..Options::default()
     }
 }

@@ -67,7 +67,9 @@ impl ModelGen {
         self
     }
 
-    /// Keeps what training needs: BatchNorm is not folded away, Dropout stays.
+    /// Keeps what training needs: BatchNorm is not folded away, Dropout stays, and so does every parameter as the original
+    /// network has it. What that does not train (buffers, numbers of the graph) is not trained, and a method `with_<field>` replaces
+    /// a field of the model or of a part.
     pub fn trainable(&mut self, trainable: bool) -> &mut Self {
         self.options.trainable = trainable;
         self

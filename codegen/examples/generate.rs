@@ -23,11 +23,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     ];
     let format = formats.into_iter().find(|format| wanted.is_some_and(|wanted| wanted == format.extension()));
     let format = format.unwrap_or_default();
-    let mut graph = load(Path::new(model), &LoadOptions::default())?;
-    for report in passes::optimize(
-        &mut graph,
-        &passes::Options { trainable: has("--trainable"), ..passes::Options::default() },
-    ) {
+    let trainable = has("--trainable");
+    let mut graph = load(Path::new(model), &LoadOptions { trainable, ..LoadOptions::default() })?;
+    let passes = passes::Options { trainable, ..passes::Options::default() };
+    for report in passes::optimize(&mut graph, &passes) {
         eprintln!("{report}");
     }
     let stem = Path::new(model).file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -39,6 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         half_precision: has("--half"),
         embed: has("--embed").then(|| path.clone()),
         default_record: Some(path),
+        trainable,
         ..Options::default()
     };
     let generated = generate(&graph, &options)?;

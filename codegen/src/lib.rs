@@ -52,6 +52,8 @@ pub struct Options {
     pub half_precision: bool,
     /// Whether the source is for a crate without the standard library: it then reads no files.
     pub no_std: bool,
+    /// Whether the model is to be trained: what the original network does not train stays as it is, and fields can be replaced.
+    pub trainable: bool,
 }
 
 impl Default for Options {
@@ -65,6 +67,7 @@ impl Default for Options {
             embed: None,
             half_precision: false,
             no_std: false,
+            trainable: false,
         }
     }
 }
@@ -143,7 +146,9 @@ impl Defect {
 /// Generates the source of a model and its parameters.
 pub fn generate(graph: &Graph, options: &Options) -> Result<Generated, CodegenError> {
     runtime_ident(options)?;
-    let program = Program::new(ModuleTree::new(graph))?;
+    let mut tree = ModuleTree::new(graph);
+    tree.trainable = options.trainable;
+    let program = Program::new(tree)?;
     if let Some(symbol) = program.structs[program.root].body.symbols.first() {
         return Err(CodegenError::UnknownSymbol(symbol.to_string()));
     }

@@ -29,10 +29,10 @@ pub struct Slot {
 /// How a field is made.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Init {
-    /// A layer: type, whether it takes the backend, config, dtype of its parameters.
-    Layer { ty: &'static str, generic: bool, config: Code, dtype: DType },
-    /// A parameter with its dims.
-    Parameter { dtype: DType, rank: usize, dims: Vec<Code> },
+    /// A layer: type, whether it takes the backend, config, dtype of its parameters, and those of them that are not trained.
+    Layer { ty: &'static str, generic: bool, config: Code, dtype: DType, fixed: Vec<&'static str> },
+    /// A parameter with its dims, and whether it is not trained.
+    Parameter { dtype: DType, rank: usize, dims: Vec<Code>, fixed: bool },
     /// A module of a struct, with the arguments of its constructor.
     Module { structure: StructId, args: Vec<Code> },
     /// Several modules of one struct.

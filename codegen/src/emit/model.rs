@@ -36,9 +36,11 @@ impl Emitter<'_> {
         let runs = self.runs()?;
         let default = self.default_impl(&name);
         let blank = markers::blank();
+        let replaceable = self.replaceable();
         Ok(quote! {
             #(#[doc = #docs])*
             #[derive(#module, Debug)]
+            #replaceable
             pub struct #name<B: #backend> { #fields }
 
             #specs

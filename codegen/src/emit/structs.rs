@@ -53,9 +53,11 @@ impl<'p> Emitter<'p> {
             (self.uses.path("module::Module"), self.uses.path("tensor::backend::Backend"));
         let blank = markers::blank();
         let config = self.config_struct(id);
+        let replaceable = self.replaceable();
         Ok(quote! {
             #[doc = #doc]
             #[derive(#module, Debug)]
+            #replaceable
             pub struct #name<B: #backend> { #fields }
 
             #config
@@ -68,6 +70,11 @@ impl<'p> Emitter<'p> {
                 #forward_async
             }
         })
+    }
+
+    /// What gives a struct a method for each field that replaces it: of models that are to be trained.
+    pub(super) fn replaceable(&self) -> Option<TokenStream> {
+        self.program.tree.trainable.then(|| quote!(#[module(replaceable)]))
     }
 
     /// What a struct is: its class in the original, and where it stands there.
@@ -232,18 +239,21 @@ impl<'p> Emitter<'p> {
         let structure = self.structure(id);
         let init = structure.body.inits.get(field).ok_or(Defect::Unnamed)?;
         Ok(match init {
-            Init::Layer { generic, config, dtype, .. } => {
+            Init::Layer { generic, config, dtype, fixed, .. } => {
                 let config = self.initializer(id)?.code(config)?;
                 let dtype = self.unusual_dtype(*dtype).map(|dtype| quote!(.with_float_dtype(#dtype)));
-                if *generic { quote!(#config.init(device) #dtype) } else { quote!(#config.init()) }
+                let names = fixed.iter().map(|name| literals::string(name));
+                let fixed = (!fixed.is_empty()).then(|| quote!(.with_fixed(&[#(#names),*])));
+                if *generic { quote!(#config.init(device) #dtype #fixed) } else { quote!(#config.init()) }
             }
-            Init::Parameter { dtype, rank, dims } => {
+            Init::Parameter { dtype, rank, dims, fixed } => {
                 let dims = self.initializer(id)?.all(dims)?;
                 let unusual = self.unusual_dtype(*dtype);
                 if dtype.kind() == DTypeKind::Float {
                     let zeros = self.uses.path("nn::Initializer");
                     let dtype = unusual.map(|dtype| quote!(.with_dtype(#dtype)));
-                    return Ok(quote!(#zeros::Zeros.init([#(#dims),*], device) #dtype));
+                    let fixed = fixed.then(|| quote!(.set_require_grad(false)));
+                    return Ok(quote!(#zeros::Zeros.init([#(#dims),*], device) #dtype #fixed));
                 }
                 let (param, id) = (self.uses.path("module::Param"), self.uses.path("module::ParamId"));
                 let tensor = tensor_type(&mut self.uses, dtype.kind(), *rank, true);

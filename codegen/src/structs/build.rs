@@ -5,7 +5,9 @@ use super::variants::{self, Group};
 use super::{Draft, Parameter, Sharing, Struct, optional_fields};
 use crate::code::{Body, Code, Form, Init, Literal, Lowering, Owner, Statement, decide_moves, inline};
 use crate::ids::{Arena, FieldId, ModuleId, StructId, VarId};
-use crate::tree::{Content, Field, FieldOrigin, Module, ModuleTree, Step, is_container_class, is_literal};
+use crate::tree::{
+    Checkpoints, Content, Field, FieldOrigin, Module, ModuleTree, Step, is_container_class, is_literal,
+};
 use crate::{CodegenError, Defect};
 use kiln_importer::ir::{LayerField, TensorType, ValueId};
 use kiln_types::{DType, DTypeKind};
@@ -15,6 +17,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 pub(super) const MAX_PARAMETERS: usize = 12;
 /// With more numbers in each call, functions of their own are easier to read.
 const MAX_PASSED: usize = 3;
+
+/// Statistics, which layers move by themselves and no optimizer sees.
+const RUNNING: [&str; 2] = ["running_mean", "running_var"];
 
 type Built = (Arena<ModuleId, Draft>, Arena<StructId, Struct>);
 
@@ -183,6 +188,22 @@ impl Sharing<'_, '_> {
         if is_literal(self.tree.graph, value) { Owner::Literal } else { Owner::Argument }
     }
 
+    /// Whether training leaves a constant as it is, in a model that is to be trained: the original network has no
+    /// parameter for it, or a buffer.
+    fn is_fixed(&self, value: ValueId) -> bool {
+        let graph = self.tree.graph;
+        // Where nothing is known of any constant, all may be parameters.
+        self.tree.trainable
+            && self.tree.checkpoints != Checkpoints::None
+            && match graph.provenance(value) {
+                None => true,
+                Some(made) => {
+                    let keys = made.keys();
+                    !keys.is_empty() && keys.iter().all(|key| graph.buffers.contains(key))
+                }
+            }
+    }
+
     fn init(&self, field: &Field, lowering: &mut Lowering<'_>) -> Result<Init, CodegenError> {
         let graph = self.tree.graph;
         Ok(match &field.content {
@@ -198,14 +219,19 @@ impl Sharing<'_, '_> {
                 // Layers hold floats; a table of integers says nothing of those.
                 let dtype = dtype.filter(|dtype| dtype.is_float()).unwrap_or(DType::F32);
                 let config = lowering.config(*node, &layer.config)?;
-                Init::Layer { ty: layer.ty, generic: layer.generic, config, dtype }
+                let parameters = layer.fields.iter();
+                let fixed =
+                    parameters.filter(|(_, field)| field.value().is_some_and(|value| self.is_fixed(value)));
+                let fixed = fixed.map(|(name, _)| *name).filter(|name| !RUNNING.contains(name)).collect();
+                Init::Layer { ty: layer.ty, generic: layer.generic, config, dtype, fixed }
             }
-            Content::Absent => Init::Parameter { dtype: DType::F32, rank: 0, dims: Vec::new() },
+            Content::Absent => Init::Parameter { dtype: DType::F32, rank: 0, dims: Vec::new(), fixed: false },
             Content::Parameter(value) => {
                 let ty = graph.ty(*value);
                 let sizes = ty.dims.iter().filter_map(|dim| dim.as_constant());
                 let dims = sizes.map(|size| lowering.slot(size, None)).collect();
-                Init::Parameter { dtype: ty.dtype, rank: ty.rank(), dims }
+                let fixed = ty.dtype.is_float() && self.is_fixed(*value);
+                Init::Parameter { dtype: ty.dtype, rank: ty.rank(), dims, fixed }
             }
             Content::Module(child) => Init::Module {
                 structure: self.structure_of(*child)?,

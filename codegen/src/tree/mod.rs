@@ -113,6 +113,8 @@ pub struct ModuleTree<'g> {
     pub root: ModuleId,
     /// How it takes checkpoints of the original network.
     pub checkpoints: Checkpoints,
+    /// Whether the model is to be trained.
+    pub trainable: bool,
     nodes: Nodes<'g>,
     layers: Layers,
 }
@@ -134,7 +136,8 @@ impl<'g> ModuleTree<'g> {
             rounds += 1;
             layers.refuse(&if rounds < ROUNDS { grouped.called_across } else { layers.called_again() });
         };
-        let mut tree = ModuleTree { graph, modules, root, checkpoints: Checkpoints::None, nodes, layers };
+        let (checkpoints, trainable) = (Checkpoints::None, false);
+        let mut tree = ModuleTree { graph, modules, root, checkpoints, trainable, nodes, layers };
         constants::place(&mut tree);
         tree.checkpoints = origins::checkpoints(&tree);
         tree

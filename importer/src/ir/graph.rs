@@ -181,6 +181,8 @@ pub struct Graph {
     pub symbols: BTreeMap<Symbol, SymbolOrigin>,
     /// Keys of the original network's parameters that the file has under other names: those of tied parameters.
     pub tied_keys: BTreeSet<String>,
+    /// Keys of the original network's state that training does not change: buffers.
+    pub buffers: BTreeSet<String>,
     /// What may still be made and computed while the graph is built and optimized.
     pub budget: Budget,
 }

@@ -71,9 +71,10 @@ fn read_model(bytes: Bytes, folder: &Folder, options: &LoadOptions) -> ImportRes
         return Err(malformed("it holds no graph").into());
     };
     let model = Model::new(&proto, folder)?;
+    let buffers = model.parameters.buffers();
     let tied_keys = model.parameters.without(source.initializer.iter().map(|tensor| tensor.name.as_str()));
     let budget = Budget::of_file(size);
-    let mut graph = Graph { name: source.name.clone(), tied_keys, budget, ..Graph::default() };
+    let mut graph = Graph { name: source.name.clone(), tied_keys, buffers, budget, ..Graph::default() };
     let mut lowering = Lowering::new(&mut graph, &model, options.trainable);
     match check_operators(&model, source) {
         Err(kind @ ImportErrorKind::Unsupported(_)) => lowering.note(kind.into(), [])?,

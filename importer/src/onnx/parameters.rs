@@ -99,6 +99,12 @@ impl Parameters {
         self.targets.iter().filter(|target| !there.contains(target.as_str())).cloned().collect()
     }
 
+    /// Tensors of the network's state that it does not train, as far as the exporter tells.
+    pub(crate) fn buffers(&self) -> BTreeSet<String> {
+        let buffer = |(_, told): &(&String, &Told)| told.kind.as_deref() == Some("BUFFER");
+        self.told.iter().filter(buffer).map(|(name, _)| name.clone()).collect()
+    }
+
     /// What an initializer is made of; `None` when the graph alone decides what it holds.
     pub(crate) fn provenance(&self, name: &str, data: &TensorData) -> Option<Arc<Provenance>> {
         let key = |key: &str, shape: &[usize]| {
@@ -245,6 +251,7 @@ mod tests {
         assert_eq!(of("fc.bias"), key("fc.bias"));
         assert_eq!(of("bn.running_mean"), key("bn.running_mean"));
         assert_eq!(of("mask"), None);
+        assert_eq!(told.buffers(), BTreeSet::from(["bn.running_mean".into(), "mask".into()]));
         assert_eq!(of("val_3"), None);
         let exporters =
             |name: &str, key: &str| Some(Provenance::Exporter { name: name.into(), keys: vec![key.into()] });
@@ -268,6 +275,7 @@ mod tests {
         {
             assert!(matches!(of(name, shape).as_deref(), Some(Provenance::Key { .. })), "{name}");
         }
+        assert!(untold.buffers().is_empty());
         for name in ["onnx::MatMul_12", "387"] {
             assert!(matches!(of(name, &[2]).as_deref(), Some(Provenance::Exporter { .. })), "{name}");
         }

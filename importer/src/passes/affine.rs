@@ -13,7 +13,7 @@ pub(super) const RULE: Rule = Rule { apply };
 
 fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     match cx.op().clone() {
-        Op::BatchNorm(BatchNorm { epsilon }) if !cx.options.trainable => batch_norm(cx, epsilon),
+        Op::BatchNorm(BatchNorm { epsilon, .. }) if !cx.options.trainable => batch_norm(cx, epsilon),
         Op::Binary(op @ (BinaryOp::Mul | BinaryOp::Add | BinaryOp::Sub)) => channel_constant(cx, op),
         _ => None,
     }
@@ -195,9 +195,6 @@ fn channel_constant(cx: &mut Rewrite<'_>, op: BinaryOp) -> Option<&'static str> 
         (true, false) if op != BinaryOp::Sub => (b, a),
         _ => return None,
     };
-    if op == BinaryOp::Mul && cx.options.trainable {
-        return None;
-    }
     let layer = layer(cx, y)?;
     let same_result = cx.ty(cx.output()?).dims == cx.ty(y).dims;
     let per_channel = cx.ty(c).dims.iter().enumerate().all(|(i, dim)| i == layer.axis || dim.is(1));
@@ -212,6 +209,10 @@ fn channel_constant(cx: &mut Rewrite<'_>, op: BinaryOp) -> Option<&'static str> 
         let inputs = vec![layer.node.inputs[0], layer.node.inputs[1], Some(bias)];
         cx.replace_as(layer.node.op, inputs, Some(layer.node.origin))?;
         return Some("bias into its layer");
+    }
+    // What is trained stays apart: a sum of two parameters would be one that learns as neither does.
+    if cx.options.trainable {
+        return None;
     }
     cx.look(layer.channels)?;
     let mut numbers = if each {
@@ -266,7 +267,8 @@ mod tests {
         let bias = constant(b, Some("bn.bias"), &[channels], &ramp(channels));
         let mean = constant(b, Some("bn.running_mean"), &[channels], &ramp(channels));
         let variance = constant(b, Some("bn.running_var"), &[channels], &vec![0.7; channels]);
-        b.add(Op::BatchNorm(BatchNorm { epsilon: 1e-3 }), &[y, weight, bias, mean, variance]).unwrap()
+        b.add(Op::BatchNorm(BatchNorm { epsilon: 1e-3, momentum: None }), &[y, weight, bias, mean, variance])
+            .unwrap()
     }
 
     fn conv_bn_relu(b: &mut Builder<'_>, x: &[ValueId]) -> Vec<ValueId> {

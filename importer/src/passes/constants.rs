@@ -242,7 +242,10 @@ impl Fold<'_> {
         let node = self.graph.node(id);
         let parameter = |input: &Option<ValueId>| {
             input.and_then(|id| self.graph.constant(id)).is_some_and(|constant| {
-                constant.name.is_some() && constant.data.dtype.is_float() && constant.data.num_elements() > 1
+                let several = constant.name.is_some() && constant.data.num_elements() > 1;
+                // One number may be a parameter too; a literal that an exporter named is none.
+                let learnt = self.trainable && constant.provenance.is_some();
+                constant.data.dtype.is_float() && (several || learnt)
             })
         };
         match node.op {

@@ -191,7 +191,7 @@ fn norm_or_conv(b: &mut Builder<'_>, dice: &mut Dice, x: ValueId, shape: &[usize
         let name = format!("norm{}", b.graph.values.len());
         operands.push(constant(b, Some(&name), &[2], &values));
     }
-    b.add(Op::BatchNorm(BatchNorm { epsilon: 1e-3 }), &operands).ok()
+    b.add(Op::BatchNorm(BatchNorm { epsilon: 1e-3, momentum: None }), &operands).ok()
 }
 
 #[test]

@@ -108,7 +108,7 @@ struct Taker<'a, B: AutodiffBackend> {
 impl<B: AutodiffBackend> ModuleVisitor<B> for Taker<'_, B> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         if self.only.is_none_or(|only| only.contains(&param.id))
-            && let Some(gradient) = param.val().grad_remove(self.grads)
+            && let Some(gradient) = param.base_val().grad_remove(self.grads)
         {
             self.taken.register(param.id, gradient);
         }

@@ -185,6 +185,8 @@ attributes! {
     pub struct BatchNorm {
         /// Added to the variance.
         pub epsilon: f64,
+        /// When the model is to be trained, the weight of a new batch in the running statistics.
+        pub momentum: Option<f64>,
     }
 }
 
@@ -232,10 +234,13 @@ impl Operation for BatchNorm {
             return Implementation::Call(function);
         };
         let config = Config::new("nn::BatchNormConfig::new", [Arg::named("num_features", size)]);
+        let config = with_epsilon(config, epsilon);
+        // 0.1 is what the layer has; a model that only infers says nothing.
+        let momentum = self.momentum.map_or(0.1, shortest);
         Implementation::Layer(Layer {
             ty: "nn::BatchNorm",
             generic: true,
-            config: with_epsilon(config, epsilon),
+            config: config.with("momentum", Arg::Float(momentum), momentum == 0.1),
             fields: vec![
                 ("gamma", LayerField::Parameter(gamma)),
                 ("beta", LayerField::Parameter(beta)),

@@ -5,8 +5,10 @@ use crate::ir::op;
 
 pub(super) struct BatchNormalization {
     epsilon: f64,
-    /// Normalize by the batch's statistics, and move the running ones with this momentum.
-    training: Option<f64>,
+    /// Weight of the running statistics when those of a batch are added.
+    momentum: f64,
+    /// Whether the node normalizes by the batch's statistics and moves the running ones.
+    training: bool,
 }
 
 impl BatchNormalization {
@@ -14,11 +16,11 @@ impl BatchNormalization {
         let momentum = node.float("momentum", 0.9)?;
         // Until version 14, asking for the statistics meant training.
         let asked = node.opset < 14 && (1..node.output_count()).any(|n| node.yields(n));
-        let training = (node.flag("training_mode", false)? || asked).then_some(momentum);
+        let training = node.flag("training_mode", false)? || asked;
         if node.opset < 9 && !node.flag("spatial", true)? {
             return Err(invalid("spatial", "is 0, statistics for each position are not supported"));
         }
-        Ok(Self { epsilon: node.float("epsilon", 1e-5)?, training })
+        Ok(Self { epsilon: node.float("epsilon", 1e-5)?, momentum, training })
     }
 }
 
@@ -36,16 +38,23 @@ impl<'m> Operator<'m> for BatchNormalization {
             let value = args.value(name)?;
             inputs.push(to.cast(value, dtype)?);
         }
-        let op = Op::BatchNorm(op::BatchNorm { epsilon: self.epsilon });
-        let Some(momentum) = self.training else {
+        // A model that is to be trained has a layer, which decides by itself whether it trains.
+        let of_batch = to.trainable.then_some(1.0 - self.momentum);
+        let op = Op::BatchNorm(op::BatchNorm { epsilon: self.epsilon, momentum: of_batch });
+        if !self.training {
             return Ok(to.add(op, &inputs)?.into());
-        };
+        }
+        let momentum = self.momentum;
         let [mean, variance] = statistics(to, x)?;
         let running = to.formulas(|f| {
             let pairs = [[inputs[3], mean], [inputs[4], variance]];
             pairs.map(|[running, current]| moved(f.value(running), f.value(current), momentum))
         })?;
-        let y = to.add(op, &[x, inputs[1], inputs[2], mean, variance])?;
+        let y = if to.trainable {
+            to.add(op, &inputs)?
+        } else {
+            to.add(op, &[x, inputs[1], inputs[2], mean, variance])?
+        };
         Ok(vec![y, running[0], running[1], mean, variance].into())
     }
 }

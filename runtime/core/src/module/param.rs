@@ -1,6 +1,7 @@
 //! [`Param`]: a tensor that belongs to a module's state.
 
 use super::ParamId;
+use super::adapter::LowRank;
 use super::derived::{Derived, Version};
 use super::lock::{Lock, Once};
 use crate::tensor::{DType, Shape};
@@ -12,6 +13,9 @@ use core::ops::Deref;
 pub trait Parameter: Clone + fmt::Debug + Send + Sync {
     /// Names a device.
     type Device: Clone + PartialEq + Send;
+
+    /// A matrix of the same kind.
+    type Matrix: Parameter<Device = Self::Device, Matrix = Self::Matrix>;
 
     /// The device that holds the value.
     fn device(&self) -> Self::Device;
@@ -43,6 +47,12 @@ pub trait Parameter: Clone + fmt::Debug + Send + Sync {
 
     /// Converts to another dtype of the same kind.
     fn to_dtype(self, dtype: DType) -> Self;
+
+    /// Zeros in place of the elements.
+    fn zeros(self) -> Self;
+
+    /// `self + scale · b · a` in the dims of `self`; `transposed` says that these are the product's, turned.
+    fn add_product(self, b: Self::Matrix, a: Self::Matrix, scale: f64, transposed: bool) -> Self;
 }
 
 /// A function that a parameter's value passes on its way from or to a record.
@@ -148,6 +158,7 @@ pub struct Param<T: Parameter> {
     mapper: ParamMapper<T>,
     version: Version,
     derived: Derived,
+    low_rank: Option<Box<LowRank<T>>>,
 }
 
 impl<T: Parameter> Param<T> {
@@ -176,6 +187,7 @@ impl<T: Parameter> Param<T> {
             mapper: ParamMapper::default(),
             version: Version::new(),
             derived: Derived::default(),
+            low_rank: None,
         }
     }
 
@@ -201,12 +213,54 @@ impl<T: Parameter> Param<T> {
             mapper: param_mapper,
             version: Version::new(),
             derived: Derived::default(),
+            low_rank: None,
         }
     }
 
-    /// The value, made now if it was not yet.
+    /// The value, made now if it was not yet; the whole one where the parameter has a low-rank pair.
     pub fn val(&self) -> T {
+        match &self.low_rank {
+            Some(pair) => pair.applied(self.base_val()),
+            None => self.base_val(),
+        }
+    }
+
+    /// The parameter's own value, without what a low-rank pair adds to it: the leaf that an optimizer knows.
+    pub fn base_val(&self) -> T {
         self.value().clone()
+    }
+
+    /// The low-rank pair beside the value; see [`Module::with_low_rank`](super::Module::with_low_rank).
+    pub fn low_rank(&self) -> Option<&LowRank<T>> {
+        self.low_rank.as_deref()
+    }
+
+    /// The pair, which the parameter has no more.
+    pub(crate) fn take_low_rank(&mut self) -> Option<LowRank<T>> {
+        self.low_rank.take().map(|pair| *pair)
+    }
+
+    /// The parameter with a pair beside it.
+    pub(crate) fn with_low_rank(self, pair: LowRank<T>) -> Self {
+        Self { low_rank: Some(Box::new(pair)), version: Version::new(), ..self }
+    }
+
+    /// Changes the parameter itself; its pair stays.
+    fn beside_low_rank(mut self, change: impl FnOnce(Self) -> Self) -> Self {
+        match self.take_low_rank() {
+            Some(pair) => change(self).with_low_rank(pair),
+            None => change(self),
+        }
+    }
+
+    /// Whether gradients flow through the value, or through its low-rank pair.
+    pub fn is_tracked(&self) -> bool {
+        self.value().is_tracked() || self.low_rank.as_ref().is_some_and(|pair| pair.is_tracked())
+    }
+
+    /// The parameter with zeros as its value.
+    pub(super) fn zeros(self) -> Self {
+        self.replace(Parameter::zeros)
     }
 
     /// The value by reference.
@@ -237,11 +291,16 @@ impl<T: Parameter> Param<T> {
     }
 
     /// The value; the parameter is gone.
-    pub fn into_value(self) -> T {
-        self.consume().1
+    pub fn into_value(mut self) -> T {
+        let pair = self.take_low_rank();
+        let (_, value, _) = self.consume();
+        match pair {
+            Some(pair) => pair.applied(value),
+            None => value,
+        }
     }
 
-    /// The id, the value and the mapper.
+    /// The id, the parameter's own value and the mapper. A low-rank pair is gone.
     pub fn consume(self) -> (ParamId, T, ParamMapper<T>) {
         self.value();
         match self.state.into_inner() {
@@ -256,18 +315,22 @@ impl<T: Parameter> Param<T> {
     /// stays one. A result that the function detached is a constant.
     #[must_use]
     pub fn map<F: FnOnce(T) -> T>(self, func: F) -> Self {
-        let (id, value, mapper) = self.consume();
-        let was_leaf = value.is_require_grad();
-        let value = func(value);
-        let value = if was_leaf && value.is_tracked() { value.set_require_grad(true) } else { value };
-        Self::from_mapped_value(id, value, mapper)
+        self.beside_low_rank(|param| {
+            let (id, value, mapper) = param.consume();
+            let was_leaf = value.is_require_grad();
+            let value = func(value);
+            let value = if was_leaf && value.is_tracked() { value.set_require_grad(true) } else { value };
+            Self::from_mapped_value(id, value, mapper)
+        })
     }
 
     /// Replaces the value by a function of it as a constant; a leaf becomes another leaf.
     fn replace<F: FnOnce(T) -> T>(self, func: F) -> Self {
-        let (id, value, mapper) = self.consume();
-        let require_grad = value.is_require_grad();
-        Self::from_mapped_value(id, func(value.detach()).set_require_grad(require_grad), mapper)
+        self.beside_low_rank(|param| {
+            let (id, value, mapper) = param.consume();
+            let require_grad = value.is_require_grad();
+            Self::from_mapped_value(id, func(value.detach()).set_require_grad(require_grad), mapper)
+        })
     }
 
     /// Sets what happens to a value that is loaded from a record.
@@ -367,9 +430,10 @@ impl<T: Parameter> Param<T> {
 
     /// This parameter with a loaded value: on this one's device, through its mapper, and with gradients as this one.
     ///
-    /// Neither this parameter's own value nor its initialization runs.
+    /// Neither this parameter's own value nor its initialization runs. A low-rank pair begins anew: the value is the whole one.
     #[must_use]
-    pub fn transform_for_load(self, value: T, id: ParamId) -> Self {
+    pub fn transform_for_load(mut self, value: T, id: ParamId) -> Self {
+        let pair = self.take_low_rank();
         let (device, require_grad) = (self.lazy_device(), self.lazy_is_require_grad());
         let dtype = self.lazy_unusual_dtype();
         let value = value.detach();
@@ -379,7 +443,11 @@ impl<T: Parameter> Param<T> {
             None => value,
         };
         let value = self.mapper.on_load(value).set_require_grad(require_grad);
-        Self::from_mapped_value(id, value, self.mapper)
+        let loaded = Self::from_mapped_value(id, value, self.mapper);
+        match pair {
+            Some(pair) => loaded.with_low_rank(pair.begun()),
+            None => loaded,
+        }
     }
 
     /// This parameter with another value: on this one's device and with gradients as this one, but, unlike
@@ -394,11 +462,11 @@ impl<T: Parameter> Param<T> {
         Self { mapper, ..loaded }
     }
 
-    /// This parameter as a record holds it.
+    /// This parameter as a record holds it, what a low-rank pair adds in it.
     #[must_use]
     pub fn transform_for_save(&self) -> Self {
+        let require_grad = self.value().is_require_grad();
         let value = self.val();
-        let require_grad = value.is_require_grad();
         Self::initialized(self.id, self.mapper.on_save(value.detach()).set_require_grad(require_grad))
     }
 
@@ -407,7 +475,31 @@ impl<T: Parameter> Param<T> {
     where
         T: 'static,
     {
-        Param::from_mapped_value(self.id, there(self.val()), self.mapper.convert(there, back))
+        Param::from_mapped_value(self.id, there(self.base_val()), self.mapper.convert(there, back))
+    }
+
+    /// The parameter's pair beside a parameter of another backend, which is this one there.
+    pub(super) fn convert_low_rank<U: Parameter>(
+        &self,
+        param: Param<U>,
+        convert: impl Fn(&Param<T::Matrix>) -> Param<U::Matrix>,
+    ) -> Param<U> {
+        match &self.low_rank {
+            Some(pair) => param.with_low_rank(pair.convert(convert)),
+            None => param,
+        }
+    }
+
+    /// Changes the parameter and its pair's matrices alike.
+    pub(super) fn each(
+        mut self,
+        change: impl FnOnce(Self) -> Self,
+        pair: impl Fn(Param<T::Matrix>) -> Param<T::Matrix>,
+    ) -> Self {
+        match self.take_low_rank() {
+            Some(matrices) => change(self).with_low_rank(matrices.map_each(|_, matrix| pair(matrix))),
+            None => change(self),
+        }
     }
 
     /// The same parameter with a constant in place of its value.
@@ -422,7 +514,8 @@ impl<T: Parameter> Clone for Param<T> {
         Self {
             version: self.version.clone(),
             derived: self.derived.clone(),
-            ..Self::from_mapped_value(self.id, self.val(), self.mapper.clone())
+            low_rank: self.low_rank.clone(),
+            ..Self::from_mapped_value(self.id, self.base_val(), self.mapper.clone())
         }
     }
 }

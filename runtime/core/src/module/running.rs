@@ -16,6 +16,7 @@ use core::fmt;
 /// parameter and never trained.
 pub struct RunningState<V: Parameter> {
     state: Arc<Lock<Param<V>>>,
+    frozen: bool,
 }
 
 impl<V: Parameter> RunningState<V> {
@@ -31,7 +32,26 @@ impl<V: Parameter> RunningState<V> {
 
     /// A state whose first value is the parameter's; it is not made before it is used.
     pub fn from_param(param: Param<V>) -> Self {
-        Self { state: Arc::new(Lock::new(param.set_require_grad(false))) }
+        Self { state: Arc::new(Lock::new(param.set_require_grad(false))), frozen: false }
+    }
+
+    /// The state as one that its layer leaves as it is, or one that it moves again; see
+    /// [`Module::freeze`](super::Module::freeze).
+    #[must_use]
+    pub fn set_frozen(mut self, frozen: bool) -> Self {
+        self.frozen = frozen;
+        self
+    }
+
+    /// Whether the layer leaves the state as it is, and works with it as in inference.
+    pub fn is_frozen(&self) -> bool {
+        self.frozen
+    }
+
+    /// The state with another parameter in it, frozen as before.
+    fn replace(self, change: impl FnOnce(Param<V>) -> Param<V>) -> Self {
+        let frozen = self.frozen;
+        Self::from_param(change(self.into_param())).set_frozen(frozen)
     }
 
     /// A state from a record.
@@ -71,7 +91,7 @@ impl<V: Parameter> RunningState<V> {
 
 impl<V: Parameter> Clone for RunningState<V> {
     fn clone(&self) -> Self {
-        Self { state: self.state.clone() }
+        Self { state: self.state.clone(), frozen: self.frozen }
     }
 }
 
@@ -95,6 +115,13 @@ impl<V: Parameter> ModuleDisplayDefault for RunningState<V> {
 
 impl<V: Parameter> ModuleDisplay for RunningState<V> {}
 
+impl<B: Backend, const D: usize> RunningState<Tensor<B, D>> {
+    /// What a mapper makes of the state as a parameter.
+    pub(super) fn map_param<M: ModuleMapper<B>>(self, mapper: &mut M) -> Self {
+        self.replace(|param| mapper.map_float(param))
+    }
+}
+
 impl<B: Backend, const D: usize> Module<B> for RunningState<Tensor<B, D>> {
     type Record = Param<Tensor<B, D>>;
 
@@ -103,7 +130,7 @@ impl<B: Backend, const D: usize> Module<B> for RunningState<Tensor<B, D>> {
     }
 
     fn map<M: ModuleMapper<B>>(self, mapper: &mut M) -> Self {
-        Self::from_param(mapper.map_float(self.into_param()))
+        mapper.map_running(self)
     }
 
     fn into_record(self) -> Self::Record {
@@ -111,7 +138,7 @@ impl<B: Backend, const D: usize> Module<B> for RunningState<Tensor<B, D>> {
     }
 
     fn load_record(self, record: Self::Record) -> Self {
-        Self::from_param(self.into_param().load_record(record))
+        self.replace(|param| param.load_record(record))
     }
 
     fn check_record(&self, record: &Self::Record, check: &mut crate::record::RecordCheck) {
@@ -119,11 +146,11 @@ impl<B: Backend, const D: usize> Module<B> for RunningState<Tensor<B, D>> {
     }
 
     fn to_device(self, device: &B::Device) -> Self {
-        Self::from_param(self.into_param().move_to_device(device))
+        self.replace(|param| param.move_to_device(device))
     }
 
     fn fork(self, device: &B::Device) -> Self {
-        Self::from_param(self.into_param().fork(device))
+        self.replace(|param| param.fork(device))
     }
 
     fn collect_devices(&self, devices: Devices<B>) -> Devices<B> {
@@ -135,6 +162,6 @@ impl<B: AutodiffBackend, const D: usize> AutodiffModule<B> for RunningState<Tens
     type InnerModule = RunningState<Tensor<B::InnerBackend, D>>;
 
     fn valid(&self) -> Self::InnerModule {
-        RunningState::from_param(self.state.lock().valid())
+        RunningState::from_param(self.state.lock().valid()).set_frozen(self.frozen)
     }
 }

@@ -33,14 +33,18 @@ impl<B: Backend, const D: usize> Param<Tensor<B, D>> {
 /// Implements everything for tensors of one kind.
 macro_rules! tensor_module {
     (
-        $kind:ident, $name:literal, $visit:ident, $map:ident,
+        $kind:ident, $name:literal,
         is_require_grad: |$of:ident| $is_require_grad:expr,
         is_tracked: |$tracked:ident| $is_tracked:expr,
         set_require_grad: |$set:ident, $flag:ident| $set_require_grad:expr,
-        detach: |$detach:ident| $detached:expr
+        detach: |$detach:ident| $detached:expr,
+        visit: |$seen:ident, $visitor:ident| $visiting:expr,
+        map: |$mapped:ident, $mapper:ident| $mapping:expr,
+        add_product: |$base:ident, $b:ident, $a:ident, $scale:ident, $transposed:ident| $sum:expr
     ) => {
         impl<B: Backend, const D: usize> Parameter for Tensor<B, D, $kind> {
             type Device = B::Device;
+            type Matrix = Tensor<B, 2, $kind>;
 
             fn device(&self) -> B::Device {
                 Tensor::device(self)
@@ -86,6 +90,15 @@ macro_rules! tensor_module {
             fn to_dtype(self, dtype: DType) -> Self {
                 Tensor::cast(self, dtype)
             }
+
+            fn zeros(self) -> Self {
+                self.zeros_like()
+            }
+
+            fn add_product(self, b: Self::Matrix, a: Self::Matrix, scale: f64, transposed: bool) -> Self {
+                let ($base, $b, $a, $scale, $transposed) = (self, b, a, scale, transposed);
+                $sum
+            }
         }
 
         impl<B: Backend, const D: usize> Module<B> for Tensor<B, D, $kind> {
@@ -125,11 +138,13 @@ macro_rules! tensor_module {
             type Record = Param<Tensor<B, D, $kind>>;
 
             fn visit<V: ModuleVisitor<B>>(&self, visitor: &mut V) {
-                visitor.$visit(self);
+                let ($seen, $visitor) = (self, visitor);
+                $visiting
             }
 
             fn map<M: ModuleMapper<B>>(self, mapper: &mut M) -> Self {
-                mapper.$map(self)
+                let ($mapped, $mapper) = (self, mapper);
+                $mapping
             }
 
             fn into_record(self) -> Self::Record {
@@ -148,11 +163,11 @@ macro_rules! tensor_module {
             }
 
             fn to_device(self, device: &B::Device) -> Self {
-                self.move_to_device(device)
+                self.each(|param| param.move_to_device(device), |matrix| matrix.move_to_device(device))
             }
 
             fn fork(self, device: &B::Device) -> Self {
-                self.fork_to_device(device)
+                self.each(|param| param.fork_to_device(device), |matrix| matrix.fork_to_device(device))
             }
 
             fn collect_devices(&self, devices: Devices<B>) -> Devices<B> {
@@ -164,7 +179,8 @@ macro_rules! tensor_module {
             type InnerModule = Param<Tensor<B::InnerBackend, D, $kind>>;
 
             fn valid(&self) -> Self::InnerModule {
-                self.convert(Tensor::inner, Tensor::from_inner)
+                let inner = self.convert(Tensor::inner, Tensor::from_inner);
+                self.convert_low_rank(inner, |matrix| matrix.convert(Tensor::inner, Tensor::from_inner))
             }
         }
 
@@ -184,23 +200,43 @@ macro_rules! tensor_module {
 }
 
 tensor_module!(
-    Float, "float", visit_float, map_float,
+    Float, "float",
     is_require_grad: |tensor| Tensor::is_require_grad(tensor),
     is_tracked: |tensor| Tensor::is_tracked(tensor),
     set_require_grad: |tensor, flag| Tensor::set_require_grad(tensor, flag),
-    detach: |tensor| Tensor::detach(tensor)
+    detach: |tensor| Tensor::detach(tensor),
+    visit: |param, visitor| match param.low_rank() {
+        Some(_) => visitor.visit_low_rank(param),
+        None => visitor.visit_float(param),
+    },
+    map: |param, mapper| match param.low_rank() {
+        Some(_) => mapper.map_low_rank(param),
+        None => mapper.map_float(param),
+    },
+    add_product: |base, b, a, scale, transposed| {
+        let product = if transposed { a.transpose().matmul(b.transpose()) } else { b.matmul(a) };
+        let dims: [usize; D] = base.dims();
+        base + product.reshape(dims) * scale
+    }
 );
 tensor_module!(
-    Int, "int", visit_int, map_int,
+    Int, "int",
     is_require_grad: |_tensor| false,
     is_tracked: |_tensor| false,
     set_require_grad: |tensor, _flag| tensor,
-    detach: |tensor| tensor
+    detach: |tensor| tensor,
+    visit: |param, visitor| visitor.visit_int(param),
+    map: |param, mapper| mapper.map_int(param),
+    // Only floats have a pair.
+    add_product: |base, _b, _a, _scale, _transposed| base
 );
 tensor_module!(
-    Bool, "bool", visit_bool, map_bool,
+    Bool, "bool",
     is_require_grad: |_tensor| false,
     is_tracked: |_tensor| false,
     set_require_grad: |tensor, _flag| tensor,
-    detach: |tensor| tensor
+    detach: |tensor| tensor,
+    visit: |param, visitor| visitor.visit_bool(param),
+    map: |param, mapper| mapper.map_bool(param),
+    add_product: |base, _b, _a, _scale, _transposed| base
 );

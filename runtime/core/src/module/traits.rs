@@ -1,6 +1,6 @@
 //! What every module can do, and what can walk through one.
 
-use super::{Origin, Param, ParamId};
+use super::{NothingSelected, Origin, Param, ParamId, RunningState, adapter, selection};
 use crate::record::Record;
 use crate::tensor::backend::{AutodiffBackend, Backend};
 use crate::tensor::{Bool, Int, Tensor};
@@ -21,6 +21,8 @@ pub type Devices<B> = Vec<<B as Backend>::Device>;
 ///
 /// Attributes:
 /// - `#[module(custom_display)]` on the type: its [`ModuleDisplay`](super::ModuleDisplay) is written by hand.
+/// - `#[module(replaceable)]` on a struct: there is a method `with_<field>` for each field that replaces it, as in
+///   `model.with_fc(LinearConfig::new(512, 5).init(&device))`; generated models that are to be trained have them.
 /// - `#[module(rename = "0")]` on a field: the name in records and in the paths that visitors see, for names that Rust
 ///   does not have. Tuple structs have the names `0`, `1`, ….
 /// - `#[module(batch_norm = "bn1")]` on a layer: a checkpoint has the layer and a batch normalization beside it, which is
@@ -69,16 +71,69 @@ pub trait Module<B: Backend>: Clone + Send + Debug {
     #[must_use]
     fn to_device(self, device: &B::Device) -> Self;
 
-    /// The module without gradients: an optimizer leaves it as it is.
+    /// The module without gradients: an optimizer leaves it as it is, and so do its layers their running statistics.
     #[must_use]
     fn no_grad(self) -> Self {
-        struct NoGrad;
-        impl<B: Backend> ModuleMapper<B> for NoGrad {
-            fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
-                param.set_require_grad(false)
-            }
-        }
-        self.map(&mut NoGrad)
+        self.map(&mut selection::Freezer::all())
+    }
+
+    /// The module with the parameters whose paths fit a pattern as they are: they get no gradients, an optimizer leaves
+    /// them, and a batch normalization in whose running statistics the pattern fits works with them as in inference and
+    /// moves them no more.
+    ///
+    /// A pattern is a path, of a parameter or of a module with all in it, in which `*` stands for any text, dots too, and
+    /// `?` for one character. Paths are those of the original's `state_dict` (`layer1.0.bn1.weight`) or the fields' own
+    /// (`layer1.0.bn1.gamma`), as visitors see them.
+    ///
+    /// # Errors
+    /// When no parameter's path fits.
+    fn freeze(self, pattern: &str) -> Result<Self, NothingSelected> {
+        selection::set_frozen::<B, _>(self, pattern, true)
+    }
+
+    /// The module with the parameters whose paths fit a pattern trained again; the reverse of [`Module::freeze`].
+    ///
+    /// # Errors
+    /// When no parameter's path fits.
+    fn unfreeze(self, pattern: &str) -> Result<Self, NothingSelected> {
+        selection::set_frozen::<B, _>(self, pattern, false)
+    }
+
+    /// A layer whose parameters in these fields are not trained: generated modules say so of what the original network
+    /// does not train.
+    #[must_use]
+    fn with_fixed(self, fields: &[&str]) -> Self {
+        self.map(&mut selection::Freezer::fields(fields))
+    }
+
+    /// The module with a pair of small matrices beside each weight whose path fits a pattern, and everything else frozen:
+    /// low-rank adaptation (Hu et al. 2021, LoRA). See [`LowRank`](super::LowRank).
+    ///
+    /// Weights are those of [`Linear`](crate::nn::Linear), [`Embedding`](crate::nn::Embedding) and the convolutions that are not transposed;
+    /// for patterns see [`Module::freeze`]. The weight acts as `W + alpha / rank · B · A`. `A` starts as PyTorch's
+    /// linear layers do and `B` with zeros (an embedding's the other way round), so that the module first computes what it did.
+    /// A weight that has a pair already keeps that one, trained as before; more that should be trained beside the pairs, a new head
+    /// say, is named to [`Module::unfreeze`] then.
+    ///
+    /// # Errors
+    /// When no such weight's path fits.
+    ///
+    /// # Panics
+    /// When `rank` is 0.
+    fn with_low_rank(
+        self,
+        pattern: &str,
+        rank: usize,
+        alpha: impl Into<f64>,
+    ) -> Result<Self, NothingSelected> {
+        adapter::attach::<B, _>(self, pattern, rank, alpha.into())
+    }
+
+    /// The module with every pair of [`Module::with_low_rank`] added to its weight, which then is a weight like any other. It
+    /// stays frozen until [`Module::unfreeze`] says otherwise.
+    #[must_use]
+    fn merge_low_rank(self) -> Self {
+        self.map(&mut adapter::Merger)
     }
 
     /// Number of elements of all float parameters.
@@ -214,6 +269,15 @@ pub trait ModuleVisitor<B: Backend> {
     /// The field that was just entered was made of others; see [`Origin`].
     fn visit_origin(&mut self, origin: Origin) {}
 
+    /// A float parameter with a low-rank pair: the parameter by itself, then the pair as two parameters in the fields
+    /// `lora_A` and `lora_B` of a container `LowRank`, unless overridden.
+    fn visit_low_rank<const D: usize>(&mut self, param: &Param<Tensor<B, D>>)
+    where
+        Self: Sized,
+    {
+        adapter::visit(param, self);
+    }
+
     /// For containers that know the whole path of a float parameter.
     fn visit_float_with_path<const D: usize>(&mut self, path: &[String], id: ParamId, tensor: &Tensor<B, D>) {
     }
@@ -250,6 +314,22 @@ pub trait ModuleMapper<B: Backend> {
     /// A float parameter.
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
         param
+    }
+
+    /// A float parameter with a low-rank pair, in parts as in [`ModuleVisitor::visit_low_rank`] unless overridden.
+    fn map_low_rank<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>>
+    where
+        Self: Sized,
+    {
+        adapter::map(param, self)
+    }
+
+    /// A statistic that a layer moves by itself: mapped as a float parameter, unless overridden.
+    fn map_running<const D: usize>(&mut self, state: RunningState<Tensor<B, D>>) -> RunningState<Tensor<B, D>>
+    where
+        Self: Sized,
+    {
+        state.map_param(self)
     }
 
     /// An integer parameter.

@@ -59,7 +59,14 @@ impl LinearConfig {
 impl<B: Backend> Linear<B> {
     /// `[…, d_input]` to `[…, d_output]`; rank 1 is one row.
     pub fn forward<const D: usize>(&self, input: Tensor<B, D>) -> Tensor<B, D> {
-        module::linear(input, self.weight.val(), self.bias.as_ref().map(Param::val))
+        let bias = self.bias.as_ref().map(Param::val);
+        match self.weight.low_rank() {
+            None => module::linear(input, self.weight.val(), bias),
+            Some(pair) => {
+                let added = pair.linear(input.clone());
+                module::linear(input, self.weight.base_val(), bias) + added
+            }
+        }
     }
 
     /// [`Linear::forward`] with an activation applied on the way out.
@@ -68,6 +75,9 @@ impl<B: Backend> Linear<B> {
         input: Tensor<B, D>,
         activation: Activation,
     ) -> Tensor<B, D> {
+        if self.weight.low_rank().is_some() {
+            return crate::tensor::activation::apply(activation, self.forward(input));
+        }
         module::linear_activated(input, self.weight.val(), self.bias.as_ref().map(Param::val), activation)
     }
 }

@@ -29,6 +29,9 @@ pub enum ImportError {
          make it (a file that has the parameters as the module does is loaded with `AdapterType::NoAdapter`)"
     )]
     Derived(String),
+    /// Low-rank pairs and a module do not fit, or there are none.
+    #[error("{0}")]
+    LowRank(String),
     /// The record could not be put together, or written.
     #[error("{0}")]
     Record(String),

@@ -116,6 +116,11 @@ impl<B: Backend> ModuleVisitor<B> for Outline {
         self.add(param, B::FloatElem::DTYPE);
     }
 
+    /// A checkpoint has no place for the pair.
+    fn visit_low_rank<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        self.visit_float(param);
+    }
+
     fn visit_int<const D: usize>(&mut self, param: &Param<Tensor<B, D, Int>>) {
         self.add(param, B::IntElem::DTYPE);
     }

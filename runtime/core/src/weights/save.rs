@@ -277,6 +277,10 @@ impl<B: Backend> ModuleVisitor<B> for Values<B> {
         self.0.push(param.val().into_primitive());
     }
 
+    fn visit_low_rank<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        self.visit_float(param);
+    }
+
     fn visit_int<const D: usize>(&mut self, param: &Param<Tensor<B, D, Int>>) {
         self.0.push(param.val().into_primitive());
     }

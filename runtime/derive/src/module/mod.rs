@@ -10,7 +10,7 @@ mod subject;
 
 use crate::fields::{
     Field, Variant, backend_bounds, has_backend, other_types, read_fields, read_variants, suffixed,
-    union_error, with_predicates,
+    union_error, unraw, with_predicates,
 };
 use crate::record::{RecordType, declare_struct, is_tuple};
 use proc_macro2::{Ident, TokenStream};
@@ -26,8 +26,12 @@ enum Parts {
 
 /// Implements `Module` and what belongs to it.
 pub fn expand(kiln: &TokenStream, input: &DeriveInput) -> Result<TokenStream> {
-    let custom_display = has_custom_display(input)?;
+    let TypeAttributes { custom_display, replaceable } = read_attributes(input)?;
     if !has_backend(&input.generics) {
+        if replaceable {
+            let message = "a type without a backend is a constant, of which nothing is replaced";
+            return Err(syn::Error::new_spanned(&input.ident, message));
+        }
         return constant::expand(kiln, input, custom_display);
     }
     let parts = match &input.data {
@@ -47,6 +51,14 @@ pub fn expand(kiln: &TokenStream, input: &DeriveInput) -> Result<TokenStream> {
     let valid = subject.valid_method();
     let clone = subject.clone_method();
     let display = display::implement(kiln, input, &generics, true, custom_display)?;
+    let replacements = match &parts {
+        Parts::Struct { fields, tuple: false } if replaceable => replacements(input, fields),
+        _ if replaceable => {
+            let message = "only a struct whose fields have names can be `replaceable`";
+            return Err(syn::Error::new_spanned(&input.ident, message));
+        }
+        _ => TokenStream::new(),
+    };
     let record = declare_record(kiln, input, &record_name, &generics, &parts)?;
     let inner_args = inner_arguments(kiln, &input.generics);
     let (params, args, clause) = generics.split_for_impl();
@@ -71,25 +83,72 @@ pub fn expand(kiln: &TokenStream, input: &DeriveInput) -> Result<TokenStream> {
             #clone
         }
 
+        #replacements
+
         #display
 
         #record
     })
 }
 
-/// Whether `#[module(custom_display)]` is there: the user implements `ModuleDisplay`.
-fn has_custom_display(input: &DeriveInput) -> Result<bool> {
-    let mut found = false;
+/// What attributes of the type say.
+#[derive(Default)]
+struct TypeAttributes {
+    /// The user implements `ModuleDisplay`.
+    custom_display: bool,
+    /// There is a method for each field that replaces it.
+    replaceable: bool,
+}
+
+/// Reads `#[module(custom_display, replaceable)]`.
+fn read_attributes(input: &DeriveInput) -> Result<TypeAttributes> {
+    let mut found = TypeAttributes::default();
     for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("module")) {
         attribute.parse_nested_meta(|meta| {
-            if !meta.path.is_ident("custom_display") {
-                return Err(meta.error("the attribute of a module is `custom_display`"));
+            if meta.path.is_ident("custom_display") {
+                found.custom_display = true;
+            } else if meta.path.is_ident("replaceable") {
+                found.replaceable = true;
+            } else {
+                return Err(meta.error("the attributes of a module are `custom_display` and `replaceable`"));
             }
-            found = true;
             Ok(())
         })?;
     }
     Ok(found)
+}
+
+/// `with_<field>` for every field of a struct that is no plain number.
+fn replacements(input: &DeriveInput, fields: &[Field]) -> TokenStream {
+    let vis = &input.vis;
+    let methods =
+        fields.iter().filter(|field| !is_plain(&field.ty)).map(|Field { member, binding, ty, .. }| {
+            let method = Ident::new(&format!("with_{}", unraw(binding)), binding.span());
+            let doc = format!("The module with another `{}`; the rest is kept.", unraw(binding));
+            quote! {
+                #[doc = #doc]
+                #[allow(dead_code, reason = "a program replaces some parts")]
+                #[must_use]
+                #vis fn #method(mut self, #binding: #ty) -> Self {
+                    self.#member = #binding;
+                    self
+                }
+            }
+        });
+    let name = &input.ident;
+    let (params, args, clause) = input.generics.split_for_impl();
+    quote! {
+        #[automatically_derived]
+        impl #params #name #args #clause {
+            #(#methods)*
+        }
+    }
+}
+
+/// Whether a type is one of Rust's own numbers or `bool`: they have names in small letters.
+fn is_plain(ty: &syn::Type) -> bool {
+    let syn::Type::Path(path) = ty else { return false };
+    path.path.get_ident().is_some_and(|name| name.to_string().starts_with(|c: char| c.is_ascii_lowercase()))
 }
 
 /// The record type of a module and its `Record` implementation.

@@ -20,8 +20,8 @@ pub struct BatchNormConfig {
 
 /// Mean 0 and variance 1 over each channel, then scale and shift (Ioffe & Szegedy 2015).
 ///
-/// On a backend that records gradients it uses the batch's statistics and updates the running ones; elsewhere it uses the
-/// running ones.
+/// On a backend that records gradients it uses the batch's statistics and updates the running ones; elsewhere, or when it is
+/// frozen ([`Module::freeze`], [`Module::no_grad`]), it uses the running ones.
 #[derive(Module, Debug)]
 #[module(custom_display)]
 pub struct BatchNorm<B: Backend> {
@@ -57,7 +57,7 @@ impl BatchNormConfig {
 impl<B: Backend> BatchNorm<B> {
     /// `[batch, num_features, …]`, same shape.
     pub fn forward<const D: usize>(&self, input: Tensor<B, D>) -> Tensor<B, D> {
-        let (mean, variance) = if B::ad_enabled() {
+        let (mean, variance) = if B::ad_enabled() && !self.running_mean.is_frozen() {
             self.batch_statistics(input.clone())
         } else {
             (self.running_mean.value(), self.running_var.value())

@@ -148,6 +148,11 @@ impl<B: Backend> ModuleMapper<B> for Loader<'_, B> {
         self.load(param, B::FloatElem::DTYPE, Tensor::from_primitive)
     }
 
+    /// A record has no place for the pair.
+    fn map_low_rank<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        self.map_float(param)
+    }
+
     fn map_int<const D: usize>(&mut self, param: Param<Tensor<B, D, Int>>) -> Param<Tensor<B, D, Int>> {
         self.load(param, B::IntElem::DTYPE, Tensor::from_primitive)
     }
@@ -181,6 +186,11 @@ impl<B: Backend> ModuleVisitor<B> for Collector {
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         self.add(param.transform_for_save().into_value().into_data());
+    }
+
+    /// A record has no place for the pair: it holds the whole value.
+    fn visit_low_rank<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        self.visit_float(param);
     }
 
     fn visit_int<const D: usize>(&mut self, param: &Param<Tensor<B, D, Int>>) {
