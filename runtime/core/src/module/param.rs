@@ -6,11 +6,12 @@ use super::derived::{Derived, Version};
 use super::lock::{Lock, Once};
 use crate::tensor::{DType, Shape};
 use alloc::{boxed::Box, sync::Arc};
+use core::any::Any;
 use core::fmt;
 use core::ops::Deref;
 
 /// What a [`Param`] may hold: tensors of each kind.
-pub trait Parameter: Clone + fmt::Debug + Send + Sync {
+pub trait Parameter: Clone + fmt::Debug + Send + Sync + 'static {
     /// Names a device.
     type Device: Clone + PartialEq + Send;
 
@@ -158,7 +159,9 @@ pub struct Param<T: Parameter> {
     mapper: ParamMapper<T>,
     version: Version,
     derived: Derived,
-    low_rank: Option<Box<LowRank<T>>>,
+    /// A [`LowRank`] of `T`. Its type is not named here: it leads from matrix to matrix, and a type `Param<Tensor<_, D>>` of which
+    /// the compiler does not know the backend yet would have no end.
+    low_rank: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl<T: Parameter> Param<T> {
@@ -219,7 +222,7 @@ impl<T: Parameter> Param<T> {
 
     /// The value, made now if it was not yet; the whole one where the parameter has a low-rank pair.
     pub fn val(&self) -> T {
-        match &self.low_rank {
+        match self.low_rank() {
             Some(pair) => pair.applied(self.base_val()),
             None => self.base_val(),
         }
@@ -232,17 +235,18 @@ impl<T: Parameter> Param<T> {
 
     /// The low-rank pair beside the value; see [`Module::with_low_rank`](super::Module::with_low_rank).
     pub fn low_rank(&self) -> Option<&LowRank<T>> {
-        self.low_rank.as_deref()
+        self.low_rank.as_deref().and_then(|pair| pair.downcast_ref())
     }
 
     /// The pair, which the parameter has no more.
     pub(crate) fn take_low_rank(&mut self) -> Option<LowRank<T>> {
-        self.low_rank.take().map(|pair| *pair)
+        let pair = self.low_rank.take()?.downcast::<LowRank<T>>().ok()?;
+        Some(Arc::unwrap_or_clone(pair))
     }
 
     /// The parameter with a pair beside it.
     pub(crate) fn with_low_rank(self, pair: LowRank<T>) -> Self {
-        Self { low_rank: Some(Box::new(pair)), version: Version::new(), ..self }
+        Self { low_rank: Some(Arc::new(pair)), version: Version::new(), ..self }
     }
 
     /// Changes the parameter itself; its pair stays.
@@ -255,7 +259,7 @@ impl<T: Parameter> Param<T> {
 
     /// Whether gradients flow through the value, or through its low-rank pair.
     pub fn is_tracked(&self) -> bool {
-        self.value().is_tracked() || self.low_rank.as_ref().is_some_and(|pair| pair.is_tracked())
+        self.value().is_tracked() || self.low_rank().is_some_and(LowRank::is_tracked)
     }
 
     /// The parameter with zeros as its value.
@@ -484,7 +488,7 @@ impl<T: Parameter> Param<T> {
         param: Param<U>,
         convert: impl Fn(&Param<T::Matrix>) -> Param<U::Matrix>,
     ) -> Param<U> {
-        match &self.low_rank {
+        match self.low_rank() {
             Some(pair) => param.with_low_rank(pair.convert(convert)),
             None => param,
         }
