@@ -21,6 +21,7 @@ pub use accumulator::GradientsAccumulator;
 pub use adaptor::{AdaptorRecord, OptimizerAdaptor};
 pub use clipping::{GradientClipping, GradientClippingConfig};
 pub use gradients::GradientsParams;
+pub use optimizers::momentum::MomentumConfig;
 pub use optimizers::*;
 pub use simple::{Optimizer, SimpleOptimizer};
 

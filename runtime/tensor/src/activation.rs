@@ -5,7 +5,7 @@ use crate::{Activation, Tensor, check};
 
 /// Applies an [`Activation`].
 pub fn apply<B: Backend, const D: usize>(activation: Activation, tensor: Tensor<B, D>) -> Tensor<B, D> {
-    Tensor::wrap(B::activation(activation, tensor.into_primitive()))
+    Tensor::wrap(B::activation(activation, tensor.into_backend()))
 }
 
 /// `max(x, 0)`.
@@ -118,7 +118,7 @@ pub fn glu<const D: usize, B: Backend>(tensor: Tensor<B, D>, dim: usize) -> Tens
 /// `e^x / Σ e^x` along `dim`.
 pub fn softmax<const D: usize, B: Backend>(tensor: Tensor<B, D>, dim: usize) -> Tensor<B, D> {
     let dim = check::dim("softmax", dim as isize, D);
-    Tensor::wrap(B::softmax(tensor.into_primitive(), dim))
+    Tensor::wrap(B::softmax(tensor.into_backend(), dim))
 }
 
 /// The softmax of `-x` along `dim`.
@@ -129,7 +129,7 @@ pub fn softmin<const D: usize, B: Backend>(tensor: Tensor<B, D>, dim: usize) -> 
 /// The natural logarithm of the softmax along `dim`.
 pub fn log_softmax<const D: usize, B: Backend>(tensor: Tensor<B, D>, dim: usize) -> Tensor<B, D> {
     let dim = check::dim("log_softmax", dim as isize, D);
-    Tensor::wrap(B::log_softmax(tensor.into_primitive(), dim))
+    Tensor::wrap(B::log_softmax(tensor.into_backend(), dim))
 }
 
 /// `e^x / (1 + Σ e^x)` along `dim`: a softmax that may choose nothing.

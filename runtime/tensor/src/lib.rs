@@ -41,5 +41,5 @@ pub mod cast {
     pub use kiln_types::ToElement;
 }
 
-/// A backend's tensor, under Burn's name.
-pub type TensorPrimitive<B> = <B as backend::Backend>::Primitive;
+/// The dims and the dtype of a backend's tensor, under Burn's name.
+pub use backend::Primitive as TensorMetadata;

@@ -1,6 +1,32 @@
-//! Names that Burn keeps in its `ops` module.
+//! Names that Burn keeps in its `ops` module: the operations of a [`Backend`] one by one, for programs that add operations
+//! of their own to backends.
+
+mod activation;
+mod float;
+
+pub use activation::ActivationOps;
+pub use float::FloatTensorOps;
 
 use crate::Padding;
+use crate::backend::Backend;
+
+/// A backend's float tensor.
+pub type FloatTensor<B> = <B as Backend>::Primitive;
+
+/// A backend's integer tensor: the same type as any other.
+pub type IntTensor<B> = <B as Backend>::Primitive;
+
+/// A backend's bool tensor: the same type as any other.
+pub type BoolTensor<B> = <B as Backend>::Primitive;
+
+/// A backend's float on the host.
+pub type FloatElem<B> = <B as Backend>::FloatElem;
+
+/// A backend's integer on the host.
+pub type IntElem<B> = <B as Backend>::IntElem;
+
+/// A backend's device.
+pub type Device<B> = <B as Backend>::Device;
 
 /// What stands outside a padded tensor, for [`Tensor::pad`](crate::Tensor::pad).
 #[derive(Clone, Copy, Debug, PartialEq)]

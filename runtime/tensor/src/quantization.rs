@@ -206,7 +206,7 @@ impl<B: Backend, const D: usize> Tensor<B, D> {
         let scheme: QuantScheme = scheme.clone().into();
         let shape = self.shape();
         let groups =
-            Tensor::<B, 2, Float>::wrap(in_groups::<B>("quantize", self.into_primitive(), scheme.level));
+            Tensor::<B, 2, Float>::wrap(in_groups::<B>("quantize", self.into_backend(), scheme.level));
         let (count, scales) = (groups.dims()[0], qparams.scales);
         ensure!(scales.dims() == [count], "quantize", "{} scales for {count} groups", scales.dims()[0]);
         let scales = scales.reshape([count, 1]);

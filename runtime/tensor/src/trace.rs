@@ -381,8 +381,8 @@ pub fn elementwise<B: Backend, const D: usize, K: TensorKind<B>, const N: usize>
     operands: [Tensor<B, D, K>; N],
     f: impl FnOnce([Traced; N]) -> Traced,
 ) -> Tensor<B, D, K> {
-    let [result] = run::<B, N, 1>(operands.map(Tensor::into_primitive), |operands| [f(operands)]);
-    Tensor::from_primitive(result)
+    let [result] = run::<B, N, 1>(operands.map(Tensor::into_backend), |operands| [f(operands)]);
+    Tensor::from_backend(result)
 }
 
 /// [`elementwise`] with several results, computed in one pass.
@@ -393,7 +393,7 @@ pub fn elementwise_all<B: Backend, const D: usize, K: TensorKind<B>, const N: us
     operands: [Tensor<B, D, K>; N],
     f: impl FnOnce([Traced; N]) -> [Traced; M],
 ) -> [Tensor<B, D, K>; M] {
-    run::<B, N, M>(operands.map(Tensor::into_primitive), f).map(Tensor::from_primitive)
+    run::<B, N, M>(operands.map(Tensor::into_backend), f).map(Tensor::from_backend)
 }
 
 /// A tensor of any kind and of rank `D`, as an operand of [`Tensor::elementwise`].
@@ -402,7 +402,7 @@ pub struct Operand<B: Backend, const D: usize>(B::Primitive);
 
 impl<B: Backend, const D: usize, K: TensorKind<B>> From<Tensor<B, D, K>> for Operand<B, D> {
     fn from(tensor: Tensor<B, D, K>) -> Self {
-        Self(tensor.into_primitive())
+        Self(tensor.into_backend())
     }
 }
 
@@ -417,6 +417,6 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
     ) -> Self {
         let operands = operands.map(|operand| operand.0);
         let [result] = run::<B, N, 1>(operands, |operands| [f(operands)]);
-        Self::from_primitive(result)
+        Self::from_backend(result)
     }
 }

@@ -44,7 +44,7 @@ fn basic_operations_shape() {
     let x = floats::<2>([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]);
     is(Tensor::cat(vec![x.clone(), x.clone()], 0).slice(1..3), [[4.0, 5.0, 6.0], [1.0, 2.0, 3.0]]);
     assert_eq!(Tensor::<B, 2>::empty([2, 3], &device).dims(), [2, 3]);
-    is(Tensor::<B, 2>::from_primitive(x.clone().into_primitive()), x.to_data());
+    is(Tensor::<B, 2>::from_backend(x.clone().into_backend()), x.to_data());
     assert_eq!(Tensor::stack::<3>(vec![x.clone(), x.clone()], 0).dims(), [2, 2, 3]);
     let sizes = |parts: Vec<Tensor<B, 2>>| parts.iter().map(|part| part.dims()[1]).collect::<Vec<_>>();
     assert_eq!(sizes(x.clone().chunk(2, 1)), [2, 1]);

@@ -79,7 +79,7 @@ macro_rules! tensor_module {
             }
 
             fn prepare(self) -> Self {
-                Tensor::from_primitive(B::prepare(self.into_primitive()))
+                Tensor::from_backend(B::prepare(self.into_backend()))
             }
 
             fn unusual_dtype(&self) -> Option<DType> {

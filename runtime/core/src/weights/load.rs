@@ -269,14 +269,14 @@ impl<B: Backend> ModuleMapper<B> for Loader<'_, B> {
     }
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
-        self.load(param, Tensor::from_primitive)
+        self.load(param, Tensor::from_backend)
     }
 
     fn map_int<const D: usize>(&mut self, param: Param<Tensor<B, D, Int>>) -> Param<Tensor<B, D, Int>> {
-        self.load(param, Tensor::from_primitive)
+        self.load(param, Tensor::from_backend)
     }
 
     fn map_bool<const D: usize>(&mut self, param: Param<Tensor<B, D, Bool>>) -> Param<Tensor<B, D, Bool>> {
-        self.load(param, Tensor::from_primitive)
+        self.load(param, Tensor::from_backend)
     }
 }

@@ -274,7 +274,7 @@ struct Values<B: Backend>(Vec<B::Primitive>);
 
 impl<B: Backend> ModuleVisitor<B> for Values<B> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        self.0.push(param.val().into_primitive());
+        self.0.push(param.val().into_backend());
     }
 
     fn visit_low_rank<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
@@ -282,10 +282,10 @@ impl<B: Backend> ModuleVisitor<B> for Values<B> {
     }
 
     fn visit_int<const D: usize>(&mut self, param: &Param<Tensor<B, D, Int>>) {
-        self.0.push(param.val().into_primitive());
+        self.0.push(param.val().into_backend());
     }
 
     fn visit_bool<const D: usize>(&mut self, param: &Param<Tensor<B, D, Bool>>) {
-        self.0.push(param.val().into_primitive());
+        self.0.push(param.val().into_backend());
     }
 }

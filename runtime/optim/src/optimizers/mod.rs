@@ -45,7 +45,18 @@ fn bias_correction(rate: f32, time: usize) -> f64 {
 
 /// `init`: the config's optimizer for all parameters of a module.
 macro_rules! initialize {
-    ($config:ident, $optimizer:ident) => {
+    ($config:ident, $optimizer:ty) => {
+        initialize!($config, $optimizer, grad_clipping);
+
+        impl $config {
+            /// With bounds on the gradients.
+            #[must_use]
+            pub fn with_gradient_clipping(self, clipping: crate::GradientClippingConfig) -> Self {
+                self.with_grad_clipping(Some(clipping))
+            }
+        }
+    };
+    ($config:ident, $optimizer:ty, $clipping:ident) => {
         impl $config {
             /// The optimizer of a module.
             pub fn init<B, M>(&self) -> crate::OptimizerAdaptor<$optimizer, M, B>
@@ -53,17 +64,11 @@ macro_rules! initialize {
                 B: kiln_core::tensor::backend::AutodiffBackend,
                 M: kiln_core::module::AutodiffModule<B>,
             {
-                let optimizer = crate::OptimizerAdaptor::from($optimizer::from(self));
-                match &self.grad_clipping {
+                let optimizer = crate::OptimizerAdaptor::from(<$optimizer>::from(self));
+                match &self.$clipping {
                     Some(clipping) => optimizer.with_grad_clipping(clipping.init()),
                     None => optimizer,
                 }
-            }
-
-            /// With bounds on the gradients.
-            #[must_use]
-            pub fn with_gradient_clipping(self, clipping: crate::GradientClippingConfig) -> Self {
-                self.with_grad_clipping(Some(clipping))
             }
         }
     };

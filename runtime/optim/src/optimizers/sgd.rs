@@ -9,6 +9,7 @@ use kiln_core::config::Config;
 use kiln_core::record::Record;
 use kiln_core::tensor::Device;
 use kiln_core::tensor::backend::Backend;
+use std::marker::PhantomData;
 
 /// Config of [`Sgd`].
 #[derive(Config, Debug)]
@@ -18,26 +19,28 @@ pub struct SgdConfig {
     /// Momentum.
     pub momentum: Option<MomentumConfig>,
     /// Bounds on gradients.
-    pub grad_clipping: Option<GradientClippingConfig>,
+    pub gradient_clipping: Option<GradientClippingConfig>,
 }
 
 /// `θ ← θ - lr · g`, with weight decay, momentum, dampening and Nesterov's form as in `torch.optim.SGD`.
 #[derive(Clone, Copy, Debug)]
-pub struct Sgd {
+pub struct Sgd<B: Backend> {
     momentum: Option<Momentum>,
     weight_decay: Option<WeightDecay>,
+    backend: PhantomData<fn() -> B>,
 }
 
-impl From<&SgdConfig> for Sgd {
+impl<B: Backend> From<&SgdConfig> for Sgd<B> {
     fn from(config: &SgdConfig) -> Self {
         Self {
             momentum: config.momentum.as_ref().map(MomentumConfig::init),
             weight_decay: config.weight_decay.as_ref().map(WeightDecayConfig::init),
+            backend: PhantomData,
         }
     }
 }
 
-initialize!(SgdConfig, Sgd);
+initialize!(SgdConfig, Sgd<B::InnerBackend>, gradient_clipping);
 
 /// What [`Sgd`] remembers of a parameter.
 #[derive(Record, Clone, Debug)]
@@ -45,7 +48,7 @@ pub struct SgdState<B: Backend, const D: usize> {
     momentum: Option<MomentumState<B, D>>,
 }
 
-impl<B: Backend> SimpleOptimizer<B> for Sgd {
+impl<B: Backend> SimpleOptimizer<B> for Sgd<B> {
     type State<const D: usize> = SgdState<B, D>;
 
     fn step<const D: usize>(

@@ -17,7 +17,7 @@ impl<B: Backend, const D: usize> Tensor<B, D> {
         if require_grad && self.is_require_grad() {
             return self;
         }
-        Self::wrap(B::set_require_grad(B::detach(self.into_primitive()), require_grad))
+        Self::wrap(B::set_require_grad(B::detach(self.into_backend()), require_grad))
     }
 
     /// Whether the tensor is a leaf whose gradient is wanted.
@@ -32,40 +32,41 @@ impl<B: Backend, const D: usize> Tensor<B, D> {
 
     /// The tensor as a constant: gradients do not flow through it.
     pub fn detach(self) -> Self {
-        Self::wrap(B::detach(self.into_primitive()))
+        Self::wrap(B::detach(self.into_backend()))
     }
 }
 
 impl<B: AutodiffBackend, const D: usize> Tensor<B, D> {
-    /// The gradients of this tensor, which has one element, with respect to all marked ones.
+    /// The gradients of the sum of this tensor's elements with respect to all marked tensors: for a loss of one element, those
+    /// of the loss.
     pub fn backward(&self) -> B::Gradients {
         B::backward(self.primitive().clone())
     }
 
     /// This tensor's gradient, if it was tracked.
     pub fn grad(&self, gradients: &B::Gradients) -> Option<Tensor<B::InnerBackend, D>> {
-        B::grad(self.primitive(), gradients).map(Tensor::from_primitive)
+        B::grad(self.primitive(), gradients).map(Tensor::from_backend)
     }
 
     /// Takes this tensor's gradient out.
     pub fn grad_remove(&self, gradients: &mut B::Gradients) -> Option<Tensor<B::InnerBackend, D>> {
-        B::grad_remove(self.primitive(), gradients).map(Tensor::from_primitive)
+        B::grad_remove(self.primitive(), gradients).map(Tensor::from_backend)
     }
 
     /// Replaces this tensor's gradient.
     pub fn grad_replace(&self, gradients: &mut B::Gradients, gradient: Tensor<B::InnerBackend, D>) {
-        B::grad_replace(self.primitive(), gradients, gradient.into_primitive());
+        B::grad_replace(self.primitive(), gradients, gradient.into_backend());
     }
 }
 
 impl<B: AutodiffBackend, const D: usize, K: BasicAutodiffOps<B>> Tensor<B, D, K> {
     /// The tensor on the backend that computes, without its history.
     pub fn inner(self) -> Tensor<B::InnerBackend, D, K::InnerKind> {
-        Tensor::from_primitive(B::inner(self.into_primitive()))
+        Tensor::from_backend(B::inner(self.into_backend()))
     }
 
     /// A tensor of the backend that computes, as a constant.
     pub fn from_inner(inner: Tensor<B::InnerBackend, D, K::InnerKind>) -> Self {
-        Self::from_primitive(B::from_inner(inner.into_primitive()))
+        Self::from_backend(B::from_inner(inner.into_backend()))
     }
 }

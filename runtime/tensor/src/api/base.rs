@@ -97,20 +97,33 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
     ///
     /// # Panics
     /// When its rank is not `D` or its dtype is not of the kind.
-    pub fn from_primitive(primitive: B::Primitive) -> Self {
-        check::rank("from_primitive", primitive.dims(), D);
-        expect_kind::<B, K>("from_primitive", primitive.dtype());
+    pub fn from_backend(primitive: B::Primitive) -> Self {
+        check::rank("from_backend", primitive.dims(), D);
+        expect_kind::<B, K>("from_backend", primitive.dtype());
         Self::wrap(primitive)
     }
 
+    /// The backend's tensor.
+    pub fn into_backend(self) -> B::Primitive {
+        self.primitive
+    }
+
+    /// A tensor of what [`Tensor::into_primitive`] gives, under Burn's name for [`Tensor::from_backend`].
+    ///
+    /// # Panics
+    /// When its rank is not `D` or its dtype is not of the kind.
+    pub fn from_primitive(primitive: K::Primitive) -> Self {
+        Self::from_backend(K::into_backend(primitive))
+    }
+
     /// See [`Tensor::from_primitive`].
-    pub fn new(primitive: B::Primitive) -> Self {
+    pub fn new(primitive: K::Primitive) -> Self {
         Self::from_primitive(primitive)
     }
 
-    /// The backend's tensor.
-    pub fn into_primitive(self) -> B::Primitive {
-        self.primitive
+    /// The backend's tensor, as Burn's kinds wrap it.
+    pub fn into_primitive(self) -> K::Primitive {
+        K::from_backend(self.primitive)
     }
 
     /// The backend's tensor, borrowed.

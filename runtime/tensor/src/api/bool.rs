@@ -26,11 +26,11 @@ impl<B: Backend, const D: usize> Tensor<B, D, Bool> {
 
     /// Logical not.
     pub fn bool_not(self) -> Self {
-        Self::wrap(B::unary(UnaryOp::Not, self.into_primitive()))
+        Self::wrap(B::unary(UnaryOp::Not, self.into_backend()))
     }
 
     fn logical(self, op: BinaryOp, other: Self) -> Self {
-        let [a, b] = [self, other].map(Self::into_primitive);
+        let [a, b] = [self, other].map(Self::into_backend);
         Self::wrap(erased::binary::<B>(op, a, b))
     }
 

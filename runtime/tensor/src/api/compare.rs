@@ -11,13 +11,13 @@ macro_rules! comparisons {
         $(
             $(#[$doc])*
             pub fn $name(self, other: Self) -> Tensor<B, D, Bool> {
-                let [a, b] = [self, other].map(Self::into_primitive);
+                let [a, b] = [self, other].map(Self::into_backend);
                 Tensor::wrap(erased::compare::<B>(CompareOp::$op, a, b))
             }
 
             $(#[$elem_doc])*
             pub fn $elem<E: Into<Scalar>>(self, other: E) -> Tensor<B, D, Bool> {
-                Tensor::wrap(B::compare_scalar(CompareOp::$op, self.into_primitive(), other.into()))
+                Tensor::wrap(B::compare_scalar(CompareOp::$op, self.into_backend(), other.into()))
             }
         )*
     };
@@ -37,26 +37,26 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
 
     /// Whether any element is not zero, `[1]`.
     pub fn any(self) -> Tensor<B, 1, Bool> {
-        let truth = erased::truth::<B>(self.into_primitive());
+        let truth = erased::truth::<B>(self.into_backend());
         Tensor::wrap(erased::reduce_all::<B>(ReduceOp::Any, truth, 1))
     }
 
     /// Whether any element along a dim is not zero; the dim stays with size 1.
     pub fn any_dim(self, dim: impl AsIndex) -> Tensor<B, D, Bool> {
         let dim = check::dim("any_dim", dim.as_index(), D);
-        Tensor::wrap(B::reduce(ReduceOp::Any, erased::truth::<B>(self.into_primitive()), &[dim]))
+        Tensor::wrap(B::reduce(ReduceOp::Any, erased::truth::<B>(self.into_backend()), &[dim]))
     }
 
     /// Whether no element is zero, `[1]`.
     pub fn all(self) -> Tensor<B, 1, Bool> {
-        let truth = erased::truth::<B>(self.into_primitive());
+        let truth = erased::truth::<B>(self.into_backend());
         Tensor::wrap(erased::reduce_all::<B>(ReduceOp::All, truth, 1))
     }
 
     /// Whether no element along a dim is zero; the dim stays with size 1.
     pub fn all_dim(self, dim: impl AsIndex) -> Tensor<B, D, Bool> {
         let dim = check::dim("all_dim", dim.as_index(), D);
-        Tensor::wrap(B::reduce(ReduceOp::All, erased::truth::<B>(self.into_primitive()), &[dim]))
+        Tensor::wrap(B::reduce(ReduceOp::All, erased::truth::<B>(self.into_backend()), &[dim]))
     }
 }
 

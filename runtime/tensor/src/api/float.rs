@@ -155,7 +155,7 @@ impl<B: Backend, const D: usize> Tensor<B, D> {
 
     /// Whether elements are NaN.
     pub fn is_nan(self) -> Tensor<B, D, Bool> {
-        Tensor::wrap(B::unary(UnaryOp::IsNan, self.into_primitive()))
+        Tensor::wrap(B::unary(UnaryOp::IsNan, self.into_backend()))
     }
 
     /// Whether any element is NaN, `[1]`.
@@ -165,14 +165,14 @@ impl<B: Backend, const D: usize> Tensor<B, D> {
 
     /// Whether elements are +∞ or -∞.
     pub fn is_inf(self) -> Tensor<B, D, Bool> {
-        Tensor::wrap(B::unary(UnaryOp::IsInf, self.into_primitive()))
+        Tensor::wrap(B::unary(UnaryOp::IsInf, self.into_backend()))
     }
 
     /// Whether elements are neither NaN nor infinite.
     pub fn is_finite(self) -> Tensor<B, D, Bool> {
         // x - x is 0 for finite numbers and NaN for all others.
         let zero = self.clone().sub(self);
-        Tensor::wrap(B::compare_scalar(CompareOp::Equal, zero.into_primitive(), Scalar::Int(0)))
+        Tensor::wrap(B::compare_scalar(CompareOp::Equal, zero.into_backend(), Scalar::Int(0)))
     }
 
     /// The cross product of vectors of three elements along `dim`.

@@ -12,20 +12,20 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
     /// The elements in ranges of the first dims: `[0..2, 1..3]`, `s![.., -1, 0..;2]`; see [`s!`](crate::s).
     pub fn slice<S: SliceArg>(self, slices: S) -> Self {
         let ranges = slices.into_ranges(&self.shape());
-        Self::wrap(erased::slice::<B>(self.into_primitive(), &ranges))
+        Self::wrap(erased::slice::<B>(self.into_backend(), &ranges))
     }
 
     /// The tensor with the elements in the ranges replaced.
     pub fn slice_assign<S: SliceArg>(self, slices: S, values: Self) -> Self {
         let ranges = slices.into_ranges(&self.shape());
-        Self::wrap(erased::slice_assign::<B>(self.into_primitive(), &ranges, values.into_primitive()))
+        Self::wrap(erased::slice_assign::<B>(self.into_backend(), &ranges, values.into_backend()))
     }
 
     /// The tensor with one value in the ranges.
     pub fn slice_fill<S: SliceArg, E: Into<Scalar>>(self, slices: S, value: E) -> Self {
         let ranges = slices.into_ranges(&self.shape());
         let one = B::full([1; D].into(), value.into(), self.dtype(), &self.device());
-        Self::wrap(erased::slice_assign::<B>(self.into_primitive(), &ranges, one))
+        Self::wrap(erased::slice_assign::<B>(self.into_backend(), &ranges, one))
     }
 
     /// The elements in a range of one dim.
@@ -38,7 +38,7 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
     /// Rows of a dim, named by their (non-negative) indices.
     pub fn select(self, dim: impl AsIndex, indices: Tensor<B, 1, Int>) -> Self {
         let dim = check::dim("select", dim.as_index(), D);
-        Self::wrap(B::select(self.into_primitive(), dim, indices.into_primitive()))
+        Self::wrap(B::select(self.into_backend(), dim, indices.into_backend()))
     }
 
     /// The tensor with `values`' rows combined into the named rows of a dim.
@@ -54,8 +54,8 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
         let mut wanted = self.shape();
         wanted.dims[dim] = indices.shape().num_elements();
         check::same_shape("select_assign", &values.shape(), &wanted);
-        let [tensor, values] = [self, values].map(Self::into_primitive);
-        Self::wrap(B::select_assign(tensor, dim, indices.into_primitive(), values, update))
+        let [tensor, values] = [self, values].map(Self::into_backend);
+        Self::wrap(B::select_assign(tensor, dim, indices.into_backend(), values, update))
     }
 
     /// For each index, the slice of `dim` there; the dims of `indices` take the place of `dim`. Indices are not
@@ -70,7 +70,7 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
     ) -> Tensor<B, D2, K> {
         ensure!(D + DI == D2 + 1, "take", "rank {D} with indices of rank {DI} does not give rank {D2}");
         let dim = check::dim("take", dim.as_index(), D);
-        Tensor::wrap(indexing::take::<B>(self.into_primitive(), dim, indices.into_primitive(), false))
+        Tensor::wrap(indexing::take::<B>(self.into_backend(), dim, indices.into_backend(), false))
     }
 
     /// [`Tensor::take`] with indices that may count from the end.
@@ -81,21 +81,21 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
     ) -> Tensor<B, D2, K> {
         ensure!(D + DI == D2 + 1, "take", "rank {D} with indices of rank {DI} does not give rank {D2}");
         let dim = check::dim("take", dim.as_index(), D);
-        Tensor::wrap(indexing::take::<B>(self.into_primitive(), dim, indices.into_primitive(), true))
+        Tensor::wrap(indexing::take::<B>(self.into_backend(), dim, indices.into_backend(), true))
     }
 
     /// `out[i][j] = self[indices[i][j]][j]` (for dim 0); indices are not negative.
     pub fn gather(self, dim: impl AsIndex, indices: Tensor<B, D, Int>) -> Self {
         let dim = check::dim("gather", dim.as_index(), D);
         check::gather("gather", &self.shape(), dim, &indices.shape());
-        Self::wrap(B::gather(self.into_primitive(), dim, indices.into_primitive()))
+        Self::wrap(B::gather(self.into_backend(), dim, indices.into_backend()))
     }
 
     /// [`Tensor::gather`] with indices that may count from the end.
     pub fn gather_wrapped(self, dim: impl AsIndex, indices: Tensor<B, D, Int>) -> Self {
         let dim = check::dim("gather", dim.as_index(), D);
         let size = self.shape()[dim];
-        self.gather(dim, Tensor::wrap(indexing::wrapped::<B>(indices.into_primitive(), size)))
+        self.gather(dim, Tensor::wrap(indexing::wrapped::<B>(indices.into_backend(), size)))
     }
 
     /// The inverse of [`Tensor::gather`]: combines `values` into the elements that `indices` name.
@@ -110,8 +110,8 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
         check::same_dtype("scatter", self.dtype(), values.dtype());
         check::gather("scatter", &self.shape(), dim, &indices.shape());
         check::same_shape("scatter", &values.shape(), &indices.shape());
-        let [tensor, values] = [self, values].map(Self::into_primitive);
-        Self::wrap(B::scatter(tensor, dim, indices.into_primitive(), values, update))
+        let [tensor, values] = [self, values].map(Self::into_backend);
+        Self::wrap(B::scatter(tensor, dim, indices.into_backend(), values, update))
     }
 
     /// [`Tensor::scatter`] with indices that may count from the end.
@@ -124,12 +124,7 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
     ) -> Self {
         let dim = check::dim("scatter", dim.as_index(), D);
         let size = self.shape()[dim];
-        self.scatter(
-            dim,
-            Tensor::wrap(indexing::wrapped::<B>(indices.into_primitive(), size)),
-            values,
-            update,
-        )
+        self.scatter(dim, Tensor::wrap(indexing::wrapped::<B>(indices.into_backend(), size)), values, update)
     }
 
     /// ONNX `GatherND`: the last dim of `indices` holds coordinates (which may be negative) in the dims after the first
@@ -139,9 +134,9 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
         indices: Tensor<B, DI, Int>,
         batch_dims: usize,
     ) -> Tensor<B, D2, K> {
-        Tensor::from_primitive(indexing::gather_nd::<B>(
-            self.into_primitive(),
-            indices.into_primitive(),
+        Tensor::from_backend(indexing::gather_nd::<B>(
+            self.into_backend(),
+            indices.into_backend(),
             batch_dims,
         ))
     }
@@ -155,19 +150,19 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
         update: ScatterOp,
     ) -> Self {
         check::same_dtype("scatter_nd", self.dtype(), updates.dtype());
-        let (tensor, updates) = (self.into_primitive(), updates.into_primitive());
-        Self::wrap(indexing::scatter_nd::<B>(tensor, indices.into_primitive(), updates, update))
+        let (tensor, updates) = (self.into_backend(), updates.into_backend());
+        Self::wrap(indexing::scatter_nd::<B>(tensor, indices.into_backend(), updates, update))
     }
 
     /// `value` where the mask is true, else the tensor; all broadcast.
     pub fn mask_where(self, mask: Tensor<B, D, Bool>, value: Self) -> Self {
-        let [tensor, value] = [self, value].map(Self::into_primitive);
-        Self::wrap(erased::select_where::<B>(mask.into_primitive(), value, tensor))
+        let [tensor, value] = [self, value].map(Self::into_backend);
+        Self::wrap(erased::select_where::<B>(mask.into_backend(), value, tensor))
     }
 
     /// One value where the mask is true, else the tensor; both broadcast.
     pub fn mask_fill<E: Into<Scalar>>(self, mask: Tensor<B, D, Bool>, value: E) -> Self {
-        Self::wrap(erased::mask_fill::<B>(self.into_primitive(), mask.into_primitive(), value.into()))
+        Self::wrap(erased::mask_fill::<B>(self.into_backend(), mask.into_backend(), value.into()))
     }
 
     /// The indices of the elements that are not zero, `[n, rank]`, in row-major order. Reads the device: the size
@@ -176,7 +171,7 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
     /// # Panics
     /// When the device failed.
     pub fn nonzero_indices(self) -> Tensor<B, 2, Int> {
-        Tensor::wrap(check::ran("nonzero", B::nonzero(self.into_primitive())))
+        Tensor::wrap(check::ran("nonzero", B::nonzero(self.into_backend())))
     }
 
     /// [`Tensor::nonzero_indices`] without blocking the thread.
@@ -184,7 +179,7 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
     /// # Panics
     /// When the device failed.
     pub async fn nonzero_indices_async(self) -> Tensor<B, 2, Int> {
-        Tensor::wrap(check::ran("nonzero", B::nonzero_async(self.into_primitive()).await))
+        Tensor::wrap(check::ran("nonzero", B::nonzero_async(self.into_backend()).await))
     }
 
     /// The elements where the mask (of the tensor's shape) is true, in row-major order. Reads the device: the size
@@ -208,13 +203,13 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
     /// Keeps the upper triangle of the last two dims, from the `diagonal`-th diagonal on; the rest becomes zero.
     pub fn triu(self, diagonal: i64) -> Self {
         ensure!(D >= 2, "triu", "rank {D} has no last two dims");
-        Self::wrap(indexing::triangle::<B>(self.into_primitive(), true, diagonal))
+        Self::wrap(indexing::triangle::<B>(self.into_backend(), true, diagonal))
     }
 
     /// Keeps the lower triangle of the last two dims, up to the `diagonal`-th diagonal; the rest becomes zero.
     pub fn tril(self, diagonal: i64) -> Self {
         ensure!(D >= 2, "tril", "rank {D} has no last two dims");
-        Self::wrap(indexing::triangle::<B>(self.into_primitive(), false, diagonal))
+        Self::wrap(indexing::triangle::<B>(self.into_backend(), false, diagonal))
     }
 
     /// For each element, a row of `num_classes` with 1 at the element's value and 0 elsewhere.
@@ -235,7 +230,7 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
         let axis = check::dim("one_hot", axis as isize, D2);
         let dtype = self.dtype();
         let values = (on_value.into(), off_value.into());
-        Tensor::wrap(indexing::one_hot::<B>(self.into_primitive(), num_classes, values, dtype, axis))
+        Tensor::wrap(indexing::one_hot::<B>(self.into_backend(), num_classes, values, dtype, axis))
     }
 
     /// [`Tensor::one_hot_fill`] with values of another kind and dtype.
@@ -251,12 +246,6 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
         let axis = check::dim("one_hot", axis as isize, D2);
         let values = (on_value.into(), off_value.into());
         let dtype = held::<B>(dtype, &self.device());
-        Tensor::from_primitive(indexing::one_hot::<B>(
-            self.into_primitive(),
-            num_classes,
-            values,
-            dtype,
-            axis,
-        ))
+        Tensor::from_backend(indexing::one_hot::<B>(self.into_backend(), num_classes, values, dtype, axis))
     }
 }

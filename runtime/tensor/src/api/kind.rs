@@ -8,6 +8,21 @@ use core::fmt::Debug;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Float;
 
+/// A backend's float tensor, as Burn wraps it. (A quantized tensor is a float tensor here.)
+#[derive(Clone, Debug)]
+pub enum TensorPrimitive<B: Backend> {
+    /// The tensor.
+    Float(B::Primitive),
+}
+
+impl<B: Backend> TensorPrimitive<B> {
+    /// The tensor.
+    pub fn tensor(self) -> B::Primitive {
+        let Self::Float(tensor) = self;
+        tensor
+    }
+}
+
 /// Integer tensors, signed and unsigned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Int;
@@ -21,11 +36,20 @@ pub trait TensorKind<B: Backend>: Clone + Debug + Default + Send + Sync + 'stati
     /// An element on the host.
     type Elem: Element;
 
+    /// What [`Tensor::into_primitive`](crate::Tensor::into_primitive) gives.
+    type Primitive;
+
     /// The dtypes of this kind.
     const KIND: DTypeKind;
 
     /// The kind's name.
     fn name() -> &'static str;
+
+    /// Wraps a backend's tensor.
+    fn from_backend(tensor: B::Primitive) -> Self::Primitive;
+
+    /// The backend's tensor.
+    fn into_backend(primitive: Self::Primitive) -> B::Primitive;
 
     /// The dtype that tensors of this kind get when nothing else is said.
     fn default_dtype() -> DType {
@@ -35,31 +59,58 @@ pub trait TensorKind<B: Backend>: Clone + Debug + Default + Send + Sync + 'stati
 
 impl<B: Backend> TensorKind<B> for Float {
     type Elem = B::FloatElem;
+    type Primitive = TensorPrimitive<B>;
 
     const KIND: DTypeKind = DTypeKind::Float;
 
     fn name() -> &'static str {
         "Float"
     }
+
+    fn from_backend(tensor: B::Primitive) -> Self::Primitive {
+        TensorPrimitive::Float(tensor)
+    }
+
+    fn into_backend(primitive: Self::Primitive) -> B::Primitive {
+        primitive.tensor()
+    }
 }
 
 impl<B: Backend> TensorKind<B> for Int {
     type Elem = B::IntElem;
+    type Primitive = B::Primitive;
 
     const KIND: DTypeKind = DTypeKind::Int;
 
     fn name() -> &'static str {
         "Int"
     }
+
+    fn from_backend(tensor: B::Primitive) -> Self::Primitive {
+        tensor
+    }
+
+    fn into_backend(primitive: Self::Primitive) -> B::Primitive {
+        primitive
+    }
 }
 
 impl<B: Backend> TensorKind<B> for Bool {
     type Elem = B::BoolElem;
+    type Primitive = B::Primitive;
 
     const KIND: DTypeKind = DTypeKind::Bool;
 
     fn name() -> &'static str {
         "Bool"
+    }
+
+    fn from_backend(tensor: B::Primitive) -> Self::Primitive {
+        tensor
+    }
+
+    fn into_backend(primitive: Self::Primitive) -> B::Primitive {
+        primitive
     }
 
     fn default_dtype() -> DType {

@@ -21,7 +21,7 @@ mod transaction;
 
 pub use base::{Tensor, TensorCreationOptions};
 pub use display::{PrintOptions, set_print_options};
-pub use kind::{BasicAutodiffOps, BasicOps, Bool, Float, Int, Numeric, Ordered, TensorKind};
+pub use kind::{BasicAutodiffOps, BasicOps, Bool, Float, Int, Numeric, Ordered, TensorKind, TensorPrimitive};
 #[cfg(feature = "std")]
 pub use report::check_closeness;
 pub use report::closeness_report;

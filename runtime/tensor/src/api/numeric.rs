@@ -12,13 +12,13 @@ macro_rules! binary_operations {
         $(
             $(#[$doc])*
             pub fn $name(self, other: Self) -> Self {
-                let [a, b] = [self, other].map(Self::into_primitive);
+                let [a, b] = [self, other].map(Self::into_backend);
                 Self::wrap(erased::binary::<B>(BinaryOp::$op, a, b))
             }
 
             $(#[$scalar_doc])*
             pub fn $scalar<E: Into<Scalar>>(self, other: E) -> Self {
-                Self::wrap(B::binary_scalar(BinaryOp::$op, self.into_primitive(), other.into()))
+                Self::wrap(B::binary_scalar(BinaryOp::$op, self.into_backend(), other.into()))
             }
         )*
     };
@@ -30,7 +30,7 @@ macro_rules! unary_operations {
         $(
             $(#[$doc])*
             pub fn $name(self) -> Self {
-                Self::wrap(B::unary(UnaryOp::$op, self.into_primitive()))
+                Self::wrap(B::unary(UnaryOp::$op, self.into_backend()))
             }
         )*
     };
@@ -98,22 +98,22 @@ impl<B: Backend, const D: usize, K: Numeric<B>> Tensor<B, D, K> {
 
     /// The elements within bounds: `min` for what is below, `max` for what is above; NaN stays.
     pub fn clamp<E: Into<Scalar>>(self, min: E, max: E) -> Self {
-        Self::wrap(B::clamp(self.into_primitive(), Some(min.into()), Some(max.into())))
+        Self::wrap(B::clamp(self.into_backend(), Some(min.into()), Some(max.into())))
     }
 
     /// At least `min`.
     pub fn clamp_min<E: Into<Scalar>>(self, min: E) -> Self {
-        Self::wrap(B::clamp(self.into_primitive(), Some(min.into()), None))
+        Self::wrap(B::clamp(self.into_backend(), Some(min.into()), None))
     }
 
     /// At most `max`.
     pub fn clamp_max<E: Into<Scalar>>(self, max: E) -> Self {
-        Self::wrap(B::clamp(self.into_primitive(), None, Some(max.into())))
+        Self::wrap(B::clamp(self.into_backend(), None, Some(max.into())))
     }
 
     /// Whether elements are not zero.
     pub fn bool(self) -> Tensor<B, D, Bool> {
-        Tensor::wrap(erased::truth::<B>(self.into_primitive()))
+        Tensor::wrap(erased::truth::<B>(self.into_backend()))
     }
 
     /// The matrix product over the last two dims; the leading dims broadcast.
@@ -121,14 +121,14 @@ impl<B: Backend, const D: usize, K: Numeric<B>> Tensor<B, D, K> {
     /// # Panics
     /// When the inner dims differ.
     pub fn matmul(self, other: Self) -> Self {
-        let [a, b] = [self, other].map(Self::into_primitive);
+        let [a, b] = [self, other].map(Self::into_backend);
         Self::wrap(erased::matmul::<B>(a, b))
     }
 
     /// The running fold along a dim. `exclusive` leaves out the element itself, `reverse` runs from the end.
     pub fn cumulative(self, op: CumulativeOp, dim: impl AsIndex, exclusive: bool, reverse: bool) -> Self {
         let dim = check::dim(op.name(), dim.as_index(), D);
-        Self::wrap(B::cumulative(op, self.into_primitive(), dim, exclusive, reverse))
+        Self::wrap(B::cumulative(op, self.into_backend(), dim, exclusive, reverse))
     }
 
     /// The running sum along a dim.
@@ -181,6 +181,6 @@ impl<B: Backend, K: Numeric<B>> Tensor<B, 2, K> {
     /// Ones on the `diagonal`-th diagonal of a matrix of zeros.
     pub fn eye_with([rows, columns]: [usize; 2], diagonal: i64, dtype: DType, device: &B::Device) -> Self {
         let mask = triangle_mask::<B>(rows, columns, CompareOp::Equal, diagonal, device);
-        Self::from_primitive(B::cast(mask, held::<B>(dtype, device)))
+        Self::from_backend(B::cast(mask, held::<B>(dtype, device)))
     }
 }

@@ -99,7 +99,7 @@ macro_rules! scalar_on_the_left {
                 type Output = Tensor<B, D, K>;
 
                 fn sub(self, rhs: Tensor<B, D, K>) -> Tensor<B, D, K> {
-                    Tensor::wrap(subtracted_from::<B>(self.into(), rhs.into_primitive()))
+                    Tensor::wrap(subtracted_from::<B>(self.into(), rhs.into_backend()))
                 }
             }
 
@@ -107,7 +107,7 @@ macro_rules! scalar_on_the_left {
                 type Output = Tensor<B, D, K>;
 
                 fn div(self, rhs: Tensor<B, D, K>) -> Tensor<B, D, K> {
-                    Tensor::wrap(divided::<B>(self.into(), rhs.into_primitive()))
+                    Tensor::wrap(divided::<B>(self.into(), rhs.into_backend()))
                 }
             }
         )*

@@ -10,7 +10,7 @@ use crate::check::ensure;
 impl<B: Backend, const D: usize, K: Numeric<B>> Tensor<B, D, K> {
     fn sorted(self, dim: isize, descending: bool) -> (Self, Tensor<B, D, Int>) {
         let dim = check::dim("sort", dim, D);
-        let (values, indices) = B::sort(self.into_primitive(), dim, descending);
+        let (values, indices) = B::sort(self.into_backend(), dim, descending);
         (Self::wrap(values), Tensor::wrap(indices))
     }
 
@@ -59,7 +59,7 @@ impl<B: Backend, const D: usize, K: Numeric<B>> Tensor<B, D, K> {
         let dim = check::dim("topk", dim.as_index(), D);
         let shape = self.shape();
         ensure!(k <= shape[dim], "topk", "dim {dim} of {shape} has fewer than {k} elements");
-        let (values, indices) = B::topk(self.into_primitive(), k, dim, largest);
+        let (values, indices) = B::topk(self.into_backend(), k, dim, largest);
         (Self::wrap(values), Tensor::wrap(indices))
     }
 }

@@ -11,12 +11,12 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
     /// Folds dims, which stay with size 1; no dims are no fold.
     pub fn reduce(self, op: ReduceOp, dims: &[impl AsIndex]) -> Self {
         let axes = check::dims(op.name(), dims.iter().map(AsIndex::as_index), D);
-        Self::wrap(erased::reduce::<B>(op, self.into_primitive(), &axes))
+        Self::wrap(erased::reduce::<B>(op, self.into_backend(), &axes))
     }
 
     /// Folds everything.
     fn reduce_all(self, op: ReduceOp) -> Tensor<B, 1, K> {
-        Tensor::wrap(erased::reduce_all::<B>(op, self.into_primitive(), 1))
+        Tensor::wrap(erased::reduce_all::<B>(op, self.into_backend(), 1))
     }
 }
 
@@ -75,7 +75,7 @@ impl<B: Backend, const D: usize, K: Numeric<B>> Tensor<B, D, K> {
         let dim = check::dim(op.name(), dim.as_index(), D);
         let shape = self.shape();
         ensure!(shape[dim] > 0, op.name(), "dim {dim} of {shape} is empty");
-        Tensor::wrap(B::arg_reduce(op, self.into_primitive(), dim, select_last))
+        Tensor::wrap(B::arg_reduce(op, self.into_backend(), dim, select_last))
     }
 
     /// The index of the largest along a dim, which stays with size 1.

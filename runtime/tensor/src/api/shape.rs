@@ -18,10 +18,10 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
         let current = self.shape();
         let shape = shape.into_shape(&current);
         if shape == current {
-            return Tensor::wrap(self.into_primitive());
+            return Tensor::wrap(self.into_backend());
         }
         check::reshape(&current, &shape);
-        Tensor::wrap(B::reshape(self.into_primitive(), shape))
+        Tensor::wrap(B::reshape(self.into_backend(), shape))
     }
 
     /// Like [`Tensor::reshape`], but that a 0 is a size.
@@ -38,13 +38,13 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
         };
         let shape = Shape::new(dims.map(size));
         check::reshape(&current, &shape);
-        Tensor::wrap(B::reshape(self.into_primitive(), shape))
+        Tensor::wrap(B::reshape(self.into_backend(), shape))
     }
 
     /// Gives the elements other dims, decided at run time.
     fn with_dims<const D2: usize>(self, op: &str, dims: Vec<usize>) -> Tensor<B, D2, K> {
         ensure!(dims.len() == D2, op, "{:?} becomes {dims:?}, rank {D2} was expected", self.shape().dims);
-        Tensor::wrap(B::reshape(self.into_primitive(), Shape::from(dims)))
+        Tensor::wrap(B::reshape(self.into_backend(), Shape::from(dims)))
     }
 
     /// Swaps the last two dims.
@@ -68,31 +68,31 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
         if a == b {
             return self;
         }
-        Self::wrap(B::permute(self.into_primitive(), &crate::compose::calc::swapped(D, a, b)))
+        Self::wrap(B::permute(self.into_backend(), &crate::compose::calc::swapped(D, a, b)))
     }
 
     /// Reorders the dims: dim `i` of the result is dim `axes[i]`.
     pub fn permute<I: AsIndex>(self, axes: [I; D]) -> Self {
         let axes = check::permutation("permute", axes.into_iter().map(AsIndex::as_index), D);
-        Self::wrap(B::permute(self.into_primitive(), &axes))
+        Self::wrap(B::permute(self.into_backend(), &axes))
     }
 
     /// Moves dims `src` to the places `dst`; the others keep their order.
     pub fn movedim<S1: MovedimArgs, S2: MovedimArgs>(self, src: S1, dst: S2) -> Self {
         let axes = erased::movedim(&src.into_dims(), &dst.into_dims(), D);
-        Self::wrap(B::permute(self.into_primitive(), &axes))
+        Self::wrap(B::permute(self.into_backend(), &axes))
     }
 
     /// Reverses the order of elements along dims.
     pub fn flip<I: AsIndex, const N: usize>(self, axes: [I; N]) -> Self {
         let axes = check::dims("flip", axes.into_iter().map(AsIndex::as_index), D);
-        Self::wrap(erased::flip::<B>(self.into_primitive(), &axes))
+        Self::wrap(erased::flip::<B>(self.into_backend(), &axes))
     }
 
     /// Shifts elements along a dim; what leaves at one end enters at the other.
     pub fn roll_dim(self, shift: impl AsIndex, dim: impl AsIndex) -> Self {
         let dim = check::dim("roll", dim.as_index(), D);
-        Self::wrap(erased::roll::<B>(self.into_primitive(), shift.as_index(), dim))
+        Self::wrap(erased::roll::<B>(self.into_backend(), shift.as_index(), dim))
     }
 
     /// Shifts elements along several dims.
@@ -181,10 +181,10 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
         let current = self.shape();
         let shape = shape.into_shape(&current);
         if shape == current {
-            return Tensor::wrap(self.into_primitive());
+            return Tensor::wrap(self.into_backend());
         }
         check::expand(&current, &shape);
-        Tensor::wrap(B::expand(self.into_primitive(), shape))
+        Tensor::wrap(B::expand(self.into_backend(), shape))
     }
 
     /// Repeats one dim.
@@ -199,7 +199,7 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
         ensure!(times.len() <= D, "repeat", "{} numbers for rank {D}", times.len());
         let mut all = [1; D];
         all[..times.len()].copy_from_slice(times);
-        Self::wrap(B::repeat(self.into_primitive(), &all))
+        Self::wrap(B::repeat(self.into_backend(), &all))
     }
 
     /// Pads: `(left, right, top, bottom)` around the last two dims, or `[(before, after), …]` around the last dims. The
@@ -219,7 +219,7 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
             "pad",
             "{shape} has an empty dim, which shows nothing outside"
         );
-        Self::wrap(B::pad(self.into_primitive(), padding, mode, value.into()))
+        Self::wrap(B::pad(self.into_backend(), padding, mode, value.into()))
     }
 
     /// Like [`Tensor::pad_with`], but that negative amounts cut.
@@ -246,7 +246,7 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
     /// When there are no tensors, or another dim differs.
     pub fn cat(tensors: Vec<Self>, dim: impl AsIndex) -> Self {
         let dim = check::dim("cat", dim.as_index(), D);
-        Self::wrap(erased::cat::<B>(tensors.into_iter().map(Self::into_primitive).collect(), dim))
+        Self::wrap(erased::cat::<B>(tensors.into_iter().map(Self::into_backend).collect(), dim))
     }
 
     /// Joins along a new dim.
@@ -266,7 +266,7 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
     /// `length` elements of a dim.
     pub fn narrow(self, dim: impl AsIndex, start: usize, length: usize) -> Self {
         let dim = check::dim("narrow", dim.as_index(), D);
-        Self::wrap(erased::narrowed::<B>("narrow", self.into_primitive(), dim, start, length))
+        Self::wrap(erased::narrowed::<B>("narrow", self.into_backend(), dim, start, length))
     }
 
     /// Cuts a dim into at most `chunks` parts of equal size; the last one may be smaller.
@@ -291,7 +291,7 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
     /// When they do not add up to the dim.
     pub fn split_with_sizes(self, split_sizes: Vec<usize>, dim: impl AsIndex) -> Vec<Self> {
         let dim = check::dim("split", dim.as_index(), D);
-        erased::split::<B>(self.into_primitive(), &split_sizes, dim).into_iter().map(Self::wrap).collect()
+        erased::split::<B>(self.into_backend(), &split_sizes, dim).into_iter().map(Self::wrap).collect()
     }
 
     /// Each slice of size 1 along a dim.
@@ -305,7 +305,7 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
     pub fn unfold<const D2: usize, I: AsIndex>(self, dim: I, size: usize, step: usize) -> Tensor<B, D2, K> {
         ensure!(D2 == D + 1, "unfold", "rank {D} becomes {}, not {D2}", D + 1);
         let dim = check::dim("unfold", dim.as_index(), D);
-        Tensor::wrap(erased::unfold::<B>(self.into_primitive(), dim, size, step))
+        Tensor::wrap(erased::unfold::<B>(self.into_backend(), dim, size, step))
     }
 }
 

@@ -22,7 +22,7 @@ impl<B: Backend> Default for Transaction<B> {
 impl<B: Backend> Transaction<B> {
     /// Adds a tensor to be read.
     pub fn register<const D: usize, K: TensorKind<B>>(mut self, tensor: Tensor<B, D, K>) -> Self {
-        self.tensors.push(tensor.into_primitive());
+        self.tensors.push(tensor.into_backend());
         self
     }
 

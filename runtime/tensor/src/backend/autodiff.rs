@@ -9,7 +9,7 @@ pub trait AutodiffBackend: Backend {
     /// Gradients by tensor.
     type Gradients: Send + 'static;
 
-    /// Computes the gradients of a one-element tensor.
+    /// Computes the gradients of the sum of a tensor's elements.
     fn backward(tensor: Self::Primitive) -> Self::Gradients;
 
     /// The gradient of a tensor, if it was tracked.

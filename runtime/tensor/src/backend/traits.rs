@@ -5,6 +5,7 @@ use crate::compose::{
     self, AttentionGradients, AttentionTrained, BatchNormTrained, NormGradients, RnnGradients, RnnOperands,
     RnnOutput, RnnTrained,
 };
+use crate::ops::{ActivationOps, FloatTensorOps};
 use crate::{
     Activation, ArgReduceOp, AttentionOptions, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions,
     CumulativeOp, DType, Distribution, Element, Expression, InterpolateOptions, PadMode, PoolOp, PoolOptions,
@@ -31,7 +32,11 @@ type T<B> = <B as Backend>::Primitive;
 ///   with more than 2^31 elements. Index tensors that an operation *takes* have any integer dtype.
 /// - Every operation that has a derivative can be differentiated with other methods of this trait, so that `Autodiff`
 ///   needs nothing more.
-pub trait Backend: Clone + Default + Debug + Send + Sync + 'static {
+///
+/// Every backend has [`FloatTensorOps`] and [`ActivationOps`]: the same operations under the names that Burn's backends have.
+pub trait Backend:
+    FloatTensorOps<Self> + ActivationOps<Self> + Clone + Default + Debug + Send + Sync + 'static
+{
     /// Names a device.
     type Device: DeviceOps;
     /// The tensor of this backend.

@@ -20,7 +20,7 @@ struct Labeled<B: Backend> {
     labels: Vec<Label>,
 }
 
-/// Sums products over labelled dims: `einsum::<B, 3, Float>("bij,bjk->bik", vec![a.into_primitive(), …])`.
+/// Sums products over labelled dims: `einsum::<B, 3, Float>("bij,bjk->bik", vec![a.into_backend(), …])`.
 ///
 /// Knows the ellipsis, repeated letters (diagonals) and equations without `->` (then the letters that occur once, in
 /// alphabetical order, after the ellipsis). Dims of one letter are equal or 1.
@@ -31,7 +31,7 @@ pub fn einsum<B: Backend, const D: usize, K: TensorKind<B>>(
     equation: &str,
     operands: Vec<B::Primitive>,
 ) -> Tensor<B, D, K> {
-    Tensor::from_primitive(contract::<B>(equation, operands))
+    Tensor::from_backend(contract::<B>(equation, operands))
 }
 
 #[track_caller]

@@ -24,8 +24,8 @@ fn linear_with<B: Backend, const D: usize>(
 ) -> Tensor<B, D> {
     check_linear(x.sizes(), weight.sizes(), bias.as_ref().map(Tensor::sizes));
     check::same_dtype("linear", x.dtype(), weight.dtype());
-    let bias = bias.map(Tensor::into_primitive);
-    Tensor::wrap(B::linear(x.into_primitive(), weight.into_primitive(), bias, activation))
+    let bias = bias.map(Tensor::into_backend);
+    Tensor::wrap(B::linear(x.into_backend(), weight.into_backend(), bias, activation))
 }
 
 /// `x · weight + bias`: `x` is `[…, in]`, `weight` `[in, out]`, `bias` `[out]`.
@@ -59,13 +59,13 @@ pub struct AttentionMask<B: Backend>(B::Primitive);
 
 impl<B: Backend, const D: usize> From<Tensor<B, D, Bool>> for AttentionMask<B> {
     fn from(mask: Tensor<B, D, Bool>) -> Self {
-        Self(mask.into_primitive())
+        Self(mask.into_backend())
     }
 }
 
 impl<B: Backend, const D: usize> From<Tensor<B, D>> for AttentionMask<B> {
     fn from(mask: Tensor<B, D>) -> Self {
-        Self(mask.into_primitive())
+        Self(mask.into_backend())
     }
 }
 
@@ -112,6 +112,6 @@ pub fn attention<B: Backend>(
             query.dtype()
         );
     }
-    let [query, key, value] = [query, key, value].map(Tensor::into_primitive);
+    let [query, key, value] = [query, key, value].map(Tensor::into_backend);
     Tensor::wrap(B::attention(query, key, value, mask.map(|mask| mask.0), &options))
 }

@@ -62,8 +62,8 @@ pub fn conv<B: Backend, const D: usize>(
 ) -> Tensor<B, D> {
     check_conv(x.sizes(), weight.sizes(), bias.as_ref().map(Tensor::sizes), &options);
     check::same_dtype("conv", x.dtype(), weight.dtype());
-    let bias = bias.map(Tensor::into_primitive);
-    Tensor::wrap(B::conv(x.into_primitive(), weight.into_primitive(), bias, &options))
+    let bias = bias.map(Tensor::into_backend);
+    Tensor::wrap(B::conv(x.into_backend(), weight.into_backend(), bias, &options))
 }
 
 /// [`conv`] with an activation applied on the way out.
@@ -78,8 +78,8 @@ pub fn conv_activated<B: Backend, const D: usize>(
     options: ConvOptions,
 ) -> Tensor<B, D> {
     check_conv(x.sizes(), weight.sizes(), bias.as_ref().map(Tensor::sizes), &options);
-    let (weight, bias) = (weight.into_primitive(), bias.map(Tensor::into_primitive));
-    Tensor::wrap(B::conv_activated(x.into_primitive(), weight, bias, activation, &options))
+    let (weight, bias) = (weight.into_backend(), bias.map(Tensor::into_backend));
+    Tensor::wrap(B::conv_activated(x.into_backend(), weight, bias, activation, &options))
 }
 
 /// Convolution of integers, exact as long as the sums fit the dtype: `weight` is `[out, in / groups, kernel…]`.
@@ -93,7 +93,7 @@ pub fn conv_integer<B: Backend, const D: usize>(
 ) -> Tensor<B, D, Int> {
     check_conv(x.sizes(), weight.sizes(), None, &options);
     check::same_dtype("conv", x.dtype(), weight.dtype());
-    Tensor::wrap(B::conv(x.into_primitive(), weight.into_primitive(), None, &options))
+    Tensor::wrap(B::conv(x.into_backend(), weight.into_backend(), None, &options))
 }
 
 #[track_caller]
@@ -134,8 +134,8 @@ pub fn conv_transpose<B: Backend, const D: usize>(
 ) -> Tensor<B, D> {
     check_conv_transpose(x.sizes(), weight.sizes(), bias.as_ref().map(Tensor::sizes), &options);
     check::same_dtype("conv_transpose", x.dtype(), weight.dtype());
-    let bias = bias.map(Tensor::into_primitive);
-    Tensor::wrap(B::conv_transpose(x.into_primitive(), weight.into_primitive(), bias, &options))
+    let bias = bias.map(Tensor::into_backend);
+    Tensor::wrap(B::conv_transpose(x.into_backend(), weight.into_backend(), bias, &options))
 }
 
 macro_rules! of_rank {

@@ -36,8 +36,8 @@ pub fn layer_norm<B: Backend, const D: usize, const DW: usize>(
     epsilon: f64,
 ) -> Tensor<B, D> {
     check_last_dims("layer_norm", x.sizes(), weight.sizes(), bias.as_ref().map(Tensor::sizes));
-    let bias = bias.map(Tensor::into_primitive);
-    Tensor::wrap(B::layer_norm(x.into_primitive(), weight.into_primitive(), bias, epsilon))
+    let bias = bias.map(Tensor::into_backend);
+    Tensor::wrap(B::layer_norm(x.into_backend(), weight.into_backend(), bias, epsilon))
 }
 
 /// Divided by the root of the mean square over the last dims, which `weight` covers; then scaled.
@@ -47,7 +47,7 @@ pub fn rms_norm<B: Backend, const D: usize, const DW: usize>(
     epsilon: f64,
 ) -> Tensor<B, D> {
     check_last_dims("rms_norm", x.sizes(), weight.sizes(), None);
-    Tensor::wrap(B::rms_norm(x.into_primitive(), weight.into_primitive(), epsilon))
+    Tensor::wrap(B::rms_norm(x.into_backend(), weight.into_backend(), epsilon))
 }
 
 /// Mean 0 and variance 1 over each group of channels (dim 1) and all dims after; then scaled and shifted by channel.
@@ -67,8 +67,8 @@ pub fn group_norm<B: Backend, const D: usize>(
         "{groups} groups do not divide the {} channels of {shape:?}",
         shape[1]
     );
-    let [weight, bias] = [weight, bias].map(|parameter| parameter.map(Tensor::into_primitive));
-    Tensor::wrap(B::group_norm(x.into_primitive(), weight, bias, groups, epsilon))
+    let [weight, bias] = [weight, bias].map(|parameter| parameter.map(Tensor::into_backend));
+    Tensor::wrap(B::group_norm(x.into_backend(), weight, bias, groups, epsilon))
 }
 
 /// [`group_norm`] with each channel its own group.
@@ -94,6 +94,6 @@ pub fn batch_norm<B: Backend, const D: usize>(
 ) -> Tensor<B, D> {
     let parameters = [&weight, &bias, &mean, &variance].map(|parameter| Some(parameter.sizes()));
     check_channels("batch_norm", x.sizes(), &parameters);
-    let [weight, bias, mean, variance] = [weight, bias, mean, variance].map(Tensor::into_primitive);
-    Tensor::wrap(B::batch_norm(x.into_primitive(), weight, bias, mean, variance, epsilon))
+    let [weight, bias, mean, variance] = [weight, bias, mean, variance].map(Tensor::into_backend);
+    Tensor::wrap(B::batch_norm(x.into_backend(), weight, bias, mean, variance, epsilon))
 }

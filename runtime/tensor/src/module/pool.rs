@@ -37,7 +37,7 @@ fn check_pool(x: &[usize], options: &PoolOptions) {
 /// When the options do not fit the input.
 pub fn pool<B: Backend, const D: usize>(op: PoolOp, x: Tensor<B, D>, options: PoolOptions) -> Tensor<B, D> {
     check_pool(x.sizes(), &options);
-    Tensor::wrap(B::pool(op, x.into_primitive(), &options))
+    Tensor::wrap(B::pool(op, x.into_backend(), &options))
 }
 
 /// Max pooling, with the position of each maximum in the flattened spatial dims of its channel.
@@ -49,7 +49,7 @@ pub fn max_pool_with_indices<B: Backend, const D: usize>(
     options: PoolOptions,
 ) -> (Tensor<B, D>, Tensor<B, D, Int>) {
     check_pool(x.sizes(), &options);
-    let (values, indices) = B::max_pool_with_indices(x.into_primitive(), &options);
+    let (values, indices) = B::max_pool_with_indices(x.into_backend(), &options);
     (Tensor::wrap(values), Tensor::wrap(indices))
 }
 
@@ -64,7 +64,7 @@ pub fn adaptive_avg_pool<B: Backend, const D: usize>(x: Tensor<B, D>, output_siz
         "a spatial size {output_size:?} does not fit {}",
         x.shape()
     );
-    Tensor::wrap(B::adaptive_avg_pool(x.into_primitive(), output_size))
+    Tensor::wrap(B::adaptive_avg_pool(x.into_backend(), output_size))
 }
 
 /// [`adaptive_avg_pool`] with one spatial dim.
@@ -166,7 +166,7 @@ pub fn interpolate_with<B: Backend, const D: usize>(
     ensure!(fits, "interpolate", "the options are not for rank {D}");
     let shown = shape.iter().zip(&options.output_size).all(|(&from, &to)| from > 0 || to == 0);
     ensure!(shown, "interpolate", "{shape} has an empty dim, {:?} has not", options.output_size);
-    Tensor::wrap(B::interpolate(x.into_primitive(), &options))
+    Tensor::wrap(B::interpolate(x.into_backend(), &options))
 }
 
 /// Resizes the spatial dims of `[batch, channels, spatial…]` to `output_size`.

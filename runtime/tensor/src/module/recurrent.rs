@@ -60,14 +60,14 @@ impl<B: Backend> RnnInputs<B> {
 
     fn into_operands(self) -> RnnOperands<B> {
         RnnOperands {
-            input: self.input.into_primitive(),
-            weight: self.weight.into_primitive(),
-            recurrent: self.recurrent.into_primitive(),
-            bias: self.bias.map(Tensor::into_primitive),
-            sequence_lengths: self.sequence_lengths.map(Tensor::into_primitive),
-            initial_hidden: self.initial_hidden.map(Tensor::into_primitive),
-            initial_cell: self.initial_cell.map(Tensor::into_primitive),
-            peepholes: self.peepholes.map(Tensor::into_primitive),
+            input: self.input.into_backend(),
+            weight: self.weight.into_backend(),
+            recurrent: self.recurrent.into_backend(),
+            bias: self.bias.map(Tensor::into_backend),
+            sequence_lengths: self.sequence_lengths.map(Tensor::into_backend),
+            initial_hidden: self.initial_hidden.map(Tensor::into_backend),
+            initial_cell: self.initial_cell.map(Tensor::into_backend),
+            peepholes: self.peepholes.map(Tensor::into_backend),
         }
     }
 }
@@ -94,7 +94,7 @@ pub fn rnn_with<B: Backend>(
     activate: impl Fn(usize, Tensor<B, 2>) -> Tensor<B, 2>,
 ) -> (Tensor<B, 4>, Tensor<B, 3>, Option<Tensor<B, 3>>) {
     inputs.check(&options);
-    let activate = |n, x| activate(n, Tensor::wrap(x)).into_primitive();
+    let activate = |n, x| activate(n, Tensor::wrap(x)).into_backend();
     let result = compose::rnn_with::<B>(inputs.into_operands(), &options, &activate);
     (Tensor::wrap(result.output), Tensor::wrap(result.hidden), result.cell.map(Tensor::wrap))
 }

@@ -21,7 +21,7 @@ pub fn grid_sample<B: Backend, const D: usize>(
     let (shape, grid_shape) = (x.shape(), grid.shape());
     let fits = (3..=5).contains(&D) && grid_shape[D - 1] == D - 2 && grid_shape[0] == shape[0];
     ensure!(fits, "grid_sample", "a grid {grid_shape} does not fit {shape}");
-    Tensor::wrap(sampling::grid_sample::<B>(x.into_primitive(), grid.into_primitive(), &options))
+    Tensor::wrap(sampling::grid_sample::<B>(x.into_backend(), grid.into_backend(), &options))
 }
 
 /// What is made of the sampled points of a bin.
@@ -105,7 +105,7 @@ fn aligned<B: Backend>(x: Tensor<B, 4>, read: &[TensorData], options: &RoiAlignO
         .collect();
     let op = if options.pool == RoiPool::Max { ReduceOp::Max } else { ReduceOp::Sum };
     let taps = region_taps(&bins, options.pool);
-    let folded: Tensor<B, 2> = Tensor::wrap(sampling::fold_taps::<B>(x.into_primitive(), taps, op));
+    let folded: Tensor<B, 2> = Tensor::wrap(sampling::fold_taps::<B>(x.into_backend(), taps, op));
     let [rows, columns] = options.output_size;
     folded.reshape([count, rows, columns, channels]).permute([0, 3, 1, 2])
 }
@@ -307,8 +307,8 @@ pub fn deform_conv2d<B: Backend>(
     }
     // Half precision counts no pixels beyond a few hundred.
     let offset = match offset.dtype() {
-        DType::F16 | DType::BF16 => B::cast(offset.into_primitive(), DType::F32),
-        _ => offset.into_primitive(),
+        DType::F16 | DType::BF16 => B::cast(offset.into_backend(), DType::F32),
+        _ => offset.into_backend(),
     };
     let straight = unmoved::<B>(&offset, [kernel_rows, kernel_columns], [rows, columns], &options);
     let offsets = reshape::<B>(offset, &[batch * moved, kernel, 2, points]);
@@ -320,19 +320,18 @@ pub fn deform_conv2d<B: Backend>(
             add::<B>(reshape::<B>(own, &[batch * moved, kernel * points]), straight)
         })
         .collect();
-    let images = reshape::<B>(x.into_primitive(), &[batch * moved, channels / moved, height, width]);
+    let images = reshape::<B>(x.into_backend(), &[batch * moved, channels / moved, height, width]);
     let mut read = sampling::sample::<B>(images, coordinates, &GridSampleOptions::default());
     if let Some(mask) = mask {
-        let mask = reshape::<B>(mask.into_primitive(), &[batch * moved, 1, kernel * points]);
+        let mask = reshape::<B>(mask.into_backend(), &[batch * moved, 1, kernel * points]);
         read = mul::<B>(read, mask);
     }
     let read = reshape::<B>(read, &[batch, groups, group_channels * kernel, points]);
-    let weight =
-        reshape::<B>(weight.into_primitive(), &[1, groups, outputs / groups, group_channels * kernel]);
+    let weight = reshape::<B>(weight.into_backend(), &[1, groups, outputs / groups, group_channels * kernel]);
     let mut result = reshape::<B>(B::matmul(weight, read), &[batch, outputs, rows, columns]);
     if let Some(bias) = bias {
         ensure!(bias.dims() == [outputs], "deform_conv2d", "a bias {} is not [{outputs}]", bias.shape());
-        result = add::<B>(result, reshape::<B>(bias.into_primitive(), &[1, outputs, 1, 1]));
+        result = add::<B>(result, reshape::<B>(bias.into_backend(), &[1, outputs, 1, 1]));
     }
     Tensor::wrap(result)
 }

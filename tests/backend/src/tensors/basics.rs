@@ -306,21 +306,21 @@ pub fn linear_algebra<B: Backend>() {
 
 pub fn sums_over_letters<B: Backend>() {
     use kiln_tensor::linalg::einsum;
-    let a = tensor::<B, 2, Float>([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]).into_primitive();
-    let b = tensor::<B, 2, Float>([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]).into_primitive();
+    let a = tensor::<B, 2, Float>([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]).into_backend();
+    let b = tensor::<B, 2, Float>([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]).into_backend();
     same(einsum::<B, 2, Float>("ij,jk->ki", vec![a.clone(), b.clone()]), [[4.0, 10.0], [5.0, 11.0]]);
     same(einsum::<B, 2, Float>("ij,jk", vec![a.clone(), b.clone()]), [[4.0, 5.0], [10.0, 11.0]]);
     same(einsum::<B, 0, Float>("ij->", vec![a.clone()]), 21.0);
     same(einsum::<B, 2, Float>("... j -> j ...", vec![a.clone()]), [[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]]);
-    let square = tensor::<B, 2, Float>([[1.0, 2.0], [3.0, 4.0]]).into_primitive();
+    let square = tensor::<B, 2, Float>([[1.0, 2.0], [3.0, 4.0]]).into_backend();
     same(einsum::<B, 1, Float>("ii->i", vec![square.clone()]), [1.0, 4.0]);
     same(einsum::<B, 0, Float>("ii", vec![square.clone()]), 5.0);
-    let batch = tensor::<B, 3, Float>([[[1.0, 2.0], [3.0, 4.0]], [[0.0, 1.0], [1.0, 0.0]]]).into_primitive();
+    let batch = tensor::<B, 3, Float>([[[1.0, 2.0], [3.0, 4.0]], [[0.0, 1.0], [1.0, 0.0]]]).into_backend();
     let product = einsum::<B, 3, Float>("b...j,...jk->b...k", vec![batch.clone(), square.clone()]);
     same(product, [[[7.0, 10.0], [15.0, 22.0]], [[3.0, 4.0], [1.0, 2.0]]]);
     let three = einsum::<B, 1, Float>(
         "bij,jk,k->b",
-        vec![batch, square, tensor::<B, 1, Float>([1.0, -1.0]).into_primitive()],
+        vec![batch, square, tensor::<B, 1, Float>([1.0, -1.0]).into_backend()],
     );
     same(three, [-10.0, -2.0]);
 }

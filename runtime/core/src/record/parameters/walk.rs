@@ -145,7 +145,7 @@ impl<B: Backend> ModuleMapper<B> for Loader<'_, B> {
     }
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
-        self.load(param, B::FloatElem::DTYPE, Tensor::from_primitive)
+        self.load(param, B::FloatElem::DTYPE, Tensor::from_backend)
     }
 
     /// A record has no place for the pair.
@@ -154,11 +154,11 @@ impl<B: Backend> ModuleMapper<B> for Loader<'_, B> {
     }
 
     fn map_int<const D: usize>(&mut self, param: Param<Tensor<B, D, Int>>) -> Param<Tensor<B, D, Int>> {
-        self.load(param, B::IntElem::DTYPE, Tensor::from_primitive)
+        self.load(param, B::IntElem::DTYPE, Tensor::from_backend)
     }
 
     fn map_bool<const D: usize>(&mut self, param: Param<Tensor<B, D, Bool>>) -> Param<Tensor<B, D, Bool>> {
-        self.load(param, DType::Bool, Tensor::from_primitive)
+        self.load(param, DType::Bool, Tensor::from_backend)
     }
 }
 
