@@ -6,6 +6,7 @@
 //! - [`record`]: how the state of a module is stored.
 //! - `optim` and `data` (feature `autodiff`; the latter alone: `dataset`): optimizers, datasets and loaders; gradients are
 //!   [`backend`]'s `Autodiff`.
+//! - `train` (feature `train`): the learner and its metrics.
 //! - `weights` (feature `pytorch` or `safetensors`): modules from the checkpoints of other frameworks.
 //!
 //! The API has the form of Burn's (0.20): with `burn = { package = "kiln", … }` in the manifest, programs written for
@@ -30,3 +31,5 @@ pub use kiln_data as data;
 pub use kiln_optim as optim;
 #[cfg(feature = "autodiff")]
 pub use kiln_optim::{grad_clipping, lr_scheduler};
+#[cfg(feature = "train")]
+pub use kiln_train as train;

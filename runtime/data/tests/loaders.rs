@@ -1,7 +1,7 @@
 //! Data loaders: every item once, in the same order for any number of workers.
 
 use kiln_data::dataloader::batcher::Batcher;
-use kiln_data::dataloader::{DataLoader, DataLoaderBuilder, Progress};
+use kiln_data::dataloader::{DataLoader, DataLoaderBuilder, Place, Progress};
 use kiln_data::dataset::{Dataset, InMemDataset};
 use kiln_ndarray::NdArray;
 use kiln_tensor::backend::Backend;
@@ -105,4 +105,28 @@ fn what_a_worker_panics_with_is_passed_on() {
     assert_eq!(batches.next(), Some(vec![0, 1, 2, 3]));
     let message = catch_unwind(AssertUnwindSafe(|| batches.next())).expect_err("a broken item");
     assert_eq!(message.downcast_ref::<String>().map(String::as_str), Some("item 6 is broken"));
+}
+
+#[test]
+fn an_epoch_goes_on_at_any_place() {
+    let whole: Vec<_> = {
+        let loader = loader(101, 0, Some(42));
+        (0..3).map(|_| epoch(&loader)).collect()
+    };
+    for workers in [0, 1, 3] {
+        for batch in [0, 1, 7, 25, 26, 99] {
+            let loader = loader(101, workers, Some(42));
+            let mut rest = loader.iter_at(Place { epoch: 1, batch });
+            let done = batch.min(26);
+            assert_eq!(rest.progress(), Progress::new((done * 4).min(101), 101));
+            assert_eq!(
+                rest.by_ref().collect::<Vec<_>>(),
+                whole[1][done..],
+                "{workers} workers, batch {batch}"
+            );
+            assert_eq!(rest.progress(), Progress::new(101, 101));
+            drop(rest);
+            assert_eq!(epoch(&loader), whole[2], "the epoch after it comes next");
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::batcher::Batcher;
 use super::workers::Workers;
-use super::{DataLoader, DataLoaderIterator, Progress};
+use super::{DataLoader, DataLoaderIterator, Place, Progress};
 use crate::dataset::Dataset;
 use crate::dataset::transform::PartialDataset;
 use crate::random;
@@ -74,11 +74,11 @@ impl<B: Backend, I, O> Epoch<B, I, O> {
     }
 }
 
-impl<B: Backend, I: 'static, O: Send + 'static> DataLoader<B, O> for BatchDataLoader<B, I, O> {
-    fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<O> + 'a> {
+impl<B: Backend, I: 'static, O: Send + 'static> BatchDataLoader<B, I, O> {
+    /// The batches of an epoch from a place on.
+    fn batches(&self, place: Place) -> Box<dyn DataLoaderIterator<O>> {
         let len = self.dataset.len();
-        let number = self.epoch.fetch_add(1, Ordering::Relaxed);
-        let order = self.seed.map(|seed| random::permutation(len, &mut random::generator(seed, number)));
+        let order = self.seed.map(|seed| random::permutation(len, &mut random::generator(seed, place.epoch)));
         let epoch = Epoch {
             dataset: self.dataset.clone(),
             batcher: self.batcher.clone(),
@@ -88,12 +88,26 @@ impl<B: Backend, I: 'static, O: Send + 'static> DataLoader<B, O> for BatchDataLo
             order,
         };
         let epoch = Arc::new(epoch);
-        let source = match self.workers {
-            0 => Source::Here(epoch.clone()),
-            workers => Source::Workers(Workers::start(&epoch, workers)),
-        };
         let batches = epoch.batches();
-        Box::new(BatchIterator { source, next: 0, batches, progress: Progress::new(0, len) })
+        let next = place.batch.min(batches);
+        let source = match self.workers {
+            0 => Source::Here(epoch),
+            workers => Source::Workers(Workers::start(&epoch, next, workers)),
+        };
+        let progress = Progress::new(next.saturating_mul(self.batch_size).min(len), len);
+        Box::new(BatchIterator { source, next, batches, progress })
+    }
+}
+
+impl<B: Backend, I: 'static, O: Send + 'static> DataLoader<B, O> for BatchDataLoader<B, I, O> {
+    fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<O> + 'a> {
+        let epoch = self.epoch.fetch_add(1, Ordering::Relaxed);
+        self.batches(Place { epoch, batch: 0 })
+    }
+
+    fn iter_at<'a>(&'a self, place: Place) -> Box<dyn DataLoaderIterator<O> + 'a> {
+        self.epoch.store(place.epoch.saturating_add(1), Ordering::Relaxed);
+        self.batches(place)
     }
 
     fn num_items(&self) -> usize {

@@ -27,6 +27,15 @@ impl Progress {
     }
 }
 
+/// Where in a training a loader is: what has to be stored to go on there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Epochs before this one.
+    pub epoch: u64,
+    /// Batches of this epoch before the next one.
+    pub batch: usize,
+}
+
 /// Goes through the batches of one epoch.
 pub trait DataLoaderIterator<O>: Iterator<Item = O> {
     /// How many items are in the batches so far.
@@ -37,6 +46,20 @@ pub trait DataLoaderIterator<O>: Iterator<Item = O> {
 pub trait DataLoader<B: Backend, O>: Send + Sync {
     /// The batches of the next epoch.
     fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<O> + 'a>;
+
+    /// The batches of an epoch from a place on; [`DataLoader::iter`] continues with the epoch after it.
+    ///
+    /// A loader whose epochs have different orders finds the order by the epoch's number. By default, all epochs are
+    /// alike, and the batches before the place are made and dropped.
+    fn iter_at<'a>(&'a self, place: Place) -> Box<dyn DataLoaderIterator<O> + 'a> {
+        let mut batches = self.iter();
+        for _ in 0..place.batch {
+            if batches.next().is_none() {
+                break;
+            }
+        }
+        batches
+    }
 
     /// Items in an epoch.
     fn num_items(&self) -> usize;

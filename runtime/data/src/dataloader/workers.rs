@@ -19,17 +19,25 @@ struct Worker<O> {
 
 /// Threads that take the batches of an epoch in turn: of `n` threads, the first makes batches 0, n, 2n, …. So the batches
 /// come in order, and no thread is further ahead than it may be.
-pub(super) struct Workers<O>(Vec<Worker<O>>);
+pub(super) struct Workers<O> {
+    workers: Vec<Worker<O>>,
+    /// The first batch that is made.
+    from: usize,
+}
 
 impl<O: Send + 'static> Workers<O> {
-    /// Starts threads, no more than there are batches.
-    pub(super) fn start<B: Backend, I: 'static>(epoch: &Arc<Epoch<B, I, O>>, count: usize) -> Self {
-        let count = count.min(epoch.batches()).max(1);
+    /// Starts threads for the batches from one on, no more than there are batches.
+    pub(super) fn start<B: Backend, I: 'static>(
+        epoch: &Arc<Epoch<B, I, O>>,
+        from: usize,
+        count: usize,
+    ) -> Self {
+        let count = count.min(epoch.batches() - from).max(1);
         let start = |first: usize| {
             let (sender, batches) = sync_channel(AHEAD);
             let epoch = epoch.clone();
             let thread = thread::spawn(move || {
-                for n in (first..epoch.batches()).step_by(count) {
+                for n in (from + first..epoch.batches()).step_by(count) {
                     // Nobody listens any more when the epoch was left early.
                     if sender.send(epoch.batch(n)).is_err() {
                         return;
@@ -38,7 +46,7 @@ impl<O: Send + 'static> Workers<O> {
             });
             Worker { batches: Some(batches), thread: Some(thread) }
         };
-        Self((0..count).map(start).collect())
+        Self { workers: (0..count).map(start).collect(), from }
     }
 }
 
@@ -48,8 +56,8 @@ impl<O> Workers<O> {
     /// # Panics
     /// With the message of a batcher or dataset that panicked.
     pub(super) fn batch(&mut self, n: usize) -> (O, usize) {
-        let count = self.0.len();
-        let worker = &mut self.0[n % count];
+        let count = self.workers.len();
+        let worker = &mut self.workers[(n - self.from) % count];
         if let Some(Ok(batch)) = worker.batches.as_ref().map(Receiver::recv) {
             return batch;
         }
@@ -62,8 +70,8 @@ impl<O> Workers<O> {
 
 impl<O> Drop for Workers<O> {
     fn drop(&mut self) {
-        self.0.iter_mut().for_each(|worker| worker.batches = None);
-        for worker in &mut self.0 {
+        self.workers.iter_mut().for_each(|worker| worker.batches = None);
+        for worker in &mut self.workers {
             // A panic was passed on where its batch was asked for; one of a batch that nobody asked for is of no interest.
             drop(worker.thread.take().map(JoinHandle::join));
         }

@@ -1,0 +1,127 @@
+//! The records of a model, its optimizer and its scheduler in files.
+
+use crate::TrainError;
+use kiln_core::module::AutodiffModule;
+use kiln_core::record::{FileRecorder, Record, RecorderError};
+use kiln_core::tensor::backend::AutodiffBackend;
+use kiln_optim::Optimizer;
+use kiln_optim::lr_scheduler::LrScheduler;
+use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
+
+/// What a training changes as it goes on.
+pub(crate) struct Recorded<M, O, S> {
+    pub(crate) model: M,
+    pub(crate) optim: O,
+    pub(crate) scheduler: S,
+}
+
+/// Files of a checkpoint each for model, optimizer and scheduler.
+pub(crate) trait Records<B: AutodiffBackend, M, O, S>: Send {
+    /// Writes the checkpoint that `name` tells the files of.
+    fn save(
+        &self,
+        files: &dyn Fn(&str) -> PathBuf,
+        recorded: &Recorded<&M, &O, &S>,
+    ) -> Result<(), TrainError>;
+
+    /// Reads what [`Records::save`] wrote.
+    fn load(
+        &self,
+        files: &dyn Fn(&str) -> PathBuf,
+        recorded: Recorded<M, O, S>,
+        device: &B::Device,
+    ) -> Result<Recorded<M, O, S>, TrainError>;
+
+    /// Removes what [`Records::save`] wrote; what is not there is no error.
+    fn delete(&self, files: &dyn Fn(&str) -> PathBuf) -> Result<(), TrainError>;
+}
+
+/// The names of a checkpoint's files.
+const MODEL: &str = "model";
+const OPTIM: &str = "optim";
+const SCHEDULER: &str = "scheduler";
+
+/// [`Records`] by a recorder.
+pub(crate) struct By<FR, B> {
+    recorder: FR,
+    backend: PhantomData<fn() -> B>,
+}
+
+impl<FR, B> By<FR, B> {
+    pub(crate) fn new(recorder: FR) -> Self {
+        Self { recorder, backend: PhantomData }
+    }
+}
+
+impl<B: AutodiffBackend, FR: FileRecorder<B>> By<FR, B> {
+    fn write<R: Record<B>>(&self, record: R, path: PathBuf) -> Result<(), TrainError> {
+        self.recorder.record(record, path.clone()).map_err(|source| TrainError::save(path, source))
+    }
+
+    fn read<R: Record<B>>(&self, path: PathBuf, device: &B::Device) -> Result<R, TrainError> {
+        self.recorder.load(path.clone(), device).map_err(|source| TrainError::load(path, source))
+    }
+}
+
+impl<B, M, O, S, FR> Records<B, M, O, S> for By<FR, B>
+where
+    B: AutodiffBackend,
+    M: AutodiffModule<B>,
+    O: Optimizer<M, B>,
+    S: LrScheduler,
+    FR: FileRecorder<B>,
+{
+    fn save(
+        &self,
+        files: &dyn Fn(&str) -> PathBuf,
+        recorded: &Recorded<&M, &O, &S>,
+    ) -> Result<(), TrainError> {
+        self.write(recorded.model.clone().into_record(), files(MODEL))?;
+        self.write(recorded.optim.to_record(), files(OPTIM))?;
+        self.write(recorded.scheduler.to_record::<B>(), files(SCHEDULER))
+    }
+
+    fn load(
+        &self,
+        files: &dyn Fn(&str) -> PathBuf,
+        recorded: Recorded<M, O, S>,
+        device: &B::Device,
+    ) -> Result<Recorded<M, O, S>, TrainError> {
+        let path = files(MODEL);
+        let model = recorded.model.try_load_record(self.read(path.clone(), device)?);
+        Ok(Recorded {
+            model: model.map_err(|source| TrainError::load(path, source))?,
+            optim: recorded.optim.load_record(self.read(files(OPTIM), device)?),
+            scheduler: recorded.scheduler.load_record::<B>(self.read(files(SCHEDULER), device)?),
+        })
+    }
+
+    fn delete(&self, files: &dyn Fn(&str) -> PathBuf) -> Result<(), TrainError> {
+        for name in [MODEL, OPTIM, SCHEDULER] {
+            let mut path = files(name).into_os_string();
+            path.push(".");
+            path.push(FR::file_extension());
+            remove(Path::new(&path), |path| std::fs::remove_file(path))?;
+        }
+        Ok(())
+    }
+}
+
+/// Removes what may not be there.
+pub(super) fn remove(path: &Path, by: impl Fn(&Path) -> std::io::Result<()>) -> Result<(), TrainError> {
+    match by(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        done => done.map_err(|source| TrainError::file(path, source)),
+    }
+}
+
+impl TrainError {
+    fn save(path: PathBuf, source: RecorderError) -> Self {
+        Self::Save { path, source: Box::new(source) }
+    }
+
+    fn load(path: PathBuf, source: RecorderError) -> Self {
+        Self::Load { path, source: Box::new(source) }
+    }
+}

@@ -1,0 +1,132 @@
+//! The whole state of a training, as it was after a step, to go on from there with the same numbers.
+//!
+//! A state is a folder, `checkpoint/resume-2-137`: two epochs and 137 steps of the third one are over. It is written under
+//! another name first, so that one that is there is whole.
+
+use super::files::{By, Recorded, Records, remove};
+use crate::TrainError;
+use kiln_core::module::AutodiffModule;
+use kiln_core::record::{BinFileRecorder, DoublePrecisionSettings, FullPrecisionSettings};
+use kiln_core::tensor::backend::{AutodiffBackend, Backend};
+use kiln_core::tensor::{DType, Element};
+use kiln_optim::Optimizer;
+use kiln_optim::lr_scheduler::LrScheduler;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// How far a training is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct TrainingPlace {
+    /// Epochs that are over, validation and all.
+    pub(crate) epochs: usize,
+    /// Steps of the next epoch that are over.
+    pub(crate) steps: usize,
+    /// Outputs of these steps: each device yields one.
+    pub(crate) items: usize,
+    /// What all random numbers follow from.
+    pub(crate) seed: u64,
+}
+
+/// The name of the state after so many epochs, and steps of the next one.
+fn state_name(epochs: usize, steps: usize) -> String {
+    match steps {
+        0 => format!("{PREFIX}{epochs}"),
+        steps => format!("{PREFIX}{epochs}-{steps}"),
+    }
+}
+
+const PREFIX: &str = "resume-";
+const PLACE: &str = "place.json";
+
+/// The states in a folder.
+pub(crate) struct StateFiles<B, M, O, S> {
+    folder: PathBuf,
+    records: Box<dyn Records<B, M, O, S>>,
+}
+
+impl<B, M, O, S> StateFiles<B, M, O, S>
+where
+    B: AutodiffBackend,
+    M: AutodiffModule<B>,
+    O: Optimizer<M, B>,
+    S: LrScheduler,
+{
+    /// In a folder, which need not exist. Floats are stored as they are: as f64 where that is the backend's dtype, as f32
+    /// otherwise, which holds the narrower ones.
+    pub(crate) fn new(folder: PathBuf) -> Self {
+        let records: Box<dyn Records<B, M, O, S>> = match <B as Backend>::FloatElem::DTYPE {
+            DType::F64 => Box::new(By::new(BinFileRecorder::<DoublePrecisionSettings>::new())),
+            _ => Box::new(By::new(BinFileRecorder::<FullPrecisionSettings>::new())),
+        };
+        Self { folder, records }
+    }
+
+    /// Writes a state.
+    pub(crate) fn save(
+        &self,
+        place: &TrainingPlace,
+        recorded: &Recorded<&M, &O, &S>,
+    ) -> Result<(), TrainError> {
+        let name = state_name(place.epochs, place.steps);
+        let part = self.folder.join(format!("{name}.part"));
+        let target = self.folder.join(name);
+        remove(&part, |path| fs::remove_dir_all(path))?;
+        fs::create_dir_all(&part).map_err(|source| TrainError::file(&part, source))?;
+        self.records.save(&|name| part.join(name), recorded)?;
+        let path = part.join(PLACE);
+        write_json(&path, place).map_err(|source| TrainError::file(&path, source))?;
+        // Only a state of the same place stands in the way, of which the files are the same.
+        remove(&target, |path| fs::remove_dir_all(path))?;
+        fs::rename(&part, &target).map_err(|source| TrainError::file(&target, source))
+    }
+
+    /// Goes back to a state.
+    pub(crate) fn load(
+        &self,
+        place: &TrainingPlace,
+        recorded: Recorded<M, O, S>,
+        device: &B::Device,
+    ) -> Result<Recorded<M, O, S>, TrainError> {
+        let folder = self.folder.join(state_name(place.epochs, place.steps));
+        self.records.load(&|name| folder.join(name), recorded, device)
+    }
+
+    /// The states that there are, by place.
+    pub(crate) fn all(&self) -> Result<Vec<TrainingPlace>, TrainError> {
+        let fail = |source| TrainError::file(&self.folder, source);
+        let entries = match fs::read_dir(&self.folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(fail)?,
+        };
+        let mut places = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(fail)?;
+            let name = entry.file_name();
+            let is_state =
+                name.to_str().is_some_and(|name| name.starts_with(PREFIX) && !name.ends_with(".part"));
+            if is_state {
+                places.push(read_json(&entry.path().join(PLACE))?);
+            }
+        }
+        places.sort_by_key(|place: &TrainingPlace| (place.epochs, place.steps));
+        Ok(places)
+    }
+
+    /// Removes a state.
+    pub(crate) fn delete(&self, epochs: usize, steps: usize) -> Result<(), TrainError> {
+        remove(&self.folder.join(state_name(epochs, steps)), |path| fs::remove_dir_all(path))
+    }
+}
+
+fn write_json(path: &Path, place: &TrainingPlace) -> io::Result<()> {
+    let mut file = fs::File::create(path)?;
+    serde_json::to_writer_pretty(&mut file, place)?;
+    file.write_all(b"\n")
+}
+
+fn read_json(path: &Path) -> Result<TrainingPlace, TrainError> {
+    let text = fs::read_to_string(path).map_err(|source| TrainError::file(path, source))?;
+    serde_json::from_str(&text).map_err(|error| TrainError::file(path, error.into()))
+}

@@ -1,0 +1,195 @@
+//! What is kept of a training in files, and where it goes on.
+
+use crate::TrainError;
+use crate::checkpoint::{
+    CheckpointingAction, CheckpointingStrategy, Recorded, Records, StateFiles, TrainingPlace,
+};
+use crate::metric::store::EventStoreClient;
+use kiln_core::module::AutodiffModule;
+use kiln_core::tensor::backend::AutodiffBackend;
+use kiln_optim::Optimizer;
+use kiln_optim::lr_scheduler::LrScheduler;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Where a training begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Begin {
+    /// With the first epoch.
+    Anew,
+    /// After an epoch that was trained before.
+    After(usize),
+    /// Where the last run was stopped, or with the first epoch.
+    Latest,
+}
+
+/// Keeps checkpoints.
+pub(super) struct Keeper<B, M, O, S> {
+    folder: PathBuf,
+    /// The checkpoints that the user's recorder writes.
+    records: Option<Box<dyn Records<B, M, O, S>>>,
+    /// States in full precision.
+    states: Option<StateFiles<B, M, O, S>>,
+    strategy: Box<dyn CheckpointingStrategy>,
+    /// Steps after which a state is written within an epoch.
+    every: Option<usize>,
+    /// Epochs whose checkpoints are kept.
+    kept: BTreeSet<usize>,
+    /// The last state.
+    last: Option<TrainingPlace>,
+}
+
+impl<B, M, O, S> Keeper<B, M, O, S>
+where
+    B: AutodiffBackend,
+    M: AutodiffModule<B>,
+    O: Optimizer<M, B>,
+    S: LrScheduler,
+{
+    pub(super) fn new(
+        folder: PathBuf,
+        records: Option<Box<dyn Records<B, M, O, S>>>,
+        resumable: bool,
+        every: Option<usize>,
+        strategy: Box<dyn CheckpointingStrategy>,
+    ) -> Self {
+        let has_states = resumable || every.is_some() || records.is_some();
+        let states = has_states.then(|| StateFiles::new(folder.clone()));
+        Self { folder, records, states, strategy, every, kept: BTreeSet::new(), last: None }
+    }
+
+    /// The files of an epoch's checkpoint, such as `model-3`.
+    fn files(&self, epoch: usize) -> impl Fn(&str) -> PathBuf + use<B, M, O, S> {
+        let folder = self.folder.clone();
+        move |name| folder.join(format!("{name}-{epoch}"))
+    }
+
+    /// Goes back to where the training is to begin. States after it are removed. A training that begins anew has a new seed.
+    pub(super) fn begin(
+        &mut self,
+        begin: Begin,
+        recorded: Recorded<M, O, S>,
+        device: &B::Device,
+        new_seed: impl FnOnce() -> u64,
+    ) -> Result<(TrainingPlace, Recorded<M, O, S>), TrainError> {
+        let all = self.states.as_ref().map_or(Ok(Vec::new()), StateFiles::all)?;
+        let place = match begin {
+            Begin::Anew => None,
+            Begin::Latest => all.last().copied(),
+            Begin::After(epoch) => {
+                all.iter().copied().find(|place| (place.epochs, place.steps) == (epoch, 0))
+            }
+        };
+        if let Some(states) = &self.states {
+            let after = |other: &&TrainingPlace| match begin {
+                Begin::Anew | Begin::Latest => place.is_none(),
+                Begin::After(epoch) => (other.epochs, other.steps) > (epoch, 0),
+            };
+            all.iter().filter(after).try_for_each(|other| states.delete(other.epochs, other.steps))?;
+            if let Some(place) = place {
+                self.last = Some(place);
+                return Ok((place, states.load(&place, recorded, device)?));
+            }
+        }
+        let begun = |epochs| TrainingPlace { epochs, steps: 0, items: 0, seed: new_seed() };
+        let Begin::After(epoch) = begin else { return Ok((begun(0), recorded)) };
+        let Some(records) = &self.records else {
+            let states = all.iter().filter(|place| place.steps == 0).map(|place| place.epochs).collect();
+            return Err(TrainError::NoCheckpoint { folder: self.folder.clone(), epoch, states });
+        };
+        log::warn!(
+            "there is no state of epoch {epoch} in full precision: it goes on from what the recorder kept"
+        );
+        let recorded = records.load(&self.files(epoch), recorded, device)?;
+        Ok((begun(epoch), recorded))
+    }
+
+    /// Finds out which checkpoints are kept of the epochs that are over, and removes what was to be removed when the
+    /// training was stopped.
+    pub(super) fn replay(&mut self, epochs: usize, store: &EventStoreClient) -> Result<(), TrainError> {
+        for epoch in 1..=epochs {
+            for action in self.strategy.checkpointing(epoch, store) {
+                match action {
+                    CheckpointingAction::Save => self.kept.insert(epoch),
+                    CheckpointingAction::Delete(old) => self.kept.remove(&old),
+                };
+            }
+        }
+        for epoch in (1..=epochs).filter(|epoch| !self.kept.contains(epoch)) {
+            if let Some(records) = &self.records {
+                records.delete(&self.files(epoch))?;
+            }
+        }
+        let Some(states) = &self.states else { return Ok(()) };
+        let is_kept = |place: &TrainingPlace| place.steps == 0 && self.kept.contains(&place.epochs);
+        let old = states.all()?.into_iter().filter(|place| Some(*place) != self.last && !is_kept(place));
+        old.into_iter().try_for_each(|place| states.delete(place.epochs, place.steps))
+    }
+
+    /// Whether a state is written after a step, so many of its epoch being over.
+    pub(super) fn is_due(&self, place: &TrainingPlace) -> bool {
+        let since = match &self.last {
+            Some(last) if last.epochs == place.epochs => place.steps.saturating_sub(last.steps),
+            Some(_) | None => place.steps,
+        };
+        self.every.is_some_and(|every| since >= every)
+    }
+
+    /// Writes a state, in place of the last one unless that is kept.
+    pub(super) fn save_state(
+        &mut self,
+        place: TrainingPlace,
+        recorded: &Recorded<M, O, S>,
+    ) -> Result<(), TrainError> {
+        let Some(states) = &self.states else { return Ok(()) };
+        if self.last == Some(place) {
+            return Ok(());
+        }
+        states.save(&place, &recorded.by_ref())?;
+        let last = self.last.replace(place);
+        match last.filter(|last| last.steps > 0 || !self.kept.contains(&last.epochs)) {
+            Some(last) => states.delete(last.epochs, last.steps),
+            None => Ok(()),
+        }
+    }
+
+    /// Keeps what is to be kept after an epoch.
+    pub(super) fn end_epoch(
+        &mut self,
+        place: TrainingPlace,
+        recorded: &Recorded<M, O, S>,
+        store: &EventStoreClient,
+    ) -> Result<(), TrainError> {
+        let epoch = place.epochs;
+        let actions = self.strategy.checkpointing(epoch, store);
+        if actions.contains(&CheckpointingAction::Save) {
+            if let Some(records) = &self.records {
+                records.save(&self.files(epoch), &recorded.by_ref())?;
+            }
+            self.kept.insert(epoch);
+        }
+        self.save_state(place, recorded)?;
+        for action in actions {
+            let CheckpointingAction::Delete(old) = action else { continue };
+            self.kept.remove(&old);
+            if let Some(records) = &self.records {
+                records.delete(&self.files(old))?;
+            }
+            if let Some(states) = self.states.as_ref().filter(|_| old != epoch) {
+                states.delete(old, 0)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where checkpoints are.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+}
+
+impl<M, O, S> Recorded<M, O, S> {
+    fn by_ref(&self) -> Recorded<&M, &O, &S> {
+        Recorded { model: &self.model, optim: &self.optim, scheduler: &self.scheduler }
+    }
+}

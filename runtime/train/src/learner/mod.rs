@@ -1,0 +1,19 @@
+//! The learner: a training loop with metrics, checkpoints and a display.
+
+mod base;
+mod builder;
+mod early_stopping;
+mod epoch;
+mod interrupter;
+mod keeper;
+mod metrics;
+mod result;
+mod summary;
+mod worker;
+
+pub use base::{Learner, LearningStrategy};
+pub use builder::LearnerBuilder;
+pub use early_stopping::{EarlyStoppingStrategy, MetricEarlyStoppingStrategy, StoppingCondition};
+pub use interrupter::TrainingInterrupter;
+pub use result::TrainingResult;
+pub use summary::{LearnerSummary, MetricSummary};

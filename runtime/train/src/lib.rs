@@ -1,0 +1,35 @@
+//! Training: what a model does in a step, what is measured of it, and the loop around both.
+//!
+//! - [`TrainStep`], [`ValidStep`]: what a model does with a batch; [`ClassificationOutput`] and its neighbours: what comes
+//!   of it.
+//! - [`metric`]: what is measured of these outputs; [`logger`]: where that is logged; [`renderer`]: how it is shown.
+//! - [`LearnerBuilder`], [`Learner`]: the training loop, with [`checkpoint`]s from which a run that was stopped goes on with
+//!   the same numbers as if it had not been.
+//!
+//! Names are those of Burn's `burn-train`, as its book uses them.
+
+pub mod checkpoint;
+mod curves;
+mod error;
+mod learner;
+pub mod logger;
+pub mod metric;
+mod output;
+mod random;
+pub mod renderer;
+mod step;
+
+pub use error::TrainError;
+pub use learner::{
+    EarlyStoppingStrategy, Learner, LearnerBuilder, LearnerSummary, LearningStrategy,
+    MetricEarlyStoppingStrategy, MetricSummary, StoppingCondition, TrainingInterrupter, TrainingResult,
+};
+pub use logger::{ApplicationLoggerInstaller, FileApplicationLoggerInstaller};
+pub use output::{ClassificationOutput, MultiLabelClassificationOutput, RegressionOutput};
+pub use step::{TrainOutput, TrainStep, ValidStep};
+
+/// A metric's name as that of a file: what no file system minds.
+fn file_name(name: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "-_.()@[]".contains(c);
+    name.chars().map(|c| if is_plain(c) { c } else { '_' }).collect()
+}

@@ -1,0 +1,142 @@
+//! [`EventStoreClient`]: what the numeric metrics of each epoch were.
+
+use super::NumericEntry;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// How the values of an epoch's steps become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Aggregate {
+    /// Their mean, weighted by the items that each is of.
+    Mean,
+}
+
+/// Which values are better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// Lower ones.
+    Lowest,
+    /// Higher ones.
+    Highest,
+}
+
+impl Direction {
+    /// Whether `a` is better than `b`. `NaN` is better than nothing.
+    pub(crate) fn is_better(self, a: f64, b: f64) -> bool {
+        match self {
+            Self::Lowest => a < b,
+            Self::Highest => a > b,
+        }
+    }
+}
+
+/// Which part of an epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Split {
+    /// Training.
+    Train,
+    /// Validation.
+    Valid,
+}
+
+/// The values of an epoch's steps, summed in their order.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    weighted: f64,
+    count: usize,
+}
+
+impl Sum {
+    fn mean(self) -> f64 {
+        self.weighted / self.count as f64
+    }
+}
+
+/// The epochs of each metric.
+type Epochs = BTreeMap<(Split, String), BTreeMap<usize, Sum>>;
+
+/// What the numeric metrics of each epoch were: by this, a training is stopped early and checkpoints are chosen.
+#[derive(Debug, Default)]
+pub struct EventStoreClient {
+    epochs: Mutex<Epochs>,
+}
+
+/// A metric's values by epoch.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct History {
+    pub(crate) split: Split,
+    pub(crate) name: String,
+    pub(crate) values: Vec<(usize, f64)>,
+}
+
+impl EventStoreClient {
+    fn epochs(&self) -> MutexGuard<'_, Epochs> {
+        self.epochs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in the value of a step.
+    pub(crate) fn add(&self, split: Split, name: &str, epoch: usize, entry: NumericEntry) {
+        let mut epochs = self.epochs();
+        let sum = epochs.entry((split, name.to_owned())).or_default().entry(epoch).or_default();
+        sum.weighted += entry.current() * entry.count() as f64;
+        sum.count += entry.count();
+    }
+
+    /// A metric's value over an epoch; nothing if it has none.
+    pub fn find_metric(&self, name: &str, epoch: usize, aggregate: Aggregate, split: Split) -> Option<f64> {
+        let Aggregate::Mean = aggregate;
+        self.epochs().get(&(split, name.to_owned()))?.get(&epoch).map(|sum| sum.mean())
+    }
+
+    /// The first epoch with a metric's best value.
+    pub fn find_epoch(
+        &self,
+        name: &str,
+        aggregate: Aggregate,
+        direction: Direction,
+        split: Split,
+    ) -> Option<usize> {
+        let Aggregate::Mean = aggregate;
+        let epochs = self.epochs();
+        let values = epochs.get(&(split, name.to_owned()))?.iter().map(|(epoch, sum)| (*epoch, sum.mean()));
+        best(values, direction).map(|(epoch, _)| epoch)
+    }
+
+    /// All metrics, by name within each part.
+    pub(crate) fn histories(&self) -> Vec<History> {
+        let of = |((split, name), sums): (&(Split, String), &BTreeMap<usize, Sum>)| History {
+            split: *split,
+            name: name.clone(),
+            values: sums.iter().map(|(epoch, sum)| (*epoch, sum.mean())).collect(),
+        };
+        self.epochs().iter().map(of).collect()
+    }
+}
+
+/// The first of the best values that are numbers.
+pub(crate) fn best(values: impl Iterator<Item = (usize, f64)>, direction: Direction) -> Option<(usize, f64)> {
+    let numbers = values.filter(|(_, value)| !value.is_nan());
+    numbers.reduce(|best, next| if direction.is_better(next.1, best.1) { next } else { best })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn epochs_are_means_by_items() {
+        let store = EventStoreClient::default();
+        let add = |epoch, mean, count| {
+            let entry = NumericEntry::Aggregated { aggregated_value: mean, count };
+            store.add(Split::Valid, "Loss", epoch, entry);
+        };
+        for (epoch, mean, count) in [(1, 1.0, 3), (1, 5.0, 1), (2, 1.0, 1), (3, 1.0, 1), (4, f64::NAN, 1)] {
+            add(epoch, mean, count);
+        }
+        let mean = |epoch| store.find_metric("Loss", epoch, Aggregate::Mean, Split::Valid);
+        assert_eq!([mean(1), mean(2), mean(5)], [Some(2.0), Some(1.0), None]);
+        let at = |direction| store.find_epoch("Loss", Aggregate::Mean, direction, Split::Valid);
+        assert_eq!([at(Direction::Lowest), at(Direction::Highest)], [Some(2), Some(1)]);
+        assert_eq!(store.find_epoch("Loss", Aggregate::Mean, Direction::Lowest, Split::Train), None);
+    }
+}
