@@ -7,6 +7,10 @@ use rand::rngs::StdRng;
 /// Where random orders and draws come from. Each use takes one seed of it, so that what a seed gives does not depend on how
 /// much is drawn.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "made once a dataset; programs name the variant as it is in Burn"
+)]
 pub enum RngSource {
     /// The system: another order each time.
     #[default]

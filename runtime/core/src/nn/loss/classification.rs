@@ -165,9 +165,7 @@ impl<B: Backend> BinaryCrossEntropyLoss<B> {
             // (1 - t) x - ln σ(x)
             (expected.neg() + 1.0) * logits.clone() - activation::log_sigmoid(logits)
         } else {
-            // PyTorch bounds the logarithms at -100, so that a sure wrong answer costs no infinity.
-            let wrong = logits.clone().neg().log1p().clamp_min(-100.0);
-            (expected.clone() - 1.0) * wrong - expected * logits.log().clamp_min(-100.0)
+            of_probabilities(logits, expected)
         };
         let Some(weights) = &self.weights else { return losses.mean() };
         let weights = if D > 1 {
@@ -180,6 +178,22 @@ impl<B: Backend> BinaryCrossEntropyLoss<B> {
         };
         (losses * weights.clone()).sum() / weights.sum()
     }
+}
+
+/// `-(t · ln p + (1 - t) · ln(1 - p))`. At both ends of the probabilities PyTorch bounds the logarithms at -100, and what the
+/// derivative `(p - t) / (p (1 - p))` is divided by at 1e-12, so that a sure wrong answer costs no infinity, yet is corrected.
+fn of_probabilities<B: Backend, const D: usize>(p: Tensor<B, D>, t: Tensor<B, D>) -> Tensor<B, D> {
+    let loss = |p: Tensor<B, D>| {
+        let wrong = p.clone().neg().log1p().clamp_min(-100.0);
+        (t.clone() - 1.0) * wrong - t.clone() * p.log().clamp_min(-100.0)
+    };
+    let end = p.clone().detach();
+    let spread = end.clone() * (end.clone().neg() + 1.0);
+    let at_end = spread.clone().lower_elem(1e-12);
+    let slope = (end.clone() - t.clone()) / spread.clamp_min(1e-12);
+    // Between the ends as it is; at them a line through the bounded value.
+    let line = loss(end.clone()) + (p.clone() - end) * slope;
+    loss(p.mask_fill(at_end.clone(), 0.5)).mask_where(at_end, line)
 }
 
 layer_display!(BinaryCrossEntropyLoss<B>, |loss| {
@@ -247,8 +261,9 @@ impl CosineEmbeddingLoss {
     ) -> Tensor<B, 1> {
         check_same("CosineEmbeddingLoss", &input1, input2.dims());
         let [batch, _] = input1.dims();
-        let norm = |x: Tensor<B, 2>| x.powf_scalar(2.0).sum_dim(1).sqrt();
-        let scale = (norm(input1.clone()) * norm(input2.clone())).clamp_min(1e-8);
+        // Within the root, as in PyTorch, so that vectors of zeros have a gradient.
+        let square = |x: Tensor<B, 2>| x.powf_scalar(2.0).sum_dim(1) + 1e-12;
+        let scale = (square(input1.clone()) * square(input2.clone())).sqrt();
         let cosine = ((input1 * input2).sum_dim(1) / scale).reshape([batch]);
         let like = cosine.clone().neg() + 1.0;
         let unlike = activation::relu(cosine - self.margin);

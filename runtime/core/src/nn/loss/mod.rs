@@ -1,12 +1,14 @@
 //! Losses. Each yields a one-element tensor; `forward_no_reduction` yields one value an element.
 
 mod classification;
+mod ctc;
 mod regression;
 
 pub use classification::{
     BinaryCrossEntropyLoss, BinaryCrossEntropyLossConfig, CosineEmbeddingLoss, CosineEmbeddingLossConfig,
     CrossEntropyLoss, CrossEntropyLossConfig,
 };
+pub use ctc::{CTCLoss, CTCLossConfig};
 pub use regression::{HuberLoss, HuberLossConfig, MseLoss, PoissonNllLoss, PoissonNllLossConfig};
 
 use crate::config::Config;
