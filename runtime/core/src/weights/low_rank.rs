@@ -323,8 +323,7 @@ impl<B: Backend> ModuleMapper<B> for Filler<'_, B> {
         let Some(pair) = param.take_low_rank() else { return param };
         let filled = |matrix: Param<Tensor<B, 2>>, data: TensorData| {
             let dtype = matrix.lazy_unusual_dtype().unwrap_or(B::FloatElem::DTYPE);
-            let data = data.convert_dtype(dtype);
-            matrix.with_value(Tensor::from_primitive(B::from_data(data, self.device)))
+            matrix.with_value(Tensor::from_data_dtype(data, self.device, dtype))
         };
         param.with_low_rank(LowRank { a: filled(pair.a, a), b: filled(pair.b, b), alpha, form: pair.form })
     }
