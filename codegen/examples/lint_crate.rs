@@ -18,8 +18,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let root = Path::new(ROOT).canonicalize()?;
     let mut models: Vec<PathBuf> = models.iter().map(PathBuf::from).collect();
     if models.is_empty() {
-        for case in std::fs::read_dir(root.join("fixtures/cases"))? {
-            models.push(case?.path().join("model.onnx"));
+        for folder in ["fixtures/cases", "fixtures/training"] {
+            for case in std::fs::read_dir(root.join(folder))? {
+                models.push(case?.path().join("model.onnx"));
+            }
         }
         models.push(root.join("fixtures/hostile_names/model.onnx"));
         models.retain(|model| model.exists());
@@ -30,10 +32,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut library = String::from("//! Generated source.\n");
     for model in &models {
         let folder = model.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
-        for (suffix, trainable) in [("", false), ("_trainable", true)] {
-            let mut graph = load(model, &LoadOptions::default())?;
+        // What was exported to be trained may have operators that only train.
+        let for_training = model.starts_with(root.join("fixtures/training"));
+        let kinds = [("", false), ("_trainable", true)];
+        for (suffix, trainable) in kinds.into_iter().filter(|kind| kind.1 || !for_training) {
+            let mut graph = load(model, &LoadOptions { trainable, ..LoadOptions::default() })?;
             passes::optimize(&mut graph, &passes::Options { trainable, ..passes::Options::default() });
-            let options = Options { source_name: "model.onnx".into(), ..Options::default() };
+            let options = Options { source_name: "model.onnx".into(), trainable, ..Options::default() };
             let name = format!("{}{suffix}", folder.replace('.', "_"));
             // Only what changed is written, so that nothing else is checked again.
             write_if_new(&source.join(format!("{name}.rs")), &generate(&graph, &options)?.source)?;

@@ -10,11 +10,13 @@ fn fixtures() -> PathBuf {
 }
 
 fn source_of(model: &Path, trainable: bool) -> Generated {
-    let mut graph = load(model, &LoadOptions::default()).unwrap_or_else(|error| panic!("{error}"));
+    let mut graph = load(model, &LoadOptions { trainable, ..LoadOptions::default() })
+        .unwrap_or_else(|error| panic!("{error}"));
     passes::optimize(&mut graph, &passes::Options { trainable, ..passes::Options::default() });
     let options = Options {
         source_name: "model.onnx".into(),
         default_record: Some(RecordPath::OutDir("model/model.safetensors".into())),
+        trainable,
         ..Options::default()
     };
     generate(&graph, &options).unwrap_or_else(|error| panic!("{}: {error}", model.display()))
@@ -54,6 +56,13 @@ fn trainable_models_keep_their_parameters() {
     let mut paths: Vec<String> = generated.tensors().into_iter().map(|tensor| tensor.path).collect();
     paths.sort();
     insta::assert_snapshot!(paths.join("\n"));
+}
+
+/// What the network does not train stays as it is: a norm without parameters, a buffer.
+#[test]
+fn trainable_models_have_no_parameters_of_their_own() {
+    let source = source_of(&fixtures().join("training/mlp_tiny/model.onnx"), true).source;
+    insta::assert_snapshot!(source);
 }
 
 #[test]

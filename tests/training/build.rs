@@ -1,0 +1,18 @@
+//! Compiles every network under `fixtures/training`, or under the folder that `KILN_TRAINING_CASES` names, to be trained.
+
+use kiln_build::ModelGen;
+use std::path::{Path, PathBuf};
+
+fn main() {
+    println!("cargo::rerun-if-env-changed=KILN_TRAINING_CASES");
+    let folder = std::env::var_os("KILN_TRAINING_CASES").map(PathBuf::from);
+    let folder =
+        folder.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/training"));
+    println!("cargo::rerun-if-changed={}", folder.display());
+    println!("cargo::rustc-env=TRAINING_CASES={}", folder.display());
+    for entry in std::fs::read_dir(&folder).expect("a folder of cases") {
+        let case = entry.expect("an entry").path();
+        let out = Path::new("cases").join(case.file_name().expect("a name"));
+        ModelGen::new().input(case.join("model.onnx")).out_dir(out).trainable(true).run_from_script();
+    }
+}
