@@ -1,8 +1,10 @@
 //! Bounds on gradients.
 
+use crate::GradientsParams;
 use kiln_core::Tensor;
 use kiln_core::config::Config;
-use kiln_core::tensor::backend::Backend;
+use kiln_core::module::{AutodiffModule, ModuleVisitor, Param};
+use kiln_core::tensor::backend::{AutodiffBackend, Backend};
 
 /// How gradients are bounded.
 #[derive(Config, Debug)]
@@ -39,10 +41,65 @@ impl GradientClipping {
             Self::Value(threshold) => gradient.clamp(-threshold, threshold),
             Self::Norm(threshold) => {
                 let norm = (gradient.clone() * gradient.clone()).sum().sqrt();
-                // The factor stays on the device: nothing waits for it. 1e-6 as in `torch.nn.utils.clip_grad_norm_`.
-                let factor = (norm + 1e-6).recip() * threshold;
-                gradient * factor.clamp_max(1.0).reshape([1; D])
+                gradient * factor(norm, f64::from(threshold)).reshape([1; D])
             }
         }
+    }
+}
+
+/// What gradients of a norm are multiplied by. It stays on the device: nothing waits for it. 1e-6 as in
+/// `torch.nn.utils.clip_grad_norm_`.
+fn factor<B: Backend>(norm: Tensor<B, 1>, threshold: f64) -> Tensor<B, 1> {
+    ((norm + 1e-6).recip() * threshold).clamp_max(1.0)
+}
+
+impl GradientsParams {
+    /// Bounds the Euclidean norm of all gradients of a module together, as `torch.nn.utils.clip_grad_norm_` does, and yields what
+    /// it was, `[1]`; nothing when there is no gradient. Gradients of other modules stay as they are.
+    pub fn clip_total_norm<B: AutodiffBackend, M: AutodiffModule<B>>(
+        &mut self,
+        module: &M,
+        threshold: f64,
+    ) -> Option<Tensor<B::InnerBackend, 1>> {
+        let mut squares = Squares::<B> { grads: self, squares: Vec::new() };
+        module.visit(&mut squares);
+        let squares = squares.squares;
+        if squares.is_empty() {
+            return None;
+        }
+        let norm = Tensor::cat(squares, 0).sum().sqrt();
+        module.visit(&mut Scaler::<B> { grads: self, factor: factor(norm.clone(), threshold) });
+        Some(norm)
+    }
+}
+
+/// Sums the squares of each gradient, on the device of the first one.
+struct Squares<'a, B: AutodiffBackend> {
+    grads: &'a GradientsParams,
+    squares: Vec<Tensor<B::InnerBackend, 1>>,
+}
+
+impl<B: AutodiffBackend> ModuleVisitor<B> for Squares<'_, B> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        let Some(gradient) = self.grads.get::<B::InnerBackend, D>(param.id) else { return };
+        let square = (gradient.clone() * gradient).sum();
+        self.squares.push(match self.squares.first() {
+            Some(first) => square.to_device(&first.device()),
+            None => square,
+        });
+    }
+}
+
+/// Multiplies gradients as it visits their parameters.
+struct Scaler<'a, B: AutodiffBackend> {
+    grads: &'a mut GradientsParams,
+    factor: Tensor<B::InnerBackend, 1>,
+}
+
+impl<B: AutodiffBackend> ModuleVisitor<B> for Scaler<'_, B> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        let Some(gradient) = self.grads.remove::<B::InnerBackend, D>(param.id) else { return };
+        let factor = self.factor.clone().to_device(&gradient.device()).reshape([1; D]);
+        self.grads.register(param.id, gradient * factor);
     }
 }

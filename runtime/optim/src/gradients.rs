@@ -75,6 +75,17 @@ impl GradientsParams {
         self.tensors.insert(id, Box::new(gradient));
     }
 
+    /// The parameters that have a gradient, in no order.
+    pub fn ids(&self) -> impl Iterator<Item = ParamId> + '_ {
+        self.tensors.keys().copied()
+    }
+
+    /// Takes the gradients of some parameters out.
+    #[must_use]
+    pub fn split_off(&mut self, mut wanted: impl FnMut(&ParamId) -> bool) -> Self {
+        Self { tensors: self.tensors.extract_if(|id, _| wanted(id)).collect() }
+    }
+
     /// How many parameters have a gradient.
     pub fn len(&self) -> usize {
         self.tensors.len()

@@ -4,6 +4,8 @@
 //!   [`GradientsAccumulator`] sums them over several batches.
 //! - [`Optimizer`]: takes a module and gradients, yields the module after a step. One is made of a [`SimpleOptimizer`],
 //!   which knows a single tensor, by [`OptimizerAdaptor`], which keeps a state for each parameter.
+//! - [`ParamGroup`]: several optimizers on one module, by the paths of parameters.
+//! - [`mixed_precision`]: computing in 16 bits with weights of 32, and the scaling of losses that f16 needs.
 //! - [`lr_scheduler`]: the learning rate of each step.
 //!
 //! Names and defaults are Burn's (0.20); the formulas are those of PyTorch's `torch.optim`, from the papers that each
@@ -13,7 +15,9 @@ mod accumulator;
 mod adaptor;
 mod clipping;
 mod gradients;
+mod groups;
 pub mod lr_scheduler;
+pub mod mixed_precision;
 mod optimizers;
 mod simple;
 
@@ -21,6 +25,8 @@ pub use accumulator::GradientsAccumulator;
 pub use adaptor::{AdaptorRecord, OptimizerAdaptor};
 pub use clipping::{GradientClipping, GradientClippingConfig};
 pub use gradients::GradientsParams;
+pub use groups::ParamGroup;
+pub use mixed_precision::{LossScaler, LossScalerConfig, LossScalerRecord, compute_in};
 pub use optimizers::momentum::MomentumConfig;
 pub use optimizers::*;
 pub use simple::{Optimizer, SimpleOptimizer};

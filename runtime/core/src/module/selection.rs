@@ -1,7 +1,7 @@
 //! Parts of modules, chosen by patterns of their paths: what is frozen, what gets a low-rank pair.
 
 use super::paths::{Place, selects};
-use super::{Module, ModuleMapper, ModuleVisitor, Origin, Param, RunningState};
+use super::{Module, ModuleMapper, ModuleVisitor, Origin, Param, ParamId, RunningState};
 use crate::tensor::Tensor;
 use crate::tensor::backend::Backend;
 use alloc::collections::BTreeSet;
@@ -79,14 +79,22 @@ pub struct Selection<'p> {
     wanted: fn(&Place) -> bool,
     /// Paths that fit, by the names of fields.
     chosen: BTreeSet<String>,
+    /// The parameters at these, each once for every path.
+    ids: Vec<ParamId>,
     seen: Vec<String>,
 }
 
 impl<'p> Selection<'p> {
     /// What fits of the float parameters that are `wanted`.
     pub fn of<B: Backend, M: Module<B>>(module: &M, pattern: &'p str, wanted: fn(&Place) -> bool) -> Self {
-        let (trail, chosen, seen) = (Trail::default(), BTreeSet::new(), Vec::new());
-        let mut selection = Self { pattern, trail, wanted, chosen, seen };
+        let mut selection = Self {
+            pattern,
+            trail: Trail::default(),
+            wanted,
+            chosen: BTreeSet::new(),
+            ids: Vec::new(),
+            seen: Vec::new(),
+        };
         module.visit(&mut selection);
         selection
     }
@@ -96,16 +104,28 @@ impl<'p> Selection<'p> {
     /// # Errors
     /// When there are none; `what` says what they would have been.
     pub fn some(self, what: &'static str) -> Result<BTreeSet<String>, NothingSelected> {
+        Ok(self.paths_and_ids(what)?.0)
+    }
+
+    /// The parameters at the paths that fit.
+    ///
+    /// # Errors
+    /// When there are none.
+    pub fn params(self) -> Result<Vec<ParamId>, NothingSelected> {
+        Ok(self.paths_and_ids("parameter")?.1)
+    }
+
+    fn paths_and_ids(self, what: &'static str) -> Result<(BTreeSet<String>, Vec<ParamId>), NothingSelected> {
         /// More would hide the message before them.
         const SHOWN: usize = 8;
         if self.chosen.is_empty() {
             let examples = self.seen.into_iter().take(SHOWN).collect();
             return Err(NothingSelected { pattern: self.pattern.to_string(), what, examples });
         }
-        Ok(self.chosen)
+        Ok((self.chosen, self.ids))
     }
 
-    fn add(&mut self) {
+    fn add(&mut self, id: ParamId) {
         let place = &self.trail.place;
         if !(self.wanted)(place) {
             return;
@@ -115,6 +135,7 @@ impl<'p> Selection<'p> {
         let by_keys = !keys.is_empty() && keys.iter().all(|key| selects(self.pattern, key));
         if selects(self.pattern, &path) || selects(self.pattern, &key) || by_keys {
             self.chosen.insert(path);
+            self.ids.push(id);
         }
         self.seen.push(key);
     }
@@ -133,8 +154,8 @@ impl<B: Backend> ModuleVisitor<B> for Selection<'_> {
         self.trail.note(origin);
     }
 
-    fn visit_float<const D: usize>(&mut self, _param: &Param<Tensor<B, D>>) {
-        self.add();
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        self.add(param.id);
     }
 }
 

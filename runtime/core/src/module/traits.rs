@@ -99,6 +99,15 @@ pub trait Module<B: Backend>: Clone + Send + Debug {
         selection::set_frozen::<B, _>(self, pattern, false)
     }
 
+    /// The float parameters whose paths fit a pattern, running statistics too; for patterns see [`Module::freeze`]. With
+    /// these an optimizer takes the gradients of a part of a module.
+    ///
+    /// # Errors
+    /// When no parameter's path fits.
+    fn select_params(&self, pattern: &str) -> Result<Vec<ParamId>, NothingSelected> {
+        selection::Selection::of::<B, Self>(self, pattern, |_| true).params()
+    }
+
     /// A layer whose parameters in these fields are not trained: generated modules say so of what the original network
     /// does not train.
     #[must_use]

@@ -60,7 +60,8 @@ impl<B: Backend> BatchNorm<B> {
         let (mean, variance) = if B::ad_enabled() && !self.running_mean.is_frozen() {
             self.batch_statistics(input.clone())
         } else {
-            (self.running_mean.value(), self.running_var.value())
+            // A module that computes in 16 bits may keep its statistics in 32.
+            [&self.running_mean, &self.running_var].map(|state| state.value().cast(input.dtype())).into()
         };
         module::batch_norm(input, self.gamma.val(), self.beta.val(), mean, variance, self.epsilon)
     }
@@ -74,7 +75,8 @@ impl<B: Backend> BatchNorm<B> {
         let variance = (rows - mean.clone()).powf_scalar(2.0).mean_dim(1).reshape([channels]);
         let mean = mean.reshape([channels]);
         let step = |running: Tensor<B, 1>, new: Tensor<B, 1>| {
-            running * (1.0 - self.momentum) + new.detach() * self.momentum
+            let new = new.detach().cast(running.dtype());
+            running * (1.0 - self.momentum) + new * self.momentum
         };
         let unbiased = variance.clone() * (count / (count - 1.0).max(1.0));
         self.running_mean.update(step(self.running_mean.value_sync(), mean.clone()));

@@ -1,0 +1,158 @@
+//! Computing in 16 bits: the scaler's schedule is PyTorch's (`scripts/optimizer_goldens.py`), and modules learn.
+
+use kiln_autodiff::Autodiff;
+use kiln_core::Tensor;
+use kiln_core::module::{Module, Param, ParamId};
+use kiln_core::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig, Relu};
+use kiln_core::record::{BinBytesRecorder, DoublePrecisionSettings, Recorder};
+use kiln_core::tensor::backend::Backend;
+use kiln_core::tensor::{DType, Distribution, TensorData};
+use kiln_ndarray::NdArray;
+use kiln_optim::momentum::MomentumConfig;
+use kiln_optim::*;
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+struct Goldens {
+    start: Vec<f64>,
+    target: Vec<f64>,
+    weight: Vec<f64>,
+    scaler: Schedule,
+}
+
+#[derive(Deserialize)]
+struct Schedule {
+    bad: Vec<usize>,
+    scales: Vec<f64>,
+    steps: Vec<Vec<f64>>,
+}
+
+#[derive(Module, Debug)]
+struct Weight<B: Backend> {
+    weight: Param<Tensor<B, 2>>,
+}
+
+#[test]
+fn the_schedule_is_pytorchs() {
+    type B = Autodiff<NdArray<f64>>;
+    let goldens: Goldens = serde_json::from_str(include_str!("training.json")).expect("goldens");
+    let tensor = |values: &[f64]| {
+        Tensor::<B, 2>::from_data(TensorData::new(values[..6].to_vec(), [2, 3]), &Default::default())
+    };
+    let mut model =
+        Weight { weight: Param::initialized(ParamId::new(), tensor(&goldens.start).require_grad()) };
+    let momentum = MomentumConfig { momentum: 0.9, dampening: 0.0, nesterov: false };
+    let mut optimizer = SgdConfig::new().with_momentum(Some(momentum)).init::<B, Weight<B>>();
+    let config = LossScalerConfig::new().with_init_scale(8.0).with_growth_interval(3);
+    let mut scaler = config.init();
+    for (step, (scale, expected)) in goldens.scaler.scales.iter().zip(&goldens.scaler.steps).enumerate() {
+        if step == 7 {
+            let recorder = BinBytesRecorder::<DoublePrecisionSettings>::default();
+            let bytes = Recorder::<B>::record(&recorder, scaler.to_record(), ()).expect("a record");
+            let record = Recorder::<B>::load(&recorder, bytes, &Default::default()).expect("the same");
+            scaler = config.init().load_record(record);
+        }
+        let away = model.weight.val() - tensor(&goldens.target);
+        let loss = (away.clone() * away * tensor(&goldens.weight) / 2.0).sum();
+        let loss = if goldens.scaler.bad.contains(&step) { loss * f64::INFINITY } else { loss };
+        let gradients = GradientsParams::from_grads(scaler.scale(loss).backward(), &model);
+        model = scaler.step(&mut optimizer, 0.05, model, gradients);
+        assert_eq!(scaler.factor(), *scale, "step {step}");
+        let values = model.weight.val().into_data().to_vec::<f64>().expect("f64");
+        for (a, b) in values.iter().zip(expected) {
+            assert!((a - b).abs() <= 1e-6 * (1.0 + b.abs()), "step {step}: {a} instead of {b}");
+        }
+    }
+}
+
+#[test]
+fn a_factor_stays_within_f32() {
+    type B = Autodiff<NdArray>;
+    let model = Weight::<B> { weight: Param::from_tensor(Tensor::ones([1, 1], &Default::default())) };
+    let mut scaler =
+        LossScalerConfig::new().with_init_scale(2.0_f64.powi(127)).with_growth_interval(1).init();
+    assert!(scaler.unscale(&model, GradientsParams::new()).is_some());
+    assert_eq!(scaler.factor(), 2.0_f64.powi(127));
+}
+
+type B = Autodiff<NdArray>;
+
+#[derive(Module, Debug)]
+struct Net<B: Backend> {
+    first: Linear<B>,
+    norm: BatchNorm<B>,
+    second: Linear<B>,
+}
+
+impl Net<B> {
+    fn new() -> Self {
+        let device = Default::default();
+        B::seed(&device, 5);
+        Self {
+            first: LinearConfig::new(4, 16).init(&device),
+            norm: BatchNormConfig::new(16).init(&device),
+            second: LinearConfig::new(16, 2).init(&device),
+        }
+    }
+
+    fn forward(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
+        self.second.forward(Relu::new().forward(self.norm.forward(self.first.forward(x))))
+    }
+}
+
+/// The losses of steps on one batch, computed in a dtype, times a factor.
+fn train(dtype: DType, scaler: Option<&mut LossScaler>, small: f64) -> (Vec<f32>, Net<B>) {
+    let device = Default::default();
+    let mut model = Net::new();
+    let x = Tensor::<B, 2>::random([64, 4], Distribution::Normal(0.0, 1.0), &device);
+    let y = Tensor::cat(vec![x.clone().sum_dim(1).sin(), x.clone().mean_dim(1)], 1);
+    let mut optimizer = SgdConfig::new().init::<B, Net<B>>();
+    let mut unscaled = LossScalerConfig::new().with_init_scale(1.0).init();
+    let scaler = scaler.unwrap_or(&mut unscaled);
+    let mut losses = Vec::new();
+    for _ in 0..100 {
+        let out = compute_in::<B, _>(&model, dtype).forward(x.clone().cast(dtype));
+        assert_eq!(out.dtype(), dtype);
+        // The loss itself is small, so that its gradients are.
+        let error = out - y.clone().cast(dtype);
+        let loss = (error.clone() * error).mean();
+        losses.push(loss.clone().cast(DType::F32).into_scalar());
+        let scaled = scaler.scale(loss * small);
+        let gradients = GradientsParams::from_grads(scaled.backward(), &model);
+        // Weights, gradients and what is learnt about them have 32 bits.
+        let gradient = gradients.get::<NdArray, 2>(model.first.weight.id).expect("a gradient");
+        assert_eq!(gradient.dtype(), DType::F32);
+        model = scaler.step(&mut optimizer, 0.1 / small, model, gradients);
+        assert_eq!(model.first.weight.val().dtype(), DType::F32);
+    }
+    (losses, model)
+}
+
+#[test]
+fn a_module_learns_in_16_bits() {
+    let (expected, _) = train(DType::F32, None, 1.0);
+    assert!(expected[99] < 0.3 * expected[0], "{expected:?}");
+    for (dtype, tolerance) in [(DType::F16, 0.02), (DType::BF16, 0.1)] {
+        let (losses, model) = train(dtype, None, 1.0);
+        for (a, b) in losses.iter().zip(&expected) {
+            assert!((a - b).abs() <= tolerance * expected[0], "{dtype:?}: {a} instead of {b}");
+        }
+        // Statistics were moved in the module itself.
+        let mean = model.norm.running_mean.value();
+        assert_eq!(mean.dtype(), DType::F32);
+        assert!(mean.abs().sum().into_scalar() > 0.0);
+    }
+}
+
+#[test]
+fn a_scaler_keeps_small_gradients_in_f16() {
+    let small = 1e-6;
+    let (lost, _) = train(DType::F16, None, small);
+    assert!(lost[99] > 0.9 * lost[0], "gradients below 6e-8 vanish: {lost:?}");
+    // It begins far too large, and finds its factor.
+    let mut scaler =
+        LossScalerConfig::new().with_init_scale(2.0_f64.powi(40)).with_growth_interval(20).init();
+    let (losses, _) = train(DType::F16, Some(&mut scaler), small);
+    assert!(losses[99] < 0.3 * losses[0], "{losses:?}");
+    assert!(scaler.factor() < 2.0_f64.powi(40) && scaler.factor() > 1.0, "{}", scaler.factor());
+}
