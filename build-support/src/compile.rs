@@ -234,8 +234,9 @@ impl Compiled {
 /// Writes a data set in the form that the runtime's `golden` module reads.
 pub(crate) fn write_golden(set: &DataSet, path: &Path) -> Result<(), BuildError> {
     let named = |prefix: &'static str, data: &[kiln_types::TensorData]| -> Vec<TensorToWrite> {
-        let tensors = data.iter().enumerate();
-        tensors.map(|(i, data)| TensorToWrite::new(format!("{prefix}_{i}"), data.clone())).collect()
+        // Integers of four bits as devices hold them.
+        let tensors = data.iter().map(|data| data.clone().convert_dtype(data.dtype.widened())).enumerate();
+        tensors.map(|(i, data)| TensorToWrite::new(format!("{prefix}_{i}"), data)).collect()
     };
     let mut tensors = named("input", &set.inputs);
     tensors.extend(named("output", &set.outputs));

@@ -49,11 +49,11 @@ fn numbers(data: &TensorData) -> Vec<f64> {
         DType::I64 => read!(i64, |x| x as f64),
         DType::I32 => read!(i32, f64::from),
         DType::I16 => read!(i16, f64::from),
-        DType::I8 => read!(i8, f64::from),
+        DType::I8 | DType::I4 => read!(i8, f64::from),
         DType::U64 => read!(u64, |x| x as f64),
         DType::U32 => read!(u32, f64::from),
         DType::U16 => read!(u16, f64::from),
-        DType::U8 | DType::Bool => read!(u8, f64::from),
+        DType::U8 | DType::U4 | DType::Bool => read!(u8, f64::from),
     }
 }
 

@@ -52,11 +52,11 @@ fn numbers(data: &TensorData) -> Vec<f64> {
         DType::I64 => each!(i64, |x| x as f64),
         DType::I32 => each!(i32, f64::from),
         DType::I16 => each!(i16, f64::from),
-        DType::I8 => each!(i8, f64::from),
+        DType::I8 | DType::I4 => each!(i8, f64::from),
         DType::U64 => each!(u64, |x| x as f64),
         DType::U32 => each!(u32, f64::from),
         DType::U16 => each!(u16, f64::from),
-        DType::U8 | DType::Bool => each!(u8, f64::from),
+        DType::U8 | DType::U4 | DType::Bool => each!(u8, f64::from),
     }
 }
 
@@ -176,9 +176,16 @@ fn in_single_precision(graph: &Graph) -> Vec<String> {
     heavy.map(|node| format!("{} ({})", node.origin.name, node.op.kind())).collect()
 }
 
-/// Cases of numbers that only f32 holds: 1e9, bounds at `f32::MAX`, scores that -1e9 hides by rounding.
-const LIMITS: [&str; 5] =
-    ["op_attention_masks", "op_clip_bounds", "op_clip_opset_10", "op_quantize", "op_softmax"];
+/// Cases of numbers that only f32 holds (1e9, bounds at `f32::MAX`, scores that -1e9 hides by rounding), and of numbers that are near to
+/// another integer.
+const LIMITS: [&str; 6] = [
+    "op_attention_masks",
+    "op_clip_bounds",
+    "op_clip_opset_10",
+    "dtype_four_bits",
+    "op_quantize",
+    "op_softmax",
+];
 
 /// Networks in other float dtypes compute about what they did, and inputs and outputs keep their dtypes.
 #[test]

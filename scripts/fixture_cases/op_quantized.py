@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
+import onnx
 
 from fixture_lib.graph import F32, I8, I32, U8, Graph
 from fixture_lib.registry import Case, case
@@ -67,6 +69,43 @@ def quantize_blocks(rng):
     g.show("back", "DequantizeLinear", q, np.repeat(scales, 2, 1), np.repeat(zeros, 2, 1), axis=0, block_size=2)
     g.show("back_no_zero", "DequantizeLinear", q, np.repeat(scales, 2, 1), axis=0, block_size=2)
     return Case(g.model(), [[floats(rng, 2, 6), rng.integers(-128, 128, (4, 6)).astype(np.int8)]])
+
+
+@case("dtype_four_bits")
+def four_bits(rng):
+    """Integers of four bits: weights under scales of blocks, odd counts, conversions that wrap, what lays them out."""
+    g = Graph("four_bits", opset=21)
+    x, i = g.input("x", F32, [2, 66]), g.input("i", I32, ["m", 3])
+    table = rng.integers(-8, 8, (66, 7)).astype(ml_dtypes.int4)
+    scales = rng.uniform(0.01, 0.1, (9, 7)).astype(np.float32)
+    zeros = rng.integers(-8, 8, (9, 7)).astype(ml_dtypes.int4)
+    # The last block is shorter than the others: 66 rows are eight blocks of 8 and one of 2.
+    weight = g.op("DequantizeLinear", g.const(table, "fc.weight"), scales, zeros, axis=0, block_size=8)
+    g.show("blocks", "MatMul", x, weight)
+    # Large enough to stay as it is.
+    large = g.const(rng.integers(-8, 8, (66, 255)).astype(ml_dtypes.int4), "large.weight")
+    weight = g.op("DequantizeLinear", large, rng.uniform(0.01, 0.1, (11, 255)).astype(np.float32), axis=0, block_size=6)
+    g.show("even_blocks", "MatMul", x, weight)
+    codes = g.const(rng.integers(0, 16, (5, 13, 3)).astype(ml_dtypes.uint4), "table")
+    row = rng.uniform(0.1, 1.0, 13).astype(np.float32)
+    g.show("axis", "DequantizeLinear", codes, row, rng.integers(0, 16, 13).astype(ml_dtypes.uint4), axis=1)
+    g.show("all", "DequantizeLinear", codes, np.float32(0.5))
+    turned = g.op("Transpose", codes, perm=[2, 0, 1])
+    g.show("turned", "Cast", turned, to=I32)
+    for label, dtype, zero in [("i4", ml_dtypes.int4, -3), ("u4", ml_dtypes.uint4, 7)]:
+        code = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        quantized = g.op("QuantizeLinear", x, np.float32(0.2), np.array(zero, dtype))
+        g.show(f"{label}_quantized", "Cast", quantized, to=I32)
+        g.show(f"{label}_and_back", "DequantizeLinear", quantized, np.float32(0.2), np.array(zero, dtype))
+        named = g.op("QuantizeLinear", x, np.float32(0.3), output_dtype=code)
+        g.show(f"{label}_named", "Cast", named, to=F32)
+        blocks = g.op("QuantizeLinear", x, np.full((2, 9), 0.25, np.float32), np.zeros((2, 9), dtype), axis=1, block_size=8)
+        g.show(f"{label}_blocks", "Cast", blocks, to=I32)
+        g.show(f"{label}_wrapped", "Cast", g.op("Cast", i, to=code), to=I32)
+        g.show(f"{label}_of_floats", "Cast", g.op("Cast", g.op("Cast", i, to=F32), to=code), to=F32)
+        g.show(f"{label}_like", "Cast", g.op("CastLike", i, np.zeros(1, dtype)), to=I32)
+    numbers = lambda m: rng.integers(-40, 40, (m, 3)).astype(np.int32)
+    return Case(g.model(), [[floats(rng, 2, 66) * 2, numbers(7)]])
 
 
 @case("op_quantized_products")

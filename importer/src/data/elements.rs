@@ -33,11 +33,11 @@ impl Elements {
             DType::I64 => each!(Int, i64, i128::from),
             DType::I32 => each!(Int, i32, i128::from),
             DType::I16 => each!(Int, i16, i128::from),
-            DType::I8 => each!(Int, i8, i128::from),
+            DType::I8 | DType::I4 => each!(Int, i8, i128::from),
             DType::U64 => each!(Int, u64, i128::from),
             DType::U32 => each!(Int, u32, i128::from),
             DType::U16 => each!(Int, u16, i128::from),
-            DType::U8 => each!(Int, u8, i128::from),
+            DType::U8 | DType::U4 => each!(Int, u8, i128::from),
             DType::Bool => each!(Int, u8, |x| i128::from(x != 0)),
         };
         super::release(data);
@@ -87,6 +87,18 @@ impl Elements {
             DType::U32 => int!(u32),
             DType::U16 => int!(u16),
             DType::U8 => int!(u8),
+            // A nibble's lowest bits, or the end of its range, as in wider integers.
+            DType::I4 | DType::U4 => {
+                let (least, greatest) = dtype.integers().unwrap_or_default();
+                let wrapped = |x: i128| (x - least).rem_euclid(greatest - least + 1) + least;
+                let nibbles: Vec<u8> = match self {
+                    Elements::Float(x) => {
+                        x.into_iter().map(|x| (x as i128).clamp(least, greatest) as u8).collect()
+                    }
+                    Elements::Int(x) => x.into_iter().map(|x| wrapped(x) as u8).collect(),
+                };
+                Bytes::from_elements(nibbles)
+            }
             DType::Bool => Bytes::from_elements(match self {
                 Elements::Float(x) => x.into_iter().map(|x| u8::from(x != 0.0)).collect::<Vec<u8>>(),
                 Elements::Int(x) => x.into_iter().map(|x| u8::from(x != 0)).collect(),

@@ -30,12 +30,12 @@ fn integer(chunk: &[u8], dtype: DType) -> Option<i64> {
         DType::I64 => read!(i64),
         DType::I32 => read!(i32),
         DType::I16 => read!(i16),
-        DType::I8 => read!(i8),
+        DType::I8 | DType::I4 => read!(i8),
         DType::U64 => read!(u64),
         DType::U32 => read!(u32),
         DType::U16 => read!(u16),
-        DType::U8 | DType::Bool => read!(u8),
-        _ => None,
+        DType::U8 | DType::U4 | DType::Bool => read!(u8),
+        DType::F64 | DType::F32 | DType::F16 | DType::BF16 => None,
     }
 }
 

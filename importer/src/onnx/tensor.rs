@@ -19,7 +19,7 @@ enum Packing {
     Bits(u32, bool),
 }
 
-/// The dtype of a `TensorProto.DataType`; four- and two-bit integers widen to eight.
+/// The dtype of a `TensorProto.DataType`; two-bit integers widen to eight.
 fn element_type(data_type: i32) -> Result<(DType, Packing), String> {
     let plain = |dtype| Ok((dtype, Packing::Plain));
     match data_type {
@@ -36,8 +36,8 @@ fn element_type(data_type: i32) -> Result<(DType, Packing), String> {
         12 => plain(DType::U32),
         13 => plain(DType::U64),
         16 => plain(DType::BF16),
-        21 => Ok((DType::U8, Packing::Bits(4, false))),
-        22 => Ok((DType::I8, Packing::Bits(4, true))),
+        21 => Ok((DType::U4, Packing::Bits(4, false))),
+        22 => Ok((DType::I4, Packing::Bits(4, true))),
         25 => Ok((DType::U8, Packing::Bits(2, false))),
         26 => Ok((DType::I8, Packing::Bits(2, true))),
         _ => Err(format!("has data type {}, which is not supported", type_name(data_type))),
@@ -52,8 +52,6 @@ pub(crate) fn dtype(data_type: i32) -> Result<DType, String> {
 /// Least and greatest number of an integer type that is narrower than the dtype that keeps it.
 pub(crate) fn narrow_range(data_type: i32) -> Option<[i64; 2]> {
     match data_type {
-        21 => Some([0, 15]),
-        22 => Some([-8, 7]),
         25 => Some([0, 3]),
         26 => Some([-2, 1]),
         _ => None,
@@ -277,11 +275,25 @@ mod tests {
     }
 
     #[test]
-    fn packed_integers_widen() {
+    fn packed_integers_are_unpacked() {
         let mut proto = tensor(22, &[3]);
         proto.raw_data = bytes::Bytes::from_static(&[0x7f, 0x08]);
         let data = read(&proto, &Folder::none()).unwrap();
-        assert_eq!(data.bytes.to_vec(), [0xff, 0x07, 0xf8]);
+        assert_eq!((data.bytes.to_vec(), data.dtype), (vec![0xff, 0x07, 0xf8], DType::I4));
+        proto = tensor(21, &[3]);
+        proto.int32_data = vec![0x7f, 0x08];
+        let data = read(&proto, &Folder::none()).unwrap();
+        assert_eq!((data.bytes.to_vec(), data.dtype), (vec![15, 7, 8], DType::U4));
+        for (dims, bytes) in [(vec![5], 2), (vec![2], 2), (vec![4], 1), (vec![0], 1), (vec![1 << 60], 8)] {
+            for data_type in [21, 22, 25, 26] {
+                let mut proto = tensor(data_type, &dims);
+                proto.raw_data = vec![0u8; if data_type > 24 { 2 * bytes } else { bytes }].into();
+                assert!(read(&proto, &Folder::none()).is_err(), "{data_type} {dims:?}");
+                proto.int32_data = vec![0; proto.raw_data.len()];
+                proto.raw_data = bytes::Bytes::new();
+                assert!(read(&proto, &Folder::none()).is_err(), "{data_type} {dims:?}");
+            }
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use kiln_tensor::{BinaryOp, DType, Element, Scalar, UnaryOp, bf16, f16};
 pub(crate) fn compute_dtype(dtype: DType) -> DType {
     match dtype {
         DType::F16 | DType::BF16 => DType::F32,
-        DType::I8 | DType::I16 | DType::U16 => DType::I32,
+        DType::I8 | DType::I16 | DType::U16 | DType::I4 | DType::U4 => DType::I32,
         DType::U32 => DType::I64,
         other => other,
     }
@@ -63,11 +63,12 @@ pub(crate) fn rounded(scalar: Scalar, dtype: DType) -> Scalar {
         DType::I64 => i64::from_scalar(scalar).into(),
         DType::I32 => i32::from_scalar(scalar).into(),
         DType::I16 => i16::from_scalar(scalar).into(),
-        DType::I8 => i8::from_scalar(scalar).into(),
+        // The backend does not support integers of four bits; in memory they are those of eight.
+        DType::I8 | DType::I4 => i8::from_scalar(scalar).into(),
         DType::U64 => u64::from_scalar(scalar).into(),
         DType::U32 => u32::from_scalar(scalar).into(),
         DType::U16 => u16::from_scalar(scalar).into(),
-        DType::U8 => u8::from_scalar(scalar).into(),
+        DType::U8 | DType::U4 => u8::from_scalar(scalar).into(),
         DType::Bool => Scalar::Int(i64::from(scalar.to_bool())),
     }
 }

@@ -1,6 +1,6 @@
 //! Reading and converting the elements of tensor data.
 
-use crate::{Bytes, DType, Element, Scalar, TensorData, bf16, f16};
+use crate::{Bytes, DType, DataError, Element, Scalar, TensorData, bf16, f16};
 use alloc::vec::Vec;
 
 /// Reads one element from its bytes, which need not be aligned.
@@ -20,22 +20,18 @@ fn reader(dtype: DType) -> Read {
         DType::I64 => read::<i64>,
         DType::I32 => read::<i32>,
         DType::I16 => read::<i16>,
-        DType::I8 => read::<i8>,
+        DType::I8 | DType::I4 => read::<i8>,
         DType::U64 => read::<u64>,
         DType::U32 => read::<u32>,
         DType::U16 => read::<u16>,
-        DType::U8 => read::<u8>,
+        DType::U8 | DType::U4 => read::<u8>,
         DType::Bool => |bytes| Scalar::Bool(bytes.first().is_some_and(|byte| *byte != 0)),
     }
 }
 
-/// The integers of an integer dtype.
-fn integers(dtype: DType) -> core::ops::RangeInclusive<i128> {
-    let bits = 8 * dtype.size() as u32;
-    match dtype {
-        DType::U64 | DType::U32 | DType::U16 | DType::U8 => 0..=(1 << bits) - 1,
-        _ => -(1 << (bits - 1))..=(1 << (bits - 1)) - 1,
-    }
+/// Whether an integer dtype has an integer; every other dtype has all.
+fn holds(dtype: DType, integer: i128) -> bool {
+    dtype.integers().is_none_or(|(least, greatest)| (least..=greatest).contains(&integer))
 }
 
 impl TensorData {
@@ -74,6 +70,8 @@ impl TensorData {
             (_, DType::U32) => self.collect_as::<u32>(),
             (_, DType::U16) => self.collect_as::<u16>(),
             (_, DType::U8) => self.collect_as::<u8>(),
+            (_, DType::I4) => self.narrowed::<i8>(DType::I4, |x| (x << 4) >> 4),
+            (_, DType::U4) => self.narrowed::<u8>(DType::U4, |x| x & 15),
             (_, DType::Bool) => self.collect_as::<bool>(),
         }
     }
@@ -92,10 +90,10 @@ impl TensorData {
             (Scalar::Float(x), DType::BF16) => bf16::from_f64(x).is_finite() == x.is_finite(),
             (Scalar::Float(x), DType::F32) => (x as f32).is_finite() == x.is_finite(),
             (_, dtype) if dtype.is_float() => true,
-            (Scalar::Int(x), dtype) => integers(dtype).contains(&i128::from(x)),
-            (Scalar::UInt(x), dtype) => integers(dtype).contains(&i128::from(x)),
+            (Scalar::Int(x), dtype) => holds(dtype, x.into()),
+            (Scalar::UInt(x), dtype) => holds(dtype, x.into()),
             // Truncated first, as conversion does; 2^64 and more saturates, and so do infinities.
-            (Scalar::Float(x), dtype) => integers(dtype).contains(&(x as i128)),
+            (Scalar::Float(x), dtype) => holds(dtype, x as i128),
             (Scalar::Bool(_), _) => true,
         })
     }
@@ -109,6 +107,60 @@ impl TensorData {
     fn collect_as<E: Element + bytemuck::NoUninit>(self) -> Self {
         let elements: Vec<E> = self.iter().collect();
         Self { bytes: Bytes::from_elements(elements), shape: self.shape, dtype: E::DTYPE }
+    }
+
+    /// Elements of four bits: floats saturate there, and of integers the lowest bits stay, which `wrap` finds.
+    fn narrowed<E: Element + bytemuck::NoUninit>(self, dtype: DType, wrap: impl Fn(E) -> E) -> Self {
+        let (least, greatest) = dtype.integers().unwrap_or_default();
+        let narrow = |scalar| match scalar {
+            Scalar::Float(x) => E::from_scalar(Scalar::Int((x as i128).clamp(least, greatest) as i64)),
+            Scalar::Int(x) => wrap(E::from_scalar(Scalar::Int(x & 15))),
+            Scalar::UInt(x) => wrap(E::from_scalar(Scalar::UInt(x & 15))),
+            Scalar::Bool(x) => E::from_scalar(Scalar::Bool(x)),
+        };
+        let elements: Vec<E> = self.scalars().map(narrow).collect();
+        Self { bytes: Bytes::from_elements(elements), shape: self.shape, dtype }
+    }
+
+    /// The bytes as files hold them: integers of four bits are two to a byte, the first in the lower half; what is left over is 0.
+    pub fn packed(&self) -> Bytes {
+        if !self.dtype.is_packed() {
+            return self.bytes.clone();
+        }
+        let joined = |pair: &[u8]| match pair {
+            [first, second] => first & 15 | second << 4,
+            rest => rest.iter().fold(0, |_, last| last & 15),
+        };
+        Bytes::from_vec(self.bytes.chunks(2).map(joined).collect())
+    }
+
+    /// Data from the bytes of a file; the inverse of [`TensorData::packed`].
+    ///
+    /// # Errors
+    /// When there are more or fewer bytes than shape and dtype need.
+    pub fn from_packed(bytes: Bytes, shape: Vec<usize>, dtype: DType) -> Result<Self, DataError> {
+        if !dtype.is_packed() {
+            return Self::from_bytes(bytes, shape, dtype);
+        }
+        // In memory they take a byte each: `None` is more than that can have.
+        let count = dtype.bytes_of(&shape);
+        let expected = count.map(|count| count.div_ceil(2));
+        match (count, expected) {
+            (Some(count), Some(expected)) if expected == bytes.len() => {
+                let low =
+                    |half: u8| if dtype == DType::I4 { ((half << 4) as i8 >> 4) as u8 } else { half & 15 };
+                let mut elements = Vec::with_capacity(2 * bytes.len());
+                bytes.iter().for_each(|&pair| elements.extend([low(pair), low(pair >> 4)]));
+                elements.truncate(count);
+                Ok(Self { bytes: Bytes::from_vec(elements), shape, dtype })
+            }
+            _ => Err(DataError::SizeMismatch {
+                expected: expected.unwrap_or(usize::MAX),
+                actual: bytes.len(),
+                shape,
+                dtype,
+            }),
+        }
     }
 
     /// Applies a function to elements that are known to be `A`.
@@ -147,6 +199,31 @@ mod tests {
         assert_eq!(data.clone().convert::<i8>(), TensorData::new(vec![-1_i8, 127, 0, 2], [4]));
         assert_eq!(data.clone().convert::<u8>(), TensorData::new(vec![0_u8, 255, 0, 2], [4]));
         assert_eq!(data.convert::<bool>(), TensorData::new(vec![true, true, true, true], [4]));
+    }
+
+    #[test]
+    fn integers_of_four_bits() {
+        let data = TensorData::new(vec![-9_i32, -8, -1, 0, 7, 8, 300], [7]);
+        let i4 = data.clone().convert_dtype(DType::I4);
+        assert_eq!(i4.iter::<i64>().collect::<Vec<_>>(), [7, -8, -1, 0, 7, -8, -4]);
+        assert_eq!(data.convert_dtype(DType::U4).iter::<i64>().collect::<Vec<_>>(), [7, 8, 15, 0, 7, 8, 12]);
+        let floats = TensorData::new(vec![-9.5_f32, f32::NAN, 3.9, 100.0], [4]);
+        assert_eq!(floats.clone().convert_dtype(DType::I4).iter::<i64>().collect::<Vec<_>>(), [-8, 0, 3, 7]);
+        assert_eq!(floats.convert_dtype(DType::U4).iter::<i64>().collect::<Vec<_>>(), [0, 0, 3, 15]);
+        assert!(!TensorData::new(vec![8_i64], [1]).fits(DType::I4));
+        assert!(TensorData::new(vec![15_i64], [1]).fits(DType::U4));
+    }
+
+    #[test]
+    fn files_hold_two_integers_of_four_bits_in_a_byte() {
+        let data = TensorData::new(vec![-8_i32, 7, -1], [3]).convert_dtype(DType::I4);
+        assert_eq!(data.packed()[..], [0x78, 0x0f]);
+        assert_eq!(TensorData::from_packed(data.packed(), vec![3], DType::I4), Ok(data.clone()));
+        let unsigned = TensorData::new(vec![1_i32, 15], [2]).convert_dtype(DType::U4);
+        assert_eq!(TensorData::from_packed(unsigned.packed(), vec![2], DType::U4), Ok(unsigned));
+        for shape in [vec![5], vec![2], vec![usize::MAX], vec![usize::MAX, 4], vec![0]] {
+            assert!(TensorData::from_packed(data.packed(), shape, DType::I4).is_err());
+        }
     }
 
     #[test]

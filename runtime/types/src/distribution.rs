@@ -27,10 +27,10 @@ impl Distribution {
             (Distribution::Default, DTypeKind::Float) => Scalar::Float(unit()),
             (Distribution::Default, DTypeKind::Bool) => Scalar::Bool(rng.next_u64() & 1 == 1),
             (Distribution::Default, DTypeKind::Int) => {
-                let bits = rng.next_u64() >> (64 - 8 * dtype.size() as u32);
-                let sign_at = 64 - 8 * dtype.size() as u32;
+                let sign_at = 64 - if dtype.is_packed() { 4 } else { 8 * dtype.size() as u32 };
+                let bits = rng.next_u64() >> sign_at;
                 match dtype {
-                    DType::U64 | DType::U32 | DType::U16 | DType::U8 => Scalar::from(bits),
+                    DType::U64 | DType::U32 | DType::U16 | DType::U8 | DType::U4 => Scalar::from(bits),
                     _ => Scalar::Int(((bits << sign_at) as i64) >> sign_at),
                 }
             }

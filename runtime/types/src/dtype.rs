@@ -29,6 +29,11 @@ pub enum DType {
     U16,
     /// Unsigned 8-bit integer.
     U8,
+    /// Signed 4-bit integer, of -8 to 7. In memory each takes a byte, as an `i8` in that range, so that views and copies are those of any
+    /// dtype; files hold two to a byte ([`TensorData::packed`](crate::TensorData::packed)). Devices hold them as [`DType::I8`].
+    I4,
+    /// Unsigned 4-bit integer, of 0 to 15; otherwise like [`DType::I4`].
+    U4,
     /// One byte, 0 or 1.
     Bool,
 }
@@ -55,7 +60,7 @@ impl DType {
     }
 
     /// Every dtype, in declaration order.
-    pub const ALL: [DType; 13] = [
+    pub const ALL: [DType; 15] = [
         DType::F64,
         DType::F32,
         DType::F16,
@@ -68,17 +73,55 @@ impl DType {
         DType::U32,
         DType::U16,
         DType::U8,
+        DType::I4,
+        DType::U4,
         DType::Bool,
     ];
 
-    /// Size of one element in bytes.
+    /// Size of one element in memory, in bytes.
     pub const fn size(self) -> usize {
         match self {
             DType::F64 | DType::I64 | DType::U64 => 8,
             DType::F32 | DType::I32 | DType::U32 => 4,
             DType::F16 | DType::BF16 | DType::I16 | DType::U16 => 2,
-            DType::I8 | DType::U8 | DType::Bool => 1,
+            DType::I8 | DType::U8 | DType::I4 | DType::U4 | DType::Bool => 1,
         }
+    }
+
+    /// Whether files hold two elements to a byte.
+    pub const fn is_packed(self) -> bool {
+        matches!(self, DType::I4 | DType::U4)
+    }
+
+    /// The dtype of one byte for integers of four bits; any other dtype is its own.
+    #[must_use]
+    pub const fn widened(self) -> Self {
+        match self {
+            DType::I4 => DType::I8,
+            DType::U4 => DType::U8,
+            other => other,
+        }
+    }
+
+    /// Least and greatest number of an integer dtype.
+    pub const fn integers(self) -> Option<(i128, i128)> {
+        let (bits, signed) = match self {
+            DType::I64 => (64, true),
+            DType::I32 => (32, true),
+            DType::I16 => (16, true),
+            DType::I8 => (8, true),
+            DType::I4 => (4, true),
+            DType::U64 => (64, false),
+            DType::U32 => (32, false),
+            DType::U16 => (16, false),
+            DType::U8 => (8, false),
+            DType::U4 => (4, false),
+            DType::F64 | DType::F32 | DType::F16 | DType::BF16 | DType::Bool => return None,
+        };
+        Some(match signed {
+            true => (-(1 << (bits - 1)), (1 << (bits - 1)) - 1),
+            false => (0, (1 << bits) - 1),
+        })
     }
 
     /// The kind of tensor that holds this dtype.
@@ -120,6 +163,8 @@ impl DType {
             DType::U32 => "u32",
             DType::U16 => "u16",
             DType::U8 => "u8",
+            DType::I4 => "i4",
+            DType::U4 => "u4",
             DType::Bool => "bool",
         }
     }
@@ -152,7 +197,7 @@ dtypes_of_kind! {
 
 dtypes_of_kind! {
     /// The signed and unsigned integer dtypes.
-    IntDType: I64 I32 I16 I8 U64 U32 U16 U8
+    IntDType: I64 I32 I16 I8 U64 U32 U16 U8 I4 U4
 }
 
 impl core::fmt::Display for DType {

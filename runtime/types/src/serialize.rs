@@ -7,7 +7,8 @@ use serde::de::{self, EnumAccess, SeqAccess, Unexpected, VariantAccess, Visitor}
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A dtype's name and index in Burn's enum, which has more variants than ours; binary formats write the index.
+/// A dtype's name and index in Burn's enum, which has more variants than ours; binary formats write the index. It has no plain integers of
+/// four bits: they are written as those of eight, which they are in memory.
 const DTYPES: [(DType, &str, u32); 13] = [
     (DType::F64, "F64", 0),
     (DType::F32, "F32", 1),
@@ -30,8 +31,11 @@ const NAMES: &[&str] =
 
 impl Serialize for DType {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let (_, name, index) =
-            DTYPES.iter().find(|(dtype, ..)| dtype == self).copied().unwrap_or((DType::F32, "F32", 1));
+        let (_, name, index) = DTYPES
+            .iter()
+            .find(|(dtype, ..)| *dtype == self.widened())
+            .copied()
+            .unwrap_or((DType::F32, "F32", 1));
         serializer.serialize_unit_variant("DType", index, name)
     }
 }

@@ -76,18 +76,10 @@ pub(super) fn exact(dim: Dim) -> Option<Dim> {
 /// Whether a dtype holds a value; what is not known counts as a size, which all but the smallest dtypes hold.
 pub(super) fn fits(dtype: DType, value: &Dim) -> bool {
     let Some(value) = value.as_constant() else {
-        return !matches!(dtype, DType::I8 | DType::U8 | DType::I16 | DType::U16);
+        return dtype.size() > 2;
     };
-    match dtype {
-        DType::I64 => true,
-        DType::I32 => i32::try_from(value).is_ok(),
-        DType::I16 => i16::try_from(value).is_ok(),
-        DType::I8 => i8::try_from(value).is_ok(),
-        DType::U64 => value >= 0,
-        DType::U32 => u32::try_from(value).is_ok(),
-        DType::U16 => u16::try_from(value).is_ok(),
-        DType::U8 => u8::try_from(value).is_ok(),
-        DType::Bool => value == 0 || value == 1,
-        _ => false,
+    match dtype.integers() {
+        Some((least, greatest)) => (least..=greatest).contains(&i128::from(value)),
+        None => dtype.is_bool() && (value == 0 || value == 1),
     }
 }

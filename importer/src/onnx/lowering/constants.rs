@@ -35,8 +35,8 @@ fn number(chunk: &[u8], dtype: DType) -> Scalar {
         DType::I64 => (bits as i64).into(),
         DType::I32 => (bits as i32).into(),
         DType::I16 => (bits as i16).into(),
-        DType::I8 => (bits as i8).into(),
-        DType::U64 | DType::U32 | DType::U16 | DType::U8 => bits.into(),
+        DType::I8 | DType::I4 => (bits as i8).into(),
+        DType::U64 | DType::U32 | DType::U16 | DType::U8 | DType::U4 => bits.into(),
         DType::Bool => (bits != 0).into(),
     }
 }

@@ -36,6 +36,23 @@ impl<'m> Operator<'m> for Cast {
             Some(dtype) => dtype,
             None => to.dtype(args.value("target_type")?),
         };
-        Ok(to.cast(args.value("input")?, dtype)?.into())
+        let x = args.value("input")?;
+        let x = if dtype.is_packed() { nibbles(to, x, dtype)? } else { x };
+        Ok(to.cast(x, dtype)?.into())
     }
+}
+
+/// Integers of which the lowest four bits count, in the range of a dtype: devices hold it in eight bits, which would wrap elsewhere.
+fn nibbles(to: &mut Lowering<'_, '_>, x: ValueId, dtype: DType) -> RuleResult<ValueId> {
+    if to.dtype(x) == dtype || to.dtype(x).is_bool() {
+        return Ok(x);
+    }
+    to.formula(|f| {
+        let x = f.value(x).cast(DType::I32);
+        match dtype {
+            // Its highest bit is the sign.
+            DType::I4 => (x + x.number(8)).binary(BinaryOp::BitwiseAnd, x.number(15)) - x.number(8),
+            _ => x.binary(BinaryOp::BitwiseAnd, x.number(15)),
+        }
+    })
 }

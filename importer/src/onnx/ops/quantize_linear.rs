@@ -47,16 +47,49 @@ impl<'m> Operator<'m> for QuantizeLinear {
         if self.kind == Kind::Dynamic {
             return dynamic(to, x);
         }
+        let dims = to.dims(x);
+        if let Some(blocks) = self.blocks(&dims)? {
+            let x = to.reshape(x, blocks)?;
+            let y = self.computed(args, to, x, true)?;
+            return Ok(to.reshape(y, dims)?.into());
+        }
+        Ok(self.computed(args, to, x, false)?.into())
+    }
+}
+
+impl QuantizeLinear {
+    /// The dims of an input whose blocks are all of one size, with these as an axis of their own.
+    fn blocks(&self, dims: &[Dim]) -> RuleResult<Option<Vec<Dim>>> {
+        if self.block == 0 {
+            return Ok(None);
+        }
+        let axis = axis_of(self.axis, dims.len())?;
+        let size = dims.get(axis).and_then(Dim::as_size).filter(|size| *size > 0 && size % self.block == 0);
+        Ok(size.map(|size| {
+            let mut blocks = dims.to_vec();
+            blocks.splice(axis..=axis, [Dim::from(size / self.block), Dim::from(self.block)]);
+            blocks
+        }))
+    }
+
+    /// What it yields for `x`, which may have its blocks as an axis of their own.
+    fn computed(
+        &self,
+        args: &Args,
+        to: &mut Lowering<'_, '_>,
+        x: ValueId,
+        in_blocks: bool,
+    ) -> RuleResult<ValueId> {
         let quantize = self.kind == Kind::Quantize;
         let scale = args.value(if quantize { "y_scale" } else { "x_scale" })?;
         let zero = args.optional(if quantize { "y_zero_point" } else { "x_zero_point" })?;
         let result = to.dtype(scale);
         let scale = to.cast(scale, DType::F32)?;
-        let scale = self.along(to, scale, x)?;
+        let scale = self.along(to, scale, x, in_blocks)?;
         let points = match zero {
             Some(zero) => {
                 let zero = to.cast(zero, DType::F32)?;
-                Some(self.along(to, zero, x)?)
+                Some(self.along(to, zero, x, in_blocks)?)
             }
             None => None,
         };
@@ -71,15 +104,14 @@ impl<'m> Operator<'m> for QuantizeLinear {
                     (dtype, narrow.or(range_of(dtype)).ok_or_else(|| unsupported(dtype))?)
                 }
             };
-            return Ok(quantized(to, wide, scale, points, dtype, range)?.into());
+            return quantized(to, wide, scale, points, dtype, range);
         }
         let dtype = self.output.map_or(result, |(dtype, _)| dtype);
-        let y = to.formula(|f| {
+        to.formula(|f| {
             let wide = f.value(wide);
             let centered = points.map_or(wide, |points| wide - f.value(points));
             (centered * f.value(scale)).cast(dtype)
-        })?;
-        Ok(y.into())
+        })
     }
 }
 
@@ -90,11 +122,10 @@ fn unsupported(dtype: DType) -> RuleError {
 /// Least and greatest number of a narrow integer dtype.
 pub(super) fn range_of(dtype: DType) -> Option<[i64; 2]> {
     match dtype {
-        DType::I8 => Some([i64::from(i8::MIN), i64::from(i8::MAX)]),
-        DType::U8 => Some([0, i64::from(u8::MAX)]),
-        DType::I16 => Some([i64::from(i16::MIN), i64::from(i16::MAX)]),
-        DType::U16 => Some([0, i64::from(u16::MAX)]),
-        DType::I32 => Some([i64::from(i32::MIN), i64::from(i32::MAX)]),
+        DType::I8 | DType::U8 | DType::I16 | DType::U16 | DType::I32 | DType::I4 | DType::U4 => {
+            let (least, greatest) = dtype.integers()?;
+            Some([i64::try_from(least).ok()?, i64::try_from(greatest).ok()?])
+        }
         _ => None,
     }
 }
@@ -119,8 +150,14 @@ pub(super) fn quantized(
 
 impl QuantizeLinear {
     /// A parameter for all of `x`, for each entry of an axis, or for each block of an axis.
-    fn along(&self, to: &mut Lowering<'_, '_>, parameter: ValueId, x: ValueId) -> RuleResult<ValueId> {
-        let rank = to.rank(x);
+    fn along(
+        &self,
+        to: &mut Lowering<'_, '_>,
+        parameter: ValueId,
+        x: ValueId,
+        in_blocks: bool,
+    ) -> RuleResult<ValueId> {
+        let rank = to.rank(x) - usize::from(in_blocks);
         let dims = to.dims(parameter);
         if dims.is_empty() || (dims.len() == 1 && dims[0].is(1)) {
             return to.reshape(parameter, Vec::new());
@@ -137,8 +174,11 @@ impl QuantizeLinear {
         if dims.len() != rank {
             return Err(invalid("scale", format!("has rank {}, the input {rank}", dims.len())));
         }
-        let block = Dim::from(self.block);
         let column = to.unsqueeze(parameter, &[axis + 1])?;
+        if in_blocks {
+            return Ok(column);
+        }
+        let block = Dim::from(self.block);
         let mut wide = to.dims(column);
         wide[axis + 1] = block.clone();
         let repeated = to.expand(column, wide)?;

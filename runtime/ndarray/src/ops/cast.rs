@@ -92,10 +92,10 @@ fn read_int(dtype: DType, source: &[u8], block: &mut [i64]) {
     match dtype {
         DType::I32 => read::<i32, _>(source, block, i64::from),
         DType::I16 => read::<i16, _>(source, block, i64::from),
-        DType::I8 => read::<i8, _>(source, block, i64::from),
+        DType::I8 | DType::I4 => read::<i8, _>(source, block, i64::from),
         DType::U32 => read::<u32, _>(source, block, i64::from),
         DType::U16 => read::<u16, _>(source, block, i64::from),
-        DType::U8 | DType::Bool => read::<u8, _>(source, block, i64::from),
+        DType::U8 | DType::U4 | DType::Bool => read::<u8, _>(source, block, i64::from),
         _ => read::<i64, _>(source, block, |x| x),
     }
 }
@@ -149,11 +149,11 @@ fn write<W: Wide>(dtype: DType, out: &mut [u8], block: &[W]) {
         DType::I64 => store(out, block, W::i64),
         DType::I32 => store(out, block, W::i32),
         DType::I16 => store(out, block, W::i16),
-        DType::I8 => store(out, block, W::i8),
+        DType::I8 | DType::I4 => store(out, block, W::i8),
         DType::U64 => store(out, block, W::u64),
         DType::U32 => store(out, block, W::u32),
         DType::U16 => store(out, block, W::u16),
-        DType::U8 => store(out, block, W::u8),
+        DType::U8 | DType::U4 => store(out, block, W::u8),
         DType::Bool => store(out, block, W::bool),
     }
 }

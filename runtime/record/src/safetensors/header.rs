@@ -1,6 +1,6 @@
 //! The header of a safetensors file.
 
-use super::parse_dtype_name;
+use super::stored_dtype;
 use crate::RecordError;
 use alloc::{collections::BTreeMap, format, string::String, vec::Vec};
 use core::fmt;
@@ -101,7 +101,7 @@ impl<'de> Deserialize<'de> for Entry {
             data_offsets: [usize; 2],
         }
         let Raw { dtype, shape, data_offsets: [start, end] } = Raw::deserialize(deserializer)?;
-        let dtype = parse_dtype_name(&dtype).map_err(de::Error::custom)?;
+        let dtype = stored_dtype(&dtype).map_err(de::Error::custom)?;
         Ok(Entry { dtype, shape, start, end })
     }
 }

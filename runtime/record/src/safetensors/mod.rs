@@ -2,7 +2,8 @@
 //!
 //! A file is eight little-endian bytes with the length of the header, the header (JSON: for each tensor its dtype, its
 //! shape and where its bytes lie, and under `__metadata__` some texts), and the tensors' bytes. Kiln writes the version
-//! of this convention there, and which tensors are stored in a narrower dtype than the module's.
+//! of this convention there, and which tensors are stored in a narrower dtype than the module's. The format has no integers of four bits: Kiln
+//! stores them two to a byte, as U8 of rank 1, and says there what they are.
 
 mod header;
 mod write;
@@ -15,9 +16,13 @@ pub use write::{save, write};
 use crate::RecordError;
 use alloc::{borrow::ToOwned, collections::BTreeMap, format, string::String, vec::Vec};
 use kiln_types::{Bytes, DType, TensorData};
+use serde::{Deserialize, Serialize};
 
-/// The newest version of the convention that this crate knows.
-pub const FORMAT_VERSION: u32 = 1;
+/// The newest version of the convention that this crate knows; a file states the oldest one that can read it.
+pub const FORMAT_VERSION: u32 = 2;
+
+/// The version that added [`PACKED_KEY`].
+const PACKED_VERSION: u32 = 2;
 
 /// The key of the version in the file's metadata.
 pub const VERSION_KEY: &str = "kiln.format";
@@ -25,6 +30,10 @@ pub const VERSION_KEY: &str = "kiln.format";
 /// The key of the original dtypes in the file's metadata: a JSON object from path to dtype, for the tensors that are
 /// stored in another one.
 pub const DTYPES_KEY: &str = "kiln.dtypes";
+
+/// The key of the packed tensors in the file's metadata: a JSON object from path to dtype and shape, for those whose bytes are stored as
+/// U8 because the format does not have their dtype.
+pub const PACKED_KEY: &str = "kiln.packed";
 
 /// The key that a file's metadata has when its parameters are to get the backend's own floats and integers, whatever they
 /// are stored in: records of checkpoints, which anything may be computed with. Its value is `true`.
@@ -44,10 +53,11 @@ pub struct Safetensors {
 impl Safetensors {
     /// Reads the header of a file. Every offset is checked here.
     pub fn read(file: Bytes) -> Result<Self, RecordError> {
-        let (header, data_start) = Header::read(&file)?;
+        let (mut header, data_start) = Header::read(&file)?;
         let data = file.slice(data_start..file.len()).unwrap_or_default();
         header.check(data.len())?;
         let version = read_version(&header)?;
+        unpack_entries(&mut header)?;
         let original = match header.metadata.get(DTYPES_KEY) {
             Some(text) => serde_json::from_str::<BTreeMap<String, String>>(text)
                 .map_err(|error| RecordError::Decode(format!("{DTYPES_KEY}: {error}")))?
@@ -83,7 +93,7 @@ impl Safetensors {
         self.header.tensors.keys().map(String::as_str)
     }
 
-    /// Dtype and shape of a tensor as stored.
+    /// Dtype and shape of a tensor as stored; those of a packed one, not of its bytes.
     pub fn entry(&self, path: &str) -> Option<&Entry> {
         self.header.tensors.get(path)
     }
@@ -98,12 +108,42 @@ impl Safetensors {
         self.original.get(path).copied()
     }
 
-    /// A tensor as stored, sharing the file's bytes.
+    /// A tensor as stored, sharing the file's bytes; a packed one is unpacked.
     pub fn tensor(&self, path: &str) -> Option<TensorData> {
         let entry = self.entry(path)?;
         let bytes = self.data.slice(entry.start..entry.end)?;
-        TensorData::from_bytes(bytes, entry.shape.clone(), entry.dtype).ok()
+        TensorData::from_packed(bytes, entry.shape.clone(), entry.dtype).ok()
     }
+}
+
+/// What a packed tensor is.
+#[derive(Serialize, Deserialize)]
+struct Packed {
+    dtype: String,
+    shape: Vec<usize>,
+}
+
+/// Gives packed tensors their own dtype and shape.
+fn unpack_entries(header: &mut Header) -> Result<(), RecordError> {
+    let Some(text) = header.metadata.get(PACKED_KEY) else { return Ok(()) };
+    let packed = serde_json::from_str::<BTreeMap<String, Packed>>(text)
+        .map_err(|error| RecordError::Decode(format!("{PACKED_KEY}: {error}")))?;
+    for (path, Packed { dtype, shape }) in packed {
+        let fail = |reason: String| RecordError::Decode(format!("{PACKED_KEY}: tensor {path:?} {reason}"));
+        let dtype = parse_dtype_name(&dtype).map_err(&fail)?;
+        let entry = header.tensors.get_mut(&path).ok_or_else(|| fail("is not there".to_owned()))?;
+        let bytes = entry.end - entry.start;
+        let fits =
+            dtype.is_packed() && dtype.bytes_of(&shape).is_some_and(|count| count.div_ceil(2) == bytes);
+        if entry.dtype != DType::U8 || !fits {
+            let stored = &entry.shape;
+            let reason = format!("of {} {stored:?} cannot hold {} {shape:?}", entry.dtype, dtype_name(dtype));
+            return Err(fail(reason));
+        }
+        entry.dtype = dtype;
+        entry.shape = shape;
+    }
+    Ok(())
 }
 
 /// The version that a file states, if it is one that this crate knows.
@@ -130,7 +170,17 @@ pub fn dtype_name(dtype: DType) -> &'static str {
         DType::U32 => "U32",
         DType::U16 => "U16",
         DType::U8 => "U8",
+        DType::I4 => "I4",
+        DType::U4 => "U4",
         DType::Bool => "BOOL",
+    }
+}
+
+/// The dtype of this name that the format has; else what is to be said about the name.
+fn stored_dtype(name: &str) -> Result<DType, String> {
+    match parse_dtype_name(name)? {
+        dtype if dtype.is_packed() => Err(format!("{name} is no dtype of the format")),
+        dtype => Ok(dtype),
     }
 }
 
@@ -144,7 +194,8 @@ fn parse_dtype_name(name: &str) -> Result<DType, String> {
             _ if bits("F4") => "floats of 4 bits, packed in pairs",
             _ if bits("C") => "complex numbers",
             _ => {
-                let known: Vec<_> = DType::ALL.into_iter().map(dtype_name).collect();
+                let stored = DType::ALL.into_iter().filter(|dtype| !dtype.is_packed());
+                let known: Vec<_> = stored.map(dtype_name).collect();
                 return format!("dtype {name:?} is not one of {}", known.join(", "));
             }
         };

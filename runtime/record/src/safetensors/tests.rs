@@ -79,7 +79,7 @@ fn what_is_wrong_with_a_file_is_said() {
             says: "tensor \"b\" at bytes 1..2 shares bytes",
         },
         Case { file: file(&entry("Q4", "[2]", "[0,8]"), 8), says: "tensor \"t\": " },
-        Case { file: file(r#"{"__metadata__":{"kiln.format":"2"}}"#, 0), says: "format version 2" },
+        Case { file: file(r#"{"__metadata__":{"kiln.format":"3"}}"#, 0), says: "format version 3" },
         Case {
             file: file(
                 r#"{"t":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"t":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}"#,
@@ -105,4 +105,49 @@ fn a_saved_file_is_replaced_and_mapped() {
     assert_eq!(first.tensor("a.weight"), Some(sample().remove(2).data));
     assert_eq!(Safetensors::open(&path).unwrap().paths().count(), 0);
     std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn integers_of_four_bits_are_packed() {
+    let odd = TensorData::new(vec![-8_i32, 7, -1, 0, 3], [5, 1]).convert_dtype(DType::I4);
+    let even = TensorData::new(vec![0_i32, 15, 8, 1], [2, 2]).convert_dtype(DType::U4);
+    let plain = TensorData::new(vec![1_u8], [1]);
+    let tensors = [("odd", &odd), ("even", &even), ("plain", &plain)]
+        .map(|(path, data)| TensorToWrite::new(path, data.clone()));
+    let bytes = to_vec(&tensors, &BTreeMap::new()).unwrap();
+    let (header, start) = Header::read(&bytes).unwrap();
+    // Whoever does not know what they are finds bytes.
+    assert_eq!((header.tensors["odd"].dtype, header.tensors["odd"].shape.clone()), (DType::U8, vec![3]));
+    assert_eq!(bytes.len() - start, 3 + 2 + 1);
+    let record = Safetensors::read(Bytes::from_vec(bytes)).unwrap();
+    assert_eq!(record.version(), Some(2));
+    assert_eq!(
+        record.entry("even").map(|entry| (entry.dtype, entry.shape.clone())),
+        Some((DType::U4, vec![2, 2]))
+    );
+    assert_eq!((record.tensor("odd"), record.tensor("even")), (Some(odd), Some(even)));
+    assert_eq!(record.tensor("plain"), Some(plain));
+}
+
+#[test]
+fn packed_tensors_that_lie_are_refused() {
+    let cases = [
+        (r#"{\"x\":{\"dtype\":\"I4\",\"shape\":[7]}}"#, "cannot hold I4 [7]"),
+        (r#"{\"x\":{\"dtype\":\"I4\",\"shape\":[4]}}"#, "cannot hold I4 [4]"),
+        (r#"{\"x\":{\"dtype\":\"I4\",\"shape\":[18446744073709551615, 3]}}"#, "cannot hold I4"),
+        (r#"{\"x\":{\"dtype\":\"I8\",\"shape\":[3]}}"#, "cannot hold I8 [3]"),
+        (r#"{\"x\":{\"dtype\":\"I3\",\"shape\":[3]}}"#, "I3"),
+        (r#"{\"y\":{\"dtype\":\"I4\",\"shape\":[5]}}"#, "is not there"),
+        (r#"{\"x\":{\"dtype\":\"I4\",\"shape\":[-1]}}"#, "kiln.packed"),
+        ("[]", "kiln.packed"),
+    ];
+    for (packed, says) in cases {
+        let header = format!(
+            r#"{{"__metadata__":{{"kiln.format":"2","kiln.packed":"{packed}"}},"x":{{"dtype":"U8","shape":[3],"data_offsets":[0,3]}}}}"#
+        );
+        let error = Safetensors::read(file(&header, 3)).unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+    }
+    let foreign = r#"{"x":{"dtype":"I4","shape":[3],"data_offsets":[0,3]}}"#;
+    assert!(Safetensors::read(file(foreign, 3)).is_err());
 }

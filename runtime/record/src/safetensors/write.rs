@@ -1,9 +1,9 @@
 //! Writing a safetensors record.
 
-use super::{DTYPES_KEY, FORMAT_VERSION, VERSION_KEY, dtype_name};
+use super::{DTYPES_KEY, PACKED_KEY, PACKED_VERSION, Packed, VERSION_KEY, dtype_name};
 use crate::RecordError;
 use alloc::{collections::BTreeMap, format, string::String, string::ToString, vec::Vec};
-use kiln_types::{DType, TensorData};
+use kiln_types::{Bytes, DType, TensorData};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
@@ -37,7 +37,13 @@ impl TensorToWrite {
 
     /// Number of bytes in the file.
     fn stored_size(&self) -> usize {
-        self.data.num_elements() * self.stored.size()
+        let bytes = self.data.num_elements() * self.stored.size();
+        if self.stored.is_packed() { bytes.div_ceil(2) } else { bytes }
+    }
+
+    /// The bytes in the file.
+    fn stored_bytes(&self) -> Bytes {
+        self.stored_data().packed()
     }
 }
 
@@ -58,7 +64,7 @@ pub fn write<W: std::io::Write>(
     let fail = |error: std::io::Error| RecordError::Encode(error.to_string());
     writer.write_all(&plan.header).map_err(fail)?;
     for tensor in plan.tensors {
-        writer.write_all(&tensor.stored_data().bytes).map_err(fail)?;
+        writer.write_all(&tensor.stored_bytes()).map_err(fail)?;
         tensor.data.bytes.release();
     }
     writer.flush().map_err(fail)
@@ -83,7 +89,7 @@ pub fn to_vec(
     let plan = Plan::new(tensors, metadata)?;
     let mut bytes = plan.header;
     for tensor in plan.tensors {
-        bytes.extend_from_slice(&tensor.stored_data().bytes);
+        bytes.extend_from_slice(&tensor.stored_bytes());
     }
     Ok(bytes)
 }
@@ -103,7 +109,18 @@ impl<'a> Plan<'a> {
             return Err(RecordError::Encode(format!("there are two parameters at {path:?}")));
         }
         let mut metadata = metadata.clone();
-        metadata.insert(VERSION_KEY.to_string(), FORMAT_VERSION.to_string());
+        let packed = tensors.iter().filter(|tensor| tensor.stored.is_packed());
+        let packed: BTreeMap<_, _> = packed
+            .map(|tensor| {
+                let dtype = dtype_name(tensor.stored).to_string();
+                (&tensor.path, Packed { dtype, shape: tensor.data.shape.clone() })
+            })
+            .collect();
+        let version = if packed.is_empty() { 1 } else { PACKED_VERSION };
+        metadata.insert(VERSION_KEY.to_string(), version.to_string());
+        if !packed.is_empty() {
+            metadata.insert(PACKED_KEY.to_string(), to_json(&packed)?);
+        }
         let original: BTreeMap<_, _> = tensors
             .iter()
             .filter(|tensor| tensor.stored != tensor.data.dtype)
@@ -147,11 +164,12 @@ impl Serialize for HeaderToWrite<'_> {
         let mut start = 0;
         for tensor in self.tensors {
             let end = start + tensor.stored_size();
-            let entry = Entry {
-                dtype: dtype_name(tensor.stored),
-                shape: &tensor.data.shape,
-                data_offsets: [start, end],
+            let bytes = [tensor.stored_size()];
+            let (dtype, shape) = match tensor.stored.is_packed() {
+                true => (DType::U8, bytes.as_slice()),
+                false => (tensor.stored, tensor.data.shape.as_slice()),
             };
+            let entry = Entry { dtype: dtype_name(dtype), shape, data_offsets: [start, end] };
             map.serialize_entry(&tensor.path, &entry)?;
             start = end;
         }

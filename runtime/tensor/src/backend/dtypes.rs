@@ -13,6 +13,7 @@ pub fn held<B: Backend>(dtype: DType, device: &B::Device) -> DType {
     match dtype.kind() {
         DTypeKind::Float if B::supports(device, DType::F32) => DType::F32,
         DTypeKind::Float => B::FloatElem::DTYPE,
+        DTypeKind::Int if dtype.is_packed() && B::supports(device, dtype.widened()) => dtype.widened(),
         DTypeKind::Int => B::IntElem::DTYPE,
         DTypeKind::Bool => DType::Bool,
     }

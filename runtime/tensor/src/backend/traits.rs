@@ -65,11 +65,11 @@ pub trait Backend:
     ///
     /// `Tensor` and `compose` hand a backend no other dtype: what is asked for in one that is not supported is held in
     /// [`held`](super::held)'s. `f64` becomes `f32` then (and is less exact), `f16` and `bf16` become `f32` (and are more
-    /// exact), integers become those of [`Backend::IntElem`]. Data whose numbers do not fit is refused with a message;
+    /// exact), integers become those of [`Backend::IntElem`], except that those of four bits become `i8` and `u8` where there are such. Data whose numbers do not fit is refused with a message;
     /// integers that are computed wrap at the width of the dtype that holds them. The default float and integer dtypes and
-    /// `bool` are supported everywhere.
-    fn supports(_device: &Self::Device, _dtype: DType) -> bool {
-        true
+    /// `bool` are supported everywhere. Unless a backend says otherwise, it supports all dtypes but integers of four bits.
+    fn supports(_device: &Self::Device, dtype: DType) -> bool {
+        !dtype.is_packed()
     }
 
     /// Whether gradients are recorded.

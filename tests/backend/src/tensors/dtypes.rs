@@ -264,6 +264,10 @@ pub fn stand_ins<B: Backend>() {
         let text = message_of(move || drop(Tensor::<B, 1, Int>::from_data(large(), &B::Device::default())));
         assert!(text.contains("does not hold all of these i64 numbers"), "{text}");
     }
+    // Integers of four bits are held in eight, or as the device's own.
+    let nibbles = TensorData::from([-8_i64, 7]).convert_dtype(DType::I4);
+    let eight = if B::supports(&device, DType::I8) { DType::I8 } else { index::<B>() };
+    is(Tensor::<B, 1, Int>::from_data_dtype(nibbles, &device, DType::I4), [-8, 7], eight);
     let asked = Tensor::<B, 1, Int>::from_data_dtype([7_i64], &device, DType::I64);
     let wide = Tensor::<B, 1>::from_data_dtype([0.5_f64], &device, DType::F64);
     if B::supports(&device, DType::I64) {
