@@ -21,9 +21,8 @@ const RESERVED: &[&str] = &[
     "yield",
 ];
 
-/// The words of a name: runs of ASCII letters and digits, split where case rises.
-fn words(text: &str) -> Vec<String> {
-    let mut words: Vec<String> = Vec::new();
+/// Visits the words of a name, runs of ASCII letters and digits, split where case rises, while `f` wants more.
+fn each_word(text: &str, f: &mut dyn FnMut(&str) -> bool) {
     let mut word = String::new();
     let mut previous = ' ';
     let mut characters = text.chars().take(8 * MAX_LENGTH).peekable();
@@ -34,7 +33,10 @@ fn words(text: &str) -> Vec<String> {
                 || (previous.is_ascii_digit() && next_lower)
                 || (previous.is_ascii_uppercase() && next_lower));
         if (rises || !c.is_ascii_alphanumeric()) && !word.is_empty() {
-            words.push(std::mem::take(&mut word));
+            if !f(&word) {
+                return;
+            }
+            word.clear();
         }
         if c.is_ascii_alphanumeric() {
             word.push(c.to_ascii_lowercase());
@@ -42,26 +44,26 @@ fn words(text: &str) -> Vec<String> {
         previous = c;
     }
     if !word.is_empty() {
-        words.push(word);
+        f(&word);
     }
-    words
 }
 
 /// A `snake_case` identifier for a name, or `fallback` (which must be one) when nothing is left of it.
 pub fn snake(text: &str, fallback: &str) -> String {
     let mut name = String::new();
-    for word in words(text) {
+    each_word(text, &mut |word| {
         if name.len() + word.len() > MAX_LENGTH {
             if name.is_empty() {
                 name.extend(word.chars().take(MAX_LENGTH));
             }
-            break;
+            return false;
         }
         if !name.is_empty() {
             name.push('_');
         }
-        name.push_str(&word);
-    }
+        name.push_str(word);
+        true
+    });
     if name.is_empty() {
         return fallback.to_owned();
     }

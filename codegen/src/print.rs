@@ -9,6 +9,7 @@ pub mod markers;
 mod verify;
 
 use proc_macro2::TokenStream;
+use verify::Expected;
 
 /// Why tokens did not become text. Each is a defect of Kiln's.
 #[derive(Debug, thiserror::Error)]
@@ -26,9 +27,13 @@ pub enum PrintError {
 
 /// The text of a file, below a head of comments.
 pub fn print(head: &str, tokens: TokenStream) -> Result<String, PrintError> {
-    let file = syn::parse2(tokens.clone())?;
-    let text = format!("{head}{}", markers::replace(&prettyplease::unparse(&file)));
-    verify::verify(tokens, &text)?;
+    let expected = Expected::new(tokens.clone())?;
+    let printed = {
+        let file = syn::parse2(tokens)?;
+        prettyplease::unparse(&file)
+    };
+    let text = format!("{head}{}", markers::replace(&printed));
+    expected.verify(&text)?;
     Ok(text)
 }
 

@@ -1,8 +1,13 @@
-//! Source for long graphs, however their nodes are named: in time that grows with their length, on a small stack.
+//! Passes over long graphs and source for them, however their nodes are named: in time that grows with their length, on a
+//! small stack.
 
 use kiln_codegen::{Options, generate};
-use kiln_importer::ir::{Builder, Concat, Graph, Linear, Op, Origin, ScopeEntry, TensorType, ValueId};
+use kiln_importer::ir::{
+    Builder, Concat, Graph, LayerNorm, Linear, Op, Origin, Permute, Provenance, ScopeEntry, TensorType, ValueId,
+};
+use kiln_importer::passes::{self, optimize};
 use kiln_types::{BinaryOp, DType, TensorData, UnaryOp};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What a build script has.
@@ -55,6 +60,11 @@ const SHAPES: &[Shape] = &[
     Shape { name: "fan-out", build: fan_out },
     Shape { name: "fan-in", build: fan_in },
     Shape { name: "parameters", build: parameters },
+    Shape { name: "a checkpoint's vector a node", build: |b, x, n| own(b, x, n, flat, scaled) },
+    Shape { name: "a checkpoint's vector a node, modules", build: |b, x, n| own(b, x, n, nested, scaled) },
+    Shape { name: "a checkpoint's layer a node", build: |b, x, n| own(b, x, n, flat, linear) },
+    Shape { name: "a checkpoint's layer a node, modules", build: |b, x, n| own(b, x, n, nested, linear) },
+    Shape { name: "a checkpoint's norm a node", build: |b, x, n| own(b, x, n, flat, norm) },
 ];
 
 fn entry(path: &str, class: &str) -> ScopeEntry {
@@ -155,6 +165,54 @@ fn parameters(b: &mut Builder<'_>, mut x: ValueId, n: usize) -> Vec<ValueId> {
     vec![x]
 }
 
+/// A node that uses tensors of a checkpoint, each under a key of its own.
+type Node = fn(&mut Builder<'_>, ValueId, &dyn Fn(&str) -> String) -> ValueId;
+
+fn own(
+    b: &mut Builder<'_>,
+    mut x: ValueId,
+    n: usize,
+    key: fn(usize, &str) -> String,
+    node: Node,
+) -> Vec<ValueId> {
+    for i in 0..n {
+        x = node(b, x, &|field| key(i, field));
+    }
+    vec![x]
+}
+
+fn flat(i: usize, field: &str) -> String {
+    format!("{field}_{i}")
+}
+
+fn nested(i: usize, field: &str) -> String {
+    format!("layers.{}.step{}.{field}", i / 8, i % 8)
+}
+
+/// A tensor of the checkpoint.
+fn tensor(b: &mut Builder<'_>, key: String, shape: &[usize]) -> ValueId {
+    let made = Provenance::Key { key: key.clone(), shape: shape.to_vec() };
+    b.graph.add_derived(Some(key), zeros(shape), Some(Arc::new(made)))
+}
+
+fn scaled(b: &mut Builder<'_>, x: ValueId, key: &dyn Fn(&str) -> String) -> ValueId {
+    let scale = tensor(b, key("scale"), &[1, 4]);
+    b.add(Op::Binary(BinaryOp::Mul), &[x, scale]).unwrap()
+}
+
+/// As PyTorch has it: the transposed weight, and a bias.
+fn linear(b: &mut Builder<'_>, x: ValueId, key: &dyn Fn(&str) -> String) -> ValueId {
+    let (weight, bias) = (tensor(b, key("weight"), &[4, 4]), tensor(b, key("bias"), &[1, 4]));
+    let turned = b.add(Op::Permute(Permute { axes: vec![1, 0] }), &[weight]).unwrap();
+    let product = b.add(Op::MatMul, &[x, turned]).unwrap();
+    b.add(Op::Binary(BinaryOp::Add), &[product, bias]).unwrap()
+}
+
+fn norm(b: &mut Builder<'_>, x: ValueId, key: &dyn Fn(&str) -> String) -> ValueId {
+    let (weight, bias) = (tensor(b, key("weight"), &[4]), tensor(b, key("bias"), &[4]));
+    b.add(Op::LayerNorm(LayerNorm { epsilon: 1e-5 }), &[x, weight, bias]).unwrap()
+}
+
 fn zeros(shape: &[usize]) -> TensorData {
     TensorData::new(vec![0f32; shape.iter().product()], shape.to_vec())
 }
@@ -171,18 +229,33 @@ fn graph(shape: &Shape, length: usize) -> Graph {
     graph
 }
 
-/// The time that source takes, in a thread with a small stack.
-fn time(shape: &Shape, length: usize) -> Duration {
-    let graph = graph(shape, length);
+/// The time that something takes, in a thread with a small stack.
+fn time(work: impl FnOnce() + Send) -> Duration {
     let run = || {
         let start = Clock::now();
-        let generated = generate(&graph, &Options::default()).unwrap();
-        assert!(generated.source.contains("fn forward"));
+        work();
         start.elapsed()
     };
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, run).unwrap();
         thread.join().unwrap()
+    })
+}
+
+/// The time that the source of a graph takes.
+fn generating(shape: &Shape, length: usize) -> Duration {
+    let graph = graph(shape, length);
+    time(|| {
+        let generated = generate(&graph, &Options::default()).unwrap();
+        assert!(generated.source.contains("fn forward"));
+    })
+}
+
+/// The time that the passes over a graph take.
+fn optimizing(shape: &Shape, length: usize) -> Duration {
+    let mut graph = graph(shape, length);
+    time(|| {
+        optimize(&mut graph, &passes::Options::default());
     })
 }
 
@@ -206,20 +279,30 @@ impl Clock {
     }
 }
 
-#[test]
-fn time_grows_with_the_length_of_a_graph() {
+/// Holds something to its time for every shape.
+fn check(what: fn(&Shape, usize) -> Duration) {
     let only = std::env::var("KILN_SHAPE").ok();
     let length = std::env::var("KILN_CHAIN").ok().and_then(|n| n.parse().ok());
     for shape in SHAPES.iter().filter(|shape| only.as_deref().is_none_or(|only| only == shape.name)) {
         if let Some(length) = length {
-            println!("{:>30} {length:>7} {:>10.2?}", shape.name, time(shape, length));
+            println!("{:>40} {length:>7} {:>10.2?}", shape.name, what(shape, length));
             continue;
         }
         let ratios = (0..ATTEMPTS).map(|_| {
-            let [short, long] = LENGTHS.map(|length| time(shape, length));
+            let [short, long] = LENGTHS.map(|length| what(shape, length));
             long.as_secs_f64() / short.as_secs_f64()
         });
-        let mut ratios = ratios.inspect(|ratio| println!("{:>30} {ratio:.1}", shape.name));
+        let mut ratios = ratios.inspect(|ratio| println!("{:>40} {ratio:.1}", shape.name));
         assert!(ratios.any(|ratio| ratio < MAX_RATIO), "{}", shape.name);
     }
+}
+
+#[test]
+fn the_time_for_source_grows_with_the_length_of_a_graph() {
+    check(generating);
+}
+
+#[test]
+fn the_time_for_passes_grows_with_the_length_of_a_graph() {
+    check(optimizing);
 }

@@ -66,26 +66,25 @@ impl Emitter<'_> {
         }
     }
 
-    /// The statements of a struct's `forward`, with everything that stands before them.
-    pub(super) fn body(&mut self, id: StructId, asynchronous: bool) -> Result<TokenStream> {
+    /// The statements of a struct's `forward`, with everything that stands before them, and its result.
+    pub(super) fn body(&mut self, id: StructId, asynchronous: bool) -> Result<(TokenStream, TokenStream)> {
         let body = &self.structure(id).body;
         let mut function = self.function(id, asynchronous)?;
         let mut start = TokenStream::new();
         for &input in &body.inputs {
             start.extend(function.symbols_of(input)?);
         }
-        let statements = function.block(&body.block, true)?;
-        if !function.uses_device {
-            return Ok(quote!(#start #statements));
-        }
-        let device = device(&function)?;
-        Ok(quote!(#device #start #statements))
+        let (statements, result) = function.block(&body.block, true)?;
+        let mut tokens = if function.uses_device { device(&function)? } else { TokenStream::new() };
+        tokens.extend(start);
+        tokens.extend(statements);
+        Ok((tokens, result))
     }
 
     pub(super) fn forward(&mut self, id: StructId, asynchronous: bool) -> Result<TokenStream> {
         let parameters = self.signature(id)?;
         let result = self.result_type(id);
-        let body = self.body(id, asynchronous)?;
+        let (body, value) = self.body(id, asynchronous)?;
         let name = ident(if asynchronous { "forward_async" } else { "forward" });
         let (start, blank) = if asynchronous {
             (quote!(pub async fn), markers::blank())
@@ -94,7 +93,7 @@ impl Emitter<'_> {
         };
         let doc = if asynchronous { " Runs it without blocking the thread." } else { " Runs it." };
         let allow = too_many(parameters.len() + 1);
-        Ok(quote!(#blank #[doc = #doc] #allow #start #name(&self, #(#parameters),*) -> #result { #body }))
+        Ok(quote!(#blank #[doc = #doc] #allow #start #name(&self, #(#parameters),*) -> #result { #body #value }))
     }
 
     pub(super) fn free_function(&mut self, id: StructId) -> Result<TokenStream> {
@@ -105,12 +104,12 @@ impl Emitter<'_> {
         let variants: &[bool] = if self.reads[id] { &[false, true] } else { &[false] };
         for &asynchronous in variants {
             let parameters = self.signature(id)?;
-            let body = self.body(id, asynchronous)?;
+            let (body, value) = self.body(id, asynchronous)?;
             let name = self.forward_name(id, asynchronous);
             let allow = too_many(parameters.len());
             let start = if asynchronous { quote!(async fn) } else { quote!(fn) };
             tokens.extend(
-                quote!(#[doc = #doc] #allow #start #name<B: #backend>(#(#parameters),*) -> #result { #body }),
+                quote!(#[doc = #doc] #allow #start #name<B: #backend>(#(#parameters),*) -> #result { #body #value }),
             );
         }
         Ok(tokens)

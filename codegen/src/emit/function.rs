@@ -61,8 +61,15 @@ impl<'p> Emitter<'p> {
 }
 
 impl FunctionEmitter<'_, '_> {
-    /// The statements of a block and its result; `is_outermost` when it is no branch.
-    pub(super) fn block(&mut self, block: &Block, is_outermost: bool) -> Result<TokenStream> {
+    /// The statements of a branch and its result.
+    fn branch(&mut self, block: &Block) -> Result<TokenStream> {
+        let (mut tokens, result) = self.block(block, false)?;
+        tokens.extend(result);
+        Ok(tokens)
+    }
+
+    /// The statements of a block, and its result; `is_outermost` when it is no branch.
+    pub(super) fn block(&mut self, block: &Block, is_outermost: bool) -> Result<(TokenStream, TokenStream)> {
         let mut tokens = TokenStream::new();
         let (last, others) = match block.statements.split_last() {
             Some((last, others)) if block.ends_with_branches() => (Some(last), others),
@@ -74,7 +81,7 @@ impl FunctionEmitter<'_, '_> {
                 tokens.extend(self.symbols_of(output)?);
             }
         }
-        tokens.extend(match last {
+        let result = match last {
             Some(statement) => self.value(statement)?,
             None => {
                 let results = self.all(&block.results)?;
@@ -83,8 +90,8 @@ impl FunctionEmitter<'_, '_> {
                     results => quote!((#(#results),*)),
                 }
             }
-        });
-        Ok(tokens)
+        };
+        Ok((tokens, result))
     }
 
     fn statement(&mut self, statement: &Statement, is_outermost: bool) -> Result<TokenStream> {
@@ -116,7 +123,7 @@ impl FunctionEmitter<'_, '_> {
         match statement {
             Statement::If { condition, then, otherwise, .. } => {
                 let condition = dims::condition(condition, self.variables)?;
-                let (then, otherwise) = (self.block(then, false)?, self.block(otherwise, false)?);
+                let (then, otherwise) = (self.branch(then)?, self.branch(otherwise)?);
                 Ok(quote!(if #condition { #then } else { #otherwise }))
             }
             Statement::Optional { output, code, otherwise, flag, field } => {

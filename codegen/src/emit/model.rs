@@ -244,7 +244,7 @@ impl Emitter<'_> {
         let inputs = self.structure(root).body.inputs.iter();
         let inputs: Vec<_> = inputs.map(|&input| Ok(ident(variables.name(input)?))).collect::<Result<_>>()?;
         let result = self.result_type(root);
-        let body = self.body(root, asynchronous)?;
+        let (body, value) = self.body(root, asynchronous)?;
         let allow = (inputs.len() > MAX_INPUTS)
             .then(|| quote!(#[allow(clippy::too_many_arguments, reason = "the model has as many inputs")]));
         let blank = markers::blank();
@@ -256,11 +256,10 @@ impl Emitter<'_> {
         let doc =
             if asynchronous { " Runs the model without blocking the thread." } else { " Runs the model." };
         if inputs.is_empty() {
-            return Ok(quote!(#blank #[doc = #doc] #function #forward(&self) -> #result { #body }));
+            return Ok(quote!(#blank #[doc = #doc] #function #forward(&self) -> #result { #body #value }));
         }
         let (error, check) = (self.uses.path("input::InputError"), self.uses.path("input::check_inputs"));
         let wait = if asynchronous { quote!(.await) } else { TokenStream::new() };
-        let body = wrap_result(body);
         Ok(quote! {
             #blank
             #[doc = #doc]
@@ -278,22 +277,9 @@ impl Emitter<'_> {
             #function #try_forward(&self, #(#parameters),*) -> Result<#result, #error> {
                 #check(&INPUTS, &[#(&#inputs.dims()),*])?;
                 #body
+                Ok(#value)
             }
         })
-    }
-}
-
-/// A body whose last expression goes into `Ok`.
-fn wrap_result(body: TokenStream) -> TokenStream {
-    match syn::parse2::<syn::Block>(quote!({ #body })) {
-        Ok(mut block) => {
-            if let Some(syn::Stmt::Expr(result, None)) = block.stmts.pop() {
-                let statements = &block.stmts;
-                return quote!(#(#statements)* Ok(#result));
-            }
-            quote!(Ok({ #body }))
-        }
-        Err(_) => quote!(Ok({ #body })),
     }
 }
 

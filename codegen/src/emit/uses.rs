@@ -3,13 +3,15 @@
 use crate::names::ident;
 use proc_macro2::TokenStream;
 use quote::quote;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Paths of the runtime that the source mentions, collected as they are printed.
 #[derive(Clone, Debug, Default)]
 pub struct Uses {
     /// Imported names by module: `nn::conv` has `Conv2d`.
     imports: BTreeMap<String, BTreeSet<String>>,
+    /// How each path is written.
+    written: HashMap<String, TokenStream>,
 }
 
 /// A path as it is imported and as it is written then.
@@ -43,6 +45,15 @@ pub fn imported_name(path: &str) -> Option<&str> {
 impl Uses {
     /// Writes a path of the runtime and notes its import.
     pub fn path(&mut self, path: &str) -> TokenStream {
+        if let Some(written) = self.written.get(path) {
+            return written.clone();
+        }
+        let written = self.write(path);
+        self.written.insert(path.to_owned(), written.clone());
+        written
+    }
+
+    fn write(&mut self, path: &str) -> TokenStream {
         let Some(split) = split(path) else {
             let segments = path.split("::").map(ident);
             return quote!(#(#segments)::*);

@@ -3,7 +3,7 @@
 use super::lexer::{Token, lex};
 use crate::literals;
 use crate::names::ident;
-use proc_macro2::TokenStream;
+use proc_macro2::{Ident, TokenStream};
 use quote::quote;
 
 /// Lines end here, comments included.
@@ -36,12 +36,12 @@ pub fn list(items: &[TokenStream]) -> TokenStream {
 }
 
 /// Whether a word is one of the markers that are statements or items, which leave no tokens.
-pub(super) fn is_comment(word: &str) -> bool {
-    matches!(word, TAIL | BLANK)
+pub(super) fn is_comment(word: &Ident) -> bool {
+    word == TAIL || word == BLANK
 }
 
 /// Whether a word is the marker of a list.
-pub(super) fn is_list(word: &str) -> bool {
+pub(super) fn is_list(word: &Ident) -> bool {
     word == LIST
 }
 

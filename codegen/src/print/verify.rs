@@ -1,28 +1,77 @@
 //! The last look at a source: it must hold the tokens that it was printed from, and nothing else.
+//!
+//! Those made a syntax tree before they were printed, so a text of the same tokens does too.
 
 use super::{PrintError, markers};
 use proc_macro2::{Delimiter, Ident, Literal, TokenStream, TokenTree};
 use quote::quote;
-use std::fmt;
+use std::iter::Peekable;
+use std::{fmt, vec};
 
-/// Parses a printed text and compares.
-pub fn verify(tokens: TokenStream, text: &str) -> Result<(), PrintError> {
-    let printed: TokenStream =
-        text.parse().map_err(|error: proc_macro2::LexError| syn::Error::from(error))?;
-    syn::parse2::<syn::File>(printed.clone())?;
-    let (mut before, mut after) = (Leaves::new(tokens, true), Leaves::new(printed, false));
-    loop {
-        match (before.next(), after.next()) {
-            (None, None) => return Ok(()),
-            (Some(Leaf::Ident(ident)), _) if ident == markers::INVALID => return Err(PrintError::Identifier),
-            (before, after) if before == after => {}
-            (before, after) => {
-                let shown =
-                    |leaf: Option<Leaf>| leaf.map_or_else(|| "the end".to_owned(), |leaf| leaf.to_string());
-                return Err(PrintError::Changed(format!("{} became {}", shown(before), shown(after))));
+/// What a text must hold: the leaves of the tokens that it is printed from, in little memory.
+pub struct Expected {
+    /// The kind of each leaf, and where its text ends.
+    leaves: Vec<(Kind, usize)>,
+    text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Ident,
+    Punct,
+    Literal,
+    Open,
+    Close,
+}
+
+impl Expected {
+    /// Of tokens, whose markers are read as what the text has in their place.
+    pub fn new(tokens: TokenStream) -> Result<Self, PrintError> {
+        let mut expected = Self { leaves: Vec::new(), text: String::new() };
+        let mut leaves = Leaves::new(tokens, true);
+        while let Some(leaf) = leaves.next() {
+            if matches!(&leaf, Leaf::Ident(ident) if ident == markers::INVALID) {
+                return Err(PrintError::Identifier);
+            }
+            leaf.write(&mut expected.text);
+            expected.leaves.push((leaf.kind(), expected.text.len()));
+        }
+        Ok(expected)
+    }
+
+    /// Reads a printed text as tokens again and compares.
+    pub fn verify(&self, text: &str) -> Result<(), PrintError> {
+        let printed = text.parse().map_err(|error: proc_macro2::LexError| syn::Error::from(error))?;
+        let mut printed = Leaves::new(printed, false);
+        let (mut start, mut text) = (0, String::new());
+        for &(kind, end) in &self.leaves {
+            let wanted = &self.text[start..end];
+            start = end;
+            let leaf = printed.next();
+            text.clear();
+            if let Some(leaf) = &leaf {
+                leaf.write(&mut text);
+            }
+            let is_same = |leaf: &Leaf| {
+                leaf.kind() == kind
+                    && (text == wanted || (kind == Kind::Literal && is_same_string(&text, wanted)))
+            };
+            if !leaf.as_ref().is_some_and(is_same) {
+                let leaf = leaf.as_ref().map_or_else(|| "the end".to_owned(), Leaf::to_string);
+                return Err(PrintError::Changed(format!("`{wanted}` became {leaf}")));
             }
         }
+        match printed.next() {
+            None => Ok(()),
+            Some(leaf) => Err(PrintError::Changed(format!("the end became {leaf}"))),
+        }
     }
+}
+
+/// A string may be escaped in several ways: documentation is printed as a comment, and read back as a string.
+fn is_same_string(a: &str, b: &str) -> bool {
+    let value = |text: &str| syn::parse_str::<syn::LitStr>(text).ok().map(|string| string.value());
+    value(a).is_some_and(|a| Some(a) == value(b))
 }
 
 /// A token with no others in it.
@@ -36,51 +85,61 @@ enum Leaf {
     Close(Delimiter),
 }
 
-impl PartialEq for Leaf {
-    fn eq(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Ident(a), Self::Ident(b)) => a == b,
-            (Self::Punct(a), Self::Punct(b)) => a == b,
-            (Self::Open(a), Self::Open(b)) | (Self::Close(a), Self::Close(b)) => a == b,
-            (Self::Literal(a), Self::Literal(b)) => is_same_literal(a, b),
-            (Self::Ident(_) | Self::Punct(_) | Self::Literal(_) | Self::Open(_) | Self::Close(_), _) => false,
+impl Leaf {
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Ident(_) => Kind::Ident,
+            Self::Punct(_) => Kind::Punct,
+            Self::Literal(_) => Kind::Literal,
+            Self::Open(_) => Kind::Open,
+            Self::Close(_) => Kind::Close,
         }
     }
-}
 
-/// A string may be escaped in several ways: documentation is printed as a comment, and read back as a string.
-fn is_same_literal(a: &Literal, b: &Literal) -> bool {
-    a.to_string() == b.to_string()
-        || match (syn::Lit::new(a.clone()), syn::Lit::new(b.clone())) {
-            (syn::Lit::Str(a), syn::Lit::Str(b)) => a.value() == b.value(),
-            _ => false,
-        }
+    /// Appends its text.
+    fn write(&self, text: &mut String) {
+        use fmt::Write;
+        // Writing to a string cannot fail.
+        let _ = match self {
+            Self::Ident(ident) => write!(text, "{ident}"),
+            Self::Punct(c) => text.write_char(*c),
+            Self::Literal(literal) => write!(text, "{literal}"),
+            Self::Open(Delimiter::Parenthesis) => text.write_char('('),
+            Self::Open(Delimiter::Brace) => text.write_char('{'),
+            Self::Open(Delimiter::Bracket) => text.write_char('['),
+            Self::Close(Delimiter::Parenthesis) => text.write_char(')'),
+            Self::Close(Delimiter::Brace) => text.write_char('}'),
+            Self::Close(Delimiter::Bracket) => text.write_char(']'),
+            Self::Open(Delimiter::None) | Self::Close(Delimiter::None) => Ok(()),
+        };
+    }
 }
 
 impl fmt::Display for Leaf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ident(ident) => write!(f, "`{ident}`"),
-            Self::Punct(c) => write!(f, "`{c}`"),
-            Self::Literal(literal) => write!(f, "`{literal}`"),
-            Self::Open(delimiter) => write!(f, "the start of {delimiter:?}"),
-            Self::Close(delimiter) => write!(f, "the end of {delimiter:?}"),
-        }
+        let mut text = String::new();
+        self.write(&mut text);
+        write!(f, "`{text}`")
     }
 }
 
-/// The leaves of tokens, without what printing adds and takes away: commas, a semicolon before a bracket closes, and brackets
-/// around what a closure or an arm of a `match` yields.
+/// The leaves of tokens, without what printing adds and takes away: commas and semicolons before a bracket closes, and commas
+/// behind the arms of a `match` and brackets around what they, or closures, yield.
 struct Leaves {
     open: Vec<Trees>,
     /// Whether markers are read as what the text has in their place.
     with_markers: bool,
 }
 
-/// What is between two brackets.
+/// What is between two brackets. Trees are taken out as they are read, so that none is copied.
 struct Trees {
-    trees: Vec<TokenTree>,
-    next: usize,
+    trees: Peekable<vec::IntoIter<TokenTree>>,
+    /// Whether they are the arms of a `match`.
+    are_arms: bool,
+    /// The two trees before the next one, where they are characters.
+    before: [Option<char>; 2],
+    /// Whether the next one is the first.
+    at_start: bool,
     /// The bracket at the end, unless it does not count.
     close: Option<Delimiter>,
     /// Whether all of it is what a closure or an arm yields.
@@ -89,17 +148,45 @@ struct Trees {
 
 impl Trees {
     fn new(tokens: TokenStream, close: Option<Delimiter>, is_result: bool) -> Self {
-        Self { trees: tokens.into_iter().collect(), next: 0, close, is_result }
+        let trees: Vec<TokenTree> = tokens.into_iter().collect();
+        let are_arms = trees.windows(2).any(|pair| is_punct(&pair[0], "=") && is_punct(&pair[1], ">"));
+        Self {
+            trees: trees.into_iter().peekable(),
+            are_arms,
+            before: [None; 2],
+            at_start: true,
+            close,
+            is_result,
+        }
     }
 
-    /// Whether the tree at a place is what a closure or an arm yields.
-    fn is_result(&self, at: usize) -> bool {
-        let is = |before: usize, c: char| {
-            let tree = at.checked_sub(before).and_then(|at| self.trees.get(at));
-            matches!(tree, Some(TokenTree::Punct(punct)) if punct.as_char() == c)
-        };
-        (at == 0 && self.is_result) || is(1, '|') || (is(2, '=') && is(1, '>'))
+    /// Whether a comma or a semicolon that was just read is the printer's business.
+    fn is_optional(&mut self, separator: char) -> bool {
+        match self.trees.peek() {
+            None => true,
+            // Generics have no brackets to the lexer.
+            Some(next) => separator == ',' && (self.are_arms || is_punct(next, ">|")),
+        }
     }
+
+    /// The next tree, and whether it is what a closure or an arm yields.
+    fn next(&mut self) -> Option<(TokenTree, bool)> {
+        let tree = self.trees.next()?;
+        let is_result = (self.at_start && self.is_result)
+            || matches!(self.before, [_, Some('|')] | [Some('='), Some('>')]);
+        let this = match &tree {
+            TokenTree::Punct(punct) => Some(punct.as_char()),
+            TokenTree::Group(_) | TokenTree::Ident(_) | TokenTree::Literal(_) => None,
+        };
+        self.before = [self.before[1], this];
+        self.at_start = false;
+        Some((tree, is_result))
+    }
+}
+
+/// Whether a tree is one of these characters.
+fn is_punct(tree: &TokenTree, characters: &str) -> bool {
+    matches!(tree, TokenTree::Punct(punct) if characters.contains(punct.as_char()))
 }
 
 impl Leaves {
@@ -110,44 +197,44 @@ impl Leaves {
     fn next(&mut self) -> Option<Leaf> {
         loop {
             let trees = self.open.last_mut()?;
-            let at = trees.next;
-            let Some(tree) = trees.trees.get(at).cloned() else {
+            let Some((tree, is_result)) = trees.next() else {
                 match self.open.pop()?.close {
                     Some(delimiter) => return Some(Leaf::Close(delimiter)),
                     None => continue,
                 }
             };
-            trees.next += 1;
             match tree {
                 TokenTree::Punct(punct) => match punct.as_char() {
-                    ',' => {}
-                    ';' if trees.next == trees.trees.len() => {}
+                    c @ (',' | ';') if trees.is_optional(c) => {}
                     c => return Some(Leaf::Punct(c)),
                 },
                 TokenTree::Literal(literal) => return Some(Leaf::Literal(literal)),
-                TokenTree::Ident(ident) if self.with_markers && markers::is_comment(&ident.to_string()) => {
+                TokenTree::Ident(ident) if self.with_markers && markers::is_comment(&ident) => {
                     // The exclamation mark, the parentheses, the semicolon.
-                    trees.next += 3;
+                    for _ in 0..3 {
+                        trees.next();
+                    }
                 }
-                TokenTree::Ident(ident) if self.with_markers && markers::is_list(&ident.to_string()) => {
-                    let Some(TokenTree::Group(items)) = trees.trees.get(trees.next) else {
+                TokenTree::Ident(ident) if self.with_markers && markers::is_list(&ident) => {
+                    let Some((TokenTree::Group(items), _)) = trees.next() else {
                         return Some(Leaf::Ident(ident));
                     };
                     let items = items.stream();
-                    trees.next += 1;
                     self.open.push(Trees::new(quote!(vec! #items), None, false));
                 }
                 TokenTree::Ident(ident) => return Some(Leaf::Ident(ident)),
                 TokenTree::Group(group) => {
                     let delimiter = group.delimiter();
-                    let is_result = trees.is_result(at);
                     let counts = match delimiter {
                         Delimiter::None => false,
                         Delimiter::Bracket => true,
                         Delimiter::Brace | Delimiter::Parenthesis => !is_result,
                     };
                     let close = counts.then_some(delimiter);
-                    self.open.push(Trees::new(group.stream(), close, is_result && !counts));
+                    let inner = group.stream();
+                    // The stream is the only one of its trees then, which are taken from it and not copied.
+                    drop(group);
+                    self.open.push(Trees::new(inner, close, is_result && !counts));
                     if counts {
                         return Some(Leaf::Open(delimiter));
                     }
@@ -176,17 +263,20 @@ mod tests {
         };
         let same = "/// It's \"so\".\nfn f(x: Result<u8, u8,>,) -> Vec<u8> { let y = match x { Some(_) => { g(|z| { (z + 1) * 2 }) } \
                     None => h(), }; // said\n vec![1, 2,] }";
-        assert!(verify(tokens.clone(), same).is_ok());
+        let expected = Expected::new(tokens).expect("identifiers");
+        assert!(expected.verify(same).is_ok());
         for other in [
             same.replace("h()", "h(); evil()"),
             same.replace("h()", "\"h()\""),
             same.replace("vec![1, 2,]", "vec![1, 2, 3]"),
+            same.replace("vec![1, 2,]", "vec![1 2]"),
+            same.replace("Result<u8, u8,>", "Result<u8 u8>"),
             same.replace("vec![1, 2,]", "__kiln_list([1, 2])"),
             same.replace("\"so\"", "so"),
             same.replace("// said", "/* said"),
             format!("{same} fn g() {{}}"),
         ] {
-            assert!(verify(tokens.clone(), &other).is_err(), "{other}");
+            assert!(expected.verify(&other).is_err(), "{other}");
         }
     }
 

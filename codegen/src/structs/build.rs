@@ -132,7 +132,7 @@ fn postorder(tree: &ModuleTree<'_>, module: ModuleId, order: &mut Vec<(ModuleId,
 struct Likeness {
     class: String,
     keys: Vec<String>,
-    origins: Vec<Option<FieldOrigin>>,
+    origins: Arena<FieldId, Option<FieldOrigin>>,
     form: Form,
     outputs: Vec<(DTypeKind, usize)>,
 }
@@ -171,6 +171,7 @@ impl Sharing<'_, '_> {
         draft.body = body;
         pass_hints_back(&mut draft.body);
         signature::find_symbols(self.tree.graph, &mut draft);
+        draft.origins = self.origins(module, &draft.fields);
         self.modules[module] = draft;
         Ok(())
     }
@@ -296,7 +297,7 @@ impl Sharing<'_, '_> {
         Likeness {
             class: self.tree.modules[module].class.clone(),
             keys: data.fields.iter().map(|field| field.key.clone()).collect(),
-            origins: self.origins(module).collect(),
+            origins: data.origins.clone(),
             form: data.body.form(graph),
             outputs: data.outputs.iter().map(ty).collect(),
         }
@@ -328,10 +329,11 @@ impl Sharing<'_, '_> {
         let is_function =
             members.iter().all(|&member| self.modules[member].fields.is_empty() && member != root);
         let ty = |&value: &ValueId| -> TensorType { self.tree.graph.ty(value).clone() };
+        let origins = std::mem::take(&mut self.modules[first].origins);
         let structure = self.structs.push(Struct {
             outputs: self.modules[first].outputs.iter().map(ty).collect(),
             optional: optional_fields(&body),
-            origins: self.origins(first).collect::<Arena<FieldId, _>>(),
+            origins,
             body,
             members,
             parameters,

@@ -175,6 +175,8 @@ struct Draft {
     body: Body,
     /// Where things are in its fields.
     places: Places,
+    /// How checkpoints fill each of its fields, when it has its code and no struct yet.
+    origins: Arena<FieldId, Option<FieldOrigin>>,
     /// Its struct, when it has one.
     structure: Option<StructId>,
 }
@@ -211,10 +213,10 @@ impl Sharing<'_, '_> {
         self.modules[module].structure.is_some_and(|id| self.structs[id].is_function)
     }
 
-    /// How checkpoints fill the fields of a module.
-    fn origins(&self, module: ModuleId) -> impl Iterator<Item = Option<FieldOrigin>> {
+    /// How checkpoints fill fields of a module.
+    fn origins(&self, module: ModuleId, fields: &Arena<FieldId, Field>) -> Arena<FieldId, Option<FieldOrigin>> {
         let base = &self.tree.modules[module].path;
-        self.modules[module].fields.iter().map(move |field| origin(self.tree, base, field))
+        fields.iter().map(|field| origin(self.tree, base, field)).collect()
     }
 }
 

@@ -227,6 +227,7 @@ impl Sharing<'_, '_> {
             Field { key: field.key.clone(), content }
         });
         data.fields = fields.collect();
+        data.origins = self.origins(member, &data.fields);
         data.body.slots = slots;
         data.body.vars = vars;
         data.places = self.places(&data);

@@ -1,7 +1,7 @@
 //! Removes what no result needs.
 
 use super::{Pass, PassReport};
-use crate::ir::{Graph, NodeId, Region, Symbol, SymbolOrigin, ValueDef, ValueId};
+use crate::ir::{Constant, Graph, NodeId, Region, Symbol, SymbolOrigin, Value, ValueDef, ValueId};
 use std::collections::BTreeSet;
 
 /// Removes nodes whose outputs nobody uses, and the contents of constants nobody uses.
@@ -23,8 +23,12 @@ impl Pass for RemoveDeadCode {
 
 /// Removes dead nodes; the kinds of what was removed.
 pub(super) fn remove(graph: &mut Graph) -> Vec<String> {
-    let mut live =
-        Liveness { graph, nodes: BTreeSet::new(), values: BTreeSet::new(), symbols: BTreeSet::new() };
+    let mut live = Liveness {
+        graph,
+        nodes: vec![false; graph.nodes.len()],
+        values: vec![false; graph.values.len()],
+        symbols: BTreeSet::new(),
+    };
     live.outputs(&graph.root);
     let (nodes, values) = (live.nodes, live.values);
     let mut root = std::mem::take(&mut graph.root);
@@ -37,11 +41,11 @@ pub(super) fn remove(graph: &mut Graph) -> Vec<String> {
 }
 
 /// Forgets contents that are known by symbols whose origin is gone: nothing could be made from them any more.
-fn forget_contents(graph: &mut Graph, nodes: &BTreeSet<NodeId>, values: &BTreeSet<ValueId>) {
+fn forget_contents(graph: &mut Graph, nodes: &[bool], values: &[bool]) {
     let gone = |origin: &SymbolOrigin| match origin {
-        SymbolOrigin::Read { node, .. } => !nodes.contains(node),
+        SymbolOrigin::Read { node, .. } => !nodes[node.index()],
         SymbolOrigin::Dim { value, .. } => {
-            !values.contains(value) && !matches!(graph.value(*value).def, ValueDef::Input(_))
+            !values[value.index()] && !matches!(graph.value(*value).def, ValueDef::Input(_))
         }
     };
     let gone: BTreeSet<Symbol> =
@@ -58,8 +62,10 @@ fn forget_contents(graph: &mut Graph, nodes: &BTreeSet<NodeId>, values: &BTreeSe
 
 struct Liveness<'a> {
     graph: &'a Graph,
-    nodes: BTreeSet<NodeId>,
-    values: BTreeSet<ValueId>,
+    /// Whether each node is needed.
+    nodes: Vec<bool>,
+    /// Whether each value is.
+    values: Vec<bool>,
     symbols: BTreeSet<Symbol>,
 }
 
@@ -68,7 +74,7 @@ impl Liveness<'_> {
     fn outputs(&mut self, region: &Region) {
         let mut work = region.outputs.clone();
         while let Some(value) = work.pop() {
-            if !self.values.insert(value) {
+            if std::mem::replace(&mut self.values[value.index()], true) {
                 continue;
             }
             if let ValueDef::Node(node, _) | ValueDef::RegionParameter(node, _) = self.graph.value(value).def
@@ -79,7 +85,7 @@ impl Liveness<'_> {
     }
 
     fn node(&mut self, id: NodeId, work: &mut Vec<ValueId>) {
-        if !self.nodes.insert(id) {
+        if std::mem::replace(&mut self.nodes[id.index()], true) {
             return;
         }
         let graph = self.graph;
@@ -102,9 +108,9 @@ impl Liveness<'_> {
 }
 
 /// Keeps the live nodes of a region.
-fn keep(graph: &mut Graph, region: &mut Region, live: &BTreeSet<NodeId>, removed: &mut Vec<String>) {
+fn keep(graph: &mut Graph, region: &mut Region, live: &[bool], removed: &mut Vec<String>) {
     region.nodes.retain(|&id| {
-        let alive = live.contains(&id);
+        let alive = live[id.index()];
         if !alive {
             removed.push(graph.node(id).op.kind());
         }
@@ -123,21 +129,22 @@ fn keep(graph: &mut Graph, region: &mut Region, live: &BTreeSet<NodeId>, removed
 }
 
 /// Lets go of the bytes of constants that nothing uses: a pass may have made new weights from them.
-fn drop_constants(graph: &mut Graph, live: &BTreeSet<ValueId>) {
+fn drop_constants(graph: &mut Graph, live: &[bool]) {
     let mut used = vec![false; graph.constants.len()];
-    for (i, value) in graph.values.iter().enumerate() {
+    for (value, live) in graph.values.iter().zip(live) {
         if let ValueDef::Constant(constant) = value.def
-            && live.contains(&ValueId(i as u32))
             && let Some(used) = used.get_mut(constant.index())
         {
-            *used = true;
+            *used |= live;
         }
     }
     for value in &mut graph.values {
         let ValueDef::Constant(id) = value.def else {
             continue;
         };
-        if let (Some(false), Some(constant)) = (used.get(id.index()), graph.constants.get_mut(id.index())) {
+        if let (Some(false), Some(constant)) = (used.get(id.index()), graph.constants.get_mut(id.index()))
+            && !is_dropped(value, constant)
+        {
             constant.data.bytes = kiln_types::Bytes::default();
             constant.data.shape = vec![0];
             constant.name = None;
@@ -146,6 +153,12 @@ fn drop_constants(graph: &mut Graph, live: &BTreeSet<ValueId>) {
             value.host = None;
         }
     }
+}
+
+/// Whether a constant holds nothing, and a value of it says so: it was let go of before.
+fn is_dropped(value: &Value, constant: &Constant) -> bool {
+    let is_empty = matches!(value.ty.dims.as_slice(), [dim] if dim.as_constant() == Some(0));
+    is_empty && value.host.is_none() && constant.name.is_none() && constant.provenance.is_none()
 }
 
 #[cfg(test)]

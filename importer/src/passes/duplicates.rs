@@ -36,11 +36,23 @@ impl Pass for MergeDuplicates {
 }
 
 struct Merge {
-    /// What was computed so far, by what computes it; one table a region.
-    seen: Vec<BTreeMap<String, NodeId>>,
+    /// What was computed so far; one table a region.
+    seen: Vec<HashMap<Outline, Alike>>,
     alias: BTreeMap<ValueId, ValueId>,
     constants: Constants,
     report: PassReport,
+}
+
+/// What nodes that compute the same have equal, and most others have not: the kind, and the operands that are no constants.
+#[derive(PartialEq, Eq, Hash)]
+struct Outline(&'static str, Vec<Option<ValueId>>);
+
+/// Nodes of one outline.
+struct Alike {
+    /// The first, until there is another to be compared with.
+    alone: Option<NodeId>,
+    /// By what computes them.
+    nodes: HashMap<String, NodeId>,
 }
 
 /// Numbers for what constants hold: equal ones have the same.
@@ -79,7 +91,7 @@ impl Merge {
     }
 
     fn region(&mut self, graph: &mut Graph, region: &mut Region) {
-        self.seen.push(BTreeMap::new());
+        self.seen.push(HashMap::new());
         let mut kept = Vec::with_capacity(region.nodes.len());
         for &id in &region.nodes {
             for n in 0..graph.node(id).inputs.len() {
@@ -111,12 +123,7 @@ impl Merge {
         if !node.op.effect().is_repeatable() || node.outputs.is_empty() {
             return false;
         }
-        let key = self.key(graph, id);
-        let earlier = self.seen.iter().find_map(|table| table.get(&key)).copied();
-        let Some(earlier) = earlier else {
-            if let Some(table) = self.seen.last_mut() {
-                table.insert(key, id);
-            }
+        let Some(earlier) = self.earlier(graph, id) else {
             return false;
         };
         let earlier = graph.node(earlier);
@@ -131,13 +138,39 @@ impl Merge {
         true
     }
 
+    /// The node before this one that computes the same; without one, this is known from now on.
+    fn earlier(&mut self, graph: &Graph, id: NodeId) -> Option<NodeId> {
+        let node = graph.node(id);
+        let varying = |input: &Option<ValueId>| input.filter(|&id| graph.constant(id).is_none());
+        let outline = Outline(node.op.variant(), node.inputs.iter().map(varying).collect());
+        let mut key = None;
+        for table in &mut self.seen {
+            let Some(alike) = table.get_mut(&outline) else { continue };
+            if let Some(alone) = alike.alone.take() {
+                alike.nodes.insert(self.constants.key(graph, alone), alone);
+            }
+            let key = key.get_or_insert_with(|| self.constants.key(graph, id));
+            if let Some(&earlier) = alike.nodes.get(key) {
+                return Some(earlier);
+            }
+        }
+        let here = self.seen.last_mut()?.entry(outline);
+        let alike = here.or_insert_with(|| Alike { alone: Some(id), nodes: HashMap::new() });
+        if let Some(key) = key.filter(|_| alike.alone.is_none()) {
+            alike.nodes.insert(key, id);
+        }
+        None
+    }
+}
+
+impl Constants {
     /// Text that is equal for nodes that compute the same.
     fn key(&mut self, graph: &Graph, id: NodeId) -> String {
         let node = graph.node(id);
         let mut key = format!("{:?}", node.op);
         for &input in &node.inputs {
             let constant = input.and_then(|id| Some((id, graph.constant(id)?)));
-            let number = constant.and_then(|(id, constant)| self.constants.number(id, constant));
+            let number = constant.and_then(|(id, constant)| self.number(id, constant));
             // Writing to a string cannot fail.
             let _ = match (number, input) {
                 (Some(number), _) => write!(key, " constant {number}"),

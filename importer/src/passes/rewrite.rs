@@ -64,7 +64,7 @@ pub struct Rewrite<'g> {
     /// Uses of each value by live nodes, by results, and by sizes that are read off it.
     uses: Vec<u32>,
     /// The last node of each that uses a value, as of the start of the sweep.
-    users: BTreeMap<ValueId, NodeId>,
+    users: Vec<Option<NodeId>>,
     /// Values that turned out to be others.
     alias: BTreeMap<ValueId, ValueId>,
     /// Nodes to stand before the current one.
@@ -142,9 +142,10 @@ impl<'g> Rewrite<'g> {
     }
 
     fn resolve_inputs(&mut self, id: NodeId) {
-        let inputs = self.graph.node(id).inputs.clone();
-        let inputs = inputs.into_iter().map(|input| input.map(|value| self.resolve(value))).collect();
-        self.graph.node_mut(id).inputs = inputs;
+        for n in 0..self.graph.node(id).inputs.len() {
+            let resolved = self.graph.node(id).inputs[n].map(|value| self.resolve(value));
+            self.graph.node_mut(id).inputs[n] = resolved;
+        }
     }
 
     // ---- looking ----
@@ -196,7 +197,8 @@ impl<'g> Rewrite<'g> {
 
     /// The node that uses a value that is used once.
     pub fn only_user(&self, id: ValueId) -> Option<&Node> {
-        self.users.get(&id).filter(|user| !self.dead.contains(user)).map(|&user| self.graph.node(user))
+        let user = self.users.get(id.index()).copied().flatten();
+        user.filter(|user| !self.dead.contains(user)).map(|user| self.graph.node(user))
     }
 
     // ---- what it costs ----
@@ -369,20 +371,19 @@ impl<'g> Rewrite<'g> {
 }
 
 /// How often each value is used: by nodes, by results of regions, and for a size that some operation needs.
-fn count_uses(graph: &Graph, root: &Region) -> (Vec<u32>, BTreeMap<ValueId, NodeId>) {
-    type Users = BTreeMap<ValueId, NodeId>;
+fn count_uses(graph: &Graph, root: &Region) -> (Vec<u32>, Vec<Option<NodeId>>) {
     fn region_uses(
         graph: &Graph,
         region: &Region,
         uses: &mut [u32],
-        users: &mut Users,
+        users: &mut [Option<NodeId>],
         origins: &mut BTreeSet<ValueId>,
     ) {
         for &id in &region.nodes {
             let node = graph.node(id);
             for input in node.inputs.iter().flatten() {
                 uses[input.index()] += 1;
-                users.insert(*input, id);
+                users[input.index()] = Some(id);
             }
             for symbol in node.op.symbols() {
                 if let Some(SymbolOrigin::Dim { value, .. }) = graph.symbols.get(&symbol) {
@@ -397,8 +398,8 @@ fn count_uses(graph: &Graph, root: &Region) -> (Vec<u32>, BTreeMap<ValueId, Node
             uses[output.index()] += 1;
         }
     }
-    let mut uses = vec![0; graph.values.len()];
-    let (mut origins, mut users) = (BTreeSet::new(), Users::new());
+    let (mut uses, mut users) = (vec![0; graph.values.len()], vec![None; graph.values.len()]);
+    let mut origins = BTreeSet::new();
     region_uses(graph, root, &mut uses, &mut users, &mut origins);
     for value in origins {
         uses[value.index()] += 1;

@@ -4,7 +4,7 @@ use super::{Alignment, MAX_COMPARISONS, MAX_OPTIONAL, fields_of};
 use crate::code::{Block, Code, Init, Statement};
 use crate::ids::{FieldId, Id, ModuleId, SlotId, VarId};
 use crate::structs::{Draft, Sharing};
-use crate::tree::{Content, FieldOrigin};
+use crate::tree::Content;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Looks for the code of a shorter module in that of a fuller one.
@@ -17,7 +17,6 @@ pub(super) struct Search<'a> {
     may_miss: Box<dyn Fn(&Statement) -> bool + 'a>,
     alike: Box<dyn Fn(VarId, VarId) -> bool + 'a>,
     same_type: Box<dyn Fn(VarId, VarId) -> bool + 'a>,
-    origins: [Vec<Option<FieldOrigin>>; 2],
     /// The variable of the fuller code for each of the shorter.
     fuller: HashMap<VarId, VarId>,
     /// The variable that stands for the result of a statement that is missing.
@@ -83,7 +82,6 @@ impl<'a> Search<'a> {
                 let (x, y) = (ty(a, x), ty(b, y));
                 x.dtype.kind() == y.dtype.kind() && x.rank() == y.rank()
             }),
-            origins: [full, short].map(|module| sharing.origins(module).collect()),
             fuller: HashMap::new(),
             instead: HashMap::new(),
             trail: Vec::new(),
@@ -157,11 +155,12 @@ impl<'a> Search<'a> {
         let mut from = 0;
         for (j, field) in b.fields.iter().enumerate() {
             let i = from + a.fields.iter().skip(from).position(|other| other.key == field.key)?;
+            let (at, other) = (FieldId::at(i), FieldId::at(j));
             // What one member's checkpoint is folded into, the other's must be.
-            if self.origins[0].get(i) != self.origins[1].get(j) {
+            if a.origins.get(at) != b.origins.get(other) {
                 return None;
             }
-            let (x, y) = (a.body.inits.get(FieldId::at(i))?, b.body.inits.get(FieldId::at(j))?);
+            let (x, y) = (a.body.inits.get(at)?, b.body.inits.get(other)?);
             if plain_init(x) != plain_init(y) {
                 return None;
             }
