@@ -3,7 +3,8 @@
 
 use kiln_codegen::{Options, generate};
 use kiln_importer::ir::{
-    Builder, Concat, Graph, LayerNorm, Linear, Op, Origin, Permute, Provenance, ScopeEntry, TensorType, ValueId,
+    Builder, Concat, Graph, LayerNorm, Linear, Op, Origin, Permute, Provenance, ScopeEntry, TensorType,
+    ValueId,
 };
 use kiln_importer::passes::{self, optimize};
 use kiln_types::{BinaryOp, DType, TensorData, UnaryOp};

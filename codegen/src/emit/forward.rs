@@ -93,7 +93,9 @@ impl Emitter<'_> {
         };
         let doc = if asynchronous { " Runs it without blocking the thread." } else { " Runs it." };
         let allow = too_many(parameters.len() + 1);
-        Ok(quote!(#blank #[doc = #doc] #allow #start #name(&self, #(#parameters),*) -> #result { #body #value }))
+        Ok(
+            quote!(#blank #[doc = #doc] #allow #start #name(&self, #(#parameters),*) -> #result { #body #value }),
+        )
     }
 
     pub(super) fn free_function(&mut self, id: StructId) -> Result<TokenStream> {

@@ -214,7 +214,11 @@ impl Sharing<'_, '_> {
     }
 
     /// How checkpoints fill fields of a module.
-    fn origins(&self, module: ModuleId, fields: &Arena<FieldId, Field>) -> Arena<FieldId, Option<FieldOrigin>> {
+    fn origins(
+        &self,
+        module: ModuleId,
+        fields: &Arena<FieldId, Field>,
+    ) -> Arena<FieldId, Option<FieldOrigin>> {
         let base = &self.tree.modules[module].path;
         fields.iter().map(|field| origin(self.tree, base, field)).collect()
     }
