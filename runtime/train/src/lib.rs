@@ -21,8 +21,9 @@ mod step;
 
 pub use error::TrainError;
 pub use learner::{
-    EarlyStoppingStrategy, Learner, LearnerBuilder, LearnerSummary, LearningStrategy,
-    MetricEarlyStoppingStrategy, MetricSummary, StoppingCondition, TrainingInterrupter, TrainingResult,
+    EarlyStoppingStrategy, Interrupter, Learner, LearnerBuilder, LearnerSummary, LearningStrategy,
+    MetricEarlyStoppingStrategy, MetricRegistration, MetricSummary, StoppingCondition, TrainingInterrupter,
+    TrainingResult,
 };
 pub use logger::{ApplicationLoggerInstaller, FileApplicationLoggerInstaller};
 pub use output::{ClassificationOutput, MultiLabelClassificationOutput, RegressionOutput};

@@ -15,7 +15,7 @@ use kiln_train::metric::store::{Aggregate, Direction, EventStoreClient, Split};
 use kiln_train::metric::{
     AccuracyMetric, IterationSpeedMetric, LearningRateMetric, LossMetric, TopKAccuracyMetric,
 };
-use kiln_train::renderer::{MetricState, MetricsRenderer, PlainRenderer, TrainingProgress};
+use kiln_train::renderer::{CliMetricsRenderer, MetricState, MetricsRenderer, TrainingProgress};
 use kiln_train::{
     EarlyStoppingStrategy, LearnerBuilder, LearnerSummary, LearningStrategy, MetricEarlyStoppingStrategy,
     StoppingCondition, TrainError, TrainStep, TrainingInterrupter,
@@ -142,6 +142,23 @@ fn a_model_learns_and_leaves_the_artifacts_of_the_book() {
     }
     assert!(found.contains_key("curves/Loss.svg") && found.contains_key("experiment.log"));
     assert!(!found.keys().any(|path| path.contains("part")));
+}
+
+#[test]
+fn metrics_are_registered_for_both_parts() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (train, valid) = loaders(0);
+    let result = LearnerBuilder::new(folder.path())
+        .metrics((AccuracyMetric::new(), LossMetric::new()))
+        .renderer(CliMetricsRenderer::to(std::io::sink()))
+        .build(model(1), AdamConfig::new().init(), 1e-2)
+        .fit(train, valid);
+    assert!(result.num_params() > 0);
+    for part in ["train", "valid"] {
+        for name in ["Accuracy", "Loss"] {
+            assert!(lines(&folder.path().join(format!("{part}/epoch-1/{name}.log"))) > 0);
+        }
+    }
 }
 
 /// The learner does what a loop by hand does.
@@ -276,7 +293,7 @@ fn a_recorder_of_ones_choice_and_a_number_of_checkpoints() {
         .with_checkpointing_strategy(KeepLastNCheckpoints::new(1))
         .with_application_logger(None)
         .num_epochs(3)
-        .renderer(PlainRenderer::to(std::io::sink()))
+        .renderer(CliMetricsRenderer::to(std::io::sink()))
         .build(model(3), AdamConfig::new().init(), schedule)
         .fit(train, valid);
     let found = files(&folder.path().join("checkpoint"));
@@ -298,7 +315,7 @@ fn what_cannot_be_gone_on_with_is_told() {
     let folder = tempfile::tempdir().expect("a folder");
     let (train, valid) = loaders(0);
     let builder =
-        || LearnerBuilder::new(folder.path()).renderer(PlainRenderer::to(std::io::sink())).checkpoint(4);
+        || LearnerBuilder::new(folder.path()).renderer(CliMetricsRenderer::to(std::io::sink())).checkpoint(4);
     let learner = builder().build(model(3), AdamConfig::new().init(), 1e-3);
     let error = learner.try_fit(train.clone(), valid.clone()).expect_err("no checkpoint");
     assert!(matches!(&error, TrainError::NoCheckpoint { epoch: 4, .. }), "{error}");
@@ -347,7 +364,7 @@ fn panics_are_passed_on() {
         let (train, valid) = loaders(0);
         let builder = match renderer {
             true => builder().renderer(Broken),
-            false => builder().renderer(PlainRenderer::to(std::io::sink())).early_stopping(Angry),
+            false => builder().renderer(CliMetricsRenderer::to(std::io::sink())).early_stopping(Angry),
         };
         catch_unwind(AssertUnwindSafe(|| {
             builder.build(model(3), AdamConfig::new().init(), 1e-3).fit(train, valid);

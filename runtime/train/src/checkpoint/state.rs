@@ -95,14 +95,8 @@ where
 
     /// The states that there are, by place.
     pub(crate) fn all(&self) -> Result<Vec<TrainingPlace>, TrainError> {
-        let fail = |source| TrainError::file(&self.folder, source);
-        let entries = match fs::read_dir(&self.folder) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.map_err(fail)?,
-        };
         let mut places = Vec::new();
-        for entry in entries {
-            let entry = entry.map_err(fail)?;
+        for entry in self.entries()? {
             let name = entry.file_name();
             let is_state =
                 name.to_str().is_some_and(|name| name.starts_with(PREFIX) && !name.ends_with(".part"));
@@ -112,6 +106,30 @@ where
         }
         places.sort_by_key(|place: &TrainingPlace| (place.epochs, place.steps));
         Ok(places)
+    }
+
+    /// Removes what was being written when a run was killed.
+    pub(crate) fn clear_parts(&self) -> Result<(), TrainError> {
+        for entry in self.entries()? {
+            let path = entry.path();
+            if path.extension().is_some_and(|extension| extension == "part") {
+                let is_folder = path.is_dir();
+                remove(
+                    &path,
+                    |path| if is_folder { fs::remove_dir_all(path) } else { fs::remove_file(path) },
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is in the folder; nothing if it is not there.
+    fn entries(&self) -> Result<Vec<fs::DirEntry>, TrainError> {
+        let fail = |source| TrainError::file(&self.folder, source);
+        match fs::read_dir(&self.folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            entries => entries.map_err(fail)?.collect::<Result<_, _>>().map_err(fail),
+        }
     }
 
     /// Removes a state.

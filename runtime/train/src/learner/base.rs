@@ -110,12 +110,16 @@ where
         let new_seed = || seed.unwrap_or_else(|| random::draw_seed::<B>(&main));
         let (place, recorded) = self.keeper.begin(self.begin, recorded, &main, new_seed)?;
         self.desk.resume_at(place.epochs + 1, place.items);
-        self.keeper.replay(place.epochs, &self.desk.store)?;
         let store = self.desk.store.clone();
-        let stopped = self
-            .early_stopping
-            .as_mut()
-            .is_some_and(|strategy| (1..=place.epochs).any(|epoch| strategy.should_stop(epoch, &store)));
+        // Strategies are asked again about what is over, each time with what was known then.
+        let mut stopped = false;
+        for epoch in 1..=place.epochs {
+            self.desk.recall(epoch);
+            self.keeper.recall(epoch, &store);
+            stopped |= self.early_stopping.as_mut().is_some_and(|rule| rule.should_stop(epoch, &store));
+        }
+        self.desk.recall(place.epochs + 1);
+        self.keeper.clear(place.epochs)?;
         log::info!(
             "training from epoch {} of {}, after {} steps of it; checkpoints in {}",
             place.epochs + 1,

@@ -3,6 +3,7 @@
 use super::early_stopping::EarlyStoppingStrategy;
 use super::keeper::{Begin, Keeper};
 use super::metrics::Metrics;
+use super::registration::{Both, MetricRegistration};
 use super::worker::Desk;
 use super::{Learner, LearningStrategy, TrainingInterrupter};
 use crate::checkpoint::{
@@ -142,6 +143,13 @@ where
         VO::ItemSync: Adaptor<Me::Input>,
     {
         self.valid.add_numeric(metric);
+        self
+    }
+
+    /// Measures, logs and plots each step of training and of validation: `metrics((AccuracyMetric::new(), LossMetric::new()))`.
+    #[must_use]
+    pub fn metrics<Me: MetricRegistration<TO::ItemSync, VO::ItemSync>>(mut self, metrics: Me) -> Self {
+        metrics.register(&mut Both { train: &mut self.train, valid: &mut self.valid });
         self
     }
 

@@ -9,6 +9,9 @@ pub struct TrainingInterrupter {
     stop: Arc<AtomicBool>,
 }
 
+/// What Burn 0.19 calls it.
+pub type Interrupter = TrainingInterrupter;
+
 impl TrainingInterrupter {
     /// Nothing is to end yet.
     pub fn new() -> Self {

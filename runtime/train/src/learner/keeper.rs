@@ -72,6 +72,7 @@ where
         device: &B::Device,
         new_seed: impl FnOnce() -> u64,
     ) -> Result<(TrainingPlace, Recorded<M, O, S>), TrainError> {
+        self.states.as_ref().map_or(Ok(()), StateFiles::clear_parts)?;
         let all = self.states.as_ref().map_or(Ok(Vec::new()), StateFiles::all)?;
         let place = match begin {
             Begin::Anew => None,
@@ -104,17 +105,18 @@ where
         Ok((begun(epoch), recorded))
     }
 
-    /// Finds out which checkpoints are kept of the epochs that are over, and removes what was to be removed when the
-    /// training was stopped.
-    pub(super) fn replay(&mut self, epochs: usize, store: &EventStoreClient) -> Result<(), TrainError> {
-        for epoch in 1..=epochs {
-            for action in self.strategy.checkpointing(epoch, store) {
-                match action {
-                    CheckpointingAction::Save => self.kept.insert(epoch),
-                    CheckpointingAction::Delete(old) => self.kept.remove(&old),
-                };
-            }
+    /// Finds out which checkpoints are kept after an epoch that is over already.
+    pub(super) fn recall(&mut self, epoch: usize, store: &EventStoreClient) {
+        for action in self.strategy.checkpointing(epoch, store) {
+            match action {
+                CheckpointingAction::Save => self.kept.insert(epoch),
+                CheckpointingAction::Delete(old) => self.kept.remove(&old),
+            };
         }
+    }
+
+    /// Removes what is not kept of the epochs that are over, but was still there when the training was stopped.
+    pub(super) fn clear(&self, epochs: usize) -> Result<(), TrainError> {
         for epoch in (1..=epochs).filter(|epoch| !self.kept.contains(epoch)) {
             if let Some(records) = &self.records {
                 records.delete(&self.files(epoch))?;

@@ -37,22 +37,22 @@ pub(super) struct Desk<T, V> {
 }
 
 impl<T, V> Desk<T, V> {
-    /// The training begins in an epoch of which so many values of each metric are known; those of earlier epochs are read
-    /// from the logs.
+    /// The training begins in an epoch of which so many values of each metric are known.
     pub(super) fn resume_at(&mut self, epoch: usize, entries: usize) {
-        let parts: [(Split, &[_], &mut Box<dyn MetricLogger>, usize); 2] = [
-            (Split::Train, self.train.numeric(), &mut self.train_logger, entries),
-            (Split::Valid, self.valid.numeric(), &mut self.valid_logger, 0),
+        self.train_logger.resume_at(epoch, entries);
+        self.valid_logger.resume_at(epoch, 0);
+    }
+
+    /// Takes an epoch's values from the logs to the store. What is not there is not known: a metric may be new, a log removed.
+    pub(super) fn recall(&mut self, epoch: usize) {
+        let parts: [(Split, &[_], &mut Box<dyn MetricLogger>); 2] = [
+            (Split::Train, self.train.numeric(), &mut self.train_logger),
+            (Split::Valid, self.valid.numeric(), &mut self.valid_logger),
         ];
-        for (split, names, logger, entries) in parts {
-            logger.resume_at(epoch, entries);
-            let last = if entries > 0 { epoch } else { epoch - 1 };
+        for (split, names, logger) in parts {
             for name in names {
-                for epoch in 1..=last {
-                    // Logs can be missing, of a metric that is new, or removed by hand: then its past is not known.
-                    for entry in logger.read_numeric(name, epoch).unwrap_or_default() {
-                        self.store.add(split, name, epoch, entry);
-                    }
+                for entry in logger.read_numeric(name, epoch).unwrap_or_default() {
+                    self.store.add(split, name, epoch, entry);
                 }
             }
         }
@@ -210,5 +210,14 @@ where
             Some(Err(message)) => panic::resume_unwind(message),
             None => panic!("the thread that computes metrics is gone"),
         }
+    }
+}
+
+/// When the training fails, what was told is done all the same, and nothing is written after that.
+impl<TL: ItemLazy, VL: ItemLazy> Drop for Worker<TL, VL> {
+    fn drop(&mut self) {
+        self.events = None;
+        // What the training failed with is what is to be told.
+        drop(self.thread.take().map(JoinHandle::join));
     }
 }

@@ -1,8 +1,12 @@
 //! What shows a training.
 
 mod plain;
+#[cfg(feature = "tui")]
+mod tui;
 
-pub use plain::PlainRenderer;
+pub use plain::CliMetricsRenderer;
+#[cfg(feature = "tui")]
+pub use tui::TuiMetricsRenderer;
 
 use crate::metric::{MetricEntry, NumericEntry};
 use crate::{LearnerSummary, TrainingInterrupter};
@@ -58,6 +62,13 @@ pub trait MetricsRenderer: Send + Sync {
 }
 
 /// A dashboard on a terminal, plain lines elsewhere.
-pub(crate) fn default_renderer(_interrupter: &TrainingInterrupter) -> Box<dyn MetricsRenderer> {
-    Box::new(PlainRenderer::new())
+#[cfg_attr(not(feature = "tui"), allow(unused_variables))]
+pub(crate) fn default_renderer(interrupter: &TrainingInterrupter) -> Box<dyn MetricsRenderer> {
+    #[cfg(feature = "tui")]
+    if std::io::IsTerminal::is_terminal(&std::io::stdout())
+        && let Ok(renderer) = TuiMetricsRenderer::new(interrupter.clone())
+    {
+        return Box::new(renderer);
+    }
+    Box::new(CliMetricsRenderer::new())
 }

@@ -1,4 +1,4 @@
-//! [`PlainRenderer`]: lines of text.
+//! [`CliMetricsRenderer`]: lines of text.
 
 use super::{MetricState, MetricsRenderer, TrainingProgress};
 use crate::metric::MetricEntry;
@@ -9,20 +9,20 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// Writes a line now and then, to standard error unless told otherwise.
-pub struct PlainRenderer {
+pub struct CliMetricsRenderer {
     out: Box<dyn Write + Send + Sync>,
     train: Vec<MetricEntry>,
     valid: Vec<MetricEntry>,
     last: Option<Instant>,
 }
 
-impl Default for PlainRenderer {
+impl Default for CliMetricsRenderer {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl PlainRenderer {
+impl CliMetricsRenderer {
     /// To standard error.
     pub fn new() -> Self {
         Self::to(std::io::stderr())
@@ -51,7 +51,7 @@ fn line(part: &str, item: &TrainingProgress, entries: &[MetricEntry]) -> String 
     line
 }
 
-impl PlainRenderer {
+impl CliMetricsRenderer {
     fn is_due(&mut self, item: &TrainingProgress) -> bool {
         let is_last = item.progress.items_processed >= item.progress.items_total;
         let due = is_last || self.last.is_none_or(|last| last.elapsed() >= PAUSE);
@@ -67,7 +67,7 @@ impl PlainRenderer {
     }
 }
 
-impl MetricsRenderer for PlainRenderer {
+impl MetricsRenderer for CliMetricsRenderer {
     fn update_train(&mut self, state: MetricState) {
         set(&mut self.train, state);
     }

@@ -1,0 +1,270 @@
+//! A run that was killed at any step and resumed leaves the same bytes as one that was not: weights, states, logs, curves.
+
+mod common;
+
+use common::{Batch, Batcher2d, Inner, Model, ModelConfig, Point, Trained, files, points};
+use kiln_core::module::Module;
+use kiln_core::record::{CompactRecorder, DefaultRecorder};
+use kiln_core::tensor::backend::Backend;
+use kiln_data::dataloader::DataLoaderBuilder;
+use kiln_data::dataloader::batcher::Batcher;
+use kiln_optim::AdamWConfig;
+use kiln_optim::lr_scheduler::cosine::CosineAnnealingLrSchedulerConfig;
+use kiln_train::metric::store::{Aggregate, Direction, Split};
+use kiln_train::metric::{AccuracyMetric, LearningRateMetric, LossMetric};
+use kiln_train::renderer::CliMetricsRenderer;
+use kiln_train::{LearnerBuilder, MetricEarlyStoppingStrategy, StoppingCondition, TrainingInterrupter};
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+const EPOCHS: usize = 4;
+/// 7 of training, 3 of validation.
+const BATCHES_AN_EPOCH: usize = 10;
+
+/// Trainings of one process share the device's random numbers: one at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What ends a run before its end.
+#[derive(Clone)]
+enum Trouble {
+    None,
+    /// A panic, with a batch.
+    Panic(usize),
+    /// The process ends as if it were killed, with a batch.
+    Abort(usize),
+    /// An interruption, with a batch.
+    Interrupt(usize, TrainingInterrupter),
+    /// Every batch takes this long, so that somebody else can kill the process.
+    Slow(Duration),
+}
+
+/// [`Batcher2d`], with trouble.
+#[derive(Clone)]
+struct Troubled {
+    trouble: Trouble,
+    batches: Arc<AtomicUsize>,
+}
+
+impl<B: Backend> Batcher<B, Point, Batch<B>> for Troubled {
+    fn batch(&self, items: Vec<Point>, device: &B::Device) -> Batch<B> {
+        let batch = self.batches.fetch_add(1, Ordering::Relaxed) + 1;
+        match &self.trouble {
+            Trouble::Panic(at) if batch == *at => panic!("the run was to be killed here"),
+            Trouble::Abort(at) if batch == *at => std::process::abort(),
+            Trouble::Interrupt(at, interrupter) if batch == *at => interrupter.stop(),
+            Trouble::Slow(pause) => std::thread::sleep(*pause),
+            Trouble::None | Trouble::Panic(_) | Trouble::Abort(_) | Trouble::Interrupt(..) => {}
+        }
+        Batcher2d.batch(items, device)
+    }
+}
+
+/// How a run differs from others that are to leave the same.
+struct Run {
+    trouble: Trouble,
+    workers: usize,
+    /// Goes on after this epoch, instead of where the last run was stopped.
+    after: Option<usize>,
+    epochs: usize,
+}
+
+impl Run {
+    fn new(trouble: Trouble) -> Self {
+        Self { trouble, workers: 0, after: None, epochs: EPOCHS }
+    }
+}
+
+/// Trains, with all that has a state: dropout, running statistics, AdamW, a schedule, sums of gradients over two of seven
+/// steps, shuffling, early stopping.
+fn train(start: &Path, folder: &Path, run: Run) {
+    let device = Default::default();
+    Trained::seed(&device, 11);
+    let model: Model<Trained> = ModelConfig::new().init(&device);
+    let model = model.load_file(start, &DefaultRecorder::new(), &device).expect("the start");
+    let loss = LossMetric::<Inner>::new();
+    let condition = StoppingCondition::NoImprovementSince { n_epochs: 3 };
+    let builder = LearnerBuilder::new(folder)
+        .metric_train_numeric(AccuracyMetric::new())
+        .metric_valid_numeric(AccuracyMetric::new())
+        .metric_train_numeric(LossMetric::new())
+        .metric_valid_numeric(LossMetric::new())
+        .metric_train_numeric(LearningRateMetric::new())
+        .with_file_checkpointer(CompactRecorder::new())
+        .checkpoint_every(3)
+        .early_stopping(MetricEarlyStoppingStrategy::new(
+            &loss,
+            Aggregate::Mean,
+            Direction::Lowest,
+            Split::Valid,
+            condition,
+        ))
+        .grads_accumulation(2)
+        .num_epochs(run.epochs)
+        .with_application_logger(None)
+        .renderer(CliMetricsRenderer::to(std::io::sink()));
+    let builder = match run.after {
+        Some(epoch) => builder.checkpoint(epoch),
+        None => builder.resume(),
+    };
+    let trouble = match run.trouble {
+        Trouble::Interrupt(at, _) => Trouble::Interrupt(at, builder.interrupter()),
+        trouble => trouble,
+    };
+    let batcher = Troubled { trouble, batches: Arc::default() };
+    let loader = DataLoaderBuilder::new(batcher.clone()).batch_size(16).shuffle(5).num_workers(run.workers);
+    let valid = DataLoaderBuilder::new(batcher).batch_size(20).num_workers(run.workers);
+    let (loader, valid) = (loader.build(points(110, 0)), valid.build(points(50, 1000)));
+    let optimizer = AdamWConfig::new().with_weight_decay(0.05).init();
+    let schedule = CosineAnnealingLrSchedulerConfig::new(0.05, 30).init().expect("a schedule");
+    let result = builder.build(model, optimizer, schedule).fit(loader, valid);
+    result.save_file(folder.join("trained"), &DefaultRecorder::new()).expect("saved");
+}
+
+/// Where models start: parameters have ids, which are new ones in each run otherwise.
+fn start(folder: &Path) -> std::path::PathBuf {
+    let path = folder.join("start");
+    let model: Model<Trained> = ModelConfig::new().init(&Default::default());
+    model.save_file(path.clone(), &DefaultRecorder::new()).expect("saved");
+    path
+}
+
+fn assert_same(found: &BTreeMap<String, Vec<u8>>, expected: &BTreeMap<String, Vec<u8>>, what: &str) {
+    let names = |files: &BTreeMap<String, Vec<u8>>| files.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(found), names(expected), "{what}: files");
+    let different: Vec<_> = expected.keys().filter(|name| found[*name] != expected[*name]).collect();
+    assert!(different.is_empty(), "{what}: {different:?} differ");
+}
+
+/// What a run leaves that nothing happened to.
+fn undisturbed(folder: &Path) -> (std::path::PathBuf, BTreeMap<String, Vec<u8>>) {
+    let start = start(folder);
+    let whole = folder.join("whole");
+    train(&start, &whole, Run::new(Trouble::None));
+    let expected = files(&whole);
+    for name in ["trained.mpk", "checkpoint/resume-4/model.bin", "train/epoch-4/Loss.log", "curves/Loss.svg"]
+    {
+        assert!(expected.contains_key(name), "{name}");
+    }
+    assert!(!expected.keys().any(|name| name.starts_with("checkpoint/resume-3-")), "{:?}", expected.keys());
+    (start, expected)
+}
+
+#[test]
+fn killed_with_any_batch() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let (start, expected) = undisturbed(folder.path());
+    for batch in 1..=EPOCHS * BATCHES_AN_EPOCH {
+        let folder = folder.path().join(format!("killed-{batch}"));
+        let killed =
+            catch_unwind(AssertUnwindSafe(|| train(&start, &folder, Run::new(Trouble::Panic(batch)))));
+        killed.expect_err("a panic");
+        // Once more, soon after it went on.
+        let again = catch_unwind(AssertUnwindSafe(|| train(&start, &folder, Run::new(Trouble::Panic(2)))));
+        if batch < EPOCHS * BATCHES_AN_EPOCH - 3 {
+            again.expect_err("a panic");
+        }
+        train(&start, &folder, Run::new(Trouble::None));
+        assert_same(&files(&folder), &expected, &format!("killed with batch {batch}"));
+    }
+}
+
+#[test]
+fn interrupted_with_any_batch_and_with_workers() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let (start, expected) = undisturbed(folder.path());
+    for batch in (1..EPOCHS * BATCHES_AN_EPOCH).step_by(3) {
+        let folder = folder.path().join(format!("interrupted-{batch}"));
+        let run = Run::new(Trouble::Interrupt(batch, TrainingInterrupter::new()));
+        train(&start, &folder, Run { workers: batch % 3, ..run });
+        assert_ne!(files(&folder)["trained.mpk"], expected["trained.mpk"], "it was interrupted");
+        train(&start, &folder, Run { workers: 2, ..Run::new(Trouble::None) });
+        assert_same(&files(&folder), &expected, &format!("interrupted with batch {batch}"));
+    }
+}
+
+#[test]
+fn after_any_epoch() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let (start, expected) = undisturbed(folder.path());
+    for epochs in 1..EPOCHS {
+        let folder = folder.path().join(format!("ended-{epochs}"));
+        train(&start, &folder, Run { epochs, ..Run::new(Trouble::None) });
+        assert_ne!(files(&folder)["trained.mpk"], expected["trained.mpk"]);
+        train(&start, &folder, Run { after: Some(epochs), ..Run::new(Trouble::None) });
+        assert_same(&files(&folder), &expected, &format!("after epoch {epochs}"));
+    }
+    // What went further is done again from an epoch that was kept.
+    let whole = folder.path().join("whole");
+    train(&start, &whole, Run { after: Some(EPOCHS - 1), ..Run::new(Trouble::None) });
+    assert_same(&files(&whole), &expected, "the last epoch again");
+    // A training that is over stays so.
+    train(&start, &whole, Run::new(Trouble::None));
+    assert_same(&files(&whole), &expected, "after the end");
+}
+
+/// Which folder the process that [`killed_processes`] starts trains in.
+const FOLDER: &str = "KILN_TRAIN_TEST_FOLDER";
+/// With which batch it ends.
+const ABORT: &str = "KILN_TRAIN_TEST_ABORT";
+
+/// What another process runs; nothing in this one.
+#[test]
+fn as_a_process() {
+    let Ok(folder) = std::env::var(FOLDER) else { return };
+    let trouble = match std::env::var(ABORT).ok().and_then(|batch| batch.parse().ok()) {
+        Some(batch) => Trouble::Abort(batch),
+        None => Trouble::Slow(Duration::from_millis(4)),
+    };
+    let folder = Path::new(&folder);
+    train(&folder.with_file_name("start"), folder, Run::new(trouble));
+}
+
+#[test]
+fn killed_processes() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let (_, expected) = undisturbed(folder.path());
+    let process = |folder: &Path| {
+        let mut command = Command::new(std::env::current_exe().expect("this test"));
+        command.args(["--exact", "as_a_process"]).env(FOLDER, folder);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    };
+    // It ends by itself with a batch, and once more; then it may go on to its end.
+    for batch in [1, 6, 11, 19, 26, 40] {
+        let folder = folder.path().join(format!("aborted-{batch}"));
+        let status = process(&folder).env(ABORT, batch.to_string()).status().expect("a process");
+        assert!(!status.success(), "it was to be killed with batch {batch}");
+        // Once more, soon after it went on, unless it is over by then.
+        process(&folder).env(ABORT, "3").status().expect("a process");
+        assert!(process(&folder).status().expect("a process").success());
+        assert_same(&files(&folder), &expected, &format!("aborted with batch {batch}"));
+    }
+    // It is killed wherever it happens to be, which may be in the middle of writing, until it is through.
+    let folder = folder.path().join("killed");
+    let mut kills = 0;
+    for pause in (20..).step_by(7) {
+        let mut child = process(&folder).spawn().expect("a process");
+        std::thread::sleep(Duration::from_millis(pause));
+        if let Some(status) = child.try_wait().expect("a status") {
+            assert!(status.success());
+            break;
+        }
+        child.kill().expect("killed");
+        child.wait().expect("a status");
+        kills += 1;
+    }
+    assert!(kills > 2, "{kills}");
+    assert_same(&files(&folder), &expected, &format!("killed {kills} times"));
+}
