@@ -22,6 +22,11 @@ impl CargoLines {
         Ok(())
     }
 
+    /// Shows a message of one or more lines, of which each is a warning.
+    pub(crate) fn warning(&mut self, message: &str) {
+        self.0.extend(message.lines().map(|line| format!("cargo::warning={}", Line(line))));
+    }
+
     /// Ends the build with a message of one or more lines.
     pub(crate) fn error(&mut self, message: &str) {
         self.0.extend(message.lines().map(|line| format!("cargo::error={}", Line(line))));
@@ -52,9 +57,12 @@ mod tests {
             assert!(lines.watch(Path::new(path)).is_err(), "{path:?}");
         }
         lines.watch(Path::new("fine ü.onnx")).expect("a plain path");
+        lines.warning("a\ncargo::rustc-link-arg=x\rcargo::rustc-link-arg=y");
         lines.error("first\nsecond\r\ncargo::rustc-link-arg=x\rcargo::rustc-link-arg=y");
         let expected = [
             "cargo::rerun-if-changed=fine ü.onnx",
+            "cargo::warning=a",
+            r"cargo::warning=cargo::rustc-link-arg=x\rcargo::rustc-link-arg=y",
             "cargo::error=first",
             "cargo::error=second",
             r"cargo::error=cargo::rustc-link-arg=x\rcargo::rustc-link-arg=y",

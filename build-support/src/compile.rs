@@ -6,7 +6,7 @@ use crate::{BuildError, RecordType};
 use kiln_codegen::{Generated, GoldenTest, Options, RecordPath, generate, golden_tests};
 use kiln_importer::ImportError;
 use kiln_importer::ir::{Dim, Graph, ValueId};
-use kiln_importer::onnx::{LoadOptions, SourceFile, load_with_sources};
+use kiln_importer::onnx::{LoadOptions, SourceFile, TrainingLosses, load_with_sources, training_losses};
 use kiln_importer::passes::{self, PassReport};
 use kiln_record::safetensors::{TensorToWrite, save};
 use kiln_record::{RecordError, replace_file};
@@ -142,6 +142,17 @@ pub fn compile(model: &Path, options: &CompileOptions) -> Result<Compiled, Build
         generated,
         golden: Vec::new(),
     })
+}
+
+/// What a model's exporter took out of it that training needs; nothing when it is not to be trained.
+///
+/// # Errors
+/// When the file cannot be read.
+pub(crate) fn losses(model: &Path, options: &CompileOptions) -> Result<TrainingLosses, BuildError> {
+    if !options.trainable {
+        return Ok(TrainingLosses::default());
+    }
+    training_losses(model).map_err(import_error)
 }
 
 /// How generated source names a file beside it.

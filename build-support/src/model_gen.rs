@@ -1,6 +1,9 @@
 //! [`ModelGen`]: the builder for `build.rs`.
 
-use crate::{BuildError, CompileOptions, FloatDType, RecordType, cargo::CargoLines, compile, stamp::Stamp};
+use crate::{
+    BuildError, CompileOptions, FloatDType, RecordType, cargo::CargoLines, compile, compile::losses,
+    stamp::Stamp,
+};
 use proc_macro_crate::{FoundCrate, crate_name};
 use std::path::{Path, PathBuf};
 
@@ -70,6 +73,8 @@ impl ModelGen {
     /// Keeps what training needs: BatchNorm is not folded away, Dropout stays, and so does every parameter as the original
     /// network has it. What that does not train (buffers, numbers of the graph) is not trained, and a method `with_<field>` replaces
     /// a field of the model or of a part.
+    ///
+    /// What the exporter took out of the file (folded normalizations, dropout) the build tells as warnings, with how to export instead.
     pub fn trainable(&mut self, trainable: bool) -> &mut Self {
         self.options.trainable = trainable;
         self
@@ -137,6 +142,9 @@ impl ModelGen {
         for path in given.chain(outcome.watched) {
             errors.extend(lines.watch(&path).err());
         }
+        for warning in &outcome.warnings {
+            lines.warning(warning);
+        }
         for error in &errors {
             lines.error(&error.report());
         }
@@ -174,6 +182,14 @@ impl ModelGen {
             }
             if let Err(error) = self.run_one(input, out_dir, options, &mut outcome.watched) {
                 outcome.errors.push(error);
+                continue;
+            }
+            match losses(input, options) {
+                Ok(losses) => {
+                    let lines = losses.warnings().into_iter();
+                    outcome.warnings.extend(lines.map(|line| format!("{}: {line}", input.display())));
+                }
+                Err(error) => outcome.errors.push(error),
             }
         }
         outcome
@@ -205,5 +221,7 @@ impl ModelGen {
 #[derive(Default)]
 struct Outcome {
     errors: Vec<BuildError>,
+    /// What is lost to models that are to be trained.
+    warnings: Vec<String>,
     watched: Vec<PathBuf>,
 }

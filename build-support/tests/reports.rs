@@ -68,3 +68,25 @@ fn data_files_are_watched() {
         compiled.sources.iter().any(|source| source.path == case("external_data").join("weights.bin"));
     assert!(watched, "{:?}", compiled.sources);
 }
+
+/// A build that is to train a network says what the exporter took out of it; others do not.
+#[test]
+fn what_training_lacks_is_a_warning() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let model = case("../digits").join("model.onnx");
+    let warnings = |trainable: bool| -> Vec<String> {
+        let mut models = ModelGen::new();
+        let lines = models.input(&model).out_dir("model").trainable(trainable).run_below(folder.path());
+        assert!(!lines.iter().any(|line| line.starts_with("cargo::error")), "{lines:?}");
+        lines.into_iter().filter(|line| line.starts_with("cargo::warning=")).collect()
+    };
+    assert!(warnings(false).is_empty());
+    // Also when the model is compiled already.
+    for _ in 0..2 {
+        let found = warnings(true);
+        assert_eq!(found.len(), 1, "{found:?}");
+        for part in ["model.onnx: the exporter folded", "block1.norm (into node_Conv_37)", "optimize=False"] {
+            assert!(found[0].contains(part), "{found:?}");
+        }
+    }
+}

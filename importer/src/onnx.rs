@@ -15,6 +15,7 @@ mod scope;
 mod source;
 mod summary;
 mod tensor;
+mod training;
 mod wire;
 
 pub use load::{LoadOptions, load, load_bytes, load_with_sources};
@@ -22,3 +23,4 @@ pub use ops::{Support, supported};
 pub use source::SourceFile;
 pub use summary::{PortSummary, Summary, summarize};
 pub use tensor::{read_data, value_name};
+pub use training::{TrainingLosses, training_losses};

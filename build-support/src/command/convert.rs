@@ -1,6 +1,7 @@
 //! `kiln convert`.
 
-use super::{Outcome, show, spinner, weights};
+use super::{Outcome, show, spinner, warn, weights};
+use crate::compile::losses;
 use crate::{CompileOptions, FloatDType, RecordType, compile};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
@@ -130,6 +131,10 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     let mut compiled = compile(&arguments.model, &options)?;
     compiled.write(&arguments.output)?;
     bar.finish_and_clear();
+    if arguments.trainable {
+        let lines = losses(&arguments.model, &options)?.notes();
+        lines.iter().for_each(|line| warn(&format!("note: {line}")));
+    }
     for path in &compiled.written {
         show(&format!("{}\n", path.display()));
     }

@@ -5,7 +5,7 @@ use crate::compile::{import, import_error};
 use crate::{BuildError, CompileOptions};
 use clap::Args;
 use kiln_importer::ImportErrorKind;
-use kiln_importer::onnx::{PortSummary, Summary, summarize};
+use kiln_importer::onnx::{PortSummary, Summary, TrainingLosses, summarize, training_losses};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fmt::{self, Write};
@@ -58,6 +58,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         return Err(weights::misplaced(option, &arguments.model, "a model, not a checkpoint"));
     }
     let summary = summarize(&arguments.model).map_err(import_error)?;
+    let training = training_losses(&arguments.model).map_err(import_error)?;
     let options =
         CompileOptions { bind_dims: arguments.bind.iter().cloned().collect(), ..CompileOptions::default() };
     // A model that cannot be imported still has an outline to show.
@@ -66,11 +67,14 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         Err(error) => (None, Some(error)),
     };
     if arguments.json {
-        show(&json::line(&object(arguments, &summary, problem.as_ref())));
+        show(&json::line(&object(arguments, &summary, &training, problem.as_ref())));
     } else {
         // Writing to a text does not fail.
         let mut text = String::new();
         let _ = print(arguments, &summary, &mut text);
+        for line in training.warnings() {
+            let _ = writeln!(text, "  to train    {}", plain(&line));
+        }
         show(&text);
     }
     if let Some(imported) = imported.filter(|_| !arguments.json) {
@@ -146,7 +150,12 @@ fn list(names: &[String]) -> String {
     names.iter().map(|name| plain(name)).collect::<Vec<_>>().join(", ")
 }
 
-fn object(arguments: &Arguments, summary: &Summary, problem: Option<&BuildError>) -> Value {
+fn object(
+    arguments: &Arguments,
+    summary: &Summary,
+    training: &TrainingLosses,
+    problem: Option<&BuildError>,
+) -> Value {
     let ports = |ports: &[PortSummary]| {
         ports.iter().map(|port| json!({ "name": port.name, "type": port.ty })).collect::<Vec<_>>()
     };
@@ -171,6 +180,7 @@ fn object(arguments: &Arguments, summary: &Summary, problem: Option<&BuildError>
         "parameters": summary.parameters,
         "bytes": summary.bytes,
         "unsupported": unsupported.collect::<Vec<_>>(),
+        "training": training.notes(),
         "error": problem.map(BuildError::report),
     })
 }

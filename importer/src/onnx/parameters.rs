@@ -105,6 +105,11 @@ impl Parameters {
         self.told.iter().filter(buffer).map(|(name, _)| name.clone()).collect()
     }
 
+    /// The parameters that an initializer stands for besides its own, as far as they are known, if the exporter merged any into it.
+    pub(crate) fn merged_with(&self, name: &str) -> Option<Vec<String>> {
+        self.merged.others(name, || false)
+    }
+
     /// What an initializer is made of; `None` when the graph alone decides what it holds.
     pub(crate) fn provenance(&self, name: &str, data: &TensorData) -> Option<Arc<Provenance>> {
         let key = |key: &str, shape: &[usize]| {

@@ -1,0 +1,241 @@
+//! What an exporter took out of a network that is to be trained.
+//!
+//! Exporters write networks as they infer: they leave dropout out, fold batch normalizations into the layers before them, and keep
+//! equal parameters once. A network that is trained without what is gone is another one.
+
+use super::load::decode;
+use super::lowering::{label, operator_name, subgraphs};
+use super::parameters::Parameters;
+use super::proto::{GraphProto, ModelProto, NodeProto};
+use super::scope;
+use super::source::Folder;
+use crate::error::{ImportError, ImportErrorKind, ImportResult};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// The classes around a node, the operation of the network last.
+const CLASSES: &str = "pkg.torch.onnx.class_hierarchy";
+/// The paths of the modules around a node.
+const SCOPES: &str = "pkg.torch.onnx.name_scopes";
+/// Libraries whose layers have dropout unless they are told otherwise.
+const DROPPING: [&str; 2] = ["transformers.", "torch.nn.modules.transformer."];
+/// Names in a message; more would hide the advice behind them.
+const SHOWN: usize = 6;
+
+/// What a file lacks that training needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TrainingLosses {
+    /// Nodes that have a batch normalization folded into them, with its path where the file tells.
+    pub folded: Vec<(String, Option<String>)>,
+    /// Initializers that several parameters of the network became.
+    pub merged: Vec<(String, Vec<String>)>,
+    /// Whether there is no dropout.
+    pub no_dropout: bool,
+    /// A class of the network whose layers usually have dropout.
+    pub dropping: Option<String>,
+    /// Whether PyTorch's exporter of today wrote the file, which tells of modules; else what is said is for the older one.
+    pub dynamo: bool,
+}
+
+/// Finds out what a file lacks that training needs.
+///
+/// # Errors
+/// When the file cannot be read or is not an ONNX model.
+pub fn training_losses(path: &Path) -> ImportResult<TrainingLosses> {
+    let in_file = |kind: ImportErrorKind| ImportError { file: path.to_owned(), ..kind.into() };
+    let folder = Folder::open(path).map_err(in_file)?;
+    Ok(of_model(&decode(folder.model()).map_err(in_file)?))
+}
+
+fn of_model(proto: &ModelProto) -> TrainingLosses {
+    let Some(graph) = &proto.graph else { return TrainingLosses::default() };
+    let mut found = TrainingLosses { no_dropout: true, ..TrainingLosses::default() };
+    let mut graphs: Vec<&GraphProto> = vec![graph];
+    while let Some(graph) = graphs.pop() {
+        for node in &graph.node {
+            found.read(node);
+            graphs.extend(subgraphs(node));
+        }
+    }
+    proto.functions.iter().flat_map(|function| &function.node).for_each(|node| found.read(node));
+    let parameters = Parameters::of(proto);
+    let names = graph.initializer.iter().map(|tensor| tensor.name.as_str());
+    let norms: BTreeSet<&str> = found.folded.iter().filter_map(|(_, norm)| norm.as_deref()).collect();
+    let of_norm = |key: &String| key.rsplit_once('.').is_some_and(|(module, _)| norms.contains(module));
+    let merged = names.filter_map(|name| {
+        let others = parameters.merged_with(name)?;
+        let apart: Vec<String> = others.iter().filter(|key| !of_norm(key)).cloned().collect();
+        (others.is_empty() || !apart.is_empty()).then(|| (name.to_owned(), apart))
+    });
+    found.merged = merged.collect();
+    found
+}
+
+impl TrainingLosses {
+    fn read(&mut self, node: &NodeProto) {
+        let operator = operator_name(node);
+        self.no_dropout &= operator != "Dropout";
+        let list = |key: &str| {
+            let entry = node.metadata_props.iter().find(|entry| entry.key == key)?;
+            scope::list(&entry.value)
+        };
+        let (classes, scopes) = (list(CLASSES).unwrap_or_default(), list(SCOPES).unwrap_or_default());
+        self.dynamo |= !classes.is_empty();
+        if self.dropping.is_none() {
+            let drops = |class: &&String| DROPPING.iter().any(|library| class.starts_with(library));
+            self.dropping = classes.iter().find(drops).cloned();
+        }
+        let layer = matches!(operator.as_str(), "Conv" | "ConvTranspose" | "Gemm");
+        let norm = classes.iter().rposition(|class| class.starts_with("torch.nn.modules.batchnorm."));
+        // The older exporter numbers what it computes, and of a convolution's weights computes nothing but this.
+        let numbered = node.input.get(1).is_some_and(|weight| weight.starts_with("onnx::Conv"));
+        if layer && (norm.is_some() || numbered) {
+            let path = norm.and_then(|at| scopes.get(at)).filter(|path| !path.is_empty());
+            self.folded.push((label(node), path.cloned()));
+        }
+    }
+
+    /// What to tell someone who wants to train the network: certain losses, and of dropout when its layers usually have it.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut lines = self.certain();
+        if let (true, Some(class)) = (self.no_dropout, &self.dropping) {
+            lines.push(format!(
+                "there is no dropout in the file, which networks with `{class}` usually have: an exporter drops it in evaluation \
+                 mode; to keep it, {}",
+                self.advice()
+            ));
+        }
+        lines
+    }
+
+    /// The same, and of missing dropout in any case.
+    pub fn notes(&self) -> Vec<String> {
+        let mut lines = self.warnings();
+        if self.no_dropout && self.dropping.is_none() {
+            let advice = self.advice();
+            lines.push(format!(
+                "there is no dropout in the file: if the network has some, {advice}; an exporter drops it in evaluation mode"
+            ));
+        }
+        lines
+    }
+
+    fn certain(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if !self.folded.is_empty() {
+            let name = |(node, norm): &(String, Option<String>)| match norm {
+                Some(norm) => format!("{norm} (into {node})"),
+                None => format!("the one into {node}"),
+            };
+            let names = list(self.folded.iter().map(name), self.folded.len());
+            lines.push(format!(
+                "the exporter folded batch normalizations into the layers before them, so that they neither normalize by a batch's \
+                 statistics nor learn: {names}; to keep them, {}",
+                self.advice()
+            ));
+        }
+        if !self.merged.is_empty() {
+            let name = |(name, others): &(String, Vec<String>)| match others.len() {
+                0 => name.clone(),
+                count => format!("{name} (also {})", list(others.iter().cloned(), count)),
+            };
+            let names = list(self.merged.iter().map(name), self.merged.len());
+            lines.push(format!(
+                "the exporter kept parameters that were equal only once, and they will learn as one: {names}; to keep them apart, {}",
+                self.advice()
+            ));
+        }
+        lines
+    }
+
+    /// How to export such that nothing is lost.
+    fn advice(&self) -> &'static str {
+        if self.dynamo {
+            "call `model.train()` and export with `torch.onnx.export(model, args, dynamo=True, optimize=False)`"
+        } else {
+            "export with `torch.onnx.export(model, args, path, dynamo=False, training=torch.onnx.TrainingMode.TRAINING, \
+             do_constant_folding=False)`, or with `dynamo=True, optimize=False` after `model.train()`"
+        }
+    }
+}
+
+/// The first names of a list, each once, and how many more there are.
+fn list(names: impl Iterator<Item = String>, count: usize) -> String {
+    let mut seen = BTreeSet::new();
+    let shown: Vec<String> = names.filter(|name| seen.insert(name.clone())).take(SHOWN).collect();
+    match count.saturating_sub(shown.len()) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    fn fixture(path: &str) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures").join(path).join("model.onnx")
+    }
+
+    fn losses(path: &str) -> TrainingLosses {
+        training_losses(&fixture(path)).expect("a model")
+    }
+
+    #[test]
+    fn folded_norms_are_named() {
+        let dynamo = losses("digits");
+        let names: Vec<_> =
+            dynamo.folded.iter().map(|(node, norm)| (node.as_str(), norm.as_deref())).collect();
+        let expected = [("node_Conv_37", Some("block1.norm")), ("node_Conv_39", Some("block2.norm"))];
+        assert_eq!(names, expected);
+        let text = dynamo.warnings().join("\n");
+        assert!(
+            text.contains("block1.norm (into node_Conv_37)") && text.contains("optimize=False"),
+            "{text}"
+        );
+        assert_eq!(dynamo.warnings().len(), 1);
+        assert!(dynamo.notes().join("\n").contains("model.train()"));
+
+        let torchscript = losses("checkpoints/convolution_torchscript_folded");
+        assert_eq!(torchscript.folded, [("/conv/Conv".to_owned(), None)]);
+        assert!(torchscript.warnings()[0].contains("training=torch.onnx.TrainingMode.TRAINING"));
+    }
+
+    #[test]
+    fn nothing_is_said_of_what_is_there() {
+        assert!(losses("digits/unfolded").warnings().is_empty());
+        assert!(losses("training/dropout").notes().is_empty());
+        assert!(losses("training/resnet_torchscript").warnings().is_empty());
+        let bert = losses("training/bert");
+        assert_eq!(bert.warnings().len(), 1, "{bert:?}");
+        assert!(bert.warnings()[0].contains("`transformers."), "{bert:?}");
+    }
+
+    #[test]
+    fn merged_parameters_are_named() {
+        use crate::onnx::proto::{StringStringEntryProto, TensorProto};
+        let entry = |key: &str, value: &str| StringStringEntryProto { key: key.into(), value: value.into() };
+        let node = |path: &str| NodeProto {
+            op_type: "Mul".into(),
+            input: vec!["x".into(), "l.0.weight".into()],
+            metadata_props: vec![
+                entry(SCOPES, &format!("['', '{path}', 'mul']")),
+                entry(CLASSES, "['Net', 'Scale', 'aten.mul.Tensor']"),
+            ],
+            ..NodeProto::default()
+        };
+        let signature =
+            "p_a: PARAMETER target='l.0.weight'\np_b: PARAMETER target='l.1.weight'\nx: USER_INPUT";
+        let tensor = |name: &str| TensorProto { name: name.into(), ..TensorProto::default() };
+        let graph = GraphProto {
+            node: vec![node("l.0"), node("l.1")],
+            initializer: vec![tensor("l.0.weight"), tensor("val_1")],
+            metadata_props: vec![entry("pkg.torch.export.ExportedProgram.graph_signature", signature)],
+            ..GraphProto::default()
+        };
+        let found = of_model(&ModelProto { graph: Some(graph), ..ModelProto::default() });
+        assert_eq!(found.merged, [("l.0.weight".to_owned(), vec!["l.1.weight".to_owned()])]);
+        assert!(found.warnings()[0].contains("will learn as one: l.0.weight (also l.1.weight)"), "{found:?}");
+    }
+}
