@@ -7,6 +7,7 @@ A step is forward, cross-entropy, backward and AdamW (PyTorch's fused one) on a 
 exported to ONNX in evaluation mode and without the exporter's optimizations; Kiln imports them as trainable, so that both begin with
 the same weights. Each round runs a process of PyTorch, then one of Kiln, for each model. Printed are the medians over all rounds'
 medians, the least time of any step, the resident memory at most, and, as a check, by how much the losses of the first steps differ.
+With one thread the mean time for which that thread ran is printed too: what to compare on a machine that is busy with other work.
 """
 from __future__ import annotations
 
@@ -122,7 +123,7 @@ def peer(name: str, threads: int, seconds: float) -> dict:
     model = network(name).train()
     inputs, targets = batch(name)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, eps=1e-6, weight_decay=1e-2, fused=True)
-    before, losses, times, begun = resident("VmRSS"), [], [], 0.0
+    before, losses, times, begun, ran = resident("VmRSS"), [], [], 0.0, 0.0
     while len(times) < LEAST_STEPS or time.perf_counter() - begun < seconds:
         started = time.perf_counter()
         logits = model(inputs)
@@ -133,12 +134,13 @@ def peer(name: str, threads: int, seconds: float) -> dict:
         took = time.perf_counter() - started
         if len(losses) < LOSSES:
             losses.append(loss.item())
-            begun = time.perf_counter()
+            begun, ran = time.perf_counter(), time.thread_time()
         else:
             times.append(took)
+    thread_time = (time.thread_time() - ran) / len(times)
     times.sort()
-    return {"losses": losses, "median_ms": times[len(times) // 2] * 1e3, "min_ms": times[0] * 1e3, "steps": len(times),
-            "before_mb": before, "peak_mb": resident("VmHWM")}
+    return {"losses": losses, "median_ms": times[len(times) // 2] * 1e3, "min_ms": times[0] * 1e3, 
+            "thread_ms": thread_time * 1e3, "steps": len(times), "before_mb": before, "peak_mb": resident("VmHWM")}
 
 
 def resident(line: str) -> float:
@@ -192,25 +194,32 @@ def main() -> None:
                                          "--seconds", args.seconds], args.threads))
             ours[name].append(run([binary, name, models / name, args.threads, args.seconds], args.threads))
 
-    print("| model | Kiln ms, median (least) | PyTorch ms, median (least) | ratio of medians (of least) "
-          "| Kiln MB, peak (of steps) | PyTorch MB, peak (of steps) | losses differ by |")
-    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
-    ratios: list[tuple[float, float]] = []
+    one = args.threads == 1
+    print("| model | Kiln ms, median (least) | PyTorch ms, median (least) | ratio (of least) |"
+          + (" Kiln ms, thread | PyTorch ms, thread | ratio |" if one else "")
+          + " Kiln MB, peak (of steps) | PyTorch MB, peak (of steps) | losses differ by |")
+    print("| --- |" + " ---: |" * (9 if one else 6))
+
+    def of(rows: list[dict]) -> tuple[float, ...]:
+        if not rows:
+            return (math.nan,) * 5
+        return (statistics.median(row["median_ms"] for row in rows), min(row["min_ms"] for row in rows),
+                statistics.median(row["thread_ms"] for row in rows),
+                max(row["peak_mb"] for row in rows), max(row["peak_mb"] - row["before_mb"] for row in rows))
+
+    ratios: list[list[float]] = []
     for name in names:
-        def of(rows: list[dict]) -> tuple[float, float, float, float]:
-            if not rows:
-                return (math.nan,) * 4
-            return (statistics.median(row["median_ms"] for row in rows), min(row["min_ms"] for row in rows),
-                    max(row["peak_mb"] for row in rows), max(row["peak_mb"] - row["before_mb"] for row in rows))
-        (a, a_least, a_peak, a_steps), (b, b_least, b_peak, b_steps) = of(ours[name]), of(theirs[name])
+        (a, a_least, a_thread, a_peak, a_steps), (b, b_least, b_thread, b_peak, b_steps) = of(ours[name]), of(theirs[name])
         differ = max((abs(x - y) / max(abs(y), 1e-9) for mine, other in zip(ours[name], theirs[name])
                       for x, y in zip(mine["losses"], other["losses"])), default=math.nan)
-        ratios.append((a / b, a_least / b_least))
-        print(f"| {name} | {a:.2f} ({a_least:.2f}) | {b:.2f} ({b_least:.2f}) | {a / b:.2f} ({a_least / b_least:.2f}) "
-              f"| {a_peak:.0f} ({a_steps:.0f}) | {b_peak:.0f} ({b_steps:.0f}) | {differ:.1e} |")
-    mean = [math.exp(sum(math.log(pair[n]) for pair in ratios) / len(ratios)) for n in (0, 1)]
-    print(f"\ngeometric mean of the ratios: {mean[0]:.2f}, of least times {mean[1]:.2f} "
-          f"({args.threads} thread{'s' if args.threads > 1 else ''}, {args.rounds} rounds)")
+        ratios.append([a / b, a_least / b_least] + [a_thread / b_thread] * one)
+        print(f"| {name} | {a:.2f} ({a_least:.2f}) | {b:.2f} ({b_least:.2f}) | {a / b:.2f} ({a_least / b_least:.2f}) |"
+              + (f" {a_thread:.2f} | {b_thread:.2f} | {a_thread / b_thread:.2f} |" if one else "")
+              + f" {a_peak:.0f} ({a_steps:.0f}) | {b_peak:.0f} ({b_steps:.0f}) | {differ:.1e} |")
+    means = [math.exp(sum(map(math.log, column)) / len(column)) for column in zip(*ratios)]
+    print("\ngeometric mean of the ratios: " + ", ".join(f"{name} {mean:.2f}" for name, mean in zip(
+        ("of medians", "of least times", "of the thread's times"), means))
+        + f" ({args.threads} thread{'s' if args.threads > 1 else ''}, {args.rounds} rounds)")
 
 
 if __name__ == "__main__":

@@ -43,6 +43,8 @@ struct Report {
     losses: Vec<f32>,
     /// Seconds, sorted.
     times: Vec<f64>,
+    /// Seconds that this thread ran in a step, on average: with one thread, its time on a machine that does nothing else.
+    thread_time: f64,
     /// Resident before the first step and at most, in MiB.
     memory: [f64; 2],
 }
@@ -80,11 +82,12 @@ impl Run<'_> {
         let loss = CrossEntropyLossConfig::new().init::<B>(&Default::default());
         let mut optimizer = AdamWConfig::new().with_epsilon(1e-6).with_weight_decay(1e-2).init::<B, M>();
         let before = resident("VmRSS")?;
-        let mut report = Report { losses: Vec::new(), times: Vec::new(), memory: [before; 2] };
-        let mut begun = Instant::now();
+        let mut report =
+            Report { losses: Vec::new(), times: Vec::new(), thread_time: 0.0, memory: [before; 2] };
+        let (mut begun, mut ran) = (Instant::now(), running()?);
         for step in 0.. {
             if step == LOSSES {
-                begun = Instant::now();
+                (begun, ran) = (Instant::now(), running()?);
             }
             if report.times.len() >= LEAST_STEPS && begun.elapsed() >= self.length {
                 break;
@@ -101,9 +104,17 @@ impl Run<'_> {
             }
         }
         report.times.sort_by(f64::total_cmp);
+        report.thread_time = (running()? - ran) / report.times.len() as f64;
         report.memory[1] = resident("VmHWM")?;
         Ok(report)
     }
+}
+
+/// Seconds for which this thread has run.
+fn running() -> Result<f64, Box<dyn Error>> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
+    let nanoseconds: f64 = text.split_whitespace().next().unwrap_or("0").parse()?;
+    Ok(nanoseconds * 1e-9)
 }
 
 /// A line of `/proc/self/status`, in MiB.
@@ -149,13 +160,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         other => Err(format!("no model is called {other}").into()),
     }?;
-    let Report { losses, times, memory } = report;
+    let Report { losses, times, thread_time, memory } = report;
     let [before, peak] = memory;
-    let milliseconds = |n: usize| times.get(n).copied().unwrap_or(f64::NAN) * 1e3;
+    let median = |times: &[f64]| times.get(times.len() / 2).copied().unwrap_or(f64::NAN) * 1e3;
     println!(
-        r#"{{"losses": {losses:?}, "median_ms": {}, "min_ms": {}, "steps": {}, "before_mb": {before}, "peak_mb": {peak}}}"#,
-        milliseconds(times.len() / 2),
-        milliseconds(0),
+        r#"{{"losses": {losses:?}, "median_ms": {}, "min_ms": {}, "thread_ms": {}, "steps": {}, "before_mb": {before}, "peak_mb": {peak}}}"#,
+        median(&times),
+        times.first().copied().unwrap_or(f64::NAN) * 1e3,
+        thread_time * 1e3,
         times.len(),
     );
     Ok(())

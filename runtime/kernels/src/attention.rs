@@ -3,6 +3,10 @@
 //! Keys and values of a head are packed once; blocks of queries then make their scores, weigh them, and sum the values,
 //! all in the cache.
 
+mod gradient;
+
+pub use gradient::{AttentionGradients, AttentionResult, attention_gradient, gradient_serves};
+
 use crate::gemm::{Epilogue, Lhs, Matrix, Panels, Product, Rhs, gemm};
 use crate::gemm::{pack_lhs_into, pack_rhs_into, packed_rhs_len};
 use crate::math::tanh;
@@ -105,6 +109,39 @@ pub fn attention(
     options: &AttentionOptions,
     out: &mut [f32],
 ) {
+    attend(shape, [q, k, v], mask, options, out, None);
+}
+
+/// [`attention`], and the logarithm of the sum of the exponentials of each query's scores, `[batch, heads, queries]`: ∞ for a query
+/// without any key. For options that [`gradient_serves`].
+///
+/// # Panics
+/// When a slice does not hold its dims.
+#[allow(clippy::too_many_arguments, reason = "those of attention, and one more result")]
+pub fn attention_train(
+    shape: &AttentionShape,
+    q: Heads<'_>,
+    k: Heads<'_>,
+    v: Heads<'_>,
+    mask: AttentionMask<'_>,
+    options: &AttentionOptions,
+    out: &mut [f32],
+    log_sums: &mut [f32],
+) {
+    assert!(gradient_serves(options), "options of attention in training");
+    assert_eq!(log_sums.len(), shape.batch * shape.heads * shape.q_len, "one sum a query");
+    log_sums.fill(f32::INFINITY);
+    attend(shape, [q, k, v], mask, options, out, Some(log_sums));
+}
+
+fn attend(
+    shape: &AttentionShape,
+    [q, k, v]: [Heads<'_>; 3],
+    mask: AttentionMask<'_>,
+    options: &AttentionOptions,
+    out: &mut [f32],
+    log_sums: Option<&mut [f32]>,
+) {
     let AttentionShape { batch, heads, kv_heads, q_len, k_len, size, value_size } = *shape;
     assert!(kv_heads > 0 && heads.is_multiple_of(kv_heads), "{heads} heads over {kv_heads}");
     assert_eq!(out.len(), batch * heads * q_len * value_size, "size of the attention's output");
@@ -124,7 +161,8 @@ pub fn attention(
     let step = (SCORES / k_len.max(1) / 14 * 14).clamp(14, QUERIES);
     let blocks = q_len.div_ceil(step);
     let few = group * q_len < FEW;
-    let task = Task { shape, q, k, v, mask, options, out: SharedMut::new(out), step, blocks };
+    let log_sums = log_sums.map(SharedMut::new);
+    let task = Task { shape, q, k, v, mask, options, out: SharedMut::new(out), log_sums, step, blocks };
     // One unit packs keys and values once for all queries that it takes; with few heads, queries are shared out too.
     let units = batch * kv_heads;
     let shares = if few { 1 } else { (2 * threads::threads()).div_ceil(units).clamp(1, blocks * group) };
@@ -153,6 +191,8 @@ struct Task<'a> {
     mask: AttentionMask<'a>,
     options: &'a AttentionOptions,
     out: SharedMut<'a, f32>,
+    /// Where the logarithms of the sums go, if they are wanted.
+    log_sums: Option<SharedMut<'a, f32>>,
     /// Queries of a block.
     step: usize,
     /// Blocks of a head.
@@ -203,13 +243,20 @@ impl Task<'_> {
 
     /// Turns a query's products into unnormalized weights, and yields their sum.
     fn weigh(&self, b: usize, head: usize, query: usize, row: &mut [f32]) -> f32 {
-        let AttentionShape { q_len, k_len, size, .. } = *self.shape;
-        let scale = self.options.scale.unwrap_or(1.0 / Float::sqrt(size as f64)) as f32;
+        let (sum, shift) = self.weights(b, head, query, row);
+        if let Some(log_sums) = &self.log_sums {
+            let at = (b * self.shape.heads + head) * self.shape.q_len + query;
+            // SAFETY: each query has its own place.
+            unsafe { *log_sums.ptr(at) = shift + Float::ln(sum) };
+        }
+        sum
+    }
+
+    /// [`Task::weigh`]; yields also what was taken from each score before its exponential, ∞ if no key is left.
+    fn weights(&self, b: usize, head: usize, query: usize, row: &mut [f32]) -> (f32, f32) {
+        let scale = scale_of(self.options, self.shape.size);
         let softcap = self.options.softcap.map(|cap| cap as f32);
-        let seen = match self.options.is_causal {
-            true => (query + 1 + k_len).saturating_sub(q_len).min(k_len),
-            false => k_len,
-        };
+        let seen = seen_by(query, self.shape, self.options);
         row[seen..].fill(0.0);
         let row = &mut row[..seen];
         let at = |s: &[usize; 4]| b * s[0] + head * s[1] + query * s[2];
@@ -268,17 +315,31 @@ impl Task<'_> {
     }
 }
 
+/// What products of queries and keys are multiplied with.
+fn scale_of(options: &AttentionOptions, size: usize) -> f32 {
+    options.scale.unwrap_or(1.0 / Float::sqrt(size as f64)) as f32
+}
+
+/// How many keys a query sees: with an order, the last query sees the last key.
+fn seen_by(query: usize, shape: &AttentionShape, options: &AttentionOptions) -> usize {
+    match options.is_causal {
+        true => (query + 1 + shape.k_len).saturating_sub(shape.q_len).min(shape.k_len),
+        false => shape.k_len,
+    }
+}
+
 /// `c = a · b` for dims `[m, n, k]`, `c` contiguous from `start` on.
 fn multiply([m, n, k]: [usize; 3], a: Matrix<'_>, b: Panels<'_>, c: &SharedMut<'_, f32>, start: usize) {
     with_scratch(m * k, |packed| {
         pack_lhs_into(a, m, k, packed);
         let epilogue = Epilogue::default();
-        Product { m, n, k, a: packed, b, c, c_start: start, c_step: n, epilogue: &epilogue }.run_here();
+        Product { m, n, k, a: packed, b, c, c_start: start, c_step: n, adds: false, epilogue: &epilogue }
+            .run_here();
     });
 }
 
 dispatched! {
-    /// Turns a row of products into `e^(score - largest)` and yields their sum.
+    /// Turns a row of products into `e^(score - largest)` and yields their sum and the largest (∞ if no key is left).
     ///
     /// # Safety
     /// A mask holds as many elements as the row, its stride apart.
@@ -290,7 +351,7 @@ dispatched! {
         keep: Option<(*const u8, usize)>,
         add: Option<(*const f32, usize)>,
         fully_masked: Option<FullyMasked>,
-    ) -> f32 {
+    ) -> (f32, f32) {
         let (n, x) = (row.len(), row.as_mut_ptr());
         let cap = softcap.unwrap_or(0.0);
         let scale = s.splat(scale);
@@ -324,7 +385,7 @@ dispatched! {
         }
         let max = row_max(s, x, n);
         if n == 0 {
-            return 1.0;
+            return (1.0, f32::INFINITY);
         }
         if max == f32::NEG_INFINITY && let Some(yields) = fully_masked {
             // No key is left: the result is not NaN.
@@ -333,9 +394,9 @@ dispatched! {
                 FullyMasked::Mean => (1.0, n as f32),
             };
             (0..n).for_each(|i| *x.add(i) = weight);
-            return sum;
+            return (sum, f32::INFINITY);
         }
-        exp_row(s, x, x, n, max)
+        (exp_row(s, x, x, n, max), max)
     }
 }
 

@@ -8,11 +8,12 @@
 //! | module | holds |
 //! | --- | --- |
 //! | [`gemm`] | matrix products with epilogues, packed operands, batches |
-//! | [`conv`] | convolution and transposed convolution |
-//! | [`pool`] | pooling |
+//! | [`conv`] | convolution and transposed convolution, gradients of the first |
+//! | [`pool`] | pooling and its gradients |
 //! | [`elementwise`] | unary, binary, activations, elementwise programs |
 //! | [`reduce`] | folds and arg-folds along an axis |
 //! | [`softmax`], [`norm`] | softmax, layer, group, batch and RMS normalization |
+//! | [`batch_norm`] | batch normalization in training |
 //! | [`attention`], [`rnn`] | fused attention, the pointwise parts of recurrent cells |
 //! | [`resize`] | resizing of an axis |
 //! | [`copy`] | strided copies, row selection |
@@ -23,6 +24,7 @@
 extern crate alloc;
 
 pub mod attention;
+pub mod batch_norm;
 pub mod conv;
 pub mod copy;
 pub mod elementwise;

@@ -1,5 +1,9 @@
 //! Normalizations.
 
+mod gradient;
+
+pub use gradient::{NormGradients, layer_norm_gradient, rms_norm_gradient};
+
 use crate::InOut;
 use crate::reduce::sum;
 use crate::simd::dispatched;

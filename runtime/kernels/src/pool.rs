@@ -4,9 +4,11 @@
 //! then slide.
 
 mod channels_last;
+mod gradient;
 mod shape;
 
 pub use channels_last::pool_channels_last;
+pub use gradient::{PoolGradient, pool_gradient_channels_last};
 pub use shape::PoolShape;
 
 use crate::scratch::with_scratch;

@@ -1,6 +1,6 @@
 //! The pointwise parts of recurrent cells: what remains of a step after its matrix products.
 
-use crate::math::{Map, map_slice};
+use crate::math::{Map, map_slice, tanh};
 use crate::scratch::with_scratch;
 use crate::simd::dispatched;
 use kiln_types::Activation;
@@ -24,7 +24,8 @@ pub fn bound(clip: Option<f32>, x: &mut [f32]) {
 /// One LSTM step of `[batch, hidden]`, after `gates = x Wᵀ + h Rᵀ + b` (`[batch, 4 · hidden]`, in ONNX's order `i o f c`).
 ///
 /// `c` is updated in place, `h` gets the new hidden state. `peepholes` is ONNX's `P` (`[3 · hidden]`, `i o f`);
-/// `input_forget` couples `f = 1 - i`; `clip` bounds the pre-activations, `state_clip` the new cell state.
+/// `input_forget` couples `f = 1 - i`; `clip` bounds the pre-activations, `state_clip` the new cell state. `kept` gets the
+/// gates after their activations, in the order of `gates`: what [`lstm_step_gradient`] wants.
 ///
 /// # Panics
 /// When sizes do not fit.
@@ -39,13 +40,16 @@ pub fn lstm_step(
     input_forget: bool,
     c: &mut [f32],
     h: &mut [f32],
+    mut kept: Option<&mut [f32]>,
 ) {
     assert!(hidden > 0 && c.len() == h.len() && gates.len() == 4 * h.len(), "sizes of the LSTM step");
+    assert!(kept.as_ref().is_none_or(|kept| kept.len() == gates.len()), "size of the LSTM's kept gates");
     assert!(h.len().is_multiple_of(hidden), "whole rows of the LSTM step");
     assert!(peepholes.is_none_or(|p| p.len() == 3 * hidden), "size of the LSTM's peepholes");
     let [f, g, last] = activations;
     with_scratch(4 * hidden, |space| {
-        for ((gates, c), h) in gates.chunks(4 * hidden).zip(c.chunks_mut(hidden)).zip(h.chunks_mut(hidden)) {
+        let rows = gates.chunks(4 * hidden).zip(c.chunks_mut(hidden)).zip(h.chunks_mut(hidden));
+        for (row, ((gates, c), h)) in rows.enumerate() {
             space.copy_from_slice(gates);
             let (input, rest) = space.split_at_mut(hidden);
             let (output, rest) = rest.split_at_mut(hidden);
@@ -71,8 +75,70 @@ pub fn lstm_step(
             h.copy_from_slice(c);
             activate(last, None, h);
             h.iter_mut().zip(&*output).for_each(|(h, o)| *h *= o);
+            if let Some(kept) = &mut kept {
+                kept[row * 4 * hidden..][..4 * hidden].copy_from_slice(space);
+            }
         }
     });
+}
+
+/// The gradients of one LSTM step of `[batch, hidden]` whose gates are sigmoids and whose other activations are tanh, without
+/// bounds, peepholes or coupled gates.
+///
+/// `gates` (`[batch, 4 · hidden]`, `i o f c`) are those that [`lstm_step`] kept, and become the gradient of what went into them;
+/// `c` is the cell state before the step. `of_h` and `of_c` are gradients of the states after the step; `of_c` becomes that of the
+/// cell state before it.
+///
+/// # Panics
+/// When sizes do not fit.
+pub fn lstm_step_gradient(hidden: usize, gates: &mut [f32], c: &[f32], of_h: &[f32], of_c: &mut [f32]) {
+    assert!(hidden > 0 && c.len().is_multiple_of(hidden), "whole rows of the LSTM step");
+    assert!(
+        c.len() == of_h.len() && c.len() == of_c.len() && gates.len() == 4 * c.len(),
+        "sizes of the LSTM step"
+    );
+    let rows = gates.chunks_exact_mut(4 * hidden).zip(c.chunks_exact(hidden));
+    let gradients = of_h.chunks_exact(hidden).zip(of_c.chunks_exact_mut(hidden));
+    for ((gates, c), (of_h, of_c)) in rows.zip(gradients) {
+        // SAFETY: the rows have `hidden` elements, the gates four times as many.
+        unsafe {
+            lstm_row_gradient(gates.as_mut_ptr(), c.as_ptr(), of_h.as_ptr(), of_c.as_mut_ptr(), hidden)
+        };
+    }
+}
+
+dispatched! {
+    /// One row of [`lstm_step_gradient`].
+    ///
+    /// # Safety
+    /// `gates` holds `4 · n` elements, the others `n`.
+    unsafe fn lstm_row_gradient<S>(s, gates: *mut f32, c: *const f32, of_h: *const f32, of_c: *mut f32, n: usize) {
+        let one = s.splat(1.0);
+        for at in (0..n).step_by(S::LANES) {
+            let count = S::LANES.min(n - at);
+            let mut gate = [one; 4];
+            for k in 0..4 {
+                gate[k] = s.load_up_to(gates.add(k * n + at), count);
+            }
+            let [input, output, forget, new] = gate;
+            let (c, of_h) = (s.load_up_to(c.add(at), count), s.load_up_to(of_h.add(at), count));
+            let shown = tanh(s, s.mul_add(forget, c, s.mul(input, new)));
+            // h' = o · tanh(c'), c' = f · c + i · g
+            let through = s.mul(s.mul(of_h, output), s.sub_product(one, shown, shown));
+            let of_new = s.add(s.load_up_to(of_c.add(at), count), through);
+            // σ' = σ (1 - σ), tanh' = 1 - tanh²
+            let slopes = [
+                s.mul(s.mul(of_new, new), s.mul(input, s.sub(one, input))),
+                s.mul(s.mul(of_h, shown), s.mul(output, s.sub(one, output))),
+                s.mul(s.mul(of_new, c), s.mul(forget, s.sub(one, forget))),
+                s.mul(s.mul(of_new, input), s.sub_product(one, new, new)),
+            ];
+            for k in 0..4 {
+                s.store_up_to(gates.add(k * n + at), count, slopes[k]);
+            }
+            s.store_up_to(of_c.add(at), count, s.mul(of_new, forget));
+        }
+    }
 }
 
 /// `y += a · b`.
@@ -215,7 +281,18 @@ mod tests {
                 (None, None, None, true),
             ] {
                 let (mut c, mut h) = (start.clone(), vec![0.0; batch * hidden]);
-                lstm_step(hidden, &gates, peepholes, CELL, clip, state_clip, input_forget, &mut c, &mut h);
+                lstm_step(
+                    hidden,
+                    &gates,
+                    peepholes,
+                    CELL,
+                    clip,
+                    state_clip,
+                    input_forget,
+                    &mut c,
+                    &mut h,
+                    None,
+                );
                 for at in 0..batch * hidden {
                     let (row, j) = (at / hidden, at % hidden);
                     let gate = |k: usize, c: f32| {
@@ -231,6 +308,47 @@ mod tests {
                     assert!((c[at] - cell).abs() < 1e-6);
                     assert!((h[at] - gate(1, cell) * cell.tanh()).abs() < 1e-6);
                 }
+            }
+        });
+    }
+
+    #[test]
+    fn lstm_gradients_are_those_of_the_step() {
+        let (batch, hidden) = (3, 21);
+        let sums: Vec<f64> = noise(batch * 4 * hidden, 1).into_iter().map(f64::from).collect();
+        let old: Vec<f64> = noise(batch * hidden, 2).into_iter().map(f64::from).collect();
+        let (of_h, of_c) = (noise(batch * hidden, 3), noise(batch * hidden, 4));
+        // Σ of_h · h' + of_c · c', as a function of a row's sums and its old cell state.
+        let value = |at: usize, sums: [f64; 4], old: f64| {
+            let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+            let cell = sigmoid(sums[2]) * old + sigmoid(sums[0]) * sums[3].tanh();
+            f64::from(of_h[at]) * sigmoid(sums[1]) * cell.tanh() + f64::from(of_c[at]) * cell
+        };
+        at_each_level(|_| {
+            let narrow = |x: &[f64]| -> Vec<f32> { x.iter().map(|x| *x as f32).collect() };
+            let (mut c, mut h, mut kept) = (narrow(&old), vec![0.0; old.len()], vec![0.0; sums.len()]);
+            lstm_step(hidden, &narrow(&sums), None, CELL, None, None, false, &mut c, &mut h, Some(&mut kept));
+            let mut of_old = of_c.clone();
+            lstm_step_gradient(hidden, &mut kept, &narrow(&old), &of_h, &mut of_old);
+            for at in 0..batch * hidden {
+                let place = |k: usize| at / hidden * 4 * hidden + k * hidden + at % hidden;
+                let here = [0, 1, 2, 3].map(|k| sums[place(k)]);
+                let slope = |f: &dyn Fn(f64) -> f64| (f(1e-5) - f(-1e-5)) / 2e-5;
+                for k in 0..4 {
+                    let moved = |by: f64| {
+                        let mut sums = here;
+                        sums[k] += by;
+                        value(at, sums, old[at])
+                    };
+                    let want = slope(&moved);
+                    assert!(
+                        (f64::from(kept[place(k)]) - want).abs() < 2e-6,
+                        "{k}: {} {want}",
+                        kept[place(k)]
+                    );
+                }
+                let want = slope(&|by| value(at, here, old[at] + by));
+                assert!((f64::from(of_old[at]) - want).abs() < 2e-6);
             }
         });
     }

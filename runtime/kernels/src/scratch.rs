@@ -80,32 +80,78 @@ impl core::fmt::Debug for Aligned {
     }
 }
 
-/// Buffers above this many elements go back to the system: 64 MiB.
+/// Elements that a thread keeps in all: 128 MiB.
 #[cfg(feature = "std")]
-const KEEP: usize = 1 << 24;
+const KEEP: usize = 1 << 25;
+
+#[cfg(feature = "std")]
+mod kept {
+    use super::{Aligned, KEEP};
+    use alloc::vec::Vec;
+    use core::cell::RefCell;
+
+    /// What the thread used before.
+    #[derive(Default)]
+    struct Free {
+        /// By size, smallest first.
+        buffers: Vec<Aligned>,
+        elements: usize,
+    }
+
+    std::thread_local!(static FREE: RefCell<Free> = const { RefCell::new(Free { buffers: Vec::new(), elements: 0 }) });
+
+    /// The smallest buffer that is large enough. If none is, the largest is freed: it makes room for a larger one.
+    pub fn pop(len: usize) -> Option<Aligned> {
+        let found = FREE.try_with(|free| {
+            let mut free = free.try_borrow_mut().ok()?;
+            let at = free.buffers.partition_point(|buffer| buffer.len() < len);
+            let found =
+                if at < free.buffers.len() { Some(free.buffers.remove(at)) } else { free.buffers.pop() };
+            free.elements -= found.as_ref().map_or(0, |buffer| buffer.len());
+            found
+        });
+        found.ok().flatten().filter(|buffer| buffer.len() >= len)
+    }
+
+    /// Keeps a buffer, unless there is enough already.
+    pub fn push(buffer: Aligned) {
+        let _ = FREE.try_with(|free| {
+            if let Ok(mut free) = free.try_borrow_mut()
+                && free.elements + buffer.len() <= KEEP
+            {
+                free.elements += buffer.len();
+                let at = free.buffers.partition_point(|other| other.len() < buffer.len());
+                free.buffers.insert(at, buffer);
+            }
+        });
+    }
+}
+
+/// A buffer of at least `len` elements, with whatever was left in them. [`give`] leaves it to others.
+pub(crate) fn take(len: usize) -> Aligned {
+    #[cfg(feature = "std")]
+    {
+        // A little more than asked for, so that slowly growing demands do not allocate each time.
+        kept::pop(len).unwrap_or_else(|| Aligned::new(len + len / 4))
+    }
+    #[cfg(not(feature = "std"))]
+    Aligned::new(len)
+}
+
+/// Leaves a buffer to whoever takes one next on this thread.
+pub(crate) fn give(buffer: Aligned) {
+    #[cfg(feature = "std")]
+    kept::push(buffer);
+    #[cfg(not(feature = "std"))]
+    drop(buffer);
+}
 
 /// Lends `len` elements of working space, with whatever was left in them.
 ///
 /// Each thread keeps what it used before; nested calls get different buffers.
 pub(crate) fn with_scratch<R>(len: usize, body: impl FnOnce(&mut [f32]) -> R) -> R {
-    #[cfg(feature = "std")]
-    {
-        use alloc::vec::Vec;
-        use core::cell::RefCell;
-        std::thread_local!(static FREE: RefCell<Vec<Aligned>> = const { RefCell::new(Vec::new()) });
-        let kept =
-            FREE.try_with(|free| free.try_borrow_mut().ok().and_then(|mut free| free.pop())).ok().flatten();
-        let mut buffer = match kept {
-            Some(buffer) if buffer.len() >= len => buffer,
-            // A little more than asked for, so that slowly growing demands do not allocate each time.
-            _ => Aligned::new(len + len / 4),
-        };
-        let result = body(&mut buffer[..len]);
-        if buffer.len() <= KEEP {
-            let _ = FREE.try_with(|free| free.try_borrow_mut().map(|mut free| free.push(buffer)));
-        }
-        result
-    }
-    #[cfg(not(feature = "std"))]
-    body(&mut Aligned::new(len))
+    let mut buffer = take(len);
+    let result = body(&mut buffer[..len]);
+    give(buffer);
+    result
 }

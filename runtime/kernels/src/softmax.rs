@@ -1,5 +1,9 @@
 //! Softmax and its logarithm along one axis of `[outer, len, inner]`.
 
+mod gradient;
+
+pub use gradient::softmax_gradient;
+
 use crate::InOut;
 use crate::math::{exp, log};
 use crate::simd::{Simd, dispatched};

@@ -6,9 +6,13 @@ use crate::tensor::NdArrayTensor;
 use alloc::{string::String, vec::Vec};
 use core::fmt::Debug;
 use core::marker::PhantomData;
+use kiln_kernels::attention::gradient_serves;
 use kiln_kernels::softmax::SoftmaxKind;
 use kiln_tensor::backend::{Backend, DeviceOps, ExecutionError, Primitive, SliceRange};
-use kiln_tensor::compose::{self, RnnOperands, RnnOutput};
+use kiln_tensor::compose::{
+    self, AttentionGradients, AttentionTrained, BatchNormTrained, NormGradients, RnnGradients, RnnOperands,
+    RnnOutput, RnnStates, RnnTrained,
+};
 use kiln_tensor::{
     Activation, ArgReduceOp, AttentionOptions, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions,
     CoordinateTransform, CumulativeOp, DType, Distribution, Element, Expression, InterpolateOptions, PoolOp,
@@ -381,6 +385,167 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
         in_f32(x, |x| ops::norm::batch_norm(x, parameters, epsilon))
     }
 
+    fn conv_input_gradient(
+        gradient: NdArrayTensor,
+        weight: NdArrayTensor,
+        input: &Shape,
+        options: &ConvOptions,
+    ) -> NdArrayTensor {
+        let dtype = gradient.dtype();
+        if !single_or_half(dtype) || gradient.is_empty() || input.dims.contains(&0) {
+            return compose::conv_input_gradient::<Self>(gradient, weight, input, options);
+        }
+        let found = ops::gradient::conv_input(single(gradient), single(weight), input, options);
+        ops::cast::cast(found, dtype)
+    }
+
+    fn conv_weight_gradient(
+        x: NdArrayTensor,
+        gradient: NdArrayTensor,
+        weight: &Shape,
+        options: &ConvOptions,
+    ) -> NdArrayTensor {
+        let dtype = x.dtype();
+        if !single_or_half(dtype) || x.is_empty() || gradient.is_empty() || weight.dims.contains(&0) {
+            return compose::conv_weight_gradient::<Self>(x, gradient, weight, options);
+        }
+        let found = ops::gradient::conv_weight(single(x), single(gradient), weight, options);
+        ops::cast::cast(found, dtype)
+    }
+
+    fn pool_gradient(
+        op: PoolOp,
+        gradient: NdArrayTensor,
+        x: NdArrayTensor,
+        output: NdArrayTensor,
+        options: &PoolOptions,
+    ) -> NdArrayTensor {
+        let dtype = x.dtype();
+        let served = single_or_half(dtype) && !x.is_empty() && !gradient.is_empty();
+        let found = match op {
+            PoolOp::Max if served => {
+                ops::gradient::max_pool(single(gradient), single(x), single(output), options)
+            }
+            PoolOp::Average { include_pad } if served => {
+                ops::gradient::average_pool(single(gradient), &x.shape(), include_pad, options)
+            }
+            PoolOp::Max | PoolOp::Average { .. } | PoolOp::Lp { .. } => {
+                return compose::pool_gradient::<Self>(op, gradient, x, output, options);
+            }
+        };
+        ops::cast::cast(found, dtype)
+    }
+
+    fn softmax_gradient(gradient: NdArrayTensor, output: NdArrayTensor, dim: usize) -> NdArrayTensor {
+        let dtype = output.dtype();
+        if !single_or_half(dtype) || dim + 1 != output.dims().len() {
+            return compose::softmax_gradient::<Self>(gradient, output, dim);
+        }
+        let found = ops::gradient::softmax(SoftmaxKind::Softmax, single(gradient), single(output));
+        ops::cast::cast(found, dtype)
+    }
+
+    fn log_softmax_gradient(gradient: NdArrayTensor, output: NdArrayTensor, dim: usize) -> NdArrayTensor {
+        let dtype = output.dtype();
+        if !single_or_half(dtype) || dim + 1 != output.dims().len() {
+            return compose::log_softmax_gradient::<Self>(gradient, output, dim);
+        }
+        let found = ops::gradient::softmax(SoftmaxKind::LogSoftmax, single(gradient), single(output));
+        ops::cast::cast(found, dtype)
+    }
+
+    fn layer_norm_gradient(
+        gradient: NdArrayTensor,
+        x: NdArrayTensor,
+        weight: NdArrayTensor,
+        epsilon: f64,
+    ) -> NormGradients<NdArrayTensor> {
+        let dtype = x.dtype();
+        if !single_or_half(dtype) {
+            return compose::layer_norm_gradient::<Self>(gradient, x, weight, epsilon);
+        }
+        let found = ops::gradient::rows_norm(single(gradient), single(x), single(weight), true, epsilon);
+        found.map(|gradient| ops::cast::cast(gradient, dtype))
+    }
+
+    fn rms_norm_gradient(
+        gradient: NdArrayTensor,
+        x: NdArrayTensor,
+        weight: NdArrayTensor,
+        epsilon: f64,
+    ) -> (NdArrayTensor, NdArrayTensor) {
+        let dtype = x.dtype();
+        if !single_or_half(dtype) {
+            return compose::rms_norm_gradient::<Self>(gradient, x, weight, epsilon);
+        }
+        let found = ops::gradient::rows_norm(single(gradient), single(x), single(weight), false, epsilon);
+        (ops::cast::cast(found.input, dtype), ops::cast::cast(found.weight, dtype))
+    }
+
+    fn attention_train(
+        q: NdArrayTensor,
+        k: NdArrayTensor,
+        v: NdArrayTensor,
+        mask: Option<NdArrayTensor>,
+        options: &AttentionOptions,
+    ) -> AttentionTrained<NdArrayTensor> {
+        if q.dtype() != DType::F32 || !gradient_serves(options) {
+            return compose::attention_train::<Self>(q, k, v, mask, options);
+        }
+        let operands = [q.clone(), k.clone(), v.clone()];
+        let (output, log_sum) = ops::attention::attention_train(operands, mask.clone(), options);
+        AttentionTrained { q, k, v, mask, output, log_sum }
+    }
+
+    fn attention_gradient(
+        gradient: NdArrayTensor,
+        trained: AttentionTrained<NdArrayTensor>,
+        options: &AttentionOptions,
+        of_mask: bool,
+    ) -> AttentionGradients<NdArrayTensor> {
+        let of_mask = of_mask && trained.mask.as_ref().is_some_and(|mask| mask.dtype().is_float());
+        if of_mask || trained.q.dtype() != DType::F32 || !gradient_serves(options) {
+            return compose::attention_gradient::<Self>(gradient, trained, options, of_mask);
+        }
+        let AttentionTrained { q, k, v, mask, output, log_sum } = trained;
+        let [q, k, v] =
+            ops::attention::attention_gradient(gradient, [q, k, v], mask, [output, log_sum], options);
+        AttentionGradients { q, k, v, mask: None }
+    }
+
+    fn batch_norm_train(
+        x: NdArrayTensor,
+        weight: NdArrayTensor,
+        bias: NdArrayTensor,
+        epsilon: f64,
+    ) -> BatchNormTrained<NdArrayTensor> {
+        let dtype = x.dtype();
+        if !single_or_half(dtype) || x.is_empty() {
+            return compose::batch_norm_train::<Self>(x, weight, bias, epsilon);
+        }
+        let trained = ops::gradient::batch_norm_train(single(x), single(weight), single(bias), epsilon);
+        let BatchNormTrained { output, mean, variance } = trained;
+        let [output, mean, variance] = [output, mean, variance].map(|t| ops::cast::cast(t, dtype));
+        BatchNormTrained { output, mean, variance }
+    }
+
+    fn batch_norm_gradient(
+        gradient: NdArrayTensor,
+        x: NdArrayTensor,
+        weight: NdArrayTensor,
+        mean: NdArrayTensor,
+        variance: NdArrayTensor,
+        epsilon: f64,
+    ) -> NormGradients<NdArrayTensor> {
+        let dtype = x.dtype();
+        if !single_or_half(dtype) || x.is_empty() {
+            return compose::batch_norm_gradient::<Self>(gradient, x, weight, mean, variance, epsilon);
+        }
+        let parameters = [weight, mean, variance].map(single);
+        let found = ops::gradient::batch_norm(single(gradient), single(x), parameters, epsilon);
+        found.map(|gradient| ops::cast::cast(gradient, dtype))
+    }
+
     fn random_key(_device: &NdArrayDevice) -> u64 {
         ops::random::key()
     }
@@ -393,18 +558,59 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
         if !ops::rnn::supports(operands.input.dtype(), options) {
             return compose::rnn::<Self>(operands, options);
         }
-        let operands = ops::rnn::Operands {
-            input: operands.input,
-            weight: operands.weight,
-            recurrent: operands.recurrent,
-            bias: operands.bias,
-            sequence_lengths: operands.sequence_lengths,
-            initial_hidden: operands.initial_hidden,
-            initial_cell: operands.initial_cell,
-            peepholes: operands.peepholes,
-        };
-        let (output, hidden, cell) = ops::rnn::rnn(operands, options);
+        let (output, hidden, cell) = ops::rnn::rnn(recurrent_operands(&operands), options);
         RnnOutput { output, hidden, cell }
+    }
+
+    fn rnn_train(operands: RnnOperands<Self>, options: &RnnOptions) -> RnnTrained<Self> {
+        let own = recurrent_operands(&operands);
+        if !ops::rnn::gradient::supports(&own, options) {
+            return compose::rnn_train::<Self>(operands, options);
+        }
+        let ((output, hidden, cell), states) = ops::rnn::rnn_train(own, options);
+        let ops::rnn::States { hidden: hidden_states, cell: cell_states, gates } = states;
+        let states = RnnStates { hidden: hidden_states, cell: Some(cell_states), gates: Some(gates) };
+        RnnTrained { output: RnnOutput { output, hidden, cell }, states }
+    }
+
+    fn rnn_gradient(
+        gradient: RnnOutput<Self>,
+        operands: RnnOperands<Self>,
+        states: RnnStates<Self>,
+        options: &RnnOptions,
+    ) -> RnnGradients<Self> {
+        let RnnStates { hidden, cell: Some(cell), gates: Some(gates) } = states else {
+            return compose::rnn_gradient::<Self>(gradient, operands, states, options);
+        };
+        let RnnOutput { output, hidden: of_hidden, cell: of_cell } = gradient;
+        let of = ops::rnn::gradient::OfResults { output, hidden: of_hidden, cell: of_cell };
+        let kept = ops::rnn::States { hidden, cell, gates };
+        let found = ops::rnn::gradient::lstm(of, &recurrent_operands(&operands), kept, options);
+        let ops::rnn::gradient::Gradients { input, weight, recurrent, bias, initial_hidden, initial_cell } =
+            found;
+        RnnGradients {
+            input,
+            weight,
+            recurrent,
+            bias,
+            initial_hidden,
+            initial_cell: Some(initial_cell),
+            peepholes: None,
+        }
+    }
+}
+
+/// The operands of a recurrent layer, without the backend in their type.
+fn recurrent_operands<E: Element, I: Element>(operands: &RnnOperands<NdArray<E, I>>) -> ops::rnn::Operands {
+    ops::rnn::Operands {
+        input: operands.input.clone(),
+        weight: operands.weight.clone(),
+        recurrent: operands.recurrent.clone(),
+        bias: operands.bias.clone(),
+        sequence_lengths: operands.sequence_lengths.clone(),
+        initial_hidden: operands.initial_hidden.clone(),
+        initial_cell: operands.initial_cell.clone(),
+        peepholes: operands.peepholes.clone(),
     }
 }
 

@@ -114,6 +114,11 @@ impl NdArrayTensor {
         self.layout.len()
     }
 
+    /// Whether there are no elements.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.layout.is_empty()
+    }
+
     /// The same storage through another layout.
     pub(crate) fn with_layout(self, layout: Layout) -> Self {
         Self { layout, ..self }

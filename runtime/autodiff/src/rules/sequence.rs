@@ -103,7 +103,7 @@ pub(crate) fn rnn<B: Backend, C: CheckpointStrategy>(
     ];
     let (roles, tensors): (Vec<Role>, Vec<AutodiffTensor<B>>) =
         given.into_iter().filter_map(|(role, tensor)| Some((role, tensor?))).unzip();
-    let (hidden_states, cell_states) = (trained.hidden_states, trained.cell_states);
+    let states = trained.states;
     let (options, back) = (options.clone(), parts.clone());
     let forward = move |_: Vec<T<B>>| joined.clone();
     let joined = Operation::new("rnn", tensors).run::<C>(forward, move |context| {
@@ -112,7 +112,7 @@ pub(crate) fn rnn<B: Backend, C: CheckpointStrategy>(
             unreachable!("a recurrent layer has two results at least")
         };
         let of_results = RnnOutput::<B> { output, hidden, cell: gradients.next() };
-        let found = B::rnn_gradient(of_results, kept, hidden_states, cell_states, &options);
+        let found = B::rnn_gradient(of_results, kept, states, &options);
         roles.iter().map(|role| role.gradient(&found)).collect()
     });
     let part = |n| parts.part::<crate::Autodiff<B, C>>(&joined, n);

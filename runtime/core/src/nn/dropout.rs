@@ -3,7 +3,7 @@
 use super::display::layer_display;
 use crate::config::Config;
 use crate::module::Module;
-use crate::tensor::{Distribution, Tensor, backend::Backend};
+use crate::tensor::{Tensor, backend::Backend, module};
 
 /// Configuration of [`Dropout`].
 #[derive(Config, Debug)]
@@ -40,12 +40,7 @@ impl Dropout {
         if !B::ad_enabled() || self.prob == 0.0 {
             return input;
         }
-        let keep = 1.0 - self.prob;
-        if keep == 0.0 {
-            return input.zeros_like();
-        }
-        let mask = input.random_like(Distribution::Bernoulli(keep));
-        input * mask * (1.0 / keep)
+        module::dropout(input, self.prob)
     }
 }
 

@@ -8,18 +8,20 @@
 
 mod depthwise;
 mod gather;
+mod gradient;
 mod planes;
 mod shape;
 mod transposed;
 mod winograd;
 
+pub use gradient::{conv_input_gradient, conv_weight_gradient};
 pub use shape::{ConvShape, ConvTransposeShape};
 pub use transposed::conv_transpose;
 
 use crate::gemm::{Bias, Epilogue, Matrix, PackedRhs, Rows, RowsProduct};
-use crate::scratch::Aligned;
-use crate::threads::SharedMut;
-use alloc::{borrow::Cow, vec, vec::Vec};
+use crate::scratch::{Aligned, with_scratch};
+use crate::threads::{SharedMut, parallel_for};
+use alloc::vec::Vec;
 use kiln_types::Activation;
 use planes::Planes;
 
@@ -81,41 +83,77 @@ impl PackedConv {
     /// # Panics
     /// When `weight` does not have the shape's weight dims.
     pub fn new(shape: &ConvShape, weight: &[f32]) -> Self {
+        Self::of_way(shape, shape.way(), weight, PackedRhs::new)
+    }
+
+    /// Packs weights that serve only one convolution.
+    fn once(shape: &ConvShape, weight: &[f32]) -> Self {
+        let way = match shape.way() {
+            ConvWay::Winograd if !winograd::suits_once(shape) => ConvWay::Rows,
+            way => way,
+        };
+        Self::of_way(shape, way, weight, PackedRhs::once)
+    }
+
+    /// Leaves its memory to others.
+    fn recycle(self) {
+        match self.weights {
+            Packed::Depthwise(_) => {}
+            Packed::Groups(operands) | Packed::Winograd(operands) => {
+                operands.into_iter().for_each(PackedRhs::recycle);
+            }
+        }
+    }
+
+    /// For a given way, with right operands that `pack` makes.
+    fn of_way(
+        shape: &ConvShape,
+        way: ConvWay,
+        weight: &[f32],
+        pack: fn(Matrix<'_>, usize, usize) -> PackedRhs,
+    ) -> Self {
         assert_eq!(weight.len(), shape.weight_len(), "the weights do not have the convolution's shape");
         let ((ic, oc), taps) = (shape.group_channels(), shape.windows.kernel_len());
-        let group = |i: usize| {
-            let depth = ic * taps;
-            let weight = &weight[i * oc * depth..(i + 1) * oc * depth];
-            // The elements of a window follow each other as in the image.
-            let filters: Cow<'_, [f32]> = match taps {
-                1 => Cow::Borrowed(weight),
-                _ if shape.takes_channels_first() => Cow::Borrowed(weight),
-                _ => weight.chunks(depth.max(1)).flat_map(|filter| exchanged(filter, ic, taps)).collect(),
+        let depth = ic * taps;
+        let groups = |weight: &[f32]| -> Vec<PackedRhs> {
+            let group = |i: usize| {
+                let filters = &weight[i * oc * depth..(i + 1) * oc * depth];
+                pack(Matrix::row_major(filters, depth).transposed(), depth, oc)
             };
-            PackedRhs::new(Matrix::row_major(&filters, depth).transposed(), depth, oc)
+            (0..shape.groups).map(group).collect()
         };
-        let weights = match shape.way() {
+        let weights = match way {
             ConvWay::Depthwise => {
                 let mut aligned = Aligned::new(weight.len());
-                aligned.copy_from_slice(&exchanged(weight, shape.out_channels, taps));
+                exchange(weight, shape.out_channels, taps, &mut aligned);
                 Packed::Depthwise(aligned)
             }
-            ConvWay::Winograd => Packed::Winograd(winograd::transformed_filters(shape, weight)),
-            ConvWay::Planes | ConvWay::Rows => Packed::Groups((0..shape.groups).map(group).collect()),
+            ConvWay::Winograd => Packed::Winograd(winograd::transformed_filters(shape, weight, pack)),
+            ConvWay::Planes => Packed::Groups(groups(weight)),
+            ConvWay::Rows if taps == 1 => Packed::Groups(groups(weight)),
+            // The elements of a window follow each other as in the image.
+            ConvWay::Rows => Packed::Groups(with_scratch(weight.len(), |filters| {
+                let to = SharedMut::new(filters);
+                parallel_for(shape.out_channels, depth, |range| {
+                    for at in range.map(|filter| filter * depth..(filter + 1) * depth) {
+                        // SAFETY: filters are disjoint.
+                        exchange(&weight[at.clone()], ic, taps, unsafe { to.slice(at) });
+                    }
+                });
+                groups(filters)
+            })),
         };
-        Self { len: weight.len(), way: shape.way(), weights }
+        Self { len: weight.len(), way, weights }
     }
 }
 
 /// A matrix of some rows and columns with both exchanged.
-fn exchanged(matrix: &[f32], rows: usize, cols: usize) -> Vec<f32> {
-    let mut out = vec![0.0; matrix.len()];
-    for row in 0..rows {
-        for col in 0..cols {
-            out[col * rows + row] = matrix[row * cols + col];
+fn exchange(matrix: &[f32], rows: usize, cols: usize, to: &mut [f32]) {
+    for col in 0..cols {
+        for row in 0..rows {
+            to[col * rows + row] = matrix[row * cols + col];
         }
     }
-    out
 }
 
 /// The weights of a convolution.
@@ -148,18 +186,28 @@ pub fn conv(
         return;
     }
     let end = End { bias, activation };
-    let packed = match weight {
-        ConvWeight::Plain(weight) => Cow::Owned(PackedConv::new(shape, weight)),
-        ConvWeight::Packed(packed) => Cow::Borrowed(packed),
-    };
+    match weight {
+        ConvWeight::Plain(weight) => {
+            let packed = PackedConv::once(shape, weight);
+            run(shape, x, &packed, &end, out);
+            packed.recycle();
+        }
+        ConvWeight::Packed(packed) => {
+            assert_eq!(packed.way, shape.way(), "the weights were packed for another way");
+            run(shape, x, packed, &end, out);
+        }
+    }
+}
+
+/// The convolution in the way for which the weights were packed.
+fn run(shape: &ConvShape, x: &[f32], packed: &PackedConv, end: &End<'_>, out: &mut [f32]) {
     assert_eq!(packed.len, shape.weight_len(), "the weights do not have the convolution's shape");
-    assert_eq!(packed.way, shape.way(), "the weights were packed for another way");
     match &packed.weights {
-        Packed::Depthwise(weight) => depthwise::depthwise(shape, x, weight, &end, out),
-        Packed::Winograd(filters) => winograd::winograd(shape, x, filters, &end, out),
+        Packed::Depthwise(weight) => depthwise::depthwise(shape, x, weight, end, out),
+        Packed::Winograd(filters) => winograd::winograd(shape, x, filters, end, out),
         Packed::Groups(groups) => {
             assert_eq!(groups.len(), shape.groups, "the weights were packed for other groups");
-            products(shape, x, groups, &end, out);
+            products(shape, x, groups, end, out);
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::math::{Map, map_rows};
 use crate::scratch::with_scratch;
 use crate::simd::{Simd, dispatched};
 use crate::threads::{self, SharedMut, parallel_for};
-use alloc::{vec, vec::Vec};
+use alloc::vec::Vec;
 use core::ops::Range;
 use kiln_types::Activation;
 
@@ -38,51 +38,89 @@ pub(super) fn suits(shape: &ConvShape) -> bool {
     plain && square && shape.in_channels >= 16 && shape.out_channels >= 16 && Squares::of(shape).count >= 12
 }
 
-/// The transformed filters, one right operand a place: `[in, out]`. `weight` is `[out, in, 3, 3]`.
-pub(super) fn transformed_filters(shape: &ConvShape, weight: &[f32]) -> Vec<PackedRhs> {
-    // Filters that are transformed before they are written: each place gets a whole cache line.
-    const LINE: usize = 16;
+/// Whether it is also the way for weights that are used only once, so that transforming them must pay at once.
+pub(super) fn suits_once(shape: &ConvShape) -> bool {
+    suits(shape) && Squares::of(shape).count >= 96
+}
+
+/// The transformed filters, one right operand a place, which `pack` makes: `[in, out]`. `weight` is `[out, in, 3, 3]`.
+pub(super) fn transformed_filters(
+    shape: &ConvShape,
+    weight: &[f32],
+    pack: fn(Matrix<'_>, usize, usize) -> PackedRhs,
+) -> Vec<PackedRhs> {
     let (ic, oc) = (shape.in_channels, shape.out_channels);
-    let mut places = vec![0.0; PLACES * ic * oc];
-    let shared = SharedMut::new(&mut places);
-    let lines = oc.div_ceil(LINE);
-    parallel_for(ic * lines, 100 * LINE, |range| {
-        for (c, first) in range.map(|i| (i / lines, i % lines * LINE)) {
-            let outs = first..oc.min(first + LINE);
-            let mut line = [[0.0; LINE]; PLACES];
-            for (i, o) in outs.clone().enumerate() {
-                let transformed = transformed_filter(&weight[(o * ic + c) * 9..][..9]);
-                (0..PLACES).for_each(|place| line[place][i] = transformed[place]);
+    assert_eq!(weight.len(), ic * oc * 9, "the weights do not have the convolution's shape");
+    with_scratch(PLACES * ic * oc, |places| {
+        let shared = SharedMut::new(places);
+        let lines = oc.div_ceil(LINE);
+        parallel_for(ic * lines, 10 * LINE, |range| {
+            for (c, first) in range.map(|i| (i / lines, i % lines * LINE)) {
+                // SAFETY: the filters lie inside, and each element of the places is written once.
+                unsafe {
+                    let from = weight.as_ptr().add((first * ic + c) * 9);
+                    transform_filters(
+                        from,
+                        ic * 9,
+                        LINE.min(oc - first),
+                        shared.ptr(c * oc + first),
+                        ic * oc,
+                    );
+                }
             }
-            for (place, line) in line.iter().enumerate() {
-                let at = (place * ic + c) * oc;
-                // SAFETY: each element is written once.
-                let to = unsafe { shared.slice(at + outs.start..at + outs.end) };
-                to.copy_from_slice(&line[..outs.len()]);
+        });
+        places.chunks((ic * oc).max(1)).map(|place| pack(Matrix::row_major(place, oc), ic, oc)).collect()
+    })
+}
+
+/// Filters that are transformed before they are written: each place gets a whole cache line.
+const LINE: usize = 16;
+
+dispatched! {
+    /// `G g Gᵀ` of up to [`LINE`] filters, `step` apart, to `to[place · place_step + filter]`.
+    ///
+    /// # Safety
+    /// The filters have nine elements, and there is room for the results.
+    unsafe fn transform_filters<S>(_s, from: *const f32, step: usize, count: usize, to: *mut f32, place_step: usize) {
+        let mut filter = [[0.0f64; LINE]; 9];
+        for i in 0..count {
+            for element in 0..9 {
+                filter[element][i] = f64::from(*from.add(i * step + element));
             }
         }
-    });
-    places.chunks(ic * oc).map(|place| PackedRhs::new(Matrix::row_major(place, oc), ic, oc)).collect()
+        let mut columns = [[[0.0f64; LINE]; SEEN]; 3];
+        for x in 0..3 {
+            columns[x] = expanded(&filter[x], &filter[3 + x], &filter[6 + x]);
+        }
+        for y in 0..SEEN {
+            let row = expanded(&columns[0][y], &columns[1][y], &columns[2][y]);
+            for x in 0..SEEN {
+                let to = to.add((y * SEEN + x) * place_step);
+                if count == LINE {
+                    (0..LINE).for_each(#[inline(always)] |i| *to.add(i) = row[x][i] as f32);
+                } else {
+                    (0..count).for_each(|i| *to.add(i) = row[x][i] as f32);
+                }
+            }
+        }
+    }
 }
 
-/// `G g Gᵀ`, row after row.
-fn transformed_filter(filter: &[f32]) -> [f32; PLACES] {
-    let (mut columns, mut out) = ([[0.0f64; SEEN]; 3], [0.0; PLACES]);
-    for x in 0..3 {
-        columns[x] = expanded(filter[x].into(), filter[3 + x].into(), filter[6 + x].into());
-    }
-    for y in 0..SEEN {
-        let row = expanded(columns[0][y], columns[1][y], columns[2][y]);
-        (0..SEEN).for_each(|x| out[y * SEEN + x] = row[x] as f32);
+/// `G g` of several filters.
+#[inline(always)]
+fn expanded(a: &[f64; LINE], b: &[f64; LINE], c: &[f64; LINE]) -> [[f64; LINE]; SEEN] {
+    let mut out = [[0.0; LINE]; SEEN];
+    for i in 0..LINE {
+        let near = (a[i] + c[i]) / -6.0;
+        let far = a[i] / 24.0 + c[i] / 6.0;
+        out[0][i] = a[i] / 4.0;
+        out[1][i] = near - b[i] / 6.0;
+        out[2][i] = near + b[i] / 6.0;
+        out[3][i] = far + b[i] / 12.0;
+        out[4][i] = far - b[i] / 12.0;
+        out[5][i] = c[i];
     }
     out
-}
-
-/// `G g`.
-fn expanded(a: f64, b: f64, c: f64) -> [f64; SEEN] {
-    let near = (a + c) / -6.0;
-    let far = a / 24.0 + c / 6.0;
-    [a / 4.0, near - b / 6.0, near + b / 6.0, far + b / 12.0, far - b / 12.0, c]
 }
 
 /// How the images' results are cut into squares.

@@ -280,15 +280,46 @@ dispatched! {
     ///
     /// # Safety
     /// Rows and output hold `n` elements.
-    pub(crate) unsafe fn select_row<S>(_s, mask: Row, a: Row, b: Row, out: *mut f32, n: usize) {
-        if let (Row::Elements(mask), Row::Elements(a), Row::Elements(b)) = (mask, a, b) {
-            for i in 0..n {
-                *out.add(i) = if *mask.add(i) != 0.0 { *a.add(i) } else { *b.add(i) };
+    pub(crate) unsafe fn select_row<S>(s, mask: Row, a: Row, b: Row, out: *mut f32, n: usize) {
+        // One loop for each form of rows, so that none is asked for its form inside.
+        match (mask, a, b) {
+            (Row::Elements(mask), Row::Elements(a), Row::Elements(b)) => {
+                select(s, mask, out, n, #[inline(always)] |i, n| (s.load_up_to(a.add(i), n), s.load_up_to(b.add(i), n)));
             }
-        } else {
-            for i in 0..n {
-                *out.add(i) = if mask.at(i) != 0.0 { a.at(i) } else { b.at(i) };
+            (Row::Elements(mask), Row::Elements(a), Row::Scalar(b)) => {
+                let b = s.splat(b);
+                select(s, mask, out, n, #[inline(always)] |i, n| (s.load_up_to(a.add(i), n), b));
             }
+            (Row::Elements(mask), Row::Scalar(a), Row::Elements(b)) => {
+                let a = s.splat(a);
+                select(s, mask, out, n, #[inline(always)] |i, n| (a, s.load_up_to(b.add(i), n)));
+            }
+            _ => {
+                for i in 0..n {
+                    *out.add(i) = if mask.at(i) != 0.0 { a.at(i) } else { b.at(i) };
+                }
+            }
+        }
+    }
+}
+
+/// `out[i] = mask[i] != 0 ? a[i] : b[i]`, where `at` reads some elements of both.
+#[inline(always)]
+unsafe fn select<S: Simd>(
+    s: S,
+    mask: *const f32,
+    out: *mut f32,
+    n: usize,
+    at: impl Fn(usize, usize) -> (S::F, S::F),
+) {
+    let zero = s.splat(0.0);
+    for i in (0..n).step_by(S::LANES) {
+        let count = S::LANES.min(n - i);
+        // SAFETY: mask and output hold `n` elements, as the caller says.
+        unsafe {
+            let no = s.eq(s.load_up_to(mask.add(i), count), zero);
+            let (yes, other) = at(i, count);
+            s.store_up_to(out.add(i), count, s.select(no, other, yes));
         }
     }
 }

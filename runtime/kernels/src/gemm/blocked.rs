@@ -42,6 +42,8 @@ pub(crate) struct Product<'a> {
     pub c_start: usize,
     /// Elements from one row of `C` to the next.
     pub c_step: usize,
+    /// Adds to what `C` holds; then the depth is not 0.
+    pub adds: bool,
     /// What happens at the end; its residual starts where the product does.
     pub epilogue: &'a Epilogue<'a>,
 }
@@ -200,7 +202,7 @@ impl Product<'_> {
                     c: self.c.ptr(self.c_start + first * self.c_step + cols.start),
                     c_step: self.c_step,
                     cols: cols.len(),
-                    accumulate: depth.start > 0,
+                    accumulate: depth.start > 0 || self.adds,
                     finish: ends.then(|| self.epilogue.of_tile(first, cols.start, self.c_step)),
                 });
                 if ends {

@@ -177,7 +177,7 @@ fn product(
     };
     let c = SharedMut::new(c);
     let run = |a: &[f32]| {
-        let product = Product { m, n, k, a, b, c: &c, c_start: 0, c_step, epilogue };
+        let product = Product { m, n, k, a, b, c: &c, c_start: 0, c_step, adds: false, epilogue };
         if parallel { product.run() } else { product.run_here() }
     };
     match a {

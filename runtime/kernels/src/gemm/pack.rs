@@ -6,7 +6,7 @@
 
 use super::Matrix;
 use super::tile::Kernels;
-use crate::scratch::Aligned;
+use crate::scratch::{self, Aligned};
 use crate::simd::{Level, dispatched, level};
 use crate::threads::{SharedMut, parallel_for};
 use core::ops::Range;
@@ -84,9 +84,26 @@ impl PackedRhs {
     /// When the view does not hold them.
     pub fn new(b: Matrix<'_>, depth: usize, cols: usize) -> Self {
         b.check(depth, cols, "right operand");
-        let mut data = Aligned::new(packed_rhs_len(depth, cols));
+        let len = packed_rhs_len(depth, cols);
+        let mut data = Aligned::new(len);
         pack_rhs_into(b, depth, cols, &mut data);
         Self { depth, cols, level: level(), data }
+    }
+
+    /// [`PackedRhs::new`] in memory that [`PackedRhs::recycle`] gives back, for a product that is computed once.
+    ///
+    /// # Panics
+    /// When the view does not hold the elements.
+    pub(crate) fn once(b: Matrix<'_>, depth: usize, cols: usize) -> Self {
+        let len = packed_rhs_len(depth, cols);
+        let mut data = scratch::take(len);
+        pack_rhs_into(b, depth, cols, &mut data[..len]);
+        Self { depth, cols, level: level(), data }
+    }
+
+    /// Leaves its memory to others.
+    pub(crate) fn recycle(self) {
+        scratch::give(self.data);
     }
 
     /// Depth and columns.

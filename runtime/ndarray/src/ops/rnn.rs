@@ -1,5 +1,7 @@
 //! Recurrent layers of f32 tensors: one product projects all inputs, each step is one product and one fused cell.
 
+pub(crate) mod gradient;
+
 use crate::ops::cast;
 use crate::ops::matmul::{linear, matrix, packed_rhs};
 use crate::tensor::NdArrayTensor;
@@ -49,8 +51,41 @@ fn initial(state: Option<NdArrayTensor>, options: &RnnOptions, len: usize) -> Ve
     }
 }
 
+/// What a layer keeps for its gradient; see [`kiln_tensor::compose::RnnStates`].
+pub(crate) struct States {
+    pub(crate) hidden: NdArrayTensor,
+    pub(crate) cell: NdArrayTensor,
+    /// `[directions, seq, batch, 4 · hidden]`, after their activations, in the order of the sequence.
+    pub(crate) gates: NdArrayTensor,
+}
+
 /// See [`kiln_tensor::backend::Backend::rnn`].
 pub(crate) fn rnn(operands: Operands, options: &RnnOptions) -> Outputs {
+    run(operands, options, false).0
+}
+
+/// [`rnn`], and what [`gradient`] needs.
+pub(crate) fn rnn_train(operands: Operands, options: &RnnOptions) -> (Outputs, States) {
+    let [first, second, _] = operands.input.shape().dims();
+    let [steps, batch] = if options.batch_first { [second, first] } else { [first, second] };
+    let (outputs, kept) = run(operands, options, true);
+    let (directions, hidden) = (options.direction.count(), options.hidden_size);
+    let joined = |width: usize, part: &dyn Fn(&Kept) -> &Vec<f32>| {
+        NdArrayTensor::build([directions, steps, batch, width].into(), DType::F32, |out: &mut [f32]| {
+            let parts = out.chunks_exact_mut((steps * batch * width).max(1)).zip(&kept);
+            parts.for_each(|(out, kept)| out.copy_from_slice(part(kept)));
+        })
+    };
+    let states = States {
+        hidden: joined(hidden, &|kept| &kept.hidden),
+        cell: joined(hidden, &|kept| &kept.cell),
+        gates: joined(4 * hidden, &|kept| &kept.gates),
+    };
+    (outputs, states)
+}
+
+/// Runs all directions; yields what each kept, if it is to.
+fn run(operands: Operands, options: &RnnOptions, keep: bool) -> (Outputs, Vec<Kept>) {
     let (directions, gates) = counts(options);
     let hidden = options.hidden_size;
     let input = operands.input;
@@ -77,6 +112,11 @@ pub(crate) fn rnn(operands: Operands, options: &RnnOptions) -> Outputs {
                 h: h[direction * state..][..state].to_vec(),
                 c: c[direction * state..][..state].to_vec(),
                 output: vec![0.0; steps * state],
+                kept: keep.then(|| Kept {
+                    hidden: vec![0.0; steps * state],
+                    cell: vec![0.0; steps * state],
+                    gates: vec![0.0; steps * state * gates],
+                }),
             }
         })
         .collect();
@@ -103,7 +143,8 @@ pub(crate) fn rnn(operands: Operands, options: &RnnOptions) -> Outputs {
     };
     let is_lstm = matches!(options.kind, RnnKind::Lstm { .. });
     let (last_h, last_c) = (last(|pass| &pass.h), is_lstm.then(|| last(|pass| &pass.c)));
-    (turned(output, &[2, 0, 1, 3]), last_h, last_c)
+    let kept = passes.iter_mut().filter_map(|pass| pass.kept.take()).collect();
+    ((turned(output, &[2, 0, 1, 3]), last_h, last_c), kept)
 }
 
 /// Products a step from which its matrix product is shared by threads, rather than the directions.
@@ -123,11 +164,21 @@ struct Pass<'a> {
     c: Vec<f32>,
     /// `[steps, batch, hidden]`.
     output: Vec<f32>,
+    kept: Option<Kept>,
+}
+
+/// What a direction keeps for the way back.
+struct Kept {
+    /// The states that each step started from, in the order in which the steps ran, `[steps, batch, hidden]`.
+    hidden: Vec<f32>,
+    cell: Vec<f32>,
+    /// The gates after their activations, in the order of the sequence, `[steps, batch, gates · hidden]`.
+    gates: Vec<f32>,
 }
 
 impl Pass<'_> {
     fn run(&mut self) {
-        let Self { layer, projected, peepholes, lengths, reverse, h, c, output } = self;
+        let Self { layer, projected, peepholes, lengths, reverse, h, c, output, kept } = self;
         let (hidden, state) = (layer.options.hidden_size, h.len());
         if state == 0 {
             return;
@@ -139,14 +190,19 @@ impl Pass<'_> {
             let step = if *reverse { steps - 1 - n } else { n };
             let projected = &projected.slice::<f32>()[step * size..][..size];
             let out = &mut output[step * state..][..state];
+            let gates = kept.as_mut().map(|kept| {
+                kept.hidden[n * state..][..state].copy_from_slice(h);
+                kept.cell[n * state..][..state].copy_from_slice(c);
+                &mut kept.gates[step * size..][..size]
+            });
             let Some(lengths) = lengths else {
-                layer.step(projected, &mut space, *peepholes, h, c);
+                layer.step(projected, &mut space, *peepholes, [h, c], gates);
                 out.copy_from_slice(h);
                 continue;
             };
             last_h.copy_from_slice(h);
             last_c.copy_from_slice(c);
-            layer.step(projected, &mut space, *peepholes, h, c);
+            layer.step(projected, &mut space, *peepholes, [h, c], gates);
             out.copy_from_slice(h);
             for (row, _) in lengths.iter().enumerate().filter(|(_, length)| **length <= step as i64) {
                 // This row's sequence is over (or, backwards, has not begun).
@@ -262,14 +318,14 @@ impl<'a> Layer<'a> {
         }
     }
 
-    /// One step: `projected` is `[batch, gates · hidden]`, `h` and `c` `[batch, hidden]`.
+    /// One step: `projected` is `[batch, gates · hidden]`, `h` and `c` `[batch, hidden]`; `kept` gets an LSTM's gates.
     fn step(
         &self,
         projected: &[f32],
         space: &mut Space,
         peepholes: Option<&[f32]>,
-        h: &mut [f32],
-        c: &mut [f32],
+        [h, c]: [&mut [f32]; 2],
+        kept: Option<&mut [f32]>,
     ) {
         let hidden = self.options.hidden_size;
         let clip = self.options.clip.map(|clip| clip as f32);
@@ -280,7 +336,19 @@ impl<'a> Layer<'a> {
         match (self.options.kind, self.activations, self.recurrent.as_slice()) {
             (RnnKind::Lstm { input_forget }, &[f, g, o], [recurrent]) => {
                 recurrent.product(h, hidden, gates, &sum);
-                cells::lstm_step(hidden, gates, peepholes, [f, g, o], clip, state_clip, input_forget, c, h);
+                let activations = [f, g, o];
+                cells::lstm_step(
+                    hidden,
+                    gates,
+                    peepholes,
+                    activations,
+                    clip,
+                    state_clip,
+                    input_forget,
+                    c,
+                    h,
+                    kept,
+                );
             }
             (RnnKind::Gru { .. }, &[f, g], [recurrent]) => {
                 let bias = self.recurrent_bias.as_ref().map_or(Bias::None, |b| Bias::PerColumn(b.slice()));

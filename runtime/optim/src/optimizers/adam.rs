@@ -1,13 +1,13 @@
 //! Adam and AdamW.
 
-use super::decay::{WeightDecay, WeightDecayConfig, decayed};
-use super::{bias_correction, initialize, moving_average};
+use super::decay::{WeightDecay, WeightDecayConfig};
+use super::{bias_correction, initialize};
 use crate::{GradientClippingConfig, LearningRate, SimpleOptimizer};
 use kiln_core::Tensor;
 use kiln_core::config::Config;
 use kiln_core::record::Record;
-use kiln_core::tensor::Device;
 use kiln_core::tensor::backend::Backend;
+use kiln_core::tensor::{Device, Traced, elementwise_all};
 
 /// Config of [`Adam`].
 #[derive(Config, Debug)]
@@ -123,28 +123,77 @@ impl<B: Backend, const D: usize> AdamState<B, D> {
     }
 }
 
+/// How a parameter is pulled towards 0.
+#[derive(Clone, Copy, Debug)]
+enum Decay {
+    /// In the gradient: `penalty · parameter` is added to it.
+    Gradient(f64),
+    /// Beside it: the parameter is multiplied by this.
+    Parameter(f64),
+}
+
 impl Moments {
-    /// The direction to go and the state after it.
-    fn update<B: Backend, const D: usize>(
+    /// The parameter after a step and the state, computed in one pass. Numbers are the program's parameters, so that it is one
+    /// program for all steps.
+    fn step<B: Backend, const D: usize>(
         &self,
+        lr: LearningRate,
+        decay: Decay,
+        tensor: Tensor<B, D>,
         grad: Tensor<B, D>,
         state: Option<AdamState<B, D>>,
     ) -> (Tensor<B, D>, AdamState<B, D>) {
-        let (time, moment_1, moment_2, max_moment_2) = match state {
-            Some(state) => (state.time, Some(state.moment_1), Some(state.moment_2), state.max_moment_2),
-            None => (0, None, None, None),
-        };
-        let time = time + 1;
-        let moment_1 = moving_average(self.beta_1, moment_1, grad.clone());
-        let moment_2 = moving_average(self.beta_2, moment_2, grad.clone() * grad);
-        let max_moment_2 = self.amsgrad.then(|| match max_moment_2 {
-            Some(largest) => largest.max_pair(moment_2.clone()),
-            None => moment_2.clone(),
+        let none = || tensor.zeros_like();
+        let AdamState { time, moment_1, moment_2, max_moment_2 } = state.unwrap_or_else(|| AdamState {
+            time: 0,
+            moment_1: none(),
+            moment_2: none(),
+            max_moment_2: None,
         });
-        let squares = max_moment_2.clone().unwrap_or_else(|| moment_2.clone());
-        let root = squares.sqrt() / bias_correction(self.beta_2, time).sqrt();
-        let direction = moment_1.clone() / bias_correction(self.beta_1, time) / (root + self.epsilon);
-        (direction, AdamState { time, moment_1, moment_2, max_moment_2 })
+        let time = time + 1;
+        let largest = self.amsgrad.then(|| max_moment_2.unwrap_or_else(none));
+        let number = |x: f64| Traced::parameter(x);
+        let blend = |rate: f32, old: Traced, new: Traced| {
+            old * number(rate.into()) + new * number(1.0 - f64::from(rate))
+        };
+        let moments = |theta: &Traced, grad: Traced, first: Traced, second: Traced| {
+            let grad = match decay {
+                Decay::Gradient(penalty) => grad + theta.clone() * number(penalty),
+                Decay::Parameter(_) => grad,
+            };
+            let second = blend(self.beta_2, second, grad.clone() * grad.clone());
+            (blend(self.beta_1, first, grad), second)
+        };
+        let [of_first, of_second] = [self.beta_1, self.beta_2].map(|rate| bias_correction(rate, time));
+        let moved = |theta: Traced, first: Traced, squares: Traced| {
+            let root = squares.sqrt() * number(1.0 / of_second.sqrt()) + number(self.epsilon.into());
+            let theta = match decay {
+                Decay::Gradient(_) => theta,
+                Decay::Parameter(kept) => theta * number(kept),
+            };
+            theta - first / root * number(lr / of_first)
+        };
+        let (tensor, moment_1, moment_2, max_moment_2) = match largest {
+            None => {
+                let operands = [tensor, grad, moment_1, moment_2];
+                let [tensor, first, second] = elementwise_all(operands, |[theta, grad, first, second]| {
+                    let (first, second) = moments(&theta, grad, first, second);
+                    [moved(theta, first.clone(), second.clone()), first, second]
+                });
+                (tensor, first, second, None)
+            }
+            Some(largest) => {
+                let operands = [tensor, grad, moment_1, moment_2, largest];
+                let [tensor, first, second, largest] =
+                    elementwise_all(operands, |[theta, grad, first, second, largest]| {
+                        let (first, second) = moments(&theta, grad, first, second);
+                        let largest = largest.max_pair(second.clone());
+                        [moved(theta, first.clone(), largest.clone()), first, second, largest]
+                    });
+                (tensor, first, second, Some(largest))
+            }
+        };
+        (tensor, AdamState { time, moment_1, moment_2, max_moment_2 })
     }
 }
 
@@ -158,9 +207,12 @@ impl<B: Backend> SimpleOptimizer<B> for Adam {
         grad: Tensor<B, D>,
         state: Option<Self::State<D>>,
     ) -> (Tensor<B, D>, Option<Self::State<D>>) {
-        let grad = decayed(self.weight_decay, grad, &tensor);
-        let (direction, state) = self.moments.update(grad, state);
-        (tensor - direction * lr, Some(state))
+        let decay = match self.weight_decay {
+            Some(decay) => Decay::Gradient(decay.penalty()),
+            None => Decay::Parameter(1.0),
+        };
+        let (tensor, state) = self.moments.step(lr, decay, tensor, grad, state);
+        (tensor, Some(state))
     }
 
     fn to_device<const D: usize>(state: Self::State<D>, device: &Device<B>) -> Self::State<D> {
@@ -178,9 +230,9 @@ impl<B: Backend> SimpleOptimizer<B> for AdamW {
         grad: Tensor<B, D>,
         state: Option<Self::State<D>>,
     ) -> (Tensor<B, D>, Option<Self::State<D>>) {
-        let tensor = tensor * (1.0 - lr * f64::from(self.weight_decay));
-        let (direction, state) = self.moments.update(grad, state);
-        (tensor - direction * lr, Some(state))
+        let decay = Decay::Parameter(1.0 - lr * f64::from(self.weight_decay));
+        let (tensor, state) = self.moments.step(lr, decay, tensor, grad, state);
+        (tensor, Some(state))
     }
 
     fn to_device<const D: usize>(state: Self::State<D>, device: &Device<B>) -> Self::State<D> {

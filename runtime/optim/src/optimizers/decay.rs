@@ -25,6 +25,11 @@ pub struct WeightDecay {
 }
 
 impl WeightDecay {
+    /// The part of a parameter that is added to its gradient.
+    pub(super) fn penalty(self) -> f64 {
+        self.penalty.into()
+    }
+
     /// The gradient with the penalty's.
     pub fn transform<B: Backend, const D: usize>(
         &self,

@@ -3,6 +3,7 @@
 use kiln_core::Tensor;
 use kiln_core::config::Config;
 use kiln_core::record::Record;
+use kiln_core::tensor::Traced;
 use kiln_core::tensor::backend::Backend;
 
 /// Config of [`Momentum`].
@@ -37,7 +38,7 @@ pub struct Momentum {
 /// The velocity of a parameter.
 #[derive(Record, Clone, Debug)]
 pub struct MomentumState<B: Backend, const D: usize> {
-    velocity: Tensor<B, D>,
+    pub(super) velocity: Tensor<B, D>,
 }
 
 impl<B: Backend, const D: usize> MomentumState<B, D> {
@@ -48,6 +49,18 @@ impl<B: Backend, const D: usize> MomentumState<B, D> {
 }
 
 impl Momentum {
+    /// [`Momentum::transform`] within an elementwise program.
+    pub(super) fn traced(&self, grad: Traced, velocity: Option<Traced>) -> (Traced, Traced) {
+        let number = |x: f64| Traced::parameter(x);
+        let velocity = match velocity {
+            Some(velocity) => velocity * number(self.momentum) + grad.clone() * number(1.0 - self.dampening),
+            None => grad.clone(),
+        };
+        let direction =
+            if self.nesterov { grad + velocity.clone() * number(self.momentum) } else { velocity.clone() };
+        (direction, velocity)
+    }
+
     /// The direction to go, and the velocity; the first is the gradient itself.
     pub fn transform<B: Backend, const D: usize>(
         &self,

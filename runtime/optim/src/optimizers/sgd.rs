@@ -1,14 +1,14 @@
 //! Stochastic gradient descent.
 
-use super::decay::{WeightDecay, WeightDecayConfig, decayed};
+use super::decay::{WeightDecay, WeightDecayConfig};
 use super::initialize;
 use super::momentum::{Momentum, MomentumConfig, MomentumState};
 use crate::{GradientClippingConfig, LearningRate, SimpleOptimizer};
 use kiln_core::Tensor;
 use kiln_core::config::Config;
 use kiln_core::record::Record;
-use kiln_core::tensor::Device;
 use kiln_core::tensor::backend::Backend;
+use kiln_core::tensor::{Device, Traced, elementwise, elementwise_all};
 use std::marker::PhantomData;
 
 /// Config of [`Sgd`].
@@ -58,10 +58,32 @@ impl<B: Backend> SimpleOptimizer<B> for Sgd<B> {
         grad: Tensor<B, D>,
         state: Option<Self::State<D>>,
     ) -> (Tensor<B, D>, Option<Self::State<D>>) {
-        let grad = decayed(self.weight_decay, grad, &tensor);
-        let Some(momentum) = &self.momentum else { return (tensor - grad * lr, None) };
-        let (direction, velocity) = momentum.transform(grad, state.and_then(|state| state.momentum));
-        (tensor - direction * lr, Some(SgdState { momentum: Some(velocity) }))
+        // One pass; numbers are the program's parameters, so that it is one program for all steps.
+        let number = |x: f64| Traced::parameter(x);
+        let decayed = |theta: &Traced, grad: Traced| match self.weight_decay {
+            Some(decay) => grad + theta.clone() * number(decay.penalty()),
+            None => grad,
+        };
+        let Some(momentum) = &self.momentum else {
+            let tensor = elementwise([tensor, grad], |[theta, grad]| {
+                let grad = decayed(&theta, grad);
+                theta - grad * number(lr)
+            });
+            return (tensor, None);
+        };
+        let step = |theta: Traced, grad: Traced, velocity: Option<Traced>| {
+            let (direction, velocity) = momentum.traced(decayed(&theta, grad), velocity);
+            [theta - direction * number(lr), velocity]
+        };
+        let [tensor, velocity] = match state.and_then(|state| state.momentum) {
+            Some(MomentumState { velocity }) => {
+                elementwise_all([tensor, grad, velocity], |[theta, grad, velocity]| {
+                    step(theta, grad, Some(velocity))
+                })
+            }
+            None => elementwise_all([tensor, grad], |[theta, grad]| step(theta, grad, None)),
+        };
+        (tensor, Some(SgdState { momentum: Some(MomentumState { velocity }) }))
     }
 
     fn to_device<const D: usize>(state: Self::State<D>, device: &Device<B>) -> Self::State<D> {

@@ -3,7 +3,7 @@
 use super::{DeviceOps, ExecutionError, Primitive, SliceRange};
 use crate::compose::{
     self, AttentionGradients, AttentionTrained, BatchNormTrained, NormGradients, RnnGradients, RnnOperands,
-    RnnOutput, RnnTrained,
+    RnnOutput, RnnStates, RnnTrained,
 };
 use crate::ops::{ActivationOps, FloatTensorOps};
 use crate::{
@@ -546,11 +546,10 @@ pub trait Backend:
     fn rnn_gradient(
         gradient: RnnOutput<Self>,
         operands: RnnOperands<Self>,
-        hidden_states: T<Self>,
-        cell_states: Option<T<Self>>,
+        states: RnnStates<Self>,
         options: &RnnOptions,
     ) -> RnnGradients<Self> {
-        compose::rnn_gradient::<Self>(gradient, operands, hidden_states, cell_states, options)
+        compose::rnn_gradient::<Self>(gradient, operands, states, options)
     }
 
     /// The gradient of a table of which [`Backend::select`] read the rows `indices` (of any shape): `[rows, width]` from

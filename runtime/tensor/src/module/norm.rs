@@ -1,4 +1,4 @@
-//! Normalizations.
+//! Normalizations, and dropout.
 
 use crate::Tensor;
 use crate::backend::Backend;
@@ -96,4 +96,26 @@ pub fn batch_norm<B: Backend, const D: usize>(
     check_channels("batch_norm", x.sizes(), &parameters);
     let [weight, bias, mean, variance] = [weight, bias, mean, variance].map(Tensor::into_backend);
     Tensor::wrap(B::batch_norm(x.into_backend(), weight, bias, mean, variance, epsilon))
+}
+
+/// [`batch_norm`] with the statistics of the batch, which come behind it: mean and variance (over the batch as a whole
+/// population) of each channel, as constants.
+pub fn batch_norm_train<B: Backend, const D: usize>(
+    x: Tensor<B, D>,
+    weight: Tensor<B, 1>,
+    bias: Tensor<B, 1>,
+    epsilon: f64,
+) -> (Tensor<B, D>, Tensor<B, 1>, Tensor<B, 1>) {
+    check_channels("batch_norm_train", x.sizes(), &[Some(weight.sizes()), Some(bias.sizes())]);
+    let [weight, bias] = [weight, bias].map(Tensor::into_primitive);
+    let trained = B::batch_norm_train(x.into_primitive(), weight, bias, epsilon);
+    (Tensor::wrap(trained.output), Tensor::wrap(trained.mean), Tensor::wrap(trained.variance))
+}
+
+/// Zeros elements with the given probability and divides the others by that of staying. Which ones follows from a number drawn
+/// on the device, and is computed again on the way back: no mask is kept.
+pub fn dropout<B: Backend, const D: usize>(x: Tensor<B, D>, probability: f64) -> Tensor<B, D> {
+    ensure!((0.0..=1.0).contains(&probability), "dropout", "{probability} is not between 0 and 1");
+    let key = B::random_key(&x.device());
+    Tensor::wrap(B::dropout(x.into_primitive(), probability, key))
 }

@@ -199,8 +199,7 @@ pub fn recurrent<B: Backend>() {
             cell: None,
         };
         case.compare::<B>("out", trained.output.output);
-        let found =
-            B::rnn_gradient(gradient, operands(), trained.hidden_states, trained.cell_states, &options);
+        let found = B::rnn_gradient(gradient, operands(), trained.states, &options);
         case.compare::<B>("dx", found.input);
         case.compare::<B>("dw", found.weight);
         case.compare::<B>("dr", found.recurrent);

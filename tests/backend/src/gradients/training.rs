@@ -144,8 +144,7 @@ impl Layer {
             |gradient, t| {
                 let trained = B::rnn_train(self.named::<B>(t), &self.options);
                 let gradient = self.parted::<B>(gradient, &trained.output);
-                let (hidden, cell) = (trained.hidden_states, trained.cell_states);
-                let found = B::rnn_gradient(gradient, self.named::<B>(t), hidden, cell, &self.options);
+                let found = B::rnn_gradient(gradient, self.named::<B>(t), trained.states, &self.options);
                 let mut all = vec![found.input, found.weight, found.recurrent];
                 if self.full {
                     all.extend(found.bias);

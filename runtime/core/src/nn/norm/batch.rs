@@ -57,31 +57,28 @@ impl BatchNormConfig {
 impl<B: Backend> BatchNorm<B> {
     /// `[batch, num_features, …]`, same shape.
     pub fn forward<const D: usize>(&self, input: Tensor<B, D>) -> Tensor<B, D> {
-        let (mean, variance) = if B::ad_enabled() && !self.running_mean.is_frozen() {
-            self.batch_statistics(input.clone())
-        } else {
+        let (gamma, beta) = (self.gamma.val(), self.beta.val());
+        if !B::ad_enabled() || self.running_mean.is_frozen() {
             // A module that computes in 16 bits may keep its statistics in 32.
-            [&self.running_mean, &self.running_var].map(|state| state.value().cast(input.dtype())).into()
-        };
-        module::batch_norm(input, self.gamma.val(), self.beta.val(), mean, variance, self.epsilon)
+            let [mean, variance] =
+                [&self.running_mean, &self.running_var].map(|state| state.value().cast(input.dtype()));
+            return module::batch_norm(input, gamma, beta, mean, variance, self.epsilon);
+        }
+        let dims = input.dims();
+        let (output, mean, variance) = module::batch_norm_train(input, gamma, beta, self.epsilon);
+        let count = dims.iter().product::<usize>() as f64 / dims[1].max(1) as f64;
+        self.observe(mean, variance * (count / (count - 1.0).max(1.0)));
+        output
     }
 
-    /// Mean and biased variance of the batch per channel; moves the running statistics towards them.
-    fn batch_statistics<const D: usize>(&self, input: Tensor<B, D>) -> (Tensor<B, 1>, Tensor<B, 1>) {
-        let channels = input.dims()[1];
-        let rows = input.swap_dims(0, 1).reshape([channels as i32, -1]);
-        let count = rows.dims()[1] as f64;
-        let mean = rows.clone().mean_dim(1);
-        let variance = (rows - mean.clone()).powf_scalar(2.0).mean_dim(1).reshape([channels]);
-        let mean = mean.reshape([channels]);
+    /// Moves the running statistics towards those of a batch.
+    fn observe(&self, mean: Tensor<B, 1>, unbiased: Tensor<B, 1>) {
         let step = |running: Tensor<B, 1>, new: Tensor<B, 1>| {
             let new = new.detach().cast(running.dtype());
             running * (1.0 - self.momentum) + new * self.momentum
         };
-        let unbiased = variance.clone() * (count / (count - 1.0).max(1.0));
-        self.running_mean.update(step(self.running_mean.value_sync(), mean.clone()));
+        self.running_mean.update(step(self.running_mean.value_sync(), mean));
         self.running_var.update(step(self.running_var.value_sync(), unbiased));
-        (mean, variance)
     }
 }
 

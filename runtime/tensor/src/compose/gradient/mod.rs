@@ -25,7 +25,7 @@ pub use norm::{
 };
 pub use pool::{adaptive_avg_pool_gradient, max_pool_gradient, pool_gradient};
 pub use resize::interpolate_gradient;
-pub use rnn::{RnnGradients, RnnTrained, rnn_gradient, rnn_train};
+pub use rnn::{RnnGradients, RnnStates, RnnTrained, rnn_gradient, rnn_train};
 
 use super::calc::T;
 use crate::backend::{Backend, Primitive};

@@ -43,7 +43,9 @@ pub struct NormGradients<P> {
 }
 
 impl<P> NormGradients<P> {
-    fn map(self, f: impl Fn(P) -> P) -> Self {
+    /// Each of them, changed.
+    #[must_use]
+    pub fn map(self, f: impl Fn(P) -> P) -> Self {
         Self { input: f(self.input), weight: f(self.weight), bias: f(self.bias) }
     }
 }

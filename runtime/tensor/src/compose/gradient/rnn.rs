@@ -12,11 +12,20 @@ use alloc::{vec, vec::Vec};
 pub struct RnnTrained<B: Backend> {
     /// The results.
     pub output: RnnOutput<B>,
+    /// What its gradient needs.
+    pub states: RnnStates<B>,
+}
+
+/// What a recurrent layer keeps for its gradient.
+#[derive(Clone)]
+pub struct RnnStates<B: Backend> {
     /// The hidden state that each step started from, `[directions, seq, batch, hidden]`; a reversed direction's first step
     /// is the last of the sequence.
-    pub hidden_states: B::Primitive,
+    pub hidden: B::Primitive,
     /// Likewise the cell state (LSTM).
-    pub cell_states: Option<B::Primitive>,
+    pub cell: Option<B::Primitive>,
+    /// What else a backend keeps, in a form of its own; without it the gates are computed again.
+    pub gates: Option<B::Primitive>,
 }
 
 /// Gradients of a recurrent layer, laid out like its operands.
@@ -56,9 +65,9 @@ pub fn rnn_train<B: Backend>(operands: RnnOperands<B>, options: &RnnOptions) -> 
         }
         reshape::<B>(B::cat(states, 0), &[directions, steps, batch, size])
     };
-    let cell_states = matches!(options.kind, RnnKind::Lstm { .. }).then(|| stacked(cell));
-    let hidden_states = stacked(hidden);
-    RnnTrained { output, hidden_states, cell_states }
+    let cell = matches!(options.kind, RnnKind::Lstm { .. }).then(|| stacked(cell));
+    let states = RnnStates { hidden: stacked(hidden), cell, gates: None };
+    RnnTrained { output, states }
 }
 
 /// Steps, batch and hidden size.
@@ -72,10 +81,10 @@ fn operands_dims<B: Backend>(operands: &RnnOperands<B>, options: &RnnOptions) ->
 pub fn rnn_gradient<B: Backend>(
     gradient: RnnOutput<B>,
     operands: RnnOperands<B>,
-    hidden_states: T<B>,
-    cell_states: Option<T<B>>,
+    states: RnnStates<B>,
     options: &RnnOptions,
 ) -> RnnGradients<B> {
+    let RnnStates { hidden: hidden_states, cell: cell_states, .. } = states;
     let swap_outer = |t: T<B>| if options.batch_first { B::permute(t, &[1, 0, 2]) } else { t };
     let input = swap_outer(operands.input.clone());
     let masks = operands.sequence_lengths.clone().map(|lengths| step_masks::<B>(lengths, input.shape()[0]));

@@ -1,0 +1,317 @@
+//! What training computes by kernels equals what the default bodies of the `Backend` trait compose, in f32.
+
+use kiln_ndarray::{NdArray, NdArrayDevice};
+use kiln_tensor::backend::{Backend, Primitive};
+use kiln_tensor::compose::{self, RnnOperands, RnnOutput};
+use kiln_tensor::{
+    Activation, AttentionOptions, ConvOptions, DType, PoolOp, PoolOptions, RnnDirection, RnnKind, RnnOptions,
+    Shape, TensorData,
+};
+
+type B = NdArray;
+type P = <B as Backend>::Primitive;
+
+/// Numbers between -1 and 1 that follow from the seed.
+fn noise(dims: &[usize], seed: u32) -> P {
+    let count: usize = dims.iter().product();
+    let mut state = seed.wrapping_mul(0x9E37_79B9) ^ 0x1234_5678;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        state as f32 / u32::MAX as f32 * 2.0 - 1.0
+    };
+    let values: Vec<f32> = (0..count).map(|_| next()).collect();
+    B::from_data(TensorData::new(values, dims.to_vec()), &NdArrayDevice::Cpu)
+}
+
+/// The same image with its channels last in memory.
+fn turned(image: P) -> P {
+    let rank = image.dims().len();
+    let mut axes: Vec<usize> = (0..rank).collect();
+    axes[1..].rotate_left(1);
+    let mut back: Vec<usize> = (0..rank).collect();
+    back[1..].rotate_right(1);
+    let moved = B::permute(image, &axes);
+    let shape = moved.shape();
+    // Adding zeros makes a copy in the order of the view.
+    let zeros = B::full(shape, 0.0.into(), DType::F32, &NdArrayDevice::Cpu);
+    B::permute(B::binary(kiln_tensor::BinaryOp::Add, zeros, moved), &back)
+}
+
+fn values(x: P) -> Vec<f32> {
+    let shape = x.shape();
+    B::into_data(B::reshape(x, shape)).expect("data").to_vec().expect("f32")
+}
+
+#[track_caller]
+fn same(what: &str, got: P, want: P) {
+    assert_eq!(got.shape(), want.shape(), "{what}");
+    let (got, want) = (values(got), values(want));
+    let scale = want.iter().fold(1.0f32, |scale, x| scale.max(x.abs()));
+    for (at, (got, want)) in got.iter().zip(&want).enumerate() {
+        assert!((got - want).abs() <= 2e-5 * scale, "{what} at {at}: {got} and not {want}");
+    }
+}
+
+/// Dims of images and weights, step, padding, dilation, groups.
+type Conv = (
+    &'static [usize],
+    &'static [usize],
+    &'static [usize],
+    &'static [(usize, usize)],
+    &'static [usize],
+    usize,
+);
+
+#[test]
+fn convolutions() {
+    let cases: [Conv; 6] = [
+        (&[2, 5, 11], &[4, 5, 3], &[2], &[(1, 2)], &[2], 1),
+        (&[2, 18, 13, 12], &[20, 18, 3, 3], &[1, 1], &[(1, 1); 2], &[1, 1], 1),
+        (&[1, 3, 17, 15], &[8, 3, 5, 4], &[2, 3], &[(2, 1), (0, 3)], &[1, 1], 1),
+        (&[2, 8, 9, 7], &[12, 4, 2, 3], &[2, 1], &[(1, 0), (1, 1)], &[1, 2], 2),
+        (&[2, 9, 10, 8], &[9, 1, 3, 3], &[2, 2], &[(1, 1); 2], &[1, 1], 9),
+        (&[1, 4, 5, 6, 4], &[6, 4, 2, 2, 3], &[1, 2, 1], &[(0, 1), (1, 1), (1, 1)], &[1, 1, 1], 1),
+    ];
+    for case @ (x, weight, stride, padding, dilation, groups) in cases {
+        let options = ConvOptions {
+            stride: stride.to_vec(),
+            padding: padding.to_vec(),
+            dilation: dilation.to_vec(),
+            groups,
+        };
+        let (x, weight) = (noise(x, 1), noise(weight, 2));
+        let gradient = noise(B::conv(x.clone(), weight.clone(), None, &options).dims(), 3);
+        let (input, kernel) = (x.shape(), weight.shape());
+        let of_x = compose::conv_input_gradient::<B>(gradient.clone(), weight.clone(), &input, &options);
+        let of_weight = compose::conv_weight_gradient::<B>(x.clone(), gradient.clone(), &kernel, &options);
+        for (x, gradient) in [(x.clone(), gradient.clone()), (turned(x), turned(gradient))] {
+            let got = B::conv_input_gradient(gradient.clone(), weight.clone(), &input, &options);
+            same(&format!("input of {case:?}"), got, of_x.clone());
+            let got = B::conv_weight_gradient(x, gradient, &kernel, &options);
+            same(&format!("weight of {case:?}"), got, of_weight.clone());
+        }
+    }
+}
+
+#[test]
+fn convolutions_of_nothing() {
+    let options =
+        ConvOptions { stride: vec![1; 2], padding: vec![(1, 1); 2], dilation: vec![1; 2], groups: 1 };
+    let (x, weight) = (noise(&[0, 3, 5, 5], 1), noise(&[4, 3, 3, 3], 2));
+    let gradient = noise(&[0, 4, 5, 5], 3);
+    let of_weight = B::conv_weight_gradient(x.clone(), gradient.clone(), &weight.shape(), &options);
+    assert!(values(of_weight).iter().all(|&x| x == 0.0));
+    let of_x = B::conv_input_gradient(gradient, weight, &x.shape(), &options);
+    assert_eq!(of_x.shape(), x.shape());
+}
+
+#[test]
+fn poolings() {
+    for (op, ceil_mode) in [
+        (PoolOp::Max, false),
+        (PoolOp::Max, true),
+        (PoolOp::Average { include_pad: true }, false),
+        (PoolOp::Average { include_pad: false }, true),
+        (PoolOp::Lp { p: 2 }, false),
+    ] {
+        let options = PoolOptions {
+            kernel: vec![3, 2],
+            stride: vec![2, 1],
+            padding: vec![(1, 1), (0, 1)],
+            dilation: vec![1, 2],
+            ceil_mode,
+        };
+        let x = noise(&[2, 21, 8, 7], 1);
+        let output = B::pool(op, x.clone(), &options);
+        let gradient = noise(output.dims(), 2);
+        let want = compose::pool_gradient::<B>(op, gradient.clone(), x.clone(), output.clone(), &options);
+        let all = [gradient, x, output];
+        for [gradient, x, output] in [all.clone(), all.map(turned)] {
+            same(&format!("{op:?}"), B::pool_gradient(op, gradient, x, output, &options), want.clone());
+        }
+    }
+}
+
+#[test]
+fn batch_normalization() {
+    for dims in [&[7, 5][..], &[3, 21, 4], &[2, 33, 5, 6], &[1, 4, 3, 2, 5]] {
+        let channels = [dims[1]];
+        let (x, gradient) = (noise(dims, 1), noise(dims, 2));
+        let (weight, bias) = (noise(&channels, 3), noise(&channels, 4));
+        let want = compose::batch_norm_train::<B>(x.clone(), weight.clone(), bias.clone(), 1e-3);
+        let (mean, variance) = (want.mean.clone(), want.variance.clone());
+        let back = |gradient: P, x: P| {
+            B::batch_norm_gradient(gradient, x, weight.clone(), mean.clone(), variance.clone(), 1e-3)
+        };
+        let composed = compose::batch_norm_gradient::<B>(
+            gradient.clone(),
+            x.clone(),
+            weight.clone(),
+            mean.clone(),
+            variance.clone(),
+            1e-3,
+        );
+        let forms = match dims.len() {
+            2 => vec![(x, gradient)],
+            _ => vec![(x.clone(), gradient.clone()), (turned(x), turned(gradient))],
+        };
+        for (x, gradient) in forms {
+            let got = B::batch_norm_train(x.clone(), weight.clone(), bias.clone(), 1e-3);
+            same("output", got.output, want.output.clone());
+            same("mean", got.mean, want.mean.clone());
+            same("variance", got.variance, want.variance.clone());
+            let got = back(gradient, x);
+            same("input", got.input, composed.input.clone());
+            same("weight", got.weight, composed.weight.clone());
+            same("bias", got.bias, composed.bias.clone());
+        }
+    }
+}
+
+#[test]
+fn long_short_term_memory() {
+    let usual = [Activation::Sigmoid, Activation::Tanh, Activation::Tanh];
+    let directions = [RnnDirection::Forward, RnnDirection::Reverse, RnnDirection::Bidirectional];
+    for (direction, batch_first, full) in
+        directions.into_iter().flat_map(|d| [(d, false, true), (d, true, false), (d, true, true)])
+    {
+        let count = direction.count();
+        let (steps, batch, width, hidden) = (5, 3, 7, 9);
+        let options = RnnOptions {
+            kind: RnnKind::Lstm { input_forget: false },
+            direction,
+            hidden_size: hidden,
+            activations: usual.repeat(count),
+            clip: None,
+            state_clip: None,
+            batch_first,
+        };
+        let outer = |a: usize, b: usize| if batch_first { [b, a] } else { [a, b] };
+        let [first, second] = outer(steps, batch);
+        let [lead, behind] = outer(count, batch);
+        let state = |seed| full.then(|| noise(&[lead, behind, hidden], seed));
+        let operands = || RnnOperands::<B> {
+            input: noise(&[first, second, width], 1),
+            weight: noise(&[count, 4 * hidden, width], 2),
+            recurrent: noise(&[count, 4 * hidden, hidden], 3),
+            bias: full.then(|| noise(&[count, 8 * hidden], 4)),
+            sequence_lengths: None,
+            initial_hidden: state(5),
+            initial_cell: state(6),
+            peepholes: None,
+        };
+        let (got, want) = (B::rnn_train(operands(), &options), compose::rnn_train::<B>(operands(), &options));
+        let gradient = || RnnOutput::<B> {
+            output: noise(want.output.output.dims(), 7),
+            hidden: noise(want.output.hidden.dims(), 8),
+            cell: want.output.cell.as_ref().map(|cell| noise(cell.dims(), 9)),
+        };
+        same("output", got.output.output, want.output.output.clone());
+        same("hidden", got.output.hidden, want.output.hidden.clone());
+        same("states", got.states.hidden.clone(), want.states.hidden.clone());
+        assert!(got.states.gates.is_some(), "the kernels' way");
+        let optional = |what, got: Option<P>, want: Option<P>| {
+            assert_eq!(got.is_some(), want.is_some(), "{what}");
+            if let Some((got, want)) = got.zip(want) {
+                same(what, got, want);
+            }
+        };
+        optional("cell", got.output.cell, want.output.cell.clone());
+        optional("cell states", got.states.cell.clone(), want.states.cell.clone());
+        let found = B::rnn_gradient(gradient(), operands(), got.states, &options);
+        let composed = compose::rnn_gradient::<B>(gradient(), operands(), want.states, &options);
+        same("input", found.input, composed.input);
+        same("weight", found.weight, composed.weight);
+        same("recurrent", found.recurrent, composed.recurrent);
+        same("initial hidden", found.initial_hidden, composed.initial_hidden);
+        optional("bias", found.bias, composed.bias);
+        optional("initial cell", found.initial_cell, composed.initial_cell);
+    }
+}
+
+#[test]
+fn softmax_and_norms_over_rows() {
+    for dims in [&[5, 7][..], &[2, 3, 64], &[1, 130], &[3, 0]] {
+        let (x, gradient) = (noise(dims, 1), noise(dims, 2));
+        let last = dims.len() - 1;
+        for dim in [0, last] {
+            let y = B::softmax(x.clone(), dim);
+            let want = compose::softmax_gradient::<B>(gradient.clone(), y.clone(), dim);
+            same("softmax", B::softmax_gradient(gradient.clone(), y, dim), want);
+            let y = B::log_softmax(x.clone(), dim);
+            let want = compose::log_softmax_gradient::<B>(gradient.clone(), y.clone(), dim);
+            same("log_softmax", B::log_softmax_gradient(gradient.clone(), y, dim), want);
+        }
+        if dims[last] == 0 {
+            continue;
+        }
+        for covered in [&dims[last..], &dims[1..]] {
+            let weight = noise(covered, 3);
+            let (g, x, w) = (gradient.clone(), x.clone(), weight.clone());
+            let want = compose::layer_norm_gradient::<B>(g, x, w, 1e-3);
+            let (g, x) = (gradient.clone(), noise(dims, 1));
+            let got = B::layer_norm_gradient(g, x, weight.clone(), 1e-3);
+            same("layer_norm's input", got.input, want.input);
+            same("layer_norm's weight", got.weight, want.weight);
+            same("layer_norm's bias", got.bias, want.bias);
+            let want =
+                compose::rms_norm_gradient::<B>(gradient.clone(), noise(dims, 1), weight.clone(), 1e-3);
+            let got = B::rms_norm_gradient(gradient.clone(), noise(dims, 1), weight, 1e-3);
+            same("rms_norm's input", got.0, want.0);
+            same("rms_norm's weight", got.1, want.1);
+        }
+    }
+}
+
+#[test]
+fn attention() {
+    let (batch, heads, key_heads, queries, keys, size, value_size) = (2, 4, 2, 9, 11, 6, 5);
+    // As a projection leaves them: the sequence before the heads in memory.
+    let of = |heads: usize, len: usize, size: usize, seed| {
+        B::permute(noise(&[batch, len, heads, size], seed), &[0, 2, 1, 3])
+    };
+    let (q, k) = (of(heads, queries, size, 1), of(key_heads, keys, size, 2));
+    let (v, gradient) = (of(key_heads, keys, value_size, 3), of(heads, queries, value_size, 4));
+    let added = noise(&[batch, 1, queries, keys], 5);
+    let kept = B::compare_scalar(kiln_tensor::CompareOp::Greater, added.clone(), (-0.5).into());
+    let plain = AttentionOptions::default();
+    let causal = AttentionOptions { is_causal: true, scale: Some(0.4), ..plain };
+    let capped = AttentionOptions { softcap: Some(0.5), ..plain };
+    for (mask, options) in [
+        (None, plain),
+        (None, causal),
+        (Some(kept), plain),
+        (Some(added.clone()), causal),
+        (Some(added.clone()), capped),
+    ] {
+        let [got, want] = [B::attention_train, compose::attention_train::<B>]
+            .map(|train| train(q.clone(), k.clone(), v.clone(), mask.clone(), &options));
+        same("output", got.output.clone(), want.output.clone());
+        for of_mask in [false, mask.is_some()] {
+            let found = B::attention_gradient(gradient.clone(), got.clone(), &options, of_mask);
+            let composed =
+                compose::attention_gradient::<B>(gradient.clone(), want.clone(), &options, of_mask);
+            same("queries", found.q, composed.q);
+            same("keys", found.k, composed.k);
+            same("values", found.v, composed.v);
+            assert_eq!(found.mask.is_some(), composed.mask.is_some());
+            if let Some((got, want)) = found.mask.zip(composed.mask) {
+                same("mask", got, want);
+            }
+        }
+    }
+}
+
+/// Shapes stay those of what the gradients are of, whatever dims are 1.
+#[test]
+fn single_pixels() {
+    let options =
+        ConvOptions { stride: vec![2; 2], padding: vec![(0, 0); 2], dilation: vec![1; 2], groups: 1 };
+    let (x, weight) = (noise(&[1, 1, 1, 1], 1), noise(&[1, 1, 1, 1], 2));
+    let gradient = noise(&[1, 1, 1, 1], 3);
+    let got = B::conv_input_gradient(gradient.clone(), weight.clone(), &x.shape(), &options);
+    let want = values(gradient)[0] * values(weight)[0];
+    assert_eq!((got.shape(), values(got)[0]), (Shape::from([1, 1, 1, 1]), want));
+}
