@@ -107,8 +107,8 @@ pub fn batch_norm_train<B: Backend, const D: usize>(
     epsilon: f64,
 ) -> (Tensor<B, D>, Tensor<B, 1>, Tensor<B, 1>) {
     check_channels("batch_norm_train", x.sizes(), &[Some(weight.sizes()), Some(bias.sizes())]);
-    let [weight, bias] = [weight, bias].map(Tensor::into_primitive);
-    let trained = B::batch_norm_train(x.into_primitive(), weight, bias, epsilon);
+    let [weight, bias] = [weight, bias].map(Tensor::into_backend);
+    let trained = B::batch_norm_train(x.into_backend(), weight, bias, epsilon);
     (Tensor::wrap(trained.output), Tensor::wrap(trained.mean), Tensor::wrap(trained.variance))
 }
 
@@ -117,5 +117,5 @@ pub fn batch_norm_train<B: Backend, const D: usize>(
 pub fn dropout<B: Backend, const D: usize>(x: Tensor<B, D>, probability: f64) -> Tensor<B, D> {
     ensure!((0.0..=1.0).contains(&probability), "dropout", "{probability} is not between 0 and 1");
     let key = B::random_key(&x.device());
-    Tensor::wrap(B::dropout(x.into_primitive(), probability, key))
+    Tensor::wrap(B::dropout(x.into_backend(), probability, key))
 }
