@@ -248,6 +248,22 @@ def reduce(rng):
     )
 
 
+@case("op_integer_roots")
+def integer_roots(rng):
+    """Powers, roots and logarithms of integers: products where the exponents are known to be whole, else floats that are cut off."""
+    g = Graph("integer_roots", opset=18)
+    i, y = g.input("i", I32, ["n", 4]), g.input("y", F32, [4])
+    g.show("square", "Pow", i, np.float32(2))
+    g.show("whole", "Pow", i, np.array([0, 1, 2, 3], np.float32))
+    g.show("root", "Pow", i, np.float32(0.5))
+    g.show("given", "Pow", i, y)
+    g.show("negative", "Pow", i, np.array([-1, 1, -2, 0], np.float32))
+    for op in ["ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare", "ReduceL1"]:
+        g.show(op.removeprefix("Reduce").lower(), op, i, [1], keepdims=0)
+    numbers = lambda n: rng.integers(1, 40, (n, 4)).astype(np.int32)
+    return Case(g.model(), [[numbers(n), np.array([2, 0.5, 3, 1.5], np.float32)] for n in (3, 1)])
+
+
 @case("op_reduce_13")
 def reduce_13(rng):
     """The form before opset 18: axes are an attribute (of ReduceSum an input since 13)."""

@@ -36,6 +36,9 @@ fn main() {
         compile(&format!("{network}_bf16"), RecordType::Safetensors, Some(FloatDType::BF16));
         compile(&format!("{network}_f64"), RecordType::Bincode, Some(FloatDType::F64));
     }
+    let roots = Path::new("../../fixtures/cases/op_integer_roots");
+    ModelGen::new().input(roots.join("model.onnx")).out_dir("models/roots").golden(roots).run_from_script();
+    modules.push_str("mod roots { include!(concat!(env!(\"OUT_DIR\"), \"/models/roots/model.rs\")); }\n");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("OUT_DIR")).join("models.rs");
     std::fs::write(out, modules).expect("models.rs");
 }

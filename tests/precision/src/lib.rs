@@ -99,6 +99,24 @@ on! {
     few_dtypes: Required<NdArray<f32, i32>, Narrow>;
 }
 
+/// Powers, roots and logarithms of integers need no f64.
+#[test]
+fn roots_of_integers_without_f64() {
+    type Few = Required<NdArray<f32, i32>, Narrow>;
+    let path = concat!(env!("OUT_DIR"), "/models/roots/model.golden_0.safetensors");
+    let golden = Golden::open(path).expect("golden data");
+    let device = Default::default();
+    let i = Tensor::<Few, 2, Int>::from_data(golden.input(0).expect("integers"), &device);
+    let y = Tensor::<Few, 1>::from_data(golden.input(1).expect("exponents"), &device);
+    let (square, whole, root, given, negative, l2, log, log_exp, squares, l1) =
+        roots::Model::<Few>::default().forward(i, y);
+    let matrices = [square, whole, root, given, negative].map(Tensor::into_data);
+    let vectors = [l2, log, log_exp, squares, l1].map(Tensor::into_data);
+    for (n, actual) in matrices.into_iter().chain(vectors).enumerate() {
+        golden.assert_output(n, &actual, Tolerance::default());
+    }
+}
+
 /// Every record keeps the dtype, on backends of whichever default.
 macro_rules! parameters {
     ($($name:ident: $dtype:ident)*) => {

@@ -46,10 +46,20 @@ impl<'m> Operator<'m> for Binary {
     }
 }
 
+/// Whether exponents are known, whole and not negative, so that powers of integers are products of integers.
+fn is_whole(to: &Lowering<'_, '_>, exponent: ValueId) -> bool {
+    let whole = |number: Scalar| {
+        let number = number.to_f64();
+        (0.0..=f64::from(u8::MAX)).contains(&number) && number.fract() == 0.0
+    };
+    to.known_numbers(exponent, "Y").is_ok_and(|numbers| numbers.into_iter().all(whole))
+}
+
 /// The exponent may have another dtype; the result has the base's.
 fn power(to: &mut Lowering<'_, '_>, base: ValueId, exponent: ValueId) -> RuleResult<ValueId> {
     let (base_dtype, exponent_dtype) = (to.dtype(base), to.dtype(exponent));
-    if base_dtype.is_int() && exponent_dtype.is_float() {
+    if base_dtype.is_int() && exponent_dtype.is_float() && !is_whole(to, exponent) {
+        // In f64, as ONNX Runtime does; a device without it computes in f32, and is right as long as that tells integers apart.
         let (base, exponent) = (to.cast(base, DType::F64)?, to.cast(exponent, DType::F64)?);
         let power = to.binary(BinaryOp::Pow, base, exponent)?;
         return to.cast(power, base_dtype);

@@ -122,9 +122,10 @@ fn fold(to: &mut Lowering<'_, '_>, op: ReduceOp, x: ValueId, axes: &Axes, keep: 
 impl Reduce {
     fn compute(&self, to: &mut Lowering<'_, '_>, x: ValueId, axes: &Axes) -> RuleResult<ValueId> {
         let dtype = to.dtype(x);
-        // Roots and logarithms of integers are taken in floats.
-        let float = matches!(self.kind, Kind::L2 | Kind::LogSum | Kind::LogSumExp) && !dtype.is_float();
-        let x = if float { to.cast(x, DType::F64)? } else { x };
+        // Roots and logarithms of integers are taken in floats: in f64, or on a device without it in f32, where a result next to an integer may
+        // be taken for that.
+        let float = if dtype.is_float() { dtype } else { DType::F64 };
+        let x = if matches!(self.kind, Kind::L2 | Kind::LogSumExp) { to.cast(x, float)? } else { x };
         let fold = |to: &mut Lowering<'_, '_>, op, x| fold(to, op, x, axes, self.keep_dims);
         let result = match self.kind {
             Kind::Plain(ReduceOp::Max) if dtype.is_bool() => fold(to, ReduceOp::Any, x)?,
@@ -141,6 +142,7 @@ impl Reduce {
             }
             Kind::LogSum => {
                 let sum = fold(to, ReduceOp::Sum, x)?;
+                let sum = to.cast(sum, float)?;
                 to.unary(UnaryOp::Log, sum)?
             }
             Kind::LogSumExp => self.log_sum_exp(to, x, axes)?,

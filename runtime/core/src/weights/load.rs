@@ -7,7 +7,7 @@ use super::outline::{Lists, Outline, Walk, Wanted};
 use super::source::Source;
 use super::{AdapterType, ImportError, ImportReport, LoadArgs, MissingWeight, WantedShape, WrongWeight};
 use crate::module::{Derivation, Module, ModuleMapper, Param, Parameter};
-use crate::tensor::backend::Backend;
+use crate::tensor::backend::{Backend, hold};
 use crate::tensor::{Bool, DType, DTypeKind, Int, Tensor, TensorData};
 use alloc::borrow::ToOwned;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -226,7 +226,7 @@ impl<B: Backend> Loader<'_, B> {
         match self.take() {
             Some(data) => {
                 // Not through the parameter's mapper, which knows Kiln's records: the view is the value in memory.
-                param.with_value(make(B::from_data(data, self.device)))
+                param.with_value(make(hold::<B>(data, self.device)))
             }
             None => param,
         }

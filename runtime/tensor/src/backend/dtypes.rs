@@ -33,3 +33,13 @@ pub(crate) fn from_data<B: Backend>(data: TensorData, dtype: DType, device: &B::
     );
     B::from_data(data.convert_dtype(held), device)
 }
+
+/// Data on a device, in its dtype or what stands in for that; see [`held`].
+///
+/// # Panics
+/// When another dtype stands in that does not hold all of the numbers.
+#[track_caller]
+pub fn hold<B: Backend>(data: TensorData, device: &B::Device) -> B::Primitive {
+    let dtype = data.dtype;
+    from_data::<B>(data, dtype, device)
+}

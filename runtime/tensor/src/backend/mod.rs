@@ -9,6 +9,6 @@ mod traits;
 pub use autodiff::AutodiffBackend;
 pub use device::{DeviceOps, ExecutionError};
 pub(crate) use dtypes::from_data;
-pub use dtypes::held;
+pub use dtypes::{held, hold};
 pub use primitive::{Primitive, SliceRange};
 pub use traits::Backend;

@@ -3,7 +3,7 @@
 use super::mismatch::{MissingParameter, ParameterMismatch, WrongParameter, nearest};
 use super::source::Parameters;
 use crate::module::{ModuleMapper, ModuleVisitor, Param, Parameter};
-use crate::tensor::backend::Backend;
+use crate::tensor::backend::{Backend, held, hold};
 use crate::tensor::{Bool, DType, DTypeKind, Element, Int, Shape, Tensor, TensorData};
 use alloc::{
     collections::BTreeSet,
@@ -79,8 +79,12 @@ impl<'a, B: Backend> Loader<'a, B> {
     {
         let shape = param.lazy_shape();
         let Some(data) = self.source.take(&shape, param.is_mapped_on_load(), dtype) else { return param };
+        if !data.fits(held::<B>(data.dtype, self.device)) {
+            self.source.wrong(&shape, dtype);
+            return param;
+        }
         let id = self.source.stored.id(&self.source.path.text).unwrap_or(param.id);
-        let loaded = param.transform_for_load(make(B::from_data(data, self.device)), id);
+        let loaded = param.transform_for_load(make(hold::<B>(data, self.device)), id);
         if loaded.lazy_shape() != shape {
             self.source.wrong(&shape, dtype);
         }

@@ -11,7 +11,7 @@ use super::ImportError;
 use super::load::From;
 use super::source::Source;
 use crate::module::{Derivation, DerivationError, Origin};
-use crate::tensor::backend::Backend;
+use crate::tensor::backend::{Backend, hold};
 use crate::tensor::{BinaryOp, TensorData, UnaryOp};
 use alloc::string::{String, ToString};
 use alloc::{boxed::Box, format, vec, vec::Vec};
@@ -154,7 +154,7 @@ impl Recipe {
     ) -> Result<TensorData, ImportError> {
         let computed = compute_parameter::<B>(&self.expression, &self.target, device, &|key| {
             let tensor = source.get(key).ok_or_else(|| ImportError::Record(format!("{key} is missing")))?;
-            Ok(B::from_data(source.data(key, tensor)?, device))
+            Ok(hold::<B>(source.data(key, tensor)?, device))
         })?;
         B::into_data(computed).map_err(|error| ImportError::Record(error.to_string()))
     }

@@ -11,7 +11,7 @@ use super::super::ImportError;
 use super::super::source::Source;
 use super::compute::{binary, compute, compute_parameter, reordered, scaled, widened};
 use super::{Undone, Unsaved};
-use crate::tensor::backend::{Backend, Primitive, SliceRange};
+use crate::tensor::backend::{Backend, Primitive, SliceRange, hold};
 use crate::tensor::{BinaryOp, DType, ReduceOp, Scalar, Shape, TensorData};
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
@@ -132,7 +132,7 @@ impl<'s, B: Backend> Solver<'s, B> {
         let missing = || ImportError::Record(Misfit::Missing(key.into()).to_string());
         let original = self.original.ok_or_else(missing)?;
         let data = original.data(key, original.get(key).ok_or_else(missing)?)?;
-        Ok(widened::<B>(B::from_data(data, &self.device)))
+        Ok(widened::<B>(hold::<B>(data, &self.device)))
     }
 
     /// Whether all of a tensor is known.
@@ -157,7 +157,7 @@ impl<'s, B: Backend> Solver<'s, B> {
     fn tensor(&self, key: &str) -> Result<B::Primitive, ImportError> {
         match (self.found.get(key), self.known.get(key)) {
             (Some((cut, _)), _) => Ok(cut.value.clone()),
-            (None, Some(data)) => Ok(B::from_data(data.clone(), &self.device)),
+            (None, Some(data)) => Ok(hold::<B>(data.clone(), &self.device)),
             (None, None) => Err(ImportError::Record(Misfit::Missing(key.into()).to_string())),
         }
     }
