@@ -2,11 +2,13 @@
 
 mod common;
 
-use common::{Inner, Model, ModelConfig, Trained, files, loaders, points};
+use common::{Batch, Batcher2d, Inner, Model, ModelConfig, Point, Trained, files, loaders, points};
 use kiln_core::module::{AutodiffModule, Module, ModuleVisitor, Param};
 use kiln_core::record::{CompactRecorder, DefaultRecorder, FullPrecisionSettings, NamedMpkGzFileRecorder};
 use kiln_core::tensor::backend::Backend;
 use kiln_core::tensor::{Tensor, Tolerance};
+use kiln_data::dataloader::DataLoaderBuilder;
+use kiln_data::dataloader::batcher::Batcher;
 use kiln_optim::lr_scheduler::cosine::CosineAnnealingLrSchedulerConfig;
 use kiln_optim::{AdamConfig, GradientsAccumulator, GradientsParams, SgdConfig};
 use kiln_train::checkpoint::KeepLastNCheckpoints;
@@ -15,6 +17,7 @@ use kiln_train::metric::store::{Aggregate, Direction, EventStoreClient, Split};
 use kiln_train::metric::{
     AccuracyMetric, IterationSpeedMetric, LearningRateMetric, LossMetric, TopKAccuracyMetric,
 };
+use kiln_train::metric::{Metric, MetricEntry, MetricMetadata, MetricName};
 use kiln_train::renderer::{CliMetricsRenderer, MetricState, MetricsRenderer, TrainingProgress};
 use kiln_train::{
     EarlyStoppingStrategy, LearnerBuilder, LearnerSummary, LearningStrategy, MetricEarlyStoppingStrategy,
@@ -22,7 +25,9 @@ use kiln_train::{
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 /// Remembers what it was told.
 #[derive(Clone, Default)]
@@ -323,6 +328,93 @@ fn what_cannot_be_gone_on_with_is_told() {
     let learner = learner.build(model(3), AdamConfig::new().init(), 1e-3);
     let error = learner.try_fit(train, valid).expect_err("no checkpoint");
     assert!(error.to_string().contains("model-4"), "{error}");
+}
+
+/// A checkpoint that only the recorder kept will do: a training goes on, if not with the same numbers.
+#[test]
+fn it_goes_on_from_what_a_recorder_kept() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let builder = || {
+        LearnerBuilder::new(folder.path())
+            .metric_train_numeric(LossMetric::new())
+            .with_file_checkpointer(CompactRecorder::new())
+            .renderer(CliMetricsRenderer::to(std::io::sink()))
+    };
+    let fit = |builder: LearnerBuilder<_, _, _, _, _, _, _, _>| {
+        let (train, valid) = loaders(0);
+        builder.build(model(3), AdamConfig::new().init(), 1e-2).try_fit(train, valid)
+    };
+    fit(builder().num_epochs(3)).expect("trained");
+    let state = folder.path().join("checkpoint/resume-2");
+    std::fs::remove_dir_all(&state).expect("a state in full precision");
+    fit(builder().num_epochs(4).checkpoint(2)).expect("trained from the recorder's files");
+    assert!(lines(&folder.path().join("train/epoch-4/Loss.log")) == 7);
+    assert!(folder.path().join("checkpoint/resume-4").exists());
+    // Where it cannot go on, nothing is removed.
+    fit(builder().num_epochs(5).checkpoint(1)).expect_err("no checkpoint");
+    // A state from the future, and one that was damaged, are told by name.
+    let place = folder.path().join("checkpoint/resume-4/place.json");
+    let text = std::fs::read_to_string(&place).expect("a place");
+    for (damaged, expected) in [
+        (text.replace("\"version\": 1", "\"version\": 7"), "version 7"),
+        (text.replace("steps", "stops"), "steps"),
+        (String::new(), "EOF"),
+    ] {
+        std::fs::write(&place, damaged).expect("written");
+        let error = fit(builder().num_epochs(5).resume()).expect_err("a broken state").to_string();
+        assert!(error.contains("place.json") && error.contains(expected), "{error}");
+    }
+    std::fs::write(&place, text).expect("written");
+    std::fs::write(folder.path().join("checkpoint/resume-4/optim.bin"), b"nothing").expect("written");
+    let error = fit(builder().num_epochs(5).resume()).expect_err("a broken state").to_string();
+    assert!(error.contains("optim"), "{error}");
+    // Who begins anew does not mind.
+    fit(builder()).expect("trained");
+    assert!(!folder.path().join("checkpoint/resume-4").exists());
+}
+
+/// A metric waits, in the first step, until the epoch's last batch was made: the training has to go on without it.
+#[test]
+fn steps_do_not_wait_for_metrics() {
+    #[derive(Clone)]
+    struct Counting(Arc<AtomicUsize>);
+    impl<B: Backend> Batcher<B, Point, Batch<B>> for Counting {
+        fn batch(&self, items: Vec<Point>, device: &B::Device) -> Batch<B> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Batcher2d.batch(items, device)
+        }
+    }
+    struct Patient {
+        made: Arc<AtomicUsize>,
+        late: Arc<AtomicBool>,
+    }
+    impl Metric for Patient {
+        type Input = ();
+        fn name(&self) -> impl Into<MetricName> {
+            "Patient".to_owned()
+        }
+        fn update(&mut self, (): &(), _metadata: &MetricMetadata) -> impl Into<MetricEntry> {
+            let until = Instant::now() + Duration::from_secs(20);
+            while self.made.load(Ordering::Relaxed) < 7 {
+                if Instant::now() > until {
+                    self.late.store(true, Ordering::Relaxed);
+                    break;
+                }
+                std::thread::yield_now();
+            }
+            MetricEntry::new("Patient".to_owned(), String::new(), String::new())
+        }
+        fn clear(&mut self) {}
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let (made, late) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let train = DataLoaderBuilder::new(Counting(made.clone())).batch_size(16).build(points(110, 0));
+    LearnerBuilder::new(folder.path())
+        .metric_train(Patient { made, late: late.clone() })
+        .renderer(CliMetricsRenderer::to(std::io::sink()))
+        .build(model(3), AdamConfig::new().init(), 1e-3)
+        .fit(train, loaders(0).1);
+    assert!(!late.load(Ordering::Relaxed), "a step waited for its metrics");
 }
 
 #[test]

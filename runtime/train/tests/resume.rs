@@ -2,12 +2,14 @@
 
 mod common;
 
-use common::{Batch, Batcher2d, Inner, Model, ModelConfig, Point, Trained, files, points};
+use common::{Batch, Batcher2d, Model, ModelConfig, Point, Trained, files, points};
+use kiln_autodiff::Autodiff;
 use kiln_core::module::Module;
 use kiln_core::record::{CompactRecorder, DefaultRecorder};
-use kiln_core::tensor::backend::Backend;
+use kiln_core::tensor::backend::{AutodiffBackend, Backend};
 use kiln_data::dataloader::DataLoaderBuilder;
 use kiln_data::dataloader::batcher::Batcher;
+use kiln_ndarray::NdArray;
 use kiln_optim::AdamWConfig;
 use kiln_optim::lr_scheduler::cosine::CosineAnnealingLrSchedulerConfig;
 use kiln_train::metric::store::{Aggregate, Direction, Split};
@@ -84,12 +86,12 @@ impl Run {
 
 /// Trains, with all that has a state: dropout, running statistics, AdamW, a schedule, sums of gradients over two of seven
 /// steps, shuffling, early stopping.
-fn train(start: &Path, folder: &Path, run: Run) {
+fn train<T: AutodiffBackend>(start: &Path, folder: &Path, run: Run) {
     let device = Default::default();
-    Trained::seed(&device, 11);
-    let model: Model<Trained> = ModelConfig::new().init(&device);
+    T::seed(&device, 11);
+    let model: Model<T> = ModelConfig::new().init(&device);
     let model = model.load_file(start, &DefaultRecorder::new(), &device).expect("the start");
-    let loss = LossMetric::<Inner>::new();
+    let loss = LossMetric::<T>::new();
     let condition = StoppingCondition::NoImprovementSince { n_epochs: 3 };
     let builder = LearnerBuilder::new(folder)
         .metric_train_numeric(AccuracyMetric::new())
@@ -147,7 +149,7 @@ fn assert_same(found: &BTreeMap<String, Vec<u8>>, expected: &BTreeMap<String, Ve
 fn undisturbed(folder: &Path) -> (std::path::PathBuf, BTreeMap<String, Vec<u8>>) {
     let start = start(folder);
     let whole = folder.join("whole");
-    train(&start, &whole, Run::new(Trouble::None));
+    train::<Trained>(&start, &whole, Run::new(Trouble::None));
     let expected = files(&whole);
     for name in ["trained.mpk", "checkpoint/resume-4/model.bin", "train/epoch-4/Loss.log", "curves/Loss.svg"]
     {
@@ -164,15 +166,17 @@ fn killed_with_any_batch() {
     let (start, expected) = undisturbed(folder.path());
     for batch in 1..=EPOCHS * BATCHES_AN_EPOCH {
         let folder = folder.path().join(format!("killed-{batch}"));
-        let killed =
-            catch_unwind(AssertUnwindSafe(|| train(&start, &folder, Run::new(Trouble::Panic(batch)))));
+        let killed = catch_unwind(AssertUnwindSafe(|| {
+            train::<Trained>(&start, &folder, Run::new(Trouble::Panic(batch)))
+        }));
         killed.expect_err("a panic");
         // Once more, soon after it went on.
-        let again = catch_unwind(AssertUnwindSafe(|| train(&start, &folder, Run::new(Trouble::Panic(2)))));
+        let again =
+            catch_unwind(AssertUnwindSafe(|| train::<Trained>(&start, &folder, Run::new(Trouble::Panic(2)))));
         if batch < EPOCHS * BATCHES_AN_EPOCH - 3 {
             again.expect_err("a panic");
         }
-        train(&start, &folder, Run::new(Trouble::None));
+        train::<Trained>(&start, &folder, Run::new(Trouble::None));
         assert_same(&files(&folder), &expected, &format!("killed with batch {batch}"));
     }
 }
@@ -185,9 +189,9 @@ fn interrupted_with_any_batch_and_with_workers() {
     for batch in (1..EPOCHS * BATCHES_AN_EPOCH).step_by(3) {
         let folder = folder.path().join(format!("interrupted-{batch}"));
         let run = Run::new(Trouble::Interrupt(batch, TrainingInterrupter::new()));
-        train(&start, &folder, Run { workers: batch % 3, ..run });
+        train::<Trained>(&start, &folder, Run { workers: batch % 3, ..run });
         assert_ne!(files(&folder)["trained.mpk"], expected["trained.mpk"], "it was interrupted");
-        train(&start, &folder, Run { workers: 2, ..Run::new(Trouble::None) });
+        train::<Trained>(&start, &folder, Run { workers: 2, ..Run::new(Trouble::None) });
         assert_same(&files(&folder), &expected, &format!("interrupted with batch {batch}"));
     }
 }
@@ -199,18 +203,36 @@ fn after_any_epoch() {
     let (start, expected) = undisturbed(folder.path());
     for epochs in 1..EPOCHS {
         let folder = folder.path().join(format!("ended-{epochs}"));
-        train(&start, &folder, Run { epochs, ..Run::new(Trouble::None) });
+        train::<Trained>(&start, &folder, Run { epochs, ..Run::new(Trouble::None) });
         assert_ne!(files(&folder)["trained.mpk"], expected["trained.mpk"]);
-        train(&start, &folder, Run { after: Some(epochs), ..Run::new(Trouble::None) });
+        train::<Trained>(&start, &folder, Run { after: Some(epochs), ..Run::new(Trouble::None) });
         assert_same(&files(&folder), &expected, &format!("after epoch {epochs}"));
     }
     // What went further is done again from an epoch that was kept.
     let whole = folder.path().join("whole");
-    train(&start, &whole, Run { after: Some(EPOCHS - 1), ..Run::new(Trouble::None) });
+    train::<Trained>(&start, &whole, Run { after: Some(EPOCHS - 1), ..Run::new(Trouble::None) });
     assert_same(&files(&whole), &expected, "the last epoch again");
     // A training that is over stays so.
-    train(&start, &whole, Run::new(Trouble::None));
+    train::<Trained>(&start, &whole, Run::new(Trouble::None));
     assert_same(&files(&whole), &expected, "after the end");
+}
+
+/// States hold all digits that a backend computes with, whatever the recorder keeps.
+#[test]
+fn in_double_precision() {
+    type Double = Autodiff<NdArray<f64>>;
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let start = start(folder.path());
+    let whole = folder.path().join("whole");
+    train::<Double>(&start, &whole, Run::new(Trouble::None));
+    for batch in [5, 18, 27] {
+        let folder = folder.path().join(format!("killed-{batch}"));
+        let run = || train::<Double>(&start, &folder, Run::new(Trouble::Panic(batch)));
+        catch_unwind(AssertUnwindSafe(run)).expect_err("a panic");
+        train::<Double>(&start, &folder, Run::new(Trouble::None));
+        assert_same(&files(&folder), &files(&whole), &format!("killed with batch {batch}"));
+    }
 }
 
 /// Which folder the process that [`killed_processes`] starts trains in.
@@ -227,7 +249,7 @@ fn as_a_process() {
         None => Trouble::Slow(Duration::from_millis(4)),
     };
     let folder = Path::new(&folder);
-    train(&folder.with_file_name("start"), folder, Run::new(trouble));
+    train::<Trained>(&folder.with_file_name("start"), folder, Run::new(trouble));
 }
 
 #[test]

@@ -16,6 +16,17 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+/// The version of what is in a state. An older one loads for good.
+const VERSION: u32 = 1;
+
+/// How far a training is, as it is stored.
+#[derive(Serialize, Deserialize)]
+struct StoredPlace {
+    version: u32,
+    #[serde(flatten)]
+    place: TrainingPlace,
+}
+
 /// How far a training is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TrainingPlace {
@@ -93,19 +104,22 @@ where
         self.records.load(&|name| folder.join(name), recorded, device)
     }
 
-    /// The states that there are, by place.
-    pub(crate) fn all(&self) -> Result<Vec<TrainingPlace>, TrainError> {
-        let mut places = Vec::new();
-        for entry in self.entries()? {
+    /// The states that there are, in order: epochs that were over, and steps of the next one.
+    pub(crate) fn all(&self) -> Result<Vec<(usize, usize)>, TrainError> {
+        let parse = |entry: &fs::DirEntry| {
             let name = entry.file_name();
-            let is_state =
-                name.to_str().is_some_and(|name| name.starts_with(PREFIX) && !name.ends_with(".part"));
-            if is_state {
-                places.push(read_json(&entry.path().join(PLACE))?);
-            }
-        }
-        places.sort_by_key(|place: &TrainingPlace| (place.epochs, place.steps));
-        Ok(places)
+            let name = name.to_str()?.strip_prefix(PREFIX)?;
+            let (epochs, steps) = name.split_once('-').unwrap_or((name, "0"));
+            Some((epochs.parse().ok()?, steps.parse().ok()?))
+        };
+        let mut states: Vec<_> = self.entries()?.iter().filter_map(parse).collect();
+        states.sort_unstable();
+        Ok(states)
+    }
+
+    /// What a state says of its place.
+    pub(crate) fn place(&self, epochs: usize, steps: usize) -> Result<TrainingPlace, TrainError> {
+        read_json(&self.folder.join(state_name(epochs, steps)).join(PLACE))
     }
 
     /// Removes what was being written when a run was killed.
@@ -140,11 +154,18 @@ where
 
 fn write_json(path: &Path, place: &TrainingPlace) -> io::Result<()> {
     let mut file = fs::File::create(path)?;
-    serde_json::to_writer_pretty(&mut file, place)?;
+    serde_json::to_writer_pretty(&mut file, &StoredPlace { version: VERSION, place: *place })?;
     file.write_all(b"\n")
 }
 
 fn read_json(path: &Path) -> Result<TrainingPlace, TrainError> {
     let text = fs::read_to_string(path).map_err(|source| TrainError::file(path, source))?;
-    serde_json::from_str(&text).map_err(|error| TrainError::file(path, error.into()))
+    let stored: StoredPlace =
+        serde_json::from_str(&text).map_err(|error| TrainError::file(path, error.into()))?;
+    if stored.version > VERSION {
+        let reason =
+            format!("a state of version {}, this version of Kiln reads up to {VERSION}", stored.version);
+        return Err(TrainError::file(path, io::Error::new(io::ErrorKind::InvalidData, reason)));
+    }
+    Ok(stored.place)
 }

@@ -64,7 +64,8 @@ where
         move |name| folder.join(format!("{name}-{epoch}"))
     }
 
-    /// Goes back to where the training is to begin. States after it are removed. A training that begins anew has a new seed.
+    /// Goes back to where the training is to begin. States after it are removed, once it is known that it can begin there. A
+    /// training that begins anew has a new seed.
     pub(super) fn begin(
         &mut self,
         begin: Begin,
@@ -74,35 +75,44 @@ where
     ) -> Result<(TrainingPlace, Recorded<M, O, S>), TrainError> {
         self.states.as_ref().map_or(Ok(()), StateFiles::clear_parts)?;
         let all = self.states.as_ref().map_or(Ok(Vec::new()), StateFiles::all)?;
-        let place = match begin {
+        let found = match begin {
             Begin::Anew => None,
             Begin::Latest => all.last().copied(),
-            Begin::After(epoch) => {
-                all.iter().copied().find(|place| (place.epochs, place.steps) == (epoch, 0))
+            Begin::After(epoch) => all.iter().copied().find(|state| *state == (epoch, 0)),
+        };
+        let begun = |epochs| TrainingPlace { epochs, steps: 0, items: 0, seed: new_seed() };
+        let (place, recorded) = match (found, &self.states, begin) {
+            (Some((epochs, steps)), Some(states), _) => {
+                let place = states.place(epochs, steps)?;
+                self.last = Some(place);
+                (place, states.load(&place, recorded, device)?)
             }
+            (_, _, Begin::After(epoch)) => (begun(epoch), self.load_recorded(epoch, &all, recorded, device)?),
+            (_, _, Begin::Anew | Begin::Latest) => (begun(0), recorded),
         };
         if let Some(states) = &self.states {
-            let after = |other: &&TrainingPlace| match begin {
-                Begin::Anew | Begin::Latest => place.is_none(),
-                Begin::After(epoch) => (other.epochs, other.steps) > (epoch, 0),
-            };
-            all.iter().filter(after).try_for_each(|other| states.delete(other.epochs, other.steps))?;
-            if let Some(place) = place {
-                self.last = Some(place);
-                return Ok((place, states.load(&place, recorded, device)?));
-            }
+            let mut after = all.iter().filter(|state| **state > (place.epochs, place.steps));
+            after.try_for_each(|(epochs, steps)| states.delete(*epochs, *steps))?;
         }
-        let begun = |epochs| TrainingPlace { epochs, steps: 0, items: 0, seed: new_seed() };
-        let Begin::After(epoch) = begin else { return Ok((begun(0), recorded)) };
+        Ok((place, recorded))
+    }
+
+    /// Goes back to what the user's recorder kept of an epoch.
+    fn load_recorded(
+        &self,
+        epoch: usize,
+        states: &[(usize, usize)],
+        recorded: Recorded<M, O, S>,
+        device: &B::Device,
+    ) -> Result<Recorded<M, O, S>, TrainError> {
         let Some(records) = &self.records else {
-            let states = all.iter().filter(|place| place.steps == 0).map(|place| place.epochs).collect();
+            let states = states.iter().filter(|(_, steps)| *steps == 0).map(|(epochs, _)| *epochs).collect();
             return Err(TrainError::NoCheckpoint { folder: self.folder.clone(), epoch, states });
         };
         log::warn!(
             "there is no state of epoch {epoch} in full precision: it goes on from what the recorder kept"
         );
-        let recorded = records.load(&self.files(epoch), recorded, device)?;
-        Ok((begun(epoch), recorded))
+        records.load(&self.files(epoch), recorded, device)
     }
 
     /// Finds out which checkpoints are kept after an epoch that is over already.
@@ -123,9 +133,12 @@ where
             }
         }
         let Some(states) = &self.states else { return Ok(()) };
-        let is_kept = |place: &TrainingPlace| place.steps == 0 && self.kept.contains(&place.epochs);
-        let old = states.all()?.into_iter().filter(|place| Some(*place) != self.last && !is_kept(place));
-        old.into_iter().try_for_each(|place| states.delete(place.epochs, place.steps))
+        let is_kept = |epochs: usize, steps: usize| {
+            let is_last = self.last.is_some_and(|last| (last.epochs, last.steps) == (epochs, steps));
+            is_last || (steps == 0 && self.kept.contains(&epochs))
+        };
+        let old = states.all()?.into_iter().filter(|(epochs, steps)| !is_kept(*epochs, *steps));
+        old.into_iter().try_for_each(|(epochs, steps)| states.delete(epochs, steps))
     }
 
     /// Whether a state is written after a step, so many of its epoch being over.

@@ -22,6 +22,9 @@ impl<B: Backend> ConfusionStatsInput<B> {
 }
 
 /// How many decisions were right and wrong, by class.
+///
+/// In a mean over classes, those do not count of which a measure is not defined: of which no item is, or was said to be.
+/// Where there is no other, it is 0.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConfusionStats {
     reduction: ClassReduction,
@@ -56,7 +59,7 @@ impl ConfusionStats {
         Self { reduction: config.class_reduction, classes: counts }
     }
 
-    /// What part of those said to be of a class are; see [`ConfusionStats::reduce`].
+    /// What part of those said to be of a class are.
     pub fn precision(&self) -> f64 {
         self.reduce(|class| ratio(class.true_positive, class.true_positive + class.false_positive))
     }
@@ -84,8 +87,7 @@ impl ConfusionStats {
         })
     }
 
-    /// A measure over all classes. Classes of which it is not defined (none is of the class, or was said to be) do not count
-    /// in a mean; where there is no other, it is 0.
+    /// A measure over all classes.
     fn reduce(&self, measure: impl Fn(&Counts) -> Option<f64>) -> f64 {
         match self.reduction {
             ClassReduction::Micro => {
