@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-features=kiln-build/cli,kiln/pytorch,kiln/safetensors,kiln/sqlite,kiln/vision
+features=kiln-build/cli,kiln/pytorch,kiln/safetensors,kiln/sqlite,kiln/vision,kiln/dataframe
 
 step() { printf '\n== %s\n' "$1"; }
 

@@ -3,6 +3,7 @@
 //! - [`dataset`]: what a dataset is, and those in memory.
 //! - [`dataset::transform`]: datasets made of others, computed when an item is asked for.
 //! - `dataset::SqliteDataset` and `dataset::source` (feature `sqlite`): datasets in databases, and Hugging Face's.
+//! - `dataset::DataframeDataset` (feature `dataframe`): rows of Polars' data frames.
 //! - `dataset::vision` (feature `vision`): MNIST, folders of images, COCO.
 //! - [`dataloader`]: batches, made by worker threads, in an order that depends on the seed alone.
 //!

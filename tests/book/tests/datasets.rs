@@ -95,3 +95,13 @@ fn datasets_are_mapped_composed_and_seen_through_windows() {
     let windows = WindowsDataset::new(InMemDataset::from_dataset(&labels), 3);
     assert_eq!((windows.len(), windows.get(12)), (48, Some(vec![12, 13, 0])));
 }
+
+/// A frame of the version of Polars that the runtime has.
+#[test]
+fn a_data_frame_is_a_dataset() {
+    use burn::data::dataset::{DataframeDataset, polars::df};
+    let frame = df!("title" => ["a", "b"], "content" => ["", "words"], "label" => [3_i64, 4]).unwrap();
+    let dataset: DataframeDataset<DbPediaItem> = DataframeDataset::new(frame).unwrap();
+    assert_eq!(dataset.len(), 2);
+    assert_eq!(dataset.get(1), Some(DbPediaItem { title: "b".into(), content: "words".into(), label: 4 }));
+}

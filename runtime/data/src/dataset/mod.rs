@@ -1,14 +1,22 @@
 //! Datasets: collections of items that can be had by index.
 
+#[cfg(feature = "dataframe")]
+mod dataframe;
 mod in_memory;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
+#[cfg(feature = "dataframe")]
+pub use dataframe::{DataframeDataset, DataframeDatasetError};
 pub use in_memory::{InMemDataset, ReadError};
 #[cfg(feature = "sqlite")]
 pub use source::huggingface::{HuggingfaceDatasetLoader, ImporterError};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{Result, SqliteDataset, SqliteDatasetError, SqliteDatasetStorage, SqliteDatasetWriter};
+
+/// Polars, in the version of whose frames [`DataframeDataset`] is.
+#[cfg(feature = "dataframe")]
+pub use polars;
 
 /// Where datasets come from.
 #[cfg(feature = "sqlite")]
