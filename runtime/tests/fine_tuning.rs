@@ -213,7 +213,7 @@ fn records_and_checkpoints_hold_the_whole_weights() {
     same(again.forward(ids()).into_data(), output.clone());
 
     let folder = tempdir("checkpoint");
-    let path = folder.join("model.safetensors");
+    let path = folder.0.join("model.safetensors");
     save_weights(&net, &path, AdapterType::PyTorch).unwrap();
     let fresh = load_weights(Net::<Cpu>::new(&device), path, &device).unwrap();
     same(fresh.forward(ids()).into_data(), output);
@@ -224,9 +224,9 @@ fn pairs_are_saved_alone() {
     let device = Default::default();
     let (plain, net) = adapted();
     let folder = tempdir("pairs");
-    save_low_rank(&net, &folder).unwrap();
+    save_low_rank(&net, &folder.0).unwrap();
     let file =
-        kiln_record::safetensors::Safetensors::open(&folder.join("adapter_model.safetensors")).unwrap();
+        kiln_record::safetensors::Safetensors::open(&folder.0.join("adapter_model.safetensors")).unwrap();
     let found: Vec<(&str, Vec<usize>)> =
         file.paths().map(|path| (path, file.entry(path).unwrap().shape.clone())).collect();
     let expected = [
@@ -240,20 +240,20 @@ fn pairs_are_saved_alone() {
         ("base_model.model.table.lora_embedding_B", vec![5, 1]),
     ];
     assert_eq!(found, expected);
-    let loaded = load_low_rank(plain.valid(), &folder, &device).unwrap();
+    let loaded = load_low_rank(plain.valid(), &folder.0, &device).unwrap();
     same(loaded.forward(ids()).into_data(), net.forward(ids()).into_data());
     // Into one that has pairs already, and on.
-    let loaded = load_low_rank(net, &folder, &device).unwrap();
+    let loaded = load_low_rank(net, &folder.0, &device).unwrap();
     let (_, count) = step(loaded);
     assert_eq!(count, 8);
 
     let other = plain.valid().with_fc(LinearConfig::new(4, 2).init(&device));
     let other = Net { hidden: vec![LinearConfig::new(4, 6).init(&device)], ..other };
-    let error = load_low_rank(other, &folder, &device).unwrap_err().to_string();
+    let error = load_low_rank(other, &folder.0, &device).unwrap_err().to_string();
     for part in ["hidden.1.lora_A.weight`: the module has no layer", "are no pair for a weight of [4, 6]"] {
         assert!(error.contains(part), "{error}");
     }
-    let error = save_low_rank(&plain, &folder).unwrap_err().to_string();
+    let error = save_low_rank(&plain, &folder.0).unwrap_err().to_string();
     assert!(error.contains("with_low_rank"), "{error}");
     let error = plain.with_low_rank("bn", 2, 1).unwrap_err().to_string();
     assert!(error.contains("weight of a linear layer") && error.contains("table.weight"), "{error}");
@@ -300,8 +300,17 @@ fn mappers_see_the_parts() {
     assert_eq!(layer.weight.val().into_data(), TensorData::new(vec![0.0_f32; 6], [3, 2]));
 }
 
-fn tempdir(name: &str) -> std::path::PathBuf {
+/// A folder that is gone at the end.
+struct TempDir(std::path::PathBuf);
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn tempdir(name: &str) -> TempDir {
     let folder = std::env::temp_dir().join(format!("kiln-fine-tuning-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    folder
+    TempDir(folder)
 }

@@ -10,9 +10,14 @@ fn main() {
         folder.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/training"));
     println!("cargo::rerun-if-changed={}", folder.display());
     println!("cargo::rustc-env=TRAINING_CASES={}", folder.display());
+    let root = PathBuf::from(std::env::var_os("OUT_DIR").expect("OUT_DIR"));
     for entry in std::fs::read_dir(&folder).expect("a folder of cases") {
         let case = entry.expect("an entry").path();
         let out = Path::new("cases").join(case.file_name().expect("a name"));
-        ModelGen::new().input(case.join("model.onnx")).out_dir(out).trainable(true).run_from_script();
+        let mut model = ModelGen::new();
+        let lines = model.input(case.join("model.onnx")).out_dir(out).trainable(true).run_below(&root);
+        // These networks have no dropout, so that PyTorch's numbers are theirs.
+        let known = |line: &&String| !line.contains("there is no dropout in the file");
+        lines.iter().filter(known).for_each(|line| println!("{line}"));
     }
 }

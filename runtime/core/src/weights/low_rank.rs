@@ -130,7 +130,7 @@ pub fn save_low_rank<B: Backend, M: Module<B>, P: AsRef<Path>>(
     save(&path, &pairs.tensors, &metadata).map_err(|error| failed(&path, &error))?;
     let path = folder.join(CONFIG);
     let text = serde_json::to_string_pretty(&config).map_err(|error| failed(&path, &error))?;
-    std::fs::write(&path, text).map_err(|error| failed(&path, &error))
+    std::fs::write(&path, text + "\n").map_err(|error| failed(&path, &error))
 }
 
 /// Collects the pairs of a module.
