@@ -266,7 +266,7 @@ fn it_stops_when_a_metric_says_so() {
         .build(ModelConfig::new().init(&Default::default()).no_grad(), SgdConfig::new().init(), 0.0)
         .fit(train, valid);
     let epochs = notes.0.lock().expect("notes").valid.last().map(|(progress, _)| progress.epoch);
-    assert!(epochs.is_some_and(|epochs| (4..20).contains(&epochs)), "{epochs:?}");
+    assert!(epochs.is_some_and(|epochs| (4..50).contains(&epochs)), "{epochs:?}");
 }
 
 #[test]
@@ -373,7 +373,7 @@ fn it_goes_on_from_what_a_recorder_kept() {
     assert!(!folder.path().join("checkpoint/resume-4").exists());
 }
 
-/// A metric waits, in the first step, until the epoch's last batch was made: the training has to go on without it.
+/// A metric waits, in the first step, until the fourth batch was made: the training has to go on without it.
 #[test]
 fn steps_do_not_wait_for_metrics() {
     #[derive(Clone)]
@@ -395,7 +395,7 @@ fn steps_do_not_wait_for_metrics() {
         }
         fn update(&mut self, (): &(), _metadata: &MetricMetadata) -> impl Into<MetricEntry> {
             let until = Instant::now() + Duration::from_secs(20);
-            while self.made.load(Ordering::Relaxed) < 7 {
+            while self.made.load(Ordering::Relaxed) < 4 {
                 if Instant::now() > until {
                     self.late.store(true, Ordering::Relaxed);
                     break;

@@ -76,11 +76,12 @@ struct Run {
     /// Goes on after this epoch, instead of where the last run was stopped.
     after: Option<usize>,
     epochs: usize,
+    devices: usize,
 }
 
 impl Run {
     fn new(trouble: Trouble) -> Self {
-        Self { trouble, workers: 0, after: None, epochs: EPOCHS }
+        Self { trouble, workers: 0, after: None, epochs: EPOCHS, devices: 1 }
     }
 }
 
@@ -110,6 +111,7 @@ fn train<T: AutodiffBackend>(start: &Path, folder: &Path, run: Run) {
         ))
         .grads_accumulation(2)
         .num_epochs(run.epochs)
+        .devices(vec![device; run.devices])
         .with_application_logger(None)
         .renderer(CliMetricsRenderer::to(std::io::sink()));
     let builder = match run.after {
@@ -215,6 +217,24 @@ fn after_any_epoch() {
     // A training that is over stays so.
     train::<Trained>(&start, &whole, Run::new(Trouble::None));
     assert_same(&files(&whole), &expected, "after the end");
+}
+
+#[test]
+fn with_several_devices() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let start = start(folder.path());
+    let run = |folder: &Path, trouble: Trouble| {
+        train::<Trained>(&start, folder, Run { devices: 3, ..Run::new(trouble) });
+    };
+    let whole = folder.path().join("whole");
+    run(&whole, Trouble::None);
+    for batch in [7, 16, 29, 40] {
+        let folder = folder.path().join(format!("killed-{batch}"));
+        catch_unwind(AssertUnwindSafe(|| run(&folder, Trouble::Panic(batch)))).expect_err("a panic");
+        run(&folder, Trouble::None);
+        assert_same(&files(&folder), &files(&whole), &format!("killed with batch {batch}"));
+    }
 }
 
 /// States hold all digits that a backend computes with, whatever the recorder keeps.

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::{self, JoinHandle};
 
-/// Outputs that may wait to be read.
-const WAITING: usize = 32;
+/// Outputs that may wait to be read. They are few, since those of a language model are large.
+const WAITING: usize = 4;
 
 /// What the training tells the thread.
 enum Event<T, V> {
