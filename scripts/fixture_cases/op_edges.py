@@ -186,6 +186,11 @@ def pool_same(rng):
     for pad in ["SAME_UPPER", "SAME_LOWER"]:
         same = dict(auto_pad=pad, strides=[2, 3], dtype=F32, dims=["n", 2, None, None])
         g.show(f"max_{pad}", "MaxPool", x, kernel_shape=[3, 2], **same)
+        for order in (0, 1):
+            outs = [f"found_{pad}_{order}", f"places_{pad}_{order}"]
+            g.op("MaxPool", x, out=outs, kernel_shape=[3, 2], auto_pad=pad, strides=[2, 3], storage_order=order)
+            g.output(outs[0], F32, ["n", 2, None, None])
+            g.output(outs[1], I64, ["n", 2, None, None])
         g.show(f"mean_{pad}", "AveragePool", x, kernel_shape=[3, 4], **same)
         g.show(f"mean_padded_{pad}", "AveragePool", x, kernel_shape=[3, 4], count_include_pad=1, **same)
         g.show(f"conv_{pad}", "Conv", x, floats(rng, 3, 2, 3, 2), auto_pad=pad, strides=[2, 3], dtype=F32, dims=["n", 3, None, None])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 from fixture_lib.graph import BOOL, F32, I64, Graph
 from fixture_lib.registry import Case, case
 
@@ -43,6 +44,14 @@ def optional(rng):
     x = g.input("x", F32, ["n", 3])
     some = g.op("Optional", x)
     g.show("there", "OptionalHasElement", some, dtype=BOOL, dims=[])
+    tensors = onnx.helper.make_tensor_type_proto(F32, [None, 3])
+    none = g.op("Optional", type=tensors)
+    g.show("missing", "OptionalHasElement", none, dtype=BOOL, dims=[])
+    # The branch that takes the element of nothing is not taken.
+    yes, no = g.subgraph("taken"), g.subgraph("not_taken")
+    yes.output(yes.op("Neg", yes.op("OptionalGetElement", none), out="of_nothing"), F32, ["n", 3])
+    no.output(no.op("Abs", x, out="of_the_input"), F32, ["n", 3])
+    g.show("chosen", "If", g.op("OptionalHasElement", none), dtype=F32, dims=["n", 3], then_branch=yes.proto(), else_branch=no.proto())
     element = g.op("OptionalGetElement", some)
     g.show("element", "Neg", element, dtype=F32, dims=["n", 3])
     return Case(g.model(), [[floats(rng, 2, 3)]])

@@ -386,7 +386,7 @@ impl<'g, 'm> Lowering<'g, 'm> {
                 telling.clone_into(&mut self.builder.graph.value_mut(id).name);
                 self.named.push(id);
             }
-            self.bind(name, Some(value))?;
+            self.bind(name, Some(value).filter(|value| !matches!(value, Operand::Absent)))?;
         }
         Ok(())
     }
@@ -404,6 +404,9 @@ pub(crate) fn tensors(operands: Vec<Operand>) -> RuleResult<Vec<ValueId>> {
         Operand::Tensor(value) => Ok(value),
         Operand::Sequence(_) => {
             Err(RuleError::Unsupported { what: "a sequence as an output here".to_owned() })
+        }
+        Operand::Absent => {
+            Err(RuleError::Unsupported { what: "an optional without a value as an output here".to_owned() })
         }
     };
     operands.into_iter().map(one).collect()

@@ -118,6 +118,8 @@ pub(crate) enum Operand {
     Tensor(ValueId),
     /// A sequence of tensors, its length known.
     Sequence(Rc<[ValueId]>),
+    /// An optional without a value; whoever takes it finds no input.
+    Absent,
 }
 
 /// A node's outputs in order.
@@ -171,7 +173,7 @@ impl Args {
     pub(crate) fn optional(&self, name: &str) -> RuleResult<Option<ValueId>> {
         let operand = self.index(name).and_then(|n| self.operands.get(n)).and_then(Option::as_ref);
         match operand {
-            None => Ok(None),
+            None | Some(Operand::Absent) => Ok(None),
             Some(Operand::Tensor(value)) => Ok(Some(*value)),
             Some(Operand::Sequence(_)) => {
                 Err(RuleError::Unsupported { what: format!("a sequence as the input `{name}`") })
@@ -186,7 +188,7 @@ impl Args {
             Some(Operand::Tensor(_)) => {
                 Err(RuleError::Unsupported { what: format!("a tensor as the input `{name}`, a sequence") })
             }
-            None => Err(RuleError::MissingInput { input: name.to_owned() }),
+            None | Some(Operand::Absent) => Err(RuleError::MissingInput { input: name.to_owned() }),
         }
     }
 

@@ -29,17 +29,22 @@ impl<'m> Operator<'m> for MaxPool {
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let mut x = args.value("X")?;
+        let spatial = to.dims(x).get(2..).unwrap_or_default().to_vec();
+        // Where the padding is part of what is pooled.
+        let mut before = Vec::new();
         let window = window_of(to, x, &self.windows)?;
         let padding = to.padding(x, self.windows.auto_pad, &window);
         let padding = match known_padding(&padding) {
             Some(padding) => padding,
-            None if self.indices => {
+            // The least integer may be a number of the input too, and stand before it.
+            None if self.indices && !to.dtype(x).is_float() => {
                 return Err(RuleError::NotConstant {
-                    input: "the spatial size (for the indices)".to_owned(),
+                    input: "the spatial size (for the indices of integers)".to_owned(),
                 });
             }
             None => {
                 let dtype = to.dtype(x);
+                before = padding.iter().map(|(before, _)| before.clone()).collect();
                 x = padded(to, x, padding, least(dtype))?;
                 vec![(0, 0); window.kernel.len()]
             }
@@ -59,7 +64,13 @@ impl<'m> Operator<'m> for MaxPool {
         let &[maxima, positions] = found.as_slice() else {
             return Err(RuleError::Unsupported { what: "positions of maxima".to_owned() });
         };
-        let indices = self.flat_indices(to, x, positions)?;
+        let pooled = to.dims(x).get(2..).unwrap_or_default().to_vec();
+        let positions = match self.column_major || !before.is_empty() {
+            true => placed(to, positions, &pooled, &before, &spatial, self.column_major)?,
+            false => positions,
+        };
+        let channels = to.dims(x).get(..2).unwrap_or_default().to_vec();
+        let indices = flat_indices(to, positions, &channels, &spatial)?;
         Ok(vec![maxima, indices].into())
     }
 }
@@ -83,35 +94,45 @@ fn least(dtype: DType) -> Scalar {
     }
 }
 
-impl MaxPool {
-    /// Positions in a channel to positions in the whole tensor, the channels' offsets added.
-    fn flat_indices(&self, to: &mut Lowering<'_, '_>, x: ValueId, positions: ValueId) -> RuleResult<ValueId> {
-        let dims = to.dims(x);
-        let spatial = &dims[2..];
-        let within = if self.column_major { column_major(to, positions, spatial)? } else { positions };
-        let channel = Dim::product(spatial);
-        let channels = &dims[0] * &dims[1];
-        let order =
-            to.add(Op::Arange(op::Arange { start: Dim::constant(0), end: channels, step: 1 }), &[])?;
-        let mut shape = vec![dims[0].clone(), dims[1].clone()];
-        shape.resize(dims.len(), Dim::constant(1));
-        let order = to.reshape(order, shape)?;
-        let channel = to.builder.host_tensor(vec![channel], Vec::new())?;
-        let offsets = to.binary(BinaryOp::Mul, order, channel)?;
-        to.binary(BinaryOp::Add, within, offsets)
-    }
+/// Positions in a channel to positions in the whole tensor, the channels' offsets added.
+fn flat_indices(
+    to: &mut Lowering<'_, '_>,
+    positions: ValueId,
+    channels: &[Dim],
+    spatial: &[Dim],
+) -> RuleResult<ValueId> {
+    let end = Dim::product(channels);
+    let order = to.add(Op::Arange(op::Arange { start: Dim::constant(0), end, step: 1 }), &[])?;
+    let mut shape = channels.to_vec();
+    shape.resize(channels.len() + spatial.len(), Dim::constant(1));
+    let order = to.reshape(order, shape)?;
+    let channel = to.builder.host_tensor(vec![Dim::product(spatial)], Vec::new())?;
+    let offsets = to.binary(BinaryOp::Mul, order, channel)?;
+    to.binary(BinaryOp::Add, positions, offsets)
 }
 
-/// Row-major positions to those with the first axis running fastest.
-fn column_major(to: &mut Lowering<'_, '_>, positions: ValueId, spatial: &[Dim]) -> RuleResult<ValueId> {
+/// Row-major positions in what is pooled to those in what it was padded from, with the last axis running fastest or the first.
+fn placed(
+    to: &mut Lowering<'_, '_>,
+    positions: ValueId,
+    pooled: &[Dim],
+    before: &[Dim],
+    spatial: &[Dim],
+    column_major: bool,
+) -> RuleResult<ValueId> {
     let mut sum: Option<ValueId> = None;
     for axis in 0..spatial.len() {
         let number = |to: &mut Lowering<'_, '_>, dim: Dim| to.builder.host_tensor(vec![dim], Vec::new());
-        let stride = number(to, Dim::product(&spatial[axis + 1..]))?;
-        let size = number(to, spatial[axis].clone())?;
-        let new_stride = number(to, Dim::product(&spatial[..axis]))?;
+        let stride = number(to, Dim::product(&pooled[axis + 1..]))?;
+        let size = number(to, pooled[axis].clone())?;
+        let others = if column_major { &spatial[..axis] } else { &spatial[axis + 1..] };
+        let new_stride = number(to, Dim::product(others))?;
         let quotient = to.binary(BinaryOp::Div, positions, stride)?;
-        let coordinate = to.binary(BinaryOp::Remainder, quotient, size)?;
+        let mut coordinate = to.binary(BinaryOp::Remainder, quotient, size)?;
+        if let Some(before) = before.get(axis) {
+            let before = number(to, before.clone())?;
+            coordinate = to.binary(BinaryOp::Sub, coordinate, before)?;
+        }
         let term = to.binary(BinaryOp::Mul, coordinate, new_stride)?;
         sum = Some(match sum {
             None => term,

@@ -4,31 +4,37 @@ use super::prelude::*;
 
 const INPUT: &[&str] = &["input?"];
 
-pub(super) struct Optional {
-    has: bool,
+pub(super) enum Optional {
+    Make,
+    Element,
+    HasElement,
 }
 
 impl Optional {
-    fn read(node: &mut SourceNode<'_>, has: bool) -> RuleResult<Self> {
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        // What an optional without a value could hold.
         node.ignore(&["type"]);
-        Ok(Self { has })
+        Ok(Self::Make)
     }
 }
 
 impl<'m> Operator<'m> for Optional {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("Optional", 15, INPUT).reads(|node| Self::read(node, false)),
-        Spec::onnx("OptionalGetElement", 15, INPUT).reads(|node| Self::read(node, false)),
-        Spec::onnx("OptionalHasElement", 15, INPUT).reads(|node| Self::read(node, true)),
+        Spec::onnx("Optional", 15, INPUT).reads(Self::read),
+        Spec::onnx("OptionalGetElement", 15, INPUT).reads(|_| Ok(Self::Element)),
+        Spec::onnx("OptionalHasElement", 15, INPUT).reads(|_| Ok(Self::HasElement)),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
-        if self.has {
-            return Ok(to.scalar(args.first().is_some(), DType::Bool).into());
-        }
         let operand = args.first().cloned();
-        operand
-            .map(|operand| Outputs(vec![operand]))
-            .ok_or_else(|| RuleError::Unsupported { what: "an optional without a value".to_owned() })
+        Ok(match (self, operand) {
+            (Self::HasElement, operand) => to.scalar(operand.is_some(), DType::Bool).into(),
+            (Self::Make | Self::Element, Some(operand)) => Outputs(vec![operand]),
+            (Self::Make, None) => Outputs(vec![Operand::Absent]),
+            (Self::Element, None) => {
+                let what = "the element of an optional without a value".to_owned();
+                return Err(RuleError::Unsupported { what });
+            }
+        })
     }
 }

@@ -193,6 +193,7 @@ impl<'m> Unroll<'m> {
                             values.get(n).ok_or_else(|| invalid("additional_inputs", "are shorter"))?;
                         Operand::Tensor(*value)
                     }
+                    Operand::Absent => Operand::Absent,
                 });
             }
             for (list, value) in collected.iter_mut().zip(self.round(to, operands)?) {
@@ -207,5 +208,8 @@ fn tensor(operand: Operand) -> RuleResult<ValueId> {
     match operand {
         Operand::Tensor(value) => Ok(value),
         Operand::Sequence(_) => Err(RuleError::Unsupported { what: "a sequence here".to_owned() }),
+        Operand::Absent => {
+            Err(RuleError::Unsupported { what: "an optional without a value here".to_owned() })
+        }
     }
 }
