@@ -7,6 +7,8 @@
 //! - `optim` and `data` (feature `autodiff`; the latter alone: `dataset`): optimizers, datasets and loaders; gradients are
 //!   [`backend`]'s `Autodiff`.
 //! - `train` (feature `train`): the learner and its metrics.
+//! - `data::dataset`: `SqliteDataset` and Hugging Face's local copies (feature `sqlite`), MNIST and images (`vision`), data frames
+//!   (`dataframe`).
 //! - `weights` (feature `pytorch` or `safetensors`): modules from the checkpoints of other frameworks.
 //!
 //! The API has the form of Burn's (0.20): with `burn = { package = "kiln", … }` in the manifest, programs written for

@@ -1,4 +1,5 @@
 //! Datasets in data frames: rows become items through serde, and what does not fit is named.
+#![cfg(feature = "dataframe")]
 
 use kiln_data::dataset::polars::df;
 use kiln_data::dataset::polars::prelude::{Column, DataFrame, NamedFrom, Series};

@@ -1,4 +1,5 @@
 //! Datasets in SQLite databases: what is written is read, Burn's layouts are read, and broken files are refused.
+#![cfg(feature = "sqlite")]
 
 use kiln_data::dataloader::DataLoaderBuilder;
 use kiln_data::dataloader::batcher::Batcher;

@@ -1,4 +1,5 @@
 //! Datasets of images: MNIST's files, folders of images, COCO's annotations; broken ones are refused.
+#![cfg(feature = "vision")]
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
