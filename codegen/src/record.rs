@@ -4,7 +4,7 @@ use crate::ids::ModuleId;
 use crate::structs::Program;
 use crate::tree::{Content, Field};
 use crate::{CodegenError, Defect};
-use kiln_importer::ir::{Graph, LayerField, ValueId};
+use kiln_importer::ir::{Graph, ValueId};
 use kiln_record::safetensors::TensorToWrite;
 use kiln_record::{FieldNode, Format, ParamId, Precision, RecordError, RecordNode};
 use kiln_types::DType;
@@ -110,7 +110,12 @@ impl Generated {
                     .for_each(|(i, item)| self.collect(item, below(&i.to_string()), tensors));
             }
             RecordNode::Some(inner) | RecordNode::Variant(_, _, inner) => self.collect(inner, path, tensors),
-            _ => {}
+            RecordNode::None
+            | RecordNode::Constant
+            | RecordNode::Bool(_)
+            | RecordNode::Int(_)
+            | RecordNode::Float(_)
+            | RecordNode::Text(_) => {}
         }
     }
 }
@@ -155,21 +160,11 @@ fn content(program: &Program<'_>, field: &Field, path: &str) -> Result<RecordNod
         Content::Layer(node) => {
             let layer = program.tree.layer(*node);
             let (_, layer) = layer.ok_or_else(|| Defect::node(graph.node(*node), "no layer"))?;
-            let mut fields = Vec::with_capacity(layer.fields.len());
-            for (name, field) in &layer.fields {
-                let path = join(path, name);
-                let value = match field {
-                    LayerField::Parameter(value) => parameter(graph, *value, &path)?,
-                    LayerField::Optional(Some(value)) => {
-                        RecordNode::Some(Box::new(parameter(graph, *value, &path)?))
-                    }
-                    LayerField::Optional(None) => RecordNode::None,
-                    LayerField::Constant => RecordNode::Constant,
-                    LayerField::Constants(n) => RecordNode::Tuple(vec![RecordNode::Constant; *n]),
-                };
-                fields.push((*name, value));
-            }
-            Ok(RecordNode::fields(fields))
+            RecordNode::layer(layer.declared, &mut |name| {
+                let value =
+                    layer.parameters().find(|(field, _)| field.name == name).and_then(|(_, value)| value);
+                value.map(|value| parameter(graph, value, &join(path, name))).transpose()
+            })
         }
     }
 }

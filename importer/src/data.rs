@@ -29,6 +29,15 @@ pub fn uniform(data: &TensorData) -> Option<f64> {
     scalar(&first).map(|scalar| scalar.to_f64())
 }
 
+/// The short form of a number that came as f32: `9.999999747378752e-6` is meant to be `1e-5`.
+pub fn shortest(value: f64) -> f64 {
+    let narrow = value as f32;
+    match narrow.to_string().parse::<f64>() {
+        Ok(short) if f64::from(narrow) == value || (short - value).abs() <= value.abs() * 1e-7 => short,
+        _ => value,
+    }
+}
+
 /// Number of elements; saturates, since one empty axis lets the others be of any size.
 pub(crate) fn elements(shape: &[usize]) -> usize {
     if shape.contains(&0) { 0 } else { shape.iter().fold(1, |count, &dim| count.saturating_mul(dim)) }

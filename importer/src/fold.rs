@@ -6,4 +6,4 @@
 
 mod run;
 
-pub use run::{RunError, run, run_each};
+pub use run::{RunError, Runtime, run, run_each, run_with};

@@ -1,6 +1,8 @@
 //! Every case under `fixtures/cases`: imported, verified, and run by the importer's own evaluator against the golden
 //! outputs. Further folders come from `KILN_CASES` (separated by `:`).
 
+mod recurrent;
+
 use kiln_importer::fold::{RunError, run_each};
 use kiln_importer::ir::Op;
 use kiln_importer::onnx::{LoadOptions, Support, load, read_data, summarize, supported};
@@ -105,7 +107,8 @@ fn imports_compute_what_the_model_means() {
         for set in sets {
             let data = tensors(&set, "input").and_then(|inputs| Ok((inputs, tensors(&set, "output")?)));
             let run = data.and_then(|(inputs, expected)| {
-                let outputs = run_each(&graph, &inputs).map_err(|error| error.to_string())?;
+                let outputs =
+                    run_each(&graph, &inputs, &recurrent::evaluate).map_err(|error| error.to_string())?;
                 Ok((outputs, expected))
             });
             let (outputs, expected) = match run {

@@ -3,7 +3,9 @@
 //! The interpreter knows no runtime calls, so cases with such operators are only optimized and verified; how many are
 //! computed is asserted, so that none is lost silently.
 
-use kiln_importer::fold::{RunError, run};
+mod recurrent;
+
+use kiln_importer::fold::{RunError, run_with};
 use kiln_importer::ir::{Graph, Op};
 use kiln_importer::onnx::{LoadOptions, load, read_data};
 use kiln_importer::passes::{Options, optimize};
@@ -93,7 +95,7 @@ fn compute(graph: &Graph, case: &Path, least: f64) -> Result<bool, String> {
         if !folder.is_dir() {
             break;
         }
-        match run(graph, &tensors(&folder, "input")) {
+        match run_with(graph, &tensors(&folder, "input"), &recurrent::evaluate) {
             Ok(outputs) => {
                 if let Some(difference) = difference(&outputs, &tensors(&folder, "output"), least) {
                     return Err(difference);

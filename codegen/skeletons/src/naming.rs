@@ -3,35 +3,25 @@
 use super::content::{Content, Note, Part};
 use super::types::{Field, Type, Types};
 use kiln_codegen::names::{self, Names};
+use kiln_types::layers::LAYERS;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Names that the skeleton's imports and Rust's prelude take, and those by which the runtime tells layers.
+/// Names that the skeleton's imports and Rust's prelude take, beside those of layers.
 const TAKEN: &[&str] = &[
     "Array",
     "AsMut",
     "AsRef",
     "B",
     "Backend",
-    "BatchNorm",
-    "BiGru",
-    "BiLstm",
-    "BiRnn",
     "BinFileRecorder",
     "Bool",
     "Box",
     "Clone",
     "Config",
-    "Conv1d",
-    "Conv2d",
-    "Conv3d",
-    "ConvTranspose1d",
-    "ConvTranspose2d",
-    "ConvTranspose3d",
     "Copy",
     "Debug",
     "Default",
     "Drop",
-    "Embedding",
     "Enum",
     "Eq",
     "Err",
@@ -42,36 +32,24 @@ const TAKEN: &[&str] = &[
     "Format",
     "From",
     "FullPrecisionSettings",
-    "GateController",
-    "GroupNorm",
-    "Gru",
     "HalfPrecisionSettings",
     "Initializer",
-    "InstanceNorm",
     "Int",
     "Into",
     "IntoIterator",
     "Iterator",
-    "LayerNorm",
-    "Linear",
-    "Lstm",
     "Module",
-    "MultiHeadAttention",
     "None",
     "Ok",
     "Option",
     "Ord",
-    "PRelu",
     "Param",
     "ParamId",
     "PartialEq",
     "PartialOrd",
     "Recorder",
     "RecorderError",
-    "Recurrent",
     "Result",
-    "RmsNorm",
-    "Rnn",
     "Self",
     "Send",
     "Sized",
@@ -140,7 +118,9 @@ struct SeenField {
 pub(super) fn name(types: &Types, root: usize, parts: &[Part], model_name: &str) -> Naming {
     let mut seen = BTreeMap::new();
     Walk { types, seen: &mut seen }.module(root, parts, &[]);
-    let mut taken = Names::with(TAKEN.iter().copied());
+    // By their names the runtime tells layers.
+    let layers = LAYERS.iter().map(|layer| layer.name);
+    let mut taken = Names::with(TAKEN.iter().copied().chain(layers));
     let mut naming = Naming { structs: BTreeMap::new(), ambiguous: Vec::new() };
     for id in types.reachable(root) {
         let (Some(fields), Some(seen)) = (types.structs.get(id), seen.get(&id)) else { continue };

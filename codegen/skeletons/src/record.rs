@@ -3,7 +3,7 @@
 use super::content::{Content, Part};
 use super::types::{Type, Types};
 use kiln_record::{ParamId, RecordNode};
-use kiln_types::layers::{self, Layer, Slot};
+use kiln_types::layers::{self, Layer};
 use kiln_weights::{LazyTensor, WeightsError};
 use std::collections::BTreeMap;
 
@@ -62,8 +62,11 @@ fn module(types: &Types, id: usize, parts: &[Part], path: &str) -> Result<Record
 fn node(types: &Types, ty: &Type, content: &Content, path: &str) -> Result<RecordNode, WeightsError> {
     match (content, ty) {
         (Content::Layer(layer), _) => {
-            let tensors = layer.tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-            LayerRecord { path, tensors }.fields(layer.declared, "")
+            let tensors: BTreeMap<&str, &LazyTensor> =
+                layer.tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+            RecordNode::layer(layer.declared, &mut |name| {
+                tensors.get(name).map(|tensor| parameter(tensor, &join(path, name))).transpose()
+            })
         }
         (Content::List(items), Type::List(item)) => {
             let items = items.iter().enumerate();
@@ -75,39 +78,6 @@ fn node(types: &Types, ty: &Type, content: &Content, path: &str) -> Result<Recor
         (Content::Param(tensor), _) => parameter(tensor, path),
         // Types are made of the contents.
         (Content::List(_) | Content::Module(_), _) => Ok(RecordNode::None),
-    }
-}
-
-/// A layer on its way into a record.
-struct LayerRecord<'a> {
-    path: &'a str,
-    tensors: BTreeMap<&'a str, &'a LazyTensor>,
-}
-
-impl LayerRecord<'_> {
-    /// The fields of the layer, or of one inside of it.
-    fn fields(&self, layer: &Layer, below: &str) -> Result<RecordNode, WeightsError> {
-        let nodes = layer
-            .fields
-            .iter()
-            .map(|field| Ok((field.name, self.field(field.slot, &join(below, field.name))?)));
-        Ok(RecordNode::fields(nodes.collect::<Result<Vec<_>, WeightsError>>()?))
-    }
-
-    fn field(&self, slot: Slot, name: &str) -> Result<RecordNode, WeightsError> {
-        Ok(match (slot, self.tensors.get(name)) {
-            (Slot::Parameter, Some(tensor)) => parameter(tensor, &join(self.path, name))?,
-            (Slot::Optional, Some(tensor)) => {
-                RecordNode::Some(Box::new(parameter(tensor, &join(self.path, name))?))
-            }
-            (Slot::Parameter | Slot::Optional, None) => RecordNode::None,
-            (Slot::Constant, _) => RecordNode::Constant,
-            (Slot::Constants(count), _) => RecordNode::Tuple(vec![RecordNode::Constant; count]),
-            (Slot::Activation(place, variant), _) => {
-                RecordNode::Variant(place, variant.to_owned(), Box::new(RecordNode::Constant))
-            }
-            (Slot::Layer(layer), _) => self.fields(layer, name)?,
-        })
     }
 }
 

@@ -29,8 +29,8 @@ pub struct Slot {
 /// How a field is made.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Init {
-    /// A layer: type, whether it takes the backend, config, dtype of its parameters, and those of them that are not trained.
-    Layer { ty: &'static str, generic: bool, config: Code, dtype: DType, fixed: Vec<&'static str> },
+    /// A layer: type, config, dtype of its parameters, and those of them that are not trained.
+    Layer { ty: &'static str, config: Code, dtype: DType, fixed: Vec<&'static str> },
     /// A parameter with its dims, and whether it is not trained.
     Parameter { dtype: DType, rank: usize, dims: Vec<Code>, fixed: bool },
     /// A module of a struct, with the arguments of its constructor.

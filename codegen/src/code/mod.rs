@@ -91,50 +91,61 @@ pub struct Callee {
     pub place: Option<Place>,
 }
 
-impl Code {
-    /// The parts, in the order in which Rust evaluates them.
-    pub fn parts(&self) -> Vec<&Code> {
-        match self {
-            Code::Array(items) | Code::Vec(items) | Code::Tuple(items) | Code::Call(_, items) => {
-                items.iter().collect()
+/// The parts of an expression; one match for reading and for changing.
+macro_rules! parts {
+    ($(#[$doc:meta])* $name:ident $(, $mut:tt)?) => {
+        $(#[$doc])*
+        pub fn $name(&$($mut)? self) -> Vec<&$($mut)? Code> {
+            match self {
+                Code::Use(_)
+                | Code::Clone(_)
+                | Code::Name(_)
+                | Code::Carried
+                | Code::Parameter(_)
+                | Code::Held(..)
+                | Code::Slot(_)
+                | Code::Int(_)
+                | Code::Scalar(..)
+                | Code::Float(_)
+                | Code::Bool(_)
+                | Code::DType(_)
+                | Code::Path(_)
+                | Code::Local(_)
+                | Code::Device
+                | Code::Size(_)
+                | Code::Integer(_)
+                | Code::Symbol(_) => Vec::new(),
+                Code::Array(items)
+                | Code::Vec(items)
+                | Code::Tuple(items)
+                | Code::Call(_, items)
+                | Code::Make(_, _, items)
+                | Code::Layer(_, _, items)
+                | Code::Module(_, items) => items.into_iter().collect(),
+                Code::Range(a, b) | Code::Infix(a, _, b) => vec![a, b],
+                Code::Ref(a) | Code::Prefix(_, a) | Code::Closure(_, a) => vec![a],
+                Code::Method(receiver, _, _, args) | Code::Setting(receiver, _, args, _) => {
+                    [&$($mut)? **receiver].into_iter().chain(args).collect()
+                }
+                Code::Struct(_, fields) => fields.into_iter().map(|(_, value)| value).collect(),
+                Code::Block(bindings, result) => {
+                    bindings.into_iter().map(|(_, value)| value).chain([&$($mut)? **result]).collect()
+                }
             }
-            Code::Make(_, _, items) | Code::Layer(_, _, items) | Code::Module(_, items) => {
-                items.iter().collect()
-            }
-            Code::Range(a, b) | Code::Infix(a, _, b) => vec![a, b],
-            Code::Ref(a) | Code::Prefix(_, a) | Code::Closure(_, a) => vec![a],
-            Code::Method(receiver, _, _, args) | Code::Setting(receiver, _, args, _) => {
-                std::iter::once(receiver.as_ref()).chain(args).collect()
-            }
-            Code::Struct(_, fields) => fields.iter().map(|(_, value)| value).collect(),
-            Code::Block(bindings, result) => {
-                bindings.iter().map(|(_, value)| value).chain([result.as_ref()]).collect()
-            }
-            _ => Vec::new(),
         }
-    }
+    };
+}
 
-    /// The parts, to change, in the order in which Rust evaluates them.
-    pub fn parts_mut(&mut self) -> Vec<&mut Code> {
-        match self {
-            Code::Array(items) | Code::Vec(items) | Code::Tuple(items) | Code::Call(_, items) => {
-                items.iter_mut().collect()
-            }
-            Code::Make(_, _, items) | Code::Layer(_, _, items) | Code::Module(_, items) => {
-                items.iter_mut().collect()
-            }
-            Code::Range(a, b) | Code::Infix(a, _, b) => vec![a, b],
-            Code::Ref(a) | Code::Prefix(_, a) | Code::Closure(_, a) => vec![a],
-            Code::Method(receiver, _, _, args) | Code::Setting(receiver, _, args, _) => {
-                std::iter::once(receiver.as_mut()).chain(args).collect()
-            }
-            Code::Struct(_, fields) => fields.iter_mut().map(|(_, value)| value).collect(),
-            Code::Block(bindings, result) => {
-                bindings.iter_mut().map(|(_, value)| value).chain([result.as_mut()]).collect()
-            }
-            _ => Vec::new(),
-        }
-    }
+impl Code {
+    parts!(
+        /// The parts, in the order in which Rust evaluates them.
+        parts
+    );
+
+    parts!(
+        /// The parts, to change, in the order in which Rust evaluates them.
+        parts_mut, mut
+    );
 
     /// Visits it and everything in it, parents first.
     pub fn visit(&self, f: &mut dyn FnMut(&Code)) {
@@ -286,7 +297,7 @@ impl Statement {
             Statement::If { then, otherwise, .. } => {
                 then.statements.iter().chain(&otherwise.statements).any(Statement::reads)
             }
-            _ => false,
+            Statement::Bind { .. } | Statement::Optional { .. } | Statement::Loop { .. } => false,
         }
     }
 }

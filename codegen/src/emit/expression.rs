@@ -249,7 +249,32 @@ impl FunctionEmitter<'_, '_> {
             Code::Size(dim) => dim.as_size().is_none() && dim.as_symbol().is_none(),
             Code::Integer(dim) => dim.as_constant().is_none(),
             Code::Int(value) => *value < 0,
-            _ => false,
+            Code::Use(_)
+            | Code::Clone(_)
+            | Code::Name(_)
+            | Code::Carried
+            | Code::Parameter(_)
+            | Code::Held(..)
+            | Code::Slot(_)
+            | Code::Scalar(..)
+            | Code::Float(_)
+            | Code::Bool(_)
+            | Code::DType(_)
+            | Code::Path(_)
+            | Code::Local(_)
+            | Code::Device
+            | Code::Array(_)
+            | Code::Vec(_)
+            | Code::Tuple(_)
+            | Code::Call(..)
+            | Code::Method(..)
+            | Code::Struct(..)
+            | Code::Make(..)
+            | Code::Setting(..)
+            | Code::Block(..)
+            | Code::Layer(..)
+            | Code::Module(..)
+            | Code::Symbol(_) => false,
         };
         Ok(if loose { quote!((#tokens)) } else { tokens })
     }

@@ -1,7 +1,6 @@
 //! The model's own struct: how it is made, loaded, and run with checks.
 
 use super::{Emitter, Result};
-use crate::code::Init;
 use crate::names::{comment, ident};
 use crate::print::markers;
 use crate::tree::Checkpoints;
@@ -25,9 +24,7 @@ impl Emitter<'_> {
             fields.extend(quote!(backend: core::marker::PhantomData<B>));
             values.extend(quote!(backend: core::marker::PhantomData));
         }
-        let needs_device = |init: &Init| !matches!(init, Init::Layer { generic: false, .. });
-        let needs_device = self.structure(id).body.inits.iter().any(needs_device);
-        let device = ident(if needs_device { "device" } else { "_device" });
+        let device = ident(if self.structure(id).body.inits.is_empty() { "_device" } else { "device" });
         let (module, backend) =
             (self.uses.path("module::Module"), self.uses.path("tensor::backend::Backend"));
         let loading = self.loading();

@@ -139,9 +139,9 @@ impl<'p> Emitter<'p> {
 
     fn field_type(&mut self, init: &Init) -> TokenStream {
         match init {
-            Init::Layer { ty, generic, .. } => {
+            Init::Layer { ty, .. } => {
                 let ty = self.uses.path(ty);
-                if *generic { quote!(#ty<B>) } else { ty }
+                quote!(#ty<B>)
             }
             Init::Parameter { dtype, rank, .. } => {
                 let param = self.uses.path("module::Param");
@@ -239,12 +239,12 @@ impl<'p> Emitter<'p> {
         let structure = self.structure(id);
         let init = structure.body.inits.get(field).ok_or(Defect::Unnamed)?;
         Ok(match init {
-            Init::Layer { generic, config, dtype, fixed, .. } => {
+            Init::Layer { config, dtype, fixed, .. } => {
                 let config = self.initializer(id)?.code(config)?;
                 let dtype = self.unusual_dtype(*dtype).map(|dtype| quote!(.with_float_dtype(#dtype)));
                 let names = fixed.iter().map(|name| literals::string(name));
                 let fixed = (!fixed.is_empty()).then(|| quote!(.with_fixed(&[#(#names),*])));
-                if *generic { quote!(#config.init(device) #dtype #fixed) } else { quote!(#config.init()) }
+                quote!(#config.init(device) #dtype #fixed)
             }
             Init::Parameter { dtype, rank, dims, fixed } => {
                 let dims = self.initializer(id)?.all(dims)?;

@@ -138,7 +138,10 @@ impl Uses {
     fn after(&self, i: usize, statement: &Statement, var: VarId) -> bool {
         let again = match statement {
             Statement::Loop { args, .. } => args.iter().any(|arg| arg.vars().contains(&var)),
-            _ => false,
+            Statement::Bind { .. }
+            | Statement::Read { .. }
+            | Statement::If { .. }
+            | Statement::Optional { .. } => false,
         };
         again || self.last.get(&var).is_some_and(|&last| last > i)
     }

@@ -9,7 +9,7 @@ use crate::tree::{
     Checkpoints, Content, Field, FieldOrigin, Module, ModuleTree, Step, is_container_class, is_literal,
 };
 use crate::{CodegenError, Defect};
-use kiln_importer::ir::{LayerField, TensorType, ValueId};
+use kiln_importer::ir::{TensorType, ValueId};
 use kiln_types::{DType, DTypeKind};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -211,20 +211,15 @@ impl Sharing<'_, '_> {
             Content::Layer(node) => {
                 let layer = self.tree.layer(*node);
                 let (_, layer) = layer.ok_or_else(|| Defect::node(graph.node(*node), "no layer"))?;
-                let dtype = layer.fields.iter().find_map(|(_, field)| match field {
-                    LayerField::Parameter(value) | LayerField::Optional(Some(value)) => {
-                        Some(graph.ty(*value).dtype)
-                    }
-                    LayerField::Optional(None) | LayerField::Constant | LayerField::Constants(_) => None,
-                });
+                let dtype = layer.values().next().map(|value| graph.ty(value).dtype);
                 // Layers hold floats; a table of integers says nothing of those.
                 let dtype = dtype.filter(|dtype| dtype.is_float()).unwrap_or(DType::F32);
                 let config = lowering.config(*node, &layer.config)?;
-                let parameters = layer.fields.iter();
                 let fixed =
-                    parameters.filter(|(_, field)| field.value().is_some_and(|value| self.is_fixed(value)));
-                let fixed = fixed.map(|(name, _)| *name).filter(|name| !RUNNING.contains(name)).collect();
-                Init::Layer { ty: layer.ty, generic: layer.generic, config, dtype, fixed }
+                    layer.parameters().filter(|(_, value)| value.is_some_and(|value| self.is_fixed(value)));
+                let fixed =
+                    fixed.map(|(field, _)| field.name).filter(|name| !RUNNING.contains(name)).collect();
+                Init::Layer { ty: layer.declared.path, config, dtype, fixed }
             }
             Content::Absent => Init::Parameter { dtype: DType::F32, rank: 0, dims: Vec::new(), fixed: false },
             Content::Parameter(value) => {

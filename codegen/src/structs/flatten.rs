@@ -185,7 +185,7 @@ impl Sharing<'_, '_> {
         let fields = std::mem::take(&mut self.modules[module].fields);
         let stays = |field: &Field| match field.content {
             Content::Module(child) => !self.is_function(child),
-            _ => true,
+            Content::Layer(_) | Content::Parameter(_) | Content::Sequence(_) | Content::Absent => true,
         };
         self.modules[module].fields = fields.into_iter().filter(stays).collect();
     }

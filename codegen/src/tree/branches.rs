@@ -1,7 +1,6 @@
 //! Branches: what happens in them belongs to the module around them.
 
 use super::grouping::{Draft, Grouping};
-use super::nodes::regions;
 use super::{Content, Step};
 use kiln_importer::ir::{NodeId, Region};
 
@@ -11,7 +10,7 @@ const MIN_NODES: usize = 8;
 impl Grouping<'_> {
     /// The step of a node that chooses between branches.
     pub(super) fn branches(&mut self, draft: &mut Draft, node: NodeId) -> Step {
-        let mut regions = regions(&self.nodes.graph.node(node).op).into_iter();
+        let mut regions = self.nodes.graph.node(node).op.regions().into_iter();
         let (then, otherwise) = (regions.next(), regions.next());
         let mut steps = |region: Option<&Region>, key: &str| {
             region.map(|region| self.branch(draft, region, key)).unwrap_or_default()

@@ -1,6 +1,6 @@
 //! Which module each constant that is no part of a layer belongs to.
 
-use super::nodes::{Nodes, regions};
+use super::nodes::Nodes;
 use super::placement::relative;
 use super::{Content, Field, Keys, ModuleTree, Step};
 use crate::ids::ModuleId;
@@ -158,7 +158,7 @@ fn mentioned(tree: &ModuleTree<'_>, node: NodeId) -> Vec<ValueId> {
             }
         }
     }
-    values.extend(regions(&data.op).into_iter().flat_map(|region| &region.outputs));
+    values.extend(data.op.regions().into_iter().flat_map(|region| &region.outputs));
     values
 }
 
@@ -169,8 +169,8 @@ fn paths_of_layers(tree: &ModuleTree<'_>) -> BTreeSet<String> {
         for field in &module.fields {
             let Content::Layer(node) = field.content else { continue };
             let path = below(&module.path, &field.key);
-            let fields = tree.layer(node).map(|(_, layer)| layer.fields.as_slice()).unwrap_or_default();
-            found.extend(fields.iter().map(|(name, _)| below(&path, name)));
+            let fields = tree.layer(node).map(|(_, layer)| layer.declared.fields).unwrap_or_default();
+            found.extend(fields.iter().map(|field| below(&path, field.name)));
         }
     }
     found

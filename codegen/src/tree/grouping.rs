@@ -1,7 +1,7 @@
 //! Nodes into a tree of modules, each of which can be one call.
 
 use super::layers::Layers;
-use super::nodes::{Nodes, regions};
+use super::nodes::Nodes;
 use super::placement::{Placement, relative};
 use super::{Content, Field, Keys, Module, Step, calls};
 use crate::ids::{Arena, ModuleId};
@@ -122,7 +122,7 @@ impl Grouping<'_> {
                 draft.push(key, Content::Layer(layer));
             }
         }
-        if regions(&self.nodes.graph.node(node).op).is_empty() {
+        if self.nodes.graph.node(node).op.regions().is_empty() {
             return Step::Node(node);
         }
         self.branches(draft, node)
@@ -135,8 +135,8 @@ impl Grouping<'_> {
         if let Some(key) = key.filter(|key| !draft.keys.contains(key)) {
             return key.to_owned();
         }
-        let ty = super::layer(self.nodes, self.layers, node).map_or("layer", |layer| layer.ty);
-        draft.keys.fresh(&crate::names::snake(ty.rsplit("::").next().unwrap_or(ty), "layer"), |_| true)
+        let class = super::layer(self.nodes, self.layers, node).map_or("layer", |layer| layer.declared.name);
+        draft.keys.fresh(&crate::names::snake(class, "layer"), |_| true)
     }
 
     /// Groups of a module in an order that respects all dependencies. A child whose nodes cannot be one call (or several

@@ -3,7 +3,8 @@
 use super::nodes::Nodes;
 use super::placement;
 use crate::names;
-use kiln_importer::ir::{Layer, LayerField, NodeId, ValueId};
+use kiln_importer::ir::{Layer, NodeId, ValueId};
+use kiln_types::layers::Slot;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The layers of a model. Each is known by the first node that calls it.
@@ -32,10 +33,11 @@ impl Layers {
             }
             let first = candidate.nodes[0];
             layers.calls.extend(candidate.nodes.iter().map(|&node| (node, first)));
-            for (name, field) in &candidate.layer.fields {
-                claimed.extend(field.value());
-                if let LayerField::Parameter(value) = field {
-                    layers.held.entry(*value).or_insert((first, name));
+            for (field, value) in candidate.layer.parameters() {
+                let Some(value) = value else { continue };
+                claimed.insert(value);
+                if field.slot == Slot::Parameter {
+                    layers.held.entry(value).or_insert((first, field.name));
                 }
             }
         }
@@ -77,16 +79,14 @@ impl Layers {
 /// Nodes of equal layers with equal parameters together, in the order of the first of each.
 fn candidates<'n>(nodes: &'n Nodes<'_>) -> Vec<Candidate<'n>> {
     let mut candidates: Vec<Candidate<'n>> = Vec::new();
-    let mut by_parameters: HashMap<(&str, Vec<ValueId>), Vec<usize>> = HashMap::new();
+    let mut by_parameters: HashMap<(&str, Vec<Option<ValueId>>), Vec<usize>> = HashMap::new();
     for &node in &nodes.all {
         let Some(layer) = nodes.possible_layer(node).filter(|layer| has_plain_names(nodes, layer)) else {
             continue;
         };
-        let parameters = layer.fields.iter().filter_map(|(_, field)| field.value()).collect();
-        let alike = by_parameters.entry((layer.ty, parameters)).or_default();
-        let equal = |&&at: &&usize| {
-            candidates[at].layer.fields == layer.fields && candidates[at].layer.config == layer.config
-        };
+        let parameters = layer.parameters().map(|(_, value)| value).collect();
+        let alike = by_parameters.entry((layer.declared.name, parameters)).or_default();
+        let equal = |&&at: &&usize| candidates[at].layer.config == layer.config;
         // Layers that share parameters and have other settings are rare; of many, the oldest are not looked at.
         match alike.iter().rev().take(MAX_CONFIGS).find(equal) {
             Some(&at) => candidates[at].nodes.push(node),
@@ -104,20 +104,19 @@ const MAX_CONFIGS: usize = 16;
 
 /// Whether the layer has parameters, all of them constants, named as its fields are.
 fn has_plain_names(nodes: &Nodes<'_>, layer: &Layer) -> bool {
-    let mut parameters =
-        layer.fields.iter().filter_map(|(name, field)| Some((name, field.value()?))).peekable();
+    let mut parameters = layer.parameters().filter_map(|(field, value)| Some((field, value?))).peekable();
     parameters.peek().is_some()
         && parameters.all(|(field, value)| {
             let Some(constant) = nodes.graph.constant(value) else { return false };
             let name = constant.name.as_deref().filter(|name| name.contains('.'));
-            name.is_none_or(|name| placement::names_field(name, field))
+            name.is_none_or(|name| placement::names_field(name, field.name))
         })
 }
 
 /// Whether each parameter belongs to this layer alone, or can be read from it, or is so small that each may have its own.
 fn may_be_field(nodes: &Nodes<'_>, candidate: &Candidate<'_>, claimed: &BTreeSet<ValueId>) -> bool {
-    candidate.layer.fields.iter().all(|(_, field)| {
-        let Some(value) = field.value() else { return true };
+    candidate.layer.parameters().all(|(field, value)| {
+        let Some(value) = value else { return true };
         let graph = nodes.graph;
         let uses_of =
             |&node: &NodeId| graph.node(node).inputs.iter().filter(|input| **input == Some(value)).count();
@@ -125,6 +124,6 @@ fn may_be_field(nodes: &Nodes<'_>, candidate: &Candidate<'_>, claimed: &BTreeSet
         let alone = nodes.uses(value) <= by_the_layer;
         let name = graph.constant(value).and_then(|constant| constant.name.as_deref());
         let small = graph.ty(value).rank() <= 1 && names::is_anonymous(name.unwrap_or_default());
-        small || (!claimed.contains(&value) && (alone || matches!(field, LayerField::Parameter(_))))
+        small || (!claimed.contains(&value) && (alone || field.slot == Slot::Parameter))
     })
 }

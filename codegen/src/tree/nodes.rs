@@ -80,7 +80,7 @@ impl<'g> Nodes<'g> {
         if let Op::If(If { condition, .. }) = &node.op {
             symbols.extend(condition.symbols());
         }
-        for inner in regions(&node.op).into_iter().flat_map(|region| &region.nodes) {
+        for inner in node.op.regions().into_iter().flat_map(|region| &region.nodes) {
             self.implement(*inner);
             symbols.extend(self.symbols(*inner).cloned());
         }
@@ -90,7 +90,7 @@ impl<'g> Nodes<'g> {
 
     fn list(&mut self, node: NodeId) {
         self.all.push(node);
-        for region in regions(&self.graph.node(node).op) {
+        for region in self.graph.node(node).op.regions() {
             region.nodes.iter().for_each(|&inner| self.list(inner));
         }
     }
@@ -145,19 +145,11 @@ impl<'g> Nodes<'g> {
     }
 }
 
-/// The branches of an operation.
-pub fn regions(op: &Op) -> Vec<&Region> {
-    match op {
-        Op::If(If { then_region, else_region, .. }) => vec![then_region, else_region],
-        _ => Vec::new(),
-    }
-}
-
 /// The values that a node uses, with repetitions: its operands, and what its branches take from around them.
 pub fn operands(graph: &Graph, node: NodeId) -> Vec<ValueId> {
     let data = graph.node(node);
     let mut values: Vec<ValueId> = data.inputs.iter().copied().flatten().collect();
-    for region in regions(&data.op) {
+    for region in data.op.regions() {
         values.extend(captured(graph, region));
     }
     values

@@ -8,10 +8,10 @@ mod expression;
 use super::placement::relative;
 use super::{Content, Field, ModuleTree};
 use crate::code::Number;
-use expression::{derivation, plain, shapeless, short, shortest};
-use kiln_importer::data::uniform;
+use expression::{derivation, shapeless, shortest};
+use kiln_importer::data::{shortest as shortest_f64, uniform};
 use kiln_importer::ir::{Norm, Op, Permute, Provenance, ValueId};
-use kiln_types::{BinaryOp, Derivation, DerivationTarget, in_pytorch};
+use kiln_types::{BinaryOp, Derivation, DerivationTarget};
 use std::collections::BTreeSet;
 
 /// How a field is filled.
@@ -39,18 +39,18 @@ pub fn origin(tree: &ModuleTree<'_>, base: &str, field: &Field) -> Option<FieldO
     }
     let path = if base.is_empty() { field.key.clone() } else { format!("{base}.{}", field.key) };
     match &field.content {
-        Content::Parameter(value) => derived(tree, &[parameter(tree, "", "", *value, path)?], base),
+        Content::Parameter(value) => {
+            let expected = Expected { key: path, transposed: false };
+            derived(tree, &[parameter(tree, ("", ""), *value, expected)?], base)
+        }
         Content::Layer(node) => {
             let (_, layer) = tree.layer(*node)?;
-            let kind = layer.ty.rsplit("::").next().unwrap_or(layer.ty);
-            let parameters: Vec<Parameter<'_>> = layer
-                .fields
-                .iter()
-                .filter_map(|(name, field)| {
-                    let key = format!("{path}.{}", in_pytorch(kind, name).0);
-                    parameter(tree, kind, name, field.value()?, key)
-                })
-                .collect();
+            let parameters = layer.parameters().filter_map(|(field, value)| {
+                let key = format!("{path}.{}", field.in_pytorch);
+                let expected = Expected { key, transposed: field.transposed };
+                parameter(tree, (layer.declared.name, field.name), value?, expected)
+            });
+            let parameters: Vec<Parameter<'_>> = parameters.collect();
             folded_norm(&parameters, base).or_else(|| derived(tree, &parameters, base))
         }
         Content::Module(_) | Content::Sequence(_) | Content::Absent => None,
@@ -78,18 +78,17 @@ struct Expected {
 
 fn parameter<'g>(
     tree: &ModuleTree<'g>,
-    kind: &str,
-    name: &'static str,
+    (layer, name): (&'static str, &'static str),
     value: ValueId,
-    key: String,
+    expected: Expected,
 ) -> Option<Parameter<'g>> {
     let constant = tree.graph.constant(value)?;
     Some(Parameter {
         name,
         made: constant.provenance.as_deref(),
         number: number(tree, value),
-        expected: Expected { key, transposed: in_pytorch(kind, name).1 },
-        target: DerivationTarget { layer: kind.to_owned(), shape: constant.data.shape.clone() },
+        expected,
+        target: DerivationTarget { layer: layer.to_owned(), shape: constant.data.shape.clone() },
     })
 }
 
@@ -102,10 +101,10 @@ impl Parameter<'_> {
 
 /// Whether a key is transposed, for a provenance that is no more than one.
 fn layout(made: &Provenance) -> Option<bool> {
-    match plain(made) {
+    match made.uncast() {
         Provenance::Key { .. } => Some(false),
         Provenance::Apply { op: Op::Permute(Permute { axes }), operands } if axes.as_slice() == [1, 0] => {
-            matches!(operands.first().map(|of| plain(of)), Some(Provenance::Key { .. })).then_some(true)
+            matches!(operands.first().map(|of| of.uncast()), Some(Provenance::Key { .. })).then_some(true)
         }
         _ => None,
     }
@@ -113,7 +112,7 @@ fn layout(made: &Provenance) -> Option<bool> {
 
 /// Whether a provenance is a key, perhaps transposed.
 fn is_key(made: &Provenance, wanted: &str, transposed: bool) -> bool {
-    match plain(made) {
+    match made.uncast() {
         Provenance::Key { key, .. } => !transposed && key == wanted,
         Provenance::Apply { op: Op::Permute(Permute { axes }), operands } => {
             transposed
@@ -130,21 +129,21 @@ fn folded_norm(parameters: &[Parameter<'_>], base: &str) -> Option<FieldOrigin> 
     if (weight.name, bias.name) != ("weight", "bias") {
         return None;
     }
-    let norm = match plain(weight.made?) {
+    let norm = match weight.made?.uncast() {
         Provenance::Scaled { weight: before, scale, .. } if weight.is_expected(before) => {
-            match plain(scale) {
+            match scale.uncast() {
                 Provenance::NormScale(norm) => norm,
                 _ => return None,
             }
         }
         _ => return None,
     };
-    let is_shift = |made: &Provenance| matches!(plain(made), Provenance::NormShift(other) if other == norm);
-    let is_scale = |made: &Provenance| matches!(plain(made), Provenance::NormScale(other) if other == norm);
-    let biased = match plain(bias.made?) {
+    let is_shift = |made: &Provenance| matches!(made.uncast(), Provenance::NormShift(other) if other == norm);
+    let is_scale = |made: &Provenance| matches!(made.uncast(), Provenance::NormScale(other) if other == norm);
+    let biased = match bias.made?.uncast() {
         made if is_shift(made) => false,
         Provenance::Apply { op: Op::Binary(BinaryOp::Add), operands } => match operands.as_slice() {
-            [product, shift] if is_shift(shift) => match plain(product) {
+            [product, shift] if is_shift(shift) => match product.uncast() {
                 Provenance::Apply { op: Op::Binary(BinaryOp::Mul), operands } => match operands.as_slice() {
                     [before, scale] if bias.is_expected(before) && is_scale(scale) => true,
                     _ => return None,
@@ -157,12 +156,12 @@ fn folded_norm(parameters: &[Parameter<'_>], base: &str) -> Option<FieldOrigin> 
     };
     let path = norm_path(norm)?;
     let path = relative(&path, base)?.to_owned();
-    Some(FieldOrigin::BatchNorm { path, epsilon: short(norm.epsilon).into(), biased })
+    Some(FieldOrigin::BatchNorm { path, epsilon: shortest_f64(norm.epsilon).into(), biased })
 }
 
 /// The path below which all parameters of a normalization have PyTorch's names.
 fn norm_path(norm: &Norm) -> Option<String> {
-    let path = match plain(&norm.gamma) {
+    let path = match norm.gamma.uncast() {
         Provenance::Key { key, .. } => key.strip_suffix(".weight")?,
         _ => return None,
     };
@@ -293,9 +292,7 @@ fn parameters(tree: &ModuleTree<'_>) -> Vec<ValueId> {
             match &field.content {
                 Content::Parameter(value) => found.push(*value),
                 Content::Layer(node) => {
-                    let fields =
-                        tree.layer(*node).map(|(_, layer)| layer.fields.as_slice()).unwrap_or_default();
-                    found.extend(fields.iter().filter_map(|(_, field)| field.value()));
+                    found.extend(tree.layer(*node).into_iter().flat_map(|(_, layer)| layer.values()));
                 }
                 Content::Module(child) => waiting.push(*child),
                 Content::Sequence(children) => waiting.extend(children.iter().rev()),

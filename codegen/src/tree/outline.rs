@@ -44,7 +44,7 @@ impl<'a> Outlines<'a> {
         let owner = |_| Owner::Argument;
         let mut lowering = Lowering::new(graph, &owner);
         let (layer, calls) = match super::layer(self.nodes, self.layers, node) {
-            Some(layer) => (Some((layer.ty, layer.method)), layer.args.as_slice()),
+            Some(layer) => (Some((layer.declared.path, layer.method)), layer.args.as_slice()),
             None => (None, self.nodes.call(node).map_or(&[][..], std::slice::from_ref)),
         };
         let codes = calls.iter().map(|call| {
@@ -91,7 +91,7 @@ mod tests {
         let layers = Layers::choose(&nodes);
         // What tells a `Conv1d` from a `Conv2d` are digits of a name, which are no numbers.
         let types: Vec<_> =
-            nodes.all.iter().map(|&node| nodes.possible_layer(node).expect("a layer").ty).collect();
+            nodes.all.iter().map(|&node| nodes.possible_layer(node).expect("a layer").declared.path).collect();
         assert_eq!(types, ["nn::conv::Conv1d", "nn::conv::Conv2d", "nn::conv::Conv2d"]);
         let mut outlines = Outlines::new(&nodes, &layers);
         let [one, two, other] = [0, 1, 2].map(|i| outlines.of(nodes.all[i]));

@@ -118,8 +118,7 @@ impl<'a> Scopes<'a> {
         let named = named_path(self.nodes, node);
         let only_the_layer = |leaf: &&ScopeEntry| self.population.get(leaf.path.as_str()) == Some(&1);
         // A tied parameter has one of its names in the file, which need not be this layer's.
-        let class =
-            super::layer(self.nodes, self.layers, node).and_then(|layer| layer.ty.rsplit("::").next());
+        let class = super::layer(self.nodes, self.layers, node).map(|layer| layer.declared.name);
         let tied = innermost.filter(|leaf| {
             only_the_layer(leaf)
                 && Some(leaf.class_name()) == class
@@ -223,8 +222,8 @@ fn place_the_rest(nodes: &Nodes<'_>, placements: &mut BTreeMap<NodeId, Placement
 
 /// The path that the names of a layer's parameters share.
 fn named_path(nodes: &Nodes<'_>, node: NodeId) -> Option<String> {
-    let mut names = nodes.possible_layer(node)?.fields.iter().filter_map(|(_, field)| {
-        let name = nodes.graph.constant(field.value()?)?.name.as_deref()?;
+    let mut names = nodes.possible_layer(node)?.values().filter_map(|value| {
+        let name = nodes.graph.constant(value)?.name.as_deref()?;
         name.rsplit_once('.').map(|(path, _)| path)
     });
     let path = names.next()?;

@@ -33,30 +33,50 @@ pub enum RunError {
     },
 }
 
+/// What performs operations that have no meaning here, if it knows them.
+pub type Runtime = dyn Fn(&Op, &[Option<&TensorData>]) -> Option<Vec<TensorData>>;
+
 /// The outputs of a graph for given inputs.
 ///
 /// # Errors
-/// See [`RunError`]; calls of runtime functions ([`Op::Call`]) and `Interpolate` have no meaning here.
+/// See [`RunError`]; calls of runtime functions ([`Op::Call`]), `Interpolate`, `MaxPoolWithIndices` and recurrent layers
+/// ([`Op::Rnn`]) have no meaning here.
 pub fn run(graph: &Graph, inputs: &[TensorData]) -> Result<Vec<TensorData>, RunError> {
+    run_with(graph, inputs, &|_, _| None)
+}
+
+/// Like [`run`], with something else for the operations that have no meaning here.
+///
+/// # Errors
+/// See [`RunError`].
+pub fn run_with(
+    graph: &Graph,
+    inputs: &[TensorData],
+    runtime: &Runtime,
+) -> Result<Vec<TensorData>, RunError> {
     if inputs.len() != graph.inputs.len() {
         return Err(RunError::Inputs { expected: graph.inputs.len(), actual: inputs.len() });
     }
-    let mut machine = Machine { graph, values: BTreeMap::new(), symbols: BTreeMap::new() };
+    let mut machine = Machine { graph, runtime, values: BTreeMap::new(), symbols: BTreeMap::new() };
     for (&id, data) in graph.inputs.iter().zip(inputs) {
         machine.define(id, data.clone());
     }
     machine.region(&graph.root)
 }
 
-/// Like [`run`], but each output on its own: what cannot be evaluated spoils only what depends on it.
+/// Like [`run_with`], but each output on its own: what cannot be evaluated spoils only what depends on it.
 ///
 /// # Errors
 /// When the number of inputs is wrong.
-pub fn run_each(graph: &Graph, inputs: &[TensorData]) -> Result<Vec<Result<TensorData, RunError>>, RunError> {
+pub fn run_each(
+    graph: &Graph,
+    inputs: &[TensorData],
+    runtime: &Runtime,
+) -> Result<Vec<Result<TensorData, RunError>>, RunError> {
     if inputs.len() != graph.inputs.len() {
         return Err(RunError::Inputs { expected: graph.inputs.len(), actual: inputs.len() });
     }
-    let mut machine = Machine { graph, values: BTreeMap::new(), symbols: BTreeMap::new() };
+    let mut machine = Machine { graph, runtime, values: BTreeMap::new(), symbols: BTreeMap::new() };
     for (&id, data) in graph.inputs.iter().zip(inputs) {
         machine.define(id, data.clone());
     }
@@ -77,6 +97,7 @@ pub fn run_each(graph: &Graph, inputs: &[TensorData]) -> Result<Vec<Result<Tenso
 
 struct Machine<'a> {
     graph: &'a Graph,
+    runtime: &'a Runtime,
     values: BTreeMap<ValueId, TensorData>,
     symbols: BTreeMap<Symbol, i64>,
 }
@@ -136,7 +157,11 @@ impl Machine<'_> {
                 let condition = condition.as_constant().ok_or_else(fail)?;
                 self.region(if condition != 0 { then_region } else { else_region })?
             }
-            op => op.evaluate(&operands.iter().map(Option::as_ref).collect::<Vec<_>>()).ok_or_else(fail)?,
+            op => {
+                let operands: Vec<Option<&TensorData>> = operands.iter().map(Option::as_ref).collect();
+                let outputs = op.evaluate(&operands).or_else(|| (self.runtime)(op, &operands));
+                outputs.ok_or_else(fail)?
+            }
         };
         for (&id, data) in node.outputs.iter().zip(outputs) {
             self.define(id, data);

@@ -9,7 +9,7 @@ mod layer;
 mod scalars;
 mod value;
 
-pub use layer::{Config, Layer, LayerField, Setting};
+pub use layer::{Config, Layer, Setting};
 pub use scalars::scalars;
 
 use super::{Dim, TensorType};

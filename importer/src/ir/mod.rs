@@ -27,7 +27,7 @@ mod verify;
 pub use budget::{Allowance, Budget};
 pub use builder::{Builder, Infer, OuterRegion};
 pub use call::{
-    Arg, Call, Chain, Config, Effect, Implementation, Layer, LayerField, Name, RuntimeCall, Setting, scalars,
+    Arg, Call, Chain, Config, Effect, Implementation, Layer, Name, RuntimeCall, Setting, scalars,
 };
 pub use dim::{Atom, Bounds, Dim, Symbol};
 pub use error::{RuleError, RuleResult};
@@ -38,7 +38,8 @@ pub use graph::{
 pub(crate) use known::known;
 pub use naming::is_anonymous;
 pub use op::*;
-pub use provenance::{Channels, Norm, Provenance, is_small_table};
+pub(crate) use provenance::Sources;
+pub use provenance::{Channels, KeyName, Norm, Provenance};
 pub use text::{TextError, TextErrorKind};
 pub use types::TensorType;
 pub use verify::Violation;

@@ -3,8 +3,7 @@
 //! Passes rewrite weights: they transpose them, fold normalizations into them, join them. What they did is kept beside
 //! the result, so that the same can be done to other weights of the same network, those of a checkpoint.
 
-mod repeat;
-mod shape;
+mod derivation;
 
 use super::Op;
 use crate::data::{Elements, elements};
@@ -13,7 +12,8 @@ use kiln_types::{BinaryOp, TensorData, UnaryOp};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-pub use repeat::is_small_table;
+pub use derivation::KeyName;
+pub(crate) use derivation::Sources;
 
 /// How a constant was made of the original network's parameters. A constant without one is known from the graph alone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -194,7 +194,11 @@ impl Provenance {
             Self::Key { .. } => true,
             Self::Exporter { name, keys } => !keys.is_empty() || name.starts_with("onnx::"),
             Self::TooMuch { keys } => !keys.is_empty(),
-            _ => false,
+            Self::Literal(_)
+            | Self::Apply { .. }
+            | Self::Scaled { .. }
+            | Self::NormScale(_)
+            | Self::NormShift(_) => false,
         };
         own || self.parts().into_iter().any(Self::is_of_checkpoints)
     }
@@ -211,7 +215,11 @@ impl Provenance {
             let own: &[String] = match part {
                 Self::Key { key, .. } => std::slice::from_ref(key),
                 Self::Exporter { keys, .. } | Self::TooMuch { keys } => keys,
-                _ => &[],
+                Self::Literal(_)
+                | Self::Apply { .. }
+                | Self::Scaled { .. }
+                | Self::NormScale(_)
+                | Self::NormShift(_) => &[],
             };
             let new: Vec<String> = own.iter().filter(|key| !found.contains(key)).cloned().collect();
             found.extend(new);

@@ -87,10 +87,10 @@ impl Layer {
         };
         let mut bias = self.bias.as_ref().map(Numbers::of);
         if let (Some(bias), Some(scale)) = (&mut bias, scale) {
-            bias.combine(BinaryOp::Mul, scale);
+            bias.multiply(scale);
         }
         match (&mut bias, shift) {
-            (Some(bias), Some(shift)) => bias.combine(BinaryOp::Add, shift),
+            (Some(bias), Some(shift)) => bias.add(shift),
             (None, Some(shift)) => bias = Some(shift.clone()),
             _ => {}
         }
@@ -133,12 +133,17 @@ impl Numbers {
         }
     }
 
-    fn combine(&mut self, op: BinaryOp, other: &Self) {
-        for (value, other) in self.values.iter_mut().zip(&other.values) {
-            match op {
-                BinaryOp::Mul => *value *= other,
-                _ => *value += other,
-            }
+    fn multiply(&mut self, other: &Self) {
+        self.combine(BinaryOp::Mul, |a, b| a * b, other);
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.combine(BinaryOp::Add, |a, b| a + b, other);
+    }
+
+    fn combine(&mut self, op: BinaryOp, apply: fn(f64, f64) -> f64, other: &Self) {
+        for (value, &other) in self.values.iter_mut().zip(&other.values) {
+            *value = apply(*value, other);
         }
         self.derived |= other.derived;
         self.provenance = Provenance::binary(op, self.provenance.clone(), other.provenance.clone());

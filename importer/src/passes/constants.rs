@@ -2,7 +2,7 @@
 
 use super::{Pass, PassReport};
 use crate::data::Elements;
-use crate::ir::op::Folding;
+use crate::ir::op::{Folding, Outcome};
 use crate::ir::{
     Cast, Dim, Graph, HostTensor, If, Node, NodeId, Op, Provenance, Region, SymbolOrigin, TensorType, Value,
     ValueId,
@@ -141,7 +141,8 @@ impl Fold<'_> {
         let (&[output], true) = (node.outputs.as_slice(), node.op.effect().is_repeatable()) else {
             return false;
         };
-        if matches!(node.op, Op::Fill(_) | Op::Arange(_) | Op::Call(_)) {
+        let is_host = matches!(node.op, Op::HostTensor(_));
+        if !is_host && matches!(node.op.result(), Outcome::Made | Outcome::Unknown) {
             return false;
         }
         let value = self.graph.value(output);
@@ -160,7 +161,7 @@ impl Fold<'_> {
     /// An operation whose operands are all known.
     fn fold_data(&mut self, id: NodeId) -> bool {
         let node = self.graph.node(id);
-        let makes = matches!(node.op, Op::Fill(_) | Op::Arange(_) | Op::HostTensor(_));
+        let makes = node.op.result() == Outcome::Made;
         let (&[output], true, false) = (node.outputs.as_slice(), node.op.effect().is_repeatable(), makes)
         else {
             return false;
@@ -175,7 +176,7 @@ impl Fold<'_> {
             return false;
         }
         // One value spread out stays as such: it is made at run time from a literal.
-        let spread = matches!(node.op, Op::Expand(_) | Op::Repeat(_));
+        let spread = node.op.result() == Outcome::Repeated;
         if spread && operands.iter().flatten().any(|data| data.num_elements() == 1) {
             return false;
         }
@@ -189,7 +190,7 @@ impl Fold<'_> {
             return false;
         };
         // The same bytes in other dims cost nothing.
-        let bytes = if matches!(node.op, Op::Reshape(_)) { 0 } else { size as u64 };
+        let bytes = if folding == Folding::Free { 0 } else { size as u64 };
         let Some(cost) = folding.cost(&operands, crate::data::elements(&shape)) else {
             return false;
         };
@@ -200,12 +201,8 @@ impl Fold<'_> {
         let Some(data) = node.op.evaluate(&operands).and_then(|mut outputs| outputs.pop()) else {
             return false;
         };
-        let name = match node.op {
-            Op::Permute(_) | Op::Reshape(_) | Op::Cast(_) => node.inputs[0]
-                .and_then(|input| self.graph.constant(input))
-                .and_then(|constant| constant.name.clone()),
-            _ => None,
-        };
+        let source = node.inputs.first().copied().flatten().filter(|_| node.op.result() == Outcome::LaidOut);
+        let name = source.and_then(|input| self.graph.constant(input)?.name.clone());
         self.become_constant(id, output, (name, provenance), data);
         true
     }
@@ -248,11 +245,13 @@ impl Fold<'_> {
                 constant.data.dtype.is_float() && (several || learnt)
             })
         };
-        match node.op {
-            // Layouts: what the layers' own parameters look like.
-            Op::Permute(_) | Op::Reshape(_) | Op::Cast(_) | Op::Slice(_) | Op::Concat(_) => false,
-            Op::Take(_) => node.inputs.first().is_some_and(parameter),
-            _ => self.trainable && node.inputs.iter().any(parameter),
+        match node.op.result() {
+            // What the layers' own parameters look like.
+            Outcome::LaidOut | Outcome::Joined => false,
+            Outcome::LookedUp => node.inputs.first().is_some_and(parameter),
+            Outcome::Made | Outcome::Repeated | Outcome::Computed | Outcome::Unknown => {
+                self.trainable && node.inputs.iter().any(parameter)
+            }
         }
     }
 
@@ -264,10 +263,8 @@ impl Fold<'_> {
         let node = self.graph.node(self.graph.producer(id)?);
         let shape = self.graph.ty(id).shape()?;
         let size = shape.iter().try_fold(self.graph.ty(id).dtype.size(), |n, &d| n.checked_mul(d))?;
-        match node.op {
-            Op::Fill(_) | Op::Arange(_) if size <= SMALL => node.op.evaluate(&[])?.pop(),
-            _ => None,
-        }
+        let is_made = node.op.result() == Outcome::Made && size <= SMALL;
+        if is_made { node.op.evaluate(&[])?.pop() } else { None }
     }
 
     fn become_constant(
@@ -291,7 +288,7 @@ impl Fold<'_> {
         let (&[output], true) = (node.outputs.as_slice(), node.op.effect().is_repeatable()) else {
             return;
         };
-        let made = matches!(node.op, Op::HostTensor(_) | Op::Fill(_) | Op::Arange(_) | Op::Call(_));
+        let made = matches!(node.op.result(), Outcome::Made | Outcome::Unknown);
         let value = self.graph.value(output);
         let (Some(values), Some(dims), false) = (value.host.clone(), value.ty.shape(), made) else {
             return;

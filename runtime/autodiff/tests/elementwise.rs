@@ -59,6 +59,10 @@ gradient_tests! {
     hard_swish (-6.0, 6.0) [[3, 4]] |B, [x]| B::activation(Activation::HardSwish, x);
     elu [[3, 4]] |B, [x]| B::activation(Activation::Elu { alpha: 0.7 }, x);
     relu6 (-3.0, 9.0) [[3, 4]] |B, [x]| B::activation(Activation::RELU6, x);
+    affine [[3, 4]] |B, [x]| B::activation(Activation::Affine { alpha: 0.7, beta: -0.4 }, x);
+    scaled_tanh [[3, 4]] |B, [x]| B::activation(Activation::ScaledTanh { alpha: 1.3, beta: 0.6 }, x);
+    softsign [[3, 4]] |B, [x]| B::activation(Activation::Softsign, x);
+    thresholded_relu [[3, 4]] |B, [x]| B::activation(Activation::ThresholdedRelu { alpha: 0.35 }, x);
 
     clamp [[3, 4]] |B, [x]| B::clamp(x, Some(Scalar::Float(-0.5)), Some(Scalar::Float(0.75)));
     select_where [[2, 3], [1, 3], [2, 1]] |B, [x, a, b]| {

@@ -1,8 +1,9 @@
 //! A record as a tree, for programs that do not have the module's type.
 
 use crate::{Envelope, Format, Metadata, ParamId, Precision, RecordError};
-use alloc::{boxed::Box, string::String, vec::Vec};
+use alloc::{borrow::ToOwned, boxed::Box, format, string::String, vec, vec::Vec};
 use kiln_types::TensorData;
+use kiln_types::layers::{Layer, Slot};
 use serde::ser::{SerializeMap, SerializeSeq, SerializeTuple};
 use serde::{Serialize, Serializer};
 
@@ -45,6 +46,33 @@ pub struct FieldNode {
 }
 
 impl RecordNode {
+    /// The record of a layer. `parameter` makes the node of the parameter with a name, if the layer has it; that of a layer in
+    /// the layer has the way to it before its name: `forward.input_gate.input_transform.weight`.
+    pub fn layer<E>(
+        layer: &Layer,
+        parameter: &mut dyn FnMut(&str) -> Result<Option<RecordNode>, E>,
+    ) -> Result<Self, E> {
+        let mut nodes = Vec::with_capacity(layer.fields.len());
+        for field in layer.fields {
+            let node = match field.slot {
+                Slot::Parameter => parameter(field.name)?.unwrap_or(Self::None),
+                Slot::Optional => {
+                    parameter(field.name)?.map_or(Self::None, |node| Self::Some(Box::new(node)))
+                }
+                Slot::Constant => Self::Constant,
+                Slot::Constants(count) => Self::Tuple(vec![Self::Constant; count]),
+                Slot::Activation(place, variant) => {
+                    Self::Variant(place, variant.to_owned(), Box::new(Self::Constant))
+                }
+                Slot::Layer(inner) => {
+                    Self::layer(inner, &mut |name| parameter(&format!("{}.{name}", field.name)))?
+                }
+            };
+            nodes.push((field.name, node));
+        }
+        Ok(Self::fields(nodes))
+    }
+
     /// A struct from names and values.
     pub fn fields<N: Into<String>>(fields: impl IntoIterator<Item = (N, RecordNode)>) -> Self {
         Self::Struct(fields.into_iter().map(|(name, value)| FieldNode { name: name.into(), value }).collect())

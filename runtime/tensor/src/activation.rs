@@ -101,8 +101,22 @@ pub fn clamp<const D: usize, B: Backend>(tensor: Tensor<B, D>, min: f64, max: f6
 
 /// `x / (1 + |x|)`.
 pub fn softsign<const D: usize, B: Backend>(tensor: Tensor<B, D>) -> Tensor<B, D> {
-    let divisor = tensor.clone().abs().add_scalar(1);
-    tensor.div(divisor)
+    apply(Activation::Softsign, tensor)
+}
+
+/// `alpha · x + beta`.
+pub fn affine<const D: usize, B: Backend>(tensor: Tensor<B, D>, alpha: f64, beta: f64) -> Tensor<B, D> {
+    apply(Activation::Affine { alpha, beta }, tensor)
+}
+
+/// `alpha · tanh(beta · x)`.
+pub fn scaled_tanh<const D: usize, B: Backend>(tensor: Tensor<B, D>, alpha: f64, beta: f64) -> Tensor<B, D> {
+    apply(Activation::ScaledTanh { alpha, beta }, tensor)
+}
+
+/// `x` above `alpha`, else 0.
+pub fn thresholded_relu<const D: usize, B: Backend>(tensor: Tensor<B, D>, alpha: f64) -> Tensor<B, D> {
+    apply(Activation::ThresholdedRelu { alpha }, tensor)
 }
 
 /// The first half of `dim` times the sigmoid of the second.

@@ -73,6 +73,11 @@ impl Layer {
         LAYERS.iter().copied().find(|layer| layer.name == name)
     }
 
+    /// The fields that are parameters, in the order of the record.
+    pub fn parameters(&self) -> impl Iterator<Item = &'static Field> + use<> {
+        self.fields.iter().filter(|field| matches!(field.slot, Slot::Parameter | Slot::Optional))
+    }
+
     /// The field of a name.
     pub fn field(&self, name: &str) -> Option<&'static Field> {
         self.fields.iter().find(|field| field.name == name)

@@ -259,6 +259,27 @@ pub enum Activation {
         /// Upper bound.
         max: f64,
     },
+    /// `alpha · x + beta`.
+    Affine {
+        /// Slope.
+        alpha: f64,
+        /// Offset.
+        beta: f64,
+    },
+    /// `alpha · tanh(beta · x)`.
+    ScaledTanh {
+        /// Scale of the result.
+        alpha: f64,
+        /// Scale of the argument.
+        beta: f64,
+    },
+    /// `x / (1 + |x|)`.
+    Softsign,
+    /// `x` above `alpha`, else 0.
+    ThresholdedRelu {
+        /// Up to which the result is 0.
+        alpha: f64,
+    },
 }
 
 impl PartialEq for Activation {
@@ -282,8 +303,10 @@ impl Activation {
     fn parameters(self) -> [f64; 2] {
         match self {
             Self::LeakyRelu { slope } => [slope, 0.0],
-            Self::HardSigmoid { alpha, beta } => [alpha, beta],
-            Self::Elu { alpha } => [alpha, 0.0],
+            Self::HardSigmoid { alpha, beta }
+            | Self::Affine { alpha, beta }
+            | Self::ScaledTanh { alpha, beta } => [alpha, beta],
+            Self::Elu { alpha } | Self::ThresholdedRelu { alpha } => [alpha, 0.0],
             Self::Clamp { min, max } => [min, max],
             Self::Relu
             | Self::Gelu
@@ -293,7 +316,8 @@ impl Activation {
             | Self::Silu
             | Self::Mish
             | Self::Softplus
-            | Self::HardSwish => [0.0, 0.0],
+            | Self::HardSwish
+            | Self::Softsign => [0.0, 0.0],
         }
     }
 

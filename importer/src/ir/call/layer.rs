@@ -2,18 +2,17 @@
 
 use super::{Arg, Call};
 use crate::ir::ValueId;
+use kiln_types::layers::{self, Field};
 
 /// A layer of the runtime's `nn`, with the parameters it holds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layer {
-    /// The type: `nn::conv::Conv2d`.
-    pub ty: &'static str,
-    /// Whether the type takes the backend: `Linear<B>` against `Dropout`.
-    pub generic: bool,
+    /// What the catalogue of layers says of it.
+    pub declared: &'static layers::Layer,
     /// How it is made.
     pub config: Config,
-    /// Every field of the layer's record, in the record's order.
-    pub fields: Vec<(&'static str, LayerField)>,
+    /// What its parameters are loaded from, in the catalogue's order.
+    values: Vec<Option<ValueId>>,
     /// Name of the method.
     pub method: &'static str,
     /// Arguments of the method.
@@ -22,9 +21,37 @@ pub struct Layer {
     pub function: Arg,
 }
 
+impl Layer {
+    /// A layer whose parameters are these constants, in the catalogue's order, and that is called by `forward` on the first
+    /// operand. It does what `function` does.
+    pub fn new<const N: usize>(config: Config, values: [Option<ValueId>; N], function: Arg) -> Self {
+        let declared = config.layer;
+        debug_assert_eq!(declared.parameters().count(), N, "the parameters of {}", declared.name);
+        let args = vec![Arg::Operand(0)];
+        Self { declared, config, values: values.to_vec(), method: "forward", args, function }
+    }
+
+    /// The same, called otherwise.
+    pub fn called(self, method: &'static str, args: Vec<Arg>) -> Self {
+        Self { method, args, ..self }
+    }
+
+    /// The fields that are parameters, with the constants that are loaded; optional ones may have none.
+    pub fn parameters(&self) -> impl Iterator<Item = (&'static Field, Option<ValueId>)> {
+        self.declared.parameters().zip(self.values.iter().copied())
+    }
+
+    /// The parameters that are there.
+    pub fn values(&self) -> impl Iterator<Item = ValueId> {
+        self.values.iter().copied().flatten()
+    }
+}
+
 /// How a layer is made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
+    /// The layer.
+    pub layer: &'static layers::Layer,
     /// The constructor of its config: `nn::conv::Conv2dConfig::new`.
     pub new: Call,
     /// What is set after that.
@@ -43,24 +70,16 @@ pub struct Setting {
     pub default: bool,
 }
 
-/// What a layer's record holds in one field.
-#[derive(Clone, Debug, PartialEq)]
-pub enum LayerField {
-    /// A parameter, loaded from a constant.
-    Parameter(ValueId),
-    /// A parameter that may be absent.
-    Optional(Option<ValueId>),
-    /// A number or an option: records hold nothing.
-    Constant,
-    /// An array of this many numbers, such as the stride of a `Conv2d`: records hold a tuple of as many nothings
-    /// (`RecordNode::Tuple` of `RecordNode::Constant`), and bincode does not load anything else.
-    Constants(usize),
-}
-
 impl Config {
     /// A config with nothing set.
-    pub fn new(constructor: &'static str, args: impl Into<Vec<Arg>>) -> Self {
-        Self { new: Call::new(constructor, args), settings: Vec::new() }
+    pub fn new(layer: &'static layers::Layer, args: impl Into<Vec<Arg>>) -> Self {
+        Self::by(layer, "new", args)
+    }
+
+    /// A config that another constructor makes than `new`.
+    pub fn by(layer: &'static layers::Layer, constructor: &str, args: impl Into<Vec<Arg>>) -> Self {
+        let new = Call::new(format!("{}Config::{constructor}", layer.path), args);
+        Self { layer, new, settings: Vec::new() }
     }
 
     /// The same with a setting; `default` says that it changes nothing.
@@ -73,16 +92,5 @@ impl Config {
     pub fn visit(&self, f: &mut dyn FnMut(&Arg)) {
         let settings = self.settings.iter().map(|setting| &setting.value);
         self.new.args.iter().chain(settings).for_each(|arg| arg.visit(f));
-    }
-}
-
-impl LayerField {
-    /// The constant that is loaded.
-    pub fn value(&self) -> Option<ValueId> {
-        match self {
-            LayerField::Parameter(value) => Some(*value),
-            LayerField::Optional(value) => *value,
-            LayerField::Constant | LayerField::Constants(_) => None,
-        }
     }
 }

@@ -1,10 +1,10 @@
 //! Activations of networks.
 
 use super::prelude::*;
-use kiln_types::Activation;
+use kiln_types::{Activation, BinaryOp, UnaryOp};
 
 impl Operation for Activation {
-    facts!(operands: ["x"], effect: Pure, folding: Passes(1));
+    facts!(operands: ["x"], effect: Pure, folding: Passes(1), result: Computed);
     none!(host);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
@@ -15,6 +15,33 @@ impl Operation for Activation {
 
     fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
         Some(vec![activation(*self, operands.get(0)?)?])
+    }
+
+    fn derivation(&self, of: &Sources<'_>) -> Result<Derivation, String> {
+        let one = || Derivation::Number(1.0);
+        let unary = |op, x| Derivation::Unary(op, Box::new(x));
+        match self {
+            Activation::Tanh => Ok(Derivation::Unary(UnaryOp::Tanh, of.boxed(0)?)),
+            Activation::Sigmoid => {
+                let exp = unary(UnaryOp::Exp, unary(UnaryOp::Neg, of.of(0)?));
+                Ok(Derivation::binary(BinaryOp::Div, one(), Derivation::binary(BinaryOp::Add, one(), exp)))
+            }
+            Activation::Softplus => Ok(unary(UnaryOp::Log1p, unary(UnaryOp::Exp, of.of(0)?))),
+            Activation::Relu
+            | Activation::LeakyRelu { .. }
+            | Activation::Gelu
+            | Activation::GeluTanh
+            | Activation::Silu
+            | Activation::Mish
+            | Activation::HardSigmoid { .. }
+            | Activation::HardSwish
+            | Activation::Elu { .. }
+            | Activation::Clamp { .. }
+            | Activation::Affine { .. }
+            | Activation::ScaledTanh { .. }
+            | Activation::Softsign
+            | Activation::ThresholdedRelu { .. } => Err(of.unknown()),
+        }
     }
 
     fn implementation(&self, _: &Site<'_>) -> Implementation {
@@ -72,6 +99,16 @@ pub(super) fn activate(activation: Activation, x: f64) -> f64 {
             let low = if x < min { min } else { x };
             if low > max { max } else { low }
         }
+        Activation::Affine { alpha, beta } => alpha * x + beta,
+        Activation::ScaledTanh { alpha, beta } => alpha * (beta * x).tanh(),
+        Activation::Softsign => x / (1.0 + x.abs()),
+        Activation::ThresholdedRelu { alpha } => {
+            if x > alpha {
+                x
+            } else {
+                0.0
+            }
+        }
     }
 }
 
@@ -95,5 +132,9 @@ fn apply(activation: Activation, x: Arg) -> Arg {
         Activation::HardSwish => call("tensor::activation::hard_swish", &[]),
         Activation::Elu { alpha } => call("tensor::activation::elu", &[alpha]),
         Activation::Clamp { min, max } => x.clone().then("clamp", [Arg::Float(min), Arg::Float(max)]),
+        Activation::Affine { alpha, beta } => call("tensor::activation::affine", &[alpha, beta]),
+        Activation::ScaledTanh { alpha, beta } => call("tensor::activation::scaled_tanh", &[alpha, beta]),
+        Activation::Softsign => call("tensor::activation::softsign", &[]),
+        Activation::ThresholdedRelu { alpha } => call("tensor::activation::thresholded_relu", &[alpha]),
     }
 }

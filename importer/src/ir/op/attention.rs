@@ -5,8 +5,8 @@ use super::prelude::*;
 use kiln_types::{AttentionOptions, DType, FullyMasked};
 
 impl Operation for AttentionOptions {
-    facts!(operands: ["query", "key", "value", "mask?"], effect: Pure, folding: Never);
-    none!(host);
+    facts!(operands: ["query", "key", "value", "mask?"], effect: Pure, folding: Never, result: Computed);
+    none!(host, derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let q = of_rank(cx, 0, "q", 4)?;

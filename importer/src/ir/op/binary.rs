@@ -7,7 +7,7 @@ use super::prelude::*;
 use kiln_types::{BinaryOp, CompareOp, DType};
 
 impl Operation for BinaryOp {
-    facts!(operands: ["a", "b"], effect: Pure, folding: Passes(1));
+    facts!(operands: ["a", "b"], effect: Pure, folding: Passes(1), result: Computed);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let dtype = binary_dtype(*self, cx.ty(0)?, cx.ty(1)?)?;
@@ -23,9 +23,24 @@ impl Operation for BinaryOp {
         Some(vec![binary(*self, operands.get(0)?, operands.get(1)?)?])
     }
 
+    fn derivation(&self, of: &Sources<'_>) -> Result<Derivation, String> {
+        // A number that the other operand spreads anyway stays one.
+        let operand = |n: usize, other: usize| match (of.shape(n), of.shape(other)) {
+            (Some(shape), Some(wanted)) if is_spread_to(&shape, &wanted) => of.bare(n),
+            _ => of.of(n),
+        };
+        Ok(Derivation::binary(*self, operand(0, 1)?, operand(1, 0)?))
+    }
+
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
         Implementation::Call(call(*self, cx))
     }
+}
+
+/// Whether a shape broadcasts to another.
+fn is_spread_to(shape: &[usize], wanted: &[usize]) -> bool {
+    let fits = |(size, wanted): (&usize, &usize)| *size == 1 || size == wanted;
+    shape.len() <= wanted.len() && shape.iter().rev().zip(wanted.iter().rev()).all(fits)
 }
 
 /// Dtype of a binary operation's result.
@@ -39,7 +54,15 @@ pub(super) fn binary_dtype(op: BinaryOp, a: &TensorType, b: &TensorType) -> Rule
         | BinaryOp::ShiftLeft
         | BinaryOp::ShiftRight => need_int("a", a)?,
         BinaryOp::Atan2 => need_float("a", a)?,
-        _ => need("a", a, !a.dtype.is_bool(), "expected a number")?,
+        BinaryOp::Add
+        | BinaryOp::Sub
+        | BinaryOp::Mul
+        | BinaryOp::Div
+        | BinaryOp::Pow
+        | BinaryOp::Remainder
+        | BinaryOp::Fmod
+        | BinaryOp::Max
+        | BinaryOp::Min => need("a", a, !a.dtype.is_bool(), "expected a number")?,
     }
     Ok(a.dtype)
 }
@@ -111,7 +134,15 @@ fn binary_float(op: BinaryOp, a: f64, b: f64) -> f64 {
         BinaryOp::Max => a.max(b),
         BinaryOp::Min => a.min(b),
         BinaryOp::Atan2 => a.atan2(b),
-        _ => f64::NAN,
+        // Inference lets no floats in.
+        BinaryOp::And
+        | BinaryOp::Or
+        | BinaryOp::Xor
+        | BinaryOp::BitwiseAnd
+        | BinaryOp::BitwiseOr
+        | BinaryOp::BitwiseXor
+        | BinaryOp::ShiftLeft
+        | BinaryOp::ShiftRight => f64::NAN,
     }
 }
 

@@ -23,6 +23,12 @@ impl Operation for RuntimeCall {
         None
     }
 
+    fn result(&self) -> Outcome {
+        Outcome::Unknown
+    }
+
+    none!(derivation);
+
     fn folding(&self) -> Folding {
         Folding::Never
     }

@@ -8,7 +8,8 @@ use kiln_types::{CompareOp, DType, DTypeKind};
 use std::cmp::Ordering;
 
 impl Operation for CompareOp {
-    facts!(operands: ["a", "b"], effect: Pure, folding: Passes(1));
+    facts!(operands: ["a", "b"], effect: Pure, folding: Passes(1), result: Computed);
+    none!(derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         same_dtype("a", cx.ty(0)?, "b", cx.ty(1)?)?;
@@ -32,7 +33,8 @@ impl Operation for CompareOp {
 pub struct Where;
 
 impl Operation for Where {
-    facts!(operands: ["condition", "a", "b"], effect: Pure, folding: Passes(1));
+    facts!(operands: ["condition", "a", "b"], effect: Pure, folding: Passes(1), result: Computed);
+    none!(derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         need_bool("condition", cx.ty(0)?)?;

@@ -13,8 +13,8 @@ attributes! {
 }
 
 impl Operation for HostRead {
-    facts!(operands: ["x"], effect: Control, folding: Never);
-    none!(host, evaluate);
+    facts!(operands: ["x"], effect: Control, folding: Never, result: Unknown);
+    none!(host, evaluate, derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let x = cx.ty(0)?;
@@ -45,8 +45,8 @@ attributes! {
 }
 
 impl Operation for If {
-    facts!(operands: [], effect: Control, folding: Never);
-    none!(host, evaluate);
+    facts!(operands: [], effect: Control, folding: Never, result: Unknown);
+    none!(host, evaluate, derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         // Outputs of a choice between two regions: what both agree on; a size that differs is known only at run time.

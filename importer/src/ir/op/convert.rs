@@ -3,7 +3,7 @@
 use super::host::fits;
 use super::prelude::*;
 use crate::ir::builder::{MAX_HOST_ELEMENTS, host_of};
-use kiln_types::{CompareOp, DType, DTypeKind, Scalar};
+use kiln_types::{BinaryOp, CompareOp, DType, DTypeKind, Scalar};
 
 attributes! {
     /// Bounds as numbers of the dtype.
@@ -16,7 +16,7 @@ attributes! {
 }
 
 impl Operation for Clamp {
-    facts!(operands: ["x"], effect: Pure, folding: Passes(1));
+    facts!(operands: ["x"], effect: Pure, folding: Passes(1), result: Computed);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let x = cx.ty(0)?;
@@ -39,6 +39,14 @@ impl Operation for Clamp {
         Some(vec![clamp(self.min, self.max, operands.get(0)?)?])
     }
 
+    fn derivation(&self, of: &Sources<'_>) -> Result<Derivation, String> {
+        let bound = |x, op, bound: Option<Scalar>| match bound {
+            Some(bound) => Derivation::binary(op, x, Derivation::Number(bound.to_f64())),
+            None => x,
+        };
+        Ok(bound(bound(of.of(0)?, BinaryOp::Max, self.min), BinaryOp::Min, self.max))
+    }
+
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
         Implementation::Call(clamp_call(self.min, self.max, cx.dtype(0)))
     }
@@ -53,7 +61,7 @@ attributes! {
 }
 
 impl Operation for Cast {
-    facts!(operands: ["x"], effect: Pure, folding: Passes(1));
+    facts!(operands: ["x"], effect: Pure, folding: Passes(1), result: LaidOut);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         Ok(vec![cx.ty(0)?.with_dtype(self.to)])
@@ -77,6 +85,11 @@ impl Operation for Cast {
 
     fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
         Some(vec![cast(operands.get(0)?, self.to)])
+    }
+
+    /// Parameters get the backend's dtype anyway.
+    fn derivation(&self, of: &Sources<'_>) -> Result<Derivation, String> {
+        if self.to.is_float() { of.bare(0) } else { Err(of.unknown()) }
     }
 
     fn implementation(&self, cx: &Site<'_>) -> Implementation {

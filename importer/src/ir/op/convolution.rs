@@ -4,7 +4,6 @@ use super::activation::activate;
 use super::linear::activated;
 use super::prelude::*;
 use super::windows::{Window, Windows, check_options, each, need_places, result_shape, spatial_rank, three};
-use crate::ir::ValueId;
 use kiln_types::{Activation, ConvOptions, ConvTransposeOptions};
 
 attributes! {
@@ -18,8 +17,8 @@ attributes! {
 }
 
 impl Operation for Conv {
-    facts!(operands: ["x", "weight", "bias?"], parameters: [1, 2], effect: Pure, folding: Never);
-    none!(host);
+    facts!(operands: ["x", "weight", "bias?"], parameters: [1, 2], effect: Pure, folding: Never, result: Computed);
+    none!(host, derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         Ok(vec![infer_conv(cx, &self.options, self.activation)?])
@@ -97,17 +96,8 @@ impl Operation for Conv {
         let bias = cx.input(2).is_some();
         config = config.with("bias", Arg::Bool(bias), bias);
         let (method, args) = activated(activation);
-        let constants = ["stride", "kernel_size", "dilation", "groups", "padding"];
-        let fields = fields(value, cx, &constants);
-        Implementation::Layer(Layer {
-            ty: CONV.layer[weight.at],
-            generic: true,
-            config,
-            fields,
-            method,
-            args,
-            function,
-        })
+        let layer = Layer::new(config, [Some(value), cx.input(2)], function);
+        Implementation::Layer(layer.called(method, args))
     }
 }
 
@@ -162,8 +152,8 @@ impl ConvSums {
 }
 
 impl Operation for ConvTransposeOptions {
-    facts!(operands: ["x", "weight", "bias?"], parameters: [1, 2], effect: Pure, folding: Never);
-    none!(host);
+    facts!(operands: ["x", "weight", "bias?"], parameters: [1, 2], effect: Pure, folding: Never, result: Computed);
+    none!(host, derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         Ok(vec![infer_conv_transpose(cx, self)?])
@@ -235,16 +225,7 @@ impl Operation for ConvTransposeOptions {
         config = with_sizes(config, "padding_out", &options.output_padding, 0);
         let bias = cx.input(2).is_some();
         config = config.with("bias", Arg::Bool(bias), bias);
-        let constants = ["stride", "kernel_size", "dilation", "groups", "padding", "padding_out", "channels"];
-        Implementation::Layer(Layer {
-            ty: CONV_TRANSPOSE.layer[weight.at],
-            generic: true,
-            config,
-            fields: fields(value, cx, &constants),
-            method: "forward",
-            args: vec![Arg::Operand(0)],
-            function,
-        })
+        Implementation::Layer(Layer::new(config, [Some(value), cx.input(2)], function))
     }
 }
 
@@ -319,26 +300,12 @@ fn infer_conv_transpose(cx: &mut Infer<'_>, options: &ConvTransposeOptions) -> R
     need_places(x, dims)
 }
 
-struct Names {
-    layer: [&'static str; 3],
-    config: [&'static str; 3],
-}
+const CONV: [&layers::Layer; 3] = [&layers::CONV_1D, &layers::CONV_2D, &layers::CONV_3D];
 
-const CONV: Names = Names {
-    layer: ["nn::conv::Conv1d", "nn::conv::Conv2d", "nn::conv::Conv3d"],
-    config: ["nn::conv::Conv1dConfig::new", "nn::conv::Conv2dConfig::new", "nn::conv::Conv3dConfig::new"],
-};
+const CONV_TRANSPOSE: [&layers::Layer; 3] =
+    [&layers::CONV_TRANSPOSE_1D, &layers::CONV_TRANSPOSE_2D, &layers::CONV_TRANSPOSE_3D];
 
-const CONV_TRANSPOSE: Names = Names {
-    layer: ["nn::conv::ConvTranspose1d", "nn::conv::ConvTranspose2d", "nn::conv::ConvTranspose3d"],
-    config: [
-        "nn::conv::ConvTranspose1dConfig::new",
-        "nn::conv::ConvTranspose2dConfig::new",
-        "nn::conv::ConvTranspose3dConfig::new",
-    ],
-};
-
-/// Kernel and channels of a constant weight, with the index of its rank in [`Names`].
+/// Kernel and channels of a constant weight, with the index of its rank among the layers.
 struct Weight {
     shape: Vec<usize>,
     kernel: Vec<usize>,
@@ -353,16 +320,21 @@ fn weight(cx: &Site<'_>) -> Option<Weight> {
     Some(Weight { shape, kernel, at })
 }
 
-fn new_config(names: &Names, weight: &Weight, [channels_in, channels_out]: [usize; 2]) -> Config {
+fn new_config(
+    of: &[&'static layers::Layer; 3],
+    weight: &Weight,
+    [channels_in, channels_out]: [usize; 2],
+) -> Config {
     let (channels_in, channels_out) =
         (Arg::named("channels_in", channels_in), Arg::named("channels_out", channels_out));
     let kernel = spatial("kernel", &weight.kernel);
-    let args = if weight.at == 0 && names.layer[0] == CONV.layer[0] {
+    let layer = of[weight.at];
+    let args = if *layer == layers::CONV_1D {
         vec![channels_in, channels_out, kernel]
     } else {
         vec![Arg::Array(vec![channels_in, channels_out]), kernel]
     };
-    Config::new(names.config[weight.at], args)
+    Config::new(layer, args)
 }
 
 /// A size per spatial dim as layers take it: a number for one dim, else an array.
@@ -375,23 +347,6 @@ fn spatial(name: &'static str, values: &[usize]) -> Arg {
 
 fn with_sizes(config: Config, name: &'static str, values: &[usize], default: usize) -> Config {
     config.with(name, spatial(name, values), values.iter().all(|&value| value == default))
-}
-
-fn fields(weight: ValueId, cx: &Site<'_>, constants: &[&'static str]) -> Vec<(&'static str, LayerField)> {
-    let parameters = [("weight", LayerField::Parameter(weight)), ("bias", LayerField::Optional(cx.input(2)))];
-    let spatial = cx.rank(1).saturating_sub(2);
-    let constant = |&name: &&'static str| {
-        // Arrays in the layers' structs; of one spatial dim they are numbers.
-        let field = match name {
-            "channels" => LayerField::Constants(2),
-            "groups" => LayerField::Constant,
-            "padding" if constants.len() == 5 => LayerField::Constant,
-            _ if spatial > 1 => LayerField::Constants(spatial),
-            _ => LayerField::Constant,
-        };
-        (name, field)
-    };
-    parameters.into_iter().chain(constants.iter().map(constant)).collect()
 }
 
 /// `PaddingConfig2d::Explicit(1, 1)`, or its asymmetric form.

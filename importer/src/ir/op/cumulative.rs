@@ -20,7 +20,8 @@ attributes! {
 }
 
 impl Operation for Cumulative {
-    facts!(operands: ["x"], effect: Pure, folding: Passes(1));
+    facts!(operands: ["x"], effect: Pure, folding: Passes(1), result: Computed);
+    none!(derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let x = at_least_rank(cx, 0, "x", 1)?;
@@ -122,8 +123,8 @@ attributes! {
 }
 
 impl Operation for Trilu {
-    facts!(operands: ["x"], effect: Pure, folding: Passes(1));
-    none!(host);
+    facts!(operands: ["x"], effect: Pure, folding: Passes(1), result: Computed);
+    none!(host, derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         Ok(vec![at_least_rank(cx, 0, "x", 2)?.clone()])

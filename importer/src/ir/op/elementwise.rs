@@ -68,6 +68,12 @@ impl Operation for Expression {
         ])
     }
 
+    fn result(&self) -> Outcome {
+        Outcome::Computed
+    }
+
+    none!(derivation);
+
     fn folding(&self) -> Folding {
         Folding::Passes(self.steps.len())
     }

@@ -16,7 +16,8 @@ attributes! {
 }
 
 impl Operation for Take {
-    facts!(operands: ["x", "indices"], effect: Pure, folding: Picks);
+    facts!(operands: ["x", "indices"], effect: Pure, folding: Picks, result: LookedUp);
+    none!(derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let axis = self.axis;
@@ -82,7 +83,8 @@ attributes! {
 }
 
 impl Operation for Gather {
-    facts!(operands: ["x", "indices"], effect: Pure, folding: Passes(1));
+    facts!(operands: ["x", "indices"], effect: Pure, folding: Passes(1), result: Computed);
+    none!(derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let axis = self.axis;
@@ -143,8 +145,8 @@ attributes! {
 }
 
 impl Operation for Scatter {
-    facts!(operands: ["x", "indices", "updates"], effect: Pure, folding: Passes(1));
-    none!(host);
+    facts!(operands: ["x", "indices", "updates"], effect: Pure, folding: Passes(1), result: Computed);
+    none!(host, derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let axis = self.axis;
@@ -272,16 +274,10 @@ fn embedding(axis: usize, cx: &Site<'_>) -> Option<Layer> {
     if !cx.dtype(0).is_float() {
         return None;
     }
-    Some(Layer {
-        ty: "nn::Embedding",
-        generic: true,
-        config: Config::new(
-            "nn::EmbeddingConfig::new",
-            [Arg::named("n_embedding", rows), Arg::named("d_model", size)],
-        ),
-        fields: vec![("weight", LayerField::Parameter(weight))],
-        method: "forward",
-        args: vec![Arg::Operand(1)],
-        function: Arg::call("tensor::module::embedding", [Arg::Operand(0), Arg::Operand(1)]),
-    })
+    let layer = Layer::new(
+        Config::new(&layers::EMBEDDING, [Arg::named("n_embedding", rows), Arg::named("d_model", size)]),
+        [Some(weight)],
+        Arg::call("tensor::module::embedding", [Arg::Operand(0), Arg::Operand(1)]),
+    );
+    Some(layer.called("forward", vec![Arg::Operand(1)]))
 }

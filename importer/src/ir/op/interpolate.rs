@@ -27,8 +27,8 @@ attributes! {
 }
 
 impl Operation for Interpolate {
-    facts!(operands: ["x"], effect: Pure, folding: Never);
-    none!(host, evaluate);
+    facts!(operands: ["x"], effect: Pure, folding: Never, result: Computed);
+    none!(host, evaluate, derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let x = cx.ty(0)?;

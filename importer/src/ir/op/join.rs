@@ -3,6 +3,7 @@
 use super::host::Contents;
 use super::layout::view;
 use super::prelude::*;
+use crate::ir::Provenance;
 use kiln_types::Bytes;
 
 attributes! {
@@ -14,7 +15,7 @@ attributes! {
 }
 
 impl Operation for Concat {
-    facts!(operands: ["inputs*"], effect: Pure, folding: Passes(1));
+    facts!(operands: ["inputs*"], effect: Pure, folding: Passes(1), result: Joined);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let axis = self.axis;
@@ -60,6 +61,15 @@ impl Operation for Concat {
         Some(vec![concat(&operands.all()?, self.axis)?])
     }
 
+    /// Along the first axis it is said without sizes where that is possible, so that modules of other sizes are equal: the gates
+    /// of recurrent layers in another order, their directions.
+    fn derivation(&self, of: &Sources<'_>) -> Result<Derivation, String> {
+        let parts = of.all()?;
+        let first = self.axis == 0;
+        let sizeless = first.then(|| stacked(&parts, of).or_else(|| reordered(&parts, of))).flatten();
+        Ok(sizeless.unwrap_or(Derivation::Concat(self.axis, parts)))
+    }
+
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
         let operands = (0..cx.node.inputs.len()).map(Arg::Operand).collect();
         Implementation::Call(Arg::call("tensor::Tensor::cat", [Arg::List(operands), Arg::axis(self.axis)]))
@@ -75,7 +85,8 @@ attributes! {
 }
 
 impl Operation for Repeat {
-    facts!(operands: ["x"], effect: Pure, folding: Passes(1));
+    facts!(operands: ["x"], effect: Pure, folding: Passes(1), result: Repeated);
+    none!(derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let (x, times) = (cx.ty(0)?, &self.times);
@@ -105,6 +116,37 @@ impl Operation for Repeat {
             _ => Arg::Operand(0).then("repeat", [Arg::List(Arg::sizes(times))]),
         })
     }
+}
+
+/// Parts that have an axis of size 1 in front, which was put there.
+fn stacked(parts: &[Derivation], of: &Sources<'_>) -> Option<Derivation> {
+    let inner = parts.iter().zip(of.made()).map(|(part, made)| match (part, &**made) {
+        (Derivation::Reshape(inner, Some(sizes)), Provenance::Apply { operands, .. }) => {
+            let shape = operands.first()?.shape()?;
+            let (&[1], rest) = sizes.split_at_checked(1)? else { return None };
+            (*rest == *shape).then(|| (**inner).clone())
+        }
+        _ => None,
+    });
+    Some(Derivation::Stack(inner.collect::<Option<_>>()?))
+}
+
+/// Slices that are all the equal parts of one tensor.
+fn reordered(parts: &[Derivation], of: &Sources<'_>) -> Option<Derivation> {
+    let Provenance::Apply { operands: first, .. } = &**of.made().first()? else { return None };
+    let size = *first.first()?.shape()?.first()?;
+    let length =
+        size.checked_div(parts.len()).filter(|length| length * parts.len() == size && *length > 0)?;
+    let mut source: Option<&Derivation> = None;
+    let order = parts.iter().map(|part| match part {
+        Derivation::Slice { of, axis: 0, start, end, step: 1 } if start + length == *end => {
+            let one = *source.get_or_insert(of) == &**of && start % length == 0;
+            one.then_some(start / length)
+        }
+        _ => None,
+    });
+    let order: Vec<usize> = order.collect::<Option<_>>()?;
+    Some(Derivation::Parts(Box::new(source?.clone()), order))
 }
 
 pub(super) fn concat(parts: &[&TensorData], axis: usize) -> Option<TensorData> {

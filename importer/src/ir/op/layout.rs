@@ -12,7 +12,7 @@ attributes! {
 }
 
 impl Operation for Reshape {
-    facts!(operands: ["x"], effect: Pure, folding: Free);
+    facts!(operands: ["x"], effect: Pure, folding: Free, result: LaidOut);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let x = cx.ty(0)?;
@@ -34,6 +34,11 @@ impl Operation for Reshape {
         Some(vec![TensorData::from_bytes(x.bytes.clone(), sizes(&self.dims)?, x.dtype).ok()?])
     }
 
+    fn derivation(&self, of: &Sources<'_>) -> Result<Derivation, String> {
+        let sizes = sizes(&self.dims).ok_or_else(|| of.unknown())?;
+        Ok(Derivation::Reshape(of.boxed(0)?, Some(sizes)))
+    }
+
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
         Implementation::Call(reshape(&self.dims, cx))
     }
@@ -48,7 +53,7 @@ attributes! {
 }
 
 impl Operation for Permute {
-    facts!(operands: ["x"], effect: Pure, folding: Passes(1));
+    facts!(operands: ["x"], effect: Pure, folding: Passes(1), result: LaidOut);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let (x, axes) = (cx.ty(0)?, &self.axes);
@@ -69,6 +74,10 @@ impl Operation for Permute {
         Some(vec![view(x, Strided::new(&x.shape).permute(&self.axes))?])
     }
 
+    fn derivation(&self, of: &Sources<'_>) -> Result<Derivation, String> {
+        Ok(Derivation::Permute(of.boxed(0)?, self.axes.clone()))
+    }
+
     fn implementation(&self, _: &Site<'_>) -> Implementation {
         Implementation::Call(permute(&self.axes))
     }
@@ -83,7 +92,7 @@ attributes! {
 }
 
 impl Operation for Expand {
-    facts!(operands: ["x"], effect: Pure, folding: Passes(1));
+    facts!(operands: ["x"], effect: Pure, folding: Passes(1), result: Repeated);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let x = cx.ty(0)?;
@@ -101,6 +110,11 @@ impl Operation for Expand {
     fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
         let x = operands.get(0)?;
         Some(vec![view(x, Strided::new(&x.shape).expand(&sizes(&self.dims)?)?)?])
+    }
+
+    fn derivation(&self, of: &Sources<'_>) -> Result<Derivation, String> {
+        let sizes = sizes(&self.dims).ok_or_else(|| of.unknown())?;
+        Ok(Derivation::Expand(of.boxed(0)?, sizes))
     }
 
     fn implementation(&self, _: &Site<'_>) -> Implementation {

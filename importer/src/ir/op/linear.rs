@@ -9,7 +9,7 @@ use kiln_types::{Activation, Shape};
 pub struct MatMul;
 
 impl Operation for MatMul {
-    facts!(operands: ["a", "b"], effect: Pure, folding: Products);
+    facts!(operands: ["a", "b"], effect: Pure, folding: Products, result: Computed);
     none!(host);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
@@ -57,6 +57,14 @@ impl Operation for MatMul {
         Some(vec![Elements::Float(out).store(a.dtype, shape)])
     }
 
+    fn derivation(&self, of: &Sources<'_>) -> Result<Derivation, String> {
+        let is_matrix = |n| of.shape(n).is_some_and(|shape| shape.len() == 2);
+        if !(is_matrix(0) && is_matrix(1)) {
+            return Err(of.unknown());
+        }
+        Ok(Derivation::MatMul(of.boxed(0)?, of.boxed(1)?))
+    }
+
     fn implementation(&self, _: &Site<'_>) -> Implementation {
         Implementation::Call(Arg::Operand(0).then("matmul", [Arg::Operand(1)]))
     }
@@ -71,8 +79,8 @@ attributes! {
 }
 
 impl Operation for Linear {
-    facts!(operands: ["x", "weight", "bias?"], parameters: [1, 2], effect: Pure, folding: Products);
-    none!(host);
+    facts!(operands: ["x", "weight", "bias?"], parameters: [1, 2], effect: Pure, folding: Products, result: Computed);
+    none!(host, derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let x = at_least_rank(cx, 0, "x", 1)?;
@@ -136,20 +144,10 @@ impl Operation for Linear {
         }
         let bias = cx.input(2).is_some();
         let sizes = [Arg::named("d_input", inputs), Arg::named("d_output", outputs)];
-        let config = Config::new("nn::LinearConfig::new", sizes).with("bias", Arg::Bool(bias), bias);
+        let config = Config::new(&layers::LINEAR, sizes).with("bias", Arg::Bool(bias), bias);
         let (method, args) = activated(activation);
-        Implementation::Layer(Layer {
-            ty: "nn::Linear",
-            generic: true,
-            config,
-            fields: vec![
-                ("weight", LayerField::Parameter(weight)),
-                ("bias", LayerField::Optional(cx.input(2))),
-            ],
-            method,
-            args,
-            function,
-        })
+        let layer = Layer::new(config, [Some(weight), cx.input(2)], function);
+        Implementation::Layer(layer.called(method, args))
     }
 }
 

@@ -18,7 +18,8 @@ attributes! {
 }
 
 impl Operation for Fill {
-    facts!(operands: [], effect: Pure, folding: Passes(1));
+    facts!(operands: [], effect: Pure, folding: Passes(1), result: Made);
+    none!(derivation);
 
     fn infer(&self, _: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         Ok(vec![TensorType::new(self.dtype, self.dims.iter().cloned())])
@@ -59,7 +60,8 @@ attributes! {
 }
 
 impl Operation for Arange {
-    facts!(operands: [], effect: Pure, folding: Passes(1));
+    facts!(operands: [], effect: Pure, folding: Passes(1), result: Made);
+    none!(derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let (start, end, step) = (&self.start, &self.end, self.step);
@@ -128,7 +130,8 @@ attributes! {
 }
 
 impl Operation for HostTensor {
-    facts!(operands: [], effect: Pure, folding: Passes(1));
+    facts!(operands: [], effect: Pure, folding: Passes(1), result: Made);
+    none!(derivation);
 
     fn infer(&self, _: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let (values, dims) = (&self.values, &self.dims);

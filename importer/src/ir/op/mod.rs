@@ -42,16 +42,16 @@ mod windows;
 
 /// What the file of every operation needs.
 mod prelude {
-    pub(super) use super::Folding;
     pub(super) use super::host::Host;
     pub(super) use super::operation::{Known, Operation, attributes, facts, none};
     pub(super) use super::rules::*;
     pub(super) use super::site::Site;
+    pub(super) use super::{Folding, Outcome};
     pub(super) use crate::data::{Elements, Strided, elements, fill};
     pub(super) use crate::ir::{
-        Arg, Config, Dim, Effect, Implementation, Infer, Layer, LayerField, RuleError, RuleResult, TensorType,
+        Arg, Config, Dim, Effect, Implementation, Infer, Layer, RuleError, RuleResult, Sources, TensorType,
     };
-    pub(super) use kiln_types::TensorData;
+    pub(super) use kiln_types::{Derivation, TensorData, layers};
 }
 
 pub use compare::Where;
@@ -65,6 +65,7 @@ pub use join::{Concat, Repeat};
 pub use layout::{Expand, Permute, Reshape};
 pub use linear::{Linear, MatMul};
 pub use making::{Arange, Fill, HostTensor};
+pub(crate) use norms::ScaledAxes;
 pub use norms::{BatchNorm, Dropout, GroupNorm, LayerNorm, RmsNorm};
 pub use pad::Pad;
 pub use pooling::{AdaptiveAvgPool, MaxPoolWithIndices, Pool};
@@ -73,14 +74,14 @@ pub use slice::{AxisRange, Slice};
 pub use softmax::{LogSoftmax, Softmax};
 
 use super::{
-    Dim, Effect, Graph, Implementation, Infer, Node, Region, RuleResult, RuntimeCall, Symbol, TensorType,
-    ValueId,
+    Dim, Effect, Graph, Implementation, Infer, Node, Region, RuleResult, RuntimeCall, Sources, Symbol,
+    TensorType, ValueId,
 };
 use crate::data::{is_long_and_empty, release};
 use host::Host;
 use kiln_types::{
-    Activation, AttentionOptions, BinaryOp, CompareOp, ConvTransposeOptions, Expression, RnnOptions,
-    TensorData, UnaryOp,
+    Activation, AttentionOptions, BinaryOp, CompareOp, ConvTransposeOptions, Derivation, Expression,
+    RnnOptions, TensorData, UnaryOp,
 };
 use operation::{Field, Known, Operation};
 use serde::{Deserialize, Serialize};
@@ -162,6 +163,22 @@ macro_rules! operations {
                 match self {
                     $(Op::$name(operation) => operation.folding(),)*
                     $(Op::$plain => $plain.folding(),)*
+                }
+            }
+
+            /// What becomes of the values of its operands.
+            pub(crate) fn result(&self) -> Outcome {
+                match self {
+                    $(Op::$name(operation) => operation.result(),)*
+                    $(Op::$plain => $plain.result(),)*
+                }
+            }
+
+            /// How the loader of a checkpoint repeats it; the error says what cannot be expressed.
+            pub(crate) fn derivation(&self, of: &Sources<'_>) -> Result<Derivation, String> {
+                match self {
+                    $(Op::$name(operation) => operation.derivation(of),)*
+                    $(Op::$plain => $plain.derivation(of),)*
                 }
             }
 
@@ -335,6 +352,25 @@ pub(crate) enum Folding {
     Products,
     /// It passes over its operands, and so many times over its result.
     Passes(usize),
+}
+
+/// What becomes of the values of an operation's operands: what folding it would do to parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// There are none: it makes values of its attributes.
+    Made,
+    /// They are the same, in another order, shape or dtype: a parameter keeps its name.
+    LaidOut,
+    /// Some of them, or those of several operands: the parameters of a layer that the exporter split or joined.
+    Joined,
+    /// Each is there several times.
+    Repeated,
+    /// Some are looked up in the first operand.
+    LookedUp,
+    /// Others are computed of them.
+    Computed,
+    /// A call of the runtime or control flow decides.
+    Unknown,
 }
 
 impl Folding {

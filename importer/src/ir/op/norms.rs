@@ -2,6 +2,28 @@
 
 use super::broadcast::broadcasts_to;
 use super::prelude::*;
+use crate::data::shortest;
+use crate::ir::Op;
+
+/// Along which axes a normalization without statistics of its own has a weight and, if it has such an operand, a bias.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ScaledAxes {
+    /// The last ones.
+    Trailing,
+    /// The second.
+    Channels,
+}
+
+impl Op {
+    /// Where the weight of a normalization counts; nothing for other operations.
+    pub(crate) fn scaled_axes(&self) -> Option<ScaledAxes> {
+        match self {
+            Op::LayerNorm(_) | Op::RmsNorm(_) => Some(ScaledAxes::Trailing),
+            Op::GroupNorm(_) => Some(ScaledAxes::Channels),
+            _ => None,
+        }
+    }
+}
 
 attributes! {
     /// Normalized over the last `weight.rank()` axes.
@@ -12,8 +34,8 @@ attributes! {
 }
 
 impl Operation for LayerNorm {
-    facts!(operands: ["x", "weight", "bias?"], parameters: [1, 2], effect: Pure, folding: Passes(1));
-    none!(host);
+    facts!(operands: ["x", "weight", "bias?"], parameters: [1, 2], effect: Pure, folding: Passes(1), result: Computed);
+    none!(host, derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         Ok(vec![trailing(cx, 2)?])
@@ -34,22 +56,10 @@ impl Operation for LayerNorm {
         let (Some(size), Some(weight), true) = (vector(1, cx), cx.input(1), settled(2, cx)) else {
             return Implementation::Call(function);
         };
-        let config = Config::new("nn::LayerNormConfig::new", [Arg::named("d_model", size)]);
+        let config = Config::new(&layers::LAYER_NORM, [Arg::named("d_model", size)]);
         let bias = cx.input(2).is_some();
         let config = with_epsilon(config, epsilon).with("bias", Arg::Bool(bias), bias);
-        Implementation::Layer(Layer {
-            ty: "nn::LayerNorm",
-            generic: true,
-            config,
-            fields: vec![
-                ("gamma", LayerField::Parameter(weight)),
-                ("beta", LayerField::Optional(cx.input(2))),
-                ("epsilon", LayerField::Constant),
-            ],
-            method: "forward",
-            args: vec![Arg::Operand(0)],
-            function,
-        })
+        Implementation::Layer(Layer::new(config, [Some(weight), cx.input(2)], function))
     }
 }
 
@@ -62,8 +72,8 @@ attributes! {
 }
 
 impl Operation for RmsNorm {
-    facts!(operands: ["x", "weight"], parameters: [1], effect: Pure, folding: Passes(1));
-    none!(host);
+    facts!(operands: ["x", "weight"], parameters: [1], effect: Pure, folding: Passes(1), result: Computed);
+    none!(host, derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         Ok(vec![trailing(cx, 1)?])
@@ -88,18 +98,8 @@ impl Operation for RmsNorm {
         let (Some(size), Some(weight)) = (vector(1, cx), cx.input(1)) else {
             return Implementation::Call(function);
         };
-        Implementation::Layer(Layer {
-            ty: "nn::RmsNorm",
-            generic: true,
-            config: with_epsilon(
-                Config::new("nn::RmsNormConfig::new", [Arg::named("d_model", size)]),
-                epsilon,
-            ),
-            fields: vec![("gamma", LayerField::Parameter(weight)), ("epsilon", LayerField::Constant)],
-            method: "forward",
-            args: vec![Arg::Operand(0)],
-            function,
-        })
+        let config = Config::new(&layers::RMS_NORM, [Arg::named("d_model", size)]);
+        Implementation::Layer(Layer::new(with_epsilon(config, epsilon), [Some(weight)], function))
     }
 }
 
@@ -114,8 +114,8 @@ attributes! {
 }
 
 impl Operation for GroupNorm {
-    facts!(operands: ["x", "weight?", "bias?"], parameters: [1, 2], effect: Pure, folding: Passes(1));
-    none!(host);
+    facts!(operands: ["x", "weight?", "bias?"], parameters: [1, 2], effect: Pure, folding: Passes(1), result: Computed);
+    none!(host, derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let groups = self.groups;
@@ -154,29 +154,14 @@ impl Operation for GroupNorm {
         let (Some(channels), Some(_), Some(_)) = (vector(1, cx), vector(2, cx), cx.input(1)) else {
             return Implementation::Call(function);
         };
-        let parameters =
-            [("gamma", LayerField::Optional(cx.input(1))), ("beta", LayerField::Optional(cx.input(2)))];
-        let constants = |names: &[&'static str]| -> Vec<(&'static str, LayerField)> {
-            names.iter().map(|&name| (name, LayerField::Constant)).collect()
-        };
-        let channels_expr = Arg::named("num_channels", channels);
-        let (ty, config, rest) = if groups == channels {
-            let config = Config::new("nn::InstanceNormConfig::new", [channels_expr]);
-            ("nn::InstanceNorm", config, constants(&["num_channels", "epsilon", "affine"]))
+        let channels_arg = Arg::named("num_channels", channels);
+        let config = if groups == channels {
+            Config::new(&layers::INSTANCE_NORM, [channels_arg])
         } else {
-            let config =
-                Config::new("nn::GroupNormConfig::new", [Arg::named("num_groups", groups), channels_expr]);
-            ("nn::GroupNorm", config, constants(&["num_groups", "num_channels", "epsilon", "affine"]))
+            Config::new(&layers::GROUP_NORM, [Arg::named("num_groups", groups), channels_arg])
         };
-        Implementation::Layer(Layer {
-            ty,
-            generic: true,
-            config: with_epsilon(config, epsilon),
-            fields: parameters.into_iter().chain(rest).collect(),
-            method: "forward",
-            args: vec![Arg::Operand(0)],
-            function,
-        })
+        let parameters = [cx.input(1), cx.input(2)];
+        Implementation::Layer(Layer::new(with_epsilon(config, epsilon), parameters, function))
     }
 }
 
@@ -191,8 +176,8 @@ attributes! {
 }
 
 impl Operation for BatchNorm {
-    facts!(operands: ["x", "weight", "bias", "mean", "variance"], parameters: [1, 2, 3, 4], effect: Pure, folding: Passes(1));
-    none!(host);
+    facts!(operands: ["x", "weight", "bias", "mean", "variance"], parameters: [1, 2, 3, 4], effect: Pure, folding: Passes(1), result: Computed);
+    none!(host, derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let x = at_least_rank(cx, 0, "x", 2)?;
@@ -233,26 +218,13 @@ impl Operation for BatchNorm {
         else {
             return Implementation::Call(function);
         };
-        let config = Config::new("nn::BatchNormConfig::new", [Arg::named("num_features", size)]);
+        let config = Config::new(&layers::BATCH_NORM, [Arg::named("num_features", size)]);
         let config = with_epsilon(config, epsilon);
         // 0.1 is what the layer has; a model that only infers says nothing.
         let momentum = self.momentum.map_or(0.1, shortest);
-        Implementation::Layer(Layer {
-            ty: "nn::BatchNorm",
-            generic: true,
-            config: config.with("momentum", Arg::Float(momentum), momentum == 0.1),
-            fields: vec![
-                ("gamma", LayerField::Parameter(gamma)),
-                ("beta", LayerField::Parameter(beta)),
-                ("running_mean", LayerField::Parameter(mean)),
-                ("running_var", LayerField::Parameter(variance)),
-                ("momentum", LayerField::Constant),
-                ("epsilon", LayerField::Constant),
-            ],
-            method: "forward",
-            args: vec![Arg::Operand(0)],
-            function,
-        })
+        let config = config.with("momentum", Arg::Float(momentum), momentum == 0.1);
+        let parameters = [gamma, beta, mean, variance].map(Some);
+        Implementation::Layer(Layer::new(config, parameters, function))
     }
 }
 
@@ -265,7 +237,8 @@ attributes! {
 }
 
 impl Operation for Dropout {
-    facts!(operands: ["x"], effect: Random, folding: Passes(1));
+    facts!(operands: ["x"], effect: Random, folding: Passes(1), result: Computed);
+    none!(derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         Ok(vec![cx.ty(0)?.clone()])
@@ -366,13 +339,4 @@ fn settled(n: usize, cx: &Site<'_>) -> bool {
 fn with_epsilon(config: Config, epsilon: f64) -> Config {
     let epsilon = shortest(epsilon);
     config.with("epsilon", Arg::Float(epsilon), epsilon == 1e-5)
-}
-
-/// Epsilons come as f32: `9.999999747378752e-6` is meant to be `1e-5`.
-fn shortest(value: f64) -> f64 {
-    let narrow = value as f32;
-    match narrow.to_string().parse::<f64>() {
-        Ok(short) if f64::from(narrow) == value || (short - value).abs() <= value.abs() * 1e-7 => short,
-        _ => value,
-    }
 }

@@ -1,13 +1,15 @@
 //! What is known of every operation.
 
-use super::Folding;
 use super::host::Host;
 use super::site::Site;
-use crate::ir::{Dim, Effect, Implementation, Infer, Region, RuleResult, RuntimeCall, Symbol, TensorType};
+use super::{Folding, Outcome};
+use crate::ir::{
+    Dim, Effect, Implementation, Infer, Region, RuleResult, RuntimeCall, Sources, Symbol, TensorType,
+};
 use kiln_types::{
     Activation, ArgReduceOp, AttentionOptions, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions,
-    CoordinateTransform, CumulativeOp, DType, Expression, InterpolateMode, PadMode, PoolOp, PoolOptions,
-    ReduceOp, RnnOptions, Scalar, ScatterOp, TensorData, UnaryOp,
+    CoordinateTransform, CumulativeOp, DType, Derivation, Expression, InterpolateMode, PadMode, PoolOp,
+    PoolOptions, ReduceOp, RnnOptions, Scalar, ScatterOp, TensorData, UnaryOp,
 };
 
 /// A core operation. Nothing has a default here: what is forgotten does not compile.
@@ -27,6 +29,11 @@ pub(super) trait Operation: Field {
     fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>>;
     /// What it takes to do that at build time.
     fn folding(&self) -> Folding;
+    /// What becomes of the values of its operands.
+    fn result(&self) -> Outcome;
+    /// How the loader of a checkpoint repeats it: an expression of those of its operands. The error says what cannot be
+    /// expressed.
+    fn derivation(&self, of: &Sources<'_>) -> Result<Derivation, String>;
     /// What the runtime does for it.
     fn implementation(&self, cx: &Site<'_>) -> Implementation;
 }
@@ -176,12 +183,12 @@ macro_rules! attributes {
     };
 }
 
-/// What most operations say in a line: their operands, those that a layer holds as parameters, their effect, and what it
-/// takes to compute them at build time.
+/// What most operations say in a line: their operands, those that a layer holds as parameters, their effect, what it takes to
+/// compute them at build time, and what becomes of their operands' values.
 macro_rules! facts {
     (
         operands: $operands:expr, $(parameters: [$($parameters:literal),*],)?
-        effect: $effect:ident, folding: $folding:ident $(($passes:expr))?
+        effect: $effect:ident, folding: $folding:ident $(($passes:expr))?, result: $result:ident
     ) => {
         const OPERANDS: &'static [&'static str] = &$operands;
         const PARAMETERS: &'static [usize] = &[$($($parameters),*)?];
@@ -193,10 +200,15 @@ macro_rules! facts {
         fn folding(&self) -> Folding {
             Folding::$folding $(($passes))?
         }
+
+        fn result(&self) -> Outcome {
+            Outcome::$result
+        }
     };
 }
 
-/// What an operation does not have: contents in shape arithmetic (`host`), or a value at build time (`evaluate`).
+/// What an operation does not have: contents in shape arithmetic (`host`), a value at build time (`evaluate`), or an expression
+/// that loaders of checkpoints know (`derivation`).
 macro_rules! none {
     ($($what:ident),*) => {
         $(none!(@$what);)*
@@ -209,6 +221,11 @@ macro_rules! none {
     (@evaluate) => {
         fn evaluate(&self, _: &Known<'_>) -> Option<Vec<TensorData>> {
             None
+        }
+    };
+    (@derivation) => {
+        fn derivation(&self, of: &Sources<'_>) -> Result<Derivation, String> {
+            Err(of.unknown())
         }
     };
 }

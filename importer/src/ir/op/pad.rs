@@ -19,7 +19,8 @@ attributes! {
 }
 
 impl Operation for Pad {
-    facts!(operands: ["x"], effect: Pure, folding: Passes(1));
+    facts!(operands: ["x"], effect: Pure, folding: Passes(1), result: Computed);
+    none!(derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let (padding, mode) = (self.padding.as_slice(), self.mode);

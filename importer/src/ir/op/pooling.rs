@@ -16,8 +16,8 @@ attributes! {
 }
 
 impl Operation for Pool {
-    facts!(operands: ["x"], effect: Pure, folding: Never);
-    none!(host);
+    facts!(operands: ["x"], effect: Pure, folding: Never, result: Computed);
+    none!(host, derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         Ok(vec![infer_pool(cx, &self.options)?])
@@ -73,8 +73,8 @@ attributes! {
 }
 
 impl Operation for MaxPoolWithIndices {
-    facts!(operands: ["x"], effect: Pure, folding: Never);
-    none!(host, evaluate);
+    facts!(operands: ["x"], effect: Pure, folding: Never, result: Computed);
+    none!(host, evaluate, derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let maxima = infer_pool(cx, &self.options)?;
@@ -97,8 +97,8 @@ attributes! {
 }
 
 impl Operation for AdaptiveAvgPool {
-    facts!(operands: ["x"], effect: Pure, folding: Never);
-    none!(host);
+    facts!(operands: ["x"], effect: Pure, folding: Never, result: Computed);
+    none!(host, derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let x = cx.ty(0)?;
@@ -183,7 +183,7 @@ fn pool_call(op: PoolOp, options: &PoolOptions, x: Arg) -> Arg {
     let padding: Vec<usize> = options.padding.iter().map(|&(before, _)| before).collect();
     let last = match op {
         PoolOp::Average { include_pad } => Arg::Bool(include_pad),
-        _ => numbers(&options.dilation),
+        PoolOp::Max | PoolOp::Lp { .. } => numbers(&options.dilation),
     };
     let windows = [numbers(&options.kernel), numbers(&options.stride), numbers(&padding)];
     let [kernel, stride, padding] = windows;

@@ -19,7 +19,7 @@ attributes! {
 }
 
 impl Operation for Reduce {
-    facts!(operands: ["x"], effect: Pure, folding: Passes(1));
+    facts!(operands: ["x"], effect: Pure, folding: Passes(1), result: Computed);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let (op, axes, keep_dims) = (self.op, self.axes.as_slice(), self.keep_dims);
@@ -73,6 +73,23 @@ impl Operation for Reduce {
         Some(vec![result.store(x.dtype, shape)])
     }
 
+    fn derivation(&self, of: &Sources<'_>) -> Result<Derivation, String> {
+        let Self { op, axes, keep_dims } = self;
+        match op {
+            ReduceOp::Sum | ReduceOp::Mean | ReduceOp::Max | ReduceOp::Min => {}
+            ReduceOp::Prod | ReduceOp::Any | ReduceOp::All => return Err(of.unknown()),
+        }
+        let kept = Derivation::Reduce(*op, of.boxed(0)?, axes.clone());
+        if *keep_dims {
+            return Ok(kept);
+        }
+        let left = folded(&of.shape(0).ok_or_else(|| of.unknown())?, axes, false);
+        if left.is_empty() {
+            return Err(of.unknown());
+        }
+        Ok(Derivation::Reshape(Box::new(kept), Some(left)))
+    }
+
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
         Implementation::Call(reduce_call(self.op, &self.axes, self.keep_dims, cx))
     }
@@ -93,8 +110,8 @@ attributes! {
 }
 
 impl Operation for ArgReduce {
-    facts!(operands: ["x"], effect: Pure, folding: Passes(1));
-    none!(host);
+    facts!(operands: ["x"], effect: Pure, folding: Passes(1), result: Computed);
+    none!(host, derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let x = at_least_rank(cx, 0, "x", 1)?;
@@ -139,7 +156,7 @@ impl Operation for ArgReduce {
 fn reduces(op: ReduceOp, dtype: DType) -> bool {
     match op {
         ReduceOp::Any | ReduceOp::All => dtype.is_bool(),
-        _ => !dtype.is_bool(),
+        ReduceOp::Sum | ReduceOp::Prod | ReduceOp::Mean | ReduceOp::Max | ReduceOp::Min => !dtype.is_bool(),
     }
 }
 

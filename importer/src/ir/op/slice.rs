@@ -25,7 +25,7 @@ attributes! {
 }
 
 impl Operation for Slice {
-    facts!(operands: ["x"], effect: Pure, folding: Picks);
+    facts!(operands: ["x"], effect: Pure, folding: Picks, result: Joined);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let ranges = self.ranges.as_slice();
@@ -59,6 +59,22 @@ impl Operation for Slice {
     fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
         let x = operands.get(0)?;
         Some(vec![view(x, cut(Strided::new(&x.shape), &self.ranges)?)?])
+    }
+
+    fn derivation(&self, of: &Sources<'_>) -> Result<Derivation, String> {
+        let mut cut = of.of(0)?;
+        for (axis, range) in self.ranges.iter().enumerate() {
+            let (start, end) = (range.start.as_size(), range.end.as_size());
+            let (Some(start), Some(end), Ok(step @ 1..)) = (start, end, usize::try_from(range.step)) else {
+                return Err(of.unknown());
+            };
+            let size = of.shape(0).and_then(|shape| shape.get(axis).copied());
+            if (start, step) == (0, 1) && size == Some(end) {
+                continue;
+            }
+            cut = Derivation::Slice { of: Box::new(cut), axis, start, end, step };
+        }
+        Ok(cut)
     }
 
     fn implementation(&self, cx: &Site<'_>) -> Implementation {

@@ -22,8 +22,8 @@ attributes! {
 macro_rules! softmax {
     ($ty:ty, $log:literal, $function:literal) => {
         impl Operation for $ty {
-            facts!(operands: ["x"], effect: Pure, folding: Passes(1));
-            none!(host);
+            facts!(operands: ["x"], effect: Pure, folding: Passes(1), result: Computed);
+            none!(host, derivation);
 
             fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
                 let x = at_least_rank(cx, 0, "x", 1)?;

@@ -5,7 +5,7 @@ use super::prelude::*;
 use kiln_types::{CompareOp, DType, UnaryOp};
 
 impl Operation for UnaryOp {
-    facts!(operands: ["x"], effect: Pure, folding: Passes(1));
+    facts!(operands: ["x"], effect: Pure, folding: Passes(1), result: Computed);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let x = cx.ty(0)?;
@@ -20,6 +20,10 @@ impl Operation for UnaryOp {
 
     fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
         Some(vec![unary(*self, operands.get(0)?)?])
+    }
+
+    fn derivation(&self, of: &Sources<'_>) -> Result<Derivation, String> {
+        Ok(Derivation::Unary(*self, of.boxed(0)?))
     }
 
     fn implementation(&self, _: &Site<'_>) -> Implementation {
@@ -39,7 +43,28 @@ pub(super) fn unary_dtype(op: UnaryOp, x: &TensorType) -> RuleResult<DType> {
             need_float("x", x)?;
             return Ok(DType::Bool);
         }
-        _ => need_float("x", x)?,
+        UnaryOp::Exp
+        | UnaryOp::Log
+        | UnaryOp::Log1p
+        | UnaryOp::Sqrt
+        | UnaryOp::Recip
+        | UnaryOp::Sin
+        | UnaryOp::Cos
+        | UnaryOp::Tan
+        | UnaryOp::Asin
+        | UnaryOp::Acos
+        | UnaryOp::Atan
+        | UnaryOp::Sinh
+        | UnaryOp::Cosh
+        | UnaryOp::Tanh
+        | UnaryOp::Asinh
+        | UnaryOp::Acosh
+        | UnaryOp::Atanh
+        | UnaryOp::Erf
+        | UnaryOp::Floor
+        | UnaryOp::Ceil
+        | UnaryOp::Round
+        | UnaryOp::Trunc => need_float("x", x)?,
     }
     Ok(x.dtype)
 }

@@ -4,10 +4,10 @@
 //! skipped, and [`Lowering::formula`] returns the error.
 
 use super::Lowering;
-use crate::ir::{Dim, Op, RuleError, RuleResult, ValueId, op};
+use crate::ir::{Op, RuleError, RuleResult, ValueId, op};
 use kiln_types::{Activation, BinaryOp, CompareOp, DType, ReduceOp, Scalar, UnaryOp};
 use std::cell::RefCell;
-use std::ops::{Add, Div, Mul, Neg, Range, Sub};
+use std::ops::{Add, Div, Mul, Neg, Sub};
 
 /// The lowering while a formula is written.
 struct Draft<'a, 'g, 'm> {
@@ -205,15 +205,6 @@ impl<'f> Value<'f> {
         let (min, max) = (Some(Scalar::Float(low)), Some(Scalar::Float(high)));
         self.then(|to, x| to.add(Op::Clamp(op::Clamp { min, max }), &[x]))
     }
-
-    pub(crate) fn matmul(self, other: Self) -> Self {
-        self.then(|to, x| to.add(Op::MatMul, &[x, other.id]))
-    }
-
-    /// A part of one axis.
-    pub(crate) fn slice(self, axis: usize, range: Range<usize>) -> Self {
-        self.then(|to, x| to.slice(x, axis, Dim::from(range.start), Dim::from(range.end)))
-    }
 }
 
 impl Neg for Value<'_> {
@@ -250,7 +241,7 @@ mod tests {
         let model = Model::new(&proto, &folder).unwrap();
         let mut graph = Graph::default();
         let mut to = Lowering::new(&mut graph, &model, false);
-        let x = to.fill(vec![Dim::constant(3)], 1.0, DType::F32).unwrap();
+        let x = to.fill(vec![crate::ir::Dim::constant(3)], 1.0, DType::F32).unwrap();
         test(&mut to, x);
         graph
     }
@@ -259,7 +250,7 @@ mod tests {
     fn a_formula_appends_its_operations_in_order() {
         let graph = with_ones(|to, x| {
             let y = to.formula(|f| -f.value(x).square() / 2.0 + f.value(x)).unwrap();
-            assert_eq!(to.dims(y), [Dim::constant(3)]);
+            assert_eq!(to.dims(y), [crate::ir::Dim::constant(3)]);
         });
         let kinds: Vec<String> = graph.nodes.iter().map(|node| node.op.kind()).collect();
         assert_eq!(kinds, ["Fill", "Binary(Mul)", "Unary(Neg)", "Binary(Div)", "Binary(Add)"]);

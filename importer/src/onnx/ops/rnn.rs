@@ -1,37 +1,14 @@
 //! `RNN`, `GRU` and `LSTM`.
 
-mod unrolled;
-
 use super::prelude::*;
 use kiln_types::{Activation, RnnDirection, RnnKind, RnnOptions};
-
-/// A cell's function: one that the runtime's recurrent layer takes, or another.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Function {
-    Plain(Activation),
-    /// `alpha · x + beta`.
-    Affine {
-        alpha: f64,
-        beta: f64,
-    },
-    /// `alpha · tanh(beta · x)`.
-    ScaledTanh {
-        alpha: f64,
-        beta: f64,
-    },
-    /// `x / (1 + |x|)`.
-    Softsign,
-    /// `x` above `alpha`, else 0.
-    ThresholdedRelu {
-        alpha: f64,
-    },
-}
 
 pub(super) struct Rnn {
     kind: RnnKind,
     direction: RnnDirection,
     hidden_size: Option<usize>,
-    functions: Vec<Function>,
+    /// Each direction's.
+    activations: Vec<Activation>,
     clip: Option<f64>,
     batch_first: bool,
 }
@@ -53,7 +30,7 @@ impl Rnn {
             kind,
             direction,
             hidden_size: (hidden_size > 0).then_some(hidden_size),
-            functions: functions(node, kind, direction)?,
+            activations: activations(node, kind, direction)?,
             clip,
             batch_first: node.flag("layout", false)?,
         })
@@ -83,18 +60,11 @@ impl<'m> Operator<'m> for Rnn {
         let hidden_size = self.hidden_size.or(of_weight);
         let hidden_size = hidden_size.filter(|&size| size <= i32::MAX as usize);
         let hidden_size = hidden_size.ok_or_else(|| invalid("hidden_size", "is missing or too large"))?;
-        let plain = |function: &Function| match function {
-            Function::Plain(activation) => Some(*activation),
-            _ => None,
-        };
-        let Some(activations) = self.functions.iter().map(plain).collect::<Option<Vec<_>>>() else {
-            return unrolled::lower(self, args, to, hidden_size);
-        };
         let options = RnnOptions {
             kind: self.kind,
             direction: self.direction,
             hidden_size,
-            activations,
+            activations: self.activations.clone(),
             clip: self.clip,
             state_clip: None,
             batch_first: self.batch_first,
@@ -107,13 +77,17 @@ impl<'m> Operator<'m> for Rnn {
     }
 }
 
-/// The functions of each direction's cell, with their parameters, which are listed apart from the names.
-fn functions(node: &mut SourceNode<'_>, kind: RnnKind, direction: RnnDirection) -> RuleResult<Vec<Function>> {
+/// The activations of each direction's cell, with their parameters, which are listed apart from the names.
+fn activations(
+    node: &mut SourceNode<'_>,
+    kind: RnnKind,
+    direction: RnnDirection,
+) -> RuleResult<Vec<Activation>> {
     let defaults = kind.activations().repeat(direction.count());
     let mut alphas = node.floats("activation_alpha")?.unwrap_or_default().into_iter();
     let mut betas = node.floats("activation_beta")?.unwrap_or_default().into_iter();
     let Some(names) = node.strings("activations")? else {
-        return Ok(defaults.into_iter().map(Function::Plain).collect());
+        return Ok(defaults);
     };
     if names.len() != defaults.len() {
         let wanted = defaults.len();
@@ -125,19 +99,17 @@ fn functions(node: &mut SourceNode<'_>, kind: RnnKind, direction: RnnDirection) 
         .iter()
         .map(|name| {
             Ok(match name.to_ascii_lowercase().as_str() {
-                "relu" => Function::Plain(Activation::Relu),
-                "tanh" => Function::Plain(Activation::Tanh),
-                "sigmoid" => Function::Plain(Activation::Sigmoid),
-                "softplus" => Function::Plain(Activation::Softplus),
-                "leakyrelu" => Function::Plain(Activation::LeakyRelu { slope: alpha(0.01) }),
-                "elu" => Function::Plain(Activation::Elu { alpha: alpha(1.0) }),
-                "hardsigmoid" => {
-                    Function::Plain(Activation::HardSigmoid { alpha: alpha(0.2), beta: beta(0.5) })
-                }
-                "affine" => Function::Affine { alpha: alpha(1.0), beta: beta(0.0) },
-                "scaledtanh" => Function::ScaledTanh { alpha: alpha(1.0), beta: beta(1.0) },
-                "softsign" => Function::Softsign,
-                "thresholdedrelu" => Function::ThresholdedRelu { alpha: alpha(1.0) },
+                "relu" => Activation::Relu,
+                "tanh" => Activation::Tanh,
+                "sigmoid" => Activation::Sigmoid,
+                "softplus" => Activation::Softplus,
+                "leakyrelu" => Activation::LeakyRelu { slope: alpha(0.01) },
+                "elu" => Activation::Elu { alpha: alpha(1.0) },
+                "hardsigmoid" => Activation::HardSigmoid { alpha: alpha(0.2), beta: beta(0.5) },
+                "affine" => Activation::Affine { alpha: alpha(1.0), beta: beta(0.0) },
+                "scaledtanh" => Activation::ScaledTanh { alpha: alpha(1.0), beta: beta(1.0) },
+                "softsign" => Activation::Softsign,
+                "thresholdedrelu" => Activation::ThresholdedRelu { alpha: alpha(1.0) },
                 _ => {
                     let what = format!("the cell function {}", crate::error::quoted(name));
                     return Err(RuleError::Unsupported { what });

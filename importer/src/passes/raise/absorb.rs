@@ -1,6 +1,7 @@
 //! A normalization without weights followed by a product and a sum with constants: its weight and bias.
 
 use super::layer_norm::trailing;
+use crate::ir::op::ScaledAxes;
 use crate::ir::{Dim, Node, Op, Permute, ValueId};
 use crate::passes::movement::constant_as;
 use crate::passes::{Rewrite, Rule};
@@ -19,15 +20,14 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     if let Op::Permute(Permute { axes }) = norm.op {
         let y = norm.inputs.first().copied().flatten()?;
         let norm = cx.producer(y).filter(|_| cx.used_once(y))?.clone();
-        return match norm.op {
-            Op::LayerNorm(_) | Op::RmsNorm(_) => under_transpose(cx, norm, op, parameter, axes),
-            _ => None,
+        return match norm.op.scaled_axes()? {
+            ScaledAxes::Trailing => under_transpose(cx, norm, op, parameter, axes),
+            ScaledAxes::Channels => None,
         };
     }
-    match norm.op {
-        Op::LayerNorm(_) | Op::RmsNorm(_) => over_trailing(cx, norm, op, parameter),
-        Op::GroupNorm(_) => over_channels(cx, norm, op, parameter),
-        _ => None,
+    match norm.op.scaled_axes()? {
+        ScaledAxes::Trailing => over_trailing(cx, norm, op, parameter),
+        ScaledAxes::Channels => over_channels(cx, norm, op, parameter),
     }
 }
 
@@ -79,7 +79,7 @@ fn with_parameter(cx: &Rewrite<'_>, norm: &Node, op: BinaryOp, parameter: ValueI
     let no_bias = is_only(cx, operand(norm, 2), 0.0);
     match op {
         BinaryOp::Mul if is_only(cx, Some(weight), 1.0) && no_bias => Some(vec![x, parameter]),
-        BinaryOp::Add if no_bias && matches!(norm.op, Op::LayerNorm(_)) => Some(vec![x, weight, parameter]),
+        BinaryOp::Add if no_bias && norm.op.operands().contains(&"bias?") => Some(vec![x, weight, parameter]),
         _ => None,
     }
 }

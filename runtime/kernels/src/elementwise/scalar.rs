@@ -132,6 +132,16 @@ pub fn activation_of(activation: Activation, x: f32) -> f32 {
             }
         }
         Activation::Clamp { min, max } => clamp(x, min as f32, max as f32),
+        Activation::Affine { alpha, beta } => alpha as f32 * x + beta as f32,
+        Activation::ScaledTanh { alpha, beta } => alpha as f32 * Float::tanh(beta as f32 * x),
+        Activation::Softsign => x / (1.0 + x.abs()),
+        Activation::ThresholdedRelu { alpha } => {
+            if x > alpha as f32 {
+                x
+            } else {
+                0.0
+            }
+        }
     }
 }
 

@@ -27,8 +27,17 @@ impl Map {
             },
             Map::Activation(activation) => match activation {
                 Activation::Relu | Activation::LeakyRelu { .. } | Activation::Clamp { .. } => 1,
-                Activation::HardSigmoid { .. } | Activation::HardSwish => 1,
-                _ => 4,
+                Activation::HardSigmoid { .. } | Activation::HardSwish | Activation::Affine { .. } => 1,
+                Activation::Softsign | Activation::ThresholdedRelu { .. } => 1,
+                Activation::Gelu
+                | Activation::GeluTanh
+                | Activation::Sigmoid
+                | Activation::Tanh
+                | Activation::Silu
+                | Activation::Mish
+                | Activation::Softplus
+                | Activation::Elu { .. }
+                | Activation::ScaledTanh { .. } => 4,
             },
         }
     }
@@ -303,6 +312,47 @@ unsafe fn activation<S: Simd>(s: S, activation: Activation, from: *const f32, to
                     n,
                     #[inline(always)]
                     |x| s.min(max, s.max(min, x)),
+                );
+            }
+            Activation::Affine { alpha, beta } => {
+                let (alpha, beta) = (s.splat(alpha as f32), s.splat(beta as f32));
+                each(
+                    s,
+                    from,
+                    to,
+                    n,
+                    #[inline(always)]
+                    |x| s.mul_add(x, alpha, beta),
+                );
+            }
+            Activation::ScaledTanh { alpha, beta } => {
+                let (alpha, beta) = (s.splat(alpha as f32), s.splat(beta as f32));
+                each(
+                    s,
+                    from,
+                    to,
+                    n,
+                    #[inline(always)]
+                    |x| s.mul(alpha, tanh(s, s.mul(x, beta))),
+                );
+            }
+            Activation::Softsign => each(
+                s,
+                from,
+                to,
+                n,
+                #[inline(always)]
+                |x| s.div(x, s.add(one, s.abs(x))),
+            ),
+            Activation::ThresholdedRelu { alpha } => {
+                let alpha = s.splat(alpha as f32);
+                each(
+                    s,
+                    from,
+                    to,
+                    n,
+                    #[inline(always)]
+                    |x| s.select(s.lt(alpha, x), x, zero),
                 );
             }
         }

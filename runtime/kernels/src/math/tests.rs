@@ -103,6 +103,20 @@ fn functions_keep_their_error_bounds() {
         case(Map::Activation(Activation::Relu), |x| keep_nan(x, x.max(0.0)), 0.0, 0.0),
         case(Map::Activation(Activation::HardSwish), |x| x * (x / 6.0 + 0.5).clamp(0.0, 1.0), 4.0, 1e-6),
         case(Map::Activation(Activation::Clamp { min: -1.0, max: 6.0 }), |x| x.clamp(-1.0, 6.0), 0.0, 0.0),
+        case(Map::Activation(Activation::Affine { alpha: 0.5, beta: 2.0 }), |x| 0.5 * x + 2.0, 2.0, 1e-6),
+        case(
+            Map::Activation(Activation::ScaledTanh { alpha: 1.5, beta: 0.5 }),
+            |x| 1.5 * (0.5 * x).tanh(),
+            4.0,
+            1e-38,
+        ),
+        case(Map::Activation(Activation::Softsign), |x| x / (1.0 + x.abs()), 2.0, 0.0),
+        case(
+            Map::Activation(Activation::ThresholdedRelu { alpha: 0.75 }),
+            |x| if x > 0.75 { x } else { 0.0 },
+            0.0,
+            0.0,
+        ),
     ];
     let x = samples();
     at_each_level(|level| {

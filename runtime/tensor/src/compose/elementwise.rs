@@ -61,6 +61,18 @@ pub fn activation<B: Backend>(activation: Activation, x: T<B>) -> T<B> {
         }
         Activation::Softplus => widened::<B>(x, softplus::<B>),
         Activation::Elu { alpha } => widened::<B>(x, |x| elu::<B>(x, alpha)),
+        Activation::Affine { alpha, beta } => add_scalar::<B>(mul_scalar::<B>(x, alpha), beta),
+        Activation::ScaledTanh { alpha, beta } => {
+            widened::<B>(x, |x| mul_scalar::<B>(B::unary(UnaryOp::Tanh, mul_scalar::<B>(x, beta)), alpha))
+        }
+        Activation::Softsign => widened::<B>(x, |x| {
+            let divisor = add_scalar::<B>(B::unary(UnaryOp::Abs, x.clone()), 1.0);
+            B::binary(BinaryOp::Div, x, divisor)
+        }),
+        Activation::ThresholdedRelu { alpha } => {
+            let low = B::unary(UnaryOp::Not, above::<B>(x.clone(), alpha));
+            B::mask_fill(x, low, Scalar::Float(0.0))
+        }
     }
 }
 

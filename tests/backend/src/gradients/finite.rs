@@ -25,6 +25,10 @@ pub fn activations<B: Backend>() {
         Activation::HardSwish,
         Activation::Elu { alpha: 0.7 },
         Activation::Clamp { min: -0.5, max: 2.5 },
+        Activation::Affine { alpha: 0.7, beta: -0.4 },
+        Activation::ScaledTanh { alpha: 1.3, beta: 0.6 },
+        Activation::Softsign,
+        Activation::ThresholdedRelu { alpha: 0.35 },
     ];
     let x = B::binary_scalar(BinaryOp::Mul, noise::<B>(&[5, 9], 1), Scalar::Float(5.0));
     for activation in activations {

@@ -23,6 +23,10 @@ const ACTIVATIONS: [Activation; 13] = [
     Activation::HardSwish,
     Activation::Elu { alpha: 0.7 },
     Activation::Clamp { min: -0.5, max: 2.5 },
+    Activation::Affine { alpha: 0.7, beta: -0.4 },
+    Activation::ScaledTanh { alpha: 1.3, beta: 0.6 },
+    Activation::Softsign,
+    Activation::ThresholdedRelu { alpha: 0.35 },
 ];
 
 fn random<B: Backend>(shape: &[usize], seed: u32) -> B::Primitive {

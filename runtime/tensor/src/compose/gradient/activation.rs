@@ -84,5 +84,15 @@ pub fn activation_derivative(
             let inside = x.clone().greater_elem(min).bool_and(x.lower_elem(max));
             g.mask_fill(inside.bool_not(), 0.0)
         }
+        Activation::Affine { alpha, .. } => g * alpha,
+        Activation::ScaledTanh { alpha, beta } => {
+            let tanh = (x * beta).tanh();
+            g * (1.0 - tanh.clone() * tanh) * (alpha * beta)
+        }
+        Activation::Softsign => {
+            let divisor = x.abs() + 1.0;
+            g / (divisor.clone() * divisor)
+        }
+        Activation::ThresholdedRelu { alpha } => g.mask_fill(x.greater_elem(alpha).bool_not(), 0.0),
     }
 }
