@@ -90,8 +90,11 @@ mod tests {
         let nodes = Nodes::new(&graph);
         let layers = Layers::choose(&nodes);
         // What tells a `Conv1d` from a `Conv2d` are digits of a name, which are no numbers.
-        let types: Vec<_> =
-            nodes.all.iter().map(|&node| nodes.possible_layer(node).expect("a layer").declared.path).collect();
+        let types: Vec<_> = nodes
+            .all
+            .iter()
+            .map(|&node| nodes.possible_layer(node).expect("a layer").declared.path)
+            .collect();
         assert_eq!(types, ["nn::conv::Conv1d", "nn::conv::Conv2d", "nn::conv::Conv2d"]);
         let mut outlines = Outlines::new(&nodes, &layers);
         let [one, two, other] = [0, 1, 2].map(|i| outlines.of(nodes.all[i]));

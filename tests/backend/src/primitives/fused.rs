@@ -9,7 +9,7 @@ use kiln_tensor::{
     RnnDirection, RnnKind, RnnOptions, Scalar, Step, UnaryOp,
 };
 
-const ACTIVATIONS: [Activation; 13] = [
+const ACTIVATIONS: [Activation; 17] = [
     Activation::Relu,
     Activation::LeakyRelu { slope: 0.1 },
     Activation::Gelu,
