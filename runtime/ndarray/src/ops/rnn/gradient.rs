@@ -130,9 +130,10 @@ pub(crate) fn lstm(of: OfResults, operands: &Operands, states: States, options: 
     }
     let of_input = of_input.map(|sum| copy::reshape(sum, [steps, batch, width].into()));
     let shape = Shape::from([directions, batch, size]);
-    let state_of = |of: fn(&(Vec<f32>, Vec<f32>)) -> &Vec<f32>| {
+    let (hidden, cell): (Vec<_>, Vec<_>) = last.into_iter().unzip();
+    let state_of = |directions: Vec<Vec<f32>>| {
         let x = NdArrayTensor::build(shape.clone(), DType::F32, |out: &mut [f32]| {
-            out.chunks_exact_mut(state).zip(&last).for_each(|(out, last)| out.copy_from_slice(of(last)));
+            out.chunks_exact_mut(state).zip(&directions).for_each(|(out, of)| out.copy_from_slice(of));
         });
         turned(x, &[1, 0, 2])
     };
@@ -145,7 +146,7 @@ pub(crate) fn lstm(of: OfResults, operands: &Operands, states: States, options: 
         weight: copy::cat(of_weight, 0),
         recurrent: copy::cat(of_recurrent, 0),
         bias: whole,
-        initial_hidden: state_of(|last| &last.0),
-        initial_cell: state_of(|last| &last.1),
+        initial_hidden: state_of(hidden),
+        initial_cell: state_of(cell),
     }
 }
