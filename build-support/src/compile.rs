@@ -29,6 +29,8 @@ pub struct CompileOptions {
     pub float_dtype: Option<FloatDType>,
     /// Whether BatchNorm and Dropout stay.
     pub trainable: bool,
+    /// Keys of tied parameters that get contents of their own.
+    pub untie: Vec<String>,
     /// Sizes for symbolic dims, by their names in the file.
     pub bind_dims: BTreeMap<String, usize>,
     /// The name under which the user's manifest has the runtime.
@@ -48,6 +50,7 @@ impl Default for CompileOptions {
             float_dtype: None,
             embed_states: false,
             trainable: false,
+            untie: Vec::new(),
             bind_dims: BTreeMap::new(),
             runtime_crate: "kiln".to_owned(),
             no_std: false,
@@ -97,7 +100,11 @@ pub(crate) struct Imported {
 
 /// Imports and optimizes a model.
 pub(crate) fn import(model: &Path, options: &CompileOptions) -> Result<Imported, BuildError> {
-    let load_options = LoadOptions { bind_dims: options.bind_dims.clone(), trainable: options.trainable };
+    let load_options = LoadOptions {
+        bind_dims: options.bind_dims.clone(),
+        trainable: options.trainable,
+        untie: options.untie.clone(),
+    };
     let (mut graph, sources) = load_with_sources(model, &load_options).map_err(import_error)?;
     let passes = passes::Options { trainable: options.trainable, float_dtype: options.float_dtype };
     let reports = passes::optimize(&mut graph, &passes);

@@ -80,6 +80,14 @@ impl ModelGen {
         self
     }
 
+    /// Gives a parameter that the network ties to another contents of its own, by its key in the `state_dict`: after
+    /// `untie("lm_head.weight")` a language model's head is a layer by itself, to be replaced or trained alone. Else what is tied
+    /// stays one parameter. Only PyTorch's exporter of today tells what is tied.
+    pub fn untie(&mut self, key: impl Into<String>) -> &mut Self {
+        self.options.untie.push(key.into());
+        self
+    }
+
     /// Fixes a symbolic dim, by the name it has in the file, to a size.
     pub fn bind_dim(&mut self, name: impl Into<String>, size: usize) -> &mut Self {
         self.options.bind_dims.insert(name.into(), size);

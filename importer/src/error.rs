@@ -130,6 +130,14 @@ pub enum ImportErrorKind {
         /// The names there are.
         known: Vec<String>,
     },
+    /// A parameter to untie that is tied to none.
+    #[error("there is no tied parameter {} to untie; {}", quoted(key), ties_there_are(known))]
+    UnknownTie {
+        /// The key given.
+        key: String,
+        /// The keys of tied parameters.
+        known: Vec<String>,
+    },
     /// A function that calls itself.
     #[error("the function {} calls itself", quoted(.0))]
     Recursion(String),
@@ -249,6 +257,13 @@ fn dims_there_are(known: &[String]) -> String {
     match known {
         [] => "the inputs' dims are all numbers".to_owned(),
         known => format!("the inputs have {}", list(known)),
+    }
+}
+
+fn ties_there_are(known: &[String]) -> String {
+    match known {
+        [] => "the file ties none that an exporter tells of".to_owned(),
+        known => format!("there are {}", list(known)),
     }
 }
 

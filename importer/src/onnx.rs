@@ -16,6 +16,7 @@ mod source;
 mod summary;
 mod tensor;
 mod training;
+mod untie;
 mod wire;
 
 pub use load::{LoadOptions, load, load_bytes, load_with_sources};

@@ -29,6 +29,9 @@ pub(super) struct Arguments {
     /// Keep what training needs: BatchNorm and Dropout
     #[arg(long)]
     trainable: bool,
+    /// Give a tied parameter contents of its own, by its key
+    #[arg(long, value_name = "KEY")]
+    untie: Vec<String>,
     /// Fix a symbolic dim
     #[arg(long, value_name = "NAME=N", value_parser = parse_bind)]
     bind: Vec<(String, usize)>,
@@ -102,6 +105,7 @@ fn of_models(arguments: &Arguments) -> Option<&'static str> {
         ("--embed", arguments.embed),
         ("--float-dtype", arguments.float_dtype.is_some()),
         ("--trainable", arguments.trainable),
+        ("--untie", !arguments.untie.is_empty()),
         ("--bind", !arguments.bind.is_empty()),
     ];
     given.into_iter().find(|(_, given)| *given).map(|(option, _)| option)
@@ -123,6 +127,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         float_dtype: arguments.float_dtype.map(FloatDType::from),
         embed_states: arguments.embed,
         trainable: arguments.trainable,
+        untie: arguments.untie.clone(),
         bind_dims: arguments.bind.iter().cloned().collect(),
         runtime_crate: arguments.runtime_crate.clone(),
         ..CompileOptions::default()

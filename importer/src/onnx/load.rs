@@ -22,6 +22,8 @@ pub struct LoadOptions {
     pub bind_dims: BTreeMap<String, usize>,
     /// Keep what matters for training only: Dropout, and BatchNorm in place.
     pub trainable: bool,
+    /// Keys of parameters that the file has as one with others, and that get contents of their own.
+    pub untie: Vec<String>,
 }
 
 /// Reads a model file, which is mapped; weights stay in the map until they are used.
@@ -87,6 +89,9 @@ fn read_model(bytes: Bytes, folder: &Folder, options: &LoadOptions) -> ImportRes
     graph.root.nodes = nodes;
     graph.root.outputs = outputs;
     graph.output_names = names.into_iter().map(str::to_owned).collect();
+    for key in &options.untie {
+        super::untie::untie(&mut graph, key)?;
+    }
     Ok(graph)
 }
 

@@ -169,6 +169,34 @@ fn compare<'k>(name: &str, found: &Safetensors, expected: &Safetensors, keys: im
     println!("{name}: weights agree to {:.1e} ({})", worst.0, worst.1);
 }
 
+mod untied {
+    use super::*;
+    include!(concat!(env!("OUT_DIR"), "/cases/untied/model.rs"));
+
+    /// A head that was the embedding's table is another layer: replaced, it leaves the table, and both learn.
+    #[test]
+    fn an_untied_head_is_replaced() {
+        let device = Default::default();
+        let batch = Batch(open(&folder("gpt").join("batch.safetensors")));
+        let (tied, model) = (gpt::Model::<B>::default(), Model::<B>::default());
+        let logits = model.forward(batch.integers(0));
+        let expected = gpt::logits(&tied, &batch).into_data();
+        logits
+            .flatten::<2>(0, 1)
+            .into_data()
+            .assert_approx_eq::<f32>(&expected, kiln::tensor::Tolerance::default());
+        assert!(model.num_params() > tied.num_params());
+        let [vocabulary, size] = model.transformer.wte.weight.dims();
+        let head = kiln::nn::LinearConfig::new(size, 5).with_bias(false).init(&device);
+        let model = model.with_lm_head(head);
+        let loss = model.forward(batch.integers(0)).powf_scalar(2.0).mean();
+        let grads = GradientsParams::from_grads(loss.backward(), &model);
+        let gradient = grads.get::<NdArray, 2>(model.lm_head.weight.id).expect("the head's gradient");
+        assert_eq!(gradient.dims(), [size, 5]);
+        assert_eq!(model.transformer.wte.weight.dims(), [vocabulary, size]);
+    }
+}
+
 mod dropout {
     include!(concat!(env!("OUT_DIR"), "/cases/dropout/model.rs"));
 }
