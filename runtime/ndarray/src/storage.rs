@@ -22,16 +22,23 @@ unsafe impl Pod for Line {}
 /// Size classes, four per doubling; the last one holds 2^41 lines, more than any machine has.
 const CLASSES: usize = 160;
 
-/// Bytes that the pool keeps for reuse; what is freed beyond goes back to the system.
+/// Bytes that the pool keeps for reuse in any case. What is freed beyond goes back to the system, unless as much was in use at
+/// once before: a training step frees what it kept, and the next one wants it again.
 const RETAINED_LIMIT: usize = 512 << 20;
 
 /// Freed buffers by size class.
 struct Pool {
     free: [Vec<Vec<Line>>; CLASSES],
+    /// Bytes in freed buffers.
     retained: usize,
+    /// Bytes in buffers in use.
+    live: usize,
+    /// The most that were in use at once.
+    most: usize,
 }
 
-static POOL: Mutex<Pool> = Mutex::new(Pool { free: [const { Vec::new() }; CLASSES], retained: 0 });
+static POOL: Mutex<Pool> =
+    Mutex::new(Pool { free: [const { Vec::new() }; CLASSES], retained: 0, live: 0, most: 0 });
 
 /// The smallest class that holds `lines`, and how many lines it has: 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, ….
 fn class_of(lines: usize) -> (usize, usize) {
@@ -44,19 +51,24 @@ fn class_of(lines: usize) -> (usize, usize) {
 }
 
 impl Pool {
-    /// A buffer of the class or one up to twice its size.
-    fn take(&mut self, class: usize) -> Option<Vec<Line>> {
+    /// A buffer of the class, which has this many lines, or one up to twice its size; nothing if one has to be made.
+    fn take(&mut self, class: usize, lines: usize) -> Option<Vec<Line>> {
         let last = (class + 4).min(CLASSES - 1);
-        let lines = self.free[class..=last].iter_mut().find_map(Vec::pop)?;
-        self.retained -= lines.len() * LINE;
-        Some(lines)
+        let found = self.free[class..=last].iter_mut().find_map(Vec::pop);
+        self.retained -= found.as_ref().map_or(0, |lines| lines.len() * LINE);
+        self.live += found.as_ref().map_or(lines, Vec::len) * LINE;
+        self.most = self.most.max(self.live);
+        found
     }
 
     /// Keeps a buffer, unless the pool is full.
     fn give(&mut self, lines: Vec<Line>) -> Option<Vec<Line>> {
         let bytes = lines.len() * LINE;
+        self.live -= bytes;
         let (class, exact) = class_of(lines.len());
-        if exact != lines.len() || class >= CLASSES || self.retained + bytes > RETAINED_LIMIT {
+        let retained = self.retained + bytes;
+        let keeps = retained <= RETAINED_LIMIT || retained + self.live <= self.most;
+        if exact != lines.len() || class >= CLASSES || !keeps {
             return Some(lines);
         }
         self.retained += bytes;
@@ -80,7 +92,7 @@ impl Buffer {
     pub(crate) fn new<T>(elements: usize) -> Self {
         let len = elements.checked_mul(size_of::<T>()).expect("a tensor's size overflows the address space");
         let (class, lines) = class_of(len.div_ceil(LINE));
-        let reused = if lines == 0 { Some(Vec::new()) } else { POOL.with(|pool| pool.take(class)) };
+        let reused = if lines == 0 { Some(Vec::new()) } else { POOL.with(|pool| pool.take(class, lines)) };
         Self { lines: reused.unwrap_or_else(|| bytemuck::zeroed_vec(lines)), len }
     }
 
@@ -227,5 +239,29 @@ mod tests {
             assert_eq!(buffer.as_mut::<f64>().len(), n);
             assert_eq!(buffer.bytes().as_ptr() as usize % LINE, 0);
         }
+    }
+
+    /// What was in use at once may be kept, however much it is.
+    #[test]
+    fn the_pool_keeps_what_was_in_use() {
+        let (_, lines) = class_of(100);
+        let bytes = lines * LINE;
+        let mut pool = Pool {
+            free: [const { Vec::new() }; CLASSES],
+            retained: RETAINED_LIMIT,
+            live: 2 * bytes,
+            most: RETAINED_LIMIT + 2 * bytes,
+        };
+        for _ in 0..2 {
+            assert!(pool.give(bytemuck::zeroed_vec(lines)).is_none());
+        }
+        assert_eq!((pool.live, pool.retained), (0, pool.most));
+        let (class, _) = class_of(lines);
+        let again = pool.take(class, lines);
+        assert_eq!((again.map(|lines| lines.len()), pool.live), (Some(lines), bytes));
+        // One that was not in use beside the others is too much.
+        pool.live += bytes;
+        pool.retained += bytes;
+        assert!(pool.give(bytemuck::zeroed_vec(lines)).is_some());
     }
 }
