@@ -187,7 +187,7 @@ mod untied {
             .assert_approx_eq::<f32>(&expected, kiln::tensor::Tolerance::default());
         assert!(model.num_params() > tied.num_params());
         let [vocabulary, size] = model.transformer.wte.weight.dims();
-        let head = kiln::nn::LinearConfig::new(size, 5).with_bias(false).init(&device);
+        let head = LinearConfig::new(size, 5).with_bias(false).init(&device);
         let model = model.with_lm_head(head);
         let loss = model.forward(batch.integers(0)).powf_scalar(2.0).mean();
         let grads = GradientsParams::from_grads(loss.backward(), &model);
