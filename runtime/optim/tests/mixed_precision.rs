@@ -11,6 +11,7 @@ use kiln_ndarray::NdArray;
 use kiln_optim::momentum::MomentumConfig;
 use kiln_optim::*;
 use serde::Deserialize;
+use std::sync::{Mutex, PoisonError};
 
 #[derive(Deserialize)]
 struct Goldens {
@@ -85,26 +86,32 @@ struct Net<B: Backend> {
 }
 
 impl Net<B> {
-    fn new() -> Self {
-        let device = Default::default();
-        B::seed(&device, 5);
-        Self {
-            first: LinearConfig::new(4, 16).init(&device),
-            norm: BatchNormConfig::new(16).init(&device),
-            second: LinearConfig::new(16, 2).init(&device),
-        }
-    }
-
     fn forward(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
         self.second.forward(Relu::new().forward(self.norm.forward(self.first.forward(x))))
     }
 }
 
+/// A network and a batch, the same at every call.
+fn drawn() -> (Net<B>, Tensor<B, 2>) {
+    // The device's random numbers are those of all tests that run beside this one, and weights are drawn when they are first used.
+    static DRAWING: Mutex<()> = Mutex::new(());
+    let _alone = DRAWING.lock().unwrap_or_else(PoisonError::into_inner);
+    let device = Default::default();
+    B::seed(&device, 5);
+    let net = Net {
+        first: LinearConfig::new(4, 16).init(&device),
+        norm: BatchNormConfig::new(16).init(&device),
+        second: LinearConfig::new(16, 2).init(&device),
+    };
+    let x = Tensor::<B, 2>::random([64, 4], Distribution::Normal(0.0, 1.0), &device);
+    // A record has every weight.
+    drop(net.clone().into_record());
+    (net, x)
+}
+
 /// The losses of steps on one batch, computed in a dtype, times a factor.
 fn train(dtype: DType, scaler: Option<&mut LossScaler>, small: f64) -> (Vec<f32>, Net<B>) {
-    let device = Default::default();
-    let mut model = Net::new();
-    let x = Tensor::<B, 2>::random([64, 4], Distribution::Normal(0.0, 1.0), &device);
+    let (mut model, x) = drawn();
     let y = Tensor::cat(vec![x.clone().sum_dim(1).sin(), x.clone().mean_dim(1)], 1);
     let mut optimizer = SgdConfig::new().init::<B, Net<B>>();
     let mut unscaled = LossScalerConfig::new().with_init_scale(1.0).init();
