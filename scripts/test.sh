@@ -40,6 +40,10 @@ step "the no_std core"
 cargo check --quiet -p kiln-types -p kiln-tensor -p kiln-kernels -p kiln-ndarray -p kiln-record -p kiln-core --no-default-features
 cargo check --quiet -p kiln --no-default-features --features ndarray
 
+step "a training loop without a learner"
+# Together, the workspace's tests have every feature: this one has what the book's custom loops name.
+cargo check --quiet -p kiln --no-default-features --features ndarray,autodiff --example training_loop
+
 for target in thumbv7em-none-eabihf wasm32-unknown-unknown; do
     # A host's check cannot see every use of the standard library; `rustup target add` brings these targets.
     if [ -d "$(rustc --print sysroot)/lib/rustlib/$target" ]; then
