@@ -21,7 +21,6 @@ extern crate alloc;
 mod dispatch;
 mod backend;
 mod compute;
-mod layout;
 mod ops;
 mod order;
 mod rows;
@@ -31,5 +30,4 @@ mod tensor;
 
 pub use backend::{NdArray, NdArrayDevice};
 pub use kiln_kernels::threads::{set_threads, threads};
-pub use layout::Layout;
 pub use tensor::NdArrayTensor;

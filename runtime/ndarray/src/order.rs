@@ -4,28 +4,8 @@
 //! Convolutions write their results that way, and what follows elementwise keeps it, so that a network's images are not
 //! turned around between its layers.
 
-use crate::layout::Layout;
 use crate::tensor::NdArrayTensor;
 use alloc::vec::Vec;
-
-impl Layout {
-    /// Whether the elements stand without gaps with the channels last, and not row-major as well.
-    pub(crate) fn is_channels_last(&self) -> bool {
-        self.shape.rank() >= 3 && !self.is_contiguous() && self.channels_last().is_contiguous()
-    }
-
-    /// The view with dim 1 moved behind the others.
-    pub(crate) fn channels_last(&self) -> Self {
-        self.permute(&channels_last_axes(self.shape.rank()))
-    }
-}
-
-/// The dims with the channels moved last.
-fn channels_last_axes(rank: usize) -> Vec<usize> {
-    let mut axes: Vec<usize> = (0..rank).collect();
-    axes[1..].rotate_left(1);
-    axes
-}
 
 /// Where a dim is once the channels are last.
 pub(crate) fn moved_axis(axis: usize, rank: usize) -> usize {

@@ -1,7 +1,7 @@
 //! Walking several strided operands of one shape row by row.
 
-use crate::layout::Layout;
 use alloc::vec::Vec;
+use kiln_tensor::backend::Layout;
 
 /// The rows of `N` operands of one shape: dims that all operands walk alike are merged, the innermost is the row.
 pub(crate) struct Rows<const N: usize> {

@@ -1,12 +1,12 @@
 //! The tensor of this backend.
 
-use crate::layout::Layout;
 use crate::ops::copy;
 use crate::storage::{Buffer, Memory, Storage};
 use alloc::sync::Arc;
 use bytemuck::Pod;
 use core::fmt;
 use kiln_kernels::InOut;
+use kiln_tensor::backend::Layout;
 use kiln_tensor::backend::Primitive;
 use kiln_tensor::{Bytes, DType, Shape, TensorData};
 

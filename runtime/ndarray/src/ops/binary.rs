@@ -1,7 +1,6 @@
 //! Binary operations and their broadcasting.
 
 use crate::compute::{Compute, widened2};
-use crate::layout::Layout;
 use crate::ops::{copy, create};
 use crate::order::in_one_order;
 use crate::rows::{Rows, walk};
@@ -9,6 +8,7 @@ use crate::tensor::{NdArrayTensor, same_dtype};
 use alloc::{vec, vec::Vec};
 use bytemuck::Pod;
 use kiln_kernels::elementwise::{self, Strided};
+use kiln_tensor::backend::Layout;
 use kiln_tensor::backend::Primitive;
 use kiln_tensor::{BinaryOp, DType, Scalar, Shape};
 

@@ -1,12 +1,12 @@
 //! Moving elements: contiguous copies of views, assignments to parts, joins. Works on element sizes.
 
-use crate::layout::Layout;
 use crate::order::moved_axis;
 use crate::storage::Buffer;
 use crate::tensor::{NdArrayTensor, same_dtype};
 use alloc::vec::Vec;
 use bytemuck::Pod;
 use kiln_kernels::copy as kernel;
+use kiln_tensor::backend::Layout;
 use kiln_tensor::backend::{Primitive, SliceRange};
 
 /// Copies the elements that `from` names in `source` to those that `to` (of the same shape) names in `target`.

@@ -1,11 +1,11 @@
 //! Reading by index: select, gather, non-zero.
 
-use crate::layout::Layout;
 use crate::ops::lanes::Lanes;
 use crate::ops::{cast, copy};
 use crate::rows::{Rows, walk};
 use crate::tensor::NdArrayTensor;
 use alloc::{vec, vec::Vec};
+use kiln_tensor::backend::Layout;
 use kiln_tensor::backend::Primitive;
 use kiln_tensor::{DType, Shape};
 

@@ -1,13 +1,13 @@
 //! Matrix products.
 
 use crate::compute::{Compute, compute_dtype, widened2};
-use crate::layout::Layout;
 use crate::ops::{cast, copy};
 use crate::rows::{Rows, walk};
 use crate::tensor::{NdArrayTensor, same_dtype};
 use alloc::{sync::Arc, vec::Vec};
 use bytemuck::Pod;
 use kiln_kernels::gemm::{self, Bias, Epilogue, Lhs, Matrix, PackedRhs, Rhs};
+use kiln_tensor::backend::Layout;
 use kiln_tensor::backend::Primitive;
 use kiln_tensor::{Activation, DType, Shape};
 

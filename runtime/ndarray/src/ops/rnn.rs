@@ -250,7 +250,7 @@ struct Layer<'a> {
 
 /// Recurrent weights, packed for this run or for all.
 enum Recurrent {
-    Kept(alloc::sync::Arc<(crate::layout::Layout, PackedRhs)>, usize),
+    Kept(alloc::sync::Arc<(kiln_tensor::backend::Layout, PackedRhs)>, usize),
     Here(PackedRhs, usize),
 }
 

@@ -1,12 +1,12 @@
 //! Writing by index.
 
 use crate::compute::{Compute, widened2};
-use crate::layout::Layout;
 use crate::ops::index::{check, check_others, indices};
 use crate::rows::{Rows, walk};
 use crate::tensor::{NdArrayTensor, same_dtype};
 use alloc::vec;
 use kiln_tensor::ScatterOp;
+use kiln_tensor::backend::Layout;
 use kiln_tensor::backend::Primitive;
 
 /// Combines `value` into `tensor` where `index` (of `value`'s shape) says along `dim`.

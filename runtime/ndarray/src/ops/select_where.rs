@@ -1,10 +1,10 @@
 //! Choosing between two tensors by a mask.
 
 use crate::compute::bits;
-use crate::layout::Layout;
 use crate::rows::{Rows, walk};
 use crate::tensor::{NdArrayTensor, same_dtype};
 use bytemuck::Pod;
+use kiln_tensor::backend::Layout;
 use kiln_tensor::backend::Primitive;
 use kiln_tensor::{Scalar, Shape};
 

@@ -3,6 +3,7 @@
 mod autodiff;
 mod device;
 mod dtypes;
+mod layout;
 mod primitive;
 mod traits;
 
@@ -10,5 +11,6 @@ pub use autodiff::AutodiffBackend;
 pub use device::{DeviceOps, ExecutionError};
 pub(crate) use dtypes::from_data;
 pub use dtypes::{held, hold};
+pub use layout::{Layout, row_major};
 pub use primitive::{Primitive, SliceRange};
 pub use traits::Backend;

@@ -1,8 +1,8 @@
-//! Where the elements of a tensor stand in its storage.
+//! Where the elements of a tensor stand in its storage: the views of backends whose tensors share their memory.
 
+use super::SliceRange;
+use crate::Shape;
 use alloc::{vec, vec::Vec};
-use kiln_tensor::Shape;
-use kiln_tensor::backend::SliceRange;
 
 /// Shape, strides and offset of a tensor, all in elements.
 ///
@@ -18,7 +18,7 @@ pub struct Layout {
 }
 
 /// Row-major strides of a shape.
-pub(crate) fn row_major(dims: &[usize]) -> Vec<isize> {
+pub fn row_major(dims: &[usize]) -> Vec<isize> {
     let mut strides = vec![1; dims.len()];
     for i in (1..dims.len()).rev() {
         strides[i - 1] = strides[i] * dims[i].max(1) as isize;
@@ -59,8 +59,20 @@ impl Layout {
     }
 
     /// The strides, if none is negative, as kernels take them.
-    pub(crate) fn forward_strides(&self) -> Option<Vec<usize>> {
+    pub fn forward_strides(&self) -> Option<Vec<usize>> {
         self.strides.iter().map(|&stride| usize::try_from(stride).ok()).collect()
+    }
+
+    /// Whether the elements stand without gaps with the channels (dim 1) last, and not row-major as well.
+    pub fn is_channels_last(&self) -> bool {
+        self.shape.rank() >= 3 && !self.is_contiguous() && self.channels_last().is_contiguous()
+    }
+
+    /// The view with dim 1 moved behind the others.
+    pub fn channels_last(&self) -> Self {
+        let mut axes: Vec<usize> = (0..self.shape.rank()).collect();
+        axes[1..].rotate_left(1);
+        self.permute(&axes)
     }
 
     /// Output dim `i` is input dim `axes[i]`.
