@@ -41,7 +41,6 @@ mod simd;
 pub mod softmax;
 pub mod threads;
 mod walk;
-mod windows;
 
 pub use in_out::InOut;
-pub use windows::Windows;
+pub use kiln_types::Windows;

@@ -14,9 +14,9 @@ pub use shape::PoolShape;
 use crate::scratch::with_scratch;
 use crate::simd::dispatched;
 use crate::threads::{self, SharedMut};
-use crate::windows::Windows;
 use alloc::vec::Vec;
 use kiln_types::PoolOp;
+use kiln_types::Windows;
 use num_traits::Float;
 
 /// What a window's elements are folded by.

@@ -23,6 +23,7 @@ mod scalar;
 mod serialize;
 mod shape;
 mod text;
+mod windows;
 
 pub use bytes::{Bytes, Refetched};
 pub use data::{DataError, TensorData, Tolerance};
@@ -41,3 +42,4 @@ pub use options::{
 pub use scalar::Scalar;
 pub use shape::Shape;
 pub use text::{Line, Lines, is_invisible};
+pub use windows::{Windows, spatial};

@@ -1,8 +1,8 @@
 //! The geometry of convolutions.
 
-use crate::windows::{Windows, spatial};
 use alloc::vec::Vec;
 use kiln_types::{ConvOptions, ConvTransposeOptions};
+use kiln_types::{Windows, spatial};
 
 /// The geometry of a convolution.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

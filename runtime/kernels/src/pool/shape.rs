@@ -1,8 +1,8 @@
 //! The geometry of a pooling, and which elements a window touches.
 
-use crate::windows::Windows;
 use alloc::vec::Vec;
 use kiln_types::PoolOptions;
+use kiln_types::Windows;
 
 /// The geometry of a pooling.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -5,9 +5,9 @@ use crate::conv::{ConvShape, ConvWeight, conv};
 use crate::gemm::{Epilogue, Matrix, PackedRhs, Rows, RowsProduct};
 use crate::scratch::with_scratch;
 use crate::threads::{SharedMut, parallel_for};
-use crate::windows::Windows;
 use alloc::vec::Vec;
 use core::ops::Range;
+use kiln_types::Windows;
 
 /// The gradient of the image `[batch, spatial…, in]` of a convolution, from the result's `[batch, spatial…, out]` and the
 /// weights `[out, in / groups, kernel…]`.

@@ -22,8 +22,11 @@ pub struct Windows {
     pub output: [usize; 3],
 }
 
-/// `values` behind as many `fill` as make three.
-pub(crate) fn spatial<T: Copy>(values: &[T], fill: T) -> [T; 3] {
+/// Three values for three axes: `values` behind as many `fill` as make three.
+///
+/// # Panics
+/// Unless there are one to three.
+pub fn spatial<T: Copy>(values: &[T], fill: T) -> [T; 3] {
     assert!((1..=3).contains(&values.len()), "1 to 3 spatial dims, got {}", values.len());
     let mut out = [fill; 3];
     out[3 - values.len()..].copy_from_slice(values);
@@ -99,20 +102,20 @@ impl Windows {
     }
 
     /// Whether every window is one element, and each element has its window.
-    pub(crate) fn are_points(&self) -> bool {
+    pub fn are_points(&self) -> bool {
         self.kernel == [1; 3] && self.stride == [1; 3] && self.padding == [(0, 0); 3]
     }
 
     /// The coordinate that element `k` of window `o` has, if it lies in the image.
     #[inline(always)]
-    pub(crate) fn position(&self, axis: usize, o: usize, k: usize) -> Option<usize> {
+    pub fn position(&self, axis: usize, o: usize, k: usize) -> Option<usize> {
         let p = o * self.stride[axis] + k * self.dilation[axis];
         p.checked_sub(self.padding[axis].0).filter(|&p| p < self.input[axis])
     }
 
     /// The elements of window `o` that lie in the image.
     #[inline(always)]
-    pub(crate) fn inside(&self, axis: usize, o: usize) -> Range<usize> {
+    pub fn inside(&self, axis: usize, o: usize) -> Range<usize> {
         let (start, dilation) = (o * self.stride[axis], self.dilation[axis]);
         let before = |end: usize| end.saturating_sub(start).div_ceil(dilation).min(self.kernel[axis]);
         let (first, end) = (before(self.padding[axis].0), before(self.padding[axis].0 + self.input[axis]));
@@ -120,7 +123,7 @@ impl Windows {
     }
 
     /// For each window along an axis, how many of its elements count: those in the image, or in its padding too.
-    pub(crate) fn counts(&self, axis: usize, include_pad: bool) -> Vec<f32> {
+    pub fn counts(&self, axis: usize, include_pad: bool) -> Vec<f32> {
         let padded = self.input[axis] + self.padding[axis].0 + self.padding[axis].1;
         let count = |o: usize| match include_pad {
             true => {
