@@ -132,6 +132,21 @@ def ctc() -> None:
     case("ctc_long", loss(0, False), long, labels, ints([60, 51]), ints([20, 13]), reductions=all_reductions)
 
 
+def many_classes() -> None:
+    """Logits far from 0: what distinguishes the classes lies in their last digits, which f32, and nine decimal ones, hold exactly here."""
+    mean = ("mean",)
+    far = normal(4, 300).mul(16).round().div(8)
+    far[0] += 1e4
+    far[1] -= 1e4
+    far[2, 7:200] = -math.inf
+    far[3] *= 1e3
+    targets, weights = ints([5, 299, 3, 250]), normal(300).abs().mul(64).round().div(64).add(0.125)
+    case("ce_far", lambda x, t, w, r: F.cross_entropy(x, t, reduction=r), far, targets, weights, reductions=mean)
+    case("ce_far_weights", lambda x, t, w, r: padded(x, t, [3], weight=w, reduction=r), far, targets, weights, reductions=mean)
+    far = torch.where(far.isinf(), 0.0, far)
+    case("ce_far_smoothing", lambda x, t, w, r: padded(x, t, [250], weight=w, label_smoothing=0.1, reduction=r), far, targets, weights, reductions=mean)
+
+
 def rounded(value):
     if isinstance(value, float):
         return float(f"{value:.9g}")
@@ -157,6 +172,7 @@ def main() -> None:
     classification()
     regression()
     ctc()
+    many_classes()
     path = pathlib.Path(__file__).parent.parent / "runtime/tests/losses.json"
     path.write_text(text(rounded(CASES)).replace('},"', '},\n"') + "\n")
     print(f"{path.name}: {len(CASES)} cases, {path.stat().st_size} bytes")

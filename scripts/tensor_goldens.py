@@ -449,6 +449,20 @@ def gradients():
         rows = gates * hidden
         case(name, run, {"hidden": hidden}, x=sample(4, 2, size), w=sample(2, rows, size), r=sample(2, rows, hidden),
              b=sample(2, 2 * rows))
+
+    # Rows of more classes than a vector has elements; -1 and 50, which is no class, do not count.
+    for weighted in [False, True]:
+        for smoothing in [0.0, 0.25]:
+            w = sample(37).__abs__() + np.float32(0.5) if weighted else None
+            args = {"smoothing": smoothing} | ({"weights": ",".join(map(str, w))} if weighted else {})
+            t = np.int64([3, -1, 0, 36, 3, 50, 20])
+
+            def losses(x, t):
+                kept = torch.where((t == -1) | (t == 50), -100, t)
+                weight = torch.from_numpy(w).double() if weighted else None
+                return f.cross_entropy(x, kept, weight, reduction="none", label_smoothing=smoothing)
+
+            case("cross_entropy", losses, args, x=sample(7, 37) * 3, t=t)
     file.write()
 
 

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::future::Future;
 use core::marker::PhantomData;
 use kiln_tensor::backend::{AutodiffBackend, Backend, ExecutionError, Primitive, SliceRange};
-use kiln_tensor::compose::{self, BatchNormTrained, RnnOperands, RnnOutput};
+use kiln_tensor::compose::{self, BatchNormTrained, CrossEntropyOptions, RnnOperands, RnnOutput};
 use kiln_tensor::{
     Activation, ArgReduceOp, AttentionOptions, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions,
     CumulativeOp, DType, Distribution, Expression, InterpolateOptions, PadMode, PoolOp, PoolOptions,
@@ -333,6 +333,20 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
 
     fn log_softmax(tensor: T<B>, dim: usize) -> T<B> {
         rules::norm::log_softmax::<B, C>(tensor, dim)
+    }
+
+    /// Class weights are constants to the rule; where they are trained, the loss is composed.
+    fn cross_entropy(
+        logits: T<B>,
+        targets: T<B>,
+        weights: Option<T<B>>,
+        options: &CrossEntropyOptions,
+    ) -> T<B> {
+        if weights.as_ref().is_some_and(AutodiffTensor::is_tracked) {
+            return compose::cross_entropy::<Self>(logits, targets, weights, options);
+        }
+        let weights = weights.map(|weights| weights.primitive);
+        rules::loss::cross_entropy::<B, C>(logits, targets.primitive, weights, options)
     }
 
     fn layer_norm(x: T<B>, weight: T<B>, bias: Option<T<B>>, epsilon: f64) -> T<B> {

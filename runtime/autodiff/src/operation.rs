@@ -44,6 +44,14 @@ impl<B: Backend> Context<B> {
         }
     }
 
+    /// [`Context::operand`], for the last time: if no other operation keeps it, its memory may be written.
+    pub(crate) fn take_operand(&mut self, n: usize) -> B::Primitive {
+        match self.operands.get_mut(n).and_then(Option::take) {
+            Some(saved) => saved.get(),
+            None => unreachable!("an operation keeps every operand that its way back takes, once"),
+        }
+    }
+
     /// The result, if it was kept.
     pub(crate) fn result(&self) -> B::Primitive {
         match &self.result {

@@ -3,7 +3,7 @@
 mod check;
 
 use kiln_tensor::backend::Backend;
-use kiln_tensor::compose::{RnnOperands, RnnOutput};
+use kiln_tensor::compose::{CrossEntropyOptions, RnnOperands, RnnOutput};
 use kiln_tensor::{
     Activation, AttentionOptions, ConvOptions, ConvTransposeOptions, CoordinateTransform, InterpolateMode,
     InterpolateOptions, PoolOp, PoolOptions, RnnDirection, RnnKind, RnnOptions, Shape, TensorData,
@@ -13,6 +13,10 @@ use kiln_tensor::{
 fn below_diagonal<B: Backend>(size: usize) -> B::Primitive {
     let mask: Vec<bool> = (0..size * size).map(|i| i % size <= i / size).collect();
     B::from_data(TensorData::new(mask, [1, 1, size, size]), &B::Device::default())
+}
+
+fn targets<B: Backend>() -> B::Primitive {
+    B::from_data(TensorData::from([2_i64, 0, 1]), &B::Device::default())
 }
 
 /// All results of a recurrent layer in one.
@@ -101,6 +105,16 @@ gradient_tests! {
 
     softmax [[2, 3, 2]] |B, [x]| B::softmax(x, 1);
     log_softmax [[2, 3, 2]] |B, [x]| B::log_softmax(x, 2);
+    cross_entropy [[3, 4]] |B, [x]| {
+        B::cross_entropy(x, targets::<B>(), None, &CrossEntropyOptions::default())
+    };
+    cross_entropy_smoothed [[3, 4]] |B, [x]| {
+        let weights = B::from_data(TensorData::from([0.5, 1.0, 2.0, 0.25]), &B::Device::default());
+        B::cross_entropy(x, targets::<B>(), Some(weights), &CrossEntropyOptions { ignored: vec![1], smoothing: 0.2 })
+    };
+    cross_entropy_of_weights (0.5, 2.0) [[3, 4], [4]] |B, [x, w]| {
+        B::cross_entropy(x, targets::<B>(), Some(w), &CrossEntropyOptions { ignored: vec![], smoothing: 0.2 })
+    };
     layer_norm [[2, 3, 4], [4], [4]] |B, [x, w, b]| B::layer_norm(x, w, Some(b), 1e-5);
     layer_norm_of_two_dims [[2, 3, 4], [3, 4]] |B, [x, w]| B::layer_norm(x, w, None, 1e-5);
     rms_norm [[2, 3, 4], [4]] |B, [x, w]| B::rms_norm(x, w, 1e-5);

@@ -13,6 +13,7 @@
 //! | [`elementwise`] | unary, binary, activations, elementwise programs |
 //! | [`reduce`] | folds and arg-folds along an axis |
 //! | [`softmax`], [`norm`] | softmax, layer, group, batch and RMS normalization |
+//! | [`cross_entropy`] | softmax and cross-entropy as one, with the gradient |
 //! | [`batch_norm`] | batch normalization in training |
 //! | [`attention`], [`rnn`] | fused attention, the pointwise parts of recurrent cells |
 //! | [`resize`] | resizing of an axis |
@@ -27,6 +28,7 @@ pub mod attention;
 pub mod batch_norm;
 pub mod conv;
 pub mod copy;
+pub mod cross_entropy;
 pub mod elementwise;
 pub mod gemm;
 mod in_out;

@@ -107,6 +107,33 @@ pub(crate) unsafe fn exp_row<S: Simd>(s: S, x: *const f32, to: *mut f32, n: usiz
     s.sum(s.add(sums[0], sums[1]))
 }
 
+/// `Σ e^(x - shift)`.
+#[inline(always)]
+pub(crate) unsafe fn exp_sum<S: Simd>(s: S, x: *const f32, n: usize, shift: f32) -> f32 {
+    let shift = s.splat(shift);
+    let mut sums = [s.splat(0.0); 2];
+    let mut i = 0;
+    // SAFETY: the caller's row has `n` elements.
+    unsafe {
+        while i + 2 * S::LANES <= n {
+            for v in 0..2 {
+                sums[v] = s.add(sums[v], exp(s, s.sub(s.load(x.add(i + v * S::LANES)), shift)));
+            }
+            i += 2 * S::LANES;
+        }
+        let mut rest = [0.0; 16];
+        while i < n {
+            let count = S::LANES.min(n - i);
+            let e = exp(s, s.sub(s.load_up_to(x.add(i), count), shift));
+            // Lanes beyond the row count as nothing.
+            s.store_up_to(rest.as_mut_ptr(), count, e);
+            sums[0] = s.add(sums[0], s.load_up_to(rest.as_ptr(), count));
+            i += S::LANES;
+        }
+    }
+    s.sum(s.add(sums[0], sums[1]))
+}
+
 /// `to = x · scale + shift`.
 #[inline(always)]
 pub(crate) unsafe fn scale_row<S: Simd>(s: S, x: *const f32, to: *mut f32, n: usize, scale: f32, shift: f32) {
@@ -135,18 +162,8 @@ dispatched! {
                 scale_row(s, to, to, n, 1.0 / sum, 0.0);
             }
             SoftmaxKind::LogSoftmax => {
+                let log_sum = s.to_array(log(s, s.splat(exp_sum(s, from, n, max))))[0];
                 let shift = s.splat(max);
-                let mut sums = s.splat(0.0);
-                let mut i = 0;
-                while i < n {
-                    let count = S::LANES.min(n - i);
-                    let e = exp(s, s.sub(s.load_up_to(from.add(i), count), shift));
-                    let mut lanes = [0.0; 16];
-                    s.store_up_to(lanes.as_mut_ptr(), count, e);
-                    sums = s.add(sums, s.load(lanes.as_ptr()));
-                    i += S::LANES;
-                }
-                let log_sum = s.to_array(log(s, s.splat(s.sum(sums))))[0];
                 let mut i = 0;
                 while i < n {
                     let count = S::LANES.min(n - i);

@@ -10,8 +10,8 @@ use kiln_kernels::attention::gradient_serves;
 use kiln_kernels::softmax::SoftmaxKind;
 use kiln_tensor::backend::{Backend, DeviceOps, ExecutionError, Primitive, SliceRange};
 use kiln_tensor::compose::{
-    self, AttentionGradients, AttentionTrained, BatchNormTrained, NormGradients, RnnGradients, RnnOperands,
-    RnnOutput, RnnStates, RnnTrained,
+    self, AttentionGradients, AttentionTrained, BatchNormTrained, CrossEntropyOptions, CrossEntropyTrained,
+    NormGradients, RnnGradients, RnnOperands, RnnOutput, RnnStates, RnnTrained,
 };
 use kiln_tensor::{
     Activation, ArgReduceOp, AttentionOptions, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions,
@@ -338,6 +338,15 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
         in_f32(tensor, |tensor| ops::norm::softmax(SoftmaxKind::LogSoftmax, tensor, dim))
     }
 
+    fn cross_entropy(
+        logits: NdArrayTensor,
+        targets: NdArrayTensor,
+        weights: Option<NdArrayTensor>,
+        options: &CrossEntropyOptions,
+    ) -> NdArrayTensor {
+        Self::cross_entropy_train(logits, targets, weights, options).losses
+    }
+
     fn layer_norm(
         x: NdArrayTensor,
         weight: NdArrayTensor,
@@ -452,6 +461,41 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
         }
         let found = ops::gradient::softmax(SoftmaxKind::LogSoftmax, single(gradient), single(output));
         ops::cast::cast(found, dtype)
+    }
+
+    fn cross_entropy_train(
+        logits: NdArrayTensor,
+        targets: NdArrayTensor,
+        weights: Option<NdArrayTensor>,
+        options: &CrossEntropyOptions,
+    ) -> CrossEntropyTrained<NdArrayTensor> {
+        let dtype = logits.dtype();
+        if !single_or_half(dtype) {
+            return compose::cross_entropy_train::<Self>(logits, targets, weights, options);
+        }
+        let trained = ops::loss::cross_entropy(single(logits), targets, weights.map(single), options);
+        CrossEntropyTrained { losses: ops::cast::cast(trained.losses, dtype), ..trained }
+    }
+
+    fn cross_entropy_gradient(
+        gradient: NdArrayTensor,
+        logits: NdArrayTensor,
+        targets: NdArrayTensor,
+        weights: Option<NdArrayTensor>,
+        (largest, log_sum): (NdArrayTensor, NdArrayTensor),
+        options: &CrossEntropyOptions,
+    ) -> NdArrayTensor {
+        let dtype = logits.dtype();
+        if !single_or_half(dtype) {
+            let kept = (largest, log_sum);
+            return compose::cross_entropy_gradient::<Self>(
+                gradient, logits, targets, weights, kept, options,
+            );
+        }
+        let (gradient, kept) = (single(gradient), [largest, log_sum]);
+        in_f32(logits, |logits| {
+            ops::loss::cross_entropy_gradient(gradient, logits, targets, weights.map(single), kept, options)
+        })
     }
 
     fn layer_norm_gradient(

@@ -83,9 +83,9 @@ macro_rules! suite {
     };
     (@level gradients) => {
         $crate::suite! { @families gradients:
-            finite: activations convolutions transposed_convolutions pools adaptive_pools resizes softmaxes norms embeddings;
+            finite: activations convolutions transposed_convolutions pools adaptive_pools resizes softmaxes cross_entropies norms embeddings;
             training: attentions recurrent dropout;
-            pytorch: activations windows norms attentions recurrent;
+            pytorch: activations windows norms cross_entropies attentions recurrent;
         }
     };
     (@families $level:ident: $($family:ident: $($test:ident)*;)*) => {

@@ -4,6 +4,7 @@ pub(crate) mod elementwise;
 pub(crate) mod fold;
 pub(crate) mod indexing;
 pub(crate) mod linear;
+pub(crate) mod loss;
 pub(crate) mod norm;
 pub(crate) mod sequence;
 pub(crate) mod shape;

@@ -12,6 +12,7 @@ pub(crate) mod cumulative;
 pub(crate) mod gradient;
 pub(crate) mod index;
 pub(crate) mod lanes;
+pub(crate) mod loss;
 pub(crate) mod matmul;
 pub(crate) mod norm;
 pub(crate) mod pool;

@@ -2,8 +2,8 @@
 
 use super::{DeviceOps, ExecutionError, Primitive, SliceRange};
 use crate::compose::{
-    self, AttentionGradients, AttentionTrained, BatchNormTrained, NormGradients, RnnGradients, RnnOperands,
-    RnnOutput, RnnStates, RnnTrained,
+    self, AttentionGradients, AttentionTrained, BatchNormTrained, CrossEntropyOptions, CrossEntropyTrained,
+    NormGradients, RnnGradients, RnnOperands, RnnOutput, RnnStates, RnnTrained,
 };
 use crate::ops::{ActivationOps, FloatTensorOps};
 use crate::{
@@ -346,6 +346,18 @@ pub trait Backend:
         compose::log_softmax::<Self>(tensor, dim)
     }
 
+    /// The cross-entropy of each row, `[rows]`: `-w_t ln softmax(logits)[t]`, where `logits` are `[rows, classes]`, `targets`
+    /// `[rows]` of any integer dtype, `weights` `[classes]` (of any float dtype; 1 where there are none). Part of it may be
+    /// spread over all classes; see [`CrossEntropyOptions`].
+    fn cross_entropy(
+        logits: T<Self>,
+        targets: T<Self>,
+        weights: Option<T<Self>>,
+        options: &CrossEntropyOptions,
+    ) -> T<Self> {
+        compose::cross_entropy::<Self>(logits, targets, weights, options)
+    }
+
     /// Normalizes over the last `weight.rank()` dims to mean 0 and variance 1, then scales and shifts.
     fn layer_norm(x: T<Self>, weight: T<Self>, bias: Option<T<Self>>, epsilon: f64) -> T<Self> {
         compose::layer_norm::<Self>(x, weight, bias, epsilon)
@@ -466,6 +478,28 @@ pub trait Backend:
     /// The gradient of the input of [`Backend::log_softmax`], given its `output`.
     fn log_softmax_gradient(gradient: T<Self>, output: T<Self>, dim: usize) -> T<Self> {
         compose::log_softmax_gradient::<Self>(gradient, output, dim)
+    }
+
+    /// [`Backend::cross_entropy`], keeping what its gradient needs beside the operands.
+    fn cross_entropy_train(
+        logits: T<Self>,
+        targets: T<Self>,
+        weights: Option<T<Self>>,
+        options: &CrossEntropyOptions,
+    ) -> CrossEntropyTrained<T<Self>> {
+        compose::cross_entropy_train::<Self>(logits, targets, weights, options)
+    }
+
+    /// The gradient of the logits of [`Backend::cross_entropy_train`], given what it kept: `largest` and `log_sum`.
+    fn cross_entropy_gradient(
+        gradient: T<Self>,
+        logits: T<Self>,
+        targets: T<Self>,
+        weights: Option<T<Self>>,
+        kept: (T<Self>, T<Self>),
+        options: &CrossEntropyOptions,
+    ) -> T<Self> {
+        compose::cross_entropy_gradient::<Self>(gradient, logits, targets, weights, kept, options)
     }
 
     /// The gradients of [`Backend::layer_norm`].

@@ -2,6 +2,7 @@
 
 mod attention;
 mod conv;
+mod loss;
 mod norm;
 mod pool;
 mod recurrent;
@@ -15,6 +16,7 @@ pub use conv::{
     conv, conv_activated, conv_integer, conv_transpose, conv_transpose1d, conv_transpose2d, conv_transpose3d,
     conv1d, conv2d, conv3d, unfold4d,
 };
+pub use loss::{CrossEntropyOptions, cross_entropy};
 pub use norm::{batch_norm, batch_norm_train, dropout, group_norm, instance_norm, layer_norm, rms_norm};
 pub use pool::{
     adaptive_avg_pool, adaptive_avg_pool1d, adaptive_avg_pool2d, avg_pool1d, avg_pool2d, interpolate,

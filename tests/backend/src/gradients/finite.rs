@@ -2,9 +2,10 @@
 
 use super::{check, has_f64, noise, shape_of};
 use kiln_tensor::backend::{Backend, Primitive};
+use kiln_tensor::compose::CrossEntropyOptions;
 use kiln_tensor::{
     Activation, BinaryOp, ConvOptions, ConvTransposeOptions, CoordinateTransform, DType, InterpolateMode,
-    InterpolateOptions, NearestRounding, PoolOp, PoolOptions, Scalar,
+    InterpolateOptions, NearestRounding, PoolOp, PoolOptions, Scalar, UnaryOp,
 };
 
 pub fn activations<B: Backend>() {
@@ -240,6 +241,32 @@ pub fn softmaxes<B: Backend>() {
             |t| B::log_softmax(t[0].clone(), dim),
             |gradient, t| vec![B::log_softmax_gradient(gradient, B::log_softmax(t[0].clone(), dim), dim)],
         );
+    }
+}
+
+/// With weights and without, smoothed, with targets that do not count, of which one is no class.
+pub fn cross_entropies<B: Backend>() {
+    if !has_f64::<B>() {
+        return;
+    }
+    let targets = || crate::primitives::tensor::<B, i32>(&[2, -1, 0, 9, 3], &[5]);
+    let weights = B::unary(UnaryOp::Exp, noise::<B>(&[4], 3));
+    for weights in [None, Some(weights)] {
+        for smoothing in [0.0, 0.3] {
+            let options = CrossEntropyOptions { ignored: vec![-1, 9], smoothing };
+            let train =
+                |x: &B::Primitive| B::cross_entropy_train(x.clone(), targets(), weights.clone(), &options);
+            check::<B>(
+                &format!("cross_entropy {options:?}, weighted: {}", weights.is_some()),
+                vec![noise::<B>(&[5, 4], 1)],
+                |t| B::cross_entropy(t[0].clone(), targets(), weights.clone(), &options),
+                |gradient, t| {
+                    let kept = train(&t[0]);
+                    let (x, kept) = (t[0].clone(), (kept.largest, kept.log_sum));
+                    vec![B::cross_entropy_gradient(gradient, x, targets(), weights.clone(), kept, &options)]
+                },
+            );
+        }
     }
 }
 

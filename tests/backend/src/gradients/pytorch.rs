@@ -2,10 +2,11 @@
 
 use crate::case::{Case, read};
 use kiln_tensor::backend::{Backend, Primitive};
-use kiln_tensor::compose::{NormGradients, RnnOperands, RnnOutput};
+use kiln_tensor::compose::{CrossEntropyOptions, NormGradients, RnnOperands, RnnOutput};
 use kiln_tensor::{
-    Activation, AttentionOptions, ConvOptions, ConvTransposeOptions, CoordinateTransform, InterpolateMode,
-    InterpolateOptions, NearestRounding, PoolOp, PoolOptions, RnnDirection, RnnKind, RnnOptions,
+    Activation, AttentionOptions, ConvOptions, ConvTransposeOptions, CoordinateTransform, Element,
+    InterpolateMode, InterpolateOptions, NearestRounding, PoolOp, PoolOptions, RnnDirection, RnnKind,
+    RnnOptions, TensorData,
 };
 
 fn cases() -> impl Iterator<Item = Case> {
@@ -143,6 +144,26 @@ pub fn norms<B: Backend>() {
             }
             _ => {}
         }
+    }
+}
+
+pub fn cross_entropies<B: Backend>() {
+    for case in cases().filter(|case| case.name == "cross_entropy") {
+        let tensor = |name: &str| case.primitive::<B>(name);
+        let smoothing = case.float("smoothing").expect("every case says how much is spread");
+        let options = CrossEntropyOptions { ignored: vec![-1, 50], smoothing };
+        let weights = case.floats("weights").map(|weights| {
+            let count = weights.len();
+            let data = TensorData::new(weights, [count]).convert_dtype(B::FloatElem::DTYPE);
+            B::from_data(data, &B::Device::default())
+        });
+        let trained = B::cross_entropy_train(tensor("x"), tensor("t"), weights.clone(), &options);
+        case.compare::<B>("out", trained.losses);
+        let plain = B::cross_entropy(tensor("x"), tensor("t"), weights.clone(), &options);
+        case.compare::<B>("out", plain);
+        let kept = (trained.largest, trained.log_sum);
+        let found = B::cross_entropy_gradient(tensor("g"), tensor("x"), tensor("t"), weights, kept, &options);
+        case.compare::<B>("dx", found);
     }
 }
 

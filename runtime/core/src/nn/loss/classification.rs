@@ -4,6 +4,7 @@ use super::{Reduction, check_same};
 use crate::config::Config;
 use crate::module::{Ignored, Module};
 use crate::nn::display::layer_display;
+use crate::tensor::module::{self, CrossEntropyOptions};
 use crate::tensor::{Int, Tensor, activation, backend::Backend};
 use alloc::{format, string::String, vec::Vec};
 
@@ -67,32 +68,65 @@ impl<B: Backend> CrossEntropyLoss<B> {
 
     /// Logits `[batch, classes]`, targets `[batch]`.
     pub fn forward(&self, logits: Tensor<B, 2>, targets: Tensor<B, 1, Int>) -> Tensor<B, 1> {
-        let [batch, classes] = logits.dims();
-        let [count] = targets.dims();
+        let ([batch, _], [count]) = (logits.dims(), targets.dims());
         assert!(batch == count, "CrossEntropyLoss: {batch} rows of logits and {count} targets");
-        let log_probabilities = if self.logits { activation::log_softmax(logits, 1) } else { logits.log() };
-        let ids = targets.clone().reshape([batch, 1]);
-        let weight_of_row = match &self.weights {
-            Some(weights) => weights.clone().gather(0, targets.clone()),
-            None => log_probabilities.clone().detach().slice([0..batch, 0..1]).reshape([batch]).ones_like(),
+        let losses = if self.logits {
+            let ignored = self.pad_tokens.iter().flatten().map(|&token| token as i64).collect();
+            let smoothing = f64::from(self.smoothing.unwrap_or(0.0));
+            let options = CrossEntropyOptions { ignored, smoothing };
+            module::cross_entropy(logits, targets.clone(), self.weights.clone(), &options)
+        } else {
+            self.of_probabilities(logits, targets.clone())
         };
-        let weight_of_row = match self.pad_mask(targets) {
-            Some(mask) => weight_of_row.mask_fill(mask, 0.0),
-            None => weight_of_row,
+        match self.weights_of(&losses, targets) {
+            Some(weights) => losses.sum() / weights.sum(),
+            None => losses.mean(),
+        }
+    }
+
+    /// The loss of each row of probabilities.
+    fn of_probabilities(&self, probabilities: Tensor<B, 2>, targets: Tensor<B, 1, Int>) -> Tensor<B, 1> {
+        let [batch, classes] = probabilities.dims();
+        let mask = self.pad_mask(targets.clone());
+        let classes_of_rows = match &mask {
+            Some(mask) => targets.clone().mask_fill(mask.clone(), 0),
+            None => targets.clone(),
         };
-        let picked = log_probabilities.clone().gather(1, ids).reshape([batch]);
-        let mut sum = (picked * weight_of_row.clone()).sum().neg();
-        let total = weight_of_row.clone().sum();
+        let logarithms = probabilities.log();
+        let picked = logarithms.clone().gather(1, classes_of_rows.reshape([batch, 1])).reshape([batch]).neg();
+        let mut losses = match self.weights_of(&picked, targets) {
+            Some(weights) => picked * weights,
+            None => picked,
+        };
         if let Some(smoothing) = self.smoothing {
             let weighted = match &self.weights {
-                Some(weights) => log_probabilities * weights.clone().reshape([1, classes]),
-                None => log_probabilities,
+                Some(weights) => logarithms * weights.clone().reshape([1, classes]),
+                None => logarithms,
             };
-            let counted = weight_of_row.greater_elem(0.0).float();
-            let spread = (weighted.sum_dim(1).reshape([batch]) * counted).sum().neg();
-            sum = sum * (1.0 - smoothing) + spread * (smoothing / classes as f32);
+            let spread = weighted.sum_dim(1).reshape([batch]);
+            losses = losses * (1.0 - smoothing) - spread * (smoothing / classes as f32);
         }
-        sum / total
+        match mask {
+            Some(mask) => losses.mask_fill(mask, 0.0),
+            None => losses,
+        }
+    }
+
+    /// The weight of each row, 0 for one that does not count; nothing when all weigh 1.
+    fn weights_of(&self, losses: &Tensor<B, 1>, targets: Tensor<B, 1, Int>) -> Option<Tensor<B, 1>> {
+        let mask = self.pad_mask(targets.clone());
+        let picked =
+            |weights: &Tensor<B, 1>, targets| weights.clone().cast(losses.dtype()).gather(0, targets);
+        let weights = match (&self.weights, &mask) {
+            (None, None) => return None,
+            (Some(weights), None) => picked(weights, targets),
+            (Some(weights), Some(mask)) => picked(weights, targets.mask_fill(mask.clone(), 0)),
+            (None, Some(_)) => losses.clone().detach().ones_like(),
+        };
+        Some(match mask {
+            Some(mask) => weights.mask_fill(mask, 0.0),
+            None => weights,
+        })
     }
 
     fn pad_mask(&self, targets: Tensor<B, 1, Int>) -> Option<Tensor<B, 1, crate::tensor::Bool>> {

@@ -8,6 +8,7 @@ mod activation;
 mod attention;
 mod conv;
 mod dropout;
+mod loss;
 mod norm;
 mod pool;
 mod resize;
@@ -19,6 +20,9 @@ pub use conv::{
     conv_input_gradient, conv_transpose_input_gradient, conv_transpose_weight_gradient, conv_weight_gradient,
 };
 pub use dropout::{Philox, dropout, random_key};
+pub use loss::{
+    CrossEntropyOptions, CrossEntropyTrained, cross_entropy, cross_entropy_gradient, cross_entropy_train,
+};
 pub use norm::{
     BatchNormTrained, NormGradients, batch_norm_gradient, batch_norm_train, group_norm_gradient,
     layer_norm_gradient, log_softmax_gradient, rms_norm_gradient, softmax_gradient,

@@ -6,7 +6,7 @@ use crate::{DType, ReduceOp, UnaryOp, trace};
 use alloc::vec::Vec;
 
 /// The dtype in which sums of a dtype are taken.
-fn wide(dtype: DType) -> DType {
+pub(super) fn wide(dtype: DType) -> DType {
     match dtype {
         DType::F16 | DType::BF16 => DType::F32,
         dtype => dtype,

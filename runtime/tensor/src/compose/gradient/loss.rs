@@ -1,0 +1,165 @@
+//! Softmax and cross-entropy as one.
+
+use super::norm::wide;
+use crate::backend::{Backend, Primitive};
+use crate::compose::calc::{T, mul, mul_scalar, reshape, sub, to_dtype};
+use crate::{BinaryOp, CompareOp, DType, ReduceOp, Scalar, ScatterOp, UnaryOp};
+use alloc::vec::Vec;
+
+/// Options of [`Backend::cross_entropy`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CrossEntropyOptions {
+    /// Targets that do not count: the loss of their rows is 0, whatever their logits are. They may lie beyond the classes.
+    pub ignored: Vec<i64>,
+    /// How much of each target is spread over all classes, 0 to 1 (Szegedy et al. 2016).
+    pub smoothing: f64,
+}
+
+/// What cross-entropy keeps in training. Largest logit and logarithm stay two numbers: far from 0 their sum would round away
+/// what distinguishes the classes.
+#[derive(Clone, Debug)]
+pub struct CrossEntropyTrained<P> {
+    /// The loss of each row, `[rows]`.
+    pub losses: P,
+    /// The largest logit of each row, `[rows, 1]`; of half-precision logits in f32.
+    pub largest: P,
+    /// The logarithm of the sum of the exponentials of what each logit is below the largest, `[rows, 1]`; likewise.
+    pub log_sum: P,
+}
+
+/// Targets as columns.
+struct Targets<P> {
+    /// The class of each row, `[rows, 1]`; 0 where none counts.
+    classes: P,
+    /// Which rows do not count, `[rows, 1]`; nothing when all do.
+    ignored: Option<P>,
+}
+
+impl<P: Primitive> Targets<P> {
+    fn new<B: Backend<Primitive = P>>(targets: P, ignored: &[i64]) -> Self {
+        let rows = targets.shape().num_elements();
+        let targets = reshape::<B>(targets, &[rows, 1]);
+        let is = |&class: &i64| B::compare_scalar(CompareOp::Equal, targets.clone(), Scalar::Int(class));
+        let masks = ignored.iter().map(is);
+        let ignored = masks.reduce(|a, b| B::binary(BinaryOp::Or, a, b));
+        let classes = match &ignored {
+            Some(mask) => B::mask_fill(targets, mask.clone(), Scalar::Int(0)),
+            None => targets,
+        };
+        Self { classes, ignored }
+    }
+
+    /// The rows that do not count, as 0.
+    fn counted<B: Backend<Primitive = P>>(&self, rows: P) -> P {
+        match &self.ignored {
+            Some(mask) => B::mask_fill(rows, mask.clone(), Scalar::Int(0)),
+            None => rows,
+        }
+    }
+
+    /// Each row's number times the weight of its class.
+    fn weighted<B: Backend<Primitive = P>>(&self, rows: P, weights: Option<&P>) -> P {
+        let Some(weights) = weights else { return rows };
+        let count = self.classes.shape().num_elements();
+        let picked = B::select(weights.clone(), 0, reshape::<B>(self.classes.clone(), &[count]));
+        mul::<B>(rows, reshape::<B>(picked, &[count, 1]))
+    }
+}
+
+/// The weights as one row, in the dtype that rows are computed in.
+fn row_of<B: Backend>(weights: T<B>, dtype: DType) -> T<B> {
+    let classes = weights.shape().num_elements();
+    reshape::<B>(to_dtype::<B>(weights, wide(dtype)), &[1, classes])
+}
+
+/// The sum of the weights of all classes, `[1, 1]`; nothing for weights of 1.
+fn total<B: Backend>(weights: Option<&T<B>>) -> Option<T<B>> {
+    weights.map(|weights| B::reduce(ReduceOp::Sum, weights.clone(), &[1]))
+}
+
+/// Default of [`Backend::cross_entropy`].
+pub fn cross_entropy<B: Backend>(
+    logits: T<B>,
+    targets: T<B>,
+    weights: Option<T<B>>,
+    options: &CrossEntropyOptions,
+) -> T<B> {
+    cross_entropy_train::<B>(logits, targets, weights, options).losses
+}
+
+/// Default of [`Backend::cross_entropy_train`].
+pub fn cross_entropy_train<B: Backend>(
+    logits: T<B>,
+    targets: T<B>,
+    weights: Option<T<B>>,
+    options: &CrossEntropyOptions,
+) -> CrossEntropyTrained<T<B>> {
+    let (dtype, rows, classes) = (logits.dtype(), logits.dims()[0], logits.dims()[1]);
+    let logits = to_dtype::<B>(logits, wide(dtype));
+    let weights = weights.map(|weights| row_of::<B>(weights, dtype));
+    let targets = Targets::new::<B>(targets, &options.ignored);
+
+    // The results do not depend on what is subtracted, so no gradient needs to flow through it.
+    let largest = B::reduce(ReduceOp::Max, B::detach(logits.clone()), &[1]);
+    let below = sub::<B>(logits, largest.clone());
+    let sum = B::reduce(ReduceOp::Sum, B::unary(UnaryOp::Exp, below.clone()), &[1]);
+    let log_sum = B::unary(UnaryOp::Log, sum);
+
+    let picked = sub::<B>(log_sum.clone(), B::gather(below.clone(), 1, targets.classes.clone()));
+    let flat = weights.clone().map(|weights| reshape::<B>(weights, &[classes]));
+    let mut losses = targets.weighted::<B>(picked, flat.as_ref());
+    if options.smoothing > 0.0 {
+        let below = match &weights {
+            Some(weights) => mul::<B>(below, weights.clone()),
+            None => below,
+        };
+        let all = match total::<B>(weights.as_ref()) {
+            Some(total) => mul::<B>(log_sum.clone(), total),
+            None => mul_scalar::<B>(log_sum.clone(), classes as f64),
+        };
+        let spread = sub::<B>(all, B::reduce(ReduceOp::Sum, below, &[1]));
+        let spread = mul_scalar::<B>(spread, options.smoothing / classes as f64);
+        losses = B::binary(BinaryOp::Add, mul_scalar::<B>(losses, 1.0 - options.smoothing), spread);
+    }
+    let losses = reshape::<B>(targets.counted::<B>(losses), &[rows]);
+    CrossEntropyTrained { losses: to_dtype::<B>(losses, dtype), largest, log_sum }
+}
+
+/// Default of [`Backend::cross_entropy_gradient`]. With `w` the weights, `t` the target and `s` the smoothing, that of logit
+/// `c` is `p_c ((1 - s) w_t + s/C Σ w) - s/C w_c`, less `(1 - s) w_t` at the target, all times the gradient of the row.
+pub fn cross_entropy_gradient<B: Backend>(
+    gradient: T<B>,
+    logits: T<B>,
+    targets: T<B>,
+    weights: Option<T<B>>,
+    (largest, log_sum): (T<B>, T<B>),
+    options: &CrossEntropyOptions,
+) -> T<B> {
+    let (dtype, rows, classes) = (logits.dtype(), logits.dims()[0], logits.dims()[1]);
+    let weights = weights.map(|weights| row_of::<B>(weights, dtype));
+    let targets = Targets::new::<B>(targets, &options.ignored);
+    let gradient = targets.counted::<B>(reshape::<B>(to_dtype::<B>(gradient, wide(dtype)), &[rows, 1]));
+
+    let below = sub::<B>(sub::<B>(to_dtype::<B>(logits, wide(dtype)), largest), log_sum);
+    let shares = B::unary(UnaryOp::Exp, below);
+    let flat = weights.clone().map(|weights| reshape::<B>(weights, &[classes]));
+    let at_target = targets.weighted::<B>(gradient.clone(), flat.as_ref());
+    let mut result = if options.smoothing > 0.0 {
+        let at_target = mul_scalar::<B>(at_target.clone(), 1.0 - options.smoothing);
+        let spread = mul_scalar::<B>(gradient, options.smoothing / classes as f64);
+        let all = match total::<B>(weights.as_ref()) {
+            Some(total) => mul::<B>(spread.clone(), total),
+            None => mul_scalar::<B>(spread.clone(), classes as f64),
+        };
+        let flow = mul::<B>(shares, B::binary(BinaryOp::Add, at_target, all));
+        match weights {
+            Some(weights) => sub::<B>(flow, mul::<B>(spread, weights)),
+            None => sub::<B>(flow, spread),
+        }
+    } else {
+        mul::<B>(shares, at_target.clone())
+    };
+    let at_target = mul_scalar::<B>(at_target, options.smoothing - 1.0);
+    result = B::scatter(result, 1, targets.classes.clone(), at_target, ScatterOp::Add);
+    to_dtype::<B>(targets.counted::<B>(result), dtype)
+}
