@@ -9,6 +9,7 @@ pub mod markers;
 mod verify;
 
 use proc_macro2::TokenStream;
+use quote::ToTokens;
 use verify::Expected;
 
 /// Why tokens did not become text. Each is a defect of Kiln's.
@@ -27,12 +28,13 @@ pub enum PrintError {
 
 /// The text of a file, below a head of comments.
 pub fn print(head: &str, tokens: TokenStream) -> Result<String, PrintError> {
-    let expected = Expected::new(tokens.clone())?;
-    let printed = {
-        let file = syn::parse2(tokens)?;
-        prettyplease::unparse(&file)
-    };
-    let text = format!("{head}{}", markers::replace(&printed));
+    print_file(head, &syn::parse2(tokens)?)
+}
+
+/// The text of a file whose syntax tree is there, below a head of comments.
+pub fn print_file(head: &str, file: &syn::File) -> Result<String, PrintError> {
+    let expected = Expected::new(file.to_token_stream())?;
+    let text = format!("{head}{}", markers::replace(&prettyplease::unparse(file)));
     expected.verify(&text)?;
     Ok(text)
 }

@@ -93,9 +93,9 @@ pub struct Callee {
 
 /// The parts of an expression; one match for reading and for changing.
 macro_rules! parts {
-    ($(#[$doc:meta])* $name:ident $(, $mut:tt)?) => {
+    ($(#[$doc:meta])* $each:ident, $(#[$list_doc:meta])* $list:ident $(, $mut:tt)?) => {
         $(#[$doc])*
-        pub fn $name(&$($mut)? self) -> Vec<&$($mut)? Code> {
+        fn $each<'c>(&'c $($mut)? self, f: &mut dyn FnMut(&'c $($mut)? Code)) {
             match self {
                 Code::Use(_)
                 | Code::Clone(_)
@@ -114,53 +114,66 @@ macro_rules! parts {
                 | Code::Device
                 | Code::Size(_)
                 | Code::Integer(_)
-                | Code::Symbol(_) => Vec::new(),
+                | Code::Symbol(_) => {}
                 Code::Array(items)
                 | Code::Vec(items)
                 | Code::Tuple(items)
                 | Code::Call(_, items)
                 | Code::Make(_, _, items)
                 | Code::Layer(_, _, items)
-                | Code::Module(_, items) => items.into_iter().collect(),
-                Code::Range(a, b) | Code::Infix(a, _, b) => vec![a, b],
-                Code::Ref(a) | Code::Prefix(_, a) | Code::Closure(_, a) => vec![a],
-                Code::Method(receiver, _, _, args) | Code::Setting(receiver, _, args, _) => {
-                    [&$($mut)? **receiver].into_iter().chain(args).collect()
+                | Code::Module(_, items) => items.into_iter().for_each(f),
+                Code::Range(a, b) | Code::Infix(a, _, b) => {
+                    f(a);
+                    f(b);
                 }
-                Code::Struct(_, fields) => fields.into_iter().map(|(_, value)| value).collect(),
+                Code::Ref(a) | Code::Prefix(_, a) | Code::Closure(_, a) => f(a),
+                Code::Method(receiver, _, _, args) | Code::Setting(receiver, _, args, _) => {
+                    f(receiver);
+                    args.into_iter().for_each(f);
+                }
+                Code::Struct(_, fields) => fields.into_iter().for_each(|(_, value)| f(value)),
                 Code::Block(bindings, result) => {
-                    bindings.into_iter().map(|(_, value)| value).chain([&$($mut)? **result]).collect()
+                    bindings.into_iter().for_each(|(_, value)| f(value));
+                    f(result);
                 }
             }
+        }
+
+        $(#[$list_doc])*
+        pub fn $list(&$($mut)? self) -> Vec<&$($mut)? Code> {
+            let mut parts = Vec::new();
+            self.$each(&mut |part| parts.push(part));
+            parts
         }
     };
 }
 
 impl Code {
     parts!(
+        /// Calls `f` with the parts, in the order in which Rust evaluates them.
+        each_part,
         /// The parts, in the order in which Rust evaluates them.
         parts
     );
 
     parts!(
+        /// Calls `f` with the parts, to change, in the order in which Rust evaluates them.
+        each_part_mut,
         /// The parts, to change, in the order in which Rust evaluates them.
-        parts_mut, mut
+        parts_mut,
+        mut
     );
 
     /// Visits it and everything in it, parents first.
     pub fn visit(&self, f: &mut dyn FnMut(&Code)) {
         f(self);
-        for part in self.parts() {
-            part.visit(f);
-        }
+        self.each_part(&mut |part| part.visit(f));
     }
 
     /// Visits it and everything in it, to change, parents first.
     pub fn visit_mut(&mut self, f: &mut dyn FnMut(&mut Code)) {
         f(self);
-        for part in self.parts_mut() {
-            part.visit_mut(f);
-        }
+        self.each_part_mut(&mut |part| part.visit_mut(f));
     }
 
     /// The variable that this leaf stands for.

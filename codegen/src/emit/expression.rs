@@ -1,91 +1,72 @@
 //! Expressions.
 
 use super::function::FunctionEmitter;
-use super::{Result, dims, tensor_type};
+use super::{Result, dims, syntax, tensor_type};
 use crate::Defect;
 use crate::code::{Callee, Code, Literal, Place};
 use crate::ids::{FieldId, SlotId};
 use crate::literals;
 use crate::names::ident;
 use crate::structs::Derived;
-use kiln_importer::ir::{Name, TensorType};
+use kiln_importer::ir::Name;
 use kiln_types::DType;
 use proc_macro2::TokenStream;
 use quote::quote;
+use std::borrow::Cow;
+use syn::{Expr, ExprClosure};
 
 impl FunctionEmitter<'_, '_> {
     /// An expression.
-    pub(super) fn code(&mut self, code: &Code) -> Result<TokenStream> {
+    pub(super) fn code(&mut self, code: &Code) -> Result<Expr> {
         Ok(match code {
-            Code::Use(var) | Code::Name(var) => {
-                let name = ident(self.variables.name(*var)?);
-                quote!(#name)
-            }
+            Code::Use(var) | Code::Name(var) => syntax::variable(ident(self.variables.name(*var)?)),
             Code::Clone(var) => {
-                let name = ident(self.variables.name(*var)?);
-                quote!(#name.clone())
+                let name = syntax::variable(ident(self.variables.name(*var)?));
+                syntax::method(name, ident("clone"), Vec::new())
             }
             Code::Carried => {
-                let name = ident(self.variables.name(self.carried.ok_or(Defect::EmptyLoop)?)?);
-                quote!(#name)
+                let carried = self.carried.ok_or(Defect::EmptyLoop)?;
+                syntax::variable(ident(self.variables.name(carried)?))
             }
-            Code::Parameter(field) => {
-                let field = self.field(*field)?;
-                quote!(#field.val())
-            }
+            Code::Parameter(field) => syntax::method(self.field(*field)?, ident("val"), Vec::new()),
             Code::Held(way, field) => self.held(way, field)?,
             Code::Slot(slot) => self.slot(*slot)?,
-            Code::Int(value) => literals::int(*value),
-            Code::Scalar(value, dtype) => literals::scalar(value.0, *dtype),
-            Code::Float(value) => literals::float(value.0.to_f64()),
-            Code::Bool(value) => quote!(#value),
+            Code::Int(value) => syntax::int(*value)?,
+            Code::Scalar(value, dtype) => syntax::parsed(literals::scalar(value.0, *dtype))?,
+            Code::Float(value) => syntax::parsed(literals::float(value.0.to_f64()))?,
+            Code::Bool(value) => syntax::bool(*value),
             Code::DType(dtype) => self.dtype(*dtype),
-            Code::Path(path) => self.emitter.uses.path(path),
-            Code::Local(name) => {
-                let name = ident(name);
-                quote!(#name)
-            }
+            Code::Path(path) => syntax::path(self.emitter.uses.path(path)),
+            Code::Local(name) => syntax::variable(ident(name)),
             Code::Device => {
                 self.uses_device = true;
-                quote!(device)
+                syntax::variable(ident("device"))
             }
-            Code::Size(dim) => dims::size(dim, self.variables)?,
-            Code::Integer(dim) => dims::integer(dim, self.variables)?,
-            Code::Symbol(symbol) => {
-                let (name, _) = dims::variable(symbol, self.variables)?;
-                quote!(#name)
-            }
+            Code::Size(dim) => syntax::parsed(dims::size(dim, self.variables)?)?,
+            Code::Integer(dim) => syntax::parsed(dims::integer(dim, self.variables)?)?,
+            Code::Symbol(symbol) => syntax::variable(dims::variable(symbol, self.variables)?.0),
             Code::Layer(field, method, args) => {
                 let field = self.field(*field)?;
-                let (method, args) = (ident(method), self.all(args)?);
-                quote!(#field.#method(#(#args),*))
+                syntax::method(field, ident(method), self.all(args)?)
             }
             Code::Module(callee, args) => self.call_module(*callee, args)?,
-            Code::Array(items) => {
-                let items = self.all(items)?;
-                // An empty array says no type.
-                if items.is_empty() { quote!([0usize; 0]) } else { quote!([#(#items),*]) }
-            }
+            // An empty array says no type.
+            Code::Array(items) if items.is_empty() => syntax::parsed(quote!([0usize; 0]))?,
+            Code::Array(items) => syntax::array(self.all(items)?),
             Code::Vec(items) => {
                 let items = self.all(items)?;
-                quote!(vec![#(#items),*])
+                syntax::parsed(quote!(vec![#(#items),*]))?
             }
-            Code::Tuple(items) => {
-                let items = self.all(items)?;
-                quote!((#(#items),*))
-            }
+            Code::Tuple(items) => syntax::tuple(self.all(items)?),
             Code::Range(a, b) => {
-                let (a, b) = (self.code(a)?, self.code(b)?);
-                quote!(#a..#b)
+                let start = self.code(a)?;
+                syntax::range(start, self.code(b)?)
             }
-            Code::Ref(inner) => {
-                let inner = self.operand(inner)?;
-                quote!(&#inner)
-            }
+            Code::Ref(inner) => syntax::reference(self.operand(inner)?),
             Code::Call(path, args) => {
-                let (twin, wait) = self.twin(path);
-                let (path, args) = (self.emitter.uses.path(&twin), self.all(args)?);
-                quote!(#path(#(#args),*)#wait)
+                let (twin, waits) = self.twin(path);
+                let path = syntax::path(self.emitter.uses.path(&twin));
+                syntax::awaited(syntax::call(path, self.all(args)?), waits)
             }
             Code::Method(receiver, name, generics, args) => self.method(receiver, name, generics, args)?,
             Code::Setting(receiver, name, args, default) => {
@@ -97,115 +78,92 @@ impl FunctionEmitter<'_, '_> {
             Code::Infix(a, op, b) => {
                 let left = match a.as_ref() {
                     // A bare number before an operator leaves the type of the result open.
-                    Code::Scalar(value, dtype) => literals::typed(value.0, *dtype),
+                    Code::Scalar(value, dtype) => syntax::parsed(literals::typed(value.0, *dtype))?,
                     a if keeps_left(a, op) => self.code(a)?,
                     a => self.operand(a)?,
                 };
-                let (right, op) = (self.operand(b)?, operator(op)?);
-                quote!(#left #op #right)
+                syntax::infix(left, op, self.operand(b)?)?
             }
-            Code::Prefix(op, inner) => {
-                let (inner, op) = (self.operand(inner)?, operator(op)?);
-                quote!(#op #inner)
+            Code::Prefix(op, inner) => syntax::prefix(op, self.operand(inner)?)?,
+            Code::Struct(path, fields) => {
+                let path = self.emitter.uses.path(path);
+                let field = |(name, value): &(Name, Code)| {
+                    Ok(syntax::field_value(ident(name), Some(self.code(value)?)))
+                };
+                syntax::structure(path, fields.iter().map(field).collect::<Result<_>>()?)
             }
-            Code::Struct(path, fields) => self.literal_struct(path, fields)?,
-            Code::Make(ty, name, args) => self.make(ty, name, args)?,
+            Code::Make(ty, name, args) => {
+                let tensor = tensor_type(&mut self.emitter.uses, ty.dtype.kind(), ty.rank(), true)?;
+                syntax::call(syntax::path(syntax::below(tensor, ident(name))), self.all(args)?)
+            }
             Code::Block(bindings, result) => {
-                let mut tokens = TokenStream::new();
-                for (name, value) in bindings {
-                    let (name, value) = (ident(name), self.code(value)?);
-                    tokens.extend(quote!(let #name = #value;));
-                }
-                let result = self.code(result)?;
-                quote!({ #tokens #result })
+                let bind = |(name, value): &(String, Code)| {
+                    Ok(syntax::bind(syntax::bound(ident(name), false), self.code(value)?))
+                };
+                let bindings = bindings.iter().map(bind).collect::<Result<_>>()?;
+                syntax::in_braces(syntax::block(bindings, self.code(result)?))
             }
             Code::Closure(names, body) => {
                 let names = names.iter().map(|name| ident(name));
-                let body = self.code(body)?;
-                quote!(|[#(#names),*]| #body)
+                let mut closure: ExprClosure = syntax::parsed(quote!(|[#(#names),*]| ()))?;
+                closure.body = Box::new(self.code(body)?);
+                Expr::Closure(closure)
             }
         })
     }
 
-    fn dtype(&mut self, dtype: DType) -> TokenStream {
-        let (path, variant) = (self.emitter.uses.path("tensor::DType"), ident(&format!("{dtype:?}")));
-        quote!(#path::#variant)
+    fn dtype(&mut self, dtype: DType) -> Expr {
+        let path = self.emitter.uses.path("tensor::DType");
+        syntax::path(syntax::below(path, ident(&format!("{dtype:?}"))))
     }
 
-    fn method(
-        &mut self,
-        receiver: &Code,
-        name: &str,
-        generics: &[usize],
-        args: &[Code],
-    ) -> Result<TokenStream> {
-        let (twin, wait) = self.twin(name);
-        let (receiver, name, args) = (self.operand(receiver)?, ident(&twin), self.all(args)?);
-        let generics = generics.iter().map(|n| literals::int(*n as i64));
-        Ok(match generics.len() {
-            0 => quote!(#receiver.#name(#(#args),*)#wait),
-            _ => quote!(#receiver.#name::<#(#generics),*>(#(#args),*)#wait),
-        })
+    fn method(&mut self, receiver: &Code, name: &str, generics: &[usize], args: &[Code]) -> Result<Expr> {
+        let (twin, waits) = self.twin(name);
+        let receiver = self.operand(receiver)?;
+        let generics = generics.iter().map(|&n| syntax::number_argument(n)).collect::<Result<_>>()?;
+        Ok(syntax::awaited(syntax::generic_method(receiver, ident(&twin), generics, self.all(args)?), waits))
     }
 
-    /// The function to call where a function that waits for the device is called, and what follows the call.
-    fn twin(&self, name: &str) -> (String, TokenStream) {
+    /// The function to call where a function that waits for the device is called, and whether the call is awaited.
+    fn twin<'n>(&self, name: &'n str) -> (Cow<'n, str>, bool) {
         if self.asynchronous && self.emitter.waiting.contains(name) {
-            (format!("{name}_async"), quote!(.await))
+            (Cow::Owned(format!("{name}_async")), true)
         } else {
-            (name.to_owned(), TokenStream::new())
+            (Cow::Borrowed(name), false)
         }
     }
 
-    fn literal_struct(&mut self, path: &str, fields: &[(Name, Code)]) -> Result<TokenStream> {
-        let path = self.emitter.uses.path(path);
-        let mut tokens = Vec::new();
-        for (name, value) in fields {
-            let (name, value) = (ident(name), self.code(value)?);
-            tokens.push(quote!(#name: #value));
-        }
-        Ok(quote!(#path { #(#tokens),* }))
-    }
-
-    fn make(&mut self, ty: &TensorType, name: &str, args: &[Code]) -> Result<TokenStream> {
-        let tensor = tensor_type(&mut self.emitter.uses, ty.dtype.kind(), ty.rank(), true);
-        let (name, args) = (ident(name), self.all(args)?);
-        Ok(quote!(#tensor::#name(#(#args),*)))
-    }
-
-    fn call_module(&mut self, callee: Callee, args: &[Code]) -> Result<TokenStream> {
+    fn call_module(&mut self, callee: Callee, args: &[Code]) -> Result<Expr> {
         let args = self.all(args)?;
-        let wait = self.emitter.waiting(callee.structure, self.asynchronous);
+        let waits = self.emitter.waits(callee.structure, self.asynchronous);
         let call = self.emitter.forward_name(callee.structure, self.asynchronous);
-        let Some(Place { field, position }) = callee.place else {
-            return Ok(quote!(#call(#(#args),*) #wait));
+        let call = match callee.place {
+            None => syntax::call(syntax::variable(call), args),
+            Some(Place { field, position }) => syntax::method(at(self.field(field)?, position)?, call, args),
         };
-        let (field, position) = (self.field(field)?, index(position));
-        Ok(quote!(#field #position.#call(#(#args),*) #wait))
+        Ok(syntax::awaited(call, waits))
     }
 
     /// `self.conv1`, or the variable of an optional field that is there.
-    fn field(&self, field: FieldId) -> Result<TokenStream> {
+    fn field(&self, field: FieldId) -> Result<Expr> {
         if let Some((_, name)) = self.bound.as_ref().filter(|(bound, _)| *bound == field) {
-            return Ok(quote!(#name));
+            return Ok(syntax::variable(name.clone()));
         }
-        let name = ident(self.emitter.names.field(self.id, field)?);
-        Ok(quote!(self.#name))
+        Ok(syntax::field(syntax::this(), ident(self.emitter.names.field(self.id, field)?)))
     }
 
     /// `self.wte.weight.val()`
-    fn held(&self, way: &[Place], field: &str) -> Result<TokenStream> {
+    fn held(&self, way: &[Place], field: &str) -> Result<Expr> {
         let program = self.emitter.program;
         let mut structure = Some(self.id);
-        let mut tokens = quote!(self);
+        let mut held = syntax::this();
         for place in way {
             let id = structure.ok_or(Defect::Unnamed)?;
-            let (name, position) = (ident(self.emitter.names.field(id, place.field)?), index(place.position));
-            tokens.extend(quote!(.#name #position));
+            let name = ident(self.emitter.names.field(id, place.field)?);
+            held = at(syntax::field(held, name), place.position)?;
             structure = program.structs[id].body.struct_at(place.field);
         }
-        let field = ident(field);
-        Ok(quote!(#tokens.#field.val()))
+        Ok(syntax::method(syntax::field(held, ident(field)), ident("val"), Vec::new()))
     }
 
     /// Whether modules of the struct differ in it.
@@ -220,30 +178,34 @@ impl FunctionEmitter<'_, '_> {
         varies
     }
 
-    fn slot(&mut self, slot: SlotId) -> Result<TokenStream> {
+    fn slot(&mut self, slot: SlotId) -> Result<Expr> {
         let structure = self.emitter.structure(self.id);
         if let Some(parameter) = structure.parameter_of(slot) {
             if let Some(derived) = parameter.derived.as_ref().filter(|_| self.in_init) {
-                return Ok(derived_value(derived));
+                return syntax::parsed(derived_value(derived));
             }
             let name = ident(&parameter.name);
-            return Ok(if self.in_init || parameter.passed { quote!(#name) } else { quote!(self.#name) });
+            return Ok(if self.in_init || parameter.passed {
+                syntax::variable(name)
+            } else {
+                syntax::field(syntax::this(), name)
+            });
         }
         match structure.body.slots.get(slot).and_then(|slot| slot.value.as_ref()) {
-            Some(Literal::Number(value)) => Ok(literals::int(*value)),
-            Some(Literal::Flag(value)) => Ok(quote!(#value)),
+            Some(Literal::Number(value)) => syntax::int(*value),
+            Some(Literal::Flag(value)) => Ok(syntax::bool(*value)),
             Some(Literal::Choice(_, code)) => self.code(code),
             None => Err(Defect::NoLiteral.into()),
         }
     }
 
-    pub(super) fn all(&mut self, items: &[Code]) -> Result<Vec<TokenStream>> {
+    pub(super) fn all(&mut self, items: &[Code]) -> Result<Vec<Expr>> {
         items.iter().map(|item| self.code(item)).collect()
     }
 
     /// An expression where a call or an operator binds to it.
-    pub(super) fn operand(&mut self, code: &Code) -> Result<TokenStream> {
-        let tokens = self.code(code)?;
+    pub(super) fn operand(&mut self, code: &Code) -> Result<Expr> {
+        let value = self.code(code)?;
         let loose = match code {
             Code::Infix(..) | Code::Prefix(..) | Code::Range(..) | Code::Ref(_) | Code::Closure(..) => true,
             Code::Size(dim) => dim.as_size().is_none() && dim.as_symbol().is_none(),
@@ -276,16 +238,16 @@ impl FunctionEmitter<'_, '_> {
             | Code::Module(..)
             | Code::Symbol(_) => false,
         };
-        Ok(if loose { quote!((#tokens)) } else { tokens })
+        Ok(if loose { syntax::paren(value) } else { value })
     }
 }
 
-/// `[2]` for an item of a sequence.
-fn index(position: Option<usize>) -> TokenStream {
-    position.map_or_else(TokenStream::new, |position| {
-        let position = literals::int(position as i64);
-        quote!([#position])
-    })
+/// `of[2]` for an item of a sequence.
+fn at(of: Expr, position: Option<usize>) -> Result<Expr> {
+    match position {
+        None => Ok(of),
+        Some(position) => Ok(syntax::item(of, syntax::int(position as i64)?)),
+    }
 }
 
 /// What a parameter is that follows from others.
@@ -314,21 +276,4 @@ fn keeps_left(a: &Code, op: &str) -> bool {
         (Code::Prefix("-", _), "+" | "-" | "*" | "/") => true,
         _ => false,
     }
-}
-
-fn operator(op: &'static str) -> Result<TokenStream> {
-    Ok(match op {
-        "+" => quote!(+),
-        "-" => quote!(-),
-        "*" => quote!(*),
-        "/" => quote!(/),
-        "%" => quote!(%),
-        "&" => quote!(&),
-        "|" => quote!(|),
-        "^" => quote!(^),
-        "<<" => quote!(<<),
-        ">>" => quote!(>>),
-        "!" => quote!(!),
-        other => return Err(Defect::Operator(other).into()),
-    })
 }

@@ -1,14 +1,15 @@
 //! `forward` and the functions beside it: parameters, result, body.
 
 use super::function::FunctionEmitter;
-use super::{Emitter, Result, dims, field_ids, tensor_type};
+use super::{Emitter, Result, dims, field_ids, syntax, tensor_type};
 use crate::code::Init;
 use crate::ids::StructId;
 use crate::names::ident;
 use crate::print::markers;
-use kiln_importer::ir::SymbolOrigin;
+use kiln_importer::ir::{SymbolOrigin, TensorType};
 use proc_macro2::TokenStream;
 use quote::quote;
+use syn::{Expr, ImplItemFn, Item, ItemFn, Stmt};
 
 impl Emitter<'_> {
     /// The parameters of a struct's `forward`.
@@ -19,7 +20,7 @@ impl Emitter<'_> {
         for &input in &body.inputs {
             let name = ident(variables.name(input)?);
             let ty = program.graph().ty(body.vars[input]);
-            let ty = tensor_type(&mut self.uses, ty.dtype.kind(), ty.rank(), false);
+            let ty = tensor_type(&mut self.uses, ty.dtype.kind(), ty.rank(), false)?;
             parameters.push(quote!(#name: #ty));
         }
         for parameter in structure.parameters.iter().filter(|parameter| parameter.passed) {
@@ -35,86 +36,86 @@ impl Emitter<'_> {
     }
 
     /// The type of what a struct's `forward` yields; that of many tensors has a name.
-    pub(super) fn result_type(&mut self, id: StructId) -> TokenStream {
+    pub(super) fn result_type(&mut self, id: StructId) -> Result<TokenStream> {
         match self.names.results().get(&id) {
             Some(name) => {
                 let name = ident(name);
-                quote!(#name<B>)
+                Ok(quote!(#name<B>))
             }
             None => self.tuple_type(id),
         }
     }
 
     /// The names for types of results.
-    pub(super) fn result_names(&mut self) -> TokenStream {
+    pub(super) fn result_names(&mut self) -> Result<TokenStream> {
         let mut tokens = TokenStream::new();
         for (&id, name) in self.names.results().iter().rev() {
-            let (name, blank, tuple) = (ident(name), markers::blank(), self.tuple_type(id));
+            let (name, blank, tuple) = (ident(name), markers::blank(), self.tuple_type(id)?);
             let doc = format!(" What [`{}`] yields.", self.struct_name(id));
             tokens.extend(quote!(#blank #[doc = #doc] pub type #name<B> = #tuple;));
         }
-        tokens
+        Ok(tokens)
     }
 
-    fn tuple_type(&mut self, id: StructId) -> TokenStream {
+    fn tuple_type(&mut self, id: StructId) -> Result<TokenStream> {
         let outputs = self.structure(id).outputs.iter();
-        let types: Vec<_> =
-            outputs.map(|ty| tensor_type(&mut self.uses, ty.dtype.kind(), ty.rank(), false)).collect();
-        match types.as_slice() {
-            [ty] => ty.clone(),
+        let ty = |ty: &TensorType| tensor_type(&mut self.uses, ty.dtype.kind(), ty.rank(), false);
+        let types: Vec<_> = outputs.map(ty).collect::<Result<_>>()?;
+        Ok(match types.as_slice() {
+            [ty] => quote!(#ty),
             types => quote!((#(#types),*)),
-        }
+        })
     }
 
     /// The statements of a struct's `forward`, with everything that stands before them, and its result.
-    pub(super) fn body(&mut self, id: StructId, asynchronous: bool) -> Result<(TokenStream, TokenStream)> {
+    pub(super) fn body(&mut self, id: StructId, asynchronous: bool) -> Result<(Vec<Stmt>, Expr)> {
         let body = &self.structure(id).body;
         let mut function = self.function(id, asynchronous)?;
-        let mut start = TokenStream::new();
+        let mut start = Vec::new();
         for &input in &body.inputs {
             start.extend(function.symbols_of(input)?);
         }
         let (statements, result) = function.block(&body.block, true)?;
-        let mut tokens = if function.uses_device { device(&function)? } else { TokenStream::new() };
-        tokens.extend(start);
-        tokens.extend(statements);
-        Ok((tokens, result))
+        if function.uses_device {
+            start.insert(0, device(&function)?);
+        }
+        start.extend(statements);
+        Ok((start, result))
     }
 
-    pub(super) fn forward(&mut self, id: StructId, asynchronous: bool) -> Result<TokenStream> {
+    pub(super) fn forward(&mut self, id: StructId, asynchronous: bool) -> Result<ImplItemFn> {
         let parameters = self.signature(id)?;
-        let result = self.result_type(id);
-        let (body, value) = self.body(id, asynchronous)?;
+        let result = self.result_type(id)?;
+        let (statements, value) = self.body(id, asynchronous)?;
         let name = ident(if asynchronous { "forward_async" } else { "forward" });
-        let (start, blank) = if asynchronous {
-            (quote!(pub async fn), markers::blank())
-        } else {
-            (quote!(pub fn), TokenStream::new())
-        };
+        let start = if asynchronous { quote!(pub async fn) } else { quote!(pub fn) };
         let doc = if asynchronous { " Runs it without blocking the thread." } else { " Runs it." };
         let allow = too_many(parameters.len() + 1);
-        Ok(
-            quote!(#blank #[doc = #doc] #allow #start #name(&self, #(#parameters),*) -> #result { #body #value }),
-        )
+        let frame = quote!(#[doc = #doc] #allow #start #name(&self, #(#parameters),*) -> #result {});
+        let mut function: ImplItemFn = syntax::parsed(frame)?;
+        function.block = syntax::block(statements, value);
+        Ok(function)
     }
 
-    pub(super) fn free_function(&mut self, id: StructId) -> Result<TokenStream> {
+    pub(super) fn free_function(&mut self, id: StructId) -> Result<Vec<Item>> {
         let doc = self.struct_doc(id)?;
         let backend = self.uses.path("tensor::backend::Backend");
-        let result = self.result_type(id);
-        let mut tokens = TokenStream::new();
+        let result = self.result_type(id)?;
+        let mut items = Vec::new();
         let variants: &[bool] = if self.reads[id] { &[false, true] } else { &[false] };
         for &asynchronous in variants {
             let parameters = self.signature(id)?;
-            let (body, value) = self.body(id, asynchronous)?;
+            let (statements, value) = self.body(id, asynchronous)?;
             let name = self.forward_name(id, asynchronous);
             let allow = too_many(parameters.len());
             let start = if asynchronous { quote!(async fn) } else { quote!(fn) };
-            tokens.extend(
-                quote!(#[doc = #doc] #allow #start #name<B: #backend>(#(#parameters),*) -> #result { #body #value }),
-            );
+            let frame =
+                quote!(#[doc = #doc] #allow #start #name<B: #backend>(#(#parameters),*) -> #result {});
+            let mut function: ItemFn = syntax::parsed(frame)?;
+            *function.block = syntax::block(statements, value);
+            items.push(Item::Fn(function));
         }
-        Ok(tokens)
+        Ok(items)
     }
 }
 
@@ -127,15 +128,15 @@ fn too_many(parameters: usize) -> TokenStream {
 }
 
 /// `let device = &x.device();`
-fn device(function: &FunctionEmitter<'_, '_>) -> Result<TokenStream> {
+fn device(function: &FunctionEmitter<'_, '_>) -> Result<Stmt> {
     let structure = function.emitter.structure(function.id);
     if let Some(&input) = structure.body.inputs.first() {
         let name = ident(function.variables.name(input)?);
-        return Ok(quote!(let device = &#name.device();));
+        return syntax::parsed(quote!(let device = &#name.device();));
     }
     let is_parameter = |field| matches!(structure.body.inits[field], Init::Parameter { .. });
     let parameter = field_ids(structure).find(|&field| is_parameter(field));
-    Ok(match parameter {
+    syntax::parsed(match parameter {
         Some(field) => {
             let name = ident(function.emitter.names.field(function.id, field)?);
             quote!(let device = &self.#name.device();)

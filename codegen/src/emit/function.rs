@@ -1,6 +1,6 @@
 //! The body of a `forward`.
 
-use super::{Emitter, Result, dims};
+use super::{Emitter, Result, dims, syntax};
 use crate::Defect;
 use crate::code::{Block, Callee, Code, Statement};
 use crate::ids::{FieldId, StructId, VarId};
@@ -12,6 +12,7 @@ use kiln_importer::ir::Symbol;
 use proc_macro2::{Ident, TokenStream};
 use quote::quote;
 use std::collections::HashMap;
+use syn::{Expr, Pat, Stmt};
 
 /// Writes the code of one struct.
 pub(super) struct FunctionEmitter<'e, 'p> {
@@ -61,83 +62,79 @@ impl<'p> Emitter<'p> {
 }
 
 impl FunctionEmitter<'_, '_> {
-    /// The statements of a branch and its result.
-    fn branch(&mut self, block: &Block) -> Result<TokenStream> {
-        let (mut tokens, result) = self.block(block, false)?;
-        tokens.extend(result);
-        Ok(tokens)
+    fn branch(&mut self, block: &Block) -> Result<syn::Block> {
+        let (statements, result) = self.block(block, false)?;
+        Ok(syntax::block(statements, result))
     }
 
     /// The statements of a block, and its result; `is_outermost` when it is no branch.
-    pub(super) fn block(&mut self, block: &Block, is_outermost: bool) -> Result<(TokenStream, TokenStream)> {
-        let mut tokens = TokenStream::new();
+    pub(super) fn block(&mut self, block: &Block, is_outermost: bool) -> Result<(Vec<Stmt>, Expr)> {
+        let mut statements = Vec::new();
         let (last, others) = match block.statements.split_last() {
             Some((last, others)) if block.ends_with_branches() => (Some(last), others),
             _ => (None, block.statements.as_slice()),
         };
         for statement in others {
-            tokens.extend(self.statement(statement, is_outermost)?);
+            self.statement(statement, is_outermost, &mut statements)?;
             for &output in statement.outputs() {
-                tokens.extend(self.symbols_of(output)?);
+                statements.extend(self.symbols_of(output)?);
             }
         }
         let result = match last {
             Some(statement) => self.value(statement)?,
-            None => {
-                let results = self.all(&block.results)?;
-                match results.as_slice() {
-                    [result] => quote!(#result),
-                    results => quote!((#(#results),*)),
-                }
-            }
+            None => match block.results.as_slice() {
+                [result] => self.code(result)?,
+                results => syntax::tuple(self.all(results)?),
+            },
         };
-        Ok((tokens, result))
+        Ok((statements, result))
     }
 
-    fn statement(&mut self, statement: &Statement, is_outermost: bool) -> Result<TokenStream> {
-        Ok(match statement {
+    fn statement(&mut self, statement: &Statement, is_outermost: bool, to: &mut Vec<Stmt>) -> Result<()> {
+        match statement {
             Statement::Bind { outputs, code } => {
                 let value = self.code(code)?;
-                let pattern = self.pattern(outputs)?;
+                to.push(syntax::bind(self.pattern(outputs)?, value));
                 let comment = if is_outermost { self.bind_comment(outputs, code) } else { None };
-                let comment = comment.map(|text| markers::tail(&text));
-                quote!(let #pattern = #value; #comment)
+                to.extend(comment.map(|text| markers::tail(&text)));
             }
-            Statement::Read { code, symbols } => self.read(code, symbols)?,
+            Statement::Read { code, symbols } => to.push(self.read(code, symbols)?),
             Statement::If { outputs, .. } => {
-                let (value, pattern) = (self.value(statement)?, self.pattern(outputs)?);
-                quote!(let #pattern = #value;)
+                let value = self.value(statement)?;
+                to.push(syntax::bind(self.pattern(outputs)?, value));
             }
             Statement::Optional { output, .. } => {
-                let (value, pattern) = (self.value(statement)?, self.pattern(&[*output])?);
-                quote!(let #pattern = #value;)
+                let value = self.value(statement)?;
+                to.push(syntax::bind(self.pattern(&[*output])?, value));
             }
             Statement::Loop { output, init, callee, again, times, args } => {
-                self.repeat(*output, init, *callee, (*again, *times), args)?
+                self.repeat(*output, init, *callee, (*again, *times), args, to)?;
             }
-        })
+        }
+        Ok(())
     }
 
     /// What branches yield: `if … { … } else { … }`, `match &self.field { Some(field) => …, None => … }`.
-    fn value(&mut self, statement: &Statement) -> Result<TokenStream> {
+    fn value(&mut self, statement: &Statement) -> Result<Expr> {
         match statement {
             Statement::If { condition, then, otherwise, .. } => {
-                let condition = dims::condition(condition, self.variables)?;
-                let (then, otherwise) = (self.branch(then)?, self.branch(otherwise)?);
-                Ok(quote!(if #condition { #then } else { #otherwise }))
+                let condition = syntax::parsed(dims::condition(condition, self.variables)?)?;
+                let then = self.branch(then)?;
+                Ok(syntax::branches(condition, then, self.branch(otherwise)?))
             }
             Statement::Optional { output, code, otherwise, flag, field } => {
                 let without = self.code(otherwise)?;
                 let Some(field) = *field else {
                     let (flag, with) = (self.code(&Code::Slot(*flag))?, self.code(code)?);
-                    return Ok(quote!(if #flag { #with } else { #without }));
+                    let [with, without] = [with, without].map(|value| syntax::block(Vec::new(), value));
+                    return Ok(syntax::branches(flag, with, without));
                 };
                 let name = ident(self.emitter.names.field(self.id, field)?);
                 let item = ident(self.variables.item(*output)?);
                 self.bound = Some((field, item.clone()));
                 let with = self.code(code)?;
                 self.bound = None;
-                Ok(quote!(match &self.#name { Some(#item) => #with, None => #without }))
+                syntax::parsed(quote!(match &self.#name { Some(#item) => #with, None => #without }))
             }
             Statement::Bind { .. } | Statement::Read { .. } | Statement::Loop { .. } => {
                 Err(Defect::NoBranches.into())
@@ -145,22 +142,20 @@ impl FunctionEmitter<'_, '_> {
         }
     }
 
-    fn pattern(&self, outputs: &[VarId]) -> Result<TokenStream> {
-        let name = |var: &VarId| {
-            Ok(match self.variables.name(*var)? {
-                "_" => quote!(_),
-                name => {
-                    let name = ident(name);
-                    quote!(#name)
-                }
+    fn pattern(&self, outputs: &[VarId]) -> Result<Pat> {
+        let name = |var: VarId, is_mutable| {
+            Ok(match self.variables.name(var)? {
+                "_" => syntax::unbound(),
+                name => syntax::bound(ident(name), is_mutable),
             })
         };
-        let names: Vec<TokenStream> = outputs.iter().map(name).collect::<Result<_>>()?;
-        Ok(match outputs {
-            [output] if self.variables.is_mutable(*output) => quote!(mut #(#names)*),
-            [_] => quote!(#(#names)*),
-            _ => quote!((#(#names),*)),
-        })
+        match *outputs {
+            [output] => name(output, self.variables.is_mutable(output)),
+            _ => {
+                let names = outputs.iter().map(|&output| name(output, false));
+                Ok(syntax::tuple_pattern(names.collect::<Result<_>>()?))
+            }
+        }
     }
 
     /// The shape, where it differs from that of the value it was made of.
@@ -175,8 +170,8 @@ impl FunctionEmitter<'_, '_> {
     }
 
     /// `let [batch, _] = x.dims();` when a value's dims are symbols that are needed.
-    pub(super) fn symbols_of(&self, var: VarId) -> Result<TokenStream> {
-        let Some(sources) = self.sources.get(&var) else { return Ok(TokenStream::new()) };
+    pub(super) fn symbols_of(&self, var: VarId) -> Result<Option<Stmt>> {
+        let Some(sources) = self.sources.get(&var) else { return Ok(None) };
         let body = &self.emitter.structure(self.id).body;
         let rank = self.emitter.program.graph().ty(body.vars[var]).rank();
         let name = |axis: usize| {
@@ -186,10 +181,10 @@ impl FunctionEmitter<'_, '_> {
         };
         let names: Vec<TokenStream> = (0..rank).map(name).collect::<Result<_>>()?;
         let value = ident(self.variables.name(var)?);
-        Ok(quote!(let [#(#names),*] = #value.dims();))
+        Ok(Some(syntax::parsed(quote!(let [#(#names),*] = #value.dims();))?))
     }
 
-    fn read(&mut self, code: &Code, symbols: &[Symbol]) -> Result<TokenStream> {
+    fn read(&mut self, code: &Code, symbols: &[Symbol]) -> Result<Stmt> {
         let value = self.operand(code)?;
         let names = symbols.iter().map(|symbol| Ok(dims::variable(symbol, self.variables)?.0));
         let names: Vec<Ident> = names.collect::<Result<_>>()?;
@@ -198,7 +193,7 @@ impl FunctionEmitter<'_, '_> {
         } else {
             quote!(#value.into_integers())
         };
-        Ok(quote!(let [#(#names),*] = #read;))
+        syntax::parsed(quote!(let [#(#names),*] = #read;))
     }
 
     /// `for layer in &self.layers { x = layer.forward(x); }`, or a module that is called again and again.
@@ -209,29 +204,24 @@ impl FunctionEmitter<'_, '_> {
         callee: Callee,
         (again, times): (bool, usize),
         args: &[Code],
-    ) -> Result<TokenStream> {
+        to: &mut Vec<Stmt>,
+    ) -> Result<()> {
         let name = ident(self.variables.name(output)?);
         // The variable may be that of the value that the loop begins with.
         let goes_on = match init {
             Code::Use(var) => self.variables.is_mutable(*var),
             _ => false,
         };
-        let start = if goes_on {
-            TokenStream::new()
-        } else {
+        if !goes_on {
             let init = self.code(init)?;
-            quote!(let mut #name = #init;)
-        };
+            to.push(syntax::bind(syntax::bound(name.clone(), true), init));
+        }
         self.carried = Some(output);
         if again {
             let (call, times) = (Code::Module(callee, args.to_vec()), literals::int(times as i64));
             let call = self.code(&call)?;
-            return Ok(quote! {
-                #start
-                for _ in 0..#times {
-                    #name = #call;
-                }
-            });
+            to.push(syntax::parsed(quote!(for _ in 0..#times { #name = #call; }))?);
+            return Ok(());
         }
         let place = callee.place.ok_or(Defect::EmptyLoop)?;
         let body = &self.emitter.structure(self.id).body;
@@ -246,12 +236,10 @@ impl FunctionEmitter<'_, '_> {
         let item = ident(self.variables.item(output)?);
         let args = self.all(args)?;
         let call = self.emitter.forward_name(callee.structure, self.asynchronous);
-        let wait = self.emitter.waiting(callee.structure, self.asynchronous);
-        Ok(quote! {
-            #start
-            for #item in #items {
-                #name = #item.#call(#(#args),*) #wait;
-            }
-        })
+        let waits = self.emitter.waits(callee.structure, self.asynchronous);
+        let call = syntax::method(syntax::variable(item.clone()), call, args);
+        let call = syntax::awaited(call, waits);
+        to.push(syntax::parsed(quote!(for #item in #items { #name = #call; }))?);
+        Ok(())
     }
 }

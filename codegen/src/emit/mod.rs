@@ -8,6 +8,7 @@ mod forward;
 mod function;
 mod model;
 mod structs;
+mod syntax;
 mod uses;
 
 pub use dims::Scope;
@@ -18,12 +19,12 @@ use crate::ids::{Arena, FieldId, Id, StructId, VarId};
 use crate::names::{self, ident};
 use crate::naming::SourceNames;
 use crate::structs::{Program, Struct};
-use crate::{CodegenError, Defect, Options, literals, print};
+use crate::{CodegenError, Defect, Options, print};
 use kiln_importer::ir::{Effect, Name, Op, RuntimeCall, ValueId};
 use kiln_types::DTypeKind;
-use proc_macro2::TokenStream;
 use quote::quote;
 use std::collections::BTreeSet;
+use syn::Path;
 use uses::Uses;
 
 type Result<T> = std::result::Result<T, CodegenError>;
@@ -67,7 +68,9 @@ pub fn emit(program: &Program<'_>, options: &Options) -> Result<String> {
             use alloc::{vec, vec::Vec};
         }
     });
-    print::print(&header(options), quote!(#alloc #uses #items)).map_err(|error| Defect::Print(error).into())
+    let mut file: syn::File = syntax::parsed(quote!(#alloc #uses))?;
+    file.items.extend(items);
+    print::print_file(&header(options), &file).map_err(|error| Defect::Print(error).into())
 }
 
 /// Says what the file is.
@@ -119,21 +122,15 @@ fn used(program: &Program<'_>) -> BTreeSet<StructId> {
 }
 
 /// `Tensor<B, 2, Int>`, or `Tensor::<B, 2, Int>` in an expression.
-fn tensor_type(uses: &mut Uses, kind: DTypeKind, rank: usize, expression: bool) -> TokenStream {
-    let tensor = uses.path("tensor::Tensor");
-    let rank = literals::int(rank as i64);
-    let kind = match kind {
-        DTypeKind::Float => TokenStream::new(),
-        DTypeKind::Int => {
-            let kind = uses.path("tensor::Int");
-            quote!(, #kind)
-        }
-        DTypeKind::Bool => {
-            let kind = uses.path("tensor::Bool");
-            quote!(, #kind)
-        }
-    };
-    if expression { quote!(#tensor::<B, #rank #kind>) } else { quote!(#tensor<B, #rank #kind>) }
+fn tensor_type(uses: &mut Uses, kind: DTypeKind, rank: usize, expression: bool) -> Result<Path> {
+    let backend = syntax::type_argument(ident("B").into());
+    let mut args = vec![backend, syntax::number_argument(rank)?];
+    match kind {
+        DTypeKind::Float => {}
+        DTypeKind::Int => args.push(syntax::type_argument(uses.path("tensor::Int"))),
+        DTypeKind::Bool => args.push(syntax::type_argument(uses.path("tensor::Bool"))),
+    }
+    Ok(syntax::generic(uses.path("tensor::Tensor"), args, expression))
 }
 
 impl<'p> Emitter<'p> {
@@ -152,9 +149,9 @@ impl<'p> Emitter<'p> {
         if asynchronous && self.reads[id] { ident(&format!("{name}_async")) } else { ident(name) }
     }
 
-    /// `.await` after the call of a function that reads.
-    fn waiting(&self, id: StructId, asynchronous: bool) -> TokenStream {
-        if asynchronous && self.reads[id] { quote!(.await) } else { TokenStream::new() }
+    /// Whether the call of a function is awaited.
+    fn waits(&self, id: StructId, asynchronous: bool) -> bool {
+        asynchronous && self.reads[id]
     }
 
     /// The dims of a variable as a comment; `_` where modules of one struct differ. Nothing when nothing is known.

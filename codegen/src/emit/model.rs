@@ -1,19 +1,20 @@
 //! The model's own struct: how it is made, loaded, and run with checks.
 
-use super::{Emitter, Result};
+use super::{Emitter, Result, syntax};
 use crate::names::{comment, ident};
 use crate::print::markers;
 use crate::tree::Checkpoints;
 use crate::{RecordFormat, RecordPath, literals};
 use kiln_importer::ir::{Dim, ValueId};
 use proc_macro2::TokenStream;
-use quote::quote;
+use quote::{ToTokens, quote};
+use syn::{ImplItem, ImplItemFn, Item, ItemImpl, ItemStruct};
 
 /// Functions with more parameters are a clippy finding, `self` among them.
 const MAX_INPUTS: usize = 6;
 
 impl Emitter<'_> {
-    pub(super) fn model(&mut self) -> Result<TokenStream> {
+    pub(super) fn model(&mut self) -> Result<Vec<Item>> {
         let id = self.program.root;
         let name = ident(self.struct_name(id));
         let docs = self.model_docs();
@@ -21,40 +22,48 @@ impl Emitter<'_> {
         let mut values = self.field_values(id)?;
         if fields.is_empty() {
             // A struct with a backend must hold something of it.
-            fields.extend(quote!(backend: core::marker::PhantomData<B>));
-            values.extend(quote!(backend: core::marker::PhantomData));
+            let (backend, marker) = (ident("backend"), quote!(core::marker::PhantomData));
+            fields.push(syntax::declaration(
+                Vec::new(),
+                backend.clone(),
+                syntax::parsed(quote!(#marker<B>))?,
+            ));
+            values.push(syntax::field_value(backend, Some(syntax::parsed(marker)?)));
         }
         let device = ident(if self.structure(id).body.inits.is_empty() { "_device" } else { "device" });
         let (module, backend) =
             (self.uses.path("module::Module"), self.uses.path("tensor::backend::Backend"));
-        let loading = self.loading();
-        let checkpoints = self.checkpoints();
+        let (loading, checkpoints) = (self.loading(), self.checkpoints());
         let specs = self.input_specs();
         let runs = self.runs()?;
         let default = self.default_impl(&name);
         let blank = markers::blank();
         let replaceable = self.replaceable();
-        Ok(quote! {
+        let mut structure: ItemStruct = syntax::parsed(quote! {
             #(#[doc = #docs])*
             #[derive(#module, Debug)]
             #replaceable
-            pub struct #name<B: #backend> { #fields }
-
-            #specs
-            #default
-
-            #blank
+            pub struct #name<B: #backend> {}
+        })?;
+        structure.fields = syntax::fields(fields);
+        let mut new: ImplItemFn = syntax::parsed(quote! {
+            /// Makes the model with fresh parameters.
+            pub fn new(#device: &B::Device) -> Self {}
+        })?;
+        new.block = syntax::block(Vec::new(), syntax::structure(ident("Self").into(), values));
+        let mut implementation: ItemImpl = syntax::parsed(quote! {
             #[allow(dead_code, reason = "a program needs some of the ways to load and to run a model")]
             impl<B: #backend> #name<B> {
-                /// Makes the model with fresh parameters.
-                pub fn new(#device: &B::Device) -> Self {
-                    Self { #values }
-                }
                 #loading
                 #checkpoints
-                #runs
             }
-        })
+        })?;
+        implementation.items.insert(0, ImplItem::Fn(new));
+        implementation.items.extend(runs);
+        let mut items = vec![Item::Struct(structure)];
+        items.extend(syntax::items(quote!(#specs #default #blank))?);
+        items.push(Item::Impl(implementation));
+        Ok(items)
     }
 
     /// The documentation of the struct: what it is, inputs, outputs.
@@ -226,25 +235,24 @@ impl Emitter<'_> {
     }
 
     /// `forward`, `try_forward` and, where the device is read, their asynchronous forms.
-    fn runs(&mut self) -> Result<TokenStream> {
-        let mut tokens = self.run(false)?;
+    fn runs(&mut self) -> Result<Vec<ImplItem>> {
+        let mut methods = self.run(false)?;
         if self.reads[self.program.root] {
-            tokens.extend(self.run(true)?);
+            methods.extend(self.run(true)?);
         }
-        Ok(tokens)
+        Ok(methods)
     }
 
-    fn run(&mut self, asynchronous: bool) -> Result<TokenStream> {
+    fn run(&mut self, asynchronous: bool) -> Result<Vec<ImplItem>> {
         let root = self.program.root;
         let parameters = self.signature(root)?;
         let variables = self.names.variables(root)?;
         let inputs = self.structure(root).body.inputs.iter();
         let inputs: Vec<_> = inputs.map(|&input| Ok(ident(variables.name(input)?))).collect::<Result<_>>()?;
-        let result = self.result_type(root);
-        let (body, value) = self.body(root, asynchronous)?;
+        let result = self.result_type(root)?;
+        let (mut statements, mut value) = self.body(root, asynchronous)?;
         let allow = (inputs.len() > MAX_INPUTS)
             .then(|| quote!(#[allow(clippy::too_many_arguments, reason = "the model has as many inputs")]));
-        let blank = markers::blank();
         let (forward, try_forward) = match asynchronous {
             false => (ident("forward"), ident("try_forward")),
             true => (ident("forward_async"), ident("try_forward_async")),
@@ -252,35 +260,41 @@ impl Emitter<'_> {
         let function = if asynchronous { quote!(pub async fn) } else { quote!(pub fn) };
         let doc =
             if asynchronous { " Runs the model without blocking the thread." } else { " Runs the model." };
-        if inputs.is_empty() {
-            return Ok(quote!(#blank #[doc = #doc] #function #forward(&self) -> #result { #body #value }));
-        }
-        let (error, check) = (self.uses.path("input::InputError"), self.uses.path("input::check_inputs"));
-        let wait = if asynchronous { quote!(.await) } else { TokenStream::new() };
-        Ok(quote! {
-            #blank
-            #[doc = #doc]
-            ///
-            /// # Panics
-            /// When an input does not have the declared shape.
-            #allow
-            #function #forward(&self, #(#parameters),*) -> #result {
-                self.#try_forward(#(#inputs),*)#wait.unwrap_or_else(|error| panic!("{error}"))
+        let mut methods = vec![syntax::parsed(markers::blank())?];
+        let frame = if inputs.is_empty() {
+            quote!(#[doc = #doc] #function #forward(&self) -> #result {})
+        } else {
+            let (error, check) = (self.uses.path("input::InputError"), self.uses.path("input::check_inputs"));
+            let wait = if asynchronous { quote!(.await) } else { TokenStream::new() };
+            methods.push(syntax::parsed(quote! {
+                #[doc = #doc]
+                ///
+                /// # Panics
+                /// When an input does not have the declared shape.
+                #allow
+                #function #forward(&self, #(#parameters),*) -> #result {
+                    self.#try_forward(#(#inputs),*)#wait.unwrap_or_else(|error| panic!("{error}"))
+                }
+            })?);
+            methods.push(syntax::parsed(markers::blank())?);
+            let check = quote!(#check(&INPUTS, &[#(&#inputs.dims()),*])?;);
+            statements.splice(0..0, syntax::statements(check)?);
+            value = syntax::call(syntax::variable(ident("Ok")), vec![value]);
+            quote! {
+                #[doc = #doc]
+                /// An input of another shape than the declared one is an error.
+                #allow
+                #function #try_forward(&self, #(#parameters),*) -> Result<#result, #error> {}
             }
-            #blank
-            #[doc = #doc]
-            /// An input of another shape than the declared one is an error.
-            #allow
-            #function #try_forward(&self, #(#parameters),*) -> Result<#result, #error> {
-                #check(&INPUTS, &[#(&#inputs.dims()),*])?;
-                #body
-                Ok(#value)
-            }
-        })
+        };
+        let mut function: ImplItemFn = syntax::parsed(frame)?;
+        function.block = syntax::block(statements, value);
+        methods.push(ImplItem::Fn(function));
+        Ok(methods)
     }
 }
 
-fn input_dim(ty: &TokenStream, dim: &Dim) -> TokenStream {
+fn input_dim(ty: &impl ToTokens, dim: &Dim) -> TokenStream {
     match (dim.as_size(), dim.as_symbol()) {
         (Some(size), _) => {
             let size = literals::int(size as i64);

@@ -1,7 +1,7 @@
 //! Structs: fields, constructor, `forward`.
 
 use super::expression::derived_value;
-use super::{Emitter, Result, field_ids, tensor_type};
+use super::{Emitter, Result, field_ids, syntax, tensor_type};
 use crate::code::{Code, Init, Literal};
 use crate::ids::{FieldId, StructId};
 use crate::names::{comment, ident};
@@ -13,6 +13,7 @@ use kiln_types::{DType, DTypeKind};
 use proc_macro2::TokenStream;
 use quote::quote;
 use std::collections::HashSet;
+use syn::{Attribute, Expr, FieldValue, ImplItem, ImplItemFn, Item, ItemImpl, ItemStruct, Path};
 
 /// Constructors with more parameters take them as a struct.
 const MAX_ARGUMENTS: usize = 6;
@@ -26,10 +27,10 @@ enum Argument<'p> {
 
 impl<'p> Emitter<'p> {
     /// Every item of the file, the model first.
-    pub(super) fn items(&mut self) -> Result<TokenStream> {
-        let mut items = TokenStream::new();
+    pub(super) fn items(&mut self) -> Result<Vec<Item>> {
+        let mut items = Vec::new();
         for &id in self.used.iter().rev() {
-            items.extend(markers::blank());
+            items.push(syntax::parsed(markers::blank())?);
             items.extend(if id == self.program.root {
                 self.model()?
             } else if self.structure(id).is_function {
@@ -38,38 +39,38 @@ impl<'p> Emitter<'p> {
                 self.module_struct(id)?
             });
         }
-        items.extend(self.result_names());
+        items.extend(syntax::items(self.result_names()?)?);
         Ok(items)
     }
 
-    fn module_struct(&mut self, id: StructId) -> Result<TokenStream> {
+    fn module_struct(&mut self, id: StructId) -> Result<Vec<Item>> {
         let name = ident(self.struct_name(id));
         let doc = self.struct_doc(id)?;
         let fields = self.field_declarations(id)?;
-        let constructor = self.constructor(id)?;
-        let forward = self.forward(id, false)?;
-        let forward_async = if self.reads[id] { Some(self.forward(id, true)?) } else { None };
+        let mut methods = vec![ImplItem::Fn(self.constructor(id)?)];
+        methods.push(syntax::parsed(markers::blank())?);
+        methods.push(ImplItem::Fn(self.forward(id, false)?));
+        if self.reads[id] {
+            methods.push(syntax::parsed(markers::blank())?);
+            methods.push(ImplItem::Fn(self.forward(id, true)?));
+        }
         let (module, backend) =
             (self.uses.path("module::Module"), self.uses.path("tensor::backend::Backend"));
-        let blank = markers::blank();
-        let config = self.config_struct(id);
         let replaceable = self.replaceable();
-        Ok(quote! {
+        let mut structure: ItemStruct = syntax::parsed(quote! {
             #[doc = #doc]
             #[derive(#module, Debug)]
             #replaceable
-            pub struct #name<B: #backend> { #fields }
-
-            #config
-
-            #blank
-            impl<B: #backend> #name<B> {
-                #constructor
-                #blank
-                #forward
-                #forward_async
-            }
-        })
+            pub struct #name<B: #backend> {}
+        })?;
+        structure.fields = syntax::fields(fields);
+        let mut items = vec![Item::Struct(structure)];
+        items.extend(syntax::items(self.config_struct(id))?);
+        items.push(syntax::parsed(markers::blank())?);
+        let mut implementation: ItemImpl = syntax::parsed(quote!(impl<B: #backend> #name<B> {}))?;
+        implementation.items = methods;
+        items.push(Item::Impl(implementation));
+        Ok(items)
     }
 
     /// What gives a struct a method for each field that replaces it: of models that are to be trained.
@@ -97,31 +98,34 @@ impl<'p> Emitter<'p> {
     }
 
     /// The fields of a struct.
-    pub(super) fn field_declarations(&mut self, id: StructId) -> Result<TokenStream> {
+    pub(super) fn field_declarations(&mut self, id: StructId) -> Result<Vec<syn::Field>> {
         let structure = self.structure(id);
         let keys = &self.program.modules[structure.first()?].fields;
-        let mut tokens = TokenStream::new();
+        let mut fields = Vec::with_capacity(structure.body.inits.len());
         for (field, init) in structure.body.inits.enumerate() {
             let text = self.names.field(id, field)?;
             let name = ident(text);
             let key = keys.get(field).map(|field| field.key.as_str()).filter(|key| *key != text);
             let attribute = attribute(key, structure.origins.get(field).and_then(Option::as_ref));
-            let ty = self.field_type(init);
-            let ty = if structure.optional.contains_key(&field) { quote!(Option<#ty>) } else { ty };
-            tokens.extend(quote!(#attribute #name: #ty,));
+            let mut ty = self.field_type(init)?;
+            if structure.optional.contains_key(&field) {
+                let some = vec![syntax::type_argument(ty)];
+                ty = syntax::generic(ident("Option").into(), some, false);
+            }
+            fields.push(syntax::declaration(attribute.into_iter().collect(), name, syntax::ty(ty)));
         }
         for parameter in structure.parameters.iter().filter(|parameter| parameter.kept) {
-            let (name, ty) = (ident(&parameter.name), self.parameter_type(parameter));
-            tokens.extend(quote!(#name: #ty,));
+            let ty = syntax::ty(self.parameter_type(parameter));
+            fields.push(syntax::declaration(Vec::new(), ident(&parameter.name), ty));
         }
-        Ok(tokens)
+        Ok(fields)
     }
 
     /// The type of a constructor's or function's parameter.
-    pub(super) fn parameter_type(&mut self, parameter: &Parameter) -> TokenStream {
+    pub(super) fn parameter_type(&mut self, parameter: &Parameter) -> Path {
         match parameter.kind {
-            ParameterKind::Number => quote!(usize),
-            ParameterKind::Flag => quote!(bool),
+            ParameterKind::Number => ident("usize").into(),
+            ParameterKind::Flag => ident("bool").into(),
             ParameterKind::Choice(ty) => self.uses.path(ty),
         }
     }
@@ -137,58 +141,52 @@ impl<'p> Emitter<'p> {
             .collect()
     }
 
-    fn field_type(&mut self, init: &Init) -> TokenStream {
-        match init {
-            Init::Layer { ty, .. } => {
-                let ty = self.uses.path(ty);
-                quote!(#ty<B>)
-            }
+    fn field_type(&mut self, init: &Init) -> Result<Path> {
+        let of_backend = |path| syntax::generic(path, vec![syntax::type_argument(ident("B").into())], false);
+        Ok(match init {
+            Init::Layer { ty, .. } => of_backend(self.uses.path(ty)),
             Init::Parameter { dtype, rank, .. } => {
                 let param = self.uses.path("module::Param");
-                let tensor = tensor_type(&mut self.uses, dtype.kind(), *rank, false);
-                quote!(#param<#tensor>)
+                let tensor = tensor_type(&mut self.uses, dtype.kind(), *rank, false)?;
+                syntax::generic(param, vec![syntax::type_argument(tensor)], false)
             }
-            Init::Module { structure, .. } => {
-                let name = ident(self.struct_name(*structure));
-                quote!(#name<B>)
-            }
+            Init::Module { structure, .. } => of_backend(ident(self.struct_name(*structure)).into()),
             Init::Sequence { structure, .. } => {
-                let name = ident(self.struct_name(*structure));
-                quote!(Vec<#name<B>>)
+                let item = of_backend(ident(self.struct_name(*structure)).into());
+                syntax::generic(ident("Vec").into(), vec![syntax::type_argument(item)], false)
             }
-        }
+        })
     }
 
     /// `fn new(…, device)`.
-    fn constructor(&mut self, id: StructId) -> Result<TokenStream> {
+    fn constructor(&mut self, id: StructId) -> Result<ImplItemFn> {
         let structure = self.structure(id);
-        let values = self.field_values(id)?;
+        let mut values = self.field_values(id)?;
         let names: Vec<_> = given(structure).map(|parameter| ident(&parameter.name)).collect();
         let parameters = self.constructor_parameters(id);
-        let kept = structure.parameters.iter().filter(|parameter| parameter.kept).map(|parameter| {
-            let name = ident(&parameter.name);
-            match parameter.derived.as_ref().map(derived_value) {
-                Some(value) => quote!(#name: #value),
-                None => quote!(#name),
-            }
-        });
-        let kept: Vec<_> = kept.collect();
-        if names.len() <= MAX_ARGUMENTS {
-            return Ok(quote! {
-                /// Makes it with fresh parameters.
-                pub fn new(#(#parameters,)* device: &B::Device) -> Self {
-                    Self { #values #(#kept),* }
-                }
-            });
+        for parameter in structure.parameters.iter().filter(|parameter| parameter.kept) {
+            let value = parameter.derived.as_ref().map(derived_value);
+            let value = value.map(syntax::parsed).transpose()?;
+            values.push(syntax::field_value(ident(&parameter.name), value));
         }
-        let config = self.config_name(id);
-        Ok(quote! {
-            /// Makes it with fresh parameters.
-            pub fn new(config: &#config, device: &B::Device) -> Self {
-                let &#config { #(#names),* } = config;
-                Self { #values #(#kept),* }
-            }
-        })
+        let made = syntax::structure(ident("Self").into(), values);
+        let (frame, start) = if names.len() <= MAX_ARGUMENTS {
+            let frame = quote! {
+                /// Makes it with fresh parameters.
+                pub fn new(#(#parameters,)* device: &B::Device) -> Self {}
+            };
+            (frame, Vec::new())
+        } else {
+            let config = self.config_name(id);
+            let frame = quote! {
+                /// Makes it with fresh parameters.
+                pub fn new(config: &#config, device: &B::Device) -> Self {}
+            };
+            (frame, vec![syntax::parsed(quote!(let &#config { #(#names),* } = config;))?])
+        };
+        let mut function: ImplItemFn = syntax::parsed(frame)?;
+        function.block = syntax::block(start, made);
+        Ok(function)
     }
 
     /// The name of the struct that holds a constructor's parameters.
@@ -212,53 +210,65 @@ impl<'p> Emitter<'p> {
         }
     }
 
-    /// `field: value,` for every field.
-    pub(super) fn field_values(&mut self, id: StructId) -> Result<TokenStream> {
+    /// `field: value` for every field.
+    pub(super) fn field_values(&mut self, id: StructId) -> Result<Vec<FieldValue>> {
         let structure = self.structure(id);
-        let mut tokens = TokenStream::new();
+        let mut values = Vec::with_capacity(structure.body.inits.len());
         for field in field_ids(structure) {
             let name = ident(self.names.field(id, field)?);
-            let value = self.field_value(id, field)?;
-            let Some(&slot) = structure.optional.get(&field) else {
-                tokens.extend(quote!(#name: #value,));
-                continue;
-            };
-            let flag = self.initializer(id)?.code(&Code::Slot(slot))?;
-            let derived = structure.parameter_of(slot).and_then(|parameter| parameter.derived.as_ref());
-            // A comparison binds less than a method.
-            let flag = match derived {
-                Some(Derived::Equal(..) | Derived::Differ(..)) => quote!((#flag)),
-                Some(Derived::Half(_)) | None => flag,
-            };
-            tokens.extend(quote!(#name: #flag.then(|| #value),));
+            let mut value = self.field_value(id, field)?;
+            if let Some(&slot) = structure.optional.get(&field) {
+                let flag = self.initializer(id)?.code(&Code::Slot(slot))?;
+                let derived = structure.parameter_of(slot).and_then(|parameter| parameter.derived.as_ref());
+                // A comparison binds less than a method.
+                let flag = match derived {
+                    Some(Derived::Equal(..) | Derived::Differ(..)) => syntax::paren(flag),
+                    Some(Derived::Half(_)) | None => flag,
+                };
+                value = syntax::parsed(quote!(#flag.then(|| #value)))?;
+            }
+            values.push(syntax::field_value(name, Some(value)));
         }
-        Ok(tokens)
+        Ok(values)
     }
 
-    fn field_value(&mut self, id: StructId, field: FieldId) -> Result<TokenStream> {
+    fn field_value(&mut self, id: StructId, field: FieldId) -> Result<Expr> {
         let structure = self.structure(id);
         let init = structure.body.inits.get(field).ok_or(Defect::Unnamed)?;
+        let device = || syntax::variable(ident("device"));
         Ok(match init {
             Init::Layer { config, dtype, fixed, .. } => {
                 let config = self.initializer(id)?.code(config)?;
-                let dtype = self.unusual_dtype(*dtype).map(|dtype| quote!(.with_float_dtype(#dtype)));
-                let names = fixed.iter().map(|name| literals::string(name));
-                let fixed = (!fixed.is_empty()).then(|| quote!(.with_fixed(&[#(#names),*])));
-                quote!(#config.init(device) #dtype #fixed)
+                let mut value = syntax::method(config, ident("init"), vec![device()]);
+                if let Some(dtype) = self.unusual_dtype(*dtype) {
+                    value = syntax::method(value, ident("with_float_dtype"), vec![dtype]);
+                }
+                if !fixed.is_empty() {
+                    let names = fixed.iter().map(|name| literals::string(name));
+                    let names = syntax::parsed(quote!(&[#(#names),*]))?;
+                    value = syntax::method(value, ident("with_fixed"), vec![names]);
+                }
+                value
             }
             Init::Parameter { dtype, rank, dims, fixed } => {
-                let dims = self.initializer(id)?.all(dims)?;
+                let dims = syntax::array(self.initializer(id)?.all(dims)?);
                 let unusual = self.unusual_dtype(*dtype);
                 if dtype.kind() == DTypeKind::Float {
-                    let zeros = self.uses.path("nn::Initializer");
-                    let dtype = unusual.map(|dtype| quote!(.with_dtype(#dtype)));
-                    let fixed = fixed.then(|| quote!(.set_require_grad(false)));
-                    return Ok(quote!(#zeros::Zeros.init([#(#dims),*], device) #dtype #fixed));
+                    let zeros = syntax::below(self.uses.path("nn::Initializer"), ident("Zeros"));
+                    let mut value = syntax::method(syntax::path(zeros), ident("init"), vec![dims, device()]);
+                    if let Some(dtype) = unusual {
+                        value = syntax::method(value, ident("with_dtype"), vec![dtype]);
+                    }
+                    if *fixed {
+                        let no = vec![syntax::bool(false)];
+                        value = syntax::method(value, ident("set_require_grad"), no);
+                    }
+                    return Ok(value);
                 }
                 let (param, id) = (self.uses.path("module::Param"), self.uses.path("module::ParamId"));
-                let tensor = tensor_type(&mut self.uses, dtype.kind(), *rank, true);
+                let tensor = tensor_type(&mut self.uses, dtype.kind(), *rank, true)?;
                 let options = unusual.map_or(quote!(device), |dtype| quote!((device, #dtype)));
-                quote!(#param::initialized(#id::new(), #tensor::empty([#(#dims),*], #options)))
+                syntax::parsed(quote!(#param::initialized(#id::new(), #tensor::empty(#dims, #options))))?
             }
             Init::Module { structure, args } => self.construct(id, *structure, args)?,
             Init::Sequence { structure: child, elements } => {
@@ -271,41 +281,42 @@ impl<'p> Emitter<'p> {
                 let items: Vec<_> =
                     shown.iter().map(|args| self.construct(id, *child, args)).collect::<Result<_>>()?;
                 let length = literals::int(elements.len() as i64);
-                match items.as_slice() {
+                syntax::parsed(match items.as_slice() {
                     [item] => quote!((0..#length).map(|_| #item).collect()),
                     items => markers::list(items),
-                }
+                })?
             }
         })
     }
 
     /// A dtype that a backend does not give to parameters of its kind when nothing is said. It must be said: not every
     /// record format knows it.
-    fn unusual_dtype(&mut self, dtype: DType) -> Option<TokenStream> {
+    fn unusual_dtype(&mut self, dtype: DType) -> Option<Expr> {
         if matches!(dtype, DType::F32 | DType::I64 | DType::Bool) {
             return None;
         }
-        let (path, variant) = (self.uses.path("tensor::DType"), ident(&format!("{dtype:?}")));
-        Some(quote!(#path::#variant))
+        let variant = ident(&format!("{dtype:?}"));
+        Some(syntax::path(syntax::below(self.uses.path("tensor::DType"), variant)))
     }
 
     /// A call of a child's constructor.
-    fn construct(&mut self, id: StructId, child: StructId, args: &[Code]) -> Result<TokenStream> {
+    fn construct(&mut self, id: StructId, child: StructId, args: &[Code]) -> Result<Expr> {
         let name = ident(self.struct_name(child));
-        let values = self.initializer(id)?.all(args)?;
+        let new = syntax::path(syntax::below(name.into(), ident("new")));
+        let mut values = self.initializer(id)?.all(args)?;
+        let device = syntax::variable(ident("device"));
         if values.len() <= MAX_ARGUMENTS {
-            return Ok(quote!(#name::new(#(#values,)* device)));
+            values.push(device);
+            return Ok(syntax::call(new, values));
         }
         let config = self.config_name(child);
         let structure = self.structure(id);
-        let fields = given(self.structure(child)).zip(args).zip(&values).map(|((parameter, arg), value)| {
-            let name = ident(&parameter.name);
-            match argument(structure, arg) {
-                Argument::Parameter(same) if same == parameter.name => quote!(#name),
-                _ => quote!(#name: #value),
-            }
+        let fields = given(self.structure(child)).zip(args).zip(values).map(|((parameter, arg), value)| {
+            let is_same = argument(structure, arg) == Argument::Parameter(&parameter.name);
+            syntax::field_value(ident(&parameter.name), (!is_same).then_some(value))
         });
-        Ok(quote!(#name::new(&#config { #(#fields),* }, device)))
+        let config = syntax::structure(config.into(), fields.collect());
+        Ok(syntax::call(new, vec![syntax::reference(config), device]))
     }
 }
 
@@ -324,7 +335,7 @@ fn argument<'p>(structure: &'p Struct, arg: &Code) -> Argument<'p> {
 }
 
 /// `#[module(…)]`: the name in records, and what the field's parameters were made of.
-fn attribute(rename: Option<&str>, origin: Option<&FieldOrigin>) -> TokenStream {
+fn attribute(rename: Option<&str>, origin: Option<&FieldOrigin>) -> Option<Attribute> {
     let mut parts: Vec<TokenStream> = Vec::new();
     if let Some(key) = rename {
         let key = literals::string(key);
@@ -358,5 +369,5 @@ fn attribute(rename: Option<&str>, origin: Option<&FieldOrigin>) -> TokenStream 
             parts.push(if alone { quote!(from = #(#named)*) } else { quote!(from(#(#named),*)) });
         }
     }
-    if parts.is_empty() { TokenStream::new() } else { quote!(#[module(#(#parts),*)]) }
+    (!parts.is_empty()).then(|| syntax::attribute(ident("module"), quote!(#(#parts),*)))
 }

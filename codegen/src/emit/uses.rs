@@ -4,6 +4,7 @@ use crate::names::ident;
 use proc_macro2::TokenStream;
 use quote::quote;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use syn::{Path, PathSegment};
 
 /// Paths of the runtime that the source mentions, collected as they are printed.
 #[derive(Clone, Debug, Default)]
@@ -11,7 +12,7 @@ pub struct Uses {
     /// Imported names by module: `nn::conv` has `Conv2d`.
     imports: BTreeMap<String, BTreeSet<String>>,
     /// How each path is written.
-    written: HashMap<String, TokenStream>,
+    written: HashMap<String, Path>,
 }
 
 /// A path as it is imported and as it is written then.
@@ -44,7 +45,7 @@ pub fn imported_name(path: &str) -> Option<&str> {
 
 impl Uses {
     /// Writes a path of the runtime and notes its import.
-    pub fn path(&mut self, path: &str) -> TokenStream {
+    pub fn path(&mut self, path: &str) -> Path {
         if let Some(written) = self.written.get(path) {
             return written.clone();
         }
@@ -53,14 +54,17 @@ impl Uses {
         written
     }
 
-    fn write(&mut self, path: &str) -> TokenStream {
-        let Some(split) = split(path) else {
-            let segments = path.split("::").map(ident);
-            return quote!(#(#segments)::*);
+    fn write(&mut self, path: &str) -> Path {
+        let written = match split(path) {
+            None => path.split("::").collect(),
+            Some(split) => {
+                let names = self.imports.entry(split.module.join("::")).or_default();
+                names.insert(split.name.to_owned());
+                split.written
+            }
         };
-        self.imports.entry(split.module.join("::")).or_default().insert(split.name.to_owned());
-        let segments = split.written.iter().map(|segment| ident(segment));
-        quote!(#(#segments)::*)
+        let segments = written.into_iter().map(|segment| PathSegment::from(ident(segment))).collect();
+        Path { leading_colon: None, segments }
     }
 
     /// The `use` items.
@@ -81,13 +85,15 @@ impl Uses {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use quote::ToTokens;
 
     #[test]
     fn types_by_name_and_functions_by_module() {
         let mut uses = Uses::default();
-        assert_eq!(uses.path("nn::conv::Conv2dConfig::new").to_string(), "Conv2dConfig :: new");
-        assert_eq!(uses.path("tensor::activation::relu").to_string(), "activation :: relu");
-        assert_eq!(uses.path("None").to_string(), "None");
+        let mut written = |path| uses.path(path).to_token_stream().to_string();
+        assert_eq!(written("nn::conv::Conv2dConfig::new"), "Conv2dConfig :: new");
+        assert_eq!(written("tensor::activation::relu"), "activation :: relu");
+        assert_eq!(written("None"), "None");
         assert_eq!(
             uses.items("kiln").to_string(),
             "use kiln :: nn :: conv :: Conv2dConfig ; use kiln :: tensor :: activation ;"

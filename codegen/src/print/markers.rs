@@ -4,7 +4,8 @@ use super::lexer::{Token, lex};
 use crate::literals;
 use crate::names::ident;
 use proc_macro2::{Ident, TokenStream};
-use quote::quote;
+use quote::{ToTokens, quote};
+use syn::{Macro, MacroDelimiter, Stmt, StmtMacro};
 
 /// Lines end here, comments included.
 const MAX_WIDTH: usize = 110;
@@ -18,9 +19,14 @@ const LIST: &str = "__kiln_list";
 pub(crate) const INVALID: &str = "__kiln_invalid";
 
 /// A comment at the end of the statement before it.
-pub fn tail(text: &str) -> TokenStream {
-    let (marker, text) = (ident(TAIL), literals::string(text));
-    quote!(#marker!(#text);)
+pub fn tail(text: &str) -> Stmt {
+    let mac = Macro {
+        path: ident(TAIL).into(),
+        bang_token: Default::default(),
+        delimiter: MacroDelimiter::Paren(Default::default()),
+        tokens: literals::string(text),
+    };
+    Stmt::Macro(StmtMacro { attrs: Vec::new(), mac, semi_token: Some(Default::default()) })
 }
 
 /// An empty line between items.
@@ -30,7 +36,7 @@ pub fn blank() -> TokenStream {
 }
 
 /// `vec![…]`, formatted.
-pub fn list(items: &[TokenStream]) -> TokenStream {
+pub fn list(items: &[impl ToTokens]) -> TokenStream {
     let marker = ident(LIST);
     quote!(#marker([#(#items),*]))
 }

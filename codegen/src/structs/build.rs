@@ -127,13 +127,13 @@ fn postorder(tree: &ModuleTree<'_>, module: ModuleId, order: &mut Vec<(ModuleId,
     order.push((module, children));
 }
 
-/// What modules of one struct have equal, unless they differ in optional parts alone.
+/// What modules of one struct have equal beside the forms of their code, unless they differ in optional parts alone.
 #[derive(PartialEq, Eq, Hash)]
-struct Likeness {
-    class: String,
-    keys: Vec<String>,
-    origins: Arena<FieldId, Option<FieldOrigin>>,
-    form: Form,
+struct Likeness<'m> {
+    class: &'m str,
+    keys: Vec<&'m str>,
+    origins: &'m Arena<FieldId, Option<FieldOrigin>>,
+    statements: usize,
     outputs: Vec<(DTypeKind, usize)>,
 }
 
@@ -254,10 +254,28 @@ impl Sharing<'_, '_> {
 
     /// Gives modules of one level, all children having structs, their structs.
     fn form_structs(&mut self, modules: &[ModuleId]) -> Result<(), CodegenError> {
-        let mut groups: Vec<Group> = Vec::new();
-        let mut index: HashMap<Likeness, usize> = HashMap::new();
+        let mut likenesses: HashMap<Likeness<'_>, usize> = HashMap::new();
+        let mut alike: Vec<usize> = Vec::new();
+        let mut numbered: Vec<(ModuleId, usize)> = Vec::with_capacity(modules.len());
         for &module in modules {
-            let at = *index.entry(self.likeness(module)).or_insert(groups.len());
+            let number = *likenesses.entry(self.likeness(module)).or_insert(alike.len());
+            match alike.get_mut(number) {
+                Some(count) => *count += 1,
+                None => alike.push(1),
+            }
+            numbered.push((module, number));
+        }
+        let mut groups: Vec<Group> = Vec::new();
+        let mut index: HashMap<(usize, Form), usize> = HashMap::new();
+        for (module, number) in numbered {
+            let at = match alike[number] {
+                // The form of a long module takes long to write down.
+                1 => groups.len(),
+                _ => {
+                    let form = self.modules[module].body.form(self.tree.graph);
+                    *index.entry((number, form)).or_insert(groups.len())
+                }
+            };
             match groups.get_mut(at) {
                 Some(group) => group.members.push(module),
                 None => {
@@ -285,15 +303,15 @@ impl Sharing<'_, '_> {
         Ok(())
     }
 
-    fn likeness(&self, module: ModuleId) -> Likeness {
+    fn likeness(&self, module: ModuleId) -> Likeness<'_> {
         let data = &self.modules[module];
         let graph = self.tree.graph;
         let ty = |&value: &ValueId| (graph.ty(value).dtype.kind(), graph.ty(value).rank());
         Likeness {
-            class: self.tree.modules[module].class.clone(),
-            keys: data.fields.iter().map(|field| field.key.clone()).collect(),
-            origins: data.origins.clone(),
-            form: data.body.form(graph),
+            class: &self.tree.modules[module].class,
+            keys: data.fields.iter().map(|field| field.key.as_str()).collect(),
+            origins: &data.origins,
+            statements: data.body.block.statements.len(),
             outputs: data.outputs.iter().map(ty).collect(),
         }
     }
@@ -316,7 +334,9 @@ impl Sharing<'_, '_> {
     /// Gives modules a struct, which has the first one's code.
     fn add_struct(&mut self, members: Vec<ModuleId>, parameters: Vec<Parameter>) -> Result<(), CodegenError> {
         let first = *members.first().ok_or(Defect::NoMembers)?;
-        let mut body = self.modules[first].body.clone();
+        let of_first = &mut self.modules[first].body;
+        let (inits, block) = (std::mem::take(&mut of_first.inits), std::mem::take(&mut of_first.block));
+        let mut body = Body { inits, block, ..of_first.clone() };
         let kept: HashSet<VarId> = body.sources.iter().map(|source| source.var).collect();
         inline(&mut body.block, &kept);
         decide_moves(&mut body.block);
@@ -338,7 +358,7 @@ impl Sharing<'_, '_> {
             let draft = &mut self.modules[member];
             draft.structure = Some(structure);
             // The struct's is what is printed.
-            draft.body.block = Default::default();
+            (draft.body.inits, draft.body.block) = Default::default();
         }
         Ok(())
     }

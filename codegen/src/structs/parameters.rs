@@ -22,6 +22,9 @@ impl Sharing<'_, '_> {
     pub(super) fn parameters(&self, group: &Group) -> Option<Vec<Parameter>> {
         let members = group.members.as_slice();
         let first = *members.first()?;
+        if members.len() == 1 {
+            return Some(Vec::new());
+        }
         let mut found: Vec<Found> = Vec::new();
         for (id, slot) in self.modules[first].body.slots.enumerate() {
             let literals = self.literals(members, id);
