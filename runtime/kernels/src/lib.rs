@@ -14,6 +14,7 @@
 //! | [`reduce`] | folds and arg-folds along an axis |
 //! | [`softmax`], [`norm`] | softmax, layer, group, batch and RMS normalization |
 //! | [`cross_entropy`] | softmax and cross-entropy as one, with the gradient |
+//! | [`dropout`] | dropout from a key |
 //! | [`batch_norm`] | batch normalization in training |
 //! | [`attention`], [`rnn`] | fused attention, the pointwise parts of recurrent cells |
 //! | [`resize`] | resizing of an axis |
@@ -29,6 +30,7 @@ pub mod batch_norm;
 pub mod conv;
 pub mod copy;
 pub mod cross_entropy;
+pub mod dropout;
 pub mod elementwise;
 pub mod gemm;
 mod in_out;

@@ -447,19 +447,19 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
 
     fn softmax_gradient(gradient: NdArrayTensor, output: NdArrayTensor, dim: usize) -> NdArrayTensor {
         let dtype = output.dtype();
-        if !single_or_half(dtype) || dim + 1 != output.dims().len() {
+        if !single_or_half(dtype) {
             return compose::softmax_gradient::<Self>(gradient, output, dim);
         }
-        let found = ops::gradient::softmax(SoftmaxKind::Softmax, single(gradient), single(output));
+        let found = ops::gradient::softmax(SoftmaxKind::Softmax, single(gradient), single(output), dim);
         ops::cast::cast(found, dtype)
     }
 
     fn log_softmax_gradient(gradient: NdArrayTensor, output: NdArrayTensor, dim: usize) -> NdArrayTensor {
         let dtype = output.dtype();
-        if !single_or_half(dtype) || dim + 1 != output.dims().len() {
+        if !single_or_half(dtype) {
             return compose::log_softmax_gradient::<Self>(gradient, output, dim);
         }
-        let found = ops::gradient::softmax(SoftmaxKind::LogSoftmax, single(gradient), single(output));
+        let found = ops::gradient::softmax(SoftmaxKind::LogSoftmax, single(gradient), single(output), dim);
         ops::cast::cast(found, dtype)
     }
 
@@ -595,6 +595,9 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
     }
 
     fn dropout(x: NdArrayTensor, probability: f64, key: u64) -> NdArrayTensor {
+        if probability <= 0.0 || !x.dtype().is_float() {
+            return compose::dropout::<Self>(x, probability, key);
+        }
         ops::random::dropout(x, probability, key)
     }
 

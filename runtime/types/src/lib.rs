@@ -19,6 +19,7 @@ mod expression;
 pub mod layers;
 mod ops;
 mod options;
+mod philox;
 mod scalar;
 mod serialize;
 mod shape;
@@ -39,6 +40,7 @@ pub use options::{
     AttentionOptions, ConvOptions, ConvTransposeOptions, CoordinateTransform, FullyMasked, InterpolateMode,
     InterpolateOptions, NearestRounding, PadMode, PoolOp, PoolOptions, RnnDirection, RnnKind, RnnOptions,
 };
+pub use philox::Philox;
 pub use scalar::Scalar;
 pub use shape::Shape;
 pub use text::{Line, Lines, is_invisible};

@@ -1,29 +1,45 @@
-//! The gradient of softmax and of its logarithm over rows.
+//! The gradient of softmax and of its logarithm along one axis of `[outer, len, inner]`.
 
-use super::SoftmaxKind;
+use super::{COLUMNS, SoftmaxKind};
 use crate::math::exp;
 use crate::simd::dispatched;
 use crate::threads::{SharedMut, parallel_for};
 
-/// The gradient `out` of what went into a softmax over rows of `len` elements, from its result `output` and the gradient of
-/// that.
+/// The gradient `out` of what went into [`super::softmax`] of `[outer, len, inner]` along `len`, from its result `output` and the
+/// gradient of that.
 ///
 /// # Panics
-/// When slices differ in length, or are not whole rows.
-pub fn softmax_gradient(kind: SoftmaxKind, len: usize, gradient: &[f32], output: &[f32], out: &mut [f32]) {
-    assert!(gradient.len() == output.len() && out.len() == output.len(), "sizes of the softmax's gradient");
-    if out.is_empty() {
-        return;
-    }
-    assert!(len > 0 && out.len().is_multiple_of(len), "{} elements are not whole rows of {len}", out.len());
-    let rows = out.len() / len;
+/// When a slice has the wrong size.
+pub fn softmax_gradient(
+    kind: SoftmaxKind,
+    [outer, len, inner]: [usize; 3],
+    gradient: &[f32],
+    output: &[f32],
+    out: &mut [f32],
+) {
+    let sizes = [gradient.len(), output.len(), out.len()];
+    assert_eq!(sizes, [outer * len * inner; 3], "sizes of the softmax's gradient");
     let out = SharedMut::new(out);
-    parallel_for(rows, len / 2 + 10, |range| {
-        for at in range.map(|row| row * len) {
-            // SAFETY: rows are disjoint and inside.
+    if inner == 1 {
+        return parallel_for(outer, len / 2 + 10, |range| {
+            for at in range.map(|row| row * len) {
+                // SAFETY: rows are disjoint and inside.
+                unsafe {
+                    row_gradient(kind, gradient.as_ptr().add(at), output.as_ptr().add(at), out.ptr(at), len)
+                };
+            }
+        });
+    }
+    let blocks = inner.div_ceil(COLUMNS);
+    parallel_for(outer * blocks, len * inner.min(COLUMNS) / 2 + 10, |range| {
+        for (o, first) in range.map(|i| (i / blocks, i % blocks * COLUMNS)) {
+            let at = o * len * inner + first;
+            let cols = COLUMNS.min(inner - first);
+            // SAFETY: as above, for columns.
             unsafe {
-                row_gradient(kind, gradient.as_ptr().add(at), output.as_ptr().add(at), out.ptr(at), len)
-            };
+                let (g, y) = (gradient.as_ptr().add(at), output.as_ptr().add(at));
+                columns_gradient(kind, g, y, out.ptr(at), len, inner, cols);
+            }
         }
     });
 }
@@ -56,6 +72,43 @@ dispatched! {
     }
 }
 
+dispatched! {
+    /// The same for `cols` neighbouring columns whose elements are `step` apart.
+    ///
+    /// # Safety
+    /// All pointers hold `len` rows of `cols` elements.
+    unsafe fn columns_gradient<S>(
+        s,
+        kind: SoftmaxKind,
+        g: *const f32,
+        y: *const f32,
+        to: *mut f32,
+        len: usize,
+        step: usize,
+        cols: usize,
+    ) {
+        for col in (0..cols).step_by(S::LANES) {
+            let count = S::LANES.min(cols - col);
+            let mut sum = s.splat(0.0);
+            for at in (0..len).map(|l| l * step + col) {
+                let g = s.load_up_to(g.add(at), count);
+                sum = match kind {
+                    SoftmaxKind::Softmax => s.mul_add(g, s.load_up_to(y.add(at), count), sum),
+                    SoftmaxKind::LogSoftmax => s.add(g, sum),
+                };
+            }
+            for at in (0..len).map(|l| l * step + col) {
+                let (g, y) = (s.load_up_to(g.add(at), count), s.load_up_to(y.add(at), count));
+                let x = match kind {
+                    SoftmaxKind::Softmax => s.mul(y, s.sub(g, sum)),
+                    SoftmaxKind::LogSoftmax => s.sub_product(g, exp(s, y), sum),
+                };
+                s.store_up_to(to.add(at), count, x);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,27 +118,40 @@ mod tests {
     #[test]
     fn gradients_are_those_of_the_formula() {
         let run = || {
-            for (rows, n) in [(1, 1), (3, 7), (5, 64), (2, 1001)] {
-                let (g, x) = (noise(rows * n, 1), noise(rows * n, 2));
+            let sizes = [
+                [1, 1, 1],
+                [3, 7, 1],
+                [5, 64, 1],
+                [2, 1001, 1],
+                [2, 9, 21],
+                [1, 300, 3],
+                [3, 4, 130],
+                [0, 4, 2],
+            ];
+            for [outer, len, inner] in sizes {
+                let count = outer * len * inner;
+                let (g, x) = (noise(count, 1), noise(count, 2));
                 for kind in [SoftmaxKind::Softmax, SoftmaxKind::LogSoftmax] {
                     let mut y = x.clone();
-                    crate::softmax::softmax(kind, rows, n, 1, crate::InOut::InPlace(&mut y));
-                    let mut got = vec![0.0; x.len()];
-                    softmax_gradient(kind, n, &g, &y, &mut got);
-                    for (row, got) in got.chunks(n).enumerate() {
-                        let at = |values: &[f32], i: usize| f64::from(values[row * n + i]);
-                        let total: f64 = (0..n).map(|i| at(&x, i).exp()).sum();
-                        let share = |i: usize| at(&x, i).exp() / total;
-                        let flow: f64 = (0..n).map(|i| at(&g, i) * share(i)).sum();
-                        let sum: f64 = (0..n).map(|i| at(&g, i)).sum();
-                        for (i, got) in got.iter().enumerate() {
+                    crate::softmax::softmax(kind, outer, len, inner, crate::InOut::InPlace(&mut y));
+                    let mut found = vec![7.0; count];
+                    softmax_gradient(kind, [outer, len, inner], &g, &y, &mut found);
+                    for lane in 0..outer * inner {
+                        let place = |l: usize| (lane / inner * len + l) * inner + lane % inner;
+                        let at = |values: &[f32], l: usize| f64::from(values[place(l)]);
+                        let total: f64 = (0..len).map(|l| at(&x, l).exp()).sum();
+                        let share = |l: usize| at(&x, l).exp() / total;
+                        let flow: f64 = (0..len).map(|l| at(&g, l) * share(l)).sum();
+                        let sum: f64 = (0..len).map(|l| at(&g, l)).sum();
+                        for l in 0..len {
                             let want = match kind {
-                                SoftmaxKind::Softmax => share(i) * (at(&g, i) - flow),
-                                SoftmaxKind::LogSoftmax => at(&g, i) - share(i) * sum,
+                                SoftmaxKind::Softmax => share(l) * (at(&g, l) - flow),
+                                SoftmaxKind::LogSoftmax => at(&g, l) - share(l) * sum,
                             };
+                            let got = at(&found, l);
                             assert!(
-                                (f64::from(*got) - want).abs() < 1e-5,
-                                "{kind:?} {rows} {n}: {got} {want}"
+                                (got - want).abs() < 1e-5,
+                                "{kind:?} {outer} {len} {inner}: {got} {want}"
                             );
                         }
                     }

@@ -1,6 +1,8 @@
 //! Gradients of f32 tensors by the kernels: convolutions, poolings, normalizations, softmax. Images come and go with their
 //! channels last in memory.
 
+use crate::ops::lanes::Lanes;
+use crate::order::moved_axis;
 use crate::tensor::NdArrayTensor;
 use kiln_kernels::batch_norm::{self, BatchNormGradients};
 use kiln_kernels::conv::{self, ConvShape};
@@ -151,11 +153,20 @@ pub(crate) fn rows_norm(
     NormGradients { input, weight: of_weight, bias }
 }
 
-/// The gradient of what went into a softmax, or its logarithm, over the last dim.
-pub(crate) fn softmax(kind: SoftmaxKind, gradient: NdArrayTensor, output: NdArrayTensor) -> NdArrayTensor {
+/// The gradient of what went into a softmax, or its logarithm, along `dim`.
+pub(crate) fn softmax(
+    kind: SoftmaxKind,
+    gradient: NdArrayTensor,
+    output: NdArrayTensor,
+    dim: usize,
+) -> NdArrayTensor {
+    if output.layout().is_channels_last() {
+        let dim = moved_axis(dim, output.dims().len());
+        return softmax(kind, gradient.channels_last(), output.channels_last(), dim).channels_first();
+    }
     let [gradient, output] = [gradient, output].map(NdArrayTensor::into_contiguous);
-    let len = output.dims().last().copied().unwrap_or(1);
+    let Lanes { outer, size, inner } = Lanes::along(output.dims(), dim);
     NdArrayTensor::build(output.shape(), DType::F32, |out| {
-        softmax::softmax_gradient(kind, len, gradient.slice(), output.slice(), out);
+        softmax::softmax_gradient(kind, [outer, size, inner], gradient.slice(), output.slice(), out);
     })
 }

@@ -1,6 +1,7 @@
 //! Softmax and normalizations of f32 tensors by the kernels.
 
 use crate::ops::lanes::Lanes;
+use crate::order::moved_axis;
 use crate::tensor::NdArrayTensor;
 use alloc::vec::Vec;
 use kiln_kernels::norm;
@@ -9,6 +10,10 @@ use num_traits::Float;
 
 /// Softmax or its logarithm along `dim`.
 pub(crate) fn softmax(kind: SoftmaxKind, x: NdArrayTensor, dim: usize) -> NdArrayTensor {
+    if x.layout().is_channels_last() {
+        let dim = moved_axis(dim, x.dims().len());
+        return softmax(kind, x.channels_last(), dim).channels_first();
+    }
     let Lanes { outer, size, inner } = Lanes::along(x.dims(), dim);
     x.transform(|data| softmax::softmax(kind, outer, size, inner, data))
 }

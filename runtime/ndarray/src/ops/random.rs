@@ -1,12 +1,11 @@
 //! Random numbers: xoshiro256++ (Blackman & Vigna 2019), seeded by SplitMix64.
 
-use crate::ops::binary::binary_scalar;
 use crate::ops::cast;
 use crate::sync::Mutex;
 use crate::tensor::NdArrayTensor;
+use kiln_kernels::dropout::Dropout;
 use kiln_tensor::backend::Primitive;
-use kiln_tensor::compose::Philox;
-use kiln_tensor::{BinaryOp, DType, Distribution, Scalar, Shape};
+use kiln_tensor::{DType, Distribution, Shape, bf16, f16};
 use num_traits::Float;
 
 static STATE: Mutex<Generator> = Mutex::new(Generator::seeded(0x6b69_6c6e));
@@ -64,21 +63,24 @@ pub(crate) fn key() -> u64 {
     STATE.with(Generator::next)
 }
 
-/// Drops elements by the words that belong to a key and their positions. Bytes of any dtype: what stays is scaled after.
+/// Drops floats by the words that belong to a key and their positions, and scales the others. The scale has the tensor's dtype, as
+/// the operand of any operation has.
 pub(crate) fn dropout(x: NdArrayTensor, probability: f64, key: u64) -> NdArrayTensor {
-    if probability <= 0.0 {
-        return x;
-    }
     let scale = if probability < 1.0 { 1.0 / (1.0 - probability) } else { 0.0 };
-    let x = binary_scalar(BinaryOp::Mul, x, Scalar::Float(scale));
-    let threshold = Philox::threshold(probability);
-    by_size!(x.dtype(), T => x.edit(|elements: &mut [T]| {
-        Philox::new(key).for_each(elements.len(), |at, word| {
-            if u64::from(word) < threshold {
-                elements[at] = 0;
-            }
-        });
-    }))
+    let dropout = Dropout::new(probability, key);
+    match x.dtype() {
+        DType::F16 => {
+            let scale = f16::from_f64(scale).to_f32();
+            x.edit(|elements| dropout.mapped(elements, |x: f16| f16::from_f32(x.to_f32() * scale)))
+        }
+        DType::BF16 => {
+            let scale = bf16::from_f64(scale).to_f32();
+            x.edit(|elements| dropout.mapped(elements, |x: bf16| bf16::from_f32(x.to_f32() * scale)))
+        }
+        DType::F64 => x.edit(|elements| dropout.mapped(elements, |x: f64| x * scale)),
+        DType::F32 => x.transform(|data| dropout.scaled(scale as f32, data)),
+        dtype => unreachable!("dropout of {dtype}"),
+    }
 }
 
 /// Random values, reproducible after [`seed`] as long as tensors are asked for in the same order.

@@ -199,6 +199,13 @@ pub fn dropout<B: Backend>() {
     let dropped = first.iter().filter(|&&x| x == 0.0).count();
     assert!((1100..1400).contains(&dropped), "{dropped} of 5000");
     assert!(first.iter().all(|&x| x == 0.0 || (x - 4.0 / 3.0).abs() < 1e-6));
+    // Whatever the dtype is.
+    for dtype in crate::supported::<B>().filter(|dtype| dtype.is_float()) {
+        let found = B::dropout(B::cast(ones(), dtype), 0.25, 7);
+        assert_eq!(found.dtype(), dtype);
+        let found = read::<B, f32>(B::cast(found, DType::F32));
+        assert!(found.iter().zip(&first).all(|(a, b)| (*a == 0.0) == (*b == 0.0) && (a - b).abs() < 0.01));
+    }
     // Which ones depends on the row-major position, not on the memory's order.
     let turned = B::permute(B::reshape(ones(), [50, 100].into()), &[1, 0]);
     assert_eq!(read::<B, f32>(B::dropout(turned, 0.25, 7)), first);

@@ -14,12 +14,13 @@ mod pool;
 mod resize;
 mod rnn;
 
+pub use crate::Philox;
 pub use activation::{activation_derivative, activation_gradient};
 pub use attention::{AttentionGradients, AttentionTrained, attention_gradient, attention_train};
 pub use conv::{
     conv_input_gradient, conv_transpose_input_gradient, conv_transpose_weight_gradient, conv_weight_gradient,
 };
-pub use dropout::{Philox, dropout, random_key};
+pub use dropout::{dropout, random_key};
 pub use loss::{
     CrossEntropyOptions, CrossEntropyTrained, cross_entropy, cross_entropy_gradient, cross_entropy_train,
 };
