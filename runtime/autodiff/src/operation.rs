@@ -21,6 +21,7 @@ pub(crate) struct Operation<B: Backend> {
     keeps: Vec<bool>,
     keeps_result: bool,
     cheap: bool,
+    accumulates: bool,
 }
 
 /// What an operation knows on the way back.
@@ -31,6 +32,8 @@ pub(crate) struct Context<B: Backend> {
     pub wanted: Vec<bool>,
     /// The dims of each operand.
     pub shapes: Vec<Shape>,
+    /// The gradient that the operand of an accumulating operation has from its other uses so far.
+    pub present: Option<B::Primitive>,
     operands: Vec<Option<Saved<B>>>,
     result: Option<Saved<B>>,
 }
@@ -65,7 +68,7 @@ impl<B: Backend> Operation<B> {
     /// An operation of which the way back needs nothing but the dims of its operands.
     pub(crate) fn new(name: &'static str, operands: Vec<AutodiffTensor<B>>) -> Self {
         let keeps = vec![false; operands.len()];
-        Self { name, operands, keeps, keeps_result: false, cheap: false }
+        Self { name, operands, keeps, keeps_result: false, cheap: false, accumulates: false }
     }
 
     /// The tensors that it computes on.
@@ -93,6 +96,14 @@ impl<B: Backend> Operation<B> {
     /// The result can be computed again for little.
     pub(crate) fn cheap(mut self) -> Self {
         self.cheap = true;
+        self
+    }
+
+    /// The way back of this operation on one operand touches few elements: it adds them to the gradient that the operand has from
+    /// other uses ([`Context::present`]), and yields the sum.
+    pub(crate) fn accumulate(mut self) -> Self {
+        debug_assert_eq!(self.operands.len(), 1, "one operand's gradient is accumulated");
+        self.accumulates = true;
         self
     }
 
@@ -125,12 +136,17 @@ impl<B: Backend> Operation<B> {
         let mut result = AutodiffTensor { primitive, node: None, recipe };
         let saved_result = self.keeps_result.then(|| Saved::of(&result));
 
+        let accumulates = self.accumulates;
         let step = move |node: &NodeRef, parents: Parents, gradients: &mut crate::Gradients| {
             let gradient = gradients.consume::<B>(node);
             let wanted = parents.iter().map(Option::is_some).collect();
             let device = B::device(&gradient);
             let shapes = types.iter().map(|(shape, _)| shape.clone()).collect();
-            let context = Context { gradient, wanted, shapes, operands, result: saved_result };
+            let present = match parents.first() {
+                Some(Some(operand)) if accumulates => gradients.remove::<B>(operand.id),
+                _ => None,
+            };
+            let context = Context { gradient, wanted, shapes, present, operands, result: saved_result };
             let found = backward(context);
             for ((parent, gradient), (shape, dtype)) in parents.iter().zip(found).zip(types) {
                 let Some(parent) = parent else { continue };

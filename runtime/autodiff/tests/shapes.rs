@@ -37,6 +37,26 @@ gradient_tests! {
     repeat [[2, 3]] |B, [x]| B::repeat(square::<B>(x), &[2, 3]);
 
     select [[4, 3]] |B, [x]| B::select(square::<B>(x), 0, indices::<B>(&[2, 0, 2], &[3]));
+    tied_rows [[4, 3]] |B, [x]| {
+        let table = square::<B>(x);
+        let rows = B::select(table.clone(), 0, indices::<B>(&[2, 0, 2], &[3]));
+        B::matmul(rows, B::permute(table, &[1, 0]))
+    };
+    rows_read_twice [[4, 3]] |B, [x]| {
+        let first = B::select(x.clone(), 0, indices::<B>(&[2, 0, 2], &[3]));
+        let second = B::select(x, 0, indices::<B>(&[2, 1, 1], &[3]));
+        B::binary(BinaryOp::Mul, first, second)
+    };
+    selected_columns [[2, 3]] |B, [x]| {
+        let columns = B::select(x.clone(), 1, indices::<B>(&[2, 0, 2], &[3]));
+        B::binary(BinaryOp::Mul, columns, x)
+    };
+    parts_that_overlap [[4, 5]] |B, [x]| {
+        let first = B::slice(x.clone(), &[range(0, 3, 1), range(0, 5, 2)]);
+        let second = B::slice(x.clone(), &[range(1, 4, 1), range(1, 4, 1)]);
+        let third = B::gather(x, 1, indices::<B>(&[2, 0, 2, 1, 1, 0, 4, 4, 4], &[3, 3]));
+        B::binary(BinaryOp::Mul, B::binary(BinaryOp::Mul, first, second), third)
+    };
     gather [[3, 3]] |B, [x]| B::gather(square::<B>(x), 1, indices::<B>(&[2, 0, 2, 1, 1, 0], &[3, 2]));
     select_add [[4, 3], [3, 3]] |B, [x, v]| {
         B::select_assign(square::<B>(x), 0, indices::<B>(&[2, 0, 2], &[3]), square::<B>(v), ScatterOp::Add)

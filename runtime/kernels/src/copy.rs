@@ -1,7 +1,7 @@
-//! Copies between strided layouts, and of rows chosen by index.
+//! Copies between strided layouts, of rows chosen by index, and sums into such rows.
 
 use crate::simd::dispatched;
-use crate::threads::{SharedMut, parallel_for};
+use crate::threads::{SharedMut, parallel_chunks, parallel_for};
 use crate::walk::Walk;
 use bytemuck::Pod;
 
@@ -266,6 +266,61 @@ pub fn select_rows<T: Pod + Send + Sync>(
     });
 }
 
+/// Columns that a thread adds at least.
+const COLUMNS: usize = 64;
+
+/// Adds to chosen rows of a `[rows, width]` table: `table[indices[i], ..] += values[i, ..]`. Values for one row are added in their
+/// order: threads share the columns, not the rows.
+///
+/// # Panics
+/// When sizes do not fit, or an index is not below the number of rows.
+pub fn add_rows(width: usize, table: &mut [f32], indices: &[usize], values: &[f32]) {
+    assert_eq!(values.len(), indices.len() * width, "size of the values that are added");
+    let rows = table.len().checked_div(width).unwrap_or(0);
+    assert_eq!(table.len(), rows * width, "{} elements are not whole rows of {width}", table.len());
+    if width == 0 {
+        return;
+    }
+    if let Some(index) = indices.iter().find(|&&index| index >= rows) {
+        panic!("index {index} is out of range for size {rows}");
+    }
+    let table = SharedMut::new(table);
+    let blocks = width.div_ceil(COLUMNS);
+    parallel_for(blocks, indices.len() * (COLUMNS.min(width) / 4 + 3), |range| {
+        let (first, end) = (range.start * COLUMNS, width.min(range.end * COLUMNS));
+        // SAFETY: indices were checked; ranges of columns are disjoint.
+        unsafe { add_columns(table.ptr(first), values.as_ptr().add(first), indices, width, end - first) };
+    });
+}
+
+dispatched! {
+    /// The part of [`add_rows`] that `n` columns make up.
+    ///
+    /// # Safety
+    /// Both pointers are to the first of these columns in matrices of the width, which hold the rows that indices name, and one row
+    /// an index.
+    unsafe fn add_columns<S>(s, table: *mut f32, values: *const f32, indices: &[usize], width: usize, n: usize) {
+        for (row, &index) in indices.iter().enumerate() {
+            let (to, from) = (table.add(index * width), values.add(row * width));
+            for i in (0..n).step_by(S::LANES) {
+                let count = S::LANES.min(n - i);
+                let sum = s.add(s.load_up_to(to.add(i), count), s.load_up_to(from.add(i), count));
+                s.store_up_to(to.add(i), count, sum);
+            }
+        }
+    }
+}
+
+/// [`add_rows`] to zeros, which are written first.
+///
+/// # Panics
+/// As for [`add_rows`].
+pub fn sum_rows(width: usize, table: &mut [f32], indices: &[usize], values: &[f32]) {
+    const PIECE: usize = 16 << 10;
+    parallel_chunks(table, PIECE, PIECE / 8, |_, piece| piece.fill(0.0));
+    add_rows(width, table, indices, values);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -324,6 +379,30 @@ mod tests {
         let mut dst = vec![0; 12];
         select_rows(2, 4, 3, &src, &[3, 0], &mut dst);
         assert_eq!(dst, [9, 10, 11, 0, 1, 2, 21, 22, 23, 12, 13, 14]);
+    }
+
+    #[test]
+    fn rows_are_added_in_order() {
+        let run = || {
+            for (rows, width, count) in [(5, 1, 9), (7, 70, 20), (300, 200, 500), (3, 64, 0), (4, 0, 2)] {
+                let noise =
+                    |n: usize, seed| crate::gemm::noise(n, seed).iter().map(|x| x * 1e3).collect::<Vec<_>>();
+                let (mut table, values) = (noise(rows * width, 1), noise(count * width, 2));
+                let indices: Vec<usize> = (0..count).map(|i| i * i % rows).collect();
+                let mut want = [table.clone(), vec![0.0; table.len()]];
+                for want in &mut want {
+                    for (&index, value) in indices.iter().zip(values.chunks(width.max(1))) {
+                        want[index * width..][..width].iter_mut().zip(value).for_each(|(x, y)| *x += y);
+                    }
+                }
+                add_rows(width, &mut table, &indices, &values);
+                assert_eq!(table, want[0]);
+                sum_rows(width, &mut table, &indices, &values);
+                assert_eq!(table, want[1]);
+            }
+        };
+        crate::simd::forced::at_each_level(|_| run());
+        run();
     }
 
     #[test]

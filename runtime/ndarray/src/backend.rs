@@ -590,6 +590,13 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
         found.map(|gradient| ops::cast::cast(gradient, dtype))
     }
 
+    fn embedding_gradient(gradient: NdArrayTensor, indices: NdArrayTensor, rows: usize) -> NdArrayTensor {
+        if !single_or_half(gradient.dtype()) {
+            return compose::embedding_gradient::<Self>(gradient, indices, rows);
+        }
+        ops::scatter::embedding_gradient(gradient, indices, rows)
+    }
+
     fn random_key(_device: &NdArrayDevice) -> u64 {
         ops::random::key()
     }

@@ -2,10 +2,10 @@
 
 use kiln_ndarray::{NdArray, NdArrayDevice};
 use kiln_tensor::backend::{Backend, Primitive};
-use kiln_tensor::compose::{self, RnnOperands, RnnOutput};
+use kiln_tensor::compose::{self, CrossEntropyOptions, RnnOperands, RnnOutput};
 use kiln_tensor::{
-    Activation, AttentionOptions, ConvOptions, DType, PoolOp, PoolOptions, RnnDirection, RnnKind, RnnOptions,
-    Shape, TensorData,
+    Activation, AttentionOptions, BinaryOp, ConvOptions, DType, PoolOp, PoolOptions, RnnDirection, RnnKind,
+    RnnOptions, Shape, TensorData,
 };
 
 type B = NdArray;
@@ -36,7 +36,7 @@ fn turned(image: P) -> P {
     let shape = moved.shape();
     // Adding zeros makes a copy in the order of the view.
     let zeros = B::full(shape, 0.0.into(), DType::F32, &NdArrayDevice::Cpu);
-    B::permute(B::binary(kiln_tensor::BinaryOp::Add, zeros, moved), &back)
+    B::permute(B::binary(BinaryOp::Add, zeros, moved), &back)
 }
 
 fn values(x: P) -> Vec<f32> {
@@ -314,4 +314,139 @@ fn single_pixels() {
     let got = B::conv_input_gradient(gradient.clone(), weight.clone(), &x.shape(), &options);
     let want = values(gradient)[0] * values(weight)[0];
     assert_eq!((got.shape(), values(got)[0]), (Shape::from([1, 1, 1, 1]), want));
+}
+
+fn cast(x: P, dtype: DType) -> P {
+    B::cast(x, dtype)
+}
+
+/// Along every dim, of images in both orders.
+#[test]
+fn softmaxes_along_any_dim() {
+    for dims in [&[3, 70, 9][..], &[2, 5, 6, 33], &[2, 130]] {
+        for dim in 0..dims.len() {
+            for orders in 0..4 {
+                let order = |x: P, turn: bool| if turn && dims.len() > 2 { turned(x) } else { x };
+                let x = order(noise(dims, 1), orders & 1 == 1);
+                let gradient = order(noise(dims, 2), orders & 2 == 2);
+                let what = format!("{dims:?} along {dim}, order {orders}");
+                let [y, log] = [B::softmax(x.clone(), dim), B::log_softmax(x.clone(), dim)];
+                same(&what, y.clone(), compose::softmax::<B>(x.clone(), dim));
+                same(&what, log.clone(), compose::log_softmax::<B>(x, dim));
+                let want = compose::softmax_gradient::<B>(gradient.clone(), y.clone(), dim);
+                same(&what, B::softmax_gradient(gradient.clone(), y, dim), want);
+                let want = compose::log_softmax_gradient::<B>(gradient.clone(), log.clone(), dim);
+                same(&what, B::log_softmax_gradient(gradient, log, dim), want);
+            }
+        }
+    }
+}
+
+fn rows_of(count: usize, rows: usize) -> P {
+    let indices: Vec<i64> = (0..count).map(|i| (i * i % 97 % rows) as i64).collect();
+    B::from_data(TensorData::new(indices, [count]), &NdArrayDevice::Cpu)
+}
+
+/// Rows that are named many times, in every dtype, against the sums in f64; and into a table that another holds, or that is a view.
+#[test]
+fn sums_of_rows() {
+    for (rows, width, count) in [(5, 1, 40), (120, 130, 400), (7, 64, 1), (3, 70, 0)] {
+        let gradient = noise(&[count, width], 1);
+        for dtype in [DType::F32, DType::F16, DType::BF16] {
+            let what = format!("{count} of {rows} rows of {width} in {dtype}");
+            let given = cast(gradient.clone(), dtype);
+            let exact = B::embedding_gradient(cast(given.clone(), DType::F64), rows_of(count, rows), rows);
+            let found = B::embedding_gradient(given.clone(), rows_of(count, rows), rows);
+            assert_eq!(found.dtype(), dtype);
+            same(&what, cast(found, DType::F32), cast(cast(exact, dtype), DType::F32));
+
+            let add = |table: P, value: P| {
+                B::select_assign(table, 0, rows_of(count, rows), value, kiln_tensor::ScatterOp::Add)
+            };
+            let table = cast(noise(&[rows, width], 2), dtype);
+            let exact = add(cast(table.clone(), DType::F64), cast(given.clone(), DType::F64));
+            let want = cast(cast(exact, dtype), DType::F32);
+            let before = values(cast(table.clone(), DType::F32));
+            same(&what, cast(add(table.clone(), given.clone()), DType::F32), want.clone());
+            assert_eq!(values(cast(table.clone(), DType::F32)), before, "{what}: another's table");
+            let column_major = B::permute(table, &[1, 0]);
+            let column_major = B::permute(B::reshape(column_major, [width, rows].into()), &[1, 0]);
+            same(&what, cast(add(column_major, given), DType::F32), want);
+        }
+    }
+}
+
+/// Threads share the work in other pieces, which changes no bit.
+#[test]
+fn any_number_of_threads_yields_the_same() {
+    let run = || {
+        let x = noise(&[70, 900], 1);
+        let targets = B::from_data(TensorData::new((0..70).collect::<Vec<i64>>(), [70]), &NdArrayDevice::Cpu);
+        let options = CrossEntropyOptions { ignored: vec![3], smoothing: 0.1 };
+        let weights = Some(cast(
+            B::compare_scalar(kiln_tensor::CompareOp::Lower, noise(&[900], 3), 0.5.into()),
+            DType::F32,
+        ));
+        let trained = B::cross_entropy_train(x.clone(), targets.clone(), weights.clone(), &options);
+        let kept = (trained.largest, trained.log_sum);
+        let of_logits =
+            B::cross_entropy_gradient(noise(&[70], 4), x.clone(), targets, weights, kept, &options);
+        let wide = noise(&[30, 70, 90], 5);
+        let dropped = [DType::F32, DType::F16, DType::BF16, DType::F64]
+            .map(|dtype| cast(B::dropout(cast(wide.clone(), dtype), 0.3, 5), DType::F32));
+        let softmax = B::softmax(wide.clone(), 1);
+        let results = [
+            trained.losses,
+            of_logits,
+            B::embedding_gradient(x, rows_of(70, 40), 40),
+            B::softmax_gradient(wide, softmax, 1),
+        ];
+        results.into_iter().chain(dropped).map(values).collect::<Vec<_>>()
+    };
+    let threads = kiln_ndarray::threads();
+    let [one, two, seven] = [1, 2, 7].map(|threads| {
+        kiln_ndarray::set_threads(threads);
+        run()
+    });
+    kiln_ndarray::set_threads(threads);
+    assert!(one == two && one == seven);
+}
+
+/// Rows of many classes, far from 0.
+#[test]
+fn cross_entropies() {
+    for (rows, classes) in [(1, 3), (40, 1000), (3, 30_000)] {
+        for (weighted, smoothing) in [(false, 0.0), (true, 0.0), (true, 0.2)] {
+            for offset in [0.0, 4096.0] {
+                let x = B::binary_scalar(BinaryOp::Mul, noise(&[rows, classes], 1), 8.0.into());
+                let x = B::binary_scalar(BinaryOp::Add, x, offset.into());
+                let weights = weighted.then(|| B::unary(kiln_tensor::UnaryOp::Exp, noise(&[classes], 2)));
+                let targets: Vec<i64> = (0..rows).map(|row| (row * 31 % classes) as i64).collect();
+                let targets = || B::from_data(TensorData::new(targets.clone(), [rows]), &NdArrayDevice::Cpu);
+                let options = CrossEntropyOptions { ignored: vec![31], smoothing };
+                let what = format!("{rows} × {classes} around {offset}, {options:?}, weighted: {weighted}");
+                let own = B::cross_entropy_train(x.clone(), targets(), weights.clone(), &options);
+                let composed =
+                    compose::cross_entropy_train::<B>(x.clone(), targets(), weights.clone(), &options);
+                same(&what, own.losses, composed.losses);
+                same(&what, own.largest.clone(), composed.largest.clone());
+                same(&what, own.log_sum.clone(), composed.log_sum.clone());
+                let gradient = noise(&[rows], 3);
+                let want = compose::cross_entropy_gradient::<B>(
+                    gradient.clone(),
+                    x.clone(),
+                    targets(),
+                    weights.clone(),
+                    (composed.largest, composed.log_sum),
+                    &options,
+                );
+                let kept = (own.largest, own.log_sum);
+                let before = values(x.clone());
+                let found =
+                    B::cross_entropy_gradient(gradient, x.clone(), targets(), weights, kept, &options);
+                same(&what, found, want);
+                assert_eq!(values(x), before, "{what}: logits that another holds");
+            }
+        }
+    }
 }

@@ -19,9 +19,20 @@ pub(crate) fn select<B: Backend, C: CheckpointStrategy>(
         let [tensor] = taken(operands);
         B::select(tensor, dim, indices.clone())
     };
-    Operation::new("select", vec![tensor]).run::<C>(forward, move |context| {
-        let nothing = filled::<B>(context.shapes[0].clone(), 0.0, &context.gradient);
-        vec![Some(B::select_assign(nothing, dim, back, context.gradient, ScatterOp::Add))]
+    Operation::new("select", vec![tensor]).accumulate().run::<C>(forward, move |mut context| {
+        let (shape, gradient) = (context.shapes.remove(0), context.gradient);
+        let sum = match context.present {
+            None if dim == 0 => {
+                let width = shape[1..].iter().product();
+                let lines = B::reshape(gradient, Shape::from([back.dims()[0], width]));
+                B::reshape(B::embedding_gradient(lines, back, shape[0]), shape)
+            }
+            present => {
+                let sum = present.unwrap_or_else(|| filled::<B>(shape, 0.0, &gradient));
+                B::select_assign(sum, dim, back, gradient, ScatterOp::Add)
+            }
+        };
+        vec![Some(sum)]
     })
 }
 
@@ -35,9 +46,10 @@ pub(crate) fn gather<B: Backend, C: CheckpointStrategy>(
         let [tensor] = taken(operands);
         B::gather(tensor, dim, indices.clone())
     };
-    Operation::new("gather", vec![tensor]).run::<C>(forward, move |context| {
-        let nothing = filled::<B>(context.shapes[0].clone(), 0.0, &context.gradient);
-        vec![Some(B::scatter(nothing, dim, back, context.gradient, ScatterOp::Add))]
+    Operation::new("gather", vec![tensor]).accumulate().run::<C>(forward, move |mut context| {
+        let (shape, gradient) = (context.shapes.remove(0), context.gradient);
+        let sum = context.present.unwrap_or_else(|| filled::<B>(shape, 0.0, &gradient));
+        vec![Some(B::scatter(sum, dim, back, gradient, ScatterOp::Add))]
     })
 }
 

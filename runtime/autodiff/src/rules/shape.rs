@@ -6,8 +6,8 @@ use crate::operation::{Context, Operation};
 use crate::tensor::AutodiffTensor;
 use alloc::vec;
 use alloc::vec::Vec;
-use kiln_tensor::Shape;
 use kiln_tensor::backend::{Backend, Primitive, SliceRange};
+use kiln_tensor::{BinaryOp, Shape};
 
 /// An operation on one operand whose way back needs only dims.
 fn view<B: Backend, C: CheckpointStrategy>(
@@ -58,12 +58,21 @@ pub(crate) fn slice<B: Backend, C: CheckpointStrategy>(
     ranges: &[SliceRange],
 ) -> AutodiffTensor<B> {
     let (ranges, back) = (ranges.to_vec(), ranges.to_vec());
-    view::<B, C>(
-        "slice",
-        tensor,
-        move |x| B::slice(x, &ranges),
-        move |g, shape| B::slice_assign(filled::<B>(shape, 0.0, &g), &back, g),
-    )
+    let forward = move |operands: Vec<T<B>>| {
+        let [tensor] = super::taken(operands);
+        B::slice(tensor, &ranges)
+    };
+    Operation::new("slice", vec![tensor]).cheap().accumulate().run::<C>(forward, move |mut context| {
+        let (shape, gradient) = (context.shapes.remove(0), context.gradient);
+        let (whole, part) = match context.present {
+            Some(sum) => {
+                let part = B::binary(BinaryOp::Add, B::slice(sum.clone(), &back), gradient);
+                (sum, part)
+            }
+            None => (filled::<B>(shape, 0.0, &gradient), gradient),
+        };
+        vec![Some(B::slice_assign(whole, &back, part))]
+    })
 }
 
 pub(crate) fn slice_assign<B: Backend, C: CheckpointStrategy>(
