@@ -31,12 +31,27 @@ pub fn close<B: Backend, const D: usize>(actual: Tensor<B, D>, expected: impl In
     actual.into_data().assert_approx_eq::<f32>(&expected.into(), tolerance::<B>());
 }
 
-/// Waits for nothing: what is ready at once.
-pub fn now<T>(future: impl Future<Output = T>) -> T {
-    use std::task::{Context, Poll, Waker};
-    match std::pin::pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(value) => value,
-        Poll::Pending => panic!("the device is not done"),
+/// What a future yields, which another thread may have to finish.
+pub fn finished<T>(future: impl Future<Output = T>) -> T {
+    use std::sync::Arc;
+    use std::task::{Context, Poll, Wake};
+    use std::thread::Thread;
+
+    struct Unpark(Thread);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    let (mut future, mut task) = (std::pin::pin!(future), Context::from_waker(&waker));
+    loop {
+        match future.as_mut().poll(&mut task) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => std::thread::park(),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Every method at least once, on values small enough to check by eye.
 
-use super::{close, now, same, tensor};
+use super::{close, finished, same, tensor};
 use kiln_tensor::backend::{Backend, held};
 use kiln_tensor::{
     Bool, DType, Distribution, Element, Float, FloatDType, Int, PadMode, ReduceOp, ScatterOp, Tensor,
@@ -346,23 +346,25 @@ pub fn quantized<B: Backend>() {
 
 pub fn without_blocking<B: Backend>() {
     let x = tensor::<B, 2, Bool>([[true, false, true], [false, false, true]]);
-    same(now(x.clone().argwhere_async()), [[0, 0], [0, 2], [1, 2]]);
+    same(finished(x.clone().argwhere_async()), [[0, 0], [0, 2], [1, 2]]);
     same(x.clone().argwhere(), [[0, 0], [0, 2], [1, 2]]);
-    let [rows, columns] = now(x.nonzero_async()).try_into().unwrap();
+    let [rows, columns] = finished(x.nonzero_async()).try_into().unwrap();
     same(rows, [0, 0, 1]);
     same(columns, [0, 2, 2]);
     let none = tensor::<B, 1, Bool>([false, false]);
-    assert_eq!(now(none.argwhere_async()).dims(), [0, 1]);
+    assert_eq!(finished(none.argwhere_async()).dims(), [0, 1]);
     let one = tensor::<B, 1, Float>([1.5]);
-    assert_eq!(now(one.clone().into_scalar_async()).unwrap().to_f32(), 1.5);
-    assert!(now(one.clone().all_close_async(one.clone(), None, None)));
+    assert_eq!(finished(one.clone().into_scalar_async()).unwrap().to_f32(), 1.5);
+    assert!(finished(one.clone().all_close_async(one.clone(), None, None)));
     let numbers = tensor::<B, 2, Int>([[1, 2, 3], [4, 5, 6]]);
     let mask = numbers.clone().greater_elem(4);
-    same(now(numbers.clone().masked_select_async(mask)), [5, 6]);
-    let read = now(Transaction::default().register(one).register(numbers).execute_async()).unwrap();
+    same(finished(numbers.clone().masked_select_async(mask)), [5, 6]);
+    let read = finished(Transaction::default().register(one).register(numbers).execute_async()).unwrap();
     assert_eq!(read[1].iter::<i64>().collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
-    let (lu, order) =
-        now(kiln_tensor::linalg::lu_decomposition_async(tensor::<B, 2, Float>([[1.0, 2.0], [4.0, 6.0]])));
+    let (lu, order) = finished(kiln_tensor::linalg::lu_decomposition_async(tensor::<B, 2, Float>([
+        [1.0, 2.0],
+        [4.0, 6.0],
+    ])));
     close(lu, [[4.0f32, 6.0], [0.25, 0.5]]);
     same(order, [1, 0]);
 }

@@ -1,6 +1,6 @@
 //! Results of PyTorch and ONNX Runtime (`scripts/tensor_goldens.py` writes them).
 
-use super::{now, same};
+use super::{finished, same};
 use crate::case::{Case, read};
 use kiln_tensor::backend::Backend;
 use kiln_tensor::module::{
@@ -222,7 +222,7 @@ pub fn suppression<B: Backend>() {
         let (boxes, scores): (Tensor<B, 3>, Tensor<B, 3>) = (boxes, scores);
         let least = case.float("least");
         let later = module::non_max_suppression_async(boxes.clone(), scores.clone(), 4, 0.3, least, center);
-        same(now(later), case.tensors["out"].clone());
+        same(finished(later), case.tensors["out"].clone());
         let chosen = module::non_max_suppression::<B>(boxes, scores, 4, 0.3, least, center);
         same(chosen, case.tensors["out"].clone());
     }
@@ -250,7 +250,7 @@ pub fn sampling<B: Backend>() {
                 let (x, rois, which) = (case.get("x"), case.exactly("rois"), case.get("which"));
                 let (x, rois, which): (Tensor<B, 4>, Tensor<B, 2>, Tensor<B, 1, Int>) = (x, rois, which);
                 let later = module::roi_align_async(x.clone(), rois.clone(), which.clone(), options);
-                case.check("out", now(later));
+                case.check("out", finished(later));
                 case.check("out", module::roi_align::<B>(x, rois, which, options));
             }
             _ => {

@@ -1,0 +1,392 @@
+//! [`Backend`] over any kind of GPU: each method hands over to the family of kernels it belongs to.
+
+use crate::kernels::reduce::{arg_reduce, reduce};
+use crate::kernels::scan::{self, Flags};
+use crate::kernels::window::{self, Pooling};
+use crate::kernels::{elementwise, index, matmul, sort};
+use crate::language::Storage;
+use crate::runtime::Runtime;
+use crate::tensor::{GpuTensor, element_bytes, held_as, storage};
+use core::future::Future;
+use core::marker::PhantomData;
+use core::ops::Range;
+use half::f16;
+use kiln_tensor::backend::{Backend, ExecutionError, Layout, Primitive, SliceRange};
+use kiln_tensor::compose;
+use kiln_tensor::{
+    Activation, ArgReduceOp, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions, CumulativeOp, DType,
+    Distribution, Element, Expression, PoolOp, PoolOptions, ReduceOp, Scalar, ScatterOp, Shape, Step,
+    TensorData, UnaryOp,
+};
+
+/// The backend on a kind of GPU; `F` and `I` are the dtypes that float and int tensors get by default.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Gpu<R, F = f32, I = i32> {
+    elements: PhantomData<(R, F, I)>,
+}
+
+type T<R> = GpuTensor<R>;
+
+/// The elements of a row-major tensor, as they stand in memory, as data.
+fn to_data(bytes: &[u8], shape: Shape, dtype: DType) -> TensorData {
+    let words = || bytes.chunks_exact(4).map(|word| u32::from_ne_bytes([word[0], word[1], word[2], word[3]]));
+    match held_as(dtype) {
+        Storage::F32 => TensorData::new(words().map(f32::from_bits).collect::<Vec<_>>(), shape),
+        Storage::I32 => TensorData::new(words().map(|word| word as i32).collect::<Vec<_>>(), shape),
+        Storage::U32 | Storage::AtomicU32 => TensorData::new(words().collect::<Vec<_>>(), shape),
+        Storage::Bool => TensorData::new(words().map(|word| word != 0).collect::<Vec<_>>(), shape),
+        Storage::F16 => {
+            let halves = bytes.chunks_exact(2).map(|half| f16::from_ne_bytes([half[0], half[1]]));
+            TensorData::new(halves.collect::<Vec<_>>(), shape)
+        }
+    }
+}
+
+/// Which bytes of its memory a row-major tensor has.
+fn byte_range<R: Runtime>(tensor: &T<R>) -> (R::Memory, Range<usize>) {
+    let size = element_bytes(tensor.dtype);
+    let start = tensor.layout.offset * size;
+    (tensor.memory.clone(), start..start + tensor.len() * size)
+}
+
+/// What reads several tensors needs: them row-major, and the device of the first.
+struct Reading<R: Runtime> {
+    tensors: Vec<T<R>>,
+    device: Option<R::Device>,
+}
+
+impl<R: Runtime> Reading<R> {
+    fn new(tensors: Vec<T<R>>) -> Self {
+        let tensors: Vec<T<R>> = tensors.into_iter().map(elementwise::contiguous).collect();
+        let device = tensors.first().map(|tensor| tensor.device.clone());
+        Self { tensors, device }
+    }
+
+    fn parts(&self) -> Vec<(R::Memory, Range<usize>)> {
+        self.tensors.iter().map(byte_range).collect()
+    }
+
+    fn data(self, parts: Vec<Vec<u8>>) -> Vec<TensorData> {
+        let pairs = self.tensors.into_iter().zip(parts);
+        pairs.map(|(tensor, bytes)| to_data(&bytes, tensor.shape(), tensor.dtype)).collect()
+    }
+}
+
+/// What one read yielded of one part.
+fn only<X>(read: Vec<X>, device: String) -> Result<X, ExecutionError> {
+    let reason = String::from("a read yielded nothing");
+    read.into_iter().next().ok_or(ExecutionError { device, reason })
+}
+
+/// The number that a running sum ended with.
+fn counted(bytes: &[u8]) -> usize {
+    bytes.first_chunk().map_or(0, |&word| usize::try_from(i32::from_ne_bytes(word)).unwrap_or(0))
+}
+
+/// An elementwise program of one step over operands.
+fn step<R: Runtime>(step: Step, operands: &[T<R>], parameters: &[Scalar]) -> T<R> {
+    let mut steps: Vec<Step> = (0..operands.len()).map(|n| Step::Input(n as u16)).collect();
+    if let (Some(operand), Step::Binary(..) | Step::Compare(..)) = (operands.first(), step)
+        && let Some(_) = parameters.first()
+    {
+        steps.push(Step::Parameter(0, operand.dtype));
+    }
+    steps.push(step);
+    elementwise::single(&Expression::new(steps), operands, parameters)
+}
+
+impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
+    type Device = R::Device;
+    type Primitive = T<R>;
+    type FloatElem = F;
+    type IntElem = I;
+    type BoolElem = bool;
+
+    fn name(device: &R::Device) -> String {
+        R::name(device)
+    }
+
+    fn seed(device: &R::Device, seed: u64) {
+        R::seed(device, seed);
+    }
+
+    fn sync(device: &R::Device) -> Result<(), ExecutionError> {
+        R::sync(device)
+    }
+
+    fn supports(device: &R::Device, dtype: DType) -> bool {
+        storage(dtype).is_some_and(|storage| R::supports(device, storage))
+    }
+
+    fn from_data(data: TensorData, device: &R::Device) -> T<R> {
+        let (shape, dtype) = (Shape::from(data.shape.clone()), data.dtype);
+        let bytes = &*data.bytes;
+        let memory = match held_as(dtype) {
+            Storage::Bool => {
+                let words: Vec<u32> = bytes.iter().map(|&byte| u32::from(byte != 0)).collect();
+                R::upload(device, bytemuck::cast_slice(&words))
+            }
+            Storage::F32 | Storage::F16 | Storage::I32 | Storage::U32 | Storage::AtomicU32 => {
+                R::upload(device, bytes)
+            }
+        };
+        T { memory, layout: Layout::contiguous(shape), dtype, device: device.clone() }
+    }
+
+    fn into_data(tensor: T<R>) -> Result<TensorData, ExecutionError> {
+        let device = R::name(&tensor.device);
+        only(Self::into_data_all(vec![tensor])?, device)
+    }
+
+    async fn into_data_async(tensor: T<R>) -> Result<TensorData, ExecutionError> {
+        let device = R::name(&tensor.device);
+        only(Self::into_data_all_async(vec![tensor]).await?, device)
+    }
+
+    fn into_data_all(tensors: Vec<T<R>>) -> Result<Vec<TensorData>, ExecutionError> {
+        let reading = Reading::new(tensors);
+        let Some(device) = &reading.device else { return Ok(Vec::new()) };
+        let parts = R::download_now(device, reading.parts())?;
+        Ok(reading.data(parts))
+    }
+
+    fn into_data_all_async(
+        tensors: Vec<T<R>>,
+    ) -> impl Future<Output = Result<Vec<TensorData>, ExecutionError>> + Send {
+        let reading = Reading::new(tensors);
+        async move {
+            let Some(device) = reading.device.clone() else { return Ok(Vec::new()) };
+            let parts = R::download(&device, reading.parts()).await?;
+            Ok(reading.data(parts))
+        }
+    }
+
+    fn device(tensor: &T<R>) -> R::Device {
+        tensor.device.clone()
+    }
+
+    fn to_device(tensor: T<R>, device: &R::Device) -> T<R> {
+        if tensor.device == *device {
+            return tensor;
+        }
+        match Self::into_data(tensor) {
+            Ok(data) => Self::from_data(data, device),
+            Err(error) => panic!("to_device: {error}"),
+        }
+    }
+
+    fn full(shape: Shape, value: Scalar, dtype: DType, device: &R::Device) -> T<R> {
+        elementwise::full(shape, value, dtype, device)
+    }
+
+    fn random(shape: Shape, distribution: Distribution, dtype: DType, device: &R::Device) -> T<R> {
+        let data = compose::random_data(R::random_key(device), shape, distribution, dtype);
+        Self::from_data(data, device)
+    }
+
+    fn arange(start: i64, end: i64, step: i64, dtype: DType, device: &R::Device) -> T<R> {
+        elementwise::arange(start, end, step, dtype, device)
+    }
+
+    fn cast(tensor: T<R>, dtype: DType) -> T<R> {
+        elementwise::cast(&tensor, dtype)
+    }
+
+    fn unary(op: UnaryOp, tensor: T<R>) -> T<R> {
+        step(Step::Unary(op, 0), &[tensor], &[])
+    }
+
+    fn binary(op: BinaryOp, lhs: T<R>, rhs: T<R>) -> T<R> {
+        step(Step::Binary(op, 0, 1), &[lhs, rhs], &[])
+    }
+
+    fn binary_scalar(op: BinaryOp, lhs: T<R>, rhs: Scalar) -> T<R> {
+        if op == BinaryOp::Pow {
+            // Few powers are used, and some need no logarithm: each is a kernel.
+            let dtype = lhs.dtype;
+            let steps = vec![Step::Input(0), Step::Constant(rhs, dtype), Step::Binary(op, 0, 1)];
+            return elementwise::single(&Expression::new(steps), &[lhs], &[]);
+        }
+        step(Step::Binary(op, 0, 1), &[lhs], &[rhs])
+    }
+
+    fn compare(op: CompareOp, lhs: T<R>, rhs: T<R>) -> T<R> {
+        step(Step::Compare(op, 0, 1), &[lhs, rhs], &[])
+    }
+
+    fn compare_scalar(op: CompareOp, lhs: T<R>, rhs: Scalar) -> T<R> {
+        step(Step::Compare(op, 0, 1), &[lhs], &[rhs])
+    }
+
+    fn select_where(mask: T<R>, on_true: T<R>, on_false: T<R>) -> T<R> {
+        step(Step::Where(0, 1, 2), &[mask, on_true, on_false], &[])
+    }
+
+    fn activation(activation: Activation, tensor: T<R>) -> T<R> {
+        step(Step::Activation(activation, 0), &[tensor], &[])
+    }
+
+    fn elementwise(expression: &Expression, operands: Vec<T<R>>, parameters: &[Scalar]) -> Vec<T<R>> {
+        let buffers = operands.len() + expression.results().len();
+        if operands.first().is_some_and(|first| buffers > R::limits(&first.device).bindings) {
+            return compose::elementwise::<Self>(expression, operands, parameters);
+        }
+        elementwise::run(expression, &operands, parameters)
+    }
+
+    fn reshape(tensor: T<R>, shape: Shape) -> T<R> {
+        match tensor.layout.reshape(&shape) {
+            Some(layout) => tensor.with_layout(layout),
+            None => elementwise::copy(&tensor).with_layout(Layout::contiguous(shape)),
+        }
+    }
+
+    fn permute(tensor: T<R>, axes: &[usize]) -> T<R> {
+        let layout = tensor.layout.permute(axes);
+        tensor.with_layout(layout)
+    }
+
+    fn expand(tensor: T<R>, shape: Shape) -> T<R> {
+        let layout = tensor.layout.expand(&shape);
+        tensor.with_layout(layout)
+    }
+
+    fn slice(tensor: T<R>, ranges: &[SliceRange]) -> T<R> {
+        let layout = tensor.layout.slice(ranges);
+        tensor.with_layout(layout)
+    }
+
+    fn slice_assign(mut tensor: T<R>, ranges: &[SliceRange], value: T<R>) -> T<R> {
+        if !tensor.is_writable() {
+            tensor = elementwise::copy(&tensor);
+        }
+        let view = tensor.layout.slice(ranges);
+        elementwise::copy_into(&value, &tensor.clone().with_layout(view));
+        tensor
+    }
+
+    fn cat(mut tensors: Vec<T<R>>, dim: usize) -> T<R> {
+        if tensors.len() == 1 {
+            return tensors.swap_remove(0);
+        }
+        let Some(first) = tensors.first() else { panic!("cat: no tensors") };
+        let mut shape = first.shape();
+        shape.dims[dim] = tensors.iter().map(|tensor| tensor.dims()[dim]).sum();
+        let out = T::empty(shape.clone(), first.dtype, &first.device);
+        let mut ranges: Vec<SliceRange> = shape.dims.iter().map(|&size| SliceRange::full(size)).collect();
+        let mut start = 0;
+        for tensor in &tensors {
+            let end = start + tensor.dims()[dim];
+            ranges[dim] = SliceRange { start, end, step: 1 };
+            let view = out.layout.slice(&ranges);
+            elementwise::copy_into(tensor, &out.clone().with_layout(view));
+            start = end;
+        }
+        out
+    }
+
+    fn select(tensor: T<R>, dim: usize, indices: T<R>) -> T<R> {
+        index::select(&tensor, dim, indices)
+    }
+
+    fn select_assign(tensor: T<R>, dim: usize, indices: T<R>, value: T<R>, op: ScatterOp) -> T<R> {
+        index::select_assign(tensor, dim, indices, &value, op)
+    }
+
+    fn gather(tensor: T<R>, dim: usize, indices: T<R>) -> T<R> {
+        index::gather(&tensor, dim, &indices)
+    }
+
+    fn scatter(tensor: T<R>, dim: usize, indices: T<R>, value: T<R>, op: ScatterOp) -> T<R> {
+        index::scatter(tensor, dim, &indices, &value, op)
+    }
+
+    fn nonzero(tensor: T<R>) -> Result<T<R>, ExecutionError> {
+        let flags = Flags::new(&tensor);
+        let count = match flags.count_at() {
+            Some(part) => {
+                counted(&only(R::download_now(&tensor.device, vec![part])?, R::name(&tensor.device))?)
+            }
+            None => 0,
+        };
+        Ok(flags.coordinates(count, I::DTYPE))
+    }
+
+    fn nonzero_async(tensor: T<R>) -> impl Future<Output = Result<T<R>, ExecutionError>> + Send {
+        async move {
+            let flags = Flags::new(&tensor);
+            let count = match flags.count_at() {
+                Some(part) => {
+                    let read = R::download(&tensor.device, vec![part]).await?;
+                    counted(&only(read, R::name(&tensor.device))?)
+                }
+                None => 0,
+            };
+            Ok(flags.coordinates(count, I::DTYPE))
+        }
+    }
+
+    fn sort(tensor: T<R>, dim: usize, descending: bool) -> (T<R>, T<R>) {
+        let keep = tensor.dims()[dim];
+        sort::sorted(tensor, dim, descending, keep, I::DTYPE)
+    }
+
+    fn topk(tensor: T<R>, k: usize, dim: usize, largest: bool) -> (T<R>, T<R>) {
+        sort::sorted(tensor, dim, largest, k, I::DTYPE)
+    }
+
+    fn reduce(op: ReduceOp, tensor: T<R>, axes: &[usize]) -> T<R> {
+        reduce(op, tensor, axes)
+    }
+
+    fn arg_reduce(op: ArgReduceOp, tensor: T<R>, dim: usize, select_last: bool) -> T<R> {
+        arg_reduce(op, &tensor, dim, select_last, I::DTYPE)
+    }
+
+    fn cumulative(op: CumulativeOp, tensor: T<R>, dim: usize, exclusive: bool, reverse: bool) -> T<R> {
+        scan::cumulative(op, &tensor, dim, exclusive, reverse)
+    }
+
+    fn matmul(lhs: T<R>, rhs: T<R>) -> T<R> {
+        matmul::matmul(&lhs, &rhs, None, None)
+    }
+
+    fn linear(x: T<R>, weight: T<R>, bias: Option<T<R>>, activation: Option<Activation>) -> T<R> {
+        let (mut shape, columns) = (x.shape(), weight.dims()[1]);
+        let depth = shape.dims.pop().unwrap_or(1);
+        let rows = shape.num_elements();
+        shape.dims.push(columns);
+        let x = Self::reshape(x, Shape::from([rows, depth]));
+        let y = matmul::matmul(&x, &weight, bias.as_ref(), activation);
+        Self::reshape(y, shape)
+    }
+
+    fn conv(x: T<R>, weight: T<R>, bias: Option<T<R>>, options: &ConvOptions) -> T<R> {
+        window::conv(x, weight, bias, None, options)
+    }
+
+    fn conv_activated(
+        x: T<R>,
+        weight: T<R>,
+        bias: Option<T<R>>,
+        activation: Activation,
+        options: &ConvOptions,
+    ) -> T<R> {
+        window::conv(x, weight, bias, Some(activation), options)
+    }
+
+    fn conv_transpose(x: T<R>, weight: T<R>, bias: Option<T<R>>, options: &ConvTransposeOptions) -> T<R> {
+        window::conv_transpose(x, weight, bias, options)
+    }
+
+    fn pool(op: PoolOp, x: T<R>, options: &PoolOptions) -> T<R> {
+        window::pool(Pooling::Of(op), x, options).0
+    }
+
+    fn max_pool_with_indices(x: T<R>, options: &PoolOptions) -> (T<R>, T<R>) {
+        match window::pool(Pooling::Max(Some(I::DTYPE)), x, options) {
+            (values, Some(positions)) => (values, positions),
+            (_, None) => unreachable!("positions were asked for"),
+        }
+    }
+}

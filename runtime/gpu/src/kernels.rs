@@ -1,0 +1,91 @@
+//! The kernels: each family has a template, what is known when it is compiled, and the code that launches it.
+
+pub mod access;
+pub mod elementwise;
+pub mod index;
+pub mod matmul;
+pub mod reduce;
+pub mod scan;
+pub mod sort;
+pub mod window;
+
+use crate::language::Kernel;
+use crate::runtime::{Launch, Runtime};
+
+macro_rules! templates {
+    ($($(#[$doc:meta])* $name:ident($template:ty),)*) => {
+        /// A kernel by what it is made of. Equal templates are the same kernel, compiled once.
+        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+        pub enum Template {
+            $($(#[$doc])* $name($template),)*
+        }
+
+        impl Template {
+            /// The kernel.
+            pub fn kernel(&self) -> Kernel {
+                match self {
+                    $(Template::$name(template) => template.kernel(),)*
+                }
+            }
+        }
+
+        $(impl From<$template> for Template {
+            fn from(template: $template) -> Self {
+                Template::$name(template)
+            }
+        })*
+    };
+}
+
+templates! {
+    /// Elementwise programs, copies and fills.
+    Elementwise(elementwise::Elementwise),
+    /// Folds of dims.
+    Reduce(reduce::Reduce),
+    /// Positions of extremes.
+    ArgReduce(reduce::ArgReduce),
+    /// Running folds.
+    Scan(scan::Scan),
+    /// Positions where something is true.
+    Compact(scan::Compact),
+    /// Reads at positions that a tensor names.
+    Gather(index::Gather),
+    /// Writes at positions that a tensor names.
+    Scatter(index::Scatter),
+    /// One round of a sort.
+    SortStep(sort::SortStep),
+    /// Matrix products.
+    Matmul(matmul::Matmul),
+    /// Convolutions.
+    Conv(window::Conv),
+    /// Transposed convolutions.
+    ConvTranspose(window::ConvTranspose),
+    /// Pooling.
+    Pool(window::Pool),
+}
+
+/// Invocations of a workgroup where each does the same for another position.
+pub(crate) const LINE: u32 = 256;
+
+/// Workgroups that one after another cover `count` of them, along x and, where those are too many, y.
+pub(crate) fn line_of_groups<R: Runtime>(device: &R::Device, count: usize) -> [u32; 3] {
+    let most = R::limits(device).groups as usize;
+    let rows = count.div_ceil(most).max(1);
+    [count.div_ceil(rows) as u32, rows as u32, 1]
+}
+
+/// Workgroups of [`LINE`] invocations for `count` positions.
+pub(crate) fn line_of<R: Runtime>(device: &R::Device, count: usize) -> [u32; 3] {
+    line_of_groups::<R>(device, count.div_ceil(LINE as usize))
+}
+
+/// Runs a kernel.
+pub(crate) fn launch<R: Runtime>(
+    device: &R::Device,
+    template: impl Into<Template>,
+    buffers: &[&R::Memory],
+    parameters: &[u32],
+    groups: [u32; 3],
+) {
+    R::launch(device, Launch { template: &template.into(), buffers, parameters, groups });
+}

@@ -1,0 +1,163 @@
+//! From the position of a result's element to those of operands' elements.
+
+use crate::language::{Builder, Value};
+
+/// How the elements of an operand lie as a result is walked row-major.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// One after another.
+    Linear,
+    /// The same one for all.
+    Single,
+    /// By a stride per dim.
+    Strided,
+}
+
+/// Dims and the strides of several operands over them, in as few dims as all of them allow.
+///
+/// Dims of size 1 are left out, and neighbours that every operand walks as one are one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Walk {
+    /// The dims.
+    pub dims: Vec<usize>,
+    /// One stride per dim for each operand.
+    pub strides: Vec<Vec<isize>>,
+}
+
+impl Walk {
+    /// The walk over `dims`, along which operands have the given strides.
+    pub fn new(dims: &[usize], strides: &[&[isize]]) -> Self {
+        let mut walk = Walk { dims: Vec::new(), strides: vec![Vec::new(); strides.len()] };
+        for (axis, &dim) in dims.iter().enumerate() {
+            if dim == 1 {
+                continue;
+            }
+            let joins =
+                !walk.dims.is_empty()
+                    && walk.strides.iter().zip(strides).all(|(outer, strides)| {
+                        outer.last().copied() == strides[axis].checked_mul(dim as isize)
+                    });
+            if joins && let Some(last) = walk.dims.last_mut() {
+                *last *= dim;
+                for (own, strides) in walk.strides.iter_mut().zip(strides) {
+                    own.pop();
+                    own.push(strides[axis]);
+                }
+            } else {
+                walk.dims.push(dim);
+                for (own, strides) in walk.strides.iter_mut().zip(strides) {
+                    own.push(strides[axis]);
+                }
+            }
+        }
+        walk
+    }
+
+    /// How an operand is read.
+    pub fn access(&self, operand: usize) -> Access {
+        let strides = &self.strides[operand];
+        if strides.iter().all(|&stride| stride == 0) {
+            return Access::Single;
+        }
+        let mut expected = 1;
+        for (&dim, &stride) in self.dims.iter().zip(strides).rev() {
+            if stride != expected {
+                return Access::Strided;
+            }
+            expected *= dim as isize;
+        }
+        Access::Linear
+    }
+
+    /// The words that tell a kernel the dims.
+    pub fn dim_words(&self) -> impl Iterator<Item = u32> {
+        self.dims.iter().map(|&dim| dim as u32)
+    }
+
+    /// The words that tell a kernel an operand's strides: none unless it is read by them.
+    pub fn stride_words(&self, operand: usize) -> impl Iterator<Item = u32> {
+        let strided = self.access(operand) == Access::Strided;
+        self.strides[operand].iter().filter(move |_| strided).map(|&stride| word(stride))
+    }
+}
+
+/// A stride or an offset as a word; what is negative wraps, as all arithmetic on positions does.
+pub fn word(offset: isize) -> u32 {
+    offset as i32 as u32
+}
+
+/// The coordinates of a position over dims, outermost first.
+pub fn coordinates<'k>(position: Value<'k>, dims: &[Value<'k>]) -> Vec<Value<'k>> {
+    let mut rest = position;
+    let mut coordinates = Vec::with_capacity(dims.len());
+    for (axis, &dim) in dims.iter().enumerate().rev() {
+        if axis == 0 {
+            coordinates.push(rest);
+        } else {
+            coordinates.push(rest % dim);
+            rest = rest / dim;
+        }
+    }
+    coordinates.reverse();
+    coordinates
+}
+
+/// `start + Σ coordinate · stride`.
+pub fn offset<'k>(start: Value<'k>, coordinates: &[Value<'k>], strides: &[Value<'k>]) -> Value<'k> {
+    coordinates.iter().zip(strides).fold(start, |sum, (&coordinate, &stride)| sum + coordinate * stride)
+}
+
+/// The parameters of an operand: where it starts and, if it is read by them, its strides.
+pub struct Operand<'k> {
+    access: Access,
+    start: Value<'k>,
+    strides: Vec<Value<'k>>,
+}
+
+impl<'k> Operand<'k> {
+    /// The next parameters as those of an operand over `rank` dims.
+    pub fn declare(kernel: &'k Builder, access: Access, rank: usize) -> Self {
+        let start = kernel.parameter();
+        let strides = if access == Access::Strided { kernel.parameters(rank) } else { Vec::new() };
+        Self { access, start, strides }
+    }
+
+    /// Where the operand's element for a position is.
+    pub fn at(&self, position: Value<'k>, coordinates: &[Value<'k>]) -> Value<'k> {
+        match self.access {
+            Access::Linear => self.start + position,
+            Access::Single => self.start,
+            Access::Strided => offset(self.start, coordinates, &self.strides),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dims_join_where_all_operands_allow() {
+        let walk = Walk::new(&[2, 1, 3, 4], &[&[12, 12, 4, 1], &[12, 0, 4, 1]]);
+        assert_eq!(walk, Walk { dims: vec![24], strides: vec![vec![1], vec![1]] });
+        assert_eq!(walk.access(0), Access::Linear);
+        let walk = Walk::new(&[2, 3, 4], &[&[12, 4, 1], &[0, 0, 1]]);
+        assert_eq!(walk, Walk { dims: vec![6, 4], strides: vec![vec![4, 1], vec![0, 1]] });
+        assert_eq!((walk.access(0), walk.access(1)), (Access::Linear, Access::Strided));
+    }
+
+    #[test]
+    fn what_has_one_element_is_read_once() {
+        let walk = Walk::new(&[2, 3], &[&[3, 1], &[0, 0]]);
+        assert_eq!(walk.access(1), Access::Single);
+        assert_eq!(Walk::new(&[1, 1], &[&[1, 1]]), Walk { dims: vec![], strides: vec![vec![]] });
+        assert_eq!(Walk::new(&[1], &[&[7]]).access(0), Access::Single);
+    }
+
+    #[test]
+    fn reversed_dims_stay_strided() {
+        let walk = Walk::new(&[2, 3], &[&[3, -1]]);
+        assert_eq!((walk.access(0), walk.dims.clone()), (Access::Strided, vec![2, 3]));
+        assert_eq!(walk.stride_words(0).collect::<Vec<_>>(), [3, u32::MAX]);
+    }
+}

@@ -1,0 +1,222 @@
+//! Matrix products in tiles that a workgroup shares, and what follows them: a bias and an activation.
+
+use super::access::{self, Access, Operand, Walk};
+use super::{elementwise, launch};
+use crate::language::{Builder, Builtin, Kernel, Type, Value};
+use crate::runtime::Runtime;
+use crate::tensor::{GpuTensor, held_as};
+use kiln_tensor::backend::Primitive;
+use kiln_tensor::{Activation, DType};
+
+/// Invocations of a workgroup along x and y.
+const SIDE: u32 = 16;
+/// Rows and columns of the result that an invocation computes: every [`SIDE`]-th of its workgroup's.
+const EACH: u32 = 4;
+/// Rows and columns of the result that a workgroup computes.
+pub(super) const TILE: u32 = SIDE * EACH;
+/// Products that a workgroup adds between two looks at memory.
+const DEPTH: u32 = 16;
+
+/// What one workgroup of a tiled product knows.
+pub(super) struct Tile<'k> {
+    /// The first row and the first column of its tile.
+    pub start: [Value<'k>; 2],
+    /// Rows, columns and depth of the whole product.
+    pub size: [Value<'k>; 3],
+    /// The type in which is computed.
+    pub ty: Type,
+}
+
+/// The size of a workgroup for [`Tile::product`].
+pub(super) const TILE_GROUP: [u32; 2] = [SIDE, SIDE];
+
+impl<'k> Tile<'k> {
+    /// A tile of `Σ lhs(row, depth) · rhs(depth, column)`, handed to `write(row, column, sum)`.
+    ///
+    /// `column` prepares what `rhs` needs of a column, once for all depths. The functions are asked for elements inside the
+    /// product alone.
+    pub(super) fn product<C>(
+        &self,
+        k: &'k Builder,
+        lhs: impl Fn(Value<'k>, Value<'k>) -> Value<'k>,
+        column: impl Fn(Value<'k>) -> C,
+        rhs: impl Fn(Value<'k>, &C) -> Value<'k>,
+        write: impl Fn(Value<'k>, Value<'k>, Value<'k>),
+    ) {
+        let [row_start, column_start] = self.start;
+        let [rows, columns, depth] = self.size;
+        let zero = if self.ty == Type::F32 { k.value(0.0) } else { k.value(0_u32).to(self.ty) };
+        let (left, right) = (k.shared(self.ty, TILE * DEPTH), k.shared(self.ty, TILE * DEPTH));
+        let (x, y) = (k.builtin(Builtin::LocalX), k.builtin(Builtin::LocalY));
+        let local = k.builtin(Builtin::LocalIndex);
+        let sums: Vec<_> = (0..EACH * EACH).map(|_| k.variable(zero)).collect();
+
+        // An invocation brings `EACH` elements of either side: of the left one neighbours along the depth are brought by
+        // neighbouring invocations, of the right one neighbouring columns.
+        let (left_row, left_depth) = (local / DEPTH, local % DEPTH);
+        let (right_depth, right_column) = (local / TILE, local % TILE);
+        let own_column = column_start + right_column;
+        let prepared = column(own_column.min(columns - 1_u32));
+        let (left_step, right_step) = (SIDE * SIDE / DEPTH, SIDE * SIDE / TILE);
+
+        k.range(0_u32, depth, DEPTH, |first| {
+            for n in 0..EACH {
+                let (row, at) = (left_row + n * left_step, first + left_depth);
+                let element = k.variable(zero);
+                k.when((row_start + row).below(rows) & at.below(depth), || {
+                    element.set(lhs(row_start + row, at));
+                });
+                left.set(left_depth * TILE + row, element.get());
+                let at = first + right_depth + n * right_step;
+                let element = k.variable(zero);
+                k.when(own_column.below(columns) & at.below(depth), || element.set(rhs(at, &prepared)));
+                right.set((right_depth + n * right_step) * TILE + right_column, element.get());
+            }
+            k.barrier();
+            k.range(0_u32, DEPTH, 1_u32, |d| {
+                let base = d * TILE;
+                let lefts: Vec<_> = (0..EACH).map(|n| left.at(base + y + n * SIDE)).collect();
+                let rights: Vec<_> = (0..EACH).map(|n| right.at(base + x + n * SIDE)).collect();
+                for (n, sum) in sums.iter().enumerate() {
+                    let (a, b) = (lefts[n / EACH as usize], rights[n % EACH as usize]);
+                    sum.set(a.fma(b, sum.get()));
+                }
+            });
+            k.barrier();
+        });
+
+        for (n, sum) in sums.iter().enumerate() {
+            let n = n as u32;
+            let (row, column) = (row_start + y + n / EACH * SIDE, column_start + x + n % EACH * SIDE);
+            k.when(row.below(rows) & column.below(columns), || write(row, column, sum.get()));
+        }
+    }
+}
+
+/// What is done to a sum before it is written.
+pub(super) struct Epilogue<T> {
+    /// Where the bias is, if one is added.
+    pub bias: Option<T>,
+    /// What is done at last.
+    pub activation: Option<Activation>,
+}
+
+impl<T: Copy> Epilogue<T> {
+    /// The sum, finished; `read` reads the bias.
+    pub(super) fn apply<'k>(&self, sum: Value<'k>, read: impl FnOnce(T) -> Value<'k>) -> Value<'k> {
+        let sum = match self.bias {
+            Some(bias) => sum + read(bias),
+            None => sum,
+        };
+        match self.activation {
+            Some(activation) => elementwise::activation(activation, sum),
+            None => sum,
+        }
+    }
+}
+
+/// A batch of matrix products.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Matmul {
+    /// The elements' dtype.
+    pub dtype: DType,
+    /// How the batches of both sides are walked, and over how many dims strides are told.
+    pub batch: (Access, Access, usize),
+    /// Whether a bias is added to each row.
+    pub bias: bool,
+    /// What is done to each element at last.
+    pub activation: Option<Activation>,
+}
+
+impl Matmul {
+    /// The kernel. Parameters: rows, columns, depth; the first of the batch's products; the batch's dims and both operands; the
+    /// strides of both sides, outer before inner; where the bias starts and its stride.
+    pub fn kernel(&self) -> Kernel {
+        let storage = held_as(self.dtype);
+        Builder::kernel("matmul", TILE_GROUP, |k| {
+            let (lhs, rhs) = (k.input(storage), k.input(storage));
+            let bias = self.bias.then(|| k.input(storage));
+            let output = k.output(storage);
+            let size = [k.parameter(), k.parameter(), k.parameter()];
+            let batch = k.parameter() + k.builtin(Builtin::GroupZ);
+            let dims = k.parameters(self.batch.2);
+            let [left, right] =
+                [self.batch.0, self.batch.1].map(|access| Operand::declare(k, access, self.batch.2));
+            let left_strides = [k.parameter(), k.parameter()];
+            let right_strides = [k.parameter(), k.parameter()];
+            let bias = bias.map(|bias| (bias, k.parameter(), k.parameter()));
+            let epilogue = Epilogue { bias, activation: self.activation };
+            let coordinates = access::coordinates(batch, &dims);
+            let (left, right) = (left.at(batch, &coordinates), right.at(batch, &coordinates));
+            let start = [k.builtin(Builtin::GroupY) * TILE, k.builtin(Builtin::GroupX) * TILE];
+            let tile = Tile { start, size, ty: storage.value() };
+            tile.product(
+                k,
+                |row, depth| lhs.at(left + row * left_strides[0] + depth * left_strides[1]),
+                |column| right + column * right_strides[1],
+                |depth, column| rhs.at(*column + depth * right_strides[0]),
+                |row, column, sum| {
+                    let sum = epilogue.apply(sum, |(bias, start, stride)| bias.at(start + column * stride));
+                    output.set((batch * size[0] + row) * size[1] + column, sum);
+                },
+            );
+        })
+    }
+}
+
+/// `activation(lhs · rhs + bias)`: the last two dims are multiplied, those before broadcast.
+pub(crate) fn matmul<R: Runtime>(
+    lhs: &GpuTensor<R>,
+    rhs: &GpuTensor<R>,
+    bias: Option<&GpuTensor<R>>,
+    activation: Option<Activation>,
+) -> GpuTensor<R> {
+    let rank = lhs.dims().len();
+    let [rows, depth] = [lhs.dims()[rank - 2], lhs.dims()[rank - 1]];
+    let columns = rhs.dims()[rank - 1];
+    let (mut left_shape, mut right_shape) = (lhs.shape(), rhs.shape());
+    left_shape.dims.truncate(rank - 2);
+    right_shape.dims.truncate(rank - 2);
+    let Some(batch) = left_shape.broadcast(&right_shape) else {
+        panic!("matmul: {} and {} do not broadcast", lhs.shape(), rhs.shape())
+    };
+    let full = |last: [usize; 2]| [batch.dims.as_slice(), &last].concat().into();
+    let out = GpuTensor::empty(full([rows, columns]), lhs.dtype, &lhs.device);
+    if out.is_empty() {
+        return out;
+    }
+    let left = lhs.layout.expand(&full([rows, depth]));
+    let right = rhs.layout.expand(&full([depth, columns]));
+    let walk = Walk::new(&batch.dims, &[&left.strides[..rank - 2], &right.strides[..rank - 2]]);
+    let access = [walk.access(0), walk.access(1)];
+    let strided = access.contains(&Access::Strided);
+    // A grid is as deep as the batch; a deeper one is several.
+    let (count, most) = (batch.num_elements(), R::limits(&lhs.device).groups as usize);
+    let across = |size: usize| size.div_ceil(TILE as usize) as u32;
+    for first in (0..count).step_by(most) {
+        let mut words = [rows, columns, depth, first].map(|n| n as u32).to_vec();
+        words.extend(walk.dim_words().filter(|_| strided));
+        for (n, view) in [&left, &right].into_iter().enumerate() {
+            words.push(view.offset as u32);
+            words.extend(walk.stride_words(n));
+        }
+        for view in [&left, &right] {
+            words.extend(view.strides[rank - 2..].iter().map(|&stride| access::word(stride)));
+        }
+        if let Some(bias) = bias {
+            words.extend([bias.layout.offset as u32, access::word(bias.layout.strides[0])]);
+        }
+        let template = Matmul {
+            dtype: lhs.dtype,
+            batch: (access[0], access[1], if strided { walk.dims.len() } else { 0 }),
+            bias: bias.is_some(),
+            activation,
+        };
+        let mut buffers = vec![&lhs.memory, &rhs.memory];
+        buffers.extend(bias.map(|bias| &bias.memory));
+        buffers.push(&out.memory);
+        let groups = [across(columns), across(rows), (count - first).min(most) as u32];
+        launch::<R>(&lhs.device, template, &buffers, &words, groups);
+    }
+    out
+}

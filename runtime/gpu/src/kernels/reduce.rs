@@ -1,0 +1,318 @@
+//! Folds of dims, and positions of extremes.
+
+use super::access::{self, Access, Operand, Walk};
+use super::{LINE, elementwise, launch, line_of, line_of_groups};
+use crate::language::{Array, Builder, Builtin, Kernel, Type, Value};
+use crate::runtime::Runtime;
+use crate::tensor::{GpuTensor, held_as};
+use kiln_tensor::backend::{Layout, Primitive};
+use kiln_tensor::{ArgReduceOp, CumulativeOp, DType, ReduceOp, Scalar, Shape};
+
+/// How two numbers become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fold {
+    /// Sum.
+    Sum,
+    /// Product.
+    Prod,
+    /// Larger; NaN if either is.
+    Max,
+    /// Smaller; NaN if either is.
+    Min,
+    /// Either is true.
+    Any,
+    /// Both are.
+    All,
+}
+
+impl Fold {
+    pub(super) fn of(op: CumulativeOp) -> Self {
+        match op {
+            CumulativeOp::Sum => Fold::Sum,
+            CumulativeOp::Prod => Fold::Prod,
+            CumulativeOp::Max => Fold::Max,
+            CumulativeOp::Min => Fold::Min,
+        }
+    }
+
+    /// What changes nothing.
+    pub(super) fn neutral(self, k: &Builder, ty: Type) -> Value<'_> {
+        match (self, ty) {
+            (Fold::Sum, Type::F32) => k.value(0.0),
+            (Fold::Prod, Type::F32) => k.value(1.0),
+            (Fold::Max, Type::F32) => k.value(f32::NEG_INFINITY),
+            (Fold::Min, Type::F32) => k.value(f32::INFINITY),
+            (Fold::Sum, Type::I32) => k.value(0),
+            (Fold::Prod, Type::I32) => k.value(1),
+            (Fold::Max, Type::I32) => k.value(i32::MIN),
+            (Fold::Min, Type::I32) => k.value(i32::MAX),
+            (Fold::Sum | Fold::Max, Type::U32) => k.value(0_u32),
+            (Fold::Prod, Type::U32) => k.value(1_u32),
+            (Fold::Min, Type::U32) => k.value(u32::MAX),
+            // A sum of truth values is their "or", a product their "and".
+            (Fold::Any, _) | (Fold::Sum | Fold::Max, Type::Bool) => k.value(false),
+            (Fold::All, _) | (Fold::Prod | Fold::Min, Type::Bool) => k.value(true),
+        }
+    }
+
+    /// Two numbers as one.
+    pub(super) fn join<'k>(self, a: Value<'k>, b: Value<'k>) -> Value<'k> {
+        match self {
+            Fold::Sum | Fold::Max | Fold::Any if a.ty() == Type::Bool => a | b,
+            Fold::Prod | Fold::Min | Fold::All if a.ty() == Type::Bool => a & b,
+            Fold::Sum => a + b,
+            Fold::Prod => a * b,
+            Fold::Max => a.maximum(b),
+            Fold::Min => a.minimum(b),
+            Fold::Any => a | b,
+            Fold::All => a & b,
+        }
+    }
+}
+
+/// A fold of a run of positions into one, for each of the dims that stay.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Reduce {
+    /// How.
+    pub fold: Fold,
+    /// Whether the result is divided by a number that is told.
+    pub mean: bool,
+    /// The elements' dtype.
+    pub dtype: DType,
+    /// How the dims that stay are walked, and over how many dims strides are told.
+    pub kept: (Access, usize),
+    /// Likewise the dims that are folded.
+    pub folded: (Access, usize),
+    /// Whether a workgroup folds each run, rather than an invocation.
+    pub wide: bool,
+}
+
+impl Reduce {
+    /// The kernel. Parameters: the number of results, of runs a result, the length of a run and that of all of a result's runs;
+    /// dims and operand of what stays, dims and operand of what is folded; the divisor.
+    pub fn kernel(&self) -> Kernel {
+        let ty = held_as(self.dtype).value();
+        Builder::kernel("reduce", [LINE, 1], |k| {
+            let (input, output) = (k.input(held_as(self.dtype)), k.output(held_as(self.dtype)));
+            let (results, runs, run, total) = (k.parameter(), k.parameter(), k.parameter(), k.parameter());
+            let kept_dims = k.parameters(self.kept.1);
+            let kept = Operand::declare(k, self.kept.0, self.kept.1);
+            let folded_dims = k.parameters(self.folded.1);
+            let folded = Operand::declare(k, self.folded.0, self.folded.1);
+            let divisor = self.mean.then(|| k.parameter().bits(ty));
+
+            // Folds a run from its `first` position on, in steps.
+            let fold = |result: Value<'_>, first: Value<'_>, step: Value<'_>| {
+                let (place, part) = (result / runs, result % runs);
+                let base = kept.at(place, &access::coordinates(place, &kept_dims));
+                let (start, end) = (part * run, (part * run + run).min(total));
+                let sum = k.variable(self.fold.neutral(k, ty));
+                k.range(start + first, end, step, |position| {
+                    let at = folded.at(position, &access::coordinates(position, &folded_dims));
+                    sum.set(self.fold.join(sum.get(), input.at(base + at)));
+                });
+                sum.get()
+            };
+            let write = |result: Value<'_>, sum: Value<'_>| match divisor {
+                Some(divisor) => output.set(result, sum / divisor),
+                None => output.set(result, sum),
+            };
+            if self.wide {
+                let shared = k.shared(ty, LINE);
+                let (result, local) = (k.group(), k.builtin(Builtin::LocalIndex));
+                // A group beyond the last repeats it, so that none leaves before the barriers.
+                let result_in = result.min(results - 1_u32);
+                shared.set(local, fold(result_in, local, k.value(LINE)));
+                let sum = join_group(k, shared, local, self.fold);
+                k.when(local.equals(0_u32) & result.below(results), || write(result, sum));
+            } else {
+                let result = k.position(LINE);
+                k.when(result.below(results), || {
+                    write(result, fold(result, k.value(0_u32), k.value(1_u32)));
+                });
+            }
+        })
+    }
+}
+
+/// What a workgroup's numbers, which it shares, make together; for all its invocations.
+pub(super) fn join_group<'k>(k: &'k Builder, shared: Array<'k>, local: Value<'k>, fold: Fold) -> Value<'k> {
+    let mut half = LINE / 2;
+    while half > 0 {
+        k.barrier();
+        k.when(local.below(half), || {
+            shared.set(local, fold.join(shared.at(local), shared.at(local + half)));
+        });
+        half /= 2;
+    }
+    k.barrier();
+    shared.at(k.value(0_u32))
+}
+
+/// The longest run that one invocation folds: the error of a sum grows with it.
+const LONGEST: usize = 1024;
+
+/// Folds the dims in `axes`, which stay with size 1.
+pub(crate) fn reduce<R: Runtime>(op: ReduceOp, tensor: GpuTensor<R>, axes: &[usize]) -> GpuTensor<R> {
+    let mut shape = tensor.shape();
+    axes.iter().for_each(|&axis| shape.dims[axis] = 1);
+    let folded: Vec<usize> = axes.iter().map(|&axis| tensor.dims()[axis]).collect();
+    let count: usize = folded.iter().product();
+    let mean = op == ReduceOp::Mean;
+    if count == 0 && mean && tensor.dtype.is_float() {
+        return elementwise::full(shape, Scalar::Float(f64::NAN), tensor.dtype, &tensor.device);
+    }
+    let fold = match op {
+        ReduceOp::Sum | ReduceOp::Mean => Fold::Sum,
+        ReduceOp::Prod => Fold::Prod,
+        ReduceOp::Max => Fold::Max,
+        ReduceOp::Min => Fold::Min,
+        ReduceOp::Any => Fold::Any,
+        ReduceOp::All => Fold::All,
+    };
+    let kept = (0..shape.rank()).filter(|axis| !axes.contains(axis));
+    let order: Vec<usize> = kept.chain(axes.iter().copied()).collect();
+    let split = shape.rank() - axes.len();
+    let layout = tensor.layout.permute(&order);
+    let divisor = mean.then_some(count.max(1));
+    let folded = fold_last(fold, divisor, &tensor.with_layout(layout), split);
+    folded.with_layout(Layout::contiguous(shape))
+}
+
+/// Folds the dims from `split` on, and divides the result.
+fn fold_last<R: Runtime>(
+    fold: Fold,
+    divisor: Option<usize>,
+    tensor: &GpuTensor<R>,
+    split: usize,
+) -> GpuTensor<R> {
+    let (kept_dims, folded_dims) = tensor.dims().split_at(split);
+    let (kept_strides, folded_strides) = tensor.layout.strides.split_at(split);
+    let (kept, folded) = (Walk::new(kept_dims, &[kept_strides]), Walk::new(folded_dims, &[folded_strides]));
+    let (results, total) = (kept_dims.iter().product::<usize>(), folded_dims.iter().product::<usize>());
+    // Neighbouring invocations read neighbours: along the run where it lies together, else along the results.
+    let together = folded.strides[0].last().is_none_or(|stride| stride.unsigned_abs() == 1);
+    let wide = total >= 64 && (together || results < 1024);
+    let longest = if wide { LONGEST * LINE as usize } else { LONGEST };
+    let runs = total.div_ceil(longest).max(1);
+    let run = total.div_ceil(runs);
+
+    let out = GpuTensor::empty(Shape::from([results, runs]), tensor.dtype, &tensor.device);
+    let divisor_now = divisor.filter(|_| runs == 1);
+    if results > 0 {
+        let word = |n: usize| n as u32;
+        let mut words = vec![word(results * runs), word(runs), word(run), word(total)];
+        for (walk, start) in [(&kept, tensor.layout.offset), (&folded, 0)] {
+            if walk.access(0) == Access::Strided {
+                words.extend(walk.dim_words());
+            }
+            words.push(word(start));
+            words.extend(walk.stride_words(0));
+        }
+        if let Some(divisor) = divisor_now {
+            words.push(match held_as(tensor.dtype).value() {
+                Type::F32 => (divisor as f32).to_bits(),
+                Type::I32 | Type::U32 | Type::Bool => word(divisor),
+            });
+        }
+        let rank = |walk: &Walk| match walk.access(0) {
+            Access::Strided => (Access::Strided, walk.dims.len()),
+            access => (access, 0),
+        };
+        let template = Reduce {
+            fold,
+            mean: divisor_now.is_some(),
+            dtype: tensor.dtype,
+            kept: rank(&kept),
+            folded: rank(&folded),
+            wide,
+        };
+        let groups = match wide {
+            true => line_of_groups::<R>(&tensor.device, results * runs),
+            false => line_of::<R>(&tensor.device, results * runs),
+        };
+        launch::<R>(&tensor.device, template, &[&tensor.memory, &out.memory], &words, groups);
+    }
+    if runs == 1 { out } else { fold_last(fold, divisor, &out, 1) }
+}
+
+/// The position of an extreme along one dim.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ArgReduce {
+    /// Which extreme.
+    pub op: ArgReduceOp,
+    /// Whether the last among equals counts.
+    pub select_last: bool,
+    /// The elements' dtype.
+    pub dtype: DType,
+    /// The positions' dtype.
+    pub index: DType,
+    /// How the other dims are walked, and over how many dims strides are told.
+    pub kept: (Access, usize),
+}
+
+impl ArgReduce {
+    /// The kernel. Parameters: the number of results, dims and operand of what stays, the length of a lane, the stride along it.
+    pub fn kernel(&self) -> Kernel {
+        Builder::kernel("arg_reduce", [LINE, 1], |k| {
+            let (input, output) = (k.input(held_as(self.dtype)), k.output(held_as(self.index)));
+            let results = k.parameter();
+            let dims = k.parameters(self.kept.1);
+            let kept = Operand::declare(k, self.kept.0, self.kept.1);
+            let (length, stride) = (k.parameter(), k.parameter());
+            let result = k.position(LINE);
+            k.when(result.below(results), || {
+                let base = kept.at(result, &access::coordinates(result, &dims));
+                let best = k.variable(input.at(base).ordered());
+                let best_at = k.variable(0_u32);
+                k.range(1_u32, length, 1_u32, |position| {
+                    let (x, known) = (input.at(base + position * stride).ordered(), best.get());
+                    let better = match self.op {
+                        ArgReduceOp::Max => x.above(known),
+                        ArgReduceOp::Min => x.below(known),
+                    };
+                    // A NaN is the extreme of its lane.
+                    let beats = (better | x.is_nan()) & !known.is_nan();
+                    let ties = x.equals(known) | (x.is_nan() & known.is_nan());
+                    let taken = if self.select_last { beats | ties } else { beats };
+                    best.set(taken.select(x, known));
+                    best_at.set(taken.select(position, best_at.get()));
+                });
+                output.set(result, best_at.get().to(held_as(self.index).value()));
+            });
+        })
+    }
+}
+
+/// Positions of extremes along `dim`, which stays with size 1.
+///
+/// # Panics
+/// When the dim is empty.
+pub(crate) fn arg_reduce<R: Runtime>(
+    op: ArgReduceOp,
+    tensor: &GpuTensor<R>,
+    dim: usize,
+    select_last: bool,
+    index: DType,
+) -> GpuTensor<R> {
+    let mut shape = tensor.shape();
+    let length = core::mem::replace(&mut shape.dims[dim], 1);
+    assert!(length > 0 || shape.num_elements() == 0, "{}: dim {dim} has no elements", op.name());
+    let out = GpuTensor::empty(shape.clone(), index, &tensor.device);
+    if shape.num_elements() == 0 {
+        return out;
+    }
+    let kept = Walk::new(&shape.dims, &[&tensor.layout.strides]);
+    let access = kept.access(0);
+    let strided = access == Access::Strided;
+    let mut words = vec![shape.num_elements() as u32];
+    words.extend(kept.dim_words().filter(|_| strided));
+    words.push(tensor.layout.offset as u32);
+    words.extend(kept.stride_words(0));
+    words.extend([length as u32, access::word(tensor.layout.strides[dim])]);
+    let rank = if strided { kept.dims.len() } else { 0 };
+    let template = ArgReduce { op, select_last, dtype: tensor.dtype, index, kept: (access, rank) };
+    let groups = line_of::<R>(&tensor.device, out.len());
+    launch::<R>(&tensor.device, template, &[&tensor.memory, &out.memory], &words, groups);
+    out
+}

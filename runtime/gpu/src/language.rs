@@ -1,0 +1,278 @@
+//! A small language in which kernels are written once, for every kind of GPU.
+//!
+//! A kernel is what one invocation of a grid does: numbers that are computed once ([`Op`], each with an [`Id`]), variables,
+//! loops, branches, and reads and writes of buffers. Kernels are built by Rust code ([`Builder`]) and printed in the
+//! language of a device ([`wgsl`]).
+//!
+//! Numbers are 32 bits wide when they are computed: half-precision elements are converted as they are read and written.
+
+mod builder;
+mod math;
+pub mod wgsl;
+
+pub use builder::{Array, Buffer, Builder, Number, Value, Variable};
+
+/// The type of a number in a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Type {
+    /// A 32-bit float.
+    F32,
+    /// A signed integer of 32 bits; it wraps.
+    I32,
+    /// An unsigned integer of 32 bits; it wraps.
+    U32,
+    /// A truth value.
+    Bool,
+}
+
+/// The type of a buffer's elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Storage {
+    /// 32-bit floats.
+    F32,
+    /// 16-bit floats; numbers are rounded to the nearest as they are written.
+    F16,
+    /// Signed integers of 32 bits.
+    I32,
+    /// Unsigned integers of 32 bits.
+    U32,
+    /// Truth values, 32 bits each: 0 or 1.
+    Bool,
+    /// Unsigned integers of 32 bits which several invocations may change at once.
+    AtomicU32,
+}
+
+impl Storage {
+    /// The type of an element that was read.
+    pub fn value(self) -> Type {
+        match self {
+            Storage::F32 | Storage::F16 => Type::F32,
+            Storage::I32 => Type::I32,
+            Storage::U32 | Storage::AtomicU32 => Type::U32,
+            Storage::Bool => Type::Bool,
+        }
+    }
+}
+
+/// Names a number, or a variable, within its kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Id(u32);
+
+/// What an invocation knows of its place in the grid; all are `u32`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Builtin {
+    /// Position within the workgroup, x fastest.
+    LocalIndex,
+    /// Position within the workgroup along x.
+    LocalX,
+    /// Position within the workgroup along y.
+    LocalY,
+    /// The workgroup's position along x.
+    GroupX,
+    /// The workgroup's position along y.
+    GroupY,
+    /// The workgroup's position along z.
+    GroupZ,
+    /// Number of workgroups along x.
+    GroupsX,
+}
+
+/// Functions of one number. Those of floats are the device's own: `math` builds from them what is exact enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unary {
+    /// `-x`.
+    Neg,
+    /// Not, of a truth value or of bits.
+    Not,
+    /// `|x|`.
+    Abs,
+    /// `e^x`.
+    Exp,
+    /// Natural logarithm.
+    Log,
+    /// Square root.
+    Sqrt,
+    /// Sine of radians.
+    Sin,
+    /// Cosine of radians.
+    Cos,
+    /// Inverse tangent.
+    Atan,
+    /// Largest integer not above.
+    Floor,
+    /// Smallest integer not below.
+    Ceil,
+    /// Nearest integer, halves to even.
+    Round,
+    /// Towards zero.
+    Trunc,
+}
+
+/// Functions of two numbers of one type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Binary {
+    /// `a + b`.
+    Add,
+    /// `a - b`.
+    Sub,
+    /// `a · b`.
+    Mul,
+    /// `a / b`; of integers towards zero, and `b` is not 0.
+    Div,
+    /// What [`Binary::Div`] leaves; with the sign of `a`.
+    Rem,
+    /// Bitwise and; of truth values the logical one.
+    And,
+    /// Bitwise or; of truth values the logical one.
+    Or,
+    /// Bitwise exclusive or; of truth values the logical one.
+    Xor,
+    /// Shift towards the high bits by the `u32` `b`, below 32.
+    ShiftLeft,
+    /// Shift towards the low bits by the `u32` `b`, below 32; arithmetic for signed integers.
+    ShiftRight,
+    /// The smaller; which one if either is NaN is not said.
+    Min,
+    /// The larger; which one if either is NaN is not said.
+    Max,
+}
+
+/// Comparisons of two numbers of one type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Comparison {
+    /// `a == b`.
+    Equal,
+    /// `a != b`.
+    NotEqual,
+    /// `a < b`.
+    Less,
+    /// `a <= b`.
+    LessEqual,
+}
+
+/// What several invocations may do to one element of a buffer at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Atomic {
+    /// Adds, and yields what was there.
+    Add,
+}
+
+/// How a number is had.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Op {
+    /// A float, by its bits: it may be NaN or infinite.
+    F32(u32),
+    /// A signed integer.
+    I32(i32),
+    /// An unsigned integer.
+    U32(u32),
+    /// A truth value.
+    Bool(bool),
+    /// A word of what is told with each launch.
+    Parameter(u32),
+    /// The invocation's place.
+    Builtin(Builtin),
+    /// A function of one number.
+    Unary(Unary, Id),
+    /// A function of two numbers.
+    Binary(Binary, Id, Id),
+    /// A comparison.
+    Compare(Comparison, Id, Id),
+    /// `a · b + c`.
+    Fma(Id, Id, Id),
+    /// `condition ? then : otherwise`; both are computed.
+    Select {
+        /// Which.
+        condition: Id,
+        /// If true.
+        then: Id,
+        /// If false.
+        otherwise: Id,
+    },
+    /// The number in another type: floats are truncated and saturate, NaN is not said; truth is 1.
+    Convert(Id),
+    /// The same 32 bits in another type.
+    Bits(Id),
+    /// The element of a buffer.
+    Load(u32, Id),
+    /// The element of an array that the workgroup shares.
+    LoadShared(u32, Id),
+    /// What a variable holds now.
+    Get(Id),
+    /// What an element held before it was changed.
+    Atomic(Atomic, u32, Id, Id),
+}
+
+/// What an invocation does.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Statement {
+    /// Computes a number.
+    Let(Id, Op),
+    /// Declares a variable with its first value.
+    Variable(Id, Id),
+    /// Gives a variable another value.
+    Set(Id, Id),
+    /// Writes an element of a buffer.
+    Store {
+        /// Which buffer.
+        buffer: u32,
+        /// Which element.
+        index: Id,
+        /// What.
+        value: Id,
+    },
+    /// Writes an element of a shared array.
+    StoreShared {
+        /// Which array.
+        array: u32,
+        /// Which element.
+        index: Id,
+        /// What.
+        value: Id,
+    },
+    /// One of two.
+    If(Id, Vec<Statement>, Vec<Statement>),
+    /// For the `u32` numbers from `start` below `end`.
+    For {
+        /// The number.
+        counter: Id,
+        /// The first.
+        start: Id,
+        /// Beyond the last.
+        end: Id,
+        /// From one to the next.
+        step: Id,
+        /// What is done for each.
+        body: Vec<Statement>,
+    },
+    /// Waits until the whole workgroup is here, and sees what it wrote into shared arrays. No invocation may be missing.
+    Barrier,
+}
+
+/// A buffer that a kernel is launched with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Binding {
+    /// Its elements.
+    pub storage: Storage,
+    /// Whether the kernel writes to it.
+    pub writable: bool,
+}
+
+/// A kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kernel {
+    /// Its name, as profilers and errors show it.
+    pub name: String,
+    /// Invocations of a workgroup along x and y.
+    pub workgroup: [u32; 2],
+    /// The buffers, in the order in which a launch names them.
+    pub bindings: Vec<Binding>,
+    /// The arrays that a workgroup shares, with their lengths.
+    pub shared: Vec<(Type, u32)>,
+    /// Number of words that are told with each launch.
+    pub parameters: u32,
+    /// The types of numbers and variables, by their ids.
+    pub types: Vec<Type>,
+    /// What an invocation does.
+    pub body: Vec<Statement>,
+}

@@ -1,0 +1,409 @@
+//! Kernels as Rust code: formulas over [`Value`]s, loops and branches as closures.
+
+use super::{Atomic, Binary, Binding, Builtin, Comparison, Id, Kernel, Op, Statement, Storage, Type, Unary};
+use std::cell::RefCell;
+use std::ops;
+
+/// Writes down a kernel.
+#[derive(Debug)]
+pub struct Builder {
+    kernel: RefCell<Kernel>,
+    /// The blocks that are open, innermost last.
+    blocks: RefCell<Vec<Vec<Statement>>>,
+}
+
+/// A number of a kernel that is being built.
+#[derive(Clone, Copy, Debug)]
+pub struct Value<'k> {
+    kernel: &'k Builder,
+    id: Id,
+}
+
+/// A variable of a kernel that is being built.
+#[derive(Clone, Copy, Debug)]
+pub struct Variable<'k> {
+    kernel: &'k Builder,
+    id: Id,
+}
+
+/// A buffer of a kernel that is being built.
+#[derive(Clone, Copy, Debug)]
+pub struct Buffer<'k> {
+    kernel: &'k Builder,
+    index: u32,
+}
+
+/// A shared array of a kernel that is being built.
+#[derive(Clone, Copy, Debug)]
+pub struct Array<'k> {
+    kernel: &'k Builder,
+    index: u32,
+}
+
+/// What can stand as an operand: a [`Value`], or a number of Rust.
+pub trait Number<'k> {
+    /// As a value of the kernel.
+    fn value(self, kernel: &'k Builder) -> Value<'k>;
+}
+
+impl<'k> Number<'k> for Value<'k> {
+    fn value(self, _kernel: &'k Builder) -> Value<'k> {
+        self
+    }
+}
+
+impl<'k> Number<'k> for u32 {
+    fn value(self, kernel: &'k Builder) -> Value<'k> {
+        kernel.number(Type::U32, Op::U32(self))
+    }
+}
+
+impl<'k> Number<'k> for i32 {
+    fn value(self, kernel: &'k Builder) -> Value<'k> {
+        kernel.number(Type::I32, Op::I32(self))
+    }
+}
+
+impl<'k> Number<'k> for f32 {
+    fn value(self, kernel: &'k Builder) -> Value<'k> {
+        kernel.number(Type::F32, Op::F32(self.to_bits()))
+    }
+}
+
+impl<'k> Number<'k> for bool {
+    fn value(self, kernel: &'k Builder) -> Value<'k> {
+        kernel.number(Type::Bool, Op::Bool(self))
+    }
+}
+
+impl Builder {
+    /// The kernel that `write` writes down, with workgroups of the given sizes along x and y.
+    pub fn kernel(name: impl Into<String>, workgroup: [u32; 2], write: impl FnOnce(&Builder)) -> Kernel {
+        let kernel = Kernel {
+            name: name.into(),
+            workgroup,
+            bindings: Vec::new(),
+            shared: Vec::new(),
+            parameters: 0,
+            types: Vec::new(),
+            body: Vec::new(),
+        };
+        let builder = Builder { kernel: RefCell::new(kernel), blocks: RefCell::new(vec![Vec::new()]) };
+        write(&builder);
+        let body = builder.blocks.into_inner().into_iter().flatten().collect();
+        Kernel { body, ..builder.kernel.into_inner() }
+    }
+
+    fn id(&self, ty: Type) -> Id {
+        let types = &mut self.kernel.borrow_mut().types;
+        types.push(ty);
+        Id(types.len() as u32 - 1)
+    }
+
+    fn type_of(&self, id: Id) -> Type {
+        self.kernel.borrow().types[id.0 as usize]
+    }
+
+    fn push(&self, statement: Statement) {
+        if let Some(block) = self.blocks.borrow_mut().last_mut() {
+            block.push(statement);
+        }
+    }
+
+    fn number(&self, ty: Type, op: Op) -> Value<'_> {
+        let id = self.id(ty);
+        self.push(Statement::Let(id, op));
+        Value { kernel: self, id }
+    }
+
+    fn block(&self, write: impl FnOnce()) -> Vec<Statement> {
+        self.blocks.borrow_mut().push(Vec::new());
+        write();
+        self.blocks.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// The next buffer, which the kernel reads.
+    pub fn input(&self, storage: Storage) -> Buffer<'_> {
+        self.binding(Binding { storage, writable: false })
+    }
+
+    /// The next buffer, which the kernel writes to.
+    pub fn output(&self, storage: Storage) -> Buffer<'_> {
+        self.binding(Binding { storage, writable: true })
+    }
+
+    fn binding(&self, binding: Binding) -> Buffer<'_> {
+        let bindings = &mut self.kernel.borrow_mut().bindings;
+        bindings.push(binding);
+        Buffer { kernel: self, index: bindings.len() as u32 - 1 }
+    }
+
+    /// An array that the workgroup shares.
+    pub fn shared(&self, ty: Type, length: u32) -> Array<'_> {
+        let shared = &mut self.kernel.borrow_mut().shared;
+        shared.push((ty, length));
+        Array { kernel: self, index: shared.len() as u32 - 1 }
+    }
+
+    /// The next word of the parameters, as a `u32`.
+    pub fn parameter(&self) -> Value<'_> {
+        let word = self.kernel.borrow().parameters;
+        self.kernel.borrow_mut().parameters += 1;
+        self.number(Type::U32, Op::Parameter(word))
+    }
+
+    /// The next words of the parameters.
+    pub fn parameters(&self, count: usize) -> Vec<Value<'_>> {
+        (0..count).map(|_| self.parameter()).collect()
+    }
+
+    /// The invocation's place.
+    pub fn builtin(&self, builtin: Builtin) -> Value<'_> {
+        self.number(Type::U32, Op::Builtin(builtin))
+    }
+
+    /// The position of the invocation in a grid that is thought of as a line: workgroups of `size` invocations, x before y.
+    pub fn position(&self, size: u32) -> Value<'_> {
+        let group =
+            self.builtin(Builtin::GroupY) * self.builtin(Builtin::GroupsX) + self.builtin(Builtin::GroupX);
+        group * size + self.builtin(Builtin::LocalIndex)
+    }
+
+    /// The position of the workgroup in a grid that is thought of as a line.
+    pub fn group(&self) -> Value<'_> {
+        self.builtin(Builtin::GroupY) * self.builtin(Builtin::GroupsX) + self.builtin(Builtin::GroupX)
+    }
+
+    /// A number of Rust.
+    pub fn value<'k>(&'k self, number: impl Number<'k>) -> Value<'k> {
+        number.value(self)
+    }
+
+    /// A variable with its first value.
+    pub fn variable<'k>(&'k self, first: impl Number<'k>) -> Variable<'k> {
+        let first = first.value(self);
+        let id = self.id(first.ty());
+        self.push(Statement::Variable(id, first.id));
+        Variable { kernel: self, id }
+    }
+
+    /// Does something only where a condition holds.
+    pub fn when(&self, condition: Value<'_>, then: impl FnOnce()) {
+        let then = self.block(then);
+        self.push(Statement::If(condition.id, then, Vec::new()));
+    }
+
+    /// Does one of two things.
+    pub fn either(&self, condition: Value<'_>, then: impl FnOnce(), otherwise: impl FnOnce()) {
+        let (then, otherwise) = (self.block(then), self.block(otherwise));
+        self.push(Statement::If(condition.id, then, otherwise));
+    }
+
+    /// Does something for the numbers from `start` below `end`, in steps.
+    pub fn range<'k>(
+        &'k self,
+        start: impl Number<'k>,
+        end: impl Number<'k>,
+        step: impl Number<'k>,
+        each: impl FnOnce(Value<'k>),
+    ) {
+        let (start, end, step) = (start.value(self).id, end.value(self).id, step.value(self).id);
+        let counter = self.id(Type::U32);
+        let body = self.block(|| each(Value { kernel: self, id: counter }));
+        self.push(Statement::For { counter, start, end, step, body });
+    }
+
+    /// See [`Statement::Barrier`].
+    pub fn barrier(&self) {
+        self.push(Statement::Barrier);
+    }
+}
+
+impl<'k> Buffer<'k> {
+    fn storage(self) -> Storage {
+        self.kernel.kernel.borrow().bindings[self.index as usize].storage
+    }
+
+    /// The element at a position.
+    pub fn at(self, index: Value<'k>) -> Value<'k> {
+        self.kernel.number(self.storage().value(), Op::Load(self.index, index.id))
+    }
+
+    /// Writes an element.
+    pub fn set(self, index: Value<'k>, value: Value<'k>) {
+        self.kernel.push(Statement::Store { buffer: self.index, index: index.id, value: value.id });
+    }
+
+    /// Adds to an element of which others may change at once; yields what was there.
+    pub fn fetch_add(self, index: Value<'k>, value: Value<'k>) -> Value<'k> {
+        self.kernel.number(Type::U32, Op::Atomic(Atomic::Add, self.index, index.id, value.id))
+    }
+}
+
+impl<'k> Array<'k> {
+    /// The element at a position.
+    pub fn at(self, index: Value<'k>) -> Value<'k> {
+        let ty = self.kernel.kernel.borrow().shared[self.index as usize].0;
+        self.kernel.number(ty, Op::LoadShared(self.index, index.id))
+    }
+
+    /// Writes an element.
+    pub fn set(self, index: Value<'k>, value: Value<'k>) {
+        self.kernel.push(Statement::StoreShared { array: self.index, index: index.id, value: value.id });
+    }
+}
+
+impl<'k> Variable<'k> {
+    /// What it holds now.
+    pub fn get(self) -> Value<'k> {
+        self.kernel.number(self.kernel.type_of(self.id), Op::Get(self.id))
+    }
+
+    /// Gives it another value.
+    pub fn set(self, value: Value<'k>) {
+        self.kernel.push(Statement::Set(self.id, value.id));
+    }
+}
+
+impl<'k> Value<'k> {
+    /// Its type.
+    pub fn ty(self) -> Type {
+        self.kernel.type_of(self.id)
+    }
+
+    /// The kernel that it belongs to.
+    pub fn kernel(self) -> &'k Builder {
+        self.kernel
+    }
+
+    /// A number of its kernel.
+    pub(super) fn of(self, number: impl Number<'k>) -> Value<'k> {
+        number.value(self.kernel)
+    }
+
+    pub(super) fn unary(self, op: Unary) -> Value<'k> {
+        self.kernel.number(self.ty(), Op::Unary(op, self.id))
+    }
+
+    fn binary(self, op: Binary, other: impl Number<'k>) -> Value<'k> {
+        let other = other.value(self.kernel);
+        self.kernel.number(self.ty(), Op::Binary(op, self.id, other.id))
+    }
+
+    fn compare(self, op: Comparison, other: Value<'k>) -> Value<'k> {
+        self.kernel.number(Type::Bool, Op::Compare(op, self.id, other.id))
+    }
+
+    /// `self == other`.
+    pub fn equals(self, other: impl Number<'k>) -> Value<'k> {
+        self.compare(Comparison::Equal, other.value(self.kernel))
+    }
+
+    /// `self != other`.
+    pub fn differs(self, other: impl Number<'k>) -> Value<'k> {
+        self.compare(Comparison::NotEqual, other.value(self.kernel))
+    }
+
+    /// `self < other`.
+    pub fn below(self, other: impl Number<'k>) -> Value<'k> {
+        self.compare(Comparison::Less, other.value(self.kernel))
+    }
+
+    /// `self <= other`.
+    pub fn at_most(self, other: impl Number<'k>) -> Value<'k> {
+        self.compare(Comparison::LessEqual, other.value(self.kernel))
+    }
+
+    /// `self > other`.
+    pub fn above(self, other: impl Number<'k>) -> Value<'k> {
+        other.value(self.kernel).compare(Comparison::Less, self)
+    }
+
+    /// `self >= other`.
+    pub fn at_least(self, other: impl Number<'k>) -> Value<'k> {
+        other.value(self.kernel).compare(Comparison::LessEqual, self)
+    }
+
+    /// `self ? then : otherwise`; both are computed.
+    pub fn select(self, then: impl Number<'k>, otherwise: impl Number<'k>) -> Value<'k> {
+        let (then, otherwise) = (then.value(self.kernel), otherwise.value(self.kernel));
+        let op = Op::Select { condition: self.id, then: then.id, otherwise: otherwise.id };
+        self.kernel.number(then.ty(), op)
+    }
+
+    /// `self · factor + summand`, for floats in one rounding where the device has that.
+    pub fn fma(self, factor: impl Number<'k>, summand: impl Number<'k>) -> Value<'k> {
+        let (factor, summand) = (factor.value(self.kernel), summand.value(self.kernel));
+        self.kernel.number(self.ty(), Op::Fma(self.id, factor.id, summand.id))
+    }
+
+    /// The smaller; of NaN and a number either.
+    pub fn min(self, other: impl Number<'k>) -> Value<'k> {
+        self.binary(Binary::Min, other)
+    }
+
+    /// The larger; of NaN and a number either.
+    pub fn max(self, other: impl Number<'k>) -> Value<'k> {
+        self.binary(Binary::Max, other)
+    }
+
+    /// The number in another type; floats are truncated to integers and saturate, NaN becomes 0.
+    pub fn to(self, ty: Type) -> Value<'k> {
+        match (self.ty(), ty) {
+            (from, to) if from == to => self,
+            // What a device makes of NaN is its own.
+            (Type::F32, Type::I32 | Type::U32) => {
+                let number = self.is_nan().select(0.0, self);
+                self.kernel.number(ty, Op::Convert(number.id))
+            }
+            (Type::F32, Type::Bool) => self.differs(0.0) | self.is_nan(),
+            _ => self.kernel.number(ty, Op::Convert(self.id)),
+        }
+    }
+
+    /// The same 32 bits in another type.
+    pub fn bits(self, ty: Type) -> Value<'k> {
+        if self.ty() == ty { self } else { self.kernel.number(ty, Op::Bits(self.id)) }
+    }
+}
+
+macro_rules! operator {
+    ($($trait:ident $method:ident $op:ident;)*) => {
+        $(impl<'k, N: Number<'k>> ops::$trait<N> for Value<'k> {
+            type Output = Value<'k>;
+
+            fn $method(self, other: N) -> Value<'k> {
+                self.binary(Binary::$op, other)
+            }
+        })*
+    };
+}
+
+operator! {
+    Add add Add;
+    Sub sub Sub;
+    Mul mul Mul;
+    Div div Div;
+    Rem rem Rem;
+    BitAnd bitand And;
+    BitOr bitor Or;
+    BitXor bitxor Xor;
+    Shl shl ShiftLeft;
+    Shr shr ShiftRight;
+}
+
+impl<'k> ops::Neg for Value<'k> {
+    type Output = Value<'k>;
+
+    fn neg(self) -> Value<'k> {
+        self.unary(Unary::Neg)
+    }
+}
+
+impl<'k> ops::Not for Value<'k> {
+    type Output = Value<'k>;
+
+    fn not(self) -> Value<'k> {
+        self.unary(Unary::Not)
+    }
+}

@@ -1,0 +1,17 @@
+//! What Kiln's GPU backends share.
+//!
+//! - [`language`]: a small language in which kernels are written once, and its printers.
+//! - [`kernels`]: the kernels and the code that launches them.
+//! - [`runtime`]: what a kind of GPU does for them. A backend is [`Gpu`] over a runtime.
+//!
+//! Tensors are views of counted memory; what only looks at a tensor differently (permutations, slices, broadcasts) copies
+//! nothing. Arithmetic on positions wraps at 32 bits, so tensors have at most 2^31 elements.
+
+mod backend;
+pub mod kernels;
+pub mod language;
+pub mod runtime;
+mod tensor;
+
+pub use backend::Gpu;
+pub use tensor::GpuTensor;

@@ -1,0 +1,86 @@
+//! What a kind of GPU does for the operations: memory, launches, reads.
+
+use crate::kernels::Template;
+use crate::language::Storage;
+use kiln_tensor::backend::{DeviceOps, ExecutionError};
+use std::fmt::Debug;
+use std::future::Future;
+use std::ops::Range;
+
+/// A kind of GPU.
+///
+/// Launches run one after another: each sees what those before it wrote. None is waited for but by reads and
+/// [`Runtime::sync`]. What goes wrong on the device is told by those; the tensors that depend on it hold nothing of worth
+/// then, and the process goes on.
+pub trait Runtime: Clone + Copy + Debug + Default + Send + Sync + 'static {
+    /// Names a device.
+    type Device: DeviceOps;
+    /// Memory on a device, counted: the last clone that is dropped gives it back.
+    type Memory: Clone + Debug + Send + Sync + 'static;
+
+    /// The backend's name with the device.
+    fn name(device: &Self::Device) -> String;
+
+    /// What the device can do.
+    fn limits(device: &Self::Device) -> Limits;
+
+    /// Whether kernels read and write elements of a kind.
+    fn supports(device: &Self::Device, storage: Storage) -> bool;
+
+    /// Memory with arbitrary contents.
+    fn allocate(device: &Self::Device, bytes: usize) -> Self::Memory;
+
+    /// Memory with the given contents.
+    fn upload(device: &Self::Device, bytes: &[u8]) -> Self::Memory;
+
+    /// Whether nobody else holds the memory, so that it may be written to.
+    fn is_unique(memory: &mut Self::Memory) -> bool;
+
+    /// Runs a kernel.
+    fn launch(device: &Self::Device, launch: Launch<'_, Self>);
+
+    /// Reads ranges of bytes, all at once.
+    fn download(
+        device: &Self::Device,
+        parts: Vec<(Self::Memory, Range<usize>)>,
+    ) -> impl Future<Output = Result<Vec<Vec<u8>>, ExecutionError>> + Send;
+
+    /// [`Runtime::download`], blocking the thread.
+    fn download_now(
+        device: &Self::Device,
+        parts: Vec<(Self::Memory, Range<usize>)>,
+    ) -> Result<Vec<Vec<u8>>, ExecutionError>;
+
+    /// Waits until everything has run.
+    fn sync(device: &Self::Device) -> Result<(), ExecutionError>;
+
+    /// The next random key: a new one for each call, which follows from the device's seed.
+    fn random_key(device: &Self::Device) -> u64;
+
+    /// Seeds the random numbers.
+    fn seed(device: &Self::Device, seed: u64);
+}
+
+/// What a device can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes that a kernel sees of one buffer.
+    pub binding_bytes: usize,
+    /// Buffers of one kernel.
+    pub bindings: usize,
+    /// Workgroups along one axis of a grid.
+    pub groups: u32,
+}
+
+/// One run of a kernel.
+#[derive(Debug)]
+pub struct Launch<'a, R: Runtime> {
+    /// Which kernel.
+    pub template: &'a Template,
+    /// Its buffers, in order.
+    pub buffers: &'a [&'a R::Memory],
+    /// Its parameters, in order.
+    pub parameters: &'a [u32],
+    /// Workgroups along x, y and z.
+    pub groups: [u32; 3],
+}

@@ -1,0 +1,113 @@
+//! The tensor of GPU backends.
+
+use crate::language::Storage;
+use crate::runtime::Runtime;
+use kiln_tensor::backend::{Layout, Primitive};
+use kiln_tensor::{DType, Shape};
+use std::fmt;
+
+/// A tensor on a device: shared memory seen through a layout.
+#[derive(Clone)]
+pub struct GpuTensor<R: Runtime> {
+    pub(crate) memory: R::Memory,
+    pub(crate) layout: Layout,
+    pub(crate) dtype: DType,
+    pub(crate) device: R::Device,
+}
+
+impl<R: Runtime> fmt::Debug for GpuTensor<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GpuTensor({} {}, strides {:?})", self.dtype, self.layout.shape, self.layout.strides)
+    }
+}
+
+impl<R: Runtime> Primitive for GpuTensor<R> {
+    fn dims(&self) -> &[usize] {
+        &self.layout.shape.dims
+    }
+
+    fn dtype(&self) -> DType {
+        self.dtype
+    }
+}
+
+/// How elements of a dtype stand in memory; nothing for a dtype that GPUs do not compute with here.
+pub(crate) fn storage(dtype: DType) -> Option<Storage> {
+    match dtype {
+        DType::F32 => Some(Storage::F32),
+        DType::F16 => Some(Storage::F16),
+        DType::I32 => Some(Storage::I32),
+        DType::U32 => Some(Storage::U32),
+        DType::Bool => Some(Storage::Bool),
+        DType::F64
+        | DType::BF16
+        | DType::I64
+        | DType::I16
+        | DType::I8
+        | DType::U64
+        | DType::U16
+        | DType::U8
+        | DType::I4
+        | DType::U4 => None,
+    }
+}
+
+/// [`storage`] of a dtype that a tensor has: the device was asked whether it supports it.
+///
+/// # Panics
+/// When it does not.
+#[track_caller]
+pub(crate) fn held_as(dtype: DType) -> Storage {
+    storage(dtype).unwrap_or_else(|| panic!("the device has no {dtype}"))
+}
+
+/// Bytes of one element in memory.
+pub(crate) fn element_bytes(dtype: DType) -> usize {
+    match held_as(dtype) {
+        Storage::F16 => 2,
+        Storage::F32 | Storage::I32 | Storage::U32 | Storage::Bool | Storage::AtomicU32 => 4,
+    }
+}
+
+impl<R: Runtime> GpuTensor<R> {
+    /// New memory for a row-major tensor.
+    ///
+    /// # Panics
+    /// When the tensor has more elements than kernels count.
+    #[track_caller]
+    pub(crate) fn empty(shape: Shape, dtype: DType, device: &R::Device) -> Self {
+        let elements = shape.dims.iter().try_fold(1_usize, |product, &dim| product.checked_mul(dim));
+        let Some(elements) = elements.filter(|&elements| elements <= i32::MAX as usize) else {
+            panic!(
+                "a tensor of shape {shape} has more than 2^31 elements, which kernels on a GPU cannot count"
+            )
+        };
+        let memory = R::allocate(device, elements * element_bytes(dtype));
+        Self { memory, layout: Layout::contiguous(shape), dtype, device: device.clone() }
+    }
+
+    /// Number of elements.
+    pub(crate) fn len(&self) -> usize {
+        self.layout.len()
+    }
+
+    /// Whether there are no elements.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.layout.is_empty()
+    }
+
+    /// The same memory through another layout.
+    pub(crate) fn with_layout(self, layout: Layout) -> Self {
+        Self { layout, ..self }
+    }
+
+    /// Whether the memory may be written to: it is all this tensor's, and nobody else holds it.
+    pub(crate) fn is_writable(&mut self) -> bool {
+        self.layout.is_contiguous() && R::is_unique(&mut self.memory)
+    }
+
+    /// The dims.
+    pub(crate) fn dims(&self) -> &[usize] {
+        &self.layout.shape.dims
+    }
+}

@@ -1,0 +1,220 @@
+//! Every family of kernels is a valid shader; no driver is needed for that.
+
+use kiln_gpu::kernels::Template;
+use kiln_gpu::kernels::access::Access::{self, Linear, Single, Strided};
+use kiln_gpu::kernels::elementwise::Elementwise;
+use kiln_gpu::kernels::index::{Gather, Scatter};
+use kiln_gpu::kernels::matmul::Matmul;
+use kiln_gpu::kernels::reduce::{ArgReduce, Fold, Reduce};
+use kiln_gpu::kernels::scan::{Compact, Scan};
+use kiln_gpu::kernels::sort::SortStep;
+use kiln_gpu::kernels::window::{Conv, ConvTranspose, Geometry, Pool, Pooling};
+use kiln_gpu::language::wgsl;
+use kiln_tensor::{
+    Activation, ArgReduceOp, BinaryOp, CompareOp, DType, Expression, PoolOp, Scalar, ScatterOp, Step, UnaryOp,
+};
+
+const DTYPES: [DType; 5] = [DType::F32, DType::F16, DType::I32, DType::U32, DType::Bool];
+
+fn elementwise(steps: Vec<Step>, operands: &[(DType, Access)], result: DType, rank: usize) -> Template {
+    Elementwise {
+        expression: Expression::new(steps),
+        operands: operands.to_vec(),
+        counters: Vec::new(),
+        results: vec![(result, Linear)],
+        rank,
+    }
+    .into()
+}
+
+/// Programs of one step of each kind on every dtype that has it.
+fn programs() -> Vec<Template> {
+    let mut all = Vec::new();
+    let arithmetic = |dtype: DType| !dtype.is_bool();
+    for dtype in DTYPES {
+        for &op in UnaryOp::ALL {
+            let result = match op {
+                UnaryOp::IsNan | UnaryOp::IsInf => DType::Bool,
+                _ => dtype,
+            };
+            let serves = match op {
+                UnaryOp::Not => dtype.is_bool(),
+                UnaryOp::BitwiseNot => dtype.is_int(),
+                UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sign => arithmetic(dtype),
+                _ => dtype.is_float(),
+            };
+            if serves {
+                let steps = vec![Step::Input(0), Step::Unary(op, 0)];
+                all.push(elementwise(steps, &[(dtype, Linear)], result, 0));
+            }
+        }
+        for &op in BinaryOp::ALL {
+            let serves = match op {
+                BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => dtype.is_bool(),
+                BinaryOp::BitwiseAnd
+                | BinaryOp::BitwiseOr
+                | BinaryOp::BitwiseXor
+                | BinaryOp::ShiftLeft
+                | BinaryOp::ShiftRight => dtype.is_int(),
+                BinaryOp::Atan2 => dtype.is_float(),
+                _ => arithmetic(dtype),
+            };
+            if serves {
+                let steps = vec![Step::Input(0), Step::Input(1), Step::Binary(op, 0, 1)];
+                all.push(elementwise(steps, &[(dtype, Linear), (dtype, Strided)], dtype, 3));
+            }
+        }
+        for &op in CompareOp::ALL {
+            let steps = vec![Step::Input(0), Step::Parameter(0, dtype), Step::Compare(op, 0, 1)];
+            all.push(elementwise(steps, &[(dtype, Single)], DType::Bool, 0));
+        }
+        for to in DTYPES {
+            all.push(elementwise(vec![Step::Input(0), Step::Cast(to, 0)], &[(dtype, Strided)], to, 2));
+        }
+    }
+    all
+}
+
+fn activations() -> Vec<Template> {
+    let all = [
+        Activation::Relu,
+        Activation::LeakyRelu { slope: 0.1 },
+        Activation::Gelu,
+        Activation::GeluTanh,
+        Activation::Sigmoid,
+        Activation::Tanh,
+        Activation::Silu,
+        Activation::Mish,
+        Activation::Softplus,
+        Activation::HARD_SIGMOID,
+        Activation::HardSwish,
+        Activation::Elu { alpha: 1.0 },
+        Activation::Clamp { min: f64::NEG_INFINITY, max: f64::MAX },
+        Activation::Affine { alpha: -1e300, beta: f64::NAN },
+        Activation::ScaledTanh { alpha: 1.7, beta: 0.6 },
+        Activation::Softsign,
+        Activation::ThresholdedRelu { alpha: 1e-40 },
+    ];
+    let step = |activation| vec![Step::Input(0), Step::Activation(activation, 0)];
+    all.map(|activation| elementwise(step(activation), &[(DType::F32, Linear)], DType::F32, 0)).to_vec()
+}
+
+/// Several results, counted positions, numbers of every kind.
+fn mixed() -> Template {
+    let mut expression = Expression::new(vec![
+        Step::Input(0),
+        Step::Iota(1, DType::I32),
+        Step::Constant(Scalar::Int(i64::from(i32::MIN)), DType::I32),
+        Step::Binary(BinaryOp::Max, 1, 2),
+        Step::Cast(DType::F32, 3),
+        Step::Constant(Scalar::Float(f64::INFINITY), DType::F32),
+        Step::Compare(CompareOp::Lower, 4, 5),
+        Step::Where(6, 0, 4),
+    ]);
+    expression.outputs = vec![7, 3];
+    Elementwise {
+        expression,
+        operands: vec![(DType::F16, Strided)],
+        counters: vec![Strided],
+        results: vec![(DType::F32, Linear), (DType::I32, Strided)],
+        rank: 2,
+    }
+    .into()
+}
+
+fn folds() -> Vec<Template> {
+    let mut all: Vec<Template> = Vec::new();
+    for dtype in DTYPES {
+        for fold in [Fold::Sum, Fold::Prod, Fold::Max, Fold::Min] {
+            for wide in [false, true] {
+                let (kept, folded) = ((Strided, 3), (Strided, 2));
+                all.push(Reduce { fold, mean: !dtype.is_bool(), dtype, kept, folded, wide }.into());
+            }
+            let kept = (Linear, Strided, 2);
+            all.push(Scan { fold, dtype, exclusive: true, reverse: true, kept }.into());
+            all.push(Scan { fold, dtype, exclusive: false, reverse: false, kept }.into());
+        }
+        for op in [ArgReduceOp::Max, ArgReduceOp::Min] {
+            let (index, kept) = (DType::I32, (Strided, 2));
+            all.push(ArgReduce { op, select_last: true, dtype, index, kept }.into());
+        }
+        all.push(SortStep { dtype, descending: true }.into());
+        all.push(SortStep { dtype, descending: false }.into());
+    }
+    all.push(Compact { rank: 3, index: DType::U32 }.into());
+    for fold in [Fold::Any, Fold::All] {
+        let (kept, folded) = ((Linear, 0), (Single, 0));
+        all.push(Reduce { fold, mean: false, dtype: DType::Bool, kept, folded, wide: true }.into());
+    }
+    all
+}
+
+fn indexing() -> Vec<Template> {
+    let mut all: Vec<Template> = Vec::new();
+    for dtype in DTYPES {
+        for index in [DType::I32, DType::U32] {
+            all.push(Gather { dtype, index, access: (Linear, Strided, 3) }.into());
+            for op in [ScatterOp::Assign, ScatterOp::Add, ScatterOp::Mul, ScatterOp::Max, ScatterOp::Min] {
+                all.push(Scatter { op, dtype, index, access: (Strided, Linear, Single, 2) }.into());
+            }
+        }
+    }
+    all
+}
+
+fn products_and_windows() -> Vec<Template> {
+    let mut all: Vec<Template> = Vec::new();
+    let geometry = Geometry { kernel: [1, 3, 3], stride: [1, 2, 1], dilation: [1, 1, 2] };
+    for dtype in [DType::F32, DType::F16, DType::I32] {
+        let activation = dtype.is_float().then_some(Activation::Gelu);
+        all.push(Matmul { dtype, batch: (Strided, Linear, 2), bias: true, activation }.into());
+        for tiled in [false, true] {
+            all.push(Conv { dtype, geometry, bias: true, activation, tiled }.into());
+        }
+        all.push(ConvTranspose { dtype, geometry, bias: true }.into());
+        let average = |include_pad| Pooling::Of(PoolOp::Average { include_pad });
+        let poolings = [Pooling::Max(None), Pooling::Max(Some(DType::I32)), average(false), average(true)];
+        for pooling in poolings.into_iter().chain([1, 2, 5].map(|p| Pooling::Of(PoolOp::Lp { p }))) {
+            all.push(Pool { pooling, dtype, geometry }.into());
+        }
+    }
+    all
+}
+
+#[test]
+fn kernels_are_valid_shaders() {
+    use naga::valid::{Capabilities, ValidationFlags, Validator};
+    let capabilities = Capabilities::SHADER_FLOAT16;
+    let families = [programs(), activations(), vec![mixed()], folds(), indexing(), products_and_windows()];
+    let mut count = 0;
+    for template in families.into_iter().flatten() {
+        let source = wgsl::source(&template.kernel());
+        let module = match naga::front::wgsl::parse_str(&source) {
+            Ok(module) => module,
+            Err(error) => panic!("{template:?}: {}\n{source}", error.emit_to_string(&source)),
+        };
+        let validated = Validator::new(ValidationFlags::all(), capabilities).validate(&module);
+        if let Err(error) = validated {
+            panic!("{template:?}: {}\n{source}", error.emit_to_string(&source));
+        }
+        count += 1;
+    }
+    assert!(count > 300, "only {count} kernels were looked at");
+}
+
+#[test]
+fn sources_read_well() {
+    let steps = vec![
+        Step::Input(0),
+        Step::Input(1),
+        Step::Binary(BinaryOp::Add, 0, 1),
+        Step::Activation(Activation::Relu, 2),
+    ];
+    let sum = elementwise(steps, &[(DType::F32, Linear), (DType::F16, Strided)], DType::F32, 2);
+    insta::assert_snapshot!("sum", wgsl::source(&sum.kernel()));
+    let (kept, folded) = ((Linear, 0), (Linear, 0));
+    let mean = Reduce { fold: Fold::Sum, mean: true, dtype: DType::F32, kept, folded, wide: true };
+    insta::assert_snapshot!("mean", wgsl::source(&Template::from(mean).kernel()));
+    let product = Matmul { dtype: DType::F32, batch: (Single, Single, 0), bias: false, activation: None };
+    insta::assert_snapshot!("matmul", wgsl::source(&Template::from(product).kernel()));
+}

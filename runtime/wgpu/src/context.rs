@@ -1,0 +1,384 @@
+//! An open device: its queue of recorded kernels, its pool, what was compiled for it.
+
+use crate::device::InitError;
+use crate::memory::{Block, Buffer, Memory, Pool};
+use crate::statistics::{Counters, count};
+use kiln_gpu::kernels::Template;
+use kiln_gpu::language::wgsl;
+use kiln_gpu::runtime::Limits;
+use kiln_tensor::backend::ExecutionError;
+use kiln_tensor::compose::Philox;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Bytes of the parameters that one kernel sees.
+const PARAMETER_BYTES: u64 = 4096;
+/// Bytes of the parameters of one submission.
+const PARAMETERS_BYTES: u64 = 256 * 1024;
+/// Kernels after which a submission does not wait for more: the device shall have work while the next are recorded.
+const MOST_PENDING: usize = 256;
+
+/// An open device.
+pub(crate) struct Context {
+    pub device: wgpu::Device,
+    pub queue: wgpu::Queue,
+    /// The adapter's name.
+    pub name: String,
+    pub limits: Limits,
+    pub has_f16: bool,
+    pub counters: Counters,
+    state: Mutex<State>,
+    draws: Mutex<Draws>,
+    failure: Arc<Mutex<Option<String>>>,
+    parameters: wgpu::Buffer,
+    parameter_layout: wgpu::BindGroupLayout,
+    parameter_group: wgpu::BindGroup,
+    /// Distance of the parameters of one kernel to those of the next.
+    parameter_step: u64,
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Context({})", self.name)
+    }
+}
+
+/// What changes while kernels are recorded.
+#[derive(Default)]
+struct State {
+    pool: Pool,
+    next_buffer: u64,
+    pipelines: HashMap<Template, Arc<Pipeline>>,
+    /// By which of the buffers are written to.
+    layouts: HashMap<Vec<bool>, Arc<Layout>>,
+    bind_groups: HashMap<(Vec<bool>, Vec<u64>), wgpu::BindGroup>,
+    pending: Vec<Pending>,
+    /// The parameters of the pending kernels.
+    parameters: Vec<u8>,
+}
+
+struct Layout {
+    group: wgpu::BindGroupLayout,
+    pipeline: wgpu::PipelineLayout,
+}
+
+struct Pipeline {
+    raw: wgpu::ComputePipeline,
+    writable: Vec<bool>,
+    layout: Arc<Layout>,
+}
+
+/// A kernel that is recorded.
+struct Pending {
+    pipeline: Arc<Pipeline>,
+    group: wgpu::BindGroup,
+    parameters: u32,
+    groups: [u32; 3],
+}
+
+/// The device's random numbers: how many keys were drawn of a seed's.
+#[derive(Clone, Copy, Debug)]
+struct Draws {
+    seed: u64,
+    taken: u64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Context {
+    /// Opens an adapter with all that it offers of what kernels use.
+    pub async fn open(adapter: &wgpu::Adapter) -> Result<Self, InitError> {
+        let (info, limits) = (adapter.get_info(), adapter.limits());
+        let has_f16 = adapter.features().contains(wgpu::Features::SHADER_F16);
+        let descriptor = wgpu::DeviceDescriptor {
+            label: Some("kiln"),
+            required_features: if has_f16 { wgpu::Features::SHADER_F16 } else { wgpu::Features::empty() },
+            required_limits: limits.clone(),
+            ..wgpu::DeviceDescriptor::default()
+        };
+        let refused = |error: wgpu::RequestDeviceError| InitError::NotOpened {
+            adapter: info.name.clone(),
+            reason: error.to_string(),
+        };
+        let (device, queue) = adapter.request_device(&descriptor).await.map_err(refused)?;
+
+        let failure: Arc<Mutex<Option<String>>> = Arc::default();
+        let (uncaptured, lost) = (failure.clone(), failure.clone());
+        // The first failure is the cause of those that follow.
+        device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
+            lock(&uncaptured).get_or_insert_with(|| error.to_string());
+        }));
+        device.set_device_lost_callback(move |reason, message| {
+            if reason != wgpu::DeviceLostReason::Destroyed {
+                lock(&lost).get_or_insert_with(|| format!("the device was lost: {message}"));
+            }
+        });
+
+        let parameters = device.create_buffer(&wgpu::BufferDescriptor {
+            label: Some("parameters"),
+            size: PARAMETERS_BYTES + PARAMETER_BYTES,
+            usage: wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST,
+            mapped_at_creation: false,
+        });
+        let window = wgpu::BufferSize::new(PARAMETER_BYTES);
+        let parameter_layout = device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
+            label: Some("parameters"),
+            entries: &[wgpu::BindGroupLayoutEntry {
+                binding: 0,
+                visibility: wgpu::ShaderStages::COMPUTE,
+                ty: wgpu::BindingType::Buffer {
+                    ty: wgpu::BufferBindingType::Uniform,
+                    has_dynamic_offset: true,
+                    min_binding_size: window,
+                },
+                count: None,
+            }],
+        });
+        let binding = wgpu::BufferBinding { buffer: &parameters, offset: 0, size: window };
+        let parameter_group = device.create_bind_group(&wgpu::BindGroupDescriptor {
+            label: Some("parameters"),
+            layout: &parameter_layout,
+            entries: &[wgpu::BindGroupEntry { binding: 0, resource: wgpu::BindingResource::Buffer(binding) }],
+        });
+        Ok(Self {
+            device,
+            queue,
+            name: info.name,
+            limits: Limits {
+                binding_bytes: usize::try_from(limits.max_storage_buffer_binding_size).unwrap_or(usize::MAX),
+                bindings: limits.max_storage_buffers_per_shader_stage as usize,
+                groups: limits.max_compute_workgroups_per_dimension,
+            },
+            has_f16,
+            counters: Counters::default(),
+            state: Mutex::default(),
+            draws: Mutex::new(Draws { seed: 0x6b69_6c6e, taken: 0 }),
+            failure,
+            parameters,
+            parameter_layout,
+            parameter_group,
+            parameter_step: u64::from(limits.min_uniform_buffer_offset_alignment.max(16)),
+        })
+    }
+
+    /// What went wrong on the device, if anything did.
+    pub fn check(&self) -> Result<(), ExecutionError> {
+        match lock(&self.failure).take() {
+            None => Ok(()),
+            Some(reason) => Err(ExecutionError { device: self.name.clone(), reason }),
+        }
+    }
+
+    pub fn seed(&self, seed: u64) {
+        *lock(&self.draws) = Draws { seed, taken: 0 };
+    }
+
+    /// The next random key.
+    pub fn random_key(&self) -> u64 {
+        let mut draws = lock(&self.draws);
+        let [low, high, ..] = Philox::new(draws.seed).block(draws.taken);
+        draws.taken += 1;
+        u64::from(low) | u64::from(high) << 32
+    }
+
+    pub fn allocate(self: &Arc<Self>, bytes: usize) -> Memory {
+        let class = Pool::class(bytes);
+        let mut state = lock(&self.state);
+        let buffer = match state.pool.take(class) {
+            Some(buffer) => buffer,
+            None => {
+                count(&self.counters.buffers, 1);
+                count(&self.counters.buffer_bytes, class as usize);
+                let raw = self.device.create_buffer(&wgpu::BufferDescriptor {
+                    label: None,
+                    size: class,
+                    usage: wgpu::BufferUsages::STORAGE
+                        | wgpu::BufferUsages::COPY_SRC
+                        | wgpu::BufferUsages::COPY_DST,
+                    mapped_at_creation: false,
+                });
+                state.next_buffer += 1;
+                Buffer { raw, id: state.next_buffer }
+            }
+        };
+        drop(state);
+        Memory(Arc::new(Block::new(buffer, bytes, self.clone())))
+    }
+
+    /// Takes a buffer back into the pool.
+    pub fn give_back(&self, buffer: Buffer) {
+        lock(&self.state).pool.put(buffer);
+    }
+
+    pub fn upload(self: &Arc<Self>, bytes: &[u8]) -> Memory {
+        let memory = self.allocate(bytes.len());
+        // A write overtakes kernels that are recorded but not submitted, and they may still use the buffer.
+        self.submit();
+        count(&self.counters.uploaded_bytes, bytes.len());
+        if let Some(buffer) = memory.0.buffer() {
+            let whole = bytes.len() / 4 * 4;
+            let (whole, rest) = bytes.split_at(whole);
+            if !whole.is_empty() {
+                self.queue.write_buffer(&buffer.raw, 0, whole);
+            }
+            if !rest.is_empty() {
+                let mut word = [0; 4];
+                word[..rest.len()].copy_from_slice(rest);
+                self.queue.write_buffer(&buffer.raw, whole.len() as u64, &word);
+            }
+        }
+        memory
+    }
+
+    /// Records a kernel.
+    ///
+    /// # Panics
+    /// When a buffer is larger than kernels see, or the grid than the device allows.
+    pub fn record(&self, template: &Template, buffers: &[&Memory], parameters: &[u32], groups: [u32; 3]) {
+        let most = self.limits.groups;
+        assert!(
+            groups.iter().all(|&groups| groups <= most),
+            "a grid of {groups:?} workgroups, of which {} allows {most} along each axis",
+            self.name
+        );
+        let mut state = lock(&self.state);
+        let pipeline = self.pipeline(&mut state, template);
+        let group = self.bind_group(&mut state, &pipeline, buffers);
+        let start = state.parameters.len();
+        state.parameters.extend(parameters.iter().flat_map(|word| word.to_ne_bytes()));
+        let padded = state.parameters.len().next_multiple_of(self.parameter_step as usize);
+        state.parameters.resize(padded, 0);
+        state.pending.push(Pending { pipeline, group, parameters: start as u32, groups });
+        count(&self.counters.dispatches, 1);
+        let full = state.parameters.len() as u64 + PARAMETER_BYTES > PARAMETERS_BYTES;
+        if full || state.pending.len() >= MOST_PENDING {
+            self.submit_pending(&mut state);
+        }
+    }
+
+    /// Submits what is recorded.
+    pub fn submit(&self) {
+        self.submit_pending(&mut lock(&self.state));
+    }
+
+    fn submit_pending(&self, state: &mut State) {
+        if state.pending.is_empty() {
+            return;
+        }
+        if !state.parameters.is_empty() {
+            self.queue.write_buffer(&self.parameters, 0, &state.parameters);
+        }
+        let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+        for pending in &state.pending {
+            pass.set_pipeline(&pending.pipeline.raw);
+            pass.set_bind_group(0, &pending.group, &[]);
+            pass.set_bind_group(1, &self.parameter_group, &[pending.parameters]);
+            let [x, y, z] = pending.groups;
+            pass.dispatch_workgroups(x, y, z);
+        }
+        drop(pass);
+        self.queue.submit([encoder.finish()]);
+        count(&self.counters.submissions, 1);
+        state.pending.clear();
+        state.parameters.clear();
+    }
+
+    fn pipeline(&self, state: &mut State, template: &Template) -> Arc<Pipeline> {
+        if let Some(pipeline) = state.pipelines.get(template) {
+            return pipeline.clone();
+        }
+        let kernel = template.kernel();
+        let writable: Vec<bool> = kernel.bindings.iter().map(|binding| binding.writable).collect();
+        let layout = self.layout(state, &writable);
+        let source = wgsl::source(&kernel);
+        log::trace!("{source}");
+        let module = self.device.create_shader_module(wgpu::ShaderModuleDescriptor {
+            label: Some(&kernel.name),
+            source: wgpu::ShaderSource::Wgsl(source.into()),
+        });
+        let raw = self.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+            label: Some(&kernel.name),
+            layout: Some(&layout.pipeline),
+            module: &module,
+            entry_point: Some(wgsl::ENTRY_POINT),
+            compilation_options: wgpu::PipelineCompilationOptions {
+                // Shared arrays are written before they are read.
+                zero_initialize_workgroup_memory: false,
+                ..wgpu::PipelineCompilationOptions::default()
+            },
+            cache: None,
+        });
+        count(&self.counters.pipelines, 1);
+        let pipeline = Arc::new(Pipeline { raw, writable, layout });
+        state.pipelines.insert(template.clone(), pipeline.clone());
+        pipeline
+    }
+
+    fn layout(&self, state: &mut State, writable: &[bool]) -> Arc<Layout> {
+        if let Some(layout) = state.layouts.get(writable) {
+            return layout.clone();
+        }
+        let entry = |(n, &writable): (usize, &bool)| wgpu::BindGroupLayoutEntry {
+            binding: n as u32,
+            visibility: wgpu::ShaderStages::COMPUTE,
+            ty: wgpu::BindingType::Buffer {
+                ty: wgpu::BufferBindingType::Storage { read_only: !writable },
+                has_dynamic_offset: false,
+                min_binding_size: None,
+            },
+            count: None,
+        };
+        let entries: Vec<_> = writable.iter().enumerate().map(entry).collect();
+        let group = self
+            .device
+            .create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries: &entries });
+        let pipeline = self.device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+            label: None,
+            bind_group_layouts: &[Some(&group), Some(&self.parameter_layout)],
+            immediate_size: 0,
+        });
+        let layout = Arc::new(Layout { group, pipeline });
+        state.layouts.insert(writable.to_vec(), layout.clone());
+        layout
+    }
+
+    fn bind_group(&self, state: &mut State, pipeline: &Pipeline, memories: &[&Memory]) -> wgpu::BindGroup {
+        let buffers: Vec<&Buffer> = memories.iter().filter_map(|memory| memory.0.buffer()).collect();
+        let key = (pipeline.writable.clone(), buffers.iter().map(|buffer| buffer.id).collect());
+        if let Some(group) = state.bind_groups.get(&key) {
+            return group.clone();
+        }
+        for memory in memories {
+            assert!(
+                memory.0.bytes <= self.limits.binding_bytes,
+                "a tensor of {} bytes, of which kernels on {} see {}",
+                memory.0.bytes,
+                self.name,
+                self.limits.binding_bytes
+            );
+        }
+        let bindings = buffers.iter().map(|buffer| {
+            let size = wgpu::BufferSize::new(buffer.raw.size().min(self.limits.binding_bytes as u64));
+            wgpu::BufferBinding { buffer: &buffer.raw, offset: 0, size }
+        });
+        let entries: Vec<_> = bindings
+            .zip(0..)
+            .map(|(binding, n)| wgpu::BindGroupEntry {
+                binding: n,
+                resource: wgpu::BindingResource::Buffer(binding),
+            })
+            .collect();
+        let group = self.device.create_bind_group(&wgpu::BindGroupDescriptor {
+            label: None,
+            layout: &pipeline.layout.group,
+            entries: &entries,
+        });
+        count(&self.counters.bind_groups, 1);
+        state.bind_groups.insert(key, group.clone());
+        group
+    }
+}

@@ -1,0 +1,156 @@
+//! Names of devices, and how one is opened.
+
+use crate::context::Context;
+use kiln_tensor::backend::DeviceOps;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// A GPU, by its kind and its number among those of its kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum WgpuDevice {
+    /// The one that the system prefers for speed; the variable `KILN_WGPU_ADAPTER` overrules that, by a part of an adapter's name.
+    #[default]
+    DefaultDevice,
+    /// A GPU with memory of its own.
+    DiscreteGpu(usize),
+    /// A GPU that shares the CPU's memory.
+    IntegratedGpu(usize),
+    /// A GPU that a host shares with this machine.
+    VirtualGpu(usize),
+    /// A driver that computes on the CPU.
+    Cpu,
+}
+
+impl DeviceOps for WgpuDevice {}
+
+/// Why a device cannot be used.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum InitError {
+    /// There is no such adapter.
+    #[error(
+        "{device:?}: no such GPU was found ({found}); drivers for Vulkan (on Linux `mesa-vulkan-drivers`, which also has \
+         one that needs no GPU), Metal or DX12 make GPUs known"
+    )]
+    NotFound {
+        /// What was asked for.
+        device: WgpuDevice,
+        /// The adapters that there are.
+        found: String,
+    },
+    /// The adapter gave no device.
+    #[error("{adapter}: the GPU could not be opened: {reason}")]
+    NotOpened {
+        /// The adapter's name.
+        adapter: String,
+        /// What the driver said.
+        reason: String,
+    },
+}
+
+/// The devices that were opened.
+fn opened() -> &'static Mutex<HashMap<WgpuDevice, Arc<Context>>> {
+    static OPENED: OnceLock<Mutex<HashMap<WgpuDevice, Arc<Context>>>> = OnceLock::new();
+    OPENED.get_or_init(Mutex::default)
+}
+
+/// Opens a device, unless it is open.
+///
+/// # Errors
+/// When there is none, or it does not open.
+pub fn init(device: &WgpuDevice) -> Result<(), InitError> {
+    context(device).map(|_| ())
+}
+
+/// [`init`] without blocking the thread, as browsers need it: there, a device must be opened before it is used.
+///
+/// # Errors
+/// When there is none, or it does not open.
+pub async fn init_async(device: &WgpuDevice) -> Result<(), InitError> {
+    if is_open(device).is_none() {
+        let context = Arc::new(open(device).await?);
+        opened().lock().unwrap_or_else(PoisonError::into_inner).entry(*device).or_insert(context);
+    }
+    Ok(())
+}
+
+fn is_open(device: &WgpuDevice) -> Option<Arc<Context>> {
+    opened().lock().unwrap_or_else(PoisonError::into_inner).get(device).cloned()
+}
+
+/// The device's context; opens it when it is not open yet.
+pub(crate) fn context(device: &WgpuDevice) -> Result<Arc<Context>, InitError> {
+    if let Some(context) = is_open(device) {
+        return Ok(context);
+    }
+    // Held while the device is opened, so that two threads do not open it twice.
+    let mut all = opened().lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(context) = all.get(device) {
+        return Ok(context.clone());
+    }
+    let context = Arc::new(crate::read::block_on(open(device))?);
+    all.insert(*device, context.clone());
+    Ok(context)
+}
+
+/// The device's context, for operations, which have no way to fail.
+///
+/// # Panics
+/// When the device does not open.
+pub(crate) fn expect_context(device: &WgpuDevice) -> Arc<Context> {
+    match context(device) {
+        Ok(context) => context,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+async fn open(device: &WgpuDevice) -> Result<Context, InitError> {
+    let mut options = wgpu::InstanceDescriptor::new_without_display_handle();
+    options.backends = wgpu::Backends::PRIMARY;
+    let instance = wgpu::Instance::new(options);
+    let adapter = find(&instance, device).await?;
+    Context::open(&adapter).await
+}
+
+async fn find(instance: &wgpu::Instance, device: &WgpuDevice) -> Result<wgpu::Adapter, InitError> {
+    use wgpu::DeviceType;
+    let (kind, number) = match *device {
+        WgpuDevice::DefaultDevice => return preferred(instance).await,
+        WgpuDevice::DiscreteGpu(n) => (DeviceType::DiscreteGpu, n),
+        WgpuDevice::IntegratedGpu(n) => (DeviceType::IntegratedGpu, n),
+        WgpuDevice::VirtualGpu(n) => (DeviceType::VirtualGpu, n),
+        WgpuDevice::Cpu => (DeviceType::Cpu, 0),
+    };
+    let adapters = instance.enumerate_adapters(wgpu::Backends::PRIMARY).await;
+    let found = names(&adapters);
+    let mut of_kind = adapters.into_iter().filter(|adapter| adapter.get_info().device_type == kind);
+    of_kind.nth(number).ok_or(InitError::NotFound { device: *device, found })
+}
+
+/// The adapter whose name the environment asks for, or the one that the system prefers.
+async fn preferred(instance: &wgpu::Instance) -> Result<wgpu::Adapter, InitError> {
+    let device = WgpuDevice::DefaultDevice;
+    if let Ok(wanted) = std::env::var("KILN_WGPU_ADAPTER") {
+        let adapters = instance.enumerate_adapters(wgpu::Backends::PRIMARY).await;
+        let found = names(&adapters);
+        let wanted = wanted.to_lowercase();
+        let named = |adapter: &wgpu::Adapter| adapter.get_info().name.to_lowercase().contains(&wanted);
+        return adapters.into_iter().find(named).ok_or(InitError::NotFound { device, found });
+    }
+    let options = wgpu::RequestAdapterOptions {
+        power_preference: wgpu::PowerPreference::HighPerformance,
+        ..wgpu::RequestAdapterOptions::default()
+    };
+    let none = |error: wgpu::RequestAdapterError| InitError::NotFound { device, found: error.to_string() };
+    instance.request_adapter(&options).await.map_err(none)
+}
+
+fn names(adapters: &[wgpu::Adapter]) -> String {
+    if adapters.is_empty() {
+        return "there is none at all".to_owned();
+    }
+    let name = |adapter: &wgpu::Adapter| {
+        let info = adapter.get_info();
+        format!("{} ({:?})", info.name, info.device_type)
+    };
+    format!("there are {}", adapters.iter().map(name).collect::<Vec<_>>().join(", "))
+}

@@ -1,0 +1,25 @@
+//! The GPU backend on [`wgpu`]: Vulkan, Metal, DX12, and WebGPU in browsers.
+//!
+//! [`Wgpu`] is [`kiln_gpu::Gpu`] over [`WgpuRuntime`]. A device is opened when it is first used; [`init`] does that at a time of
+//! the caller's choice, and says why where there is none.
+//!
+//! Kernels are recorded as operations ask for them and submitted together, at the latest when something is read. Buffers come
+//! from a pool, so that a forward pass that ran before allocates nothing; neither pipelines nor bind groups are made twice.
+
+mod context;
+mod device;
+mod memory;
+mod read;
+mod runtime;
+mod statistics;
+
+pub use device::{InitError, WgpuDevice, init, init_async};
+pub use memory::Memory;
+pub use runtime::WgpuRuntime;
+pub use statistics::{Statistics, statistics};
+
+/// The backend; `F` and `I` are the dtypes that float and int tensors get by default.
+///
+/// It holds f32, i32, u32 and bool, and f16 where the adapter does. Other integers are held as `I`, other floats as f32
+/// ([`supports`](kiln_tensor::backend::Backend::supports)). An integer divided by 0 is 0 here, where a CPU stops.
+pub type Wgpu<F = f32, I = i32> = kiln_gpu::Gpu<WgpuRuntime, F, I>;

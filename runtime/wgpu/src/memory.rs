@@ -1,0 +1,89 @@
+//! Memory from a pool of whole buffers, by size.
+
+use crate::context::Context;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// Memory of a tensor; the last clone that is dropped gives it back to the pool.
+#[derive(Clone)]
+pub struct Memory(pub(crate) Arc<Block>);
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Memory({} bytes)", self.0.bytes)
+    }
+}
+
+/// A buffer that is in use.
+pub(crate) struct Block {
+    /// The buffer; only gone while it is dropped.
+    buffer: Option<Buffer>,
+    /// Bytes that were asked for.
+    pub bytes: usize,
+    context: Arc<Context>,
+}
+
+impl Block {
+    pub fn new(buffer: Buffer, bytes: usize, context: Arc<Context>) -> Self {
+        Self { buffer: Some(buffer), bytes, context }
+    }
+
+    pub fn buffer(&self) -> Option<&Buffer> {
+        self.buffer.as_ref()
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        if let Some(buffer) = self.buffer.take() {
+            self.context.give_back(buffer);
+        }
+    }
+}
+
+/// A buffer of the device.
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    pub raw: wgpu::Buffer,
+    /// Names it within its device for good.
+    pub id: u64,
+}
+
+/// Buffers that wait to be used again. Kernels run in the order in which they are asked for, so a buffer may go to its next
+/// user before the kernels of the last have run.
+#[derive(Debug, Default)]
+pub(crate) struct Pool {
+    free: HashMap<u64, Vec<Buffer>>,
+}
+
+impl Pool {
+    /// The size of the buffers that serve a request: at most a quarter more than it, so that few sizes serve many.
+    pub fn class(bytes: usize) -> u64 {
+        let bytes = bytes.max(256) as u64;
+        let step = 1 << (bytes.ilog2() - 2);
+        bytes.div_ceil(step) * step
+    }
+
+    pub fn take(&mut self, class: u64) -> Option<Buffer> {
+        self.free.get_mut(&class)?.pop()
+    }
+
+    pub fn put(&mut self, buffer: Buffer) {
+        self.free.entry(buffer.raw.size()).or_default().push(buffer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Pool;
+
+    #[test]
+    fn classes_hold_what_is_asked_for() {
+        for bytes in [0, 1, 255, 256, 257, 1000, 4096, 4097, 1 << 20, (1 << 27) - 3] {
+            let class = Pool::class(bytes);
+            assert!(class >= bytes as u64 && class % 4 == 0, "{bytes}: {class}");
+            assert!(bytes < 256 || class <= (bytes + bytes / 4 + 4) as u64, "{bytes}: {class}");
+        }
+    }
+}

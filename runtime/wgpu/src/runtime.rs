@@ -1,0 +1,90 @@
+//! What the operations ask of a device.
+
+use crate::device::{WgpuDevice, expect_context};
+use crate::memory::Memory;
+use crate::read;
+use kiln_gpu::language::Storage;
+use kiln_gpu::runtime::{Launch, Limits, Runtime};
+use kiln_tensor::backend::ExecutionError;
+use std::future::Future;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// GPUs by way of `wgpu`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WgpuRuntime;
+
+impl Runtime for WgpuRuntime {
+    type Device = WgpuDevice;
+    type Memory = Memory;
+
+    fn name(device: &WgpuDevice) -> String {
+        format!("wgpu ({})", expect_context(device).name)
+    }
+
+    fn limits(device: &WgpuDevice) -> Limits {
+        expect_context(device).limits
+    }
+
+    fn supports(device: &WgpuDevice, storage: Storage) -> bool {
+        match storage {
+            Storage::F16 => expect_context(device).has_f16,
+            Storage::F32 | Storage::I32 | Storage::U32 | Storage::Bool | Storage::AtomicU32 => true,
+        }
+    }
+
+    fn allocate(device: &WgpuDevice, bytes: usize) -> Memory {
+        expect_context(device).allocate(bytes)
+    }
+
+    fn upload(device: &WgpuDevice, bytes: &[u8]) -> Memory {
+        expect_context(device).upload(bytes)
+    }
+
+    fn is_unique(memory: &mut Memory) -> bool {
+        Arc::get_mut(&mut memory.0).is_some()
+    }
+
+    fn launch(device: &WgpuDevice, launch: Launch<'_, Self>) {
+        let Launch { template, buffers, parameters, groups } = launch;
+        expect_context(device).record(template, buffers, parameters, groups);
+    }
+
+    fn download(
+        device: &WgpuDevice,
+        parts: Vec<(Memory, Range<usize>)>,
+    ) -> impl Future<Output = Result<Vec<Vec<u8>>, ExecutionError>> + Send {
+        let context = expect_context(device);
+        let copied = read::copy(&context, parts);
+        // Where no browser does it, a thread asks the device whether it is done.
+        let waiting = context.device.clone();
+        std::thread::spawn(move || waiting.poll(wgpu::PollType::wait_indefinitely()));
+        copied.bytes(context)
+    }
+
+    fn download_now(
+        device: &WgpuDevice,
+        parts: Vec<(Memory, Range<usize>)>,
+    ) -> Result<Vec<Vec<u8>>, ExecutionError> {
+        let context = expect_context(device);
+        let copied = read::copy(&context, parts);
+        let waited = context.device.poll(wgpu::PollType::wait_indefinitely());
+        if let Err(error) = waited {
+            context.check()?;
+            return Err(ExecutionError { device: context.name.clone(), reason: error.to_string() });
+        }
+        read::block_on(copied.bytes(context))
+    }
+
+    fn sync(device: &WgpuDevice) -> Result<(), ExecutionError> {
+        read::wait(&expect_context(device))
+    }
+
+    fn random_key(device: &WgpuDevice) -> u64 {
+        expect_context(device).random_key()
+    }
+
+    fn seed(device: &WgpuDevice, seed: u64) {
+        expect_context(device).seed(seed);
+    }
+}

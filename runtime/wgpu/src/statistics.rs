@@ -1,0 +1,55 @@
+//! What a device was asked to do.
+
+use crate::device::{WgpuDevice, expect_context};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Counts since the device was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Kernels that were run.
+    pub dispatches: u64,
+    /// Submissions of recorded kernels.
+    pub submissions: u64,
+    /// Reads and synchronizations, each of which waited for the device.
+    pub waits: u64,
+    /// Buffers that were allocated, rather than taken from the pool.
+    pub buffers: u64,
+    /// Their bytes.
+    pub buffer_bytes: u64,
+    /// Kernels that were compiled.
+    pub pipelines: u64,
+    /// Bind groups that were made.
+    pub bind_groups: u64,
+    /// Bytes that were sent to the device, parameters of kernels apart.
+    pub uploaded_bytes: u64,
+}
+
+macro_rules! counters {
+    ($($name:ident)*) => {
+        #[derive(Debug, Default)]
+        pub(crate) struct Counters {
+            $(pub $name: AtomicU64,)*
+        }
+
+        impl Counters {
+            fn read(&self) -> Statistics {
+                Statistics { $($name: self.$name.load(Ordering::Relaxed),)* }
+            }
+        }
+    };
+}
+
+counters!(dispatches submissions waits buffers buffer_bytes pipelines bind_groups uploaded_bytes);
+
+/// Adds to a counter.
+pub(crate) fn count(counter: &AtomicU64, by: usize) {
+    counter.fetch_add(by as u64, Ordering::Relaxed);
+}
+
+/// What a device was asked to do so far. What is between two of these is exact where nothing else uses the device.
+///
+/// # Panics
+/// When the device does not open.
+pub fn statistics(device: &WgpuDevice) -> Statistics {
+    expect_context(device).counters.read()
+}
