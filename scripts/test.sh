@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-features=kiln-build/cli,kiln/pytorch,kiln/safetensors,kiln/sqlite,kiln/vision,kiln/dataframe
+features=kiln-build/cli,kiln/wgpu,kiln/pytorch,kiln/safetensors,kiln/sqlite,kiln/vision,kiln/dataframe
 
 step() { printf '\n== %s\n' "$1"; }
 
@@ -24,6 +24,11 @@ fi
 if ! cargo fmt --version >/dev/null 2>&1 || ! cargo clippy --version >/dev/null 2>&1; then
     step "installing rustfmt and clippy"
     rustup component add rustfmt clippy
+fi
+if [ "$(uname)" = Linux ] && ! ls /usr/share/vulkan/icd.d/*.json /etc/vulkan/icd.d/*.json >/dev/null 2>&1; then
+    # The GPU backend's tests run on any Vulkan driver; this one computes on the CPU.
+    step "installing a Vulkan driver"
+    apt-get update -q && apt-get install -qy --no-install-recommends mesa-vulkan-drivers
 fi
 step "formatting"
 cargo fmt --all --check

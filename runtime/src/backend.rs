@@ -8,3 +8,7 @@ pub use kiln_autodiff::Autodiff;
 pub use kiln_ndarray as ndarray;
 #[cfg(feature = "ndarray")]
 pub use kiln_ndarray::NdArray;
+#[cfg(feature = "wgpu")]
+pub use kiln_wgpu as wgpu;
+#[cfg(feature = "wgpu")]
+pub use kiln_wgpu::Wgpu;

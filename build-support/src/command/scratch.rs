@@ -35,10 +35,10 @@ impl Scratch {
     /// # Errors
     /// When the runtime has no such backend.
     pub(super) fn new(backend: Backend) -> Result<Self, CommandError> {
-        if backend != Backend::Ndarray {
+        if backend == Backend::Cuda {
             let name = backend.feature();
             return Err(CommandError::Usage(format!(
-                "the backend `{name}` is not part of Kiln yet; run with --backend ndarray"
+                "the backend `{name}` is not part of Kiln yet; run with --backend ndarray or wgpu"
             )));
         }
         Ok(Self {

@@ -312,18 +312,16 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
         Ok(flags.coordinates(count, I::DTYPE))
     }
 
-    fn nonzero_async(tensor: T<R>) -> impl Future<Output = Result<T<R>, ExecutionError>> + Send {
-        async move {
-            let flags = Flags::new(&tensor);
-            let count = match flags.count_at() {
-                Some(part) => {
-                    let read = R::download(&tensor.device, vec![part]).await?;
-                    counted(&only(read, R::name(&tensor.device))?)
-                }
-                None => 0,
-            };
-            Ok(flags.coordinates(count, I::DTYPE))
-        }
+    async fn nonzero_async(tensor: T<R>) -> Result<T<R>, ExecutionError> {
+        let flags = Flags::new(&tensor);
+        let count = match flags.count_at() {
+            Some(part) => {
+                let read = R::download(&tensor.device, vec![part]).await?;
+                counted(&only(read, R::name(&tensor.device))?)
+            }
+            None => 0,
+        };
+        Ok(flags.coordinates(count, I::DTYPE))
     }
 
     fn sort(tensor: T<R>, dim: usize, descending: bool) -> (T<R>, T<R>) {

@@ -1,7 +1,7 @@
 //! Memory from a pool of whole buffers, by size.
 
 use crate::context::Context;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
@@ -51,10 +51,11 @@ pub(crate) struct Buffer {
 }
 
 /// Buffers that wait to be used again. Kernels run in the order in which they are asked for, so a buffer may go to its next
-/// user before the kernels of the last have run.
+/// user before the kernels of the last have run. The oldest buffer goes first: a forward pass that starts with the same buffers
+/// free takes the same ones again, and their bind groups serve again.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
-    free: HashMap<u64, Vec<Buffer>>,
+    free: HashMap<u64, BTreeMap<u64, Buffer>>,
 }
 
 impl Pool {
@@ -66,11 +67,11 @@ impl Pool {
     }
 
     pub fn take(&mut self, class: u64) -> Option<Buffer> {
-        self.free.get_mut(&class)?.pop()
+        self.free.get_mut(&class)?.pop_first().map(|(_, buffer)| buffer)
     }
 
     pub fn put(&mut self, buffer: Buffer) {
-        self.free.entry(buffer.raw.size()).or_default().push(buffer);
+        self.free.entry(buffer.raw.size()).or_default().insert(buffer.id, buffer);
     }
 }
 

@@ -79,14 +79,21 @@ pub(crate) fn wait(context: &Context) -> Result<(), ExecutionError> {
 
 /// Tells when a buffer is mapped.
 #[derive(Clone, Default)]
-struct Mapped(Arc<Mutex<(Option<Result<(), String>>, Option<Waker>)>>);
+struct Mapped(Arc<Mutex<Signal>>);
+
+#[derive(Default)]
+struct Signal {
+    result: Option<Result<(), String>>,
+    /// Who waits for it.
+    waker: Option<Waker>,
+}
 
 impl Mapped {
     fn set(&self, result: Result<(), String>) {
         let waker = {
             let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            state.0 = Some(result);
-            state.1.take()
+            state.result = Some(result);
+            state.waker.take()
         };
         if let Some(waker) = waker {
             waker.wake();
@@ -99,10 +106,10 @@ impl Future for Mapped {
 
     fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match state.0.take() {
+        match state.result.take() {
             Some(result) => Poll::Ready(result),
             None => {
-                state.1 = Some(task.waker().clone());
+                state.waker = Some(task.waker().clone());
                 Poll::Pending
             }
         }

@@ -3,5 +3,5 @@
 use kiln_tensor::f16;
 use kiln_wgpu::Wgpu;
 
-kiln_backend_tests::suite!(single: Wgpu, tensors gradients);
+kiln_backend_tests::suite!(single: Wgpu);
 kiln_backend_tests::suite!(half: Wgpu<f16>, tensors gradients);

@@ -11,17 +11,28 @@ pub mod orders;
 pub mod products;
 pub mod windows;
 
-use kiln_tensor::backend::{Backend, Primitive};
-use kiln_tensor::{Element, TensorData};
+use kiln_tensor::backend::{Backend, Primitive, held, hold};
+use kiln_tensor::{DType, Element, TensorData};
 
-/// A tensor from elements.
+/// A tensor from elements; of the dtype that stands in where the backend has not theirs.
 pub fn tensor<B: Backend, E: Element + bytemuck::NoUninit>(elements: &[E], shape: &[usize]) -> B::Primitive {
-    B::from_data(TensorData::new(elements.to_vec(), shape), &B::Device::default())
+    hold::<B>(TensorData::new(elements.to_vec(), shape), &B::Device::default())
+}
+
+/// The dtype in which the backend holds another.
+pub fn held_as<B: Backend>(dtype: DType) -> DType {
+    held::<B>(dtype, &B::Device::default())
+}
+
+/// Whether the backend computes with a dtype.
+pub fn has<B: Backend>(dtype: DType) -> bool {
+    B::supports(&B::Device::default(), dtype)
 }
 
 /// A bool tensor.
 pub fn mask<B: Backend>(elements: &[u8], shape: &[usize]) -> B::Primitive {
-    B::cast(tensor::<B, u8>(elements, shape), kiln_tensor::DType::Bool)
+    let elements: Vec<bool> = elements.iter().map(|&element| element != 0).collect();
+    B::from_data(TensorData::new(elements, shape), &B::Device::default())
 }
 
 /// `0, 1, 2, …` in a shape.
@@ -30,11 +41,11 @@ pub fn counting<B: Backend>(shape: &[usize]) -> B::Primitive {
     tensor::<B, f32>(&elements, shape)
 }
 
-/// The elements, as the dtype they have.
+/// The elements, as the dtype they have or should have.
 #[track_caller]
 pub fn read<B: Backend, E: Element + bytemuck::AnyBitPattern>(tensor: B::Primitive) -> Vec<E> {
-    assert_eq!(tensor.dtype(), E::DTYPE);
-    let data = B::into_data(tensor).expect("a backend in these tests reads back");
+    assert_eq!(tensor.dtype(), held_as::<B>(E::DTYPE));
+    let data = B::into_data(tensor).expect("a backend in these tests reads back").convert_dtype(E::DTYPE);
     data.bytes.chunks_exact(size_of::<E>()).map(bytemuck::pod_read_unaligned).collect()
 }
 
@@ -48,7 +59,7 @@ pub fn positions<B: Backend>(tensor: B::Primitive) -> Vec<i64> {
 /// The elements of a bool tensor as 0 and 1.
 #[track_caller]
 pub fn bits<B: Backend>(tensor: B::Primitive) -> Vec<u8> {
-    assert_eq!(tensor.dtype(), kiln_tensor::DType::Bool);
+    assert_eq!(tensor.dtype(), DType::Bool);
     B::into_data(tensor).expect("a backend in these tests reads back").bytes.to_vec()
 }
 

@@ -299,9 +299,15 @@ impl<'k> Value<'k> {
         self.compare(Comparison::Equal, other.value(self.kernel))
     }
 
-    /// `self != other`.
+    /// `self != other`; NaN differs from everything.
     pub fn differs(self, other: impl Number<'k>) -> Value<'k> {
-        self.compare(Comparison::NotEqual, other.value(self.kernel))
+        match self.ty() {
+            // What a device says of NaN is its own, but that nothing equals it.
+            Type::F32 => !self.equals(other),
+            Type::I32 | Type::U32 | Type::Bool => {
+                self.compare(Comparison::NotEqual, other.value(self.kernel))
+            }
+        }
     }
 
     /// `self < other`.
@@ -351,12 +357,16 @@ impl<'k> Value<'k> {
     pub fn to(self, ty: Type) -> Value<'k> {
         match (self.ty(), ty) {
             (from, to) if from == to => self,
-            // What a device makes of NaN is its own.
+            // What a device makes of NaN is its own, and the largest integer is no float.
             (Type::F32, Type::I32 | Type::U32) => {
                 let number = self.is_nan().select(0.0, self);
-                self.kernel.number(ty, Op::Convert(number.id))
+                let converted = self.kernel.number(ty, Op::Convert(number.id));
+                match ty {
+                    Type::I32 => self.at_least(2_147_483_648.0).select(i32::MAX, converted),
+                    _ => self.at_least(4_294_967_296.0).select(u32::MAX, converted),
+                }
             }
-            (Type::F32, Type::Bool) => self.differs(0.0) | self.is_nan(),
+            (Type::F32, Type::Bool) => self.differs(0.0),
             _ => self.kernel.number(ty, Op::Convert(self.id)),
         }
     }

@@ -1,6 +1,6 @@
 //! Reductions, arguments of extremes, running folds.
 
-use super::{assert_close, bits, counting, mask, positions, read, tensor};
+use super::{assert_close, bits, counting, has, mask, positions, read, tensor};
 use kiln_tensor::backend::{Backend, Primitive};
 use kiln_tensor::{ArgReduceOp, CumulativeOp, DType, ReduceOp};
 
@@ -48,9 +48,14 @@ pub fn empty_reductions<B: Backend>() {
     assert_eq!(run(ReduceOp::Prod), [1., 1.]);
     assert!(run(ReduceOp::Mean)[0].is_nan());
     assert_eq!(run(ReduceOp::Max), [f32::NEG_INFINITY; 2]);
-    let ints = tensor::<B, i8>(&[], &[0]);
-    assert_eq!(read::<B, i8>(B::reduce(ReduceOp::Min, ints.clone(), &[0])), [127]);
-    assert_eq!(read::<B, i8>(B::reduce(ReduceOp::Max, ints, &[0])), [-128]);
+    let ints = tensor::<B, i32>(&[], &[0]);
+    assert_eq!(read::<B, i32>(B::reduce(ReduceOp::Min, ints.clone(), &[0])), [i32::MAX]);
+    assert_eq!(read::<B, i32>(B::reduce(ReduceOp::Max, ints, &[0])), [i32::MIN]);
+    if has::<B>(DType::I8) {
+        let ints = tensor::<B, i8>(&[], &[0]);
+        assert_eq!(read::<B, i8>(B::reduce(ReduceOp::Min, ints.clone(), &[0])), [127]);
+        assert_eq!(read::<B, i8>(B::reduce(ReduceOp::Max, ints, &[0])), [-128]);
+    }
     assert_eq!(B::reduce(ReduceOp::Sum, counting::<B>(&[0, 3]), &[1]).shape().dims, [0, 1]);
 }
 

@@ -1,0 +1,38 @@
+//! What a device cannot do is refused by name, and the process lives on.
+
+use kiln_tensor::backend::{Backend, Primitive};
+use kiln_tensor::{DType, Scalar, Shape};
+use kiln_wgpu::{WgpuDevice, init};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+type Wgpu = kiln_wgpu::Wgpu;
+
+fn message(f: impl FnOnce()) -> String {
+    let payload = catch_unwind(AssertUnwindSafe(f)).expect_err("it should be refused");
+    match payload.downcast::<String>() {
+        Ok(message) => *message,
+        Err(payload) => (*payload.downcast::<&str>().expect("a message")).to_owned(),
+    }
+}
+
+#[test]
+fn a_device_that_is_not_there_says_which_there_are() {
+    let error = init(&WgpuDevice::DiscreteGpu(99)).expect_err("nobody has a hundred GPUs").to_string();
+    assert!(error.contains("DiscreteGpu(99): no such GPU was found"), "{error}");
+}
+
+#[test]
+fn tensors_with_too_many_elements_are_refused() {
+    let full = || {
+        let shape = Shape::from([1 << 16, 1 << 16]);
+        let one = Wgpu::full([1, 1].into(), Scalar::Float(1.0), DType::F32, &WgpuDevice::default());
+        // A broadcast takes no memory; its copy would.
+        let wide = Wgpu::expand(one, shape);
+        Wgpu::unary(kiln_tensor::UnaryOp::Neg, wide);
+    };
+    let message = message(full);
+    assert!(message.contains("[65536, 65536] has more than 2^31 elements"), "{message}");
+    let two = Wgpu::full([2].into(), Scalar::Float(2.0), DType::F32, &WgpuDevice::default());
+    assert_eq!(two.shape().dims, [2]);
+    assert_eq!(Wgpu::into_data(two).expect("a device").to_vec::<f32>().expect("floats"), [2.0, 2.0]);
+}

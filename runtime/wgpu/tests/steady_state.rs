@@ -1,0 +1,64 @@
+//! What a forward pass costs that ran before: no memory, no kernels, no bind groups, and no wait (design, law 11).
+
+use kiln_tensor::backend::Backend;
+use kiln_tensor::{
+    Activation, AttentionOptions, ConvOptions, DType, Distribution, PoolOp, PoolOptions, ReduceOp, Shape,
+};
+use kiln_wgpu::{WgpuDevice, statistics};
+
+type Wgpu = kiln_wgpu::Wgpu;
+type T = <Wgpu as Backend>::Primitive;
+
+fn random(shape: &[usize]) -> T {
+    Wgpu::random(Shape::from(shape), Distribution::Normal(0.0, 1.0), DType::F32, &WgpuDevice::default())
+}
+
+/// A small network with what networks have: convolutions, pooling, attention, norms, layers.
+struct Network {
+    conv: T,
+    bias: T,
+    projection: T,
+    gain: T,
+}
+
+impl Network {
+    fn forward(&self, x: T) -> T {
+        let options = ConvOptions::new([1, 1], [1, 1], [1, 1], 1);
+        let x =
+            Wgpu::conv_activated(x, self.conv.clone(), Some(self.bias.clone()), Activation::Relu, &options);
+        let x = Wgpu::pool(PoolOp::Max, x, &PoolOptions::new([2, 2], [2, 2], [0, 0], [1, 1], false));
+        let x = Wgpu::permute(Wgpu::reshape(x, [2, 8, 16].into()), &[0, 2, 1]);
+        let q = Wgpu::linear(x.clone(), self.projection.clone(), None, None);
+        let heads = |x: T| Wgpu::permute(Wgpu::reshape(x, [2, 16, 2, 4].into()), &[0, 2, 1, 3]);
+        let (k, v) = (heads(x.clone()), heads(x.clone()));
+        let attended = Wgpu::attention(heads(q), k, v, None, &AttentionOptions::default());
+        let attended = Wgpu::reshape(Wgpu::permute(attended, &[0, 2, 1, 3]), [2, 16, 8].into());
+        let x = Wgpu::binary(kiln_tensor::BinaryOp::Add, x, attended);
+        let x = Wgpu::layer_norm(x, self.gain.clone(), Some(self.bias.clone()), 1e-5);
+        Wgpu::reduce(ReduceOp::Mean, x, &[1])
+    }
+}
+
+#[test]
+fn a_second_pass_makes_nothing_and_waits_for_nothing() {
+    let device = WgpuDevice::default();
+    let network = Network {
+        conv: random(&[8, 3, 3, 3]),
+        bias: random(&[8]),
+        projection: random(&[8, 8]),
+        gain: random(&[8]),
+    };
+    let x = random(&[2, 3, 8, 8]);
+    let expected = Wgpu::into_data(network.forward(x.clone())).expect("a device");
+    network.forward(x.clone());
+    let before = statistics(&device);
+    let y = network.forward(x);
+    let after = statistics(&device);
+    assert!(after.dispatches > before.dispatches);
+    assert_eq!(after.waits, before.waits, "something was read back");
+    assert_eq!(after.buffers, before.buffers, "memory was allocated");
+    assert_eq!(after.pipelines, before.pipelines, "a kernel was compiled");
+    assert_eq!(after.bind_groups, before.bind_groups, "a bind group was made");
+    assert_eq!(after.uploaded_bytes, before.uploaded_bytes, "something was sent to the device");
+    assert_eq!(Wgpu::into_data(y).expect("a device"), expected);
+}
