@@ -83,7 +83,7 @@ mod tests {
     fn classes_hold_what_is_asked_for() {
         for bytes in [0, 1, 255, 256, 257, 1000, 4096, 4097, 1 << 20, (1 << 27) - 3] {
             let class = Pool::class(bytes);
-            assert!(class >= bytes as u64 && class % 4 == 0, "{bytes}: {class}");
+            assert!(class >= bytes as u64 && class.is_multiple_of(4), "{bytes}: {class}");
             assert!(bytes < 256 || class <= (bytes + bytes / 4 + 4) as u64, "{bytes}: {class}");
         }
     }
