@@ -16,7 +16,7 @@
 //! | [`cross_entropy`] | softmax and cross-entropy as one, with the gradient |
 //! | [`dropout`] | dropout from a key |
 //! | [`batch_norm`] | batch normalization in training |
-//! | [`attention`], [`rnn`] | fused attention, the pointwise parts of recurrent cells |
+//! | [`attention`], [`rnn`] | fused attention, recurrent layers through time and back |
 //! | [`resize`] | resizing of an axis |
 //! | [`copy`] | strided copies, row selection |
 //! | [`threads`] | how many threads, and the loop over them |

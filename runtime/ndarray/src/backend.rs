@@ -612,18 +612,18 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
         if !ops::rnn::supports(operands.input.dtype(), options) {
             return compose::rnn::<Self>(operands, options);
         }
-        let (output, hidden, cell) = ops::rnn::rnn(recurrent_operands(&operands), options);
+        let (output, hidden, cell) = ops::rnn::rnn(&recurrent_operands(&operands), options);
         RnnOutput { output, hidden, cell }
     }
 
     fn rnn_train(operands: RnnOperands<Self>, options: &RnnOptions) -> RnnTrained<Self> {
         let own = recurrent_operands(&operands);
-        if !ops::rnn::gradient::supports(&own, options) {
+        if !ops::rnn::trains(&own, options) {
             return compose::rnn_train::<Self>(operands, options);
         }
-        let ((output, hidden, cell), states) = ops::rnn::rnn_train(own, options);
+        let ((output, hidden, cell), states) = ops::rnn::rnn_train(&own, options);
         let ops::rnn::States { hidden: hidden_states, cell: cell_states, gates } = states;
-        let states = RnnStates { hidden: hidden_states, cell: Some(cell_states), gates: Some(gates) };
+        let states = RnnStates { hidden: hidden_states, cell: cell_states, gates: Some(gates) };
         RnnTrained { output: RnnOutput { output, hidden, cell }, states }
     }
 
@@ -633,23 +633,21 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
         states: RnnStates<Self>,
         options: &RnnOptions,
     ) -> RnnGradients<Self> {
-        let RnnStates { hidden, cell: Some(cell), gates: Some(gates) } = states else {
+        let RnnStates { hidden, cell, gates: Some(gates) } = states else {
             return compose::rnn_gradient::<Self>(gradient, operands, states, options);
         };
         let RnnOutput { output, hidden: of_hidden, cell: of_cell } = gradient;
-        let of = ops::rnn::gradient::OfResults { output, hidden: of_hidden, cell: of_cell };
+        let of = ops::rnn::gradient::OfOutputs { output, hidden: of_hidden, cell: of_cell };
         let kept = ops::rnn::States { hidden, cell, gates };
-        let found = ops::rnn::gradient::lstm(of, &recurrent_operands(&operands), kept, options);
-        let ops::rnn::gradient::Gradients { input, weight, recurrent, bias, initial_hidden, initial_cell } =
-            found;
+        let found = ops::rnn::gradient::rnn(of, &recurrent_operands(&operands), kept, options);
         RnnGradients {
-            input,
-            weight,
-            recurrent,
-            bias,
-            initial_hidden,
-            initial_cell: Some(initial_cell),
-            peepholes: None,
+            input: found.input,
+            weight: found.weight,
+            recurrent: found.recurrent,
+            bias: found.bias,
+            initial_hidden: found.initial_hidden,
+            initial_cell: found.initial_cell,
+            peepholes: found.peepholes,
         }
     }
 }

@@ -170,64 +170,113 @@ fn batch_normalization() {
     }
 }
 
-#[test]
-fn long_short_term_memory() {
-    let usual = [Activation::Sigmoid, Activation::Tanh, Activation::Tanh];
-    let directions = [RnnDirection::Forward, RnnDirection::Reverse, RnnDirection::Bidirectional];
-    for (direction, batch_first, full) in
-        directions.into_iter().flat_map(|d| [(d, false, true), (d, true, false), (d, true, true)])
-    {
-        let count = direction.count();
-        let (steps, batch, width, hidden) = (5, 3, 7, 9);
-        let options = RnnOptions {
-            kind: RnnKind::Lstm { input_forget: false },
-            direction,
-            hidden_size: hidden,
-            activations: usual.repeat(count),
-            clip: None,
-            state_clip: None,
-            batch_first,
+/// A recurrent layer and what it is given.
+struct Recurrent {
+    options: RnnOptions,
+    /// Biases, first states, peepholes of an LSTM.
+    full: bool,
+    lengths: bool,
+}
+
+impl Recurrent {
+    const STEPS: usize = 5;
+    const BATCH: usize = 17;
+    const INPUT: usize = 7;
+
+    fn operands(&self) -> RnnOperands<B> {
+        let RnnOptions { kind, hidden_size: hidden, batch_first, .. } = self.options;
+        let (count, gates) = (self.options.direction.count(), kind.gates() * hidden);
+        let outer = |a: usize, b: usize, c: usize| if batch_first { [b, a, c] } else { [a, b, c] };
+        let lstm = self.full && matches!(kind, RnnKind::Lstm { .. });
+        let lengths: Vec<i32> = (0..Self::BATCH as i32).map(|row| row % (Self::STEPS as i32 + 1)).collect();
+        let state = |seed| noise(&outer(count, Self::BATCH, hidden), seed);
+        RnnOperands {
+            input: noise(&outer(Self::STEPS, Self::BATCH, Self::INPUT), 1),
+            weight: noise(&[count, gates, Self::INPUT], 2),
+            recurrent: noise(&[count, gates, hidden], 3),
+            bias: self.full.then(|| noise(&[count, 2 * gates], 4)),
+            sequence_lengths: self
+                .lengths
+                .then(|| B::from_data(TensorData::new(lengths, [Self::BATCH]), &NdArrayDevice::Cpu)),
+            initial_hidden: self.full.then(|| state(5)),
+            initial_cell: lstm.then(|| state(6)),
+            peepholes: lstm.then(|| noise(&[count, 3 * hidden], 10)),
+        }
+    }
+
+    fn check(&self) {
+        let (options, name) = (&self.options, format!("{:?} {} {}", self.options, self.full, self.lengths));
+        let named = |what: &str| format!("{what} of {name}");
+        let optional = |what: &str, got: Option<P>, want: Option<P>| {
+            assert_eq!(got.is_some(), want.is_some(), "{}", named(what));
+            if let Some((got, want)) = got.zip(want) {
+                same(&named(what), got, want);
+            }
         };
-        let outer = |a: usize, b: usize| if batch_first { [b, a] } else { [a, b] };
-        let [first, second] = outer(steps, batch);
-        let [lead, behind] = outer(count, batch);
-        let state = |seed| full.then(|| noise(&[lead, behind, hidden], seed));
-        let operands = || RnnOperands::<B> {
-            input: noise(&[first, second, width], 1),
-            weight: noise(&[count, 4 * hidden, width], 2),
-            recurrent: noise(&[count, 4 * hidden, hidden], 3),
-            bias: full.then(|| noise(&[count, 8 * hidden], 4)),
-            sequence_lengths: None,
-            initial_hidden: state(5),
-            initial_cell: state(6),
-            peepholes: None,
-        };
-        let (got, want) = (B::rnn_train(operands(), &options), compose::rnn_train::<B>(operands(), &options));
+        let got = B::rnn_train(self.operands(), options);
+        let want = compose::rnn_train::<B>(self.operands(), options);
         let gradient = || RnnOutput::<B> {
             output: noise(want.output.output.dims(), 7),
             hidden: noise(want.output.hidden.dims(), 8),
             cell: want.output.cell.as_ref().map(|cell| noise(cell.dims(), 9)),
         };
-        same("output", got.output.output, want.output.output.clone());
-        same("hidden", got.output.hidden, want.output.hidden.clone());
-        same("states", got.states.hidden.clone(), want.states.hidden.clone());
-        assert!(got.states.gates.is_some(), "the kernels' way");
-        let optional = |what, got: Option<P>, want: Option<P>| {
-            assert_eq!(got.is_some(), want.is_some(), "{what}");
-            if let Some((got, want)) = got.zip(want) {
-                same(what, got, want);
-            }
-        };
+        same(&named("output"), got.output.output, want.output.output.clone());
+        same(&named("hidden"), got.output.hidden, want.output.hidden.clone());
+        same(&named("states"), got.states.hidden.clone(), want.states.hidden.clone());
+        assert!(got.states.gates.is_some(), "the kernels' way of {name}");
         optional("cell", got.output.cell, want.output.cell.clone());
         optional("cell states", got.states.cell.clone(), want.states.cell.clone());
-        let found = B::rnn_gradient(gradient(), operands(), got.states, &options);
-        let composed = compose::rnn_gradient::<B>(gradient(), operands(), want.states, &options);
-        same("input", found.input, composed.input);
-        same("weight", found.weight, composed.weight);
-        same("recurrent", found.recurrent, composed.recurrent);
-        same("initial hidden", found.initial_hidden, composed.initial_hidden);
+        let plain = B::rnn(self.operands(), options);
+        same(&named("output without training"), plain.output, want.output.output.clone());
+        same(&named("hidden without training"), plain.hidden, want.output.hidden.clone());
+        optional("cell without training", plain.cell, want.output.cell.clone());
+        let found = B::rnn_gradient(gradient(), self.operands(), got.states, options);
+        let composed = compose::rnn_gradient::<B>(gradient(), self.operands(), want.states, options);
+        same(&named("input"), found.input, composed.input);
+        same(&named("weight"), found.weight, composed.weight);
+        same(&named("recurrent"), found.recurrent, composed.recurrent);
+        same(&named("initial hidden"), found.initial_hidden, composed.initial_hidden);
         optional("bias", found.bias, composed.bias);
         optional("initial cell", found.initial_cell, composed.initial_cell);
+        optional("peepholes", found.peepholes, composed.peepholes);
+    }
+}
+
+#[test]
+fn recurrent_layers() {
+    use Activation::{Sigmoid, Softplus, Tanh};
+    let scaled = Activation::ScaledTanh { alpha: 1.2, beta: 0.7 };
+    let kinds: [(RnnKind, [&[Activation]; 2]); 5] = [
+        (RnnKind::Lstm { input_forget: false }, [&[Sigmoid, Tanh, Tanh], &[Sigmoid, Softplus, scaled]]),
+        (RnnKind::Lstm { input_forget: true }, [&[Sigmoid, Tanh, Tanh], &[scaled, Tanh, Activation::Relu]]),
+        (
+            RnnKind::Gru { linear_before_reset: true },
+            [&[Sigmoid, Tanh], &[Activation::HARD_SIGMOID, Softplus]],
+        ),
+        (RnnKind::Gru { linear_before_reset: false }, [&[Sigmoid, Tanh], &[Softplus, Activation::Softsign]]),
+        (RnnKind::Rnn, [&[Tanh], &[Activation::Elu { alpha: 0.7 }]]),
+    ];
+    for (kind, [usual, other]) in kinds {
+        for direction in [RnnDirection::Forward, RnnDirection::Reverse, RnnDirection::Bidirectional] {
+            for (activations, full, lengths, clip) in [
+                (usual, true, false, false),
+                (usual, false, true, false),
+                (usual, true, true, true),
+                (other, true, false, false),
+                (other, true, true, true),
+            ] {
+                let options = RnnOptions {
+                    kind,
+                    direction,
+                    hidden_size: 9,
+                    activations: activations.repeat(direction.count()),
+                    clip: clip.then_some(0.9),
+                    state_clip: clip.then_some(0.4),
+                    batch_first: lengths != clip,
+                };
+                Recurrent { options, full, lengths }.check();
+            }
+        }
     }
 }
 

@@ -22,6 +22,8 @@ pub(crate) use rows::{Rows, RowsProduct};
 use crate::scratch::with_scratch;
 use crate::simd::level;
 use crate::threads::{self, SharedMut};
+use alloc::vec::Vec;
+use core::ops::Range;
 use pack::{pack_lhs, pack_rhs_panel};
 use tile::Kernels;
 use vector::vector_product;
@@ -132,6 +134,74 @@ pub fn gemm(
     a.check(m, k);
     b.check(k, n);
     product(m, n, k, a, b, c, c_row_stride, epilogue, true);
+}
+
+/// `C += A · B`: `A` is `m` by `k`, `B` `k` by `n`, `C` `m` by `n`.
+///
+/// # Panics
+/// When an operand does not hold its dims.
+pub(crate) fn add_product(
+    m: usize,
+    n: usize,
+    k: usize,
+    a: Matrix<'_>,
+    b: Rhs<'_>,
+    c: &mut [f32],
+    c_step: usize,
+) {
+    a.check(m, k, "left operand");
+    if m > 0 && k > 0 {
+        with_scratch(m * k, |packed| {
+            pack_lhs(&Kernels::current(), a, m, k, packed);
+            packed_product(m, n, k, packed, b, c, c_step, true);
+        });
+    }
+}
+
+/// `C = A · B`, or `C += A · B`, of an `A` that [`pack_lhs_into`] packed and whose depth is not 0.
+///
+/// # Panics
+/// When an operand does not hold its dims.
+#[allow(clippy::too_many_arguments, reason = "the customary arguments of a GEMM")]
+pub(crate) fn packed_product(
+    m: usize,
+    n: usize,
+    k: usize,
+    a: &[f32],
+    b: Rhs<'_>,
+    c: &mut [f32],
+    c_step: usize,
+    adds: bool,
+) {
+    assert!(k > 0 && a.len() == m * k, "packed left operand");
+    assert!(m == 0 || n == 0 || (m - 1) * c_step + n <= c.len(), "C does not hold {m} rows and {n} columns");
+    assert!(m <= 1 || c_step >= n, "rows of C overlap");
+    b.check(k, n);
+    if m == 0 || n == 0 {
+        return;
+    }
+    let fill = |part: Part, to: *mut f32| match b {
+        // SAFETY: `B` was checked.
+        Rhs::Plain(b) => unsafe { pack_rhs_panel(b, part, to) },
+        Rhs::Packed(_) => {}
+    };
+    let b = match b {
+        Rhs::Packed(b) => Panels::Packed(&b.data),
+        Rhs::Plain(_) => Panels::Fill(&fill),
+    };
+    let c = SharedMut::new(c);
+    Product { m, n, k, a, b, c: &c, c_start: 0, c_step, adds, epilogue: &Epilogue::default() }.run();
+}
+
+/// Cuts `m` rows into parts, no fewer than wanted: a product of some part yields, to the bit, what the product of all rows does.
+///
+/// A tile of one row sums in an order of its own. So no part's last tile has one row, unless there is one row in all.
+pub(crate) fn row_parts(m: usize, wanted: usize) -> Vec<Range<usize>> {
+    let tile = Kernels::current().rows;
+    let single = |rows: usize| m > 1 && rows % tile == 1;
+    let count = (wanted.max(1)..=m).find(|count| !single(m / count) && !single(m.div_ceil(*count)));
+    let count = count.unwrap_or(1);
+    (0..count).map(|i| m * i / count..m * (i + 1) / count).collect()
 }
 
 /// [`gemm`] after its checks, on several threads or only this one.

@@ -14,6 +14,7 @@ mod erf;
 mod exp;
 mod log;
 mod map;
+mod slope;
 mod trigonometry;
 
 pub(crate) use activations::{gelu, gelu_tanh, mish, sigmoid, softplus};
@@ -21,6 +22,7 @@ pub(crate) use erf::erf;
 pub(crate) use exp::{exp, exp_m1, tanh};
 pub(crate) use log::{log, log1p};
 pub(crate) use map::{Map, map_rows, map_slice};
+pub(crate) use slope::{Through, activation_gradient, slope_of_result};
 pub(crate) use trigonometry::{cos, sin};
 
 use crate::simd::Simd;

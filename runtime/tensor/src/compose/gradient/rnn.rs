@@ -19,8 +19,7 @@ pub struct RnnTrained<B: Backend> {
 /// What a recurrent layer keeps for its gradient.
 #[derive(Clone)]
 pub struct RnnStates<B: Backend> {
-    /// The hidden state that each step started from, `[directions, seq, batch, hidden]`; a reversed direction's first step
-    /// is the last of the sequence.
+    /// The hidden state that each step started from, in the order of the sequence: `[directions, seq, batch, hidden]`.
     pub hidden: B::Primitive,
     /// Likewise the cell state (LSTM).
     pub cell: Option<B::Primitive>,
@@ -57,8 +56,11 @@ pub fn rnn_train<B: Backend>(operands: RnnOperands<B>, options: &RnnOptions) -> 
     });
     let [_, batch, size] = operands_dims::<B>(&operands, options);
     let like = &output.hidden;
-    let stacked = |states: Vec<Vec<T<B>>>| {
+    let stacked = |mut states: Vec<Vec<T<B>>>| {
         let steps = states.first().map_or(0, Vec::len);
+        // They were seen in the order in which the steps ran.
+        let reversed = (0..directions).filter(|direction| is_reversed(options, *direction));
+        reversed.for_each(|direction| states[direction].reverse());
         let states: Vec<T<B>> = states.into_iter().flatten().collect();
         if states.is_empty() {
             return super::zeros::<B>(&Shape::from([directions, 0, batch, size]), like);
@@ -164,7 +166,7 @@ struct Backward<'a, B: Backend> {
     kind: RnnKind,
     /// `[seq, batch, input]`.
     input: T<B>,
-    /// `[seq, batch, hidden]`, in the order in which the steps ran.
+    /// `[seq, batch, hidden]`.
     hidden_states: T<B>,
     cell_states: Option<T<B>>,
     masks: Option<&'a [T<B>]>,
@@ -199,8 +201,8 @@ impl<B: Backend> Backward<'_, B> {
         for n in (0..steps).rev() {
             let at = if self.reverse { steps - 1 - n } else { n };
             let before = State {
-                hidden: nth::<B>(self.hidden_states.clone(), n),
-                cell: self.cell_states.as_ref().map(|states| nth::<B>(states.clone(), n)),
+                hidden: nth::<B>(self.hidden_states.clone(), at),
+                cell: self.cell_states.as_ref().map(|states| nth::<B>(states.clone(), at)),
             };
             let computed = self.layer.step(nth::<B>(projected.clone(), at), &before);
             let (mut new, passed) = self.arrived(nth::<B>(outputs.clone(), at), state, at);
@@ -213,16 +215,19 @@ impl<B: Backend> Backward<'_, B> {
                 (Some(sum), Some(own)) => Some(add::<B>(sum, own)),
                 (sum, own) => sum.or(own),
             };
-            of_projected.push((at, gradients.projected));
-            of_recurrent.push((n, gradients.recurrent));
+            of_projected.push(gradients.projected);
+            of_recurrent.push(gradients.recurrent);
             multiplied.extend(gradients.multiplied);
         }
-        of_projected.sort_by_key(|(at, _)| *at);
-        of_recurrent.reverse();
-        multiplied.reverse();
-        let joined = |parts: Vec<(usize, T<B>)>| match parts.is_empty() {
+        if !self.reverse {
+            // The last step of the sequence came first.
+            of_projected.reverse();
+            of_recurrent.reverse();
+            multiplied.reverse();
+        }
+        let joined = |parts: Vec<T<B>>| match parts.is_empty() {
             true => super::zeros::<B>(&Shape::from([0, width]), &self.input),
-            false => B::cat(parts.into_iter().map(|(_, part)| part).collect(), 0),
+            false => B::cat(parts, 0),
         };
         let (of_projected, of_recurrent) = (joined(of_projected), joined(of_recurrent));
         let rows = |t: T<B>, width: usize| reshape::<B>(t, &[steps * batch, width]);
