@@ -432,24 +432,6 @@ def gradients():
     case("attention", lambda q, k, v: f.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True),
          {"causal": 1}, q=q, k=k, v=v)
 
-    # Where PyTorch's gates `ifgo` and `rzn` stand in ONNX's `iofg` and `zrn`.
-    for name, order in [("LSTM", [0, 2, 3, 1]), ("GRU", [1, 0, 2]), ("RNN", [0])]:
-        gates, hidden, size = len(order), 2, 3
-        layer = getattr(nn, name)(size, hidden, bidirectional=True).double()
-
-        def run(x, w, r, b):
-            parts = lambda t: t.reshape(gates, hidden, *t.shape[1:])[order].reshape(t.shape)
-            own = {}
-            for d, suffix in enumerate(["l0", "l0_reverse"]):
-                own[f"weight_ih_{suffix}"], own[f"weight_hh_{suffix}"] = parts(w[d]), parts(r[d])
-                own[f"bias_ih_{suffix}"], own[f"bias_hh_{suffix}"] = map(parts, b[d].chunk(2))
-            out = torch.func.functional_call(layer, own, (x,))[0]
-            return out.reshape(*out.shape[:2], 2, hidden).permute(0, 2, 1, 3)
-
-        rows = gates * hidden
-        case(name, run, {"hidden": hidden}, x=sample(4, 2, size), w=sample(2, rows, size), r=sample(2, rows, hidden),
-             b=sample(2, 2 * rows))
-
     # Rows of more classes than a vector has elements; -1 and 50, which is no class, do not count.
     for weighted in [False, True]:
         for smoothing in [0.0, 0.25]:
@@ -466,9 +448,150 @@ def gradients():
     file.write()
 
 
+# Where PyTorch's gates `ifgo` and `rzn` stand in ONNX's `iofc` and `zrh`.
+GATES = {"LSTM": [0, 2, 3, 1], "GRU": [1, 0, 2], "RNN": [0]}
+USUAL = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
+
+
+def directions_of(direction):
+    """Whether each direction reads backwards."""
+    return {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
+
+
+def recurrent_module(op, direction, activations, x, w, r, b, h=None, c=None, lengths=None):
+    """PyTorch's own layer, with operands and results as ONNX has them."""
+    order, hidden, size = GATES[op], r.shape[2], x.shape[2]
+    options = {"nonlinearity": activations[0].lower()} if op == "RNN" else {}
+    backwards = directions_of(direction)
+    layer = getattr(torch.nn, op)(size, hidden, bidirectional=len(backwards) == 2, **options).double()
+    parts = lambda t: t.reshape(len(order), hidden, *t.shape[1:])[order].reshape(t.shape)
+    own = {}
+    for d, suffix in enumerate(["l0", "l0_reverse"][: len(backwards)]):
+        own[f"weight_ih_{suffix}"], own[f"weight_hh_{suffix}"] = parts(w[d]), parts(r[d])
+        own[f"bias_ih_{suffix}"], own[f"bias_hh_{suffix}"] = map(parts, b[d].chunk(2))
+    packed = x
+    if lengths is not None:
+        packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
+    first = () if h is None else (h,) if c is None else ((h, c),)
+    out, last = torch.func.functional_call(layer, own, (packed, *first))
+    if lengths is not None:
+        out, _ = torch.nn.utils.rnn.pad_packed_sequence(out, total_length=x.shape[0])
+    out = out.reshape(*out.shape[:2], len(backwards), hidden).permute(0, 2, 1, 3)
+    return (out, *(last if op == "LSTM" else [last]))
+
+
+def recurrent_equations(op, direction, activations, x, w, r, b, h=None, c=None, p=None, lengths=None, clip=None,
+                        linear_before_reset=0, input_forget=0):
+    """ONNX's equations, written out for PyTorch to differentiate."""
+    functions = {"Relu": torch.relu, "Tanh": torch.tanh, "Sigmoid": torch.sigmoid,
+                 "Softsign": torch.nn.functional.softsign, "Softplus": torch.nn.functional.softplus}
+    (steps, batch, _), hidden = x.shape, r.shape[2]
+    bounded = lambda t: t if clip is None else torch.clamp(t, -clip, clip)
+    outputs, hiddens, cells = [], [], []
+    for d, backwards in enumerate(directions_of(direction)):
+        count = len(USUAL[op])
+        used = [functions[name] for name in activations[count * d : count * (d + 1)]]
+        f, g = used[0], used[min(1, count - 1)]
+        state = torch.zeros(batch, hidden, dtype=x.dtype) if h is None else h[d]
+        cell = torch.zeros_like(state) if c is None else c[d]
+        w_bias, r_bias = b[d].chunk(2)
+        peep = [torch.zeros(hidden, dtype=x.dtype)] * 3 if p is None else p[d].chunk(3)
+        found = [None] * steps
+        for t in reversed(range(steps)) if backwards else range(steps):
+            x_sums = (x[t] @ w[d].T + w_bias).split(hidden, 1)
+            h_sums = (state @ r[d].T + r_bias).split(hidden, 1)
+            sums, new_cell = [a + b for a, b in zip(x_sums, h_sums)], cell
+            if op == "RNN":
+                new = f(bounded(sums[0]))
+            elif op == "GRU":
+                z, reset = (f(bounded(t)) for t in sums[:2])
+                from_hidden = reset * h_sums[2]
+                if not linear_before_reset:
+                    from_hidden = (reset * state) @ r[d][2 * hidden :].T + r_bias[2 * hidden :]
+                new = (1 - z) * g(bounded(x_sums[2] + from_hidden)) + z * state
+            else:
+                i = f(bounded(sums[0] + peep[0] * cell))
+                forget = 1 - i if input_forget else f(bounded(sums[2] + peep[2] * cell))
+                new_cell = forget * cell + i * g(bounded(sums[3]))
+                new = f(bounded(sums[1] + peep[1] * new_cell)) * used[2](new_cell)
+            running = torch.ones(batch, 1, dtype=torch.bool) if lengths is None else (lengths > t)[:, None]
+            found[t] = torch.where(running, new, 0.0)
+            state, cell = torch.where(running, new, state), torch.where(running, new_cell, cell)
+        outputs.append(torch.stack(found))
+        hiddens.append(state)
+        cells.append(cell)
+    results = torch.stack(outputs, 1), torch.stack(hiddens), torch.stack(cells)
+    return results if op == "LSTM" else results[:2]
+
+
+def recurrent_gradients():
+    """Gradients of a recurrent layer's operands `…` as `d…`, from those of its results (`out`, `out_h`, `out_c`): `g`, `g_h`, `g_c`."""
+    global random
+    random = np.random.default_rng(13)
+    file = File("recurrent_gradients")
+    steps, batch, size, hidden = 4, 3, 3, 2
+    variants = [("module", op, direction, parts, {}) for op in GATES for direction, parts in
+                [("forward", "bi"), ("bidirectional", "b"), ("bidirectional", "bil")]]
+    variants += [
+        ("module", "RNN", "forward", "b", {"activations": ["Relu"]}),
+        ("equations", "RNN", "reverse", "bil", {"clip": 0.5}),
+        ("equations", "RNN", "bidirectional", "bil", {"activations": ["Softsign", "Sigmoid"]}),
+        ("equations", "GRU", "reverse", "bil", {"linear_before_reset": 1, "clip": 0.5}),
+        ("equations", "GRU", "bidirectional", "bil", {"linear_before_reset": 1, "activations": ["Sigmoid", "Softplus", "Sigmoid", "Relu"]}),
+        ("equations", "GRU", "forward", "b", {}),
+        ("equations", "GRU", "reverse", "bi", {"clip": 0.5}),
+        ("equations", "GRU", "bidirectional", "bil", {}),
+        ("equations", "LSTM", "reverse", "bil", {}),
+        ("equations", "LSTM", "bidirectional", "bilp", {}),
+        ("equations", "LSTM", "forward", "bip", {"clip": 0.5}),
+        ("equations", "LSTM", "reverse", "bil", {"input_forget": 1}),
+        ("equations", "LSTM", "forward", "bi", {"activations": ["Sigmoid", "Softsign", "Softplus"]}),
+    ]
+    for way, op, direction, parts, attributes in variants:
+        n = len(directions_of(direction))
+        rows = len(GATES[op]) * hidden
+        inputs = {
+            "x": sample(steps, batch, size),
+            "w": sample(n, rows, size),
+            "r": sample(n, rows, hidden),
+            "b": sample(n, 2 * rows),
+            "lengths": np.int32([4, 1, 3]) if "l" in parts else None,
+            "h": sample(n, batch, hidden) if "i" in parts else None,
+        }
+        outputs = ["out", "out_h"]
+        if op == "LSTM":
+            inputs["c"] = sample(n, batch, hidden) if "i" in parts else None
+            inputs["p"] = sample(n, 3 * hidden) if "p" in parts else None
+            outputs.append("out_c")
+        activations = attributes.get("activations", USUAL[op] * n)
+        given = {name: torch.from_numpy(value) for name, value in inputs.items() if value is not None}
+        leaves = {name: t.double().requires_grad_() for name, t in given.items() if t.is_floating_point()}
+        operands = {**given, **leaves}
+        if way == "module":
+            results = recurrent_module(op, direction, activations, **operands)
+            attributes = {**attributes, **({"linear_before_reset": 1} if op == "GRU" else {})}
+        else:
+            rest = {key: value for key, value in attributes.items() if key != "activations"}
+            results = recurrent_equations(op, direction, activations, **operands, **rest)
+        # The operands mean what ONNX says.
+        model = node_model(op, inputs, outputs, 14, hidden_size=hidden, direction=direction,
+                           **{**attributes, "activations": activations})
+        session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        for ours, theirs in zip(results, session.run(None, feeds(inputs))):
+            np.testing.assert_allclose(ours.detach().numpy(), theirs, rtol=1e-4, atol=1e-5)
+        upstream = [sample(*result.shape) for result in results]
+        torch.autograd.backward(results, [torch.from_numpy(g).double() for g in upstream])
+        args = {"direction": direction, "hidden": hidden, **attributes, "activations": ",".join(activations)}
+        file.case(op, args, **inputs, **dict(zip(["g", "g_h", "g_c"], upstream)),
+                  **{name: result.detach().numpy() for name, result in zip(outputs, results)},
+                  **{f"d{name}": leaf.grad.numpy() for name, leaf in leaves.items()})
+    file.write()
+
+
 FOLDER.mkdir(exist_ok=True)
 torch.manual_seed(0)
-for make in [activations, norms, attention, interpolate, recurrent, suppression, sampling, layers, gradients]:
-    # Only what is named, if anything is; the files but `gradients` share one sequence of random numbers.
+for make in [activations, norms, attention, interpolate, recurrent, suppression, sampling, layers, gradients,
+             recurrent_gradients]:
+    # Only what is named, if anything is; the files but those of gradients share one sequence of random numbers.
     if not sys.argv[1:] or make.__name__ in sys.argv[1:]:
         make()

@@ -1,7 +1,9 @@
 //! Cases of golden files, as `scripts/tensor_goldens.py` writes them.
 
 use kiln_tensor::backend::{Backend, Primitive};
-use kiln_tensor::{BasicOps, DType, DTypeKind, Element, Tensor, TensorData};
+use kiln_tensor::{
+    Activation, BasicOps, DType, DTypeKind, Element, RnnDirection, RnnKind, RnnOptions, Tensor, TensorData,
+};
 use std::collections::BTreeMap;
 
 /// One case of a file.
@@ -41,6 +43,40 @@ impl Case {
     /// In f32, whatever the backend's floats are: for positions and scores, among which a rounding chooses others.
     pub fn exactly<B: Backend, const D: usize>(&self, name: &str) -> Tensor<B, D> {
         Tensor::from_data_dtype(self.tensors[name].clone(), &B::Device::default(), DType::F32)
+    }
+
+    /// A case of ONNX's `RNN`, `GRU` or `LSTM`.
+    pub fn recurrent_options(&self) -> RnnOptions {
+        let flag = |name| self.float(name).is_some_and(|value| value != 0.0);
+        RnnOptions {
+            kind: match self.name.as_str() {
+                "RNN" => RnnKind::Rnn,
+                "GRU" => RnnKind::Gru { linear_before_reset: flag("linear_before_reset") },
+                "LSTM" => RnnKind::Lstm { input_forget: flag("input_forget") },
+                name => panic!("{name} is no recurrent layer"),
+            },
+            direction: match self.args["direction"].as_str() {
+                "forward" => RnnDirection::Forward,
+                "reverse" => RnnDirection::Reverse,
+                "bidirectional" => RnnDirection::Bidirectional,
+                name => panic!("{name} is no direction"),
+            },
+            hidden_size: self.args["hidden"].parse().unwrap(),
+            activations: self.args["activations"]
+                .split(',')
+                .map(|name| match name {
+                    "Sigmoid" => Activation::Sigmoid,
+                    "Tanh" => Activation::Tanh,
+                    "Relu" => Activation::Relu,
+                    "Softsign" => Activation::Softsign,
+                    "Softplus" => Activation::Softplus,
+                    name => panic!("{name} is no activation of these cases"),
+                })
+                .collect(),
+            clip: self.float("clip"),
+            state_clip: None,
+            batch_first: false,
+        }
     }
 
     /// A backend's own tensor, of its usual dtypes.

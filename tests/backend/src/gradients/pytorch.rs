@@ -5,8 +5,7 @@ use kiln_tensor::backend::{Backend, Primitive};
 use kiln_tensor::compose::{CrossEntropyOptions, NormGradients, RnnOperands, RnnOutput};
 use kiln_tensor::{
     Activation, AttentionOptions, ConvOptions, ConvTransposeOptions, CoordinateTransform, Element,
-    InterpolateMode, InterpolateOptions, NearestRounding, PoolOp, PoolOptions, RnnDirection, RnnKind,
-    RnnOptions, TensorData,
+    InterpolateMode, InterpolateOptions, NearestRounding, PoolOp, PoolOptions, RnnOptions, TensorData,
 };
 
 fn cases() -> impl Iterator<Item = Case> {
@@ -187,43 +186,59 @@ pub fn attentions<B: Backend>() {
 }
 
 pub fn recurrent<B: Backend>() {
-    for case in cases() {
-        let kind = match case.name.as_str() {
-            "LSTM" => RnnKind::Lstm { input_forget: false },
-            "GRU" => RnnKind::Gru { linear_before_reset: true },
-            "RNN" => RnnKind::Rnn,
-            _ => continue,
-        };
-        let options = RnnOptions {
-            kind,
-            direction: RnnDirection::Bidirectional,
-            hidden_size: number(&case, "hidden"),
-            activations: kind.activations().repeat(2),
-            clip: None,
-            state_clip: None,
-            batch_first: false,
-        };
+    for case in read(include_str!("../../goldens/recurrent_gradients.txt")) {
+        let options = case.recurrent_options();
+        let maybe = |name: &str| case.tensors.contains_key(name).then(|| case.primitive::<B>(name));
         let operands = || RnnOperands::<B> {
             input: case.primitive::<B>("x"),
             weight: case.primitive::<B>("w"),
             recurrent: case.primitive::<B>("r"),
-            bias: Some(case.primitive::<B>("b")),
-            sequence_lengths: None,
-            initial_hidden: None,
-            initial_cell: None,
-            peepholes: None,
+            bias: maybe("b"),
+            sequence_lengths: maybe("lengths"),
+            initial_hidden: maybe("h"),
+            initial_cell: maybe("c"),
+            peepholes: maybe("p"),
         };
-        let trained = B::rnn_train(operands(), &options);
-        let gradient = RnnOutput::<B> {
-            output: case.primitive::<B>("g"),
-            hidden: B::binary_scalar(kiln_tensor::BinaryOp::Mul, trained.output.hidden, 0.into()),
-            cell: None,
+        let check = |operands: &dyn Fn() -> RnnOperands<B>, options: &RnnOptions| {
+            // With the batch first the outer dims are exchanged.
+            let turned = |t: B::Primitive| if options.batch_first { B::permute(t, &[1, 0, 2]) } else { t };
+            let output_as =
+                |t: B::Primitive, axes: &[usize]| if options.batch_first { B::permute(t, axes) } else { t };
+            let trained = B::rnn_train(operands(), options);
+            case.compare::<B>("out", output_as(trained.output.output, &[1, 2, 0, 3]));
+            case.compare::<B>("out_h", turned(trained.output.hidden));
+            let gradient = RnnOutput::<B> {
+                output: output_as(case.primitive::<B>("g"), &[2, 0, 1, 3]),
+                hidden: turned(case.primitive::<B>("g_h")),
+                cell: maybe("g_c").map(turned),
+            };
+            assert_eq!(trained.output.cell.is_some(), gradient.cell.is_some());
+            if let Some(cell) = trained.output.cell {
+                case.compare::<B>("out_c", turned(cell));
+            }
+            let found = B::rnn_gradient(gradient, operands(), trained.states, options);
+            case.compare::<B>("dx", turned(found.input));
+            case.compare::<B>("dw", found.weight);
+            case.compare::<B>("dr", found.recurrent);
+            case.compare::<B>("db", found.bias.expect("the layer has biases"));
+            let states = [("dh", Some(turned(found.initial_hidden))), ("dc", found.initial_cell.map(turned))];
+            for (name, gradient) in states.into_iter().chain([("dp", found.peepholes)]) {
+                if case.tensors.contains_key(name) {
+                    case.compare::<B>(name, gradient.expect("a gradient of what is given"));
+                }
+            }
         };
-        case.compare::<B>("out", trained.output.output);
-        let found = B::rnn_gradient(gradient, operands(), trained.states, &options);
-        case.compare::<B>("dx", found.input);
-        case.compare::<B>("dw", found.weight);
-        case.compare::<B>("dr", found.recurrent);
-        case.compare::<B>("db", found.bias.expect("the layer has biases"));
+        check(&operands, &options);
+        let turned = |t: B::Primitive| B::permute(t, &[1, 0, 2]);
+        let batch_first = || {
+            let given = operands();
+            RnnOperands {
+                input: turned(given.input),
+                initial_hidden: given.initial_hidden.map(turned),
+                initial_cell: given.initial_cell.map(turned),
+                ..given
+            }
+        };
+        check(&batch_first, &RnnOptions { batch_first: true, ..options.clone() });
     }
 }

@@ -9,7 +9,7 @@ use kiln_tensor::module::{
 };
 use kiln_tensor::{
     Activation, AttentionOptions, Bool, CoordinateTransform, Float, Int, InterpolateMode, InterpolateOptions,
-    NearestRounding, RnnDirection, RnnKind, RnnOptions, Tensor, activation,
+    NearestRounding, RnnOptions, Tensor, activation,
 };
 
 pub fn activations<B: Backend>() {
@@ -160,37 +160,9 @@ fn rnn_inputs<B: Backend>(case: &Case) -> RnnInputs<B> {
     }
 }
 
-fn rnn_options(case: &Case) -> RnnOptions {
-    let flag = |name| case.float(name).is_some_and(|value| value != 0.0);
-    RnnOptions {
-        kind: match case.name.as_str() {
-            "RNN" => RnnKind::Rnn,
-            "GRU" => RnnKind::Gru { linear_before_reset: flag("linear_before_reset") },
-            _ => RnnKind::Lstm { input_forget: flag("input_forget") },
-        },
-        direction: match case.args["direction"].as_str() {
-            "forward" => RnnDirection::Forward,
-            "reverse" => RnnDirection::Reverse,
-            _ => RnnDirection::Bidirectional,
-        },
-        hidden_size: case.args["hidden"].parse().unwrap(),
-        activations: case.args["activations"]
-            .split(',')
-            .map(|name| match name {
-                "Sigmoid" => Activation::Sigmoid,
-                "Tanh" => Activation::Tanh,
-                _ => Activation::Relu,
-            })
-            .collect(),
-        clip: case.float("clip"),
-        state_clip: None,
-        batch_first: false,
-    }
-}
-
 pub fn recurrent<B: Backend>() {
     for case in read(include_str!("../../goldens/recurrent.txt")) {
-        let (inputs, options) = (rnn_inputs::<B>(&case), rnn_options(&case));
+        let (inputs, options) = (rnn_inputs::<B>(&case), case.recurrent_options());
         if case.name == "LSTM" {
             let (output, hidden, cell) = module::lstm(inputs.clone(), options.clone());
             case.check("out", output);
