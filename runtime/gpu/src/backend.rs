@@ -1,6 +1,7 @@
 //! [`Backend`] over any kind of GPU: each method hands over to the family of kernels it belongs to.
 
 use crate::kernels::reduce::{arg_reduce, reduce};
+use crate::kernels::rows::{self, RowOp};
 use crate::kernels::scan::{self, Flags};
 use crate::kernels::window::{self, Pooling};
 use crate::kernels::{elementwise, index, matmul, sort};
@@ -269,20 +270,7 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
         if tensors.len() == 1 {
             return tensors.swap_remove(0);
         }
-        let Some(first) = tensors.first() else { panic!("cat: no tensors") };
-        let mut shape = first.shape();
-        shape.dims[dim] = tensors.iter().map(|tensor| tensor.dims()[dim]).sum();
-        let out = T::empty(shape.clone(), first.dtype, &first.device);
-        let mut ranges: Vec<SliceRange> = shape.dims.iter().map(|&size| SliceRange::full(size)).collect();
-        let mut start = 0;
-        for tensor in &tensors {
-            let end = start + tensor.dims()[dim];
-            ranges[dim] = SliceRange { start, end, step: 1 };
-            let view = out.layout.slice(&ranges);
-            elementwise::copy_into(tensor, &out.clone().with_layout(view));
-            start = end;
-        }
-        out
+        elementwise::join(&tensors, dim)
     }
 
     fn select(tensor: T<R>, dim: usize, indices: T<R>) -> T<R> {
@@ -379,6 +367,22 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
 
     fn pool(op: PoolOp, x: T<R>, options: &PoolOptions) -> T<R> {
         window::pool(Pooling::Of(op), x, options).0
+    }
+
+    fn softmax(tensor: T<R>, dim: usize) -> T<R> {
+        rows::softmax(RowOp::Softmax, tensor, dim)
+    }
+
+    fn log_softmax(tensor: T<R>, dim: usize) -> T<R> {
+        rows::softmax(RowOp::LogSoftmax, tensor, dim)
+    }
+
+    fn layer_norm(x: T<R>, weight: T<R>, bias: Option<T<R>>, epsilon: f64) -> T<R> {
+        rows::norm(RowOp::LayerNorm { bias: bias.is_some() }, x, weight, bias, epsilon)
+    }
+
+    fn rms_norm(x: T<R>, weight: T<R>, epsilon: f64) -> T<R> {
+        rows::norm(RowOp::RmsNorm, x, weight, None, epsilon)
     }
 
     fn max_pool_with_indices(x: T<R>, options: &PoolOptions) -> (T<R>, T<R>) {

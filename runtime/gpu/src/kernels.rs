@@ -5,6 +5,7 @@ pub mod elementwise;
 pub mod index;
 pub mod matmul;
 pub mod reduce;
+pub mod rows;
 pub mod scan;
 pub mod sort;
 pub mod window;
@@ -44,6 +45,8 @@ templates! {
     Reduce(reduce::Reduce),
     /// Positions of extremes.
     ArgReduce(reduce::ArgReduce),
+    /// Softmax and norms of rows.
+    Rows(rows::Rows),
     /// Running folds.
     Scan(scan::Scan),
     /// Positions where something is true.

@@ -33,6 +33,12 @@ pub trait Runtime: Clone + Copy + Debug + Default + Send + Sync + 'static {
     /// Memory with the given contents.
     fn upload(device: &Self::Device, bytes: &[u8]) -> Self::Memory;
 
+    /// Number of bytes of memory.
+    fn bytes(memory: &Self::Memory) -> usize;
+
+    /// A part of memory, which it shares; it starts at a multiple of [`Limits::binding_alignment`].
+    fn window(memory: &Self::Memory, range: Range<usize>) -> Self::Memory;
+
     /// Whether nobody else holds the memory, so that it may be written to.
     fn is_unique(memory: &mut Self::Memory) -> bool;
 
@@ -66,6 +72,8 @@ pub trait Runtime: Clone + Copy + Debug + Default + Send + Sync + 'static {
 pub struct Limits {
     /// Bytes that a kernel sees of one buffer.
     pub binding_bytes: usize,
+    /// What the start of what a kernel sees of a buffer is a multiple of, in bytes.
+    pub binding_alignment: usize,
     /// Buffers of one kernel.
     pub bindings: usize,
     /// Workgroups along one axis of a grid.

@@ -2,7 +2,7 @@
 
 use crate::language::Storage;
 use crate::runtime::Runtime;
-use kiln_tensor::backend::{Layout, Primitive};
+use kiln_tensor::backend::{Layout, Primitive, SliceRange};
 use kiln_tensor::{DType, Shape};
 use std::fmt;
 
@@ -104,6 +104,49 @@ impl<R: Runtime> GpuTensor<R> {
     /// Whether the memory may be written to: it is all this tensor's, and nobody else holds it.
     pub(crate) fn is_writable(&mut self) -> bool {
         self.layout.is_contiguous() && R::is_unique(&mut self.memory)
+    }
+
+    /// Whether kernels see all of the memory.
+    pub(crate) fn is_visible(&self) -> bool {
+        R::bytes(&self.memory) <= R::limits(&self.device).binding_bytes
+    }
+
+    /// The tensor with no more of its memory than its elements span, where kernels do not see all of it.
+    pub(crate) fn narrowed(&self) -> Self {
+        if self.is_visible() || self.is_empty() {
+            return self.clone();
+        }
+        let (mut first, mut last) = (self.layout.offset as isize, self.layout.offset as isize);
+        for (&dim, &stride) in self.layout.shape.dims.iter().zip(&self.layout.strides) {
+            let reach = (dim as isize - 1) * stride;
+            first += reach.min(0);
+            last += reach.max(0);
+        }
+        let (size, alignment) = (element_bytes(self.dtype), R::limits(&self.device).binding_alignment);
+        let start = first as usize * size / alignment * alignment;
+        let memory = R::window(&self.memory, start..(last as usize + 1) * size);
+        let layout = Layout { offset: self.layout.offset - start / size, ..self.layout.clone() };
+        Self { memory, layout, ..self.clone() }
+    }
+
+    /// Parts along a dim that kernels see, each with its first position; one part where they see all.
+    pub(crate) fn parts(&self, dim: usize) -> Vec<(usize, Self)> {
+        if self.is_visible() {
+            return vec![(0, self.clone())];
+        }
+        let limits = R::limits(&self.device);
+        let step = self.layout.strides[dim].unsigned_abs().max(1) * element_bytes(self.dtype);
+        let most = (limits.binding_bytes.saturating_sub(limits.binding_alignment) / step).max(1);
+        let size = self.dims()[dim];
+        let mut ranges: Vec<SliceRange> = self.dims().iter().map(|&size| SliceRange::full(size)).collect();
+        (0..size)
+            .step_by(most)
+            .map(|start| {
+                ranges[dim] = SliceRange { start, end: (start + most).min(size), step: 1 };
+                let layout = self.layout.slice(&ranges);
+                (start, self.clone().with_layout(layout).narrowed())
+            })
+            .collect()
     }
 
     /// The dims.

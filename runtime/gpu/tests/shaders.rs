@@ -6,6 +6,7 @@ use kiln_gpu::kernels::elementwise::Elementwise;
 use kiln_gpu::kernels::index::{Gather, Scatter};
 use kiln_gpu::kernels::matmul::Matmul;
 use kiln_gpu::kernels::reduce::{ArgReduce, Fold, Reduce};
+use kiln_gpu::kernels::rows::{RowOp, Rows};
 use kiln_gpu::kernels::scan::{Compact, Scan};
 use kiln_gpu::kernels::sort::SortStep;
 use kiln_gpu::kernels::window::{Conv, ConvTranspose, Geometry, Pool, Pooling};
@@ -140,6 +141,12 @@ fn folds() -> Vec<Template> {
         }
         all.push(SortStep { dtype, descending: true }.into());
         all.push(SortStep { dtype, descending: false }.into());
+    }
+    for dtype in [DType::F32, DType::F16] {
+        let norms = [RowOp::LayerNorm { bias: true }, RowOp::LayerNorm { bias: false }, RowOp::RmsNorm];
+        for op in norms.into_iter().chain([RowOp::Softmax, RowOp::LogSoftmax]) {
+            all.push(Rows { op, dtype }.into());
+        }
     }
     all.push(Compact { rank: 3, index: DType::U32 }.into());
     for fold in [Fold::Any, Fold::All] {

@@ -52,11 +52,14 @@ struct State {
     pipelines: HashMap<Template, Arc<Pipeline>>,
     /// By which of the buffers are written to.
     layouts: HashMap<Vec<bool>, Arc<Layout>>,
-    bind_groups: HashMap<(Vec<bool>, Vec<u64>), wgpu::BindGroup>,
+    bind_groups: HashMap<BindGroupKey, wgpu::BindGroup>,
     pending: Vec<Pending>,
     /// The parameters of the pending kernels.
     parameters: Vec<u8>,
 }
+
+/// Which buffers are written to; each by its id, with where the part of it starts and ends that is bound.
+type BindGroupKey = (Vec<bool>, Vec<(u64, u64, u64)>);
 
 struct Layout {
     group: wgpu::BindGroupLayout,
@@ -150,6 +153,7 @@ impl Context {
             limits: Limits {
                 binding_bytes: usize::try_from(limits.max_storage_buffer_binding_size).unwrap_or(usize::MAX),
                 bindings: limits.max_storage_buffers_per_shader_stage as usize,
+                binding_alignment: limits.min_storage_buffer_offset_alignment.max(16) as usize,
                 groups: limits.max_compute_workgroups_per_dimension,
             },
             has_f16,
@@ -205,7 +209,7 @@ impl Context {
             }
         };
         drop(state);
-        Memory(Arc::new(Block::new(buffer, bytes, self.clone())))
+        Memory { block: Arc::new(Block::new(buffer, self.clone())), range: 0..bytes }
     }
 
     /// Takes a buffer back into the pool.
@@ -218,7 +222,7 @@ impl Context {
         // A write overtakes kernels that are recorded but not submitted, and they may still use the buffer.
         self.submit();
         count(&self.counters.uploaded_bytes, bytes.len());
-        if let Some(buffer) = memory.0.buffer() {
+        if let Some(buffer) = memory.block.buffer() {
             let whole = bytes.len() / 4 * 4;
             let (whole, rest) = bytes.split_at(whole);
             if !whole.is_empty() {
@@ -347,23 +351,34 @@ impl Context {
     }
 
     fn bind_group(&self, state: &mut State, pipeline: &Pipeline, memories: &[&Memory]) -> wgpu::BindGroup {
-        let buffers: Vec<&Buffer> = memories.iter().filter_map(|memory| memory.0.buffer()).collect();
-        let key = (pipeline.writable.clone(), buffers.iter().map(|buffer| buffer.id).collect());
+        let limit = self.limits.binding_bytes as u64;
+        // What is small enough is bound whole, so that all its parts have one bind group.
+        let bound = |memory: &Memory, buffer: &Buffer| match buffer.raw.size() {
+            size if size <= limit && memory.range.start == 0 => (0, size),
+            _ => (memory.range.start as u64, (memory.range.end.next_multiple_of(4)) as u64),
+        };
+        let parts: Vec<(&Buffer, u64, u64)> = memories
+            .iter()
+            .filter_map(|memory| memory.block.buffer().map(|buffer| (memory, buffer)))
+            .map(|(memory, buffer)| (buffer, bound(memory, buffer)))
+            .map(|(buffer, (start, end))| (buffer, start, end))
+            .collect();
+        let ids = parts.iter().map(|&(buffer, start, end)| (buffer.id, start, end)).collect();
+        let key = (pipeline.writable.clone(), ids);
         if let Some(group) = state.bind_groups.get(&key) {
             return group.clone();
         }
-        for memory in memories {
+        for &(_, start, end) in &parts {
             assert!(
-                memory.0.bytes <= self.limits.binding_bytes,
-                "a tensor of {} bytes, of which kernels on {} see {}",
-                memory.0.bytes,
-                self.name,
-                self.limits.binding_bytes
+                end - start <= limit,
+                "a tensor of {} bytes in an operation that needs all of it at once, and kernels on {} see {limit} of a buffer",
+                end - start,
+                self.name
             );
         }
-        let bindings = buffers.iter().map(|buffer| {
-            let size = wgpu::BufferSize::new(buffer.raw.size().min(self.limits.binding_bytes as u64));
-            wgpu::BufferBinding { buffer: &buffer.raw, offset: 0, size }
+        let bindings = parts.iter().map(|&(buffer, start, end)| {
+            let size = wgpu::BufferSize::new(end - start);
+            wgpu::BufferBinding { buffer: &buffer.raw, offset: start, size }
         });
         let entries: Vec<_> = bindings
             .zip(0..)

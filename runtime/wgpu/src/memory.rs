@@ -3,15 +3,20 @@
 use crate::context::Context;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
-/// Memory of a tensor; the last clone that is dropped gives it back to the pool.
+/// Memory of a tensor, or a part of it; the last clone that is dropped gives it back to the pool.
 #[derive(Clone)]
-pub struct Memory(pub(crate) Arc<Block>);
+pub struct Memory {
+    pub(crate) block: Arc<Block>,
+    /// Which bytes of the block's buffer it is.
+    pub(crate) range: Range<usize>,
+}
 
 impl fmt::Debug for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Memory({} bytes)", self.0.bytes)
+        write!(f, "Memory({} bytes)", self.range.len())
     }
 }
 
@@ -19,14 +24,12 @@ impl fmt::Debug for Memory {
 pub(crate) struct Block {
     /// The buffer; only gone while it is dropped.
     buffer: Option<Buffer>,
-    /// Bytes that were asked for.
-    pub bytes: usize,
     context: Arc<Context>,
 }
 
 impl Block {
-    pub fn new(buffer: Buffer, bytes: usize, context: Arc<Context>) -> Self {
-        Self { buffer: Some(buffer), bytes, context }
+    pub fn new(buffer: Buffer, context: Arc<Context>) -> Self {
+        Self { buffer: Some(buffer), context }
     }
 
     pub fn buffer(&self) -> Option<&Buffer> {

@@ -36,8 +36,8 @@ pub(crate) fn copy(context: &Context, parts: Vec<(Memory, Range<usize>)>) -> Cop
     let (mut places, mut at) = (Vec::with_capacity(parts.len()), 0);
     for (memory, range) in &parts {
         let whole = aligned(range);
-        if let Some(buffer) = memory.0.buffer().filter(|_| !whole.is_empty()) {
-            let (from, size) = (whole.start as u64, whole.len() as u64);
+        if let Some(buffer) = memory.block.buffer().filter(|_| !whole.is_empty()) {
+            let (from, size) = ((memory.range.start + whole.start) as u64, whole.len() as u64);
             encoder.copy_buffer_to_buffer(&buffer.raw, from, &staging, at as u64, Some(size));
         }
         let start = at + range.start - whole.start;

@@ -41,8 +41,17 @@ impl Runtime for WgpuRuntime {
         expect_context(device).upload(bytes)
     }
 
+    fn bytes(memory: &Memory) -> usize {
+        memory.range.len()
+    }
+
+    fn window(memory: &Memory, range: Range<usize>) -> Memory {
+        let start = memory.range.start;
+        Memory { block: memory.block.clone(), range: start + range.start..start + range.end }
+    }
+
     fn is_unique(memory: &mut Memory) -> bool {
-        Arc::get_mut(&mut memory.0).is_some()
+        Arc::get_mut(&mut memory.block).is_some()
     }
 
     fn launch(device: &WgpuDevice, launch: Launch<'_, Self>) {

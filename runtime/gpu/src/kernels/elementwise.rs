@@ -5,7 +5,7 @@ use super::{LINE, launch, line_of};
 use crate::language::{Builder, Kernel, Type, Value};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, held_as};
-use kiln_tensor::backend::{Layout, Primitive};
+use kiln_tensor::backend::{Layout, Primitive, SliceRange};
 use kiln_tensor::{Activation, BinaryOp, CompareOp, DType, Expression, Scalar, Shape, Step, UnaryOp};
 use std::f32::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
@@ -347,62 +347,108 @@ fn write<R: Runtime>(
     results: &[GpuTensor<R>],
     shape: &Shape,
 ) {
-    let count = shape.num_elements();
-    let Some(device) = results.first().map(|result| result.device.clone()).filter(|_| count > 0) else {
+    if shape.num_elements() == 0 {
         return;
-    };
+    }
     // A position along a dim is the offset of a walk that steps by one along it.
-    let counters: Vec<Layout> = expression
-        .steps
-        .iter()
-        .filter_map(|step| match *step {
-            Step::Iota(dim, _) => Some(usize::from(dim)),
-            _ => None,
-        })
-        .map(|dim| {
-            let strides = (0..shape.rank()).map(|axis| isize::from(axis == dim)).collect();
-            Layout { shape: shape.clone(), strides, offset: 0 }
-        })
-        .collect();
-    let views: Vec<Layout> = operands
-        .iter()
-        .map(|operand| operand.layout.expand(shape))
-        .chain(counters)
-        .chain(results.iter().map(|result| result.layout.clone()))
-        .collect();
-    let strides: Vec<&[isize]> = views.iter().map(|view| view.strides.as_slice()).collect();
-    let walk = Walk::new(&shape.dims, &strides);
-    let access: Vec<Access> = (0..views.len()).map(|view| walk.access(view)).collect();
-    let strided = access.contains(&Access::Strided);
-
-    let mut words = vec![count as u32];
-    words.extend(walk.dim_words().filter(|_| strided));
-    for (n, view) in views.iter().enumerate() {
-        words.push(view.offset as u32);
-        words.extend(walk.stride_words(n));
-    }
-    for (n, dtype) in own_parameters(expression).into_iter().enumerate() {
-        words.push(match (parameters.get(n), dtype) {
-            (Some(&value), Some(dtype)) => scalar_word(value, dtype),
-            (_, None) => 0,
-            (None, Some(_)) => panic!("elementwise: a program names parameters that are not there"),
-        });
-    }
-
-    let (read, rest) = access.split_at(operands.len());
-    let (counted, written) = rest.split_at(rest.len() - results.len());
-    let dtypes = |tensors: &[GpuTensor<R>], access: &[Access]| {
-        tensors.iter().map(|tensor| tensor.dtype).zip(access.iter().copied()).collect()
+    let counters = expression.steps.iter().filter_map(|step| match *step {
+        Step::Iota(dim, _) => Some(usize::from(dim)),
+        _ => None,
+    });
+    let counter = |dim: usize| {
+        let strides = (0..shape.rank()).map(|axis| isize::from(axis == dim)).collect();
+        Layout { shape: shape.clone(), strides, offset: 0 }
     };
-    let template = Elementwise {
-        expression: expression.clone(),
-        operands: dtypes(operands, read),
-        counters: counted.to_vec(),
-        results: dtypes(results, written),
-        rank: if strided { walk.dims.len() } else { 0 },
+    let expanded = |operand: &GpuTensor<R>| operand.clone().with_layout(operand.layout.expand(shape));
+    let views = Views {
+        operands: operands.iter().map(expanded).collect(),
+        counters: counters.map(counter).collect(),
+        results: results.to_vec(),
     };
-    let buffers: Vec<&R::Memory> = operands.iter().chain(results).map(|tensor| &tensor.memory).collect();
-    launch::<R>(&device, template, &buffers, &words, line_of::<R>(&device, count));
+    views.run(expression, parameters, shape);
+}
+
+/// What a program reads and writes, over one shape.
+struct Views<R: Runtime> {
+    operands: Vec<GpuTensor<R>>,
+    counters: Vec<Layout>,
+    results: Vec<GpuTensor<R>>,
+}
+
+impl<R: Runtime> Views<R> {
+    /// Runs the program: in halves where kernels do not see all of a tensor's memory.
+    fn run(mut self, expression: &Expression, parameters: &[Scalar], shape: &Shape) {
+        let mut tensors = self.operands.iter_mut().chain(&mut self.results);
+        tensors.by_ref().for_each(|tensor| *tensor = tensor.narrowed());
+        let visible = self.operands.iter().chain(&self.results).all(GpuTensor::is_visible);
+        match shape.dims.iter().position(|&dim| dim > 1).filter(|_| !visible) {
+            None => self.launch(expression, parameters, shape),
+            Some(axis) => {
+                let size = shape.dims[axis];
+                for (start, end) in [(0, size / 2), (size / 2, size)] {
+                    let mut ranges: Vec<SliceRange> =
+                        shape.dims.iter().map(|&size| SliceRange::full(size)).collect();
+                    ranges[axis] = SliceRange { start, end, step: 1 };
+                    let mut half = shape.clone();
+                    half.dims[axis] = end - start;
+                    let part = |tensor: &GpuTensor<R>| {
+                        let layout = tensor.layout.slice(&ranges);
+                        tensor.clone().with_layout(layout)
+                    };
+                    let views = Self {
+                        operands: self.operands.iter().map(part).collect(),
+                        counters: self.counters.iter().map(|counter| counter.slice(&ranges)).collect(),
+                        results: self.results.iter().map(part).collect(),
+                    };
+                    views.run(expression, parameters, &half);
+                }
+            }
+        }
+    }
+
+    fn launch(&self, expression: &Expression, parameters: &[Scalar], shape: &Shape) {
+        let Some(device) = self.results.first().map(|result| &result.device) else { return };
+        let layouts =
+            |tensors: &'_ [GpuTensor<R>]| tensors.iter().map(|tensor| tensor.layout.clone()).collect();
+        let views: [Vec<Layout>; 3] =
+            [layouts(&self.operands), self.counters.clone(), layouts(&self.results)];
+        let views = views.concat();
+        let strides: Vec<&[isize]> = views.iter().map(|view| view.strides.as_slice()).collect();
+        let walk = Walk::new(&shape.dims, &strides);
+        let access: Vec<Access> = (0..views.len()).map(|view| walk.access(view)).collect();
+        let strided = access.contains(&Access::Strided);
+
+        let count = shape.num_elements();
+        let mut words = vec![count as u32];
+        words.extend(walk.dim_words().filter(|_| strided));
+        for (n, view) in views.iter().enumerate() {
+            words.push(view.offset as u32);
+            words.extend(walk.stride_words(n));
+        }
+        for (n, dtype) in own_parameters(expression).into_iter().enumerate() {
+            words.push(match (parameters.get(n), dtype) {
+                (Some(&value), Some(dtype)) => scalar_word(value, dtype),
+                (_, None) => 0,
+                (None, Some(_)) => panic!("elementwise: a program names parameters that are not there"),
+            });
+        }
+
+        let (read, rest) = access.split_at(self.operands.len());
+        let (counted, written) = rest.split_at(self.counters.len());
+        let dtypes = |tensors: &[GpuTensor<R>], access: &[Access]| {
+            tensors.iter().map(|tensor| tensor.dtype).zip(access.iter().copied()).collect()
+        };
+        let template = Elementwise {
+            expression: expression.clone(),
+            operands: dtypes(&self.operands, read),
+            counters: counted.to_vec(),
+            results: dtypes(&self.results, written),
+            rank: if strided { walk.dims.len() } else { 0 },
+        };
+        let buffers: Vec<&R::Memory> =
+            self.operands.iter().chain(&self.results).map(|tensor| &tensor.memory).collect();
+        launch::<R>(device, template, &buffers, &words, line_of::<R>(device, count));
+    }
 }
 
 /// The program that yields its operand.
@@ -493,4 +539,37 @@ pub(crate) fn single<R: Runtime>(
         (Some(result), true) => result,
         _ => panic!("elementwise: a program of one result was expected"),
     }
+}
+
+/// `a + b`.
+pub(crate) fn add<R: Runtime>(a: &GpuTensor<R>, b: &GpuTensor<R>) -> GpuTensor<R> {
+    let steps = vec![Step::Input(0), Step::Input(1), Step::Binary(BinaryOp::Add, 0, 1)];
+    single(&Expression::new(steps), &[a.clone(), b.clone()], &[])
+}
+
+/// An activation of each element.
+pub(crate) fn activated<R: Runtime>(activation: Activation, x: &GpuTensor<R>) -> GpuTensor<R> {
+    let steps = vec![Step::Input(0), Step::Activation(activation, 0)];
+    single(&Expression::new(steps), core::slice::from_ref(x), &[])
+}
+
+/// Tensors one after another along `dim`.
+///
+/// # Panics
+/// When there is none.
+pub(crate) fn join<R: Runtime>(tensors: &[GpuTensor<R>], dim: usize) -> GpuTensor<R> {
+    let Some(first) = tensors.first() else { panic!("cat: no tensors") };
+    let mut shape = first.shape();
+    shape.dims[dim] = tensors.iter().map(|tensor| tensor.dims()[dim]).sum();
+    let out = GpuTensor::empty(shape.clone(), first.dtype, &first.device);
+    let mut ranges: Vec<SliceRange> = shape.dims.iter().map(|&size| SliceRange::full(size)).collect();
+    let mut start = 0;
+    for tensor in tensors {
+        let end = start + tensor.dims()[dim];
+        ranges[dim] = SliceRange { start, end, step: 1 };
+        let view = out.layout.slice(&ranges);
+        copy_into(tensor, &out.clone().with_layout(view));
+        start = end;
+    }
+    out
 }

@@ -6,7 +6,7 @@ use crate::language::{Builder, Kernel, Type, Value};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, held_as};
 use kiln_tensor::backend::{Layout, Primitive};
-use kiln_tensor::{DType, ScatterOp, Shape};
+use kiln_tensor::{BinaryOp, CompareOp, DType, Expression, ScatterOp, Shape, Step};
 
 /// `result[…, i, …] = table[…, index[…, i, …], …]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -48,6 +48,51 @@ fn without(strides: &[isize], dim: usize) -> Vec<isize> {
 
 /// `out[i][j] = tensor[indices[i][j]][j]` (for `dim` 0).
 pub(crate) fn gather<R: Runtime>(tensor: &GpuTensor<R>, dim: usize, indices: &GpuTensor<R>) -> GpuTensor<R> {
+    if tensor.is_visible() {
+        return gather_from(tensor, dim, indices);
+    }
+    let mut parts = tensor.parts(dim).into_iter();
+    let Some((_, first)) = parts.next() else {
+        return GpuTensor::empty(indices.shape(), tensor.dtype, &tensor.device);
+    };
+    // What another part has is read from its end, and replaced by what that part has.
+    let mut out = gather_from(&first, dim, &within(indices, 0, first.dims()[dim]));
+    for (start, part) in parts {
+        let found = gather_from(&part, dim, &within(indices, start, part.dims()[dim]));
+        out = elementwise::single(&from_part(indices.dtype), &[indices.clone(), found, out], &[start.into()]);
+    }
+    out
+}
+
+/// Positions in a part that starts at `start`; those before and beyond it are moved to its ends.
+fn within<R: Runtime>(indices: &GpuTensor<R>, start: usize, length: usize) -> GpuTensor<R> {
+    let dtype = indices.dtype;
+    let program = Expression::new(vec![
+        Step::Input(0),
+        Step::Parameter(0, dtype),
+        Step::Binary(BinaryOp::Max, 0, 1),
+        Step::Binary(BinaryOp::Sub, 2, 1),
+        Step::Parameter(1, dtype),
+        Step::Binary(BinaryOp::Min, 3, 4),
+    ]);
+    let last = length.saturating_sub(1);
+    elementwise::single(&program, core::slice::from_ref(indices), &[start.into(), last.into()])
+}
+
+/// The program that takes what was found in a part for the positions from a parameter on.
+fn from_part(index: DType) -> Expression {
+    Expression::new(vec![
+        Step::Input(0),
+        Step::Parameter(0, index),
+        Step::Compare(CompareOp::GreaterEqual, 0, 1),
+        Step::Input(1),
+        Step::Input(2),
+        Step::Where(2, 3, 4),
+    ])
+}
+
+/// [`gather`] from a tensor of which kernels see all.
+fn gather_from<R: Runtime>(tensor: &GpuTensor<R>, dim: usize, indices: &GpuTensor<R>) -> GpuTensor<R> {
     let out = GpuTensor::empty(indices.shape(), tensor.dtype, &tensor.device);
     if out.is_empty() {
         return out;

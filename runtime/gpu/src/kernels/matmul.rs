@@ -5,7 +5,7 @@ use super::{elementwise, launch};
 use crate::language::{Builder, Builtin, Kernel, Type, Value};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, held_as};
-use kiln_tensor::backend::Primitive;
+use kiln_tensor::backend::{Layout, Primitive, SliceRange};
 use kiln_tensor::{Activation, DType};
 
 /// Invocations of a workgroup along x and y.
@@ -171,6 +171,9 @@ pub(crate) fn matmul<R: Runtime>(
     bias: Option<&GpuTensor<R>>,
     activation: Option<Activation>,
 ) -> GpuTensor<R> {
+    if !rhs.is_visible() {
+        return in_parts(lhs, rhs, bias, activation);
+    }
     let rank = lhs.dims().len();
     let [rows, depth] = [lhs.dims()[rank - 2], lhs.dims()[rank - 1]];
     let columns = rhs.dims()[rank - 1];
@@ -219,4 +222,50 @@ pub(crate) fn matmul<R: Runtime>(
         launch::<R>(&lhs.device, template, &buffers, &words, groups);
     }
     out
+}
+
+/// [`matmul`] where kernels do not see all of the right side: its columns, or where those lie apart its rows, in parts.
+fn in_parts<R: Runtime>(
+    lhs: &GpuTensor<R>,
+    rhs: &GpuTensor<R>,
+    bias: Option<&GpuTensor<R>>,
+    activation: Option<Activation>,
+) -> GpuTensor<R> {
+    let rank = rhs.dims().len();
+    let [row_stride, column_stride] = [rhs.layout.strides[rank - 2], rhs.layout.strides[rank - 1]];
+    let part_of = |tensor: &GpuTensor<R>, dim: usize, start: usize, size: usize| {
+        let mut ranges: Vec<SliceRange> = tensor.dims().iter().map(|&size| SliceRange::full(size)).collect();
+        ranges[dim] = SliceRange { start, end: start + size, step: 1 };
+        let layout = tensor.layout.slice(&ranges);
+        tensor.clone().with_layout(layout)
+    };
+    if column_stride.unsigned_abs() < row_stride.unsigned_abs() {
+        let products = rhs.parts(rank - 2).into_iter().map(|(start, part)| {
+            let left = part_of(lhs, lhs.dims().len() - 1, start, part.dims()[rank - 2]);
+            matmul(&left, &part, None, None)
+        });
+        let sum = products.reduce(|sum, product| elementwise::add(&sum, &product));
+        let Some(sum) = sum else { panic!("matmul: {} has no rows", rhs.shape()) };
+        let sum = bias.map_or(sum.clone(), |bias| elementwise::add(&sum, &along_last(bias, rank)));
+        return activation.map_or(sum.clone(), |activation| elementwise::activated(activation, &sum));
+    }
+    let products: Vec<GpuTensor<R>> = rhs
+        .parts(rank - 1)
+        .into_iter()
+        .map(|(start, part)| {
+            let bias = bias.map(|bias| part_of(bias, 0, start, part.dims()[rank - 1]));
+            matmul(lhs, &part, bias.as_ref(), activation)
+        })
+        .collect();
+    elementwise::join(&products, rank - 1)
+}
+
+/// A vector along the last of `rank` dims.
+fn along_last<R: Runtime>(vector: &GpuTensor<R>, rank: usize) -> GpuTensor<R> {
+    let mut dims = vec![1; rank];
+    dims[rank - 1] = vector.len();
+    let mut strides = vec![0; rank];
+    strides[rank - 1] = vector.layout.strides[0];
+    let layout = Layout { shape: dims.into(), strides, offset: vector.layout.offset };
+    vector.clone().with_layout(layout)
 }

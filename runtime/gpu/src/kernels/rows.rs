@@ -1,0 +1,180 @@
+//! What is computed of whole rows: softmax and norms over the last dim.
+
+use super::reduce::{Fold, join_group};
+use super::{LINE, elementwise, launch, line_of_groups};
+use crate::language::{Array, Builder, Builtin, Kernel, Type, Value};
+use crate::runtime::Runtime;
+use crate::tensor::{GpuTensor, held_as};
+use kiln_tensor::DType;
+use kiln_tensor::backend::{Layout, Primitive};
+
+/// What is computed of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RowOp {
+    /// `e^(x - max) / Σ e^(x - max)`.
+    Softmax,
+    /// `x - max - ln Σ e^(x - max)`.
+    LogSoftmax,
+    /// `(x - mean) / √(variance + ε) · weight`, and a bias if there is one.
+    LayerNorm {
+        /// Whether a bias is added.
+        bias: bool,
+    },
+    /// `x / √(mean of x² + ε) · weight`.
+    RmsNorm,
+}
+
+/// A row of each workgroup.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Rows {
+    /// What is computed.
+    pub op: RowOp,
+    /// The elements' dtype.
+    pub dtype: DType,
+}
+
+impl Rows {
+    /// The kernel. Buffers: the rows, then weight and bias where the operation has them, then the result. Parameters: the number
+    /// of rows, their length, where the first starts; ε and where weight and bias start, where the operation has them.
+    pub fn kernel(&self) -> Kernel {
+        let storage = held_as(self.dtype);
+        Builder::kernel("rows", [LINE, 1], |k| {
+            let x = k.input(storage);
+            let (weighted, biased) = match self.op {
+                RowOp::Softmax | RowOp::LogSoftmax => (false, false),
+                RowOp::LayerNorm { bias } => (true, bias),
+                RowOp::RmsNorm => (true, false),
+            };
+            let weight = weighted.then(|| k.input(storage));
+            let bias = biased.then(|| k.input(storage));
+            let output = k.output(storage);
+            let (rows, length, start) = (k.parameter(), k.parameter(), k.parameter());
+            let epsilon = weighted.then(|| k.parameter().bits(Type::F32));
+            let weight = weight.map(|weight| (weight, k.parameter()));
+            let bias = bias.map(|bias| (bias, k.parameter()));
+
+            let shared = k.shared(Type::F32, LINE);
+            let (local, group) = (k.builtin(Builtin::LocalIndex), k.group());
+            // A group beyond the last repeats it, so that none leaves before the barriers.
+            let row = group.min(rows - 1_u32) * length;
+            let sums = Sums { k, shared, local, length };
+            let each = |then: &dyn Fn(Value<'_>)| {
+                k.when(group.below(rows), || k.range(local, length, LINE, then));
+            };
+            match self.op {
+                RowOp::Softmax | RowOp::LogSoftmax => {
+                    let largest = sums.fold(Fold::Max, |at| x.at(start + row + at));
+                    let sum = sums.fold(Fold::Sum, |at| (x.at(start + row + at) - largest).exp());
+                    let logarithm = sum.log();
+                    each(&|at| {
+                        let shifted = x.at(start + row + at) - largest;
+                        let y = match self.op {
+                            RowOp::LogSoftmax => shifted - logarithm,
+                            _ => shifted.exp() / sum,
+                        };
+                        output.set(row + at, y);
+                    });
+                }
+                RowOp::LayerNorm { .. } | RowOp::RmsNorm => {
+                    let count = length.to(Type::F32);
+                    let mean = match self.op {
+                        RowOp::RmsNorm => k.value(0.0),
+                        _ => sums.fold(Fold::Sum, |at| x.at(start + row + at)) / count,
+                    };
+                    let squares = sums.fold(Fold::Sum, |at| {
+                        let centred = x.at(start + row + at) - mean;
+                        centred * centred
+                    });
+                    let epsilon = epsilon.unwrap_or_else(|| k.value(0.0));
+                    let scale = k.value(1.0) / (squares / count + epsilon).sqrt();
+                    each(&|at| {
+                        let mut y = (x.at(start + row + at) - mean) * scale;
+                        if let Some((weight, first)) = weight {
+                            y = y * weight.at(first + at);
+                        }
+                        if let Some((bias, first)) = bias {
+                            y = y + bias.at(first + at);
+                        }
+                        output.set(row + at, y);
+                    });
+                }
+            }
+        })
+    }
+}
+
+/// Folds of a row by its workgroup.
+struct Sums<'k> {
+    k: &'k Builder,
+    shared: Array<'k>,
+    local: Value<'k>,
+    length: Value<'k>,
+}
+
+impl<'k> Sums<'k> {
+    /// The fold of what `element` yields of each position; for all invocations.
+    fn fold(&self, fold: Fold, element: impl Fn(Value<'k>) -> Value<'k>) -> Value<'k> {
+        let k = self.k;
+        let own = k.variable(fold.neutral(k, Type::F32));
+        k.range(self.local, self.length, LINE, |at| own.set(fold.join(own.get(), element(at))));
+        // The last fold's result was read by all before it is overwritten.
+        k.barrier();
+        self.shared.set(self.local, own.get());
+        join_group(k, self.shared, self.local, fold)
+    }
+}
+
+/// Rows of `length` elements, row-major, through an operation.
+fn run<R: Runtime>(
+    op: RowOp,
+    x: GpuTensor<R>,
+    length: usize,
+    parameters: &[GpuTensor<R>],
+    epsilon: f64,
+) -> GpuTensor<R> {
+    let out = GpuTensor::empty(x.shape(), x.dtype, &x.device);
+    if out.is_empty() {
+        return out;
+    }
+    let x = elementwise::contiguous(x);
+    let rows = x.len() / length;
+    let mut words = [rows, length, x.layout.offset].map(|n| n as u32).to_vec();
+    if !parameters.is_empty() {
+        words.push((epsilon as f32).to_bits());
+        words.extend(parameters.iter().map(|parameter| parameter.layout.offset as u32));
+    }
+    let mut buffers = vec![&x.memory];
+    buffers.extend(parameters.iter().map(|parameter| &parameter.memory));
+    buffers.push(&out.memory);
+    let groups = line_of_groups::<R>(&x.device, rows);
+    launch::<R>(&x.device, Rows { op, dtype: x.dtype }, &buffers, &words, groups);
+    out
+}
+
+/// A softmax along `dim`.
+pub(crate) fn softmax<R: Runtime>(op: RowOp, x: GpuTensor<R>, dim: usize) -> GpuTensor<R> {
+    let rank = x.dims().len();
+    let swapped = |layout: &Layout| {
+        let mut axes: Vec<usize> = (0..rank).collect();
+        axes.swap(dim, rank - 1);
+        layout.permute(&axes)
+    };
+    let (length, layout) = (x.dims()[dim], swapped(&x.layout));
+    let y = run(op, x.with_layout(layout), length, &[], 0.0);
+    let layout = swapped(&y.layout);
+    y.with_layout(layout)
+}
+
+/// A norm over the last dims: as many elements as the weight has.
+pub(crate) fn norm<R: Runtime>(
+    op: RowOp,
+    x: GpuTensor<R>,
+    weight: GpuTensor<R>,
+    bias: Option<GpuTensor<R>>,
+    epsilon: f64,
+) -> GpuTensor<R> {
+    let length = weight.len();
+    let parameters: Vec<GpuTensor<R>> =
+        [Some(weight), bias].into_iter().flatten().map(elementwise::contiguous).collect();
+    run(op, x, length, &parameters, epsilon)
+}
