@@ -15,6 +15,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
+#[path = "../../../tests/burn-datasets/src/rows.rs"]
+mod rows;
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Point {
     name: String,
@@ -322,5 +325,24 @@ fn hugging_face_is_a_local_copy() {
     for name in ["", "..", "a\"); import os; (\"", "a\nb"] {
         let error = HuggingfaceDatasetLoader::new(name).dataset::<Row>("train").err().expect("no name");
         assert!(matches!(error, ImporterError::Name(_)), "{error}");
+    }
+}
+
+/// `scripts/burn_compat.sh` has the real Burn write the fixture, and read what this test leaves.
+#[test]
+fn burn_and_kiln_read_each_others_files() {
+    use rows::{Row, SPLITS, row};
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/burn-datasets/rows.sqlite");
+    let ours = Path::new(env!("CARGO_TARGET_TMPDIR")).join("burn-datasets/rows.sqlite");
+    let mut writer = SqliteDatasetWriter::new(&ours, true).expect("a writer");
+    for (split, rows) in SPLITS {
+        rows.for_each(|n| drop(writer.write(split, &row(n)).expect("written")));
+    }
+    writer.set_completed().expect("complete");
+    for file in [fixture, ours] {
+        for (split, rows) in SPLITS {
+            let dataset = SqliteDataset::<Row>::from_db_file(&file, split).expect("a split");
+            assert_eq!(dataset.iter().collect::<Vec<_>>(), rows.map(row).collect::<Vec<_>>());
+        }
     }
 }
