@@ -6,7 +6,8 @@
 //! - [`record`]: how the state of a module is stored.
 //! - `optim` and `data` (feature `autodiff`; the latter alone: `dataset`): optimizers, datasets and loaders; gradients are
 //!   [`backend`]'s `Autodiff`.
-//! - `train` (feature `train`): the learner and its metrics.
+//! - `train` (feature `train`): the learner and its metrics. The names `TrainStep` and `Learner` are those of Burn's book; with
+//!   the feature `burn-0-20` they are those of Burn 0.20, which are in `train::supervised` always.
 //! - `data::dataset`: `SqliteDataset` and Hugging Face's local copies (feature `sqlite`), MNIST and images (`vision`), data frames
 //!   (`dataframe`).
 //! - `weights` (feature `pytorch` or `safetensors`): modules from the checkpoints of other frameworks.
@@ -33,5 +34,12 @@ pub use kiln_data as data;
 pub use kiln_optim as optim;
 #[cfg(feature = "autodiff")]
 pub use kiln_optim::{grad_clipping, lr_scheduler};
-#[cfg(feature = "train")]
+#[cfg(all(feature = "train", not(feature = "burn-0-20")))]
 pub use kiln_train as train;
+
+/// Training, with the traits of Burn 0.20 where its book has others.
+#[cfg(feature = "burn-0-20")]
+pub mod train {
+    pub use kiln_train::supervised::{Learner, TrainStep};
+    pub use kiln_train::*;
+}

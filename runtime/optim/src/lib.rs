@@ -12,27 +12,32 @@
 //! optimizer names.
 
 mod accumulator;
-mod adaptor;
 mod clipping;
 mod gradients;
 mod groups;
 pub mod lr_scheduler;
 pub mod mixed_precision;
+mod optimizer;
 mod optimizers;
 mod simple;
 
 pub use accumulator::GradientsAccumulator;
-pub use adaptor::{AdaptorRecord, OptimizerAdaptor};
 pub use clipping::{GradientClipping, GradientClippingConfig};
 pub use gradients::GradientsParams;
 pub use groups::ParamGroup;
 pub use mixed_precision::{LossScaler, LossScalerConfig, LossScalerRecord, compute_in};
+pub use optimizer::{AdaptorRecord, OptimizerAdaptor};
 pub use optimizers::momentum::MomentumConfig;
 pub use optimizers::*;
 pub use simple::{Optimizer, SimpleOptimizer};
 
 /// How far a step goes along a gradient.
 pub type LearningRate = f64;
+
+/// [`OptimizerAdaptor`], where Burn keeps it.
+pub mod adaptor {
+    pub use crate::OptimizerAdaptor;
+}
 
 /// Clipping of gradients, where Burn keeps it.
 pub mod grad_clipping {

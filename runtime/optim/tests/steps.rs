@@ -110,18 +110,27 @@ as_in_pytorch! {
     adamw_amsgrad: AdamWConfig::new().with_beta_2(0.9).with_weight_decay(0.1).with_amsgrad(true);
     adamax: AdaMaxConfig::new().with_beta_2(0.9).with_weight_decay(decay());
     nadam: NAdamConfig::new().with_weight_decay(decay());
-    rms_prop: RmsPropConfig::new().with_alpha(0.9).with_weight_decay(decay());
-    rms_prop_centered: RmsPropConfig::new().with_alpha(0.9).with_epsilon(1e-6).with_centered(true);
+    rms_prop: RmsPropConfig::new()
+        .with_alpha(0.9)
+        .with_epsilon(1e-8)
+        .with_momentum(0.0)
+        .with_weight_decay(decay());
+    rms_prop_centered: RmsPropConfig::new()
+        .with_alpha(0.9)
+        .with_epsilon(1e-6)
+        .with_momentum(0.0)
+        .with_centered(true);
     rms_prop_momentum: RmsPropConfig::new()
         .with_alpha(0.9)
         .with_epsilon(1e-6)
-        .with_momentum(momentum(0.9, 0.0, false));
+        .with_momentum(0.9);
     adagrad: AdaGradConfig::new().with_lr_decay(0.1).with_weight_decay(decay());
-    muon: MuonConfig::new().with_momentum(0.9);
+    muon: MuonConfig::new()
+        .with_momentum(momentum(0.9, 0.0, true).expect("a config"))
+        .with_weight_decay(decay());
     muon_plain: MuonConfig::new()
-        .with_nesterov(false)
-        .with_adjust_lr(AdjustLr::MatchRmsAdamW)
-        .with_weight_decay(0.0);
+        .with_momentum(momentum(0.95, 0.0, false).expect("a config"))
+        .with_adjust_lr_fn(AdjustLrFn::MatchRmsAdamW);
     adadelta: AdaDeltaConfig::new().with_weight_decay(decay());
 }
 
@@ -188,4 +197,21 @@ fn parameters_without_a_gradient_stay() {
     let gradients = GradientsParams::from_grads(loss.backward(), &frozen);
     assert!(gradients.is_empty());
     assert_eq!(numbers(&optimizer.step(LR, frozen, gradients)), before);
+}
+
+/// The first step goes by the learning rate along each gradient's sign.
+#[test]
+fn cautious_decay_leaves_alone_what_moves_away() {
+    let after = |cautious| {
+        let config =
+            AdamWConfig::new().with_epsilon(0.0).with_weight_decay(0.5).with_cautious_weight_decay(cautious);
+        let optimizer = AdamW::from(&config);
+        let tensor = |numbers: [f64; 4]| Tensor::<Inner, 1>::from_data(numbers, &Default::default());
+        let (theta, grad) = (tensor([1.0, 1.0, -1.0, -1.0]), tensor([3.0, -3.0, 3.0, -3.0]));
+        let (tensor, _) = SimpleOptimizer::step(&optimizer, 0.1, theta, grad, None);
+        let numbers = tensor.into_data().to_vec::<f64>().expect("f64");
+        numbers.into_iter().map(|x| (x * 1e6).round() / 1e6).collect::<Vec<_>>()
+    };
+    assert_eq!(after(false), [0.85, 1.05, -1.05, -0.85]);
+    assert_eq!(after(true), [0.85, 1.1, -1.1, -0.85]);
 }

@@ -6,6 +6,8 @@
 //! - [`LearnerBuilder`], [`Learner`]: the training loop, with [`checkpoint`]s from which a run that was stopped goes on with
 //!   the same numbers as if it had not been.
 //!
+//! - [`supervised`]: the same training as Burn 0.20 spells it, [`SupervisedTraining`].
+//!
 //! Names are those of Burn's `burn-train`, as its book uses them.
 
 pub mod checkpoint;
@@ -18,16 +20,22 @@ mod output;
 mod random;
 pub mod renderer;
 mod step;
+pub mod supervised;
 
 pub use error::TrainError;
 pub use learner::{
     EarlyStoppingStrategy, Interrupter, Learner, LearnerBuilder, LearnerSummary, LearningStrategy,
-    MetricEarlyStoppingStrategy, MetricRegistration, MetricSummary, StoppingCondition, TrainingInterrupter,
-    TrainingResult,
+    MetricEarlyStoppingStrategy, MetricRegistration, MetricSummary, StoppingCondition,
+    TextMetricRegistration, TrainingInterrupter, TrainingResult,
 };
 pub use logger::{ApplicationLoggerInstaller, FileApplicationLoggerInstaller};
+pub use metric::ItemLazy;
 pub use output::{ClassificationOutput, MultiLabelClassificationOutput, RegressionOutput};
 pub use step::{TrainOutput, TrainStep, ValidStep};
+pub use supervised::{
+    EvalMetricRegistration, EvalTextMetricRegistration, Evaluator, EvaluatorBuilder, InferenceStep,
+    LearningResult, MultiDeviceOptim, SupervisedTraining, TrainingStrategy,
+};
 
 /// A metric's name as that of a file: what no file system minds.
 fn file_name(name: &str) -> String {

@@ -53,6 +53,10 @@ pub struct AdamWConfig {
     /// The part of a parameter that a step of learning rate 1 takes away.
     #[config(default = 1e-4)]
     pub weight_decay: f32,
+    /// Decay only the elements that move towards 0 anyway: those whose sign is that of the gradients' average (Chen et al.,
+    /// "Cautious Weight Decay", 2025).
+    #[config(default = false)]
+    pub cautious_weight_decay: bool,
     /// Divide by the largest average so far (AMSGrad).
     #[config(default = false)]
     pub amsgrad: bool,
@@ -81,6 +85,7 @@ pub struct Adam {
 pub struct AdamW {
     moments: Moments,
     weight_decay: f32,
+    cautious: bool,
 }
 
 impl From<&AdamConfig> for Adam {
@@ -95,8 +100,10 @@ impl From<&AdamConfig> for Adam {
 
 impl From<&AdamWConfig> for AdamW {
     fn from(config: &AdamWConfig) -> Self {
-        let &AdamWConfig { beta_1, beta_2, epsilon, amsgrad, weight_decay, .. } = config;
-        Self { moments: Moments { beta_1, beta_2, epsilon, amsgrad }, weight_decay }
+        let &AdamWConfig { beta_1, beta_2, epsilon, amsgrad, weight_decay, cautious_weight_decay, .. } =
+            config;
+        let moments = Moments { beta_1, beta_2, epsilon, amsgrad };
+        Self { moments, weight_decay, cautious: cautious_weight_decay }
     }
 }
 
@@ -130,6 +137,8 @@ enum Decay {
     Gradient(f64),
     /// Beside it: the parameter is multiplied by this.
     Parameter(f64),
+    /// Beside it, but only where parameter and average have one sign.
+    Cautious(f64),
 }
 
 impl Moments {
@@ -159,7 +168,7 @@ impl Moments {
         let moments = |theta: &Traced, grad: Traced, first: Traced, second: Traced| {
             let grad = match decay {
                 Decay::Gradient(penalty) => grad + theta.clone() * number(penalty),
-                Decay::Parameter(_) => grad,
+                Decay::Parameter(_) | Decay::Cautious(_) => grad,
             };
             let second = blend(self.beta_2, second, grad.clone() * grad.clone());
             (blend(self.beta_1, first, grad), second)
@@ -170,6 +179,13 @@ impl Moments {
             let theta = match decay {
                 Decay::Gradient(_) => theta,
                 Decay::Parameter(kept) => theta * number(kept),
+                Decay::Cautious(kept) => {
+                    let differ = theta
+                        .clone()
+                        .greater_equal_elem(0.0)
+                        .not_equal(first.clone().greater_equal_elem(0.0));
+                    (theta.clone() * number(kept)).mask_where(differ, theta)
+                }
             };
             theta - first / root * number(lr / of_first)
         };
@@ -230,7 +246,8 @@ impl<B: Backend> SimpleOptimizer<B> for AdamW {
         grad: Tensor<B, D>,
         state: Option<Self::State<D>>,
     ) -> (Tensor<B, D>, Option<Self::State<D>>) {
-        let decay = Decay::Parameter(1.0 - lr * f64::from(self.weight_decay));
+        let kept = 1.0 - lr * f64::from(self.weight_decay);
+        let decay = if self.cautious { Decay::Cautious(kept) } else { Decay::Parameter(kept) };
         let (tensor, state) = self.moments.step(lr, decay, tensor, grad, state);
         (tensor, Some(state))
     }

@@ -17,7 +17,7 @@ pub use adagrad::{AdaGrad, AdaGradConfig, AdaGradState};
 pub use adam::{Adam, AdamConfig, AdamState, AdamW, AdamWConfig};
 pub use adamax::{AdaMax, AdaMaxConfig, AdaMaxState};
 pub use lion::{Lion, LionConfig, LionState};
-pub use muon::{AdjustLr, Muon, MuonConfig, MuonState};
+pub use muon::{AdjustLrFn, Muon, MuonConfig, MuonState};
 pub use nadam::{NAdam, NAdamConfig, NAdamState};
 pub use rms_prop::{RmsProp, RmsPropConfig, RmsPropState};
 pub use sgd::{Sgd, SgdConfig, SgdState};

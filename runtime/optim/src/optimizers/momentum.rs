@@ -49,6 +49,11 @@ impl<B: Backend, const D: usize> MomentumState<B, D> {
 }
 
 impl Momentum {
+    /// Without dampening, not in Nesterov's form.
+    pub(super) fn plain(momentum: f64) -> Self {
+        Self { momentum, dampening: 0.0, nesterov: false }
+    }
+
     /// [`Momentum::transform`] within an elementwise program.
     pub(super) fn traced(&self, grad: Traced, velocity: Option<Traced>) -> (Traced, Traced) {
         let number = |x: f64| Traced::parameter(x);

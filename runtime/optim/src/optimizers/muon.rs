@@ -1,17 +1,21 @@
 //! Muon.
 
-use super::{initialize, moving_average};
+use super::decay::WeightDecayConfig;
+use super::initialize;
+use super::momentum::{Momentum, MomentumConfig, MomentumState};
 use crate::{GradientClippingConfig, LearningRate, SimpleOptimizer};
 use kiln_core::Tensor;
 use kiln_core::config::Config;
 use kiln_core::record::Record;
 use kiln_core::tensor::Device;
 use kiln_core::tensor::backend::Backend;
+use std::marker::PhantomData;
 
 /// How the learning rate follows from a matrix's size.
-#[derive(Config, Copy, Debug, PartialEq, Eq)]
-pub enum AdjustLr {
+#[derive(Config, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AdjustLrFn {
     /// `√max(1, rows / columns)` (Jordan et al. 2024).
+    #[default]
     Original,
     /// `0.2 √max(rows, columns)`: steps as large as AdamW's (Liu et al., "Muon is Scalable for LLM Training", 2025).
     MatchRmsAdamW,
@@ -20,15 +24,14 @@ pub enum AdjustLr {
 /// Config of [`Muon`].
 #[derive(Config, Debug)]
 pub struct MuonConfig {
-    /// How much of the momentum stays.
-    #[config(default = 0.95)]
-    pub momentum: f32,
-    /// Look ahead along the momentum.
-    #[config(default = true)]
-    pub nesterov: bool,
-    /// The part of a parameter that a step of learning rate 1 takes away.
-    #[config(default = 0.1)]
-    pub weight_decay: f32,
+    /// The penalty is the part of a parameter that a step of learning rate 1 takes away.
+    pub weight_decay: Option<WeightDecayConfig>,
+    /// Momentum. Its scale is of no consequence, so that dampening is not either.
+    #[config(default = "MomentumConfig { momentum: 0.95, dampening: 0.0, nesterov: true }")]
+    pub momentum: MomentumConfig,
+    /// Coefficients of the Newton-Schulz iteration, chosen for speed near 0 (Jordan et al. 2024).
+    #[config(default = "(3.4445, -4.775, 2.0315)")]
+    pub ns_coefficients: (f32, f32, f32),
     /// Rounds of the Newton-Schulz iteration.
     #[config(default = 5)]
     pub ns_steps: usize,
@@ -36,8 +39,8 @@ pub struct MuonConfig {
     #[config(default = 1e-7)]
     pub epsilon: f32,
     /// How the learning rate follows from a matrix's size.
-    #[config(default = "AdjustLr::Original")]
-    pub adjust_lr: AdjustLr,
+    #[config(default = "AdjustLrFn::Original")]
+    pub adjust_lr_fn: AdjustLrFn,
     /// Bounds on gradients.
     pub grad_clipping: Option<GradientClippingConfig>,
 }
@@ -48,36 +51,45 @@ pub struct MuonConfig {
 /// For matrices alone: biases, embeddings and the last layer belong to another optimizer
 /// ([`GradientsParams::from_params`](crate::GradientsParams::from_params)).
 #[derive(Clone, Copy, Debug)]
-pub struct Muon {
-    momentum: f32,
-    nesterov: bool,
-    weight_decay: f32,
+pub struct Muon<B: Backend> {
+    momentum: Momentum,
+    weight_decay: f64,
+    ns_coefficients: (f32, f32, f32),
     ns_steps: usize,
     epsilon: f32,
-    adjust_lr: AdjustLr,
+    adjust_lr_fn: AdjustLrFn,
+    backend: PhantomData<fn() -> B>,
 }
 
-impl From<&MuonConfig> for Muon {
+impl<B: Backend> From<&MuonConfig> for Muon<B> {
     fn from(config: &MuonConfig) -> Self {
-        let &MuonConfig { momentum, nesterov, weight_decay, ns_steps, epsilon, adjust_lr, .. } = config;
-        Self { momentum, nesterov, weight_decay, ns_steps, epsilon, adjust_lr }
+        let &MuonConfig { ns_coefficients, ns_steps, epsilon, adjust_lr_fn, .. } = config;
+        let momentum = config.momentum.init();
+        let weight_decay = config.weight_decay.as_ref().map_or(0.0, |decay| decay.penalty.into());
+        Self {
+            momentum,
+            weight_decay,
+            ns_coefficients,
+            ns_steps,
+            epsilon,
+            adjust_lr_fn,
+            backend: PhantomData,
+        }
     }
 }
 
-initialize!(MuonConfig, Muon);
+initialize!(MuonConfig, Muon<B::InnerBackend>);
 
 /// What [`Muon`] remembers of a parameter.
 #[derive(Record, Clone, Debug)]
 pub struct MuonState<B: Backend, const D: usize> {
-    momentum: Tensor<B, D>,
+    momentum: MomentumState<B, D>,
 }
 
-impl Muon {
-    /// The nearest matrix with orthogonal rows or columns, roughly: a Newton-Schulz iteration whose coefficients are
-    /// chosen for speed near 0 (Jordan et al. 2024).
-    fn orthogonal<B: Backend, const D: usize>(&self, matrix: Tensor<B, D>) -> Tensor<B, D> {
-        const COEFFICIENTS: (f32, f32, f32) = (3.4445, -4.7750, 2.0315);
-        let (a, b, c) = COEFFICIENTS;
+impl<B: Backend> Muon<B> {
+    /// The nearest matrix with orthogonal rows or columns, roughly, by a Newton-Schulz iteration.
+    fn orthogonal<const D: usize>(&self, matrix: Tensor<B, D>) -> Tensor<B, D> {
+        let (a, b, c) = self.ns_coefficients;
         let [rows, columns] = [matrix.dims()[D - 2], matrix.dims()[D - 1]];
         let is_tall = rows > columns;
         let mut x = if is_tall { matrix.swap_dims(D - 2, D - 1) } else { matrix };
@@ -93,14 +105,14 @@ impl Muon {
 
     fn adjusted(&self, lr: LearningRate, rows: usize, columns: usize) -> LearningRate {
         let (rows, columns) = (rows as f64, columns as f64);
-        match self.adjust_lr {
-            AdjustLr::Original => lr * (rows / columns).max(1.0).sqrt(),
-            AdjustLr::MatchRmsAdamW => lr * 0.2 * rows.max(columns).sqrt(),
+        match self.adjust_lr_fn {
+            AdjustLrFn::Original => lr * (rows / columns).max(1.0).sqrt(),
+            AdjustLrFn::MatchRmsAdamW => lr * 0.2 * rows.max(columns).sqrt(),
         }
     }
 }
 
-impl<B: Backend> SimpleOptimizer<B> for Muon {
+impl<B: Backend> SimpleOptimizer<B> for Muon<B> {
     type State<const D: usize> = MuonState<B, D>;
 
     /// # Panics
@@ -117,14 +129,10 @@ impl<B: Backend> SimpleOptimizer<B> for Muon {
             "Muon steps matrices, and this parameter has rank {D}: give it to another optimizer, with \
              `GradientsParams::from_params`"
         );
-        let momentum = moving_average(self.momentum, state.map(|state| state.momentum), grad.clone());
-        let direction = match self.nesterov {
-            true => moving_average(self.momentum, Some(momentum.clone()), grad),
-            false => momentum.clone(),
-        };
+        let (direction, momentum) = self.momentum.transform(grad, state.map(|state| state.momentum));
         let (rows, columns) = (direction.dims()[0], direction.dims()[1]);
         let direction = self.orthogonal(direction) * self.adjusted(lr, rows, columns);
-        let tensor = tensor * (1.0 - lr * f64::from(self.weight_decay)) - direction;
+        let tensor = tensor * (1.0 - lr * self.weight_decay) - direction;
         (tensor, Some(MuonState { momentum }))
     }
 

@@ -1,7 +1,7 @@
 //! RMSProp.
 
 use super::decay::{WeightDecay, WeightDecayConfig, decayed};
-use super::momentum::{Momentum, MomentumConfig, MomentumState};
+use super::momentum::{Momentum, MomentumState};
 use super::{initialize, moving_average};
 use crate::{GradientClippingConfig, LearningRate, SimpleOptimizer};
 use kiln_core::Tensor;
@@ -16,10 +16,11 @@ pub struct RmsPropConfig {
     /// How much of the squared gradients' average stays.
     #[config(default = 0.99)]
     pub alpha: f32,
-    /// Momentum of the scaled gradients.
-    pub momentum: Option<MomentumConfig>,
+    /// Momentum of the scaled gradients; 0 for none.
+    #[config(default = 0.9)]
+    pub momentum: f32,
     /// Added to the denominator.
-    #[config(default = 1e-8)]
+    #[config(default = 1e-5)]
     pub epsilon: f32,
     /// Divide by the standard deviation, not by the root of the squares.
     #[config(default = false)]
@@ -47,7 +48,7 @@ impl From<&RmsPropConfig> for RmsProp {
             alpha,
             epsilon,
             centered,
-            momentum: config.momentum.as_ref().map(MomentumConfig::init),
+            momentum: (config.momentum > 0.0).then(|| Momentum::plain(config.momentum.into())),
             weight_decay: config.weight_decay.as_ref().map(WeightDecayConfig::init),
         }
     }

@@ -127,6 +127,7 @@ where
             place.steps,
             self.keeper.folder().display()
         );
+        self.desk.register();
         let train = shards(&dataloader_train, &self.devices);
         let valid = dataloader_valid.to_device(&main);
         let mut training = Loop {

@@ -3,7 +3,7 @@
 use super::early_stopping::EarlyStoppingStrategy;
 use super::keeper::{Begin, Keeper};
 use super::metrics::Metrics;
-use super::registration::{Both, MetricRegistration};
+use super::registration::{Both, MetricRegistration, TextMetricRegistration};
 use super::worker::Desk;
 use super::{Learner, LearningStrategy, TrainingInterrupter};
 use crate::checkpoint::{
@@ -153,6 +153,16 @@ where
         self
     }
 
+    /// Measures and logs each step of training and of validation, without plots.
+    #[must_use]
+    pub fn metrics_text<Me: TextMetricRegistration<TO::ItemSync, VO::ItemSync>>(
+        mut self,
+        metrics: Me,
+    ) -> Self {
+        metrics.register(&mut Both { train: &mut self.train, valid: &mut self.valid });
+        self
+    }
+
     /// Where metrics are logged, instead of in files.
     #[must_use]
     pub fn metric_loggers<MT, MV>(mut self, logger_train: MT, logger_valid: MV) -> Self
@@ -292,6 +302,13 @@ where
     /// Ends the training from elsewhere.
     pub fn interrupter(&self) -> TrainingInterrupter {
         self.interrupter.clone()
+    }
+
+    /// With another interrupter, which may be that of other trainings too.
+    #[must_use]
+    pub fn with_interrupter(mut self, interrupter: impl Into<TrainingInterrupter>) -> Self {
+        self.interrupter = interrupter.into();
+        self
     }
 
     /// Shows a summary at the end.

@@ -70,7 +70,8 @@ where
                 self.worker.end(Split::Train, epoch);
             }
             if end == End::Interrupted || self.validate(&recorded.model, &place, valid) == End::Interrupted {
-                log::info!("interrupted in epoch {epoch}, after {} steps", place.steps);
+                let reason = self.interrupter.message().unwrap_or_else(|| "no reason was given".to_owned());
+                log::info!("interrupted in epoch {epoch}, after {} steps: {reason}", place.steps);
                 break;
             }
             self.worker.end(Split::Valid, epoch);

@@ -1,12 +1,15 @@
 //! The metrics of a learner, for outputs of one type.
 
 use crate::metric::store::{EventStoreClient, Split};
-use crate::metric::{Adaptor, Metric, MetricEntry, MetricMetadata, MetricName, Numeric, NumericEntry};
+use crate::metric::{
+    Adaptor, Metric, MetricDefinition, MetricEntry, MetricMetadata, MetricName, Numeric, NumericEntry,
+};
 use crate::renderer::MetricState;
 
 /// A metric, without its type.
 trait Updater<T>: Send {
     fn name(&self) -> MetricName;
+    fn definition(&self) -> MetricDefinition;
     fn update(&mut self, item: &T, metadata: &MetricMetadata) -> MetricState;
     fn clear(&mut self);
 }
@@ -28,6 +31,10 @@ impl<T: Adaptor<M::Input>, M: Metric> Updater<T> for Plain<M> {
         self.0.name().into()
     }
 
+    fn definition(&self) -> MetricDefinition {
+        MetricDefinition::of(&self.0)
+    }
+
     fn update(&mut self, item: &T, metadata: &MetricMetadata) -> MetricState {
         MetricState::Generic(named_entry(&mut self.0, &item.adapt(), metadata))
     }
@@ -42,6 +49,10 @@ impl<T: Adaptor<M::Input>, M: Metric + Numeric> Updater<T> for Number<M> {
         self.0.name().into()
     }
 
+    fn definition(&self) -> MetricDefinition {
+        MetricDefinition::of(&self.0)
+    }
+
     /// What is logged says more than the metric's value if it is a number too: how many items it is of.
     fn update(&mut self, item: &T, metadata: &MetricMetadata) -> MetricState {
         let entry = named_entry(&mut self.0, &item.adapt(), metadata);
@@ -54,26 +65,26 @@ impl<T: Adaptor<M::Input>, M: Metric + Numeric> Updater<T> for Number<M> {
     }
 }
 
-/// The metrics of training, or of validation.
-pub(super) struct Metrics<T> {
+/// The metrics of training, of validation or of an evaluation.
+pub struct Metrics<T> {
     all: Vec<Box<dyn Updater<T>>>,
     /// The names of those that are numbers.
     numeric: Vec<MetricName>,
 }
 
 impl<T> Metrics<T> {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { all: Vec::new(), numeric: Vec::new() }
     }
 
-    pub(super) fn add<M: Metric + 'static>(&mut self, metric: M)
+    pub(crate) fn add<M: Metric + 'static>(&mut self, metric: M)
     where
         T: Adaptor<M::Input>,
     {
         self.all.push(Box::new(Plain(metric)));
     }
 
-    pub(super) fn add_numeric<M: Metric + Numeric + 'static>(&mut self, metric: M)
+    pub(crate) fn add_numeric<M: Metric + Numeric + 'static>(&mut self, metric: M)
     where
         T: Adaptor<M::Input>,
     {
@@ -89,7 +100,17 @@ impl<T> Metrics<T> {
         self.all.iter().map(|metric| metric.name())
     }
 
-    /// What the metrics make of an output. Numbers go to the store.
+    /// What there is to know of each metric.
+    pub(crate) fn definitions(&self) -> impl Iterator<Item = MetricDefinition> {
+        self.all.iter().map(|metric| metric.definition())
+    }
+
+    /// What the metrics make of an output.
+    pub(crate) fn states(&mut self, item: &T, metadata: &MetricMetadata) -> Vec<MetricState> {
+        self.all.iter_mut().map(|metric| metric.update(item, metadata)).collect()
+    }
+
+    /// [`Metrics::states`], of which numbers go to the store.
     pub(super) fn update(
         &mut self,
         item: &T,
@@ -97,7 +118,7 @@ impl<T> Metrics<T> {
         split: Split,
         store: &EventStoreClient,
     ) -> Vec<MetricState> {
-        let states: Vec<_> = self.all.iter_mut().map(|metric| metric.update(item, metadata)).collect();
+        let states = self.states(item, metadata);
         for state in &states {
             if let MetricState::Numeric(entry, numeric) = state {
                 store.add(split, &entry.name, metadata.epoch, *numeric);

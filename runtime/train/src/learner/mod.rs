@@ -16,6 +16,7 @@ pub use base::{Learner, LearningStrategy};
 pub use builder::LearnerBuilder;
 pub use early_stopping::{EarlyStoppingStrategy, MetricEarlyStoppingStrategy, StoppingCondition};
 pub use interrupter::{Interrupter, TrainingInterrupter};
-pub use registration::MetricRegistration;
+pub(crate) use metrics::Metrics;
+pub use registration::{MetricRegistration, TextMetricRegistration};
 pub use result::TrainingResult;
 pub use summary::{LearnerSummary, MetricSummary};

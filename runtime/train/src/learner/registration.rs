@@ -11,6 +11,13 @@ pub trait MetricRegistration<T, V> {
     fn register(self, both: &mut Both<'_, T, V>);
 }
 
+/// Metrics, in a tuple, that are only shown and logged, both in training and in validation.
+pub trait TextMetricRegistration<T, V> {
+    /// Adds the metrics to those of training and of validation.
+    #[doc(hidden)]
+    fn register(self, both: &mut Both<'_, T, V>);
+}
+
 /// The metrics of training and of validation.
 pub struct Both<'a, T, V> {
     pub(super) train: &'a mut Metrics<T>,
@@ -19,6 +26,16 @@ pub struct Both<'a, T, V> {
 
 impl<T, V> Both<'_, T, V> {
     fn add<M>(&mut self, metric: M)
+    where
+        M: Metric + Clone + 'static,
+        T: Adaptor<M::Input>,
+        V: Adaptor<M::Input>,
+    {
+        self.train.add(metric.clone());
+        self.valid.add(metric);
+    }
+
+    fn add_numeric<M>(&mut self, metric: M)
     where
         M: Metric + Numeric + Clone + 'static,
         T: Adaptor<M::Input>,
@@ -34,6 +51,17 @@ macro_rules! tuple {
         impl<T, V, $($metric),*> MetricRegistration<T, V> for ($($metric,)*)
         where
             $($metric: Metric + Numeric + Clone + 'static, T: Adaptor<$metric::Input>, V: Adaptor<$metric::Input>,)*
+        {
+            #[allow(non_snake_case)]
+            fn register(self, both: &mut Both<'_, T, V>) {
+                let ($($metric,)*) = self;
+                $(both.add_numeric($metric);)*
+            }
+        }
+
+        impl<T, V, $($metric),*> TextMetricRegistration<T, V> for ($($metric,)*)
+        where
+            $($metric: Metric + Clone + 'static, T: Adaptor<$metric::Input>, V: Adaptor<$metric::Input>,)*
         {
             #[allow(non_snake_case)]
             fn register(self, both: &mut Both<'_, T, V>) {

@@ -58,6 +58,13 @@ impl<T, V> Desk<T, V> {
         }
     }
 
+    /// Tells the renderer of the metrics.
+    pub(super) fn register(&mut self) {
+        for definition in self.train.definitions().chain(self.valid.definitions()) {
+            self.renderer.register_metric(definition);
+        }
+    }
+
     fn flush(&mut self) {
         self.train_logger.flush();
         self.valid_logger.flush();

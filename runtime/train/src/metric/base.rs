@@ -101,6 +101,46 @@ pub trait Numeric {
     }
 }
 
+/// Tells metrics apart: their names do.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct MetricId {
+    name: MetricName,
+}
+
+impl MetricId {
+    /// Of a metric's name.
+    pub fn new(name: MetricName) -> Self {
+        Self { name }
+    }
+}
+
+/// What there is to know of a metric, for renderers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MetricDefinition {
+    /// Which metric it is.
+    pub metric_id: MetricId,
+    /// Its name.
+    pub name: String,
+    /// What it measures.
+    pub description: Option<String>,
+    /// Its unit, and which values are good.
+    pub attributes: MetricAttributes,
+}
+
+impl MetricDefinition {
+    /// Of a metric.
+    pub fn new<Me: Metric>(metric_id: MetricId, metric: &Me) -> Self {
+        let name: MetricName = metric.name().into();
+        let (description, attributes) = (metric.description(), metric.attributes());
+        Self { metric_id, name: name.to_string(), description, attributes }
+    }
+
+    /// Of a metric, which its name tells apart.
+    pub(crate) fn of<Me: Metric>(metric: &Me) -> Self {
+        Self::new(MetricId::new(metric.name().into()), metric)
+    }
+}
+
 /// What a metric's values are like.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum MetricAttributes {

@@ -4,19 +4,19 @@ use super::{
     FormatOptions, Metric, MetricEntry, MetricMetadata, MetricName, Numeric, NumericEntry, NumericMetricState,
 };
 use std::process::Command;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use sysinfo::{Components, System};
 
 /// What a source knows is asked for at most this often.
 const REFRESH: Duration = Duration::from_secs(1);
 
-/// A number that is measured now and then.
+/// A number that is measured now and then. Clones share the source.
 struct Gauge<S> {
     name: MetricName,
     unit: &'static str,
     state: NumericMetricState,
-    source: Mutex<S>,
+    source: Arc<Mutex<S>>,
     measure: fn(&mut S) -> f64,
     last: Option<(Instant, f64)>,
 }
@@ -24,15 +24,16 @@ struct Gauge<S> {
 impl<S: Send> Gauge<S> {
     fn new(name: &str, unit: &'static str, source: S, measure: fn(&mut S) -> f64) -> Self {
         let name = MetricName::new(name.to_owned());
-        Self { name, unit, state: NumericMetricState::new(), source: Mutex::new(source), measure, last: None }
+        let source = Arc::new(Mutex::new(source));
+        Self { name, unit, state: NumericMetricState::new(), source, measure, last: None }
     }
 
     fn update(&mut self) -> MetricEntry {
         let value = match self.last {
             Some((since, value)) if since.elapsed() < REFRESH => value,
             Some(_) | None => {
-                let source = self.source.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
-                (self.measure)(source)
+                let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
+                (self.measure)(&mut source)
             }
         };
         if self.last.is_none_or(|(since, _)| since.elapsed() >= REFRESH) {
@@ -45,10 +46,20 @@ impl<S: Send> Gauge<S> {
     }
 }
 
+// Not derived, which would ask it of the source.
+impl<S> Clone for Gauge<S> {
+    fn clone(&self) -> Self {
+        let Self { name, unit, state, source, measure, last } = self;
+        let (name, state, source) = (name.clone(), state.clone(), source.clone());
+        Self { name, unit, state, source, measure: *measure, last: *last }
+    }
+}
+
 /// Declares a metric that is a gauge.
 macro_rules! gauge_metric {
     ($(#[$doc:meta])* $metric:ident, $source:ty, $name:literal, $unit:literal, $new:expr, $measure:expr) => {
         $(#[$doc])*
+        #[derive(Clone)]
         pub struct $metric(Gauge<$source>);
 
         impl Default for $metric {

@@ -25,7 +25,10 @@ mod top_k;
 
 pub use accuracy::{AccuracyInput, AccuracyMetric};
 pub use auroc::{AurocInput, AurocMetric};
-pub use base::{Adaptor, ItemLazy, Metric, MetricAttributes, MetricMetadata, Numeric, NumericAttributes};
+pub use base::{
+    Adaptor, ItemLazy, Metric, MetricAttributes, MetricDefinition, MetricId, MetricMetadata, Numeric,
+    NumericAttributes,
+};
 pub use classification::{ClassReduction, ClassificationMetricConfig, DecisionRule};
 pub use confusion::{ConfusionStats, ConfusionStatsInput};
 pub use entry::{MetricEntry, MetricName, NumericEntry, SerializedEntry};

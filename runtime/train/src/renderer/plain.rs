@@ -1,7 +1,8 @@
 //! [`CliMetricsRenderer`]: lines of text.
 
-use super::{MetricState, MetricsRenderer, TrainingProgress};
+use super::{EvaluationName, EvaluationProgress, MetricState, MetricsRenderer, TrainingProgress};
 use crate::metric::MetricEntry;
+use kiln_data::dataloader::Progress;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,8 @@ pub struct CliMetricsRenderer {
     out: Box<dyn Write + Send + Sync>,
     train: Vec<MetricEntry>,
     valid: Vec<MetricEntry>,
+    /// What is evaluated, and the results.
+    test: Option<(EvaluationName, Vec<MetricEntry>)>,
     last: Option<Instant>,
 }
 
@@ -30,7 +33,7 @@ impl CliMetricsRenderer {
 
     /// To something else.
     pub fn to(out: impl Write + Send + Sync + 'static) -> Self {
-        Self { out: Box::new(out), train: Vec::new(), valid: Vec::new(), last: None }
+        Self { out: Box::new(out), train: Vec::new(), valid: Vec::new(), test: None, last: None }
     }
 }
 
@@ -42,9 +45,9 @@ fn set(entries: &mut Vec<MetricEntry>, state: MetricState) {
     }
 }
 
-fn line(part: &str, item: &TrainingProgress, entries: &[MetricEntry]) -> String {
-    let (done, all) = (item.progress.items_processed, item.progress.items_total);
-    let mut line = format!("{part} epoch {}/{}, {done}/{all} items", item.epoch, item.epoch_total);
+fn line(part: &str, progress: Progress, entries: &[MetricEntry]) -> String {
+    let (done, all) = (progress.items_processed, progress.items_total);
+    let mut line = format!("{part}, {done}/{all} items");
     for entry in entries {
         line.push_str(&format!(" | {}: {}", entry.name, entry.formatted));
     }
@@ -52,8 +55,8 @@ fn line(part: &str, item: &TrainingProgress, entries: &[MetricEntry]) -> String 
 }
 
 impl CliMetricsRenderer {
-    fn is_due(&mut self, item: &TrainingProgress) -> bool {
-        let is_last = item.progress.items_processed >= item.progress.items_total;
+    fn is_due(&mut self, progress: Progress) -> bool {
+        let is_last = progress.items_processed >= progress.items_total;
         let due = is_last || self.last.is_none_or(|last| last.elapsed() >= PAUSE);
         if due {
             self.last = Some(Instant::now());
@@ -77,15 +80,35 @@ impl MetricsRenderer for CliMetricsRenderer {
     }
 
     fn render_train(&mut self, item: TrainingProgress) {
-        if self.is_due(&item) {
-            let line = line("Train", &item, &self.train);
+        if self.is_due(item.progress) {
+            let part = format!("Train epoch {}/{}", item.epoch, item.epoch_total);
+            let line = line(&part, item.progress, &self.train);
             self.write(&line);
         }
     }
 
     fn render_valid(&mut self, item: TrainingProgress) {
-        if self.is_due(&item) {
-            let line = line("Valid", &item, &self.valid);
+        if self.is_due(item.progress) {
+            let part = format!("Valid epoch {}/{}", item.epoch, item.epoch_total);
+            let line = line(&part, item.progress, &self.valid);
+            self.write(&line);
+        }
+    }
+
+    fn update_test(&mut self, name: EvaluationName, state: MetricState) {
+        if self.test.as_ref().is_none_or(|(known, _)| *known != name) {
+            self.test = Some((name, Vec::new()));
+        }
+        if let Some((_, entries)) = &mut self.test {
+            set(entries, state);
+        }
+    }
+
+    fn render_test(&mut self, item: EvaluationProgress) {
+        if self.is_due(item.progress)
+            && let Some((name, entries)) = &self.test
+        {
+            let line = line(&format!("Test {name}"), item.progress, entries);
             self.write(&line);
         }
     }

@@ -3,7 +3,9 @@
 mod dashboard;
 mod draw;
 
-use super::{MetricState, MetricsRenderer, TrainingProgress};
+use super::{
+    CliMetricsRenderer, EvaluationName, EvaluationProgress, MetricState, MetricsRenderer, TrainingProgress,
+};
 use crate::metric::store::Split;
 use crate::{LearnerSummary, TrainingInterrupter};
 use dashboard::{Dashboard, Request};
@@ -27,6 +29,8 @@ pub struct TuiMetricsRenderer {
     dashboard: Arc<Mutex<Dashboard>>,
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
+    /// Evaluations are shown as lines, once the dashboard is closed.
+    lines: CliMetricsRenderer,
 }
 
 impl TuiMetricsRenderer {
@@ -34,7 +38,8 @@ impl TuiMetricsRenderer {
     ///
     /// # Errors
     /// When it cannot be used so.
-    pub fn new(interrupter: TrainingInterrupter) -> io::Result<Self> {
+    pub fn new(interrupter: impl Into<TrainingInterrupter>) -> io::Result<Self> {
+        let interrupter = interrupter.into();
         let terminal = ratatui::try_init()?;
         let dashboard = Arc::new(Mutex::new(Dashboard::new()));
         let over = Arc::new(AtomicBool::new(false));
@@ -45,7 +50,7 @@ impl TuiMetricsRenderer {
                 let _ = show(terminal, &dashboard, &over, &interrupter);
             })
         };
-        Ok(Self { dashboard, over, thread: Some(thread) })
+        Ok(Self { dashboard, over, thread: Some(thread), lines: CliMetricsRenderer::new() })
     }
 
     fn dashboard(&self) -> MutexGuard<'_, Dashboard> {
@@ -122,10 +127,20 @@ impl MetricsRenderer for TuiMetricsRenderer {
 
     fn on_train_end(&mut self, summary: Option<LearnerSummary>) -> Result<(), Box<dyn Error>> {
         self.close();
-        if let Some(summary) = summary {
-            println!("{summary}");
-        }
-        Ok(())
+        super::print_summary(summary)
+    }
+
+    fn update_test(&mut self, name: EvaluationName, state: MetricState) {
+        self.lines.update_test(name, state);
+    }
+
+    fn render_test(&mut self, item: EvaluationProgress) {
+        self.close();
+        self.lines.render_test(item);
+    }
+
+    fn manual_close(&mut self) {
+        self.close();
     }
 }
 
