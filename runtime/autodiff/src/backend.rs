@@ -56,6 +56,10 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
         B::seed(device, seed);
     }
 
+    fn seed_thread(device: &Self::Device, seed: Option<u64>) {
+        B::seed_thread(device, seed);
+    }
+
     fn sync(device: &Self::Device) -> Result<(), ExecutionError> {
         B::sync(device)
     }

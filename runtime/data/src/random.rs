@@ -4,15 +4,20 @@ use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 
-/// The generator of a seed's `n`-th use. Neighbouring seeds and uses are unrelated.
-pub(crate) fn generator(seed: u64, n: u64) -> SmallRng {
+/// The seed of a seed's `n`-th use: neighbouring seeds and uses are unrelated.
+pub(crate) fn mixed(seed: u64, n: u64) -> u64 {
     // The finalizer of SplitMix64 (Steele et al. 2014), applied to both numbers in turn.
-    let mixed = |x: u64| {
+    let finalized = |x: u64| {
         let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         x ^ (x >> 31)
     };
-    SmallRng::seed_from_u64(mixed(mixed(seed.wrapping_add(0x9e37_79b9_7f4a_7c15)).wrapping_add(n)))
+    finalized(finalized(seed.wrapping_add(0x9e37_79b9_7f4a_7c15)).wrapping_add(n))
+}
+
+/// The generator of a seed's `n`-th use.
+pub(crate) fn generator(seed: u64, n: u64) -> SmallRng {
+    SmallRng::seed_from_u64(mixed(seed, n))
 }
 
 /// A seed that no one chose.

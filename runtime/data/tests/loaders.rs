@@ -1,10 +1,13 @@
 //! Data loaders: every item once, in the same order for any number of workers.
 
 use kiln_data::dataloader::batcher::Batcher;
-use kiln_data::dataloader::{DataLoader, DataLoaderBuilder, Place, Progress};
+use kiln_data::dataloader::split::split_dataloader;
+use kiln_data::dataloader::{DataLoader, DataLoaderBuilder, Place, Progress, random_seed};
+use kiln_data::dataset::transform::{Mapper, MapperDataset};
 use kiln_data::dataset::{Dataset, InMemDataset};
 use kiln_ndarray::NdArray;
 use kiln_tensor::backend::Backend;
+use kiln_tensor::{Distribution, Tensor};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,7 +119,7 @@ fn an_epoch_goes_on_at_any_place() {
     for workers in [0, 1, 3] {
         for batch in [0, 1, 7, 25, 26, 99] {
             let loader = loader(101, workers, Some(42));
-            let mut rest = loader.iter_at(Place { epoch: 1, batch });
+            let mut rest = loader.iter_at(Place { epoch: 1, batch, ..Place::default() });
             let done = batch.min(26);
             assert_eq!(rest.progress(), Progress::new((done * 4).min(101), 101));
             assert_eq!(
@@ -129,4 +132,62 @@ fn an_epoch_goes_on_at_any_place() {
             assert_eq!(epoch(&loader), whole[2], "the epoch after it comes next");
         }
     }
+}
+
+/// Moves each item by a random number, each batch by another one.
+#[derive(Clone)]
+struct Noisy;
+
+impl Mapper<usize, f64> for Noisy {
+    fn map(&self, item: &usize) -> f64 {
+        *item as f64 + (random_seed() % 1000) as f64 / 1000.0
+    }
+}
+
+impl<B: Backend> Batcher<B, f64, Vec<f64>> for Noisy {
+    fn batch(&self, items: Vec<f64>, device: &B::Device) -> Vec<f64> {
+        let shift = Tensor::<B, 1>::random([items.len()], Distribution::Uniform(0.0, 100.0), device);
+        items.into_iter().zip(shift.into_data().iter::<f64>()).map(|(item, shift)| item + shift).collect()
+    }
+}
+
+#[test]
+fn random_numbers_depend_on_seeds_epoch_and_place_alone() {
+    let device = Default::default();
+    let batches = |workers, seed, training, from| {
+        let loader =
+            DataLoaderBuilder::<B, _, _>::new(Noisy).batch_size(4).shuffle(seed).num_workers(workers);
+        let loader = loader.build(MapperDataset::new(InMemDataset::new((0..30).collect()), Noisy));
+        let epoch = |epoch| loader.iter_at(Place { epoch, batch: from, seed: training }).collect::<Vec<_>>();
+        [epoch(0), epoch(1)]
+    };
+    let expected = batches(0, 3, 7, 0);
+    assert_ne!(expected[0], expected[1]);
+    for workers in [0, 1, 4] {
+        B::seed(&device, workers as u64);
+        let next = |workers| {
+            B::seed(&device, 5);
+            let found = batches(workers, 3, 7, 0);
+            assert_eq!(found, expected, "{workers} workers");
+            Tensor::<B, 1>::random([1], Distribution::Default, &device).into_scalar()
+        };
+        // What is drawn for batches does not disturb the device's sequence.
+        assert_eq!(next(workers), next(0));
+    }
+    assert_eq!(batches(2, 3, 7, 5), expected.clone().map(|epoch| epoch[5..].to_vec()));
+    for (seed, training) in [(4, 7), (3, 8)] {
+        assert_ne!(batches(2, seed, training, 0), expected);
+    }
+    assert_ne!(random_seed(), random_seed());
+}
+
+#[test]
+fn parts_for_devices_have_numbers_of_their_own() {
+    let device = Default::default();
+    let loader = DataLoaderBuilder::<B, _, _>::new(Noisy).batch_size(4);
+    let loader = loader.build(MapperDataset::new(InMemDataset::new(vec![0; 9]), Noisy));
+    let parts = split_dataloader(loader, &[device, device]);
+    assert_eq!(parts.iter().map(|part| part.num_items()).collect::<Vec<_>>(), [4, 5]);
+    let [first, second]: [Vec<_>; 2] = [0, 1].map(|n: usize| parts[n].iter().flatten().collect());
+    assert_ne!(first, second[..4]);
 }

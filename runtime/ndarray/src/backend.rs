@@ -50,6 +50,10 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
         ops::random::seed(seed);
     }
 
+    fn seed_thread(_device: &NdArrayDevice, seed: Option<u64>) {
+        ops::random::seed_thread(seed);
+    }
+
     fn from_data(data: TensorData, _device: &NdArrayDevice) -> NdArrayTensor {
         NdArrayTensor::from_data(data)
     }

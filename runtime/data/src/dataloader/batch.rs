@@ -1,6 +1,7 @@
 //! [`BatchDataLoader`]: batches of one size.
 
 use super::batcher::Batcher;
+use super::draws::{Draws, epoch_seed, part_seed};
 use super::workers::Workers;
 use super::{DataLoader, DataLoaderIterator, Place, Progress};
 use crate::dataset::Dataset;
@@ -12,7 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Makes batches of one size of a dataset.
 ///
-/// The order of an epoch follows from the seed and the epoch's number alone, not from how many threads make the batches.
+/// The order of an epoch follows from the seed and the epoch's number alone, not from how many threads make the batches; so do
+/// random numbers that are drawn for an item or a batch ([`random_seed`](super::random_seed)).
 pub struct BatchDataLoader<B: Backend, I, O> {
     dataset: Arc<dyn Dataset<I>>,
     batcher: Arc<dyn Batcher<B, I, O>>,
@@ -20,6 +22,8 @@ pub struct BatchDataLoader<B: Backend, I, O> {
     seed: Option<u64>,
     workers: usize,
     device: B::Device,
+    /// Tells apart what parts of a dataset draw.
+    part: u64,
     /// Epochs begun so far.
     epoch: AtomicU64,
 }
@@ -33,15 +37,15 @@ impl<B: Backend, I, O> BatchDataLoader<B, I, O> {
         workers: usize,
         device: B::Device,
     ) -> Self {
-        Self { dataset, batcher, batch_size, seed, workers, device, epoch: AtomicU64::new(0) }
+        Self { dataset, batcher, batch_size, seed, workers, device, part: 0, epoch: AtomicU64::new(0) }
     }
 
     /// The same in other respects.
     fn with(&self, dataset: Arc<dyn Dataset<I>>, device: B::Device) -> Self {
         let epoch = AtomicU64::new(self.epoch.load(Ordering::Relaxed));
-        let (batcher, batch_size, seed, workers) =
-            (self.batcher.clone(), self.batch_size, self.seed, self.workers);
-        Self { dataset, batcher, batch_size, seed, workers, device, epoch }
+        let (batcher, batch_size, seed, workers, part) =
+            (self.batcher.clone(), self.batch_size, self.seed, self.workers, self.part);
+        Self { dataset, batcher, batch_size, seed, workers, device, part, epoch }
     }
 }
 
@@ -52,6 +56,8 @@ pub(super) struct Epoch<B: Backend, I, O> {
     device: B::Device,
     batch_size: usize,
     len: usize,
+    /// What random numbers follow from.
+    seed: u64,
     /// The items' indices; nothing when they come in order.
     order: Option<Vec<usize>>,
 }
@@ -68,8 +74,15 @@ impl<B: Backend, I, O> Epoch<B, I, O> {
         let places = start..(start + self.batch_size).min(self.len);
         let count = places.len();
         let index = |place: usize| self.order.as_ref().map_or(place, |order| order[place]);
+        let draws = Draws::<B>::new(&self.device, self.seed);
+        let get = |place| {
+            let index = index(place);
+            draws.item(index);
+            self.dataset.get(index)
+        };
         // A dataset may have items that it cannot read: they are left out.
-        let items = places.filter_map(|place| self.dataset.get(index(place))).collect();
+        let items = places.filter_map(get).collect();
+        draws.batch(n);
         (self.batcher.batch(items, &self.device), count)
     }
 }
@@ -85,6 +98,7 @@ impl<B: Backend, I: 'static, O: Send + 'static> BatchDataLoader<B, I, O> {
             device: self.device.clone(),
             batch_size: self.batch_size,
             len,
+            seed: epoch_seed([self.seed.unwrap_or(0), place.seed, self.part, place.epoch]),
             order,
         };
         let epoch = Arc::new(epoch);
@@ -102,7 +116,7 @@ impl<B: Backend, I: 'static, O: Send + 'static> BatchDataLoader<B, I, O> {
 impl<B: Backend, I: 'static, O: Send + 'static> DataLoader<B, O> for BatchDataLoader<B, I, O> {
     fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<O> + 'a> {
         let epoch = self.epoch.fetch_add(1, Ordering::Relaxed);
-        self.batches(Place { epoch, batch: 0 })
+        self.batches(Place { epoch, ..Place::default() })
     }
 
     fn iter_at<'a>(&'a self, place: Place) -> Box<dyn DataLoaderIterator<O> + 'a> {
@@ -120,7 +134,8 @@ impl<B: Backend, I: 'static, O: Send + 'static> DataLoader<B, O> for BatchDataLo
 
     fn slice(&self, start: usize, end: usize) -> Arc<dyn DataLoader<B, O>> {
         let part = PartialDataset::new(self.dataset.clone(), start, end);
-        Arc::new(self.with(Arc::new(part), self.device.clone()))
+        let loader = self.with(Arc::new(part), self.device.clone());
+        Arc::new(Self { part: part_seed(self.part, start), ..loader })
     }
 }
 

@@ -3,10 +3,13 @@
 mod batch;
 pub mod batcher;
 mod builder;
+mod draws;
+pub mod split;
 mod workers;
 
 pub use batch::BatchDataLoader;
 pub use builder::DataLoaderBuilder;
+pub use draws::random_seed;
 
 use kiln_tensor::backend::Backend;
 use std::sync::Arc;
@@ -34,6 +37,8 @@ pub struct Place {
     pub epoch: u64,
     /// Batches of this epoch before the next one.
     pub batch: usize,
+    /// What random numbers of items and batches follow from, beside the loader's seed: the training's seed.
+    pub seed: u64,
 }
 
 /// Goes through the batches of one epoch.

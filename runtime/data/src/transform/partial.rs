@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// The items of another dataset from one index up to another.
+#[derive(Clone)]
 pub struct PartialDataset<D, I> {
     dataset: D,
     start: usize,
@@ -18,15 +19,21 @@ impl<D: Dataset<I>, I> PartialDataset<D, I> {
         let end = end.min(dataset.len());
         Self { dataset, start: start.min(end), end, item: PhantomData }
     }
-}
 
-impl<D: Dataset<I>, I> PartialDataset<Arc<D>, I> {
     /// Splits a dataset into ranges, as equal as can be.
-    pub fn split(dataset: D, count: usize) -> Vec<Self> {
+    pub fn split(dataset: D, count: usize) -> Vec<PartialDataset<Arc<D>, I>> {
+        Self::split_chunks(dataset, count, 1)
+    }
+
+    /// Splits a dataset into ranges of whole batches, as equal as can be: all batches but the last one have `batch_size` items.
+    ///
+    /// # Panics
+    /// For batches of 0 items.
+    pub fn split_chunks(dataset: D, count: usize, batch_size: usize) -> Vec<PartialDataset<Arc<D>, I>> {
         let dataset = Arc::new(dataset);
-        let (len, count) = (dataset.len(), count.max(1));
-        let bound = |n: usize| (len as u128 * n as u128 / count as u128) as usize;
-        (0..count).map(|n| Self::new(dataset.clone(), bound(n), bound(n + 1))).collect()
+        let (batches, count) = (dataset.len().div_ceil(batch_size), count.max(1));
+        let bound = |n: usize| (batches as u128 * n as u128 / count as u128) as usize * batch_size;
+        (0..count).map(|n| PartialDataset::new(dataset.clone(), bound(n), bound(n + 1))).collect()
     }
 }
 
@@ -57,6 +64,8 @@ mod tests {
         assert_eq!(PartialDataset::new(dataset(), 2, 5).get(usize::MAX), None);
         let parts = PartialDataset::split(dataset(), 3);
         assert_eq!(parts.iter().map(Dataset::len).collect::<Vec<_>>(), [3, 3, 4]);
+        let chunks = PartialDataset::<InMemDataset<i32>, i32>::split_chunks(dataset(), 2, 4);
+        assert_eq!(chunks.iter().map(Dataset::len).collect::<Vec<_>>(), [4, 6]);
         assert_eq!(parts.iter().flat_map(Dataset::iter).collect::<Vec<i32>>(), (0..10).collect::<Vec<_>>());
     }
 }

@@ -53,14 +53,39 @@ impl Generator {
     }
 }
 
+#[cfg(feature = "std")]
+std::thread_local! {
+    /// The sequence of a thread that has one of its own.
+    static OWN: core::cell::Cell<Option<Generator>> = const { core::cell::Cell::new(None) };
+}
+
+/// Draws from this thread's sequence, or the device's.
+fn with<R>(draw: impl FnOnce(&mut Generator) -> R) -> R {
+    #[cfg(feature = "std")]
+    if let Some(mut own) = OWN.take() {
+        let drawn = draw(&mut own);
+        OWN.set(Some(own));
+        return drawn;
+    }
+    STATE.with(draw)
+}
+
 /// Restarts the sequence.
 pub(crate) fn seed(seed: u64) {
     STATE.with(|state| *state = Generator::seeded(seed));
 }
 
+/// Begins a sequence of this thread's own, or ends it. Without an operating system there is one thread.
+pub(crate) fn seed_thread(seed: Option<u64>) {
+    #[cfg(feature = "std")]
+    OWN.set(seed.map(Generator::seeded));
+    #[cfg(not(feature = "std"))]
+    let _ = seed;
+}
+
 /// A key of its own for each call, reproducible like all that is drawn.
 pub(crate) fn key() -> u64 {
-    STATE.with(Generator::next)
+    with(Generator::next)
 }
 
 /// Drops floats by the words that belong to a key and their positions, and scales the others. The scale has the tensor's dtype, as
@@ -95,7 +120,7 @@ pub(crate) fn random(shape: Shape, distribution: Distribution, dtype: DType) -> 
         Distribution::Normal(mean, deviation) => mean + deviation * generator.normal(),
     };
     let values = NdArrayTensor::build(shape, DType::F64, |out: &mut [f64]| {
-        STATE.with(|state| out.iter_mut().for_each(|x| *x = draw(state)));
+        with(|state| out.iter_mut().for_each(|x| *x = draw(state)));
     });
     let floored = dtype.is_int() && matches!(distribution, Distribution::Uniform(..));
     let values = if floored { crate::ops::unary::unary(kiln_tensor::UnaryOp::Floor, values) } else { values };
@@ -106,6 +131,6 @@ pub(crate) fn random(shape: Shape, distribution: Distribution, dtype: DType) -> 
 fn integers(shape: Shape, dtype: DType) -> NdArrayTensor {
     let mask = if dtype == DType::Bool { 1 } else { u64::MAX };
     by_size!(dtype, T => NdArrayTensor::build(shape, dtype, |out: &mut [T]| {
-        STATE.with(|state| out.iter_mut().for_each(|x| *x = state.next() as T & mask as T));
+        with(|state| out.iter_mut().for_each(|x| *x = state.next() as T & mask as T));
     }))
 }

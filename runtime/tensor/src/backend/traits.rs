@@ -56,6 +56,11 @@ pub trait Backend:
     /// Seeds the device's random numbers.
     fn seed(device: &Self::Device, seed: u64);
 
+    /// From here on, what this thread draws on the device comes from a sequence of its own, which the seed begins; without a
+    /// seed, from the device's again. So threads that prepare data neither disturb the device's sequence nor depend on each
+    /// other. A backend that does not know of this draws from the device's sequence on every thread.
+    fn seed_thread(_device: &Self::Device, _seed: Option<u64>) {}
+
     /// Waits until everything submitted has run.
     fn sync(_device: &Self::Device) -> Result<(), ExecutionError> {
         Ok(())
