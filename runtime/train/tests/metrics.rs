@@ -5,6 +5,7 @@ use kiln_core::Tensor;
 use kiln_core::tensor::{Bool, Int};
 use kiln_ndarray::NdArray;
 use kiln_train::metric::state::{FormatOptions, NumericMetricState};
+use kiln_train::metric::vision::{DiceInput, DiceMetric, DiceMetricConfig};
 use kiln_train::metric::*;
 use kiln_train::{ClassificationOutput, MultiLabelClassificationOutput, RegressionOutput};
 
@@ -218,4 +219,46 @@ fn metrics_of_ones_own() {
     let entry = metric.update(&classified().adapt(), &MetricMetadata::default());
     assert_eq!(entry.formatted, "epoch 5 points - batch 5 points");
     assert_eq!((metric.value().count(), entry.serialized.as_str()), (2, "5,2"));
+}
+
+/// What is a metric's input already.
+struct Input<T>(T);
+
+impl Adaptor<CerInput<B>> for Input<CerInput<B>> {
+    fn adapt(&self) -> CerInput<B> {
+        self.0.clone()
+    }
+}
+
+impl Adaptor<DiceInput<B>> for Input<DiceInput<B>> {
+    fn adapt(&self) -> DiceInput<B> {
+        self.0.clone()
+    }
+}
+
+#[test]
+fn errors_of_sequences() {
+    let device = Default::default();
+    // One replaced of 4; one left out and one inserted of 4, or, up to the 0, one inserted after 3.
+    let outputs = [[1, 2, 9, 4], [6, 7, 8, 5]];
+    let targets = [[1, 2, 3, 4], [6, 7, 8, 0]];
+    let input =
+        Input(CerInput::<B>::new(Tensor::from_ints(outputs, &device), Tensor::from_ints(targets, &device)));
+    assert_value(CharErrorRate::<B>::new(), &input, (25.0, 2));
+    assert_value(CharErrorRate::<B>::new().with_pad_token(0), &input, (200.0 / 7.0, 2));
+    assert_value(WordErrorRate::<B>::new().with_pad_token(6), &input, (25.0, 2));
+}
+
+#[test]
+fn masks() {
+    let device = Default::default();
+    // The background agrees in 1 of 2 + 1, the class in 2 of 2 + 3.
+    let outputs = Tensor::<B, 4, Int>::from_ints([[[[1, 0], [1, 0]], [[0, 1], [0, 1]]]], &device);
+    let targets = Tensor::from_ints([[[[1, 0], [0, 0]], [[0, 1], [1, 1]]]], &device);
+    let input = Input(DiceInput::new(outputs.clone(), targets));
+    assert_value(DiceMetric::<B>::new(), &input, (4.0 / 5.0, 1));
+    let all = DiceMetricConfig { include_background: true, ..DiceMetricConfig::default() };
+    assert_value(DiceMetric::<B>::with_config(all), &input, (6.0 / 8.0, 1));
+    let empty = Input(DiceInput::new(outputs.zeros_like(), outputs.zeros_like()));
+    assert_value(DiceMetric::<B>::new(), &empty, (1.0, 1));
 }

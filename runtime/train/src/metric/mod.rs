@@ -9,6 +9,7 @@ mod base;
 mod classification;
 mod confusion;
 mod entry;
+mod error_rate;
 mod fbeta;
 mod hamming;
 mod iteration;
@@ -22,6 +23,7 @@ mod recall;
 pub mod state;
 pub mod store;
 mod top_k;
+pub mod vision;
 
 pub use accuracy::{AccuracyInput, AccuracyMetric};
 pub use auroc::{AurocInput, AurocMetric};
@@ -32,6 +34,7 @@ pub use base::{
 pub use classification::{ClassReduction, ClassificationMetricConfig, DecisionRule};
 pub use confusion::{ConfusionStats, ConfusionStatsInput};
 pub use entry::{MetricEntry, MetricName, NumericEntry, SerializedEntry};
+pub use error_rate::{CerInput, CharErrorRate, WerInput, WordErrorRate};
 pub use fbeta::FBetaScoreMetric;
 pub use hamming::{HammingScore, HammingScoreInput};
 pub use iteration::IterationSpeedMetric;

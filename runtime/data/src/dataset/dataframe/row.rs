@@ -62,6 +62,32 @@ macro_rules! of_the_only_column {
     };
 }
 
+/// Tuples are sequences; a struct of one field without a name is that field.
+macro_rules! tuples_and_newtypes {
+    () => {
+        fn deserialize_tuple<V: Visitor<'de>>(self, _len: usize, visitor: V) -> Result<V::Value, Fault> {
+            self.deserialize_seq(visitor)
+        }
+
+        fn deserialize_tuple_struct<V: Visitor<'de>>(
+            self,
+            _name: &'static str,
+            _len: usize,
+            visitor: V,
+        ) -> Result<V::Value, Fault> {
+            self.deserialize_seq(visitor)
+        }
+
+        fn deserialize_newtype_struct<V: Visitor<'de>>(
+            self,
+            _name: &'static str,
+            visitor: V,
+        ) -> Result<V::Value, Fault> {
+            visitor.visit_newtype_struct(self)
+        }
+    };
+}
+
 impl<'de> Deserializer<'de> for Row<'_> {
     type Error = Fault;
 
@@ -73,26 +99,7 @@ impl<'de> Deserializer<'de> for Row<'_> {
         visitor.visit_seq(Fields { row: self, next: 0 })
     }
 
-    fn deserialize_tuple<V: Visitor<'de>>(self, _len: usize, visitor: V) -> Result<V::Value, Fault> {
-        self.deserialize_seq(visitor)
-    }
-
-    fn deserialize_tuple_struct<V: Visitor<'de>>(
-        self,
-        _name: &'static str,
-        _len: usize,
-        visitor: V,
-    ) -> Result<V::Value, Fault> {
-        self.deserialize_seq(visitor)
-    }
-
-    fn deserialize_newtype_struct<V: Visitor<'de>>(
-        self,
-        _name: &'static str,
-        visitor: V,
-    ) -> Result<V::Value, Fault> {
-        visitor.visit_newtype_struct(self)
-    }
+    tuples_and_newtypes!();
 
     fn deserialize_enum<V: Visitor<'de>>(
         self,
@@ -218,26 +225,7 @@ impl<'de> Deserializer<'de> for Value<'_> {
         }
     }
 
-    fn deserialize_tuple<V: Visitor<'de>>(self, _len: usize, visitor: V) -> Result<V::Value, Fault> {
-        self.deserialize_seq(visitor)
-    }
-
-    fn deserialize_tuple_struct<V: Visitor<'de>>(
-        self,
-        _name: &'static str,
-        _len: usize,
-        visitor: V,
-    ) -> Result<V::Value, Fault> {
-        self.deserialize_seq(visitor)
-    }
-
-    fn deserialize_newtype_struct<V: Visitor<'de>>(
-        self,
-        _name: &'static str,
-        visitor: V,
-    ) -> Result<V::Value, Fault> {
-        visitor.visit_newtype_struct(self)
-    }
+    tuples_and_newtypes!();
 
     /// A variant without fields, by its name.
     fn deserialize_enum<V: Visitor<'de>>(
