@@ -17,6 +17,7 @@ mod learner;
 pub mod logger;
 pub mod metric;
 mod output;
+mod precision;
 mod random;
 pub mod renderer;
 mod step;
@@ -31,6 +32,7 @@ pub use learner::{
 pub use logger::{ApplicationLoggerInstaller, FileApplicationLoggerInstaller};
 pub use metric::ItemLazy;
 pub use output::{ClassificationOutput, MultiLabelClassificationOutput, RegressionOutput};
+pub use precision::{MixedPrecision, MixedTrainStep, StepPrecision};
 pub use step::{TrainOutput, TrainStep, ValidStep};
 pub use supervised::{
     EvalMetricRegistration, EvalTextMetricRegistration, Evaluator, EvaluatorBuilder, InferenceStep,

@@ -7,15 +7,18 @@ use kiln_autodiff::Autodiff;
 use kiln_core::module::Module;
 use kiln_core::record::{CompactRecorder, DefaultRecorder};
 use kiln_core::tensor::backend::{AutodiffBackend, Backend};
+use kiln_core::tensor::{DType, Distribution};
 use kiln_data::dataloader::DataLoaderBuilder;
 use kiln_data::dataloader::batcher::Batcher;
 use kiln_ndarray::NdArray;
-use kiln_optim::AdamWConfig;
 use kiln_optim::lr_scheduler::cosine::CosineAnnealingLrSchedulerConfig;
+use kiln_optim::{AdamWConfig, LossScalerConfig};
 use kiln_train::metric::store::{Aggregate, Direction, Split};
 use kiln_train::metric::{AccuracyMetric, LearningRateMetric, LossMetric};
 use kiln_train::renderer::CliMetricsRenderer;
-use kiln_train::{LearnerBuilder, MetricEarlyStoppingStrategy, StoppingCondition, TrainingInterrupter};
+use kiln_train::{
+    LearnerBuilder, MetricEarlyStoppingStrategy, MixedPrecision, StoppingCondition, TrainingInterrupter,
+};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -65,7 +68,10 @@ impl<B: Backend> Batcher<B, Point, Batch<B>> for Troubled {
             Trouble::Slow(pause) => std::thread::sleep(*pause),
             Trouble::None | Trouble::Panic(_) | Trouble::Abort(_) | Trouble::Interrupt(..) => {}
         }
-        Batcher2d.batch(items, device)
+        // Random numbers of a batch follow from its place, whoever makes it.
+        let batch: Batch<B> = Batcher2d.batch(items, device);
+        let noise = batch.points.random_like(Distribution::Normal(0.0, 0.01));
+        Batch { points: batch.points + noise, ..batch }
     }
 }
 
@@ -77,11 +83,13 @@ struct Run {
     after: Option<usize>,
     epochs: usize,
     devices: usize,
+    /// In 16 bits, with losses whose gradients overflow at first.
+    mixed: bool,
 }
 
 impl Run {
     fn new(trouble: Trouble) -> Self {
-        Self { trouble, workers: 0, after: None, epochs: EPOCHS, devices: 1 }
+        Self { trouble, workers: 0, after: None, epochs: EPOCHS, devices: 1, mixed: false }
     }
 }
 
@@ -118,6 +126,9 @@ fn train<T: AutodiffBackend>(start: &Path, folder: &Path, run: Run) {
         Some(epoch) => builder.checkpoint(epoch),
         None => builder.resume(),
     };
+    let scaler = LossScalerConfig::new().with_init_scale(2.0_f64.powi(20)).with_growth_interval(4);
+    let precision = MixedPrecision::new(DType::F16).with_scaler(Some(scaler));
+    let builder = if run.mixed { builder.mixed_precision(precision) } else { builder };
     let trouble = match run.trouble {
         Trouble::Interrupt(at, _) => Trouble::Interrupt(at, builder.interrupter()),
         trouble => trouble,
@@ -253,6 +264,39 @@ fn in_double_precision() {
         train::<Double>(&start, &folder, Run::new(Trouble::None));
         assert_same(&files(&folder), &files(&whole), &format!("killed with batch {batch}"));
     }
+}
+
+/// The scaler of losses goes on where it was.
+#[test]
+fn in_mixed_precision() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let start = start(folder.path());
+    let run = |folder: &Path, trouble: Trouble| {
+        train::<Trained>(&start, folder, Run { mixed: true, ..Run::new(trouble) });
+    };
+    let whole = folder.path().join("whole");
+    run(&whole, Trouble::None);
+    let expected = files(&whole);
+    for name in ["checkpoint/resume-4/scaler.bin", "checkpoint/scaler-4.mpk"] {
+        assert!(expected.contains_key(name), "{name}");
+    }
+    for batch in [2, 7, 16, 29, 40] {
+        let folder = folder.path().join(format!("killed-{batch}"));
+        catch_unwind(AssertUnwindSafe(|| run(&folder, Trouble::Panic(batch)))).expect_err("a panic");
+        run(&folder, Trouble::None);
+        assert_same(&files(&folder), &expected, &format!("killed with batch {batch}"));
+    }
+    let plain = folder.path().join("plain");
+    train::<Trained>(&start, &plain, Run::new(Trouble::None));
+    let last = |folder: &Path| {
+        let log = std::fs::read_to_string(folder.join("valid/epoch-4/Loss.log")).expect("a log");
+        log.lines()
+            .map(|line| line.split(',').next().and_then(|x| x.parse::<f64>().ok()).expect("x"))
+            .sum::<f64>()
+    };
+    let (mixed, plain) = (last(&whole), last(&plain));
+    assert!(mixed < plain * 1.5, "{mixed} in mixed precision, {plain} without");
 }
 
 /// Which folder the process that [`killed_processes`] starts trains in.

@@ -4,8 +4,9 @@ use crate::TrainError;
 use kiln_core::module::AutodiffModule;
 use kiln_core::record::{FileRecorder, Record, RecorderError};
 use kiln_core::tensor::backend::AutodiffBackend;
-use kiln_optim::Optimizer;
 use kiln_optim::lr_scheduler::LrScheduler;
+use kiln_optim::{LossScaler, Optimizer};
+use std::fs;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +15,8 @@ pub(crate) struct Recorded<M, O, S> {
     pub(crate) model: M,
     pub(crate) optim: O,
     pub(crate) scheduler: S,
+    /// That of losses, in mixed precision.
+    pub(crate) scaler: Option<LossScaler>,
 }
 
 /// Files of a checkpoint each for model, optimizer and scheduler.
@@ -41,6 +44,7 @@ pub(crate) trait Records<B: AutodiffBackend, M, O, S>: Send {
 const MODEL: &str = "model";
 const OPTIM: &str = "optim";
 const SCHEDULER: &str = "scheduler";
+const SCALER: &str = "scaler";
 
 /// [`Records`] by a recorder.
 pub(crate) struct By<FR, B> {
@@ -56,7 +60,18 @@ impl<FR, B> By<FR, B> {
 
 impl<B: AutodiffBackend, FR: FileRecorder<B>> By<FR, B> {
     fn write<R: Record<B>>(&self, record: R, path: PathBuf) -> Result<(), TrainError> {
-        self.recorder.record(record, path.clone()).map_err(|source| TrainError::save(path, source))
+        self.recorder
+            .record(record, path.clone())
+            .map_err(|source| TrainError::save(path.clone(), source))?;
+        settle(&Self::file(path))
+    }
+
+    /// The file of a record.
+    fn file(path: PathBuf) -> PathBuf {
+        let mut path = path.into_os_string();
+        path.push(".");
+        path.push(FR::file_extension());
+        path.into()
     }
 
     fn read<R: Record<B>>(&self, path: PathBuf, device: &B::Device) -> Result<R, TrainError> {
@@ -79,7 +94,11 @@ where
     ) -> Result<(), TrainError> {
         self.write(recorded.model.clone().into_record(), files(MODEL))?;
         self.write(recorded.optim.to_record(), files(OPTIM))?;
-        self.write(recorded.scheduler.to_record::<B>(), files(SCHEDULER))
+        self.write(recorded.scheduler.to_record::<B>(), files(SCHEDULER))?;
+        match &recorded.scaler {
+            Some(scaler) => self.write(scaler.to_record(), files(SCALER)),
+            None => Ok(()),
+        }
     }
 
     fn load(
@@ -88,24 +107,40 @@ where
         recorded: Recorded<M, O, S>,
         device: &B::Device,
     ) -> Result<Recorded<M, O, S>, TrainError> {
+        let scaler = match recorded.scaler {
+            // One that was made without mixed precision has none.
+            Some(scaler) if Self::file(files(SCALER)).exists() => {
+                Some(scaler.load_record(self.read(files(SCALER), device)?))
+            }
+            scaler => scaler,
+        };
         let path = files(MODEL);
         let model = recorded.model.try_load_record(self.read(path.clone(), device)?);
         Ok(Recorded {
             model: model.map_err(|source| TrainError::load(path, source))?,
             optim: recorded.optim.load_record(self.read(files(OPTIM), device)?),
             scheduler: recorded.scheduler.load_record::<B>(self.read(files(SCHEDULER), device)?),
+            scaler,
         })
     }
 
     fn delete(&self, files: &dyn Fn(&str) -> PathBuf) -> Result<(), TrainError> {
-        for name in [MODEL, OPTIM, SCHEDULER] {
-            let mut path = files(name).into_os_string();
-            path.push(".");
-            path.push(FR::file_extension());
-            remove(Path::new(&path), |path| std::fs::remove_file(path))?;
+        for name in [MODEL, OPTIM, SCHEDULER, SCALER] {
+            remove(&Self::file(files(name)), |path| fs::remove_file(path))?;
         }
         Ok(())
     }
+}
+
+/// Waits until a file, or a folder, is on the disk under its name, so that a power cut does not take it when what it replaces
+/// is gone.
+pub(super) fn settle(path: &Path) -> Result<(), TrainError> {
+    let synced = |path: &Path| {
+        // Folders cannot be opened as files everywhere; where they cannot, the system keeps names by itself.
+        if cfg!(unix) || path.is_file() { fs::File::open(path)?.sync_all() } else { Ok(()) }
+    };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    synced(path).and_then(|()| synced(folder)).map_err(|source| TrainError::file(path, source))
 }
 
 /// Removes what may not be there.

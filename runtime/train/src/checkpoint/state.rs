@@ -1,9 +1,9 @@
 //! The whole state of a training, as it was after a step, to go on from there with the same numbers.
 //!
 //! A state is a folder, `checkpoint/resume-2-137`: two epochs and 137 steps of the third one are over. It is written under
-//! another name first, so that one that is there is whole.
+//! another name first, so that one that is there is whole, and is on the disk before the one that it replaces is removed.
 
-use super::files::{By, Recorded, Records, remove};
+use super::files::{By, Recorded, Records, remove, settle};
 use crate::TrainError;
 use kiln_core::module::AutodiffModule;
 use kiln_core::record::{BinFileRecorder, DoublePrecisionSettings, FullPrecisionSettings};
@@ -88,9 +88,11 @@ where
         self.records.save(&|name| part.join(name), recorded)?;
         let path = part.join(PLACE);
         write_json(&path, place).map_err(|source| TrainError::file(&path, source))?;
+        settle(&path)?;
         // Only a state of the same place stands in the way, of which the files are the same.
         remove(&target, |path| fs::remove_dir_all(path))?;
-        fs::rename(&part, &target).map_err(|source| TrainError::file(&target, source))
+        fs::rename(&part, &target).map_err(|source| TrainError::file(&target, source))?;
+        settle(&target)
     }
 
     /// Goes back to a state.

@@ -8,6 +8,7 @@ use super::worker::{Desk, Worker};
 use super::{TrainingInterrupter, TrainingResult};
 use crate::checkpoint::Recorded;
 use crate::metric::ItemLazy;
+use crate::precision::Stepper;
 use crate::{TrainError, TrainStep, ValidStep, curves, random};
 use kiln_core::module::{AutodiffModule, Module};
 use kiln_core::tensor::backend::AutodiffBackend;
@@ -53,6 +54,7 @@ where
     pub(super) devices: Vec<B::Device>,
     pub(super) num_epochs: usize,
     pub(super) accumulation: usize,
+    pub(super) stepper: Stepper<M, TI, TO>,
     pub(super) seed: Option<u64>,
     pub(super) begin: Begin,
     pub(super) keeper: Keeper<B, M, O, S>,
@@ -60,7 +62,7 @@ where
     pub(super) early_stopping: Option<Box<dyn EarlyStoppingStrategy>>,
     pub(super) interrupter: TrainingInterrupter,
     pub(super) summary: bool,
-    pub(super) batches: PhantomData<fn(TI, VI)>,
+    pub(super) batches: PhantomData<fn(VI)>,
 }
 
 impl<B, M, O, S, TI, TO, VI, VO> Learner<B, M, O, S, TI, TO, VI, VO>
@@ -132,6 +134,7 @@ where
         let valid = dataloader_valid.to_device(&main);
         let mut training = Loop {
             devices: self.devices,
+            stepper: self.stepper,
             num_epochs: self.num_epochs,
             accumulation: self.accumulation,
             interrupter: self.interrupter,

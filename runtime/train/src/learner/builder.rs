@@ -15,8 +15,9 @@ use crate::logger::{
 };
 use crate::metric::store::{Aggregate, Direction, EventStoreClient, Split};
 use crate::metric::{Adaptor, ItemLazy, LossMetric, Metric, MetricName, Numeric};
+use crate::precision::Stepper;
 use crate::renderer::{MetricsRenderer, default_renderer};
-use crate::{TrainStep, ValidStep};
+use crate::{MixedPrecision, MixedTrainStep, TrainStep, ValidStep};
 use kiln_core::module::AutodiffModule;
 use kiln_core::record::FileRecorder;
 use kiln_core::tensor::backend::AutodiffBackend;
@@ -55,6 +56,8 @@ where
     begin: Begin,
     seed: Option<u64>,
     accumulation: usize,
+    precision: Option<MixedPrecision>,
+    stepper: Stepper<M, TI, TO>,
     devices: Vec<B::Device>,
     records: Option<Box<dyn Records<B, M, O, S>>>,
     strategy: Option<Box<dyn CheckpointingStrategy>>,
@@ -67,7 +70,7 @@ where
     early_stopping: Option<Box<dyn EarlyStoppingStrategy>>,
     interrupter: TrainingInterrupter,
     summary: bool,
-    batches: PhantomData<fn(TI, VI)>,
+    batches: PhantomData<fn(VI)>,
 }
 
 impl<B, M, O, S, TI, TO, VI, VO> LearnerBuilder<B, M, O, S, TI, TO, VI, VO>
@@ -90,6 +93,8 @@ where
             begin: Begin::Anew,
             seed: None,
             accumulation: 1,
+            precision: None,
+            stepper: Stepper::Plain,
             devices: vec![B::Device::default()],
             records: None,
             strategy: None,
@@ -268,7 +273,8 @@ where
         self
     }
 
-    /// Sums the gradients of so many steps for one of the optimizer; at the end of an epoch it may be fewer.
+    /// Sums the gradients of so many steps for one of the optimizer. What is left at the end of an epoch, of fewer steps, is
+    /// dropped, as Burn does.
     ///
     /// # Panics
     /// For 0.
@@ -276,6 +282,18 @@ where
     pub fn grads_accumulation(mut self, accumulation: usize) -> Self {
         assert!(accumulation > 0, "LearnerBuilder: the gradients of 0 steps");
         self.accumulation = accumulation;
+        self
+    }
+
+    /// Computes steps in 16 bits, while parameters and the optimizer's state keep their precision. The scaler of losses is part
+    /// of checkpoints; where a gradient is not finite, the optimizer's step is left out.
+    #[must_use]
+    pub fn mixed_precision(mut self, precision: MixedPrecision) -> Self
+    where
+        M: MixedTrainStep<TI, TO>,
+    {
+        self.stepper = Stepper::mixed(&precision);
+        self.precision = Some(precision);
         self
     }
 
@@ -339,7 +357,13 @@ where
         let resumable = self.begin != Begin::Anew;
         let folder = self.directory.join("checkpoint");
         Learner {
-            recorded: Recorded { model, optim, scheduler: lr_scheduler },
+            recorded: Recorded {
+                model,
+                optim,
+                scheduler: lr_scheduler,
+                scaler: self.precision.as_ref().and_then(MixedPrecision::scaler),
+            },
+            stepper: self.stepper,
             directory: self.directory,
             devices: self.devices,
             num_epochs: self.num_epochs,

@@ -7,21 +7,23 @@ use super::worker::Worker;
 use crate::checkpoint::{Recorded, TrainingPlace};
 use crate::metric::store::{EventStoreClient, Split};
 use crate::metric::{ItemLazy, MetricMetadata};
+use crate::precision::Stepper;
 use crate::random::step_seed;
 use crate::{TrainError, TrainOutput, TrainStep, ValidStep};
 use kiln_core::module::AutodiffModule;
 use kiln_core::tensor::backend::AutodiffBackend;
 use kiln_data::dataloader::{DataLoader, DataLoaderIterator, Place, Progress};
 use kiln_optim::lr_scheduler::LrScheduler;
-use kiln_optim::{GradientsAccumulator, Optimizer};
+use kiln_optim::{GradientsAccumulator, GradientsParams, LearningRate, Optimizer};
 use std::sync::Arc;
 
 /// The stream of random numbers of validation; the shards of training have those after it.
 const VALIDATION: usize = 0;
 
 /// What stays the same while a training goes on, and what it reports to.
-pub(super) struct Loop<B: AutodiffBackend, M, O, S, TO: ItemLazy, VO: ItemLazy> {
+pub(super) struct Loop<B: AutodiffBackend, M, O, S, TI, TO: ItemLazy, VO: ItemLazy> {
     pub(super) devices: Vec<B::Device>,
+    pub(super) stepper: Stepper<M, TI, TO>,
     pub(super) num_epochs: usize,
     /// Steps whose gradients are summed for one of the optimizer.
     pub(super) accumulation: usize,
@@ -39,10 +41,10 @@ enum End {
     Interrupted,
 }
 
-impl<B, M, O, S, TO, VO> Loop<B, M, O, S, TO, VO>
+impl<B, M, O, S, TI, TO, VO> Loop<B, M, O, S, TI, TO, VO>
 where
     B: AutodiffBackend,
-    M: AutodiffModule<B>,
+    M: AutodiffModule<B> + TrainStep<TI, TO>,
     O: Optimizer<M, B>,
     S: LrScheduler,
     TO: ItemLazy + 'static,
@@ -51,7 +53,7 @@ where
     VO::ItemSync: 'static,
 {
     /// Trains from a place on. The result says where the training ended.
-    pub(super) fn run<TI, VI>(
+    pub(super) fn run<VI>(
         &mut self,
         mut recorded: Recorded<M, O, S>,
         mut place: TrainingPlace,
@@ -59,7 +61,6 @@ where
         valid: &dyn DataLoader<B::InnerBackend, VI>,
     ) -> Result<(Recorded<M, O, S>, TrainingPlace), TrainError>
     where
-        M: TrainStep<TI, TO>,
         M::InnerModule: ValidStep<VI, VO>,
     {
         while place.epochs < self.num_epochs {
@@ -98,28 +99,25 @@ where
     }
 
     /// The rest of an epoch's steps.
-    fn train<TI>(
+    fn train(
         &mut self,
         mut recorded: Recorded<M, O, S>,
         place: &mut TrainingPlace,
         loaders: &[Arc<dyn DataLoader<B, TI>>],
-    ) -> Result<(Recorded<M, O, S>, End), TrainError>
-    where
-        M: TrainStep<TI, TO>,
-    {
-        let from = Place { epoch: place.epochs as u64, batch: place.steps };
+    ) -> Result<(Recorded<M, O, S>, End), TrainError> {
+        let from = Place { epoch: place.epochs as u64, batch: place.steps, seed: place.seed };
         let mut shards: Vec<_> = loaders.iter().map(|loader| loader.iter_at(from)).collect();
         let mut sum = GradientsAccumulator::new();
-        let (mut summed, mut lr) = (0, 0.0);
+        let mut summed = 0;
         let end = loop {
             if self.interrupter.should_stop() {
                 break End::Interrupted;
             }
-            let outputs = self.outputs(&recorded.model, place, &mut shards);
+            let outputs = self.outputs(&recorded, place, &mut shards);
             if outputs.is_empty() {
                 break End::Over;
             }
-            lr = recorded.scheduler.step();
+            let lr = recorded.scheduler.step();
             place.steps += 1;
             place.items += outputs.len();
             let metadata = self.metadata(place.epochs + 1, place.steps, progress(&shards), Some(lr));
@@ -129,7 +127,7 @@ where
             }
             summed += 1;
             if summed == self.accumulation {
-                recorded.model = recorded.model.optimize(&mut recorded.optim, lr, sum.grads());
+                recorded = optimized::<B, M, O, S, TI, TO>(recorded, lr, sum.grads());
                 summed = 0;
                 if self.keeper.is_due(place) {
                     self.worker.wait();
@@ -137,9 +135,13 @@ where
                 }
             }
         };
-        if end == End::Over && summed > 0 {
-            // The last steps of an epoch count even if they are fewer.
-            recorded.model = recorded.model.optimize(&mut recorded.optim, lr, sum.grads());
+        if end == End::Over && place.steps < self.accumulation {
+            log::warn!(
+                "epoch {} had {} steps, and the gradients of {} are summed for one of the optimizer: none was taken",
+                place.epochs + 1,
+                place.steps,
+                self.accumulation
+            );
         } else if end == End::Interrupted && summed == 0 && place.steps > 0 {
             // Between two steps of the optimizer, nothing is lost when it goes on here.
             self.worker.wait();
@@ -150,24 +152,21 @@ where
 
     /// A step on each device that has a batch left. Devices work while they are told what is next; their gradients come to
     /// the first one.
-    fn outputs<TI>(
+    fn outputs(
         &self,
-        model: &M,
+        recorded: &Recorded<M, O, S>,
         place: &TrainingPlace,
         shards: &mut [Box<dyn DataLoaderIterator<TI> + '_>],
-    ) -> Vec<TrainOutput<TO>>
-    where
-        M: TrainStep<TI, TO>,
-    {
-        let main = &self.devices[0];
+    ) -> Vec<TrainOutput<TO>> {
+        let (main, model, scaler) = (&self.devices[0], &recorded.model, recorded.scaler.as_ref());
         let mut outputs = Vec::with_capacity(shards.len());
         for (shard, (batches, device)) in shards.iter_mut().zip(&self.devices).enumerate() {
             B::seed(device, step_seed(place.seed, place.epochs + 1, place.steps + 1, VALIDATION + 1 + shard));
             let Some(batch) = batches.next() else { continue };
             outputs.push(if device == main {
-                TrainStep::step(model, batch)
+                self.stepper.step(model, batch, scaler)
             } else {
-                let output = TrainStep::step(&model.clone().fork(device), batch);
+                let output = self.stepper.step(&model.clone().fork(device), batch, scaler);
                 TrainOutput { grads: output.grads.to_device(main, model), item: output.item }
             });
         }
@@ -186,7 +185,7 @@ where
     {
         let model = model.valid();
         let epoch = place.epochs + 1;
-        let mut batches = loader.iter_at(Place { epoch: place.epochs as u64, batch: 0 });
+        let mut batches = loader.iter_at(Place { epoch: place.epochs as u64, batch: 0, seed: !place.seed });
         for iteration in 1.. {
             if self.interrupter.should_stop() {
                 return End::Interrupted;
@@ -199,6 +198,27 @@ where
         }
         End::Over
     }
+}
+
+/// What a step of the optimizer makes of gradients. There is none when they are those of a scaled loss and not finite.
+fn optimized<B, M, O, S, TI, TO>(
+    mut recorded: Recorded<M, O, S>,
+    lr: LearningRate,
+    grads: GradientsParams,
+) -> Recorded<M, O, S>
+where
+    B: AutodiffBackend,
+    M: AutodiffModule<B> + TrainStep<TI, TO>,
+    O: Optimizer<M, B>,
+{
+    let grads = match &mut recorded.scaler {
+        Some(scaler) => scaler.unscale::<B, M>(&recorded.model, grads),
+        None => Some(grads),
+    };
+    if let Some(grads) = grads {
+        recorded.model = recorded.model.optimize(&mut recorded.optim, lr, grads);
+    }
+    recorded
 }
 
 /// How far all shards together are.

@@ -205,6 +205,7 @@ where
 
 impl<M, O, S> Recorded<M, O, S> {
     fn by_ref(&self) -> Recorded<&M, &O, &S> {
-        Recorded { model: &self.model, optim: &self.optim, scheduler: &self.scheduler }
+        let Self { model, optim, scheduler, scaler } = self;
+        Recorded { model, optim, scheduler, scaler: scaler.clone() }
     }
 }

@@ -7,12 +7,12 @@ use kiln_core::module::Module;
 use kiln_core::nn::loss::CrossEntropyLossConfig;
 use kiln_core::nn::{BatchNorm, BatchNormConfig, Dropout, DropoutConfig, Linear, LinearConfig, Relu};
 use kiln_core::tensor::backend::{AutodiffBackend, Backend};
-use kiln_core::tensor::{Int, Tensor, TensorData};
+use kiln_core::tensor::{DType, Int, Tensor, TensorData};
 use kiln_data::dataloader::batcher::Batcher;
 use kiln_data::dataloader::{DataLoader, DataLoaderBuilder};
 use kiln_data::dataset::InMemDataset;
 use kiln_ndarray::NdArray;
-use kiln_train::{ClassificationOutput, TrainOutput, TrainStep, ValidStep};
+use kiln_train::{ClassificationOutput, MixedTrainStep, StepPrecision, TrainOutput, TrainStep, ValidStep};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -58,10 +58,21 @@ impl<B: Backend> Model<B> {
     }
 
     fn classify(&self, batch: Batch<B>) -> ClassificationOutput<B> {
-        let output = self.forward(batch.points);
-        let loss =
-            CrossEntropyLossConfig::new().init(&output.device()).forward(output.clone(), batch.bands.clone());
-        ClassificationOutput::new(loss, output, batch.bands)
+        classified(self.forward(batch.points), batch.bands)
+    }
+}
+
+fn classified<B: Backend>(output: Tensor<B, 2>, bands: Tensor<B, 1, Int>) -> ClassificationOutput<B> {
+    let loss = CrossEntropyLossConfig::new().init(&output.device()).forward(output.clone(), bands.clone());
+    ClassificationOutput::new(loss, output, bands)
+}
+
+impl<B: AutodiffBackend> MixedTrainStep<Batch<B>, ClassificationOutput<B>> for Model<B> {
+    fn step_in(&self, batch: Batch<B>, precision: &StepPrecision) -> TrainOutput<ClassificationOutput<B>> {
+        let output = precision.model::<B, _>(self).forward(batch.points.cast(precision.dtype()));
+        assert_eq!(output.dtype(), precision.dtype());
+        let item = classified(output.cast(DType::F32), batch.bands);
+        TrainOutput::new(self, precision.backward(item.loss.clone()), item)
     }
 }
 
