@@ -336,7 +336,9 @@ fn burn_and_kiln_read_each_others_files() {
     let ours = Path::new(env!("CARGO_TARGET_TMPDIR")).join("burn-datasets/rows.sqlite");
     let mut writer = SqliteDatasetWriter::new(&ours, true).expect("a writer");
     for (split, rows) in SPLITS {
-        rows.for_each(|n| drop(writer.write(split, &row(n)).expect("written")));
+        for n in rows {
+            writer.write(split, &row(n)).expect("written");
+        }
     }
     writer.set_completed().expect("complete");
     for file in [fixture, ours] {
