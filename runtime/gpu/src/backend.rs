@@ -111,6 +111,10 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
         R::seed(device, seed);
     }
 
+    fn seed_thread(device: &R::Device, seed: Option<u64>) {
+        R::seed_thread(device, seed);
+    }
+
     fn sync(device: &R::Device) -> Result<(), ExecutionError> {
         R::sync(device)
     }
@@ -367,6 +371,10 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
 
     fn pool(op: PoolOp, x: T<R>, options: &PoolOptions) -> T<R> {
         window::pool(Pooling::Of(op), x, options).0
+    }
+
+    fn random_key(device: &R::Device) -> u64 {
+        R::random_key(device)
     }
 
     fn softmax(tensor: T<R>, dim: usize) -> T<R> {

@@ -65,6 +65,9 @@ pub trait Runtime: Clone + Copy + Debug + Default + Send + Sync + 'static {
 
     /// Seeds the random numbers.
     fn seed(device: &Self::Device, seed: u64);
+
+    /// Begins a sequence of random keys of this thread's own, or ends it.
+    fn seed_thread(device: &Self::Device, seed: Option<u64>);
 }
 
 /// What a device can do.

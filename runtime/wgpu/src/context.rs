@@ -7,7 +7,7 @@ use kiln_gpu::kernels::Template;
 use kiln_gpu::language::wgsl;
 use kiln_gpu::runtime::Limits;
 use kiln_tensor::backend::ExecutionError;
-use kiln_tensor::compose::Philox;
+use kiln_tensor::compose::Draws;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -78,13 +78,6 @@ struct Pending {
     group: wgpu::BindGroup,
     parameters: u32,
     groups: [u32; 3],
-}
-
-/// The device's random numbers: how many keys were drawn of a seed's.
-#[derive(Clone, Copy, Debug)]
-struct Draws {
-    seed: u64,
-    taken: u64,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -159,7 +152,7 @@ impl Context {
             has_f16,
             counters: Counters::default(),
             state: Mutex::default(),
-            draws: Mutex::new(Draws { seed: 0x6b69_6c6e, taken: 0 }),
+            draws: Mutex::new(Draws::unseeded()),
             failure,
             parameters,
             parameter_layout,
@@ -177,15 +170,12 @@ impl Context {
     }
 
     pub fn seed(&self, seed: u64) {
-        *lock(&self.draws) = Draws { seed, taken: 0 };
+        *lock(&self.draws) = Draws::new(seed);
     }
 
     /// The next random key.
     pub fn random_key(&self) -> u64 {
-        let mut draws = lock(&self.draws);
-        let [low, high, ..] = Philox::new(draws.seed).block(draws.taken);
-        draws.taken += 1;
-        u64::from(low) | u64::from(high) << 32
+        lock(&self.draws).next_key()
     }
 
     pub fn allocate(self: &Arc<Self>, bytes: usize) -> Memory {

@@ -6,9 +6,17 @@ use crate::read;
 use kiln_gpu::language::Storage;
 use kiln_gpu::runtime::{Launch, Limits, Runtime};
 use kiln_tensor::backend::ExecutionError;
+use kiln_tensor::compose::Draws;
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::future::Future;
 use std::ops::Range;
 use std::sync::Arc;
+
+std::thread_local! {
+    /// The random numbers of devices on which this thread has a sequence of its own.
+    static OWN: RefCell<HashMap<WgpuDevice, Draws>> = RefCell::default();
+}
 
 /// GPUs by way of `wgpu`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -90,7 +98,15 @@ impl Runtime for WgpuRuntime {
     }
 
     fn random_key(device: &WgpuDevice) -> u64 {
-        expect_context(device).random_key()
+        let own = OWN.with_borrow_mut(|own| own.get_mut(device).map(Draws::next_key));
+        own.unwrap_or_else(|| expect_context(device).random_key())
+    }
+
+    fn seed_thread(device: &WgpuDevice, seed: Option<u64>) {
+        OWN.with_borrow_mut(|own| match seed {
+            Some(seed) => own.insert(*device, Draws::new(seed)),
+            None => own.remove(device),
+        });
     }
 
     fn seed(device: &WgpuDevice, seed: u64) {

@@ -5,6 +5,33 @@ use crate::{Bytes, DType, Distribution, Shape, TensorData};
 use alloc::vec::Vec;
 use num_traits::Float;
 
+/// The random numbers of a device: the keys that follow from its seed, one after another. Every tensor that is drawn takes one, so
+/// that backends which count alike draw alike.
+#[derive(Clone, Copy, Debug)]
+pub struct Draws {
+    seed: u64,
+    taken: u64,
+}
+
+impl Draws {
+    /// All keys of a seed.
+    pub const fn new(seed: u64) -> Self {
+        Self { seed, taken: 0 }
+    }
+
+    /// The keys of a device that nobody seeded.
+    pub const fn unseeded() -> Self {
+        Self::new(0x6b69_6c6e)
+    }
+
+    /// The next key: the first two words of a block of the seed's [`Philox`].
+    pub fn next_key(&mut self) -> u64 {
+        let [low, high, ..] = Philox::new(self.seed).block(self.taken);
+        self.taken += 1;
+        u64::from(low) | u64::from(high) << 32
+    }
+}
+
 /// Random values from a key: element `i` of a distribution that takes one word an element has the `i`-th word of the key's
 /// [`Philox`], others the words `2 i` and `2 i + 1`. Uniform values over integers are floored.
 pub fn random_data(key: u64, shape: Shape, distribution: Distribution, dtype: DType) -> TensorData {
