@@ -61,7 +61,9 @@ impl Dropout {
                 // SAFETY: nothing is relied on.
                 unsafe { kept_group(self, piece * PIECE + group * GROUP, &mut kept) };
                 for (x, kept) in elements.iter_mut().zip(kept) {
-                    *x = if kept == 0 { T::zeroed() } else { f(*x) };
+                    // Computed in any case: whether it stays, no branch could foresee.
+                    let mapped = f(*x);
+                    *x = if kept == 0 { T::zeroed() } else { mapped };
                 }
             }
         });
