@@ -233,6 +233,34 @@ def attention_masks(rng):
     return Case(g.model(), [inputs(1, 3, 5), inputs(2, 9, 4)])
 
 
+@case("op_attention_shared_masks")
+def attention_shared_masks(rng):
+    """Masks that have the queries' sizes by name, and at run time those or 1."""
+    g = Graph("attention_shared_masks", opset=23)
+    q, k, v = (g.input(name, F32, ["b", "h", seq, 4]) for name, seq in [("q", "s"), ("k", "t"), ("v", "t")])
+    keep, added = g.input("keep", BOOL, ["b", "h", "s", "t"]), g.input("added", F32, ["b", 1, "s", "t"])
+    padding = g.input("padding", I64, ["b", "t"])
+    shape = dict(dtype=F32, dims=["b", "h", "s", 4])
+    g.show("kept", "Attention", q, k, v, keep, **shape)
+    g.show("kept_causal", "Attention", q, k, v, keep, is_causal=1, **shape)
+    scores = lambda: g.op("Mul", g.op("MatMul", q, g.op("Transpose", k, perm=[0, 1, 3, 2])), np.float32(0.5))
+    attend = lambda name, masked: g.show(name, "MatMul", g.op("Softmax", masked, axis=-1), v, **shape)
+    attend("summed", g.op("Add", scores(), added))
+    # As BERT has it: a mask of the keys, for all queries.
+    hidden = g.op("Cast", g.op("Unsqueeze", padding, np.array([1, 2])), to=F32)
+    attend("padded", g.op("Add", scores(), g.op("Mul", g.op("Sub", np.float32(1), hidden), np.float32(-1e9))))
+
+    def inputs(b, h, s, t, keep, added, padding):
+        keep = rng.integers(0, 3, (*keep, s, t)).astype(bool)
+        padding = rng.integers(0, 2, padding)
+        keep[..., 0], padding[:, 0] = True, 1
+        return [*(floats(rng, b, h, seq, 4) for seq in (s, t, t)), keep, floats(rng, *added), padding]
+
+    whole = inputs(3, 2, 5, 6, (3, 2), (3, 1, 5, 6), (3, 6))
+    shared = [inputs(3, 2, 5, 6, (1, 1), (1, 1, 1, 6), (1, 6)), inputs(2, 3, 4, 7, (2, 1), (1, 1, 4, 1), (2, 1))]
+    return Case(g.model(), [whole, *shared])
+
+
 @case("op_attention_no_keys")
 def attention_no_keys(rng):
     """A cache that is still empty, and masks of it."""

@@ -225,7 +225,9 @@ impl Emitter<'_> {
             .map(|&input| {
                 let value = graph.value(input);
                 let name = literals::string(&comment(&value.name));
-                let dims = value.ty.dims.iter().map(|size| input_dim(&dim, size));
+                let is_repeated = |axis| self.program.tree.repeated.contains(input, axis);
+                let dims = value.ty.dims.iter().enumerate();
+                let dims = dims.map(|(axis, size)| input_dim(&dim, size, is_repeated(axis)));
                 quote!(#spec { name: #name, dims: &[#(#dims),*] })
             })
             .collect();
@@ -294,7 +296,7 @@ impl Emitter<'_> {
     }
 }
 
-fn input_dim(ty: &impl ToTokens, dim: &Dim) -> TokenStream {
+fn input_dim(ty: &impl ToTokens, dim: &Dim, is_repeated: bool) -> TokenStream {
     match (dim.as_size(), dim.as_symbol()) {
         (Some(size), _) => {
             let size = literals::int(size as i64);
@@ -302,7 +304,7 @@ fn input_dim(ty: &impl ToTokens, dim: &Dim) -> TokenStream {
         }
         (None, Some(symbol)) => {
             let symbol = literals::string(&comment(symbol));
-            quote!(#ty::Symbol(#symbol))
+            if is_repeated { quote!(#ty::Repeated(#symbol)) } else { quote!(#ty::Symbol(#symbol)) }
         }
         _ => quote!(#ty::Any),
     }

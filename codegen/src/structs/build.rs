@@ -170,7 +170,7 @@ impl Sharing<'_, '_> {
         draft.inputs = body.inputs.iter().map(|&var| body.vars[var]).collect();
         draft.body = body;
         pass_hints_back(&mut draft.body);
-        signature::find_symbols(self.tree.graph, &mut draft);
+        signature::find_symbols(self.tree, &mut draft);
         draft.origins = self.origins(module, &draft.fields);
         self.modules[module] = draft;
         Ok(())

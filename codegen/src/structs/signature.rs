@@ -5,7 +5,7 @@ use crate::CodegenError;
 use crate::code::{Block, Code, Lowering, Owner, Source, Statement};
 use crate::ids::{ModuleId, VarId};
 use crate::tree::{ModuleTree, Step, is_literal};
-use kiln_importer::ir::{Graph, If, NodeId, Op, Symbol, SymbolOrigin, ValueId};
+use kiln_importer::ir::{If, NodeId, Op, Symbol, SymbolOrigin, ValueId};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Uses and definitions of values in one module, children included.
@@ -158,7 +158,8 @@ fn defined(block: &Block) -> HashSet<VarId> {
 }
 
 /// Decides for every symbol of a body whether it is read from the dims of a value or passed by the caller.
-pub(super) fn find_symbols(graph: &Graph, draft: &mut Draft) {
+pub(super) fn find_symbols(tree: &ModuleTree<'_>, draft: &mut Draft) {
+    let graph = tree.graph;
     let body = &mut draft.body;
     let mut needed: BTreeSet<Symbol> = BTreeSet::new();
     for statement in &body.block.statements {
@@ -176,7 +177,7 @@ pub(super) fn find_symbols(graph: &Graph, draft: &mut Draft) {
     let mut of_inputs: HashMap<Symbol, (VarId, usize)> = HashMap::new();
     for &var in &body.inputs {
         for (axis, dim) in graph.ty(body.vars[var]).dims.iter().enumerate() {
-            if let Some(symbol) = dim.as_symbol() {
+            if let Some(symbol) = dim.as_symbol().filter(|_| !tree.repeated.contains(body.vars[var], axis)) {
                 of_inputs.entry(symbol.clone()).or_insert((var, axis));
             }
         }

@@ -16,7 +16,7 @@ mod partition;
 mod placement;
 
 use crate::ids::{Arena, ModuleId};
-use kiln_importer::ir::{Arg, Graph, Layer, NodeId, ValueId};
+use kiln_importer::ir::{Arg, Graph, Layer, NodeId, RepeatedAxes, ValueId};
 use layers::Layers;
 use nodes::Nodes;
 
@@ -115,6 +115,8 @@ pub struct ModuleTree<'g> {
     pub checkpoints: Checkpoints,
     /// Whether the model is to be trained.
     pub trainable: bool,
+    /// Axes of masks that may have size 1, of which no size is read.
+    pub repeated: RepeatedAxes,
     nodes: Nodes<'g>,
     layers: Layers,
 }
@@ -137,7 +139,8 @@ impl<'g> ModuleTree<'g> {
             layers.refuse(&if rounds < ROUNDS { grouped.called_across } else { layers.called_again() });
         };
         let (checkpoints, trainable) = (Checkpoints::None, false);
-        let mut tree = ModuleTree { graph, modules, root, checkpoints, trainable, nodes, layers };
+        let repeated = graph.repeated_axes();
+        let mut tree = ModuleTree { graph, modules, root, checkpoints, trainable, repeated, nodes, layers };
         constants::place(&mut tree);
         tree.checkpoints = origins::checkpoints(&tree);
         tree

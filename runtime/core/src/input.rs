@@ -20,6 +20,8 @@ pub enum InputDim {
     Size(usize),
     /// Any size, the same wherever the name stands.
     Symbol(&'static str),
+    /// The size of the name, or 1, which means the same thing so many times: one mask for a whole batch.
+    Repeated(&'static str),
     /// Any size.
     Any,
 }
@@ -44,24 +46,35 @@ pub fn check_inputs(specs: &[InputSpec], inputs: &[&[usize]]) -> Result<(), Inpu
         let fits = spec.dims.len() == dims.len()
             && spec.dims.iter().zip(dims).all(|(declared, &size)| match declared {
                 InputDim::Size(expected) => *expected == size,
-                InputDim::Symbol(_) | InputDim::Any => true,
+                InputDim::Symbol(_) | InputDim::Repeated(_) | InputDim::Any => true,
             });
         if !fits {
             let reason = format!("expected {}, got {dims:?}", Declared(spec.dims));
             return Err(InputError { input: spec.name.into(), reason });
         }
-        for (axis, (declared, &size)) in spec.dims.iter().zip(dims).enumerate() {
-            let InputDim::Symbol(symbol) = *declared else { continue };
-            match symbols.iter().find(|(name, ..)| *name == symbol) {
-                Some(&(_, other, input)) if other != size => {
-                    let reason = format!(
-                        "expected {}, got {dims:?}: dim {axis}, `{symbol}`, is {size} here and {other} in `{input}`",
-                        Declared(spec.dims)
-                    );
-                    return Err(InputError { input: spec.name.into(), reason });
+    }
+    // A size that may be 1 says nothing of the others.
+    for may_be_one in [false, true] {
+        for (spec, &dims) in specs.iter().zip(inputs) {
+            for (axis, (declared, &size)) in spec.dims.iter().zip(dims).enumerate() {
+                let symbol = match *declared {
+                    InputDim::Symbol(symbol) if !may_be_one => symbol,
+                    InputDim::Repeated(symbol) if may_be_one && size != 1 => symbol,
+                    InputDim::Symbol(_) | InputDim::Repeated(_) | InputDim::Size(_) | InputDim::Any => {
+                        continue;
+                    }
+                };
+                match symbols.iter().find(|(name, ..)| *name == symbol) {
+                    Some(&(_, other, input)) if other != size => {
+                        let reason = format!(
+                            "expected {}, got {dims:?}: dim {axis}, `{symbol}`, is {size} here and {other} in `{input}`",
+                            Declared(spec.dims)
+                        );
+                        return Err(InputError { input: spec.name.into(), reason });
+                    }
+                    Some(_) => {}
+                    None => symbols.push((symbol, size, spec.name)),
                 }
-                Some(_) => {}
-                None => symbols.push((symbol, size, spec.name)),
             }
         }
     }
@@ -81,6 +94,7 @@ impl core::fmt::Display for Declared {
             match dim {
                 InputDim::Size(size) => write!(f, "{size}")?,
                 InputDim::Symbol(name) => f.write_str(name)?,
+                InputDim::Repeated(name) => write!(f, "{name} or 1")?,
                 InputDim::Any => f.write_str("?")?,
             }
         }
@@ -149,6 +163,20 @@ mod tests {
         let error = check_inputs(&SPECS, &[&[2, 8], &[3, 5]]).unwrap_err();
         let expected =
             "input `mask`: expected [batch, ?], got [3, 5]: dim 0, `batch`, is 3 here and 2 in `ids`";
+        assert_eq!(error.to_string(), expected);
+    }
+
+    #[test]
+    fn what_may_be_repeated_has_its_size_or_one() {
+        const MASKED: [InputSpec; 2] = [
+            InputSpec { name: "mask", dims: &[InputDim::Repeated("batch"), InputDim::Size(8)] },
+            InputSpec { name: "ids", dims: &[InputDim::Symbol("batch"), InputDim::Size(8)] },
+        ];
+        assert_eq!(check_inputs(&MASKED, &[&[1, 8], &[3, 8]]), Ok(()));
+        assert_eq!(check_inputs(&MASKED, &[&[3, 8], &[3, 8]]), Ok(()));
+        let error = check_inputs(&MASKED, &[&[2, 8], &[3, 8]]).unwrap_err();
+        let expected =
+            "input `mask`: expected [batch or 1, 8], got [2, 8]: dim 0, `batch`, is 2 here and 3 in `ids`";
         assert_eq!(error.to_string(), expected);
     }
 }

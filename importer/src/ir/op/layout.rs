@@ -169,6 +169,9 @@ fn reshape(dims: &[Dim], cx: &Site<'_>) -> Arg {
     if let Some(axes) = dropped_axes(from, dims) {
         return Arg::Operand(0).then("squeeze_dims", [Arg::Rank(dims.len()), Arg::List(Arg::ints(&axes))]);
     }
+    if let Some(axes) = inserted_axes(from, dims) {
+        return Arg::Operand(0).then("unsqueeze_dims", [Arg::Rank(dims.len()), Arg::List(Arg::ints(&axes))]);
+    }
     if let Some((start, end)) = flattened_axes(from, dims) {
         let args = [Arg::Rank(dims.len()), Arg::axis(start), Arg::axis(end)];
         return Arg::Operand(0).then("flatten", args);
@@ -209,21 +212,50 @@ fn inserted_axis(short: &[Dim], long: &[Dim]) -> Option<usize> {
         .find(|&axis| long[axis].is(1) && long[..axis] == short[..axis] && long[axis + 1..] == short[axis..])
 }
 
-/// Axes of size 1 that are left out, when nothing else happens and they are not at the end, where it is a flattening.
-fn dropped_axes(from: &[Dim], to: &[Dim]) -> Option<Vec<usize>> {
-    let mut rest = to.iter().peekable();
-    let mut dropped = Vec::new();
-    for (axis, dim) in from.iter().enumerate() {
-        if rest.peek() == Some(&dim) && !(dim.is(1) && from.len() - axis > rest.len()) {
+/// The axes of size 1 that `short` lacks, when `long` has no others that it lacks.
+fn lacking_axes(long: &[Dim], short: &[Dim]) -> Option<Vec<usize>> {
+    let mut rest = short.iter().peekable();
+    let mut lacking = Vec::new();
+    for (axis, dim) in long.iter().enumerate() {
+        if rest.peek() == Some(&dim) && !(dim.is(1) && long.len() - axis > rest.len()) {
             rest.next();
         } else if dim.is(1) {
-            dropped.push(axis);
+            lacking.push(axis);
         } else {
             return None;
         }
     }
-    let flattens = dropped.last().is_some_and(|&axis| axis + 1 == from.len()) && !to.is_empty();
-    (rest.next().is_none() && !dropped.is_empty() && !flattens).then_some(dropped)
+    (rest.next().is_none() && !lacking.is_empty()).then_some(lacking)
+}
+
+/// Axes of size 1 that are left out, when nothing else happens and they are not at the end, where it is a flattening.
+fn dropped_axes(from: &[Dim], to: &[Dim]) -> Option<Vec<usize>> {
+    let flattens = |axes: &[usize]| axes.last().is_some_and(|&axis| axis + 1 == from.len()) && !to.is_empty();
+    lacking_axes(from, to).filter(|axes| !flattens(axes))
+}
+
+/// Axes of size 1 that are put in, when nothing else happens and other sizes would have to be found out to say it otherwise.
+fn inserted_axes(from: &[Dim], to: &[Dim]) -> Option<Vec<usize>> {
+    if sizes(from).is_some() {
+        return None;
+    }
+    lacking_axes(to, from)
+}
+
+/// The axis of the operand that each axis of a reshape's result is, when only axes of size 1 are put in or left out, which
+/// needs no sizes.
+pub(in crate::ir) fn moved_by_ones(from: &[Dim], to: &[Dim]) -> Option<Vec<Option<usize>>> {
+    let from_axes =
+        |lacking: &[usize]| (0..from.len()).filter(|axis| !lacking.contains(axis)).map(Some).collect();
+    if let Some(axis) = inserted_axis(to, from) {
+        return Some(from_axes(&[axis]));
+    }
+    if let Some(axes) = dropped_axes(from, to) {
+        return Some(from_axes(&axes));
+    }
+    let inserted = inserted_axis(from, to).map(|axis| vec![axis]).or_else(|| inserted_axes(from, to))?;
+    let mut next = 0..from.len();
+    Some((0..to.len()).map(|axis| if inserted.contains(&axis) { None } else { next.next() }).collect())
 }
 
 /// The first and last axis that a flattening joins.
