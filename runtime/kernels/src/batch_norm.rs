@@ -10,7 +10,7 @@ use alloc::vec;
 use num_traits::Float;
 
 /// Rows of a block.
-const ROWS: usize = 512;
+pub(crate) const ROWS: usize = 512;
 /// Channels that are summed at once: they stay in registers.
 const STRIP: usize = 64;
 
@@ -24,7 +24,7 @@ pub fn channel_moments(x: &[f32], mean: &mut [f32], variance: &mut [f32]) {
     let rows = rows_of(x, channels);
     let blocks = rows.div_ceil(ROWS);
     with_scratch(2 * blocks * channels, |sums| {
-        in_blocks(rows, channels, sums, |block, strip, len, sums, squares| {
+        in_blocks(1, rows, channels, sums, |block, strip, len, sums, squares| {
             // SAFETY: the block's rows hold the strip, and so do its sums.
             unsafe {
                 block_moments(
@@ -68,7 +68,7 @@ pub fn scale_shift_rows(x: &[f32], scale: &[f32], shift: &[f32], out: &mut [f32]
     parallel_for(rows, channels / 8 + 2, |range| {
         let at = range.start * channels;
         // SAFETY: rows are disjoint and inside.
-        unsafe { affine_rows(x.as_ptr().add(at), None, out.ptr(at), range.len(), scale, &[], shift) };
+        unsafe { affine_rows(x.as_ptr().add(at), None, out.ptr(at), range.len(), scale, shift) };
     });
 }
 
@@ -102,7 +102,7 @@ pub fn batch_norm_gradient(
     let rows = rows_of(x, channels);
     let blocks = rows.div_ceil(ROWS);
     with_scratch(2 * blocks * channels, |sums| {
-        in_blocks(rows, channels, sums, |block, strip, len, sums, products| {
+        in_blocks(1, rows, channels, sums, |block, strip, len, sums, products| {
             let at = block.start * channels + strip;
             // SAFETY: as in `channel_moments`.
             unsafe {
@@ -113,19 +113,19 @@ pub fn batch_norm_gradient(
         let total =
             |part: &[f32], c: usize| -> f64 { (0..blocks).map(|b| f64::from(part[b * channels + c])).sum() };
         let (plain, products) = sums.split_at(blocks * channels);
-        // The input's gradient is `scale · g + slope · x + shift`.
+        // The input's gradient is `scale · g + slope · (x - mean) + shift`. A mean that is large beside the deviation would
+        // drown the sum, were it part of the shift.
         let mut factors = [vec![0.0; channels], vec![0.0; channels], vec![0.0; channels]];
         let [scale, slope, shift] = &mut factors;
         for c in 0..channels {
             let inverse = 1.0 / Float::sqrt(f64::from(variance[c]) + epsilon);
             let (sum, product) = (total(plain, c), total(products, c));
             let (factor, count) = (f64::from(weight[c]) * inverse, rows.max(1) as f64);
-            let along = -factor * inverse * inverse * product / count;
             into.weight[c] = (product * inverse) as f32;
             into.bias[c] = sum as f32;
             scale[c] = factor as f32;
-            slope[c] = along as f32;
-            shift[c] = (-factor * sum / count - along * f64::from(mean[c])) as f32;
+            slope[c] = (-factor * inverse * inverse * product / count) as f32;
+            shift[c] = (-factor * sum / count) as f32;
         }
         let [scale, slope, shift] = &factors;
         let out = SharedMut::new(into.input);
@@ -134,7 +134,7 @@ pub fn batch_norm_gradient(
             // SAFETY: rows are disjoint and inside.
             unsafe {
                 let (g, x) = (gradient.as_ptr().add(at), x.as_ptr().add(at));
-                affine_rows(g, Some(x), out.ptr(at), range.len(), scale, slope, shift);
+                affine_rows(g, Some((x, slope, mean)), out.ptr(at), range.len(), scale, shift);
             }
         });
     });
@@ -146,22 +146,31 @@ fn rows_of(x: &[f32], channels: usize) -> usize {
     x.len() / channels.max(1)
 }
 
-/// Runs `sum` on each block of rows and strip of channels, with places for two sums a channel.
-fn in_blocks(
+/// Runs `sum` on each block of each image's rows and each strip of channels, with places for two sums a channel: all first ones
+/// (`[images, blocks, channels]`), then all second ones.
+pub(crate) fn in_blocks(
+    images: usize,
     rows: usize,
     channels: usize,
     sums: &mut [f32],
     sum: impl Fn(core::ops::Range<usize>, usize, usize, *mut f32, *mut f32) + Sync,
 ) {
     let (blocks, strips) = (rows.div_ceil(ROWS), channels.div_ceil(STRIP));
+    let all = images * blocks;
     let sums = SharedMut::new(sums);
-    parallel_for(blocks * strips, ROWS.min(rows) * STRIP.min(channels) / 10 + 10, |range| {
+    parallel_for(all * strips, ROWS.min(rows) * STRIP.min(channels) / 10 + 10, |range| {
         for (block, strip) in range.map(|i| (i / strips, i % strips * STRIP)) {
             let at = block * channels + strip;
             // SAFETY: each block and strip has its own places.
-            let (first, second) = unsafe { (sums.ptr(at), sums.ptr(blocks * channels + at)) };
-            let rows = block * ROWS..rows.min((block + 1) * ROWS);
-            sum(rows, strip, STRIP.min(channels - strip), first, second);
+            let (first, second) = unsafe { (sums.ptr(at), sums.ptr(all * channels + at)) };
+            let (image, from) = (block / blocks * rows, block % blocks * ROWS);
+            sum(
+                image + from..image + rows.min(from + ROWS),
+                strip,
+                STRIP.min(channels - strip),
+                first,
+                second,
+            );
         }
     });
 }
@@ -174,7 +183,7 @@ dispatched! {
     ///
     /// # Safety
     /// The rows hold the channels, `step` apart; there is room for the results.
-    unsafe fn block_moments<S>(
+    pub(crate) unsafe fn block_moments<S>(
         s,
         x: *const f32,
         step: usize,
@@ -228,7 +237,7 @@ dispatched! {
     ///
     /// # Safety
     /// The rows hold the channels, `step` apart; there is room for the results.
-    unsafe fn block_products<S>(
+    pub(crate) unsafe fn block_products<S>(
         s,
         g: *const f32,
         x: *const f32,
@@ -271,18 +280,17 @@ dispatched! {
 }
 
 dispatched! {
-    /// `to = g · scale + x · slope + shift` for each row, without `x` if there is none.
+    /// `to = g · scale + (x - mean) · slope + shift` for each row, without `x`, its slope and its mean if there is none.
     ///
     /// # Safety
     /// All rows hold the channels.
-    unsafe fn affine_rows<S>(
+    pub(crate) unsafe fn affine_rows<S>(
         s,
         g: *const f32,
-        x: Option<*const f32>,
+        x: Option<(*const f32, &[f32], &[f32])>,
         to: *mut f32,
         rows: usize,
         scale: &[f32],
-        slope: &[f32],
         shift: &[f32],
     ) {
         let channels = scale.len();
@@ -291,9 +299,10 @@ dispatched! {
                 let lanes = S::LANES.min(channels - c);
                 let shift = s.load_up_to(shift.as_ptr().add(c), lanes);
                 let shift = match x {
-                    Some(x) => {
+                    Some((x, slope, mean)) => {
                         let slope = s.load_up_to(slope.as_ptr().add(c), lanes);
-                        s.mul_add(s.load_up_to(x.add(at + c), lanes), slope, shift)
+                        let mean = s.load_up_to(mean.as_ptr().add(c), lanes);
+                        s.mul_add(s.sub(s.load_up_to(x.add(at + c), lanes), mean), slope, shift)
                     }
                     None => shift,
                 };

@@ -24,6 +24,7 @@ use crate::threads::{SharedMut, parallel_for};
 use alloc::vec::Vec;
 use kiln_types::Activation;
 use planes::Planes;
+use winograd::Side;
 
 /// Weights of a convolution in the order in which the kernels read them, made once.
 #[derive(Clone, Debug)]
@@ -83,7 +84,7 @@ impl PackedConv {
     /// # Panics
     /// When `weight` does not have the shape's weight dims.
     pub fn new(shape: &ConvShape, weight: &[f32]) -> Self {
-        Self::of_way(shape, shape.way(), weight, PackedRhs::new)
+        Self::of_way(shape, shape.way(), Side::Four, weight, PackedRhs::new)
     }
 
     /// Packs weights that serve only one convolution.
@@ -92,7 +93,7 @@ impl PackedConv {
             ConvWay::Winograd if !winograd::suits_once(shape) => ConvWay::Rows,
             way => way,
         };
-        Self::of_way(shape, way, weight, PackedRhs::once)
+        Self::of_way(shape, way, Side::Two, weight, PackedRhs::once)
     }
 
     /// Leaves its memory to others.
@@ -105,10 +106,11 @@ impl PackedConv {
         }
     }
 
-    /// For a given way, with right operands that `pack` makes.
+    /// For a given way, Winograd's with squares of `side`, with right operands that `pack` makes.
     fn of_way(
         shape: &ConvShape,
         way: ConvWay,
+        side: Side,
         weight: &[f32],
         pack: fn(Matrix<'_>, usize, usize) -> PackedRhs,
     ) -> Self {
@@ -128,7 +130,7 @@ impl PackedConv {
                 exchange(weight, shape.out_channels, taps, &mut aligned);
                 Packed::Depthwise(aligned)
             }
-            ConvWay::Winograd => Packed::Winograd(winograd::transformed_filters(shape, weight, pack)),
+            ConvWay::Winograd => Packed::Winograd(winograd::transformed_filters(shape, side, weight, pack)),
             ConvWay::Planes => Packed::Groups(groups(weight)),
             ConvWay::Rows if taps == 1 => Packed::Groups(groups(weight)),
             // The elements of a window follow each other as in the image.

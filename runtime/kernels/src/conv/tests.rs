@@ -1,8 +1,8 @@
 //! Convolutions against their definition, at every level.
 
-use super::{ConvShape, ConvTransposeShape, ConvWay, ConvWeight, PackedConv, conv, conv_transpose};
+use super::{ConvShape, ConvTransposeShape, ConvWay, ConvWeight, PackedConv, Side, conv, conv_transpose};
 use crate::elementwise::activation_of;
-use crate::gemm::noise;
+use crate::gemm::{PackedRhs, noise};
 use crate::simd::forced::at_each_level;
 use kiln_types::{Activation, ConvOptions, ConvTransposeOptions};
 
@@ -297,7 +297,9 @@ fn check_shape(shape: &ConvShape, level: &dyn core::fmt::Debug) {
         false => last(&x, shape.windows.input.iter().product()),
     };
     let plain = last(&plain, pixels);
-    for weight in [ConvWeight::Plain(&w), ConvWeight::Packed(&packed)] {
+    let small = (shape.way() == ConvWay::Winograd).then(|| in_squares(shape, Side::Two, &w));
+    let small = small.as_ref().map(ConvWeight::Packed);
+    for weight in [ConvWeight::Plain(&w), ConvWeight::Packed(&packed)].into_iter().chain(small) {
         for (bias, activation) in
             [(None, None), (Some(&bias), Some(Activation::Relu)), (Some(&bias), Some(Activation::Silu))]
         {
@@ -312,6 +314,36 @@ fn check_shape(shape: &ConvShape, level: &dyn core::fmt::Debug) {
             }
         }
     }
+}
+
+/// Weights for Winograd's algorithm.
+fn in_squares(shape: &ConvShape, side: Side, weight: &[f32]) -> PackedConv {
+    PackedConv::of_way(shape, ConvWay::Winograd, side, weight, PackedRhs::new)
+}
+
+#[test]
+fn small_squares_round_as_the_direct_sum_does() {
+    let options =
+        ConvOptions { stride: vec![1; 2], padding: vec![(1, 1); 2], dilation: vec![1; 2], groups: 1 };
+    let shape = ConvShape::new(&[4, 64, 16, 16], &[32, 64, 3, 3], &options);
+    // As after a ReLU: sums grow, and with them what is rounded away.
+    let x: Vec<f32> = noise(4 * 64 * 256, 1).iter().map(|x| x.max(0.0)).collect();
+    let w = noise(shape.weight_len(), 2);
+    let want = channels_last(&expected(&shape, &x, &w), 4, 256);
+    let x = channels_last(&x, 4, 256);
+    let rounding = |weight: &PackedConv| -> f64 {
+        let mut out = vec![0.0; want.len()];
+        super::run(&shape, &x, weight, &super::End { bias: None, activation: None }, &mut out);
+        out.iter().zip(&want).map(|(got, want)| f64::from(got - want).powi(2)).sum::<f64>().sqrt()
+    };
+    at_each_level(|level| {
+        let direct = PackedConv::of_way(&shape, ConvWay::Rows, Side::Two, &w, PackedRhs::new);
+        let [direct, two, four] =
+            [direct, in_squares(&shape, Side::Two, &w), in_squares(&shape, Side::Four, &w)]
+                .map(|weight| rounding(&weight));
+        assert!(two < 1.2 * direct, "{level:?}: {two}, and {direct} directly");
+        assert!(four < 5.0 * direct, "{level:?}: {four}, and {direct} directly");
+    });
 }
 
 #[test]

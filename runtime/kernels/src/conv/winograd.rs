@@ -1,32 +1,72 @@
-//! 3x3 convolutions by Winograd's algorithm F(4x4, 3x3): a square of 4x4 results takes 36 multiplications instead of 144.
+//! 3x3 convolutions by Winograd's algorithm F(4x4, 3x3), in which a square of 4x4 results takes 36 multiplications instead of 144, or
+//! by F(2x2, 3x3), in which one of 2x2 takes 16 instead of 36.
 //!
-//! With the polynomials' points 0, ±1, ±2 and ∞, `Y = Aᵀ [(G g Gᵀ) ⊙ (Bᵀ d B)] A` for a square `d` of 6x6 pixels and a
-//! filter `g`. Summed over the channels, the products of one of the 36 places are a matrix product of the squares with the
-//! filters, so a convolution is: squares transformed, 36 products, results transformed back. Filters are transformed once,
-//! when they are packed. Rounding errors are a few times those of the direct sum. An infinity or a NaN spreads over the
-//! results of its square, as NaN.
+//! `Y = Aᵀ [(G g Gᵀ) ⊙ (Bᵀ d B)] A` for a square `d` of pixels and a filter `g` (`transforms`). Summed over the channels, the
+//! products of one of its places are a matrix product of the squares with the filters, so a convolution is: squares
+//! transformed, a product for each place, results transformed back. Filters are transformed once, when they are packed. An infinity or
+//! a NaN spreads over the results of its square, as NaN.
+//!
+//! Squares of 4x4 round two to three times as much as the direct sum, which inference does not see. Steps of a training add up
+//! and decide at kinks (of ReLU, of max pooling) by the last digits, so weights that serve once, as those that train do, take
+//! squares of 2x2, which round no more than the direct sum does.
+
+mod transforms;
 
 use super::{ConvShape, End};
 use crate::gemm::{Bias, Epilogue, Matrix, PackedRhs, Rows, RowsProduct};
 use crate::math::{Map, map_rows};
 use crate::scratch::with_scratch;
-use crate::simd::{Simd, dispatched};
 use crate::threads::{self, SharedMut, parallel_for};
 use alloc::vec::Vec;
 use core::ops::Range;
 use kiln_types::Activation;
+use transforms::{LINE, Results, Seen, transform_filters, transform_pixels, transform_sums};
 
 /// Side of a square of results.
-const SIDE: usize = 4;
-/// Side of the square of pixels that they see.
-const SEEN: usize = SIDE + 2;
-/// Places in it: so many products there are.
-const PLACES: usize = SEEN * SEEN;
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Two,
+    Four,
+}
+
+impl Side {
+    fn results(self) -> usize {
+        match self {
+            Self::Two => 2,
+            Self::Four => 4,
+        }
+    }
+
+    /// Side of the square of pixels that the results see.
+    fn seen(self) -> usize {
+        self.results() + 2
+    }
+
+    /// Places in it: so many products there are.
+    fn places(self) -> usize {
+        self.seen() * self.seen()
+    }
+
+    /// Squares in a block at least: each block reads all filters.
+    fn least_squares(self) -> usize {
+        match self {
+            Self::Two => 56,
+            Self::Four => 28,
+        }
+    }
+
+    /// The side for which filters were transformed.
+    fn of_filters(filters: &[PackedRhs]) -> Self {
+        match filters.len() {
+            16 => Self::Two,
+            36 => Self::Four,
+            places => panic!("filters of {places} places"),
+        }
+    }
+}
 
 /// Elements that a block of squares has at most, before and after the products: half of a second-level cache of 1 MiB.
 const BLOCK: usize = 128 * 1024;
-/// Squares in a block at least: each block reads all filters.
-const SQUARES: usize = 28;
 
 /// Whether this file's way is the one for a convolution.
 pub(super) fn suits(shape: &ConvShape) -> bool {
@@ -35,23 +75,28 @@ pub(super) fn suits(shape: &ConvShape) -> bool {
     let square = w.kernel == [1, 3, 3] && w.padding[0] == (0, 0);
     // Transforming pays when each transformed element is used often; filters, four times as large as before, must be used
     // by some squares.
-    plain && square && shape.in_channels >= 16 && shape.out_channels >= 16 && Squares::of(shape).count >= 12
+    plain
+        && square
+        && shape.in_channels >= 16
+        && shape.out_channels >= 16
+        && Squares::of(shape, Side::Four).count >= 12
 }
 
 /// Whether it is also the way for weights that are used only once, so that transforming them must pay at once.
 pub(super) fn suits_once(shape: &ConvShape) -> bool {
-    suits(shape) && Squares::of(shape).count >= 96
+    suits(shape) && Squares::of(shape, Side::Two).count >= 384
 }
 
 /// The transformed filters, one right operand a place, which `pack` makes: `[in, out]`. `weight` is `[out, in, 3, 3]`.
 pub(super) fn transformed_filters(
     shape: &ConvShape,
+    side: Side,
     weight: &[f32],
     pack: fn(Matrix<'_>, usize, usize) -> PackedRhs,
 ) -> Vec<PackedRhs> {
     let (ic, oc) = (shape.in_channels, shape.out_channels);
     assert_eq!(weight.len(), ic * oc * 9, "the weights do not have the convolution's shape");
-    with_scratch(PLACES * ic * oc, |places| {
+    with_scratch(side.places() * ic * oc, |places| {
         let shared = SharedMut::new(places);
         let lines = oc.div_ceil(LINE);
         parallel_for(ic * lines, 10 * LINE, |range| {
@@ -60,6 +105,7 @@ pub(super) fn transformed_filters(
                 unsafe {
                     let from = weight.as_ptr().add((first * ic + c) * 9);
                     transform_filters(
+                        side,
                         from,
                         ic * 9,
                         LINE.min(oc - first),
@@ -73,58 +119,9 @@ pub(super) fn transformed_filters(
     })
 }
 
-/// Filters that are transformed before they are written: each place gets a whole cache line.
-const LINE: usize = 16;
-
-dispatched! {
-    /// `G g Gᵀ` of up to [`LINE`] filters, `step` apart, to `to[place · place_step + filter]`.
-    ///
-    /// # Safety
-    /// The filters have nine elements, and there is room for the results.
-    unsafe fn transform_filters<S>(_s, from: *const f32, step: usize, count: usize, to: *mut f32, place_step: usize) {
-        let mut filter = [[0.0f64; LINE]; 9];
-        for i in 0..count {
-            for element in 0..9 {
-                filter[element][i] = f64::from(*from.add(i * step + element));
-            }
-        }
-        let mut columns = [[[0.0f64; LINE]; SEEN]; 3];
-        for x in 0..3 {
-            columns[x] = expanded(&filter[x], &filter[3 + x], &filter[6 + x]);
-        }
-        for y in 0..SEEN {
-            let row = expanded(&columns[0][y], &columns[1][y], &columns[2][y]);
-            for x in 0..SEEN {
-                let to = to.add((y * SEEN + x) * place_step);
-                if count == LINE {
-                    (0..LINE).for_each(#[inline(always)] |i| *to.add(i) = row[x][i] as f32);
-                } else {
-                    (0..count).for_each(|i| *to.add(i) = row[x][i] as f32);
-                }
-            }
-        }
-    }
-}
-
-/// `G g` of several filters.
-#[inline(always)]
-fn expanded(a: &[f64; LINE], b: &[f64; LINE], c: &[f64; LINE]) -> [[f64; LINE]; SEEN] {
-    let mut out = [[0.0; LINE]; SEEN];
-    for i in 0..LINE {
-        let near = (a[i] + c[i]) / -6.0;
-        let far = a[i] / 24.0 + c[i] / 6.0;
-        out[0][i] = a[i] / 4.0;
-        out[1][i] = near - b[i] / 6.0;
-        out[2][i] = near + b[i] / 6.0;
-        out[3][i] = far + b[i] / 12.0;
-        out[4][i] = far - b[i] / 12.0;
-        out[5][i] = c[i];
-    }
-    out
-}
-
 /// How the images' results are cut into squares.
 struct Squares {
+    side: Side,
     rows: usize,
     cols: usize,
     /// In all images.
@@ -132,28 +129,26 @@ struct Squares {
 }
 
 impl Squares {
-    fn of(shape: &ConvShape) -> Self {
+    fn of(shape: &ConvShape, side: Side) -> Self {
         let [depth, height, width] = shape.windows.output;
-        let (rows, cols) = (height.div_ceil(SIDE), width.div_ceil(SIDE));
-        Self { rows, cols, count: shape.batch * depth * rows * cols }
+        let (rows, cols) = (height.div_ceil(side.results()), width.div_ceil(side.results()));
+        Self { side, rows, cols, count: shape.batch * depth * rows * cols }
     }
 
     /// Image, and first row and column, of a square.
     fn place(&self, square: usize) -> (usize, usize, usize) {
-        let in_image = square % (self.rows * self.cols);
-        (square / (self.rows * self.cols), in_image / self.cols * SIDE, in_image % self.cols * SIDE)
+        let (in_image, side) = (square % (self.rows * self.cols), self.side.results());
+        (square / (self.rows * self.cols), in_image / self.cols * side, in_image % self.cols * side)
     }
 }
 
 /// The result of a convolution with [`transformed_filters`].
 pub(super) fn winograd(shape: &ConvShape, x: &[f32], filters: &[PackedRhs], end: &End<'_>, out: &mut [f32]) {
-    let squares = Squares::of(shape);
+    let side = Side::of_filters(filters);
+    let (squares, places) = (Squares::of(shape, side), side.places());
     let (ic, oc) = (shape.in_channels, shape.out_channels);
-    assert!(
-        filters.len() == PLACES && filters[0].dims() == (ic, oc),
-        "the weights were packed for another convolution"
-    );
-    let most = (BLOCK / (PLACES * (ic + oc))).max(SQUARES);
+    assert_eq!(filters[0].dims(), (ic, oc), "the weights were packed for another convolution");
+    let most = (BLOCK / (places * (ic + oc))).max(side.least_squares());
     // Blocks of one size.
     let block = squares.count.div_ceil(squares.count.div_ceil(most));
     let blocks = squares.count.div_ceil(block);
@@ -161,7 +156,7 @@ pub(super) fn winograd(shape: &ConvShape, x: &[f32], filters: &[PackedRhs], end:
     let job = Job { shape, squares: &squares, x, filters, end, out: &out };
     let one = |i: usize| job.block(i * block..squares.count.min((i + 1) * block));
     if blocks >= 2 * threads::threads() {
-        let work = PLACES * block * ic * oc / 100 + 1;
+        let work = places * block * ic * oc / 100 + 1;
         parallel_for(blocks, work, |range| range.for_each(one));
     } else {
         // Each block is shared out itself.
@@ -189,11 +184,12 @@ impl Job<'_> {
     /// Some squares from their pixels to their results.
     fn block(&self, range: Range<usize>) {
         let (ic, oc, count) = (self.shape.in_channels, self.shape.out_channels, range.len());
+        let places = self.squares.side.places();
         let (seen_step, sum_step) = (place_step(count * ic), place_step(count * oc));
-        with_scratch(PLACES * (seen_step + sum_step), |space| {
-            let (pixels, sums) = space.split_at_mut(PLACES * seen_step);
+        with_scratch(places * (seen_step + sum_step), |space| {
+            let (pixels, sums) = space.split_at_mut(places * seen_step);
             let seen = SharedMut::new(pixels);
-            parallel_for(count, PLACES * ic / 4 + 1, |part| {
+            parallel_for(count, places * ic / 4 + 1, |part| {
                 for i in part {
                     // SAFETY: each square has its own row in each place's matrix.
                     unsafe { self.transform_pixels(range.start + i, seen.ptr(i * ic), seen_step) };
@@ -201,7 +197,7 @@ impl Job<'_> {
             });
             let pixels = &*pixels;
             let shared = SharedMut::new(sums);
-            parallel_for(PLACES, count * ic * oc / 100 + 1, |part| {
+            parallel_for(places, count * ic * oc / 100 + 1, |part| {
                 for place in part {
                     let epilogue = Epilogue { bias: Bias::None, residual: None, activation: None };
                     let a = Rows::InPlace(&pixels[place * seen_step..][..count * ic], ic);
@@ -210,7 +206,7 @@ impl Job<'_> {
                 }
             });
             let sums = &*sums;
-            parallel_for(count, PLACES * oc / 4 + 1, |part| {
+            parallel_for(count, places * oc / 4 + 1, |part| {
                 for i in part {
                     // SAFETY: squares of the result are disjoint.
                     unsafe { self.transform_sums(range.start + i, &sums[i * oc..], sum_step) };
@@ -229,8 +225,9 @@ impl Job<'_> {
         let [_, height, width] = w.input;
         let ((above, _), (before, _)) = (w.padding[1], w.padding[2]);
         // Of the square's rows and columns, those that lie in the image.
+        let reach = self.squares.side.seen();
         let inside = |first: usize, padding: usize, size: usize| {
-            padding.saturating_sub(first).min(SEEN)..(size + padding).saturating_sub(first).min(SEEN)
+            padding.saturating_sub(first).min(reach)..(size + padding).saturating_sub(first).min(reach)
         };
         let seen = Seen {
             rows: inside(row, above, height),
@@ -243,7 +240,7 @@ impl Job<'_> {
         let first = (image * height * width) as isize + first;
         let from = self.x.as_ptr().wrapping_offset(first * self.shape.in_channels as isize);
         // SAFETY: pixels inside lie in the image; the rest is the caller's promise.
-        unsafe { transform_pixels(&seen, from, to, step) };
+        unsafe { transform_pixels(self.squares.side, &seen, from, to, step) };
     }
 
     /// A square's results from its sums at each place, `sums[place · step + channel]`.
@@ -253,7 +250,7 @@ impl Job<'_> {
     unsafe fn transform_sums(&self, square: usize, sums: &[f32], step: usize) {
         let (image, row, col) = self.squares.place(square);
         let [_, height, width] = self.shape.windows.output;
-        let channels = self.shape.out_channels;
+        let (channels, side) = (self.shape.out_channels, self.squares.side);
         let start = ((image * height + row) * width + col) * channels;
         let (low, high, rest) = match self.end.activation {
             Some(Activation::Relu) => (0.0, f32::INFINITY, None),
@@ -261,8 +258,8 @@ impl Job<'_> {
             activation => (f32::NEG_INFINITY, f32::INFINITY, activation),
         };
         let results = Results {
-            rows: SIDE.min(height - row),
-            cols: SIDE.min(width - col),
+            rows: side.results().min(height - row),
+            cols: side.results().min(width - col),
             line: width * channels,
             channels,
             bias: self.end.bias,
@@ -272,7 +269,7 @@ impl Job<'_> {
         // SAFETY: the square lies in the result, which is the caller's to write here.
         unsafe {
             let to = self.out.ptr(start);
-            transform_sums(&results, sums.as_ptr(), step, to);
+            transform_sums(side, &results, sums.as_ptr(), step, to);
             if let Some(activation) = rest {
                 map_rows(
                     Map::Activation(activation),
@@ -284,135 +281,4 @@ impl Job<'_> {
             }
         }
     }
-}
-
-/// A square of pixels.
-struct Seen {
-    /// Rows that lie in the image.
-    rows: Range<usize>,
-    /// Columns that lie in the image.
-    cols: Range<usize>,
-    /// Elements from one row of pixels to the next.
-    line: usize,
-    channels: usize,
-}
-
-dispatched! {
-    /// `Bᵀ d B` for every channel of a square.
-    ///
-    /// # Safety
-    /// Pixels inside, relative to `from`, can be read, `to` has room for the channels at each place.
-    unsafe fn transform_pixels<S>(s, seen: &Seen, from: *const f32, to: *mut f32, step: usize) {
-        let whole = seen.rows == (0..SEEN) && seen.cols == (0..SEEN);
-        for c in (0..seen.channels).step_by(S::LANES) {
-            let count = S::LANES.min(seen.channels - c);
-            let mut half = [[s.splat(0.0); SEEN]; SEEN];
-            for y in 0..SEEN {
-                let line = from.wrapping_add(y * seen.line + c);
-                let mut pixels = [s.splat(0.0); SEEN];
-                if whole && count == S::LANES {
-                    for x in 0..SEEN {
-                        pixels[x] = s.load(line.add(x * seen.channels));
-                    }
-                } else if seen.rows.contains(&y) {
-                    for x in 0..SEEN {
-                        if seen.cols.contains(&x) {
-                            pixels[x] = s.load_up_to(line.wrapping_add(x * seen.channels), count);
-                        }
-                    }
-                }
-                half[y] = seen_transform(s, pixels);
-            }
-            for x in 0..SEEN {
-                let column = seen_transform(s, [half[0][x], half[1][x], half[2][x], half[3][x], half[4][x], half[5][x]]);
-                for y in 0..SEEN {
-                    s.store_up_to(to.add((y * SEEN + x) * step + c), count, column[y]);
-                }
-            }
-        }
-    }
-}
-
-/// `Bᵀ d`.
-#[inline(always)]
-fn seen_transform<S: Simd>(s: S, d: [S::F; SEEN]) -> [S::F; SEEN] {
-    let (four, five, two) = (s.splat(4.0), s.splat(5.0), s.splat(2.0));
-    let near_even = s.sub_product(d[4], four, d[2]);
-    let near_odd = s.sub_product(d[3], four, d[1]);
-    let far_even = s.sub(d[4], d[2]);
-    let far_odd = s.mul(two, s.sub(d[3], d[1]));
-    [
-        s.mul_add(four, d[0], s.sub_product(d[4], five, d[2])),
-        s.add(near_even, near_odd),
-        s.sub(near_even, near_odd),
-        s.add(far_even, far_odd),
-        s.sub(far_even, far_odd),
-        s.mul_add(four, d[1], s.sub_product(d[5], five, d[3])),
-    ]
-}
-
-/// A square of results.
-struct Results<'a> {
-    /// Rows that lie in the result.
-    rows: usize,
-    /// Columns that lie in the result.
-    cols: usize,
-    /// Elements from one row of pixels to the next.
-    line: usize,
-    channels: usize,
-    bias: Option<&'a [f32]>,
-    low: f32,
-    high: f32,
-}
-
-dispatched! {
-    /// `clamp(Aᵀ m A + bias)` for every channel of a square.
-    ///
-    /// # Safety
-    /// `sums` holds the channels at each place, `to` the results inside.
-    unsafe fn transform_sums<S>(s, results: &Results<'_>, sums: *const f32, step: usize, to: *mut f32) {
-        let (low, high) = (s.splat(results.low), s.splat(results.high));
-        for c in (0..results.channels).step_by(S::LANES) {
-            let count = S::LANES.min(results.channels - c);
-            let mut half = [[s.splat(0.0); SEEN]; SIDE];
-            for x in 0..SEEN {
-                let mut column = [s.splat(0.0); SEEN];
-                for y in 0..SEEN {
-                    column[y] = s.load_up_to(sums.add((y * SEEN + x) * step + c), count);
-                }
-                let column = sums_transform(s, column);
-                for y in 0..SIDE {
-                    half[y][x] = column[y];
-                }
-            }
-            let bias = match results.bias {
-                Some(bias) => s.load_up_to(bias.as_ptr().add(c), count),
-                None => s.splat(0.0),
-            };
-            for y in 0..SIDE {
-                let line = sums_transform(s, half[y]);
-                for x in 0..SIDE {
-                    if y < results.rows && x < results.cols {
-                        let at = y * results.line + x * results.channels + c;
-                        let sum = s.add(line[x], bias);
-                        // The operand order lets NaN through.
-                        s.store_up_to(to.add(at), count, s.min(high, s.max(low, sum)));
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// `Aᵀ m`.
-#[inline(always)]
-fn sums_transform<S: Simd>(s: S, m: [S::F; SEEN]) -> [S::F; SIDE] {
-    let (near_even, near_odd) = (s.add(m[1], m[2]), s.sub(m[1], m[2]));
-    let (far_even, far_odd) = (s.add(m[3], m[4]), s.sub(m[3], m[4]));
-    [
-        s.add(m[0], s.add(near_even, far_even)),
-        s.mul_add(s.splat(2.0), far_odd, near_odd),
-        s.mul_add(s.splat(4.0), far_even, near_even),
-        s.add(s.mul_add(s.splat(8.0), far_odd, near_odd), m[5]),
-    ]
 }
