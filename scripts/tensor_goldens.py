@@ -445,6 +445,26 @@ def gradients():
                 return f.cross_entropy(x, kept, weight, reduction="none", label_smoothing=smoothing)
 
             case("cross_entropy", losses, args, x=sample(7, 37) * 3, t=t)
+
+    # Behind all others: one sequence of random numbers makes them.
+    for shape, per_group, kernel, stride, padding, dilation, groups, extra in [
+        ((1, 6, 5, 3), 1, (3, 3), 2, 1, 1, 6, 1), ((2, 3, 4, 5), 5, (2, 3), 1, 1, 2, 1, 1), ((1, 4, 3, 4), 3, (4, 4), 2, 1, 1, 2, 0),
+    ]:
+        args = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "extra": extra}
+        case("conv_transpose", lambda x, w: f.conv_transpose2d(x, w, None, stride, padding, extra, groups, dilation), args,
+             x=sample(*shape), w=sample(shape[1], per_group, *kernel))
+    for p in [1, 2, 3]:
+        # PyTorch's powers have signs.
+        case("lp_pool", lambda x: f.lp_pool2d(x.abs(), p, (3, 2), 2), {"p": p}, x=sample(2, 3, 6, 5))
+    case("dilated_max_pool", lambda x: f.max_pool2d(x, 3, 2, 1, 2, True), x=sample(1, 3, 7, 8))
+    for size in [(1, 1), (7, 2), (2, 9)]:
+        case("adaptive_avg_pool", lambda x: f.adaptive_avg_pool2d(x, size), x=sample(2, 3, 5, 6))
+    for mode in ["nearest", "bilinear", "bicubic"]:
+        align = {} if mode == "nearest" else {"align_corners": False}
+        for size in [(3, 11), (9, 2)]:
+            case("interpolate", lambda x: f.interpolate(x, size, mode=mode, **align), {"mode": mode}, x=sample(1, 2, 5, 7))
+    case("instance_norm", lambda x, w, b: f.instance_norm(x, weight=w, bias=b, eps=1e-5), x=sample(2, 3, 5, 3), w=sample(3), b=sample(3))
+    case("group_norm", lambda x, w, b: f.group_norm(x, 2, w, b, 1e-5), x=sample(1, 6, 7), w=sample(6), b=sample(6))
     file.write()
 
 

@@ -1,8 +1,10 @@
 //! Normalizations.
 
 mod gradient;
+mod groups;
 
 pub use gradient::{NormGradients, layer_norm_gradient, rms_norm_gradient};
+pub use groups::{GroupNormShape, group_norm_channels_last, group_norm_gradient};
 
 use crate::InOut;
 use crate::reduce::sum;

@@ -2,12 +2,13 @@
 
 use crate::simd::dispatched;
 use crate::threads;
-use alloc::vec::Vec;
+use alloc::{vec, vec::Vec};
 
-/// Where each element of a resized axis comes from: as many taps for each, unused ones with weight 0.
+/// Where each element of a resized axis comes from.
 #[derive(Clone, Debug)]
 pub struct Taps {
-    count: usize,
+    /// Where the taps of each element start, and where the last ones end.
+    starts: Vec<usize>,
     positions: Vec<usize>,
     weights: Vec<f32>,
     /// Elements of the input that are read: all positions lie below.
@@ -15,37 +16,49 @@ pub struct Taps {
 }
 
 impl Taps {
-    /// From the positions and weights of each element.
+    /// From the positions and weights of each element; one without any is 0.
     pub fn new(elements: &[Vec<(usize, f64)>]) -> Self {
-        let count = elements.iter().map(Vec::len).max().unwrap_or(0).max(1);
-        let mut taps = Self { count, positions: Vec::new(), weights: Vec::new(), reach: 0 };
+        let mut taps = Self { starts: vec![0], positions: Vec::new(), weights: Vec::new(), reach: 0 };
         for element in elements {
-            // A spare tap reads what another reads, so that NaN and infinity come from nowhere else.
-            let spare = (element.first().map_or(0, |tap| tap.0), 0.0);
-            for n in 0..count {
-                let (position, weight) = element.get(n).copied().unwrap_or(spare);
+            for &(position, weight) in element {
                 taps.positions.push(position);
                 taps.weights.push(weight as f32);
                 taps.reach = taps.reach.max(position + 1);
             }
+            taps.starts.push(taps.positions.len());
         }
         taps
     }
 
+    /// The taps that carry a gradient back to an axis of `input` elements: each of its elements gets of every result what it gave.
+    pub fn adjoint(elements: &[Vec<(usize, f64)>], input: usize) -> Self {
+        let mut back = vec![Vec::new(); input];
+        for (n, element) in elements.iter().enumerate() {
+            element.iter().for_each(|&(position, weight)| back[position].push((n, weight)));
+        }
+        Self::new(&back)
+    }
+
     /// Elements of the resized axis.
     pub fn len(&self) -> usize {
-        self.positions.len() / self.count
+        self.starts.len() - 1
     }
 
     /// Whether the resized axis is empty.
     pub fn is_empty(&self) -> bool {
-        self.positions.is_empty()
+        self.len() == 0
     }
 
     /// Positions and weights of element `n`.
     fn of(&self, n: usize) -> (&[usize], &[f32]) {
-        let range = n * self.count..(n + 1) * self.count;
+        let range = self.starts[n]..self.starts[n + 1];
         (&self.positions[range.clone()], &self.weights[range])
+    }
+
+    /// Whether each element is one of the input's.
+    fn are_picks(&self) -> bool {
+        self.starts.windows(2).all(|ends| ends[1] - ends[0] == 1)
+            && self.weights.iter().all(|&weight| weight == 1.0)
     }
 }
 
@@ -60,9 +73,9 @@ pub fn resize_axis(x: &[f32], [outer, input, inner]: [usize; 3], taps: &Taps, ou
         return;
     }
     assert!(taps.reach <= input, "a tap at {} of {input}", taps.reach - 1);
-    let picks = taps.count == 1 && taps.weights.iter().all(|&weight| weight == 1.0);
+    let picks = taps.are_picks();
     if inner == 1 {
-        let work = out.len() / outer * (taps.count + 1) / 2;
+        let work = (taps.len() + taps.positions.len()) / 2 + 1;
         threads::parallel_chunks(out, taps.len(), work, |row, out| {
             let x = &x[row * input..][..input];
             if picks {
@@ -76,7 +89,8 @@ pub fn resize_axis(x: &[f32], [outer, input, inner]: [usize; 3], taps: &Taps, ou
         });
         return;
     }
-    threads::parallel_chunks(out, inner, inner * taps.count / 8 + 1, |row, out| {
+    let work = inner * (taps.positions.len() / taps.len()) / 8 + 1;
+    threads::parallel_chunks(out, inner, work, |row, out| {
         let (positions, weights) = taps.of(row % taps.len());
         let x = &x[row / taps.len() * input * inner..][..input * inner];
         if picks {
@@ -87,14 +101,31 @@ pub fn resize_axis(x: &[f32], [outer, input, inner]: [usize; 3], taps: &Taps, ou
     });
 }
 
+/// Vectors that are mixed at once.
+const VECTORS: usize = 4;
+
 dispatched! {
     /// `out = Σ weight · row`, for the rows at `positions` of a matrix whose rows have the length of `out`.
     ///
     /// # Safety
     /// The matrix has these rows; there are as many weights as positions.
     unsafe fn mix_rows<S>(s, rows: *const f32, positions: &[usize], weights: &[f32], out: &mut [f32]) {
-        let n = out.len();
+        let (n, out) = (out.len(), out.as_mut_ptr());
         let mut i = 0;
+        // Several vectors at once, so that the sums do not wait for each other.
+        while i + VECTORS * S::LANES <= n {
+            let mut sums = [s.splat(0.0); VECTORS];
+            for k in 0..positions.len() {
+                let (row, weight) = (rows.add(positions[k] * n + i), s.splat(weights[k]));
+                for v in 0..VECTORS {
+                    sums[v] = s.mul_add(weight, s.load(row.add(v * S::LANES)), sums[v]);
+                }
+            }
+            for v in 0..VECTORS {
+                s.store(out.add(i + v * S::LANES), sums[v]);
+            }
+            i += VECTORS * S::LANES;
+        }
         while i < n {
             let count = S::LANES.min(n - i);
             let mut sum = s.splat(0.0);
@@ -102,7 +133,7 @@ dispatched! {
                 let row = s.load_up_to(rows.add(positions[k] * n + i), count);
                 sum = s.mul_add(s.splat(weights[k]), row, sum);
             }
-            s.store_up_to(out.as_mut_ptr().add(i), count, sum);
+            s.store_up_to(out.add(i), count, sum);
             i += S::LANES;
         }
     }
@@ -120,7 +151,7 @@ mod tests {
             [vec![(0, 1.0)], vec![(0, 0.25), (1, 0.75)], vec![(2, 0.5), (1, 0.25), (0, 0.25)], vec![]];
         let taps = Taps::new(&elements);
         at_each_level(|_| {
-            for inner in [1, 7, 40] {
+            for inner in [1, 7, 40, 150] {
                 let x = noise(2 * 3 * inner, 1);
                 let mut out = vec![f32::NAN; 2 * 4 * inner];
                 resize_axis(&x, [2, 3, inner], &taps, &mut out);
@@ -132,6 +163,23 @@ mod tests {
                 }
             }
         });
+    }
+
+    #[test]
+    fn adjoint_taps_give_back() {
+        let elements =
+            [vec![(0, 1.0)], vec![(0, 0.25), (3, 0.75)], vec![(2, 0.5), (3, 0.25), (0, 0.25)], vec![]];
+        let (taps, back) = (Taps::new(&elements), Taps::adjoint(&elements, 5));
+        for inner in [1, 6] {
+            let (x, g) = (noise(2 * 5 * inner, 1), noise(2 * 4 * inner, 2));
+            let (mut y, mut of_x) = (vec![0.0; g.len()], vec![f32::NAN; x.len()]);
+            resize_axis(&x, [2, 5, inner], &taps, &mut y);
+            resize_axis(&g, [2, 4, inner], &back, &mut of_x);
+            let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(a * b)).sum::<f64>();
+            assert!((dot(&y, &g) - dot(&x, &of_x)).abs() < 1e-5, "{inner}");
+            // Nothing came of it.
+            assert!(of_x[inner..2 * inner].iter().all(|&x| x == 0.0));
+        }
     }
 
     #[test]

@@ -426,6 +426,69 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
         ops::cast::cast(found, dtype)
     }
 
+    fn conv_transpose_input_gradient(
+        gradient: NdArrayTensor,
+        weight: NdArrayTensor,
+        input: &Shape,
+        options: &ConvTransposeOptions,
+    ) -> NdArrayTensor {
+        let dtype = gradient.dtype();
+        if !single_or_half(dtype) || gradient.is_empty() || input.dims.contains(&0) {
+            return compose::conv_transpose_input_gradient::<Self>(gradient, weight, input, options);
+        }
+        let found = ops::gradient::conv_transpose_input(single(gradient), single(weight), input, options);
+        ops::cast::cast(found, dtype)
+    }
+
+    fn conv_transpose_weight_gradient(
+        x: NdArrayTensor,
+        gradient: NdArrayTensor,
+        weight: &Shape,
+        options: &ConvTransposeOptions,
+    ) -> NdArrayTensor {
+        let dtype = x.dtype();
+        if !single_or_half(dtype) || x.is_empty() || gradient.is_empty() || weight.dims.contains(&0) {
+            return compose::conv_transpose_weight_gradient::<Self>(x, gradient, weight, options);
+        }
+        let found = ops::gradient::conv_transpose_weight(single(x), single(gradient), weight, options);
+        ops::cast::cast(found, dtype)
+    }
+
+    fn adaptive_avg_pool_gradient(gradient: NdArrayTensor, input: &Shape) -> NdArrayTensor {
+        if !single_or_half(gradient.dtype()) || gradient.is_empty() {
+            return compose::adaptive_avg_pool_gradient::<Self>(gradient, input);
+        }
+        in_f32(gradient, |gradient| ops::gradient::adaptive_average_pool(gradient, input))
+    }
+
+    fn interpolate_gradient(
+        gradient: NdArrayTensor,
+        input: &Shape,
+        options: &InterpolateOptions,
+    ) -> NdArrayTensor {
+        let cropped = options.coordinates == CoordinateTransform::TfCropAndResize;
+        if cropped || !single_or_half(gradient.dtype()) || gradient.is_empty() {
+            return compose::interpolate_gradient::<Self>(gradient, input, options);
+        }
+        in_f32(gradient, |gradient| ops::gradient::interpolate(gradient, input, options))
+    }
+
+    fn group_norm_gradient(
+        gradient: NdArrayTensor,
+        x: NdArrayTensor,
+        weight: Option<NdArrayTensor>,
+        groups: usize,
+        epsilon: f64,
+    ) -> NormGradients<NdArrayTensor> {
+        let dtype = x.dtype();
+        if !single_or_half(dtype) || x.is_empty() {
+            return compose::group_norm_gradient::<Self>(gradient, x, weight, groups, epsilon);
+        }
+        let weight = weight.map(single);
+        let found = ops::gradient::group_norm(single(gradient), single(x), weight, groups, epsilon);
+        found.map(|gradient| ops::cast::cast(gradient, dtype))
+    }
+
     fn pool_gradient(
         op: PoolOp,
         gradient: NdArrayTensor,
@@ -441,6 +504,9 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
             }
             PoolOp::Average { include_pad } if served => {
                 ops::gradient::average_pool(single(gradient), &x.shape(), include_pad, options)
+            }
+            PoolOp::Lp { p } if served => {
+                ops::gradient::norm_pool(p, single(gradient), single(x), single(output), options)
             }
             PoolOp::Max | PoolOp::Average { .. } | PoolOp::Lp { .. } => {
                 return compose::pool_gradient::<Self>(op, gradient, x, output, options);

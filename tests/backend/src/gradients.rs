@@ -4,6 +4,7 @@ pub mod finite;
 pub mod pytorch;
 pub mod training;
 
+use crate::primitives::orders::moved;
 use crate::primitives::products::values;
 use kiln_tensor::backend::{Backend, Primitive};
 use kiln_tensor::{DType, Shape, TensorData};
@@ -58,6 +59,36 @@ pub fn check<B: Backend>(
             let difference = (moved(STEP) - moved(-STEP)) / (2.0 * STEP);
             let close = (gradient - difference).abs() <= 1e-6 * difference.abs().max(1.0);
             assert!(close, "{name}: operand {n}, element {at}: {gradient}, the difference is {difference}");
+        }
+    }
+}
+
+/// [`check`], and that gradients of the same in f32 are those in f64, for images in both orders of their memory: a backend may have
+/// kernels for either.
+#[track_caller]
+pub fn check_in_f32<B: Backend>(
+    name: &str,
+    operands: Vec<B::Primitive>,
+    forward: impl Fn(&[B::Primitive]) -> B::Primitive,
+    gradients: impl Fn(B::Primitive, &[B::Primitive]) -> Vec<B::Primitive>,
+) {
+    check::<B>(name, operands.clone(), &forward, &gradients);
+    let direction = noise::<B>(&forward(&operands).shape().dims, 99);
+    let exact: Vec<_> = gradients(direction.clone(), &operands).into_iter().map(numbers::<B>).collect();
+    for channels_last in [false, true] {
+        let single = |tensor: &B::Primitive| {
+            let tensor = B::cast(tensor.clone(), DType::F32);
+            if channels_last && tensor.shape().rank() > 2 { moved::<B>(tensor) } else { tensor }
+        };
+        let operands: Vec<_> = operands.iter().map(single).collect();
+        for (n, gradient) in gradients(single(&direction), &operands).into_iter().enumerate() {
+            assert_eq!(gradient.shape(), operands[n].shape(), "{name}: operand {n} in f32");
+            assert_eq!(gradient.dtype(), DType::F32, "{name}: operand {n}");
+            for (at, (found, exact)) in numbers::<B>(gradient).into_iter().zip(&exact[n]).enumerate() {
+                let close = (found - exact).abs() <= 2e-5 * exact.abs().max(1.0);
+                let order = if channels_last { "channels last" } else { "row-major" };
+                assert!(close, "{name}, {order}: operand {n}, element {at}: {found} in f32, {exact} in f64");
+            }
         }
     }
 }

@@ -128,6 +128,23 @@ impl ConvTransposeShape {
         }
     }
 
+    /// The convolution whose adjoint this one is: with the same weights it takes images of the result's size to images of the
+    /// input's. Its gradients are this one's, with the images exchanged.
+    pub fn adjoint(&self) -> ConvShape {
+        let windows = Windows {
+            rank: self.rank,
+            input: self.output,
+            kernel: self.kernel,
+            stride: self.stride,
+            dilation: self.dilation,
+            padding: self.padding,
+            // Where the output was padded, one window more would fit.
+            output: self.input,
+        };
+        let (in_channels, out_channels) = (self.out_channels, self.in_channels);
+        ConvShape { batch: self.batch, in_channels, out_channels, groups: self.groups, windows }
+    }
+
     /// The dims of the result, `[batch, out, spatial…]`.
     pub fn output_dims(&self) -> Vec<usize> {
         let mut dims = alloc::vec![self.batch, self.out_channels];

@@ -21,6 +21,15 @@ pub enum PoolGradient<'a> {
         /// Whether padding was counted.
         include_pad: bool,
     },
+    /// Of the norm `y = (Σ |x|^p)^(1/p)`: `sign(x) (|x| / y)^(p-1)` of it, and nothing where all are 0.
+    Lp {
+        /// The norm's order.
+        p: u32,
+        /// What was pooled.
+        x: &'a [f32],
+        /// The norms.
+        output: &'a [f32],
+    },
 }
 
 /// Channels that one job walks all windows of an image for.
@@ -37,8 +46,9 @@ pub fn pool_gradient_channels_last(
     out: &mut [f32],
 ) {
     shape.check(out, gradient.len());
-    if let PoolGradient::Max { x, output } = what {
-        shape.check(x, output.len());
+    match what {
+        PoolGradient::Max { x, output } | PoolGradient::Lp { x, output, .. } => shape.check(x, output.len()),
+        PoolGradient::Average { .. } => {}
     }
     out.fill(0.0);
     if out.is_empty() || gradient.is_empty() {
@@ -46,7 +56,7 @@ pub fn pool_gradient_channels_last(
     }
     let (w, channels) = (&shape.windows, shape.channels);
     let counts = match what {
-        PoolGradient::Max { .. } => None,
+        PoolGradient::Max { .. } | PoolGradient::Lp { .. } => None,
         PoolGradient::Average { include_pad } => counts(PoolOp::Average { include_pad }, w),
     };
     let strips = channels.div_ceil(STRIP);
@@ -78,6 +88,9 @@ pub fn pool_gradient_channels_last(
                     match (what, &counts) {
                         (PoolGradient::Max { x, output }, _) => {
                             to_maximum(x.as_ptr(), output.as_ptr().add(at), g, &taps, len, out.ptr(0));
+                        }
+                        (PoolGradient::Lp { p, x, output }, _) => {
+                            by_share(p, x.as_ptr(), output.as_ptr().add(at), g, &taps, len, out.ptr(0));
                         }
                         (PoolGradient::Average { .. }, Some([depths, heights, widths])) => {
                             to_all(g, depths[oz] * heights[oy] * widths[ox], &taps, len, out.ptr(0));
@@ -155,6 +168,43 @@ dispatched! {
             for tap in taps {
                 let to = out.add(tap + c);
                 s.store_up_to(to, lanes, s.add(s.load_up_to(to, lanes), share));
+            }
+        }
+    }
+}
+
+dispatched! {
+    /// Adds `g · sign(x) (|x| / y)^(p-1)` to all of `taps`, for each of `len` channels.
+    ///
+    /// # Safety
+    /// The taps are positions of `len` elements of `x` and `out`; `y` and `g` have as many.
+    unsafe fn by_share<S>(
+        s,
+        p: u32,
+        x: *const f32,
+        y: *const f32,
+        g: *const f32,
+        taps: &[usize],
+        len: usize,
+        out: *mut f32,
+    ) {
+        let zero = s.splat(0.0);
+        for c in (0..len).step_by(S::LANES) {
+            let lanes = S::LANES.min(len - c);
+            let (y, g) = (s.load_up_to(y.add(c), lanes), s.load_up_to(g.add(c), lanes));
+            let none = s.eq(y, zero);
+            let g = s.select(none, zero, g);
+            // Dividing before the power, whose numbers are then at most 1.
+            let y = s.select(none, s.splat(1.0), y);
+            for tap in taps {
+                let x = s.load_up_to(x.add(tap + c), lanes);
+                let ratio = s.div(s.abs(x), y);
+                let mut part = s.select(s.eq(x, zero), zero, s.with_sign_of(g, s.float_of_bits(s.int_xor(s.bits(g), s.bits(x)))));
+                for _ in 1..p {
+                    part = s.mul(part, ratio);
+                }
+                let to = out.add(tap + c);
+                s.store_up_to(to, lanes, s.add(s.load_up_to(to, lanes), part));
             }
         }
     }
@@ -243,6 +293,40 @@ mod tests {
                 let mut got = vec![1.0; x.len()];
                 pool_gradient_channels_last(&shape, PoolGradient::Max { x: &x, output: &y }, &g, &mut got);
                 assert!(got.iter().zip(&want).all(|(a, b)| (a - b).abs() < 1e-5), "{case:?}");
+            }
+        };
+        at_each_level(|_| run());
+        run();
+    }
+
+    #[test]
+    fn norms_share_by_size() {
+        let run = || {
+            for (case, p) in CASES.into_iter().flat_map(|case| [1, 2, 3].map(|p| (case, p))) {
+                let shape = shape_of(case);
+                let (c, windows) = (shape.channels, windows(&shape));
+                let mut x = noise(shape.batch * c * shape.windows.input_len(), 1);
+                // A window of zeros, at least when it is small.
+                x[..c].fill(0.0);
+                let g = noise(windows.len() * c, 2);
+                let mut y = vec![0.0; g.len()];
+                pool_channels_last(PoolOp::Lp { p }, &shape, &x, &mut y);
+                let mut want = vec![0.0f64; x.len()];
+                for (i, g) in g.iter().enumerate() {
+                    let elements = || windows[i / c].iter().map(|pixel| pixel * c + i % c);
+                    let norm = elements().map(|at| f64::from(x[at]).abs().powi(p as i32)).sum::<f64>();
+                    let norm = norm.powf(1.0 / f64::from(p));
+                    for at in elements().filter(|&at| x[at] != 0.0) {
+                        let share = (f64::from(x[at]).abs() / norm).powi(p as i32 - 1);
+                        want[at] += f64::from(*g) * share * f64::from(x[at].signum());
+                    }
+                }
+                let mut got = vec![1.0; x.len()];
+                let what = PoolGradient::Lp { p, x: &x, output: &y };
+                pool_gradient_channels_last(&shape, what, &g, &mut got);
+                for (got, want) in got.iter().zip(&want) {
+                    assert!((f64::from(*got) - want).abs() < 1e-4, "{case:?} {p}: {got} {want}");
+                }
             }
         };
         at_each_level(|_| run());

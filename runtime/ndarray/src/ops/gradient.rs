@@ -1,17 +1,20 @@
-//! Gradients of f32 tensors by the kernels: convolutions, poolings, normalizations, softmax. Images come and go with their
-//! channels last in memory.
+//! Gradients of f32 tensors by the kernels: convolutions, poolings, resizing, normalizations, softmax. Convolutions' and poolings'
+//! images come and go with their channels last in memory; others in the order in which they are.
 
 use crate::ops::lanes::Lanes;
+use crate::ops::resize::{Axes, in_either_order};
 use crate::order::moved_axis;
 use crate::tensor::NdArrayTensor;
+use alloc::vec::Vec;
 use kiln_kernels::batch_norm::{self, BatchNormGradients};
-use kiln_kernels::conv::{self, ConvShape};
-use kiln_kernels::norm;
+use kiln_kernels::conv::{self, ConvShape, ConvTransposeShape, ConvWeight};
+use kiln_kernels::norm::{self, GroupNormShape};
 use kiln_kernels::pool::{self, PoolGradient, PoolShape};
+use kiln_kernels::resize::Taps;
 use kiln_kernels::softmax::{self, SoftmaxKind};
 use kiln_tensor::backend::Primitive;
-use kiln_tensor::compose::{BatchNormTrained, NormGradients};
-use kiln_tensor::{ConvOptions, DType, PoolOptions, Shape};
+use kiln_tensor::compose::{BatchNormTrained, NormGradients, adaptive_taps, resized_axes};
+use kiln_tensor::{ConvOptions, ConvTransposeOptions, DType, InterpolateOptions, PoolOptions, Shape};
 use num_traits::Float;
 
 /// The image's elements with the channels last, without gaps.
@@ -52,6 +55,35 @@ pub(crate) fn conv_weight(
     })
 }
 
+/// See [`kiln_tensor::backend::Backend::conv_transpose_input_gradient`].
+pub(crate) fn conv_transpose_input(
+    gradient: NdArrayTensor,
+    weight: NdArrayTensor,
+    input: &Shape,
+    options: &ConvTransposeOptions,
+) -> NdArrayTensor {
+    let shape = ConvTransposeShape::new(&input.dims, weight.dims(), options).adjoint();
+    let gradient = if shape.takes_channels_first() { gradient } else { gradient.channels_last() };
+    let (gradient, weight) = (gradient.into_contiguous(), weight.into_contiguous());
+    image(input, |out| {
+        conv::conv(&shape, gradient.slice(), ConvWeight::Plain(weight.slice()), None, None, out);
+    })
+}
+
+/// See [`kiln_tensor::backend::Backend::conv_transpose_weight_gradient`].
+pub(crate) fn conv_transpose_weight(
+    x: NdArrayTensor,
+    gradient: NdArrayTensor,
+    weight: &Shape,
+    options: &ConvTransposeOptions,
+) -> NdArrayTensor {
+    let shape = ConvTransposeShape::new(x.dims(), &weight.dims, options).adjoint();
+    let (x, gradient) = (turned(x), turned(gradient));
+    NdArrayTensor::build(weight.clone(), DType::F32, |out| {
+        conv::conv_weight_gradient(&shape, gradient.slice(), x.slice(), out);
+    })
+}
+
 /// The gradient of a max pooling's input.
 pub(crate) fn max_pool(
     gradient: NdArrayTensor,
@@ -76,6 +108,40 @@ pub(crate) fn average_pool(
     let gradient = turned(gradient);
     let what = PoolGradient::Average { include_pad };
     image(input, |out| pool::pool_gradient_channels_last(&shape, what, gradient.slice(), out))
+}
+
+/// The gradient of the input of a pooling to norms of order `p`.
+pub(crate) fn norm_pool(
+    p: u32,
+    gradient: NdArrayTensor,
+    x: NdArrayTensor,
+    output: NdArrayTensor,
+    options: &PoolOptions,
+) -> NdArrayTensor {
+    let (shape, dims) = (PoolShape::new(x.dims(), options), x.shape());
+    let [gradient, x, output] = [gradient, x, output].map(turned);
+    let what = PoolGradient::Lp { p, x: x.slice(), output: output.slice() };
+    image(&dims, |out| pool::pool_gradient_channels_last(&shape, what, gradient.slice(), out))
+}
+
+/// See [`kiln_tensor::backend::Backend::adaptive_avg_pool_gradient`].
+pub(crate) fn adaptive_average_pool(gradient: NdArrayTensor, input: &Shape) -> NdArrayTensor {
+    let output = gradient.shape();
+    let taps = |axis: usize| Taps::adjoint(&adaptive_taps(input[axis], output[axis]), input[axis]);
+    let changed = (2..input.rank()).filter(|&axis| input[axis] != output[axis]);
+    let axes: Axes = changed.map(|axis| (axis, taps(axis))).collect();
+    in_either_order(gradient, axes)
+}
+
+/// See [`kiln_tensor::backend::Backend::interpolate_gradient`]; without cropping, which is composed.
+pub(crate) fn interpolate(
+    gradient: NdArrayTensor,
+    input: &Shape,
+    options: &InterpolateOptions,
+) -> NdArrayTensor {
+    let axes = resized_axes(&input.dims, options).into_iter();
+    let back = |(axis, taps): (usize, Vec<_>)| (axis, Taps::adjoint(&taps, input[axis]));
+    in_either_order(gradient, axes.map(back).collect())
 }
 
 /// See [`kiln_tensor::backend::Backend::batch_norm_train`].
@@ -150,6 +216,31 @@ pub(crate) fn rows_norm(
         let kernel = if centered { norm::layer_norm_gradient } else { norm::rms_norm_gradient };
         kernel(weight.slice(), epsilon as f32, gradient.slice(), x.slice(), into);
     });
+    NormGradients { input, weight: of_weight, bias }
+}
+
+/// See [`kiln_tensor::backend::Backend::group_norm_gradient`].
+pub(crate) fn group_norm(
+    gradient: NdArrayTensor,
+    x: NdArrayTensor,
+    weight: Option<NdArrayTensor>,
+    groups: usize,
+    epsilon: f64,
+) -> NormGradients<NdArrayTensor> {
+    let (dims, channels_last) = (x.shape(), x.layout().is_channels_last());
+    let shape = GroupNormShape::new(&dims.dims, groups);
+    let [gradient, x] = [gradient, x].map(|t| if channels_last { turned(t) } else { t.into_contiguous() });
+    let weight = weight.map(NdArrayTensor::into_contiguous);
+    let one_each =
+        || NdArrayTensor::build([shape.channels].into(), DType::F32, |out: &mut [f32]| out.fill(0.0));
+    let (mut of_weight, mut bias) = (one_each(), one_each());
+    let fill = |input: &mut [f32]| {
+        let (Some(of_weight), Some(bias)) = (of_weight.slice_mut(), bias.slice_mut()) else { return };
+        let weight = weight.as_ref().map(NdArrayTensor::slice);
+        let into = norm::NormGradients { input, weight: of_weight, bias };
+        norm::group_norm_gradient(&shape, channels_last, weight, epsilon, gradient.slice(), x.slice(), into);
+    };
+    let input = if channels_last { image(&dims, fill) } else { NdArrayTensor::build(dims, DType::F32, fill) };
     NormGradients { input, weight: of_weight, bias }
 }
 

@@ -4,8 +4,10 @@ use crate::ops::lanes::Lanes;
 use crate::order::moved_axis;
 use crate::tensor::NdArrayTensor;
 use alloc::vec::Vec;
-use kiln_kernels::norm;
+use kiln_kernels::norm::{self, GroupNormShape};
 use kiln_kernels::softmax::{self, SoftmaxKind};
+use kiln_tensor::DType;
+use kiln_tensor::backend::Primitive;
 use num_traits::Float;
 
 /// Softmax or its logarithm along `dim`.
@@ -45,10 +47,17 @@ pub(crate) fn group_norm(
     groups: usize,
     epsilon: f64,
 ) -> NdArrayTensor {
-    let channels = x.dims()[1];
-    let spatial = x.dims()[2..].iter().product();
+    let shape = GroupNormShape::new(x.dims(), groups);
     let [weight, bias] = [weight, bias].map(|parameter| parameter.map(NdArrayTensor::into_contiguous));
     let [weight, bias] = [&weight, &bias].map(|parameter| parameter.as_ref().map(NdArrayTensor::slice));
+    if x.layout().is_channels_last() {
+        let x = x.channels_last();
+        let fill = |out: &mut [f32]| {
+            norm::group_norm_channels_last(&shape, weight, bias, epsilon, x.slice(), out);
+        };
+        return NdArrayTensor::build(x.shape(), DType::F32, fill).channels_first();
+    }
+    let (channels, spatial) = (shape.channels, shape.spatial);
     x.transform(|data| norm::group_norm(channels, spatial, groups, weight, bias, epsilon as f32, data))
 }
 

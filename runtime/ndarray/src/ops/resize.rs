@@ -7,9 +7,18 @@ use kiln_kernels::resize::{Taps, resize_axis};
 use kiln_tensor::compose::resized_axes;
 use kiln_tensor::{DType, InterpolateOptions};
 
+/// Axes that change, each with the taps of its elements.
+pub(crate) type Axes = Vec<(usize, Taps)>;
+
 /// See [`kiln_tensor::backend::Backend::interpolate`]; without cropping, which is composed.
 pub(crate) fn interpolate(x: NdArrayTensor, options: &InterpolateOptions) -> NdArrayTensor {
-    let mut axes = resized_axes(x.dims(), options);
+    let axes = resized_axes(x.dims(), options).into_iter();
+    let axes = axes.map(|(axis, taps)| (axis, Taps::new(&taps))).collect();
+    in_either_order(x, axes)
+}
+
+/// Resizes one axis after the other and keeps the order of the memory.
+pub(crate) fn in_either_order(x: NdArrayTensor, mut axes: Axes) -> NdArrayTensor {
     // Rows are mixed as vectors, the elements of a row one by one: the last axis goes when the rows are few.
     if axes.last().is_some_and(|(axis, taps)| taps.len() > x.dims()[*axis]) {
         axes.rotate_right(1);
@@ -23,14 +32,10 @@ pub(crate) fn interpolate(x: NdArrayTensor, options: &InterpolateOptions) -> NdA
     resized(x, axes)
 }
 
-/// Axes, each with the taps of its elements.
-type Axes = Vec<(usize, Vec<Vec<(usize, f64)>>)>;
-
-/// Resizes one axis after the other.
 fn resized(x: NdArrayTensor, axes: Axes) -> NdArrayTensor {
     axes.into_iter().fold(x, |x, (axis, taps)| {
         let x = x.into_contiguous();
-        let (taps, mut dims) = (Taps::new(&taps), x.dims().to_vec());
+        let mut dims = x.dims().to_vec();
         let sizes = [dims[..axis].iter().product(), dims[axis], dims[axis + 1..].iter().product()];
         dims[axis] = taps.len();
         NdArrayTensor::build(dims.into(), DType::F32, |out| resize_axis(x.slice(), sizes, &taps, out))

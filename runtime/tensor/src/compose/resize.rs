@@ -43,8 +43,8 @@ pub fn adaptive_avg_pool<B: Backend>(x: T<B>, output_size: &[usize]) -> T<B> {
     x
 }
 
-/// What each output element of an adaptive average averages along one axis.
-pub(super) fn adaptive_taps(input: usize, output: usize) -> Vec<Taps> {
+/// What each output element of an adaptive average averages along one axis: its taps. For backends that average by a kernel.
+pub fn adaptive_taps(input: usize, output: usize) -> Vec<Taps> {
     let taps = (0..output).map(|at| {
         let (start, end) = (at * input / output, ((at + 1) * input).div_ceil(output));
         (start..end).map(|from| (from, 1.0 / (end - start) as f64)).collect()

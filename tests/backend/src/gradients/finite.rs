@@ -1,6 +1,6 @@
 //! Gradients against finite differences.
 
-use super::{check, has_f64, noise, shape_of};
+use super::{check, check_in_f32, has_f64, noise, shape_of};
 use kiln_tensor::backend::{Backend, Primitive};
 use kiln_tensor::compose::CrossEntropyOptions;
 use kiln_tensor::{
@@ -62,7 +62,7 @@ pub fn convolutions<B: Backend>() {
         (&[2, 2, 1, 1], &[3, 2, 1, 1], options(&[2, 2], &[(0, 0), (0, 0)], &[1, 1], 1)),
     ];
     for (x, weight, options) in cases {
-        check::<B>(
+        check_in_f32::<B>(
             &format!("conv of {x:?} with {weight:?}, {options:?}"),
             vec![noise::<B>(x, 1), noise::<B>(weight, 2)],
             |t| B::conv(t[0].clone(), t[1].clone(), None, &options),
@@ -81,7 +81,7 @@ pub fn transposed_convolutions<B: Backend>() {
     if !has_f64::<B>() {
         return;
     }
-    let cases: [(&[usize], &[usize], ConvTransposeOptions); 4] = [
+    let cases: [(&[usize], &[usize], ConvTransposeOptions); 8] = [
         (&[2, 3, 3, 4], &[3, 2, 2, 3], ConvTransposeOptions::new([1, 1], [0, 0], [0, 0], [1, 1], 1)),
         (&[2, 4, 3, 2], &[4, 1, 3, 2], ConvTransposeOptions::new([2, 3], [1, 0], [1, 2], [1, 1], 2)),
         (&[1, 2, 4], &[2, 3, 3], ConvTransposeOptions::new([2], [1], [1], [2], 1)),
@@ -93,9 +93,19 @@ pub fn transposed_convolutions<B: Backend>() {
                 ..ConvTransposeOptions::new([2, 2], [0, 0], [0, 0], [1, 1], 1)
             },
         ),
+        // Room for one window more, which the input does not have.
+        (&[1, 3, 3, 2], &[3, 2, 3, 3], ConvTransposeOptions::new([2, 1], [1, 1], [1, 2], [1, 3], 1)),
+        // Each channel for itself, groups with dilation, three dims.
+        (&[2, 3, 4, 3], &[3, 1, 3, 3], ConvTransposeOptions::new([2, 2], [1, 1], [1, 0], [1, 1], 3)),
+        (&[1, 4, 3, 3], &[4, 3, 2, 2], ConvTransposeOptions::new([1, 2], [1, 0], [0, 0], [2, 2], 2)),
+        (
+            &[1, 2, 2, 3, 2],
+            &[2, 2, 2, 1, 3],
+            ConvTransposeOptions::new([2, 1, 1], [0, 0, 1], [1, 0, 0], [1, 1, 1], 1),
+        ),
     ];
     for (x, weight, options) in cases {
-        check::<B>(
+        check_in_f32::<B>(
             &format!("conv_transpose of {x:?} with {weight:?}, {options:?}"),
             vec![noise::<B>(x, 1), noise::<B>(weight, 2)],
             |t| B::conv_transpose(t[0].clone(), t[1].clone(), None, &options),
@@ -118,6 +128,7 @@ pub fn pools<B: Backend>() {
         PoolOp::Max,
         PoolOp::Average { include_pad: false },
         PoolOp::Average { include_pad: true },
+        PoolOp::Lp { p: 1 },
         PoolOp::Lp { p: 2 },
         PoolOp::Lp { p: 3 },
     ];
@@ -133,7 +144,7 @@ pub fn pools<B: Backend>() {
     ];
     for options in &options {
         for op in ops {
-            check::<B>(
+            check_in_f32::<B>(
                 &format!("{op:?} {options:?}"),
                 vec![noise::<B>(&[2, 2, 5, 6], 1)],
                 |t| B::pool(op, t[0].clone(), options),
@@ -145,7 +156,7 @@ pub fn pools<B: Backend>() {
         }
     }
     let line = PoolOptions::new([3], [2], [1], [1], false);
-    check::<B>(
+    check_in_f32::<B>(
         "max_pool_with_indices",
         vec![noise::<B>(&[1, 2, 7], 1)],
         |t| B::max_pool_with_indices(t[0].clone(), &line).0,
@@ -166,10 +177,10 @@ pub fn adaptive_pools<B: Backend>() {
     if !has_f64::<B>() {
         return;
     }
-    for output in [[1, 1], [2, 3], [3, 4], [5, 7]] {
-        check::<B>(
+    for output in [[1, 1], [2, 3], [3, 4], [5, 7], [1, 6]] {
+        check_in_f32::<B>(
             &format!("adaptive_avg_pool to {output:?}"),
-            vec![noise::<B>(&[2, 1, 4, 6], 1)],
+            vec![noise::<B>(&[2, 3, 4, 6], 1)],
             |t| B::adaptive_avg_pool(t[0].clone(), &output),
             |gradient, t| vec![B::adaptive_avg_pool_gradient(gradient, &shape_of(&t[0]))],
         );
@@ -216,7 +227,7 @@ pub fn resizes<B: Backend>() {
 }
 
 fn resize<B: Backend>(options: &InterpolateOptions) {
-    check::<B>(
+    check_in_f32::<B>(
         &format!("{options:?}"),
         vec![noise::<B>(&[1, 2, 4, 5], 1)],
         |t| B::interpolate(t[0].clone(), options),
@@ -298,7 +309,7 @@ pub fn norms<B: Backend>() {
         );
     }
     for groups in [1, 2, 4] {
-        check::<B>(
+        check_in_f32::<B>(
             "group_norm",
             vec![noise::<B>(&[2, 4, 3, 2], 1), noise::<B>(&[4], 2), noise::<B>(&[4], 3)],
             |t| B::group_norm(t[0].clone(), Some(t[1].clone()), Some(t[2].clone()), groups, EPSILON),
@@ -308,14 +319,14 @@ pub fn norms<B: Backend>() {
                 vec![found.input, found.weight, found.bias]
             },
         );
-        check::<B>(
+        check_in_f32::<B>(
             "group_norm without weights",
             vec![noise::<B>(&[2, 4, 3], 1)],
             |t| B::group_norm(t[0].clone(), None, None, groups, EPSILON),
             |gradient, t| vec![B::group_norm_gradient(gradient, t[0].clone(), None, groups, EPSILON).input],
         );
     }
-    check::<B>(
+    check_in_f32::<B>(
         "batch_norm",
         vec![noise::<B>(&[3, 2, 2, 2], 1), noise::<B>(&[2], 2), noise::<B>(&[2], 3)],
         |t| B::batch_norm_train(t[0].clone(), t[1].clone(), t[2].clone(), EPSILON).output,

@@ -5,7 +5,7 @@ use kiln_tensor::backend::{Backend, Primitive};
 use kiln_tensor::compose::{CrossEntropyOptions, NormGradients, RnnOperands, RnnOutput};
 use kiln_tensor::{
     Activation, AttentionOptions, ConvOptions, ConvTransposeOptions, CoordinateTransform, Element,
-    InterpolateMode, InterpolateOptions, NearestRounding, PoolOp, PoolOptions, RnnOptions, TensorData,
+    InterpolateMode, InterpolateOptions, NearestRounding, PoolOp, PoolOptions, RnnOptions, Shape, TensorData,
 };
 
 fn cases() -> impl Iterator<Item = Case> {
@@ -69,6 +69,17 @@ pub fn windows<B: Backend>() {
                 case.compare::<B>("dx", of_input);
                 case.compare::<B>("dw", B::conv_transpose_weight_gradient(x, g, &w.shape(), &options));
             }
+            "lp_pool" => {
+                let options = PoolOptions::new([3, 2], [2, 2], [0, 0], [1, 1], false);
+                let op = PoolOp::Lp { p: number(&case, "p") as u32 };
+                let found = B::pool_gradient(op, tensor("g"), tensor("x"), tensor("out"), &options);
+                case.compare::<B>("dx", found);
+            }
+            "dilated_max_pool" => {
+                let options = PoolOptions::new([3, 3], [2, 2], [1, 1], [2, 2], true);
+                let found = B::pool_gradient(PoolOp::Max, tensor("g"), tensor("x"), tensor("out"), &options);
+                case.compare::<B>("dx", found);
+            }
             "max_pool" | "avg_pool" => {
                 let options = PoolOptions::new([3, 3], [2, 2], [1, 1], [1, 1], flag(&case, "ceil"));
                 let op = match case.name.as_str() {
@@ -83,23 +94,24 @@ pub fn windows<B: Backend>() {
             }
             "interpolate" => {
                 let (x, g) = (tensor("x"), tensor("g"));
-                case.compare::<B>("dx", B::interpolate_gradient(g, &x.shape(), &resize(&case)));
+                let options = resize(&case.args["mode"], &x.shape(), &g.shape());
+                case.compare::<B>("dx", B::interpolate_gradient(g, &x.shape(), &options));
             }
             _ => {}
         }
     }
 }
 
-/// PyTorch's resizing of `[1, 2, 4, 5]` to `[1, 2, 6, 4]`.
-fn resize(case: &Case) -> InterpolateOptions {
-    let (mode, coordinates) = match case.args["mode"].as_str() {
+/// PyTorch's resizing of images, whose last two dims change.
+fn resize(mode: &str, from: &Shape, to: &Shape) -> InterpolateOptions {
+    let (mode, coordinates) = match mode {
         "nearest" => (InterpolateMode::Nearest(NearestRounding::Floor), CoordinateTransform::Asymmetric),
         "bilinear" => (InterpolateMode::Linear, CoordinateTransform::HalfPixel),
         _ => (InterpolateMode::Cubic { a: -0.75 }, CoordinateTransform::HalfPixel),
     };
     InterpolateOptions {
-        output_size: vec![1, 2, 6, 4],
-        scales: vec![1.0, 1.0, 6.0 / 4.0, 4.0 / 5.0],
+        output_size: to.dims.clone(),
+        scales: to.dims.iter().zip(&from.dims).map(|(&to, &from)| to as f64 / from as f64).collect(),
         mode,
         coordinates,
         antialias: false,
@@ -131,6 +143,11 @@ pub fn norms<B: Backend>() {
             "group_norm" => {
                 let weight = Some(tensor("w"));
                 all(B::group_norm_gradient(tensor("g"), tensor("x"), weight, 2, EPSILON));
+            }
+            "instance_norm" => {
+                let (x, weight) = (tensor("x"), Some(tensor("w")));
+                let groups = x.shape()[1];
+                all(B::group_norm_gradient(tensor("g"), x, weight, groups, EPSILON));
             }
             "batch_norm" => {
                 let trained = B::batch_norm_train(tensor("x"), tensor("w"), tensor("b"), EPSILON);

@@ -15,7 +15,7 @@ fn both<B: Backend>(dims: &[usize]) -> [B::Primitive; 2] {
 }
 
 /// The same tensor with its channels last in memory.
-fn moved<B: Backend>(x: B::Primitive) -> B::Primitive {
+pub fn moved<B: Backend>(x: B::Primitive) -> B::Primitive {
     let rank = x.shape().rank();
     let to_last: Vec<usize> = [0].into_iter().chain(2..rank).chain([1]).collect();
     let to_first: Vec<usize> = (0..rank).map(|i| if i < 2 { i * (rank - 1) } else { i - 1 }).collect();
