@@ -49,6 +49,9 @@ step "a training loop without a learner"
 # Together, the workspace's tests have every feature: this one has what the book's custom loops name.
 cargo check --quiet -p kiln --no-default-features --features ndarray,autodiff --example training_loop
 
+step "a learner as Burn 0.20 spells it"
+cargo run --quiet -p kiln --no-default-features --features ndarray,burn-0-20 --example supervised 2>/dev/null | grep -q "Learner Summary"
+
 for target in thumbv7em-none-eabihf wasm32-unknown-unknown; do
     # A host's check cannot see every use of the standard library; `rustup target add` brings these targets.
     if [ -d "$(rustc --print sysroot)/lib/rustlib/$target" ]; then

@@ -240,3 +240,36 @@ fn parameters<B: Backend>(module: &impl Module<B>) -> usize {
     module.visit(&mut count);
     count.0
 }
+
+/// Muon's config has a momentum's config, as SGD's; the last layer and the biases have an optimizer of their own.
+#[test]
+fn muon_for_matrices_and_another_for_the_rest() {
+    use burn::optim::adaptor::OptimizerAdaptor;
+    use burn::optim::decay::WeightDecayConfig;
+    use burn::optim::momentum::MomentumConfig;
+    use burn::optim::{AdjustLrFn, Muon, MuonConfig, RmsProp, RmsPropConfig};
+    type Of<O> = OptimizerAdaptor<O, Mlp<Trained>, Trained>;
+    let device = Default::default();
+    Trained::seed(&device, 8);
+    let mut model = MlpConfig::new().init::<Trained>(&device);
+    let momentum = MomentumConfig { momentum: 0.9, dampening: 0.0, nesterov: true };
+    let mut matrices: Of<Muon<Inner>> = MuonConfig::new()
+        .with_momentum(momentum)
+        .with_weight_decay(Some(WeightDecayConfig::new(1e-3)))
+        .with_adjust_lr_fn(AdjustLrFn::MatchRmsAdamW)
+        .init();
+    let mut rest: Of<RmsProp> = RmsPropConfig::new().with_momentum(0.5).with_centered(true).init();
+    let items: Vec<Sample> = dataset().iter().take(40).collect();
+    let batch: XorBatch<Trained> = XorBatcher.batch(items, &device);
+    let first = loss_of(&model, batch.clone()).into_scalar();
+    for _ in 0..60 {
+        let mut grads = loss_of(&model, batch.clone()).backward();
+        let weights = [model.first.weight.id, model.second.weight.id];
+        let of_matrices = GradientsParams::from_params(&mut grads, &model, &weights);
+        let of_rest = GradientsParams::from_grads(grads, &model);
+        model = matrices.step(0.02, model, of_matrices);
+        model = rest.step(2e-3, model, of_rest);
+    }
+    let last = loss_of(&model, batch).into_scalar();
+    assert!(last < first * 0.5, "{first} became {last}");
+}
