@@ -14,7 +14,8 @@
 //! | GRU that resets after the product | `z r`, the candidate's recurrent product, the candidate |
 //! | GRU that resets before the product | `z r`, the candidate, and in training the reset hidden state |
 //!
-//! Behind them are, in training, the bounded sums of all gates, if the slope of some activation does not follow from its value.
+//! Behind them are, in training, the bounded sums of all gates, if the slope of some activation does not follow from its value. Rows that
+//! would lie in the same places of caches have some more elements, which nothing reads.
 
 mod backward;
 mod cell;
@@ -89,6 +90,11 @@ pub fn recurrent_parts(kind: RnnKind) -> &'static [Part] {
 /// Where a GRU that resets before the product keeps the reset hidden state.
 const RESET_PLACE: usize = 3;
 
+/// Rows this many elements apart (2 KiB) share few places of a cache.
+const CLASH: usize = 512;
+/// Elements of a cache line.
+const LINE: usize = 16;
+
 /// Multiply-adds of a step from which its product is shared by threads, rather than the rows.
 const SHARED_STEP: usize = 1 << 21;
 /// Rows that a thread has at least: with fewer, reading the weights takes as long as computing.
@@ -99,7 +105,8 @@ impl<'a> Layer<'a> {
     pub fn width(&self) -> usize {
         let hidden = self.options.hidden_size;
         let sums = if self.keeps_sums() { self.options.kind.gates() } else { 0 };
-        (self.places() + sums) * hidden
+        let width = (self.places() + sums) * hidden;
+        if width.is_multiple_of(CLASH) { width + LINE } else { width }
     }
 
     fn places(&self) -> usize {
@@ -158,6 +165,7 @@ impl<'a> Layer<'a> {
             state_clip: self.options.state_clip.map(|clip| clip as f32),
             peepholes: self.peepholes.map(|all| &all[direction * 3 * hidden..][..3 * hidden]),
             training: self.training,
+            keeps_sums: self.keeps_sums(),
         }
     }
 

@@ -234,7 +234,7 @@ fn products(shape: &ConvShape, x: &[f32], groups: &[PackedRhs], end: &End<'_>, o
         };
         let run = |a: Rows<'_>| {
             let (c_start, c_step) = (group * oc, shape.out_channels);
-            RowsProduct { m, a, b, c: &out, c_start, c_step, epilogue: &epilogue }.run();
+            RowsProduct { m, a, b, c: &out, c_start, c_step, adds: false, epilogue: &epilogue }.run();
         };
         if shape.takes_channels_first() {
             let planes = Planes::new(shape);
@@ -243,7 +243,17 @@ fn products(shape: &ConvShape, x: &[f32], groups: &[PackedRhs], end: &End<'_>, o
                 planes.of(&x[n * image..(n + 1) * image], |fill| {
                     let (c_start, c_step) = (n * pixels * oc, oc);
                     let a = Rows::Panels(fill);
-                    RowsProduct { m: pixels, a, b, c: &out, c_start, c_step, epilogue: &epilogue }.run();
+                    RowsProduct {
+                        m: pixels,
+                        a,
+                        b,
+                        c: &out,
+                        c_start,
+                        c_step,
+                        adds: false,
+                        epilogue: &epilogue,
+                    }
+                    .run();
                 });
             }
         } else if shape.windows.are_points() {

@@ -202,7 +202,8 @@ impl Job<'_> {
                     let epilogue = Epilogue { bias: Bias::None, residual: None, activation: None };
                     let a = Rows::InPlace(&pixels[place * seen_step..][..count * ic], ic);
                     let (b, c, c_start) = (&self.filters[place], &shared, place * sum_step);
-                    RowsProduct { m: count, a, b, c, c_start, c_step: oc, epilogue: &epilogue }.run();
+                    RowsProduct { m: count, a, b, c, c_start, c_step: oc, adds: false, epilogue: &epilogue }
+                        .run();
                 }
             });
             let sums = &*sums;

@@ -136,66 +136,57 @@ pub fn gemm(
     product(m, n, k, a, b, c, c_row_stride, epilogue, true);
 }
 
-/// `C += A · B`: `A` is `m` by `k`, `B` `k` by `n`, `C` `m` by `n`.
+/// `C = A · B`, or `C += A · B` (then the depth is not 0), for `m` rows of `A`, `a_step` apart, which are read where they lie.
 ///
 /// # Panics
 /// When an operand does not hold its dims.
-pub(crate) fn add_product(
+pub(crate) fn rows_product(
     m: usize,
-    n: usize,
-    k: usize,
-    a: Matrix<'_>,
-    b: Rhs<'_>,
+    a: &[f32],
+    a_step: usize,
+    b: &PackedRhs,
     c: &mut [f32],
     c_step: usize,
+    adds: bool,
 ) {
-    a.check(m, k, "left operand");
-    if m > 0 && k > 0 {
-        with_scratch(m * k, |packed| {
-            pack_lhs(&Kernels::current(), a, m, k, packed);
-            packed_product(m, n, k, packed, b, c, c_step, true);
-        });
-    }
+    let (depth, n) = b.dims();
+    assert!(m == 0 || n == 0 || (m - 1) * c_step + n <= c.len(), "C does not hold {m} rows and {n} columns");
+    assert!(m <= 1 || c_step >= n, "rows of C overlap");
+    assert!(!adds || depth > 0, "nothing to add");
+    let (c, epilogue) = (SharedMut::new(c), &Epilogue::default());
+    RowsProduct { m, a: Rows::InPlace(a, a_step), b, c: &c, c_start: 0, c_step, adds, epilogue }.run();
 }
 
-/// `C = A · B`, or `C += A · B`, of an `A` that [`pack_lhs_into`] packed and whose depth is not 0.
+/// `C = A · B` of an `A` that [`pack_lhs_into`] packed and whose depth is not 0.
 ///
 /// # Panics
 /// When an operand does not hold its dims.
-#[allow(clippy::too_many_arguments, reason = "the customary arguments of a GEMM")]
 pub(crate) fn packed_product(
     m: usize,
     n: usize,
     k: usize,
     a: &[f32],
-    b: Rhs<'_>,
+    b: Matrix<'_>,
     c: &mut [f32],
     c_step: usize,
-    adds: bool,
 ) {
     assert!(k > 0 && a.len() == m * k, "packed left operand");
     assert!(m == 0 || n == 0 || (m - 1) * c_step + n <= c.len(), "C does not hold {m} rows and {n} columns");
     assert!(m <= 1 || c_step >= n, "rows of C overlap");
-    b.check(k, n);
+    b.check(k, n, "right operand");
     if m == 0 || n == 0 {
         return;
     }
-    let fill = |part: Part, to: *mut f32| match b {
-        // SAFETY: `B` was checked.
-        Rhs::Plain(b) => unsafe { pack_rhs_panel(b, part, to) },
-        Rhs::Packed(_) => {}
-    };
-    let b = match b {
-        Rhs::Packed(b) => Panels::Packed(&b.data),
-        Rhs::Plain(_) => Panels::Fill(&fill),
-    };
-    let c = SharedMut::new(c);
-    Product { m, n, k, a, b, c: &c, c_start: 0, c_step, adds, epilogue: &Epilogue::default() }.run();
+    // SAFETY: `B` was checked.
+    let fill = |part: Part, to: *mut f32| unsafe { pack_rhs_panel(b, part, to) };
+    let (b, c, epilogue) = (Panels::Fill(&fill), SharedMut::new(c), &Epilogue::default());
+    Product { m, n, k, a, b, c: &c, c_start: 0, c_step, adds: false, epilogue }.run();
 }
 
 /// Cuts `m` rows into parts, no fewer than wanted: a product of some part yields, to the bit, what the product of all rows does.
 ///
-/// A tile of one row sums in an order of its own. So no part's last tile has one row, unless there is one row in all.
+/// A tile of one row sums in an order of its own. So no part's last tile has one row, unless there is one row in all; nor has it where
+/// [`RowsProduct`] shares out rows evenly.
 pub(crate) fn row_parts(m: usize, wanted: usize) -> Vec<Range<usize>> {
     let tile = Kernels::current().rows;
     let single = |rows: usize| m > 1 && rows % tile == 1;

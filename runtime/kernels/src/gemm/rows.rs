@@ -43,6 +43,8 @@ pub(crate) struct RowsProduct<'a> {
     pub c_start: usize,
     /// Elements from one row of `C` to the next.
     pub c_step: usize,
+    /// Adds to what `C` holds; then the depth is not 0.
+    pub adds: bool,
     /// What happens at the end; its residual starts where the product does.
     pub epilogue: &'a Epilogue<'a>,
 }
@@ -172,7 +174,7 @@ impl RowsProduct<'_> {
                         c: self.c.ptr(self.c_start + row * self.c_step + col),
                         c_step: self.c_step,
                         cols: count,
-                        accumulate: depth.start > 0,
+                        accumulate: depth.start > 0 || self.adds,
                         finish: ends.then(|| self.epilogue.of_tile(row, col, self.c_step)),
                     });
                 }

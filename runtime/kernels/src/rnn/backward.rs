@@ -2,7 +2,7 @@
 
 use super::cell_gradient::{Before, OfState, SPACE};
 use super::{Layer, States, recurrent_parts};
-use crate::gemm::{self, Epilogue, Lhs, Matrix, PackedRhs, Rhs};
+use crate::gemm::{self, PackedRhs};
 use crate::scratch::with_scratch;
 use crate::threads::{SharedMut, parallel_for};
 use alloc::vec;
@@ -142,12 +142,12 @@ impl Layer<'_> {
         let parts = recurrent_parts(self.options.kind);
         // SAFETY: the pieces are done.
         let gates = || unsafe { shared.gates.slice(at * width..(at + count) * width) };
-        let columns =
-            |place: usize| Matrix { data: &gates()[place * hidden..], row_stride: width, col_stride: 1 };
+        let product = |place: usize, weight: &PackedRhs, to: &mut [f32], adds: bool| {
+            gemm::rows_product(count, &gates()[place * hidden..], width, weight, to, hidden, adds);
+        };
         if let [_, candidate] = parts {
             with_scratch(count * hidden, |of_reset| {
-                let (a, b) = (Lhs::Plain(columns(candidate.place)), Rhs::Packed(recurrent[1]));
-                gemm::gemm(count, hidden, hidden, a, b, of_reset, hidden, &Epilogue::default());
+                product(candidate.place, recurrent[1], of_reset, false);
                 let of_reset = SharedMut::new(of_reset);
                 parallel_for(count, self.cell_work(), |some| {
                     for row in some.filter(|row| self.counts(rows.start + row, step)) {
@@ -160,8 +160,6 @@ impl Layer<'_> {
         }
         // SAFETY: the pieces are done.
         let to = unsafe { shared.hidden.slice(state(first, count)) };
-        let (depth, _) = recurrent[0].dims();
-        let b = Rhs::Packed(recurrent[0]);
-        gemm::add_product(count, hidden, depth, columns(parts[0].place), b, to, hidden);
+        product(parts[0].place, recurrent[0], to, true);
     }
 }

@@ -20,6 +20,8 @@ pub(super) struct Cell<'a> {
     /// `[3 · hidden]`, in the order `iof`.
     pub peepholes: Option<&'a [f32]>,
     pub training: bool,
+    /// Whether a row has places for sums, behind the others.
+    pub keeps_sums: bool,
 }
 
 /// Calls `f` on the vectors of some runs of elements.
@@ -205,7 +207,7 @@ impl Cell<'_> {
         let (values, sums) = row.split_at_mut(self.places * n);
         let values = &mut values[place * n..][..gates.len() * n];
         bound(self.clip, values);
-        if !sums.is_empty() {
+        if self.keeps_sums {
             sums[gates.start * n..gates.end * n].copy_from_slice(values);
         }
         apply_here(self.activations[activation], values);

@@ -237,7 +237,7 @@ impl Cell<'_> {
         let values = &mut values[place * n..][..gates.len() * n];
         assert_eq!(gradient.len(), values.len());
         let to = values.as_mut_ptr();
-        let x = if sums.is_empty() { to.cast_const() } else { sums[gates.start * n..gates.end * n].as_ptr() };
+        let x = if self.keeps_sums { sums[gates.start * n..gates.end * n].as_ptr() } else { to.cast_const() };
         let run = Through { gradient: gradient.as_ptr(), x, y: to, to, len: values.len() };
         // SAFETY: all have one length.
         unsafe {

@@ -157,7 +157,7 @@ impl Layer<'_> {
             unsafe { kept_cell.slice(cell_state(at, count)) }.copy_from_slice(c);
         }
         let parts = recurrent_parts(self.options.kind);
-        self.add_product(Matrix::row_major(h, hidden), recurrent[0], &mut gates[parts[0].place * hidden..]);
+        self.add_product(h, recurrent[0], &mut gates[parts[0].place * hidden..]);
         let gates = SharedMut::new(gates);
         if let [_, candidate] = parts {
             let mut reset = alloc::vec![0.0; count * hidden];
@@ -173,7 +173,7 @@ impl Layer<'_> {
             });
             // SAFETY: the pieces are done.
             let gates = unsafe { gates.slice(candidate.place * hidden..gates.len()) };
-            self.add_product(Matrix::row_major(&reset, hidden), recurrent[1], gates);
+            self.add_product(&reset, recurrent[1], gates);
         }
         let (h, c) = (SharedMut::new(h), SharedMut::new(c));
         parallel_for(count, self.cell_work(), |some| {
@@ -195,10 +195,9 @@ impl Layer<'_> {
         });
     }
 
-    /// Adds the product of some rows and a weight to some places of `gates`.
-    fn add_product(&self, rows: Matrix<'_>, weight: &PackedRhs, gates: &mut [f32]) {
-        let (depth, columns) = weight.dims();
-        let count = rows.data.len() / rows.row_stride;
-        gemm::add_product(count, columns, depth, rows, Rhs::Packed(weight), gates, self.width());
+    /// Adds the product of some rows of hidden states and a weight to some places of `gates`.
+    fn add_product(&self, states: &[f32], weight: &PackedRhs, gates: &mut [f32]) {
+        let hidden = self.options.hidden_size;
+        gemm::rows_product(states.len() / hidden, states, hidden, weight, gates, self.width(), true);
     }
 }

@@ -292,7 +292,7 @@ fn results_do_not_depend_on_the_number_of_threads() {
         for (direction, batch, hidden) in [
             (RnnDirection::Forward, 29, 48),
             (RnnDirection::Bidirectional, 33, 40),
-            (RnnDirection::Reverse, 1, 64),
+            (RnnDirection::Reverse, 1, 128),
             (RnnDirection::Forward, 15, 224),
         ] {
             let mut case = case(kind, direction, kind.activations(), false);

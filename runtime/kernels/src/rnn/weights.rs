@@ -1,7 +1,7 @@
 //! Gradients of a layer's input and weights: products over all steps.
 
 use super::{Layer, RESET_PLACE, input_parts};
-use crate::gemm::{self, Matrix, Rhs};
+use crate::gemm::{self, Matrix, PackedRhs};
 use crate::reduce::reduce;
 use crate::scratch::with_scratch;
 use alloc::vec;
@@ -68,13 +68,10 @@ impl Layer<'_> {
             for part in input_parts(self.options.kind) {
                 let depth = part.count * hidden;
                 let a = &gates[direction * rows * width + part.place * hidden..];
-                let a = Matrix { data: a, row_stride: width, col_stride: 1 };
                 let b = &weight[direction * all + part.gate * hidden * size..][..depth * size];
-                let b = Rhs::Plain(Matrix::row_major(b, size));
-                with_scratch(rows * depth, |packed| {
-                    gemm::pack_lhs_into(a, rows, depth, packed);
-                    gemm::packed_product(rows, size, depth, packed, b, of_input, size, adds);
-                });
+                let b = PackedRhs::once(Matrix::row_major(b, size), depth, size);
+                gemm::rows_product(rows, a, width, &b, of_input, size, adds);
+                b.recycle();
                 adds = true;
             }
         }
@@ -117,7 +114,7 @@ impl Layer<'_> {
                     gemm::pack_lhs_into(a, count, rows, packed);
                     let product = |b: Matrix<'_>, columns: usize, to: &mut [f32]| {
                         let to = &mut to[first * columns..(first + count) * columns];
-                        gemm::packed_product(count, columns, rows, packed, Rhs::Plain(b), to, columns, false);
+                        gemm::packed_product(count, columns, rows, packed, b, to, columns);
                     };
                     if factors.of_input {
                         product(Matrix::row_major(input, size), size, of_weight);

@@ -151,7 +151,8 @@ impl Part<'_> {
             let epilogue = Epilogue::default();
             let product = |c: &SharedMut<'_, f32>, c_start, c_step| {
                 let a = Rows::Gather(&gather);
-                RowsProduct { m: rows, a, b: &packed, c, c_start, c_step, epilogue: &epilogue }.run();
+                RowsProduct { m: rows, a, b: &packed, c, c_start, c_step, adds: false, epilogue: &epilogue }
+                    .run();
             };
             if whole {
                 product(&SharedMut::new(out), group * ic, shape.in_channels);
