@@ -5,8 +5,8 @@
 
 A step is forward and backward, with gradients of the parameters and of the input. Each round runs a process of PyTorch, then one of
 Kiln (`runtime/examples/recurrent.rs`), for each layer. Printed are the least times of all rounds' steps and the medians over the rounds'
-medians. With one thread the least time for which that thread ran in a step is printed too: what to compare on a machine that is busy with
-other work.
+medians. With one thread the mean time for which that thread ran in a step is printed too (of the better round): what to compare on a machine that is
+busy with other work.
 """
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ def peer(kind: str, sizes: list[int], threads: int, seconds: float) -> dict:
     steps, batch, size, hidden, directions = sizes
     layer = getattr(torch.nn, kind.upper())(size, hidden, bidirectional=directions == 2)
     data = torch.randn(steps, batch, size)
-    times, ran_for, begun = [], math.inf, 0.0
+    times, begun, ran = [], 0.0, 0.0
     for step in range(10**9):
         if step == WARM_UP:
-            begun = time.perf_counter()
+            begun, ran = time.perf_counter(), time.thread_time()
         if len(times) >= LEAST_STEPS and time.perf_counter() - begun >= seconds:
             break
-        started, ran = time.perf_counter(), time.thread_time()
+        started = time.perf_counter()
         x = data.detach().requires_grad_()
         layer.zero_grad(set_to_none=True)
         layer(x)[0].sum().backward()
         if step >= WARM_UP:
             times.append((time.perf_counter() - started) * 1e3)
-            ran_for = min(ran_for, (time.thread_time() - ran) * 1e3)
+    ran_for = (time.thread_time() - ran) * 1e3 / len(times)
     times.sort()
     return {"min_ms": times[0], "median_ms": times[len(times) // 2], "thread_ms": ran_for}
 

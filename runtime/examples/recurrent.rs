@@ -1,6 +1,6 @@
 //! Times training steps of one recurrent layer, forward and backward, with gradients of its parameters and of its input:
 //! `recurrent lstm|gru|rnn SEQ BATCH INPUT HIDDEN DIRECTIONS THREADS SECONDS`. Prints one JSON object: the least and the median time of
-//! a step, and the least time for which this thread ran in one. `scripts/bench_recurrent.py` runs it beside PyTorch.
+//! a step, and for how long this thread ran in one on average. `scripts/bench_recurrent.py` runs it beside PyTorch.
 
 use kiln::backend::{Autodiff, NdArray};
 use kiln::nn::RecurrentConfig;
@@ -36,25 +36,25 @@ fn main() -> Result<(), Box<dyn Error>> {
     let layer = config.with_direction(direction).init::<B>(&device);
     let x = Tensor::<B, 3>::random([steps, batch, input], Distribution::Normal(0.0, 1.0), &device);
     let length = Duration::from_secs_f64(seconds.parse()?);
-    let (mut times, mut ran_for, mut begun) = (Vec::new(), f64::INFINITY, Instant::now());
+    let (mut times, mut begun, mut ran) = (Vec::new(), Instant::now(), 0.0);
     for step in 0.. {
         if step == WARM_UP {
-            begun = Instant::now();
+            (begun, ran) = (Instant::now(), running()?);
         }
         if times.len() >= LEAST_STEPS && begun.elapsed() >= length {
             break;
         }
-        let (started, ran) = (Instant::now(), running()?);
+        let started = Instant::now();
         let x = x.clone().require_grad();
         let (output, _) = layer.forward(x.clone());
         let gradients = output.sum().backward();
         let of_input = x.grad(&gradients).ok_or("the input has a gradient")?;
         if step >= WARM_UP {
             times.push(started.elapsed().as_secs_f64() * 1e3);
-            ran_for = ran_for.min((running()? - ran) * 1e3);
         }
         assert_eq!(of_input.dims(), [steps, batch, input]);
     }
+    let ran_for = (running()? - ran) * 1e3 / times.len() as f64;
     times.sort_by(f64::total_cmp);
     let median = times[times.len() / 2];
     println!(r#"{{"min_ms": {}, "median_ms": {median}, "thread_ms": {ran_for}}}"#, times[0]);
