@@ -58,20 +58,30 @@ def logits_of(network):
     return Logits()
 
 
-def lstm_tagger():
+def tagger(kind: str):
     from torch import nn
 
-    class LstmTagger(nn.Module):
+    class Tagger(nn.Module):
         def __init__(self):
             super().__init__()
             self.emb = nn.Embedding(2000, 128)
-            self.lstm = nn.LSTM(128, 256, num_layers=2, bidirectional=True, batch_first=True)
+            recurrent = getattr(nn, kind.upper())(128, 256, num_layers=2, bidirectional=True, batch_first=True)
+            # Under its own name, which the parameters of the import have too.
+            setattr(self, kind, recurrent)
             self.out = nn.Linear(512, 17)
 
         def forward(self, tokens):
-            return self.out(self.lstm(self.emb(tokens))[0])
+            return self.out(getattr(self, kind)(self.emb(tokens))[0])
 
-    return LstmTagger()
+    return Tagger()
+
+
+def lstm_tagger():
+    return tagger("lstm")
+
+
+def gru_tagger():
+    return tagger("gru")
 
 
 def mlp():
@@ -85,6 +95,7 @@ MODELS = {
     "bert": (bert, (8, 64), 8192, (8,), 4),
     "gpt2": (gpt2, (2, 128), 8000, (2, 128), 8000),
     "lstm_tagger": (lstm_tagger, (16, 64), 2000, (16, 64), 17),
+    "gru_tagger": (gru_tagger, (16, 64), 2000, (16, 64), 17),
     "mlp": (mlp, (64, 64), None, (64,), 10),
 }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 /// The models, each in a folder of its own below the one that `scripts/bench_training.py` names.
-const MODELS: [&str; 5] = ["resnet18", "bert", "gpt2", "lstm_tagger", "mlp"];
+const MODELS: [&str; 6] = ["resnet18", "bert", "gpt2", "lstm_tagger", "gru_tagger", "mlp"];
 
 fn main() {
     println!("cargo::rerun-if-env-changed=KILN_TRAINING_MODELS");

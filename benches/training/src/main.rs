@@ -24,7 +24,7 @@ mod models {
             })*
         };
     }
-    generated!(resnet18 bert gpt2 lstm_tagger mlp);
+    generated!(resnet18 bert gpt2 lstm_tagger gru_tagger mlp);
 }
 
 /// Steps whose losses are reported, and which are not timed.
@@ -153,6 +153,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         "lstm_tagger" => {
             let x = run.tokens([16, 64])?;
             run.train(models::lstm_tagger::Model::default(), |model| rows(model.forward(x.clone())))
+        }
+        "gru_tagger" => {
+            let x = run.tokens([16, 64])?;
+            run.train(models::gru_tagger::Model::default(), |model| rows(model.forward(x.clone())))
         }
         "mlp" => {
             let x = run.images([64, 64])?;
