@@ -1,8 +1,8 @@
 //! Turns Kiln IR into Rust source and a weight record.
 //!
-//! The way: `plan` groups nodes into modules and modules into structs, `code` makes statements of spellings,
-//! `emit` names variables and prints, `record` gathers the parameters in the form of the printed structs.
-//! Nothing here knows an operator: spellings say which call of the runtime performs a node.
+//! The way: `tree` groups nodes into modules, `structs` gives them code and modules of equal code one struct, `naming` names
+//! everything, `emit` and `print` write the source, `record` gathers the parameters in the form of the structs.
+//! Nothing here knows an operator: the IR says which call of the runtime performs a node.
 
 mod code;
 mod emit;
