@@ -1,6 +1,6 @@
 //! The last look at a source: it must hold the tokens that it was printed from, and nothing else.
 //!
-//! Those made a syntax tree before they were printed, so a text of the same tokens does too.
+//! Those are the tokens of a syntax tree, so a text of the same tokens has that tree too.
 
 use super::{PrintError, markers};
 use proc_macro2::{Delimiter, Ident, Literal, TokenStream, TokenTree};
