@@ -34,7 +34,7 @@ fn to_data(bytes: &[u8], shape: Shape, dtype: DType) -> TensorData {
     match held_as(dtype) {
         Storage::F32 => TensorData::new(words().map(f32::from_bits).collect::<Vec<_>>(), shape),
         Storage::I32 => TensorData::new(words().map(|word| word as i32).collect::<Vec<_>>(), shape),
-        Storage::U32 | Storage::AtomicU32 => TensorData::new(words().collect::<Vec<_>>(), shape),
+        Storage::U32 => TensorData::new(words().collect::<Vec<_>>(), shape),
         Storage::Bool => TensorData::new(words().map(|word| word != 0).collect::<Vec<_>>(), shape),
         Storage::F16 => {
             let halves = bytes.chunks_exact(2).map(|half| f16::from_ne_bytes([half[0], half[1]]));
@@ -131,9 +131,7 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
                 let words: Vec<u32> = bytes.iter().map(|&byte| u32::from(byte != 0)).collect();
                 R::upload(device, bytemuck::cast_slice(&words))
             }
-            Storage::F32 | Storage::F16 | Storage::I32 | Storage::U32 | Storage::AtomicU32 => {
-                R::upload(device, bytes)
-            }
+            Storage::F32 | Storage::F16 | Storage::I32 | Storage::U32 => R::upload(device, bytes),
         };
         T { memory, layout: Layout::contiguous(shape), dtype, device: device.clone() }
     }

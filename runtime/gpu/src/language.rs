@@ -38,8 +38,6 @@ pub enum Storage {
     U32,
     /// Truth values, 32 bits each: 0 or 1.
     Bool,
-    /// Unsigned integers of 32 bits which several invocations may change at once.
-    AtomicU32,
 }
 
 impl Storage {
@@ -48,7 +46,7 @@ impl Storage {
         match self {
             Storage::F32 | Storage::F16 => Type::F32,
             Storage::I32 => Type::I32,
-            Storage::U32 | Storage::AtomicU32 => Type::U32,
+            Storage::U32 => Type::U32,
             Storage::Bool => Type::Bool,
         }
     }
@@ -86,18 +84,12 @@ pub enum Unary {
     Not,
     /// `|x|`.
     Abs,
-    /// `e^x`.
-    Exp,
-    /// Natural logarithm.
-    Log,
     /// Square root.
     Sqrt,
     /// Sine of radians.
     Sin,
     /// Cosine of radians.
     Cos,
-    /// Inverse tangent.
-    Atan,
     /// Largest integer not above.
     Floor,
     /// Smallest integer not below.
@@ -150,13 +142,6 @@ pub enum Comparison {
     LessEqual,
 }
 
-/// What several invocations may do to one element of a buffer at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Atomic {
-    /// Adds, and yields what was there.
-    Add,
-}
-
 /// How a number is had.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Op {
@@ -199,8 +184,6 @@ pub enum Op {
     LoadShared(u32, Id),
     /// What a variable holds now.
     Get(Id),
-    /// What an element held before it was changed.
-    Atomic(Atomic, u32, Id, Id),
 }
 
 /// What an invocation does.

@@ -65,7 +65,7 @@ pub(crate) fn held_as(dtype: DType) -> Storage {
 pub(crate) fn element_bytes(dtype: DType) -> usize {
     match held_as(dtype) {
         Storage::F16 => 2,
-        Storage::F32 | Storage::I32 | Storage::U32 | Storage::Bool | Storage::AtomicU32 => 4,
+        Storage::F32 | Storage::I32 | Storage::U32 | Storage::Bool => 4,
     }
 }
 

@@ -37,7 +37,7 @@ impl Runtime for WgpuRuntime {
     fn supports(device: &WgpuDevice, storage: Storage) -> bool {
         match storage {
             Storage::F16 => expect_context(device).has_f16,
-            Storage::F32 | Storage::I32 | Storage::U32 | Storage::Bool | Storage::AtomicU32 => true,
+            Storage::F32 | Storage::I32 | Storage::U32 | Storage::Bool => true,
         }
     }
 

@@ -378,8 +378,9 @@ struct Views<R: Runtime> {
 impl<R: Runtime> Views<R> {
     /// Runs the program: in halves where kernels do not see all of a tensor's memory.
     fn run(mut self, expression: &Expression, parameters: &[Scalar], shape: &Shape) {
-        let mut tensors = self.operands.iter_mut().chain(&mut self.results);
-        tensors.by_ref().for_each(|tensor| *tensor = tensor.narrowed());
+        for tensor in self.operands.iter_mut().chain(&mut self.results) {
+            *tensor = tensor.narrowed();
+        }
         let visible = self.operands.iter().chain(&self.results).all(GpuTensor::is_visible);
         match shape.dims.iter().position(|&dim| dim > 1).filter(|_| !visible) {
             None => self.launch(expression, parameters, shape),

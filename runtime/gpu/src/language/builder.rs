@@ -1,6 +1,6 @@
 //! Kernels as Rust code: formulas over [`Value`]s, loops and branches as closures.
 
-use super::{Atomic, Binary, Binding, Builtin, Comparison, Id, Kernel, Op, Statement, Storage, Type, Unary};
+use super::{Binary, Binding, Builtin, Comparison, Id, Kernel, Op, Statement, Storage, Type, Unary};
 use std::cell::RefCell;
 use std::ops;
 
@@ -232,11 +232,6 @@ impl<'k> Buffer<'k> {
     /// Writes an element.
     pub fn set(self, index: Value<'k>, value: Value<'k>) {
         self.kernel.push(Statement::Store { buffer: self.index, index: index.id, value: value.id });
-    }
-
-    /// Adds to an element of which others may change at once; yields what was there.
-    pub fn fetch_add(self, index: Value<'k>, value: Value<'k>) -> Value<'k> {
-        self.kernel.number(Type::U32, Op::Atomic(Atomic::Add, self.index, index.id, value.id))
     }
 }
 

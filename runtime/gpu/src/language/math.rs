@@ -151,8 +151,8 @@ impl<'k> Value<'k> {
         (self.abs().below(1e-10) | self.is_nan()).select(self, y)
     }
 
-    /// Natural logarithm: 3 ulp; -∞ of 0, NaN of negative numbers.
-    pub fn log(self) -> Value<'k> {
+    /// The logarithm of a positive, finite number as a sum of two: to about 2^-30, and 2^-30 of itself.
+    fn split_log(self) -> (Value<'k>, Value<'k>) {
         // Subnormal numbers are made normal first.
         let tiny = self.below(f32::MIN_POSITIVE);
         let normal = tiny.select(self * 8_388_608.0, self);
@@ -175,9 +175,22 @@ impl<'k> Value<'k> {
             0.067_476_42,
         ]);
         let low = e.fma(LN2_LOW, square * f * q);
-        let low = square.fma(-0.5, low);
-        let y = e.fma(LN2_HIGH, low + f);
-        let y = self.equals(0.0).select(f32::NEG_INFINITY, y);
+        // -f²/2, and what rounding took from it.
+        let half = square * -0.5;
+        let lost = f.fma(f * -0.5, -half);
+        // The product with the exponent is exact, and so is each sum with what rounding takes from it: |f| is below |e ln 2| or e is 0.
+        let whole = e * LN2_HIGH;
+        let sum = whole + f;
+        let rest = f - (sum - whole);
+        let high = sum + half;
+        let rest = rest + (half - (high - sum));
+        (high, rest + lost + low)
+    }
+
+    /// Natural logarithm: 3 ulp; -∞ of 0, NaN of negative numbers.
+    pub fn log(self) -> Value<'k> {
+        let (high, low) = self.split_log();
+        let y = self.equals(0.0).select(f32::NEG_INFINITY, high + low);
         let y = self.below(0.0).select(f32::NAN, y);
         (self.is_nan() | self.equals(f32::INFINITY)).select(self, y)
     }
@@ -356,9 +369,17 @@ impl<'k> Value<'k> {
         self.above(0.5).select(near + near, self.of(FRAC_PI_2) - self.asin())
     }
 
-    /// `self` to the power of `exponent`: as C's `pow`, with an error that grows with `|exponent · ln x|`, a few ulp times that.
+    /// `self` to the power of `exponent`: as C's `pow`, to about 4 ulp.
     pub fn pow(self, exponent: Value<'k>) -> Value<'k> {
-        let magnitude = (exponent * self.abs().log()).exp();
+        let base = self.abs();
+        // e^(y ln x), whose exponent is a sum of two: its error would be multiplied by it.
+        let (high, low) = base.split_log();
+        let product = exponent * high;
+        let rest = exponent.fma(high, -product) + exponent * low;
+        let close = product.exp() * (rest + 1.0);
+        let simple =
+            base.equals(0.0) | base.is_infinite() | exponent.is_infinite() | product.abs().above(100.0);
+        let magnitude = simple.select((exponent * base.log()).exp(), close);
         let magnitude = self.abs().equals(1.0).select(1.0, magnitude);
         let whole = exponent.floor().equals(exponent);
         let halved = exponent * 0.5;

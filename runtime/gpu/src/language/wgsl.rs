@@ -1,6 +1,6 @@
 //! Kernels as WGSL (W3C, "WebGPU Shading Language").
 
-use super::{Atomic, Binary, Builtin, Comparison, Id, Kernel, Op, Statement, Storage, Type, Unary};
+use super::{Binary, Builtin, Comparison, Id, Kernel, Op, Statement, Storage, Type, Unary};
 use std::fmt::Write;
 
 /// The name of a kernel's entry point.
@@ -39,7 +39,6 @@ fn element(storage: Storage) -> &'static str {
         Storage::F16 => "f16",
         Storage::I32 => "i32",
         Storage::U32 | Storage::Bool => "u32",
-        Storage::AtomicU32 => "atomic<u32>",
     }
 }
 
@@ -153,7 +152,7 @@ impl Printer<'_> {
                 let value = match self.kernel.bindings[*buffer as usize].storage {
                     Storage::F16 => format!("f16({value})"),
                     Storage::Bool => format!("select(0u, 1u, {value})"),
-                    Storage::F32 | Storage::I32 | Storage::U32 | Storage::AtomicU32 => value,
+                    Storage::F32 | Storage::I32 | Storage::U32 => value,
                 };
                 let line = format!("buffer_{buffer}[{}] = {value};", self.use_of(*index));
                 self.line(&line);
@@ -226,15 +225,11 @@ impl Printer<'_> {
                 match self.kernel.bindings[buffer as usize].storage {
                     Storage::F16 => format!("f32({element})"),
                     Storage::Bool => format!("{element} != 0u"),
-                    Storage::AtomicU32 => format!("atomicLoad(&{element})"),
                     Storage::F32 | Storage::I32 | Storage::U32 => element,
                 }
             }
             Op::LoadShared(array, index) => format!("shared_{array}[{}]", self.use_of(index)),
             Op::Get(variable) => format!("v{}", variable.0),
-            Op::Atomic(Atomic::Add, buffer, index, value) => {
-                format!("atomicAdd(&buffer_{buffer}[{}], {})", self.use_of(index), self.use_of(value))
-            }
         };
         let line = format!("let v{} = {text};", id.0);
         self.line(&line);
@@ -271,12 +266,9 @@ fn unary(op: Unary, x: &str) -> String {
         Unary::Neg => return format!("-{x}"),
         Unary::Not => return format!("!{x}"),
         Unary::Abs => "abs",
-        Unary::Exp => "exp",
-        Unary::Log => "log",
         Unary::Sqrt => "sqrt",
         Unary::Sin => "sin",
         Unary::Cos => "cos",
-        Unary::Atan => "atan",
         Unary::Floor => "floor",
         Unary::Ceil => "ceil",
         Unary::Round => "round",
