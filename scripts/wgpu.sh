@@ -5,7 +5,7 @@
 #     scripts/wgpu.sh [CASE_DIR…]
 set -euo pipefail
 cd "$(dirname "$0")/.."
-if ! ls /usr/share/vulkan/icd.d/*.json /etc/vulkan/icd.d/*.json >/dev/null 2>&1; then
+if ! compgen -G "/usr/share/vulkan/icd.d/*.json" >/dev/null && ! compgen -G "/etc/vulkan/icd.d/*.json" >/dev/null; then
     apt-get update -q && apt-get install -qy --no-install-recommends mesa-vulkan-drivers
 fi
 cargo test --quiet -p kiln-gpu -p kiln-wgpu
