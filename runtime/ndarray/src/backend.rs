@@ -455,7 +455,9 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
     }
 
     fn adaptive_avg_pool_gradient(gradient: NdArrayTensor, input: &Shape) -> NdArrayTensor {
-        if !single_or_half(gradient.dtype()) || gradient.is_empty() {
+        // One window over all of an image spreads one number: a broadcast does that.
+        let spreads = gradient.dims().iter().skip(2).all(|&size| size == 1);
+        if spreads || !single_or_half(gradient.dtype()) || gradient.is_empty() {
             return compose::adaptive_avg_pool_gradient::<Self>(gradient, input);
         }
         in_f32(gradient, |gradient| ops::gradient::adaptive_average_pool(gradient, input))

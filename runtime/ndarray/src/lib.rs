@@ -1,6 +1,6 @@
 //! The CPU backend of Kiln: [`NdArray`] implements [`Backend`](kiln_tensor::backend::Backend) on plain memory.
 //!
-//! A tensor is a reference-counted block of bytes, a dtype and a [`Layout`] (shape, strides, offset), all known at run
+//! A tensor is a reference-counted block of bytes, a dtype and a [`Layout`](kiln_tensor::backend::Layout) (shape, strides, offset), all known at run
 //! time. Shape operations make views; arithmetic writes into its operand's memory when it holds the last reference;
 //! freed memory goes back to a pool. Storage may also be a slice of a memory-mapped record, which is never copied when
 //! its alignment suits.
