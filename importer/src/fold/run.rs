@@ -1,6 +1,7 @@
 //! Interprets a graph: the reference that passes and code generation are tested against.
 
 use crate::data::Elements;
+use crate::ir::op::moved_by_ones;
 use crate::ir::{Dim, Graph, HostRead, If, NodeId, Op, Region, Symbol, SymbolOrigin, ValueDef, ValueId};
 use kiln_types::TensorData;
 use std::collections::BTreeMap;
@@ -141,6 +142,16 @@ impl Machine<'_> {
         let operands = node.inputs.iter().map(|input| input.map(|id| self.get(id)).transpose());
         let operands: Vec<Option<TensorData>> = operands.collect::<Result<_, _>>()?;
         let mut op = node.op.clone();
+        if let Op::Reshape(reshape) = &mut op
+            && let (Some(x), Some(Some(data))) = (node.inputs.first().copied().flatten(), operands.first())
+            && let Some(axes) = moved_by_ones(&self.graph.ty(x).dims, &reshape.dims)
+        {
+            // What repeats may have size 1 where its dims say another.
+            let size = |axis: Option<usize>| {
+                axis.and_then(|axis| data.shape.get(axis)).map_or(1, |&size| size as i64)
+            };
+            reshape.dims = axes.into_iter().map(|axis| Dim::constant(size(axis))).collect();
+        }
         op.map_dims(&mut |dim| self.known(dim));
         let outputs = match &op {
             Op::HostRead(HostRead { symbols }) => {

@@ -244,7 +244,7 @@ fn inserted_axes(from: &[Dim], to: &[Dim]) -> Option<Vec<usize>> {
 
 /// The axis of the operand that each axis of a reshape's result is, when only axes of size 1 are put in or left out, which
 /// needs no sizes.
-pub(in crate::ir) fn moved_by_ones(from: &[Dim], to: &[Dim]) -> Option<Vec<Option<usize>>> {
+pub(crate) fn moved_by_ones(from: &[Dim], to: &[Dim]) -> Option<Vec<Option<usize>>> {
     let from_axes =
         |lacking: &[usize]| (0..from.len()).filter(|axis| !lacking.contains(axis)).map(Some).collect();
     if let Some(axis) = inserted_axis(to, from) {

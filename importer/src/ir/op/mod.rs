@@ -62,7 +62,7 @@ pub use cumulative::{Cumulative, Trilu};
 pub use indexing::{Gather, Scatter, Take};
 pub use interpolate::Interpolate;
 pub use join::{Concat, Repeat};
-pub(super) use layout::moved_by_ones;
+pub(crate) use layout::moved_by_ones;
 pub use layout::{Expand, Permute, Reshape};
 pub use linear::{Linear, MatMul};
 pub use making::{Arange, Fill, HostTensor};
