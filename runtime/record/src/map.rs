@@ -5,6 +5,11 @@ use kiln_types::{Bytes, Refetched};
 use std::ops::Range;
 use std::path::Path;
 
+/// Bytes below which nothing is given back: a call for each of many small tensors takes longer than reading them, and takes pages
+/// from their neighbours that are read next.
+#[cfg(unix)]
+const LEAST_RELEASED: usize = 64 * 1024;
+
 /// A read-only map of a file.
 struct MappedFile(memmap2::Mmap);
 
@@ -18,6 +23,9 @@ impl Refetched for MappedFile {
     #[cfg(unix)]
     fn release(&self, range: Range<usize>) {
         use memmap2::UncheckedAdvice::DontNeed;
+        if range.len() < LEAST_RELEASED {
+            return;
+        }
         // SAFETY: the map is read-only and backed by the file, so its pages hold nothing of their own that could be
         // lost; the next read finds the file's bytes again.
         let advised = unsafe { self.0.unchecked_advise_range(DontNeed, range.start, range.len()) };
