@@ -84,12 +84,10 @@ fn counted(bytes: &[u8]) -> usize {
     bytes.first_chunk().map_or(0, |&word| usize::try_from(i32::from_ne_bytes(word)).unwrap_or(0))
 }
 
-/// An elementwise program of one step over operands.
+/// An elementwise program of one step over operands and, where one is given, a number behind them.
 fn step<R: Runtime>(step: Step, operands: &[T<R>], parameters: &[Scalar]) -> T<R> {
     let mut steps: Vec<Step> = (0..operands.len()).map(|n| Step::Input(n as u16)).collect();
-    if let (Some(operand), Step::Binary(..) | Step::Compare(..)) = (operands.first(), step)
-        && let Some(_) = parameters.first()
-    {
+    if let Some(operand) = operands.first().filter(|_| !parameters.is_empty()) {
         steps.push(Step::Parameter(0, operand.dtype));
     }
     steps.push(step);
@@ -256,7 +254,7 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
 
     fn slice(tensor: T<R>, ranges: &[SliceRange]) -> T<R> {
         let layout = tensor.layout.slice(ranges);
-        tensor.with_layout(layout)
+        tensor.with_layout(layout).narrowed()
     }
 
     fn slice_assign(mut tensor: T<R>, ranges: &[SliceRange], value: T<R>) -> T<R> {

@@ -5,6 +5,7 @@ use crate::runtime::Runtime;
 use kiln_tensor::backend::{Layout, Primitive, SliceRange};
 use kiln_tensor::{DType, Shape};
 use std::fmt;
+use std::ops::Range;
 
 /// A tensor on a device: shared memory seen through a layout.
 #[derive(Clone)]
@@ -129,6 +130,14 @@ impl<R: Runtime> GpuTensor<R> {
         Self { memory, layout, ..self.clone() }
     }
 
+    /// A range of a dim.
+    pub(crate) fn part(&self, dim: usize, range: Range<usize>) -> Self {
+        let mut ranges: Vec<SliceRange> = self.dims().iter().map(|&size| SliceRange::full(size)).collect();
+        ranges[dim] = SliceRange { start: range.start, end: range.end, step: 1 };
+        let layout = self.layout.slice(&ranges);
+        self.clone().with_layout(layout).narrowed()
+    }
+
     /// Parts along a dim that kernels see, each with its first position; one part where they see all.
     pub(crate) fn parts(&self, dim: usize) -> Vec<(usize, Self)> {
         if self.is_visible() {
@@ -138,15 +147,8 @@ impl<R: Runtime> GpuTensor<R> {
         let step = self.layout.strides[dim].unsigned_abs().max(1) * element_bytes(self.dtype);
         let most = (limits.binding_bytes.saturating_sub(limits.binding_alignment) / step).max(1);
         let size = self.dims()[dim];
-        let mut ranges: Vec<SliceRange> = self.dims().iter().map(|&size| SliceRange::full(size)).collect();
-        (0..size)
-            .step_by(most)
-            .map(|start| {
-                ranges[dim] = SliceRange { start, end: (start + most).min(size), step: 1 };
-                let layout = self.layout.slice(&ranges);
-                (start, self.clone().with_layout(layout).narrowed())
-            })
-            .collect()
+        let part = |start: usize| (start, self.part(dim, start..(start + most).min(size)));
+        (0..size).step_by(most).map(part).collect()
     }
 
     /// The dims.

@@ -1,6 +1,6 @@
 //! Tensors of which kernels do not see all at once: drivers bind 128 MiB of a buffer at least, and some no more.
 
-use kiln_tensor::backend::Backend;
+use kiln_tensor::backend::{Backend, SliceRange};
 use kiln_tensor::{DType, ReduceOp, Scalar, Shape, TensorData, UnaryOp};
 use kiln_wgpu::WgpuDevice;
 
@@ -48,6 +48,25 @@ fn tables_beyond_a_binding_are_used_in_parts() {
     let sums = read(Wgpu::linear(x, table.clone(), None, None));
     let expected = -(ROWS as f32 * (ROWS as f32 - 1.0) / 2.0) * 1e-3;
     assert!(sums.iter().all(|sum| (sum - expected).abs() <= expected.abs() * 1e-4), "{:?}", &sums[..4]);
+
+    // As a batch of matrices, and as rows; a part of it is a tensor like any other.
+    let batch = Wgpu::reshape(table.clone(), [40, 1000, WIDTH].into());
+    let ones = |shape: &[usize]| Wgpu::full(Shape::from(shape), Scalar::Float(1.0), DType::F32, &device);
+    let sums = read(Wgpu::matmul(ones(&[40, 2, 1000]), batch));
+    for (n, sum) in sums.iter().enumerate() {
+        let first = (n / (2 * WIDTH) * 1000) as f32;
+        let expected = -(1000.0 * first + 499_500.0);
+        assert!((sum - expected).abs() <= expected.abs() * 6e-5, "{n}: {sum}, not {expected}");
+    }
+    let sums = read(Wgpu::matmul(table.clone(), ones(&[WIDTH, 3])));
+    for (n, sum) in sums.iter().enumerate() {
+        let expected = -((n / 3) as f32) * WIDTH as f32;
+        assert!((sum - expected).abs() <= expected.abs() * 6e-5, "{n}: {sum}, not {expected}");
+    }
+    let last = SliceRange { start: ROWS - 2, end: ROWS, step: 1 };
+    let rows = Wgpu::slice(table.clone(), &[last, SliceRange::full(WIDTH)]);
+    let largest = read(Wgpu::reduce(ReduceOp::Max, rows, &[1]));
+    assert_eq!(largest, [-39_998.0, -39_999.0]);
     drop(table);
 
     let one = Wgpu::full(Shape::from([1]), Scalar::Float(3.0), DType::F32, &device);

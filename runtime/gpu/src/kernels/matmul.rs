@@ -4,8 +4,9 @@ use super::access::{self, Access, Operand, Walk};
 use super::{elementwise, launch};
 use crate::language::{Builder, Builtin, Kernel, Type, Value};
 use crate::runtime::Runtime;
-use crate::tensor::{GpuTensor, held_as};
-use kiln_tensor::backend::{Layout, Primitive, SliceRange};
+use crate::tensor::{GpuTensor, element_bytes, held_as};
+use core::ops::Range;
+use kiln_tensor::backend::{Layout, Primitive};
 use kiln_tensor::{Activation, DType};
 
 /// Invocations of a workgroup along x and y.
@@ -171,8 +172,9 @@ pub(crate) fn matmul<R: Runtime>(
     bias: Option<&GpuTensor<R>>,
     activation: Option<Activation>,
 ) -> GpuTensor<R> {
-    if !rhs.is_visible() {
-        return in_parts(lhs, rhs, bias, activation);
+    let (lhs, rhs) = (&lhs.narrowed(), &rhs.narrowed());
+    if let Some(product) = in_halves(lhs, rhs, bias, activation) {
+        return product;
     }
     let rank = lhs.dims().len();
     let [rows, depth] = [lhs.dims()[rank - 2], lhs.dims()[rank - 1]];
@@ -224,40 +226,57 @@ pub(crate) fn matmul<R: Runtime>(
     out
 }
 
-/// [`matmul`] where kernels do not see all of the right side: its columns, or where those lie apart its rows, in parts.
-fn in_parts<R: Runtime>(
+/// [`matmul`] where kernels do not see all of an operand or of the result: in halves of the batch, of the rows, or of the right side
+/// where it lies apart. Nothing where they see all, or there is nothing to halve.
+fn in_halves<R: Runtime>(
     lhs: &GpuTensor<R>,
     rhs: &GpuTensor<R>,
     bias: Option<&GpuTensor<R>>,
     activation: Option<Activation>,
-) -> GpuTensor<R> {
-    let rank = rhs.dims().len();
-    let [row_stride, column_stride] = [rhs.layout.strides[rank - 2], rhs.layout.strides[rank - 1]];
-    let part_of = |tensor: &GpuTensor<R>, dim: usize, start: usize, size: usize| {
-        let mut ranges: Vec<SliceRange> = tensor.dims().iter().map(|&size| SliceRange::full(size)).collect();
-        ranges[dim] = SliceRange { start, end: start + size, step: 1 };
-        let layout = tensor.layout.slice(&ranges);
-        tensor.clone().with_layout(layout)
-    };
-    if column_stride.unsigned_abs() < row_stride.unsigned_abs() {
-        let products = rhs.parts(rank - 2).into_iter().map(|(start, part)| {
-            let left = part_of(lhs, lhs.dims().len() - 1, start, part.dims()[rank - 2]);
-            matmul(&left, &part, None, None)
-        });
-        let sum = products.reduce(|sum, product| elementwise::add(&sum, &product));
-        let Some(sum) = sum else { panic!("matmul: {} has no rows", rhs.shape()) };
-        let sum = bias.map_or(sum.clone(), |bias| elementwise::add(&sum, &along_last(bias, rank)));
-        return activation.map_or(sum.clone(), |activation| elementwise::activated(activation, &sum));
+) -> Option<GpuTensor<R>> {
+    let rank = lhs.dims().len();
+    let (row, column) = (rank - 2, rank - 1);
+    let (rows, depth, columns) = (lhs.dims()[row], lhs.dims()[column], rhs.dims()[column]);
+    let along = |axis: usize| lhs.dims()[axis].max(rhs.dims()[axis]);
+    let results = (0..row).map(along).product::<usize>().saturating_mul(rows).saturating_mul(columns);
+    let result_fits =
+        results.saturating_mul(element_bytes(lhs.dtype)) <= R::limits(&lhs.device).binding_bytes;
+    if lhs.is_visible() && rhs.is_visible() && result_fits {
+        return None;
     }
-    let products: Vec<GpuTensor<R>> = rhs
-        .parts(rank - 1)
-        .into_iter()
-        .map(|(start, part)| {
-            let bias = bias.map(|bias| part_of(bias, 0, start, part.dims()[rank - 1]));
-            matmul(lhs, &part, bias.as_ref(), activation)
-        })
-        .collect();
-    elementwise::join(&products, rank - 1)
+    let halves = |size: usize| [0..size / 2, size / 2..size];
+    let joined = |products: [GpuTensor<R>; 2], axis: usize| Some(elementwise::join(&products, axis));
+    if let Some(axis) = (0..row).find(|&axis| along(axis) > 1) {
+        // What is broadcast over the batch goes to both.
+        let part = |tensor: &GpuTensor<R>, range: Range<usize>| match tensor.dims()[axis] {
+            1 => tensor.clone(),
+            _ => tensor.part(axis, range),
+        };
+        let product =
+            |range: Range<usize>| matmul(&part(lhs, range.clone()), &part(rhs, range), bias, activation);
+        return joined(halves(along(axis)).map(product), axis);
+    }
+    if rows > 1 && !(lhs.is_visible() && result_fits) {
+        let product = |range: Range<usize>| matmul(&lhs.part(row, range), rhs, bias, activation);
+        return joined(halves(rows).map(product), row);
+    }
+    let strides = &rhs.layout.strides;
+    if depth > 1 && result_fits && strides[column].unsigned_abs() < strides[row].unsigned_abs() {
+        let product =
+            |range: Range<usize>| matmul(&lhs.part(column, range.clone()), &rhs.part(row, range), None, None);
+        let [first, second] = halves(depth).map(product);
+        let sum = elementwise::add(&first, &second);
+        let sum = bias.map_or(sum.clone(), |bias| elementwise::add(&sum, &along_last(bias, rank)));
+        return Some(activation.map_or(sum.clone(), |activation| elementwise::activated(activation, &sum)));
+    }
+    if columns > 1 {
+        let product = |range: Range<usize>| {
+            let bias = bias.map(|bias| bias.part(0, range.clone()));
+            matmul(lhs, &rhs.part(column, range), bias.as_ref(), activation)
+        };
+        return joined(halves(columns).map(product), column);
+    }
+    None
 }
 
 /// A vector along the last of `rank` dims.

@@ -70,7 +70,7 @@ impl Rows {
                         let shifted = x.at(start + row + at) - largest;
                         let y = match self.op {
                             RowOp::LogSoftmax => shifted - logarithm,
-                            _ => shifted.exp() / sum,
+                            RowOp::Softmax | RowOp::LayerNorm { .. } | RowOp::RmsNorm => shifted.exp() / sum,
                         };
                         output.set(row + at, y);
                     });
@@ -79,7 +79,9 @@ impl Rows {
                     let count = length.to(Type::F32);
                     let mean = match self.op {
                         RowOp::RmsNorm => k.value(0.0),
-                        _ => sums.fold(Fold::Sum, |at| x.at(start + row + at)) / count,
+                        RowOp::LayerNorm { .. } | RowOp::Softmax | RowOp::LogSoftmax => {
+                            sums.fold(Fold::Sum, |at| x.at(start + row + at)) / count
+                        }
                     };
                     let squares = sums.fold(Fold::Sum, |at| {
                         let centred = x.at(start + row + at) - mean;
