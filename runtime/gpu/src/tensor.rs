@@ -1,5 +1,6 @@
 //! The tensor of GPU backends.
 
+use crate::kernels::elementwise;
 use crate::language::Storage;
 use crate::runtime::Runtime;
 use kiln_tensor::backend::{Layout, Primitive, SliceRange};
@@ -8,6 +9,9 @@ use std::fmt;
 use std::ops::Range;
 
 /// A tensor on a device: shared memory seen through a layout.
+///
+/// Users' own kernels take the [`memory`](Self::memory) of tensors that are
+/// [row-major](Self::into_contiguous), and write to that of [new](Self::empty) ones.
 #[derive(Clone)]
 pub struct GpuTensor<R: Runtime> {
     pub(crate) memory: R::Memory,
@@ -71,12 +75,12 @@ pub(crate) fn element_bytes(dtype: DType) -> usize {
 }
 
 impl<R: Runtime> GpuTensor<R> {
-    /// New memory for a row-major tensor.
+    /// A row-major tensor with arbitrary contents, for a kernel to write.
     ///
     /// # Panics
-    /// When the tensor has more elements than kernels count.
+    /// When the device has no such dtype, or the tensor more elements than kernels count.
     #[track_caller]
-    pub(crate) fn empty(shape: Shape, dtype: DType, device: &R::Device) -> Self {
+    pub fn empty(shape: Shape, dtype: DType, device: &R::Device) -> Self {
         let elements = shape.dims.iter().try_fold(1_usize, |product, &dim| product.checked_mul(dim));
         let Some(elements) = elements.filter(|&elements| elements <= i32::MAX as usize) else {
             panic!(
@@ -85,6 +89,35 @@ impl<R: Runtime> GpuTensor<R> {
         };
         let memory = R::allocate(device, elements * element_bytes(dtype));
         Self { memory, layout: Layout::contiguous(shape), dtype, device: device.clone() }
+    }
+
+    /// The device that holds it.
+    pub fn device(&self) -> &R::Device {
+        &self.device
+    }
+
+    /// The same elements row-major, from a start at which kernels can see them: itself where it is so, or a copy.
+    pub fn into_contiguous(self) -> Self {
+        if self.bytes().is_some() { self } else { elementwise::copy(&self) }
+    }
+
+    /// The memory of exactly its elements, in row-major order; nothing for a tensor that is not
+    /// [contiguous](Self::into_contiguous).
+    pub fn memory(&self) -> Option<R::Memory> {
+        self.bytes().map(|bytes| R::window(&self.memory, bytes))
+    }
+
+    /// [`memory`](Self::memory) to write to; nothing where another tensor shares it, either.
+    pub fn memory_mut(&mut self) -> Option<R::Memory> {
+        if R::is_unique(&mut self.memory) { self.memory() } else { None }
+    }
+
+    /// Which bytes of its memory its elements are, where they are row-major and kernels can see them.
+    fn bytes(&self) -> Option<Range<usize>> {
+        let size = element_bytes(self.dtype);
+        let start = self.layout.offset * size;
+        let visible = start.is_multiple_of(R::limits(&self.device).binding_alignment);
+        (visible && self.layout.is_contiguous()).then(|| start..start + self.len() * size)
     }
 
     /// Number of elements.

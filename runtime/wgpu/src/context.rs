@@ -1,19 +1,22 @@
 //! An open device: its queue of recorded kernels, its pool, what was compiled for it.
 
 use crate::device::InitError;
+use crate::kernel::{KernelError, WgslKernel};
 use crate::memory::{Block, Buffer, Memory, Pool};
+use crate::read;
 use crate::statistics::{Counters, count};
 use kiln_gpu::kernels::Template;
 use kiln_gpu::language::wgsl;
 use kiln_gpu::runtime::Limits;
 use kiln_tensor::backend::ExecutionError;
 use kiln_tensor::compose::Draws;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes of the parameters that one kernel sees.
-const PARAMETER_BYTES: u64 = 4096;
+pub(crate) const PARAMETER_BYTES: u64 = 4096;
 /// Bytes of the parameters of one submission.
 const PARAMETERS_BYTES: u64 = 256 * 1024;
 /// Kernels after which a submission does not wait for more: the device shall have work while the next are recorded.
@@ -50,6 +53,8 @@ struct State {
     pool: Pool,
     next_buffer: u64,
     pipelines: HashMap<Template, Arc<Pipeline>>,
+    /// Those of users' kernels, by which of the buffers are written to.
+    own_pipelines: HashMap<(WgslKernel, Vec<bool>), Arc<Pipeline>>,
     /// By which of the buffers are written to.
     layouts: HashMap<Vec<bool>, Arc<Layout>>,
     bind_groups: HashMap<BindGroupKey, wgpu::BindGroup>,
@@ -70,6 +75,8 @@ struct Pipeline {
     raw: wgpu::ComputePipeline,
     writable: Vec<bool>,
     layout: Arc<Layout>,
+    /// Whether it sees exactly the tensors of what it is given, rather than the buffers in which they are.
+    exact: bool,
 }
 
 /// A kernel that is recorded.
@@ -240,7 +247,33 @@ impl Context {
         );
         let mut state = lock(&self.state);
         let pipeline = self.pipeline(&mut state, template);
-        let group = self.bind_group(&mut state, &pipeline, buffers);
+        self.record_pipeline(&mut state, pipeline, buffers, parameters, groups);
+    }
+
+    /// Records a user's kernel with buffers, parameters and a grid that are known to be within the limits.
+    pub fn record_own(
+        &self,
+        kernel: &WgslKernel,
+        writable: Vec<bool>,
+        buffers: &[&Memory],
+        parameters: &[u32],
+        groups: [u32; 3],
+    ) -> Result<(), KernelError> {
+        let mut state = lock(&self.state);
+        let pipeline = self.own_pipeline(&mut state, kernel, writable)?;
+        self.record_pipeline(&mut state, pipeline, buffers, parameters, groups);
+        Ok(())
+    }
+
+    fn record_pipeline(
+        &self,
+        state: &mut State,
+        pipeline: Arc<Pipeline>,
+        buffers: &[&Memory],
+        parameters: &[u32],
+        groups: [u32; 3],
+    ) {
+        let group = self.bind_group(state, &pipeline, buffers);
         let start = state.parameters.len();
         state.parameters.extend(parameters.iter().flat_map(|word| word.to_ne_bytes()));
         let padded = state.parameters.len().next_multiple_of(self.parameter_step as usize);
@@ -249,7 +282,7 @@ impl Context {
         count(&self.counters.dispatches, 1);
         let full = state.parameters.len() as u64 + PARAMETER_BYTES > PARAMETERS_BYTES;
         if full || state.pending.len() >= MOST_PENDING {
-            self.submit_pending(&mut state);
+            self.submit_pending(state);
         }
     }
 
@@ -290,26 +323,65 @@ impl Context {
         let layout = self.layout(state, &writable);
         let source = wgsl::source(&kernel);
         log::trace!("{source}");
-        let module = self.device.create_shader_module(wgpu::ShaderModuleDescriptor {
-            label: Some(&kernel.name),
-            source: wgpu::ShaderSource::Wgsl(source.into()),
-        });
-        let raw = self.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
-            label: Some(&kernel.name),
-            layout: Some(&layout.pipeline),
-            module: &module,
-            entry_point: Some(wgsl::ENTRY_POINT),
-            compilation_options: wgpu::PipelineCompilationOptions {
-                // Shared arrays are written before they are read.
-                zero_initialize_workgroup_memory: false,
-                ..wgpu::PipelineCompilationOptions::default()
-            },
-            cache: None,
-        });
-        count(&self.counters.pipelines, 1);
-        let pipeline = Arc::new(Pipeline { raw, writable, layout });
+        let options = wgpu::PipelineCompilationOptions {
+            // Shared arrays are written before they are read.
+            zero_initialize_workgroup_memory: false,
+            ..wgpu::PipelineCompilationOptions::default()
+        };
+        let raw = self.compile(&kernel.name, source.into(), wgsl::ENTRY_POINT, &layout, options);
+        let pipeline = Arc::new(Pipeline { raw, writable, layout, exact: false });
         state.pipelines.insert(template.clone(), pipeline.clone());
         pipeline
+    }
+
+    fn own_pipeline(
+        &self,
+        state: &mut State,
+        kernel: &WgslKernel,
+        writable: Vec<bool>,
+    ) -> Result<Arc<Pipeline>, KernelError> {
+        let key = (kernel.clone(), writable);
+        if let Some(pipeline) = state.own_pipelines.get(&key) {
+            return Ok(pipeline.clone());
+        }
+        let layout = self.layout(state, &key.1);
+        let constants: Vec<(&str, f64)> = kernel.constants().collect();
+        let options = wgpu::PipelineCompilationOptions {
+            constants: &constants,
+            ..wgpu::PipelineCompilationOptions::default()
+        };
+        let scope = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
+        let source = Cow::Owned(kernel.wgsl().to_owned());
+        let raw = self.compile(kernel.name(), source, kernel.entry_point(), &layout, options);
+        if let Some(error) = read::block_on(scope.pop()) {
+            return Err(KernelError::Compile { kernel: kernel.name().to_owned(), reason: error.to_string() });
+        }
+        let pipeline = Arc::new(Pipeline { raw, writable: key.1.clone(), layout, exact: true });
+        state.own_pipelines.insert(key, pipeline.clone());
+        Ok(pipeline)
+    }
+
+    fn compile(
+        &self,
+        name: &str,
+        source: Cow<'static, str>,
+        entry_point: &str,
+        layout: &Layout,
+        compilation_options: wgpu::PipelineCompilationOptions<'_>,
+    ) -> wgpu::ComputePipeline {
+        count(&self.counters.pipelines, 1);
+        let module = self.device.create_shader_module(wgpu::ShaderModuleDescriptor {
+            label: Some(name),
+            source: wgpu::ShaderSource::Wgsl(source),
+        });
+        self.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+            label: Some(name),
+            layout: Some(&layout.pipeline),
+            module: &module,
+            entry_point: Some(entry_point),
+            compilation_options,
+            cache: None,
+        })
     }
 
     fn layout(&self, state: &mut State, writable: &[bool]) -> Arc<Layout> {
@@ -344,7 +416,7 @@ impl Context {
         let limit = self.limits.binding_bytes as u64;
         // What is small enough is bound whole, so that all its parts have one bind group.
         let bound = |memory: &Memory, buffer: &Buffer| match buffer.raw.size() {
-            size if size <= limit && memory.range.start == 0 => (0, size),
+            size if size <= limit && memory.range.start == 0 && !pipeline.exact => (0, size),
             _ => (memory.range.start as u64, (memory.range.end.next_multiple_of(4)) as u64),
         };
         let parts: Vec<(&Buffer, u64, u64)> = memories

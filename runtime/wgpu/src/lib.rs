@@ -5,18 +5,25 @@
 //!
 //! Kernels are recorded as operations ask for them and submitted together, at the latest when something is read. Buffers come
 //! from a pool, so that a forward pass that ran before allocates nothing; neither pipelines nor bind groups are made twice.
+//!
+//! A user's own kernel is a [`WgslKernel`], which takes part in all of that.
 
 mod context;
 mod device;
+mod kernel;
 mod memory;
 mod read;
 mod runtime;
 mod statistics;
 
 pub use device::{InitError, WgpuDevice, init, init_async};
+pub use kernel::{KernelError, Launch, LaunchProblem, Parameter, TensorProblem, WgslKernel};
 pub use memory::Memory;
 pub use runtime::WgpuRuntime;
 pub use statistics::{Statistics, statistics};
+
+/// The backend's tensor.
+pub type WgpuTensor = kiln_gpu::GpuTensor<WgpuRuntime>;
 
 /// The backend; `F` and `I` are the dtypes that float and int tensors get by default.
 ///

@@ -1,16 +1,35 @@
 //! What a forward pass costs that ran before: no memory, no kernels, no bind groups, and no wait (design, law 11).
 
-use kiln_tensor::backend::Backend;
+use kiln_tensor::backend::{Backend, Primitive};
 use kiln_tensor::{
     Activation, AttentionOptions, ConvOptions, DType, Distribution, PoolOp, PoolOptions, ReduceOp, Shape,
 };
-use kiln_wgpu::{WgpuDevice, statistics};
+use kiln_wgpu::{WgpuDevice, WgpuTensor, WgslKernel, statistics};
 
 type Wgpu = kiln_wgpu::Wgpu;
 type T = <Wgpu as Backend>::Primitive;
 
 fn random(shape: &[usize]) -> T {
     Wgpu::random(Shape::from(shape), Distribution::Normal(0.0, 1.0), DType::F32, &WgpuDevice::default())
+}
+
+/// `x / (1 + |x|)`, a user's own kernel.
+fn softsign(x: T) -> T {
+    let kernel = WgslKernel::new(
+        "softsign",
+        "@group(0) @binding(0) var<storage, read> x: array<f32>;
+         @group(0) @binding(1) var<storage, read_write> y: array<f32>;
+         @compute @workgroup_size(64)
+         fn main(@builtin(global_invocation_id) at: vec3<u32>) {
+             if at.x < arrayLength(&y) { y[at.x] = x[at.x] / (1.0 + abs(x[at.x])); }
+         }",
+        "main",
+    );
+    let x = x.into_contiguous();
+    let mut y = WgpuTensor::empty(x.shape(), DType::F32, x.device());
+    let groups = x.shape().num_elements().div_ceil(64) as u32;
+    kernel.launch().input(&x).output(&mut y).run([groups, 1, 1]).expect("a kernel");
+    y
 }
 
 /// A small network with what networks have: convolutions, pooling, attention, norms, layers.
@@ -35,7 +54,7 @@ impl Network {
         let attended = Wgpu::reshape(Wgpu::permute(attended, &[0, 2, 1, 3]), [2, 16, 8].into());
         let x = Wgpu::binary(kiln_tensor::BinaryOp::Add, x, attended);
         let x = Wgpu::layer_norm(x, self.gain.clone(), Some(self.bias.clone()), 1e-5);
-        Wgpu::reduce(ReduceOp::Mean, x, &[1])
+        Wgpu::reduce(ReduceOp::Mean, softsign(x), &[1])
     }
 }
 
