@@ -24,7 +24,6 @@ use crate::threads::{SharedMut, parallel_for};
 use alloc::vec::Vec;
 use kiln_types::Activation;
 use planes::Planes;
-use winograd::Side;
 
 /// Weights of a convolution in the order in which the kernels read them, made once.
 #[derive(Clone, Debug)]
@@ -84,16 +83,16 @@ impl PackedConv {
     /// # Panics
     /// When `weight` does not have the shape's weight dims.
     pub fn new(shape: &ConvShape, weight: &[f32]) -> Self {
-        Self::of_way(shape, shape.way(), Side::Four, weight, PackedRhs::new)
+        Self::of_way(shape, shape.way(), weight, PackedRhs::new)
     }
 
-    /// Packs weights that serve only one convolution.
+    /// Packs weights that serve only one convolution: never transformed, so that those that train round as the direct sum does.
     fn once(shape: &ConvShape, weight: &[f32]) -> Self {
         let way = match shape.way() {
-            ConvWay::Winograd if !winograd::suits_once(shape) => ConvWay::Rows,
+            ConvWay::Winograd => ConvWay::Rows,
             way => way,
         };
-        Self::of_way(shape, way, Side::Two, weight, PackedRhs::once)
+        Self::of_way(shape, way, weight, PackedRhs::once)
     }
 
     /// Leaves its memory to others.
@@ -106,11 +105,10 @@ impl PackedConv {
         }
     }
 
-    /// For a given way, Winograd's with squares of `side`, with right operands that `pack` makes.
+    /// For a given way, with right operands that `pack` makes.
     fn of_way(
         shape: &ConvShape,
         way: ConvWay,
-        side: Side,
         weight: &[f32],
         pack: fn(Matrix<'_>, usize, usize) -> PackedRhs,
     ) -> Self {
@@ -130,7 +128,7 @@ impl PackedConv {
                 exchange(weight, shape.out_channels, taps, &mut aligned);
                 Packed::Depthwise(aligned)
             }
-            ConvWay::Winograd => Packed::Winograd(winograd::transformed_filters(shape, side, weight, pack)),
+            ConvWay::Winograd => Packed::Winograd(winograd::transformed_filters(shape, weight, pack)),
             ConvWay::Planes => Packed::Groups(groups(weight)),
             ConvWay::Rows if taps == 1 => Packed::Groups(groups(weight)),
             // The elements of a window follow each other as in the image.
@@ -161,7 +159,8 @@ fn exchange(matrix: &[f32], rows: usize, cols: usize, to: &mut [f32]) {
 /// The weights of a convolution.
 #[derive(Clone, Copy, Debug)]
 pub enum ConvWeight<'a> {
-    /// `[out, in / groups, kernel…]`, contiguous.
+    /// `[out, in / groups, kernel…]`, contiguous. What serves once is not transformed: [`ConvWay::Rows`] stands in for
+    /// [`ConvWay::Winograd`].
     Plain(&'a [f32]),
     /// Packed, for a shape of the same [`ConvShape::way`] that differs at most in the batch and the size of the images.
     Packed(&'a PackedConv),
@@ -170,7 +169,8 @@ pub enum ConvWeight<'a> {
 /// `out = activation(x ∗ weight + bias)`.
 ///
 /// `x` is `[batch, spatial…, in]` (`[batch, in, spatial…]` if [`ConvShape::takes_channels_first`]), `bias` `[out]` and `out`
-/// `[batch, spatial…, out]`, all contiguous. Winograd's algorithm computes squares of results together: what is not finite in
+/// `[batch, spatial…, out]`, all contiguous. Winograd's algorithm, which packed weights
+/// may take, computes squares of results together: what is not finite in
 /// one of their windows makes all of them NaN.
 ///
 /// # Panics

@@ -1,6 +1,6 @@
 //! Convolutions against their definition, at every level.
 
-use super::{ConvShape, ConvTransposeShape, ConvWay, ConvWeight, PackedConv, Side, conv, conv_transpose};
+use super::{ConvShape, ConvTransposeShape, ConvWay, ConvWeight, PackedConv, conv, conv_transpose};
 use crate::elementwise::activation_of;
 use crate::gemm::{PackedRhs, noise};
 use crate::simd::forced::at_each_level;
@@ -297,9 +297,7 @@ fn check_shape(shape: &ConvShape, level: &dyn core::fmt::Debug) {
         false => last(&x, shape.windows.input.iter().product()),
     };
     let plain = last(&plain, pixels);
-    let small = (shape.way() == ConvWay::Winograd).then(|| in_squares(shape, Side::Two, &w));
-    let small = small.as_ref().map(ConvWeight::Packed);
-    for weight in [ConvWeight::Plain(&w), ConvWeight::Packed(&packed)].into_iter().chain(small) {
+    for weight in [ConvWeight::Plain(&w), ConvWeight::Packed(&packed)] {
         for (bias, activation) in
             [(None, None), (Some(&bias), Some(Activation::Relu)), (Some(&bias), Some(Activation::Silu))]
         {
@@ -316,13 +314,8 @@ fn check_shape(shape: &ConvShape, level: &dyn core::fmt::Debug) {
     }
 }
 
-/// Weights for Winograd's algorithm.
-fn in_squares(shape: &ConvShape, side: Side, weight: &[f32]) -> PackedConv {
-    PackedConv::of_way(shape, ConvWay::Winograd, side, weight, PackedRhs::new)
-}
-
 #[test]
-fn small_squares_round_as_the_direct_sum_does() {
+fn weights_that_serve_once_round_as_the_direct_sum_does() {
     let options =
         ConvOptions { stride: vec![1; 2], padding: vec![(1, 1); 2], dilation: vec![1; 2], groups: 1 };
     let shape = ConvShape::new(&[4, 64, 16, 16], &[32, 64, 3, 3], &options);
@@ -331,18 +324,21 @@ fn small_squares_round_as_the_direct_sum_does() {
     let w = noise(shape.weight_len(), 2);
     let want = channels_last(&expected(&shape, &x, &w), 4, 256);
     let x = channels_last(&x, 4, 256);
-    let rounding = |weight: &PackedConv| -> f64 {
+    let rounding = |run: &dyn Fn(&mut [f32])| -> f64 {
         let mut out = vec![0.0; want.len()];
-        super::run(&shape, &x, weight, &super::End { bias: None, activation: None }, &mut out);
+        run(&mut out);
         out.iter().zip(&want).map(|(got, want)| f64::from(got - want).powi(2)).sum::<f64>().sqrt()
     };
+    let of = |weight: ConvWeight<'_>| rounding(&|out| conv(&shape, &x, weight, None, None, out));
+    assert_eq!(shape.way(), ConvWay::Winograd);
     at_each_level(|level| {
-        let direct = PackedConv::of_way(&shape, ConvWay::Rows, Side::Two, &w, PackedRhs::new);
-        let [direct, two, four] =
-            [direct, in_squares(&shape, Side::Two, &w), in_squares(&shape, Side::Four, &w)]
-                .map(|weight| rounding(&weight));
-        assert!(two < 1.2 * direct, "{level:?}: {two}, and {direct} directly");
-        assert!(four < 5.0 * direct, "{level:?}: {four}, and {direct} directly");
+        let rows = PackedConv::of_way(&shape, ConvWay::Rows, &w, PackedRhs::new);
+        let end = super::End { bias: None, activation: None };
+        let direct = rounding(&|out| super::run(&shape, &x, &rows, &end, out));
+        let (once, squares) =
+            (of(ConvWeight::Plain(&w)), of(ConvWeight::Packed(&PackedConv::new(&shape, &w))));
+        assert_eq!(once, direct, "{level:?}");
+        assert!(squares < 5.0 * direct, "{level:?}: {squares}, and {direct} directly");
     });
 }
 

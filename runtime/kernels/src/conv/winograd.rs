@@ -1,14 +1,13 @@
-//! 3x3 convolutions by Winograd's algorithm F(4x4, 3x3), in which a square of 4x4 results takes 36 multiplications instead of 144, or
-//! by F(2x2, 3x3), in which one of 2x2 takes 16 instead of 36.
+//! 3x3 convolutions by Winograd's algorithm F(4x4, 3x3): a square of 4x4 results takes 36 multiplications instead of 144.
 //!
-//! `Y = Aᵀ [(G g Gᵀ) ⊙ (Bᵀ d B)] A` for a square `d` of pixels and a filter `g` (`transforms`). Summed over the channels, the
-//! products of one of its places are a matrix product of the squares with the filters, so a convolution is: squares
-//! transformed, a product for each place, results transformed back. Filters are transformed once, when they are packed. An infinity or
+//! `Y = Aᵀ [(G g Gᵀ) ⊙ (Bᵀ d B)] A` for a square `d` of 6x6 pixels and a filter `g` (`transforms`). Summed over the channels, the
+//! products of one of the 36 places are a matrix product of the squares with the filters, so a convolution is: squares
+//! transformed, 36 products, results transformed back. Filters are transformed once, when they are packed. An infinity or
 //! a NaN spreads over the results of its square, as NaN.
 //!
-//! Squares of 4x4 round two to three times as much as the direct sum, which inference does not see. Steps of a training add up
-//! and decide at kinks (of ReLU, of max pooling) by the last digits, so weights that serve once, as those that train do, take
-//! squares of 2x2, which round no more than the direct sum does.
+//! Squares round two to three times as much as the direct sum, which inference does not see. Steps of a training add up
+//! and decide at kinks (of ReLU, of max pooling) by the last digits, so weights that serve once, as those that train do, are
+//! not transformed.
 
 mod transforms;
 
@@ -23,50 +22,16 @@ use kiln_types::Activation;
 use transforms::{LINE, Results, Seen, transform_filters, transform_pixels, transform_sums};
 
 /// Side of a square of results.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
-    Two,
-    Four,
-}
-
-impl Side {
-    fn results(self) -> usize {
-        match self {
-            Self::Two => 2,
-            Self::Four => 4,
-        }
-    }
-
-    /// Side of the square of pixels that the results see.
-    fn seen(self) -> usize {
-        self.results() + 2
-    }
-
-    /// Places in it: so many products there are.
-    fn places(self) -> usize {
-        self.seen() * self.seen()
-    }
-
-    /// Squares in a block at least: each block reads all filters.
-    fn least_squares(self) -> usize {
-        match self {
-            Self::Two => 56,
-            Self::Four => 28,
-        }
-    }
-
-    /// The side for which filters were transformed.
-    fn of_filters(filters: &[PackedRhs]) -> Self {
-        match filters.len() {
-            16 => Self::Two,
-            36 => Self::Four,
-            places => panic!("filters of {places} places"),
-        }
-    }
-}
+const SIDE: usize = 4;
+/// Side of the square of pixels that they see.
+const SEEN: usize = SIDE + 2;
+/// Places in it: so many products there are.
+const PLACES: usize = SEEN * SEEN;
 
 /// Elements that a block of squares has at most, before and after the products: half of a second-level cache of 1 MiB.
 const BLOCK: usize = 128 * 1024;
+/// Squares in a block at least: each block reads all filters.
+const SQUARES: usize = 28;
 
 /// Whether this file's way is the one for a convolution.
 pub(super) fn suits(shape: &ConvShape) -> bool {
@@ -75,28 +40,18 @@ pub(super) fn suits(shape: &ConvShape) -> bool {
     let square = w.kernel == [1, 3, 3] && w.padding[0] == (0, 0);
     // Transforming pays when each transformed element is used often; filters, four times as large as before, must be used
     // by some squares.
-    plain
-        && square
-        && shape.in_channels >= 16
-        && shape.out_channels >= 16
-        && Squares::of(shape, Side::Four).count >= 12
-}
-
-/// Whether it is also the way for weights that are used only once, so that transforming them must pay at once.
-pub(super) fn suits_once(shape: &ConvShape) -> bool {
-    suits(shape) && Squares::of(shape, Side::Two).count >= 384
+    plain && square && shape.in_channels >= 16 && shape.out_channels >= 16 && Squares::of(shape).count >= 12
 }
 
 /// The transformed filters, one right operand a place, which `pack` makes: `[in, out]`. `weight` is `[out, in, 3, 3]`.
 pub(super) fn transformed_filters(
     shape: &ConvShape,
-    side: Side,
     weight: &[f32],
     pack: fn(Matrix<'_>, usize, usize) -> PackedRhs,
 ) -> Vec<PackedRhs> {
     let (ic, oc) = (shape.in_channels, shape.out_channels);
     assert_eq!(weight.len(), ic * oc * 9, "the weights do not have the convolution's shape");
-    with_scratch(side.places() * ic * oc, |places| {
+    with_scratch(PLACES * ic * oc, |places| {
         let shared = SharedMut::new(places);
         let lines = oc.div_ceil(LINE);
         parallel_for(ic * lines, 10 * LINE, |range| {
@@ -105,7 +60,6 @@ pub(super) fn transformed_filters(
                 unsafe {
                     let from = weight.as_ptr().add((first * ic + c) * 9);
                     transform_filters(
-                        side,
                         from,
                         ic * 9,
                         LINE.min(oc - first),
@@ -121,7 +75,6 @@ pub(super) fn transformed_filters(
 
 /// How the images' results are cut into squares.
 struct Squares {
-    side: Side,
     rows: usize,
     cols: usize,
     /// In all images.
@@ -129,26 +82,28 @@ struct Squares {
 }
 
 impl Squares {
-    fn of(shape: &ConvShape, side: Side) -> Self {
+    fn of(shape: &ConvShape) -> Self {
         let [depth, height, width] = shape.windows.output;
-        let (rows, cols) = (height.div_ceil(side.results()), width.div_ceil(side.results()));
-        Self { side, rows, cols, count: shape.batch * depth * rows * cols }
+        let (rows, cols) = (height.div_ceil(SIDE), width.div_ceil(SIDE));
+        Self { rows, cols, count: shape.batch * depth * rows * cols }
     }
 
     /// Image, and first row and column, of a square.
     fn place(&self, square: usize) -> (usize, usize, usize) {
-        let (in_image, side) = (square % (self.rows * self.cols), self.side.results());
-        (square / (self.rows * self.cols), in_image / self.cols * side, in_image % self.cols * side)
+        let in_image = square % (self.rows * self.cols);
+        (square / (self.rows * self.cols), in_image / self.cols * SIDE, in_image % self.cols * SIDE)
     }
 }
 
 /// The result of a convolution with [`transformed_filters`].
 pub(super) fn winograd(shape: &ConvShape, x: &[f32], filters: &[PackedRhs], end: &End<'_>, out: &mut [f32]) {
-    let side = Side::of_filters(filters);
-    let (squares, places) = (Squares::of(shape, side), side.places());
+    let squares = Squares::of(shape);
     let (ic, oc) = (shape.in_channels, shape.out_channels);
-    assert_eq!(filters[0].dims(), (ic, oc), "the weights were packed for another convolution");
-    let most = (BLOCK / (places * (ic + oc))).max(side.least_squares());
+    assert!(
+        filters.len() == PLACES && filters[0].dims() == (ic, oc),
+        "the weights were packed for another convolution"
+    );
+    let most = (BLOCK / (PLACES * (ic + oc))).max(SQUARES);
     // Blocks of one size.
     let block = squares.count.div_ceil(squares.count.div_ceil(most));
     let blocks = squares.count.div_ceil(block);
@@ -156,7 +111,7 @@ pub(super) fn winograd(shape: &ConvShape, x: &[f32], filters: &[PackedRhs], end:
     let job = Job { shape, squares: &squares, x, filters, end, out: &out };
     let one = |i: usize| job.block(i * block..squares.count.min((i + 1) * block));
     if blocks >= 2 * threads::threads() {
-        let work = places * block * ic * oc / 100 + 1;
+        let work = PLACES * block * ic * oc / 100 + 1;
         parallel_for(blocks, work, |range| range.for_each(one));
     } else {
         // Each block is shared out itself.
@@ -184,12 +139,11 @@ impl Job<'_> {
     /// Some squares from their pixels to their results.
     fn block(&self, range: Range<usize>) {
         let (ic, oc, count) = (self.shape.in_channels, self.shape.out_channels, range.len());
-        let places = self.squares.side.places();
         let (seen_step, sum_step) = (place_step(count * ic), place_step(count * oc));
-        with_scratch(places * (seen_step + sum_step), |space| {
-            let (pixels, sums) = space.split_at_mut(places * seen_step);
+        with_scratch(PLACES * (seen_step + sum_step), |space| {
+            let (pixels, sums) = space.split_at_mut(PLACES * seen_step);
             let seen = SharedMut::new(pixels);
-            parallel_for(count, places * ic / 4 + 1, |part| {
+            parallel_for(count, PLACES * ic / 4 + 1, |part| {
                 for i in part {
                     // SAFETY: each square has its own row in each place's matrix.
                     unsafe { self.transform_pixels(range.start + i, seen.ptr(i * ic), seen_step) };
@@ -197,7 +151,7 @@ impl Job<'_> {
             });
             let pixels = &*pixels;
             let shared = SharedMut::new(sums);
-            parallel_for(places, count * ic * oc / 100 + 1, |part| {
+            parallel_for(PLACES, count * ic * oc / 100 + 1, |part| {
                 for place in part {
                     let epilogue = Epilogue { bias: Bias::None, residual: None, activation: None };
                     let a = Rows::InPlace(&pixels[place * seen_step..][..count * ic], ic);
@@ -207,7 +161,7 @@ impl Job<'_> {
                 }
             });
             let sums = &*sums;
-            parallel_for(count, places * oc / 4 + 1, |part| {
+            parallel_for(count, PLACES * oc / 4 + 1, |part| {
                 for i in part {
                     // SAFETY: squares of the result are disjoint.
                     unsafe { self.transform_sums(range.start + i, &sums[i * oc..], sum_step) };
@@ -226,9 +180,8 @@ impl Job<'_> {
         let [_, height, width] = w.input;
         let ((above, _), (before, _)) = (w.padding[1], w.padding[2]);
         // Of the square's rows and columns, those that lie in the image.
-        let reach = self.squares.side.seen();
         let inside = |first: usize, padding: usize, size: usize| {
-            padding.saturating_sub(first).min(reach)..(size + padding).saturating_sub(first).min(reach)
+            padding.saturating_sub(first).min(SEEN)..(size + padding).saturating_sub(first).min(SEEN)
         };
         let seen = Seen {
             rows: inside(row, above, height),
@@ -241,7 +194,7 @@ impl Job<'_> {
         let first = (image * height * width) as isize + first;
         let from = self.x.as_ptr().wrapping_offset(first * self.shape.in_channels as isize);
         // SAFETY: pixels inside lie in the image; the rest is the caller's promise.
-        unsafe { transform_pixels(self.squares.side, &seen, from, to, step) };
+        unsafe { transform_pixels(&seen, from, to, step) };
     }
 
     /// A square's results from its sums at each place, `sums[place · step + channel]`.
@@ -251,7 +204,7 @@ impl Job<'_> {
     unsafe fn transform_sums(&self, square: usize, sums: &[f32], step: usize) {
         let (image, row, col) = self.squares.place(square);
         let [_, height, width] = self.shape.windows.output;
-        let (channels, side) = (self.shape.out_channels, self.squares.side);
+        let channels = self.shape.out_channels;
         let start = ((image * height + row) * width + col) * channels;
         let (low, high, rest) = match self.end.activation {
             Some(Activation::Relu) => (0.0, f32::INFINITY, None),
@@ -259,8 +212,8 @@ impl Job<'_> {
             activation => (f32::NEG_INFINITY, f32::INFINITY, activation),
         };
         let results = Results {
-            rows: side.results().min(height - row),
-            cols: side.results().min(width - col),
+            rows: SIDE.min(height - row),
+            cols: SIDE.min(width - col),
             line: width * channels,
             channels,
             bias: self.end.bias,
@@ -270,7 +223,7 @@ impl Job<'_> {
         // SAFETY: the square lies in the result, which is the caller's to write here.
         unsafe {
             let to = self.out.ptr(start);
-            transform_sums(side, &results, sums.as_ptr(), step, to);
+            transform_sums(&results, sums.as_ptr(), step, to);
             if let Some(activation) = rest {
                 map_rows(
                     Map::Activation(activation),

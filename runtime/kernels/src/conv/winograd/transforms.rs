@@ -1,114 +1,12 @@
 //! The transforms of Winograd's algorithm: into the places where products are taken, and back.
 //!
-//! Squares of 2x2 results evaluate polynomials at the points 0, ±1 and ∞: their transforms add and halve, no more. Squares of 4x4 have
-//! the points 0, ±√½, ±√2 and ∞, whose powers are near each other: their results round half as much as with the usual points
-//! 0, ±1, ±2 and ∞, at the same cost.
+//! They evaluate polynomials at the points 0, ±√½, ±√2 and ∞, whose powers are near each other: results round half as much as with the
+//! usual points 0, ±1, ±2 and ∞, at the same cost.
 
-use super::Side;
+use super::{SEEN, SIDE};
 use crate::simd::{Simd, dispatched};
 use core::f64::consts::{FRAC_1_SQRT_2 as NEAR, SQRT_2 as FAR};
 use core::ops::Range;
-
-/// Side of the largest square of pixels.
-const SEEN: usize = 6;
-/// Side of the largest square of results.
-const RESULTS: usize = 4;
-
-/// The transforms along one dim of a square; arrays are filled as far as the square reaches.
-trait Transforms {
-    const RESULTS: usize;
-    const SEEN: usize = Self::RESULTS + 2;
-
-    /// `G g` of several filters.
-    fn filters(g: [&[f64; LINE]; 3]) -> [[f64; LINE]; SEEN];
-    /// `Bᵀ d`.
-    fn pixels<S: Simd>(s: S, d: [S::F; SEEN]) -> [S::F; SEEN];
-    /// `Aᵀ m`.
-    fn sums<S: Simd>(s: S, m: [S::F; SEEN]) -> [S::F; RESULTS];
-}
-
-struct Two;
-
-impl Transforms for Two {
-    const RESULTS: usize = 2;
-
-    #[inline(always)]
-    fn filters([a, b, c]: [&[f64; LINE]; 3]) -> [[f64; LINE]; SEEN] {
-        let mut out = [[0.0; LINE]; SEEN];
-        for i in 0..LINE {
-            let even = (a[i] + c[i]) / 2.0;
-            out[0][i] = a[i];
-            out[1][i] = even + b[i] / 2.0;
-            out[2][i] = even - b[i] / 2.0;
-            out[3][i] = c[i];
-        }
-        out
-    }
-
-    #[inline(always)]
-    fn pixels<S: Simd>(s: S, d: [S::F; SEEN]) -> [S::F; SEEN] {
-        let zero = s.splat(0.0);
-        [s.sub(d[0], d[2]), s.add(d[1], d[2]), s.sub(d[2], d[1]), s.sub(d[3], d[1]), zero, zero]
-    }
-
-    #[inline(always)]
-    fn sums<S: Simd>(s: S, m: [S::F; SEEN]) -> [S::F; RESULTS] {
-        let zero = s.splat(0.0);
-        [s.add(m[0], s.add(m[1], m[2])), s.add(s.sub(m[1], m[2]), m[3]), zero, zero]
-    }
-}
-
-struct Four;
-
-impl Transforms for Four {
-    const RESULTS: usize = 4;
-
-    #[inline(always)]
-    fn filters([a, b, c]: [&[f64; LINE]; 3]) -> [[f64; LINE]; SEEN] {
-        let mut out = [[0.0; LINE]; SEEN];
-        for i in 0..LINE {
-            let (near_even, near_odd) = (a[i] + c[i] / 2.0, b[i] * NEAR);
-            let (far_even, far_odd) = (a[i] + c[i] * 2.0, b[i] * FAR);
-            out[0][i] = a[i];
-            out[1][i] = (near_even + near_odd) / -1.5;
-            out[2][i] = (near_even - near_odd) / -1.5;
-            out[3][i] = (far_even + far_odd) / 6.0;
-            out[4][i] = (far_even - far_odd) / 6.0;
-            out[5][i] = c[i];
-        }
-        out
-    }
-
-    #[inline(always)]
-    fn pixels<S: Simd>(s: S, d: [S::F; SEEN]) -> [S::F; SEEN] {
-        let (half, two, middle) = (s.splat(0.5), s.splat(2.0), s.splat(2.5));
-        let (near, far) = (s.splat(NEAR as f32), s.splat(FAR as f32));
-        let (near_even, near_odd) = (s.sub_product(d[4], two, d[2]), s.sub_product(d[3], two, d[1]));
-        let (far_even, far_odd) = (s.sub_product(d[4], half, d[2]), s.sub_product(d[3], half, d[1]));
-        [
-            s.add(d[0], s.sub_product(d[4], middle, d[2])),
-            s.mul_add(near, near_odd, near_even),
-            s.sub_product(near_even, near, near_odd),
-            s.mul_add(far, far_odd, far_even),
-            s.sub_product(far_even, far, far_odd),
-            s.add(d[1], s.sub_product(d[5], middle, d[3])),
-        ]
-    }
-
-    #[inline(always)]
-    fn sums<S: Simd>(s: S, m: [S::F; SEEN]) -> [S::F; RESULTS] {
-        let (near, far) = (s.splat(NEAR as f32), s.splat(FAR as f32));
-        let (half, two) = (s.splat(0.5), s.splat(2.0));
-        let (near_even, near_odd) = (s.add(m[1], m[2]), s.mul(near, s.sub(m[1], m[2])));
-        let (far_even, far_odd) = (s.add(m[3], m[4]), s.mul(far, s.sub(m[3], m[4])));
-        [
-            s.add(m[0], s.add(near_even, far_even)),
-            s.add(near_odd, far_odd),
-            s.mul_add(two, far_even, s.mul(half, near_even)),
-            s.add(s.mul_add(two, far_odd, s.mul(half, near_odd)), m[5]),
-        ]
-    }
-}
 
 /// Filters that are transformed before they are written: each place gets a whole cache line.
 pub(super) const LINE: usize = 16;
@@ -120,34 +18,12 @@ dispatched! {
     /// The filters have nine elements, and there is room for the results.
     pub(super) unsafe fn transform_filters<S>(
         _s,
-        side: Side,
         from: *const f32,
         step: usize,
         count: usize,
         to: *mut f32,
         place_step: usize,
     ) {
-        match side {
-            Side::Two => filters_of::<Two>(from, step, count, to, place_step),
-            Side::Four => filters_of::<Four>(from, step, count, to, place_step),
-        }
-    }
-}
-
-/// [`transform_filters`] for one side.
-///
-/// # Safety
-/// As there.
-#[inline(always)]
-unsafe fn filters_of<T: Transforms>(
-    from: *const f32,
-    step: usize,
-    count: usize,
-    to: *mut f32,
-    place_step: usize,
-) {
-    // SAFETY: the caller's promise.
-    unsafe {
         let mut filter = [[0.0f64; LINE]; 9];
         for i in 0..count {
             for element in 0..9 {
@@ -156,12 +32,12 @@ unsafe fn filters_of<T: Transforms>(
         }
         let mut columns = [[[0.0f64; LINE]; SEEN]; 3];
         for x in 0..3 {
-            columns[x] = T::filters([&filter[x], &filter[3 + x], &filter[6 + x]]);
+            columns[x] = expanded([&filter[x], &filter[3 + x], &filter[6 + x]]);
         }
-        for y in 0..T::SEEN {
-            let row = T::filters([&columns[0][y], &columns[1][y], &columns[2][y]]);
-            for x in 0..T::SEEN {
-                let to = to.add((y * T::SEEN + x) * place_step);
+        for y in 0..SEEN {
+            let row = expanded([&columns[0][y], &columns[1][y], &columns[2][y]]);
+            for x in 0..SEEN {
+                let to = to.add((y * SEEN + x) * place_step);
                 if count == LINE {
                     (0..LINE).for_each(
                         #[inline(always)]
@@ -191,47 +67,32 @@ dispatched! {
     ///
     /// # Safety
     /// Pixels inside, relative to `from`, can be read, `to` has room for the channels at each place.
-    pub(super) unsafe fn transform_pixels<S>(s, side: Side, seen: &Seen, from: *const f32, to: *mut f32, step: usize) {
-        match side {
-            Side::Two => pixels_of::<S, Two>(s, seen, from, to, step),
-            Side::Four => pixels_of::<S, Four>(s, seen, from, to, step),
-        }
-    }
-}
-
-/// [`transform_pixels`] for one side.
-///
-/// # Safety
-/// As there.
-#[inline(always)]
-unsafe fn pixels_of<S: Simd, T: Transforms>(s: S, seen: &Seen, from: *const f32, to: *mut f32, step: usize) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let whole = seen.rows == (0..T::SEEN) && seen.cols == (0..T::SEEN);
+    pub(super) unsafe fn transform_pixels<S>(s, seen: &Seen, from: *const f32, to: *mut f32, step: usize) {
+        let whole = seen.rows == (0..SEEN) && seen.cols == (0..SEEN);
         for c in (0..seen.channels).step_by(S::LANES) {
             let count = S::LANES.min(seen.channels - c);
             let mut half = [[s.splat(0.0); SEEN]; SEEN];
-            for y in 0..T::SEEN {
+            for y in 0..SEEN {
                 let line = from.wrapping_add(y * seen.line + c);
                 let mut pixels = [s.splat(0.0); SEEN];
                 if whole && count == S::LANES {
-                    for x in 0..T::SEEN {
+                    for x in 0..SEEN {
                         pixels[x] = s.load(line.add(x * seen.channels));
                     }
                 } else if seen.rows.contains(&y) {
-                    for x in 0..T::SEEN {
+                    for x in 0..SEEN {
                         if seen.cols.contains(&x) {
                             pixels[x] = s.load_up_to(line.wrapping_add(x * seen.channels), count);
                         }
                     }
                 }
-                half[y] = T::pixels(s, pixels);
+                half[y] = seen_transform(s, pixels);
             }
-            for x in 0..T::SEEN {
+            for x in 0..SEEN {
                 let column =
-                    T::pixels(s, [half[0][x], half[1][x], half[2][x], half[3][x], half[4][x], half[5][x]]);
-                for y in 0..T::SEEN {
-                    s.store_up_to(to.add((y * T::SEEN + x) * step + c), count, column[y]);
+                    seen_transform(s, [half[0][x], half[1][x], half[2][x], half[3][x], half[4][x], half[5][x]]);
+                for y in 0..SEEN {
+                    s.store_up_to(to.add((y * SEEN + x) * step + c), count, column[y]);
                 }
             }
         }
@@ -257,39 +118,18 @@ dispatched! {
     ///
     /// # Safety
     /// `sums` holds the channels at each place, `to` the results inside.
-    pub(super) unsafe fn transform_sums<S>(s, side: Side, results: &Results<'_>, sums: *const f32, step: usize, to: *mut f32) {
-        match side {
-            Side::Two => sums_of::<S, Two>(s, results, sums, step, to),
-            Side::Four => sums_of::<S, Four>(s, results, sums, step, to),
-        }
-    }
-}
-
-/// [`transform_sums`] for one side.
-///
-/// # Safety
-/// As there.
-#[inline(always)]
-unsafe fn sums_of<S: Simd, T: Transforms>(
-    s: S,
-    results: &Results<'_>,
-    sums: *const f32,
-    step: usize,
-    to: *mut f32,
-) {
-    // SAFETY: the caller's promise.
-    unsafe {
+    pub(super) unsafe fn transform_sums<S>(s, results: &Results<'_>, sums: *const f32, step: usize, to: *mut f32) {
         let (low, high) = (s.splat(results.low), s.splat(results.high));
         for c in (0..results.channels).step_by(S::LANES) {
             let count = S::LANES.min(results.channels - c);
-            let mut half = [[s.splat(0.0); SEEN]; RESULTS];
-            for x in 0..T::SEEN {
+            let mut half = [[s.splat(0.0); SEEN]; SIDE];
+            for x in 0..SEEN {
                 let mut column = [s.splat(0.0); SEEN];
-                for y in 0..T::SEEN {
-                    column[y] = s.load_up_to(sums.add((y * T::SEEN + x) * step + c), count);
+                for y in 0..SEEN {
+                    column[y] = s.load_up_to(sums.add((y * SEEN + x) * step + c), count);
                 }
-                let column = T::sums(s, column);
-                for y in 0..T::RESULTS {
+                let column = sum_transform(s, column);
+                for y in 0..SIDE {
                     half[y][x] = column[y];
                 }
             }
@@ -297,9 +137,9 @@ unsafe fn sums_of<S: Simd, T: Transforms>(
                 Some(bias) => s.load_up_to(bias.as_ptr().add(c), count),
                 None => s.splat(0.0),
             };
-            for y in 0..T::RESULTS {
-                let line = T::sums(s, half[y]);
-                for x in 0..T::RESULTS {
+            for y in 0..SIDE {
+                let line = sum_transform(s, half[y]);
+                for x in 0..SIDE {
                     if y < results.rows && x < results.cols {
                         let at = y * results.line + x * results.channels + c;
                         let sum = s.add(line[x], bias);
@@ -310,4 +150,53 @@ unsafe fn sums_of<S: Simd, T: Transforms>(
             }
         }
     }
+}
+
+/// `G g` of several filters.
+#[inline(always)]
+fn expanded([a, b, c]: [&[f64; LINE]; 3]) -> [[f64; LINE]; SEEN] {
+    let mut out = [[0.0; LINE]; SEEN];
+    for i in 0..LINE {
+        let (near_even, near_odd) = (a[i] + c[i] / 2.0, b[i] * NEAR);
+        let (far_even, far_odd) = (a[i] + c[i] * 2.0, b[i] * FAR);
+        out[0][i] = a[i];
+        out[1][i] = (near_even + near_odd) / -1.5;
+        out[2][i] = (near_even - near_odd) / -1.5;
+        out[3][i] = (far_even + far_odd) / 6.0;
+        out[4][i] = (far_even - far_odd) / 6.0;
+        out[5][i] = c[i];
+    }
+    out
+}
+
+/// `Bᵀ d`.
+#[inline(always)]
+fn seen_transform<S: Simd>(s: S, d: [S::F; SEEN]) -> [S::F; SEEN] {
+    let (half, two, middle) = (s.splat(0.5), s.splat(2.0), s.splat(2.5));
+    let (near, far) = (s.splat(NEAR as f32), s.splat(FAR as f32));
+    let (near_even, near_odd) = (s.sub_product(d[4], two, d[2]), s.sub_product(d[3], two, d[1]));
+    let (far_even, far_odd) = (s.sub_product(d[4], half, d[2]), s.sub_product(d[3], half, d[1]));
+    [
+        s.add(d[0], s.sub_product(d[4], middle, d[2])),
+        s.mul_add(near, near_odd, near_even),
+        s.sub_product(near_even, near, near_odd),
+        s.mul_add(far, far_odd, far_even),
+        s.sub_product(far_even, far, far_odd),
+        s.add(d[1], s.sub_product(d[5], middle, d[3])),
+    ]
+}
+
+/// `Aᵀ m`.
+#[inline(always)]
+fn sum_transform<S: Simd>(s: S, m: [S::F; SEEN]) -> [S::F; SIDE] {
+    let (near, far) = (s.splat(NEAR as f32), s.splat(FAR as f32));
+    let (half, two) = (s.splat(0.5), s.splat(2.0));
+    let (near_even, near_odd) = (s.add(m[1], m[2]), s.mul(near, s.sub(m[1], m[2])));
+    let (far_even, far_odd) = (s.add(m[3], m[4]), s.mul(far, s.sub(m[3], m[4])));
+    [
+        s.add(m[0], s.add(near_even, far_even)),
+        s.add(near_odd, far_odd),
+        s.mul_add(two, far_even, s.mul(half, near_even)),
+        s.add(s.mul_add(two, far_odd, s.mul(half, near_odd)), m[5]),
+    ]
 }
