@@ -67,12 +67,34 @@ fn object_of(
         let value = if key == "runs" { json!(value as u64) } else { json::number(value) };
         object.insert(key.into(), value);
     }
+    for &key in device_keys(backend) {
+        object.insert(key.into(), json::number(values.get(key).copied().unwrap_or(f64::NAN)));
+    }
     object
+}
+
+/// What is told of a forward pass on a device beside its times.
+fn device_keys(backend: Backend) -> &'static [&'static str] {
+    match backend {
+        Backend::Wgpu => &[
+            "dispatches",
+            "submissions",
+            "moved_mb",
+            "requested_mb",
+            "waits",
+            "new_buffers",
+            "new_pipelines",
+            "new_bind_groups",
+            "encode_ms",
+        ],
+        Backend::Ndarray | Backend::Cuda => &[],
+    }
 }
 
 fn failure(case: &Case, backend: Backend, threads: usize, error: &str) -> Map<String, Value> {
     let mut object = head(case, backend, threads);
-    for key in ["load_ms", "median_ms", "min_ms", "runs", "peak_rss_mb"] {
+    let device = device_keys(backend).iter().copied();
+    for key in ["load_ms", "median_ms", "min_ms", "runs", "peak_rss_mb"].into_iter().chain(device) {
         object.insert(key.into(), Value::Null);
     }
     object.insert("error".into(), json!(error));
@@ -94,4 +116,19 @@ fn print_line(object: &Map<String, Value>) {
         get("load_ms"),
         get("peak_rss_mb")
     ));
+    if object.contains_key("dispatches") {
+        show(&format!(
+            "  {} kernels in {} submissions that move {:.1} MB, {:.1} MB of memory asked for, {} waits; recorded in {:.3} ms; \
+             made anew: {} buffers, {} kernels, {} bind groups\n",
+            get("dispatches"),
+            get("submissions"),
+            get("moved_mb"),
+            get("requested_mb"),
+            get("waits"),
+            get("encode_ms"),
+            get("new_buffers"),
+            get("new_pipelines"),
+            get("new_bind_groups")
+        ));
+    }
 }

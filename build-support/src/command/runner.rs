@@ -42,6 +42,10 @@ pub(super) fn manifest(backend: Backend, name: &str) -> String {
 pub(super) fn main_source(backend: Backend, modules: &[(usize, &Module)]) -> String {
     let mut text = format!("type B = kiln::backend::{};\n\n", backend.ty());
     text.push_str(include_str!("runner_main.rs.txt"));
+    text.push_str(match backend {
+        Backend::Wgpu => include_str!("runner_wgpu.rs.txt"),
+        Backend::Ndarray | Backend::Cuda => include_str!("runner_cpu.rs.txt"),
+    });
     for (i, module) in modules {
         text.push_str(&case_source(*i, module));
     }

@@ -12,6 +12,7 @@ pub mod window;
 
 use crate::language::Kernel;
 use crate::runtime::{Launch, Runtime};
+use crate::tensor::GpuTensor;
 
 macro_rules! templates {
     ($($(#[$doc:meta])* $name:ident($template:ty),)*) => {
@@ -82,13 +83,27 @@ pub(crate) fn line_of<R: Runtime>(device: &R::Device, count: usize) -> [u32; 3] 
     line_of_groups::<R>(device, count.div_ceil(LINE as usize))
 }
 
-/// Runs a kernel.
+/// Runs a kernel, which reads and writes its tensors whole.
 pub(crate) fn launch<R: Runtime>(
     device: &R::Device,
     template: impl Into<Template>,
-    buffers: &[&R::Memory],
+    tensors: &[&GpuTensor<R>],
     parameters: &[u32],
     groups: [u32; 3],
 ) {
-    R::launch(device, Launch { template: &template.into(), buffers, parameters, groups });
+    let moved = tensors.iter().map(|tensor| tensor.bytes_in_memory()).sum();
+    launch_moving(device, template, tensors, parameters, groups, moved);
+}
+
+/// Runs a kernel that reads and writes `moved` bytes.
+pub(crate) fn launch_moving<R: Runtime>(
+    device: &R::Device,
+    template: impl Into<Template>,
+    tensors: &[&GpuTensor<R>],
+    parameters: &[u32],
+    groups: [u32; 3],
+    moved: usize,
+) {
+    let buffers: Vec<&R::Memory> = tensors.iter().map(|tensor| &tensor.memory).collect();
+    R::launch(device, Launch { template: &template.into(), buffers: &buffers, parameters, groups, moved });
 }

@@ -94,4 +94,6 @@ pub struct Launch<'a, R: Runtime> {
     pub parameters: &'a [u32],
     /// Workgroups along x, y and z.
     pub groups: [u32; 3],
+    /// Bytes that it reads and writes, each element counted once a buffer.
+    pub moved: usize,
 }

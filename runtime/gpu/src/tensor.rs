@@ -125,6 +125,13 @@ impl<R: Runtime> GpuTensor<R> {
         self.layout.len()
     }
 
+    /// Bytes that its elements take in memory, each once where it is broadcast.
+    pub(crate) fn bytes_in_memory(&self) -> usize {
+        let own = |(&dim, &stride): (&usize, &isize)| if stride == 0 { dim.min(1) } else { dim };
+        let elements: usize = self.dims().iter().zip(&self.layout.strides).map(own).product();
+        elements * element_bytes(self.dtype)
+    }
+
     /// Whether there are no elements.
     pub(crate) fn is_empty(&self) -> bool {
         self.layout.is_empty()

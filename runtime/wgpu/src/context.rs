@@ -187,6 +187,7 @@ impl Context {
 
     pub fn allocate(self: &Arc<Self>, bytes: usize) -> Memory {
         let class = Pool::class(bytes);
+        count(&self.counters.requested_bytes, bytes);
         let mut state = lock(&self.state);
         let buffer = match state.pool.take(class) {
             Some(buffer) => buffer,

@@ -73,6 +73,14 @@ pub async fn init_async(device: &WgpuDevice) -> Result<(), InitError> {
     Ok(())
 }
 
+/// Sends what was recorded to the device, and does not wait for it. Reads and syncs do so too.
+///
+/// # Panics
+/// When the device does not open.
+pub fn submit(device: &WgpuDevice) {
+    expect_context(device).submit();
+}
+
 fn is_open(device: &WgpuDevice) -> Option<Arc<Context>> {
     opened().lock().unwrap_or_else(PoisonError::into_inner).get(device).cloned()
 }

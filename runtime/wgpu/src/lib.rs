@@ -16,7 +16,7 @@ mod read;
 mod runtime;
 mod statistics;
 
-pub use device::{InitError, WgpuDevice, init, init_async};
+pub use device::{InitError, WgpuDevice, init, init_async, submit};
 pub use kernel::{KernelError, Launch, LaunchProblem, Parameter, TensorProblem, WgslKernel};
 pub use memory::Memory;
 pub use runtime::WgpuRuntime;

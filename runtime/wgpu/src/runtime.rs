@@ -3,6 +3,7 @@
 use crate::device::{WgpuDevice, expect_context};
 use crate::memory::Memory;
 use crate::read;
+use crate::statistics::count;
 use kiln_gpu::language::Storage;
 use kiln_gpu::runtime::{Launch, Limits, Runtime};
 use kiln_tensor::backend::ExecutionError;
@@ -63,8 +64,10 @@ impl Runtime for WgpuRuntime {
     }
 
     fn launch(device: &WgpuDevice, launch: Launch<'_, Self>) {
-        let Launch { template, buffers, parameters, groups } = launch;
-        expect_context(device).record(template, buffers, parameters, groups);
+        let Launch { template, buffers, parameters, groups, moved } = launch;
+        let context = expect_context(device);
+        count(&context.counters.moved_bytes, moved);
+        context.record(template, buffers, parameters, groups);
     }
 
     fn download(

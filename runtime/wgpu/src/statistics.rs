@@ -20,6 +20,10 @@ pub struct Statistics {
     pub pipelines: u64,
     /// Bind groups that were made.
     pub bind_groups: u64,
+    /// Bytes of memory that was asked for, from the pool or not.
+    pub requested_bytes: u64,
+    /// Bytes that kernels read and wrote.
+    pub moved_bytes: u64,
     /// Bytes that were sent to the device, parameters of kernels apart.
     pub uploaded_bytes: u64,
 }
@@ -39,7 +43,7 @@ macro_rules! counters {
     };
 }
 
-counters!(dispatches submissions waits buffers buffer_bytes pipelines bind_groups uploaded_bytes);
+counters!(dispatches submissions waits buffers buffer_bytes pipelines bind_groups requested_bytes moved_bytes uploaded_bytes);
 
 /// Adds to a counter.
 pub(crate) fn count(counter: &AtomicU64, by: usize) {

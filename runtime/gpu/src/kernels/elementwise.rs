@@ -446,9 +446,8 @@ impl<R: Runtime> Views<R> {
             results: dtypes(&self.results, written),
             rank: if strided { walk.dims.len() } else { 0 },
         };
-        let buffers: Vec<&R::Memory> =
-            self.operands.iter().chain(&self.results).map(|tensor| &tensor.memory).collect();
-        launch::<R>(device, template, &buffers, &words, line_of::<R>(device, count));
+        let tensors: Vec<&GpuTensor<R>> = self.operands.iter().chain(&self.results).collect();
+        launch::<R>(device, template, &tensors, &words, line_of::<R>(device, count));
     }
 }
 

@@ -1,7 +1,7 @@
 //! Reads and writes at positions that a tensor names.
 
 use super::access::{self, Access, Operand, Walk};
-use super::{LINE, elementwise, launch, line_of};
+use super::{LINE, elementwise, launch, launch_moving, line_of};
 use crate::language::{Builder, Kernel, Type, Value};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, held_as};
@@ -110,8 +110,13 @@ fn gather_from<R: Runtime>(tensor: &GpuTensor<R>, dim: usize, indices: &GpuTenso
     words.push(access::word(tensor.layout.strides[dim]));
     let rank = if strided { walk.dims.len() } else { 0 };
     let template = Gather { dtype: tensor.dtype, index: indices.dtype, access: (access[0], access[1], rank) };
-    let buffers = [&tensor.memory, &indices.memory, &out.memory];
-    launch::<R>(&tensor.device, template, &buffers, &words, line_of::<R>(&tensor.device, out.len()));
+    let tensors = [tensor, indices, &out];
+    // Of the table no more is read than is written.
+    let moved = indices.bytes_in_memory()
+        + tensor.bytes_in_memory().min(out.bytes_in_memory())
+        + out.bytes_in_memory();
+    let groups = line_of::<R>(&tensor.device, out.len());
+    launch_moving::<R>(&tensor.device, template, &tensors, &words, groups, moved);
     out
 }
 
@@ -226,8 +231,8 @@ pub(crate) fn scatter<R: Runtime>(
         index: indices.dtype,
         access: (access[0], access[1], access[2], rank),
     };
-    let buffers = [&indices.memory, &values.memory, &tensor.memory];
-    launch::<R>(&tensor.device, template, &buffers, &words, line_of::<R>(&tensor.device, lanes));
+    let tensors = [indices, values, &tensor];
+    launch::<R>(&tensor.device, template, &tensors, &words, line_of::<R>(&tensor.device, lanes));
     tensor
 }
 

@@ -217,11 +217,11 @@ pub(crate) fn matmul<R: Runtime>(
             bias: bias.is_some(),
             activation,
         };
-        let mut buffers = vec![&lhs.memory, &rhs.memory];
-        buffers.extend(bias.map(|bias| &bias.memory));
-        buffers.push(&out.memory);
+        let mut tensors = vec![lhs, rhs];
+        tensors.extend(bias);
+        tensors.push(&out);
         let groups = [across(columns), across(rows), (count - first).min(most) as u32];
-        launch::<R>(&lhs.device, template, &buffers, &words, groups);
+        launch::<R>(&lhs.device, template, &tensors, &words, groups);
     }
     out
 }

@@ -231,7 +231,7 @@ fn fold_last<R: Runtime>(
             true => line_of_groups::<R>(&tensor.device, results * runs),
             false => line_of::<R>(&tensor.device, results * runs),
         };
-        launch::<R>(&tensor.device, template, &[&tensor.memory, &out.memory], &words, groups);
+        launch::<R>(&tensor.device, template, &[tensor, &out], &words, groups);
     }
     if runs == 1 { out } else { fold_last(fold, divisor, &out, 1) }
 }
@@ -313,6 +313,6 @@ pub(crate) fn arg_reduce<R: Runtime>(
     let rank = if strided { kept.dims.len() } else { 0 };
     let template = ArgReduce { op, select_last, dtype: tensor.dtype, index, kept: (access, rank) };
     let groups = line_of::<R>(&tensor.device, out.len());
-    launch::<R>(&tensor.device, template, &[&tensor.memory, &out.memory], &words, groups);
+    launch::<R>(&tensor.device, template, &[tensor, &out], &words, groups);
     out
 }

@@ -145,11 +145,11 @@ fn run<R: Runtime>(
         words.push((epsilon as f32).to_bits());
         words.extend(parameters.iter().map(|parameter| parameter.layout.offset as u32));
     }
-    let mut buffers = vec![&x.memory];
-    buffers.extend(parameters.iter().map(|parameter| &parameter.memory));
-    buffers.push(&out.memory);
+    let mut tensors = vec![&x];
+    tensors.extend(parameters);
+    tensors.push(&out);
     let groups = line_of_groups::<R>(&x.device, rows);
-    launch::<R>(&x.device, Rows { op, dtype: x.dtype }, &buffers, &words, groups);
+    launch::<R>(&x.device, Rows { op, dtype: x.dtype }, &tensors, &words, groups);
     out
 }
 

@@ -112,7 +112,7 @@ pub(crate) fn cumulative<R: Runtime>(
         kept: (access[0], access[1], rank),
     };
     let groups = line_of_groups::<R>(&tensor.device, lanes);
-    launch::<R>(&tensor.device, template, &[&tensor.memory, &out.memory], &words, groups);
+    launch::<R>(&tensor.device, template, &[tensor, &out], &words, groups);
     out
 }
 
@@ -180,9 +180,9 @@ impl<R: Runtime> Flags<R> {
         }
         let mut words = vec![self.flags.len() as u32];
         words.extend(self.flags.dims().iter().map(|&dim| dim as u32));
-        let buffers = [&self.flags.memory, &self.sums.memory, &out.memory];
+        let tensors = [&self.flags, &self.sums, &out];
         let groups = line_of::<R>(&self.flags.device, self.flags.len());
-        launch::<R>(&self.flags.device, Compact { rank, index }, &buffers, &words, groups);
+        launch::<R>(&self.flags.device, Compact { rank, index }, &tensors, &words, groups);
         out
     }
 }

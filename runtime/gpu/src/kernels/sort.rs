@@ -111,9 +111,9 @@ fn positions_in_order<R: Runtime>(tensor: &GpuTensor<R>, length: usize, descendi
         while distance > 0 {
             // The last block is sorted upwards: its bit is set in no position.
             let words = [pairs, length, padded, block, distance].map(|n| n as u32);
-            let buffers = [&tensor.memory, &order.memory];
+            let tensors = [tensor, &order];
             let groups = line_of::<R>(&tensor.device, pairs);
-            launch::<R>(&tensor.device, template.clone(), &buffers, &words, groups);
+            launch::<R>(&tensor.device, template.clone(), &tensors, &words, groups);
             distance /= 2;
         }
         block *= 2;

@@ -210,14 +210,14 @@ pub(crate) fn conv<R: Runtime>(
     let tiled = out_channels >= 8;
     let template =
         Conv { dtype: x.dtype, geometry: Geometry::of(&windows), bias: bias.is_some(), activation, tiled };
-    let mut buffers = vec![&x.memory, &weight.memory];
-    buffers.extend(bias.as_ref().map(|bias| &bias.memory));
-    buffers.push(&out.memory);
+    let mut tensors = vec![&x, &weight];
+    tensors.extend(&bias);
+    tensors.push(&out);
     let mut words = [batch, *groups, in_channels, out_channels].map(|n| n as u32).to_vec();
     words.extend(Sizes::words(&windows));
     if !tiled {
         words.push(0);
-        launch::<R>(&x.device, template, &buffers, &words, line_of::<R>(&x.device, out.len()));
+        launch::<R>(&x.device, template, &tensors, &words, line_of::<R>(&x.device, out.len()));
         return out;
     }
     let (count, most) = (batch * groups, R::limits(&x.device).groups as usize);
@@ -225,7 +225,7 @@ pub(crate) fn conv<R: Runtime>(
     for first in (0..count).step_by(most) {
         let words = [words.as_slice(), &[first as u32]].concat();
         let groups = [across(windows.output_len()), across(out_channels), (count - first).min(most) as u32];
-        launch::<R>(&x.device, template.clone(), &buffers, &words, groups);
+        launch::<R>(&x.device, template.clone(), &tensors, &words, groups);
     }
     out
 }
@@ -332,10 +332,10 @@ pub(crate) fn conv_transpose<R: Runtime>(
     let template = ConvTranspose { dtype: x.dtype, geometry: Geometry::of(&windows), bias: bias.is_some() };
     let mut words = [out.len(), *groups, in_channels, out_channels].map(|n| n as u32).to_vec();
     words.extend(Sizes::words(&windows));
-    let mut buffers = vec![&x.memory, &weight.memory];
-    buffers.extend(bias.as_ref().map(|bias| &bias.memory));
-    buffers.push(&out.memory);
-    launch::<R>(&x.device, template, &buffers, &words, line_of::<R>(&x.device, out.len()));
+    let mut tensors = vec![&x, &weight];
+    tensors.extend(&bias);
+    tensors.push(&out);
+    launch::<R>(&x.device, template, &tensors, &words, line_of::<R>(&x.device, out.len()));
     out
 }
 
@@ -476,8 +476,8 @@ pub(crate) fn pool<R: Runtime>(
     words.extend(Sizes::words(&windows));
     words.extend(windows.padding.iter().map(|&(_, after)| after as u32));
     let template = Pool { pooling, dtype: x.dtype, geometry: Geometry::of(&windows) };
-    let mut buffers = vec![&x.memory, &out.memory];
-    buffers.extend(places.as_ref().map(|places| &places.memory));
-    launch::<R>(&x.device, template, &buffers, &words, line_of::<R>(&x.device, out.len()));
+    let mut tensors = vec![&x, &out];
+    tensors.extend(&places);
+    launch::<R>(&x.device, template, &tensors, &words, line_of::<R>(&x.device, out.len()));
     (out, places)
 }
