@@ -4,7 +4,7 @@ use crate::kernels::reduce::{arg_reduce, reduce};
 use crate::kernels::rows::{self, RowOp};
 use crate::kernels::scan::{self, Flags};
 use crate::kernels::window::{self, Pooling};
-use crate::kernels::{elementwise, index, matmul, sort};
+use crate::kernels::{attention, elementwise, index, matmul, sort};
 use crate::language::Storage;
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, element_bytes, held_as, storage};
@@ -15,9 +15,9 @@ use half::f16;
 use kiln_tensor::backend::{Backend, ExecutionError, Layout, Primitive, SliceRange};
 use kiln_tensor::compose;
 use kiln_tensor::{
-    Activation, ArgReduceOp, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions, CumulativeOp, DType,
-    Distribution, Element, Expression, PoolOp, PoolOptions, ReduceOp, Scalar, ScatterOp, Shape, Step,
-    TensorData, UnaryOp,
+    Activation, ArgReduceOp, AttentionOptions, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions,
+    CumulativeOp, DType, Distribution, Element, Expression, PoolOp, PoolOptions, ReduceOp, Scalar, ScatterOp,
+    Shape, Step, TensorData, UnaryOp,
 };
 
 /// The backend on a kind of GPU; `F` and `I` are the dtypes that float and int tensors get by default.
@@ -345,6 +345,11 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
         let x = Self::reshape(x, Shape::from([rows, depth]));
         let y = matmul::matmul(&x, &weight, bias.as_ref(), activation);
         Self::reshape(y, shape)
+    }
+
+    fn attention(q: T<R>, k: T<R>, v: T<R>, mask: Option<T<R>>, options: &AttentionOptions) -> T<R> {
+        attention::attention(&q, &k, &v, mask.as_ref(), options)
+            .unwrap_or_else(|| compose::attention::<Self>(q, k, v, mask, options))
     }
 
     fn conv(x: T<R>, weight: T<R>, bias: Option<T<R>>, options: &ConvOptions) -> T<R> {

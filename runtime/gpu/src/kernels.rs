@@ -1,6 +1,8 @@
 //! The kernels: each family has a template, what is known when it is compiled, and the code that launches it.
 
 pub mod access;
+pub mod attention;
+pub mod direct;
 pub mod elementwise;
 pub mod index;
 pub mod matmul;
@@ -58,10 +60,16 @@ templates! {
     Scatter(index::Scatter),
     /// One round of a sort.
     SortStep(sort::SortStep),
-    /// Matrix products.
+    /// Matrix products in tiles that a workgroup shares.
     Matmul(matmul::Matmul),
+    /// Matrix products without shared memory.
+    Direct(direct::Direct),
+    /// Attention.
+    Attention(attention::Attention),
     /// Convolutions.
     Conv(window::Conv),
+    /// Convolutions by rows of the result.
+    RowConv(window::RowConv),
     /// Transposed convolutions.
     ConvTranspose(window::ConvTranspose),
     /// Pooling.

@@ -10,7 +10,7 @@ mod builder;
 mod math;
 pub mod wgsl;
 
-pub use builder::{Array, Buffer, Builder, Number, Value, Variable};
+pub use builder::{Array, Buffer, Builder, Fours, Number, Value, Variable};
 
 /// The type of a number in a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -180,6 +180,8 @@ pub enum Op {
     Bits(Id),
     /// The element of a buffer.
     Load(u32, Id),
+    /// One of the four elements that a [`Statement::LoadFour`] read, by its place among them.
+    OfFour(Id, u32),
     /// The element of an array that the workgroup shares.
     LoadShared(u32, Id),
     /// What a variable holds now.
@@ -203,6 +205,24 @@ pub enum Statement {
         index: Id,
         /// What.
         value: Id,
+    },
+    /// Reads four elements of a buffer of fours, which [`Op::OfFour`] tells apart.
+    LoadFour {
+        /// Names the four.
+        four: Id,
+        /// Which buffer.
+        buffer: u32,
+        /// Which four.
+        index: Id,
+    },
+    /// Writes four elements of a buffer of fours.
+    StoreFour {
+        /// Which buffer.
+        buffer: u32,
+        /// Which four.
+        index: Id,
+        /// What.
+        values: [Id; 4],
     },
     /// Writes an element of a shared array.
     StoreShared {
@@ -239,6 +259,8 @@ pub struct Binding {
     pub storage: Storage,
     /// Whether the kernel writes to it.
     pub writable: bool,
+    /// Whether it is read and written four elements at a time, of which the first is at a multiple of four.
+    pub fours: bool,
 }
 
 /// A kernel.

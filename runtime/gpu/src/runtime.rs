@@ -39,8 +39,12 @@ pub trait Runtime: Clone + Copy + Debug + Default + Send + Sync + 'static {
     /// A part of memory, which it shares; it starts at a multiple of [`Limits::binding_alignment`].
     fn window(memory: &Self::Memory, range: Range<usize>) -> Self::Memory;
 
-    /// Whether nobody else holds the memory, so that it may be written to.
+    /// Whether nobody else holds the memory, so that it may be written to: what is kept of its contents goes.
     fn is_unique(memory: &mut Self::Memory) -> bool;
+
+    /// What was made of the contents of memory, and is kept with it until it is written to or given back; `key` tells what it is. Made
+    /// anew where there is none, or another.
+    fn derived(memory: &Self::Memory, key: [usize; 4], make: impl FnOnce() -> Self::Memory) -> Self::Memory;
 
     /// Runs a kernel.
     fn launch(device: &Self::Device, launch: Launch<'_, Self>);
@@ -81,6 +85,8 @@ pub struct Limits {
     pub bindings: usize,
     /// Workgroups along one axis of a grid.
     pub groups: u32,
+    /// Whether what a workgroup shares is faster than other memory: not where kernels run on a CPU.
+    pub shared_memory: bool,
 }
 
 /// One run of a kernel.

@@ -2,6 +2,8 @@
 
 use kiln_gpu::kernels::Template;
 use kiln_gpu::kernels::access::Access::{self, Linear, Single, Strided};
+use kiln_gpu::kernels::attention::Attention;
+use kiln_gpu::kernels::direct::{Bias, Direct, Reading};
 use kiln_gpu::kernels::elementwise::Elementwise;
 use kiln_gpu::kernels::index::{Gather, Scatter};
 use kiln_gpu::kernels::matmul::Matmul;
@@ -9,10 +11,11 @@ use kiln_gpu::kernels::reduce::{ArgReduce, Fold, Reduce};
 use kiln_gpu::kernels::rows::{RowOp, Rows};
 use kiln_gpu::kernels::scan::{Compact, Scan};
 use kiln_gpu::kernels::sort::SortStep;
-use kiln_gpu::kernels::window::{Conv, ConvTranspose, Geometry, Pool, Pooling};
+use kiln_gpu::kernels::window::{Conv, ConvTranspose, Geometry, Pool, Pooling, RowConv};
 use kiln_gpu::language::wgsl;
 use kiln_tensor::{
-    Activation, ArgReduceOp, BinaryOp, CompareOp, DType, Expression, PoolOp, Scalar, ScatterOp, Step, UnaryOp,
+    Activation, ArgReduceOp, BinaryOp, CompareOp, DType, Expression, FullyMasked, PoolOp, Scalar, ScatterOp,
+    Step, UnaryOp,
 };
 
 const DTYPES: [DType; 5] = [DType::F32, DType::F16, DType::I32, DType::U32, DType::Bool];
@@ -188,11 +191,62 @@ fn products_and_windows() -> Vec<Template> {
     all
 }
 
+/// What devices without shared memory run, and attention.
+fn direct() -> Vec<Template> {
+    let mut all: Vec<Template> = Vec::new();
+    let geometry = Geometry { kernel: [1, 3, 3], stride: [1, 2, 1], dilation: [1, 1, 2] };
+    let wide = Geometry { kernel: [2, 1, 16], stride: [1, 1, 16], dilation: [1, 1, 1] };
+    for dtype in [DType::F32, DType::F16, DType::I32] {
+        let activation = dtype.is_float().then_some(Activation::Silu);
+        for (lhs_fours, rhs) in [
+            (true, Reading::Columns),
+            (false, Reading::Columns),
+            (true, Reading::Depth),
+            (true, Reading::Single),
+            (false, Reading::Single),
+        ] {
+            for bias in [None, Some(Bias::OfRows), Some(Bias::OfColumns)] {
+                let (batch, rows, columns) = ((Strided, Linear, 2), 2, 8);
+                all.push(Direct { dtype, batch, lhs_fours, rhs, rows, columns, bias, activation }.into());
+            }
+        }
+        for (geometry, channels) in [(geometry, 8), (geometry, 1), (wide, 4)] {
+            for padded in [false, true] {
+                all.push(
+                    RowConv { dtype, geometry, padded, channels, pixels: 4, bias: padded, activation }.into(),
+                );
+            }
+        }
+    }
+    for dtype in [DType::F32, DType::F16] {
+        for mask in [None, Some((DType::Bool, Strided, 3)), Some((dtype, Linear, 0))] {
+            for fully_masked in [None, Some(FullyMasked::Mean), Some(FullyMasked::Zeros)] {
+                for is_causal in [false, true] {
+                    let attention = Attention {
+                        dtype,
+                        size: 8,
+                        value_size: 3,
+                        fours: [true, true, false],
+                        mask,
+                        is_causal,
+                        softcap: is_causal,
+                        fully_masked,
+                        lanes: 8,
+                    };
+                    all.push(attention.into());
+                }
+            }
+        }
+    }
+    all
+}
+
 #[test]
 fn kernels_are_valid_shaders() {
     use naga::valid::{Capabilities, ValidationFlags, Validator};
     let capabilities = Capabilities::SHADER_FLOAT16;
-    let families = [programs(), activations(), vec![mixed()], folds(), indexing(), products_and_windows()];
+    let families =
+        [programs(), activations(), vec![mixed()], folds(), indexing(), products_and_windows(), direct()];
     let mut count = 0;
     for template in families.into_iter().flatten() {
         let source = wgsl::source(&template.kernel());
@@ -224,4 +278,15 @@ fn sources_read_well() {
     insta::assert_snapshot!("mean", wgsl::source(&Template::from(mean).kernel()));
     let product = Matmul { dtype: DType::F32, batch: (Single, Single, 0), bias: false, activation: None };
     insta::assert_snapshot!("matmul", wgsl::source(&Template::from(product).kernel()));
+    let direct = Direct {
+        dtype: DType::F16,
+        batch: (Single, Single, 0),
+        lhs_fours: true,
+        rhs: Reading::Columns,
+        rows: 1,
+        columns: 4,
+        bias: Some(Bias::OfColumns),
+        activation: Some(Activation::Relu),
+    };
+    insta::assert_snapshot!("direct", wgsl::source(&Template::from(direct).kernel()));
 }

@@ -15,6 +15,9 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+/// The variable that says, by 1 or 0, whether kernels share memory within workgroups. Where it is not set, they do so but on drivers
+/// that compute on a CPU.
+const SHARED_MEMORY: &str = "KILN_WGPU_SHARED_MEMORY";
 /// Bytes of the parameters that one kernel sees.
 pub(crate) const PARAMETER_BYTES: u64 = 4096;
 /// Bytes of the parameters of one submission.
@@ -155,6 +158,10 @@ impl Context {
                 bindings: limits.max_storage_buffers_per_shader_stage as usize,
                 binding_alignment: limits.min_storage_buffer_offset_alignment.max(16) as usize,
                 groups: limits.max_compute_workgroups_per_dimension,
+                shared_memory: match std::env::var(SHARED_MEMORY) {
+                    Ok(value) => value == "1",
+                    Err(_) => info.device_type != wgpu::DeviceType::Cpu,
+                },
             },
             has_f16,
             counters: Counters::default(),

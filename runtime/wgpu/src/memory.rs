@@ -4,7 +4,7 @@ use crate::context::Context;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Memory of a tensor, or a part of it; the last clone that is dropped gives it back to the pool.
 #[derive(Clone)]
@@ -25,11 +25,30 @@ pub(crate) struct Block {
     /// The buffer; only gone while it is dropped.
     buffer: Option<Buffer>,
     context: Arc<Context>,
+    /// What was made of its contents, and what that is.
+    derived: Mutex<Option<(DerivedKey, Memory)>>,
 }
+
+/// Where in a block something begins of which something else was made, and what.
+type DerivedKey = (usize, [usize; 4]);
 
 impl Block {
     pub fn new(buffer: Buffer, context: Arc<Context>) -> Self {
-        Self { buffer: Some(buffer), context }
+        Self { buffer: Some(buffer), context, derived: Mutex::default() }
+    }
+
+    /// What was made of the contents; made anew where there is none, or another.
+    pub fn derived(&self, key: DerivedKey, make: impl FnOnce() -> Memory) -> Memory {
+        let mut derived = self.derived.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*derived {
+            Some((known, memory)) if *known == key => memory.clone(),
+            _ => derived.insert((key, make())).1.clone(),
+        }
+    }
+
+    /// Forgets what was made of contents that are about to change.
+    pub fn forget_derived(&mut self) {
+        *self.derived.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     pub fn buffer(&self) -> Option<&Buffer> {

@@ -1,7 +1,7 @@
 //! What the operations ask of a device.
 
 use crate::device::{WgpuDevice, expect_context};
-use crate::memory::Memory;
+use crate::memory::{Block, Memory};
 use crate::read;
 use crate::statistics::count;
 use kiln_gpu::language::Storage;
@@ -60,7 +60,11 @@ impl Runtime for WgpuRuntime {
     }
 
     fn is_unique(memory: &mut Memory) -> bool {
-        Arc::get_mut(&mut memory.block).is_some()
+        Arc::get_mut(&mut memory.block).map(Block::forget_derived).is_some()
+    }
+
+    fn derived(memory: &Memory, key: [usize; 4], make: impl FnOnce() -> Memory) -> Memory {
+        memory.block.derived((memory.range.start, key), make)
     }
 
     fn launch(device: &WgpuDevice, launch: Launch<'_, Self>) {

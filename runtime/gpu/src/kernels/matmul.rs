@@ -1,7 +1,8 @@
 //! Matrix products in tiles that a workgroup shares, and what follows them: a bias and an activation.
 
 use super::access::{self, Access, Operand, Walk};
-use super::{elementwise, launch};
+use super::direct::{Bias, Direct, LANES, Reading, fours_along, least_left_over};
+use super::{Template, elementwise, launch};
 use crate::language::{Builder, Builtin, Kernel, Type, Value};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, element_bytes, held_as};
@@ -193,37 +194,97 @@ pub(crate) fn matmul<R: Runtime>(
     let left = lhs.layout.expand(&full([rows, depth]));
     let right = rhs.layout.expand(&full([depth, columns]));
     let walk = Walk::new(&batch.dims, &[&left.strides[..rank - 2], &right.strides[..rank - 2]]);
-    let access = [walk.access(0), walk.access(1)];
-    let strided = access.contains(&Access::Strided);
-    // A grid is as deep as the batch; a deeper one is several.
-    let (count, most) = (batch.num_elements(), R::limits(&lhs.device).groups as usize);
-    let across = |size: usize| size.div_ceil(TILE as usize) as u32;
-    for first in (0..count).step_by(most) {
-        let mut words = [rows, columns, depth, first].map(|n| n as u32).to_vec();
-        words.extend(walk.dim_words().filter(|_| strided));
-        for (n, view) in [&left, &right].into_iter().enumerate() {
-            words.push(view.offset as u32);
-            words.extend(walk.stride_words(n));
-        }
-        for view in [&left, &right] {
-            words.extend(view.strides[rank - 2..].iter().map(|&stride| access::word(stride)));
-        }
-        if let Some(bias) = bias {
-            words.extend([bias.layout.offset as u32, access::word(bias.layout.strides[0])]);
-        }
-        let template = Matmul {
-            dtype: lhs.dtype,
-            batch: (access[0], access[1], if strided { walk.dims.len() } else { 0 }),
-            bias: bias.is_some(),
-            activation,
-        };
-        let mut tensors = vec![lhs, rhs];
-        tensors.extend(bias);
-        tensors.push(&out);
-        let groups = [across(columns), across(rows), (count - first).min(most) as u32];
-        launch::<R>(&lhs.device, template, &tensors, &words, groups);
-    }
+    let product = Product { lhs, rhs, bias: bias.map(|bias| (bias, Bias::OfColumns)), activation, out: &out };
+    product.launch(&left, &right, &walk, [rows, columns, depth], batch.num_elements());
     out
+}
+
+/// A layout with its last two dims exchanged.
+fn transposed(layout: &Layout) -> Layout {
+    let rank = layout.strides.len();
+    let mut axes: Vec<usize> = (0..rank).collect();
+    axes.swap(rank - 2, rank - 1);
+    layout.permute(&axes)
+}
+
+/// What takes part in a batch of products.
+pub(super) struct Product<'a, R: Runtime> {
+    pub lhs: &'a GpuTensor<R>,
+    pub rhs: &'a GpuTensor<R>,
+    pub bias: Option<(&'a GpuTensor<R>, Bias)>,
+    pub activation: Option<Activation>,
+    /// Row-major from the start of its memory.
+    pub out: &'a GpuTensor<R>,
+}
+
+impl<R: Runtime> Product<'_, R> {
+    /// Runs `count` products of `left` and `right`, whose batches are walked so.
+    pub(super) fn launch(&self, left: &Layout, right: &Layout, walk: &Walk, size: [usize; 3], count: usize) {
+        let device = &self.out.device;
+        let inner = |layout: &Layout| {
+            [layout.strides[layout.strides.len() - 2], layout.strides[layout.strides.len() - 1]]
+        };
+        let (left_strides, right_strides) = (inner(left), inner(right));
+        let access = [walk.access(0), walk.access(1)];
+        let strided = access.contains(&Access::Strided);
+        let batch = (access[0], access[1], if strided { walk.dims.len() } else { 0 });
+        let [rows, columns, depth] = size;
+        let dtype = self.out.dtype;
+        let (template, tile): (Template, [u32; 2]) = if R::limits(device).shared_memory {
+            // A bias of rows is asked for where products do without shared memory alone.
+            let bias = self.bias.is_some();
+            (Matmul { dtype, batch, bias, activation: self.activation }.into(), [TILE, TILE])
+        } else {
+            let lhs_fours = fours_along(left);
+            let rhs = if fours_along(right) {
+                Reading::Columns
+            } else if lhs_fours && fours_along(&transposed(right)) {
+                Reading::Depth
+            } else {
+                Reading::Single
+            };
+            let template = Direct {
+                dtype,
+                batch,
+                lhs_fours,
+                rhs,
+                rows: [1, 2, 4].into_iter().find(|&few| rows <= few).map_or(8, |few| few as u32),
+                columns: match rhs {
+                    Reading::Columns if columns > 4 * LANES as usize => 8,
+                    Reading::Columns | Reading::Depth => 4,
+                    Reading::Single => {
+                        least_left_over(columns, [8, 7, 6, 4, 2, 1].map(|n| n * LANES)) / LANES
+                    }
+                },
+                bias: self.bias.map(|(_, side)| side),
+                activation: self.activation,
+            };
+            let tile = [template.columns * LANES, template.rows];
+            (template.into(), tile)
+        };
+        let mut tensors = vec![self.lhs, self.rhs];
+        tensors.extend(self.bias.map(|(bias, _)| bias));
+        tensors.push(self.out);
+        // A grid is as deep as the batch; a deeper one is several.
+        let most = R::limits(device).groups as usize;
+        for first in (0..count).step_by(most) {
+            let mut words = [rows, columns, depth, first].map(|n| n as u32).to_vec();
+            words.extend(walk.dim_words().filter(|_| strided));
+            for (n, view) in [left, right].into_iter().enumerate() {
+                words.push(view.offset as u32);
+                words.extend(walk.stride_words(n));
+            }
+            words.extend(
+                [left_strides, right_strides].as_flattened().iter().map(|&stride| access::word(stride)),
+            );
+            if let Some((bias, _)) = self.bias {
+                words.extend([bias.layout.offset as u32, access::word(bias.layout.strides[0])]);
+            }
+            let across = |size: usize, tile: u32| size.div_ceil(tile as usize) as u32;
+            let groups = [across(columns, tile[0]), across(rows, tile[1]), (count - first).min(most) as u32];
+            launch::<R>(device, template.clone(), &tensors, &words, groups);
+        }
+    }
 }
 
 /// [`matmul`] where kernels do not see all of an operand or of the result: in halves of the batch, of the rows, or of the right side

@@ -1,6 +1,10 @@
 //! Windows over images: convolutions, transposed convolutions, pooling. Images have three spatial dims here; absent ones have
 //! size 1, in front.
 
+mod rows;
+
+pub use rows::RowConv;
+
 use super::access::coordinates;
 use super::matmul::{Epilogue, TILE, TILE_GROUP, Tile};
 use super::{LINE, elementwise, launch, line_of};
@@ -204,6 +208,10 @@ pub(crate) fn conv<R: Runtime>(
         return out;
     }
     let (in_channels, out_channels) = (weight.dims()[1], channels / groups);
+    if !R::limits(&x.device).shared_memory {
+        rows::conv(x, weight, bias, activation, &windows, *groups, &out);
+        return out;
+    }
     let (x, weight) = (from_start(x), from_start(weight));
     let bias = bias.map(from_start);
     // A tile of few rows computes mostly what nobody asked for.

@@ -33,6 +33,13 @@ pub struct Buffer<'k> {
     index: u32,
 }
 
+/// A buffer of a kernel that is being built, of which four elements are read and written at a time.
+#[derive(Clone, Copy, Debug)]
+pub struct Fours<'k> {
+    kernel: &'k Builder,
+    index: u32,
+}
+
 /// A shared array of a kernel that is being built.
 #[derive(Clone, Copy, Debug)]
 pub struct Array<'k> {
@@ -124,12 +131,24 @@ impl Builder {
 
     /// The next buffer, which the kernel reads.
     pub fn input(&self, storage: Storage) -> Buffer<'_> {
-        self.binding(Binding { storage, writable: false })
+        self.binding(Binding { storage, writable: false, fours: false })
     }
 
     /// The next buffer, which the kernel writes to.
     pub fn output(&self, storage: Storage) -> Buffer<'_> {
-        self.binding(Binding { storage, writable: true })
+        self.binding(Binding { storage, writable: true, fours: false })
+    }
+
+    /// The next buffer, of which the kernel reads four elements at a time.
+    pub fn input_of_fours(&self, storage: Storage) -> Fours<'_> {
+        let Buffer { kernel, index } = self.binding(Binding { storage, writable: false, fours: true });
+        Fours { kernel, index }
+    }
+
+    /// The next buffer, of which the kernel writes four elements at a time.
+    pub fn output_of_fours(&self, storage: Storage) -> Fours<'_> {
+        let Buffer { kernel, index } = self.binding(Binding { storage, writable: true, fours: true });
+        Fours { kernel, index }
     }
 
     fn binding(&self, binding: Binding) -> Buffer<'_> {
@@ -232,6 +251,23 @@ impl<'k> Buffer<'k> {
     /// Writes an element.
     pub fn set(self, index: Value<'k>, value: Value<'k>) {
         self.kernel.push(Statement::Store { buffer: self.index, index: index.id, value: value.id });
+    }
+}
+
+impl<'k> Fours<'k> {
+    /// The four elements from `4 · index` on.
+    pub fn at(self, index: Value<'k>) -> [Value<'k>; 4] {
+        let k = self.kernel;
+        let ty = k.kernel.borrow().bindings[self.index as usize].storage.value();
+        let four = k.id(ty);
+        k.push(Statement::LoadFour { four, buffer: self.index, index: index.id });
+        [0, 1, 2, 3].map(|place| k.number(ty, Op::OfFour(four, place)))
+    }
+
+    /// Writes the four elements from `4 · index` on.
+    pub fn set(self, index: Value<'k>, values: [Value<'k>; 4]) {
+        let values = values.map(|value| value.id);
+        self.kernel.push(Statement::StoreFour { buffer: self.index, index: index.id, values });
     }
 }
 

@@ -58,7 +58,10 @@ impl Printer<'_> {
         }
         for (n, binding) in kernel.bindings.iter().enumerate() {
             let access = if binding.writable { "read_write" } else { "read" };
-            let element = element(binding.storage);
+            let element = match (element(binding.storage), binding.fours) {
+                (element, false) => element.to_owned(),
+                (element, true) => format!("vec4<{element}>"),
+            };
             let _ = writeln!(
                 self.out,
                 "@group(0) @binding({n}) var<storage, {access}> buffer_{n}: array<{element}>;"
@@ -98,6 +101,8 @@ impl Printer<'_> {
                     | Statement::Variable(..)
                     | Statement::Set(..)
                     | Statement::Store { .. }
+                    | Statement::LoadFour { .. }
+                    | Statement::StoreFour { .. }
                     | Statement::StoreShared { .. }
                     | Statement::Barrier => {}
                 }
@@ -148,13 +153,18 @@ impl Printer<'_> {
                 self.line(&line);
             }
             Statement::Store { buffer, index, value } => {
-                let value = self.use_of(*value);
-                let value = match self.kernel.bindings[*buffer as usize].storage {
-                    Storage::F16 => format!("f16({value})"),
-                    Storage::Bool => format!("select(0u, 1u, {value})"),
-                    Storage::F32 | Storage::I32 | Storage::U32 => value,
-                };
+                let value = self.stored(*buffer, *value);
                 let line = format!("buffer_{buffer}[{}] = {value};", self.use_of(*index));
+                self.line(&line);
+            }
+            Statement::LoadFour { four, buffer, index } => {
+                let line = format!("let v{} = buffer_{buffer}[{}];", four.0, self.use_of(*index));
+                self.line(&line);
+            }
+            Statement::StoreFour { buffer, index, values } => {
+                let values = values.map(|value| self.stored(*buffer, value)).join(", ");
+                let ty = element(self.kernel.bindings[*buffer as usize].storage);
+                let line = format!("buffer_{buffer}[{}] = vec4<{ty}>({values});", self.use_of(*index));
                 self.line(&line);
             }
             Statement::StoreShared { array, index, value } => {
@@ -228,11 +238,25 @@ impl Printer<'_> {
                     Storage::F32 | Storage::I32 | Storage::U32 => element,
                 }
             }
+            Op::OfFour(four, place) => {
+                let component = ["x", "y", "z", "w"][place as usize % 4];
+                return self.inline_as(id, format!("{}(v{}.{component})", scalar(self.ty(id)), four.0));
+            }
             Op::LoadShared(array, index) => format!("shared_{array}[{}]", self.use_of(index)),
             Op::Get(variable) => format!("v{}", variable.0),
         };
         let line = format!("let v{} = {text};", id.0);
         self.line(&line);
+    }
+
+    /// A number, as it is written into a buffer.
+    fn stored(&self, buffer: u32, value: Id) -> String {
+        let value = self.use_of(value);
+        match self.kernel.bindings[buffer as usize].storage {
+            Storage::F16 => format!("f16({value})"),
+            Storage::Bool => format!("select(0u, 1u, {value})"),
+            Storage::F32 | Storage::I32 | Storage::U32 => value,
+        }
     }
 
     fn inline_as(&mut self, id: Id, text: String) {
