@@ -152,8 +152,10 @@ pub fn generate(graph: &Graph, options: &Options) -> Result<Generated, CodegenEr
     if let Some(symbol) = program.structs[program.root].body.symbols.first() {
         return Err(CodegenError::UnknownSymbol(symbol.to_string()));
     }
-    let source = emit::emit(&program, options)?;
     let record = record::record(&program)?;
+    let file = emit::emit(&program, options)?;
+    drop(program);
+    let source = emit::print(file, options)?;
     Ok(Generated { source, record, format: options.record, half_precision: options.half_precision })
 }
 

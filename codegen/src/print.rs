@@ -28,13 +28,14 @@ pub enum PrintError {
 
 /// The text of a file, below a head of comments.
 pub fn print(head: &str, tokens: TokenStream) -> Result<String, PrintError> {
-    print_file(head, &syn::parse2(tokens)?)
+    print_file(head, syn::parse2(tokens)?)
 }
 
 /// The text of a file whose syntax tree is there, below a head of comments.
-pub fn print_file(head: &str, file: &syn::File) -> Result<String, PrintError> {
+pub fn print_file(head: &str, file: syn::File) -> Result<String, PrintError> {
     let expected = Expected::new(file.to_token_stream())?;
-    let text = format!("{head}{}", markers::replace(&prettyplease::unparse(file)));
+    let text = format!("{head}{}", markers::replace(&prettyplease::unparse(&file)));
+    drop(file);
     expected.verify(&text)?;
     Ok(text)
 }

@@ -43,8 +43,8 @@ struct Emitter<'p> {
     uses: Uses,
 }
 
-/// The source of a model.
-pub fn emit(program: &Program<'_>, options: &Options) -> Result<String> {
+/// The source of a model, as a syntax tree. It borrows nothing of the program, which may go before the tree is printed.
+pub fn emit(program: &Program<'_>, options: &Options) -> Result<syn::File> {
     let waiting = waiting(program);
     let reads = reads(program, &waiting);
     let used = used(program);
@@ -70,7 +70,12 @@ pub fn emit(program: &Program<'_>, options: &Options) -> Result<String> {
     });
     let mut file: syn::File = syntax::parsed(quote!(#alloc #uses))?;
     file.items.extend(items);
-    print::print_file(&header(options), &file).map_err(|error| Defect::Print(error).into())
+    Ok(file)
+}
+
+/// The text of a source.
+pub fn print(file: syn::File, options: &Options) -> Result<String> {
+    print::print_file(&header(options), file).map_err(|error| Defect::Print(error).into())
 }
 
 /// Says what the file is.

@@ -13,6 +13,7 @@ mod text;
 pub(super) use text::{Name, parse as parse_dim};
 
 use kiln_types::CompareOp;
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -43,27 +44,26 @@ pub enum Atom {
 /// Least and greatest value, where known.
 pub type Bounds = (Option<i64>, Option<i64>);
 
-/// A product of atoms, sorted; empty for a constant.
+/// A product of atoms, sorted.
 type Monomial = Vec<Atom>;
 
 /// An integer expression: a sum of terms, each a coefficient times a product of atoms.
 ///
 /// Arithmetic saturates at the bounds of `i64`; a saturated size fails the checks on sizes later. So does an expression of
 /// more than `MAX_ATOMS` atoms, which repeated squaring in a hostile file would make of a single symbol.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Dim {
-    /// Shared: the values of a long chain have the same sizes.
-    terms: Arc<BTreeMap<Monomial, i64>>,
+    /// The term without atoms. Most sizes of most models are nothing else, and need no memory of their own.
+    constant: i64,
+    /// The terms with atoms; none where there are none, so that equal sums are equal here too. Shared: the values of a long chain
+    /// have the same sizes.
+    symbolic: Option<Arc<BTreeMap<Monomial, i64>>>,
 }
 
 impl Dim {
     /// A known integer.
     pub fn constant(value: i64) -> Self {
-        let mut terms = BTreeMap::new();
-        if value != 0 {
-            terms.insert(Vec::new(), value);
-        }
-        Self { terms: Arc::new(terms) }
+        Self { constant: value, symbolic: None }
     }
 
     /// An unknown size.
@@ -76,7 +76,9 @@ impl Dim {
     }
 
     fn term(monomial: Monomial, coefficient: i64) -> Self {
-        Self { terms: Arc::new(BTreeMap::from([(monomial, coefficient)])) }
+        let mut dim = Self::constant(0);
+        dim.add_term(monomial, coefficient);
+        dim
     }
 
     /// Itself, or the greatest integer when it has grown beyond reason.
@@ -85,16 +87,12 @@ impl Dim {
     }
 
     fn count_atoms(&self) -> usize {
-        self.terms.keys().map(|monomial| 1 + monomial.iter().map(Atom::count_atoms).sum::<usize>()).sum()
+        self.terms().map(|(_, atoms)| 1 + atoms.iter().map(Atom::count_atoms).sum::<usize>()).sum()
     }
 
     /// The value, when it is known.
     pub fn as_constant(&self) -> Option<i64> {
-        match self.terms.len() {
-            0 => Some(0),
-            1 => self.terms.get(&Vec::new()).copied(),
-            _ => None,
-        }
+        self.symbolic.is_none().then_some(self.constant)
     }
 
     /// The value as a size, when it is known and not negative.
@@ -104,11 +102,8 @@ impl Dim {
 
     /// The symbol, when it is exactly one.
     pub fn as_symbol(&self) -> Option<&Symbol> {
-        match self.terms.first_key_value() {
-            Some((monomial, 1)) if self.terms.len() == 1 => match monomial.as_slice() {
-                [Atom::Symbol(symbol)] => Some(symbol),
-                _ => None,
-            },
+        match self.single_term() {
+            Some((1, [Atom::Symbol(symbol)])) => Some(symbol),
             _ => None,
         }
     }
@@ -120,7 +115,17 @@ impl Dim {
 
     /// The terms: coefficient and atoms, in canonical order.
     pub fn terms(&self) -> impl Iterator<Item = (i64, &[Atom])> {
-        self.terms.iter().map(|(monomial, &coefficient)| (coefficient, monomial.as_slice()))
+        let constant = (self.constant != 0).then_some((self.constant, [].as_slice()));
+        let symbolic = self.symbolic.iter().flat_map(|terms| terms.iter());
+        constant
+            .into_iter()
+            .chain(symbolic.map(|(monomial, &coefficient)| (coefficient, monomial.as_slice())))
+    }
+
+    /// Coefficient and atoms, when there is one term.
+    fn single_term(&self) -> Option<(i64, &[Atom])> {
+        let mut terms = self.terms();
+        terms.next().filter(|_| terms.next().is_none())
     }
 
     /// Every symbol in it.
@@ -131,7 +136,7 @@ impl Dim {
     }
 
     fn collect_symbols(&self, found: &mut BTreeSet<Symbol>) {
-        for atom in self.terms.keys().flatten() {
+        for atom in self.symbolic.iter().flat_map(|terms| terms.keys()).flatten() {
             match atom {
                 Atom::Symbol(symbol) => {
                     found.insert(symbol.clone());
@@ -151,9 +156,9 @@ impl Dim {
     /// Replaces symbols; a symbol for which `lookup` has nothing stays.
     pub fn substitute(&self, lookup: &dyn Fn(&Symbol) -> Option<Dim>) -> Dim {
         let mut sum = Dim::constant(0);
-        for (monomial, &coefficient) in &*self.terms {
+        for (coefficient, atoms) in self.terms() {
             let mut term = Dim::constant(coefficient);
-            for atom in monomial {
+            for atom in atoms {
                 let factor = match atom {
                     Atom::Symbol(symbol) => lookup(symbol).unwrap_or_else(|| Dim::symbol(symbol.clone())),
                     Atom::FloorDiv(a, b) => a.substitute(lookup).floor_div(&b.substitute(lookup)),
@@ -167,7 +172,7 @@ impl Dim {
                 term = &term * &factor;
             }
             sum.add_terms(&term);
-            if sum.terms.len() > MAX_ATOMS {
+            if sum.terms().count() > MAX_ATOMS {
                 break;
             }
         }
@@ -213,19 +218,40 @@ impl Dim {
     }
 
     fn add_term(&mut self, monomial: Monomial, coefficient: i64) {
-        let terms = Arc::make_mut(&mut self.terms);
+        if monomial.is_empty() {
+            self.constant = self.constant.saturating_add(coefficient);
+            return;
+        }
+        let terms = Arc::make_mut(self.symbolic.get_or_insert_default());
         let sum = terms.get(&monomial).copied().unwrap_or(0).saturating_add(coefficient);
         if sum == 0 {
             terms.remove(&monomial);
         } else {
             terms.insert(monomial, sum);
         }
+        if terms.is_empty() {
+            self.symbolic = None;
+        }
     }
 
     fn add_terms(&mut self, other: &Dim) {
-        for (monomial, &coefficient) in &*other.terms {
-            self.add_term(monomial.clone(), coefficient);
+        for (coefficient, atoms) in other.terms() {
+            self.add_term(atoms.to_vec(), coefficient);
         }
+    }
+}
+
+/// By terms, in canonical order: atoms first, then the coefficient.
+impl Ord for Dim {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let key = |(coefficient, atoms)| (atoms, coefficient);
+        self.terms().map(key).cmp(other.terms().map(key))
+    }
+}
+
+impl PartialOrd for Dim {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 

@@ -2,12 +2,11 @@
 
 use super::{Dim, MAX_ATOMS, Monomial};
 use std::ops::{Add, Mul, Neg, Sub};
-use std::sync::Arc;
 
 impl Dim {
     /// Whether a number in it is the largest or the smallest there is, where arithmetic on dims stops.
     pub(crate) fn is_saturated(&self) -> bool {
-        self.terms.values().any(|&coefficient| matches!(coefficient, i64::MIN | i64::MAX))
+        self.terms().any(|(coefficient, _)| matches!(coefficient, i64::MIN | i64::MAX))
     }
 }
 
@@ -25,8 +24,10 @@ impl Neg for &Dim {
     type Output = Dim;
 
     fn neg(self) -> Dim {
-        let negated = self.terms.iter().map(|(m, &c)| (m.clone(), c.saturating_neg()));
-        Dim { terms: Arc::new(negated.collect()) }
+        self.terms().fold(Dim::constant(0), |mut negated, (coefficient, atoms)| {
+            negated.add_term(atoms.to_vec(), coefficient.saturating_neg());
+            negated
+        })
     }
 }
 
@@ -44,14 +45,14 @@ impl Mul for &Dim {
     fn mul(self, other: &Dim) -> Dim {
         let mut product = Dim::constant(0);
         // The product of both counts bounds the result's size before it is computed.
-        if self.terms.len() > 1
-            && other.terms.len() > 1
+        if self.terms().count() > 1
+            && other.terms().count() > 1
             && self.count_atoms() * other.count_atoms() > MAX_ATOMS * 16
         {
             return Dim::constant(i64::MAX);
         }
-        for (a, &x) in &*self.terms {
-            for (b, &y) in &*other.terms {
+        for (x, a) in self.terms() {
+            for (y, b) in other.terms() {
                 let mut monomial: Monomial = a.iter().chain(b).cloned().collect();
                 monomial.sort();
                 product.add_term(monomial, x.saturating_mul(y));

@@ -1,14 +1,14 @@
 //! What is known of a dim's value without knowing its symbols.
 
 use super::division::floor_div;
-use super::{Atom, Bounds, Dim, Monomial, Symbol};
+use super::{Atom, Bounds, Dim, Symbol};
 
 impl Dim {
     /// Bounds of the value, given those of its symbols; `None` where there is no bound.
     pub fn bounds(&self, symbol: &dyn Fn(&Symbol) -> Bounds) -> Bounds {
         let (mut low, mut high) = (Some(0i64), Some(0i64));
-        for (monomial, &coefficient) in &*self.terms {
-            let (least, most) = product_bounds(monomial, symbol);
+        for (coefficient, atoms) in self.terms() {
+            let (least, most) = product_bounds(atoms, symbol);
             let scaled = |bound: Option<i64>| bound.and_then(|b| b.checked_mul(coefficient));
             let (least, most) = match coefficient >= 0 {
                 true => (scaled(least), scaled(most)),
@@ -22,12 +22,12 @@ impl Dim {
 }
 
 /// Bounds of a product: of one factor, or of factors that are not negative.
-fn product_bounds(monomial: &Monomial, symbol: &dyn Fn(&Symbol) -> Bounds) -> Bounds {
-    if let [atom] = monomial.as_slice() {
+fn product_bounds(atoms: &[Atom], symbol: &dyn Fn(&Symbol) -> Bounds) -> Bounds {
+    if let [atom] = atoms {
         return atom.bounds(symbol);
     }
     let (mut low, mut high) = (Some(1i64), Some(1i64));
-    for atom in monomial {
+    for atom in atoms {
         let (least, most) = atom.bounds(symbol);
         let Some(least) = least.filter(|&least| least >= 0) else {
             return (None, None);

@@ -1,6 +1,6 @@
 //! Quotients and remainders, rounded as Python rounds them.
 
-use super::{Atom, Dim, Monomial};
+use super::{Atom, Dim};
 
 impl Dim {
     /// `floor(self / divisor)`. Division by a known zero yields an atom that no check accepts as a size.
@@ -22,10 +22,10 @@ impl Dim {
         }
         // Split off the terms that the divisor divides exactly; an exact part may leave the floor.
         let (mut whole, mut rest) = (Dim::constant(0), Dim::constant(0));
-        for (monomial, &coefficient) in &*self.terms {
-            match divisor.divide_term(monomial, coefficient) {
+        for (coefficient, atoms) in self.terms() {
+            match divisor.divide_term(atoms, coefficient) {
                 Some(quotient) => whole.add_terms(&quotient),
-                None => rest.add_term(monomial.clone(), coefficient),
+                None => rest.add_term(atoms.to_vec(), coefficient),
             }
         }
         if rest.is(0) {
@@ -42,19 +42,13 @@ impl Dim {
         &whole + &Dim::atom(Atom::FloorDiv(Box::new(rest), Box::new(divisor.clone())))
     }
 
-    /// Coefficient and atoms, when there is one term.
-    fn single_term(&self) -> Option<(i64, &[Atom])> {
-        let mut terms = self.terms();
-        terms.next().filter(|_| terms.next().is_none())
-    }
-
     /// One term divided by this single-term divisor, when that is exact.
-    fn divide_term(&self, monomial: &Monomial, coefficient: i64) -> Option<Dim> {
-        let (divisor, &factor) = self.terms.first_key_value()?;
-        if self.terms.len() != 1 || coefficient.checked_rem(factor)? != 0 {
+    fn divide_term(&self, atoms: &[Atom], coefficient: i64) -> Option<Dim> {
+        let (factor, divisor) = self.single_term()?;
+        if coefficient.checked_rem(factor)? != 0 {
             return None;
         }
-        let mut atoms = monomial.clone();
+        let mut atoms = atoms.to_vec();
         for atom in divisor {
             let at = atoms.iter().position(|a| a == atom)?;
             atoms.remove(at);
@@ -75,7 +69,7 @@ impl Dim {
             let rest = a.wrapping_rem(b);
             return Dim::constant(if rest != 0 && (rest < 0) != (b < 0) { rest + b } else { rest });
         }
-        if self.terms.iter().all(|(monomial, &c)| divisor.divide_term(monomial, c).is_some()) {
+        if self.terms().all(|(coefficient, atoms)| divisor.divide_term(atoms, coefficient).is_some()) {
             return Dim::constant(0);
         }
         Dim::atom(Atom::Mod(Box::new(self.clone()), Box::new(divisor.clone())))

@@ -54,12 +54,12 @@ impl fmt::Display for Operand<'_> {
 impl fmt::Display for Dim {
     /// Terms with symbols first, the constant last: `seq + 1`, `2 * batch * heads - 3`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.terms.is_empty() {
+        if self.is(0) {
             return write!(f, "0");
         }
-        let constant_last = self.terms.iter().filter(|(m, _)| !m.is_empty());
-        let constant = self.terms.iter().filter(|(m, _)| m.is_empty());
-        for (i, (monomial, &coefficient)) in constant_last.chain(constant).enumerate() {
+        let symbolic = self.terms().filter(|(_, atoms)| !atoms.is_empty());
+        let constant = self.terms().filter(|(_, atoms)| atoms.is_empty());
+        for (i, (coefficient, atoms)) in symbolic.chain(constant).enumerate() {
             match (i, coefficient < 0) {
                 (0, false) => {}
                 (0, true) => write!(f, "-")?,
@@ -67,15 +67,15 @@ impl fmt::Display for Dim {
                 (_, true) => write!(f, " - ")?,
             }
             let magnitude = coefficient.unsigned_abs();
-            if monomial.is_empty() || magnitude != 1 {
+            if atoms.is_empty() || magnitude != 1 {
                 write!(f, "{magnitude}")?;
             }
-            for (k, atom) in monomial.iter().enumerate() {
+            for (k, atom) in atoms.iter().enumerate() {
                 if k > 0 || magnitude != 1 {
                     write!(f, " * ")?;
                 }
                 let nested = matches!(atom, Atom::FloorDiv(..) | Atom::Mod(..));
-                let alone = monomial.len() == 1 && magnitude == 1;
+                let alone = atoms.len() == 1 && magnitude == 1;
                 if nested && !alone { write!(f, "({atom})")? } else { write!(f, "{atom}")? }
             }
         }
