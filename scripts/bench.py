@@ -1,11 +1,11 @@
-"""Time Kiln beside ONNX Runtime on case directories, in one run, in turn.
+"""Time Kiln beside ONNX Runtime and OpenVINO on case directories, in one run, in turn.
 
-    pip install onnxruntime onnx numpy
-    python scripts/bench.py [--threads 1] [--rounds 3] [--least] CASE_DIR...
+    pip install onnxruntime openvino onnx numpy
+    python scripts/bench.py [--threads 1] [--rounds 3] [--least] [--peers onnxruntime openvino] CASE_DIR...
 
-Each round times ONNX Runtime, then Kiln, on every case; the medians over the rounds and their ratio are printed, and the
-geometric mean of the ratios. With `--least` it is each one's least time over all runs and rounds: what to compare on a machine
-that is busy with other work. Kiln runs through `kiln bench`, ONNX Runtime in a process of its own a case.
+Each round times the peers, then Kiln, on every case; the medians over the rounds are printed, the ratio of Kiln's to the better peer's,
+and the geometric means of the ratios to each. With `--least` it is each one's least time over all runs and rounds: what to compare on a
+machine that is busy with other work. Kiln runs through `kiln bench`, a peer in a process of its own a case (`bench_peer.py`).
 """
 from __future__ import annotations
 
@@ -17,46 +17,27 @@ import statistics
 import subprocess
 import sys
 
-ORT = """
-import json, pathlib, sys, time
-import numpy as np, onnx, onnxruntime as ort
-from onnx import numpy_helper
-case, threads = pathlib.Path(sys.argv[1]), int(sys.argv[2])
-options = ort.SessionOptions()
-options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-started = time.perf_counter()
-session = ort.InferenceSession(str(case / "model.onnx"), options, providers=["CPUExecutionProvider"])
-load = time.perf_counter() - started
-feeds = {}
-for i, port in enumerate(session.get_inputs()):
-    tensor = onnx.TensorProto()
-    tensor.ParseFromString((case / "test_data_set_0" / f"input_{i}.pb").read_bytes())
-    feeds[port.name] = numpy_helper.to_array(tensor)
-for _ in range(3):
-    session.run(None, feeds)
-times, begun = [], time.perf_counter()
-while len(times) < 5 or (time.perf_counter() - begun < 2.0 and len(times) < 10000):
-    started = time.perf_counter()
-    session.run(None, feeds)
-    times.append(time.perf_counter() - started)
-times.sort()
-import resource
-print(json.dumps({"median_ms": times[len(times) // 2] * 1e3, "min_ms": times[0] * 1e3, "load_ms": load * 1e3,
-                  "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
-"""
+NAMES = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
 
 
-def ort(case: pathlib.Path, threads: int) -> dict:
-    out = subprocess.run([sys.executable, "-c", ORT, str(case), str(threads)], check=True, capture_output=True, text=True)
-    return json.loads(out.stdout)
+def time_peer(peer: str, case: pathlib.Path, threads: int) -> dict:
+    script = pathlib.Path(__file__).with_name("bench_peer.py")
+    out = subprocess.run([sys.executable, script, peer, case, str(threads)], capture_output=True, text=True)
+    if out.returncode != 0:
+        sys.exit(f"{NAMES[peer]} on {case}:\n{out.stderr}")
+    return json.loads(out.stdout.splitlines()[-1])
 
 
-def kiln(binary: str, cases: list[pathlib.Path], threads: int) -> dict[str, dict]:
+def time_kiln(binary: str, cases: list[pathlib.Path], threads: int) -> dict[str, dict]:
     command = [binary, "bench", "--json", "--threads", str(threads), *map(str, cases)]
     out = subprocess.run(command, capture_output=True, text=True)
     if out.returncode not in (0, 1):
         sys.exit(out.stderr)
     return {row["case"]: row for row in map(json.loads, out.stdout.splitlines())}
+
+
+def geometric_mean(values: list[float]) -> float:
+    return math.exp(sum(map(math.log, values)) / len(values))
 
 
 def main() -> None:
@@ -65,35 +46,40 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--least", action="store_true", help="compare least times instead of medians")
+    parser.add_argument("--peers", nargs="+", choices=NAMES, default=list(NAMES))
     parser.add_argument("--kiln", default="target/release/kiln", help="cargo build --release -p kiln-build --features cli")
     args = parser.parse_args()
 
     which, over_rounds = ("min_ms", min) if args.least else ("median_ms", statistics.median)
-    rows: dict[str, list[tuple[float, float]]] = {str(case): [] for case in args.cases}
+    # Of each case, a list of Kiln's and each peer's times a round.
+    rounds: dict[str, list[list[float]]] = {str(case): [] for case in args.cases}
     last: dict[str, dict] = {}
     for _ in range(args.rounds):
-        peers = {str(case): ort(case, args.threads) for case in args.cases}
-        last = kiln(args.kiln, args.cases, args.threads)
+        peers = {str(case): [time_peer(peer, case, args.threads) for peer in args.peers] for case in args.cases}
+        last = time_kiln(args.kiln, args.cases, args.threads)
         for case, row in last.items():
             if row.get("error"):
                 print(f"{case}: {row['error']}", file=sys.stderr)
             else:
-                rows[case].append((row[which], peers[case][which]))
+                rounds[case].append([row[which], *(peer[which] for peer in peers[case])])
 
-    print("| case | Kiln ms | ONNX Runtime ms | ratio | load ms | peak MB |")
-    print("| --- | ---: | ---: | ---: | ---: | ---: |")
-    ratios = []
-    for case, pairs in rows.items():
-        if not pairs:
+    print(f"| case | Kiln ms | {' | '.join(f'{NAMES[peer]} ms' for peer in args.peers)} | ratio | load ms | peak MB |")
+    print("| --- | ---: | " + "---: | " * len(args.peers) + "---: | ---: | ---: |")
+    ratios: list[list[float]] = []
+    for case, times in rounds.items():
+        if not times:
             continue
-        ours, theirs = (over_rounds(column) for column in zip(*pairs))
-        ratios.append(ours / theirs)
+        ours, *theirs = (over_rounds(column) for column in zip(*times))
+        ratios.append([ours / time for time in theirs])
         row = last[case]
-        print(f"| {pathlib.Path(case).name} | {ours:.3f} | {theirs:.3f} | {ours / theirs:.2f} "
-              f"| {row['load_ms']:.1f} | {row['peak_rss_mb']:.0f} |")
-    if ratios:
-        print(f"\ngeometric mean of the ratios: {math.exp(sum(map(math.log, ratios)) / len(ratios)):.2f} "
-              f"({args.threads} thread{'s' if args.threads > 1 else ''}, {args.rounds} rounds)")
+        print(f"| {pathlib.Path(case).name} | {ours:.3f} | {' | '.join(f'{time:.3f}' for time in theirs)} "
+              f"| {ours / min(theirs):.2f} | {row['load_ms']:.1f} | {row['peak_rss_mb']:.0f} |")
+    if not ratios:
+        return
+    print(f"\n{args.threads} thread{'s' if args.threads > 1 else ''}, {args.rounds} rounds; geometric means of the ratios:")
+    for peer, column in zip(args.peers, zip(*ratios)):
+        print(f"  to {NAMES[peer]}: {geometric_mean(list(column)):.2f}")
+    print(f"  to the better of each: {geometric_mean([max(row) for row in ratios]):.2f}")
 
 
 if __name__ == "__main__":
