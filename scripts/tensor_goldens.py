@@ -361,6 +361,41 @@ def layers():
     file.write()
 
 
+def sequences():
+    """Layers of sequences: grouped attention to a context, rotations by position, gates; a decoder of two layers."""
+    global random
+    random = np.random.default_rng(23)
+    file, nn, f = File("sequences"), torch.nn, torch.nn.functional
+    tensor = lambda *dims: torch.from_numpy(sample(*dims))
+
+    query, context = tensor(2, 3, 6), tensor(2, 5, 7)
+    hidden = torch.tensor([[False] * 5, [False, True, False, True, True]])
+    sizes = {"query": (6, 8), "key": (7, 4), "value": (7, 4), "output": (8, 6)}
+    linear = {name: (tensor(size[1], size[0]), tensor(size[1])) for name, size in sizes.items()}
+    heads = lambda x, name, n: f.linear(x, *linear[name]).unflatten(-1, (n, 2)).transpose(1, 2)
+    out = f.scaled_dot_product_attention(heads(query, "query", 4), heads(context, "key", 2), heads(context, "value", 2),
+                                         attn_mask=~hidden[:, None, None], enable_gqa=True)
+    out = f.linear(out.transpose(1, 2).flatten(2), *linear["output"])
+    weights = {f"{name}.{kind}": x for name, pair in linear.items() for kind, x in zip(("weight", "bias"), pair)}
+    file.case("cross_attention", in0=query, in1=context, mask=hidden, out=out, **weights)
+
+    rows = tensor(2, 5, 6)
+    def rotated(start, scale):
+        angles = torch.arange(start, start + 5).double()[:, None] * scale * 10000.0 ** -(torch.arange(0, 6, 2).double() / 6)
+        pairs = torch.view_as_complex(rows.double().unflatten(-1, (3, 2)).contiguous())
+        return torch.view_as_real(pairs * torch.polar(torch.ones_like(angles), angles)).flatten(2)
+    file.case("rotary", in0=rows, out=rotated(0, 1.0), out1=rotated(4, 1.0), out2=rotated(9, 0.25))
+    file.case("glu", in0=rows, out=f.glu(rows, 2))
+
+    decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(6, 2, 8, activation="gelu", batch_first=True), 2).eval()
+    with torch.no_grad():
+        for _, parameter in decoder.named_parameters():
+            parameter.copy_(tensor(*parameter.shape))
+        memory, causal = tensor(2, 4, 6), torch.ones(5, 5, dtype=torch.bool).triu(1)
+        file.case("decoder", in0=rows, in1=memory, out=decoder(rows, memory, tgt_mask=causal), **decoder.state_dict())
+    file.write()
+
+
 def gradients():
     """Gradients of every operand `…` as `d…`, from the gradient `g` of the result `out`."""
     global random
@@ -610,7 +645,7 @@ def recurrent_gradients():
 
 FOLDER.mkdir(exist_ok=True)
 torch.manual_seed(0)
-for make in [activations, norms, attention, interpolate, recurrent, suppression, sampling, layers, gradients,
+for make in [activations, norms, attention, interpolate, recurrent, suppression, sampling, layers, sequences, gradients,
              recurrent_gradients]:
     # Only what is named, if anything is; the files but those of gradients share one sequence of random numbers.
     if not sys.argv[1:] or make.__name__ in sys.argv[1:]:

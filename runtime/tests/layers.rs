@@ -1,8 +1,11 @@
 //! Layers and losses against PyTorch's; `scripts/tensor_goldens.py` writes the cases.
 
+#[path = "shared/parameters.rs"]
+mod parameters;
+
 use kiln::backend::NdArray;
 use kiln::module::{Param, RunningState};
-use kiln::nn::attention::{MhaInput, MultiHeadAttention, MultiHeadAttentionConfig};
+use kiln::nn::attention::{MhaInput, MultiHeadAttentionConfig};
 use kiln::nn::conv::{Conv1dConfig, Conv2dConfig, ConvTranspose2dConfig};
 use kiln::nn::interpolate::{Interpolate1dConfig, Interpolate2dConfig, InterpolateMode};
 use kiln::nn::loss::{
@@ -15,10 +18,11 @@ use kiln::nn::transformer::{
 };
 use kiln::nn::{
     ActivationConfig, BatchNormConfig, BiGruConfig, BiLstmConfig, BiRnnConfig, GateController, GruConfig,
-    LayerNorm, Linear, LstmConfig, PaddingConfig1d, PaddingConfig2d, RnnConfig, RnnState,
+    LstmConfig, PaddingConfig1d, PaddingConfig2d, RnnConfig, RnnState,
 };
-use kiln::tensor::{Activation, Bool, Float, Int, Tensor};
+use kiln::tensor::{Activation, Bool, Int, Tensor};
 use kiln_backend_tests::case::{Case, read};
+use parameters::{get, param, put_attention, put_linear, put_norm};
 
 type B = NdArray;
 
@@ -28,45 +32,12 @@ fn case(name: &str) -> Case {
     cases.into_iter().find(|case| case.name == name).unwrap()
 }
 
-fn get<const D: usize>(case: &Case, name: &str) -> Tensor<B, D> {
-    case.get::<B, D, Float>(name)
-}
-
-fn param<const D: usize>(case: &Case, name: &str) -> Param<Tensor<B, D>> {
-    Param::from_tensor(get(case, name))
-}
-
-/// PyTorch's `[out, in]` weight and bias, of which rows `part` of `of` belong to the layer.
-fn put_linear(linear: &mut Linear<B>, case: &Case, weight: &str, bias: &str, part: usize, of: usize) {
-    let weight = match get::<2>(case, weight) {
-        own if own.dims()[0] == linear.weight.dims()[1] => own,
-        parts => parts.chunk(of, 0).swap_remove(part),
-    };
-    let bias: Tensor<B, 1> = get::<1>(case, bias).chunk(of, 0).swap_remove(part);
-    linear.weight = Param::from_tensor(weight.transpose());
-    linear.bias = Some(Param::from_tensor(bias));
-}
-
 fn put_gate(gate: &mut GateController<B>, case: &Case, suffix: &str, part: usize, of: usize) {
     let named = |name: &str| format!("{name}_l0{suffix}");
     let (weight, bias) = (named("weight_ih"), named("bias_ih"));
     put_linear(&mut gate.input_transform, case, &weight, &bias, part, of);
     let (weight, bias) = (named("weight_hh"), named("bias_hh"));
     put_linear(&mut gate.hidden_transform, case, &weight, &bias, part, of);
-}
-
-fn put_attention(attention: &mut MultiHeadAttention<B>, case: &Case, prefix: &str) {
-    let (weight, bias) = (format!("{prefix}in_proj_weight"), format!("{prefix}in_proj_bias"));
-    put_linear(&mut attention.query, case, &weight, &bias, 0, 3);
-    put_linear(&mut attention.key, case, &weight, &bias, 1, 3);
-    put_linear(&mut attention.value, case, &weight, &bias, 2, 3);
-    let (weight, bias) = (format!("{prefix}out_proj.weight"), format!("{prefix}out_proj.bias"));
-    put_linear(&mut attention.output, case, &weight, &bias, 0, 1);
-}
-
-fn put_norm(norm: &mut LayerNorm<B>, case: &Case, name: &str) {
-    norm.gamma = param(case, &format!("{name}.weight"));
-    norm.beta = Some(param(case, &format!("{name}.bias")));
 }
 
 #[test]

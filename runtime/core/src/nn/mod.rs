@@ -4,6 +4,7 @@
 
 mod activation;
 pub mod attention;
+pub mod cache;
 pub mod conv;
 mod display;
 mod dropout;
@@ -11,7 +12,8 @@ mod embedding;
 pub mod interpolate;
 mod linear;
 pub mod loss;
-mod norm;
+mod noise;
+pub mod norm;
 mod padding;
 pub mod pool;
 mod position;
@@ -24,6 +26,7 @@ pub use activation::*;
 pub use dropout::{Dropout, DropoutConfig};
 pub use embedding::{Embedding, EmbeddingConfig};
 pub use linear::{Linear, LinearConfig, LinearLayout};
+pub use noise::{GaussianNoise, GaussianNoiseConfig};
 pub use norm::*;
 pub use padding::{PaddingConfig1d, PaddingConfig2d, PaddingConfig3d};
 pub use position::{

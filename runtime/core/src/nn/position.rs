@@ -5,6 +5,7 @@ use crate::config::Config;
 use crate::module::Module;
 use crate::tensor::{Tensor, TensorData, backend::Backend};
 use alloc::vec::Vec;
+use core::ops::Range;
 use num_traits::Float;
 
 /// Configuration of [`PositionalEncoding`].
@@ -111,6 +112,8 @@ pub struct RotaryEncoding<B: Backend> {
     pub freq_complex: Tensor<B, 3>,
     /// Angle of position 1, `[d_model / 2]`.
     pub theta: Tensor<B, 1>,
+    /// Position of the table's first row.
+    start_offset: usize,
 }
 
 impl RotaryEncodingConfig {
@@ -119,33 +122,55 @@ impl RotaryEncodingConfig {
     /// # Panics
     /// When `d_model` is odd or `theta` not positive.
     pub fn init<B: Backend>(&self, device: &B::Device) -> RotaryEncoding<B> {
+        self.init_with_frequency_scaling(|angles| angles, device)
+    }
+
+    /// The layer with the angles of position 1, `[d_model / 2]`, that `scaling` makes of the usual ones, as what extends a model to
+    /// longer sequences does.
+    ///
+    /// # Panics
+    /// When `d_model` is odd or `theta` not positive.
+    pub fn init_with_frequency_scaling<B: Backend>(
+        &self,
+        scaling: impl Fn(Tensor<B, 1>) -> Tensor<B, 1>,
+        device: &B::Device,
+    ) -> RotaryEncoding<B> {
         assert!(self.d_model.is_multiple_of(2), "RotaryEncoding: d_model {} must be even", self.d_model);
         assert!(self.theta > 0.0, "RotaryEncoding: theta must be positive, got {}", self.theta);
         let pairs = self.d_model / 2;
         let angle = |i: usize| Float::exp(-(2.0 * i as f32 / self.d_model as f32) * Float::ln(self.theta));
         let steps: Vec<f32> = (0..pairs).map(angle).collect();
-        let mut table = Vec::with_capacity(self.max_sequence_length * self.d_model * 2);
-        for position in 0..self.max_sequence_length {
-            for &step in &steps {
-                let (sin, cos) = (position as f32 * step).sin_cos();
-                table.extend([cos, sin, cos, sin]);
-            }
-        }
-        let shape = [self.max_sequence_length, self.d_model, 2];
-        RotaryEncoding {
-            freq_complex: Tensor::from_data(TensorData::new(table, shape), device),
-            theta: Tensor::from_data(TensorData::new(steps, [pairs]), device),
-        }
+        let theta = scaling(Tensor::from_data(TensorData::new(steps, [pairs]), device));
+        let freq_complex = rotations(0..self.max_sequence_length, &theta);
+        RotaryEncoding { freq_complex, theta, start_offset: 0 }
     }
 }
 
 impl<B: Backend> RotaryEncoding<B> {
-    /// `[…, seq, d_model]`, same shape, from position 0.
+    /// `[…, seq, d_model]`, same shape, from the table's first position, which is 0 unless it was [shifted](Self::shift).
     pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
         self.apply(x, 0)
     }
 
-    /// `[…, seq, d_model]`, same shape, from a given position.
+    /// Moves the table to as many positions from `start` on, so that sequences beyond the longest can go on.
+    ///
+    /// # Panics
+    /// When `start` is not beyond the table's first position.
+    pub fn shift(&mut self, start: usize) {
+        let first = self.start_offset;
+        assert!(start > first, "RotaryEncoding: shifted to position {start}, which is not beyond {first}");
+        let [size, _, _] = self.freq_complex.dims();
+        let end = first + size;
+        self.freq_complex = if start < end {
+            let kept = self.freq_complex.clone().narrow(0, start - first, end - start);
+            Tensor::cat(alloc::vec![kept, rotations(end..start + size, &self.theta)], 0)
+        } else {
+            rotations(start..start + size, &self.theta)
+        };
+        self.start_offset = start;
+    }
+
+    /// `[…, seq, d_model]`, same shape, from a given row of the table on.
     ///
     /// # Panics
     /// When the rank is below 2 or the sequence ends after the longest.
@@ -167,6 +192,20 @@ impl<B: Backend> RotaryEncoding<B> {
             Tensor::cat(alloc::vec![turned, pairs.clone().slice([0..rows, 0..seq, 0..size / 2, 0..1])], 3);
         (pairs * part(0) + turned * part(1)).reshape(dims)
     }
+}
+
+/// Cosine and sine of every angle at some positions, each twice: `[positions, d_model, 2]`, from the angles of position 1,
+/// `[d_model / 2]`.
+fn rotations<B: Backend>(positions: Range<usize>, theta: &Tensor<B, 1>) -> Tensor<B, 3> {
+    let steps: Vec<f32> = theta.to_data().iter::<f32>().collect();
+    let mut table = Vec::with_capacity(positions.len() * steps.len() * 4);
+    for position in positions.clone() {
+        for &step in &steps {
+            let (sin, cos) = (position as f32 * step).sin_cos();
+            table.extend([cos, sin, cos, sin]);
+        }
+    }
+    Tensor::from_data(TensorData::new(table, [positions.len(), steps.len() * 2, 2]), &theta.device())
 }
 
 layer_display!(RotaryEncoding<B>, |layer| {

@@ -51,6 +51,24 @@ activation_layer!(
     HardSwish, hard_swish
 );
 
+/// Half of the input times the sigmoid of the other half (Dauphin et al. 2017).
+#[derive(Module, Clone, Debug, Default)]
+pub struct GLU {
+    dim: usize,
+}
+
+impl GLU {
+    /// The layer that halves `dim`.
+    pub fn new(dim: usize) -> Self {
+        Self { dim }
+    }
+
+    /// The same shape with half the size along the dim; see [`activation::glu`].
+    pub fn forward<B: Backend, const D: usize>(&self, input: Tensor<B, D>) -> Tensor<B, D> {
+        activation::glu(input, self.dim)
+    }
+}
+
 /// Configuration of [`LeakyRelu`].
 #[derive(Config, Debug)]
 pub struct LeakyReluConfig {

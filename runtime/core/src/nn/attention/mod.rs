@@ -1,7 +1,12 @@
 //! Multi-head attention and masks.
 
+mod cache;
+mod cross;
 mod mask;
 
+pub use cache::MhaCache;
+pub(super) use cache::{Memory, mask_from, rows_from};
+pub use cross::{CrossAttention, CrossAttentionCache, CrossAttentionConfig};
 pub use mask::{GeneratePaddingMask, SeqLengthOption, generate_autoregressive_mask, generate_padding_mask};
 
 use super::{Dropout, DropoutConfig, Gelu, Initializer, Linear, LinearConfig, display::layer_display};
@@ -130,6 +135,15 @@ impl<B: Backend> MhaInput<B> {
         self.mask_attn = Some(mask_attn);
         self
     }
+
+    /// With the masks that there are.
+    pub(crate) fn masked(
+        self,
+        mask_pad: &Option<Tensor<B, 2, Bool>>,
+        mask_attn: &Option<Tensor<B, 3, Bool>>,
+    ) -> Self {
+        Self { mask_pad: mask_pad.clone(), mask_attn: mask_attn.clone(), ..self }
+    }
 }
 
 /// What [`MultiHeadAttention::forward`] yields.
@@ -144,13 +158,25 @@ pub struct MhaOutput<B: Backend> {
 impl<B: Backend> MultiHeadAttention<B> {
     /// Attends.
     pub fn forward(&self, input: MhaInput<B>) -> MhaOutput<B> {
-        let [batch, seq, d_model] = input.query.dims();
-        let query = self.heads(&self.query, input.query);
         let key = self.heads(&self.key, input.key);
         let value = self.heads(&self.value, input.value);
+        self.attend(input.query, key, value, input.mask_pad, input.mask_attn)
+    }
+
+    /// From queries `[batch, seq_1, d_model]` to the heads' keys and values `[batch, heads, seq_2, d_k]`.
+    fn attend(
+        &self,
+        query: Tensor<B, 3>,
+        key: Tensor<B, 4>,
+        value: Tensor<B, 4>,
+        mask_pad: Option<Tensor<B, 2, Bool>>,
+        mask_attn: Option<Tensor<B, 3, Bool>>,
+    ) -> MhaOutput<B> {
+        let [batch, seq, d_model] = query.dims();
+        let query = self.heads(&self.query, query);
         let scores =
             self.dropout.forward(query.matmul(key.transpose()) / num_traits::Float::sqrt(self.d_k as f64));
-        let weights = self.weights(scores, input.mask_pad, input.mask_attn);
+        let weights = self.weights(scores, mask_pad, mask_attn);
         let context = weights.clone().matmul(value).swap_dims(1, 2).reshape([batch, seq, d_model]);
         MhaOutput { weights, context: self.output.forward(context) }
     }

@@ -3,7 +3,10 @@
 use super::{PositionWiseFeedForward, PositionWiseFeedForwardConfig};
 use crate::config::Config;
 use crate::module::Module;
-use crate::nn::attention::{MhaInput, MultiHeadAttention, MultiHeadAttentionConfig};
+use crate::nn::attention::{
+    Memory, MhaInput, MultiHeadAttention, MultiHeadAttentionConfig, mask_from, rows_from,
+};
+use crate::nn::cache::TensorCache;
 use crate::nn::{Dropout, DropoutConfig, Initializer, LayerNorm, LayerNormConfig, display::layer_display};
 use crate::tensor::{Bool, Tensor, backend::Backend};
 use alloc::vec::Vec;
@@ -123,8 +126,61 @@ impl TransformerDecoderConfig {
 impl<B: Backend> TransformerDecoder<B> {
     /// The target's shape.
     pub fn forward(&self, input: TransformerDecoderInput<B>) -> Tensor<B, 3> {
-        self.layers.iter().fold(input.target.clone(), |x, layer| layer.forward(x, &input))
+        self.layers.iter().fold(input.target.clone(), |x, layer| layer.forward(x, &input, None))
     }
+
+    /// [`forward`](Self::forward) of a target that grows from call to call, with a memory that stays the same: `input` has the whole
+    /// target, of which only the positions are computed that the cache has not seen. An earlier position sees no later one; what
+    /// several new positions must not see of each other is the mask's to say.
+    ///
+    /// # Panics
+    /// When the target is shorter than what the cache has seen, or the cache another decoder's.
+    pub fn forward_autoregressive_inference(
+        &self,
+        mut input: TransformerDecoderInput<B>,
+        cache: &mut TransformerDecoderAutoregressiveCache<B>,
+    ) -> Tensor<B, 3> {
+        let (done, [_, seq, _]) = (cache.output.len(1), input.target.dims());
+        assert!(seq >= done, "decoder: the cache has seen {done} positions, the target has {seq}");
+        assert_eq!(cache.layers.len(), self.layers.len(), "decoder: the cache has another number of layers");
+        if let Some(output) = cache.output.kept()
+            && seq == done
+        {
+            return output;
+        }
+        input.target_mask_attn = mask_from(input.target_mask_attn, done);
+        input.memory_mask_attn = mask_from(input.memory_mask_attn, done);
+        let layers = self.layers.iter().zip(&mut cache.layers);
+        let new = layers.fold(rows_from(input.target.clone(), done), |x, (layer, memories)| {
+            layer.forward(x, &input, Some(memories))
+        });
+        cache.output.append(new, 1)
+    }
+
+    /// An empty cache for [`forward_autoregressive_inference`](Self::forward_autoregressive_inference).
+    pub fn new_autoregressive_cache(&self) -> TransformerDecoderAutoregressiveCache<B> {
+        let layer = |_| LayerMemories { target: Memory::growing(), memory: Memory::fixed() };
+        TransformerDecoderAutoregressiveCache {
+            layers: self.layers.iter().map(layer).collect(),
+            output: TensorCache::empty(),
+        }
+    }
+}
+
+/// What [`TransformerDecoder::forward_autoregressive_inference`] keeps of the positions that it has seen.
+#[derive(Clone, Debug)]
+pub struct TransformerDecoderAutoregressiveCache<B: Backend> {
+    layers: Vec<LayerMemories<B>>,
+    output: TensorCache<B, 3>,
+}
+
+/// Keys and values of one layer.
+#[derive(Clone, Debug)]
+struct LayerMemories<B: Backend> {
+    /// Of the target.
+    target: Memory<B>,
+    /// Of the decoder's memory.
+    memory: Memory<B>,
 }
 
 layer_display!(TransformerDecoder<B>, |layer| {
@@ -183,26 +239,21 @@ impl<B: Backend> TransformerDecoderLayer<B> {
         }
     }
 
-    fn forward(&self, x: Tensor<B, 3>, input: &TransformerDecoderInput<B>) -> Tensor<B, 3> {
-        let masked = |mut operands: MhaInput<B>,
-                      pad: &Option<Tensor<B, 2, Bool>>,
-                      attn: &Option<Tensor<B, 3, Bool>>| {
-            if let Some(mask) = pad {
-                operands = operands.mask_pad(mask.clone());
-            }
-            if let Some(mask) = attn {
-                operands = operands.mask_attn(mask.clone());
-            }
-            operands
-        };
+    fn forward(
+        &self,
+        x: Tensor<B, 3>,
+        input: &TransformerDecoderInput<B>,
+        memories: Option<&mut LayerMemories<B>>,
+    ) -> Tensor<B, 3> {
+        let (before, across) = memories.map(|of| (&mut of.target, &mut of.memory)).unzip();
         let look_back = |x: Tensor<B, 3>| {
-            let operands = masked(MhaInput::self_attn(x), &input.target_mask_pad, &input.target_mask_attn);
-            self.dropout.forward(self.self_attn.forward(operands).context)
+            let operands = MhaInput::self_attn(x).masked(&input.target_mask_pad, &input.target_mask_attn);
+            self.dropout.forward(self.self_attn.forward_over(operands, before).context)
         };
         let look_across = |x: Tensor<B, 3>| {
             let operands = MhaInput::new(x, input.memory.clone(), input.memory.clone());
-            let operands = masked(operands, &input.memory_mask_pad, &input.memory_mask_attn);
-            self.dropout.forward(self.cross_attn.forward(operands).context)
+            let operands = operands.masked(&input.memory_mask_pad, &input.memory_mask_attn);
+            self.dropout.forward(self.cross_attn.forward_over(operands, across).context)
         };
         let widen = |x: Tensor<B, 3>| self.dropout.forward(self.pwff.forward(x));
         if self.norm_first {

@@ -3,7 +3,10 @@
 use super::{PositionWiseFeedForward, PositionWiseFeedForwardConfig};
 use crate::config::Config;
 use crate::module::Module;
-use crate::nn::attention::{MhaInput, MultiHeadAttention, MultiHeadAttentionConfig};
+use crate::nn::attention::{
+    Memory, MhaInput, MultiHeadAttention, MultiHeadAttentionConfig, mask_from, rows_from,
+};
+use crate::nn::cache::TensorCache;
 use crate::nn::{Dropout, DropoutConfig, Initializer, LayerNorm, LayerNormConfig, display::layer_display};
 use crate::tensor::{Bool, Tensor, backend::Backend};
 use alloc::vec::Vec;
@@ -103,8 +106,50 @@ impl<B: Backend> TransformerEncoder<B> {
     pub fn forward(&self, input: TransformerEncoderInput<B>) -> Tensor<B, 3> {
         self.layers
             .iter()
-            .fold(input.tensor, |x, layer| layer.forward(x, input.mask_pad.clone(), input.mask_attn.clone()))
+            .fold(input.tensor, |x, layer| layer.forward(x, &input.mask_pad, &input.mask_attn, None))
     }
+
+    /// [`forward`](Self::forward) of a sequence that grows from call to call: `input` is the whole sequence, of which only the
+    /// positions are computed that the cache has not seen. An earlier position sees no later one; what several new positions must
+    /// not see of each other is the mask's to say.
+    ///
+    /// # Panics
+    /// When the sequence is shorter than what the cache has seen, or the cache another encoder's.
+    pub fn forward_autoregressive_inference(
+        &self,
+        input: TransformerEncoderInput<B>,
+        cache: &mut TransformerEncoderAutoregressiveCache<B>,
+    ) -> Tensor<B, 3> {
+        let (done, [_, seq, _]) = (cache.output.len(1), input.tensor.dims());
+        assert!(seq >= done, "encoder: the cache has seen {done} positions, the sequence has {seq}");
+        assert_eq!(cache.layers.len(), self.layers.len(), "encoder: the cache has another number of layers");
+        if let Some(output) = cache.output.kept()
+            && seq == done
+        {
+            return output;
+        }
+        let mask_attn = mask_from(input.mask_attn, done);
+        let layers = self.layers.iter().zip(&mut cache.layers);
+        let new = layers.fold(rows_from(input.tensor, done), |x, (layer, memory)| {
+            layer.forward(x, &input.mask_pad, &mask_attn, Some(memory))
+        });
+        cache.output.append(new, 1)
+    }
+
+    /// An empty cache for [`forward_autoregressive_inference`](Self::forward_autoregressive_inference).
+    pub fn new_autoregressive_cache(&self) -> TransformerEncoderAutoregressiveCache<B> {
+        TransformerEncoderAutoregressiveCache {
+            layers: self.layers.iter().map(|_| Memory::growing()).collect(),
+            output: TensorCache::empty(),
+        }
+    }
+}
+
+/// What [`TransformerEncoder::forward_autoregressive_inference`] keeps of the positions that it has seen.
+#[derive(Clone, Debug)]
+pub struct TransformerEncoderAutoregressiveCache<B: Backend> {
+    layers: Vec<Memory<B>>,
+    output: TensorCache<B, 3>,
 }
 
 layer_display!(TransformerEncoder<B>, |layer| {
@@ -156,18 +201,13 @@ impl<B: Backend> TransformerEncoderLayer<B> {
     fn forward(
         &self,
         x: Tensor<B, 3>,
-        mask_pad: Option<Tensor<B, 2, Bool>>,
-        mask_attn: Option<Tensor<B, 3, Bool>>,
+        mask_pad: &Option<Tensor<B, 2, Bool>>,
+        mask_attn: &Option<Tensor<B, 3, Bool>>,
+        memory: Option<&mut Memory<B>>,
     ) -> Tensor<B, 3> {
         let attend = |x: Tensor<B, 3>| {
-            let mut input = MhaInput::self_attn(x);
-            if let Some(mask) = mask_pad {
-                input = input.mask_pad(mask);
-            }
-            if let Some(mask) = mask_attn {
-                input = input.mask_attn(mask);
-            }
-            self.dropout.forward(self.mha.forward(input).context)
+            let input = MhaInput::self_attn(x).masked(mask_pad, mask_attn);
+            self.dropout.forward(self.mha.forward_over(input, memory).context)
         };
         let widen = |x: Tensor<B, 3>| self.dropout.forward(self.pwff.forward(x));
         if self.norm_first {

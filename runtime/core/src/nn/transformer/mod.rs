@@ -5,9 +5,11 @@ mod encoder;
 mod feed_forward;
 
 pub use decoder::{
-    TransformerDecoder, TransformerDecoderConfig, TransformerDecoderInput, TransformerDecoderLayer,
+    TransformerDecoder, TransformerDecoderAutoregressiveCache, TransformerDecoderConfig,
+    TransformerDecoderInput, TransformerDecoderLayer,
 };
 pub use encoder::{
-    TransformerEncoder, TransformerEncoderConfig, TransformerEncoderInput, TransformerEncoderLayer,
+    TransformerEncoder, TransformerEncoderAutoregressiveCache, TransformerEncoderConfig,
+    TransformerEncoderInput, TransformerEncoderLayer,
 };
 pub use feed_forward::{PositionWiseFeedForward, PositionWiseFeedForwardConfig};
