@@ -62,6 +62,39 @@ pub fn broadcast_shape<B: Backend>(gradient: B::Primitive, shape: &Shape) -> B::
     sum_to::<B>(gradient, shape)
 }
 
+/// Goes back through an operation with one operand, whose gradient `function` makes of the result's if it is wanted.
+pub fn unary<B: Backend, F>(parents: [Option<NodeRef>; 1], node: NodeRef, grads: &mut Gradients, function: F)
+where
+    F: FnOnce(B::Primitive) -> B::Primitive,
+{
+    let [parent] = parents;
+    let gradient = grads.consume::<B>(&node);
+    if let Some(parent) = parent {
+        grads.register::<B>(parent.id, function(gradient));
+    }
+}
+
+/// As [`unary`], through an operation with two operands.
+pub fn binary<B: Backend, FLhs, FRhs>(
+    parents: [Option<NodeRef>; 2],
+    node: NodeRef,
+    grads: &mut Gradients,
+    of_lhs: FLhs,
+    of_rhs: FRhs,
+) where
+    FLhs: FnOnce(B::Primitive) -> B::Primitive,
+    FRhs: FnOnce(B::Primitive) -> B::Primitive,
+{
+    let [lhs, rhs] = parents;
+    let gradient = grads.consume::<B>(&node);
+    if let Some(lhs) = lhs {
+        grads.register::<B>(lhs.id, of_lhs(gradient.clone()));
+    }
+    if let Some(rhs) = rhs {
+        grads.register::<B>(rhs.id, of_rhs(gradient));
+    }
+}
+
 /// How a gradient goes back through an operation with `N` operands.
 pub trait Backward<B: Backend, const N: usize>: Sized + Debug + Send + 'static {
     /// What the operation keeps for it.

@@ -6,8 +6,8 @@ use flate2::write::GzEncoder;
 use image::{DynamicImage, GrayImage, ImageBuffer, Luma, Rgb, RgbImage};
 use kiln_data::dataset::Dataset;
 use kiln_data::dataset::vision::{
-    Annotation, BoundingBox, ImageDatasetItem, ImageFolderDataset, ImageLoaderError, MnistDataset,
-    MnistError, PixelDepth, SegmentationMask,
+    Annotation, BoundingBox, CifarDataset, CifarError, CifarType, ImageDatasetItem, ImageFolderDataset,
+    ImageLoaderError, MnistDataset, MnistError, PixelDepth, SegmentationMask,
 };
 use std::fs;
 use std::io::Write;
@@ -119,15 +119,16 @@ fn folders_are_classes() {
     let folder = folder();
     let root = folder.path();
     save(gray(1), root.join("dog/b.png"));
-    save(gray(2), root.join("dog/more/a.PNG"));
+    // A class is the folder that an image is in.
+    save(gray(2), root.join("dog/wolf/a.PNG"));
     save(gray(3), root.join("cat/z.png"));
     save(RgbImage::from_pixel(4, 4, Rgb([9, 9, 9])), root.join("ant/x.jpg"));
     fs::create_dir(root.join("empty")).expect("a folder");
     fs::write(root.join("dog/notes.txt"), "no image").expect("a file");
     fs::write(root.join("beside.png"), "in no class").expect("a file");
     let dataset = ImageFolderDataset::new_classification(root).expect("a dataset");
-    assert_eq!(dataset.classes(), ["ant", "cat", "dog"]);
-    assert_eq!(dataset.iter().map(|item| label(&item)).collect::<Vec<_>>(), [0, 1, 2, 2]);
+    assert_eq!(dataset.classes(), ["ant", "cat", "dog", "wolf"]);
+    assert_eq!(dataset.iter().map(|item| label(&item)).collect::<Vec<_>>(), [0, 1, 2, 3]);
     let cat = dataset.get(1).expect("an item");
     assert_eq!((cat.image_width, cat.image_height), (3, 2));
     let values: Vec<u8> = cat.image.iter().map(|&pixel| pixel.try_into().expect("u8")).collect();
@@ -146,6 +147,32 @@ fn folders_are_classes() {
     assert!(matches!(error, ImageLoaderError::NoImages { .. }), "{error}");
     let error = ImageFolderDataset::new_classification(root.join("nowhere")).expect_err("no folder");
     assert!(matches!(error, ImageLoaderError::Io { .. }), "{error}");
+}
+
+#[test]
+fn cifar_is_a_folder_of_images() {
+    let folder = folder();
+    let save_all = |name: &str, classes: &[&str]| {
+        for (n, class) in classes.iter().enumerate() {
+            save(RgbImage::from_pixel(32, 32, Rgb([n as u8, 7, 9])), folder.path().join(name).join(class));
+        }
+    };
+    save_all("cifar10", &["train/cat/1_cat.png", "train/airplane/2_airplane.png", "test/cat/1_cat.png"]);
+    // The classes lie in their superclasses.
+    save_all("cifar100", &["train/fish/ray/1.png", "train/fish/shark/1.png", "test/fish/shark/2.png"]);
+    let ten = CifarDataset::from_dir(folder.path().join("cifar10"), CifarType::Cifar10).expect("a dataset");
+    let train = ten.train();
+    assert_eq!(train.classes(), ["airplane", "cat"]);
+    assert_eq!((train.len(), label(&train.get(1).expect("an item")), ten.test().len()), (2, 1, 1));
+    assert_eq!(train.get(0).expect("an item").image.len(), 32 * 32 * 3);
+    let hundred =
+        CifarDataset::from_dir(folder.path().join("cifar100"), CifarType::Cifar100).expect("a dataset");
+    assert_eq!(hundred.try_train().expect("images").classes(), ["ray", "shark"]);
+
+    let error = CifarDataset::from_dir(folder.path().join("cifar"), CifarType::Cifar10).expect_err("missing");
+    let text = error.to_string();
+    assert!(matches!(error, CifarError::Missing { .. }), "{text}");
+    assert!(text.contains("cifar10.tgz") && text.contains("KILN_DATASETS"), "{text}");
 }
 
 #[test]

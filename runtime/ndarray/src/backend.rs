@@ -8,7 +8,7 @@ use core::fmt::Debug;
 use core::marker::PhantomData;
 use kiln_kernels::attention::gradient_serves;
 use kiln_kernels::softmax::SoftmaxKind;
-use kiln_tensor::backend::{Backend, DeviceOps, ExecutionError, Primitive, SliceRange};
+use kiln_tensor::backend::{Backend, DeviceId, DeviceOps, ExecutionError, Primitive, SliceRange};
 use kiln_tensor::compose::{
     self, AttentionGradients, AttentionTrained, BatchNormTrained, CrossEntropyOptions, CrossEntropyTrained,
     NormGradients, RnnGradients, RnnOperands, RnnOutput, RnnStates, RnnTrained,
@@ -33,7 +33,16 @@ pub enum NdArrayDevice {
     Cpu,
 }
 
-impl DeviceOps for NdArrayDevice {}
+impl DeviceOps for NdArrayDevice {
+    fn to_id(&self) -> DeviceId {
+        DeviceId::new(0, 0)
+    }
+
+    fn from_id(id: DeviceId) -> Self {
+        assert_eq!(id, DeviceId::new(0, 0), "no device of the CPU backend");
+        Self::Cpu
+    }
+}
 
 impl<E: Element, I: Element> Backend for NdArray<E, I> {
     type Device = NdArrayDevice;

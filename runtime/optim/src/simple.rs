@@ -1,6 +1,6 @@
 //! What an optimizer is: for one tensor, and for a module.
 
-use crate::{GradientsParams, LearningRate};
+use crate::{GradientsParams, LearningRate, MultiGradientsParams};
 use kiln_core::Tensor;
 use kiln_core::module::AutodiffModule;
 use kiln_core::record::Record;
@@ -36,6 +36,12 @@ where
 
     /// The module after a step. Parameters without a gradient stay as they are.
     fn step(&mut self, lr: LearningRate, module: M, grads: GradientsParams) -> M;
+
+    /// A step by the sum of several gradients, as several devices yield them.
+    fn step_multi(&mut self, lr: LearningRate, module: M, grads: MultiGradientsParams) -> M {
+        let grads = grads.sum(&module);
+        self.step(lr, module, grads)
+    }
 
     /// What it remembers.
     fn to_record(&self) -> Self::Record;

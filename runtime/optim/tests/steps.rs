@@ -5,7 +5,7 @@ use kiln_core::Tensor;
 use kiln_core::module::{Module, Param, ParamId};
 use kiln_core::record::{BinBytesRecorder, DoublePrecisionSettings, Recorder};
 use kiln_core::tensor::TensorData;
-use kiln_core::tensor::backend::Backend;
+use kiln_core::tensor::backend::{Backend, DeviceOps};
 use kiln_ndarray::NdArray;
 use kiln_optim::decay::WeightDecayConfig;
 use kiln_optim::momentum::MomentumConfig;
@@ -214,4 +214,33 @@ fn cautious_decay_leaves_alone_what_moves_away() {
     };
     assert_eq!(after(false), [0.85, 1.05, -1.05, -0.85]);
     assert_eq!(after(true), [0.85, 1.1, -1.1, -0.85]);
+}
+
+#[test]
+fn gradients_of_several_devices_are_summed() {
+    let goldens = Goldens::read();
+    let (model, device) = (goldens.model(), Default::default());
+    let id = model.weight.id;
+    let gradient = Tensor::<Inner, 2>::ones([3, 4], &device);
+    let sets = |factors: &[f64]| {
+        let mut sets = MultiGradientsParams::default();
+        for &factor in factors {
+            let mut grads = GradientsParams::new();
+            grads.register(id, gradient.clone() * factor);
+            sets.grads.push((grads, DeviceOps::to_id(&device)));
+        }
+        // One that knows nothing of the parameter.
+        sets.grads.push((GradientsParams::new(), DeviceOps::to_id(&device)));
+        sets
+    };
+    let (sum, at) = sets(&[1.0, 2.0, 0.5]).remove::<Inner, 2>(id).expect("a gradient");
+    assert_eq!((sum.into_data(), at), ((gradient.clone() * 3.5).into_data(), device));
+    assert!(sets(&[]).remove::<Inner, 2>(id).is_none());
+
+    let mut one = GradientsParams::new();
+    one.register(id, gradient.clone() * 3.0);
+    let config = AdamConfig::new();
+    let wanted = config.init().step(LR, model.clone(), one);
+    let got = config.init().step_multi(LR, model, sets(&[1.0, 2.0]));
+    assert_eq!(numbers(&got), numbers(&wanted));
 }

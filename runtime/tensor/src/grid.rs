@@ -2,7 +2,7 @@
 
 use crate::backend::Backend;
 use crate::check::ensure;
-use crate::{BasicOps, Tensor};
+use crate::{BasicOps, Tensor, TensorData};
 use alloc::vec::Vec;
 
 /// How a grid is indexed.
@@ -82,6 +82,29 @@ pub fn meshgrid<B: Backend, const N: usize, K: BasicOps<B>, O: Into<GridOptions>
         }
         grid
     })
+}
+
+/// Where the pixels of an image `[batch, channels, height, width]` go by affine maps `[batch, 2, 3]`: `[batch, height, width, 2]`, `x`
+/// before `y`, from -1 to 1 between the centers of the outermost pixels. It is a grid for
+/// [`Tensor::grid_sample_2d`] with `align_corners`.
+///
+/// # Panics
+/// When the maps have other dims, or are not as many as images.
+pub fn affine_grid_2d<B: Backend>(transform: Tensor<B, 3>, dims: [usize; 4]) -> Tensor<B, 4> {
+    let [batch, _, height, width] = dims;
+    let shape = transform.shape();
+    ensure!(shape[..] == [batch, 2, 3], "affine_grid_2d", "maps {shape} are not [{batch}, 2, 3]");
+    // A single pixel lies in the middle, as in PyTorch.
+    let place = |at: usize, size: usize| match size {
+        1 => 0.0,
+        _ => 2.0 * at as f64 / (size - 1) as f64 - 1.0,
+    };
+    let points: Vec<f64> =
+        (0..height * width).flat_map(|i| [place(i % width, width), place(i / width, height), 1.0]).collect();
+    let points = TensorData::new(points, [1, height * width, 3]);
+    let points = Tensor::<B, 3>::from_data_dtype(points, &transform.device(), transform.dtype());
+    let points = points.expand([batch, height * width, 3]);
+    points.matmul(transform.transpose()).reshape([batch, height, width, 2])
 }
 
 /// [`meshgrid`] with the coordinates of a point together in one dim.

@@ -19,6 +19,7 @@ pub mod compose;
 mod erased;
 pub mod grid;
 pub mod linalg;
+pub mod loss;
 pub mod module;
 pub mod ops;
 pub mod quantization;

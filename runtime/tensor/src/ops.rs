@@ -7,8 +7,11 @@ mod float;
 pub use activation::ActivationOps;
 pub use float::FloatTensorOps;
 
+pub use crate::module::{GridSampleOptions, SamplePadding as GridSamplePaddingMode};
+
 use crate::Padding;
 use crate::backend::Backend;
+use crate::module::SampleMode;
 
 /// A backend's float tensor.
 pub type FloatTensor<B> = <B as Backend>::Primitive;
@@ -27,6 +30,27 @@ pub type IntElem<B> = <B as Backend>::IntElem;
 
 /// A backend's device.
 pub type Device<B> = <B as Backend>::Device;
+
+/// How values between samples are computed, for [`Tensor::grid_sample_2d`](crate::Tensor::grid_sample_2d).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InterpolateMode {
+    /// The nearest sample.
+    Nearest,
+    /// Linear in both dims.
+    Bilinear,
+    /// Cubic convolution in both dims.
+    Bicubic,
+}
+
+impl From<InterpolateMode> for SampleMode {
+    fn from(mode: InterpolateMode) -> Self {
+        match mode {
+            InterpolateMode::Nearest => Self::Nearest,
+            InterpolateMode::Bilinear => Self::Linear,
+            InterpolateMode::Bicubic => Self::Cubic,
+        }
+    }
+}
 
 /// What stands outside a padded tensor, for [`Tensor::pad`](crate::Tensor::pad).
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,7 +1,7 @@
 //! Names of devices, and how one is opened.
 
 use crate::context::Context;
-use kiln_tensor::backend::DeviceOps;
+use kiln_tensor::backend::{DeviceId, DeviceOps};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -21,7 +21,29 @@ pub enum WgpuDevice {
     Cpu,
 }
 
-impl DeviceOps for WgpuDevice {}
+impl DeviceOps for WgpuDevice {
+    fn to_id(&self) -> DeviceId {
+        match *self {
+            Self::DefaultDevice => DeviceId::new(0, 0),
+            Self::DiscreteGpu(index) => DeviceId::new(1, index as u32),
+            Self::IntegratedGpu(index) => DeviceId::new(2, index as u32),
+            Self::VirtualGpu(index) => DeviceId::new(3, index as u32),
+            Self::Cpu => DeviceId::new(4, 0),
+        }
+    }
+
+    fn from_id(id: DeviceId) -> Self {
+        let index = id.index_id as usize;
+        match id.type_id {
+            0 => Self::DefaultDevice,
+            1 => Self::DiscreteGpu(index),
+            2 => Self::IntegratedGpu(index),
+            3 => Self::VirtualGpu(index),
+            4 => Self::Cpu,
+            _ => panic!("{id:?} is no device of the GPU backend"),
+        }
+    }
+}
 
 /// Why a device cannot be used.
 #[derive(Debug, Clone, thiserror::Error)]

@@ -2,7 +2,7 @@
 
 use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
 use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind, broadcast_shape};
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind, binary, broadcast_shape, unary};
 use burn::backend::autodiff::{Autodiff, NodeID};
 use burn::backend::{NdArray, autodiff};
 use burn::tensor::ops::FloatTensor;
@@ -125,4 +125,85 @@ fn nothing_is_kept_of_constants() {
     let output = dense_relu(ones([1, 2, 2]), ones([1, 2, 2]), ones([1, 1, 2]));
     assert!(!output.is_tracked());
     output.to_data().assert_eq(&burn::tensor::TensorData::from([[[3.0f32, 3.0], [3.0, 3.0]]]), true);
+}
+
+/// Backends with operations that have a way everywhere, and a way back in few words.
+pub trait Cubes: burn::tensor::backend::Backend {
+    /// `x³`.
+    fn cube(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        Self::float_mul(Self::float_mul(x.clone(), x.clone()), x)
+    }
+
+    /// `2 a + b`.
+    fn mixed(a: FloatTensor<Self>, b: FloatTensor<Self>) -> FloatTensor<Self> {
+        Self::float_add(Self::float_add(a.clone(), a), b)
+    }
+}
+
+impl Cubes for NdArray {}
+
+impl<B: Cubes, C: CheckpointStrategy> Cubes for Autodiff<B, C> {
+    fn cube(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        #[derive(Debug)]
+        struct Cube;
+
+        impl<B: Cubes> Backward<B, 1> for Cube {
+            type State = FloatTensor<B>;
+
+            fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
+                unary::<B, _>(ops.parents, ops.node, grads, |grad| {
+                    let square = B::float_mul(ops.state.clone(), ops.state);
+                    B::float_mul(grad, B::mixed(square.clone(), square))
+                });
+            }
+        }
+
+        match Cube.prepare::<C>([x.node.clone()]).compute_bound().stateful() {
+            OpsKind::Tracked(prep) => prep.finish(x.primitive.clone(), B::cube(x.primitive)),
+            OpsKind::UnTracked(prep) => prep.finish(B::cube(x.primitive)),
+        }
+    }
+
+    fn mixed(a: FloatTensor<Self>, b: FloatTensor<Self>) -> FloatTensor<Self> {
+        #[derive(Debug)]
+        struct Mixed;
+
+        impl<B: Cubes> Backward<B, 2> for Mixed {
+            type State = ();
+
+            fn backward(self, ops: Ops<(), 2>, grads: &mut Gradients, _: &mut Checkpointer) {
+                let twice = |grad: FloatTensor<B>| B::float_add(grad.clone(), grad);
+                binary::<B, _, _>(ops.parents, ops.node, grads, twice, |grad| grad);
+            }
+        }
+
+        let nodes = [a.node.clone(), b.node.clone()];
+        Mixed.prepare::<C>(nodes).compute_bound().stateless(B::mixed(a.primitive, b.primitive))
+    }
+}
+
+#[test]
+fn operations_of_one_and_two_operands() {
+    type A = Autodiff<NdArray>;
+    let device = Default::default();
+    let x = Tensor::<A, 1>::from_floats([1.0, -2.0], &device).require_grad();
+    let primitive = |x: Tensor<A, 1>| x.into_primitive().tensor();
+    let cube =
+        |x: Tensor<A, 1>| Tensor::<A, 1>::from_primitive(TensorPrimitive::Float(A::cube(primitive(x))));
+    let gradients = cube(x.clone()).sum().backward();
+    let is = |gradients, expected: [f32; 2]| {
+        x.grad(gradients).expect("a leaf has a gradient").into_data().assert_eq(&expected.into(), true);
+    };
+    is(&gradients, [3.0, 12.0]);
+
+    let mixed = A::mixed(primitive(x.clone()), primitive(cube(x.clone())));
+    let mixed = Tensor::<A, 1>::from_primitive(TensorPrimitive::Float(mixed));
+    mixed.to_data().assert_eq(&burn::tensor::TensorData::from([3.0f32, -12.0]), true);
+    let gradients = mixed.sum().backward();
+    is(&gradients, [5.0, 14.0]);
+    // One operand is a constant.
+    let constant = Tensor::<A, 1>::from_floats([4.0, 4.0], &device);
+    let mixed = A::mixed(primitive(x.clone()), primitive(constant));
+    let gradients = Tensor::<A, 1>::from_primitive(TensorPrimitive::Float(mixed)).sum().backward();
+    is(&gradients, [2.0, 2.0]);
 }

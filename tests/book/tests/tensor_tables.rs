@@ -320,6 +320,33 @@ fn grids_and_norms() {
     is(linalg::vector_norm(x, f64::INFINITY, 1), [[4.0]]);
 }
 
+/// What 0.20 has beyond the tables; the numbers are PyTorch's.
+#[test]
+fn grids_are_read_and_losses_are_functions() {
+    use burn::tensor::loss::cross_entropy_with_logits;
+    use burn::tensor::ops::{GridSampleOptions, GridSamplePaddingMode, InterpolateMode};
+    let maps = floats::<3>([[[1.0, 0.0, 0.5], [0.5, -1.0, 0.0]]]);
+    let grid = grid::affine_grid_2d(maps, [1, 1, 2, 3]);
+    let top = [[-0.5, 0.5], [0.5, 1.0], [1.5, 1.5]];
+    is(grid.clone(), [[top, [[-0.5, -1.5], [0.5, -1.0], [1.5, -0.5]]]]);
+    let one = grid::affine_grid_2d(floats::<3>([[[1.0, 0.0, 0.25], [0.0, 1.0, 0.0]]]), [1, 1, 1, 1]);
+    is(one, [[[[0.25, 0.0]]]]);
+    let image = floats::<4>([[[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]]]);
+    let read = image.clone().grid_sample_2d(grid.clone(), GridSampleOptions::default());
+    is(read, [[[[4.25, 2.875, 0.0], [0.0, 1.375, 0.0]]]]);
+    let corners = GridSampleOptions::new(InterpolateMode::Bilinear).with_align_corners(true);
+    let read = image.clone().grid_sample_2d(grid.clone(), corners);
+    is(read, [[[[3.75, 5.5, 2.25], [1.125, 2.5, 1.875]]]]);
+    let border =
+        GridSampleOptions::new(InterpolateMode::Nearest).with_padding_mode(GridSamplePaddingMode::Border);
+    is(image.clone().grid_sample_2d(grid.clone(), border), [[[[4.0, 6.0, 6.0], [1.0, 3.0, 3.0]]]]);
+    assert_eq!(image.grid_sample_2d(grid, InterpolateMode::Bicubic).dims(), [1, 1, 2, 3]);
+    let (logits, probabilities) =
+        (floats::<2>([[1.0, 2.0, 0.0], [0.5, -1.0, 0.0]]), floats::<2>([[0.2, 0.8, 0.0], [1.0, 0.0, 0.0]]));
+    let loss: f32 = cross_entropy_with_logits(logits, probabilities).into_scalar();
+    assert!((loss - 0.6059).abs() < 1e-4, "{loss}");
+}
+
 /// What every backend takes and gives, also where nothing is recorded.
 #[test]
 fn gradients_that_are_not_recorded() {

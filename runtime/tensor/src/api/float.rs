@@ -5,6 +5,7 @@ use super::kind::{Bool, Float, Int, TensorKind};
 use super::numeric::{binary_operations, unary_operations};
 use crate::args::AsIndex;
 use crate::backend::Backend;
+use crate::module::GridSampleOptions;
 use crate::{BinaryOp, CompareOp, DType, Scalar, Shape, TensorData, UnaryOp, check, erased};
 use alloc::vec::Vec;
 
@@ -173,6 +174,16 @@ impl<B: Backend, const D: usize> Tensor<B, D> {
         // x - x is 0 for finite numbers and NaN for all others.
         let zero = self.clone().sub(self);
         Tensor::wrap(B::compare_scalar(CompareOp::Equal, zero.into_backend(), Scalar::Int(0)))
+    }
+
+    /// Reads images `[batch, channels, height, width]` where a grid `[batch, rows, columns, 2]` says: `[batch, channels, rows, columns]`.
+    /// See [`module::grid_sample`](crate::module::grid_sample).
+    ///
+    /// # Panics
+    /// When the rank is not 4, or the grid does not fit.
+    pub fn grid_sample_2d(self, grid: Self, options: impl Into<GridSampleOptions>) -> Self {
+        check::ensure!(D == 4, "grid_sample_2d", "{} is no batch of images", self.shape());
+        crate::module::grid_sample(self, grid, options.into())
     }
 
     /// The cross product of vectors of three elements along `dim`.

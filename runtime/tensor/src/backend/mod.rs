@@ -8,7 +8,7 @@ mod primitive;
 mod traits;
 
 pub use autodiff::AutodiffBackend;
-pub use device::{DeviceOps, ExecutionError};
+pub use device::{DeviceId, DeviceOps, ExecutionError};
 pub(crate) use dtypes::from_data;
 pub use dtypes::{held, hold};
 pub use layout::{Layout, row_major};

@@ -47,6 +47,31 @@ impl Default for GridSampleOptions {
     }
 }
 
+impl GridSampleOptions {
+    /// Zeros outside, ±1 at the outer borders.
+    pub fn new(mode: impl Into<SampleMode>) -> Self {
+        Self { mode: mode.into(), ..Self::default() }
+    }
+
+    /// With something else outside.
+    #[must_use]
+    pub fn with_padding_mode(self, padding: SamplePadding) -> Self {
+        Self { padding, ..self }
+    }
+
+    /// With ±1 at the centers of the outermost samples, or not.
+    #[must_use]
+    pub fn with_align_corners(self, align_corners: bool) -> Self {
+        Self { align_corners, ..self }
+    }
+}
+
+impl<M: Into<SampleMode>> From<M> for GridSampleOptions {
+    fn from(mode: M) -> Self {
+        Self::new(mode)
+    }
+}
+
 /// One sample that contributes along one dim: its position within the dim and its weight, `[batch, points]`.
 struct Tap<B: Backend> {
     position: T<B>,

@@ -25,7 +25,6 @@ macro_rules! normalizations {
         /// One of the normalization layers.
         #[derive(Module, Debug)]
         #[non_exhaustive]
-        #[expect(clippy::large_enum_variant, reason = "one value a layer; boxing would change the record")]
         pub enum Normalization<B: Backend> {
             $(
                 #[doc = concat!("[`", stringify!($layer), "`].")]

@@ -2,7 +2,7 @@
 
 use super::{Annotation, BoundingBox, ImageDatasetItem, ImageLoaderError, coco, read};
 use crate::dataset::Dataset;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -31,8 +31,8 @@ enum Known {
 }
 
 impl ImageFolderDataset {
-    /// Images of one class each: every folder in `root` with images is a class, named like it. Classes are in the order
-    /// of their names, images in the order of their classes and paths.
+    /// Images of one class each: the name of the folder that an image is in, however deep below `root`. Classes are in the order
+    /// of their names, images in that of their paths. Images in `root` itself are of no class, and left out.
     ///
     /// # Errors
     /// When a folder cannot be read, or there is no image.
@@ -55,23 +55,20 @@ impl ImageFolderDataset {
         if let Some(other) = extensions.iter().find(|extension| !EXTENSIONS.contains(&extension.as_str())) {
             return Err(ImageLoaderError::Extension(root.join(format!("*.{other}"))));
         }
-        let (mut items, mut classes) = (Vec::new(), Vec::new());
+        let mut images = Vec::new();
         for folder in entries(root)?.into_iter().filter(|path| path.is_dir()) {
-            let mut images = Vec::new();
-            images_in(&folder, &extensions, &mut images)?;
-            if images.is_empty() {
-                continue;
-            }
-            let name = folder.file_name().and_then(|name| name.to_str());
-            let name = name.ok_or_else(|| ImageLoaderError::ClassName(folder.clone()))?;
-            let label = classes.len();
-            classes.push(name.to_owned());
-            items.extend(images.into_iter().map(|path| Item { path, annotation: Known::Label(label) }));
+            images.extend(images_in(folder, &extensions)?);
         }
-        if items.is_empty() {
+        if images.is_empty() {
             return Err(ImageLoaderError::NoImages { root: root.to_owned(), extensions });
         }
-        Ok(Self { items, classes })
+        let item = |path: PathBuf| {
+            let class = class_of(&path)?;
+            Ok((path, class))
+        };
+        let items = images.into_iter().map(item).collect::<Result<Vec<_>, ImageLoaderError>>()?;
+        let classes: BTreeSet<String> = items.iter().map(|(_, class)| class.clone()).collect();
+        Self::new_classification_with_items(items, &Vec::from_iter(classes))
     }
 
     /// Images with one class each, by its name; a class's index is its place in `classes`.
@@ -251,13 +248,17 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>, ImageLoaderError> {
     Ok(paths)
 }
 
-/// The images in a folder and in those below it. Links to folders are not followed, so that there is an end.
-fn images_in(
-    folder: &Path,
-    extensions: &[String],
-    images: &mut Vec<PathBuf>,
-) -> Result<(), ImageLoaderError> {
-    let mut pending = vec![folder.to_owned()];
+/// The name of the folder that an image is in.
+fn class_of(image: &Path) -> Result<String, ImageLoaderError> {
+    let folder = image.parent().unwrap_or(image);
+    let name = folder.file_name().and_then(|name| name.to_str());
+    name.map(str::to_owned).ok_or_else(|| ImageLoaderError::ClassName(folder.to_owned()))
+}
+
+/// The images in a folder and in those below it, in the order of their paths. Links to folders are not followed, so that there is an
+/// end.
+fn images_in(folder: PathBuf, extensions: &[String]) -> Result<Vec<PathBuf>, ImageLoaderError> {
+    let (mut pending, mut images) = (vec![folder], Vec::new());
     while let Some(folder) = pending.pop() {
         for path in entries(&folder)? {
             if path.is_dir() {
@@ -270,5 +271,5 @@ fn images_in(
         }
     }
     images.sort();
-    Ok(())
+    Ok(images)
 }
