@@ -85,13 +85,13 @@ fn counted(bytes: &[u8]) -> usize {
 }
 
 /// An elementwise program of one step over operands and, where one is given, a number behind them.
-fn step<R: Runtime>(step: Step, operands: &[T<R>], parameters: &[Scalar]) -> T<R> {
+fn step<R: Runtime, const N: usize>(step: Step, operands: [T<R>; N], parameters: &[Scalar]) -> T<R> {
     let mut steps: Vec<Step> = (0..operands.len()).map(|n| Step::Input(n as u16)).collect();
     if let Some(operand) = operands.first().filter(|_| !parameters.is_empty()) {
         steps.push(Step::Parameter(0, operand.dtype));
     }
     steps.push(step);
-    elementwise::single(&Expression::new(steps), operands, parameters)
+    elementwise::only(elementwise::consume(&Expression::new(steps), operands.into(), parameters))
 }
 
 impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
@@ -194,11 +194,11 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
     }
 
     fn unary(op: UnaryOp, tensor: T<R>) -> T<R> {
-        step(Step::Unary(op, 0), &[tensor], &[])
+        step(Step::Unary(op, 0), [tensor], &[])
     }
 
     fn binary(op: BinaryOp, lhs: T<R>, rhs: T<R>) -> T<R> {
-        step(Step::Binary(op, 0, 1), &[lhs, rhs], &[])
+        step(Step::Binary(op, 0, 1), [lhs, rhs], &[])
     }
 
     fn binary_scalar(op: BinaryOp, lhs: T<R>, rhs: Scalar) -> T<R> {
@@ -206,25 +206,25 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
             // Few powers are used, and some need no logarithm: each is a kernel.
             let dtype = lhs.dtype;
             let steps = vec![Step::Input(0), Step::Constant(rhs, dtype), Step::Binary(op, 0, 1)];
-            return elementwise::single(&Expression::new(steps), &[lhs], &[]);
+            return elementwise::only(elementwise::consume(&Expression::new(steps), vec![lhs], &[]));
         }
-        step(Step::Binary(op, 0, 1), &[lhs], &[rhs])
+        step(Step::Binary(op, 0, 1), [lhs], &[rhs])
     }
 
     fn compare(op: CompareOp, lhs: T<R>, rhs: T<R>) -> T<R> {
-        step(Step::Compare(op, 0, 1), &[lhs, rhs], &[])
+        step(Step::Compare(op, 0, 1), [lhs, rhs], &[])
     }
 
     fn compare_scalar(op: CompareOp, lhs: T<R>, rhs: Scalar) -> T<R> {
-        step(Step::Compare(op, 0, 1), &[lhs], &[rhs])
+        step(Step::Compare(op, 0, 1), [lhs], &[rhs])
     }
 
     fn select_where(mask: T<R>, on_true: T<R>, on_false: T<R>) -> T<R> {
-        step(Step::Where(0, 1, 2), &[mask, on_true, on_false], &[])
+        step(Step::Where(0, 1, 2), [mask, on_true, on_false], &[])
     }
 
     fn activation(activation: Activation, tensor: T<R>) -> T<R> {
-        step(Step::Activation(activation, 0), &[tensor], &[])
+        step(Step::Activation(activation, 0), [tensor], &[])
     }
 
     fn elementwise(expression: &Expression, operands: Vec<T<R>>, parameters: &[Scalar]) -> Vec<T<R>> {
@@ -232,7 +232,7 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
         if operands.first().is_some_and(|first| buffers > R::limits(&first.device).bindings) {
             return compose::elementwise::<Self>(expression, operands, parameters);
         }
-        elementwise::run(expression, &operands, parameters)
+        elementwise::consume(expression, operands, parameters)
     }
 
     fn reshape(tensor: T<R>, shape: Shape) -> T<R> {

@@ -10,6 +10,7 @@ pub mod reduce;
 pub mod rows;
 pub mod scan;
 pub mod sort;
+pub mod then;
 pub mod window;
 
 use crate::language::Kernel;
@@ -99,8 +100,20 @@ pub(crate) fn launch<R: Runtime>(
     parameters: &[u32],
     groups: [u32; 3],
 ) {
-    let moved = tensors.iter().map(|tensor| tensor.bytes_in_memory()).sum();
+    let moved = bytes_moved(tensors);
     launch_moving(device, template, tensors, parameters, groups, moved);
+}
+
+/// [`launch`] of a kernel that writes all of its last tensor, and can do [more](then) with each element.
+pub(crate) fn launch_open<R: Runtime>(
+    device: &R::Device,
+    template: impl Into<Template>,
+    tensors: &[&GpuTensor<R>],
+    parameters: &[u32],
+    groups: [u32; 3],
+) {
+    let writes_all_of = tensors.last().map(|output| (tensors.len() - 1, output.len()));
+    run(device, template.into(), tensors, parameters, groups, bytes_moved(tensors), writes_all_of);
 }
 
 /// Runs a kernel that reads and writes `moved` bytes.
@@ -112,6 +125,23 @@ pub(crate) fn launch_moving<R: Runtime>(
     groups: [u32; 3],
     moved: usize,
 ) {
+    run(device, template.into(), tensors, parameters, groups, moved, None);
+}
+
+fn bytes_moved<R: Runtime>(tensors: &[&GpuTensor<R>]) -> usize {
+    tensors.iter().map(|tensor| tensor.bytes_in_memory()).sum()
+}
+
+fn run<R: Runtime>(
+    device: &R::Device,
+    template: Template,
+    tensors: &[&GpuTensor<R>],
+    parameters: &[u32],
+    groups: [u32; 3],
+    moved: usize,
+    writes_all_of: Option<(usize, usize)>,
+) {
     let buffers: Vec<&R::Memory> = tensors.iter().map(|tensor| &tensor.memory).collect();
-    R::launch(device, Launch { template: &template.into(), buffers: &buffers, parameters, groups, moved });
+    let template = &template;
+    R::launch(device, Launch { template, buffers: &buffers, parameters, groups, moved, writes_all_of });
 }

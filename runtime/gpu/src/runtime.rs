@@ -49,6 +49,15 @@ pub trait Runtime: Clone + Copy + Debug + Default + Send + Sync + 'static {
     /// Runs a kernel.
     fn launch(device: &Self::Device, launch: Launch<'_, Self>);
 
+    /// Lets the last kernel that was launched do more, where it is the one that wrote all `elements` of `memory`, has not been handed to
+    /// the device, and nobody else holds the memory; `with` gets the kernel and the number of its buffers. Says whether it does now.
+    fn amend<'a>(
+        device: &Self::Device,
+        memory: &mut Self::Memory,
+        elements: usize,
+        with: impl FnOnce(&Template, usize) -> Option<Amendment<'a, Self>>,
+    ) -> bool;
+
     /// Reads ranges of bytes, all at once.
     fn download(
         device: &Self::Device,
@@ -101,5 +110,21 @@ pub struct Launch<'a, R: Runtime> {
     /// Workgroups along x, y and z.
     pub groups: [u32; 3],
     /// Bytes that it reads and writes, each element counted once a buffer.
+    pub moved: usize,
+    /// The buffer that it writes, and how many elements of it, from the first on one after another: where it can do
+    /// [more](Runtime::amend) with each.
+    pub writes_all_of: Option<(usize, usize)>,
+}
+
+/// What a kernel does that does more.
+#[derive(Debug)]
+pub struct Amendment<'a, R: Runtime> {
+    /// Which kernel.
+    pub template: Template,
+    /// Its further buffers, behind those that it has.
+    pub buffers: Vec<&'a R::Memory>,
+    /// Its further parameters, behind those that it has.
+    pub parameters: Vec<u32>,
+    /// Bytes more that it reads.
     pub moved: usize,
 }

@@ -11,6 +11,7 @@ use kiln_gpu::kernels::reduce::{ArgReduce, Fold, Reduce};
 use kiln_gpu::kernels::rows::{RowOp, Rows};
 use kiln_gpu::kernels::scan::{Compact, Scan};
 use kiln_gpu::kernels::sort::SortStep;
+use kiln_gpu::kernels::then::Then;
 use kiln_gpu::kernels::window::{Conv, ConvTranspose, Geometry, Pool, Pooling, RowConv};
 use kiln_gpu::language::wgsl;
 use kiln_tensor::{
@@ -27,8 +28,19 @@ fn elementwise(steps: Vec<Step>, operands: &[(DType, Access)], result: DType, ra
         counters: Vec::new(),
         results: vec![(result, Linear)],
         rank,
+        then: Vec::new(),
     }
     .into()
+}
+
+/// A sum with a row for all, then a product with a number.
+fn after(dtype: DType) -> Vec<Then> {
+    let sum = Expression::new(vec![Step::Input(0), Step::Input(1), Step::Binary(BinaryOp::Add, 0, 1)]);
+    let product = vec![Step::Input(0), Step::Parameter(0, dtype), Step::Binary(BinaryOp::Mul, 0, 1)];
+    vec![
+        Then { expression: sum, own: 1, operands: vec![(dtype, Strided)], rank: 2 },
+        Then { expression: Expression::new(product), own: 0, operands: Vec::new(), rank: 0 },
+    ]
 }
 
 /// Programs of one step of each kind on every dtype that has it.
@@ -122,6 +134,7 @@ fn mixed() -> Template {
         counters: vec![Strided],
         results: vec![(DType::F32, Linear), (DType::I32, Strided)],
         rank: 2,
+        then: Vec::new(),
     }
     .into()
 }
@@ -177,9 +190,11 @@ fn products_and_windows() -> Vec<Template> {
     let geometry = Geometry { kernel: [1, 3, 3], stride: [1, 2, 1], dilation: [1, 1, 2] };
     for dtype in [DType::F32, DType::F16, DType::I32] {
         let activation = dtype.is_float().then_some(Activation::Gelu);
-        all.push(Matmul { dtype, batch: (Strided, Linear, 2), bias: true, activation }.into());
+        all.push(
+            Matmul { dtype, batch: (Strided, Linear, 2), bias: true, activation, then: after(dtype) }.into(),
+        );
         for tiled in [false, true] {
-            all.push(Conv { dtype, geometry, bias: true, activation, tiled }.into());
+            all.push(Conv { dtype, geometry, bias: true, activation, tiled, then: after(dtype) }.into());
         }
         all.push(ConvTranspose { dtype, geometry, bias: true }.into());
         let average = |include_pad| Pooling::Of(PoolOp::Average { include_pad });
@@ -207,13 +222,36 @@ fn direct() -> Vec<Template> {
         ] {
             for bias in [None, Some(Bias::OfRows), Some(Bias::OfColumns)] {
                 let (batch, rows, columns) = ((Strided, Linear, 2), 2, 8);
-                all.push(Direct { dtype, batch, lhs_fours, rhs, rows, columns, bias, activation }.into());
+                all.push(
+                    Direct {
+                        dtype,
+                        batch,
+                        lhs_fours,
+                        rhs,
+                        rows,
+                        columns,
+                        bias,
+                        activation,
+                        then: after(dtype),
+                    }
+                    .into(),
+                );
             }
         }
         for (geometry, channels) in [(geometry, 8), (geometry, 1), (wide, 4)] {
             for padded in [false, true] {
                 all.push(
-                    RowConv { dtype, geometry, padded, channels, pixels: 4, bias: padded, activation }.into(),
+                    RowConv {
+                        dtype,
+                        geometry,
+                        padded,
+                        channels,
+                        pixels: 4,
+                        bias: padded,
+                        activation,
+                        then: after(dtype),
+                    }
+                    .into(),
                 );
             }
         }
@@ -276,7 +314,13 @@ fn sources_read_well() {
     let (kept, folded) = ((Linear, 0), (Linear, 0));
     let mean = Reduce { fold: Fold::Sum, mean: true, dtype: DType::F32, kept, folded, wide: true };
     insta::assert_snapshot!("mean", wgsl::source(&Template::from(mean).kernel()));
-    let product = Matmul { dtype: DType::F32, batch: (Single, Single, 0), bias: false, activation: None };
+    let product = Matmul {
+        dtype: DType::F32,
+        batch: (Single, Single, 0),
+        bias: false,
+        activation: None,
+        then: Vec::new(),
+    };
     insta::assert_snapshot!("matmul", wgsl::source(&Template::from(product).kernel()));
     let direct = Direct {
         dtype: DType::F16,
@@ -287,6 +331,7 @@ fn sources_read_well() {
         columns: 4,
         bias: Some(Bias::OfColumns),
         activation: Some(Activation::Relu),
+        then: after(DType::F32),
     };
     insta::assert_snapshot!("direct", wgsl::source(&Template::from(direct).kernel()));
 }

@@ -4,15 +4,17 @@ use crate::device::InitError;
 use crate::kernel::{KernelError, WgslKernel};
 use crate::memory::{Block, Buffer, Memory, Pool};
 use crate::read;
+use crate::runtime::WgpuRuntime;
 use crate::statistics::{Counters, count};
 use kiln_gpu::kernels::Template;
 use kiln_gpu::language::wgsl;
-use kiln_gpu::runtime::Limits;
+use kiln_gpu::runtime::{Amendment, Launch, Limits};
 use kiln_tensor::backend::ExecutionError;
 use kiln_tensor::compose::Draws;
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The variable that says, by 1 or 0, whether kernels share memory within workgroups. Where it is not set, they do so but on drivers
@@ -24,6 +26,8 @@ pub(crate) const PARAMETER_BYTES: u64 = 4096;
 const PARAMETERS_BYTES: u64 = 256 * 1024;
 /// Kernels after which a submission does not wait for more: the device shall have work while the next are recorded.
 const MOST_PENDING: usize = 256;
+/// Bind groups that are kept: those of many forward passes of large networks.
+const MOST_BIND_GROUPS: usize = 16_384;
 
 /// An open device.
 pub(crate) struct Context {
@@ -62,12 +66,32 @@ struct State {
     layouts: HashMap<Vec<bool>, Arc<Layout>>,
     bind_groups: HashMap<BindGroupKey, wgpu::BindGroup>,
     pending: Vec<Pending>,
+    /// The last of the pending kernels, if more may be done by it.
+    last: Option<Last>,
     /// The parameters of the pending kernels.
     parameters: Vec<u8>,
 }
 
 /// Which buffers are written to; each by its id, with where the part of it starts and ends that is bound.
 type BindGroupKey = (Vec<bool>, Vec<(u64, u64, u64)>);
+
+/// What a kernel sees of a buffer.
+#[derive(Clone)]
+struct Part {
+    buffer: wgpu::Buffer,
+    id: u64,
+    start: u64,
+    end: u64,
+}
+
+/// A recorded kernel that writes a whole tensor.
+struct Last {
+    template: Template,
+    parts: Vec<Part>,
+    parameters: Vec<u32>,
+    /// The buffer that it writes, and how many elements of it.
+    writes: (u64, usize),
+}
 
 struct Layout {
     group: wgpu::BindGroupLayout,
@@ -246,7 +270,9 @@ impl Context {
     ///
     /// # Panics
     /// When a buffer is larger than kernels see, or the grid than the device allows.
-    pub fn record(&self, template: &Template, buffers: &[&Memory], parameters: &[u32], groups: [u32; 3]) {
+    pub fn record(&self, launch: &Launch<'_, WgpuRuntime>) {
+        let Launch { template, buffers, parameters, groups, moved, writes_all_of } = *launch;
+        count(&self.counters.moved_bytes, moved);
         let most = self.limits.groups;
         assert!(
             groups.iter().all(|&groups| groups <= most),
@@ -255,7 +281,52 @@ impl Context {
         );
         let mut state = lock(&self.state);
         let pipeline = self.pipeline(&mut state, template);
-        self.record_pipeline(&mut state, pipeline, buffers, parameters, groups);
+        let parts = self.parts(&pipeline, buffers);
+        self.record_pipeline(&mut state, pipeline, &parts, parameters, groups);
+        // A full queue was submitted.
+        if let (Some((output, elements)), false) = (writes_all_of, state.pending.is_empty())
+            && let Some(buffer) = buffers.get(output).and_then(|memory| memory.block.buffer())
+        {
+            let (template, parameters) = (template.clone(), parameters.to_vec());
+            state.last = Some(Last { template, parts, parameters, writes: (buffer.id, elements) });
+        }
+    }
+
+    /// See [`Runtime::amend`](kiln_gpu::runtime::Runtime::amend).
+    pub fn amend<'a>(
+        &self,
+        memory: &Memory,
+        elements: usize,
+        with: impl FnOnce(&Template, usize) -> Option<Amendment<'a, WgpuRuntime>>,
+    ) -> bool {
+        let mut state = lock(&self.state);
+        let id = memory.block.buffer().map(|buffer| buffer.id);
+        let writes_it =
+            |last: &Last| memory.range.start == 0 && last.writes.1 == elements && Some(last.writes.0) == id;
+        let Some(last) = state.last.take_if(|last| writes_it(last)) else { return false };
+        let (
+            Some(Amendment { template, buffers, parameters, moved }),
+            Some(Pending { parameters: at, groups, .. }),
+        ) = (with(&last.template, last.parts.len()), state.pending.last())
+        else {
+            state.last = Some(last);
+            return false;
+        };
+        let (at, groups) = (*at as usize, *groups);
+        let pipeline = self.pipeline(&mut state, &template);
+        let mut parts = last.parts;
+        parts.extend(self.parts(&pipeline, &buffers));
+        let parameters = [last.parameters, parameters].concat();
+        state.pending.pop();
+        state.parameters.truncate(at);
+        // It is the same kernel, which was counted.
+        self.counters.dispatches.fetch_sub(1, Ordering::Relaxed);
+        count(&self.counters.moved_bytes, moved);
+        self.record_pipeline(&mut state, pipeline, &parts, &parameters, groups);
+        if !state.pending.is_empty() {
+            state.last = Some(Last { template, parts, parameters, writes: last.writes });
+        }
+        true
     }
 
     /// Records a user's kernel with buffers, parameters and a grid that are known to be within the limits.
@@ -269,7 +340,9 @@ impl Context {
     ) -> Result<(), KernelError> {
         let mut state = lock(&self.state);
         let pipeline = self.own_pipeline(&mut state, kernel, writable)?;
-        self.record_pipeline(&mut state, pipeline, buffers, parameters, groups);
+        let parts = self.parts(&pipeline, buffers);
+        count(&self.counters.moved_bytes, buffers.iter().map(|memory| memory.range.len()).sum());
+        self.record_pipeline(&mut state, pipeline, &parts, parameters, groups);
         Ok(())
     }
 
@@ -277,11 +350,12 @@ impl Context {
         &self,
         state: &mut State,
         pipeline: Arc<Pipeline>,
-        buffers: &[&Memory],
+        parts: &[Part],
         parameters: &[u32],
         groups: [u32; 3],
     ) {
-        let group = self.bind_group(state, &pipeline, buffers);
+        state.last = None;
+        let group = self.bind_group(state, &pipeline, parts);
         let start = state.parameters.len();
         state.parameters.extend(parameters.iter().flat_map(|word| word.to_ne_bytes()));
         let padded = state.parameters.len().next_multiple_of(self.parameter_step as usize);
@@ -300,6 +374,7 @@ impl Context {
     }
 
     fn submit_pending(&self, state: &mut State) {
+        state.last = None;
         if state.pending.is_empty() {
             return;
         }
@@ -320,6 +395,28 @@ impl Context {
         count(&self.counters.submissions, 1);
         state.pending.clear();
         state.parameters.clear();
+        self.release_unused(state);
+    }
+
+    /// Gives buffers back to the system that were of no use for long, and bind groups of such buffers.
+    fn release_unused(&self, state: &mut State) {
+        let released = state.pool.release_unused();
+        if !released.is_empty() {
+            count(&self.counters.released_buffers, released.len());
+            count(
+                &self.counters.released_bytes,
+                released.iter().map(|buffer| buffer.raw.size() as usize).sum(),
+            );
+            let gone: HashSet<u64> = released.iter().map(|buffer| buffer.id).collect();
+            // A bind group keeps its buffers.
+            state.retain_bind_groups(&self.counters, |(_, parts)| {
+                !parts.iter().any(|(id, ..)| gone.contains(id))
+            });
+        }
+        if state.bind_groups.len() > MOST_BIND_GROUPS {
+            // What is needed again is made again.
+            state.retain_bind_groups(&self.counters, |_| false);
+        }
     }
 
     fn pipeline(&self, state: &mut State, template: &Template) -> Arc<Pipeline> {
@@ -420,35 +517,40 @@ impl Context {
         layout
     }
 
-    fn bind_group(&self, state: &mut State, pipeline: &Pipeline, memories: &[&Memory]) -> wgpu::BindGroup {
+    /// What a kernel sees of buffers.
+    ///
+    /// # Panics
+    /// When it sees less than it needs.
+    fn parts(&self, pipeline: &Pipeline, memories: &[&Memory]) -> Vec<Part> {
         let limit = self.limits.binding_bytes as u64;
-        // What is small enough is bound whole, so that all its parts have one bind group.
-        let bound = |memory: &Memory, buffer: &Buffer| match buffer.raw.size() {
-            size if size <= limit && memory.range.start == 0 && !pipeline.exact => (0, size),
-            _ => (memory.range.start as u64, (memory.range.end.next_multiple_of(4)) as u64),
-        };
-        let parts: Vec<(&Buffer, u64, u64)> = memories
-            .iter()
-            .filter_map(|memory| memory.block.buffer().map(|buffer| (memory, buffer)))
-            .map(|(memory, buffer)| (buffer, bound(memory, buffer)))
-            .map(|(buffer, (start, end))| (buffer, start, end))
-            .collect();
-        let ids = parts.iter().map(|&(buffer, start, end)| (buffer.id, start, end)).collect();
-        let key = (pipeline.writable.clone(), ids);
-        if let Some(group) = state.bind_groups.get(&key) {
-            return group.clone();
-        }
-        for &(_, start, end) in &parts {
+        let part = |memory: &Memory, buffer: &Buffer| {
+            // What is small enough is bound whole, so that all its parts have one bind group.
+            let (start, end) = match buffer.raw.size() {
+                size if size <= limit && memory.range.start == 0 && !pipeline.exact => (0, size),
+                _ => (memory.range.start as u64, (memory.range.end.next_multiple_of(4)) as u64),
+            };
             assert!(
                 end - start <= limit,
                 "a tensor of {} bytes in an operation that needs all of it at once, and kernels on {} see {limit} of a buffer",
                 end - start,
                 self.name
             );
+            Part { buffer: buffer.raw.clone(), id: buffer.id, start, end }
+        };
+        let of = |memory: &&Memory| memory.block.buffer().map(|buffer| part(memory, buffer));
+        memories.iter().filter_map(of).collect()
+    }
+
+    fn bind_group(&self, state: &mut State, pipeline: &Pipeline, parts: &[Part]) -> wgpu::BindGroup {
+        let ids = parts.iter().map(|part| (part.id, part.start, part.end)).collect();
+        let key = (pipeline.writable.clone(), ids);
+        if let Some(group) = state.bind_groups.get(&key) {
+            return group.clone();
         }
-        let bindings = parts.iter().map(|&(buffer, start, end)| {
-            let size = wgpu::BufferSize::new(end - start);
-            wgpu::BufferBinding { buffer: &buffer.raw, offset: start, size }
+        let bindings = parts.iter().map(|part| wgpu::BufferBinding {
+            buffer: &part.buffer,
+            offset: part.start,
+            size: wgpu::BufferSize::new(part.end - part.start),
         });
         let entries: Vec<_> = bindings
             .zip(0..)
@@ -465,5 +567,13 @@ impl Context {
         count(&self.counters.bind_groups, 1);
         state.bind_groups.insert(key, group.clone());
         group
+    }
+}
+
+impl State {
+    fn retain_bind_groups(&mut self, counters: &Counters, keep: impl Fn(&BindGroupKey) -> bool) {
+        let before = self.bind_groups.len();
+        self.bind_groups.retain(|key, _| keep(key));
+        count(&counters.released_bind_groups, before - self.bind_groups.len());
     }
 }

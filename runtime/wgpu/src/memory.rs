@@ -72,12 +72,26 @@ pub(crate) struct Buffer {
     pub id: u64,
 }
 
+/// Submissions after which a buffer that nobody took since goes back to the system.
+const LONGEST_UNUSED: u64 = 512;
+/// Bytes of free buffers that are kept in any case.
+const LEAST_KEPT: u64 = 64 << 20;
+/// How many times as many bytes may be free as were in use at most: the tensors of a forward pass are not all there at once, and their
+/// sizes differ.
+const MOST_KEPT: u64 = 4;
+
 /// Buffers that wait to be used again. Kernels run in the order in which they are asked for, so a buffer may go to its next
 /// user before the kernels of the last have run. The oldest buffer goes first: a forward pass that starts with the same buffers
 /// free takes the same ones again, and their bind groups serve again.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
-    free: HashMap<u64, BTreeMap<u64, Buffer>>,
+    /// By size, then by id, with the submission before which they were last in use.
+    free: HashMap<u64, BTreeMap<u64, (Buffer, u64)>>,
+    free_bytes: u64,
+    used_bytes: u64,
+    most_used_bytes: u64,
+    /// Submissions so far.
+    now: u64,
 }
 
 impl Pool {
@@ -88,12 +102,50 @@ impl Pool {
         bytes.div_ceil(step) * step
     }
 
+    /// A buffer for use. Where there is none the caller makes one, which is counted as in use too.
     pub fn take(&mut self, class: u64) -> Option<Buffer> {
-        self.free.get_mut(&class)?.pop_first().map(|(_, buffer)| buffer)
+        self.used_bytes += class;
+        self.most_used_bytes = self.most_used_bytes.max(self.used_bytes);
+        let (_, (buffer, _)) = self.free.get_mut(&class)?.pop_first()?;
+        self.free_bytes -= class;
+        Some(buffer)
     }
 
     pub fn put(&mut self, buffer: Buffer) {
-        self.free.entry(buffer.raw.size()).or_default().insert(buffer.id, buffer);
+        let size = buffer.raw.size();
+        self.used_bytes -= size;
+        self.free_bytes += size;
+        self.free.entry(size).or_default().insert(buffer.id, (buffer, self.now));
+    }
+
+    /// Takes out what was free for long, and what is more than a forward pass may need, longest unused first; called once a
+    /// submission.
+    pub fn release_unused(&mut self) -> Vec<Buffer> {
+        self.now += 1;
+        let most = LEAST_KEPT + MOST_KEPT * self.most_used_bytes;
+        let mut excess = self.free_bytes.saturating_sub(most);
+        // Looking through all of them now and then is enough.
+        if excess == 0 && !self.now.is_multiple_of(LONGEST_UNUSED / 8) {
+            return Vec::new();
+        }
+        let each = |(&size, buffers): (&u64, &BTreeMap<u64, (Buffer, u64)>)| {
+            buffers.iter().map(|(&id, &(_, since))| (since, id, size)).collect::<Vec<_>>()
+        };
+        let mut oldest: Vec<(u64, u64, u64)> = self.free.iter().flat_map(each).collect();
+        oldest.sort_unstable();
+        let mut released = Vec::new();
+        for (since, id, size) in oldest {
+            if excess == 0 && since + LONGEST_UNUSED > self.now {
+                break;
+            }
+            excess = excess.saturating_sub(size);
+            self.free_bytes -= size;
+            released.extend(
+                self.free.get_mut(&size).and_then(|buffers| buffers.remove(&id)).map(|(buffer, _)| buffer),
+            );
+        }
+        self.free.retain(|_, buffers| !buffers.is_empty());
+        released
     }
 }
 

@@ -3,9 +3,9 @@
 use crate::device::{WgpuDevice, expect_context};
 use crate::memory::{Block, Memory};
 use crate::read;
-use crate::statistics::count;
+use kiln_gpu::kernels::Template;
 use kiln_gpu::language::Storage;
-use kiln_gpu::runtime::{Launch, Limits, Runtime};
+use kiln_gpu::runtime::{Amendment, Launch, Limits, Runtime};
 use kiln_tensor::backend::ExecutionError;
 use kiln_tensor::compose::Draws;
 use std::cell::RefCell;
@@ -68,10 +68,16 @@ impl Runtime for WgpuRuntime {
     }
 
     fn launch(device: &WgpuDevice, launch: Launch<'_, Self>) {
-        let Launch { template, buffers, parameters, groups, moved } = launch;
-        let context = expect_context(device);
-        count(&context.counters.moved_bytes, moved);
-        context.record(template, buffers, parameters, groups);
+        expect_context(device).record(&launch);
+    }
+
+    fn amend<'a>(
+        device: &WgpuDevice,
+        memory: &mut Memory,
+        elements: usize,
+        with: impl FnOnce(&Template, usize) -> Option<Amendment<'a, Self>>,
+    ) -> bool {
+        Self::is_unique(memory) && expect_context(device).amend(memory, elements, with)
     }
 
     fn download(

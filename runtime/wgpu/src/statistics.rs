@@ -20,6 +20,12 @@ pub struct Statistics {
     pub pipelines: u64,
     /// Bind groups that were made.
     pub bind_groups: u64,
+    /// Buffers that were of no use for long and were given back to the system.
+    pub released_buffers: u64,
+    /// Their bytes.
+    pub released_bytes: u64,
+    /// Bind groups that were dropped.
+    pub released_bind_groups: u64,
     /// Bytes of memory that was asked for, from the pool or not.
     pub requested_bytes: u64,
     /// Bytes that kernels read and wrote.
@@ -43,7 +49,7 @@ macro_rules! counters {
     };
 }
 
-counters!(dispatches submissions waits buffers buffer_bytes pipelines bind_groups requested_bytes moved_bytes uploaded_bytes);
+counters!(dispatches submissions waits buffers buffer_bytes pipelines bind_groups released_buffers released_bytes released_bind_groups requested_bytes moved_bytes uploaded_bytes);
 
 /// Adds to a counter.
 pub(crate) fn count(counter: &AtomicU64, by: usize) {

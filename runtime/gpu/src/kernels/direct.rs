@@ -6,6 +6,7 @@
 
 use super::access::{self, Access, Operand};
 use super::matmul::Epilogue;
+use super::then::{self, Then};
 use crate::language::{Buffer, Builder, Builtin, Fours, Kernel, Type, Value};
 use crate::tensor::held_as;
 use kiln_tensor::backend::Layout;
@@ -53,6 +54,8 @@ pub struct Direct {
     pub bias: Option<Bias>,
     /// What is done to each element at last.
     pub activation: Option<Activation>,
+    /// And what came after that.
+    pub then: Vec<Then>,
 }
 
 /// An operand that is read one or four elements at a time.
@@ -116,6 +119,7 @@ impl Direct {
             let right_strides = [k.parameter(), k.parameter()];
             let bias = bias.map(|(buffer, side)| ((buffer, k.parameter(), k.parameter()), side));
             let epilogue = Epilogue { bias, activation: self.activation };
+            let then = then::declare(k, &self.then);
             let coordinates = access::coordinates(batch, &dims);
             let (left, right) = (left.at(batch, &coordinates), right.at(batch, &coordinates));
 
@@ -178,7 +182,11 @@ impl Direct {
                     for (n, sums) in sums.chunks(4).enumerate() {
                         let column = vector(n as u32);
                         k.when(row.below(rows) & column.below(columns), || {
-                            let value = |n: usize| finished(&epilogue, sums[n].get(), row, column + n as u32);
+                            let value = |n: usize| {
+                                let column = column + n as u32;
+                                let sum = finished(&epilogue, sums[n].get(), row, column);
+                                then::apply(&then, start + column, sum)
+                            };
                             output.set((start + column) / 4_u32, [0, 1, 2, 3].map(value));
                         });
                     }
@@ -186,7 +194,8 @@ impl Direct {
                     for (n, sum) in sums.iter().enumerate() {
                         let column = single(n as u32);
                         k.when(row.below(rows) & column.below(columns), || {
-                            output.set(start + column, finished(&epilogue, sum.get(), row, column));
+                            let sum = finished(&epilogue, sum.get(), row, column);
+                            output.set(start + column, then::apply(&then, start + column, sum));
                         });
                     }
                 }

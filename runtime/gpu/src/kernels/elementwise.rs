@@ -1,7 +1,8 @@
 //! Elementwise programs over strided operands; copies and fills are the shortest of them.
 
 use super::access::{self, Access, Operand, Walk};
-use super::{LINE, launch, line_of};
+use super::then::{self, Then};
+use super::{LINE, launch, launch_open, line_of};
 use crate::language::{Builder, Kernel, Type, Value};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, held_as};
@@ -22,6 +23,8 @@ pub struct Elementwise {
     pub results: Vec<(DType, Access)>,
     /// Number of dims over which strides are told.
     pub rank: usize,
+    /// What is done to the one result after that.
+    pub then: Vec<Then>,
 }
 
 impl Elementwise {
@@ -37,6 +40,7 @@ impl Elementwise {
             let counters: Vec<_> = self.counters.iter().map(|&access| declare(access)).collect();
             let results: Vec<_> = self.results.iter().map(|&(_, access)| declare(access)).collect();
             let parameters: Vec<_> = own_parameters(&self.expression).iter().map(|_| k.parameter()).collect();
+            let then = then::declare(k, &self.then);
 
             let position = k.position(LINE);
             k.when(position.below(count), || {
@@ -50,7 +54,8 @@ impl Elementwise {
                     counters.iter().map(|counter| counter.at(position, &coordinates)).collect();
                 let steps = evaluate(k, &self.expression, &operands, &counters, &parameters);
                 for ((output, result), step) in outputs.iter().zip(&results).zip(self.expression.results()) {
-                    output.set(result.at(position, &coordinates), steps[usize::from(step)]);
+                    let value = then::apply(&then, position, steps[usize::from(step)]);
+                    output.set(result.at(position, &coordinates), value);
                 }
             });
         })
@@ -58,7 +63,7 @@ impl Elementwise {
 }
 
 /// The dtypes of a program's parameters, by their number.
-fn own_parameters(expression: &Expression) -> Vec<Option<DType>> {
+pub(super) fn own_parameters(expression: &Expression) -> Vec<Option<DType>> {
     let mut dtypes = Vec::new();
     for step in &expression.steps {
         if let Step::Parameter(n, dtype) = *step {
@@ -68,6 +73,19 @@ fn own_parameters(expression: &Expression) -> Vec<Option<DType>> {
         }
     }
     dtypes
+}
+
+/// The words that tell a kernel a program's parameters.
+///
+/// # Panics
+/// When the program names parameters that are not there.
+pub(super) fn parameter_words(expression: &Expression, parameters: &[Scalar]) -> Vec<u32> {
+    let word = |(n, dtype): (usize, Option<DType>)| match (parameters.get(n), dtype) {
+        (Some(&value), Some(dtype)) => scalar_word(value, dtype),
+        (_, None) => 0,
+        (None, Some(_)) => panic!("elementwise: a program names parameters that are not there"),
+    };
+    own_parameters(expression).into_iter().enumerate().map(word).collect()
 }
 
 /// The type in which elements of a dtype are computed.
@@ -107,7 +125,7 @@ fn constant(k: &Builder, value: Scalar, dtype: DType) -> Value<'_> {
 }
 
 /// The values of all steps.
-fn evaluate<'k>(
+pub(super) fn evaluate<'k>(
     k: &'k Builder,
     expression: &Expression,
     operands: &[Value<'k>],
@@ -311,15 +329,11 @@ fn softplus(x: Value<'_>) -> Value<'_> {
     x.above(40.0).select(x, x.minimum(x.kernel().value(40.0)).exp().log_1p())
 }
 
-/// Runs a program over operands, which broadcast, into new tensors.
+/// What a program's operands broadcast to, and the dtypes of its steps.
 ///
 /// # Panics
 /// When the operands do not broadcast, or the program names what is not there.
-pub(crate) fn run<R: Runtime>(
-    expression: &Expression,
-    operands: &[GpuTensor<R>],
-    parameters: &[Scalar],
-) -> Vec<GpuTensor<R>> {
+fn shape_and_dtypes<R: Runtime>(expression: &Expression, operands: &[GpuTensor<R>]) -> (Shape, Vec<DType>) {
     let Some(first) = operands.first() else { panic!("elementwise: no operand") };
     let shape = operands.iter().fold(first.shape(), |shape, operand| {
         shape
@@ -330,13 +344,42 @@ pub(crate) fn run<R: Runtime>(
     let Some(dtypes) = expression.dtypes(&dtypes) else {
         panic!("elementwise: a program names operands that are not there")
     };
+    (shape, dtypes)
+}
+
+/// Runs a program over operands, which broadcast, into new tensors.
+///
+/// # Panics
+/// When the operands do not broadcast, or the program names what is not there.
+pub(crate) fn run<R: Runtime>(
+    expression: &Expression,
+    operands: &[GpuTensor<R>],
+    parameters: &[Scalar],
+) -> Vec<GpuTensor<R>> {
+    let (shape, dtypes) = shape_and_dtypes(expression, operands);
+    let device = &operands[0].device;
     let results: Vec<GpuTensor<R>> = expression
         .results()
         .into_iter()
-        .map(|step| GpuTensor::empty(shape.clone(), dtypes[usize::from(step)], &first.device))
+        .map(|step| GpuTensor::empty(shape.clone(), dtypes[usize::from(step)], device))
         .collect();
     write(expression, operands, parameters, &results, &shape);
     results
+}
+
+/// [`run`] with operands that the caller needs no more: where one of them was just computed, by the kernel that did.
+pub(crate) fn consume<R: Runtime>(
+    expression: &Expression,
+    operands: Vec<GpuTensor<R>>,
+    parameters: &[Scalar],
+) -> Vec<GpuTensor<R>> {
+    let (shape, dtypes) = shape_and_dtypes(expression, &operands);
+    let dtype = expression.results().first().map(|&step| dtypes[usize::from(step)]);
+    let Some(dtype) = dtype else { return run(expression, &operands, parameters) };
+    match then::within_last(expression, operands, parameters, &shape, dtype) {
+        Ok(result) => vec![result],
+        Err(operands) => run(expression, &operands, parameters),
+    }
 }
 
 /// Runs a program over operands, which broadcast to `shape`, into memory that is there: views of `shape` that no operand reads.
@@ -426,13 +469,7 @@ impl<R: Runtime> Views<R> {
             words.push(view.offset as u32);
             words.extend(walk.stride_words(n));
         }
-        for (n, dtype) in own_parameters(expression).into_iter().enumerate() {
-            words.push(match (parameters.get(n), dtype) {
-                (Some(&value), Some(dtype)) => scalar_word(value, dtype),
-                (_, None) => 0,
-                (None, Some(_)) => panic!("elementwise: a program names parameters that are not there"),
-            });
-        }
+        words.extend(parameter_words(expression, parameters));
 
         let (read, rest) = access.split_at(self.operands.len());
         let (counted, written) = rest.split_at(self.counters.len());
@@ -445,9 +482,16 @@ impl<R: Runtime> Views<R> {
             counters: counted.to_vec(),
             results: dtypes(&self.results, written),
             rank: if strided { walk.dims.len() } else { 0 },
+            then: Vec::new(),
         };
         let tensors: Vec<&GpuTensor<R>> = self.operands.iter().chain(&self.results).collect();
-        launch::<R>(device, template, &tensors, &words, line_of::<R>(device, count));
+        let groups = line_of::<R>(device, count);
+        match (self.results.as_slice(), written) {
+            ([result], [Access::Linear]) if result.layout.offset == 0 => {
+                launch_open::<R>(device, template, &tensors, &words, groups);
+            }
+            _ => launch::<R>(device, template, &tensors, &words, groups),
+        }
     }
 }
 
@@ -534,7 +578,14 @@ pub(crate) fn single<R: Runtime>(
     operands: &[GpuTensor<R>],
     parameters: &[Scalar],
 ) -> GpuTensor<R> {
-    let mut results = run(expression, operands, parameters);
+    only(run(expression, operands, parameters))
+}
+
+/// The result of a program with one.
+///
+/// # Panics
+/// When it has none, or several.
+pub(crate) fn only<R: Runtime>(mut results: Vec<GpuTensor<R>>) -> GpuTensor<R> {
     match (results.pop(), results.is_empty()) {
         (Some(result), true) => result,
         _ => panic!("elementwise: a program of one result was expected"),

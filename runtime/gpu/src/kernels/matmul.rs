@@ -2,7 +2,8 @@
 
 use super::access::{self, Access, Operand, Walk};
 use super::direct::{Bias, Direct, LANES, Reading, fours_along, least_left_over};
-use super::{Template, elementwise, launch};
+use super::then::{self, Then};
+use super::{Template, elementwise, launch, launch_open};
 use crate::language::{Builder, Builtin, Kernel, Type, Value};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, element_bytes, held_as};
@@ -128,6 +129,8 @@ pub struct Matmul {
     pub bias: bool,
     /// What is done to each element at last.
     pub activation: Option<Activation>,
+    /// And what came after that.
+    pub then: Vec<Then>,
 }
 
 impl Matmul {
@@ -147,6 +150,7 @@ impl Matmul {
             let left_strides = [k.parameter(), k.parameter()];
             let right_strides = [k.parameter(), k.parameter()];
             let bias = bias.map(|bias| (bias, k.parameter(), k.parameter()));
+            let then = then::declare(k, &self.then);
             let epilogue = Epilogue { bias, activation: self.activation };
             let coordinates = access::coordinates(batch, &dims);
             let (left, right) = (left.at(batch, &coordinates), right.at(batch, &coordinates));
@@ -159,7 +163,8 @@ impl Matmul {
                 |depth, column| rhs.at(*column + depth * right_strides[0]),
                 |row, column, sum| {
                     let sum = epilogue.apply(sum, |(bias, start, stride)| bias.at(start + column * stride));
-                    output.set((batch * size[0] + row) * size[1] + column, sum);
+                    let position = (batch * size[0] + row) * size[1] + column;
+                    output.set(position, then::apply(&then, position, sum));
                 },
             );
         })
@@ -233,7 +238,10 @@ impl<R: Runtime> Product<'_, R> {
         let (template, tile): (Template, [u32; 2]) = if R::limits(device).shared_memory {
             // A bias of rows is asked for where products do without shared memory alone.
             let bias = self.bias.is_some();
-            (Matmul { dtype, batch, bias, activation: self.activation }.into(), [TILE, TILE])
+            (
+                Matmul { dtype, batch, bias, activation: self.activation, then: Vec::new() }.into(),
+                [TILE, TILE],
+            )
         } else {
             let lhs_fours = fours_along(left);
             let rhs = if fours_along(right) {
@@ -258,6 +266,7 @@ impl<R: Runtime> Product<'_, R> {
                 },
                 bias: self.bias.map(|(_, side)| side),
                 activation: self.activation,
+                then: Vec::new(),
             };
             let tile = [template.columns * LANES, template.rows];
             (template.into(), tile)
@@ -282,7 +291,11 @@ impl<R: Runtime> Product<'_, R> {
             }
             let across = |size: usize, tile: u32| size.div_ceil(tile as usize) as u32;
             let groups = [across(columns, tile[0]), across(rows, tile[1]), (count - first).min(most) as u32];
-            launch::<R>(device, template.clone(), &tensors, &words, groups);
+            if count <= most {
+                launch_open::<R>(device, template.clone(), &tensors, &words, groups);
+            } else {
+                launch::<R>(device, template.clone(), &tensors, &words, groups);
+            }
         }
     }
 }

@@ -7,7 +7,8 @@ pub use rows::RowConv;
 
 use super::access::coordinates;
 use super::matmul::{Epilogue, TILE, TILE_GROUP, Tile};
-use super::{LINE, elementwise, launch, line_of};
+use super::then::{self, Then};
+use super::{LINE, elementwise, launch, launch_open, line_of};
 use crate::language::{Builder, Builtin, Kernel, Type, Value};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, held_as};
@@ -112,6 +113,8 @@ pub struct Conv {
     pub activation: Option<Activation>,
     /// Whether it is a tiled product.
     pub tiled: bool,
+    /// What came after that.
+    pub then: Vec<Then>,
 }
 
 impl Conv {
@@ -129,6 +132,7 @@ impl Conv {
             let (in_channels, out_channels) = (k.parameter(), k.parameter());
             let sizes = Sizes::declare(k);
             let first = k.parameter();
+            let then = then::declare(k, &self.then);
             let (image, windows) = (volume(&sizes.input), volume(&sizes.output));
             let length = self.geometry.kernel_length();
             let depth = in_channels * length;
@@ -153,7 +157,8 @@ impl Conv {
                     |at, window| gather(place, at, *window),
                     |row, column, sum| {
                         let sum = epilogue.apply(sum, |bias| bias.at(group * out_channels + row));
-                        output.set((place * out_channels + row) * windows + column, sum);
+                        let position = (place * out_channels + row) * windows + column;
+                        output.set(position, then::apply(&then, position, sum));
                     },
                 );
             } else {
@@ -169,7 +174,8 @@ impl Conv {
                             weight.at(channel * depth + at).fma(gather(place, at, window), sum.get());
                         sum.set(product);
                     });
-                    output.set(position, epilogue.apply(sum.get(), |bias| bias.at(channel)));
+                    let sum = epilogue.apply(sum.get(), |bias| bias.at(channel));
+                    output.set(position, then::apply(&then, position, sum));
                 });
             }
         })
@@ -216,8 +222,14 @@ pub(crate) fn conv<R: Runtime>(
     let bias = bias.map(from_start);
     // A tile of few rows computes mostly what nobody asked for.
     let tiled = out_channels >= 8;
-    let template =
-        Conv { dtype: x.dtype, geometry: Geometry::of(&windows), bias: bias.is_some(), activation, tiled };
+    let template = Conv {
+        dtype: x.dtype,
+        geometry: Geometry::of(&windows),
+        bias: bias.is_some(),
+        activation,
+        tiled,
+        then: Vec::new(),
+    };
     let mut tensors = vec![&x, &weight];
     tensors.extend(&bias);
     tensors.push(&out);
@@ -225,7 +237,7 @@ pub(crate) fn conv<R: Runtime>(
     words.extend(Sizes::words(&windows));
     if !tiled {
         words.push(0);
-        launch::<R>(&x.device, template, &tensors, &words, line_of::<R>(&x.device, out.len()));
+        launch_open::<R>(&x.device, template, &tensors, &words, line_of::<R>(&x.device, out.len()));
         return out;
     }
     let (count, most) = (batch * groups, R::limits(&x.device).groups as usize);
@@ -233,7 +245,11 @@ pub(crate) fn conv<R: Runtime>(
     for first in (0..count).step_by(most) {
         let words = [words.as_slice(), &[first as u32]].concat();
         let groups = [across(windows.output_len()), across(out_channels), (count - first).min(most) as u32];
-        launch::<R>(&x.device, template.clone(), &tensors, &words, groups);
+        if count <= most {
+            launch_open::<R>(&x.device, template.clone(), &tensors, &words, groups);
+        } else {
+            launch::<R>(&x.device, template.clone(), &tensors, &words, groups);
+        }
     }
     out
 }

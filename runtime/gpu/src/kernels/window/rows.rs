@@ -3,7 +3,8 @@
 
 use super::super::direct::{Bias, LANES, Side, least_left_over};
 use super::super::matmul::{Epilogue, Product};
-use super::super::{access::Walk, elementwise, launch};
+use super::super::then::{self, Then};
+use super::super::{access::Walk, elementwise, launch, launch_open};
 use super::{Geometry, Sizes, from_start, zero};
 use crate::language::{Buffer, Builder, Builtin, Kernel, Value};
 use crate::runtime::Runtime;
@@ -34,6 +35,8 @@ pub struct RowConv {
     pub bias: bool,
     /// What is done to each element at last.
     pub activation: Option<Activation>,
+    /// And what came after that.
+    pub then: Vec<Then>,
 }
 
 /// A row of an image, or one of its padding.
@@ -81,6 +84,7 @@ impl RowConv {
             let [groups, in_channels, out_channels] = [k.parameter(), k.parameter(), k.parameter()];
             let sizes = Sizes::declare(k);
             let place = k.parameter() + k.builtin(Builtin::GroupZ);
+            let then = then::declare(k, &self.then);
 
             // Blocks of a row, rows of an image.
             let [depth_out, height_out, width_out] = sizes.output;
@@ -157,7 +161,7 @@ impl RowConv {
                     let inside = own.below(all) & (pixel + n_pixel).below(width_out);
                     k.when(inside, || {
                         let sum = epilogue.apply(sum.get(), |bias| bias.at(of_group + n));
-                        output.set(start + n_pixel, sum);
+                        output.set(start + n_pixel, then::apply(&then, start + n_pixel, sum));
                     });
                 }
             }
@@ -196,6 +200,7 @@ pub(super) fn conv<R: Runtime>(
         pixels: least_left_over(windows.output[2], lengths),
         bias: bias.is_some(),
         activation,
+        then: Vec::new(),
     };
     let x = from_start(x);
     let weight = if template.is_packed() { packed(weight, channels as usize) } else { from_start(weight) };
@@ -212,7 +217,11 @@ pub(super) fn conv<R: Runtime>(
     for first in (0..count).step_by(most) {
         let words = [words.as_slice(), &[first as u32]].concat();
         let grid = [grid[0], grid[1], (count - first).min(most) as u32];
-        launch::<R>(device, template.clone(), &tensors, &words, grid);
+        if count <= most {
+            launch_open::<R>(device, template.clone(), &tensors, &words, grid);
+        } else {
+            launch::<R>(device, template.clone(), &tensors, &words, grid);
+        }
     }
 }
 

@@ -1,0 +1,162 @@
+//! What a kernel does to each element before it writes it: elementwise programs that came after it, on what it computed and further
+//! operands. So they cost neither a kernel of their own nor a way of all elements to memory and back.
+
+use super::access::{self, Access, Operand, Walk};
+use super::{Template, elementwise};
+use crate::language::{Buffer, Builder, Value};
+use crate::runtime::{Amendment, Runtime};
+use crate::tensor::{GpuTensor, held_as};
+use kiln_tensor::backend::Primitive;
+use kiln_tensor::{DType, Expression, Scalar, Shape, Step};
+
+/// Programs that one kernel does at most.
+const MOST: usize = 4;
+
+/// A program on what a kernel computes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Then {
+    /// What is computed of each element.
+    pub expression: Expression,
+    /// Which of the program's operands the kernel's own result is.
+    pub own: usize,
+    /// The dtypes of the other operands, and how they are read.
+    pub operands: Vec<(DType, Access)>,
+    /// Number of dims over which strides are told.
+    pub rank: usize,
+}
+
+/// A program with its operands in a kernel.
+pub(super) struct Declared<'t, 'k> {
+    then: &'t Then,
+    operands: Vec<(Buffer<'k>, Operand<'k>)>,
+    dims: Vec<Value<'k>>,
+    parameters: Vec<Value<'k>>,
+}
+
+/// The next buffers and parameters as those of programs: of each the dims, the operands, the program's own. They are a kernel's last.
+pub(super) fn declare<'t, 'k>(k: &'k Builder, programs: &'t [Then]) -> Vec<Declared<'t, 'k>> {
+    let declared = programs.iter().map(|then| {
+        let dims = k.parameters(then.rank);
+        let operand = |&(dtype, access): &(DType, Access)| {
+            (k.input(held_as(dtype)), Operand::declare(k, access, then.rank))
+        };
+        let operands = then.operands.iter().map(operand).collect();
+        let count = elementwise::own_parameters(&then.expression).len();
+        Declared { then, operands, dims, parameters: k.parameters(count) }
+    });
+    declared.collect()
+}
+
+/// What the programs make of a value that would have been written at a position.
+pub(super) fn apply<'k>(programs: &[Declared<'_, 'k>], position: Value<'k>, value: Value<'k>) -> Value<'k> {
+    programs.iter().fold(value, |value, program| {
+        let coordinates = access::coordinates(position, &program.dims);
+        let read =
+            |(buffer, operand): &(Buffer<'k>, Operand<'k>)| buffer.at(operand.at(position, &coordinates));
+        let mut operands: Vec<_> = program.operands.iter().map(read).collect();
+        operands.insert(program.then.own, value);
+        let expression = &program.then.expression;
+        let steps = elementwise::evaluate(value.kernel(), expression, &operands, &[], &program.parameters);
+        expression.results().first().map_or(value, |&step| steps[usize::from(step)])
+    })
+}
+
+impl Template {
+    /// The kernel that does a program after its own, if it can.
+    fn then(&self, then: Then) -> Option<Self> {
+        let mut template = self.clone();
+        let programs = match &mut template {
+            Template::Elementwise(template) => &mut template.then,
+            Template::Matmul(template) => &mut template.then,
+            Template::Direct(template) => &mut template.then,
+            Template::Conv(template) => &mut template.then,
+            Template::RowConv(template) => &mut template.then,
+            Template::Reduce(_)
+            | Template::ArgReduce(_)
+            | Template::Rows(_)
+            | Template::Scan(_)
+            | Template::Compact(_)
+            | Template::Gather(_)
+            | Template::Scatter(_)
+            | Template::SortStep(_)
+            | Template::Attention(_)
+            | Template::ConvTranspose(_)
+            | Template::Pool(_) => return None,
+        };
+        if programs.len() == MOST {
+            return None;
+        }
+        programs.push(then);
+        Some(template)
+    }
+}
+
+/// Does a program of one result within the kernel that computed one of its operands, where that was the last one and nobody else holds what
+/// it computed; elsewhere gives the operands back. `shape` is what they broadcast to.
+///
+/// Half-precision operands are left alone: whether they are rounded in between must not depend on when kernels are submitted.
+pub(super) fn within_last<R: Runtime>(
+    expression: &Expression,
+    mut operands: Vec<GpuTensor<R>>,
+    parameters: &[Scalar],
+    shape: &Shape,
+    dtype: DType,
+) -> Result<GpuTensor<R>, Vec<GpuTensor<R>>> {
+    let counts = |step: &Step| matches!(step, Step::Iota(..));
+    let one_result = expression.results().len() == 1;
+    if dtype == DType::F16 || !one_result || expression.steps.iter().any(counts) {
+        return Err(operands);
+    }
+    for own in 0..operands.len() {
+        let whole = |x: &GpuTensor<R>| {
+            x.shape() == *shape && x.dtype == dtype && x.layout.is_contiguous() && x.layout.offset == 0
+        };
+        if !whole(&operands[own]) {
+            continue;
+        }
+        let mut x = operands.remove(own);
+        let (device, elements) = (x.device.clone(), x.len());
+        let amended = R::amend(&device, &mut x.memory, elements, |template, buffers| {
+            amendment(template, buffers, expression, own, &operands, parameters, shape)
+        });
+        if amended {
+            return Ok(x);
+        }
+        operands.insert(own, x);
+    }
+    Err(operands)
+}
+
+fn amendment<'a, R: Runtime>(
+    template: &Template,
+    buffers: usize,
+    expression: &Expression,
+    own: usize,
+    operands: &'a [GpuTensor<R>],
+    parameters: &[Scalar],
+    shape: &Shape,
+) -> Option<Amendment<'a, R>> {
+    let fits = |x: &GpuTensor<R>| x.is_visible() && buffers + operands.len() <= R::limits(&x.device).bindings;
+    if !operands.iter().all(fits) {
+        return None;
+    }
+    let views: Vec<_> = operands.iter().map(|operand| operand.layout.expand(shape)).collect();
+    let strides: Vec<&[isize]> = views.iter().map(|view| view.strides.as_slice()).collect();
+    let walk = Walk::new(&shape.dims, &strides);
+    let access: Vec<Access> = (0..views.len()).map(|view| walk.access(view)).collect();
+    let rank = if access.contains(&Access::Strided) { walk.dims.len() } else { 0 };
+    let mut words: Vec<u32> = walk.dim_words().filter(|_| rank > 0).collect();
+    for (n, view) in views.iter().enumerate() {
+        words.push(view.offset as u32);
+        words.extend(walk.stride_words(n));
+    }
+    words.extend(elementwise::parameter_words(expression, parameters));
+    let operand_kinds = operands.iter().map(Primitive::dtype).zip(access).collect();
+    let then = Then { expression: expression.clone(), own, operands: operand_kinds, rank };
+    Some(Amendment {
+        template: template.then(then)?,
+        buffers: operands.iter().map(|operand| &operand.memory).collect(),
+        parameters: words,
+        moved: operands.iter().map(GpuTensor::bytes_in_memory).sum(),
+    })
+}

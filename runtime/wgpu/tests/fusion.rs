@@ -1,0 +1,141 @@
+//! What follows a kernel step by step is done by it, where nobody can see the difference.
+
+use kiln_ndarray::NdArray;
+use kiln_tensor::backend::Backend;
+use kiln_tensor::{Activation, BinaryOp, ConvOptions, DType, Scalar, TensorData, UnaryOp};
+use kiln_wgpu::{WgpuDevice, statistics, submit};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+type Wgpu = kiln_wgpu::Wgpu;
+
+/// Kernels are counted by the device, which the tests share.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn numbers<B: Backend>(shape: &[usize], seed: usize) -> B::Primitive {
+    let count = shape.iter().product::<usize>();
+    let values: Vec<f32> = (0..count).map(|n| ((n * 31 + seed * 17) % 1009 % 9) as f32 - 4.0).collect();
+    B::from_data(TensorData::new(values, shape), &B::Device::default())
+}
+
+fn floats<B: Backend>(tensor: B::Primitive) -> Vec<f32> {
+    B::into_data(tensor).expect("a device").to_vec().expect("floats")
+}
+
+/// How many kernels something records, and what it yields.
+fn kernels(run: impl FnOnce() -> <Wgpu as Backend>::Primitive) -> (u64, Vec<f32>) {
+    let device = WgpuDevice::default();
+    submit(&device);
+    let before = statistics(&device).dispatches;
+    let result = run();
+    (statistics(&device).dispatches - before, floats::<Wgpu>(result))
+}
+
+#[test]
+fn residuals_and_activations_join_the_product() {
+    let _alone = alone();
+    fn block<B: Backend>(inputs: [B::Primitive; 4]) -> B::Primitive {
+        let [x, weight, bias, residual] = inputs;
+        let y = B::linear(x, weight, Some(bias), None);
+        let y = B::binary(BinaryOp::Add, y, residual);
+        let y = B::activation(Activation::Relu, y);
+        B::binary_scalar(BinaryOp::Mul, y, Scalar::Float(0.5))
+    }
+    for (rows, depth, columns) in [(5, 12, 40), (1, 8, 3), (9, 7, 33)] {
+        let inputs = || [[rows, depth], [depth, columns], [1, columns], [rows, columns]];
+        fn made<B: Backend>(shapes: [[usize; 2]; 4]) -> [B::Primitive; 4] {
+            let [x, weight, [_, columns], residual] = shapes;
+            [
+                numbers::<B>(&x, 1),
+                numbers::<B>(&weight, 2),
+                numbers::<B>(&[columns], 3),
+                numbers::<B>(&residual, 4),
+            ]
+        }
+        let own = made::<Wgpu>(inputs());
+        let (count, found) = kernels(|| block::<Wgpu>(own));
+        assert_eq!(found, floats::<NdArray>(block::<NdArray>(made::<NdArray>(inputs()))));
+        assert_eq!(count, 1, "{rows}×{depth}×{columns}");
+    }
+}
+
+#[test]
+fn residuals_join_the_convolution_from_either_side() {
+    let _alone = alone();
+    fn block<B: Backend>([x, weight, shift]: [B::Primitive; 3]) -> B::Primitive {
+        let options = ConvOptions::new([1, 1], [1, 1], [1, 1], 1);
+        let y = B::conv(x.clone(), weight, None, &options);
+        // A broadcast view in front, then the input behind.
+        let y = B::binary(BinaryOp::Sub, B::reshape(shift, [1, 8, 1, 1].into()), y);
+        B::binary(BinaryOp::Add, y, x)
+    }
+    fn made<B: Backend>() -> [B::Primitive; 3] {
+        [numbers::<B>(&[2, 8, 5, 9], 1), numbers::<B>(&[8, 8, 3, 3], 2), numbers::<B>(&[8], 3)]
+    }
+    let own = made::<Wgpu>();
+    let expected = floats::<NdArray>(block::<NdArray>(made::<NdArray>()));
+    block::<Wgpu>(own.clone());
+    let (count, found) = kernels(|| block::<Wgpu>(own));
+    assert_eq!(found, expected);
+    assert_eq!(count, 1);
+}
+
+#[test]
+fn chains_are_one_kernel_and_long_ones_several() {
+    let _alone = alone();
+    fn chain<B: Backend>(x: B::Primitive) -> B::Primitive {
+        (0..10).fold(x, |x, n| match n % 2 {
+            0 => B::binary_scalar(BinaryOp::Add, x, Scalar::Float(f64::from(n))),
+            _ => B::unary(UnaryOp::Abs, x),
+        })
+    }
+    let x = numbers::<Wgpu>(&[4, 3], 1);
+    let (count, found) = kernels(|| chain::<Wgpu>(x));
+    assert_eq!(found, floats::<NdArray>(chain::<NdArray>(numbers::<NdArray>(&[4, 3], 1))));
+    assert_eq!(count, 2);
+}
+
+#[test]
+fn what_others_hold_or_see_stays_as_it_was() {
+    let _alone = alone();
+    let a = numbers::<Wgpu>(&[3, 4], 1);
+    let sum = Wgpu::binary(BinaryOp::Add, a.clone(), a.clone());
+    // Held by someone else.
+    let kept = sum.clone();
+    let negated = Wgpu::unary(UnaryOp::Neg, sum);
+    let (sum, negated) = (floats::<Wgpu>(kept), floats::<Wgpu>(negated));
+    assert!(sum.iter().zip(&negated).all(|(a, b)| *a == -b), "{sum:?} {negated:?}");
+    assert_eq!(sum, floats::<Wgpu>(a.clone()).iter().map(|x| x + x).collect::<Vec<_>>());
+
+    // Seen otherwise: as a view, broadcast, or in another dtype.
+    let sum = Wgpu::binary(BinaryOp::Add, a.clone(), a.clone());
+    let turned = Wgpu::unary(UnaryOp::Neg, Wgpu::permute(sum, &[1, 0]));
+    let expected: Vec<f32> = (0..12).map(|n| negated[n % 3 * 4 + n / 3]).collect();
+    assert_eq!(floats::<Wgpu>(turned), expected);
+    let row = Wgpu::unary(UnaryOp::Neg, numbers::<Wgpu>(&[1, 4], 1));
+    let grown = Wgpu::binary(BinaryOp::Add, row, numbers::<Wgpu>(&[3, 4], 2));
+    let row = NdArray::<f32>::unary(UnaryOp::Neg, numbers::<NdArray>(&[1, 4], 1));
+    let expected = NdArray::<f32>::binary(BinaryOp::Add, row, numbers::<NdArray>(&[3, 4], 2));
+    assert_eq!(floats::<Wgpu>(grown), floats::<NdArray>(expected));
+    let whole = Wgpu::cast(Wgpu::unary(UnaryOp::Neg, a), DType::I32);
+    let found: Vec<i32> = Wgpu::into_data(whole).expect("a device").to_vec().expect("integers");
+    assert_eq!(found, negated.iter().map(|x| *x as i32 / 2).collect::<Vec<_>>());
+}
+
+#[test]
+fn another_kernel_in_between_ends_it() {
+    let _alone = alone();
+    let (a, b) = (numbers::<Wgpu>(&[7], 1), numbers::<Wgpu>(&[7], 2));
+    let run = || {
+        let first = Wgpu::unary(UnaryOp::Neg, a.clone());
+        let second = Wgpu::unary(UnaryOp::Abs, b.clone());
+        // The first is not the last any more, the second is.
+        Wgpu::binary(BinaryOp::Sub, first, second)
+    };
+    let (count, found) = kernels(run);
+    let (a, b) = (floats::<Wgpu>(a.clone()), floats::<Wgpu>(b.clone()));
+    assert_eq!(found, a.iter().zip(&b).map(|(a, b)| -a - b.abs()).collect::<Vec<_>>());
+    assert_eq!(count, 2);
+}
