@@ -12,3 +12,6 @@ pub use kiln_ndarray::NdArray;
 pub use kiln_wgpu as wgpu;
 #[cfg(feature = "wgpu")]
 pub use kiln_wgpu::Wgpu;
+/// [`Wgpu`] where it runs in browsers.
+#[cfg(feature = "webgpu")]
+pub use kiln_wgpu::Wgpu as WebGpu;

@@ -285,7 +285,7 @@ fn kernels_are_valid_shaders() {
     let capabilities = Capabilities::SHADER_FLOAT16;
     let families =
         [programs(), activations(), vec![mixed()], folds(), indexing(), products_and_windows(), direct()];
-    let mut count = 0;
+    let mut sources = Vec::new();
     for template in families.into_iter().flatten() {
         let source = wgsl::source(&template.kernel());
         let module = match naga::front::wgsl::parse_str(&source) {
@@ -296,9 +296,13 @@ fn kernels_are_valid_shaders() {
         if let Err(error) = validated {
             panic!("{template:?}: {}\n{source}", error.emit_to_string(&source));
         }
-        count += 1;
+        sources.push(source);
     }
-    assert!(count > 300, "only {count} kernels were looked at");
+    assert!(sources.len() > 300, "only {} kernels were looked at", sources.len());
+    // Browsers have a compiler of their own, which `scripts/web.sh` asks too.
+    if let Some(file) = std::env::var_os("KILN_SHADERS") {
+        std::fs::write(file, sources.join("\0")).expect("a file for the sources");
+    }
 }
 
 #[test]

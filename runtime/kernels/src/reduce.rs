@@ -6,8 +6,8 @@ use alloc::vec;
 use kiln_types::{ArgReduceOp, ReduceOp};
 
 /// Elements of a row that are folded by plain accumulators; longer rows are halved, so that a sum's error grows with the
-/// logarithm of their length only. With AVX-512's 64 accumulators that is 64 sums each; NEON has a quarter of them.
-const PLAIN: usize = if cfg!(target_arch = "aarch64") { 1024 } else { 4096 };
+/// logarithm of their length only. With AVX-512's 64 accumulators that is 64 sums each; NEON and WebAssembly have a quarter of them.
+const PLAIN: usize = if cfg!(any(target_arch = "aarch64", target_arch = "wasm32")) { 1024 } else { 4096 };
 /// Columns that one piece of work has at most.
 const COLUMNS: usize = 256;
 

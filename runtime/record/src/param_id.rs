@@ -145,7 +145,7 @@ fn fresh() -> u64 {
 fn process_seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     static SEED: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
-    *SEED.get_or_init(|| RandomState::new().hash_one(std::process::id()))
+    *SEED.get_or_init(|| RandomState::new().hash_one(crate::replace::process()))
 }
 
 /// Without an operating system there is no randomness to draw on.

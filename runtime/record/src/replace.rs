@@ -30,7 +30,7 @@ pub fn replace_file(
         return fill(File::options().write(true).open(&target).map_err(fail)?);
     }
     let mut name = target.file_name().unwrap_or_default().to_os_string();
-    name.push(format!(".{}-{}.part", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+    name.push(format!(".{}-{}.part", process(), NEXT.fetch_add(1, Ordering::Relaxed)));
     let part = target.with_file_name(name);
     let file = File::create(&part).map_err(fail)?;
     let written = fill(file).and_then(|()| fs::rename(&part, &target).map_err(fail));
@@ -39,4 +39,9 @@ pub fn replace_file(
         let _ = fs::remove_file(&part);
     }
     written
+}
+
+/// This process's number among those that run; 0 in WebAssembly, where nobody numbers them.
+pub(crate) fn process() -> u32 {
+    if cfg!(target_family = "wasm") { 0 } else { std::process::id() }
 }

@@ -3,6 +3,7 @@
 use crate::device::InitError;
 use crate::kernel::{KernelError, WgslKernel};
 use crate::memory::{Block, Buffer, Memory, Pool};
+#[cfg(not(target_arch = "wasm32"))]
 use crate::read;
 use crate::runtime::WgpuRuntime;
 use crate::statistics::{Counters, count};
@@ -121,7 +122,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Context {
     /// Opens an adapter with all that it offers of what kernels use.
     pub async fn open(adapter: &wgpu::Adapter) -> Result<Self, InitError> {
-        let (info, limits) = (adapter.get_info(), adapter.limits());
+        let (mut info, limits) = (adapter.get_info(), adapter.limits());
+        if info.name.is_empty() {
+            // Browsers do not tell their pages.
+            info.name = String::from("WebGPU");
+        }
         let has_f16 = adapter.features().contains(wgpu::Features::SHADER_F16);
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("kiln"),
@@ -455,9 +460,12 @@ impl Context {
             constants: &constants,
             ..wgpu::PipelineCompilationOptions::default()
         };
+        // A browser compiles later, and tells what is wrong as it does any error of the device.
+        #[cfg(not(target_arch = "wasm32"))]
         let scope = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
         let source = Cow::Owned(kernel.wgsl().to_owned());
         let raw = self.compile(kernel.name(), source, kernel.entry_point(), &layout, options);
+        #[cfg(not(target_arch = "wasm32"))]
         if let Some(error) = read::block_on(scope.pop()) {
             return Err(KernelError::Compile { kernel: kernel.name().to_owned(), reason: error.to_string() });
         }

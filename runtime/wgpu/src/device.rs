@@ -67,6 +67,12 @@ pub enum InitError {
         /// What the driver said.
         reason: String,
     },
+    /// It is not open, and a browser lets no thread wait until it is.
+    #[error("{device:?} is not open: in a browser, `init_async` opens a GPU before it is used")]
+    NotAwaited {
+        /// What was asked for.
+        device: WgpuDevice,
+    },
 }
 
 /// The devices that were opened.
@@ -111,6 +117,9 @@ fn is_open(device: &WgpuDevice) -> Option<Arc<Context>> {
 pub(crate) fn context(device: &WgpuDevice) -> Result<Arc<Context>, InitError> {
     if let Some(context) = is_open(device) {
         return Ok(context);
+    }
+    if cfg!(target_arch = "wasm32") {
+        return Err(InitError::NotAwaited { device: *device });
     }
     // Held while the device is opened, so that two threads do not open it twice.
     let mut all = opened().lock().unwrap_or_else(PoisonError::into_inner);

@@ -67,9 +67,23 @@ impl Copied {
     }
 }
 
+/// An error where a thread cannot wait for the device: in browsers, where only what is asynchronous reads.
+pub(crate) fn can_wait(context: &Context) -> Result<(), ExecutionError> {
+    if cfg!(target_arch = "wasm32") {
+        let reason = String::from(
+            "a browser lets no thread wait for the GPU: read with `into_data_async`, and run models whose shapes depend \
+             on their data with `forward_async`",
+        );
+        return Err(ExecutionError { device: context.name.clone(), reason });
+    }
+    Ok(())
+}
+
 /// Waits until everything that was submitted has run.
 pub(crate) fn wait(context: &Context) -> Result<(), ExecutionError> {
     context.submit();
+    context.check()?;
+    can_wait(context)?;
     count(&context.counters.waits, 1);
     let waited = context.device.poll(wgpu::PollType::wait_indefinitely());
     context.check()?;

@@ -87,8 +87,11 @@ impl Runtime for WgpuRuntime {
         let context = expect_context(device);
         let copied = read::copy(&context, parts);
         // Where no browser does it, a thread asks the device whether it is done.
-        let waiting = context.device.clone();
-        std::thread::spawn(move || waiting.poll(wgpu::PollType::wait_indefinitely()));
+        #[cfg(not(target_arch = "wasm32"))]
+        {
+            let waiting = context.device.clone();
+            std::thread::spawn(move || waiting.poll(wgpu::PollType::wait_indefinitely()));
+        }
         copied.bytes(context)
     }
 
@@ -97,6 +100,7 @@ impl Runtime for WgpuRuntime {
         parts: Vec<(Memory, Range<usize>)>,
     ) -> Result<Vec<Vec<u8>>, ExecutionError> {
         let context = expect_context(device);
+        read::can_wait(&context)?;
         let copied = read::copy(&context, parts);
         let waited = context.device.poll(wgpu::PollType::wait_indefinitely());
         if let Err(error) = waited {

@@ -317,6 +317,8 @@ fn place(builtin: Builtin) -> &'static str {
 fn float(bits: u32) -> String {
     let x = f32::from_bits(bits);
     match x.is_finite() {
+        // The shortest digits that mean the largest number are those of a larger one, which browsers refuse.
+        true if x.abs() == f32::MAX => format!("({:?}f)", f64::from(x)),
         true if x.is_sign_negative() => format!("({x:?}f)"),
         true => format!("{x:?}f"),
         false => format!("bitcast<f32>(bits_{bits:08x})"),

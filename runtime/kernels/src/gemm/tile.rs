@@ -73,6 +73,8 @@ impl Kernels {
             Level::Avx2 => Self::new(6, 16, 8, &AVX2),
             #[cfg(target_arch = "aarch64")]
             Level::Neon => Self::new(8, 12, 4, &NEON),
+            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            Level::Simd128 => Self::new(4, 8, 4, &SIMD128),
             Level::Scalar => Self::new(4, 8, 4, &SCALAR),
         }
     }
@@ -301,6 +303,17 @@ kernels!(
     crate::simd::neon::Neon::new(),
     3,
     [2, 3, 4, 5, 6, 7, 8]
+);
+
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+kernels!(
+    SIMD128,
+    run_simd128,
+    run_rows_simd128,
+    run_row_simd128,
+    crate::simd::simd128::Simd128,
+    2,
+    [2, 3, 4]
 );
 
 kernels!(SCALAR, run_scalar, run_rows_scalar, run_row_scalar, crate::simd::scalar::Scalar, 2, [2, 3, 4]);

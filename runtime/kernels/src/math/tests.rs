@@ -133,7 +133,7 @@ fn functions_keep_their_error_bounds() {
                     case.map
                 );
                 let far = (f64::from(y) - exact).abs() > case.absolute;
-                let slack = if level == crate::simd::Level::Scalar { 2.0 } else { 1.0 };
+                let slack = if level.fuses() { 1.0 } else { 2.0 };
                 assert!(
                     !far || ulps(y, exact) <= case.ulps * slack + 0.01,
                     "{level:?} {:?}({x:e}) = {y:e}, not {exact:e}: {} ulp",

@@ -11,6 +11,8 @@ pub(crate) mod avx512;
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod neon;
 pub(crate) mod scalar;
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+pub(crate) mod simd128;
 
 /// An instruction set, as a token: whoever holds a value has made sure that the machine understands it.
 ///
@@ -213,6 +215,9 @@ pub(crate) enum Level {
     /// NEON, on every 64-bit ARM.
     #[cfg(target_arch = "aarch64")]
     Neon = 4,
+    /// WebAssembly's vectors.
+    #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+    Simd128 = 5,
 }
 
 impl Level {
@@ -226,7 +231,23 @@ impl Level {
         Level::Avx512,
         #[cfg(target_arch = "aarch64")]
         Level::Neon,
+        #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+        Level::Simd128,
     ];
+
+    /// Whether [`Simd::mul_add`] rounds once.
+    #[cfg(test)]
+    pub fn fuses(self) -> bool {
+        match self {
+            Level::Scalar => false,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 | Level::Avx512 => true,
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => true,
+            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            Level::Simd128 => false,
+        }
+    }
 
     /// The best that the machine has; `KILN_SIMD` (`scalar`, `avx2`, `avx512`) lowers it.
     fn detect() -> Level {
@@ -268,6 +289,10 @@ impl Level {
         {
             return Level::Neon;
         }
+        #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+        {
+            return Level::Simd128;
+        }
         #[allow(unreachable_code, reason = "the targets above have returned")]
         Level::Scalar
     }
@@ -281,6 +306,8 @@ impl Level {
             3 => Level::Avx512,
             #[cfg(target_arch = "aarch64")]
             4 => Level::Neon,
+            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            5 => Level::Simd128,
             _ => return None,
         })
     }
@@ -370,6 +397,8 @@ macro_rules! dispatched {
                     $crate::simd::Level::Avx2 => avx2($($arg),*),
                     #[cfg(target_arch = "aarch64")]
                     $crate::simd::Level::Neon => generic($crate::simd::neon::Neon::new(), $($arg),*),
+                    #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+                    $crate::simd::Level::Simd128 => generic($crate::simd::simd128::Simd128, $($arg),*),
                     $crate::simd::Level::Scalar => generic($crate::simd::scalar::Scalar, $($arg),*),
                 }
             }

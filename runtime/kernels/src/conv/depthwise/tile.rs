@@ -74,6 +74,8 @@ impl Kernels {
             Level::Avx2 => Self { lanes: 8, table: &AVX2 },
             #[cfg(target_arch = "aarch64")]
             Level::Neon => Self { lanes: 4, table: &NEON },
+            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            Level::Simd128 => Self { lanes: 4, table: &SIMD128 },
             Level::Scalar => Self { lanes: 4, table: &SCALAR },
         }
     }
@@ -204,5 +206,8 @@ kernels!(
 
 #[cfg(target_arch = "aarch64")]
 kernels!(NEON, run_neon, crate::simd::neon::Neon::new(), 2, 4, 8);
+
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+kernels!(SIMD128, run_simd128, crate::simd::simd128::Simd128, 1, 3, 4);
 
 kernels!(SCALAR, run_scalar, crate::simd::scalar::Scalar, 1, 1, 1);
