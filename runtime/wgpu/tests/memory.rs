@@ -21,9 +21,6 @@ fn inputs_of_ever_new_sizes_give_memory_back() {
         let now = statistics(&device);
         most = most.max(now.buffer_bytes - now.released_bytes);
     }
-    let end = statistics(&device);
-    assert!(end.released_buffers > 0, "{end:?}");
-    assert!(end.released_bind_groups > 0, "{end:?}");
     // 64 MiB in any case, and four times what two tensors take, beside them.
     assert!(most < (64 << 20) + 5 * 2 * 25_000_000, "{most}");
 
@@ -37,4 +34,6 @@ fn inputs_of_ever_new_sizes_give_memory_back() {
     let after = statistics(&device);
     assert!(after.released_bytes - before > 20_000_000, "{before} {after:?}");
     assert!(after.buffer_bytes - after.released_bytes < 1 << 20, "{after:?}");
+    // Those that are left are of the last tensor; a bind group would keep a buffer that went.
+    assert!(after.bind_groups - after.released_bind_groups < 4, "{after:?}");
 }
