@@ -3,6 +3,7 @@
 //!
 //! Sums are taken in blocks of fixed size and then joined in f64, so that results do not depend on the number of threads.
 
+use crate::in_out::InOut;
 use crate::scratch::with_scratch;
 use crate::simd::dispatched;
 use crate::threads::{SharedMut, parallel_for};
@@ -21,7 +22,7 @@ const STRIP: usize = 64;
 pub fn channel_moments(x: &[f32], mean: &mut [f32], variance: &mut [f32]) {
     let channels = mean.len();
     assert_eq!(variance.len(), channels, "as many variances as means");
-    let rows = rows_of(x, channels);
+    let rows = rows_of(x.len(), channels);
     let blocks = rows.div_ceil(ROWS);
     with_scratch(2 * blocks * channels, |sums| {
         in_blocks(1, rows, channels, sums, |block, strip, len, sums, squares| {
@@ -59,16 +60,15 @@ pub fn channel_moments(x: &[f32], mean: &mut [f32], variance: &mut [f32]) {
 ///
 /// # Panics
 /// When sizes do not fit.
-pub fn scale_shift_rows(x: &[f32], scale: &[f32], shift: &[f32], out: &mut [f32]) {
+pub fn scale_shift_rows(scale: &[f32], shift: &[f32], data: InOut<'_>) {
     let channels = scale.len();
     assert_eq!(shift.len(), channels, "one scale and one shift a channel");
-    assert_eq!(x.len(), out.len(), "as many results as elements");
-    let rows = rows_of(x, channels);
-    let out = SharedMut::new(out);
+    let rows = rows_of(data.len(), channels);
+    let (from, to) = data.into_shared();
     parallel_for(rows, channels / 8 + 2, |range| {
         let at = range.start * channels;
-        // SAFETY: rows are disjoint and inside.
-        unsafe { affine_rows(x.as_ptr().add(at), None, out.ptr(at), range.len(), scale, shift) };
+        // SAFETY: rows are disjoint and inside; source and destination are equal or apart.
+        unsafe { affine_rows(from.ptr(at), None, to.ptr(at), range.len(), scale, shift) };
     });
 }
 
@@ -99,7 +99,7 @@ pub fn batch_norm_gradient(
     let sizes = [mean.len(), variance.len(), into.weight.len(), into.bias.len()];
     assert_eq!(sizes, [channels; 4], "one statistic and one parameter a channel");
     assert!(gradient.len() == x.len() && into.input.len() == x.len(), "as many gradients as elements");
-    let rows = rows_of(x, channels);
+    let rows = rows_of(x.len(), channels);
     let blocks = rows.div_ceil(ROWS);
     with_scratch(2 * blocks * channels, |sums| {
         in_blocks(1, rows, channels, sums, |block, strip, len, sums, products| {
@@ -140,10 +140,10 @@ pub fn batch_norm_gradient(
     });
 }
 
-fn rows_of(x: &[f32], channels: usize) -> usize {
-    assert!(channels > 0 || x.is_empty(), "rows without channels");
-    assert!(x.len().is_multiple_of(channels.max(1)), "{} elements are not whole rows of {channels}", x.len());
-    x.len() / channels.max(1)
+fn rows_of(len: usize, channels: usize) -> usize {
+    assert!(channels > 0 || len == 0, "rows without channels");
+    assert!(len.is_multiple_of(channels.max(1)), "{len} elements are not whole rows of {channels}");
+    len / channels.max(1)
 }
 
 /// Runs `sum` on each block of each image's rows and each strip of channels, with places for two sums a channel: all first ones
@@ -350,7 +350,7 @@ mod tests {
                 }
                 let (scale, shift) = (noise(channels, 2), noise(channels, 3));
                 let mut y = vec![0.0; x.len()];
-                scale_shift_rows(&x, &scale, &shift, &mut y);
+                scale_shift_rows(&scale, &shift, InOut::Copy { from: &x, to: &mut y });
                 for (i, y) in y.iter().enumerate() {
                     let want =
                         f64::from(x[i]) * f64::from(scale[i % channels]) + f64::from(shift[i % channels]);

@@ -7,6 +7,7 @@ pub use gradient::{NormGradients, layer_norm_gradient, rms_norm_gradient};
 pub use groups::{GroupNormShape, group_norm_channels_last, group_norm_gradient};
 
 use crate::InOut;
+use crate::batch_norm::scale_shift_rows;
 use crate::reduce::sum;
 use crate::simd::dispatched;
 use crate::threads::parallel_for;
@@ -110,6 +111,9 @@ pub fn scale_shift(spatial: usize, scale: &[f32], shift: &[f32], data: InOut<'_>
     let len = data.len();
     if len == 0 {
         return;
+    }
+    if spatial == 1 {
+        return scale_shift_rows(scale, shift, data);
     }
     let image = scale.len() * spatial;
     assert!(image > 0 && len.is_multiple_of(image), "{len} elements are not whole images of {image}");
@@ -249,20 +253,22 @@ mod tests {
     #[test]
     fn groups_and_channels_are_normalized() {
         at_each_level(|_| {
-            let (batch, channels, spatial, groups) = (2, 6, 35, 3);
-            let x = noise(batch * channels * spatial, 1);
-            let (w, b) = (noise(channels, 2), noise(channels, 3));
-            let mut y = x.clone();
-            group_norm(channels, spatial, groups, Some(&w), Some(&b), 1e-5, InOut::InPlace(&mut y));
-            let mut z = x.clone();
-            scale_shift(spatial, &w, &b, InOut::InPlace(&mut z));
-            let group = channels / groups * spatial;
-            for (i, &value) in x.iter().enumerate() {
-                let channel = i / spatial % channels;
-                let (mean, variance) = moments(&x[i / group * group..][..group]);
-                let normal = (f64::from(value) - mean) / (variance + 1e-5).sqrt();
-                assert!(close(y[i], normal * f64::from(w[channel]) + f64::from(b[channel])));
-                assert!(close(z[i], f64::from(value) * f64::from(w[channel]) + f64::from(b[channel])));
+            for spatial in [35, 1] {
+                let (batch, channels, groups) = (2, 6, 3);
+                let x = noise(batch * channels * spatial, 1);
+                let (w, b) = (noise(channels, 2), noise(channels, 3));
+                let mut y = x.clone();
+                group_norm(channels, spatial, groups, Some(&w), Some(&b), 1e-5, InOut::InPlace(&mut y));
+                let mut z = x.clone();
+                scale_shift(spatial, &w, &b, InOut::InPlace(&mut z));
+                let group = channels / groups * spatial;
+                for (i, &value) in x.iter().enumerate() {
+                    let channel = i / spatial % channels;
+                    let (mean, variance) = moments(&x[i / group * group..][..group]);
+                    let normal = (f64::from(value) - mean) / (variance + 1e-5).sqrt();
+                    assert!(close(y[i], normal * f64::from(w[channel]) + f64::from(b[channel])));
+                    assert!(close(z[i], f64::from(value) * f64::from(w[channel]) + f64::from(b[channel])));
+                }
             }
         });
     }

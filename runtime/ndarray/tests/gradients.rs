@@ -162,6 +162,10 @@ fn batch_normalization() {
             same("output", got.output, want.output.clone());
             same("mean", got.mean, want.mean.clone());
             same("variance", got.variance, want.variance.clone());
+            let statistics = (mean.clone(), variance.clone());
+            let given =
+                B::batch_norm(x.clone(), weight.clone(), bias.clone(), statistics.0, statistics.1, 1e-3);
+            same("with these statistics", given, want.output.clone());
             let got = back(gradient, x);
             same("input", got.input, composed.input.clone());
             same("weight", got.weight, composed.weight.clone());

@@ -6,6 +6,7 @@ use crate::ops::resize::{Axes, in_either_order};
 use crate::order::moved_axis;
 use crate::tensor::NdArrayTensor;
 use alloc::vec::Vec;
+use kiln_kernels::InOut;
 use kiln_kernels::batch_norm::{self, BatchNormGradients};
 use kiln_kernels::conv::{self, ConvShape, ConvTransposeShape, ConvWeight};
 use kiln_kernels::norm::{self, GroupNormShape};
@@ -165,7 +166,9 @@ pub(crate) fn batch_norm_train(
         *scale = (f64::from(*scale) / deviation) as f32;
         *shift = (f64::from(*shift) - f64::from(mean.slice::<f32>()[c]) * f64::from(*scale)) as f32;
     }
-    let output = image(&dims, |out| batch_norm::scale_shift_rows(x.slice(), &scale, &shift, out));
+    let output = image(&dims, |out| {
+        batch_norm::scale_shift_rows(&scale, &shift, InOut::Copy { from: x.slice(), to: out });
+    });
     BatchNormTrained { output, mean, variance }
 }
 

@@ -4,6 +4,7 @@ use crate::ops::lanes::Lanes;
 use crate::order::moved_axis;
 use crate::tensor::NdArrayTensor;
 use alloc::vec::Vec;
+use kiln_kernels::batch_norm;
 use kiln_kernels::norm::{self, GroupNormShape};
 use kiln_kernels::softmax::{self, SoftmaxKind};
 use kiln_tensor::DType;
@@ -71,5 +72,9 @@ pub(crate) fn batch_norm(x: NdArrayTensor, parameters: [NdArrayTensor; 4], epsil
         weight.iter().zip(variance).map(|(&w, v)| (f64::from(w) / deviation(v)) as f32).collect();
     let shift: Vec<f32> =
         bias.iter().zip(mean).zip(&scale).map(|((&b, &mean), &scale)| b - mean * scale).collect();
+    if x.layout().is_channels_last() {
+        let x = x.channels_last();
+        return x.transform(|data| batch_norm::scale_shift_rows(&scale, &shift, data)).channels_first();
+    }
     x.transform(|data| norm::scale_shift(spatial, &scale, &shift, data))
 }
