@@ -7,8 +7,8 @@
 //! - [`record`]: how the state of a module is stored.
 //! - `optim` and `data` (feature `autodiff`; the latter alone: `dataset`): optimizers, datasets and loaders; gradients are
 //!   [`backend`]'s `Autodiff`.
-//! - `train` (feature `train`): the learner and its metrics. The names `TrainStep` and `Learner` are those of Burn's book; with
-//!   the feature `burn-0-20` they are those of Burn 0.20, which are in `train::supervised` always.
+//! - `train` (feature `train`): the learner and its metrics. The names `TrainStep`, `Learner` and `logger::MetricLogger` are those
+//!   of Burn's book; with the feature `burn-0-20` they are those of Burn 0.20, which are in `train::supervised` always.
 //! - `data::dataset`: `SqliteDataset` and Hugging Face's local copies (feature `sqlite`), MNIST and images (`vision`), data frames
 //!   (`dataframe`).
 //! - `weights` (feature `pytorch` or `safetensors`): modules from the checkpoints of other frameworks.
@@ -43,4 +43,10 @@ pub use kiln_train as train;
 pub mod train {
     pub use kiln_train::supervised::{Learner, TrainStep};
     pub use kiln_train::*;
+
+    /// Where metrics are logged.
+    pub mod logger {
+        pub use kiln_train::logger::*;
+        pub use kiln_train::supervised::MetricLogger;
+    }
 }

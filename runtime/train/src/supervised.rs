@@ -10,16 +10,18 @@
 //! ```
 //!
 //! Both spellings are one training: a model with the [`TrainStep`] of this module has that of the book too, and
-//! [`SupervisedTraining`] takes models with either. Two names mean another thing in each, so that only one of both can stand in
-//! `kiln::train`: `TrainStep` and `Learner`. Those are the book's, unless the feature `burn-0-20` of the crate `kiln` says
+//! [`SupervisedTraining`] takes models with either. Three names mean another thing in each, so that only one of both can stand in
+//! `kiln::train`: `TrainStep`, `Learner` and `logger::MetricLogger`. Those are the book's, unless the feature `burn-0-20` of the crate `kiln` says
 //! otherwise; here are always those of 0.20.
 
 mod evaluator;
+mod logger;
 mod renderer;
 mod step;
 mod training;
 
 pub use crate::LearnerSummary;
 pub use evaluator::{EvalMetricRegistration, EvalTextMetricRegistration, Evaluator, EvaluatorBuilder};
+pub use logger::{EpochSummary, LoggedEntry, MetricLogger, MetricsUpdate, NumericMetricUpdate};
 pub use step::{InferenceStep, TrainStep};
 pub use training::{Learner, LearningResult, MultiDeviceOptim, SupervisedTraining, TrainingStrategy};

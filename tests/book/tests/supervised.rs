@@ -13,16 +13,16 @@ use burn::optim::{AdamWConfig, RmsPropConfig};
 use burn::prelude::*;
 use burn::record::{CompactRecorder, NoStdTrainingRecorder, Recorder};
 use burn::tensor::backend::AutodiffBackend;
-use burn::train::metric::store::{Aggregate, Direction, Split};
+use burn::train::metric::store::{Aggregate, Direction, EpochSummary, MetricsUpdate, Split};
 use burn::train::metric::{
     AccuracyMetric, ClassReduction, FBetaScoreMetric, IterationSpeedMetric, LearningRateMetric, LossMetric,
-    MetricDefinition, PrecisionMetric, TopKAccuracyMetric,
+    MetricDefinition, NumericEntry, PrecisionMetric, TopKAccuracyMetric,
 };
 use burn::train::renderer::{
     EvaluationName, EvaluationProgress, MetricState, MetricsRenderer, MetricsRendererEvaluation,
     MetricsRendererTraining, TrainingProgress,
 };
-use burn::train::supervised::{Learner, TrainStep};
+use burn::train::supervised::{Learner, MetricLogger, TrainStep};
 use burn::train::{
     ClassificationOutput, EvaluatorBuilder, InferenceStep, MetricEarlyStoppingStrategy, RegressionOutput,
     StoppingCondition, SupervisedTraining, TrainOutput, TrainingStrategy,
@@ -311,4 +311,75 @@ fn a_renderer_of_three_parts_sees_all() {
     let model = Forecast { body: TaggerConfig::new(1).init::<Trained>(&device) };
     training.metrics((LossMetric::new(),)).launch(Learner::new(model, AdamWConfig::new().init(), 1e-3));
     assert_eq!(interrupter.get_message().as_deref(), Some("there is enough"));
+}
+
+/// What a logger was told.
+#[derive(Clone, Default)]
+struct Notes {
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl MetricLogger for Notes {
+    fn log(&mut self, update: MetricsUpdate, epoch: usize, split: Split, tag: Option<Arc<String>>) {
+        let mut lines = self.lines.lock().unwrap();
+        assert!(tag.is_none());
+        for update in &update.entries_numeric {
+            let running = update.running_entry.current();
+            lines.push(format!(
+                "{split:?} {epoch} number {} of {}",
+                running.is_finite(),
+                update.running_entry.count()
+            ));
+            assert_eq!(update.entry.serialized_entry.serialized, update.numeric_entry.serialize());
+        }
+        lines.extend(update.entries.iter().map(|_| format!("{split:?} {epoch} text")));
+    }
+
+    fn read_numeric(
+        &mut self,
+        name: &str,
+        _epoch: usize,
+        _split: Split,
+    ) -> Result<Vec<NumericEntry>, String> {
+        Err(format!("{name} is not kept"))
+    }
+
+    fn log_metric_definition(&mut self, definition: MetricDefinition) {
+        self.lines.lock().unwrap().push(definition.name);
+    }
+
+    fn log_epoch_summary(&mut self, summary: EpochSummary) {
+        self.lines.lock().unwrap().push(format!("{:?} {} is over", summary.split, summary.epoch_number));
+    }
+}
+
+#[test]
+fn a_logger_of_all_parts() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (device, notes) = (Default::default(), Notes::default());
+    let train = DataLoaderBuilder::new(WaveBatcher::default()).batch_size(20).build(waves(0, 40));
+    let valid = DataLoaderBuilder::new(WaveBatcher::default()).batch_size(20).build(waves(60, 80));
+    let training = SupervisedTraining::new(folder.path(), train, valid)
+        .metrics((AccuracyMetric::new(),))
+        .metric_train(IterationSpeedMetric::new())
+        .with_metric_logger(notes.clone())
+        .num_epochs(2);
+    let model = TaggerConfig::new(3).init::<Trained>(&device);
+    training.launch(Learner::new(model, AdamWConfig::new().init(), 1e-3));
+    let lines = notes.lines.lock().unwrap().clone();
+    let mut definitions = lines[..3].to_vec();
+    definitions.sort();
+    assert_eq!(definitions, ["Accuracy", "Accuracy", "Iteration Speed"]);
+    let step = |epoch: usize, part: &str, of: usize| format!("{part} {epoch} number true of {of}");
+    for epoch in [1, 2] {
+        let at = 3 + (epoch - 1) * 7;
+        let mut steps = lines[at..at + 4].to_vec();
+        steps.sort();
+        let text = format!("Train {epoch} text");
+        assert_eq!(steps, [step(epoch, "Train", 20), step(epoch, "Train", 40), text.clone(), text]);
+        let rest =
+            [format!("Train {epoch} is over"), step(epoch, "Valid", 20), format!("Valid {epoch} is over")];
+        assert_eq!(lines[at + 4..at + 7], rest);
+    }
+    assert!(!folder.path().join("train").exists());
 }

@@ -6,7 +6,7 @@
 use super::metrics::Metrics;
 use crate::logger::MetricLogger;
 use crate::metric::store::{EventStoreClient, Split};
-use crate::metric::{ItemLazy, MetricEntry, MetricMetadata};
+use crate::metric::{ItemLazy, MetricMetadata};
 use crate::renderer::{MetricState, MetricsRenderer, TrainingProgress};
 use std::panic;
 use std::sync::Arc;
@@ -58,9 +58,14 @@ impl<T, V> Desk<T, V> {
         }
     }
 
-    /// Tells the renderer of the metrics.
+    /// Tells the loggers and the renderer of the metrics.
     pub(super) fn register(&mut self) {
-        for definition in self.train.definitions().chain(self.valid.definitions()) {
+        for definition in self.train.definitions() {
+            self.train_logger.register_metric(&definition);
+            self.renderer.register_metric(definition);
+        }
+        for definition in self.valid.definitions() {
+            self.valid_logger.register_metric(&definition);
             self.renderer.register_metric(definition);
         }
     }
@@ -71,9 +76,10 @@ impl<T, V> Desk<T, V> {
     }
 }
 
-fn entry_of(state: &MetricState) -> &MetricEntry {
+fn log(logger: &mut dyn MetricLogger, state: &MetricState) {
     match state {
-        MetricState::Generic(entry) | MetricState::Numeric(entry, _) => entry,
+        MetricState::Generic(entry) => logger.log(entry),
+        MetricState::Numeric(entry, number) => logger.log_numeric(entry, *number),
     }
 }
 
@@ -90,7 +96,7 @@ impl<T, V> Desk<T, V> {
     fn train(&mut self, item: &T, metadata: &MetricMetadata) {
         let states = self.train.update(item, metadata, Split::Train, &self.store);
         for state in states {
-            self.train_logger.log(entry_of(&state));
+            log(&mut *self.train_logger, &state);
             self.renderer.update_train(state);
         }
         self.renderer.render_train(progress_of(metadata));
@@ -99,7 +105,7 @@ impl<T, V> Desk<T, V> {
     fn valid(&mut self, item: &V, metadata: &MetricMetadata) {
         let states = self.valid.update(item, metadata, Split::Valid, &self.store);
         for state in states {
-            self.valid_logger.log(entry_of(&state));
+            log(&mut *self.valid_logger, &state);
             self.renderer.update_valid(state);
         }
         self.renderer.render_valid(progress_of(metadata));

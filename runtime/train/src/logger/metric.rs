@@ -1,6 +1,6 @@
 //! Where the values of metrics go.
 
-use crate::metric::{MetricEntry, NumericEntry};
+use crate::metric::{MetricDefinition, MetricEntry, NumericEntry};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
@@ -8,8 +8,16 @@ use std::path::{Path, PathBuf};
 
 /// Keeps the values of the metrics of training, or of validation. Epochs count from 1 on.
 pub trait MetricLogger: Send {
+    /// Is told of a metric before its first value.
+    fn register_metric(&mut self, _definition: &MetricDefinition) {}
+
     /// Takes in a value of the current epoch.
     fn log(&mut self, item: &MetricEntry);
+
+    /// Takes in a value of the current epoch that is a number. Usually it is logged as any value.
+    fn log_numeric(&mut self, item: &MetricEntry, _number: NumericEntry) {
+        self.log(item);
+    }
 
     /// The epoch is over; the next one begins.
     fn end_epoch(&mut self, epoch: usize);

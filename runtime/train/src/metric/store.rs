@@ -1,5 +1,7 @@
 //! [`EventStoreClient`]: what the numeric metrics of each epoch were.
 
+pub use crate::supervised::{EpochSummary, MetricsUpdate, NumericMetricUpdate};
+
 use super::NumericEntry;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,6 @@
 //! [`SupervisedTraining`].
 
+use super::logger::Part;
 use super::renderer::Parts;
 use crate::checkpoint::CheckpointingStrategy;
 use crate::logger::{ApplicationLoggerInstaller, MetricLogger};
@@ -145,6 +146,13 @@ where
         MV: MetricLogger + 'static,
     {
         self.with(|builder| builder.metric_loggers(logger_train, logger_valid))
+    }
+
+    /// With one logger for training and validation, instead of files.
+    #[must_use]
+    pub fn with_metric_logger<ML: super::MetricLogger + 'static>(self, logger: ML) -> Self {
+        let [train, valid] = Part::both(logger);
+        self.with(|builder| builder.metric_loggers(train, valid))
     }
 
     /// [`LearnerBuilder::with_checkpointing_strategy`].
