@@ -157,3 +157,11 @@ fn attention_of_any_size() {
         }
     }
 }
+
+#[test]
+fn more_rows_than_a_grid_has() {
+    fn product<B: Backend>() -> B::Primitive {
+        B::linear(on::<B>(&numbers(&[530_000, 2], 1)), on::<B>(&numbers(&[2, 3], 2)), None, None)
+    }
+    same("530,000 rows", product::<Wgpu>(), product::<Cpu>(), 0.0);
+}

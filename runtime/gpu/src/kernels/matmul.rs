@@ -20,6 +20,9 @@ pub(super) const TILE: u32 = SIDE * EACH;
 /// Products that a workgroup adds between two looks at memory.
 const DEPTH: u32 = 16;
 
+/// Rows of the blocks in which products of many rows are computed without shared memory.
+const MOST_ROWS: usize = 8;
+
 /// What one workgroup of a tiled product knows.
 pub(super) struct Tile<'k> {
     /// The first row and the first column of its tile.
@@ -256,7 +259,7 @@ impl<R: Runtime> Product<'_, R> {
                 batch,
                 lhs_fours,
                 rhs,
-                rows: [1, 2, 4].into_iter().find(|&few| rows <= few).map_or(8, |few| few as u32),
+                rows: [1, 2, 4].into_iter().find(|&few| rows <= few).unwrap_or(MOST_ROWS) as u32,
                 columns: match rhs {
                     Reading::Columns if columns > 4 * LANES as usize => 8,
                     Reading::Columns | Reading::Depth => 4,
@@ -300,7 +303,7 @@ impl<R: Runtime> Product<'_, R> {
     }
 }
 
-/// [`matmul`] where kernels do not see all of an operand or of the result: in halves of the batch, of the rows, or of the right side
+/// [`matmul`] where kernels do not see all of an operand or of the result, or a grid has not that many rows: in halves of the batch, of the rows, or of the right side
 /// where it lies apart. Nothing where they see all, or there is nothing to halve.
 fn in_halves<R: Runtime>(
     lhs: &GpuTensor<R>,
@@ -315,11 +318,19 @@ fn in_halves<R: Runtime>(
     let results = (0..row).map(along).product::<usize>().saturating_mul(rows).saturating_mul(columns);
     let result_fits =
         results.saturating_mul(element_bytes(lhs.dtype)) <= R::limits(&lhs.device).binding_bytes;
+    let halves = |size: usize| [0..size / 2, size / 2..size];
+    let joined = |products: [GpuTensor<R>; 2], axis: usize| Some(elementwise::join(&products, axis));
+    let by_rows = || {
+        let product = |range: Range<usize>| matmul(&lhs.part(row, range), rhs, bias, activation);
+        joined(halves(rows).map(product), row)
+    };
+    // A grid has so many blocks of rows.
+    if rows > R::limits(&lhs.device).groups as usize * MOST_ROWS {
+        return by_rows();
+    }
     if lhs.is_visible() && rhs.is_visible() && result_fits {
         return None;
     }
-    let halves = |size: usize| [0..size / 2, size / 2..size];
-    let joined = |products: [GpuTensor<R>; 2], axis: usize| Some(elementwise::join(&products, axis));
     if let Some(axis) = (0..row).find(|&axis| along(axis) > 1) {
         // What is broadcast over the batch goes to both.
         let part = |tensor: &GpuTensor<R>, range: Range<usize>| match tensor.dims()[axis] {
@@ -331,8 +342,7 @@ fn in_halves<R: Runtime>(
         return joined(halves(along(axis)).map(product), axis);
     }
     if rows > 1 && !(lhs.is_visible() && result_fits) {
-        let product = |range: Range<usize>| matmul(&lhs.part(row, range), rhs, bias, activation);
-        return joined(halves(rows).map(product), row);
+        return by_rows();
     }
     let strides = &rhs.layout.strides;
     if depth > 1 && result_fits && strides[column].unsigned_abs() < strides[row].unsigned_abs() {
