@@ -60,6 +60,13 @@ for target in thumbv7em-none-eabihf wasm32-unknown-unknown; do
     fi
 done
 
+if [ -d "$(rustc --print sysroot)/lib/rustlib/wasm32-unknown-unknown" ]; then
+    # `scripts/web.sh` also tries it in a browser.
+    step "lints of the web page, with WebGPU"
+    CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS="-C target-feature=+simd128" \
+        cargo clippy --quiet -p web --features webgpu --target wasm32-unknown-unknown -- -D warnings
+fi
+
 if cargo deny --version >/dev/null 2>&1; then
     # `scripts/install_deny.sh` brings it.
     step "licenses, sources and advisories of dependencies"
