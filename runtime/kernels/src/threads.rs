@@ -126,7 +126,8 @@ pub fn set_threads(threads: usize) {
 /// Runs `body` over disjoint ranges that cover `0..len`, on several threads when the work is worth it.
 ///
 /// `work` is the cost of one item in units of about a nanosecond; with less than [`INLINE_WORK`] in all, `body` gets
-/// the whole range on the calling thread, as it does inside of another `parallel_for`. Ranges are given out in order but finish in any.
+/// the whole range on the calling thread, as it does inside of another `parallel_for`. Each thread gets neighbouring ranges, in order, and others' when
+/// it has none left.
 pub fn parallel_for(len: usize, work: usize, body: impl Fn(Range<usize>) + Sync) {
     if len == 0 {
         return;
