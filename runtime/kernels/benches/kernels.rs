@@ -145,6 +145,14 @@ fn convolutions(wanted: &dyn Fn(&str) -> bool) {
         (240, 240, 240, 28, 5, 1, "efficientnet depthwise"),
         (960, 960, 960, 7, 3, 1, "mobilenet depthwise late"),
         (144, 144, 144, 56, 3, 1, "mobilenet depthwise wide"),
+        (128, 128, 32, 56, 3, 1, "resnext groups of 4"),
+        (48, 48, 6, 56, 3, 1, "regnet groups of 8"),
+        (104, 104, 13, 28, 3, 2, "regnet groups of 8 /2"),
+        (160, 160, 10, 14, 3, 1, "regnet groups of 16"),
+        (336, 336, 14, 14, 3, 1, "regnet groups of 24"),
+        (240, 120, 3, 28, 1, 1, "shufflenet groups of 80"),
+        (512, 512, 16, 14, 3, 1, "groups of 32"),
+        (512, 512, 8, 14, 3, 1, "groups of 64"),
     ];
     println!("{:40} {:>9} {:>9}", "convolution", "us", "GFLOP/s");
     for (ic, oc, groups, size, kernel, stride, name) in sizes {

@@ -129,9 +129,13 @@ pub fn set_threads(threads: usize) {
 /// the whole range on the calling thread, as it does inside of another `parallel_for`. Each thread gets neighbouring ranges, in order, and others' when
 /// it has none left.
 pub fn parallel_for(len: usize, work: usize, body: impl Fn(Range<usize>) + Sync) {
-    if len == 0 {
-        return;
+    if len > 0 {
+        share_out(len, work, &body);
     }
+}
+
+/// [`parallel_for`] of at least one item. Not generic: each loop's body is compiled once, not once for pieces and once for the whole.
+fn share_out(len: usize, work: usize, body: &(dyn Fn(Range<usize>) + Sync)) {
     #[cfg(test)]
     if crate::simd::forced::get().is_some() {
         return body(0..len);

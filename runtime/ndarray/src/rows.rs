@@ -43,7 +43,8 @@ impl<const N: usize> Rows<N> {
         }
     }
 
-    fn level(&self, depth: usize, at: [usize; N], f: &mut impl FnMut([usize; N])) {
+    /// Not generic over what is done with a row: the walk is compiled once, not once a loop.
+    fn level(&self, depth: usize, at: [usize; N], f: &mut dyn FnMut([usize; N])) {
         let Some((dim, strides)) = self.outer.get(depth) else { return f(at) };
         for i in 0..*dim as isize {
             self.level(depth + 1, core::array::from_fn(|k| (at[k] as isize + i * strides[k]) as usize), f);

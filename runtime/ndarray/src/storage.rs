@@ -90,7 +90,13 @@ impl Buffer {
     /// # Panics
     /// When the size overflows.
     pub(crate) fn new<T>(elements: usize) -> Self {
-        let len = elements.checked_mul(size_of::<T>()).expect("a tensor's size overflows the address space");
+        Self::of_bytes(
+            elements.checked_mul(size_of::<T>()).expect("a tensor's size overflows the address space"),
+        )
+    }
+
+    #[inline(never)]
+    fn of_bytes(len: usize) -> Self {
         let (class, lines) = class_of(len.div_ceil(LINE));
         let reused = if lines == 0 { Some(Vec::new()) } else { POOL.with(|pool| pool.take(class, lines)) };
         Self { lines: reused.unwrap_or_else(|| bytemuck::zeroed_vec(lines)), len }

@@ -35,7 +35,8 @@ impl fmt::Debug for NdArrayTensor {
 }
 
 impl NdArrayTensor {
-    /// A tensor over filled memory.
+    /// A tensor over filled memory. Every operation ends in it: compiled once, not into each.
+    #[inline(never)]
     pub(crate) fn from_buffer(buffer: Buffer, shape: Shape, dtype: DType) -> Self {
         let storage = Arc::new(Storage::new(Memory::Owned(buffer)));
         Self { storage, layout: Layout::contiguous(shape), dtype }

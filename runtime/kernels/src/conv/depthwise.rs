@@ -2,14 +2,13 @@
 
 mod tile;
 
+use super::lines::Lines;
 use super::{ConvShape, End};
 use crate::math::{Map, map_rows};
 use crate::scratch::with_scratch;
 use crate::threads::{SharedMut, parallel_for};
-use alloc::vec::Vec;
 use core::ops::Range;
 use core::ptr::null;
-use kiln_types::Activation;
 use tile::{Kernels, Tile};
 
 /// Whether this file's way is the one for a convolution.
@@ -40,13 +39,9 @@ pub(super) fn depthwise(shape: &ConvShape, x: &[f32], weight: &[f32], end: &End<
 fn one_each(shape: &ConvShape, x: &[f32], weight: &[f32], end: &End<'_>, out: &mut [f32]) {
     let (w, channels) = (&shape.windows, shape.out_channels);
     let [od, oh, ow] = w.output;
-    let (low, high, rest) = match end.activation {
-        Some(Activation::Relu) => (0.0, f32::INFINITY, None),
-        Some(Activation::Clamp { min, max }) => (min as f32, max as f32, None),
-        activation => (f32::NEG_INFINITY, f32::INFINITY, activation),
-    };
+    let (low, high, rest) = end.bounds();
     let (rows, strips) = (shape.batch * od * oh, channels.div_ceil(STRIP));
-    let (lines, kernels) = (Lines::of(shape), Kernels::current());
+    let (lines, kernels) = (Lines::of(shape, channels, channels), Kernels::current());
     let work = ow * STRIP.min(channels) * w.kernel_len() / 20 + 20;
     let out = SharedMut::new(out);
     parallel_for(rows * strips, work, |range| {
@@ -65,38 +60,6 @@ fn one_each(shape: &ConvShape, x: &[f32], weight: &[f32], end: &End<'_>, out: &m
             }
         }
     });
-}
-
-/// For each row of the result, the lines of the image that its windows see, with the lines of the kernel: positions of
-/// their first elements.
-struct Lines {
-    all: Vec<(usize, usize)>,
-    /// Where each row's lines end.
-    ends: Vec<usize>,
-}
-
-impl Lines {
-    fn of(shape: &ConvShape) -> Self {
-        let (w, channels) = (&shape.windows, shape.out_channels);
-        let mut lines = Self { all: Vec::new(), ends: Vec::new() };
-        for n in 0..shape.batch {
-            for (oz, oy) in (0..w.output[0] * w.output[1]).map(|i| (i / w.output[1], i % w.output[1])) {
-                for (kz, ky) in (0..w.kernel[0] * w.kernel[1]).map(|k| (k / w.kernel[1], k % w.kernel[1])) {
-                    if let (Some(z), Some(y)) = (w.position(0, oz, kz), w.position(1, oy, ky)) {
-                        let line = ((n * w.input[0] + z) * w.input[1] + y) * w.input[2] * channels;
-                        lines.all.push((line, (kz * w.kernel[1] + ky) * w.kernel[2] * channels));
-                    }
-                }
-                lines.ends.push(lines.all.len());
-            }
-        }
-        lines
-    }
-
-    fn row(&self, row: usize) -> &[(usize, usize)] {
-        let start = if row == 0 { 0 } else { self.ends[row - 1] };
-        &self.all[start..self.ends[row]]
-    }
 }
 
 /// One row of the result.

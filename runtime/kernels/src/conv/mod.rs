@@ -4,11 +4,13 @@
 //! row that vectors read and write whole, however small the images are. A convolution is then a product of the windows' rows
 //! with the weights. Rows of a 1x1 kernel lie in the image; others are gathered when the product wants them (`gather`), never
 //! all at once. Images of few channels are taken with their channels first (`planes`). A depthwise
-//! convolution needs no product (`depthwise`), a 3x3 kernel fewer multiplications (`winograd`). Transposed convolutions have channels first.
+//! convolution needs no product (`depthwise`), nor does one of many small groups (`grouped`), a 3x3 kernel fewer multiplications (`winograd`). Transposed convolutions have channels first.
 
 mod depthwise;
 mod gather;
 mod gradient;
+mod grouped;
+mod lines;
 mod planes;
 mod shape;
 mod transposed;
@@ -37,6 +39,8 @@ pub struct PackedConv {
 enum Packed {
     /// `[kernel…, out]`.
     Depthwise(Aligned),
+    /// See [`grouped`].
+    Grouped(Aligned),
     /// One right operand a group, `[kernel… · in / groups, out / groups]`; for images that come with their channels first,
     /// `[in · kernel…, out]`.
     Groups(Vec<PackedRhs>),
@@ -49,6 +53,8 @@ enum Packed {
 pub enum ConvWay {
     /// Each channel for itself.
     Depthwise,
+    /// Each of many groups of few channels for itself.
+    Grouped,
     /// A product of the windows with the weights, image by image: images come with their channels first.
     Planes,
     /// A product of the windows with the weights.
@@ -62,6 +68,8 @@ impl ConvShape {
     pub fn way(&self) -> ConvWay {
         if depthwise::suits(self) {
             ConvWay::Depthwise
+        } else if grouped::suits(self) {
+            ConvWay::Grouped
         } else if planes::suit(self) {
             ConvWay::Planes
         } else if winograd::suits(self) {
@@ -98,7 +106,7 @@ impl PackedConv {
     /// Leaves its memory to others.
     fn recycle(self) {
         match self.weights {
-            Packed::Depthwise(_) => {}
+            Packed::Depthwise(_) | Packed::Grouped(_) => {}
             Packed::Groups(operands) | Packed::Winograd(operands) => {
                 operands.into_iter().for_each(PackedRhs::recycle);
             }
@@ -128,6 +136,7 @@ impl PackedConv {
                 exchange(weight, shape.out_channels, taps, &mut aligned);
                 Packed::Depthwise(aligned)
             }
+            ConvWay::Grouped => Packed::Grouped(grouped::packed(shape, weight)),
             ConvWay::Winograd => Packed::Winograd(winograd::transformed_filters(shape, weight, pack)),
             ConvWay::Planes => Packed::Groups(groups(weight)),
             ConvWay::Rows if taps == 1 => Packed::Groups(groups(weight)),
@@ -206,6 +215,7 @@ fn run(shape: &ConvShape, x: &[f32], packed: &PackedConv, end: &End<'_>, out: &m
     assert_eq!(packed.len, shape.weight_len(), "the weights do not have the convolution's shape");
     match &packed.weights {
         Packed::Depthwise(weight) => depthwise::depthwise(shape, x, weight, end, out),
+        Packed::Grouped(weight) => grouped::grouped(shape, x, weight, end, out),
         Packed::Winograd(filters) => winograd::winograd(shape, x, filters, end, out),
         Packed::Groups(groups) => {
             assert_eq!(groups.len(), shape.groups, "the weights were packed for other groups");
@@ -218,6 +228,17 @@ fn run(shape: &ConvShape, x: &[f32], packed: &PackedConv, end: &End<'_>, out: &m
 struct End<'a> {
     bias: Option<&'a [f32]>,
     activation: Option<Activation>,
+}
+
+impl End<'_> {
+    /// Bounds of the result, and the activation that is left, if they are not all.
+    fn bounds(&self) -> (f32, f32, Option<Activation>) {
+        match self.activation {
+            Some(Activation::Relu) => (0.0, f32::INFINITY, None),
+            Some(Activation::Clamp { min, max }) => (min as f32, max as f32, None),
+            activation => (f32::NEG_INFINITY, f32::INFINITY, activation),
+        }
+    }
 }
 
 /// One product a group: all windows' rows with the group's weights.

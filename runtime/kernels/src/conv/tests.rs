@@ -201,6 +201,56 @@ const CASES: &[Case] = &[
         dilation: &[1, 1, 1],
         groups: 1,
     },
+    // Groups of few channels: several strips of them, vectors that they fill and do not, windows beside the image.
+    Case {
+        x: &[2, 120, 9, 17],
+        w: &[72, 5, 3, 3],
+        stride: &[1, 1],
+        padding: &[(1, 1); 2],
+        dilation: &[1, 1],
+        groups: 24,
+    },
+    Case {
+        x: &[1, 192, 6, 8],
+        w: &[150, 64, 3, 2],
+        stride: &[2, 1],
+        padding: &[(4, 2), (0, 3)],
+        dilation: &[1, 2],
+        groups: 3,
+    },
+    // Several groups in a vector: all of them, some of them, with less channels to see than to make.
+    Case {
+        x: &[2, 88, 9, 17],
+        w: &[88, 8, 3, 3],
+        stride: &[1, 1],
+        padding: &[(1, 1); 2],
+        dilation: &[1, 1],
+        groups: 11,
+    },
+    Case {
+        x: &[1, 92, 5, 10],
+        w: &[92, 4, 3, 3],
+        stride: &[1, 2],
+        padding: &[(1, 1); 2],
+        dilation: &[1, 1],
+        groups: 23,
+    },
+    Case {
+        x: &[1, 57, 4, 9],
+        w: &[76, 3, 2, 3],
+        stride: &[1, 1],
+        padding: &[(1, 1); 2],
+        dilation: &[1, 1],
+        groups: 19,
+    },
+    Case {
+        x: &[1, 26, 1, 9],
+        w: &[26, 2, 1, 1],
+        stride: &[1, 1],
+        padding: &[(0, 0); 2],
+        dilation: &[1, 1],
+        groups: 13,
+    },
     // Several results a channel.
     Case {
         x: &[2, 5, 9, 8],

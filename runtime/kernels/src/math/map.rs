@@ -360,30 +360,32 @@ unsafe fn activation<S: Simd>(s: S, activation: Activation, from: *const f32, to
 }
 
 dispatched! {
-    /// `to[i] = map(from[i])` for `n` elements; both may be one place.
-    ///
-    /// # Safety
-    /// `from` is valid for reading and `to` for writing `n` elements, and they are equal or do not overlap.
-    pub(crate) unsafe fn map_slice<S>(s, map: Map, from: *const f32, to: *mut f32, n: usize) {
-        match map {
-            Map::Unary(op) => unary(s, op, from, to, n),
-            Map::Activation(which) => activation(s, which, from, to, n),
+    /// `to[i] = map(from[i])` for rows of `n` elements, `step` apart in both.
+    unsafe fn map_each<S>(s, map: Map, from: *const f32, to: *mut f32, step: usize, rows: usize, n: usize) {
+        for row in 0..rows {
+            let (from, to) = (from.add(row * step), to.add(row * step));
+            match map {
+                Map::Unary(op) => unary(s, op, from, to, n),
+                Map::Activation(which) => activation(s, which, from, to, n),
+            }
         }
     }
 }
 
-dispatched! {
-    /// Applies a function to rows in place: `n` elements each, `step` apart.
-    ///
-    /// # Safety
-    /// `x` is valid for reading and writing all rows.
-    pub(crate) unsafe fn map_rows<S>(s, map: Map, x: *mut f32, step: usize, rows: usize, n: usize) {
-        for row in 0..rows {
-            let x = x.add(row * step);
-            match map {
-                Map::Unary(op) => unary(s, op, x, x, n),
-                Map::Activation(which) => activation(s, which, x, x, n),
-            }
-        }
-    }
+/// `to[i] = map(from[i])` for `n` elements; both may be one place.
+///
+/// # Safety
+/// `from` is valid for reading and `to` for writing `n` elements, and they are equal or do not overlap.
+pub(crate) unsafe fn map_slice(map: Map, from: *const f32, to: *mut f32, n: usize) {
+    // SAFETY: the caller's promise, for one row.
+    unsafe { map_each(map, from, to, 0, 1, n) };
+}
+
+/// Applies a function to rows in place: `n` elements each, `step` apart.
+///
+/// # Safety
+/// `x` is valid for reading and writing all rows.
+pub(crate) unsafe fn map_rows(map: Map, x: *mut f32, step: usize, rows: usize, n: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { map_each(map, x, x, step, rows, n) };
 }

@@ -72,6 +72,10 @@ impl Simd for Avx2 {
         })
     }
     #[inline(always)]
+    fn permute(self, a: Self::F, at: Self::I) -> Self::F {
+        intrinsic!(_mm256_permutevar8x32_ps(a, at))
+    }
+    #[inline(always)]
     fn add(self, a: Self::F, b: Self::F) -> Self::F {
         intrinsic!(_mm256_add_ps(a, b))
     }

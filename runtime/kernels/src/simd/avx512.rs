@@ -61,6 +61,10 @@ impl Simd for Avx512 {
         })
     }
     #[inline(always)]
+    fn permute(self, a: Self::F, at: Self::I) -> Self::F {
+        intrinsic!(_mm512_permutexvar_ps(at, a))
+    }
+    #[inline(always)]
     fn add(self, a: Self::F, b: Self::F) -> Self::F {
         intrinsic!(_mm512_add_ps(a, b))
     }

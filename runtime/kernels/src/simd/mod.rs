@@ -57,6 +57,9 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// `from` is valid for reading `2 · LANES` elements.
     unsafe fn load_even(self, from: *const f32) -> Self::F;
 
+    /// The lanes of `a` at `at`, each below [`Simd::LANES`].
+    fn permute(self, a: Self::F, at: Self::I) -> Self::F;
+
     fn add(self, a: Self::F, b: Self::F) -> Self::F;
     fn sub(self, a: Self::F, b: Self::F) -> Self::F;
     fn mul(self, a: Self::F, b: Self::F) -> Self::F;

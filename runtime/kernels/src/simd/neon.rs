@@ -65,6 +65,14 @@ impl Simd for Neon {
         intrinsic!(vld2q_f32(from).0)
     }
     #[inline(always)]
+    fn permute(self, a: Self::F, at: Self::I) -> Self::F {
+        intrinsic!({
+            // The places of a lane's four bytes.
+            let bytes = vmlaq_n_s32(vdupq_n_s32(0x0302_0100), at, 0x0404_0404);
+            vreinterpretq_f32_u8(vqtbl1q_u8(vreinterpretq_u8_f32(a), vreinterpretq_u8_s32(bytes)))
+        })
+    }
+    #[inline(always)]
     fn add(self, a: Self::F, b: Self::F) -> Self::F {
         intrinsic!(vaddq_f32(a, b))
     }

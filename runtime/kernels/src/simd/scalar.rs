@@ -61,6 +61,10 @@ impl Simd for Scalar {
     }
 
     #[inline(always)]
+    fn permute(self, a: Self::F, at: Self::I) -> Self::F {
+        map(at, |at| a[at as usize & 3])
+    }
+    #[inline(always)]
     fn add(self, a: Self::F, b: Self::F) -> Self::F {
         zip(a, b, |a, b| a + b)
     }

@@ -55,6 +55,12 @@ impl Simd for Simd128 {
     }
 
     #[inline(always)]
+    fn permute(self, a: Self::F, at: Self::I) -> Self::F {
+        // The places of a lane's four bytes.
+        let bytes = i32x4_add(i32x4_splat(0x0302_0100), i32x4_mul(at, i32x4_splat(0x0404_0404)));
+        i8x16_swizzle(a, bytes)
+    }
+    #[inline(always)]
     fn add(self, a: Self::F, b: Self::F) -> Self::F {
         f32x4_add(a, b)
     }

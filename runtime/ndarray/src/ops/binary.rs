@@ -97,8 +97,6 @@ fn typed<T: Compute>(op: BinaryOp, mut lhs: NdArrayTensor, mut rhs: NdArrayTenso
         BinaryOp::Sub => zip(lhs, rhs, op.name(), T::sub),
         BinaryOp::Mul => zip(lhs, rhs, op.name(), T::mul),
         BinaryOp::Div => zip(lhs, rhs, op.name(), T::div),
-        BinaryOp::Max => zip(lhs, rhs, op.name(), <T as Compute>::max),
-        BinaryOp::Min => zip(lhs, rhs, op.name(), <T as Compute>::min),
         _ => rare::<T>(op, lhs, rhs),
     }
 }
