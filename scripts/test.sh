@@ -4,13 +4,22 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-features=kiln-build/cli,kiln/wgpu,kiln/pytorch,kiln/safetensors,kiln/sqlite,kiln/vision,kiln/dataframe
+features=kiln-build/cli,kiln/wgpu,kiln/cuda,kiln/pytorch,kiln/safetensors,kiln/sqlite,kiln/vision,kiln/dataframe
+
+# Files for the next compile's increments and line tables for backtraces would be two thirds of what is written here.
+export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=0
 
 step() { printf '\n== %s\n' "$1"; }
 
 if ! command -v cc >/dev/null; then
     step "installing a C linker"
     apt-get update -q && apt-get install -qy gcc libc6-dev
+fi
+
+if [ "$(uname)" = Linux ] && ! command -v c++ >/dev/null; then
+    # CUDA's kernels are tried as what this compiler makes of them.
+    step "installing a C++ compiler"
+    apt-get update -q && apt-get install -qy g++
 fi
 
 step "toolchain"
@@ -80,6 +89,11 @@ fi
 
 step "documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
+
+if [ "$(uname)-$(uname -m)" = Linux-x86_64 ]; then
+    step "CUDA kernels for every generation of GPUs"
+    bash scripts/cuda_kernels.sh
+fi
 
 step "tests"
 # A snapshot that differs fails; it is blessed by hand (CONTRIBUTING.md).

@@ -4,6 +4,10 @@
 pub use kiln_autodiff as autodiff;
 #[cfg(feature = "autodiff")]
 pub use kiln_autodiff::Autodiff;
+#[cfg(feature = "cuda")]
+pub use kiln_cuda as cuda;
+#[cfg(feature = "cuda")]
+pub use kiln_cuda::{Cuda, CudaDevice};
 #[cfg(feature = "ndarray")]
 pub use kiln_ndarray as ndarray;
 #[cfg(feature = "ndarray")]

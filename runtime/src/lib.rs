@@ -1,7 +1,7 @@
 //! Kiln's runtime: what code that Kiln generated is written against, and what hand-written modules are made of.
 //!
 //! - [`tensor`]: `Tensor<B, D, K>` over a [`Backend`](tensor::backend::Backend), and [`backend`]: the backends, the
-//!   CPU's (feature `ndarray`) and GPUs' (`wgpu`).
+//!   CPU's (feature `ndarray`) and GPUs' (`wgpu`, `cuda`).
 //! - [`module`]: modules and their parameters; [`config`]: their hyperparameters.
 //! - [`nn`]: layers and losses.
 //! - [`record`]: how the state of a module is stored.

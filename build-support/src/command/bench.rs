@@ -25,7 +25,7 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Outcome {
-    let mut scratch = Scratch::new(arguments.backend)?;
+    let mut scratch = Scratch::new(arguments.backend);
     let cases: Vec<Case> = arguments.cases.iter().map(|dir| scratch.add(dir)).collect();
     scratch.build()?;
     let threads = arguments
@@ -87,7 +87,10 @@ fn device_keys(backend: Backend) -> &'static [&'static str] {
             "new_bind_groups",
             "encode_ms",
         ],
-        Backend::Ndarray | Backend::Cuda => &[],
+        Backend::Cuda => {
+            &["dispatches", "moved_mb", "requested_mb", "waits", "new_buffers", "new_pipelines", "encode_ms"]
+        }
+        Backend::Ndarray => &[],
     }
 }
 
@@ -117,18 +120,23 @@ fn print_line(object: &Map<String, Value>) {
         get("peak_rss_mb")
     ));
     if object.contains_key("dispatches") {
+        // Not every device has these.
+        let of = |key: &str, words: [&str; 2]| match object.get(key).and_then(Value::as_f64) {
+            Some(number) => format!("{}{number}{}", words[0], words[1]),
+            None => String::new(),
+        };
         show(&format!(
-            "  {} kernels in {} submissions that move {:.1} MB, {:.1} MB of memory asked for, {} waits; recorded in {:.3} ms; \
-             made anew: {} buffers, {} kernels, {} bind groups\n",
+            "  {} kernels{} that move {:.1} MB, {:.1} MB of memory asked for, {} waits; recorded in {:.3} ms; \
+             made anew: {} buffers, {} kernels{}\n",
             get("dispatches"),
-            get("submissions"),
+            of("submissions", [" in ", " submissions"]),
             get("moved_mb"),
             get("requested_mb"),
             get("waits"),
             get("encode_ms"),
             get("new_buffers"),
             get("new_pipelines"),
-            get("new_bind_groups")
+            of("new_bind_groups", [", ", " bind groups"])
         ));
     }
 }

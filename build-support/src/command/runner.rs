@@ -43,8 +43,9 @@ pub(super) fn main_source(backend: Backend, modules: &[(usize, &Module)]) -> Str
     let mut text = format!("type B = kiln::backend::{};\n\n", backend.ty());
     text.push_str(include_str!("runner_main.rs.txt"));
     text.push_str(match backend {
+        Backend::Ndarray => include_str!("runner_cpu.rs.txt"),
         Backend::Wgpu => include_str!("runner_wgpu.rs.txt"),
-        Backend::Ndarray | Backend::Cuda => include_str!("runner_cpu.rs.txt"),
+        Backend::Cuda => include_str!("runner_cuda.rs.txt"),
     });
     for (i, module) in modules {
         text.push_str(&case_source(*i, module));

@@ -32,22 +32,8 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// # Errors
-    /// When the runtime has no such backend.
-    pub(super) fn new(backend: Backend) -> Result<Self, CommandError> {
-        if backend == Backend::Cuda {
-            let name = backend.feature();
-            return Err(CommandError::Usage(format!(
-                "the backend `{name}` is not part of Kiln yet; run with --backend ndarray or wgpu"
-            )));
-        }
-        Ok(Self {
-            backend,
-            root: cache_dir(),
-            modules: Vec::new(),
-            broken: BTreeMap::new(),
-            executable: None,
-        })
+    pub(super) fn new(backend: Backend) -> Self {
+        Self { backend, root: cache_dir(), modules: Vec::new(), broken: BTreeMap::new(), executable: None }
     }
 
     /// Converts a case and writes its weights and golden data to the cache.

@@ -27,7 +27,7 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Outcome {
-    let mut scratch = Scratch::new(arguments.backend)?;
+    let mut scratch = Scratch::new(arguments.backend);
     let cases: Vec<Case> = arguments.cases.iter().map(|dir| scratch.add(dir)).collect();
     scratch.build()?;
     let tolerances = [arguments.atol.to_string(), arguments.rtol.to_string()];

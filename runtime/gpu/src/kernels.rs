@@ -13,7 +13,7 @@ pub mod sort;
 pub mod then;
 pub mod window;
 
-use crate::language::Kernel;
+use crate::language::{Builder, Builtin, Kernel, Value};
 use crate::runtime::{Launch, Runtime};
 use crate::tensor::GpuTensor;
 
@@ -92,6 +92,42 @@ pub(crate) fn line_of<R: Runtime>(device: &R::Device, count: usize) -> [u32; 3] 
     line_of_groups::<R>(device, count.div_ceil(LINE as usize))
 }
 
+/// The place of a workgroup among blocks along x, y and z, of which there may be more than a grid has along an axis: the next
+/// parameters say which of them the grid begins with. See [`launch_blocks`].
+pub(crate) fn block(k: &Builder) -> [Value<'_>; 3] {
+    [Builtin::GroupX, Builtin::GroupY, Builtin::GroupZ].map(|axis| k.parameter() + k.builtin(axis))
+}
+
+/// Runs a kernel of one workgroup a [`block`], which are the kernel's first parameters: in one grid, or in as many as the device needs.
+/// Where it is `open` and one grid does, the kernel can do [more](then) with each element of its last tensor, all of which it writes.
+pub(crate) fn launch_blocks<R: Runtime>(
+    device: &R::Device,
+    template: impl Into<Template>,
+    tensors: &[&GpuTensor<R>],
+    parameters: &[u32],
+    blocks: [usize; 3],
+    open: bool,
+) {
+    let template = template.into();
+    let most = R::limits(device).groups as usize;
+    let alone = blocks.iter().all(|&blocks| blocks <= most);
+    let writes_all_of =
+        tensors.last().filter(|_| open && alone).map(|output| (tensors.len() - 1, output.len()));
+    let [across, down, deep] = blocks.map(|blocks| (0..blocks).step_by(most));
+    // Each element is read and written by one of the grids.
+    let mut moved = bytes_moved(tensors);
+    for z in deep {
+        for y in down.clone() {
+            for x in across.clone() {
+                let first = [x, y, z];
+                let groups = [0, 1, 2].map(|axis| (blocks[axis] - first[axis]).min(most) as u32);
+                let words = [first.map(|at| at as u32).as_slice(), parameters].concat();
+                run(device, &template, tensors, &words, groups, core::mem::take(&mut moved), writes_all_of);
+            }
+        }
+    }
+}
+
 /// Runs a kernel, which reads and writes its tensors whole.
 pub(crate) fn launch<R: Runtime>(
     device: &R::Device,
@@ -113,7 +149,7 @@ pub(crate) fn launch_open<R: Runtime>(
     groups: [u32; 3],
 ) {
     let writes_all_of = tensors.last().map(|output| (tensors.len() - 1, output.len()));
-    run(device, template.into(), tensors, parameters, groups, bytes_moved(tensors), writes_all_of);
+    run(device, &template.into(), tensors, parameters, groups, bytes_moved(tensors), writes_all_of);
 }
 
 /// Runs a kernel that reads and writes `moved` bytes.
@@ -125,7 +161,7 @@ pub(crate) fn launch_moving<R: Runtime>(
     groups: [u32; 3],
     moved: usize,
 ) {
-    run(device, template.into(), tensors, parameters, groups, moved, None);
+    run(device, &template.into(), tensors, parameters, groups, moved, None);
 }
 
 fn bytes_moved<R: Runtime>(tensors: &[&GpuTensor<R>]) -> usize {
@@ -134,7 +170,7 @@ fn bytes_moved<R: Runtime>(tensors: &[&GpuTensor<R>]) -> usize {
 
 fn run<R: Runtime>(
     device: &R::Device,
-    template: Template,
+    template: &Template,
     tensors: &[&GpuTensor<R>],
     parameters: &[u32],
     groups: [u32; 3],
@@ -142,6 +178,5 @@ fn run<R: Runtime>(
     writes_all_of: Option<(usize, usize)>,
 ) {
     let buffers: Vec<&R::Memory> = tensors.iter().map(|tensor| &tensor.memory).collect();
-    let template = &template;
     R::launch(device, Launch { template, buffers: &buffers, parameters, groups, moved, writes_all_of });
 }

@@ -2,12 +2,14 @@
 //!
 //! A kernel is what one invocation of a grid does: numbers that are computed once ([`Op`], each with an [`Id`]), variables,
 //! loops, branches, and reads and writes of buffers. Kernels are built by Rust code ([`Builder`]) and printed in the
-//! language of a device ([`wgsl`]).
+//! language of a device ([`wgsl`], [`cuda`]).
 //!
 //! Numbers are 32 bits wide when they are computed: half-precision elements are converted as they are read and written.
 
 mod builder;
+pub mod cuda;
 mod math;
+mod print;
 pub mod wgsl;
 
 pub use builder::{Array, Buffer, Builder, Fours, Number, Value, Variable};

@@ -2,6 +2,7 @@
 //!
 //! - [`language`]: a small language in which kernels are written once, and its printers.
 //! - [`kernels`]: the kernels and the code that launches them.
+//! - [`memory`], [`promise`]: the pool of buffers and waiting for a device, as runtimes need them.
 //! - [`runtime`]: what a kind of GPU does for them. A backend is [`Gpu`] over a runtime.
 //!
 //! Tensors are views of counted memory; what only looks at a tensor differently (permutations, slices, broadcasts) copies
@@ -10,6 +11,8 @@
 mod backend;
 pub mod kernels;
 pub mod language;
+pub mod memory;
+pub mod promise;
 pub mod runtime;
 mod tensor;
 

@@ -2,6 +2,7 @@
 
 use crate::kernels::Template;
 use crate::language::Storage;
+use kiln_tensor::DType;
 use kiln_tensor::backend::{DeviceOps, ExecutionError};
 use std::fmt::Debug;
 use std::future::Future;
@@ -48,6 +49,13 @@ pub trait Runtime: Clone + Copy + Debug + Default + Send + Sync + 'static {
 
     /// Runs a kernel.
     fn launch(device: &Self::Device, launch: Launch<'_, Self>);
+
+    /// Computes a batch of products by a library of the device's vendor, where there is one that is faster than kernels of Kiln's;
+    /// says whether it does.
+    fn product(device: &Self::Device, product: &MatrixProduct<'_, Self>) -> bool {
+        let _ = (device, product);
+        false
+    }
 
     /// Lets the last kernel that was launched do more, where it is the one that wrote all `elements` of `memory`, has not been handed to
     /// the device, and nobody else holds the memory; `with` gets the kernel and the number of its buffers. Says whether it does now.
@@ -114,6 +122,40 @@ pub struct Launch<'a, R: Runtime> {
     /// The buffer that it writes, and how many elements of it, from the first on one after another: where it can do
     /// [more](Runtime::amend) with each.
     pub writes_all_of: Option<(usize, usize)>,
+}
+
+/// A batch of matrix products, `lhs · rhs`, with a number for each column added to all rows.
+#[derive(Debug)]
+pub struct MatrixProduct<'a, R: Runtime> {
+    /// The elements' dtype, of all of them.
+    pub dtype: DType,
+    /// Rows and columns of the result, and the depth.
+    pub size: [usize; 3],
+    /// How many there are.
+    pub count: usize,
+    /// The left sides.
+    pub lhs: Matrices<'a, R>,
+    /// The right sides.
+    pub rhs: Matrices<'a, R>,
+    /// What is added, one number after another from an element of memory on.
+    pub bias: Option<(&'a R::Memory, usize)>,
+    /// Where the results go, row-major one after another from the start on.
+    pub out: &'a R::Memory,
+}
+
+/// Where the matrices of a batch are. All numbers count elements.
+#[derive(Debug)]
+pub struct Matrices<'a, R: Runtime> {
+    /// Their memory.
+    pub memory: &'a R::Memory,
+    /// Where the first begins.
+    pub start: usize,
+    /// From each to the next: 0 where all are one.
+    pub next: usize,
+    /// Whether they lie column by column, rather than row by row.
+    pub transposed: bool,
+    /// From each row (or column) to the next.
+    pub leading: usize,
 }
 
 /// What a kernel does that does more.

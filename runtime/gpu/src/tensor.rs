@@ -101,6 +101,26 @@ impl<R: Runtime> GpuTensor<R> {
         if self.bytes().is_some() { self } else { elementwise::copy(&self) }
     }
 
+    /// A row-major tensor with memory of its own and the same elements.
+    pub fn copied(&self) -> Self {
+        elementwise::copy(self)
+    }
+
+    /// Gives the elements the values of another tensor's; all that share the memory see them. The other's memory is not this one's.
+    ///
+    /// # Panics
+    /// When shapes, dtypes or devices differ.
+    #[track_caller]
+    pub fn overwrite(&self, values: &Self) {
+        let same = (self.dims(), self.dtype) == (values.dims(), values.dtype) && self.device == values.device;
+        assert!(
+            same,
+            "{self:?} on {:?} cannot be given the values of {values:?} on {:?}",
+            self.device, values.device
+        );
+        elementwise::copy_into(values, self);
+    }
+
     /// The memory of exactly its elements, in row-major order; nothing for a tensor that is not
     /// [contiguous](Self::into_contiguous).
     pub fn memory(&self) -> Option<R::Memory> {

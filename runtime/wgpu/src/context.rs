@@ -2,20 +2,22 @@
 
 use crate::device::InitError;
 use crate::kernel::{KernelError, WgslKernel};
-use crate::memory::{Block, Buffer, Memory, Pool};
-#[cfg(not(target_arch = "wasm32"))]
+use crate::memory::{Buffer, Memory};
 use crate::read;
 use crate::runtime::WgpuRuntime;
 use crate::statistics::{Counters, count};
 use kiln_gpu::kernels::Template;
 use kiln_gpu::language::wgsl;
+use kiln_gpu::memory::{Owner, Pool, size_class};
+#[cfg(not(target_arch = "wasm32"))]
+use kiln_gpu::promise::block_on;
 use kiln_gpu::runtime::{Amendment, Launch, Limits};
 use kiln_tensor::backend::ExecutionError;
 use kiln_tensor::compose::Draws;
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The variable that says, by 1 or 0, whether kernels share memory within workgroups. Where it is not set, they do so but on drivers
@@ -41,12 +43,21 @@ pub(crate) struct Context {
     pub counters: Counters,
     state: Mutex<State>,
     draws: Mutex<Draws>,
-    failure: Arc<Mutex<Option<String>>>,
+    failure: Arc<Mutex<Failure>>,
     parameters: wgpu::Buffer,
     parameter_layout: wgpu::BindGroupLayout,
     parameter_group: wgpu::BindGroup,
     /// Distance of the parameters of one kernel to those of the next.
     parameter_step: u64,
+}
+
+/// What went wrong on a device.
+#[derive(Debug, Default)]
+struct Failure {
+    /// The first thing since somebody was told: it is the cause of those that follow.
+    first: Option<String>,
+    /// Why the device is lost, if it is. Everyone is told: nothing can be computed on it any more.
+    lost: Option<String>,
 }
 
 impl fmt::Debug for Context {
@@ -58,8 +69,7 @@ impl fmt::Debug for Context {
 /// What changes while kernels are recorded.
 #[derive(Default)]
 struct State {
-    pool: Pool,
-    next_buffer: u64,
+    pool: Pool<Buffer>,
     pipelines: HashMap<Template, Arc<Pipeline>>,
     /// Those of users' kernels, by which of the buffers are written to.
     own_pipelines: HashMap<(WgslKernel, Vec<bool>), Arc<Pipeline>>,
@@ -140,16 +150,14 @@ impl Context {
         };
         let (device, queue) = adapter.request_device(&descriptor).await.map_err(refused)?;
 
-        let failure: Arc<Mutex<Option<String>>> = Arc::default();
+        let failure: Arc<Mutex<Failure>> = Arc::default();
         let (uncaptured, lost) = (failure.clone(), failure.clone());
-        // The first failure is the cause of those that follow.
         device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
-            lock(&uncaptured).get_or_insert_with(|| error.to_string());
+            lock(&uncaptured).first.get_or_insert_with(|| error.to_string());
         }));
         device.set_device_lost_callback(move |reason, message| {
-            if reason != wgpu::DeviceLostReason::Destroyed {
-                lock(&lost).get_or_insert_with(|| format!("the device was lost: {message}"));
-            }
+            let why = if message.is_empty() { format!("{reason:?}") } else { message };
+            lock(&lost).lost.get_or_insert(why);
         });
 
         let parameters = device.create_buffer(&wgpu::BufferDescriptor {
@@ -206,9 +214,54 @@ impl Context {
 
     /// What went wrong on the device, if anything did.
     pub fn check(&self) -> Result<(), ExecutionError> {
-        match lock(&self.failure).take() {
-            None => Ok(()),
-            Some(reason) => Err(ExecutionError { device: self.name.clone(), reason }),
+        let mut failure = lock(&self.failure);
+        let first = failure.first.take();
+        let reason = match &failure.lost {
+            Some(why) => Some(format!(
+                "the device was lost ({why}), and with it all its tensors: `kiln_wgpu::init` opens it anew"
+            )),
+            None => first,
+        };
+        reason.map_or(Ok(()), |reason| Err(ExecutionError { device: self.name.clone(), reason }))
+    }
+
+    /// Whether nothing can be computed any more.
+    pub fn is_lost(&self) -> bool {
+        lock(&self.failure).lost.is_some()
+    }
+
+    /// Tells the next who reads or waits that something went wrong.
+    fn fail(&self, reason: impl FnOnce() -> String) {
+        lock(&self.failure).first.get_or_insert_with(reason);
+    }
+
+    /// The buffer that memory is in; where there is none, those who read or wait are told why.
+    pub fn buffer<'a>(&self, memory: &'a Memory) -> Option<&'a Buffer> {
+        let reason = match memory.buffer() {
+            Some(_) if !memory.is_of(self) => {
+                "a tensor was lost with its device, which was opened anew since"
+            }
+            Some(buffer) if buffer.is_usable => return Some(buffer),
+            Some(_) | None => "there was no memory for a tensor when it was made",
+        };
+        self.fail(|| reason.to_owned());
+        None
+    }
+
+    /// What `make` makes, and why it is of no use, if it is. A browser makes it later, and tells what is wrong as it does any error.
+    fn made<T>(&self, make: impl FnOnce() -> T) -> (T, Option<String>) {
+        #[cfg(target_arch = "wasm32")]
+        return (make(), None);
+        #[cfg(not(target_arch = "wasm32"))]
+        {
+            use wgpu::ErrorFilter::{Internal, OutOfMemory, Validation};
+            let mut scopes =
+                [Internal, OutOfMemory, Validation].map(|filter| Some(self.device.push_error_scope(filter)));
+            let made = make();
+            // Each is closed, the last that was opened first.
+            let errors = scopes.iter_mut().rev().filter_map(Option::take).map(|scope| block_on(scope.pop()));
+            let error = errors.fold(None, Option::or);
+            (made, error.map(|error| error.to_string()))
         }
     }
 
@@ -222,33 +275,44 @@ impl Context {
     }
 
     pub fn allocate(self: &Arc<Self>, bytes: usize) -> Memory {
-        let class = Pool::class(bytes);
+        let class = size_class(bytes);
         count(&self.counters.requested_bytes, bytes);
         let mut state = lock(&self.state);
         let buffer = match state.pool.take(class) {
             Some(buffer) => buffer,
-            None => {
-                count(&self.counters.buffers, 1);
-                count(&self.counters.buffer_bytes, class as usize);
-                let raw = self.device.create_buffer(&wgpu::BufferDescriptor {
-                    label: None,
-                    size: class,
-                    usage: wgpu::BufferUsages::STORAGE
-                        | wgpu::BufferUsages::COPY_SRC
-                        | wgpu::BufferUsages::COPY_DST,
-                    mapped_at_creation: false,
-                });
-                state.next_buffer += 1;
-                Buffer { raw, id: state.next_buffer }
-            }
+            None => self.new_buffer(&mut state, class),
         };
         drop(state);
-        Memory { block: Arc::new(Block::new(buffer, self.clone())), range: 0..bytes }
+        Memory::new(buffer, bytes, self.clone())
     }
 
-    /// Takes a buffer back into the pool.
-    pub fn give_back(&self, buffer: Buffer) {
-        lock(&self.state).pool.put(buffer);
+    /// A buffer that the pool does not have. Where the device has no memory left, it is made in place of what is of no use now; where
+    /// that does not help, the buffer is none, and those who read or wait are told.
+    fn new_buffer(&self, state: &mut State, size: u64) -> Buffer {
+        let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
+        let descriptor = wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false };
+        let create = || self.made(|| self.device.create_buffer(&descriptor));
+        let (mut raw, mut error) = create();
+        if error.is_some() {
+            let unused = state.pool.take_unused();
+            // What is recorded may use them yet, and so may the device until it is done.
+            self.submit_pending(state);
+            self.release(state, unused);
+            if read::poll(&self.device).is_ok() {
+                (raw, error) = create();
+            }
+        }
+        match &error {
+            None => {
+                count(&self.counters.buffers, 1);
+                count(&self.counters.buffer_bytes, size as usize);
+                state.pool.use_new(size);
+            }
+            Some(error) => self.fail(|| format!("there is no memory of {size} bytes for a tensor: {error}")),
+        }
+        // Other contexts name their buffers otherwise: a tensor may outlive the device that it was on.
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Buffer { raw, id: NEXT.fetch_add(1, Ordering::Relaxed), is_usable: error.is_none() }
     }
 
     pub fn upload(self: &Arc<Self>, bytes: &[u8]) -> Memory {
@@ -256,7 +320,7 @@ impl Context {
         // A write overtakes kernels that are recorded but not submitted, and they may still use the buffer.
         self.submit();
         count(&self.counters.uploaded_bytes, bytes.len());
-        if let Some(buffer) = memory.block.buffer() {
+        if let Some(buffer) = self.buffer(&memory) {
             let whole = bytes.len() / 4 * 4;
             let (whole, rest) = bytes.split_at(whole);
             if !whole.is_empty() {
@@ -285,12 +349,13 @@ impl Context {
             self.name
         );
         let mut state = lock(&self.state);
-        let pipeline = self.pipeline(&mut state, template);
-        let parts = self.parts(&pipeline, buffers);
+        // A kernel that cannot run would keep all others of its submission from running.
+        let Some(pipeline) = self.pipeline(&mut state, template) else { return };
+        let Some(parts) = self.parts(&pipeline, buffers) else { return };
         self.record_pipeline(&mut state, pipeline, &parts, parameters, groups);
         // A full queue was submitted.
         if let (Some((output, elements)), false) = (writes_all_of, state.pending.is_empty())
-            && let Some(buffer) = buffers.get(output).and_then(|memory| memory.block.buffer())
+            && let Some(buffer) = buffers.get(output).and_then(|memory| memory.buffer())
         {
             let (template, parameters) = (template.clone(), parameters.to_vec());
             state.last = Some(Last { template, parts, parameters, writes: (buffer.id, elements) });
@@ -305,9 +370,9 @@ impl Context {
         with: impl FnOnce(&Template, usize) -> Option<Amendment<'a, WgpuRuntime>>,
     ) -> bool {
         let mut state = lock(&self.state);
-        let id = memory.block.buffer().map(|buffer| buffer.id);
+        let id = memory.buffer().map(|buffer| buffer.id);
         let writes_it =
-            |last: &Last| memory.range.start == 0 && last.writes.1 == elements && Some(last.writes.0) == id;
+            |last: &Last| memory.range().start == 0 && last.writes.1 == elements && Some(last.writes.0) == id;
         let Some(last) = state.last.take_if(|last| writes_it(last)) else { return false };
         let (
             Some(Amendment { template, buffers, parameters, moved }),
@@ -318,9 +383,16 @@ impl Context {
             return false;
         };
         let (at, groups) = (*at as usize, *groups);
-        let pipeline = self.pipeline(&mut state, &template);
+        let amended = self.pipeline(&mut state, &template).and_then(|pipeline| {
+            let further = self.parts(&pipeline, &buffers)?;
+            Some((pipeline, further))
+        });
+        let Some((pipeline, further)) = amended else {
+            state.last = Some(last);
+            return false;
+        };
         let mut parts = last.parts;
-        parts.extend(self.parts(&pipeline, &buffers));
+        parts.extend(further);
         let parameters = [last.parameters, parameters].concat();
         state.pending.pop();
         state.parameters.truncate(at);
@@ -345,8 +417,8 @@ impl Context {
     ) -> Result<(), KernelError> {
         let mut state = lock(&self.state);
         let pipeline = self.own_pipeline(&mut state, kernel, writable)?;
-        let parts = self.parts(&pipeline, buffers);
-        count(&self.counters.moved_bytes, buffers.iter().map(|memory| memory.range.len()).sum());
+        let Some(parts) = self.parts(&pipeline, buffers) else { return Ok(()) };
+        count(&self.counters.moved_bytes, buffers.iter().map(|memory| memory.range().len()).sum());
         self.record_pipeline(&mut state, pipeline, &parts, parameters, groups);
         Ok(())
     }
@@ -406,6 +478,15 @@ impl Context {
     /// Gives buffers back to the system that were of no use for long, and bind groups of such buffers.
     fn release_unused(&self, state: &mut State) {
         let released = state.pool.release_unused();
+        self.release(state, released);
+        if state.bind_groups.len() > MOST_BIND_GROUPS {
+            // What is needed again is made again.
+            state.retain_bind_groups(&self.counters, |_| false);
+        }
+    }
+
+    /// Gives buffers back to the system, and their bind groups.
+    fn release(&self, state: &mut State, released: Vec<Buffer>) {
         if !released.is_empty() {
             count(&self.counters.released_buffers, released.len());
             count(
@@ -418,15 +499,12 @@ impl Context {
                 !parts.iter().any(|(id, ..)| gone.contains(id))
             });
         }
-        if state.bind_groups.len() > MOST_BIND_GROUPS {
-            // What is needed again is made again.
-            state.retain_bind_groups(&self.counters, |_| false);
-        }
     }
 
-    fn pipeline(&self, state: &mut State, template: &Template) -> Arc<Pipeline> {
+    /// The compiled kernel; nothing for one that does not compile, of which those who read or wait are told.
+    fn pipeline(&self, state: &mut State, template: &Template) -> Option<Arc<Pipeline>> {
         if let Some(pipeline) = state.pipelines.get(template) {
-            return pipeline.clone();
+            return Some(pipeline.clone());
         }
         let kernel = template.kernel();
         let writable: Vec<bool> = kernel.bindings.iter().map(|binding| binding.writable).collect();
@@ -438,10 +516,17 @@ impl Context {
             zero_initialize_workgroup_memory: false,
             ..wgpu::PipelineCompilationOptions::default()
         };
-        let raw = self.compile(&kernel.name, source.into(), wgsl::ENTRY_POINT, &layout, options);
-        let pipeline = Arc::new(Pipeline { raw, writable, layout, exact: false });
-        state.pipelines.insert(template.clone(), pipeline.clone());
-        pipeline
+        match self.compile(&kernel.name, source.into(), wgsl::ENTRY_POINT, &layout, options) {
+            Ok(raw) => {
+                let pipeline = Arc::new(Pipeline { raw, writable, layout, exact: false });
+                state.pipelines.insert(template.clone(), pipeline.clone());
+                Some(pipeline)
+            }
+            Err(error) => {
+                self.fail(|| format!("the kernel `{}` does not compile: {error}", kernel.name));
+                None
+            }
+        }
     }
 
     fn own_pipeline(
@@ -460,15 +545,10 @@ impl Context {
             constants: &constants,
             ..wgpu::PipelineCompilationOptions::default()
         };
-        // A browser compiles later, and tells what is wrong as it does any error of the device.
-        #[cfg(not(target_arch = "wasm32"))]
-        let scope = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
         let source = Cow::Owned(kernel.wgsl().to_owned());
-        let raw = self.compile(kernel.name(), source, kernel.entry_point(), &layout, options);
-        #[cfg(not(target_arch = "wasm32"))]
-        if let Some(error) = read::block_on(scope.pop()) {
-            return Err(KernelError::Compile { kernel: kernel.name().to_owned(), reason: error.to_string() });
-        }
+        let raw = self
+            .compile(kernel.name(), source, kernel.entry_point(), &layout, options)
+            .map_err(|reason| KernelError::Compile { kernel: kernel.name().to_owned(), reason })?;
         let pipeline = Arc::new(Pipeline { raw, writable: key.1.clone(), layout, exact: true });
         state.own_pipelines.insert(key, pipeline.clone());
         Ok(pipeline)
@@ -481,20 +561,23 @@ impl Context {
         entry_point: &str,
         layout: &Layout,
         compilation_options: wgpu::PipelineCompilationOptions<'_>,
-    ) -> wgpu::ComputePipeline {
+    ) -> Result<wgpu::ComputePipeline, String> {
         count(&self.counters.pipelines, 1);
-        let module = self.device.create_shader_module(wgpu::ShaderModuleDescriptor {
-            label: Some(name),
-            source: wgpu::ShaderSource::Wgsl(source),
+        let (pipeline, error) = self.made(|| {
+            let module = self.device.create_shader_module(wgpu::ShaderModuleDescriptor {
+                label: Some(name),
+                source: wgpu::ShaderSource::Wgsl(source),
+            });
+            self.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+                label: Some(name),
+                layout: Some(&layout.pipeline),
+                module: &module,
+                entry_point: Some(entry_point),
+                compilation_options,
+                cache: None,
+            })
         });
-        self.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
-            label: Some(name),
-            layout: Some(&layout.pipeline),
-            module: &module,
-            entry_point: Some(entry_point),
-            compilation_options,
-            cache: None,
-        })
+        error.map_or(Ok(pipeline), Err)
     }
 
     fn layout(&self, state: &mut State, writable: &[bool]) -> Arc<Layout> {
@@ -525,17 +608,17 @@ impl Context {
         layout
     }
 
-    /// What a kernel sees of buffers.
+    /// What a kernel sees of buffers; nothing where one of them is not to be had.
     ///
     /// # Panics
     /// When it sees less than it needs.
-    fn parts(&self, pipeline: &Pipeline, memories: &[&Memory]) -> Vec<Part> {
+    fn parts(&self, pipeline: &Pipeline, memories: &[&Memory]) -> Option<Vec<Part>> {
         let limit = self.limits.binding_bytes as u64;
         let part = |memory: &Memory, buffer: &Buffer| {
             // What is small enough is bound whole, so that all its parts have one bind group.
             let (start, end) = match buffer.raw.size() {
-                size if size <= limit && memory.range.start == 0 && !pipeline.exact => (0, size),
-                _ => (memory.range.start as u64, (memory.range.end.next_multiple_of(4)) as u64),
+                size if size <= limit && memory.range().start == 0 && !pipeline.exact => (0, size),
+                _ => (memory.range().start as u64, (memory.range().end.next_multiple_of(4)) as u64),
             };
             assert!(
                 end - start <= limit,
@@ -545,8 +628,7 @@ impl Context {
             );
             Part { buffer: buffer.raw.clone(), id: buffer.id, start, end }
         };
-        let of = |memory: &&Memory| memory.block.buffer().map(|buffer| part(memory, buffer));
-        memories.iter().filter_map(of).collect()
+        memories.iter().map(|memory| self.buffer(memory).map(|buffer| part(memory, buffer))).collect()
     }
 
     fn bind_group(&self, state: &mut State, pipeline: &Pipeline, parts: &[Part]) -> wgpu::BindGroup {
@@ -575,6 +657,12 @@ impl Context {
         count(&self.counters.bind_groups, 1);
         state.bind_groups.insert(key, group.clone());
         group
+    }
+}
+
+impl Owner<Buffer> for Context {
+    fn give_back(&self, buffer: Buffer) {
+        lock(&self.state).pool.put(buffer);
     }
 }
 

@@ -81,11 +81,13 @@ fn opened() -> &'static Mutex<HashMap<WgpuDevice, Arc<Context>>> {
     OPENED.get_or_init(Mutex::default)
 }
 
-/// Opens a device, unless it is open.
+/// Opens a device, unless it is open; one that was lost is opened anew. The tensors that were on it when it was lost are lost for
+/// good, and using one is an error of the next read or sync.
 ///
 /// # Errors
 /// When there is none, or it does not open.
 pub fn init(device: &WgpuDevice) -> Result<(), InitError> {
+    forget_lost(device);
     context(device).map(|_| ())
 }
 
@@ -94,6 +96,7 @@ pub fn init(device: &WgpuDevice) -> Result<(), InitError> {
 /// # Errors
 /// When there is none, or it does not open.
 pub async fn init_async(device: &WgpuDevice) -> Result<(), InitError> {
+    forget_lost(device);
     if is_open(device).is_none() {
         let context = Arc::new(open(device).await?);
         opened().lock().unwrap_or_else(PoisonError::into_inner).entry(*device).or_insert(context);
@@ -107,6 +110,16 @@ pub async fn init_async(device: &WgpuDevice) -> Result<(), InitError> {
 /// When the device does not open.
 pub fn submit(device: &WgpuDevice) {
     expect_context(device).submit();
+}
+
+/// Lets a device be opened anew that was lost.
+fn forget_lost(device: &WgpuDevice) {
+    let mut all = opened().lock().unwrap_or_else(PoisonError::into_inner);
+    let lost = all.get(device).is_some_and(|context| context.is_lost());
+    // The device is closed by whoever holds it last, and not while the others are kept waiting.
+    let lost = if lost { all.remove(device) } else { None };
+    drop(all);
+    drop(lost);
 }
 
 fn is_open(device: &WgpuDevice) -> Option<Arc<Context>> {
@@ -126,7 +139,7 @@ pub(crate) fn context(device: &WgpuDevice) -> Result<Arc<Context>, InitError> {
     if let Some(context) = all.get(device) {
         return Ok(context.clone());
     }
-    let context = Arc::new(crate::read::block_on(open(device))?);
+    let context = Arc::new(kiln_gpu::promise::block_on(open(device))?);
     all.insert(*device, context.clone());
     Ok(context)
 }
@@ -192,4 +205,51 @@ fn names(adapters: &[wgpu::Adapter]) -> String {
         format!("{} ({:?})", info.name, info.device_type)
     };
     format!("there are {}", adapters.iter().map(name).collect::<Vec<_>>().join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{WgpuDevice, context, init};
+    use kiln_tensor::backend::Backend;
+    use kiln_tensor::{BinaryOp, DType, Scalar, TensorData};
+
+    type Wgpu = crate::Wgpu;
+
+    #[test]
+    fn a_lost_device_says_so_until_it_is_opened_anew() {
+        let device = WgpuDevice::default();
+        let tensor = || Wgpu::from_data(TensorData::new(vec![1.0_f32, 2.0, 3.0], [3]), &device);
+        let doubled = |x| Wgpu::binary_scalar(BinaryOp::Mul, x, Scalar::Float(2.0));
+        let before = tensor();
+        Wgpu::sync(&device).expect("a device");
+
+        context(&device).expect("a device").device.destroy();
+        let recorded = doubled(before.clone());
+        let lost = |result: Result<(), kiln_tensor::backend::ExecutionError>| {
+            let message = result.expect_err("the device is lost").to_string();
+            assert!(message.contains("the device was lost"), "{message}");
+            assert!(message.contains("`kiln_wgpu::init` opens it anew"), "{message}");
+        };
+        lost(Wgpu::sync(&device));
+        // Neither what was there nor what comes is to be had, however often one asks.
+        lost(Wgpu::into_data(recorded).map(drop));
+        lost(Wgpu::into_data(before.clone()).map(drop));
+        lost(kiln_gpu::promise::block_on(Wgpu::into_data_async(tensor())).map(drop));
+        lost(Wgpu::sync(&device));
+
+        init(&device).expect("the device opens again");
+        Wgpu::sync(&device).expect("a device");
+        let after = tensor();
+        assert_eq!(
+            Wgpu::into_data(doubled(after)).expect("a device").to_vec::<f32>().expect("floats"),
+            [2.0, 4.0, 6.0]
+        );
+        // What was lost stays lost, though the new device has a buffer in its place.
+        let other = Wgpu::full([3].into(), Scalar::Float(5.0), DType::F32, &device);
+        for lost in [Wgpu::into_data(doubled(before.clone())), Wgpu::into_data(before)] {
+            let message = lost.expect_err("it is lost").to_string();
+            assert!(message.contains("a tensor was lost with its device"), "{message}");
+        }
+        assert_eq!(Wgpu::into_data(other).expect("a device").to_vec::<f32>().expect("floats"), [5.0; 3]);
+    }
 }

@@ -265,7 +265,7 @@ fn memory(binding: &mut Binding<'_>, device: &WgpuDevice, most: usize) -> Result
         Binding::Output(tensor) if tensor.memory().is_none() => return Err(TensorProblem::NotContiguous),
         Binding::Output(tensor) => tensor.memory_mut().ok_or(TensorProblem::Shared)?,
     };
-    match memory.range.len() {
+    match memory.range().len() {
         bytes if bytes > most => Err(TensorProblem::TooLarge { bytes, most }),
         _ => Ok(memory),
     }

@@ -18,7 +18,7 @@ mod statistics;
 
 pub use device::{InitError, WgpuDevice, init, init_async, submit};
 pub use kernel::{KernelError, Launch, LaunchProblem, Parameter, TensorProblem, WgslKernel};
-pub use memory::Memory;
+pub use memory::{Buffer, Memory};
 pub use runtime::WgpuRuntime;
 pub use statistics::{Statistics, statistics};
 

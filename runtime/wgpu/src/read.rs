@@ -3,20 +3,19 @@
 use crate::context::Context;
 use crate::memory::Memory;
 use crate::statistics::count;
+use kiln_gpu::promise::Promise;
 use kiln_tensor::backend::ExecutionError;
-use std::future::Future;
+use std::fmt::Display;
 use std::ops::Range;
-use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context as TaskContext, Poll, Wake, Waker};
-use std::thread::Thread;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 /// A buffer that parts were copied into, which is about to be mapped.
 pub(crate) struct Copied {
     staging: wgpu::Buffer,
     /// Where in it the parts are.
     parts: Vec<Range<usize>>,
-    mapped: Mapped,
+    mapped: Promise<Result<(), String>>,
 }
 
 /// Copies parts to where the CPU can read them; nothing is waited for.
@@ -25,7 +24,12 @@ pub(crate) fn copy(context: &Context, parts: Vec<(Memory, Range<usize>)>) -> Cop
     count(&context.counters.waits, 1);
     // Copies start and end at multiples of 4.
     let aligned = |range: &Range<usize>| range.start / 4 * 4..range.end.next_multiple_of(4);
-    let total: usize = parts.iter().map(|(_, range)| aligned(range).len()).sum();
+    // Where one of the buffers is not to be had, that is what the reader is told.
+    let buffers: Option<Vec<_>> = parts.iter().map(|(memory, _)| context.buffer(memory)).collect();
+    let total: usize = match &buffers {
+        Some(_) => parts.iter().map(|(_, range)| aligned(range).len()).sum(),
+        None => 0,
+    };
     let staging = context.device.create_buffer(&wgpu::BufferDescriptor {
         label: Some("read"),
         size: total.max(4) as u64,
@@ -34,10 +38,10 @@ pub(crate) fn copy(context: &Context, parts: Vec<(Memory, Range<usize>)>) -> Cop
     });
     let mut encoder = context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
     let (mut places, mut at) = (Vec::with_capacity(parts.len()), 0);
-    for (memory, range) in &parts {
+    for ((memory, range), buffer) in parts.iter().zip(buffers.iter().flatten()) {
         let whole = aligned(range);
-        if let Some(buffer) = memory.block.buffer().filter(|_| !whole.is_empty()) {
-            let (from, size) = ((memory.range.start + whole.start) as u64, whole.len() as u64);
+        if !whole.is_empty() {
+            let (from, size) = ((memory.range().start + whole.start) as u64, whole.len() as u64);
             encoder.copy_buffer_to_buffer(&buffer.raw, from, &staging, at as u64, Some(size));
         }
         let start = at + range.start - whole.start;
@@ -45,18 +49,32 @@ pub(crate) fn copy(context: &Context, parts: Vec<(Memory, Range<usize>)>) -> Cop
         at += whole.len();
     }
     context.queue.submit([encoder.finish()]);
-    let mapped = Mapped::default();
+    let mapped = Promise::default();
+    if buffers.is_none() {
+        mapped.keep(Err("a tensor that has no memory was read".to_owned()));
+    }
     let signal = mapped.clone();
     staging.slice(..).map_async(wgpu::MapMode::Read, move |result| {
-        signal.set(result.map_err(|error| error.to_string()));
+        signal.keep(result.map_err(|error| error.to_string()));
     });
     Copied { staging, parts: places, mapped }
 }
 
 impl Copied {
+    /// Waits for the device on a thread of its own, as only browsers do by themselves.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn wait_on_a_thread(&self, context: &Context) {
+        let (device, mapped) = (context.device.clone(), self.mapped.clone());
+        std::thread::spawn(move || {
+            if let Err(reason) = poll(&device) {
+                mapped.keep(Err(reason));
+            }
+        });
+    }
+
     /// What was copied, once it is there.
     pub async fn bytes(self, context: Arc<Context>) -> Result<Vec<Vec<u8>>, ExecutionError> {
-        let mapped = self.mapped.clone().await;
+        let mapped = self.mapped.await;
         // What failed before explains why a buffer cannot be mapped.
         context.check()?;
         let failed = |reason: String| ExecutionError { device: context.name.clone(), reason };
@@ -85,68 +103,38 @@ pub(crate) fn wait(context: &Context) -> Result<(), ExecutionError> {
     context.check()?;
     can_wait(context)?;
     count(&context.counters.waits, 1);
-    let waited = context.device.poll(wgpu::PollType::wait_indefinitely());
+    let waited = poll(&context.device);
     context.check()?;
-    waited.map_err(|error| ExecutionError { device: context.name.clone(), reason: error.to_string() })?;
-    Ok(())
+    waited.map_err(|reason| ExecutionError { device: context.name.clone(), reason })
 }
 
-/// Tells when a buffer is mapped.
-#[derive(Clone, Default)]
-struct Mapped(Arc<Mutex<Signal>>);
-
-#[derive(Default)]
-struct Signal {
-    result: Option<Result<(), String>>,
-    /// Who waits for it.
-    waker: Option<Waker>,
+/// Waits until a device has done all that was submitted.
+pub(crate) fn poll(device: &wgpu::Device) -> Result<(), String> {
+    answered(|| device.poll(wgpu::PollType::wait_indefinitely()))
 }
 
-impl Mapped {
-    fn set(&self, result: Result<(), String>) {
-        let waker = {
-            let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            state.result = Some(result);
-            state.waker.take()
-        };
-        if let Some(waker) = waker {
-            waker.wake();
+/// What came of waiting. `wgpu` panics where a driver says meanwhile that the device is lost, which is an error like others here.
+fn answered<T, E: Display>(wait: impl FnOnce() -> Result<T, E>) -> Result<(), String> {
+    match catch_unwind(AssertUnwindSafe(wait)) {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(payload) => {
+            let message = payload.downcast_ref::<String>().map(String::as_str);
+            let message = message.or_else(|| payload.downcast_ref::<&str>().copied());
+            Err(message.unwrap_or("the driver gave up while it was waited for").to_owned())
         }
     }
 }
 
-impl Future for Mapped {
-    type Output = Result<(), String>;
+#[cfg(test)]
+mod tests {
+    use super::answered;
 
-    fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match state.result.take() {
-            Some(result) => Poll::Ready(result),
-            None => {
-                state.waker = Some(task.waker().clone());
-                Poll::Pending
-            }
-        }
-    }
-}
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-/// Runs a future on this thread.
-pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
-    let mut future = pin!(future);
-    let waker = Arc::new(Unpark(std::thread::current())).into();
-    let mut task = TaskContext::from_waker(&waker);
-    loop {
-        match future.as_mut().poll(&mut task) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => std::thread::park(),
-        }
+    #[test]
+    fn a_device_that_is_lost_while_it_is_waited_for_is_an_error() {
+        assert_eq!(answered(|| Ok::<_, String>(1)), Ok(()));
+        assert_eq!(answered(|| Err::<u8, _>("a timeout")), Err("a timeout".to_owned()));
+        let lost = answered(|| -> Result<u8, String> { panic!("Error in Device::poll: it is lost") });
+        assert_eq!(lost, Err("Error in Device::poll: it is lost".to_owned()));
     }
 }

@@ -1,10 +1,11 @@
 //! What the operations ask of a device.
 
 use crate::device::{WgpuDevice, expect_context};
-use crate::memory::{Block, Memory};
+use crate::memory::Memory;
 use crate::read;
 use kiln_gpu::kernels::Template;
 use kiln_gpu::language::Storage;
+use kiln_gpu::promise::block_on;
 use kiln_gpu::runtime::{Amendment, Launch, Limits, Runtime};
 use kiln_tensor::backend::ExecutionError;
 use kiln_tensor::compose::Draws;
@@ -12,7 +13,6 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::future::Future;
 use std::ops::Range;
-use std::sync::Arc;
 
 std::thread_local! {
     /// The random numbers of devices on which this thread has a sequence of its own.
@@ -51,20 +51,19 @@ impl Runtime for WgpuRuntime {
     }
 
     fn bytes(memory: &Memory) -> usize {
-        memory.range.len()
+        memory.range().len()
     }
 
     fn window(memory: &Memory, range: Range<usize>) -> Memory {
-        let start = memory.range.start;
-        Memory { block: memory.block.clone(), range: start + range.start..start + range.end }
+        memory.window(range)
     }
 
     fn is_unique(memory: &mut Memory) -> bool {
-        Arc::get_mut(&mut memory.block).map(Block::forget_derived).is_some()
+        memory.is_unique()
     }
 
     fn derived(memory: &Memory, key: [usize; 4], make: impl FnOnce() -> Memory) -> Memory {
-        memory.block.derived((memory.range.start, key), make)
+        memory.derived(key, make)
     }
 
     fn launch(device: &WgpuDevice, launch: Launch<'_, Self>) {
@@ -86,12 +85,8 @@ impl Runtime for WgpuRuntime {
     ) -> impl Future<Output = Result<Vec<Vec<u8>>, ExecutionError>> + Send {
         let context = expect_context(device);
         let copied = read::copy(&context, parts);
-        // Where no browser does it, a thread asks the device whether it is done.
         #[cfg(not(target_arch = "wasm32"))]
-        {
-            let waiting = context.device.clone();
-            std::thread::spawn(move || waiting.poll(wgpu::PollType::wait_indefinitely()));
-        }
+        copied.wait_on_a_thread(&context);
         copied.bytes(context)
     }
 
@@ -102,12 +97,11 @@ impl Runtime for WgpuRuntime {
         let context = expect_context(device);
         read::can_wait(&context)?;
         let copied = read::copy(&context, parts);
-        let waited = context.device.poll(wgpu::PollType::wait_indefinitely());
-        if let Err(error) = waited {
+        if let Err(reason) = read::poll(&context.device) {
             context.check()?;
-            return Err(ExecutionError { device: context.name.clone(), reason: error.to_string() });
+            return Err(ExecutionError { device: context.name.clone(), reason });
         }
-        read::block_on(copied.bytes(context))
+        block_on(copied.bytes(context))
     }
 
     fn sync(device: &WgpuDevice) -> Result<(), ExecutionError> {

@@ -11,10 +11,13 @@
 //! `primitives` calls the backend's methods, `tensors` goes through `Tensor`, `gradients` compares what training needs with
 //! finite differences and with PyTorch. Dtypes that a backend does not support
 //! ([`Backend::supports`]) are left out.
+//!
+//! [`derivatives!`] does the same for tapes over a backend: every operation's derivatives against differences.
 
 #![allow(missing_docs, reason = "tests are named by what they prove")]
 
 pub mod case;
+pub mod derivatives;
 pub mod gradients;
 pub mod primitives;
 pub mod required;

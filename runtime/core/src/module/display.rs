@@ -24,15 +24,12 @@ pub trait ModuleDisplayDefault {
 pub trait ModuleDisplay: ModuleDisplayDefault {
     /// The module as text, inside of what has the settings `passed_settings`.
     fn format(&self, passed_settings: DisplaySettings) -> String {
-        let settings = match self.custom_settings() {
-            Some(own) => own.inherit(passed_settings),
-            None => passed_settings,
-        };
+        let settings = passed_settings.under(self.custom_settings());
         let inner = settings.clone().level_up();
         let custom =
             if inner.show_all_attributes() { None } else { self.custom_content(Content::new(inner.clone())) };
         let content = custom.or_else(|| self.content(Content::new(inner)));
-        print(content, type_short_name::<Self>(), &settings, || self.num_params())
+        print(content, type_name::<Self>(), &settings, &|| self.num_params())
     }
 
     /// Settings for this module and what it holds; `None` takes those of the container.
@@ -46,13 +43,14 @@ pub trait ModuleDisplay: ModuleDisplayDefault {
     }
 }
 
-/// Prints the content of a module called `type_name`. Not generic: it is compiled once.
+/// Prints the content of a module of a type. Not generic: it is compiled once, not once a module.
 fn print(
     content: Option<Content>,
     type_name: &str,
     settings: &DisplaySettings,
-    num_params: impl FnOnce() -> usize,
+    num_params: &dyn Fn() -> usize,
 ) -> String {
+    let type_name = without_path(type_name);
     let Some(content) = content else { return type_name.to_owned() };
     if let Some(item) = content.single_item {
         return item;
@@ -154,6 +152,14 @@ impl DisplaySettings {
         }
     }
 
+    /// These settings for a module that may have some of its own.
+    fn under(self, own: Option<Self>) -> Self {
+        match own {
+            Some(own) => own.inherit(self),
+            None => self,
+        }
+    }
+
     /// These settings in `Some`.
     pub fn optional(self) -> Option<Self> {
         Some(self)
@@ -216,10 +222,14 @@ impl Content {
     /// # Panics
     /// When there is a single text.
     #[must_use]
-    pub fn add<T: ModuleDisplay + ?Sized>(mut self, name: &str, value: &T) -> Self {
-        assert!(self.single_item.is_none(), "{name} cannot be added: the content is a single item");
+    pub fn add<T: ModuleDisplay + ?Sized>(self, name: &str, value: &T) -> Self {
         let value = value.format(self.display_settings.clone());
-        self.attributes.push(Attribute { name: name.to_owned(), value, ty: type_name::<T>().to_string() });
+        self.push(name, value, type_name::<T>())
+    }
+
+    fn push(mut self, name: &str, value: String, ty: &str) -> Self {
+        assert!(self.single_item.is_none(), "{name} cannot be added: the content is a single item");
+        self.attributes.push(Attribute { name: name.to_owned(), value, ty: ty.to_owned() });
         self
     }
 
@@ -274,8 +284,7 @@ pub struct Attribute {
 }
 
 /// The name of a type without its path and its parameters.
-fn type_short_name<T: ?Sized>() -> &'static str {
-    let full = type_name::<T>();
+fn without_path(full: &str) -> &str {
     let path = full.split_once('<').map_or(full, |(path, _)| path);
     path.rsplit_once("::").map_or(path, |(_, name)| name)
 }

@@ -3,7 +3,7 @@
 
 use super::access::{self, Access, Operand, Walk};
 use super::direct::{LANES, Side, fours_along};
-use super::launch;
+use super::{block, launch_blocks};
 use crate::language::{Builder, Builtin, Kernel, Type, Value};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, held_as};
@@ -41,7 +41,7 @@ pub struct Attention {
 }
 
 impl Attention {
-    /// The kernel. Buffers: queries, keys, values, the mask, the result. Parameters: heads, queries, keys, how many heads share those of
+    /// The kernel. Buffers: queries, keys, values, the mask, the result. Parameters: its `block`; heads, queries, keys, how many heads share those of
     /// a key; the scale, the cap; where queries, keys, values start, each with its strides along batch, heads and rows; along the
     /// elements; those of the result; the mask's dims and operand.
     pub fn kernel(&self) -> Kernel {
@@ -49,6 +49,8 @@ impl Attention {
             let sides = self.fours.map(|fours| Side::declare(k, self.dtype, fours));
             let mask = self.mask.map(|(dtype, access, rank)| (k.input(held_as(dtype)), access, rank));
             let output = k.output(held_as(self.dtype));
+            // Queries, heads of all batches.
+            let [block_query, block_head, _] = block(k);
             let [heads, queries, keys, sharing] =
                 [k.parameter(), k.parameter(), k.parameter(), k.parameter()];
             let (scale, cap) = (k.parameter().bits(Type::F32), k.parameter().bits(Type::F32));
@@ -58,8 +60,8 @@ impl Attention {
                 (buffer, dims, Operand::declare(k, access, rank))
             });
 
-            let (batch, head) = (k.builtin(Builtin::GroupY) / heads, k.builtin(Builtin::GroupY) % heads);
-            let own = k.builtin(Builtin::GroupX) * self.lanes + k.builtin(Builtin::LocalX);
+            let (batch, head) = (block_head / heads, block_head % heads);
+            let own = block_query * self.lanes + k.builtin(Builtin::LocalX);
             let query = own.min(queries - 1_u32);
             let of_keys = [batch, head / sharing];
             let elements = |n: usize, start, size: u32| sides[n].run(start, places[n].along, size);
@@ -169,7 +171,6 @@ pub(crate) fn attention<R: Runtime>(
     let limits = R::limits(device);
     let is_added = mask.is_some_and(|mask| !mask.dtype.is_bool());
     let fits = [q, k, v].into_iter().chain(mask).all(GpuTensor::is_visible)
-        && batch * heads <= limits.groups as usize
         && size.max(value_size) <= LONGEST
         && ((batch * heads * queries) as u64 * keys as u64) < 1 << 31;
     if !fits || is_added && is_causal || keys == 0 || batch * heads * queries * value_size == 0 {
@@ -209,10 +210,10 @@ pub(crate) fn attention<R: Runtime>(
         fully_masked,
         lanes: if limits.shared_memory { WIDE } else { LANES },
     };
-    let groups = [(queries as u32).div_ceil(template.lanes), (batch * heads) as u32, 1];
+    let blocks = [queries.div_ceil(template.lanes as usize), batch * heads, 1];
     let mut tensors = vec![q, k, v];
     tensors.extend(mask);
     tensors.push(&out);
-    launch::<R>(device, template, &tensors, &words, groups);
+    launch_blocks::<R>(device, template, &tensors, &words, blocks, false);
     Some(out)
 }

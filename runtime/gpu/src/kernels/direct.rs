@@ -5,6 +5,7 @@
 //! read once for all of them. Both sides are read four elements at a time where they lie so.
 
 use super::access::{self, Access, Operand};
+use super::block;
 use super::matmul::Epilogue;
 use super::then::{self, Then};
 use crate::language::{Buffer, Builder, Builtin, Fours, Kernel, Type, Value};
@@ -97,8 +98,7 @@ pub(super) fn fours_along(layout: &Layout) -> bool {
 }
 
 impl Direct {
-    /// The kernel. Parameters: rows, columns, depth; the first of the batch's products; the batch's dims and both operands; the
-    /// strides of both sides, outer before inner; where the bias starts and its stride.
+    /// The kernel. Parameters: its `block`; rows, columns, depth; the batch's dims and both operands; the strides of both sides, outer before inner; where the bias starts and its stride.
     pub fn kernel(&self) -> Kernel {
         let storage = held_as(self.dtype);
         Builder::kernel("direct", [LANES, 1], |k| {
@@ -110,8 +110,8 @@ impl Direct {
                 Reading::Columns => (None, Some(k.output_of_fours(storage))),
                 Reading::Depth | Reading::Single => (Some(k.output(storage)), None),
             };
+            let [block_column, block_row, batch] = block(k);
             let [rows, columns, depth] = [k.parameter(), k.parameter(), k.parameter()];
-            let batch = k.parameter() + k.builtin(Builtin::GroupZ);
             let dims = k.parameters(self.batch.2);
             let [left, right] =
                 [self.batch.0, self.batch.1].map(|access| Operand::declare(k, access, self.batch.2));
@@ -124,11 +124,11 @@ impl Direct {
             let (left, right) = (left.at(batch, &coordinates), right.at(batch, &coordinates));
 
             // What lies beyond the product repeats its last row or column, and is not written.
-            let row_start = k.builtin(Builtin::GroupY) * self.rows;
+            let row_start = block_row * self.rows;
             let row = |n: u32| row_start + n;
             let lefts: Vec<_> =
                 (0..self.rows).map(|n| left + row(n).min(rows - 1_u32) * left_strides[0]).collect();
-            let first_column = k.builtin(Builtin::GroupX) * (LANES * self.columns);
+            let first_column = block_column * (LANES * self.columns);
             let local = k.builtin(Builtin::LocalX);
             // Vectors of neighbours are a lane's own; single columns take turns among the lanes.
             let vector = |n: u32| first_column + (local + n * LANES) * 4_u32;

@@ -3,9 +3,9 @@
 use super::access::{self, Access, Operand, Walk};
 use super::direct::{Bias, Direct, LANES, Reading, fours_along, least_left_over};
 use super::then::{self, Then};
-use super::{Template, elementwise, launch, launch_open};
+use super::{Template, block, elementwise, launch_blocks};
 use crate::language::{Builder, Builtin, Kernel, Type, Value};
-use crate::runtime::Runtime;
+use crate::runtime::{Matrices, MatrixProduct, Runtime};
 use crate::tensor::{GpuTensor, element_bytes, held_as};
 use core::ops::Range;
 use kiln_tensor::backend::{Layout, Primitive};
@@ -137,16 +137,15 @@ pub struct Matmul {
 }
 
 impl Matmul {
-    /// The kernel. Parameters: rows, columns, depth; the first of the batch's products; the batch's dims and both operands; the
-    /// strides of both sides, outer before inner; where the bias starts and its stride.
+    /// The kernel. Parameters: its `block`; rows, columns, depth; the batch's dims and both operands; the strides of both sides, outer before inner; where the bias starts and its stride.
     pub fn kernel(&self) -> Kernel {
         let storage = held_as(self.dtype);
         Builder::kernel("matmul", TILE_GROUP, |k| {
             let (lhs, rhs) = (k.input(storage), k.input(storage));
             let bias = self.bias.then(|| k.input(storage));
             let output = k.output(storage);
+            let [block_column, block_row, batch] = block(k);
             let size = [k.parameter(), k.parameter(), k.parameter()];
-            let batch = k.parameter() + k.builtin(Builtin::GroupZ);
             let dims = k.parameters(self.batch.2);
             let [left, right] =
                 [self.batch.0, self.batch.1].map(|access| Operand::declare(k, access, self.batch.2));
@@ -157,7 +156,7 @@ impl Matmul {
             let epilogue = Epilogue { bias, activation: self.activation };
             let coordinates = access::coordinates(batch, &dims);
             let (left, right) = (left.at(batch, &coordinates), right.at(batch, &coordinates));
-            let start = [k.builtin(Builtin::GroupY) * TILE, k.builtin(Builtin::GroupX) * TILE];
+            let start = [block_row * TILE, block_column * TILE];
             let tile = Tile { start, size, ty: storage.value() };
             tile.product(
                 k,
@@ -202,9 +201,56 @@ pub(crate) fn matmul<R: Runtime>(
     let left = lhs.layout.expand(&full([rows, depth]));
     let right = rhs.layout.expand(&full([depth, columns]));
     let walk = Walk::new(&batch.dims, &[&left.strides[..rank - 2], &right.strides[..rank - 2]]);
+    let size = [rows, columns, depth];
+    if by_library([(lhs, &left), (rhs, &right)], bias, &out, &walk, size, batch.num_elements()) {
+        return activation.map_or(out.clone(), |activation| elementwise::activated(activation, &out));
+    }
     let product = Product { lhs, rhs, bias: bias.map(|bias| (bias, Bias::OfColumns)), activation, out: &out };
-    product.launch(&left, &right, &walk, [rows, columns, depth], batch.num_elements());
+    product.launch(&left, &right, &walk, size, batch.num_elements());
     out
+}
+
+/// Has a library compute a batch of products, where the device has one that takes them as they lie.
+fn by_library<R: Runtime>(
+    sides: [(&GpuTensor<R>, &Layout); 2],
+    bias: Option<&GpuTensor<R>>,
+    out: &GpuTensor<R>,
+    walk: &Walk,
+    size: [usize; 3],
+    count: usize,
+) -> bool {
+    let [rows, columns, depth] = size;
+    if !out.dtype.is_float() || walk.dims.len() > 1 || depth == 0 {
+        return false;
+    }
+    let next =
+        |side: usize| walk.strides[side].first().map_or(Some(0), |&stride| usize::try_from(stride).ok());
+    let matrices = |side: usize, dims: [usize; 2]| {
+        let (tensor, layout) = sides[side];
+        let strides = &layout.strides[layout.strides.len() - 2..];
+        // A stride along a dim of one is never taken.
+        let runs = |dim: usize| dims[dim] == 1 || strides[dim] == 1;
+        let leading = |outer: usize, inner: usize| match dims[outer] {
+            1 => Some(dims[inner]),
+            _ => usize::try_from(strides[outer]).ok().filter(|&stride| stride >= dims[inner]),
+        };
+        let (transposed, leading) = match (runs(1), runs(0)) {
+            (true, _) => (false, leading(0, 1)?),
+            (false, true) => (true, leading(1, 0)?),
+            (false, false) => return None,
+        };
+        let (memory, start) = (&tensor.memory, layout.offset);
+        Some(Matrices { memory, start, next: next(side)?, transposed, leading })
+    };
+    let (Some(lhs), Some(rhs)) = (matrices(0, [rows, depth]), matrices(1, [depth, columns])) else {
+        return false;
+    };
+    if bias.is_some_and(|bias| bias.layout.strides[0] != 1 && columns > 1) {
+        return false;
+    }
+    let bias = bias.map(|bias| (&bias.memory, bias.layout.offset));
+    let product = MatrixProduct { dtype: out.dtype, size, count, lhs, rhs, bias, out: &out.memory };
+    R::product(&out.device, &product)
 }
 
 /// A layout with its last two dims exchanged.
@@ -277,33 +323,22 @@ impl<R: Runtime> Product<'_, R> {
         let mut tensors = vec![self.lhs, self.rhs];
         tensors.extend(self.bias.map(|(bias, _)| bias));
         tensors.push(self.out);
-        // A grid is as deep as the batch; a deeper one is several.
-        let most = R::limits(device).groups as usize;
-        for first in (0..count).step_by(most) {
-            let mut words = [rows, columns, depth, first].map(|n| n as u32).to_vec();
-            words.extend(walk.dim_words().filter(|_| strided));
-            for (n, view) in [left, right].into_iter().enumerate() {
-                words.push(view.offset as u32);
-                words.extend(walk.stride_words(n));
-            }
-            words.extend(
-                [left_strides, right_strides].as_flattened().iter().map(|&stride| access::word(stride)),
-            );
-            if let Some((bias, _)) = self.bias {
-                words.extend([bias.layout.offset as u32, access::word(bias.layout.strides[0])]);
-            }
-            let across = |size: usize, tile: u32| size.div_ceil(tile as usize) as u32;
-            let groups = [across(columns, tile[0]), across(rows, tile[1]), (count - first).min(most) as u32];
-            if count <= most {
-                launch_open::<R>(device, template.clone(), &tensors, &words, groups);
-            } else {
-                launch::<R>(device, template.clone(), &tensors, &words, groups);
-            }
+        let mut words = [rows, columns, depth].map(|n| n as u32).to_vec();
+        words.extend(walk.dim_words().filter(|_| strided));
+        for (n, view) in [left, right].into_iter().enumerate() {
+            words.push(view.offset as u32);
+            words.extend(walk.stride_words(n));
         }
+        words.extend([left_strides, right_strides].as_flattened().iter().map(|&stride| access::word(stride)));
+        if let Some((bias, _)) = self.bias {
+            words.extend([bias.layout.offset as u32, access::word(bias.layout.strides[0])]);
+        }
+        let blocks = [columns.div_ceil(tile[0] as usize), rows.div_ceil(tile[1] as usize), count];
+        launch_blocks::<R>(device, template, &tensors, &words, blocks, true);
     }
 }
 
-/// [`matmul`] where kernels do not see all of an operand or of the result, or a grid has not that many rows: in halves of the batch, of the rows, or of the right side
+/// [`matmul`] where kernels do not see all of an operand or of the result: in halves of the batch, of the rows, or of the right side
 /// where it lies apart. Nothing where they see all, or there is nothing to halve.
 fn in_halves<R: Runtime>(
     lhs: &GpuTensor<R>,
@@ -324,10 +359,6 @@ fn in_halves<R: Runtime>(
         let product = |range: Range<usize>| matmul(&lhs.part(row, range), rhs, bias, activation);
         joined(halves(rows).map(product), row)
     };
-    // A grid has so many blocks of rows.
-    if rows > R::limits(&lhs.device).groups as usize * MOST_ROWS {
-        return by_rows();
-    }
     if lhs.is_visible() && rhs.is_visible() && result_fits {
         return None;
     }

@@ -8,8 +8,8 @@ pub use rows::RowConv;
 use super::access::coordinates;
 use super::matmul::{Epilogue, TILE, TILE_GROUP, Tile};
 use super::then::{self, Then};
-use super::{LINE, elementwise, launch, launch_open, line_of};
-use crate::language::{Builder, Builtin, Kernel, Type, Value};
+use super::{LINE, block, elementwise, launch, launch_blocks, launch_open, line_of};
+use crate::language::{Builder, Kernel, Type, Value};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, held_as};
 use kiln_tensor::{
@@ -118,8 +118,8 @@ pub struct Conv {
 }
 
 impl Conv {
-    /// The kernel. Parameters: the number of images, groups, channels a group of input and output; the sizes; the first of
-    /// images times groups.
+    /// The kernel. Parameters: the `block` of a tiled product; the number of images, groups, channels a group of input and output;
+    /// the sizes.
     pub fn kernel(&self) -> Kernel {
         let storage = held_as(self.dtype);
         let workgroup = if self.tiled { TILE_GROUP } else { [LINE, 1] };
@@ -128,10 +128,10 @@ impl Conv {
             let epilogue =
                 Epilogue { bias: self.bias.then(|| k.input(storage)), activation: self.activation };
             let output = k.output(storage);
+            let tile = self.tiled.then(|| block(k));
             let (images, groups) = (k.parameter(), k.parameter());
             let (in_channels, out_channels) = (k.parameter(), k.parameter());
             let sizes = Sizes::declare(k);
-            let first = k.parameter();
             let then = then::declare(k, &self.then);
             let (image, windows) = (volume(&sizes.input), volume(&sizes.output));
             let length = self.geometry.kernel_length();
@@ -144,11 +144,10 @@ impl Conv {
                 k.when(inside, || value.set(x.at((place * in_channels + channel) * image + element)));
                 value.get()
             };
-            if self.tiled {
-                // Images and groups along z: the channels of one group of one image follow one another.
-                let place = first + k.builtin(Builtin::GroupZ);
+            // Images and groups along z: the channels of one group of one image follow one another.
+            if let Some([column, row, place]) = tile {
                 let group = place % groups;
-                let start = [k.builtin(Builtin::GroupY) * TILE, k.builtin(Builtin::GroupX) * TILE];
+                let start = [row * TILE, column * TILE];
                 let tile = Tile { start, size: [out_channels, windows, depth], ty: storage.value() };
                 tile.product(
                     k,
@@ -162,7 +161,7 @@ impl Conv {
                     },
                 );
             } else {
-                let position = k.position(LINE) + first;
+                let position = k.position(LINE);
                 k.when(position.below(images * groups * out_channels * windows), || {
                     let (at, of) = (position % windows, position / windows);
                     let (place, row) = (of / out_channels, of % out_channels);
@@ -236,21 +235,12 @@ pub(crate) fn conv<R: Runtime>(
     let mut words = [batch, *groups, in_channels, out_channels].map(|n| n as u32).to_vec();
     words.extend(Sizes::words(&windows));
     if !tiled {
-        words.push(0);
         launch_open::<R>(&x.device, template, &tensors, &words, line_of::<R>(&x.device, out.len()));
         return out;
     }
-    let (count, most) = (batch * groups, R::limits(&x.device).groups as usize);
-    let across = |size: usize| size.div_ceil(TILE as usize) as u32;
-    for first in (0..count).step_by(most) {
-        let words = [words.as_slice(), &[first as u32]].concat();
-        let groups = [across(windows.output_len()), across(out_channels), (count - first).min(most) as u32];
-        if count <= most {
-            launch_open::<R>(&x.device, template.clone(), &tensors, &words, groups);
-        } else {
-            launch::<R>(&x.device, template.clone(), &tensors, &words, groups);
-        }
-    }
+    let across = |size: usize| size.div_ceil(TILE as usize);
+    let blocks = [across(windows.output_len()), across(out_channels), batch * groups];
+    launch_blocks::<R>(&x.device, template, &tensors, &words, blocks, true);
     out
 }
 

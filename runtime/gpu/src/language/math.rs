@@ -110,6 +110,24 @@ impl<'k> Value<'k> {
         self.below(0.0).select(f32::NAN, self.unary(Unary::Sqrt))
     }
 
+    /// The same finite number, of which a compiler does not see how it was had: Mesa's takes `(a + b) - b` for `a`, where what rounding
+    /// took from the sum is wanted.
+    fn opaque(self) -> Value<'k> {
+        self.min(f32::MAX)
+    }
+
+    /// The number as a sum of two of at most 12 bits each, whose products are exact.
+    fn halves(self) -> (Value<'k>, Value<'k>) {
+        let high = (self.bits(Type::U32) & 0xffff_f000_u32).bits(Type::F32);
+        (high, self - high)
+    }
+
+    /// A sum, and what rounding took from it; `self` is not smaller in size than `other`, or 0.
+    fn sum_with_rest(self, other: Value<'k>) -> (Value<'k>, Value<'k>) {
+        let sum = (self + other).opaque();
+        (sum, other - (sum - self))
+    }
+
     /// `((… + c2) x + c1) x + c0`.
     fn polynomial(self, coefficients: &[f32]) -> Value<'k> {
         let mut from_highest = coefficients.iter().rev();
@@ -128,7 +146,8 @@ impl<'k> Value<'k> {
     /// Splits `e^x` into `2^n (1 + q)`; `x` lies in ±150.
     fn split_exp(self) -> (Value<'k>, Value<'k>) {
         let n = (self * LOG2_E).round();
-        let r = n.fma(-LN2_LOW, n.fma(-LN2_HIGH, self));
+        // As products: a compiler of Mesa 22.3 adds up the two factors of nested `fma`s, and what the second is for is lost.
+        let r = self - n * LN2_HIGH - n * LN2_LOW;
         // (e^r - 1 - r) / r² over ±0.347.
         let p = r.polynomial(&[0.5, 0.166_665_18, 0.041_666_202, 0.008_369_025, 0.001_395_072_1]);
         (n, (r * r).fma(p, r))
@@ -175,16 +194,14 @@ impl<'k> Value<'k> {
             0.067_476_42,
         ]);
         let low = e.fma(LN2_LOW, square * f * q);
-        // -f²/2, and what rounding took from it.
-        let half = square * -0.5;
-        let lost = f.fma(f * -0.5, -half);
-        // The product with the exponent is exact, and so is each sum with what rounding takes from it: |f| is below |e ln 2| or e is 0.
-        let whole = e * LN2_HIGH;
-        let sum = whole + f;
-        let rest = f - (sum - whole);
-        let high = sum + half;
-        let rest = rest + (half - (high - sum));
-        (high, rest + lost + low)
+        // -f²/2 as a sum of two, of which the first is exact.
+        let (first, second) = f.halves();
+        let half = first * first * -0.5;
+        let low = low - second * (f + first) * 0.5;
+        // The product with the exponent is exact; |f| is below |e ln 2| or e is 0.
+        let (sum, rest) = (e * LN2_HIGH).sum_with_rest(f);
+        let (high, rest_of_half) = sum.sum_with_rest(half);
+        high.sum_with_rest(low + (rest + rest_of_half))
     }
 
     /// Natural logarithm: 3 ulp; -∞ of 0, NaN of negative numbers.
@@ -199,7 +216,7 @@ impl<'k> Value<'k> {
     pub fn log_1p(self) -> Value<'k> {
         let w = self + 1.0;
         // What rounding took from 1 + x comes back to first order.
-        let lost = (self - (w - 1.0)) / w;
+        let lost = (self - (w.opaque() - 1.0)) / w;
         let y = w.equals(0.0).select(f32::NEG_INFINITY, w.log() + lost);
         (self.abs().below(1e-10) | self.equals(f32::INFINITY)).select(self, y)
     }
@@ -314,7 +331,7 @@ impl<'k> Value<'k> {
         let n = (self * FRAC_2_PI).round();
         // π/2 in four parts of few bits.
         let parts = [1.570_312_5, 4.837_513e-4, 7.549_533_6e-8, 2.563_344e-12];
-        let r = parts.into_iter().fold(self, |r, part: f32| n.fma(-part, r));
+        let r = parts.into_iter().fold(self, |r, part: f32| r - n * part);
         let z = r * r;
         // (sin(r)/r - 1) / r² and (cos(r) - 1 + r²/2) / r⁴ over ±0.793.
         let sine = z.polynomial(&[-0.166_666_67, 0.008_333_329, -0.000_198_392_56, 2.717_564_3e-6]);
@@ -374,8 +391,9 @@ impl<'k> Value<'k> {
         let base = self.abs();
         // e^(y ln x), whose exponent is a sum of two: its error would be multiplied by it.
         let (high, low) = base.split_log();
-        let product = exponent * high;
-        let rest = exponent.fma(high, -product) + exponent * low;
+        let ((high_first, high_second), (first, second)) = (high.halves(), exponent.halves());
+        let rest = first * high_second + second * high + exponent * low;
+        let (product, rest) = (first * high_first).sum_with_rest(rest);
         let close = product.exp() * (rest + 1.0);
         let simple =
             base.equals(0.0) | base.is_infinite() | exponent.is_infinite() | product.abs().above(100.0);

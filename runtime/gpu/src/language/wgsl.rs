@@ -1,6 +1,7 @@
 //! Kernels as WGSL (W3C, "WebGPU Shading Language").
 
-use super::{Binary, Builtin, Comparison, Id, Kernel, Op, Statement, Storage, Type, Unary};
+use super::print::{self, Dialect, Printer, Written};
+use super::{Binary, Builtin, Id, Kernel, Op, Statement, Storage, Type, Unary};
 use std::fmt::Write;
 
 /// The name of a kernel's entry point.
@@ -8,9 +9,8 @@ pub const ENTRY_POINT: &str = "main";
 
 /// The source of a kernel: its buffers are the bindings of group 0, in order; its parameters are the one uniform of group 1.
 pub fn source(kernel: &Kernel) -> String {
-    let mut printer =
-        Printer { kernel, inline: vec![None; kernel.types.len()], out: String::new(), depth: 1 };
-    printer.declarations();
+    let mut printer = Printer::<Wgsl>::new(kernel);
+    declarations(&mut printer);
     let [x, y] = kernel.workgroup;
     let _ = writeln!(printer.out, "@compute @workgroup_size({x}, {y})");
     let _ = writeln!(
@@ -42,246 +42,147 @@ fn element(storage: Storage) -> &'static str {
     }
 }
 
-struct Printer<'a> {
-    kernel: &'a Kernel,
-    /// Numbers that are written where they are used: constants, parameters, places.
-    inline: Vec<Option<String>>,
-    out: String,
-    depth: usize,
+fn declarations(printer: &mut Printer<'_, Wgsl>) {
+    let (kernel, out) = (printer.kernel, &mut printer.out);
+    if kernel.bindings.iter().any(|binding| binding.storage == Storage::F16) {
+        out.push_str("enable f16;\n\n");
+    }
+    for (n, binding) in kernel.bindings.iter().enumerate() {
+        let access = if binding.writable { "read_write" } else { "read" };
+        let element = match (element(binding.storage), binding.fours) {
+            (element, false) => element.to_owned(),
+            (element, true) => format!("vec4<{element}>"),
+        };
+        let _ = writeln!(out, "@group(0) @binding({n}) var<storage, {access}> buffer_{n}: array<{element}>;");
+    }
+    if kernel.parameters > 0 {
+        let vectors = kernel.parameters.div_ceil(4);
+        let _ = writeln!(out, "@group(1) @binding(0) var<uniform> parameters: array<vec4<u32>, {vectors}>;");
+    }
+    for (n, (ty, length)) in kernel.shared.iter().enumerate() {
+        let _ = writeln!(out, "var<workgroup> shared_{n}: array<{}, {length}>;", scalar(*ty));
+    }
+    // A constant expression may be neither NaN nor infinite: their bits come from variables.
+    for bits in non_finite(kernel) {
+        let _ = writeln!(out, "var<private> bits_{bits:08x}: u32 = 0x{bits:08x}u;");
+    }
+    out.push('\n');
 }
 
-impl Printer<'_> {
-    fn declarations(&mut self) {
-        let kernel = self.kernel;
-        if kernel.bindings.iter().any(|binding| binding.storage == Storage::F16) {
-            self.out.push_str("enable f16;\n\n");
-        }
-        for (n, binding) in kernel.bindings.iter().enumerate() {
-            let access = if binding.writable { "read_write" } else { "read" };
-            let element = match (element(binding.storage), binding.fours) {
-                (element, false) => element.to_owned(),
-                (element, true) => format!("vec4<{element}>"),
-            };
-            let _ = writeln!(
-                self.out,
-                "@group(0) @binding({n}) var<storage, {access}> buffer_{n}: array<{element}>;"
-            );
-        }
-        if kernel.parameters > 0 {
-            let vectors = kernel.parameters.div_ceil(4);
-            let _ = writeln!(
-                self.out,
-                "@group(1) @binding(0) var<uniform> parameters: array<vec4<u32>, {vectors}>;"
-            );
-        }
-        for (n, (ty, length)) in kernel.shared.iter().enumerate() {
-            let _ = writeln!(self.out, "var<workgroup> shared_{n}: array<{}, {length}>;", scalar(*ty));
-        }
-        // A constant expression may be neither NaN nor infinite: their bits come from variables.
-        for bits in self.non_finite() {
-            let _ = writeln!(self.out, "var<private> bits_{bits:08x}: u32 = 0x{bits:08x}u;");
-        }
-        self.out.push('\n');
-    }
-
-    /// The bits of the constants that are not finite, each once.
-    fn non_finite(&self) -> Vec<u32> {
-        fn collect(statements: &[Statement], found: &mut Vec<u32>) {
-            for statement in statements {
-                match statement {
-                    Statement::Let(_, Op::F32(bits)) if !f32::from_bits(*bits).is_finite() => {
-                        found.push(*bits)
-                    }
-                    Statement::If(_, then, otherwise) => {
-                        collect(then, found);
-                        collect(otherwise, found);
-                    }
-                    Statement::For { body, .. } => collect(body, found),
-                    Statement::Let(..)
-                    | Statement::Variable(..)
-                    | Statement::Set(..)
-                    | Statement::Store { .. }
-                    | Statement::LoadFour { .. }
-                    | Statement::StoreFour { .. }
-                    | Statement::StoreShared { .. }
-                    | Statement::Barrier => {}
-                }
-            }
-        }
-        let mut found = Vec::new();
-        collect(&self.kernel.body, &mut found);
-        found.sort_unstable();
-        found.dedup();
-        found
-    }
-
-    fn line(&mut self, text: &str) {
-        let indent = 4 * self.depth;
-        let _ = writeln!(self.out, "{:indent$}{text}", "");
-    }
-
-    fn block(&mut self, statements: &[Statement]) {
+/// The bits of the constants that are not finite, each once.
+fn non_finite(kernel: &Kernel) -> Vec<u32> {
+    fn collect(statements: &[Statement], found: &mut Vec<u32>) {
         for statement in statements {
-            self.statement(statement);
-        }
-    }
-
-    fn nested(&mut self, statements: &[Statement]) {
-        self.depth += 1;
-        self.block(statements);
-        self.depth -= 1;
-    }
-
-    /// A number, as it is written where it is used.
-    fn use_of(&self, id: Id) -> String {
-        self.inline[id.0 as usize].clone().unwrap_or_else(|| format!("v{}", id.0))
-    }
-
-    fn ty(&self, id: Id) -> Type {
-        self.kernel.types[id.0 as usize]
-    }
-
-    fn statement(&mut self, statement: &Statement) {
-        match statement {
-            Statement::Let(id, op) => self.number(*id, op),
-            Statement::Variable(id, first) => {
-                let line = format!("var v{}: {} = {};", id.0, scalar(self.ty(*id)), self.use_of(*first));
-                self.line(&line);
-            }
-            Statement::Set(id, value) => {
-                let line = format!("v{} = {};", id.0, self.use_of(*value));
-                self.line(&line);
-            }
-            Statement::Store { buffer, index, value } => {
-                let value = self.stored(*buffer, *value);
-                let line = format!("buffer_{buffer}[{}] = {value};", self.use_of(*index));
-                self.line(&line);
-            }
-            Statement::LoadFour { four, buffer, index } => {
-                let line = format!("let v{} = buffer_{buffer}[{}];", four.0, self.use_of(*index));
-                self.line(&line);
-            }
-            Statement::StoreFour { buffer, index, values } => {
-                let values = values.map(|value| self.stored(*buffer, value)).join(", ");
-                let ty = element(self.kernel.bindings[*buffer as usize].storage);
-                let line = format!("buffer_{buffer}[{}] = vec4<{ty}>({values});", self.use_of(*index));
-                self.line(&line);
-            }
-            Statement::StoreShared { array, index, value } => {
-                let line = format!("shared_{array}[{}] = {};", self.use_of(*index), self.use_of(*value));
-                self.line(&line);
-            }
-            Statement::If(condition, then, otherwise) => {
-                let line = format!("if {} {{", self.use_of(*condition));
-                self.line(&line);
-                self.nested(then);
-                if !otherwise.is_empty() {
-                    self.line("} else {");
-                    self.nested(otherwise);
+            match statement {
+                Statement::Let(_, Op::F32(bits)) if !f32::from_bits(*bits).is_finite() => found.push(*bits),
+                Statement::If(_, then, otherwise) => {
+                    collect(then, found);
+                    collect(otherwise, found);
                 }
-                self.line("}");
+                Statement::For { body, .. } => collect(body, found),
+                Statement::Let(..)
+                | Statement::Variable(..)
+                | Statement::Set(..)
+                | Statement::Store { .. }
+                | Statement::LoadFour { .. }
+                | Statement::StoreFour { .. }
+                | Statement::StoreShared { .. }
+                | Statement::Barrier => {}
             }
-            Statement::For { counter, start, end, step, body } => {
-                let (name, start) = (format!("v{}", counter.0), self.use_of(*start));
-                let (end, step) = (self.use_of(*end), self.use_of(*step));
-                let line = format!("for (var {name}: u32 = {start}; {name} < {end}; {name} += {step}) {{");
-                self.line(&line);
-                self.nested(body);
-                self.line("}");
-            }
-            Statement::Barrier => self.line("workgroupBarrier();"),
         }
     }
+    let mut found = Vec::new();
+    collect(&kernel.body, &mut found);
+    found.sort_unstable();
+    found.dedup();
+    found
+}
 
-    fn number(&mut self, id: Id, op: &Op) {
-        let text = match *op {
-            Op::F32(bits) => return self.inline_as(id, float(bits)),
-            Op::I32(i32::MIN) => return self.inline_as(id, "i32(-2147483648)".to_owned()),
-            Op::I32(x) if x < 0 => return self.inline_as(id, format!("({x}i)")),
-            Op::I32(x) => return self.inline_as(id, format!("{x}i")),
-            Op::U32(x) => return self.inline_as(id, format!("{x}u")),
-            Op::Bool(x) => return self.inline_as(id, x.to_string()),
+struct Wgsl;
+
+impl Dialect for Wgsl {
+    const BARRIER: &'static str = "workgroupBarrier();";
+
+    fn number(printer: &Printer<'_, Self>, id: Id, op: &Op) -> Written {
+        let (of, ty) = (|id| printer.use_of(id), printer.ty(id));
+        Written::Named(match *op {
+            Op::F32(bits) => return Written::Inline(float(bits)),
+            Op::I32(i32::MIN) => return Written::Inline("i32(-2147483648)".to_owned()),
+            Op::I32(x) if x < 0 => return Written::Inline(format!("({x}i)")),
+            Op::I32(x) => return Written::Inline(format!("{x}i")),
+            Op::U32(x) => return Written::Inline(format!("{x}u")),
+            Op::Bool(x) => return Written::Inline(x.to_string()),
             Op::Parameter(word) => {
-                let component = ["x", "y", "z", "w"][word as usize % 4];
-                return self.inline_as(id, format!("parameters[{}].{component}", word / 4));
+                return Written::Inline(format!("parameters[{}].{}", word / 4, print::component(word)));
             }
-            Op::Builtin(builtin) => return self.inline_as(id, place(builtin).to_owned()),
-            Op::Unary(Unary::Not, x) if self.ty(x) != Type::Bool => format!("~{}", self.use_of(x)),
-            Op::Unary(op, x) => unary(op, &self.use_of(x)),
-            Op::Binary(op, a, b) => self.binary(op, a, b),
-            Op::Compare(op, a, b) => {
-                let sign = match op {
-                    Comparison::Equal => "==",
-                    Comparison::NotEqual => "!=",
-                    Comparison::Less => "<",
-                    Comparison::LessEqual => "<=",
-                };
-                format!("{} {sign} {}", self.use_of(a), self.use_of(b))
+            Op::Builtin(builtin) => return Written::Inline(place(builtin).to_owned()),
+            Op::OfFour(four, place) => {
+                let (four, place) = (print::name(four), print::component(place));
+                return Written::Inline(format!("{}({four}.{place})", scalar(ty)));
             }
-            Op::Fma(a, b, c) if self.ty(id) == Type::F32 => {
-                format!("fma({}, {}, {})", self.use_of(a), self.use_of(b), self.use_of(c))
-            }
-            Op::Fma(a, b, c) => {
-                format!("{} * {} + {}", self.use_of(a), self.use_of(b), self.use_of(c))
-            }
+            Op::Unary(Unary::Not, x) if printer.ty(x) != Type::Bool => format!("~{}", of(x)),
+            Op::Unary(op, x) => unary(op, &of(x)),
+            Op::Binary(Binary::Xor, a, b) if ty == Type::Bool => format!("{} != {}", of(a), of(b)),
+            Op::Binary(op, a, b) => print::binary(op, &of(a), &of(b)),
+            Op::Compare(op, a, b) => format!("{} {} {}", of(a), print::comparison(op), of(b)),
+            Op::Fma(a, b, c) if ty == Type::F32 => format!("fma({}, {}, {})", of(a), of(b), of(c)),
+            Op::Fma(a, b, c) => format!("{} * {} + {}", of(a), of(b), of(c)),
             Op::Select { condition, then, otherwise } => {
-                let (then, otherwise) = (self.use_of(then), self.use_of(otherwise));
-                format!("select({otherwise}, {then}, {})", self.use_of(condition))
+                format!("select({}, {}, {})", of(otherwise), of(then), of(condition))
             }
-            Op::Convert(x) => format!("{}({})", scalar(self.ty(id)), self.use_of(x)),
-            Op::Bits(x) => format!("bitcast<{}>({})", scalar(self.ty(id)), self.use_of(x)),
+            Op::Convert(x) => format!("{}({})", scalar(ty), of(x)),
+            Op::Bits(x) => format!("bitcast<{}>({})", scalar(ty), of(x)),
             Op::Load(buffer, index) => {
-                let element = format!("buffer_{buffer}[{}]", self.use_of(index));
-                match self.kernel.bindings[buffer as usize].storage {
+                let element = format!("buffer_{buffer}[{}]", of(index));
+                match printer.kernel.bindings[buffer as usize].storage {
                     Storage::F16 => format!("f32({element})"),
                     Storage::Bool => format!("{element} != 0u"),
                     Storage::F32 | Storage::I32 | Storage::U32 => element,
                 }
             }
-            Op::OfFour(four, place) => {
-                let component = ["x", "y", "z", "w"][place as usize % 4];
-                return self.inline_as(id, format!("{}(v{}.{component})", scalar(self.ty(id)), four.0));
-            }
-            Op::LoadShared(array, index) => format!("shared_{array}[{}]", self.use_of(index)),
-            Op::Get(variable) => format!("v{}", variable.0),
-        };
-        let line = format!("let v{} = {text};", id.0);
-        self.line(&line);
+            Op::LoadShared(array, index) => format!("shared_{array}[{}]", of(index)),
+            Op::Get(variable) => print::name(variable),
+        })
     }
 
-    /// A number, as it is written into a buffer.
-    fn stored(&self, buffer: u32, value: Id) -> String {
-        let value = self.use_of(value);
-        match self.kernel.bindings[buffer as usize].storage {
-            Storage::F16 => format!("f16({value})"),
-            Storage::Bool => format!("select(0u, 1u, {value})"),
-            Storage::F32 | Storage::I32 | Storage::U32 => value,
-        }
+    fn constant(_ty: Type, name: &str) -> String {
+        format!("let {name}")
     }
 
-    fn inline_as(&mut self, id: Id, text: String) {
-        self.inline[id.0 as usize] = Some(text);
+    fn variable(ty: Type, name: &str) -> String {
+        format!("var {name}: {}", scalar(ty))
     }
 
-    fn binary(&self, op: Binary, a: Id, b: Id) -> String {
-        let is_bool = self.ty(a) == Type::Bool;
-        let (a, b) = (self.use_of(a), self.use_of(b));
-        let sign = match op {
-            Binary::Add => "+",
-            Binary::Sub => "-",
-            Binary::Mul => "*",
-            Binary::Div => "/",
-            Binary::Rem => "%",
-            Binary::And => "&",
-            Binary::Or => "|",
-            Binary::Xor if is_bool => "!=",
-            Binary::Xor => "^",
-            Binary::ShiftLeft => "<<",
-            Binary::ShiftRight => ">>",
-            Binary::Min => return format!("min({a}, {b})"),
-            Binary::Max => return format!("max({a}, {b})"),
-        };
-        format!("{a} {sign} {b}")
+    fn load_four(_printer: &Printer<'_, Self>, name: &str, buffer: u32, index: &str) -> String {
+        format!("let {name} = buffer_{buffer}[{index}];")
+    }
+
+    fn store(printer: &Printer<'_, Self>, buffer: u32, index: &str, value: &str) -> String {
+        let value = stored(printer.kernel.bindings[buffer as usize].storage, value);
+        format!("buffer_{buffer}[{index}] = {value};")
+    }
+
+    fn store_four(printer: &Printer<'_, Self>, buffer: u32, index: &str, values: [String; 4]) -> String {
+        let storage = printer.kernel.bindings[buffer as usize].storage;
+        let values = values.map(|value| stored(storage, &value)).join(", ");
+        format!("buffer_{buffer}[{index}] = vec4<{}>({values});", element(storage))
+    }
+
+    fn branch(condition: &str) -> String {
+        format!("if {condition}")
+    }
+
+    fn count(counter: &str, start: &str, end: &str, step: &str) -> String {
+        format!("for (var {counter}: u32 = {start}; {counter} < {end}; {counter} += {step})")
+    }
+}
+
+/// A number, as it is written into a buffer.
+fn stored(storage: Storage, value: &str) -> String {
+    match storage {
+        Storage::F16 => format!("f16({value})"),
+        Storage::Bool => format!("select(0u, 1u, {value})"),
+        Storage::F32 | Storage::I32 | Storage::U32 => value.to_owned(),
     }
 }
 

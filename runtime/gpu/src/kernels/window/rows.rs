@@ -4,7 +4,7 @@
 use super::super::direct::{Bias, LANES, Side, least_left_over};
 use super::super::matmul::{Epilogue, Product};
 use super::super::then::{self, Then};
-use super::super::{access::Walk, elementwise, launch, launch_open};
+use super::super::{access::Walk, block, elementwise, launch_blocks};
 use super::{Geometry, Sizes, from_start, zero};
 use crate::language::{Buffer, Builder, Builtin, Kernel, Value};
 use crate::runtime::Runtime;
@@ -72,7 +72,7 @@ impl RowConv {
         columns.iter().map(of_column).collect()
     }
 
-    /// The kernel. Parameters: groups, channels a group of input and output; the sizes; the first of images times groups.
+    /// The kernel. Parameters: its `block`; groups, channels a group of input and output; the sizes.
     pub fn kernel(&self) -> Kernel {
         let storage = held_as(self.dtype);
         Builder::kernel("row_conv", [LANES, 1], |k| {
@@ -81,21 +81,22 @@ impl RowConv {
             let epilogue =
                 Epilogue { bias: self.bias.then(|| k.input(storage)), activation: self.activation };
             let output = k.output(storage);
+            // Neighbours, channels, images times groups.
+            let [block_at, block_channel, place] = block(k);
             let [groups, in_channels, out_channels] = [k.parameter(), k.parameter(), k.parameter()];
             let sizes = Sizes::declare(k);
-            let place = k.parameter() + k.builtin(Builtin::GroupZ);
             let then = then::declare(k, &self.then);
 
             // Blocks of a row, rows of an image.
             let [depth_out, height_out, width_out] = sizes.output;
             let blocks = (width_out + (self.pixels - 1)) / self.pixels;
-            let own = k.builtin(Builtin::GroupX) * LANES + k.builtin(Builtin::LocalX);
+            let own = block_at * LANES + k.builtin(Builtin::LocalX);
             let all = blocks * height_out * depth_out;
             // An invocation beyond the last repeats it, and writes nothing.
             let at = own.min(all - 1_u32);
             let (row, first) = (at / blocks, at % blocks * self.pixels);
             let [z, y] = [row / height_out, row % height_out];
-            let channel = k.builtin(Builtin::GroupY) * self.channels;
+            let channel = block_channel * self.channels;
             let of_group = place % groups * out_channels + channel;
 
             let zero = zero(k, storage.value());
@@ -207,22 +208,13 @@ pub(super) fn conv<R: Runtime>(
     let bias = bias.map(from_start);
     let rows = windows.output[0] * windows.output[1];
     let blocks = windows.output[2].div_ceil(template.pixels as usize) * rows;
-    let grid = [blocks.div_ceil(LANES as usize) as u32, out_channels as u32 / channels];
+    let blocks = [blocks.div_ceil(LANES as usize), out_channels / channels as usize, batch * groups];
     let mut words = [groups, in_channels, out_channels].map(|n| n as u32).to_vec();
     words.extend(Sizes::words(windows));
     let mut tensors = vec![&x, &weight];
     tensors.extend(&bias);
     tensors.push(out);
-    let (count, most) = (batch * groups, R::limits(device).groups as usize);
-    for first in (0..count).step_by(most) {
-        let words = [words.as_slice(), &[first as u32]].concat();
-        let grid = [grid[0], grid[1], (count - first).min(most) as u32];
-        if count <= most {
-            launch_open::<R>(device, template.clone(), &tensors, &words, grid);
-        } else {
-            launch::<R>(device, template.clone(), &tensors, &words, grid);
-        }
-    }
+    launch_blocks::<R>(device, template, &tensors, &words, blocks, true);
 }
 
 /// Weights by blocks of output channels, see [`RowConv::channels`]; made once, and kept with their memory.

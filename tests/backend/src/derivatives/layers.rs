@@ -1,6 +1,4 @@
-//! Gradients of what layers are made of: convolution, pooling, normalization, attention, recurrence.
-
-mod check;
+//! What layers are made of: convolution, pooling, normalization, attention, recurrence.
 
 use kiln_tensor::backend::Backend;
 use kiln_tensor::compose::{CrossEntropyOptions, RnnOperands, RnnOutput};
@@ -16,7 +14,7 @@ fn below_diagonal<B: Backend>(size: usize) -> B::Primitive {
 }
 
 fn targets<B: Backend>() -> B::Primitive {
-    B::from_data(TensorData::from([2_i64, 0, 1]), &B::Device::default())
+    B::from_data(TensorData::from([2_i64, 0, 1]).convert::<B::IntElem>(), &B::Device::default())
 }
 
 /// All results of a recurrent layer in one.
@@ -61,7 +59,7 @@ fn recurrent<B: Backend>(
 const GRU: RnnKind = RnnKind::Gru { linear_before_reset: true };
 const LSTM: RnnKind = RnnKind::Lstm { input_forget: false };
 
-gradient_tests! {
+functions! { ($) layers:
     conv [[2, 2, 5, 4], [3, 2, 3, 2], [3]] |B, [x, w, b]| {
         B::conv(x, w, Some(b), &ConvOptions::new([2, 1], [1, 0], [1, 2], 1))
     };
@@ -109,7 +107,8 @@ gradient_tests! {
         B::cross_entropy(x, targets::<B>(), None, &CrossEntropyOptions::default())
     };
     cross_entropy_smoothed [[3, 4]] |B, [x]| {
-        let weights = B::from_data(TensorData::from([0.5, 1.0, 2.0, 0.25]), &B::Device::default());
+        let weights = TensorData::from([0.5, 1.0, 2.0, 0.25]).convert::<B::FloatElem>();
+        let weights = B::from_data(weights, &B::Device::default());
         B::cross_entropy(x, targets::<B>(), Some(weights), &CrossEntropyOptions { ignored: vec![1], smoothing: 0.2 })
     };
     cross_entropy_of_weights (0.5, 2.0) [[3, 4], [4]] |B, [x, w]| {

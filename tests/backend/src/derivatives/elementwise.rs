@@ -1,10 +1,14 @@
-//! Gradients of elementwise operations.
+//! Elementwise operations.
 
-mod check;
+use kiln_tensor::backend::{Backend, held};
+use kiln_tensor::{Activation, BinaryOp, CompareOp, DType, Element, Expression, Scalar, Step, UnaryOp};
 
-use kiln_tensor::{Activation, BinaryOp, CompareOp, DType, Expression, Scalar, Step, UnaryOp};
+/// The dtype that operands have.
+fn float<B: Backend>() -> DType {
+    B::FloatElem::DTYPE
+}
 
-gradient_tests! {
+functions! { ($) elementwise:
     neg [[2, 3]] |B, [x]| B::unary(UnaryOp::Neg, x);
     abs [[2, 3]] |B, [x]| B::unary(UnaryOp::Abs, x);
     sign [[2, 3]] |B, [x]| B::unary(UnaryOp::Sign, x);
@@ -73,7 +77,11 @@ gradient_tests! {
         let mask = B::compare_scalar(CompareOp::Greater, a, Scalar::Float(0.0));
         B::mask_fill(x, mask, Scalar::Float(3.0))
     };
-    there_and_back [[4]] |B, [x]| B::cast(B::unary(UnaryOp::Sin, B::cast(x, DType::F64)), DType::F64);
+    // Through the widest float that there is.
+    there_and_back [[4]] |B, [x]| {
+        let wide = held::<B>(DType::F64, &B::Device::default());
+        B::cast(B::unary(UnaryOp::Sin, B::cast(x, wide)), float::<B>())
+    };
 
     // sin(a b) / (1 + a²), with a step that is used twice and a mask between.
     chain [[2, 3], [1, 3]] |B, [a, b]| {
@@ -83,7 +91,7 @@ gradient_tests! {
             Step::Binary(BinaryOp::Mul, 0, 1),
             Step::Unary(UnaryOp::Sin, 2),
             Step::Binary(BinaryOp::Mul, 0, 0),
-            Step::Constant(Scalar::Float(1.0), DType::F64),
+            Step::Constant(Scalar::Float(1.0), float::<B>()),
             Step::Binary(BinaryOp::Add, 4, 5),
             Step::Binary(BinaryOp::Div, 3, 6),
             Step::Compare(CompareOp::Greater, 0, 1),
@@ -101,10 +109,10 @@ gradient_tests! {
         let steps = vec![
             Step::Input(0),
             Step::Input(1),
-            Step::Parameter(0, DType::F64),
+            Step::Parameter(0, float::<B>()),
             Step::Binary(BinaryOp::Mul, 0, 1),
             Step::Binary(BinaryOp::Mul, 3, 2),
-            Step::Iota(1, DType::F64),
+            Step::Iota(1, float::<B>()),
             Step::Binary(BinaryOp::Mul, 0, 5),
             Step::Unary(UnaryOp::Exp, 6),
         ];

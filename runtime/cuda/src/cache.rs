@@ -1,0 +1,108 @@
+//! Compiled kernels on disk, so that a program's second start compiles nothing.
+//!
+//! A file holds the key, the source and the code: what is found is used only where all of the source is the same. Files are written
+//! aside and renamed, so that programs that run at once do not see halves. What cannot be written is compiled anew the next time.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::{env, fs, io, process};
+
+/// The variable that names the folder; where it is empty, nothing is kept.
+pub const FOLDER: &str = "KILN_CUDA_CACHE";
+
+/// What a file begins with, and the number of its format.
+const MAGIC: &[u8; 12] = b"kiln cubin 1";
+
+/// Compiled kernels on disk.
+#[derive(Debug, Clone)]
+pub struct Cache {
+    folder: PathBuf,
+}
+
+impl Cache {
+    /// The one in a folder.
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        Self { folder: folder.into() }
+    }
+
+    /// The one in the folder that [`FOLDER`] names, or in the user's folder for such (`$XDG_CACHE_HOME`, `~/.cache`,
+    /// `%LOCALAPPDATA%`); nothing where there is none.
+    pub fn of_user() -> Option<Self> {
+        if let Some(folder) = env::var_os(FOLDER) {
+            return (!folder.is_empty()).then(|| Self::new(folder));
+        }
+        let known = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let folder = known("XDG_CACHE_HOME")
+            .or_else(|| known("HOME").map(|home| home.join(".cache")))
+            .or_else(|| known("LOCALAPPDATA"))?;
+        Some(Self::new(folder.join("kiln").join("cuda")))
+    }
+
+    /// The code that a compiler made of a source for an architecture, if it is there.
+    pub fn find(&self, compiler: &str, architecture: &str, source: &str) -> Option<Vec<u8>> {
+        let header = header(compiler, architecture, source);
+        let found = fs::read(self.path(architecture, &header)).ok()?;
+        found.strip_prefix(&*header).map(<[u8]>::to_vec)
+    }
+
+    /// Keeps code.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn keep(&self, compiler: &str, architecture: &str, source: &str, code: &[u8]) -> io::Result<()> {
+        let mut file = header(compiler, architecture, source);
+        let path = self.path(architecture, &file);
+        file.extend_from_slice(code);
+        fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
+        let aside = path.with_extension(format!("{}.{:?}", process::id(), std::thread::current().id()));
+        fs::write(&aside, file).and_then(|()| fs::rename(&aside, &path)).inspect_err(|_| {
+            let _ = fs::remove_file(&aside);
+        })
+    }
+
+    fn path(&self, architecture: &str, header: &[u8]) -> PathBuf {
+        let mut hasher = DefaultHasher::new();
+        header.hash(&mut hasher);
+        self.folder.join(architecture).join(format!("{:016x}.cubin", hasher.finish()))
+    }
+}
+
+/// All that a file says before the code.
+fn header(compiler: &str, architecture: &str, source: &str) -> Vec<u8> {
+    let mut header = MAGIC.to_vec();
+    for part in [compiler, architecture, source] {
+        header.extend_from_slice(&(part.len() as u64).to_le_bytes());
+        header.extend_from_slice(part.as_bytes());
+    }
+    header
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Cache;
+
+    #[test]
+    fn only_the_same_source_finds_its_code() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::new(folder.path());
+        assert_eq!(cache.find("nvrtc 13.0", "sm_90", "a"), None);
+        cache.keep("nvrtc 13.0", "sm_90", "a", b"code").unwrap();
+        assert_eq!(cache.find("nvrtc 13.0", "sm_90", "a").as_deref(), Some(&b"code"[..]));
+        for (compiler, architecture, source) in
+            [("nvrtc 13.1", "sm_90", "a"), ("nvrtc 13.0", "sm_80", "a"), ("nvrtc 13.0", "sm_90", "ab")]
+        {
+            assert_eq!(cache.find(compiler, architecture, source), None);
+        }
+    }
+
+    #[test]
+    fn another_source_of_the_same_name_is_not_taken_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::new(folder.path());
+        cache.keep("nvrtc", "sm_90", "a", b"code").unwrap();
+        // As if both had one hash.
+        let path = |source| cache.path("sm_90", &super::header("nvrtc", "sm_90", source));
+        std::fs::rename(path("a"), path("b")).unwrap();
+        assert_eq!(cache.find("nvrtc", "sm_90", "b"), None);
+    }
+}

@@ -1,0 +1,611 @@
+//! An open device: its pool, what was compiled for it, the kernel that waits for more to do.
+
+use crate::cache::Cache;
+use crate::driver::{self, Address, Captured, Driver, DriverError, Function, KernelLaunch, Pending, Product};
+use crate::graph::CaptureError;
+use crate::memory::{Buffer, Memory};
+use crate::runtime::CudaRuntime;
+use crate::statistics::{Counters, count};
+use kiln_gpu::kernels::Template;
+use kiln_gpu::language::{Binding, cuda};
+use kiln_gpu::memory::{Owner, Pool, size_class};
+use kiln_gpu::runtime::{self, Amendment, Launch, Limits, MatrixProduct};
+use kiln_tensor::DType;
+use kiln_tensor::backend::ExecutionError;
+use kiln_tensor::compose::Draws;
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
+
+/// What every device of CUDA can do ("Compute Capabilities" of the programming guide).
+pub(crate) const LIMITS: Limits = Limits {
+    // Positions are 32 bits wide.
+    binding_bytes: 4 * (u32::MAX as usize),
+    binding_alignment: 256,
+    // Of the 4,096 bytes of arguments that all versions take, each has a pointer, a length and what describes its layout.
+    bindings: 32,
+    groups: 65_535,
+    shared_memory: true,
+};
+
+/// Launches after which memory that nobody needs is looked for.
+const ROUND: u64 = 256;
+
+/// An open device.
+pub(crate) struct Context {
+    driver: Arc<dyn Driver>,
+    pub name: String,
+    architecture: String,
+    compiler: String,
+    cache: Option<Cache>,
+    pub counters: Counters,
+    /// Whether f32 products may be those of TF32.
+    pub tf32: AtomicBool,
+    state: Mutex<State>,
+    /// Told when what was written down by one thread is complete.
+    captured: Condvar,
+    draws: Mutex<Draws>,
+    failure: Mutex<Option<String>>,
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Context({})", self.name)
+    }
+}
+
+#[derive(Default)]
+struct State {
+    pool: Pool<Buffer>,
+    next_buffer: u64,
+    /// Nothing for those that do not compile.
+    kernels: HashMap<Template, Option<Arc<Kernel>>>,
+    /// The last kernel that was asked for: it may be given more to do before it is launched.
+    last: Option<Last>,
+    launches: u64,
+    capture: Option<Capture>,
+    /// Buffers that graphs use, with what is kept for these.
+    reserved: HashMap<u64, Arc<Mutex<Reserve>>>,
+}
+
+/// Buffers that nobody uses but a graph.
+#[derive(Default)]
+struct Reserve {
+    held: Vec<Buffer>,
+}
+
+/// What is known while launches are written down.
+struct Capture {
+    thread: ThreadId,
+    /// Buffers whose contents nothing of before is kept in, and that were free again.
+    free: Pool<Buffer>,
+    /// All that were such.
+    scratch: HashSet<u64>,
+    reserve: Arc<Mutex<Reserve>>,
+    refused: Option<CaptureError>,
+}
+
+struct Kernel {
+    function: Function,
+    threads: [u32; 2],
+    bindings: Vec<Binding>,
+}
+
+/// What a kernel sees of a buffer.
+#[derive(Clone, Copy)]
+struct Part {
+    address: Option<Address>,
+    bytes: usize,
+    id: u64,
+}
+
+struct Last {
+    template: Template,
+    parts: Vec<Part>,
+    parameters: Vec<u32>,
+    blocks: [u32; 3],
+    /// The buffer of which it writes all elements, one after another, and how many these are.
+    writes: Option<(u64, usize)>,
+}
+
+/// What was written down, with the memory that it uses.
+pub(crate) struct Recorded {
+    context: Arc<Context>,
+    captured: Captured,
+    reserve: Arc<Mutex<Reserve>>,
+}
+
+impl fmt::Debug for Recorded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Recorded on {}", self.context.name)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Context {
+    pub fn new(driver: Arc<dyn Driver>) -> Self {
+        Self {
+            name: driver.name(),
+            architecture: driver.architecture(),
+            compiler: driver.compiler(),
+            cache: driver.cache(),
+            driver,
+            counters: Counters::default(),
+            tf32: AtomicBool::new(false),
+            state: Mutex::default(),
+            captured: Condvar::new(),
+            draws: Mutex::new(Draws::unseeded()),
+            failure: Mutex::default(),
+        }
+    }
+
+    /// The state, once no other thread writes down what is asked for.
+    fn state(&self) -> MutexGuard<'_, State> {
+        let this = thread::current().id();
+        let mut state = lock(&self.state);
+        while state.capture.as_ref().is_some_and(|capture| capture.thread != this) {
+            state = self.captured.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state
+    }
+
+    /// The first failure is the cause of those that follow.
+    fn fail(&self, reason: impl fmt::Display) {
+        lock(&self.failure).get_or_insert_with(|| reason.to_string());
+    }
+
+    fn error(&self, reason: String) -> ExecutionError {
+        ExecutionError { device: self.name.clone(), reason }
+    }
+
+    /// What went wrong on the device, if anything did.
+    fn check(&self) -> Result<(), ExecutionError> {
+        match lock(&self.failure).take() {
+            None => Ok(()),
+            Some(reason) => Err(self.error(reason)),
+        }
+    }
+
+    pub fn seed(&self, seed: u64) {
+        *lock(&self.draws) = Draws::new(seed);
+    }
+
+    /// The next random key.
+    pub fn random_key(&self) -> u64 {
+        if let Some(capture) = &mut self.state().capture {
+            capture.refused.get_or_insert(CaptureError::Random);
+        }
+        lock(&self.draws).next_key()
+    }
+
+    /// Notes a draw of a thread's own random numbers.
+    pub fn note_random(&self) {
+        if let Some(capture) = &mut self.state().capture {
+            capture.refused.get_or_insert(CaptureError::Random);
+        }
+    }
+
+    pub fn allocate(self: &Arc<Self>, bytes: usize) -> Memory {
+        count(&self.counters.requested_bytes, bytes);
+        let size = size_class(bytes);
+        let mut state = self.state();
+        let of_capture = state.capture.as_mut().and_then(|capture| capture.free.take(size));
+        let known = of_capture.is_some();
+        let buffer = match of_capture.or_else(|| state.pool.take(size)) {
+            Some(buffer) => buffer,
+            None => {
+                let address = self.allocate_anew(&mut state, size);
+                state.next_buffer += 1;
+                Buffer { address, bytes: size, id: state.next_buffer }
+            }
+        };
+        if let Some(capture) = state.capture.as_mut().filter(|_| !known) {
+            capture.free.use_new(size);
+            capture.scratch.insert(buffer.id);
+        }
+        drop(state);
+        Memory::new(buffer, bytes, self.clone())
+    }
+
+    fn allocate_anew(&self, state: &mut State, size: u64) -> Option<Address> {
+        let mut allocated = self.driver.allocate(size);
+        if state.capture.is_none() && allocated.as_ref().is_err_and(|error| error.is_out_of_memory) {
+            // What the pool keeps may be what is missing; while launches are written down, nothing can be given back.
+            self.launch_last(state);
+            let kept = state.pool.take_unused();
+            self.release(kept);
+            let _ = self.driver.synchronize();
+            allocated = self.driver.allocate(size);
+        }
+        match allocated {
+            Ok(address) => {
+                state.pool.use_new(size);
+                count(&self.counters.buffers, 1);
+                count(&self.counters.buffer_bytes, size as usize);
+                Some(address)
+            }
+            Err(error) => {
+                let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+                let held = read(&self.counters.buffer_bytes) - read(&self.counters.released_bytes);
+                self.fail(format!("{error}, asking for {size} bytes where tensors hold {held}"));
+                None
+            }
+        }
+    }
+
+    /// Gives buffers back to the driver.
+    fn release(&self, buffers: Vec<Buffer>) {
+        for buffer in buffers {
+            count(&self.counters.released_buffers, 1);
+            count(&self.counters.released_bytes, buffer.bytes as usize);
+            if let Some(Err(error)) = buffer.address.map(|address| self.driver.free(address)) {
+                self.fail(error);
+            }
+        }
+    }
+
+    pub fn upload(self: &Arc<Self>, bytes: &[u8]) -> Memory {
+        let memory = self.allocate(bytes.len());
+        count(&self.counters.uploaded_bytes, bytes.len());
+        let mut state = self.state();
+        // The kernel that waits may still use the buffer.
+        self.launch_last(&mut state);
+        if let Some((buffer, address)) = memory.buffer().and_then(|buffer| Some((buffer, buffer.address?))) {
+            if let Some(capture) = &mut state.capture {
+                // It is there once, before all replays.
+                capture.scratch.remove(&buffer.id);
+            }
+            if let Err(error) = self.driver.upload(address, bytes) {
+                self.fail(error);
+            }
+        }
+        drop(state);
+        memory
+    }
+
+    /// Records a kernel.
+    ///
+    /// # Panics
+    /// When the grid is larger than devices take.
+    pub fn record(&self, launch: &Launch<'_, CudaRuntime>) {
+        let Launch { template, buffers, parameters, groups, moved, writes_all_of } = *launch;
+        count(&self.counters.moved_bytes, moved);
+        assert!(
+            groups.iter().all(|&groups| groups <= LIMITS.groups),
+            "a grid of {groups:?} blocks, of which {} takes {} along each axis",
+            self.name,
+            LIMITS.groups
+        );
+        let mut state = self.state();
+        self.launch_last(&mut state);
+        count(&self.counters.launches, 1);
+        let parts: Vec<Part> = buffers.iter().filter_map(|memory| part(memory)).collect();
+        state.reserve(&parts);
+        let writes =
+            writes_all_of.and_then(|(output, elements)| parts.get(output).map(|part| (part.id, elements)));
+        let (template, parameters) = (template.clone(), parameters.to_vec());
+        state.last = Some(Last { template, parts, parameters, blocks: groups, writes });
+        if writes.is_none() {
+            // Nothing is ever added to it: the device may begin.
+            self.launch_last(&mut state);
+        }
+    }
+
+    /// See [`Runtime::amend`](kiln_gpu::runtime::Runtime::amend).
+    pub fn amend<'a>(
+        &self,
+        memory: &Memory,
+        elements: usize,
+        with: impl FnOnce(&Template, usize) -> Option<Amendment<'a, CudaRuntime>>,
+    ) -> bool {
+        let mut state = self.state();
+        let written = memory.buffer().map(|buffer| (buffer.id, elements));
+        let Some(last) = &mut state.last else { return false };
+        if memory.range().start != 0 || written.is_none() || last.writes != written {
+            return false;
+        }
+        let Some(amendment) = with(&last.template, last.parts.len()) else { return false };
+        count(&self.counters.moved_bytes, amendment.moved);
+        last.template = amendment.template;
+        let further: Vec<Part> = amendment.buffers.into_iter().filter_map(part).collect();
+        last.parts.extend(&further);
+        last.parameters.extend(amendment.parameters);
+        state.reserve(&further);
+        true
+    }
+
+    /// See [`Runtime::product`](kiln_gpu::runtime::Runtime::product).
+    pub fn product(&self, product: &MatrixProduct<'_, CudaRuntime>) -> bool {
+        let MatrixProduct { dtype, size, count: matrix_count, ref lhs, ref rhs, bias, out } = *product;
+        let bytes = match dtype {
+            DType::F16 | DType::BF16 => 2,
+            _ => 4,
+        };
+        let at = |memory: &Memory, start: usize| {
+            let mut part = part(memory)?;
+            part.address = part.address.map(|address| Address(address.0 + (start * bytes) as u64));
+            Some(part)
+        };
+        let parts = [at(lhs.memory, lhs.start), at(rhs.memory, rhs.start), at(out, 0)];
+        let [Some(left), Some(right), Some(result)] = parts else { return false };
+        let shift = bias.and_then(|(memory, start)| at(memory, start));
+        let ([Some(left_start), Some(right_start), Some(out_start)], false) = (
+            [left, right, result].map(|part| part.address),
+            shift.is_some_and(|shift| shift.address.is_none()),
+        ) else {
+            return false;
+        };
+        let matrices = |start: Address, of: &runtime::Matrices<'_, CudaRuntime>| driver::Matrices {
+            start,
+            next: of.next,
+            transposed: of.transposed,
+            leading: of.leading,
+        };
+        let mut state = self.state();
+        self.launch_last(&mut state);
+        let asked = self.driver.product(&Product {
+            dtype,
+            tf32: self.tf32.load(Ordering::Relaxed),
+            size,
+            count: matrix_count,
+            lhs: matrices(left_start, lhs),
+            rhs: matrices(right_start, rhs),
+            bias: shift.and_then(|shift| shift.address),
+            out: out_start,
+        });
+        match asked {
+            Ok(false) => return false,
+            Ok(true) => {}
+            Err(error) => self.fail(error),
+        }
+        let all: Vec<Part> = [left, right, result].into_iter().chain(shift).collect();
+        state.reserve(&all);
+        count(&self.counters.launches, 1);
+        count(&self.counters.moved_bytes, all.iter().map(|part| part.bytes).sum());
+        true
+    }
+
+    /// Launches the kernel that waits.
+    fn launch_last(&self, state: &mut State) {
+        let Some(last) = state.last.take() else { return };
+        let addresses: Option<Vec<Address>> = last.parts.iter().map(|part| part.address).collect();
+        // Where memory or a kernel is missing, that was told.
+        if let (Some(kernel), Some(addresses)) = (self.kernel(state, &last.template), addresses) {
+            let lasts = kernel.bindings.iter().zip(&last.parts);
+            let lasts = lasts.map(|(binding, part)| cuda::last_element(binding, part.bytes));
+            let words: Vec<u32> = lasts.chain(last.parameters.iter().copied()).collect();
+            let launched = self.driver.launch(&KernelLaunch {
+                function: kernel.function,
+                blocks: last.blocks,
+                threads: kernel.threads,
+                buffers: &addresses,
+                words: &words,
+            });
+            if let Err(error) = launched {
+                self.fail(error);
+            }
+        }
+        state.launches += 1;
+        if state.launches.is_multiple_of(ROUND) && state.capture.is_none() {
+            let unused = state.pool.release_unused();
+            self.release(unused);
+        }
+    }
+
+    /// A kernel, compiled when it is first needed.
+    fn kernel(&self, state: &mut State, template: &Template) -> Option<Arc<Kernel>> {
+        if let Some(kernel) = state.kernels.get(template) {
+            return kernel.clone();
+        }
+        let kernel = template.kernel();
+        let source = [cuda::PRELUDE, &cuda::source(&kernel)].concat();
+        log::trace!("{source}");
+        let loaded = self.load(&source, &cuda::entry_point(&kernel));
+        let made = match loaded {
+            Ok(function) => {
+                let (threads, bindings) = (kernel.workgroup, kernel.bindings);
+                Some(Arc::new(Kernel { function, threads, bindings }))
+            }
+            Err(error) => {
+                self.fail(format!("kernel `{}`: {error}", kernel.name));
+                None
+            }
+        };
+        state.kernels.insert(template.clone(), made.clone());
+        made
+    }
+
+    fn load(&self, source: &str, entry_point: &str) -> Result<Function, DriverError> {
+        let kept =
+            self.cache.as_ref().and_then(|cache| cache.find(&self.compiler, &self.architecture, source));
+        if let Some(function) = kept.and_then(|code| self.driver.load(&code, entry_point).ok()) {
+            count(&self.counters.loaded, 1);
+            return Ok(function);
+        }
+        let code = self.driver.compile(source)?;
+        count(&self.counters.compiled, 1);
+        if let Some(cache) = &self.cache
+            && let Err(error) = cache.keep(&self.compiler, &self.architecture, source, &code)
+        {
+            log::warn!("a compiled kernel could not be kept for the next start ({cache:?}): {error}");
+        }
+        self.driver.load(&code, entry_point)
+    }
+
+    /// Begins to read ranges of bytes.
+    pub fn read(&self, parts: &[(Memory, Range<usize>)]) -> Result<Box<dyn Pending>, ExecutionError> {
+        let mut state = self.state();
+        if let Some(capture) = &mut state.capture {
+            capture.refused.get_or_insert(CaptureError::Read);
+            return Err(self.error(CaptureError::Read.to_string()));
+        }
+        self.launch_last(&mut state);
+        count(&self.counters.waits, 1);
+        let address = |(memory, range): &(Memory, Range<usize>)| {
+            let start = memory.buffer()?.address?.0 + (memory.range().start + range.start) as u64;
+            Some((Address(start), range.len()))
+        };
+        let Some(addresses) = parts.iter().map(address).collect::<Option<Vec<_>>>() else {
+            self.check()?;
+            return Err(self.error(String::from("a tensor for which there was no memory cannot be read")));
+        };
+        self.driver.download(&addresses).map_err(|error| self.failure_behind(&error))
+    }
+
+    /// What was read.
+    pub fn finish(
+        &self,
+        pending: Result<Box<dyn Pending>, ExecutionError>,
+    ) -> Result<Vec<Vec<u8>>, ExecutionError> {
+        let read = pending?.wait();
+        // What failed before explains why it cannot be read.
+        self.check()?;
+        read.map_err(|error| self.error(error.to_string()))
+    }
+
+    fn failure_behind(&self, error: &DriverError) -> ExecutionError {
+        match self.check() {
+            Err(earlier) => earlier,
+            Ok(()) => self.error(error.to_string()),
+        }
+    }
+
+    /// Waits until everything has run.
+    pub fn sync(&self) -> Result<(), ExecutionError> {
+        let mut state = self.state();
+        if let Some(capture) = &mut state.capture {
+            capture.refused.get_or_insert(CaptureError::Read);
+            return Err(self.error(CaptureError::Read.to_string()));
+        }
+        self.launch_last(&mut state);
+        drop(state);
+        count(&self.counters.waits, 1);
+        let waited = self.driver.synchronize();
+        self.check()?;
+        waited.map_err(|error| self.error(error.to_string()))
+    }
+
+    /// Writes down what `run` asks for instead of doing it.
+    pub fn capture<T>(self: &Arc<Self>, run: impl FnOnce() -> T) -> Result<(T, Recorded), CaptureError> {
+        let failed = |error: DriverError| CaptureError::Device { reason: error.to_string() };
+        let reserve = Arc::new(Mutex::new(Reserve::default()));
+        let mut state = self.state();
+        if state.capture.is_some() {
+            return Err(CaptureError::Nested);
+        }
+        self.launch_last(&mut state);
+        self.driver.begin_capture().map_err(failed)?;
+        state.capture = Some(Capture {
+            thread: thread::current().id(),
+            free: Pool::default(),
+            scratch: HashSet::new(),
+            reserve: reserve.clone(),
+            refused: None,
+        });
+        drop(state);
+        // A panic on the way leaves nothing that other threads wait for.
+        let ends = EndCapture { context: self, done: false };
+        let result = run();
+        let (captured, refused) = ends.end();
+        let recorded = Recorded { context: self.clone(), captured: captured.map_err(failed)?, reserve };
+        if let Some(refused) = refused {
+            return Err(refused);
+        }
+        self.check().map_err(|error| CaptureError::Device { reason: error.reason })?;
+        Ok((result, recorded))
+    }
+
+    /// Stops writing down.
+    fn end_capture(&self) -> (Result<Captured, DriverError>, Option<CaptureError>) {
+        let mut state = self.state();
+        self.launch_last(&mut state);
+        let captured = self.driver.end_capture();
+        let capture = state.capture.take();
+        let mut refused = None;
+        if let Some(Capture { mut free, reserve, refused: first, .. }) = capture {
+            lock(&reserve).held.extend(free.take_unused());
+            refused = first;
+        }
+        drop(state);
+        self.captured.notify_all();
+        (captured, refused)
+    }
+
+    /// Runs what was written down.
+    pub fn replay(&self, recorded: &Recorded) -> Result<(), ExecutionError> {
+        let mut state = self.state();
+        self.launch_last(&mut state);
+        count(&self.counters.replays, 1);
+        self.driver.replay(recorded.captured).map_err(|error| self.failure_behind(&error))
+    }
+}
+
+fn part(memory: &Memory) -> Option<Part> {
+    let (buffer, range) = (memory.buffer()?, memory.range());
+    let address = buffer.address.map(|address| Address(address.0 + range.start as u64));
+    Some(Part { address, bytes: range.len(), id: buffer.id })
+}
+
+/// Ends what is written down, whatever happens.
+struct EndCapture<'a> {
+    context: &'a Context,
+    done: bool,
+}
+
+impl EndCapture<'_> {
+    fn end(mut self) -> (Result<Captured, DriverError>, Option<CaptureError>) {
+        self.done = true;
+        self.context.end_capture()
+    }
+}
+
+impl Drop for EndCapture<'_> {
+    fn drop(&mut self) {
+        if !self.done
+            && let (Ok(captured), _) = self.context.end_capture()
+        {
+            self.context.driver.forget(captured);
+        }
+    }
+}
+
+impl State {
+    /// Keeps buffers for the graph that is written down.
+    fn reserve(&mut self, parts: &[Part]) {
+        if let Some(capture) = &self.capture {
+            self.reserved.extend(parts.iter().map(|part| (part.id, capture.reserve.clone())));
+        }
+    }
+}
+
+impl Owner<Buffer> for Context {
+    fn give_back(&self, buffer: Buffer) {
+        // Not by `state`: whoever drops the last tensor must not wait for another thread's graph.
+        let mut state = lock(&self.state);
+        match (&mut state.capture, buffer.id) {
+            (Some(capture), id) if capture.scratch.contains(&id) => capture.free.put(buffer),
+            (_, id) => match state.reserved.get(&id) {
+                Some(reserve) => lock(reserve).held.push(buffer),
+                None => state.pool.put(buffer),
+            },
+        }
+    }
+}
+
+impl Drop for Recorded {
+    fn drop(&mut self) {
+        self.context.driver.forget(self.captured);
+        let mut state = lock(&self.context.state);
+        let reserve = &self.reserve;
+        state.reserved.retain(|_, of| !Arc::ptr_eq(of, reserve));
+        for buffer in std::mem::take(&mut lock(reserve).held) {
+            state.pool.put(buffer);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Names of devices, and how one is opened.
+
+use crate::context::Context;
+use crate::driver::nvidia::Nvidia;
+use crate::driver::{Driver, Open};
+use kiln_tensor::backend::{DeviceId, DeviceOps};
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A GPU by its number, as CUDA counts them (the variable `CUDA_VISIBLE_DEVICES` says which there are).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct CudaDevice {
+    /// The number.
+    pub index: usize,
+}
+
+impl CudaDevice {
+    /// The GPU with a number.
+    pub fn new(index: usize) -> Self {
+        Self { index }
+    }
+}
+
+impl DeviceOps for CudaDevice {
+    fn to_id(&self) -> DeviceId {
+        DeviceId::new(0, self.index as u32)
+    }
+
+    fn from_id(id: DeviceId) -> Self {
+        Self::new(id.index_id as usize)
+    }
+}
+
+/// Why a device cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InitError {
+    /// The driver's library is not there.
+    #[error(
+        "NVIDIA's driver was not found (`libcuda.so.1`, on Windows `nvcuda.dll`): it comes with the GPU's driver, of which CUDA 12 \
+         needs version 525 and CUDA 13 version 580; in a container, run it with `--gpus all`"
+    )]
+    NoDriver,
+    /// The compiler's library is not there.
+    #[error(
+        "NVIDIA's run-time compiler was not found (`libnvrtc.so`, of CUDA 12 or 13): it comes with the CUDA toolkit, or with \
+         `pip install nvidia-cuda-nvrtc`, whose folder with the library then belongs in `LD_LIBRARY_PATH`"
+    )]
+    NoCompiler,
+    /// There is no device with the number.
+    #[error("there is no CUDA device {index}: the driver knows {found}")]
+    NotFound {
+        /// The number that was asked for.
+        index: usize,
+        /// How many there are.
+        found: usize,
+    },
+    /// The device does not open.
+    #[error("the GPU could not be opened: {reason}")]
+    NotOpened {
+        /// What the driver said.
+        reason: String,
+    },
+}
+
+/// The devices that were opened, and how others are.
+struct Devices {
+    opened: HashMap<usize, Arc<Context>>,
+    open: Option<Open>,
+}
+
+fn devices() -> MutexGuard<'static, Option<Devices>> {
+    static DEVICES: Mutex<Option<Devices>> = Mutex::new(None);
+    DEVICES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Opens a device, unless it is open.
+///
+/// # Errors
+/// When a library is missing, there is no such device, or it does not open.
+pub fn init(device: &CudaDevice) -> Result<(), InitError> {
+    context(device).map(|_| ())
+}
+
+/// Lets the tensor cores round the factors of f32 products to TF32 (11 bits instead of 24, the exponent stays), which is several times as
+/// fast; sums stay f32. Off until it is asked for.
+///
+/// # Errors
+/// When the device does not open.
+pub fn set_tf32(device: &CudaDevice, allowed: bool) -> Result<(), InitError> {
+    context(device).map(|context| context.tf32.store(allowed, Ordering::Relaxed))
+}
+
+/// Has devices opened by something else than NVIDIA's driver: for tests, before any device is used.
+#[doc(hidden)]
+pub fn open_with(open: impl Fn(usize) -> Result<Arc<dyn Driver>, InitError> + Send + Sync + 'static) {
+    devices().get_or_insert_with(Devices::none).open = Some(Arc::new(open));
+}
+
+impl Devices {
+    fn none() -> Self {
+        Self { opened: HashMap::new(), open: None }
+    }
+}
+
+pub(crate) fn context(device: &CudaDevice) -> Result<Arc<Context>, InitError> {
+    let mut all = devices();
+    let all = all.get_or_insert_with(Devices::none);
+    if let Some(context) = all.opened.get(&device.index) {
+        return Ok(context.clone());
+    }
+    let driver = match &all.open {
+        Some(open) => open(device.index)?,
+        None => Arc::new(Nvidia::open(device.index)?),
+    };
+    let context = Arc::new(Context::new(driver));
+    all.opened.insert(device.index, context.clone());
+    Ok(context)
+}
+
+/// The device's context, for operations, which have no way to fail.
+///
+/// # Panics
+/// When the device does not open.
+pub(crate) fn expect_context(device: &CudaDevice) -> Arc<Context> {
+    match context(device) {
+        Ok(context) => context,
+        Err(error) => panic!("{device:?}: {error}"),
+    }
+}

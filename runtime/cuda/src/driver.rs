@@ -1,0 +1,188 @@
+//! What the backend asks of a device: [NVIDIA's driver](nvidia), or what tests put in its place.
+
+mod blas;
+pub mod nvidia;
+
+use crate::cache::Cache;
+use kiln_tensor::DType;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+/// A device. All that is asked of it is done in the order in which it is asked for; only [`Pending::wait`] and
+/// [`Driver::synchronize`] wait.
+pub trait Driver: Debug + Send + Sync {
+    /// The device's name.
+    fn name(&self) -> String;
+
+    /// What code is compiled for, such as `sm_90`.
+    fn architecture(&self) -> String;
+
+    /// Names the compiler with its version: what it made is used again only by the same.
+    fn compiler(&self) -> String;
+
+    /// Where compiled kernels are kept between starts.
+    fn cache(&self) -> Option<Cache> {
+        Cache::of_user()
+    }
+
+    /// Memory with arbitrary contents.
+    ///
+    /// # Errors
+    /// When there is no more: [`DriverError::is_out_of_memory`].
+    fn allocate(&self, bytes: u64) -> Result<Address, DriverError>;
+
+    /// Gives memory back, which nothing that is asked for later uses.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn free(&self, address: Address) -> Result<(), DriverError>;
+
+    /// Compiles CUDA C++ for the device.
+    ///
+    /// # Errors
+    /// When the compiler refuses it, with what it says.
+    fn compile(&self, source: &str) -> Result<Vec<u8>, DriverError>;
+
+    /// Loads what was compiled.
+    ///
+    /// # Errors
+    /// When it is not code for the device, or has no such function.
+    fn load(&self, image: &[u8], entry_point: &str) -> Result<Function, DriverError>;
+
+    /// Runs a kernel.
+    ///
+    /// # Errors
+    /// When the device fails, or refuses the grid.
+    fn launch(&self, launch: &KernelLaunch<'_>) -> Result<(), DriverError>;
+
+    /// Computes a batch of products by a library, if there is one that is faster at it than kernels of Kiln's; says whether it does.
+    ///
+    /// # Errors
+    /// When the library fails.
+    fn product(&self, product: &Product) -> Result<bool, DriverError>;
+
+    /// Copies bytes to the device; they may change as soon as this returns.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn upload(&self, to: Address, bytes: &[u8]) -> Result<(), DriverError>;
+
+    /// Begins to copy bytes from the device.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn download(&self, parts: &[(Address, usize)]) -> Result<Box<dyn Pending>, DriverError>;
+
+    /// Waits until all is done.
+    ///
+    /// # Errors
+    /// When the device failed.
+    fn synchronize(&self) -> Result<(), DriverError>;
+
+    /// From here on launches are written down, not run. Memory that is allocated and bytes that are uploaded meanwhile are there at
+    /// once.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn begin_capture(&self) -> Result<(), DriverError>;
+
+    /// Ends that, and yields what was written down.
+    ///
+    /// # Errors
+    /// When something was asked for meanwhile that cannot be written down.
+    fn end_capture(&self) -> Result<Captured, DriverError>;
+
+    /// Runs what was written down.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn replay(&self, captured: Captured) -> Result<(), DriverError>;
+
+    /// Forgets what was written down; it may still be running.
+    fn forget(&self, captured: Captured);
+}
+
+/// A copy from the device that was begun.
+pub trait Pending: Send {
+    /// Waits until it is done.
+    ///
+    /// # Errors
+    /// When the device failed.
+    fn wait(self: Box<Self>) -> Result<Vec<Vec<u8>>, DriverError>;
+}
+
+/// Where memory of the device begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Address(pub u64);
+
+/// A function of the device, as its driver names it; it stays loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Function(pub u64);
+
+/// Launches that were written down, as the driver names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Captured(pub u64);
+
+/// One run of a kernel.
+#[derive(Clone, Copy, Debug)]
+pub struct KernelLaunch<'a> {
+    /// Which.
+    pub function: Function,
+    /// Blocks along x, y and z.
+    pub blocks: [u32; 3],
+    /// Threads of a block along x and y.
+    pub threads: [u32; 2],
+    /// Its first arguments.
+    pub buffers: &'a [Address],
+    /// Those that follow, 4 bytes each.
+    pub words: &'a [u32],
+}
+
+/// A batch of matrix products, `lhs · rhs`, with a number for each column added to all rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Product {
+    /// The elements' dtype: that of floats.
+    pub dtype: DType,
+    /// Whether factors may be rounded to the 11 bits of TF32.
+    pub tf32: bool,
+    /// Rows and columns of the result, and the depth.
+    pub size: [usize; 3],
+    /// How many there are.
+    pub count: usize,
+    /// The left sides.
+    pub lhs: Matrices,
+    /// The right sides.
+    pub rhs: Matrices,
+    /// Where the numbers for the columns are, one after another.
+    pub bias: Option<Address>,
+    /// Where the results go, row-major one after another.
+    pub out: Address,
+}
+
+/// Where the matrices of a batch are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Matrices {
+    /// Where the first begins.
+    pub start: Address,
+    /// Elements from each to the next: 0 where all are one.
+    pub next: usize,
+    /// Whether they lie column by column, rather than row by row.
+    pub transposed: bool,
+    /// Elements from each row (or column) to the next.
+    pub leading: usize,
+}
+
+/// What a driver says went wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{call}: {reason}")]
+pub struct DriverError {
+    /// What was asked for.
+    pub call: &'static str,
+    /// What the driver says.
+    pub reason: String,
+    /// Whether the device has no more memory; it can be used on.
+    pub is_out_of_memory: bool,
+}
+
+/// Opens devices by their numbers.
+pub(crate) type Open = Arc<dyn Fn(usize) -> Result<Arc<dyn Driver>, crate::InitError> + Send + Sync>;

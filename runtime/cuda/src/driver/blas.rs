@@ -1,0 +1,314 @@
+//! Matrix products by cuBLASLt (NVIDIA, "cuBLAS Library", chapter "Using the cuBLASLt API"), where it is there.
+//!
+//! The library's matrices lie column by column. Ours lie row by row, which is the same as their transposes column by column: what is
+//! asked of it is `outᵀ = rhsᵀ · lhsᵀ`, whose rows are our columns.
+
+use super::{DriverError, Matrices, Product};
+use cudarc::cublaslt::{result, sys};
+use kiln_tensor::DType;
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::{Mutex, PoisonError};
+
+/// Memory that an algorithm may use beside the matrices: what NVIDIA advises for Hopper.
+pub(super) const WORKSPACE_BYTES: usize = 32 << 20;
+/// Products (rows × columns × depth) from which on the library is asked: below, what follows a product is done by our kernel, which
+/// saves launches. Not measured on a GPU yet.
+const LEAST_PRODUCTS: usize = 1 << 24;
+/// Plans that are kept.
+const MOST_PLANS: usize = 4096;
+
+/// The library with what it advised.
+pub(super) struct Blas {
+    handle: sys::cublasLtHandle_t,
+    /// By all that a plan depends on; nothing where it has no algorithm.
+    plans: Mutex<HashMap<Key, Option<Plan>>>,
+}
+
+// SAFETY: the handle may be used from any thread ("Thread safety considerations"), and plans are locked.
+unsafe impl Send for Blas {}
+// SAFETY: as above.
+unsafe impl Sync for Blas {}
+
+/// A product without its addresses, and by how many bytes each of them is aligned.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    product: Product,
+    alignments: [u32; 4],
+}
+
+/// How a product is computed.
+struct Plan {
+    operation: sys::cublasLtMatmulDesc_t,
+    /// Of our right sides, left sides and results.
+    layouts: [sys::cublasLtMatrixLayout_t; 3],
+    algorithm: sys::cublasLtMatmulAlgo_t,
+}
+
+impl Drop for Plan {
+    fn drop(&mut self) {
+        // SAFETY: all were made for this plan, and are not used again.
+        unsafe {
+            let _ = result::destroy_matmul_desc(self.operation);
+            for layout in self.layouts {
+                let _ = result::destroy_matrix_layout(layout);
+            }
+        }
+    }
+}
+
+fn failed(call: &'static str) -> impl Fn(result::CublasError) -> DriverError {
+    move |error| DriverError {
+        call,
+        reason: format!("{:?}", error.0),
+        is_out_of_memory: error.0 == sys::cublasStatus_t::CUBLAS_STATUS_ALLOC_FAILED,
+    }
+}
+
+/// The largest power of two, up to 256, that an address is a multiple of.
+fn alignment(address: u64) -> u32 {
+    1 << address.trailing_zeros().min(8)
+}
+
+fn data_type(dtype: DType) -> Option<sys::cudaDataType> {
+    match dtype {
+        DType::F32 => Some(sys::cudaDataType::CUDA_R_32F),
+        DType::F16 => Some(sys::cudaDataType::CUDA_R_16F),
+        DType::BF16 => Some(sys::cudaDataType::CUDA_R_16BF),
+        DType::F64
+        | DType::I64
+        | DType::I32
+        | DType::I16
+        | DType::I8
+        | DType::U64
+        | DType::U32
+        | DType::U16
+        | DType::U8
+        | DType::I4
+        | DType::U4
+        | DType::Bool => None,
+    }
+}
+
+impl Blas {
+    /// The library, if it is there and takes the device that is current.
+    pub fn open() -> Option<Self> {
+        // SAFETY: loading NVIDIA's library runs nothing of ours.
+        if !unsafe { sys::is_culib_present() } {
+            return None;
+        }
+        let handle = result::create_handle().ok()?;
+        Some(Self { handle, plans: Mutex::default() })
+    }
+
+    /// Computes products on a stream, if it is worth it and the library can; says whether it does.
+    pub fn product(
+        &self,
+        product: &Product,
+        stream: sys::cudaStream_t,
+        workspace: *mut c_void,
+    ) -> Result<bool, DriverError> {
+        let [rows, columns, depth] = product.size;
+        let Some(data_type) = data_type(product.dtype) else { return Ok(false) };
+        let products =
+            [rows, columns, depth, product.count].into_iter().try_fold(1_usize, usize::checked_mul);
+        if products.is_some_and(|products| products < LEAST_PRODUCTS) {
+            return Ok(false);
+        }
+        let addresses = [Some(product.rhs.start), Some(product.lhs.start), Some(product.out), product.bias];
+        let key = Key {
+            product: Product {
+                lhs: Matrices { start: super::Address(0), ..product.lhs },
+                rhs: Matrices { start: super::Address(0), ..product.rhs },
+                bias: product.bias.map(|_| super::Address(0)),
+                out: super::Address(0),
+                ..*product
+            },
+            alignments: addresses.map(|address| address.map_or(0, |address| alignment(address.0))),
+        };
+        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        if plans.len() >= MOST_PLANS {
+            plans.clear();
+        }
+        let plan = match plans.entry(key) {
+            std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
+            std::collections::hash_map::Entry::Vacant(new) => new.insert(self.plan(&key, data_type)?),
+        };
+        let Some(plan) = plan else { return Ok(false) };
+        if let Some(bias) = product.bias {
+            let attribute = sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_BIAS_POINTER;
+            set(plan.operation, attribute, &bias.0)?;
+        }
+        let (one, zero) = (1.0_f32, 0.0_f32);
+        let pointer = |address: super::Address| address.0 as *mut c_void;
+        // SAFETY: the plan's parts are valid, the matrices lie within memory that outlives the work, which ends before what is asked
+        // for later on the stream, and so does the workspace, which only work on the stream uses.
+        unsafe {
+            result::matmul(
+                self.handle,
+                plan.operation,
+                (&raw const one).cast(),
+                (&raw const zero).cast(),
+                pointer(product.rhs.start),
+                plan.layouts[0],
+                pointer(product.lhs.start),
+                plan.layouts[1],
+                pointer(product.out),
+                plan.layouts[2],
+                pointer(product.out),
+                plan.layouts[2],
+                &raw const plan.algorithm,
+                workspace,
+                WORKSPACE_BYTES,
+                stream,
+            )
+        }
+        .map_err(failed("cublasLtMatmul"))?;
+        Ok(true)
+    }
+
+    /// How the library advises to compute products; nothing where it cannot.
+    fn plan(&self, key: &Key, data_type: sys::cudaDataType) -> Result<Option<Plan>, DriverError> {
+        use sys::cublasLtMatmulDescAttributes_t as Attribute;
+        let Product { size: [rows, columns, depth], count, lhs, rhs, bias, tf32, .. } = key.product;
+        let compute = match (tf32, data_type) {
+            (true, sys::cudaDataType::CUDA_R_32F) => sys::cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32,
+            _ => sys::cublasComputeType_t::CUBLAS_COMPUTE_32F,
+        };
+        let made = failed("cublasLtMatmulDescCreate");
+        let operation = result::create_matmul_desc(compute, sys::cudaDataType::CUDA_R_32F).map_err(made)?;
+        // What lies row by row is the transpose that is wanted already.
+        let turned = |transposed: bool| i32::from(transposed);
+        let set_all = || {
+            set(operation, Attribute::CUBLASLT_MATMUL_DESC_TRANSA, &turned(rhs.transposed))?;
+            set(operation, Attribute::CUBLASLT_MATMUL_DESC_TRANSB, &turned(lhs.transposed))?;
+            match bias {
+                Some(_) => {
+                    let epilogue = sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS;
+                    set(operation, Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue)
+                }
+                None => Ok(()),
+            }
+        };
+        let layouts = [
+            layout(data_type, &rhs, [depth, columns], count),
+            layout(data_type, &lhs, [rows, depth], count),
+            layout(
+                data_type,
+                &Matrices {
+                    start: super::Address(0),
+                    next: rows * columns,
+                    transposed: false,
+                    leading: columns,
+                },
+                [rows, columns],
+                count,
+            ),
+        ];
+        let [Ok(a), Ok(b), Ok(d)] = layouts else {
+            for made in layouts.into_iter().flatten() {
+                // SAFETY: it was just made.
+                let _ = unsafe { result::destroy_matrix_layout(made) };
+            }
+            // SAFETY: it was just made.
+            let _ = unsafe { result::destroy_matmul_desc(operation) };
+            return Ok(None);
+        };
+        // From here on the plan gives all back.
+        let algorithm = sys::cublasLtMatmulAlgo_t { data: [0; 8] };
+        let mut plan = Plan { operation, layouts: [a, b, d], algorithm };
+        set_all()?;
+        Ok(self.advised(&plan, key.alignments).map(|algorithm| {
+            plan.algorithm = algorithm;
+            plan
+        }))
+    }
+
+    /// The algorithm that the library takes for the fastest.
+    fn advised(&self, plan: &Plan, alignments: [u32; 4]) -> Option<sys::cublasLtMatmulAlgo_t> {
+        use sys::cublasLtMatmulPreferenceAttributes_t as Attribute;
+        let preference = result::create_matmul_pref().ok()?;
+        let [a, b, d, _] = alignments;
+        let wanted = [
+            (Attribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, a),
+            (Attribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, b),
+            (Attribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, d),
+            (Attribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, d),
+        ];
+        let [a, b, d] = plan.layouts;
+        // SAFETY: all are valid, and each attribute has the size that the library says.
+        unsafe {
+            let workspace = WORKSPACE_BYTES as u64;
+            let mut set = result::set_matmul_pref_attribute(
+                preference,
+                Attribute::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                (&raw const workspace).cast(),
+                size_of::<u64>(),
+            );
+            for (attribute, bytes) in wanted {
+                let pointer = (&raw const bytes).cast();
+                set = set.and(result::set_matmul_pref_attribute(
+                    preference,
+                    attribute,
+                    pointer,
+                    size_of::<u32>(),
+                ));
+            }
+            let advised = set.and_then(|()| {
+                result::get_matmul_algo_heuristic(self.handle, plan.operation, a, b, d, d, preference)
+            });
+            let _ = result::destroy_matmul_pref(preference);
+            advised.ok().map(|advised| advised.algo)
+        }
+    }
+}
+
+fn set<T>(
+    operation: sys::cublasLtMatmulDesc_t,
+    attribute: sys::cublasLtMatmulDescAttributes_t,
+    value: &T,
+) -> Result<(), DriverError> {
+    // SAFETY: the operation is valid, and the attribute has the value's size.
+    unsafe {
+        result::set_matmul_desc_attribute(operation, attribute, (&raw const *value).cast(), size_of::<T>())
+    }
+    .map_err(failed("cublasLtMatmulDescSetAttribute"))
+}
+
+/// Of matrices of so many rows and columns, as the library sees them.
+fn layout(
+    data_type: sys::cudaDataType,
+    matrices: &Matrices,
+    [rows, columns]: [usize; 2],
+    count: usize,
+) -> Result<sys::cublasLtMatrixLayout_t, result::CublasError> {
+    use sys::cublasLtMatrixLayoutAttribute_t as Attribute;
+    // Column by column, what lies row by row has its rows and columns exchanged.
+    let [rows, columns] = if matrices.transposed { [rows, columns] } else { [columns, rows] };
+    let layout =
+        result::create_matrix_layout(data_type, rows as u64, columns as u64, matrices.leading as i64)?;
+    if count > 1 {
+        let (count, next) = (i32::try_from(count).unwrap_or(i32::MAX), matrices.next as i64);
+        // SAFETY: the layout is valid, and both attributes have the sizes that the library says.
+        let set = unsafe {
+            result::set_matrix_layout_attribute(
+                layout,
+                Attribute::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+                (&raw const count).cast(),
+                size_of::<i32>(),
+            )
+            .and(result::set_matrix_layout_attribute(
+                layout,
+                Attribute::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                (&raw const next).cast(),
+                size_of::<i64>(),
+            ))
+        };
+        if let Err(error) = set {
+            // SAFETY: it was just made.
+            let _ = unsafe { result::destroy_matrix_layout(layout) };
+            return Err(error);
+        }
+    }
+    Ok(layout)
+}

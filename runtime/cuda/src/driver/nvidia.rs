@@ -1,0 +1,481 @@
+//! NVIDIA's driver and its compiler, NVRTC, from the libraries of the machine.
+
+use super::blas::{Blas, WORKSPACE_BYTES};
+use super::{Address, Captured, Driver, DriverError, Function, KernelLaunch, Pending, Product};
+use crate::InitError;
+use cudarc::driver::result::{self, device, event, graph, mem_pool, module, primary_ctx, stream};
+use cudarc::driver::sys;
+use cudarc::nvrtc;
+use std::ffi::{CStr, CString, c_void};
+use std::fmt;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A device of NVIDIA's.
+pub struct Nvidia {
+    context: sys::CUcontext,
+    /// What all is done on.
+    stream: sys::CUstream,
+    /// What is done at once while the other writes down.
+    aside: sys::CUstream,
+    capturing: AtomicBool,
+    name: String,
+    capability: (i32, i32),
+    compiler: String,
+    /// The library for products, with memory that it may use.
+    blas: Option<(Blas, Address)>,
+    /// Host memory that the device copies to at full speed, by size: kept, since it is dear to get.
+    staging: std::sync::Arc<Mutex<Vec<Staging>>>,
+}
+
+impl fmt::Debug for Nvidia {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Nvidia({})", self.name)
+    }
+}
+
+// SAFETY: the driver's handles may be used from any thread that made the context current, which each method does; streams are
+// locked by the driver.
+unsafe impl Send for Nvidia {}
+// SAFETY: as above.
+unsafe impl Sync for Nvidia {}
+
+fn failed(call: &'static str) -> impl Fn(result::DriverError) -> DriverError {
+    move |error| {
+        let text = |text: Result<&CStr, result::DriverError>| {
+            text.map(|text| text.to_string_lossy().into_owned()).unwrap_or_default()
+        };
+        let (name, explained) = (text(error.error_name()), text(error.error_string()));
+        DriverError {
+            call,
+            reason: format!("{explained} ({name})"),
+            is_out_of_memory: error.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY,
+        }
+    }
+}
+
+/// Whether the driver's library is there.
+pub fn has_driver() -> bool {
+    // SAFETY: loading NVIDIA's library runs nothing of ours.
+    unsafe { sys::is_culib_present() }
+}
+
+/// Whether the compiler's library is there.
+pub fn has_compiler() -> bool {
+    // SAFETY: as above.
+    unsafe { nvrtc::sys::is_culib_present() }
+}
+
+/// Number of devices.
+///
+/// # Errors
+/// When a library is missing or the driver fails.
+pub fn count() -> Result<usize, InitError> {
+    if !has_driver() {
+        return Err(InitError::NoDriver);
+    }
+    let refused = |error| InitError::NotOpened { reason: failed("cuInit")(error).to_string() };
+    result::init().map_err(refused)?;
+    Ok(usize::try_from(device::get_count().map_err(refused)?).unwrap_or(0))
+}
+
+impl Nvidia {
+    /// Opens a device by its number.
+    ///
+    /// # Errors
+    /// When a library is missing, there is no such device, or it does not open.
+    pub fn open(index: usize) -> Result<Self, InitError> {
+        let found = count()?;
+        if !has_compiler() {
+            return Err(InitError::NoCompiler);
+        }
+        let Some(ordinal) = i32::try_from(index).ok().filter(|_| index < found) else {
+            return Err(InitError::NotFound { index, found });
+        };
+        Self::open_ordinal(ordinal).map_err(|error| InitError::NotOpened { reason: error.to_string() })
+    }
+
+    fn open_ordinal(ordinal: i32) -> Result<Self, DriverError> {
+        let cu_device = device::get(ordinal).map_err(failed("cuDeviceGet"))?;
+        let name = device::get_name(cu_device).map_err(failed("cuDeviceGetName"))?;
+        let attribute = |attribute| {
+            // SAFETY: the device was just had from the driver.
+            unsafe { device::get_attribute(cu_device, attribute) }.map_err(failed("cuDeviceGetAttribute"))
+        };
+        let capability = (
+            attribute(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            attribute(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        );
+        // SAFETY: the device is valid; the context is never released, so that handles stay valid.
+        let context =
+            unsafe { primary_ctx::retain(cu_device) }.map_err(failed("cuDevicePrimaryCtxRetain"))?;
+        // SAFETY: the context was just had.
+        unsafe { result::ctx::set_current(context) }.map_err(failed("cuCtxSetCurrent"))?;
+        let new_stream = || stream::create(stream::StreamKind::NonBlocking).map_err(failed("cuStreamCreate"));
+        // The pool of Kiln decides what goes back to the system: the driver's keeps what it is given.
+        // SAFETY: the device is valid, and so is its pool; the attribute is a number of 64 bits.
+        unsafe {
+            let pool =
+                device::get_default_mem_pool(cu_device).map_err(failed("cuDeviceGetDefaultMemPool"))?;
+            let mut kept: u64 = 256 << 20;
+            mem_pool::set_attribute(
+                pool,
+                sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
+                (&raw mut kept).cast::<c_void>(),
+            )
+            .map_err(failed("cuMemPoolSetAttribute"))?;
+        }
+        let (stream, aside) = (new_stream()?, new_stream()?);
+        let blas = match Blas::open() {
+            Some(blas) => {
+                // SAFETY: the stream is valid; the memory is kept as long as the device.
+                let workspace = unsafe { result::malloc_async(stream, WORKSPACE_BYTES) };
+                Some((blas, Address(workspace.map_err(failed("cuMemAllocAsync"))?)))
+            }
+            None => {
+                log::info!(
+                    "cuBLASLt was not found (`pip install nvidia-cublas`): large products run on kernels of Kiln's"
+                );
+                None
+            }
+        };
+        Ok(Self {
+            context,
+            stream,
+            aside,
+            blas,
+            capturing: AtomicBool::new(false),
+            name,
+            capability,
+            compiler: compiler_version(),
+            staging: std::sync::Arc::default(),
+        })
+    }
+
+    /// Makes the device the one that this thread's calls are for.
+    fn enter(&self) -> Result<(), DriverError> {
+        // SAFETY: the context is never released.
+        unsafe { result::ctx::set_current(self.context) }.map_err(failed("cuCtxSetCurrent"))
+    }
+
+    /// What memory and bytes go by, and whether they must be waited for.
+    fn transfers(&self) -> (sys::CUstream, bool) {
+        match self.capturing.load(Ordering::Acquire) {
+            true => (self.aside, true),
+            false => (self.stream, false),
+        }
+    }
+
+    fn wait_for(&self, transfers: (sys::CUstream, bool)) -> Result<(), DriverError> {
+        match transfers {
+            // SAFETY: the stream is never destroyed.
+            (stream, true) => unsafe { stream::synchronize(stream) }.map_err(failed("cuStreamSynchronize")),
+            (_, false) => Ok(()),
+        }
+    }
+}
+
+fn compiler_version() -> String {
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: both are numbers that outlive the call.
+    match unsafe { nvrtc::sys::nvrtcVersion(&raw mut major, &raw mut minor) } {
+        nvrtc::sys::nvrtcResult::NVRTC_SUCCESS => format!("nvrtc {major}.{minor}"),
+        error => format!("nvrtc ({error:?})"),
+    }
+}
+
+/// Compiles CUDA C++ for an architecture such as `sm_90`, with further options: the code, and what the compiler says of it. No device
+/// is needed.
+///
+/// # Errors
+/// When the compiler refuses it, with what it says.
+pub fn compile(source: &str, architecture: &str, further: &[&str]) -> Result<(Vec<u8>, String), DriverError> {
+    let error = |reason: String| DriverError { call: "nvrtcCompileProgram", reason, is_out_of_memory: false };
+    let source = CString::new(source).map_err(|_| error(String::from("the source holds a zero")))?;
+    let program = nvrtc::result::create_program(&source, Some(c"kiln.cu"))
+        .map_err(|code| error(format!("{:?}", code.0)))?;
+    let mut options = vec![
+        format!("--gpu-architecture={architecture}"),
+        // One rounding an operation, as on other devices; what is one operation is written as one.
+        String::from("--fmad=false"),
+        String::from("--std=c++17"),
+        String::from("--device-as-default-execution-space"),
+    ];
+    options.extend(further.iter().map(|&option| option.to_owned()));
+    // SAFETY: the program was just made; it is destroyed once, below.
+    let compiled = unsafe { nvrtc::result::compile_program(program, &options) };
+    // SAFETY: as above.
+    let log = unsafe { nvrtc::result::get_program_log(program) }
+        .map(|log| log.iter().map(|&byte| byte.cast_unsigned()).collect::<Vec<u8>>())
+        .unwrap_or_default();
+    let log = String::from_utf8_lossy(&log).trim_end_matches('\0').trim().to_owned();
+    let mut code: Vec<u8> = Vec::new();
+    let result = compiled.and_then(|()| {
+        let mut size = 0;
+        // SAFETY: the program is valid, and `code` has room for as many bytes as the compiler said.
+        unsafe {
+            nvrtc::sys::nvrtcGetCUBINSize(program, &raw mut size).result()?;
+            code.resize(size, 0);
+            nvrtc::sys::nvrtcGetCUBIN(program, code.as_mut_ptr().cast()).result()
+        }
+    });
+    // SAFETY: the program is valid, and not used again.
+    let _ = unsafe { nvrtc::result::destroy_program(program) };
+    match result {
+        Ok(()) => Ok((code, log)),
+        Err(code) => Err(error(format!("{:?}\n{log}", code.0))),
+    }
+}
+
+impl Driver for Nvidia {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn architecture(&self) -> String {
+        let (major, minor) = self.capability;
+        format!("sm_{major}{minor}")
+    }
+
+    fn compiler(&self) -> String {
+        self.compiler.clone()
+    }
+
+    fn allocate(&self, bytes: u64) -> Result<Address, DriverError> {
+        self.enter()?;
+        let transfers = self.transfers();
+        // SAFETY: the stream is valid.
+        let address = unsafe { result::malloc_async(transfers.0, bytes as usize) }
+            .map_err(failed("cuMemAllocAsync"))?;
+        self.wait_for(transfers)?;
+        Ok(Address(address))
+    }
+
+    fn free(&self, address: Address) -> Result<(), DriverError> {
+        self.enter()?;
+        // SAFETY: the caller gives back what it had from `allocate`, once; what uses it was asked for before on the same stream.
+        unsafe { result::free_async(address.0, self.stream) }.map_err(failed("cuMemFreeAsync"))
+    }
+
+    fn compile(&self, source: &str) -> Result<Vec<u8>, DriverError> {
+        compile(source, &self.architecture(), &[]).map(|(code, _)| code)
+    }
+
+    fn load(&self, image: &[u8], entry_point: &str) -> Result<Function, DriverError> {
+        self.enter()?;
+        let name = CString::new(entry_point).map_err(|_| DriverError {
+            call: "cuModuleGetFunction",
+            reason: String::from("the name holds a zero"),
+            is_out_of_memory: false,
+        })?;
+        // SAFETY: the driver checks what it is given; the module is never unloaded, so that its functions stay valid.
+        unsafe {
+            let loaded = module::load_data(image.as_ptr().cast()).map_err(failed("cuModuleLoadData"))?;
+            let function = module::get_function(loaded, name).map_err(failed("cuModuleGetFunction"))?;
+            Ok(Function(function as u64))
+        }
+    }
+
+    fn launch(&self, launch: &KernelLaunch<'_>) -> Result<(), DriverError> {
+        self.enter()?;
+        let ([x, y, z], [width, height]) = (launch.blocks, launch.threads);
+        let buffers = launch.buffers.iter().map(|address| (&raw const *address).cast_mut().cast::<c_void>());
+        let words = launch.words.iter().map(|word| (&raw const *word).cast_mut().cast::<c_void>());
+        let mut arguments: Vec<*mut c_void> = buffers.chain(words).collect();
+        // SAFETY: the function is loaded and takes these arguments, whose values the driver copies before it returns; the memory
+        // that it is given outlives the work, which ends before what is asked for later.
+        unsafe {
+            result::launch_kernel(
+                launch.function.0 as sys::CUfunction,
+                (x, y, z),
+                (width, height, 1),
+                0,
+                self.stream,
+                &mut arguments,
+            )
+        }
+        .map_err(failed("cuLaunchKernel"))
+    }
+
+    fn product(&self, product: &Product) -> Result<bool, DriverError> {
+        let Some((blas, workspace)) = &self.blas else { return Ok(false) };
+        self.enter()?;
+        blas.product(product, self.stream.cast(), workspace.0 as *mut c_void)
+    }
+
+    fn upload(&self, to: Address, bytes: &[u8]) -> Result<(), DriverError> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.enter()?;
+        let transfers = self.transfers();
+        // SAFETY: the memory has room for the bytes. They lie in pageable memory, which the driver copies from before it returns.
+        unsafe { result::memcpy_htod_async(to.0, bytes, transfers.0) }
+            .map_err(failed("cuMemcpyHtoDAsync"))?;
+        self.wait_for(transfers)
+    }
+
+    fn download(&self, parts: &[(Address, usize)]) -> Result<Box<dyn Pending>, DriverError> {
+        self.enter()?;
+        let total: usize = parts.iter().map(|&(_, bytes)| bytes).sum();
+        let mut staging = self.staging(total)?;
+        let mut at = 0;
+        for &(address, bytes) in parts.iter().filter(|&&(_, bytes)| bytes > 0) {
+            // SAFETY: the memory holds so many bytes, and the staging memory has room for all parts; it lives until the copy is done.
+            unsafe {
+                let into = &mut staging.bytes_mut()[at..at + bytes];
+                result::memcpy_dtoh_async(into, address.0, self.stream)
+            }
+            .map_err(failed("cuMemcpyDtoHAsync"))?;
+            at += bytes;
+        }
+        let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING;
+        let done = event::create(flags).map_err(failed("cuEventCreate"))?;
+        // SAFETY: the event was just made, and the stream is valid.
+        unsafe { event::record(done, self.stream) }.map_err(failed("cuEventRecord"))?;
+        Ok(Box::new(Copy {
+            done,
+            context: self.context,
+            staging: Some(staging),
+            home: self.staging.clone(),
+            lengths: parts.iter().map(|&(_, bytes)| bytes).collect(),
+        }))
+    }
+
+    fn synchronize(&self) -> Result<(), DriverError> {
+        self.enter()?;
+        // SAFETY: the stream is valid.
+        unsafe { stream::synchronize(self.stream) }.map_err(failed("cuStreamSynchronize"))
+    }
+
+    fn begin_capture(&self) -> Result<(), DriverError> {
+        self.enter()?;
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        // SAFETY: the stream is valid.
+        unsafe { stream::begin_capture(self.stream, mode) }.map_err(failed("cuStreamBeginCapture"))?;
+        self.capturing.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn end_capture(&self) -> Result<Captured, DriverError> {
+        self.enter()?;
+        self.capturing.store(false, Ordering::Release);
+        // SAFETY: the stream is valid; the graph is destroyed once, when what runs was made of it.
+        unsafe {
+            let written = stream::end_capture(self.stream).map_err(failed("cuStreamEndCapture"))?;
+            let flags = sys::CUgraphInstantiate_flags(0);
+            let made = graph::instantiate(written, flags).map_err(failed("cuGraphInstantiate"));
+            let _ = graph::destroy(written);
+            Ok(Captured(made? as u64))
+        }
+    }
+
+    fn replay(&self, captured: Captured) -> Result<(), DriverError> {
+        self.enter()?;
+        // SAFETY: the graph was made by `end_capture` and is not forgotten.
+        unsafe { graph::launch(captured.0 as sys::CUgraphExec, self.stream) }.map_err(failed("cuGraphLaunch"))
+    }
+
+    fn forget(&self, captured: Captured) {
+        if self.enter().is_ok() {
+            // SAFETY: the graph is not used again; the driver waits for what is running.
+            let _ = unsafe { graph::exec_destroy(captured.0 as sys::CUgraphExec) };
+        }
+    }
+}
+
+impl Nvidia {
+    /// Staging memory of at least so many bytes.
+    fn staging(&self, bytes: usize) -> Result<Staging, DriverError> {
+        let mut kept = self.staging.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(found) = kept.iter().position(|staging| staging.bytes >= bytes) {
+            return Ok(kept.swap_remove(found));
+        }
+        drop(kept);
+        let bytes = bytes.next_power_of_two().max(4096);
+        // SAFETY: the memory is given back once, when it is dropped.
+        let start = unsafe { result::malloc_host(bytes, 0) }.map_err(failed("cuMemHostAlloc"))?;
+        Ok(Staging { start: start.cast(), bytes, context: self.context })
+    }
+}
+
+/// Staging memory that is kept for the next read, at most.
+const MOST_STAGING: usize = 4;
+
+/// Host memory that the device knows.
+struct Staging {
+    start: *mut u8,
+    bytes: usize,
+    context: sys::CUcontext,
+}
+
+// SAFETY: it is plain memory, owned by one.
+unsafe impl Send for Staging {}
+
+impl Staging {
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the driver gave so many bytes from there on, which nobody else has; bytes are never uninitialized in what the
+        // system hands out.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.bytes) }
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        // SAFETY: the memory came from `malloc_host` and is not used again.
+        unsafe {
+            if result::ctx::set_current(self.context).is_ok() {
+                let _ = result::free_host(self.start.cast());
+            }
+        }
+    }
+}
+
+/// A copy to staging memory.
+struct Copy {
+    done: sys::CUevent,
+    context: sys::CUcontext,
+    staging: Option<Staging>,
+    /// Where staging memory goes when it was read.
+    home: std::sync::Arc<Mutex<Vec<Staging>>>,
+    lengths: Vec<usize>,
+}
+
+// SAFETY: the driver's handles may be used from any thread.
+unsafe impl Send for Copy {}
+
+impl Pending for Copy {
+    fn wait(mut self: Box<Self>) -> Result<Vec<Vec<u8>>, DriverError> {
+        // SAFETY: the context is never released, and the event is valid until this is dropped.
+        unsafe {
+            result::ctx::set_current(self.context).map_err(failed("cuCtxSetCurrent"))?;
+            event::synchronize(self.done).map_err(failed("cuEventSynchronize"))?;
+        }
+        let mut parts = Vec::with_capacity(self.lengths.len());
+        if let Some(mut staging) = self.staging.take() {
+            let mut bytes = &*staging.bytes_mut();
+            for &length in &self.lengths {
+                let (part, rest) = bytes.split_at(length);
+                parts.push(part.to_vec());
+                bytes = rest;
+            }
+            let mut home = self.home.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            if home.len() < MOST_STAGING {
+                home.push(staging);
+            }
+        }
+        Ok(parts)
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        // SAFETY: the context is never released. The copy may still be running where nobody waited for it: its memory goes after it.
+        unsafe {
+            if result::ctx::set_current(self.context).is_ok() {
+                let _ = event::synchronize(self.done);
+                let _ = event::destroy(self.done);
+            }
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! The GPU backend on NVIDIA's CUDA.
+//!
+//! [`Cuda`] is [`kiln_gpu::Gpu`] over [`CudaRuntime`]. Nothing of CUDA is needed to build it, nor to start what is built with it:
+//! the driver and the compiler (NVRTC) are looked for when a device is first used, which [`init`] does at a time of the caller's
+//! choice, and says what is missing.
+//!
+//! Kernels are compiled for the device when they are first needed, and kept on disk ([`cache`]). They run in the order in which
+//! operations ask for them; nothing is waited for but by reads. What goes wrong on the device is told by these.
+//!
+//! A computation whose shapes do not change is [captured](Graph::capture) once and launched as a whole.
+
+pub mod cache;
+mod context;
+mod device;
+pub mod driver;
+mod graph;
+mod memory;
+mod runtime;
+mod statistics;
+
+pub use device::open_with;
+pub use device::{CudaDevice, InitError, init, set_tf32};
+pub use graph::{CaptureError, Graph, ReplayError, Tensors};
+pub use memory::{Buffer, Memory};
+pub use runtime::CudaRuntime;
+pub use statistics::{Statistics, statistics};
+
+/// The backend's tensor.
+pub type CudaTensor = kiln_gpu::GpuTensor<CudaRuntime>;
+
+/// The backend; `F` and `I` are the dtypes that float and int tensors get by default.
+///
+/// It holds f32, f16, i32, u32 and bool. Other integers are held as `I`, other floats as f32
+/// ([`supports`](kiln_tensor::backend::Backend::supports)). An integer divided by 0 is 0 here, where a CPU stops.
+pub type Cuda<F = f32, I = i32> = kiln_gpu::Gpu<CudaRuntime, F, I>;

@@ -1,0 +1,131 @@
+//! What the operations ask of a device.
+
+use crate::context::LIMITS;
+use crate::device::{CudaDevice, expect_context};
+use crate::memory::Memory;
+use kiln_gpu::kernels::Template;
+use kiln_gpu::language::Storage;
+use kiln_gpu::promise::Promise;
+use kiln_gpu::runtime::{Amendment, Launch, Limits, MatrixProduct, Runtime};
+use kiln_tensor::backend::ExecutionError;
+use kiln_tensor::compose::Draws;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::future::Future;
+use std::ops::Range;
+
+std::thread_local! {
+    /// The random numbers of devices on which this thread has a sequence of its own.
+    static OWN: RefCell<HashMap<CudaDevice, Draws>> = RefCell::default();
+}
+
+/// GPUs by way of CUDA.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CudaRuntime;
+
+impl Runtime for CudaRuntime {
+    type Device = CudaDevice;
+    type Memory = Memory;
+
+    fn name(device: &CudaDevice) -> String {
+        format!("cuda ({})", expect_context(device).name)
+    }
+
+    fn limits(_device: &CudaDevice) -> Limits {
+        LIMITS
+    }
+
+    fn supports(_device: &CudaDevice, storage: Storage) -> bool {
+        match storage {
+            Storage::F32 | Storage::F16 | Storage::I32 | Storage::U32 | Storage::Bool => true,
+        }
+    }
+
+    fn allocate(device: &CudaDevice, bytes: usize) -> Memory {
+        expect_context(device).allocate(bytes)
+    }
+
+    fn upload(device: &CudaDevice, bytes: &[u8]) -> Memory {
+        expect_context(device).upload(bytes)
+    }
+
+    fn bytes(memory: &Memory) -> usize {
+        memory.range().len()
+    }
+
+    fn window(memory: &Memory, range: Range<usize>) -> Memory {
+        memory.window(range)
+    }
+
+    fn is_unique(memory: &mut Memory) -> bool {
+        memory.is_unique()
+    }
+
+    fn derived(memory: &Memory, key: [usize; 4], make: impl FnOnce() -> Memory) -> Memory {
+        memory.derived(key, make)
+    }
+
+    fn launch(device: &CudaDevice, launch: Launch<'_, Self>) {
+        expect_context(device).record(&launch);
+    }
+
+    fn product(device: &CudaDevice, product: &MatrixProduct<'_, Self>) -> bool {
+        expect_context(device).product(product)
+    }
+
+    fn amend<'a>(
+        device: &CudaDevice,
+        memory: &mut Memory,
+        elements: usize,
+        with: impl FnOnce(&Template, usize) -> Option<Amendment<'a, Self>>,
+    ) -> bool {
+        memory.is_unique() && expect_context(device).amend(memory, elements, with)
+    }
+
+    fn download(
+        device: &CudaDevice,
+        parts: Vec<(Memory, Range<usize>)>,
+    ) -> impl Future<Output = Result<Vec<Vec<u8>>, ExecutionError>> + Send {
+        let context = expect_context(device);
+        let pending = context.read(&parts);
+        let promise = Promise::default();
+        let kept = promise.clone();
+        // The driver has no future: a thread waits for it.
+        std::thread::spawn(move || kept.keep(context.finish(pending)));
+        promise
+    }
+
+    fn download_now(
+        device: &CudaDevice,
+        parts: Vec<(Memory, Range<usize>)>,
+    ) -> Result<Vec<Vec<u8>>, ExecutionError> {
+        let context = expect_context(device);
+        context.finish(context.read(&parts))
+    }
+
+    fn sync(device: &CudaDevice) -> Result<(), ExecutionError> {
+        expect_context(device).sync()
+    }
+
+    fn random_key(device: &CudaDevice) -> u64 {
+        let context = expect_context(device);
+        match OWN.with_borrow_mut(|own| own.get_mut(device).map(Draws::next_key)) {
+            Some(key) => {
+                context.note_random();
+                key
+            }
+            None => context.random_key(),
+        }
+    }
+
+    fn seed_thread(device: &CudaDevice, seed: Option<u64>) {
+        OWN.with_borrow_mut(|own| match seed {
+            Some(seed) => own.insert(*device, Draws::new(seed)),
+            None => own.remove(device),
+        });
+    }
+
+    fn seed(device: &CudaDevice, seed: u64) {
+        expect_context(device).seed(seed);
+    }
+}

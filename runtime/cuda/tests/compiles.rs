@@ -1,0 +1,82 @@
+//! Every family of kernels compiles for every generation of GPUs that CUDA 13 knows; no GPU is needed for that, but NVIDIA's compiler:
+//! `scripts/cuda_kernels.sh` fetches it and runs this.
+
+#[path = "../../gpu/tests/templates/mod.rs"]
+mod templates;
+
+use kiln_cuda::driver::nvidia;
+use kiln_gpu::kernels::Template;
+use kiln_gpu::language::cuda;
+use std::collections::BTreeMap;
+
+/// Turing, Ampere, Hopper, and both Blackwells.
+const ARCHITECTURES: [&str; 5] = ["sm_75", "sm_80", "sm_90a", "sm_100", "sm_120"];
+
+/// What a kernel needs of a multiprocessor, at most of all of its family.
+#[derive(Debug, Default)]
+struct Resources {
+    registers: u32,
+    /// Bytes that did not find a register, written and read.
+    spilled: u32,
+    shared: u32,
+}
+
+/// The number before a word of what `ptxas -v` says, such as `42 registers`.
+fn number_before(log: &str, words: &str) -> u32 {
+    let before = log.split(words).next().filter(|before| before.len() < log.len());
+    before.and_then(|before| before.split_whitespace().next_back()?.parse().ok()).unwrap_or(0)
+}
+
+fn resources(template: &Template, architecture: &str) -> (String, Resources) {
+    let kernel = template.kernel();
+    let source = [cuda::PRELUDE, &cuda::source(&kernel)].concat();
+    match nvidia::compile(&source, architecture, &["--ptxas-options=-v"]) {
+        Ok((code, log)) => {
+            assert!(code.starts_with(b"\x7fELF"), "{} is no cubin", kernel.name);
+            let registers = number_before(&log, " registers");
+            assert!(registers > 0, "{log}");
+            let spilled =
+                number_before(&log, " bytes spill stores") + number_before(&log, " bytes spill loads");
+            (kernel.name, Resources { registers, spilled, shared: number_before(&log, " bytes smem") })
+        }
+        Err(error) => panic!("{template:?} for {architecture}: {error}\n{source}"),
+    }
+}
+
+#[test]
+#[ignore = "needs NVIDIA's compiler: scripts/cuda_kernels.sh"]
+fn kernels_compile_for_all_architectures() {
+    assert!(nvidia::has_compiler(), "NVRTC was not found");
+    let all = templates::all();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let compiled: Vec<(String, &str, Resources)> = std::thread::scope(|scope| {
+        let of = |chunk| {
+            move || -> Vec<_> {
+                let each = |template| {
+                    ARCHITECTURES.map(|architecture| {
+                        let (name, needs) = resources(template, architecture);
+                        (name, architecture, needs)
+                    })
+                };
+                <[Template]>::iter(chunk).flat_map(each).collect()
+            }
+        };
+        let running: Vec<_> =
+            all.chunks(all.len().div_ceil(threads)).map(|chunk| scope.spawn(of(chunk))).collect();
+        running.into_iter().flat_map(|thread| thread.join().expect("all compile")).collect()
+    });
+    let mut most: BTreeMap<(String, &str), Resources> = BTreeMap::new();
+    for (name, architecture, needs) in compiled {
+        let most = most.entry((name, architecture)).or_default();
+        most.registers = most.registers.max(needs.registers);
+        most.spilled = most.spilled.max(needs.spilled);
+        most.shared = most.shared.max(needs.shared);
+    }
+    let line = |((name, architecture), needs): (&(String, &str), &Resources)| {
+        let Resources { registers, spilled, shared } = needs;
+        format!(
+            "{name:15} {architecture:6} {registers:3} registers, {spilled:3} bytes spilled, {shared:5} bytes shared"
+        )
+    };
+    insta::assert_snapshot!("resources", most.iter().map(line).collect::<Vec<_>>().join("\n"));
+}

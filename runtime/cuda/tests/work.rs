@@ -1,0 +1,112 @@
+//! What the device is asked to do: few launches, none of them waited for, no memory but the first time.
+
+#![cfg(target_os = "linux")]
+
+mod host;
+
+use kiln_cuda::{Cuda, CudaDevice, statistics};
+use kiln_ndarray::NdArray;
+use kiln_tensor::backend::Backend;
+use kiln_tensor::{Activation, BinaryOp, DType, Distribution, Scalar, Shape, TensorData};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+type B = Cuda;
+type T = <B as Backend>::Primitive;
+
+/// Counts are the device's, which the tests share.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn numbers<B: Backend>(shape: &[usize], seed: usize) -> B::Primitive {
+    let count = shape.iter().product::<usize>();
+    let values: Vec<f32> = (0..count).map(|n| ((n * 31 + seed * 17) % 1009 % 9) as f32 - 4.0).collect();
+    B::from_data(TensorData::new(values, shape), &B::Device::default())
+}
+
+fn floats<B: Backend>(tensor: B::Primitive) -> Vec<f32> {
+    B::into_data(tensor).expect("a device").to_vec().expect("floats")
+}
+
+/// A layer whose residual, activation and factor follow the product.
+fn layer<B: Backend>([x, weight, bias, residual]: [B::Primitive; 4]) -> B::Primitive {
+    let y = B::linear(x, weight, Some(bias), None);
+    let y = B::activation(Activation::Relu, B::binary(BinaryOp::Add, y, residual));
+    B::binary_scalar(BinaryOp::Mul, y, Scalar::Float(0.5))
+}
+
+fn operands<B: Backend>() -> [B::Primitive; 4] {
+    [numbers::<B>(&[5, 12], 1), numbers::<B>(&[12, 40], 2), numbers::<B>(&[40], 3), numbers::<B>(&[5, 40], 4)]
+}
+
+#[test]
+fn what_follows_a_product_is_done_by_it() {
+    let _alone = alone();
+    let own = operands::<B>();
+    B::sync(&CudaDevice::default()).expect("a device");
+    let before = statistics(&CudaDevice::default()).launches;
+    let y = layer::<B>(own);
+    assert_eq!(statistics(&CudaDevice::default()).launches - before, 1);
+    assert_eq!(floats::<B>(y), floats::<NdArray>(layer::<NdArray>(operands::<NdArray>())));
+}
+
+#[test]
+fn what_others_hold_stays_as_it_was() {
+    let _alone = alone();
+    let [a, b] = [numbers::<B>(&[3, 4], 1), numbers::<B>(&[3, 4], 2)];
+    let sum = B::binary(BinaryOp::Add, a, b);
+    let kept = sum.clone();
+    let halved = B::binary_scalar(BinaryOp::Mul, sum, Scalar::Float(0.5));
+    let (kept, halved) = (floats::<B>(kept), floats::<B>(halved));
+    assert_eq!(halved, kept.iter().map(|x| x * 0.5).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_second_pass_allocates_nothing_and_waits_for_nothing() {
+    let _alone = alone();
+    let device = CudaDevice::default();
+    let own: [T; 4] = operands::<B>();
+    let first = layer::<B>(own.clone());
+    drop(layer::<B>(own.clone()));
+    drop(first);
+    let before = statistics(&device);
+    let y = layer::<B>(own);
+    let after = statistics(&device);
+    assert!(after.launches > before.launches);
+    assert_eq!(after.waits, before.waits, "something was read back");
+    assert_eq!(after.buffers, before.buffers, "memory was allocated");
+    assert_eq!((after.compiled, after.loaded), (before.compiled, before.loaded), "a kernel was compiled");
+    assert_eq!(after.uploaded_bytes, before.uploaded_bytes, "something was sent to the device");
+    drop(y);
+}
+
+#[test]
+fn the_same_seed_draws_the_same_numbers_as_on_the_cpu() {
+    let _alone = alone();
+    fn drawn<B: Backend>() -> Vec<TensorData> {
+        let device = B::Device::default();
+        B::seed(&device, 7);
+        let draw = |distribution, dtype| {
+            B::into_data(B::random(Shape::from([3, 50]), distribution, dtype, &device)).expect("a device")
+        };
+        let ones = B::full(Shape::from([200]), 1.0.into(), DType::F32, &device);
+        let drawn = [
+            draw(Distribution::Normal(1.0, 2.0), DType::F32),
+            draw(Distribution::Uniform(-3.0, 9.0), DType::I32),
+        ];
+        let key = B::random_key(&device);
+        drawn.into_iter().chain([B::into_data(B::dropout(ones, 0.4, key)).expect("a device")]).collect()
+    }
+    assert_eq!(drawn::<B>(), drawn::<NdArray>());
+}
+
+#[test]
+fn tensors_go_from_device_to_device() {
+    let _alone = alone();
+    let there = B::to_device(numbers::<B>(&[3, 4], 1), &CudaDevice::new(1));
+    assert_eq!(B::device(&there), CudaDevice::new(1));
+    let twice = B::binary_scalar(BinaryOp::Mul, there, Scalar::Float(2.0));
+    let expected: Vec<f32> = floats::<B>(numbers::<B>(&[3, 4], 1)).iter().map(|x| x * 2.0).collect();
+    assert_eq!(floats::<B>(twice), expected);
+}

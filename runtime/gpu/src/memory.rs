@@ -1,0 +1,221 @@
+//! Counted memory from a pool of whole buffers, by size.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::{self, Debug};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A buffer of a device.
+pub trait Buffer: Debug + Send + Sync + 'static {
+    /// How large it is.
+    fn bytes(&self) -> u64;
+
+    /// Names it within its device for good.
+    fn id(&self) -> u64;
+
+    /// Whether it is memory at all: not where the device had none.
+    fn is_usable(&self) -> bool;
+}
+
+/// Where buffers come from.
+pub trait Owner<B>: Send + Sync {
+    /// Takes a buffer back that nobody uses any more.
+    fn give_back(&self, buffer: B);
+}
+
+/// Memory of a tensor, or a part of it; the last clone that is dropped gives it back to its owner.
+pub struct Memory<B: Buffer> {
+    block: Arc<Block<B>>,
+    range: Range<usize>,
+}
+
+impl<B: Buffer> Clone for Memory<B> {
+    fn clone(&self) -> Self {
+        Self { block: self.block.clone(), range: self.range.clone() }
+    }
+}
+
+impl<B: Buffer> Debug for Memory<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Memory({} bytes)", self.range.len())
+    }
+}
+
+/// A buffer that is in use.
+struct Block<B: Buffer> {
+    /// The buffer; only gone while it is dropped.
+    buffer: Option<B>,
+    owner: Arc<dyn Owner<B>>,
+    /// What was made of its contents, and what that is.
+    derived: Mutex<Option<(DerivedKey, Memory<B>)>>,
+}
+
+/// Where in a block something begins of which something else was made, and what.
+type DerivedKey = (usize, [usize; 4]);
+
+impl<B: Buffer> Drop for Block<B> {
+    fn drop(&mut self) {
+        if let Some(buffer) = self.buffer.take() {
+            self.owner.give_back(buffer);
+        }
+    }
+}
+
+impl<B: Buffer> Memory<B> {
+    /// The first `bytes` of a buffer.
+    pub fn new(buffer: B, bytes: usize, owner: Arc<dyn Owner<B>>) -> Self {
+        let block = Block { buffer: Some(buffer), owner, derived: Mutex::default() };
+        Self { block: Arc::new(block), range: 0..bytes }
+    }
+
+    /// The buffer that it is a part of.
+    pub fn buffer(&self) -> Option<&B> {
+        self.block.buffer.as_ref()
+    }
+
+    /// Which bytes of the buffer it is.
+    pub fn range(&self) -> Range<usize> {
+        self.range.clone()
+    }
+
+    /// A part of it, which it shares.
+    pub fn window(&self, range: Range<usize>) -> Self {
+        let start = self.range.start;
+        Self { block: self.block.clone(), range: start + range.start..start + range.end }
+    }
+
+    /// Whether it comes from an owner.
+    pub fn is_of<O: Owner<B>>(&self, owner: &O) -> bool {
+        std::ptr::addr_eq(Arc::as_ptr(&self.block.owner), owner)
+    }
+
+    /// Whether nobody else holds the buffer, so that it may be written to: what was made of its contents is forgotten.
+    pub fn is_unique(&mut self) -> bool {
+        let Some(block) = Arc::get_mut(&mut self.block) else { return false };
+        *block.derived.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
+        true
+    }
+
+    /// What was made of the contents; made anew where there is none, or another.
+    pub fn derived(&self, key: [usize; 4], make: impl FnOnce() -> Self) -> Self {
+        let key = (self.range.start, key);
+        let mut derived = self.block.derived.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*derived {
+            Some((known, memory)) if *known == key => memory.clone(),
+            _ => derived.insert((key, make())).1.clone(),
+        }
+    }
+}
+
+/// Rounds of work after which a buffer that nobody took since goes back to the system.
+const LONGEST_UNUSED: u64 = 512;
+/// Bytes of free buffers that are kept in any case.
+const LEAST_KEPT: u64 = 64 << 20;
+/// How many times as many bytes may be free as were in use at most: the tensors of a forward pass are not all there at once, and their
+/// sizes differ.
+const MOST_KEPT: u64 = 4;
+
+/// Buffers that wait to be used again. Kernels run in the order in which they are asked for, so a buffer may go to its next
+/// user before the kernels of the last have run. The oldest buffer goes first: a forward pass that starts with the same buffers
+/// free takes the same ones again, and what was made for them serves again.
+#[derive(Debug)]
+pub struct Pool<B> {
+    /// By size, then by id, with the round before which they were last in use.
+    free: HashMap<u64, BTreeMap<u64, (B, u64)>>,
+    free_bytes: u64,
+    used_bytes: u64,
+    most_used_bytes: u64,
+    /// Rounds so far.
+    now: u64,
+}
+
+impl<B> Default for Pool<B> {
+    fn default() -> Self {
+        Self { free: HashMap::new(), free_bytes: 0, used_bytes: 0, most_used_bytes: 0, now: 0 }
+    }
+}
+
+/// The size of the buffers that serve a request: at most a quarter more than it, so that few sizes serve many.
+pub fn size_class(bytes: usize) -> u64 {
+    let bytes = bytes.max(256) as u64;
+    let step = 1 << (bytes.ilog2() - 2);
+    bytes.div_ceil(step) * step
+}
+
+impl<B: Buffer> Pool<B> {
+    /// A buffer of a [size](size_class) for use. Where there is none the caller makes one, and [says so](Self::use_new).
+    pub fn take(&mut self, size: u64) -> Option<B> {
+        let (_, (buffer, _)) = self.free.get_mut(&size)?.pop_first()?;
+        self.free_bytes -= size;
+        self.use_new(size);
+        Some(buffer)
+    }
+
+    /// Counts a buffer as in use that the pool did not have.
+    pub fn use_new(&mut self, size: u64) {
+        self.used_bytes += size;
+        self.most_used_bytes = self.most_used_bytes.max(self.used_bytes);
+    }
+
+    /// Takes a buffer back, if it is of use.
+    pub fn put(&mut self, buffer: B) {
+        if !buffer.is_usable() {
+            return;
+        }
+        let size = buffer.bytes();
+        self.used_bytes -= size;
+        self.free_bytes += size;
+        self.free.entry(size).or_default().insert(buffer.id(), (buffer, self.now));
+    }
+
+    /// Takes out what was free for long, and what is more than a forward pass may need, longest unused first; called once a
+    /// round of work.
+    pub fn release_unused(&mut self) -> Vec<B> {
+        self.now += 1;
+        let most = LEAST_KEPT + MOST_KEPT * self.most_used_bytes;
+        let mut excess = self.free_bytes.saturating_sub(most);
+        // Looking through all of them now and then is enough.
+        if excess == 0 && !self.now.is_multiple_of(LONGEST_UNUSED / 8) {
+            return Vec::new();
+        }
+        let each = |(&size, buffers): (&u64, &BTreeMap<u64, (B, u64)>)| {
+            buffers.iter().map(|(&id, &(_, since))| (since, id, size)).collect::<Vec<_>>()
+        };
+        let mut oldest: Vec<(u64, u64, u64)> = self.free.iter().flat_map(each).collect();
+        oldest.sort_unstable();
+        let mut released = Vec::new();
+        for (since, id, size) in oldest {
+            if excess == 0 && since + LONGEST_UNUSED > self.now {
+                break;
+            }
+            excess = excess.saturating_sub(size);
+            self.free_bytes -= size;
+            released.extend(
+                self.free.get_mut(&size).and_then(|buffers| buffers.remove(&id)).map(|(buffer, _)| buffer),
+            );
+        }
+        self.free.retain(|_, buffers| !buffers.is_empty());
+        released
+    }
+
+    /// Takes out all that nobody uses: where the device has no more memory.
+    pub fn take_unused(&mut self) -> Vec<B> {
+        self.free_bytes = 0;
+        let free = std::mem::take(&mut self.free);
+        free.into_values().flatten().map(|(_, (buffer, _))| buffer).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::size_class;
+
+    #[test]
+    fn classes_hold_what_is_asked_for() {
+        for bytes in [0, 1, 255, 256, 257, 1000, 4096, 4097, 1 << 20, (1 << 27) - 3] {
+            let class = size_class(bytes);
+            assert!(class >= bytes as u64 && class.is_multiple_of(4), "{bytes}: {class}");
+            assert!(bytes < 256 || class <= (bytes + bytes / 4 + 4) as u64, "{bytes}: {class}");
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! Kernels of every family, with what makes a difference to their source.
+
+use kiln_gpu::kernels::Template;
+use kiln_gpu::kernels::access::Access::{self, Linear, Single, Strided};
+use kiln_gpu::kernels::attention::Attention;
+use kiln_gpu::kernels::direct::{Bias, Direct, Reading};
+use kiln_gpu::kernels::elementwise::Elementwise;
+use kiln_gpu::kernels::index::{Gather, Scatter};
+use kiln_gpu::kernels::matmul::Matmul;
+use kiln_gpu::kernels::reduce::{ArgReduce, Fold, Reduce};
+use kiln_gpu::kernels::rows::{RowOp, Rows};
+use kiln_gpu::kernels::scan::{Compact, Scan};
+use kiln_gpu::kernels::sort::SortStep;
+use kiln_gpu::kernels::then::Then;
+use kiln_gpu::kernels::window::{Conv, ConvTranspose, Geometry, Pool, Pooling, RowConv};
+use kiln_tensor::{
+    Activation, ArgReduceOp, BinaryOp, CompareOp, DType, Expression, FullyMasked, PoolOp, Scalar, ScatterOp,
+    Step, UnaryOp,
+};
+
+const DTYPES: [DType; 5] = [DType::F32, DType::F16, DType::I32, DType::U32, DType::Bool];
+
+pub fn elementwise(steps: Vec<Step>, operands: &[(DType, Access)], result: DType, rank: usize) -> Template {
+    Elementwise {
+        expression: Expression::new(steps),
+        operands: operands.to_vec(),
+        counters: Vec::new(),
+        results: vec![(result, Linear)],
+        rank,
+        then: Vec::new(),
+    }
+    .into()
+}
+
+/// A sum with a row for all, then a product with a number.
+pub fn after(dtype: DType) -> Vec<Then> {
+    let sum = Expression::new(vec![Step::Input(0), Step::Input(1), Step::Binary(BinaryOp::Add, 0, 1)]);
+    let product = vec![Step::Input(0), Step::Parameter(0, dtype), Step::Binary(BinaryOp::Mul, 0, 1)];
+    vec![
+        Then { expression: sum, own: 1, operands: vec![(dtype, Strided)], rank: 2 },
+        Then { expression: Expression::new(product), own: 0, operands: Vec::new(), rank: 0 },
+    ]
+}
+
+/// Programs of one step of each kind on every dtype that has it.
+fn programs() -> Vec<Template> {
+    let mut all = Vec::new();
+    let arithmetic = |dtype: DType| !dtype.is_bool();
+    for dtype in DTYPES {
+        for &op in UnaryOp::ALL {
+            let result = match op {
+                UnaryOp::IsNan | UnaryOp::IsInf => DType::Bool,
+                _ => dtype,
+            };
+            let serves = match op {
+                UnaryOp::Not => dtype.is_bool(),
+                UnaryOp::BitwiseNot => dtype.is_int(),
+                UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sign => arithmetic(dtype),
+                _ => dtype.is_float(),
+            };
+            if serves {
+                let steps = vec![Step::Input(0), Step::Unary(op, 0)];
+                all.push(elementwise(steps, &[(dtype, Linear)], result, 0));
+            }
+        }
+        for &op in BinaryOp::ALL {
+            let serves = match op {
+                BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => dtype.is_bool(),
+                BinaryOp::BitwiseAnd
+                | BinaryOp::BitwiseOr
+                | BinaryOp::BitwiseXor
+                | BinaryOp::ShiftLeft
+                | BinaryOp::ShiftRight => dtype.is_int(),
+                BinaryOp::Atan2 => dtype.is_float(),
+                _ => arithmetic(dtype),
+            };
+            if serves {
+                let steps = vec![Step::Input(0), Step::Input(1), Step::Binary(op, 0, 1)];
+                all.push(elementwise(steps, &[(dtype, Linear), (dtype, Strided)], dtype, 3));
+            }
+        }
+        for &op in CompareOp::ALL {
+            let steps = vec![Step::Input(0), Step::Parameter(0, dtype), Step::Compare(op, 0, 1)];
+            all.push(elementwise(steps, &[(dtype, Single)], DType::Bool, 0));
+        }
+        for to in DTYPES {
+            all.push(elementwise(vec![Step::Input(0), Step::Cast(to, 0)], &[(dtype, Strided)], to, 2));
+        }
+    }
+    all
+}
+
+fn activations() -> Vec<Template> {
+    let all = [
+        Activation::Relu,
+        Activation::LeakyRelu { slope: 0.1 },
+        Activation::Gelu,
+        Activation::GeluTanh,
+        Activation::Sigmoid,
+        Activation::Tanh,
+        Activation::Silu,
+        Activation::Mish,
+        Activation::Softplus,
+        Activation::HARD_SIGMOID,
+        Activation::HardSwish,
+        Activation::Elu { alpha: 1.0 },
+        Activation::Clamp { min: f64::NEG_INFINITY, max: f64::MAX },
+        Activation::Affine { alpha: -1e300, beta: f64::NAN },
+        Activation::ScaledTanh { alpha: 1.7, beta: 0.6 },
+        Activation::Softsign,
+        Activation::ThresholdedRelu { alpha: 1e-40 },
+    ];
+    let step = |activation| vec![Step::Input(0), Step::Activation(activation, 0)];
+    all.map(|activation| elementwise(step(activation), &[(DType::F32, Linear)], DType::F32, 0)).to_vec()
+}
+
+/// Several results, counted positions, numbers of every kind.
+fn mixed() -> Template {
+    let mut expression = Expression::new(vec![
+        Step::Input(0),
+        Step::Iota(1, DType::I32),
+        Step::Constant(Scalar::Int(i64::from(i32::MIN)), DType::I32),
+        Step::Binary(BinaryOp::Max, 1, 2),
+        Step::Cast(DType::F32, 3),
+        Step::Constant(Scalar::Float(f64::INFINITY), DType::F32),
+        Step::Compare(CompareOp::Lower, 4, 5),
+        Step::Where(6, 0, 4),
+    ]);
+    expression.outputs = vec![7, 3];
+    Elementwise {
+        expression,
+        operands: vec![(DType::F16, Strided)],
+        counters: vec![Strided],
+        results: vec![(DType::F32, Linear), (DType::I32, Strided)],
+        rank: 2,
+        then: Vec::new(),
+    }
+    .into()
+}
+
+fn folds() -> Vec<Template> {
+    let mut all: Vec<Template> = Vec::new();
+    for dtype in DTYPES {
+        for fold in [Fold::Sum, Fold::Prod, Fold::Max, Fold::Min] {
+            for wide in [false, true] {
+                let (kept, folded) = ((Strided, 3), (Strided, 2));
+                all.push(Reduce { fold, mean: !dtype.is_bool(), dtype, kept, folded, wide }.into());
+            }
+            let kept = (Linear, Strided, 2);
+            all.push(Scan { fold, dtype, exclusive: true, reverse: true, kept }.into());
+            all.push(Scan { fold, dtype, exclusive: false, reverse: false, kept }.into());
+        }
+        for op in [ArgReduceOp::Max, ArgReduceOp::Min] {
+            let (index, kept) = (DType::I32, (Strided, 2));
+            all.push(ArgReduce { op, select_last: true, dtype, index, kept }.into());
+        }
+        all.push(SortStep { dtype, descending: true }.into());
+        all.push(SortStep { dtype, descending: false }.into());
+    }
+    for dtype in [DType::F32, DType::F16] {
+        let norms = [RowOp::LayerNorm { bias: true }, RowOp::LayerNorm { bias: false }, RowOp::RmsNorm];
+        for op in norms.into_iter().chain([RowOp::Softmax, RowOp::LogSoftmax]) {
+            all.push(Rows { op, dtype }.into());
+        }
+    }
+    all.push(Compact { rank: 3, index: DType::U32 }.into());
+    for fold in [Fold::Any, Fold::All] {
+        let (kept, folded) = ((Linear, 0), (Single, 0));
+        all.push(Reduce { fold, mean: false, dtype: DType::Bool, kept, folded, wide: true }.into());
+    }
+    all
+}
+
+fn indexing() -> Vec<Template> {
+    let mut all: Vec<Template> = Vec::new();
+    for dtype in DTYPES {
+        for index in [DType::I32, DType::U32] {
+            all.push(Gather { dtype, index, access: (Linear, Strided, 3) }.into());
+            for op in [ScatterOp::Assign, ScatterOp::Add, ScatterOp::Mul, ScatterOp::Max, ScatterOp::Min] {
+                all.push(Scatter { op, dtype, index, access: (Strided, Linear, Single, 2) }.into());
+            }
+        }
+    }
+    all
+}
+
+fn products_and_windows() -> Vec<Template> {
+    let mut all: Vec<Template> = Vec::new();
+    let geometry = Geometry { kernel: [1, 3, 3], stride: [1, 2, 1], dilation: [1, 1, 2] };
+    for dtype in [DType::F32, DType::F16, DType::I32] {
+        let activation = dtype.is_float().then_some(Activation::Gelu);
+        all.push(
+            Matmul { dtype, batch: (Strided, Linear, 2), bias: true, activation, then: after(dtype) }.into(),
+        );
+        for tiled in [false, true] {
+            all.push(Conv { dtype, geometry, bias: true, activation, tiled, then: after(dtype) }.into());
+        }
+        all.push(ConvTranspose { dtype, geometry, bias: true }.into());
+        let average = |include_pad| Pooling::Of(PoolOp::Average { include_pad });
+        let poolings = [Pooling::Max(None), Pooling::Max(Some(DType::I32)), average(false), average(true)];
+        for pooling in poolings.into_iter().chain([1, 2, 5].map(|p| Pooling::Of(PoolOp::Lp { p }))) {
+            all.push(Pool { pooling, dtype, geometry }.into());
+        }
+    }
+    all
+}
+
+/// What devices without shared memory run, and attention.
+fn direct() -> Vec<Template> {
+    let mut all: Vec<Template> = Vec::new();
+    let geometry = Geometry { kernel: [1, 3, 3], stride: [1, 2, 1], dilation: [1, 1, 2] };
+    let wide = Geometry { kernel: [2, 1, 16], stride: [1, 1, 16], dilation: [1, 1, 1] };
+    for dtype in [DType::F32, DType::F16, DType::I32] {
+        let activation = dtype.is_float().then_some(Activation::Silu);
+        for (lhs_fours, rhs) in [
+            (true, Reading::Columns),
+            (false, Reading::Columns),
+            (true, Reading::Depth),
+            (true, Reading::Single),
+            (false, Reading::Single),
+        ] {
+            for bias in [None, Some(Bias::OfRows), Some(Bias::OfColumns)] {
+                let (batch, rows, columns) = ((Strided, Linear, 2), 2, 8);
+                all.push(
+                    Direct {
+                        dtype,
+                        batch,
+                        lhs_fours,
+                        rhs,
+                        rows,
+                        columns,
+                        bias,
+                        activation,
+                        then: after(dtype),
+                    }
+                    .into(),
+                );
+            }
+        }
+        for (geometry, channels) in [(geometry, 8), (geometry, 1), (wide, 4)] {
+            for padded in [false, true] {
+                all.push(
+                    RowConv {
+                        dtype,
+                        geometry,
+                        padded,
+                        channels,
+                        pixels: 4,
+                        bias: padded,
+                        activation,
+                        then: after(dtype),
+                    }
+                    .into(),
+                );
+            }
+        }
+    }
+    for dtype in [DType::F32, DType::F16] {
+        for mask in [None, Some((DType::Bool, Strided, 3)), Some((dtype, Linear, 0))] {
+            for fully_masked in [None, Some(FullyMasked::Mean), Some(FullyMasked::Zeros)] {
+                for is_causal in [false, true] {
+                    let attention = Attention {
+                        dtype,
+                        size: 8,
+                        value_size: 3,
+                        fours: [true, true, false],
+                        mask,
+                        is_causal,
+                        softcap: is_causal,
+                        fully_masked,
+                        lanes: 8,
+                    };
+                    all.push(attention.into());
+                }
+            }
+        }
+    }
+    all
+}
+
+/// Kernels of every family.
+pub fn all() -> Vec<Template> {
+    let families =
+        [programs(), activations(), vec![mixed()], folds(), indexing(), products_and_windows(), direct()];
+    let all: Vec<Template> = families.into_iter().flatten().collect();
+    assert!(all.len() > 300, "only {} kernels", all.len());
+    all
+}
+
+/// A few that are worth reading, with their names.
+#[allow(dead_code, reason = "not all who compile them read them")]
+pub fn readable() -> [(&'static str, Template); 4] {
+    let steps = vec![
+        Step::Input(0),
+        Step::Input(1),
+        Step::Binary(BinaryOp::Add, 0, 1),
+        Step::Activation(Activation::Relu, 2),
+    ];
+    let sum = elementwise(steps, &[(DType::F32, Linear), (DType::F16, Strided)], DType::F32, 2);
+    let (kept, folded) = ((Linear, 0), (Linear, 0));
+    let mean = Reduce { fold: Fold::Sum, mean: true, dtype: DType::F32, kept, folded, wide: true };
+    let product = Matmul {
+        dtype: DType::F32,
+        batch: (Single, Single, 0),
+        bias: false,
+        activation: None,
+        then: Vec::new(),
+    };
+    let direct = Direct {
+        dtype: DType::F16,
+        batch: (Single, Single, 0),
+        lhs_fours: true,
+        rhs: Reading::Columns,
+        rows: 1,
+        columns: 4,
+        bias: Some(Bias::OfColumns),
+        activation: Some(Activation::Relu),
+        then: after(DType::F32),
+    };
+    [("sum", sum), ("mean", mean.into()), ("matmul", product.into()), ("direct", direct.into())]
+}

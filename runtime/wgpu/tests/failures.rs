@@ -1,0 +1,129 @@
+//! What goes wrong on a device is an error of the next read or sync that says what it was; the process lives on, and so does the device.
+
+use kiln_tensor::backend::Backend;
+use kiln_tensor::{BinaryOp, DType, Scalar, Shape, TensorData, UnaryOp};
+use kiln_wgpu::{WgpuDevice, statistics};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+type Wgpu = kiln_wgpu::Wgpu;
+type T = <Wgpu as Backend>::Primitive;
+
+/// A failure is told to whoever asks first, and the tests share the device.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn tensor(values: &[f32]) -> T {
+    Wgpu::from_data(TensorData::new(values.to_vec(), [values.len()]), &WgpuDevice::default())
+}
+
+fn full(shape: impl Into<Shape>, value: f64) -> T {
+    Wgpu::full(shape.into(), Scalar::Float(value), DType::F32, &WgpuDevice::default())
+}
+
+fn floats(tensor: T) -> Vec<f32> {
+    Wgpu::into_data(tensor).expect("a device").to_vec().expect("floats")
+}
+
+#[track_caller]
+fn refused<X>(result: Result<X, kiln_tensor::backend::ExecutionError>, reasons: &[&str]) {
+    let message = result.err().expect("it should fail").to_string();
+    for reason in reasons {
+        assert!(message.contains(reason), "{message}");
+    }
+}
+
+#[test]
+fn tensors_larger_than_the_device_gives_are_errors() {
+    let _alone = alone();
+    let device = WgpuDevice::default();
+    let before = tensor(&[1.0, 2.0]);
+    let recorded = Wgpu::unary(UnaryOp::Neg, before.clone());
+    // As many elements as kernels count, 8 GiB: drivers that compute on the CPU give 2.
+    let large = full([(1 << 31) - 1], 1.0);
+    match Wgpu::sync(&device) {
+        // A GPU may have that much.
+        Ok(()) => return,
+        result => refused(result, &["no memory of 8589934592 bytes for a tensor", "create_buffer"]),
+    }
+    // It is told once, and again where the tensor is used or read.
+    Wgpu::sync(&device).expect("it was told");
+    let part = Wgpu::unary(UnaryOp::Neg, large.clone());
+    refused(Wgpu::sync(&device), &["no memory"]);
+    refused(Wgpu::into_data(part), &["no memory"]);
+    refused(Wgpu::into_data(large), &["no memory"]);
+    // What was recorded before and what comes after do not suffer.
+    assert_eq!(floats(recorded), [-1.0, -2.0]);
+    assert_eq!(floats(Wgpu::binary(BinaryOp::Add, before, tensor(&[3.0, 4.0]))), [4.0, 6.0]);
+}
+
+#[test]
+fn kernels_that_do_not_compile_are_errors() {
+    let _alone = alone();
+    let device = WgpuDevice::default();
+    let truth = || Wgpu::from_data(TensorData::new(vec![true, false], [2]), &device);
+    let recorded = Wgpu::unary(UnaryOp::Neg, tensor(&[1.0, 2.0]));
+    // No shader takes the root of a truth value, and no tensor's methods ask for it.
+    for _ in 0..2 {
+        let compiled = statistics(&device).pipelines;
+        let wrong = Wgpu::unary(UnaryOp::Sqrt, truth());
+        refused(Wgpu::sync(&device), &["the kernel `elementwise` does not compile", "sqrt"]);
+        assert_eq!(statistics(&device).pipelines, compiled + 1, "a kernel that is none was kept");
+        drop(wrong);
+    }
+    let wrong = Wgpu::unary(UnaryOp::Sqrt, truth());
+    refused(Wgpu::into_data(wrong), &["the kernel `elementwise` does not compile"]);
+    // Nor does what was recorded with it, though it was submitted with it.
+    assert_eq!(floats(recorded), [-1.0, -2.0]);
+}
+
+/// The variable that says that this process has little memory.
+const LITTLE_MEMORY: &str = "KILN_TEST_LITTLE_MEMORY";
+
+/// A process of which the system takes no more than 3 GiB of addresses: drivers that compute on the CPU run out of them.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_device_without_memory_left_says_so_and_goes_on() {
+    let this = std::env::current_exe().expect("the test's own path");
+    let run = std::process::Command::new("sh")
+        .args(["-c", "ulimit -v 3145728 && exec \"$0\" --exact out_of_memory --nocapture"])
+        .arg(this)
+        .env(LITTLE_MEMORY, "1")
+        .output()
+        .expect("a process");
+    let said = String::from_utf8_lossy(&run.stdout) + String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{said}");
+    assert!(said.contains("1 passed"), "{said}");
+}
+
+#[test]
+fn out_of_memory() {
+    if std::env::var_os(LITTLE_MEMORY).is_none() {
+        return;
+    }
+    const ELEMENTS: usize = 64 << 20;
+    let device = WgpuDevice::default();
+    let before = tensor(&[1.0, 2.0]);
+    Wgpu::sync(&device).expect("a device");
+    let mut held = Vec::new();
+    let error = loop {
+        held.push(full([ELEMENTS], held.len() as f64));
+        match Wgpu::sync(&device) {
+            Ok(()) => assert!(held.len() < 64, "3 GiB hold no more than a dozen of 256 MiB"),
+            Err(error) => break error.to_string(),
+        }
+    };
+    assert!(error.contains("no memory of 268435456 bytes for a tensor"), "{error}");
+    println!("{} tensors, then {error}", held.len());
+    // What there is serves on, and so does what is given back: to tensors of its size, and of others.
+    assert_eq!(floats(Wgpu::binary(BinaryOp::Add, before, tensor(&[3.0, 4.0]))), [4.0, 6.0]);
+    held.truncate(2);
+    held.push(full([ELEMENTS + ELEMENTS / 4], 7.0));
+    Wgpu::sync(&device).expect("memory was given back");
+    let last = Wgpu::slice(
+        held.pop().expect("a tensor"),
+        &[kiln_tensor::backend::SliceRange { start: ELEMENTS, end: ELEMENTS + 2, step: 1 }],
+    );
+    assert_eq!(floats(last), [7.0, 7.0]);
+}

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Compiles every family of CUDA kernels for every generation of GPUs, and compares registers and spills with those on record. No GPU is
+# needed: NVIDIA's compiler comes from PyPI into target/nvrtc (installs pip on Debian if there is none).
+#
+#     scripts/cuda_kernels.sh
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# The registers on record are this version's.
+version=13.5.37
+folder=$PWD/target/nvrtc-$version
+if ! compgen -G "$folder/nvidia/cu13/lib/libnvrtc.so.*" >/dev/null; then
+    if ! python3 -m pip --version >/dev/null 2>&1; then
+        apt-get update -q && apt-get install -qy python3-pip
+    fi
+    python3 -m pip install --quiet --no-deps --target "$folder" "nvidia-cuda-nvrtc==$version"
+fi
+LD_LIBRARY_PATH="$folder/nvidia/cu13/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" INSTA_UPDATE=no \
+    cargo test --quiet -p kiln-cuda --test compiles -- --ignored
