@@ -4,7 +4,7 @@ use crate::kernels::reduce::{arg_reduce, reduce};
 use crate::kernels::rows::{self, RowOp};
 use crate::kernels::scan::{self, Flags};
 use crate::kernels::window::{self, Pooling};
-use crate::kernels::{attention, elementwise, index, matmul, sort};
+use crate::kernels::{attention, elementwise, index, matmul, recurrent, sort};
 use crate::language::Storage;
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, element_bytes, held_as, storage};
@@ -13,11 +13,11 @@ use core::marker::PhantomData;
 use core::ops::Range;
 use half::f16;
 use kiln_tensor::backend::{Backend, ExecutionError, Layout, Primitive, SliceRange};
-use kiln_tensor::compose;
+use kiln_tensor::compose::{self, RnnOperands, RnnOutput};
 use kiln_tensor::{
     Activation, ArgReduceOp, AttentionOptions, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions,
-    CumulativeOp, DType, Distribution, Element, Expression, PoolOp, PoolOptions, ReduceOp, Scalar, ScatterOp,
-    Shape, Step, TensorData, UnaryOp,
+    CumulativeOp, DType, Distribution, Element, Expression, PoolOp, PoolOptions, ReduceOp, RnnOptions,
+    Scalar, ScatterOp, Shape, Step, TensorData, UnaryOp,
 };
 
 /// The backend on a kind of GPU; `F` and `I` are the dtypes that float and int tensors get by default.
@@ -392,6 +392,13 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
 
     fn rms_norm(x: T<R>, weight: T<R>, epsilon: f64) -> T<R> {
         rows::norm(RowOp::RmsNorm, x, weight, None, epsilon)
+    }
+
+    fn rnn(operands: RnnOperands<Self>, options: &RnnOptions) -> RnnOutput<Self> {
+        match recurrent::recurrent(&operands, options) {
+            Some((output, hidden, cell)) => RnnOutput { output, hidden, cell },
+            None => compose::rnn::<Self>(operands, options),
+        }
     }
 
     fn max_pool_with_indices(x: T<R>, options: &PoolOptions) -> (T<R>, T<R>) {

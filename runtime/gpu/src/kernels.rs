@@ -6,6 +6,7 @@ pub mod direct;
 pub mod elementwise;
 pub mod index;
 pub mod matmul;
+pub mod recurrent;
 pub mod reduce;
 pub mod rows;
 pub mod scan;
@@ -75,6 +76,8 @@ templates! {
     ConvTranspose(window::ConvTranspose),
     /// Pooling.
     Pool(window::Pool),
+    /// Recurrent layers.
+    Recurrent(recurrent::Recurrent),
 }
 
 /// Invocations of a workgroup where each does the same for another position.

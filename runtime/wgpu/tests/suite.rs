@@ -14,7 +14,7 @@ fn with_shared_memory() {
         return;
     }
     let this = std::env::current_exe().expect("the test's own path");
-    let tests = ["linear", "matmul", "conv", "windows", "attention"];
+    let tests = ["linear", "matmul", "conv", "windows", "attention", "recurrent"];
     let run =
         std::process::Command::new(this).args(tests).env(SHARED_MEMORY, "1").output().expect("a process");
     let said = String::from_utf8_lossy(&run.stdout);

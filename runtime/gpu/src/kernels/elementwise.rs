@@ -517,6 +517,11 @@ pub(crate) fn contiguous<R: Runtime>(tensor: GpuTensor<R>) -> GpuTensor<R> {
     if tensor.layout.is_contiguous() { tensor } else { copy(&tensor) }
 }
 
+/// Row-major without gaps from the start of its memory; copies where it is not.
+pub(crate) fn from_start<R: Runtime>(tensor: GpuTensor<R>) -> GpuTensor<R> {
+    if tensor.layout.is_contiguous() && tensor.layout.offset == 0 { tensor } else { copy(&tensor) }
+}
+
 /// Converts the elements.
 pub(crate) fn cast<R: Runtime>(tensor: &GpuTensor<R>, dtype: DType) -> GpuTensor<R> {
     if tensor.dtype == dtype {

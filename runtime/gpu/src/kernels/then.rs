@@ -81,7 +81,8 @@ impl Template {
             | Template::SortStep(_)
             | Template::Attention(_)
             | Template::ConvTranspose(_)
-            | Template::Pool(_) => return None,
+            | Template::Pool(_)
+            | Template::Recurrent(_) => return None,
         };
         if programs.len() == MOST {
             return None;

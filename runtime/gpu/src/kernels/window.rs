@@ -6,9 +6,10 @@ mod rows;
 pub use rows::RowConv;
 
 use super::access::coordinates;
+use super::elementwise::from_start;
 use super::matmul::{Epilogue, TILE, TILE_GROUP, Tile};
 use super::then::{self, Then};
-use super::{LINE, block, elementwise, launch, launch_blocks, launch_open, line_of};
+use super::{LINE, block, launch, launch_blocks, launch_open, line_of};
 use crate::language::{Builder, Kernel, Type, Value};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, held_as};
@@ -180,13 +181,6 @@ impl Conv {
         })
     }
 }
-
-/// Row-major, from the start of the memory.
-fn from_start<R: Runtime>(tensor: GpuTensor<R>) -> GpuTensor<R> {
-    let tensor = elementwise::contiguous(tensor);
-    if tensor.layout.offset == 0 { tensor } else { elementwise::copy(&tensor) }
-}
-
 /// The dims of images behind batch and channels.
 fn spatial_dims<'a, R: Runtime>(op: &str, x: &'a GpuTensor<R>) -> &'a [usize] {
     match x.dims() {

@@ -7,6 +7,7 @@ use kiln_gpu::kernels::direct::{Bias, Direct, Reading};
 use kiln_gpu::kernels::elementwise::Elementwise;
 use kiln_gpu::kernels::index::{Gather, Scatter};
 use kiln_gpu::kernels::matmul::Matmul;
+use kiln_gpu::kernels::recurrent::Recurrent;
 use kiln_gpu::kernels::reduce::{ArgReduce, Fold, Reduce};
 use kiln_gpu::kernels::rows::{RowOp, Rows};
 use kiln_gpu::kernels::scan::{Compact, Scan};
@@ -14,8 +15,8 @@ use kiln_gpu::kernels::sort::SortStep;
 use kiln_gpu::kernels::then::Then;
 use kiln_gpu::kernels::window::{Conv, ConvTranspose, Geometry, Pool, Pooling, RowConv};
 use kiln_tensor::{
-    Activation, ArgReduceOp, BinaryOp, CompareOp, DType, Expression, FullyMasked, PoolOp, Scalar, ScatterOp,
-    Step, UnaryOp,
+    Activation, ArgReduceOp, BinaryOp, CompareOp, DType, Expression, FullyMasked, PoolOp, RnnKind, Scalar,
+    ScatterOp, Step, UnaryOp,
 };
 
 const DTYPES: [DType; 5] = [DType::F32, DType::F16, DType::I32, DType::U32, DType::Bool];
@@ -278,10 +279,49 @@ fn direct() -> Vec<Template> {
     all
 }
 
+fn recurrent() -> Vec<Template> {
+    let clip = |bound: f64| Activation::Clamp { min: -bound, max: bound };
+    let kinds = [
+        RnnKind::Rnn,
+        RnnKind::Gru { linear_before_reset: true },
+        RnnKind::Gru { linear_before_reset: false },
+        RnnKind::Lstm { input_forget: true },
+        RnnKind::Lstm { input_forget: false },
+    ];
+    let mut all: Vec<Template> = Vec::new();
+    for kind in kinds {
+        for (dtype, hidden, full) in [(DType::F32, 64, false), (DType::F16, 300, true)] {
+            let lstm = matches!(kind, RnnKind::Lstm { .. });
+            let apart = matches!(kind, RnnKind::Gru { linear_before_reset: true });
+            let recurrent = Recurrent {
+                dtype,
+                kind,
+                hidden,
+                clip: full.then_some(clip(3.0)),
+                state_clip: full.then_some(clip(0.5)),
+                activations: kind.activations().to_vec(),
+                bias: full && apart,
+                peepholes: full && lstm,
+                lengths: full,
+            };
+            all.push(recurrent.into());
+        }
+    }
+    all
+}
+
 /// Kernels of every family.
 pub fn all() -> Vec<Template> {
-    let families =
-        [programs(), activations(), vec![mixed()], folds(), indexing(), products_and_windows(), direct()];
+    let families = [
+        programs(),
+        activations(),
+        vec![mixed()],
+        folds(),
+        indexing(),
+        products_and_windows(),
+        direct(),
+        recurrent(),
+    ];
     let all: Vec<Template> = families.into_iter().flatten().collect();
     assert!(all.len() > 300, "only {} kernels", all.len());
     all

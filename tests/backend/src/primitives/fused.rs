@@ -245,12 +245,14 @@ pub fn recurrent<B: Backend>() {
         (RnnKind::Gru { linear_before_reset: false }, 3, &[Sigmoid, Tanh]),
         (RnnKind::Rnn, 1, &[Tanh]),
     ];
-    let (seq, batch, input, hidden) = (6, 3, 5, 7);
     for (kind, gates, activations) in kinds {
         for direction in [RnnDirection::Forward, RnnDirection::Reverse, RnnDirection::Bidirectional] {
             let directions = if direction == RnnDirection::Bidirectional { 2 } else { 1 };
             let lstm = matches!(kind, RnnKind::Lstm { .. });
-            for (batch_first, full) in [(false, false), (true, true)] {
+            let sizes =
+                [(6, 7, false, false), (6, 7, true, false), (6, 7, true, true), (2, 300, false, true)];
+            for (seq, hidden, full, lengths) in sizes {
+                let (batch, input, batch_first) = (3, 5, full);
                 let options = RnnOptions {
                     kind,
                     direction,
@@ -262,12 +264,13 @@ pub fn recurrent<B: Backend>() {
                 };
                 let outer = |a, b, c| if batch_first { [b, a, c] } else { [a, b, c] };
                 let given = |dims: &[usize], seed| full.then(|| random::<B>(dims, seed));
+                let scaled = |t| B::binary_scalar(BinaryOp::Mul, t, Scalar::Float(7.0 / hidden as f64));
                 let operands = || RnnOperands::<B> {
                     input: random::<B>(&outer(seq, batch, input), 1),
                     weight: random::<B>(&[directions, gates * hidden, input], 2),
-                    recurrent: random::<B>(&[directions, gates * hidden, hidden], 3),
+                    recurrent: scaled(random::<B>(&[directions, gates * hidden, hidden], 3)),
                     bias: given(&[directions, 2 * gates * hidden], 4),
-                    sequence_lengths: None,
+                    sequence_lengths: lengths.then(|| tensor::<B, i32>(&[seq as i32, 0, 1], &[3])),
                     initial_hidden: given(&outer(directions, batch, hidden), 5),
                     initial_cell: if lstm { given(&outer(directions, batch, hidden), 6) } else { None },
                     peepholes: if lstm { given(&[directions, 3 * hidden], 7) } else { None },

@@ -2,10 +2,11 @@
 //! what it reads of the image serves several windows, and what it reads of the weights all of its neighbours.
 
 use super::super::direct::{Bias, LANES, Side, least_left_over};
+use super::super::elementwise::{self, from_start};
 use super::super::matmul::{Epilogue, Product};
 use super::super::then::{self, Then};
-use super::super::{access::Walk, block, elementwise, launch_blocks};
-use super::{Geometry, Sizes, from_start, zero};
+use super::super::{access::Walk, block, launch_blocks};
+use super::{Geometry, Sizes, zero};
 use crate::language::{Buffer, Builder, Builtin, Kernel, Value};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, held_as};

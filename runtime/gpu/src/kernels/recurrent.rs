@@ -1,0 +1,417 @@
+//! Recurrent layers: all steps of a sequence in one kernel, by a workgroup for each row of a batch and direction.
+//!
+//! What the input contributes to the gates is one product for all steps, computed before. The kernel adds to it what the hidden state
+//! contributes, which its workgroup shares; between two steps there is no more than a barrier.
+
+use super::elementwise::{self, activation, from_start};
+use super::{LINE, block, launch_blocks, matmul};
+use crate::language::{Array, Buffer, Builder, Builtin, Kernel, Type, Value, Variable};
+use crate::runtime::Runtime;
+use crate::tensor::{GpuTensor, held_as};
+use kiln_tensor::backend::{Backend, Layout, Primitive, SliceRange};
+use kiln_tensor::compose::RnnOperands;
+use kiln_tensor::{Activation, DType, RnnDirection, RnnKind, RnnOptions, Scalar, Shape};
+
+/// Numbers that a workgroup shares at most: every device has 16 KiB for them.
+const MOST_SHARED: usize = 4096;
+
+/// Steps of one launch. Devices that also draw what a screen shows stop kernels that run for seconds.
+const MOST_STEPS: usize = 512;
+
+/// A layer whose directions have the same activations.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Recurrent {
+    /// The dtype of all operands but the lengths, which are `i32`.
+    pub dtype: DType,
+    /// Which cell.
+    pub kind: RnnKind,
+    /// Elements of a hidden state.
+    pub hidden: u32,
+    /// What bounds the gates' sums.
+    pub clip: Option<Activation>,
+    /// What bounds the state from step to step.
+    pub state_clip: Option<Activation>,
+    /// A direction's activations, in ONNX's order.
+    pub activations: Vec<Activation>,
+    /// Whether a bias is added to the recurrent product: where a gate is multiplied with it, the input's cannot hold it.
+    pub bias: bool,
+    /// Whether the gates see an LSTM's cell state.
+    pub peepholes: bool,
+    /// Whether rows have lengths of their own.
+    pub lengths: bool,
+}
+
+/// Numbers that the workgroup of a cell shares: the state, the gates' sums, and what the last gate of a [`RnnKind::Gru`] is multiplied with.
+fn shared_numbers(kind: RnnKind, hidden: usize) -> usize {
+    let besides = match kind {
+        RnnKind::Gru { linear_before_reset: false } => 2,
+        RnnKind::Gru { linear_before_reset: true } | RnnKind::Rnn | RnnKind::Lstm { .. } => 1,
+    };
+    (kind.gates() + besides).saturating_mul(hidden)
+}
+
+/// What the invocations of a workgroup have at hand in a step.
+struct Step<'t, 'k> {
+    template: &'t Recurrent,
+    k: &'k Builder,
+    local: Value<'k>,
+    direction: Value<'k>,
+    weights: Buffer<'k>,
+    bias: Option<Buffer<'k>>,
+    peepholes: Option<Buffer<'k>>,
+    projected: Buffer<'k>,
+    /// Where what the input contributes to this step begins.
+    from: Value<'k>,
+    state: Array<'k>,
+    sums: Array<'k>,
+}
+
+impl<'k> Step<'_, 'k> {
+    fn hidden(&self) -> u32 {
+        self.template.hidden
+    }
+
+    /// All gates' columns.
+    fn columns(&self) -> u32 {
+        self.template.kind.gates() as u32 * self.hidden()
+    }
+
+    /// Adds up columns of a vector's product with the recurrent weights, for the workgroup to read after a barrier.
+    fn product(&self, of: Array<'k>, columns: core::ops::Range<u32>) {
+        let k = self.k;
+        let first = self.direction * (self.hidden() * self.columns());
+        // Neighbouring invocations have neighbouring columns; each keeps a few of them, so that what is shared is read once for all.
+        let (count, mut start) = (columns.end - columns.start, 0);
+        while start < count {
+            let slots = (count - start).div_ceil(LINE).min(4);
+            let column = |slot: u32| self.local + (columns.start + start + slot * LINE);
+            // What is beyond the last column is computed of the last, and not kept.
+            let read: Vec<_> = (0..slots).map(|slot| first + column(slot).min(columns.end - 1)).collect();
+            let totals: Vec<_> = (0..slots).map(|_| k.variable(0.0)).collect();
+            k.range(0_u32, self.hidden(), 1_u32, |depth| {
+                let (factor, row) = (of.at(depth), depth * self.columns());
+                for (total, &read) in totals.iter().zip(&read) {
+                    total.set(self.weights.at(read + row).fma(factor, total.get()));
+                }
+            });
+            for (slot, total) in (0..slots).zip(&totals) {
+                let column = column(slot);
+                k.when(column.below(columns.end), || {
+                    let bias = self.bias.map(|bias| bias.at(self.direction * self.columns() + column));
+                    self.sums.set(column, bias.map_or(total.get(), |bias| total.get() + bias));
+                });
+            }
+            start += slots * LINE;
+        }
+    }
+
+    fn bounded(&self, x: Value<'k>) -> Value<'k> {
+        self.template.state_clip.map_or(x, |clip| activation(clip, x))
+    }
+
+    /// The `n`-th activation of a sum that is bounded.
+    fn activated(&self, n: usize, sum: Value<'k>) -> Value<'k> {
+        let sum = self.template.clip.map_or(sum, |clip| activation(clip, sum));
+        self.function(n, sum)
+    }
+
+    fn function(&self, n: usize, x: Value<'k>) -> Value<'k> {
+        self.template.activations.get(n).map_or(x, |&function| activation(function, x))
+    }
+
+    /// What the input contributes to a gate of a unit.
+    fn of_input(&self, gate: u32, unit: Value<'k>) -> Value<'k> {
+        self.projected.at(self.from + (unit + gate * self.hidden()))
+    }
+
+    /// What the hidden state contributes to a gate of a unit.
+    fn of_state(&self, gate: u32, unit: Value<'k>) -> Value<'k> {
+        self.sums.at(unit + gate * self.hidden())
+    }
+
+    fn sum(&self, gate: u32, unit: Value<'k>) -> Value<'k> {
+        self.of_input(gate, unit) + self.of_state(gate, unit)
+    }
+
+    /// A sum and what its peephole (order `iof`) sees of the cell state.
+    fn peeping(&self, gate: u32, unit: Value<'k>, cell: Value<'k>) -> Value<'k> {
+        let sum = self.sum(gate, unit);
+        self.peepholes.map_or(sum, |peepholes| {
+            let first = self.direction * (3 * self.hidden());
+            sum + peepholes.at(first + (unit + gate * self.hidden())) * cell
+        })
+    }
+
+    /// The new hidden state of a unit, and its new cell state.
+    fn lstm(&self, unit: Value<'k>, cell: Value<'k>, input_forget: bool) -> (Value<'k>, Value<'k>) {
+        let input = self.activated(0, self.peeping(0, unit, cell));
+        let kept = match input_forget {
+            true => self.k.value(1.0) - input,
+            false => self.activated(0, self.peeping(2, unit, cell)),
+        };
+        let new = input * self.activated(1, self.sum(3, unit));
+        let cell = self.bounded(kept * cell + new);
+        let output = self.activated(0, self.peeping(1, unit, cell));
+        (output * self.function(2, cell), cell)
+    }
+
+    /// The new hidden state of a unit, where `from_state` is what the old one contributes to its candidate.
+    fn gru(&self, unit: Value<'k>, from_state: Value<'k>) -> Value<'k> {
+        let update = self.activated(0, self.sum(0, unit));
+        let candidate = self.activated(1, self.of_input(2, unit) + from_state);
+        let new = (self.k.value(1.0) - update) * candidate;
+        self.bounded(new + update * self.state.at(unit))
+    }
+}
+
+impl Recurrent {
+    /// The kernel. Buffers: what the input contributes to the gates, the recurrent weights `[directions, hidden, gates · hidden]`, their
+    /// bias, peepholes and the rows' lengths where there are such, the output of every step, the hidden state and for an LSTM the cell
+    /// state, which are those before the first step and after the last. Parameters: the workgroup's `block` (row, direction); which
+    /// step the launch begins with, how many it does, how many the sequence has, which direction reads it from its end; the strides of
+    /// what the input contributes along steps, rows and directions, those of the output, those of a state along rows and directions.
+    pub fn kernel(&self) -> Kernel {
+        let storage = held_as(self.dtype);
+        Builder::kernel("recurrent", [LINE, 1], |k| {
+            let (projected, weights) = (k.input(storage), k.input(storage));
+            let bias = self.bias.then(|| k.input(storage));
+            let peepholes = self.peepholes.then(|| k.input(storage));
+            let lengths = self.lengths.then(|| k.input(held_as(DType::I32)));
+            let (output, last_hidden) = (k.output(storage), k.output(storage));
+            let last_cell = matches!(self.kind, RnnKind::Lstm { .. }).then(|| k.output(storage));
+            let [row, direction, _] = block(k);
+            let (first, count, steps, reversed) =
+                (k.parameter(), k.parameter(), k.parameter(), k.parameter());
+            let place = || row * k.parameter() + direction * k.parameter();
+            let (in_step, from) = (k.parameter(), place());
+            let (out_step, to) = (k.parameter(), place());
+            let kept = place();
+
+            let numbers = |count: u32| k.shared(Type::F32, count);
+            let (state, sums) = (numbers(self.hidden), numbers(self.kind.gates() as u32 * self.hidden));
+            let reset_with = match self.kind {
+                RnnKind::Gru { linear_before_reset: false } => Some(numbers(self.hidden)),
+                RnnKind::Gru { linear_before_reset: true } | RnnKind::Rnn | RnnKind::Lstm { .. } => None,
+            };
+            let local = k.builtin(Builtin::LocalIndex);
+            let units: Vec<Value<'_>> =
+                (0..self.hidden.div_ceil(LINE)).map(|slot| local + slot * LINE).collect();
+            let each = |then: &dyn Fn(usize, Value<'_>)| {
+                for (slot, &unit) in units.iter().enumerate() {
+                    k.when(unit.below(self.hidden), || then(slot, unit));
+                }
+            };
+            each(&|_, unit| state.set(unit, last_hidden.at(kept + unit)));
+            let cells: Vec<Variable<'_>> = match last_cell {
+                Some(cell) => {
+                    units.iter().map(|&unit| k.variable(cell.at(kept + unit.min(self.hidden - 1)))).collect()
+                }
+                None => Vec::new(),
+            };
+            let length = lengths.map(|lengths| lengths.at(row));
+            k.barrier();
+
+            k.range(first, first + count, 1_u32, |n| {
+                let at = reversed.equals(direction + 1_u32).select(steps - 1_u32 - n, n);
+                let step = Step {
+                    template: self,
+                    k,
+                    local,
+                    direction,
+                    weights,
+                    bias,
+                    peepholes,
+                    projected,
+                    from: from + at * in_step,
+                    state,
+                    sums,
+                };
+                let running = length.map(|length| at.to(Type::I32).below(length));
+                // What a unit's new hidden state is kept as, and shown as where the row's sequence is over.
+                let keep = |unit: Value<'_>, new: Value<'_>| {
+                    let (shown, new) = match running {
+                        Some(running) => (running.select(new, 0.0), running.select(new, state.at(unit))),
+                        None => (new, new),
+                    };
+                    output.set(to + at * out_step + unit, shown);
+                    state.set(unit, new);
+                };
+                match reset_with {
+                    Some(reset_with) => {
+                        step.product(state, 0..2 * self.hidden);
+                        k.barrier();
+                        each(&|_, unit| {
+                            reset_with.set(unit, step.activated(0, step.sum(1, unit)) * state.at(unit))
+                        });
+                        k.barrier();
+                        step.product(reset_with, 2 * self.hidden..3 * self.hidden);
+                    }
+                    None => step.product(state, 0..step.columns()),
+                }
+                k.barrier();
+                each(&|slot, unit| match self.kind {
+                    RnnKind::Rnn => keep(unit, step.bounded(step.activated(0, step.sum(0, unit)))),
+                    RnnKind::Gru { linear_before_reset: true } => {
+                        let reset = step.activated(0, step.sum(1, unit));
+                        keep(unit, step.gru(unit, reset * step.of_state(2, unit)));
+                    }
+                    RnnKind::Gru { linear_before_reset: false } => {
+                        keep(unit, step.gru(unit, step.of_state(2, unit)));
+                    }
+                    RnnKind::Lstm { input_forget } => {
+                        let cell = cells[slot];
+                        let (new, new_cell) = step.lstm(unit, cell.get(), input_forget);
+                        cell.set(running.map_or(new_cell, |running| running.select(new_cell, cell.get())));
+                        keep(unit, new);
+                    }
+                });
+                k.barrier();
+            });
+
+            each(&|slot, unit| {
+                last_hidden.set(kept + unit, state.at(unit));
+                if let Some(cell) = last_cell {
+                    cell.set(kept + unit, cells[slot].get());
+                }
+            });
+        })
+    }
+}
+
+/// The output of every step, and the last hidden and cell state.
+pub(crate) type Results<R> = (GpuTensor<R>, GpuTensor<R>, Option<GpuTensor<R>>);
+
+/// Computes a layer; nothing where the kernel does not serve: for wide states, other dtypes, nothing to do, operands that the device does not see
+/// whole, and directions that differ in their activations.
+pub(crate) fn recurrent<R: Runtime, B: Backend<Primitive = GpuTensor<R>>>(
+    operands: &RnnOperands<B>,
+    options: &RnnOptions,
+) -> Option<Results<R>> {
+    let RnnOperands { input, weight, recurrent, .. } = operands;
+    let (hidden, gates, directions) = (options.hidden_size, options.kind.gates(), options.direction.count());
+    let dtype = input.dtype;
+    let served =
+        matches!(dtype, DType::F32 | DType::F16) && shared_numbers(options.kind, hidden) <= MOST_SHARED;
+    let (activations, others) = options.activations.split_at(options.activations.len() / directions);
+    if !served || input.is_empty() || hidden == 0 || (directions == 2 && activations != others) {
+        return None;
+    }
+    let [outer, inner, size] = *input.dims() else { return None };
+    let (steps, batch) = if options.batch_first { (inner, outer) } else { (outer, inner) };
+    let columns = gates * hidden;
+
+    let view = |x: &GpuTensor<R>, dims: &[usize]| {
+        let x = elementwise::contiguous(x.clone());
+        let layout = Layout { offset: x.layout.offset, ..Layout::contiguous(dims.into()) };
+        x.with_layout(layout)
+    };
+    let half = |bias: &GpuTensor<R>, n: usize| {
+        let range = SliceRange { start: n * columns, end: (n + 1) * columns, step: 1 };
+        let layout = bias.layout.slice(&[SliceRange::full(directions), range]);
+        bias.clone().with_layout(layout)
+    };
+    let apart = matches!(options.kind, RnnKind::Gru { linear_before_reset: true });
+    // What goes into the input's product, and what into the kernel.
+    let (bias, own_bias) = match &operands.bias {
+        None => (None, None),
+        Some(bias) if apart => (Some(half(bias, 0)), Some(from_start(half(bias, 1)))),
+        Some(bias) => (Some(joined(bias, [half(bias, 0), half(bias, 1)])), None),
+    };
+    let bias = bias.map(|bias| view(&bias, &[directions * columns]));
+    let wide = view(weight, &[directions * columns, size]);
+    let layout = wide.layout.permute(&[1, 0]);
+    let x = view(input, &[outer * inner, size]);
+    let projected = matmul::matmul(&x, &wide.with_layout(layout), bias.as_ref(), None);
+
+    let (device, new) = (&input.device, |dims: &[usize]| GpuTensor::empty(dims.into(), dtype, &input.device));
+    let (output, state) = if options.batch_first {
+        (new(&[batch, steps, directions, hidden]), [batch, directions, hidden])
+    } else {
+        (new(&[steps, directions, batch, hidden]), [directions, batch, hidden])
+    };
+    let first = |given: &Option<GpuTensor<R>>| match given {
+        Some(given) => elementwise::copy(given),
+        None => elementwise::full(state.into(), Scalar::Float(0.0), dtype, device),
+    };
+    let last = first(&operands.initial_hidden);
+    let cell = matches!(options.kind, RnnKind::Lstm { .. }).then(|| first(&operands.initial_cell));
+    let lengths =
+        operands.sequence_lengths.as_ref().map(|lengths| from_start(elementwise::cast(lengths, DType::I32)));
+    let peepholes = operands.peepholes.clone().map(from_start);
+
+    let bound = |clip: Option<f64>| clip.map(|clip| Activation::Clamp { min: -clip, max: clip });
+    let template = Recurrent {
+        dtype,
+        kind: options.kind,
+        hidden: hidden as u32,
+        clip: bound(options.clip),
+        state_clip: bound(options.state_clip),
+        activations: activations.to_vec(),
+        bias: own_bias.is_some(),
+        peepholes: peepholes.is_some(),
+        lengths: lengths.is_some(),
+    };
+    let weights = transposed(recurrent, directions);
+    let mut tensors = vec![&projected, &weights];
+    tensors.extend(&own_bias);
+    tensors.extend(&peepholes);
+    tensors.extend(&lengths);
+    tensors.extend([&output, &last]);
+    tensors.extend(&cell);
+    if !tensors.iter().all(|tensor| tensor.is_visible()) {
+        return None;
+    }
+    let reversed = match options.direction {
+        RnnDirection::Forward => 0,
+        RnnDirection::Reverse => 1,
+        RnnDirection::Bidirectional => 2,
+    };
+    let all = directions * columns;
+    let strides = if options.batch_first {
+        let along = directions * hidden;
+        [[all, steps * all, columns], [along, steps * along, hidden]]
+    } else {
+        [[batch * all, all, columns], [directions * batch * hidden, hidden, batch * hidden]]
+    };
+    let of_state = if options.batch_first { [directions * hidden, hidden] } else { [hidden, batch * hidden] };
+    for begin in (0..steps).step_by(MOST_STEPS) {
+        let count = (steps - begin).min(MOST_STEPS);
+        let words = [begin, count, steps, reversed].into_iter();
+        let words = words.chain(strides.into_iter().flatten()).chain(of_state);
+        let words: Vec<u32> = words.map(|word| word as u32).collect();
+        launch_blocks::<R>(device, template.clone(), &tensors, &words, [batch, directions, 1], false);
+    }
+    Some((output, last, cell))
+}
+
+/// Recurrent weights with the columns of all gates side by side, `[directions, hidden, gates · hidden]`; made once, and kept with their
+/// memory.
+fn transposed<R: Runtime>(weights: &GpuTensor<R>, directions: usize) -> GpuTensor<R> {
+    let layout = weights.layout.permute(&[0, 2, 1]);
+    kept(weights, [weights.layout.offset, directions, layout.shape.dims[1], 0], layout.shape.clone(), || {
+        elementwise::copy(&weights.clone().with_layout(layout))
+    })
+}
+
+/// The sum of both biases, `[directions, gates · hidden]`, likewise.
+fn joined<R: Runtime>(bias: &GpuTensor<R>, halves: [GpuTensor<R>; 2]) -> GpuTensor<R> {
+    let shape = halves[0].shape();
+    let [input, recurrent] = halves;
+    kept(bias, [bias.layout.offset, shape.dims[0], shape.dims[1], 1], shape, || {
+        elementwise::add(&input, &recurrent)
+    })
+}
+
+/// What was made of a row-major tensor; anew of one that is not, which shares its memory with who knows what.
+fn kept<R: Runtime>(
+    of: &GpuTensor<R>,
+    key: [usize; 4],
+    shape: Shape,
+    make: impl FnOnce() -> GpuTensor<R>,
+) -> GpuTensor<R> {
+    if !of.layout.is_contiguous() {
+        return make();
+    }
+    let memory = R::derived(&of.memory, key, || make().memory);
+    GpuTensor { memory, layout: Layout::contiguous(shape), dtype: of.dtype(), device: of.device.clone() }
+}
