@@ -93,8 +93,6 @@ pub(crate) trait Compute: Pod + Element + Number {
     const ONE: Self;
     /// What no element is below (-∞ for floats).
     const LEAST: Self;
-    /// What no element is above.
-    const GREATEST: Self;
 
     fn add(self, other: Self) -> Self;
     fn sub(self, other: Self) -> Self;

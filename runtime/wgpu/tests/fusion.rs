@@ -2,7 +2,7 @@
 
 use kiln_ndarray::NdArray;
 use kiln_tensor::backend::Backend;
-use kiln_tensor::{Activation, BinaryOp, ConvOptions, DType, Scalar, TensorData, UnaryOp};
+use kiln_tensor::{Activation, BinaryOp, ConvOptions, CumulativeOp, DType, Scalar, TensorData, UnaryOp};
 use kiln_wgpu::{WgpuDevice, statistics, submit};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -138,4 +138,21 @@ fn another_kernel_in_between_ends_it() {
     let (a, b) = (floats::<Wgpu>(a.clone()), floats::<Wgpu>(b.clone()));
     assert_eq!(found, a.iter().zip(&b).map(|(a, b)| -a - b.abs()).collect::<Vec<_>>());
     assert_eq!(count, 2);
+}
+
+#[test]
+fn few_long_lanes_are_folded_in_parts() {
+    let _alone = alone();
+    // What the parts make, what stands before each, and each from there on; else lane by lane.
+    for (shape, expected) in [([1, 70_001], 3), ([3, 5_000], 3), ([1, 2_000], 1), ([600, 5_000], 1)] {
+        for (exclusive, reverse) in [(false, false), (true, true)] {
+            let x = numbers::<Wgpu>(&shape, 1);
+            let sums = |x| Wgpu::cumulative(CumulativeOp::Sum, x, 1, exclusive, reverse);
+            let (count, found) = kernels(|| sums(x));
+            let own = numbers::<NdArray>(&shape, 1);
+            let sums = <NdArray>::cumulative(CumulativeOp::Sum, own, 1, exclusive, reverse);
+            assert_eq!(found, floats::<NdArray>(sums), "{shape:?}");
+            assert_eq!(count, expected, "{shape:?}");
+        }
+    }
 }

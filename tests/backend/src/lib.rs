@@ -64,7 +64,8 @@ macro_rules! suite {
                 in_place_is_not_seen comparisons masks unary_values classes shifts halves;
             casts: every_pair special_values;
             indexing: select_rows gather_elements scatter_reductions select_assign_duplicates nonzero_positions sorting top;
-            folding: reductions reduction_axes empty_reductions argument_of_extremes cumulative_folds;
+            folding: reductions reduction_axes empty_reductions argument_of_extremes cumulative_folds cumulative_folds_of_long_lanes
+                cumulative_folds_of_long_float_lanes;
             products: matrices batches integers;
             windows: convolution_1d convolution_groups convolution_3d transposed pooling ceil_mode pool_positions;
             fused: activations linears attentions masked_out masked_out_otherwise softmaxes norms programs several_results recurrent half_weights

@@ -79,6 +79,8 @@ pub struct Reduce {
     pub mean: bool,
     /// The elements' dtype.
     pub dtype: DType,
+    /// The results' dtype, which is computed as the elements' is.
+    pub result: DType,
     /// How the dims that stay are walked, and over how many dims strides are told.
     pub kept: (Access, usize),
     /// Likewise the dims that are folded.
@@ -93,7 +95,7 @@ impl Reduce {
     pub fn kernel(&self) -> Kernel {
         let ty = held_as(self.dtype).value();
         Builder::kernel("reduce", [LINE, 1], |k| {
-            let (input, output) = (k.input(held_as(self.dtype)), k.output(held_as(self.dtype)));
+            let (input, output) = (k.input(held_as(self.dtype)), k.output(held_as(self.result)));
             let (results, runs, run, total) = (k.parameter(), k.parameter(), k.parameter(), k.parameter());
             let kept_dims = k.parameters(self.kept.1);
             let kept = Operand::declare(k, self.kept.0, self.kept.1);
@@ -175,65 +177,96 @@ pub(crate) fn reduce<R: Runtime>(op: ReduceOp, tensor: GpuTensor<R>, axes: &[usi
     let split = shape.rank() - axes.len();
     let layout = tensor.layout.permute(&order);
     let divisor = mean.then_some(count.max(1));
-    let folded = fold_last(fold, divisor, &tensor.with_layout(layout), split);
+    let dtype = tensor.dtype;
+    let folded = fold_last(fold, divisor, &tensor.with_layout(layout), split, dtype);
     folded.with_layout(Layout::contiguous(shape))
 }
 
-/// Folds the dims from `split` on, and divides the result.
+/// The dtype in which what is joined of elements is kept until it is complete: halves would lose digits, and sums leave their range.
+pub(super) fn joined_in(dtype: DType) -> DType {
+    match dtype {
+        DType::F16 | DType::BF16 => DType::F32,
+        _ => dtype,
+    }
+}
+
+/// Folds the dims from `split` on into one number of `dtype`, and divides the result.
 fn fold_last<R: Runtime>(
     fold: Fold,
     divisor: Option<usize>,
     tensor: &GpuTensor<R>,
     split: usize,
+    dtype: DType,
 ) -> GpuTensor<R> {
     let (kept_dims, folded_dims) = tensor.dims().split_at(split);
-    let (kept_strides, folded_strides) = tensor.layout.strides.split_at(split);
-    let (kept, folded) = (Walk::new(kept_dims, &[kept_strides]), Walk::new(folded_dims, &[folded_strides]));
     let (results, total) = (kept_dims.iter().product::<usize>(), folded_dims.iter().product::<usize>());
     // Neighbouring invocations read neighbours: along the run where it lies together, else along the results.
+    let folded = Walk::new(folded_dims, &[&tensor.layout.strides[split..]]);
     let together = folded.strides[0].last().is_none_or(|stride| stride.unsigned_abs() == 1);
     let wide = total >= 64 && (together || results < 1024);
     let longest = if wide { LONGEST * LINE as usize } else { LONGEST };
     let runs = total.div_ceil(longest).max(1);
     let run = total.div_ceil(runs);
-
-    let out = GpuTensor::empty(Shape::from([results, runs]), tensor.dtype, &tensor.device);
-    let divisor_now = divisor.filter(|_| runs == 1);
-    if results > 0 {
-        let word = |n: usize| n as u32;
-        let mut words = vec![word(results * runs), word(runs), word(run), word(total)];
-        for (walk, start) in [(&kept, tensor.layout.offset), (&folded, 0)] {
-            if walk.access(0) == Access::Strided {
-                words.extend(walk.dim_words());
-            }
-            words.push(word(start));
-            words.extend(walk.stride_words(0));
-        }
-        if let Some(divisor) = divisor_now {
-            words.push(match held_as(tensor.dtype).value() {
-                Type::F32 => (divisor as f32).to_bits(),
-                Type::I32 | Type::U32 | Type::Bool => word(divisor),
-            });
-        }
-        let rank = |walk: &Walk| match walk.access(0) {
-            Access::Strided => (Access::Strided, walk.dims.len()),
-            access => (access, 0),
-        };
-        let template = Reduce {
-            fold,
-            mean: divisor_now.is_some(),
-            dtype: tensor.dtype,
-            kept: rank(&kept),
-            folded: rank(&folded),
-            wide,
-        };
-        let groups = match wide {
-            true => line_of_groups::<R>(&tensor.device, results * runs),
-            false => line_of::<R>(&tensor.device, results * runs),
-        };
-        launch::<R>(&tensor.device, template, &[tensor, &out], &words, groups);
+    if runs == 1 {
+        return fold_runs(fold, divisor, tensor, split, (runs, run), wide, dtype);
     }
-    if runs == 1 { out } else { fold_last(fold, divisor, &out, 1) }
+    let parts = fold_runs(fold, None, tensor, split, (runs, run), wide, joined_in(dtype));
+    fold_last(fold, divisor, &parts, 1, dtype)
+}
+
+/// Folds the dims from `split` on in `runs` of a length, each into one number of `dtype`, and divides those: `[results, runs]`. A
+/// workgroup folds each where they are `wide`.
+pub(super) fn fold_runs<R: Runtime>(
+    fold: Fold,
+    divisor: Option<usize>,
+    tensor: &GpuTensor<R>,
+    split: usize,
+    (runs, run): (usize, usize),
+    wide: bool,
+    dtype: DType,
+) -> GpuTensor<R> {
+    let (kept_dims, folded_dims) = tensor.dims().split_at(split);
+    let (kept_strides, folded_strides) = tensor.layout.strides.split_at(split);
+    let (kept, folded) = (Walk::new(kept_dims, &[kept_strides]), Walk::new(folded_dims, &[folded_strides]));
+    let (results, total) = (kept_dims.iter().product::<usize>(), folded_dims.iter().product::<usize>());
+    let out = GpuTensor::empty(Shape::from([results, runs]), dtype, &tensor.device);
+    if results == 0 {
+        return out;
+    }
+    let word = |n: usize| n as u32;
+    let mut words = vec![word(results * runs), word(runs), word(run), word(total)];
+    for (walk, start) in [(&kept, tensor.layout.offset), (&folded, 0)] {
+        if walk.access(0) == Access::Strided {
+            words.extend(walk.dim_words());
+        }
+        words.push(word(start));
+        words.extend(walk.stride_words(0));
+    }
+    if let Some(divisor) = divisor {
+        words.push(match held_as(tensor.dtype).value() {
+            Type::F32 => (divisor as f32).to_bits(),
+            Type::I32 | Type::U32 | Type::Bool => word(divisor),
+        });
+    }
+    let rank = |walk: &Walk| match walk.access(0) {
+        Access::Strided => (Access::Strided, walk.dims.len()),
+        access => (access, 0),
+    };
+    let template = Reduce {
+        fold,
+        mean: divisor.is_some(),
+        dtype: tensor.dtype,
+        result: dtype,
+        kept: rank(&kept),
+        folded: rank(&folded),
+        wide,
+    };
+    let groups = match wide {
+        true => line_of_groups::<R>(&tensor.device, results * runs),
+        false => line_of::<R>(&tensor.device, results * runs),
+    };
+    launch::<R>(&tensor.device, template, &[tensor, &out], &words, groups);
+    out
 }
 
 /// The position of an extreme along one dim.

@@ -1,7 +1,7 @@
 //! Running folds, and what is built on running sums: the positions where something is true.
 
 use super::access::{self, Access, Operand, Walk};
-use super::reduce::Fold;
+use super::reduce::{Fold, fold_runs, joined_in};
 use super::{LINE, elementwise, launch, line_of, line_of_groups};
 use crate::language::{Builder, Builtin, Kernel, Storage, Type};
 use crate::runtime::Runtime;
@@ -9,7 +9,8 @@ use crate::tensor::{GpuTensor, element_bytes, held_as};
 use kiln_tensor::backend::{Layout, Primitive};
 use kiln_tensor::{CumulativeOp, DType, Shape};
 
-/// A running fold along one dim; a workgroup goes along each lane, as many elements at a time as it has invocations.
+/// A running fold along one dim; a workgroup goes along each lane, or each part of one, as many elements at a time as it has
+/// invocations.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Scan {
     /// How elements join.
@@ -18,37 +19,51 @@ pub struct Scan {
     pub dtype: DType,
     /// Whether the element itself is left out.
     pub exclusive: bool,
-    /// Whether it runs from the end.
-    pub reverse: bool,
     /// How the other dims are walked in operand and result, and over how many dims strides are told.
     pub kept: (Access, Access, usize),
+    /// Whether a lane has several parts: what stands before each is read then.
+    pub parts: bool,
 }
 
 impl Scan {
-    /// The kernel. Parameters: the number of lanes, the dims of what stays, operand and result; the length of a lane, the strides
-    /// along it in operand and result.
+    /// The kernel. Buffers: the elements, what stands before each part where there are parts (as [`joined_in`]), the result.
+    /// Parameters: the number of lanes, the dims of what stays, operand and result; the length of a lane, the strides along it in
+    /// operand and result; where there are parts, how many a lane has, and the length of one.
     pub fn kernel(&self) -> Kernel {
         let ty = held_as(self.dtype).value();
         Builder::kernel("scan", [LINE, 1], |k| {
-            let (input, output) = (k.input(held_as(self.dtype)), k.output(held_as(self.dtype)));
+            let input = k.input(held_as(self.dtype));
+            let befores = self.parts.then(|| k.input(held_as(joined_in(self.dtype))));
+            let output = k.output(held_as(self.dtype));
             let lanes = k.parameter();
             let dims = k.parameters(self.kept.2);
             let from = Operand::declare(k, self.kept.0, self.kept.2);
             let to = Operand::declare(k, self.kept.1, self.kept.2);
             let (length, from_stride, to_stride) = (k.parameter(), k.parameter(), k.parameter());
+            let befores = befores.map(|befores| (befores, k.parameter(), k.parameter()));
             let shared = k.shared(ty, LINE);
             let local = k.builtin(Builtin::LocalIndex);
             let group = k.group();
             // A group beyond the last repeats it, so that none leaves before the barriers.
-            let lane = group.min(lanes - 1_u32);
+            let last = match befores {
+                Some((_, parts, _)) => lanes * parts - 1_u32,
+                None => lanes - 1_u32,
+            };
+            let part = group.min(last);
+            let neutral = self.fold.neutral(k, ty);
+            let (lane, first, end, before) = match befores {
+                Some((befores, parts, size)) => {
+                    let first = part % parts * size;
+                    (part / parts, first, (first + size).min(length), befores.at(part))
+                }
+                None => (part, k.value(0_u32), length, neutral),
+            };
             let coordinates = access::coordinates(lane, &dims);
             let (from, to) = (from.at(lane, &coordinates), to.at(lane, &coordinates));
-            let neutral = self.fold.neutral(k, ty);
-            let before = k.variable(neutral);
-            k.range(0_u32, length, LINE, |start| {
-                let step = start + local;
-                let inside = step.below(length);
-                let position = if self.reverse { length - 1_u32 - step } else { step };
+            let before = k.variable(before);
+            k.range(first, end, LINE, |start| {
+                let position = start + local;
+                let inside = position.below(end);
                 let x = k.variable(neutral);
                 k.when(inside, || x.set(input.at(from + position * from_stride)));
                 shared.set(local, x.get());
@@ -69,7 +84,7 @@ impl Scan {
                     shared.at(local)
                 };
                 let result = self.fold.join(before.get(), running);
-                k.when(inside & group.below(lanes), || output.set(to + position * to_stride, result));
+                k.when(inside & group.at_most(last), || output.set(to + position * to_stride, result));
                 before.set(self.fold.join(before.get(), shared.at(k.value(LINE - 1))));
                 k.barrier();
             });
@@ -77,7 +92,34 @@ impl Scan {
     }
 }
 
-/// A running fold along `dim`.
+/// The shortest lane that several workgroups share: shorter ones take one of them no longer than three kernels in its place.
+const SHORTEST: usize = 4096;
+/// The shortest part of a lane.
+const SHORTEST_PART: usize = 1024;
+/// Parts that a device has use for at a time, those of all lanes together.
+const MOST_PARTS: usize = 1024;
+
+/// How many parts a lane is walked in, and how long they are.
+fn parts_of(lanes: usize, length: usize) -> (usize, usize) {
+    let most = MOST_PARTS / lanes.max(1);
+    if length < SHORTEST || most < 2 {
+        return (1, length);
+    }
+    let size = length.div_ceil(most).max(SHORTEST_PART).next_multiple_of(LINE as usize);
+    (length.div_ceil(size), size)
+}
+
+/// The layout walked backwards along a dim.
+fn reversed(layout: &Layout, dim: usize) -> Layout {
+    let mut layout = layout.clone();
+    let reach = (layout.shape.dims[dim] as isize - 1) * layout.strides[dim];
+    layout.offset = layout.offset.wrapping_add_signed(reach);
+    layout.strides[dim] = -layout.strides[dim];
+    layout
+}
+
+/// A running fold along `dim`. A lane of which few make a long tensor is folded in parts: what each makes in all, the running fold of
+/// that, then each part from there on.
 pub(crate) fn cumulative<R: Runtime>(
     op: CumulativeOp,
     tensor: &GpuTensor<R>,
@@ -89,12 +131,34 @@ pub(crate) fn cumulative<R: Runtime>(
     if out.is_empty() {
         return out;
     }
+    let layouts = match reverse {
+        true => [&tensor.layout, &out.layout].map(|layout| reversed(layout, dim)),
+        false => [tensor.layout.clone(), out.layout.clone()],
+    };
+    let [from, to] = layouts;
+    scan(Fold::of(op), &tensor.clone().with_layout(from), &out.clone().with_layout(to), dim, exclusive);
+    out
+}
+
+/// Writes the running fold of `tensor` along `dim` to `out`, whose elements are as many.
+fn scan<R: Runtime>(fold: Fold, tensor: &GpuTensor<R>, out: &GpuTensor<R>, dim: usize, exclusive: bool) {
     let mut dims = tensor.dims().to_vec();
     let length = core::mem::replace(&mut dims[dim], 1);
     let walk = Walk::new(&dims, &[&tensor.layout.strides, &out.layout.strides]);
     let access = [walk.access(0), walk.access(1)];
     let strided = access.contains(&Access::Strided);
     let lanes: usize = dims.iter().product();
+    let (parts, size) = parts_of(lanes, length);
+    let befores = (parts > 1).then(|| {
+        let lane_last: Vec<usize> = (0..dims.len()).filter(|&axis| axis != dim).chain([dim]).collect();
+        let lanes_first = tensor.clone().with_layout(tensor.layout.permute(&lane_last));
+        let totals =
+            fold_runs(fold, None, &lanes_first, dims.len() - 1, (parts, size), true, joined_in(tensor.dtype));
+        let befores = GpuTensor::empty(totals.shape(), totals.dtype, &totals.device);
+        scan(fold, &totals, &befores, 1, true);
+        befores
+    });
+
     let mut words = vec![lanes as u32];
     words.extend(walk.dim_words().filter(|_| strided));
     for (n, layout) in [&tensor.layout, &out.layout].into_iter().enumerate() {
@@ -103,17 +167,16 @@ pub(crate) fn cumulative<R: Runtime>(
     }
     words.push(length as u32);
     words.extend([&tensor.layout, &out.layout].map(|layout| access::word(layout.strides[dim])));
+    if befores.is_some() {
+        words.extend([parts as u32, size as u32]);
+    }
     let rank = if strided { walk.dims.len() } else { 0 };
-    let template = Scan {
-        fold: Fold::of(op),
-        dtype: tensor.dtype,
-        exclusive,
-        reverse,
-        kept: (access[0], access[1], rank),
-    };
-    let groups = line_of_groups::<R>(&tensor.device, lanes);
-    launch::<R>(&tensor.device, template, &[tensor, &out], &words, groups);
-    out
+    let kept = (access[0], access[1], rank);
+    let template = Scan { fold, dtype: tensor.dtype, exclusive, kept, parts: befores.is_some() };
+    let tensors: Vec<&GpuTensor<R>> =
+        [Some(tensor), befores.as_ref(), Some(out)].into_iter().flatten().collect();
+    let groups = line_of_groups::<R>(&tensor.device, lanes * parts);
+    launch::<R>(&tensor.device, template, &tensors, &words, groups);
 }
 
 /// Writes the coordinates of elements that count, each at the place that a running sum gives it.

@@ -145,11 +145,15 @@ fn folds() -> Vec<Template> {
         for fold in [Fold::Sum, Fold::Prod, Fold::Max, Fold::Min] {
             for wide in [false, true] {
                 let (kept, folded) = ((Strided, 3), (Strided, 2));
-                all.push(Reduce { fold, mean: !dtype.is_bool(), dtype, kept, folded, wide }.into());
+                for result in [dtype, if dtype == DType::F16 { DType::F32 } else { dtype }] {
+                    let mean = !dtype.is_bool();
+                    all.push(Reduce { fold, mean, dtype, result, kept, folded, wide }.into());
+                }
             }
             let kept = (Linear, Strided, 2);
-            all.push(Scan { fold, dtype, exclusive: true, reverse: true, kept }.into());
-            all.push(Scan { fold, dtype, exclusive: false, reverse: false, kept }.into());
+            for (exclusive, parts) in [(true, true), (true, false), (false, true), (false, false)] {
+                all.push(Scan { fold, dtype, exclusive, kept, parts }.into());
+            }
         }
         for op in [ArgReduceOp::Max, ArgReduceOp::Min] {
             let (index, kept) = (DType::I32, (Strided, 2));
@@ -167,7 +171,8 @@ fn folds() -> Vec<Template> {
     all.push(Compact { rank: 3, index: DType::U32 }.into());
     for fold in [Fold::Any, Fold::All] {
         let (kept, folded) = ((Linear, 0), (Single, 0));
-        all.push(Reduce { fold, mean: false, dtype: DType::Bool, kept, folded, wide: true }.into());
+        let dtype = DType::Bool;
+        all.push(Reduce { fold, mean: false, dtype, result: dtype, kept, folded, wide: true }.into());
     }
     all
 }
@@ -338,7 +343,8 @@ pub fn readable() -> [(&'static str, Template); 4] {
     ];
     let sum = elementwise(steps, &[(DType::F32, Linear), (DType::F16, Strided)], DType::F32, 2);
     let (kept, folded) = ((Linear, 0), (Linear, 0));
-    let mean = Reduce { fold: Fold::Sum, mean: true, dtype: DType::F32, kept, folded, wide: true };
+    let dtype = DType::F32;
+    let mean = Reduce { fold: Fold::Sum, mean: true, dtype, result: dtype, kept, folded, wide: true };
     let product = Matmul {
         dtype: DType::F32,
         batch: (Single, Single, 0),

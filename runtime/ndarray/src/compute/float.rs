@@ -44,7 +44,6 @@ macro_rules! float_compute {
         impl Compute for $ty {
             const ONE: Self = 1.0;
             const LEAST: Self = <$ty>::NEG_INFINITY;
-            const GREATEST: Self = <$ty>::INFINITY;
 
             #[inline(always)]
             fn add(self, other: Self) -> Self {

@@ -15,7 +15,6 @@ macro_rules! int_compute {
         impl Compute for $ty {
             const ONE: Self = 1;
             const LEAST: Self = <$ty>::MIN;
-            const GREATEST: Self = <$ty>::MAX;
 
             #[inline(always)]
             fn add(self, other: Self) -> Self {

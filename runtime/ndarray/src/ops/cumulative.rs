@@ -3,9 +3,10 @@
 use crate::compute::{Compute, wide_dtype};
 use crate::ops::cast;
 use crate::ops::lanes::Lanes;
+use crate::ops::reduce::extreme;
 use crate::tensor::NdArrayTensor;
 use kiln_tensor::backend::Primitive;
-use kiln_tensor::{CumulativeOp, DType};
+use kiln_tensor::{CumulativeOp, DType, ReduceOp, Scalar};
 
 /// See [`CumulativeOp`]. `exclusive` leaves out the element itself, `reverse` runs from the end.
 pub(crate) fn cumulative(
@@ -17,27 +18,36 @@ pub(crate) fn cumulative(
 ) -> NdArrayTensor {
     let lanes = Lanes::along(tensor.dims(), dim);
     let dtype = tensor.dtype();
+    // What stands before the first element; of a dtype's own, not of the wider one in which it is computed.
+    let nothing = match op {
+        CumulativeOp::Sum => Scalar::Int(0),
+        CumulativeOp::Prod => Scalar::Int(1),
+        CumulativeOp::Max => extreme(ReduceOp::Max, dtype),
+        CumulativeOp::Min => extreme(ReduceOp::Min, dtype),
+    };
     let tensor = cast::cast(tensor, wide_dtype(dtype));
     let folded = match tensor.dtype() {
-        DType::F32 => typed::<f32>(op, tensor, lanes, exclusive, reverse),
-        wide => by_wide!(wide, T => typed::<T>(op, tensor, lanes, exclusive, reverse)),
+        DType::F32 => typed::<f32>(op, nothing, tensor, lanes, exclusive, reverse),
+        wide => by_wide!(wide, T => typed::<T>(op, nothing, tensor, lanes, exclusive, reverse)),
     };
     cast::cast(folded, dtype)
 }
 
 fn typed<T: Compute>(
     op: CumulativeOp,
+    nothing: Scalar,
     tensor: NdArrayTensor,
     lanes: Lanes,
     exclusive: bool,
     reverse: bool,
 ) -> NdArrayTensor {
-    let (init, f): (T, fn(T, T) -> T) = match op {
-        CumulativeOp::Sum => (T::ZERO, T::add),
-        CumulativeOp::Prod => (T::ONE, T::mul),
-        CumulativeOp::Max => (T::LEAST, <T as Compute>::max),
-        CumulativeOp::Min => (T::GREATEST, <T as Compute>::min),
+    let f: fn(T, T) -> T = match op {
+        CumulativeOp::Sum => T::add,
+        CumulativeOp::Prod => T::mul,
+        CumulativeOp::Max => <T as Compute>::max,
+        CumulativeOp::Min => <T as Compute>::min,
     };
+    let init = T::from_scalar(nothing);
     tensor.edit(|elements: &mut [T]| {
         let step = |i: usize| if reverse { lanes.size - 1 - i } else { i };
         lanes.for_each(|start| {

@@ -64,7 +64,7 @@ fn typed<T: Compute>(
 }
 
 /// What a fold of nothing yields: the least element for a maximum, the greatest for a minimum.
-fn extreme(op: ReduceOp, dtype: DType) -> Scalar {
+pub(super) fn extreme(op: ReduceOp, dtype: DType) -> Scalar {
     let wide = match op {
         ReduceOp::Max | ReduceOp::Any => match dtype {
             DType::I64 => Scalar::Int(i64::MIN),

@@ -2,7 +2,7 @@
 
 use super::{assert_close, bits, counting, has, mask, positions, read, tensor};
 use kiln_tensor::backend::{Backend, Primitive};
-use kiln_tensor::{ArgReduceOp, CumulativeOp, DType, ReduceOp};
+use kiln_tensor::{ArgReduceOp, CumulativeOp, DType, Element, ReduceOp, f16};
 
 pub fn reductions<B: Backend>() {
     let x = tensor::<B, f32>(&[1., 2., 3., -4., 5., 6.], &[2, 3]);
@@ -83,4 +83,139 @@ pub fn cumulative_folds<B: Backend>() {
     let x = tensor::<B, i16>(&[3, 1, 4, 1, 5], &[5]);
     assert_eq!(read::<B, i16>(B::cumulative(CumulativeOp::Max, x.clone(), 0, false, false)), [3, 3, 4, 4, 5]);
     assert_eq!(read::<B, i16>(B::cumulative(CumulativeOp::Min, x, 0, false, false)), [3, 1, 1, 1, 1]);
+}
+
+/// The four forms of a running fold: whether each element is left out of its own result, and whether it runs from the end.
+const FORMS: [(bool, bool); 4] = [(false, false), (true, false), (false, true), (true, true)];
+
+/// A running fold, one element after another.
+fn in_order<T: Copy>(
+    lane: &[T],
+    first: T,
+    join: impl Fn(T, T) -> T,
+    (exclusive, reverse): (bool, bool),
+) -> Vec<T> {
+    let mut results = vec![first; lane.len()];
+    let mut before = first;
+    for step in 0..lane.len() {
+        let at = if reverse { lane.len() - 1 - step } else { step };
+        let with = join(before, lane[at]);
+        results[at] = if exclusive { before } else { with };
+        before = with;
+    }
+    results
+}
+
+/// Compares running folds of lanes, which lie one after another, and one element of each after another, with those in order.
+fn check_lanes<B: Backend, T: Element + bytemuck::Pod>(
+    op: CumulativeOp,
+    lanes: &[Vec<T>],
+    form: (bool, bool),
+    expected: impl Fn(&[T]) -> Vec<T>,
+    same: impl Fn(T, T) -> bool,
+) {
+    let (count, length) = (lanes.len(), lanes[0].len());
+    let together = tensor::<B, T>(&lanes.concat(), &[count, length]);
+    let apart: Vec<T> = (0..length).flat_map(|at| lanes.iter().map(move |lane| lane[at])).collect();
+    let apart = tensor::<B, T>(&apart, &[length, count]);
+    let (exclusive, reverse) = form;
+    let by_lane = read::<B, T>(B::cumulative(op, together, 1, exclusive, reverse));
+    let by_element = read::<B, T>(B::cumulative(op, apart, 0, exclusive, reverse));
+    for (n, lane) in lanes.iter().enumerate() {
+        for (at, expected) in expected(lane).into_iter().enumerate() {
+            for found in [by_lane[n * length + at], by_element[at * count + n]] {
+                assert!(
+                    same(found, expected),
+                    "{op:?} of {count} lanes of {length}, {form:?}: lane {n} has {found:?} at {at}, expected {expected:?}"
+                );
+            }
+        }
+    }
+}
+
+/// A few long lanes, which backends may fold in parts: whole numbers of every dtype, of which sums and products wrap.
+pub fn cumulative_folds_of_long_lanes<B: Backend>() {
+    fn all<B: Backend, T: Element + bytemuck::Pod + PartialOrd>(
+        sum: fn(T, T) -> T,
+        product: fn(T, T) -> T,
+        [zero, one, least, most]: [T; 4],
+        number: fn(u32) -> T,
+    ) {
+        if !has::<B>(T::DTYPE) {
+            return;
+        }
+        let cases: [(CumulativeOp, fn(T, T) -> T, T); 4] = [
+            (CumulativeOp::Sum, sum, zero),
+            (CumulativeOp::Prod, product, one),
+            (CumulativeOp::Max, |a, b| if a < b { b } else { a }, least),
+            (CumulativeOp::Min, |a, b| if b < a { b } else { a }, most),
+        ];
+        for (op, join, first) in cases {
+            for (form, count) in FORMS.into_iter().zip([1, 2, 3, 1]) {
+                // Odd numbers, so that no product ends at 0; extremes change along the lane.
+                let lane = |n: u32| (0..5000).map(|at| number((at * (n + 2)) ^ (at / 7 + n) | 1)).collect();
+                let lanes: Vec<Vec<T>> = (0..count).map(lane).collect();
+                let expected = |lane: &[T]| in_order(lane, first, join, form);
+                check_lanes::<B, T>(op, &lanes, form, expected, |a, b| a == b);
+            }
+        }
+    }
+    macro_rules! integers {
+        ($($ty:ident)*) => {
+            $(all::<B, $ty>($ty::wrapping_add, $ty::wrapping_mul, [0, 1, $ty::MIN, $ty::MAX], |x| x as $ty);)*
+        };
+    }
+    integers!(i64 i32 i16 i8 u64 u32 u16 u8);
+}
+
+/// Likewise floats, whose sums differ by the order in which they are made.
+pub fn cumulative_folds_of_long_float_lanes<B: Backend>() {
+    // Small numbers of both signs, of which the sums grow.
+    let number = |n: u32, at: u32| ((at * (n + 3) * 7919) % 1000) as f64 / 1000.0 - 0.25;
+    let lanes = |count: u32, length: u32| -> Vec<Vec<f64>> {
+        (0..count).map(|n| (0..length).map(|at| number(n, at)).collect()).collect()
+    };
+    let exact = |lanes: &[Vec<f64>]| -> Vec<Vec<f32>> {
+        lanes.iter().map(|lane| lane.iter().map(|&x| x as f32).collect()).collect()
+    };
+    let sums = |form| {
+        move |lane: &[f32]| {
+            let lane: Vec<f64> = lane.iter().map(|&x| f64::from(x)).collect();
+            in_order(&lane, 0.0, |a, b| a + b, form).into_iter().map(|x| x as f32).collect::<Vec<_>>()
+        }
+    };
+    // One by one in f32, 70,001 sums of such numbers are wrong by 2e-5 of the largest.
+    let close = |a: f32, b: f32| (a - b).abs() <= 4e-5 * b.abs().max(100.0);
+    for (form, count) in FORMS.into_iter().zip([3, 1, 2, 1]) {
+        check_lanes::<B, f32>(CumulativeOp::Sum, &exact(&lanes(count, 5_000)), form, sums(form), close);
+        check_lanes::<B, f32>(CumulativeOp::Sum, &exact(&lanes(4 - count, 70_001)), form, sums(form), close);
+    }
+    // The largest so far, until there is a NaN.
+    let mut with_nan = exact(&lanes(2, 5_000));
+    with_nan[1][3_000] = f32::NAN;
+    let larger = |a: f32, b: f32| if a.is_nan() || a > b { a } else { b };
+    let same = |a: f32, b: f32| a == b || (a.is_nan() && b.is_nan());
+    for form in FORMS {
+        let expected = |lane: &[f32]| in_order(lane, f32::NEG_INFINITY, larger, form);
+        check_lanes::<B, f32>(CumulativeOp::Max, &with_nan, form, expected, same);
+    }
+    // Few that are not 1 or -1, so that products are exact in any order.
+    let factor = |at: usize| match (at % 997, at % 1009) {
+        (0, _) => 2.0,
+        (_, 0) => 0.5,
+        _ => [1.0, -1.0, -1.0][at % 3],
+    };
+    let powers: Vec<f32> = (0..70_001).map(factor).collect();
+    let expected = |lane: &[f32]| in_order(lane, 1.0, |a, b| a * b, (false, true));
+    check_lanes::<B, f32>(CumulativeOp::Prod, &[powers], (false, true), expected, same);
+    // Halves are joined in more digits than they have.
+    if has::<B>(DType::F16) {
+        let halves: Vec<f16> = (0..5_000).map(|at| f16::from_f32([0.25, 0.5, -0.5][at % 3])).collect();
+        let expected = |lane: &[f16]| {
+            let lane: Vec<f32> = lane.iter().map(|x| x.to_f32()).collect();
+            let sums = in_order(&lane, 0.0, |a, b| a + b, (false, false));
+            sums.into_iter().map(f16::from_f32).collect::<Vec<_>>()
+        };
+        check_lanes::<B, f16>(CumulativeOp::Sum, &[halves], (false, false), expected, |a, b| a == b);
+    }
 }
