@@ -6,6 +6,7 @@ pub mod direct;
 pub mod elementwise;
 pub mod index;
 pub mod matmul;
+pub(crate) mod numbers;
 pub mod recurrent;
 pub mod reduce;
 pub mod rows;

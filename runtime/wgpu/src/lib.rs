@@ -28,5 +28,6 @@ pub type WgpuTensor = kiln_gpu::GpuTensor<WgpuRuntime>;
 /// The backend; `F` and `I` are the dtypes that float and int tensors get by default.
 ///
 /// It holds f32, i32, u32 and bool, and f16 where the adapter does. Other integers are held as `I`, other floats as f32
-/// ([`supports`](kiln_tensor::backend::Backend::supports)). An integer divided by 0 is 0 here, where a CPU stops.
+/// ([`supports`](kiln_tensor::backend::Backend::supports)). Data and numbers that 32 bits do not hold are refused with a message that names
+/// dtype and number; integers that are computed wrap at 32 bits. An integer divided by 0 is 0 here, where a CPU stops.
 pub type Wgpu<F = f32, I = i32> = kiln_gpu::Gpu<WgpuRuntime, F, I>;

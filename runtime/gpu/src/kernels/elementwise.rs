@@ -2,12 +2,14 @@
 
 use super::access::{self, Access, Operand, Walk};
 use super::then::{self, Then};
-use super::{LINE, launch, launch_open, line_of};
+use super::{LINE, launch, launch_open, line_of, numbers};
 use crate::language::{Builder, Kernel, Type, Value};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, held_as};
 use kiln_tensor::backend::{Layout, Primitive, SliceRange};
-use kiln_tensor::{Activation, BinaryOp, CompareOp, DType, Expression, Scalar, Shape, Step, UnaryOp};
+use kiln_tensor::{
+    Activation, BinaryOp, CompareOp, DType, Element, Expression, Scalar, Shape, Step, UnaryOp,
+};
 use std::f32::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
 /// A program with what is known of its operands.
@@ -97,11 +99,8 @@ fn computed_as(dtype: DType) -> Type {
 fn scalar_word(value: Scalar, dtype: DType) -> u32 {
     match computed_as(dtype) {
         Type::F32 => (value.to_f64() as f32).to_bits(),
-        Type::I32 => value.to_i64() as u32,
-        Type::U32 => match value {
-            Scalar::UInt(x) => x as u32,
-            Scalar::Float(_) | Scalar::Int(_) | Scalar::Bool(_) => value.to_i64() as u32,
-        },
+        Type::I32 => i32::from_scalar(value) as u32,
+        Type::U32 => u32::from_scalar(value),
         Type::Bool => u32::from(value.to_bool()),
     }
 }
@@ -356,6 +355,7 @@ pub(crate) fn run<R: Runtime>(
     operands: &[GpuTensor<R>],
     parameters: &[Scalar],
 ) -> Vec<GpuTensor<R>> {
+    let expression = &*numbers::within(expression, parameters);
     let (shape, dtypes) = shape_and_dtypes(expression, operands);
     let device = &operands[0].device;
     let results: Vec<GpuTensor<R>> = expression
@@ -373,6 +373,7 @@ pub(crate) fn consume<R: Runtime>(
     operands: Vec<GpuTensor<R>>,
     parameters: &[Scalar],
 ) -> Vec<GpuTensor<R>> {
+    let expression = &*numbers::within(expression, parameters);
     let (shape, dtypes) = shape_and_dtypes(expression, &operands);
     let dtype = expression.results().first().map(|&step| dtypes[usize::from(step)]);
     let Some(dtype) = dtype else { return run(expression, &operands, parameters) };
@@ -541,6 +542,7 @@ pub(crate) fn fill<R: Runtime>(
     dtype: DType,
     device: &R::Device,
 ) -> GpuTensor<R> {
+    let program = &*numbers::within(program, parameters);
     let result = GpuTensor::empty(shape.clone(), dtype, device);
     write(program, &[], parameters, core::slice::from_ref(&result), &shape);
     result
@@ -553,6 +555,7 @@ pub(crate) fn full<R: Runtime>(
     dtype: DType,
     device: &R::Device,
 ) -> GpuTensor<R> {
+    numbers::expect_held("full", value, dtype);
     fill(&Expression::new(vec![Step::Parameter(0, dtype)]), &[value], shape, dtype, device)
 }
 
@@ -566,6 +569,13 @@ pub(crate) fn arange<R: Runtime>(
 ) -> GpuTensor<R> {
     let distance = if step > 0 { end.saturating_sub(start) } else { start.saturating_sub(end) };
     let count = usize::try_from(distance).unwrap_or(0).div_ceil(step.unsigned_abs().max(1) as usize);
+    if let Some(steps) = count.checked_sub(1) {
+        let last = i128::from(start) + i128::from(step) * steps as i128;
+        let last = i64::try_from(last).unwrap_or(if step > 0 { i64::MAX } else { i64::MIN });
+        [start, last]
+            .into_iter()
+            .for_each(|number| numbers::expect_held("arange", Scalar::Int(number), dtype));
+    }
     let program = Expression::new(vec![
         Step::Iota(0, dtype),
         Step::Parameter(0, dtype),
@@ -573,7 +583,9 @@ pub(crate) fn arange<R: Runtime>(
         Step::Parameter(1, dtype),
         Step::Binary(BinaryOp::Add, 2, 3),
     ]);
-    let parameters = [Scalar::Int(step), Scalar::Int(start)];
+    // One number, or none, is no step away from the first.
+    let step = if count > 1 { step } else { 0 };
+    let parameters = [Scalar::Int(step), Scalar::Int(if count > 0 { start } else { 0 })];
     fill(&program, &parameters, Shape::from([count]), dtype, device)
 }
 

@@ -1,7 +1,7 @@
 //! The tensor itself, and how it is made, read and moved.
 
 use super::kind::{Float, Int, TensorKind};
-use crate::backend::{self, Backend, ExecutionError, Primitive, held};
+use crate::backend::{self, Backend, ExecutionError, Primitive, held, held_for};
 use crate::check::{self, ensure};
 use crate::{DType, Scalar, Shape, TensorData};
 use core::fmt::Debug;
@@ -243,7 +243,8 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
         check::rank(op, &shape, D);
         let dtype = options.dtype.unwrap_or_else(K::default_dtype);
         expect_kind::<B, K>(op, dtype);
-        Self::wrap(B::full(shape, value, held::<B>(dtype, &options.device), &options.device))
+        let held = held_for::<B>(op, value, dtype, &options.device);
+        Self::wrap(B::full(shape, value, held, &options.device))
     }
 
     /// Reads the tensor back.

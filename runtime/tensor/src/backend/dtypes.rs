@@ -2,7 +2,7 @@
 
 use super::Backend;
 use crate::check::ensure;
-use crate::{DType, DTypeKind, Element, TensorData};
+use crate::{DType, DTypeKind, Element, Scalar, TensorData};
 
 /// The dtype in which a device holds what is asked for in `dtype`: that one if the device supports it, else the one that
 /// stands in for it; see [`Backend::supports`].
@@ -32,6 +32,29 @@ pub(crate) fn from_data<B: Backend>(data: TensorData, dtype: DType, device: &B::
         "{device:?} has no {dtype}, and {held}, which stands in for it, does not hold all of the numbers"
     );
     B::from_data(data.convert_dtype(held), device)
+}
+
+/// The dtype in which a device holds a tensor that is asked for in `dtype` and filled with a number.
+///
+/// # Panics
+/// When other integers stand in that do not hold the number.
+#[track_caller]
+pub(crate) fn held_for<B: Backend>(op: &str, value: Scalar, dtype: DType, device: &B::Device) -> DType {
+    let held = held::<B>(dtype, device);
+    if held != dtype && dtype.is_int() {
+        let number = match value {
+            Scalar::Int(x) => TensorData::from([x]),
+            Scalar::UInt(x) => TensorData::from([x]),
+            Scalar::Float(x) => TensorData::from([x]),
+            Scalar::Bool(x) => TensorData::from([x]),
+        };
+        ensure!(
+            number.convert_dtype(dtype).fits(held),
+            op,
+            "{device:?} has no {dtype}, and {held}, which stands in for it, does not hold the number"
+        );
+    }
+    held
 }
 
 /// Data on a device, in its dtype or what stands in for that; see [`held`].

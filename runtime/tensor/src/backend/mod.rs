@@ -9,7 +9,7 @@ mod traits;
 
 pub use autodiff::AutodiffBackend;
 pub use device::{DeviceId, DeviceOps, ExecutionError};
-pub(crate) use dtypes::from_data;
+pub(crate) use dtypes::{from_data, held_for};
 pub use dtypes::{held, hold};
 pub use layout::{Layout, row_major};
 pub use primitive::{Primitive, SliceRange};

@@ -283,6 +283,14 @@ pub fn stand_ins<B: Backend>() {
         drop(Tensor::<B, 1, Int>::from_data_dtype(large(), &B::Device::default(), DType::I64))
     });
     assert!(text.contains("has no i64, and i32, which stands in for it, does not hold all"), "{text}");
+    let full = |number: i64, dtype| {
+        message_of(move || drop(Tensor::<B, 1, Int>::full([2], number, (&B::Device::default(), dtype))))
+    };
+    let text = full(-(1 << 40), DType::I64);
+    assert!(text.starts_with("full: ") && text.contains("has no i64, and i32"), "{text}");
+    let text = full(1 << 40, DType::U64);
+    assert!(text.contains("has no u64, and i32, which stands in for it, does not hold the number"), "{text}");
+    is(Tensor::<B, 1, Int>::full([2], -(1_i64 << 31), (&device, DType::I64)), [i32::MIN; 2], index::<B>());
 }
 
 pub fn truths<B: Backend>() {

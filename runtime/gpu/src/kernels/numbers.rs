@@ -1,0 +1,180 @@
+//! Numbers beside tensors of integers: which of them a kernel can be told.
+//!
+//! On a GPU, integers of 32 bits stand in for wider ones ([`held`](kiln_tensor::backend::held)). A number that needs more is refused, unless what comes of
+//! it needs no more.
+
+use crate::language::Storage;
+use crate::tensor::held_as;
+use kiln_tensor::{BinaryOp, CompareOp, DType, Expression, Scalar, Step, StepId};
+use std::borrow::Cow;
+use std::cmp::Ordering;
+
+/// On which side of the integers that a dtype's tensors hold a number is. A float is never beyond: it becomes the nearest, as in every cast.
+/// Among unsigned numbers, a negative one is what has its bits.
+fn beyond(value: Scalar, dtype: DType) -> Ordering {
+    let most = match held_as(dtype) {
+        Storage::I32 => i128::from(i32::MAX),
+        Storage::U32 => i128::from(u32::MAX),
+        Storage::F32 | Storage::F16 | Storage::Bool => return Ordering::Equal,
+    };
+    let value = match value {
+        Scalar::Int(x) => i128::from(x),
+        Scalar::UInt(x) => i128::from(x),
+        Scalar::Float(_) | Scalar::Bool(_) => return Ordering::Equal,
+    };
+    match (value < i128::from(i32::MIN), value > most) {
+        (true, _) => Ordering::Less,
+        (_, true) => Ordering::Greater,
+        (false, false) => Ordering::Equal,
+    }
+}
+
+/// The least or the largest number that a dtype's tensors hold.
+fn extreme(side: Ordering, dtype: DType) -> Scalar {
+    match (side, held_as(dtype)) {
+        (Ordering::Greater, Storage::U32) => Scalar::Int(i64::from(u32::MAX)),
+        (Ordering::Greater, _) => Scalar::Int(i64::from(i32::MAX)),
+        (Ordering::Less | Ordering::Equal, Storage::U32) => Scalar::Int(0),
+        (Ordering::Less | Ordering::Equal, _) => Scalar::Int(i64::from(i32::MIN)),
+    }
+}
+
+/// Refuses a number that a dtype's tensors do not hold.
+///
+/// # Panics
+/// When it is one.
+#[track_caller]
+pub(crate) fn expect_held(op: &str, value: Scalar, dtype: DType) {
+    if beyond(value, dtype) != Ordering::Equal {
+        let number = match value {
+            Scalar::Int(x) => x.to_string(),
+            Scalar::UInt(x) => x.to_string(),
+            Scalar::Float(x) => x.to_string(),
+            Scalar::Bool(x) => x.to_string(),
+        };
+        panic!("{op}: {dtype}, which stands in for wider integers on this device, does not hold {number}");
+    }
+}
+
+/// The number in place of one that is the other operand of the smaller or larger of two: the extreme on its side, where that makes no
+/// difference.
+///
+/// # Panics
+/// When it does: what is yielded would be beyond the dtype, or is not the smaller or larger.
+#[track_caller]
+pub(crate) fn operand(op: BinaryOp, value: Scalar, dtype: DType) -> Scalar {
+    match (op, beyond(value, dtype)) {
+        (BinaryOp::Min, Ordering::Greater) | (BinaryOp::Max, Ordering::Less) => {}
+        _ => expect_held(op.name(), value, dtype),
+    }
+    nearest(value, dtype)
+}
+
+/// The number that a dtype's tensors hold which is nearest.
+fn nearest(value: Scalar, dtype: DType) -> Scalar {
+    match beyond(value, dtype) {
+        Ordering::Equal => value,
+        side => extreme(side, dtype),
+    }
+}
+
+/// A comparison of a tensor with a number as one with the [`nearest`] that its dtype holds.
+pub(crate) fn comparison(op: CompareOp, value: Scalar, dtype: DType) -> (CompareOp, Scalar) {
+    use CompareOp::{Equal, Greater, GreaterEqual, Lower, LowerEqual, NotEqual};
+    let op = match (beyond(value, dtype), op) {
+        (Ordering::Equal, op) => op,
+        // All are at most the largest, and none is above.
+        (Ordering::Greater, NotEqual | Lower | LowerEqual) => LowerEqual,
+        (Ordering::Greater, Equal | Greater | GreaterEqual) => Greater,
+        (Ordering::Less, NotEqual | Greater | GreaterEqual) => GreaterEqual,
+        (Ordering::Less, Equal | Lower | LowerEqual) => Lower,
+    };
+    (op, nearest(value, dtype))
+}
+
+/// The comparison with its operands exchanged.
+fn exchanged(op: CompareOp) -> CompareOp {
+    match op {
+        CompareOp::Equal | CompareOp::NotEqual => op,
+        CompareOp::Greater => CompareOp::Lower,
+        CompareOp::GreaterEqual => CompareOp::LowerEqual,
+        CompareOp::Lower => CompareOp::Greater,
+        CompareOp::LowerEqual => CompareOp::GreaterEqual,
+    }
+}
+
+/// A program with numbers that its dtypes hold, which yields the same.
+///
+/// # Panics
+/// When there is none: a number, or a parameter, is beyond its dtype.
+#[track_caller]
+pub(crate) fn within<'e>(expression: &'e Expression, parameters: &[Scalar]) -> Cow<'e, Expression> {
+    let mut any = false;
+    for step in &expression.steps {
+        match *step {
+            Step::Constant(value, dtype) => any |= beyond(value, dtype) != Ordering::Equal,
+            Step::Parameter(n, dtype) => {
+                if let Some(&value) = parameters.get(usize::from(n)) {
+                    expect_held("elementwise", value, dtype);
+                }
+            }
+            Step::Input(_)
+            | Step::Iota(..)
+            | Step::Unary(..)
+            | Step::Binary(..)
+            | Step::Compare(..)
+            | Step::Activation(..)
+            | Step::Where(..)
+            | Step::Cast(..) => {}
+        }
+    }
+    if any { Cow::Owned(rewritten(expression)) } else { Cow::Borrowed(expression) }
+}
+
+/// [`within`] of a program in which a number is beyond its dtype.
+#[track_caller]
+fn rewritten(expression: &Expression) -> Expression {
+    let number = |id: StepId| match expression.steps.get(usize::from(id)) {
+        Some(&Step::Constant(value, dtype)) if beyond(value, dtype) != Ordering::Equal => {
+            Some((value, dtype))
+        }
+        _ => None,
+    };
+    let refuse = |id: StepId| {
+        if let Some((value, dtype)) = number(id) {
+            expect_held("elementwise", value, dtype);
+        }
+    };
+    expression.results().into_iter().for_each(refuse);
+    let rewritten = expression.steps.iter().map(|step| match *step {
+        Step::Constant(value, dtype) => Step::Constant(nearest(value, dtype), dtype),
+        Step::Binary(op @ (BinaryOp::Min | BinaryOp::Max), a, b) => {
+            for (value, dtype) in [a, b].into_iter().filter_map(number) {
+                operand(op, value, dtype);
+            }
+            *step
+        }
+        Step::Compare(op, a, b) => match (number(a), number(b)) {
+            (None, Some((value, dtype))) => Step::Compare(comparison(op, value, dtype).0, a, b),
+            (Some((value, dtype)), None) => {
+                Step::Compare(exchanged(comparison(exchanged(op), value, dtype).0), a, b)
+            }
+            (None, None) | (Some(_), Some(_)) => {
+                refuse(a);
+                *step
+            }
+        },
+        Step::Input(_)
+        | Step::Parameter(..)
+        | Step::Iota(..)
+        | Step::Unary(..)
+        | Step::Binary(..)
+        | Step::Activation(..)
+        | Step::Where(..)
+        | Step::Cast(..) => {
+            step.operands().for_each(refuse);
+            *step
+        }
+    });
+    Expression { steps: rewritten.collect(), outputs: expression.outputs.clone() }
+}
