@@ -2,35 +2,36 @@
 //! at the same weights, by losses that agree at every step. `scripts/training_goldens.py` writes what PyTorch does.
 #![cfg(test)]
 
-use kiln::backend::{Autodiff, NdArray};
+use kiln::backend::{Autodiff, NdArray, Wgpu};
 use kiln::module::{AutodiffModule, Module};
 use kiln::nn::loss::CrossEntropyLossConfig;
 use kiln::optim::momentum::MomentumConfig;
 use kiln::optim::{AdamWConfig, GradientsParams, Optimizer, SgdConfig};
-use kiln::tensor::backend::Backend;
-use kiln::tensor::{Int, Tensor, TensorData};
+use kiln::tensor::backend::{AutodiffBackend, Backend};
+use kiln::tensor::{ElementConversion, Int, Tensor, TensorData};
 use kiln::weights::{AdapterType, load_low_rank, save_low_rank, save_weights};
 use kiln_record::safetensors::Safetensors;
 
-type B = Autodiff<NdArray>;
+type Cpu = Autodiff<NdArray>;
+type Gpu = Autodiff<Wgpu>;
 
 /// How far a loss may be from PyTorch's, relative to it.
 const LOSS: f64 = 1e-4;
 /// How far an element of a weight may be, relative to the largest of the weight's.
 const WEIGHT: f32 = 1e-3;
 
-/// Declares a network's module with a test for each optimizer.
+/// Declares a network's module with a test for each optimizer, on the CPU and on a GPU: nothing but the order of sums differs.
 macro_rules! case {
     ($name:ident, |$model:ident, $batch:ident| $forward:expr) => {
         mod $name {
             use super::*;
             include!(concat!(env!("OUT_DIR"), "/cases/", stringify!($name), "/model.rs"));
 
-            pub fn logits($model: &Model<B>, $batch: &Batch) -> Tensor<B, 2> {
+            pub fn logits<B: Backend>($model: &Model<B>, $batch: &Batch) -> Tensor<B, 2> {
                 $forward
             }
 
-            fn trained(optimizer: &str, mut optim: impl Optimizer<Model<B>, B>) {
+            fn trained<B: AutodiffBackend>(optimizer: &str, mut optim: impl Optimizer<Model<B>, B>) {
                 let case = Case::open(stringify!($name), optimizer);
                 let model = case.train(Model::<B>::default(), logits, &mut optim);
                 case.check_weights(&model.valid());
@@ -38,12 +39,22 @@ macro_rules! case {
 
             #[test]
             fn sgd() {
-                trained("sgd", super::sgd().init());
+                trained::<Cpu>("sgd", super::sgd().init());
             }
 
             #[test]
             fn adamw() {
-                trained("adamw", super::adamw().init());
+                trained::<Cpu>("adamw", super::adamw().init());
+            }
+
+            #[test]
+            fn sgd_on_a_gpu() {
+                trained::<Gpu>("sgd", super::sgd().init());
+            }
+
+            #[test]
+            fn adamw_on_a_gpu() {
+                trained::<Gpu>("adamw", super::adamw().init());
             }
         }
     };
@@ -80,11 +91,11 @@ impl Batch {
         self.0.tensor(name).unwrap_or_else(|| panic!("no {name}"))
     }
 
-    fn floats<const D: usize>(&self, index: usize) -> Tensor<B, D> {
+    fn floats<B: Backend, const D: usize>(&self, index: usize) -> Tensor<B, D> {
         Tensor::from_data(self.tensor(&format!("input_{index}")), &Default::default())
     }
 
-    fn integers<const D: usize>(&self, index: usize) -> Tensor<B, D, Int> {
+    fn integers<B: Backend, const D: usize>(&self, index: usize) -> Tensor<B, D, Int> {
         Tensor::from_data(self.tensor(&format!("input_{index}")), &Default::default())
     }
 }
@@ -109,7 +120,7 @@ impl Case {
     }
 
     /// Takes as many steps as there are losses, and compares each.
-    fn train<M: AutodiffModule<B>>(
+    fn train<B: AutodiffBackend, M: AutodiffModule<B>>(
         &self,
         mut model: M,
         logits: impl Fn(&M, &Batch) -> Tensor<B, 2>,
@@ -123,7 +134,7 @@ impl Case {
             let loss = criterion.forward(logits(&model, &self.batch), targets.clone());
             let grads = GradientsParams::from_grads(loss.backward(), &model);
             model = optim.step(self.rate, model, grads);
-            let loss = f64::from(loss.into_scalar());
+            let loss: f64 = loss.into_scalar().elem();
             let error = (loss - expected).abs() / expected;
             assert!(error <= LOSS, "{}: step {step}: loss {loss}, PyTorch's is {expected}", self.name);
             worst = worst.max(error);
@@ -133,7 +144,7 @@ impl Case {
     }
 
     /// Compares the weights, under the names that PyTorch has for them.
-    fn check_weights<M: Module<NdArray>>(&self, model: &M) {
+    fn check_weights<B: Backend>(&self, model: &impl Module<B>) {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("model.safetensors");
         save_weights(model, &path, AdapterType::PyTorch).unwrap_or_else(|error| panic!("{error}"));
@@ -178,7 +189,7 @@ mod untied {
     fn an_untied_head_is_replaced() {
         let device = Default::default();
         let batch = Batch(open(&folder("gpt").join("batch.safetensors")));
-        let (tied, model) = (gpt::Model::<B>::default(), Model::<B>::default());
+        let (tied, model) = (gpt::Model::<Cpu>::default(), Model::<Cpu>::default());
         let logits = model.forward(batch.integers(0));
         let expected = gpt::logits(&tied, &batch).into_data();
         logits
@@ -205,17 +216,17 @@ mod dropout {
 #[test]
 fn dropout_is_for_training() {
     let batch = Batch(open(&folder("dropout").join("batch.safetensors")));
-    let model = dropout::Model::<B>::default();
-    B::seed(&Default::default(), 4);
+    let model = dropout::Model::<Cpu>::default();
+    Cpu::seed(&Default::default(), 4);
     let run = || model.forward(batch.floats(0)).into_data();
     assert_ne!(run(), run());
     // The statistics that moved are those of the trained model: a fresh one yields PyTorch's output.
-    let fresh = dropout::Model::<B>::default().valid();
-    let output = fresh.forward(batch.floats::<2>(0).inner()).into_data();
+    let fresh = dropout::Model::<Cpu>::default().valid();
+    let output = fresh.forward(batch.floats::<Cpu, 2>(0).inner()).into_data();
     output.assert_approx_eq::<f32>(&batch.tensor("output"), kiln::tensor::Tolerance::rel_abs(1e-4, 1e-5));
     // Without batch statistics, the mean of many runs is what inference yields: what is kept is scaled.
     let frozen = model.freeze("bn").expect("a norm");
-    let plain = frozen.valid().forward(batch.floats::<2>(0).inner());
+    let plain = frozen.valid().forward(batch.floats::<Cpu, 2>(0).inner());
     let runs: Vec<Tensor<NdArray, 2>> = (0..2000).map(|_| frozen.forward(batch.floats(0)).inner()).collect();
     let mean = Tensor::stack::<3>(runs, 0).mean_dim(0).squeeze_dim::<2>(0);
     let error = (mean - plain.clone()).abs().mean().into_scalar() / plain.abs().mean().into_scalar();
@@ -236,7 +247,7 @@ fn low_rank_pairs() {
         expected: open(&case.join("lora_after/adapter_model.safetensors")),
     };
     let device = Default::default();
-    let model = load_low_rank(gpt::Model::<B>::default(), folder("gpt").join("lora_before"), &device);
+    let model = load_low_rank(gpt::Model::<Cpu>::default(), folder("gpt").join("lora_before"), &device);
     let model = model.unwrap_or_else(|error| panic!("{error}"));
     let mut optim = adamw().init();
     let model = case.train(model, gpt::logits, &mut optim);
@@ -250,6 +261,6 @@ fn low_rank_pairs() {
     let apart = gpt::logits(&model, &case.batch).into_data();
     merged.assert_approx_eq::<f32>(&apart, kiln::tensor::Tolerance::rel_abs(1e-4, 1e-5));
     // The same pattern as PyTorch's, from scratch.
-    let fresh = gpt::Model::<B>::default().with_low_rank("*.attn.*", 2, 4.0).expect("attention");
+    let fresh = gpt::Model::<Cpu>::default().with_low_rank("*.attn.*", 2, 4.0).expect("attention");
     assert_eq!(fresh.num_params(), model.num_params());
 }
