@@ -93,6 +93,9 @@ RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 if [ "$(uname)-$(uname -m)" = Linux-x86_64 ]; then
     step "CUDA kernels for every generation of GPUs"
     bash scripts/cuda_kernels.sh
+
+    step "the code that calls CUDA's libraries, on one that stands in for them"
+    bash scripts/cuda_driver.sh fixtures/cases/net_*/
 fi
 
 step "tests"

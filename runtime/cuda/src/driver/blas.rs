@@ -132,7 +132,9 @@ impl Blas {
         }
         let plan = match plans.entry(key) {
             std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
-            std::collections::hash_map::Entry::Vacant(new) => new.insert(self.plan(&key, data_type)?),
+            std::collections::hash_map::Entry::Vacant(new) => {
+                new.insert(self.plan(&key, data_type, product.bias)?)
+            }
         };
         let Some(plan) = plan else { return Ok(false) };
         if let Some(bias) = product.bias {
@@ -168,9 +170,14 @@ impl Blas {
     }
 
     /// How the library advises to compute products; nothing where it cannot.
-    fn plan(&self, key: &Key, data_type: sys::cudaDataType) -> Result<Option<Plan>, DriverError> {
+    fn plan(
+        &self,
+        key: &Key,
+        data_type: sys::cudaDataType,
+        bias: Option<super::Address>,
+    ) -> Result<Option<Plan>, DriverError> {
         use sys::cublasLtMatmulDescAttributes_t as Attribute;
-        let Product { size: [rows, columns, depth], count, lhs, rhs, bias, tf32, .. } = key.product;
+        let Product { size: [rows, columns, depth], count, lhs, rhs, tf32, .. } = key.product;
         let compute = match (tf32, data_type) {
             (true, sys::cudaDataType::CUDA_R_32F) => sys::cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32,
             _ => sys::cublasComputeType_t::CUBLAS_COMPUTE_32F,
@@ -183,9 +190,11 @@ impl Blas {
             set(operation, Attribute::CUBLASLT_MATMUL_DESC_TRANSA, &turned(rhs.transposed))?;
             set(operation, Attribute::CUBLASLT_MATMUL_DESC_TRANSB, &turned(lhs.transposed))?;
             match bias {
-                Some(_) => {
+                // The library advises by where the bias is, too.
+                Some(bias) => {
                     let epilogue = sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS;
-                    set(operation, Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue)
+                    set(operation, Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue)?;
+                    set(operation, Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias.0)
                 }
                 None => Ok(()),
             }

@@ -1,24 +1,18 @@
-//! A device that is no GPU: kernels are compiled by the host's C++ compiler, and blocks run one after another, their threads as
-//! coroutines that take turns at barriers.
-//!
-//! Memory starts with NaNs, shared arrays too, for each block anew; the order in which threads run changes from barrier to barrier:
-//! what reads what nobody wrote, or does not wait for those who write, yields wrong numbers.
+//! A device that is no GPU, for the backend to run on in place of NVIDIA's driver. Its memory starts with NaNs.
 
 #![allow(dead_code, reason = "each test uses what it needs")]
 
-use corosensei::stack::DefaultStack;
-use corosensei::{Coroutine, CoroutineResult, Yielder};
+mod kernels;
+
+use kernels::HostFunction;
 use kiln_cuda::cache::Cache;
 use kiln_cuda::driver::{
     Address, Captured, Driver, DriverError, Function, KernelLaunch, Matrices, Pending, Product,
 };
 use kiln_cuda::{CudaDevice, InitError};
-use kiln_gpu::language::cuda;
 use kiln_tensor::{DType, bf16, f16};
 use std::alloc::{Layout, alloc, dealloc};
 use std::collections::HashMap;
-use std::ffi::c_void;
-use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -68,14 +62,12 @@ struct Owned {
     words: Vec<u32>,
 }
 
-struct HostFunction {
-    begin: extern "C" fn(*const [u32; 3], *const [u32; 3], extern "C" fn(*mut c_void)),
-    thread: extern "C" fn(*const [u32; 3], *mut c_void),
-    run: extern "C" fn(*const u64, *const u32),
-    /// Whether there are barriers.
-    waits: bool,
-    /// Its place and its shared arrays are statics.
-    turn: Mutex<()>,
+impl Owned {
+    fn run(&self, function: &HostFunction) -> Result<(), DriverError> {
+        let buffers: Vec<u64> = self.buffers.iter().map(|address| address.0).collect();
+        kernels::run(function, self.blocks, self.threads, &buffers, &self.words)
+            .map_err(|said| error("launch", said))
+    }
 }
 
 const ALIGNMENT: usize = 256;
@@ -139,36 +131,6 @@ fn compiler() -> &'static str {
     })
 }
 
-/// C++ that runs a kernel for one thread, from arrays of its arguments.
-fn entry(source: &str) -> Option<String> {
-    let (_, rest) = source.split_once("__global__ void ")?;
-    let (_, rest) = rest.split_once(") kiln_")?;
-    let (name, rest) = rest.split_once('(')?;
-    let (arguments, _) = rest.split_once("\n) {")?;
-    let (mut buffers, mut words) = (0, 0);
-    let mut given = Vec::new();
-    for argument in arguments.split(',') {
-        given.push(match argument.split_once('*') {
-            Some((ty, _)) => {
-                buffers += 1;
-                format!("({}*)buffers[{}]", ty.trim(), buffers - 1)
-            }
-            None => {
-                words += 1;
-                format!("words[{}]", words - 1)
-            }
-        });
-    }
-    let mut out = String::new();
-    let _ = writeln!(out, "extern \"C\" void kiln_host_run(void* const* buffers, const unsigned* words) {{");
-    let _ = writeln!(out, "    kiln_{name}({});", given.join(", "));
-    out.push_str("}\n");
-    if source.contains("__syncthreads") {
-        out.push_str("extern \"C\" void kiln_host_waits() {}\n");
-    }
-    Some(out)
-}
-
 impl State {
     fn whole(&self) -> Result<(), DriverError> {
         self.broken.map_or(Ok(()), |reason| Err(error("device", reason)))
@@ -228,39 +190,11 @@ impl Driver for Host {
     }
 
     fn compile(&self, source: &str) -> Result<Vec<u8>, DriverError> {
-        let kernel = source.strip_prefix(cuda::PRELUDE).expect("a kernel of the backend");
-        let entry = entry(kernel).expect("a kernel as it is printed");
-        let folder = tempfile::tempdir_in(folder()).expect("a folder");
-        let (text, library) = (folder.path().join("kernel.cc"), folder.path().join("kernel.so"));
-        std::fs::write(&text, [include_str!("shim.h"), kernel, &entry].concat()).expect("a file");
-        let output = Command::new("c++")
-            .args(["-O1", "-shared", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing", "-o"])
-            .args([&library, &text])
-            .output()
-            .expect("a C++ compiler");
-        if !output.status.success() {
-            return Err(error("compile", String::from_utf8_lossy(&output.stderr)));
-        }
-        Ok(std::fs::read(&library).expect("a library"))
+        kernels::compile(source, &folder()).map_err(|said| error("compile", said))
     }
 
     fn load(&self, image: &[u8], _entry_point: &str) -> Result<Function, DriverError> {
-        let file = tempfile::NamedTempFile::new_in(folder()).expect("a file");
-        std::fs::write(file.path(), image).expect("a file");
-        // SAFETY: the library is what `compile` made; it stays loaded.
-        let function = unsafe {
-            let library =
-                libloading::Library::new(file.path()).map_err(|said| error("load", said.to_string()))?;
-            let function = HostFunction {
-                begin: *library.get(b"kiln_host_begin").expect("the shim's function"),
-                thread: *library.get(b"kiln_host_thread").expect("the shim's function"),
-                run: *library.get(b"kiln_host_run").expect("the kernel"),
-                waits: library.get::<extern "C" fn()>(b"kiln_host_waits").is_ok(),
-                turn: Mutex::new(()),
-            };
-            std::mem::forget(library);
-            function
-        };
+        let function = kernels::load(image, &folder()).map_err(|said| error("load", said))?;
         let mut state = lock(&self.state);
         state.functions.push(Arc::new(function));
         Ok(Function(state.functions.len() as u64 - 1))
@@ -287,7 +221,7 @@ impl Driver for Host {
         }
         let function = state.functions[launch.function.0 as usize].clone();
         drop(state);
-        run(&function, &owned)
+        owned.run(&function)
     }
 
     fn product(&self, product: &Product) -> Result<bool, DriverError> {
@@ -348,7 +282,7 @@ impl Driver for Host {
         drop(state);
         for owned in &*graph {
             let function = lock(&self.state).functions[owned.function.0 as usize].clone();
-            run(&function, owned)?;
+            owned.run(&function)?;
         }
         Ok(())
     }
@@ -406,107 +340,4 @@ impl Pending for Read {
     fn wait(self: Box<Self>) -> Result<Vec<Vec<u8>>, DriverError> {
         Ok(self.0)
     }
-}
-
-std::thread_local! {
-    /// Stacks for the threads of a block.
-    static STACKS: std::cell::RefCell<Vec<DefaultStack>> = const { std::cell::RefCell::new(Vec::new()) };
-}
-
-std::thread_local! {
-    /// What the thread of a block that waited last goes on with.
-    static LAST_YIELDER: std::cell::Cell<*mut c_void> = const { std::cell::Cell::new(std::ptr::null_mut()) };
-}
-
-const STACK_BYTES: usize = 128 << 10;
-
-extern "C" fn wait(yielder: *mut c_void) {
-    LAST_YIELDER.set(yielder);
-    // SAFETY: the thread that runs now said where its yielder is, which lives as long as it.
-    let yielder = unsafe { &*yielder.cast::<Yielder<(), ()>>() };
-    yielder.suspend(());
-}
-
-/// Runs all blocks, one after another.
-fn run(function: &HostFunction, launch: &Owned) -> Result<(), DriverError> {
-    let _turn = lock(&function.turn);
-    let [width, height] = launch.threads;
-    let [columns, rows, layers] = launch.blocks;
-    let buffers: Vec<u64> = launch.buffers.iter().map(|address| address.0).collect();
-    for block in 0..u64::from(columns) * u64::from(rows) * u64::from(layers) {
-        let place = [block % u64::from(columns), block / u64::from(columns)];
-        let place =
-            [place[0] as u32, (place[1] % u64::from(rows)) as u32, (place[1] / u64::from(rows)) as u32];
-        (function.begin)(&raw const launch.blocks, &raw const place, wait);
-        run_block(function, [width, height], &buffers, &launch.words)?;
-    }
-    Ok(())
-}
-
-/// A thread of a block, by its number, and with what it goes on after a barrier.
-type Thread = (u32, Coroutine<(), (), (), DefaultStack>, *mut c_void);
-
-fn run_block(
-    function: &HostFunction,
-    [width, height]: [u32; 2],
-    buffers: &[u64],
-    words: &[u32],
-) -> Result<(), DriverError> {
-    let place = |thread: u32| [thread % width, thread / width, 0];
-    if !function.waits {
-        for thread in 0..width * height {
-            let place = place(thread);
-            (function.thread)(&raw const place, std::ptr::null_mut());
-            (function.run)(buffers.as_ptr(), words.as_ptr());
-        }
-        return Ok(());
-    }
-    let mut threads: Vec<Thread> = Vec::new();
-    let take = || {
-        let kept = STACKS.with_borrow_mut(Vec::pop);
-        kept.unwrap_or_else(|| DefaultStack::new(STACK_BYTES).expect("a stack"))
-    };
-    for thread in 0..width * height {
-        let run = function.run;
-        let (buffers, words) = (buffers.as_ptr(), words.as_ptr());
-        let (told, thread_place) = (function.thread, place(thread));
-        let coroutine = Coroutine::with_stack(take(), move |yielder: &Yielder<(), ()>, ()| {
-            told(&raw const thread_place, (&raw const *yielder).cast_mut().cast());
-            run(buffers, words);
-        });
-        threads.push((thread, coroutine, std::ptr::null_mut()));
-    }
-    let mut waiting = Vec::new();
-    let mut backwards = false;
-    while !threads.is_empty() {
-        let all = threads.len();
-        if backwards {
-            threads.reverse();
-        }
-        for (thread, mut coroutine, mut yielder) in threads.drain(..) {
-            // Where it goes on after a barrier, others were here meanwhile.
-            if !yielder.is_null() {
-                let place = place(thread);
-                (function.thread)(&raw const place, yielder);
-            }
-            match coroutine.resume(()) {
-                CoroutineResult::Yield(()) => {
-                    yielder = LAST_YIELDER.get();
-                    waiting.push((thread, coroutine, yielder));
-                }
-                CoroutineResult::Return(()) => {
-                    STACKS.with_borrow_mut(|stacks| stacks.push(coroutine.into_stack()))
-                }
-            }
-        }
-        if !waiting.is_empty() && waiting.len() != all {
-            return Err(error("launch", "some threads of a block wait where others do not come"));
-        }
-        if backwards {
-            waiting.reverse();
-        }
-        backwards = !backwards;
-        threads.append(&mut waiting);
-    }
-    Ok(())
 }

@@ -133,18 +133,21 @@ fn check_lanes<B: Backend, T: Element + bytemuck::Pod>(
     }
 }
 
+/// What a fold does with two numbers.
+type Join<T> = fn(T, T) -> T;
+
 /// A few long lanes, which backends may fold in parts: whole numbers of every dtype, of which sums and products wrap.
 pub fn cumulative_folds_of_long_lanes<B: Backend>() {
     fn all<B: Backend, T: Element + bytemuck::Pod + PartialOrd>(
-        sum: fn(T, T) -> T,
-        product: fn(T, T) -> T,
+        sum: Join<T>,
+        product: Join<T>,
         [zero, one, least, most]: [T; 4],
         number: fn(u32) -> T,
     ) {
         if !has::<B>(T::DTYPE) {
             return;
         }
-        let cases: [(CumulativeOp, fn(T, T) -> T, T); 4] = [
+        let cases: [(CumulativeOp, Join<T>, T); 4] = [
             (CumulativeOp::Sum, sum, zero),
             (CumulativeOp::Prod, product, one),
             (CumulativeOp::Max, |a, b| if a < b { b } else { a }, least),

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# The code that calls NVIDIA's libraries, where there are none: on a library of the host's that stands in for the driver, NVRTC and cuBLASLt
+# (tests/cuda_driver), the numeric suite, graphs and large products, and the folders that are given, verified.
+#
+#     scripts/cuda_driver.sh [CASE_DIR…]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+cargo build --quiet -p kiln-cuda-driver-tests
+place="$PWD/target/cuda_driver"
+mkdir -p "$place"
+for name in cuda nvrtc cublasLt; do
+    ln -sf ../debug/libkiln_cuda_driver.so "$place/lib$name.so"
+done
+export LD_LIBRARY_PATH="$place${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" KILN_CUDA_CACHE="$place/kernels" KILN_CUDA_TESTS=device
+# Kernels of another shim are not these.
+rm -rf "$KILN_CUDA_CACHE"
+cargo test --quiet -p kiln-cuda --test suite --test graphs
+cargo test --quiet -p kiln-cuda --test library -- --ignored
+if [ $# -gt 0 ]; then
+    cargo run --quiet -p kiln-build --features cli -- verify --backend cuda "$@"
+fi

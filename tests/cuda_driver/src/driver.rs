@@ -1,0 +1,564 @@
+//! The driver. Work is queued on streams and done when somebody waits for it: a stream, or an event that was recorded on it.
+
+use crate::blas::Product;
+use crate::kernels::{self, HostFunction};
+use crate::{folder, give};
+use cudarc::driver::sys::CUresult::{self, *};
+use cudarc::driver::sys::{self, CUdevice_attribute};
+use std::alloc::{Layout, alloc, dealloc};
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+
+/// How many devices there are.
+const DEVICES: i32 = 2;
+const ALIGNMENT: usize = 256;
+/// Work that waits at most: a device begins by itself.
+const MOST_WAITING: usize = 256;
+
+/// What is to be done, on memory by its address.
+enum Work {
+    Launch { function: usize, blocks: [u32; 3], threads: [u32; 2], buffers: Vec<u64>, words: Vec<u32> },
+    ToDevice { to: u64, bytes: Vec<u8> },
+    ToHost { to: usize, from: u64, bytes: usize },
+    Free(u64),
+    Record(u64),
+    Product(Product),
+    Graph(Arc<Vec<Work>>),
+}
+
+struct Stream {
+    context: u64,
+    waiting: Vec<Arc<Work>>,
+    /// What a capture wrote down.
+    captured: Option<Vec<Work>>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Where device memory begins, and its bytes.
+    memory: BTreeMap<u64, usize>,
+    host_memory: HashMap<usize, usize>,
+    streams: HashMap<u64, Stream>,
+    events: HashSet<u64>,
+    functions: Vec<Arc<HostFunction>>,
+    graphs: HashMap<u64, Vec<Work>>,
+    made: HashMap<u64, Arc<Vec<Work>>>,
+    handles: u64,
+    /// What went wrong, from where on nothing is done.
+    broken: Option<CUresult>,
+}
+
+thread_local! {
+    static CURRENT: Cell<u64> = const { Cell::new(0) };
+}
+
+fn state() -> MutexGuard<'static, State> {
+    static STATE: LazyLock<Mutex<State>> = LazyLock::new(Mutex::default);
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The state, where a context is current and nothing went wrong.
+fn ready() -> Result<MutexGuard<'static, State>, CUresult> {
+    if CURRENT.get() == 0 {
+        return Err(CUDA_ERROR_INVALID_CONTEXT);
+    }
+    let state = state();
+    state.broken.map_or(Ok(()), Err)?;
+    Ok(state)
+}
+
+fn code(result: Result<(), CUresult>) -> CUresult {
+    result.err().unwrap_or(CUDA_SUCCESS)
+}
+
+/// What was asked for is given where the pointer says.
+unsafe fn given<T>(to: *mut T, value: Result<T, CUresult>) -> CUresult {
+    match value {
+        // SAFETY: the pointer is the caller's to be written.
+        Ok(value) => match unsafe { give(to, value) } {
+            true => CUDA_SUCCESS,
+            false => CUDA_ERROR_INVALID_VALUE,
+        },
+        Err(error) => error,
+    }
+}
+
+impl State {
+    fn handle(&mut self) -> u64 {
+        self.handles += 1;
+        self.handles
+    }
+
+    /// A stream of the current context.
+    fn stream(&mut self, stream: sys::CUstream) -> Result<&mut Stream, CUresult> {
+        let found = self.streams.get_mut(&(stream as u64)).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+        if found.context == CURRENT.get() { Ok(found) } else { Err(CUDA_ERROR_INVALID_CONTEXT) }
+    }
+
+    /// Whether so many bytes from an address on are device memory.
+    fn holds(&self, address: u64, bytes: usize) -> bool {
+        let before = self.memory.range(..=address).next_back();
+        before.is_some_and(|(&start, &size)| address - start + bytes as u64 <= size as u64)
+    }
+
+    /// Queues work, or writes it down while the stream is captured, if it can be.
+    fn ask(&mut self, stream: sys::CUstream, work: Work) -> Result<(), CUresult> {
+        let can = matches!(work, Work::Launch { .. } | Work::Product(_));
+        let queue = self.stream(stream)?;
+        match &mut queue.captured {
+            Some(captured) if can => captured.push(work),
+            Some(_) => return Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED),
+            None => queue.waiting.push(Arc::new(work)),
+        }
+        if queue.waiting.len() > MOST_WAITING { self.finish(stream as u64, None) } else { Ok(()) }
+    }
+
+    /// Does what waits on a stream, up to where an event was recorded if one is named.
+    fn finish(&mut self, stream: u64, event: Option<u64>) -> Result<(), CUresult> {
+        let Some(queue) = self.streams.get_mut(&stream) else { return Ok(()) };
+        let is_event =
+            |work: &Arc<Work>| matches!((&**work, event), (Work::Record(at), Some(event)) if *at == event);
+        let end = match event {
+            Some(_) => queue.waiting.iter().rposition(is_event).map_or(0, |at| at + 1),
+            None => queue.waiting.len(),
+        };
+        let now: Vec<_> = queue.waiting.drain(..end).collect();
+        for work in now {
+            if let Err(error) = self.perform(&work) {
+                self.broken = Some(error);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn perform(&mut self, work: &Work) -> Result<(), CUresult> {
+        let there = |holds: bool| if holds { Ok(()) } else { Err(CUDA_ERROR_ILLEGAL_ADDRESS) };
+        match work {
+            Work::Launch { function, blocks, threads, buffers, words } => {
+                for &buffer in buffers {
+                    there(self.holds(buffer, 1))?;
+                }
+                let function = self.functions[*function].clone();
+                kernels::run(&function, *blocks, *threads, buffers, words).map_err(|said| {
+                    eprintln!("{said}");
+                    CUDA_ERROR_LAUNCH_FAILED
+                })
+            }
+            Work::ToDevice { to, bytes } => {
+                there(self.holds(*to, bytes.len()))?;
+                // SAFETY: the memory was just looked up.
+                unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), *to as *mut u8, bytes.len()) };
+                Ok(())
+            }
+            Work::ToHost { to, from, bytes } => {
+                there(self.holds(*from, *bytes))?;
+                // SAFETY: the memory was just looked up, and the caller keeps what is copied to until this is done.
+                unsafe { std::ptr::copy_nonoverlapping(*from as *const u8, *to as *mut u8, *bytes) };
+                Ok(())
+            }
+            Work::Free(address) => {
+                let bytes = self.memory.remove(address).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+                let layout =
+                    Layout::from_size_align(bytes, ALIGNMENT).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
+                // SAFETY: it was allocated with this layout, and is not known any more.
+                unsafe { dealloc(*address as *mut u8, layout) };
+                Ok(())
+            }
+            Work::Record(_) => Ok(()),
+            Work::Product(product) => {
+                for (start, bytes) in product.reach() {
+                    there(self.holds(start, bytes))?;
+                }
+                // SAFETY: all that it reads and writes was just looked up.
+                unsafe { product.compute() };
+                Ok(())
+            }
+            Work::Graph(all) => all.iter().try_for_each(|work| self.perform(work)),
+        }
+    }
+}
+
+/// Queues a product.
+pub(crate) fn multiply(stream: *mut c_void, product: Product) -> bool {
+    ready().and_then(|mut state| state.ask(stream.cast(), Work::Product(product))).is_ok()
+}
+
+// All of what follows is declared, with what must hold, in the CUDA driver API's reference.
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuInit(flags: c_uint) -> CUresult {
+    if flags == 0 { CUDA_SUCCESS } else { CUDA_ERROR_INVALID_VALUE }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuDeviceGetCount(count: *mut c_int) -> CUresult {
+    // SAFETY: as the reference says.
+    unsafe { given(count, Ok(DEVICES)) }
+}
+
+fn known(device: sys::CUdevice) -> Result<(), CUresult> {
+    if (0..DEVICES).contains(&device) { Ok(()) } else { Err(CUDA_ERROR_INVALID_DEVICE) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuDeviceGet(device: *mut sys::CUdevice, ordinal: c_int) -> CUresult {
+    // SAFETY: as the reference says.
+    unsafe { given(device, known(ordinal).map(|()| ordinal)) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, length: c_int, device: sys::CUdevice) -> CUresult {
+    let text = c"the host in place of a GPU".to_bytes_with_nul();
+    if known(device).is_err() || (length as usize) < text.len() {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    // SAFETY: there is room for so many bytes.
+    unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), name.cast(), text.len()) };
+    CUDA_SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuDeviceGetAttribute(
+    value: *mut c_int,
+    attribute: CUdevice_attribute,
+    device: sys::CUdevice,
+) -> CUresult {
+    let number = match attribute {
+        CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR => Ok(9),
+        CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR => Ok(0),
+        _ => Err(CUDA_ERROR_INVALID_VALUE),
+    };
+    // SAFETY: as the reference says.
+    unsafe { given(value, known(device).and(number)) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuDevicePrimaryCtxRetain(
+    context: *mut sys::CUcontext,
+    device: sys::CUdevice,
+) -> CUresult {
+    // SAFETY: as the reference says.
+    unsafe { given(context, known(device).map(|()| (device as u64 + 1) as sys::CUcontext)) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuCtxSetCurrent(context: sys::CUcontext) -> CUresult {
+    CURRENT.set(context as u64);
+    CUDA_SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuDeviceGetDefaultMemPool(
+    pool: *mut sys::CUmemoryPool,
+    device: sys::CUdevice,
+) -> CUresult {
+    // SAFETY: as the reference says.
+    unsafe { given(pool, known(device).map(|()| (device as u64 + 1) as sys::CUmemoryPool)) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemPoolSetAttribute(
+    _pool: sys::CUmemoryPool,
+    attribute: sys::CUmemPool_attribute,
+    value: *mut c_void,
+) -> CUresult {
+    match attribute {
+        sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD if !value.is_null() => CUDA_SUCCESS,
+        _ => CUDA_ERROR_INVALID_VALUE,
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuGetErrorName(error: CUresult, text: *mut *const c_char) -> CUresult {
+    let names: [(CUresult, &CStr); 8] = [
+        (CUDA_ERROR_INVALID_VALUE, c"CUDA_ERROR_INVALID_VALUE"),
+        (CUDA_ERROR_OUT_OF_MEMORY, c"CUDA_ERROR_OUT_OF_MEMORY"),
+        (CUDA_ERROR_INVALID_CONTEXT, c"CUDA_ERROR_INVALID_CONTEXT"),
+        (CUDA_ERROR_INVALID_HANDLE, c"CUDA_ERROR_INVALID_HANDLE"),
+        (CUDA_ERROR_INVALID_IMAGE, c"CUDA_ERROR_INVALID_IMAGE"),
+        (CUDA_ERROR_ILLEGAL_ADDRESS, c"CUDA_ERROR_ILLEGAL_ADDRESS"),
+        (CUDA_ERROR_LAUNCH_FAILED, c"CUDA_ERROR_LAUNCH_FAILED"),
+        (CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, c"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"),
+    ];
+    let name = names.iter().find(|(known, _)| *known == error).map_or(c"another error", |(_, name)| name);
+    // SAFETY: as the reference says.
+    unsafe { given(text, Ok(name.as_ptr())) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuGetErrorString(error: CUresult, text: *mut *const c_char) -> CUresult {
+    // SAFETY: as above.
+    unsafe { cuGetErrorName(error, text) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuStreamCreate(stream: *mut sys::CUstream, _flags: c_uint) -> CUresult {
+    let made = ready().map(|mut state| {
+        let handle = state.handle();
+        let made = Stream { context: CURRENT.get(), waiting: Vec::new(), captured: None };
+        state.streams.insert(handle, made);
+        handle as sys::CUstream
+    });
+    // SAFETY: as the reference says.
+    unsafe { given(stream, made) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuStreamSynchronize(stream: sys::CUstream) -> CUresult {
+    code(ready().and_then(|mut state| match state.stream(stream)?.captured {
+        Some(_) => Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED),
+        None => state.finish(stream as u64, None),
+    }))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemAllocAsync(
+    address: *mut sys::CUdeviceptr,
+    bytes: usize,
+    stream: sys::CUstream,
+) -> CUresult {
+    let made = ready().and_then(|mut state| {
+        if state.stream(stream)?.captured.is_some() {
+            return Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+        }
+        let layout = Layout::from_size_align(bytes, ALIGNMENT).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
+        if bytes == 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: the layout has a size.
+        let start = unsafe { alloc(layout) };
+        if start.is_null() {
+            return Err(CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        // SAFETY: there are so many bytes.
+        unsafe { start.write_bytes(0xff, bytes) };
+        state.memory.insert(start as u64, bytes);
+        Ok(start as u64)
+    });
+    // SAFETY: as the reference says.
+    unsafe { given(address, made) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemFreeAsync(address: sys::CUdeviceptr, stream: sys::CUstream) -> CUresult {
+    code(ready().and_then(|mut state| state.ask(stream, Work::Free(address))))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemHostAlloc(start: *mut *mut c_void, bytes: usize, _flags: c_uint) -> CUresult {
+    let made = ready().and_then(|mut state| {
+        let layout = Layout::from_size_align(bytes, ALIGNMENT).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
+        // SAFETY: whoever asks for none is told.
+        let made = if bytes == 0 { std::ptr::null_mut() } else { unsafe { alloc(layout) } };
+        if made.is_null() {
+            return Err(CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        // SAFETY: there are so many bytes.
+        unsafe { made.write_bytes(0xaa, bytes) };
+        state.host_memory.insert(made as usize, bytes);
+        Ok(made.cast())
+    });
+    // SAFETY: as the reference says.
+    unsafe { given(start, made) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemFreeHost(start: *mut c_void) -> CUresult {
+    code(ready().and_then(|mut state| {
+        let bytes = state.host_memory.remove(&(start as usize)).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let layout = Layout::from_size_align(bytes, ALIGNMENT).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
+        // SAFETY: it was allocated with this layout, and is not known any more.
+        unsafe { dealloc(start.cast(), layout) };
+        Ok(())
+    }))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
+    to: sys::CUdeviceptr,
+    from: *const c_void,
+    bytes: usize,
+    stream: sys::CUstream,
+) -> CUresult {
+    // SAFETY: the caller gives so many bytes. From pageable memory they are taken before the call returns.
+    let bytes = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), bytes) }.to_vec();
+    code(ready().and_then(|mut state| state.ask(stream, Work::ToDevice { to, bytes })))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
+    to: *mut c_void,
+    from: sys::CUdeviceptr,
+    bytes: usize,
+    stream: sys::CUstream,
+) -> CUresult {
+    let work = Work::ToHost { to: to as usize, from, bytes };
+    code(ready().and_then(|mut state| state.ask(stream, work)))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuEventCreate(event: *mut sys::CUevent, _flags: c_uint) -> CUresult {
+    let made = ready().map(|mut state| {
+        let handle = state.handle();
+        state.events.insert(handle);
+        handle as sys::CUevent
+    });
+    // SAFETY: as the reference says.
+    unsafe { given(event, made) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuEventRecord(event: sys::CUevent, stream: sys::CUstream) -> CUresult {
+    code(ready().and_then(|mut state| match state.events.contains(&(event as u64)) {
+        true => state.ask(stream, Work::Record(event as u64)),
+        false => Err(CUDA_ERROR_INVALID_HANDLE),
+    }))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuEventSynchronize(event: sys::CUevent) -> CUresult {
+    code(ready().and_then(|mut state| {
+        if !state.events.contains(&(event as u64)) {
+            return Err(CUDA_ERROR_INVALID_HANDLE);
+        }
+        let streams: Vec<u64> = state.streams.keys().copied().collect();
+        streams.into_iter().try_for_each(|stream| state.finish(stream, Some(event as u64)))
+    }))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuEventDestroy_v2(event: sys::CUevent) -> CUresult {
+    code(ready().and_then(|mut state| match state.events.remove(&(event as u64)) {
+        true => Ok(()),
+        false => Err(CUDA_ERROR_INVALID_HANDLE),
+    }))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuModuleLoadData(module: *mut sys::CUmodule, image: *const c_void) -> CUresult {
+    let made = ready().and_then(|mut state| {
+        // SAFETY: the caller gives what `nvrtcGetCUBIN` did: a length, and so many bytes.
+        let library = unsafe {
+            let length = image.cast::<u64>().read_unaligned();
+            std::slice::from_raw_parts(image.cast::<u8>().add(size_of::<u64>()), length as usize)
+        };
+        let function = kernels::load(library, &folder()).map_err(|_| CUDA_ERROR_INVALID_IMAGE)?;
+        state.functions.push(Arc::new(function));
+        Ok(state.functions.len() as u64 as sys::CUmodule)
+    });
+    // SAFETY: as the reference says.
+    unsafe { given(module, made) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuModuleGetFunction(
+    function: *mut sys::CUfunction,
+    module: sys::CUmodule,
+    name: *const c_char,
+) -> CUresult {
+    // SAFETY: the caller gives a text that ends with a zero.
+    let is_ours = unsafe { CStr::from_ptr(name) }.to_bytes().starts_with(b"kiln_");
+    let found = if is_ours { Ok(module as u64 as sys::CUfunction) } else { Err(CUDA_ERROR_NOT_FOUND) };
+    // SAFETY: as the reference says.
+    unsafe { given(function, found) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuLaunchKernel(
+    function: sys::CUfunction,
+    columns: c_uint,
+    rows: c_uint,
+    layers: c_uint,
+    width: c_uint,
+    height: c_uint,
+    depth: c_uint,
+    _shared_bytes: c_uint,
+    stream: sys::CUstream,
+    arguments: *mut *mut c_void,
+    _extra: *mut *mut c_void,
+) -> CUresult {
+    let limits = columns == 0 || rows == 0 || layers == 0 || rows > 65_535 || layers > 65_535;
+    if limits || depth != 1 || width * height == 0 || width * height > 1024 {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    code(ready().and_then(|mut state| {
+        let index = (function as usize).wrapping_sub(1);
+        let [buffers, words] = state.functions.get(index).ok_or(CUDA_ERROR_INVALID_HANDLE)?.arguments;
+        // SAFETY: the caller points at as many arguments as the function takes, which are read before the call returns.
+        let (buffers, words) = unsafe {
+            let all = std::slice::from_raw_parts(arguments, (buffers + words) as usize);
+            let (first, rest) = all.split_at(buffers as usize);
+            let buffers = first.iter().map(|pointer| pointer.cast::<u64>().read()).collect();
+            (buffers, rest.iter().map(|pointer| pointer.cast::<u32>().read()).collect())
+        };
+        let (blocks, threads) = ([columns, rows, layers], [width, height]);
+        state.ask(stream, Work::Launch { function: index, blocks, threads, buffers, words })
+    }))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuStreamBeginCapture_v2(
+    stream: sys::CUstream,
+    _mode: sys::CUstreamCaptureMode,
+) -> CUresult {
+    code(ready().and_then(|mut state| {
+        let stream = state.stream(stream)?;
+        match stream.captured.replace(Vec::new()) {
+            Some(_) => Err(CUDA_ERROR_ILLEGAL_STATE),
+            None => Ok(()),
+        }
+    }))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuStreamEndCapture(stream: sys::CUstream, graph: *mut sys::CUgraph) -> CUresult {
+    let made = ready().and_then(|mut state| {
+        let captured = state.stream(stream)?.captured.take().ok_or(CUDA_ERROR_ILLEGAL_STATE)?;
+        let handle = state.handle();
+        state.graphs.insert(handle, captured);
+        Ok(handle as sys::CUgraph)
+    });
+    // SAFETY: as the reference says.
+    unsafe { given(graph, made) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuGraphInstantiateWithFlags(
+    made: *mut sys::CUgraphExec,
+    graph: sys::CUgraph,
+    _flags: c_ulonglong,
+) -> CUresult {
+    let instance = ready().and_then(|mut state| {
+        let work = state.graphs.insert(graph as u64, Vec::new()).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+        let handle = state.handle();
+        state.made.insert(handle, Arc::new(work));
+        Ok(handle as sys::CUgraphExec)
+    });
+    // SAFETY: as the reference says.
+    unsafe { given(made, instance) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuGraphDestroy(graph: sys::CUgraph) -> CUresult {
+    code(ready().and_then(|mut state| {
+        state.graphs.remove(&(graph as u64)).map(|_| ()).ok_or(CUDA_ERROR_INVALID_HANDLE)
+    }))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuGraphLaunch(graph: sys::CUgraphExec, stream: sys::CUstream) -> CUresult {
+    code(ready().and_then(|mut state| {
+        let work = state.made.get(&(graph as u64)).ok_or(CUDA_ERROR_INVALID_HANDLE)?.clone();
+        state.ask(stream, Work::Graph(work))
+    }))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuGraphExecDestroy(graph: sys::CUgraphExec) -> CUresult {
+    code(ready().and_then(|mut state| {
+        state.made.remove(&(graph as u64)).map(|_| ()).ok_or(CUDA_ERROR_INVALID_HANDLE)
+    }))
+}

@@ -1,0 +1,34 @@
+//! What `kiln-cuda` asks of CUDA's driver, of NVRTC and of cuBLASLt, done on the host: one library that stands in for the three where there is no
+//! GPU, so that the code that calls them runs in tests. `scripts/cuda_driver.sh` puts it under their names.
+//!
+//! It is as strict as the documents of NVIDIA's libraries are: a stream's work is done when it is waited for and not before, memory must be
+//! there when work is done with it, calls need a current context, and what cannot be captured is refused while a stream is.
+
+mod blas;
+mod driver;
+mod nvrtc;
+
+#[path = "../../../runtime/cuda/tests/host/kernels.rs"]
+mod kernels;
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+/// Where files stand that a compiler and a loader need.
+fn folder() -> PathBuf {
+    static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
+    FOLDER.get_or_init(|| tempfile::tempdir().expect("a folder")).path().to_owned()
+}
+
+/// Writes where a pointer of C's says.
+///
+/// # Safety
+/// It is null, or may be written to.
+unsafe fn give<T>(to: *mut T, value: T) -> bool {
+    if to.is_null() {
+        return false;
+    }
+    // SAFETY: the caller says so.
+    unsafe { to.write(value) };
+    true
+}
