@@ -9,6 +9,8 @@ const ALIGN: usize = 64;
 
 /// A run of f32 that starts at a cache line.
 pub(crate) struct Aligned {
+    /// What was allocated, in which the elements start at the first cache line.
+    base: NonNull<u8>,
     data: NonNull<f32>,
     len: usize,
 }
@@ -22,30 +24,59 @@ impl Aligned {
     /// Zeros.
     pub fn new(len: usize) -> Self {
         if len == 0 {
-            return Self { data: NonNull::dangling(), len };
+            return Self { base: NonNull::dangling(), data: NonNull::dangling(), len };
         }
         let layout = Self::layout(len);
         // SAFETY: the layout has a size.
-        let data = unsafe { alloc_zeroed(layout) };
-        match NonNull::new(data.cast()) {
-            Some(data) => Self { data, len },
-            None => handle_alloc_error(layout),
-        }
+        let Some(base) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };
+        let skip = base.as_ptr().align_offset(ALIGN);
+        debug_assert!(skip < ALIGN);
+        // SAFETY: the layout has room for the elements behind the first cache line's start.
+        let data = unsafe { base.add(skip) }.cast();
+        advise(data.cast(), len * size_of::<f32>());
+        Self { base, data, len }
     }
 
+    /// What is allocated for so many elements. The allocator is asked for no alignment: then it takes zeros from the system as they are, where
+    /// otherwise it would write them.
     fn layout(len: usize) -> Layout {
-        match Layout::array::<f32>(len).and_then(|layout| layout.align_to(ALIGN)) {
-            Ok(layout) => layout,
-            Err(_) => panic!("{len} elements are more than memory can hold"),
+        let elements = Layout::array::<f32>(len).map(|layout| layout.size().checked_add(ALIGN));
+        match elements.map(|size| size.map(|size| Layout::from_size_align(size, align_of::<f32>()))) {
+            Ok(Some(Ok(layout))) => layout,
+            _ => panic!("{len} elements are more than memory can hold"),
         }
     }
 }
+
+/// Asks for large pages where memory holds some whole: writing to fresh memory and reading far apart then costs little. Memory stays as it is
+/// where the system does not know them.
+#[cfg(all(feature = "std", target_os = "linux"))]
+fn advise(data: NonNull<u8>, bytes: usize) {
+    const PAGE: usize = 2 << 20;
+    const MADV_HUGEPAGE: core::ffi::c_int = 14;
+    unsafe extern "C" {
+        fn madvise(
+            address: *mut core::ffi::c_void,
+            length: usize,
+            advice: core::ffi::c_int,
+        ) -> core::ffi::c_int;
+    }
+    let skip = data.as_ptr().align_offset(PAGE);
+    let whole = bytes.saturating_sub(skip) / PAGE * PAGE;
+    if whole > 0 {
+        // SAFETY: the pages lie within memory that the caller owns, and keep their contents. An error changes nothing.
+        unsafe { madvise(data.as_ptr().add(skip).cast(), whole, MADV_HUGEPAGE) };
+    }
+}
+
+#[cfg(not(all(feature = "std", target_os = "linux")))]
+fn advise(_data: NonNull<u8>, _bytes: usize) {}
 
 impl Drop for Aligned {
     fn drop(&mut self) {
         if self.len > 0 {
             // SAFETY: `new` allocated it with this layout.
-            unsafe { dealloc(self.data.as_ptr().cast(), Self::layout(self.len)) };
+            unsafe { dealloc(self.base.as_ptr(), Self::layout(self.len)) };
         }
     }
 }

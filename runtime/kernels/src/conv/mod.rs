@@ -20,9 +20,9 @@ pub use gradient::{conv_input_gradient, conv_weight_gradient};
 pub use shape::{ConvShape, ConvTransposeShape};
 pub use transposed::conv_transpose;
 
-use crate::gemm::{Bias, Epilogue, Matrix, PackedRhs, Rows, RowsProduct};
-use crate::scratch::{Aligned, with_scratch};
-use crate::threads::{SharedMut, parallel_for};
+use crate::gemm::{Bias, Epilogue, Matrix, PackedRhs, Part, Rows, RowsProduct};
+use crate::scratch::{self, Aligned};
+use crate::threads::SharedMut;
 use alloc::vec::Vec;
 use kiln_types::Activation;
 use planes::Planes;
@@ -91,7 +91,7 @@ impl PackedConv {
     /// # Panics
     /// When `weight` does not have the shape's weight dims.
     pub fn new(shape: &ConvShape, weight: &[f32]) -> Self {
-        Self::of_way(shape, shape.way(), weight, PackedRhs::new)
+        Self::of_way(shape, shape.way(), weight, Aligned::new)
     }
 
     /// Packs weights that serve only one convolution: never transformed, so that those that train round as the direct sum does.
@@ -100,7 +100,7 @@ impl PackedConv {
             ConvWay::Winograd => ConvWay::Rows,
             way => way,
         };
-        Self::of_way(shape, way, weight, PackedRhs::once)
+        Self::of_way(shape, way, weight, scratch::take)
     }
 
     /// Leaves its memory to others.
@@ -113,23 +113,14 @@ impl PackedConv {
         }
     }
 
-    /// For a given way, with right operands that `pack` makes.
-    fn of_way(
-        shape: &ConvShape,
-        way: ConvWay,
-        weight: &[f32],
-        pack: fn(Matrix<'_>, usize, usize) -> PackedRhs,
-    ) -> Self {
+    /// For a given way, with right operands in memory that `space` gives.
+    fn of_way(shape: &ConvShape, way: ConvWay, weight: &[f32], space: fn(usize) -> Aligned) -> Self {
         assert_eq!(weight.len(), shape.weight_len(), "the weights do not have the convolution's shape");
         let ((ic, oc), taps) = (shape.group_channels(), shape.windows.kernel_len());
         let depth = ic * taps;
-        let groups = |weight: &[f32]| -> Vec<PackedRhs> {
-            let group = |i: usize| {
-                let filters = &weight[i * oc * depth..(i + 1) * oc * depth];
-                pack(Matrix::row_major(filters, depth).transposed(), depth, oc)
-            };
-            (0..shape.groups).map(group).collect()
-        };
+        let group = |i: usize| &weight[i * oc * depth..(i + 1) * oc * depth];
+        let as_they_are =
+            |i: usize| PackedRhs::of(Matrix::row_major(group(i), depth).transposed(), depth, oc, space);
         let weights = match way {
             ConvWay::Depthwise => {
                 let mut aligned = Aligned::new(weight.len());
@@ -137,22 +128,38 @@ impl PackedConv {
                 Packed::Depthwise(aligned)
             }
             ConvWay::Grouped => Packed::Grouped(grouped::packed(shape, weight)),
-            ConvWay::Winograd => Packed::Winograd(winograd::transformed_filters(shape, weight, pack)),
-            ConvWay::Planes => Packed::Groups(groups(weight)),
-            ConvWay::Rows if taps == 1 => Packed::Groups(groups(weight)),
+            ConvWay::Winograd => Packed::Winograd(winograd::transformed_filters(shape, weight)),
+            ConvWay::Planes => Packed::Groups((0..shape.groups).map(as_they_are).collect()),
+            ConvWay::Rows if taps == 1 => Packed::Groups((0..shape.groups).map(as_they_are).collect()),
             // The elements of a window follow each other as in the image.
-            ConvWay::Rows => Packed::Groups(with_scratch(weight.len(), |filters| {
-                let to = SharedMut::new(filters);
-                parallel_for(shape.out_channels, depth, |range| {
-                    for at in range.map(|filter| filter * depth..(filter + 1) * depth) {
-                        // SAFETY: filters are disjoint.
-                        exchange(&weight[at.clone()], ic, taps, unsafe { to.slice(at) });
-                    }
-                });
-                groups(filters)
-            })),
+            ConvWay::Rows => Packed::Groups(
+                (0..shape.groups)
+                    .map(|i| {
+                        // SAFETY: panels lie in the operand, whose dims are the filters'.
+                        let fill =
+                            |part: Part, to: *mut f32| unsafe { fill_panel(group(i), ic, taps, part, to) };
+                        PackedRhs::of_panels(depth, oc, space, &fill)
+                    })
+                    .collect(),
+            ),
         };
         Self { len: weight.len(), way, weights }
+    }
+}
+
+/// Writes a panel of filters `[out, in, kernel…]` as a right operand `[kernel… · in, out]`.
+///
+/// # Safety
+/// The part lies in the operand; `to` is valid for writing the panel.
+unsafe fn fill_panel(filters: &[f32], ic: usize, taps: usize, part: Part, to: *mut f32) {
+    let filters = &filters[part.cols.start * ic * taps..part.cols.end * ic * taps];
+    for (l, step) in part.depth.enumerate() {
+        let (tap, channel) = (step / ic, step % ic);
+        let first = channel * taps + tap;
+        for (i, filter) in filters.chunks_exact(ic * taps).enumerate() {
+            // SAFETY: the panel has `width` elements for each step, at least as many as there are filters.
+            unsafe { *to.add(l * part.width + i) = filter[first] };
+        }
     }
 }
 

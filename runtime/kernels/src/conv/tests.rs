@@ -2,7 +2,8 @@
 
 use super::{ConvShape, ConvTransposeShape, ConvWay, ConvWeight, PackedConv, conv, conv_transpose};
 use crate::elementwise::activation_of;
-use crate::gemm::{PackedRhs, noise};
+use crate::gemm::noise;
+use crate::scratch::Aligned;
 use crate::simd::forced::at_each_level;
 use kiln_types::{Activation, ConvOptions, ConvTransposeOptions};
 
@@ -382,7 +383,7 @@ fn weights_that_serve_once_round_as_the_direct_sum_does() {
     let of = |weight: ConvWeight<'_>| rounding(&|out| conv(&shape, &x, weight, None, None, out));
     assert_eq!(shape.way(), ConvWay::Winograd);
     at_each_level(|level| {
-        let rows = PackedConv::of_way(&shape, ConvWay::Rows, &w, PackedRhs::new);
+        let rows = PackedConv::of_way(&shape, ConvWay::Rows, &w, Aligned::new);
         let end = super::End { bias: None, activation: None };
         let direct = rounding(&|out| super::run(&shape, &x, &rows, &end, out));
         let (once, squares) =

@@ -12,7 +12,7 @@
 mod transforms;
 
 use super::{ConvShape, End};
-use crate::gemm::{Bias, Epilogue, Matrix, PackedRhs, Rows, RowsProduct};
+use crate::gemm::{Bias, Epilogue, PackedRhs, Rows, RowsProduct, packed_place};
 use crate::math::{Map, map_rows};
 use crate::scratch::with_scratch;
 use crate::threads::{self, SharedMut, parallel_for};
@@ -43,34 +43,37 @@ pub(super) fn suits(shape: &ConvShape) -> bool {
     plain && square && shape.in_channels >= 16 && shape.out_channels >= 16 && Squares::of(shape).count >= 12
 }
 
-/// The transformed filters, one right operand a place, which `pack` makes: `[in, out]`. `weight` is `[out, in, 3, 3]`.
-pub(super) fn transformed_filters(
-    shape: &ConvShape,
-    weight: &[f32],
-    pack: fn(Matrix<'_>, usize, usize) -> PackedRhs,
-) -> Vec<PackedRhs> {
+/// The transformed filters, one right operand a place: `[in, out]`. `weight` is `[out, in, 3, 3]`.
+pub(super) fn transformed_filters(shape: &ConvShape, weight: &[f32]) -> Vec<PackedRhs> {
     let (ic, oc) = (shape.in_channels, shape.out_channels);
     assert_eq!(weight.len(), ic * oc * 9, "the weights do not have the convolution's shape");
-    with_scratch(PLACES * ic * oc, |places| {
-        let shared = SharedMut::new(places);
-        let lines = oc.div_ceil(LINE);
-        parallel_for(ic * lines, 10 * LINE, |range| {
-            for (c, first) in range.map(|i| (i / lines, i % lines * LINE)) {
-                // SAFETY: the filters lie inside, and each element of the places is written once.
-                unsafe {
-                    let from = weight.as_ptr().add((first * ic + c) * 9);
-                    transform_filters(
-                        from,
-                        ic * 9,
-                        LINE.min(oc - first),
-                        shared.ptr(c * oc + first),
-                        ic * oc,
-                    );
-                }
+    let mut operands: Vec<PackedRhs> = (0..PLACES).map(|_| PackedRhs::zeros(ic, oc)).collect();
+    let shared: Vec<_> = operands.iter_mut().map(|operand| SharedMut::new(operand.elements())).collect();
+    let lines = oc.div_ceil(LINE);
+    // Neighbouring channels lie beside each other in an operand: a thread writes pages of its own.
+    parallel_for(lines * ic, 10 * LINE, |range| {
+        for (first, c) in range.map(|i| (i / ic * LINE, i % ic)) {
+            let count = LINE.min(oc - first);
+            let mut places = [[0.0f32; LINE]; PLACES];
+            // SAFETY: the filters lie inside, and there is room for a line at each place.
+            unsafe {
+                let from = weight.as_ptr().add((first * ic + c) * 9);
+                transform_filters(from, ic * 9, count, places.as_mut_ptr().cast(), LINE);
             }
-        });
-        places.chunks((ic * oc).max(1)).map(|place| pack(Matrix::row_major(place, oc), ic, oc)).collect()
-    })
+            let mut done = 0;
+            while done < count {
+                let (at, beside) = packed_place(ic, oc, c, first + done);
+                let len = beside.min(count - done);
+                for (place, to) in places.iter().zip(&shared) {
+                    // SAFETY: each element of the operands is written once.
+                    unsafe { to.slice(at..at + len) }.copy_from_slice(&place[done..done + len]);
+                }
+                done += len;
+            }
+        }
+    });
+    drop(shared);
+    operands
 }
 
 /// How the images' results are cut into squares.

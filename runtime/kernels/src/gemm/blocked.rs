@@ -8,7 +8,7 @@ use crate::threads::{self, INLINE_WORK, SharedMut, parallel_for};
 use core::ops::Range;
 
 /// Elements of `A` that one pass over the columns uses again and again: half of a second-level cache of 1 MiB.
-const BLOCK_LHS: usize = 96 * 1024;
+pub(super) const BLOCK_LHS: usize = 96 * 1024;
 /// Elements of `C` that stay in the cache while the depth's blocks add to them.
 const BLOCK_OUT: usize = 96 * 1024;
 
@@ -204,6 +204,8 @@ impl Product<'_> {
                     cols: cols.len(),
                     accumulate: depth.start > 0 || self.adds,
                     finish: ends.then(|| self.epilogue.of_tile(first, cols.start, self.c_step)),
+                    ahead: core::ptr::null(),
+                    ahead_step: 0,
                 });
                 if ends {
                     let c = self.c.ptr(self.c_start);

@@ -16,7 +16,7 @@ pub use generic::{Number, gemm_generic};
 pub use pack::{PackedLhs, PackedRhs};
 
 pub(crate) use blocked::{Panels, Product};
-pub(crate) use pack::{Part, pack_lhs_into, pack_rhs_into, packed_rhs_len};
+pub(crate) use pack::{Part, pack_lhs_into, pack_rhs_into, packed_place, packed_rhs_len};
 pub(crate) use rows::{Rows, RowsProduct};
 
 use crate::scratch::with_scratch;
@@ -223,6 +223,16 @@ fn product(
                 return;
             }
         }
+    }
+    if parallel
+        && let (Lhs::Plain(a), Rhs::Packed(b)) = (a, b)
+        && a.col_stride == 1
+    {
+        let c = SharedMut::new(c);
+        return rows::spread(a.data, a.row_stride, m, k, |a, step| {
+            let a = Rows::InPlace(a, step);
+            RowsProduct { m, a, b, c: &c, c_start: 0, c_step, adds: false, epilogue }.run();
+        });
     }
     let kernels = Kernels::current();
     let fill = |part: Part, to: *mut f32| match b {

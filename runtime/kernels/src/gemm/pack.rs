@@ -83,11 +83,7 @@ impl PackedRhs {
     /// # Panics
     /// When the view does not hold them.
     pub fn new(b: Matrix<'_>, depth: usize, cols: usize) -> Self {
-        b.check(depth, cols, "right operand");
-        let len = packed_rhs_len(depth, cols);
-        let mut data = Aligned::new(len);
-        pack_rhs_into(b, depth, cols, &mut data);
-        Self { depth, cols, level: level(), data }
+        Self::of(b, depth, cols, Aligned::new)
     }
 
     /// [`PackedRhs::new`] in memory that [`PackedRhs::recycle`] gives back, for a product that is computed once.
@@ -95,10 +91,42 @@ impl PackedRhs {
     /// # Panics
     /// When the view does not hold the elements.
     pub(crate) fn once(b: Matrix<'_>, depth: usize, cols: usize) -> Self {
+        Self::of(b, depth, cols, scratch::take)
+    }
+
+    /// [`PackedRhs::new`] in memory of at least as many elements as `space` is asked for.
+    ///
+    /// # Panics
+    /// When the view does not hold the elements.
+    pub(crate) fn of(b: Matrix<'_>, depth: usize, cols: usize, space: fn(usize) -> Aligned) -> Self {
+        b.check(depth, cols, "right operand");
+        // SAFETY: checked above.
+        let fill = |part: Part, to: *mut f32| unsafe { pack_rhs_panel(b, part, to) };
+        Self::of_panels(depth, cols, space, &fill)
+    }
+
+    /// [`PackedRhs::of`] what `fill` writes, one panel at a time.
+    pub(crate) fn of_panels(
+        depth: usize,
+        cols: usize,
+        space: fn(usize) -> Aligned,
+        fill: &(dyn Fn(Part, *mut f32) + Sync),
+    ) -> Self {
         let len = packed_rhs_len(depth, cols);
-        let mut data = scratch::take(len);
-        pack_rhs_into(b, depth, cols, &mut data[..len]);
+        let mut data = space(len);
+        pack_rhs(&Kernels::current(), depth, cols, fill, &mut data[..len]);
         Self { depth, cols, level: level(), data }
+    }
+
+    /// An operand of zeros, whose elements are written through [`PackedRhs::elements`].
+    pub(crate) fn zeros(depth: usize, cols: usize) -> Self {
+        let data = Aligned::new(packed_rhs_len(depth, cols));
+        Self { depth, cols, level: level(), data }
+    }
+
+    /// All elements, in the kernel's order; see [`packed_place`].
+    pub(crate) fn elements(&mut self) -> &mut [f32] {
+        &mut self.data
     }
 
     /// Leaves its memory to others.
@@ -144,6 +172,19 @@ pub(crate) fn pack_lhs_into(a: Matrix<'_>, rows: usize, depth: usize, to: &mut [
 /// Elements that a packed `B` takes.
 pub(crate) fn packed_rhs_len(depth: usize, cols: usize) -> usize {
     depth * padded_cols(&Kernels::current(), cols)
+}
+
+/// Where the element of a step of the depth and a column lies in a packed `B` of these dims, and how many columns from it on lie beside it.
+pub(crate) fn packed_place(depth: usize, cols: usize, step: usize, col: usize) -> (usize, usize) {
+    let kernels = Kernels::current();
+    let block = block_depth(depth).max(1);
+    let start = step / block * block;
+    let steps = block.min(depth - start);
+    let panel = col - col % kernels.cols;
+    let beside = kernels.cols.min(cols - panel);
+    let width = panel_width(&kernels, beside);
+    let place = start * padded_cols(&kernels, cols) + panel * steps + (step - start) * width + (col - panel);
+    (place, panel + beside - col)
 }
 
 /// Packs the whole of `B` into [`packed_rhs_len`] elements.

@@ -1,18 +1,28 @@
 //! Products whose left operand is read where it lies, or gathered row by row when it is needed: images with their channels
 //! last against packed weights.
 
-use super::blocked::cut;
+use super::blocked::{BLOCK_LHS, cut};
 use super::pack::{PackedRhs, Part, depth_blocks, padded_cols, panel_width};
 use super::tile::{Kernels, Tile};
 use super::{Epilogue, Matrix};
 use crate::scratch::with_scratch;
-use crate::threads::{self, INLINE_WORK, SharedMut, parallel_for};
+use crate::threads::{self, INLINE_WORK, SharedMut, parallel_chunks, parallel_for};
 use core::ops::Range;
 
 /// Elements of gathered rows that are used again and again: an eighth of a second-level cache of 1 MiB.
 const BLOCK_ROWS: usize = 32 * 1024;
-/// Rows this many elements apart (2 KiB) share few places of a first-level cache: they are better gathered.
+/// Elements between rows (2 KiB) of which multiples share few places of a first-level cache: such rows are better gathered.
 const CLASH: usize = 512;
+
+/// Elements (256 KiB) from which on a packed operand is taken to lie in a third-level cache or in memory: a quarter of a second-level cache of 1 MiB.
+const FAR: usize = 64 * 1024;
+/// Steps of the depth that leave time to ask for a panel.
+const DEEP: usize = 64;
+/// Tiles that share in asking for the next panel.
+const ASKING: usize = 4;
+
+/// Elements between copies of rows, so that they do not clash: a cache line.
+const APART: usize = 16;
 
 /// Writes the elements of some rows and steps of the depth, row after row without gaps.
 pub(crate) type Gather<'a> = dyn Fn(Range<usize>, Range<usize>, *mut f32) + Sync + 'a;
@@ -78,7 +88,11 @@ impl RowsProduct<'_> {
         let jobs = row_jobs * col_jobs;
         parallel_for(jobs, work / jobs + 1, |range| {
             for job in range {
-                let rows = cut(self.m, kernels.rows, row_jobs, job % row_jobs);
+                // No job of several has one row, whose tile sums in an order of its own: results are equal for any number of threads.
+                let rows = match row_panels >= 2 * row_jobs {
+                    true => cut(self.m, kernels.rows, row_jobs, job % row_jobs),
+                    false => even(self.m, row_jobs, job % row_jobs),
+                };
                 let cols = cut(n, kernels.cols, col_jobs, job / row_jobs);
                 self.block(&kernels, rows, cols);
             }
@@ -95,15 +109,18 @@ impl RowsProduct<'_> {
             return self.without_depth(rows, cols);
         }
         let depth = super::pack::block_depth(k).min(k);
-        let block = (BLOCK_ROWS / depth / kernels.rows).max(1) * kernels.rows;
         let in_place = match self.a {
-            Rows::InPlace(a, step) if !step.is_multiple_of(CLASH) || self.m == 1 => Some((a, step)),
+            Rows::InPlace(a, step) if !clash(step) || self.m == 1 => Some((a, step)),
             _ => None,
         };
+        let elements = if in_place.is_some() { BLOCK_LHS } else { BLOCK_ROWS };
+        let block = (elements / depth / kernels.rows).max(1) * kernels.rows;
+        let blocks = rows.len().div_ceil(block);
         let space = if in_place.is_some() { 0 } else { block.min(rows.len()) * depth };
         with_scratch(space, |space| {
-            for first in rows.clone().step_by(block) {
-                let rows = first..rows.end.min(first + block);
+            for block in 0..blocks {
+                let part = cut(rows.len(), kernels.rows, blocks, block);
+                let rows = rows.start + part.start..rows.start + part.end;
                 for depth in depth_blocks(k) {
                     let (a, a_step) = match in_place {
                         Some((a, step)) => (a[rows.start * step + depth.start..].as_ptr(), step),
@@ -114,8 +131,6 @@ impl RowsProduct<'_> {
                     };
                     self.tiles(kernels, rows.clone(), cols.clone(), depth, a, a_step);
                 }
-                // SAFETY: this part of `C` is this job's own.
-                unsafe { self.epilogue.activate(self.c.ptr(self.c_start), self.c_step, rows, cols.clone()) };
             }
         });
     }
@@ -127,10 +142,8 @@ impl RowsProduct<'_> {
             Rows::InPlace(a, step) => unsafe { copy_rows(&a[depth.start..], step, rows, depth.len(), to) },
             Rows::Gather(gather) => gather(rows, depth, to),
             Rows::Panels(fill) => {
-                let height = tile_rows(kernels, rows.len());
-                for first in rows.clone().step_by(height) {
-                    let cols = first..rows.end.min(first + height);
-                    let width = cols.len();
+                for tile in tiles(kernels, &rows) {
+                    let (first, width, cols) = (tile.start, tile.len(), tile);
                     // SAFETY: panels follow each other in the room for the rows.
                     let to = unsafe { to.add((first - rows.start) * depth.len()) };
                     fill(Part { depth: depth.clone(), cols, width }, to);
@@ -156,12 +169,17 @@ impl RowsProduct<'_> {
             let count = kernels.cols.min(cols.end - col);
             let width = panel_width(kernels, count);
             let b = self.b.data[depth.start * padded + col * depth.len()..].as_ptr();
-            let height = tile_rows(kernels, rows.len());
-            for row in rows.clone().step_by(height) {
-                let height = height.min(rows.end - row);
-                let tile = match self.a {
-                    Rows::Panels(_) => kernels.of(height, width),
-                    _ => kernels.of_rows(height, width),
+            let next = self.next_panel(kernels, &cols, &depth, col).filter(|_| width == kernels.cols);
+            let asking = rows.len().div_ceil(kernels.rows).min(ASKING);
+            for (i, part) in tiles(kernels, &rows).enumerate() {
+                let (row, height) = (part.start, part.len());
+                let ahead_step = width.div_ceil(asking);
+                let ahead = next.filter(|_| asking > 1 && i < asking);
+                let ahead = ahead.map(|next| next.wrapping_add(i * depth.len() * ahead_step));
+                let tile = match (self.a, ahead) {
+                    (Rows::Panels(_), _) => kernels.of(height, width),
+                    (_, None) => kernels.of_rows(height, width),
+                    (_, Some(_)) => kernels.of_rows_ahead(height),
                 };
                 // SAFETY: the rows at `a` and the panel hold `depth` steps; the part of `C` is this job's own.
                 unsafe {
@@ -176,10 +194,40 @@ impl RowsProduct<'_> {
                         cols: count,
                         accumulate: depth.start > 0 || self.adds,
                         finish: ends.then(|| self.epilogue.of_tile(row, col, self.c_step)),
+                        ahead: ahead.unwrap_or_default(),
+                        ahead_step,
                     });
                 }
             }
+            if ends {
+                // While these columns are in the first-level cache.
+                let cols = col..col + count;
+                // SAFETY: this part of `C` is this job's own.
+                unsafe { self.epilogue.activate(self.c.ptr(self.c_start), self.c_step, rows.clone(), cols) };
+            }
         }
+    }
+
+    /// The panel of `B` that is read after the one at `col`, where `B` is so large that it comes from afar.
+    fn next_panel(
+        &self,
+        kernels: &Kernels,
+        cols: &Range<usize>,
+        depth: &Range<usize>,
+        col: usize,
+    ) -> Option<*const f32> {
+        let (k, n) = self.b.dims();
+        if self.b.data.len() < FAR || depth.len() < DEEP {
+            return None;
+        }
+        let at = |depth: Range<usize>, col: usize| depth.start * padded_cols(kernels, n) + col * depth.len();
+        let next = if col + kernels.cols < cols.end {
+            at(depth.clone(), col + kernels.cols)
+        } else {
+            let next = depth_blocks(k).find(|block| block.start == depth.end)?;
+            at(next, cols.start)
+        };
+        self.b.data.get(next).map(core::ptr::from_ref)
     }
 
     /// A product of depth 0: zeros, and the epilogue.
@@ -194,9 +242,40 @@ impl RowsProduct<'_> {
     }
 }
 
-/// Rows of the tiles that share out some rows evenly.
-fn tile_rows(kernels: &Kernels, rows: usize) -> usize {
-    rows.div_ceil(rows.div_ceil(kernels.rows))
+/// The `i`-th of `count` parts of a size, which differ by one at most.
+fn even(size: usize, count: usize, i: usize) -> Range<usize> {
+    size * i / count..size * (i + 1) / count
+}
+
+/// The rows of the tiles that share out some rows evenly: none has a single row, unless there is but one.
+fn tiles(kernels: &Kernels, rows: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
+    let (start, len) = (rows.start, rows.len());
+    let count = len.div_ceil(kernels.rows);
+    (0..count).map(move |i| {
+        let part = even(len, count, i);
+        start + part.start..start + part.end
+    })
+}
+
+/// Whether rows this many elements apart share few places of a first-level cache, so that a tile's rows displace each other.
+fn clash(step: usize) -> bool {
+    step.is_multiple_of(CLASH)
+}
+
+/// Lends the first `len` elements of some rows, which lie in `from`, with the elements from one to the next: where they are, or copies that do not
+/// clash. All jobs of a product then share one copy.
+pub(super) fn spread(from: &[f32], step: usize, rows: usize, len: usize, body: impl FnOnce(&[f32], usize)) {
+    if rows <= 1 || !clash(step) {
+        return body(from, step);
+    }
+    // A depth may be less than the step, and clash with the line behind it.
+    let apart = if clash(len + APART) { len + 2 * APART } else { len + APART };
+    with_scratch(rows * apart, |copies| {
+        parallel_chunks(copies, apart, len / 8 + 1, |row, to| {
+            to[..len].copy_from_slice(&from[row * step..][..len]);
+        });
+        body(copies, apart);
+    });
 }
 
 /// Copies the first `len` elements of some rows, one row behind the other.

@@ -55,6 +55,10 @@ impl Simd for Avx2 {
         intrinsic!(_mm256_storeu_ps(to, x))
     }
     #[inline(always)]
+    fn prefetch(self, at: *const f32) {
+        intrinsic!(_mm_prefetch::<_MM_HINT_T1>(at.cast()))
+    }
+    #[inline(always)]
     unsafe fn load_first(self, from: *const f32, n: usize) -> Self::F {
         intrinsic!(_mm256_maskload_ps(from, first_lanes(n)))
     }

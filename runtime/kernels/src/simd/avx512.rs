@@ -46,6 +46,10 @@ impl Simd for Avx512 {
         intrinsic!(_mm512_storeu_ps(to, x))
     }
     #[inline(always)]
+    fn prefetch(self, at: *const f32) {
+        intrinsic!(_mm_prefetch::<_MM_HINT_T1>(at.cast()))
+    }
+    #[inline(always)]
     unsafe fn load_first(self, from: *const f32, n: usize) -> Self::F {
         intrinsic!(_mm512_maskz_loadu_ps(((1u32 << n) - 1) as u16, from))
     }

@@ -57,6 +57,10 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// `from` is valid for reading `2 · LANES` elements.
     unsafe fn load_even(self, from: *const f32) -> Self::F;
 
+    /// Asks for the cache line at an address, which may be any, to come to the second-level cache; nothing where the machine cannot be asked.
+    #[inline(always)]
+    fn prefetch(self, _at: *const f32) {}
+
     /// The lanes of `a` at `at`, each below [`Simd::LANES`].
     fn permute(self, a: Self::F, at: Self::I) -> Self::F;
 

@@ -1,0 +1,62 @@
+//! Results are the same, to the bit, for any number of threads. In a process of its own, whose only test sets that number.
+
+use kiln_kernels::conv::{ConvShape, ConvWeight, PackedConv, conv};
+use kiln_kernels::gemm::{Bias, Epilogue, Lhs, Matrix, PackedRhs, Rhs, gemm};
+use kiln_kernels::threads::set_threads;
+use kiln_types::{Activation, ConvOptions};
+
+fn noise(len: usize) -> Vec<f32> {
+    (0..len).map(|i| ((i * 7919) % 1009) as f32 / 1009.0 - 0.5).collect()
+}
+
+/// What a computation yields with one thread, and with several.
+fn same_for_all(what: &str, run: impl Fn() -> Vec<f32>) {
+    set_threads(1);
+    let want = run();
+    for threads in [2, 3, 5, 8] {
+        set_threads(threads);
+        let got = run();
+        let differs = want.iter().zip(&got).position(|(a, b)| a.to_bits() != b.to_bits());
+        assert_eq!(differs, None, "{what} with {threads} threads");
+    }
+}
+
+#[test]
+fn results_are_the_same_for_any_number_of_threads() {
+    // One more than whole tiles of 4, 6, 8 and 14 rows among them; depths of one block and of several.
+    for m in [1, 2, 15, 29, 85, 113, 169, 197, 225, 337, 1009] {
+        for (k, n) in [(40, 90), (192, 576), (700, 40)] {
+            let (a, b, bias) = (noise(m * k), noise(k * n), noise(n));
+            let b = PackedRhs::new(Matrix::row_major(&b, n), k, n);
+            let epilogue =
+                Epilogue { bias: Bias::PerColumn(&bias), residual: None, activation: Some(Activation::Gelu) };
+            same_for_all(&format!("product {m}x{n}x{k}"), || {
+                let mut c = vec![0.0; m * n];
+                let a = Lhs::Plain(Matrix::row_major(&a, k));
+                gemm(m, n, k, a, Rhs::Packed(&b), &mut c, n, &epilogue);
+                c
+            });
+        }
+    }
+    // Channels in and out, groups, image, kernel, stride.
+    for (ic, oc, groups, size, kernel, stride) in [
+        (3, 32, 1, 29, 3, 2),
+        (48, 64, 1, 15, 1, 1),
+        (32, 48, 1, 13, 5, 1),
+        (32, 48, 1, 25, 3, 1),
+        (64, 64, 1, 29, 3, 2),
+        (40, 40, 40, 29, 3, 1),
+        (64, 64, 8, 15, 3, 1),
+    ] {
+        let pads = vec![(kernel / 2, kernel / 2); 2];
+        let options = ConvOptions { stride: vec![stride; 2], padding: pads, dilation: vec![1; 2], groups };
+        let shape = ConvShape::new(&[1, ic, size, size], &[oc, ic / groups, kernel, kernel], &options);
+        let (x, weight) = (noise(ic * size * size), noise(shape.weight_len()));
+        let packed = PackedConv::new(&shape, &weight);
+        same_for_all(&format!("convolution {ic}>{oc} in {groups}, {size}x{size}, kernel {kernel}"), || {
+            let mut out = vec![0.0; shape.output_dims().iter().product()];
+            conv(&shape, &x, ConvWeight::Packed(&packed), None, Some(Activation::Silu), &mut out);
+            out
+        });
+    }
+}
