@@ -10,7 +10,6 @@ use kiln_gpu::kernels::Template;
 use kiln_gpu::language::{Binding, cuda};
 use kiln_gpu::memory::{Owner, Pool, size_class};
 use kiln_gpu::runtime::{self, Amendment, Launch, Limits, MatrixProduct};
-use kiln_tensor::DType;
 use kiln_tensor::backend::ExecutionError;
 use kiln_tensor::compose::Draws;
 use std::collections::{HashMap, HashSet};
@@ -323,10 +322,7 @@ impl Context {
     /// See [`Runtime::product`](kiln_gpu::runtime::Runtime::product).
     pub fn product(&self, product: &MatrixProduct<'_, CudaRuntime>) -> bool {
         let MatrixProduct { dtype, size, count: matrix_count, ref lhs, ref rhs, bias, out } = *product;
-        let bytes = match dtype {
-            DType::F16 | DType::BF16 => 2,
-            _ => 4,
-        };
+        let bytes = dtype.size();
         let at = |memory: &Memory, start: usize| {
             let mut part = part(memory)?;
             part.address = part.address.map(|address| Address(address.0 + (start * bytes) as u64));

@@ -37,7 +37,19 @@ impl Runtime for CudaRuntime {
 
     fn supports(_device: &CudaDevice, storage: Storage) -> bool {
         match storage {
-            Storage::F32 | Storage::F16 | Storage::I32 | Storage::U32 | Storage::Bool => true,
+            Storage::F64
+            | Storage::F32
+            | Storage::F16
+            | Storage::BF16
+            | Storage::I64
+            | Storage::I32
+            | Storage::I16
+            | Storage::I8
+            | Storage::U64
+            | Storage::U32
+            | Storage::U16
+            | Storage::U8
+            | Storage::Bool => true,
         }
     }
 

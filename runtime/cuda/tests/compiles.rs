@@ -47,7 +47,7 @@ fn resources(template: &Template, architecture: &str) -> (String, Resources) {
 #[ignore = "needs NVIDIA's compiler: scripts/cuda_kernels.sh"]
 fn kernels_compile_for_all_architectures() {
     assert!(nvidia::has_compiler(), "NVRTC was not found");
-    let all = templates::all();
+    let all = [templates::all(), templates::of_cuda_alone()].concat();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let compiled: Vec<(String, &str, Resources)> = std::thread::scope(|scope| {
         let of = |chunk| {

@@ -102,7 +102,7 @@ const CASES: [Case; 9] = [
 #[test]
 fn products_are_handed_over_as_they_lie() {
     let cpu = <NdArray as Backend>::Device::default();
-    for dtype in [DType::F32, DType::F16] {
+    for dtype in [DType::F64, DType::F32, DType::F16, DType::BF16] {
         for (name, own, expected, by_library) in CASES {
             faults(&DEVICE, |faults| {
                 faults.library = true;

@@ -7,11 +7,11 @@ use crate::kernels::window::{self, Pooling};
 use crate::kernels::{attention, elementwise, index, matmul, numbers, recurrent, sort};
 use crate::language::Storage;
 use crate::runtime::Runtime;
-use crate::tensor::{GpuTensor, element_bytes, held_as, storage};
+use crate::tensor::{GpuTensor, element_bytes, held_as, require, supports};
 use core::future::Future;
 use core::marker::PhantomData;
 use core::ops::Range;
-use half::f16;
+use half::{bf16, f16};
 use kiln_tensor::backend::{Backend, ExecutionError, Layout, Primitive, SliceRange};
 use kiln_tensor::compose::{self, RnnOperands, RnnOutput};
 use kiln_tensor::{
@@ -30,15 +30,28 @@ type T<R> = GpuTensor<R>;
 
 /// The elements of a row-major tensor, as they stand in memory, as data.
 fn to_data(bytes: &[u8], shape: Shape, dtype: DType) -> TensorData {
-    let words = || bytes.chunks_exact(4).map(|word| u32::from_ne_bytes([word[0], word[1], word[2], word[3]]));
+    /// A copy that is aligned.
+    fn of<E: Element + bytemuck::AnyBitPattern>(bytes: &[u8], shape: Shape) -> TensorData {
+        let elements = bytes.chunks_exact(size_of::<E>()).map(bytemuck::pod_read_unaligned);
+        TensorData::new(elements.collect::<Vec<E>>(), shape)
+    }
     match held_as(dtype) {
-        Storage::F32 => TensorData::new(words().map(f32::from_bits).collect::<Vec<_>>(), shape),
-        Storage::I32 => TensorData::new(words().map(|word| word as i32).collect::<Vec<_>>(), shape),
-        Storage::U32 => TensorData::new(words().collect::<Vec<_>>(), shape),
-        Storage::Bool => TensorData::new(words().map(|word| word != 0).collect::<Vec<_>>(), shape),
-        Storage::F16 => {
-            let halves = bytes.chunks_exact(2).map(|half| f16::from_ne_bytes([half[0], half[1]]));
-            TensorData::new(halves.collect::<Vec<_>>(), shape)
+        Storage::F64 => of::<f64>(bytes, shape),
+        Storage::F32 => of::<f32>(bytes, shape),
+        Storage::F16 => of::<f16>(bytes, shape),
+        Storage::BF16 => of::<bf16>(bytes, shape),
+        Storage::I64 => of::<i64>(bytes, shape),
+        Storage::I32 => of::<i32>(bytes, shape),
+        Storage::I16 => of::<i16>(bytes, shape),
+        Storage::I8 => of::<i8>(bytes, shape),
+        Storage::U64 => of::<u64>(bytes, shape),
+        Storage::U32 => of::<u32>(bytes, shape),
+        Storage::U16 => of::<u16>(bytes, shape),
+        Storage::U8 => of::<u8>(bytes, shape),
+        Storage::Bool => {
+            let truths =
+                bytes.chunks_exact(Storage::Bool.bytes()).map(|word| word.iter().any(|&byte| byte != 0));
+            TensorData::new(truths.collect::<Vec<_>>(), shape)
         }
     }
 }
@@ -118,18 +131,30 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
     }
 
     fn supports(device: &R::Device, dtype: DType) -> bool {
-        storage(dtype).is_some_and(|storage| R::supports(device, storage))
+        supports::<R>(device, dtype)
     }
 
     fn from_data(data: TensorData, device: &R::Device) -> T<R> {
         let (shape, dtype) = (Shape::from(data.shape.clone()), data.dtype);
         let bytes = &*data.bytes;
+        require::<R>(device, dtype);
         let memory = match held_as(dtype) {
             Storage::Bool => {
                 let words: Vec<u32> = bytes.iter().map(|&byte| u32::from(byte != 0)).collect();
                 R::upload(device, bytemuck::cast_slice(&words))
             }
-            Storage::F32 | Storage::F16 | Storage::I32 | Storage::U32 => R::upload(device, bytes),
+            Storage::F64
+            | Storage::F32
+            | Storage::F16
+            | Storage::BF16
+            | Storage::I64
+            | Storage::I32
+            | Storage::I16
+            | Storage::I8
+            | Storage::U64
+            | Storage::U32
+            | Storage::U16
+            | Storage::U8 => R::upload(device, bytes),
         };
         T { memory, layout: Layout::contiguous(shape), dtype, device: device.clone() }
     }

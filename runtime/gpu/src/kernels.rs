@@ -7,6 +7,7 @@ pub mod elementwise;
 pub mod index;
 pub mod matmul;
 pub(crate) mod numbers;
+mod program;
 pub mod recurrent;
 pub mod reduce;
 pub mod rows;

@@ -4,40 +4,86 @@
 //! loops, branches, and reads and writes of buffers. Kernels are built by Rust code ([`Builder`]) and printed in the
 //! language of a device ([`wgsl`], [`cuda`]).
 //!
-//! Numbers are 32 bits wide when they are computed: half-precision elements are converted as they are read and written.
+//! Elements of fewer than 32 bits are converted as they are read and written: half-precision ones are computed as 32-bit floats, narrow
+//! integers as those of 32 bits. Numbers of 64 bits are computed as they are, by devices that have them: kernels with such numbers, or
+//! with elements of fewer than 32 bits other than [`Storage::F16`], are printed as CUDA C++ alone
+//! ([`Runtime::supports`](crate::runtime::Runtime::supports) says what a device has).
 
 mod builder;
 pub mod cuda;
+mod functions;
 mod math;
+mod number;
 mod print;
 pub mod wgsl;
 
-pub use builder::{Array, Buffer, Builder, Fours, Number, Value, Variable};
+pub use builder::{Array, Buffer, Builder, Fours, Value, Variable};
+pub use number::Number;
 
 /// The type of a number in a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Type {
+    /// A 64-bit float.
+    F64,
     /// A 32-bit float.
     F32,
+    /// A signed integer of 64 bits; it wraps.
+    I64,
     /// A signed integer of 32 bits; it wraps.
     I32,
+    /// An unsigned integer of 64 bits; it wraps.
+    U64,
     /// An unsigned integer of 32 bits; it wraps.
     U32,
     /// A truth value.
     Bool,
 }
 
+impl Type {
+    /// Whether it is one of floats.
+    pub fn is_float(self) -> bool {
+        match self {
+            Type::F64 | Type::F32 => true,
+            Type::I64 | Type::I32 | Type::U64 | Type::U32 | Type::Bool => false,
+        }
+    }
+
+    /// The words in which a number is told with a launch.
+    pub fn words(self) -> usize {
+        match self {
+            Type::F64 | Type::I64 | Type::U64 => 2,
+            Type::F32 | Type::I32 | Type::U32 | Type::Bool => 1,
+        }
+    }
+}
+
 /// The type of a buffer's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Storage {
+    /// 64-bit floats.
+    F64,
     /// 32-bit floats.
     F32,
     /// 16-bit floats; numbers are rounded to the nearest as they are written.
     F16,
+    /// The upper halves of 32-bit floats; numbers are rounded to the nearest, halves to even, as they are written, and NaN stays NaN.
+    BF16,
+    /// Signed integers of 64 bits.
+    I64,
     /// Signed integers of 32 bits.
     I32,
+    /// Signed integers of 16 bits; of numbers the lowest bits are written.
+    I16,
+    /// Signed integers of 8 bits; of numbers the lowest bits are written.
+    I8,
+    /// Unsigned integers of 64 bits.
+    U64,
     /// Unsigned integers of 32 bits.
     U32,
+    /// Unsigned integers of 16 bits; of numbers the lowest bits are written.
+    U16,
+    /// Unsigned integers of 8 bits; of numbers the lowest bits are written.
+    U8,
     /// Truth values, 32 bits each: 0 or 1.
     Bool,
 }
@@ -46,10 +92,40 @@ impl Storage {
     /// The type of an element that was read.
     pub fn value(self) -> Type {
         match self {
-            Storage::F32 | Storage::F16 => Type::F32,
-            Storage::I32 => Type::I32,
-            Storage::U32 => Type::U32,
+            Storage::F64 => Type::F64,
+            Storage::F32 | Storage::F16 | Storage::BF16 => Type::F32,
+            Storage::I64 => Type::I64,
+            Storage::I32 | Storage::I16 | Storage::I8 => Type::I32,
+            Storage::U64 => Type::U64,
+            Storage::U32 | Storage::U16 | Storage::U8 => Type::U32,
             Storage::Bool => Type::Bool,
+        }
+    }
+
+    /// The size of an element in memory.
+    pub fn bytes(self) -> usize {
+        match self {
+            Storage::F64 | Storage::I64 | Storage::U64 => 8,
+            Storage::F32 | Storage::I32 | Storage::U32 | Storage::Bool => 4,
+            Storage::F16 | Storage::BF16 | Storage::I16 | Storage::U16 => 2,
+            Storage::I8 | Storage::U8 => 1,
+        }
+    }
+
+    /// Bits of a narrow integer, which has fewer than the type in which it is computed.
+    pub fn narrow_bits(self) -> Option<u32> {
+        match self {
+            Storage::I16 | Storage::U16 => Some(16),
+            Storage::I8 | Storage::U8 => Some(8),
+            Storage::F64
+            | Storage::F32
+            | Storage::F16
+            | Storage::BF16
+            | Storage::I64
+            | Storage::I32
+            | Storage::U64
+            | Storage::U32
+            | Storage::Bool => None,
         }
     }
 }
@@ -77,7 +153,8 @@ pub enum Builtin {
     GroupsX,
 }
 
-/// Functions of one number. Those of floats are the device's own: `math` builds from them what is exact enough.
+/// Functions of one number. Those of floats are the device's own: for 32 bits `math` builds from them what is exact enough, for 64 bits
+/// devices have all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unary {
     /// `-x`.
@@ -100,6 +177,36 @@ pub enum Unary {
     Round,
     /// Towards zero.
     Trunc,
+    /// `e^x`, of 64-bit floats.
+    Exp,
+    /// `e^x - 1`, of 64-bit floats.
+    ExpM1,
+    /// Natural logarithm, of 64-bit floats.
+    Log,
+    /// `ln(1 + x)`, of 64-bit floats.
+    Log1p,
+    /// Tangent, of 64-bit floats.
+    Tan,
+    /// Inverse sine, of 64-bit floats.
+    Asin,
+    /// Inverse cosine, of 64-bit floats.
+    Acos,
+    /// Inverse tangent, of 64-bit floats.
+    Atan,
+    /// Hyperbolic sine, of 64-bit floats.
+    Sinh,
+    /// Hyperbolic cosine, of 64-bit floats.
+    Cosh,
+    /// Hyperbolic tangent, of 64-bit floats.
+    Tanh,
+    /// Inverse hyperbolic sine, of 64-bit floats.
+    Asinh,
+    /// Inverse hyperbolic cosine, of 64-bit floats.
+    Acosh,
+    /// Inverse hyperbolic tangent, of 64-bit floats.
+    Atanh,
+    /// Gauss error function, of 64-bit floats.
+    Erf,
 }
 
 /// Functions of two numbers of one type.
@@ -121,14 +228,18 @@ pub enum Binary {
     Or,
     /// Bitwise exclusive or; of truth values the logical one.
     Xor,
-    /// Shift towards the high bits by the `u32` `b`, below 32.
+    /// Shift towards the high bits by the `u32` `b`, below the number of bits.
     ShiftLeft,
-    /// Shift towards the low bits by the `u32` `b`, below 32; arithmetic for signed integers.
+    /// Shift towards the low bits by the `u32` `b`, below the number of bits; arithmetic for signed integers.
     ShiftRight,
     /// The smaller; which one if either is NaN is not said.
     Min,
     /// The larger; which one if either is NaN is not said.
     Max,
+    /// `a` to the power of `b`, of 64-bit floats.
+    Pow,
+    /// The angle of the point `(b, a)`, of 64-bit floats.
+    Atan2,
 }
 
 /// Comparisons of two numbers of one type.
@@ -147,10 +258,16 @@ pub enum Comparison {
 /// How a number is had.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Op {
+    /// A 64-bit float, by its bits: it may be NaN or infinite.
+    F64(u64),
     /// A float, by its bits: it may be NaN or infinite.
     F32(u32),
+    /// A signed integer of 64 bits.
+    I64(i64),
     /// A signed integer.
     I32(i32),
+    /// An unsigned integer of 64 bits.
+    U64(u64),
     /// An unsigned integer.
     U32(u32),
     /// A truth value.
@@ -178,7 +295,7 @@ pub enum Op {
     },
     /// The number in another type: floats are truncated and saturate, NaN is not said; truth is 1.
     Convert(Id),
-    /// The same 32 bits in another type.
+    /// The same bits in another type of as many.
     Bits(Id),
     /// The element of a buffer.
     Load(u32, Id),

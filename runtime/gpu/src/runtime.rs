@@ -25,7 +25,8 @@ pub trait Runtime: Clone + Copy + Debug + Default + Send + Sync + 'static {
     /// What the device can do.
     fn limits(device: &Self::Device) -> Limits;
 
-    /// Whether kernels read and write elements of a kind.
+    /// Whether kernels read and write elements of a kind, and compute with their [value's type](Storage::value). No kernel is made for a
+    /// device with elements that it does not support.
     fn supports(device: &Self::Device, storage: Storage) -> bool;
 
     /// Memory with arbitrary contents.

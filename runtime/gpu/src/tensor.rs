@@ -1,7 +1,7 @@
 //! The tensor of GPU backends.
 
 use crate::kernels::elementwise;
-use crate::language::Storage;
+use crate::language::{Storage, Type};
 use crate::runtime::Runtime;
 use kiln_tensor::backend::{Layout, Primitive, SliceRange};
 use kiln_tensor::{DType, Shape};
@@ -36,24 +36,23 @@ impl<R: Runtime> Primitive for GpuTensor<R> {
     }
 }
 
-/// How elements of a dtype stand in memory; nothing for a dtype that GPUs do not compute with here.
+/// How elements of a dtype stand in memory, on devices whose runtime supports that; nothing for a dtype that no GPU computes with here.
 pub(crate) fn storage(dtype: DType) -> Option<Storage> {
     match dtype {
+        DType::F64 => Some(Storage::F64),
         DType::F32 => Some(Storage::F32),
         DType::F16 => Some(Storage::F16),
+        DType::BF16 => Some(Storage::BF16),
+        DType::I64 => Some(Storage::I64),
         DType::I32 => Some(Storage::I32),
+        DType::I16 => Some(Storage::I16),
+        DType::I8 => Some(Storage::I8),
+        DType::U64 => Some(Storage::U64),
         DType::U32 => Some(Storage::U32),
+        DType::U16 => Some(Storage::U16),
+        DType::U8 => Some(Storage::U8),
         DType::Bool => Some(Storage::Bool),
-        DType::F64
-        | DType::BF16
-        | DType::I64
-        | DType::I16
-        | DType::I8
-        | DType::U64
-        | DType::U16
-        | DType::U8
-        | DType::I4
-        | DType::U4 => None,
+        DType::I4 | DType::U4 => None,
     }
 }
 
@@ -66,12 +65,33 @@ pub(crate) fn held_as(dtype: DType) -> Storage {
     storage(dtype).unwrap_or_else(|| panic!("the device has no {dtype}"))
 }
 
+/// Whether a device computes with a dtype.
+pub(crate) fn supports<R: Runtime>(device: &R::Device, dtype: DType) -> bool {
+    storage(dtype).is_some_and(|storage| R::supports(device, storage))
+}
+
+/// Stops at a dtype that the device has not, before there is a kernel with it: not every language has all numbers.
+#[track_caller]
+pub(crate) fn require<R: Runtime>(device: &R::Device, dtype: DType) {
+    assert!(supports::<R>(device, dtype), "the device has no {dtype}");
+}
+
+/// The dtype whose elements are what those of a dtype are computed as.
+pub(crate) fn computed_in(dtype: DType) -> DType {
+    match held_as(dtype).value() {
+        Type::F64 => DType::F64,
+        Type::F32 => DType::F32,
+        Type::I64 => DType::I64,
+        Type::I32 => DType::I32,
+        Type::U64 => DType::U64,
+        Type::U32 => DType::U32,
+        Type::Bool => DType::Bool,
+    }
+}
+
 /// Bytes of one element in memory.
 pub(crate) fn element_bytes(dtype: DType) -> usize {
-    match held_as(dtype) {
-        Storage::F16 => 2,
-        Storage::F32 | Storage::I32 | Storage::U32 | Storage::Bool => 4,
-    }
+    held_as(dtype).bytes()
 }
 
 impl<R: Runtime> GpuTensor<R> {
@@ -87,6 +107,7 @@ impl<R: Runtime> GpuTensor<R> {
                 "a tensor of shape {shape} has more than 2^31 elements, which kernels on a GPU cannot count"
             )
         };
+        require::<R>(device, dtype);
         let memory = R::allocate(device, elements * element_bytes(dtype));
         Self { memory, layout: Layout::contiguous(shape), dtype, device: device.clone() }
     }

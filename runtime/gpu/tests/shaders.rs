@@ -27,6 +27,17 @@ fn kernels_are_valid_shaders() {
     }
 }
 
+/// What is stored narrow, computed wide and told in two words. A device has no dtype that its language has not; were such a kernel made
+/// for it all the same, it would not be some other one.
+#[test]
+fn other_dtypes_read_well_in_cuda_alone() {
+    for (name, template) in templates::readable_in_cuda_alone() {
+        let kernel = template.kernel();
+        insta::assert_snapshot!(name, cuda::source(&kernel));
+        assert!(std::panic::catch_unwind(|| wgsl::source(&kernel)).is_err(), "{name} in WGSL");
+    }
+}
+
 #[test]
 fn sources_read_well() {
     for (name, template) in templates::readable() {

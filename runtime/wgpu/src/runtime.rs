@@ -39,6 +39,15 @@ impl Runtime for WgpuRuntime {
         match storage {
             Storage::F16 => expect_context(device).has_f16,
             Storage::F32 | Storage::I32 | Storage::U32 | Storage::Bool => true,
+            // WGSL has none of them.
+            Storage::F64
+            | Storage::BF16
+            | Storage::I64
+            | Storage::I16
+            | Storage::I8
+            | Storage::U64
+            | Storage::U16
+            | Storage::U8 => false,
         }
     }
 

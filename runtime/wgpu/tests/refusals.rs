@@ -21,6 +21,22 @@ fn a_device_that_is_not_there_says_which_there_are() {
     assert!(error.contains("DiscreteGpu(99): no such GPU was found"), "{error}");
 }
 
+/// Above the backend, `Tensor` holds such dtypes in others.
+#[test]
+fn dtypes_that_shaders_have_not_are_refused() {
+    let x = || Wgpu::full([2].into(), Scalar::Float(2.0), DType::F32, &WgpuDevice::default());
+    for dtype in
+        [DType::F64, DType::BF16, DType::I64, DType::I16, DType::I8, DType::U64, DType::U16, DType::U8]
+    {
+        assert!(!Wgpu::supports(&WgpuDevice::default(), dtype), "{dtype}");
+        let wanted = format!("the device has no {dtype}");
+        assert_eq!(message(|| drop(Wgpu::cast(x(), dtype))), wanted);
+        let there_and_back =
+            Expression::new(vec![Step::Input(0), Step::Cast(dtype, 0), Step::Cast(DType::F32, 1)]);
+        assert_eq!(message(|| drop(Wgpu::elementwise(&there_and_back, vec![x()], &[]))), wanted);
+    }
+}
+
 #[test]
 fn tensors_with_too_many_elements_are_refused() {
     let full = || {

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! `primitives` calls the backend's methods, `tensors` goes through `Tensor`, `gradients` compares what training needs with
-//! finite differences and with PyTorch. Dtypes that a backend does not support
+//! finite differences (in f64) and with PyTorch, `pytorch` with the latter alone. Dtypes that a backend does not support
 //! ([`Backend::supports`]) are left out.
 //!
 //! [`derivatives!`] does the same for tapes over a backend: every operation's derivatives against differences.
@@ -89,6 +89,11 @@ macro_rules! suite {
         $crate::suite! { @families gradients:
             finite: activations convolutions transposed_convolutions pools adaptive_pools resizes softmaxes cross_entropies norms embeddings;
             training: attentions recurrent dropout;
+            pytorch: activations windows norms cross_entropies attentions recurrent;
+        }
+    };
+    (@level pytorch) => {
+        $crate::suite! { @families gradients:
             pytorch: activations windows norms cross_entropies attentions recurrent;
         }
     };

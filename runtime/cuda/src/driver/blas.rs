@@ -72,11 +72,11 @@ fn alignment(address: u64) -> u32 {
 
 fn data_type(dtype: DType) -> Option<sys::cudaDataType> {
     match dtype {
+        DType::F64 => Some(sys::cudaDataType::CUDA_R_64F),
         DType::F32 => Some(sys::cudaDataType::CUDA_R_32F),
         DType::F16 => Some(sys::cudaDataType::CUDA_R_16F),
         DType::BF16 => Some(sys::cudaDataType::CUDA_R_16BF),
-        DType::F64
-        | DType::I64
+        DType::I64
         | DType::I32
         | DType::I16
         | DType::I8
@@ -141,7 +141,13 @@ impl Blas {
             let attribute = sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_BIAS_POINTER;
             set(plan.operation, attribute, &bias.0)?;
         }
+        // The factors of the product and of what was there before, in the plan's scale type.
         let (one, zero) = (1.0_f32, 0.0_f32);
+        let (one_of_64, zero_of_64) = (1.0_f64, 0.0_f64);
+        let factors: [*const c_void; 2] = match product.dtype {
+            DType::F64 => [(&raw const one_of_64).cast(), (&raw const zero_of_64).cast()],
+            _ => [(&raw const one).cast(), (&raw const zero).cast()],
+        };
         let pointer = |address: super::Address| address.0 as *mut c_void;
         // SAFETY: the plan's parts are valid, the matrices lie within memory that outlives the work, which ends before what is asked
         // for later on the stream, and so does the workspace, which only work on the stream uses.
@@ -149,8 +155,8 @@ impl Blas {
             result::matmul(
                 self.handle,
                 plan.operation,
-                (&raw const one).cast(),
-                (&raw const zero).cast(),
+                factors[0],
+                factors[1],
                 pointer(product.rhs.start),
                 plan.layouts[0],
                 pointer(product.lhs.start),
@@ -178,12 +184,17 @@ impl Blas {
     ) -> Result<Option<Plan>, DriverError> {
         use sys::cublasLtMatmulDescAttributes_t as Attribute;
         let Product { size: [rows, columns, depth], count, lhs, rhs, tf32, .. } = key.product;
-        let compute = match (tf32, data_type) {
-            (true, sys::cudaDataType::CUDA_R_32F) => sys::cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32,
-            _ => sys::cublasComputeType_t::CUBLAS_COMPUTE_32F,
+        let (compute, scale) = match (tf32, data_type) {
+            (_, sys::cudaDataType::CUDA_R_64F) => {
+                (sys::cublasComputeType_t::CUBLAS_COMPUTE_64F, sys::cudaDataType::CUDA_R_64F)
+            }
+            (true, sys::cudaDataType::CUDA_R_32F) => {
+                (sys::cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32, sys::cudaDataType::CUDA_R_32F)
+            }
+            _ => (sys::cublasComputeType_t::CUBLAS_COMPUTE_32F, sys::cudaDataType::CUDA_R_32F),
         };
         let made = failed("cublasLtMatmulDescCreate");
-        let operation = result::create_matmul_desc(compute, sys::cudaDataType::CUDA_R_32F).map_err(made)?;
+        let operation = result::create_matmul_desc(compute, scale).map_err(made)?;
         // What lies row by row is the transpose that is wanted already.
         let turned = |transposed: bool| i32::from(transposed);
         let set_all = || {

@@ -296,14 +296,15 @@ impl Driver for Host {
 fn multiply(product: &Product) {
     let [rows, columns, depth] = product.size;
     let size = product.dtype.size();
-    let read = |from: Address, element: usize| -> f32 {
+    let read = |from: Address, element: usize| -> f64 {
         let at = from.0 as usize + element * size;
         // SAFETY: the memory holds the element.
         unsafe {
             match product.dtype {
-                DType::F32 => (at as *const f32).read(),
-                DType::F16 => (at as *const f16).read().to_f32(),
-                DType::BF16 => (at as *const bf16).read().to_f32(),
+                DType::F64 => (at as *const f64).read(),
+                DType::F32 => (at as *const f32).read().into(),
+                DType::F16 => (at as *const f16).read().to_f64(),
+                DType::BF16 => (at as *const bf16).read().to_f64(),
                 other => panic!("no products of {other}"),
             }
         }
@@ -317,15 +318,16 @@ fn multiply(product: &Product) {
             for column in 0..columns {
                 let term =
                     |at| element(&product.lhs, matrix, row, at) * element(&product.rhs, matrix, at, column);
-                let sum: f32 = (0..depth).map(term).sum();
+                let sum: f64 = (0..depth).map(term).sum();
                 let sum = sum + product.bias.map_or(0.0, |bias| read(bias, column));
                 let at = product.out.0 as usize + ((matrix * rows + row) * columns + column) * size;
                 // SAFETY: the memory has room for the element.
                 unsafe {
                     match product.dtype {
-                        DType::F32 => (at as *mut f32).write(sum),
-                        DType::F16 => (at as *mut f16).write(f16::from_f32(sum)),
-                        DType::BF16 => (at as *mut bf16).write(bf16::from_f32(sum)),
+                        DType::F64 => (at as *mut f64).write(sum),
+                        DType::F32 => (at as *mut f32).write(sum as f32),
+                        DType::F16 => (at as *mut f16).write(f16::from_f64(sum)),
+                        DType::BF16 => (at as *mut bf16).write(bf16::from_f64(sum)),
                         other => panic!("no products of {other}"),
                     }
                 }

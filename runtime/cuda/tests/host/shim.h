@@ -14,7 +14,11 @@ struct uint3 { unsigned x, y, z; };
 struct float4 { float x, y, z, w; };
 struct int4 { int x, y, z, w; };
 struct uint4 { unsigned x, y, z, w; };
+struct short4 { short x, y, z, w; };
 struct ushort4 { unsigned short x, y, z, w; };
+struct char4 { signed char x, y, z, w; };
+struct uchar4 { unsigned char x, y, z, w; };
+template <typename T> struct __attribute__((aligned(16))) Four { T x, y, z, w; };
 
 static uint3 threadIdx, blockIdx, gridDim;
 static void (*barrier)(void*);
@@ -44,24 +48,32 @@ static inline int __float_as_int(float x) { return same_bits<int>(x); }
 static inline unsigned __float_as_uint(float x) { return same_bits<unsigned>(x); }
 static inline float __int_as_float(int x) { return same_bits<float>(x); }
 static inline float __uint_as_float(unsigned x) { return same_bits<float>(x); }
+static inline long long __double_as_longlong(double x) { return same_bits<long long>(x); }
+static inline double __longlong_as_double(long long x) { return same_bits<double>(x); }
 
-static inline int __float2int_rz(float x) {
+// Towards zero, from the least to the greatest integer.
+template <typename To, typename From> static inline To towards_zero(From x, From beyond, To least) {
     if (x != x) return 0;
-    if (x >= 2147483648.0f) return 2147483647;
-    if (x <= -2147483648.0f) return -2147483647 - 1;
-    return (int)x;
+    if (x >= beyond) return ~least;
+    if (x <= -beyond || (least == 0 && x <= 0)) return least;
+    return (To)x;
 }
 
-static inline unsigned __float2uint_rz(float x) {
-    if (x != x || x <= 0.0f) return 0;
-    if (x >= 4294967296.0f) return 4294967295u;
-    return (unsigned)x;
-}
+#define CONVERSIONS(name, From)                                                                     \
+    static inline int name##2int_rz(From x) { return towards_zero<int, From>(x, 0x1p31, 1 << 31); }               \
+    static inline unsigned name##2uint_rz(From x) { return towards_zero<unsigned, From>(x, 0x1p32, 0); }           \
+    static inline long long name##2ll_rz(From x) { return towards_zero<long long, From>(x, 0x1p63, 1ll << 63); }   \
+    static inline unsigned long long name##2ull_rz(From x) { return towards_zero<unsigned long long, From>(x, 0x1p64, 0); }
+CONVERSIONS(__float, float)
+CONVERSIONS(__double, double)
 
-static inline unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
-static inline unsigned max(unsigned a, unsigned b) { return a > b ? a : b; }
-static inline int min(int a, int b) { return a < b ? a : b; }
-static inline int max(int a, int b) { return a > b ? a : b; }
+#define ORDER(T)                                               \
+    static inline T min(T a, T b) { return a < b ? a : b; }     \
+    static inline T max(T a, T b) { return a > b ? a : b; }
+ORDER(unsigned)
+ORDER(int)
+ORDER(unsigned long long)
+ORDER(long long)
 
 #define fmaf __builtin_fmaf
 #define fminf __builtin_fminf
@@ -75,6 +87,45 @@ static inline int max(int a, int b) { return a > b ? a : b; }
 #define ceilf __builtin_ceilf
 #define rintf __builtin_rintf
 #define truncf __builtin_truncf
+
+#define fma __builtin_fma
+#define fmin __builtin_fmin
+#define fmax __builtin_fmax
+#define fmod __builtin_fmod
+#define fabs __builtin_fabs
+#define sqrt __builtin_sqrt
+#define sin __builtin_sin
+#define cos __builtin_cos
+#define tan __builtin_tan
+#define asin __builtin_asin
+#define acos __builtin_acos
+#define atan __builtin_atan
+#define atan2 __builtin_atan2
+#define sinh __builtin_sinh
+#define cosh __builtin_cosh
+#define tanh __builtin_tanh
+#define asinh __builtin_asinh
+#define acosh __builtin_acosh
+#define atanh __builtin_atanh
+#define exp __builtin_exp
+#define expm1 __builtin_expm1
+#define log __builtin_log
+#define log1p __builtin_log1p
+#define erf __builtin_erf
+#define pow __builtin_pow
+#define floor __builtin_floor
+#define ceil __builtin_ceil
+#define rint __builtin_rint
+#define trunc __builtin_trunc
+
+static inline float bfloat_to_float(unsigned short bits) { return same_bits<float>((unsigned)bits << 16); }
+
+static inline unsigned short float_to_bfloat(float x) {
+    unsigned bits = same_bits<unsigned>(x), kept = bits >> 16, rest = bits & 0xffff;
+    if (x != x) return kept | 0x40;
+    // More than half of the last place rounds up, half of it where that is odd.
+    return kept + (rest > 0x8000 || (rest == 0x8000 && kept & 1));
+}
 
 static inline float half_to_float(unsigned short bits) {
     unsigned sign = (unsigned)(bits & 0x8000) << 16, magnitude = bits & 0x7fff;

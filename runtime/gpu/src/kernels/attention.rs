@@ -156,7 +156,7 @@ impl<'k> Place<'k> {
     }
 }
 
-/// Attention in one kernel, or nothing where its heads are too long for that, or the mask hides in both ways.
+/// Attention in one kernel, or nothing where its heads are too long for that, or its floats, or the mask hides in both ways.
 pub(crate) fn attention<R: Runtime>(
     q: &GpuTensor<R>,
     k: &GpuTensor<R>,
@@ -173,6 +173,8 @@ pub(crate) fn attention<R: Runtime>(
     let fits = [q, k, v].into_iter().chain(mask).all(GpuTensor::is_visible)
         && size.max(value_size) <= LONGEST
         && ((batch * heads * queries) as u64 * keys as u64) < 1 << 31;
+    // Of 64-bit floats there are too many bits for the variables of an invocation.
+    let fits = fits && q.dtype != DType::F64;
     if !fits || is_added && is_causal || keys == 0 || batch * heads * queries * value_size == 0 {
         return None;
     }

@@ -1,16 +1,15 @@
 //! Elementwise programs over strided operands; copies and fills are the shortest of them.
 
 use super::access::{self, Access, Operand, Walk};
+pub(crate) use super::program::activation;
+use super::program::{Operands, declare_parameters, evaluate, parameter_words};
 use super::then::{self, Then};
 use super::{LINE, launch, launch_open, line_of, numbers};
-use crate::language::{Builder, Kernel, Type, Value};
+use crate::language::{Builder, Kernel};
 use crate::runtime::Runtime;
-use crate::tensor::{GpuTensor, held_as};
+use crate::tensor::{GpuTensor, held_as, require, supports};
 use kiln_tensor::backend::{Layout, Primitive, SliceRange};
-use kiln_tensor::{
-    Activation, BinaryOp, CompareOp, DType, Element, Expression, Scalar, Shape, Step, UnaryOp,
-};
-use std::f32::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
+use kiln_tensor::{Activation, BinaryOp, DType, Expression, Scalar, Shape, Step};
 
 /// A program with what is known of its operands.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -41,7 +40,7 @@ impl Elementwise {
             let operands: Vec<_> = self.operands.iter().map(|&(_, access)| declare(access)).collect();
             let counters: Vec<_> = self.counters.iter().map(|&access| declare(access)).collect();
             let results: Vec<_> = self.results.iter().map(|&(_, access)| declare(access)).collect();
-            let parameters: Vec<_> = own_parameters(&self.expression).iter().map(|_| k.parameter()).collect();
+            let parameters = declare_parameters(k, &self.expression);
             let then = then::declare(k, &self.then);
 
             let position = k.position(LINE);
@@ -54,6 +53,8 @@ impl Elementwise {
                     .collect();
                 let counters: Vec<_> =
                     counters.iter().map(|counter| counter.at(position, &coordinates)).collect();
+                let dtypes: Vec<DType> = self.operands.iter().map(|&(dtype, _)| dtype).collect();
+                let operands = Operands { values: &operands, dtypes: &dtypes };
                 let steps = evaluate(k, &self.expression, &operands, &counters, &parameters);
                 for ((output, result), step) in outputs.iter().zip(&results).zip(self.expression.results()) {
                     let value = then::apply(&then, position, steps[usize::from(step)]);
@@ -62,270 +63,6 @@ impl Elementwise {
             });
         })
     }
-}
-
-/// The dtypes of a program's parameters, by their number.
-pub(super) fn own_parameters(expression: &Expression) -> Vec<Option<DType>> {
-    let mut dtypes = Vec::new();
-    for step in &expression.steps {
-        if let Step::Parameter(n, dtype) = *step {
-            let n = usize::from(n);
-            dtypes.resize(dtypes.len().max(n + 1), None);
-            dtypes[n] = Some(dtype);
-        }
-    }
-    dtypes
-}
-
-/// The words that tell a kernel a program's parameters.
-///
-/// # Panics
-/// When the program names parameters that are not there.
-pub(super) fn parameter_words(expression: &Expression, parameters: &[Scalar]) -> Vec<u32> {
-    let word = |(n, dtype): (usize, Option<DType>)| match (parameters.get(n), dtype) {
-        (Some(&value), Some(dtype)) => scalar_word(value, dtype),
-        (_, None) => 0,
-        (None, Some(_)) => panic!("elementwise: a program names parameters that are not there"),
-    };
-    own_parameters(expression).into_iter().enumerate().map(word).collect()
-}
-
-/// The type in which elements of a dtype are computed.
-fn computed_as(dtype: DType) -> Type {
-    held_as(dtype).value()
-}
-
-/// A number as a word, in the type in which a dtype is computed.
-fn scalar_word(value: Scalar, dtype: DType) -> u32 {
-    match computed_as(dtype) {
-        Type::F32 => (value.to_f64() as f32).to_bits(),
-        Type::I32 => i32::from_scalar(value) as u32,
-        Type::U32 => u32::from_scalar(value),
-        Type::Bool => u32::from(value.to_bool()),
-    }
-}
-
-/// The same word in a kernel.
-fn word_as<'k>(word: Value<'k>, dtype: DType) -> Value<'k> {
-    match computed_as(dtype) {
-        Type::Bool => word.differs(0_u32),
-        ty => word.bits(ty),
-    }
-}
-
-fn constant(k: &Builder, value: Scalar, dtype: DType) -> Value<'_> {
-    let word = scalar_word(value, dtype);
-    match computed_as(dtype) {
-        Type::F32 => k.value(f32::from_bits(word)),
-        Type::I32 => k.value(word as i32),
-        Type::U32 => k.value(word),
-        Type::Bool => k.value(word != 0),
-    }
-}
-
-/// The values of all steps.
-pub(super) fn evaluate<'k>(
-    k: &'k Builder,
-    expression: &Expression,
-    operands: &[Value<'k>],
-    counters: &[Value<'k>],
-    parameters: &[Value<'k>],
-) -> Vec<Value<'k>> {
-    let mut counters = counters.iter();
-    let mut values: Vec<Value<'k>> = Vec::with_capacity(expression.steps.len());
-    for step in &expression.steps {
-        let of = |id: u16| values[usize::from(id)];
-        let value = match *step {
-            Step::Input(n) => operands[usize::from(n)],
-            Step::Constant(value, dtype) => constant(k, value, dtype),
-            Step::Parameter(n, dtype) => word_as(parameters[usize::from(n)], dtype),
-            Step::Iota(_, dtype) => match counters.next() {
-                Some(counter) => counter.to(computed_as(dtype)),
-                None => k.value(0_u32).to(computed_as(dtype)),
-            },
-            Step::Unary(op, x) => unary(op, of(x)),
-            Step::Binary(BinaryOp::Pow, base, exponent) => match constant_of(expression, exponent) {
-                Some(power) => power_of(of(base), of(exponent), power),
-                None => binary(BinaryOp::Pow, of(base), of(exponent)),
-            },
-            Step::Binary(op, a, b) => binary(op, of(a), of(b)),
-            Step::Compare(op, a, b) => compare(op, of(a), of(b)),
-            Step::Activation(op, x) => activation(op, of(x)),
-            Step::Where(condition, a, b) => of(condition).select(of(a), of(b)),
-            Step::Cast(dtype, x) => of(x).to(computed_as(dtype)),
-        };
-        values.push(value);
-    }
-    values
-}
-
-/// The number that a step is, if it is one.
-fn constant_of(expression: &Expression, step: u16) -> Option<f64> {
-    match expression.steps.get(usize::from(step)) {
-        Some(&Step::Constant(value, _)) => Some(value.to_f64()),
-        _ => None,
-    }
-}
-
-/// A power whose exponent is known: those that are exact without logarithms.
-fn power_of<'k>(base: Value<'k>, exponent: Value<'k>, power: f64) -> Value<'k> {
-    if power == 2.0 {
-        base * base
-    } else if power == 3.0 {
-        base * base * base
-    } else if power == 1.0 {
-        base
-    } else {
-        binary(BinaryOp::Pow, base, exponent)
-    }
-}
-
-fn unary(op: UnaryOp, x: Value<'_>) -> Value<'_> {
-    let k = x.kernel();
-    match op {
-        UnaryOp::Neg if x.ty() == Type::U32 => k.value(0_u32) - x,
-        UnaryOp::Neg => -x,
-        UnaryOp::Abs => x.abs(),
-        UnaryOp::Sign => x.sign(),
-        UnaryOp::Exp => x.exp(),
-        UnaryOp::Log => x.log(),
-        UnaryOp::Log1p => x.log_1p(),
-        UnaryOp::Sqrt => x.sqrt(),
-        UnaryOp::Recip => k.value(1.0) / x,
-        UnaryOp::Sin => x.sin(),
-        UnaryOp::Cos => x.cos(),
-        UnaryOp::Tan => x.tan(),
-        UnaryOp::Asin => x.asin(),
-        UnaryOp::Acos => x.acos(),
-        UnaryOp::Atan => x.atan(),
-        UnaryOp::Sinh => x.sinh(),
-        UnaryOp::Cosh => x.cosh(),
-        UnaryOp::Tanh => x.tanh(),
-        UnaryOp::Asinh => x.asinh(),
-        UnaryOp::Acosh => x.acosh(),
-        UnaryOp::Atanh => x.atanh(),
-        UnaryOp::Erf => x.erf(),
-        // Integers are whole.
-        UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round | UnaryOp::Trunc if x.ty() != Type::F32 => x,
-        UnaryOp::Floor => x.floor(),
-        UnaryOp::Ceil => x.ceil(),
-        UnaryOp::Round => x.round(),
-        UnaryOp::Trunc => x.trunc(),
-        UnaryOp::Not => !x.to(Type::Bool),
-        UnaryOp::BitwiseNot => !x,
-        UnaryOp::IsNan => x.is_nan(),
-        UnaryOp::IsInf => x.is_infinite(),
-    }
-}
-
-fn binary<'k>(op: BinaryOp, a: Value<'k>, b: Value<'k>) -> Value<'k> {
-    let is_float = a.ty() == Type::F32;
-    match op {
-        BinaryOp::Add => a + b,
-        BinaryOp::Sub => a - b,
-        BinaryOp::Mul => a * b,
-        BinaryOp::Div if is_float => a / b,
-        BinaryOp::Div => divided(a, b),
-        BinaryOp::Pow if is_float => a.pow(b),
-        BinaryOp::Pow => a.integer_pow(b),
-        BinaryOp::Fmod if is_float => a.fmod(b),
-        BinaryOp::Fmod => a - divided(a, b) * b,
-        BinaryOp::Remainder => {
-            let r = if is_float { a.fmod(b) } else { a - divided(a, b) * b };
-            let zero = constant_like(a, 0);
-            let opposite = r.differs(zero) & r.below(zero).differs(b.below(zero));
-            opposite.select(r + b, r)
-        }
-        BinaryOp::Max => a.maximum(b),
-        BinaryOp::Min => a.minimum(b),
-        BinaryOp::Atan2 => a.atan2(b),
-        BinaryOp::And | BinaryOp::BitwiseAnd => a & b,
-        BinaryOp::Or | BinaryOp::BitwiseOr => a | b,
-        BinaryOp::Xor | BinaryOp::BitwiseXor => a ^ b,
-        BinaryOp::ShiftLeft => {
-            let by = b.bits(Type::U32);
-            by.below(32_u32).select(a << (by & 31_u32), constant_like(a, 0))
-        }
-        // Too far a shift leaves the sign: 0, or -1 for a negative number.
-        BinaryOp::ShiftRight => {
-            let by = b.bits(Type::U32);
-            let least = if a.ty() == Type::I32 { a >> 31_u32 } else { constant_like(a, 0) };
-            by.below(32_u32).select(a >> (by & 31_u32), least)
-        }
-    }
-}
-
-/// A whole number in the type of another value.
-fn constant_like(like: Value<'_>, number: i32) -> Value<'_> {
-    let k = like.kernel();
-    match like.ty() {
-        Type::F32 => k.value(number as f32),
-        Type::I32 => k.value(number),
-        Type::U32 => k.value(number as u32),
-        Type::Bool => k.value(number != 0),
-    }
-}
-
-/// Integer division towards zero; 0 by 0, where a CPU would stop.
-fn divided<'k>(a: Value<'k>, b: Value<'k>) -> Value<'k> {
-    let zero = constant_like(a, 0);
-    let by_zero = b.equals(zero);
-    let quotient = a / by_zero.select(constant_like(a, 1), b);
-    by_zero.select(zero, quotient)
-}
-
-fn compare<'k>(op: CompareOp, a: Value<'k>, b: Value<'k>) -> Value<'k> {
-    let (a, b) = (a.ordered(), b.ordered());
-    match op {
-        CompareOp::Equal => a.equals(b),
-        CompareOp::NotEqual => a.differs(b),
-        CompareOp::Greater => a.above(b),
-        CompareOp::GreaterEqual => a.at_least(b),
-        CompareOp::Lower => a.below(b),
-        CompareOp::LowerEqual => a.at_most(b),
-    }
-}
-
-/// An activation of a float.
-pub(crate) fn activation(activation: Activation, x: Value<'_>) -> Value<'_> {
-    let k = x.kernel();
-    match activation {
-        Activation::Relu => x.maximum(k.value(0.0)),
-        Activation::LeakyRelu { slope } => x.above(0.0).select(x, x * slope as f32),
-        Activation::Gelu => x * 0.5 * ((x * FRAC_1_SQRT_2).erf() + 1.0),
-        Activation::GeluTanh => {
-            // √(2/π) = (2/√π) / √2
-            let inner = x * (x * x * 0.044_715 + 1.0) * (FRAC_2_SQRT_PI * FRAC_1_SQRT_2);
-            x * 0.5 * (inner.tanh() + 1.0)
-        }
-        Activation::Sigmoid => sigmoid(x),
-        Activation::Tanh => x.tanh(),
-        Activation::Silu => x * sigmoid(x),
-        Activation::Mish => x * softplus(x).tanh(),
-        Activation::Softplus => softplus(x),
-        Activation::HardSigmoid { alpha, beta } => clamp(x * alpha as f32 + beta as f32, 0.0, 1.0),
-        Activation::HardSwish => x * clamp(x * (1.0 / 6.0) + 0.5, 0.0, 1.0),
-        Activation::Elu { alpha } => x.above(0.0).select(x, x.minimum(k.value(0.0)).exp_m1() * alpha as f32),
-        Activation::Clamp { min, max } => clamp(x, min as f32, max as f32),
-        Activation::Affine { alpha, beta } => x * alpha as f32 + beta as f32,
-        Activation::ScaledTanh { alpha, beta } => (x * beta as f32).tanh() * alpha as f32,
-        Activation::Softsign => x / (x.abs() + 1.0),
-        Activation::ThresholdedRelu { alpha } => (x.above(alpha as f32) | x.is_nan()).select(x, 0.0),
-    }
-}
-
-fn clamp(x: Value<'_>, min: f32, max: f32) -> Value<'_> {
-    x.maximum(x.kernel().value(min)).minimum(x.kernel().value(max))
-}
-
-fn sigmoid(x: Value<'_>) -> Value<'_> {
-    let k = x.kernel();
-    k.value(1.0) / ((-x).minimum(k.value(87.0)).exp() + 1.0)
-}
-
-/// `ln(1 + e^x)`; above 40 that is `x` in f32.
-fn softplus(x: Value<'_>) -> Value<'_> {
-    x.above(40.0).select(x, x.minimum(x.kernel().value(40.0)).exp().log_1p())
 }
 
 /// What a program's operands broadcast to, and the dtypes of its steps.
@@ -343,6 +80,7 @@ fn shape_and_dtypes<R: Runtime>(expression: &Expression, operands: &[GpuTensor<R
     let Some(dtypes) = expression.dtypes(&dtypes) else {
         panic!("elementwise: a program names operands that are not there")
     };
+    dtypes.iter().for_each(|&dtype| require::<R>(&first.device, dtype));
     (shape, dtypes)
 }
 
@@ -576,12 +314,15 @@ pub(crate) fn arange<R: Runtime>(
             .into_iter()
             .for_each(|number| numbers::expect_held("arange", Scalar::Int(number), dtype));
     }
+    // What a narrow dtype rounds or wraps is exact where it is counted in a wide one.
+    let counted = if supports::<R>(device, DType::I64) { DType::I64 } else { dtype };
     let program = Expression::new(vec![
-        Step::Iota(0, dtype),
-        Step::Parameter(0, dtype),
+        Step::Iota(0, counted),
+        Step::Parameter(0, counted),
         Step::Binary(BinaryOp::Mul, 0, 1),
-        Step::Parameter(1, dtype),
+        Step::Parameter(1, counted),
         Step::Binary(BinaryOp::Add, 2, 3),
+        Step::Cast(dtype, 4),
     ]);
     // One number, or none, is no step away from the first.
     let step = if count > 1 { step } else { 0 };

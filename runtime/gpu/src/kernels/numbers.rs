@@ -15,7 +15,18 @@ fn beyond(value: Scalar, dtype: DType) -> Ordering {
     let most = match held_as(dtype) {
         Storage::I32 => i128::from(i32::MAX),
         Storage::U32 => i128::from(u32::MAX),
-        Storage::F32 | Storage::F16 | Storage::Bool => return Ordering::Equal,
+        // These stand in for none.
+        Storage::F64
+        | Storage::F32
+        | Storage::F16
+        | Storage::BF16
+        | Storage::I64
+        | Storage::I16
+        | Storage::I8
+        | Storage::U64
+        | Storage::U16
+        | Storage::U8
+        | Storage::Bool => return Ordering::Equal,
     };
     let value = match value {
         Scalar::Int(x) => i128::from(x),

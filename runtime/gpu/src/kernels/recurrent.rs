@@ -12,7 +12,7 @@ use kiln_tensor::backend::{Backend, Layout, Primitive, SliceRange};
 use kiln_tensor::compose::RnnOperands;
 use kiln_tensor::{Activation, DType, RnnDirection, RnnKind, RnnOptions, Scalar, Shape};
 
-/// Numbers that a workgroup shares at most: every device has 16 KiB for them.
+/// Words that a workgroup shares at most: every device has 16 KiB for them.
 const MOST_SHARED: usize = 4096;
 
 /// Steps of one launch. Devices that also draw what a screen shows stop kernels that run for seconds.
@@ -41,19 +41,21 @@ pub struct Recurrent {
     pub lengths: bool,
 }
 
-/// Numbers that the workgroup of a cell shares: the state, the gates' sums, and what the last gate of a [`RnnKind::Gru`] is multiplied with.
-fn shared_numbers(kind: RnnKind, hidden: usize) -> usize {
+/// Words that the workgroup of a cell shares: the state, the gates' sums, and what the last gate of a [`RnnKind::Gru`] is multiplied with.
+fn shared_words(dtype: DType, kind: RnnKind, hidden: usize) -> usize {
     let besides = match kind {
         RnnKind::Gru { linear_before_reset: false } => 2,
         RnnKind::Gru { linear_before_reset: true } | RnnKind::Rnn | RnnKind::Lstm { .. } => 1,
     };
-    (kind.gates() + besides).saturating_mul(hidden)
+    ((kind.gates() + besides) * held_as(dtype).value().words()).saturating_mul(hidden)
 }
 
 /// What the invocations of a workgroup have at hand in a step.
 struct Step<'t, 'k> {
     template: &'t Recurrent,
     k: &'k Builder,
+    /// In which the layer is computed.
+    ty: Type,
     local: Value<'k>,
     direction: Value<'k>,
     weights: Buffer<'k>,
@@ -87,7 +89,7 @@ impl<'k> Step<'_, 'k> {
             let column = |slot: u32| self.local + (columns.start + start + slot * LINE);
             // What is beyond the last column is computed of the last, and not kept.
             let read: Vec<_> = (0..slots).map(|slot| first + column(slot).min(columns.end - 1)).collect();
-            let totals: Vec<_> = (0..slots).map(|_| k.variable(0.0)).collect();
+            let totals: Vec<_> = (0..slots).map(|_| k.variable(k.whole(0, self.ty))).collect();
             k.range(0_u32, self.hidden(), 1_u32, |depth| {
                 let (factor, row) = (of.at(depth), depth * self.columns());
                 for (total, &read) in totals.iter().zip(&read) {
@@ -146,7 +148,7 @@ impl<'k> Step<'_, 'k> {
     fn lstm(&self, unit: Value<'k>, cell: Value<'k>, input_forget: bool) -> (Value<'k>, Value<'k>) {
         let input = self.activated(0, self.peeping(0, unit, cell));
         let kept = match input_forget {
-            true => self.k.value(1.0) - input,
+            true => self.k.whole(1, self.ty) - input,
             false => self.activated(0, self.peeping(2, unit, cell)),
         };
         let new = input * self.activated(1, self.sum(3, unit));
@@ -159,7 +161,7 @@ impl<'k> Step<'_, 'k> {
     fn gru(&self, unit: Value<'k>, from_state: Value<'k>) -> Value<'k> {
         let update = self.activated(0, self.sum(0, unit));
         let candidate = self.activated(1, self.of_input(2, unit) + from_state);
-        let new = (self.k.value(1.0) - update) * candidate;
+        let new = (self.k.whole(1, self.ty) - update) * candidate;
         self.bounded(new + update * self.state.at(unit))
     }
 }
@@ -172,6 +174,7 @@ impl Recurrent {
     /// what the input contributes along steps, rows and directions, those of the output, those of a state along rows and directions.
     pub fn kernel(&self) -> Kernel {
         let storage = held_as(self.dtype);
+        let ty = storage.value();
         Builder::kernel("recurrent", [LINE, 1], |k| {
             let (projected, weights) = (k.input(storage), k.input(storage));
             let bias = self.bias.then(|| k.input(storage));
@@ -187,7 +190,7 @@ impl Recurrent {
             let (out_step, to) = (k.parameter(), place());
             let kept = place();
 
-            let numbers = |count: u32| k.shared(Type::F32, count);
+            let numbers = |count: u32| k.shared(ty, count);
             let (state, sums) = (numbers(self.hidden), numbers(self.kind.gates() as u32 * self.hidden));
             let reset_with = match self.kind {
                 RnnKind::Gru { linear_before_reset: false } => Some(numbers(self.hidden)),
@@ -216,6 +219,7 @@ impl Recurrent {
                 let step = Step {
                     template: self,
                     k,
+                    ty,
                     local,
                     direction,
                     weights,
@@ -230,7 +234,9 @@ impl Recurrent {
                 // What a unit's new hidden state is kept as, and shown as where the row's sequence is over.
                 let keep = |unit: Value<'_>, new: Value<'_>| {
                     let (shown, new) = match running {
-                        Some(running) => (running.select(new, 0.0), running.select(new, state.at(unit))),
+                        Some(running) => {
+                            (running.select(new, k.whole(0, ty)), running.select(new, state.at(unit)))
+                        }
                         None => (new, new),
                     };
                     output.set(to + at * out_step + unit, shown);
@@ -281,7 +287,7 @@ impl Recurrent {
 /// The output of every step, and the last hidden and cell state.
 pub(crate) type Results<R> = (GpuTensor<R>, GpuTensor<R>, Option<GpuTensor<R>>);
 
-/// Computes a layer; nothing where the kernel does not serve: for wide states, other dtypes, nothing to do, operands that the device does not see
+/// Computes a layer; nothing where the kernel does not serve: for wide states, nothing to do, operands that the device does not see
 /// whole, and directions that differ in their activations.
 pub(crate) fn recurrent<R: Runtime, B: Backend<Primitive = GpuTensor<R>>>(
     operands: &RnnOperands<B>,
@@ -290,8 +296,7 @@ pub(crate) fn recurrent<R: Runtime, B: Backend<Primitive = GpuTensor<R>>>(
     let RnnOperands { input, weight, recurrent, .. } = operands;
     let (hidden, gates, directions) = (options.hidden_size, options.kind.gates(), options.direction.count());
     let dtype = input.dtype;
-    let served =
-        matches!(dtype, DType::F32 | DType::F16) && shared_numbers(options.kind, hidden) <= MOST_SHARED;
+    let served = dtype.is_float() && shared_words(dtype, options.kind, hidden) <= MOST_SHARED;
     let (activations, others) = options.activations.split_at(options.activations.len() / directions);
     if !served || input.is_empty() || hidden == 0 || (directions == 2 && activations != others) {
         return None;

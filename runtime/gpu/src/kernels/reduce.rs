@@ -1,10 +1,10 @@
 //! Folds of dims, and positions of extremes.
 
 use super::access::{self, Access, Operand, Walk};
-use super::{LINE, elementwise, launch, line_of, line_of_groups};
-use crate::language::{Array, Builder, Builtin, Kernel, Type, Value};
+use super::{LINE, elementwise, launch, line_of, line_of_groups, program};
+use crate::language::{Array, Builder, Builtin, Kernel, Storage, Type, Value};
 use crate::runtime::Runtime;
-use crate::tensor::{GpuTensor, held_as};
+use crate::tensor::{GpuTensor, computed_in, held_as};
 use kiln_tensor::backend::{Layout, Primitive};
 use kiln_tensor::{ArgReduceOp, CumulativeOp, DType, ReduceOp, Scalar, Shape};
 
@@ -35,23 +35,42 @@ impl Fold {
         }
     }
 
-    /// What changes nothing.
+    /// What changes no element of a kind, and is one itself.
+    pub(super) fn neutral_of(self, k: &Builder, storage: Storage) -> Value<'_> {
+        match (self, storage) {
+            (Fold::Max, Storage::I16) => k.value(i32::from(i16::MIN)),
+            (Fold::Max, Storage::I8) => k.value(i32::from(i8::MIN)),
+            (Fold::Min, Storage::I16) => k.value(i32::from(i16::MAX)),
+            (Fold::Min, Storage::I8) => k.value(i32::from(i8::MAX)),
+            (Fold::Min, Storage::U16) => k.value(u32::from(u16::MAX)),
+            (Fold::Min, Storage::U8) => k.value(u32::from(u8::MAX)),
+            (Fold::Sum | Fold::Prod | Fold::Max | Fold::Min | Fold::Any | Fold::All, _) => {
+                self.neutral(k, storage.value())
+            }
+        }
+    }
+
+    /// What changes no number of a type.
     pub(super) fn neutral(self, k: &Builder, ty: Type) -> Value<'_> {
         match (self, ty) {
-            (Fold::Sum, Type::F32) => k.value(0.0),
-            (Fold::Prod, Type::F32) => k.value(1.0),
+            (Fold::Max, Type::F64) => k.double(f64::NEG_INFINITY),
+            (Fold::Min, Type::F64) => k.double(f64::INFINITY),
             (Fold::Max, Type::F32) => k.value(f32::NEG_INFINITY),
             (Fold::Min, Type::F32) => k.value(f32::INFINITY),
-            (Fold::Sum, Type::I32) => k.value(0),
-            (Fold::Prod, Type::I32) => k.value(1),
+            (Fold::Max, Type::I64) => k.value(i64::MIN),
+            (Fold::Min, Type::I64) => k.value(i64::MAX),
             (Fold::Max, Type::I32) => k.value(i32::MIN),
             (Fold::Min, Type::I32) => k.value(i32::MAX),
-            (Fold::Sum | Fold::Max, Type::U32) => k.value(0_u32),
-            (Fold::Prod, Type::U32) => k.value(1_u32),
+            (Fold::Min, Type::U64) => k.value(u64::MAX),
             (Fold::Min, Type::U32) => k.value(u32::MAX),
             // A sum of truth values is their "or", a product their "and".
             (Fold::Any, _) | (Fold::Sum | Fold::Max, Type::Bool) => k.value(false),
             (Fold::All, _) | (Fold::Prod | Fold::Min, Type::Bool) => k.value(true),
+            (Fold::Sum, Type::F64 | Type::F32 | Type::I64 | Type::I32 | Type::U64 | Type::U32)
+            | (Fold::Max, Type::U64 | Type::U32) => k.whole(0, ty),
+            (Fold::Prod, Type::F64 | Type::F32 | Type::I64 | Type::I32 | Type::U64 | Type::U32) => {
+                k.whole(1, ty)
+            }
         }
     }
 
@@ -101,14 +120,14 @@ impl Reduce {
             let kept = Operand::declare(k, self.kept.0, self.kept.1);
             let folded_dims = k.parameters(self.folded.1);
             let folded = Operand::declare(k, self.folded.0, self.folded.1);
-            let divisor = self.mean.then(|| k.parameter().bits(ty));
+            let divisor = self.mean.then(|| k.parameter_of(ty));
 
             // Folds a run from its `first` position on, in steps.
             let fold = |result: Value<'_>, first: Value<'_>, step: Value<'_>| {
                 let (place, part) = (result / runs, result % runs);
                 let base = kept.at(place, &access::coordinates(place, &kept_dims));
                 let (start, end) = (part * run, (part * run + run).min(total));
-                let sum = k.variable(self.fold.neutral(k, ty));
+                let sum = k.variable(self.fold.neutral_of(k, held_as(self.dtype)));
                 k.range(start + first, end, step, |position| {
                     let at = folded.at(position, &access::coordinates(position, &folded_dims));
                     sum.set(self.fold.join(sum.get(), input.at(base + at)));
@@ -182,14 +201,6 @@ pub(crate) fn reduce<R: Runtime>(op: ReduceOp, tensor: GpuTensor<R>, axes: &[usi
     folded.with_layout(Layout::contiguous(shape))
 }
 
-/// The dtype in which what is joined of elements is kept until it is complete: halves would lose digits, and sums leave their range.
-pub(super) fn joined_in(dtype: DType) -> DType {
-    match dtype {
-        DType::F16 | DType::BF16 => DType::F32,
-        _ => dtype,
-    }
-}
-
 /// Folds the dims from `split` on into one number of `dtype`, and divides the result.
 fn fold_last<R: Runtime>(
     fold: Fold,
@@ -210,7 +221,8 @@ fn fold_last<R: Runtime>(
     if runs == 1 {
         return fold_runs(fold, divisor, tensor, split, (runs, run), wide, dtype);
     }
-    let parts = fold_runs(fold, None, tensor, split, (runs, run), wide, joined_in(dtype));
+    // What is folded so far is kept as it is computed: narrow integers would wrap, halves lose digits.
+    let parts = fold_runs(fold, None, tensor, split, (runs, run), wide, computed_in(dtype));
     fold_last(fold, divisor, &parts, 1, dtype)
 }
 
@@ -243,10 +255,7 @@ pub(super) fn fold_runs<R: Runtime>(
         words.extend(walk.stride_words(0));
     }
     if let Some(divisor) = divisor {
-        words.push(match held_as(tensor.dtype).value() {
-            Type::F32 => (divisor as f32).to_bits(),
-            Type::I32 | Type::U32 | Type::Bool => word(divisor),
-        });
+        words.extend(program::scalar_words(Scalar::from(divisor), computed_in(tensor.dtype)));
     }
     let rank = |walk: &Walk| match walk.access(0) {
         Access::Strided => (Access::Strided, walk.dims.len()),

@@ -1,12 +1,12 @@
 //! What is computed of whole rows: softmax and norms over the last dim.
 
 use super::reduce::{Fold, join_group};
-use super::{LINE, elementwise, launch, line_of_groups};
+use super::{LINE, elementwise, launch, line_of_groups, program};
 use crate::language::{Array, Builder, Builtin, Kernel, Type, Value};
 use crate::runtime::Runtime;
-use crate::tensor::{GpuTensor, held_as};
-use kiln_tensor::DType;
+use crate::tensor::{GpuTensor, computed_in, held_as};
 use kiln_tensor::backend::{Layout, Primitive};
+use kiln_tensor::{DType, Scalar};
 
 /// What is computed of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,6 +38,7 @@ impl Rows {
     /// of rows, their length, where the first starts; ε and where weight and bias start, where the operation has them.
     pub fn kernel(&self) -> Kernel {
         let storage = held_as(self.dtype);
+        let ty = storage.value();
         Builder::kernel("rows", [LINE, 1], |k| {
             let x = k.input(storage);
             let (weighted, biased) = match self.op {
@@ -49,15 +50,15 @@ impl Rows {
             let bias = biased.then(|| k.input(storage));
             let output = k.output(storage);
             let (rows, length, start) = (k.parameter(), k.parameter(), k.parameter());
-            let epsilon = weighted.then(|| k.parameter().bits(Type::F32));
+            let epsilon = weighted.then(|| k.parameter_of(ty));
             let weight = weight.map(|weight| (weight, k.parameter()));
             let bias = bias.map(|bias| (bias, k.parameter()));
 
-            let shared = k.shared(Type::F32, LINE);
+            let shared = k.shared(ty, LINE);
             let (local, group) = (k.builtin(Builtin::LocalIndex), k.group());
             // A group beyond the last repeats it, so that none leaves before the barriers.
             let row = group.min(rows - 1_u32) * length;
-            let sums = Sums { k, shared, local, length };
+            let sums = Sums { k, ty, shared, local, length };
             let each = |then: &dyn Fn(Value<'_>)| {
                 k.when(group.below(rows), || k.range(local, length, LINE, then));
             };
@@ -76,9 +77,9 @@ impl Rows {
                     });
                 }
                 RowOp::LayerNorm { .. } | RowOp::RmsNorm => {
-                    let count = length.to(Type::F32);
+                    let count = length.to(ty);
                     let mean = match self.op {
-                        RowOp::RmsNorm => k.value(0.0),
+                        RowOp::RmsNorm => k.whole(0, ty),
                         RowOp::LayerNorm { .. } | RowOp::Softmax | RowOp::LogSoftmax => {
                             sums.fold(Fold::Sum, |at| x.at(start + row + at)) / count
                         }
@@ -87,8 +88,8 @@ impl Rows {
                         let centred = x.at(start + row + at) - mean;
                         centred * centred
                     });
-                    let epsilon = epsilon.unwrap_or_else(|| k.value(0.0));
-                    let scale = k.value(1.0) / (squares / count + epsilon).sqrt();
+                    let epsilon = epsilon.unwrap_or_else(|| k.whole(0, ty));
+                    let scale = k.whole(1, ty) / (squares / count + epsilon).sqrt();
                     each(&|at| {
                         let mut y = (x.at(start + row + at) - mean) * scale;
                         if let Some((weight, first)) = weight {
@@ -108,6 +109,7 @@ impl Rows {
 /// Folds of a row by its workgroup.
 struct Sums<'k> {
     k: &'k Builder,
+    ty: Type,
     shared: Array<'k>,
     local: Value<'k>,
     length: Value<'k>,
@@ -117,7 +119,7 @@ impl<'k> Sums<'k> {
     /// The fold of what `element` yields of each position; for all invocations.
     fn fold(&self, fold: Fold, element: impl Fn(Value<'k>) -> Value<'k>) -> Value<'k> {
         let k = self.k;
-        let own = k.variable(fold.neutral(k, Type::F32));
+        let own = k.variable(fold.neutral(k, self.ty));
         k.range(self.local, self.length, LINE, |at| own.set(fold.join(own.get(), element(at))));
         // The last fold's result was read by all before it is overwritten.
         k.barrier();
@@ -142,7 +144,7 @@ fn run<R: Runtime>(
     let rows = x.len() / length;
     let mut words = [rows, length, x.layout.offset].map(|n| n as u32).to_vec();
     if !parameters.is_empty() {
-        words.push((epsilon as f32).to_bits());
+        words.extend(program::scalar_words(Scalar::Float(epsilon), computed_in(x.dtype)));
         words.extend(parameters.iter().map(|parameter| parameter.layout.offset as u32));
     }
     let mut tensors = vec![&x];

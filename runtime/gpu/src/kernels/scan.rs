@@ -1,11 +1,11 @@
 //! Running folds, and what is built on running sums: the positions where something is true.
 
 use super::access::{self, Access, Operand, Walk};
-use super::reduce::{Fold, fold_runs, joined_in};
+use super::reduce::{Fold, fold_runs};
 use super::{LINE, elementwise, launch, line_of, line_of_groups};
 use crate::language::{Builder, Builtin, Kernel, Storage, Type};
 use crate::runtime::Runtime;
-use crate::tensor::{GpuTensor, element_bytes, held_as};
+use crate::tensor::{GpuTensor, computed_in, element_bytes, held_as};
 use kiln_tensor::backend::{Layout, Primitive};
 use kiln_tensor::{CumulativeOp, DType, Shape};
 
@@ -26,14 +26,14 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// The kernel. Buffers: the elements, what stands before each part where there are parts (as [`joined_in`]), the result.
+    /// The kernel. Buffers: the elements, what stands before each part where there are parts (as [`computed_in`]), the result.
     /// Parameters: the number of lanes, the dims of what stays, operand and result; the length of a lane, the strides along it in
     /// operand and result; where there are parts, how many a lane has, and the length of one.
     pub fn kernel(&self) -> Kernel {
         let ty = held_as(self.dtype).value();
         Builder::kernel("scan", [LINE, 1], |k| {
             let input = k.input(held_as(self.dtype));
-            let befores = self.parts.then(|| k.input(held_as(joined_in(self.dtype))));
+            let befores = self.parts.then(|| k.input(held_as(computed_in(self.dtype))));
             let output = k.output(held_as(self.dtype));
             let lanes = k.parameter();
             let dims = k.parameters(self.kept.2);
@@ -50,7 +50,7 @@ impl Scan {
                 None => lanes - 1_u32,
             };
             let part = group.min(last);
-            let neutral = self.fold.neutral(k, ty);
+            let neutral = self.fold.neutral_of(k, held_as(self.dtype));
             let (lane, first, end, before) = match befores {
                 Some((befores, parts, size)) => {
                     let first = part % parts * size;
@@ -152,8 +152,15 @@ fn scan<R: Runtime>(fold: Fold, tensor: &GpuTensor<R>, out: &GpuTensor<R>, dim: 
     let befores = (parts > 1).then(|| {
         let lane_last: Vec<usize> = (0..dims.len()).filter(|&axis| axis != dim).chain([dim]).collect();
         let lanes_first = tensor.clone().with_layout(tensor.layout.permute(&lane_last));
-        let totals =
-            fold_runs(fold, None, &lanes_first, dims.len() - 1, (parts, size), true, joined_in(tensor.dtype));
+        let totals = fold_runs(
+            fold,
+            None,
+            &lanes_first,
+            dims.len() - 1,
+            (parts, size),
+            true,
+            computed_in(tensor.dtype),
+        );
         let befores = GpuTensor::empty(totals.shape(), totals.dtype, &totals.device);
         scan(fold, &totals, &befores, 1, true);
         befores

@@ -56,13 +56,19 @@ impl SortStep {
 /// An unsigned integer that orders as the number does; NaN is the largest, both zeros are equal.
 fn sortable(x: Value<'_>) -> Value<'_> {
     match x.ty() {
+        Type::F64 => {
+            let bits = x.equals(0.0).select(0.0, x).bits(Type::U64);
+            let ordered = bits.at_least(1_u64 << 63).select(!bits, bits | (1_u64 << 63));
+            x.is_nan().select(u64::MAX, ordered)
+        }
         Type::F32 => {
             let bits = x.equals(0.0).select(x.kernel().value(0.0), x).bits(Type::U32);
             let ordered = bits.at_least(0x8000_0000_u32).select(!bits, bits | 0x8000_0000_u32);
             x.is_nan().select(u32::MAX, ordered)
         }
+        Type::I64 => x.bits(Type::U64) ^ (1_u64 << 63),
         Type::I32 => x.bits(Type::U32) ^ 0x8000_0000_u32,
-        Type::U32 => x,
+        Type::U64 | Type::U32 => x,
         Type::Bool => x.to(Type::U32),
     }
 }

@@ -2,7 +2,7 @@
 //! operands. So they cost neither a kernel of their own nor a way of all elements to memory and back.
 
 use super::access::{self, Access, Operand, Walk};
-use super::{Template, elementwise};
+use super::{Template, program};
 use crate::language::{Buffer, Builder, Value};
 use crate::runtime::{Amendment, Runtime};
 use crate::tensor::{GpuTensor, held_as};
@@ -15,6 +15,8 @@ const MOST: usize = 4;
 /// A program on what a kernel computes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Then {
+    /// The dtype of what the kernel computes, and of what the program makes of it.
+    pub dtype: DType,
     /// What is computed of each element.
     pub expression: Expression,
     /// Which of the program's operands the kernel's own result is.
@@ -30,7 +32,7 @@ pub(super) struct Declared<'t, 'k> {
     then: &'t Then,
     operands: Vec<(Buffer<'k>, Operand<'k>)>,
     dims: Vec<Value<'k>>,
-    parameters: Vec<Value<'k>>,
+    parameters: Vec<Vec<Value<'k>>>,
 }
 
 /// The next buffers and parameters as those of programs: of each the dims, the operands, the program's own. They are a kernel's last.
@@ -41,22 +43,24 @@ pub(super) fn declare<'t, 'k>(k: &'k Builder, programs: &'t [Then]) -> Vec<Decla
             (k.input(held_as(dtype)), Operand::declare(k, access, then.rank))
         };
         let operands = then.operands.iter().map(operand).collect();
-        let count = elementwise::own_parameters(&then.expression).len();
-        Declared { then, operands, dims, parameters: k.parameters(count) }
+        Declared { then, operands, dims, parameters: program::declare_parameters(k, &then.expression) }
     });
     declared.collect()
 }
 
 /// What the programs make of a value that would have been written at a position.
 pub(super) fn apply<'k>(programs: &[Declared<'_, 'k>], position: Value<'k>, value: Value<'k>) -> Value<'k> {
-    programs.iter().fold(value, |value, program| {
-        let coordinates = access::coordinates(position, &program.dims);
+    programs.iter().fold(value, |value, declared| {
+        let coordinates = access::coordinates(position, &declared.dims);
         let read =
             |(buffer, operand): &(Buffer<'k>, Operand<'k>)| buffer.at(operand.at(position, &coordinates));
-        let mut operands: Vec<_> = program.operands.iter().map(read).collect();
-        operands.insert(program.then.own, value);
-        let expression = &program.then.expression;
-        let steps = elementwise::evaluate(value.kernel(), expression, &operands, &[], &program.parameters);
+        let mut operands: Vec<_> = declared.operands.iter().map(read).collect();
+        let mut dtypes: Vec<DType> = declared.then.operands.iter().map(|&(dtype, _)| dtype).collect();
+        operands.insert(declared.then.own, program::narrowed(value, declared.then.dtype));
+        dtypes.insert(declared.then.own, declared.then.dtype);
+        let operands = program::Operands { values: &operands, dtypes: &dtypes };
+        let expression = &declared.then.expression;
+        let steps = program::evaluate(value.kernel(), expression, &operands, &[], &declared.parameters);
         expression.results().first().map_or(value, |&step| steps[usize::from(step)])
     })
 }
@@ -95,7 +99,7 @@ impl Template {
 /// Does a program of one result within the kernel that computed one of its operands, where that was the last one and nobody else holds what
 /// it computed; elsewhere gives the operands back. `shape` is what they broadcast to.
 ///
-/// Half-precision operands are left alone: whether they are rounded in between must not depend on when kernels are submitted.
+/// Floats of 16 bits are left alone: whether they are rounded in between must not depend on when kernels are submitted.
 pub(super) fn within_last<R: Runtime>(
     expression: &Expression,
     mut operands: Vec<GpuTensor<R>>,
@@ -105,7 +109,8 @@ pub(super) fn within_last<R: Runtime>(
 ) -> Result<GpuTensor<R>, Vec<GpuTensor<R>>> {
     let counts = |step: &Step| matches!(step, Step::Iota(..));
     let one_result = expression.results().len() == 1;
-    if dtype == DType::F16 || !one_result || expression.steps.iter().any(counts) {
+    let rounds = matches!(dtype, DType::F16 | DType::BF16);
+    if rounds || !one_result || expression.steps.iter().any(counts) {
         return Err(operands);
     }
     for own in 0..operands.len() {
@@ -118,7 +123,7 @@ pub(super) fn within_last<R: Runtime>(
         let mut x = operands.remove(own);
         let (device, elements) = (x.device.clone(), x.len());
         let amended = R::amend(&device, &mut x.memory, elements, |template, buffers| {
-            amendment(template, buffers, expression, own, &operands, parameters, shape)
+            amendment(template, buffers, (expression, dtype), own, &operands, parameters, shape)
         });
         if amended {
             return Ok(x);
@@ -131,7 +136,7 @@ pub(super) fn within_last<R: Runtime>(
 fn amendment<'a, R: Runtime>(
     template: &Template,
     buffers: usize,
-    expression: &Expression,
+    (expression, dtype): (&Expression, DType),
     own: usize,
     operands: &'a [GpuTensor<R>],
     parameters: &[Scalar],
@@ -151,9 +156,9 @@ fn amendment<'a, R: Runtime>(
         words.push(view.offset as u32);
         words.extend(walk.stride_words(n));
     }
-    words.extend(elementwise::parameter_words(expression, parameters));
+    words.extend(program::parameter_words(expression, parameters));
     let operand_kinds = operands.iter().map(Primitive::dtype).zip(access).collect();
-    let then = Then { expression: expression.clone(), own, operands: operand_kinds, rank };
+    let then = Then { dtype, expression: expression.clone(), own, operands: operand_kinds, rank };
     Some(Amendment {
         template: template.then(then)?,
         buffers: operands.iter().map(|operand| &operand.memory).collect(),

@@ -10,7 +10,7 @@ use super::elementwise::from_start;
 use super::matmul::{Epilogue, TILE, TILE_GROUP, Tile};
 use super::then::{self, Then};
 use super::{LINE, block, launch, launch_blocks, launch_open, line_of};
-use crate::language::{Builder, Kernel, Type, Value};
+use crate::language::{Builder, Kernel, Number, Type, Value};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, held_as};
 use kiln_tensor::{
@@ -395,7 +395,7 @@ impl Pool {
                 };
                 match self.pooling {
                     Pooling::Max(_) | Pooling::Of(PoolOp::Max) => {
-                        let best = k.variable(super::reduce::Fold::Max.neutral(k, ty));
+                        let best = k.variable(super::reduce::Fold::Max.neutral_of(k, storage));
                         let (best_at, any) = (k.variable(0_u32), k.variable(false));
                         each(&|at| {
                             let element = x.at(base + at);
@@ -432,20 +432,25 @@ impl Pool {
                         output.set(position, sum.get() / divisor.to(ty));
                     }
                     Pooling::Of(PoolOp::Lp { p }) => {
-                        let sum = k.variable(k.value(0.0));
+                        // In floats that hold the elements as well as floats do.
+                        let wide = match ty {
+                            Type::F64 | Type::I64 | Type::U64 => Type::F64,
+                            Type::F32 | Type::I32 | Type::U32 | Type::Bool => Type::F32,
+                        };
+                        let sum = k.variable(k.whole(0, wide));
                         each(&|at| {
-                            let magnitude = x.at(base + at).to(Type::F32).abs();
+                            let magnitude = x.at(base + at).to(wide).abs();
                             let power = match p {
                                 1 => magnitude,
                                 2 => magnitude * magnitude,
-                                _ => magnitude.pow(k.value(p as f32)),
+                                _ => magnitude.pow(f64::from(p).beside(magnitude)),
                             };
                             sum.set(sum.get() + power);
                         });
                         let root = match p {
                             1 => sum.get(),
                             2 => sum.get().sqrt(),
-                            _ => sum.get().pow(k.value(1.0 / p as f32)),
+                            _ => sum.get().pow((1.0 / f64::from(p)).beside(sum.get())),
                         };
                         output.set(position, root.to(ty));
                     }

@@ -1,6 +1,6 @@
 //! Kernels as Rust code: formulas over [`Value`]s, loops and branches as closures.
 
-use super::{Binary, Binding, Builtin, Comparison, Id, Kernel, Op, Statement, Storage, Type, Unary};
+use super::{Binary, Binding, Builtin, Comparison, Id, Kernel, Number, Op, Statement, Storage, Type, Unary};
 use std::cell::RefCell;
 use std::ops;
 
@@ -47,42 +47,6 @@ pub struct Array<'k> {
     index: u32,
 }
 
-/// What can stand as an operand: a [`Value`], or a number of Rust.
-pub trait Number<'k> {
-    /// As a value of the kernel.
-    fn value(self, kernel: &'k Builder) -> Value<'k>;
-}
-
-impl<'k> Number<'k> for Value<'k> {
-    fn value(self, _kernel: &'k Builder) -> Value<'k> {
-        self
-    }
-}
-
-impl<'k> Number<'k> for u32 {
-    fn value(self, kernel: &'k Builder) -> Value<'k> {
-        kernel.number(Type::U32, Op::U32(self))
-    }
-}
-
-impl<'k> Number<'k> for i32 {
-    fn value(self, kernel: &'k Builder) -> Value<'k> {
-        kernel.number(Type::I32, Op::I32(self))
-    }
-}
-
-impl<'k> Number<'k> for f32 {
-    fn value(self, kernel: &'k Builder) -> Value<'k> {
-        kernel.number(Type::F32, Op::F32(self.to_bits()))
-    }
-}
-
-impl<'k> Number<'k> for bool {
-    fn value(self, kernel: &'k Builder) -> Value<'k> {
-        kernel.number(Type::Bool, Op::Bool(self))
-    }
-}
-
 impl Builder {
     /// The kernel that `write` writes down, with workgroups of the given sizes along x and y.
     pub fn kernel(name: impl Into<String>, workgroup: [u32; 2], write: impl FnOnce(&Builder)) -> Kernel {
@@ -117,7 +81,7 @@ impl Builder {
         }
     }
 
-    fn number(&self, ty: Type, op: Op) -> Value<'_> {
+    pub(super) fn number(&self, ty: Type, op: Op) -> Value<'_> {
         let id = self.id(ty);
         self.push(Statement::Let(id, op));
         Value { kernel: self, id }
@@ -176,6 +140,23 @@ impl Builder {
         (0..count).map(|_| self.parameter()).collect()
     }
 
+    /// The next parameter that is a number of a type.
+    pub fn parameter_of(&self, ty: Type) -> Value<'_> {
+        self.from_words(&self.parameters(ty.words()), ty)
+    }
+
+    /// A number of a type from the words in which it was told: the lower first; truth is not 0.
+    pub fn from_words<'k>(&'k self, words: &[Value<'k>], ty: Type) -> Value<'k> {
+        match (ty, words) {
+            (Type::Bool, &[word]) => word.differs(0_u32),
+            (Type::F32 | Type::I32 | Type::U32, &[word]) => word.bits(ty),
+            (Type::F64 | Type::I64 | Type::U64, &[low, high]) => {
+                ((high.to(Type::U64) << 32_u32) | low.to(Type::U64)).bits(ty)
+            }
+            _ => unreachable!("{} words of a number that takes {}", words.len(), ty.words()),
+        }
+    }
+
     /// The invocation's place.
     pub fn builtin(&self, builtin: Builtin) -> Value<'_> {
         self.number(Type::U32, Op::Builtin(builtin))
@@ -196,6 +177,24 @@ impl Builder {
     /// A number of Rust.
     pub fn value<'k>(&'k self, number: impl Number<'k>) -> Value<'k> {
         number.value(self)
+    }
+
+    /// A whole number in a type; a truth value unless it is 0.
+    pub fn whole(&self, number: i32, ty: Type) -> Value<'_> {
+        match ty {
+            Type::F64 => self.double(f64::from(number)),
+            Type::F32 => self.value(number as f32),
+            Type::I64 => self.value(i64::from(number)),
+            Type::I32 => self.value(number),
+            Type::U64 => self.value(number as u64),
+            Type::U32 => self.value(number as u32),
+            Type::Bool => self.value(number != 0),
+        }
+    }
+
+    /// A 64-bit float.
+    pub fn double(&self, number: f64) -> Value<'_> {
+        self.number(Type::F64, Op::F64(number.to_bits()))
     }
 
     /// A variable with its first value.
@@ -316,8 +315,22 @@ impl<'k> Value<'k> {
         self.kernel.number(self.ty(), Op::Unary(op, self.id))
     }
 
-    fn binary(self, op: Binary, other: impl Number<'k>) -> Value<'k> {
-        let other = other.value(self.kernel);
+    pub(super) fn binary(self, op: Binary, other: impl Number<'k>) -> Value<'k> {
+        let other = match op {
+            Binary::ShiftLeft | Binary::ShiftRight => other.value(self.kernel),
+            Binary::Add
+            | Binary::Sub
+            | Binary::Mul
+            | Binary::Div
+            | Binary::Rem
+            | Binary::And
+            | Binary::Or
+            | Binary::Xor
+            | Binary::Min
+            | Binary::Max
+            | Binary::Pow
+            | Binary::Atan2 => other.beside(self),
+        };
         self.kernel.number(self.ty(), Op::Binary(op, self.id, other.id))
     }
 
@@ -327,50 +340,54 @@ impl<'k> Value<'k> {
 
     /// `self == other`.
     pub fn equals(self, other: impl Number<'k>) -> Value<'k> {
-        self.compare(Comparison::Equal, other.value(self.kernel))
+        self.compare(Comparison::Equal, other.beside(self))
     }
 
     /// `self != other`; NaN differs from everything.
     pub fn differs(self, other: impl Number<'k>) -> Value<'k> {
         match self.ty() {
             // What a device says of NaN is its own, but that nothing equals it.
-            Type::F32 => !self.equals(other),
-            Type::I32 | Type::U32 | Type::Bool => {
-                self.compare(Comparison::NotEqual, other.value(self.kernel))
+            Type::F64 | Type::F32 => !self.equals(other),
+            Type::I64 | Type::I32 | Type::U64 | Type::U32 | Type::Bool => {
+                self.compare(Comparison::NotEqual, other.beside(self))
             }
         }
     }
 
     /// `self < other`.
     pub fn below(self, other: impl Number<'k>) -> Value<'k> {
-        self.compare(Comparison::Less, other.value(self.kernel))
+        self.compare(Comparison::Less, other.beside(self))
     }
 
     /// `self <= other`.
     pub fn at_most(self, other: impl Number<'k>) -> Value<'k> {
-        self.compare(Comparison::LessEqual, other.value(self.kernel))
+        self.compare(Comparison::LessEqual, other.beside(self))
     }
 
     /// `self > other`.
     pub fn above(self, other: impl Number<'k>) -> Value<'k> {
-        other.value(self.kernel).compare(Comparison::Less, self)
+        other.beside(self).compare(Comparison::Less, self)
     }
 
     /// `self >= other`.
     pub fn at_least(self, other: impl Number<'k>) -> Value<'k> {
-        other.value(self.kernel).compare(Comparison::LessEqual, self)
+        other.beside(self).compare(Comparison::LessEqual, self)
     }
 
     /// `self ? then : otherwise`; both are computed.
     pub fn select(self, then: impl Number<'k>, otherwise: impl Number<'k>) -> Value<'k> {
-        let (then, otherwise) = (then.value(self.kernel), otherwise.value(self.kernel));
+        let (then, otherwise) = match (then.known(), otherwise.known()) {
+            (Some(then), _) => (then, otherwise.beside(then)),
+            (None, Some(otherwise)) => (then.beside(otherwise), otherwise),
+            (None, None) => (then.value(self.kernel), otherwise.value(self.kernel)),
+        };
         let op = Op::Select { condition: self.id, then: then.id, otherwise: otherwise.id };
         self.kernel.number(then.ty(), op)
     }
 
     /// `self · factor + summand`, for floats in one rounding where the device has that.
     pub fn fma(self, factor: impl Number<'k>, summand: impl Number<'k>) -> Value<'k> {
-        let (factor, summand) = (factor.value(self.kernel), summand.value(self.kernel));
+        let (factor, summand) = (factor.beside(self), summand.beside(self));
         self.kernel.number(self.ty(), Op::Fma(self.id, factor.id, summand.id))
     }
 
@@ -389,20 +406,23 @@ impl<'k> Value<'k> {
         match (self.ty(), ty) {
             (from, to) if from == to => self,
             // What a device makes of NaN is its own, and the largest integer is no float.
-            (Type::F32, Type::I32 | Type::U32) => {
+            (Type::F64 | Type::F32, Type::I64 | Type::I32 | Type::U64 | Type::U32) => {
                 let number = self.is_nan().select(0.0, self);
                 let converted = self.kernel.number(ty, Op::Convert(number.id));
                 match ty {
                     Type::I32 => self.at_least(2_147_483_648.0).select(i32::MAX, converted),
-                    _ => self.at_least(4_294_967_296.0).select(u32::MAX, converted),
+                    Type::U32 => self.at_least(4_294_967_296.0).select(u32::MAX, converted),
+                    Type::I64 => self.at_least(9_223_372_036_854_775_808.0).select(i64::MAX, converted),
+                    Type::U64 => self.at_least(18_446_744_073_709_551_616.0).select(u64::MAX, converted),
+                    Type::F64 | Type::F32 | Type::Bool => converted,
                 }
             }
-            (Type::F32, Type::Bool) => self.differs(0.0),
+            (Type::F64 | Type::F32, Type::Bool) => self.differs(0.0),
             _ => self.kernel.number(ty, Op::Convert(self.id)),
         }
     }
 
-    /// The same 32 bits in another type.
+    /// The same bits in another type of as many.
     pub fn bits(self, ty: Type) -> Value<'k> {
         if self.ty() == ty { self } else { self.kernel.number(ty, Op::Bits(self.id)) }
     }

@@ -1,5 +1,5 @@
-//! Functions of floats, to an error of a few ulp whatever the device's own functions are worth; what NaN and infinities become is
-//! IEEE 754's.
+//! Functions of 32-bit floats, to an error of a few ulp whatever the device's own functions are worth; what NaN and infinities become is
+//! IEEE 754's. [`functions`](super::functions) has those of either width.
 //!
 //! WGSL leaves the exponential a relative error of `3 + 2|x|` ulp and the inverse tangent one of 4,096 ("Accuracy of
 //! Concrete Floating Point Expressions"), and lets devices take NaN and infinities for absent: they are told by their bits
@@ -17,8 +17,9 @@ impl<'k> Value<'k> {
     /// Whether it is NaN; integers and truth values never are.
     pub fn is_nan(self) -> Value<'k> {
         match self.ty() {
+            Type::F64 => !self.equals(self),
             Type::F32 => self.magnitude_bits().above(0x7f80_0000_u32),
-            Type::I32 | Type::U32 | Type::Bool => self.of(false),
+            Type::I64 | Type::I32 | Type::U64 | Type::U32 | Type::Bool => self.of(false),
         }
     }
 
@@ -29,7 +30,12 @@ impl<'k> Value<'k> {
 
     /// Whether it is +∞ or -∞.
     pub fn is_infinite(self) -> Value<'k> {
-        self.magnitude_bits().equals(0x7f80_0000_u32)
+        match self.ty() {
+            Type::F64 => self.abs().equals(f64::INFINITY),
+            Type::F32 | Type::I64 | Type::I32 | Type::U64 | Type::U32 | Type::Bool => {
+                self.magnitude_bits().equals(0x7f80_0000_u32)
+            }
+        }
     }
 
     fn magnitude_bits(self) -> Value<'k> {
@@ -51,27 +57,28 @@ impl<'k> Value<'k> {
     /// `|x|`; of the least integer itself.
     pub fn abs(self) -> Value<'k> {
         match self.ty() {
-            Type::F32 | Type::I32 => self.unary(Unary::Abs),
-            Type::U32 | Type::Bool => self,
+            Type::F64 | Type::F32 | Type::I64 | Type::I32 => self.unary(Unary::Abs),
+            Type::U64 | Type::U32 | Type::Bool => self,
         }
     }
 
     /// -1, 0 or 1; NaN of NaN.
     pub fn sign(self) -> Value<'k> {
         match self.ty() {
-            Type::F32 => {
+            Type::F64 | Type::F32 => {
                 let negative = self.below(0.0).select(-1.0, self);
                 self.above(0.0).select(1.0, negative)
             }
+            Type::I64 => self.above(0).select(1_i64, self.below(0).select(-1_i64, 0_i64)),
             Type::I32 => self.above(0).select(1, self.below(0).select(-1, 0)),
-            Type::U32 => self.min(1_u32),
+            Type::U64 | Type::U32 => self.min(1_u32),
             Type::Bool => self,
         }
     }
 
     /// The larger; NaN if either is.
     pub fn maximum(self, other: Value<'k>) -> Value<'k> {
-        if self.ty() != Type::F32 {
+        if !self.ty().is_float() {
             return self.max(other);
         }
         (self.above(other) | self.is_nan()).select(self, other)
@@ -79,7 +86,7 @@ impl<'k> Value<'k> {
 
     /// The smaller; NaN if either is.
     pub fn minimum(self, other: Value<'k>) -> Value<'k> {
-        if self.ty() != Type::F32 {
+        if !self.ty().is_float() {
             return self.min(other);
         }
         (self.below(other) | self.is_nan()).select(self, other)
@@ -154,14 +161,14 @@ impl<'k> Value<'k> {
     }
 
     /// `e^x`: 2 ulp; 0 below -104 (where devices have no subnormal numbers, -87), ∞ above 88.72.
-    pub fn exp(self) -> Value<'k> {
+    pub(super) fn single_exp(self) -> Value<'k> {
         let (n, q) = self.max(-105.0).min(89.0).split_exp();
         let y = (q + 1.0).scale(n);
         self.is_nan().select(self, y)
     }
 
     /// `e^x - 1`: 3 ulp, also near 0.
-    pub fn exp_m1(self) -> Value<'k> {
+    pub(super) fn single_exp_m1(self) -> Value<'k> {
         let (n, q) = self.max(-30.0).min(89.0).split_exp();
         // 2^n q + (2^n - 1), at half the scale, since 2^128 is no f32.
         let half = self.of(0.5).scale(n);
@@ -205,7 +212,7 @@ impl<'k> Value<'k> {
     }
 
     /// Natural logarithm: 3 ulp; -∞ of 0, NaN of negative numbers.
-    pub fn log(self) -> Value<'k> {
+    pub(super) fn single_log(self) -> Value<'k> {
         let (high, low) = self.split_log();
         let y = self.equals(0.0).select(f32::NEG_INFINITY, high + low);
         let y = self.below(0.0).select(f32::NAN, y);
@@ -213,7 +220,7 @@ impl<'k> Value<'k> {
     }
 
     /// `ln(1 + x)`: 4 ulp, also near 0.
-    pub fn log_1p(self) -> Value<'k> {
+    pub(super) fn single_log_1p(self) -> Value<'k> {
         let w = self + 1.0;
         // What rounding took from 1 + x comes back to first order.
         let lost = (self - (w.opaque() - 1.0)) / w;
@@ -222,7 +229,7 @@ impl<'k> Value<'k> {
     }
 
     /// Hyperbolic tangent: 4 ulp.
-    pub fn tanh(self) -> Value<'k> {
+    pub(super) fn single_tanh(self) -> Value<'k> {
         let magnitude = self.abs().min(10.0);
         let e = (magnitude + magnitude).exp_m1();
         let y = (e / (e + 2.0)).with_sign_of(self);
@@ -230,19 +237,20 @@ impl<'k> Value<'k> {
     }
 
     /// Hyperbolic sine: 4 ulp.
-    pub fn sinh(self) -> Value<'k> {
+    pub(super) fn single_sinh(self) -> Value<'k> {
         let magnitude = self.abs();
         let e = magnitude.min(80.0).exp_m1();
         let small = (e + e / (e + 1.0)) * 0.5;
         let y = magnitude.above(80.0).select(magnitude.half_exp(), small);
-        y.with_sign_of(self)
+        self.is_nan().select(self, y.with_sign_of(self))
     }
 
     /// Hyperbolic cosine: 4 ulp.
-    pub fn cosh(self) -> Value<'k> {
+    pub(super) fn single_cosh(self) -> Value<'k> {
         let magnitude = self.abs();
         let e = magnitude.min(80.0).exp();
-        magnitude.above(80.0).select(magnitude.half_exp(), (e + self.of(1.0) / e) * 0.5)
+        let y = magnitude.above(80.0).select(magnitude.half_exp(), (e + self.of(1.0) / e) * 0.5);
+        self.is_nan().select(self, y)
     }
 
     /// `e^x / 2`, also where `e^x` alone overflows.
@@ -252,7 +260,7 @@ impl<'k> Value<'k> {
     }
 
     /// Inverse hyperbolic sine: 5 ulp.
-    pub fn asinh(self) -> Value<'k> {
+    pub(super) fn single_asinh(self) -> Value<'k> {
         let t = self.abs();
         let square = t * t;
         let small = (t + square / ((square + 1.0).sqrt() + 1.0)).log_1p();
@@ -261,7 +269,7 @@ impl<'k> Value<'k> {
     }
 
     /// Inverse hyperbolic cosine: 5 ulp; NaN below 1.
-    pub fn acosh(self) -> Value<'k> {
+    pub(super) fn single_acosh(self) -> Value<'k> {
         let t = self - 1.0;
         let small = (t + (t + t + t * t).sqrt()).log_1p();
         let y = self.above(1e9).select(self.log() + LN_2, small);
@@ -269,7 +277,7 @@ impl<'k> Value<'k> {
     }
 
     /// Inverse hyperbolic tangent: 5 ulp; ±∞ of ±1, NaN beyond.
-    pub fn atanh(self) -> Value<'k> {
+    pub(super) fn single_atanh(self) -> Value<'k> {
         let t = self.abs();
         let y = ((t + t) / (self.of(1.0) - t)).log_1p() * 0.5;
         let y = t.equals(1.0).select(f32::INFINITY, y).with_sign_of(self);
@@ -278,7 +286,7 @@ impl<'k> Value<'k> {
 
     /// Gauss error function: 4 ulp.
     #[allow(clippy::approx_constant, reason = "the first coefficient is not quite 2/√π")]
-    pub fn erf(self) -> Value<'k> {
+    pub(super) fn single_erf(self) -> Value<'k> {
         let t = self.abs();
         // erf(x) / x in x² over |x| ≤ 1.
         let small = self
@@ -308,7 +316,7 @@ impl<'k> Value<'k> {
     }
 
     /// Sine: 2 ulp up to 8,000 (absolute 1e-7 near the zeros), the device's beyond; NaN of ±∞.
-    pub fn sin(self) -> Value<'k> {
+    pub(super) fn single_sin(self) -> Value<'k> {
         let y = self.quadrant(0);
         let y = self.abs().above(8000.0).select(self.unary(Unary::Sin), y);
         let y = self.equals(0.0).select(self, y);
@@ -316,13 +324,13 @@ impl<'k> Value<'k> {
     }
 
     /// Cosine, as exact as [`Value::sin`].
-    pub fn cos(self) -> Value<'k> {
+    pub(super) fn single_cos(self) -> Value<'k> {
         let y = self.abs().above(8000.0).select(self.unary(Unary::Cos), self.quadrant(1));
         (self.is_infinite() | self.is_nan()).select(f32::NAN, y)
     }
 
     /// Tangent.
-    pub fn tan(self) -> Value<'k> {
+    pub(super) fn single_tan(self) -> Value<'k> {
         self.sin() / self.cos()
     }
 
@@ -344,7 +352,7 @@ impl<'k> Value<'k> {
     }
 
     /// Inverse tangent: 3 ulp (the reduction and polynomial of Cephes' `atanf`, Moshier 1992).
-    pub fn atan(self) -> Value<'k> {
+    pub(super) fn single_atan(self) -> Value<'k> {
         let t = self.abs();
         let (far, middle) = (t.above(2.414_213_7), t.above(0.414_213_57));
         let reduced = far.select(self.of(-1.0) / t, middle.select((t - 1.0) / (t + 1.0), t));
@@ -356,7 +364,7 @@ impl<'k> Value<'k> {
     }
 
     /// Angle of the point `(x, y)`, `self` being `y`.
-    pub fn atan2(self, x: Value<'k>) -> Value<'k> {
+    pub(super) fn single_atan2(self, x: Value<'k>) -> Value<'k> {
         let (rise, run) = (self.abs(), x.abs());
         let steep = rise.above(run);
         let (less, more) = (steep.select(run, rise), steep.select(rise, run));
@@ -368,7 +376,7 @@ impl<'k> Value<'k> {
     }
 
     /// Inverse sine: 3 ulp (the polynomial of Cephes' `asinf`); NaN beyond ±1.
-    pub fn asin(self) -> Value<'k> {
+    pub(super) fn single_asin(self) -> Value<'k> {
         let t = self.abs();
         let upper = t.above(0.5);
         let z = upper.select((self.of(1.0) - t) * 0.5, t * t);
@@ -380,14 +388,14 @@ impl<'k> Value<'k> {
     }
 
     /// Inverse cosine; NaN beyond ±1.
-    pub fn acos(self) -> Value<'k> {
+    pub(super) fn single_acos(self) -> Value<'k> {
         // Near 1, π/2 - asin(x) would cancel.
         let near = (((self.of(1.0) - self) * 0.5).sqrt()).asin();
         self.above(0.5).select(near + near, self.of(FRAC_PI_2) - self.asin())
     }
 
     /// `self` to the power of `exponent`: as C's `pow`, to about 4 ulp.
-    pub fn pow(self, exponent: Value<'k>) -> Value<'k> {
+    pub(super) fn single_pow(self, exponent: Value<'k>) -> Value<'k> {
         let base = self.abs();
         // e^(y ln x), whose exponent is a sum of two: its error would be multiplied by it.
         let (high, low) = base.split_log();
@@ -414,22 +422,32 @@ impl<'k> Value<'k> {
         let one = self.of(1_u32).to(self.ty());
         let kernel = self.kernel();
         let (result, base) = (kernel.variable(one), kernel.variable(self));
-        let bits = exponent.bits(Type::U32);
-        kernel.range(0_u32, 32_u32, 1_u32, |bit| {
+        let (bits, count) = match self.ty() {
+            Type::I64 | Type::U64 => (exponent.bits(Type::U64), 64_u32),
+            Type::F64 | Type::F32 | Type::I32 | Type::U32 | Type::Bool => (exponent.bits(Type::U32), 32_u32),
+        };
+        kernel.range(0_u32, count, 1_u32, |bit| {
             let taken = ((bits >> bit) & 1_u32).equals(1_u32);
             result.set(taken.select(result.get() * base.get(), result.get()));
             base.set(base.get() * base.get());
         });
-        if self.ty() == Type::U32 {
+        if matches!(self.ty(), Type::U32 | Type::U64) {
             return result.get();
         }
         let odd = (exponent & 1).equals(1);
-        let inverse = self.equals(1).select(1, self.equals(-1).select(odd.select(-1, 1), 0));
+        let inverse = match self.ty() {
+            Type::I64 => {
+                self.equals(1).select(1_i64, self.equals(-1).select(odd.select(-1_i64, 1_i64), 0_i64))
+            }
+            Type::F64 | Type::F32 | Type::I32 | Type::U64 | Type::U32 | Type::Bool => {
+                self.equals(1).select(1, self.equals(-1).select(odd.select(-1, 1), 0))
+            }
+        };
         exponent.below(0).select(inverse, result.get())
     }
 
     /// Remainder with the sign of the dividend. Exact where the quotient is below 2^24.
-    pub fn fmod(self, divisor: Value<'k>) -> Value<'k> {
+    pub(super) fn single_fmod(self, divisor: Value<'k>) -> Value<'k> {
         let (a, b) = (self.abs(), divisor.abs());
         let quotient = (a / b).trunc();
         let r = (-quotient).fma(b, a);

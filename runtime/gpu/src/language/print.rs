@@ -154,6 +154,8 @@ pub(super) fn binary(op: Binary, a: &str, b: &str) -> String {
         Binary::ShiftRight => ">>",
         Binary::Min => return format!("min({a}, {b})"),
         Binary::Max => return format!("max({a}, {b})"),
+        Binary::Pow => return format!("pow({a}, {b})"),
+        Binary::Atan2 => return format!("atan2({a}, {b})"),
     };
     format!("{a} {sign} {b}")
 }

@@ -1,4 +1,7 @@
 //! Kernels as WGSL (W3C, "WebGPU Shading Language").
+//!
+//! WGSL has numbers of 32 bits, and 16-bit floats. Of kernels with any others there is no source: no tensor has their dtypes on a device
+//! whose runtime does not support them, so that they are not made for it.
 
 use super::print::{self, Dialect, Printer, Written};
 use super::{Binary, Builtin, Id, Kernel, Op, Statement, Storage, Type, Unary};
@@ -24,8 +27,14 @@ pub fn source(kernel: &Kernel) -> String {
     printer.out
 }
 
+/// Stops at what no kernel for a device of WebGPU's has.
+fn absent(what: &dyn std::fmt::Debug) -> ! {
+    unreachable!("WGSL has no {what:?}: runtimes that print it support no dtype that needs it")
+}
+
 fn scalar(ty: Type) -> &'static str {
     match ty {
+        Type::F64 | Type::I64 | Type::U64 => absent(&ty),
         Type::F32 => "f32",
         Type::I32 => "i32",
         Type::U32 => "u32",
@@ -39,6 +48,14 @@ fn element(storage: Storage) -> &'static str {
         Storage::F16 => "f16",
         Storage::I32 => "i32",
         Storage::U32 | Storage::Bool => "u32",
+        Storage::F64
+        | Storage::BF16
+        | Storage::I64
+        | Storage::I16
+        | Storage::I8
+        | Storage::U64
+        | Storage::U16
+        | Storage::U8 => absent(&storage),
     }
 }
 
@@ -106,6 +123,7 @@ impl Dialect for Wgsl {
     fn number(printer: &Printer<'_, Self>, id: Id, op: &Op) -> Written {
         let (of, ty) = (|id| printer.use_of(id), printer.ty(id));
         Written::Named(match *op {
+            Op::F64(_) | Op::I64(_) | Op::U64(_) => absent(&ty),
             Op::F32(bits) => return Written::Inline(float(bits)),
             Op::I32(i32::MIN) => return Written::Inline("i32(-2147483648)".to_owned()),
             Op::I32(x) if x < 0 => return Written::Inline(format!("({x}i)")),
@@ -138,6 +156,14 @@ impl Dialect for Wgsl {
                     Storage::F16 => format!("f32({element})"),
                     Storage::Bool => format!("{element} != 0u"),
                     Storage::F32 | Storage::I32 | Storage::U32 => element,
+                    storage @ (Storage::F64
+                    | Storage::BF16
+                    | Storage::I64
+                    | Storage::I16
+                    | Storage::I8
+                    | Storage::U64
+                    | Storage::U16
+                    | Storage::U8) => absent(&storage),
                 }
             }
             Op::LoadShared(array, index) => format!("shared_{array}[{}]", of(index)),
@@ -183,6 +209,14 @@ fn stored(storage: Storage, value: &str) -> String {
         Storage::F16 => format!("f16({value})"),
         Storage::Bool => format!("select(0u, 1u, {value})"),
         Storage::F32 | Storage::I32 | Storage::U32 => value.to_owned(),
+        Storage::F64
+        | Storage::BF16
+        | Storage::I64
+        | Storage::I16
+        | Storage::I8
+        | Storage::U64
+        | Storage::U16
+        | Storage::U8 => absent(&storage),
     }
 }
 
@@ -198,6 +232,22 @@ fn unary(op: Unary, x: &str) -> String {
         Unary::Ceil => "ceil",
         Unary::Round => "round",
         Unary::Trunc => "trunc",
+        // Only of 64-bit floats.
+        Unary::Exp
+        | Unary::ExpM1
+        | Unary::Log
+        | Unary::Log1p
+        | Unary::Tan
+        | Unary::Asin
+        | Unary::Acos
+        | Unary::Atan
+        | Unary::Sinh
+        | Unary::Cosh
+        | Unary::Tanh
+        | Unary::Asinh
+        | Unary::Acosh
+        | Unary::Atanh
+        | Unary::Erf => absent(&op),
     };
     format!("{function}({x})")
 }

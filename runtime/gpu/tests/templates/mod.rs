@@ -19,7 +19,11 @@ use kiln_tensor::{
     ScatterOp, Step, UnaryOp,
 };
 
+/// What every language has.
 const DTYPES: [DType; 5] = [DType::F32, DType::F16, DType::I32, DType::U32, DType::Bool];
+/// What CUDA C++ has besides.
+const OTHERS: [DType; 8] =
+    [DType::F64, DType::BF16, DType::I64, DType::I16, DType::I8, DType::U64, DType::U16, DType::U8];
 
 pub fn elementwise(steps: Vec<Step>, operands: &[(DType, Access)], result: DType, rank: usize) -> Template {
     Elementwise {
@@ -38,16 +42,16 @@ pub fn after(dtype: DType) -> Vec<Then> {
     let sum = Expression::new(vec![Step::Input(0), Step::Input(1), Step::Binary(BinaryOp::Add, 0, 1)]);
     let product = vec![Step::Input(0), Step::Parameter(0, dtype), Step::Binary(BinaryOp::Mul, 0, 1)];
     vec![
-        Then { expression: sum, own: 1, operands: vec![(dtype, Strided)], rank: 2 },
-        Then { expression: Expression::new(product), own: 0, operands: Vec::new(), rank: 0 },
+        Then { dtype, expression: sum, own: 1, operands: vec![(dtype, Strided)], rank: 2 },
+        Then { dtype, expression: Expression::new(product), own: 0, operands: Vec::new(), rank: 0 },
     ]
 }
 
 /// Programs of one step of each kind on every dtype that has it.
-fn programs() -> Vec<Template> {
+fn programs(dtypes: &[DType]) -> Vec<Template> {
     let mut all = Vec::new();
     let arithmetic = |dtype: DType| !dtype.is_bool();
-    for dtype in DTYPES {
+    for &dtype in dtypes {
         for &op in UnaryOp::ALL {
             let result = match op {
                 UnaryOp::IsNan | UnaryOp::IsInf => DType::Bool,
@@ -84,14 +88,16 @@ fn programs() -> Vec<Template> {
             let steps = vec![Step::Input(0), Step::Parameter(0, dtype), Step::Compare(op, 0, 1)];
             all.push(elementwise(steps, &[(dtype, Single)], DType::Bool, 0));
         }
-        for to in DTYPES {
-            all.push(elementwise(vec![Step::Input(0), Step::Cast(to, 0)], &[(dtype, Strided)], to, 2));
-        }
     }
     all
 }
 
-fn activations() -> Vec<Template> {
+fn casts(from: &[DType], to: &[DType]) -> Vec<Template> {
+    let cast = |from, to| elementwise(vec![Step::Input(0), Step::Cast(to, 0)], &[(from, Strided)], to, 2);
+    from.iter().flat_map(|&from| to.iter().map(move |&to| cast(from, to))).collect()
+}
+
+fn activations(dtype: DType) -> Vec<Template> {
     let all = [
         Activation::Relu,
         Activation::LeakyRelu { slope: 0.1 },
@@ -112,7 +118,7 @@ fn activations() -> Vec<Template> {
         Activation::ThresholdedRelu { alpha: 1e-40 },
     ];
     let step = |activation| vec![Step::Input(0), Step::Activation(activation, 0)];
-    all.map(|activation| elementwise(step(activation), &[(DType::F32, Linear)], DType::F32, 0)).to_vec()
+    all.map(|activation| elementwise(step(activation), &[(dtype, Linear)], dtype, 0)).to_vec()
 }
 
 /// Several results, counted positions, numbers of every kind.
@@ -139,13 +145,23 @@ fn mixed() -> Template {
     .into()
 }
 
-fn folds() -> Vec<Template> {
+/// The dtype in which parts of folds are kept.
+fn wide_of(dtype: DType) -> DType {
+    match dtype {
+        DType::F16 | DType::BF16 => DType::F32,
+        DType::I16 | DType::I8 => DType::I32,
+        DType::U16 | DType::U8 => DType::U32,
+        other => other,
+    }
+}
+
+fn folds(dtypes: &[DType]) -> Vec<Template> {
     let mut all: Vec<Template> = Vec::new();
-    for dtype in DTYPES {
+    for &dtype in dtypes {
         for fold in [Fold::Sum, Fold::Prod, Fold::Max, Fold::Min] {
             for wide in [false, true] {
                 let (kept, folded) = ((Strided, 3), (Strided, 2));
-                for result in [dtype, if dtype == DType::F16 { DType::F32 } else { dtype }] {
+                for result in [dtype, wide_of(dtype)] {
                     let mean = !dtype.is_bool();
                     all.push(Reduce { fold, mean, dtype, result, kept, folded, wide }.into());
                 }
@@ -162,25 +178,30 @@ fn folds() -> Vec<Template> {
         all.push(SortStep { dtype, descending: true }.into());
         all.push(SortStep { dtype, descending: false }.into());
     }
-    for dtype in [DType::F32, DType::F16] {
+    for &dtype in dtypes.iter().filter(|dtype| dtype.is_float()) {
         let norms = [RowOp::LayerNorm { bias: true }, RowOp::LayerNorm { bias: false }, RowOp::RmsNorm];
         for op in norms.into_iter().chain([RowOp::Softmax, RowOp::LogSoftmax]) {
             all.push(Rows { op, dtype }.into());
         }
     }
-    all.push(Compact { rank: 3, index: DType::U32 }.into());
-    for fold in [Fold::Any, Fold::All] {
-        let (kept, folded) = ((Linear, 0), (Single, 0));
-        let dtype = DType::Bool;
-        all.push(Reduce { fold, mean: false, dtype, result: dtype, kept, folded, wide: true }.into());
-    }
     all
 }
 
-fn indexing() -> Vec<Template> {
+fn truths() -> Vec<Template> {
+    let (kept, folded) = ((Linear, 0), (Single, 0));
+    let dtype = DType::Bool;
+    let fold = |fold| Reduce { fold, mean: false, dtype, result: dtype, kept, folded, wide: true }.into();
+    vec![fold(Fold::Any), fold(Fold::All)]
+}
+
+fn positions(index: DType) -> Template {
+    Compact { rank: 3, index }.into()
+}
+
+fn indexing(dtypes: &[DType], indices: [DType; 2]) -> Vec<Template> {
     let mut all: Vec<Template> = Vec::new();
-    for dtype in DTYPES {
-        for index in [DType::I32, DType::U32] {
+    for &dtype in dtypes {
+        for index in indices {
             all.push(Gather { dtype, index, access: (Linear, Strided, 3) }.into());
             for op in [ScatterOp::Assign, ScatterOp::Add, ScatterOp::Mul, ScatterOp::Max, ScatterOp::Min] {
                 all.push(Scatter { op, dtype, index, access: (Strided, Linear, Single, 2) }.into());
@@ -190,10 +211,10 @@ fn indexing() -> Vec<Template> {
     all
 }
 
-fn products_and_windows() -> Vec<Template> {
+fn products_and_windows(dtypes: &[DType]) -> Vec<Template> {
     let mut all: Vec<Template> = Vec::new();
     let geometry = Geometry { kernel: [1, 3, 3], stride: [1, 2, 1], dilation: [1, 1, 2] };
-    for dtype in [DType::F32, DType::F16, DType::I32] {
+    for &dtype in dtypes {
         let activation = dtype.is_float().then_some(Activation::Gelu);
         all.push(
             Matmul { dtype, batch: (Strided, Linear, 2), bias: true, activation, then: after(dtype) }.into(),
@@ -212,11 +233,11 @@ fn products_and_windows() -> Vec<Template> {
 }
 
 /// What devices without shared memory run, and attention.
-fn direct() -> Vec<Template> {
+fn direct(dtypes: &[DType]) -> Vec<Template> {
     let mut all: Vec<Template> = Vec::new();
     let geometry = Geometry { kernel: [1, 3, 3], stride: [1, 2, 1], dilation: [1, 1, 2] };
     let wide = Geometry { kernel: [2, 1, 16], stride: [1, 1, 16], dilation: [1, 1, 1] };
-    for dtype in [DType::F32, DType::F16, DType::I32] {
+    for &dtype in dtypes {
         let activation = dtype.is_float().then_some(Activation::Silu);
         for (lhs_fours, rhs) in [
             (true, Reading::Columns),
@@ -261,7 +282,8 @@ fn direct() -> Vec<Template> {
             }
         }
     }
-    for dtype in [DType::F32, DType::F16] {
+    // Attention in f64 is made of other kernels.
+    for &dtype in dtypes.iter().filter(|&&dtype| dtype.is_float() && dtype != DType::F64) {
         for mask in [None, Some((DType::Bool, Strided, 3)), Some((dtype, Linear, 0))] {
             for fully_masked in [None, Some(FullyMasked::Mean), Some(FullyMasked::Zeros)] {
                 for is_causal in [false, true] {
@@ -284,7 +306,7 @@ fn direct() -> Vec<Template> {
     all
 }
 
-fn recurrent() -> Vec<Template> {
+fn recurrent(dtypes: &[DType; 2]) -> Vec<Template> {
     let clip = |bound: f64| Activation::Clamp { min: -bound, max: bound };
     let kinds = [
         RnnKind::Rnn,
@@ -295,7 +317,7 @@ fn recurrent() -> Vec<Template> {
     ];
     let mut all: Vec<Template> = Vec::new();
     for kind in kinds {
-        for (dtype, hidden, full) in [(DType::F32, 64, false), (DType::F16, 300, true)] {
+        for (dtype, hidden, full) in [(dtypes[0], 64, false), (dtypes[1], 300, true)] {
             let lstm = matches!(kind, RnnKind::Lstm { .. });
             let apart = matches!(kind, RnnKind::Gru { linear_before_reset: true });
             let recurrent = Recurrent {
@@ -317,19 +339,40 @@ fn recurrent() -> Vec<Template> {
 
 /// Kernels of every family.
 pub fn all() -> Vec<Template> {
+    let products = [DType::F32, DType::F16, DType::I32];
     let families = [
-        programs(),
-        activations(),
-        vec![mixed()],
-        folds(),
-        indexing(),
-        products_and_windows(),
-        direct(),
-        recurrent(),
+        programs(&DTYPES),
+        casts(&DTYPES, &DTYPES),
+        activations(DType::F32),
+        vec![mixed(), positions(DType::U32)],
+        folds(&DTYPES),
+        truths(),
+        indexing(&DTYPES, [DType::I32, DType::U32]),
+        products_and_windows(&products),
+        direct(&products),
+        recurrent(&[DType::F32, DType::F16]),
     ];
     let all: Vec<Template> = families.into_iter().flatten().collect();
     assert!(all.len() > 300, "only {} kernels", all.len());
     all
+}
+
+/// Kernels of every family with dtypes that CUDA C++ alone has.
+pub fn of_cuda_alone() -> Vec<Template> {
+    let families = [
+        programs(&OTHERS),
+        casts(&OTHERS, &OTHERS),
+        casts(&OTHERS, &DTYPES),
+        casts(&DTYPES, &OTHERS),
+        activations(DType::F64),
+        vec![positions(DType::I64)],
+        folds(&OTHERS),
+        indexing(&OTHERS, [DType::I64, DType::U8]),
+        products_and_windows(&OTHERS),
+        direct(&[DType::F64, DType::BF16, DType::I64, DType::I8, DType::U16]),
+        recurrent(&[DType::F64, DType::BF16]),
+    ];
+    families.into_iter().flatten().collect()
 }
 
 /// A few that are worth reading, with their names.
@@ -364,4 +407,28 @@ pub fn readable() -> [(&'static str, Template); 4] {
         then: after(DType::F32),
     };
     [("sum", sum), ("mean", mean.into()), ("matmul", product.into()), ("direct", direct.into())]
+}
+
+/// A few of those that CUDA C++ alone has.
+#[allow(dead_code, reason = "not all who compile them read them")]
+pub fn readable_in_cuda_alone() -> [(&'static str, Template); 3] {
+    let wrapped = vec![
+        Step::Input(0),
+        Step::Parameter(0, DType::I8),
+        Step::Binary(BinaryOp::Add, 0, 1),
+        Step::Binary(BinaryOp::Div, 2, 1),
+    ];
+    let told = vec![
+        Step::Input(0),
+        Step::Parameter(0, DType::I64),
+        Step::Binary(BinaryOp::Mul, 0, 1),
+        Step::Cast(DType::F64, 2),
+        Step::Unary(UnaryOp::Exp, 3),
+    ];
+    let rounded = vec![Step::Input(0), Step::Cast(DType::BF16, 0)];
+    [
+        ("wrapped_cuda", elementwise(wrapped, &[(DType::I8, Linear)], DType::I8, 0)),
+        ("told_cuda", elementwise(told, &[(DType::I64, Linear)], DType::F64, 0)),
+        ("rounded_cuda", elementwise(rounded, &[(DType::F64, Linear)], DType::BF16, 0)),
+    ]
 }

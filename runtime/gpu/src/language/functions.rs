@@ -1,0 +1,80 @@
+//! Functions of floats of either width: those of 32 bits are formulas ([`math`](super::math)), those of 64 bits the device's own, whose
+//! error is at most 3 ulp (NVIDIA, "CUDA C++ Programming Guide", appendix "Mathematical Functions").
+
+use super::{Binary, Type, Unary, Value};
+
+macro_rules! functions {
+    ($($(#[$doc:meta])* $name:ident: $single:ident, $function:ident;)*) => {
+        impl<'k> Value<'k> {
+            $($(#[$doc])*
+            pub fn $name(self) -> Value<'k> {
+                if self.ty() == Type::F64 { self.unary(Unary::$function) } else { self.$single() }
+            })*
+        }
+    };
+}
+
+functions! {
+    /// `e^x`, of 32 bits: 2 ulp; 0 below -104 (where devices have no subnormal numbers, -87), ∞ above 88.72.
+    exp: single_exp, Exp;
+    /// `e^x - 1`, of 32 bits: 3 ulp, also near 0.
+    exp_m1: single_exp_m1, ExpM1;
+    /// Natural logarithm, of 32 bits: 3 ulp; -∞ of 0, NaN of negative numbers.
+    log: single_log, Log;
+    /// `ln(1 + x)`, of 32 bits: 4 ulp, also near 0.
+    log_1p: single_log_1p, Log1p;
+    /// Sine, of 32 bits: 2 ulp up to 8,000 (absolute 1e-7 near the zeros), the device's beyond; NaN of ±∞.
+    sin: single_sin, Sin;
+    /// Cosine, as exact as [`Value::sin`].
+    cos: single_cos, Cos;
+    /// Tangent.
+    tan: single_tan, Tan;
+    /// Inverse sine, of 32 bits: 3 ulp; NaN beyond ±1.
+    asin: single_asin, Asin;
+    /// Inverse cosine; NaN beyond ±1.
+    acos: single_acos, Acos;
+    /// Inverse tangent, of 32 bits: 3 ulp.
+    atan: single_atan, Atan;
+    /// Hyperbolic sine, of 32 bits: 4 ulp.
+    sinh: single_sinh, Sinh;
+    /// Hyperbolic cosine, of 32 bits: 4 ulp.
+    cosh: single_cosh, Cosh;
+    /// Hyperbolic tangent, of 32 bits: 4 ulp.
+    tanh: single_tanh, Tanh;
+    /// Inverse hyperbolic sine, of 32 bits: 5 ulp.
+    asinh: single_asinh, Asinh;
+    /// Inverse hyperbolic cosine, of 32 bits: 5 ulp; NaN below 1.
+    acosh: single_acosh, Acosh;
+    /// Inverse hyperbolic tangent, of 32 bits: 5 ulp; ±∞ of ±1, NaN beyond.
+    atanh: single_atanh, Atanh;
+    /// Gauss error function, of 32 bits: 4 ulp.
+    erf: single_erf, Erf;
+}
+
+impl<'k> Value<'k> {
+    /// Angle of the point `(x, y)`, `self` being `y`.
+    pub fn atan2(self, x: Value<'k>) -> Value<'k> {
+        if self.ty() == Type::F64 { self.binary(Binary::Atan2, x) } else { self.single_atan2(x) }
+    }
+
+    /// `self` to the power of `exponent`: as C's `pow`, of 32 bits to about 4 ulp.
+    pub fn pow(self, exponent: Value<'k>) -> Value<'k> {
+        if self.ty() == Type::F64 { self.binary(Binary::Pow, exponent) } else { self.single_pow(exponent) }
+    }
+
+    /// Remainder with the sign of the dividend. Of 32 bits exact where the quotient is below 2^24, of 64 bits everywhere.
+    pub fn fmod(self, divisor: Value<'k>) -> Value<'k> {
+        if self.ty() == Type::F64 { self.binary(Binary::Rem, divisor) } else { self.single_fmod(divisor) }
+    }
+
+    /// A 64-bit float as one of 32 bits, rounded so that rounding that to 16 bits yields what rounding the number itself would: where it
+    /// is not exact, to the neighbour whose last bit is set (Boldo & Melquiond 2008, "rounding to odd").
+    pub fn to_odd(self) -> Value<'k> {
+        let nearest = self.to(Type::F32);
+        let back = nearest.to(Type::F64);
+        let bits = nearest.bits(Type::U32);
+        let towards = self.abs().above(back.abs()).select(bits + 1_u32, bits - 1_u32);
+        let is_even_and_inexact = (bits & 1_u32).equals(0_u32) & back.differs(self) & !self.is_nan();
+        is_even_and_inexact.select(towards, bits).bits(Type::F32)
+    }
+}
