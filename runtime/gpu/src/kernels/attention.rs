@@ -1,10 +1,10 @@
-//! Attention without scores in memory: an invocation goes over the keys of one query, and keeps the sum of the values weighted so far
-//! and their weights' ("online softmax", Milakov & Gimelshein 2018).
+//! Attention without scores in memory: an invocation goes over the keys of one query, or of a few, and keeps the sum of the values weighted
+//! so far and their weights' ("online softmax", Milakov & Gimelshein 2018).
 
 use super::access::{self, Access, Operand, Walk};
 use super::direct::{LANES, Side, fours_along};
 use super::{block, launch_blocks};
-use crate::language::{Builder, Builtin, Kernel, Type, Value};
+use crate::language::{Builder, Builtin, Kernel, Type, Value, Variable};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, held_as};
 use kiln_tensor::backend::Layout;
@@ -38,6 +38,24 @@ pub struct Attention {
     pub fully_masked: Option<FullyMasked>,
     /// Invocations of a workgroup.
     pub lanes: u32,
+    /// Queries of an invocation: what it reads of a key serves all of them.
+    pub queries: u32,
+}
+
+/// A query of an invocation, with what it keeps of the keys so far.
+struct Query<'k> {
+    /// Its number; beyond the last it repeats that, and is not written.
+    number: Value<'k>,
+    is_written: Value<'k>,
+    elements: Vec<Value<'k>>,
+    /// How many keys it sees if it sees none after its own position.
+    seen: Value<'k>,
+    /// The highest score.
+    best: Variable<'k>,
+    /// The sum of the weights.
+    sum: Variable<'k>,
+    /// The sum of the values by their weights.
+    weighted: Vec<Variable<'k>>,
 }
 
 impl Attention {
@@ -61,72 +79,95 @@ impl Attention {
             });
 
             let (batch, head) = (block_head / heads, block_head % heads);
-            let own = block_query * self.lanes + k.builtin(Builtin::LocalX);
-            let query = own.min(queries - 1_u32);
             let of_keys = [batch, head / sharing];
             let elements = |n: usize, start, size: u32| sides[n].run(start, places[n].along, size);
-            let first = places[0].row([batch, head], query);
-            let q: Vec<_> = elements(0, first, self.size).into_iter().map(|x| x * scale).collect();
-            let (best, sum) = (k.variable(LOWEST), k.variable(0.0));
-            let weighted: Vec<_> = (0..self.value_size).map(|_| k.variable(0.0)).collect();
+            let first = (block_query * self.queries) * self.lanes + k.builtin(Builtin::LocalX);
+            let query = |n: u32| {
+                let own = first + n * self.lanes;
+                let number = own.min(queries - 1_u32);
+                let start = places[0].row([batch, head], number);
+                // The last query sees the last key.
+                let seen = number + 1_u32 + keys;
+                Query {
+                    number,
+                    is_written: own.below(queries),
+                    elements: elements(0, start, self.size).into_iter().map(|x| x * scale).collect(),
+                    seen: seen.at_least(queries).select(seen - queries, 0_u32).min(keys),
+                    best: k.variable(LOWEST),
+                    sum: k.variable(0.0),
+                    weighted: (0..self.value_size).map(|_| k.variable(0.0)).collect(),
+                }
+            };
+            let own: Vec<Query<'_>> = (0..self.queries).map(query).collect();
 
-            // The last query sees the last key.
-            let seen = query + 1_u32 + keys;
-            let seen = seen.at_least(queries).select(seen - queries, 0_u32).min(keys);
             let keeps_hidden = self.fully_masked == Some(FullyMasked::Mean);
-            let end = if self.is_causal && !keeps_hidden { seen } else { keys };
-            k.range(0_u32, end, 1_u32, |key| {
+            // The last of the queries sees most.
+            let seen = own.last().filter(|_| self.is_causal && !keeps_hidden).map(|query| query.seen);
+            k.range(0_u32, seen.unwrap_or(keys), 1_u32, |key| {
                 let of_key = elements(1, places[1].row(of_keys, key), self.size);
-                let mut score = k.value(0.0);
-                for (&a, b) in q.iter().zip(of_key) {
-                    score = a.fma(b, score);
-                }
-                if self.softcap {
-                    score = (score / cap).tanh() * cap;
-                }
-                let mut visible = if self.is_causal && keeps_hidden { Some(key.below(seen)) } else { None };
-                if let Some((buffer, dims, operand)) = &mask {
-                    let position = ((batch * heads + head) * queries + query) * keys + key;
-                    let at = operand.at(position, &access::coordinates(position, dims));
-                    match buffer.at(at) {
-                        kept if kept.ty() == Type::Bool => {
-                            visible = Some(visible.map_or(kept, |visible| visible & kept));
+                let weights: Vec<_> = own
+                    .iter()
+                    .map(|query| {
+                        let mut score = k.value(0.0);
+                        for (&a, &b) in query.elements.iter().zip(&of_key) {
+                            score = a.fma(b, score);
                         }
-                        added => score = score + added,
-                    }
-                }
-                if keeps_hidden {
-                    // What is hidden counts where there is nothing else.
-                    score = visible.map_or(score, |visible| visible.select(score, LOWEST));
-                    score = score.below(LOWEST).select(LOWEST, score);
-                    visible = None;
-                }
-                let larger = score.above(best.get());
-                let larger = visible.map_or(larger, |visible| visible & larger);
-                let new_best = larger.select(score, best.get());
-                let shrinks = (best.get() - new_best).exp();
-                let weight = (score - new_best).exp();
-                let weight = visible.map_or(weight, |visible| visible.select(weight, 0.0));
-                best.set(new_best);
-                sum.set(sum.get().fma(shrinks, weight));
+                        if self.softcap {
+                            score = (score / cap).tanh() * cap;
+                        }
+                        let hides = self.is_causal && (keeps_hidden || self.queries > 1);
+                        let mut visible = hides.then(|| key.below(query.seen));
+                        if let Some((buffer, dims, operand)) = &mask {
+                            let row = (batch * heads + head) * queries + query.number;
+                            let position = row * keys + key;
+                            let at = operand.at(position, &access::coordinates(position, dims));
+                            match buffer.at(at) {
+                                kept if kept.ty() == Type::Bool => {
+                                    visible = Some(visible.map_or(kept, |visible| visible & kept));
+                                }
+                                added => score = score + added,
+                            }
+                        }
+                        if keeps_hidden {
+                            // What is hidden counts where there is nothing else.
+                            score = visible.map_or(score, |visible| visible.select(score, LOWEST));
+                            score = score.below(LOWEST).select(LOWEST, score);
+                            visible = None;
+                        }
+                        let best = query.best.get();
+                        let larger = score.above(best);
+                        let larger = visible.map_or(larger, |visible| visible & larger);
+                        let new_best = larger.select(score, best);
+                        let shrinks = (best - new_best).exp();
+                        let weight = (score - new_best).exp();
+                        let weight = visible.map_or(weight, |visible| visible.select(weight, 0.0));
+                        query.best.set(new_best);
+                        query.sum.set(query.sum.get().fma(shrinks, weight));
+                        (shrinks, weight)
+                    })
+                    .collect();
                 let of_key = elements(2, places[2].row(of_keys, key), self.value_size);
-                for (weighted, x) in weighted.iter().zip(of_key) {
-                    weighted.set(weight.fma(x, weighted.get() * shrinks));
+                for (query, (shrinks, weight)) in own.iter().zip(weights) {
+                    for (weighted, &x) in query.weighted.iter().zip(&of_key) {
+                        weighted.set(weight.fma(x, weighted.get() * shrinks));
+                    }
                 }
             });
 
             // A bool mask leaves zeros where it leaves nothing, an added one what softmax makes of it.
             let is_added = self.mask.is_some_and(|(dtype, ..)| !dtype.is_bool());
             let zeros = !is_added || self.fully_masked.is_some();
-            let start = places[3].row([batch, head], query);
-            k.when(own.below(queries), || {
-                let total = sum.get();
-                for (n, weighted) in weighted.iter().enumerate() {
-                    let share = weighted.get() / total;
-                    let y = if zeros { total.equals(0.0).select(0.0, share) } else { share };
-                    output.set(start + places[3].along * n as u32, y);
-                }
-            });
+            for query in &own {
+                let start = places[3].row([batch, head], query.number);
+                k.when(query.is_written, || {
+                    let total = query.sum.get();
+                    for (n, weighted) in query.weighted.iter().enumerate() {
+                        let share = weighted.get() / total;
+                        let y = if zeros { total.equals(0.0).select(0.0, share) } else { share };
+                        output.set(start + places[3].along * n as u32, y);
+                    }
+                });
+            }
         })
     }
 }
@@ -154,6 +195,12 @@ impl<'k> Place<'k> {
         let strides = layout.strides.iter().map(|&stride| access::word(stride));
         core::iter::once(layout.offset as u32).chain(strides)
     }
+}
+
+/// How many queries an invocation has on devices whose kernels run on a CPU: reading costs more there than what is computed of it.
+fn together(queries: usize, size: usize) -> u32 {
+    let fits = |&n: &usize| n * size <= 2 * LONGEST && queries >= n * LANES as usize;
+    [4, 2].into_iter().find(fits).unwrap_or(1) as u32
 }
 
 /// Attention in one kernel, or nothing where its heads are too long for that, or its floats, or the mask hides in both ways.
@@ -211,8 +258,10 @@ pub(crate) fn attention<R: Runtime>(
         softcap: softcap.is_some(),
         fully_masked,
         lanes: if limits.shared_memory { WIDE } else { LANES },
+        queries: if limits.shared_memory { 1 } else { together(queries, size.max(value_size)) },
     };
-    let blocks = [queries.div_ceil(template.lanes as usize), batch * heads, 1];
+    let block = (template.lanes * template.queries) as usize;
+    let blocks = [queries.div_ceil(block), batch * heads, 1];
     let mut tensors = vec![q, k, v];
     tensors.extend(mask);
     tensors.push(&out);

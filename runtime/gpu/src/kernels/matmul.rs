@@ -21,7 +21,10 @@ pub(super) const TILE: u32 = SIDE * EACH;
 const DEPTH: u32 = 16;
 
 /// Rows of the blocks in which products of many rows are computed without shared memory.
-const MOST_ROWS: usize = 8;
+const MOST_ROWS: u32 = 8;
+/// Columns of an invocation's block there. Reading costs most where kernels run on a CPU (lavapipe reads lane by lane), and of a block of
+/// `r · c` results `r + c` elements are read at a time: large blocks pay, though what they keep goes beyond the registers.
+const MOST_COLUMNS: u32 = 16;
 
 /// What one workgroup of a tiled product knows.
 pub(super) struct Tile<'k> {
@@ -305,10 +308,12 @@ impl<R: Runtime> Product<'_, R> {
                 batch,
                 lhs_fours,
                 rhs,
-                rows: [1, 2, 4].into_iter().find(|&few| rows <= few).unwrap_or(MOST_ROWS) as u32,
+                rows: [1, 2, 4].into_iter().find(|&few| rows <= few as usize).unwrap_or(MOST_ROWS),
                 columns: match rhs {
-                    Reading::Columns if columns > 4 * LANES as usize => 8,
-                    Reading::Columns | Reading::Depth => 4,
+                    Reading::Columns | Reading::Depth => [4, 8]
+                        .into_iter()
+                        .find(|&few| columns <= (few * LANES) as usize)
+                        .unwrap_or(MOST_COLUMNS),
                     Reading::Single => {
                         least_left_over(columns, [8, 7, 6, 4, 2, 1].map(|n| n * LANES)) / LANES
                     }

@@ -144,7 +144,7 @@ impl Reduce {
                 // A group beyond the last repeats it, so that none leaves before the barriers.
                 let result_in = result.min(results - 1_u32);
                 shared.set(local, fold(result_in, local, k.value(LINE)));
-                let sum = join_group(k, shared, local, self.fold);
+                let sum = join_group(k, shared, local, self.fold, LINE);
                 k.when(local.equals(0_u32) & result.below(results), || write(result, sum));
             } else {
                 let result = k.position(LINE);
@@ -156,9 +156,15 @@ impl Reduce {
     }
 }
 
-/// What a workgroup's numbers, which it shares, make together; for all its invocations.
-pub(super) fn join_group<'k>(k: &'k Builder, shared: Array<'k>, local: Value<'k>, fold: Fold) -> Value<'k> {
-    let mut half = LINE / 2;
+/// What the numbers of a workgroup of so many lanes, which it shares, make together; for all its invocations.
+pub(super) fn join_group<'k>(
+    k: &'k Builder,
+    shared: Array<'k>,
+    local: Value<'k>,
+    fold: Fold,
+    lanes: u32,
+) -> Value<'k> {
+    let mut half = lanes / 2;
     while half > 0 {
         k.barrier();
         k.when(local.below(half), || {

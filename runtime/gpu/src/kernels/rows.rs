@@ -1,5 +1,6 @@
 //! What is computed of whole rows: softmax and norms over the last dim.
 
+use super::direct::LANES;
 use super::reduce::{Fold, join_group};
 use super::{LINE, elementwise, launch, line_of_groups, program};
 use crate::language::{Array, Builder, Builtin, Kernel, Type, Value};
@@ -31,6 +32,8 @@ pub struct Rows {
     pub op: RowOp,
     /// The elements' dtype.
     pub dtype: DType,
+    /// Invocations of a workgroup.
+    pub lanes: u32,
 }
 
 impl Rows {
@@ -39,7 +42,7 @@ impl Rows {
     pub fn kernel(&self) -> Kernel {
         let storage = held_as(self.dtype);
         let ty = storage.value();
-        Builder::kernel("rows", [LINE, 1], |k| {
+        Builder::kernel("rows", [self.lanes, 1], |k| {
             let x = k.input(storage);
             let (weighted, biased) = match self.op {
                 RowOp::Softmax | RowOp::LogSoftmax => (false, false),
@@ -54,13 +57,13 @@ impl Rows {
             let weight = weight.map(|weight| (weight, k.parameter()));
             let bias = bias.map(|bias| (bias, k.parameter()));
 
-            let shared = k.shared(ty, LINE);
+            let shared = k.shared(ty, self.lanes);
             let (local, group) = (k.builtin(Builtin::LocalIndex), k.group());
             // A group beyond the last repeats it, so that none leaves before the barriers.
             let row = group.min(rows - 1_u32) * length;
-            let sums = Sums { k, ty, shared, local, length };
+            let sums = Sums { k, ty, shared, local, length, lanes: self.lanes };
             let each = |then: &dyn Fn(Value<'_>)| {
-                k.when(group.below(rows), || k.range(local, length, LINE, then));
+                k.when(group.below(rows), || k.range(local, length, self.lanes, then));
             };
             match self.op {
                 RowOp::Softmax | RowOp::LogSoftmax => {
@@ -113,6 +116,7 @@ struct Sums<'k> {
     shared: Array<'k>,
     local: Value<'k>,
     length: Value<'k>,
+    lanes: u32,
 }
 
 impl<'k> Sums<'k> {
@@ -120,11 +124,11 @@ impl<'k> Sums<'k> {
     fn fold(&self, fold: Fold, element: impl Fn(Value<'k>) -> Value<'k>) -> Value<'k> {
         let k = self.k;
         let own = k.variable(fold.neutral(k, self.ty));
-        k.range(self.local, self.length, LINE, |at| own.set(fold.join(own.get(), element(at))));
+        k.range(self.local, self.length, self.lanes, |at| own.set(fold.join(own.get(), element(at))));
         // The last fold's result was read by all before it is overwritten.
         k.barrier();
         self.shared.set(self.local, own.get());
-        join_group(k, self.shared, self.local, fold)
+        join_group(k, self.shared, self.local, fold, self.lanes)
     }
 }
 
@@ -151,7 +155,9 @@ fn run<R: Runtime>(
     tensors.extend(parameters);
     tensors.push(&out);
     let groups = line_of_groups::<R>(&x.device, rows);
-    launch::<R>(&x.device, Rows { op, dtype: x.dtype }, &tensors, &words, groups);
+    // Without shared memory a barrier costs more than what waits for it: few invocations have few rounds of them.
+    let lanes = if R::limits(&x.device).shared_memory { LINE } else { LANES };
+    launch::<R>(&x.device, Rows { op, dtype: x.dtype, lanes }, &tensors, &words, groups);
     out
 }
 

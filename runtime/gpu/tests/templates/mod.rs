@@ -181,7 +181,9 @@ fn folds(dtypes: &[DType]) -> Vec<Template> {
     for &dtype in dtypes.iter().filter(|dtype| dtype.is_float()) {
         let norms = [RowOp::LayerNorm { bias: true }, RowOp::LayerNorm { bias: false }, RowOp::RmsNorm];
         for op in norms.into_iter().chain([RowOp::Softmax, RowOp::LogSoftmax]) {
-            all.push(Rows { op, dtype }.into());
+            for lanes in [256, 8] {
+                all.push(Rows { op, dtype, lanes }.into());
+            }
         }
     }
     all
@@ -297,6 +299,7 @@ fn direct(dtypes: &[DType]) -> Vec<Template> {
                         softcap: is_causal,
                         fully_masked,
                         lanes: 8,
+                        queries: if mask.is_some() { 1 } else { 2 },
                     };
                     all.push(attention.into());
                 }
