@@ -41,7 +41,7 @@ fn one_each(shape: &ConvShape, x: &[f32], weight: &[f32], end: &End<'_>, out: &m
     let [od, oh, ow] = w.output;
     let (low, high, rest) = end.bounds();
     let (rows, strips) = (shape.batch * od * oh, channels.div_ceil(STRIP));
-    let (lines, kernels) = (Lines::of(shape, channels, channels), Kernels::current());
+    let (lines, kernels) = (Lines::of(shape, channels, channels), Kernels::of_windows(w));
     let work = ow * STRIP.min(channels) * w.kernel_len() / 20 + 20;
     let out = SharedMut::new(out);
     parallel_for(rows * strips, work, |range| {

@@ -79,6 +79,39 @@ struct Case {
 }
 
 const CASES: &[Case] = &[
+    // Depthwise: tiles of seven, three and one windows, some beyond the edges; whole vectors and a part of one.
+    Case {
+        x: &[1, 84, 6, 23],
+        w: &[84, 1, 3, 3],
+        stride: &[1, 1],
+        padding: &[(1, 1); 2],
+        dilation: &[1, 1],
+        groups: 84,
+    },
+    Case {
+        x: &[1, 84, 6, 24],
+        w: &[84, 1, 3, 3],
+        stride: &[2, 2],
+        padding: &[(1, 1); 2],
+        dilation: &[1, 1],
+        groups: 84,
+    },
+    Case {
+        x: &[1, 84, 6, 26],
+        w: &[84, 1, 5, 5],
+        stride: &[1, 1],
+        padding: &[(2, 2); 2],
+        dilation: &[1, 1],
+        groups: 84,
+    },
+    Case {
+        x: &[1, 84, 6, 31],
+        w: &[84, 1, 5, 5],
+        stride: &[2, 2],
+        padding: &[(2, 2); 2],
+        dilation: &[1, 1],
+        groups: 84,
+    },
     Case {
         x: &[1, 3, 9, 11],
         w: &[5, 3, 3, 3],

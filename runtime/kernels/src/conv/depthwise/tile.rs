@@ -4,6 +4,7 @@
 //! of all kinds in memory.
 
 use crate::simd::{Level, Simd, level};
+use kiln_types::Windows;
 
 /// Neighbouring windows of a row, some channels of each.
 pub(super) struct Tile<'a> {
@@ -46,12 +47,33 @@ pub(super) type TileKernel = unsafe fn(&Tile<'_>);
 /// Windows that are computed at a time: seven suit the sizes that halving 224 yields, and fill the registers.
 const COUNTS: [usize; 3] = [7, 3, 1];
 
-/// The kernels of a level.
+/// The kernels of a level for a line of the kernel and a step.
 pub(super) struct Kernels {
     /// Lanes of a vector.
     lanes: usize,
-    /// By [`COUNTS`], and whether the windows lie in the image whole.
-    table: &'static [[Kind; 2]; 3],
+    table: &'static Table,
+}
+
+/// By [`COUNTS`], and whether the windows lie in the image whole.
+type Table = [[Kind; 2]; 3];
+
+/// The tables of a level.
+struct Tables {
+    /// For any line and step.
+    any: Table,
+    /// For lines of three and of five neighbours, and windows one and two pixels apart.
+    usual: [[Table; 2]; 2],
+}
+
+impl Tables {
+    fn of(&'static self, w: &Windows) -> &'static Table {
+        let taps = [3, 5].iter().position(|&taps| taps == w.kernel[2] && w.dilation[2] == 1);
+        let step = [1, 2].iter().position(|&step| step == w.stride[2]);
+        match (taps, step) {
+            (Some(taps), Some(step)) => &self.usual[taps][step],
+            _ => &self.any,
+        }
+    }
 }
 
 /// The kernels for as many windows.
@@ -65,18 +87,24 @@ struct Kind {
 }
 
 impl Kernels {
-    /// Those of the current level.
-    pub fn current() -> Self {
+    /// Those of the current level for some windows.
+    pub fn of_windows(w: &Windows) -> Self {
+        let (lanes, tables) = Self::of_level();
+        Self { lanes, table: tables.of(w) }
+    }
+
+    /// Lanes and tables of the current level.
+    fn of_level() -> (usize, &'static Tables) {
         match level() {
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => Self { lanes: 16, table: &AVX512 },
+            Level::Avx512 => (16, &AVX512),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => Self { lanes: 8, table: &AVX2 },
+            Level::Avx2 => (8, &AVX2),
             #[cfg(target_arch = "aarch64")]
-            Level::Neon => Self { lanes: 4, table: &NEON },
+            Level::Neon => (4, &NEON),
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
-            Level::Simd128 => Self { lanes: 4, table: &SIMD128 },
-            Level::Scalar => Self { lanes: 4, table: &SCALAR },
+            Level::Simd128 => (4, &SIMD128),
+            Level::Scalar => (4, &SCALAR),
         }
     }
 
@@ -102,6 +130,16 @@ impl Kernels {
 
 /// What is read beside the image: as many elements as the widest tile's vectors have.
 static ZEROS: [f32; 64] = [0.0; 64];
+
+/// A block for each of some numbers below a bound, one behind the other: what they index then stays in registers.
+macro_rules! unrolled {
+    ($i:ident < $bound:expr, [$($number:literal)*], $body:block) => {
+        $(if $number < $bound {
+            let $i: usize = $number;
+            $body
+        })*
+    };
+}
 
 /// A tile of `T` windows and `V` vectors; `PART` of the only vector.
 #[inline(always)]
@@ -136,48 +174,159 @@ unsafe fn tile<S: Simd, const T: usize, const V: usize, const INSIDE: bool, cons
                 weight = weight.wrapping_add(t.channels);
             }
         }
-        if !t.bias.is_null() {
-            for v in 0..V {
-                let bias = load(t.bias.add(v * S::LANES));
-                (0..T).for_each(
-                    #[inline(always)]
-                    |i| sums[i][v] = s.add(sums[i][v], bias),
-                );
-            }
-        }
-        let (low, high) = (s.splat(t.low), s.splat(t.high));
-        for i in 0..T {
-            for v in 0..V {
-                // The operand order lets NaN through.
-                let sum = s.min(high, s.max(low, sums[i][v]));
-                let to = t.out.add(i * t.channels + v * S::LANES);
-                if PART { s.store_first(to, t.lanes, sum) } else { s.store(to, sum) }
-            }
-        }
+        finish::<S, T, V, PART>(s, t, sums);
     }
 }
 
-/// Makes a level's table: for seven windows, for three and for one, how many vectors.
+/// [`tile`] for lines of `K` neighbours and windows `STEP` pixels apart: each pixel is read once, for all windows of the tile that see it. Sums
+/// grow in the same order.
+#[inline(always)]
+unsafe fn tile_of_neighbours<
+    S: Simd,
+    const T: usize,
+    const V: usize,
+    const INSIDE: bool,
+    const K: usize,
+    const STEP: usize,
+>(
+    s: S,
+    t: &Tile<'_>,
+) {
+    // SAFETY: as for `tile`.
+    unsafe {
+        let mut sums = [[s.splat(0.0); V]; T];
+        for &(line, weight) in t.lines {
+            let from = t.x.wrapping_add(line).wrapping_offset(t.first * t.channels as isize);
+            let weight = t.weight.add(weight);
+            let mut weights = [[s.splat(0.0); V]; K];
+            for k in 0..K {
+                for v in 0..V {
+                    weights[k][v] = s.load(weight.add(k * t.channels + v * S::LANES));
+                }
+            }
+            unrolled!(p < (T - 1) * STEP + K, [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16], {
+                // A pixel before the image counts as one far behind it.
+                let there = INSIDE || ((t.first + p as isize) as usize) < t.width;
+                let pixel = if there { from.wrapping_add(p * t.channels) } else { ZEROS.as_ptr() };
+                for v in 0..V {
+                    let pixel = s.load(pixel.add(v * S::LANES));
+                    unrolled!(k < K, [0 1 2 3 4], {
+                        // The window whose `k`-th pixel it is.
+                        if p >= k && (p - k) % STEP == 0 && (p - k) / STEP < T {
+                            let i = (p - k) / STEP;
+                            sums[i][v] = s.mul_add(weights[k][v], pixel, sums[i][v]);
+                        }
+                    });
+                }
+            });
+        }
+        finish::<S, T, V, false>(s, t, sums);
+    }
+}
+
+/// Adds the bias to a tile's sums, bounds and writes them.
+///
+/// # Safety
+/// As for [`TileKernel`].
+#[inline(always)]
+unsafe fn finish<S: Simd, const T: usize, const V: usize, const PART: bool>(
+    s: S,
+    t: &Tile<'_>,
+    sums: [[S::F; V]; T],
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (low, high) = (s.splat(t.low), s.splat(t.high));
+        let mut biases = [s.splat(0.0); V];
+        if !t.bias.is_null() {
+            for v in 0..V {
+                let bias = t.bias.add(v * S::LANES);
+                biases[v] = if PART { s.load_first(bias, t.lanes) } else { s.load(bias) };
+            }
+        }
+        unrolled!(i < T, [0 1 2 3 4 5 6], {
+            for v in 0..V {
+                // The operand order lets NaN through.
+                let sum = s.min(high, s.max(low, s.add(sums[i][v], biases[v])));
+                let to = t.out.add(i * t.channels + v * S::LANES);
+                if PART { s.store_first(to, t.lanes, sum) } else { s.store(to, sum) }
+            }
+        });
+    }
+}
+
+/// Makes a level's tables: for seven windows, for three and for one, how many vectors.
 macro_rules! kernels {
-    ($(#[$attr:meta])* $table:ident, $run:ident, $token:expr, $seven:literal, $three:literal, $one:literal) => {
+    ($(#[$attr:meta])* $tables:ident, $any:ident, $usual:ident, $token:expr, [$seven:literal, $three:literal, $one:literal]) => {
         $(#[$attr])*
-        unsafe fn $run<const T: usize, const V: usize, const INSIDE: bool, const PART: bool>(t: &Tile<'_>) {
+        unsafe fn $any<const T: usize, const V: usize, const INSIDE: bool, const PART: bool>(t: &Tile<'_>) {
             // SAFETY: the caller's promise; the features are this function's.
             unsafe { tile::<_, T, V, INSIDE, PART>($token, t) }
         }
 
-        static $table: [[Kind; 2]; 3] = [
-            [kernels!(@ $run, 7, $seven, false), kernels!(@ $run, 7, $seven, true)],
-            [kernels!(@ $run, 3, $three, false), kernels!(@ $run, 3, $three, true)],
-            [kernels!(@ $run, 1, $one, false), kernels!(@ $run, 1, $one, true)],
-        ];
+        $(#[$attr])*
+        unsafe fn $usual<
+            const T: usize,
+            const V: usize,
+            const INSIDE: bool,
+            const K: usize,
+            const STEP: usize,
+        >(
+            t: &Tile<'_>,
+        ) {
+            // SAFETY: as above.
+            unsafe { tile_of_neighbours::<_, T, V, INSIDE, K, STEP>($token, t) }
+        }
+
+        static $tables: Tables = Tables {
+            any: [
+                kernels!(@any $any, 7, $seven),
+                kernels!(@any $any, 3, $three),
+                kernels!(@any $any, 1, $one),
+            ],
+            usual: [
+                [
+                    kernels!(@usual $any, $usual, $seven, $three, $one, 3, 1),
+                    kernels!(@usual $any, $usual, $seven, $three, $one, 3, 2),
+                ],
+                [
+                    kernels!(@usual $any, $usual, $seven, $three, $one, 5, 1),
+                    kernels!(@usual $any, $usual, $seven, $three, $one, 5, 2),
+                ],
+            ],
+        };
     };
-    (@ $run:ident, $t:literal, $v:literal, $inside:literal) => {
+    (@any $any:ident, $t:literal, $v:literal) => {
+        [kernels!(@kind $any, $t, $v, false), kernels!(@kind $any, $t, $v, true)]
+    };
+    (@usual $any:ident, $usual:ident, $seven:literal, $three:literal, $one:literal, $k:literal, $step:literal) => {
+        [
+            [
+                kernels!(@kind $any, $usual, 7, $seven, false, $k, $step),
+                kernels!(@kind $any, $usual, 7, $seven, true, $k, $step),
+            ],
+            [
+                kernels!(@kind $any, $usual, 3, $three, false, $k, $step),
+                kernels!(@kind $any, $usual, 3, $three, true, $k, $step),
+            ],
+            kernels!(@any $any, 1, $one),
+        ]
+    };
+    // Less than a vector is for the kernel of any line.
+    (@kind $any:ident, $t:literal, $v:literal, $inside:literal) => {
         Kind {
             vectors: $v,
-            wide: $run::<$t, $v, $inside, false>,
-            one: $run::<$t, 1, $inside, false>,
-            part: $run::<$t, 1, $inside, true>,
+            wide: $any::<$t, $v, $inside, false>,
+            one: $any::<$t, 1, $inside, false>,
+            part: $any::<$t, 1, $inside, true>,
+        }
+    };
+    (@kind $any:ident, $usual:ident, $t:literal, $v:literal, $inside:literal, $k:literal, $step:literal) => {
+        Kind {
+            vectors: $v,
+            wide: $usual::<$t, $v, $inside, $k, $step>,
+            one: $usual::<$t, 1, $inside, $k, $step>,
+            part: $any::<$t, 1, $inside, true>,
         }
     };
 }
@@ -187,10 +336,9 @@ kernels!(
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
     AVX512,
     run_avx512,
+    run_neighbours_avx512,
     crate::simd::avx512::Avx512::new(),
-    2,
-    4,
-    4
+    [2, 4, 4]
 );
 
 #[cfg(target_arch = "x86_64")]
@@ -198,16 +346,15 @@ kernels!(
     #[target_feature(enable = "avx2,fma")]
     AVX2,
     run_avx2,
+    run_neighbours_avx2,
     crate::simd::avx2::Avx2::new(),
-    1,
-    3,
-    4
+    [1, 3, 4]
 );
 
 #[cfg(target_arch = "aarch64")]
-kernels!(NEON, run_neon, crate::simd::neon::Neon::new(), 2, 4, 8);
+kernels!(NEON, run_neon, run_neighbours_neon, crate::simd::neon::Neon::new(), [2, 4, 8]);
 
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
-kernels!(SIMD128, run_simd128, crate::simd::simd128::Simd128, 1, 3, 4);
+kernels!(SIMD128, run_simd128, run_neighbours_simd128, crate::simd::simd128::Simd128, [1, 3, 4]);
 
-kernels!(SCALAR, run_scalar, crate::simd::scalar::Scalar, 1, 1, 1);
+kernels!(SCALAR, run_scalar, run_neighbours_scalar, crate::simd::scalar::Scalar, [1, 1, 1]);
