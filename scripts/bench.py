@@ -63,8 +63,8 @@ def main() -> None:
             else:
                 rounds[case].append([row[which], *(peer[which] for peer in peers[case])])
 
-    print(f"| case | Kiln ms | {' | '.join(f'{NAMES[peer]} ms' for peer in args.peers)} | ratio | load ms | peak MB |")
-    print("| --- | ---: | " + "---: | " * len(args.peers) + "---: | ---: | ---: |")
+    print(f"| case | Kiln ms | {' | '.join(f'{NAMES[peer]} ms' for peer in args.peers)} | ratio | load ms | first ms | peak MB |")
+    print("| --- | ---: | " + "---: | " * len(args.peers) + "---: | ---: | ---: | ---: |")
     ratios: list[list[float]] = []
     for case, times in rounds.items():
         if not times:
@@ -73,7 +73,7 @@ def main() -> None:
         ratios.append([ours / time for time in theirs])
         row = last[case]
         print(f"| {pathlib.Path(case).name} | {ours:.3f} | {' | '.join(f'{time:.3f}' for time in theirs)} "
-              f"| {ours / min(theirs):.2f} | {row['load_ms']:.1f} | {row['peak_rss_mb']:.0f} |")
+              f"| {ours / min(theirs):.2f} | {row['load_ms']:.1f} | {row['first_ms']:.1f} | {row['peak_rss_mb']:.0f} |")
     if not ratios:
         return
     print(f"\n{args.threads} thread{'s' if args.threads > 1 else ''}, {args.rounds} rounds; geometric means of the ratios:")

@@ -62,7 +62,7 @@ fn object_of(
     values: &BTreeMap<String, f64>,
 ) -> Map<String, Value> {
     let mut object = head(case, backend, threads);
-    for key in ["load_ms", "median_ms", "min_ms", "runs", "peak_rss_mb"] {
+    for key in ["load_ms", "first_ms", "median_ms", "min_ms", "runs", "peak_rss_mb"] {
         let value = values.get(key).copied().unwrap_or(f64::NAN);
         let value = if key == "runs" { json!(value as u64) } else { json::number(value) };
         object.insert(key.into(), value);
@@ -97,7 +97,7 @@ fn device_keys(backend: Backend) -> &'static [&'static str] {
 fn failure(case: &Case, backend: Backend, threads: usize, error: &str) -> Map<String, Value> {
     let mut object = head(case, backend, threads);
     let device = device_keys(backend).iter().copied();
-    for key in ["load_ms", "median_ms", "min_ms", "runs", "peak_rss_mb"].into_iter().chain(device) {
+    for key in ["load_ms", "first_ms", "median_ms", "min_ms", "runs", "peak_rss_mb"].into_iter().chain(device) {
         object.insert(key.into(), Value::Null);
     }
     object.insert("error".into(), json!(error));
@@ -112,11 +112,13 @@ fn print_line(object: &Map<String, Value>) {
     }
     let get = |key: &str| object.get(key).and_then(Value::as_f64).unwrap_or(f64::NAN);
     show(&format!(
-        "{case}: {:.3} ms median, {:.3} ms least of {} runs; loaded in {:.2} ms; {:.0} MB at most\n",
+        "{case}: {:.3} ms median, {:.3} ms least of {} runs; loaded in {:.2} ms, \
+         first run {:.2} ms; {:.0} MB at most\n",
         get("median_ms"),
         get("min_ms"),
         get("runs"),
         get("load_ms"),
+        get("first_ms"),
         get("peak_rss_mb")
     ));
     if object.contains_key("dispatches") {
