@@ -8,8 +8,8 @@ use kiln_cuda::Cuda;
 use kiln_ndarray::NdArray;
 use kiln_tensor::backend::Backend;
 use kiln_tensor::{
-    Activation, ArgReduceOp, BinaryOp, CompareOp, ConvOptions, CumulativeOp, DType, Expression, PoolOp,
-    PoolOptions, ReduceOp, Scalar, ScatterOp, Shape, Step, TensorData, UnaryOp,
+    Activation, ArgReduceOp, BinaryOp, CompareOp, ConvOptions, CumulativeOp, DType, Distribution, Expression,
+    PoolOp, PoolOptions, ReduceOp, Scalar, ScatterOp, Shape, Step, TensorData, UnaryOp,
 };
 
 const FLOATS: [DType; 4] = [DType::F64, DType::F32, DType::F16, DType::BF16];
@@ -497,4 +497,20 @@ fn rows<B: Backend>() -> Results {
 #[test]
 fn rows_in_double_precision() {
     assert_same(rows::<Cuda>(), rows::<NdArray>(), 2e-12);
+}
+
+fn drawn<B: Backend>() -> Results {
+    let device = B::Device::default();
+    B::seed(&device, 11);
+    let draw = |dtype: DType| {
+        let distribution =
+            if dtype == DType::I16 { Distribution::Uniform(-9.0, 9.0) } else { Distribution::Default };
+        (dtype.to_string(), read::<B>(B::random(Shape::from([50]), distribution, dtype, &device)))
+    };
+    all().map(draw).collect()
+}
+
+#[test]
+fn the_same_seed_draws_the_same_numbers() {
+    assert_same(drawn::<Cuda>(), drawn::<NdArray>(), 0.0);
 }

@@ -144,9 +144,10 @@ impl Blas {
         // The factors of the product and of what was there before, in the plan's scale type.
         let (one, zero) = (1.0_f32, 0.0_f32);
         let (one_of_64, zero_of_64) = (1.0_f64, 0.0_f64);
-        let factors: [*const c_void; 2] = match product.dtype {
-            DType::F64 => [(&raw const one_of_64).cast(), (&raw const zero_of_64).cast()],
-            _ => [(&raw const one).cast(), (&raw const zero).cast()],
+        let factors: [*const c_void; 2] = if product.dtype == DType::F64 {
+            [(&raw const one_of_64).cast(), (&raw const zero_of_64).cast()]
+        } else {
+            [(&raw const one).cast(), (&raw const zero).cast()]
         };
         let pointer = |address: super::Address| address.0 as *mut c_void;
         // SAFETY: the plan's parts are valid, the matrices lie within memory that outlives the work, which ends before what is asked
