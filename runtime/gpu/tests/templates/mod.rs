@@ -22,6 +22,7 @@ use kiln_tensor::{
 /// What every language has.
 const DTYPES: [DType; 5] = [DType::F32, DType::F16, DType::I32, DType::U32, DType::Bool];
 /// What CUDA C++ has besides.
+#[allow(dead_code, reason = "not all who compile the others have them")]
 const OTHERS: [DType; 8] =
     [DType::F64, DType::BF16, DType::I64, DType::I16, DType::I8, DType::U64, DType::U16, DType::U8];
 
@@ -361,6 +362,7 @@ pub fn all() -> Vec<Template> {
 }
 
 /// Kernels of every family with dtypes that CUDA C++ alone has.
+#[allow(dead_code, reason = "not all who compile the others have them")]
 pub fn of_cuda_alone() -> Vec<Template> {
     let families = [
         programs(&OTHERS),
