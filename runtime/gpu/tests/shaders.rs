@@ -36,6 +36,9 @@ fn other_dtypes_read_well_in_cuda_alone() {
         insta::assert_snapshot!(name, cuda::source(&kernel));
         assert!(std::panic::catch_unwind(|| wgsl::source(&kernel)).is_err(), "{name} in WGSL");
     }
+    for template in templates::of_cuda_alone() {
+        assert!(cuda::source(&template.kernel()).contains("__global__"), "{template:?}");
+    }
 }
 
 #[test]
