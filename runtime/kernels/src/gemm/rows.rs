@@ -249,11 +249,11 @@ fn even(size: usize, count: usize, i: usize) -> Range<usize> {
 
 /// The rows of the tiles that share out some rows evenly: none has a single row, unless there is but one.
 fn tiles(kernels: &Kernels, rows: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
-    let (start, len) = (rows.start, rows.len());
-    let count = len.div_ceil(kernels.rows);
+    let (first, count) = (rows.start, rows.len().div_ceil(kernels.rows));
+    let (height, higher) = (rows.len() / count.max(1), rows.len() % count.max(1));
     (0..count).map(move |i| {
-        let part = even(len, count, i);
-        start + part.start..start + part.end
+        let start = first + i * height + i.min(higher);
+        start..start + height + usize::from(i < higher)
     })
 }
 

@@ -212,7 +212,7 @@ unsafe fn tile_of_neighbours<
                     let pixel = s.load(pixel.add(v * S::LANES));
                     unrolled!(k < K, [0 1 2 3 4], {
                         // The window whose `k`-th pixel it is.
-                        if p >= k && (p - k) % STEP == 0 && (p - k) / STEP < T {
+                        if p >= k && (p - k).is_multiple_of(STEP) && (p - k) / STEP < T {
                             let i = (p - k) / STEP;
                             sums[i][v] = s.mul_add(weights[k][v], pixel, sums[i][v]);
                         }
