@@ -14,8 +14,9 @@ use kiln_gpu::promise::block_on;
 use kiln_gpu::runtime::{Amendment, Launch, Limits};
 use kiln_tensor::backend::ExecutionError;
 use kiln_tensor::compose::Draws;
+use rustc_hash::FxHashMap;
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -70,12 +71,12 @@ impl fmt::Debug for Context {
 #[derive(Default)]
 struct State {
     pool: Pool<Buffer>,
-    pipelines: HashMap<Template, Arc<Pipeline>>,
+    pipelines: FxHashMap<Arc<Template>, Arc<Pipeline>>,
     /// Those of users' kernels, by which of the buffers are written to.
-    own_pipelines: HashMap<(WgslKernel, Vec<bool>), Arc<Pipeline>>,
+    own_pipelines: FxHashMap<(WgslKernel, Vec<bool>), Arc<Pipeline>>,
     /// By which of the buffers are written to.
-    layouts: HashMap<Vec<bool>, Arc<Layout>>,
-    bind_groups: HashMap<BindGroupKey, wgpu::BindGroup>,
+    layouts: FxHashMap<Vec<bool>, Arc<Layout>>,
+    bind_groups: FxHashMap<BindGroupKey, wgpu::BindGroup>,
     pending: Vec<Pending>,
     /// The last of the pending kernels, if more may be done by it.
     last: Option<Last>,
@@ -83,8 +84,8 @@ struct State {
     parameters: Vec<u8>,
 }
 
-/// Which buffers are written to; each by its id, with where the part of it starts and ends that is bound.
-type BindGroupKey = (Vec<bool>, Vec<(u64, u64, u64)>);
+/// The [layout](Layout::number); the buffers by their ids, each with where the part of it starts and ends that is bound.
+type BindGroupKey = (usize, Vec<(u64, u64, u64)>);
 
 /// What a kernel sees of a buffer.
 #[derive(Clone)]
@@ -97,7 +98,7 @@ struct Part {
 
 /// A recorded kernel that writes a whole tensor.
 struct Last {
-    template: Template,
+    template: Arc<Template>,
     parts: Vec<Part>,
     parameters: Vec<u32>,
     /// The buffer that it writes, and how many elements of it.
@@ -105,13 +106,14 @@ struct Last {
 }
 
 struct Layout {
+    /// How many layouts were made before it.
+    number: usize,
     group: wgpu::BindGroupLayout,
     pipeline: wgpu::PipelineLayout,
 }
 
 struct Pipeline {
     raw: wgpu::ComputePipeline,
-    writable: Vec<bool>,
     layout: Arc<Layout>,
     /// Whether it sees exactly the tensors of what it is given, rather than the buffers in which they are.
     exact: bool,
@@ -350,14 +352,14 @@ impl Context {
         );
         let mut state = lock(&self.state);
         // A kernel that cannot run would keep all others of its submission from running.
-        let Some(pipeline) = self.pipeline(&mut state, template) else { return };
+        let Some((template, pipeline)) = self.pipeline(&mut state, template) else { return };
         let Some(parts) = self.parts(&pipeline, buffers) else { return };
         self.record_pipeline(&mut state, pipeline, &parts, parameters, groups);
         // A full queue was submitted.
         if let (Some((output, elements)), false) = (writes_all_of, state.pending.is_empty())
             && let Some(buffer) = buffers.get(output).and_then(|memory| memory.buffer())
         {
-            let (template, parameters) = (template.clone(), parameters.to_vec());
+            let parameters = parameters.to_vec();
             state.last = Some(Last { template, parts, parameters, writes: (buffer.id, elements) });
         }
     }
@@ -383,11 +385,11 @@ impl Context {
             return false;
         };
         let (at, groups) = (*at as usize, *groups);
-        let amended = self.pipeline(&mut state, &template).and_then(|pipeline| {
+        let amended = self.pipeline(&mut state, &template).and_then(|(template, pipeline)| {
             let further = self.parts(&pipeline, &buffers)?;
-            Some((pipeline, further))
+            Some((template, pipeline, further))
         });
-        let Some((pipeline, further)) = amended else {
+        let Some((template, pipeline, further)) = amended else {
             state.last = Some(last);
             return false;
         };
@@ -501,10 +503,11 @@ impl Context {
         }
     }
 
-    /// The compiled kernel; nothing for one that does not compile, of which those who read or wait are told.
-    fn pipeline(&self, state: &mut State, template: &Template) -> Option<Arc<Pipeline>> {
-        if let Some(pipeline) = state.pipelines.get(template) {
-            return Some(pipeline.clone());
+    /// The compiled kernel, with a template of which there is but one; nothing for one that does not compile, of which those who read or
+    /// wait are told.
+    fn pipeline(&self, state: &mut State, template: &Template) -> Option<(Arc<Template>, Arc<Pipeline>)> {
+        if let Some((template, pipeline)) = state.pipelines.get_key_value(template) {
+            return Some((template.clone(), pipeline.clone()));
         }
         let kernel = template.kernel();
         let writable: Vec<bool> = kernel.bindings.iter().map(|binding| binding.writable).collect();
@@ -518,9 +521,10 @@ impl Context {
         };
         match self.compile(&kernel.name, source.into(), wgsl::ENTRY_POINT, &layout, options) {
             Ok(raw) => {
-                let pipeline = Arc::new(Pipeline { raw, writable, layout, exact: false });
+                let pipeline = Arc::new(Pipeline { raw, layout, exact: false });
+                let template = Arc::new(template.clone());
                 state.pipelines.insert(template.clone(), pipeline.clone());
-                Some(pipeline)
+                Some((template, pipeline))
             }
             Err(error) => {
                 self.fail(|| format!("the kernel `{}` does not compile: {error}", kernel.name));
@@ -549,7 +553,7 @@ impl Context {
         let raw = self
             .compile(kernel.name(), source, kernel.entry_point(), &layout, options)
             .map_err(|reason| KernelError::Compile { kernel: kernel.name().to_owned(), reason })?;
-        let pipeline = Arc::new(Pipeline { raw, writable: key.1.clone(), layout, exact: true });
+        let pipeline = Arc::new(Pipeline { raw, layout, exact: true });
         state.own_pipelines.insert(key, pipeline.clone());
         Ok(pipeline)
     }
@@ -603,7 +607,7 @@ impl Context {
             bind_group_layouts: &[Some(&group), Some(&self.parameter_layout)],
             immediate_size: 0,
         });
-        let layout = Arc::new(Layout { group, pipeline });
+        let layout = Arc::new(Layout { number: state.layouts.len(), group, pipeline });
         state.layouts.insert(writable.to_vec(), layout.clone());
         layout
     }
@@ -633,7 +637,7 @@ impl Context {
 
     fn bind_group(&self, state: &mut State, pipeline: &Pipeline, parts: &[Part]) -> wgpu::BindGroup {
         let ids = parts.iter().map(|part| (part.id, part.start, part.end)).collect();
-        let key = (pipeline.writable.clone(), ids);
+        let key = (pipeline.layout.number, ids);
         if let Some(group) = state.bind_groups.get(&key) {
             return group.clone();
         }

@@ -2,8 +2,10 @@
 
 use crate::context::Context;
 use kiln_tensor::backend::{DeviceId, DeviceOps};
+use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 /// A GPU, by its kind and its number among those of its kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -118,6 +120,9 @@ fn forget_lost(device: &WgpuDevice) {
     let lost = all.get(device).is_some_and(|context| context.is_lost());
     // The device is closed by whoever holds it last, and not while the others are kept waiting.
     let lost = if lost { all.remove(device) } else { None };
+    if lost.is_some() {
+        ROUND.fetch_add(1, Ordering::Release);
+    }
     drop(all);
     drop(lost);
 }
@@ -126,8 +131,31 @@ fn is_open(device: &WgpuDevice) -> Option<Arc<Context>> {
     opened().lock().unwrap_or_else(PoisonError::into_inner).get(device).cloned()
 }
 
+/// How often a lost device was forgotten: what threads remember of devices holds in one round.
+static ROUND: AtomicU64 = AtomicU64::new(0);
+
+std::thread_local! {
+    /// The device that this thread used last, and in which round; it keeps no device open.
+    static LAST: RefCell<Option<(WgpuDevice, u64, Weak<Context>)>> = const { RefCell::new(None) };
+}
+
 /// The device's context; opens it when it is not open yet.
 pub(crate) fn context(device: &WgpuDevice) -> Result<Arc<Context>, InitError> {
+    // Every operation asks for it several times.
+    let round = ROUND.load(Ordering::Acquire);
+    let last = LAST.with_borrow(|last| match last {
+        Some((known, at, context)) if (known, *at) == (device, round) => context.upgrade(),
+        Some(_) | None => None,
+    });
+    if let Some(context) = last {
+        return Ok(context);
+    }
+    let context = find_or_open(device)?;
+    LAST.set(Some((*device, round, Arc::downgrade(&context))));
+    Ok(context)
+}
+
+fn find_or_open(device: &WgpuDevice) -> Result<Arc<Context>, InitError> {
     if let Some(context) = is_open(device) {
         return Ok(context);
     }

@@ -74,7 +74,7 @@ pub fn attentions<B: Backend>() {
     let options = AttentionOptions::default();
     let causal = AttentionOptions { is_causal: true, ..options };
     let capped = AttentionOptions { scale: Some(0.3), softcap: Some(2.0), ..options };
-    for (heads, kv_heads, q_len, k_len) in [(2, 2, 5, 5), (4, 2, 3, 7), (1, 1, 20, 33)] {
+    for (heads, kv_heads, q_len, k_len) in [(2, 2, 5, 5), (4, 2, 3, 7), (1, 1, 20, 33), (2, 1, 37, 41)] {
         let q = B::permute(random::<B>(&[2, q_len, heads, 8], 1), &[0, 2, 1, 3]);
         let k = random::<B>(&[2, kv_heads, k_len, 8], 2);
         let v = random::<B>(&[2, kv_heads, k_len, 6], 3);
