@@ -2,7 +2,8 @@
 # Compiles every family of CUDA kernels for every generation of GPUs, and compares registers and spills with those on record. No GPU is
 # needed: NVIDIA's compiler comes from PyPI into target/nvrtc (installs pip on Debian if there is none).
 #
-#     scripts/cuda_kernels.sh
+#     scripts/cuda_kernels.sh                       # compares
+#     INSTA_UPDATE=always scripts/cuda_kernels.sh   # puts on record
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,5 +16,5 @@ if ! compgen -G "$folder/nvidia/cu13/lib/libnvrtc.so.*" >/dev/null; then
     fi
     python3 -m pip install --quiet --no-deps --target "$folder" "nvidia-cuda-nvrtc==$version"
 fi
-LD_LIBRARY_PATH="$folder/nvidia/cu13/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" INSTA_UPDATE=no \
+LD_LIBRARY_PATH="$folder/nvidia/cu13/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" INSTA_UPDATE="${INSTA_UPDATE:-no}" \
     cargo test --quiet -p kiln-cuda --test compiles -- --ignored

@@ -97,7 +97,8 @@ fn device_keys(backend: Backend) -> &'static [&'static str] {
 fn failure(case: &Case, backend: Backend, threads: usize, error: &str) -> Map<String, Value> {
     let mut object = head(case, backend, threads);
     let device = device_keys(backend).iter().copied();
-    for key in ["load_ms", "first_ms", "median_ms", "min_ms", "runs", "peak_rss_mb"].into_iter().chain(device) {
+    for key in ["load_ms", "first_ms", "median_ms", "min_ms", "runs", "peak_rss_mb"].into_iter().chain(device)
+    {
         object.insert(key.into(), Value::Null);
     }
     object.insert("error".into(), json!(error));

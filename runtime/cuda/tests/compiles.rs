@@ -21,10 +21,10 @@ struct Resources {
     shared: u32,
 }
 
-/// The number before a word of what `ptxas -v` says, such as `42 registers`.
+/// The largest number before a word of what `ptxas -v` says, such as `42 registers`: it tells of the kernel, and of functions that it calls.
 fn number_before(log: &str, words: &str) -> u32 {
-    let before = log.split(words).next().filter(|before| before.len() < log.len());
-    before.and_then(|before| before.split_whitespace().next_back()?.parse().ok()).unwrap_or(0)
+    let before = log.match_indices(words).filter_map(|(at, _)| log[..at].split_whitespace().next_back());
+    before.filter_map(|number| number.parse().ok()).max().unwrap_or(0)
 }
 
 fn resources(template: &Template, architecture: &str) -> (String, Resources) {

@@ -14,10 +14,16 @@ mod kernels;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+/// The variable that names the folder of compiled kernels, which others may share.
+const FOLDER: &str = "KILN_HOST_KERNELS";
+
 /// Where files stand that a compiler and a loader need.
 fn folder() -> PathBuf {
-    static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
-    FOLDER.get_or_init(|| tempfile::tempdir().expect("a folder")).path().to_owned()
+    static OWN: OnceLock<tempfile::TempDir> = OnceLock::new();
+    match std::env::var_os(FOLDER) {
+        Some(folder) => folder.into(),
+        None => OWN.get_or_init(|| tempfile::tempdir().expect("a folder")).path().to_owned(),
+    }
 }
 
 /// Writes where a pointer of C's says.

@@ -8,6 +8,7 @@ use corosensei::{Coroutine, CoroutineResult, Yielder};
 use kiln_gpu::language::cuda;
 use std::ffi::c_void;
 use std::fmt::Write;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
@@ -57,25 +58,34 @@ fn entry(source: &str) -> Option<String> {
     Some(out)
 }
 
-/// Compiles a kernel to a library, with files in a folder that exist meanwhile.
+const FLAGS: [&str; 5] = ["-O1", "-shared", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing"];
+
+/// Compiles a kernel to a library, which a folder keeps.
 ///
 /// # Errors
 /// With what the compiler says.
 pub fn compile(source: &str, folder: &Path) -> Result<Vec<u8>, String> {
     let kernel = source.strip_prefix(cuda::PRELUDE).ok_or("no kernel of the backend")?;
     let entry = entry(kernel).ok_or("no kernel as they are printed")?;
-    let folder = tempfile::tempdir_in(folder).expect("a folder");
-    let (text, library) = (folder.path().join("kernel.cc"), folder.path().join("kernel.so"));
-    std::fs::write(&text, [include_str!("shim.h"), kernel, &entry].concat()).expect("a file");
-    let output = Command::new("c++")
-        .args(["-O1", "-shared", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing", "-o"])
-        .args([&library, &text])
-        .output()
-        .expect("a C++ compiler");
-    match output.status.success() {
-        true => Ok(std::fs::read(&library).expect("a library")),
-        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    let text = [include_str!("shim.h"), kernel, &entry].concat();
+    // What was compiled before serves again, whoever asked for it.
+    let mut hasher = DefaultHasher::new();
+    (&text, FLAGS).hash(&mut hasher);
+    let kept = folder.join(format!("{:016x}-{}.so", hasher.finish(), text.len()));
+    if let Ok(library) = std::fs::read(&kept) {
+        return Ok(library);
     }
+    let aside = tempfile::tempdir_in(folder).expect("a folder");
+    let (source, library) = (aside.path().join("kernel.cc"), aside.path().join("kernel.so"));
+    std::fs::write(&source, text).expect("a file");
+    let output =
+        Command::new("c++").args(FLAGS).arg("-o").args([&library, &source]).output().expect("a C++ compiler");
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    let compiled = std::fs::read(&library).expect("a library");
+    std::fs::rename(&library, &kept).expect("a file");
+    Ok(compiled)
 }
 
 /// Loads what [`compile`] made; it stays loaded.

@@ -9,13 +9,11 @@ use kiln_tensor::{BinaryOp, CompareOp, DType, Expression, Scalar, Step, StepId};
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
-/// On which side of the integers that a dtype's tensors hold a number is. A float is never beyond: it becomes the nearest, as in every cast.
-/// Among unsigned numbers, a negative one is what has its bits.
-fn beyond(value: Scalar, dtype: DType) -> Ordering {
-    let most = match held_as(dtype) {
-        Storage::I32 => i128::from(i32::MAX),
-        Storage::U32 => i128::from(u32::MAX),
-        // These stand in for none.
+/// The least and the largest number that tensors of a dtype hold, where the dtype stands in for wider ones.
+fn integers(dtype: DType) -> Option<[i64; 2]> {
+    match held_as(dtype) {
+        Storage::I32 => Some([i64::from(i32::MIN), i64::from(i32::MAX)]),
+        Storage::U32 => Some([0, i64::from(u32::MAX)]),
         Storage::F64
         | Storage::F32
         | Storage::F16
@@ -26,27 +24,23 @@ fn beyond(value: Scalar, dtype: DType) -> Ordering {
         | Storage::U64
         | Storage::U16
         | Storage::U8
-        | Storage::Bool => return Ordering::Equal,
-    };
+        | Storage::Bool => None,
+    }
+}
+
+/// On which side of the integers that a dtype's tensors hold a number is. A float is never beyond: it becomes the nearest, as in every cast.
+/// Among unsigned numbers, a negative one is what has its bits.
+fn beyond(value: Scalar, dtype: DType) -> Ordering {
+    let Some([_, most]) = integers(dtype) else { return Ordering::Equal };
     let value = match value {
         Scalar::Int(x) => i128::from(x),
         Scalar::UInt(x) => i128::from(x),
         Scalar::Float(_) | Scalar::Bool(_) => return Ordering::Equal,
     };
-    match (value < i128::from(i32::MIN), value > most) {
+    match (value < i128::from(i32::MIN), value > i128::from(most)) {
         (true, _) => Ordering::Less,
         (_, true) => Ordering::Greater,
         (false, false) => Ordering::Equal,
-    }
-}
-
-/// The least or the largest number that a dtype's tensors hold.
-fn extreme(side: Ordering, dtype: DType) -> Scalar {
-    match (side, held_as(dtype)) {
-        (Ordering::Greater, Storage::U32) => Scalar::Int(i64::from(u32::MAX)),
-        (Ordering::Greater, _) => Scalar::Int(i64::from(i32::MAX)),
-        (Ordering::Less | Ordering::Equal, Storage::U32) => Scalar::Int(0),
-        (Ordering::Less | Ordering::Equal, _) => Scalar::Int(i64::from(i32::MIN)),
     }
 }
 
@@ -83,9 +77,10 @@ pub(crate) fn operand(op: BinaryOp, value: Scalar, dtype: DType) -> Scalar {
 
 /// The number that a dtype's tensors hold which is nearest.
 fn nearest(value: Scalar, dtype: DType) -> Scalar {
-    match beyond(value, dtype) {
-        Ordering::Equal => value,
-        side => extreme(side, dtype),
+    match (beyond(value, dtype), integers(dtype)) {
+        (Ordering::Less, Some([least, _])) => Scalar::Int(least),
+        (Ordering::Greater, Some([_, most])) => Scalar::Int(most),
+        (Ordering::Equal, _) | (Ordering::Less | Ordering::Greater, None) => value,
     }
 }
 

@@ -26,7 +26,7 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// The kernel. Buffers: the elements, what stands before each part where there are parts (as [`computed_in`]), the result.
+    /// The kernel. Buffers: the elements, what stands before each part where there are parts (as numbers are computed), the result.
     /// Parameters: the number of lanes, the dims of what stays, operand and result; the length of a lane, the strides along it in
     /// operand and result; where there are parts, how many a lane has, and the length of one.
     pub fn kernel(&self) -> Kernel {
