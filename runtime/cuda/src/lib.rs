@@ -28,9 +28,10 @@ pub use statistics::{Statistics, statistics};
 /// The backend's tensor.
 pub type CudaTensor = kiln_gpu::GpuTensor<CudaRuntime>;
 
-/// The backend; `F` and `I` are the dtypes that float and int tensors get by default.
+/// The backend; `F` and `I` are the dtypes that float and int tensors get by default: as on the CPU, so that a model's positions and counts
+/// meet its files' numbers in ONNX's i64.
 ///
 /// It holds every dtype as itself but integers of four bits, which are held in eight. Floats of 16 bits are computed in f32 and rounded as
 /// they are written, integers of 8 and 16 bits in 32 and wrap at their own width; f64 and 64-bit integers are computed as they are. An
 /// integer divided by 0 is 0 here, where a CPU stops.
-pub type Cuda<F = f32, I = i32> = kiln_gpu::Gpu<CudaRuntime, F, I>;
+pub type Cuda<F = f32, I = i64> = kiln_gpu::Gpu<CudaRuntime, F, I>;

@@ -268,7 +268,7 @@ fn casts() {
 fn sixteen_bits_are_rounded_once() {
     let cast = |numbers: &[f64], to| {
         let x = on::<Cuda>(reals(numbers, &[numbers.len()], DType::F64));
-        read::<Cuda>(Cuda::<f32, i32>::cast(x, to)).iter::<f64>().collect::<Vec<_>>()
+        read::<Cuda>(Cuda::<f32, i64>::cast(x, to)).iter::<f64>().collect::<Vec<_>>()
     };
     let half = |exponent| 0.5_f64.powi(exponent);
     let near = [
@@ -327,7 +327,7 @@ fn folds_and_orders() {
         assert_same(folds::<Cuda>(dtype), folds::<NdArray>(dtype), if dtype.is_float() { 4e-3 } else { 0.0 });
     }
     // Sums have all bits that their dtype has.
-    let sum = |x: TensorData| read::<Cuda>(Cuda::<f32, i32>::reduce(ReduceOp::Sum, on::<Cuda>(x), &[0]));
+    let sum = |x: TensorData| read::<Cuda>(Cuda::<f32, i64>::reduce(ReduceOp::Sum, on::<Cuda>(x), &[0]));
     let least = 0.5_f64.powi(52);
     assert_eq!(sum(reals(&[1.0, least], &[2], DType::F64)).iter::<f64>().next(), Some(1.0 + least));
     let large = 1_i64 << 53;
@@ -339,11 +339,11 @@ fn folds_and_orders() {
 fn long_folds_of_narrow_dtypes() {
     let device = Default::default();
     for (dtype, number) in [(DType::U8, 200), (DType::I8, -100), (DType::BF16, 3)] {
-        let long = Cuda::<f32, i32>::full(Shape::from([300_001]), Scalar::Int(number), dtype, &device);
-        let mean = read::<Cuda>(Cuda::<f32, i32>::reduce(ReduceOp::Mean, long.clone(), &[0]));
+        let long = Cuda::<f32, i64>::full(Shape::from([300_001]), Scalar::Int(number), dtype, &device);
+        let mean = read::<Cuda>(Cuda::<f32, i64>::reduce(ReduceOp::Mean, long.clone(), &[0]));
         assert_eq!((mean.dtype, mean.iter::<i64>().collect::<Vec<_>>()), (dtype, vec![number]), "{dtype}");
         if dtype == DType::BF16 {
-            let sum = read::<Cuda>(Cuda::<f32, i32>::reduce(ReduceOp::Sum, long, &[0]));
+            let sum = read::<Cuda>(Cuda::<f32, i64>::reduce(ReduceOp::Sum, long, &[0]));
             assert_eq!(sum.iter::<f64>().next(), Some(901_120.0));
         }
     }

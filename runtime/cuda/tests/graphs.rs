@@ -147,7 +147,7 @@ fn what_cannot_be_replayed_is_refused_by_name() {
         assert!(said.contains("a captured computation reads what the device computes"), "{said}");
     }
     let waits = Graph::capture(x(), |x| {
-        let _ = Cuda::<f32, i32>::sync(&CudaDevice::default());
+        let _ = Cuda::<f32, i64>::sync(&CudaDevice::default());
         x
     });
     assert!(matches!(waits.map(|_| ()), Err(CaptureError::Read)));
@@ -222,9 +222,9 @@ fn a_computation_that_panics_leaves_the_device_as_it_was() {
         })
     }));
     assert!(panicked.is_err());
-    let x = Cuda::<f32, i32>::full([2].into(), 3.0.into(), DType::F32, &CudaDevice::default());
+    let x = Cuda::<f32, i64>::full([2].into(), 3.0.into(), DType::F32, &CudaDevice::default());
     assert_eq!(
-        Cuda::<f32, i32>::into_data(x).expect("a device").to_vec::<f32>().expect("floats"),
+        Cuda::<f32, i64>::into_data(x).expect("a device").to_vec::<f32>().expect("floats"),
         [3.0, 3.0]
     );
 }
