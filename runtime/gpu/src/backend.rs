@@ -233,7 +233,7 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
             let steps = vec![Step::Input(0), Step::Constant(rhs, dtype), Step::Binary(op, 0, 1)];
             return elementwise::only(elementwise::consume(&Expression::new(steps), vec![lhs], &[]));
         }
-        let rhs = numbers::operand(op, rhs, lhs.dtype);
+        let rhs = numbers::operand::<R>(&lhs.device, op, rhs, lhs.dtype);
         step(Step::Binary(op, 0, 1), [lhs], &[rhs])
     }
 
@@ -242,7 +242,7 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
     }
 
     fn compare_scalar(op: CompareOp, lhs: T<R>, rhs: Scalar) -> T<R> {
-        let (op, rhs) = numbers::comparison(op, rhs, lhs.dtype);
+        let (op, rhs) = numbers::comparison::<R>(&lhs.device, op, rhs, lhs.dtype);
         step(Step::Compare(op, 0, 1), [lhs], &[rhs])
     }
 

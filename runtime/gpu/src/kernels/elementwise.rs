@@ -93,8 +93,8 @@ pub(crate) fn run<R: Runtime>(
     operands: &[GpuTensor<R>],
     parameters: &[Scalar],
 ) -> Vec<GpuTensor<R>> {
-    let expression = &*numbers::within(expression, parameters);
     let (shape, dtypes) = shape_and_dtypes(expression, operands);
+    let expression = &*numbers::within::<R>(&operands[0].device, expression, parameters);
     let device = &operands[0].device;
     let results: Vec<GpuTensor<R>> = expression
         .results()
@@ -111,8 +111,8 @@ pub(crate) fn consume<R: Runtime>(
     operands: Vec<GpuTensor<R>>,
     parameters: &[Scalar],
 ) -> Vec<GpuTensor<R>> {
-    let expression = &*numbers::within(expression, parameters);
     let (shape, dtypes) = shape_and_dtypes(expression, &operands);
+    let expression = &*numbers::within::<R>(&operands[0].device, expression, parameters);
     let dtype = expression.results().first().map(|&step| dtypes[usize::from(step)]);
     let Some(dtype) = dtype else { return run(expression, &operands, parameters) };
     match then::within_last(expression, operands, parameters, &shape, dtype) {
@@ -280,7 +280,7 @@ pub(crate) fn fill<R: Runtime>(
     dtype: DType,
     device: &R::Device,
 ) -> GpuTensor<R> {
-    let program = &*numbers::within(program, parameters);
+    let program = &*numbers::within::<R>(device, program, parameters);
     let result = GpuTensor::empty(shape.clone(), dtype, device);
     write(program, &[], parameters, core::slice::from_ref(&result), &shape);
     result
@@ -293,7 +293,7 @@ pub(crate) fn full<R: Runtime>(
     dtype: DType,
     device: &R::Device,
 ) -> GpuTensor<R> {
-    numbers::expect_held("full", value, dtype);
+    numbers::expect_held::<R>(device, "full", value, dtype);
     fill(&Expression::new(vec![Step::Parameter(0, dtype)]), &[value], shape, dtype, device)
 }
 
@@ -312,7 +312,7 @@ pub(crate) fn arange<R: Runtime>(
         let last = i64::try_from(last).unwrap_or(if step > 0 { i64::MAX } else { i64::MIN });
         [start, last]
             .into_iter()
-            .for_each(|number| numbers::expect_held("arange", Scalar::Int(number), dtype));
+            .for_each(|number| numbers::expect_held::<R>(device, "arange", Scalar::Int(number), dtype));
     }
     // What a narrow dtype rounds or wraps is exact where it is counted in a wide one.
     let counted = if supports::<R>(device, DType::I64) { DType::I64 } else { dtype };

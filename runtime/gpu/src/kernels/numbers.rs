@@ -4,7 +4,8 @@
 //! it needs no more.
 
 use crate::language::Storage;
-use crate::tensor::held_as;
+use crate::runtime::Runtime;
+use crate::tensor::{held_as, supports};
 use kiln_tensor::{BinaryOp, CompareOp, DType, Expression, Scalar, Step, StepId};
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -44,12 +45,28 @@ fn beyond(value: Scalar, dtype: DType) -> Ordering {
     }
 }
 
+/// Whether a device has no wider integers, so that others stand in for them. One that has them holds numbers as a CPU does.
+fn stand_in<R: Runtime>(device: &R::Device) -> bool {
+    !supports::<R>(device, DType::I64)
+}
+
+/// Refuses a number that a dtype's tensors do not hold, on a device where that stands in for wider ones.
+///
+/// # Panics
+/// When it is one.
+#[track_caller]
+pub(crate) fn expect_held<R: Runtime>(device: &R::Device, op: &str, value: Scalar, dtype: DType) {
+    if stand_in::<R>(device) {
+        refuse_beyond(op, value, dtype);
+    }
+}
+
 /// Refuses a number that a dtype's tensors do not hold.
 ///
 /// # Panics
 /// When it is one.
 #[track_caller]
-pub(crate) fn expect_held(op: &str, value: Scalar, dtype: DType) {
+fn refuse_beyond(op: &str, value: Scalar, dtype: DType) {
     if beyond(value, dtype) != Ordering::Equal {
         let number = match value {
             Scalar::Int(x) => x.to_string(),
@@ -67,10 +84,16 @@ pub(crate) fn expect_held(op: &str, value: Scalar, dtype: DType) {
 /// # Panics
 /// When it does: what is yielded would be beyond the dtype, or is not the smaller or larger.
 #[track_caller]
-pub(crate) fn operand(op: BinaryOp, value: Scalar, dtype: DType) -> Scalar {
+pub(crate) fn operand<R: Runtime>(device: &R::Device, op: BinaryOp, value: Scalar, dtype: DType) -> Scalar {
+    if stand_in::<R>(device) { bound(op, value, dtype) } else { value }
+}
+
+/// [`operand`] where dtypes stand in for wider ones.
+#[track_caller]
+fn bound(op: BinaryOp, value: Scalar, dtype: DType) -> Scalar {
     match (op, beyond(value, dtype)) {
         (BinaryOp::Min, Ordering::Greater) | (BinaryOp::Max, Ordering::Less) => {}
-        _ => expect_held(op.name(), value, dtype),
+        _ => refuse_beyond(op.name(), value, dtype),
     }
     nearest(value, dtype)
 }
@@ -85,7 +108,17 @@ fn nearest(value: Scalar, dtype: DType) -> Scalar {
 }
 
 /// A comparison of a tensor with a number as one with the [`nearest`] that its dtype holds.
-pub(crate) fn comparison(op: CompareOp, value: Scalar, dtype: DType) -> (CompareOp, Scalar) {
+pub(crate) fn comparison<R: Runtime>(
+    device: &R::Device,
+    op: CompareOp,
+    value: Scalar,
+    dtype: DType,
+) -> (CompareOp, Scalar) {
+    if stand_in::<R>(device) { compared(op, value, dtype) } else { (op, value) }
+}
+
+/// [`comparison`] where dtypes stand in for wider ones.
+fn compared(op: CompareOp, value: Scalar, dtype: DType) -> (CompareOp, Scalar) {
     use CompareOp::{Equal, Greater, GreaterEqual, Lower, LowerEqual, NotEqual};
     let op = match (beyond(value, dtype), op) {
         (Ordering::Equal, op) => op,
@@ -114,14 +147,21 @@ fn exchanged(op: CompareOp) -> CompareOp {
 /// # Panics
 /// When there is none: a number, or a parameter, is beyond its dtype.
 #[track_caller]
-pub(crate) fn within<'e>(expression: &'e Expression, parameters: &[Scalar]) -> Cow<'e, Expression> {
+pub(crate) fn within<'e, R: Runtime>(
+    device: &R::Device,
+    expression: &'e Expression,
+    parameters: &[Scalar],
+) -> Cow<'e, Expression> {
+    if !stand_in::<R>(device) {
+        return Cow::Borrowed(expression);
+    }
     let mut any = false;
     for step in &expression.steps {
         match *step {
             Step::Constant(value, dtype) => any |= beyond(value, dtype) != Ordering::Equal,
             Step::Parameter(n, dtype) => {
                 if let Some(&value) = parameters.get(usize::from(n)) {
-                    expect_held("elementwise", value, dtype);
+                    refuse_beyond("elementwise", value, dtype);
                 }
             }
             Step::Input(_)
@@ -148,7 +188,7 @@ fn rewritten(expression: &Expression) -> Expression {
     };
     let refuse = |id: StepId| {
         if let Some((value, dtype)) = number(id) {
-            expect_held("elementwise", value, dtype);
+            refuse_beyond("elementwise", value, dtype);
         }
     };
     expression.results().into_iter().for_each(refuse);
@@ -156,14 +196,14 @@ fn rewritten(expression: &Expression) -> Expression {
         Step::Constant(value, dtype) => Step::Constant(nearest(value, dtype), dtype),
         Step::Binary(op @ (BinaryOp::Min | BinaryOp::Max), a, b) => {
             for (value, dtype) in [a, b].into_iter().filter_map(number) {
-                operand(op, value, dtype);
+                bound(op, value, dtype);
             }
             *step
         }
         Step::Compare(op, a, b) => match (number(a), number(b)) {
-            (None, Some((value, dtype))) => Step::Compare(comparison(op, value, dtype).0, a, b),
+            (None, Some((value, dtype))) => Step::Compare(compared(op, value, dtype).0, a, b),
             (Some((value, dtype)), None) => {
-                Step::Compare(exchanged(comparison(exchanged(op), value, dtype).0), a, b)
+                Step::Compare(exchanged(compared(exchanged(op), value, dtype).0), a, b)
             }
             (None, None) | (Some(_), Some(_)) => {
                 refuse(a);
