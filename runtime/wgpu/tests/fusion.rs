@@ -2,7 +2,11 @@
 
 use kiln_ndarray::NdArray;
 use kiln_tensor::backend::Backend;
-use kiln_tensor::{Activation, BinaryOp, ConvOptions, CumulativeOp, DType, Scalar, TensorData, UnaryOp};
+use kiln_tensor::compose::RnnOperands;
+use kiln_tensor::{
+    Activation, BinaryOp, ConvOptions, CumulativeOp, DType, RnnDirection, RnnKind, RnnOptions, Scalar,
+    TensorData, UnaryOp,
+};
 use kiln_wgpu::{WgpuDevice, statistics, submit};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -155,4 +159,46 @@ fn few_long_lanes_are_folded_in_parts() {
             assert_eq!(count, expected, "{shape:?}");
         }
     }
+}
+
+#[test]
+fn a_recurrent_layer_takes_as_many_kernels_for_few_steps_as_for_many() {
+    let _alone = alone();
+    fn layer<B: Backend>(steps: usize) -> B::Primitive {
+        let (kind, hidden) = (RnnKind::Lstm { input_forget: false }, 5);
+        let options = RnnOptions {
+            kind,
+            direction: RnnDirection::Bidirectional,
+            hidden_size: hidden,
+            activations: kind.activations().repeat(2),
+            clip: None,
+            state_clip: None,
+            batch_first: false,
+        };
+        let scaled = |x| B::binary_scalar(BinaryOp::Mul, x, Scalar::Float(0.1));
+        let operands = RnnOperands::<B> {
+            input: numbers::<B>(&[steps, 2, 3], 1),
+            weight: scaled(numbers::<B>(&[2, 4 * hidden, 3], 2)),
+            recurrent: scaled(numbers::<B>(&[2, 4 * hidden, hidden], 3)),
+            bias: None,
+            sequence_lengths: None,
+            initial_hidden: None,
+            initial_cell: None,
+            peepholes: None,
+        };
+        B::rnn(operands, &options).output
+    }
+    let count = |steps| {
+        let (count, found) = kernels(|| layer::<Wgpu>(steps));
+        let expected = floats::<NdArray>(layer::<NdArray>(steps));
+        assert_eq!(found.len(), expected.len());
+        for (n, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            assert!((found - expected).abs() < 1e-4, "{steps} steps: {found} and {expected} at {n}");
+        }
+        count
+    };
+    let few = count(2);
+    assert_eq!(count(400), few);
+    // So that none runs for seconds, long sequences take several, each of which goes on where the last ended.
+    assert_eq!(count(600), few + 1);
 }
