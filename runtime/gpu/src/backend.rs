@@ -4,7 +4,9 @@ use crate::kernels::reduce::{arg_reduce, reduce};
 use crate::kernels::rows::{self, RowOp};
 use crate::kernels::scan::{self, Flags};
 use crate::kernels::window::{self, Pooling};
-use crate::kernels::{attention, elementwise, index, matmul, numbers, recurrent, sort};
+use crate::kernels::{
+    attention, cross_entropy, elementwise, embedding, index, matmul, numbers, recurrent, sort,
+};
 use crate::language::Storage;
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, element_bytes, held_as, require, supports};
@@ -13,7 +15,7 @@ use core::marker::PhantomData;
 use core::ops::Range;
 use half::{bf16, f16};
 use kiln_tensor::backend::{Backend, ExecutionError, Layout, Primitive, SliceRange};
-use kiln_tensor::compose::{self, RnnOperands, RnnOutput};
+use kiln_tensor::compose::{self, CrossEntropyOptions, CrossEntropyTrained, RnnOperands, RnnOutput};
 use kiln_tensor::{
     Activation, ArgReduceOp, AttentionOptions, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions,
     CumulativeOp, DType, Distribution, Element, Expression, PoolOp, PoolOptions, ReduceOp, RnnOptions,
@@ -413,6 +415,28 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
         rows::softmax(RowOp::LogSoftmax, tensor, dim)
     }
 
+    fn cross_entropy(
+        logits: T<R>,
+        targets: T<R>,
+        weights: Option<T<R>>,
+        options: &CrossEntropyOptions,
+    ) -> T<R> {
+        Self::cross_entropy_train(logits, targets, weights, options).losses
+    }
+
+    fn cross_entropy_train(
+        logits: T<R>,
+        targets: T<R>,
+        weights: Option<T<R>>,
+        options: &CrossEntropyOptions,
+    ) -> CrossEntropyTrained<T<R>> {
+        let visible = [&logits, &targets].into_iter().chain(&weights).all(GpuTensor::is_visible);
+        match visible {
+            true => cross_entropy::cross_entropy(logits, targets, weights, options),
+            false => compose::cross_entropy_train::<Self>(logits, targets, weights, options),
+        }
+    }
+
     fn layer_norm(x: T<R>, weight: T<R>, bias: Option<T<R>>, epsilon: f64) -> T<R> {
         rows::norm(RowOp::LayerNorm { bias: bias.is_some() }, x, weight, bias, epsilon)
     }
@@ -426,6 +450,11 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
             Some((output, hidden, cell)) => RnnOutput { output, hidden, cell },
             None => compose::rnn::<Self>(operands, options),
         }
+    }
+
+    fn embedding_gradient(gradient: T<R>, indices: T<R>, rows: usize) -> T<R> {
+        embedding::gradient(&gradient, &indices, rows)
+            .unwrap_or_else(|| compose::embedding_gradient::<Self>(gradient, indices, rows))
     }
 
     fn max_pool_with_indices(x: T<R>, options: &PoolOptions) -> (T<R>, T<R>) {

@@ -2,8 +2,10 @@
 
 pub mod access;
 pub mod attention;
+pub mod cross_entropy;
 pub mod direct;
 pub mod elementwise;
+pub mod embedding;
 pub mod index;
 pub mod matmul;
 pub(crate) mod numbers;
@@ -54,6 +56,8 @@ templates! {
     ArgReduce(reduce::ArgReduce),
     /// Softmax and norms of rows.
     Rows(rows::Rows),
+    /// Softmax and cross-entropy as one.
+    CrossEntropy(cross_entropy::CrossEntropy),
     /// Running folds.
     Scan(scan::Scan),
     /// Positions where something is true.
@@ -62,6 +66,8 @@ templates! {
     Gather(index::Gather),
     /// Writes at positions that a tensor names.
     Scatter(index::Scatter),
+    /// Sums of what arrives at the rows of a table.
+    EmbeddingGradient(embedding::EmbeddingGradient),
     /// One round of a sort.
     SortStep(sort::SortStep),
     /// Matrix products in tiles that a workgroup shares.

@@ -110,18 +110,18 @@ impl Rows {
 }
 
 /// Folds of a row by its workgroup.
-struct Sums<'k> {
-    k: &'k Builder,
-    ty: Type,
-    shared: Array<'k>,
-    local: Value<'k>,
-    length: Value<'k>,
-    lanes: u32,
+pub(super) struct Sums<'k> {
+    pub k: &'k Builder,
+    pub ty: Type,
+    pub shared: Array<'k>,
+    pub local: Value<'k>,
+    pub length: Value<'k>,
+    pub lanes: u32,
 }
 
 impl<'k> Sums<'k> {
     /// The fold of what `element` yields of each position; for all invocations.
-    fn fold(&self, fold: Fold, element: impl Fn(Value<'k>) -> Value<'k>) -> Value<'k> {
+    pub fn fold(&self, fold: Fold, element: impl Fn(Value<'k>) -> Value<'k>) -> Value<'k> {
         let k = self.k;
         let own = k.variable(fold.neutral(k, self.ty));
         k.range(self.local, self.length, self.lanes, |at| own.set(fold.join(own.get(), element(at))));

@@ -3,8 +3,10 @@
 use kiln_gpu::kernels::Template;
 use kiln_gpu::kernels::access::Access::{self, Linear, Single, Strided};
 use kiln_gpu::kernels::attention::Attention;
+use kiln_gpu::kernels::cross_entropy::CrossEntropy;
 use kiln_gpu::kernels::direct::{Bias, Direct, Reading};
 use kiln_gpu::kernels::elementwise::Elementwise;
+use kiln_gpu::kernels::embedding::EmbeddingGradient;
 use kiln_gpu::kernels::index::{Gather, Scatter};
 use kiln_gpu::kernels::matmul::Matmul;
 use kiln_gpu::kernels::recurrent::Recurrent;
@@ -185,6 +187,10 @@ fn folds(dtypes: &[DType]) -> Vec<Template> {
                 all.push(Rows { op, dtype, lanes }.into());
             }
         }
+        for (weighted, ignored, lanes) in [(true, 2, 256), (false, 0, 8)] {
+            let (wide, index, smooth) = (wide_of(dtype), DType::I32, weighted);
+            all.push(CrossEntropy { dtype, wide, index, weighted, smooth, ignored, lanes }.into());
+        }
     }
     all
 }
@@ -205,6 +211,9 @@ fn indexing(dtypes: &[DType], indices: [DType; 2]) -> Vec<Template> {
     for &dtype in dtypes {
         for index in indices {
             all.push(Gather { dtype, index, access: (Linear, Strided, 3) }.into());
+            if dtype.is_float() {
+                all.push(EmbeddingGradient { dtype, index }.into());
+            }
             for op in [ScatterOp::Assign, ScatterOp::Add, ScatterOp::Mul, ScatterOp::Max, ScatterOp::Min] {
                 all.push(Scatter { op, dtype, index, access: (Strided, Linear, Single, 2) }.into());
             }

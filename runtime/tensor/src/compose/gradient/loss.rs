@@ -3,7 +3,8 @@
 use super::norm::wide;
 use crate::backend::{Backend, Primitive};
 use crate::compose::calc::{T, mul, mul_scalar, reshape, sub, to_dtype};
-use crate::{BinaryOp, CompareOp, DType, ReduceOp, Scalar, ScatterOp, UnaryOp};
+use crate::trace::{self, Traced};
+use crate::{BinaryOp, CompareOp, DType, ReduceOp, Scalar, UnaryOp};
 use alloc::vec::Vec;
 
 /// Options of [`Backend::cross_entropy`].
@@ -125,8 +126,8 @@ pub fn cross_entropy_train<B: Backend>(
     CrossEntropyTrained { losses: to_dtype::<B>(losses, dtype), largest, log_sum }
 }
 
-/// Default of [`Backend::cross_entropy_gradient`]. With `w` the weights, `t` the target and `s` the smoothing, that of logit
-/// `c` is `p_c ((1 - s) w_t + s/C Σ w) - s/C w_c`, less `(1 - s) w_t` at the target, all times the gradient of the row.
+/// Default of [`Backend::cross_entropy_gradient`], one pass over the logits. With `w` the weights, `t` the target and `s` the smoothing,
+/// that of logit `c` is `p_c ((1 - s) w_t + s/C Σ w) - s/C w_c`, less `(1 - s) w_t` at the target, all times the gradient of the row.
 pub fn cross_entropy_gradient<B: Backend>(
     gradient: T<B>,
     logits: T<B>,
@@ -136,30 +137,71 @@ pub fn cross_entropy_gradient<B: Backend>(
     options: &CrossEntropyOptions,
 ) -> T<B> {
     let (dtype, rows, classes) = (logits.dtype(), logits.dims()[0], logits.dims()[1]);
-    let weights = weights.map(|weights| row_of::<B>(weights, dtype));
-    let targets = Targets::new::<B>(targets, &options.ignored);
-    let gradient = targets.counted::<B>(reshape::<B>(to_dtype::<B>(gradient, wide(dtype)), &[rows, 1]));
-
-    let below = sub::<B>(sub::<B>(to_dtype::<B>(logits, wide(dtype)), largest), log_sum);
-    let shares = B::unary(UnaryOp::Exp, below);
-    let flat = weights.clone().map(|weights| reshape::<B>(weights, &[classes]));
-    let at_target = targets.weighted::<B>(gradient.clone(), flat.as_ref());
-    let mut result = if options.smoothing > 0.0 {
-        let at_target = mul_scalar::<B>(at_target.clone(), 1.0 - options.smoothing);
-        let spread = mul_scalar::<B>(gradient, options.smoothing / classes as f64);
-        let all = match total::<B>(weights.as_ref()) {
-            Some(total) => mul::<B>(spread.clone(), total),
-            None => mul_scalar::<B>(spread.clone(), classes as f64),
-        };
-        let flow = mul::<B>(shares, B::binary(BinaryOp::Add, at_target, all));
-        match weights {
-            Some(weights) => sub::<B>(flow, mul::<B>(spread, weights)),
-            None => sub::<B>(flow, spread),
-        }
-    } else {
-        mul::<B>(shares, at_target.clone())
+    let wide = wide(dtype);
+    let gradient = to_dtype::<B>(reshape::<B>(gradient, &[rows, 1]), wide);
+    let (stays, spread) = (1.0 - options.smoothing, options.smoothing / classes as f64);
+    let operands = [logits, reshape::<B>(targets.clone(), &[rows, 1]), largest, log_sum];
+    // What a row's shares are multiplied by; that the target has less, `stays` of it, and each class, `spread` of it.
+    let Some(weights) = weights else {
+        let [x, target, largest, log_sum] = operands;
+        let [result] = trace::run::<B, 5, 1>([x, target, largest, log_sum, gradient], |[x, t, m, l, g]| {
+            let row = Row { flow: g.clone(), at_target: g.clone() * stays, spread: Some(g * spread) };
+            [row.gradient([x, t, m, l], wide, options).cast(dtype)]
+        });
+        return result;
     };
-    let at_target = mul_scalar::<B>(at_target, options.smoothing - 1.0);
-    result = B::scatter(result, 1, targets.classes.clone(), at_target, ScatterOp::Add);
-    to_dtype::<B>(targets.counted::<B>(result), dtype)
+    let class = Targets::new::<B>(targets, &options.ignored);
+    let weights = row_of::<B>(weights, dtype);
+    let picked = class.weighted::<B>(gradient.clone(), Some(&reshape::<B>(weights.clone(), &[classes])));
+    let [x, target, largest, log_sum] = operands;
+    if options.smoothing == 0.0 {
+        let [result] = trace::run::<B, 5, 1>([x, target, largest, log_sum, picked], |[x, t, m, l, g]| {
+            let row = Row { flow: g.clone(), at_target: g, spread: None };
+            [row.gradient([x, t, m, l], wide, options).cast(dtype)]
+        });
+        return result;
+    }
+    let total = B::reduce(ReduceOp::Sum, weights.clone(), &[1]);
+    let operands = [x, target, largest, log_sum, picked, gradient, weights, total];
+    let [result] = trace::run::<B, 8, 1>(operands, |[x, t, m, l, picked, g, w, total]| {
+        let at_target = picked * stays;
+        let spread = g * spread;
+        let flow = at_target.clone() + spread.clone() * total;
+        let row = Row { flow, at_target, spread: Some(spread * w) };
+        [row.gradient([x, t, m, l], wide, options).cast(dtype)]
+    });
+    result
+}
+
+/// What the gradient of a row's logits is made of, in a program.
+struct Row {
+    /// What each share is multiplied by.
+    flow: Traced,
+    /// What the target has less.
+    at_target: Traced,
+    /// What each class has less.
+    spread: Option<Traced>,
+}
+
+impl Row {
+    /// The gradient of a logit of `target`'s row, beside the largest and the logarithm.
+    fn gradient(
+        self,
+        [x, target, largest, log_sum]: [Traced; 4],
+        wide: DType,
+        options: &CrossEntropyOptions,
+    ) -> Traced {
+        let (class, target) = (x.iota(1), target.int());
+        let share = (x.cast(wide) - largest - log_sum).exp();
+        let mut result = share * self.flow;
+        if let Some(spread) = self.spread.filter(|_| options.smoothing > 0.0) {
+            result = result - spread;
+        }
+        let less = result.clone() - self.at_target;
+        let result = result.mask_where(class.equal(target.clone()), less);
+        options
+            .ignored
+            .iter()
+            .fold(result, |result, &class| result.mask_fill(target.clone().equal_elem(class), 0.0))
+    }
 }

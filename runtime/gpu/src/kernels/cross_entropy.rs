@@ -1,0 +1,125 @@
+//! Softmax and cross-entropy as one: a workgroup reads a row of logits and yields its loss, with what its gradient needs.
+
+use super::direct::LANES;
+use super::reduce::Fold;
+use super::rows::Sums;
+use super::{LINE, elementwise, launch, line_of_groups, program};
+use crate::language::{Builder, Builtin, Kernel, Type};
+use crate::runtime::Runtime;
+use crate::tensor::{GpuTensor, computed_in, held_as};
+use kiln_tensor::compose::{CrossEntropyOptions, CrossEntropyTrained};
+use kiln_tensor::{DType, Scalar, Shape};
+
+/// The loss of each row. See [`Backend::cross_entropy_train`](kiln_tensor::backend::Backend::cross_entropy_train).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CrossEntropy {
+    /// The dtype of logits, weights and losses.
+    pub dtype: DType,
+    /// The dtype of the largest logit and of the logarithm.
+    pub wide: DType,
+    /// The dtype of targets.
+    pub index: DType,
+    /// Whether classes have weights.
+    pub weighted: bool,
+    /// Whether targets are spread over all classes.
+    pub smooth: bool,
+    /// How many targets do not count.
+    pub ignored: usize,
+    /// Invocations of a workgroup.
+    pub lanes: u32,
+}
+
+impl CrossEntropy {
+    /// The kernel. Buffers: logits, targets, weights if there are any; losses, largest logits, logarithms. Parameters: the number of
+    /// rows, their length, where logits and targets start, where weights do; the targets that do not count; where targets are spread, the
+    /// share that stays and the one that each class gets.
+    pub fn kernel(&self) -> Kernel {
+        let (storage, index, wide) = (held_as(self.dtype), held_as(self.index), held_as(self.wide));
+        let ty = storage.value();
+        Builder::kernel("cross_entropy", [self.lanes, 1], |k| {
+            let (x, targets) = (k.input(storage), k.input(index));
+            let weights = self.weighted.then(|| k.input(storage));
+            let (losses, largest_out, log_sum_out) = (k.output(storage), k.output(wide), k.output(wide));
+            let (rows, length, start, targets_start) =
+                (k.parameter(), k.parameter(), k.parameter(), k.parameter());
+            let weights = weights.map(|weights| (weights, k.parameter()));
+            let ignored: Vec<_> = (0..self.ignored).map(|_| k.parameter_of(index.value())).collect();
+            let shares = self.smooth.then(|| (k.parameter_of(ty), k.parameter_of(ty)));
+
+            let shared = k.shared(ty, self.lanes);
+            let (local, group) = (k.builtin(Builtin::LocalIndex), k.group());
+            // A group beyond the last repeats it, so that none leaves before the barriers.
+            let row = group.min(rows - 1_u32);
+            let logit = |at| x.at(start + row * length + at);
+            let sums = Sums { k, ty, shared, local, length, lanes: self.lanes };
+            let largest = sums.fold(Fold::Max, logit);
+            let log_sum = sums.fold(Fold::Sum, |at| (logit(at) - largest).exp()).log();
+            let weight = |at| weights.map(|(weights, first)| weights.at(first + at));
+            let loss_of = |at| {
+                let loss = log_sum - (logit(at) - largest);
+                weight(at).map_or(loss, |weight| loss * weight)
+            };
+            let all = shares.map(|_| sums.fold(Fold::Sum, loss_of));
+            k.when(group.below(rows) & local.equals(0_u32), || {
+                let target = targets.at(targets_start + row);
+                let picked = loss_of(target.to(Type::U32));
+                let loss = match (shares, all) {
+                    (Some((stays, spread)), Some(all)) => picked * stays + all * spread,
+                    (_, _) => picked,
+                };
+                let counted = ignored
+                    .iter()
+                    .fold(loss, |loss, &class| target.equals(class).select(k.whole(0, ty), loss));
+                losses.set(row, counted);
+                largest_out.set(row, largest);
+                log_sum_out.set(row, log_sum);
+            });
+        })
+    }
+}
+
+/// The losses of rows of logits, `[rows, classes]`, with what the gradient needs.
+pub(crate) fn cross_entropy<R: Runtime>(
+    logits: GpuTensor<R>,
+    targets: GpuTensor<R>,
+    weights: Option<GpuTensor<R>>,
+    options: &CrossEntropyOptions,
+) -> CrossEntropyTrained<GpuTensor<R>> {
+    let (rows, classes, device) = (logits.dims()[0], logits.dims()[1], logits.device.clone());
+    let (dtype, wide) = (logits.dtype, computed_in(logits.dtype));
+    let empty = |shape: Shape, dtype| GpuTensor::<R>::empty(shape, dtype, &device);
+    let trained = CrossEntropyTrained {
+        losses: empty(Shape::from([rows]), dtype),
+        largest: empty(Shape::from([rows, 1]), wide),
+        log_sum: empty(Shape::from([rows, 1]), wide),
+    };
+    if rows == 0 {
+        return trained;
+    }
+    let (logits, targets) = (elementwise::contiguous(logits), elementwise::contiguous(targets));
+    let weights = weights.map(|weights| elementwise::contiguous(elementwise::cast(&weights, dtype)));
+    let smooth = options.smoothing > 0.0;
+    let mut words = [rows, classes, logits.layout.offset, targets.layout.offset].map(|n| n as u32).to_vec();
+    words.extend(weights.as_ref().map(|weights| weights.layout.offset as u32));
+    words.extend(
+        options.ignored.iter().flat_map(|&class| program::scalar_words(Scalar::Int(class), targets.dtype)),
+    );
+    for share in [1.0 - options.smoothing, options.smoothing / classes as f64].into_iter().filter(|_| smooth)
+    {
+        words.extend(program::scalar_words(Scalar::Float(share), wide));
+    }
+    let lanes = if R::limits(&device).shared_memory { LINE } else { LANES };
+    let template = CrossEntropy {
+        dtype,
+        wide,
+        index: targets.dtype,
+        weighted: weights.is_some(),
+        smooth,
+        ignored: options.ignored.len(),
+        lanes,
+    };
+    let read = [Some(&logits), Some(&targets), weights.as_ref()].into_iter().flatten();
+    let tensors: Vec<_> = read.chain([&trained.losses, &trained.largest, &trained.log_sum]).collect();
+    launch::<R>(&device, template, &tensors, &words, line_of_groups::<R>(&device, rows));
+    trained
+}
