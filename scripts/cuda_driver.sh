@@ -18,7 +18,7 @@ export LD_LIBRARY_PATH="$place${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" KILN_CUDA_C
 export KILN_HOST_KERNELS="$PWD/target/tmp/kernels"
 cargo test --quiet -p kiln-cuda --test graphs
 cargo test --quiet -p kiln-cuda --test suite single::
-cargo test --quiet -p kiln-cuda --test library -- --ignored
+cargo test --quiet -p kiln-cuda --test library --test faults --test work -- --include-ignored
 if [ $# -gt 0 ]; then
     cargo run --quiet -p kiln-build --features cli -- verify --backend cuda "$@"
 fi

@@ -1,7 +1,7 @@
 //! `kiln bench`.
 
 use super::scratch::{Case, Scratch};
-use super::{Backend, Outcome, json, plain, show};
+use super::{Backend, Outcome, Target, json, plain, show};
 use clap::Args;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -13,9 +13,8 @@ pub(super) struct Arguments {
     /// Folders with `model.onnx` and `test_data_set_*`
     #[arg(required = true, value_name = "CASE_DIR")]
     cases: Vec<PathBuf>,
-    /// Where to run
-    #[arg(long, value_enum, default_value_t)]
-    backend: Backend,
+    #[command(flatten)]
+    target: Target,
     /// Number of threads; all cores unless given
     #[arg(long)]
     threads: Option<usize>,
@@ -25,17 +24,21 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Outcome {
-    let mut scratch = Scratch::new(arguments.backend);
+    arguments.target.check()?;
+    let mut scratch = Scratch::new(arguments.target);
     let cases: Vec<Case> = arguments.cases.iter().map(|dir| scratch.add(dir)).collect();
     scratch.build()?;
+    if arguments.target.no_run {
+        return Ok(scratch.show_commands(&cases, "bench", &[]));
+    }
     let threads = arguments
         .threads
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
     let mut all_well = true;
     for case in &cases {
         let object = match scratch.run(case, "bench", &[], Some(threads)) {
-            Ok(values) => object_of(case, arguments.backend, threads, &values),
-            Err(error) => failure(case, arguments.backend, threads, &error),
+            Ok(values) => object_of(case, arguments.target.backend, threads, &values),
+            Err(error) => failure(case, arguments.target.backend, threads, &error),
         };
         all_well &= !object.contains_key("error");
         if arguments.json {
@@ -87,9 +90,16 @@ fn device_keys(backend: Backend) -> &'static [&'static str] {
             "new_bind_groups",
             "encode_ms",
         ],
-        Backend::Cuda => {
-            &["dispatches", "moved_mb", "requested_mb", "waits", "new_buffers", "new_pipelines", "encode_ms"]
-        }
+        Backend::Cuda => &[
+            "dispatches",
+            "replays",
+            "moved_mb",
+            "requested_mb",
+            "waits",
+            "new_buffers",
+            "new_pipelines",
+            "encode_ms",
+        ],
         Backend::Ndarray => &[],
     }
 }
@@ -129,10 +139,11 @@ fn print_line(object: &Map<String, Value>) {
             None => String::new(),
         };
         show(&format!(
-            "  {} kernels{} that move {:.1} MB, {:.1} MB of memory asked for, {} waits; recorded in {:.3} ms; \
+            "  {} kernels{}{} that move {:.1} MB, {:.1} MB of memory asked for, {} waits; recorded in {:.3} ms; \
              made anew: {} buffers, {} kernels{}\n",
             get("dispatches"),
             of("submissions", [" in ", " submissions"]),
+            of("replays", [" beside ", " graphs"]),
             get("moved_mb"),
             get("requested_mb"),
             get("waits"),

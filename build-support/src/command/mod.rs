@@ -73,6 +73,32 @@ impl Backend {
     }
 }
 
+/// Where generated code runs, and how.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub(crate) struct Target {
+    /// Where to run
+    #[arg(long, value_enum, default_value_t)]
+    backend: Backend,
+    /// Capture the forward pass as a graph and replay it (`--backend cuda`)
+    #[arg(long)]
+    captured: bool,
+    /// Compile and prepare the cases, and print the command of each instead of running it
+    #[arg(long)]
+    no_run: bool,
+}
+
+impl Target {
+    /// Refuses what the backend has not.
+    fn check(self) -> Result<(), CommandError> {
+        match (self.captured, self.backend) {
+            (true, Backend::Ndarray | Backend::Wgpu) => Err(CommandError::Usage(String::from(
+                "`--captured` is for `--backend cuda`: others have no graphs",
+            ))),
+            (true, Backend::Cuda) | (false, _) => Ok(()),
+        }
+    }
+}
+
 /// How a subcommand ended well: whether every case passed.
 pub(crate) type Outcome = Result<bool, CommandError>;
 

@@ -1,6 +1,6 @@
 //! The text of the scratch crate around the generated sources.
 
-use super::Backend;
+use super::{Backend, Target};
 use crate::{Compiled, compile::Port};
 use kiln_types::DTypeKind;
 use std::fmt::Write;
@@ -39,16 +39,16 @@ pub(super) fn manifest(backend: Backend, name: &str) -> String {
 }
 
 /// `main.rs`: the fixed part, then a `Case` implementation for each module.
-pub(super) fn main_source(backend: Backend, modules: &[(usize, &Module)]) -> String {
-    let mut text = format!("type B = kiln::backend::{};\n\n", backend.ty());
+pub(super) fn main_source(target: Target, modules: &[(usize, &Module)]) -> String {
+    let mut text = format!("type B = kiln::backend::{};\n\n", target.backend.ty());
     text.push_str(include_str!("runner_main.rs.txt"));
-    text.push_str(match backend {
+    text.push_str(match target.backend {
         Backend::Ndarray => include_str!("runner_cpu.rs.txt"),
         Backend::Wgpu => include_str!("runner_wgpu.rs.txt"),
         Backend::Cuda => include_str!("runner_cuda.rs.txt"),
     });
     for (i, module) in modules {
-        text.push_str(&case_source(*i, module));
+        text.push_str(&case_source(*i, module, target.captured));
     }
     text.push_str("\nfn dispatch(index: usize, arguments: &[String]) {\n    match index {\n");
     for (i, _) in modules {
@@ -59,7 +59,7 @@ pub(super) fn main_source(backend: Backend, modules: &[(usize, &Module)]) -> Str
     text
 }
 
-fn case_source(i: usize, module: &Module) -> String {
+fn case_source(i: usize, module: &Module, captured: bool) -> String {
     let mut text = format!("\n#[allow(dead_code)]\nmod case_{i};\n\nimpl Case for case_{i}::Model<B> {{\n");
     text.push_str("    fn load(path: &Path, device: &Device) -> Self {\n");
     text.push_str("        Self::from_file(path, device)\n    }\n\n");
@@ -83,14 +83,35 @@ fn case_source(i: usize, module: &Module) -> String {
     let names = |prefix: &str, n: usize, suffix: &str| {
         (0..n).map(|k| format!("{prefix}{k}{suffix}")).collect::<Vec<_>>().join(", ")
     };
-    let inputs = names("x", module.inputs.len(), ".clone()");
-    let outputs = names("y", module.outputs.len(), "");
-    let pattern = if module.outputs.len() == 1 { outputs } else { format!("({outputs})") };
-    let _ =
-        writeln!(text, "        Box::new(move || {{\n            let {pattern} = self.forward({inputs});");
-    let read = names("Box::new(y", module.outputs.len(), ") as Box<dyn Output>");
+    let (inputs, outputs) = (module.inputs.len(), module.outputs.len());
+    let read = names("Box::new(y", outputs, ") as Box<dyn Output>");
+    let pattern = match outputs {
+        1 => String::from("y0"),
+        _ => format!("({})", names("y", outputs, "")),
+    };
+    // Writing to a `String` cannot fail.
+    let _ = if captured {
+        let (taken, given) = (pairs("x", inputs, ""), pairs("x", inputs, ".clone()"));
+        let results = pairs("y", outputs, "");
+        writeln!(
+            text,
+            "        let forward = std::cell::RefCell::new(kiln::backend::cuda::Captured::new(|{taken}| {{\n            \
+             let {pattern} = self.forward({});\n            {results}\n        }}));\n        \
+             Box::new(move || {{\n            let outputs = forward.borrow_mut().run({given});\n            \
+             let {results} = outputs.unwrap_or_else(|error| fail(&error.to_string()));",
+            names("x", inputs, "")
+        )
+    } else {
+        let inputs = names("x", inputs, ".clone()");
+        writeln!(text, "        Box::new(move || {{\n            let {pattern} = self.forward({inputs});")
+    };
     let _ = writeln!(text, "            vec![{read}]\n        }})\n    }}\n}}");
     text
+}
+
+/// Tensors as pairs of the first and the rest: however many they are, that is one type that graphs take.
+fn pairs(prefix: &str, count: usize, suffix: &str) -> String {
+    (0..count).rev().fold(String::from("()"), |rest, k| format!("({prefix}{k}{suffix}, {rest})"))
 }
 
 fn kind(port: &Port) -> &'static str {

@@ -3,11 +3,12 @@
 //! It lives in a cache folder. Sources decide the crate's folder by their content, all crates share one target folder,
 //! and weights and golden data stay outside the crate: a second run compiles nothing.
 
-use super::{Backend, CommandError, runner, spinner};
+use super::{CommandError, Target, plain, runner, show, spinner, warn};
 use crate::compile::write_golden;
 use crate::golden::{data_set_dirs, read_data_set};
 use crate::{BuildError, CompileOptions, RecordType, compile};
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -23,7 +24,7 @@ pub(super) struct Case {
 
 /// A crate under construction.
 pub(super) struct Scratch {
-    backend: Backend,
+    to: Target,
     root: PathBuf,
     modules: Vec<runner::Module>,
     /// What rustc says of modules that do not compile: defects of Kiln, each its own case's failure.
@@ -32,8 +33,8 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    pub(super) fn new(backend: Backend) -> Self {
-        Self { backend, root: cache_dir(), modules: Vec::new(), broken: BTreeMap::new(), executable: None }
+    pub(super) fn new(to: Target) -> Self {
+        Self { to, root: cache_dir(), modules: Vec::new(), broken: BTreeMap::new(), executable: None }
     }
 
     /// Converts a case and writes its weights and golden data to the cache.
@@ -82,13 +83,13 @@ impl Scratch {
     fn compile(&mut self) -> Result<Result<(), String>, CommandError> {
         let modules: Vec<_> =
             self.modules.iter().enumerate().filter(|(i, _)| !self.broken.contains_key(i)).collect();
-        let mut files = vec![("src/main.rs".to_owned(), runner::main_source(self.backend, &modules))];
+        let mut files = vec![("src/main.rs".to_owned(), runner::main_source(self.to, &modules))];
         files.extend(modules.iter().map(|(i, module)| (format!("src/case_{i}.rs"), module.source.clone())));
         let mut hasher = DefaultHasher::new();
         files.hash(&mut hasher);
         // The name is the crate's own: two runs at once must not take each other's executable from the shared target.
         let name = format!("kiln-scratch-{:016x}", hasher.finish());
-        files.push(("Cargo.toml".to_owned(), runner::manifest(self.backend, &name)));
+        files.push(("Cargo.toml".to_owned(), runner::manifest(self.to.backend, &name)));
         let crate_dir = self.root.join("crates").join(&name);
         for (path, text) in &files {
             write_if_changed(&crate_dir.join(path), text)?;
@@ -113,6 +114,38 @@ impl Scratch {
         Ok(Ok(()))
     }
 
+    /// What runs one case in a process of its own: a program and its arguments.
+    fn words(&self, case: &Case, mode: &str, arguments: &[&str]) -> Result<Vec<OsString>, String> {
+        let (index, data) = case.state.as_ref().map_err(Clone::clone)?;
+        if let Some(output) = self.broken.get(index) {
+            return Err(format!(
+                "the generated source does not compile; this is a defect of Kiln:\n{output}"
+            ));
+        }
+        let executable = self.executable.as_ref().ok_or("nothing was compiled")?;
+        let mut words = vec![executable.into(), mode.into(), index.to_string().into(), data.into()];
+        words.extend(arguments.iter().map(Into::into));
+        Ok(words)
+    }
+
+    /// Prints what would run each case, or why it cannot; says whether all can.
+    pub(super) fn show_commands(&self, cases: &[Case], mode: &str, arguments: &[&str]) -> bool {
+        let mut all_well = true;
+        for case in cases {
+            match self.words(case, mode, arguments) {
+                Ok(words) => {
+                    let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+                    show(&format!("{}\t{}\n", plain(&case.name), plain(&words.join(" "))));
+                }
+                Err(error) => {
+                    warn(&format!("{}: {error}", case.name));
+                    all_well = false;
+                }
+            }
+        }
+        all_well
+    }
+
     /// Runs one case in a process of its own; yields the numbers it printed.
     pub(super) fn run(
         &self,
@@ -121,15 +154,10 @@ impl Scratch {
         arguments: &[&str],
         threads: Option<usize>,
     ) -> Result<BTreeMap<String, f64>, String> {
-        let (index, data) = case.state.as_ref().map_err(Clone::clone)?;
-        if let Some(output) = self.broken.get(index) {
-            return Err(format!(
-                "the generated source does not compile; this is a defect of Kiln:\n{output}"
-            ));
-        }
-        let executable = self.executable.as_ref().ok_or("nothing was compiled")?;
-        let mut command = Command::new(executable);
-        command.arg(mode).arg(index.to_string()).arg(data).args(arguments);
+        let words = self.words(case, mode, arguments)?;
+        let (program, arguments) = words.split_first().ok_or("nothing was compiled")?;
+        let mut command = Command::new(program);
+        command.args(arguments);
         if let Some(threads) = threads {
             command.env("KILN_NUM_THREADS", threads.to_string());
         }

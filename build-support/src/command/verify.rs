@@ -1,7 +1,7 @@
 //! `kiln verify`: the import proves itself (design, law 12).
 
 use super::scratch::{Case, Scratch};
-use super::{Backend, Outcome, json, plain, show};
+use super::{Outcome, Target, json, plain, show};
 use clap::Args;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
@@ -12,9 +12,8 @@ pub(super) struct Arguments {
     /// Folders with `model.onnx` and `test_data_set_*`
     #[arg(required = true, value_name = "CASE_DIR")]
     cases: Vec<PathBuf>,
-    /// Where to run
-    #[arg(long, value_enum, default_value_t)]
-    backend: Backend,
+    #[command(flatten)]
+    target: Target,
     /// Relative tolerance: an element passes when |a - b| <= atol + rtol * |b|
     #[arg(long, default_value_t = 1e-3)]
     rtol: f64,
@@ -27,13 +26,18 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Outcome {
-    let mut scratch = Scratch::new(arguments.backend);
+    arguments.target.check()?;
+    let mut scratch = Scratch::new(arguments.target);
     let cases: Vec<Case> = arguments.cases.iter().map(|dir| scratch.add(dir)).collect();
     scratch.build()?;
     let tolerances = [arguments.atol.to_string(), arguments.rtol.to_string()];
+    let tolerances = tolerances.each_ref().map(String::as_str);
+    if arguments.target.no_run {
+        return Ok(scratch.show_commands(&cases, "verify", &tolerances));
+    }
     let mut all_well = true;
     for case in &cases {
-        let outcome = scratch.run(case, "verify", &tolerances.each_ref().map(String::as_str), None);
+        let outcome = scratch.run(case, "verify", &tolerances, None);
         let object = match outcome {
             Ok(values) => object_of(case, &values),
             Err(error) => json::failure(&case.name, &error),

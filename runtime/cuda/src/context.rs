@@ -1,5 +1,6 @@
 //! An open device: its pool, what was compiled for it, the kernel that waits for more to do.
 
+use crate::batch::{self, Batch};
 use crate::cache::Cache;
 use crate::driver::{self, Address, Captured, Driver, DriverError, Function, KernelLaunch, Pending, Product};
 use crate::graph::CaptureError;
@@ -7,7 +8,7 @@ use crate::memory::{Buffer, Memory};
 use crate::runtime::CudaRuntime;
 use crate::statistics::{Counters, count};
 use kiln_gpu::kernels::Template;
-use kiln_gpu::language::{Binding, cuda};
+use kiln_gpu::language::{self, Binding, cuda};
 use kiln_gpu::memory::{Owner, Pool, size_class};
 use kiln_gpu::runtime::{self, Amendment, Launch, Limits, MatrixProduct};
 use kiln_tensor::backend::ExecutionError;
@@ -62,8 +63,12 @@ struct State {
     next_buffer: u64,
     /// Nothing for those that do not compile.
     kernels: HashMap<Template, Option<Arc<Kernel>>>,
+    /// Likewise, those that do several launches at once.
+    batch_kernels: HashMap<Template, Option<Arc<Kernel>>>,
     /// The last kernel that was asked for: it may be given more to do before it is launched.
     last: Option<Last>,
+    /// Launches that do not depend on each other. Either these wait or the last does.
+    batch: Batch<Member>,
     launches: u64,
     capture: Option<Capture>,
     /// Buffers that graphs use, with what is kept for these.
@@ -91,6 +96,8 @@ struct Kernel {
     function: Function,
     threads: [u32; 2],
     bindings: Vec<Binding>,
+    /// Launches that it does at once.
+    capacity: usize,
 }
 
 /// What a kernel sees of a buffer.
@@ -110,6 +117,22 @@ struct Last {
     writes: Option<(u64, usize)>,
 }
 
+/// One of several launches that are done at once.
+struct Member {
+    parts: Vec<Part>,
+    parameters: Vec<u32>,
+    blocks: u32,
+}
+
+/// Which kernel is made of a template.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// Its own.
+    Single,
+    /// The one that does several launches at once.
+    Batch,
+}
+
 /// What was written down, with the memory that it uses.
 pub(crate) struct Recorded {
     context: Arc<Context>,
@@ -122,6 +145,9 @@ impl fmt::Debug for Recorded {
         write!(f, "Recorded on {}", self.context.name)
     }
 }
+
+/// What is said where something is used that was on the device before it was opened again.
+const STALE: &str = "it was made before the device was opened again, which took all of its memory";
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -142,6 +168,22 @@ impl Context {
             draws: Mutex::new(Draws::unseeded()),
             failure: Mutex::default(),
         }
+    }
+
+    /// The same device anew: its settings and random numbers go on, its memory and its graphs are gone.
+    pub fn successor(&self, driver: Arc<dyn Driver>) -> Self {
+        let next = Self::new(driver);
+        next.tf32.store(self.tf32.load(Ordering::Relaxed), Ordering::Relaxed);
+        std::mem::swap(&mut *lock(&next.draws), &mut *lock(&self.draws));
+        next
+    }
+
+    /// Gives the device up.
+    pub fn close(&self) -> Result<(), DriverError> {
+        let mut state = self.state();
+        state.last = None;
+        state.batch = Batch::default();
+        self.driver.close()
     }
 
     /// The state, once no other thread writes down what is asked for.
@@ -216,7 +258,7 @@ impl Context {
         let mut allocated = self.driver.allocate(size);
         if state.capture.is_none() && allocated.as_ref().is_err_and(|error| error.is_out_of_memory) {
             // What the pool keeps may be what is missing; while launches are written down, nothing can be given back.
-            self.launch_last(state);
+            self.launch_waiting(state);
             let kept = state.pool.take_unused();
             self.release(kept);
             let _ = self.driver.synchronize();
@@ -254,7 +296,7 @@ impl Context {
         count(&self.counters.uploaded_bytes, bytes.len());
         let mut state = self.state();
         // The kernel that waits may still use the buffer.
-        self.launch_last(&mut state);
+        self.launch_waiting(&mut state);
         if let Some((buffer, address)) = memory.buffer().and_then(|buffer| Some((buffer, buffer.address?))) {
             if let Some(capture) = &mut state.capture {
                 // It is there once, before all replays.
@@ -282,9 +324,20 @@ impl Context {
             LIMITS.groups
         );
         let mut state = self.state();
-        self.launch_last(&mut state);
+        let parts: Vec<Part> = buffers.iter().filter_map(|memory| self.part(memory)).collect();
+        if let Some(reads) = batch::reads_of(template) {
+            let ids: Vec<u64> = parts.iter().map(|part| part.id).collect();
+            let (read, written) = ids.split_at(reads.min(ids.len()));
+            if state.last.is_some() || !state.batch.takes(read, written) {
+                self.launch_waiting(&mut state);
+            }
+            state.reserve(&parts);
+            let launch = Member { parts, parameters: parameters.to_vec(), blocks: groups[0] * groups[1] };
+            state.batch.push(template, launch, read, written);
+            return;
+        }
+        self.launch_waiting(&mut state);
         count(&self.counters.launches, 1);
-        let parts: Vec<Part> = buffers.iter().filter_map(|memory| part(memory)).collect();
         state.reserve(&parts);
         let writes =
             writes_all_of.and_then(|(output, elements)| parts.get(output).map(|part| (part.id, elements)));
@@ -292,7 +345,7 @@ impl Context {
         state.last = Some(Last { template, parts, parameters, blocks: groups, writes });
         if writes.is_none() {
             // Nothing is ever added to it: the device may begin.
-            self.launch_last(&mut state);
+            self.launch_waiting(&mut state);
         }
     }
 
@@ -304,7 +357,7 @@ impl Context {
         with: impl FnOnce(&Template, usize) -> Option<Amendment<'a, CudaRuntime>>,
     ) -> bool {
         let mut state = self.state();
-        let written = memory.buffer().map(|buffer| (buffer.id, elements));
+        let written = memory.buffer().filter(|_| memory.is_of(self)).map(|buffer| (buffer.id, elements));
         let Some(last) = &mut state.last else { return false };
         if memory.range().start != 0 || written.is_none() || last.writes != written {
             return false;
@@ -312,7 +365,8 @@ impl Context {
         let Some(amendment) = with(&last.template, last.parts.len()) else { return false };
         count(&self.counters.moved_bytes, amendment.moved);
         last.template = amendment.template;
-        let further: Vec<Part> = amendment.buffers.into_iter().filter_map(part).collect();
+        let further: Vec<Part> =
+            amendment.buffers.into_iter().filter_map(|memory| self.part(memory)).collect();
         last.parts.extend(&further);
         last.parameters.extend(amendment.parameters);
         state.reserve(&further);
@@ -324,7 +378,7 @@ impl Context {
         let MatrixProduct { dtype, size, count: matrix_count, ref lhs, ref rhs, bias, out } = *product;
         let bytes = dtype.size();
         let at = |memory: &Memory, start: usize| {
-            let mut part = part(memory)?;
+            let mut part = self.part(memory)?;
             part.address = part.address.map(|address| Address(address.0 + (start * bytes) as u64));
             Some(part)
         };
@@ -344,7 +398,7 @@ impl Context {
             leading: of.leading,
         };
         let mut state = self.state();
-        self.launch_last(&mut state);
+        self.launch_waiting(&mut state);
         let asked = self.driver.product(&Product {
             dtype,
             tf32: self.tf32.load(Ordering::Relaxed),
@@ -367,25 +421,85 @@ impl Context {
         true
     }
 
-    /// Launches the kernel that waits.
-    fn launch_last(&self, state: &mut State) {
-        let Some(last) = state.last.take() else { return };
-        let addresses: Option<Vec<Address>> = last.parts.iter().map(|part| part.address).collect();
-        // Where memory or a kernel is missing, that was told.
-        if let (Some(kernel), Some(addresses)) = (self.kernel(state, &last.template), addresses) {
-            let lasts = kernel.bindings.iter().zip(&last.parts);
-            let lasts = lasts.map(|(binding, part)| cuda::last_element(binding, part.bytes));
-            let words: Vec<u32> = lasts.chain(last.parameters.iter().copied()).collect();
-            let launched = self.driver.launch(&KernelLaunch {
-                function: kernel.function,
-                blocks: last.blocks,
-                threads: kernel.threads,
-                buffers: &addresses,
-                words: &words,
-            });
-            if let Err(error) = launched {
-                self.fail(error);
+    /// What a kernel sees of memory: nothing of memory that went as the device was opened again.
+    fn part(&self, memory: &Memory) -> Option<Part> {
+        let (buffer, range) = (memory.buffer()?, memory.range());
+        if !memory.is_of(self) {
+            self.fail(format!("a tensor cannot be used: {STALE}"));
+            return Some(Part { address: None, bytes: range.len(), id: 0 });
+        }
+        let address = buffer.address.map(|address| Address(address.0 + range.start as u64));
+        Some(Part { address, bytes: range.len(), id: buffer.id })
+    }
+
+    /// Launches all that waits.
+    fn launch_waiting(&self, state: &mut State) {
+        let Batch { groups, held, .. } = std::mem::take(&mut state.batch);
+        for (template, members) in groups {
+            self.launch_group(state, &template, members);
+        }
+        held.into_iter().for_each(|buffer| state.give_back(buffer));
+        if let Some(Last { template, parts, parameters, blocks, .. }) = state.last.take() {
+            self.launch_one(state, &template, &parts, &parameters, blocks);
+        }
+    }
+
+    /// Launches of one kernel that do not depend on each other.
+    fn launch_group(&self, state: &mut State, template: &Template, members: Vec<Member>) {
+        let kernel = if members.len() > 1 { self.kernel(state, template, Form::Batch) } else { None };
+        let capacity = kernel.as_ref().map_or(1, |kernel| kernel.capacity);
+        for members in members.chunks(capacity) {
+            count(&self.counters.launches, 1);
+            match (members, &kernel) {
+                ([Member { parts, parameters, blocks }], _) => {
+                    self.launch_one(state, template, parts, parameters, [*blocks, 1, 1]);
+                }
+                (_, Some(kernel)) => {
+                    // Where memory is missing, that was told.
+                    let arguments = |member: &Member| {
+                        let addresses = addresses(&member.parts)?.iter().map(|address| address.0).collect();
+                        Some((member.blocks, addresses, words(kernel, &member.parts, &member.parameters)))
+                    };
+                    let table: Vec<_> = members.iter().filter_map(arguments).collect();
+                    let blocks = [table.iter().map(|(blocks, ..)| blocks).sum(), 1, 1];
+                    let words = cuda::batch::table(&table);
+                    self.launch(state, kernel, blocks, &[], &words);
+                }
+                (_, None) => {}
             }
+        }
+    }
+
+    fn launch_one(
+        &self,
+        state: &mut State,
+        template: &Template,
+        parts: &[Part],
+        parameters: &[u32],
+        blocks: [u32; 3],
+    ) {
+        // Where memory or a kernel is missing, that was told.
+        if let (Some(kernel), Some(addresses)) =
+            (self.kernel(state, template, Form::Single), addresses(parts))
+        {
+            let words = words(&kernel, parts, parameters);
+            self.launch(state, &kernel, blocks, &addresses, &words);
+        }
+    }
+
+    fn launch(
+        &self,
+        state: &mut State,
+        kernel: &Kernel,
+        blocks: [u32; 3],
+        buffers: &[Address],
+        words: &[u32],
+    ) {
+        let (function, threads, is_table) = (kernel.function, kernel.threads, kernel.capacity > 1);
+        if let Err(error) =
+            self.driver.launch(&KernelLaunch { function, blocks, threads, buffers, words, is_table })
+        {
+            self.fail(error);
         }
         state.launches += 1;
         if state.launches.is_multiple_of(ROUND) && state.capture.is_none() {
@@ -395,26 +509,40 @@ impl Context {
     }
 
     /// A kernel, compiled when it is first needed.
-    fn kernel(&self, state: &mut State, template: &Template) -> Option<Arc<Kernel>> {
-        if let Some(kernel) = state.kernels.get(template) {
+    fn kernel(&self, state: &mut State, template: &Template, form: Form) -> Option<Arc<Kernel>> {
+        let kernels = match form {
+            Form::Single => &mut state.kernels,
+            Form::Batch => &mut state.batch_kernels,
+        };
+        if let Some(kernel) = kernels.get(template) {
             return kernel.clone();
         }
-        let kernel = template.kernel();
-        let source = [cuda::PRELUDE, &cuda::source(&kernel)].concat();
+        let made = self.make(&template.kernel(), form);
+        kernels.insert(template.clone(), made.clone());
+        made
+    }
+
+    fn make(&self, kernel: &language::Kernel, form: Form) -> Option<Arc<Kernel>> {
+        let (source, entry_point, capacity) = match form {
+            Form::Single => (cuda::source(kernel), cuda::entry_point(kernel), 1),
+            Form::Batch => (
+                cuda::batch::source(kernel),
+                cuda::batch::entry_point(kernel),
+                cuda::batch::capacity(kernel)?,
+            ),
+        };
+        let source = [cuda::PRELUDE, &source].concat();
         log::trace!("{source}");
-        let loaded = self.load(&source, &cuda::entry_point(&kernel));
-        let made = match loaded {
+        match self.load(&source, &entry_point) {
             Ok(function) => {
-                let (threads, bindings) = (kernel.workgroup, kernel.bindings);
-                Some(Arc::new(Kernel { function, threads, bindings }))
+                let (threads, bindings) = (kernel.workgroup, kernel.bindings.clone());
+                Some(Arc::new(Kernel { function, threads, bindings, capacity }))
             }
             Err(error) => {
                 self.fail(format!("kernel `{}`: {error}", kernel.name));
                 None
             }
-        };
-        state.kernels.insert(template.clone(), made.clone());
-        made
+        }
     }
 
     fn load(&self, source: &str, entry_point: &str) -> Result<Function, DriverError> {
@@ -441,10 +569,10 @@ impl Context {
             capture.refused.get_or_insert(CaptureError::Read);
             return Err(self.error(CaptureError::Read.to_string()));
         }
-        self.launch_last(&mut state);
+        self.launch_waiting(&mut state);
         count(&self.counters.waits, 1);
         let address = |(memory, range): &(Memory, Range<usize>)| {
-            let start = memory.buffer()?.address?.0 + (memory.range().start + range.start) as u64;
+            let start = self.part(memory)?.address?.0 + range.start as u64;
             Some((Address(start), range.len()))
         };
         let Some(addresses) = parts.iter().map(address).collect::<Option<Vec<_>>>() else {
@@ -479,7 +607,7 @@ impl Context {
             capture.refused.get_or_insert(CaptureError::Read);
             return Err(self.error(CaptureError::Read.to_string()));
         }
-        self.launch_last(&mut state);
+        self.launch_waiting(&mut state);
         drop(state);
         count(&self.counters.waits, 1);
         let waited = self.driver.synchronize();
@@ -495,7 +623,7 @@ impl Context {
         if state.capture.is_some() {
             return Err(CaptureError::Nested);
         }
-        self.launch_last(&mut state);
+        self.launch_waiting(&mut state);
         self.driver.begin_capture().map_err(failed)?;
         state.capture = Some(Capture {
             thread: thread::current().id(),
@@ -520,7 +648,7 @@ impl Context {
     /// Stops writing down.
     fn end_capture(&self) -> (Result<Captured, DriverError>, Option<CaptureError>) {
         let mut state = self.state();
-        self.launch_last(&mut state);
+        self.launch_waiting(&mut state);
         let captured = self.driver.end_capture();
         let capture = state.capture.take();
         let mut refused = None;
@@ -533,19 +661,38 @@ impl Context {
         (captured, refused)
     }
 
-    /// Runs what was written down.
+    /// Whether something was written down here, and the device not opened again since.
+    pub fn holds(&self, recorded: &Recorded) -> bool {
+        std::ptr::eq(self, &raw const *recorded.context)
+    }
+
+    /// Refuses what does not [hold](Self::holds).
+    pub fn check_graph(&self, recorded: &Recorded) -> Result<(), ExecutionError> {
+        match self.holds(recorded) {
+            true => Ok(()),
+            false => Err(self.error(format!("a graph cannot be used: {STALE}"))),
+        }
+    }
+
+    /// Runs what was written down here.
     pub fn replay(&self, recorded: &Recorded) -> Result<(), ExecutionError> {
         let mut state = self.state();
-        self.launch_last(&mut state);
+        self.launch_waiting(&mut state);
         count(&self.counters.replays, 1);
         self.driver.replay(recorded.captured).map_err(|error| self.failure_behind(&error))
     }
 }
 
-fn part(memory: &Memory) -> Option<Part> {
-    let (buffer, range) = (memory.buffer()?, memory.range());
-    let address = buffer.address.map(|address| Address(address.0 + range.start as u64));
-    Some(Part { address, bytes: range.len(), id: buffer.id })
+/// Where the parts are; nothing where memory is missing.
+fn addresses(parts: &[Part]) -> Option<Vec<Address>> {
+    parts.iter().map(|part| part.address).collect()
+}
+
+/// What a kernel is told beside the addresses.
+fn words(kernel: &Kernel, parts: &[Part], parameters: &[u32]) -> Vec<u32> {
+    let lasts = kernel.bindings.iter().zip(parts);
+    let lasts = lasts.map(|(binding, part)| cuda::last_element(binding, part.bytes));
+    lasts.chain(parameters.iter().copied()).collect()
 }
 
 /// Ends what is written down, whatever happens.
@@ -572,6 +719,17 @@ impl Drop for EndCapture<'_> {
 }
 
 impl State {
+    /// Takes a buffer back that nobody uses any more.
+    fn give_back(&mut self, buffer: Buffer) {
+        match (&mut self.capture, buffer.id) {
+            (Some(capture), id) if capture.scratch.contains(&id) => capture.free.put(buffer),
+            (_, id) => match self.reserved.get(&id) {
+                Some(reserve) => lock(reserve).held.push(buffer),
+                None => self.pool.put(buffer),
+            },
+        }
+    }
+
     /// Keeps buffers for the graph that is written down.
     fn reserve(&mut self, parts: &[Part]) {
         if let Some(capture) = &self.capture {
@@ -584,12 +742,8 @@ impl Owner<Buffer> for Context {
     fn give_back(&self, buffer: Buffer) {
         // Not by `state`: whoever drops the last tensor must not wait for another thread's graph.
         let mut state = lock(&self.state);
-        match (&mut state.capture, buffer.id) {
-            (Some(capture), id) if capture.scratch.contains(&id) => capture.free.put(buffer),
-            (_, id) => match state.reserved.get(&id) {
-                Some(reserve) => lock(reserve).held.push(buffer),
-                None => state.pool.put(buffer),
-            },
+        if let Some(buffer) = state.batch.hold(buffer) {
+            state.give_back(buffer);
         }
     }
 }

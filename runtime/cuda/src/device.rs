@@ -104,19 +104,45 @@ impl Devices {
     }
 }
 
-pub(crate) fn context(device: &CudaDevice) -> Result<Arc<Context>, InitError> {
+/// Opens a device anew, which a kernel that faulted leaves of no use: reads and [`sync`](kiln_tensor::backend::Backend::sync) tell the same
+/// error until then.
+///
+/// All that was on the device is gone, healthy or not: models are loaded again, and graphs captured again. What still uses an older tensor is
+/// told so by the next read. The process' other users of the device's primary context (programs of its own that call CUDA) lose theirs too.
+/// Some failures, of the hardware above all, outlive this: then the device does not open until the process starts again.
+///
+/// # Errors
+/// When the driver does not give the device up, or it does not open.
+pub fn reopen(device: &CudaDevice) -> Result<(), InitError> {
     let mut all = devices();
     let all = all.get_or_insert_with(Devices::none);
-    if let Some(context) = all.opened.get(&device.index) {
-        return Ok(context.clone());
+    let Some(old) = all.opened.get(&device.index) else { return all.context(device).map(|_| ()) };
+    old.close().map_err(|error| InitError::NotOpened { reason: error.to_string() })?;
+    let context = old.successor(all.driver(device)?);
+    all.opened.insert(device.index, Arc::new(context));
+    Ok(())
+}
+
+impl Devices {
+    fn driver(&self, device: &CudaDevice) -> Result<Arc<dyn Driver>, InitError> {
+        Ok(match &self.open {
+            Some(open) => open(device.index)?,
+            None => Arc::new(Nvidia::open(device.index)?),
+        })
     }
-    let driver = match &all.open {
-        Some(open) => open(device.index)?,
-        None => Arc::new(Nvidia::open(device.index)?),
-    };
-    let context = Arc::new(Context::new(driver));
-    all.opened.insert(device.index, context.clone());
-    Ok(context)
+
+    fn context(&mut self, device: &CudaDevice) -> Result<Arc<Context>, InitError> {
+        if let Some(context) = self.opened.get(&device.index) {
+            return Ok(context.clone());
+        }
+        let context = Arc::new(Context::new(self.driver(device)?));
+        self.opened.insert(device.index, context.clone());
+        Ok(context)
+    }
+}
+
+pub(crate) fn context(device: &CudaDevice) -> Result<Arc<Context>, InitError> {
+    devices().get_or_insert_with(Devices::none).context(device)
 }
 
 /// The device's context, for operations, which have no way to fail.

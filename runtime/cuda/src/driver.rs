@@ -100,6 +100,13 @@ pub trait Driver: Debug + Send + Sync {
 
     /// Forgets what was written down; it may still be running.
     fn forget(&self, captured: Captured);
+
+    /// Gives up the device's context with all that was had from it, even where the device failed. Whatever is asked for by this handle
+    /// after that is an error, and there is nothing left to free or to forget; the device can be opened anew.
+    ///
+    /// # Errors
+    /// When the driver refuses it.
+    fn close(&self) -> Result<(), DriverError>;
 }
 
 /// A copy from the device that was begun.
@@ -136,6 +143,8 @@ pub struct KernelLaunch<'a> {
     pub buffers: &'a [Address],
     /// Those that follow, 4 bytes each.
     pub words: &'a [u32],
+    /// Whether these are one argument, a [table](kiln_gpu::language::cuda::batch).
+    pub is_table: bool,
 }
 
 /// A batch of matrix products, `lhs · rhs`, with a number for each column added to all rows.

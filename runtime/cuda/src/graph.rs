@@ -6,7 +6,7 @@ use crate::{Cuda, CudaTensor, InitError};
 use kiln_tensor::backend::{ExecutionError, Primitive};
 use kiln_tensor::{DType, Element, Shape, Tensor, TensorKind};
 
-/// Tensors that go into a [`Graph`] or come out of it: one, or a tuple, an array or a vector of them.
+/// Tensors that go into a [`Graph`] or come out of it: one, or a tuple (of up to twelve), an array or a vector of such.
 pub trait Tensors: Sized {
     /// The backend's tensors, in order.
     fn into_all(self) -> Vec<CudaTensor>;
@@ -45,6 +45,14 @@ impl<T: Tensors, const N: usize> Tensors for [T; N] {
     }
 }
 
+impl Tensors for () {
+    fn into_all(self) -> Vec<CudaTensor> {
+        Vec::new()
+    }
+
+    fn from_all(_all: &mut dyn Iterator<Item = CudaTensor>, (): &Self) -> Self {}
+}
+
 macro_rules! tuples {
     ($(($($name:ident $place:tt),+))*) => {
         $(impl<$($name: Tensors),+> Tensors for ($($name,)+) {
@@ -68,6 +76,12 @@ tuples! {
     (A 0, B 1, C 2, D 3)
     (A 0, B 1, C 2, D 3, E 4)
     (A 0, B 1, C 2, D 3, E 4, F 5)
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6)
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7)
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8)
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9)
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10)
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11)
 }
 
 /// A computation that was written down: the device runs it anew as a whole, which costs the host one launch.
@@ -132,7 +146,27 @@ impl<I: Tensors + Clone, O: Tensors + Clone> Graph<I, O> {
     /// # Errors
     /// When these differ in number, shape, dtype or device from those that it was written down with, or the device fails.
     pub fn replay(&self, inputs: I) -> Result<O, ReplayError> {
-        let inputs = inputs.into_all();
+        self.replay_all(&inputs.into_all())
+    }
+
+    pub(crate) fn replay_all(&self, inputs: &[CudaTensor]) -> Result<O, ReplayError> {
+        self.fits(inputs)?;
+        let context = context(&self.device)?;
+        context.check_graph(&self.recorded)?;
+        inputs.iter().zip(&self.inputs).for_each(|(input, own)| own.overwrite(input));
+        context.replay(&self.recorded)?;
+        // The next replay overwrites them.
+        let outputs: Vec<CudaTensor> = self.outputs.iter().map(CudaTensor::copied).collect();
+        Ok(O::from_all(&mut outputs.into_iter(), &self.shapes))
+    }
+
+    /// Whether it can run: not where its device was opened again since.
+    pub(crate) fn is_current(&self) -> bool {
+        context(&self.device).is_ok_and(|context| context.holds(&self.recorded))
+    }
+
+    /// Whether it was written down for such inputs.
+    pub(crate) fn fits(&self, inputs: &[CudaTensor]) -> Result<(), ReplayError> {
         if inputs.len() != self.inputs.len() {
             return Err(ReplayError::Number { given: inputs.len(), captured: self.inputs.len() });
         }
@@ -147,13 +181,8 @@ impl<I: Tensors + Clone, O: Tensors + Clone> Graph<I, O> {
             if input.device() != own.device() {
                 return Err(ReplayError::Device { number, given: *input.device(), captured: self.device });
             }
-            own.overwrite(input);
         }
-        let context = context(&self.device)?;
-        context.replay(&self.recorded)?;
-        // The next replay overwrites them.
-        let outputs: Vec<CudaTensor> = self.outputs.iter().map(CudaTensor::copied).collect();
-        Ok(O::from_all(&mut outputs.into_iter(), &self.shapes))
+        Ok(())
     }
 }
 

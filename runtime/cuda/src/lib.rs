@@ -7,9 +7,12 @@
 //! Kernels are compiled for the device when they are first needed, and kept on disk ([`cache`]). They run in the order in which
 //! operations ask for them; nothing is waited for but by reads. What goes wrong on the device is told by these.
 //!
-//! A computation whose shapes do not change is [captured](Graph::capture) once and launched as a whole.
+//! A computation whose shapes do not change is [captured](Graph::capture) once and launched as a whole; [`Captured`] does so by itself,
+//! for each shape of inputs that it meets.
 
+mod batch;
 pub mod cache;
+mod captured;
 mod context;
 mod device;
 pub mod driver;
@@ -18,8 +21,9 @@ mod memory;
 mod runtime;
 mod statistics;
 
+pub use captured::{Captured, CapturedError};
 pub use device::open_with;
-pub use device::{CudaDevice, InitError, init, set_tf32};
+pub use device::{CudaDevice, InitError, init, reopen, set_tf32};
 pub use graph::{CaptureError, Graph, ReplayError, Tensors};
 pub use memory::{Buffer, Memory};
 pub use runtime::CudaRuntime;

@@ -27,19 +27,28 @@ fn number_before(log: &str, words: &str) -> u32 {
     before.filter_map(|number| number.parse().ok()).max().unwrap_or(0)
 }
 
-fn resources(template: &Template, architecture: &str) -> (String, Resources) {
+/// What is compiled of a template: its kernel, and where launches of it wait for others the one that does several, by their names.
+fn sources(template: &Template) -> Vec<(String, String)> {
     let kernel = template.kernel();
-    let source = [cuda::PRELUDE, &cuda::source(&kernel)].concat();
+    let mut all = vec![(kernel.name.clone(), cuda::source(&kernel))];
+    if matches!(template, Template::Elementwise(program) if program.results.len() > 1) {
+        all.push((format!("{}_batch", kernel.name), cuda::batch::source(&kernel)));
+    }
+    all
+}
+
+fn resources((name, source): &(String, String), architecture: &str) -> (String, Resources) {
+    let source = [cuda::PRELUDE, source].concat();
     match nvidia::compile(&source, architecture, &["--ptxas-options=-v"]) {
         Ok((code, log)) => {
-            assert!(code.starts_with(b"\x7fELF"), "{} is no cubin", kernel.name);
+            assert!(code.starts_with(b"\x7fELF"), "{name} is no cubin");
             let registers = number_before(&log, " registers");
             assert!(registers > 0, "{log}");
             let spilled =
                 number_before(&log, " bytes spill stores") + number_before(&log, " bytes spill loads");
-            (kernel.name, Resources { registers, spilled, shared: number_before(&log, " bytes smem") })
+            (name.clone(), Resources { registers, spilled, shared: number_before(&log, " bytes smem") })
         }
-        Err(error) => panic!("{template:?} for {architecture}: {error}\n{source}"),
+        Err(error) => panic!("{name} for {architecture}: {error}\n{source}"),
     }
 }
 
@@ -48,15 +57,16 @@ fn resources(template: &Template, architecture: &str) -> (String, Resources) {
 fn kernels_compile_for_all_architectures() {
     assert!(nvidia::has_compiler(), "NVRTC was not found");
     let all = [templates::all(), templates::of_cuda_alone()].concat();
+    let all: Vec<_> = all.iter().flat_map(sources).collect();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let compiled: Vec<(String, &str, Resources)> = std::thread::scope(|scope| {
         // Families differ in how long they take: each thread has some of all.
         let all = &all;
         let of = |first: usize| {
             move || -> Vec<_> {
-                let each = |template| {
+                let each = |source| {
                     ARCHITECTURES.map(|architecture| {
-                        let (name, needs) = resources(template, architecture);
+                        let (name, needs) = resources(source, architecture);
                         (name, architecture, needs)
                     })
                 };

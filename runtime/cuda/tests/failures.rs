@@ -5,9 +5,9 @@
 mod host;
 
 use host::{faults, mend};
-use kiln_cuda::{Cuda, CudaDevice, CudaTensor, InitError, init, statistics};
+use kiln_cuda::{Captured, Cuda, CudaDevice, CudaTensor, Graph, InitError, init, reopen, statistics};
 use kiln_tensor::backend::Backend;
-use kiln_tensor::{DType, Scalar, Shape, UnaryOp};
+use kiln_tensor::{DType, Scalar, Shape, Tensor, TensorData, UnaryOp};
 
 type B = Cuda;
 
@@ -65,7 +65,7 @@ fn a_kernel_that_faults_is_an_error_of_what_waits() {
     let z = B::unary(UnaryOp::Abs, y);
     let error = read(z.clone()).expect_err("a fault");
     assert_eq!(error, "the host: launch: an illegal memory access was encountered");
-    // A device that failed stays so.
+    // A device that failed stays so, until it is opened again.
     let error = B::sync(&DEVICE).expect_err("a fault").to_string();
     assert!(error.contains("illegal memory access"), "{error}");
     mend(&DEVICE);
@@ -83,6 +83,48 @@ fn asynchronous_reads_tell_it_too() {
     assert_eq!(data.to_vec::<f32>().expect("floats"), vec![1.0; 10]);
 }
 
+fn a_device_that_failed_is_opened_again() {
+    B::seed(&DEVICE, 7);
+    let matrix = |value: f32| Tensor::<B, 1>::from_data(TensorData::new(vec![value; 6], [6]), &DEVICE);
+    let (weight, old) = (matrix(3.0), full(10, 1.0));
+    let of_old = weight.clone();
+    let graph = Graph::capture(matrix(1.0), |x| x * of_old.clone()).expect("a graph");
+    let mut weights = weight.clone();
+    let mut current = None;
+    for round in 0..2 {
+        let mut forward = Captured::new(|x: Tensor<B, 1>| x * weights.clone());
+        let y = forward.run(matrix(2.0)).expect("a graph");
+        assert_eq!(y.into_data().to_vec::<f32>().expect("floats"), vec![6.0; 6], "{round}");
+        current = Some(full(4, 4.0));
+        faults(&DEVICE, |faults| faults.launch = Some("an illegal memory access was encountered"));
+        let waiting = B::into_data_async(B::unary(UnaryOp::Neg, full(10, 1.0)));
+        assert!(B::sync(&DEVICE).is_err());
+        assert!(forward.run(matrix(2.0)).is_err());
+        reopen(&DEVICE).expect("a device");
+        // What was begun before tells it, and everything else goes on.
+        assert!(kiln_gpu::promise::block_on(waiting).is_err());
+        assert_eq!(read(B::unary(UnaryOp::Neg, full(10, 1.0))), Ok(vec![-1.0; 10]));
+        weights = matrix(3.0);
+    }
+    // Tensors of before say so, whatever they are used with; a graph of before too, and one that captures by itself does so again.
+    let stale = "it was made before the device was opened again";
+    let error = read(old.clone()).expect_err("no memory");
+    assert!(error.contains(stale), "{error}");
+    let mixed = B::binary(kiln_tensor::BinaryOp::Add, full(10, 1.0), old);
+    let error = read(mixed).expect_err("no memory");
+    assert!(error.contains(stale), "{error}");
+    let error = graph.replay(matrix(1.0)).map(|_| ()).expect_err("a graph of before").to_string();
+    assert!(error.contains("a graph cannot be used"), "{error}");
+    drop((graph, current, weight));
+    let mut forward = Captured::new(|x: Tensor<B, 1>| x + 1.0);
+    for _ in 0..2 {
+        let y = forward.run(matrix(2.0)).expect("a graph");
+        assert_eq!(y.into_data().to_vec::<f32>().expect("floats"), vec![3.0; 6]);
+        reopen(&DEVICE).expect("a healthy device");
+    }
+    B::sync(&DEVICE).expect("a device");
+}
+
 /// Faults are the device's: one after another.
 #[test]
 fn failures_are_errors() {
@@ -91,6 +133,7 @@ fn failures_are_errors() {
     what_the_pool_keeps_serves_other_sizes();
     a_kernel_that_faults_is_an_error_of_what_waits();
     asynchronous_reads_tell_it_too();
+    a_device_that_failed_is_opened_again();
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 mod host;
 
-use kiln_cuda::{CaptureError, Cuda, CudaDevice, Graph, ReplayError, statistics};
+use kiln_cuda::{CaptureError, Captured, CapturedError, Cuda, CudaDevice, Graph, ReplayError, statistics};
 use kiln_tensor::backend::Backend;
 use kiln_tensor::{DType, Distribution, Int, Tensor, TensorData, activation};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -227,4 +227,48 @@ fn a_computation_that_panics_leaves_the_device_as_it_was() {
         Cuda::<f32, i64>::into_data(x).expect("a device").to_vec::<f32>().expect("floats"),
         [3.0, 3.0]
     );
+}
+
+#[test]
+fn what_is_captured_by_itself_has_a_graph_for_each_shape() {
+    let _alone = alone();
+    let weights = [numbers([6, 9], 1), numbers([9, 4], 2)];
+    let mut runs = 0;
+    let mut forward = Captured::new(|(x, scale): (T<2>, T<1>)| {
+        runs += 1;
+        network(&weights, x) * scale.unsqueeze()
+    })
+    .with_capacity(2);
+    let mut replays = Vec::new();
+    // Two shapes in turn, then a third, for which the first is forgotten; that comes again.
+    for (rows, graphs) in [(5, 1), (3, 2), (5, 2), (3, 2), (5, 2), (1, 2), (5, 2), (3, 2)] {
+        let before = statistics(&CudaDevice::default());
+        let (x, scale) = (numbers([rows, 6], rows), numbers([4], 7));
+        let y = forward.run((x.clone(), scale.clone())).expect("a graph");
+        replays.push(statistics(&CudaDevice::default()).replays - before.replays);
+        let weights = [numbers([6, 9], 1), numbers([9, 4], 2)];
+        assert_eq!(floats(y), floats(network(&weights, x) * scale.unsqueeze()), "{rows}");
+        assert_eq!(forward.graphs(), graphs);
+    }
+    drop(forward);
+    // A capture runs the computation twice, a replay never: four shapes were met anew.
+    assert_eq!(runs, 8);
+    assert_eq!(replays, [1; 8]);
+}
+
+#[test]
+fn what_cannot_be_captured_by_itself_is_refused_by_name() {
+    let _alone = alone();
+    let mut random = Captured::new(|x: T<2>| {
+        let noise = T::<2>::random([5, 6], Distribution::Default, &CudaDevice::default());
+        x + noise
+    });
+    for _ in 0..2 {
+        let error = random.run(numbers([5, 6], 3)).expect_err("random numbers");
+        assert!(matches!(error, CapturedError::Capture(CaptureError::Random)), "{error}");
+        assert_eq!(random.graphs(), 0);
+    }
+    let mut nothing = Captured::new(|()| numbers([2, 2], 1));
+    let error = nothing.run(()).expect_err("no inputs");
+    assert_eq!(error.to_string(), "a captured computation needs at least one input");
 }

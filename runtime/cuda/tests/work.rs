@@ -7,7 +7,7 @@ mod host;
 use kiln_cuda::{Cuda, CudaDevice, statistics};
 use kiln_ndarray::NdArray;
 use kiln_tensor::backend::Backend;
-use kiln_tensor::{Activation, BinaryOp, DType, Distribution, Scalar, Shape, TensorData};
+use kiln_tensor::{Activation, BinaryOp, DType, Distribution, Expression, Scalar, Shape, Step, TensorData};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 type B = Cuda;
@@ -109,4 +109,80 @@ fn tensors_go_from_device_to_device() {
     let twice = B::binary_scalar(BinaryOp::Mul, there, Scalar::Float(2.0));
     let expected: Vec<f32> = floats::<B>(numbers::<B>(&[3, 4], 1)).iter().map(|x| x * 2.0).collect();
     assert_eq!(floats::<B>(twice), expected);
+}
+
+/// What an optimizer does for one parameter: a new parameter and a new average, in one program.
+fn step<B: Backend>(theta: B::Primitive, gradient: B::Primitive, average: B::Primitive) -> [B::Primitive; 2] {
+    let mut program = Expression::new(vec![
+        Step::Input(0),
+        Step::Input(1),
+        Step::Input(2),
+        Step::Parameter(0, DType::F32),
+        Step::Binary(BinaryOp::Mul, 2, 3),
+        Step::Binary(BinaryOp::Add, 4, 1),
+        Step::Binary(BinaryOp::Sub, 0, 5),
+    ]);
+    program.outputs = vec![6, 5];
+    let results = B::elementwise(&program, vec![theta, gradient, average], &[Scalar::Float(0.5)]);
+    results.try_into().unwrap_or_else(|_| panic!("two results"))
+}
+
+/// Parameters of many sizes, some equal, some with gradients that lie in another order, one whose average is its gradient.
+fn parameters<B: Backend>() -> Vec<[B::Primitive; 3]> {
+    let parameter = |n: usize| {
+        let (rows, columns) = (n % 5 + 1, if n == 30 { 700 } else { n % 3 + 2 });
+        let theta = numbers::<B>(&[rows, columns], n);
+        let gradient = match n % 4 {
+            1 => B::permute(numbers::<B>(&[columns, rows], n + 1), &[1, 0]),
+            _ => numbers::<B>(&[rows, columns], n + 1),
+        };
+        let average = if n == 7 { gradient.clone() } else { numbers::<B>(&[rows, columns], n + 2) };
+        [theta, gradient, average]
+    };
+    (0..60).map(parameter).collect()
+}
+
+/// All parameters after two steps.
+fn stepped<B: Backend>() -> Vec<Vec<f32>> {
+    let mut all = parameters::<B>();
+    for _ in 0..2 {
+        all = all
+            .into_iter()
+            .map(|[theta, gradient, average]| {
+                let [theta, average] = step::<B>(theta, gradient.clone(), average);
+                [theta, gradient, average]
+            })
+            .collect();
+    }
+    all.into_iter().flat_map(|[theta, _, average]| [theta, average]).map(floats::<B>).collect()
+}
+
+#[test]
+fn an_optimizer_steps_all_parameters_with_few_launches() {
+    let _alone = alone();
+    let device = CudaDevice::default();
+    let all = parameters::<B>();
+    B::sync(&device).expect("a device");
+    let before = statistics(&device).launches;
+    // Nobody holds what a step takes: its memory must not be another's before all have run.
+    let results: Vec<_> =
+        all.into_iter().map(|[theta, gradient, average]| step::<B>(theta, gradient, average)).collect();
+    B::sync(&device).expect("a device");
+    let launches = statistics(&device).launches - before;
+    assert!(launches <= 10, "{launches} launches for {} parameters", results.len());
+    assert_eq!(stepped::<B>(), stepped::<NdArray>());
+}
+
+#[test]
+fn steps_that_depend_on_each_other_stay_in_order() {
+    let _alone = alone();
+    fn chain<B: Backend>() -> Vec<f32> {
+        let (mut theta, mut average) = (numbers::<B>(&[3, 4], 1), numbers::<B>(&[3, 4], 2));
+        for _ in 0..5 {
+            [theta, average] = step::<B>(theta.clone(), average.clone(), theta);
+        }
+        let sum = B::binary(BinaryOp::Add, theta.clone(), average);
+        [floats::<B>(theta), floats::<B>(sum)].concat()
+    }
+    assert_eq!(chain::<B>(), chain::<NdArray>());
 }

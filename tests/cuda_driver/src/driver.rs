@@ -37,8 +37,8 @@ struct Stream {
 
 #[derive(Default)]
 struct State {
-    /// Where device memory begins, and its bytes.
-    memory: BTreeMap<u64, usize>,
+    /// Where device memory begins, its bytes and its context.
+    memory: BTreeMap<u64, (usize, u64)>,
     host_memory: HashMap<usize, usize>,
     streams: HashMap<u64, Stream>,
     events: HashSet<u64>,
@@ -46,8 +46,10 @@ struct State {
     graphs: HashMap<u64, Vec<Work>>,
     made: HashMap<u64, Arc<Vec<Work>>>,
     handles: u64,
-    /// What went wrong, from where on nothing is done.
-    broken: Option<CUresult>,
+    /// What went wrong in a context, from where on nothing is done there.
+    broken: HashMap<u64, CUresult>,
+    /// How often the primary contexts of the devices were reset.
+    resets: [u64; DEVICES as usize],
 }
 
 thread_local! {
@@ -65,7 +67,10 @@ fn ready() -> Result<MutexGuard<'static, State>, CUresult> {
         return Err(CUDA_ERROR_INVALID_CONTEXT);
     }
     let state = state();
-    state.broken.map_or(Ok(()), Err)?;
+    if !(0..DEVICES).any(|device| state.primary(device) == CURRENT.get()) {
+        return Err(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    }
+    state.broken.get(&CURRENT.get()).map_or(Ok(()), |&error| Err(error))?;
     Ok(state)
 }
 
@@ -91,6 +96,24 @@ impl State {
         self.handles
     }
 
+    /// The context that is a device's now.
+    fn primary(&self, device: sys::CUdevice) -> u64 {
+        self.resets[device as usize] * DEVICES as u64 + device as u64 + 1
+    }
+
+    /// Destroys a device's context with all that it has.
+    fn reset(&mut self, device: sys::CUdevice) {
+        let context = self.primary(device);
+        self.streams.retain(|_, stream| stream.context != context);
+        self.broken.remove(&context);
+        let gone: Vec<u64> =
+            self.memory.iter().filter(|(_, (_, of))| *of == context).map(|(&start, _)| start).collect();
+        for address in gone {
+            let _ = self.perform(&Work::Free(address));
+        }
+        self.resets[device as usize] += 1;
+    }
+
     /// A stream of the current context.
     fn stream(&mut self, stream: sys::CUstream) -> Result<&mut Stream, CUresult> {
         let found = self.streams.get_mut(&(stream as u64)).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
@@ -100,7 +123,7 @@ impl State {
     /// Whether so many bytes from an address on are device memory.
     fn holds(&self, address: u64, bytes: usize) -> bool {
         let before = self.memory.range(..=address).next_back();
-        before.is_some_and(|(&start, &size)| address - start + bytes as u64 <= size as u64)
+        before.is_some_and(|(&start, &(size, _))| address - start + bytes as u64 <= size as u64)
     }
 
     /// Queues work, or writes it down while the stream is captured, if it can be.
@@ -124,10 +147,11 @@ impl State {
             Some(_) => queue.waiting.iter().rposition(is_event).map_or(0, |at| at + 1),
             None => queue.waiting.len(),
         };
+        let context = queue.context;
         let now: Vec<_> = queue.waiting.drain(..end).collect();
         for work in now {
             if let Err(error) = self.perform(&work) {
-                self.broken = Some(error);
+                self.broken.insert(context, error);
                 return Err(error);
             }
         }
@@ -137,6 +161,7 @@ impl State {
     fn perform(&mut self, work: &Work) -> Result<(), CUresult> {
         let there = |holds: bool| if holds { Ok(()) } else { Err(CUDA_ERROR_ILLEGAL_ADDRESS) };
         match work {
+            Work::Launch { .. } | Work::Product(_) if is_dry() => Ok(()),
             Work::Launch { function, blocks, threads, buffers, words } => {
                 for &buffer in buffers {
                     there(self.holds(buffer, 1))?;
@@ -160,7 +185,7 @@ impl State {
                 Ok(())
             }
             Work::Free(address) => {
-                let bytes = self.memory.remove(address).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+                let (bytes, _) = self.memory.remove(address).ok_or(CUDA_ERROR_INVALID_VALUE)?;
                 let layout =
                     Layout::from_size_align(bytes, ALIGNMENT).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
                 // SAFETY: it was allocated with this layout, and is not known any more.
@@ -179,6 +204,12 @@ impl State {
             Work::Graph(all) => all.iter().try_for_each(|work| self.perform(work)),
         }
     }
+}
+
+/// Whether nothing is computed, so that what is asked for can be counted in no time: the variable `KILN_CUDA_DRIVER_DRY` says so.
+fn is_dry() -> bool {
+    static DRY: LazyLock<bool> = LazyLock::new(|| std::env::var_os("KILN_CUDA_DRIVER_DRY").is_some());
+    *DRY
 }
 
 /// Queues a product.
@@ -241,7 +272,17 @@ unsafe extern "C" fn cuDevicePrimaryCtxRetain(
     device: sys::CUdevice,
 ) -> CUresult {
     // SAFETY: as the reference says.
-    unsafe { given(context, known(device).map(|()| (device as u64 + 1) as sys::CUcontext)) }
+    unsafe { given(context, known(device).map(|()| state().primary(device) as sys::CUcontext)) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuDevicePrimaryCtxRelease_v2(device: sys::CUdevice) -> CUresult {
+    code(known(device))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuDevicePrimaryCtxReset_v2(device: sys::CUdevice) -> CUresult {
+    code(known(device).map(|()| state().reset(device)))
 }
 
 #[unsafe(no_mangle)]
@@ -335,7 +376,7 @@ unsafe extern "C" fn cuMemAllocAsync(
         }
         // SAFETY: there are so many bytes.
         unsafe { start.write_bytes(0xff, bytes) };
-        state.memory.insert(start as u64, bytes);
+        state.memory.insert(start as u64, (bytes, CURRENT.get()));
         Ok(start as u64)
     });
     // SAFETY: as the reference says.
@@ -486,13 +527,18 @@ unsafe extern "C" fn cuLaunchKernel(
     }
     code(ready().and_then(|mut state| {
         let index = (function as usize).wrapping_sub(1);
-        let [buffers, words] = state.functions.get(index).ok_or(CUDA_ERROR_INVALID_HANDLE)?.arguments;
+        let taken = state.functions.get(index).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+        let ([buffers, words], table) = (taken.arguments, taken.table as usize);
         // SAFETY: the caller points at as many arguments as the function takes, which are read before the call returns.
         let (buffers, words) = unsafe {
-            let all = std::slice::from_raw_parts(arguments, (buffers + words) as usize);
-            let (first, rest) = all.split_at(buffers as usize);
-            let buffers = first.iter().map(|pointer| pointer.cast::<u64>().read()).collect();
-            (buffers, rest.iter().map(|pointer| pointer.cast::<u32>().read()).collect())
+            if table > 0 {
+                (Vec::new(), std::slice::from_raw_parts((*arguments).cast::<u32>(), table).to_vec())
+            } else {
+                let all = std::slice::from_raw_parts(arguments, (buffers + words) as usize);
+                let (first, rest) = all.split_at(buffers as usize);
+                let buffers = first.iter().map(|pointer| pointer.cast::<u64>().read()).collect();
+                (buffers, rest.iter().map(|pointer| pointer.cast::<u32>().read()).collect())
+            }
         };
         let (blocks, threads) = ([columns, rows, layers], [width, height]);
         state.ask(stream, Work::Launch { function: index, blocks, threads, buffers, words })

@@ -8,12 +8,57 @@ use cudarc::driver::sys;
 use cudarc::nvrtc;
 use std::ffi::{CStr, CString, c_void};
 use std::fmt;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+
+/// The context of a device, which whoever uses the process' device shares.
+struct Primary {
+    device: sys::CUdevice,
+    context: sys::CUcontext,
+    /// Whether it was not given up. Locked while the driver is called.
+    is_open: RwLock<bool>,
+}
+
+// SAFETY: the driver's handles may be used from any thread that made the context current.
+unsafe impl Send for Primary {}
+// SAFETY: as above.
+unsafe impl Sync for Primary {}
+
+impl Primary {
+    /// Makes the device the one that this thread's calls are for. It is not given up while what this returns lives, of which a thread has
+    /// one at a time.
+    fn enter(&self) -> Result<RwLockReadGuard<'_, bool>, DriverError> {
+        let is_open = self.is_open.read().unwrap_or_else(PoisonError::into_inner);
+        if !*is_open {
+            return Err(DriverError {
+                call: "cuCtxSetCurrent",
+                reason: String::from("the device's context was given up, as it was opened again"),
+                is_out_of_memory: false,
+            });
+        }
+        // SAFETY: the context was not given up.
+        unsafe { result::ctx::set_current(self.context) }.map_err(failed("cuCtxSetCurrent"))?;
+        Ok(is_open)
+    }
+
+    fn close(&self) -> Result<(), DriverError> {
+        let mut is_open = self.is_open.write().unwrap_or_else(PoisonError::into_inner);
+        if !std::mem::take(&mut *is_open) {
+            return Ok(());
+        }
+        // SAFETY: the device is valid; nothing of its context is used from here on.
+        unsafe {
+            sys::cuDevicePrimaryCtxReset_v2(self.device)
+                .result()
+                .map_err(failed("cuDevicePrimaryCtxReset"))?;
+            primary_ctx::release(self.device).map_err(failed("cuDevicePrimaryCtxRelease"))
+        }
+    }
+}
 
 /// A device of NVIDIA's.
 pub struct Nvidia {
-    context: sys::CUcontext,
+    primary: Arc<Primary>,
     /// What all is done on.
     stream: sys::CUstream,
     /// What is done at once while the other writes down.
@@ -25,7 +70,7 @@ pub struct Nvidia {
     /// The library for products, with memory that it may use.
     blas: Option<(Blas, Address)>,
     /// Host memory that the device copies to at full speed, by size: kept, since it is dear to get.
-    staging: std::sync::Arc<Mutex<Vec<Staging>>>,
+    staging: Arc<Mutex<Vec<Staging>>>,
 }
 
 impl fmt::Debug for Nvidia {
@@ -106,7 +151,7 @@ impl Nvidia {
             attribute(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
             attribute(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
         );
-        // SAFETY: the device is valid; the context is never released, so that handles stay valid.
+        // SAFETY: the device is valid; handles are used only until the context is given up.
         let context =
             unsafe { primary_ctx::retain(cu_device) }.map_err(failed("cuDevicePrimaryCtxRetain"))?;
         // SAFETY: the context was just had.
@@ -140,7 +185,7 @@ impl Nvidia {
             }
         };
         Ok(Self {
-            context,
+            primary: Arc::new(Primary { device: cu_device, context, is_open: RwLock::new(true) }),
             stream,
             aside,
             blas,
@@ -148,14 +193,12 @@ impl Nvidia {
             name,
             capability,
             compiler: compiler_version(),
-            staging: std::sync::Arc::default(),
+            staging: Arc::default(),
         })
     }
 
-    /// Makes the device the one that this thread's calls are for.
-    fn enter(&self) -> Result<(), DriverError> {
-        // SAFETY: the context is never released.
-        unsafe { result::ctx::set_current(self.context) }.map_err(failed("cuCtxSetCurrent"))
+    fn enter(&self) -> Result<RwLockReadGuard<'_, bool>, DriverError> {
+        self.primary.enter()
     }
 
     /// What memory and bytes go by, and whether they must be waited for.
@@ -242,7 +285,7 @@ impl Driver for Nvidia {
     }
 
     fn allocate(&self, bytes: u64) -> Result<Address, DriverError> {
-        self.enter()?;
+        let _entered = self.enter()?;
         let transfers = self.transfers();
         // SAFETY: the stream is valid.
         let address = unsafe { result::malloc_async(transfers.0, bytes as usize) }
@@ -252,7 +295,7 @@ impl Driver for Nvidia {
     }
 
     fn free(&self, address: Address) -> Result<(), DriverError> {
-        self.enter()?;
+        let _entered = self.enter()?;
         // SAFETY: the caller gives back what it had from `allocate`, once; what uses it was asked for before on the same stream.
         unsafe { result::free_async(address.0, self.stream) }.map_err(failed("cuMemFreeAsync"))
     }
@@ -262,7 +305,7 @@ impl Driver for Nvidia {
     }
 
     fn load(&self, image: &[u8], entry_point: &str) -> Result<Function, DriverError> {
-        self.enter()?;
+        let _entered = self.enter()?;
         let name = CString::new(entry_point).map_err(|_| DriverError {
             call: "cuModuleGetFunction",
             reason: String::from("the name holds a zero"),
@@ -277,11 +320,14 @@ impl Driver for Nvidia {
     }
 
     fn launch(&self, launch: &KernelLaunch<'_>) -> Result<(), DriverError> {
-        self.enter()?;
+        let _entered = self.enter()?;
         let ([x, y, z], [width, height]) = (launch.blocks, launch.threads);
         let buffers = launch.buffers.iter().map(|address| (&raw const *address).cast_mut().cast::<c_void>());
         let words = launch.words.iter().map(|word| (&raw const *word).cast_mut().cast::<c_void>());
-        let mut arguments: Vec<*mut c_void> = buffers.chain(words).collect();
+        let mut arguments: Vec<*mut c_void> = match launch.is_table {
+            true => vec![launch.words.as_ptr().cast_mut().cast()],
+            false => buffers.chain(words).collect(),
+        };
         // SAFETY: the function is loaded and takes these arguments, whose values the driver copies before it returns; the memory
         // that it is given outlives the work, which ends before what is asked for later.
         unsafe {
@@ -299,7 +345,7 @@ impl Driver for Nvidia {
 
     fn product(&self, product: &Product) -> Result<bool, DriverError> {
         let Some((blas, workspace)) = &self.blas else { return Ok(false) };
-        self.enter()?;
+        let _entered = self.enter()?;
         blas.product(product, self.stream.cast(), workspace.0 as *mut c_void)
     }
 
@@ -307,7 +353,7 @@ impl Driver for Nvidia {
         if bytes.is_empty() {
             return Ok(());
         }
-        self.enter()?;
+        let _entered = self.enter()?;
         let transfers = self.transfers();
         // SAFETY: the memory has room for the bytes. They lie in pageable memory, which the driver copies from before it returns.
         unsafe { result::memcpy_htod_async(to.0, bytes, transfers.0) }
@@ -316,9 +362,9 @@ impl Driver for Nvidia {
     }
 
     fn download(&self, parts: &[(Address, usize)]) -> Result<Box<dyn Pending>, DriverError> {
-        self.enter()?;
         let total: usize = parts.iter().map(|&(_, bytes)| bytes).sum();
         let mut staging = self.staging(total)?;
+        let _entered = self.enter()?;
         let mut at = 0;
         for &(address, bytes) in parts.iter().filter(|&&(_, bytes)| bytes > 0) {
             // SAFETY: the memory holds so many bytes, and the staging memory has room for all parts; it lives until the copy is done.
@@ -335,7 +381,7 @@ impl Driver for Nvidia {
         unsafe { event::record(done, self.stream) }.map_err(failed("cuEventRecord"))?;
         Ok(Box::new(Copy {
             done,
-            context: self.context,
+            primary: self.primary.clone(),
             staging: Some(staging),
             home: self.staging.clone(),
             lengths: parts.iter().map(|&(_, bytes)| bytes).collect(),
@@ -343,13 +389,13 @@ impl Driver for Nvidia {
     }
 
     fn synchronize(&self) -> Result<(), DriverError> {
-        self.enter()?;
+        let _entered = self.enter()?;
         // SAFETY: the stream is valid.
         unsafe { stream::synchronize(self.stream) }.map_err(failed("cuStreamSynchronize"))
     }
 
     fn begin_capture(&self) -> Result<(), DriverError> {
-        self.enter()?;
+        let _entered = self.enter()?;
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: the stream is valid.
         unsafe { stream::begin_capture(self.stream, mode) }.map_err(failed("cuStreamBeginCapture"))?;
@@ -358,7 +404,7 @@ impl Driver for Nvidia {
     }
 
     fn end_capture(&self) -> Result<Captured, DriverError> {
-        self.enter()?;
+        let _entered = self.enter()?;
         self.capturing.store(false, Ordering::Release);
         // SAFETY: the stream is valid; the graph is destroyed once, when what runs was made of it.
         unsafe {
@@ -371,31 +417,36 @@ impl Driver for Nvidia {
     }
 
     fn replay(&self, captured: Captured) -> Result<(), DriverError> {
-        self.enter()?;
+        let _entered = self.enter()?;
         // SAFETY: the graph was made by `end_capture` and is not forgotten.
         unsafe { graph::launch(captured.0 as sys::CUgraphExec, self.stream) }.map_err(failed("cuGraphLaunch"))
     }
 
     fn forget(&self, captured: Captured) {
-        if self.enter().is_ok() {
+        if let Ok(_entered) = self.enter() {
             // SAFETY: the graph is not used again; the driver waits for what is running.
             let _ = unsafe { graph::exec_destroy(captured.0 as sys::CUgraphExec) };
         }
+    }
+
+    fn close(&self) -> Result<(), DriverError> {
+        self.primary.close()
     }
 }
 
 impl Nvidia {
     /// Staging memory of at least so many bytes.
     fn staging(&self, bytes: usize) -> Result<Staging, DriverError> {
-        let mut kept = self.staging.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut kept = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = kept.iter().position(|staging| staging.bytes >= bytes) {
             return Ok(kept.swap_remove(found));
         }
         drop(kept);
         let bytes = bytes.next_power_of_two().max(4096);
+        let _entered = self.enter()?;
         // SAFETY: the memory is given back once, when it is dropped.
         let start = unsafe { result::malloc_host(bytes, 0) }.map_err(failed("cuMemHostAlloc"))?;
-        Ok(Staging { start: start.cast(), bytes, context: self.context })
+        Ok(Staging { start: start.cast(), bytes, primary: self.primary.clone() })
     }
 }
 
@@ -406,7 +457,7 @@ const MOST_STAGING: usize = 4;
 struct Staging {
     start: *mut u8,
     bytes: usize,
-    context: sys::CUcontext,
+    primary: Arc<Primary>,
 }
 
 // SAFETY: it is plain memory, owned by one.
@@ -422,11 +473,10 @@ impl Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // SAFETY: the memory came from `malloc_host` and is not used again.
-        unsafe {
-            if result::ctx::set_current(self.context).is_ok() {
-                let _ = result::free_host(self.start.cast());
-            }
+        // A context that is given up takes it along.
+        if let Ok(_entered) = self.primary.enter() {
+            // SAFETY: the memory came from `malloc_host` and is not used again.
+            let _ = unsafe { result::free_host(self.start.cast()) };
         }
     }
 }
@@ -434,10 +484,10 @@ impl Drop for Staging {
 /// A copy to staging memory.
 struct Copy {
     done: sys::CUevent,
-    context: sys::CUcontext,
+    primary: Arc<Primary>,
     staging: Option<Staging>,
     /// Where staging memory goes when it was read.
-    home: std::sync::Arc<Mutex<Vec<Staging>>>,
+    home: Arc<Mutex<Vec<Staging>>>,
     lengths: Vec<usize>,
 }
 
@@ -446,11 +496,11 @@ unsafe impl Send for Copy {}
 
 impl Pending for Copy {
     fn wait(mut self: Box<Self>) -> Result<Vec<Vec<u8>>, DriverError> {
-        // SAFETY: the context is never released, and the event is valid until this is dropped.
-        unsafe {
-            result::ctx::set_current(self.context).map_err(failed("cuCtxSetCurrent"))?;
-            event::synchronize(self.done).map_err(failed("cuEventSynchronize"))?;
-        }
+        let primary = self.primary.clone();
+        // The staging memory goes with the context.
+        let _entered = primary.enter()?;
+        // SAFETY: the event is valid until this is dropped, or the context given up.
+        unsafe { event::synchronize(self.done) }.map_err(failed("cuEventSynchronize"))?;
         let mut parts = Vec::with_capacity(self.lengths.len());
         if let Some(mut staging) = self.staging.take() {
             let mut bytes = &*staging.bytes_mut();
@@ -459,9 +509,13 @@ impl Pending for Copy {
                 parts.push(part.to_vec());
                 bytes = rest;
             }
-            let mut home = self.home.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut home = self.home.lock().unwrap_or_else(PoisonError::into_inner);
             if home.len() < MOST_STAGING {
                 home.push(staging);
+            } else {
+                // It goes when nothing is entered any more.
+                drop(home);
+                self.staging = Some(staging);
             }
         }
         Ok(parts)
@@ -470,9 +524,9 @@ impl Pending for Copy {
 
 impl Drop for Copy {
     fn drop(&mut self) {
-        // SAFETY: the context is never released. The copy may still be running where nobody waited for it: its memory goes after it.
-        unsafe {
-            if result::ctx::set_current(self.context).is_ok() {
+        if let Ok(_entered) = self.primary.enter() {
+            // SAFETY: the event is valid. The copy may still be running where nobody waited for it: its memory goes after it.
+            unsafe {
                 let _ = event::synchronize(self.done);
                 let _ = event::destroy(self.done);
             }

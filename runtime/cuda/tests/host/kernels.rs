@@ -21,6 +21,9 @@ pub struct HostFunction {
     /// How many buffers and words it takes.
     #[allow(dead_code, reason = "who hands over arguments with their number does not ask")]
     pub arguments: [u32; 2],
+    /// Words of the table that it takes instead.
+    #[allow(dead_code, reason = "as above")]
+    pub table: u32,
     /// Whether there are barriers.
     waits: bool,
     /// Its place and its shared arrays are statics.
@@ -35,11 +38,16 @@ fn entry(source: &str) -> Option<String> {
     let (arguments, _) = rest.split_once("\n) {")?;
     let (mut buffers, mut words) = (0, 0);
     let mut given = Vec::new();
+    let mut table = 0;
     for argument in arguments.split(',') {
         given.push(match argument.split_once('*') {
             Some((ty, _)) => {
                 buffers += 1;
                 format!("({}*)buffers[{}]", ty.trim(), buffers - 1)
+            }
+            None if argument.contains("Table") => {
+                table = cuda::batch::TABLE_WORDS;
+                String::from("*(const Table*)words")
             }
             None => {
                 words += 1;
@@ -52,6 +60,7 @@ fn entry(source: &str) -> Option<String> {
     let _ = writeln!(out, "    kiln_{name}({});", given.join(", "));
     out.push_str("}\n");
     let _ = writeln!(out, "extern \"C\" const unsigned kiln_host_arguments[2] = {{{buffers}, {words}}};");
+    let _ = writeln!(out, "extern \"C\" const unsigned kiln_host_table = {table};");
     if source.contains("__syncthreads") {
         out.push_str("extern \"C\" void kiln_host_waits() {}\n");
     }
@@ -103,6 +112,7 @@ pub fn load(image: &[u8], folder: &Path) -> Result<HostFunction, String> {
             thread: *library.get(b"kiln_host_thread").expect("the shim's function"),
             run: *library.get(b"kiln_host_run").expect("the kernel"),
             arguments: **library.get::<*const [u32; 2]>(b"kiln_host_arguments").expect("their number"),
+            table: **library.get::<*const u32>(b"kiln_host_table").expect("its size"),
             waits: library.get::<extern "C" fn()>(b"kiln_host_waits").is_ok(),
             turn: Mutex::new(()),
         };

@@ -39,12 +39,16 @@ struct State {
     graphs: HashMap<u64, Arc<Vec<Owned>>>,
     next_graph: u64,
     broken: Option<&'static str>,
+    /// How often the device was given up.
+    closed: u64,
     pub faults: Faults,
 }
 
-/// A device on the host.
+/// A device on the host, for as long as it is not given up.
 pub struct Host {
-    state: Mutex<State>,
+    state: &'static Mutex<State>,
+    /// How often it had been given up before.
+    opened: u64,
 }
 
 impl std::fmt::Debug for Host {
@@ -77,9 +81,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The host's devices, two of them.
-pub fn devices() -> &'static [Arc<Host>; 2] {
-    static DEVICES: OnceLock<[Arc<Host>; 2]> = OnceLock::new();
-    DEVICES.get_or_init(|| std::array::from_fn(|_| Arc::new(Host { state: Mutex::default() })))
+fn devices() -> &'static [Mutex<State>; 2] {
+    static DEVICES: OnceLock<[Mutex<State>; 2]> = OnceLock::new();
+    DEVICES.get_or_init(Default::default)
 }
 
 /// Has the backend use it, before the first test runs.
@@ -93,19 +97,19 @@ extern "C" fn install() {
         return;
     }
     kiln_cuda::open_with(|index| match devices().get(index) {
-        Some(host) => Ok(host.clone() as Arc<dyn Driver>),
+        Some(state) => Ok(Arc::new(Host { state, opened: lock(state).closed }) as Arc<dyn Driver>),
         None => Err(InitError::NotFound { index, found: devices().len() }),
     });
 }
 
 /// Changes what goes wrong on a device.
 pub fn faults<T>(device: &CudaDevice, change: impl FnOnce(&mut Faults) -> T) -> T {
-    change(&mut lock(&devices()[device.index].state).faults)
+    change(&mut lock(&devices()[device.index]).faults)
 }
 
 /// Whether the device is as good as new, and has it be so again.
 pub fn mend(device: &CudaDevice) {
-    let mut state = lock(&devices()[device.index].state);
+    let mut state = lock(&devices()[device.index]);
     state.broken = None;
     state.faults = Faults::default();
 }
@@ -131,11 +135,22 @@ fn compiler() -> &'static str {
     })
 }
 
-impl State {
-    fn whole(&self) -> Result<(), DriverError> {
-        self.broken.map_or(Ok(()), |reason| Err(error("device", reason)))
+impl Host {
+    /// What is known of the device, unless it was given up.
+    fn here(&self) -> Result<MutexGuard<'static, State>, DriverError> {
+        let state = lock(self.state);
+        if state.closed == self.opened { Ok(state) } else { Err(error("device", "it was given up")) }
     }
 
+    /// The same, unless it failed.
+    fn whole(&self) -> Result<MutexGuard<'static, State>, DriverError> {
+        let state = self.here()?;
+        state.broken.map_or(Ok(()), |reason| Err(error("device", reason)))?;
+        Ok(state)
+    }
+}
+
+impl State {
     fn note(&mut self, what: impl FnOnce() -> String) {
         if let Some(asked) = &mut self.faults.asked {
             asked.push(what());
@@ -161,8 +176,7 @@ impl Driver for Host {
     }
 
     fn allocate(&self, bytes: u64) -> Result<Address, DriverError> {
-        let mut state = lock(&self.state);
-        state.whole()?;
+        let mut state = self.whole()?;
         if state.faults.memory.is_some_and(|memory| state.used + bytes > memory) {
             return Err(DriverError { is_out_of_memory: true, ..error("allocate", "out of memory") });
         }
@@ -179,7 +193,7 @@ impl Driver for Host {
     }
 
     fn free(&self, address: Address) -> Result<(), DriverError> {
-        let mut state = lock(&self.state);
+        let mut state = self.here()?;
         let bytes = state.allocated.remove(&address.0).expect("what was allocated");
         state.used -= bytes;
         state.note(|| format!("free {bytes}"));
@@ -195,14 +209,13 @@ impl Driver for Host {
 
     fn load(&self, image: &[u8], _entry_point: &str) -> Result<Function, DriverError> {
         let function = kernels::load(image, &folder()).map_err(|said| error("load", said))?;
-        let mut state = lock(&self.state);
+        let mut state = self.here()?;
         state.functions.push(Arc::new(function));
         Ok(Function(state.functions.len() as u64 - 1))
     }
 
     fn launch(&self, launch: &KernelLaunch<'_>) -> Result<(), DriverError> {
-        let mut state = lock(&self.state);
-        state.whole()?;
+        let mut state = self.whole()?;
         state.note(|| format!("launch {:?} × {:?}", launch.blocks, launch.threads));
         if let Some(reason) = state.faults.launch.take() {
             state.broken = Some(reason);
@@ -225,8 +238,7 @@ impl Driver for Host {
     }
 
     fn product(&self, product: &Product) -> Result<bool, DriverError> {
-        let mut state = lock(&self.state);
-        state.whole()?;
+        let mut state = self.whole()?;
         if !state.faults.library {
             return Ok(false);
         }
@@ -238,15 +250,14 @@ impl Driver for Host {
     }
 
     fn upload(&self, to: Address, bytes: &[u8]) -> Result<(), DriverError> {
-        lock(&self.state).whole()?;
+        let _state = self.whole()?;
         // SAFETY: the memory has room for the bytes.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.0 as *mut u8, bytes.len()) };
         Ok(())
     }
 
     fn download(&self, parts: &[(Address, usize)]) -> Result<Box<dyn Pending>, DriverError> {
-        let state = lock(&self.state);
-        state.whole()?;
+        let state = self.whole()?;
         assert!(state.written.is_none(), "a read while launches are written down");
         // SAFETY: the memory holds so many bytes.
         let part = |&(from, bytes): &(Address, usize)| unsafe {
@@ -256,18 +267,17 @@ impl Driver for Host {
     }
 
     fn synchronize(&self) -> Result<(), DriverError> {
-        lock(&self.state).whole()
+        self.whole().map(|_| ())
     }
 
     fn begin_capture(&self) -> Result<(), DriverError> {
-        let mut state = lock(&self.state);
-        state.whole()?;
+        let mut state = self.whole()?;
         state.written = Some(Vec::new());
         Ok(())
     }
 
     fn end_capture(&self) -> Result<Captured, DriverError> {
-        let mut state = lock(&self.state);
+        let mut state = self.here()?;
         let written = state.written.take().expect("what was begun");
         state.next_graph += 1;
         let name = state.next_graph;
@@ -276,19 +286,33 @@ impl Driver for Host {
     }
 
     fn replay(&self, captured: Captured) -> Result<(), DriverError> {
-        let state = lock(&self.state);
-        state.whole()?;
+        let state = self.whole()?;
         let graph = state.graphs[&captured.0].clone();
         drop(state);
         for owned in &*graph {
-            let function = lock(&self.state).functions[owned.function.0 as usize].clone();
+            let function = self.here()?.functions[owned.function.0 as usize].clone();
             owned.run(&function)?;
         }
         Ok(())
     }
 
     fn forget(&self, captured: Captured) {
-        lock(&self.state).graphs.remove(&captured.0).expect("a graph");
+        if let Ok(mut state) = self.here() {
+            state.graphs.remove(&captured.0).expect("a graph");
+        }
+    }
+
+    fn close(&self) -> Result<(), DriverError> {
+        let mut state = self.here()?;
+        for (start, bytes) in std::mem::take(&mut state.allocated) {
+            let layout = Layout::from_size_align(bytes as usize, ALIGNMENT).expect("a size");
+            // SAFETY: it was allocated with this layout.
+            unsafe { dealloc(start as *mut u8, layout) };
+        }
+        let (closed, next_graph, faults) =
+            (state.closed + 1, state.next_graph, std::mem::take(&mut state.faults));
+        *state = State { closed, next_graph, faults, ..State::default() };
+        Ok(())
     }
 }
 

@@ -3,6 +3,8 @@
 #define __device__
 #define __global__
 #define __launch_bounds__(threads)
+#define __forceinline__ inline
+#define __grid_constant__
 // In a section of their own, so that a block starts with arrays that hold nothing of the last.
 #define __shared__ static __attribute__((section("kiln_shared")))
 #define __restrict__ __restrict

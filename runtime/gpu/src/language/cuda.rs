@@ -5,6 +5,8 @@
 //!
 //! Of 64-bit floats all functions are CUDA's: they are exact to 3 ulp, unlike some of the 32-bit ones.
 
+pub mod batch;
+
 use super::print::{self, Dialect, Printer, Written};
 use super::{Binary, Builtin, Id, Kernel, Op, Storage, Type, Unary};
 use std::fmt::Write;
@@ -45,28 +47,44 @@ pub fn entry_point(kernel: &Kernel) -> String {
 /// of the buffers, in order; the parameters, in order. Blocks are workgroups.
 pub fn source(kernel: &Kernel) -> String {
     let mut printer = Printer::<Cuda>::new(kernel);
-    for (n, (ty, length)) in kernel.shared.iter().enumerate() {
-        let _ = writeln!(printer.out, "__shared__ {} shared_{n}[{length}];", scalar(*ty));
-    }
-    let buffer = |(n, binding): (usize, &super::Binding)| {
-        let constant = if binding.writable { "" } else { "const " };
-        format!("{constant}{}* __restrict__ buffer_{n}", element(binding.storage, binding.fours))
-    };
-    let buffers = kernel.bindings.iter().enumerate().map(buffer);
-    let lasts = (0..kernel.bindings.len()).map(|n| format!("unsigned last_{n}"));
-    let parameters = (0..kernel.parameters).map(|n| format!("unsigned parameter_{n}"));
-    let arguments: Vec<String> = buffers.chain(lasts).chain(parameters).collect();
+    shared_arrays(kernel, &mut printer.out);
     let [x, y] = kernel.workgroup;
     let _ = writeln!(
         printer.out,
         "extern \"C\" __global__ void __launch_bounds__({}) {}(\n    {}\n) {{",
         x * y,
         entry_point(kernel),
-        arguments.join(",\n    ")
+        arguments(kernel).join(",\n    ")
     );
     printer.block(&kernel.body);
     printer.out.push_str("}\n");
     printer.out
+}
+
+fn shared_arrays(kernel: &Kernel, out: &mut String) {
+    for (n, (ty, length)) in kernel.shared.iter().enumerate() {
+        let _ = writeln!(out, "__shared__ {} shared_{n}[{length}];", scalar(*ty));
+    }
+}
+
+/// The types of pointers to the buffers.
+fn pointers(kernel: &Kernel) -> impl Iterator<Item = String> {
+    kernel.bindings.iter().map(|binding| {
+        let constant = if binding.writable { "" } else { "const " };
+        format!("{constant}{}*", element(binding.storage, binding.fours))
+    })
+}
+
+/// The names of what follows them.
+fn scalar_arguments(kernel: &Kernel) -> impl Iterator<Item = String> {
+    let lasts = (0..kernel.bindings.len()).map(|n| format!("last_{n}"));
+    lasts.chain((0..kernel.parameters).map(|n| format!("parameter_{n}")))
+}
+
+/// The arguments' declarations.
+fn arguments(kernel: &Kernel) -> Vec<String> {
+    let buffers = pointers(kernel).enumerate().map(|(n, ty)| format!("{ty} __restrict__ buffer_{n}"));
+    buffers.chain(scalar_arguments(kernel).map(|name| format!("unsigned {name}"))).collect()
 }
 
 /// The position of the last element, or the last four, that a kernel sees of so many bytes.
