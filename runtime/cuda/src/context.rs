@@ -4,6 +4,7 @@ use crate::batch::{self, Batch};
 use crate::cache::Cache;
 use crate::driver::{self, Address, Captured, Driver, DriverError, Function, KernelLaunch, Pending, Product};
 use crate::graph::CaptureError;
+use crate::kernel::{CudaKernel, KernelError};
 use crate::memory::{Buffer, Memory};
 use crate::runtime::CudaRuntime;
 use crate::statistics::{Counters, count};
@@ -65,6 +66,8 @@ struct State {
     kernels: HashMap<Template, Option<Arc<Kernel>>>,
     /// Likewise, those that do several launches at once.
     batch_kernels: HashMap<Template, Option<Arc<Kernel>>>,
+    /// Users' own.
+    own_kernels: HashMap<CudaKernel, Result<Function, KernelError>>,
     /// The last kernel that was asked for: it may be given more to do before it is launched.
     last: Option<Last>,
     /// Launches that do not depend on each other. Either these wait or the last does.
@@ -349,6 +352,41 @@ impl Context {
         }
     }
 
+    /// Runs a user's kernel.
+    pub fn record_own(
+        &self,
+        kernel: &CudaKernel,
+        memories: &[Memory],
+        words: &[u32],
+        (blocks, threads): ([u32; 3], [u32; 2]),
+    ) -> Result<(), KernelError> {
+        let mut state = self.state();
+        let function = match state.own_kernels.get(kernel) {
+            Some(known) => known.clone(),
+            None => {
+                let compile = |error: DriverError| KernelError::Compile {
+                    kernel: kernel.entry_point().to_owned(),
+                    reason: error.to_string(),
+                };
+                let function = self.load(kernel.text(), kernel.entry_point()).map_err(compile);
+                state.own_kernels.insert(kernel.clone(), function.clone());
+                function
+            }
+        }?;
+        self.launch_waiting(&mut state);
+        count(&self.counters.launches, 1);
+        count(&self.counters.moved_bytes, memories.iter().map(|memory| memory.range().len()).sum());
+        let parts: Vec<Part> = memories.iter().filter_map(|memory| self.part(memory)).collect();
+        state.reserve(&parts);
+        // Where memory is missing, that was told.
+        if let Some(buffers) = addresses(&parts) {
+            let buffers = &buffers;
+            let launch = KernelLaunch { function, blocks, threads, buffers, words, is_table: false };
+            self.launch_now(&mut state, &launch);
+        }
+        Ok(())
+    }
+
     /// See [`Runtime::amend`](kiln_gpu::runtime::Runtime::amend).
     pub fn amend<'a>(
         &self,
@@ -496,9 +534,11 @@ impl Context {
         words: &[u32],
     ) {
         let (function, threads, is_table) = (kernel.function, kernel.threads, kernel.capacity > 1);
-        if let Err(error) =
-            self.driver.launch(&KernelLaunch { function, blocks, threads, buffers, words, is_table })
-        {
+        self.launch_now(state, &KernelLaunch { function, blocks, threads, buffers, words, is_table });
+    }
+
+    fn launch_now(&self, state: &mut State, launch: &KernelLaunch<'_>) {
+        if let Err(error) = self.driver.launch(launch) {
             self.fail(error);
         }
         state.launches += 1;

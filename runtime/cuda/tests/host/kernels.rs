@@ -33,9 +33,9 @@ pub struct HostFunction {
 /// C++ that runs a kernel for one thread, from arrays of its arguments.
 fn entry(source: &str) -> Option<String> {
     let (_, rest) = source.split_once("__global__ void ")?;
-    let (_, rest) = rest.split_once(") kiln_")?;
-    let (name, rest) = rest.split_once('(')?;
-    let (arguments, _) = rest.split_once("\n) {")?;
+    let bounds = rest.strip_prefix("__launch_bounds__(").and_then(|rest| rest.split_once(") "));
+    let (name, rest) = bounds.map_or(rest, |(_, rest)| rest).split_once('(')?;
+    let (arguments, _) = rest.split_once(')')?;
     let (mut buffers, mut words) = (0, 0);
     let mut given = Vec::new();
     let mut table = 0;
@@ -51,13 +51,13 @@ fn entry(source: &str) -> Option<String> {
             }
             None => {
                 words += 1;
-                format!("words[{}]", words - 1)
+                format!("*(const {}*)(words + {})", type_of(argument), words - 1)
             }
         });
     }
     let mut out = String::new();
     let _ = writeln!(out, "extern \"C\" void kiln_host_run(void* const* buffers, const unsigned* words) {{");
-    let _ = writeln!(out, "    kiln_{name}({});", given.join(", "));
+    let _ = writeln!(out, "    {name}({});", given.join(", "));
     out.push_str("}\n");
     let _ = writeln!(out, "extern \"C\" const unsigned kiln_host_arguments[2] = {{{buffers}, {words}}};");
     let _ = writeln!(out, "extern \"C\" const unsigned kiln_host_table = {table};");
@@ -67,6 +67,11 @@ fn entry(source: &str) -> Option<String> {
     Some(out)
 }
 
+/// The type that an argument is declared with.
+fn type_of(argument: &str) -> &str {
+    argument.trim().rsplit_once(' ').map_or("unsigned", |(ty, _)| ty)
+}
+
 const FLAGS: [&str; 5] = ["-O1", "-shared", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing"];
 
 /// Compiles a kernel to a library, which a folder keeps.
@@ -74,8 +79,9 @@ const FLAGS: [&str; 5] = ["-O1", "-shared", "-fPIC", "-ffp-contract=off", "-fno-
 /// # Errors
 /// With what the compiler says.
 pub fn compile(source: &str, folder: &Path) -> Result<Vec<u8>, String> {
-    let kernel = source.strip_prefix(cuda::PRELUDE).ok_or("no kernel of the backend")?;
-    let entry = entry(kernel).ok_or("no kernel as they are printed")?;
+    // What kernels call is the shim's.
+    let kernel = source.strip_prefix(cuda::PRELUDE).unwrap_or(source);
+    let entry = entry(kernel).ok_or("no kernel whose arguments are pointers and words")?;
     let text = [include_str!("shim.h"), kernel, &entry].concat();
     // What was compiled before serves again, whoever asked for it.
     let mut hasher = DefaultHasher::new();
