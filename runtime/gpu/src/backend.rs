@@ -4,9 +4,7 @@ use crate::kernels::reduce::{arg_reduce, reduce};
 use crate::kernels::rows::{self, RowOp};
 use crate::kernels::scan::{self, Flags};
 use crate::kernels::window::{self, Pooling};
-use crate::kernels::{
-    attention, cross_entropy, elementwise, embedding, index, matmul, numbers, recurrent, sort,
-};
+use crate::kernels::{attention, cross_entropy, elementwise, embedding, index, matmul, recurrent, sort};
 use crate::language::Storage;
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, element_bytes, held_as, require, supports};
@@ -235,7 +233,6 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
             let steps = vec![Step::Input(0), Step::Constant(rhs, dtype), Step::Binary(op, 0, 1)];
             return elementwise::only(elementwise::consume(&Expression::new(steps), vec![lhs], &[]));
         }
-        let rhs = numbers::operand::<R>(&lhs.device, op, rhs, lhs.dtype);
         step(Step::Binary(op, 0, 1), [lhs], &[rhs])
     }
 
@@ -244,7 +241,6 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
     }
 
     fn compare_scalar(op: CompareOp, lhs: T<R>, rhs: Scalar) -> T<R> {
-        let (op, rhs) = numbers::comparison::<R>(&lhs.device, op, rhs, lhs.dtype);
         step(Step::Compare(op, 0, 1), [lhs], &[rhs])
     }
 

@@ -8,7 +8,6 @@ pub mod elementwise;
 pub mod embedding;
 pub mod index;
 pub mod matmul;
-pub(crate) mod numbers;
 mod program;
 pub mod recurrent;
 pub mod reduce;

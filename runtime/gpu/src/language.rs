@@ -5,9 +5,9 @@
 //! language of a device ([`wgsl`], [`cuda`]).
 //!
 //! Elements of fewer than 32 bits are converted as they are read and written: half-precision ones are computed as 32-bit floats, narrow
-//! integers as those of 32 bits. Numbers of 64 bits are computed as they are, by devices that have them: kernels with such numbers, or
-//! with elements of fewer than 32 bits other than [`Storage::F16`], are printed as CUDA C++ alone
-//! ([`Runtime::supports`](crate::runtime::Runtime::supports) says what a device has).
+//! integers as those of 32 bits. Numbers of 64 bits are computed as they are, by devices that have them; where shaders have no such
+//! integers, they compute with pairs of words. Kernels with elements of fewer than 32 bits other than [`Storage::F16`] are printed as CUDA
+//! C++ alone ([`Runtime::supports`](crate::runtime::Runtime::supports) says what a device has).
 
 mod builder;
 pub mod cuda;

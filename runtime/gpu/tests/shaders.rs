@@ -2,28 +2,41 @@
 
 mod templates;
 
-use kiln_gpu::language::{cuda, wgsl};
+use kiln_gpu::kernels::Template;
+use kiln_gpu::language::cuda;
+use kiln_gpu::language::wgsl::{self, Wide};
+use naga::valid::{Capabilities, ValidationFlags, Validator};
+
+/// The source of a kernel, which is valid with the capabilities.
+fn validated(template: &Template, wide: Wide, capabilities: Capabilities) -> String {
+    let source = wgsl::source(&template.kernel(), wide);
+    let module = match naga::front::wgsl::parse_str(&source) {
+        Ok(module) => module,
+        Err(error) => panic!("{template:?}: {}\n{source}", error.emit_to_string(&source)),
+    };
+    if let Err(error) = Validator::new(ValidationFlags::all(), capabilities).validate(&module) {
+        panic!("{template:?}: {}\n{source}", error.emit_to_string(&source));
+    }
+    source
+}
 
 #[test]
 fn kernels_are_valid_shaders() {
-    use naga::valid::{Capabilities, ValidationFlags, Validator};
-    let capabilities = Capabilities::SHADER_FLOAT16;
-    let mut sources = Vec::new();
-    for template in templates::all() {
-        let source = wgsl::source(&template.kernel());
-        let module = match naga::front::wgsl::parse_str(&source) {
-            Ok(module) => module,
-            Err(error) => panic!("{template:?}: {}\n{source}", error.emit_to_string(&source)),
-        };
-        let validated = Validator::new(ValidationFlags::all(), capabilities).validate(&module);
-        if let Err(error) = validated {
-            panic!("{template:?}: {}\n{source}", error.emit_to_string(&source));
-        }
-        sources.push(source);
-    }
+    // Browsers have no numbers of 64 bits: integers are pairs of words there.
+    let kernels = templates::all().into_iter().chain(templates::of_integers_of_64_bits());
+    let sources: Vec<String> =
+        kernels.map(|template| validated(&template, Wide::Pairs, Capabilities::SHADER_FLOAT16)).collect();
     // Browsers have a compiler of their own, which `scripts/web.sh` asks too.
     if let Some(file) = std::env::var_os("KILN_SHADERS") {
         std::fs::write(file, sources.join("\0")).expect("a file for the sources");
+    }
+}
+
+#[test]
+fn kernels_with_numbers_of_64_bits_are_valid_shaders() {
+    let capabilities = Capabilities::SHADER_FLOAT16 | Capabilities::SHADER_INT64 | Capabilities::FLOAT64;
+    for template in templates::of_64_bits() {
+        validated(&template, Wide::Native, capabilities);
     }
 }
 
@@ -34,7 +47,8 @@ fn other_dtypes_read_well_in_cuda_alone() {
     for (name, template) in templates::readable_in_cuda_alone() {
         let kernel = template.kernel();
         insta::assert_snapshot!(name, cuda::source(&kernel));
-        assert!(std::panic::catch_unwind(|| wgsl::source(&kernel)).is_err(), "{name} in WGSL");
+        let in_wgsl = std::panic::catch_unwind(|| wgsl::source(&kernel, Wide::Pairs));
+        assert!(in_wgsl.is_err(), "{name} in WGSL");
     }
     for template in templates::of_cuda_alone() {
         assert!(cuda::source(&template.kernel()).contains("__global__"), "{template:?}");
@@ -45,7 +59,7 @@ fn other_dtypes_read_well_in_cuda_alone() {
 fn sources_read_well() {
     for (name, template) in templates::readable() {
         let kernel = template.kernel();
-        insta::assert_snapshot!(name, wgsl::source(&kernel));
+        insta::assert_snapshot!(name, wgsl::source(&kernel, Wide::Pairs));
         insta::assert_snapshot!(format!("{name}_cuda"), cuda::source(&kernel));
     }
 }

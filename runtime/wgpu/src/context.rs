@@ -7,7 +7,7 @@ use crate::read;
 use crate::runtime::WgpuRuntime;
 use crate::statistics::{Counters, count};
 use kiln_gpu::kernels::Template;
-use kiln_gpu::language::wgsl;
+use kiln_gpu::language::wgsl::{self, Wide};
 use kiln_gpu::memory::{Owner, Pool, size_class};
 #[cfg(not(target_arch = "wasm32"))]
 use kiln_gpu::promise::block_on;
@@ -24,6 +24,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The variable that says, by 1 or 0, whether kernels share memory within workgroups. Where it is not set, they do so but on drivers
 /// that compute on a CPU.
 const SHARED_MEMORY: &str = "KILN_WGPU_SHARED_MEMORY";
+/// A variable of the environment: 0 has kernels do without the device's numbers of 64 bits.
+const WIDE_NUMBERS: &str = "KILN_WGPU_WIDE_NUMBERS";
+/// Numbers of 64 bits.
+const WIDE: wgpu::Features = wgpu::Features::SHADER_INT64.union(wgpu::Features::SHADER_F64);
 /// Bytes of the parameters that one kernel sees.
 pub(crate) const PARAMETER_BYTES: u64 = 4096;
 /// Bytes of the parameters of one submission.
@@ -40,7 +44,8 @@ pub(crate) struct Context {
     /// The adapter's name.
     pub name: String,
     pub limits: Limits,
-    pub has_f16: bool,
+    /// What shaders have besides numbers of 32 bits.
+    pub numbers: wgpu::Features,
     pub counters: Counters,
     state: Mutex<State>,
     draws: Mutex<Draws>,
@@ -139,10 +144,13 @@ impl Context {
             // Browsers do not tell their pages.
             info.name = String::from("WebGPU");
         }
-        let has_f16 = adapter.features().contains(wgpu::Features::SHADER_F16);
+        let mut numbers = adapter.features() & (wgpu::Features::SHADER_F16 | WIDE);
+        if std::env::var(WIDE_NUMBERS).is_ok_and(|value| value == "0") {
+            numbers.remove(WIDE);
+        }
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("kiln"),
-            required_features: if has_f16 { wgpu::Features::SHADER_F16 } else { wgpu::Features::empty() },
+            required_features: numbers,
             required_limits: limits.clone(),
             ..wgpu::DeviceDescriptor::default()
         };
@@ -202,7 +210,7 @@ impl Context {
                     Err(_) => info.device_type != wgpu::DeviceType::Cpu,
                 },
             },
-            has_f16,
+            numbers,
             counters: Counters::default(),
             state: Mutex::default(),
             draws: Mutex::new(Draws::unseeded()),
@@ -512,7 +520,8 @@ impl Context {
         let kernel = template.kernel();
         let writable: Vec<bool> = kernel.bindings.iter().map(|binding| binding.writable).collect();
         let layout = self.layout(state, &writable);
-        let source = wgsl::source(&kernel);
+        let has_wide = self.numbers.contains(wgpu::Features::SHADER_INT64);
+        let source = wgsl::source(&kernel, if has_wide { Wide::Native } else { Wide::Pairs });
         log::trace!("{source}");
         let options = wgpu::PipelineCompilationOptions {
             // Shared arrays are written before they are read.

@@ -11,8 +11,8 @@ use std::sync::Arc;
 /// A kernel in WGSL, to compute what no operation does, or several at once.
 ///
 /// Its tensors are storage buffers of group 0, numbered in the order in which [`Launch::input`] and [`Launch::output`] give them:
-/// arrays of `f32`, `f16`, `i32` or `u32` as the tensor's dtype is (booleans are `u32`, 0 or 1), row-major, of the tensor's length
-/// (`arrayLength`). Values are a uniform of group 1, binding 0: a struct of 4-byte scalars in the order of [`Launch::parameter`].
+/// arrays of `f32`, `f16`, `i32` or `u32` as the tensor's dtype is (booleans are `u32`, 0 or 1; integers of 64 bits `vec2<u32>`, the lower
+/// word first), row-major, of the tensor's length (`arrayLength`). Values are a uniform of group 1, binding 0: a struct of 4-byte scalars in the order of [`Launch::parameter`].
 ///
 /// It is compiled when a device first runs it, and run after the operations that were asked for before, without waiting for them.
 /// Kernels of the same text, entry point and constants are the same kernel, wherever they are made.

@@ -27,7 +27,8 @@ pub type WgpuTensor = kiln_gpu::GpuTensor<WgpuRuntime>;
 
 /// The backend; `F` and `I` are the dtypes that float and int tensors get by default.
 ///
-/// It holds f32, i32, u32 and bool, and f16 where the adapter does. Other integers are held as `I`, other floats as f32
-/// ([`supports`](kiln_tensor::backend::Backend::supports)). Data and numbers that 32 bits do not hold are refused with a message that names
-/// dtype and number; integers that are computed wrap at 32 bits. An integer divided by 0 is 0 here, where a CPU stops.
-pub type Wgpu<F = f32, I = i32> = kiln_gpu::Gpu<WgpuRuntime, F, I>;
+/// It holds f32, i32, i64, u32, u64 and bool, f16 where the adapter does, and f64 where it has floats and integers of 64 bits. Where it has
+/// no such integers (as in browsers), kernels compute with pairs of words: as exactly, in more steps. Narrower integers are held as `I`,
+/// other floats as f32 ([`supports`](kiln_tensor::backend::Backend::supports)); data that these do not hold are refused with a message
+/// that names dtype and number. An integer divided by 0 is 0 here, where a CPU stops.
+pub type Wgpu<F = f32, I = i64> = kiln_gpu::Gpu<WgpuRuntime, F, I>;

@@ -36,18 +36,15 @@ impl Runtime for WgpuRuntime {
     }
 
     fn supports(device: &WgpuDevice, storage: Storage) -> bool {
+        let has = |features| expect_context(device).numbers.contains(features);
         match storage {
-            Storage::F16 => expect_context(device).has_f16,
+            Storage::F16 => has(wgpu::Features::SHADER_F16),
+            Storage::F64 => has(wgpu::Features::SHADER_F64 | wgpu::Features::SHADER_INT64),
+            // Where shaders have no integers of 64 bits, they compute with pairs of words.
+            Storage::I64 | Storage::U64 => true,
             Storage::F32 | Storage::I32 | Storage::U32 | Storage::Bool => true,
             // WGSL has none of them.
-            Storage::F64
-            | Storage::BF16
-            | Storage::I64
-            | Storage::I16
-            | Storage::I8
-            | Storage::U64
-            | Storage::U16
-            | Storage::U8 => false,
+            Storage::BF16 | Storage::I16 | Storage::I8 | Storage::U16 | Storage::U8 => false,
         }
     }
 

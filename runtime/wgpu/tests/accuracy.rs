@@ -1,7 +1,7 @@
 //! How exact the functions of floats are that kernels compute with: as `kiln_gpu`'s `math` says, whatever the device's own are worth.
 
 use kiln_tensor::backend::Backend;
-use kiln_tensor::{BinaryOp, TensorData, UnaryOp};
+use kiln_tensor::{BinaryOp, DType, TensorData, UnaryOp};
 
 type Wgpu = kiln_wgpu::Wgpu;
 type T = <Wgpu as Backend>::Primitive;
@@ -100,5 +100,136 @@ fn powers_are_as_exact_as_they_say() {
             exponent[at],
             found[at]
         );
+    }
+}
+
+/// 64-bit floats beside the host's functions, which are exact to an ulp; nothing where shaders have none.
+mod doubles {
+    use super::*;
+
+    fn have() -> bool {
+        Wgpu::supports(&Default::default(), DType::F64)
+    }
+
+    fn double(values: &[f64]) -> T {
+        Wgpu::from_data(TensorData::new(values.to_vec(), [values.len()]), &Default::default())
+    }
+
+    fn doubles(tensor: T) -> Vec<f64> {
+        Wgpu::into_data(tensor).expect("a device").to_vec().expect("floats")
+    }
+
+    /// Numbers of a range, in steps of one size that is no round number.
+    fn range(low: f64, high: f64) -> Vec<f64> {
+        (0..20_000).map(|n| low + (high - low) * ((f64::from(n) + 0.123) / 20_000.0)).collect()
+    }
+
+    /// The units of its last place by which a number is off.
+    fn units(found: f64, exact: f64) -> f64 {
+        let unit = f64::EPSILON * 2.0_f64.powi(exact.abs().max(f64::MIN_POSITIVE).log2().floor() as i32);
+        (found - exact).abs() / unit
+    }
+
+    /// The host's own loses digits near 1 (and its `atanh` near -1).
+    fn acosh(x: f64) -> f64 {
+        2.0 * ((x - 1.0) * 0.5).sqrt().asinh()
+    }
+
+    #[test]
+    fn functions_are_as_exact_as_they_say() {
+        type Case = (UnaryOp, fn(f64) -> f64, [f64; 2]);
+        let cases: [Case; 26] = [
+            (UnaryOp::Exp, f64::exp, [-700.0, 709.0]),
+            (UnaryOp::Exp, f64::exp, [-2.0, 2.0]),
+            (UnaryOp::Log, f64::ln, [1e-6, 4.0]),
+            (UnaryOp::Log, f64::ln, [1.0, 1e9]),
+            (UnaryOp::Log1p, f64::ln_1p, [-0.99, 3.0]),
+            (UnaryOp::Log1p, f64::ln_1p, [-1e-9, 1e-9]),
+            (UnaryOp::Tanh, f64::tanh, [-25.0, 25.0]),
+            (UnaryOp::Tanh, f64::tanh, [-0.1, 0.1]),
+            (UnaryOp::Sinh, f64::sinh, [-20.0, 20.0]),
+            (UnaryOp::Sinh, f64::sinh, [700.0, 710.0]),
+            (UnaryOp::Cosh, f64::cosh, [-20.0, 20.0]),
+            (UnaryOp::Asinh, f64::asinh, [-30.0, 30.0]),
+            (UnaryOp::Acosh, acosh, [1.0, 30.0]),
+            (UnaryOp::Atanh, |x| x.abs().atanh().copysign(x), [-0.999, 0.999]),
+            (UnaryOp::Atan, f64::atan, [-30.0, 30.0]),
+            (UnaryOp::Atan, f64::atan, [-1.0, 1.0]),
+            (UnaryOp::Asin, f64::asin, [-1.0, 1.0]),
+            (UnaryOp::Acos, f64::acos, [-1.0, 1.0]),
+            (UnaryOp::Sqrt, f64::sqrt, [0.0, 1e6]),
+            (UnaryOp::Sin, f64::sin, [-10.0, 10.0]),
+            (UnaryOp::Sin, f64::sin, [1e5, 2e5]),
+            (UnaryOp::Sin, f64::sin, [-1e300, 1e300]),
+            (UnaryOp::Cos, f64::cos, [-10.0, 10.0]),
+            (UnaryOp::Cos, f64::cos, [1_048_000.0, 1_049_000.0]),
+            (UnaryOp::Cos, f64::cos, [1e15, 1e18]),
+            (UnaryOp::Tan, f64::tan, [-1.5, 1.5]),
+        ];
+        if !have() {
+            return;
+        }
+        for (op, exact, [low, high]) in cases {
+            let x = range(low, high);
+            let found = doubles(Wgpu::unary(op, double(&x)));
+            for (&x, found) in x.iter().zip(found) {
+                let (off, exact) = (units(found, exact(x)), exact(x));
+                assert!(off <= 4.0, "{op:?} of {x:e}: {found:e}, off by {off} units of {exact:e}");
+            }
+        }
+    }
+
+    #[test]
+    fn error_functions_are_odd_and_bounded() {
+        if !have() {
+            return;
+        }
+        // Abramowitz & Stegun 1964, table 7.1, and what series say of the others.
+        let known = [
+            (0.0, 0.0),
+            (0.1, 0.112_462_916_018_284_9),
+            (0.5, 0.520_499_877_813_046_5),
+            (1.0, 0.842_700_792_949_714_9),
+            (1.5, 0.966_105_146_475_310_8),
+            (2.0, 0.995_322_265_018_952_7),
+            (3.0, 0.999_977_909_503_001_4),
+            (6.5, 1.0),
+        ];
+        for sign in [1.0, -1.0] {
+            let x: Vec<f64> = known.iter().map(|(x, _)| sign * x).collect();
+            let found = doubles(Wgpu::unary(UnaryOp::Erf, double(&x)));
+            for ((x, exact), found) in known.iter().zip(found) {
+                let off = units(found, sign * exact);
+                assert!(off <= 3.0, "erf of {x}: {found}, off by {off} units");
+            }
+        }
+    }
+
+    #[test]
+    fn powers_and_remainders_are_as_exact_as_they_say() {
+        if !have() {
+            return;
+        }
+        for ([low, high], exponents) in [
+            ([0.5, 2.0], [-700.0, 700.0]),
+            ([1e-3, 1e3], [-3.0, 3.0]),
+            ([0.99, 1.01], [-60_000.0, 60_000.0]),
+            ([1e300, 1.7e308], [-0.99, 0.99]),
+        ] {
+            let (base, steps) = (range(low, high), range(exponents[0], exponents[1]));
+            let exponent: Vec<f64> = (0..base.len()).map(|n| steps[n * 7919 % steps.len()]).collect();
+            let found = doubles(Wgpu::binary(BinaryOp::Pow, double(&base), double(&exponent)));
+            for ((base, exponent), found) in base.iter().zip(&exponent).zip(found) {
+                let exact = base.powf(*exponent);
+                let off = units(found, exact);
+                let is_normal = exact.is_normal() || exact == found;
+                assert!(off <= 4.0 || !is_normal, "{base:e}^{exponent}: {found:e}, off by {off} units");
+            }
+        }
+        let (a, b) = (range(-1e300, 1e300), range(-3.0, 7.0));
+        let found = doubles(Wgpu::binary(BinaryOp::Fmod, double(&a), double(&b)));
+        for ((a, b), found) in a.iter().zip(&b).zip(found) {
+            assert_eq!(found.to_bits(), (a % b).to_bits(), "{a:e} % {b}");
+        }
     }
 }

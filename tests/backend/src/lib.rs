@@ -8,7 +8,7 @@
 //! kiln_backend_tests::suite!(half: NdArray<f16, i32>, tensors);
 //! ```
 //!
-//! `primitives` calls the backend's methods, `tensors` goes through `Tensor`, `gradients` compares what training needs with
+//! `primitives` calls the backend's methods, `beside` compares them with the CPU backend's in every dtype, `tensors` goes through `Tensor`, `gradients` compares what training needs with
 //! finite differences (in f64) and with PyTorch, `pytorch` with the latter alone. Dtypes that a backend does not support
 //! ([`Backend::supports`]) are left out.
 //!
@@ -16,6 +16,7 @@
 
 #![allow(missing_docs, reason = "tests are named by what they prove")]
 
+pub mod beside;
 pub mod case;
 pub mod derivatives;
 pub mod gradients;
@@ -90,6 +91,20 @@ macro_rules! suite {
             finite: activations convolutions transposed_convolutions pools adaptive_pools resizes softmaxes cross_entropies norms embeddings;
             training: attentions recurrent dropout;
             pytorch: activations windows norms cross_entropies attentions recurrent;
+        }
+    };
+    (@level beside) => {
+        $crate::suite! { @beside
+            arithmetic functions casts sixteen_bits_are_rounded_once folds_and_orders long_folds_of_narrow_dtypes places_and_numbers
+            parameters_have_all_their_bits products_and_windows rows_in_double_precision the_same_seed_draws_the_same_numbers
+        }
+    };
+    (@beside $($test:ident)*) => {
+        mod beside {
+            $(#[test]
+            fn $test() {
+                $crate::beside::$test::<super::Subject>();
+            })*
         }
     };
     (@level pytorch) => {

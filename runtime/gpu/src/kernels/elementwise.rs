@@ -4,10 +4,10 @@ use super::access::{self, Access, Operand, Walk};
 pub(crate) use super::program::activation;
 use super::program::{Operands, declare_parameters, evaluate, parameter_words};
 use super::then::{self, Then};
-use super::{LINE, launch, launch_open, line_of, numbers};
+use super::{LINE, launch, launch_open, line_of};
 use crate::language::{Builder, Kernel};
 use crate::runtime::Runtime;
-use crate::tensor::{GpuTensor, held_as, require, supports};
+use crate::tensor::{GpuTensor, held_as, require};
 use kiln_tensor::backend::{Layout, Primitive, SliceRange};
 use kiln_tensor::{Activation, BinaryOp, DType, Expression, Scalar, Shape, Step};
 
@@ -94,7 +94,6 @@ pub(crate) fn run<R: Runtime>(
     parameters: &[Scalar],
 ) -> Vec<GpuTensor<R>> {
     let (shape, dtypes) = shape_and_dtypes(expression, operands);
-    let expression = &*numbers::within::<R>(&operands[0].device, expression, parameters);
     let device = &operands[0].device;
     let results: Vec<GpuTensor<R>> = expression
         .results()
@@ -112,7 +111,6 @@ pub(crate) fn consume<R: Runtime>(
     parameters: &[Scalar],
 ) -> Vec<GpuTensor<R>> {
     let (shape, dtypes) = shape_and_dtypes(expression, &operands);
-    let expression = &*numbers::within::<R>(&operands[0].device, expression, parameters);
     let dtype = expression.results().first().map(|&step| dtypes[usize::from(step)]);
     let Some(dtype) = dtype else { return run(expression, &operands, parameters) };
     match then::within_last(expression, operands, parameters, &shape, dtype) {
@@ -280,7 +278,6 @@ pub(crate) fn fill<R: Runtime>(
     dtype: DType,
     device: &R::Device,
 ) -> GpuTensor<R> {
-    let program = &*numbers::within::<R>(device, program, parameters);
     let result = GpuTensor::empty(shape.clone(), dtype, device);
     write(program, &[], parameters, core::slice::from_ref(&result), &shape);
     result
@@ -293,7 +290,6 @@ pub(crate) fn full<R: Runtime>(
     dtype: DType,
     device: &R::Device,
 ) -> GpuTensor<R> {
-    numbers::expect_held::<R>(device, "full", value, dtype);
     fill(&Expression::new(vec![Step::Parameter(0, dtype)]), &[value], shape, dtype, device)
 }
 
@@ -307,15 +303,8 @@ pub(crate) fn arange<R: Runtime>(
 ) -> GpuTensor<R> {
     let distance = if step > 0 { end.saturating_sub(start) } else { start.saturating_sub(end) };
     let count = usize::try_from(distance).unwrap_or(0).div_ceil(step.unsigned_abs().max(1) as usize);
-    if let Some(steps) = count.checked_sub(1) {
-        let last = i128::from(start) + i128::from(step) * steps as i128;
-        let last = i64::try_from(last).unwrap_or(if step > 0 { i64::MAX } else { i64::MIN });
-        [start, last]
-            .into_iter()
-            .for_each(|number| numbers::expect_held::<R>(device, "arange", Scalar::Int(number), dtype));
-    }
     // What a narrow dtype rounds or wraps is exact where it is counted in a wide one.
-    let counted = if supports::<R>(device, DType::I64) { DType::I64 } else { dtype };
+    let counted = DType::I64;
     let program = Expression::new(vec![
         Step::Iota(0, counted),
         Step::Parameter(0, counted),

@@ -12,7 +12,7 @@ use super::then::{self, Then};
 use super::{LINE, block, launch, launch_blocks, launch_open, line_of};
 use crate::language::{Builder, Kernel, Number, Type, Value};
 use crate::runtime::Runtime;
-use crate::tensor::{GpuTensor, held_as};
+use crate::tensor::{GpuTensor, held_as, require};
 use kiln_tensor::{
     Activation, ConvOptions, ConvTransposeOptions, DType, PoolOp, PoolOptions, Shape, Windows, spatial,
 };
@@ -432,11 +432,7 @@ impl Pool {
                         output.set(position, sum.get() / divisor.to(ty));
                     }
                     Pooling::Of(PoolOp::Lp { p }) => {
-                        // In floats that hold the elements as well as floats do.
-                        let wide = match ty {
-                            Type::F64 | Type::I64 | Type::U64 => Type::F64,
-                            Type::F32 | Type::I32 | Type::U32 | Type::Bool => Type::F32,
-                        };
+                        let wide = floats_for(ty);
                         let sum = k.variable(k.whole(0, wide));
                         each(&|at| {
                             let magnitude = x.at(base + at).to(wide).abs();
@@ -467,6 +463,14 @@ fn ty_of(pooling: Pooling) -> Type {
     }
 }
 
+/// The floats that hold numbers of a type as well as floats do.
+fn floats_for(ty: Type) -> Type {
+    match ty {
+        Type::F64 | Type::I64 | Type::U64 => Type::F64,
+        Type::F32 | Type::I32 | Type::U32 | Type::Bool => Type::F32,
+    }
+}
+
 /// A pooling; of the largest with their positions in their channel, where a dtype for them is given.
 pub(crate) fn pool<R: Runtime>(
     pooling: Pooling,
@@ -483,6 +487,10 @@ pub(crate) fn pool<R: Runtime>(
     };
     if out.is_empty() {
         return (out, places);
+    }
+    if matches!(pooling, Pooling::Of(PoolOp::Lp { .. })) && floats_for(held_as(x.dtype).value()) == Type::F64
+    {
+        require::<R>(&x.device, DType::F64);
     }
     let x = from_start(x);
     let mut words = vec![out.len() as u32];

@@ -1,5 +1,6 @@
-//! Functions of floats of either width: those of 32 bits are formulas ([`math`](super::math)), those of 64 bits the device's own, whose
-//! error is at most 3 ulp (NVIDIA, "CUDA C++ Programming Guide", appendix "Mathematical Functions").
+//! Functions of floats of either width: those of 32 bits are formulas ([`math`](super::math)), those of 64 bits CUDA's own, whose error
+//! is at most 3 ulp (NVIDIA, "CUDA C++ Programming Guide", appendix "Mathematical Functions"), or written in WGSL to the error that
+//! [`wgsl`](super::wgsl) says.
 
 use super::{Binary, Type, Unary, Value};
 

@@ -1,7 +1,11 @@
 //! Kernels as WGSL (W3C, "WebGPU Shading Language").
 //!
-//! WGSL has numbers of 32 bits, and 16-bit floats. Of kernels with any others there is no source: no tensor has their dtypes on a device
-//! whose runtime does not support them, so that they are not made for it.
+//! WGSL has numbers of 32 bits, and 16-bit floats; some implementations have those of 64 bits besides, others get integers of 64 bits as
+//! pairs of words ([`Wide`]). Of kernels with any other numbers there is no source: no tensor has their dtypes on a device whose runtime
+//! does not support them, so that they are not made for it.
+
+mod doubles;
+mod pairs;
 
 use super::print::{self, Dialect, Printer, Written};
 use super::{Binary, Builtin, Id, Kernel, Op, Statement, Storage, Type, Unary};
@@ -10,9 +14,28 @@ use std::fmt::Write;
 /// The name of a kernel's entry point.
 pub const ENTRY_POINT: &str = "main";
 
+/// How numbers of 64 bits are written down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wide {
+    /// As `naga` writes them: `i64`, `u64` and, where the device has them, `f64`.
+    Native,
+    /// Integers as pairs of words, which any implementation has. There are no floats of 64 bits.
+    Pairs,
+}
+
 /// The source of a kernel: its buffers are the bindings of group 0, in order; its parameters are the one uniform of group 1.
-pub fn source(kernel: &Kernel) -> String {
-    let mut printer = Printer::<Wgsl>::new(kernel);
+///
+/// # Panics
+/// When the kernel has numbers that the language has not.
+pub fn source(kernel: &Kernel, wide: Wide) -> String {
+    match wide {
+        Wide::Native => source_in::<true>(kernel),
+        Wide::Pairs => source_in::<false>(kernel),
+    }
+}
+
+fn source_in<const NATIVE: bool>(kernel: &Kernel) -> String {
+    let mut printer = Printer::<Wgsl<NATIVE>>::new(kernel);
     declarations(&mut printer);
     let [x, y] = kernel.workgroup;
     let _ = writeln!(printer.out, "@compute @workgroup_size({x}, {y})");
@@ -32,9 +55,18 @@ fn absent(what: &dyn std::fmt::Debug) -> ! {
     unreachable!("WGSL has no {what:?}: runtimes that print it support no dtype that needs it")
 }
 
-fn scalar(ty: Type) -> &'static str {
+/// Whether numbers of a type are written down as pairs of words.
+fn is_pair<const NATIVE: bool>(ty: Type) -> bool {
+    !NATIVE && matches!(ty, Type::I64 | Type::U64)
+}
+
+fn scalar<const NATIVE: bool>(ty: Type) -> &'static str {
     match ty {
-        Type::F64 | Type::I64 | Type::U64 => absent(&ty),
+        Type::F64 if NATIVE => "f64",
+        Type::I64 if NATIVE => "i64",
+        Type::U64 if NATIVE => "u64",
+        Type::I64 | Type::U64 => "vec2<u32>",
+        Type::F64 => absent(&ty),
         Type::F32 => "f32",
         Type::I32 => "i32",
         Type::U32 => "u32",
@@ -42,33 +74,37 @@ fn scalar(ty: Type) -> &'static str {
     }
 }
 
-fn element(storage: Storage) -> &'static str {
+fn element<const NATIVE: bool>(storage: Storage) -> &'static str {
     match storage {
-        Storage::F32 => "f32",
         Storage::F16 => "f16",
-        Storage::I32 => "i32",
-        Storage::U32 | Storage::Bool => "u32",
-        Storage::F64
-        | Storage::BF16
-        | Storage::I64
-        | Storage::I16
-        | Storage::I8
-        | Storage::U64
-        | Storage::U16
-        | Storage::U8 => absent(&storage),
+        Storage::Bool => "u32",
+        Storage::F64 | Storage::F32 | Storage::I64 | Storage::I32 | Storage::U64 | Storage::U32 => {
+            scalar::<NATIVE>(storage.value())
+        }
+        Storage::BF16 | Storage::I16 | Storage::I8 | Storage::U16 | Storage::U8 => absent(&storage),
     }
 }
 
-fn declarations(printer: &mut Printer<'_, Wgsl>) {
+/// Four elements of a buffer of fours. There are no vectors of vectors, but arrays.
+fn four_elements<const NATIVE: bool>(storage: Storage) -> String {
+    let element = element::<NATIVE>(storage);
+    if is_pair::<NATIVE>(storage.value()) {
+        format!("array<{element}, 4>")
+    } else {
+        format!("vec4<{element}>")
+    }
+}
+
+fn declarations<const NATIVE: bool>(printer: &mut Printer<'_, Wgsl<NATIVE>>) {
     let (kernel, out) = (printer.kernel, &mut printer.out);
     if kernel.bindings.iter().any(|binding| binding.storage == Storage::F16) {
         out.push_str("enable f16;\n\n");
     }
     for (n, binding) in kernel.bindings.iter().enumerate() {
         let access = if binding.writable { "read_write" } else { "read" };
-        let element = match (element(binding.storage), binding.fours) {
-            (element, false) => element.to_owned(),
-            (element, true) => format!("vec4<{element}>"),
+        let element = match binding.fours {
+            false => element::<NATIVE>(binding.storage).to_owned(),
+            true => four_elements::<NATIVE>(binding.storage),
         };
         let _ = writeln!(out, "@group(0) @binding({n}) var<storage, {access}> buffer_{n}: array<{element}>;");
     }
@@ -77,93 +113,164 @@ fn declarations(printer: &mut Printer<'_, Wgsl>) {
         let _ = writeln!(out, "@group(1) @binding(0) var<uniform> parameters: array<vec4<u32>, {vectors}>;");
     }
     for (n, (ty, length)) in kernel.shared.iter().enumerate() {
-        let _ = writeln!(out, "var<workgroup> shared_{n}: array<{}, {length}>;", scalar(*ty));
+        let _ = writeln!(out, "var<workgroup> shared_{n}: array<{}, {length}>;", scalar::<NATIVE>(*ty));
     }
     // A constant expression may be neither NaN nor infinite: their bits come from variables.
     for bits in non_finite(kernel) {
-        let _ = writeln!(out, "var<private> bits_{bits:08x}: u32 = 0x{bits:08x}u;");
+        let _ = match bits {
+            Bits::Single(bits) => writeln!(out, "var<private> bits_{bits:08x}: u32 = 0x{bits:08x}u;"),
+            Bits::Double(bits) => writeln!(out, "var<private> bits_{bits:016x}: u64 = 0x{bits:016x}lu;"),
+        };
     }
     out.push('\n');
+    if kernel.types.iter().any(|&ty| is_pair::<NATIVE>(ty)) {
+        out.push_str(pairs::FUNCTIONS);
+        out.push('\n');
+    }
+    if kernel.types.contains(&Type::F64) && calls_doubles(&kernel.body, kernel) {
+        out.push_str(doubles::FUNCTIONS);
+        out.push('\n');
+    }
 }
 
-/// The bits of the constants that are not finite, each once.
-fn non_finite(kernel: &Kernel) -> Vec<u32> {
-    fn collect(statements: &[Statement], found: &mut Vec<u32>) {
-        for statement in statements {
-            match statement {
-                Statement::Let(_, Op::F32(bits)) if !f32::from_bits(*bits).is_finite() => found.push(*bits),
-                Statement::If(_, then, otherwise) => {
-                    collect(then, found);
-                    collect(otherwise, found);
-                }
-                Statement::For { body, .. } => collect(body, found),
-                Statement::Let(..)
-                | Statement::Variable(..)
-                | Statement::Set(..)
-                | Statement::Store { .. }
-                | Statement::LoadFour { .. }
-                | Statement::StoreFour { .. }
-                | Statement::StoreShared { .. }
-                | Statement::Barrier => {}
+/// A float that is not finite.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Bits {
+    Single(u32),
+    Double(u64),
+}
+
+/// Does something with every number of a kernel's statements.
+fn each_number(statements: &[Statement], each: &mut impl FnMut(Id, &Op)) {
+    for statement in statements {
+        match statement {
+            Statement::Let(id, op) => each(*id, op),
+            Statement::If(_, then, otherwise) => {
+                each_number(then, each);
+                each_number(otherwise, each);
             }
+            Statement::For { body, .. } => each_number(body, each),
+            Statement::Variable(..)
+            | Statement::Set(..)
+            | Statement::Store { .. }
+            | Statement::LoadFour { .. }
+            | Statement::StoreFour { .. }
+            | Statement::StoreShared { .. }
+            | Statement::Barrier => {}
         }
     }
+}
+
+/// The constants that are not finite, each once.
+fn non_finite(kernel: &Kernel) -> Vec<Bits> {
     let mut found = Vec::new();
-    collect(&kernel.body, &mut found);
+    each_number(&kernel.body, &mut |_, op| match *op {
+        Op::F32(bits) if !f32::from_bits(bits).is_finite() => found.push(Bits::Single(bits)),
+        Op::F64(bits) if !f64::from_bits(bits).is_finite() => found.push(Bits::Double(bits)),
+        _ => {}
+    });
     found.sort_unstable();
     found.dedup();
     found
 }
 
-struct Wgsl;
+/// Whether any number is had by one of the [functions of 64-bit floats](doubles).
+fn calls_doubles(statements: &[Statement], kernel: &Kernel) -> bool {
+    let mut any = false;
+    each_number(statements, &mut |id, op| {
+        any |= kernel.types[id.0 as usize] == Type::F64
+            && match *op {
+                Op::Unary(op, _) => doubles::unary(op).is_some(),
+                Op::Binary(op, ..) => doubles::binary(op).is_some(),
+                _ => false,
+            };
+    });
+    any
+}
 
-impl Dialect for Wgsl {
+struct Wgsl<const NATIVE: bool>;
+
+impl<const NATIVE: bool> Dialect for Wgsl<NATIVE> {
     const BARRIER: &'static str = "workgroupBarrier();";
 
     fn number(printer: &Printer<'_, Self>, id: Id, op: &Op) -> Written {
         let (of, ty) = (|id| printer.use_of(id), printer.ty(id));
+        let is_pair = is_pair::<NATIVE>;
         Written::Named(match *op {
-            Op::F64(_) | Op::I64(_) | Op::U64(_) => absent(&ty),
+            Op::F64(bits) => return Written::Inline(double(bits)),
             Op::F32(bits) => return Written::Inline(float(bits)),
+            Op::I64(x) if !NATIVE => return Written::Inline(pairs::literal(x as u64)),
+            Op::U64(x) if !NATIVE => return Written::Inline(pairs::literal(x)),
+            Op::I64(i64::MIN) => return Written::Inline("bitcast<i64>(0x8000000000000000lu)".to_owned()),
+            Op::I64(x) if x < 0 => return Written::Inline(format!("({x}li)")),
+            Op::I64(x) => return Written::Inline(format!("{x}li")),
             Op::I32(i32::MIN) => return Written::Inline("i32(-2147483648)".to_owned()),
             Op::I32(x) if x < 0 => return Written::Inline(format!("({x}i)")),
             Op::I32(x) => return Written::Inline(format!("{x}i")),
+            Op::U64(x) => return Written::Inline(format!("{x}lu")),
             Op::U32(x) => return Written::Inline(format!("{x}u")),
             Op::Bool(x) => return Written::Inline(x.to_string()),
             Op::Parameter(word) => {
                 return Written::Inline(format!("parameters[{}].{}", word / 4, print::component(word)));
             }
             Op::Builtin(builtin) => return Written::Inline(place(builtin).to_owned()),
+            Op::OfFour(four, place) if is_pair(ty) => {
+                return Written::Inline(format!("{}[{place}]", print::name(four)));
+            }
             Op::OfFour(four, place) => {
                 let (four, place) = (print::name(four), print::component(place));
-                return Written::Inline(format!("{}({four}.{place})", scalar(ty)));
+                return Written::Inline(format!("{}({four}.{place})", scalar::<NATIVE>(ty)));
             }
+            Op::Unary(op, x) if is_pair(ty) => pairs::unary(op, &of(x)),
             Op::Unary(Unary::Not, x) if printer.ty(x) != Type::Bool => format!("~{}", of(x)),
-            Op::Unary(op, x) => unary(op, &of(x)),
+            Op::Unary(op, x) => unary(op, ty, &of(x)),
+            Op::Binary(op, a, b) if is_pair(ty) => pairs::binary(op, ty, &of(a), &of(b)),
             Op::Binary(Binary::Xor, a, b) if ty == Type::Bool => format!("{} != {}", of(a), of(b)),
-            Op::Binary(op, a, b) => print::binary(op, &of(a), &of(b)),
+            Op::Binary(op, a, b) => match doubles::binary(op).filter(|_| ty == Type::F64) {
+                Some(function) => format!("{function}({}, {})", of(a), of(b)),
+                None => print::binary(op, &of(a), &of(b)),
+            },
+            Op::Compare(op, a, b) if is_pair(printer.ty(a)) => {
+                pairs::compare(op, printer.ty(a), &of(a), &of(b))
+            }
             Op::Compare(op, a, b) => format!("{} {} {}", of(a), print::comparison(op), of(b)),
-            Op::Fma(a, b, c) if ty == Type::F32 => format!("fma({}, {}, {})", of(a), of(b), of(c)),
+            Op::Fma(a, b, c) if ty.is_float() => format!("fma({}, {}, {})", of(a), of(b), of(c)),
+            Op::Fma(a, b, c) if is_pair(ty) => {
+                let product = pairs::binary(Binary::Mul, ty, &of(a), &of(b));
+                pairs::binary(Binary::Add, ty, &product, &of(c))
+            }
             Op::Fma(a, b, c) => format!("{} * {} + {}", of(a), of(b), of(c)),
             Op::Select { condition, then, otherwise } => {
                 format!("select({}, {}, {})", of(otherwise), of(then), of(condition))
             }
-            Op::Convert(x) => format!("{}({})", scalar(ty), of(x)),
-            Op::Bits(x) => format!("bitcast<{}>({})", scalar(ty), of(x)),
+            Op::Convert(x) if is_pair(ty) || is_pair(printer.ty(x)) => {
+                pairs::convert(printer.ty(x), ty, &of(x))
+            }
+            // `naga` widens by the sign of what comes of it.
+            Op::Convert(x) if (printer.ty(x), ty) == (Type::I32, Type::U64) => {
+                format!("bitcast<u64>(i64({}))", of(x))
+            }
+            Op::Convert(x) if (printer.ty(x), ty) == (Type::U32, Type::I64) => {
+                format!("bitcast<i64>(u64({}))", of(x))
+            }
+            Op::Convert(x) => format!("{}({})", scalar::<NATIVE>(ty), of(x)),
+            // Both have the same words.
+            Op::Bits(x) if is_pair(ty) => of(x),
+            Op::Bits(x) => format!("bitcast<{}>({})", scalar::<NATIVE>(ty), of(x)),
             Op::Load(buffer, index) => {
                 let element = format!("buffer_{buffer}[{}]", of(index));
                 match printer.kernel.bindings[buffer as usize].storage {
                     Storage::F16 => format!("f32({element})"),
                     Storage::Bool => format!("{element} != 0u"),
-                    Storage::F32 | Storage::I32 | Storage::U32 => element,
-                    storage @ (Storage::F64
-                    | Storage::BF16
+                    Storage::F64
+                    | Storage::F32
                     | Storage::I64
-                    | Storage::I16
-                    | Storage::I8
+                    | Storage::I32
                     | Storage::U64
-                    | Storage::U16
-                    | Storage::U8) => absent(&storage),
+                    | Storage::U32 => element,
+                    storage @ (Storage::BF16 | Storage::I16 | Storage::I8 | Storage::U16 | Storage::U8) => {
+                        absent(&storage)
+                    }
                 }
             }
             Op::LoadShared(array, index) => format!("shared_{array}[{}]", of(index)),
@@ -176,7 +283,7 @@ impl Dialect for Wgsl {
     }
 
     fn variable(ty: Type, name: &str) -> String {
-        format!("var {name}: {}", scalar(ty))
+        format!("var {name}: {}", scalar::<NATIVE>(ty))
     }
 
     fn load_four(_printer: &Printer<'_, Self>, name: &str, buffer: u32, index: &str) -> String {
@@ -191,7 +298,7 @@ impl Dialect for Wgsl {
     fn store_four(printer: &Printer<'_, Self>, buffer: u32, index: &str, values: [String; 4]) -> String {
         let storage = printer.kernel.bindings[buffer as usize].storage;
         let values = values.map(|value| stored(storage, &value)).join(", ");
-        format!("buffer_{buffer}[{index}] = vec4<{}>({values});", element(storage))
+        format!("buffer_{buffer}[{index}] = {}({values});", four_elements::<NATIVE>(storage))
     }
 
     fn branch(condition: &str) -> String {
@@ -208,19 +315,17 @@ fn stored(storage: Storage, value: &str) -> String {
     match storage {
         Storage::F16 => format!("f16({value})"),
         Storage::Bool => format!("select(0u, 1u, {value})"),
-        Storage::F32 | Storage::I32 | Storage::U32 => value.to_owned(),
-        Storage::F64
-        | Storage::BF16
-        | Storage::I64
-        | Storage::I16
-        | Storage::I8
-        | Storage::U64
-        | Storage::U16
-        | Storage::U8 => absent(&storage),
+        Storage::F64 | Storage::F32 | Storage::I64 | Storage::I32 | Storage::U64 | Storage::U32 => {
+            value.to_owned()
+        }
+        Storage::BF16 | Storage::I16 | Storage::I8 | Storage::U16 | Storage::U8 => absent(&storage),
     }
 }
 
-fn unary(op: Unary, x: &str) -> String {
+fn unary(op: Unary, ty: Type, x: &str) -> String {
+    if let Some(function) = doubles::unary(op).filter(|_| ty == Type::F64) {
+        return format!("{function}({x})");
+    }
     let function = match op {
         Unary::Neg => return format!("-{x}"),
         Unary::Not => return format!("!{x}"),
@@ -273,5 +378,15 @@ fn float(bits: u32) -> String {
         true if x.is_sign_negative() => format!("({x:?}f)"),
         true => format!("{x:?}f"),
         false => format!("bitcast<f32>(bits_{bits:08x})"),
+    }
+}
+
+/// A 64-bit float by its bits.
+fn double(bits: u64) -> String {
+    let x = f64::from_bits(bits);
+    match x.is_finite() {
+        true if x.is_sign_negative() => format!("({x:?}lf)"),
+        true => format!("{x:?}lf"),
+        false => format!("bitcast<f64>(bits_{bits:016x})"),
     }
 }

@@ -21,7 +21,7 @@ use kiln_tensor::{
     ScatterOp, Step, UnaryOp,
 };
 
-/// What every language has.
+/// What every language has, but for integers of 64 bits.
 const DTYPES: [DType; 5] = [DType::F32, DType::F16, DType::I32, DType::U32, DType::Bool];
 /// What CUDA C++ has besides.
 const OTHERS: [DType; 8] =
@@ -367,6 +367,46 @@ pub fn all() -> Vec<Template> {
     let all: Vec<Template> = families.into_iter().flatten().collect();
     assert!(all.len() > 300, "only {} kernels", all.len());
     all
+}
+
+/// Kernels of every family with numbers of 64 bits.
+#[allow(dead_code, reason = "CUDA's are among others")]
+pub fn of_64_bits() -> Vec<Template> {
+    let all = [DType::F64, DType::I64, DType::U64];
+    let families = [
+        programs(&all),
+        casts(&all, &all),
+        casts(&all, &DTYPES),
+        casts(&DTYPES, &all),
+        activations(DType::F64),
+        vec![positions(DType::I64)],
+        folds(&all),
+        indexing(&all, [DType::I64, DType::U64]),
+        products_and_windows(&all),
+        direct(&all),
+        recurrent(&[DType::F64, DType::F64]),
+    ];
+    families.into_iter().flatten().collect()
+}
+
+/// Kernels with integers of 64 bits, and without floats of 64 bits.
+#[allow(dead_code, reason = "CUDA's are among others")]
+pub fn of_integers_of_64_bits() -> Vec<Template> {
+    let integers = [DType::I64, DType::U64];
+    let families = [
+        programs(&integers),
+        casts(&integers, &integers),
+        casts(&integers, &DTYPES),
+        casts(&DTYPES, &integers),
+        vec![positions(DType::I64)],
+        folds(&integers),
+        indexing(&[DType::F32, DType::I64], integers),
+        products_and_windows(&integers),
+        direct(&integers),
+    ];
+    // Norms of windows are computed in floats that hold the integers.
+    let is_norm = |template: &Template| matches!(template, Template::Pool(pool) if matches!(pool.pooling, Pooling::Of(PoolOp::Lp { .. })));
+    families.into_iter().flatten().filter(|template| !is_norm(template)).collect()
 }
 
 /// Kernels of every family with dtypes that CUDA C++ alone has: all of them in casts, else one of those that differ by their name alone.

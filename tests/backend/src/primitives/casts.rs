@@ -27,10 +27,14 @@ pub fn special_values<B: Backend>() {
         return;
     }
     assert_eq!(read::<B, i64>(B::cast(x.clone(), DType::I64)), [0, i64::MAX, i64::MIN, 2, -2]);
-    assert_eq!(read::<B, u8>(B::cast(x, DType::U8)), [0, 255, 0, 2, 0]);
-    let x = tensor::<B, i64>(&[300, -1, 1 << 40], &[3]);
-    assert_eq!(read::<B, u8>(B::cast(x.clone(), DType::U8)), [44, 255, 0]);
-    assert_eq!(read::<B, i32>(B::cast(x, DType::I32)), [300, -1, 0]);
-    let x = tensor::<B, u64>(&[u64::MAX], &[1]);
-    assert_eq!(read::<B, f64>(B::cast(x, DType::F64)), [u64::MAX as f64]);
+    let wide = tensor::<B, i64>(&[300, -1, 1 << 40], &[3]);
+    if has::<B>(DType::U8) {
+        assert_eq!(read::<B, u8>(B::cast(x, DType::U8)), [0, 255, 0, 2, 0]);
+        assert_eq!(read::<B, u8>(B::cast(wide.clone(), DType::U8)), [44, 255, 0]);
+    }
+    assert_eq!(read::<B, i32>(B::cast(wide, DType::I32)), [300, -1, 0]);
+    if has::<B>(DType::F64) {
+        let x = tensor::<B, u64>(&[u64::MAX], &[1]);
+        assert_eq!(read::<B, f64>(B::cast(x, DType::F64)), [u64::MAX as f64]);
+    }
 }
