@@ -4,7 +4,9 @@ use crate::kernels::reduce::{arg_reduce, reduce};
 use crate::kernels::rows::{self, RowOp};
 use crate::kernels::scan::{self, Flags};
 use crate::kernels::window::{self, Pooling};
-use crate::kernels::{attention, cross_entropy, elementwise, embedding, index, matmul, recurrent, sort};
+use crate::kernels::{
+    attention, cross_entropy, dropout, elementwise, embedding, index, matmul, recurrent, sort,
+};
 use crate::language::Storage;
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, element_bytes, held_as, require, supports};
@@ -401,6 +403,10 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
 
     fn random_key(device: &R::Device) -> u64 {
         R::random_key(device)
+    }
+
+    fn dropout(x: T<R>, probability: f64, key: u64) -> T<R> {
+        dropout::dropout(x, probability, key)
     }
 
     fn softmax(tensor: T<R>, dim: usize) -> T<R> {

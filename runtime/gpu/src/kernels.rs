@@ -4,6 +4,7 @@ pub mod access;
 pub mod attention;
 pub mod cross_entropy;
 pub mod direct;
+pub mod dropout;
 pub mod elementwise;
 pub mod embedding;
 pub mod index;
@@ -85,6 +86,8 @@ templates! {
     Pool(window::Pool),
     /// Recurrent layers.
     Recurrent(recurrent::Recurrent),
+    /// Dropout.
+    Dropout(dropout::Dropout),
 }
 
 /// Invocations of a workgroup where each does the same for another position.

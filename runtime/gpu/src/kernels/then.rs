@@ -88,7 +88,8 @@ impl Template {
             | Template::Attention(_)
             | Template::ConvTranspose(_)
             | Template::Pool(_)
-            | Template::Recurrent(_) => return None,
+            | Template::Recurrent(_)
+            | Template::Dropout(_) => return None,
         };
         if programs.len() == MOST {
             return None;

@@ -5,6 +5,7 @@ use kiln_gpu::kernels::access::Access::{self, Linear, Single, Strided};
 use kiln_gpu::kernels::attention::Attention;
 use kiln_gpu::kernels::cross_entropy::CrossEntropy;
 use kiln_gpu::kernels::direct::{Bias, Direct, Reading};
+use kiln_gpu::kernels::dropout::Dropout;
 use kiln_gpu::kernels::elementwise::Elementwise;
 use kiln_gpu::kernels::embedding::EmbeddingGradient;
 use kiln_gpu::kernels::index::{Gather, Scatter};
@@ -349,6 +350,10 @@ fn recurrent(dtypes: &[DType; 2]) -> Vec<Template> {
     all
 }
 
+fn dropouts(dtypes: &[DType]) -> Vec<Template> {
+    dtypes.iter().map(|&dtype| Dropout { dtype }.into()).collect()
+}
+
 /// Kernels of every family.
 pub fn all() -> Vec<Template> {
     let products = [DType::F32, DType::F16, DType::I32];
@@ -363,6 +368,7 @@ pub fn all() -> Vec<Template> {
         products_and_windows(&products),
         direct(&products),
         recurrent(&[DType::F32, DType::F16]),
+        dropouts(&[DType::F32, DType::F16]),
     ];
     let all: Vec<Template> = families.into_iter().flatten().collect();
     assert!(all.len() > 300, "only {} kernels", all.len());
@@ -385,6 +391,7 @@ pub fn of_64_bits() -> Vec<Template> {
         products_and_windows(&all),
         direct(&all),
         recurrent(&[DType::F64, DType::F64]),
+        dropouts(&[DType::F64]),
     ];
     families.into_iter().flatten().collect()
 }
@@ -424,6 +431,7 @@ pub fn of_cuda_alone() -> Vec<Template> {
         products_and_windows(&some[..4]),
         direct(&[DType::F64, DType::BF16, DType::I8]),
         recurrent(&[DType::F64, DType::BF16]),
+        dropouts(&[DType::F64, DType::BF16]),
     ];
     families.into_iter().flatten().collect()
 }
