@@ -313,6 +313,33 @@ impl Context {
         memory
     }
 
+    /// A copy of bytes of another device's memory, where the driver copies them from device to device.
+    pub fn copy_from(
+        self: &Arc<Self>,
+        other: &Self,
+        (memory, range): &(Memory, Range<usize>),
+    ) -> Option<Memory> {
+        let from = {
+            let mut state = other.state();
+            other.launch_waiting(&mut state);
+            // A graph holds no copies between devices.
+            let part = other.part(memory).filter(|_| state.capture.is_none())?;
+            Address(part.address?.0 + range.start as u64)
+        };
+        let copy = self.allocate(range.len());
+        let mut state = self.state();
+        // The kernel that waits may still use the buffer.
+        self.launch_waiting(&mut state);
+        let to = copy.buffer().filter(|_| state.capture.is_none())?.address?;
+        match self.driver.copy_from(to, &*other.driver, from, range.len()) {
+            Ok(copied) => copied.then(|| copy.clone()),
+            Err(error) => {
+                log::warn!("a copy from {} to {} goes through the host: {error}", other.name, self.name);
+                None
+            }
+        }
+    }
+
     /// Records a kernel.
     ///
     /// # Panics

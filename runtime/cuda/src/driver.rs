@@ -5,12 +5,13 @@ pub mod nvidia;
 
 use crate::cache::Cache;
 use kiln_tensor::DType;
+use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
 
 /// A device. All that is asked of it is done in the order in which it is asked for; only [`Pending::wait`] and
 /// [`Driver::synchronize`] wait.
-pub trait Driver: Debug + Send + Sync {
+pub trait Driver: Any + Debug + Send + Sync {
     /// The device's name.
     fn name(&self) -> String;
 
@@ -72,6 +73,19 @@ pub trait Driver: Debug + Send + Sync {
     /// # Errors
     /// When the device fails.
     fn download(&self, parts: &[(Address, usize)]) -> Result<Box<dyn Pending>, DriverError>;
+
+    /// Copies bytes from another device of the same driver: after what was asked of that so far, and before what is asked of it later. Says
+    /// whether it does; otherwise they go through the host.
+    ///
+    /// # Errors
+    /// When one of the devices fails.
+    fn copy_from(
+        &self,
+        to: Address,
+        other: &dyn Driver,
+        from: Address,
+        bytes: usize,
+    ) -> Result<bool, DriverError>;
 
     /// Waits until all is done.
     ///

@@ -61,6 +61,10 @@ impl Runtime for CudaRuntime {
         expect_context(device).upload(bytes)
     }
 
+    fn copy_between(from: &CudaDevice, part: &(Memory, Range<usize>), to: &CudaDevice) -> Option<Memory> {
+        expect_context(to).copy_from(&expect_context(from), part)
+    }
+
     fn bytes(memory: &Memory) -> usize {
         memory.range().len()
     }

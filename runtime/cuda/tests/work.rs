@@ -104,11 +104,19 @@ fn the_same_seed_draws_the_same_numbers_as_on_the_cpu() {
 #[test]
 fn tensors_go_from_device_to_device() {
     let _alone = alone();
-    let there = B::to_device(numbers::<B>(&[3, 4], 1), &CudaDevice::new(1));
-    assert_eq!(B::device(&there), CudaDevice::new(1));
+    let (here, other) = (CudaDevice::default(), CudaDevice::new(1));
+    let x = B::permute(numbers::<B>(&[4, 3], 1), &[1, 0]);
+    let before = statistics(&here).waits;
+    let there = B::to_device(B::binary_scalar(BinaryOp::Add, x, Scalar::Float(0.0)), &other);
+    // What the source's memory is used for next does not overtake the copy.
+    let next: Vec<T> =
+        (0..4).map(|n| B::full(Shape::from([3, 4]), Scalar::Float(n.into()), DType::F32, &here)).collect();
+    assert_eq!(statistics(&here).waits, before, "bytes go from device to device");
+    assert_eq!(B::device(&there), other);
+    drop(next);
     let twice = B::binary_scalar(BinaryOp::Mul, there, Scalar::Float(2.0));
-    let expected: Vec<f32> = floats::<B>(numbers::<B>(&[3, 4], 1)).iter().map(|x| x * 2.0).collect();
-    assert_eq!(floats::<B>(twice), expected);
+    let expected = floats::<B>(B::permute(numbers::<B>(&[4, 3], 1), &[1, 0]));
+    assert_eq!(floats::<B>(twice), expected.iter().map(|x| x * 2.0).collect::<Vec<_>>());
 }
 
 /// What an optimizer does for one parameter: a new parameter and a new average, in one program.

@@ -197,6 +197,11 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
         if tensor.device == *device {
             return tensor;
         }
+        let tensor = elementwise::contiguous(tensor);
+        if let Some(memory) = R::copy_between(&tensor.device, &byte_range(&tensor), device) {
+            let layout = Layout::contiguous(tensor.shape());
+            return T { memory, layout, dtype: tensor.dtype, device: device.clone() };
+        }
         match Self::into_data(tensor) {
             Ok(data) => Self::from_data(data, device),
             Err(error) => panic!("to_device: {error}"),

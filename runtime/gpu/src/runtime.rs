@@ -35,6 +35,16 @@ pub trait Runtime: Clone + Copy + Debug + Default + Send + Sync + 'static {
     /// Memory with the given contents.
     fn upload(device: &Self::Device, bytes: &[u8]) -> Self::Memory;
 
+    /// A copy of bytes of one device's memory in another's, where it need not go through the host.
+    fn copy_between(
+        from: &Self::Device,
+        part: &(Self::Memory, Range<usize>),
+        to: &Self::Device,
+    ) -> Option<Self::Memory> {
+        let _ = (from, part, to);
+        None
+    }
+
     /// Number of bytes of memory.
     fn bytes(memory: &Self::Memory) -> usize;
 

@@ -19,11 +19,31 @@ const MOST_WAITING: usize = 256;
 
 /// What is to be done, on memory by its address.
 enum Work {
-    Launch { function: usize, blocks: [u32; 3], threads: [u32; 2], buffers: Vec<u64>, words: Vec<u32> },
-    ToDevice { to: u64, bytes: Vec<u8> },
-    ToHost { to: usize, from: u64, bytes: usize },
+    Launch {
+        function: usize,
+        blocks: [u32; 3],
+        threads: [u32; 2],
+        buffers: Vec<u64>,
+        words: Vec<u32>,
+    },
+    ToDevice {
+        to: u64,
+        bytes: Vec<u8>,
+    },
+    ToHost {
+        to: usize,
+        from: u64,
+        bytes: usize,
+    },
     Free(u64),
     Record(u64),
+    /// Waits for what was asked for before an event was recorded.
+    Wait(u64),
+    Between {
+        to: u64,
+        from: u64,
+        bytes: usize,
+    },
     Product(Product),
     Graph(Arc<Vec<Work>>),
 }
@@ -193,6 +213,16 @@ impl State {
                 Ok(())
             }
             Work::Record(_) => Ok(()),
+            Work::Wait(event) => {
+                let streams: Vec<u64> = self.streams.keys().copied().collect();
+                streams.into_iter().try_for_each(|stream| self.finish(stream, Some(*event)))
+            }
+            Work::Between { to, from, bytes } => {
+                there(self.holds(*from, *bytes) && self.holds(*to, *bytes))?;
+                // SAFETY: both were just looked up, and are memory of two devices.
+                unsafe { std::ptr::copy_nonoverlapping(*from as *const u8, *to as *mut u8, *bytes) };
+                Ok(())
+            }
             Work::Product(product) => {
                 for (start, bytes) in product.reach() {
                     there(self.holds(start, bytes))?;
@@ -438,6 +468,37 @@ unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
 ) -> CUresult {
     let work = Work::ToHost { to: to as usize, from, bytes };
     code(ready().and_then(|mut state| state.ask(stream, work)))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuStreamWaitEvent(
+    stream: sys::CUstream,
+    event: sys::CUevent,
+    flags: c_uint,
+) -> CUresult {
+    code(ready().and_then(|mut state| match state.events.contains(&(event as u64)) && flags == 0 {
+        true => state.ask(stream, Work::Wait(event as u64)),
+        false => Err(CUDA_ERROR_INVALID_HANDLE),
+    }))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemcpyPeerAsync(
+    to: sys::CUdeviceptr,
+    to_context: sys::CUcontext,
+    from: sys::CUdeviceptr,
+    from_context: sys::CUcontext,
+    bytes: usize,
+    stream: sys::CUstream,
+) -> CUresult {
+    code(ready().and_then(|mut state| {
+        let known =
+            |context: sys::CUcontext| (0..DEVICES).any(|device| state.primary(device) == context as u64);
+        match known(to_context) && known(from_context) {
+            true => state.ask(stream, Work::Between { to, from, bytes }),
+            false => Err(CUDA_ERROR_INVALID_CONTEXT),
+        }
+    }))
 }
 
 #[unsafe(no_mangle)]

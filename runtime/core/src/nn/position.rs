@@ -3,7 +3,7 @@
 use super::display::layer_display;
 use crate::config::Config;
 use crate::module::Module;
-use crate::tensor::{Tensor, TensorData, backend::Backend};
+use crate::tensor::{Tensor, TensorData, backend::Backend, elementwise};
 use alloc::vec::Vec;
 use core::ops::Range;
 use num_traits::Float;
@@ -186,11 +186,13 @@ impl<B: Backend> RotaryEncoding<B> {
             let table = self.freq_complex.clone().slice([start..start + seq, 0..size, k..k + 1]);
             table.reshape([1, seq, size / 2, 2])
         };
-        // (a, b) turned by an angle is (a cos - b sin, b cos + a sin).
-        let turned = pairs.clone().slice([0..rows, 0..seq, 0..size / 2, 1..2]).neg();
-        let turned =
-            Tensor::cat(alloc::vec![turned, pairs.clone().slice([0..rows, 0..seq, 0..size / 2, 0..1])], 3);
-        (pairs * part(0) + turned * part(1)).reshape(dims)
+        // (a, b) turned by an angle is (a cos - b sin, b cos + a sin); the other of a pair is the one that is read backwards.
+        let others = pairs.clone().flip([3]);
+        let turned = elementwise([pairs, others, part(0), part(1)], |[x, other, cos, sin]| {
+            let is_first = x.iota(3).equal_elem(0);
+            x * cos + other.clone().mask_where(is_first, -other) * sin
+        });
+        turned.reshape(dims)
     }
 }
 

@@ -364,7 +364,7 @@ impl Driver for Nvidia {
     fn download(&self, parts: &[(Address, usize)]) -> Result<Box<dyn Pending>, DriverError> {
         let total: usize = parts.iter().map(|&(_, bytes)| bytes).sum();
         let mut staging = self.staging(total)?;
-        let _entered = self.enter()?;
+        let entered = self.enter()?;
         let mut at = 0;
         for &(address, bytes) in parts.iter().filter(|&&(_, bytes)| bytes > 0) {
             // SAFETY: the memory holds so many bytes, and the staging memory has room for all parts; it lives until the copy is done.
@@ -375,17 +375,50 @@ impl Driver for Nvidia {
             .map_err(failed("cuMemcpyDtoHAsync"))?;
             at += bytes;
         }
-        let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING;
-        let done = event::create(flags).map_err(failed("cuEventCreate"))?;
-        // SAFETY: the event was just made, and the stream is valid.
-        unsafe { event::record(done, self.stream) }.map_err(failed("cuEventRecord"))?;
+        drop(entered);
         Ok(Box::new(Copy {
-            done,
-            primary: self.primary.clone(),
+            done: self.mark()?,
             staging: Some(staging),
             home: self.staging.clone(),
             lengths: parts.iter().map(|&(_, bytes)| bytes).collect(),
         }))
+    }
+
+    fn copy_from(
+        &self,
+        to: Address,
+        other: &dyn Driver,
+        from: Address,
+        bytes: usize,
+    ) -> Result<bool, DriverError> {
+        let other: &dyn std::any::Any = other;
+        let Some(other) = other.downcast_ref::<Self>() else { return Ok(false) };
+        let written = other.mark()?;
+        {
+            let _entered = self.enter()?;
+            // SAFETY: both streams and contexts are valid, unless they were given up, which the driver then says; both memories have so many
+            // bytes, and outlive what is asked for later on their streams, each of which waits for the copy.
+            unsafe {
+                stream::wait_event(
+                    self.stream,
+                    written.event,
+                    sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT,
+                )
+                .map_err(failed("cuStreamWaitEvent"))?;
+                let (own, others) = (self.primary.context, other.primary.context);
+                sys::cuMemcpyPeerAsync(to.0, own, from.0, others, bytes, self.stream)
+                    .result()
+                    .map_err(failed("cuMemcpyPeerAsync"))?;
+            }
+        }
+        let copied = self.mark()?;
+        let _entered = other.enter()?;
+        // SAFETY: the stream and the event are valid.
+        unsafe {
+            stream::wait_event(other.stream, copied.event, sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT)
+        }
+        .map_err(failed("cuStreamWaitEvent"))?;
+        Ok(true)
     }
 
     fn synchronize(&self) -> Result<(), DriverError> {
@@ -434,7 +467,41 @@ impl Driver for Nvidia {
     }
 }
 
+/// A place in the work of a stream.
+struct Mark {
+    event: sys::CUevent,
+    primary: Arc<Primary>,
+}
+
+// SAFETY: the driver's handles may be used from any thread.
+unsafe impl Send for Mark {}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        if let Ok(_entered) = self.primary.enter() {
+            // SAFETY: the event is valid and not used again; who waits for it goes on to.
+            let _ = unsafe { event::destroy(self.event) };
+        }
+    }
+}
+
 impl Nvidia {
+    /// What was asked for so far.
+    fn mark(&self) -> Result<Mark, DriverError> {
+        let _entered = self.enter()?;
+        let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING;
+        let event = event::create(flags).map_err(failed("cuEventCreate"))?;
+        // SAFETY: the event was just made, and the stream is valid.
+        match unsafe { event::record(event, self.stream) } {
+            Ok(()) => Ok(Mark { event, primary: self.primary.clone() }),
+            Err(error) => {
+                // SAFETY: as above, and nobody else knows it.
+                let _ = unsafe { event::destroy(event) };
+                Err(failed("cuEventRecord")(error))
+            }
+        }
+    }
+
     /// Staging memory of at least so many bytes.
     fn staging(&self, bytes: usize) -> Result<Staging, DriverError> {
         let mut kept = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
@@ -483,24 +550,27 @@ impl Drop for Staging {
 
 /// A copy to staging memory.
 struct Copy {
-    done: sys::CUevent,
-    primary: Arc<Primary>,
+    done: Mark,
     staging: Option<Staging>,
     /// Where staging memory goes when it was read.
     home: Arc<Mutex<Vec<Staging>>>,
     lengths: Vec<usize>,
 }
 
-// SAFETY: the driver's handles may be used from any thread.
-unsafe impl Send for Copy {}
+impl Copy {
+    /// Waits until it is done; whoever waits has entered.
+    fn synchronize(&self) -> Result<(), DriverError> {
+        // SAFETY: the event is valid until this is dropped, or the context given up.
+        unsafe { event::synchronize(self.done.event) }.map_err(failed("cuEventSynchronize"))
+    }
+}
 
 impl Pending for Copy {
     fn wait(mut self: Box<Self>) -> Result<Vec<Vec<u8>>, DriverError> {
-        let primary = self.primary.clone();
+        let primary = self.done.primary.clone();
         // The staging memory goes with the context.
         let _entered = primary.enter()?;
-        // SAFETY: the event is valid until this is dropped, or the context given up.
-        unsafe { event::synchronize(self.done) }.map_err(failed("cuEventSynchronize"))?;
+        self.synchronize()?;
         let mut parts = Vec::with_capacity(self.lengths.len());
         if let Some(mut staging) = self.staging.take() {
             let mut bytes = &*staging.bytes_mut();
@@ -524,12 +594,9 @@ impl Pending for Copy {
 
 impl Drop for Copy {
     fn drop(&mut self) {
-        if let Ok(_entered) = self.primary.enter() {
-            // SAFETY: the event is valid. The copy may still be running where nobody waited for it: its memory goes after it.
-            unsafe {
-                let _ = event::synchronize(self.done);
-                let _ = event::destroy(self.done);
-            }
+        // It may still be running where nobody waited for it: its memory goes after it.
+        if let Ok(_entered) = self.done.primary.enter() {
+            let _ = self.synchronize();
         }
     }
 }
