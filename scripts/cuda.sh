@@ -1,17 +1,57 @@
 #!/usr/bin/env bash
-# The CUDA backend where a GPU is: its numeric suite and gradients on the device, then every fixture and the folders that are given, verified
-# and timed. CUDA's driver and NVRTC must be there (`pip install nvidia-cuda-nvrtc`).
+# The CUDA backend where a GPU is: the numeric suite, gradients, graphs, products by cuBLASLt and faults on the device, kernels under
+# compute-sanitizer, every fixture verified, the given folders verified and timed, also as graphs and beside PyTorch, ONNX Runtime and TensorRT.
 #
-#     scripts/cuda.sh [CASE_DIR…]
+# All is packed into a folder first, which runs on a machine without Rust:
+#
+#     scripts/cuda.sh [CASE_DIR…]                     # packs into target/cuda_pack and runs that
+#     scripts/cuda.sh --pack FOLDER [CASE_DIR…]       # packs only; FOLDER/run.sh does the rest
+#     scripts/cuda.sh --hollow FOLDER [CASE_DIR…]     # the same without the folders' weights: a few MB, timed with arbitrary ones
+#
+# There the driver must be, and NVRTC (`pip install nvidia-cuda-nvrtc`).
 set -euo pipefail
 cd "$(dirname "$0")/.."
-KILN_CUDA_TESTS=device cargo test --quiet -p kiln-cuda --test suite
-if command -v compute-sanitizer >/dev/null; then
-    KILN_CUDA_TESTS=device compute-sanitizer --error-exitcode 1 \
-        "$(cargo test --no-run -p kiln-cuda --test suite --message-format short 2>&1 | sed -n 's/.*(\(.*suite-.*\))/\1/p')" primitives
-fi
+run=yes hollow=no pack="$PWD/target/cuda_pack"
+case "${1:-}" in
+    --pack) run=no pack="$(realpath -m "$2")" && shift 2 ;;
+    --hollow) run=no hollow=yes pack="$(realpath -m "$2")" && shift 2 ;;
+esac
+
+rm -rf "$pack"
+mkdir -p "$pack/tests"
+for test in suite graphs work library faults; do
+    built=$(cargo test --no-run --quiet -p kiln-cuda --test "$test" --message-format json |
+        sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
+    cp "$built" "$pack/tests/$test"
+done
+
 cargo build --release --quiet -p kiln-build --features cli
-target/release/kiln verify --backend cuda fixtures/cases/*/ "$@"
+# Sources are compiled here and what they make is copied: lines of commands are relative to the folder.
+export KILN_CACHE_DIR="$PWD/target/cuda_cache"
+prepare() {
+    local name=$1
+    shift
+    target/release/kiln "$@" --backend cuda --no-run | sed "s|$KILN_CACHE_DIR/||g" >"$pack/$name.tsv"
+}
+prepare verify_fixtures verify fixtures/cases/*/
 if [ $# -gt 0 ]; then
-    target/release/kiln bench --backend cuda "$@"
+    if [ $hollow = no ]; then
+        prepare verify verify "$@"
+        prepare verify_captured verify --captured "$@"
+    fi
+    prepare bench bench "$@"
+    prepare bench_captured bench --captured "$@"
+fi
+mkdir -p "$pack/target/release" "$pack/data"
+cut -f 2 "$pack"/*.tsv | awk '{ print $1 "\n" $4 }' | sort -u | while read -r path; do
+    cp -r "$KILN_CACHE_DIR/$path" "$pack/$path"
+done
+cp scripts/cuda_run.sh "$pack/run.sh"
+cp scripts/cuda_bench.py scripts/cuda_weights.py "$pack"
+if [ $hollow = yes ]; then
+    python3 "$pack/cuda_weights.py" empty "$pack"
+fi
+du -sh "$pack"
+if [ $run = yes ]; then
+    "$pack/run.sh"
 fi
