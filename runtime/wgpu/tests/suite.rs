@@ -33,7 +33,13 @@ fn with_shared_memory() {
 /// Integers of 64 bits as pairs of words, as devices get them that have no others.
 #[test]
 fn without_wide_numbers() {
-    let tests =
-        ["single::beside", "single::primitives", "single::tensors::dtypes", "single::tensors::basics"];
-    with("KILN_WGPU_WIDE_NUMBERS", "0", &tests, 60);
+    let tests = [
+        "single::beside",
+        "single::primitives::elementwise",
+        "single::primitives::casts",
+        "single::primitives::indexing",
+        "single::primitives::folding",
+        "single::tensors::dtypes",
+    ];
+    with("KILN_WGPU_WIDE_NUMBERS", "0", &tests, 40);
 }
