@@ -20,6 +20,7 @@ mod precision;
 mod raise;
 #[cfg(test)]
 mod random;
+mod residual;
 mod rewrite;
 mod scopes;
 #[cfg(test)]
@@ -163,7 +164,7 @@ fn pipeline(options: &Options) -> [Vec<Box<dyn Pass>>; 10] {
 const SIMPLIFY: [Rule; 3] = [identities::RULE, movement::RULE, counters::RULE];
 
 /// Rules that merge operations into their neighbours.
-const FUSE: [Rule; 2] = [affine::RULE, activation::RULE];
+const FUSE: [Rule; 3] = [affine::RULE, residual::RULE, activation::RULE];
 
 /// Rules that come last, since nothing reads what they make.
 const CHAIN: [Rule; 2] = [making::RULE, elementwise::RULE];

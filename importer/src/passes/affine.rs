@@ -51,7 +51,10 @@ fn layer(cx: &Rewrite<'_>, id: ValueId) -> Option<Layer> {
     let weight = cx.constant(weight_id).filter(|weight| weight.data.dtype.is_float())?;
     let shape = &weight.data.shape;
     let (channels, axis, places) = match &node.op {
-        Op::Conv(Conv { activation: None, .. }) => (*shape.first()?, 1, Channels::First),
+        // What is added to a convolution's result would be scaled with it.
+        Op::Conv(Conv { activation: None, .. }) if node.inputs.len() <= 3 => {
+            (*shape.first()?, 1, Channels::First)
+        }
         Op::ConvTranspose(options) => {
             (shape.get(1)?.checked_mul(options.groups)?, 1, Channels::Grouped(options.groups))
         }

@@ -311,6 +311,21 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
         )
     }
 
+    fn conv_added(
+        x: T<B>,
+        weight: T<B>,
+        bias: Option<T<B>>,
+        residual: T<B>,
+        activation: Option<Activation>,
+        options: &ConvOptions,
+    ) -> T<B> {
+        fused!(
+            [x, weight, residual] optional [bias],
+            B::conv_added(x, weight, bias, residual, activation, options),
+            compose::conv_added::<Self>(x, weight, bias, residual, activation, options)
+        )
+    }
+
     fn conv_transpose(x: T<B>, weight: T<B>, bias: Option<T<B>>, options: &ConvTransposeOptions) -> T<B> {
         rules::spatial::conv_transpose::<B, C>(x, weight, bias, options)
     }

@@ -178,7 +178,7 @@ fn convolutions(wanted: &dyn Fn(&str) -> bool) {
         let flops = 2.0 * (out.len() * ic / groups * kernel * kernel) as f64;
         let relu = Some(Activation::Relu);
         let seconds = time(|| {
-            conv(&shape, x, ConvWeight::Packed(&packed), Some(&bias), relu, black_box(&mut *out));
+            conv(&shape, x, ConvWeight::Packed(&packed), Some(&bias), relu, false, black_box(&mut *out));
         });
         println!(
             "{:40} {:9.1} {:9.1}",

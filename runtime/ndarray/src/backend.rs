@@ -1,6 +1,7 @@
 //! [`Backend`] for [`NdArray`]: each method hands over to the family it belongs to.
 
 use crate::ops;
+use crate::ops::conv::End;
 use crate::order::one_order;
 use crate::tensor::NdArrayTensor;
 use alloc::{string::String, vec::Vec};
@@ -231,7 +232,7 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
         bias: Option<NdArrayTensor>,
         options: &ConvOptions,
     ) -> NdArrayTensor {
-        ops::conv::conv(x, weight, bias, None, options)
+        ops::conv::conv(x, weight, bias, End::default(), options)
     }
 
     fn conv_activated(
@@ -242,9 +243,25 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
         options: &ConvOptions,
     ) -> NdArrayTensor {
         if single_or_half(x.dtype()) {
-            return ops::conv::conv(x, weight, bias, Some(activation), options);
+            let end = End { activation: Some(activation), ..End::default() };
+            return ops::conv::conv(x, weight, bias, end, options);
         }
         Self::activation(activation, Self::conv(x, weight, bias, options))
+    }
+
+    fn conv_added(
+        x: NdArrayTensor,
+        weight: NdArrayTensor,
+        bias: Option<NdArrayTensor>,
+        residual: NdArrayTensor,
+        activation: Option<Activation>,
+        options: &ConvOptions,
+    ) -> NdArrayTensor {
+        if single_or_half(x.dtype()) && ops::conv::adds(&x, &weight, options) {
+            let end = End { residual: Some(residual), activation };
+            return ops::conv::conv(x, weight, bias, end, options);
+        }
+        compose::conv_added::<Self>(x, weight, bias, residual, activation, options)
     }
 
     fn conv_transpose(

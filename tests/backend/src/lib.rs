@@ -69,7 +69,7 @@ macro_rules! suite {
                 cumulative_folds_of_long_float_lanes;
             products: matrices batches integers;
             windows: convolution_1d convolution_groups convolution_3d transposed pooling ceil_mode pool_positions;
-            fused: activations linears attentions masked_out masked_out_otherwise softmaxes norms programs several_results recurrent half_weights
+            fused: activations linears convolutions_added attentions masked_out masked_out_otherwise softmaxes norms programs several_results recurrent half_weights
                 cached_weights;
             orders: elementwise programs joins folds windows;
             making: filled counted seeded distributions data_round_trip;

@@ -7,17 +7,18 @@ use super::windows::{Window, Windows, check_options, each, need_places, result_s
 use kiln_types::{Activation, ConvOptions, ConvTransposeOptions};
 
 attributes! {
-    /// A convolution of floats; or of integers, without bias and activation.
+    /// A convolution of floats, to which a residual of its result's dims may be added; or of integers, without bias, residual and
+    /// activation.
     pub struct Conv {
         /// Where the kernel goes.
         pub options: ConvOptions,
-        /// Applied to the result.
+        /// Applied to the result, after the residual.
         pub activation: Option<Activation>,
     }
 }
 
 impl Operation for Conv {
-    facts!(operands: ["x", "weight", "bias?"], parameters: [1, 2], effect: Pure, folding: Never, result: Computed);
+    facts!(operands: ["x", "weight", "bias?", "residual?"], parameters: [1, 2], effect: Pure, folding: Never, result: Computed);
     none!(host, derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
@@ -50,6 +51,10 @@ impl Operation for Conv {
             (Elements::Float(x), weight, bias) => {
                 let bias = bias.map(|bias| bias.floats());
                 let mut out = sums.of(&x, &weight.floats(), bias.as_deref(), 0.0, |sum, x, w| sum + x * w);
+                if let Some(residual) = operands.get(3) {
+                    let residual = Elements::load(residual).floats();
+                    out.iter_mut().zip(residual.iter()).for_each(|(sum, residual)| *sum += residual);
+                }
                 if let Some(activation) = activation {
                     out.iter_mut().for_each(|sum| *sum = activate(activation, *sum));
                 }
@@ -77,11 +82,20 @@ impl Operation for Conv {
             let args = [Arg::Operand(0), Arg::Operand(1), Arg::options(options)];
             return Implementation::Call(Arg::call("tensor::module::conv_integer", args));
         }
+        let residual = cx.input(3).is_some();
         let mut args = vec![Arg::Operand(0), Arg::Operand(1), cx.option(2)];
-        args.extend(activation.as_ref().map(Arg::options));
+        let name = match activation {
+            _ if residual => {
+                args.extend(added(activation));
+                "tensor::module::conv_added"
+            }
+            Some(activation) => {
+                args.push(Arg::options(&activation));
+                "tensor::module::conv_activated"
+            }
+            None => "tensor::module::conv",
+        };
         args.push(Arg::options(options));
-        let name =
-            if activation.is_some() { "tensor::module::conv_activated" } else { "tensor::module::conv" };
         let function = Arg::call(name, args);
         let (Some(weight), Some(value)) = (weight(cx), cx.input(1)) else {
             return Implementation::Call(function);
@@ -95,10 +109,20 @@ impl Operation for Conv {
         config = config.with("padding", padding(&options.padding), unpadded);
         let bias = cx.input(2).is_some();
         config = config.with("bias", Arg::Bool(bias), bias);
-        let (method, args) = activated(activation);
+        let (method, args) = match residual {
+            true => ("forward_added", [vec![Arg::Operand(0)], added(activation)].concat()),
+            false => activated(activation),
+        };
         let layer = Layer::new(config, [Some(value), cx.input(2)], function);
         Implementation::Layer(layer.called(method, args))
     }
+}
+
+/// The arguments for a residual and the activation after it.
+fn added(activation: Option<Activation>) -> Vec<Arg> {
+    let activation =
+        activation.map_or(Arg::None, |activation| Arg::Some(Box::new(Arg::options(&activation))));
+    vec![Arg::Operand(3), activation]
 }
 
 /// The sums of a convolution.
@@ -247,7 +271,7 @@ fn infer_conv(
     let x = cx.ty(0)?;
     let rank = spatial_rank(x)?;
     let weight = of_rank(cx, 1, "weight", x.rank())?;
-    let plain = cx.optional(2).is_none() && activation.is_none();
+    let plain = cx.optional(2).is_none() && cx.optional(3).is_none() && activation.is_none();
     need("x", x, x.dtype.is_float() || (x.dtype.is_int() && plain), "expected floats, or integers alone")?;
     same_dtype("x", x, "weight", weight)?;
     let lengths = [options.stride.len(), options.padding.len(), options.dilation.len()];
@@ -269,7 +293,15 @@ fn infer_conv(
         };
         dims.push(window.places(&x.dims[axis + 2], false));
     }
-    need_places(x, dims)
+    let result = need_places(x, dims)?;
+    if let Some(residual) = cx.optional(3) {
+        of_rank(cx, 3, "residual", x.rank())?;
+        same_dtype("x", x, "residual", residual)?;
+        for (a, b) in residual.dims.iter().zip(&result.dims) {
+            need_equal("residual of a convolution", a, residual, b, &result)?;
+        }
+    }
+    Ok(result)
 }
 
 fn infer_conv_transpose(cx: &mut Infer<'_>, options: &ConvTransposeOptions) -> RuleResult<TensorType> {

@@ -44,8 +44,8 @@ enum Packed {
     /// One right operand a group, `[kernel… · in / groups, out / groups]`; for images that come with their channels first,
     /// `[in · kernel…, out]`.
     Groups(Vec<PackedRhs>),
-    /// Transformed.
-    Winograd(Vec<PackedRhs>),
+    /// Transformed, or to be.
+    Winograd(winograd::Filters),
 }
 
 /// The way in which a convolution is computed, which decides the order of its packed weights.
@@ -79,6 +79,11 @@ impl ConvShape {
         }
     }
 
+    /// Whether [`conv`] can add to what its output holds.
+    pub fn adds(&self) -> bool {
+        !matches!(self.way(), ConvWay::Depthwise | ConvWay::Grouped)
+    }
+
     /// Whether [`conv`] takes this convolution's images with their channels first.
     pub fn takes_channels_first(&self) -> bool {
         self.way() == ConvWay::Planes
@@ -106,10 +111,8 @@ impl PackedConv {
     /// Leaves its memory to others.
     fn recycle(self) {
         match self.weights {
-            Packed::Depthwise(_) | Packed::Grouped(_) => {}
-            Packed::Groups(operands) | Packed::Winograd(operands) => {
-                operands.into_iter().for_each(PackedRhs::recycle);
-            }
+            Packed::Depthwise(_) | Packed::Grouped(_) | Packed::Winograd(_) => {}
+            Packed::Groups(operands) => operands.into_iter().for_each(PackedRhs::recycle),
         }
     }
 
@@ -128,7 +131,7 @@ impl PackedConv {
                 Packed::Depthwise(aligned)
             }
             ConvWay::Grouped => Packed::Grouped(grouped::packed(shape, weight)),
-            ConvWay::Winograd => Packed::Winograd(winograd::transformed_filters(shape, weight)),
+            ConvWay::Winograd => Packed::Winograd(winograd::Filters::new(shape, weight)),
             ConvWay::Planes => Packed::Groups((0..shape.groups).map(as_they_are).collect()),
             ConvWay::Rows if taps == 1 => Packed::Groups((0..shape.groups).map(as_they_are).collect()),
             // The elements of a window follow each other as in the image.
@@ -189,7 +192,8 @@ pub enum ConvWeight<'a> {
     Packed(&'a PackedConv),
 }
 
-/// `out = activation(x ∗ weight + bias)`.
+/// `out = activation(x ∗ weight + bias)`, or `out = activation(x ∗ weight + bias + out)` if it `adds`, which not every way does
+/// ([`ConvShape::adds`]).
 ///
 /// `x` is `[batch, spatial…, in]` (`[batch, in, spatial…]` if [`ConvShape::takes_channels_first`]), `bias` `[out]` and `out`
 /// `[batch, spatial…, out]`, all contiguous. Winograd's algorithm, which packed weights
@@ -197,20 +201,22 @@ pub enum ConvWeight<'a> {
 /// one of their windows makes all of them NaN.
 ///
 /// # Panics
-/// When a slice does not have the shape's size.
+/// When a slice does not have the shape's size, or what cannot add should.
 pub fn conv(
     shape: &ConvShape,
     x: &[f32],
     weight: ConvWeight<'_>,
     bias: Option<&[f32]>,
     activation: Option<Activation>,
+    adds: bool,
     out: &mut [f32],
 ) {
     shape.check(x, bias, out);
+    assert!(!adds || shape.adds(), "a convolution of this kind does not add to its output");
     if out.is_empty() {
         return;
     }
-    let end = End { bias, activation };
+    let end = End { bias, activation, adds };
     match weight {
         ConvWeight::Plain(weight) => {
             let packed = PackedConv::once(shape, weight);
@@ -242,6 +248,8 @@ fn run(shape: &ConvShape, x: &[f32], packed: &PackedConv, end: &End<'_>, out: &m
 struct End<'a> {
     bias: Option<&'a [f32]>,
     activation: Option<Activation>,
+    /// Whether what the output held is added before the activation.
+    adds: bool,
 }
 
 impl End<'_> {
@@ -269,7 +277,7 @@ fn products(shape: &ConvShape, x: &[f32], groups: &[PackedRhs], end: &End<'_>, o
         };
         let run = |a: Rows<'_>| {
             let (c_start, c_step) = (group * oc, shape.out_channels);
-            RowsProduct { m, a, b, c: &out, c_start, c_step, adds: false, epilogue: &epilogue }.run();
+            RowsProduct { m, a, b, c: &out, c_start, c_step, adds: end.adds, epilogue: &epilogue }.run();
         };
         if shape.takes_channels_first() {
             let planes = Planes::new(shape);
@@ -285,7 +293,7 @@ fn products(shape: &ConvShape, x: &[f32], groups: &[PackedRhs], end: &End<'_>, o
                         c: &out,
                         c_start,
                         c_step,
-                        adds: false,
+                        adds: end.adds,
                         epilogue: &epilogue,
                     }
                     .run();

@@ -203,6 +203,15 @@ const CASES: &[Case] = &[
         groups: 3,
     },
     // Winograd's squares: whole, cut off, over several images, over slices, with channels that fill no vectors.
+    // So many filters of Winograd's algorithm that they are transformed when they are used: parts of panels, and of their depth.
+    Case {
+        x: &[1, 110, 14, 13],
+        w: &[135, 110, 3, 3],
+        stride: &[1, 1],
+        padding: &[(1, 1); 2],
+        dilation: &[1, 1],
+        groups: 1,
+    },
     Case {
         x: &[1, 70, 14, 14],
         w: &[33, 70, 3, 3],
@@ -382,14 +391,23 @@ fn check_shape(shape: &ConvShape, level: &dyn core::fmt::Debug) {
     };
     let plain = last(&plain, pixels);
     for weight in [ConvWeight::Plain(&w), ConvWeight::Packed(&packed)] {
-        for (bias, activation) in
-            [(None, None), (Some(&bias), Some(Activation::Relu)), (Some(&bias), Some(Activation::Silu))]
-        {
-            let mut out = vec![5.0; plain.len()];
-            conv(shape, &input, weight, bias.map(|b| &b[..]), activation, &mut out);
+        for (bias, activation, adds) in [
+            (None, None, false),
+            (Some(&bias), Some(Activation::Relu), false),
+            (Some(&bias), Some(Activation::Silu), false),
+            (None, None, true),
+            (Some(&bias), Some(Activation::Relu), true),
+            (Some(&bias), Some(Activation::Silu), true),
+        ] {
+            if adds && !shape.adds() {
+                continue;
+            }
+            let before = noise(plain.len(), 4);
+            let mut out = before.clone();
+            conv(shape, &input, weight, bias.map(|b| &b[..]), activation, adds, &mut out);
             for (i, (&got, &sum)) in out.iter().zip(&plain).enumerate() {
                 let channel = i % shape.out_channels;
-                let want = sum + bias.map_or(0.0, |b| b[channel]);
+                let want = sum + bias.map_or(0.0, |b| b[channel]) + if adds { before[i] } else { 0.0 };
                 let want = activation.map_or(want, |a| activation_of(a, want));
                 let close = (got - want).abs() <= 1e-4 * (1.0 + want.abs()) + rounding;
                 assert!(close, "{level:?} {shape:?} {activation:?}: element {i} is {got}, not {want}");
@@ -413,11 +431,11 @@ fn weights_that_serve_once_round_as_the_direct_sum_does() {
         run(&mut out);
         out.iter().zip(&want).map(|(got, want)| f64::from(got - want).powi(2)).sum::<f64>().sqrt()
     };
-    let of = |weight: ConvWeight<'_>| rounding(&|out| conv(&shape, &x, weight, None, None, out));
+    let of = |weight: ConvWeight<'_>| rounding(&|out| conv(&shape, &x, weight, None, None, false, out));
     assert_eq!(shape.way(), ConvWay::Winograd);
     at_each_level(|level| {
         let rows = PackedConv::of_way(&shape, ConvWay::Rows, &w, Aligned::new);
-        let end = super::End { bias: None, activation: None };
+        let end = super::End { bias: None, activation: None, adds: false };
         let direct = rounding(&|out| super::run(&shape, &x, &rows, &end, out));
         let (once, squares) =
             (of(ConvWeight::Plain(&w)), of(ConvWeight::Packed(&PackedConv::new(&shape, &w))));

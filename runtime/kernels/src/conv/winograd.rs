@@ -2,24 +2,26 @@
 //!
 //! `Y = Aᵀ [(G g Gᵀ) ⊙ (Bᵀ d B)] A` for a square `d` of 6x6 pixels and a filter `g` (`transforms`). Summed over the channels, the
 //! products of one of the 36 places are a matrix product of the squares with the filters, so a convolution is: squares
-//! transformed, 36 products, results transformed back. Filters are transformed once, when they are packed. An infinity or
-//! a NaN spreads over the results of its square, as NaN.
+//! transformed, 36 products, results transformed back. Few filters are transformed once, when they are packed; many when they are used (`filters`).
+//! An infinity or a NaN spreads over the results of its square, as NaN.
 //!
 //! Squares round two to three times as much as the direct sum, which inference does not see. Steps of a training add up
 //! and decide at kinks (of ReLU, of max pooling) by the last digits, so weights that serve once, as those that train do, are
 //! not transformed.
 
+mod filters;
 mod transforms;
 
+pub(super) use filters::Filters;
+
 use super::{ConvShape, End};
-use crate::gemm::{Bias, Epilogue, PackedRhs, Rows, RowsProduct, packed_place};
+use crate::gemm::{Bias, Epilogue, PackedRhs, Rows, RowsProduct, panel_cols, panel_product};
 use crate::math::{Map, map_rows};
 use crate::scratch::with_scratch;
 use crate::threads::{self, SharedMut, parallel_for};
-use alloc::vec::Vec;
 use core::ops::Range;
-use kiln_types::Activation;
-use transforms::{LINE, Results, Seen, transform_filters, transform_pixels, transform_sums};
+use filters::Panels;
+use transforms::{Results, Seen, transform_pixels, transform_sums};
 
 /// Side of a square of results.
 const SIDE: usize = 4;
@@ -32,6 +34,8 @@ const PLACES: usize = SEEN * SEEN;
 const BLOCK: usize = 128 * 1024;
 /// Squares in a block at least: each block reads all filters.
 const SQUARES: usize = 28;
+/// Steps of the depth for which the filters of a panel are transformed at a time: about 300 KB of them.
+const STEPS: usize = 64;
 
 /// Whether this file's way is the one for a convolution.
 pub(super) fn suits(shape: &ConvShape) -> bool {
@@ -41,39 +45,6 @@ pub(super) fn suits(shape: &ConvShape) -> bool {
     // Transforming pays when each transformed element is used often; filters, four times as large as before, must be used
     // by some squares.
     plain && square && shape.in_channels >= 16 && shape.out_channels >= 16 && Squares::of(shape).count >= 12
-}
-
-/// The transformed filters, one right operand a place: `[in, out]`. `weight` is `[out, in, 3, 3]`.
-pub(super) fn transformed_filters(shape: &ConvShape, weight: &[f32]) -> Vec<PackedRhs> {
-    let (ic, oc) = (shape.in_channels, shape.out_channels);
-    assert_eq!(weight.len(), ic * oc * 9, "the weights do not have the convolution's shape");
-    let mut operands: Vec<PackedRhs> = (0..PLACES).map(|_| PackedRhs::zeros(ic, oc)).collect();
-    let shared: Vec<_> = operands.iter_mut().map(|operand| SharedMut::new(operand.elements())).collect();
-    let lines = oc.div_ceil(LINE);
-    // Neighbouring channels lie beside each other in an operand: a thread writes pages of its own.
-    parallel_for(lines * ic, 10 * LINE, |range| {
-        for (first, c) in range.map(|i| (i / ic * LINE, i % ic)) {
-            let count = LINE.min(oc - first);
-            let mut places = [[0.0f32; LINE]; PLACES];
-            // SAFETY: the filters lie inside, and there is room for a line at each place.
-            unsafe {
-                let from = weight.as_ptr().add((first * ic + c) * 9);
-                transform_filters(from, ic * 9, count, places.as_mut_ptr().cast(), LINE);
-            }
-            let mut done = 0;
-            while done < count {
-                let (at, beside) = packed_place(ic, oc, c, first + done);
-                let len = beside.min(count - done);
-                for (place, to) in places.iter().zip(&shared) {
-                    // SAFETY: each element of the operands is written once.
-                    unsafe { to.slice(at..at + len) }.copy_from_slice(&place[done..done + len]);
-                }
-                done += len;
-            }
-        }
-    });
-    drop(shared);
-    operands
 }
 
 /// How the images' results are cut into squares.
@@ -98,14 +69,11 @@ impl Squares {
     }
 }
 
-/// The result of a convolution with [`transformed_filters`].
-pub(super) fn winograd(shape: &ConvShape, x: &[f32], filters: &[PackedRhs], end: &End<'_>, out: &mut [f32]) {
+/// The result of a convolution.
+pub(super) fn winograd(shape: &ConvShape, x: &[f32], filters: &Filters, end: &End<'_>, out: &mut [f32]) {
     let squares = Squares::of(shape);
     let (ic, oc) = (shape.in_channels, shape.out_channels);
-    assert!(
-        filters.len() == PLACES && filters[0].dims() == (ic, oc),
-        "the weights were packed for another convolution"
-    );
+    filters.check(ic, oc);
     let most = (BLOCK / (PLACES * (ic + oc))).max(SQUARES);
     // Blocks of one size.
     let block = squares.count.div_ceil(squares.count.div_ceil(most));
@@ -133,7 +101,7 @@ struct Job<'a> {
     shape: &'a ConvShape,
     squares: &'a Squares,
     x: &'a [f32],
-    filters: &'a [PackedRhs],
+    filters: &'a Filters,
     end: &'a End<'a>,
     out: &'a SharedMut<'a, f32>,
 }
@@ -141,24 +109,40 @@ struct Job<'a> {
 impl Job<'_> {
     /// Some squares from their pixels to their results.
     fn block(&self, range: Range<usize>) {
-        let (ic, oc, count) = (self.shape.in_channels, self.shape.out_channels, range.len());
-        let (seen_step, sum_step) = (place_step(count * ic), place_step(count * oc));
-        with_scratch(PLACES * (seen_step + sum_step), |space| {
-            let (pixels, sums) = space.split_at_mut(PLACES * seen_step);
+        let (ic, count) = (self.shape.in_channels, range.len());
+        let step = place_step(count * ic);
+        with_scratch(PLACES * step, |pixels| {
             let seen = SharedMut::new(pixels);
             parallel_for(count, PLACES * ic / 4 + 1, |part| {
                 for i in part {
                     // SAFETY: each square has its own row in each place's matrix.
-                    unsafe { self.transform_pixels(range.start + i, seen.ptr(i * ic), seen_step) };
+                    unsafe { self.transform_pixels(range.start + i, seen.ptr(i * ic), step) };
                 }
             });
-            let pixels = &*pixels;
+            let pixels = Pixels { places: pixels, step, squares: range };
+            match self.filters {
+                Filters::Transformed(operands) => self.products(&pixels, operands),
+                Filters::Plain(panels) => {
+                    let work = PLACES * count * ic * panel_cols() / 100 + 1;
+                    parallel_for(panels.count(), work, |part| {
+                        part.for_each(|i| self.panel(&pixels, panels, i))
+                    });
+                }
+            }
+        });
+    }
+
+    /// The results of some squares with transformed filters.
+    fn products(&self, pixels: &Pixels<'_>, filters: &[PackedRhs]) {
+        let (ic, oc, count) = (self.shape.in_channels, self.shape.out_channels, pixels.squares.len());
+        let step = place_step(count * oc);
+        with_scratch(PLACES * step, |sums| {
             let shared = SharedMut::new(sums);
             parallel_for(PLACES, count * ic * oc / 100 + 1, |part| {
                 for place in part {
                     let epilogue = Epilogue { bias: Bias::None, residual: None, activation: None };
-                    let a = Rows::InPlace(&pixels[place * seen_step..][..count * ic], ic);
-                    let (b, c, c_start) = (&self.filters[place], &shared, place * sum_step);
+                    let a = Rows::InPlace(pixels.place(place), ic);
+                    let (b, c, c_start) = (&filters[place], &shared, place * step);
                     RowsProduct { m: count, a, b, c, c_start, c_step: oc, adds: false, epilogue: &epilogue }
                         .run();
                 }
@@ -167,9 +151,35 @@ impl Job<'_> {
             parallel_for(count, PLACES * oc / 4 + 1, |part| {
                 for i in part {
                     // SAFETY: squares of the result are disjoint.
-                    unsafe { self.transform_sums(range.start + i, &sums[i * oc..], sum_step) };
+                    unsafe { self.transform_sums(pixels.squares.start + i, 0..oc, &sums[i * oc..], step) };
                 }
             });
+        });
+    }
+
+    /// The results of some squares in the channels of one panel, whose filters are transformed a few steps of the depth at a time: they stay in the
+    /// second-level cache until they are used.
+    fn panel(&self, pixels: &Pixels<'_>, panels: &Panels, panel: usize) {
+        let (ic, count, cols) = (self.shape.in_channels, pixels.squares.len(), panel_cols());
+        let (filter_step, sum_step) = (place_step(STEPS * cols), place_step(count * cols));
+        with_scratch(PLACES * (filter_step + sum_step), |space| {
+            let (filters, sums) = space.split_at_mut(PLACES * filter_step);
+            for first in (0..ic).step_by(STEPS) {
+                let steps = first..ic.min(first + STEPS);
+                panels.transform(panel, steps.clone(), filters, filter_step);
+                for place in 0..PLACES {
+                    let a = (&pixels.place(place)[first..], ic);
+                    let filters = (&filters[place * filter_step..], steps.len());
+                    let sums = (&mut sums[place * sum_step..][..sum_step], cols);
+                    panel_product(count, a, filters, sums, first > 0);
+                }
+            }
+            let channels = panel * cols..self.shape.out_channels.min((panel + 1) * cols);
+            for i in 0..count {
+                let sums = &sums[i * cols..];
+                // SAFETY: panels and squares of the result are disjoint.
+                unsafe { self.transform_sums(pixels.squares.start + i, channels.clone(), sums, sum_step) };
+            }
         });
     }
 
@@ -200,26 +210,24 @@ impl Job<'_> {
         unsafe { transform_pixels(&seen, from, to, step) };
     }
 
-    /// A square's results from its sums at each place, `sums[place · step + channel]`.
+    /// Some channels of a square's results from their sums at each place, `sums[place · step + channel]`.
     ///
     /// # Safety
-    /// Nobody else writes this square's results.
-    unsafe fn transform_sums(&self, square: usize, sums: &[f32], step: usize) {
+    /// Nobody else writes these results.
+    unsafe fn transform_sums(&self, square: usize, channels: Range<usize>, sums: &[f32], step: usize) {
         let (image, row, col) = self.squares.place(square);
         let [_, height, width] = self.shape.windows.output;
-        let channels = self.shape.out_channels;
-        let start = ((image * height + row) * width + col) * channels;
-        let (low, high, rest) = match self.end.activation {
-            Some(Activation::Relu) => (0.0, f32::INFINITY, None),
-            Some(Activation::Clamp { min, max }) => (min as f32, max as f32, None),
-            activation => (f32::NEG_INFINITY, f32::INFINITY, activation),
-        };
+        let pixel = self.shape.out_channels;
+        let start = ((image * height + row) * width + col) * pixel + channels.start;
+        let (low, high, rest) = self.end.bounds();
         let results = Results {
             rows: SIDE.min(height - row),
             cols: SIDE.min(width - col),
-            line: width * channels,
-            channels,
-            bias: self.end.bias,
+            line: width * pixel,
+            pixel,
+            channels: channels.len(),
+            bias: self.end.bias.map(|bias| &bias[channels]),
+            adds: self.end.adds,
             low,
             high,
         };
@@ -228,14 +236,27 @@ impl Job<'_> {
             let to = self.out.ptr(start);
             transform_sums(&results, sums.as_ptr(), step, to);
             if let Some(activation) = rest {
-                map_rows(
-                    Map::Activation(activation),
-                    to,
-                    results.line,
-                    results.rows,
-                    results.cols * channels,
-                );
+                for line in 0..results.rows {
+                    let to = to.add(line * results.line);
+                    map_rows(Map::Activation(activation), to, pixel, results.cols, results.channels);
+                }
             }
         }
+    }
+}
+
+/// The transformed pixels of some squares.
+struct Pixels<'a> {
+    /// `[place, square, channel]`.
+    places: &'a [f32],
+    /// Elements from one place's matrix to the next.
+    step: usize,
+    squares: Range<usize>,
+}
+
+impl Pixels<'_> {
+    /// The matrix of one place, and what is behind it.
+    fn place(&self, place: usize) -> &[f32] {
+        &self.places[place * self.step..]
     }
 }

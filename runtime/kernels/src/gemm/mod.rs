@@ -17,7 +17,7 @@ pub use pack::{PackedLhs, PackedRhs};
 
 pub(crate) use blocked::{Panels, Product};
 pub(crate) use pack::{Part, pack_lhs_into, pack_rhs_into, packed_place, packed_rhs_len};
-pub(crate) use rows::{Rows, RowsProduct};
+pub(crate) use rows::{Rows, RowsProduct, panel_cols, panel_product};
 
 use crate::scratch::with_scratch;
 use crate::simd::level;

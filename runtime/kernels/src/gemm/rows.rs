@@ -53,7 +53,7 @@ pub(crate) struct RowsProduct<'a> {
     pub c_start: usize,
     /// Elements from one row of `C` to the next.
     pub c_step: usize,
-    /// Adds to what `C` holds; then the depth is not 0.
+    /// Adds to what `C` holds.
     pub adds: bool,
     /// What happens at the end; its residual starts where the product does.
     pub epilogue: &'a Epilogue<'a>,
@@ -232,7 +232,7 @@ impl RowsProduct<'_> {
 
     /// A product of depth 0: zeros, and the epilogue.
     fn without_depth(&self, rows: Range<usize>, cols: Range<usize>) {
-        for row in rows.clone() {
+        for row in rows.clone().filter(|_| !self.adds) {
             let start = self.c_start + row * self.c_step;
             // SAFETY: this part of `C` is this job's own.
             unsafe { self.c.slice(start + cols.start..start + cols.end) }.fill(0.0);
@@ -240,6 +240,51 @@ impl RowsProduct<'_> {
         // SAFETY: as above; the epilogue was checked.
         unsafe { self.epilogue.apply(self.c.ptr(self.c_start), self.c_step, rows, cols) };
     }
+}
+
+/// `C = A · B`, or `C += A · B` if it `adds`, on the calling thread, for `m` rows of `A` that lie in memory and a single panel of `B`: for each step of
+/// the depth [`panel_cols`] elements.
+///
+/// # Panics
+/// When an operand does not hold its dims.
+pub(crate) fn panel_product(
+    m: usize,
+    (a, a_step): (&[f32], usize),
+    (panel, depth): (&[f32], usize),
+    (c, c_step): (&mut [f32], usize),
+    adds: bool,
+) {
+    let kernels = Kernels::current();
+    if m == 0 || depth == 0 {
+        return;
+    }
+    Matrix::row_major(a, a_step).check(m, depth, "left operand");
+    assert!(panel.len() >= depth * kernels.cols, "the panel does not hold {depth} steps");
+    assert!((m - 1) * c_step + kernels.cols <= c.len() && c_step >= kernels.cols, "C does not hold {m} rows");
+    for rows in tiles(&kernels, &(0..m)) {
+        // SAFETY: the operands hold the rows and the panel, as was checked.
+        unsafe {
+            kernels.of_rows(rows.len(), kernels.cols)(&Tile {
+                depth,
+                a: a[rows.start * a_step..].as_ptr(),
+                a_step,
+                b: panel.as_ptr(),
+                b_step: kernels.cols,
+                c: c[rows.start * c_step..].as_mut_ptr(),
+                c_step,
+                cols: kernels.cols,
+                accumulate: adds,
+                finish: None,
+                ahead: core::ptr::null(),
+                ahead_step: 0,
+            });
+        }
+    }
+}
+
+/// Columns of a panel.
+pub(crate) fn panel_cols() -> usize {
+    Kernels::current().cols
 }
 
 /// The `i`-th of `count` parts of a size, which differ by one at most.

@@ -213,12 +213,30 @@ unsafe fn row_tile<S: Simd, const V: usize>(s: S, t: &Tile) {
 
 /// Writes a tile's sums.
 #[inline(always)]
-unsafe fn store<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile, mut sums: [[S::F; V]; R]) {
+unsafe fn store<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile, sums: [[S::F; V]; R]) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if t.cols == V * S::LANES {
+            store_columns::<S, R, V, true>(s, t, sums);
+        } else {
+            store_columns::<S, R, V, false>(s, t, sums);
+        }
+    }
+}
+
+/// Writes a tile's sums: `WHOLE` vectors, or the tile's columns of them.
+///
+/// One thing after the other, so that what each needs beside the sums fits the registers.
+#[inline(always)]
+unsafe fn store_columns<S: Simd, const R: usize, const V: usize, const WHOLE: bool>(
+    s: S,
+    t: &Tile,
+    mut sums: [[S::F; V]; R],
+) {
     // SAFETY: `cols` columns of `R` rows are valid for writing, biases for as many, as the caller says.
     unsafe {
-        let whole = t.cols == V * S::LANES;
         let count =
-            |v: usize| if whole { S::LANES } else { t.cols.saturating_sub(v * S::LANES).min(S::LANES) };
+            |v: usize| if WHOLE { S::LANES } else { t.cols.saturating_sub(v * S::LANES).min(S::LANES) };
         if t.accumulate {
             for r in 0..R {
                 for v in 0..V {
@@ -236,19 +254,37 @@ unsafe fn store<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile, mut sum
                     }
                 }
             }
-            let mut columns = [s.splat(0.0); V];
             if !finish.col_bias.is_null() {
                 for v in 0..V {
-                    columns[v] = s.load_up_to(finish.col_bias.wrapping_add(v * S::LANES), count(v));
+                    let column = s.load_up_to(finish.col_bias.wrapping_add(v * S::LANES), count(v));
+                    for r in 0..R {
+                        sums[r][v] = s.add(sums[r][v], column);
+                    }
                 }
             }
-            let (low, high) = (s.splat(finish.low), s.splat(finish.high));
-            for r in 0..R {
-                let row = s.splat(if finish.row_bias.is_null() { 0.0 } else { *finish.row_bias.add(r) });
-                for v in 0..V {
-                    let x = s.add(sums[r][v], s.add(row, columns[v]));
-                    // The operand order lets NaN through.
-                    sums[r][v] = s.min(high, s.max(low, x));
+            if !finish.row_bias.is_null() {
+                for r in 0..R {
+                    let row = s.splat(*finish.row_bias.add(r));
+                    for v in 0..V {
+                        sums[r][v] = s.add(sums[r][v], row);
+                    }
+                }
+            }
+            // The operand order lets NaN through.
+            if finish.low > f32::NEG_INFINITY {
+                let low = s.splat(finish.low);
+                for r in 0..R {
+                    for v in 0..V {
+                        sums[r][v] = s.max(low, sums[r][v]);
+                    }
+                }
+            }
+            if finish.high < f32::INFINITY {
+                let high = s.splat(finish.high);
+                for r in 0..R {
+                    for v in 0..V {
+                        sums[r][v] = s.min(high, sums[r][v]);
+                    }
                 }
             }
         }

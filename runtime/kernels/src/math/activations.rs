@@ -10,7 +10,7 @@ use crate::simd::Simd;
 #[inline(always)]
 pub(crate) fn sigmoid<S: Simd>(s: S, x: S::F) -> S::F {
     let one = s.splat(1.0);
-    s.div(one, s.add(one, exp(s, s.neg(x))))
+    s.quotient(one, s.add(one, exp(s, s.neg(x))))
 }
 
 /// `x Φ(x)`: 4 ulp for x > -1, absolute 3e-7 below.
@@ -60,5 +60,5 @@ pub(crate) fn mish<S: Simd>(s: S, x: S::F) -> S::F {
     // tanh(ln(1 + w)) = (w² + 2w) / (w² + 2w + 2); above 20 it is 1.
     let w = exp(s, s.min(s.splat(20.0), x));
     let t = s.mul(w, s.add(w, s.splat(2.0)));
-    s.mul(x, s.div(t, s.add(t, s.splat(2.0))))
+    s.mul(x, s.quotient(t, s.add(t, s.splat(2.0))))
 }

@@ -45,6 +45,6 @@ pub(crate) fn exp_m1<S: Simd>(s: S, x: S::F) -> S::F {
 pub(crate) fn tanh<S: Simd>(s: S, x: S::F) -> S::F {
     let magnitude = s.min(s.splat(10.0), s.abs(x));
     let e = exp_m1(s, s.add(magnitude, magnitude));
-    let y = s.div(e, s.add(e, s.splat(2.0)));
+    let y = s.quotient(e, s.add(e, s.splat(2.0)));
     s.with_sign_of(y, x)
 }

@@ -85,6 +85,16 @@ impl Simd for Avx512 {
         intrinsic!(_mm512_div_ps(a, b))
     }
     #[inline(always)]
+    fn quotient(self, a: Self::F, b: Self::F) -> Self::F {
+        // 14 bits, twice as many, and the quotient's own error once more.
+        let near = intrinsic!(_mm512_rcp14_ps(b));
+        let inverse = self.mul_add(near, self.sub_product(self.splat(1.0), b, near), near);
+        let y = self.mul(a, inverse);
+        let y = self.mul_add(self.sub_product(a, b, y), inverse, y);
+        // The inverse of what is larger is no normal number, that of infinity times it NaN.
+        self.select(self.lt(self.splat(8.507_059e37), b), self.splat(0.0), y)
+    }
+    #[inline(always)]
     fn mul_add(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
         intrinsic!(_mm512_fmadd_ps(a, b, c))
     }

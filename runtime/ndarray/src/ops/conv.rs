@@ -11,20 +11,38 @@ use kiln_kernels::conv::{self as kernel, ConvShape, ConvWeight, PackedConv};
 use kiln_tensor::backend::Primitive;
 use kiln_tensor::{Activation, ConvOptions, DType};
 
-/// Convolution; an activation is for f32, f16 and bf16 alone.
+/// Whether [`conv`] takes a residual for this convolution.
+pub(crate) fn adds(x: &NdArrayTensor, weight: &NdArrayTensor, options: &ConvOptions) -> bool {
+    ConvShape::new(x.dims(), weight.dims(), options).adds()
+}
+
+/// What happens to a convolution's result on its way out.
+#[derive(Default)]
+pub(crate) struct End {
+    /// Added first; only where the convolution [`adds`].
+    pub residual: Option<NdArrayTensor>,
+    /// Applied last.
+    pub activation: Option<Activation>,
+}
+
+/// Convolution; an end is for f32, f16 and bf16 alone.
 pub(crate) fn conv(
     x: NdArrayTensor,
     weight: NdArrayTensor,
     bias: Option<NdArrayTensor>,
-    activation: Option<Activation>,
+    end: End,
     options: &ConvOptions,
 ) -> NdArrayTensor {
     let dtype = x.dtype();
     let wide = wide_dtype(dtype);
     if wide == DType::F32 {
-        return cast::cast(single(cast::cast(x, wide), weight, bias, activation, options), dtype);
+        let end = End { residual: end.residual.map(|residual| cast::cast(residual, wide)), ..end };
+        return cast::cast(single(cast::cast(x, wide), weight, bias, end, options), dtype);
     }
-    debug_assert!(activation.is_none(), "the caller applies the activation to {dtype}");
+    debug_assert!(
+        end.residual.is_none() && end.activation.is_none(),
+        "the caller does what follows in {dtype}"
+    );
     let prepare = |tensor| cast::cast(tensor, wide).into_contiguous();
     let (x, weight, bias) = (prepare(x), prepare(weight), bias.map(prepare));
     cast::cast(by_wide!(wide, T => typed::<T>(&x, &weight, bias.as_ref(), options)), dtype)
@@ -35,7 +53,7 @@ fn single(
     x: NdArrayTensor,
     weight: NdArrayTensor,
     bias: Option<NdArrayTensor>,
-    activation: Option<Activation>,
+    End { residual, activation }: End,
     options: &ConvOptions,
 ) -> NdArrayTensor {
     let shape = ConvShape::new(x.dims(), weight.dims(), options);
@@ -48,17 +66,25 @@ fn single(
     let key = (weight.layout().clone(), any_image, shape.way());
     let packed = weight.prepared(&key, || PackedConv::new(&shape, as_f32().slice()));
     let plain = if packed.is_some() { None } else { Some(as_f32()) };
-    let mut dims = shape.output_dims();
-    dims[1..].rotate_left(1);
-    let y = NdArrayTensor::build(dims.into(), DType::F32, |out| {
+    let run = |adds, out: &mut [f32]| {
         let weight = match (&packed, &plain) {
             (Some(packed), _) => ConvWeight::Packed(&packed.1),
             (None, Some(plain)) => ConvWeight::Plain(plain.slice()),
             (None, None) => return,
         };
         let bias = bias.as_ref().map(NdArrayTensor::slice);
-        kernel::conv(&shape, x.slice(), weight, bias, activation, out);
-    });
+        kernel::conv(&shape, x.slice(), weight, bias, activation, adds, out);
+    };
+    let mut dims = shape.output_dims();
+    if let Some(residual) = &residual {
+        assert!(residual.dims() == dims, "conv: a residual {} is added to {dims:?}", residual.shape());
+    }
+    dims[1..].rotate_left(1);
+    let y = match residual {
+        None => NdArrayTensor::build(dims.into(), DType::F32, |out| run(false, out)),
+        // What is added becomes the result: where it lies, if nobody else needs it.
+        Some(residual) => residual.channels_last().into_contiguous().edit(|out| run(true, out)),
+    };
     y.channels_first()
 }
 

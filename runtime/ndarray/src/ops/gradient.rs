@@ -67,7 +67,7 @@ pub(crate) fn conv_transpose_input(
     let gradient = if shape.takes_channels_first() { gradient } else { gradient.channels_last() };
     let (gradient, weight) = (gradient.into_contiguous(), weight.into_contiguous());
     image(input, |out| {
-        conv::conv(&shape, gradient.slice(), ConvWeight::Plain(weight.slice()), None, None, out);
+        conv::conv(&shape, gradient.slice(), ConvWeight::Plain(weight.slice()), None, None, false, out);
     })
 }
 

@@ -315,6 +315,18 @@ pub trait Backend:
         Self::activation(activation, Self::conv(x, weight, bias, options))
     }
 
+    /// `activation(conv(x) + residual)`: the residual has the result's shape.
+    fn conv_added(
+        x: T<Self>,
+        weight: T<Self>,
+        bias: Option<T<Self>>,
+        residual: T<Self>,
+        activation: Option<Activation>,
+        options: &ConvOptions,
+    ) -> T<Self> {
+        compose::conv_added::<Self>(x, weight, bias, residual, activation, options)
+    }
+
     /// Transposed convolution: `weight` is `[in, out / groups, kernel…]`, `bias` `[out]`.
     fn conv_transpose(
         x: T<Self>,

@@ -6,6 +6,7 @@
 
 mod attention;
 pub(crate) mod calc;
+mod conv;
 mod elementwise;
 mod gradient;
 pub(crate) mod indexing;
@@ -17,6 +18,7 @@ pub(crate) mod sampling;
 mod shape;
 
 pub use attention::{attention, linear};
+pub use conv::conv_added;
 pub use elementwise::{activation, clamp, elementwise, mask_fill};
 pub use gradient::*;
 pub use norm::{batch_norm, group_norm, layer_norm, log_softmax, rms_norm, softmax};

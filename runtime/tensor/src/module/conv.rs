@@ -3,6 +3,7 @@
 use crate::backend::Backend;
 use crate::check::{self, ensure};
 use crate::{Activation, ConvOptions, ConvTransposeOptions, Int, Tensor};
+use kiln_types::Windows;
 
 /// What [`check_window`] looks at.
 struct Window<'a> {
@@ -80,6 +81,41 @@ pub fn conv_activated<B: Backend, const D: usize>(
     check_conv(x.sizes(), weight.sizes(), bias.as_ref().map(Tensor::sizes), &options);
     let (weight, bias) = (weight.into_backend(), bias.map(Tensor::into_backend));
     Tensor::wrap(B::conv_activated(x.into_backend(), weight, bias, activation, &options))
+}
+
+/// `activation(conv(x) + residual)`: the residual has the result's shape.
+///
+/// # Panics
+/// When channels, kernel and options do not fit the input, or the residual does not fit the result.
+pub fn conv_added<B: Backend, const D: usize>(
+    x: Tensor<B, D>,
+    weight: Tensor<B, D>,
+    bias: Option<Tensor<B, 1>>,
+    residual: Tensor<B, D>,
+    activation: Option<Activation>,
+    options: ConvOptions,
+) -> Tensor<B, D> {
+    check_conv(x.sizes(), weight.sizes(), bias.as_ref().map(Tensor::sizes), &options);
+    check::same_dtype("conv", x.dtype(), weight.dtype());
+    check::same_dtype("conv", x.dtype(), residual.dtype());
+    let windows = Windows::new(
+        &x.sizes()[2..],
+        &weight.sizes()[2..],
+        &options.stride,
+        &options.padding,
+        &options.dilation,
+        false,
+    );
+    let (lead, spatial) = ([x.sizes()[0], weight.sizes()[0]], windows.output_dims());
+    ensure!(
+        residual.sizes()[..2] == lead && residual.sizes()[2..] == *spatial,
+        "conv",
+        "a residual {:?} is added to {lead:?} of {spatial:?}",
+        residual.sizes()
+    );
+    let (weight, bias) = (weight.into_backend(), bias.map(Tensor::into_backend));
+    let residual = residual.into_backend();
+    Tensor::wrap(B::conv_added(x.into_backend(), weight, bias, residual, activation, &options))
 }
 
 /// Convolution of integers, exact as long as the sums fit the dtype: `weight` is `[out, in / groups, kernel…]`.

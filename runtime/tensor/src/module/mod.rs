@@ -13,8 +13,8 @@ mod vision;
 pub use crate::compose::{GridSampleOptions, SampleMode, SamplePadding};
 pub use attention::{AttentionMask, attention, embedding, linear, linear_activated};
 pub use conv::{
-    conv, conv_activated, conv_integer, conv_transpose, conv_transpose1d, conv_transpose2d, conv_transpose3d,
-    conv1d, conv2d, conv3d, unfold4d,
+    conv, conv_activated, conv_added, conv_integer, conv_transpose, conv_transpose1d, conv_transpose2d,
+    conv_transpose3d, conv1d, conv2d, conv3d, unfold4d,
 };
 pub use loss::{CrossEntropyOptions, cross_entropy};
 pub use norm::{batch_norm, batch_norm_train, dropout, group_norm, instance_norm, layer_norm, rms_norm};

@@ -90,6 +90,34 @@ pub fn attentions<B: Backend>() {
     }
 }
 
+/// What is added to a convolution's result, and may be needed afterwards.
+pub fn convolutions_added<B: Backend>() {
+    // Products, squares of results, few channels, groups of few channels, one channel each.
+    for (channels, outputs, groups, size, kernel) in
+        [(24, 20, 1, 9, 1), (16, 16, 1, 17, 3), (3, 8, 1, 9, 3), (16, 16, 4, 9, 3), (12, 12, 12, 9, 3)]
+    {
+        let x = random::<B>(&[2, channels, size, size], 1);
+        let weight = B::prepare(random::<B>(&[outputs, channels / groups, kernel, kernel], 2));
+        let residual = random::<B>(&[2, outputs, size, size], 3);
+        let pads = [kernel / 2; 2];
+        let options = ConvOptions::new([1, 1], pads, [1, 1], groups);
+        for activation in [None, Some(Activation::Relu), Some(Activation::Silu)] {
+            for bias in [None, Some(random::<B>(&[outputs], 4))] {
+                let (x, weight) = (x.clone(), weight.clone());
+                let added = |residual| {
+                    B::conv_added(x.clone(), weight.clone(), bias.clone(), residual, activation, &options)
+                };
+                let own = added(residual.clone());
+                let (x, weight, bias) = (x.clone(), weight.clone(), bias.clone());
+                let residual = residual.clone();
+                agree::<B>(own, compose::conv_added::<B>(x, weight, bias, residual, activation, &options));
+            }
+        }
+        let unchanged = random::<B>(&[2, outputs, size, size], 3);
+        assert_eq!(read::<B, f32>(residual), read::<B, f32>(unchanged));
+    }
+}
+
 /// A query that no key may answer yields zeros.
 pub fn masked_out<B: Backend>() {
     for queries in [1, 2, 40] {

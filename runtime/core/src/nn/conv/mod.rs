@@ -126,6 +126,18 @@ macro_rules! conv {
                 module::conv_activated(input, weight, bias, activation, options)
             }
 
+            /// `activation(forward(input) + residual)`: the residual has the result's shape.
+            pub fn forward_added(
+                &self,
+                input: Tensor<B, $dims>,
+                residual: Tensor<B, $dims>,
+                activation: Option<Activation>,
+            ) -> Tensor<B, $dims> {
+                let (weight, bias) = (self.weight.val(), self.bias.as_ref().map(Param::val));
+                let options = self.options(&input);
+                module::conv_added(input, weight, bias, residual, activation, options)
+            }
+
             fn options(&self, input: &Tensor<B, $dims>) -> ConvOptions {
                 let (stride, dilation) = (Spatial::array(self.stride), Spatial::array(self.dilation));
                 let kernel = Spatial::array(self.kernel_size);

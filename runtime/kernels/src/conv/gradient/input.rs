@@ -22,7 +22,7 @@ pub fn conv_input_gradient(shape: &ConvShape, gradient: &[f32], weight: &[f32], 
     if let Some(turned) = turned_around(shape) {
         return with_scratch(weight.len(), |filters| {
             turned_weights(shape, weight, filters);
-            conv(&turned, gradient, ConvWeight::Plain(filters), None, None, out);
+            conv(&turned, gradient, ConvWeight::Plain(filters), None, None, false, out);
         });
     }
     if depthwise::suits(shape) {

@@ -51,6 +51,37 @@ dispatched! {
     }
 }
 
+dispatched! {
+    /// `G g Gᵀ` of filters `[steps, 3, 3, cols]`, to `to[place · place_step + step · cols + column]`.
+    ///
+    /// # Safety
+    /// There are as many filters and room for the results; columns are a multiple of the machine's lanes.
+    pub(super) unsafe fn transform_panel<S>(
+        s,
+        from: *const f32,
+        steps: usize,
+        cols: usize,
+        to: *mut f32,
+        place_step: usize,
+    ) {
+        for at in (0..steps * cols).step_by(S::LANES) {
+            let (step, column) = (at / cols, at % cols);
+            let from = from.add(step * 9 * cols + column);
+            let mut columns = [[s.splat(0.0); SEEN]; 3];
+            for x in 0..3 {
+                let tap = |y: usize| s.load(from.add((3 * y + x) * cols));
+                columns[x] = filter_transform(s, [tap(0), tap(1), tap(2)]);
+            }
+            for y in 0..SEEN {
+                let row = filter_transform(s, [columns[0][y], columns[1][y], columns[2][y]]);
+                for x in 0..SEEN {
+                    s.store(to.add((y * SEEN + x) * place_step + at), row[x]);
+                }
+            }
+        }
+    }
+}
+
 /// A square of pixels.
 pub(super) struct Seen {
     /// Rows that lie in the image.
@@ -107,14 +138,19 @@ pub(super) struct Results<'a> {
     pub cols: usize,
     /// Elements from one row of pixels to the next.
     pub line: usize,
+    /// Elements from one pixel to the next.
+    pub pixel: usize,
+    /// Channels that are computed.
     pub channels: usize,
     pub bias: Option<&'a [f32]>,
+    /// Whether what was there is added before the bounds.
+    pub adds: bool,
     pub low: f32,
     pub high: f32,
 }
 
 dispatched! {
-    /// `clamp(Aᵀ m A + bias)` for every channel of a square.
+    /// `clamp(Aᵀ m A + bias)` for every channel of a square, or `clamp(Aᵀ m A + bias + to)`.
     ///
     /// # Safety
     /// `sums` holds the channels at each place, `to` the results inside.
@@ -141,8 +177,11 @@ dispatched! {
                 let line = sum_transform(s, half[y]);
                 for x in 0..SIDE {
                     if y < results.rows && x < results.cols {
-                        let at = y * results.line + x * results.channels + c;
-                        let sum = s.add(line[x], bias);
+                        let at = y * results.line + x * results.pixel + c;
+                        let mut sum = s.add(line[x], bias);
+                        if results.adds {
+                            sum = s.add(sum, s.load_up_to(to.add(at), count));
+                        }
                         // The operand order lets NaN through.
                         s.store_up_to(to.add(at), count, s.min(high, s.max(low, sum)));
                     }
@@ -167,6 +206,24 @@ fn expanded([a, b, c]: [&[f64; LINE]; 3]) -> [[f64; LINE]; SEEN] {
         out[5][i] = c[i];
     }
     out
+}
+
+/// `G g` of vectors of filters.
+#[inline(always)]
+fn filter_transform<S: Simd>(s: S, [a, b, c]: [S::F; 3]) -> [S::F; SEEN] {
+    let (third, sixth) = (s.splat(1.0 / 3.0), s.splat(1.0 / 6.0));
+    let near_even = s.sub_product(s.mul(a, s.splat(-2.0 / 3.0)), third, c);
+    let near_odd = s.mul(b, s.splat((NEAR / -1.5) as f32));
+    let far_even = s.mul_add(third, c, s.mul(a, sixth));
+    let far_odd = s.mul(b, s.splat((FAR / 6.0) as f32));
+    [
+        a,
+        s.add(near_even, near_odd),
+        s.sub(near_even, near_odd),
+        s.add(far_even, far_odd),
+        s.sub(far_even, far_odd),
+        c,
+    ]
 }
 
 /// `Bᵀ d`.
