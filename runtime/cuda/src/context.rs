@@ -9,9 +9,10 @@ use crate::memory::{Buffer, Memory};
 use crate::runtime::CudaRuntime;
 use crate::statistics::{Counters, count};
 use kiln_gpu::kernels::Template;
-use kiln_gpu::language::{self, Binding, cuda};
+use kiln_gpu::language::{self, Binding, Factors, cuda};
 use kiln_gpu::memory::{Owner, Pool, size_class};
 use kiln_gpu::runtime::{self, Amendment, Launch, Limits, MatrixProduct};
+use kiln_tensor::DType;
 use kiln_tensor::backend::ExecutionError;
 use kiln_tensor::compose::Draws;
 use std::collections::{HashMap, HashSet};
@@ -436,6 +437,29 @@ impl Context {
         last.parameters.extend(amendment.parameters);
         state.reserve(&further);
         true
+    }
+
+    /// See [`Runtime::factors`](kiln_gpu::runtime::Runtime::factors).
+    pub fn factors(&self, dtype: DType) -> Option<Factors> {
+        let factors = match dtype {
+            DType::F16 => Factors::F16,
+            DType::BF16 => Factors::BF16,
+            DType::F32 if self.tf32.load(Ordering::Relaxed) => Factors::TF32,
+            DType::I8 => Factors::I8,
+            DType::U8 => Factors::U8,
+            DType::F64
+            | DType::F32
+            | DType::I64
+            | DType::I32
+            | DType::I16
+            | DType::I4
+            | DType::U64
+            | DType::U32
+            | DType::U16
+            | DType::U4
+            | DType::Bool => return None,
+        };
+        self.driver.multiplies(factors).then_some(factors)
     }
 
     /// See [`Runtime::product`](kiln_gpu::runtime::Runtime::product).

@@ -83,7 +83,7 @@ pub fn init(device: &CudaDevice) -> Result<(), InitError> {
     context(device).map(|_| ())
 }
 
-/// Lets the tensor cores round the factors of f32 products to TF32 (11 bits instead of 24, the exponent stays), which is several times as
+/// Lets the tensor cores round the factors of products of f32, those of attention too, to TF32 (11 bits instead of 24, the exponent stays), which is several times as
 /// fast; sums stay f32. Off until it is asked for.
 ///
 /// # Errors

@@ -4,6 +4,7 @@ mod blas;
 pub mod nvidia;
 
 use crate::cache::Cache;
+use kiln_gpu::language::Factors;
 use kiln_tensor::DType;
 use std::any::Any;
 use std::fmt::Debug;
@@ -55,6 +56,9 @@ pub trait Driver: Any + Debug + Send + Sync {
     /// # Errors
     /// When the device fails, or refuses the grid.
     fn launch(&self, launch: &KernelLaunch<'_>) -> Result<(), DriverError>;
+
+    /// Whether its tensor cores multiply such factors.
+    fn multiplies(&self, factors: Factors) -> bool;
 
     /// Computes a batch of products by a library, if there is one that is faster at it than kernels of Kiln's; says whether it does.
     ///

@@ -4,9 +4,10 @@ use crate::context::LIMITS;
 use crate::device::{CudaDevice, expect_context};
 use crate::memory::Memory;
 use kiln_gpu::kernels::Template;
-use kiln_gpu::language::Storage;
+use kiln_gpu::language::{Factors, Storage};
 use kiln_gpu::promise::Promise;
 use kiln_gpu::runtime::{Amendment, Launch, Limits, MatrixProduct, Runtime};
+use kiln_tensor::DType;
 use kiln_tensor::backend::ExecutionError;
 use kiln_tensor::compose::Draws;
 use std::cell::RefCell;
@@ -87,6 +88,10 @@ impl Runtime for CudaRuntime {
 
     fn product(device: &CudaDevice, product: &MatrixProduct<'_, Self>) -> bool {
         expect_context(device).product(product)
+    }
+
+    fn factors(device: &CudaDevice, dtype: DType) -> Option<Factors> {
+        expect_context(device).factors(dtype)
     }
 
     fn amend<'a>(

@@ -6,11 +6,19 @@ mod templates;
 
 use kiln_cuda::driver::nvidia;
 use kiln_gpu::kernels::Template;
-use kiln_gpu::language::cuda;
+use kiln_gpu::language::{Factors, cuda};
 use std::collections::BTreeMap;
 
-/// Turing, Ampere, Hopper, and both Blackwells.
-const ARCHITECTURES: [&str; 5] = ["sm_75", "sm_80", "sm_90a", "sm_100", "sm_120"];
+/// Turing, Ampere, Hopper, and both Blackwells, with their compute capabilities.
+const ARCHITECTURES: [(&str, (i32, i32)); 5] =
+    [("sm_75", (7, 5)), ("sm_80", (8, 0)), ("sm_90a", (9, 0)), ("sm_100", (10, 0)), ("sm_120", (12, 0))];
+
+/// Whether GPUs of a compute capability have what a kernel multiplies: for others it is not made.
+fn serves((_, source): &(String, String), capability: (i32, i32)) -> bool {
+    let kernel = source.strip_prefix(cuda::MATRICES).unwrap_or_default();
+    let newer = kernel.contains("multiply_bf16") || kernel.contains("multiply_tf32");
+    !newer || nvidia::multiplies(capability, Factors::BF16)
+}
 
 /// What a kernel needs of a multiprocessor, at most of all of its family.
 #[derive(Debug, Default)]
@@ -56,7 +64,12 @@ fn resources((name, source): &(String, String), architecture: &str) -> (String, 
 #[ignore = "needs NVIDIA's compiler: scripts/cuda_kernels.sh"]
 fn kernels_compile_for_all_architectures() {
     assert!(nvidia::has_compiler(), "NVRTC was not found");
-    let all = [templates::all(), templates::of_cuda_alone()].concat();
+    let mut all = [templates::all(), templates::of_cuda_alone()].concat();
+    // For work on some of them.
+    let only = std::env::var("KILN_KERNELS").ok();
+    if let Some(only) = &only {
+        all.retain(|template| template.kernel().name.contains(only));
+    }
     let all: Vec<_> = all.iter().flat_map(sources).collect();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let compiled: Vec<(String, &str, Resources)> = std::thread::scope(|scope| {
@@ -65,7 +78,8 @@ fn kernels_compile_for_all_architectures() {
         let of = |first: usize| {
             move || -> Vec<_> {
                 let each = |source| {
-                    ARCHITECTURES.map(|architecture| {
+                    let has = move |&(_, capability): &(&str, (i32, i32))| serves(source, capability);
+                    ARCHITECTURES.into_iter().filter(has).map(move |(architecture, _)| {
                         let (name, needs) = resources(source, architecture);
                         (name, architecture, needs)
                     })
@@ -89,5 +103,9 @@ fn kernels_compile_for_all_architectures() {
             "{name:15} {architecture:6} {registers:3} registers, {spilled:3} bytes spilled, {shared:5} bytes shared"
         )
     };
-    insta::assert_snapshot!("resources", most.iter().map(line).collect::<Vec<_>>().join("\n"));
+    let lines = most.iter().map(line).collect::<Vec<_>>().join("\n");
+    if only.is_some() {
+        return println!("{lines}");
+    }
+    insta::assert_snapshot!("resources", lines);
 }

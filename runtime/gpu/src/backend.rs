@@ -15,7 +15,10 @@ use core::marker::PhantomData;
 use core::ops::Range;
 use half::{bf16, f16};
 use kiln_tensor::backend::{Backend, ExecutionError, Layout, Primitive, SliceRange};
-use kiln_tensor::compose::{self, CrossEntropyOptions, CrossEntropyTrained, RnnOperands, RnnOutput};
+use kiln_tensor::compose::{
+    self, AttentionGradients, AttentionTrained, CrossEntropyOptions, CrossEntropyTrained, RnnOperands,
+    RnnOutput,
+};
 use kiln_tensor::{
     Activation, ArgReduceOp, AttentionOptions, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions,
     CumulativeOp, DType, Distribution, Element, Expression, PoolOp, PoolOptions, ReduceOp, RnnOptions,
@@ -382,6 +385,34 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
     fn attention(q: T<R>, k: T<R>, v: T<R>, mask: Option<T<R>>, options: &AttentionOptions) -> T<R> {
         attention::attention(&q, &k, &v, mask.as_ref(), options)
             .unwrap_or_else(|| compose::attention::<Self>(q, k, v, mask, options))
+    }
+
+    fn attention_train(
+        q: T<R>,
+        k: T<R>,
+        v: T<R>,
+        mask: Option<T<R>>,
+        options: &AttentionOptions,
+    ) -> AttentionTrained<T<R>> {
+        match attention::attention_train(&q, &k, &v, mask.as_ref(), options) {
+            Some([output, log_sum]) => AttentionTrained { q, k, v, mask, output, log_sum },
+            None => compose::attention_train::<Self>(q, k, v, mask, options),
+        }
+    }
+
+    fn attention_gradient(
+        gradient: T<R>,
+        mut trained: AttentionTrained<T<R>>,
+        options: &AttentionOptions,
+        of_mask: bool,
+    ) -> AttentionGradients<T<R>> {
+        let of_mask = of_mask && trained.mask.as_ref().is_some_and(|mask| mask.dtype.is_float());
+        let by_tiles = (!of_mask).then(|| attention::attention_gradient(&gradient, &trained, options));
+        by_tiles.flatten().unwrap_or_else(|| {
+            // Tiles keep it wider than the operands are.
+            trained.log_sum = Self::cast(trained.log_sum, trained.q.dtype);
+            compose::attention_gradient::<Self>(gradient, trained, options, of_mask)
+        })
     }
 
     fn conv(x: T<R>, weight: T<R>, bias: Option<T<R>>, options: &ConvOptions) -> T<R> {

@@ -16,7 +16,10 @@ pub mod rows;
 pub mod scan;
 pub mod sort;
 pub mod then;
+mod tiles;
 pub mod window;
+
+pub use tiles::Form;
 
 use crate::language::{Builder, Builtin, Kernel, Value};
 use crate::runtime::{Launch, Runtime};
@@ -76,6 +79,10 @@ templates! {
     Direct(direct::Direct),
     /// Attention.
     Attention(attention::Attention),
+    /// Attention by tensor cores.
+    Flash(attention::Flash),
+    /// Its gradients.
+    FlashGradient(attention::FlashGradient),
     /// Convolutions.
     Conv(window::Conv),
     /// Convolutions by rows of the result.

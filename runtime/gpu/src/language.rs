@@ -6,18 +6,21 @@
 //!
 //! Elements of fewer than 32 bits are converted as they are read and written: half-precision ones are computed as 32-bit floats, narrow
 //! integers as those of 32 bits. Numbers of 64 bits are computed as they are, by devices that have them; where shaders have no such
-//! integers, they compute with pairs of words. Kernels with elements of fewer than 32 bits other than [`Storage::F16`] are printed as CUDA
-//! C++ alone ([`Runtime::supports`](crate::runtime::Runtime::supports) says what a device has).
+//! integers, they compute with pairs of words. Kernels with elements of fewer than 32 bits other than [`Storage::F16`], or that
+//! multiply matrices by tensor cores, are printed as CUDA C++ alone
+//! ([`Runtime::supports`](crate::runtime::Runtime::supports) says what a device has).
 
 mod builder;
 pub mod cuda;
 mod functions;
 mod math;
+mod matrix;
 mod number;
 mod print;
 pub mod wgsl;
 
 pub use builder::{Array, Buffer, Builder, Fours, Value, Variable};
+pub use matrix::{Factors, MatrixStep, WarpOp};
 pub use number::Number;
 
 /// The type of a number in a kernel.
@@ -305,6 +308,8 @@ pub enum Op {
     LoadShared(u32, Id),
     /// What a variable holds now.
     Get(Id),
+    /// A number for products of matrices, or of another lane.
+    Warp(WarpOp),
 }
 
 /// What an invocation does.
@@ -369,6 +374,8 @@ pub enum Statement {
     },
     /// Waits until the whole workgroup is here, and sees what it wrote into shared arrays. No invocation may be missing.
     Barrier,
+    /// What a warp does with matrices.
+    Matrix(MatrixStep),
 }
 
 /// A buffer that a kernel is launched with.

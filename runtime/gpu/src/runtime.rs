@@ -1,7 +1,7 @@
 //! What a kind of GPU does for the operations: memory, launches, reads.
 
 use crate::kernels::Template;
-use crate::language::Storage;
+use crate::language::{Factors, Storage};
 use kiln_tensor::DType;
 use kiln_tensor::backend::{DeviceOps, ExecutionError};
 use std::fmt::Debug;
@@ -66,6 +66,13 @@ pub trait Runtime: Clone + Copy + Debug + Default + Send + Sync + 'static {
     fn product(device: &Self::Device, product: &MatrixProduct<'_, Self>) -> bool {
         let _ = (device, product);
         false
+    }
+
+    /// As what tensor cores multiply numbers of a dtype, where the device has such and may use them for it: no float is
+    /// rounded to fewer bits unless that was asked for.
+    fn factors(device: &Self::Device, dtype: DType) -> Option<Factors> {
+        let _ = (device, dtype);
+        None
     }
 
     /// Lets the last kernel that was launched do more, where it is the one that wrote all `elements` of `memory`, has not been handed to

@@ -6,6 +6,7 @@ use crate::InitError;
 use cudarc::driver::result::{self, device, event, graph, mem_pool, module, primary_ctx, stream};
 use cudarc::driver::sys;
 use cudarc::nvrtc;
+use kiln_gpu::language::Factors;
 use std::ffi::{CStr, CString, c_void};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -109,6 +110,14 @@ pub fn has_driver() -> bool {
 pub fn has_compiler() -> bool {
     // SAFETY: as above.
     unsafe { nvrtc::sys::is_culib_present() }
+}
+
+/// Whether the tensor cores of GPUs of a compute capability multiply such factors ("PTX ISA", instruction `mma`).
+pub fn multiplies(capability: (i32, i32), factors: Factors) -> bool {
+    match factors {
+        Factors::F16 | Factors::I8 | Factors::U8 => capability >= (7, 5),
+        Factors::BF16 | Factors::TF32 => capability >= (8, 0),
+    }
 }
 
 /// Number of devices.
@@ -273,6 +282,10 @@ pub fn compile(source: &str, architecture: &str, further: &[&str]) -> Result<(Ve
 impl Driver for Nvidia {
     fn name(&self) -> String {
         self.name.clone()
+    }
+
+    fn multiplies(&self, factors: Factors) -> bool {
+        multiplies(self.capability, factors)
     }
 
     fn architecture(&self) -> String {

@@ -72,6 +72,11 @@ fn type_of(argument: &str) -> &str {
     argument.trim().rsplit_once(' ').map_or("unsigned", |(ty, _)| ty)
 }
 
+/// What the host's compiler gets in place of [`cuda::PRELUDE`].
+pub const SHIM: &str = include_str!("shim.h");
+/// And of [`cuda::MATRICES`].
+pub const MATRICES: &str = include_str!("matrix.h");
+
 const FLAGS: [&str; 5] = ["-O1", "-shared", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing"];
 
 /// Compiles a kernel to a library, which a folder keeps.
@@ -81,8 +86,12 @@ const FLAGS: [&str; 5] = ["-O1", "-shared", "-fPIC", "-ffp-contract=off", "-fno-
 pub fn compile(source: &str, folder: &Path) -> Result<Vec<u8>, String> {
     // What kernels call is the shim's.
     let kernel = source.strip_prefix(cuda::PRELUDE).unwrap_or(source);
+    let (matrices, kernel) = match kernel.strip_prefix(cuda::MATRICES) {
+        Some(kernel) => (MATRICES, kernel),
+        None => ("", kernel),
+    };
     let entry = entry(kernel).ok_or("no kernel whose arguments are pointers and words")?;
-    let text = [include_str!("shim.h"), kernel, &entry].concat();
+    let text = [SHIM, matrices, kernel, &entry].concat();
     // What was compiled before serves again, whoever asked for it.
     let mut hasher = DefaultHasher::new();
     (&text, FLAGS).hash(&mut hasher);

@@ -10,9 +10,11 @@ use kiln_cuda::driver::{
     Address, Captured, Driver, DriverError, Function, KernelLaunch, Matrices, Pending, Product,
 };
 use kiln_cuda::{CudaDevice, InitError};
+use kiln_gpu::language::Factors;
 use kiln_tensor::{DType, bf16, f16};
 use std::alloc::{Layout, alloc, dealloc};
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -125,13 +127,16 @@ fn folder() -> PathBuf {
     folder
 }
 
-/// The compiler's name and version.
+/// The compiler's name and version, and those of what it compiles kernels with: a library of before serves those alone.
 fn compiler() -> &'static str {
     static VERSION: OnceLock<String> = OnceLock::new();
     VERSION.get_or_init(|| {
         let output =
             Command::new("c++").arg("--version").output().expect("a C++ compiler, as Debian's `g++` is");
-        String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().to_owned()
+        let said = String::from_utf8_lossy(&output.stdout);
+        let mut hasher = DefaultHasher::new();
+        (kernels::SHIM, kernels::MATRICES).hash(&mut hasher);
+        format!("{}, {:016x}", said.lines().next().unwrap_or_default(), hasher.finish())
     })
 }
 
@@ -235,6 +240,10 @@ impl Driver for Host {
         let function = state.functions[launch.function.0 as usize].clone();
         drop(state);
         owned.run(&function)
+    }
+
+    fn multiplies(&self, _factors: Factors) -> bool {
+        true
     }
 
     fn product(&self, product: &Product) -> Result<bool, DriverError> {

@@ -1,14 +1,22 @@
 //! Attention without scores in memory: an invocation goes over the keys of one query, or of a few, and keeps the sum of the values weighted
 //! so far and their weights' ("online softmax", Milakov & Gimelshein 2018).
 
-use super::access::{self, Access, Operand, Walk};
+mod call;
+mod flash;
+mod gradient;
+
+pub use call::Mask;
+pub use flash::Flash;
+pub use gradient::{FlashGradient, Part};
+pub(crate) use gradient::{attention_gradient, attention_train};
+
 use super::direct::{LANES, Side, fours_along};
 use super::{block, launch_blocks};
 use crate::language::{Builder, Builtin, Kernel, Type, Value, Variable};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, held_as};
-use kiln_tensor::backend::Layout;
-use kiln_tensor::{AttentionOptions, DType, FullyMasked, Shape};
+use call::{Call, Operands, Sight};
+use kiln_tensor::{AttentionOptions, DType, FullyMasked};
 
 /// The longest head that an invocation keeps in variables.
 const LONGEST: usize = 128;
@@ -28,8 +36,8 @@ pub struct Attention {
     pub value_size: u32,
     /// Whether queries, keys, values are read four elements at a time.
     pub fours: [bool; 3],
-    /// The mask's dtype, how it is read and over how many dims strides are told.
-    pub mask: Option<(DType, Access, usize)>,
+    /// The mask, if there is one.
+    pub mask: Option<Mask>,
     /// Whether keys after the query's position have no part.
     pub is_causal: bool,
     /// Whether scores are capped.
@@ -59,24 +67,18 @@ struct Query<'k> {
 }
 
 impl Attention {
-    /// The kernel. Buffers: queries, keys, values, the mask, the result. Parameters: its `block`; heads, queries, keys, how many heads share those of
-    /// a key; the scale, the cap; where queries, keys, values start, each with its strides along batch, heads and rows; along the
-    /// elements; those of the result; the mask's dims and operand.
+    /// The kernel. Buffers: queries, keys, values, the mask, the result. Parameters: its `block`; those of a `Call`, whose fourth operand is
+    /// the result.
     pub fn kernel(&self) -> Kernel {
         Builder::kernel("attention", [self.lanes, 1], |k| {
             let sides = self.fours.map(|fours| Side::declare(k, self.dtype, fours));
-            let mask = self.mask.map(|(dtype, access, rank)| (k.input(held_as(dtype)), access, rank));
+            let mask = self.mask.map(|mask| (k.input(held_as(mask.dtype)), mask));
             let output = k.output(held_as(self.dtype));
             // Queries, heads of all batches.
             let [block_query, block_head, _] = block(k);
-            let [heads, queries, keys, sharing] =
-                [k.parameter(), k.parameter(), k.parameter(), k.parameter()];
-            let (scale, cap) = (k.parameter().bits(Type::F32), k.parameter().bits(Type::F32));
-            let places = [0, 1, 2, 3].map(|_| Place::declare(k));
-            let mask = mask.map(|(buffer, access, rank)| {
-                let dims = k.parameters(rank);
-                (buffer, dims, Operand::declare(k, access, rank))
-            });
+            let call = Call::declare(k, mask);
+            let Call { heads, queries, keys, sharing, scale, cap, ref places, .. } = call;
+            let sight = Sight { is_causal: self.is_causal, fully_masked: self.fully_masked };
 
             let (batch, head) = (block_head / heads, block_head % heads);
             let of_keys = [batch, head / sharing];
@@ -86,13 +88,11 @@ impl Attention {
                 let own = first + n * self.lanes;
                 let number = own.min(queries - 1_u32);
                 let start = places[0].row([batch, head], number);
-                // The last query sees the last key.
-                let seen = number + 1_u32 + keys;
                 Query {
                     number,
                     is_written: own.below(queries),
                     elements: elements(0, start, self.size).into_iter().map(|x| x * scale).collect(),
-                    seen: seen.at_least(queries).select(seen - queries, 0_u32).min(keys),
+                    seen: sight.before(&call, number),
                     best: k.variable(LOWEST),
                     sum: k.variable(0.0),
                     weighted: (0..self.value_size).map(|_| k.variable(0.0)).collect(),
@@ -117,16 +117,12 @@ impl Attention {
                         }
                         let hides = self.is_causal && (keeps_hidden || self.queries > 1);
                         let mut visible = hides.then(|| key.below(query.seen));
-                        if let Some((buffer, dims, operand)) = &mask {
-                            let row = (batch * heads + head) * queries + query.number;
-                            let position = row * keys + key;
-                            let at = operand.at(position, &access::coordinates(position, dims));
-                            match buffer.at(at) {
-                                kept if kept.ty() == Type::Bool => {
-                                    visible = Some(visible.map_or(kept, |visible| visible & kept));
-                                }
-                                added => score = score + added,
+                        match call.masked([batch * heads + head, query.number, key]) {
+                            Some(kept) if kept.ty() == Type::Bool => {
+                                visible = Some(visible.map_or(kept, |visible| visible & kept));
                             }
+                            Some(added) => score = score + added,
+                            None => {}
                         }
                         if keeps_hidden {
                             // What is hidden counts where there is nothing else.
@@ -155,7 +151,7 @@ impl Attention {
             });
 
             // A bool mask leaves zeros where it leaves nothing, an added one what softmax makes of it.
-            let is_added = self.mask.is_some_and(|(dtype, ..)| !dtype.is_bool());
+            let is_added = self.mask.is_some_and(|mask| !mask.dtype.is_bool());
             let zeros = !is_added || self.fully_masked.is_some();
             for query in &own {
                 let start = places[3].row([batch, head], query.number);
@@ -169,31 +165,6 @@ impl Attention {
                 });
             }
         })
-    }
-}
-
-/// Where the rows of an operand are.
-struct Place<'k> {
-    start: Value<'k>,
-    batch: Value<'k>,
-    head: Value<'k>,
-    row: Value<'k>,
-    along: Value<'k>,
-}
-
-impl<'k> Place<'k> {
-    fn declare(k: &'k Builder) -> Self {
-        let next = || k.parameter();
-        Self { start: next(), batch: next(), head: next(), row: next(), along: next() }
-    }
-
-    fn row(&self, [batch, head]: [Value<'k>; 2], row: Value<'k>) -> Value<'k> {
-        self.start + batch * self.batch + head * self.head + row * self.row
-    }
-
-    fn words(layout: &Layout) -> impl Iterator<Item = u32> + '_ {
-        let strides = layout.strides.iter().map(|&stride| access::word(stride));
-        core::iter::once(layout.offset as u32).chain(strides)
     }
 }
 
@@ -211,43 +182,20 @@ pub(crate) fn attention<R: Runtime>(
     mask: Option<&GpuTensor<R>>,
     options: &AttentionOptions,
 ) -> Option<GpuTensor<R>> {
-    let AttentionOptions { scale, is_causal, softcap, fully_masked } = *options;
-    let &[batch, heads, queries, size] = q.dims() else { return None };
-    let (&[_, key_heads, keys, _], value_size) = (k.dims(), *v.dims().last()?) else { return None };
-    let device = &q.device;
-    let limits = R::limits(device);
-    let is_added = mask.is_some_and(|mask| !mask.dtype.is_bool());
-    let fits = [q, k, v].into_iter().chain(mask).all(GpuTensor::is_visible)
-        && size.max(value_size) <= LONGEST
-        && ((batch * heads * queries) as u64 * keys as u64) < 1 << 31;
+    let operands = Operands { q, k, v, mask, options: *options };
+    if let Some((out, _)) = flash::attention(&operands, false) {
+        return Some(out);
+    }
+    let AttentionOptions { is_causal, softcap, fully_masked, .. } = *options;
     // Of 64-bit floats there are too many bits for the variables of an invocation.
-    let fits = fits && q.dtype != DType::F64;
-    if !fits || is_added && is_causal || keys == 0 || batch * heads * queries * value_size == 0 {
+    if !operands.fit(LONGEST) || q.dtype == DType::F64 || operands.is_added() && is_causal {
         return None;
     }
-    // The heads of a query lie together, as what comes next wants them.
-    let shape = Shape::from([batch, queries, heads, value_size]);
-    let out = GpuTensor::empty(shape, q.dtype, device);
-    let layout = out.layout.permute(&[0, 2, 1, 3]);
-    let out = out.with_layout(layout);
-
-    let mut words = [heads, queries, keys, heads / key_heads.max(1)].map(|n| n as u32).to_vec();
-    let scale = scale.unwrap_or_else(|| 1.0 / (size as f64).sqrt());
-    words.extend([scale, softcap.unwrap_or(1.0)].map(|x| (x as f32).to_bits()));
-    for tensor in [q, k, v, &out] {
-        words.extend(Place::words(&tensor.layout));
-    }
-    let scores = Shape::from([batch, heads, queries, keys]);
-    let view = mask.map(|mask| {
-        let layout = mask.layout.expand(&scores);
-        let walk = Walk::new(&scores.dims, &[&layout.strides]);
-        let access = walk.access(0);
-        let rank = if access == Access::Strided { walk.dims.len() } else { 0 };
-        words.extend(walk.dim_words().filter(|_| rank > 0));
-        words.push(layout.offset as u32);
-        words.extend(walk.stride_words(0));
-        (mask.dtype, access, rank)
-    });
+    let limits = R::limits(&q.device);
+    let [batch, heads, queries, _] = operands.sizes();
+    let (size, value_size) = (q.dims()[3], v.dims()[3]);
+    let out = operands.result();
+    let (words, view) = operands.words(&out);
     let template = Attention {
         dtype: q.dtype,
         size: size as u32,
@@ -265,6 +213,6 @@ pub(crate) fn attention<R: Runtime>(
     let mut tensors = vec![q, k, v];
     tensors.extend(mask);
     tensors.push(&out);
-    launch_blocks::<R>(device, template, &tensors, &words, blocks, false);
+    launch_blocks::<R>(&q.device, template, &tensors, &words, blocks, false);
     Some(out)
 }

@@ -86,6 +86,8 @@ impl Template {
             | Template::EmbeddingGradient(_)
             | Template::SortStep(_)
             | Template::Attention(_)
+            | Template::Flash(_)
+            | Template::FlashGradient(_)
             | Template::ConvTranspose(_)
             | Template::Pool(_)
             | Template::Recurrent(_)

@@ -65,6 +65,11 @@ impl Builder {
         Kernel { body, ..builder.kernel.into_inner() }
     }
 
+    /// Names what a statement is about to compute.
+    pub(super) fn name(&self, ty: Type) -> Value<'_> {
+        Value { kernel: self, id: self.id(ty) }
+    }
+
     fn id(&self, ty: Type) -> Id {
         let types = &mut self.kernel.borrow_mut().types;
         types.push(ty);
@@ -75,7 +80,7 @@ impl Builder {
         self.kernel.borrow().types[id.0 as usize]
     }
 
-    fn push(&self, statement: Statement) {
+    pub(super) fn push(&self, statement: Statement) {
         if let Some(block) = self.blocks.borrow_mut().last_mut() {
             block.push(statement);
         }
@@ -271,6 +276,10 @@ impl<'k> Fours<'k> {
 }
 
 impl<'k> Array<'k> {
+    pub(super) fn index(self) -> u32 {
+        self.index
+    }
+
     /// The element at a position.
     pub fn at(self, index: Value<'k>) -> Value<'k> {
         let ty = self.kernel.kernel.borrow().shared[self.index as usize].0;
@@ -284,6 +293,10 @@ impl<'k> Array<'k> {
 }
 
 impl<'k> Variable<'k> {
+    pub(super) fn id(self) -> Id {
+        self.id
+    }
+
     /// What it holds now.
     pub fn get(self) -> Value<'k> {
         self.kernel.number(self.kernel.type_of(self.id), Op::Get(self.id))
@@ -296,6 +309,10 @@ impl<'k> Variable<'k> {
 }
 
 impl<'k> Value<'k> {
+    pub(super) fn id(self) -> Id {
+        self.id
+    }
+
     /// Its type.
     pub fn ty(self) -> Type {
         self.kernel.type_of(self.id)

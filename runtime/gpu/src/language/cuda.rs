@@ -6,9 +6,12 @@
 //! Of 64-bit floats all functions are CUDA's: they are exact to 3 ulp, unlike some of the 32-bit ones.
 
 pub mod batch;
+mod matrix;
+
+pub use matrix::MATRICES;
 
 use super::print::{self, Dialect, Printer, Written};
-use super::{Binary, Builtin, Id, Kernel, Op, Storage, Type, Unary};
+use super::{Binary, Builtin, Id, Kernel, MatrixStep, Op, Storage, Type, Unary};
 use std::fmt::Write;
 
 /// What stands before the sources of kernels: functions that they call, and vectors that CUDA has not or will not have for long.
@@ -47,6 +50,9 @@ pub fn entry_point(kernel: &Kernel) -> String {
 /// of the buffers, in order; the parameters, in order. Blocks are workgroups.
 pub fn source(kernel: &Kernel) -> String {
     let mut printer = Printer::<Cuda>::new(kernel);
+    if matrix::has_matrices(kernel) {
+        printer.out.push_str(MATRICES);
+    }
     shared_arrays(kernel, &mut printer.out);
     let [x, y] = kernel.workgroup;
     let _ = writeln!(
@@ -62,8 +68,10 @@ pub fn source(kernel: &Kernel) -> String {
 }
 
 fn shared_arrays(kernel: &Kernel, out: &mut String) {
+    // Of matrices, rows of four words are read and written at a time.
+    let aligned = if matrix::has_matrices(kernel) { "__align__(16) " } else { "" };
     for (n, (ty, length)) in kernel.shared.iter().enumerate() {
-        let _ = writeln!(out, "__shared__ {} shared_{n}[{length}];", scalar(*ty));
+        let _ = writeln!(out, "__shared__ {aligned}{} shared_{n}[{length}];", scalar(*ty));
     }
 }
 
@@ -202,6 +210,7 @@ impl Dialect for Cuda {
             }
             Op::LoadShared(array, index) => format!("shared_{array}[{}]", of(index)),
             Op::Get(variable) => print::name(variable),
+            Op::Warp(op) => matrix::number(printer, op),
         })
     }
 
@@ -250,6 +259,10 @@ impl Dialect for Cuda {
         let values = values.map(|value| stored(storage, &value)).join(", ");
         let four = element(storage, true);
         format!("if ({index} <= last_{buffer}) buffer_{buffer}[{index}] = {four}{{{values}}};")
+    }
+
+    fn matrix(printer: &Printer<'_, Self>, step: &MatrixStep) -> String {
+        matrix::step(printer, step)
     }
 
     fn branch(condition: &str) -> String {

@@ -1,6 +1,6 @@
 //! Writes kernels down as source: the walk, which languages of the C family share, and what each says in its own way.
 
-use super::{Binary, Comparison, Id, Kernel, Op, Statement, Type};
+use super::{Binary, Comparison, Id, Kernel, MatrixStep, Op, Statement, Type};
 use std::fmt::Write;
 
 /// How a language says what kernels are made of.
@@ -25,6 +25,9 @@ pub(super) trait Dialect: Sized {
 
     /// Writes four elements of a buffer of fours.
     fn store_four(printer: &Printer<'_, Self>, buffer: u32, index: &str, values: [String; 4]) -> String;
+
+    /// What a warp does with matrices.
+    fn matrix(printer: &Printer<'_, Self>, step: &MatrixStep) -> String;
 
     /// How a branch begins, up to its brace.
     fn branch(condition: &str) -> String;
@@ -124,6 +127,7 @@ impl<'a, D: Dialect> Printer<'a, D> {
                 String::from("}")
             }
             Statement::Barrier => D::BARRIER.to_owned(),
+            Statement::Matrix(step) => D::matrix(self, step),
         };
         self.line(&line);
     }

@@ -8,7 +8,7 @@ mod doubles;
 mod pairs;
 
 use super::print::{self, Dialect, Printer, Written};
-use super::{Binary, Builtin, Id, Kernel, Op, Statement, Storage, Type, Unary};
+use super::{Binary, Builtin, Id, Kernel, MatrixStep, Op, Statement, Storage, Type, Unary};
 use std::fmt::Write;
 
 /// The name of a kernel's entry point.
@@ -156,7 +156,8 @@ fn each_number(statements: &[Statement], each: &mut impl FnMut(Id, &Op)) {
             | Statement::LoadFour { .. }
             | Statement::StoreFour { .. }
             | Statement::StoreShared { .. }
-            | Statement::Barrier => {}
+            | Statement::Barrier
+            | Statement::Matrix(_) => {}
         }
     }
 }
@@ -275,6 +276,7 @@ impl<const NATIVE: bool> Dialect for Wgsl<NATIVE> {
             }
             Op::LoadShared(array, index) => format!("shared_{array}[{}]", of(index)),
             Op::Get(variable) => print::name(variable),
+            Op::Warp(op) => absent(&op),
         })
     }
 
@@ -299,6 +301,10 @@ impl<const NATIVE: bool> Dialect for Wgsl<NATIVE> {
         let storage = printer.kernel.bindings[buffer as usize].storage;
         let values = values.map(|value| stored(storage, &value)).join(", ");
         format!("buffer_{buffer}[{index}] = {}({values});", four_elements::<NATIVE>(storage))
+    }
+
+    fn matrix(_printer: &Printer<'_, Self>, step: &MatrixStep) -> String {
+        absent(step)
     }
 
     fn branch(condition: &str) -> String {

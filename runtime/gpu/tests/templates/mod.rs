@@ -1,8 +1,7 @@
 //! Kernels of every family, with what makes a difference to their source.
 
-use kiln_gpu::kernels::Template;
 use kiln_gpu::kernels::access::Access::{self, Linear, Single, Strided};
-use kiln_gpu::kernels::attention::Attention;
+use kiln_gpu::kernels::attention::{Attention, Flash, FlashGradient, Mask, Part};
 use kiln_gpu::kernels::cross_entropy::CrossEntropy;
 use kiln_gpu::kernels::direct::{Bias, Direct, Reading};
 use kiln_gpu::kernels::dropout::Dropout;
@@ -17,6 +16,8 @@ use kiln_gpu::kernels::scan::{Compact, Scan};
 use kiln_gpu::kernels::sort::SortStep;
 use kiln_gpu::kernels::then::Then;
 use kiln_gpu::kernels::window::{Conv, ConvTranspose, Geometry, Pool, Pooling, RowConv};
+use kiln_gpu::kernels::{Form, Template};
+use kiln_gpu::language::Factors;
 use kiln_tensor::{
     Activation, ArgReduceOp, BinaryOp, CompareOp, DType, Expression, FullyMasked, PoolOp, RnnKind, Scalar,
     ScatterOp, Step, UnaryOp,
@@ -296,7 +297,8 @@ fn direct(dtypes: &[DType]) -> Vec<Template> {
     }
     // Attention in f64 is made of other kernels.
     for &dtype in dtypes.iter().filter(|&&dtype| dtype.is_float() && dtype != DType::F64) {
-        for mask in [None, Some((DType::Bool, Strided, 3)), Some((dtype, Linear, 0))] {
+        let strided = Mask { dtype: DType::Bool, access: Strided, rank: 3 };
+        for mask in [None, Some(strided), Some(Mask { dtype, access: Linear, rank: 0 })] {
             for fully_masked in [None, Some(FullyMasked::Mean), Some(FullyMasked::Zeros)] {
                 for is_causal in [false, true] {
                     let attention = Attention {
@@ -314,6 +316,34 @@ fn direct(dtypes: &[DType]) -> Vec<Template> {
                     all.push(attention.into());
                 }
             }
+        }
+    }
+    all
+}
+
+/// Attention by tensor cores, with what takes most registers.
+fn flash() -> Vec<Template> {
+    let mut all: Vec<Template> = Vec::new();
+    let strided = Mask { dtype: DType::Bool, access: Strided, rank: 3 };
+    let every = [Part::Queries, Part::Keys, Part::Values].as_slice();
+    let half = (DType::F16, Factors::F16);
+    let upper_half = (DType::BF16, Factors::BF16);
+    let single = (DType::F32, Factors::TF32);
+    for ((dtype, factors), size, mask, parts) in [
+        (half, 64, None, every),
+        (half, 256, None, every),
+        (upper_half, 128, None, &[Part::Keys]),
+        (upper_half, 72, Some(strided), &[Part::Queries]),
+        (single, 64, None, &[Part::Keys]),
+        (single, 256, None, &[Part::Queries]),
+    ] {
+        let form = Form { dtype, factors, size, in_words: mask.is_none() };
+        let (is_causal, softcap, fully_masked, warps) = (size < 128, mask.is_some(), None, 4);
+        let sides = [form; 3];
+        all.push(Flash { sides, mask, is_causal, softcap, fully_masked, warps, log_sum: true }.into());
+        let sides = [form; 4];
+        for &part in parts {
+            all.push(FlashGradient { part, sides, mask, is_causal, softcap, fully_masked, warps }.into());
         }
     }
     all
@@ -432,6 +462,7 @@ pub fn of_cuda_alone() -> Vec<Template> {
         direct(&[DType::F64, DType::BF16, DType::I8]),
         recurrent(&[DType::F64, DType::BF16]),
         dropouts(&[DType::F64, DType::BF16]),
+        flash(),
     ];
     families.into_iter().flatten().collect()
 }

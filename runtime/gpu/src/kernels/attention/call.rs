@@ -1,0 +1,203 @@
+//! What all kernels of attention are told, and what a query sees.
+
+use super::LOWEST;
+use crate::kernels::access::{self, Access, Operand, Walk};
+use crate::language::{Buffer, Builder, Type, Value};
+use crate::runtime::Runtime;
+use crate::tensor::GpuTensor;
+use kiln_tensor::backend::Layout;
+use kiln_tensor::{AttentionOptions, DType, FullyMasked, Shape};
+
+/// What hides keys, or is added to scores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Mask {
+    /// Its dtype.
+    pub dtype: DType,
+    /// How it is read.
+    pub access: Access,
+    /// Over how many dims strides are told.
+    pub rank: usize,
+}
+
+/// Where the rows of an operand are.
+pub(super) struct Place<'k> {
+    start: Value<'k>,
+    batch: Value<'k>,
+    head: Value<'k>,
+    row: Value<'k>,
+    pub along: Value<'k>,
+}
+
+impl<'k> Place<'k> {
+    fn declare(k: &'k Builder) -> Self {
+        let next = || k.parameter();
+        Self { start: next(), batch: next(), head: next(), row: next(), along: next() }
+    }
+
+    pub fn row(&self, [batch, head]: [Value<'k>; 2], row: Value<'k>) -> Value<'k> {
+        self.start + batch * self.batch + head * self.head + row * self.row
+    }
+
+    fn words(layout: &Layout) -> impl Iterator<Item = u32> + '_ {
+        let strides = layout.strides.iter().map(|&stride| access::word(stride));
+        core::iter::once(layout.offset as u32).chain(strides)
+    }
+}
+
+/// What a kernel is told: heads, queries, keys, how many heads share those of a key; the scale, the cap; where queries, keys, values and a
+/// fourth operand start, each with its strides along batch, heads and rows, and along the elements; the mask's dims and operand.
+pub(super) struct Call<'k> {
+    pub heads: Value<'k>,
+    pub queries: Value<'k>,
+    pub keys: Value<'k>,
+    pub sharing: Value<'k>,
+    pub scale: Value<'k>,
+    pub cap: Value<'k>,
+    pub places: [Place<'k>; 4],
+    mask: Option<(Buffer<'k>, Vec<Value<'k>>, Operand<'k>)>,
+}
+
+impl<'k> Call<'k> {
+    /// The next parameters.
+    pub fn declare(k: &'k Builder, mask: Option<(Buffer<'k>, Mask)>) -> Self {
+        let [heads, queries, keys, sharing] = [k.parameter(), k.parameter(), k.parameter(), k.parameter()];
+        let (scale, cap) = (k.parameter().bits(Type::F32), k.parameter().bits(Type::F32));
+        let places = [0, 1, 2, 3].map(|_| Place::declare(k));
+        let mask = mask.map(|(buffer, Mask { access, rank, .. })| {
+            let dims = k.parameters(rank);
+            (buffer, dims, Operand::declare(k, access, rank))
+        });
+        Self { heads, queries, keys, sharing, scale, cap, places, mask }
+    }
+
+    /// The score that belongs to a product, before the mask.
+    pub fn score(&self, product: Value<'k>, softcap: bool) -> Value<'k> {
+        let score = product * self.scale;
+        if softcap { (score / self.cap).tanh() * self.cap } else { score }
+    }
+
+    /// What the mask says of a query of a head of all batches, and a key.
+    pub fn masked(&self, [head, query, key]: [Value<'k>; 3]) -> Option<Value<'k>> {
+        let (buffer, dims, operand) = self.mask.as_ref()?;
+        let position = (head * self.queries + query) * self.keys + key;
+        Some(buffer.at(operand.at(position, &access::coordinates(position, dims))))
+    }
+}
+
+/// Which keys a query sees.
+#[derive(Clone, Copy)]
+pub(super) struct Sight {
+    pub is_causal: bool,
+    pub fully_masked: Option<FullyMasked>,
+}
+
+impl Sight {
+    /// Whether hidden keys count where there are no others.
+    fn keeps_hidden(self) -> bool {
+        self.fully_masked == Some(FullyMasked::Mean)
+    }
+
+    /// How many keys a query sees, if it sees none after its own position; the last query sees the last key.
+    pub fn before<'k>(self, call: &Call<'k>, query: Value<'k>) -> Value<'k> {
+        let seen = query + 1_u32 + call.keys;
+        seen.at_least(call.queries).select(seen - call.queries, 0_u32).min(call.keys)
+    }
+
+    /// Beyond which key there is nothing for a query.
+    pub fn end<'k>(self, call: &Call<'k>, query: Value<'k>) -> Value<'k> {
+        if self.is_causal && !self.keeps_hidden() { self.before(call, query) } else { call.keys }
+    }
+
+    /// A score with the mask: -∞ where the key has no part.
+    pub fn shown<'k>(self, call: &Call<'k>, score: Value<'k>, of: [Value<'k>; 3]) -> Value<'k> {
+        let [_, query, key] = of;
+        let mut score = score;
+        let mut visible = key.below(self.end(call, query));
+        let mut kept = None;
+        match call.masked(of) {
+            Some(mask) if mask.ty() == Type::Bool => kept = Some(mask),
+            Some(added) => score = score + added,
+            None => {}
+        }
+        if self.keeps_hidden() {
+            if self.is_causal {
+                let before = key.below(self.before(call, query));
+                kept = Some(kept.map_or(before, |kept| kept & before));
+            }
+            score = kept.map_or(score, |kept| kept.select(score, LOWEST));
+            score = score.below(LOWEST).select(LOWEST, score);
+        } else if let Some(kept) = kept {
+            visible = visible & kept;
+        }
+        visible.select(score, f32::NEG_INFINITY)
+    }
+}
+
+/// The tensors of an attention, and what kernels are told of them.
+pub(super) struct Operands<'a, R: Runtime> {
+    pub q: &'a GpuTensor<R>,
+    pub k: &'a GpuTensor<R>,
+    pub v: &'a GpuTensor<R>,
+    pub mask: Option<&'a GpuTensor<R>>,
+    pub options: AttentionOptions,
+}
+
+impl<R: Runtime> Operands<'_, R> {
+    /// Batch, heads, queries, keys.
+    pub fn sizes(&self) -> [usize; 4] {
+        let (q, k) = (self.q.dims(), self.k.dims());
+        [q[0], q[1], q[2], k[2]]
+    }
+
+    /// Whether kernels see all of it and can count it, and there is something to compute with heads no longer than that.
+    pub fn fit(&self, longest: usize) -> bool {
+        let [batch, heads, queries, keys] = self.sizes();
+        let size = self.q.dims()[3].max(self.v.dims()[3]);
+        let mut all = [self.q, self.k, self.v].into_iter().chain(self.mask);
+        let count = (batch * heads * queries) as u64 * keys as u64;
+        all.all(GpuTensor::is_visible)
+            && size <= longest
+            && count < 1 << 31
+            && count > 0
+            && !self.v.is_empty()
+    }
+
+    /// Whether the mask is one that is added.
+    pub fn is_added(&self) -> bool {
+        self.mask.is_some_and(|mask| !mask.dtype.is_bool())
+    }
+
+    /// The parameters of a [`Call`] with a fourth operand, and the mask's kind.
+    pub fn words(&self, fourth: &GpuTensor<R>) -> (Vec<u32>, Option<Mask>) {
+        let [batch, heads, queries, keys] = self.sizes();
+        let key_heads = self.k.dims()[1];
+        let mut words = [heads, queries, keys, heads / key_heads.max(1)].map(|n| n as u32).to_vec();
+        let AttentionOptions { scale, softcap, .. } = self.options;
+        let scale = scale.unwrap_or_else(|| 1.0 / (self.q.dims()[3] as f64).sqrt());
+        words.extend([scale, softcap.unwrap_or(1.0)].map(|x| (x as f32).to_bits()));
+        for tensor in [self.q, self.k, self.v, fourth] {
+            words.extend(Place::words(&tensor.layout));
+        }
+        let scores = Shape::from([batch, heads, queries, keys]);
+        let mask = self.mask.map(|mask| {
+            let layout = mask.layout.expand(&scores);
+            let walk = Walk::new(&scores.dims, &[&layout.strides]);
+            let access = walk.access(0);
+            let rank = if access == Access::Strided { walk.dims.len() } else { 0 };
+            words.extend(walk.dim_words().filter(|_| rank > 0));
+            words.push(layout.offset as u32);
+            words.extend(walk.stride_words(0));
+            Mask { dtype: mask.dtype, access, rank }
+        });
+        (words, mask)
+    }
+
+    /// Where the result goes: the heads of a query lie together, as what comes next wants them.
+    pub fn result(&self) -> GpuTensor<R> {
+        let [batch, heads, queries, _] = self.sizes();
+        let shape = Shape::from([batch, queries, heads, self.v.dims()[3]]);
+        let out = GpuTensor::empty(shape, self.q.dtype, &self.q.device);
+        let layout = out.layout.permute(&[0, 2, 1, 3]);
+        out.with_layout(layout)
+    }
+}

@@ -1,0 +1,343 @@
+//! Tiles of vectors that warps multiply by tensor cores: how they come into shared memory, and what of them a lane holds.
+//!
+//! A vector lies there as words, padded with zeros to whole steps of a product, and in rows of an odd number of sixteen bytes, so that
+//! eight rows are read at once.
+
+use crate::language::{Array, Buffer, Builder, Builtin, Factors, Fours, Storage, Type, Value, Variable};
+use crate::tensor::held_as;
+use kiln_tensor::DType;
+use kiln_tensor::backend::Layout;
+
+/// Invocations of a warp.
+pub(super) const WARP: u32 = 32;
+/// Rows that a warp computes at a time.
+pub(super) const ROWS: u32 = 16;
+/// Words of a vector that one product takes.
+const STEP: u32 = 8;
+/// Words that are moved at once.
+const CHUNK: u32 = 4;
+
+/// Vectors as products take them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Form {
+    /// The elements' dtype.
+    pub dtype: DType,
+    /// As what they are multiplied.
+    pub factors: Factors,
+    /// Elements of a vector.
+    pub size: u32,
+    /// Whether they lie in memory so that whole words are read.
+    pub in_words: bool,
+}
+
+impl Form {
+    /// Whether vectors along the last dim can be read in words, four at a time.
+    pub(super) fn in_words(factors: Factors, layout: &Layout) -> bool {
+        let (Some(&size), Some((&last, outer))) = (layout.shape.dims.last(), layout.strides.split_last())
+        else {
+            return false;
+        };
+        let chunk = (CHUNK * factors.per_word()) as usize;
+        let aligned = |stride: isize| stride.unsigned_abs().is_multiple_of(chunk);
+        last == 1
+            && size.is_multiple_of(chunk)
+            && layout.offset.is_multiple_of(chunk)
+            && outer.iter().copied().all(aligned)
+    }
+
+    /// Products that a vector takes one after another. Two tiles of 8 columns are always computed together, so that vectors are padded to
+    /// 16 elements.
+    pub(super) fn steps(&self) -> u32 {
+        self.size.next_multiple_of(2 * 8) / self.factors.per_word() / STEP
+    }
+
+    /// From each vector to the next in shared memory, in words.
+    pub(super) fn row_words(&self) -> u32 {
+        self.steps() * STEP + CHUNK
+    }
+
+    /// Words that hold elements, the last perhaps not whole.
+    fn filled_words(&self) -> u32 {
+        self.size.div_ceil(self.factors.per_word())
+    }
+}
+
+/// What the lane knows of itself.
+#[derive(Clone, Copy)]
+pub(super) struct Lane<'k> {
+    /// Its position in the workgroup.
+    pub local: Value<'k>,
+    /// Its warp's number.
+    pub warp: Value<'k>,
+    /// Its number in the warp.
+    pub lane: Value<'k>,
+    /// The row, and the row after the eighth that follows, of which it holds parts.
+    pub row: Value<'k>,
+    /// Which words, or pairs of columns, it holds of each.
+    pub place: Value<'k>,
+}
+
+impl<'k> Lane<'k> {
+    pub fn new(k: &'k Builder) -> Self {
+        let local = k.builtin(Builtin::LocalX);
+        let lane = local % WARP;
+        Self { local, warp: local / WARP, lane, row: lane / 4_u32, place: lane % 4_u32 }
+    }
+}
+
+/// Vectors in memory of which lanes read their own parts of left sides.
+pub(super) struct Lefts<'k> {
+    buffer: Buffer<'k>,
+    form: Form,
+    along: Value<'k>,
+}
+
+/// Vectors in memory that are brought into shared memory.
+pub(super) struct Source<'k> {
+    buffer: Words<'k>,
+    form: Form,
+}
+
+enum Words<'k> {
+    Four(Fours<'k>),
+    Elements(Buffer<'k>),
+}
+
+/// A word of elements; those beyond the vector's end are 0 unless it is `whole`.
+fn word<'k>(
+    buffer: Buffer<'k>,
+    form: &Form,
+    [start, along]: [Value<'k>; 2],
+    at: Value<'k>,
+    whole: bool,
+) -> Value<'k> {
+    let count = form.factors.per_word();
+    let elements: Vec<_> = (0..count)
+        .map(|n| {
+            let element = at * count + n;
+            let x = buffer.at(start + element * along);
+            if whole { x } else { element.below(form.size).select(x, 0.0) }
+        })
+        .collect();
+    form.factors.word(&elements)
+}
+
+/// A word as it is multiplied, of one as it lies in memory.
+fn rounded<'k>(factors: Factors, word: Value<'k>) -> Value<'k> {
+    match factors {
+        Factors::TF32 => factors.word(&[word.bits(Type::F32)]),
+        Factors::F16 | Factors::BF16 | Factors::I8 | Factors::U8 => word,
+    }
+}
+
+impl<'k> Lefts<'k> {
+    /// The next buffer.
+    pub fn declare(k: &'k Builder, form: Form) -> impl FnOnce(Value<'k>) -> Self {
+        let buffer = k.input(if form.in_words { Storage::U32 } else { held_as(form.dtype) });
+        move |along| Self { buffer, form, along }
+    }
+
+    pub fn form(&self) -> &Form {
+        &self.form
+    }
+
+    /// The lane's words for a step of a product whose rows are vectors that start there.
+    pub fn at(&self, lane: &Lane<'k>, starts: [Value<'k>; 2], step: u32) -> [Value<'k>; 4] {
+        let form = &self.form;
+        [0, 1, 2, 3].map(|n| {
+            let start = starts[n % 2];
+            let at = lane.place + (step * STEP + n as u32 / 2 * CHUNK);
+            let whole = (step + 1) * STEP * form.factors.per_word() <= form.size;
+            if !form.in_words {
+                return word(self.buffer, form, [start, self.along], at, whole);
+            }
+            let x = rounded(form.factors, self.buffer.at(start / form.factors.per_word() + at));
+            if whole { x } else { at.below(form.filled_words()).select(x, 0_u32) }
+        })
+    }
+}
+
+impl<'k> Source<'k> {
+    /// The next buffer.
+    pub fn declare(k: &'k Builder, form: Form) -> Self {
+        let buffer = match form.in_words {
+            true => Words::Four(k.input_of_fours(Storage::U32)),
+            false => Words::Elements(k.input(held_as(form.dtype))),
+        };
+        Self { buffer, form }
+    }
+
+    /// Four words of the vector that starts there.
+    fn chunk(&self, start: Value<'k>, along: Value<'k>, chunk: Value<'k>) -> [Value<'k>; 4] {
+        let form = &self.form;
+        match self.buffer {
+            Words::Four(buffer) => {
+                let words = buffer.at(start / (CHUNK * form.factors.per_word()) + chunk);
+                words.map(|word| rounded(form.factors, word))
+            }
+            Words::Elements(buffer) => {
+                let whole = form.size.is_multiple_of(CHUNK * form.factors.per_word());
+                [0, 1, 2, 3].map(|n: u32| word(buffer, form, [start, along], chunk * CHUNK + n, whole))
+            }
+        }
+    }
+}
+
+/// Vectors in shared memory.
+pub(super) struct Tile<'k> {
+    array: Array<'k>,
+    form: Form,
+    rows: u32,
+}
+
+impl<'k> Tile<'k> {
+    pub fn new(k: &'k Builder, form: Form, rows: u32) -> Self {
+        Self { array: k.shared(Type::U32, rows * form.row_words()), form, rows }
+    }
+
+    /// Brings vectors, which start where `start` says; those beyond `count` are zeros.
+    pub fn bring(
+        &self,
+        lane: &Lane<'k>,
+        threads: u32,
+        source: &Source<'k>,
+        along: Value<'k>,
+        count: Value<'k>,
+        start: impl Fn(Value<'k>) -> Value<'k>,
+    ) {
+        let k = lane.local.kernel();
+        let chunks = self.form.steps() * STEP / CHUNK;
+        let filled = self.form.filled_words().div_ceil(CHUNK);
+        k.range(lane.local, self.rows * chunks, threads, |n| {
+            let (row, chunk) = (n / chunks, n % chunks);
+            let words = [(); 4].map(|()| k.variable(0_u32));
+            let within = row.below(count);
+            let within = if filled < chunks { within & chunk.below(filled) } else { within };
+            k.when(within, || {
+                for (own, word) in words.iter().zip(source.chunk(start(row), along, chunk)) {
+                    own.set(word);
+                }
+            });
+            self.array.set_four(row * self.form.row_words() + chunk * CHUNK, words.map(Variable::get));
+        });
+    }
+
+    /// The lane's words of 16 columns that are vectors from `first` on: of the first eight, and of the others.
+    fn columns(&self, lane: &Lane<'k>, first: u32, step: u32) -> [[Value<'k>; 2]; 2] {
+        let row = lane.lane % 8_u32 + lane.lane / 16_u32 * 8_u32 + first;
+        let word = lane.lane / 8_u32 % 2_u32 * CHUNK + step * STEP;
+        let [a, b, c, d] = self.array.matrices(row * self.form.row_words() + word, false);
+        [[a, b], [c, d]]
+    }
+
+    /// `left · vectorᵀ` of all vectors, for each eight of them.
+    pub fn scores(&self, lane: &Lane<'k>, left: impl Fn(u32) -> [Value<'k>; 4]) -> Vec<[Value<'k>; 4]> {
+        let k = lane.local.kernel();
+        let sums: Vec<_> = (0..self.rows / 8).map(|_| [(); 4].map(|()| k.variable(0.0))).collect();
+        for step in 0..self.form.steps() {
+            let left = left(step);
+            for (n, sums) in sums.chunks(2).enumerate() {
+                let rights = self.columns(lane, 16 * n as u32, step);
+                for (&sums, right) in sums.iter().zip(rights) {
+                    k.multiply(self.form.factors, left, right, sums);
+                }
+            }
+        }
+        sums.into_iter().map(|sums| sums.map(Variable::get)).collect()
+    }
+
+    /// Adds the vectors by their weights, which lie as [`Tile::scores`] yields them, to sums for each eight of their elements.
+    pub fn add_weighted(&self, lane: &Lane<'k>, weights: &[[Value<'k>; 4]], sums: &[[Variable<'k>; 4]]) {
+        let (k, factors) = (lane.local.kernel(), self.form.factors);
+        let row_words = self.form.row_words();
+        if factors == Factors::TF32 {
+            // Both sides take the columns that a lane has, 2 t and 2 t + 1, as words t and t + 4: sums do not care for the order.
+            for (n, &[a, b, c, d]) in weights.iter().enumerate() {
+                let left = [a, c, b, d].map(|x| factors.word(&[x]));
+                let row = (lane.place * 2_u32 + 8 * n as u32) * row_words;
+                for (m, &sums) in sums.iter().enumerate() {
+                    let at = row + lane.row + 8 * m as u32;
+                    k.multiply(factors, left, [self.array.at(at), self.array.at(at + row_words)], sums);
+                }
+            }
+            return;
+        }
+        let row = lane.lane % 16_u32;
+        let word = lane.lane / 16_u32 * CHUNK;
+        for (n, pair) in weights.chunks(2).enumerate() {
+            let left = [0, 1, 2, 3].map(|at| {
+                let of = pair[at / 2];
+                factors.word(&[of[at % 2 * 2], of[at % 2 * 2 + 1]])
+            });
+            for (m, sums) in sums.chunks(2).enumerate() {
+                let at = (row + 16 * n as u32) * row_words + word + 8 * m as u32;
+                let [a, b, c, d] = self.array.matrices(at, true);
+                for (&sums, right) in sums.iter().zip([[a, b], [c, d]]) {
+                    k.multiply(factors, left, right, sums);
+                }
+            }
+        }
+    }
+}
+
+/// Sums for each eight elements of vectors of a form.
+pub(super) fn sums<'k>(k: &'k Builder, form: &Form) -> Vec<[Variable<'k>; 4]> {
+    let count = form.steps() * STEP * form.factors.per_word() / 8;
+    (0..count).map(|_| [(); 4].map(|()| k.variable(0.0))).collect()
+}
+
+/// Where vectors that products yield are written.
+pub(super) struct Rows<'k> {
+    buffer: Buffer<'k>,
+    form: Form,
+    in_pairs: bool,
+}
+
+impl<'k> Rows<'k> {
+    /// The next buffer. Vectors start at multiples of their size, and their elements lie one after another.
+    pub fn declare(k: &'k Builder, form: Form) -> Self {
+        let in_pairs = form.factors.per_word() == 2 && form.size.is_multiple_of(2);
+        let buffer = k.output(if in_pairs { Storage::U32 } else { held_as(form.dtype) });
+        Self { buffer, form, in_pairs }
+    }
+
+    /// Writes what the lane holds of a vector, of each eight elements two.
+    pub fn set(&self, lane: &Lane<'k>, start: Value<'k>, elements: &[[Value<'k>; 2]]) {
+        let k = start.kernel();
+        for (first, pair) in (0_u32..).step_by(8).zip(elements) {
+            let at = lane.place * 2_u32 + first;
+            let when_within = |at: Value<'k>, write: &dyn Fn()| match first + 8 <= self.form.size {
+                true => write(),
+                false => k.when(at.below(self.form.size), write),
+            };
+            if self.in_pairs {
+                let word = self.form.factors.word(pair);
+                when_within(at, &|| self.buffer.set((start + at) / 2_u32, word));
+                continue;
+            }
+            for (n, &x) in (0_u32..).zip(pair) {
+                when_within(at + n, &|| self.buffer.set(start + at + n, x));
+            }
+        }
+    }
+}
+
+/// A fold of what the four lanes of a row have.
+pub(super) fn among_row<'k>(x: Value<'k>, fold: impl Fn(Value<'k>, Value<'k>) -> Value<'k>) -> Value<'k> {
+    let pair = fold(x, x.exchanged(1));
+    fold(pair, pair.exchanged(2))
+}
+
+/// Words of shared memory that every GPU has for a workgroup.
+const SHARED_WORDS: u32 = 48 * 1024 / 4;
+
+/// How many vectors of tiles of two forms fit into shared memory together: at most so many.
+pub(super) fn tile_rows(shared: [&Form; 2], most: u32) -> u32 {
+    let words: u32 = shared.iter().map(|form| form.row_words()).sum();
+    [64, 32].into_iter().find(|&rows| rows <= most && words * rows <= SHARED_WORDS).unwrap_or(ROWS)
+}
+
+/// Warps of a workgroup for so many rows.
+pub(super) fn warps_for(rows: usize) -> u32 {
+    rows.div_ceil(ROWS as usize).next_power_of_two().min(4) as u32
+}
