@@ -1,11 +1,11 @@
 """Time Kiln beside ONNX Runtime and OpenVINO on case directories, in one run, in turn.
 
     pip install onnxruntime openvino onnx numpy
-    python scripts/bench.py [--threads 1] [--rounds 3] [--least] [--peers onnxruntime openvino] CASE_DIR...
+    python scripts/bench.py [--threads 1] [--rounds 3] [--least] [--precision bf16] [--peers onnxruntime openvino] CASE_DIR...
 
 Each round times the peers, then Kiln, on every case; the medians over the rounds are printed, the ratio of Kiln's to the better peer's,
 and the geometric means of the ratios to each. With `--least` it is each one's least time over all runs and rounds: what to compare on a
-machine that is busy with other work. Kiln runs through `kiln bench`, a peer in a process of its own a case (`bench_peer.py`).
+machine that is busy with other work. With `--precision bf16` Kiln and OpenVINO compute products of bf16; ONNX Runtime has only f32. Kiln runs through `kiln bench`, a peer in a process of its own a case (`bench_peer.py`).
 """
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ import sys
 NAMES = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
 
 
-def time_peer(peer: str, case: pathlib.Path, threads: int) -> dict:
+def time_peer(peer: str, case: pathlib.Path, threads: int, precision: str) -> dict:
     script = pathlib.Path(__file__).with_name("bench_peer.py")
-    out = subprocess.run([sys.executable, script, peer, case, str(threads)], capture_output=True, text=True)
+    out = subprocess.run([sys.executable, script, peer, case, str(threads), precision], capture_output=True, text=True)
     if out.returncode != 0:
         sys.exit(f"{NAMES[peer]} on {case}:\n{out.stderr}")
     return json.loads(out.stdout.splitlines()[-1])
 
 
-def time_kiln(binary: str, cases: list[pathlib.Path], threads: int) -> dict[str, dict]:
-    command = [binary, "bench", "--json", "--threads", str(threads), *map(str, cases)]
+def time_kiln(binary: str, cases: list[pathlib.Path], threads: int, precision: str) -> dict[str, dict]:
+    command = [binary, "bench", "--json", "--threads", str(threads), "--precision", precision, *map(str, cases)]
     out = subprocess.run(command, capture_output=True, text=True)
     if out.returncode not in (0, 1):
         sys.exit(out.stderr)
@@ -46,6 +46,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--least", action="store_true", help="compare least times instead of medians")
+    parser.add_argument("--precision", choices=["f32", "bf16"], default="f32", help="what products are computed of")
     parser.add_argument("--peers", nargs="+", choices=NAMES, default=list(NAMES))
     parser.add_argument("--kiln", default="target/release/kiln", help="cargo build --release -p kiln-build --features cli")
     args = parser.parse_args()
@@ -55,8 +56,8 @@ def main() -> None:
     rounds: dict[str, list[list[float]]] = {str(case): [] for case in args.cases}
     last: dict[str, dict] = {}
     for _ in range(args.rounds):
-        peers = {str(case): [time_peer(peer, case, args.threads) for peer in args.peers] for case in args.cases}
-        last = time_kiln(args.kiln, args.cases, args.threads)
+        peers = {str(case): [time_peer(peer, case, args.threads, args.precision) for peer in args.peers] for case in args.cases}
+        last = time_kiln(args.kiln, args.cases, args.threads, args.precision)
         for case, row in last.items():
             if row.get("error"):
                 print(f"{case}: {row['error']}", file=sys.stderr)

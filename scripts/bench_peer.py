@@ -1,6 +1,6 @@
 """Time one peer on one case and print a line of JSON: what `bench.py` runs, in a process of its own a case.
 
-    python scripts/bench_peer.py {onnxruntime,openvino} CASE_DIR THREADS
+    python scripts/bench_peer.py {onnxruntime,openvino} CASE_DIR THREADS {f32,bf16}
 """
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def inputs(case: pathlib.Path) -> list[np.ndarray]:
     return found
 
 
-def onnxruntime(case: pathlib.Path, threads: int) -> Callable[[list[np.ndarray]], object]:
+def onnxruntime(case: pathlib.Path, threads: int, precision: str) -> Callable[[list[np.ndarray]], object]:
+    """In f32 whatever the precision: it has no kernels of bf16 for these models."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()
@@ -38,15 +39,15 @@ def onnxruntime(case: pathlib.Path, threads: int) -> Callable[[list[np.ndarray]]
     return lambda values: session.run(None, dict(zip(names, values)))
 
 
-def openvino(case: pathlib.Path, threads: int) -> Callable[[list[np.ndarray]], object]:
-    """One stream at its lowest latency, in f32: without that hint it computes in bf16 where the CPU has AMX."""
+def openvino(case: pathlib.Path, threads: int, precision: str) -> Callable[[list[np.ndarray]], object]:
+    """One stream at its lowest latency. Without a hint it computes in bf16 where the CPU has AMX."""
     import openvino as ov
 
     settings = {
         "INFERENCE_NUM_THREADS": threads,
         "NUM_STREAMS": 1,
         "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_PRECISION_HINT": precision,
     }
     request = ov.Core().compile_model(str(case / "model.onnx"), "CPU", settings).create_infer_request()
     return lambda values: request.infer(dict(enumerate(values)))
@@ -56,10 +57,10 @@ PEERS = {"onnxruntime": onnxruntime, "openvino": openvino}
 
 
 def main() -> None:
-    peer, case, threads = sys.argv[1], pathlib.Path(sys.argv[2]), int(sys.argv[3])
+    peer, case, threads, precision = sys.argv[1], pathlib.Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
     values = inputs(case)
     started = time.perf_counter()
-    run = PEERS[peer](case, threads)
+    run = PEERS[peer](case, threads, precision)
     load = time.perf_counter() - started
     for _ in range(WARM_UP):
         run(values)

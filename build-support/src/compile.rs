@@ -10,7 +10,7 @@ use kiln_importer::onnx::{LoadOptions, SourceFile, TrainingLosses, load_with_sou
 use kiln_importer::passes::{self, PassReport};
 use kiln_record::safetensors::{TensorToWrite, save};
 use kiln_record::{RecordError, replace_file};
-use kiln_types::{DType, FloatDType};
+use kiln_types::{DType, FloatDType, Precision};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
@@ -27,6 +27,8 @@ pub struct CompileOptions {
     pub embed_states: bool,
     /// The dtype in which to compute what the model has in f32; that by default.
     pub float_dtype: Option<FloatDType>,
+    /// What products of f32 are computed of.
+    pub precision: Precision,
     /// Whether BatchNorm and Dropout stay.
     pub trainable: bool,
     /// Keys of tied parameters that get contents of their own.
@@ -48,6 +50,7 @@ impl Default for CompileOptions {
             record_type: RecordType::default(),
             half_precision: false,
             float_dtype: None,
+            precision: Precision::F32,
             embed_states: false,
             trainable: false,
             untie: Vec::new(),
@@ -177,6 +180,7 @@ fn codegen_options(options: &CompileOptions) -> Options {
         runtime_crate: options.runtime_crate.clone(),
         record: options.record_type,
         half_precision: options.half_precision,
+        precision: options.precision,
         no_std: options.no_std,
         trainable: options.trainable,
         ..Options::default()
@@ -233,7 +237,12 @@ impl Compiled {
     ) -> Result<(), BuildError> {
         let tests = sets.iter().enumerate().map(|(i, set)| {
             let data = data_path(&format!("{}.golden_{i}.safetensors", self.stem), options);
-            GoldenTest { name: set.name.clone(), data, dtype: options.float_dtype }
+            GoldenTest {
+                name: set.name.clone(),
+                data,
+                dtype: options.float_dtype,
+                precision: options.precision,
+            }
         });
         let tests: Vec<GoldenTest> = tests.collect();
         let inputs: Vec<_> = self.inputs.iter().map(|port| (port.dtype, port.rank)).collect();

@@ -32,7 +32,7 @@ pub mod command;
 pub use compile::{CompileOptions, Compiled, compile};
 pub use error::BuildError;
 pub use kiln_codegen::RecordFormat as RecordType;
-pub use kiln_types::FloatDType;
+pub use kiln_types::{FloatDType, Precision};
 pub use model_gen::ModelGen;
 
 /// ONNX models, under Burn's path: `use burn_import::onnx::ModelGen` with `burn-import = { package = "kiln-build" }`.

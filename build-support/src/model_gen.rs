@@ -1,8 +1,8 @@
 //! [`ModelGen`]: the builder for `build.rs`.
 
 use crate::{
-    BuildError, CompileOptions, FloatDType, RecordType, cargo::CargoLines, compile, compile::losses,
-    stamp::Stamp,
+    BuildError, CompileOptions, FloatDType, Precision, RecordType, cargo::CargoLines, compile,
+    compile::losses, stamp::Stamp,
 };
 use proc_macro_crate::{FoundCrate, crate_name};
 use std::path::{Path, PathBuf};
@@ -61,6 +61,17 @@ impl ModelGen {
     /// suppression. Weights and literals beyond the dtype's range become its largest number; what is computed beyond it becomes infinite.
     pub fn float_dtype(&mut self, dtype: FloatDType) -> &mut Self {
         self.options.float_dtype = Some(dtype);
+        self
+    }
+
+    /// Computes products (matrix products, linear layers, convolutions, attention) of operands rounded to bf16, and all else as it is: inputs, outputs,
+    /// weights in the record and everything between products stay f32, and sums are f32. It holds on the CPU, where it pays
+    /// with AMX: products are then several times as fast, on other CPUs they may be slower. Other backends compute in f32. Depthwise convolutions and those of small groups, transposed
+    /// convolutions and recurrent layers stay in f32.
+    ///
+    /// [`ModelGen::golden`]'s tests then allow for rounding, and `kiln verify --precision bf16` tells how far a model's outputs move.
+    pub fn precision(&mut self, precision: Precision) -> &mut Self {
+        self.options.precision = precision;
         self
     }
 

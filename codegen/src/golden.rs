@@ -3,7 +3,7 @@
 use crate::names::{self, Names, ident};
 use crate::print::{markers, print};
 use crate::{CodegenError, Defect, Options, RecordPath, literals};
-use kiln_types::{DType, DTypeKind, FloatDType};
+use kiln_types::{DType, DTypeKind, FloatDType, Precision};
 use proc_macro2::{Literal, TokenStream};
 use quote::{format_ident, quote};
 
@@ -16,6 +16,8 @@ pub struct GoldenTest {
     pub data: RecordPath,
     /// The dtype in which the model computes, if it is not the file's.
     pub dtype: Option<FloatDType>,
+    /// What its products are computed of.
+    pub precision: Precision,
 }
 
 /// A module of tests for a model that takes `inputs`, each of a dtype and a rank, and yields `outputs` tensors.
@@ -31,7 +33,7 @@ pub fn golden_tests(
     let tests = tests.iter().map(|golden| {
         let name = ident(&taken.fresh(&names::snake(&golden.name, "data_set")));
         let blank = markers::blank();
-        let tolerance = tolerance(golden.dtype, &runtime);
+        let tolerance = tolerance(golden, &runtime);
         let body = test(&golden.data, inputs, outputs, &runtime, &model, &tolerance);
         quote! {
             #blank
@@ -55,10 +57,13 @@ pub fn golden_tests(
 }
 
 /// How far off the outputs may be.
-fn tolerance(dtype: Option<FloatDType>, runtime: &proc_macro2::Ident) -> TokenStream {
-    match dtype.map(DType::from) {
-        None | Some(DType::F32) => quote!(Tolerance::default()),
-        Some(dtype) => {
+fn tolerance(golden: &GoldenTest, runtime: &proc_macro2::Ident) -> TokenStream {
+    match (golden.dtype.map(DType::from), golden.precision) {
+        (None | Some(DType::F32), Precision::F32) => quote!(Tolerance::default()),
+        (None | Some(DType::F32), Precision::Bf16) => {
+            quote!(Tolerance::products_of(#runtime::tensor::Precision::Bf16))
+        }
+        (Some(dtype), _) => {
             let variant = ident(&format!("{dtype:?}"));
             quote!(Tolerance::computed_in(#runtime::tensor::DType::#variant))
         }

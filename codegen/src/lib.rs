@@ -21,6 +21,7 @@ pub use golden::{GoldenTest, golden_tests};
 pub use record::{Generated, RecordFormat};
 
 use kiln_importer::ir::Graph;
+use kiln_types::Precision;
 use structs::Program;
 use tree::ModuleTree;
 
@@ -50,6 +51,8 @@ pub struct Options {
     pub embed: Option<RecordPath>,
     /// Whether the record holds floats as f16.
     pub half_precision: bool,
+    /// What the model's products are computed of.
+    pub precision: Precision,
     /// Whether the source is for a crate without the standard library: it then reads no files.
     pub no_std: bool,
     /// Whether the model is to be trained: what the original network does not train stays as it is, and fields can be replaced.
@@ -66,6 +69,7 @@ impl Default for Options {
             default_record: None,
             embed: None,
             half_precision: false,
+            precision: Precision::F32,
             no_std: false,
             trainable: false,
         }

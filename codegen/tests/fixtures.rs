@@ -3,6 +3,7 @@
 use kiln_codegen::{Generated, Options, RecordPath, generate};
 use kiln_importer::onnx::{LoadOptions, load};
 use kiln_importer::passes;
+use kiln_types::Precision;
 use std::path::{Path, PathBuf};
 
 fn fixtures() -> PathBuf {
@@ -48,6 +49,25 @@ snapshots! {
     op_data_dependent
     scopes_none
     scopes_torchscript
+}
+
+/// All that runs is within the precision, blocking or not.
+#[test]
+fn models_compute_in_the_precision_that_was_asked_for() {
+    let mut graph = load(&case("op_data_dependent"), &LoadOptions::default()).expect("a model");
+    passes::optimize(&mut graph, &passes::Options::default());
+    let with =
+        |precision| generate(&graph, &Options { precision, ..Options::default() }).expect("source").source;
+    let (plain, source) = (with(Precision::F32), with(Precision::Bf16));
+    assert!(!plain.contains("Precision"));
+    for line in [
+        "let run = || {",
+        "Ok(Precision::Bf16.run(run))",
+        "let run = async {",
+        "Ok(Precision::Bf16.run_async(run).await)",
+    ] {
+        assert!(source.contains(line), "{line} is not in\n{source}");
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use kiln_codegen::{CodegenError, GoldenTest, Options, RecordPath, generate, gold
 use kiln_importer::onnx::proto::ModelProto;
 use kiln_importer::onnx::{LoadOptions, load_bytes};
 use kiln_importer::passes;
-use kiln_types::DType;
+use kiln_types::{DType, Precision};
 use proptest::prelude::*;
 use prost::Message;
 use std::path::Path;
@@ -100,6 +100,7 @@ proptest! {
             name: name.clone(),
             data: RecordPath::OutDir(name.clone()),
             dtype: None,
+            precision: Precision::default(),
         }).collect();
         let source = golden_tests(&tests, &[(DType::F32, 2), (DType::I64, 1)], 2, &Options::default());
         let source = source.expect("tests");

@@ -1,6 +1,7 @@
-//! Compiles a convolution network, transformers (of which one takes a mask) and a recurrent network in several float dtypes.
+//! Compiles a convolution network, transformers (of which one takes a mask) and a recurrent network in several float dtypes, and with products
+//! of bf16.
 
-use kiln_build::{FloatDType, ModelGen, RecordType};
+use kiln_build::{FloatDType, ModelGen, Precision, RecordType};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
@@ -35,6 +36,16 @@ fn main() {
         }
         compile(&format!("{network}_bf16"), RecordType::Safetensors, Some(FloatDType::BF16));
         compile(&format!("{network}_f64"), RecordType::Bincode, Some(FloatDType::F64));
+    }
+    // The last one waits for its data, and so has a second, asynchronous `forward`.
+    for network in ["net_residual_cnn", "net_bert_encoder", "op_data_dependent"] {
+        let case = Path::new("../../fixtures/cases").join(network);
+        let name = format!("{network}_products");
+        let mut model = ModelGen::new();
+        model.input(case.join("model.onnx")).out_dir(PathBuf::from("models").join(&name)).golden(&case);
+        model.precision(Precision::Bf16).run_from_script();
+        let path = format!("concat!(env!(\"OUT_DIR\"), \"/models/{name}/model.rs\")");
+        writeln!(modules, "mod {name} {{ include!({path}); }}").expect("writing to a string");
     }
     let roots = Path::new("../../fixtures/cases/op_integer_roots");
     ModelGen::new().input(roots.join("model.onnx")).out_dir("models/roots").golden(roots).run_from_script();

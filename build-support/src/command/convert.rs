@@ -2,7 +2,7 @@
 
 use super::{Outcome, show, spinner, warn, weights};
 use crate::compile::losses;
-use crate::{CompileOptions, FloatDType, RecordType, compile};
+use crate::{CompileOptions, FloatDType, Precision, RecordType, compile};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -23,6 +23,9 @@ pub(super) struct Arguments {
     /// Compute in this dtype what the model has in f32
     #[arg(long, value_enum, value_name = "DTYPE")]
     float_dtype: Option<Float>,
+    /// What products of f32 are computed of
+    #[arg(long, value_enum)]
+    precision: Option<Products>,
     /// Compile the weights into the source's crate
     #[arg(long)]
     embed: bool,
@@ -77,6 +80,25 @@ impl From<Float> for FloatDType {
     }
 }
 
+/// [`Precision`] as the command line names it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(super) enum Products {
+    /// Operands as they are
+    #[default]
+    F32,
+    /// Operands rounded to bf16, on CPUs; sums stay f32
+    Bf16,
+}
+
+impl From<Products> for Precision {
+    fn from(products: Products) -> Self {
+        match products {
+            Products::F32 => Precision::F32,
+            Products::Bf16 => Precision::Bf16,
+        }
+    }
+}
+
 impl From<RecordFormat> for RecordType {
     fn from(format: RecordFormat) -> Self {
         match format {
@@ -104,6 +126,7 @@ fn of_models(arguments: &Arguments) -> Option<&'static str> {
     let given = [
         ("--embed", arguments.embed),
         ("--float-dtype", arguments.float_dtype.is_some()),
+        ("--precision", arguments.precision.is_some()),
         ("--trainable", arguments.trainable),
         ("--untie", !arguments.untie.is_empty()),
         ("--bind", !arguments.bind.is_empty()),
@@ -125,6 +148,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         record_type: arguments.record_type.into(),
         half_precision: arguments.half_precision,
         float_dtype: arguments.float_dtype.map(FloatDType::from),
+        precision: arguments.precision.unwrap_or_default().into(),
         embed_states: arguments.embed,
         trainable: arguments.trainable,
         untie: arguments.untie.clone(),

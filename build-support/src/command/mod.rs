@@ -79,6 +79,9 @@ pub(crate) struct Target {
     /// Where to run
     #[arg(long, value_enum, default_value_t)]
     backend: Backend,
+    /// What products of f32 are computed of
+    #[arg(long, value_enum, default_value_t)]
+    precision: convert::Products,
     /// Capture the forward pass as a graph and replay it (`--backend cuda`)
     #[arg(long)]
     captured: bool,

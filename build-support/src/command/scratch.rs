@@ -48,7 +48,11 @@ impl Scratch {
 
     fn convert(&mut self, dir: &Path) -> Result<(usize, PathBuf), BuildError> {
         let model = dir.join("model.onnx");
-        let options = CompileOptions { record_type: RecordType::Safetensors, ..CompileOptions::default() };
+        let options = CompileOptions {
+            record_type: RecordType::Safetensors,
+            precision: self.to.precision.into(),
+            ..CompileOptions::default()
+        };
         let mut compiled = compile(&model, &options)?;
         let mut hasher = DefaultHasher::new();
         fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned()).hash(&mut hasher);

@@ -1,5 +1,6 @@
 //! `kiln verify`: the import proves itself (design, law 12).
 
+use super::convert::Products;
 use super::scratch::{Case, Scratch};
 use super::{Outcome, Target, json, plain, show};
 use clap::Args;
@@ -14,12 +15,15 @@ pub(super) struct Arguments {
     cases: Vec<PathBuf>,
     #[command(flatten)]
     target: Target,
-    /// Relative tolerance: an element passes when |a - b| <= atol + rtol * |b|
+    /// Relative tolerance: an element passes when |a - b| <= atol + rtol * |b| + of-largest * max |b|
     #[arg(long, default_value_t = 1e-3)]
     rtol: f64,
     /// Absolute tolerance
     #[arg(long, default_value_t = 1e-4)]
     atol: f64,
+    /// Tolerance in proportion to an output's largest element; 0, with products of bf16 0.04
+    #[arg(long)]
+    of_largest: Option<f64>,
     /// Print one JSON object a case
     #[arg(long)]
     json: bool,
@@ -30,7 +34,13 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     let mut scratch = Scratch::new(arguments.target);
     let cases: Vec<Case> = arguments.cases.iter().map(|dir| scratch.add(dir)).collect();
     scratch.build()?;
-    let tolerances = [arguments.atol.to_string(), arguments.rtol.to_string()];
+    // As the runtime's `Tolerance` has them.
+    let of_largest = match arguments.target.precision {
+        Products::F32 => 0.0,
+        Products::Bf16 => 0.04,
+    };
+    let of_largest = arguments.of_largest.unwrap_or(of_largest);
+    let tolerances = [arguments.atol, arguments.rtol, of_largest].map(|x| x.to_string());
     let tolerances = tolerances.each_ref().map(String::as_str);
     if arguments.target.no_run {
         return Ok(scratch.show_commands(&cases, "verify", &tolerances));
@@ -61,6 +71,7 @@ fn object_of(case: &Case, values: &std::collections::BTreeMap<String, f64>) -> M
     object.insert("ok".into(), json!(mismatches == 0.0));
     object.insert("max_abs".into(), json::number(get("max_abs")));
     object.insert("max_rel".into(), json::number(get("max_rel")));
+    object.insert("of_largest".into(), json::number(get("of_largest")));
     if mismatches != 0.0 {
         object.insert(
             "error".into(),
@@ -75,8 +86,10 @@ fn print_line(object: &Map<String, Value>) {
     let case = text("case").unwrap_or_default();
     let verdict = if object.get("ok") == Some(&Value::Bool(true)) { "ok" } else { "FAILED" };
     let mut line = format!("{}: {verdict}", plain(&case));
-    if let (Some(abs), Some(rel)) = (text("max_abs"), text("max_rel")) {
-        line.push_str(&format!(", largest difference {abs} absolute, {rel} relative"));
+    if let (Some(abs), Some(rel), Some(of_largest)) = (text("max_abs"), text("max_rel"), text("of_largest")) {
+        line.push_str(&format!(
+            ", largest difference {abs} absolute, {rel} relative, {of_largest} of the largest element"
+        ));
     }
     if let Some(error) = text("error") {
         line.push_str(&format!("\n  {}", error.replace('\n', "\n  ")));

@@ -6,9 +6,10 @@ use crate::print::markers;
 use crate::tree::Checkpoints;
 use crate::{RecordFormat, RecordPath, literals};
 use kiln_importer::ir::{Dim, ValueId};
+use kiln_types::Precision;
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
-use syn::{ImplItem, ImplItemFn, Item, ItemImpl, ItemStruct};
+use syn::{Expr, ImplItem, ImplItemFn, Item, ItemImpl, ItemStruct, Stmt};
 
 /// Functions with more parameters are a clippy finding, `self` among them.
 const MAX_INPUTS: usize = 6;
@@ -81,7 +82,33 @@ impl Emitter<'_> {
         docs.extend([String::new(), " Outputs:".to_owned()]);
         let names = graph.output_names.iter().map(String::as_str).chain(std::iter::repeat("output"));
         docs.extend(graph.root.outputs.iter().zip(names).map(|(&output, name)| describe(name, output)));
+        match self.options.precision {
+            Precision::F32 => {}
+            Precision::Bf16 => docs.extend([
+                String::new(),
+                " Products are computed of operands rounded to bf16, where the backend has them faster."
+                    .to_owned(),
+            ]),
+        }
         docs
+    }
+
+    /// The body of a run, within the precision that it is to have.
+    fn in_precision(&mut self, asynchronous: bool, body: (Vec<Stmt>, Expr)) -> Result<(Vec<Stmt>, Expr)> {
+        let (statements, value) = body;
+        let precision = match self.options.precision {
+            Precision::F32 => return Ok((statements, value)),
+            Precision::Bf16 => {
+                let precision = self.uses.path("tensor::Precision");
+                quote!(#precision::Bf16)
+            }
+        };
+        let body = syntax::block(statements, value);
+        let (bind, run) = match asynchronous {
+            false => (quote!(let run = || #body;), quote!(#precision.run(run))),
+            true => (quote!(let run = async #body;), quote!(#precision.run_async(run).await)),
+        };
+        Ok((syntax::statements(bind)?, syntax::parsed(run)?))
     }
 
     /// `from_file` and `from_embedded`.
@@ -252,7 +279,8 @@ impl Emitter<'_> {
         let inputs = self.structure(root).body.inputs.iter();
         let inputs: Vec<_> = inputs.map(|&input| Ok(ident(variables.name(input)?))).collect::<Result<_>>()?;
         let result = self.result_type(root)?;
-        let (mut statements, mut value) = self.body(root, asynchronous)?;
+        let body = self.body(root, asynchronous)?;
+        let (mut statements, mut value) = self.in_precision(asynchronous, body)?;
         let allow = (inputs.len() > MAX_INPUTS)
             .then(|| quote!(#[allow(clippy::too_many_arguments, reason = "the model has as many inputs")]));
         let (forward, try_forward) = match asynchronous {

@@ -7,6 +7,7 @@ mod gradient;
 
 pub use gradient::{AttentionGradients, AttentionResult, attention_gradient, gradient_serves};
 
+use crate::gemm::{Bf16Product, Bf16Rows, PackedBf16View, pack_bf16_into, packed_bf16_len};
 use crate::gemm::{Epilogue, Lhs, Matrix, Panels, Product, Rhs, gemm};
 use crate::gemm::{pack_lhs_into, pack_rhs_into, packed_rhs_len};
 use crate::math::tanh;
@@ -15,7 +16,7 @@ use crate::simd::dispatched;
 use crate::softmax::{exp_row, row_max};
 use crate::threads::{self, SharedMut};
 use core::ops::Range;
-use kiln_types::{AttentionOptions, FullyMasked};
+use kiln_types::{AttentionOptions, FullyMasked, Precision};
 use num_traits::Float;
 
 /// The sizes of an attention.
@@ -90,7 +91,7 @@ impl AttentionMask<'_> {
 }
 
 /// Most queries that are looked at together.
-const QUERIES: usize = 56;
+const QUERIES: usize = 64;
 /// Scores that are looked at together, so that they stay in the second-level cache.
 const SCORES: usize = 32 * 1024;
 /// With fewer queries than this for each head of keys, packing keys and values does not pay.
@@ -109,7 +110,25 @@ pub fn attention(
     options: &AttentionOptions,
     out: &mut [f32],
 ) {
-    attend(shape, [q, k, v], mask, options, out, None);
+    attend(shape, [q, k, v], mask, options, Precision::F32, out, None);
+}
+
+/// [`attention`] with products of a precision. What is computed query by query, for few queries, is computed in f32.
+///
+/// # Panics
+/// When a slice does not hold its dims.
+#[allow(clippy::too_many_arguments, reason = "those of attention, and the precision")]
+pub fn attention_in(
+    precision: Precision,
+    shape: &AttentionShape,
+    q: Heads<'_>,
+    k: Heads<'_>,
+    v: Heads<'_>,
+    mask: AttentionMask<'_>,
+    options: &AttentionOptions,
+    out: &mut [f32],
+) {
+    attend(shape, [q, k, v], mask, options, precision, out, None);
 }
 
 /// [`attention`], and the logarithm of the sum of the exponentials of each query's scores, `[batch, heads, queries]`: ∞ for a query
@@ -131,7 +150,7 @@ pub fn attention_train(
     assert!(gradient_serves(options), "options of attention in training");
     assert_eq!(log_sums.len(), shape.batch * shape.heads * shape.q_len, "one sum a query");
     log_sums.fill(f32::INFINITY);
-    attend(shape, [q, k, v], mask, options, out, Some(log_sums));
+    attend(shape, [q, k, v], mask, options, Precision::F32, out, Some(log_sums));
 }
 
 fn attend(
@@ -139,6 +158,7 @@ fn attend(
     [q, k, v]: [Heads<'_>; 3],
     mask: AttentionMask<'_>,
     options: &AttentionOptions,
+    precision: Precision,
     out: &mut [f32],
     log_sums: Option<&mut [f32]>,
 ) {
@@ -158,11 +178,16 @@ fn attend(
 
     let group = heads / kv_heads;
     // Multiples of the tile's rows on the widest machine.
-    let step = (SCORES / k_len.max(1) / 14 * 14).clamp(14, QUERIES);
+    let rows = match precision {
+        Precision::F32 => 14,
+        Precision::Bf16 => 32,
+    };
+    let step = (SCORES / k_len.max(1) / rows).clamp(1, QUERIES / rows) * rows;
     let blocks = q_len.div_ceil(step);
     let few = group * q_len < FEW;
     let log_sums = log_sums.map(SharedMut::new);
-    let task = Task { shape, q, k, v, mask, options, out: SharedMut::new(out), log_sums, step, blocks };
+    let out = SharedMut::new(out);
+    let task = Task { shape, q, k, v, mask, options, precision, out, log_sums, step, blocks };
     // One unit packs keys and values once for all queries that it takes; with few heads, queries are shared out too.
     let units = batch * kv_heads;
     let shares = if few { 1 } else { (2 * threads::threads()).div_ceil(units).clamp(1, blocks * group) };
@@ -190,6 +215,7 @@ struct Task<'a> {
     v: Heads<'a>,
     mask: AttentionMask<'a>,
     options: &'a AttentionOptions,
+    precision: Precision,
     out: SharedMut<'a, f32>,
     /// Where the logarithms of the sums go, if they are wanted.
     log_sums: Option<SharedMut<'a, f32>>,
@@ -203,11 +229,16 @@ impl Task<'_> {
     /// Packs keys and values of one head, then runs its queries' blocks.
     fn packed(&self, b: usize, kv: usize, group: usize, jobs: Range<usize>) {
         let AttentionShape { k_len, size, value_size, .. } = *self.shape;
-        let (keys, values) = (packed_rhs_len(size, k_len), packed_rhs_len(k_len, value_size));
+        let len = |depth, cols| match self.precision {
+            Precision::F32 => packed_rhs_len(depth, cols),
+            Precision::Bf16 => packed_bf16_len(depth, cols),
+        };
+        let (keys, values) = (len(size, k_len), len(k_len, value_size));
         with_scratch(keys + values, |space| {
             let (keys, values) = space.split_at_mut(keys);
-            pack_rhs_into(self.k.matrix(b, kv).transposed(), size, k_len, keys);
-            pack_rhs_into(self.v.matrix(b, kv), k_len, value_size, values);
+            let keys = Operand::pack(self.precision, self.k.matrix(b, kv).transposed(), size, k_len, keys);
+            let values = Operand::pack(self.precision, self.v.matrix(b, kv), k_len, value_size, values);
+            let (keys, values) = (&keys, &values);
             with_scratch(self.step * k_len, |scores| {
                 for job in jobs {
                     let (head, first) = (kv * group + job / self.blocks, job % self.blocks * self.step);
@@ -282,8 +313,8 @@ impl Task<'_> {
         b: usize,
         head: usize,
         queries: Range<usize>,
-        keys: &[f32],
-        values: &[f32],
+        keys: &Operand<'_>,
+        values: &Operand<'_>,
         scores: &mut [f32],
     ) {
         let AttentionShape { heads, q_len, k_len, size, value_size, .. } = *self.shape;
@@ -293,19 +324,13 @@ impl Task<'_> {
             ..self.q.matrix(b, head)
         };
         let scores = &mut scores[..count * k_len];
-        multiply([count, k_len, size], q, Panels::Packed(keys), &SharedMut::new(scores), 0);
+        multiply([count, k_len, size], q, keys, &SharedMut::new(scores), 0);
         let mut sums = [0.0; QUERIES];
         for (i, row) in scores.chunks_mut(k_len.max(1)).enumerate() {
             sums[i] = self.weigh(b, head, queries.start + i, row);
         }
         let start = ((b * heads + head) * q_len + queries.start) * value_size;
-        multiply(
-            [count, value_size, k_len],
-            Matrix::row_major(scores, k_len),
-            Panels::Packed(values),
-            &self.out,
-            start,
-        );
+        multiply([count, value_size, k_len], Matrix::row_major(scores, k_len), values, &self.out, start);
         // SAFETY: these rows are this block's own.
         let out = unsafe { self.out.slice(start..start + count * value_size) };
         for (row, sum) in out.chunks_mut(value_size).zip(sums) {
@@ -328,14 +353,43 @@ fn seen_by(query: usize, shape: &AttentionShape, options: &AttentionOptions) -> 
     }
 }
 
-/// `c = a · b` for dims `[m, n, k]`, `c` contiguous from `start` on.
-fn multiply([m, n, k]: [usize; 3], a: Matrix<'_>, b: Panels<'_>, c: &SharedMut<'_, f32>, start: usize) {
-    with_scratch(m * k, |packed| {
-        pack_lhs_into(a, m, k, packed);
-        let epilogue = Epilogue::default();
-        Product { m, n, k, a: packed, b, c, c_start: start, c_step: n, adds: false, epilogue: &epilogue }
-            .run_here();
-    });
+/// Keys or values of a head, packed.
+enum Operand<'a> {
+    Single(&'a [f32]),
+    Rounded(PackedBf16View<'a>),
+}
+
+impl<'a> Operand<'a> {
+    fn pack(precision: Precision, b: Matrix<'_>, depth: usize, cols: usize, space: &'a mut [f32]) -> Self {
+        match precision {
+            Precision::F32 => {
+                pack_rhs_into(b, depth, cols, space);
+                Self::Single(space)
+            }
+            Precision::Bf16 => {
+                let data: &mut [u16] = bytemuck::cast_slice_mut(space);
+                pack_bf16_into(b, depth, cols, data);
+                Self::Rounded(PackedBf16View { data, depth, cols })
+            }
+        }
+    }
+}
+
+/// `c = a · b` for dims `[m, n, k]`, `c` contiguous from `start` on; elements of the rows of `a` lie side by side.
+fn multiply([m, n, k]: [usize; 3], a: Matrix<'_>, b: &Operand<'_>, c: &SharedMut<'_, f32>, start: usize) {
+    let epilogue = &Epilogue::default();
+    let (c_start, c_step) = (start, n);
+    match b {
+        Operand::Single(b) => with_scratch(m * k, |packed| {
+            pack_lhs_into(a, m, k, packed);
+            let b = Panels::Packed(b);
+            Product { m, n, k, a: packed, b, c, c_start, c_step, adds: false, epilogue }.run_here();
+        }),
+        Operand::Rounded(b) => {
+            let a = Bf16Rows::Single(a.data, a.row_stride);
+            Bf16Product { m, a, b: *b, c, c_start, c_step, epilogue }.run_here();
+        }
+    }
 }
 
 dispatched! {
@@ -355,6 +409,8 @@ dispatched! {
         let (n, x) = (row.len(), row.as_mut_ptr());
         let cap = softcap.unwrap_or(0.0);
         let scale = s.splat(scale);
+        // Most rows of a mask hide nothing.
+        let keep = keep.filter(|&(mask, step)| step != 1 || core::slice::from_raw_parts(mask, n).contains(&0));
         let mut i = 0;
         while i < n {
             let count = S::LANES.min(n - i);

@@ -1,7 +1,7 @@
 //! Results are the same, to the bit, for any number of threads. In a process of its own, whose only test sets that number.
 
-use kiln_kernels::conv::{ConvShape, ConvWeight, PackedConv, conv};
-use kiln_kernels::gemm::{Bias, Epilogue, Lhs, Matrix, PackedRhs, Rhs, gemm};
+use kiln_kernels::conv::{ConvShape, ConvWeight, PackedConv, PackedConvBf16, conv, conv_bf16};
+use kiln_kernels::gemm::{Bias, Epilogue, Lhs, Matrix, PackedBf16, PackedRhs, Rhs, gemm, gemm_bf16};
 use kiln_kernels::threads::set_threads;
 use kiln_types::{Activation, ConvOptions};
 
@@ -27,6 +27,7 @@ fn results_are_the_same_for_any_number_of_threads() {
     for m in [1, 2, 15, 29, 85, 113, 169, 197, 225, 337, 1009] {
         for (k, n) in [(40, 90), (192, 576), (700, 40)] {
             let (a, b, bias) = (noise(m * k), noise(k * n), noise(n));
+            let rounded = PackedBf16::new(Matrix::row_major(&b, n), k, n);
             let b = PackedRhs::new(Matrix::row_major(&b, n), k, n);
             let epilogue =
                 Epilogue { bias: Bias::PerColumn(&bias), residual: None, activation: Some(Activation::Gelu) };
@@ -34,6 +35,11 @@ fn results_are_the_same_for_any_number_of_threads() {
                 let mut c = vec![0.0; m * n];
                 let a = Lhs::Plain(Matrix::row_major(&a, k));
                 gemm(m, n, k, a, Rhs::Packed(&b), &mut c, n, &epilogue);
+                c
+            });
+            same_for_all(&format!("product {m}x{n}x{k} of bf16"), || {
+                let mut c = vec![0.0; m * n];
+                gemm_bf16(m, &a, k, &rounded, &mut c, n, &epilogue);
                 c
             });
         }
@@ -59,5 +65,13 @@ fn results_are_the_same_for_any_number_of_threads() {
             conv(&shape, &x, ConvWeight::Packed(&packed), None, Some(Activation::Silu), false, &mut out);
             out
         });
+        if shape.is_product() {
+            let packed = PackedConvBf16::new(&shape, &weight);
+            same_for_all(&format!("convolution {ic}>{oc} of bf16, {size}x{size}, kernel {kernel}"), || {
+                let mut out = vec![0.0; shape.output_dims().iter().product()];
+                conv_bf16(&shape, &x, &packed, None, Some(Activation::Silu), &mut out);
+                out
+            });
+        }
     }
 }

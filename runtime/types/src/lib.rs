@@ -20,6 +20,7 @@ pub mod layers;
 mod ops;
 mod options;
 mod philox;
+mod precision;
 mod scalar;
 mod serialize;
 mod shape;
@@ -41,6 +42,7 @@ pub use options::{
     InterpolateOptions, NearestRounding, PadMode, PoolOp, PoolOptions, RnnDirection, RnnKind, RnnOptions,
 };
 pub use philox::Philox;
+pub use precision::Precision;
 pub use scalar::Scalar;
 pub use shape::Shape;
 pub use text::{Line, Lines, is_invisible};

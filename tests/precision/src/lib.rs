@@ -8,7 +8,7 @@ use kiln::backend::NdArray;
 use kiln::golden::{Golden, Tolerance, compare};
 use kiln::module::{Module, ModuleVisitor, Param};
 use kiln::tensor::backend::Backend;
-use kiln::tensor::{DType, Element, Int, Tensor, TensorData, f16};
+use kiln::tensor::{DType, Element, Int, Precision, Tensor, TensorData, f16};
 use kiln_backend_tests::required::{Narrow, Required};
 
 include!(concat!(env!("OUT_DIR"), "/models.rs"));
@@ -115,6 +115,23 @@ fn roots_of_integers_without_f64() {
     for (n, actual) in matrices.into_iter().chain(vectors).enumerate() {
         golden.assert_output(n, &actual, Tolerance::default());
     }
+}
+
+/// The generated tests hold products of bf16 against the golden data; here they differ from products of f32, and nothing else does.
+#[test]
+fn products_of_bf16_are_rounded() {
+    let path = concat!(env!("OUT_DIR"), "/models/net_residual_cnn_products/model.golden_0.safetensors");
+    let golden = Golden::open(path).expect("golden data");
+    let x = Tensor::<NdArray, 4>::from_data(golden.input(0).expect("an input"), &Default::default());
+    let model = net_residual_cnn_products::Model::<NdArray>::default();
+    assert_parameters(&model, DType::F32);
+    let outputs = [model.forward(x.clone()), net_residual_cnn::Model::<NdArray>::default().forward(x)];
+    let [rounded, exact] = outputs.map(Tensor::into_data);
+    assert_eq!(rounded.dtype, DType::F32);
+    let tolerance = Tolerance::products_of(Precision::Bf16);
+    let difference = compare(&rounded, &exact, tolerance).expect("the same shape");
+    assert_eq!(difference.mismatches, 0, "{difference:?}");
+    assert!(difference.max_abs > 1e-5, "{difference:?}");
 }
 
 /// Every record keeps the dtype, on backends of whichever default.

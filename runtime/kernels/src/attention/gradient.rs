@@ -70,7 +70,7 @@ pub fn attention_gradient(
     }
     let group = heads / kv_heads;
     // Multiples of the tile's rows on the widest machine.
-    let step = (SCORES / k_len / 14 * 14).clamp(14, QUERIES);
+    let step = (SCORES / k_len / 14).clamp(1, QUERIES / 14) * 14;
     let task = Task {
         shape,
         q,

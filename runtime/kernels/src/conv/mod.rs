@@ -6,6 +6,7 @@
 //! all at once. Images of few channels are taken with their channels first (`planes`). A depthwise
 //! convolution needs no product (`depthwise`), nor does one of many small groups (`grouped`), a 3x3 kernel fewer multiplications (`winograd`). Transposed convolutions have channels first.
 
+mod bf16;
 mod depthwise;
 mod gather;
 mod gradient;
@@ -16,6 +17,7 @@ mod shape;
 mod transposed;
 mod winograd;
 
+pub use bf16::{PackedConvBf16, conv_bf16};
 pub use gradient::{conv_input_gradient, conv_weight_gradient};
 pub use shape::{ConvShape, ConvTransposeShape};
 pub use transposed::conv_transpose;

@@ -3,6 +3,7 @@
 //! `C` is row-major with a row stride. `A` and `B` are views with two strides, so a transposed operand costs nothing, or
 //! were packed once ([`PackedLhs`], [`PackedRhs`]) into the order in which the kernel reads them: right for weights.
 
+mod bf16;
 mod blocked;
 mod epilogue;
 mod generic;
@@ -11,10 +12,14 @@ mod rows;
 mod tile;
 mod vector;
 
+pub use bf16::{PackedBf16, gemm_bf16, gemm_bf16_batched};
 pub use epilogue::{Bias, Epilogue};
 pub use generic::{Number, gemm_generic};
 pub use pack::{PackedLhs, PackedRhs};
 
+pub(crate) use bf16::{
+    Bf16Product, Bf16Rows, Packed as PackedBf16View, STEPS, pack_bf16_into, packed_bf16_len, round_slice,
+};
 pub(crate) use blocked::{Panels, Product};
 pub(crate) use pack::{Part, pack_lhs_into, pack_rhs_into, packed_place, packed_rhs_len};
 pub(crate) use rows::{Rows, RowsProduct, panel_cols, panel_product};

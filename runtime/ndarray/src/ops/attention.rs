@@ -7,7 +7,7 @@ use kiln_kernels::attention::{
     self as kernel, AttentionGradients, AttentionMask, AttentionResult, AttentionShape, Heads,
 };
 use kiln_tensor::backend::Primitive;
-use kiln_tensor::{AttentionOptions, DType, Shape};
+use kiln_tensor::{AttentionOptions, DType, Precision, Shape};
 
 /// Over `[batch, heads, seq, size]`; see [`kiln_tensor::backend::Backend::attention`].
 pub(crate) fn attention(
@@ -20,7 +20,7 @@ pub(crate) fn attention(
     let operands = Operands::new([q, k, v], mask);
     NdArrayTensor::build(operands.output(), DType::F32, |out| {
         let [q, k, v] = operands.heads();
-        kernel::attention(&operands.shape, q, k, v, operands.mask(), options, out);
+        kernel::attention_in(Precision::current(), &operands.shape, q, k, v, operands.mask(), options, out);
     })
 }
 

@@ -5,11 +5,11 @@ use crate::ops::cast;
 use crate::ops::matmul::product;
 use crate::ops::window::Windows as TypedWindows;
 use crate::tensor::NdArrayTensor;
-use alloc::vec;
+use alloc::{sync::Arc, vec};
 use kiln_kernels::Windows;
-use kiln_kernels::conv::{self as kernel, ConvShape, ConvWeight, PackedConv};
+use kiln_kernels::conv::{self as kernel, ConvShape, ConvWeight, PackedConv, PackedConvBf16};
 use kiln_tensor::backend::Primitive;
-use kiln_tensor::{Activation, ConvOptions, DType};
+use kiln_tensor::{Activation, ConvOptions, DType, Precision};
 
 /// Whether [`conv`] takes a residual for this convolution.
 pub(crate) fn adds(x: &NdArrayTensor, weight: &NdArrayTensor, options: &ConvOptions) -> bool {
@@ -57,8 +57,11 @@ fn single(
     options: &ConvOptions,
 ) -> NdArrayTensor {
     let shape = ConvShape::new(x.dims(), weight.dims(), options);
-    let x = if shape.takes_channels_first() { x } else { x.channels_last() }.into_contiguous();
     let bias = bias.map(|bias| cast::cast(bias, DType::F32).into_contiguous());
+    if Precision::current() == Precision::Bf16 && shape.is_product() {
+        return rounded(&shape, x, &weight, bias.as_ref(), activation);
+    }
+    let x = if shape.takes_channels_first() { x } else { x.channels_last() }.into_contiguous();
     let as_f32 = || cast::cast(weight.clone(), DType::F32).into_contiguous();
     // Packed weights serve every number and size of images that go the same way.
     let windows = Windows { input: [0; 3], output: [0; 3], ..shape.windows.clone() };
@@ -85,6 +88,30 @@ fn single(
         // What is added becomes the result: where it lies, if nobody else needs it.
         Some(residual) => residual.channels_last().into_contiguous().edit(|out| run(true, out)),
     };
+    y.channels_first()
+}
+
+/// [`single`] with image and weights rounded to bf16.
+fn rounded(
+    shape: &ConvShape,
+    x: NdArrayTensor,
+    weight: &NdArrayTensor,
+    bias: Option<&NdArrayTensor>,
+    activation: Option<Activation>,
+) -> NdArrayTensor {
+    let x = x.channels_last().into_contiguous();
+    let pack = || {
+        let weight = cast::cast(weight.clone(), DType::F32).into_contiguous();
+        PackedConvBf16::new(shape, weight.slice())
+    };
+    // Packed weights depend on their own dims and the groups alone.
+    let key = (weight.layout().clone(), shape.groups);
+    let packed = weight.prepared(&key, pack).unwrap_or_else(|| Arc::new((key, pack())));
+    let mut dims = shape.output_dims();
+    dims[1..].rotate_left(1);
+    let y = NdArrayTensor::build(dims.into(), DType::F32, |out| {
+        kernel::conv_bf16(shape, x.slice(), &packed.1, bias.map(NdArrayTensor::slice), activation, out);
+    });
     y.channels_first()
 }
 

@@ -6,10 +6,10 @@ use crate::rows::{Rows, walk};
 use crate::tensor::{NdArrayTensor, same_dtype};
 use alloc::{sync::Arc, vec::Vec};
 use bytemuck::Pod;
-use kiln_kernels::gemm::{self, Bias, Epilogue, Lhs, Matrix, PackedRhs, Rhs};
+use kiln_kernels::gemm::{self, Bias, Epilogue, Lhs, Matrix, PackedBf16, PackedRhs, Rhs};
 use kiln_tensor::backend::Layout;
 use kiln_tensor::backend::Primitive;
-use kiln_tensor::{Activation, DType, Shape};
+use kiln_tensor::{Activation, DType, Precision, Shape};
 
 /// Product over the last two dims; the leading dims broadcast.
 pub(crate) fn matmul(lhs: NdArrayTensor, rhs: NdArrayTensor) -> NdArrayTensor {
@@ -61,6 +61,9 @@ fn rows_times(
     let rows = x.dims().iter().rev().skip(1).product::<usize>();
     let x = as_matrix(cast::cast(x, DType::F32), rows, k);
     let bias = bias.map(|bias| cast::cast(bias, DType::F32).into_contiguous());
+    if Precision::current() == Precision::Bf16 {
+        return cast::cast(rounded_rows_times(x, weight, bias.as_ref(), activation), dtype);
+    }
     let packed = packed_rhs(weight);
     let plain = match packed {
         Some(_) => None,
@@ -79,6 +82,29 @@ fn rows_times(
     cast::cast(y, dtype)
 }
 
+/// [`rows_times`] of a matrix `x` with both operands rounded to bf16.
+fn rounded_rows_times(
+    x: NdArrayTensor,
+    weight: &NdArrayTensor,
+    bias: Option<&NdArrayTensor>,
+    activation: Option<Activation>,
+) -> NdArrayTensor {
+    let &[k, n] = weight.dims() else { panic!("linear: weight is {}", weight.shape()) };
+    let x = with_rows(x);
+    let rows = x.dims()[0];
+    let pack = || {
+        let weight = with_matrices(cast::cast(weight.clone(), DType::F32));
+        PackedBf16::new(matrix(&weight), k, n)
+    };
+    let packed =
+        weight.prepared(weight.layout(), pack).unwrap_or_else(|| Arc::new((weight.layout().clone(), pack())));
+    NdArrayTensor::build([rows, n].into(), DType::F32, |out| {
+        let bias = bias.map_or(Bias::None, |bias| Bias::PerColumn(bias.slice()));
+        let (x, epilogue) = (matrix(&x), Epilogue { bias, residual: None, activation });
+        gemm::gemm_bf16(rows, x.data, x.row_stride, &packed.1, out, n, &epilogue);
+    })
+}
+
 /// `x` as `[rows, k]`, a view with non-negative strides where that is possible.
 fn as_matrix(x: NdArrayTensor, rows: usize, k: usize) -> NdArrayTensor {
     with_matrices(copy::reshape(x, [rows, k].into()))
@@ -88,6 +114,12 @@ fn as_matrix(x: NdArrayTensor, rows: usize, k: usize) -> NdArrayTensor {
 fn with_matrices(x: NdArrayTensor) -> NdArrayTensor {
     let strides = &x.layout().strides;
     if strides[strides.len() - 2..].iter().all(|&stride| stride >= 0) { x } else { copy::contiguous(&x) }
+}
+
+/// A tensor the elements of whose last dim lie side by side.
+fn with_rows(x: NdArrayTensor) -> NdArrayTensor {
+    let x = with_matrices(x);
+    if x.layout().strides.last() == Some(&1) { x } else { copy::contiguous(&x) }
 }
 
 /// The last two dims from the first element on.
@@ -125,7 +157,9 @@ fn offsets(lhs: &NdArrayTensor, rhs: &NdArrayTensor, batch: &Shape) -> Vec<(usiz
 }
 
 fn batched(lhs: NdArrayTensor, rhs: NdArrayTensor, batch: Shape, shape: Shape) -> NdArrayTensor {
-    let (lhs, rhs) = (with_matrices(lhs), with_matrices(rhs));
+    let rounds = Precision::current() == Precision::Bf16;
+    let lhs = if rounds { with_rows(lhs) } else { with_matrices(lhs) };
+    let rhs = with_matrices(rhs);
     let lead = batch.rank();
     let (m, k, n) = (lhs.dims()[lead], lhs.dims()[lead + 1], rhs.dims()[lead + 1]);
     let offsets = offsets(&lhs, &rhs, &batch);
@@ -137,7 +171,8 @@ fn batched(lhs: NdArrayTensor, rhs: NdArrayTensor, batch: Shape, shape: Shape) -
             return;
         }
         let whole = |x| Matrix { data: NdArrayTensor::storage(x), ..matrix(x) };
-        gemm::gemm_batched(m, n, k, whole(&lhs), whole(&rhs), &offsets, out);
+        let product = if rounds { gemm::gemm_bf16_batched } else { gemm::gemm_batched };
+        product(m, n, k, whole(&lhs), whole(&rhs), &offsets, out);
     })
 }
 

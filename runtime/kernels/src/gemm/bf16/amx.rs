@@ -1,0 +1,207 @@
+//! AMX: tiles of 16 rows of 64 bytes, and products of them.
+
+use super::tile::{Bf16Tile, COLS, ROWS};
+use core::arch::asm;
+use core::arch::x86_64::{__cpuid, __cpuid_count};
+use core::ffi::c_long;
+use core::marker::PhantomData;
+
+/// Whether the machine has AMX for bf16, and the system lets this process use it: Linux wants to be asked, since the state of a
+/// thread that uses tiles is 8 KiB larger.
+pub(super) fn is_usable() -> bool {
+    /// Bits of `edx` of leaf 7.
+    const AMX_BF16: u32 = 1 << 22;
+    const AMX_TILE: u32 = 1 << 24;
+    if __cpuid(0).eax < 7 {
+        return false;
+    }
+    let features = __cpuid_count(7, 0).edx;
+    features & AMX_BF16 != 0 && features & AMX_TILE != 0 && permitted()
+}
+
+/// Asks the system.
+fn permitted() -> bool {
+    const SYS_ARCH_PRCTL: c_long = 158;
+    const ARCH_REQ_XCOMP_PERM: c_long = 0x1023;
+    const XFEATURE_XTILEDATA: c_long = 18;
+    unsafe extern "C" {
+        fn syscall(number: c_long, ...) -> c_long;
+    }
+    // SAFETY: the call reads and writes no memory of ours. It fails on systems that do not know it, and where signal handlers' stacks
+    // are too small for the larger state.
+    unsafe { syscall(SYS_ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 }
+}
+
+/// What `ldtilecfg` reads.
+#[repr(C, align(64))]
+struct Configuration {
+    palette: u8,
+    start_row: u8,
+    reserved: [u8; 14],
+    bytes_of_row: [u16; 16],
+    rows: [u8; 16],
+}
+
+/// Eight tiles of 16 rows of 64 bytes.
+static CONFIGURATION: Configuration = Configuration {
+    palette: 1,
+    start_row: 0,
+    reserved: [0; 14],
+    bytes_of_row: [64, 64, 64, 64, 64, 64, 64, 64, 0, 0, 0, 0, 0, 0, 0, 0],
+    rows: [16, 16, 16, 16, 16, 16, 16, 16, 0, 0, 0, 0, 0, 0, 0, 0],
+};
+
+/// The calling thread's tiles, ready for use. There is one at a time a thread.
+pub(super) struct Tiles {
+    /// It stays on its thread.
+    thread: PhantomData<*const ()>,
+}
+
+impl Tiles {
+    /// Prepares the thread's tiles.
+    ///
+    /// # Safety
+    /// [`is_usable`], and the thread has no other value of this.
+    pub unsafe fn new() -> Self {
+        // SAFETY: the caller's promise; the configuration is one that every machine with AMX has.
+        unsafe {
+            asm!(
+                "ldtilecfg [{0}]", in(reg) &raw const CONFIGURATION,
+                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                options(nostack, preserves_flags, readonly)
+            );
+        }
+        Self { thread: PhantomData }
+    }
+
+    /// Computes a tile of up to two times 16 rows and 32 columns.
+    ///
+    /// # Safety
+    /// As for [`super::tile::compute`].
+    pub unsafe fn compute(&self, tile: &Bf16Tile) {
+        // SAFETY: the caller's promise; the tiles are configured while `self` lives.
+        unsafe {
+            if tile.rows > ROWS / 2 {
+                self.two_by_two(tile);
+            } else {
+                self.one_by_two(tile);
+            }
+        }
+    }
+
+    unsafe fn two_by_two(&self, tile: &Bf16Tile) {
+        let lower = tile.a.wrapping_add(ROWS / 2 * tile.a_step);
+        // SAFETY: reads 32 rows of `A`, `blocks` pairs of tiles of `B`, and reads or writes 32 rows of 32 sums, as the caller says are there. Flow
+        // stays inside.
+        unsafe {
+            asm!(
+                "test {adds:e}, {adds:e}",
+                "jnz 3f",
+                "tilezero tmm0",
+                "tilezero tmm1",
+                "tilezero tmm2",
+                "tilezero tmm3",
+                "jmp 2f",
+                "3:",
+                "tileloadd tmm0, [{sums} + {sums_step}]",
+                "tileloadd tmm1, [{sums} + {sums_step} + 64]",
+                "tileloadd tmm2, [{sums} + {sums_step} + 2048]",
+                "tileloadd tmm3, [{sums} + {sums_step} + 2112]",
+                "2:",
+                "tileloadd tmm4, [{a} + {a_step}]",
+                "tileloadd tmm6, [{b} + {b_step}]",
+                "tileloadd tmm7, [{b} + {b_step} + 1024]",
+                "tileloadd tmm5, [{lower} + {a_step}]",
+                // A part of the next block, while products are computed.
+                "prefetcht1 [{ahead}]",
+                "prefetcht1 [{ahead} + 64]",
+                "prefetcht1 [{ahead} + 128]",
+                "prefetcht1 [{ahead} + 192]",
+                "prefetcht1 [{ahead} + 256]",
+                "prefetcht1 [{ahead} + 320]",
+                "prefetcht1 [{ahead} + 384]",
+                "prefetcht1 [{ahead} + 448]",
+                "tdpbf16ps tmm0, tmm4, tmm6",
+                "tdpbf16ps tmm1, tmm4, tmm7",
+                "tdpbf16ps tmm2, tmm5, tmm6",
+                "tdpbf16ps tmm3, tmm5, tmm7",
+                "add {a}, 64",
+                "add {lower}, 64",
+                "add {ahead}, 2048",
+                "add {b}, 2048",
+                "dec {blocks}",
+                "jnz 2b",
+                "tilestored [{sums} + {sums_step}], tmm0",
+                "tilestored [{sums} + {sums_step} + 64], tmm1",
+                "tilestored [{sums} + {sums_step} + 2048], tmm2",
+                "tilestored [{sums} + {sums_step} + 2112], tmm3",
+                adds = in(reg) u32::from(tile.adds),
+                a = inout(reg) tile.a => _,
+                lower = inout(reg) lower => _,
+                ahead = inout(reg) tile.ahead => _,
+                a_step = in(reg) tile.a_step * size_of::<u16>(),
+                b = inout(reg) tile.b => _,
+                b_step = in(reg) 64usize,
+                blocks = inout(reg) tile.blocks => _,
+                sums = in(reg) tile.sums,
+                sums_step = in(reg) COLS * size_of::<f32>(),
+                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                options(nostack)
+            );
+        }
+    }
+
+    unsafe fn one_by_two(&self, tile: &Bf16Tile) {
+        // SAFETY: as above, for 16 rows.
+        unsafe {
+            asm!(
+                "test {adds:e}, {adds:e}",
+                "jnz 3f",
+                "tilezero tmm0",
+                "tilezero tmm1",
+                "jmp 2f",
+                "3:",
+                "tileloadd tmm0, [{sums} + {sums_step}]",
+                "tileloadd tmm1, [{sums} + {sums_step} + 64]",
+                "2:",
+                "tileloadd tmm4, [{a} + {a_step}]",
+                "tileloadd tmm6, [{b} + {b_step}]",
+                "tileloadd tmm7, [{b} + {b_step} + 1024]",
+                "tdpbf16ps tmm0, tmm4, tmm6",
+                "tdpbf16ps tmm1, tmm4, tmm7",
+                "add {a}, 64",
+                "add {b}, 2048",
+                "dec {blocks}",
+                "jnz 2b",
+                "tilestored [{sums} + {sums_step}], tmm0",
+                "tilestored [{sums} + {sums_step} + 64], tmm1",
+                adds = in(reg) u32::from(tile.adds),
+                a = inout(reg) tile.a => _,
+                a_step = in(reg) tile.a_step * size_of::<u16>(),
+                b = inout(reg) tile.b => _,
+                b_step = in(reg) 64usize,
+                blocks = inout(reg) tile.blocks => _,
+                sums = in(reg) tile.sums,
+                sums_step = in(reg) COLS * size_of::<f32>(),
+                out("tmm0") _, out("tmm1") _, out("tmm4") _, out("tmm6") _, out("tmm7") _,
+                options(nostack)
+            );
+        }
+    }
+}
+
+impl Drop for Tiles {
+    fn drop(&mut self) {
+        // SAFETY: the instruction is there, since a value is made only where it is. The system then no longer saves the tiles.
+        unsafe {
+            asm!(
+                "tilerelease",
+                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                options(nostack, preserves_flags, nomem)
+            );
+        }
+    }
+}

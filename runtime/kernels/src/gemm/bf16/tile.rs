@@ -1,0 +1,213 @@
+//! The innermost part: a tile of sums.
+
+use super::instructions::Instructions;
+use crate::gemm::tile::Finish;
+use crate::simd::dispatched;
+
+/// Rows of a full tile.
+pub(super) const ROWS: usize = 32;
+/// Columns of a tile, which is also the width of a panel of `B`.
+pub(super) const COLS: usize = 32;
+/// Columns of one half of a panel's block: a vector of pairs.
+pub(super) const HALF: usize = 16;
+/// Steps of the depth in a block: 16 pairs.
+pub(crate) const STEPS: usize = 32;
+/// Rows that are computed whole: memory for rows of `A` and for sums is there up to a multiple of it.
+pub(super) const WHOLE: usize = 16;
+
+/// Bytes of each of `B`'s blocks that one tile asks for: as many tiles as there are of them ask for all.
+pub(super) const AHEAD: usize = 512;
+
+/// One tile: `sums = A · B`, or `sums += A · B`.
+#[derive(Clone, Copy)]
+pub(super) struct Bf16Tile {
+    /// Blocks of the depth; at least 1.
+    pub blocks: usize,
+    /// Rows that are wanted; up to a multiple of [`WHOLE`] are computed.
+    pub rows: usize,
+    /// The tile's first row of `A`.
+    pub a: *const u16,
+    /// Elements from one row of `A` to the next.
+    pub a_step: usize,
+    /// The first block of `B`'s panel: [`HALF`] pairs of steps of [`HALF`] columns each, and the same of the other half of the columns.
+    pub b: *const u16,
+    /// What is asked for to come to the second-level cache, any address: for each block of the depth [`AHEAD`] bytes, as far apart as blocks of `B`.
+    #[allow(dead_code, reason = "only AMX asks ahead")]
+    pub ahead: *const u16,
+    /// [`COLS`] sums a row, without gaps.
+    pub sums: *mut f32,
+    /// Adds to the sums that are there.
+    pub adds: bool,
+}
+
+/// What computes tiles on the calling thread.
+pub(super) enum Computer {
+    Widened,
+    #[cfg(target_arch = "x86_64")]
+    Dot,
+    #[cfg(all(target_arch = "x86_64", target_os = "linux", feature = "std"))]
+    Tiles(super::amx::Tiles),
+}
+
+impl Computer {
+    /// The fastest. There is one at a time a thread.
+    pub fn new() -> Self {
+        match Instructions::current() {
+            Instructions::Widened => Self::Widened,
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Dot => Self::Dot,
+            #[cfg(all(target_arch = "x86_64", target_os = "linux", feature = "std"))]
+            // SAFETY: the machine has it; no product runs within another's loops.
+            Instructions::Tiles => Self::Tiles(unsafe { super::amx::Tiles::new() }),
+        }
+    }
+
+    /// Computes a tile.
+    ///
+    /// # Safety
+    /// The pointers are valid for what the tile's fields say: `A` and the sums for rows up to a multiple of [`WHOLE`], `A`'s rows for all of the
+    /// blocks.
+    #[inline]
+    pub unsafe fn compute(&self, tile: &Bf16Tile) {
+        // SAFETY: the caller's promise; instructions were detected.
+        unsafe {
+            match self {
+                Self::Widened => widened(tile),
+                #[cfg(target_arch = "x86_64")]
+                Self::Dot => dot(tile),
+                #[cfg(all(target_arch = "x86_64", target_os = "linux", feature = "std"))]
+                Self::Tiles(tiles) => tiles.compute(tile),
+            }
+        }
+    }
+}
+
+/// Rows that are summed together in registers.
+const TOGETHER: usize = 8;
+
+/// By AVX-512-BF16.
+///
+/// # Safety
+/// As for [`Computer::compute`].
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")]
+unsafe fn dot(tile: &Bf16Tile) {
+    use core::arch::x86_64::*;
+    use core::mem::transmute;
+    // SAFETY: the caller's promise; pairs of a row lie in whole blocks.
+    unsafe {
+        for first in (0..tile.rows.next_multiple_of(TOGETHER)).step_by(TOGETHER) {
+            let to = tile.sums.add(first * COLS);
+            let mut sums = [[_mm512_setzero_ps(); 2]; TOGETHER];
+            if tile.adds {
+                for (r, sums) in sums.iter_mut().enumerate() {
+                    *sums = [_mm512_loadu_ps(to.add(r * COLS)), _mm512_loadu_ps(to.add(r * COLS + HALF))];
+                }
+            }
+            let a = tile.a.add(first * tile.a_step);
+            for block in 0..tile.blocks {
+                let (a, b) = (a.add(block * STEPS), tile.b.add(block * STEPS * COLS));
+                for pair in 0..STEPS / 2 {
+                    let half = |h: usize| {
+                        let at = b.add((h * STEPS / 2 + pair) * 2 * HALF);
+                        transmute::<__m512i, __m512bh>(_mm512_loadu_si512(at.cast()))
+                    };
+                    let columns = [half(0), half(1)];
+                    for (r, sums) in sums.iter_mut().enumerate() {
+                        let row = a.add(r * tile.a_step + 2 * pair).cast::<i32>().read_unaligned();
+                        let row = transmute::<__m512i, __m512bh>(_mm512_set1_epi32(row));
+                        for (sum, columns) in sums.iter_mut().zip(columns) {
+                            *sum = _mm512_dpbf16_ps(*sum, row, columns);
+                        }
+                    }
+                }
+            }
+            for (r, sums) in sums.iter().enumerate() {
+                _mm512_storeu_ps(to.add(r * COLS), sums[0]);
+                _mm512_storeu_ps(to.add(r * COLS + HALF), sums[1]);
+            }
+        }
+    }
+}
+
+dispatched! {
+    /// As f32: a bf16 is the upper half of the f32 that is the same number.
+    ///
+    /// # Safety
+    /// As for [`Computer::compute`].
+    unsafe fn widened<S>(s, tile: &Bf16Tile) {
+        const R: usize = 4;
+        for first in (0..tile.rows.next_multiple_of(R)).step_by(R) {
+            for col in (0..COLS).step_by(S::LANES) {
+                let to = tile.sums.add(first * COLS + col);
+                let mut sums = [s.splat(0.0); R];
+                if tile.adds {
+                    for r in 0..R {
+                        sums[r] = s.load(to.add(r * COLS));
+                    }
+                }
+                let a = tile.a.add(first * tile.a_step);
+                let b = tile.b.add((col / HALF * STEPS / 2 * HALF + col % HALF) * 2);
+                for block in 0..tile.blocks {
+                    let (a, b) = (a.add(block * STEPS), b.add(block * STEPS * COLS));
+                    for pair in 0..STEPS / 2 {
+                        let pairs = s.bits(s.load(b.add(pair * 2 * HALF).cast()));
+                        let low = s.float_of_bits(s.shl::<16>(pairs));
+                        let high = s.float_of_bits(s.int_and(pairs, s.int(0xffff_0000_u32 as i32)));
+                        for r in 0..R {
+                            let row = a.add(r * tile.a_step + 2 * pair);
+                            sums[r] = s.mul_add(s.splat(f32_of(*row)), low, sums[r]);
+                            sums[r] = s.mul_add(s.splat(f32_of(*row.add(1))), high, sums[r]);
+                        }
+                    }
+                }
+                for r in 0..R {
+                    s.store(to.add(r * COLS), sums[r]);
+                }
+            }
+        }
+    }
+}
+
+/// The number that a bf16 is.
+#[inline(always)]
+pub(super) fn f32_of(bits: u16) -> f32 {
+    f32::from_bits(u32::from(bits) << 16)
+}
+
+dispatched! {
+    /// Writes `rows` rows of `cols` of a tile's sums to `c`, as [`Finish`] says.
+    ///
+    /// # Safety
+    /// `c` is valid for the rows, `c_step` apart, and so is what the finish points to.
+    pub(super) unsafe fn finish<S>(
+        s,
+        sums: *const f32,
+        c: *mut f32,
+        c_step: usize,
+        rows: usize,
+        cols: usize,
+        end: &Finish,
+    ) {
+        let (low, high) = (s.splat(end.low), s.splat(end.high));
+        let mut col = 0;
+        while col < cols {
+            let count = S::LANES.min(cols - col);
+            let mut columns = s.splat(0.0);
+            if !end.col_bias.is_null() {
+                columns = s.load_up_to(end.col_bias.add(col), count);
+            }
+            for row in 0..rows {
+                let mut x = s.load(sums.add(row * COLS + col));
+                if !end.residual.is_null() {
+                    x = s.add(s.load_up_to(end.residual.add(row * c_step + col), count), x);
+                }
+                let bias = s.splat(if end.row_bias.is_null() { 0.0 } else { *end.row_bias.add(row) });
+                x = s.add(x, s.add(bias, columns));
+                // The operand order lets NaN through.
+                s.store_up_to(c.add(row * c_step + col), count, s.min(high, s.max(low, x)));
+            }
+            col += S::LANES;
+        }
+    }
+}
