@@ -31,7 +31,10 @@ export KILN_CACHE_DIR="$PWD/target/cuda_cache"
 prepare() {
     local name=$1
     shift
-    target/release/kiln "$@" --backend cuda --no-run | sed "s|$KILN_CACHE_DIR/||g" >"$pack/$name.tsv"
+    target/release/kiln "$@" --backend cuda --no-run | sed "s|$KILN_CACHE_DIR/||g" | python3 -c '
+import json, sys
+for row in map(json.loads, sys.stdin):
+    print(row["case"], " ".join(row["command"]), sep="\t")' >"$pack/$name.tsv"
 }
 prepare verify_fixtures verify fixtures/cases/*/
 if [ $# -gt 0 ]; then

@@ -108,7 +108,7 @@ def commands(file):
 
 
 def geometric_mean(values):
-    return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
+    return math.exp(sum(map(math.log, values)) / len(values))
 
 
 def main():
@@ -160,8 +160,9 @@ def main():
         print(f"| {name} | " + " | ".join(cells) + " |")
     for peer in peers:
         both = [times for times in middle.values() if peer in times and "Kiln as a graph" in times]
-        ratio = geometric_mean([times["Kiln as a graph"] / times[peer] for times in both])
-        print(f"Kiln as a graph takes {ratio:.2f} of {peer}'s time on {len(both)} models (geometric mean)")
+        if both:
+            ratio = geometric_mean([times["Kiln as a graph"] / times[peer] for times in both])
+            print(f"Kiln as a graph takes {ratio:.2f} of {peer}'s time on {len(both)} models (geometric mean)")
     for (name, kind), reason in missing.items():
         print(f"{name}, {kind}: {reason}")
     return 1 if failed else 0

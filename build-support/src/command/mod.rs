@@ -85,7 +85,7 @@ pub(crate) struct Target {
     /// Capture the forward pass as a graph and replay it (`--backend cuda`)
     #[arg(long)]
     captured: bool,
-    /// Compile and prepare the cases, and print the command of each instead of running it
+    /// Compile and prepare the cases, and print the command of each as a line of JSON instead of running it
     #[arg(long)]
     no_run: bool,
 }

@@ -3,10 +3,11 @@
 //! It lives in a cache folder. Sources decide the crate's folder by their content, all crates share one target folder,
 //! and weights and golden data stay outside the crate: a second run compiles nothing.
 
-use super::{CommandError, Target, plain, runner, show, spinner, warn};
+use super::{CommandError, Target, json, runner, show, spinner, warn};
 use crate::compile::write_golden;
 use crate::golden::{data_set_dirs, read_data_set};
 use crate::{BuildError, CompileOptions, RecordType, compile};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
@@ -132,14 +133,14 @@ impl Scratch {
         Ok(words)
     }
 
-    /// Prints what would run each case, or why it cannot; says whether all can.
+    /// Prints what would run each case as a line of JSON, or why it cannot; says whether all can.
     pub(super) fn show_commands(&self, cases: &[Case], mode: &str, arguments: &[&str]) -> bool {
         let mut all_well = true;
         for case in cases {
             match self.words(case, mode, arguments) {
                 Ok(words) => {
                     let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
-                    show(&format!("{}\t{}\n", plain(&case.name), plain(&words.join(" "))));
+                    show(&json::line(&json!({ "case": case.name, "command": words })));
                 }
                 Err(error) => {
                     warn(&format!("{}: {error}", case.name));
