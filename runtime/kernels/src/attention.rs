@@ -387,7 +387,7 @@ fn multiply([m, n, k]: [usize; 3], a: Matrix<'_>, b: &Operand<'_>, c: &SharedMut
         }),
         Operand::Rounded(b) => {
             let a = Bf16Rows::Single(a.data, a.row_stride);
-            Bf16Product { m, a, b: *b, c, c_start, c_step, epilogue }.run_here();
+            Bf16Product { m, a, b: *b, c, c_start, c_step, adds: false, epilogue }.run_here();
         }
     }
 }

@@ -69,7 +69,7 @@ fn results_are_the_same_for_any_number_of_threads() {
             let packed = PackedConvBf16::new(&shape, &weight);
             same_for_all(&format!("convolution {ic}>{oc} of bf16, {size}x{size}, kernel {kernel}"), || {
                 let mut out = vec![0.0; shape.output_dims().iter().product()];
-                conv_bf16(&shape, &x, &packed, None, Some(Activation::Silu), &mut out);
+                conv_bf16(&shape, &x, &packed, None, Some(Activation::Silu), false, &mut out);
                 out
             });
         }

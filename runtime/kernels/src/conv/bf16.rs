@@ -53,7 +53,7 @@ impl PackedConvBf16 {
     }
 }
 
-/// `out = activation(x ∗ weight + bias)` of rounded `x` and weights, for what [`ConvShape::is_product`].
+/// `out = activation(x ∗ weight + bias)`, or `out = activation(x ∗ weight + bias + out)` if it `adds`, of rounded `x` and weights, for what [`ConvShape::is_product`].
 ///
 /// `x` is `[batch, spatial…, in]`, `bias` `[out]` and `out` `[batch, spatial…, out]`, all contiguous.
 ///
@@ -65,6 +65,7 @@ pub fn conv_bf16(
     weight: &PackedConvBf16,
     bias: Option<&[f32]>,
     activation: Option<Activation>,
+    adds: bool,
     out: &mut [f32],
 ) {
     shape.check(x, bias, out);
@@ -73,7 +74,7 @@ pub fn conv_bf16(
     if out.is_empty() {
         return;
     }
-    let end = End { bias, activation };
+    let end = End { bias, activation, adds };
     if shape.windows.are_points() {
         let ic = shape.group_channels().0;
         let of_group = |group: usize| &x[group * ic..];
@@ -114,7 +115,8 @@ fn products(
         let epilogue = Epilogue { bias, residual: None, activation: end.activation };
         rows(group, &|a| {
             let (c_start, c_step) = (group * oc, shape.out_channels);
-            Bf16Product { m, a, b: b.view(), c: &c, c_start, c_step, epilogue: &epilogue }.run();
+            Bf16Product { m, a, b: b.view(), c: &c, c_start, c_step, adds: end.adds, epilogue: &epilogue }
+                .run();
         });
     }
 }
@@ -235,13 +237,22 @@ mod tests {
             let activation = Some(Activation::Relu);
             let given = if shape.takes_channels_first() { &x } else { &last };
             let exact = rounded(&weight);
-            conv(&shape, given, ConvWeight::Plain(&exact), Some(&bias), activation, &mut want);
+            conv(&shape, given, ConvWeight::Plain(&exact), Some(&bias), activation, false, &mut want);
             // It rounds what is not rounded.
             let off: Vec<f32> = last.iter().map(|x| x * (1.0 + 1e-4)).collect();
-            conv_bf16(&shape, &off, &PackedConvBf16::new(&shape, &weight), Some(&bias), activation, &mut got);
+            let packed = PackedConvBf16::new(&shape, &weight);
+            conv_bf16(&shape, &off, &packed, Some(&bias), activation, false, &mut got);
             for (i, (got, want)) in got.iter().zip(&want).enumerate() {
                 let near = (got - want).abs() <= 2e-4 * (1.0 + want.abs());
                 assert!(near, "{x_dims:?} {w_dims:?}: element {i} is {got}, not {want}");
+            }
+            // What was positive is added before the activation.
+            let once = got.clone();
+            conv_bf16(&shape, &off, &packed, Some(&bias), None, true, &mut got);
+            conv_bf16(&shape, &off, &packed, Some(&bias), None, false, &mut want);
+            for (i, ((sum, once), plain)) in got.iter().zip(&once).zip(&want).enumerate() {
+                let expected = once + plain;
+                assert!((sum - expected).abs() <= 1e-5 * (1.0 + expected.abs()), "{x_dims:?}: {i}: {sum}");
             }
         }
     }

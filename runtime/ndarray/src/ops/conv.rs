@@ -59,7 +59,7 @@ fn single(
     let shape = ConvShape::new(x.dims(), weight.dims(), options);
     let bias = bias.map(|bias| cast::cast(bias, DType::F32).into_contiguous());
     if Precision::current() == Precision::Bf16 && shape.is_product() {
-        return rounded(&shape, x, &weight, bias.as_ref(), activation);
+        return rounded(&shape, x, &weight, bias.as_ref(), End { residual, activation });
     }
     let x = if shape.takes_channels_first() { x } else { x.channels_last() }.into_contiguous();
     let as_f32 = || cast::cast(weight.clone(), DType::F32).into_contiguous();
@@ -78,6 +78,37 @@ fn single(
         let bias = bias.as_ref().map(NdArrayTensor::slice);
         kernel::conv(&shape, x.slice(), weight, bias, activation, adds, out);
     };
+    channels_last_output(&shape, residual, run)
+}
+
+/// [`single`] with image and weights rounded to bf16.
+fn rounded(
+    shape: &ConvShape,
+    x: NdArrayTensor,
+    weight: &NdArrayTensor,
+    bias: Option<&NdArrayTensor>,
+    End { residual, activation }: End,
+) -> NdArrayTensor {
+    let x = x.channels_last().into_contiguous();
+    let pack = || {
+        let weight = cast::cast(weight.clone(), DType::F32).into_contiguous();
+        PackedConvBf16::new(shape, weight.slice())
+    };
+    // Packed weights depend on their own dims and the groups alone.
+    let key = (weight.layout().clone(), shape.groups);
+    let packed = weight.prepared(&key, pack).unwrap_or_else(|| Arc::new((key, pack())));
+    channels_last_output(shape, residual, |adds, out| {
+        let bias = bias.map(NdArrayTensor::slice);
+        kernel::conv_bf16(shape, x.slice(), &packed.1, bias, activation, adds, out);
+    })
+}
+
+/// The output of a convolution that writes it with its channels last, or adds to a residual.
+fn channels_last_output(
+    shape: &ConvShape,
+    residual: Option<NdArrayTensor>,
+    run: impl FnOnce(bool, &mut [f32]),
+) -> NdArrayTensor {
     let mut dims = shape.output_dims();
     if let Some(residual) = &residual {
         assert!(residual.dims() == dims, "conv: a residual {} is added to {dims:?}", residual.shape());
@@ -88,30 +119,6 @@ fn single(
         // What is added becomes the result: where it lies, if nobody else needs it.
         Some(residual) => residual.channels_last().into_contiguous().edit(|out| run(true, out)),
     };
-    y.channels_first()
-}
-
-/// [`single`] with image and weights rounded to bf16.
-fn rounded(
-    shape: &ConvShape,
-    x: NdArrayTensor,
-    weight: &NdArrayTensor,
-    bias: Option<&NdArrayTensor>,
-    activation: Option<Activation>,
-) -> NdArrayTensor {
-    let x = x.channels_last().into_contiguous();
-    let pack = || {
-        let weight = cast::cast(weight.clone(), DType::F32).into_contiguous();
-        PackedConvBf16::new(shape, weight.slice())
-    };
-    // Packed weights depend on their own dims and the groups alone.
-    let key = (weight.layout().clone(), shape.groups);
-    let packed = weight.prepared(&key, pack).unwrap_or_else(|| Arc::new((key, pack())));
-    let mut dims = shape.output_dims();
-    dims[1..].rotate_left(1);
-    let y = NdArrayTensor::build(dims.into(), DType::F32, |out| {
-        kernel::conv_bf16(shape, x.slice(), &packed.1, bias.map(NdArrayTensor::slice), activation, out);
-    });
     y.channels_first()
 }
 

@@ -42,7 +42,7 @@ pub fn gemm_bf16(
     );
     assert!(m <= 1 || c_row_stride >= n, "rows of C overlap");
     let (c, a) = (SharedMut::new(c), Bf16Rows::Single(a, a_row_stride));
-    Bf16Product { m, a, b: b.view(), c: &c, c_start: 0, c_step: c_row_stride, epilogue }.run();
+    Bf16Product { m, a, b: b.view(), c: &c, c_start: 0, c_step: c_row_stride, adds: false, epilogue }.run();
 }
 
 /// Many products of rounded operands of one size: the `i`-th reads `a`, whose rows' elements lie side by side, and `b` from `offsets[i]` on and
@@ -83,6 +83,7 @@ pub fn gemm_bf16_batched(
                 c: &c,
                 c_start: i * m * n,
                 c_step: n,
+                adds: false,
                 epilogue: &epilogue,
             };
             if split_each { product.run() } else { product.run_here() }

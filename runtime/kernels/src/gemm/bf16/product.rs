@@ -50,6 +50,8 @@ pub(crate) struct Bf16Product<'a> {
     pub c_start: usize,
     /// Elements from one row of `C` to the next.
     pub c_step: usize,
+    /// Adds to what `C` holds, before any activation.
+    pub adds: bool,
     /// What happens at the end; its residual starts where the product does.
     pub epilogue: &'a Epilogue<'a>,
 }
@@ -173,7 +175,7 @@ impl Bf16Product<'_> {
                         // SAFETY: the part of `C` is this job's own; the epilogue was checked.
                         unsafe {
                             let c = self.c.ptr(self.c_start + row * self.c_step + col);
-                            finish(sums.as_ptr(), c, self.c_step, height, count, &end);
+                            finish(sums.as_ptr(), c, self.c_step, height, count, self.adds, &end);
                         }
                     }
                 }
@@ -187,7 +189,7 @@ impl Bf16Product<'_> {
 
     /// A product of depth 0: zeros, and the epilogue.
     fn without_depth(&self, rows: Range<usize>, cols: Range<usize>) {
-        for row in rows.clone() {
+        for row in rows.clone().filter(|_| !self.adds) {
             let start = self.c_start + row * self.c_step;
             // SAFETY: this part of `C` is this job's own.
             unsafe { self.c.slice(start + cols.start..start + cols.end) }.fill(0.0);

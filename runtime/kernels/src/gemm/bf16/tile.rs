@@ -176,7 +176,7 @@ pub(super) fn f32_of(bits: u16) -> f32 {
 }
 
 dispatched! {
-    /// Writes `rows` rows of `cols` of a tile's sums to `c`, as [`Finish`] says.
+    /// Writes `rows` rows of `cols` of a tile's sums to `c`, or adds them to it, as [`Finish`] says.
     ///
     /// # Safety
     /// `c` is valid for the rows, `c_step` apart, and so is what the finish points to.
@@ -187,6 +187,7 @@ dispatched! {
         c_step: usize,
         rows: usize,
         cols: usize,
+        adds: bool,
         end: &Finish,
     ) {
         let (low, high) = (s.splat(end.low), s.splat(end.high));
@@ -199,6 +200,9 @@ dispatched! {
             }
             for row in 0..rows {
                 let mut x = s.load(sums.add(row * COLS + col));
+                if adds {
+                    x = s.add(s.load_up_to(c.add(row * c_step + col), count), x);
+                }
                 if !end.residual.is_null() {
                     x = s.add(s.load_up_to(end.residual.add(row * c_step + col), count), x);
                 }
