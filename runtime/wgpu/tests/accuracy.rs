@@ -66,9 +66,13 @@ fn functions_are_as_exact_as_they_say() {
 #[test]
 fn waves_are_as_exact_as_they_say() {
     type Case = (UnaryOp, fn(f64) -> f64, [f64; 2]);
-    let cases: [Case; 4] = [
+    let cases: [Case; 8] = [
         (UnaryOp::Sin, f64::sin, [-10.0, 10.0]),
         (UnaryOp::Sin, f64::sin, [-8000.0, 8000.0]),
+        (UnaryOp::Sin, f64::sin, [-1e6, 1e6]),
+        (UnaryOp::Sin, f64::sin, [-3.4e38, 3.4e38]),
+        (UnaryOp::Cos, f64::cos, [-1e6, 1e6]),
+        (UnaryOp::Cos, f64::cos, [-3.4e38, 3.4e38]),
         (UnaryOp::Cos, f64::cos, [-10.0, 10.0]),
         (UnaryOp::Cos, f64::cos, [-8000.0, 8000.0]),
     ];

@@ -24,7 +24,7 @@ functions! {
     log: single_log, Log;
     /// `ln(1 + x)`, of 32 bits: 4 ulp, also near 0.
     log_1p: single_log_1p, Log1p;
-    /// Sine, of 32 bits: 2 ulp up to 8,000 (absolute 1e-7 near the zeros), the device's beyond; NaN of ±∞.
+    /// Sine, of 32 bits: 2 ulp up to 8,000 (absolute 1e-7 near the zeros, and everywhere beyond); NaN of ±∞.
     sin: single_sin, Sin;
     /// Cosine, as exact as [`Value::sin`].
     cos: single_cos, Cos;

@@ -315,7 +315,7 @@ impl<'k> Value<'k> {
         self.is_nan().select(self, y)
     }
 
-    /// Sine: 2 ulp up to 8,000 (absolute 1e-7 near the zeros), the device's beyond; NaN of ±∞.
+    /// Sine: 2 ulp up to 8,000 (absolute 1e-7 near the zeros), beyond what the printer has ([`Unary::Sin`]); NaN of ±∞.
     pub(super) fn single_sin(self) -> Value<'k> {
         let y = self.quadrant(0);
         let y = self.abs().above(8000.0).select(self.unary(Unary::Sin), y);

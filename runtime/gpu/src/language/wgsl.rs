@@ -127,6 +127,10 @@ fn declarations<const NATIVE: bool>(printer: &mut Printer<'_, Wgsl<NATIVE>>) {
         out.push_str(pairs::FUNCTIONS);
         out.push('\n');
     }
+    if calls_angles(kernel) {
+        out.push_str(ANGLES);
+        out.push('\n');
+    }
     if kernel.types.contains(&Type::F64) && calls_doubles(&kernel.body, kernel) {
         out.push_str(doubles::FUNCTIONS);
         out.push('\n');
@@ -173,6 +177,19 @@ fn non_finite(kernel: &Kernel) -> Vec<Bits> {
     found.sort_unstable();
     found.dedup();
     found
+}
+
+/// Sine and cosine of large 32-bit floats.
+const ANGLES: &str = include_str!("wgsl/angles.wgsl");
+
+/// Whether any number is a sine or cosine of a 32-bit float.
+fn calls_angles(kernel: &Kernel) -> bool {
+    let mut any = false;
+    each_number(&kernel.body, &mut |id, op| {
+        let is_wave = matches!(op, Op::Unary(Unary::Sin | Unary::Cos, _));
+        any |= is_wave && kernel.types[id.0 as usize] == Type::F32;
+    });
+    any
 }
 
 /// Whether any number is had by one of the [functions of 64-bit floats](doubles).
@@ -337,8 +354,9 @@ fn unary(op: Unary, ty: Type, x: &str) -> String {
         Unary::Not => return format!("!{x}"),
         Unary::Abs => "abs",
         Unary::Sqrt => "sqrt",
-        Unary::Sin => "sin",
-        Unary::Cos => "cos",
+        // Of 32-bit floats those are asked for that are large; most devices compute them to no digit.
+        Unary::Sin => "far_sin",
+        Unary::Cos => "far_cos",
         Unary::Floor => "floor",
         Unary::Ceil => "ceil",
         Unary::Round => "round",
