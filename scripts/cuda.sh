@@ -19,7 +19,7 @@ esac
 
 rm -rf "$pack"
 mkdir -p "$pack/tests"
-for test in suite graphs work library faults; do
+for test in suite attention graphs work library faults; do
     built=$(cargo test --no-run --quiet -p kiln-cuda --test "$test" --message-format json |
         sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
     cp "$built" "$pack/tests/$test"

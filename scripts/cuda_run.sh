@@ -10,6 +10,7 @@ attempt() {
 }
 export KILN_CUDA_TESTS=device
 attempt "the numeric suite" tests/suite
+attempt "attention by tensor cores" tests/attention
 attempt "graphs" tests/graphs
 attempt "few launches" tests/work --skip tensors_go_from_device_to_device
 attempt "products by the library" tests/library --include-ignored
@@ -17,6 +18,7 @@ attempt "faults" tests/faults --include-ignored
 if command -v compute-sanitizer >/dev/null; then
     attempt "memory" compute-sanitizer --tool memcheck --error-exitcode 1 tests/suite single::primitives
     attempt "races" compute-sanitizer --tool racecheck --error-exitcode 1 tests/suite single::primitives
+    attempt "races of warps" compute-sanitizer --tool racecheck --error-exitcode 1 tests/attention
 fi
 
 # Each line is a case and its command, which prints numbers by name; one of them counts the elements that differ.
