@@ -11,7 +11,7 @@ use crate::statistics::{Counters, count};
 use kiln_gpu::kernels::Template;
 use kiln_gpu::language::{self, Binding, Factors, cuda};
 use kiln_gpu::memory::{Owner, Pool, size_class};
-use kiln_gpu::runtime::{self, Amendment, Launch, Limits, MatrixProduct};
+use kiln_gpu::runtime::{self, Amendment, Instead, Launch, Limits, MatrixProduct};
 use kiln_tensor::DType;
 use kiln_tensor::backend::ExecutionError;
 use kiln_tensor::compose::Draws;
@@ -31,6 +31,8 @@ pub(crate) const LIMITS: Limits = Limits {
     bindings: 32,
     groups: 65_535,
     shared_memory: true,
+    subgroups: false,
+    tunes: false,
 };
 
 /// Launches after which memory that nobody needs is looked for.
@@ -345,8 +347,8 @@ impl Context {
     ///
     /// # Panics
     /// When the grid is larger than devices take.
-    pub fn record(&self, launch: &Launch<'_, CudaRuntime>) {
-        let Launch { template, buffers, parameters, groups, moved, writes_all_of } = *launch;
+    pub fn record(&self, launch: Launch<'_, CudaRuntime>) {
+        let Launch { template, buffers, parameters, groups, moved, writes_all_of } = launch;
         count(&self.counters.moved_bytes, moved);
         assert!(
             groups.iter().all(|&groups| groups <= LIMITS.groups),
@@ -356,7 +358,7 @@ impl Context {
         );
         let mut state = self.state();
         let parts: Vec<Part> = buffers.iter().filter_map(|memory| self.part(memory)).collect();
-        if let Some(reads) = batch::reads_of(template) {
+        if let Some(reads) = batch::reads_of(&template) {
             let ids: Vec<u64> = parts.iter().map(|part| part.id).collect();
             let (read, written) = ids.split_at(reads.min(ids.len()));
             if state.last.is_some() || !state.batch.takes(read, written) {
@@ -364,7 +366,7 @@ impl Context {
             }
             state.reserve(&parts);
             let launch = Member { parts, parameters: parameters.to_vec(), blocks: groups[0] * groups[1] };
-            state.batch.push(template, launch, read, written);
+            state.batch.push(&template, launch, read, written);
             return;
         }
         self.launch_waiting(&mut state);
@@ -372,7 +374,7 @@ impl Context {
         state.reserve(&parts);
         let writes =
             writes_all_of.and_then(|(output, elements)| parts.get(output).map(|part| (part.id, elements)));
-        let (template, parameters) = (template.clone(), parameters.to_vec());
+        let parameters = parameters.to_vec();
         state.last = Some(Last { template, parts, parameters, blocks: groups, writes });
         if writes.is_none() {
             // Nothing is ever added to it: the device may begin.
@@ -420,7 +422,7 @@ impl Context {
         &self,
         memory: &Memory,
         elements: usize,
-        with: impl FnOnce(&Template, usize) -> Option<Amendment<'a, CudaRuntime>>,
+        with: impl FnOnce(runtime::Last<'_, CudaRuntime>) -> Option<Amendment<'a, CudaRuntime>>,
     ) -> bool {
         let mut state = self.state();
         let written = memory.buffer().filter(|_| memory.is_of(self)).map(|buffer| (buffer.id, elements));
@@ -428,14 +430,27 @@ impl Context {
         if memory.range().start != 0 || written.is_none() || last.writes != written {
             return false;
         }
-        let Some(amendment) = with(&last.template, last.parts.len()) else { return false };
-        count(&self.counters.moved_bytes, amendment.moved);
-        last.template = amendment.template;
-        let further: Vec<Part> =
-            amendment.buffers.into_iter().filter_map(|memory| self.part(memory)).collect();
+        let uses = |memory: &Memory| {
+            memory.buffer().is_some_and(|buffer| last.parts.iter().any(|part| part.id == buffer.id))
+        };
+        let known = runtime::Last { template: &mut last.template, buffers: last.parts.len(), uses: &uses };
+        let Some(Amendment { buffers, parameters, moved, instead }) = with(known) else { return false };
+        // Fewer are more that wrap.
+        count(&self.counters.moved_bytes, moved as usize);
+        let further: Vec<Part> = buffers.into_iter().filter_map(|memory| self.part(memory)).collect();
         last.parts.extend(&further);
-        last.parameters.extend(amendment.parameters);
+        last.parameters.extend(parameters);
+        if let Some(Instead { without, groups, writes_all_of }) = instead {
+            last.parts.remove(without);
+            last.blocks = groups;
+            last.writes = writes_all_of
+                .and_then(|(output, elements)| further.get(output).map(|part| (part.id, elements)));
+        }
+        let waits = last.writes.is_some();
         state.reserve(&further);
+        if !waits {
+            self.launch_waiting(&mut state);
+        }
         true
     }
 

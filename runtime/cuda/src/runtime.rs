@@ -3,10 +3,9 @@
 use crate::context::LIMITS;
 use crate::device::{CudaDevice, expect_context};
 use crate::memory::Memory;
-use kiln_gpu::kernels::Template;
 use kiln_gpu::language::{Factors, Storage};
 use kiln_gpu::promise::Promise;
-use kiln_gpu::runtime::{Amendment, Launch, Limits, MatrixProduct, Runtime};
+use kiln_gpu::runtime::{Amendment, Last, Launch, Limits, MatrixProduct, Runtime};
 use kiln_tensor::DType;
 use kiln_tensor::backend::ExecutionError;
 use kiln_tensor::compose::Draws;
@@ -83,7 +82,7 @@ impl Runtime for CudaRuntime {
     }
 
     fn launch(device: &CudaDevice, launch: Launch<'_, Self>) {
-        expect_context(device).record(&launch);
+        expect_context(device).record(launch);
     }
 
     fn product(device: &CudaDevice, product: &MatrixProduct<'_, Self>) -> bool {
@@ -98,7 +97,7 @@ impl Runtime for CudaRuntime {
         device: &CudaDevice,
         memory: &mut Memory,
         elements: usize,
-        with: impl FnOnce(&Template, usize) -> Option<Amendment<'a, Self>>,
+        with: impl FnOnce(Last<'_, Self>) -> Option<Amendment<'a, Self>>,
     ) -> bool {
         memory.is_unique() && expect_context(device).amend(memory, elements, with)
     }

@@ -361,7 +361,7 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
     }
 
     fn arg_reduce(op: ArgReduceOp, tensor: T<R>, dim: usize, select_last: bool) -> T<R> {
-        arg_reduce(op, &tensor, dim, select_last, I::DTYPE)
+        arg_reduce(op, tensor, dim, select_last, I::DTYPE)
     }
 
     fn cumulative(op: CumulativeOp, tensor: T<R>, dim: usize, exclusive: bool, reverse: bool) -> T<R> {

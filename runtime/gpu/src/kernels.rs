@@ -7,6 +7,7 @@ pub mod direct;
 pub mod dropout;
 pub mod elementwise;
 pub mod embedding;
+pub mod gemv;
 pub mod index;
 pub mod matmul;
 mod program;
@@ -15,8 +16,10 @@ pub mod reduce;
 pub mod rows;
 pub mod scan;
 pub mod sort;
+pub mod source;
 pub mod then;
 mod tiles;
+mod tune;
 pub mod window;
 
 pub use tiles::Form;
@@ -77,6 +80,8 @@ templates! {
     Matmul(matmul::Matmul),
     /// Matrix products without shared memory.
     Direct(direct::Direct),
+    /// Matrix products of few rows.
+    Gemv(gemv::Gemv),
     /// Attention.
     Attention(attention::Attention),
     /// Attention by tensor cores.
@@ -130,19 +135,22 @@ pub(crate) fn launch_blocks<R: Runtime>(
 ) {
     let template = template.into();
     let most = R::limits(device).groups as usize;
-    let alone = blocks.iter().all(|&blocks| blocks <= most);
-    let writes_all_of =
-        tensors.last().filter(|_| open && alone).map(|output| (tensors.len() - 1, output.len()));
-    let [across, down, deep] = blocks.map(|blocks| (0..blocks).step_by(most));
     // Each element is read and written by one of the grids.
     let mut moved = bytes_moved(tensors);
+    if blocks.iter().all(|&blocks| blocks <= most) {
+        let words = [&[0; 3], parameters].concat();
+        let writes = tensors.last().filter(|_| open).map(|output| (tensors.len() - 1, output.len()));
+        run(device, template, tensors, &words, blocks.map(|blocks| blocks as u32), moved, writes);
+        return;
+    }
+    let [across, down, deep] = blocks.map(|blocks| (0..blocks).step_by(most));
     for z in deep {
         for y in down.clone() {
             for x in across.clone() {
                 let first = [x, y, z];
                 let groups = [0, 1, 2].map(|axis| (blocks[axis] - first[axis]).min(most) as u32);
                 let words = [first.map(|at| at as u32).as_slice(), parameters].concat();
-                run(device, &template, tensors, &words, groups, core::mem::take(&mut moved), writes_all_of);
+                run(device, template.clone(), tensors, &words, groups, core::mem::take(&mut moved), None);
             }
         }
     }
@@ -156,8 +164,7 @@ pub(crate) fn launch<R: Runtime>(
     parameters: &[u32],
     groups: [u32; 3],
 ) {
-    let moved = bytes_moved(tensors);
-    launch_moving(device, template, tensors, parameters, groups, moved);
+    run(device, template.into(), tensors, parameters, groups, bytes_moved(tensors), None);
 }
 
 /// [`launch`] of a kernel that writes all of its last tensor, and can do [more](then) with each element.
@@ -169,28 +176,17 @@ pub(crate) fn launch_open<R: Runtime>(
     groups: [u32; 3],
 ) {
     let writes_all_of = tensors.last().map(|output| (tensors.len() - 1, output.len()));
-    run(device, &template.into(), tensors, parameters, groups, bytes_moved(tensors), writes_all_of);
-}
-
-/// Runs a kernel that reads and writes `moved` bytes.
-pub(crate) fn launch_moving<R: Runtime>(
-    device: &R::Device,
-    template: impl Into<Template>,
-    tensors: &[&GpuTensor<R>],
-    parameters: &[u32],
-    groups: [u32; 3],
-    moved: usize,
-) {
-    run(device, &template.into(), tensors, parameters, groups, moved, None);
+    run(device, template.into(), tensors, parameters, groups, bytes_moved(tensors), writes_all_of);
 }
 
 fn bytes_moved<R: Runtime>(tensors: &[&GpuTensor<R>]) -> usize {
     tensors.iter().map(|tensor| tensor.bytes_in_memory()).sum()
 }
 
+/// Runs a kernel that reads and writes `moved` bytes; where it writes all of a tensor, that is said as in [`Launch::writes_all_of`].
 fn run<R: Runtime>(
     device: &R::Device,
-    template: &Template,
+    template: Template,
     tensors: &[&GpuTensor<R>],
     parameters: &[u32],
     groups: [u32; 3],

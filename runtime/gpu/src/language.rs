@@ -154,6 +154,12 @@ pub enum Builtin {
     GroupZ,
     /// Number of workgroups along x.
     GroupsX,
+    /// Which of its workgroup's subgroups the invocation is in.
+    Subgroup,
+    /// Of how many.
+    Subgroups,
+    /// Position within the subgroup.
+    SubgroupLane,
 }
 
 /// Functions of one number. Those of floats are the device's own: for 32 bits `math` builds from them what is exact enough, for 64 bits
@@ -310,6 +316,9 @@ pub enum Op {
     Get(Id),
     /// A number for products of matrices, or of another lane.
     Warp(WarpOp),
+    /// The numbers of all invocations of a subgroup joined by a function whose order does not matter: a sum, a product, the smallest, the
+    /// largest, the logical and, the logical or. All of them are here. Of NaN and numbers the smallest and the largest are not said.
+    JoinSubgroup(Binary, Id),
 }
 
 /// What an invocation does.
@@ -400,6 +409,8 @@ pub struct Kernel {
     pub bindings: Vec<Binding>,
     /// The arrays that a workgroup shares, with their lengths.
     pub shared: Vec<(Type, u32)>,
+    /// Whether the invocations of a subgroup, which run side by side, are joined: devices without subgroups have no such kernel.
+    pub subgroups: bool,
     /// Number of words that are told with each launch.
     pub parameters: u32,
     /// The types of numbers and variables, by their ids.

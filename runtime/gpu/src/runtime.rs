@@ -76,13 +76,20 @@ pub trait Runtime: Clone + Copy + Debug + Default + Send + Sync + 'static {
     }
 
     /// Lets the last kernel that was launched do more, where it is the one that wrote all `elements` of `memory`, has not been handed to
-    /// the device, and nobody else holds the memory; `with` gets the kernel and the number of its buffers. Says whether it does now.
+    /// the device, and nobody else holds the memory; `with` makes another kernel of it, or leaves it as it is. Says whether it does now.
     fn amend<'a>(
         device: &Self::Device,
         memory: &mut Self::Memory,
         elements: usize,
-        with: impl FnOnce(&Template, usize) -> Option<Amendment<'a, Self>>,
+        with: impl FnOnce(Last<'_, Self>) -> Option<Amendment<'a, Self>>,
     ) -> bool;
+
+    /// Which of several kernels that do the same, by their place among `names`, is the fastest for work of a class; `run` launches one.
+    /// Only devices that [time them](Limits::tunes) are asked.
+    fn fastest(device: &Self::Device, class: &str, names: &[&str], run: &mut dyn FnMut(usize)) -> usize {
+        let _ = (device, class, names, run);
+        0
+    }
 
     /// Reads ranges of bytes, all at once.
     fn download(
@@ -122,13 +129,17 @@ pub struct Limits {
     pub groups: u32,
     /// Whether what a workgroup shares is faster than other memory: not where kernels run on a CPU.
     pub shared_memory: bool,
+    /// Whether the invocations of a workgroup run side by side in subgroups, which join numbers without shared memory.
+    pub subgroups: bool,
+    /// Whether kernels that do the same are timed, and the [fastest](Runtime::fastest) is run.
+    pub tunes: bool,
 }
 
 /// One run of a kernel.
 #[derive(Debug)]
 pub struct Launch<'a, R: Runtime> {
     /// Which kernel.
-    pub template: &'a Template,
+    pub template: Template,
     /// Its buffers, in order.
     pub buffers: &'a [&'a R::Memory],
     /// Its parameters, in order.
@@ -176,15 +187,36 @@ pub struct Matrices<'a, R: Runtime> {
     pub leading: usize,
 }
 
+/// The last kernel that was launched, while it can become another.
+pub struct Last<'a, R: Runtime> {
+    /// Which kernel: with an [`Amendment`], another one.
+    pub template: &'a mut Template,
+    /// How many buffers it has.
+    pub buffers: usize,
+    /// Whether memory is in one of them. That may have been given back since, and taken again.
+    pub uses: &'a dyn Fn(&R::Memory) -> bool,
+}
+
 /// What a kernel does that does more.
 #[derive(Debug)]
 pub struct Amendment<'a, R: Runtime> {
-    /// Which kernel.
-    pub template: Template,
     /// Its further buffers, behind those that it has.
     pub buffers: Vec<&'a R::Memory>,
     /// Its further parameters, behind those that it has.
     pub parameters: Vec<u32>,
-    /// Bytes more that it reads.
-    pub moved: usize,
+    /// Bytes more that it reads and writes; fewer where that is negative.
+    pub moved: isize,
+    /// What becomes of its result; nothing where it is still what it writes.
+    pub instead: Option<Instead>,
+}
+
+/// Another kernel in place of one, whose result it computes where it reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Instead {
+    /// The buffer of the result, which it has not.
+    pub without: usize,
+    /// Workgroups along x, y and z.
+    pub groups: [u32; 3],
+    /// Likewise [`Launch::writes_all_of`]; the buffer is counted among the further ones.
+    pub writes_all_of: Option<(usize, usize)>,
 }

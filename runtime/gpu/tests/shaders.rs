@@ -26,6 +26,10 @@ fn kernels_are_valid_shaders() {
     let kernels = templates::all().into_iter().chain(templates::of_integers_of_64_bits());
     let sources: Vec<String> =
         kernels.map(|template| validated(&template, Wide::Pairs, Capabilities::SHADER_FLOAT16)).collect();
+    // Nor subgroups that are told apart.
+    for template in templates::with_subgroups() {
+        validated(&template, Wide::Pairs, Capabilities::SHADER_FLOAT16 | Capabilities::SUBGROUP);
+    }
     // Browsers have a compiler of their own, which `scripts/web.sh` asks too.
     if let Some(file) = std::env::var_os("KILN_SHADERS") {
         std::fs::write(file, sources.join("\0")).expect("a file for the sources");

@@ -6,12 +6,13 @@ use crate::memory::{Buffer, Memory};
 use crate::read;
 use crate::runtime::WgpuRuntime;
 use crate::statistics::{Counters, count};
+use crate::tuning::Tuning;
 use kiln_gpu::kernels::Template;
 use kiln_gpu::language::wgsl::{self, Wide};
 use kiln_gpu::memory::{Owner, Pool, size_class};
 #[cfg(not(target_arch = "wasm32"))]
 use kiln_gpu::promise::block_on;
-use kiln_gpu::runtime::{Amendment, Launch, Limits};
+use kiln_gpu::runtime::{self, Amendment, Instead, Launch, Limits};
 use kiln_tensor::backend::ExecutionError;
 use kiln_tensor::compose::Draws;
 use rustc_hash::FxHashMap;
@@ -20,6 +21,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 /// The variable that says, by 1 or 0, whether kernels share memory within workgroups. Where it is not set, they do so but on drivers
 /// that compute on a CPU.
@@ -28,6 +30,8 @@ const SHARED_MEMORY: &str = "KILN_WGPU_SHARED_MEMORY";
 const WIDE_NUMBERS: &str = "KILN_WGPU_WIDE_NUMBERS";
 /// Numbers of 64 bits.
 const WIDE: wgpu::Features = wgpu::Features::SHADER_INT64.union(wgpu::Features::SHADER_F64);
+/// The variable that says, by 0, that kernels do without subgroups where the device has them.
+const SUBGROUPS: &str = "KILN_WGPU_SUBGROUPS";
 /// Bytes of the parameters that one kernel sees.
 pub(crate) const PARAMETER_BYTES: u64 = 4096;
 /// Bytes of the parameters of one submission.
@@ -43,7 +47,8 @@ pub(crate) struct Context {
     pub queue: wgpu::Queue,
     /// The adapter's name.
     pub name: String,
-    pub limits: Limits,
+    limits: Limits,
+    pub tuning: Tuning,
     /// What shaders have besides numbers of 32 bits.
     pub numbers: wgpu::Features,
     pub counters: Counters,
@@ -76,14 +81,14 @@ impl fmt::Debug for Context {
 #[derive(Default)]
 struct State {
     pool: Pool<Buffer>,
-    pipelines: FxHashMap<Arc<Template>, Arc<Pipeline>>,
+    pipelines: FxHashMap<Template, Arc<Pipeline>>,
     /// Those of users' kernels, by which of the buffers are written to.
     own_pipelines: FxHashMap<(WgslKernel, Vec<bool>), Arc<Pipeline>>,
     /// By which of the buffers are written to.
     layouts: FxHashMap<Vec<bool>, Arc<Layout>>,
     bind_groups: FxHashMap<BindGroupKey, wgpu::BindGroup>,
     pending: Vec<Pending>,
-    /// The last of the pending kernels, if more may be done by it.
+    /// The kernel that comes behind the pending ones, as long as more may be done by it.
     last: Option<Last>,
     /// The parameters of the pending kernels.
     parameters: Vec<u8>,
@@ -101,11 +106,12 @@ struct Part {
     end: u64,
 }
 
-/// A recorded kernel that writes a whole tensor.
+/// A kernel that writes a whole tensor. Until the next is recorded it may become another, so that nothing is looked up for it before.
 struct Last {
-    template: Arc<Template>,
+    template: Template,
     parts: Vec<Part>,
     parameters: Vec<u32>,
+    groups: [u32; 3],
     /// The buffer that it writes, and how many elements of it.
     writes: (u64, usize),
 }
@@ -120,8 +126,6 @@ struct Layout {
 struct Pipeline {
     raw: wgpu::ComputePipeline,
     layout: Arc<Layout>,
-    /// Whether it sees exactly the tensors of what it is given, rather than the buffers in which they are.
-    exact: bool,
 }
 
 /// A kernel that is recorded.
@@ -148,9 +152,13 @@ impl Context {
         if std::env::var(WIDE_NUMBERS).is_ok_and(|value| value == "0") {
             numbers.remove(WIDE);
         }
+        // Of subgroups, browsers' language lacks what tells them apart.
+        let subgroups =
+            if cfg!(target_arch = "wasm32") { wgpu::Features::empty() } else { wgpu::Features::SUBGROUP };
+        let features = numbers | adapter.features() & subgroups;
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("kiln"),
-            required_features: numbers,
+            required_features: features,
             required_limits: limits.clone(),
             ..wgpu::DeviceDescriptor::default()
         };
@@ -196,9 +204,12 @@ impl Context {
             layout: &parameter_layout,
             entries: &[wgpu::BindGroupEntry { binding: 0, resource: wgpu::BindingResource::Buffer(binding) }],
         });
+        let adapter =
+            [&info.name, &info.driver, &info.driver_info].map(|text| text.replace(char::is_whitespace, " "));
         Ok(Self {
             device,
             queue,
+            tuning: Tuning::new(&adapter.join("; ")),
             name: info.name,
             limits: Limits {
                 binding_bytes: usize::try_from(limits.max_storage_buffer_binding_size).unwrap_or(usize::MAX),
@@ -209,6 +220,9 @@ impl Context {
                     Ok(value) => value == "1",
                     Err(_) => info.device_type != wgpu::DeviceType::Cpu,
                 },
+                subgroups: features.contains(wgpu::Features::SUBGROUP)
+                    && std::env::var(SUBGROUPS).as_deref() != Ok("0"),
+                tunes: false,
             },
             numbers,
             counters: Counters::default(),
@@ -219,6 +233,33 @@ impl Context {
             parameter_layout,
             parameter_group,
             parameter_step: u64::from(limits.min_uniform_buffer_offset_alignment.max(16)),
+        })
+    }
+
+    /// What the device can do.
+    pub fn limits(&self) -> Limits {
+        Limits { tunes: self.tuning.is_on(), ..self.limits }
+    }
+
+    /// See [`Runtime::fastest`](kiln_gpu::runtime::Runtime::fastest). The device is waited for, once for each class of work.
+    pub fn fastest(&self, class: &str, names: &[&str], run: &mut dyn FnMut(usize)) -> usize {
+        self.tuning.fastest(class, names, |n| {
+            // What went wrong is told to those who read.
+            let wait = || {
+                self.submit();
+                count(&self.counters.waits, 1);
+                read::poll(&self.device).ok()
+            };
+            let mut time = || {
+                wait()?;
+                let started = Instant::now();
+                run(n);
+                wait()?;
+                Some(started.elapsed())
+            };
+            // The first run compiles it.
+            time()?;
+            time()?.min(time()?).into()
         })
     }
 
@@ -349,8 +390,8 @@ impl Context {
     ///
     /// # Panics
     /// When a buffer is larger than kernels see, or the grid than the device allows.
-    pub fn record(&self, launch: &Launch<'_, WgpuRuntime>) {
-        let Launch { template, buffers, parameters, groups, moved, writes_all_of } = *launch;
+    pub fn record(&self, launch: Launch<'_, WgpuRuntime>) {
+        let Launch { template, buffers, parameters, groups, moved, writes_all_of } = launch;
         count(&self.counters.moved_bytes, moved);
         let most = self.limits.groups;
         assert!(
@@ -359,16 +400,15 @@ impl Context {
             self.name
         );
         let mut state = lock(&self.state);
-        // A kernel that cannot run would keep all others of its submission from running.
-        let Some((template, pipeline)) = self.pipeline(&mut state, template) else { return };
-        let Some(parts) = self.parts(&pipeline, buffers) else { return };
-        self.record_pipeline(&mut state, pipeline, &parts, parameters, groups);
-        // A full queue was submitted.
-        if let (Some((output, elements)), false) = (writes_all_of, state.pending.is_empty())
-            && let Some(buffer) = buffers.get(output).and_then(|memory| memory.buffer())
-        {
-            let parameters = parameters.to_vec();
-            state.last = Some(Last { template, parts, parameters, writes: (buffer.id, elements) });
+        self.record_last(&mut state);
+        let Some(parts) = self.parts(false, buffers) else { return };
+        count(&self.counters.dispatches, 1);
+        match writes_all_of.and_then(|(output, elements)| Some((parts.get(output)?.id, elements))) {
+            Some(writes) => {
+                let parameters = parameters.to_vec();
+                state.last = Some(Last { template, parts, parameters, groups, writes });
+            }
+            None => self.record_template(&mut state, template, &parts, parameters, groups),
         }
     }
 
@@ -377,43 +417,61 @@ impl Context {
         &self,
         memory: &Memory,
         elements: usize,
-        with: impl FnOnce(&Template, usize) -> Option<Amendment<'a, WgpuRuntime>>,
+        with: impl FnOnce(runtime::Last<'_, WgpuRuntime>) -> Option<Amendment<'a, WgpuRuntime>>,
     ) -> bool {
         let mut state = lock(&self.state);
-        let id = memory.buffer().map(|buffer| buffer.id);
-        let writes_it =
-            |last: &Last| memory.range().start == 0 && last.writes.1 == elements && Some(last.writes.0) == id;
-        let Some(last) = state.last.take_if(|last| writes_it(last)) else { return false };
-        let (
-            Some(Amendment { template, buffers, parameters, moved }),
-            Some(Pending { parameters: at, groups, .. }),
-        ) = (with(&last.template, last.parts.len()), state.pending.last())
-        else {
-            state.last = Some(last);
+        let written = memory.buffer().map(|buffer| (buffer.id, elements));
+        let Some(last) = &mut state.last else { return false };
+        if memory.range().start != 0 || Some(last.writes) != written {
             return false;
+        }
+        let uses = |memory: &Memory| {
+            memory.buffer().is_some_and(|buffer| last.parts.iter().any(|part| part.id == buffer.id))
         };
-        let (at, groups) = (*at as usize, *groups);
-        let amended = self.pipeline(&mut state, &template).and_then(|(template, pipeline)| {
-            let further = self.parts(&pipeline, &buffers)?;
-            Some((template, pipeline, further))
+        let known = runtime::Last { template: &mut last.template, buffers: last.parts.len(), uses: &uses };
+        let Some(Amendment { buffers, parameters, moved, instead }) = with(known) else { return false };
+        // Fewer are more that wrap.
+        count(&self.counters.moved_bytes, moved as usize);
+        let Some(further) = self.parts(false, &buffers) else {
+            // It cannot run, which those who read or wait are told.
+            state.last = None;
+            return true;
+        };
+        let writes = instead.map_or(Some(last.writes), |Instead { writes_all_of, .. }| {
+            writes_all_of.and_then(|(output, elements)| Some((further.get(output)?.id, elements)))
         });
-        let Some((template, pipeline, further)) = amended else {
-            state.last = Some(last);
-            return false;
-        };
-        let mut parts = last.parts;
-        parts.extend(further);
-        let parameters = [last.parameters, parameters].concat();
-        state.pending.pop();
-        state.parameters.truncate(at);
-        // It is the same kernel, which was counted.
-        self.counters.dispatches.fetch_sub(1, Ordering::Relaxed);
-        count(&self.counters.moved_bytes, moved);
-        self.record_pipeline(&mut state, pipeline, &parts, &parameters, groups);
-        if !state.pending.is_empty() {
-            state.last = Some(Last { template, parts, parameters, writes: last.writes });
+        last.parts.extend(further);
+        last.parameters.extend(parameters);
+        if let Some(Instead { without, groups, .. }) = instead {
+            last.parts.remove(without);
+            last.groups = groups;
+        }
+        match writes {
+            Some(writes) => last.writes = writes,
+            None => self.record_last(&mut state),
         }
         true
+    }
+
+    /// Records the kernel that waits for more to do.
+    fn record_last(&self, state: &mut State) {
+        if let Some(Last { template, parts, parameters, groups, writes: _ }) = state.last.take() {
+            self.record_template(state, template, &parts, &parameters, groups);
+        }
+    }
+
+    fn record_template(
+        &self,
+        state: &mut State,
+        template: Template,
+        parts: &[Part],
+        parameters: &[u32],
+        groups: [u32; 3],
+    ) {
+        // A kernel that cannot run would keep all others of its submission from running.
+        if let Some(pipeline) = self.pipeline(state, template) {
+            self.record_pipeline(state, pipeline, parts, parameters, groups);
+        }
     }
 
     /// Records a user's kernel with buffers, parameters and a grid that are known to be within the limits.
@@ -427,7 +485,9 @@ impl Context {
     ) -> Result<(), KernelError> {
         let mut state = lock(&self.state);
         let pipeline = self.own_pipeline(&mut state, kernel, writable)?;
-        let Some(parts) = self.parts(&pipeline, buffers) else { return Ok(()) };
+        let Some(parts) = self.parts(true, buffers) else { return Ok(()) };
+        self.record_last(&mut state);
+        count(&self.counters.dispatches, 1);
         count(&self.counters.moved_bytes, buffers.iter().map(|memory| memory.range().len()).sum());
         self.record_pipeline(&mut state, pipeline, &parts, parameters, groups);
         Ok(())
@@ -441,17 +501,15 @@ impl Context {
         parameters: &[u32],
         groups: [u32; 3],
     ) {
-        state.last = None;
         let group = self.bind_group(state, &pipeline, parts);
         let start = state.parameters.len();
         state.parameters.extend(parameters.iter().flat_map(|word| word.to_ne_bytes()));
         let padded = state.parameters.len().next_multiple_of(self.parameter_step as usize);
         state.parameters.resize(padded, 0);
         state.pending.push(Pending { pipeline, group, parameters: start as u32, groups });
-        count(&self.counters.dispatches, 1);
         let full = state.parameters.len() as u64 + PARAMETER_BYTES > PARAMETERS_BYTES;
         if full || state.pending.len() >= MOST_PENDING {
-            self.submit_pending(state);
+            self.submit_recorded(state);
         }
     }
 
@@ -461,7 +519,11 @@ impl Context {
     }
 
     fn submit_pending(&self, state: &mut State) {
-        state.last = None;
+        self.record_last(state);
+        self.submit_recorded(state);
+    }
+
+    fn submit_recorded(&self, state: &mut State) {
         if state.pending.is_empty() {
             return;
         }
@@ -511,11 +573,10 @@ impl Context {
         }
     }
 
-    /// The compiled kernel, with a template of which there is but one; nothing for one that does not compile, of which those who read or
-    /// wait are told.
-    fn pipeline(&self, state: &mut State, template: &Template) -> Option<(Arc<Template>, Arc<Pipeline>)> {
-        if let Some((template, pipeline)) = state.pipelines.get_key_value(template) {
-            return Some((template.clone(), pipeline.clone()));
+    /// The compiled kernel; nothing for one that does not compile, of which those who read or wait are told.
+    fn pipeline(&self, state: &mut State, template: Template) -> Option<Arc<Pipeline>> {
+        if let Some(pipeline) = state.pipelines.get(&template) {
+            return Some(pipeline.clone());
         }
         let kernel = template.kernel();
         let writable: Vec<bool> = kernel.bindings.iter().map(|binding| binding.writable).collect();
@@ -530,10 +591,9 @@ impl Context {
         };
         match self.compile(&kernel.name, source.into(), wgsl::ENTRY_POINT, &layout, options) {
             Ok(raw) => {
-                let pipeline = Arc::new(Pipeline { raw, layout, exact: false });
-                let template = Arc::new(template.clone());
-                state.pipelines.insert(template.clone(), pipeline.clone());
-                Some((template, pipeline))
+                let pipeline = Arc::new(Pipeline { raw, layout });
+                state.pipelines.insert(template, pipeline.clone());
+                Some(pipeline)
             }
             Err(error) => {
                 self.fail(|| format!("the kernel `{}` does not compile: {error}", kernel.name));
@@ -562,7 +622,7 @@ impl Context {
         let raw = self
             .compile(kernel.name(), source, kernel.entry_point(), &layout, options)
             .map_err(|reason| KernelError::Compile { kernel: kernel.name().to_owned(), reason })?;
-        let pipeline = Arc::new(Pipeline { raw, layout, exact: true });
+        let pipeline = Arc::new(Pipeline { raw, layout });
         state.own_pipelines.insert(key, pipeline.clone());
         Ok(pipeline)
     }
@@ -621,16 +681,16 @@ impl Context {
         layout
     }
 
-    /// What a kernel sees of buffers; nothing where one of them is not to be had.
+    /// What a kernel sees of buffers, or `exact`ly of the tensors in them; nothing where one of them is not to be had.
     ///
     /// # Panics
     /// When it sees less than it needs.
-    fn parts(&self, pipeline: &Pipeline, memories: &[&Memory]) -> Option<Vec<Part>> {
+    fn parts(&self, exact: bool, memories: &[&Memory]) -> Option<Vec<Part>> {
         let limit = self.limits.binding_bytes as u64;
         let part = |memory: &Memory, buffer: &Buffer| {
             // What is small enough is bound whole, so that all its parts have one bind group.
             let (start, end) = match buffer.raw.size() {
-                size if size <= limit && memory.range().start == 0 && !pipeline.exact => (0, size),
+                size if size <= limit && memory.range().start == 0 && !exact => (0, size),
                 _ => (memory.range().start as u64, (memory.range().end.next_multiple_of(4)) as u64),
             };
             assert!(

@@ -114,6 +114,15 @@ pub fn submit(device: &WgpuDevice) {
     expect_context(device).submit();
 }
 
+/// Has a device time kernels that do the same and run the fastest, or not any more. The first work of a class waits for the device several
+/// times; what was found is kept for later processes. In a browser nothing is timed.
+///
+/// # Panics
+/// When the device does not open.
+pub fn tune(device: &WgpuDevice, on: bool) {
+    expect_context(device).tuning.set(on);
+}
+
 /// Lets a device be opened anew that was lost.
 fn forget_lost(device: &WgpuDevice) {
     let mut all = opened().lock().unwrap_or_else(PoisonError::into_inner);

@@ -229,7 +229,7 @@ impl<'a> Launch<'a> {
             None => return Err(error(LaunchProblem::NoOutput)),
         };
         let context = expect_context(&device);
-        let most = context.limits;
+        let most = context.limits();
         if bindings.len() > most.bindings {
             return Err(error(LaunchProblem::TooManyTensors {
                 tensors: bindings.len(),

@@ -6,6 +6,10 @@
 //! Kernels are recorded as operations ask for them and submitted together, at the latest when something is read. Buffers come
 //! from a pool, so that a forward pass that ran before allocates nothing; neither pipelines nor bind groups are made twice.
 //!
+//! Of several kernels that do the same a device runs the one that is usually the fastest. Where [`tune`] asks for it, or the variable
+//! `KILN_TUNE` is 1, it times them once for each class of sizes, which waits for the device, and keeps what it found in a file for later
+//! processes: in the folder that `KILN_WGPU_CACHE` names, or the user's for such. Never in a browser.
+//!
 //! A user's own kernel is a [`WgslKernel`], which takes part in all of that.
 
 mod context;
@@ -15,8 +19,9 @@ mod memory;
 mod read;
 mod runtime;
 mod statistics;
+mod tuning;
 
-pub use device::{InitError, WgpuDevice, init, init_async, submit};
+pub use device::{InitError, WgpuDevice, init, init_async, submit, tune};
 pub use kernel::{KernelError, Launch, LaunchProblem, Parameter, TensorProblem, WgslKernel};
 pub use memory::{Buffer, Memory};
 pub use runtime::WgpuRuntime;

@@ -3,10 +3,9 @@
 use crate::device::{WgpuDevice, expect_context};
 use crate::memory::Memory;
 use crate::read;
-use kiln_gpu::kernels::Template;
 use kiln_gpu::language::Storage;
 use kiln_gpu::promise::block_on;
-use kiln_gpu::runtime::{Amendment, Launch, Limits, Runtime};
+use kiln_gpu::runtime::{Amendment, Last, Launch, Limits, Runtime};
 use kiln_tensor::backend::ExecutionError;
 use kiln_tensor::compose::Draws;
 use std::cell::RefCell;
@@ -32,7 +31,7 @@ impl Runtime for WgpuRuntime {
     }
 
     fn limits(device: &WgpuDevice) -> Limits {
-        expect_context(device).limits
+        expect_context(device).limits()
     }
 
     fn supports(device: &WgpuDevice, storage: Storage) -> bool {
@@ -73,16 +72,20 @@ impl Runtime for WgpuRuntime {
     }
 
     fn launch(device: &WgpuDevice, launch: Launch<'_, Self>) {
-        expect_context(device).record(&launch);
+        expect_context(device).record(launch);
     }
 
     fn amend<'a>(
         device: &WgpuDevice,
         memory: &mut Memory,
         elements: usize,
-        with: impl FnOnce(&Template, usize) -> Option<Amendment<'a, Self>>,
+        with: impl FnOnce(Last<'_, Self>) -> Option<Amendment<'a, Self>>,
     ) -> bool {
         Self::is_unique(memory) && expect_context(device).amend(memory, elements, with)
+    }
+
+    fn fastest(device: &WgpuDevice, class: &str, names: &[&str], run: &mut dyn FnMut(usize)) -> usize {
+        expect_context(device).fastest(class, names, run)
     }
 
     fn download(

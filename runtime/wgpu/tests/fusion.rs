@@ -4,8 +4,8 @@ use kiln_ndarray::NdArray;
 use kiln_tensor::backend::Backend;
 use kiln_tensor::compose::RnnOperands;
 use kiln_tensor::{
-    Activation, BinaryOp, ConvOptions, CumulativeOp, DType, RnnDirection, RnnKind, RnnOptions, Scalar,
-    TensorData, UnaryOp,
+    Activation, ArgReduceOp, BinaryOp, ConvOptions, CumulativeOp, DType, ReduceOp, RnnDirection, RnnKind,
+    RnnOptions, Scalar, TensorData, UnaryOp,
 };
 use kiln_wgpu::{WgpuDevice, statistics, submit};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -142,6 +142,132 @@ fn another_kernel_in_between_ends_it() {
     let (a, b) = (floats::<Wgpu>(a.clone()), floats::<Wgpu>(b.clone()));
     assert_eq!(found, a.iter().zip(&b).map(|(a, b)| -a - b.abs()).collect::<Vec<_>>());
     assert_eq!(count, 2);
+}
+
+/// A product of a tensor and a row, less a number.
+fn scaled<B: Backend>(shape: &[usize]) -> B::Primitive {
+    let row = numbers::<B>(&[1, shape[1]], 2);
+    let product = B::binary(BinaryOp::Mul, numbers::<B>(shape, 1), row);
+    B::binary_scalar(BinaryOp::Sub, product, Scalar::Float(1.0))
+}
+
+#[test]
+fn folds_compute_what_they_read_and_go_on() {
+    let _alone = alone();
+    fn folded<B: Backend>(shape: &[usize], op: ReduceOp, axes: &[usize]) -> B::Primitive {
+        let x = B::reduce(op, scaled::<B>(shape), axes);
+        let x = B::binary_scalar(BinaryOp::Mul, x, Scalar::Float(0.5));
+        B::activation(Activation::Relu, x)
+    }
+    // Along rows, columns and both; by workgroups and by invocations; in parts.
+    for (shape, axes, expected) in [
+        ([3, 70], &[1][..], 1),
+        ([70, 3], &[0], 1),
+        ([5, 9], &[0, 1], 1),
+        ([2, 1500], &[0], 1),
+        ([1, 300_000], &[1], 2),
+    ] {
+        for op in [ReduceOp::Sum, ReduceOp::Max] {
+            let (count, found) = kernels(|| folded::<Wgpu>(&shape, op, axes));
+            assert_eq!(found, floats::<NdArray>(folded::<NdArray>(&shape, op, axes)), "{shape:?}, {axes:?}");
+            assert_eq!(count, expected, "{shape:?}, {axes:?}");
+        }
+    }
+    // Which column is the largest: of what was turned, too.
+    let largest = |turned: bool| {
+        let x = scaled::<Wgpu>(&[6, 40]);
+        let x = if turned { Wgpu::permute(x, &[1, 0]) } else { x };
+        Wgpu::cast(Wgpu::arg_reduce(ArgReduceOp::Max, x, 1, false), DType::F32)
+    };
+    for turned in [false, true] {
+        let (count, found) = kernels(|| largest(turned));
+        let x = scaled::<NdArray>(&[6, 40]);
+        let x = if turned { NdArray::<f32>::permute(x, &[1, 0]) } else { x };
+        let expected =
+            NdArray::<f32>::cast(NdArray::<f32>::arg_reduce(ArgReduceOp::Max, x, 1, false), DType::F32);
+        assert_eq!((count, found), (2, floats::<NdArray>(expected)));
+    }
+}
+
+#[test]
+fn rows_compute_what_they_read_and_go_on() {
+    let _alone = alone();
+    fn softmax<B: Backend>(function: bool) -> B::Primitive {
+        let factor = numbers::<B>(&[5, 33], 4);
+        let x = scaled::<B>(&[5, 33]);
+        let x = if function { B::unary(UnaryOp::Sin, x) } else { x };
+        B::binary(BinaryOp::Mul, B::softmax(x, 1), factor)
+    }
+    fn norm<B: Backend>() -> B::Primitive {
+        let [weight, bias] = [5, 6].map(|seed| numbers::<B>(&[33], seed));
+        let sum = B::binary(BinaryOp::Add, numbers::<B>(&[5, 33], 1), numbers::<B>(&[5, 33], 2));
+        B::activation(Activation::Relu, B::layer_norm(sum, weight, Some(bias), 1e-5))
+    }
+    let close = |found: Vec<f32>, expected: Vec<f32>| {
+        assert_eq!(found.len(), expected.len());
+        for (n, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            assert!((found - expected).abs() < 1e-5, "{found} and {expected} at {n}");
+        }
+    };
+    // What takes long to compute is computed once, though rows are read several times.
+    for (function, expected) in [(false, 1), (true, 2)] {
+        let (count, found) = kernels(|| softmax::<Wgpu>(function));
+        close(found, floats::<NdArray>(softmax::<NdArray>(function)));
+        assert_eq!(count, expected, "with a function: {function}");
+    }
+    let (count, found) = kernels(norm::<Wgpu>);
+    close(found, floats::<NdArray>(norm::<NdArray>()));
+    assert_eq!(count, 1);
+}
+
+#[test]
+fn rows_of_a_table_join_what_is_added_to_them() {
+    let _alone = alone();
+    fn embedded<B: Backend>() -> B::Primitive {
+        let (table, summand) = (numbers::<B>(&[9, 12], 2), numbers::<B>(&[7, 12], 3));
+        let indices = B::cast(numbers::<B>(&[7], 1), DType::I32);
+        let indices = B::binary_scalar(BinaryOp::Add, indices, Scalar::Int(4));
+        B::binary(BinaryOp::Add, B::select(table, 0, indices), summand)
+    }
+    let (count, found) = kernels(embedded::<Wgpu>);
+    assert_eq!(found, floats::<NdArray>(embedded::<NdArray>()));
+    // The indices; the sum.
+    assert_eq!(count, 2);
+}
+
+#[test]
+fn memory_that_is_read_later_is_not_written_before() {
+    let _alone = alone();
+    fn means<B: Backend>() -> B::Primitive {
+        // The product's operand is given back at once, and is as large as each result.
+        let mut sum = numbers::<B>(&[64, 1], 1);
+        for seed in 0..20 {
+            let x = B::binary(BinaryOp::Add, numbers::<B>(&[64, 1], seed), numbers::<B>(&[64, 1], 7));
+            let doubled = B::binary(BinaryOp::Mul, x.clone(), numbers::<B>(&[64, 1], 9));
+            drop(x);
+            let y = B::reduce(ReduceOp::Sum, B::expand(doubled, [64, 1].into()), &[1]);
+            sum = B::binary(BinaryOp::Add, y, sum);
+        }
+        sum
+    }
+    for _ in 0..3 {
+        assert_eq!(floats::<Wgpu>(means::<Wgpu>()), floats::<NdArray>(means::<NdArray>()));
+    }
+    // A sum over rows in place of what it sums: whether it takes the memory of an operand follows from the pool alone.
+    fn rows<B: Backend>(x: B::Primitive) -> B::Primitive {
+        let negated = B::unary(UnaryOp::Neg, B::unary(UnaryOp::Abs, x));
+        B::softmax(negated, 1)
+    }
+    for columns in [16, 64, 256] {
+        let own = |seed| numbers::<Wgpu>(&[64, columns], seed);
+        for seed in 0..4 {
+            let (found, expected) =
+                (rows::<Wgpu>(own(seed)), rows::<NdArray>(numbers::<NdArray>(&[64, columns], seed)));
+            let (found, expected) = (floats::<Wgpu>(found), floats::<NdArray>(expected));
+            let differs = found.iter().zip(&expected).position(|(a, b)| (a - b).abs() > 1e-6);
+            assert_eq!(differs, None, "{columns} columns");
+        }
+    }
 }
 
 #[test]

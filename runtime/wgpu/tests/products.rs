@@ -60,6 +60,35 @@ fn products_of_any_size() {
 }
 
 #[test]
+fn vectors_with_matrices() {
+    fn product<B: Backend>(rows: usize, columns: usize, transposed: bool) -> B::Primitive {
+        let depth = 77;
+        let weight = match transposed {
+            true => B::permute(on::<B>(&numbers(&[columns, depth], 2)), &[1, 0]),
+            false => on::<B>(&numbers(&[depth, columns], 2)),
+        };
+        let bias = on::<B>(&numbers(&[columns], 3));
+        B::linear(on::<B>(&numbers(&[rows, depth], 1)), weight, Some(bias), Some(Activation::Relu))
+    }
+    // And a matrix with a vector, of a batch.
+    fn turned<B: Backend>(rows: usize) -> B::Primitive {
+        B::matmul(on::<B>(&numbers(&[3, rows, 50], 1)), on::<B>(&numbers(&[3, 50, 1], 2)))
+    }
+    for rows in [1, 2, 3, 4] {
+        for columns in [1, 7, 32, 45] {
+            for transposed in [false, true] {
+                let what = format!("{rows} rows, {columns} columns, transposed: {transposed}");
+                let own = product::<Wgpu>(rows, columns, transposed);
+                same(&what, own, product::<Cpu>(rows, columns, transposed), 0.0);
+            }
+        }
+    }
+    for rows in [2, 40, 130] {
+        same(&format!("{rows} rows with a vector"), turned::<Wgpu>(rows), turned::<Cpu>(rows), 0.0);
+    }
+}
+
+#[test]
 fn products_of_views() {
     fn product<B: Backend>() -> B::Primitive {
         let a = on::<B>(&numbers(&[10, 13], 3));
@@ -164,4 +193,20 @@ fn more_rows_than_a_grid_has() {
         B::linear(on::<B>(&numbers(&[530_000, 2], 1)), on::<B>(&numbers(&[2, 3], 2)), None, None)
     }
     same("530,000 rows", product::<Wgpu>(), product::<Cpu>(), 0.0);
+}
+
+/// Drivers that compute on the CPU get kernels of their own; those of GPUs are asked for here.
+#[test]
+fn with_shared_memory() {
+    const SHARED_MEMORY: &str = "KILN_WGPU_SHARED_MEMORY";
+    if std::env::var_os(SHARED_MEMORY).is_some() {
+        return;
+    }
+    let this = std::env::current_exe().expect("the test's own path");
+    let tests = ["vectors_with_matrices", "products_of_views"];
+    let run =
+        std::process::Command::new(this).args(tests).env(SHARED_MEMORY, "1").output().expect("a process");
+    let said = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success(), "{said}");
+    assert_eq!(said.matches("... ok").count(), tests.len(), "{said}");
 }

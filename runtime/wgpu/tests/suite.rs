@@ -43,3 +43,9 @@ fn without_wide_numbers() {
     ];
     with("KILN_WGPU_WIDE_NUMBERS", "0", &tests, 40);
 }
+
+/// Workgroups of devices without subgroups join their numbers in shared memory.
+#[test]
+fn without_subgroups() {
+    with("KILN_WGPU_SUBGROUPS", "0", &["softmaxes", "norms", "reductions"], 6);
+}

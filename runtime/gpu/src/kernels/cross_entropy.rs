@@ -1,7 +1,7 @@
 //! Softmax and cross-entropy as one: a workgroup reads a row of logits and yields its loss, with what its gradient needs.
 
 use super::direct::LANES;
-use super::reduce::Fold;
+use super::reduce::{Fold, Group};
 use super::rows::Sums;
 use super::{LINE, elementwise, launch, line_of_groups, program};
 use crate::language::{Builder, Builtin, Kernel, Type};
@@ -51,7 +51,8 @@ impl CrossEntropy {
             // A group beyond the last repeats it, so that none leaves before the barriers.
             let row = group.min(rows - 1_u32);
             let logit = |at| x.at(start + row * length + at);
-            let sums = Sums { k, ty, shared, local, length, lanes: self.lanes };
+            let sums =
+                Sums { group: Group { k, shared, local, lanes: self.lanes, subgroups: false }, ty, length };
             let largest = sums.fold(Fold::Max, logit);
             let log_sum = sums.fold(Fold::Sum, |at| (logit(at) - largest).exp()).log();
             let weight = |at| weights.map(|(weights, first)| weights.at(first + at));

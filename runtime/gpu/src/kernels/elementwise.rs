@@ -5,7 +5,7 @@ pub(crate) use super::program::activation;
 use super::program::{Operands, declare_parameters, evaluate, parameter_words};
 use super::then::{self, Then};
 use super::{LINE, launch, launch_open, line_of};
-use crate::language::{Builder, Kernel};
+use crate::language::{Buffer, Builder, Kernel, Value};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, held_as, require};
 use kiln_tensor::backend::{Layout, Primitive, SliceRange};
@@ -32,36 +32,81 @@ impl Elementwise {
     /// The kernel. Parameters: the number of elements, the dims, operands, counters, results, the expression's own.
     pub fn kernel(&self) -> Kernel {
         Builder::kernel("elementwise", [LINE, 1], |k| {
-            let inputs: Vec<_> = self.operands.iter().map(|&(dtype, _)| k.input(held_as(dtype))).collect();
-            let outputs: Vec<_> = self.results.iter().map(|&(dtype, _)| k.output(held_as(dtype))).collect();
-            let count = k.parameter();
-            let dims = k.parameters(self.rank);
-            let declare = |access: Access| Operand::declare(k, access, self.rank);
-            let operands: Vec<_> = self.operands.iter().map(|&(_, access)| declare(access)).collect();
-            let counters: Vec<_> = self.counters.iter().map(|&access| declare(access)).collect();
-            let results: Vec<_> = self.results.iter().map(|&(_, access)| declare(access)).collect();
-            let parameters = declare_parameters(k, &self.expression);
-            let then = then::declare(k, &self.then);
-
+            let program = self.declare(k, true);
             let position = k.position(LINE);
-            k.when(position.below(count), || {
-                let coordinates = access::coordinates(position, &dims);
-                let operands: Vec<_> = inputs
-                    .iter()
-                    .zip(&operands)
-                    .map(|(buffer, operand)| buffer.at(operand.at(position, &coordinates)))
-                    .collect();
-                let counters: Vec<_> =
-                    counters.iter().map(|counter| counter.at(position, &coordinates)).collect();
-                let dtypes: Vec<DType> = self.operands.iter().map(|&(dtype, _)| dtype).collect();
-                let operands = Operands { values: &operands, dtypes: &dtypes };
-                let steps = evaluate(k, &self.expression, &operands, &counters, &parameters);
-                for ((output, result), step) in outputs.iter().zip(&results).zip(self.expression.results()) {
-                    let value = then::apply(&then, position, steps[usize::from(step)]);
+            k.when(position.below(program.count), || {
+                let (coordinates, values) = program.values(position);
+                for ((output, result), value) in program.outputs.iter().zip(&program.results).zip(values) {
                     output.set(result.at(position, &coordinates), value);
                 }
             });
         })
+    }
+
+    /// The next buffers and parameters as its own; without the buffers of the results where they are not written.
+    pub(super) fn declare<'t, 'k>(&'t self, k: &'k Builder, written: bool) -> Declared<'t, 'k> {
+        let inputs = self.operands.iter().map(|&(dtype, _)| k.input(held_as(dtype))).collect();
+        let written = self.results.iter().filter(|_| written);
+        let outputs = written.map(|&(dtype, _)| k.output(held_as(dtype))).collect();
+        let count = k.parameter();
+        let dims = k.parameters(self.rank);
+        let declare = |access: Access| Operand::declare(k, access, self.rank);
+        Declared {
+            template: self,
+            inputs,
+            outputs,
+            count,
+            dims,
+            operands: self.operands.iter().map(|&(_, access)| declare(access)).collect(),
+            counters: self.counters.iter().map(|&access| declare(access)).collect(),
+            results: self.results.iter().map(|&(_, access)| declare(access)).collect(),
+            parameters: declare_parameters(k, &self.expression),
+            then: then::declare(k, &self.then),
+        }
+    }
+}
+
+/// A program with what it reads and writes in a kernel.
+pub(super) struct Declared<'t, 'k> {
+    template: &'t Elementwise,
+    inputs: Vec<Buffer<'k>>,
+    outputs: Vec<Buffer<'k>>,
+    count: Value<'k>,
+    dims: Vec<Value<'k>>,
+    operands: Vec<Operand<'k>>,
+    counters: Vec<Operand<'k>>,
+    results: Vec<Operand<'k>>,
+    parameters: Vec<Vec<Value<'k>>>,
+    then: Vec<then::Declared<'t, 'k>>,
+}
+
+impl<'k> Declared<'_, 'k> {
+    /// The coordinates of a position, and what each result is there.
+    fn values(&self, position: Value<'k>) -> (Vec<Value<'k>>, Vec<Value<'k>>) {
+        let coordinates = access::coordinates(position, &self.dims);
+        let read =
+            |(buffer, operand): (&Buffer<'k>, &Operand<'k>)| buffer.at(operand.at(position, &coordinates));
+        let operands: Vec<_> = self.inputs.iter().zip(&self.operands).map(read).collect();
+        let counters: Vec<_> =
+            self.counters.iter().map(|counter| counter.at(position, &coordinates)).collect();
+        let dtypes: Vec<DType> = self.template.operands.iter().map(|&(dtype, _)| dtype).collect();
+        let operands = Operands { values: &operands, dtypes: &dtypes };
+        let expression = &self.template.expression;
+        let steps = evaluate(position.kernel(), expression, &operands, &counters, &self.parameters);
+        let value = |step| then::apply(&self.then, position, steps[usize::from(step)]);
+        let values = expression.results().into_iter().map(value).collect();
+        (coordinates, values)
+    }
+
+    /// What its one result is at a position.
+    ///
+    /// # Panics
+    /// When it has none, or several.
+    pub(super) fn result(&self, position: Value<'k>) -> Value<'k> {
+        match self.values(position).1.as_slice() {
+            &[result] => result,
+            results => unreachable!("{} results where one is read", results.len()),
+        }
     }
 }
 

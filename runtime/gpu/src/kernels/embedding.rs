@@ -1,7 +1,7 @@
 //! The gradient of a table of which rows were taken: the sum of what arrives at each.
 
-use super::reduce::{Fold, join_group};
-use super::{LINE, elementwise, launch_moving, line_of_groups};
+use super::reduce::{Fold, Group};
+use super::{LINE, elementwise, line_of_groups, run};
 use crate::language::{Builder, Builtin, Kernel, Type};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, held_as};
@@ -37,8 +37,8 @@ impl EmbeddingGradient {
             k.range(local, position, LINE, |at| {
                 k.when(row_of(at).equals(row), || before.set(k.value(1_u32)))
             });
-            shared.set(local, before.get());
-            let is_first = join_group(k, shared, local, Fold::Max, LINE).equals(0_u32);
+            let workgroup = Group { k, shared, local, lanes: LINE, subgroups: false };
+            let is_first = workgroup.join(Fold::Max, before.get()).equals(0_u32);
 
             let column = (group % chunks) * LINE + local;
             let there = group.below(count * chunks) & column.below(width);
@@ -84,6 +84,6 @@ pub(crate) fn gradient<R: Runtime>(
         + gradient.bytes_in_memory()
         + table.bytes_in_memory().min(gradient.bytes_in_memory());
     let groups = line_of_groups::<R>(device, count * chunks);
-    launch_moving::<R>(device, template, &[&indices, &gradient, &table], &words, groups, moved);
+    run::<R>(device, template.into(), &[&indices, &gradient, &table], &words, groups, moved, None);
     Some(table)
 }

@@ -1,7 +1,8 @@
 //! Reads and writes at positions that a tensor names.
 
 use super::access::{self, Access, Operand, Walk};
-use super::{LINE, elementwise, launch, launch_moving, line_of};
+use super::then::{self, Then};
+use super::{LINE, elementwise, launch, line_of, run};
 use crate::language::{Builder, Kernel, Type, Value};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, held_as};
@@ -17,6 +18,8 @@ pub struct Gather {
     pub index: DType,
     /// How the index and the other dims of the table are walked, and over how many dims strides are told.
     pub access: (Access, Access, usize),
+    /// What is done to each element after that.
+    pub then: Vec<Then>,
 }
 
 impl Gather {
@@ -31,11 +34,13 @@ impl Gather {
             let named = Operand::declare(k, self.access.0, rank);
             let start = Operand::declare(k, self.access.1, rank);
             let stride = k.parameter();
+            let then = then::declare(k, &self.then);
             let position = k.position(LINE);
             k.when(position.below(count), || {
                 let coordinates = access::coordinates(position, &dims);
                 let row = index.at(named.at(position, &coordinates)).to(Type::U32);
-                output.set(position, table.at(start.at(position, &coordinates) + row * stride));
+                let element = table.at(start.at(position, &coordinates) + row * stride);
+                output.set(position, then::apply(&then, position, element));
             });
         })
     }
@@ -109,14 +114,15 @@ fn gather_from<R: Runtime>(tensor: &GpuTensor<R>, dim: usize, indices: &GpuTenso
     }
     words.push(access::word(tensor.layout.strides[dim]));
     let rank = if strided { walk.dims.len() } else { 0 };
-    let template = Gather { dtype: tensor.dtype, index: indices.dtype, access: (access[0], access[1], rank) };
+    let (dtype, index, access) = (tensor.dtype, indices.dtype, (access[0], access[1], rank));
+    let template = Gather { dtype, index, access, then: Vec::new() };
     let tensors = [tensor, indices, &out];
     // Of the table no more is read than is written.
     let moved = indices.bytes_in_memory()
         + tensor.bytes_in_memory().min(out.bytes_in_memory())
         + out.bytes_in_memory();
     let groups = line_of::<R>(&tensor.device, out.len());
-    launch_moving::<R>(&tensor.device, template, &tensors, &words, groups, moved);
+    run::<R>(&tensor.device, template.into(), &tensors, &words, groups, moved, Some((2, out.len())));
     out
 }
 

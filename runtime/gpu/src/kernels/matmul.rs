@@ -2,8 +2,10 @@
 
 use super::access::{self, Access, Operand, Walk};
 use super::direct::{Bias, Direct, LANES, Reading, fours_along, least_left_over};
+use super::gemv::{self, Gemv};
 use super::then::{self, Then};
-use super::{Template, block, elementwise, launch_blocks};
+use super::tune::{self, Variant};
+use super::{Template, block, elementwise};
 use crate::language::{Builder, Builtin, Kernel, Type, Value};
 use crate::runtime::{Matrices, MatrixProduct, Runtime};
 use crate::tensor::{GpuTensor, element_bytes, held_as};
@@ -14,9 +16,9 @@ use kiln_tensor::{Activation, DType};
 /// Invocations of a workgroup along x and y.
 const SIDE: u32 = 16;
 /// Rows and columns of the result that an invocation computes: every [`SIDE`]-th of its workgroup's.
-const EACH: u32 = 4;
-/// Rows and columns of the result that a workgroup computes.
-pub(super) const TILE: u32 = SIDE * EACH;
+pub(super) const EACH: [u32; 2] = [4, 4];
+/// What else they may be: what a workgroup shares is within the 16 KB that all devices have.
+pub(super) const OTHERS: [[u32; 2]; 4] = [[2, 2], [4, 8], [8, 4], [8, 8]];
 /// Products that a workgroup adds between two looks at memory.
 const DEPTH: u32 = 16;
 
@@ -26,8 +28,15 @@ const MOST_ROWS: u32 = 8;
 /// `r · c` results `r + c` elements are read at a time: large blocks pay, though what they keep goes beyond the registers.
 const MOST_COLUMNS: u32 = 16;
 
+/// Rows and columns of the result that a workgroup computes, by those of an invocation.
+pub(super) fn tile(each: [u32; 2]) -> [u32; 2] {
+    each.map(|each| SIDE * each)
+}
+
 /// What one workgroup of a tiled product knows.
 pub(super) struct Tile<'k> {
+    /// Rows and columns of an invocation.
+    pub each: [u32; 2],
     /// The first row and the first column of its tile.
     pub start: [Value<'k>; 2],
     /// Rows, columns and depth of the whole product.
@@ -55,40 +64,43 @@ impl<'k> Tile<'k> {
         let [row_start, column_start] = self.start;
         let [rows, columns, depth] = self.size;
         let zero = if self.ty == Type::F32 { k.value(0.0) } else { k.value(0_u32).to(self.ty) };
-        let (left, right) = (k.shared(self.ty, TILE * DEPTH), k.shared(self.ty, TILE * DEPTH));
+        let [high, wide] = tile(self.each);
+        let (left, right) = (k.shared(self.ty, high * DEPTH), k.shared(self.ty, wide * DEPTH));
         let (x, y) = (k.builtin(Builtin::LocalX), k.builtin(Builtin::LocalY));
         let local = k.builtin(Builtin::LocalIndex);
-        let sums: Vec<_> = (0..EACH * EACH).map(|_| k.variable(zero)).collect();
+        let sums: Vec<_> = (0..self.each[0] * self.each[1]).map(|_| k.variable(zero)).collect();
 
-        // An invocation brings `EACH` elements of either side: of the left one neighbours along the depth are brought by
+        // An invocation brings as many elements of either side as it has rows, or columns: of the left one neighbours along the depth are brought by
         // neighbouring invocations, of the right one neighbouring columns.
         let (left_row, left_depth) = (local / DEPTH, local % DEPTH);
-        let (right_depth, right_column) = (local / TILE, local % TILE);
+        let (right_depth, right_column) = (local / wide, local % wide);
         let own_column = column_start + right_column;
         let prepared = column(own_column.min(columns - 1_u32));
-        let (left_step, right_step) = (SIDE * SIDE / DEPTH, SIDE * SIDE / TILE);
+        let (left_step, right_step) = (SIDE * SIDE / DEPTH, SIDE * SIDE / wide);
 
         k.range(0_u32, depth, DEPTH, |first| {
-            for n in 0..EACH {
+            for n in 0..self.each[0] {
                 let (row, at) = (left_row + n * left_step, first + left_depth);
                 let element = k.variable(zero);
                 k.when((row_start + row).below(rows) & at.below(depth), || {
                     element.set(lhs(row_start + row, at));
                 });
-                left.set(left_depth * TILE + row, element.get());
+                left.set(left_depth * high + row, element.get());
+            }
+            for n in 0..self.each[1] {
                 let at = first + right_depth + n * right_step;
                 let element = k.variable(zero);
                 k.when(own_column.below(columns) & at.below(depth), || element.set(rhs(at, &prepared)));
-                right.set((right_depth + n * right_step) * TILE + right_column, element.get());
+                right.set((right_depth + n * right_step) * wide + right_column, element.get());
             }
             k.barrier();
             k.range(0_u32, DEPTH, 1_u32, |d| {
-                let base = d * TILE;
-                let lefts: Vec<_> = (0..EACH).map(|n| left.at(base + y + n * SIDE)).collect();
-                let rights: Vec<_> = (0..EACH).map(|n| right.at(base + x + n * SIDE)).collect();
-                for (n, sum) in sums.iter().enumerate() {
-                    let (a, b) = (lefts[n / EACH as usize], rights[n % EACH as usize]);
-                    sum.set(a.fma(b, sum.get()));
+                let lefts: Vec<_> = (0..self.each[0]).map(|n| left.at(d * high + y + n * SIDE)).collect();
+                let rights: Vec<_> = (0..self.each[1]).map(|n| right.at(d * wide + x + n * SIDE)).collect();
+                for (sums, &a) in sums.chunks(rights.len()).zip(&lefts) {
+                    for (sum, &b) in sums.iter().zip(&rights) {
+                        sum.set(a.fma(b, sum.get()));
+                    }
                 }
             });
             k.barrier();
@@ -96,7 +108,8 @@ impl<'k> Tile<'k> {
 
         for (n, sum) in sums.iter().enumerate() {
             let n = n as u32;
-            let (row, column) = (row_start + y + n / EACH * SIDE, column_start + x + n % EACH * SIDE);
+            let [_, across] = self.each;
+            let (row, column) = (row_start + y + n / across * SIDE, column_start + x + n % across * SIDE);
             k.when(row.below(rows) & column.below(columns), || write(row, column, sum.get()));
         }
     }
@@ -131,6 +144,8 @@ pub struct Matmul {
     pub dtype: DType,
     /// How the batches of both sides are walked, and over how many dims strides are told.
     pub batch: (Access, Access, usize),
+    /// Rows and columns of an invocation.
+    pub each: [u32; 2],
     /// Whether a bias is added to each row.
     pub bias: bool,
     /// What is done to each element at last.
@@ -159,8 +174,9 @@ impl Matmul {
             let epilogue = Epilogue { bias, activation: self.activation };
             let coordinates = access::coordinates(batch, &dims);
             let (left, right) = (left.at(batch, &coordinates), right.at(batch, &coordinates));
-            let start = [block_row * TILE, block_column * TILE];
-            let tile = Tile { start, size, ty: storage.value() };
+            let [high, wide] = tile(self.each);
+            let start = [block_row * high, block_column * wide];
+            let tile = Tile { each: self.each, start, size, ty: storage.value() };
             tile.product(
                 k,
                 |row, depth| lhs.at(left + row * left_strides[0] + depth * left_strides[1]),
@@ -277,69 +293,144 @@ pub(super) struct Product<'a, R: Runtime> {
 impl<R: Runtime> Product<'_, R> {
     /// Runs `count` products of `left` and `right`, whose batches are walked so.
     pub(super) fn launch(&self, left: &Layout, right: &Layout, walk: &Walk, size: [usize; 3], count: usize) {
-        let device = &self.out.device;
+        let [rows, columns, depth] = size;
+        if columns == 1 && rows > 1 && self.bias.is_none() {
+            // A matrix with a vector is the vector with the matrix turned, and the result lies alike.
+            let turned = Product { lhs: self.rhs, rhs: self.lhs, out: self.out, ..*self };
+            let walk =
+                Walk { dims: walk.dims.clone(), strides: walk.strides.iter().rev().cloned().collect() };
+            return turned.launch(&transposed(right), &transposed(left), &walk, [1, rows, depth], count);
+        }
         let inner = |layout: &Layout| {
             [layout.strides[layout.strides.len() - 2], layout.strides[layout.strides.len() - 1]]
         };
-        let (left_strides, right_strides) = (inner(left), inner(right));
         let access = [walk.access(0), walk.access(1)];
         let strided = access.contains(&Access::Strided);
-        let batch = (access[0], access[1], if strided { walk.dims.len() } else { 0 });
-        let [rows, columns, depth] = size;
-        let dtype = self.out.dtype;
-        let (template, tile): (Template, [u32; 2]) = if R::limits(device).shared_memory {
-            // A bias of rows is asked for where products do without shared memory alone.
-            let bias = self.bias.is_some();
-            (
-                Matmul { dtype, batch, bias, activation: self.activation, then: Vec::new() }.into(),
-                [TILE, TILE],
-            )
-        } else {
-            let lhs_fours = fours_along(left);
-            let rhs = if fours_along(right) {
-                Reading::Columns
-            } else if lhs_fours && fours_along(&transposed(right)) {
-                Reading::Depth
-            } else {
-                Reading::Single
-            };
-            let template = Direct {
-                dtype,
-                batch,
-                lhs_fours,
-                rhs,
-                rows: [1, 2, 4].into_iter().find(|&few| rows <= few as usize).unwrap_or(MOST_ROWS),
-                columns: match rhs {
-                    Reading::Columns | Reading::Depth => [4, 8]
-                        .into_iter()
-                        .find(|&few| columns <= (few * LANES) as usize)
-                        .unwrap_or(MOST_COLUMNS),
-                    Reading::Single => {
-                        least_left_over(columns, [8, 7, 6, 4, 2, 1].map(|n| n * LANES)) / LANES
-                    }
-                },
-                bias: self.bias.map(|(_, side)| side),
-                activation: self.activation,
-                then: Vec::new(),
-            };
-            let tile = [template.columns * LANES, template.rows];
-            (template.into(), tile)
-        };
         let mut tensors = vec![self.lhs, self.rhs];
         tensors.extend(self.bias.map(|(bias, _)| bias));
         tensors.push(self.out);
-        let mut words = [rows, columns, depth].map(|n| n as u32).to_vec();
+        let mut words = size.map(|n| n as u32).to_vec();
         words.extend(walk.dim_words().filter(|_| strided));
         for (n, view) in [left, right].into_iter().enumerate() {
             words.push(view.offset as u32);
             words.extend(walk.stride_words(n));
         }
-        words.extend([left_strides, right_strides].as_flattened().iter().map(|&stride| access::word(stride)));
+        words.extend([inner(left), inner(right)].as_flattened().iter().map(|&stride| access::word(stride)));
         if let Some((bias, _)) = self.bias {
             words.extend([bias.layout.offset as u32, access::word(bias.layout.strides[0])]);
         }
-        let blocks = [columns.div_ceil(tile[0] as usize), rows.div_ceil(tile[1] as usize), count];
-        launch_blocks::<R>(device, template, &tensors, &words, blocks, true);
+        let batch = (access[0], access[1], if strided { walk.dims.len() } else { 0 });
+        let kernels = Kernels { of: self, batch, left, right, size, count };
+        let class = || {
+            let [rows, columns, depth, count] = [rows, columns, depth, count].map(tune::rounded);
+            let lies = [left, right].map(|side| (fours_along(side), fours_along(&transposed(side))));
+            format!("product {} {count}x{rows}x{columns}x{depth} {lies:?}", self.out.dtype)
+        };
+        let device = &self.out.device;
+        if R::limits(device).shared_memory {
+            let usual = if rows <= gemv::MOST_ROWS { kernels.gemv() } else { kernels.tiled(EACH) };
+            let others = || [EACH].iter().chain(&OTHERS).map(|&each| kernels.tiled(each)).collect();
+            tune::launch_fastest::<R>(device, class, usual, others, &tensors, &words);
+        } else {
+            tune::launch_fastest::<R>(
+                device,
+                class,
+                kernels.direct(None),
+                || kernels.directs(),
+                &tensors,
+                &words,
+            );
+        }
+    }
+}
+
+/// The kernels for a batch of products.
+struct Kernels<'a, 'b, R: Runtime> {
+    of: &'a Product<'b, R>,
+    batch: (Access, Access, usize),
+    left: &'a Layout,
+    right: &'a Layout,
+    size: [usize; 3],
+    count: usize,
+}
+
+impl<R: Runtime> Kernels<'_, '_, R> {
+    fn variant(&self, name: String, template: impl Into<Template>, tile: [u32; 2]) -> Variant {
+        let [rows, columns, _] = self.size;
+        let blocks = [columns.div_ceil(tile[1] as usize), rows.div_ceil(tile[0] as usize), self.count];
+        Variant { name, template: template.into(), blocks }
+    }
+
+    fn gemv(&self) -> Variant {
+        let template = Gemv {
+            dtype: self.of.out.dtype,
+            batch: self.batch,
+            rows: self.size[0].next_power_of_two() as u32,
+            by_columns: self.right.strides.last() != Some(&1),
+            // A bias of rows is asked for where products do without shared memory alone.
+            bias: self.of.bias.is_some(),
+            activation: self.of.activation,
+            then: Vec::new(),
+        };
+        let tile = [template.rows, template.columns()];
+        self.variant(String::from("gemv"), template, tile)
+    }
+
+    /// In tiles of which an invocation computes so many rows and columns.
+    fn tiled(&self, each: [u32; 2]) -> Variant {
+        let template = Matmul {
+            dtype: self.of.out.dtype,
+            batch: self.batch,
+            each,
+            bias: self.of.bias.is_some(),
+            activation: self.of.activation,
+            then: Vec::new(),
+        };
+        let [high, wide] = tile(each);
+        self.variant(format!("tiles {high}x{wide}"), template, [high, wide])
+    }
+
+    /// Without shared memory: in the usual blocks, or those of so many rows and columns.
+    fn direct(&self, block: Option<[u32; 2]>) -> Variant {
+        let [rows, columns, _] = self.size;
+        let lhs_fours = fours_along(self.left);
+        let rhs = if fours_along(self.right) {
+            Reading::Columns
+        } else if lhs_fours && fours_along(&transposed(self.right)) {
+            Reading::Depth
+        } else {
+            Reading::Single
+        };
+        let usual = || {
+            let columns = match rhs {
+                Reading::Columns | Reading::Depth => {
+                    [4, 8].into_iter().find(|&few| columns <= (few * LANES) as usize).unwrap_or(MOST_COLUMNS)
+                }
+                Reading::Single => least_left_over(columns, [8, 7, 6, 4, 2, 1].map(|n| n * LANES)) / LANES,
+            };
+            [[1, 2, 4].into_iter().find(|&few| rows <= few as usize).unwrap_or(MOST_ROWS), columns]
+        };
+        let [high, wide] = block.unwrap_or_else(usual);
+        let template = Direct {
+            dtype: self.of.out.dtype,
+            batch: self.batch,
+            lhs_fours,
+            rhs,
+            rows: high,
+            columns: wide,
+            bias: self.of.bias.map(|(_, side)| side),
+            activation: self.of.activation,
+            then: Vec::new(),
+        };
+        self.variant(format!("blocks {high}x{wide}"), template, [high, wide * LANES])
+    }
+
+    /// In blocks of other sizes, none of which is twice as high as the product.
+    fn directs(&self) -> Vec<Variant> {
+        let most = self.size[0].next_power_of_two().min(MOST_ROWS as usize) as u32;
+        let blocks = [most, most / 2].into_iter().filter(|&rows| rows > 0);
+        let blocks = blocks.flat_map(|rows| [4, 8, MOST_COLUMNS].map(|columns| [rows, columns]));
+        blocks.map(|block| self.direct(Some(block))).collect()
     }
 }
 

@@ -1,8 +1,10 @@
 //! Folds of dims, and positions of extremes.
 
 use super::access::{self, Access, Operand, Walk};
-use super::{LINE, elementwise, launch, line_of, line_of_groups, program};
-use crate::language::{Array, Builder, Builtin, Kernel, Storage, Type, Value};
+use super::source::{Program, Reader, Reads, Source};
+use super::then::{self, Then};
+use super::{LINE, elementwise, line_of, line_of_groups, program};
+use crate::language::{Array, Binary, Builder, Builtin, Kernel, Storage, Type, Value};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, computed_in, held_as};
 use kiln_tensor::backend::{Layout, Primitive};
@@ -87,6 +89,29 @@ impl Fold {
             Fold::All => a & b,
         }
     }
+
+    /// The numbers of all invocations of a subgroup as one.
+    fn join_subgroup(self, x: Value<'_>) -> Value<'_> {
+        let truths = x.ty() == Type::Bool;
+        let op = match self {
+            Fold::Sum if !truths => Binary::Add,
+            Fold::Prod if !truths => Binary::Mul,
+            Fold::Any | Fold::Sum => Binary::Or,
+            Fold::All | Fold::Prod => Binary::And,
+            Fold::Max if truths => Binary::Or,
+            Fold::Min if truths => Binary::And,
+            Fold::Max => Binary::Max,
+            Fold::Min => Binary::Min,
+        };
+        let joined = x.join_subgroup(op);
+        // What a device makes of NaN is its own.
+        match self {
+            Fold::Max | Fold::Min if x.ty().is_float() => {
+                x.is_nan().join_subgroup(Binary::Or).select(f32::NAN, joined)
+            }
+            Fold::Sum | Fold::Prod | Fold::Max | Fold::Min | Fold::Any | Fold::All => joined,
+        }
+    }
 }
 
 /// A fold of a run of positions into one, for each of the dims that stay.
@@ -106,21 +131,29 @@ pub struct Reduce {
     pub folded: (Access, usize),
     /// Whether a workgroup folds each run, rather than an invocation.
     pub wide: bool,
+    /// Whether it does so by subgroups.
+    pub subgroups: bool,
+    /// What yields the elements.
+    pub from: Program,
+    /// What is done to each result after that.
+    pub then: Vec<Then>,
 }
 
 impl Reduce {
-    /// The kernel. Parameters: the number of results, of runs a result, the length of a run and that of all of a result's runs;
+    /// The kernel. Parameters: those of what yields the elements; the number of results, of runs a result, the length of a run and that of all of a result's runs;
     /// dims and operand of what stays, dims and operand of what is folded; the divisor.
     pub fn kernel(&self) -> Kernel {
         let ty = held_as(self.dtype).value();
         Builder::kernel("reduce", [LINE, 1], |k| {
-            let (input, output) = (k.input(held_as(self.dtype)), k.output(held_as(self.result)));
+            let input = Source::declare(k, self.dtype, &self.from);
+            let output = k.output(held_as(self.result));
             let (results, runs, run, total) = (k.parameter(), k.parameter(), k.parameter(), k.parameter());
             let kept_dims = k.parameters(self.kept.1);
             let kept = Operand::declare(k, self.kept.0, self.kept.1);
             let folded_dims = k.parameters(self.folded.1);
             let folded = Operand::declare(k, self.folded.0, self.folded.1);
             let divisor = self.mean.then(|| k.parameter_of(ty));
+            let then = then::declare(k, &self.then);
 
             // Folds a run from its `first` position on, in steps.
             let fold = |result: Value<'_>, first: Value<'_>, step: Value<'_>| {
@@ -134,17 +167,18 @@ impl Reduce {
                 });
                 sum.get()
             };
-            let write = |result: Value<'_>, sum: Value<'_>| match divisor {
-                Some(divisor) => output.set(result, sum / divisor),
-                None => output.set(result, sum),
+            let write = |result: Value<'_>, sum: Value<'_>| {
+                let folded = divisor.map_or(sum, |divisor| sum / divisor);
+                output.set(result, then::apply(&then, result, folded));
             };
             if self.wide {
                 let shared = k.shared(ty, LINE);
                 let (result, local) = (k.group(), k.builtin(Builtin::LocalIndex));
                 // A group beyond the last repeats it, so that none leaves before the barriers.
                 let result_in = result.min(results - 1_u32);
-                shared.set(local, fold(result_in, local, k.value(LINE)));
-                let sum = join_group(k, shared, local, self.fold, LINE);
+                let own = fold(result_in, local, k.value(LINE));
+                let group = Group { k, shared, local, lanes: LINE, subgroups: self.subgroups };
+                let sum = group.join(self.fold, own);
                 k.when(local.equals(0_u32) & result.below(results), || write(result, sum));
             } else {
                 let result = k.position(LINE);
@@ -156,24 +190,52 @@ impl Reduce {
     }
 }
 
-/// What the numbers of a workgroup of so many lanes, which it shares, make together; for all its invocations.
-pub(super) fn join_group<'k>(
-    k: &'k Builder,
-    shared: Array<'k>,
-    local: Value<'k>,
-    fold: Fold,
-    lanes: u32,
-) -> Value<'k> {
-    let mut half = lanes / 2;
-    while half > 0 {
+/// How a workgroup makes one number of those of its invocations.
+pub(super) struct Group<'k> {
+    pub k: &'k Builder,
+    /// As long as there are invocations.
+    pub shared: Array<'k>,
+    pub local: Value<'k>,
+    /// Invocations of the workgroup.
+    pub lanes: u32,
+    /// Whether subgroups join theirs first.
+    pub subgroups: bool,
+}
+
+impl<'k> Group<'k> {
+    /// What the numbers of all invocations make together; for all of them. What was shared before was read.
+    pub(super) fn join(&self, fold: Fold, own: Value<'k>) -> Value<'k> {
+        let (k, shared, local) = (self.k, self.shared, self.local);
+        if self.subgroups {
+            let of_subgroup = fold.join_subgroup(own);
+            k.when(k.builtin(Builtin::SubgroupLane).equals(0_u32), || {
+                shared.set(k.builtin(Builtin::Subgroup), of_subgroup);
+            });
+            k.barrier();
+            // However many subgroups a device makes of a workgroup.
+            let all = k.variable(shared.at(k.value(0_u32)));
+            k.range(1_u32, k.builtin(Builtin::Subgroups), 1_u32, |subgroup| {
+                all.set(fold.join(all.get(), shared.at(subgroup)));
+            });
+            return all.get();
+        }
+        shared.set(local, own);
+        let mut half = self.lanes / 2;
+        while half > 0 {
+            k.barrier();
+            k.when(local.below(half), || {
+                shared.set(local, fold.join(shared.at(local), shared.at(local + half)));
+            });
+            half /= 2;
+        }
         k.barrier();
-        k.when(local.below(half), || {
-            shared.set(local, fold.join(shared.at(local), shared.at(local + half)));
-        });
-        half /= 2;
+        shared.at(k.value(0_u32))
     }
-    k.barrier();
-    shared.at(k.value(0_u32))
+}
+
+/// Whether workgroups join numbers of a dtype by subgroups. Those of 64 bits may be pairs of words, of which subgroups know nothing.
+pub(super) fn by_subgroups<R: Runtime>(device: &R::Device, dtype: DType) -> bool {
+    R::limits(device).subgroups && held_as(dtype).value().words() == 1
 }
 
 /// The longest run that one invocation folds: the error of a sum grows with it.
@@ -203,7 +265,7 @@ pub(crate) fn reduce<R: Runtime>(op: ReduceOp, tensor: GpuTensor<R>, axes: &[usi
     let layout = tensor.layout.permute(&order);
     let divisor = mean.then_some(count.max(1));
     let dtype = tensor.dtype;
-    let folded = fold_last(fold, divisor, &tensor.with_layout(layout), split, dtype);
+    let folded = fold_last(fold, divisor, tensor.with_layout(layout), split, dtype);
     folded.with_layout(Layout::contiguous(shape))
 }
 
@@ -211,7 +273,7 @@ pub(crate) fn reduce<R: Runtime>(op: ReduceOp, tensor: GpuTensor<R>, axes: &[usi
 fn fold_last<R: Runtime>(
     fold: Fold,
     divisor: Option<usize>,
-    tensor: &GpuTensor<R>,
+    tensor: GpuTensor<R>,
     split: usize,
     dtype: DType,
 ) -> GpuTensor<R> {
@@ -229,7 +291,7 @@ fn fold_last<R: Runtime>(
     }
     // What is folded so far is kept as it is computed: narrow integers would wrap, halves lose digits.
     let parts = fold_runs(fold, None, tensor, split, (runs, run), wide, computed_in(dtype));
-    fold_last(fold, divisor, &parts, 1, dtype)
+    fold_last(fold, divisor, parts, 1, dtype)
 }
 
 /// Folds the dims from `split` on in `runs` of a length, each into one number of `dtype`, and divides those: `[results, runs]`. A
@@ -237,7 +299,7 @@ fn fold_last<R: Runtime>(
 pub(super) fn fold_runs<R: Runtime>(
     fold: Fold,
     divisor: Option<usize>,
-    tensor: &GpuTensor<R>,
+    tensor: GpuTensor<R>,
     split: usize,
     (runs, run): (usize, usize),
     wide: bool,
@@ -267,21 +329,26 @@ pub(super) fn fold_runs<R: Runtime>(
         Access::Strided => (Access::Strided, walk.dims.len()),
         access => (access, 0),
     };
-    let template = Reduce {
+    let (kept, folded, own) = (rank(&kept), rank(&folded), tensor.dtype);
+    let subgroups = wide && by_subgroups::<R>(&tensor.device, tensor.dtype);
+    let template = |from| Reduce {
         fold,
         mean: divisor.is_some(),
-        dtype: tensor.dtype,
+        dtype: own,
         result: dtype,
-        kept: rank(&kept),
-        folded: rank(&folded),
+        kept,
+        folded,
         wide,
+        subgroups,
+        from,
+        then: Vec::new(),
     };
     let groups = match wide {
         true => line_of_groups::<R>(&tensor.device, results * runs),
         false => line_of::<R>(&tensor.device, results * runs),
     };
-    launch::<R>(&tensor.device, template, &[tensor, &out], &words, groups);
-    out
+    let reader = Reader { reads: Reads::Once, others: &[], words: &words, groups };
+    reader.launch(tensor, out, template)
 }
 
 /// The position of an extreme along one dim.
@@ -297,13 +364,16 @@ pub struct ArgReduce {
     pub index: DType,
     /// How the other dims are walked, and over how many dims strides are told.
     pub kept: (Access, usize),
+    /// What yields the elements.
+    pub from: Program,
 }
 
 impl ArgReduce {
-    /// The kernel. Parameters: the number of results, dims and operand of what stays, the length of a lane, the stride along it.
+    /// The kernel. Parameters: those of what yields the elements; the number of results, dims and operand of what stays, the length of a lane, the stride along it.
     pub fn kernel(&self) -> Kernel {
         Builder::kernel("arg_reduce", [LINE, 1], |k| {
-            let (input, output) = (k.input(held_as(self.dtype)), k.output(held_as(self.index)));
+            let input = Source::declare(k, self.dtype, &self.from);
+            let output = k.output(held_as(self.index));
             let results = k.parameter();
             let dims = k.parameters(self.kept.1);
             let kept = Operand::declare(k, self.kept.0, self.kept.1);
@@ -338,7 +408,7 @@ impl ArgReduce {
 /// When the dim is empty.
 pub(crate) fn arg_reduce<R: Runtime>(
     op: ArgReduceOp,
-    tensor: &GpuTensor<R>,
+    tensor: GpuTensor<R>,
     dim: usize,
     select_last: bool,
     index: DType,
@@ -359,8 +429,9 @@ pub(crate) fn arg_reduce<R: Runtime>(
     words.extend(kept.stride_words(0));
     words.extend([length as u32, access::word(tensor.layout.strides[dim])]);
     let rank = if strided { kept.dims.len() } else { 0 };
-    let template = ArgReduce { op, select_last, dtype: tensor.dtype, index, kept: (access, rank) };
+    let (dtype, kept) = (tensor.dtype, (access, rank));
+    let template = |from| ArgReduce { op, select_last, dtype, index, kept, from };
     let groups = line_of::<R>(&tensor.device, out.len());
-    launch::<R>(&tensor.device, template, &[tensor, &out], &words, groups);
-    out
+    let reader = Reader { reads: Reads::Once, others: &[], words: &words, groups };
+    reader.launch(tensor, out, template)
 }

@@ -1,9 +1,11 @@
 //! What is computed of whole rows: softmax and norms over the last dim.
 
 use super::direct::LANES;
-use super::reduce::{Fold, join_group};
-use super::{LINE, elementwise, launch, line_of_groups, program};
-use crate::language::{Array, Builder, Builtin, Kernel, Type, Value};
+use super::reduce::{Fold, Group, by_subgroups};
+use super::source::{Program, Reader, Reads, Source};
+use super::then::{self, Then};
+use super::{LINE, elementwise, line_of_groups, program};
+use crate::language::{Builder, Builtin, Kernel, Type, Value};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, computed_in, held_as};
 use kiln_tensor::backend::{Layout, Primitive};
@@ -34,16 +36,22 @@ pub struct Rows {
     pub dtype: DType,
     /// Invocations of a workgroup.
     pub lanes: u32,
+    /// Whether it folds rows by subgroups.
+    pub subgroups: bool,
+    /// What yields the elements.
+    pub from: Program,
+    /// What is done to each result after that.
+    pub then: Vec<Then>,
 }
 
 impl Rows {
-    /// The kernel. Buffers: the rows, then weight and bias where the operation has them, then the result. Parameters: the number
-    /// of rows, their length, where the first starts; ε and where weight and bias start, where the operation has them.
+    /// The kernel. Buffers: the rows, then weight and bias where the operation has them, then the result. Parameters: those of
+    /// what yields the elements; the number of rows, their length, where the first starts; ε and where weight and bias start, where the operation has them.
     pub fn kernel(&self) -> Kernel {
         let storage = held_as(self.dtype);
         let ty = storage.value();
         Builder::kernel("rows", [self.lanes, 1], |k| {
-            let x = k.input(storage);
+            let x = Source::declare(k, self.dtype, &self.from);
             let (weighted, biased) = match self.op {
                 RowOp::Softmax | RowOp::LogSoftmax => (false, false),
                 RowOp::LayerNorm { bias } => (true, bias),
@@ -56,15 +64,18 @@ impl Rows {
             let epsilon = weighted.then(|| k.parameter_of(ty));
             let weight = weight.map(|weight| (weight, k.parameter()));
             let bias = bias.map(|bias| (bias, k.parameter()));
+            let then = then::declare(k, &self.then);
 
             let shared = k.shared(ty, self.lanes);
             let (local, group) = (k.builtin(Builtin::LocalIndex), k.group());
             // A group beyond the last repeats it, so that none leaves before the barriers.
             let row = group.min(rows - 1_u32) * length;
-            let sums = Sums { k, ty, shared, local, length, lanes: self.lanes };
+            let group_of = Group { k, shared, local, lanes: self.lanes, subgroups: self.subgroups };
+            let sums = Sums { group: group_of, ty, length };
             let each = |then: &dyn Fn(Value<'_>)| {
                 k.when(group.below(rows), || k.range(local, length, self.lanes, then));
             };
+            let write = |at: Value<'_>, y: Value<'_>| output.set(row + at, then::apply(&then, row + at, y));
             match self.op {
                 RowOp::Softmax | RowOp::LogSoftmax => {
                     let largest = sums.fold(Fold::Max, |at| x.at(start + row + at));
@@ -76,7 +87,7 @@ impl Rows {
                             RowOp::LogSoftmax => shifted - logarithm,
                             RowOp::Softmax | RowOp::LayerNorm { .. } | RowOp::RmsNorm => shifted.exp() / sum,
                         };
-                        output.set(row + at, y);
+                        write(at, y);
                     });
                 }
                 RowOp::LayerNorm { .. } | RowOp::RmsNorm => {
@@ -101,7 +112,7 @@ impl Rows {
                         if let Some((bias, first)) = bias {
                             y = y + bias.at(first + at);
                         }
-                        output.set(row + at, y);
+                        write(at, y);
                     });
                 }
             }
@@ -111,24 +122,20 @@ impl Rows {
 
 /// Folds of a row by its workgroup.
 pub(super) struct Sums<'k> {
-    pub k: &'k Builder,
+    pub group: Group<'k>,
     pub ty: Type,
-    pub shared: Array<'k>,
-    pub local: Value<'k>,
     pub length: Value<'k>,
-    pub lanes: u32,
 }
 
 impl<'k> Sums<'k> {
     /// The fold of what `element` yields of each position; for all invocations.
     pub fn fold(&self, fold: Fold, element: impl Fn(Value<'k>) -> Value<'k>) -> Value<'k> {
-        let k = self.k;
+        let Group { k, local, lanes, .. } = self.group;
         let own = k.variable(fold.neutral(k, self.ty));
-        k.range(self.local, self.length, self.lanes, |at| own.set(fold.join(own.get(), element(at))));
+        k.range(local, self.length, lanes, |at| own.set(fold.join(own.get(), element(at))));
         // The last fold's result was read by all before it is overwritten.
         k.barrier();
-        self.shared.set(self.local, own.get());
-        join_group(k, self.shared, self.local, fold, self.lanes)
+        self.group.join(fold, own.get())
     }
 }
 
@@ -151,14 +158,12 @@ fn run<R: Runtime>(
         words.extend(program::scalar_words(Scalar::Float(epsilon), computed_in(x.dtype)));
         words.extend(parameters.iter().map(|parameter| parameter.layout.offset as u32));
     }
-    let mut tensors = vec![&x];
-    tensors.extend(parameters);
-    tensors.push(&out);
     let groups = line_of_groups::<R>(&x.device, rows);
     // Without shared memory a barrier costs more than what waits for it: few invocations have few rounds of them.
     let lanes = if R::limits(&x.device).shared_memory { LINE } else { LANES };
-    launch::<R>(&x.device, Rows { op, dtype: x.dtype, lanes }, &tensors, &words, groups);
-    out
+    let (dtype, subgroups) = (x.dtype, by_subgroups::<R>(&x.device, x.dtype));
+    let reader = Reader { reads: Reads::Again, others: parameters, words: &words, groups };
+    reader.launch(x, out, |from| Rows { op, dtype, lanes, subgroups, from, then: Vec::new() })
 }
 
 /// A softmax along `dim`.

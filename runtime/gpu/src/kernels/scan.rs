@@ -155,7 +155,7 @@ fn scan<R: Runtime>(fold: Fold, tensor: &GpuTensor<R>, out: &GpuTensor<R>, dim: 
         let totals = fold_runs(
             fold,
             None,
-            &lanes_first,
+            lanes_first,
             dims.len() - 1,
             (parts, size),
             true,

@@ -4,7 +4,7 @@
 use super::access::{self, Access, Operand, Walk};
 use super::{Template, program};
 use crate::language::{Buffer, Builder, Value};
-use crate::runtime::{Amendment, Runtime};
+use crate::runtime::{Amendment, Last, Runtime};
 use crate::tensor::{GpuTensor, held_as};
 use kiln_tensor::backend::Primitive;
 use kiln_tensor::{DType, Expression, Scalar, Shape, Step};
@@ -66,22 +66,22 @@ pub(super) fn apply<'k>(programs: &[Declared<'_, 'k>], position: Value<'k>, valu
 }
 
 impl Template {
-    /// The kernel that does a program after its own, if it can.
-    fn then(&self, then: Then) -> Option<Self> {
-        let mut template = self.clone();
-        let programs = match &mut template {
-            Template::Elementwise(template) => &mut template.then,
-            Template::Matmul(template) => &mut template.then,
-            Template::Direct(template) => &mut template.then,
-            Template::Conv(template) => &mut template.then,
-            Template::RowConv(template) => &mut template.then,
-            Template::Reduce(_)
-            | Template::ArgReduce(_)
-            | Template::Rows(_)
+    /// The programs that it does after its own, if it can do any.
+    fn programs(&mut self) -> Option<&mut Vec<Then>> {
+        match self {
+            Template::Elementwise(template) => Some(&mut template.then),
+            Template::Reduce(template) => Some(&mut template.then),
+            Template::Rows(template) => Some(&mut template.then),
+            Template::Gather(template) => Some(&mut template.then),
+            Template::Matmul(template) => Some(&mut template.then),
+            Template::Direct(template) => Some(&mut template.then),
+            Template::Gemv(template) => Some(&mut template.then),
+            Template::Conv(template) => Some(&mut template.then),
+            Template::RowConv(template) => Some(&mut template.then),
+            Template::ArgReduce(_)
             | Template::CrossEntropy(_)
             | Template::Scan(_)
             | Template::Compact(_)
-            | Template::Gather(_)
             | Template::Scatter(_)
             | Template::EmbeddingGradient(_)
             | Template::SortStep(_)
@@ -91,13 +91,8 @@ impl Template {
             | Template::ConvTranspose(_)
             | Template::Pool(_)
             | Template::Recurrent(_)
-            | Template::Dropout(_) => return None,
-        };
-        if programs.len() == MOST {
-            return None;
+            | Template::Dropout(_) => None,
         }
-        programs.push(then);
-        Some(template)
     }
 }
 
@@ -127,8 +122,8 @@ pub(super) fn within_last<R: Runtime>(
         }
         let mut x = operands.remove(own);
         let (device, elements) = (x.device.clone(), x.len());
-        let amended = R::amend(&device, &mut x.memory, elements, |template, buffers| {
-            amendment(template, buffers, (expression, dtype), own, &operands, parameters, shape)
+        let amended = R::amend(&device, &mut x.memory, elements, |last| {
+            amendment(last, (expression, dtype), own, &operands, parameters, shape)
         });
         if amended {
             return Ok(x);
@@ -139,15 +134,16 @@ pub(super) fn within_last<R: Runtime>(
 }
 
 fn amendment<'a, R: Runtime>(
-    template: &Template,
-    buffers: usize,
+    last: Last<'_, R>,
     (expression, dtype): (&Expression, DType),
     own: usize,
     operands: &'a [GpuTensor<R>],
     parameters: &[Scalar],
     shape: &Shape,
 ) -> Option<Amendment<'a, R>> {
-    let fits = |x: &GpuTensor<R>| x.is_visible() && buffers + operands.len() <= R::limits(&x.device).bindings;
+    let buffers = last.buffers + operands.len();
+    let fits = |x: &GpuTensor<R>| x.is_visible() && buffers <= R::limits(&x.device).bindings;
+    let programs = last.template.programs().filter(|programs| programs.len() < MOST)?;
     if !operands.iter().all(fits) {
         return None;
     }
@@ -163,11 +159,11 @@ fn amendment<'a, R: Runtime>(
     }
     words.extend(program::parameter_words(expression, parameters));
     let operand_kinds = operands.iter().map(Primitive::dtype).zip(access).collect();
-    let then = Then { dtype, expression: expression.clone(), own, operands: operand_kinds, rank };
+    programs.push(Then { dtype, expression: expression.clone(), own, operands: operand_kinds, rank });
     Some(Amendment {
-        template: template.then(then)?,
         buffers: operands.iter().map(|operand| &operand.memory).collect(),
         parameters: words,
-        moved: operands.iter().map(GpuTensor::bytes_in_memory).sum(),
+        moved: operands.iter().map(GpuTensor::bytes_in_memory).sum::<usize>() as isize,
+        instead: None,
     })
 }

@@ -7,9 +7,10 @@ pub use rows::RowConv;
 
 use super::access::coordinates;
 use super::elementwise::from_start;
-use super::matmul::{Epilogue, TILE, TILE_GROUP, Tile};
+use super::matmul::{EACH, Epilogue, OTHERS, TILE_GROUP, Tile, tile};
 use super::then::{self, Then};
-use super::{LINE, block, launch, launch_blocks, launch_open, line_of};
+use super::tune::{self, Variant};
+use super::{LINE, block, launch, launch_open, line_of};
 use crate::language::{Builder, Kernel, Number, Type, Value};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, held_as, require};
@@ -112,8 +113,8 @@ pub struct Conv {
     pub bias: bool,
     /// What is done to each element at last.
     pub activation: Option<Activation>,
-    /// Whether it is a tiled product.
-    pub tiled: bool,
+    /// Rows and columns of an invocation of a tiled product, if it is one.
+    pub tiled: Option<[u32; 2]>,
     /// What came after that.
     pub then: Vec<Then>,
 }
@@ -123,13 +124,13 @@ impl Conv {
     /// the sizes.
     pub fn kernel(&self) -> Kernel {
         let storage = held_as(self.dtype);
-        let workgroup = if self.tiled { TILE_GROUP } else { [LINE, 1] };
+        let workgroup = if self.tiled.is_some() { TILE_GROUP } else { [LINE, 1] };
         Builder::kernel("conv", workgroup, |k| {
             let (x, weight) = (k.input(storage), k.input(storage));
             let epilogue =
                 Epilogue { bias: self.bias.then(|| k.input(storage)), activation: self.activation };
             let output = k.output(storage);
-            let tile = self.tiled.then(|| block(k));
+            let of_tile = self.tiled.map(|each| (each, block(k)));
             let (images, groups) = (k.parameter(), k.parameter());
             let (in_channels, out_channels) = (k.parameter(), k.parameter());
             let sizes = Sizes::declare(k);
@@ -146,10 +147,11 @@ impl Conv {
                 value.get()
             };
             // Images and groups along z: the channels of one group of one image follow one another.
-            if let Some([column, row, place]) = tile {
+            if let Some((each, [column, row, place])) = of_tile {
                 let group = place % groups;
-                let start = [row * TILE, column * TILE];
-                let tile = Tile { start, size: [out_channels, windows, depth], ty: storage.value() };
+                let [high, wide] = tile(each);
+                let start = [row * high, column * wide];
+                let tile = Tile { each, start, size: [out_channels, windows, depth], ty: storage.value() };
                 tile.product(
                     k,
                     |row, at| weight.at((group * out_channels + row) * depth + at),
@@ -213,9 +215,7 @@ pub(crate) fn conv<R: Runtime>(
     }
     let (x, weight) = (from_start(x), from_start(weight));
     let bias = bias.map(from_start);
-    // A tile of few rows computes mostly what nobody asked for.
-    let tiled = out_channels >= 8;
-    let template = Conv {
+    let template = |tiled| Conv {
         dtype: x.dtype,
         geometry: Geometry::of(&windows),
         bias: bias.is_some(),
@@ -228,13 +228,24 @@ pub(crate) fn conv<R: Runtime>(
     tensors.push(&out);
     let mut words = [batch, *groups, in_channels, out_channels].map(|n| n as u32).to_vec();
     words.extend(Sizes::words(&windows));
-    if !tiled {
-        launch_open::<R>(&x.device, template, &tensors, &words, line_of::<R>(&x.device, out.len()));
+    // A tile of few rows computes mostly what nobody asked for.
+    if out_channels < 8 {
+        launch_open::<R>(&x.device, template(None), &tensors, &words, line_of::<R>(&x.device, out.len()));
         return out;
     }
-    let across = |size: usize| size.div_ceil(TILE as usize);
-    let blocks = [across(windows.output_len()), across(out_channels), batch * groups];
-    launch_blocks::<R>(&x.device, template, &tensors, &words, blocks, true);
+    let variant = |each| {
+        let [high, wide] = tile(each);
+        let across = windows.output_len().div_ceil(wide as usize);
+        let blocks = [across, out_channels.div_ceil(high as usize), batch * groups];
+        Variant { name: format!("tiles {high}x{wide}"), template: template(Some(each)).into(), blocks }
+    };
+    let class = || {
+        let depth = in_channels * Geometry::of(&windows).kernel_length() as usize;
+        let sizes = [batch * groups, out_channels, windows.output_len(), depth].map(tune::rounded);
+        format!("convolution {} {sizes:?} {:?}", x.dtype, Geometry::of(&windows))
+    };
+    let others = || OTHERS.map(variant).into();
+    tune::launch_fastest::<R>(&x.device, class, variant(EACH), others, &tensors, &words);
     out
 }
 

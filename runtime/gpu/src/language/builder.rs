@@ -55,6 +55,7 @@ impl Builder {
             workgroup,
             bindings: Vec::new(),
             shared: Vec::new(),
+            subgroups: false,
             parameters: 0,
             types: Vec::new(),
             body: Vec::new(),
@@ -406,6 +407,12 @@ impl<'k> Value<'k> {
     pub fn fma(self, factor: impl Number<'k>, summand: impl Number<'k>) -> Value<'k> {
         let (factor, summand) = (factor.beside(self), summand.beside(self));
         self.kernel.number(self.ty(), Op::Fma(self.id, factor.id, summand.id))
+    }
+
+    /// The numbers of all invocations of the subgroup, joined; see [`Op::JoinSubgroup`].
+    pub fn join_subgroup(self, op: Binary) -> Value<'k> {
+        self.kernel.kernel.borrow_mut().subgroups = true;
+        self.kernel.number(self.ty(), Op::JoinSubgroup(op, self.id))
     }
 
     /// The smaller; of NaN and a number either.

@@ -211,6 +211,7 @@ impl Dialect for Cuda {
             Op::LoadShared(array, index) => format!("shared_{array}[{}]", of(index)),
             Op::Get(variable) => print::name(variable),
             Op::Warp(op) => matrix::number(printer, op),
+            Op::JoinSubgroup(..) => no_subgroups(),
         })
     }
 
@@ -417,6 +418,11 @@ fn unary(op: Unary, ty: Type, x: &str) -> String {
     format!("{function}{}({x})", if is_double { "" } else { "f" })
 }
 
+/// Stops at what no kernel for CUDA has.
+fn no_subgroups() -> ! {
+    unreachable!("CUDA's limits have no subgroups: its workgroups join their numbers in shared memory")
+}
+
 fn place(kernel: &Kernel, builtin: Builtin) -> String {
     let place = match builtin {
         Builtin::LocalIndex if kernel.workgroup[1] == 1 => "threadIdx.x",
@@ -427,6 +433,7 @@ fn place(kernel: &Kernel, builtin: Builtin) -> String {
         Builtin::GroupY => "blockIdx.y",
         Builtin::GroupZ => "blockIdx.z",
         Builtin::GroupsX => "gridDim.x",
+        Builtin::Subgroup | Builtin::Subgroups | Builtin::SubgroupLane => no_subgroups(),
     };
     place.to_owned()
 }

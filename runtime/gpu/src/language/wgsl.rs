@@ -43,12 +43,17 @@ fn source_in<const NATIVE: bool>(kernel: &Kernel) -> String {
         printer.out,
         "fn {ENTRY_POINT}(\n    @builtin(local_invocation_index) local_index: u32,\n    \
          @builtin(local_invocation_id) local: vec3<u32>,\n    @builtin(workgroup_id) workgroup: vec3<u32>,\n    \
-         @builtin(num_workgroups) workgroups: vec3<u32>,\n) {{"
+         @builtin(num_workgroups) workgroups: vec3<u32>,{}\n) {{",
+        if kernel.subgroups { SUBGROUP_PLACES } else { "" }
     );
     printer.block(&kernel.body);
     printer.out.push_str("}\n");
     printer.out
 }
+
+/// The parameters of an entry point that tell where an invocation is among subgroups.
+const SUBGROUP_PLACES: &str = "\n    @builtin(subgroup_id) subgroup: u32,\n    \
+     @builtin(num_subgroups) subgroups: u32,\n    @builtin(subgroup_invocation_id) lane: u32,";
 
 /// Stops at what no kernel for a device of WebGPU's has.
 fn absent(what: &dyn std::fmt::Debug) -> ! {
@@ -294,6 +299,7 @@ impl<const NATIVE: bool> Dialect for Wgsl<NATIVE> {
             Op::LoadShared(array, index) => format!("shared_{array}[{}]", of(index)),
             Op::Get(variable) => print::name(variable),
             Op::Warp(op) => absent(&op),
+            Op::JoinSubgroup(op, x) => format!("{}({})", subgroup(op), of(x)),
         })
     }
 
@@ -381,6 +387,27 @@ fn unary(op: Unary, ty: Type, x: &str) -> String {
     format!("{function}({x})")
 }
 
+/// The function that joins the numbers of a subgroup.
+fn subgroup(op: Binary) -> &'static str {
+    match op {
+        Binary::Add => "subgroupAdd",
+        Binary::Mul => "subgroupMul",
+        Binary::Min => "subgroupMin",
+        Binary::Max => "subgroupMax",
+        // Of truth values alone.
+        Binary::And => "subgroupAll",
+        Binary::Or => "subgroupAny",
+        Binary::Sub
+        | Binary::Div
+        | Binary::Rem
+        | Binary::Xor
+        | Binary::ShiftLeft
+        | Binary::ShiftRight
+        | Binary::Pow
+        | Binary::Atan2 => unreachable!("{op:?} of a subgroup depends on its order"),
+    }
+}
+
 fn place(builtin: Builtin) -> &'static str {
     match builtin {
         Builtin::LocalIndex => "local_index",
@@ -390,6 +417,9 @@ fn place(builtin: Builtin) -> &'static str {
         Builtin::GroupY => "workgroup.y",
         Builtin::GroupZ => "workgroup.z",
         Builtin::GroupsX => "workgroups.x",
+        Builtin::Subgroup => "subgroup",
+        Builtin::Subgroups => "subgroups",
+        Builtin::SubgroupLane => "lane",
     }
 }
 

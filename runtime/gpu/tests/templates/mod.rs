@@ -7,6 +7,7 @@ use kiln_gpu::kernels::direct::{Bias, Direct, Reading};
 use kiln_gpu::kernels::dropout::Dropout;
 use kiln_gpu::kernels::elementwise::Elementwise;
 use kiln_gpu::kernels::embedding::EmbeddingGradient;
+use kiln_gpu::kernels::gemv::Gemv;
 use kiln_gpu::kernels::index::{Gather, Scatter};
 use kiln_gpu::kernels::matmul::Matmul;
 use kiln_gpu::kernels::recurrent::Recurrent;
@@ -49,6 +50,46 @@ pub fn after(dtype: DType) -> Vec<Then> {
         Then { dtype, expression: sum, own: 1, operands: vec![(dtype, Strided)], rank: 2 },
         Then { dtype, expression: Expression::new(product), own: 0, operands: Vec::new(), rank: 0 },
     ]
+}
+
+/// Kernels that compute what they read, and go on with what they would write.
+fn fused(dtype: DType) -> Vec<Template> {
+    let steps = vec![Step::Input(0), Step::Input(1), Step::Binary(BinaryOp::Mul, 0, 1)];
+    let program = Elementwise {
+        expression: Expression::new(steps),
+        operands: vec![(dtype, Strided), (dtype, Linear)],
+        counters: Vec::new(),
+        results: vec![(dtype, Linear)],
+        rank: 2,
+        then: after(dtype),
+    };
+    let from = || Some(Box::new(program.clone()));
+    let then = || after(dtype);
+    let (kept, folded) = ((Strided, 2), (Linear, 0));
+    let (fold, index) = (Fold::Sum, DType::I32);
+    let mut all: Vec<Template> = vec![
+        Reduce {
+            fold,
+            mean: true,
+            dtype,
+            result: dtype,
+            kept,
+            folded,
+            wide: true,
+            subgroups: false,
+            from: from(),
+            then: then(),
+        }
+        .into(),
+        ArgReduce { op: ArgReduceOp::Max, select_last: false, dtype, index, kept, from: from() }.into(),
+        Gather { dtype, index, access: (Linear, Strided, 3), then: then() }.into(),
+    ];
+    if dtype.is_float() {
+        for op in [RowOp::Softmax, RowOp::LayerNorm { bias: true }] {
+            all.push(Rows { op, dtype, lanes: 8, subgroups: false, from: from(), then: then() }.into());
+        }
+    }
+    all
 }
 
 /// Programs of one step of each kind on every dtype that has it.
@@ -167,7 +208,21 @@ fn folds(dtypes: &[DType]) -> Vec<Template> {
                 let (kept, folded) = ((Strided, 3), (Strided, 2));
                 for result in [dtype, wide_of(dtype)] {
                     let mean = !dtype.is_bool();
-                    all.push(Reduce { fold, mean, dtype, result, kept, folded, wide }.into());
+                    all.push(
+                        Reduce {
+                            fold,
+                            mean,
+                            dtype,
+                            result,
+                            kept,
+                            folded,
+                            wide,
+                            subgroups: false,
+                            from: None,
+                            then: Vec::new(),
+                        }
+                        .into(),
+                    );
                 }
             }
             let kept = (Linear, Strided, 2);
@@ -177,7 +232,7 @@ fn folds(dtypes: &[DType]) -> Vec<Template> {
         }
         for op in [ArgReduceOp::Max, ArgReduceOp::Min] {
             let (index, kept) = (DType::I32, (Strided, 2));
-            all.push(ArgReduce { op, select_last: true, dtype, index, kept }.into());
+            all.push(ArgReduce { op, select_last: true, dtype, index, kept, from: None }.into());
         }
         all.push(SortStep { dtype, descending: true }.into());
         all.push(SortStep { dtype, descending: false }.into());
@@ -186,7 +241,7 @@ fn folds(dtypes: &[DType]) -> Vec<Template> {
         let norms = [RowOp::LayerNorm { bias: true }, RowOp::LayerNorm { bias: false }, RowOp::RmsNorm];
         for op in norms.into_iter().chain([RowOp::Softmax, RowOp::LogSoftmax]) {
             for lanes in [256, 8] {
-                all.push(Rows { op, dtype, lanes }.into());
+                all.push(Rows { op, dtype, lanes, subgroups: false, from: None, then: Vec::new() }.into());
             }
         }
         for (weighted, ignored, lanes) in [(true, 2, 256), (false, 0, 8)] {
@@ -200,7 +255,21 @@ fn folds(dtypes: &[DType]) -> Vec<Template> {
 fn truths() -> Vec<Template> {
     let (kept, folded) = ((Linear, 0), (Single, 0));
     let dtype = DType::Bool;
-    let fold = |fold| Reduce { fold, mean: false, dtype, result: dtype, kept, folded, wide: true }.into();
+    let fold = |fold| {
+        Reduce {
+            fold,
+            mean: false,
+            dtype,
+            result: dtype,
+            kept,
+            folded,
+            wide: true,
+            subgroups: false,
+            from: None,
+            then: Vec::new(),
+        }
+        .into()
+    };
     vec![fold(Fold::Any), fold(Fold::All)]
 }
 
@@ -212,7 +281,7 @@ fn indexing(dtypes: &[DType], indices: [DType; 2]) -> Vec<Template> {
     let mut all: Vec<Template> = Vec::new();
     for &dtype in dtypes {
         for index in indices {
-            all.push(Gather { dtype, index, access: (Linear, Strided, 3) }.into());
+            all.push(Gather { dtype, index, access: (Linear, Strided, 3), then: Vec::new() }.into());
             if dtype.is_float() {
                 all.push(EmbeddingGradient { dtype, index }.into());
             }
@@ -224,15 +293,24 @@ fn indexing(dtypes: &[DType], indices: [DType; 2]) -> Vec<Template> {
     all
 }
 
+fn matmul(dtype: DType, each: [u32; 2]) -> Template {
+    let activation = dtype.is_float().then_some(Activation::Gelu);
+    Matmul { dtype, batch: (Strided, Linear, 2), each, bias: true, activation, then: after(dtype) }.into()
+}
+
+fn gemv(dtype: DType, by_columns: bool) -> Template {
+    let batch = (Strided, Linear, 2);
+    Gemv { dtype, batch, rows: 2, by_columns, bias: true, activation: None, then: after(dtype) }.into()
+}
+
 fn products_and_windows(dtypes: &[DType]) -> Vec<Template> {
     let mut all: Vec<Template> = Vec::new();
     let geometry = Geometry { kernel: [1, 3, 3], stride: [1, 2, 1], dilation: [1, 1, 2] };
     for &dtype in dtypes {
         let activation = dtype.is_float().then_some(Activation::Gelu);
-        all.push(
-            Matmul { dtype, batch: (Strided, Linear, 2), bias: true, activation, then: after(dtype) }.into(),
-        );
-        for tiled in [false, true] {
+        all.push(matmul(dtype, [4, 4]));
+        all.push(gemv(dtype, dtype.is_float()));
+        for tiled in [None, Some([4, 4])] {
             all.push(Conv { dtype, geometry, bias: true, activation, tiled, then: after(dtype) }.into());
         }
         all.push(ConvTranspose { dtype, geometry, bias: true }.into());
@@ -395,6 +473,8 @@ pub fn all() -> Vec<Template> {
         folds(&DTYPES),
         truths(),
         indexing(&DTYPES, [DType::I32, DType::U32]),
+        fused(DType::F32),
+        vec![matmul(DType::F32, [2, 8]), gemv(DType::F32, false)],
         products_and_windows(&products),
         direct(&products),
         recurrent(&[DType::F32, DType::F16]),
@@ -446,6 +526,22 @@ pub fn of_integers_of_64_bits() -> Vec<Template> {
     families.into_iter().flatten().filter(|template| !is_norm(template)).collect()
 }
 
+/// Kernels of devices with subgroups, which WGSL alone has.
+#[allow(dead_code, reason = "CUDA's kernels do without")]
+pub fn with_subgroups() -> Vec<Template> {
+    let mut all = folds(&DTYPES);
+    all.extend(truths());
+    let joins = |template: &mut Template| match template {
+        Template::Reduce(Reduce { wide: true, subgroups, .. }) | Template::Rows(Rows { subgroups, .. }) => {
+            *subgroups = true;
+            true
+        }
+        _ => false,
+    };
+    all.retain_mut(joins);
+    all
+}
+
 /// Kernels of every family with dtypes that CUDA C++ alone has: all of them in casts, else one of those that differ by their name alone.
 pub fn of_cuda_alone() -> Vec<Template> {
     let some = [DType::F64, DType::BF16, DType::I64, DType::I8, DType::U64, DType::U16];
@@ -479,10 +575,22 @@ pub fn readable() -> [(&'static str, Template); 4] {
     let sum = elementwise(steps, &[(DType::F32, Linear), (DType::F16, Strided)], DType::F32, 2);
     let (kept, folded) = ((Linear, 0), (Linear, 0));
     let dtype = DType::F32;
-    let mean = Reduce { fold: Fold::Sum, mean: true, dtype, result: dtype, kept, folded, wide: true };
+    let mean = Reduce {
+        fold: Fold::Sum,
+        mean: true,
+        dtype,
+        result: dtype,
+        kept,
+        folded,
+        wide: true,
+        subgroups: false,
+        from: None,
+        then: Vec::new(),
+    };
     let product = Matmul {
         dtype: DType::F32,
         batch: (Single, Single, 0),
+        each: [4, 4],
         bias: false,
         activation: None,
         then: Vec::new(),

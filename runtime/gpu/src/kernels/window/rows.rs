@@ -5,7 +5,8 @@ use super::super::direct::{Bias, LANES, Side, least_left_over};
 use super::super::elementwise::{self, from_start};
 use super::super::matmul::{Epilogue, Product};
 use super::super::then::{self, Then};
-use super::super::{access::Walk, block, launch_blocks};
+use super::super::tune::{self, Variant};
+use super::super::{access::Walk, block};
 use super::{Geometry, Sizes, zero};
 use crate::language::{Buffer, Builder, Builtin, Kernel, Value};
 use crate::runtime::Runtime;
@@ -194,28 +195,37 @@ pub(super) fn conv<R: Runtime>(
         [8, 4].into_iter().find(|channels| out_channels.is_multiple_of(*channels)).unwrap_or(1) as u32;
     let most = MOST_UNROLLED / (channels * unrolled);
     let lengths = [14, 8, 7, 4, 2, 1].into_iter().filter(|&pixels| pixels <= most.max(1));
-    let template = RowConv {
-        dtype: x.dtype,
+    let (x, bias) = (from_start(x), bias.map(from_start));
+    let template = |pixels| RowConv {
+        dtype: out.dtype,
         geometry,
         padded,
         channels,
-        pixels: least_left_over(windows.output[2], lengths),
+        pixels,
         bias: bias.is_some(),
         activation,
         then: Vec::new(),
     };
-    let x = from_start(x);
-    let weight = if template.is_packed() { packed(weight, channels as usize) } else { from_start(weight) };
-    let bias = bias.map(from_start);
+    let usual = least_left_over(windows.output[2], lengths.clone());
+    let is_packed = template(usual).is_packed();
+    let weight = if is_packed { packed(weight, channels as usize) } else { from_start(weight) };
     let rows = windows.output[0] * windows.output[1];
-    let blocks = windows.output[2].div_ceil(template.pixels as usize) * rows;
-    let blocks = [blocks.div_ceil(LANES as usize), out_channels / channels as usize, batch * groups];
+    let variant = |pixels| {
+        let blocks = windows.output[2].div_ceil(pixels as usize) * rows;
+        let blocks = [blocks.div_ceil(LANES as usize), out_channels / channels as usize, batch * groups];
+        Variant { name: format!("{pixels} pixels"), template: template(pixels).into(), blocks }
+    };
+    let class = || {
+        let sizes = [batch, groups, in_channels, out_channels, rows].map(tune::rounded);
+        format!("convolution {} {sizes:?} {geometry:?} of {}", out.dtype, windows.output[2])
+    };
     let mut words = [groups, in_channels, out_channels].map(|n| n as u32).to_vec();
     words.extend(Sizes::words(windows));
     let mut tensors = vec![&x, &weight];
     tensors.extend(&bias);
     tensors.push(out);
-    launch_blocks::<R>(device, template, &tensors, &words, blocks, true);
+    let others = || lengths.filter(|&pixels| pixels > 1).map(variant).collect();
+    tune::launch_fastest::<R>(device, class, variant(usual), others, &tensors, &words);
 }
 
 /// Weights by blocks of output channels, see [`RowConv::channels`]; made once, and kept with their memory.

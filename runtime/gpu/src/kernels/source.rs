@@ -1,0 +1,162 @@
+//! What a kernel reads of a tensor: elements in memory, or, where an elementwise program had just been asked to compute them and nobody else
+//! holds them, what that program yields of each. So they cost neither a kernel of their own nor a way to memory and back.
+
+use super::elementwise::{Declared, Elementwise};
+use super::{Template, launch_open};
+use crate::language::{Buffer, Builder, Value};
+use crate::runtime::{Amendment, Instead, Last, Runtime};
+use crate::tensor::{GpuTensor, held_as};
+use kiln_tensor::backend::Primitive;
+use kiln_tensor::{Activation, BinaryOp, DType, Expression, Step, UnaryOp};
+
+/// The program whose one result is read in place of a tensor, if it is one.
+pub type Program = Option<Box<Elementwise>>;
+
+/// A tensor in a kernel.
+pub(super) enum Source<'t, 'k> {
+    Memory(Buffer<'k>),
+    Program(Declared<'t, 'k>),
+}
+
+impl<'t, 'k> Source<'t, 'k> {
+    /// The next buffers and parameters as those of a tensor of a dtype, or of the program that yields its elements.
+    pub(super) fn declare(k: &'k Builder, dtype: DType, program: &'t Program) -> Self {
+        match program {
+            None => Source::Memory(k.input(held_as(dtype))),
+            Some(program) => Source::Program(program.declare(k, false)),
+        }
+    }
+
+    /// The element at a position in memory.
+    pub(super) fn at(&self, position: Value<'k>) -> Value<'k> {
+        match self {
+            Source::Memory(buffer) => buffer.at(position),
+            Source::Program(program) => program.result(position),
+        }
+    }
+}
+
+/// How a kernel reads a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reads {
+    /// Each element once.
+    Once,
+    /// Each several times: only what is computed as fast as read is computed each time.
+    Again,
+}
+
+/// A kernel that reads a tensor, some others after it, and writes all of one.
+pub(super) struct Reader<'a, R: Runtime> {
+    pub reads: Reads,
+    /// The others.
+    pub others: &'a [GpuTensor<R>],
+    /// The parameters.
+    pub words: &'a [u32],
+    pub groups: [u32; 3],
+}
+
+impl<R: Runtime> Reader<'_, R> {
+    /// Runs the kernel that `template` makes of where `x` comes from, and yields what it wrote: a tensor like `out`, whose contents are
+    /// arbitrary. The program that computes `x` becomes a part of it where that was the last kernel.
+    pub(super) fn launch<T: Into<Template>>(
+        &self,
+        mut x: GpuTensor<R>,
+        mut out: GpuTensor<R>,
+        template: impl Fn(Program) -> T,
+    ) -> GpuTensor<R> {
+        let (device, elements) = (x.device.clone(), x.len());
+        // Memory that the program reads may have been given back already, and be what the result was to be written to.
+        let mut in_use = Vec::new();
+        loop {
+            let mut is_read = false;
+            let (dtype, bytes) = (x.dtype, x.bytes_in_memory());
+            let is_done = R::amend(&device, &mut x.memory, elements, |last| {
+                is_read = (last.uses)(&out.memory);
+                if is_read { None } else { self.with_program(last, (dtype, bytes), &out, &template) }
+            });
+            if is_done {
+                return out;
+            }
+            if !is_read {
+                break;
+            }
+            let another = GpuTensor::empty(out.shape(), out.dtype, &device);
+            in_use.push(core::mem::replace(&mut out, another));
+        }
+        let mut tensors = vec![&x];
+        tensors.extend(self.others);
+        tensors.push(&out);
+        launch_open::<R>(&device, template(None), &tensors, self.words, self.groups);
+        out
+    }
+
+    /// The last kernel as one that reads what it computes.
+    fn with_program<'a, T: Into<Template>>(
+        &'a self,
+        last: Last<'_, R>,
+        (dtype, bytes): (DType, usize),
+        out: &'a GpuTensor<R>,
+        template: impl Fn(Program) -> T,
+    ) -> Option<Amendment<'a, R>> {
+        let Template::Elementwise(program) = &*last.template else { return None };
+        let fits = last.buffers + self.others.len() <= R::limits(&out.device).bindings;
+        let is_visible = self.others.iter().chain([out]).all(GpuTensor::is_visible);
+        // Whether 16-bit floats are rounded in between must not depend on when kernels are submitted.
+        let rounds = matches!(dtype, DType::F16 | DType::BF16);
+        let pays = self.reads == Reads::Once || is_as_fast_as_reading(program);
+        if !fits
+            || !is_visible
+            || rounds
+            || !pays
+            || program.results.first().is_none_or(|&(of, _)| of != dtype)
+        {
+            return None;
+        }
+        let without = program.operands.len();
+        *last.template = template(Some(Box::new(program.clone()))).into();
+        let further: Vec<&GpuTensor<R>> = self.others.iter().chain([out]).collect();
+        let moved: usize = further.iter().map(|tensor| tensor.bytes_in_memory()).sum();
+        Some(Amendment {
+            buffers: further.iter().map(|tensor| &tensor.memory).collect(),
+            parameters: self.words.to_vec(),
+            moved: moved as isize - bytes as isize,
+            instead: Some(Instead {
+                without,
+                groups: self.groups,
+                writes_all_of: Some((self.others.len(), out.len())),
+            }),
+        })
+    }
+}
+
+/// Whether a program has no functions that take a GPU as long as reading its result. What only moves elements was asked for so that they
+/// lie otherwise.
+fn is_as_fast_as_reading(program: &Elementwise) -> bool {
+    let is_fast = |expression: &Expression| expression.steps.iter().all(is_arithmetic);
+    program.expression.steps.len() > 1
+        && is_fast(&program.expression)
+        && program.then.iter().all(|then| is_fast(&then.expression))
+}
+
+fn is_arithmetic(step: &Step) -> bool {
+    match step {
+        Step::Binary(op, ..) => {
+            matches!(op, BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Max | BinaryOp::Min)
+        }
+        Step::Unary(op, _) => matches!(op, UnaryOp::Neg | UnaryOp::Abs),
+        Step::Activation(activation, _) => matches!(
+            activation,
+            Activation::Relu
+                | Activation::LeakyRelu { .. }
+                | Activation::Affine { .. }
+                | Activation::Clamp { .. }
+        ),
+        Step::Input(..)
+        | Step::Parameter(..)
+        | Step::Constant(..)
+        | Step::Iota(..)
+        | Step::Cast(..)
+        | Step::Compare(..)
+        | Step::Where(..) => true,
+    }
+}

@@ -1,0 +1,44 @@
+//! Which of several kernels that do the same a device runs: the usual one, or the one that was fastest when they were timed.
+
+use super::{Template, launch_blocks};
+use crate::runtime::Runtime;
+use crate::tensor::GpuTensor;
+
+/// A kernel of one workgroup a block.
+pub(super) struct Variant {
+    /// Tells it from others of its class.
+    pub name: String,
+    pub template: Template,
+    /// How many blocks there are along x, y and z.
+    pub blocks: [usize; 3],
+}
+
+/// Launches one of several kernels that write all of the last tensor: the `usual` one, but on devices that
+/// [time them](crate::runtime::Limits::tunes) the fastest for work of its `class`.
+pub(super) fn launch_fastest<R: Runtime>(
+    device: &R::Device,
+    class: impl FnOnce() -> String,
+    usual: Variant,
+    others: impl FnOnce() -> Vec<Variant>,
+    tensors: &[&GpuTensor<R>],
+    words: &[u32],
+) {
+    let mut chosen = usual;
+    if R::limits(device).tunes {
+        let mut variants = others();
+        variants.retain(|other| other.template != chosen.template);
+        variants.insert(0, chosen);
+        let names: Vec<&str> = variants.iter().map(|variant| variant.name.as_str()).collect();
+        let best = R::fastest(device, &class(), &names, &mut |n| {
+            let Variant { template, blocks, .. } = &variants[n];
+            launch_blocks::<R>(device, template.clone(), tensors, words, *blocks, false);
+        });
+        chosen = variants.swap_remove(best.min(variants.len() - 1));
+    }
+    launch_blocks::<R>(device, chosen.template, tensors, words, chosen.blocks, true);
+}
+
+/// A size as classes of work have it: the next power of two.
+pub(super) fn rounded(size: usize) -> usize {
+    size.next_power_of_two()
+}

@@ -1,0 +1,208 @@
+//! Which kernels were fastest on an adapter: timed once for each class of work, and kept in a file of the user's.
+//!
+//! A file holds what was found on one adapter with one driver by one version of Kiln: a line that says so, and a line a class. One that
+//! says otherwise, or is damaged, is as good as none, and written anew.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use std::{env, fs, io, process};
+
+/// The variable that says, by 1, that devices time kernels which do the same. Else they run those that are usually the fastest.
+const TUNE: &str = "KILN_TUNE";
+/// The variable that names the folder in which times are kept; where it is empty, they are forgotten with the process.
+const FOLDER: &str = "KILN_WGPU_CACHE";
+
+/// What a device knows of kernels that do the same.
+#[derive(Debug)]
+pub(crate) struct Tuning {
+    is_on: AtomicBool,
+    file: Option<File>,
+    /// The fastest kernel's name by the class of work; nothing before it was looked for in the file.
+    found: Mutex<Option<BTreeMap<String, String>>>,
+}
+
+impl Tuning {
+    /// That of an adapter, which a line of text names.
+    pub fn new(adapter: &str) -> Self {
+        let is_on = !cfg!(target_arch = "wasm32") && env::var(TUNE).is_ok_and(|value| value == "1");
+        Self::with(is_on, folder().map(|folder| File::of(&folder, adapter)))
+    }
+
+    fn with(is_on: bool, file: Option<File>) -> Self {
+        Self { is_on: AtomicBool::new(is_on), file, found: Mutex::default() }
+    }
+
+    /// Whether kernels are timed. Never in a browser, where no thread can wait for the device.
+    pub fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Relaxed)
+    }
+
+    /// Has kernels timed, or not any more.
+    pub fn set(&self, on: bool) {
+        self.is_on.store(on && !cfg!(target_arch = "wasm32"), Ordering::Relaxed);
+    }
+
+    /// The place among `names` of the kernel that is fastest for a class of work; `time` takes the time of one, unless that fails.
+    pub fn fastest(
+        &self,
+        class: &str,
+        names: &[&str],
+        mut time: impl FnMut(usize) -> Option<Duration>,
+    ) -> usize {
+        let known = self.found().as_ref().and_then(|found| found.get(class)).cloned();
+        if let Some(place) = known.and_then(|known| names.iter().position(|&name| name == known)) {
+            return place;
+        }
+        // Nothing is locked meanwhile: launches ask for what was found.
+        let times = (0..names.len()).filter_map(|place| Some((time(place)?, place)));
+        let Some((_, best)) = times.min() else { return 0 };
+        let mut found = self.found();
+        let all = found.get_or_insert_default();
+        // Another program may have found more since.
+        let others = self.file.as_ref().and_then(File::read).unwrap_or_default();
+        others.into_iter().for_each(|(class, name)| {
+            all.entry(class).or_insert(name);
+        });
+        all.insert(class.to_owned(), names[best].to_owned());
+        if let Some(Err(error)) = self.file.as_ref().map(|file| file.write(all)) {
+            log::debug!("which kernels are fastest could not be kept: {error}");
+        }
+        best
+    }
+
+    /// What was found, here or before.
+    fn found(&self) -> MutexGuard<'_, Option<BTreeMap<String, String>>> {
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        if found.is_none() {
+            *found = Some(self.file.as_ref().and_then(File::read).unwrap_or_default());
+        }
+        found
+    }
+}
+
+/// The folder that [`FOLDER`] names, or the user's folder for such (`$XDG_CACHE_HOME`, `~/.cache`, `%LOCALAPPDATA%`); nothing where there
+/// is none.
+fn folder() -> Option<PathBuf> {
+    if let Some(folder) = env::var_os(FOLDER) {
+        return (!folder.is_empty()).then(|| folder.into());
+    }
+    let known = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let folder = known("XDG_CACHE_HOME")
+        .or_else(|| known("HOME").map(|home| home.join(".cache")))
+        .or_else(|| known("LOCALAPPDATA"))?;
+    Some(folder.join("kiln").join("wgpu"))
+}
+
+/// What was found on an adapter, on disk.
+#[derive(Debug)]
+struct File {
+    path: PathBuf,
+    /// Its first line.
+    header: String,
+}
+
+impl File {
+    fn of(folder: &Path, adapter: &str) -> Self {
+        let header = format!("kiln {} fastest kernels 1: {adapter}", env!("CARGO_PKG_VERSION"));
+        let mut hasher = DefaultHasher::new();
+        header.hash(&mut hasher);
+        Self { path: folder.join(format!("{:016x}.tuning", hasher.finish())), header }
+    }
+
+    /// What it says; nothing where it is not whole.
+    fn read(&self) -> Option<BTreeMap<String, String>> {
+        let text = fs::read_to_string(&self.path).ok()?;
+        let mut lines = text.lines();
+        let of_this = lines.next()? == self.header;
+        let found: Option<BTreeMap<_, _>> = lines
+            .map(|line| line.split_once('\t').map(|(class, name)| (class.to_owned(), name.to_owned())))
+            .collect();
+        found.filter(|_| of_this && text.ends_with('\n'))
+    }
+
+    fn write(&self, found: &BTreeMap<String, String>) -> io::Result<()> {
+        let lines = found.iter().map(|(class, name)| format!("{class}\t{name}\n"));
+        let text: String = [format!("{}\n", self.header)].into_iter().chain(lines).collect();
+        fs::create_dir_all(self.path.parent().unwrap_or(Path::new(".")))?;
+        // Written aside and renamed, so that programs that run at once do not see halves.
+        let aside = self.path.with_extension(format!("{}.{:?}", process::id(), std::thread::current().id()));
+        fs::write(&aside, text).and_then(|()| fs::rename(&aside, &self.path)).inspect_err(|_| {
+            let _ = fs::remove_file(&aside);
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{File, Tuning};
+    use std::path::Path;
+    use std::time::Duration;
+
+    fn tuning(folder: &Path, adapter: &str) -> Tuning {
+        Tuning::with(true, Some(File::of(folder, adapter)))
+    }
+
+    /// The fastest by times that are given, in milliseconds, and how many were taken.
+    fn fastest(tuning: &Tuning, class: &str, names: &[&str], times: &[Option<u64>]) -> (usize, usize) {
+        let mut taken = 0;
+        let best = tuning.fastest(class, names, |n| {
+            taken += 1;
+            times[n].map(Duration::from_millis)
+        });
+        (best, taken)
+    }
+
+    #[test]
+    fn each_class_is_timed_once_for_an_adapter() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = ["a", "b", "c"];
+        let first = tuning(folder.path(), "one");
+        assert_eq!(fastest(&first, "x", &names, &[Some(3), Some(1), Some(2)]), (1, 3));
+        assert_eq!(fastest(&first, "x", &names, &[Some(1), Some(3), Some(2)]), (1, 0));
+        assert_eq!(fastest(&first, "y", &names, &[Some(3), Some(2), Some(1)]), (2, 3));
+        // Another process, with the kernels in another order, and one that has not the fastest.
+        let second = tuning(folder.path(), "one");
+        assert_eq!(fastest(&second, "x", &["c", "b"], &[Some(1), Some(2)]), (1, 0));
+        assert_eq!(fastest(&second, "x", &["a", "c"], &[Some(1), Some(2)]), (0, 2));
+        let other = tuning(folder.path(), "two");
+        assert_eq!(fastest(&other, "x", &names, &[Some(1), Some(3), None]), (0, 3));
+        // Both go on with what each of them found.
+        assert_eq!(fastest(&tuning(folder.path(), "one"), "y", &names, &[None, None, None]), (2, 0));
+    }
+
+    #[test]
+    fn what_cannot_be_timed_is_the_usual_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let tuning = tuning(folder.path(), "one");
+        assert_eq!(fastest(&tuning, "x", &["a", "b"], &[None, None]), (0, 2));
+        assert_eq!(fastest(&tuning, "x", &["a", "b"], &[None, Some(5)]), (1, 2));
+    }
+
+    #[test]
+    fn a_damaged_file_is_written_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = ["a", "b"];
+        fastest(&tuning(folder.path(), "one"), "x", &names, &[Some(2), Some(1)]);
+        let path = File::of(folder.path(), "one").path;
+        let whole = std::fs::read(&path).unwrap();
+        let cut = whole[..whole.len() - 1].to_vec();
+        let other = String::from_utf8(whole.clone()).unwrap().replace("one", "two").into_bytes();
+        for damaged in [Vec::new(), cut, other, b"\xff\xfe\n".to_vec(), [&whole[..], b"no tab\n"].concat()] {
+            std::fs::write(&path, damaged).unwrap();
+            let tuning = tuning(folder.path(), "one");
+            assert_eq!(fastest(&tuning, "x", &names, &[Some(2), Some(1)]), (1, 2));
+            assert_eq!(std::fs::read(&path).unwrap(), whole);
+        }
+    }
+
+    #[test]
+    fn without_a_folder_it_is_kept_in_the_process() {
+        let tuning = Tuning::with(true, None);
+        assert_eq!(fastest(&tuning, "x", &["a", "b"], &[Some(2), Some(1)]), (1, 2));
+        assert_eq!(fastest(&tuning, "x", &["a", "b"], &[Some(1), Some(2)]), (1, 0));
+    }
+}
