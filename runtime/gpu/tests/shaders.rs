@@ -4,17 +4,19 @@ mod templates;
 
 use kiln_gpu::kernels::Template;
 use kiln_gpu::language::cuda;
-use kiln_gpu::language::wgsl::{self, Wide};
-use naga::valid::{Capabilities, ValidationFlags, Validator};
+use kiln_gpu::language::wgsl::{self, Parameters, Wide};
+use naga::valid::{Capabilities, ShaderStages, SubgroupOperationSet, ValidationFlags, Validator};
 
 /// The source of a kernel, which is valid with the capabilities.
 fn validated(template: &Template, wide: Wide, capabilities: Capabilities) -> String {
-    let source = wgsl::source(&template.kernel(), wide);
+    let source = wgsl::source(&template.kernel(), wide, Parameters::Uniform);
     let module = match naga::front::wgsl::parse_str(&source) {
         Ok(module) => module,
         Err(error) => panic!("{template:?}: {}\n{source}", error.emit_to_string(&source)),
     };
-    if let Err(error) = Validator::new(ValidationFlags::all(), capabilities).validate(&module) {
+    let mut validator = Validator::new(ValidationFlags::all(), capabilities);
+    validator.subgroup_stages(ShaderStages::COMPUTE).subgroup_operations(SubgroupOperationSet::all());
+    if let Err(error) = validator.validate(&module) {
         panic!("{template:?}: {}\n{source}", error.emit_to_string(&source));
     }
     source
@@ -51,7 +53,7 @@ fn other_dtypes_read_well_in_cuda_alone() {
     for (name, template) in templates::readable_in_cuda_alone() {
         let kernel = template.kernel();
         insta::assert_snapshot!(name, cuda::source(&kernel));
-        let in_wgsl = std::panic::catch_unwind(|| wgsl::source(&kernel, Wide::Pairs));
+        let in_wgsl = std::panic::catch_unwind(|| wgsl::source(&kernel, Wide::Pairs, Parameters::Uniform));
         assert!(in_wgsl.is_err(), "{name} in WGSL");
     }
     for template in templates::of_cuda_alone() {
@@ -63,7 +65,7 @@ fn other_dtypes_read_well_in_cuda_alone() {
 fn sources_read_well() {
     for (name, template) in templates::readable() {
         let kernel = template.kernel();
-        insta::assert_snapshot!(name, wgsl::source(&kernel, Wide::Pairs));
+        insta::assert_snapshot!(name, wgsl::source(&kernel, Wide::Pairs, Parameters::Uniform));
         insta::assert_snapshot!(format!("{name}_cuda"), cuda::source(&kernel));
     }
 }

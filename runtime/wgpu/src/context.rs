@@ -8,7 +8,7 @@ use crate::runtime::WgpuRuntime;
 use crate::statistics::{Counters, count};
 use crate::tuning::Tuning;
 use kiln_gpu::kernels::Template;
-use kiln_gpu::language::wgsl::{self, Wide};
+use kiln_gpu::language::wgsl::{self, Parameters, Wide};
 use kiln_gpu::memory::{Owner, Pool, size_class};
 #[cfg(not(target_arch = "wasm32"))]
 use kiln_gpu::promise::block_on;
@@ -60,6 +60,8 @@ pub(crate) struct Context {
     parameter_group: wgpu::BindGroup,
     /// Distance of the parameters of one kernel to those of the next.
     parameter_step: u64,
+    /// Bytes of parameters that are set with a launch, rather than written to memory before.
+    immediate_bytes: u32,
 }
 
 /// What went wrong on a device.
@@ -84,14 +86,16 @@ struct State {
     pipelines: FxHashMap<Template, Arc<Pipeline>>,
     /// Those of users' kernels, by which of the buffers are written to.
     own_pipelines: FxHashMap<(WgslKernel, Vec<bool>), Arc<Pipeline>>,
-    /// By which of the buffers are written to.
-    layouts: FxHashMap<Vec<bool>, Arc<Layout>>,
+    /// By which of the buffers are written to, and the bytes of parameters that are set with a launch.
+    layouts: FxHashMap<(Vec<bool>, u32), Arc<Layout>>,
     bind_groups: FxHashMap<BindGroupKey, wgpu::BindGroup>,
     pending: Vec<Pending>,
     /// The kernel that comes behind the pending ones, as long as more may be done by it.
     last: Option<Last>,
-    /// The parameters of the pending kernels.
+    /// The parameters of the pending kernels that read them from memory.
     parameters: Vec<u8>,
+    /// Those that are set with the launches of the others.
+    immediates: Vec<u8>,
 }
 
 /// The [layout](Layout::number); the buffers by their ids, each with where the part of it starts and ends that is bound.
@@ -121,6 +125,8 @@ struct Layout {
     number: usize,
     group: wgpu::BindGroupLayout,
     pipeline: wgpu::PipelineLayout,
+    /// Bytes of parameters that are set with a launch; they are in memory where there are none.
+    immediate_bytes: u32,
 }
 
 struct Pipeline {
@@ -132,6 +138,7 @@ struct Pipeline {
 struct Pending {
     pipeline: Arc<Pipeline>,
     group: wgpu::BindGroup,
+    /// Where its parameters start, among those that are set with launches or those in memory.
     parameters: u32,
     groups: [u32; 3],
 }
@@ -155,7 +162,7 @@ impl Context {
         // Of subgroups, browsers' language lacks what tells them apart.
         let subgroups =
             if cfg!(target_arch = "wasm32") { wgpu::Features::empty() } else { wgpu::Features::SUBGROUP };
-        let features = numbers | adapter.features() & subgroups;
+        let features = numbers | adapter.features() & (wgpu::Features::IMMEDIATES | subgroups);
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("kiln"),
             required_features: features,
@@ -232,6 +239,11 @@ impl Context {
             parameters,
             parameter_layout,
             parameter_group,
+            immediate_bytes: if features.contains(wgpu::Features::IMMEDIATES) {
+                limits.max_immediate_size
+            } else {
+                0
+            },
             parameter_step: u64::from(limits.min_uniform_buffer_offset_alignment.max(16)),
         })
     }
@@ -502,10 +514,14 @@ impl Context {
         groups: [u32; 3],
     ) {
         let group = self.bind_group(state, &pipeline, parts);
-        let start = state.parameters.len();
-        state.parameters.extend(parameters.iter().flat_map(|word| word.to_ne_bytes()));
-        let padded = state.parameters.len().next_multiple_of(self.parameter_step as usize);
-        state.parameters.resize(padded, 0);
+        let immediate = pipeline.layout.immediate_bytes as usize;
+        let (all, step) = match immediate {
+            0 => (&mut state.parameters, self.parameter_step as usize),
+            step => (&mut state.immediates, step),
+        };
+        let start = all.len();
+        all.extend(parameters.iter().flat_map(|word| word.to_ne_bytes()));
+        all.resize(all.len().next_multiple_of(step), 0);
         state.pending.push(Pending { pipeline, group, parameters: start as u32, groups });
         let full = state.parameters.len() as u64 + PARAMETER_BYTES > PARAMETERS_BYTES;
         if full || state.pending.len() >= MOST_PENDING {
@@ -535,7 +551,11 @@ impl Context {
         for pending in &state.pending {
             pass.set_pipeline(&pending.pipeline.raw);
             pass.set_bind_group(0, &pending.group, &[]);
-            pass.set_bind_group(1, &self.parameter_group, &[pending.parameters]);
+            let start = pending.parameters as usize;
+            match pending.pipeline.layout.immediate_bytes as usize {
+                0 => pass.set_bind_group(1, &self.parameter_group, &[pending.parameters]),
+                bytes => pass.set_immediates(0, &state.immediates[start..start + bytes]),
+            }
             let [x, y, z] = pending.groups;
             pass.dispatch_workgroups(x, y, z);
         }
@@ -544,6 +564,7 @@ impl Context {
         count(&self.counters.submissions, 1);
         state.pending.clear();
         state.parameters.clear();
+        state.immediates.clear();
         self.release_unused(state);
     }
 
@@ -580,9 +601,14 @@ impl Context {
         }
         let kernel = template.kernel();
         let writable: Vec<bool> = kernel.bindings.iter().map(|binding| binding.writable).collect();
-        let layout = self.layout(state, &writable);
+        let bytes = 16 * kernel.parameters.div_ceil(4);
+        let (immediate, parameters) = match bytes <= self.immediate_bytes {
+            true => (bytes, Parameters::Immediate),
+            false => (0, Parameters::Uniform),
+        };
+        let layout = self.layout(state, writable, immediate);
         let has_wide = self.numbers.contains(wgpu::Features::SHADER_INT64);
-        let source = wgsl::source(&kernel, if has_wide { Wide::Native } else { Wide::Pairs });
+        let source = wgsl::source(&kernel, if has_wide { Wide::Native } else { Wide::Pairs }, parameters);
         log::trace!("{source}");
         let options = wgpu::PipelineCompilationOptions {
             // Shared arrays are written before they are read.
@@ -612,7 +638,7 @@ impl Context {
         if let Some(pipeline) = state.own_pipelines.get(&key) {
             return Ok(pipeline.clone());
         }
-        let layout = self.layout(state, &key.1);
+        let layout = self.layout(state, key.1.clone(), 0);
         let constants: Vec<(&str, f64)> = kernel.constants().collect();
         let options = wgpu::PipelineCompilationOptions {
             constants: &constants,
@@ -653,8 +679,9 @@ impl Context {
         error.map_or(Ok(pipeline), Err)
     }
 
-    fn layout(&self, state: &mut State, writable: &[bool]) -> Arc<Layout> {
-        if let Some(layout) = state.layouts.get(writable) {
+    fn layout(&self, state: &mut State, writable: Vec<bool>, immediate_bytes: u32) -> Arc<Layout> {
+        let key = (writable, immediate_bytes);
+        if let Some(layout) = state.layouts.get(&key) {
             return layout.clone();
         }
         let entry = |(n, &writable): (usize, &bool)| wgpu::BindGroupLayoutEntry {
@@ -667,17 +694,18 @@ impl Context {
             },
             count: None,
         };
-        let entries: Vec<_> = writable.iter().enumerate().map(entry).collect();
+        let entries: Vec<_> = key.0.iter().enumerate().map(entry).collect();
         let group = self
             .device
             .create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries: &entries });
+        let groups = [Some(&group), Some(&self.parameter_layout)];
         let pipeline = self.device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
             label: None,
-            bind_group_layouts: &[Some(&group), Some(&self.parameter_layout)],
-            immediate_size: 0,
+            bind_group_layouts: if immediate_bytes == 0 { &groups } else { &groups[..1] },
+            immediate_size: immediate_bytes,
         });
-        let layout = Arc::new(Layout { number: state.layouts.len(), group, pipeline });
-        state.layouts.insert(writable.to_vec(), layout.clone());
+        let layout = Arc::new(Layout { number: state.layouts.len(), group, pipeline, immediate_bytes });
+        state.layouts.insert(key, layout.clone());
         layout
     }
 

@@ -23,20 +23,29 @@ pub enum Wide {
     Pairs,
 }
 
-/// The source of a kernel: its buffers are the bindings of group 0, in order; its parameters are the one uniform of group 1.
+/// Where a kernel finds its parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parameters {
+    /// In the one uniform of group 1.
+    Uniform,
+    /// In what is set with each launch: not in all browsers.
+    Immediate,
+}
+
+/// The source of a kernel: its buffers are the bindings of group 0, in order.
 ///
 /// # Panics
 /// When the kernel has numbers that the language has not.
-pub fn source(kernel: &Kernel, wide: Wide) -> String {
+pub fn source(kernel: &Kernel, wide: Wide, parameters: Parameters) -> String {
     match wide {
-        Wide::Native => source_in::<true>(kernel),
-        Wide::Pairs => source_in::<false>(kernel),
+        Wide::Native => source_in::<true>(kernel, parameters),
+        Wide::Pairs => source_in::<false>(kernel, parameters),
     }
 }
 
-fn source_in<const NATIVE: bool>(kernel: &Kernel) -> String {
+fn source_in<const NATIVE: bool>(kernel: &Kernel, parameters: Parameters) -> String {
     let mut printer = Printer::<Wgsl<NATIVE>>::new(kernel);
-    declarations(&mut printer);
+    declarations(&mut printer, parameters);
     let [x, y] = kernel.workgroup;
     let _ = writeln!(printer.out, "@compute @workgroup_size({x}, {y})");
     let _ = writeln!(
@@ -100,7 +109,7 @@ fn four_elements<const NATIVE: bool>(storage: Storage) -> String {
     }
 }
 
-fn declarations<const NATIVE: bool>(printer: &mut Printer<'_, Wgsl<NATIVE>>) {
+fn declarations<const NATIVE: bool>(printer: &mut Printer<'_, Wgsl<NATIVE>>, parameters: Parameters) {
     let (kernel, out) = (printer.kernel, &mut printer.out);
     if kernel.bindings.iter().any(|binding| binding.storage == Storage::F16) {
         out.push_str("enable f16;\n\n");
@@ -115,7 +124,11 @@ fn declarations<const NATIVE: bool>(printer: &mut Printer<'_, Wgsl<NATIVE>>) {
     }
     if kernel.parameters > 0 {
         let vectors = kernel.parameters.div_ceil(4);
-        let _ = writeln!(out, "@group(1) @binding(0) var<uniform> parameters: array<vec4<u32>, {vectors}>;");
+        let place = match parameters {
+            Parameters::Uniform => "@group(1) @binding(0) var<uniform>",
+            Parameters::Immediate => "var<immediate>",
+        };
+        let _ = writeln!(out, "{place} parameters: array<vec4<u32>, {vectors}>;");
     }
     for (n, (ty, length)) in kernel.shared.iter().enumerate() {
         let _ = writeln!(out, "var<workgroup> shared_{n}: array<{}, {length}>;", scalar::<NATIVE>(*ty));
