@@ -88,7 +88,10 @@ struct State {
     own_pipelines: FxHashMap<(WgslKernel, Vec<bool>), Arc<Pipeline>>,
     /// By which of the buffers are written to, and the bytes of parameters that are set with a launch.
     layouts: FxHashMap<(Vec<bool>, u32), Arc<Layout>>,
-    bind_groups: FxHashMap<BindGroupKey, wgpu::BindGroup>,
+    /// Those of each [layout](Layout::number).
+    bind_groups: Vec<FxHashMap<Vec<Part>, wgpu::BindGroup>>,
+    /// The buffers that tensors have, or may get again, by their ids.
+    buffers: FxHashMap<u64, wgpu::Buffer>,
     pending: Vec<Pending>,
     /// The kernel that comes behind the pending ones, as long as more may be done by it.
     last: Option<Last>,
@@ -98,13 +101,10 @@ struct State {
     immediates: Vec<u8>,
 }
 
-/// The [layout](Layout::number); the buffers by their ids, each with where the part of it starts and ends that is bound.
-type BindGroupKey = (usize, Vec<(u64, u64, u64)>);
-
 /// What a kernel sees of a buffer.
-#[derive(Clone)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Part {
-    buffer: wgpu::Buffer,
+    /// The buffer's.
     id: u64,
     start: u64,
     end: u64,
@@ -375,7 +375,11 @@ impl Context {
         }
         // Other contexts name their buffers otherwise: a tensor may outlive the device that it was on.
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        Buffer { raw, id: NEXT.fetch_add(1, Ordering::Relaxed), is_usable: error.is_none() }
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        if error.is_none() {
+            state.buffers.insert(id, raw.clone());
+        }
+        Buffer { raw, id, is_usable: error.is_none() }
     }
 
     pub fn upload(self: &Arc<Self>, bytes: &[u8]) -> Memory {
@@ -513,7 +517,7 @@ impl Context {
         parameters: &[u32],
         groups: [u32; 3],
     ) {
-        let group = self.bind_group(state, &pipeline, parts);
+        let Some(group) = self.bind_group(state, &pipeline, parts) else { return };
         let immediate = pipeline.layout.immediate_bytes as usize;
         let (all, step) = match immediate {
             0 => (&mut state.parameters, self.parameter_step as usize),
@@ -572,7 +576,7 @@ impl Context {
     fn release_unused(&self, state: &mut State) {
         let released = state.pool.release_unused();
         self.release(state, released);
-        if state.bind_groups.len() > MOST_BIND_GROUPS {
+        if state.bind_groups.iter().map(FxHashMap::len).sum::<usize>() > MOST_BIND_GROUPS {
             // What is needed again is made again.
             state.retain_bind_groups(&self.counters, |_| false);
         }
@@ -587,9 +591,10 @@ impl Context {
                 released.iter().map(|buffer| buffer.raw.size() as usize).sum(),
             );
             let gone: HashSet<u64> = released.iter().map(|buffer| buffer.id).collect();
+            state.buffers.retain(|id, _| !gone.contains(id));
             // A bind group keeps its buffers.
-            state.retain_bind_groups(&self.counters, |(_, parts)| {
-                !parts.iter().any(|(id, ..)| gone.contains(id))
+            state.retain_bind_groups(&self.counters, |parts| {
+                !parts.iter().any(|part| gone.contains(&part.id))
             });
         }
     }
@@ -705,6 +710,7 @@ impl Context {
             immediate_size: immediate_bytes,
         });
         let layout = Arc::new(Layout { number: state.layouts.len(), group, pipeline, immediate_bytes });
+        state.bind_groups.push(FxHashMap::default());
         state.layouts.insert(key, layout.clone());
         layout
     }
@@ -727,37 +733,32 @@ impl Context {
                 end - start,
                 self.name
             );
-            Part { buffer: buffer.raw.clone(), id: buffer.id, start, end }
+            Part { id: buffer.id, start, end }
         };
         memories.iter().map(|memory| self.buffer(memory).map(|buffer| part(memory, buffer))).collect()
     }
 
-    fn bind_group(&self, state: &mut State, pipeline: &Pipeline, parts: &[Part]) -> wgpu::BindGroup {
-        let ids = parts.iter().map(|part| (part.id, part.start, part.end)).collect();
-        let key = (pipeline.layout.number, ids);
-        if let Some(group) = state.bind_groups.get(&key) {
-            return group.clone();
+    /// Nothing where one of the buffers is gone, which no tensor has then.
+    fn bind_group(&self, state: &mut State, pipeline: &Pipeline, parts: &[Part]) -> Option<wgpu::BindGroup> {
+        let known = state.bind_groups.get_mut(pipeline.layout.number)?;
+        if let Some(group) = known.get(parts) {
+            return Some(group.clone());
         }
-        let bindings = parts.iter().map(|part| wgpu::BufferBinding {
-            buffer: &part.buffer,
-            offset: part.start,
-            size: wgpu::BufferSize::new(part.end - part.start),
-        });
-        let entries: Vec<_> = bindings
-            .zip(0..)
-            .map(|(binding, n)| wgpu::BindGroupEntry {
-                binding: n,
-                resource: wgpu::BindingResource::Buffer(binding),
-            })
-            .collect();
+        let entry = |(part, binding): (&Part, u32)| {
+            let (offset, size) = (part.start, wgpu::BufferSize::new(part.end - part.start));
+            let buffer = state.buffers.get(&part.id)?;
+            let resource = wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset, size });
+            Some(wgpu::BindGroupEntry { binding, resource })
+        };
+        let entries: Vec<_> = parts.iter().zip(0..).map(entry).collect::<Option<_>>()?;
         let group = self.device.create_bind_group(&wgpu::BindGroupDescriptor {
             label: None,
             layout: &pipeline.layout.group,
             entries: &entries,
         });
         count(&self.counters.bind_groups, 1);
-        state.bind_groups.insert(key, group.clone());
-        group
+        known.insert(parts.to_vec(), group.clone());
+        Some(group)
     }
 }
 
@@ -768,9 +769,11 @@ impl Owner<Buffer> for Context {
 }
 
 impl State {
-    fn retain_bind_groups(&mut self, counters: &Counters, keep: impl Fn(&BindGroupKey) -> bool) {
-        let before = self.bind_groups.len();
-        self.bind_groups.retain(|key, _| keep(key));
-        count(&counters.released_bind_groups, before - self.bind_groups.len());
+    fn retain_bind_groups(&mut self, counters: &Counters, keep: impl Fn(&[Part]) -> bool) {
+        for groups in &mut self.bind_groups {
+            let before = groups.len();
+            groups.retain(|parts, _| keep(parts));
+            count(&counters.released_bind_groups, before - groups.len());
+        }
     }
 }
