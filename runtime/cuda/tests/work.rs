@@ -7,7 +7,9 @@ mod host;
 use kiln_cuda::{Cuda, CudaDevice, statistics};
 use kiln_ndarray::NdArray;
 use kiln_tensor::backend::Backend;
-use kiln_tensor::{Activation, BinaryOp, DType, Distribution, Expression, Scalar, Shape, Step, TensorData};
+use kiln_tensor::{
+    Activation, BinaryOp, DType, Distribution, Expression, ReduceOp, Scalar, Shape, Step, TensorData,
+};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 type B = Cuda;
@@ -49,6 +51,35 @@ fn what_follows_a_product_is_done_by_it() {
     let y = layer::<B>(own);
     assert_eq!(statistics(&CudaDevice::default()).launches - before, 1);
     assert_eq!(floats::<B>(y), floats::<NdArray>(layer::<NdArray>(operands::<NdArray>())));
+}
+
+/// A fold, or a softmax, of a product that nobody else holds, and what follows it.
+fn folded<B: Backend>([a, b, factor]: [B::Primitive; 3], rows: bool) -> B::Primitive {
+    let product = B::binary(BinaryOp::Mul, a, b);
+    let y = if rows { B::softmax(product, 1) } else { B::reduce(ReduceOp::Sum, product, &[1]) };
+    B::binary(BinaryOp::Mul, y, factor)
+}
+
+#[test]
+fn folds_compute_what_they_read() {
+    let _alone = alone();
+    fn own<B: Backend>(rows: bool) -> [B::Primitive; 3] {
+        let factor = if rows { [3, 70] } else { [3, 1] };
+        [numbers::<B>(&[3, 70], 1), numbers::<B>(&[1, 70], 2), numbers::<B>(&factor, 3)]
+    }
+    for rows in [false, true] {
+        let operands = own::<B>(rows);
+        B::sync(&CudaDevice::default()).expect("a device");
+        let before = statistics(&CudaDevice::default()).launches;
+        let y = folded::<B>(operands, rows);
+        assert_eq!(statistics(&CudaDevice::default()).launches - before, 1);
+        let (found, expected) =
+            (floats::<B>(y), floats::<NdArray>(folded::<NdArray>(own::<NdArray>(rows), rows)));
+        assert_eq!(found.len(), expected.len());
+        for (found, expected) in found.iter().zip(&expected) {
+            assert!((found - expected).abs() < 1e-5, "{found} and {expected}, rows: {rows}");
+        }
+    }
 }
 
 #[test]
