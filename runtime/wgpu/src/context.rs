@@ -159,10 +159,14 @@ impl Context {
         if std::env::var(WIDE_NUMBERS).is_ok_and(|value| value == "0") {
             numbers.remove(WIDE);
         }
-        // Of subgroups, browsers' language lacks what tells them apart.
-        let subgroups =
-            if cfg!(target_arch = "wasm32") { wgpu::Features::empty() } else { wgpu::Features::SUBGROUP };
-        let features = numbers | adapter.features() & (wgpu::Features::IMMEDIATES | subgroups);
+        // Browsers' language lacks what tells subgroups apart, and has no arrays of immediates.
+        let native = wgpu::Features::SUBGROUP | wgpu::Features::IMMEDIATES;
+        let features = numbers
+            | if cfg!(target_arch = "wasm32") {
+                wgpu::Features::empty()
+            } else {
+                adapter.features() & native
+            };
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("kiln"),
             required_features: features,
