@@ -70,7 +70,7 @@ functions! { ($) layers:
         let options = ConvOptions::new([1, 1], [1, 1], [1, 1], 2);
         B::conv_activated(x, w, Some(b), Activation::Silu, &options)
     };
-    conv_added [[1, 2, 4, 4], [3, 2, 3, 3], [3], [1, 3, 4, 4]] |B, [x, w, b, residual]| {
+    conv_added [[1, 1, 4, 4], [2, 1, 3, 3], [2], [1, 2, 4, 4]] |B, [x, w, b, residual]| {
         let options = ConvOptions::new([1, 1], [1, 1], [1, 1], 1);
         B::conv_added(x, w, Some(b), residual, Some(Activation::Silu), &options)
     };

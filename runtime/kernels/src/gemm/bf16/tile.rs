@@ -83,6 +83,7 @@ impl Computer {
 }
 
 /// Rows that are summed together in registers.
+#[cfg(target_arch = "x86_64")]
 const TOGETHER: usize = 8;
 
 /// By AVX-512-BF16.
