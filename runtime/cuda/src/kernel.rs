@@ -3,6 +3,7 @@
 use crate::device::{CudaDevice, expect_context};
 use crate::memory::Memory;
 use crate::{CudaTensor, context};
+use kiln_gpu::Parameter;
 use std::borrow::Cow;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -91,36 +92,6 @@ impl CudaKernel {
     pub fn launch<'a>(&'a self) -> Launch<'a> {
         Launch { kernel: self, tensors: Vec::new(), parameters: Vec::new() }
     }
-}
-
-/// A value that a kernel gets: an argument of 4 bytes.
-pub trait Parameter: sealed::Sealed {
-    /// Its bits.
-    fn word(self) -> u32;
-}
-
-mod sealed {
-    pub trait Sealed {}
-}
-
-macro_rules! parameters {
-    ($($value:ty, $to_bits:expr;)*) => {
-        $(
-            impl sealed::Sealed for $value {}
-
-            impl Parameter for $value {
-                fn word(self) -> u32 {
-                    $to_bits(self)
-                }
-            }
-        )*
-    };
-}
-
-parameters! {
-    u32, core::convert::identity;
-    i32, i32::cast_unsigned;
-    f32, f32::to_bits;
 }
 
 /// A run of a kernel.

@@ -4,6 +4,7 @@ use crate::WgpuTensor;
 use crate::context::PARAMETER_BYTES;
 use crate::device::{WgpuDevice, expect_context};
 use crate::memory::Memory;
+use kiln_gpu::Parameter;
 use std::borrow::Cow;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -133,36 +134,6 @@ impl WgslKernel {
     pub fn launch<'a>(&'a self) -> Launch<'a> {
         Launch { kernel: self, bindings: Vec::new(), parameters: Vec::new() }
     }
-}
-
-/// A value that a kernel gets: 4 bytes of a uniform.
-pub trait Parameter: sealed::Sealed {
-    /// Its bits.
-    fn word(self) -> u32;
-}
-
-mod sealed {
-    pub trait Sealed {}
-}
-
-macro_rules! parameters {
-    ($($value:ty, $to_bits:expr;)*) => {
-        $(
-            impl sealed::Sealed for $value {}
-
-            impl Parameter for $value {
-                fn word(self) -> u32 {
-                    $to_bits(self)
-                }
-            }
-        )*
-    };
-}
-
-parameters! {
-    u32, core::convert::identity;
-    i32, i32::cast_unsigned;
-    f32, f32::to_bits;
 }
 
 /// A run of a kernel.

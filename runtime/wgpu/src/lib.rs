@@ -22,7 +22,8 @@ mod statistics;
 mod tuning;
 
 pub use device::{InitError, WgpuDevice, init, init_async, submit, tune};
-pub use kernel::{KernelError, Launch, LaunchProblem, Parameter, TensorProblem, WgslKernel};
+pub use kernel::{KernelError, Launch, LaunchProblem, TensorProblem, WgslKernel};
+pub use kiln_gpu::Parameter;
 pub use memory::{Buffer, Memory};
 pub use runtime::WgpuRuntime;
 pub use statistics::{Statistics, statistics};
