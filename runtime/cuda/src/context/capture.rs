@@ -1,0 +1,147 @@
+//! Launches that are written down for a graph, with the memory that they use.
+
+use super::{Context, STALE, lock};
+use crate::driver::{Captured, DriverError};
+use crate::graph::CaptureError;
+use crate::memory::Buffer;
+use crate::statistics::count;
+use kiln_gpu::memory::Pool;
+use kiln_tensor::backend::ExecutionError;
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::thread::{self, ThreadId};
+
+/// Buffers that nobody uses but a graph.
+#[derive(Default)]
+pub(super) struct Reserve {
+    pub held: Vec<Buffer>,
+}
+
+/// What is known while launches are written down.
+pub(super) struct Capture {
+    pub thread: ThreadId,
+    /// Buffers whose contents nothing of before is kept in, and that were free again.
+    pub free: Pool<Buffer>,
+    /// All that were such.
+    pub scratch: HashSet<u64>,
+    pub reserve: Arc<Mutex<Reserve>>,
+    pub refused: Option<CaptureError>,
+}
+
+/// What was written down, with the memory that it uses.
+pub(crate) struct Recorded {
+    context: Arc<Context>,
+    captured: Captured,
+    reserve: Arc<Mutex<Reserve>>,
+}
+
+impl fmt::Debug for Recorded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Recorded on {}", self.context.name)
+    }
+}
+
+impl Drop for Recorded {
+    fn drop(&mut self) {
+        self.context.driver.forget(self.captured);
+        let mut state = lock(&self.context.state);
+        let reserve = &self.reserve;
+        state.reserved.retain(|_, of| !Arc::ptr_eq(of, reserve));
+        for buffer in std::mem::take(&mut lock(reserve).held) {
+            state.pool.put(buffer);
+        }
+    }
+}
+
+impl Context {
+    /// Writes down what `run` asks for instead of doing it.
+    pub fn capture<T>(self: &Arc<Self>, run: impl FnOnce() -> T) -> Result<(T, Recorded), CaptureError> {
+        let failed = |error: DriverError| CaptureError::Device { reason: error.to_string() };
+        let reserve = Arc::new(Mutex::new(Reserve::default()));
+        let mut state = self.state();
+        if state.capture.is_some() {
+            return Err(CaptureError::Nested);
+        }
+        self.launch_waiting(&mut state);
+        self.driver.begin_capture().map_err(failed)?;
+        state.capture = Some(Capture {
+            thread: thread::current().id(),
+            free: Pool::default(),
+            scratch: HashSet::new(),
+            reserve: reserve.clone(),
+            refused: None,
+        });
+        drop(state);
+        // A panic on the way leaves nothing that other threads wait for.
+        let ends = EndCapture { context: self, done: false };
+        let result = run();
+        let (captured, refused) = ends.end();
+        let recorded = Recorded { context: self.clone(), captured: captured.map_err(failed)?, reserve };
+        if let Some(refused) = refused {
+            return Err(refused);
+        }
+        self.check().map_err(|error| CaptureError::Device { reason: error.reason })?;
+        Ok((result, recorded))
+    }
+
+    /// Stops writing down.
+    fn end_capture(&self) -> (Result<Captured, DriverError>, Option<CaptureError>) {
+        let mut state = self.state();
+        self.launch_waiting(&mut state);
+        let captured = self.driver.end_capture();
+        let capture = state.capture.take();
+        let mut refused = None;
+        if let Some(Capture { mut free, reserve, refused: first, .. }) = capture {
+            lock(&reserve).held.extend(free.take_unused());
+            refused = first;
+        }
+        drop(state);
+        self.captured.notify_all();
+        (captured, refused)
+    }
+
+    /// Whether something was written down here, and the device not opened again since.
+    pub fn holds(&self, recorded: &Recorded) -> bool {
+        std::ptr::eq(self, &raw const *recorded.context)
+    }
+
+    /// Refuses what does not [hold](Self::holds).
+    pub fn check_graph(&self, recorded: &Recorded) -> Result<(), ExecutionError> {
+        match self.holds(recorded) {
+            true => Ok(()),
+            false => Err(self.error(format!("a graph cannot be used: {STALE}"))),
+        }
+    }
+
+    /// Runs what was written down here.
+    pub fn replay(&self, recorded: &Recorded) -> Result<(), ExecutionError> {
+        let mut state = self.state();
+        self.launch_waiting(&mut state);
+        count(&self.counters.replays, 1);
+        self.driver.replay(recorded.captured).map_err(|error| self.failure_behind(&error))
+    }
+}
+
+/// Ends what is written down, whatever happens.
+struct EndCapture<'a> {
+    context: &'a Context,
+    done: bool,
+}
+
+impl EndCapture<'_> {
+    fn end(mut self) -> (Result<Captured, DriverError>, Option<CaptureError>) {
+        self.done = true;
+        self.context.end_capture()
+    }
+}
+
+impl Drop for EndCapture<'_> {
+    fn drop(&mut self) {
+        if !self.done
+            && let (Ok(captured), _) = self.context.end_capture()
+        {
+            self.context.driver.forget(captured);
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Kernels that run on an open device, and the last that waits for more to do.
+
+use super::compile::{Form, Kernel};
+use super::{Context, LIMITS, Part, State};
+use crate::batch::{self, Batch};
+use crate::driver::{Address, DriverError, KernelLaunch};
+use crate::kernel::{CudaKernel, KernelError};
+use crate::memory::Memory;
+use crate::runtime::CudaRuntime;
+use crate::statistics::count;
+use kiln_gpu::kernels::Template;
+use kiln_gpu::language::cuda;
+use kiln_gpu::runtime::{self, Amendment, Instead, Launch};
+
+/// Launches after which memory that nobody needs is looked for.
+const ROUND: u64 = 256;
+
+pub(super) struct Last {
+    pub template: Template,
+    pub parts: Vec<Part>,
+    pub parameters: Vec<u32>,
+    pub blocks: [u32; 3],
+    /// The buffer of which it writes all elements, one after another, and how many these are.
+    pub writes: Option<(u64, usize)>,
+}
+
+/// One of several launches that are done at once.
+pub(super) struct Member {
+    pub parts: Vec<Part>,
+    pub parameters: Vec<u32>,
+    pub blocks: u32,
+}
+
+impl Context {
+    /// Records a kernel.
+    ///
+    /// # Panics
+    /// When the grid is larger than devices take.
+    pub fn record(&self, launch: Launch<'_, CudaRuntime>) {
+        let Launch { template, buffers, parameters, groups, moved, writes_all_of } = launch;
+        count(&self.counters.moved_bytes, moved);
+        assert!(
+            groups.iter().all(|&groups| groups <= LIMITS.groups),
+            "a grid of {groups:?} blocks, of which {} takes {} along each axis",
+            self.name,
+            LIMITS.groups
+        );
+        let mut state = self.state();
+        let parts: Vec<Part> = buffers.iter().filter_map(|memory| self.part(memory)).collect();
+        if let Some(reads) = batch::reads_of(&template) {
+            let ids: Vec<u64> = parts.iter().map(|part| part.id).collect();
+            let (read, written) = ids.split_at(reads.min(ids.len()));
+            if state.last.is_some() || !state.batch.takes(read, written) {
+                self.launch_waiting(&mut state);
+            }
+            state.reserve(&parts);
+            let launch = Member { parts, parameters: parameters.to_vec(), blocks: groups[0] * groups[1] };
+            state.batch.push(&template, launch, read, written);
+            return;
+        }
+        self.launch_waiting(&mut state);
+        count(&self.counters.launches, 1);
+        state.reserve(&parts);
+        let writes =
+            writes_all_of.and_then(|(output, elements)| parts.get(output).map(|part| (part.id, elements)));
+        let parameters = parameters.to_vec();
+        state.last = Some(Last { template, parts, parameters, blocks: groups, writes });
+        if writes.is_none() {
+            // Nothing is ever added to it: the device may begin.
+            self.launch_waiting(&mut state);
+        }
+    }
+
+    /// Runs a user's kernel.
+    pub fn record_own(
+        &self,
+        kernel: &CudaKernel,
+        memories: &[Memory],
+        words: &[u32],
+        (blocks, threads): ([u32; 3], [u32; 2]),
+    ) -> Result<(), KernelError> {
+        let mut state = self.state();
+        let function = match state.own_kernels.get(kernel) {
+            Some(known) => known.clone(),
+            None => {
+                let compile = |error: DriverError| KernelError::Compile {
+                    kernel: kernel.entry_point().to_owned(),
+                    reason: error.to_string(),
+                };
+                let function = self.load(kernel.text(), kernel.entry_point()).map_err(compile);
+                state.own_kernels.insert(kernel.clone(), function.clone());
+                function
+            }
+        }?;
+        self.launch_waiting(&mut state);
+        count(&self.counters.launches, 1);
+        count(&self.counters.moved_bytes, memories.iter().map(|memory| memory.range().len()).sum());
+        let parts: Vec<Part> = memories.iter().filter_map(|memory| self.part(memory)).collect();
+        state.reserve(&parts);
+        // Where memory is missing, that was told.
+        if let Some(buffers) = addresses(&parts) {
+            let buffers = &buffers;
+            let launch = KernelLaunch { function, blocks, threads, buffers, words, is_table: false };
+            self.launch_now(&mut state, &launch);
+        }
+        Ok(())
+    }
+
+    /// See [`Runtime::amend`](kiln_gpu::runtime::Runtime::amend).
+    pub fn amend<'a>(
+        &self,
+        memory: &Memory,
+        elements: usize,
+        with: impl FnOnce(runtime::Last<'_, CudaRuntime>) -> Option<Amendment<'a, CudaRuntime>>,
+    ) -> bool {
+        let mut state = self.state();
+        let written = memory.buffer().filter(|_| memory.is_of(self)).map(|buffer| (buffer.id, elements));
+        let Some(last) = &mut state.last else { return false };
+        if memory.range().start != 0 || written.is_none() || last.writes != written {
+            return false;
+        }
+        let uses = |memory: &Memory| {
+            memory.buffer().is_some_and(|buffer| last.parts.iter().any(|part| part.id == buffer.id))
+        };
+        let known = runtime::Last { template: &mut last.template, buffers: last.parts.len(), uses: &uses };
+        let Some(Amendment { buffers, parameters, moved, instead }) = with(known) else { return false };
+        // Fewer are more that wrap.
+        count(&self.counters.moved_bytes, moved as usize);
+        let further: Vec<Part> = buffers.into_iter().filter_map(|memory| self.part(memory)).collect();
+        last.parts.extend(&further);
+        last.parameters.extend(parameters);
+        if let Some(Instead { without, groups, writes_all_of }) = instead {
+            last.parts.remove(without);
+            last.blocks = groups;
+            last.writes = writes_all_of
+                .and_then(|(output, elements)| further.get(output).map(|part| (part.id, elements)));
+        }
+        let waits = last.writes.is_some();
+        state.reserve(&further);
+        if !waits {
+            self.launch_waiting(&mut state);
+        }
+        true
+    }
+
+    /// Launches all that waits.
+    pub(super) fn launch_waiting(&self, state: &mut State) {
+        let Batch { groups, held, .. } = std::mem::take(&mut state.batch);
+        for (template, members) in groups {
+            self.launch_group(state, &template, members);
+        }
+        held.into_iter().for_each(|buffer| state.give_back(buffer));
+        if let Some(Last { template, parts, parameters, blocks, .. }) = state.last.take() {
+            self.launch_one(state, &template, &parts, &parameters, blocks);
+        }
+    }
+
+    /// Launches of one kernel that do not depend on each other.
+    fn launch_group(&self, state: &mut State, template: &Template, members: Vec<Member>) {
+        let kernel = if members.len() > 1 { self.kernel(state, template, Form::Batch) } else { None };
+        let capacity = kernel.as_ref().map_or(1, |kernel| kernel.capacity);
+        for members in members.chunks(capacity) {
+            count(&self.counters.launches, 1);
+            match (members, &kernel) {
+                ([Member { parts, parameters, blocks }], _) => {
+                    self.launch_one(state, template, parts, parameters, [*blocks, 1, 1]);
+                }
+                (_, Some(kernel)) => {
+                    // Where memory is missing, that was told.
+                    let arguments = |member: &Member| {
+                        let addresses = addresses(&member.parts)?.iter().map(|address| address.0).collect();
+                        Some((member.blocks, addresses, words(kernel, &member.parts, &member.parameters)))
+                    };
+                    let table: Vec<_> = members.iter().filter_map(arguments).collect();
+                    let blocks = [table.iter().map(|(blocks, ..)| blocks).sum(), 1, 1];
+                    let words = cuda::batch::table(&table);
+                    self.launch(state, kernel, blocks, &[], &words);
+                }
+                (_, None) => {}
+            }
+        }
+    }
+
+    fn launch_one(
+        &self,
+        state: &mut State,
+        template: &Template,
+        parts: &[Part],
+        parameters: &[u32],
+        blocks: [u32; 3],
+    ) {
+        // Where memory or a kernel is missing, that was told.
+        if let (Some(kernel), Some(addresses)) =
+            (self.kernel(state, template, Form::Single), addresses(parts))
+        {
+            let words = words(&kernel, parts, parameters);
+            self.launch(state, &kernel, blocks, &addresses, &words);
+        }
+    }
+
+    fn launch(
+        &self,
+        state: &mut State,
+        kernel: &Kernel,
+        blocks: [u32; 3],
+        buffers: &[Address],
+        words: &[u32],
+    ) {
+        let (function, threads, is_table) = (kernel.function, kernel.threads, kernel.capacity > 1);
+        self.launch_now(state, &KernelLaunch { function, blocks, threads, buffers, words, is_table });
+    }
+
+    fn launch_now(&self, state: &mut State, launch: &KernelLaunch<'_>) {
+        if let Err(error) = self.driver.launch(launch) {
+            self.fail(error);
+        }
+        state.launches += 1;
+        if state.launches.is_multiple_of(ROUND) && state.capture.is_none() {
+            let unused = state.pool.release_unused();
+            self.release(unused);
+        }
+    }
+}
+
+/// Where the parts are; nothing where memory is missing.
+fn addresses(parts: &[Part]) -> Option<Vec<Address>> {
+    parts.iter().map(|part| part.address).collect()
+}
+
+/// What a kernel is told beside the addresses.
+fn words(kernel: &Kernel, parts: &[Part], parameters: &[u32]) -> Vec<u32> {
+    let lasts = kernel.bindings.iter().zip(parts);
+    let lasts = lasts.map(|(binding, part)| cuda::last_element(binding, part.bytes));
+    lasts.chain(parameters.iter().copied()).collect()
+}

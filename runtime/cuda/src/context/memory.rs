@@ -1,0 +1,172 @@
+//! Memory of an open device: taken, written, read, given back.
+
+use super::{Context, State};
+use crate::driver::{Address, DriverError, Pending};
+use crate::graph::CaptureError;
+use crate::memory::{Buffer, Memory};
+use crate::statistics::count;
+use kiln_gpu::memory::size_class;
+use kiln_tensor::backend::ExecutionError;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+impl Context {
+    pub fn allocate(self: &Arc<Self>, bytes: usize) -> Memory {
+        count(&self.counters.requested_bytes, bytes);
+        let size = size_class(bytes);
+        let mut state = self.state();
+        let of_capture = state.capture.as_mut().and_then(|capture| capture.free.take(size));
+        let known = of_capture.is_some();
+        let buffer = match of_capture.or_else(|| state.pool.take(size)) {
+            Some(buffer) => buffer,
+            None => {
+                let address = self.allocate_anew(&mut state, size);
+                state.next_buffer += 1;
+                Buffer { address, bytes: size, id: state.next_buffer }
+            }
+        };
+        if let Some(capture) = state.capture.as_mut().filter(|_| !known) {
+            capture.free.use_new(size);
+            capture.scratch.insert(buffer.id);
+        }
+        drop(state);
+        Memory::new(buffer, bytes, self.clone())
+    }
+
+    fn allocate_anew(&self, state: &mut State, size: u64) -> Option<Address> {
+        let mut allocated = self.driver.allocate(size);
+        if state.capture.is_none() && allocated.as_ref().is_err_and(|error| error.is_out_of_memory) {
+            // What the pool keeps may be what is missing; while launches are written down, nothing can be given back.
+            self.launch_waiting(state);
+            let kept = state.pool.take_unused();
+            self.release(kept);
+            let _ = self.driver.synchronize();
+            allocated = self.driver.allocate(size);
+        }
+        match allocated {
+            Ok(address) => {
+                state.pool.use_new(size);
+                count(&self.counters.buffers, 1);
+                count(&self.counters.buffer_bytes, size as usize);
+                Some(address)
+            }
+            Err(error) => {
+                let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+                let held = read(&self.counters.buffer_bytes) - read(&self.counters.released_bytes);
+                self.fail(format!("{error}, asking for {size} bytes where tensors hold {held}"));
+                None
+            }
+        }
+    }
+
+    /// Gives buffers back to the driver.
+    pub(super) fn release(&self, buffers: Vec<Buffer>) {
+        for buffer in buffers {
+            count(&self.counters.released_buffers, 1);
+            count(&self.counters.released_bytes, buffer.bytes as usize);
+            if let Some(Err(error)) = buffer.address.map(|address| self.driver.free(address)) {
+                self.fail(error);
+            }
+        }
+    }
+
+    pub fn upload(self: &Arc<Self>, bytes: &[u8]) -> Memory {
+        let memory = self.allocate(bytes.len());
+        count(&self.counters.uploaded_bytes, bytes.len());
+        let mut state = self.state();
+        // The kernel that waits may still use the buffer.
+        self.launch_waiting(&mut state);
+        if let Some((buffer, address)) = memory.buffer().and_then(|buffer| Some((buffer, buffer.address?))) {
+            if let Some(capture) = &mut state.capture {
+                // It is there once, before all replays.
+                capture.scratch.remove(&buffer.id);
+            }
+            if let Err(error) = self.driver.upload(address, bytes) {
+                self.fail(error);
+            }
+        }
+        drop(state);
+        memory
+    }
+
+    /// A copy of bytes of another device's memory, where the driver copies them from device to device.
+    pub fn copy_from(
+        self: &Arc<Self>,
+        other: &Self,
+        (memory, range): &(Memory, Range<usize>),
+    ) -> Option<Memory> {
+        let from = {
+            let mut state = other.state();
+            other.launch_waiting(&mut state);
+            // A graph holds no copies between devices.
+            let part = other.part(memory).filter(|_| state.capture.is_none())?;
+            Address(part.address?.0 + range.start as u64)
+        };
+        let copy = self.allocate(range.len());
+        let mut state = self.state();
+        // The kernel that waits may still use the buffer.
+        self.launch_waiting(&mut state);
+        let to = copy.buffer().filter(|_| state.capture.is_none())?.address?;
+        match self.driver.copy_from(to, &*other.driver, from, range.len()) {
+            Ok(copied) => copied.then(|| copy.clone()),
+            Err(error) => {
+                log::warn!("a copy from {} to {} goes through the host: {error}", other.name, self.name);
+                None
+            }
+        }
+    }
+
+    /// Begins to read ranges of bytes.
+    pub fn read(&self, parts: &[(Memory, Range<usize>)]) -> Result<Box<dyn Pending>, ExecutionError> {
+        let mut state = self.state();
+        if let Some(capture) = &mut state.capture {
+            capture.refused.get_or_insert(CaptureError::Read);
+            return Err(self.error(CaptureError::Read.to_string()));
+        }
+        self.launch_waiting(&mut state);
+        count(&self.counters.waits, 1);
+        let address = |(memory, range): &(Memory, Range<usize>)| {
+            let start = self.part(memory)?.address?.0 + range.start as u64;
+            Some((Address(start), range.len()))
+        };
+        let Some(addresses) = parts.iter().map(address).collect::<Option<Vec<_>>>() else {
+            self.check()?;
+            return Err(self.error(String::from("a tensor for which there was no memory cannot be read")));
+        };
+        self.driver.download(&addresses).map_err(|error| self.failure_behind(&error))
+    }
+
+    /// What was read.
+    pub fn finish(
+        &self,
+        pending: Result<Box<dyn Pending>, ExecutionError>,
+    ) -> Result<Vec<Vec<u8>>, ExecutionError> {
+        let read = pending?.wait();
+        // What failed before explains why it cannot be read.
+        self.check()?;
+        read.map_err(|error| self.error(error.to_string()))
+    }
+
+    pub(super) fn failure_behind(&self, error: &DriverError) -> ExecutionError {
+        match self.check() {
+            Err(earlier) => earlier,
+            Ok(()) => self.error(error.to_string()),
+        }
+    }
+
+    /// Waits until everything has run.
+    pub fn sync(&self) -> Result<(), ExecutionError> {
+        let mut state = self.state();
+        if let Some(capture) = &mut state.capture {
+            capture.refused.get_or_insert(CaptureError::Read);
+            return Err(self.error(CaptureError::Read.to_string()));
+        }
+        self.launch_waiting(&mut state);
+        drop(state);
+        count(&self.counters.waits, 1);
+        let waited = self.driver.synchronize();
+        self.check()?;
+        waited.map_err(|error| self.error(error.to_string()))
+    }
+}

@@ -1,0 +1,84 @@
+//! Matrix products by the vendor's library.
+
+use super::{Context, Part};
+use crate::driver::{self, Address, Product};
+use crate::memory::Memory;
+use crate::runtime::CudaRuntime;
+use crate::statistics::count;
+use kiln_gpu::language::Factors;
+use kiln_gpu::runtime::{self, MatrixProduct};
+use kiln_tensor::DType;
+use std::sync::atomic::Ordering;
+
+impl Context {
+    /// See [`Runtime::factors`](kiln_gpu::runtime::Runtime::factors).
+    pub fn factors(&self, dtype: DType) -> Option<Factors> {
+        let factors = match dtype {
+            DType::F16 => Factors::F16,
+            DType::BF16 => Factors::BF16,
+            DType::F32 if self.tf32.load(Ordering::Relaxed) => Factors::TF32,
+            DType::I8 => Factors::I8,
+            DType::U8 => Factors::U8,
+            DType::F64
+            | DType::F32
+            | DType::I64
+            | DType::I32
+            | DType::I16
+            | DType::I4
+            | DType::U64
+            | DType::U32
+            | DType::U16
+            | DType::U4
+            | DType::Bool => return None,
+        };
+        self.driver.multiplies(factors).then_some(factors)
+    }
+
+    /// See [`Runtime::product`](kiln_gpu::runtime::Runtime::product).
+    pub fn product(&self, product: &MatrixProduct<'_, CudaRuntime>) -> bool {
+        let MatrixProduct { dtype, size, count: matrix_count, ref lhs, ref rhs, bias, out } = *product;
+        let bytes = dtype.size();
+        let at = |memory: &Memory, start: usize| {
+            let mut part = self.part(memory)?;
+            part.address = part.address.map(|address| Address(address.0 + (start * bytes) as u64));
+            Some(part)
+        };
+        let parts = [at(lhs.memory, lhs.start), at(rhs.memory, rhs.start), at(out, 0)];
+        let [Some(left), Some(right), Some(result)] = parts else { return false };
+        let shift = bias.and_then(|(memory, start)| at(memory, start));
+        let ([Some(left_start), Some(right_start), Some(out_start)], false) = (
+            [left, right, result].map(|part| part.address),
+            shift.is_some_and(|shift| shift.address.is_none()),
+        ) else {
+            return false;
+        };
+        let matrices = |start: Address, of: &runtime::Matrices<'_, CudaRuntime>| driver::Matrices {
+            start,
+            next: of.next,
+            transposed: of.transposed,
+            leading: of.leading,
+        };
+        let mut state = self.state();
+        self.launch_waiting(&mut state);
+        let asked = self.driver.product(&Product {
+            dtype,
+            tf32: self.tf32.load(Ordering::Relaxed),
+            size,
+            count: matrix_count,
+            lhs: matrices(left_start, lhs),
+            rhs: matrices(right_start, rhs),
+            bias: shift.and_then(|shift| shift.address),
+            out: out_start,
+        });
+        match asked {
+            Ok(false) => return false,
+            Ok(true) => {}
+            Err(error) => self.fail(error),
+        }
+        let all: Vec<Part> = [left, right, result].into_iter().chain(shift).collect();
+        state.reserve(&all);
+        count(&self.counters.launches, 1);
+        count(&self.counters.moved_bytes, all.iter().map(|part| part.bytes).sum());
+        true
+    }
+}
