@@ -2,10 +2,11 @@
 
 mod blas;
 pub mod nvidia;
+mod staging;
 
 use crate::cache::Cache;
 use kiln_gpu::language::Factors;
-use kiln_tensor::DType;
+use kiln_tensor::{Activation, DType};
 use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -60,7 +61,8 @@ pub trait Driver: Any + Debug + Send + Sync {
     /// Whether its tensor cores multiply such factors.
     fn multiplies(&self, factors: Factors) -> bool;
 
-    /// Computes a batch of products by a library, if there is one that is faster at it than kernels of Kiln's; says whether it does.
+    /// Computes a batch of products by a library, if there is one that is faster at it than kernels of Kiln's, and does to each element what
+    /// is asked for; says whether it does.
     ///
     /// # Errors
     /// When the library fails.
@@ -165,7 +167,7 @@ pub struct KernelLaunch<'a> {
     pub is_table: bool,
 }
 
-/// A batch of matrix products, `lhs · rhs`, with a number for each column added to all rows.
+/// A batch of matrix products, `activation(lhs · rhs + bias)`, with a number of the bias for each column, added to all rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Product {
     /// The elements' dtype: that of floats.
@@ -182,6 +184,8 @@ pub struct Product {
     pub rhs: Matrices,
     /// Where the numbers for the columns are, one after another.
     pub bias: Option<Address>,
+    /// What is done to each element at last.
+    pub activation: Option<Activation>,
     /// Where the results go, row-major one after another.
     pub out: Address,
 }

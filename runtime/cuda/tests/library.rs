@@ -4,7 +4,7 @@
 use kiln_cuda::{Cuda, CudaDevice, Graph};
 use kiln_ndarray::NdArray;
 use kiln_tensor::backend::Backend;
-use kiln_tensor::{DType, Tensor, TensorData};
+use kiln_tensor::{Activation, DType, Scalar, Tensor, TensorData};
 
 const DEVICE: CudaDevice = CudaDevice { index: 0 };
 
@@ -62,10 +62,38 @@ fn products_of_halves_agree_with_the_cpu() {
         let [rows, columns, depth] = SIZE;
         let half = |t| B::cast(t, DType::F16);
         // Sums of few terms are halves, all of them.
-        let ones = B::full([rows, depth].into(), kiln_tensor::Scalar::Float(0.25), DType::F16, device);
+        let ones = B::full([rows, depth].into(), Scalar::Float(0.25), DType::F16, device);
         floats::<B>(B::matmul(ones, half(tensor::<B>(&[depth, columns], 2, device))))
     }
     assert_eq!(product::<Cuda>(&DEVICE), product::<NdArray>(&Default::default()));
+}
+
+#[test]
+#[ignore = "asks NVIDIA's libraries, or what stands in for them"]
+fn gelu_follows_products_of_halves() {
+    fn product<B: Backend>(device: &B::Device) -> Vec<f32> {
+        let [rows, columns, depth] = SIZE;
+        let half = |t| B::cast(t, DType::F16);
+        let small = B::full([rows, depth].into(), Scalar::Float(1.0 / 64.0), DType::F16, device);
+        let (weight, bias) = (tensor::<B>(&[depth, columns], 2, device), tensor::<B>(&[columns], 3, device));
+        floats::<B>(B::linear(small, half(weight), Some(half(bias)), Some(Activation::GeluTanh)))
+    }
+    for (x, y) in product::<Cuda>(&DEVICE).iter().zip(product::<NdArray>(&Default::default())) {
+        assert!((x - y).abs() <= 2e-3 * y.abs().max(0.25), "{x} and not {y}");
+    }
+}
+
+/// Larger than what is copied at a time, several on their way at once, and of host memory that is used again meanwhile.
+#[test]
+#[ignore = "asks NVIDIA's libraries, or what stands in for them"]
+fn large_tensors_arrive_whole() {
+    let sizes = [17_000, 3 << 20, (2 << 20) + 5];
+    let values = |size: usize| -> Vec<f32> { (0..size).map(|n| (n % 1_000_003) as f32).collect() };
+    let tensors =
+        sizes.map(|size| Cuda::<f32, i64>::from_data(TensorData::new(values(size), [size]), &DEVICE));
+    for (size, tensor) in sizes.into_iter().zip(tensors) {
+        assert_eq!(floats::<Cuda>(tensor), values(size));
+    }
 }
 
 #[test]

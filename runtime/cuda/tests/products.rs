@@ -9,7 +9,7 @@ use host::{faults, mend};
 use kiln_cuda::{Cuda, CudaDevice, set_tf32};
 use kiln_ndarray::NdArray;
 use kiln_tensor::backend::{Backend, SliceRange};
-use kiln_tensor::{Activation, DType, TensorData};
+use kiln_tensor::{Activation, BinaryOp, DType, Scalar, TensorData};
 
 const DEVICE: CudaDevice = CudaDevice { index: 1 };
 
@@ -133,5 +133,35 @@ fn products_are_handed_over_as_they_lie() {
         set_tf32(&DEVICE, false).expect("a device");
         let product = asked.iter().find(|what| what.starts_with("product"));
         assert_eq!(product.map(String::as_str), words);
+    }
+}
+
+/// What the library does behind a product is no kernel of its own, and what it does not do, is.
+#[test]
+fn what_follows_a_product_is_handed_over_with_it() {
+    fn finished<B: Backend>(activation: Activation, device: &B::Device) -> Vec<f32> {
+        let of = |shape: &[usize], seed| {
+            let numbers = tensor::<B>(shape, seed, DType::F16, device);
+            B::binary_scalar(BinaryOp::Mul, numbers, Scalar::Float(0.25))
+        };
+        floats::<B>(B::linear(of(&[6, 10], 1), of(&[10, 7], 2), Some(of(&[7], 3)), Some(activation)))
+    }
+    let device = CudaDevice { index: 0 };
+    for (activation, kernels) in [(Activation::GeluTanh, 0), (Activation::Relu, 1)] {
+        // What makes the operands is launched before.
+        faults(&device, |faults| {
+            faults.library = true;
+            faults.asked = Some(Vec::new());
+        });
+        let found = finished::<Cuda>(activation, &device);
+        let asked = faults(&device, |faults| faults.asked.take()).expect("what was asked for");
+        mend(&device);
+        let product = asked.iter().position(|what| what.starts_with("product")).expect("a product");
+        let after = asked[product..].iter().filter(|what| what.starts_with("launch")).count();
+        assert_eq!(after, kernels, "{activation:?}: {asked:?}");
+        let wanted = finished::<NdArray>(activation, &Default::default());
+        for (x, y) in found.iter().zip(&wanted) {
+            assert!((x - y).abs() <= 2e-3 * y.abs().max(0.25), "{activation:?}: {x} and not {y}");
+        }
     }
 }

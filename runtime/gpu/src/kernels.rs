@@ -20,6 +20,7 @@ pub mod source;
 pub mod then;
 mod tiles;
 mod tune;
+mod warps;
 pub mod window;
 
 pub use tiles::Form;

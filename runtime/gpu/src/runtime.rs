@@ -2,8 +2,8 @@
 
 use crate::kernels::Template;
 use crate::language::{Factors, Storage};
-use kiln_tensor::DType;
 use kiln_tensor::backend::{DeviceOps, ExecutionError};
+use kiln_tensor::{Activation, DType};
 use std::fmt::Debug;
 use std::future::Future;
 use std::ops::Range;
@@ -153,7 +153,7 @@ pub struct Launch<'a, R: Runtime> {
     pub writes_all_of: Option<(usize, usize)>,
 }
 
-/// A batch of matrix products, `lhs · rhs`, with a number for each column added to all rows.
+/// A batch of matrix products, `activation(lhs · rhs + bias)`, with a number of the bias for each column, added to all rows.
 #[derive(Debug)]
 pub struct MatrixProduct<'a, R: Runtime> {
     /// The elements' dtype, of all of them.
@@ -168,6 +168,8 @@ pub struct MatrixProduct<'a, R: Runtime> {
     pub rhs: Matrices<'a, R>,
     /// What is added, one number after another from an element of memory on.
     pub bias: Option<(&'a R::Memory, usize)>,
+    /// What is done to each element at last.
+    pub activation: Option<Activation>,
     /// Where the results go, row-major one after another from the start on.
     pub out: &'a R::Memory,
 }

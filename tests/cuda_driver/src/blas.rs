@@ -1,5 +1,5 @@
 //! Products of matrices that lie column by column ("cuBLAS Library", chapter "Using the cuBLASLt API"): `D = op(A) · op(B)`, with a number
-//! for each row of `D` added where a bias is asked for.
+//! for each row of `D` added where a bias is asked for, and GELU of that.
 
 use crate::{driver, give};
 use cudarc::cublaslt::sys::cublasStatus_t::{self, *};
@@ -46,8 +46,37 @@ pub(crate) struct Product {
     b: Operand,
     d: Operand,
     turned: [bool; 2],
-    bias: Option<u64>,
+    epilogue: Epilogue,
     depth: usize,
+}
+
+/// What is done to sums.
+#[derive(Clone, Copy, Default)]
+struct Epilogue {
+    bias: Option<u64>,
+    gelu: bool,
+}
+
+impl Epilogue {
+    /// What an operation asks for; nothing where that is not known here, or has no bias.
+    fn of(operation: &Operation) -> Option<Self> {
+        use cublasLtEpilogue_t::*;
+        let (has_bias, gelu) = match operation.epilogue {
+            None | Some(CUBLASLT_EPILOGUE_DEFAULT) => (false, false),
+            Some(CUBLASLT_EPILOGUE_BIAS) => (true, false),
+            Some(CUBLASLT_EPILOGUE_GELU) => (false, true),
+            Some(CUBLASLT_EPILOGUE_GELU_BIAS) => (true, true),
+            Some(_) => return None,
+        };
+        let bias = has_bias.then_some(operation.bias);
+        (bias != Some(0)).then_some(Self { bias, gelu })
+    }
+
+    /// GELU by tanh.
+    fn finish(self, x: f64) -> f64 {
+        let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
+        if self.gelu { 0.5 * x * (1.0 + inner.tanh()) } else { x }
+    }
 }
 
 fn element_bytes(kind: cudaDataType) -> Option<usize> {
@@ -111,8 +140,10 @@ impl Product {
     /// All memory that it touches, by start and bytes.
     pub(crate) fn reach(&self) -> Vec<(u64, usize)> {
         let matrices = [self.a, self.b, self.d].map(|operand| (operand.start, operand.bytes()));
-        let bias =
-            self.bias.map(|bias| (bias, self.d.lie.rows * element_bytes(self.d.lie.kind).unwrap_or(0)));
+        let bias = self
+            .epilogue
+            .bias
+            .map(|bias| (bias, self.d.lie.rows * element_bytes(self.d.lie.kind).unwrap_or(0)));
         matrices.into_iter().chain(bias).collect()
     }
 
@@ -134,8 +165,9 @@ impl Product {
                     let sum: f64 = left.iter().zip(&right).map(|(a, b)| a * b).sum();
                     // SAFETY: as above.
                     unsafe {
-                        let bias = self.bias.map_or(0.0, |bias| read(kind, bias, row));
-                        write(kind, self.d.start, matrix * next + column * leading + row, sum + bias);
+                        let bias = self.epilogue.bias.map_or(0.0, |bias| read(kind, bias, row));
+                        let result = self.epilogue.finish(sum + bias);
+                        write(kind, self.d.start, matrix * next + column * leading + row, result);
                     }
                 }
             }
@@ -353,10 +385,7 @@ unsafe extern "C" fn cublasLtMatmulAlgoGetHeuristic(
     unsafe {
         let operation = known::<Operation>(operation);
         let fits = depth(operation, [known(a), known(b), known(d)]).is_some();
-        let unknown = operation.epilogue.is_some_and(|epilogue| {
-            epilogue != cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS || operation.bias == 0
-        });
-        if !fits || unknown || wanted < 1 {
+        if !fits || Epilogue::of(operation).is_none() || wanted < 1 {
             return CUBLAS_STATUS_NOT_SUPPORTED;
         }
         let result = cublasLtMatmulHeuristicResult_t {
@@ -393,7 +422,8 @@ unsafe extern "C" fn cublasLtMatmul(
     unsafe {
         let operation = known::<Operation>(operation);
         let [a_lie, b_lie, d_lie] = [a_layout, b_layout, d_layout].map(|layout| *known::<Matrices>(layout));
-        let Some(depth) = depth(operation, [&a_lie, &b_lie, &d_lie]) else {
+        let known = depth(operation, [&a_lie, &b_lie, &d_lie]).zip(Epilogue::of(operation));
+        let Some((depth, epilogue)) = known else {
             return CUBLAS_STATUS_INVALID_VALUE;
         };
         let plain =
@@ -408,7 +438,7 @@ unsafe extern "C" fn cublasLtMatmul(
             b: operand(b_lie, b as u64),
             d: operand(d_lie, d as u64),
             turned: operation.turned,
-            bias: operation.epilogue.map(|_| operation.bias),
+            epilogue,
             depth,
         };
         match driver::multiply(stream, product) {

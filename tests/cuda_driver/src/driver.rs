@@ -17,6 +17,14 @@ const ALIGNMENT: usize = 256;
 /// Work that waits at most: a device begins by itself.
 const MOST_WAITING: usize = 256;
 
+/// What is copied to a device.
+enum HostBytes {
+    /// What was in pageable memory when the copy was asked for.
+    Taken(Vec<u8>),
+    /// What is in pinned memory when it is done.
+    Pinned { from: usize, bytes: usize },
+}
+
 /// What is to be done, on memory by its address.
 enum Work {
     Launch {
@@ -28,7 +36,7 @@ enum Work {
     },
     ToDevice {
         to: u64,
-        bytes: Vec<u8>,
+        from: HostBytes,
     },
     ToHost {
         to: usize,
@@ -192,10 +200,14 @@ impl State {
                     CUDA_ERROR_LAUNCH_FAILED
                 })
             }
-            Work::ToDevice { to, bytes } => {
-                there(self.holds(*to, bytes.len()))?;
-                // SAFETY: the memory was just looked up.
-                unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), *to as *mut u8, bytes.len()) };
+            Work::ToDevice { to, from } => {
+                let (from, bytes) = match from {
+                    HostBytes::Taken(taken) => (taken.as_ptr(), taken.len()),
+                    HostBytes::Pinned { from, bytes } => (*from as *const u8, *bytes),
+                };
+                there(self.holds(*to, bytes))?;
+                // SAFETY: the memory was just looked up, and the caller leaves what is pinned as it is until this is done.
+                unsafe { std::ptr::copy_nonoverlapping(from, *to as *mut u8, bytes) };
                 Ok(())
             }
             Work::ToHost { to, from, bytes } => {
@@ -454,9 +466,22 @@ unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
     bytes: usize,
     stream: sys::CUstream,
 ) -> CUresult {
-    // SAFETY: the caller gives so many bytes. From pageable memory they are taken before the call returns.
-    let bytes = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), bytes) }.to_vec();
-    code(ready().and_then(|mut state| state.ask(stream, Work::ToDevice { to, bytes })))
+    code(ready().and_then(|mut state| {
+        let start = from as usize;
+        let is_pinned = state.host_memory.iter().any(|(&pinned, &length)| {
+            start >= pinned && start.saturating_add(bytes) <= pinned.saturating_add(length)
+        });
+        let from = match is_pinned {
+            // As late as a device may read it.
+            true => HostBytes::Pinned { from: start, bytes },
+            false => {
+                // SAFETY: the caller gives so many bytes. From pageable memory they are taken before the call returns.
+                let bytes = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), bytes) };
+                HostBytes::Taken(bytes.to_vec())
+            }
+        };
+        state.ask(stream, Work::ToDevice { to, from })
+    }))
 }
 
 #[unsafe(no_mangle)]

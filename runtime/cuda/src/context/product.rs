@@ -36,7 +36,8 @@ impl Context {
 
     /// See [`Runtime::product`](kiln_gpu::runtime::Runtime::product).
     pub fn product(&self, product: &MatrixProduct<'_, CudaRuntime>) -> bool {
-        let MatrixProduct { dtype, size, count: matrix_count, ref lhs, ref rhs, bias, out } = *product;
+        let MatrixProduct { dtype, size, count: matrix_count, ref lhs, ref rhs, bias, activation, out } =
+            *product;
         let bytes = dtype.size();
         let at = |memory: &Memory, start: usize| {
             let mut part = self.part(memory)?;
@@ -68,6 +69,7 @@ impl Context {
             lhs: matrices(left_start, lhs),
             rhs: matrices(right_start, rhs),
             bias: shift.and_then(|shift| shift.address),
+            activation,
             out: out_start,
         });
         match asked {

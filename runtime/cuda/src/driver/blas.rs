@@ -5,7 +5,7 @@
 
 use super::{DriverError, Matrices, Product};
 use cudarc::cublaslt::{result, sys};
-use kiln_tensor::DType;
+use kiln_tensor::{Activation, DType};
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
@@ -90,6 +90,20 @@ fn data_type(dtype: DType) -> Option<sys::cudaDataType> {
     }
 }
 
+/// What the library does behind a product; nothing where it does not do that. Its GELU is the one by tanh, whose exactness it does not state:
+/// that of 16 bits is asked of it. Of its ReLU it does not say what becomes of NaN.
+fn epilogue(product: &Product) -> Option<sys::cublasLtEpilogue_t> {
+    use sys::cublasLtEpilogue_t as Epilogue;
+    let is_half = matches!(product.dtype, DType::F16 | DType::BF16);
+    match (product.activation, product.bias) {
+        (None, None) => Some(Epilogue::CUBLASLT_EPILOGUE_DEFAULT),
+        (None, Some(_)) => Some(Epilogue::CUBLASLT_EPILOGUE_BIAS),
+        (Some(Activation::GeluTanh), None) if is_half => Some(Epilogue::CUBLASLT_EPILOGUE_GELU),
+        (Some(Activation::GeluTanh), Some(_)) if is_half => Some(Epilogue::CUBLASLT_EPILOGUE_GELU_BIAS),
+        (Some(_), _) => None,
+    }
+}
+
 impl Blas {
     /// The library, if it is there and takes the device that is current.
     pub fn open() -> Option<Self> {
@@ -109,7 +123,9 @@ impl Blas {
         workspace: *mut c_void,
     ) -> Result<bool, DriverError> {
         let [rows, columns, depth] = product.size;
-        let Some(data_type) = data_type(product.dtype) else { return Ok(false) };
+        let (Some(data_type), Some(epilogue)) = (data_type(product.dtype), epilogue(product)) else {
+            return Ok(false);
+        };
         let products =
             [rows, columns, depth, product.count].into_iter().try_fold(1_usize, usize::checked_mul);
         if products.is_some_and(|products| products < LEAST_PRODUCTS) {
@@ -133,7 +149,7 @@ impl Blas {
         let plan = match plans.entry(key) {
             std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
             std::collections::hash_map::Entry::Vacant(new) => {
-                new.insert(self.plan(&key, data_type, product.bias)?)
+                new.insert(self.plan(&key, data_type, epilogue, product.bias)?)
             }
         };
         let Some(plan) = plan else { return Ok(false) };
@@ -181,6 +197,7 @@ impl Blas {
         &self,
         key: &Key,
         data_type: sys::cudaDataType,
+        epilogue: sys::cublasLtEpilogue_t,
         bias: Option<super::Address>,
     ) -> Result<Option<Plan>, DriverError> {
         use sys::cublasLtMatmulDescAttributes_t as Attribute;
@@ -201,13 +218,10 @@ impl Blas {
         let set_all = || {
             set(operation, Attribute::CUBLASLT_MATMUL_DESC_TRANSA, &turned(rhs.transposed))?;
             set(operation, Attribute::CUBLASLT_MATMUL_DESC_TRANSB, &turned(lhs.transposed))?;
+            set(operation, Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue)?;
             match bias {
                 // The library advises by where the bias is, too.
-                Some(bias) => {
-                    let epilogue = sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS;
-                    set(operation, Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue)?;
-                    set(operation, Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias.0)
-                }
+                Some(bias) => set(operation, Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias.0),
                 None => Ok(()),
             }
         };

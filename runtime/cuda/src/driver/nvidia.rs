@@ -1,6 +1,7 @@
 //! NVIDIA's driver and its compiler, NVRTC, from the libraries of the machine.
 
 use super::blas::{Blas, WORKSPACE_BYTES};
+use super::staging::{Download, Mark, Staging, Uploads};
 use super::{Address, Captured, Driver, DriverError, Function, KernelLaunch, Pending, Product};
 use crate::InitError;
 use cudarc::driver::result::{self, device, event, graph, mem_pool, module, primary_ctx, stream};
@@ -12,8 +13,14 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
+/// Bytes of pageable memory up to which the driver keeps a copy of its own of what it is given, and waits for nothing ("API Synchronization
+/// Behavior" of the driver's reference).
+const MOST_PAGEABLE: usize = 64 << 10;
+/// Bytes of a piece of what is copied by way of staging memory.
+const UPLOAD_BYTES: usize = 4 << 20;
+
 /// The context of a device, which whoever uses the process' device shares.
-struct Primary {
+pub(super) struct Primary {
     device: sys::CUdevice,
     context: sys::CUcontext,
     /// Whether it was not given up. Locked while the driver is called.
@@ -28,7 +35,7 @@ unsafe impl Sync for Primary {}
 impl Primary {
     /// Makes the device the one that this thread's calls are for. It is not given up while what this returns lives, of which a thread has
     /// one at a time.
-    fn enter(&self) -> Result<RwLockReadGuard<'_, bool>, DriverError> {
+    pub fn enter(&self) -> Result<RwLockReadGuard<'_, bool>, DriverError> {
         let is_open = self.is_open.read().unwrap_or_else(PoisonError::into_inner);
         if !*is_open {
             return Err(DriverError {
@@ -72,6 +79,7 @@ pub struct Nvidia {
     blas: Option<(Blas, Address)>,
     /// Host memory that the device copies to at full speed, by size: kept, since it is dear to get.
     staging: Arc<Mutex<Vec<Staging>>>,
+    uploads: Mutex<Uploads>,
 }
 
 impl fmt::Debug for Nvidia {
@@ -86,7 +94,7 @@ unsafe impl Send for Nvidia {}
 // SAFETY: as above.
 unsafe impl Sync for Nvidia {}
 
-fn failed(call: &'static str) -> impl Fn(result::DriverError) -> DriverError {
+pub(super) fn failed(call: &'static str) -> impl Fn(result::DriverError) -> DriverError {
     move |error| {
         let text = |text: Result<&CStr, result::DriverError>| {
             text.map(|text| text.to_string_lossy().into_owned()).unwrap_or_default()
@@ -203,6 +211,7 @@ impl Nvidia {
             capability,
             compiler: compiler_version(),
             staging: Arc::default(),
+            uploads: Mutex::default(),
         })
     }
 
@@ -366,8 +375,11 @@ impl Driver for Nvidia {
         if bytes.is_empty() {
             return Ok(());
         }
-        let _entered = self.enter()?;
         let transfers = self.transfers();
+        if bytes.len() > MOST_PAGEABLE && transfers.0 == self.stream {
+            return self.upload_staged(to, bytes);
+        }
+        let _entered = self.enter()?;
         // SAFETY: the memory has room for the bytes. They lie in pageable memory, which the driver copies from before it returns.
         unsafe { result::memcpy_htod_async(to.0, bytes, transfers.0) }
             .map_err(failed("cuMemcpyHtoDAsync"))?;
@@ -389,7 +401,7 @@ impl Driver for Nvidia {
             at += bytes;
         }
         drop(entered);
-        Ok(Box::new(Copy {
+        Ok(Box::new(Download {
             done: self.mark()?,
             staging: Some(staging),
             home: self.staging.clone(),
@@ -480,24 +492,6 @@ impl Driver for Nvidia {
     }
 }
 
-/// A place in the work of a stream.
-struct Mark {
-    event: sys::CUevent,
-    primary: Arc<Primary>,
-}
-
-// SAFETY: the driver's handles may be used from any thread.
-unsafe impl Send for Mark {}
-
-impl Drop for Mark {
-    fn drop(&mut self) {
-        if let Ok(_entered) = self.primary.enter() {
-            // SAFETY: the event is valid and not used again; who waits for it goes on to.
-            let _ = unsafe { event::destroy(self.event) };
-        }
-    }
-}
-
 impl Nvidia {
     /// What was asked for so far.
     fn mark(&self) -> Result<Mark, DriverError> {
@@ -515,101 +509,48 @@ impl Nvidia {
         }
     }
 
+    /// Copies bytes by way of staging memory: of what lies in pageable memory the driver waits for all that was asked for before.
+    fn upload_staged(&self, to: Address, bytes: &[u8]) -> Result<(), DriverError> {
+        let mut uploads = self.uploads.lock().unwrap_or_else(PoisonError::into_inner);
+        for (at, piece) in (to.0..).step_by(UPLOAD_BYTES).zip(bytes.chunks(UPLOAD_BYTES)) {
+            let mut staging = match uploads.take()? {
+                Some(staging) => staging,
+                None => self.new_staging(UPLOAD_BYTES)?,
+            };
+            let filled = &mut staging.bytes_mut()[..piece.len()];
+            filled.copy_from_slice(piece);
+            {
+                let _entered = self.enter()?;
+                // SAFETY: the memory has room for the bytes, and the staging memory is not written to until the copy is done.
+                unsafe { result::memcpy_htod_async(at, filled, self.stream) }
+                    .map_err(failed("cuMemcpyHtoDAsync"))?;
+            }
+            match self.mark() {
+                Ok(done) => uploads.push(staging, done),
+                Err(error) => {
+                    // Nobody can say when the copy is done: its memory stays where it is.
+                    std::mem::forget(staging);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Staging memory of at least so many bytes.
     fn staging(&self, bytes: usize) -> Result<Staging, DriverError> {
         let mut kept = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = kept.iter().position(|staging| staging.bytes >= bytes) {
+        if let Some(found) = kept.iter().position(|staging| staging.len() >= bytes) {
             return Ok(kept.swap_remove(found));
         }
         drop(kept);
-        let bytes = bytes.next_power_of_two().max(4096);
+        self.new_staging(bytes.next_power_of_two().max(4096))
+    }
+
+    fn new_staging(&self, bytes: usize) -> Result<Staging, DriverError> {
         let _entered = self.enter()?;
         // SAFETY: the memory is given back once, when it is dropped.
         let start = unsafe { result::malloc_host(bytes, 0) }.map_err(failed("cuMemHostAlloc"))?;
-        Ok(Staging { start: start.cast(), bytes, primary: self.primary.clone() })
-    }
-}
-
-/// Staging memory that is kept for the next read, at most.
-const MOST_STAGING: usize = 4;
-
-/// Host memory that the device knows.
-struct Staging {
-    start: *mut u8,
-    bytes: usize,
-    primary: Arc<Primary>,
-}
-
-// SAFETY: it is plain memory, owned by one.
-unsafe impl Send for Staging {}
-
-impl Staging {
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the driver gave so many bytes from there on, which nobody else has; bytes are never uninitialized in what the
-        // system hands out.
-        unsafe { std::slice::from_raw_parts_mut(self.start, self.bytes) }
-    }
-}
-
-impl Drop for Staging {
-    fn drop(&mut self) {
-        // A context that is given up takes it along.
-        if let Ok(_entered) = self.primary.enter() {
-            // SAFETY: the memory came from `malloc_host` and is not used again.
-            let _ = unsafe { result::free_host(self.start.cast()) };
-        }
-    }
-}
-
-/// A copy to staging memory.
-struct Copy {
-    done: Mark,
-    staging: Option<Staging>,
-    /// Where staging memory goes when it was read.
-    home: Arc<Mutex<Vec<Staging>>>,
-    lengths: Vec<usize>,
-}
-
-impl Copy {
-    /// Waits until it is done; whoever waits has entered.
-    fn synchronize(&self) -> Result<(), DriverError> {
-        // SAFETY: the event is valid until this is dropped, or the context given up.
-        unsafe { event::synchronize(self.done.event) }.map_err(failed("cuEventSynchronize"))
-    }
-}
-
-impl Pending for Copy {
-    fn wait(mut self: Box<Self>) -> Result<Vec<Vec<u8>>, DriverError> {
-        let primary = self.done.primary.clone();
-        // The staging memory goes with the context.
-        let _entered = primary.enter()?;
-        self.synchronize()?;
-        let mut parts = Vec::with_capacity(self.lengths.len());
-        if let Some(mut staging) = self.staging.take() {
-            let mut bytes = &*staging.bytes_mut();
-            for &length in &self.lengths {
-                let (part, rest) = bytes.split_at(length);
-                parts.push(part.to_vec());
-                bytes = rest;
-            }
-            let mut home = self.home.lock().unwrap_or_else(PoisonError::into_inner);
-            if home.len() < MOST_STAGING {
-                home.push(staging);
-            } else {
-                // It goes when nothing is entered any more.
-                drop(home);
-                self.staging = Some(staging);
-            }
-        }
-        Ok(parts)
-    }
-}
-
-impl Drop for Copy {
-    fn drop(&mut self) {
-        // It may still be running where nobody waited for it: its memory goes after it.
-        if let Ok(_entered) = self.done.primary.enter() {
-            let _ = self.synchronize();
-        }
+        Ok(Staging::new(start.cast(), bytes, self.primary.clone()))
     }
 }

@@ -11,7 +11,7 @@ use kiln_cuda::driver::{
 };
 use kiln_cuda::{CudaDevice, InitError};
 use kiln_gpu::language::Factors;
-use kiln_tensor::{DType, bf16, f16};
+use kiln_tensor::{Activation, DType, bf16, f16};
 use std::alloc::{Layout, alloc, dealloc};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -251,6 +251,10 @@ impl Driver for Host {
         if !state.faults.library {
             return Ok(false);
         }
+        // Alone and behind nothing but this.
+        if product.activation.is_some_and(|activation| activation != Activation::GeluTanh) {
+            return Ok(false);
+        }
         let tf32 = if product.tf32 { " in tf32" } else { "" };
         state.note(|| format!("product {:?} × {}{tf32}", product.size, product.count));
         assert!(state.written.is_none(), "products are not written down here");
@@ -342,6 +346,12 @@ impl Driver for Host {
 }
 
 /// What a library computes of products, from where the driver says that its operands are.
+/// GELU by tanh.
+fn gelu(x: f64) -> f64 {
+    let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
+    0.5 * x * (1.0 + inner.tanh())
+}
+
 fn multiply(product: &Product) {
     let [rows, columns, depth] = product.size;
     let size = product.dtype.size();
@@ -369,6 +379,7 @@ fn multiply(product: &Product) {
                     |at| element(&product.lhs, matrix, row, at) * element(&product.rhs, matrix, at, column);
                 let sum: f64 = (0..depth).map(term).sum();
                 let sum = sum + product.bias.map_or(0.0, |bias| read(bias, column));
+                let sum = if product.activation.is_some() { gelu(sum) } else { sum };
                 let at = product.out.0 as usize + ((matrix * rows + row) * columns + column) * size;
                 // SAFETY: the memory has room for the element.
                 unsafe {

@@ -5,8 +5,9 @@ use super::direct::{Bias, Direct, LANES, Reading, fours_along, least_left_over};
 use super::gemv::{self, Gemv};
 use super::then::{self, Then};
 use super::tune::{self, Variant};
+use super::warps::{self, WarpTile};
 use super::{Template, block, elementwise};
-use crate::language::{Builder, Builtin, Kernel, Type, Value};
+use crate::language::{Builder, Builtin, Factors, Kernel, Type, Value};
 use crate::runtime::{Matrices, MatrixProduct, Runtime};
 use crate::tensor::{GpuTensor, element_bytes, held_as};
 use core::ops::Range;
@@ -16,9 +17,15 @@ use kiln_tensor::{Activation, DType};
 /// Invocations of a workgroup along x and y.
 const SIDE: u32 = 16;
 /// Rows and columns of the result that an invocation computes: every [`SIDE`]-th of its workgroup's.
-pub(super) const EACH: [u32; 2] = [4, 4];
+const EACH: [u32; 2] = [4, 4];
 /// What else they may be: what a workgroup shares is within the 16 KB that all devices have.
-pub(super) const OTHERS: [[u32; 2]; 4] = [[2, 2], [4, 8], [8, 4], [8, 8]];
+const OTHERS: [[u32; 2]; 4] = [[2, 2], [4, 8], [8, 4], [8, 8]];
+/// Rows and columns of a warp, in 16s. Not chosen on a GPU yet.
+const OF_WARP: [u32; 2] = [2, 2];
+/// What else they may be: with more, sums do not find registers.
+const OTHERS_OF_WARP: [[u32; 2]; 2] = [[2, 4], [4, 2]];
+/// Rows, columns and depth from which on warps compute a product: of less most of what they compute is padding.
+const LEAST_OF_WARPS: usize = 16;
 /// Products that a workgroup adds between two looks at memory.
 const DEPTH: u32 = 16;
 
@@ -28,15 +35,68 @@ const MOST_ROWS: u32 = 8;
 /// `r · c` results `r + c` elements are read at a time: large blocks pay, though what they keep goes beyond the registers.
 const MOST_COLUMNS: u32 = 16;
 
-/// Rows and columns of the result that a workgroup computes, by those of an invocation.
-pub(super) fn tile(each: [u32; 2]) -> [u32; 2] {
-    each.map(|each| SIDE * each)
+/// Who computes what of the tile of a product that a workgroup shares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Tiling {
+    /// Each invocation so many rows and columns.
+    Invocations([u32; 2]),
+    /// Each of its warps so many times 16 rows and columns, by tensor cores.
+    Warps(Factors, [u32; 2]),
+}
+
+impl Tiling {
+    /// What products of so many rows, columns and depth are usually computed by, and what else they may be.
+    pub(super) fn of<R: Runtime>(
+        device: &R::Device,
+        dtype: DType,
+        size: [usize; 3],
+    ) -> (Self, impl Iterator<Item = Self> + use<R>) {
+        let is_large = size.iter().all(|&length| length >= LEAST_OF_WARPS);
+        let factors = R::factors(device, dtype).filter(|_| is_large && dtype.is_float());
+        let by_invocations = [EACH].into_iter().chain(OTHERS).map(Tiling::Invocations);
+        let by_warps = factors.map(|factors| OTHERS_OF_WARP.map(|each| Tiling::Warps(factors, each)));
+        let usual = factors.map_or(Tiling::Invocations(EACH), |factors| Tiling::Warps(factors, OF_WARP));
+        (usual, by_warps.into_iter().flatten().chain(by_invocations))
+    }
+
+    /// The size of a workgroup.
+    pub(super) fn workgroup(self) -> [u32; 2] {
+        match self {
+            Tiling::Invocations(_) => [SIDE, SIDE],
+            Tiling::Warps(..) => warps::GROUP,
+        }
+    }
+
+    /// Rows and columns of a workgroup's tile.
+    pub(super) fn tile(self) -> [u32; 2] {
+        match self {
+            Tiling::Invocations(each) => each.map(|each| SIDE * each),
+            Tiling::Warps(_, each) => warps::tile(each),
+        }
+    }
+
+    /// The name of a kernel of a family.
+    pub(super) fn kernel(self, family: &str) -> String {
+        match self {
+            Tiling::Invocations(_) => family.to_owned(),
+            Tiling::Warps(..) => format!("{family}_by_warps"),
+        }
+    }
+
+    /// Tells it from others in words.
+    pub(super) fn name(self) -> String {
+        let [high, wide] = self.tile();
+        match self {
+            Tiling::Invocations(_) => format!("tiles {high}x{wide}"),
+            Tiling::Warps(factors, _) => format!("tiles {high}x{wide} of {factors:?}"),
+        }
+    }
 }
 
 /// What one workgroup of a tiled product knows.
 pub(super) struct Tile<'k> {
-    /// Rows and columns of an invocation.
-    pub each: [u32; 2],
+    /// Who computes what of it.
+    pub tiling: Tiling,
     /// The first row and the first column of its tile.
     pub start: [Value<'k>; 2],
     /// Rows, columns and depth of the whole product.
@@ -44,9 +104,6 @@ pub(super) struct Tile<'k> {
     /// The type in which is computed.
     pub ty: Type,
 }
-
-/// The size of a workgroup for [`Tile::product`].
-pub(super) const TILE_GROUP: [u32; 2] = [SIDE, SIDE];
 
 impl<'k> Tile<'k> {
     /// A tile of `Σ lhs(row, depth) · rhs(depth, column)`, handed to `write(row, column, sum)`.
@@ -61,14 +118,32 @@ impl<'k> Tile<'k> {
         rhs: impl Fn(Value<'k>, &C) -> Value<'k>,
         write: impl Fn(Value<'k>, Value<'k>, Value<'k>),
     ) {
+        match self.tiling {
+            Tiling::Invocations(each) => self.by_invocations(k, each, lhs, column, rhs, write),
+            Tiling::Warps(factors, each) => {
+                let &Self { start, size, .. } = self;
+                WarpTile { factors, each, start, size }.product(k, lhs, column, rhs, write);
+            }
+        }
+    }
+
+    fn by_invocations<C>(
+        &self,
+        k: &'k Builder,
+        each: [u32; 2],
+        lhs: impl Fn(Value<'k>, Value<'k>) -> Value<'k>,
+        column: impl Fn(Value<'k>) -> C,
+        rhs: impl Fn(Value<'k>, &C) -> Value<'k>,
+        write: impl Fn(Value<'k>, Value<'k>, Value<'k>),
+    ) {
         let [row_start, column_start] = self.start;
         let [rows, columns, depth] = self.size;
         let zero = if self.ty == Type::F32 { k.value(0.0) } else { k.value(0_u32).to(self.ty) };
-        let [high, wide] = tile(self.each);
+        let [high, wide] = self.tiling.tile();
         let (left, right) = (k.shared(self.ty, high * DEPTH), k.shared(self.ty, wide * DEPTH));
         let (x, y) = (k.builtin(Builtin::LocalX), k.builtin(Builtin::LocalY));
         let local = k.builtin(Builtin::LocalIndex);
-        let sums: Vec<_> = (0..self.each[0] * self.each[1]).map(|_| k.variable(zero)).collect();
+        let sums: Vec<_> = (0..each[0] * each[1]).map(|_| k.variable(zero)).collect();
 
         // An invocation brings as many elements of either side as it has rows, or columns: of the left one neighbours along the depth are brought by
         // neighbouring invocations, of the right one neighbouring columns.
@@ -79,7 +154,7 @@ impl<'k> Tile<'k> {
         let (left_step, right_step) = (SIDE * SIDE / DEPTH, SIDE * SIDE / wide);
 
         k.range(0_u32, depth, DEPTH, |first| {
-            for n in 0..self.each[0] {
+            for n in 0..each[0] {
                 let (row, at) = (left_row + n * left_step, first + left_depth);
                 let element = k.variable(zero);
                 k.when((row_start + row).below(rows) & at.below(depth), || {
@@ -87,7 +162,7 @@ impl<'k> Tile<'k> {
                 });
                 left.set(left_depth * high + row, element.get());
             }
-            for n in 0..self.each[1] {
+            for n in 0..each[1] {
                 let at = first + right_depth + n * right_step;
                 let element = k.variable(zero);
                 k.when(own_column.below(columns) & at.below(depth), || element.set(rhs(at, &prepared)));
@@ -95,8 +170,8 @@ impl<'k> Tile<'k> {
             }
             k.barrier();
             k.range(0_u32, DEPTH, 1_u32, |d| {
-                let lefts: Vec<_> = (0..self.each[0]).map(|n| left.at(d * high + y + n * SIDE)).collect();
-                let rights: Vec<_> = (0..self.each[1]).map(|n| right.at(d * wide + x + n * SIDE)).collect();
+                let lefts: Vec<_> = (0..each[0]).map(|n| left.at(d * high + y + n * SIDE)).collect();
+                let rights: Vec<_> = (0..each[1]).map(|n| right.at(d * wide + x + n * SIDE)).collect();
                 for (sums, &a) in sums.chunks(rights.len()).zip(&lefts) {
                     for (sum, &b) in sums.iter().zip(&rights) {
                         sum.set(a.fma(b, sum.get()));
@@ -108,7 +183,7 @@ impl<'k> Tile<'k> {
 
         for (n, sum) in sums.iter().enumerate() {
             let n = n as u32;
-            let [_, across] = self.each;
+            let [_, across] = each;
             let (row, column) = (row_start + y + n / across * SIDE, column_start + x + n % across * SIDE);
             k.when(row.below(rows) & column.below(columns), || write(row, column, sum.get()));
         }
@@ -144,8 +219,8 @@ pub struct Matmul {
     pub dtype: DType,
     /// How the batches of both sides are walked, and over how many dims strides are told.
     pub batch: (Access, Access, usize),
-    /// Rows and columns of an invocation.
-    pub each: [u32; 2],
+    /// Who computes what of a tile.
+    pub tiling: Tiling,
     /// Whether a bias is added to each row.
     pub bias: bool,
     /// What is done to each element at last.
@@ -158,7 +233,7 @@ impl Matmul {
     /// The kernel. Parameters: its `block`; rows, columns, depth; the batch's dims and both operands; the strides of both sides, outer before inner; where the bias starts and its stride.
     pub fn kernel(&self) -> Kernel {
         let storage = held_as(self.dtype);
-        Builder::kernel("matmul", TILE_GROUP, |k| {
+        Builder::kernel(self.tiling.kernel("matmul"), self.tiling.workgroup(), |k| {
             let (lhs, rhs) = (k.input(storage), k.input(storage));
             let bias = self.bias.then(|| k.input(storage));
             let output = k.output(storage);
@@ -174,9 +249,9 @@ impl Matmul {
             let epilogue = Epilogue { bias, activation: self.activation };
             let coordinates = access::coordinates(batch, &dims);
             let (left, right) = (left.at(batch, &coordinates), right.at(batch, &coordinates));
-            let [high, wide] = tile(self.each);
+            let [high, wide] = self.tiling.tile();
             let start = [block_row * high, block_column * wide];
-            let tile = Tile { each: self.each, start, size, ty: storage.value() };
+            let tile = Tile { tiling: self.tiling, start, size, ty: storage.value() };
             tile.product(
                 k,
                 |row, depth| lhs.at(left + row * left_strides[0] + depth * left_strides[1]),
@@ -221,11 +296,18 @@ pub(crate) fn matmul<R: Runtime>(
     let right = rhs.layout.expand(&full([depth, columns]));
     let walk = Walk::new(&batch.dims, &[&left.strides[..rank - 2], &right.strides[..rank - 2]]);
     let size = [rows, columns, depth];
-    if by_library([(lhs, &left), (rhs, &right)], bias, &out, &walk, size, batch.num_elements()) {
-        return activation.map_or(out.clone(), |activation| elementwise::activated(activation, &out));
+    let count = batch.num_elements();
+    let sides = [(lhs, &left), (rhs, &right)];
+    if by_library(sides, bias, activation, &out, &walk, size, count) {
+        return out;
+    }
+    if let Some(activation) = activation
+        && by_library(sides, bias, None, &out, &walk, size, count)
+    {
+        return elementwise::activated(activation, &out);
     }
     let product = Product { lhs, rhs, bias: bias.map(|bias| (bias, Bias::OfColumns)), activation, out: &out };
-    product.launch(&left, &right, &walk, size, batch.num_elements());
+    product.launch(&left, &right, &walk, size, count);
     out
 }
 
@@ -233,6 +315,7 @@ pub(crate) fn matmul<R: Runtime>(
 fn by_library<R: Runtime>(
     sides: [(&GpuTensor<R>, &Layout); 2],
     bias: Option<&GpuTensor<R>>,
+    activation: Option<Activation>,
     out: &GpuTensor<R>,
     walk: &Walk,
     size: [usize; 3],
@@ -268,7 +351,8 @@ fn by_library<R: Runtime>(
         return false;
     }
     let bias = bias.map(|bias| (&bias.memory, bias.layout.offset));
-    let product = MatrixProduct { dtype: out.dtype, size, count, lhs, rhs, bias, out: &out.memory };
+    let product =
+        MatrixProduct { dtype: out.dtype, size, count, lhs, rhs, bias, activation, out: &out.memory };
     R::product(&out.device, &product)
 }
 
@@ -328,8 +412,9 @@ impl<R: Runtime> Product<'_, R> {
         };
         let device = &self.out.device;
         if R::limits(device).shared_memory {
-            let usual = if rows <= gemv::MOST_ROWS { kernels.gemv() } else { kernels.tiled(EACH) };
-            let others = || [EACH].iter().chain(&OTHERS).map(|&each| kernels.tiled(each)).collect();
+            let (tiling, others) = Tiling::of::<R>(device, self.out.dtype, size);
+            let usual = if rows <= gemv::MOST_ROWS { kernels.gemv() } else { kernels.tiled(tiling) };
+            let others = || others.map(|tiling| kernels.tiled(tiling)).collect();
             tune::launch_fastest::<R>(device, class, usual, others, &tensors, &words);
         } else {
             tune::launch_fastest::<R>(
@@ -376,18 +461,17 @@ impl<R: Runtime> Kernels<'_, '_, R> {
         self.variant(String::from("gemv"), template, tile)
     }
 
-    /// In tiles of which an invocation computes so many rows and columns.
-    fn tiled(&self, each: [u32; 2]) -> Variant {
+    /// In tiles that workgroups share.
+    fn tiled(&self, tiling: Tiling) -> Variant {
         let template = Matmul {
             dtype: self.of.out.dtype,
             batch: self.batch,
-            each,
+            tiling,
             bias: self.of.bias.is_some(),
             activation: self.of.activation,
             then: Vec::new(),
         };
-        let [high, wide] = tile(each);
-        self.variant(format!("tiles {high}x{wide}"), template, [high, wide])
+        self.variant(tiling.name(), template, tiling.tile())
     }
 
     /// Without shared memory: in the usual blocks, or those of so many rows and columns.

@@ -7,7 +7,7 @@ pub use rows::RowConv;
 
 use super::access::coordinates;
 use super::elementwise::from_start;
-use super::matmul::{EACH, Epilogue, OTHERS, TILE_GROUP, Tile, tile};
+use super::matmul::{Epilogue, Tile, Tiling};
 use super::then::{self, Then};
 use super::tune::{self, Variant};
 use super::{LINE, block, launch, launch_open, line_of};
@@ -113,8 +113,8 @@ pub struct Conv {
     pub bias: bool,
     /// What is done to each element at last.
     pub activation: Option<Activation>,
-    /// Rows and columns of an invocation of a tiled product, if it is one.
-    pub tiled: Option<[u32; 2]>,
+    /// Who computes what of a tile, if it is a tiled product.
+    pub tiling: Option<Tiling>,
     /// What came after that.
     pub then: Vec<Then>,
 }
@@ -124,13 +124,16 @@ impl Conv {
     /// the sizes.
     pub fn kernel(&self) -> Kernel {
         let storage = held_as(self.dtype);
-        let workgroup = if self.tiled.is_some() { TILE_GROUP } else { [LINE, 1] };
-        Builder::kernel("conv", workgroup, |k| {
+        let (name, workgroup) = match self.tiling {
+            Some(tiling) => (tiling.kernel("conv"), tiling.workgroup()),
+            None => (String::from("conv"), [LINE, 1]),
+        };
+        Builder::kernel(name, workgroup, |k| {
             let (x, weight) = (k.input(storage), k.input(storage));
             let epilogue =
                 Epilogue { bias: self.bias.then(|| k.input(storage)), activation: self.activation };
             let output = k.output(storage);
-            let of_tile = self.tiled.map(|each| (each, block(k)));
+            let of_tile = self.tiling.map(|tiling| (tiling, block(k)));
             let (images, groups) = (k.parameter(), k.parameter());
             let (in_channels, out_channels) = (k.parameter(), k.parameter());
             let sizes = Sizes::declare(k);
@@ -147,11 +150,11 @@ impl Conv {
                 value.get()
             };
             // Images and groups along z: the channels of one group of one image follow one another.
-            if let Some((each, [column, row, place])) = of_tile {
+            if let Some((tiling, [column, row, place])) = of_tile {
                 let group = place % groups;
-                let [high, wide] = tile(each);
+                let [high, wide] = tiling.tile();
                 let start = [row * high, column * wide];
-                let tile = Tile { each, start, size: [out_channels, windows, depth], ty: storage.value() };
+                let tile = Tile { tiling, start, size: [out_channels, windows, depth], ty: storage.value() };
                 tile.product(
                     k,
                     |row, at| weight.at((group * out_channels + row) * depth + at),
@@ -215,12 +218,12 @@ pub(crate) fn conv<R: Runtime>(
     }
     let (x, weight) = (from_start(x), from_start(weight));
     let bias = bias.map(from_start);
-    let template = |tiled| Conv {
+    let template = |tiling| Conv {
         dtype: x.dtype,
         geometry: Geometry::of(&windows),
         bias: bias.is_some(),
         activation,
-        tiled,
+        tiling,
         then: Vec::new(),
     };
     let mut tensors = vec![&x, &weight];
@@ -233,19 +236,22 @@ pub(crate) fn conv<R: Runtime>(
         launch_open::<R>(&x.device, template(None), &tensors, &words, line_of::<R>(&x.device, out.len()));
         return out;
     }
-    let variant = |each| {
-        let [high, wide] = tile(each);
+    let depth = in_channels * Geometry::of(&windows).kernel_length() as usize;
+    let size = [out_channels, windows.output_len(), depth];
+    let variant = |tiling: Tiling| {
+        let [high, wide] = tiling.tile();
         let across = windows.output_len().div_ceil(wide as usize);
         let blocks = [across, out_channels.div_ceil(high as usize), batch * groups];
-        Variant { name: format!("tiles {high}x{wide}"), template: template(Some(each)).into(), blocks }
+        Variant { name: tiling.name(), template: template(Some(tiling)).into(), blocks }
     };
     let class = || {
-        let depth = in_channels * Geometry::of(&windows).kernel_length() as usize;
-        let sizes = [batch * groups, out_channels, windows.output_len(), depth].map(tune::rounded);
-        format!("convolution {} {sizes:?} {:?}", x.dtype, Geometry::of(&windows))
+        let [rows, columns, depth] = size.map(tune::rounded);
+        let places = tune::rounded(batch * groups);
+        format!("convolution {} {places}x{rows}x{columns}x{depth} {:?}", x.dtype, Geometry::of(&windows))
     };
-    let others = || OTHERS.map(variant).into();
-    tune::launch_fastest::<R>(&x.device, class, variant(EACH), others, &tensors, &words);
+    let (usual, others) = Tiling::of::<R>(&x.device, x.dtype, size);
+    let others = || others.map(variant).collect();
+    tune::launch_fastest::<R>(&x.device, class, variant(usual), others, &tensors, &words);
     out
 }
 

@@ -9,7 +9,7 @@ use kiln_gpu::kernels::elementwise::Elementwise;
 use kiln_gpu::kernels::embedding::EmbeddingGradient;
 use kiln_gpu::kernels::gemv::Gemv;
 use kiln_gpu::kernels::index::{Gather, Scatter};
-use kiln_gpu::kernels::matmul::Matmul;
+use kiln_gpu::kernels::matmul::{Matmul, Tiling};
 use kiln_gpu::kernels::recurrent::Recurrent;
 use kiln_gpu::kernels::reduce::{ArgReduce, Fold, Reduce};
 use kiln_gpu::kernels::rows::{RowOp, Rows};
@@ -293,9 +293,27 @@ fn indexing(dtypes: &[DType], indices: [DType; 2]) -> Vec<Template> {
     all
 }
 
-fn matmul(dtype: DType, each: [u32; 2]) -> Template {
+fn matmul(dtype: DType, tiling: Tiling) -> Template {
     let activation = dtype.is_float().then_some(Activation::Gelu);
-    Matmul { dtype, batch: (Strided, Linear, 2), each, bias: true, activation, then: after(dtype) }.into()
+    Matmul { dtype, batch: (Strided, Linear, 2), tiling, bias: true, activation, then: after(dtype) }.into()
+}
+
+const GEOMETRY: Geometry = Geometry { kernel: [1, 3, 3], stride: [1, 2, 1], dilation: [1, 1, 2] };
+
+fn conv(dtype: DType, tiling: Option<Tiling>) -> Template {
+    let activation = dtype.is_float().then_some(Activation::Gelu);
+    Conv { dtype, geometry: GEOMETRY, bias: true, activation, tiling, then: after(dtype) }.into()
+}
+
+/// Products by tensor cores.
+fn by_warps() -> Vec<Template> {
+    let kinds = [(DType::F16, Factors::F16), (DType::BF16, Factors::BF16), (DType::F32, Factors::TF32)];
+    let of = |(dtype, factors)| {
+        let tiling = Tiling::Warps(factors, [2, 2]);
+        [matmul(dtype, tiling), conv(dtype, Some(tiling))]
+    };
+    let largest = matmul(DType::BF16, Tiling::Warps(Factors::BF16, [4, 2]));
+    kinds.into_iter().flat_map(of).chain([largest]).collect()
 }
 
 fn gemv(dtype: DType, by_columns: bool) -> Template {
@@ -305,14 +323,12 @@ fn gemv(dtype: DType, by_columns: bool) -> Template {
 
 fn products_and_windows(dtypes: &[DType]) -> Vec<Template> {
     let mut all: Vec<Template> = Vec::new();
-    let geometry = Geometry { kernel: [1, 3, 3], stride: [1, 2, 1], dilation: [1, 1, 2] };
+    let (geometry, tiling) = (GEOMETRY, Tiling::Invocations([4, 4]));
     for &dtype in dtypes {
-        let activation = dtype.is_float().then_some(Activation::Gelu);
-        all.push(matmul(dtype, [4, 4]));
+        all.push(matmul(dtype, tiling));
         all.push(gemv(dtype, dtype.is_float()));
-        for tiled in [None, Some([4, 4])] {
-            all.push(Conv { dtype, geometry, bias: true, activation, tiled, then: after(dtype) }.into());
-        }
+        all.push(conv(dtype, None));
+        all.push(conv(dtype, Some(tiling)));
         all.push(ConvTranspose { dtype, geometry, bias: true }.into());
         let average = |include_pad| Pooling::Of(PoolOp::Average { include_pad });
         let poolings = [Pooling::Max(None), Pooling::Max(Some(DType::I32)), average(false), average(true)];
@@ -474,7 +490,7 @@ pub fn all() -> Vec<Template> {
         truths(),
         indexing(&DTYPES, [DType::I32, DType::U32]),
         fused(DType::F32),
-        vec![matmul(DType::F32, [2, 8]), gemv(DType::F32, false)],
+        vec![matmul(DType::F32, Tiling::Invocations([2, 8])), gemv(DType::F32, false)],
         products_and_windows(&products),
         direct(&products),
         recurrent(&[DType::F32, DType::F16]),
@@ -559,6 +575,7 @@ pub fn of_cuda_alone() -> Vec<Template> {
         recurrent(&[DType::F64, DType::BF16]),
         dropouts(&[DType::F64, DType::BF16]),
         flash(),
+        by_warps(),
     ];
     families.into_iter().flatten().collect()
 }
@@ -590,7 +607,7 @@ pub fn readable() -> [(&'static str, Template); 4] {
     let product = Matmul {
         dtype: DType::F32,
         batch: (Single, Single, 0),
-        each: [4, 4],
+        tiling: Tiling::Invocations([4, 4]),
         bias: false,
         activation: None,
         then: Vec::new(),

@@ -1,0 +1,162 @@
+//! Host memory that the device copies from and to at full speed, while the host goes on ("Page-Locked Host Memory" of the programming guide).
+
+use super::nvidia::{Primary, failed};
+use super::{DriverError, Pending};
+use cudarc::driver::result::{self, event};
+use cudarc::driver::sys;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A place in the work of a stream.
+pub(super) struct Mark {
+    pub event: sys::CUevent,
+    pub primary: Arc<Primary>,
+}
+
+impl Mark {
+    /// Waits until it is reached; whoever waits has entered.
+    fn synchronize(&self) -> Result<(), DriverError> {
+        // SAFETY: the event is valid until this is dropped, or the context given up.
+        unsafe { event::synchronize(self.event) }.map_err(failed("cuEventSynchronize"))
+    }
+}
+
+// SAFETY: the driver's handles may be used from any thread.
+unsafe impl Send for Mark {}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        if let Ok(_entered) = self.primary.enter() {
+            // SAFETY: the event is valid and not used again; who waits for it goes on to.
+            let _ = unsafe { event::destroy(self.event) };
+        }
+    }
+}
+
+/// Staging memory that is kept for the next read, at most.
+const MOST_STAGING: usize = 4;
+
+/// Host memory that the device knows.
+pub(super) struct Staging {
+    start: *mut u8,
+    bytes: usize,
+    primary: Arc<Primary>,
+}
+
+// SAFETY: it is plain memory, owned by one.
+unsafe impl Send for Staging {}
+
+impl Staging {
+    /// So many bytes that the driver gave from there on, to nobody else.
+    pub fn new(start: *mut u8, bytes: usize, primary: Arc<Primary>) -> Self {
+        Self { start, bytes, primary }
+    }
+
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the driver gave so many bytes from there on, which nobody else has; bytes are never uninitialized in what the
+        // system hands out.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.bytes) }
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        // A context that is given up takes it along.
+        if let Ok(_entered) = self.primary.enter() {
+            // SAFETY: the memory came from `malloc_host` and is not used again.
+            let _ = unsafe { result::free_host(self.start.cast()) };
+        }
+    }
+}
+
+/// A copy to staging memory.
+pub(super) struct Download {
+    pub done: Mark,
+    pub staging: Option<Staging>,
+    /// Where staging memory goes when it was read.
+    pub home: Arc<Mutex<Vec<Staging>>>,
+    pub lengths: Vec<usize>,
+}
+
+impl Pending for Download {
+    fn wait(mut self: Box<Self>) -> Result<Vec<Vec<u8>>, DriverError> {
+        let primary = self.done.primary.clone();
+        // The staging memory goes with the context.
+        let _entered = primary.enter()?;
+        self.done.synchronize()?;
+        let mut parts = Vec::with_capacity(self.lengths.len());
+        if let Some(mut staging) = self.staging.take() {
+            let mut bytes = &*staging.bytes_mut();
+            for &length in &self.lengths {
+                let (part, rest) = bytes.split_at(length);
+                parts.push(part.to_vec());
+                bytes = rest;
+            }
+            let mut home = self.home.lock().unwrap_or_else(PoisonError::into_inner);
+            if home.len() < MOST_STAGING {
+                home.push(staging);
+            } else {
+                // It goes when nothing is entered any more.
+                drop(home);
+                self.staging = Some(staging);
+            }
+        }
+        Ok(parts)
+    }
+}
+
+impl Drop for Download {
+    fn drop(&mut self) {
+        // It may still be running where nobody waited for it: its memory goes after it.
+        if let Ok(_entered) = self.done.primary.enter() {
+            let _ = self.done.synchronize();
+        }
+    }
+}
+
+/// Copies from staging memory, oldest first, which may still be running.
+#[derive(Default)]
+pub(super) struct Uploads(VecDeque<Upload>);
+
+/// How many may be running: while the device copies one piece, the next is filled.
+const MOST_UPLOADS: usize = 2;
+
+struct Upload {
+    done: Mark,
+    staging: Option<Staging>,
+}
+
+impl Uploads {
+    /// Notes a copy that was asked for.
+    pub fn push(&mut self, staging: Staging, done: Mark) {
+        self.0.push_back(Upload { done, staging: Some(staging) });
+    }
+
+    /// The staging memory of the oldest copy, once that is done; nothing while there may be more of them.
+    pub fn take(&mut self) -> Result<Option<Staging>, DriverError> {
+        if self.0.len() < MOST_UPLOADS {
+            return Ok(None);
+        }
+        let Some(mut oldest) = self.0.pop_front() else { return Ok(None) };
+        let primary = oldest.done.primary.clone();
+        let entered = primary.enter()?;
+        let waited = oldest.done.synchronize();
+        drop(entered);
+        waited.map(|()| oldest.staging.take())
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        // Its memory goes after it.
+        if self.staging.is_some()
+            && let Ok(_entered) = self.done.primary.enter()
+        {
+            let _ = self.done.synchronize();
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Matrix products and convolutions by tensor cores, on the host's form of the same tiles. Numbers are small and whole, so that sums are exact
+//! in any order, and every dtype rounds results alike.
+
+#![cfg(target_os = "linux")]
+
+mod host;
+
+use host::{faults, mend};
+use kiln_cuda::{Cuda, CudaDevice, set_tf32};
+use kiln_ndarray::NdArray;
+use kiln_tensor::backend::Backend;
+use kiln_tensor::{Activation, BinaryOp, ConvOptions, DType, TensorData};
+
+const DEVICE: CudaDevice = CudaDevice { index: 1 };
+
+fn tensor<B: Backend>(shape: &[usize], seed: usize, dtype: DType, device: &B::Device) -> B::Primitive {
+    let count = shape.iter().product::<usize>();
+    let values: Vec<f32> = (0..count).map(|n| ((n * 31 + seed * 17) % 1009 % 9) as f32 - 4.0).collect();
+    B::cast(B::from_data(TensorData::new(values, shape), device), dtype)
+}
+
+fn floats<B: Backend>(tensor: B::Primitive) -> Vec<f32> {
+    B::into_data(tensor).expect("a device").convert_dtype(DType::F32).to_vec().expect("floats")
+}
+
+/// More rows and columns than a tile, and a depth that ends within a word and a step.
+fn ragged<B: Backend>(dtype: DType, device: &B::Device) -> B::Primitive {
+    B::matmul(tensor::<B>(&[70, 77], 1, dtype, device), tensor::<B>(&[77, 67], 2, dtype, device))
+}
+
+/// A batch on one side, the other turned, and what follows.
+fn finished<B: Backend>(dtype: DType, device: &B::Device) -> B::Primitive {
+    let x = tensor::<B>(&[2, 19, 16], 1, dtype, device);
+    let w = B::permute(tensor::<B>(&[18, 16], 2, dtype, device), &[1, 0]);
+    let y = B::linear(x, w, Some(tensor::<B>(&[18], 3, dtype, device)), Some(Activation::Relu));
+    B::binary(BinaryOp::Add, y, tensor::<B>(&[2, 19, 18], 4, dtype, device))
+}
+
+/// Windows with steps, gaps and unequal borders, in groups.
+fn convolved<B: Backend>(dtype: DType, device: &B::Device) -> B::Primitive {
+    let x = tensor::<B>(&[2, 6, 9, 11], 1, dtype, device);
+    let weight = tensor::<B>(&[34, 3, 3, 2], 2, dtype, device);
+    let options =
+        ConvOptions { stride: vec![1, 2], padding: vec![(1, 0), (2, 1)], dilation: vec![2, 1], groups: 2 };
+    let bias = Some(tensor::<B>(&[34], 3, dtype, device));
+    B::conv_activated(x, weight, bias, Activation::Relu, &options)
+}
+
+type Compute<B> = fn(DType, &<B as Backend>::Device) -> <B as Backend>::Primitive;
+
+const CASES: [(&str, Compute<Cuda>, Compute<NdArray>); 3] = [
+    ("ragged", ragged::<Cuda>, ragged::<NdArray>),
+    ("finished", finished::<Cuda>, finished::<NdArray>),
+    ("convolved", convolved::<Cuda>, convolved::<NdArray>),
+];
+
+/// The result, and how many kernels of warps computed it.
+fn by_warps(own: Compute<Cuda>, dtype: DType) -> (Vec<f32>, usize) {
+    faults(&DEVICE, |faults| faults.asked = Some(Vec::new()));
+    let found = floats::<Cuda>(own(dtype, &DEVICE));
+    let asked = faults(&DEVICE, |faults| faults.asked.take()).expect("what was asked for");
+    mend(&DEVICE);
+    (found, asked.iter().filter(|what| what.starts_with("launch") && what.ends_with("[128, 1]")).count())
+}
+
+#[test]
+fn warps_multiply_as_the_cpu_does() {
+    let cpu = <NdArray as Backend>::Device::default();
+    for (name, own, expected) in CASES {
+        for dtype in [DType::F16, DType::BF16] {
+            let (found, kernels) = by_warps(own, dtype);
+            assert_eq!(found, floats::<NdArray>(expected(dtype, &cpu)), "{name}, {dtype}");
+            assert_eq!(kernels, 1, "{name}, {dtype}");
+        }
+        // Floats of 32 bits are rounded to TF32 where that was asked for alone.
+        for (allowed, wanted) in [(true, 1), (false, 0)] {
+            set_tf32(&DEVICE, allowed).expect("a device");
+            let (found, kernels) = by_warps(own, DType::F32);
+            set_tf32(&DEVICE, false).expect("a device");
+            assert_eq!(found, floats::<NdArray>(expected(DType::F32, &cpu)), "{name}");
+            assert_eq!(kernels, wanted, "{name}, tf32 {allowed}");
+        }
+    }
+    // Neither are integers and 64-bit floats.
+    for dtype in [DType::F64, DType::I32] {
+        assert_eq!(by_warps(ragged::<Cuda>, dtype).1, 0, "{dtype}");
+    }
+}
+
+#[test]
+fn what_is_no_number_goes_through() {
+    let cpu = <NdArray as Backend>::Device::default();
+    let device = CudaDevice { index: 0 };
+    for special in [f32::NAN, f32::INFINITY] {
+        let side = |of: usize| {
+            let mut values = vec![1.0_f32; of * 20];
+            values[25] = special;
+            TensorData::new(values, [of, 20])
+        };
+        let found = Cuda::<f32, i64>::cast(Cuda::<f32, i64>::from_data(side(20), &device), DType::F16);
+        let wanted = NdArray::<f32>::cast(NdArray::<f32>::from_data(side(20), &cpu), DType::F16);
+        let found = floats::<Cuda>(Cuda::<f32, i64>::matmul(found.clone(), found));
+        let wanted = floats::<NdArray>(NdArray::<f32>::matmul(wanted.clone(), wanted));
+        let same = |(a, b): (&f32, &f32)| a == b || (a.is_nan() && b.is_nan());
+        assert!(found.iter().zip(&wanted).all(same), "{special}");
+    }
+}
