@@ -1,6 +1,8 @@
 //! Results are the same, to the bit, for any number of threads. In a process of its own, whose only test sets that number.
 
-use kiln_kernels::conv::{ConvShape, ConvWeight, PackedConv, PackedConvBf16, conv, conv_bf16};
+use kiln_kernels::conv::{
+    ConvLayer, ConvShape, ConvWeight, PackedConv, PackedConvBf16, conv, conv_bf16, pointwise_depthwise,
+};
 use kiln_kernels::gemm::{Bias, Epilogue, Lhs, Matrix, PackedBf16, PackedRhs, Rhs, gemm, gemm_bf16};
 use kiln_kernels::threads::set_threads;
 use kiln_types::{Activation, ConvOptions};
@@ -73,5 +75,27 @@ fn results_are_the_same_for_any_number_of_threads() {
                 out
             });
         }
+    }
+    // A 1x1 convolution and the depthwise one behind it: channels in and between, image, kernel, stride.
+    for (ic, channels, size, kernel, stride) in [(16, 96, 57, 3, 2), (24, 144, 56, 3, 1), (40, 240, 29, 5, 2)]
+    {
+        let options = |pad, stride, groups| ConvOptions::new([stride; 2], [pad; 2], [1; 2], groups);
+        let points = ConvShape::new(&[2, ic, size, size], &[channels, ic, 1, 1], &options(0, 1, 1));
+        let dims = [channels, 1, kernel, kernel];
+        let depthwise = ConvShape::new(&points.output_dims(), &dims, &options(kernel / 2, stride, channels));
+        let (x, bias) = (noise(2 * ic * size * size), noise(channels));
+        let pack = |shape: &ConvShape| PackedConv::new(shape, &noise(shape.weight_len()));
+        let (first, second) = (pack(&points), pack(&depthwise));
+        same_for_all(&format!("convolutions {ic}>{channels}, {size}x{size}, kernel {kernel}"), || {
+            let layer = |shape, weight| ConvLayer {
+                shape,
+                weight,
+                bias: Some(&bias),
+                activation: Some(Activation::Silu),
+            };
+            let mut out = vec![0.0; depthwise.output_dims().iter().product()];
+            pointwise_depthwise(&layer(&points, &first), &layer(&depthwise, &second), &x, &mut out);
+            out
+        });
     }
 }

@@ -1,7 +1,8 @@
-//! Blocks of memory: owned ones, which come from a pool, and shared ones.
+//! Blocks of memory: owned ones, which come from a pool, shared ones, and such as are computed when they are read.
 
-use crate::sync::Mutex;
-use alloc::{sync::Arc, vec::Vec};
+use crate::ops::Pointwise;
+use crate::sync::{Mutex, Once};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use bytemuck::{Pod, Zeroable};
 use core::any::Any;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -134,6 +135,36 @@ pub(crate) enum Memory {
     Owned(Buffer),
     /// Someone else's: a mapped record, or data that the user handed over.
     Shared(Bytes),
+    /// Our own, once somebody reads it.
+    Deferred(Box<Deferred>),
+}
+
+/// The result of a convolution that is computed when somebody reads it: a depthwise convolution that alone would may do without.
+pub(crate) struct Deferred {
+    /// Until there is a result.
+    work: Mutex<Option<Pointwise>>,
+    result: Once<Buffer>,
+}
+
+impl Deferred {
+    pub(crate) fn new(work: Pointwise) -> Self {
+        Self { work: Mutex::new(Some(work)), result: Once::new() }
+    }
+
+    fn buffer(&self) -> &Buffer {
+        self.result.get_or(|| {
+            self.work.with(|work| {
+                let buffer = work.as_ref().expect("work is there until its result is").run();
+                *work = None;
+                buffer
+            })
+        })
+    }
+
+    fn take_buffer(&mut self) -> Buffer {
+        self.buffer();
+        core::mem::replace(&mut self.result, Once::new()).into_inner().expect("a result that was computed")
+    }
 }
 
 /// Prepared forms kept per storage; a weight that is used in more ways than this is not worth preparing.
@@ -195,16 +226,30 @@ impl Storage {
         bytemuck::cast_slice(match &self.memory {
             Memory::Owned(buffer) => buffer.bytes(),
             Memory::Shared(bytes) => bytes,
+            Memory::Deferred(deferred) => deferred.buffer().bytes(),
         })
+    }
+
+    /// Takes the work of which the contents would be the result, if they are not there and the work is wanted. Then nobody may read them any more.
+    pub(crate) fn take_deferred(&mut self, wanted: impl FnOnce(&Pointwise) -> bool) -> Option<Pointwise> {
+        match &self.memory {
+            Memory::Deferred(deferred) => {
+                deferred.work.with(|work| if wanted(work.as_ref()?) { work.take() } else { None })
+            }
+            Memory::Owned(_) | Memory::Shared(_) => None,
+        }
     }
 
     /// The owned buffer, to be written: the contents are another weight then, or none.
     pub(crate) fn buffer_mut(&mut self) -> Option<&mut Buffer> {
         self.prepared = Mutex::new(Vec::new());
         self.weight = AtomicBool::new(false);
+        if let Memory::Deferred(deferred) = &mut self.memory {
+            self.memory = Memory::Owned(deferred.take_buffer());
+        }
         match &mut self.memory {
             Memory::Owned(buffer) => Some(buffer),
-            Memory::Shared(_) => None,
+            Memory::Shared(_) | Memory::Deferred(_) => None,
         }
     }
 
@@ -218,6 +263,7 @@ impl Storage {
         match self.memory {
             Memory::Owned(buffer) => Bytes::from_owner(buffer),
             Memory::Shared(bytes) => bytes,
+            Memory::Deferred(mut deferred) => Bytes::from_owner(deferred.take_buffer()),
         }
     }
 }

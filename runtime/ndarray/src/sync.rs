@@ -1,4 +1,4 @@
-//! A mutex, with and without an operating system.
+//! A mutex and a value that is made once, with and without an operating system.
 
 #[cfg(feature = "std")]
 mod imp {
@@ -12,6 +12,23 @@ mod imp {
 
         pub(crate) fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
             f(&mut self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+        }
+    }
+
+    /// A value that is made when it is first wanted.
+    pub(crate) struct Once<T>(std::sync::OnceLock<T>);
+
+    impl<T> Once<T> {
+        pub(crate) const fn new() -> Self {
+            Self(std::sync::OnceLock::new())
+        }
+
+        pub(crate) fn get_or(&self, make: impl FnOnce() -> T) -> &T {
+            self.0.get_or_init(make)
+        }
+
+        pub(crate) fn into_inner(self) -> Option<T> {
+            self.0.into_inner()
         }
     }
 }
@@ -30,6 +47,23 @@ mod imp {
             f(&mut self.0.lock())
         }
     }
+
+    /// A value that is made when it is first wanted.
+    pub(crate) struct Once<T>(spin::Once<T>);
+
+    impl<T> Once<T> {
+        pub(crate) const fn new() -> Self {
+            Self(spin::Once::new())
+        }
+
+        pub(crate) fn get_or(&self, make: impl FnOnce() -> T) -> &T {
+            self.0.call_once(make)
+        }
+
+        pub(crate) fn into_inner(self) -> Option<T> {
+            self.0.try_into_inner()
+        }
+    }
 }
 
-pub(crate) use imp::Mutex;
+pub(crate) use imp::{Mutex, Once};

@@ -1,8 +1,8 @@
 //! The tensor of this backend.
 
-use crate::ops::copy;
-use crate::storage::{Buffer, Memory, Storage};
-use alloc::sync::Arc;
+use crate::ops::{Pointwise, copy};
+use crate::storage::{Buffer, Deferred, Memory, Storage};
+use alloc::{boxed::Box, sync::Arc};
 use bytemuck::Pod;
 use core::fmt;
 use kiln_kernels::InOut;
@@ -40,6 +40,21 @@ impl NdArrayTensor {
     pub(crate) fn from_buffer(buffer: Buffer, shape: Shape, dtype: DType) -> Self {
         let storage = Arc::new(Storage::new(Memory::Owned(buffer)));
         Self { storage, layout: Layout::contiguous(shape), dtype }
+    }
+
+    /// A row-major tensor that a convolution computes when somebody reads it.
+    pub(crate) fn deferred(work: Pointwise, shape: Shape) -> Self {
+        let storage = Arc::new(Storage::new(Memory::Deferred(Box::new(Deferred::new(work)))));
+        Self { storage, layout: Layout::contiguous(shape), dtype: DType::F32 }
+    }
+
+    /// The convolution that would compute this tensor, if nobody else can read it and the convolution is wanted; otherwise the tensor.
+    pub(crate) fn into_deferred(
+        mut self,
+        wanted: impl FnOnce(&Pointwise) -> bool,
+    ) -> Result<Pointwise, Self> {
+        let storage = Arc::get_mut(&mut self.storage);
+        storage.and_then(|storage| storage.take_deferred(wanted)).ok_or(self)
     }
 
     /// A new row-major tensor whose elements `fill` writes, all of them: the memory has arbitrary contents before.

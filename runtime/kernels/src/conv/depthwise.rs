@@ -9,6 +9,7 @@ use crate::scratch::with_scratch;
 use crate::threads::{SharedMut, parallel_for};
 use core::ops::Range;
 use core::ptr::null;
+use kiln_types::Activation;
 use tile::{Kernels, Tile};
 
 /// Whether this file's way is the one for a convolution.
@@ -37,65 +38,98 @@ pub(super) fn depthwise(shape: &ConvShape, x: &[f32], weight: &[f32], end: &End<
 
 /// [`depthwise`] for as many channels in the result as in the image.
 fn one_each(shape: &ConvShape, x: &[f32], weight: &[f32], end: &End<'_>, out: &mut [f32]) {
-    let (w, channels) = (&shape.windows, shape.out_channels);
-    let [od, oh, ow] = w.output;
-    let (low, high, rest) = end.bounds();
-    let (rows, strips) = (shape.batch * od * oh, channels.div_ceil(STRIP));
-    let (lines, kernels) = (Lines::of(shape, channels, channels), Kernels::of_windows(w));
-    let work = ow * STRIP.min(channels) * w.kernel_len() / 20 + 20;
+    let [od, oh, ow] = shape.windows.output;
+    let (rows, strips) = (shape.batch * od * oh, shape.out_channels.div_ceil(STRIP));
+    let job = Depthwise::new(shape, weight, end);
+    let work = job.row_work() / strips + 20;
     let out = SharedMut::new(out);
     parallel_for(rows * strips, work, |range| {
         for i in range {
-            let (row, first) = (i % rows, i / rows * STRIP);
-            let strip = first..channels.min(first + STRIP);
-            let to = row * ow * channels;
-            let lines = lines.row(row);
-            let job = Row { shape, x, weight, lines, bias: end.bias, low, high };
+            let row = i % rows;
             // SAFETY: lines lie in the image, kernel elements in the weights; strips of the result's rows are disjoint.
-            unsafe {
-                job.fill(&kernels, strip.clone(), out.ptr(to));
-                if let Some(activation) = rest {
-                    map_rows(Map::Activation(activation), out.ptr(to + first), channels, ow, strip.len());
-                }
-            }
+            unsafe { job.fill(x.as_ptr(), row, job.strip(i / rows), out.ptr(row * ow * shape.out_channels)) };
         }
     });
 }
 
-/// One row of the result.
-struct Row<'a> {
+/// A depthwise convolution of as many channels in the result as in the image, to be computed row by row.
+pub(super) struct Depthwise<'a> {
     shape: &'a ConvShape,
-    x: &'a [f32],
     weight: &'a [f32],
-    /// See [`Lines`].
-    lines: &'a [(usize, usize)],
+    lines: Lines,
+    kernels: Kernels,
     bias: Option<&'a [f32]>,
     low: f32,
     high: f32,
+    /// The activation that is left after the bounds.
+    rest: Option<Activation>,
 }
 
-impl Row<'_> {
-    /// Computes some channels of the row, which is at `out`.
+impl<'a> Depthwise<'a> {
+    pub fn new(shape: &'a ConvShape, weight: &'a [f32], end: &End<'a>) -> Self {
+        let (low, high, rest) = end.bounds();
+        let (channels, kernels) = (shape.out_channels, Kernels::of_windows(&shape.windows));
+        let lines = Lines::of(shape, channels, channels);
+        Self { shape, weight, lines, kernels, bias: end.bias, low, high, rest }
+    }
+
+    /// The cost of a row in nanoseconds, roughly.
+    pub fn row_work(&self) -> usize {
+        let w = &self.shape.windows;
+        w.output[2] * self.shape.out_channels * w.kernel_len() / 20
+    }
+
+    /// The channels of strips of [`STRIP`], one after the other.
+    pub fn strips(&self) -> impl Iterator<Item = Range<usize>> + use<'_> {
+        (0..self.shape.out_channels.div_ceil(STRIP)).map(|i| self.strip(i))
+    }
+
+    fn strip(&self, i: usize) -> Range<usize> {
+        i * STRIP..self.shape.out_channels.min((i + 1) * STRIP)
+    }
+
+    /// Computes some channels of a row of the result, counted over all images, which is at `out`.
     ///
     /// # Safety
-    /// The row's lines lie in the image and the weights; `out` holds the row.
-    unsafe fn fill(&self, kernels: &Kernels, channels: Range<usize>, out: *mut f32) {
+    /// The lines that the row sees lie where they would if the images began at `x`; `out` holds the row.
+    pub unsafe fn fill(&self, x: *const f32, row: usize, channels: Range<usize>, out: *mut f32) {
+        let (width, all) = (self.shape.windows.output[2], self.shape.out_channels);
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.sums(x, self.lines.row(row), channels.clone(), out);
+            if let Some(activation) = self.rest {
+                map_rows(Map::Activation(activation), out.add(channels.start), all, width, channels.len());
+            }
+        }
+    }
+
+    /// [`Depthwise::fill`] without the activation that is left.
+    ///
+    /// # Safety
+    /// As for [`Depthwise::fill`].
+    unsafe fn sums(
+        &self,
+        image: *const f32,
+        lines: &[(usize, usize)],
+        channels: Range<usize>,
+        out: *mut f32,
+    ) {
         let (w, all) = (&self.shape.windows, self.shape.out_channels);
         let mut x = 0;
         while x < w.output[2] {
-            let count = kernels.windows(w.output[2] - x);
+            let count = self.kernels.windows(w.output[2] - x);
             let first = (x * w.stride[2]) as isize - w.padding[2].0 as isize;
             let last = first + ((count - 1) * w.stride[2] + (w.kernel[2] - 1) * w.dilation[2]) as isize;
             let inside = first >= 0 && last < w.input[2] as isize;
             let mut c = channels.start;
             while c < channels.end {
-                let (kernel, lanes) = kernels.of(count, inside, channels.end - c);
+                let (kernel, lanes) = self.kernels.of(count, inside, channels.end - c);
                 let at = x * all + c;
                 // SAFETY: the caller's promise.
                 unsafe {
                     kernel(&Tile {
-                        lines: self.lines,
-                        x: self.x.as_ptr().add(c),
+                        lines,
+                        x: image.wrapping_add(c),
                         weight: self.weight.as_ptr().add(c),
                         channels: all,
                         first,

@@ -4,7 +4,8 @@
 //! row that vectors read and write whole, however small the images are. A convolution is then a product of the windows' rows
 //! with the weights. Rows of a 1x1 kernel lie in the image; others are gathered when the product wants them (`gather`), never
 //! all at once. Images of few channels are taken with their channels first (`planes`). A depthwise
-//! convolution needs no product (`depthwise`), nor does one of many small groups (`grouped`), a 3x3 kernel fewer multiplications (`winograd`). Transposed convolutions have channels first.
+//! convolution needs no product (`depthwise`), nor does one of many small groups (`grouped`), a 3x3 kernel fewer multiplications (`winograd`). A depthwise convolution of what a 1x1
+//! kernel yields may be computed together with it (`pointwise_depthwise`). Transposed convolutions have channels first.
 
 mod bf16;
 mod depthwise;
@@ -13,12 +14,14 @@ mod gradient;
 mod grouped;
 mod lines;
 mod planes;
+mod pointwise_depthwise;
 mod shape;
 mod transposed;
 mod winograd;
 
 pub use bf16::{PackedConvBf16, conv_bf16};
 pub use gradient::{conv_input_gradient, conv_weight_gradient};
+pub use pointwise_depthwise::{ConvLayer, pointwise_depthwise};
 pub use shape::{ConvShape, ConvTransposeShape};
 pub use transposed::conv_transpose;
 

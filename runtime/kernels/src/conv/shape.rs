@@ -56,9 +56,14 @@ impl ConvShape {
     }
 
     pub(crate) fn check(&self, x: &[f32], bias: Option<&[f32]>, out: &[f32]) {
+        self.check_sizes(x.len(), bias, out.len());
+    }
+
+    /// [`ConvShape::check`] for so many elements of images and results.
+    pub(super) fn check_sizes(&self, x: usize, bias: Option<&[f32]>, out: usize) {
         let (input, output) = (self.windows.input_len(), self.windows.output_len());
-        assert_eq!(x.len(), self.batch * self.in_channels * input, "size of the convolution's input");
-        assert_eq!(out.len(), self.batch * self.out_channels * output, "size of the convolution's output");
+        assert_eq!(x, self.batch * self.in_channels * input, "size of the convolution's input");
+        assert_eq!(out, self.batch * self.out_channels * output, "size of the convolution's output");
         assert!(bias.is_none_or(|b| b.len() == self.out_channels), "size of the convolution's bias");
     }
 }

@@ -7,6 +7,7 @@ use crate::scratch::Aligned;
 use crate::simd::forced::at_each_level;
 use kiln_types::{Activation, ConvOptions, ConvTransposeOptions};
 
+mod bands;
 mod random;
 
 /// Where output `o` and kernel element `k` look, if inside.

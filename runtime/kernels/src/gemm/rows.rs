@@ -67,10 +67,7 @@ impl RowsProduct<'_> {
         if self.m == 0 || n == 0 {
             return;
         }
-        assert_eq!(self.b.level, crate::simd::level(), "the right operand was packed for another machine");
-        if let Rows::InPlace(a, step) = self.a {
-            Matrix::row_major(a, step).check(self.m, k, "left operand");
-        }
+        self.check();
         // 100 multiply-adds a nanosecond.
         let work = self.m.saturating_mul(n).saturating_mul(k) / 100 + 1;
         let wanted = match threads::threads() {
@@ -97,6 +94,19 @@ impl RowsProduct<'_> {
                 self.block(&kernels, rows, cols);
             }
         });
+    }
+
+    /// Computes it on the calling thread; otherwise as [`RowsProduct::run`].
+    pub fn run_here(&self) {
+        self.check();
+        self.block(&Kernels::current(), 0..self.m, 0..self.b.dims().1);
+    }
+
+    fn check(&self) {
+        assert_eq!(self.b.level, crate::simd::level(), "the right operand was packed for another machine");
+        if let Rows::InPlace(a, step) = self.a {
+            Matrix::row_major(a, step).check(self.m, self.b.depth, "left operand");
+        }
     }
 
     /// Computes a part of `C` whose columns start at a whole panel.

@@ -1,5 +1,10 @@
 //! Convolution.
 
+mod pointwise;
+
+use pointwise::Layer;
+pub(crate) use pointwise::Pointwise;
+
 use crate::compute::{Compute, wide_dtype};
 use crate::ops::cast;
 use crate::ops::matmul::product;
@@ -61,13 +66,21 @@ fn single(
     if Precision::current() == Precision::Bf16 && shape.is_product() {
         return rounded(&shape, x, &weight, bias.as_ref(), End { residual, activation });
     }
-    let x = if shape.takes_channels_first() { x } else { x.channels_last() }.into_contiguous();
     let as_f32 = || cast::cast(weight.clone(), DType::F32).into_contiguous();
     // Packed weights serve every number and size of images that go the same way.
     let windows = Windows { input: [0; 3], output: [0; 3], ..shape.windows.clone() };
     let any_image = ConvShape { batch: 0, windows, ..shape.clone() };
     let key = (weight.layout().clone(), any_image, shape.way());
     let packed = weight.prepared(&key, || PackedConv::new(&shape, as_f32().slice()));
+    let mut x = x;
+    if let Some(weight) = packed.clone().filter(|_| residual.is_none()) {
+        let layer = Layer { shape: shape.clone(), weight, bias: bias.clone(), activation };
+        x = match pointwise::with_layer(x, layer) {
+            Ok(result) => return result,
+            Err(x) => x,
+        };
+    }
+    let x = if shape.takes_channels_first() { x } else { x.channels_last() }.into_contiguous();
     let plain = if packed.is_some() { None } else { Some(as_f32()) };
     let run = |adds, out: &mut [f32]| {
         let weight = match (&packed, &plain) {

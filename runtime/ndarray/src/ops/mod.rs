@@ -26,3 +26,5 @@ pub(crate) mod select_where;
 pub(crate) mod sort;
 pub(crate) mod unary;
 pub(crate) mod window;
+
+pub(crate) use conv::Pointwise;
