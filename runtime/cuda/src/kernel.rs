@@ -2,8 +2,8 @@
 
 use crate::device::{CudaDevice, expect_context};
 use crate::memory::Memory;
-use crate::{CudaTensor, context};
-use kiln_gpu::Parameter;
+use crate::{CudaRuntime, CudaTensor, context};
+use kiln_gpu::{Operand, Parameter};
 use std::borrow::Cow;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -99,36 +99,8 @@ impl CudaKernel {
 #[must_use = "a kernel does nothing until it is run"]
 pub struct Launch<'a> {
     kernel: &'a CudaKernel,
-    tensors: Vec<Operand<'a>>,
+    tensors: Vec<Operand<'a, CudaRuntime>>,
     parameters: Vec<u32>,
-}
-
-#[derive(Debug)]
-enum Operand<'a> {
-    Input(&'a CudaTensor),
-    Output(&'a mut CudaTensor),
-}
-
-impl Operand<'_> {
-    fn tensor(&self) -> &CudaTensor {
-        match self {
-            Operand::Input(tensor) => tensor,
-            Operand::Output(tensor) => tensor,
-        }
-    }
-
-    /// The memory that the kernel sees of it.
-    fn memory(&mut self, device: &CudaDevice) -> Result<Memory, TensorProblem> {
-        let on = *self.tensor().device();
-        if on != *device {
-            return Err(TensorProblem::OtherDevice { on, device: *device });
-        }
-        match self {
-            Operand::Input(tensor) => tensor.memory().ok_or(TensorProblem::NotContiguous),
-            Operand::Output(tensor) if tensor.memory().is_none() => Err(TensorProblem::NotContiguous),
-            Operand::Output(tensor) => tensor.memory_mut().ok_or(TensorProblem::Shared),
-        }
-    }
 }
 
 impl<'a> Launch<'a> {
@@ -166,7 +138,7 @@ impl<'a> Launch<'a> {
     pub unsafe fn run(self, blocks: [u32; 3], threads: [u32; 2]) -> Result<(), KernelError> {
         let Self { kernel, mut tensors, parameters } = self;
         let error = |problem| KernelError::Launch { kernel: kernel.entry_point().to_owned(), problem };
-        let first = tensors.iter().find(|operand| matches!(operand, Operand::Output(_)));
+        let first = tensors.iter().find(|operand| operand.is_output());
         let Some(device) = first.map(|output| *output.tensor().device()) else {
             return Err(error(LaunchProblem::NoOutput));
         };
@@ -241,21 +213,4 @@ pub enum LaunchProblem {
 }
 
 /// Why a kernel cannot take a tensor.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum TensorProblem {
-    /// It is a view whose elements are not row-major from an aligned start.
-    #[error("it is not contiguous: `into_contiguous` makes it so")]
-    NotContiguous,
-    /// Another tensor shares the memory that would be written to.
-    #[error("the memory of this output is shared with another tensor")]
-    Shared,
-    /// It is on another device than the first output.
-    #[error("it is on {on:?}, the kernel's first output on {device:?}")]
-    OtherDevice {
-        /// Where it is.
-        on: CudaDevice,
-        /// Where it should be.
-        device: CudaDevice,
-    },
-}
+pub type TensorProblem = kiln_gpu::TensorProblem<CudaDevice>;

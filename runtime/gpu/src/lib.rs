@@ -2,7 +2,7 @@
 //!
 //! - [`language`]: a small language in which kernels are written once, and its printers.
 //! - [`kernels`]: the kernels and the code that launches them.
-//! - [`Parameter`]: what users' own kernels are given beside tensors.
+//! - [`Operand`], [`Parameter`]: what users' own kernels are given.
 //! - [`memory`], [`promise`]: the pool of buffers and waiting for a device, as runtimes need them.
 //! - [`runtime`]: what a kind of GPU does for them. A backend is [`Gpu`] over a runtime.
 //!
@@ -13,11 +13,13 @@ mod backend;
 pub mod kernels;
 pub mod language;
 pub mod memory;
+mod operand;
 mod parameter;
 pub mod promise;
 pub mod runtime;
 mod tensor;
 
 pub use backend::Gpu;
+pub use operand::{Operand, TensorProblem};
 pub use parameter::Parameter;
 pub use tensor::GpuTensor;

@@ -1,10 +1,10 @@
 //! Users' own kernels, in WGSL.
 
-use crate::WgpuTensor;
 use crate::context::PARAMETER_BYTES;
 use crate::device::{WgpuDevice, expect_context};
 use crate::memory::Memory;
-use kiln_gpu::Parameter;
+use crate::{WgpuRuntime, WgpuTensor};
+use kiln_gpu::{Operand, Parameter};
 use std::borrow::Cow;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -141,43 +141,21 @@ impl WgslKernel {
 #[must_use = "a kernel does nothing until it is run"]
 pub struct Launch<'a> {
     kernel: &'a WgslKernel,
-    bindings: Vec<Binding<'a>>,
+    bindings: Vec<Operand<'a, WgpuRuntime>>,
     parameters: Vec<u32>,
-}
-
-#[derive(Debug)]
-enum Binding<'a> {
-    Input(&'a WgpuTensor),
-    Output(&'a mut WgpuTensor),
-}
-
-impl Binding<'_> {
-    fn tensor(&self) -> &WgpuTensor {
-        match self {
-            Binding::Input(tensor) => tensor,
-            Binding::Output(tensor) => tensor,
-        }
-    }
-
-    fn is_output(&self) -> bool {
-        match self {
-            Binding::Input(_) => false,
-            Binding::Output(_) => true,
-        }
-    }
 }
 
 impl<'a> Launch<'a> {
     /// The next binding: a tensor that is read (`var<storage, read>`), which must be [contiguous](WgpuTensor::into_contiguous).
     pub fn input(mut self, tensor: &'a WgpuTensor) -> Self {
-        self.bindings.push(Binding::Input(tensor));
+        self.bindings.push(Operand::Input(tensor));
         self
     }
 
     /// The next binding: a tensor that is written to, and may be read (`var<storage, read_write>`). No other tensor may share
     /// its memory: one from [`WgpuTensor::empty`], or the result of an operation.
     pub fn output(mut self, tensor: &'a mut WgpuTensor) -> Self {
-        self.bindings.push(Binding::Output(tensor));
+        self.bindings.push(Operand::Output(tensor));
         self
     }
 
@@ -216,29 +194,14 @@ impl<'a> Launch<'a> {
         let mut memories = Vec::with_capacity(bindings.len());
         for (n, binding) in bindings.iter_mut().enumerate() {
             memories.push(
-                memory(binding, &device, most.binding_bytes)
+                binding
+                    .memory(&device)
                     .map_err(|problem| error(LaunchProblem::Tensor { binding: n, problem }))?,
             );
         }
-        let writable = bindings.iter().map(Binding::is_output).collect();
+        let writable = bindings.iter().map(Operand::is_output).collect();
         let memories: Vec<&Memory> = memories.iter().collect();
         context.record_own(kernel, writable, &memories, &parameters, groups)
-    }
-}
-
-fn memory(binding: &mut Binding<'_>, device: &WgpuDevice, most: usize) -> Result<Memory, TensorProblem> {
-    let on = *binding.tensor().device();
-    if on != *device {
-        return Err(TensorProblem::OtherDevice { on, device: *device });
-    }
-    let memory = match binding {
-        Binding::Input(tensor) => tensor.memory().ok_or(TensorProblem::NotContiguous)?,
-        Binding::Output(tensor) if tensor.memory().is_none() => return Err(TensorProblem::NotContiguous),
-        Binding::Output(tensor) => tensor.memory_mut().ok_or(TensorProblem::Shared)?,
-    };
-    match memory.range().len() {
-        bytes if bytes > most => Err(TensorProblem::TooLarge { bytes, most }),
-        _ => Ok(memory),
     }
 }
 
@@ -304,29 +267,4 @@ pub enum LaunchProblem {
 }
 
 /// Why a kernel cannot take a tensor.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum TensorProblem {
-    /// It is a view whose elements are not row-major from a start that kernels can see.
-    #[error("the tensor is not contiguous: `into_contiguous` makes it so")]
-    NotContiguous,
-    /// Another tensor shares the memory that would be written to.
-    #[error("the memory of this output is shared with another tensor")]
-    Shared,
-    /// It is on another device than the outputs.
-    #[error("the tensor is on {on:?}, the kernel's first output on {device:?}")]
-    OtherDevice {
-        /// Where it is.
-        on: WgpuDevice,
-        /// Where it should be.
-        device: WgpuDevice,
-    },
-    /// Kernels do not see so much of a buffer.
-    #[error("the tensor has {bytes} bytes, and kernels on this device see {most} of a buffer")]
-    TooLarge {
-        /// Its bytes.
-        bytes: usize,
-        /// How many there may be.
-        most: usize,
-    },
-}
+pub type TensorProblem = kiln_gpu::TensorProblem<WgpuDevice>;
