@@ -207,13 +207,12 @@ impl RowsProduct<'_> {
                         ahead: ahead.unwrap_or_default(),
                         ahead_step,
                     });
+                    if ends {
+                        // While the tile is in the first-level cache.
+                        let c = self.c.ptr(self.c_start);
+                        self.epilogue.activate(c, self.c_step, part, col..col + count);
+                    }
                 }
-            }
-            if ends {
-                // While these columns are in the first-level cache.
-                let cols = col..col + count;
-                // SAFETY: this part of `C` is this job's own.
-                unsafe { self.epilogue.activate(self.c.ptr(self.c_start), self.c_step, rows.clone(), cols) };
             }
         }
     }

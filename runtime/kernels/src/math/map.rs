@@ -43,152 +43,137 @@ impl Map {
     }
 }
 
-/// Applies one vector function to all elements, whole vectors first.
+/// Rows of elements and where their results go, which lie alike.
+#[derive(Clone, Copy)]
+struct Rows {
+    from: *const f32,
+    to: *mut f32,
+    /// Elements from one row to the next.
+    step: usize,
+    rows: usize,
+    /// Elements of a row.
+    n: usize,
+}
+
+/// Applies one vector function to all elements, whole vectors of a row first. All rows are in this loop: what the function needs is then read once.
 #[inline(always)]
-unsafe fn each<S: Simd>(s: S, from: *const f32, to: *mut f32, n: usize, f: impl Fn(S::F) -> S::F) {
-    let whole = n - n % S::LANES;
-    let mut i = 0;
-    // SAFETY: `i` stays below `n`; the pointers hold `n` elements by the caller's promise.
-    unsafe {
-        while i < whole {
-            s.store(to.add(i), f(s.load(from.add(i))));
-            i += S::LANES;
-        }
-        if i < n {
-            s.store_first(to.add(i), n - i, f(s.load_first(from.add(i), n - i)));
+unsafe fn each<S: Simd>(s: S, x: Rows, f: impl Fn(S::F) -> S::F) {
+    let whole = x.n - x.n % S::LANES;
+    for row in 0..x.rows {
+        // SAFETY: `i` stays below `n`; the rows hold `n` elements by the caller's promise.
+        unsafe {
+            let (from, to) = (x.from.add(row * x.step), x.to.add(row * x.step));
+            let mut i = 0;
+            while i < whole {
+                s.store(to.add(i), f(s.load(from.add(i))));
+                i += S::LANES;
+            }
+            if i < x.n {
+                s.store_first(to.add(i), x.n - i, f(s.load_first(from.add(i), x.n - i)));
+            }
         }
     }
 }
 
 /// The unary operations.
 #[inline(always)]
-unsafe fn unary<S: Simd>(s: S, op: UnaryOp, from: *const f32, to: *mut f32, n: usize) {
+unsafe fn unary<S: Simd>(s: S, op: UnaryOp, x: Rows) {
     // SAFETY: the caller's promise.
     unsafe {
         match op {
             UnaryOp::Neg => each(
                 s,
-                from,
-                to,
-                n,
+                x,
                 #[inline(always)]
                 |x| s.neg(x),
             ),
             UnaryOp::Abs => each(
                 s,
-                from,
-                to,
-                n,
+                x,
                 #[inline(always)]
                 |x| s.abs(x),
             ),
             UnaryOp::Exp => each(
                 s,
-                from,
-                to,
-                n,
+                x,
                 #[inline(always)]
                 |x| exp(s, x),
             ),
             UnaryOp::Log => each(
                 s,
-                from,
-                to,
-                n,
+                x,
                 #[inline(always)]
                 |x| log(s, x),
             ),
             UnaryOp::Log1p => each(
                 s,
-                from,
-                to,
-                n,
+                x,
                 #[inline(always)]
                 |x| log1p(s, x),
             ),
             UnaryOp::Sqrt => each(
                 s,
-                from,
-                to,
-                n,
+                x,
                 #[inline(always)]
                 |x| s.sqrt(x),
             ),
             UnaryOp::Recip => each(
                 s,
-                from,
-                to,
-                n,
+                x,
                 #[inline(always)]
                 |x| s.div(s.splat(1.0), x),
             ),
             UnaryOp::Sin => each(
                 s,
-                from,
-                to,
-                n,
+                x,
                 #[inline(always)]
                 |x| sin(s, x),
             ),
             UnaryOp::Cos => each(
                 s,
-                from,
-                to,
-                n,
+                x,
                 #[inline(always)]
                 |x| cos(s, x),
             ),
             UnaryOp::Tanh => each(
                 s,
-                from,
-                to,
-                n,
+                x,
                 #[inline(always)]
                 |x| tanh(s, x),
             ),
             UnaryOp::Erf => each(
                 s,
-                from,
-                to,
-                n,
+                x,
                 #[inline(always)]
                 |x| erf(s, x),
             ),
             UnaryOp::Floor => each(
                 s,
-                from,
-                to,
-                n,
+                x,
                 #[inline(always)]
                 |x| s.floor(x),
             ),
             UnaryOp::Ceil => each(
                 s,
-                from,
-                to,
-                n,
+                x,
                 #[inline(always)]
                 |x| s.ceil(x),
             ),
             UnaryOp::Round => each(
                 s,
-                from,
-                to,
-                n,
+                x,
                 #[inline(always)]
                 |x| s.round(x),
             ),
             UnaryOp::Trunc => each(
                 s,
-                from,
-                to,
-                n,
+                x,
                 #[inline(always)]
                 |x| s.trunc(x),
             ),
             _ => {
-                for i in 0..n {
-                    *to.add(i) = unary_of(op, *from.add(i));
+                for i in (0..x.rows).flat_map(|row| row * x.step..row * x.step + x.n) {
+                    *x.to.add(i) = unary_of(op, *x.from.add(i));
                 }
             }
         }
@@ -197,16 +182,14 @@ unsafe fn unary<S: Simd>(s: S, op: UnaryOp, from: *const f32, to: *mut f32, n: u
 
 /// The activations. Comparisons are ordered so that NaN passes through.
 #[inline(always)]
-unsafe fn activation<S: Simd>(s: S, activation: Activation, from: *const f32, to: *mut f32, n: usize) {
+unsafe fn activation<S: Simd>(s: S, activation: Activation, x: Rows) {
     let (zero, one) = (s.splat(0.0), s.splat(1.0));
     // SAFETY: the caller's promise.
     unsafe {
         match activation {
             Activation::Relu => each(
                 s,
-                from,
-                to,
-                n,
+                x,
                 #[inline(always)]
                 |x| s.max(zero, x),
             ),
@@ -214,59 +197,45 @@ unsafe fn activation<S: Simd>(s: S, activation: Activation, from: *const f32, to
                 let slope = s.splat(slope as f32);
                 each(
                     s,
-                    from,
-                    to,
-                    n,
+                    x,
                     #[inline(always)]
                     |x| s.select(s.lt(x, zero), s.mul(x, slope), x),
                 );
             }
             Activation::Gelu => each(
                 s,
-                from,
-                to,
-                n,
+                x,
                 #[inline(always)]
                 |x| gelu(s, x),
             ),
             Activation::GeluTanh => each(
                 s,
-                from,
-                to,
-                n,
+                x,
                 #[inline(always)]
                 |x| gelu_tanh(s, x),
             ),
             Activation::Sigmoid => each(
                 s,
-                from,
-                to,
-                n,
+                x,
                 #[inline(always)]
                 |x| sigmoid(s, x),
             ),
-            Activation::Tanh => unary(s, UnaryOp::Tanh, from, to, n),
+            Activation::Tanh => unary(s, UnaryOp::Tanh, x),
             Activation::Silu => each(
                 s,
-                from,
-                to,
-                n,
+                x,
                 #[inline(always)]
                 |x| s.mul(x, sigmoid(s, x)),
             ),
             Activation::Mish => each(
                 s,
-                from,
-                to,
-                n,
+                x,
                 #[inline(always)]
                 |x| mish(s, x),
             ),
             Activation::Softplus => each(
                 s,
-                from,
-                to,
-                n,
+                x,
                 #[inline(always)]
                 |x| softplus(s, x),
             ),
@@ -274,18 +243,14 @@ unsafe fn activation<S: Simd>(s: S, activation: Activation, from: *const f32, to
                 let (alpha, beta) = (s.splat(alpha as f32), s.splat(beta as f32));
                 each(
                     s,
-                    from,
-                    to,
-                    n,
+                    x,
                     #[inline(always)]
                     |x| s.min(one, s.max(zero, s.mul_add(x, alpha, beta))),
                 );
             }
             Activation::HardSwish => each(
                 s,
-                from,
-                to,
-                n,
+                x,
                 #[inline(always)]
                 |x| {
                     let gate = s.mul_add(x, s.splat(1.0 / 6.0), s.splat(0.5));
@@ -296,9 +261,7 @@ unsafe fn activation<S: Simd>(s: S, activation: Activation, from: *const f32, to
                 let alpha = s.splat(alpha as f32);
                 each(
                     s,
-                    from,
-                    to,
-                    n,
+                    x,
                     #[inline(always)]
                     |x| s.select(s.lt(zero, x), x, s.mul(alpha, exp_m1(s, x))),
                 );
@@ -307,9 +270,7 @@ unsafe fn activation<S: Simd>(s: S, activation: Activation, from: *const f32, to
                 let (min, max) = (s.splat(min as f32), s.splat(max as f32));
                 each(
                     s,
-                    from,
-                    to,
-                    n,
+                    x,
                     #[inline(always)]
                     |x| s.min(max, s.max(min, x)),
                 );
@@ -318,9 +279,7 @@ unsafe fn activation<S: Simd>(s: S, activation: Activation, from: *const f32, to
                 let (alpha, beta) = (s.splat(alpha as f32), s.splat(beta as f32));
                 each(
                     s,
-                    from,
-                    to,
-                    n,
+                    x,
                     #[inline(always)]
                     |x| s.mul_add(x, alpha, beta),
                 );
@@ -329,18 +288,14 @@ unsafe fn activation<S: Simd>(s: S, activation: Activation, from: *const f32, to
                 let (alpha, beta) = (s.splat(alpha as f32), s.splat(beta as f32));
                 each(
                     s,
-                    from,
-                    to,
-                    n,
+                    x,
                     #[inline(always)]
                     |x| s.mul(alpha, tanh(s, s.mul(x, beta))),
                 );
             }
             Activation::Softsign => each(
                 s,
-                from,
-                to,
-                n,
+                x,
                 #[inline(always)]
                 |x| s.div(x, s.add(one, s.abs(x))),
             ),
@@ -348,9 +303,7 @@ unsafe fn activation<S: Simd>(s: S, activation: Activation, from: *const f32, to
                 let alpha = s.splat(alpha as f32);
                 each(
                     s,
-                    from,
-                    to,
-                    n,
+                    x,
                     #[inline(always)]
                     |x| s.select(s.lt(alpha, x), x, zero),
                 );
@@ -362,12 +315,10 @@ unsafe fn activation<S: Simd>(s: S, activation: Activation, from: *const f32, to
 dispatched! {
     /// `to[i] = map(from[i])` for rows of `n` elements, `step` apart in both.
     unsafe fn map_each<S>(s, map: Map, from: *const f32, to: *mut f32, step: usize, rows: usize, n: usize) {
-        for row in 0..rows {
-            let (from, to) = (from.add(row * step), to.add(row * step));
-            match map {
-                Map::Unary(op) => unary(s, op, from, to, n),
-                Map::Activation(which) => activation(s, which, from, to, n),
-            }
+        let x = Rows { from, to, step, rows, n };
+        match map {
+            Map::Unary(op) => unary(s, op, x),
+            Map::Activation(which) => activation(s, which, x),
         }
     }
 }
