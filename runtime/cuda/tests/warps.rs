@@ -46,12 +46,32 @@ fn convolved<B: Backend>(dtype: DType, device: &B::Device) -> B::Primitive {
     B::conv_activated(x, weight, bias, Activation::Relu, &options)
 }
 
+/// What windows with steps and gaps spread over an image, in groups.
+fn gathered<B: Backend>(dtype: DType, device: &B::Device) -> B::Primitive {
+    let gradient = tensor::<B>(&[1, 20, 7, 5], 1, dtype, device);
+    let weight = tensor::<B>(&[20, 17, 2, 3], 2, dtype, device);
+    let options =
+        ConvOptions { stride: vec![1, 2], padding: vec![(1, 0), (2, 1)], dilation: vec![2, 1], groups: 2 };
+    B::conv_input_gradient(gradient, weight, &[1, 34, 8, 9].into(), &options)
+}
+
+/// The gradient of the weight of such a convolution.
+fn weights<B: Backend>(dtype: DType, device: &B::Device) -> B::Primitive {
+    let (x, gradient) =
+        (tensor::<B>(&[2, 6, 8, 9], 1, dtype, device), tensor::<B>(&[2, 34, 7, 5], 2, dtype, device));
+    let options =
+        ConvOptions { stride: vec![1, 2], padding: vec![(1, 0), (2, 1)], dilation: vec![2, 1], groups: 2 };
+    B::conv_weight_gradient(x, gradient, &[34, 3, 2, 3].into(), &options)
+}
+
 type Compute<B> = fn(DType, &<B as Backend>::Device) -> <B as Backend>::Primitive;
 
-const CASES: [(&str, Compute<Cuda>, Compute<NdArray>); 3] = [
+const CASES: [(&str, Compute<Cuda>, Compute<NdArray>); 5] = [
     ("ragged", ragged::<Cuda>, ragged::<NdArray>),
     ("finished", finished::<Cuda>, finished::<NdArray>),
     ("convolved", convolved::<Cuda>, convolved::<NdArray>),
+    ("gathered", gathered::<Cuda>, gathered::<NdArray>),
+    ("weights", weights::<Cuda>, weights::<NdArray>),
 ];
 
 /// The result, and how many kernels of warps computed it.

@@ -3,7 +3,7 @@
 use crate::kernels::reduce::{arg_reduce, reduce};
 use crate::kernels::rows::{self, RowOp};
 use crate::kernels::scan::{self, Flags};
-use crate::kernels::window::{self, Pooling};
+use crate::kernels::window::{self, Flow, Pooling};
 use crate::kernels::{
     attention, cross_entropy, dropout, elementwise, embedding, index, matmul, recurrent, sort,
 };
@@ -433,8 +433,63 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
         window::conv_transpose(x, weight, bias, options)
     }
 
+    fn conv_input_gradient(gradient: T<R>, weight: T<R>, input: &Shape, options: &ConvOptions) -> T<R> {
+        window::conv_input_gradient(gradient, weight, input, options)
+    }
+
+    fn conv_weight_gradient(x: T<R>, gradient: T<R>, weight: &Shape, options: &ConvOptions) -> T<R> {
+        window::conv_weight_gradient(x, gradient, weight, options)
+    }
+
+    fn conv_transpose_input_gradient(
+        gradient: T<R>,
+        weight: T<R>,
+        input: &Shape,
+        options: &ConvTransposeOptions,
+    ) -> T<R> {
+        window::conv_transpose_input_gradient(gradient, weight, input, options)
+    }
+
+    fn conv_transpose_weight_gradient(
+        x: T<R>,
+        gradient: T<R>,
+        weight: &Shape,
+        options: &ConvTransposeOptions,
+    ) -> T<R> {
+        window::conv_transpose_weight_gradient(x, gradient, weight, options)
+    }
+
     fn pool(op: PoolOp, x: T<R>, options: &PoolOptions) -> T<R> {
         window::pool(Pooling::Of(op), x, options).0
+    }
+
+    fn pool_gradient(op: PoolOp, gradient: T<R>, x: T<R>, output: T<R>, options: &PoolOptions) -> T<R> {
+        let input = x.shape();
+        match op {
+            PoolOp::Average { include_pad } => {
+                window::pool_gradient(Flow::Average { include_pad }, gradient, Vec::new(), &input, options)
+            }
+            PoolOp::Lp { p } if p > 0 && x.dtype.is_float() => {
+                window::pool_gradient(Flow::Norm { p }, gradient, vec![x, output], &input, options)
+            }
+            PoolOp::Max | PoolOp::Lp { .. } => {
+                compose::pool_gradient::<Self>(op, gradient, x, output, options)
+            }
+        }
+    }
+
+    fn max_pool_gradient(gradient: T<R>, positions: T<R>, input: &Shape, options: &PoolOptions) -> T<R> {
+        if R::limits(&gradient.device).shared_memory {
+            let flow = Flow::ToPosition(positions.dtype);
+            return window::pool_gradient(flow, gradient, vec![positions], input, options);
+        }
+        // On a CPU few reads and writes are faster than many reads side by side.
+        compose::max_pool_gradient::<Self>(gradient, positions, input)
+    }
+
+    fn adaptive_avg_pool_gradient(gradient: T<R>, input: &Shape) -> T<R> {
+        window::adaptive_average_gradient(&gradient, input)
+            .unwrap_or_else(|| compose::adaptive_avg_pool_gradient::<Self>(gradient, input))
     }
 
     fn random_key(device: &R::Device) -> u64 {

@@ -89,14 +89,20 @@ templates! {
     Flash(attention::Flash),
     /// Its gradients.
     FlashGradient(attention::FlashGradient),
-    /// Convolutions.
+    /// Convolutions, transposed or not.
     Conv(window::Conv),
-    /// Convolutions by rows of the result.
+    /// Those by rows of the result.
     RowConv(window::RowConv),
-    /// Transposed convolutions.
-    ConvTranspose(window::ConvTranspose),
+    /// Gradients of a convolution's weight.
+    WeightGradient(window::WeightGradient),
+    /// Those by rows of windows.
+    RowWeightGradient(window::RowWeightGradient),
     /// Pooling.
     Pool(window::Pool),
+    /// Gradients of what was pooled.
+    PoolGradient(window::PoolGradient),
+    /// Gradients of what was averaged to a size.
+    AdaptivePoolGradient(window::AdaptivePoolGradient),
     /// Recurrent layers.
     Recurrent(recurrent::Recurrent),
     /// Dropout.

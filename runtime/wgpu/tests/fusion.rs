@@ -4,8 +4,8 @@ use kiln_ndarray::NdArray;
 use kiln_tensor::backend::Backend;
 use kiln_tensor::compose::RnnOperands;
 use kiln_tensor::{
-    Activation, ArgReduceOp, BinaryOp, ConvOptions, CumulativeOp, DType, ReduceOp, RnnDirection, RnnKind,
-    RnnOptions, Scalar, TensorData, UnaryOp,
+    Activation, ArgReduceOp, BinaryOp, ConvOptions, CumulativeOp, DType, PoolOp, PoolOptions, ReduceOp,
+    RnnDirection, RnnKind, RnnOptions, Scalar, Shape, TensorData, UnaryOp,
 };
 use kiln_wgpu::{WgpuDevice, statistics, submit};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -327,4 +327,41 @@ fn a_recurrent_layer_takes_as_many_kernels_for_few_steps_as_for_many() {
     assert_eq!(count(400), few);
     // So that none runs for seconds, long sequences take several, each of which goes on where the last ended.
     assert_eq!(count(600), few + 1);
+}
+
+/// Backward passes of convolutions and poolings are kernels of their own: one, or two where a sum is done in parts or weights are read in
+/// another order. Those of maxima are found and written where kernels run on a CPU, in three steps.
+#[test]
+fn gradients_of_windows_are_few_kernels() {
+    let _alone = alone();
+    fn run<B: Backend>(op: usize) -> B::Primitive {
+        let options = ConvOptions::new([2, 2], [1, 1], [1, 1], 1);
+        let (x, weight) = (numbers::<B>(&[2, 8, 12, 12], 1), numbers::<B>(&[8, 8, 3, 3], 2));
+        let gradient = numbers::<B>(&[2, 8, 6, 6], 3);
+        let pool = PoolOptions::new([3, 3], [2, 2], [1, 1], [1, 1], false);
+        let shape = Shape::from([2, 8, 12, 12]);
+        match op {
+            0 => B::conv_input_gradient(gradient, weight, &shape, &options),
+            1 => B::conv_weight_gradient(x, gradient, &[8, 8, 3, 3].into(), &options),
+            2 => {
+                let options = ConvOptions::new([1, 1], [1, 1], [1, 1], 1);
+                let (x, gradient) = (numbers::<B>(&[2, 8, 32, 32], 1), numbers::<B>(&[2, 8, 32, 32], 2));
+                B::conv_weight_gradient(x, gradient, &[8, 8, 3, 3].into(), &options)
+            }
+            3 => {
+                let y = B::pool(PoolOp::Max, x.clone(), &pool);
+                B::pool_gradient(PoolOp::Max, gradient, x, y, &pool)
+            }
+            4 => B::pool_gradient(PoolOp::Average { include_pad: true }, gradient, x.clone(), x, &pool),
+            _ => B::adaptive_avg_pool_gradient(gradient, &shape),
+        }
+    }
+    // One of the maxima's is the pooling itself.
+    for (op, expected) in [2, 1, 2, 4, 1, 1].into_iter().enumerate() {
+        let (count, found) = kernels(|| run::<Wgpu>(op));
+        assert_eq!(count, expected, "operation {op}");
+        let cpu = floats::<NdArray>(run::<NdArray>(op));
+        let close = found.iter().zip(&cpu).all(|(a, b)| (a - b).abs() <= 1e-5);
+        assert!(found.len() == cpu.len() && close, "operation {op}");
+    }
 }

@@ -56,6 +56,11 @@ fn many_images() {
     alike!("single elements of 2 by 1", 0.0, B => {
         B::conv(numbers::<B>(&[MANY, 3, 2, 1], 1), numbers::<B>(&[2, 3, 1, 1], 2), None, &windows(0, 1))
     });
+    alike!("weights of many groups", 0.0, B => {
+        let (x, gradient) = (numbers::<B>(&[2, MANY, 2], 1), numbers::<B>(&[2, 4 * MANY, 2], 2));
+        let options = ConvOptions::new([1], [0], [1], MANY);
+        B::conv_weight_gradient(x, gradient, &[4 * MANY, 1, 1].into(), &options)
+    });
     alike!("transposed", 0.0, B => {
         let options = ConvTransposeOptions::new([1, 1], [0, 0], [0, 0], [1, 1], 1);
         B::conv_transpose(numbers::<B>(&[MANY, 1, 1, 1], 1), numbers::<B>(&[1, 1, 2, 1], 2), None, &options)

@@ -1,5 +1,11 @@
 //! Every dtype that a backend supports beside the CPU backend's, at the numbers where dtypes end, wrap and round.
 
+mod windows;
+
+pub use windows::{
+    gradients_of_convolutions, gradients_of_convolutions_that_are_not_finite, gradients_of_poolings,
+};
+
 use crate::supported;
 use kiln_ndarray::NdArray;
 use kiln_tensor::backend::Backend;

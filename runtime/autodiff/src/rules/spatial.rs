@@ -106,10 +106,10 @@ pub(crate) fn max_pool_with_indices<B: Backend, C: CheckpointStrategy>(
     options: &PoolOptions,
 ) -> (AutodiffTensor<B>, AutodiffTensor<B>) {
     let (maxima, positions) = B::max_pool_with_indices(x.primitive.clone(), options);
-    let back = positions.clone();
+    let (back, options) = (positions.clone(), options.clone());
     let forward = move |_: Vec<T<B>>| maxima.clone();
     let pooled = Operation::new("max_pool_with_indices", vec![x]).run::<C>(forward, move |context| {
-        vec![Some(B::max_pool_gradient(context.gradient, back, &context.shapes[0]))]
+        vec![Some(B::max_pool_gradient(context.gradient, back, &context.shapes[0], &options))]
     });
     (pooled, AutodiffTensor::constant(positions))
 }

@@ -294,6 +294,17 @@ fn fold_last<R: Runtime>(
     fold_last(fold, divisor, parts, 1, dtype)
 }
 
+/// The sums of parts, `[parts, …]`, as a tensor of `dtype` and a shape; a single part, which has the dtype, is that.
+pub(super) fn fold_leading<R: Runtime>(parts: GpuTensor<R>, dtype: DType, shape: &Shape) -> GpuTensor<R> {
+    if parts.dims()[0] == 1 {
+        let layout = Layout { offset: parts.layout.offset, ..Layout::contiguous(shape.clone()) };
+        return parts.with_layout(layout);
+    }
+    let layout = parts.layout.permute(&[1, 0]);
+    let folded = fold_last(Fold::Sum, None, parts.with_layout(layout), 1, dtype);
+    folded.with_layout(Layout::contiguous(shape.clone()))
+}
+
 /// Folds the dims from `split` on in `runs` of a length, each into one number of `dtype`, and divides those: `[results, runs]`. A
 /// workgroup folds each where they are `wide`.
 pub(super) fn fold_runs<R: Runtime>(

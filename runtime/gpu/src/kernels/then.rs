@@ -88,8 +88,11 @@ impl Template {
             | Template::Attention(_)
             | Template::Flash(_)
             | Template::FlashGradient(_)
-            | Template::ConvTranspose(_)
+            | Template::WeightGradient(_)
+            | Template::RowWeightGradient(_)
             | Template::Pool(_)
+            | Template::PoolGradient(_)
+            | Template::AdaptivePoolGradient(_)
             | Template::Recurrent(_)
             | Template::Dropout(_) => None,
         }

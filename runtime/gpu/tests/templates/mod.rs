@@ -16,7 +16,10 @@ use kiln_gpu::kernels::rows::{RowOp, Rows};
 use kiln_gpu::kernels::scan::{Compact, Scan};
 use kiln_gpu::kernels::sort::SortStep;
 use kiln_gpu::kernels::then::Then;
-use kiln_gpu::kernels::window::{Conv, ConvTranspose, Geometry, Pool, Pooling, RowConv};
+use kiln_gpu::kernels::window::{
+    AdaptivePoolGradient, Conv, Flow, Geometry, Pool, PoolGradient, Pooling, RowConv, RowWeightGradient,
+    WeightGradient,
+};
 use kiln_gpu::kernels::{Form, Template};
 use kiln_gpu::language::Factors;
 use kiln_tensor::{
@@ -300,9 +303,15 @@ fn matmul(dtype: DType, tiling: Tiling) -> Template {
 
 const GEOMETRY: Geometry = Geometry { kernel: [1, 3, 3], stride: [1, 2, 1], dilation: [1, 1, 2] };
 
-fn conv(dtype: DType, tiling: Option<Tiling>) -> Template {
+fn conv(dtype: DType, transposed: bool, tiling: Option<Tiling>) -> Template {
     let activation = dtype.is_float().then_some(Activation::Gelu);
-    Conv { dtype, geometry: GEOMETRY, bias: true, activation, tiling, then: after(dtype) }.into()
+    let (geometry, then) = (GEOMETRY, after(dtype));
+    Conv { dtype, geometry, transposed, bias: true, activation, tiling, then }.into()
+}
+
+fn weight_gradient(dtype: DType, tiling: Option<Tiling>) -> Template {
+    let (result, geometry) = (wide_of(dtype), GEOMETRY);
+    WeightGradient { dtype, result, geometry, tiling, subgroups: false }.into()
 }
 
 /// Products by tensor cores.
@@ -310,10 +319,12 @@ fn by_warps() -> Vec<Template> {
     let kinds = [(DType::F16, Factors::F16), (DType::BF16, Factors::BF16), (DType::F32, Factors::TF32)];
     let of = |(dtype, factors)| {
         let tiling = Tiling::Warps(factors, [2, 2]);
-        [matmul(dtype, tiling), conv(dtype, Some(tiling))]
+        [matmul(dtype, tiling), conv(dtype, false, Some(tiling))]
     };
     let largest = matmul(DType::BF16, Tiling::Warps(Factors::BF16, [4, 2]));
-    kinds.into_iter().flat_map(of).chain([largest]).collect()
+    let halves = Some(Tiling::Warps(Factors::F16, [2, 2]));
+    let gradients = [conv(DType::F16, true, halves), weight_gradient(DType::F16, halves)];
+    kinds.into_iter().flat_map(of).chain([largest]).chain(gradients).collect()
 }
 
 fn gemv(dtype: DType, by_columns: bool) -> Template {
@@ -327,14 +338,22 @@ fn products_and_windows(dtypes: &[DType]) -> Vec<Template> {
     for &dtype in dtypes {
         all.push(matmul(dtype, tiling));
         all.push(gemv(dtype, dtype.is_float()));
-        all.push(conv(dtype, None));
-        all.push(conv(dtype, Some(tiling)));
-        all.push(ConvTranspose { dtype, geometry, bias: true }.into());
+        for tiling in [None, Some(tiling)] {
+            all.extend([false, true].map(|transposed| conv(dtype, transposed, tiling)));
+            all.push(weight_gradient(dtype, tiling));
+        }
         let average = |include_pad| Pooling::Of(PoolOp::Average { include_pad });
         let poolings = [Pooling::Max(None), Pooling::Max(Some(DType::I32)), average(false), average(true)];
         for pooling in poolings.into_iter().chain([1, 2, 5].map(|p| Pooling::Of(PoolOp::Lp { p }))) {
             all.push(Pool { pooling, dtype, geometry }.into());
         }
+        let mut flows = vec![Flow::ToPosition(DType::I32)];
+        flows.extend([false, true].map(|include_pad| Flow::Average { include_pad }));
+        if dtype.is_float() {
+            flows.extend([1, 5].map(|p| Flow::Norm { p }));
+        }
+        all.extend(flows.into_iter().map(|flow| PoolGradient { flow, dtype, geometry }.into()));
+        all.push(AdaptivePoolGradient { dtype }.into());
     }
     all
 }
@@ -373,19 +392,25 @@ fn direct(dtypes: &[DType]) -> Vec<Template> {
         }
         for (geometry, channels) in [(geometry, 8), (geometry, 1), (wide, 4)] {
             for padded in [false, true] {
-                all.push(
-                    RowConv {
-                        dtype,
-                        geometry,
-                        padded,
-                        channels,
-                        pixels: 4,
-                        bias: padded,
-                        activation,
-                        then: after(dtype),
-                    }
-                    .into(),
-                );
+                // Of transposed ones any window may reach beyond the image.
+                for transposed in [false, padded] {
+                    all.push(
+                        RowConv {
+                            dtype,
+                            geometry,
+                            transposed,
+                            padded,
+                            channels,
+                            pixels: 4,
+                            bias: padded,
+                            activation,
+                            then: after(dtype),
+                        }
+                        .into(),
+                    );
+                }
+                let (result, pixels) = (wide_of(dtype), if padded { 7 } else { 4 });
+                all.push(RowWeightGradient { dtype, result, geometry, padded, channels, pixels }.into());
             }
         }
     }
@@ -582,7 +607,7 @@ pub fn of_cuda_alone() -> Vec<Template> {
 
 /// A few that are worth reading, with their names.
 #[allow(dead_code, reason = "not all who compile them read them")]
-pub fn readable() -> [(&'static str, Template); 4] {
+pub fn readable() -> [(&'static str, Template); 6] {
     let steps = vec![
         Step::Input(0),
         Step::Input(1),
@@ -623,7 +648,18 @@ pub fn readable() -> [(&'static str, Template); 4] {
         activation: Some(Activation::Relu),
         then: after(DType::F32),
     };
-    [("sum", sum), ("mean", mean.into()), ("matmul", product.into()), ("direct", direct.into())]
+    let geometry = Geometry { kernel: [1, 1, 3], stride: [1, 1, 2], dilation: [1; 3] };
+    let (result, channels, pixels) = (dtype, 1, 2);
+    let weights = RowWeightGradient { dtype, result, geometry, padded: true, channels, pixels };
+    let averages = PoolGradient { flow: Flow::Average { include_pad: false }, dtype, geometry };
+    [
+        ("sum", sum),
+        ("mean", mean.into()),
+        ("matmul", product.into()),
+        ("direct", direct.into()),
+        ("row_weight_gradient", weights.into()),
+        ("pool_gradient", averages.into()),
+    ]
 }
 
 /// A few of those that CUDA C++ alone has.

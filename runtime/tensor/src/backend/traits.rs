@@ -473,7 +473,14 @@ pub trait Backend:
     }
 
     /// The gradient of the input of [`Backend::max_pool_with_indices`], which has the shape `input`.
-    fn max_pool_gradient(gradient: T<Self>, positions: T<Self>, input: &Shape) -> T<Self> {
+    /// Only positions within their windows, as the forward pass yields them, get a gradient.
+    fn max_pool_gradient(
+        gradient: T<Self>,
+        positions: T<Self>,
+        input: &Shape,
+        options: &PoolOptions,
+    ) -> T<Self> {
+        let _ = options;
         compose::max_pool_gradient::<Self>(gradient, positions, input)
     }
 

@@ -162,7 +162,7 @@ pub fn pools<B: Backend>() {
         |t| B::max_pool_with_indices(t[0].clone(), &line).0,
         |gradient, t| {
             let (_, positions) = B::max_pool_with_indices(t[0].clone(), &line);
-            vec![B::max_pool_gradient(gradient, positions, &shape_of(&t[0]))]
+            vec![B::max_pool_gradient(gradient, positions, &shape_of(&t[0]), &line)]
         },
     );
     // A window of zeros has a norm without a slope; nothing flows.

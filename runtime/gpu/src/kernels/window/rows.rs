@@ -7,25 +7,29 @@ use super::super::matmul::{Epilogue, Product};
 use super::super::then::{self, Then};
 use super::super::tune::{self, Variant};
 use super::super::{access::Walk, block};
+use super::conv::Convolution;
+use super::reach::Phase;
 use super::{Geometry, Sizes, zero};
 use crate::language::{Buffer, Builder, Builtin, Kernel, Value};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, held_as};
 use kiln_tensor::backend::Layout;
-use kiln_tensor::{Activation, DType, Shape, Windows};
+use kiln_tensor::{Activation, DType, Shape};
 
 /// The most products for which an invocation has a line of code each.
-const MOST_UNROLLED: u32 = 512;
+pub(super) const MOST_UNROLLED: u32 = 512;
 /// The widest windows whose elements are unrolled.
-const WIDEST_UNROLLED: u32 = 8;
+pub(super) const WIDEST_UNROLLED: u32 = 8;
 
-/// A convolution by rows of the result.
+/// A convolution by rows of the result; a transposed one by rows of its phases.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RowConv {
     /// The elements' dtype.
     pub dtype: DType,
-    /// The windows.
+    /// The windows: over the input, or over the result if it is transposed.
     pub geometry: Geometry,
+    /// Whether it is transposed.
+    pub transposed: bool,
     /// Whether windows reach beyond the image.
     pub padded: bool,
     /// Output channels of an invocation. Where they are a multiple of four, the weights lie by them: blocks of so many channels, in each of
@@ -42,42 +46,103 @@ pub struct RowConv {
 }
 
 /// A row of an image, or one of its padding.
-struct ImageRow<'k> {
-    x: Buffer<'k>,
-    start: Value<'k>,
-    width: Value<'k>,
-    inside: Value<'k>,
+pub(super) struct ImageRow<'k> {
+    pub x: Buffer<'k>,
+    pub start: Value<'k>,
+    pub width: Value<'k>,
+    /// Whether it is one of the image; nothing where no window reaches beyond the image.
+    pub inside: Option<Value<'k>>,
     /// Columns of the padding in front.
-    before: Value<'k>,
+    pub before: Value<'k>,
 }
 
-impl RowConv {
-    fn is_packed(&self) -> bool {
-        self.channels.is_multiple_of(4)
-    }
-
-    fn unrolls(&self) -> bool {
-        self.geometry.kernel[2] <= WIDEST_UNROLLED
-    }
-
-    /// The elements of an image's row in the given columns, counted from `first`; 0 beyond the image.
-    fn read<'k>(&self, row: &ImageRow<'k>, first: Value<'k>, columns: &[u32]) -> Vec<Value<'k>> {
+impl<'k> ImageRow<'k> {
+    /// The elements in the given columns, counted from `first`; 0 beyond the image.
+    pub fn read(&self, first: Value<'k>, columns: &[u32]) -> Vec<Value<'k>> {
         let of_column = |&column: &u32| {
-            let column = first + column - row.before;
-            let element = row.x.at(row.start + column.min(row.width - 1_u32));
-            match self.padded {
-                true => (row.inside & column.below(row.width))
-                    .select(element, zero(element.kernel(), element.ty())),
-                false => element,
+            let column = first + column - self.before;
+            let element = self.x.at(self.start + column.min(self.width - 1_u32));
+            match self.inside {
+                Some(inside) => {
+                    (inside & column.below(self.width)).select(element, zero(element.kernel(), element.ty()))
+                }
+                None => element,
             }
         };
         columns.iter().map(of_column).collect()
     }
+}
 
-    /// The kernel. Parameters: its `block`; groups, channels a group of input and output; the sizes.
+/// The columns that neighbours and elements meet, each once.
+pub(super) fn columns(pixels: u32, elements: u32, column: impl Fn(u32, u32) -> u32) -> Vec<u32> {
+    let of_pixel = |pixel| {
+        let column = &column;
+        (0..elements).map(move |element| column(pixel, element))
+    };
+    let mut columns: Vec<u32> = (0..pixels).flat_map(of_pixel).collect();
+    columns.sort_unstable();
+    columns.dedup();
+    columns
+}
+
+/// What an invocation meets along the axes of an image.
+struct Along<'k> {
+    k: &'k Builder,
+    taps: Geometry,
+    phase: Option<Phase<'k>>,
+    before: [Value<'k>; 3],
+}
+
+impl<'k> Along<'k> {
+    /// How many elements of the window there are.
+    fn count(&self, axis: usize) -> Value<'k> {
+        match &self.phase {
+            None => self.k.value(self.taps.kernel[axis]),
+            Some(phase) => phase.reach.count(axis),
+        }
+    }
+
+    /// Where the `nth` of them meets the input, for the result `at`.
+    fn met(&self, axis: usize, at: Value<'k>, nth: Value<'k>) -> Value<'k> {
+        match &self.phase {
+            None => at * self.taps.stride[axis] + nth * self.taps.dilation[axis] - self.before[axis],
+            Some(phase) => phase.reach.window(axis, at, nth),
+        }
+    }
+
+    /// Which of its window it is.
+    fn element(&self, axis: usize, nth: Value<'k>) -> Value<'k> {
+        match &self.phase {
+            None => nth,
+            Some(phase) => phase.reach.element(axis, nth),
+        }
+    }
+
+    /// Where the result `at` is in its image.
+    fn position(&self, axis: usize, at: Value<'k>) -> Value<'k> {
+        match &self.phase {
+            None => at,
+            Some(phase) => phase.position(axis, at),
+        }
+    }
+}
+
+impl RowConv {
+    /// What is gathered for one result of one channel.
+    fn taps(&self) -> Geometry {
+        if self.transposed { self.geometry.reaching() } else { self.geometry }
+    }
+
+    fn is_packed(&self) -> bool {
+        self.channels.is_multiple_of(4)
+    }
+
+    /// The kernel. Parameters: its `block`; groups, channels a group of input and output; the sizes. Images, groups and, innermost, phases
+    /// are along z.
     pub fn kernel(&self) -> Kernel {
         let storage = held_as(self.dtype);
-        Builder::kernel("row_conv", [LANES, 1], |k| {
+        let name = if self.transposed { "row_conv_transpose" } else { "row_conv" };
+        Builder::kernel(name, [LANES, 1], |k| {
             let x = k.input(storage);
             let weight = Side::declare(k, self.dtype, self.is_packed());
             let epilogue =
@@ -88,9 +153,16 @@ impl RowConv {
             let [groups, in_channels, out_channels] = [k.parameter(), k.parameter(), k.parameter()];
             let sizes = Sizes::declare(k);
             let then = then::declare(k, &self.then);
+            let (phase, place) = match self.transposed {
+                true => {
+                    let (phase, place) = Phase::declare(k, self.geometry, &sizes, place);
+                    (Some(phase), place)
+                }
+                false => (None, place),
+            };
 
             // Blocks of a row, rows of an image.
-            let [depth_out, height_out, width_out] = sizes.output;
+            let [depth_out, height_out, width_out] = phase.map_or(sizes.output, |phase| phase.size);
             let blocks = (width_out + (self.pixels - 1)) / self.pixels;
             let own = block_at * LANES + k.builtin(Builtin::LocalX);
             let all = blocks * height_out * depth_out;
@@ -104,29 +176,36 @@ impl RowConv {
             let zero = zero(k, storage.value());
             let sums: Vec<Vec<_>> =
                 (0..self.channels).map(|_| (0..self.pixels).map(|_| k.variable(zero)).collect()).collect();
-            let Geometry { kernel: [deep, high, wide], stride, dilation } = self.geometry;
+            let [deep, high, wide] = self.geometry.kernel;
             let [depth, height, width] = sizes.input;
-            let first = first * stride[2];
-            // Which column of the image each neighbour meets with an element of the window, counted from the first's first.
-            let column = |pixel: u32, element: u32| pixel * stride[2] + element * dilation[2];
-            let elements = if self.unrolls() { wide } else { 1 };
-            let mut columns: Vec<u32> = (0..self.pixels)
-                .flat_map(|pixel| (0..elements).map(move |element| column(pixel, element)))
-                .collect();
-            columns.sort_unstable();
-            columns.dedup();
+            let along = Along { k, taps: self.taps(), phase, before: sizes.before };
+            let taps = along.taps;
+            // Which column of the image each neighbour meets with an element, counted from what the first neighbour meets first: a transposed
+            // convolution goes back.
+            let unrolls = taps.kernel[2] <= WIDEST_UNROLLED;
+            let elements = if unrolls { taps.kernel[2] } else { 1 };
+            let column = |pixel: u32, element: u32| {
+                let element = if self.transposed { elements - 1 - element } else { element };
+                pixel * taps.stride[2] + element * taps.dilation[2]
+            };
+            let columns = columns(self.pixels, elements, column);
+            let first_met = first * taps.stride[2];
+            let before = match &phase {
+                None => sizes.before[2],
+                Some(phase) => k.value((elements - 1) * taps.dilation[2]) - phase.reach.first_window(2),
+            };
 
             k.range(0_u32, in_channels, 1_u32, |from| {
-                k.range(0_u32, deep, 1_u32, |kz| {
-                    k.range(0_u32, high, 1_u32, |ky| {
-                        let z = z * stride[0] + kz * dilation[0] - sizes.before[0];
-                        let y = y * stride[1] + ky * dilation[1] - sizes.before[1];
-                        let inside = z.below(depth) & y.below(height);
-                        let image = (place * in_channels + from) * depth + z.min(depth - 1_u32);
-                        let image = (image * height + y.min(height - 1_u32)) * width;
-                        let weights = ((from * deep + kz) * high + ky) * wide;
-                        let row = ImageRow { x, start: image, width, inside, before: sizes.before[2] };
-                        let add = |read: &[_], element: u32, at| {
+                k.range(0_u32, along.count(0), 1_u32, |kz| {
+                    k.range(0_u32, along.count(1), 1_u32, |ky| {
+                        let [met_z, met_y] = [along.met(0, z, kz), along.met(1, y, ky)];
+                        let inside = met_z.below(depth) & met_y.below(height);
+                        let image = (place * in_channels + from) * depth + met_z.min(depth - 1_u32);
+                        let start = (image * height + met_y.min(height - 1_u32)) * width;
+                        let weights =
+                            ((from * deep + along.element(0, kz)) * high + along.element(1, ky)) * wide;
+                        let row = ImageRow { x, start, width, inside: self.padded.then_some(inside), before };
+                        let add = |read: &[_], nth: u32, at| {
                             let of_channels = if self.is_packed() {
                                 let block =
                                     (of_group * in_channels * (deep * high * wide)) + at * self.channels;
@@ -137,39 +216,58 @@ impl RowConv {
                             };
                             for (sums, weight) in sums.iter().zip(of_channels) {
                                 for (pixel, sum) in (0_u32..).zip(sums) {
-                                    let place = columns.binary_search(&column(pixel, element));
+                                    let place = columns.binary_search(&column(pixel, nth));
                                     let x: Value<'_> = read[place.unwrap_or(0)];
                                     sum.set(weight.fma(x, sum.get()));
                                 }
                             }
                         };
-                        if self.unrolls() {
-                            let read = self.read(&row, first, &columns);
-                            (0..wide).for_each(|element| add(&read, element, weights + element));
+                        if unrolls {
+                            let read = row.read(first_met, &columns);
+                            for nth in 0..elements {
+                                let at = k.value(nth);
+                                let add = || add(&read, nth, weights + along.element(2, at));
+                                match phase.and_then(|phase| phase.reach.exists(2, at)) {
+                                    Some(exists) => k.when(exists, add),
+                                    None => add(),
+                                }
+                            }
                         } else {
-                            k.range(0_u32, wide, 1_u32, |element| {
-                                let read = self.read(&row, first + element * dilation[2], &columns);
-                                add(&read, 0, weights + element);
+                            k.range(0_u32, along.count(2), 1_u32, |nth| {
+                                let further = nth * taps.dilation[2];
+                                let first =
+                                    if self.transposed { first_met - further } else { first_met + further };
+                                add(&row.read(first, &columns), 0, weights + along.element(2, nth));
                             });
                         }
                     });
                 });
             });
 
-            let pixel = at % blocks * self.pixels;
+            let step = if self.transposed { self.geometry.stride[2] } else { 1 };
             for (n, sums) in (0_u32..).zip(&sums) {
-                let start = ((place * out_channels + channel + n) * depth_out + z) * height_out + y;
-                let start = start * width_out + pixel;
+                let start = (place * out_channels + channel + n) * sizes.output[0] + along.position(0, z);
+                let start = (start * sizes.output[1] + along.position(1, y)) * sizes.output[2]
+                    + along.position(2, first);
                 for (n_pixel, sum) in (0_u32..).zip(sums) {
-                    let inside = own.below(all) & (pixel + n_pixel).below(width_out);
+                    let inside = own.below(all) & (first + n_pixel).below(width_out);
                     k.when(inside, || {
-                        let sum = epilogue.apply(sum.get(), |bias| bias.at(of_group + n));
-                        output.set(start + n_pixel, then::apply(&then, start + n_pixel, sum));
+                        let (sum, position) = (sum.get(), start + n_pixel * step);
+                        let sum = epilogue.apply(sum, |bias| bias.at(of_group + n));
+                        output.set(position, then::apply(&then, position, sum));
                     });
                 }
             }
         })
     }
+}
+
+/// The lengths of runs of neighbours, of which the first with the least left over is taken.
+pub(super) const LENGTHS: [u32; 6] = [14, 8, 7, 4, 2, 1];
+
+/// The most of eight or four channels that make up all of them.
+pub(super) fn channels_of_block(channels: usize) -> u32 {
+    [8, 4].into_iter().find(|&block| channels.is_multiple_of(block)).unwrap_or(1) as u32
 }
 
 /// `activation(conv(x, weight) + bias)` into `out`, which is not empty.
@@ -178,27 +276,21 @@ pub(super) fn conv<R: Runtime>(
     weight: GpuTensor<R>,
     bias: Option<GpuTensor<R>>,
     activation: Option<Activation>,
-    windows: &Windows,
-    groups: usize,
+    convolution: &Convolution,
     out: &GpuTensor<R>,
 ) {
-    let geometry = Geometry::of(windows);
-    let device = &out.device;
-    let (batch, in_channels) = (x.dims()[0], weight.dims()[1]);
-    let out_channels = weight.dims()[0] / groups;
-    let padded = windows.padding.iter().any(|&(before, after)| before + after > 0);
-    if groups == 1 && geometry.kernel_length() == 1 && geometry.stride == [1; 3] && !padded {
-        return pointwise(x, weight, bias.as_ref(), activation, out);
-    }
-    let unrolled = if geometry.kernel[2] <= WIDEST_UNROLLED { geometry.kernel[2] } else { 1 };
-    let channels =
-        [8, 4].into_iter().find(|channels| out_channels.is_multiple_of(*channels)).unwrap_or(1) as u32;
+    let &Convolution { groups, in_channels, out_channels, transposed, .. } = convolution;
+    let (geometry, taps, size) = (convolution.geometry(), convolution.taps(), convolution.size());
+    let padded = transposed || convolution.windows.padding.iter().any(|&(before, after)| before + after > 0);
+    let unrolled = if taps.kernel[2] <= WIDEST_UNROLLED { taps.kernel[2] } else { 1 };
+    let channels = channels_of_block(out_channels);
     let most = MOST_UNROLLED / (channels * unrolled);
-    let lengths = [14, 8, 7, 4, 2, 1].into_iter().filter(|&pixels| pixels <= most.max(1));
+    let lengths = LENGTHS.into_iter().filter(|&pixels| pixels <= most.max(1));
     let (x, bias) = (from_start(x), bias.map(from_start));
     let template = |pixels| RowConv {
         dtype: out.dtype,
         geometry,
+        transposed,
         padded,
         channels,
         pixels,
@@ -206,47 +298,50 @@ pub(super) fn conv<R: Runtime>(
         activation,
         then: Vec::new(),
     };
-    let usual = least_left_over(windows.output[2], lengths.clone());
+    let usual = least_left_over(size[2], lengths.clone());
     let is_packed = template(usual).is_packed();
-    let weight = if is_packed { packed(weight, channels as usize) } else { from_start(weight) };
-    let rows = windows.output[0] * windows.output[1];
+    // Of a single channel on either side, the weights of a transposed convolution lie as others do.
+    let as_it_is = if transposed { in_channels == 1 && channels == 1 } else { !is_packed };
+    let weight = if as_it_is { from_start(weight) } else { packed(weight, convolution, channels as usize) };
+    let rows = size[0] * size[1];
     let variant = |pixels| {
-        let blocks = windows.output[2].div_ceil(pixels as usize) * rows;
-        let blocks = [blocks.div_ceil(LANES as usize), out_channels / channels as usize, batch * groups];
+        let blocks = size[2].div_ceil(pixels as usize) * rows;
+        let (across, down) = (blocks.div_ceil(LANES as usize), out_channels / channels as usize);
+        let blocks = [across, down, convolution.places()];
         Variant { name: format!("{pixels} pixels"), template: template(pixels).into(), blocks }
     };
-    let class = || {
-        let sizes = [batch, groups, in_channels, out_channels, rows].map(tune::rounded);
-        format!("convolution {} {sizes:?} {geometry:?} of {}", out.dtype, windows.output[2])
-    };
+    let class = || convolution.class(out.dtype, &format!("{} rows of {}", tune::rounded(rows), size[2]));
     let mut words = [groups, in_channels, out_channels].map(|n| n as u32).to_vec();
-    words.extend(Sizes::words(windows));
+    words.extend(convolution.size_words());
     let mut tensors = vec![&x, &weight];
     tensors.extend(&bias);
     tensors.push(out);
     let others = || lengths.filter(|&pixels| pixels > 1).map(variant).collect();
-    tune::launch_fastest::<R>(device, class, variant(usual), others, &tensors, &words);
+    tune::launch_fastest::<R>(&out.device, class, variant(usual), others, &tensors, &words);
 }
 
 /// Weights by blocks of output channels, see [`RowConv::channels`]; made once, and kept with their memory.
-fn packed<R: Runtime>(weight: GpuTensor<R>, channels: usize) -> GpuTensor<R> {
-    let blocks = weight.dims()[0] / channels;
-    let length = weight.len() / (blocks * channels);
+fn packed<R: Runtime>(weight: GpuTensor<R>, of: &Convolution, channels: usize) -> GpuTensor<R> {
     let weight = elementwise::contiguous(weight);
+    let window = of.geometry().kernel_length() as usize;
+    let [input, output] = [of.in_channels, of.out_channels];
+    // Of a transposed convolution the output channels are within the input's.
+    let (from, to) = if of.transposed { (output * window, window) } else { (window, input * window) };
+    let strides = [input * output * window, channels * to, from, 1, to];
     let blocked = Layout {
-        shape: Shape::from([blocks, length, channels]),
-        strides: vec![(length * channels) as isize, 1, length as isize],
+        shape: Shape::from([of.groups, output / channels, input, window, channels]),
+        strides: strides.map(|stride| stride as isize).to_vec(),
         offset: weight.layout.offset,
     };
-    let key = [weight.layout.offset, blocks, length, channels];
+    let layout = Layout::contiguous(blocked.shape.clone());
+    let key = [weight.layout.offset, weight.len() * 16 + channels, from, to];
     let memory =
         R::derived(&weight.memory, key, || elementwise::copy(&weight.clone().with_layout(blocked)).memory);
-    let layout = Layout::contiguous(Shape::from([blocks, length, channels]));
     GpuTensor { memory, layout, dtype: weight.dtype, device: weight.device }
 }
 
 /// A convolution whose windows are single elements: a product of the weights with the channels.
-fn pointwise<R: Runtime>(
+pub(super) fn pointwise<R: Runtime>(
     x: GpuTensor<R>,
     weight: GpuTensor<R>,
     bias: Option<&GpuTensor<R>>,

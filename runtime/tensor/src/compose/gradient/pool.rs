@@ -28,7 +28,7 @@ pub fn pool_gradient<B: Backend>(
     match op {
         PoolOp::Max => {
             let (_, positions) = B::max_pool_with_indices(x, options);
-            B::max_pool_gradient(gradient, positions, &input)
+            B::max_pool_gradient(gradient, positions, &input, options)
         }
         PoolOp::Average { include_pad } => {
             let shares = shared::<B>(gradient, &input, options, include_pad);

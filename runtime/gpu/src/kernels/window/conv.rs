@@ -1,0 +1,458 @@
+//! Convolutions and transposed convolutions, each of which is the gradient of the other's input.
+
+use super::super::elementwise;
+use super::super::matmul::{Epilogue, Tile, Tiling, matmul};
+use super::super::then::{self, Then};
+use super::super::tune::{self, Variant};
+use super::super::{block, launch_open, line_of};
+use super::reach::{Phase, Reach};
+use super::{Geometry, LINE, Sizes, from_start, rows, spatial_dims, volume, within_image, zero};
+use crate::language::{Buffer, Builder, Kernel, Type, Value};
+use crate::runtime::Runtime;
+use crate::tensor::{GpuTensor, held_as};
+use kiln_tensor::backend::Layout;
+use kiln_tensor::{Activation, ConvOptions, ConvTransposeOptions, DType, Scalar, Shape, Windows, spatial};
+
+/// A convolution: a tiled product of the weights with the windows (which are gathered on the way), or, where a group has few
+/// channels, one result an invocation. A transposed one gathers what reaches each element of the result, phase by phase.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Conv {
+    /// The elements' dtype.
+    pub dtype: DType,
+    /// The windows: over the input, or over the result if it is transposed.
+    pub geometry: Geometry,
+    /// Whether it is transposed.
+    pub transposed: bool,
+    /// Whether a bias is added to each channel.
+    pub bias: bool,
+    /// What is done to each element at last.
+    pub activation: Option<Activation>,
+    /// Who computes what of a tile, if it is a tiled product.
+    pub tiling: Option<Tiling>,
+    /// What came after that.
+    pub then: Vec<Then>,
+}
+
+/// What a convolution reads.
+struct Operands<'k> {
+    k: &'k Builder,
+    x: Buffer<'k>,
+    weight: Buffer<'k>,
+    ty: Type,
+    geometry: Geometry,
+    /// What is gathered for one result of one channel.
+    taps: Geometry,
+    sizes: Sizes<'k>,
+    in_channels: Value<'k>,
+    out_channels: Value<'k>,
+}
+
+impl<'k> Operands<'k> {
+    /// The channel and the coordinates among the taps that a depth of the product names.
+    fn tap(&self, depth: Value<'k>) -> (Value<'k>, [Value<'k>; 3]) {
+        let length = self.taps.kernel_length();
+        (depth / length, self.taps.within(depth % length))
+    }
+
+    /// The element of the input that a depth names, or 0 beyond the image, for the result `at`; of a transposed convolution so many strides
+    /// behind what is reached so.
+    fn gather(
+        &self,
+        place: Value<'k>,
+        depth: Value<'k>,
+        at: [Value<'k>; 3],
+        reach: Option<&Reach<'k>>,
+    ) -> Value<'k> {
+        let (channel, tap) = self.tap(depth);
+        let (element, inside) = match reach {
+            None => self.sizes.element(&self.geometry, at, tap),
+            Some(reach) => reach.place(tap, at, &self.sizes.input),
+        };
+        let value = self.k.variable(zero(self.k, self.ty));
+        let image = volume(&self.sizes.input);
+        self.k.when(inside, || {
+            value.set(self.x.at((place * self.in_channels + channel) * image + element));
+        });
+        value.get()
+    }
+
+    /// The weight that a depth names; 0 where a transposed convolution gathers nothing for it.
+    fn weight(
+        &self,
+        group: Value<'k>,
+        row: Value<'k>,
+        depth: Value<'k>,
+        reach: Option<&Reach<'k>>,
+    ) -> Value<'k> {
+        let Some(reach) = reach else {
+            let length = self.in_channels * self.taps.kernel_length();
+            return self.weight.at((group * self.out_channels + row) * length + depth);
+        };
+        let (channel, tap) = self.tap(depth);
+        let (element, exists) = reach.within(tap);
+        let start =
+            ((group * self.in_channels + channel) * self.out_channels + row) * self.geometry.kernel_length();
+        let Some(exists) = exists else { return self.weight.at(start + element) };
+        let value = self.k.variable(zero(self.k, self.ty));
+        self.k.when(exists, || value.set(self.weight.at(start + element)));
+        value.get()
+    }
+}
+
+impl Conv {
+    /// The kernel. Parameters: the `block` of a tiled product; the number of images, groups, channels a group of input and output;
+    /// the sizes. Images, groups and, innermost, phases are along z.
+    pub fn kernel(&self) -> Kernel {
+        let storage = held_as(self.dtype);
+        let family = if self.transposed { "conv_transpose" } else { "conv" };
+        let (name, workgroup) = match self.tiling {
+            Some(tiling) => (tiling.kernel(family), tiling.workgroup()),
+            None => (family.to_owned(), [LINE, 1]),
+        };
+        Builder::kernel(name, workgroup, |k| {
+            let (x, weight) = (k.input(storage), k.input(storage));
+            let epilogue =
+                Epilogue { bias: self.bias.then(|| k.input(storage)), activation: self.activation };
+            let output = k.output(storage);
+            let of_tile = self.tiling.map(|tiling| (tiling, block(k)));
+            let (images, groups) = (k.parameter(), k.parameter());
+            let (in_channels, out_channels) = (k.parameter(), k.parameter());
+            let sizes = Sizes::declare(k);
+            let then = then::declare(k, &self.then);
+            let results = volume(&sizes.output);
+            let taps = if self.transposed { self.geometry.reaching() } else { self.geometry };
+            let (ty, geometry) = (storage.value(), self.geometry);
+            let operands = Operands { k, x, weight, ty, geometry, taps, sizes, in_channels, out_channels };
+            let sizes = &operands.sizes;
+            let depth = in_channels * taps.kernel_length();
+            // The channels of one group of one image follow one another.
+            if let Some((tiling, [column, row, place])) = of_tile {
+                let (phase, place) = match self.transposed {
+                    true => {
+                        let (phase, place) = Phase::declare(k, self.geometry, sizes, place);
+                        (Some(phase), place)
+                    }
+                    false => (None, place),
+                };
+                let size = phase.map_or(sizes.output, |phase| phase.size);
+                let reach = phase.map(|phase| phase.reach);
+                let group = place % groups;
+                let [high, wide] = tiling.tile();
+                let start = [row * high, column * wide];
+                let tile = Tile { tiling, start, size: [out_channels, volume(&size), depth], ty };
+                tile.product(
+                    k,
+                    |row, at| operands.weight(group, row, at, reach.as_ref()),
+                    |column| within_image(column, &size),
+                    |at, column| operands.gather(place, at, *column, reach.as_ref()),
+                    |row, column, sum| {
+                        let sum = epilogue.apply(sum, |bias| bias.at(group * out_channels + row));
+                        let column = phase.map_or(column, |phase| {
+                            let at = within_image(column, &size);
+                            let [z, y, x] = [0, 1, 2].map(|axis| phase.position(axis, at[axis]));
+                            (z * sizes.output[1] + y) * sizes.output[2] + x
+                        });
+                        let position = (place * out_channels + row) * results + column;
+                        output.set(position, then::apply(&then, position, sum));
+                    },
+                );
+            } else {
+                let position = k.position(LINE);
+                k.when(position.below(images * groups * out_channels * results), || {
+                    let (at, of) = (position % results, position / results);
+                    let (place, row) = (of / out_channels, of % out_channels);
+                    let group = place % groups;
+                    let at = within_image(at, &sizes.output);
+                    let reach = self.transposed.then(|| Reach::of(k, self.geometry, at, sizes.before));
+                    let at = if self.transposed { [k.value(0_u32); 3] } else { at };
+                    let sum = k.variable(zero(k, ty));
+                    k.range(0_u32, depth, 1_u32, |depth| {
+                        let weight = operands.weight(group, row, depth, reach.as_ref());
+                        let element = operands.gather(place, depth, at, reach.as_ref());
+                        sum.set(weight.fma(element, sum.get()));
+                    });
+                    let sum = epilogue.apply(sum.get(), |bias| bias.at(group * out_channels + row));
+                    output.set(position, then::apply(&then, position, sum));
+                });
+            }
+        })
+    }
+}
+
+/// A convolution that is to be done.
+pub(super) struct Convolution {
+    /// The windows: over the input, or over the result if it is transposed.
+    pub windows: Windows,
+    pub transposed: bool,
+    pub batch: usize,
+    pub groups: usize,
+    /// Channels of a group.
+    pub in_channels: usize,
+    pub out_channels: usize,
+}
+
+impl Convolution {
+    pub fn geometry(&self) -> Geometry {
+        Geometry::of(&self.windows)
+    }
+
+    /// What is gathered for one result of one channel.
+    pub fn taps(&self) -> Geometry {
+        if self.transposed { self.geometry().reaching() } else { self.geometry() }
+    }
+
+    /// The size of an image of the result, or of the largest of its phases.
+    pub fn size(&self) -> [usize; 3] {
+        if self.transposed { self.geometry().phase(self.windows.input) } else { self.windows.output }
+    }
+
+    /// Images, groups and phases.
+    pub fn places(&self) -> usize {
+        let phases = if self.transposed { self.geometry().phases(self.windows.input) } else { 1 };
+        self.batch * self.groups * phases
+    }
+
+    /// The sizes of the input and the result, and the padding.
+    pub fn size_words(&self) -> Vec<u32> {
+        let Windows { input, output, padding, .. } = self.windows;
+        let (from, to) = if self.transposed { (output, input) } else { (input, output) };
+        let sizes = [from, to, padding.map(|(before, _)| before)];
+        sizes.into_iter().flatten().map(|size| size as u32).collect()
+    }
+
+    /// Its class among those that are timed, but for what `rows` says of the result.
+    pub fn class(&self, dtype: DType, rows: &str) -> String {
+        let sizes = [self.batch, self.groups, self.in_channels, self.out_channels].map(tune::rounded);
+        let kind = if self.transposed { "transposed convolution" } else { "convolution" };
+        format!("{kind} {dtype} {sizes:?} {:?} of {rows}", self.geometry())
+    }
+
+    /// Whether its windows are single elements, each at its own position.
+    fn is_pointwise(&self) -> bool {
+        let geometry = self.geometry();
+        let padded = self.windows.padding.iter().any(|&(before, after)| before + after > 0);
+        let alike = self.windows.input == self.windows.output;
+        self.groups == 1 && geometry.kernel_length() == 1 && geometry.stride == [1; 3] && !padded && alike
+    }
+
+    /// `activation(conv(x, weight) + bias)` into `out`.
+    fn run<R: Runtime>(
+        &self,
+        x: GpuTensor<R>,
+        weight: GpuTensor<R>,
+        bias: Option<GpuTensor<R>>,
+        activation: Option<Activation>,
+        out: GpuTensor<R>,
+    ) -> GpuTensor<R> {
+        if out.is_empty() {
+            return out;
+        }
+        let pointwise = self.is_pointwise();
+        if self.transposed && pointwise && bias.is_none() && !x.is_empty() {
+            return self.transposed_pointwise(x, weight, out);
+        }
+        if !R::limits(&x.device).shared_memory {
+            if pointwise && !self.transposed {
+                rows::pointwise(x, weight, bias.as_ref(), activation, &out);
+            } else {
+                rows::conv(x, weight, bias, activation, self, &out);
+            }
+            return out;
+        }
+        let (x, weight) = (from_start(x), from_start(weight));
+        let bias = bias.map(from_start);
+        let template = |tiling| Conv {
+            dtype: x.dtype,
+            geometry: self.geometry(),
+            transposed: self.transposed,
+            bias: bias.is_some(),
+            activation,
+            tiling,
+            then: Vec::new(),
+        };
+        let mut tensors = vec![&x, &weight];
+        tensors.extend(&bias);
+        tensors.push(&out);
+        let sizes = [self.batch, self.groups, self.in_channels, self.out_channels];
+        let mut words = sizes.map(|n| n as u32).to_vec();
+        words.extend(self.size_words());
+        let columns = self.size().iter().product::<usize>();
+        // A tile of few rows or columns computes mostly what nobody asked for.
+        if self.out_channels < 8 || (self.transposed && columns < 8) {
+            launch_open::<R>(&x.device, template(None), &tensors, &words, line_of::<R>(&x.device, out.len()));
+            return out;
+        }
+        let depth = self.in_channels * self.taps().kernel_length() as usize;
+        let variant = |tiling: Tiling| {
+            let [high, wide] = tiling.tile();
+            let across = columns.div_ceil(wide as usize);
+            let blocks = [across, self.out_channels.div_ceil(high as usize), self.places()];
+            Variant { name: tiling.name(), template: template(Some(tiling)).into(), blocks }
+        };
+        let class = || self.class(x.dtype, &tune::rounded(columns).to_string());
+        let (usual, others) = Tiling::of::<R>(&x.device, x.dtype, [self.out_channels, columns, depth]);
+        let others = || others.map(variant).collect();
+        tune::launch_fastest::<R>(&x.device, class, variant(usual), others, &tensors, &words);
+        out
+    }
+
+    /// A transposed convolution with windows of single elements: a product of the turned weights with the channels.
+    fn transposed_pointwise<R: Runtime>(
+        &self,
+        x: GpuTensor<R>,
+        weight: GpuTensor<R>,
+        out: GpuTensor<R>,
+    ) -> GpuTensor<R> {
+        let (x, weight) = (elementwise::contiguous(x), elementwise::contiguous(weight));
+        let pixels = self.windows.output.iter().product::<usize>();
+        let view = |tensor: GpuTensor<R>, dims: &[usize], axes: &[usize]| {
+            let offset = tensor.layout.offset;
+            let layout = Layout { offset, ..Layout::contiguous(Shape::from(dims.to_vec())) };
+            tensor.with_layout(layout.permute(axes))
+        };
+        let y = if pixels == 1 {
+            // Images of one element are rows.
+            let x = view(x, &[self.batch, self.in_channels], &[0, 1]);
+            matmul(&x, &view(weight, &[self.in_channels, self.out_channels], &[0, 1]), None, None)
+        } else {
+            let x = view(x, &[self.batch, self.in_channels, pixels], &[0, 1, 2]);
+            let weight = view(weight, &[1, self.in_channels, self.out_channels], &[0, 2, 1]);
+            matmul(&weight, &x, None, None)
+        };
+        // Where kernels do not see all of it, a product is joined of several.
+        let y = elementwise::contiguous(y);
+        let layout = Layout { offset: y.layout.offset, ..out.layout };
+        y.with_layout(layout)
+    }
+}
+
+/// The channels of images.
+fn channels<R: Runtime>(x: &GpuTensor<R>) -> usize {
+    x.dims()[1]
+}
+
+fn shape<R: Runtime>(batch: usize, channels: usize, like: &GpuTensor<R>, spatial: &[usize]) -> GpuTensor<R> {
+    GpuTensor::empty(Shape::from([&[batch, channels], spatial].concat()), like.dtype, &like.device)
+}
+
+/// `activation(conv(x, weight) + bias)`.
+pub(crate) fn conv<R: Runtime>(
+    x: GpuTensor<R>,
+    weight: GpuTensor<R>,
+    bias: Option<GpuTensor<R>>,
+    activation: Option<Activation>,
+    options: &ConvOptions,
+) -> GpuTensor<R> {
+    let ConvOptions { stride, padding, dilation, groups } = options;
+    let images = spatial_dims("conv", &x);
+    let windows = Windows::new(images, &weight.dims()[2..], stride, padding, dilation, false);
+    let (batch, all, in_channels) = (x.dims()[0], weight.dims()[0], weight.dims()[1]);
+    let out = shape(batch, all, &x, windows.output_dims());
+    let (groups, out_channels) = (*groups, all / groups);
+    let convolution = Convolution { windows, transposed: false, batch, groups, in_channels, out_channels };
+    convolution.run(x, weight, bias, activation, out)
+}
+
+/// The windows over images of the dims `image`, of which there are `count`.
+pub(super) fn windows_over(
+    image: &[usize],
+    kernel: &[usize],
+    count: &[usize],
+    stride: &[usize],
+    padding: &[(usize, usize)],
+    dilation: &[usize],
+) -> Windows {
+    Windows {
+        rank: image.len(),
+        input: spatial(image, 1),
+        kernel: spatial(kernel, 1),
+        stride: spatial(stride, 1),
+        dilation: spatial(dilation, 1),
+        padding: spatial(padding, (0, 0)),
+        output: spatial(count, 1),
+    }
+}
+
+/// The windows of a transposed convolution, whose result has the dims `image`; there are as many as its input has elements.
+pub(super) fn transposed_windows(
+    image: &[usize],
+    kernel: &[usize],
+    count: &[usize],
+    options: &ConvTransposeOptions,
+) -> Windows {
+    windows_over(image, kernel, count, &options.stride, &options.padding, &options.dilation)
+}
+
+/// Gathers what windows spread: a transposed convolution of `x` to images of the dims `image`.
+fn gathered<R: Runtime>(
+    x: GpuTensor<R>,
+    weight: GpuTensor<R>,
+    bias: Option<GpuTensor<R>>,
+    windows: Windows,
+    image: &[usize],
+    groups: usize,
+) -> GpuTensor<R> {
+    let (batch, out_channels) = (x.dims()[0], weight.dims()[1]);
+    let out = shape(batch, out_channels * groups, &x, image);
+    let in_channels = channels(&x) / groups;
+    let convolution = Convolution { windows, transposed: true, batch, groups, in_channels, out_channels };
+    convolution.run(x, weight, bias, None, out)
+}
+
+/// A transposed convolution.
+pub(crate) fn conv_transpose<R: Runtime>(
+    x: GpuTensor<R>,
+    weight: GpuTensor<R>,
+    bias: Option<GpuTensor<R>>,
+    options: &ConvTransposeOptions,
+) -> GpuTensor<R> {
+    let ConvTransposeOptions { stride, padding, output_padding, dilation, groups } = options;
+    let images = spatial_dims("conv_transpose", &x);
+    let kernel = &weight.dims()[2..];
+    let output: Vec<usize> = (0..images.len())
+        .map(|axis| {
+            let full = images[axis].saturating_sub(1) * stride[axis]
+                + (kernel[axis].max(1) - 1) * dilation[axis]
+                + 1
+                + output_padding[axis];
+            full.saturating_sub(padding[axis].0 + padding[axis].1)
+        })
+        .collect();
+    let windows = transposed_windows(&output, kernel, images, options);
+    gathered(x, weight, bias, windows, &output, *groups)
+}
+
+/// The gradient of the input of [`conv`], which has the shape `input`.
+pub(crate) fn conv_input_gradient<R: Runtime>(
+    gradient: GpuTensor<R>,
+    weight: GpuTensor<R>,
+    input: &Shape,
+    options: &ConvOptions,
+) -> GpuTensor<R> {
+    let ConvOptions { stride, padding, dilation, groups } = options;
+    if gradient.is_empty() {
+        return elementwise::full(input.clone(), Scalar::Int(0), gradient.dtype, &gradient.device);
+    }
+    let (image, count) = (&input.dims[2..], spatial_dims("conv_input_gradient", &gradient));
+    let windows = windows_over(image, &weight.dims()[2..], count, stride, padding, dilation);
+    gathered(gradient, weight, None, windows, image, *groups)
+}
+
+/// The gradient of the input of [`conv_transpose`], which has the shape `input`: a convolution of as many windows.
+pub(crate) fn conv_transpose_input_gradient<R: Runtime>(
+    gradient: GpuTensor<R>,
+    weight: GpuTensor<R>,
+    input: &Shape,
+    options: &ConvTransposeOptions,
+) -> GpuTensor<R> {
+    if gradient.is_empty() {
+        return elementwise::full(input.clone(), Scalar::Int(0), gradient.dtype, &gradient.device);
+    }
+    let image = spatial_dims("conv_transpose_input_gradient", &gradient);
+    let (count, groups) = (&input.dims[2..], options.groups);
+    let windows = transposed_windows(image, &weight.dims()[2..], count, options);
+    let (batch, all, in_channels) = (input[0], weight.dims()[0], weight.dims()[1]);
+    let (out, out_channels) = (shape(batch, all, &gradient, count), all / groups);
+    let convolution = Convolution { windows, transposed: false, batch, groups, in_channels, out_channels };
+    convolution.run(gradient, weight, None, None, out)
+}
