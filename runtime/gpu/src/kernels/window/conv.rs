@@ -251,7 +251,8 @@ impl Convolution {
         if self.transposed && pointwise && bias.is_none() && !x.is_empty() {
             return self.transposed_pointwise(x, weight, out);
         }
-        if !R::limits(&x.device).shared_memory {
+        // Of nothing there is no row to be read.
+        if !R::limits(&x.device).shared_memory && !x.is_empty() {
             if pointwise && !self.transposed {
                 rows::pointwise(x, weight, bias.as_ref(), activation, &out);
             } else {
@@ -278,7 +279,7 @@ impl Convolution {
         words.extend(self.size_words());
         let columns = self.size().iter().product::<usize>();
         // A tile of few rows or columns computes mostly what nobody asked for.
-        if self.out_channels < 8 || (self.transposed && columns < 8) {
+        if self.out_channels < 8 || (self.transposed && columns < 8) || x.is_empty() {
             launch_open::<R>(&x.device, template(None), &tensors, &words, line_of::<R>(&x.device, out.len()));
             return out;
         }
