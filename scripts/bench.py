@@ -1,11 +1,12 @@
 """Time Kiln beside ONNX Runtime and OpenVINO on case directories, in one run, in turn.
 
     pip install onnxruntime openvino onnx numpy
-    python scripts/bench.py [--threads 1] [--rounds 3] [--least] [--precision bf16] [--peers onnxruntime openvino] CASE_DIR...
+    python scripts/bench.py [--threads 1] [--rounds 3] [--least] [--precision bf16] [--peers onnxruntime openvino] [--profile FOLDER] CASE_DIR...
 
 Each round times the peers, then Kiln, on every case; the medians over the rounds are printed, the ratio of Kiln's to the better peer's,
 and the geometric means of the ratios to each. With `--least` it is each one's least time over all runs and rounds: what to compare on a
-machine that is busy with other work. With `--precision bf16` Kiln and OpenVINO compute products of bf16; ONNX Runtime has only f32. Kiln runs through `kiln bench`, a peer in a process of its own a case (`bench_peer.py`).
+machine that is busy with other work. With `--precision bf16` Kiln and OpenVINO compute products of bf16; ONNX Runtime has only f32. Kiln runs through `kiln bench`, a peer in a process of its own a case (`bench_peer.py`). With `--profile` each case is profiled at
+last (`kiln bench --profile`): its table is printed, and a picture and the table written to the folder.
 """
 from __future__ import annotations
 
@@ -36,6 +37,17 @@ def time_kiln(binary: str, cases: list[pathlib.Path], threads: int, precision: s
     return {row["case"]: row for row in map(json.loads, out.stdout.splitlines())}
 
 
+def profile(binary: str, case: pathlib.Path, threads: int, precision: str, folder: pathlib.Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{case.name}_{threads}"
+    command = [binary, "bench", "--profile", "--svg", f"{file}.svg", "--threads", str(threads), "--precision", precision, str(case)]
+    out = subprocess.run(command, capture_output=True, text=True)
+    if out.returncode not in (0, 1):
+        sys.exit(out.stderr)
+    pathlib.Path(f"{file}.txt").write_text(out.stdout)
+    print(f"\n{out.stdout}", end="")
+
+
 def geometric_mean(values: list[float]) -> float:
     return math.exp(sum(map(math.log, values)) / len(values))
 
@@ -48,6 +60,7 @@ def main() -> None:
     parser.add_argument("--least", action="store_true", help="compare least times instead of medians")
     parser.add_argument("--precision", choices=["f32", "bf16"], default="f32", help="what products are computed of")
     parser.add_argument("--peers", nargs="+", choices=NAMES, default=list(NAMES))
+    parser.add_argument("--profile", type=pathlib.Path, metavar="FOLDER", help="where to put a profile of each case, as text and as a picture")
     parser.add_argument("--kiln", default="target/release/kiln", help="cargo build --release -p kiln-build --features cli")
     args = parser.parse_args()
 
@@ -81,6 +94,9 @@ def main() -> None:
     for peer, column in zip(args.peers, zip(*ratios)):
         print(f"  to {NAMES[peer]}: {geometric_mean(list(column)):.2f}")
     print(f"  to the better of each: {geometric_mean([max(row) for row in ratios]):.2f}")
+    if args.profile:
+        for case in args.cases:
+            profile(args.kiln, case, args.threads, args.precision, args.profile)
 
 
 if __name__ == "__main__":

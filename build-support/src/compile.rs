@@ -39,6 +39,9 @@ pub struct CompileOptions {
     pub runtime_crate: String,
     /// Whether the source is for a crate without the standard library.
     pub no_std: bool,
+    /// Whether modules tell the runtime's profiler when they are called (its feature `profile`): what `kiln bench --profile` compiles. It costs a little time
+    /// whether something is recorded or not.
+    pub profiled: bool,
     /// The folder below `OUT_DIR` to which a build script writes; elsewhere the source names its record by the path that
     /// it is written to.
     pub below_out_dir: Option<PathBuf>,
@@ -57,6 +60,7 @@ impl Default for CompileOptions {
             bind_dims: BTreeMap::new(),
             runtime_crate: "kiln".to_owned(),
             no_std: false,
+            profiled: false,
             below_out_dir: None,
         }
     }
@@ -183,6 +187,7 @@ fn codegen_options(options: &CompileOptions) -> Options {
         precision: options.precision,
         no_std: options.no_std,
         trainable: options.trainable,
+        profiled: options.profiled,
         ..Options::default()
     }
 }

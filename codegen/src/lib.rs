@@ -57,6 +57,8 @@ pub struct Options {
     pub no_std: bool,
     /// Whether the model is to be trained: what the original network does not train stays as it is, and fields can be replaced.
     pub trainable: bool,
+    /// Whether each call of a module says so to the runtime's profiler.
+    pub profiled: bool,
 }
 
 impl Default for Options {
@@ -72,6 +74,7 @@ impl Default for Options {
             precision: Precision::F32,
             no_std: false,
             trainable: false,
+            profiled: false,
         }
     }
 }

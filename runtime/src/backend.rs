@@ -12,6 +12,8 @@ pub use kiln_cuda::{Cuda, CudaDevice};
 pub use kiln_ndarray as ndarray;
 #[cfg(feature = "ndarray")]
 pub use kiln_ndarray::NdArray;
+#[cfg(feature = "profile")]
+pub use kiln_profile as profile;
 #[cfg(feature = "wgpu")]
 pub use kiln_wgpu as wgpu;
 #[cfg(feature = "wgpu")]

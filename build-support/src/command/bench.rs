@@ -1,7 +1,9 @@
 //! `kiln bench`.
 
-use super::scratch::{Case, Scratch};
-use super::{Backend, Outcome, Target, json, plain, show};
+use super::profile::{self, Report};
+use super::scratch::{Case, Scratch, numbers};
+use super::{Backend, CommandError, Outcome, Target, json, plain, show};
+use crate::compile::replace_text;
 use clap::Args;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -21,11 +23,34 @@ pub(super) struct Arguments {
     /// Print one JSON object a case
     #[arg(long)]
     json: bool,
+    /// Show what each operation takes, by module, beside what the machine can do (`--backend ndarray`)
+    #[arg(long)]
+    profile: bool,
+    /// Draw the profile of one case: a timeline and a roofline plot
+    #[arg(long, value_name = "FILE", requires = "profile")]
+    svg: Option<PathBuf>,
+}
+
+impl Arguments {
+    fn check(&self) -> Result<(), CommandError> {
+        self.target.check()?;
+        let wrong = match (self.profile, self.target.backend) {
+            (true, Backend::Wgpu | Backend::Cuda) => {
+                "`--profile` is for `--backend ndarray`: others compute after a call has returned"
+            }
+            (true, Backend::Ndarray) if self.svg.is_some() && self.cases.len() > 1 => {
+                "`--svg` draws one case: name one alone"
+            }
+            _ => return Ok(()),
+        };
+        Err(CommandError::Usage(wrong.to_owned()))
+    }
 }
 
 pub(super) fn run(arguments: &Arguments) -> Outcome {
-    arguments.target.check()?;
-    let mut scratch = Scratch::new(arguments.target);
+    arguments.check()?;
+    let new = if arguments.profile { Scratch::profiled } else { Scratch::new };
+    let mut scratch = new(arguments.target);
     let cases: Vec<Case> = arguments.cases.iter().map(|dir| scratch.add(dir)).collect();
     scratch.build()?;
     if arguments.target.no_run {
@@ -36,15 +61,32 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
     let mut all_well = true;
     for case in &cases {
-        let object = match scratch.run(case, "bench", &[], Some(threads)) {
-            Ok(values) => object_of(case, arguments.target.backend, threads, &values),
-            Err(error) => failure(case, arguments.target.backend, threads, &error),
+        let output = scratch.output(case, "bench", &[], Some(threads));
+        let report = match (&output, arguments.profile) {
+            (Ok(output), true) => Some(Report::parse(output)).transpose(),
+            (Ok(_), false) | (Err(_), _) => Ok(None),
+        };
+        let (object, report) = match output.and_then(|output| Ok((output, report?))) {
+            Ok((output, report)) => {
+                let mut object = object_of(case, arguments.target.backend, threads, &numbers(&output));
+                if let Some(report) = &report {
+                    object.insert("profile".into(), report.json());
+                }
+                (object, report)
+            }
+            Err(error) => (failure(case, arguments.target.backend, threads, &error), None),
         };
         all_well &= !object.contains_key("error");
         if arguments.json {
             show(&json::line(&Value::Object(object)));
         } else {
             print_line(&object);
+            if let Some(report) = &report {
+                show(&profile::table(report));
+            }
+        }
+        if let (Some(report), Some(file)) = (&report, &arguments.svg) {
+            replace_text(file, &profile::picture(report, &case.name))?;
         }
     }
     Ok(all_well)

@@ -8,8 +8,10 @@ mod convert;
 mod graph;
 mod inspect;
 mod json;
+mod profile;
 mod runner;
 mod scratch;
+mod svg;
 mod verify;
 mod weights;
 

@@ -24,7 +24,7 @@ impl Module {
 }
 
 /// The crate's manifest. Run from a checkout, it uses the checkout's runtime; installed, the published one.
-pub(super) fn manifest(backend: Backend, name: &str) -> String {
+pub(super) fn manifest(backend: Backend, profiled: bool, name: &str) -> String {
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../runtime");
     let place = match checkout.canonicalize() {
         Ok(path) if path.join("Cargo.toml").exists() => format!("path = {:?}", path.display().to_string()),
@@ -32,20 +32,31 @@ pub(super) fn manifest(backend: Backend, name: &str) -> String {
     };
     format!(
         "[package]\nname = \"{name}\"\nversion = \"0.0.0\"\nedition = \"2024\"\npublish = false\n\n\
-         [dependencies]\nkiln = {{ {place}, default-features = false, features = [\"std\", \"{}\"] }}\n\n\
+         [dependencies]\nkiln = {{ {place}, default-features = false, features = [\"std\", \"{}\"{}] }}\n\n\
          [profile.release]\ndebug = false\n\n[workspace]\n",
-        backend.feature()
+        backend.feature(),
+        if profiled { ", \"profile\"" } else { "" }
     )
 }
 
 /// `main.rs`: the fixed part, then a `Case` implementation for each module.
-pub(super) fn main_source(target: Target, modules: &[(usize, &Module)]) -> String {
-    let mut text = format!("type B = kiln::backend::{};\n\n", target.backend.ty());
+pub(super) fn main_source(target: Target, profiled: bool, modules: &[(usize, &Module)]) -> String {
+    let backend = format!("kiln::backend::{}", target.backend.ty());
+    let mut text = if profiled {
+        let precision = kiln_types::Precision::from(target.precision);
+        format!(
+            "type B = kiln::backend::profile::Profiled<{backend}>;\n\
+             const PRECISION: kiln::tensor::Precision = kiln::tensor::Precision::{precision:?};\n\n"
+        )
+    } else {
+        format!("type B = {backend};\n\n")
+    };
     text.push_str(include_str!("runner_main.rs.txt"));
-    text.push_str(match target.backend {
-        Backend::Ndarray => include_str!("runner_cpu.rs.txt"),
-        Backend::Wgpu => include_str!("runner_wgpu.rs.txt"),
-        Backend::Cuda => include_str!("runner_cuda.rs.txt"),
+    text.push_str(match (profiled, target.backend) {
+        (true, _) => include_str!("runner_profile.rs.txt"),
+        (false, Backend::Ndarray) => include_str!("runner_cpu.rs.txt"),
+        (false, Backend::Wgpu) => include_str!("runner_wgpu.rs.txt"),
+        (false, Backend::Cuda) => include_str!("runner_cuda.rs.txt"),
     });
     for (i, module) in modules {
         text.push_str(&case_source(*i, module, target.captured));

@@ -26,6 +26,8 @@ pub(super) struct Case {
 /// A crate under construction.
 pub(super) struct Scratch {
     to: Target,
+    /// Whether the runner records what operations take.
+    profiled: bool,
     root: PathBuf,
     modules: Vec<runner::Module>,
     /// What rustc says of modules that do not compile: defects of Kiln, each its own case's failure.
@@ -35,7 +37,13 @@ pub(super) struct Scratch {
 
 impl Scratch {
     pub(super) fn new(to: Target) -> Self {
-        Self { to, root: cache_dir(), modules: Vec::new(), broken: BTreeMap::new(), executable: None }
+        let (modules, broken) = (Vec::new(), BTreeMap::new());
+        Self { to, profiled: false, root: cache_dir(), modules, broken, executable: None }
+    }
+
+    /// One whose runner records what operations take.
+    pub(super) fn profiled(to: Target) -> Self {
+        Self { profiled: true, ..Self::new(to) }
     }
 
     /// Converts a case and writes its weights and golden data to the cache.
@@ -52,6 +60,7 @@ impl Scratch {
         let options = CompileOptions {
             record_type: RecordType::Safetensors,
             precision: self.to.precision.into(),
+            profiled: self.profiled,
             ..CompileOptions::default()
         };
         let mut compiled = compile(&model, &options)?;
@@ -88,13 +97,14 @@ impl Scratch {
     fn compile(&mut self) -> Result<Result<(), String>, CommandError> {
         let modules: Vec<_> =
             self.modules.iter().enumerate().filter(|(i, _)| !self.broken.contains_key(i)).collect();
-        let mut files = vec![("src/main.rs".to_owned(), runner::main_source(self.to, &modules))];
+        let mut files =
+            vec![("src/main.rs".to_owned(), runner::main_source(self.to, self.profiled, &modules))];
         files.extend(modules.iter().map(|(i, module)| (format!("src/case_{i}.rs"), module.source.clone())));
         let mut hasher = DefaultHasher::new();
         files.hash(&mut hasher);
         // The name is the crate's own: two runs at once must not take each other's executable from the shared target.
         let name = format!("kiln-scratch-{:016x}", hasher.finish());
-        files.push(("Cargo.toml".to_owned(), runner::manifest(self.to.backend, &name)));
+        files.push(("Cargo.toml".to_owned(), runner::manifest(self.to.backend, self.profiled, &name)));
         let crate_dir = self.root.join("crates").join(&name);
         for (path, text) in &files {
             write_if_changed(&crate_dir.join(path), text)?;
@@ -159,6 +169,17 @@ impl Scratch {
         arguments: &[&str],
         threads: Option<usize>,
     ) -> Result<BTreeMap<String, f64>, String> {
+        self.output(case, mode, arguments, threads).map(|text| numbers(&text))
+    }
+
+    /// Runs one case in a process of its own; yields all that it printed.
+    pub(super) fn output(
+        &self,
+        case: &Case,
+        mode: &str,
+        arguments: &[&str],
+        threads: Option<usize>,
+    ) -> Result<String, String> {
         let words = self.words(case, mode, arguments)?;
         let (program, arguments) = words.split_first().ok_or("nothing was compiled")?;
         let mut command = Command::new(program);
@@ -171,10 +192,14 @@ impl Scratch {
             let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
             return Err(if message.is_empty() { output.status.to_string() } else { message });
         }
-        let text = String::from_utf8_lossy(&output.stdout);
-        let pairs = text.lines().filter_map(|line| line.split_once(' '));
-        Ok(pairs.filter_map(|(key, value)| Some((key.to_owned(), value.parse().ok()?))).collect())
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
+}
+
+/// The numbers that a runner printed.
+pub(super) fn numbers(text: &str) -> BTreeMap<String, f64> {
+    let pairs = text.lines().filter_map(|line| line.split_once(' '));
+    pairs.filter_map(|(key, value)| Some((key.to_owned(), value.parse().ok()?))).collect()
 }
 
 /// The modules that rustc's output finds errors in, with what it says of each.

@@ -46,8 +46,9 @@ impl FunctionEmitter<'_, '_> {
             Code::Integer(dim) => syntax::parsed(dims::integer(dim, self.variables)?)?,
             Code::Symbol(symbol) => syntax::variable(dims::variable(symbol, self.variables)?.0),
             Code::Layer(field, method, args) => {
-                let field = self.field(*field)?;
-                syntax::method(field, ident(method), self.all(args)?)
+                let (layer, args) = (self.field(*field)?, self.all(args)?);
+                let place = Place { field: *field, position: None };
+                self.called(place, args, |args| syntax::method(layer, ident(method), args))?
             }
             Code::Module(callee, args) => self.call_module(*callee, args)?,
             // An empty array says no type.
@@ -136,10 +137,17 @@ impl FunctionEmitter<'_, '_> {
     fn call_module(&mut self, callee: Callee, args: &[Code]) -> Result<Expr> {
         let args = self.all(args)?;
         let waits = self.emitter.waits(callee.structure, self.asynchronous);
-        let call = self.emitter.forward_name(callee.structure, self.asynchronous);
+        let name = self.emitter.forward_name(callee.structure, self.asynchronous);
         let call = match callee.place {
-            None => syntax::call(syntax::variable(call), args),
-            Some(Place { field, position }) => syntax::method(at(self.field(field)?, position)?, call, args),
+            None => {
+                let function = name.to_string();
+                let call = |args| syntax::call(syntax::variable(name), args);
+                self.scoped(&function, None, args, call)?
+            }
+            Some(place) => {
+                let module = at(self.field(place.field)?, place.position)?;
+                self.called(place, args, |args| syntax::method(module, name, args))?
+            }
         };
         Ok(syntax::awaited(call, waits))
     }

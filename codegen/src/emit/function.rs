@@ -1,6 +1,6 @@
 //! The body of a `forward`.
 
-use super::{Emitter, Result, dims, syntax};
+use super::{Emitter, Result, dims, profile, syntax};
 use crate::Defect;
 use crate::code::{Block, Callee, Code, Statement};
 use crate::ids::{FieldId, StructId, VarId};
@@ -237,9 +237,16 @@ impl FunctionEmitter<'_, '_> {
         let args = self.all(args)?;
         let call = self.emitter.forward_name(callee.structure, self.asynchronous);
         let waits = self.emitter.waits(callee.structure, self.asynchronous);
-        let call = syntax::method(syntax::variable(item.clone()), call, args);
+        let module = syntax::variable(item.clone());
+        let call = self.called_at(place.field, args, |args| syntax::method(module, call, args))?;
         let call = syntax::awaited(call, waits);
-        to.push(syntax::parsed(quote!(for #item in #items { #name = #call; }))?);
+        to.push(if self.is_profiled() {
+            let position = profile::position();
+            let counted = quote!(for (#position, #item) in (#start_at..).zip(#items) { #name = #call; });
+            syntax::parsed(counted)?
+        } else {
+            syntax::parsed(quote!(for #item in #items { #name = #call; }))?
+        });
         Ok(())
     }
 }

@@ -7,6 +7,7 @@ mod expression;
 mod forward;
 mod function;
 mod model;
+mod profile;
 mod structs;
 mod syntax;
 mod uses;

@@ -21,6 +21,7 @@ mod ops;
 mod options;
 mod philox;
 mod precision;
+mod profile;
 mod scalar;
 mod serialize;
 mod shape;
@@ -43,6 +44,7 @@ pub use options::{
 };
 pub use philox::Philox;
 pub use precision::Precision;
+pub use profile::{Peaks, Profile, ProfiledCall, ProfiledModule, ProfiledOperation, ProfiledPass};
 pub use scalar::Scalar;
 pub use shape::Shape;
 pub use text::{Line, Lines, is_invisible};

@@ -2,7 +2,7 @@
 
 use super::layout::{Box, place};
 use super::{Module, Source, source, sources};
-use crate::command::plain;
+use crate::command::svg::escaped;
 use kiln_importer::ir::Graph;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -135,9 +135,4 @@ fn arrow(from: Option<&Box>, to: Option<&Box>, obstacles: &[&Box], text: &mut St
         y1 + bend,
         y2 - bend
     );
-}
-
-fn escaped(label: &str) -> String {
-    let shown: String = plain(label).chars().take(200).collect();
-    shown.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
