@@ -9,9 +9,9 @@ use proc_macro2::{Ident, Span};
 use quote::quote;
 use syn::{Expr, ExprClosure};
 
-/// The variable of a position in a sequence. No name of a model begins so.
+/// The variable of a position in a sequence. Names of models have no underscore at their beginning.
 pub(super) fn position() -> Ident {
-    Ident::new("__position", Span::call_site())
+    Ident::new("_position", Span::call_site())
 }
 
 impl FunctionEmitter<'_, '_> {
@@ -43,7 +43,7 @@ impl FunctionEmitter<'_, '_> {
         self.scoped(&key, Some(syntax::variable(position())), args, call)
     }
 
-    /// `profile::scope("key", Some(position), (args,), |(__0,)| call(__0))`: arguments are computed before, and belong to the caller.
+    /// `profile::scope("key", Some(position), (args,), |(_0,)| call(_0))`: arguments are computed before, and belong to the caller.
     pub(super) fn scoped(
         &mut self,
         key: &str,
@@ -56,7 +56,7 @@ impl FunctionEmitter<'_, '_> {
         }
         let path = self.emitter.uses.path("backend::profile::scope");
         let names: Vec<Ident> =
-            (0..args.len()).map(|n| Ident::new(&format!("__{n}"), Span::call_site())).collect();
+            (0..args.len()).map(|n| Ident::new(&format!("_{n}"), Span::call_site())).collect();
         let mut closure: ExprClosure = syntax::parsed(quote!(|(#(#names,)*)| ()))?;
         closure.body = Box::new(call(names.into_iter().map(syntax::variable).collect()));
         let key = literals::string(key);
