@@ -247,7 +247,7 @@ impl<B: Backend> Backend for Profiled<B> {
             options: &ConvTransposeOptions,
         ) -> T<B>;
         fn pool_gradient(op: PoolOp, gradient: T<B>, x: T<B>, output: T<B>, options: &PoolOptions) -> T<B>;
-        fn max_pool_gradient(gradient: T<B>, positions: T<B>, input: &Shape) -> T<B>;
+        fn max_pool_gradient(gradient: T<B>, positions: T<B>, input: &Shape, options: &PoolOptions) -> T<B>;
         fn adaptive_avg_pool_gradient(gradient: T<B>, input: &Shape) -> T<B>;
         fn interpolate_gradient(gradient: T<B>, input: &Shape, options: &InterpolateOptions) -> T<B>;
         fn softmax_gradient(gradient: T<B>, output: T<B>, dim: usize) -> T<B>;
