@@ -263,7 +263,7 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
     }
 
     fn elementwise(expression: &Expression, operands: Vec<T<R>>, parameters: &[Scalar]) -> Vec<T<R>> {
-        let buffers = operands.len() + expression.results().len();
+        let buffers = operands.len() + expression.outputs.len().max(1);
         if operands.first().is_some_and(|first| buffers > R::limits(&first.device).bindings) {
             return compose::elementwise::<Self>(expression, operands, parameters);
         }

@@ -28,6 +28,7 @@ pub use tiles::Form;
 use crate::language::{Builder, Builtin, Kernel, Value};
 use crate::runtime::{Launch, Runtime};
 use crate::tensor::GpuTensor;
+use smallvec::SmallVec;
 
 macro_rules! templates {
     ($($(#[$doc:meta])* $name:ident($template:ty),)*) => {
@@ -145,7 +146,7 @@ pub(crate) fn launch_blocks<R: Runtime>(
     // Each element is read and written by one of the grids.
     let mut moved = bytes_moved(tensors);
     if blocks.iter().all(|&blocks| blocks <= most) {
-        let words = [&[0; 3], parameters].concat();
+        let words: SmallVec<[u32; 64]> = [0; 3].iter().chain(parameters).copied().collect();
         let writes = tensors.last().filter(|_| open).map(|output| (tensors.len() - 1, output.len()));
         run(device, template, tensors, &words, blocks.map(|blocks| blocks as u32), moved, writes);
         return;
@@ -200,6 +201,6 @@ fn run<R: Runtime>(
     moved: usize,
     writes_all_of: Option<(usize, usize)>,
 ) {
-    let buffers: Vec<&R::Memory> = tensors.iter().map(|tensor| &tensor.memory).collect();
+    let buffers: SmallVec<[&R::Memory; 8]> = tensors.iter().map(|tensor| &tensor.memory).collect();
     R::launch(device, Launch { template, buffers: &buffers, parameters, groups, moved, writes_all_of });
 }

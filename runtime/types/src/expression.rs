@@ -87,6 +87,15 @@ impl Expression {
         }
     }
 
+    /// The step that is the result, where there is just one.
+    pub fn only_result(&self) -> Option<StepId> {
+        match *self.outputs.as_slice() {
+            [] => self.steps.len().checked_sub(1).map(|last| last as StepId),
+            [result] => Some(result),
+            [_, _, ..] => None,
+        }
+    }
+
     /// The dtype of each step, for operands of the given dtypes; nothing when a step names what is not there.
     pub fn dtypes(&self, operands: &[DType]) -> Option<Vec<DType>> {
         let mut dtypes: Vec<DType> = Vec::with_capacity(self.steps.len());
@@ -130,9 +139,12 @@ mod tests {
     #[test]
     fn results_are_the_last_step_unless_they_are_named() {
         let mut program = Expression::new(alloc::vec![Step::Input(0), Step::Unary(UnaryOp::Exp, 0)]);
-        assert_eq!(program.results(), [1]);
+        assert_eq!((program.results(), program.only_result()), (alloc::vec![1], Some(1)));
         program.outputs = alloc::vec![1, 0];
-        assert_eq!(program.results(), [1, 0]);
-        assert_eq!(Expression::default().results(), []);
+        assert_eq!((program.results(), program.only_result()), (alloc::vec![1, 0], None));
+        assert_eq!(
+            (Expression::default().results(), Expression::default().only_result()),
+            (Vec::new(), None)
+        );
     }
 }

@@ -92,9 +92,13 @@ struct State {
     bind_groups: Vec<FxHashMap<Vec<Part>, wgpu::BindGroup>>,
     /// The buffers that tensors have, or may get again, by their ids.
     buffers: FxHashMap<u64, wgpu::Buffer>,
-    pending: Vec<Pending>,
-    /// The kernel that comes behind the pending ones, as long as more may be done by it.
-    last: Option<Last>,
+    /// Kernels: first those that are recorded, then what the submissions before left in their places. A pass mostly asks for the kernels of
+    /// the one before it, in its order, so that a look at the next place finds them.
+    kernels: Vec<Recorded>,
+    /// How many of the kernels are recorded.
+    pending: usize,
+    /// The kernel that comes behind them, as long as more may be done by it.
+    last: Last,
     /// The parameters of the pending kernels that read them from memory.
     parameters: Vec<u8>,
     /// Those that are set with the launches of the others.
@@ -111,8 +115,10 @@ struct Part {
 }
 
 /// A kernel that writes a whole tensor. Until the next is recorded it may become another, so that nothing is looked up for it before.
+#[derive(Default)]
 struct Last {
-    template: Template,
+    /// Which kernel; nothing where there is none.
+    template: Option<Template>,
     parts: Vec<Part>,
     parameters: Vec<u32>,
     groups: [u32; 3],
@@ -134,8 +140,11 @@ struct Pipeline {
     layout: Arc<Layout>,
 }
 
-/// A kernel that is recorded.
-struct Pending {
+/// A kernel that is recorded, or was.
+struct Recorded {
+    /// Which kernel; nothing for a user's.
+    template: Option<Template>,
+    parts: Vec<Part>,
     pipeline: Arc<Pipeline>,
     group: wgpu::BindGroup,
     /// Where its parameters start, among those that are set with launches or those in memory.
@@ -419,16 +428,21 @@ impl Context {
             "a grid of {groups:?} workgroups, of which {} allows {most} along each axis",
             self.name
         );
-        let mut state = lock(&self.state);
-        self.record_last(&mut state);
-        let Some(parts) = self.parts(false, buffers) else { return };
+        let state = &mut *lock(&self.state);
+        self.record_last(state);
+        let last = &mut state.last;
+        last.parts.clear();
+        if !self.add_parts(false, buffers, &mut last.parts) {
+            return;
+        }
         count(&self.counters.dispatches, 1);
-        match writes_all_of.and_then(|(output, elements)| Some((parts.get(output)?.id, elements))) {
-            Some(writes) => {
-                let parameters = parameters.to_vec();
-                state.last = Some(Last { template, parts, parameters, groups, writes });
-            }
-            None => self.record_template(&mut state, template, &parts, parameters, groups),
+        last.template = Some(template);
+        last.parameters.clear();
+        last.parameters.extend_from_slice(parameters);
+        last.groups = groups;
+        match writes_all_of.and_then(|(output, elements)| Some((last.parts.get(output)?.id, elements))) {
+            Some(writes) => last.writes = writes,
+            None => self.record_last(state),
         }
     }
 
@@ -439,28 +453,31 @@ impl Context {
         elements: usize,
         with: impl FnOnce(runtime::Last<'_, WgpuRuntime>) -> Option<Amendment<'a, WgpuRuntime>>,
     ) -> bool {
-        let mut state = lock(&self.state);
+        let state = &mut *lock(&self.state);
         let written = memory.buffer().map(|buffer| (buffer.id, elements));
-        let Some(last) = &mut state.last else { return false };
+        let last = &mut state.last;
+        let Some(template) = &mut last.template else { return false };
         if memory.range().start != 0 || Some(last.writes) != written {
             return false;
         }
+        let parts = &last.parts;
         let uses = |memory: &Memory| {
-            memory.buffer().is_some_and(|buffer| last.parts.iter().any(|part| part.id == buffer.id))
+            memory.buffer().is_some_and(|buffer| parts.iter().any(|part| part.id == buffer.id))
         };
-        let known = runtime::Last { template: &mut last.template, buffers: last.parts.len(), uses: &uses };
+        let known = runtime::Last { template, buffers: parts.len(), uses: &uses };
         let Some(Amendment { buffers, parameters, moved, instead }) = with(known) else { return false };
         // Fewer are more that wrap.
         count(&self.counters.moved_bytes, moved as usize);
-        let Some(further) = self.parts(false, &buffers) else {
+        let before = last.parts.len();
+        if !self.add_parts(false, &buffers, &mut last.parts) {
             // It cannot run, which those who read or wait are told.
-            state.last = None;
+            last.template = None;
             return true;
-        };
+        }
+        let further = &last.parts[before..];
         let writes = instead.map_or(Some(last.writes), |Instead { writes_all_of, .. }| {
             writes_all_of.and_then(|(output, elements)| Some((further.get(output)?.id, elements)))
         });
-        last.parts.extend(further);
         last.parameters.extend(parameters);
         if let Some(Instead { without, groups, .. }) = instead {
             last.parts.remove(without);
@@ -468,30 +485,30 @@ impl Context {
         }
         match writes {
             Some(writes) => last.writes = writes,
-            None => self.record_last(&mut state),
+            None => self.record_last(state),
         }
         true
     }
 
     /// Records the kernel that waits for more to do.
     fn record_last(&self, state: &mut State) {
-        if let Some(Last { template, parts, parameters, groups, writes: _ }) = state.last.take() {
-            self.record_template(state, template, &parts, &parameters, groups);
+        let Some(template) = state.last.template.take() else { return };
+        let known = state.kernels.get(state.pending).filter(|next| {
+            next.parts == state.last.parts && next.template.as_ref().is_some_and(|known| *known == template)
+        });
+        if known.is_none() {
+            // A kernel that cannot run would keep all others of its submission from running.
+            let Some(pipeline) = self.pipeline(state, &template) else { return };
+            let parts = state.last.parts.clone();
+            if !self.place(state, Some(template), parts, pipeline) {
+                return;
+            }
         }
-    }
-
-    fn record_template(
-        &self,
-        state: &mut State,
-        template: Template,
-        parts: &[Part],
-        parameters: &[u32],
-        groups: [u32; 3],
-    ) {
-        // A kernel that cannot run would keep all others of its submission from running.
-        if let Some(pipeline) = self.pipeline(state, template) {
-            self.record_pipeline(state, pipeline, parts, parameters, groups);
-        }
+        let groups = state.last.groups;
+        // The words go and come back, since all of the state is needed meanwhile.
+        let parameters = std::mem::take(&mut state.last.parameters);
+        self.record_placed(state, &parameters, groups);
+        state.last.parameters = parameters;
     }
 
     /// Records a user's kernel with buffers, parameters and a grid that are known to be within the limits.
@@ -505,34 +522,49 @@ impl Context {
     ) -> Result<(), KernelError> {
         let mut state = lock(&self.state);
         let pipeline = self.own_pipeline(&mut state, kernel, writable)?;
-        let Some(parts) = self.parts(true, buffers) else { return Ok(()) };
+        let mut parts = Vec::with_capacity(buffers.len());
+        if !self.add_parts(true, buffers, &mut parts) {
+            return Ok(());
+        }
         self.record_last(&mut state);
         count(&self.counters.dispatches, 1);
         count(&self.counters.moved_bytes, buffers.iter().map(|memory| memory.range().len()).sum());
-        self.record_pipeline(&mut state, pipeline, &parts, parameters, groups);
+        if self.place(&mut state, None, parts, pipeline) {
+            self.record_placed(&mut state, parameters, groups);
+        }
         Ok(())
     }
 
-    fn record_pipeline(
+    /// Puts a kernel where the next that is recorded is looked for; says whether it can run.
+    fn place(
         &self,
         state: &mut State,
+        template: Option<Template>,
+        parts: Vec<Part>,
         pipeline: Arc<Pipeline>,
-        parts: &[Part],
-        parameters: &[u32],
-        groups: [u32; 3],
-    ) {
-        let Some(group) = self.bind_group(state, &pipeline, parts) else { return };
-        let immediate = pipeline.layout.immediate_bytes as usize;
-        let (all, step) = match immediate {
+    ) -> bool {
+        let Some(group) = self.bind_group(state, &pipeline, &parts) else { return false };
+        let kernel = Recorded { template, parts, pipeline, group, parameters: 0, groups: [0; 3] };
+        match state.kernels.get_mut(state.pending) {
+            Some(next) => *next = kernel,
+            None => state.kernels.push(kernel),
+        }
+        true
+    }
+
+    /// Records the kernel that is in the next place.
+    fn record_placed(&self, state: &mut State, parameters: &[u32], groups: [u32; 3]) {
+        let Some(next) = state.kernels.get_mut(state.pending) else { return };
+        let (all, step) = match next.pipeline.layout.immediate_bytes as usize {
             0 => (&mut state.parameters, self.parameter_step as usize),
             step => (&mut state.immediates, step),
         };
-        let start = all.len();
+        (next.parameters, next.groups) = (all.len() as u32, groups);
         all.extend(parameters.iter().flat_map(|word| word.to_ne_bytes()));
         all.resize(all.len().next_multiple_of(step), 0);
-        state.pending.push(Pending { pipeline, group, parameters: start as u32, groups });
+        state.pending += 1;
         let full = state.parameters.len() as u64 + PARAMETER_BYTES > PARAMETERS_BYTES;
-        if full || state.pending.len() >= MOST_PENDING {
+        if full || state.pending >= MOST_PENDING {
             self.submit_recorded(state);
         }
     }
@@ -548,7 +580,7 @@ impl Context {
     }
 
     fn submit_recorded(&self, state: &mut State) {
-        if state.pending.is_empty() {
+        if state.pending == 0 {
             return;
         }
         if !state.parameters.is_empty() {
@@ -556,21 +588,21 @@ impl Context {
         }
         let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-        for pending in &state.pending {
-            pass.set_pipeline(&pending.pipeline.raw);
-            pass.set_bind_group(0, &pending.group, &[]);
-            let start = pending.parameters as usize;
-            match pending.pipeline.layout.immediate_bytes as usize {
-                0 => pass.set_bind_group(1, &self.parameter_group, &[pending.parameters]),
+        for kernel in &state.kernels[..state.pending] {
+            pass.set_pipeline(&kernel.pipeline.raw);
+            pass.set_bind_group(0, &kernel.group, &[]);
+            let start = kernel.parameters as usize;
+            match kernel.pipeline.layout.immediate_bytes as usize {
+                0 => pass.set_bind_group(1, &self.parameter_group, &[kernel.parameters]),
                 bytes => pass.set_immediates(0, &state.immediates[start..start + bytes]),
             }
-            let [x, y, z] = pending.groups;
+            let [x, y, z] = kernel.groups;
             pass.dispatch_workgroups(x, y, z);
         }
         drop(pass);
         self.queue.submit([encoder.finish()]);
         count(&self.counters.submissions, 1);
-        state.pending.clear();
+        state.pending = 0;
         state.parameters.clear();
         state.immediates.clear();
         self.release_unused(state);
@@ -604,8 +636,8 @@ impl Context {
     }
 
     /// The compiled kernel; nothing for one that does not compile, of which those who read or wait are told.
-    fn pipeline(&self, state: &mut State, template: Template) -> Option<Arc<Pipeline>> {
-        if let Some(pipeline) = state.pipelines.get(&template) {
+    fn pipeline(&self, state: &mut State, template: &Template) -> Option<Arc<Pipeline>> {
+        if let Some(pipeline) = state.pipelines.get(template) {
             return Some(pipeline.clone());
         }
         let kernel = template.kernel();
@@ -627,7 +659,7 @@ impl Context {
         match self.compile(&kernel.name, source.into(), wgsl::ENTRY_POINT, &layout, options) {
             Ok(raw) => {
                 let pipeline = Arc::new(Pipeline { raw, layout });
-                state.pipelines.insert(template, pipeline.clone());
+                state.pipelines.insert(template.clone(), pipeline.clone());
                 Some(pipeline)
             }
             Err(error) => {
@@ -719,11 +751,11 @@ impl Context {
         layout
     }
 
-    /// What a kernel sees of buffers, or `exact`ly of the tensors in them; nothing where one of them is not to be had.
+    /// Adds what a kernel sees of buffers, or `exact`ly of the tensors in them; says whether all of them are to be had.
     ///
     /// # Panics
     /// When it sees less than it needs.
-    fn parts(&self, exact: bool, memories: &[&Memory]) -> Option<Vec<Part>> {
+    fn add_parts(&self, exact: bool, memories: &[&Memory], parts: &mut Vec<Part>) -> bool {
         let limit = self.limits.binding_bytes as u64;
         let part = |memory: &Memory, buffer: &Buffer| {
             // What is small enough is bound whole, so that all its parts have one bind group.
@@ -739,7 +771,11 @@ impl Context {
             );
             Part { id: buffer.id, start, end }
         };
-        memories.iter().map(|memory| self.buffer(memory).map(|buffer| part(memory, buffer))).collect()
+        memories.iter().all(|memory| {
+            let buffer = self.buffer(memory);
+            parts.extend(buffer.map(|buffer| part(memory, buffer)));
+            buffer.is_some()
+        })
     }
 
     /// Nothing where one of the buffers is gone, which no tensor has then.
@@ -774,6 +810,8 @@ impl Owner<Buffer> for Context {
 
 impl State {
     fn retain_bind_groups(&mut self, counters: &Counters, keep: impl Fn(&[Part]) -> bool) {
+        // Those in the places of kernels are not looked up.
+        self.kernels.truncate(self.pending);
         for groups in &mut self.bind_groups {
             let before = groups.len();
             groups.retain(|parts, _| keep(parts));

@@ -116,7 +116,8 @@ impl<'k> Declared<'_, 'k> {
 /// When the operands do not broadcast, or the program names what is not there.
 fn shape_and_dtypes<R: Runtime>(expression: &Expression, operands: &[GpuTensor<R>]) -> (Shape, Vec<DType>) {
     let Some(first) = operands.first() else { panic!("elementwise: no operand") };
-    let shape = operands.iter().fold(first.shape(), |shape, operand| {
+    let different = operands.iter().filter(|operand| operand.dims() != first.dims());
+    let shape = different.fold(first.shape(), |shape, operand| {
         shape
             .broadcast(&operand.shape())
             .unwrap_or_else(|| panic!("elementwise: {shape} and {} do not broadcast", operand.shape()))
@@ -155,9 +156,9 @@ pub(crate) fn consume<R: Runtime>(
     operands: Vec<GpuTensor<R>>,
     parameters: &[Scalar],
 ) -> Vec<GpuTensor<R>> {
+    let Some(result) = expression.only_result() else { return run(expression, &operands, parameters) };
     let (shape, dtypes) = shape_and_dtypes(expression, &operands);
-    let dtype = expression.results().first().map(|&step| dtypes[usize::from(step)]);
-    let Some(dtype) = dtype else { return run(expression, &operands, parameters) };
+    let dtype = dtypes[usize::from(result)];
     match then::within_last(expression, operands, parameters, &shape, dtype) {
         Ok(result) => vec![result],
         Err(operands) => run(expression, &operands, parameters),

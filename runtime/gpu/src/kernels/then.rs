@@ -6,7 +6,6 @@ use super::{Template, program};
 use crate::language::{Buffer, Builder, Value};
 use crate::runtime::{Amendment, Last, Runtime};
 use crate::tensor::{GpuTensor, held_as};
-use kiln_tensor::backend::Primitive;
 use kiln_tensor::{DType, Expression, Scalar, Shape, Step};
 
 /// Programs that one kernel does at most.
@@ -111,15 +110,12 @@ pub(super) fn within_last<R: Runtime>(
     dtype: DType,
 ) -> Result<GpuTensor<R>, Vec<GpuTensor<R>>> {
     let counts = |step: &Step| matches!(step, Step::Iota(..));
-    let one_result = expression.results().len() == 1;
     let rounds = matches!(dtype, DType::F16 | DType::BF16);
-    if rounds || !one_result || expression.steps.iter().any(counts) {
+    if rounds || expression.only_result().is_none() || expression.steps.iter().any(counts) {
         return Err(operands);
     }
     for own in 0..operands.len() {
-        let whole = |x: &GpuTensor<R>| {
-            x.shape() == *shape && x.dtype == dtype && x.layout.is_contiguous() && x.layout.offset == 0
-        };
+        let whole = |x: &GpuTensor<R>| x.dtype == dtype && lies_as(x, shape) && x.layout.offset == 0;
         if !whole(&operands[own]) {
             continue;
         }
@@ -136,6 +132,11 @@ pub(super) fn within_last<R: Runtime>(
     Err(operands)
 }
 
+/// Whether elements lie as those of a row-major tensor of a shape do.
+fn lies_as<R: Runtime>(x: &GpuTensor<R>, shape: &Shape) -> bool {
+    *x.dims() == *shape.dims && x.layout.is_contiguous()
+}
+
 fn amendment<'a, R: Runtime>(
     last: Last<'_, R>,
     (expression, dtype): (&Expression, DType),
@@ -150,19 +151,29 @@ fn amendment<'a, R: Runtime>(
     if !operands.iter().all(fits) {
         return None;
     }
-    let views: Vec<_> = operands.iter().map(|operand| operand.layout.expand(shape)).collect();
-    let strides: Vec<&[isize]> = views.iter().map(|view| view.strides.as_slice()).collect();
-    let walk = Walk::new(&shape.dims, &strides);
-    let access: Vec<Access> = (0..views.len()).map(|view| walk.access(view)).collect();
-    let rank = if access.contains(&Access::Strided) { walk.dims.len() } else { 0 };
-    let mut words: Vec<u32> = walk.dim_words().filter(|_| rank > 0).collect();
-    for (n, view) in views.iter().enumerate() {
-        words.push(view.offset as u32);
-        words.extend(walk.stride_words(n));
+    let mut words = Vec::with_capacity(16);
+    let mut kinds: Vec<(DType, Access)> = operands.iter().map(|x| (x.dtype, Access::Linear)).collect();
+    let mut rank = 0;
+    if operands.iter().all(|x| lies_as(x, shape)) {
+        words.extend(operands.iter().map(|x| x.layout.offset as u32));
+    } else {
+        let views: Vec<_> = operands.iter().map(|operand| operand.layout.expand(shape)).collect();
+        let strides: Vec<&[isize]> = views.iter().map(|view| view.strides.as_slice()).collect();
+        let walk = Walk::new(&shape.dims, &strides);
+        for (n, (_, access)) in kinds.iter_mut().enumerate() {
+            *access = walk.access(n);
+        }
+        if kinds.iter().any(|&(_, access)| access == Access::Strided) {
+            rank = walk.dims.len();
+            words.extend(walk.dim_words());
+        }
+        for (n, view) in views.iter().enumerate() {
+            words.push(view.offset as u32);
+            words.extend(walk.stride_words(n));
+        }
     }
     words.extend(program::parameter_words(expression, parameters));
-    let operand_kinds = operands.iter().map(Primitive::dtype).zip(access).collect();
-    programs.push(Then { dtype, expression: expression.clone(), own, operands: operand_kinds, rank });
+    programs.push(Then { dtype, expression: expression.clone(), own, operands: kinds, rank });
     Some(Amendment {
         buffers: operands.iter().map(|operand| &operand.memory).collect(),
         parameters: words,
