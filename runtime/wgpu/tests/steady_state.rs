@@ -2,7 +2,8 @@
 
 use kiln_tensor::backend::{Backend, Primitive};
 use kiln_tensor::{
-    Activation, AttentionOptions, ConvOptions, DType, Distribution, PoolOp, PoolOptions, ReduceOp, Shape,
+    Activation, AttentionOptions, BinaryOp, ConvOptions, DType, Distribution, PoolOp, PoolOptions, ReduceOp,
+    Scalar, Shape, TensorData,
 };
 use kiln_wgpu::{WgpuDevice, WgpuTensor, WgslKernel, statistics};
 
@@ -52,7 +53,7 @@ impl Network {
         let (k, v) = (heads(x.clone()), heads(x.clone()));
         let attended = Wgpu::attention(heads(q), k, v, None, &AttentionOptions::default());
         let attended = Wgpu::reshape(Wgpu::permute(attended, &[0, 2, 1, 3]), [2, 16, 8].into());
-        let x = Wgpu::binary(kiln_tensor::BinaryOp::Add, x, attended);
+        let x = Wgpu::binary(BinaryOp::Add, x, attended);
         let x = Wgpu::layer_norm(x, self.gain.clone(), Some(self.bias.clone()), 1e-5);
         Wgpu::reduce(ReduceOp::Mean, softsign(x), &[1])
     }
@@ -80,4 +81,42 @@ fn a_second_pass_makes_nothing_and_waits_for_nothing() {
     assert_eq!(after.bind_groups, before.bind_groups, "a bind group was made");
     assert_eq!(after.uploaded_bytes, before.uploaded_bytes, "something was sent to the device");
     assert_eq!(Wgpu::into_data(y).expect("a device"), expected);
+}
+
+/// Kernels are looked for where the submission before had them: what stands there may be another, or the same of other memory or numbers.
+#[test]
+fn a_pass_is_not_taken_for_the_one_before() {
+    let x = |n: usize| {
+        let data = TensorData::new(vec![n as f32 + 1.0; 70 + n % 2], [70 + n % 2]);
+        Wgpu::from_data(data, &WgpuDevice::default())
+    };
+    // Two operands, of which neither was computed by the last kernel, are a kernel of their own.
+    let steps: [fn(T, T) -> T; 4] = [
+        |a, b| Wgpu::binary(BinaryOp::Add, a, b),
+        |a, b| Wgpu::binary(BinaryOp::Sub, b, a),
+        |a, b| Wgpu::binary_scalar(BinaryOp::Mul, Wgpu::binary(BinaryOp::Mul, a, b), Scalar::Float(3.0)),
+        |a, b| Wgpu::binary_scalar(BinaryOp::Mul, Wgpu::binary(BinaryOp::Mul, a, b), Scalar::Float(5.0)),
+    ];
+    let on_the_host: [fn(f32, f32) -> f32; 4] =
+        [|a, b| a + b, |a, b| b - a, |a, b| a * b * 3.0, |a, b| a * b * 5.0];
+    let (first, second, other) = (x(2), x(4), x(5));
+    for pass in 0..12 {
+        let mut expected = Vec::new();
+        let results: Vec<T> = (0..5)
+            .map(|n| {
+                let which = (n + pass / 2) % steps.len();
+                let (a, b, values) = match (n * pass) % 3 {
+                    0 => (&first, &second, (3.0, 5.0)),
+                    1 => (&second, &first, (5.0, 3.0)),
+                    _ => (&other, &other, (6.0, 6.0)),
+                };
+                expected.push(on_the_host[which](values.0, values.1));
+                steps[which](a.clone(), b.clone())
+            })
+            .collect();
+        for (n, (result, expected)) in results.into_iter().zip(expected).enumerate() {
+            let result = Wgpu::into_data(result).expect("a device").to_vec::<f32>().expect("floats");
+            assert!(result.iter().all(|&x| x == expected), "pass {pass}, {n}: {result:?}, not {expected}");
+        }
+    }
 }

@@ -1,0 +1,219 @@
+//! Compiled kernels, and what they see of buffers.
+
+use super::{Context, State};
+use crate::kernel::{KernelError, WgslKernel};
+use crate::memory::{Buffer, Memory};
+use crate::statistics::{Counters, count};
+use kiln_gpu::kernels::Template;
+use kiln_gpu::language::wgsl::{self, Parameters, Wide};
+use rustc_hash::FxHashMap;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// What a kernel sees of a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Part {
+    /// The buffer's.
+    pub id: u64,
+    pub start: u64,
+    pub end: u64,
+}
+
+pub(super) struct Layout {
+    /// How many layouts were made before it.
+    pub number: usize,
+    pub group: wgpu::BindGroupLayout,
+    pub pipeline: wgpu::PipelineLayout,
+    /// Bytes of parameters that are set with a launch; they are in memory where there are none.
+    pub immediate_bytes: u32,
+}
+
+pub(super) struct Pipeline {
+    pub raw: wgpu::ComputePipeline,
+    pub layout: Arc<Layout>,
+}
+
+impl Context {
+    /// The compiled kernel; nothing for one that does not compile, of which those who read or wait are told.
+    pub(super) fn pipeline(&self, state: &mut State, template: &Template) -> Option<Arc<Pipeline>> {
+        if let Some(pipeline) = state.pipelines.get(template) {
+            return Some(pipeline.clone());
+        }
+        let kernel = template.kernel();
+        let writable: Vec<bool> = kernel.bindings.iter().map(|binding| binding.writable).collect();
+        let bytes = 16 * kernel.parameters.div_ceil(4);
+        let (immediate, parameters) = match bytes <= self.immediate_bytes {
+            true => (bytes, Parameters::Immediate),
+            false => (0, Parameters::Uniform),
+        };
+        let layout = self.layout(state, writable, immediate);
+        let has_wide = self.numbers.contains(wgpu::Features::SHADER_INT64);
+        let source = wgsl::source(&kernel, if has_wide { Wide::Native } else { Wide::Pairs }, parameters);
+        log::trace!("{source}");
+        let options = wgpu::PipelineCompilationOptions {
+            // Shared arrays are written before they are read.
+            zero_initialize_workgroup_memory: false,
+            ..wgpu::PipelineCompilationOptions::default()
+        };
+        match self.compile(&kernel.name, source.into(), wgsl::ENTRY_POINT, &layout, options) {
+            Ok(raw) => {
+                let pipeline = Arc::new(Pipeline { raw, layout });
+                state.pipelines.insert(template.clone(), pipeline.clone());
+                Some(pipeline)
+            }
+            Err(error) => {
+                self.fail(|| format!("the kernel `{}` does not compile: {error}", kernel.name));
+                None
+            }
+        }
+    }
+
+    pub(super) fn own_pipeline(
+        &self,
+        state: &mut State,
+        kernel: &WgslKernel,
+        writable: Vec<bool>,
+    ) -> Result<Arc<Pipeline>, KernelError> {
+        let key = (kernel.clone(), writable);
+        if let Some(pipeline) = state.own_pipelines.get(&key) {
+            return Ok(pipeline.clone());
+        }
+        let layout = self.layout(state, key.1.clone(), 0);
+        let constants: Vec<(&str, f64)> = kernel.constants().collect();
+        let options = wgpu::PipelineCompilationOptions {
+            constants: &constants,
+            ..wgpu::PipelineCompilationOptions::default()
+        };
+        let source = Cow::Owned(kernel.wgsl().to_owned());
+        let raw = self
+            .compile(kernel.name(), source, kernel.entry_point(), &layout, options)
+            .map_err(|reason| KernelError::Compile { kernel: kernel.name().to_owned(), reason })?;
+        let pipeline = Arc::new(Pipeline { raw, layout });
+        state.own_pipelines.insert(key, pipeline.clone());
+        Ok(pipeline)
+    }
+
+    fn compile(
+        &self,
+        name: &str,
+        source: Cow<'static, str>,
+        entry_point: &str,
+        layout: &Layout,
+        compilation_options: wgpu::PipelineCompilationOptions<'_>,
+    ) -> Result<wgpu::ComputePipeline, String> {
+        count(&self.counters.pipelines, 1);
+        let (pipeline, error) = self.made(|| {
+            let module = self.device.create_shader_module(wgpu::ShaderModuleDescriptor {
+                label: Some(name),
+                source: wgpu::ShaderSource::Wgsl(source),
+            });
+            self.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+                label: Some(name),
+                layout: Some(&layout.pipeline),
+                module: &module,
+                entry_point: Some(entry_point),
+                compilation_options,
+                cache: None,
+            })
+        });
+        error.map_or(Ok(pipeline), Err)
+    }
+
+    fn layout(&self, state: &mut State, writable: Vec<bool>, immediate_bytes: u32) -> Arc<Layout> {
+        let key = (writable, immediate_bytes);
+        if let Some(layout) = state.layouts.get(&key) {
+            return layout.clone();
+        }
+        let entry = |(n, &writable): (usize, &bool)| wgpu::BindGroupLayoutEntry {
+            binding: n as u32,
+            visibility: wgpu::ShaderStages::COMPUTE,
+            ty: wgpu::BindingType::Buffer {
+                ty: wgpu::BufferBindingType::Storage { read_only: !writable },
+                has_dynamic_offset: false,
+                min_binding_size: None,
+            },
+            count: None,
+        };
+        let entries: Vec<_> = key.0.iter().enumerate().map(entry).collect();
+        let group = self
+            .device
+            .create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries: &entries });
+        let groups = [Some(&group), Some(&self.parameter_layout)];
+        let pipeline = self.device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+            label: None,
+            bind_group_layouts: if immediate_bytes == 0 { &groups } else { &groups[..1] },
+            immediate_size: immediate_bytes,
+        });
+        let layout = Arc::new(Layout { number: state.layouts.len(), group, pipeline, immediate_bytes });
+        state.bind_groups.push(FxHashMap::default());
+        state.layouts.insert(key, layout.clone());
+        layout
+    }
+
+    /// Adds what a kernel sees of buffers, or `exact`ly of the tensors in them; says whether all of them are to be had.
+    ///
+    /// # Panics
+    /// When it sees less than it needs.
+    pub(super) fn add_parts(&self, exact: bool, memories: &[&Memory], parts: &mut Vec<Part>) -> bool {
+        let limit = self.limits.binding_bytes as u64;
+        let part = |memory: &Memory, buffer: &Buffer| {
+            // What is small enough is bound whole, so that all its parts have one bind group.
+            let (start, end) = match buffer.raw.size() {
+                size if size <= limit && memory.range().start == 0 && !exact => (0, size),
+                _ => (memory.range().start as u64, (memory.range().end.next_multiple_of(4)) as u64),
+            };
+            assert!(
+                end - start <= limit,
+                "a tensor of {} bytes in an operation that needs all of it at once, and kernels on {} see {limit} of a buffer",
+                end - start,
+                self.name
+            );
+            Part { id: buffer.id, start, end }
+        };
+        memories.iter().all(|memory| {
+            let buffer = self.buffer(memory);
+            parts.extend(buffer.map(|buffer| part(memory, buffer)));
+            buffer.is_some()
+        })
+    }
+
+    /// Nothing where one of the buffers is gone, which no tensor has then.
+    pub(super) fn bind_group(
+        &self,
+        state: &mut State,
+        pipeline: &Pipeline,
+        parts: &[Part],
+    ) -> Option<wgpu::BindGroup> {
+        let known = state.bind_groups.get_mut(pipeline.layout.number)?;
+        if let Some(group) = known.get(parts) {
+            return Some(group.clone());
+        }
+        let entry = |(part, binding): (&Part, u32)| {
+            let (offset, size) = (part.start, wgpu::BufferSize::new(part.end - part.start));
+            let buffer = state.buffers.get(&part.id)?;
+            let resource = wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset, size });
+            Some(wgpu::BindGroupEntry { binding, resource })
+        };
+        let entries: Vec<_> = parts.iter().zip(0..).map(entry).collect::<Option<_>>()?;
+        let group = self.device.create_bind_group(&wgpu::BindGroupDescriptor {
+            label: None,
+            layout: &pipeline.layout.group,
+            entries: &entries,
+        });
+        count(&self.counters.bind_groups, 1);
+        known.insert(parts.to_vec(), group.clone());
+        Some(group)
+    }
+}
+
+impl State {
+    pub(super) fn retain_bind_groups(&mut self, counters: &Counters, keep: impl Fn(&[Part]) -> bool) {
+        // Those in the places of kernels are not looked up.
+        self.kernels.truncate(self.pending);
+        for groups in &mut self.bind_groups {
+            let before = groups.len();
+            groups.retain(|parts, _| keep(parts));
+            count(&counters.released_bind_groups, before - groups.len());
+        }
+    }
+}
