@@ -407,8 +407,9 @@ pub struct Kernel {
     pub workgroup: [u32; 2],
     /// The buffers, in the order in which a launch names them.
     pub bindings: Vec<Binding>,
-    /// The arrays that a workgroup shares, with their lengths.
-    pub shared: Vec<(Type, u32)>,
+    /// The arrays that a workgroup shares: what their elements may be held as, of which every number that is written to them is one, and
+    /// their lengths.
+    pub shared: Vec<(Storage, u32)>,
     /// Whether the invocations of a subgroup, which run side by side, are joined: devices without subgroups have no such kernel.
     pub subgroups: bool,
     /// Number of words that are told with each launch.

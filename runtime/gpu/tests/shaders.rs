@@ -68,4 +68,7 @@ fn sources_read_well() {
         insta::assert_snapshot!(name, wgsl::source(&kernel, Wide::Pairs, Parameters::Uniform));
         insta::assert_snapshot!(format!("{name}_cuda"), cuda::source(&kernel));
     }
+    for (name, template) in templates::readable_in_wgsl_alone() {
+        insta::assert_snapshot!(name, wgsl::source(&template.kernel(), Wide::Native, Parameters::Immediate));
+    }
 }

@@ -204,9 +204,12 @@ fn with_shared_memory() {
     }
     let this = std::env::current_exe().expect("the test's own path");
     let tests = ["vectors_with_matrices", "products_of_views"];
-    let run =
-        std::process::Command::new(this).args(tests).env(SHARED_MEMORY, "1").output().expect("a process");
-    let said = String::from_utf8_lossy(&run.stdout);
-    assert!(run.status.success(), "{said}");
-    assert_eq!(said.matches("... ok").count(), tests.len(), "{said}");
+    for subgroups in ["1", "0"] {
+        let mut command = std::process::Command::new(&this);
+        command.args(tests).env(SHARED_MEMORY, "1").env("KILN_WGPU_SUBGROUPS", subgroups);
+        let run = command.output().expect("a process");
+        let said = String::from_utf8_lossy(&run.stdout);
+        assert!(run.status.success(), "{said}");
+        assert_eq!(said.matches("... ok").count(), tests.len(), "{said}");
+    }
 }

@@ -1,11 +1,12 @@
 //! Products of few rows, such as a vector with a matrix: each element of the right side is used once a row, so that what counts is how fast
-//! it is read. A workgroup shares the depth of a few columns.
+//! it is read. A workgroup shares the depth of a few columns: where a column's elements lie together and the device has subgroups, all of
+//! it has a part of each column.
 
 use super::access::{self, Access, Operand};
 use super::block;
 use super::matmul::Epilogue;
 use super::then::{self, Then};
-use crate::language::{Builder, Builtin, Kernel, Value};
+use crate::language::{Binary, Buffer, Builder, Builtin, Kernel, Type, Value, Variable};
 use crate::tensor::held_as;
 use kiln_tensor::{Activation, DType};
 
@@ -15,6 +16,10 @@ pub(super) const MOST_ROWS: usize = 4;
 const TOGETHER: u32 = 32;
 /// And along the other axis.
 const APART: u32 = 8;
+/// Invocations of a workgroup whose subgroups join the parts of columns.
+const LANES: u32 = 64;
+/// The columns of such a workgroup.
+const COLUMNS: u32 = 4;
 
 /// A batch of products of few rows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -27,6 +32,8 @@ pub struct Gemv {
     pub rows: u32,
     /// Whether the right side lies column by column, rather than row by row.
     pub by_columns: bool,
+    /// Whether subgroups join the parts of columns.
+    pub subgroups: bool,
     /// Whether a bias is added to each row.
     pub bias: bool,
     /// What is done to each element at last.
@@ -38,13 +45,18 @@ pub struct Gemv {
 impl Gemv {
     /// Columns of the result that a workgroup computes.
     pub(super) fn columns(&self) -> u32 {
-        if self.by_columns { APART } else { TOGETHER }
+        match (self.subgroups, self.by_columns) {
+            (true, _) => COLUMNS,
+            (false, true) => APART,
+            (false, false) => TOGETHER,
+        }
     }
 
     /// The kernel. Parameters: those of [`Matmul`](super::matmul::Matmul).
     pub fn kernel(&self) -> Kernel {
         let storage = held_as(self.dtype);
-        Builder::kernel("gemv", [TOGETHER, APART], |k| {
+        let workgroup = if self.subgroups { [LANES, 1] } else { [TOGETHER, APART] };
+        Builder::kernel("gemv", workgroup, |k| {
             let (lhs, rhs) = (k.input(storage), k.input(storage));
             let bias = self.bias.then(|| k.input(storage));
             let output = k.output(storage);
@@ -60,49 +72,134 @@ impl Gemv {
             let epilogue = Epilogue { bias, activation: self.activation };
             let coordinates = access::coordinates(batch, &dims);
             let (left, right) = (left.at(batch, &coordinates), right.at(batch, &coordinates));
-
-            let (x, y) = (k.builtin(Builtin::LocalX), k.builtin(Builtin::LocalY));
-            // Which of its columns an invocation works on, and which part of the depth, of how many.
-            let (own, part, parts) = if self.by_columns { (y, x, TOGETHER) } else { (x, y, APART) };
-            let column = block_column * self.columns() + own;
+            let first_column = block_column * self.columns();
             // What lies beyond the product repeats its last row or column, and is not written.
-            let right = right + column.min(columns - 1_u32) * right_strides[1];
-            let lefts: Vec<_> =
-                (0..self.rows).map(|row| left + (rows - 1_u32).min(row) * left_strides[0]).collect();
-            let ty = storage.value();
-            let sums: Vec<_> = (0..self.rows).map(|_| k.variable(k.whole(0, ty))).collect();
-            k.range(part, depth, parts, |at| {
-                let element = rhs.at(right + at * right_strides[0]);
-                for (sum, &left) in sums.iter().zip(&lefts) {
-                    sum.set(lhs.at(left + at * left_strides[1]).fma(element, sum.get()));
-                }
-            });
-
-            let shared = k.shared(ty, self.rows * TOGETHER * APART);
-            let place = |row: u32| (own + row * self.columns()) * parts + part;
-            for (row, sum) in (0..).zip(&sums) {
-                shared.set(place(row), sum.get());
-            }
-            let mut half = parts / 2;
-            while half > 0 {
-                k.barrier();
-                k.when(part.below(half), || {
-                    for at in (0..self.rows).map(place) {
-                        shared.set(at, shared.at(at) + shared.at(at + half));
-                    }
-                });
-                half /= 2;
-            }
-            let write = |row: u32| {
-                k.when(rows.above(row), || {
-                    let sum = epilogue.apply(shared.at(place(row)), |(bias, start, stride)| {
-                        bias.at(start + column * stride)
-                    });
+            let sides = Sides {
+                ty: storage.value(),
+                lhs,
+                rhs,
+                lefts: (0..self.rows).map(|row| left + (rows - 1_u32).min(row) * left_strides[0]).collect(),
+                right: &|column| right + column.min(columns - 1_u32) * right_strides[1],
+                depth,
+                strides: [left_strides[1], right_strides[0]],
+            };
+            let write = |row: Value<'_>, column: Value<'_>, sum: Value<'_>| {
+                k.when(row.below(rows) & column.below(columns), || {
+                    let sum = epilogue.apply(sum, |(bias, start, stride)| bias.at(start + column * stride));
                     let position: Value<'_> = (batch * rows + row) * columns + column;
                     output.set(position, then::apply(&then, position, sum));
                 });
             };
-            k.when(part.equals(0_u32) & column.below(columns), || (0..self.rows).for_each(write));
+            if self.subgroups {
+                self.by_subgroups(k, &sides, first_column, write);
+            } else {
+                self.by_halves(k, &sides, first_column, write);
+            }
         })
+    }
+
+    /// Each invocation has a part of one column's depth; what is shared is halved until it is one sum.
+    fn by_halves<'k>(
+        &self,
+        k: &'k Builder,
+        sides: &Sides<'_, 'k>,
+        first_column: Value<'k>,
+        write: impl Fn(Value<'k>, Value<'k>, Value<'k>),
+    ) {
+        let (x, y) = (k.builtin(Builtin::LocalX), k.builtin(Builtin::LocalY));
+        // Which of its columns an invocation works on, and which part of the depth, of how many.
+        let (own, part, parts) = if self.by_columns { (y, x, TOGETHER) } else { (x, y, APART) };
+        let column = first_column + own;
+        let sums = sides.sums(k, [(sides.right)(column)], part, parts);
+        let shared = k.shared(sides.ty, self.rows * TOGETHER * APART);
+        let place = |row: u32| (own + row * self.columns()) * parts + part;
+        for (row, [sum]) in (0..).zip(&sums) {
+            shared.set(place(row), *sum);
+        }
+        let mut half = parts / 2;
+        while half > 0 {
+            k.barrier();
+            k.when(part.below(half), || {
+                for at in (0..self.rows).map(place) {
+                    shared.set(at, shared.at(at) + shared.at(at + half));
+                }
+            });
+            half /= 2;
+        }
+        k.when(part.equals(0_u32), || {
+            for row in 0..self.rows {
+                write(k.value(row), column, shared.at(place(row)));
+            }
+        });
+    }
+
+    /// Each invocation has a part of the depth of all columns, so that it does not matter which of them a device puts into a subgroup.
+    fn by_subgroups<'k>(
+        &self,
+        k: &'k Builder,
+        sides: &Sides<'_, 'k>,
+        first_column: Value<'k>,
+        write: impl Fn(Value<'k>, Value<'k>, Value<'k>),
+    ) {
+        let local = k.builtin(Builtin::LocalIndex);
+        let rights: [Value<'_>; COLUMNS as usize] =
+            core::array::from_fn(|n| (sides.right)(first_column + n as u32));
+        let sums = sides.sums(k, rights, local, LANES);
+        let count = self.rows * COLUMNS;
+        let shared = k.shared(sides.ty, LANES * count);
+        let joined: Vec<_> = sums.as_flattened().iter().map(|sum| sum.join_subgroup(Binary::Add)).collect();
+        k.when(k.builtin(Builtin::SubgroupLane).equals(0_u32), || {
+            for (n, &sum) in (0_u32..).zip(&joined) {
+                shared.set(k.builtin(Builtin::Subgroup) * count + n, sum);
+            }
+        });
+        k.barrier();
+        k.when(local.below(count), || {
+            let sum = k.variable(shared.at(local));
+            k.range(1_u32, k.builtin(Builtin::Subgroups), 1_u32, |subgroup| {
+                sum.set(sum.get() + shared.at(subgroup * count + local));
+            });
+            write(local / COLUMNS, first_column + local % COLUMNS, sum.get());
+        });
+    }
+}
+
+/// Both sides of a product.
+struct Sides<'s, 'k> {
+    /// The type in which is computed.
+    ty: Type,
+    lhs: Buffer<'k>,
+    rhs: Buffer<'k>,
+    /// Where the rows of the left side start.
+    lefts: Vec<Value<'k>>,
+    /// Where a column of the right side starts.
+    right: &'s dyn Fn(Value<'k>) -> Value<'k>,
+    depth: Value<'k>,
+    /// From one element to the next along the depth, of the left side and of the right one.
+    strides: [Value<'k>; 2],
+}
+
+impl<'k> Sides<'_, 'k> {
+    /// The products of each row with columns that start so, over one of several parts of the depth.
+    fn sums<const N: usize>(
+        &self,
+        k: &'k Builder,
+        columns: [Value<'k>; N],
+        part: Value<'k>,
+        parts: u32,
+    ) -> Vec<[Value<'k>; N]> {
+        let zero = || k.variable(k.whole(0, self.ty));
+        let sums: Vec<[Variable<'_>; N]> =
+            self.lefts.iter().map(|_| core::array::from_fn(|_| zero())).collect();
+        k.range(part, self.depth, parts, |at| {
+            let elements = columns.map(|column| self.rhs.at(column + at * self.strides[1]));
+            for (sums, &left) in sums.iter().zip(&self.lefts) {
+                let left = self.lhs.at(left + at * self.strides[0]);
+                for (sum, &element) in sums.iter().zip(&elements) {
+                    sum.set(left.fma(element, sum.get()));
+                }
+            }
+        });
+        sums.iter().map(|sums| sums.map(Variable::get)).collect()
     }
 }

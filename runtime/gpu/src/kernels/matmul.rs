@@ -3,11 +3,12 @@
 use super::access::{self, Access, Operand, Walk};
 use super::direct::{Bias, Direct, LANES, Reading, fours_along, least_left_over};
 use super::gemv::{self, Gemv};
+use super::reduce::by_subgroups;
 use super::then::{self, Then};
 use super::tune::{self, Variant};
 use super::warps::{self, WarpTile};
 use super::{Template, block, elementwise};
-use crate::language::{Builder, Builtin, Factors, Kernel, Type, Value};
+use crate::language::{Builder, Builtin, Factors, Kernel, Storage, Value};
 use crate::runtime::{Matrices, MatrixProduct, Runtime};
 use crate::tensor::{GpuTensor, element_bytes, held_as};
 use core::ops::Range;
@@ -101,8 +102,8 @@ pub(super) struct Tile<'k> {
     pub start: [Value<'k>; 2],
     /// Rows, columns and depth of the whole product.
     pub size: [Value<'k>; 3],
-    /// The type in which is computed.
-    pub ty: Type,
+    /// How the elements of both sides lie in memory. The tile shares them so too, and computes with their [values](Storage::value).
+    pub storage: Storage,
 }
 
 impl<'k> Tile<'k> {
@@ -138,9 +139,10 @@ impl<'k> Tile<'k> {
     ) {
         let [row_start, column_start] = self.start;
         let [rows, columns, depth] = self.size;
-        let zero = if self.ty == Type::F32 { k.value(0.0) } else { k.value(0_u32).to(self.ty) };
+        let zero = k.whole(0, self.storage.value());
         let [high, wide] = self.tiling.tile();
-        let (left, right) = (k.shared(self.ty, high * DEPTH), k.shared(self.ty, wide * DEPTH));
+        let shared = |length: u32| k.shared_elements(self.storage, length * DEPTH);
+        let (left, right) = (shared(high), shared(wide));
         let (x, y) = (k.builtin(Builtin::LocalX), k.builtin(Builtin::LocalY));
         let local = k.builtin(Builtin::LocalIndex);
         let sums: Vec<_> = (0..each[0] * each[1]).map(|_| k.variable(zero)).collect();
@@ -251,7 +253,7 @@ impl Matmul {
             let (left, right) = (left.at(batch, &coordinates), right.at(batch, &coordinates));
             let [high, wide] = self.tiling.tile();
             let start = [block_row * high, block_column * wide];
-            let tile = Tile { tiling: self.tiling, start, size, ty: storage.value() };
+            let tile = Tile { tiling: self.tiling, start, size, storage };
             tile.product(
                 k,
                 |row, depth| lhs.at(left + row * left_strides[0] + depth * left_strides[1]),
@@ -447,11 +449,13 @@ impl<R: Runtime> Kernels<'_, '_, R> {
     }
 
     fn gemv(&self) -> Variant {
+        let by_columns = self.right.strides.last() != Some(&1);
         let template = Gemv {
             dtype: self.of.out.dtype,
             batch: self.batch,
             rows: self.size[0].next_power_of_two() as u32,
-            by_columns: self.right.strides.last() != Some(&1),
+            by_columns,
+            subgroups: by_columns && by_subgroups::<R>(&self.of.out.device, self.of.out.dtype),
             // A bias of rows is asked for where products do without shared memory alone.
             bias: self.of.bias.is_some(),
             activation: self.of.activation,

@@ -129,8 +129,24 @@ impl Builder {
 
     /// An array that the workgroup shares.
     pub fn shared(&self, ty: Type, length: u32) -> Array<'_> {
+        self.shared_elements(
+            match ty {
+                Type::F64 => Storage::F64,
+                Type::F32 => Storage::F32,
+                Type::I64 => Storage::I64,
+                Type::I32 => Storage::I32,
+                Type::U64 => Storage::U64,
+                Type::U32 => Storage::U32,
+                Type::Bool => Storage::Bool,
+            },
+            length,
+        )
+    }
+
+    /// An array that the workgroup shares, of elements as a buffer has them: it may take no more room for each than the buffer does.
+    pub fn shared_elements(&self, storage: Storage, length: u32) -> Array<'_> {
         let shared = &mut self.kernel.borrow_mut().shared;
-        shared.push((ty, length));
+        shared.push((storage, length));
         Array { kernel: self, index: shared.len() as u32 - 1 }
     }
 
@@ -283,7 +299,7 @@ impl<'k> Array<'k> {
 
     /// The element at a position.
     pub fn at(self, index: Value<'k>) -> Value<'k> {
-        let ty = self.kernel.kernel.borrow().shared[self.index as usize].0;
+        let ty = self.kernel.kernel.borrow().shared[self.index as usize].0.value();
         self.kernel.number(ty, Op::LoadShared(self.index, index.id))
     }
 

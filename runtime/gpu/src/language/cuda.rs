@@ -70,8 +70,8 @@ pub fn source(kernel: &Kernel) -> String {
 fn shared_arrays(kernel: &Kernel, out: &mut String) {
     // Of matrices, rows of four words are read and written at a time.
     let aligned = if matrix::has_matrices(kernel) { "__align__(16) " } else { "" };
-    for (n, (ty, length)) in kernel.shared.iter().enumerate() {
-        let _ = writeln!(out, "__shared__ {aligned}{} shared_{n}[{length}];", scalar(*ty));
+    for (n, (storage, length)) in kernel.shared.iter().enumerate() {
+        let _ = writeln!(out, "__shared__ {aligned}{} shared_{n}[{length}];", scalar(storage.value()));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Writes kernels down as source: the walk, which languages of the C family share, and what each says in its own way.
 
-use super::{Binary, Comparison, Id, Kernel, MatrixStep, Op, Statement, Type};
+use super::{Binary, Comparison, Id, Kernel, MatrixStep, Op, Statement, Storage, Type};
 use std::fmt::Write;
 
 /// How a language says what kernels are made of.
@@ -22,6 +22,11 @@ pub(super) trait Dialect: Sized {
 
     /// Writes an element of a buffer.
     fn store(printer: &Printer<'_, Self>, buffer: u32, index: &str, value: &str) -> String;
+
+    /// A number as it is written into a shared array.
+    fn shared(_storage: Storage, value: &str) -> String {
+        value.to_owned()
+    }
 
     /// Writes four elements of a buffer of fours.
     fn store_four(printer: &Printer<'_, Self>, buffer: u32, index: &str, values: [String; 4]) -> String;
@@ -108,7 +113,9 @@ impl<'a, D: Dialect> Printer<'a, D> {
                 D::store_four(self, *buffer, &self.use_of(*index), values.map(|value| self.use_of(value)))
             }
             Statement::StoreShared { array, index, value } => {
-                format!("shared_{array}[{}] = {};", self.use_of(*index), self.use_of(*value))
+                let storage = self.kernel.shared[*array as usize].0;
+                let value = D::shared(storage, &self.use_of(*value));
+                format!("shared_{array}[{}] = {value};", self.use_of(*index))
             }
             Statement::If(condition, then, otherwise) => {
                 let header = D::branch(&self.use_of(*condition));

@@ -99,6 +99,11 @@ fn element<const NATIVE: bool>(storage: Storage) -> &'static str {
     }
 }
 
+/// Whether what is shared takes 16 bits.
+fn is_half(storage: Storage) -> bool {
+    storage == Storage::F16
+}
+
 /// Four elements of a buffer of fours. There are no vectors of vectors, but arrays.
 fn four_elements<const NATIVE: bool>(storage: Storage) -> String {
     let element = element::<NATIVE>(storage);
@@ -111,7 +116,8 @@ fn four_elements<const NATIVE: bool>(storage: Storage) -> String {
 
 fn declarations<const NATIVE: bool>(printer: &mut Printer<'_, Wgsl<NATIVE>>, parameters: Parameters) {
     let (kernel, out) = (printer.kernel, &mut printer.out);
-    if kernel.bindings.iter().any(|binding| binding.storage == Storage::F16) {
+    let storages = kernel.bindings.iter().map(|binding| binding.storage);
+    if storages.chain(kernel.shared.iter().map(|&(storage, _)| storage)).any(is_half) {
         out.push_str("enable f16;\n\n");
     }
     for (n, binding) in kernel.bindings.iter().enumerate() {
@@ -130,8 +136,9 @@ fn declarations<const NATIVE: bool>(printer: &mut Printer<'_, Wgsl<NATIVE>>, par
         };
         let _ = writeln!(out, "{place} parameters: array<vec4<u32>, {vectors}>;");
     }
-    for (n, (ty, length)) in kernel.shared.iter().enumerate() {
-        let _ = writeln!(out, "var<workgroup> shared_{n}: array<{}, {length}>;", scalar::<NATIVE>(*ty));
+    for (n, (storage, length)) in kernel.shared.iter().enumerate() {
+        let element = if is_half(*storage) { "f16" } else { scalar::<NATIVE>(storage.value()) };
+        let _ = writeln!(out, "var<workgroup> shared_{n}: array<{element}, {length}>;");
     }
     // A constant expression may be neither NaN nor infinite: their bits come from variables.
     for bits in non_finite(kernel) {
@@ -309,6 +316,9 @@ impl<const NATIVE: bool> Dialect for Wgsl<NATIVE> {
                     }
                 }
             }
+            Op::LoadShared(array, index) if is_half(printer.kernel.shared[array as usize].0) => {
+                format!("f32(shared_{array}[{}])", of(index))
+            }
             Op::LoadShared(array, index) => format!("shared_{array}[{}]", of(index)),
             Op::Get(variable) => print::name(variable),
             Op::Warp(op) => absent(&op),
@@ -331,6 +341,10 @@ impl<const NATIVE: bool> Dialect for Wgsl<NATIVE> {
     fn store(printer: &Printer<'_, Self>, buffer: u32, index: &str, value: &str) -> String {
         let value = stored(printer.kernel.bindings[buffer as usize].storage, value);
         format!("buffer_{buffer}[{index}] = {value};")
+    }
+
+    fn shared(storage: Storage, value: &str) -> String {
+        if is_half(storage) { stored(storage, value) } else { value.to_owned() }
     }
 
     fn store_four(printer: &Printer<'_, Self>, buffer: u32, index: &str, values: [String; 4]) -> String {

@@ -329,7 +329,8 @@ fn by_warps() -> Vec<Template> {
 
 fn gemv(dtype: DType, by_columns: bool) -> Template {
     let batch = (Strided, Linear, 2);
-    Gemv { dtype, batch, rows: 2, by_columns, bias: true, activation: None, then: after(dtype) }.into()
+    let (bias, activation, subgroups) = (true, None, false);
+    Gemv { dtype, batch, rows: 2, by_columns, subgroups, bias, activation, then: after(dtype) }.into()
 }
 
 fn products_and_windows(dtypes: &[DType]) -> Vec<Template> {
@@ -572,8 +573,11 @@ pub fn of_integers_of_64_bits() -> Vec<Template> {
 pub fn with_subgroups() -> Vec<Template> {
     let mut all = folds(&DTYPES);
     all.extend(truths());
+    all.extend(DTYPES[..4].iter().map(|&dtype| gemv(dtype, true)));
     let joins = |template: &mut Template| match template {
-        Template::Reduce(Reduce { wide: true, subgroups, .. }) | Template::Rows(Rows { subgroups, .. }) => {
+        Template::Reduce(Reduce { wide: true, subgroups, .. })
+        | Template::Rows(Rows { subgroups, .. })
+        | Template::Gemv(Gemv { subgroups, .. }) => {
             *subgroups = true;
             true
         }
@@ -660,6 +664,24 @@ pub fn readable() -> [(&'static str, Template); 6] {
         ("row_weight_gradient", weights.into()),
         ("pool_gradient", averages.into()),
     ]
+}
+
+/// A few of those that are otherwise in WGSL: where a workgroup shares elements of 16 bits, or is joined by its subgroups.
+#[allow(dead_code, reason = "not all who compile them read them")]
+pub fn readable_in_wgsl_alone() -> [(&'static str, Template); 2] {
+    let batch = (Single, Single, 0);
+    let (bias, activation, then) = (false, None, Vec::new());
+    let half = Matmul {
+        dtype: DType::F16,
+        batch,
+        tiling: Tiling::Invocations([2, 2]),
+        bias,
+        activation,
+        then: then.clone(),
+    };
+    let dtype = DType::F32;
+    let joined = Gemv { dtype, batch, rows: 1, by_columns: true, subgroups: true, bias, activation, then };
+    [("matmul_of_f16", half.into()), ("gemv_by_subgroups", joined.into())]
 }
 
 /// A few of those that CUDA C++ alone has.

@@ -139,7 +139,7 @@ impl Conv {
                 let group = place % groups;
                 let [high, wide] = tiling.tile();
                 let start = [row * high, column * wide];
-                let tile = Tile { tiling, start, size: [out_channels, volume(&size), depth], ty };
+                let tile = Tile { tiling, start, size: [out_channels, volume(&size), depth], storage };
                 tile.product(
                     k,
                     |row, at| operands.weight(group, row, at, reach.as_ref()),

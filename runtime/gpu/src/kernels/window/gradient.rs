@@ -85,7 +85,7 @@ impl WeightGradient {
             if let Some(tiling) = self.tiling {
                 let [high, wide] = tiling.tile();
                 let start = [block_row * high, block_column * wide];
-                let tile = Tile { tiling, start, size: [out_channels, columns, end - first], ty };
+                let tile = Tile { tiling, start, size: [out_channels, columns, end - first], storage };
                 tile.product(
                     k,
                     |row, at| of_gradient(row, first + at),
