@@ -17,7 +17,7 @@ use kiln_gpu::promise::block_on;
 use kiln_gpu::runtime::Limits;
 use kiln_tensor::backend::ExecutionError;
 use kiln_tensor::compose::Draws;
-use pipelines::{Layout, Part, Pipeline};
+use pipelines::{Bound, Layout, Part, Pipeline};
 use recording::{Last, Recorded};
 use rustc_hash::FxHashMap;
 use std::fmt;
@@ -83,8 +83,8 @@ struct State {
     pipelines: FxHashMap<Template, Arc<Pipeline>>,
     /// Those of users' kernels, by which of the buffers are written to.
     own_pipelines: FxHashMap<(WgslKernel, Vec<bool>), Arc<Pipeline>>,
-    /// By which of the buffers are written to, and the bytes of parameters that are set with a launch.
-    layouts: FxHashMap<(Vec<bool>, u32), Arc<Layout>>,
+    /// By the bindings, and the bytes of parameters that are set with a launch.
+    layouts: FxHashMap<(Vec<Bound>, u32), Arc<Layout>>,
     /// Those of each [layout](Layout::number).
     bind_groups: Vec<FxHashMap<Vec<Part>, wgpu::BindGroup>>,
     /// The buffers that tensors have, or may get again, by their ids.

@@ -5,6 +5,7 @@ use crate::kernel::{KernelError, WgslKernel};
 use crate::memory::{Buffer, Memory};
 use crate::statistics::{Counters, count};
 use kiln_gpu::kernels::Template;
+use kiln_gpu::language::Binding;
 use kiln_gpu::language::wgsl::{self, Parameters, Wide};
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
@@ -18,6 +19,9 @@ pub(super) struct Part {
     pub start: u64,
     pub end: u64,
 }
+
+/// What a layout says of a binding: whether it is written to, and the bytes that it has at least, or 0.
+pub(super) type Bound = (bool, u64);
 
 pub(super) struct Layout {
     /// How many layouts were made before it.
@@ -40,13 +44,14 @@ impl Context {
             return Some(pipeline.clone());
         }
         let kernel = template.kernel();
-        let writable: Vec<bool> = kernel.bindings.iter().map(|binding| binding.writable).collect();
+        let least = |binding: &Binding| (binding.storage.bytes() * if binding.fours { 4 } else { 1 }) as u64;
+        let bindings = kernel.bindings.iter().map(|binding| (binding.writable, least(binding))).collect();
         let bytes = 16 * kernel.parameters.div_ceil(4);
         let (immediate, parameters) = match bytes <= self.immediate_bytes {
             true => (bytes, Parameters::Immediate),
             false => (0, Parameters::Uniform),
         };
-        let layout = self.layout(state, writable, immediate);
+        let layout = self.layout(state, bindings, immediate);
         let has_wide = self.numbers.contains(wgpu::Features::SHADER_INT64);
         let source = wgsl::source(&kernel, if has_wide { Wide::Native } else { Wide::Pairs }, parameters);
         log::trace!("{source}");
@@ -78,7 +83,8 @@ impl Context {
         if let Some(pipeline) = state.own_pipelines.get(&key) {
             return Ok(pipeline.clone());
         }
-        let layout = self.layout(state, key.1.clone(), 0);
+        // What its text takes for the type of an array is not known.
+        let layout = self.layout(state, key.1.iter().map(|&writable| (writable, 0)).collect(), 0);
         let constants: Vec<(&str, f64)> = kernel.constants().collect();
         let options = wgpu::PipelineCompilationOptions {
             constants: &constants,
@@ -119,18 +125,20 @@ impl Context {
         error.map_or(Ok(pipeline), Err)
     }
 
-    fn layout(&self, state: &mut State, writable: Vec<bool>, immediate_bytes: u32) -> Arc<Layout> {
-        let key = (writable, immediate_bytes);
+    /// The layout of kernels with such bindings, see [`State::layouts`].
+    fn layout(&self, state: &mut State, bindings: Vec<Bound>, immediate_bytes: u32) -> Arc<Layout> {
+        let key = (bindings, immediate_bytes);
         if let Some(layout) = state.layouts.get(&key) {
             return layout.clone();
         }
-        let entry = |(n, &writable): (usize, &bool)| wgpu::BindGroupLayoutEntry {
+        let entry = |(n, &(writable, least)): (usize, &Bound)| wgpu::BindGroupLayoutEntry {
             binding: n as u32,
             visibility: wgpu::ShaderStages::COMPUTE,
             ty: wgpu::BindingType::Buffer {
                 ty: wgpu::BufferBindingType::Storage { read_only: !writable },
                 has_dynamic_offset: false,
-                min_binding_size: None,
+                // Where it is said, it is not looked at again with each launch.
+                min_binding_size: wgpu::BufferSize::new(least),
             },
             count: None,
         };

@@ -30,7 +30,9 @@ pub(super) struct Recorded {
     /// Which kernel; nothing for a user's.
     pub template: Option<Template>,
     pub parts: Vec<Part>,
-    pub pipeline: Arc<Pipeline>,
+    pub pipeline: wgpu::ComputePipeline,
+    /// The [layout](super::pipelines::Layout::immediate_bytes)'s.
+    pub immediate_bytes: u32,
     pub group: wgpu::BindGroup,
     /// Where its parameters start, among those that are set with launches or those in memory.
     pub parameters: u32,
@@ -167,7 +169,9 @@ impl Context {
         pipeline: Arc<Pipeline>,
     ) -> bool {
         let Some(group) = self.bind_group(state, &pipeline, &parts) else { return false };
-        let kernel = Recorded { template, parts, pipeline, group, parameters: 0, groups: [0; 3] };
+        let (immediate_bytes, pipeline) = (pipeline.layout.immediate_bytes, pipeline.raw.clone());
+        let kernel =
+            Recorded { template, parts, pipeline, immediate_bytes, group, parameters: 0, groups: [0; 3] };
         match state.kernels.get_mut(state.pending) {
             Some(next) => *next = kernel,
             None => state.kernels.push(kernel),
@@ -178,7 +182,7 @@ impl Context {
     /// Records the kernel that is in the next place.
     fn record_placed(&self, state: &mut State, parameters: &[u32], groups: [u32; 3]) {
         let Some(next) = state.kernels.get_mut(state.pending) else { return };
-        let (all, step) = match next.pipeline.layout.immediate_bytes as usize {
+        let (all, step) = match next.immediate_bytes as usize {
             0 => (&mut state.parameters, self.parameter_step as usize),
             step => (&mut state.immediates, step),
         };
@@ -212,10 +216,10 @@ impl Context {
         let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
         for kernel in &state.kernels[..state.pending] {
-            pass.set_pipeline(&kernel.pipeline.raw);
+            pass.set_pipeline(&kernel.pipeline);
             pass.set_bind_group(0, &kernel.group, &[]);
             let start = kernel.parameters as usize;
-            match kernel.pipeline.layout.immediate_bytes as usize {
+            match kernel.immediate_bytes as usize {
                 0 => pass.set_bind_group(1, &self.parameter_group, &[kernel.parameters]),
                 bytes => pass.set_immediates(0, &state.immediates[start..start + bytes]),
             }
