@@ -230,6 +230,14 @@ impl Storage {
         })
     }
 
+    /// Whether the contents are yet to be computed.
+    pub(crate) fn is_waiting(&self) -> bool {
+        match &self.memory {
+            Memory::Deferred(deferred) => deferred.work.with(|work| work.is_some()),
+            Memory::Owned(_) | Memory::Shared(_) => false,
+        }
+    }
+
     /// Takes the work of which the contents would be the result, if they are not there and the work is wanted. Then nobody may read them any more.
     pub(crate) fn take_deferred(&mut self, wanted: impl FnOnce(&Pointwise) -> bool) -> Option<Pointwise> {
         match &self.memory {

@@ -17,7 +17,8 @@ use std::time::Instant;
 
 /// The backend `B`, whose operations are noted while a [`Recorder`](crate::Recorder) records. A tensor is `B`'s own.
 ///
-/// What `B` does within an operation (a composed one, say) belongs to that operation.
+/// What `B` does within an operation (a composed one, say) belongs to that operation. Work that `B` puts off until somebody reads its result is done before it is read, and
+/// belongs to the operation that it is of; but a depthwise convolution is timed together with a convolution that waits for it.
 #[derive(Clone, Debug, Default)]
 pub struct Profiled<B>(PhantomData<B>);
 
@@ -124,12 +125,12 @@ impl<B: Backend> Backend for Profiled<B> {
         fn elementwise(expression: &Expression, operands: Vec<T<B>>, parameters: &[Scalar]) -> Vec<T<B>> {
             cost::elementwise(expression, &operands)
         }
-        fn reshape(tensor: T<B>, shape: Shape) -> T<B> { Cost::views("reshape") }
-        fn permute(tensor: T<B>, axes: &[usize]) -> T<B> { Cost::views("permute") }
-        fn expand(tensor: T<B>, shape: Shape) -> T<B> { Cost::views("expand") }
-        fn slice(tensor: T<B>, ranges: &[SliceRange]) -> T<B> { Cost::views("slice") }
+        fn reshape(tensor: T<B>, shape: Shape) -> T<B> { Cost::views("reshape", &tensor) }
+        fn permute(tensor: T<B>, axes: &[usize]) -> T<B> { Cost::views("permute", &tensor) }
+        fn expand(tensor: T<B>, shape: Shape) -> T<B> { Cost::views("expand", &tensor) }
+        fn slice(tensor: T<B>, ranges: &[SliceRange]) -> T<B> { Cost::views("slice", &tensor) }
         fn slice_assign(tensor: T<B>, ranges: &[SliceRange], value: T<B>) -> T<B> {
-            Cost::puts("slice_assign", &value, None)
+            Cost::puts("slice_assign", &tensor, &value, None)
         }
         fn cat(tensors: Vec<T<B>>, dim: usize) -> T<B> { Cost::moves("cat", &tensors.iter().collect::<Vec<_>>()) }
         fn pad(tensor: T<B>, padding: &[(usize, usize)], mode: PadMode, value: Scalar) -> T<B> {
@@ -138,11 +139,11 @@ impl<B: Backend> Backend for Profiled<B> {
         fn repeat(tensor: T<B>, times: &[usize]) -> T<B> { Cost::moves("repeat", &[&tensor]) }
         fn select(tensor: T<B>, dim: usize, indices: T<B>) -> T<B> { Cost::picks(&tensor, Some(dim), &indices) }
         fn select_assign(tensor: T<B>, dim: usize, indices: T<B>, value: T<B>, op: ScatterOp) -> T<B> {
-            Cost::puts("select_assign", &value, Some(&indices))
+            Cost::puts("select_assign", &tensor, &value, Some(&indices))
         }
         fn gather(tensor: T<B>, dim: usize, indices: T<B>) -> T<B> { Cost::picks(&tensor, None, &indices) }
         fn scatter(tensor: T<B>, dim: usize, indices: T<B>, value: T<B>, op: ScatterOp) -> T<B> {
-            Cost::puts("scatter", &value, Some(&indices))
+            Cost::puts("scatter", &tensor, &value, Some(&indices))
         }
         fn nonzero(tensor: T<B>) -> Result<T<B>, ExecutionError> { Cost::moves("nonzero", &[&tensor]) }
         fn sort(tensor: T<B>, dim: usize, descending: bool) -> (T<B>, T<B>) { Cost::uncounted("sort", &[&tensor]) }

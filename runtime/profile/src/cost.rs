@@ -1,5 +1,6 @@
 //! What each operation is called, and what it computes and moves: by its definition, from the shapes of its operands.
 
+use crate::recorder::{settle, take_waiting};
 use kiln_tensor::backend::{Backend, Primitive};
 use kiln_tensor::compose::RnnOperands;
 use kiln_tensor::{
@@ -39,6 +40,8 @@ pub(crate) struct Results {
     shape: Vec<usize>,
     /// The bytes of all.
     bytes: usize,
+    /// The work that computes the first when it is read.
+    pub(crate) waiting: Option<usize>,
 }
 
 /// What has tensors in it.
@@ -80,7 +83,8 @@ impl<P: Primitive, E> Tensors<P> for Result<P, E> {
 impl Results {
     pub(crate) fn of<P: Primitive>(tensors: &[&P]) -> Self {
         let shape = tensors.first().map(|first| first.dims().to_vec()).unwrap_or_default();
-        Self { shape, bytes: bytes(tensors) }
+        let waiting = tensors.first().and_then(|first| first.waiting());
+        Self { shape, bytes: bytes(tensors), waiting }
     }
 }
 
@@ -105,6 +109,29 @@ impl Cost {
         ProfiledOperation { path: path.to_owned(), name: self.name, shape: results.shape, flops, bytes }
     }
 
+    /// What a call costs whose work waits for whoever reads the result.
+    pub(crate) fn put_off(&self) -> Self {
+        Self { name: format!("{}, put off", self.name), ..Self::makes("") }.with_bytes(Bytes::Exactly(0))
+    }
+
+    /// This work together with the one before, whose result nobody else reads, so that it is never whole.
+    fn after(self, before: Self, results: &Results) -> Self {
+        let elements: usize = results.shape.iter().product();
+        let flops = self.flops.zip(before.flops).map(|(own, before)| Flops {
+            each: own.each,
+            fixed: own.fixed + before.fixed + before.each * elements,
+        });
+        let bytes = match (self.bytes, before.bytes) {
+            (Bytes::WithResults(own), Bytes::WithResults(before)) => Bytes::WithResults(own + before),
+            _ => Bytes::Unknown,
+        };
+        Self { name: format!("{}, then {}", before.name, self.name), flops, bytes }
+    }
+
+    fn with_bytes(self, bytes: Bytes) -> Self {
+        Self { bytes, ..self }
+    }
+
     /// What moves its operands, and computes nothing.
     pub(crate) fn moves<P: Primitive>(name: impl Into<String>, operands: &[&P]) -> Self {
         Self::each(name, 0, operands)
@@ -116,12 +143,14 @@ impl Cost {
     }
 
     /// What only looks at its operand in another way. (A backend that copies it all the same takes time for it, and has no reason to.)
-    pub(crate) fn views(name: &str) -> Self {
+    pub(crate) fn views<P: Primitive>(name: &str, tensor: &P) -> Self {
+        settle(tensor);
         Self { name: name.to_owned(), flops: Some(Flops { each: 0, fixed: 0 }), bytes: Bytes::Exactly(0) }
     }
 
     /// Some steps for each element of the result.
     pub(crate) fn each<P: Primitive>(name: impl Into<String>, steps: usize, operands: &[&P]) -> Self {
+        operands.iter().for_each(|operand| settle(*operand));
         let flops = Some(Flops { each: steps, fixed: 0 });
         Self { name: name.into(), flops, bytes: Bytes::WithResults(bytes(operands)) }
     }
@@ -148,6 +177,7 @@ impl Cost {
 
     /// Elements that an index names, or whole rows of a dim: as much is read as is yielded, and the index.
     pub(crate) fn picks<P: Primitive>(tensor: &P, rows_of: Option<usize>, indices: &P) -> Self {
+        settle(tensor);
         let (name, each) = match rows_of {
             None => ("gather", 1),
             Some(dim) => ("select", elements(tensor) / tensor.dims().get(dim).copied().unwrap_or(1).max(1)),
@@ -157,7 +187,9 @@ impl Cost {
     }
 
     /// A value that is put into a tensor in its place: it is read, and as much is written.
-    pub(crate) fn puts<P: Primitive>(name: &str, value: &P, indices: Option<&P>) -> Self {
+    pub(crate) fn puts<P: Primitive>(name: &str, tensor: &P, value: &P, indices: Option<&P>) -> Self {
+        settle(tensor);
+        settle(value);
         let moved = 2 * bytes(&[value]) + indices.map_or(0, |indices| bytes(&[indices]));
         Self { bytes: Bytes::Exactly(moved), ..Self::makes(name) }
     }
@@ -296,10 +328,18 @@ pub(crate) fn conv<P: Primitive>(
     let name = format!("conv{dims}d {kernel}{groups}{stride}{dilation}{added}{}", then(activation));
     let after =
         usize::from(bias.is_some()) + usize::from(residual.is_some()) + usize::from(activation.is_some());
-    let mut operands = vec![x, weight];
+    let each = 2 * window.iter().product::<usize>() + after;
+    let mut operands = vec![weight];
     operands.extend(bias);
     operands.extend(residual);
-    Cost::each(name, 2 * window.iter().product::<usize>() + after, &operands)
+    // A depthwise convolution may be what the work waits for.
+    let before =
+        x.waiting().filter(|_| window.first() == Some(&1) && options.groups > 1).and_then(take_waiting);
+    if let Some((before, results)) = before {
+        return Cost::each(name, each, &operands).after(before, &results);
+    }
+    operands.push(x);
+    Cost::each(name, each, &operands)
 }
 
 /// Every element of the input meets a whole window of the weight, `[in, out / groups, kernel…]`.

@@ -1,6 +1,7 @@
 //! What a thread records: calls of operations, and the modules that they are in.
 
 use crate::cost::{Cost, Results};
+use kiln_tensor::backend::Primitive;
 use kiln_types::{ProfiledCall, ProfiledModule, ProfiledOperation, ProfiledPass};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -14,6 +15,8 @@ struct Pass {
     paths: Vec<Rc<str>>,
     calls: Vec<Call>,
     modules: Vec<ProfiledModule>,
+    /// Work that waits for whoever reads its result: the module that called for it, and what it costs.
+    waiting: HashMap<usize, (Rc<str>, Cost, Results)>,
 }
 
 struct Call {
@@ -40,6 +43,37 @@ pub(crate) fn add(cost: Cost, results: Results, started: Instant, ended: Instant
     PASS.with_borrow_mut(|pass| {
         if let Some(pass) = pass {
             let path = pass.paths.last().cloned().unwrap_or_default();
+            let [start, end] = [started, ended].map(|time| nanoseconds(pass.started, time));
+            let cost = match results.waiting {
+                Some(work) => {
+                    let put_off = cost.put_off();
+                    pass.waiting.insert(work, (path.clone(), cost, results.clone()));
+                    put_off
+                }
+                None => cost,
+            };
+            pass.calls.push(Call { path, cost, results, start, end });
+        }
+    });
+}
+
+/// The cost of work that waits, which is to be told with that of whoever reads its result.
+pub(crate) fn take_waiting(work: usize) -> Option<(Cost, Results)> {
+    PASS.with_borrow_mut(|pass| {
+        pass.as_mut()?.waiting.remove(&work).map(|(_, cost, results)| (cost, results))
+    })
+}
+
+/// Does the work that a tensor waits for, as a call of its own, before an operation that reads it begins.
+pub(crate) fn settle(tensor: &impl Primitive) {
+    let Some(work) = tensor.waiting() else { return };
+    let started = Instant::now();
+    tensor.complete();
+    let ended = Instant::now();
+    PASS.with_borrow_mut(|pass| {
+        if let Some(pass) = pass
+            && let Some((path, cost, results)) = pass.waiting.remove(&work)
+        {
             let [start, end] = [started, ended].map(|time| nanoseconds(pass.started, time));
             pass.calls.push(Call { path, cost, results, start, end });
         }
@@ -137,7 +171,13 @@ impl Recorder {
 
         assert!(!is_recording(), "a pass is recorded within another");
         let started = Instant::now();
-        PASS.set(Some(Pass { started, paths: Vec::new(), calls: Vec::new(), modules: Vec::new() }));
+        PASS.set(Some(Pass {
+            started,
+            paths: Vec::new(),
+            calls: Vec::new(),
+            modules: Vec::new(),
+            waiting: HashMap::new(),
+        }));
         RECORDING.set(true);
         let recording = Recording;
         let result = forward();

@@ -15,6 +15,15 @@ pub trait Primitive: Clone + Debug + Send + Sync + 'static {
 
     /// The element type.
     fn dtype(&self) -> DType;
+
+    /// A number for the work that computes the elements when they are first read, as long as nobody has: a backend may let work wait for whoever
+    /// reads what it yields. Every view of a result has the same number, and no other tensor meanwhile.
+    fn waiting(&self) -> Option<usize> {
+        None
+    }
+
+    /// Does the work that waits. (Reading the elements does it too.)
+    fn complete(&self) {}
 }
 
 /// `start..end` with a step along one dim, already inside the dim: `start <= end <= size`, `step != 0`.
