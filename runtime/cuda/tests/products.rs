@@ -5,23 +5,14 @@
 
 mod host;
 
+use host::numbers::{floats, tensor};
 use host::{faults, mend};
 use kiln_cuda::{Cuda, CudaDevice, set_tf32};
 use kiln_ndarray::NdArray;
 use kiln_tensor::backend::{Backend, SliceRange};
-use kiln_tensor::{Activation, BinaryOp, DType, Scalar, TensorData};
+use kiln_tensor::{Activation, BinaryOp, DType, Scalar};
 
 const DEVICE: CudaDevice = CudaDevice { index: 1 };
-
-fn tensor<B: Backend>(shape: &[usize], seed: usize, dtype: DType, device: &B::Device) -> B::Primitive {
-    let count = shape.iter().product::<usize>();
-    let values: Vec<f32> = (0..count).map(|n| ((n * 31 + seed * 17) % 1009 % 9) as f32 - 4.0).collect();
-    B::cast(B::from_data(TensorData::new(values, shape), device), dtype)
-}
-
-fn floats<B: Backend>(tensor: B::Primitive) -> Vec<f32> {
-    B::into_data(tensor).expect("a device").convert_dtype(DType::F32).to_vec().expect("floats")
-}
 
 /// A part of a dim.
 fn part<B: Backend>(x: B::Primitive, shape: &[usize], dim: usize, start: usize, end: usize) -> B::Primitive {

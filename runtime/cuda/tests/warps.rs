@@ -5,6 +5,7 @@
 
 mod host;
 
+use host::numbers::{floats, tensor};
 use host::{faults, mend};
 use kiln_cuda::{Cuda, CudaDevice, set_tf32};
 use kiln_ndarray::NdArray;
@@ -12,16 +13,6 @@ use kiln_tensor::backend::Backend;
 use kiln_tensor::{Activation, BinaryOp, ConvOptions, DType, TensorData};
 
 const DEVICE: CudaDevice = CudaDevice { index: 1 };
-
-fn tensor<B: Backend>(shape: &[usize], seed: usize, dtype: DType, device: &B::Device) -> B::Primitive {
-    let count = shape.iter().product::<usize>();
-    let values: Vec<f32> = (0..count).map(|n| ((n * 31 + seed * 17) % 1009 % 9) as f32 - 4.0).collect();
-    B::cast(B::from_data(TensorData::new(values, shape), device), dtype)
-}
-
-fn floats<B: Backend>(tensor: B::Primitive) -> Vec<f32> {
-    B::into_data(tensor).expect("a device").convert_dtype(DType::F32).to_vec().expect("floats")
-}
 
 /// More rows and columns than a tile, and a depth that ends within a word and a step.
 fn ragged<B: Backend>(dtype: DType, device: &B::Device) -> B::Primitive {

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test uses what it needs")]
 
 mod kernels;
+pub mod numbers;
 
 use kernels::HostFunction;
 use kiln_cuda::cache::Cache;
