@@ -150,8 +150,10 @@ fn share_out(len: usize, work: usize, body: &(dyn Fn(Range<usize>) + Sync)) {
             && (total >= SLEEPING_WORK || team.is_awake())
         {
             // A few pieces a thread evens out threads that were late, as long as each piece is worth its hand-over.
-            let most = (total / (INLINE_WORK / 2)).max(2);
-            let pieces = ((team.helpers() + 1) * 4).min(most).min(len);
+            let (threads, most) = (team.helpers() + 1, (total / (INLINE_WORK / 2)).max(2));
+            let pieces = (threads * 4).min(most).min(len);
+            // As many for each, if there is more than one.
+            let pieces = if pieces > threads { pieces - pieces % threads } else { pieces };
             let _inside = inside::Guard::enter();
             return team.run(pieces, &|piece| body(len * piece / pieces..len * (piece + 1) / pieces));
         }

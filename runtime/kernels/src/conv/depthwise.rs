@@ -2,11 +2,11 @@
 
 mod tile;
 
-use super::lines::Lines;
+use super::lines::{Lines, for_each_strip};
 use super::{ConvShape, End};
 use crate::math::{Map, map_rows};
 use crate::scratch::with_scratch;
-use crate::threads::{SharedMut, parallel_for};
+use crate::threads::SharedMut;
 use core::ops::Range;
 use core::ptr::null;
 use kiln_types::Activation;
@@ -43,12 +43,9 @@ fn one_each(shape: &ConvShape, x: &[f32], weight: &[f32], end: &End<'_>, out: &m
     let job = Depthwise::new(shape, weight, end);
     let work = job.row_work() / strips + 20;
     let out = SharedMut::new(out);
-    parallel_for(rows * strips, work, |range| {
-        for i in range {
-            let row = i % rows;
-            // SAFETY: lines lie in the image, kernel elements in the weights; strips of the result's rows are disjoint.
-            unsafe { job.fill(x.as_ptr(), row, job.strip(i / rows), out.ptr(row * ow * shape.out_channels)) };
-        }
+    for_each_strip(rows, strips, work, |row, strip| {
+        // SAFETY: lines lie in the image, kernel elements in the weights; strips of the result's rows are disjoint.
+        unsafe { job.fill(x.as_ptr(), row, job.strip(strip), out.ptr(row * ow * shape.out_channels)) };
     });
 }
 

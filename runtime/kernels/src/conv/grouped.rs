@@ -3,11 +3,11 @@
 
 mod tile;
 
-use super::lines::Lines;
+use super::lines::{Lines, for_each_strip};
 use super::{ConvShape, End};
 use crate::math::{Map, map_rows};
 use crate::scratch::Aligned;
-use crate::threads::{SharedMut, parallel_for};
+use crate::threads::SharedMut;
 use core::ops::Range;
 use core::ptr::null;
 use tile::{Kernels, Places, Tile, ZEROS, bundled, places};
@@ -63,25 +63,22 @@ pub(super) fn grouped(shape: &ConvShape, x: &[f32], weight: &[f32], end: &End<'_
     let (lines, places) = (Lines::of(shape, shape.in_channels, ic * order.step), places(ic, oc));
     let work = groups * (ow * w.kernel_len() * ic * order.step / order.groups / 40 + 20);
     let out = SharedMut::new(out);
-    parallel_for(rows * strips, work, |range| {
-        for i in range {
-            let (row, first) = (i % rows, i / rows * groups);
-            let strip = first..shape.groups.min(first + groups);
-            let to = row * ow * shape.out_channels;
-            let lines = lines.row(row);
-            let job =
-                Row { shape, x, weight, order: &order, places: &places, lines, bias: end.bias, low, high };
-            // SAFETY: lines lie in the image, kernel elements in the weights; strips of the result's rows are disjoint.
-            unsafe {
-                for group in strip.clone().step_by(kernels.groups(ic, oc)) {
-                    let groups = group..strip.end.min(group + kernels.groups(ic, oc));
-                    job.fill(&kernels, groups, out.ptr(to + group * oc));
-                }
-                if let Some(activation) = rest {
-                    let columns = Range { start: first * oc, end: strip.end * oc };
-                    let (map, first) = (Map::Activation(activation), out.ptr(to + columns.start));
-                    map_rows(map, first, shape.out_channels, ow, columns.len());
-                }
+    for_each_strip(rows, strips, work, |row, strip| {
+        let first = strip * groups;
+        let strip = first..shape.groups.min(first + groups);
+        let to = row * ow * shape.out_channels;
+        let lines = lines.row(row);
+        let job = Row { shape, x, weight, order: &order, places: &places, lines, bias: end.bias, low, high };
+        // SAFETY: lines lie in the image, kernel elements in the weights; strips of the result's rows are disjoint.
+        unsafe {
+            for group in strip.clone().step_by(kernels.groups(ic, oc)) {
+                let groups = group..strip.end.min(group + kernels.groups(ic, oc));
+                job.fill(&kernels, groups, out.ptr(to + group * oc));
+            }
+            if let Some(activation) = rest {
+                let columns = Range { start: first * oc, end: strip.end * oc };
+                let (map, first) = (Map::Activation(activation), out.ptr(to + columns.start));
+                map_rows(map, first, shape.out_channels, ow, columns.len());
             }
         }
     });

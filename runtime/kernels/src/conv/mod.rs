@@ -30,7 +30,6 @@ use crate::scratch::{self, Aligned};
 use crate::threads::SharedMut;
 use alloc::vec::Vec;
 use kiln_types::Activation;
-use planes::Planes;
 
 /// Weights of a convolution in the order in which the kernels read them, made once.
 #[derive(Clone, Debug)]
@@ -60,7 +59,7 @@ pub enum ConvWay {
     Depthwise,
     /// Each of many groups of few channels for itself.
     Grouped,
-    /// A product of the windows with the weights, image by image: images come with their channels first.
+    /// A product of the windows with the weights, row by row of the result: images come with their channels first.
     Planes,
     /// A product of the windows with the weights.
     Rows,
@@ -244,6 +243,14 @@ fn run(shape: &ConvShape, x: &[f32], packed: &PackedConv, end: &End<'_>, out: &m
         Packed::Winograd(filters) => winograd::winograd(shape, x, filters, end, out),
         Packed::Groups(groups) => {
             assert_eq!(groups.len(), shape.groups, "the weights were packed for other groups");
+            if let (ConvWay::Planes, [weight]) = (packed.way, groups.as_slice()) {
+                assert_eq!(
+                    weight.dims(),
+                    (shape.depth(), shape.out_channels),
+                    "the weights were packed for another convolution"
+                );
+                return planes::planes(shape, x, weight, end, out);
+            }
             products(shape, x, groups, end, out);
         }
     }
@@ -284,27 +291,7 @@ fn products(shape: &ConvShape, x: &[f32], groups: &[PackedRhs], end: &End<'_>, o
             let (c_start, c_step) = (group * oc, shape.out_channels);
             RowsProduct { m, a, b, c: &out, c_start, c_step, adds: end.adds, epilogue: &epilogue }.run();
         };
-        if shape.takes_channels_first() {
-            let planes = Planes::new(shape);
-            let (image, pixels) = (shape.in_channels * shape.windows.input_len(), shape.windows.output_len());
-            for n in 0..shape.batch {
-                planes.of(&x[n * image..(n + 1) * image], |fill| {
-                    let (c_start, c_step) = (n * pixels * oc, oc);
-                    let a = Rows::Panels(fill);
-                    RowsProduct {
-                        m: pixels,
-                        a,
-                        b,
-                        c: &out,
-                        c_start,
-                        c_step,
-                        adds: end.adds,
-                        epilogue: &epilogue,
-                    }
-                    .run();
-                });
-            }
-        } else if shape.windows.are_points() {
+        if shape.windows.are_points() {
             run(Rows::InPlace(&x[group * ic..], shape.in_channels));
         } else {
             // SAFETY: `x` was checked, and the product gives room for what it asks for.

@@ -1,20 +1,18 @@
-//! The windows of an image with few channels, which come first: the channels of a pixel would fill no vector, but
-//! neighbouring windows' elements do.
+//! Convolutions of images with few channels, which come first: the channels of a pixel would fill no vector, so neighbouring windows are the rows
+//! of a product whose elements are read where they lie, one plane of the image after the other.
 //!
-//! Channels are padded, so that windows need no bounds; then the panels of a product's left operand are written when they
-//! are wanted: for each element of the kernel, those of neighbouring windows side by side.
+//! A band of lines is copied with its padding, so that windows need no bounds; it stays in the first-level cache for the rows that see it.
 
-use super::ConvShape;
-use crate::gemm::Part;
+use super::{ConvShape, End};
+use crate::gemm::{Bias, Epilogue, PackedRhs, Rows, RowsProduct};
 use crate::scratch::with_scratch;
-use crate::simd::dispatched;
-use crate::threads::parallel_chunks;
+use crate::threads::{SharedMut, parallel_for};
 use alloc::vec::Vec;
 
 /// Most channels of images that are taken with their channels first.
 const FEW: usize = 4;
-/// Elements behind a padded image that vectors may read.
-const SLACK: usize = 64;
+/// Rows of the result for which lines are copied at a time.
+const ROWS: usize = 4;
 
 /// Whether this file's way is the one for a convolution.
 pub(super) fn suit(shape: &ConvShape) -> bool {
@@ -22,128 +20,99 @@ pub(super) fn suit(shape: &ConvShape) -> bool {
     few && !shape.windows.are_points() && shape.windows.stride[2] <= 2
 }
 
-/// Where the elements of the operand lie in a padded image.
-pub(super) struct Planes<'a> {
+/// The result of a convolution; `x` is `[batch, in, spatial…]`, `weight` `[in · kernel…, out]`.
+pub(super) fn planes(shape: &ConvShape, x: &[f32], weight: &PackedRhs, end: &End<'_>, out: &mut [f32]) {
+    let [_, oh, ow] = shape.windows.output;
+    let (slices, bands) = (shape.batch * shape.windows.output[0], oh.div_ceil(ROWS));
+    let planes = Planes::new(shape);
+    let bias = end.bias.map_or(Bias::None, Bias::PerColumn);
+    let epilogue = Epilogue { bias, residual: None, activation: end.activation };
+    let work = ROWS * ow * shape.depth() * shape.out_channels / 100 + 1;
+    let out = SharedMut::new(out);
+    parallel_for(slices * bands, work, |range| {
+        with_scratch(planes.len(), |band| {
+            for i in range {
+                let (slice, first) = (i / bands, i % bands * ROWS);
+                let rows = first..oh.min(first + ROWS);
+                planes.copy(x, slice, rows.clone(), band);
+                for (j, row) in rows.enumerate() {
+                    let a = Rows::Windows {
+                        image: &band[j * shape.windows.stride[1] * planes.width..],
+                        step: shape.windows.stride[2],
+                        offsets: &planes.offsets,
+                    };
+                    let (c_start, c_step) =
+                        ((slice * oh + row) * ow * shape.out_channels, shape.out_channels);
+                    RowsProduct {
+                        m: ow,
+                        a,
+                        b: weight,
+                        c: &out,
+                        c_start,
+                        c_step,
+                        adds: end.adds,
+                        epilogue: &epilogue,
+                    }
+                    .run();
+                }
+            }
+        });
+    });
+}
+
+/// How a band of lines lies in memory: `[in, kernel's depth, line, pixel]`.
+struct Planes<'a> {
     shape: &'a ConvShape,
-    padded: [usize; 3],
-    /// Position of each kernel element, from the window's first element on.
-    rows: Vec<usize>,
+    /// Lines of a plane in a band.
+    lines: usize,
+    /// Pixels of a line with its padding.
+    width: usize,
+    /// Where each element of a window lies, from its first on.
+    offsets: Vec<usize>,
 }
-
-/// Windows side by side in one row of the result.
-#[derive(Clone, Copy, Default)]
-struct Segment {
-    /// The first window's first element, in the image.
-    from: usize,
-    /// The first window's column in the panel.
-    to: usize,
-    /// Number of windows.
-    len: usize,
-}
-
-/// A panel has at most this many columns.
-const COLUMNS: usize = 32;
 
 impl<'a> Planes<'a> {
-    /// The windows of a convolution.
-    pub fn new(shape: &'a ConvShape) -> Self {
+    fn new(shape: &'a ConvShape) -> Self {
         let w = &shape.windows;
-        let padded: [usize; 3] = core::array::from_fn(|i| w.input[i] + w.padding[i].0 + w.padding[i].1);
+        let lines = (ROWS - 1) * w.stride[1] + (w.kernel[1] - 1) * w.dilation[1] + 1;
+        let width = w.padding[2].0 + w.input[2] + w.padding[2].1;
         let [kd, kh, kw] = w.kernel;
-        let mut rows = Vec::with_capacity(shape.depth());
-        for c in 0..shape.in_channels {
-            for (z, y, x) in (0..kd * kh * kw).map(|k| (k / (kh * kw), k / kw % kh, k % kw)) {
-                let [z, y, x] = [z * w.dilation[0], y * w.dilation[1], x * w.dilation[2]];
-                rows.push(((c * padded[0] + z) * padded[1] + y) * padded[2] + x);
+        let mut offsets = Vec::with_capacity(shape.depth());
+        for plane in 0..shape.in_channels * kd {
+            for (y, x) in (0..kh * kw).map(|k| (k / kw, k % kw)) {
+                offsets.push((plane * lines + y * w.dilation[1]) * width + x * w.dilation[2]);
             }
         }
-        Self { shape, padded, rows }
+        Self { shape, lines, width, offsets }
     }
 
-    /// Pads an image and lends the function that writes panels: a part's columns are windows.
-    pub fn of(&self, image: &[f32], body: impl FnOnce(&(dyn Fn(Part, *mut f32) + Sync))) {
-        let channel: usize = self.padded.iter().product();
-        let channels = self.shape.in_channels;
-        with_scratch(channels * channel + SLACK, |space| {
-            let (image_space, slack) = space.split_at_mut(channels * channel);
-            slack.fill(0.0);
-            let input = self.shape.windows.input_len();
-            parallel_chunks(image_space, channel.max(1), channel / 4 + 1, |c, to| {
-                self.pad(&image[c * input..(c + 1) * input], to);
-            });
-            let space = &*space;
-            body(&|part, to| self.fill(space, part, to));
-        });
+    /// Elements of a band.
+    fn len(&self) -> usize {
+        self.shape.in_channels * self.shape.windows.kernel[0] * self.lines * self.width
     }
 
-    /// Copies one channel into its padded place, with zeros around it.
-    fn pad(&self, from: &[f32], to: &mut [f32]) {
+    /// Copies the lines that some rows of a slice of the result see; slices are counted over all images.
+    fn copy(&self, x: &[f32], slice: usize, rows: core::ops::Range<usize>, band: &mut [f32]) {
         let w = &self.shape.windows;
-        let [_, rows, cols] = w.input;
-        if w.padding != [(0, 0); 3] {
-            to.fill(0.0);
-        }
-        for (i, row) in from.chunks(cols.max(1)).enumerate() {
-            let (z, y) = (i / rows + w.padding[0].0, i % rows + w.padding[1].0);
-            let start = (z * self.padded[1] + y) * self.padded[2] + w.padding[2].0;
-            to[start..start + cols].copy_from_slice(row);
-        }
-    }
-
-    /// Writes one panel.
-    fn fill(&self, image: &[f32], part: Part, to: *mut f32) {
-        let mut segments = [Segment::default(); COLUMNS];
-        let mut count = 0;
-        let [_, oh, ow] = self.shape.windows.output;
-        let stride = self.shape.windows.stride;
-        let mut column = part.cols.start;
-        while column < part.cols.end {
-            let (z, y, x) = (column / (oh * ow), column / ow % oh, column % ow);
-            let len = (ow - x).min(part.cols.end - column);
-            let from = (z * stride[0] * self.padded[1] + y * stride[1]) * self.padded[2] + x * stride[2];
-            segments[count] = Segment { from, to: column - part.cols.start, len };
-            count += 1;
-            column += len;
-        }
-        let rows = &self.rows[part.depth];
-        // SAFETY: windows lie inside of the padded image, vectors reach at most `SLACK` beyond it; the panel has room
-        // for as many rows of `width`.
-        unsafe {
-            let every_second = stride[2] == 2;
-            copy_segments(image.as_ptr(), rows, &segments[..count], every_second, part.width, to);
-        }
-    }
-}
-
-dispatched! {
-    /// `to[l · width + segment.to + i] = image[rows[l] + segment.from + i]`, or `… + 2 i]` when `every_second`. May write
-    /// anything behind a segment, up to `width`.
-    ///
-    /// # Safety
-    /// Segments lie in the image, behind which are [`SLACK`] more elements; `to` has room for `rows.len() · width`.
-    unsafe fn copy_segments<S>(
-        s,
-        image: *const f32,
-        rows: &[usize],
-        segments: &[Segment],
-        every_second: bool,
-        width: usize,
-        to: *mut f32,
-    ) {
-        for (l, row) in rows.iter().enumerate() {
-            let (from, to) = (image.add(*row), to.add(l * width));
-            for segment in segments {
-                let mut i = 0;
-                while i < segment.len {
-                    let at = segment.to + i;
-                    let x = if every_second {
-                        s.load_even(from.add(segment.from + 2 * i))
-                    } else {
-                        s.load(from.add(segment.from + i))
-                    };
-                    s.store_up_to(to.add(at), width - at, x);
-                    i += S::LANES;
-                }
+        let [depth, height, width] = w.input;
+        let (image, oz) = (slice / w.output[0], slice % w.output[0]);
+        let seen = (rows.len() - 1) * w.stride[1] + (w.kernel[1] - 1) * w.dilation[1] + 1;
+        let first = rows.start * w.stride[1];
+        for (plane, to) in band.chunks_exact_mut(self.lines * self.width).enumerate() {
+            let (channel, kz) = (plane / w.kernel[0], plane % w.kernel[0]);
+            let z = w.position(0, oz, kz);
+            for (line, to) in to.chunks_exact_mut(self.width).take(seen).enumerate() {
+                let y = (first + line).checked_sub(w.padding[1].0).filter(|&y| y < height);
+                let Some((z, y)) = z.zip(y) else {
+                    to.fill(0.0);
+                    continue;
+                };
+                let from = (((image * self.shape.in_channels + channel) * depth + z) * height + y) * width;
+                let (before, rest) = to.split_at_mut(w.padding[2].0);
+                let (inside, after) = rest.split_at_mut(width);
+                before.fill(0.0);
+                inside.copy_from_slice(&x[from..from + width]);
+                after.fill(0.0);
             }
         }
     }

@@ -75,17 +75,23 @@ pub(super) fn winograd(shape: &ConvShape, x: &[f32], filters: &Filters, end: &En
     let (ic, oc) = (shape.in_channels, shape.out_channels);
     filters.check(ic, oc);
     let most = (BLOCK / (PLACES * (ic + oc))).max(SQUARES);
-    // Blocks of one size.
-    let block = squares.count.div_ceil(squares.count.div_ceil(most));
-    let blocks = squares.count.div_ceil(block);
+    // As many blocks for each thread, unless there are few squares: each block reads all filters, and transforms them if they are many.
+    let (threads, blocks) = (threads::threads(), squares.count.div_ceil(most));
+    let even = blocks.next_multiple_of(threads);
+    let apart = match filters {
+        Filters::Transformed(_) => squares.count / even >= SQUARES / 2,
+        Filters::Plain(_) => blocks >= 2 * threads,
+    };
+    // Otherwise each block is shared out itself.
+    let blocks = if apart { even } else { blocks };
     let out = SharedMut::new(out);
     let job = Job { shape, squares: &squares, x, filters, end, out: &out };
-    let one = |i: usize| job.block(i * block..squares.count.min((i + 1) * block));
-    if blocks >= 2 * threads::threads() {
-        let work = PLACES * block * ic * oc / 100 + 1;
+    // Of one size, to one square.
+    let one = |i: usize| job.block(squares.count * i / blocks..squares.count * (i + 1) / blocks);
+    if apart {
+        let work = PLACES * squares.count / blocks * ic * oc / 100 + 1;
         parallel_for(blocks, work, |range| range.for_each(one));
     } else {
-        // Each block is shared out itself.
         (0..blocks).for_each(one);
     }
 }

@@ -197,6 +197,7 @@ impl Product<'_> {
                     depth: depth.len(),
                     a,
                     a_step: 1,
+                    offsets: core::ptr::null(),
                     b,
                     b_step,
                     c: self.c.ptr(self.c_start + first * self.c_step + cols.start),

@@ -2,7 +2,7 @@
 //! last against packed weights.
 
 use super::blocked::{BLOCK_LHS, cut};
-use super::pack::{PackedRhs, Part, depth_blocks, padded_cols, panel_width};
+use super::pack::{PackedRhs, depth_blocks, padded_cols, panel_width};
 use super::tile::{Kernels, Tile};
 use super::{Epilogue, Matrix};
 use crate::scratch::with_scratch;
@@ -16,6 +16,9 @@ const CLASH: usize = 512;
 
 /// Elements (256 KiB) from which on a packed operand is taken to lie in a third-level cache or in memory: a quarter of a second-level cache of 1 MiB.
 const FAR: usize = 64 * 1024;
+/// Panels of rows for each thread from which on they are shared out: fewer could not be evenly.
+const ROW_PANELS: usize = 4;
+
 /// Steps of the depth that leave time to ask for a panel.
 const DEEP: usize = 64;
 /// Tiles that share in asking for the next panel.
@@ -34,8 +37,15 @@ pub(crate) enum Rows<'a> {
     InPlace(&'a [f32], usize),
     /// Written when needed.
     Gather(&'a Gather<'a>),
-    /// Written when needed, a tile's rows side by side for each step of the depth: a part's columns are rows.
-    Panels(&'a (dyn Fn(Part, *mut f32) + Sync)),
+    /// Windows of an image.
+    Windows {
+        /// From the first window's first element on.
+        image: &'a [f32],
+        /// Elements from one window to the next.
+        step: usize,
+        /// Where each step of the depth lies, from a window's first element on.
+        offsets: &'a [usize],
+    },
 }
 
 /// A whole product: `B` packed, `C` to be written.
@@ -70,14 +80,19 @@ impl RowsProduct<'_> {
         self.check();
         // 100 multiply-adds a nanosecond.
         let work = self.m.saturating_mul(n).saturating_mul(k) / 100 + 1;
-        let wanted = match threads::threads() {
+        let threads = threads::threads();
+        let wanted = match threads {
             1 => 1,
             threads => (threads * 4).min((work / (INLINE_WORK / 2)).max(1)),
         };
         let (row_panels, col_panels) = (self.m.div_ceil(kernels.rows), n.div_ceil(kernels.cols));
-        // Jobs of different rows gather different rows; only few rows are shared out by columns.
+        // Jobs of different rows gather different rows; only few rows are shared out by columns, unless they outweigh `B`: a thread finds and
+        // leaves rows of its own in its caches.
+        let outweigh = self.m.saturating_mul(k + n) >= k.saturating_mul(n);
         let (row_jobs, col_jobs) = if row_panels >= 2 * wanted {
             (wanted, 1)
+        } else if outweigh && row_panels >= ROW_PANELS * threads {
+            (wanted.min(2 * threads), 1)
         } else {
             let cols = col_panels.min(wanted);
             (row_panels.min(wanted.div_ceil(cols)), cols)
@@ -104,8 +119,15 @@ impl RowsProduct<'_> {
 
     fn check(&self) {
         assert_eq!(self.b.level, crate::simd::level(), "the right operand was packed for another machine");
-        if let Rows::InPlace(a, step) = self.a {
-            Matrix::row_major(a, step).check(self.m, self.b.depth, "left operand");
+        match self.a {
+            Rows::InPlace(a, step) => Matrix::row_major(a, step).check(self.m, self.b.depth, "left operand"),
+            Rows::Windows { image, step, offsets } => {
+                let farthest =
+                    offsets.iter().max().map_or(0, |offset| offset + self.m.saturating_sub(1) * step);
+                assert!(offsets.len() == self.b.depth, "an offset for each step of the depth");
+                assert!(farthest < image.len() || self.m * offsets.len() == 0, "windows lie in the image");
+            }
+            Rows::Gather(_) => {}
         }
     }
 
@@ -121,7 +143,8 @@ impl RowsProduct<'_> {
         let depth = super::pack::block_depth(k).min(k);
         let in_place = match self.a {
             Rows::InPlace(a, step) if !clash(step) || self.m == 1 => Some((a, step)),
-            _ => None,
+            Rows::Windows { image, step, .. } => Some((image, step)),
+            Rows::InPlace(..) | Rows::Gather(_) => None,
         };
         let elements = if in_place.is_some() { BLOCK_LHS } else { BLOCK_ROWS };
         let block = (elements / depth / kernels.rows).max(1) * kernels.rows;
@@ -132,10 +155,11 @@ impl RowsProduct<'_> {
                 let part = cut(rows.len(), kernels.rows, blocks, block);
                 let rows = rows.start + part.start..rows.start + part.end;
                 for depth in depth_blocks(k) {
-                    let (a, a_step) = match in_place {
-                        Some((a, step)) => (a[rows.start * step + depth.start..].as_ptr(), step),
-                        None => {
-                            self.copy(kernels, rows.clone(), depth.clone(), space.as_mut_ptr());
+                    let (a, a_step) = match (in_place, self.a) {
+                        (Some((a, step)), Rows::Windows { .. }) => (a[rows.start * step..].as_ptr(), step),
+                        (Some((a, step)), _) => (a[rows.start * step + depth.start..].as_ptr(), step),
+                        (None, _) => {
+                            self.copy(rows.clone(), depth.clone(), space.as_mut_ptr());
                             (space.as_ptr(), depth.len())
                         }
                     };
@@ -146,19 +170,12 @@ impl RowsProduct<'_> {
     }
 
     /// Writes some rows and steps of the depth to where there is room for them.
-    fn copy(&self, kernels: &Kernels, rows: Range<usize>, depth: Range<usize>, to: *mut f32) {
+    fn copy(&self, rows: Range<usize>, depth: Range<usize>, to: *mut f32) {
         match self.a {
             // SAFETY: `A` was checked; there is room.
             Rows::InPlace(a, step) => unsafe { copy_rows(&a[depth.start..], step, rows, depth.len(), to) },
             Rows::Gather(gather) => gather(rows, depth, to),
-            Rows::Panels(fill) => {
-                for tile in tiles(kernels, &rows) {
-                    let (first, width, cols) = (tile.start, tile.len(), tile);
-                    // SAFETY: panels follow each other in the room for the rows.
-                    let to = unsafe { to.add((first - rows.start) * depth.len()) };
-                    fill(Part { depth: depth.clone(), cols, width }, to);
-                }
-            }
+            Rows::Windows { .. } => unreachable!("windows are read where they lie"),
         }
     }
 
@@ -186,10 +203,12 @@ impl RowsProduct<'_> {
                 let ahead_step = width.div_ceil(asking);
                 let ahead = next.filter(|_| asking > 1 && i < asking);
                 let ahead = ahead.map(|next| next.wrapping_add(i * depth.len() * ahead_step));
-                let tile = match (self.a, ahead) {
-                    (Rows::Panels(_), _) => kernels.of(height, width),
-                    (_, None) => kernels.of_rows(height, width),
-                    (_, Some(_)) => kernels.of_rows_ahead(height),
+                let (tile, offsets) = match (self.a, ahead) {
+                    (Rows::Windows { offsets, .. }, _) => {
+                        (kernels.of_windows(height, width), offsets[depth.clone()].as_ptr())
+                    }
+                    (_, None) => (kernels.of_rows(height, width), core::ptr::null()),
+                    (_, Some(_)) => (kernels.of_rows_ahead(height), core::ptr::null()),
                 };
                 // SAFETY: the rows at `a` and the panel hold `depth` steps; the part of `C` is this job's own.
                 unsafe {
@@ -197,6 +216,7 @@ impl RowsProduct<'_> {
                         depth: depth.len(),
                         a: a.add((row - rows.start) * a_step),
                         a_step,
+                        offsets,
                         b,
                         b_step: width,
                         c: self.c.ptr(self.c_start + row * self.c_step + col),
@@ -277,6 +297,7 @@ pub(crate) fn panel_product(
                 depth,
                 a: a[rows.start * a_step..].as_ptr(),
                 a_step,
+                offsets: core::ptr::null(),
                 b: panel.as_ptr(),
                 b_step: kernels.cols,
                 c: c[rows.start * c_step..].as_mut_ptr(),

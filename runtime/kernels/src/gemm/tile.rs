@@ -11,6 +11,8 @@ pub(super) struct Tile {
     pub a: *const f32,
     /// For a kernel in place: elements from one row of `A` to the next.
     pub a_step: usize,
+    /// For a kernel of windows: where each step of the depth lies, from a row's start on.
+    pub offsets: *const usize,
     /// `B`'s panel: for each step of the depth, at least the tile's width.
     pub b: *const f32,
     /// Elements from one step of `B` to the next.
@@ -65,6 +67,8 @@ pub(super) struct Kernels {
     table: &'static [[TileKernel; 2]],
     /// The same for rows of `A` that are read where they are.
     in_place: &'static [[TileKernel; 2]],
+    /// The same for rows of `A` that are windows of an image.
+    windows: &'static [[TileKernel; 2]],
     /// By rows less one: full tiles of such rows, which ask for memory that is wanted soon.
     ahead: &'static [TileKernel],
 }
@@ -86,7 +90,15 @@ impl Kernels {
     }
 
     fn new(rows: usize, cols: usize, narrow: usize, tables: &'static Tables) -> Self {
-        Self { rows, cols, narrow, table: tables.packed, in_place: tables.in_place, ahead: tables.ahead }
+        Self {
+            rows,
+            cols,
+            narrow,
+            table: tables.packed,
+            in_place: tables.in_place,
+            windows: tables.windows,
+            ahead: tables.ahead,
+        }
     }
 
     /// The kernel for this many rows (at most `self.rows`) of a panel of this width.
@@ -101,6 +113,12 @@ impl Kernels {
         self.in_place[rows - 1][usize::from(width > self.narrow)]
     }
 
+    /// The same for rows of `A` that are windows of an image, with [`Tile::offsets`].
+    #[inline(always)]
+    pub fn of_windows(&self, rows: usize, width: usize) -> TileKernel {
+        self.windows[rows - 1][usize::from(width > self.narrow)]
+    }
+
     /// The same for a full width, with [`Tile::ahead`].
     #[inline(always)]
     pub fn of_rows_ahead(&self, rows: usize) -> TileKernel {
@@ -112,6 +130,7 @@ impl Kernels {
 struct Tables {
     packed: &'static [[TileKernel; 2]],
     in_place: &'static [[TileKernel; 2]],
+    windows: &'static [[TileKernel; 2]],
     ahead: &'static [TileKernel],
 }
 
@@ -171,6 +190,34 @@ unsafe fn tile_in_place<S: Simd, const R: usize, const V: usize, const AHEAD: bo
                 }
             }
             a = a.add(1);
+            b = b.add(t.b_step);
+        }
+        store(s, t, sums);
+    }
+}
+
+/// A tile of `R` rows and `V` vectors, whose rows of `A` are windows of an image.
+#[inline(always)]
+unsafe fn tile_of_windows<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile) {
+    let mut sums = [[s.splat(0.0); V]; R];
+    let mut b = t.b;
+    // SAFETY: the pointers advance over `depth` steps, which the caller says are there.
+    unsafe {
+        for l in 0..t.depth {
+            let mut columns = [s.splat(0.0); V];
+            for v in 0..V {
+                columns[v] = s.load(b.add(v * S::LANES));
+            }
+            let mut rows = t.a.add(*t.offsets.add(l));
+            for r in 0..R {
+                let row = s.splat(*rows.add(r % REACH * t.a_step));
+                for v in 0..V {
+                    sums[r][v] = s.mul_add(row, columns[v], sums[r][v]);
+                }
+                if r % REACH == REACH - 1 {
+                    rows = rows.wrapping_add(REACH * t.a_step);
+                }
+            }
             b = b.add(t.b_step);
         }
         store(s, t, sums);
@@ -298,7 +345,7 @@ unsafe fn store_columns<S: Simd, const R: usize, const V: usize, const WHOLE: bo
 
 /// Makes a table of kernels: `rows × [narrow, full]`.
 macro_rules! kernels {
-    ($(#[$attr:meta])* $table:ident, $run:ident, $run_rows:ident, $run_ahead:ident, $run_row:ident, $token:expr, $wide:literal, [$($rows:literal),*]) => {
+    ($(#[$attr:meta])* $table:ident, $run:ident, $run_rows:ident, $run_windows:ident, $run_ahead:ident, $run_row:ident, $token:expr, $wide:literal, [$($rows:literal),*]) => {
         $(#[$attr])*
         unsafe fn $run<const R: usize, const V: usize>(t: &Tile) {
             // SAFETY: the caller's promise; the features are this function's.
@@ -309,6 +356,12 @@ macro_rules! kernels {
         unsafe fn $run_rows<const R: usize, const V: usize>(t: &Tile) {
             // SAFETY: as above.
             unsafe { tile_in_place::<_, R, V, false>($token, t) }
+        }
+
+        $(#[$attr])*
+        unsafe fn $run_windows<const R: usize, const V: usize>(t: &Tile) {
+            // SAFETY: as above.
+            unsafe { tile_of_windows::<_, R, V>($token, t) }
         }
 
         $(#[$attr])*
@@ -326,6 +379,7 @@ macro_rules! kernels {
         static $table: Tables = Tables {
             packed: &[[$run_row::<1>, $run_row::<$wide>], $([$run::<$rows, 1>, $run::<$rows, $wide>]),*],
             in_place: &[[$run_row::<1>, $run_row::<$wide>], $([$run_rows::<$rows, 1>, $run_rows::<$rows, $wide>]),*],
+            windows: &[[$run_windows::<1, 1>, $run_windows::<1, $wide>], $([$run_windows::<$rows, 1>, $run_windows::<$rows, $wide>]),*],
             ahead: &[$run_row::<$wide>, $($run_ahead::<$rows, $wide>),*],
         };
     };
@@ -337,6 +391,7 @@ kernels!(
     AVX512,
     run_avx512,
     run_rows_avx512,
+    run_windows_avx512,
     run_ahead_avx512,
     run_row_avx512,
     crate::simd::avx512::Avx512::new(),
@@ -350,6 +405,7 @@ kernels!(
     AVX2,
     run_avx2,
     run_rows_avx2,
+    run_windows_avx2,
     run_ahead_avx2,
     run_row_avx2,
     crate::simd::avx2::Avx2::new(),
@@ -362,6 +418,7 @@ kernels!(
     NEON,
     run_neon,
     run_rows_neon,
+    run_windows_neon,
     run_ahead_neon,
     run_row_neon,
     crate::simd::neon::Neon::new(),
@@ -374,6 +431,7 @@ kernels!(
     SIMD128,
     run_simd128,
     run_rows_simd128,
+    run_windows_simd128,
     run_ahead_simd128,
     run_row_simd128,
     crate::simd::simd128::Simd128,
@@ -385,6 +443,7 @@ kernels!(
     SCALAR,
     run_scalar,
     run_rows_scalar,
+    run_windows_scalar,
     run_ahead_scalar,
     run_row_scalar,
     crate::simd::scalar::Scalar,
