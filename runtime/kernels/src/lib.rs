@@ -20,6 +20,7 @@
 //! | [`resize`] | resizing of an axis |
 //! | [`copy`] | strided copies, row selection |
 //! | [`threads`] | how many threads, and the loop over them |
+//! | [`memory`] | aligned memory on large pages |
 //! | [`peak`] | loops that tell what a machine can do |
 #![cfg_attr(not(feature = "std"), no_std)]
 #![allow(clippy::needless_range_loop, reason = "kernels walk several arrays with one index")]
@@ -36,6 +37,7 @@ pub mod elementwise;
 pub mod gemm;
 mod in_out;
 mod math;
+pub mod memory;
 pub mod norm;
 pub mod peak;
 pub mod pool;

@@ -1,18 +1,23 @@
-//! Memory aligned to cache lines, and working space that is used again.
+//! Elements aligned to cache lines, and working space that is used again.
 
-use alloc::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use crate::memory::Block;
+#[cfg(feature = "std")]
+use crate::memory::{HAS_LARGE_PAGES, Part};
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
 
-/// The alignment: a cache line, which is also the widest vector.
-const ALIGN: usize = 64;
-
 /// A run of f32 that starts at a cache line.
 pub(crate) struct Aligned {
-    /// What was allocated, in which the elements start at the first cache line.
-    base: NonNull<u8>,
     data: NonNull<f32>,
     len: usize,
+    /// What the elements lie in.
+    _memory: Memory,
+}
+
+enum Memory {
+    Own(#[expect(dead_code, reason = "it owns the elements")] Block),
+    #[cfg(feature = "std")]
+    Shared(#[expect(dead_code, reason = "it owns the elements")] Part),
 }
 
 // SAFETY: it owns its elements as a `Box<[f32]>` does.
@@ -20,64 +25,38 @@ unsafe impl Send for Aligned {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Aligned {}
 
+/// Bytes from which on what lives long shares large pages with others: less would fill a good part of a model's only one.
+#[cfg(feature = "std")]
+const LEAST_SHARED: usize = 64 << 10;
+
 impl Aligned {
     /// Zeros.
+    ///
+    /// # Panics
+    /// When no memory can be so large.
     pub fn new(len: usize) -> Self {
-        if len == 0 {
-            return Self { base: NonNull::dangling(), data: NonNull::dangling(), len };
+        let block = Block::zeroed(Self::bytes(len));
+        Self { data: block.start().cast(), len, _memory: Memory::Own(block) }
+    }
+
+    /// Zeros for what is made once and lives long: packed weights.
+    ///
+    /// # Panics
+    /// When no memory can be so large.
+    pub fn lasting(len: usize) -> Self {
+        #[cfg(feature = "std")]
+        if HAS_LARGE_PAGES && Self::bytes(len) >= LEAST_SHARED {
+            let part = Part::zeroed(Self::bytes(len));
+            return Self { data: part.start().cast(), len, _memory: Memory::Shared(part) };
         }
-        let layout = Self::layout(len);
-        // SAFETY: the layout has a size.
-        let Some(base) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };
-        let skip = base.as_ptr().align_offset(ALIGN);
-        debug_assert!(skip < ALIGN);
-        // SAFETY: the layout has room for the elements behind the first cache line's start.
-        let data = unsafe { base.add(skip) }.cast();
-        advise(data.cast(), len * size_of::<f32>());
-        Self { base, data, len }
+        Self::new(len)
     }
 
-    /// What is allocated for so many elements. The allocator is asked for no alignment: then it takes zeros from the system as they are, where
-    /// otherwise it would write them.
-    fn layout(len: usize) -> Layout {
-        let elements = Layout::array::<f32>(len).map(|layout| layout.size().checked_add(ALIGN));
-        match elements.map(|size| size.map(|size| Layout::from_size_align(size, align_of::<f32>()))) {
-            Ok(Some(Ok(layout))) => layout,
-            _ => panic!("{len} elements are more than memory can hold"),
-        }
-    }
-}
-
-/// Asks for large pages where memory holds some whole: writing to fresh memory and reading far apart then costs little. Memory stays as it is
-/// where the system does not know them.
-#[cfg(all(feature = "std", target_os = "linux"))]
-fn advise(data: NonNull<u8>, bytes: usize) {
-    const PAGE: usize = 2 << 20;
-    const MADV_HUGEPAGE: core::ffi::c_int = 14;
-    unsafe extern "C" {
-        fn madvise(
-            address: *mut core::ffi::c_void,
-            length: usize,
-            advice: core::ffi::c_int,
-        ) -> core::ffi::c_int;
-    }
-    let skip = data.as_ptr().align_offset(PAGE);
-    let whole = bytes.saturating_sub(skip) / PAGE * PAGE;
-    if whole > 0 {
-        // SAFETY: the pages lie within memory that the caller owns, and keep their contents. An error changes nothing.
-        unsafe { madvise(data.as_ptr().add(skip).cast(), whole, MADV_HUGEPAGE) };
-    }
-}
-
-#[cfg(not(all(feature = "std", target_os = "linux")))]
-fn advise(_data: NonNull<u8>, _bytes: usize) {}
-
-impl Drop for Aligned {
-    fn drop(&mut self) {
-        if self.len > 0 {
-            // SAFETY: `new` allocated it with this layout.
-            unsafe { dealloc(self.base.as_ptr(), Self::layout(self.len)) };
-        }
+    fn bytes(len: usize) -> usize {
+        let Some(bytes) = len.checked_mul(size_of::<f32>()) else {
+            panic!("{len} elements are more than memory can hold");
+        };
+        bytes
     }
 }
 
@@ -85,7 +64,7 @@ impl Deref for Aligned {
     type Target = [f32];
 
     fn deref(&self) -> &[f32] {
-        // SAFETY: `len` initialized elements (or none, behind a dangling, aligned pointer).
+        // SAFETY: `len` initialized elements (or none, behind a dangling pointer), aligned to a cache line.
         unsafe { core::slice::from_raw_parts(self.data.as_ptr(), self.len) }
     }
 }
@@ -99,7 +78,7 @@ impl DerefMut for Aligned {
 
 impl Clone for Aligned {
     fn clone(&self) -> Self {
-        let mut copy = Self::new(self.len);
+        let mut copy = Self::lasting(self.len);
         copy.copy_from_slice(self);
         copy
     }

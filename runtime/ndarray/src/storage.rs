@@ -3,22 +3,11 @@
 use crate::ops::Pointwise;
 use crate::sync::{Mutex, Once};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
-use bytemuck::{Pod, Zeroable};
+use bytemuck::Pod;
 use core::any::Any;
 use core::sync::atomic::{AtomicBool, Ordering};
+use kiln_kernels::memory::{Block, LINE};
 use kiln_tensor::Bytes;
-
-const LINE: usize = 64;
-
-/// The unit of allocation: a cache line, so that every buffer starts at one.
-#[repr(C, align(64))]
-#[derive(Clone, Copy)]
-struct Line([u8; LINE]);
-
-// SAFETY: an array of bytes, as long as it is aligned: no padding, every bit pattern valid.
-unsafe impl Zeroable for Line {}
-// SAFETY: as above.
-unsafe impl Pod for Line {}
 
 /// Size classes, four per doubling; the last one holds 2^41 lines, more than any machine has.
 const CLASSES: usize = 160;
@@ -29,7 +18,7 @@ const RETAINED_LIMIT: usize = 512 << 20;
 
 /// Freed buffers by size class.
 struct Pool {
-    free: [Vec<Vec<Line>>; CLASSES],
+    free: [Vec<Block>; CLASSES],
     /// Bytes in freed buffers.
     retained: usize,
     /// Bytes in buffers in use.
@@ -53,34 +42,35 @@ fn class_of(lines: usize) -> (usize, usize) {
 
 impl Pool {
     /// A buffer of the class, which has this many lines, or one up to twice its size; nothing if one has to be made.
-    fn take(&mut self, class: usize, lines: usize) -> Option<Vec<Line>> {
+    fn take(&mut self, class: usize, lines: usize) -> Option<Block> {
         let last = (class + 4).min(CLASSES - 1);
         let found = self.free[class..=last].iter_mut().find_map(Vec::pop);
-        self.retained -= found.as_ref().map_or(0, |lines| lines.len() * LINE);
-        self.live += found.as_ref().map_or(lines, Vec::len) * LINE;
+        self.retained -= found.as_ref().map_or(0, Block::len);
+        self.live += found.as_ref().map_or(lines * LINE, Block::len);
         self.most = self.most.max(self.live);
         found
     }
 
     /// Keeps a buffer, unless the pool is full.
-    fn give(&mut self, lines: Vec<Line>) -> Option<Vec<Line>> {
-        let bytes = lines.len() * LINE;
+    fn give(&mut self, block: Block) -> Option<Block> {
+        let (bytes, lines) = (block.len(), block.len() / LINE);
         self.live -= bytes;
-        let (class, exact) = class_of(lines.len());
+        let (class, exact) = class_of(lines);
         let retained = self.retained + bytes;
         let keeps = retained <= RETAINED_LIMIT || retained + self.live <= self.most;
-        if exact != lines.len() || class >= CLASSES || !keeps {
-            return Some(lines);
+        if exact != lines || class >= CLASSES || !keeps {
+            return Some(block);
         }
         self.retained += bytes;
-        self.free[class].push(lines);
+        self.free[class].push(block);
         None
     }
 }
 
 /// Owned memory, aligned to a cache line, returned to the pool when dropped.
 pub(crate) struct Buffer {
-    lines: Vec<Line>,
+    /// A whole number of cache lines.
+    block: Block,
     /// Bytes in use.
     len: usize,
 }
@@ -99,26 +89,25 @@ impl Buffer {
     #[inline(never)]
     fn of_bytes(len: usize) -> Self {
         let (class, lines) = class_of(len.div_ceil(LINE));
-        let reused = if lines == 0 { Some(Vec::new()) } else { POOL.with(|pool| pool.take(class, lines)) };
-        Self { lines: reused.unwrap_or_else(|| bytemuck::zeroed_vec(lines)), len }
+        let reused = if lines == 0 { None } else { POOL.with(|pool| pool.take(class, lines)) };
+        Self { block: reused.unwrap_or_else(|| Block::zeroed(lines * LINE)), len }
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        &bytemuck::cast_slice(&self.lines)[..self.len]
+        &self.block.bytes()[..self.len]
     }
 
     pub(crate) fn as_mut<T: Pod>(&mut self) -> &mut [T] {
-        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut self.lines);
-        bytemuck::cast_slice_mut(&mut bytes[..self.len])
+        bytemuck::cast_slice_mut(&mut self.block.bytes_mut()[..self.len])
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        let lines = core::mem::take(&mut self.lines);
-        if !lines.is_empty() {
+        let block = core::mem::replace(&mut self.block, Block::zeroed(0));
+        if !block.is_empty() {
             // What the pool refuses is freed after the lock is released.
-            let _refused = POOL.with(|pool| pool.give(lines));
+            let _refused = POOL.with(|pool| pool.give(block));
         }
     }
 }
@@ -313,15 +302,15 @@ mod tests {
             most: RETAINED_LIMIT + 2 * bytes,
         };
         for _ in 0..2 {
-            assert!(pool.give(bytemuck::zeroed_vec(lines)).is_none());
+            assert!(pool.give(Block::zeroed(bytes)).is_none());
         }
         assert_eq!((pool.live, pool.retained), (0, pool.most));
         let (class, _) = class_of(lines);
         let again = pool.take(class, lines);
-        assert_eq!((again.map(|lines| lines.len()), pool.live), (Some(lines), bytes));
+        assert_eq!((again.map(|block| block.len()), pool.live), (Some(bytes), bytes));
         // One that was not in use beside the others is too much.
         pool.live += bytes;
         pool.retained += bytes;
-        assert!(pool.give(bytemuck::zeroed_vec(lines)).is_some());
+        assert!(pool.give(Block::zeroed(bytes)).is_some());
     }
 }

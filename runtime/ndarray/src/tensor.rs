@@ -10,6 +10,9 @@ use kiln_tensor::backend::Layout;
 use kiln_tensor::backend::Primitive;
 use kiln_tensor::{Bytes, DType, Shape, TensorData};
 
+/// Bytes up to which what lies in a file is copied: a bias that is read in place keeps, for each of its readers, large pages of the file in memory.
+const MOST_COPIED: usize = 16 << 10;
+
 /// A tensor in memory: a shared storage seen through a layout.
 #[derive(Clone)]
 pub struct NdArrayTensor {
@@ -80,7 +83,7 @@ impl NdArrayTensor {
         Self::from_buffer(buffer, shape, dtype)
     }
 
-    /// A tensor over given data, sharing its bytes when they are aligned for the dtype.
+    /// A tensor over given data, sharing its bytes when they are aligned for the dtype and not few of a file.
     pub(crate) fn from_data(data: TensorData) -> Self {
         let TensorData { bytes, shape, dtype } = data;
         let shape = Shape::from(shape);
@@ -96,7 +99,8 @@ impl NdArrayTensor {
                 out.iter_mut().zip(&*bytes).for_each(|(out, &byte)| *out = u8::from(byte != 0));
             });
         }
-        if !(bytes.as_ptr() as usize).is_multiple_of(dtype.size()) {
+        let aligned = (bytes.as_ptr() as usize).is_multiple_of(dtype.size());
+        if !aligned || bytes.is_refetched() && bytes.len() <= MOST_COPIED {
             let mut buffer = Buffer::new::<u8>(bytes.len());
             buffer.as_mut().copy_from_slice(&bytes);
             return Self::from_buffer(buffer, shape, dtype);

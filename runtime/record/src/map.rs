@@ -10,6 +10,10 @@ use std::path::Path;
 #[cfg(unix)]
 const LEAST_RELEASED: usize = 64 * 1024;
 
+/// Bytes that the system may map at once where the page cache holds large pages: what lies beside a tensor in them comes and goes with it.
+#[cfg(unix)]
+const MAPPED_AT_ONCE: usize = 2 << 20;
+
 /// A read-only map of a file.
 struct MappedFile(memmap2::Mmap);
 
@@ -26,9 +30,12 @@ impl Refetched for MappedFile {
         if range.len() < LEAST_RELEASED {
             return;
         }
+        // What lies before it has mostly been released, and was mapped again with it; what lies behind it was hardly read yet.
+        let start = range.start / MAPPED_AT_ONCE * MAPPED_AT_ONCE;
+        let end = range.end.next_multiple_of(MAPPED_AT_ONCE).min(self.0.len());
         // SAFETY: the map is read-only and backed by the file, so its pages hold nothing of their own that could be
         // lost; the next read finds the file's bytes again.
-        let advised = unsafe { self.0.unchecked_advise_range(DontNeed, range.start, range.len()) };
+        let advised = unsafe { self.0.unchecked_advise_range(DontNeed, start, end - start) };
         // A hint: nothing is wrong when the system does not take it.
         drop(advised);
     }

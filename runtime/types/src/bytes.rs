@@ -12,6 +12,11 @@ trait Owner: Any + Send + Sync {
         None
     }
 
+    /// Whether the bytes lie elsewhere too; else the following do nothing.
+    fn is_refetched(&self) -> bool {
+        false
+    }
+
     fn release(&self, _range: Range<usize>) {}
 
     fn scattered(&self, _scattered: bool) {}
@@ -51,6 +56,10 @@ struct Elsewhere<O>(O);
 impl<O: Refetched> Owner for Elsewhere<O> {
     fn bytes(&self) -> &[u8] {
         self.0.as_ref()
+    }
+
+    fn is_refetched(&self) -> bool {
+        true
     }
 
     fn release(&self, range: Range<usize>) {
@@ -132,6 +141,11 @@ impl Bytes {
     pub fn from_refetched<O: Refetched>(owner: O) -> Self {
         let range = 0..owner.as_ref().len();
         Self { owner: Arc::new(Elsewhere(owner)), range }
+    }
+
+    /// Whether these bytes can be fetched again: [`Bytes::from_refetched`] made them.
+    pub fn is_refetched(&self) -> bool {
+        self.owner.is_refetched()
     }
 
     /// Lets the memory behind these bytes go where they can be fetched again (a memory-mapped file); else does nothing.

@@ -44,7 +44,7 @@ impl Order {
 pub(super) fn packed(shape: &ConvShape, weight: &[f32]) -> Aligned {
     let ((ic, oc), taps) = (shape.group_channels(), shape.windows.kernel_len());
     let Order { groups, step } = Order::of(shape);
-    let mut to = Aligned::new(shape.groups.div_ceil(groups) * taps * ic * step);
+    let mut to = Aligned::lasting(shape.groups.div_ceil(groups) * taps * ic * step);
     for (i, &number) in weight.iter().enumerate() {
         let (out, c, tap) = (i / taps / ic, i / taps % ic, i % taps);
         to[((out / (groups * oc) * taps + tap) * ic + c) * step + out % (groups * oc)] = number;

@@ -25,7 +25,7 @@ pub use pointwise_depthwise::{ConvLayer, pointwise_depthwise};
 pub use shape::{ConvShape, ConvTransposeShape};
 pub use transposed::conv_transpose;
 
-use crate::gemm::{Bias, Epilogue, Matrix, PackedRhs, Part, Rows, RowsProduct};
+use crate::gemm::{Bias, Epilogue, Matrix, PackedRhs, Rows, RowsProduct};
 use crate::scratch::{self, Aligned};
 use crate::threads::SharedMut;
 use alloc::vec::Vec;
@@ -100,7 +100,7 @@ impl PackedConv {
     /// # Panics
     /// When `weight` does not have the shape's weight dims.
     pub fn new(shape: &ConvShape, weight: &[f32]) -> Self {
-        Self::of_way(shape, shape.way(), weight, Aligned::new)
+        Self::of_way(shape, shape.way(), weight, Aligned::lasting)
     }
 
     /// Packs weights that serve only one convolution: never transformed, so that those that train round as the direct sum does.
@@ -130,7 +130,7 @@ impl PackedConv {
             |i: usize| PackedRhs::of(Matrix::row_major(group(i), depth).transposed(), depth, oc, space);
         let weights = match way {
             ConvWay::Depthwise => {
-                let mut aligned = Aligned::new(weight.len());
+                let mut aligned = Aligned::lasting(weight.len());
                 exchange(weight, shape.out_channels, taps, &mut aligned);
                 Packed::Depthwise(aligned)
             }
@@ -140,40 +140,10 @@ impl PackedConv {
             ConvWay::Rows if taps == 1 => Packed::Groups((0..shape.groups).map(as_they_are).collect()),
             // The elements of a window follow each other as in the image.
             ConvWay::Rows => Packed::Groups(
-                (0..shape.groups)
-                    .map(|i| {
-                        // SAFETY: panels lie in the operand, whose dims are the filters'.
-                        let fill =
-                            |part: Part, to: *mut f32| unsafe { fill_panel(group(i), ic, taps, part, to) };
-                        PackedRhs::of_panels(depth, oc, space, &fill)
-                    })
-                    .collect(),
+                (0..shape.groups).map(|i| PackedRhs::of_filters(group(i), ic, taps, oc, space)).collect(),
             ),
         };
         Self { len: weight.len(), way, weights }
-    }
-}
-
-/// Writes a panel of filters `[out, in, kernel…]` as a right operand `[kernel… · in, out]`.
-///
-/// # Safety
-/// The part lies in the operand; `to` is valid for writing the panel.
-unsafe fn fill_panel(filters: &[f32], ic: usize, taps: usize, part: Part, to: *mut f32) {
-    // Few steps of one filter after the other: what they read lies together, and what they write stays in the first-level cache.
-    const STEPS: usize = 16;
-    let filters = &filters[part.cols.start * ic * taps..part.cols.end * ic * taps];
-    let steps = part.depth.len();
-    for first in (0..steps).step_by(STEPS) {
-        let places: [usize; STEPS] = core::array::from_fn(|l| {
-            let step = part.depth.start + first + l;
-            step % ic * taps + step / ic
-        });
-        for (i, filter) in filters.chunks_exact(ic * taps).enumerate() {
-            for l in first..steps.min(first + STEPS) {
-                // SAFETY: the panel has `width` elements for each step, at least as many as there are filters.
-                unsafe { *to.add(l * part.width + i) = filter[places[l - first]] };
-            }
-        }
     }
 }
 

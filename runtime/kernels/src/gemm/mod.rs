@@ -21,7 +21,7 @@ pub(crate) use bf16::{
     Bf16Product, Bf16Rows, Packed as PackedBf16View, STEPS, pack_bf16_into, packed_bf16_len, round_slice,
 };
 pub(crate) use blocked::{Panels, Product};
-pub(crate) use pack::{Part, pack_lhs_into, pack_rhs_into, packed_place, packed_rhs_len};
+pub(crate) use pack::{Part, pack_columns, pack_lhs_into, pack_rhs_into, packed_place, packed_rhs_len};
 pub(crate) use rows::{Rows, RowsProduct, panel_cols, panel_product};
 
 use crate::scratch::with_scratch;

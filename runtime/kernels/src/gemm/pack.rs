@@ -6,7 +6,7 @@
 
 use super::Matrix;
 use super::tile::Kernels;
-use crate::scratch::{self, Aligned};
+use crate::scratch::{self, Aligned, with_scratch};
 use crate::simd::{Level, dispatched, level};
 use crate::threads::{SharedMut, parallel_for};
 use core::ops::Range;
@@ -66,7 +66,7 @@ impl PackedLhs {
     /// When the view does not hold them.
     pub fn new(a: Matrix<'_>, rows: usize, depth: usize) -> Self {
         a.check(rows, depth, "left operand");
-        let mut data = Aligned::new(rows * depth);
+        let mut data = Aligned::lasting(rows * depth);
         pack_lhs(&Kernels::current(), a, rows, depth, &mut data);
         Self { rows, depth, level: level(), data }
     }
@@ -83,7 +83,7 @@ impl PackedRhs {
     /// # Panics
     /// When the view does not hold them.
     pub fn new(b: Matrix<'_>, depth: usize, cols: usize) -> Self {
-        Self::of(b, depth, cols, Aligned::new)
+        Self::of(b, depth, cols, Aligned::lasting)
     }
 
     /// [`PackedRhs::new`] in memory that [`PackedRhs::recycle`] gives back, for a product that is computed once.
@@ -99,28 +99,53 @@ impl PackedRhs {
     /// # Panics
     /// When the view does not hold the elements.
     pub(crate) fn of(b: Matrix<'_>, depth: usize, cols: usize, space: fn(usize) -> Aligned) -> Self {
-        b.check(depth, cols, "right operand");
-        // SAFETY: checked above.
-        let fill = |part: Part, to: *mut f32| unsafe { pack_rhs_panel(b, part, to) };
-        Self::of_panels(depth, cols, space, &fill)
-    }
-
-    /// [`PackedRhs::of`] what `fill` writes, one panel at a time.
-    pub(crate) fn of_panels(
-        depth: usize,
-        cols: usize,
-        space: fn(usize) -> Aligned,
-        fill: &(dyn Fn(Part, *mut f32) + Sync),
-    ) -> Self {
         let len = packed_rhs_len(depth, cols);
         let mut data = space(len);
-        pack_rhs(&Kernels::current(), depth, cols, fill, &mut data[..len]);
+        pack_rhs_into(b, depth, cols, &mut data[..len]);
+        Self { depth, cols, level: level(), data }
+    }
+
+    /// Filters `[cols, channels, taps]` as a right operand `[taps · channels, cols]`, in memory that `space` gives.
+    ///
+    /// # Panics
+    /// When there are not so many filters.
+    pub(crate) fn of_filters(
+        filters: &[f32],
+        channels: usize,
+        taps: usize,
+        cols: usize,
+        space: fn(usize) -> Aligned,
+    ) -> Self {
+        let depth = channels * taps;
+        assert_eq!(filters.len(), cols * depth, "the filters do not have their dims");
+        let (kernels, len) = (Kernels::current(), packed_rhs_len(depth, cols));
+        let mut data = space(len);
+        let (padded, to) = (padded_cols(&kernels, cols), SharedMut::new(&mut data[..len]));
+        parallel_for(cols.div_ceil(kernels.cols), kernels.cols * depth, |panels| {
+            for panel in panels {
+                let first = panel * kernels.cols;
+                let count = kernels.cols.min(cols - first);
+                let width = panel_width(&kernels, count);
+                with_scratch(depth * width, |columns| {
+                    pack_columns(&filters[first * depth..(first + count) * depth], depth, width, columns);
+                    for block in depth_blocks(depth) {
+                        let start = block.start * padded + first * block.len();
+                        // SAFETY: each panel of a block has its own part of the destination.
+                        let to = unsafe { to.slice(start..start + block.len() * width) };
+                        for (step, to) in block.zip(to.chunks_exact_mut(width)) {
+                            let from = (step % channels * taps + step / channels) * width;
+                            to.copy_from_slice(&columns[from..from + width]);
+                        }
+                    }
+                });
+            }
+        });
         Self { depth, cols, level: level(), data }
     }
 
     /// An operand of zeros, whose elements are written through [`PackedRhs::elements`].
     pub(crate) fn zeros(depth: usize, cols: usize) -> Self {
-        let data = Aligned::new(packed_rhs_len(depth, cols));
+        let data = Aligned::lasting(packed_rhs_len(depth, cols));
         Self { depth, cols, level: level(), data }
     }
 
@@ -252,6 +277,17 @@ pub(crate) unsafe fn pack_rhs_panel(b: Matrix<'_>, part: Part, to: *mut f32) {
             to,
         );
     }
+}
+
+/// Rows of `depth` elements as columns, `width` elements from one step of the depth to the next.
+///
+/// # Panics
+/// When they are more than the width, or there is not room for just so many steps.
+pub(crate) fn pack_columns(rows: &[f32], depth: usize, width: usize, to: &mut [f32]) {
+    let count = rows.len() / depth.max(1);
+    assert!(count <= width && rows.len() == count * depth && to.len() == depth * width, "room for the rows");
+    // SAFETY: both sides were checked.
+    unsafe { pack_panel(rows.as_ptr(), 1, depth, depth, count, width, to.as_mut_ptr()) };
 }
 
 dispatched! {

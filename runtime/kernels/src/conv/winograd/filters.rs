@@ -3,7 +3,7 @@
 use super::transforms::{LINE, transform_filters, transform_panel};
 use super::{PLACES, SEEN};
 use crate::conv::ConvShape;
-use crate::gemm::{PackedRhs, packed_place, panel_cols};
+use crate::gemm::{PackedRhs, pack_columns, packed_place, panel_cols};
 use crate::scratch::Aligned;
 use crate::threads::{SharedMut, parallel_for};
 use alloc::vec::Vec;
@@ -94,18 +94,14 @@ pub(crate) struct Panels {
 impl Panels {
     fn new(ic: usize, oc: usize, weight: &[f32]) -> Self {
         let (cols, depth) = (panel_cols(), ic * TAPS);
-        let mut data = Aligned::new(oc.div_ceil(cols) * depth * cols);
+        let mut data = Aligned::lasting(oc.div_ceil(cols) * depth * cols);
         let to = SharedMut::new(&mut data);
         parallel_for(oc.div_ceil(cols), depth * cols, |panels| {
             for panel in panels {
                 let filters = &weight[panel * cols * depth..oc.min((panel + 1) * cols) * depth];
                 // SAFETY: each panel is written by one thread.
                 let to = unsafe { to.slice(panel * cols * depth..(panel + 1) * cols * depth) };
-                for (i, to) in to.chunks_exact_mut(cols).enumerate() {
-                    for (to, filter) in to.iter_mut().zip(filters.chunks_exact(depth)) {
-                        *to = filter[i];
-                    }
-                }
+                pack_columns(filters, depth, cols, to);
             }
         });
         Self { ic, cols, data }

@@ -40,7 +40,7 @@ impl PackedBf16 {
     /// # Panics
     /// When the view does not hold them.
     pub fn new(b: Matrix<'_>, depth: usize, cols: usize) -> Self {
-        let mut data = Aligned::new(packed_bf16_len(depth, cols));
+        let mut data = Aligned::lasting(packed_bf16_len(depth, cols));
         pack_bf16_into(b, depth, cols, bytemuck::cast_slice_mut(&mut data));
         Self { depth, cols, data }
     }

@@ -1,0 +1,165 @@
+//! Memory from the system, aligned to cache lines; what is large lies on large pages.
+
+use alloc::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use core::ptr::NonNull;
+
+#[cfg(feature = "std")]
+mod shared;
+
+#[cfg(feature = "std")]
+pub(crate) use shared::Part;
+
+/// The alignment: a cache line, which is also the widest vector.
+pub const LINE: usize = 64;
+
+/// Whether the system has large pages, and gives memory page by page when it is written to: where it does not, none is asked for beyond what is needed.
+pub(crate) const HAS_LARGE_PAGES: bool =
+    cfg!(all(feature = "std", target_os = "linux", target_pointer_width = "64"));
+
+/// Bytes of a large page. Writing to fresh memory costs a fault of a page's first write, reading far apart an entry of the table of pages.
+const LARGE_PAGE: usize = 2 << 20;
+
+/// Zeroed bytes at the start of a cache line, at that of a large page if they fill one and the system has such.
+#[derive(Debug)]
+pub struct Block {
+    /// What was allocated; it has room for the bytes behind the first line's or page's start.
+    base: NonNull<u8>,
+    data: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: it owns its bytes as a `Box<[u8]>` does.
+unsafe impl Send for Block {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Block {}
+
+impl Block {
+    /// Zeros. Only what is written takes memory, where the system gives it page by page.
+    ///
+    /// # Panics
+    /// When no memory can be so large.
+    pub fn zeroed(len: usize) -> Self {
+        if len == 0 {
+            let line = NonNull::<Line>::dangling().cast();
+            return Self { base: line, data: line, len };
+        }
+        let (layout, align) = Self::layout(len);
+        // SAFETY: the layout has a size.
+        let Some(base) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };
+        let skip = base.as_ptr().align_offset(align);
+        debug_assert!(skip < align);
+        // SAFETY: the layout has room for the bytes behind the skipped ones.
+        let data = unsafe { base.add(skip) };
+        advise(data, len / LARGE_PAGE * LARGE_PAGE, Advice::LargePages);
+        Self { base, data, len }
+    }
+
+    /// What is allocated for so many bytes, and how they are aligned within. The allocator is asked for no alignment: then it takes zeros from the
+    /// system as they are, where otherwise it would write them.
+    fn layout(len: usize) -> (Layout, usize) {
+        let align = alignment(len);
+        match len.checked_add(align).map(|size| Layout::from_size_align(size, 1)) {
+            Some(Ok(layout)) => (layout, align),
+            _ => panic!("{len} bytes are more than memory can hold"),
+        }
+    }
+
+    /// How many bytes there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: `len` initialized bytes (or none, behind a dangling pointer).
+        unsafe { core::slice::from_raw_parts(self.data.as_ptr(), self.len) }
+    }
+
+    /// The bytes, to be written.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for `bytes`.
+        unsafe { core::slice::from_raw_parts_mut(self.data.as_ptr(), self.len) }
+    }
+
+    /// The first byte, for an owner who says which bytes are whose.
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.data
+    }
+}
+
+/// Where so many bytes start.
+fn alignment(len: usize) -> usize {
+    if HAS_LARGE_PAGES && len >= LARGE_PAGE { LARGE_PAGE } else { LINE }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        if self.len > 0 {
+            // SAFETY: `zeroed` allocated it with this layout.
+            unsafe { dealloc(self.base.as_ptr(), Self::layout(self.len).0) };
+        }
+    }
+}
+
+/// What has the alignment of a cache line.
+#[repr(align(64))]
+struct Line;
+
+/// What the system is told of pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Advice {
+    /// They should be large.
+    LargePages,
+    /// Their contents are no longer needed: the next reader finds zeros or what was there.
+    #[cfg_attr(not(feature = "std"), allow(dead_code, reason = "blocks are shared with an operating system"))]
+    Unused,
+}
+
+/// Tells the system of the whole pages of memory that the caller owns. Memory stays as it is where the system does not know the advice.
+#[cfg(all(feature = "std", target_os = "linux"))]
+fn advise(data: NonNull<u8>, len: usize, advice: Advice) {
+    /// The most that a page takes on Linux, unless it is large.
+    const PAGE: usize = 64 << 10;
+    const MADV_DONTNEED: core::ffi::c_int = 4;
+    const MADV_HUGEPAGE: core::ffi::c_int = 14;
+    unsafe extern "C" {
+        fn madvise(
+            address: *mut core::ffi::c_void,
+            length: usize,
+            advice: core::ffi::c_int,
+        ) -> core::ffi::c_int;
+    }
+    let (page, advice) = match advice {
+        Advice::LargePages => (LARGE_PAGE, MADV_HUGEPAGE),
+        Advice::Unused => (PAGE, MADV_DONTNEED),
+    };
+    let skip = data.as_ptr().align_offset(page);
+    let whole = len.saturating_sub(skip) / page * page;
+    if whole > 0 {
+        // SAFETY: the pages lie within memory that the caller owns. An error changes nothing.
+        unsafe { madvise(data.as_ptr().add(skip).cast(), whole, advice) };
+    }
+}
+
+#[cfg(not(all(feature = "std", target_os = "linux")))]
+fn advise(_data: NonNull<u8>, _len: usize, _advice: Advice) {}
+
+#[cfg(test)]
+mod tests {
+    use super::{Block, LARGE_PAGE, LINE, alignment};
+
+    #[test]
+    fn blocks_are_aligned_zeros() {
+        for len in [0, 1, LINE, 100_000, LARGE_PAGE, 3 * LARGE_PAGE + 1] {
+            let mut block = Block::zeroed(len);
+            assert_eq!((block.len(), block.bytes().as_ptr() as usize % alignment(len)), (len, 0));
+            assert!(block.bytes().iter().all(|&byte| byte == 0));
+            block.bytes_mut().fill(1);
+        }
+    }
+}
