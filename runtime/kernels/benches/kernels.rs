@@ -44,6 +44,10 @@ fn gemms(wanted: &dyn Fn(&str) -> bool) {
         (128, 768, 3072, "bert down"),
         (128, 128, 64, "bert scores"),
         (197, 576, 192, "vit qkv"),
+        (252, 384, 384, "few whisper linear"),
+        (1500, 384, 384, "whisper linear"),
+        (1500, 1536, 384, "whisper up"),
+        (1500, 384, 1536, "whisper down"),
         (96, 3136, 24, "mobilenet 1x1"),
         (1000, 1000, 1000, "square"),
         (4, 512, 128, "four rows"),
@@ -269,6 +273,7 @@ fn attentions(wanted: &dyn Fn(&str) -> bool) {
         (6, 1500, 1500, 64, "whisper"),
         (12, 1, 1024, 64, "gpt2 step"),
         (3, 197, 197, 64, "vit tiny"),
+        (12, 128, 128, 32, "minilm"),
     ] {
         if !wanted(name) {
             continue;

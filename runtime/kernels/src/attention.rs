@@ -1,15 +1,15 @@
 //! Scaled-dot-product attention without a whole matrix of scores.
 //!
-//! Keys and values of a head are packed once; blocks of queries then make their scores, weigh them, and sum the values,
-//! all in the cache.
+//! In f32 queries lie side by side in vectors (`columns.rs`). With products of bf16, keys and values of a head are packed once; blocks of
+//! queries then make their scores, weigh them, and sum the values, all in the cache. Few queries read keys and values where they are.
 
+mod columns;
 mod gradient;
 
 pub use gradient::{AttentionGradients, AttentionResult, attention_gradient, gradient_serves};
 
 use crate::gemm::{Bf16Product, Bf16Rows, PackedBf16View, pack_bf16_into, packed_bf16_len};
-use crate::gemm::{Epilogue, Lhs, Matrix, Panels, Product, Rhs, gemm};
-use crate::gemm::{pack_lhs_into, pack_rhs_into, packed_rhs_len};
+use crate::gemm::{Epilogue, Lhs, Matrix, Rhs, gemm};
 use crate::math::tanh;
 use crate::scratch::with_scratch;
 use crate::simd::dispatched;
@@ -177,32 +177,32 @@ fn attend(
     }
 
     let group = heads / kv_heads;
-    // Multiples of the tile's rows on the widest machine.
-    let rows = match precision {
-        Precision::F32 => 14,
-        Precision::Bf16 => 32,
-    };
-    let step = (SCORES / k_len.max(1) / rows).clamp(1, QUERIES / rows) * rows;
+    // As many queries of bf16 as the tile's rows on the widest machine.
+    const ROWS: usize = 32;
+    let step = (SCORES / k_len.max(1) / ROWS).clamp(1, QUERIES / ROWS) * ROWS;
     let blocks = q_len.div_ceil(step);
-    let few = group * q_len < FEW;
     let log_sums = log_sums.map(SharedMut::new);
     let out = SharedMut::new(out);
-    let task = Task { shape, q, k, v, mask, options, precision, out, log_sums, step, blocks };
+    let task = Task { shape, q, k, v, mask, options, out, log_sums, step, blocks };
+    if group * q_len < FEW {
+        let work = (group * q_len * k_len).saturating_mul(size + value_size + 30) / 80 + 1;
+        return threads::parallel_for(batch * kv_heads, work, |units| {
+            units.for_each(|unit| task.plain(unit / kv_heads, unit % kv_heads, group));
+        });
+    }
+    if precision == Precision::F32 {
+        return task.columns();
+    }
     // One unit packs keys and values once for all queries that it takes; with few heads, queries are shared out too.
     let units = batch * kv_heads;
-    let shares = if few { 1 } else { (2 * threads::threads()).div_ceil(units).clamp(1, blocks * group) };
+    let shares = (2 * threads::threads()).div_ceil(units).clamp(1, blocks * group);
     let work = (group * q_len * k_len).saturating_mul(size + value_size + 30) / 80 / shares + 1;
     threads::parallel_for(units * shares, work, |range| {
         for unit in range {
             let (kv, share) = (unit / shares, unit % shares);
             let jobs = group * blocks;
             let jobs = jobs * share / shares..jobs * (share + 1) / shares;
-            let (b, kv) = (kv / kv_heads, kv % kv_heads);
-            if few {
-                task.plain(b, kv, group);
-            } else {
-                task.packed(b, kv, group, jobs);
-            }
+            task.packed(kv / kv_heads, kv % kv_heads, group, jobs);
         }
     });
 }
@@ -215,7 +215,6 @@ struct Task<'a> {
     v: Heads<'a>,
     mask: AttentionMask<'a>,
     options: &'a AttentionOptions,
-    precision: Precision,
     out: SharedMut<'a, f32>,
     /// Where the logarithms of the sums go, if they are wanted.
     log_sums: Option<SharedMut<'a, f32>>,
@@ -229,16 +228,11 @@ impl Task<'_> {
     /// Packs keys and values of one head, then runs its queries' blocks.
     fn packed(&self, b: usize, kv: usize, group: usize, jobs: Range<usize>) {
         let AttentionShape { k_len, size, value_size, .. } = *self.shape;
-        let len = |depth, cols| match self.precision {
-            Precision::F32 => packed_rhs_len(depth, cols),
-            Precision::Bf16 => packed_bf16_len(depth, cols),
-        };
-        let (keys, values) = (len(size, k_len), len(k_len, value_size));
+        let (keys, values) = (packed_bf16_len(size, k_len), packed_bf16_len(k_len, value_size));
         with_scratch(keys + values, |space| {
             let (keys, values) = space.split_at_mut(keys);
-            let keys = Operand::pack(self.precision, self.k.matrix(b, kv).transposed(), size, k_len, keys);
-            let values = Operand::pack(self.precision, self.v.matrix(b, kv), k_len, value_size, values);
-            let (keys, values) = (&keys, &values);
+            let keys = rounded(self.k.matrix(b, kv).transposed(), size, k_len, keys);
+            let values = rounded(self.v.matrix(b, kv), k_len, value_size, values);
             with_scratch(self.step * k_len, |scores| {
                 for job in jobs {
                     let (head, first) = (kv * group + job / self.blocks, job % self.blocks * self.step);
@@ -313,24 +307,24 @@ impl Task<'_> {
         b: usize,
         head: usize,
         queries: Range<usize>,
-        keys: &Operand<'_>,
-        values: &Operand<'_>,
+        keys: PackedBf16View<'_>,
+        values: PackedBf16View<'_>,
         scores: &mut [f32],
     ) {
-        let AttentionShape { heads, q_len, k_len, size, value_size, .. } = *self.shape;
+        let AttentionShape { heads, q_len, k_len, value_size, .. } = *self.shape;
         let count = queries.len();
         let q = Matrix {
             data: &self.q.matrix(b, head).data[queries.start * self.q.strides[2]..],
             ..self.q.matrix(b, head)
         };
         let scores = &mut scores[..count * k_len];
-        multiply([count, k_len, size], q, keys, &SharedMut::new(scores), 0);
+        multiply(count, q, keys, &SharedMut::new(scores), 0);
         let mut sums = [0.0; QUERIES];
         for (i, row) in scores.chunks_mut(k_len.max(1)).enumerate() {
             sums[i] = self.weigh(b, head, queries.start + i, row);
         }
         let start = ((b * heads + head) * q_len + queries.start) * value_size;
-        multiply([count, value_size, k_len], Matrix::row_major(scores, k_len), values, &self.out, start);
+        multiply(count, Matrix::row_major(scores, k_len), values, &self.out, start);
         // SAFETY: these rows are this block's own.
         let out = unsafe { self.out.slice(start..start + count * value_size) };
         for (row, sum) in out.chunks_mut(value_size).zip(sums) {
@@ -353,43 +347,18 @@ fn seen_by(query: usize, shape: &AttentionShape, options: &AttentionOptions) -> 
     }
 }
 
-/// Keys or values of a head, packed.
-enum Operand<'a> {
-    Single(&'a [f32]),
-    Rounded(PackedBf16View<'a>),
+/// Keys or values of a head, rounded and packed.
+fn rounded<'a>(b: Matrix<'_>, depth: usize, cols: usize, space: &'a mut [f32]) -> PackedBf16View<'a> {
+    let data: &mut [u16] = bytemuck::cast_slice_mut(space);
+    pack_bf16_into(b, depth, cols, data);
+    PackedBf16View { data, depth, cols }
 }
 
-impl<'a> Operand<'a> {
-    fn pack(precision: Precision, b: Matrix<'_>, depth: usize, cols: usize, space: &'a mut [f32]) -> Self {
-        match precision {
-            Precision::F32 => {
-                pack_rhs_into(b, depth, cols, space);
-                Self::Single(space)
-            }
-            Precision::Bf16 => {
-                let data: &mut [u16] = bytemuck::cast_slice_mut(space);
-                pack_bf16_into(b, depth, cols, data);
-                Self::Rounded(PackedBf16View { data, depth, cols })
-            }
-        }
-    }
-}
-
-/// `c = a · b` for dims `[m, n, k]`, `c` contiguous from `start` on; elements of the rows of `a` lie side by side.
-fn multiply([m, n, k]: [usize; 3], a: Matrix<'_>, b: &Operand<'_>, c: &SharedMut<'_, f32>, start: usize) {
-    let epilogue = &Epilogue::default();
-    let (c_start, c_step) = (start, n);
-    match b {
-        Operand::Single(b) => with_scratch(m * k, |packed| {
-            pack_lhs_into(a, m, k, packed);
-            let b = Panels::Packed(b);
-            Product { m, n, k, a: packed, b, c, c_start, c_step, adds: false, epilogue }.run_here();
-        }),
-        Operand::Rounded(b) => {
-            let a = Bf16Rows::Single(a.data, a.row_stride);
-            Bf16Product { m, a, b: *b, c, c_start, c_step, adds: false, epilogue }.run_here();
-        }
-    }
+/// `c = a · b` for `m` rows, `c` contiguous from `start` on; elements of the rows of `a` lie side by side.
+fn multiply(m: usize, a: Matrix<'_>, b: PackedBf16View<'_>, c: &SharedMut<'_, f32>, start: usize) {
+    let (a, c_step) = (Bf16Rows::Single(a.data, a.row_stride), b.cols);
+    Bf16Product { m, a, b, c, c_start: start, c_step, adds: false, epilogue: &Epilogue::default() }
+        .run_here();
 }
 
 dispatched! {

@@ -123,3 +123,45 @@ fn a_query_without_keys_yields_zeros() {
     let s = shape(1, [1, 1], 2, 3, [4, 4]);
     check(s, AttentionMask::Bool(&[0, 0, 0, 1, 1, 0], [6, 6, 3, 1]), &AttentionOptions::default());
 }
+
+#[test]
+fn scores_as_low_as_numbers_go_hide_all_keys_alike() {
+    at_each_level(|_| {
+        // More keys than one block has, and queries for a narrow panel.
+        let (queries, keys) = (9, 600);
+        let s = shape(1, [1, 1], queries, keys, [4, 4]);
+        let add = vec![f32::MIN; keys];
+        check(
+            s,
+            AttentionMask::Float(&add, [0, 0, 0, 1]),
+            &AttentionOptions { scale: Some(0.0), ..Default::default() },
+        );
+        // Hidden keys before those that are seen: the first blocks weigh nothing.
+        let late: Vec<f32> = (0..keys).map(|key| if key < 500 { f32::NEG_INFINITY } else { 0.0 }).collect();
+        check(s, AttentionMask::Float(&late, [0, 0, 0, 1]), &AttentionOptions::default());
+    });
+}
+
+#[test]
+fn queries_without_keys_yield_what_the_options_say() {
+    at_each_level(|_| {
+        let (queries, keys) = (10, 300);
+        let s = shape(1, [1, 1], queries, keys, [3, 2]);
+        let q = noise(queries * 3, 1);
+        let (k, v) = (noise(keys * 3, 2), noise(keys * 2, 3));
+        let heads = |data, size| Heads { data, strides: [0, 0, size] };
+        let keep: Vec<u8> = (0..queries * keys).map(|i| u8::from(i / keys != 4)).collect();
+        let run = |fully_masked| {
+            let mut out = vec![9.0; queries * 2];
+            let mask = AttentionMask::Bool(&keep, [0, 0, keys, 1]);
+            let options = AttentionOptions { fully_masked, ..Default::default() };
+            attention(&s, heads(&q, 3), heads(&k, 3), heads(&v, 2), mask, &options, &mut out);
+            [out[8], out[9]]
+        };
+        assert_eq!(run(None), [0.0, 0.0]);
+        assert_eq!(run(Some(FullyMasked::Zeros)), [0.0, 0.0]);
+        let mean = |i: usize| v[i..].iter().step_by(2).sum::<f32>() / keys as f32;
+        let got = run(Some(FullyMasked::Mean));
+        assert!((got[0] - mean(0)).abs() < 1e-5 && (got[1] - mean(1)).abs() < 1e-5, "{got:?}");
+    });
+}

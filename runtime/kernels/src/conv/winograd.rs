@@ -15,7 +15,7 @@ mod transforms;
 pub(super) use filters::Filters;
 
 use super::{ConvShape, End};
-use crate::gemm::{Bias, Epilogue, PackedRhs, Rows, RowsProduct, panel_cols, panel_product};
+use crate::gemm::{Bias, Epilogue, Matrix, PackedRhs, Rows, RowsProduct, panel_cols, panel_product};
 use crate::math::{Map, map_rows};
 use crate::scratch::with_scratch;
 use crate::threads::{self, SharedMut, parallel_for};
@@ -174,8 +174,8 @@ impl Job<'_> {
                 let steps = first..ic.min(first + STEPS);
                 panels.transform(panel, steps.clone(), filters, filter_step);
                 for place in 0..PLACES {
-                    let a = (&pixels.place(place)[first..], ic);
-                    let filters = (&filters[place * filter_step..], steps.len());
+                    let a = Matrix::row_major(&pixels.place(place)[first..], ic);
+                    let filters = (&filters[place * filter_step..], steps.len(), cols);
                     let sums = (&mut sums[place * sum_step..][..sum_step], cols);
                     panel_product(count, a, filters, sums, first > 0);
                 }

@@ -196,7 +196,7 @@ impl Product<'_> {
                 kernels.of(count, *width)(&Tile {
                     depth: depth.len(),
                     a,
-                    a_step: 1,
+                    a_step: count,
                     offsets: core::ptr::null(),
                     b,
                     b_step,

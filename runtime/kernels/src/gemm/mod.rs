@@ -21,15 +21,17 @@ pub(crate) use bf16::{
     Bf16Product, Bf16Rows, Packed as PackedBf16View, STEPS, pack_bf16_into, packed_bf16_len, round_slice,
 };
 pub(crate) use blocked::{Panels, Product};
-pub(crate) use pack::{Part, pack_columns, pack_lhs_into, pack_rhs_into, packed_place, packed_rhs_len};
-pub(crate) use rows::{Rows, RowsProduct, panel_cols, panel_product};
+pub(crate) use pack::{
+    Part, pack_columns, pack_lhs_into, pack_rhs_into, pack_rhs_panel, packed_place, packed_rhs_len,
+};
+pub(crate) use rows::{Rows, RowsProduct, panel_cols, panel_product, panel_widths};
 
 use crate::scratch::with_scratch;
 use crate::simd::level;
 use crate::threads::{self, SharedMut};
 use alloc::vec::Vec;
 use core::ops::Range;
-use pack::{pack_lhs, pack_rhs_panel};
+use pack::pack_lhs;
 use tile::Kernels;
 use vector::vector_product;
 

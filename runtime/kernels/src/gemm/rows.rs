@@ -271,15 +271,15 @@ impl RowsProduct<'_> {
     }
 }
 
-/// `C = A · B`, or `C += A · B` if it `adds`, on the calling thread, for `m` rows of `A` that lie in memory and a single panel of `B`: for each step of
-/// the depth [`panel_cols`] elements.
+/// `C = A · B`, or `C += A · B` if it `adds`, on the calling thread, for a single panel of `B`: for each step of its depth its width, which is
+/// one of [`panel_widths`]. `A` is read where it lies; the elements of its rows, or those of its columns, lie side by side.
 ///
 /// # Panics
 /// When an operand does not hold its dims.
 pub(crate) fn panel_product(
     m: usize,
-    (a, a_step): (&[f32], usize),
-    (panel, depth): (&[f32], usize),
+    a: Matrix<'_>,
+    (panel, depth, width): (&[f32], usize, usize),
     (c, c_step): (&mut [f32], usize),
     adds: bool,
 ) {
@@ -287,22 +287,29 @@ pub(crate) fn panel_product(
     if m == 0 || depth == 0 {
         return;
     }
-    Matrix::row_major(a, a_step).check(m, depth, "left operand");
-    assert!(panel.len() >= depth * kernels.cols, "the panel does not hold {depth} steps");
-    assert!((m - 1) * c_step + kernels.cols <= c.len() && c_step >= kernels.cols, "C does not hold {m} rows");
+    a.check(m, depth, "left operand");
+    assert!(panel_widths().contains(&width), "a panel has no {width} columns");
+    assert!(panel.len() >= depth * width, "the panel does not hold {depth} steps");
+    assert!((m - 1) * c_step + width <= c.len() && c_step >= width, "C does not hold {m} rows");
+    let in_rows = a.col_stride == 1;
+    assert!(in_rows || a.row_stride == 1, "neither rows nor columns of the left operand lie side by side");
     for rows in tiles(&kernels, &(0..m)) {
+        let (kernel, a_step) = match in_rows {
+            true => (kernels.of_rows(rows.len(), width), a.row_stride),
+            false => (kernels.of(rows.len(), width), a.col_stride),
+        };
         // SAFETY: the operands hold the rows and the panel, as was checked.
         unsafe {
-            kernels.of_rows(rows.len(), kernels.cols)(&Tile {
+            kernel(&Tile {
                 depth,
-                a: a[rows.start * a_step..].as_ptr(),
+                a: a.data[rows.start * a.row_stride..].as_ptr(),
                 a_step,
                 offsets: core::ptr::null(),
                 b: panel.as_ptr(),
-                b_step: kernels.cols,
+                b_step: width,
                 c: c[rows.start * c_step..].as_mut_ptr(),
                 c_step,
-                cols: kernels.cols,
+                cols: width,
                 accumulate: adds,
                 finish: None,
                 ahead: core::ptr::null(),
@@ -310,6 +317,12 @@ pub(crate) fn panel_product(
             });
         }
     }
+}
+
+/// Columns of a narrow panel and of a full one.
+pub(crate) fn panel_widths() -> [usize; 2] {
+    let kernels = Kernels::current();
+    [kernels.narrow, kernels.cols]
 }
 
 /// Columns of a panel.

@@ -7,9 +7,9 @@ use crate::simd::{Level, Simd, level};
 pub(super) struct Tile {
     /// Depth of the product.
     pub depth: usize,
-    /// `A`'s panel: for each step of the depth, the tile's rows side by side. For a kernel in place, the tile's first row.
+    /// `A`: for each step of the depth, the tile's rows side by side. For a kernel in place, the tile's first row.
     pub a: *const f32,
-    /// For a kernel in place: elements from one row of `A` to the next.
+    /// Elements from one step of the depth to the next in `A`. For a kernel in place, from one row of `A` to the next.
     pub a_step: usize,
     /// For a kernel of windows: where each step of the depth lies, from a row's start on.
     pub offsets: *const usize,
@@ -152,7 +152,7 @@ unsafe fn tile<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile) {
                     sums[r][v] = s.mul_add(row, columns[v], sums[r][v]);
                 }
             }
-            a = a.add(R);
+            a = a.add(t.a_step);
             b = b.add(t.b_step);
         }
         store(s, t, sums);
@@ -224,22 +224,23 @@ unsafe fn tile_of_windows<S: Simd, const R: usize, const V: usize>(s: S, t: &Til
     }
 }
 
-/// A tile of one row, with enough independent sums to keep the machine busy.
+/// A tile of one row, with enough independent sums to keep the machine busy. The steps of the row lie side by side if it is `IN_PLACE`.
 #[inline(always)]
-unsafe fn row_tile<S: Simd, const V: usize>(s: S, t: &Tile) {
+unsafe fn row_tile<S: Simd, const V: usize, const IN_PLACE: bool>(s: S, t: &Tile) {
     const STEPS: usize = 4;
+    let a_step = if IN_PLACE { 1 } else { t.a_step };
     let mut sums = [[s.splat(0.0); V]; STEPS];
     let (mut a, mut b) = (t.a, t.b);
     // SAFETY: as in `tile`.
     unsafe {
         for _ in 0..t.depth / STEPS {
             for (i, sums) in sums.iter_mut().enumerate() {
-                let row = s.splat(*a.add(i));
+                let row = s.splat(*a.add(i * a_step));
                 for v in 0..V {
                     sums[v] = s.mul_add(row, s.load(b.add(i * t.b_step + v * S::LANES)), sums[v]);
                 }
             }
-            a = a.add(STEPS);
+            a = a.add(STEPS * a_step);
             b = b.add(STEPS * t.b_step);
         }
         for _ in 0..t.depth % STEPS {
@@ -247,7 +248,7 @@ unsafe fn row_tile<S: Simd, const V: usize>(s: S, t: &Tile) {
             for v in 0..V {
                 sums[0][v] = s.mul_add(row, s.load(b.add(v * S::LANES)), sums[0][v]);
             }
-            a = a.add(1);
+            a = a.add(a_step);
             b = b.add(t.b_step);
         }
         let mut total = [sums[0]];
@@ -371,16 +372,16 @@ macro_rules! kernels {
         }
 
         $(#[$attr])*
-        unsafe fn $run_row<const V: usize>(t: &Tile) {
+        unsafe fn $run_row<const V: usize, const IN_PLACE: bool>(t: &Tile) {
             // SAFETY: as above.
-            unsafe { row_tile::<_, V>($token, t) }
+            unsafe { row_tile::<_, V, IN_PLACE>($token, t) }
         }
 
         static $table: Tables = Tables {
-            packed: &[[$run_row::<1>, $run_row::<$wide>], $([$run::<$rows, 1>, $run::<$rows, $wide>]),*],
-            in_place: &[[$run_row::<1>, $run_row::<$wide>], $([$run_rows::<$rows, 1>, $run_rows::<$rows, $wide>]),*],
+            packed: &[[$run_row::<1, false>, $run_row::<$wide, false>], $([$run::<$rows, 1>, $run::<$rows, $wide>]),*],
+            in_place: &[[$run_row::<1, true>, $run_row::<$wide, true>], $([$run_rows::<$rows, 1>, $run_rows::<$rows, $wide>]),*],
             windows: &[[$run_windows::<1, 1>, $run_windows::<1, $wide>], $([$run_windows::<$rows, 1>, $run_windows::<$rows, $wide>]),*],
-            ahead: &[$run_row::<$wide>, $($run_ahead::<$rows, $wide>),*],
+            ahead: &[$run_row::<$wide, true>, $($run_ahead::<$rows, $wide>),*],
         };
     };
 }

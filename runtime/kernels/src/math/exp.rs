@@ -27,6 +27,20 @@ pub(crate) fn exp<S: Simd>(s: S, x: S::F) -> S::F {
     s.scale(s.add(q, s.splat(1.0)), n)
 }
 
+/// `2^x` for `x` of at most 0: 1 ulp; 0 where it would be subnormal, since some CPUs take a hundred times as long for such numbers.
+#[inline(always)]
+pub(crate) fn weight_of_two<S: Simd>(s: S, x: S::F) -> S::F {
+    let least = s.splat(-126.0);
+    // The operand order lets NaN through.
+    let bounded = s.max(least, x);
+    let n = s.round(bounded);
+    // 2^r over ±0.5.
+    let fitted =
+        [1.0, 0.693_147_2, 0.240_226_46, 0.055_503_286, 0.009_618_489, 0.001_339_993, 0.000_153_458_12];
+    let power = polynomial(s, s.sub(bounded, n), fitted);
+    s.select(s.lt(x, least), s.splat(0.0), s.scale(power, n))
+}
+
 /// `e^x - 1`: 2 ulp, also near 0; -1 for large negative `x`.
 #[inline(always)]
 pub(crate) fn exp_m1<S: Simd>(s: S, x: S::F) -> S::F {
