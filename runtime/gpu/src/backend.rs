@@ -161,7 +161,7 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
             | Storage::U16
             | Storage::U8 => R::upload(device, bytes),
         };
-        T { memory, layout: Layout::contiguous(shape), dtype, device: device.clone() }
+        T { memory, layout: Layout::contiguous(shape).into(), dtype, device: device.clone() }
     }
 
     fn into_data(tensor: T<R>) -> Result<TensorData, ExecutionError> {
@@ -202,7 +202,7 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
         }
         let tensor = elementwise::contiguous(tensor);
         if let Some(memory) = R::copy_between(&tensor.device, &byte_range(&tensor), device) {
-            let layout = Layout::contiguous(tensor.shape());
+            let layout = Layout::contiguous(tensor.shape()).into();
             return T { memory, layout, dtype: tensor.dtype, device: device.clone() };
         }
         match Self::into_data(tensor) {

@@ -1,6 +1,6 @@
 //! Counted memory from a pool of whole buffers, by size.
 
-use std::collections::{BTreeMap, HashMap};
+use rustc_hash::FxHashMap;
 use std::fmt::{self, Debug};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -120,8 +120,8 @@ const MOST_KEPT: u64 = 4;
 /// free takes the same ones again, and what was made for them serves again.
 #[derive(Debug)]
 pub struct Pool<B> {
-    /// By size, then by id, with the round before which they were last in use.
-    free: HashMap<u64, BTreeMap<u64, (B, u64)>>,
+    /// By size, the oldest last.
+    free: FxHashMap<u64, Vec<Free<B>>>,
     free_bytes: u64,
     used_bytes: u64,
     most_used_bytes: u64,
@@ -129,9 +129,19 @@ pub struct Pool<B> {
     now: u64,
 }
 
+/// A buffer that waits.
+#[derive(Debug)]
+struct Free<B> {
+    /// The buffer's: those that were made first have the least.
+    id: u64,
+    /// The round before which it was last in use.
+    since: u64,
+    buffer: B,
+}
+
 impl<B> Default for Pool<B> {
     fn default() -> Self {
-        Self { free: HashMap::new(), free_bytes: 0, used_bytes: 0, most_used_bytes: 0, now: 0 }
+        Self { free: FxHashMap::default(), free_bytes: 0, used_bytes: 0, most_used_bytes: 0, now: 0 }
     }
 }
 
@@ -145,7 +155,7 @@ pub fn size_class(bytes: usize) -> u64 {
 impl<B: Buffer> Pool<B> {
     /// A buffer of a [size](size_class) for use. Where there is none the caller makes one, and [says so](Self::use_new).
     pub fn take(&mut self, size: u64) -> Option<B> {
-        let (_, (buffer, _)) = self.free.get_mut(&size)?.pop_first()?;
+        let Free { buffer, .. } = self.free.get_mut(&size)?.pop()?;
         self.free_bytes -= size;
         self.use_new(size);
         Some(buffer)
@@ -165,7 +175,10 @@ impl<B: Buffer> Pool<B> {
         let size = buffer.bytes();
         self.used_bytes -= size;
         self.free_bytes += size;
-        self.free.entry(size).or_default().insert(buffer.id(), (buffer, self.now));
+        let (id, since) = (buffer.id(), self.now);
+        let free = self.free.entry(size).or_default();
+        let place = free.partition_point(|younger| younger.id > id);
+        free.insert(place, Free { id, since, buffer });
     }
 
     /// Takes out what was free for long, and what is more than a forward pass may need, longest unused first; called once a
@@ -178,8 +191,8 @@ impl<B: Buffer> Pool<B> {
         if excess == 0 && !self.now.is_multiple_of(LONGEST_UNUSED / 8) {
             return Vec::new();
         }
-        let each = |(&size, buffers): (&u64, &BTreeMap<u64, (B, u64)>)| {
-            buffers.iter().map(|(&id, &(_, since))| (since, id, size)).collect::<Vec<_>>()
+        let each = |(&size, free): (&u64, &Vec<Free<B>>)| {
+            free.iter().map(|free| (free.since, free.id, size)).collect::<Vec<_>>()
         };
         let mut oldest: Vec<(u64, u64, u64)> = self.free.iter().flat_map(each).collect();
         oldest.sort_unstable();
@@ -190,11 +203,13 @@ impl<B: Buffer> Pool<B> {
             }
             excess = excess.saturating_sub(size);
             self.free_bytes -= size;
-            released.extend(
-                self.free.get_mut(&size).and_then(|buffers| buffers.remove(&id)).map(|(buffer, _)| buffer),
-            );
+            if let Some(free) = self.free.get_mut(&size)
+                && let Some(place) = free.iter().position(|free| free.id == id)
+            {
+                released.push(free.remove(place).buffer);
+            }
         }
-        self.free.retain(|_, buffers| !buffers.is_empty());
+        self.free.retain(|_, free| !free.is_empty());
         released
     }
 
@@ -202,7 +217,7 @@ impl<B: Buffer> Pool<B> {
     pub fn take_unused(&mut self) -> Vec<B> {
         self.free_bytes = 0;
         let free = std::mem::take(&mut self.free);
-        free.into_values().flatten().map(|(_, (buffer, _))| buffer).collect()
+        free.into_values().flatten().map(|free| free.buffer).collect()
     }
 }
 

@@ -4,6 +4,7 @@ use crate::kernels::Template;
 use crate::language::{Factors, Storage};
 use kiln_tensor::backend::{DeviceOps, ExecutionError};
 use kiln_tensor::{Activation, DType};
+use smallvec::SmallVec;
 use std::fmt::Debug;
 use std::future::Future;
 use std::ops::Range;
@@ -203,9 +204,9 @@ pub struct Last<'a, R: Runtime> {
 #[derive(Debug)]
 pub struct Amendment<'a, R: Runtime> {
     /// Its further buffers, behind those that it has.
-    pub buffers: Vec<&'a R::Memory>,
+    pub buffers: SmallVec<[&'a R::Memory; 4]>,
     /// Its further parameters, behind those that it has.
-    pub parameters: Vec<u32>,
+    pub parameters: SmallVec<[u32; 16]>,
     /// Bytes more that it reads and writes; fewer where that is negative.
     pub moved: isize,
     /// What becomes of its result; nothing where it is still what it writes.

@@ -7,6 +7,7 @@ use kiln_tensor::backend::{Layout, Primitive, SliceRange};
 use kiln_tensor::{DType, Shape};
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// A tensor on a device: shared memory seen through a layout.
 ///
@@ -15,7 +16,8 @@ use std::ops::Range;
 #[derive(Clone)]
 pub struct GpuTensor<R: Runtime> {
     pub(crate) memory: R::Memory,
-    pub(crate) layout: Layout,
+    /// Shared, since every operation is handed clones.
+    pub(crate) layout: Arc<Layout>,
     pub(crate) dtype: DType,
     pub(crate) device: R::Device,
 }
@@ -109,7 +111,7 @@ impl<R: Runtime> GpuTensor<R> {
         };
         require::<R>(device, dtype);
         let memory = R::allocate(device, elements * element_bytes(dtype));
-        Self { memory, layout: Layout::contiguous(shape), dtype, device: device.clone() }
+        Self { memory, layout: Layout::contiguous(shape).into(), dtype, device: device.clone() }
     }
 
     /// The device that holds it.
@@ -179,8 +181,8 @@ impl<R: Runtime> GpuTensor<R> {
     }
 
     /// The same memory through another layout.
-    pub(crate) fn with_layout(self, layout: Layout) -> Self {
-        Self { layout, ..self }
+    pub(crate) fn with_layout(self, layout: impl Into<Arc<Layout>>) -> Self {
+        Self { layout: layout.into(), ..self }
     }
 
     /// Whether the memory may be written to: it is all this tensor's, and nobody else holds it.
@@ -207,8 +209,8 @@ impl<R: Runtime> GpuTensor<R> {
         let (size, alignment) = (element_bytes(self.dtype), R::limits(&self.device).binding_alignment);
         let start = first as usize * size / alignment * alignment;
         let memory = R::window(&self.memory, start..(last as usize + 1) * size);
-        let layout = Layout { offset: self.layout.offset - start / size, ..self.layout.clone() };
-        Self { memory, layout, ..self.clone() }
+        let layout = Layout { offset: self.layout.offset - start / size, ..(*self.layout).clone() };
+        Self { memory, layout: layout.into(), ..self.clone() }
     }
 
     /// A range of a dim.

@@ -236,7 +236,7 @@ impl<R: Runtime> Views<R> {
     fn launch(&self, expression: &Expression, parameters: &[Scalar], shape: &Shape) {
         let Some(device) = self.results.first().map(|result| &result.device) else { return };
         let layouts =
-            |tensors: &'_ [GpuTensor<R>]| tensors.iter().map(|tensor| tensor.layout.clone()).collect();
+            |tensors: &'_ [GpuTensor<R>]| tensors.iter().map(|tensor| (*tensor.layout).clone()).collect();
         let views: [Vec<Layout>; 3] =
             [layouts(&self.operands), self.counters.clone(), layouts(&self.results)];
         let views = views.concat();

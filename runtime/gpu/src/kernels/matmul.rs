@@ -5,7 +5,7 @@ use super::direct::{Bias, Direct, LANES, Reading, fours_along, least_left_over};
 use super::gemv::{self, Gemv};
 use super::reduce::by_subgroups;
 use super::then::{self, Then};
-use super::tune::{self, Variant};
+use super::tune::{self, Name, Variant};
 use super::warps::{self, WarpTile};
 use super::{Template, block, elementwise};
 use crate::language::{Builder, Builtin, Factors, Kernel, Storage, Value};
@@ -14,6 +14,8 @@ use crate::tensor::{GpuTensor, element_bytes, held_as};
 use core::ops::Range;
 use kiln_tensor::backend::{Layout, Primitive};
 use kiln_tensor::{Activation, DType};
+use smallvec::{SmallVec, smallvec};
+use std::fmt;
 
 /// Invocations of a workgroup along x and y.
 const SIDE: u32 = 16;
@@ -83,13 +85,14 @@ impl Tiling {
             Tiling::Warps(..) => format!("{family}_by_warps"),
         }
     }
+}
 
-    /// Tells it from others in words.
-    pub(super) fn name(self) -> String {
+impl fmt::Display for Tiling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [high, wide] = self.tile();
         match self {
-            Tiling::Invocations(_) => format!("tiles {high}x{wide}"),
-            Tiling::Warps(factors, _) => format!("tiles {high}x{wide} of {factors:?}"),
+            Tiling::Invocations(_) => write!(f, "{high}x{wide}"),
+            Tiling::Warps(factors, _) => write!(f, "{high}x{wide} of {factors:?}"),
         }
     }
 }
@@ -392,10 +395,10 @@ impl<R: Runtime> Product<'_, R> {
         };
         let access = [walk.access(0), walk.access(1)];
         let strided = access.contains(&Access::Strided);
-        let mut tensors = vec![self.lhs, self.rhs];
+        let mut tensors: SmallVec<[_; 4]> = smallvec![self.lhs, self.rhs];
         tensors.extend(self.bias.map(|(bias, _)| bias));
         tensors.push(self.out);
-        let mut words = size.map(|n| n as u32).to_vec();
+        let mut words: SmallVec<[u32; 32]> = size.iter().map(|&n| n as u32).collect();
         words.extend(walk.dim_words().filter(|_| strided));
         for (n, view) in [left, right].into_iter().enumerate() {
             words.push(view.offset as u32);
@@ -442,7 +445,7 @@ struct Kernels<'a, 'b, R: Runtime> {
 }
 
 impl<R: Runtime> Kernels<'_, '_, R> {
-    fn variant(&self, name: String, template: impl Into<Template>, tile: [u32; 2]) -> Variant {
+    fn variant(&self, name: Name, template: impl Into<Template>, tile: [u32; 2]) -> Variant {
         let [rows, columns, _] = self.size;
         let blocks = [columns.div_ceil(tile[1] as usize), rows.div_ceil(tile[0] as usize), self.count];
         Variant { name, template: template.into(), blocks }
@@ -462,7 +465,7 @@ impl<R: Runtime> Kernels<'_, '_, R> {
             then: Vec::new(),
         };
         let tile = [template.rows, template.columns()];
-        self.variant(String::from("gemv"), template, tile)
+        self.variant(Name::Gemv, template, tile)
     }
 
     /// In tiles that workgroups share.
@@ -475,7 +478,7 @@ impl<R: Runtime> Kernels<'_, '_, R> {
             activation: self.of.activation,
             then: Vec::new(),
         };
-        self.variant(tiling.name(), template, tiling.tile())
+        self.variant(Name::Tiles(tiling), template, tiling.tile())
     }
 
     /// Without shared memory: in the usual blocks, or those of so many rows and columns.
@@ -510,7 +513,7 @@ impl<R: Runtime> Kernels<'_, '_, R> {
             activation: self.of.activation,
             then: Vec::new(),
         };
-        self.variant(format!("blocks {high}x{wide}"), template, [high, wide * LANES])
+        self.variant(Name::Blocks([high, wide]), template, [high, wide * LANES])
     }
 
     /// In blocks of other sizes, none of which is twice as high as the product.

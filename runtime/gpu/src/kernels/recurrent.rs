@@ -418,5 +418,10 @@ fn kept<R: Runtime>(
         return make();
     }
     let memory = R::derived(&of.memory, key, || make().memory);
-    GpuTensor { memory, layout: Layout::contiguous(shape), dtype: of.dtype(), device: of.device.clone() }
+    GpuTensor {
+        memory,
+        layout: Layout::contiguous(shape).into(),
+        dtype: of.dtype(),
+        device: of.device.clone(),
+    }
 }

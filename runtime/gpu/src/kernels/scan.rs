@@ -8,6 +8,7 @@ use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, computed_in, element_bytes, held_as};
 use kiln_tensor::backend::{Layout, Primitive};
 use kiln_tensor::{CumulativeOp, DType, Shape};
+use std::sync::Arc;
 
 /// A running fold along one dim; a workgroup goes along each lane, or each part of one, as many elements at a time as it has
 /// invocations.
@@ -132,7 +133,7 @@ pub(crate) fn cumulative<R: Runtime>(
         return out;
     }
     let layouts = match reverse {
-        true => [&tensor.layout, &out.layout].map(|layout| reversed(layout, dim)),
+        true => [&tensor.layout, &out.layout].map(|layout| Arc::new(reversed(layout, dim))),
         false => [tensor.layout.clone(), out.layout.clone()],
     };
     let [from, to] = layouts;

@@ -118,7 +118,7 @@ impl<R: Runtime> Reader<'_, R> {
         let moved: usize = further.iter().map(|tensor| tensor.bytes_in_memory()).sum();
         Some(Amendment {
             buffers: further.iter().map(|tensor| &tensor.memory).collect(),
-            parameters: self.words.to_vec(),
+            parameters: self.words.into(),
             moved: moved as isize - bytes as isize,
             instead: Some(Instead {
                 without,

@@ -7,6 +7,7 @@ use crate::language::{Buffer, Builder, Value};
 use crate::runtime::{Amendment, Last, Runtime};
 use crate::tensor::{GpuTensor, held_as};
 use kiln_tensor::{DType, Expression, Scalar, Shape, Step};
+use smallvec::SmallVec;
 
 /// Programs that one kernel does at most.
 const MOST: usize = 4;
@@ -151,7 +152,7 @@ fn amendment<'a, R: Runtime>(
     if !operands.iter().all(fits) {
         return None;
     }
-    let mut words = Vec::with_capacity(16);
+    let mut words = SmallVec::new();
     let mut kinds: Vec<(DType, Access)> = operands.iter().map(|x| (x.dtype, Access::Linear)).collect();
     let mut rank = 0;
     if operands.iter().all(|x| lies_as(x, shape)) {

@@ -1,13 +1,38 @@
 //! Which of several kernels that do the same a device runs: the usual one, or the one that was fastest when they were timed.
 
+use super::matmul::Tiling;
 use super::{Template, launch_blocks};
 use crate::runtime::Runtime;
 use crate::tensor::GpuTensor;
+use std::fmt;
+
+/// Tells a kernel from others of its class. It is printed only where kernels are timed: what was found is kept by it.
+#[derive(Clone, Copy)]
+pub(super) enum Name {
+    /// The one for products of few rows.
+    Gemv,
+    /// Products in tiles.
+    Tiles(Tiling),
+    /// Products in blocks of so many rows and columns.
+    Blocks([u32; 2]),
+    /// Convolutions of so many neighbours at a time.
+    Pixels(u32),
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Name::Gemv => f.write_str("gemv"),
+            Name::Tiles(tiling) => write!(f, "tiles {tiling}"),
+            Name::Blocks([high, wide]) => write!(f, "blocks {high}x{wide}"),
+            Name::Pixels(pixels) => write!(f, "{pixels} pixels"),
+        }
+    }
+}
 
 /// A kernel of one workgroup a block.
 pub(super) struct Variant {
-    /// Tells it from others of its class.
-    pub name: String,
+    pub name: Name,
     pub template: Template,
     /// How many blocks there are along x, y and z.
     pub blocks: [usize; 3],
@@ -28,7 +53,8 @@ pub(super) fn launch_fastest<R: Runtime>(
         let mut variants = others();
         variants.retain(|other| other.template != chosen.template);
         variants.insert(0, chosen);
-        let names: Vec<&str> = variants.iter().map(|variant| variant.name.as_str()).collect();
+        let names: Vec<String> = variants.iter().map(|variant| variant.name.to_string()).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let best = R::fastest(device, &class(), &names, &mut |n| {
             let Variant { template, blocks, .. } = &variants[n];
             launch_blocks::<R>(device, template.clone(), tensors, words, *blocks, false);

@@ -3,7 +3,7 @@
 use super::super::elementwise;
 use super::super::matmul::{Epilogue, Tile, Tiling, matmul};
 use super::super::then::{self, Then};
-use super::super::tune::{self, Variant};
+use super::super::tune::{self, Name, Variant};
 use super::super::{block, launch_open, line_of};
 use super::reach::{Phase, Reach};
 use super::{Geometry, LINE, Sizes, from_start, rows, spatial_dims, volume, within_image, zero};
@@ -12,6 +12,7 @@ use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, held_as};
 use kiln_tensor::backend::Layout;
 use kiln_tensor::{Activation, ConvOptions, ConvTransposeOptions, DType, Scalar, Shape, Windows, spatial};
+use smallvec::{SmallVec, smallvec};
 
 /// A convolution: a tiled product of the weights with the windows (which are gathered on the way), or, where a group has few
 /// channels, one result an invocation. A transposed one gathers what reaches each element of the result, phase by phase.
@@ -213,11 +214,11 @@ impl Convolution {
     }
 
     /// The sizes of the input and the result, and the padding.
-    pub fn size_words(&self) -> Vec<u32> {
+    pub fn size_words(&self) -> impl Iterator<Item = u32> + use<> {
         let Windows { input, output, padding, .. } = self.windows;
         let (from, to) = if self.transposed { (output, input) } else { (input, output) };
         let sizes = [from, to, padding.map(|(before, _)| before)];
-        sizes.into_iter().flatten().map(|size| size as u32).collect()
+        sizes.into_iter().flatten().map(|size| size as u32)
     }
 
     /// Its class among those that are timed, but for what `rows` says of the result.
@@ -260,8 +261,19 @@ impl Convolution {
             }
             return out;
         }
-        let (x, weight) = (from_start(x), from_start(weight));
-        let bias = bias.map(from_start);
+        self.by_windows(&from_start(x), &from_start(weight), bias.map(from_start), activation, &out);
+        out
+    }
+
+    /// [`Convolution::run`] by a kernel that gathers each window: a tiled product, or one result an invocation.
+    fn by_windows<R: Runtime>(
+        &self,
+        x: &GpuTensor<R>,
+        weight: &GpuTensor<R>,
+        bias: Option<GpuTensor<R>>,
+        activation: Option<Activation>,
+        out: &GpuTensor<R>,
+    ) {
         let template = |tiling| Conv {
             dtype: x.dtype,
             geometry: self.geometry(),
@@ -271,30 +283,29 @@ impl Convolution {
             tiling,
             then: Vec::new(),
         };
-        let mut tensors = vec![&x, &weight];
+        let mut tensors: SmallVec<[_; 4]> = smallvec![x, weight];
         tensors.extend(&bias);
-        tensors.push(&out);
+        tensors.push(out);
         let sizes = [self.batch, self.groups, self.in_channels, self.out_channels];
-        let mut words = sizes.map(|n| n as u32).to_vec();
+        let mut words: SmallVec<[u32; 16]> = sizes.iter().map(|&n| n as u32).collect();
         words.extend(self.size_words());
         let columns = self.size().iter().product::<usize>();
         // A tile of few rows or columns computes mostly what nobody asked for.
         if self.out_channels < 8 || (self.transposed && columns < 8) || x.is_empty() {
             launch_open::<R>(&x.device, template(None), &tensors, &words, line_of::<R>(&x.device, out.len()));
-            return out;
+            return;
         }
         let depth = self.in_channels * self.taps().kernel_length() as usize;
         let variant = |tiling: Tiling| {
             let [high, wide] = tiling.tile();
             let across = columns.div_ceil(wide as usize);
             let blocks = [across, self.out_channels.div_ceil(high as usize), self.places()];
-            Variant { name: tiling.name(), template: template(Some(tiling)).into(), blocks }
+            Variant { name: Name::Tiles(tiling), template: template(Some(tiling)).into(), blocks }
         };
         let class = || self.class(x.dtype, &tune::rounded(columns).to_string());
         let (usual, others) = Tiling::of::<R>(&x.device, x.dtype, [self.out_channels, columns, depth]);
         let others = || others.map(variant).collect();
         tune::launch_fastest::<R>(&x.device, class, variant(usual), others, &tensors, &words);
-        out
     }
 
     /// A transposed convolution with windows of single elements: a product of the turned weights with the channels.
@@ -322,7 +333,7 @@ impl Convolution {
         };
         // Where kernels do not see all of it, a product is joined of several.
         let y = elementwise::contiguous(y);
-        let layout = Layout { offset: y.layout.offset, ..out.layout };
+        let layout = Layout { offset: y.layout.offset, ..(*out.layout).clone() };
         y.with_layout(layout)
     }
 }

@@ -9,7 +9,7 @@ pub use rows::RowWeightGradient;
 use super::super::elementwise;
 use super::super::matmul::{Tile, Tiling, matmul};
 use super::super::reduce::{Fold, Group, by_subgroups, fold_leading};
-use super::super::tune::{self, Variant};
+use super::super::tune::{self, Name, Variant};
 use super::super::{block, launch_blocks};
 use super::conv::{transposed_windows, windows_over};
 use super::{Geometry, LINE, Sizes, from_start, volume, within_image, zero};
@@ -195,7 +195,7 @@ impl Gradient {
             let variant = |tiling: Tiling| {
                 let [wide, high] = across(tiling);
                 let template = template(Some(tiling)).into();
-                Variant { name: tiling.name(), template, blocks: [wide, high, deep] }
+                Variant { name: Name::Tiles(tiling), template, blocks: [wide, high, deep] }
             };
             let others = || others.map(variant).collect();
             tune::launch_fastest::<R>(

@@ -5,7 +5,7 @@ use super::super::direct::{Bias, LANES, Side, least_left_over};
 use super::super::elementwise::{self, from_start};
 use super::super::matmul::{Epilogue, Product};
 use super::super::then::{self, Then};
-use super::super::tune::{self, Variant};
+use super::super::tune::{self, Name, Variant};
 use super::super::{access::Walk, block};
 use super::conv::Convolution;
 use super::reach::Phase;
@@ -15,6 +15,8 @@ use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, held_as};
 use kiln_tensor::backend::Layout;
 use kiln_tensor::{Activation, DType, Shape};
+use smallvec::{SmallVec, smallvec};
+use std::sync::Arc;
 
 /// The most products for which an invocation has a line of code each.
 pub(super) const MOST_UNROLLED: u32 = 512;
@@ -308,12 +310,13 @@ pub(super) fn conv<R: Runtime>(
         let blocks = size[2].div_ceil(pixels as usize) * rows;
         let (across, down) = (blocks.div_ceil(LANES as usize), out_channels / channels as usize);
         let blocks = [across, down, convolution.places()];
-        Variant { name: format!("{pixels} pixels"), template: template(pixels).into(), blocks }
+        Variant { name: Name::Pixels(pixels), template: template(pixels).into(), blocks }
     };
     let class = || convolution.class(out.dtype, &format!("{} rows of {}", tune::rounded(rows), size[2]));
-    let mut words = [groups, in_channels, out_channels].map(|n| n as u32).to_vec();
+    let mut words: SmallVec<[u32; 16]> =
+        [groups, in_channels, out_channels].iter().map(|&n| n as u32).collect();
     words.extend(convolution.size_words());
-    let mut tensors = vec![&x, &weight];
+    let mut tensors: SmallVec<[_; 4]> = smallvec![&x, &weight];
     tensors.extend(&bias);
     tensors.push(out);
     let others = || lengths.filter(|&pixels| pixels > 1).map(variant).collect();
@@ -327,16 +330,21 @@ fn packed<R: Runtime>(weight: GpuTensor<R>, of: &Convolution, channels: usize) -
     let [input, output] = [of.in_channels, of.out_channels];
     // Of a transposed convolution the output channels are within the input's.
     let (from, to) = if of.transposed { (output * window, window) } else { (window, input * window) };
-    let strides = [input * output * window, channels * to, from, 1, to];
-    let blocked = Layout {
-        shape: Shape::from([of.groups, output / channels, input, window, channels]),
-        strides: strides.map(|stride| stride as isize).to_vec(),
-        offset: weight.layout.offset,
-    };
-    let layout = Layout::contiguous(blocked.shape.clone());
     let key = [weight.layout.offset, weight.len() * 16 + channels, from, to];
-    let memory =
-        R::derived(&weight.memory, key, || elementwise::copy(&weight.clone().with_layout(blocked)).memory);
+    let memory = R::derived(&weight.memory, key, || {
+        let strides = [input * output * window, channels * to, from, 1, to];
+        let blocked = Layout {
+            shape: Shape::from([of.groups, output / channels, input, window, channels]),
+            strides: strides.map(|stride| stride as isize).to_vec(),
+            offset: weight.layout.offset,
+        };
+        elementwise::copy(&weight.clone().with_layout(blocked)).memory
+    });
+    // The kernel knows how they lie: all that is told of them is how many there are, and where the first is.
+    let layout = match weight.layout.offset {
+        0 => weight.layout,
+        _ => Arc::new(Layout::contiguous(weight.layout.shape.clone())),
+    };
     GpuTensor { memory, layout, dtype: weight.dtype, device: weight.device }
 }
 

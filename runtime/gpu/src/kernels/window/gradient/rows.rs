@@ -5,7 +5,7 @@
 use super::super::super::block;
 use super::super::super::direct::{LANES, Side};
 use super::super::super::reduce::fold_leading;
-use super::super::super::tune::{self, Variant};
+use super::super::super::tune::{self, Name, Variant};
 use super::super::rows::{ImageRow, MOST_UNROLLED, WIDEST_UNROLLED, channels_of_block, columns};
 use super::super::{Geometry, Sizes, zero};
 use super::{Gradient, LONGEST};
@@ -150,7 +150,7 @@ pub(super) fn weight_gradient<R: Runtime>(
     let variant = |pixels| {
         let template = RowWeightGradient { dtype, result, geometry, padded, channels, pixels };
         let blocks = [across, blocks, parts * groups];
-        Variant { name: format!("{pixels} pixels"), template: template.into(), blocks }
+        Variant { name: Name::Pixels(pixels), template: template.into(), blocks }
     };
     let usual = variant(lengths.find(fits).unwrap_or(1));
     let others = || lengths.filter(fits).map(variant).collect();
