@@ -319,6 +319,9 @@ pub enum Op {
     /// The numbers of all invocations of a subgroup joined by a function whose order does not matter: a sum, a product, the smallest, the
     /// largest, the logical and, the logical or. All of them are here. Of NaN and numbers the smallest and the largest are not said.
     JoinSubgroup(Binary, Id),
+    /// The number that one of four neighbours of a subgroup has, by its place among them: its lanes are neighbours by fours. All four of
+    /// them are here.
+    OfQuad(Id, u32),
 }
 
 /// What an invocation does.

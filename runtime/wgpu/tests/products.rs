@@ -1,9 +1,13 @@
 //! Products, convolutions and attention of sizes that no block of a kernel divides, beside the CPU's. Numbers are small and whole, so that
 //! sums are exact in any order.
 
+use kiln_gpu::kernels::access::Access;
+use kiln_gpu::kernels::matmul::{Matmul, Tiling};
+use kiln_gpu::runtime::{Launch, Runtime};
 use kiln_ndarray::NdArray;
 use kiln_tensor::backend::{Backend, Primitive, SliceRange};
-use kiln_tensor::{Activation, AttentionOptions, ConvOptions, TensorData};
+use kiln_tensor::{Activation, AttentionOptions, ConvOptions, DType, TensorData};
+use kiln_wgpu::{WgpuDevice, WgpuRuntime, WgpuTensor};
 
 type Wgpu = kiln_wgpu::Wgpu;
 type Cpu = NdArray;
@@ -55,6 +59,45 @@ fn products_of_any_size() {
                     same(&what, product::<Wgpu>(&a, &b, transposed), product::<Cpu>(&a, &b, transposed), 0.0);
                 }
             }
+        }
+    }
+}
+
+/// `a · b` by the kernel that devices choose by timing it alone.
+fn product_by_quads(a: &WgpuTensor, b: &WgpuTensor, each: [u32; 2]) -> WgpuTensor {
+    let (device, tiling) = (WgpuDevice::default(), Tiling::Quads(each));
+    let [rows, depth, columns] = [a.dims()[0], a.dims()[1], b.dims()[1]].map(|size| size as u32);
+    let out = WgpuTensor::empty([rows as usize, columns as usize].into(), DType::F32, &device);
+    let batch = (Access::Single, Access::Single, 0);
+    let template =
+        Matmul { dtype: DType::F32, batch, tiling, bias: false, activation: None, then: Vec::new() };
+    let (block, starts, strides) = ([0, 0, 0], [0, 0], [depth, 1, columns, 1]);
+    let parameters = [block.as_slice(), &[rows, columns, depth], &starts, &strides].concat();
+    let memories = [a, b, &out].map(|tensor| tensor.memory().expect("a tensor that lies row-major"));
+    let [high, wide] = each.map(|each| 16 * each);
+    let launch = Launch {
+        template: template.into(),
+        buffers: &memories.each_ref(),
+        parameters: &parameters,
+        groups: [columns.div_ceil(wide), rows.div_ceil(high), 1],
+        moved: 0,
+        writes_all_of: None,
+    };
+    WgpuRuntime::launch(&device, launch);
+    out
+}
+
+#[test]
+fn products_whose_left_side_goes_from_lane_to_lane() {
+    if !WgpuRuntime::limits(&WgpuDevice::default()).subgroups {
+        return;
+    }
+    for each in [[2, 2], [4, 2]] {
+        for [rows, columns, depth] in [[65, 33, 70], [7, 100, 5], [130, 68, 16]] {
+            let (a, b) = (numbers(&[rows, depth], 1), numbers(&[depth, columns], 2));
+            let own = product_by_quads(&on::<Wgpu>(&a), &on::<Wgpu>(&b), each);
+            let what = format!("{rows}×{depth} by {depth}×{columns}, {each:?} each");
+            same(&what, own, Cpu::matmul(on::<Cpu>(&a), on::<Cpu>(&b)), 0.0);
         }
     }
 }

@@ -4,9 +4,9 @@
 //! was read. An invocation keeps a block of the result in variables; its lanes differ in columns alone, so that the left side is
 //! read once for all of them. Both sides are read four elements at a time where they lie so.
 
-use super::access::{self, Access, Operand};
-use super::block;
+use super::access::Access;
 use super::matmul::Epilogue;
+use super::product::ProductParameters;
 use super::then::{self, Then};
 use crate::language::{Buffer, Builder, Builtin, Fours, Kernel, Type, Value};
 use crate::tensor::held_as;
@@ -98,30 +98,23 @@ pub(super) fn fours_along(layout: &Layout) -> bool {
 }
 
 impl Direct {
-    /// The kernel. Parameters: its `block`; rows, columns, depth; the batch's dims and both operands; the strides of both sides, outer before inner; where the bias starts and its stride.
+    /// The kernel. Parameters: those of [`Matmul`](super::matmul::Matmul).
     pub fn kernel(&self) -> Kernel {
         let storage = held_as(self.dtype);
         Builder::kernel("direct", [LANES, 1], |k| {
             let lhs = Side::declare(k, self.dtype, self.lhs_fours);
             let rhs = Side::declare(k, self.dtype, self.rhs != Reading::Single);
-            let bias = self.bias.map(|side| (k.input(storage), side));
+            let bias = self.bias.map(|_| k.input(storage));
             // Blocks of neighbouring columns are written four at a time too.
             let (output, output_fours) = match self.rhs {
                 Reading::Columns => (None, Some(k.output_of_fours(storage))),
                 Reading::Depth | Reading::Single => (Some(k.output(storage)), None),
             };
-            let [block_column, block_row, batch] = block(k);
-            let [rows, columns, depth] = [k.parameter(), k.parameter(), k.parameter()];
-            let dims = k.parameters(self.batch.2);
-            let [left, right] =
-                [self.batch.0, self.batch.1].map(|access| Operand::declare(k, access, self.batch.2));
-            let left_strides = [k.parameter(), k.parameter()];
-            let right_strides = [k.parameter(), k.parameter()];
-            let bias = bias.map(|(buffer, side)| ((buffer, k.parameter(), k.parameter()), side));
-            let epilogue = Epilogue { bias, activation: self.activation };
-            let then = then::declare(k, &self.then);
-            let coordinates = access::coordinates(batch, &dims);
-            let (left, right) = (left.at(batch, &coordinates), right.at(batch, &coordinates));
+            let product = ProductParameters::declare(k, self.batch, bias, &self.then);
+            let ProductParameters { block, size: [rows, columns, depth], bias, then, .. } = product;
+            let [block_column, block_row, batch] = block;
+            let ((left, left_strides), (right, right_strides)) = (product.left, product.right);
+            let epilogue = Epilogue { bias: bias.zip(self.bias), activation: self.activation };
 
             // What lies beyond the product repeats its last row or column, and is not written.
             let row_start = block_row * self.rows;

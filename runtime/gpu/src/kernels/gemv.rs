@@ -2,9 +2,9 @@
 //! it is read. A workgroup shares the depth of a few columns: where a column's elements lie together and the device has subgroups, all of
 //! it has a part of each column.
 
-use super::access::{self, Access, Operand};
-use super::block;
+use super::access::Access;
 use super::matmul::Epilogue;
+use super::product::ProductParameters;
 use super::then::{self, Then};
 use crate::language::{Binary, Buffer, Builder, Builtin, Kernel, Type, Value, Variable};
 use crate::tensor::held_as;
@@ -60,18 +60,16 @@ impl Gemv {
             let (lhs, rhs) = (k.input(storage), k.input(storage));
             let bias = self.bias.then(|| k.input(storage));
             let output = k.output(storage);
-            let [block_column, _, batch] = block(k);
-            let [rows, columns, depth] = [k.parameter(), k.parameter(), k.parameter()];
-            let dims = k.parameters(self.batch.2);
-            let [left, right] =
-                [self.batch.0, self.batch.1].map(|access| Operand::declare(k, access, self.batch.2));
-            let left_strides = [k.parameter(), k.parameter()];
-            let right_strides = [k.parameter(), k.parameter()];
-            let bias = bias.map(|bias| (bias, k.parameter(), k.parameter()));
-            let then = then::declare(k, &self.then);
+            let product = ProductParameters::declare(k, self.batch, bias, &self.then);
+            let ProductParameters {
+                block: [block_column, _, batch],
+                size: [rows, columns, depth],
+                bias,
+                then,
+                ..
+            } = product;
+            let ((left, left_strides), (right, right_strides)) = (product.left, product.right);
             let epilogue = Epilogue { bias, activation: self.activation };
-            let coordinates = access::coordinates(batch, &dims);
-            let (left, right) = (left.at(batch, &coordinates), right.at(batch, &coordinates));
             let first_column = block_column * self.columns();
             // What lies beyond the product repeats its last row or column, and is not written.
             let sides = Sides {

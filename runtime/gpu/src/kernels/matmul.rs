@@ -1,14 +1,15 @@
 //! Matrix products in tiles that a workgroup shares, and what follows them: a bias and an activation.
 
-use super::access::{self, Access, Operand, Walk};
+use super::access::{self, Access, Walk};
 use super::direct::{Bias, Direct, LANES, Reading, fours_along, least_left_over};
 use super::gemv::{self, Gemv};
+use super::product::ProductParameters;
 use super::reduce::by_subgroups;
 use super::then::{self, Then};
 use super::tune::{self, Name, Variant};
 use super::warps::{self, WarpTile};
-use super::{Template, block, elementwise};
-use crate::language::{Builder, Builtin, Factors, Kernel, Storage, Value};
+use super::{Template, elementwise};
+use crate::language::{Array, Builder, Builtin, Factors, Kernel, Storage, Value, Variable};
 use crate::runtime::{Matrices, MatrixProduct, Runtime};
 use crate::tensor::{GpuTensor, element_bytes, held_as};
 use core::ops::Range;
@@ -18,11 +19,13 @@ use smallvec::{SmallVec, smallvec};
 use std::fmt;
 
 /// Invocations of a workgroup along x and y.
-const SIDE: u32 = 16;
+pub(super) const SIDE: u32 = 16;
 /// Rows and columns of the result that an invocation computes: every [`SIDE`]-th of its workgroup's.
 const EACH: [u32; 2] = [4, 4];
 /// What else they may be: what a workgroup shares is within the 16 KB that all devices have.
 const OTHERS: [[u32; 2]; 4] = [[2, 2], [4, 8], [8, 4], [8, 8]];
+/// What they may be where the quads of subgroups share rows: the more rows there are, the more is handed on.
+const OF_QUADS: [[u32; 2]; 3] = [[4, 4], [8, 4], [8, 8]];
 /// Rows and columns of a warp, in 16s. Not chosen on a GPU yet.
 const OF_WARP: [u32; 2] = [2, 2];
 /// What else they may be: with more, sums do not find registers.
@@ -30,7 +33,7 @@ const OTHERS_OF_WARP: [[u32; 2]; 2] = [[2, 4], [4, 2]];
 /// Rows, columns and depth from which on warps compute a product: of less most of what they compute is padding.
 const LEAST_OF_WARPS: usize = 16;
 /// Products that a workgroup adds between two looks at memory.
-const DEPTH: u32 = 16;
+pub(super) const DEPTH: u32 = 16;
 
 /// Rows of the blocks in which products of many rows are computed without shared memory.
 const MOST_ROWS: u32 = 8;
@@ -43,6 +46,9 @@ const MOST_COLUMNS: u32 = 16;
 pub enum Tiling {
     /// Each invocation so many rows and columns.
     Invocations([u32; 2]),
+    /// Each invocation so many rows and columns, and four neighbours of a subgroup the same rows: each reads a part of the left side, and
+    /// hands it to the others. Memory that the workgroup shares holds the right side alone.
+    Quads([u32; 2]),
     /// Each of its warps so many times 16 rows and columns, by tensor cores.
     Warps(Factors, [u32; 2]),
 }
@@ -57,15 +63,19 @@ impl Tiling {
         let is_large = size.iter().all(|&length| length >= LEAST_OF_WARPS);
         let factors = R::factors(device, dtype).filter(|_| is_large && dtype.is_float());
         let by_invocations = [EACH].into_iter().chain(OTHERS).map(Tiling::Invocations);
+        let subgroups = by_subgroups::<R>(device, dtype);
+        let by_quads = OF_QUADS.into_iter().filter(move |_| subgroups).map(Tiling::Quads);
         let by_warps = factors.map(|factors| OTHERS_OF_WARP.map(|each| Tiling::Warps(factors, each)));
         let usual = factors.map_or(Tiling::Invocations(EACH), |factors| Tiling::Warps(factors, OF_WARP));
-        (usual, by_warps.into_iter().flatten().chain(by_invocations))
+        (usual, by_warps.into_iter().flatten().chain(by_invocations).chain(by_quads))
     }
 
     /// The size of a workgroup.
     pub(super) fn workgroup(self) -> [u32; 2] {
         match self {
             Tiling::Invocations(_) => [SIDE, SIDE],
+            // Only in a line can subgroups be told apart.
+            Tiling::Quads(_) => [SIDE * SIDE, 1],
             Tiling::Warps(..) => warps::GROUP,
         }
     }
@@ -73,7 +83,7 @@ impl Tiling {
     /// Rows and columns of a workgroup's tile.
     pub(super) fn tile(self) -> [u32; 2] {
         match self {
-            Tiling::Invocations(each) => each.map(|each| SIDE * each),
+            Tiling::Invocations(each) | Tiling::Quads(each) => each.map(|each| SIDE * each),
             Tiling::Warps(_, each) => warps::tile(each),
         }
     }
@@ -82,6 +92,7 @@ impl Tiling {
     pub(super) fn kernel(self, family: &str) -> String {
         match self {
             Tiling::Invocations(_) => family.to_owned(),
+            Tiling::Quads(_) => format!("{family}_by_quads"),
             Tiling::Warps(..) => format!("{family}_by_warps"),
         }
     }
@@ -92,6 +103,7 @@ impl fmt::Display for Tiling {
         let [high, wide] = self.tile();
         match self {
             Tiling::Invocations(_) => write!(f, "{high}x{wide}"),
+            Tiling::Quads(_) => write!(f, "{high}x{wide} by quads"),
             Tiling::Warps(factors, _) => write!(f, "{high}x{wide} of {factors:?}"),
         }
     }
@@ -124,6 +136,7 @@ impl<'k> Tile<'k> {
     ) {
         match self.tiling {
             Tiling::Invocations(each) => self.by_invocations(k, each, lhs, column, rhs, write),
+            Tiling::Quads(each) => self.by_quads(k, each, lhs, column, rhs, write),
             Tiling::Warps(factors, each) => {
                 let &Self { start, size, .. } = self;
                 WarpTile { factors, each, start, size }.product(k, lhs, column, rhs, write);
@@ -140,12 +153,10 @@ impl<'k> Tile<'k> {
         rhs: impl Fn(Value<'k>, &C) -> Value<'k>,
         write: impl Fn(Value<'k>, Value<'k>, Value<'k>),
     ) {
-        let [row_start, column_start] = self.start;
-        let [rows, columns, depth] = self.size;
+        let (row_start, [rows, _, depth]) = (self.start[0], self.size);
         let zero = k.whole(0, self.storage.value());
         let [high, wide] = self.tiling.tile();
-        let shared = |length: u32| k.shared_elements(self.storage, length * DEPTH);
-        let (left, right) = (shared(high), shared(wide));
+        let (left, right) = (self.shared(k, high), self.shared(k, wide));
         let (x, y) = (k.builtin(Builtin::LocalX), k.builtin(Builtin::LocalY));
         let local = k.builtin(Builtin::LocalIndex);
         let sums: Vec<_> = (0..each[0] * each[1]).map(|_| k.variable(zero)).collect();
@@ -153,10 +164,8 @@ impl<'k> Tile<'k> {
         // An invocation brings as many elements of either side as it has rows, or columns: of the left one neighbours along the depth are brought by
         // neighbouring invocations, of the right one neighbouring columns.
         let (left_row, left_depth) = (local / DEPTH, local % DEPTH);
-        let (right_depth, right_column) = (local / wide, local % wide);
-        let own_column = column_start + right_column;
-        let prepared = column(own_column.min(columns - 1_u32));
-        let (left_step, right_step) = (SIDE * SIDE / DEPTH, SIDE * SIDE / wide);
+        let bring_right = self.right_side(k, right, [zero, local], column, rhs);
+        let left_step = SIDE * SIDE / DEPTH;
 
         k.range(0_u32, depth, DEPTH, |first| {
             for n in 0..each[0] {
@@ -167,30 +176,72 @@ impl<'k> Tile<'k> {
                 });
                 left.set(left_depth * high + row, element.get());
             }
-            for n in 0..each[1] {
+            bring_right(first);
+            k.barrier();
+            k.range(0_u32, DEPTH, 1_u32, |d| {
+                let lefts: Vec<_> = (0..each[0]).map(|n| left.at(d * high + y + n * SIDE)).collect();
+                let rights: Vec<_> = (0..each[1]).map(|n| right.at(d * wide + x + n * SIDE)).collect();
+                add_products(&sums, &lefts, &rights);
+            });
+            k.barrier();
+        });
+        self.write_sums(k, [y, x], &sums, write);
+    }
+
+    /// Memory that the workgroup shares, for so many rows or columns.
+    pub(super) fn shared(&self, k: &'k Builder, length: u32) -> Array<'k> {
+        k.shared_elements(self.storage, length * DEPTH)
+    }
+
+    /// What brings [`DEPTH`] rows of the right side, from one on, into memory that the workgroup shares: row by row, zeros beyond the
+    /// product. It is handed a zero, and the invocation's place in the workgroup.
+    pub(super) fn right_side<C>(
+        &self,
+        k: &'k Builder,
+        right: Array<'k>,
+        [zero, local]: [Value<'k>; 2],
+        column: impl Fn(Value<'k>) -> C,
+        rhs: impl Fn(Value<'k>, &C) -> Value<'k>,
+    ) -> impl Fn(Value<'k>) {
+        let [_, columns, depth] = self.size;
+        let [_, wide] = self.tiling.tile();
+        let (right_depth, right_column) = (local / wide, local % wide);
+        let own_column = self.start[1] + right_column;
+        let prepared = column(own_column.min(columns - 1_u32));
+        let right_step = SIDE * SIDE / wide;
+        move |first| {
+            for n in 0..wide / SIDE {
                 let at = first + right_depth + n * right_step;
                 let element = k.variable(zero);
                 k.when(own_column.below(columns) & at.below(depth), || element.set(rhs(at, &prepared)));
                 right.set((right_depth + n * right_step) * wide + right_column, element.get());
             }
-            k.barrier();
-            k.range(0_u32, DEPTH, 1_u32, |d| {
-                let lefts: Vec<_> = (0..each[0]).map(|n| left.at(d * high + y + n * SIDE)).collect();
-                let rights: Vec<_> = (0..each[1]).map(|n| right.at(d * wide + x + n * SIDE)).collect();
-                for (sums, &a) in sums.chunks(rights.len()).zip(&lefts) {
-                    for (sum, &b) in sums.iter().zip(&rights) {
-                        sum.set(a.fma(b, sum.get()));
-                    }
-                }
-            });
-            k.barrier();
-        });
+        }
+    }
 
-        for (n, sum) in sums.iter().enumerate() {
-            let n = n as u32;
-            let [_, across] = each;
+    /// Hands on the sums of the invocation at a row and a column of a workgroup.
+    pub(super) fn write_sums(
+        &self,
+        k: &'k Builder,
+        [y, x]: [Value<'k>; 2],
+        sums: &[Variable<'k>],
+        write: impl Fn(Value<'k>, Value<'k>, Value<'k>),
+    ) {
+        let ([row_start, column_start], [rows, columns, _]) = (self.start, self.size);
+        let [_, wide] = self.tiling.tile();
+        let across = wide / SIDE;
+        for (n, sum) in (0_u32..).zip(sums) {
             let (row, column) = (row_start + y + n / across * SIDE, column_start + x + n % across * SIDE);
             k.when(row.below(rows) & column.below(columns), || write(row, column, sum.get()));
+        }
+    }
+}
+
+/// Adds the products of each row with each column to the sums, row by row.
+pub(super) fn add_products<'k>(sums: &[Variable<'k>], lefts: &[Value<'k>], rights: &[Value<'k>]) {
+    for (sums, &a) in sums.chunks(rights.len()).zip(lefts) {
+        for (sum, &b) in sums.iter().zip(rights) {
+            sum.set(a.fma(b, sum.get()));
         }
     }
 }
@@ -235,25 +286,18 @@ pub struct Matmul {
 }
 
 impl Matmul {
-    /// The kernel. Parameters: its `block`; rows, columns, depth; the batch's dims and both operands; the strides of both sides, outer before inner; where the bias starts and its stride.
+    /// The kernel. Parameters: its `block`; rows, columns, depth; the batch's dims and both operands; the strides of both sides, outer
+    /// before inner; where the bias starts and its stride.
     pub fn kernel(&self) -> Kernel {
         let storage = held_as(self.dtype);
         Builder::kernel(self.tiling.kernel("matmul"), self.tiling.workgroup(), |k| {
             let (lhs, rhs) = (k.input(storage), k.input(storage));
             let bias = self.bias.then(|| k.input(storage));
             let output = k.output(storage);
-            let [block_column, block_row, batch] = block(k);
-            let size = [k.parameter(), k.parameter(), k.parameter()];
-            let dims = k.parameters(self.batch.2);
-            let [left, right] =
-                [self.batch.0, self.batch.1].map(|access| Operand::declare(k, access, self.batch.2));
-            let left_strides = [k.parameter(), k.parameter()];
-            let right_strides = [k.parameter(), k.parameter()];
-            let bias = bias.map(|bias| (bias, k.parameter(), k.parameter()));
-            let then = then::declare(k, &self.then);
+            let product = ProductParameters::declare(k, self.batch, bias, &self.then);
+            let ProductParameters { block: [block_column, block_row, batch], size, bias, then, .. } = product;
+            let ((left, left_strides), (right, right_strides)) = (product.left, product.right);
             let epilogue = Epilogue { bias, activation: self.activation };
-            let coordinates = access::coordinates(batch, &dims);
-            let (left, right) = (left.at(batch, &coordinates), right.at(batch, &coordinates));
             let [high, wide] = self.tiling.tile();
             let start = [block_row * high, block_column * wide];
             let tile = Tile { tiling: self.tiling, start, size, storage };

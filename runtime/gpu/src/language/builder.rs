@@ -431,6 +431,12 @@ impl<'k> Value<'k> {
         self.kernel.number(self.ty(), Op::JoinSubgroup(op, self.id))
     }
 
+    /// The number that one of four neighbours of the subgroup has; see [`Op::OfQuad`].
+    pub fn of_quad(self, place: u32) -> Value<'k> {
+        self.kernel.kernel.borrow_mut().subgroups = true;
+        self.kernel.number(self.ty(), Op::OfQuad(self.id, place))
+    }
+
     /// The smaller; of NaN and a number either.
     pub fn min(self, other: impl Number<'k>) -> Value<'k> {
         self.binary(Binary::Min, other)

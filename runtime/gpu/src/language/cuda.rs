@@ -211,7 +211,7 @@ impl Dialect for Cuda {
             Op::LoadShared(array, index) => format!("shared_{array}[{}]", of(index)),
             Op::Get(variable) => print::name(variable),
             Op::Warp(op) => matrix::number(printer, op),
-            Op::JoinSubgroup(..) => no_subgroups(),
+            Op::JoinSubgroup(..) | Op::OfQuad(..) => no_subgroups(),
         })
     }
 

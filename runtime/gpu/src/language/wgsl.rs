@@ -323,6 +323,7 @@ impl<const NATIVE: bool> Dialect for Wgsl<NATIVE> {
             Op::Get(variable) => print::name(variable),
             Op::Warp(op) => absent(&op),
             Op::JoinSubgroup(op, x) => format!("{}({})", subgroup(op), of(x)),
+            Op::OfQuad(x, place) => format!("quadBroadcast({}, {place}u)", of(x)),
         })
     }
 

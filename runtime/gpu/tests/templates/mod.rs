@@ -584,6 +584,11 @@ pub fn with_subgroups() -> Vec<Template> {
         _ => false,
     };
     all.retain_mut(joins);
+    let tiling = Tiling::Quads([4, 4]);
+    for dtype in DTYPES.into_iter().take(4) {
+        all.extend([matmul(dtype, tiling), conv(dtype, false, Some(tiling))]);
+    }
+    all.extend([conv(DType::F32, true, Some(tiling)), weight_gradient(DType::F32, Some(tiling))]);
     all
 }
 
@@ -668,7 +673,7 @@ pub fn readable() -> [(&'static str, Template); 6] {
 
 /// A few of those that are otherwise in WGSL: where a workgroup shares elements of 16 bits, or is joined by its subgroups.
 #[allow(dead_code, reason = "not all who compile them read them")]
-pub fn readable_in_wgsl_alone() -> [(&'static str, Template); 2] {
+pub fn readable_in_wgsl_alone() -> [(&'static str, Template); 3] {
     let batch = (Single, Single, 0);
     let (bias, activation, then) = (false, None, Vec::new());
     let half = Matmul {
@@ -680,8 +685,9 @@ pub fn readable_in_wgsl_alone() -> [(&'static str, Template); 2] {
         then: then.clone(),
     };
     let dtype = DType::F32;
+    let quads = Matmul { dtype, batch, tiling: Tiling::Quads([2, 2]), bias, activation, then: then.clone() };
     let joined = Gemv { dtype, batch, rows: 1, by_columns: true, subgroups: true, bias, activation, then };
-    [("matmul_of_f16", half.into()), ("gemv_by_subgroups", joined.into())]
+    [("matmul_of_f16", half.into()), ("matmul_by_quads", quads.into()), ("gemv_by_subgroups", joined.into())]
 }
 
 /// A few of those that CUDA C++ alone has.

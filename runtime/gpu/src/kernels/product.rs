@@ -1,0 +1,45 @@
+//! What every kernel of products reads: two sides, perhaps a bias, and what comes after.
+
+use super::access::{self, Access, Operand};
+use super::block;
+use super::then::{self, Declared, Then};
+use crate::language::{Buffer, Builder, Value};
+
+/// A batch of products, as a workgroup sees it.
+pub(super) struct ProductParameters<'t, 'k> {
+    /// Columns, rows and the number of the product, in blocks.
+    pub block: [Value<'k>; 3],
+    /// Rows, columns and depth.
+    pub size: [Value<'k>; 3],
+    /// Where the left side starts, and its strides, outer before inner.
+    pub left: (Value<'k>, [Value<'k>; 2]),
+    /// Likewise the right side.
+    pub right: (Value<'k>, [Value<'k>; 2]),
+    /// The bias, where it starts, and its stride.
+    pub bias: Option<(Buffer<'k>, Value<'k>, Value<'k>)>,
+    /// What is done to each result before it is written.
+    pub then: Vec<Declared<'t, 'k>>,
+}
+
+impl<'t, 'k> ProductParameters<'t, 'k> {
+    /// The next parameters: the [`block`]; rows, columns, depth; the batch's dims and both operands; the strides of both sides; where the bias
+    /// starts and its stride; what [comes after](then).
+    pub fn declare(
+        k: &'k Builder,
+        (left, right, rank): (Access, Access, usize),
+        bias: Option<Buffer<'k>>,
+        then: &'t [Then],
+    ) -> Self {
+        let two = || [k.parameter(), k.parameter()];
+        let block = block(k);
+        let size = [k.parameter(), k.parameter(), k.parameter()];
+        let dims = k.parameters(rank);
+        let [left, right] = [left, right].map(|access| Operand::declare(k, access, rank));
+        let [left_strides, right_strides] = [two(), two()];
+        let bias = bias.map(|bias| (bias, k.parameter(), k.parameter()));
+        let then = then::declare(k, then);
+        let coordinates = access::coordinates(block[2], &dims);
+        let [left, right] = [left, right].map(|side| side.at(block[2], &coordinates));
+        Self { block, size, left: (left, left_strides), right: (right, right_strides), bias, then }
+    }
+}
