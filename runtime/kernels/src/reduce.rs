@@ -1,8 +1,10 @@
 //! Folds along one axis of `[outer, len, inner]`; `inner = 1` is a fold of contiguous rows.
 
+use crate::scratch::with_scratch;
 use crate::simd::{Simd, dispatched};
-use crate::threads::{SharedMut, parallel_for};
+use crate::threads::{self, SharedMut, parallel_for};
 use alloc::vec;
+use core::ops::Range;
 use kiln_types::{ArgReduceOp, ReduceOp};
 
 /// Elements of a row that are folded by plain accumulators; longer rows are halved, so that a sum's error grows with the
@@ -10,6 +12,8 @@ use kiln_types::{ArgReduceOp, ReduceOp};
 const PLAIN: usize = if cfg!(any(target_arch = "aarch64", target_arch = "wasm32")) { 1024 } else { 4096 };
 /// Columns that one piece of work has at most.
 const COLUMNS: usize = 256;
+/// Rows from which on threads share them instead of the columns.
+const LONG: usize = 128;
 
 /// A fold of f32.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -59,8 +63,13 @@ pub fn reduce(op: ReduceOp, outer: usize, len: usize, inner: usize, x: &[f32], o
         ReduceOp::Min => Fold::Min,
         ReduceOp::Any | ReduceOp::All => panic!("`{}` is a fold of bool tensors", op.name()),
     };
-    let shared = SharedMut::new(out);
-    if inner != 1 {
+    if inner > 1 && outer < threads::threads() && len >= LONG {
+        // Images with their channels last: threads have pixels of their own, as in other operations.
+        for (x, out) in x.chunks_exact(len * inner).zip(out.chunks_exact_mut(inner)) {
+            fold_stretches(fold, len, x, out);
+        }
+    } else if inner != 1 {
+        let shared = SharedMut::new(out);
         let blocks = inner.div_ceil(COLUMNS);
         parallel_for(outer * blocks, len * inner.min(COLUMNS) / 8 + 5, |range| {
             for (o, block) in range.map(|i| (i / blocks, i % blocks)) {
@@ -68,7 +77,8 @@ pub fn reduce(op: ReduceOp, outer: usize, len: usize, inner: usize, x: &[f32], o
                 // SAFETY: columns lie inside; each is written by one piece.
                 unsafe {
                     let from = x.as_ptr().add(o * len * inner + start);
-                    fold_columns(fold, from, len, inner, end - start, shared.ptr(o * inner + start));
+                    let to = shared.ptr(o * inner + start);
+                    fold_columns(fold, from, len, stretches(len), inner, end - start, to);
                 }
             }
         });
@@ -84,6 +94,7 @@ pub fn reduce(op: ReduceOp, outer: usize, len: usize, inner: usize, x: &[f32], o
         });
         out[0] = fold_long(fold, &parts);
     } else {
+        let shared = SharedMut::new(out);
         parallel_for(outer, len / 8 + 5, |range| {
             for o in range {
                 // SAFETY: each row is written once.
@@ -95,6 +106,36 @@ pub fn reduce(op: ReduceOp, outer: usize, len: usize, inner: usize, x: &[f32], o
         let count = len as f32;
         out.iter_mut().for_each(|x| *x /= count);
     }
+}
+
+/// How many stretches of rows [`fold_columns`] folds for themselves: a sum's error then grows with the root of the length. Enough to be shared out.
+fn stretches(len: usize) -> usize {
+    len.div_ceil(len.isqrt().max(128)).max(8.min(len / 16)).max(1)
+}
+
+/// The rows of a stretch.
+fn stretch(len: usize, stretches: usize, i: usize) -> Range<usize> {
+    len * i / stretches..len * (i + 1) / stretches
+}
+
+/// Folds `x` (`[len, inner]`) over `len`, to the bit as [`fold_columns`] does; threads share the stretches.
+fn fold_stretches(fold: Fold, len: usize, x: &[f32], out: &mut [f32]) {
+    let (count, inner) = (stretches(len), out.len());
+    with_scratch(count * inner, |parts| {
+        let shared = SharedMut::new(parts);
+        parallel_for(count, len / count * inner / 8 + 5, |range| {
+            for i in range {
+                let rows = stretch(len, count, i);
+                // SAFETY: the rows lie inside; each stretch has its own part.
+                unsafe {
+                    let from = x.as_ptr().add(rows.start * inner);
+                    fold_columns(fold, from, rows.len(), 1, inner, inner, shared.ptr(i * inner));
+                }
+            }
+        });
+        // SAFETY: there are as many parts, and room for their fold.
+        unsafe { fold_columns(fold, parts.as_ptr(), count, 1, inner, inner, out.as_mut_ptr()) };
+    });
 }
 
 /// The sum of a row, as [`reduce`] computes it.
@@ -181,13 +222,12 @@ unsafe fn columns_of<S: Simd>(
     s: S,
     x: *const f32,
     len: usize,
+    stretches: usize,
     step: usize,
     cols: usize,
     out: *mut f32,
     fold: Fold,
 ) {
-    // Rows after which a sum moves on: its error grows with the root of the length.
-    let stretch = len.isqrt().max(128);
     // Several vectors of a row at once, since neighbouring rows may be far apart.
     const V: usize = 4;
     let mut col = 0;
@@ -196,9 +236,9 @@ unsafe fn columns_of<S: Simd>(
             core::array::from_fn(|v| cols.saturating_sub(col + v * S::LANES).min(S::LANES));
         let whole = count[V - 1] == S::LANES;
         let mut totals = [s.splat(fold.neutral()); V];
-        for start in (0..len).step_by(stretch) {
+        for i in 0..stretches {
             let mut sums = [s.splat(fold.neutral()); V];
-            for l in start..len.min(start + stretch) {
+            for l in stretch(len, stretches, i) {
                 for v in 0..V {
                     // SAFETY: the caller's promise; for vectors beyond the columns nothing is read.
                     let x = unsafe {
@@ -225,12 +265,21 @@ unsafe fn columns_of<S: Simd>(
 }
 
 dispatched! {
-    /// `out[c] = fold over l of x[l · step + c]` for `cols` columns.
+    /// `out[c] = fold over l of x[l · step + c]` for `cols` columns: first of the rows of each stretch, then of the stretches.
     ///
     /// # Safety
     /// `x` holds `len` rows of `cols` elements, `step` apart; `out` holds `cols`.
-    unsafe fn fold_columns<S>(s, fold: Fold, x: *const f32, len: usize, step: usize, cols: usize, out: *mut f32) {
-        for_each_fold!(fold, columns_of(s, x, len, step, cols, out));
+    unsafe fn fold_columns<S>(
+        s,
+        fold: Fold,
+        x: *const f32,
+        len: usize,
+        stretches: usize,
+        step: usize,
+        cols: usize,
+        out: *mut f32,
+    ) {
+        for_each_fold!(fold, columns_of(s, x, len, stretches, step, cols, out));
     }
 }
 

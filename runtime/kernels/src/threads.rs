@@ -11,7 +11,7 @@ mod team;
 
 /// Work, in units of about one nanosecond on one core, below which [`parallel_for`] stays on the calling thread: handing
 /// it to a thread that looks out for work takes about a microsecond.
-pub const INLINE_WORK: usize = 8_000;
+pub const INLINE_WORK: usize = 4_000;
 
 /// The same when all other threads sleep: waking one takes some microseconds.
 #[cfg(feature = "std")]

@@ -4,8 +4,9 @@ use kiln_kernels::conv::{
     ConvLayer, ConvShape, ConvWeight, PackedConv, PackedConvBf16, conv, conv_bf16, pointwise_depthwise,
 };
 use kiln_kernels::gemm::{Bias, Epilogue, Lhs, Matrix, PackedBf16, PackedRhs, Rhs, gemm, gemm_bf16};
+use kiln_kernels::reduce::reduce;
 use kiln_kernels::threads::set_threads;
-use kiln_types::{Activation, ConvOptions};
+use kiln_types::{Activation, ConvOptions, ReduceOp};
 
 fn noise(len: usize) -> Vec<f32> {
     (0..len).map(|i| ((i * 7919) % 1009) as f32 / 1009.0 - 0.5).collect()
@@ -75,6 +76,15 @@ fn results_are_the_same_for_any_number_of_threads() {
                 out
             });
         }
+    }
+    // Images, pixels, channels.
+    for (outer, len, inner) in [(1, 196, 40), (1, 3136, 300), (3, 784, 33), (1, 127, 500)] {
+        let x = noise(outer * len * inner);
+        same_for_all(&format!("means of {outer}x{len}x{inner}"), || {
+            let mut out = vec![0.0; outer * inner];
+            reduce(ReduceOp::Mean, outer, len, inner, &x, &mut out);
+            out
+        });
     }
     // A 1x1 convolution and the depthwise one behind it: channels in and between, image, kernel, stride.
     for (ic, channels, size, kernel, stride) in [(16, 96, 57, 3, 2), (24, 144, 56, 3, 1), (40, 240, 29, 5, 2)]
