@@ -84,6 +84,8 @@ pub fn copy_strided<T: Pod + Send + Sync>(
 
 /// Side of the square that a transposition moves at once: a cache line of f32.
 const SQUARE: usize = 16;
+/// Elements of each line that are woven together at once.
+const RUN: usize = 1024;
 
 fn copy_elements<T: Copy + Send + Sync>(
     dims: &[usize],
@@ -104,28 +106,33 @@ fn copy_elements<T: Copy + Send + Sync>(
     if let (Some(lines), true) = (transposes, safe) {
         let outer = walk.around_matrices();
         let step_out = walk.outer().map_or(0, |(_, [_, step])| step);
-        let strips = lines.div_ceil(SQUARE);
-        return parallel_for(outer.rows() * strips, SQUARE * row, |range| {
-            for unit in range {
-                let first = unit % strips * SQUARE;
-                outer.for_each(unit / strips..unit / strips + 1, |_, [a, b]| {
-                    let a = from.offset as isize + a + first as isize;
-                    let b = to.offset as isize + b + first as isize * step_out;
-                    // SAFETY: the layouts were checked; strips of the destination are disjoint.
-                    unsafe {
-                        let to = dst.ptr(0).offset(b);
-                        transpose(
-                            src.as_ptr().offset(a),
-                            step_from,
-                            to,
-                            step_out,
-                            SQUARE.min(lines - first),
-                            row,
-                        );
-                    }
-                });
-            }
-        });
+        // Few lines woven together are one run of the destination.
+        let weaves = (2..SQUARE).contains(&row) && step_out == row as isize;
+        let strip = if weaves { RUN } else { SQUARE };
+        let strips = lines.div_ceil(strip);
+        return parallel_for(
+            outer.rows() * strips,
+            strip.min(lines) * row / if weaves { 4 } else { 1 },
+            |range| {
+                for unit in range {
+                    let first = unit % strips * strip;
+                    outer.for_each(unit / strips..unit / strips + 1, |_, [a, b]| {
+                        let a = from.offset as isize + a + first as isize;
+                        let b = to.offset as isize + b + first as isize * step_out;
+                        // SAFETY: the layouts were checked; strips of the destination are disjoint.
+                        unsafe {
+                            let (from, to) = (src.as_ptr().offset(a), dst.ptr(0).offset(b));
+                            let lines = strip.min(lines - first);
+                            if weaves {
+                                weave(from, step_from, to, lines, row);
+                            } else {
+                                transpose(from, step_from, to, step_out, lines, row);
+                            }
+                        }
+                    });
+                }
+            },
+        );
     }
     let copy_rows = |rows: core::ops::Range<usize>| {
         walk.for_each(rows, |_, [a, b]| {
@@ -155,6 +162,30 @@ unsafe fn copy_row<T: Copy>(from: *const T, step_from: isize, to: *mut T, step_t
                 for i in 0..n as isize {
                     *to.offset(i * step_to) = *from.offset(i * step_from);
                 }
+            }
+        }
+    }
+}
+
+/// `to[l · n + i] = from[i · step + l]` for `lines` lines and `n` elements.
+///
+/// # Safety
+/// Both sides hold them.
+unsafe fn weave<T: Copy>(from: *const T, step: isize, to: *mut T, lines: usize, n: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if n == 2 {
+            let (a, b) = (from, from.offset(step));
+            for l in 0..lines {
+                to.add(2 * l).write(*a.add(l));
+                to.add(2 * l + 1).write(*b.add(l));
+            }
+            return;
+        }
+        for i in 0..n {
+            let from = from.offset(i as isize * step);
+            for l in 0..lines {
+                to.add(l * n + i).write(*from.add(l));
             }
         }
     }
@@ -348,6 +379,8 @@ mod tests {
             (&[3, 4], 5, &[1, 0], 0, &[4, 1]),
             (&[40, 50], 1, &[1, 40], 0, &[50, 1]),
             (&[33, 17], 0, &[1, 33], 0, &[17, 1]),
+            (&[5, 58, 2], 3, &[116, 1, 58], 0, &[116, 2, 1]),
+            (&[3, 1100, 3], 0, &[3300, 1, 1100], 0, &[3300, 3, 1]),
             (&[100, 200], 0, &[1, 100], 7, &[201, 1]),
             (&[2, 12, 31, 16], 0, &[5952, 16, 192, 1], 0, &[5952, 496, 16, 1]),
             (&[2, 31, 12, 16], 0, &[5952, 1, 31, 372], 0, &[5952, 192, 16, 1]),

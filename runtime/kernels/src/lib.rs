@@ -18,7 +18,7 @@
 //! | [`batch_norm`] | batch normalization in training |
 //! | [`attention`], [`rnn`] | fused attention, recurrent layers through time and back |
 //! | [`resize`] | resizing of an axis |
-//! | [`copy`] | strided copies, row selection |
+//! | [`copy`], [`join`] | strided copies, row selection, joins |
 //! | [`threads`] | how many threads, and the loop over them |
 //! | [`memory`] | aligned memory on large pages |
 //! | [`peak`] | loops that tell what a machine can do |
@@ -36,6 +36,7 @@ pub mod dropout;
 pub mod elementwise;
 pub mod gemm;
 mod in_out;
+pub mod join;
 mod math;
 pub mod memory;
 pub mod norm;

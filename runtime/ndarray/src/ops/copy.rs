@@ -6,6 +6,7 @@ use crate::tensor::{NdArrayTensor, same_dtype};
 use alloc::vec::Vec;
 use bytemuck::Pod;
 use kiln_kernels::copy as kernel;
+use kiln_kernels::join::{JoinedRows, join_rows};
 use kiln_tensor::backend::Layout;
 use kiln_tensor::backend::{Primitive, SliceRange};
 
@@ -52,6 +53,11 @@ pub(crate) fn cat(tensors: Vec<NdArrayTensor>, dim: usize) -> NdArrayTensor {
     if dim > 0 && tensors.iter().any(|tensor| tensor.layout().is_channels_last()) {
         return cat_channels_last(tensors, dim);
     }
+    join(tensors, dim)
+}
+
+/// [`cat`] in row-major order.
+fn join(tensors: Vec<NdArrayTensor>, dim: usize) -> NdArrayTensor {
     let [first, others @ ..] = tensors.as_slice() else { panic!("cat: no tensors") };
     let (dtype, mut shape) = (first.dtype(), first.shape());
     for other in others {
@@ -67,6 +73,16 @@ pub(crate) fn cat(tensors: Vec<NdArrayTensor>, dim: usize) -> NdArrayTensor {
     }
     let whole = Layout::contiguous(shape.clone());
     let mut buffer = Buffer::new::<u8>(shape.num_elements() * dtype.size());
+    let steps: Option<Vec<usize>> = tensors.iter().map(|tensor| row_step(tensor.layout(), dim)).collect();
+    if let Some(steps) = steps {
+        let rows = shape.dims[..dim].iter().product();
+        by_size!(dtype, T => {
+            let source = |(tensor, step)| rows_of::<T>(tensor, dim, step);
+            let sources: Vec<_> = tensors.iter().zip(steps).map(source).collect();
+            join_rows(rows, &sources, buffer.as_mut::<T>());
+        });
+        return NdArrayTensor::from_buffer(buffer, shape, dtype);
+    }
     let mut start = 0;
     for tensor in &tensors {
         let size = tensor.dims()[dim];
@@ -78,6 +94,41 @@ pub(crate) fn cat(tensors: Vec<NdArrayTensor>, dim: usize) -> NdArrayTensor {
     NdArrayTensor::from_buffer(buffer, shape, dtype)
 }
 
+/// A tensor as rows of the elements of each position in the dims before `dim`, which are `step` apart.
+fn rows_of<T: Pod>(tensor: &NdArrayTensor, dim: usize, step: usize) -> JoinedRows<'_, T> {
+    let len = tensor.dims()[dim..].iter().product();
+    match tensor.is_empty() {
+        true => JoinedRows { data: &[], step: 0, len },
+        false => JoinedRows { data: &tensor.storage()[tensor.layout().offset..], step, len },
+    }
+}
+
+/// Elements between the rows of a layout that are the elements of each position in the dims before `dim`; nothing if these are no runs of elements, or
+/// not equally far apart.
+fn row_step(layout: &Layout, dim: usize) -> Option<usize> {
+    let axes = |range: core::ops::Range<usize>| {
+        let axes = range.rev().map(|axis| (layout.shape.dims[axis], layout.strides[axis]));
+        axes.filter(|(size, _)| *size > 1)
+    };
+    let mut run = 1;
+    for (size, stride) in axes(dim..layout.shape.rank()) {
+        if stride != run {
+            return None;
+        }
+        run *= size as isize;
+    }
+    let mut outer = axes(0..dim);
+    let Some((size, step)) = outer.next() else { return Some(0) };
+    let mut next = step * size as isize;
+    for (size, stride) in outer {
+        if stride != next {
+            return None;
+        }
+        next *= size as isize;
+    }
+    usize::try_from(step).ok()
+}
+
 /// [`cat`] of images with their channels last, if more than half of the elements are in that order.
 fn cat_channels_last(tensors: Vec<NdArrayTensor>, dim: usize) -> NdArrayTensor {
     let rank = tensors[0].dims().len();
@@ -87,9 +138,8 @@ fn cat_channels_last(tensors: Vec<NdArrayTensor>, dim: usize) -> NdArrayTensor {
     if tensors.iter().any(|tensor| tensor.dims().len() != rank) || 2 * last < elements(&mut tensors.iter()) {
         return cat(tensors.into_iter().map(NdArrayTensor::into_contiguous).collect(), dim);
     }
-    // Contiguous once moved, or at least not channels last in the moved dims, which would move them again.
-    let moved = |tensor: NdArrayTensor| tensor.channels_last().into_contiguous();
-    cat(tensors.into_iter().map(moved).collect(), moved_axis(dim, rank)).channels_first()
+    join(tensors.into_iter().map(NdArrayTensor::channels_last).collect(), moved_axis(dim, rank))
+        .channels_first()
 }
 
 /// Another shape: a view, or a copy where the strides do not allow one.
@@ -105,9 +155,90 @@ pub(crate) fn reshape(tensor: NdArrayTensor, shape: kiln_tensor::Shape) -> NdArr
     }
     match tensor.layout().reshape(&shape) {
         Some(layout) => tensor.with_layout(layout),
+        None if regroups_last_channels(tensor.layout(), &shape.dims) => {
+            let (spatial, mut dims) = (shape.dims.len() - 2, shape.dims);
+            let mut axes: Vec<usize> = (0..tensor.dims().len()).collect();
+            axes[1..].rotate_right(spatial);
+            let layout = tensor.layout().permute(&axes);
+            dims[1..].rotate_left(1);
+            contiguous(&tensor.with_layout(layout))
+                .with_layout(Layout::contiguous(dims.into()))
+                .channels_first()
+        }
         None => {
             let tensor = contiguous(&tensor);
             tensor.with_layout(Layout::contiguous(shape))
+        }
+    }
+}
+
+/// Whether images `[batch, channels…, spatial…]` whose channels stand last in memory, in whatever order, become `[batch, channels, spatial…]`.
+fn regroups_last_channels(from: &Layout, to: &[usize]) -> bool {
+    let dims = &from.shape.dims;
+    if to.len() < 3 || dims.len() < to.len() {
+        return false;
+    }
+    let spatial = dims.len() - (to.len() - 2);
+    let largest =
+        |axes: core::ops::Range<usize>| axes.filter(|&i| dims[i] > 1).map(|i| from.strides[i]).max();
+    let smallest = (spatial..dims.len()).filter(|&i| dims[i] > 1).map(|i| from.strides[i]).min();
+    dims[0] == to[0]
+        && dims[spatial..] == to[2..]
+        && largest(1..spatial).zip(smallest).is_some_and(|(c, s)| c < s)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln_tensor::TensorData;
+
+    /// Parts of larger images, with their channels last, and images as they are: the same as of row-major copies.
+    #[test]
+    fn channels_are_joined_where_they_lie() {
+        let image = |seed: usize, channels: usize| {
+            let dims = [2, 5, 6, channels];
+            let values: Vec<f32> = (0..dims.iter().product::<usize>()).map(|i| (i + seed) as f32).collect();
+            NdArrayTensor::from_data(TensorData::new(values, dims.to_vec())).channels_first()
+        };
+        let part = |start, end| {
+            let x = image(0, 40);
+            let range = |start, end| SliceRange { start, end, step: 1 };
+            let layout = x.layout().slice(&[range(0, 2), range(start, end), range(0, 5), range(0, 6)]);
+            x.with_layout(layout)
+        };
+        let copies =
+            |tensors: &[NdArrayTensor]| tensors.iter().cloned().map(NdArrayTensor::into_contiguous).collect();
+        for (tensors, dim) in [
+            (vec![part(20, 40), image(7, 24)], 1),
+            (vec![image(1, 1), part(3, 20), image(2, 8)], 1),
+            (vec![image(3, 9), image(4, 9)], 2),
+            (vec![part(0, 9), image(5, 9)], 3),
+        ] {
+            let (got, want) = (cat(tensors.clone(), dim), cat(copies(&tensors), dim));
+            assert!(got.layout().is_channels_last(), "dim {dim}");
+            assert_eq!(got.into_contiguous().slice::<f32>(), want.slice::<f32>(), "dim {dim}");
+        }
+    }
+
+    /// Shuffled channels, as networks shuffle them, and others that are joined: the same as of row-major images, and still last.
+    #[test]
+    fn channels_that_are_last_stay_last_when_they_are_regrouped() {
+        for (groups, each, axes) in
+            [(2, 29, [0, 2, 1, 3, 4]), (3, 5, [0, 2, 1, 3, 4]), (4, 3, [0, 1, 2, 4, 3])]
+        {
+            let dims = [2, 7, 6, groups * each];
+            let values: Vec<f32> = (0..dims.iter().product::<usize>()).map(|i| i as f32).collect();
+            let last = NdArrayTensor::from_data(TensorData::new(values, dims.to_vec())).channels_first();
+            let shuffle = |x: NdArrayTensor| {
+                let apart = reshape(x, [2, groups, each, 7, 6].into());
+                let layout = apart.layout().permute(&axes);
+                let dims = &layout.shape.dims;
+                let joined = [2, groups * each, dims[3], dims[4]];
+                reshape(apart.with_layout(layout), joined.into())
+            };
+            let (got, want) = (shuffle(last.clone()), shuffle(last.into_contiguous()));
+            assert_eq!(got.layout().is_channels_last(), axes[3] == 3, "{groups} groups");
+            assert_eq!(got.into_contiguous().slice::<f32>(), want.into_contiguous().slice::<f32>());
         }
     }
 }
