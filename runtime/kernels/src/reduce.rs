@@ -218,6 +218,7 @@ dispatched! {
 }
 
 #[inline(always)]
+#[allow(clippy::too_many_arguments, reason = "the arguments of `fold_columns`, of which it is the body")]
 unsafe fn columns_of<S: Simd>(
     s: S,
     x: *const f32,
