@@ -210,7 +210,7 @@ mod tests {
             |tensors: &[NdArrayTensor]| tensors.iter().cloned().map(NdArrayTensor::into_contiguous).collect();
         for (tensors, dim) in [
             (vec![part(20, 40), image(7, 24)], 1),
-            (vec![image(1, 1), part(3, 20), image(2, 8)], 1),
+            (vec![image(1, 1), part(3, 20), image(2, 30)], 1),
             (vec![image(3, 9), image(4, 9)], 2),
             (vec![part(0, 9), image(5, 9)], 3),
         ] {
