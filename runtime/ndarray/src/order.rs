@@ -6,6 +6,7 @@
 
 use crate::tensor::NdArrayTensor;
 use alloc::vec::Vec;
+use kiln_tensor::backend::Layout;
 
 /// Where a dim is once the channels are last.
 pub(crate) fn moved_axis(axis: usize, rank: usize) -> usize {
@@ -19,16 +20,12 @@ pub(crate) fn moved_axis(axis: usize, rank: usize) -> usize {
 impl NdArrayTensor {
     /// The view with dim 1 moved behind the others.
     pub(crate) fn channels_last(self) -> Self {
-        let layout = self.layout().channels_last();
-        self.with_layout(layout)
+        self.map_layout(Layout::into_channels_last)
     }
 
     /// The view with the last dim moved to place 1.
     pub(crate) fn channels_first(self) -> Self {
-        let mut axes: Vec<usize> = (0..self.layout().shape.rank()).collect();
-        axes[1..].rotate_right(1);
-        let layout = self.layout().permute(&axes);
-        self.with_layout(layout)
+        self.map_layout(Layout::into_channels_first)
     }
 }
 

@@ -180,11 +180,15 @@ impl Storage {
         self.weight.store(true, Ordering::Relaxed);
     }
 
-    /// A form of a weight's contents (packed for a kernel) that is made once and kept as long as the contents stay; `None`
-    /// for what is no weight.
-    pub(crate) fn prepared<K, P>(&self, key: &K, make: impl FnOnce() -> P) -> Option<Arc<(K, P)>>
+    /// A form of a weight's contents (packed for a kernel), with the key that it was made for, that is made once and kept as long as the contents
+    /// stay; `None` for what is no weight.
+    pub(crate) fn prepared<K, P>(
+        &self,
+        is_key: impl Fn(&K) -> bool,
+        make: impl FnOnce() -> (K, P),
+    ) -> Option<Arc<(K, P)>>
     where
-        K: PartialEq + Clone + Send + Sync + 'static,
+        K: Send + Sync + 'static,
         P: Send + Sync + 'static,
     {
         if !self.weight.load(Ordering::Relaxed) {
@@ -193,7 +197,7 @@ impl Storage {
         self.prepared.with(|list| {
             let same = |entry: &Prepared| {
                 let entry = Arc::downcast::<(K, P)>(entry.clone()).ok()?;
-                (entry.0 == *key).then_some(entry)
+                is_key(&entry.0).then_some(entry)
             };
             if let Some(entry) = list.iter().find_map(same) {
                 return Some(entry);
@@ -201,7 +205,7 @@ impl Storage {
             if list.len() >= MAX_PREPARED {
                 return None;
             }
-            let entry = Arc::new((key.clone(), make()));
+            let entry = Arc::new(make());
             list.push(entry.clone());
             if let Memory::Shared(bytes) = &self.memory {
                 // From now on the prepared form is read. A mapped record's pages would only fill memory beside it.

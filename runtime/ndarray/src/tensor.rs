@@ -152,6 +152,11 @@ impl NdArrayTensor {
         Self { layout, ..self }
     }
 
+    /// The same storage through what a function makes of the layout.
+    pub(crate) fn map_layout(self, change: impl FnOnce(Layout) -> Layout) -> Self {
+        Self { layout: change(self.layout), ..self }
+    }
+
     /// The same bytes as another dtype of equal size.
     pub(crate) fn with_dtype(self, dtype: DType) -> Self {
         debug_assert_eq!(self.dtype.size(), dtype.size());
@@ -226,12 +231,16 @@ impl NdArrayTensor {
     }
 
     /// See [`Storage::prepared`].
-    pub(crate) fn prepared<K, P>(&self, key: &K, make: impl FnOnce() -> P) -> Option<Arc<(K, P)>>
+    pub(crate) fn prepared<K, P>(
+        &self,
+        is_key: impl Fn(&K) -> bool,
+        make: impl FnOnce() -> (K, P),
+    ) -> Option<Arc<(K, P)>>
     where
-        K: PartialEq + Clone + Send + Sync + 'static,
+        K: Send + Sync + 'static,
         P: Send + Sync + 'static,
     {
-        self.storage.prepared(key, make)
+        self.storage.prepared(is_key, make)
     }
 
     /// Contiguous and writable; copies when it is not. `edit` gets the elements.

@@ -218,9 +218,37 @@ pub(crate) fn packed_place(depth: usize, cols: usize, step: usize, col: usize) -
 /// When the view does not hold it.
 pub(crate) fn pack_rhs_into(b: Matrix<'_>, depth: usize, cols: usize, to: &mut [f32]) {
     b.check(depth, cols, "right operand");
+    let kernels = Kernels::current();
+    if b.col_stride == 1 {
+        return pack_rows(&kernels, b, depth, cols, to);
+    }
     // SAFETY: checked above.
     let fill = |part: Part, to: *mut f32| unsafe { pack_rhs_panel(b, part, to) };
-    pack_rhs(&Kernels::current(), depth, cols, &fill, to);
+    pack_rhs(&kernels, depth, cols, &fill, to);
+}
+
+/// Packs the whole of a `B` whose rows lie in one piece, which was checked: several panels at once, so that memory is read in long runs.
+fn pack_rows(kernels: &Kernels, b: Matrix<'_>, depth: usize, cols: usize, to: &mut [f32]) {
+    /// As many streams as are written at once without driving each other out of the first-level cache.
+    const PANELS: usize = 8;
+    let padded = padded_cols(kernels, cols);
+    assert_eq!(to.len(), depth * padded);
+    let (step, to) = (PANELS * kernels.cols, SharedMut::new(to));
+    parallel_for(cols.div_ceil(step), step * depth, |groups| {
+        for depth in depth_blocks(depth) {
+            for group in groups.clone() {
+                let first = group * step;
+                let count = step.min(cols - first);
+                let from = &b.data[depth.start * b.row_stride + first..];
+                // SAFETY: `B` was checked; each group of panels has its own part of the destination.
+                unsafe {
+                    let to = to.ptr(depth.start * padded + first * depth.len());
+                    let last = panel_width(kernels, count % kernels.cols);
+                    pack_panels(from.as_ptr(), b.row_stride, depth.len(), count, kernels.cols, last, to);
+                }
+            }
+        }
+    });
 }
 
 /// The part of `B` that one panel of one block holds.
@@ -288,6 +316,41 @@ pub(crate) fn pack_columns(rows: &[f32], depth: usize, width: usize, to: &mut [f
     assert!(count <= width && rows.len() == count * depth && to.len() == depth * width, "room for the rows");
     // SAFETY: both sides were checked.
     unsafe { pack_panel(rows.as_ptr(), 1, depth, depth, count, width, to.as_mut_ptr()) };
+}
+
+dispatched! {
+    /// Panels of `width` columns side by side, row by row; the last one has `last` columns with its padding, unless it is whole.
+    ///
+    /// # Safety
+    /// The source holds `depth` rows of `count` elements, the destination the panels.
+    unsafe fn pack_panels<S>(
+        s,
+        from: *const f32,
+        depth_stride: usize,
+        depth: usize,
+        count: usize,
+        width: usize,
+        last: usize,
+        to: *mut f32,
+    ) {
+        let whole = count / width * width;
+        for l in 0..depth {
+            let from = from.add(l * depth_stride);
+            for first in (0..whole).step_by(width) {
+                let to = to.add(first * depth + l * width);
+                for i in (0..width).step_by(S::LANES) {
+                    s.store(to.add(i), s.load(from.add(first + i)));
+                }
+            }
+            let (from, to) = (from.add(whole), to.add(whole * depth + l * last));
+            let mut i = 0;
+            while whole + i < count {
+                let x = s.load_up_to(from.add(i), count - whole - i);
+                s.store_up_to(to.add(i), last - i, x);
+                i += S::LANES;
+            }
+        }
+    }
 }
 
 dispatched! {

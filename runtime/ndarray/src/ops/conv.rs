@@ -12,8 +12,8 @@ use crate::ops::window::Windows as TypedWindows;
 use crate::tensor::NdArrayTensor;
 use alloc::{sync::Arc, vec};
 use kiln_kernels::Windows;
-use kiln_kernels::conv::{self as kernel, ConvShape, ConvWeight, PackedConv, PackedConvBf16};
-use kiln_tensor::backend::Primitive;
+use kiln_kernels::conv::{self as kernel, ConvShape, ConvWay, ConvWeight, PackedConv, PackedConvBf16};
+use kiln_tensor::backend::{Layout, Primitive};
 use kiln_tensor::{Activation, ConvOptions, DType, Precision};
 
 /// Whether [`conv`] takes a residual for this convolution.
@@ -70,10 +70,16 @@ fn single(
     // Packed weights serve every number and size of images that go the same way.
     let windows = Windows { input: [0; 3], output: [0; 3], ..shape.windows.clone() };
     let any_image = ConvShape { batch: 0, windows, ..shape.clone() };
-    let key = (weight.layout().clone(), any_image, shape.way());
-    let packed = weight.prepared(&key, || PackedConv::new(&shape, as_f32().slice()));
+    let way = shape.way();
+    let is_key = |key: &pointwise::Key| key.0 == *weight.layout() && (&key.1, key.2) == (&any_image, way);
+    let make = || {
+        let packed = PackedConv::new(&shape, as_f32().slice());
+        ((weight.layout().clone(), any_image.clone(), way), packed)
+    };
+    let packed = weight.prepared(is_key, make);
     let mut x = x;
-    if let Some(weight) = packed.clone().filter(|_| residual.is_none()) {
+    let may_wait = residual.is_none() && (way == ConvWay::Depthwise || shape.suits_bands());
+    if let Some(weight) = packed.clone().filter(|_| may_wait) {
         let layer = Layer { shape: shape.clone(), weight, bias: bias.clone(), activation };
         x = match pointwise::with_layer(x, layer) {
             Ok(result) => return result,
@@ -108,8 +114,9 @@ fn rounded(
         PackedConvBf16::new(shape, weight.slice())
     };
     // Packed weights depend on their own dims and the groups alone.
-    let key = (weight.layout().clone(), shape.groups);
-    let packed = weight.prepared(&key, pack).unwrap_or_else(|| Arc::new((key, pack())));
+    let is_key = |key: &(Layout, usize)| key.0 == *weight.layout() && key.1 == shape.groups;
+    let make = || ((weight.layout().clone(), shape.groups), pack());
+    let packed = weight.prepared(is_key, make).unwrap_or_else(|| Arc::new(make()));
     channels_last_output(shape, residual, |adds, out| {
         let bias = bias.map(NdArrayTensor::slice);
         kernel::conv_bf16(shape, x.slice(), &packed.1, bias, activation, adds, out);

@@ -153,6 +153,9 @@ pub(crate) fn reshape(tensor: NdArrayTensor, shape: kiln_tensor::Shape) -> NdArr
     if tensor.layout().shape == shape {
         return tensor;
     }
+    if tensor.layout().is_contiguous() {
+        return tensor.map_layout(|Layout { offset, .. }| Layout { offset, ..Layout::contiguous(shape) });
+    }
     match tensor.layout().reshape(&shape) {
         Some(layout) => tensor.with_layout(layout),
         None if regroups_last_channels(tensor.layout(), &shape.dims) => {

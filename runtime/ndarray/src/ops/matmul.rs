@@ -96,8 +96,8 @@ fn rounded_rows_times(
         let weight = with_matrices(cast::cast(weight.clone(), DType::F32));
         PackedBf16::new(matrix(&weight), k, n)
     };
-    let packed =
-        weight.prepared(weight.layout(), pack).unwrap_or_else(|| Arc::new((weight.layout().clone(), pack())));
+    let make = || (weight.layout().clone(), pack());
+    let packed = weight.prepared(|key| key == weight.layout(), make).unwrap_or_else(|| Arc::new(make()));
     NdArrayTensor::build([rows, n].into(), DType::F32, |out| {
         let bias = bias.map_or(Bias::None, |bias| Bias::PerColumn(bias.slice()));
         let (x, epilogue) = (matrix(&x), Epilogue { bias, residual: None, activation });
@@ -133,10 +133,11 @@ pub(crate) fn matrix<T: Pod>(x: &NdArrayTensor) -> Matrix<'_, T> {
 /// A `[k, n]` weight packed as a right operand, once for all uses (see [`NdArrayTensor::prepared`]).
 pub(crate) fn packed_rhs(weight: &NdArrayTensor) -> Option<Arc<(Layout, PackedRhs)>> {
     let &[k, n] = weight.dims() else { return None };
-    weight.prepared(weight.layout(), || {
-        let weight = with_matrices(cast::cast(weight.clone(), DType::F32));
-        PackedRhs::new(matrix(&weight), k, n)
-    })
+    let make = || {
+        let matrices = with_matrices(cast::cast(weight.clone(), DType::F32));
+        (weight.layout().clone(), PackedRhs::new(matrix(&matrices), k, n))
+    };
+    weight.prepared(|key| key == weight.layout(), make)
 }
 
 /// Where the matrices of each product start in both operands, in row-major order of the batch.

@@ -26,6 +26,21 @@ pub fn row_major(dims: &[usize]) -> Vec<isize> {
     strides
 }
 
+/// Whether elements stand without gaps in the order of dims that come with their strides, the innermost first.
+fn are_without_gaps<'a>(dims: impl Iterator<Item = (&'a usize, &'a isize)>) -> bool {
+    let mut expected = 1;
+    for (&dim, &stride) in dims {
+        if dim == 0 {
+            return true;
+        }
+        if dim != 1 && stride != expected {
+            return false;
+        }
+        expected *= dim as isize;
+    }
+    true
+}
+
 impl Layout {
     /// Row-major from offset 0.
     pub fn contiguous(shape: Shape) -> Self {
@@ -45,17 +60,7 @@ impl Layout {
 
     /// Whether the elements stand in row-major order without gaps (from any offset).
     pub fn is_contiguous(&self) -> bool {
-        let mut expected = 1;
-        for (&dim, &stride) in self.shape.dims.iter().zip(&self.strides).rev() {
-            if dim == 0 {
-                return true;
-            }
-            if dim != 1 && stride != expected {
-                return false;
-            }
-            expected *= dim as isize;
-        }
-        true
+        are_without_gaps(self.shape.dims.iter().zip(&self.strides).rev())
     }
 
     /// The strides, if none is negative, as kernels take them.
@@ -65,14 +70,23 @@ impl Layout {
 
     /// Whether the elements stand without gaps with the channels (dim 1) last, and not row-major as well.
     pub fn is_channels_last(&self) -> bool {
-        self.shape.rank() >= 3 && !self.is_contiguous() && self.channels_last().is_contiguous()
+        let dims = || self.shape.dims.iter().zip(&self.strides);
+        let channels_last = || dims().skip(1).take(1).chain(dims().skip(2).rev()).chain(dims().take(1));
+        self.shape.rank() >= 3 && !self.is_contiguous() && are_without_gaps(channels_last())
     }
 
     /// The view with dim 1 moved behind the others.
-    pub fn channels_last(&self) -> Self {
-        let mut axes: Vec<usize> = (0..self.shape.rank()).collect();
-        axes[1..].rotate_left(1);
-        self.permute(&axes)
+    pub fn into_channels_last(mut self) -> Self {
+        self.shape.dims[1..].rotate_left(1);
+        self.strides[1..].rotate_left(1);
+        self
+    }
+
+    /// The view with the last dim moved to place 1.
+    pub fn into_channels_first(mut self) -> Self {
+        self.shape.dims[1..].rotate_right(1);
+        self.strides[1..].rotate_right(1);
+        self
     }
 
     /// Output dim `i` is input dim `axes[i]`.
@@ -177,6 +191,16 @@ mod tests {
         assert_eq!((forward.shape.dims, forward.strides, forward.offset), (vec![3], vec![3], 1));
         let backward = layout.slice(&[SliceRange { start: 1, end: 8, step: -3 }]);
         assert_eq!((backward.shape.dims, backward.strides, backward.offset), (vec![3], vec![-3], 7));
+    }
+
+    #[test]
+    fn channels_move_there_and_back() {
+        let image = Layout::contiguous([2, 5, 7, 3].into());
+        let moved = image.clone().into_channels_first();
+        assert_eq!(moved, image.permute(&[0, 3, 1, 2]));
+        assert!(moved.is_channels_last() && !image.is_channels_last());
+        assert!(!image.permute(&[0, 3, 2, 1]).is_channels_last());
+        assert_eq!(moved.into_channels_last(), image);
     }
 
     #[test]

@@ -1,0 +1,106 @@
+//! What a forward pass allocates once it has run: activations, packed weights and working space are there, so that only dims and strides are left.
+
+use kiln_ndarray::{NdArray, NdArrayDevice, NdArrayTensor};
+use kiln_tensor::backend::Backend;
+use kiln_tensor::{Activation, BinaryOp, ConvOptions, TensorData};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+type B = NdArray;
+
+/// Allowed allocations of a convolution, of a 1x1 and a depthwise one, and of a linear layer and a sum: the dims and strides of tensors.
+const MOST: [usize; 3] = [14, 25, 21];
+
+/// The system's allocator, which counts what each thread asks for: the tests' own main thread allocates as well.
+struct Counting;
+
+std::thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+    static LARGEST: Cell<usize> = const { Cell::new(0) };
+}
+
+impl Counting {
+    fn count(size: usize) {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        LARGEST.set(LARGEST.get().max(size));
+    }
+}
+
+// SAFETY: all is the system allocator's.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        Self::count(layout.size());
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        Self::count(layout.size());
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        Self::count(size);
+        // SAFETY: the caller's promise.
+        unsafe { System.realloc(memory, layout, size) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+fn noise(dims: &[usize], seed: usize) -> NdArrayTensor {
+    let count: usize = dims.iter().product();
+    let values: Vec<f32> = (0..count).map(|i| ((i + seed) * 7919 % 1009) as f32 / 1009.0 - 0.5).collect();
+    B::from_data(TensorData::new(values, dims.to_vec()), &NdArrayDevice::Cpu)
+}
+
+fn weight(dims: &[usize]) -> NdArrayTensor {
+    B::prepare(noise(dims, 1))
+}
+
+/// Allocations of the fourth run, none of which has room for an activation.
+#[track_caller]
+fn allocations(forward: impl Fn() -> NdArrayTensor) -> usize {
+    (0..3).for_each(|_| drop(forward()));
+    ALLOCATIONS.set(0);
+    LARGEST.set(0);
+    drop(forward());
+    let (count, largest) = (ALLOCATIONS.get(), LARGEST.get());
+    assert!(largest <= 4096, "{largest} bytes at once");
+    count
+}
+
+/// On one thread, which is counted.
+#[test]
+fn a_steady_forward_allocates_little() {
+    kiln_kernels::threads::set_threads(1);
+    let options = |stride: usize, padding: usize, groups: usize| {
+        ConvOptions::new([stride; 2], [padding; 2], [1; 2], groups)
+    };
+    let (image, filters, bias) = (noise(&[1, 32, 28, 28], 2), weight(&[32, 32, 3, 3]), noise(&[32], 3));
+    let same = options(1, 1, 1);
+    let conv = allocations(|| {
+        let (filters, bias) = (filters.clone(), Some(bias.clone()));
+        B::conv_activated(image.clone(), filters, bias, Activation::Relu, &same)
+    });
+    let (points, each) = (weight(&[64, 32, 1, 1]), weight(&[64, 1, 3, 3]));
+    let (as_it_is, by_channel) = (options(1, 0, 1), options(2, 1, 64));
+    let separable = allocations(|| {
+        let y = B::conv(image.clone(), points.clone(), None, &as_it_is);
+        B::conv(y, each.clone(), None, &by_channel)
+    });
+    let (rows, matrix, bias) = (noise(&[1, 64, 96], 4), weight(&[96, 96]), noise(&[96], 5));
+    let linear = allocations(|| {
+        let y = B::linear(rows.clone(), matrix.clone(), Some(bias.clone()), Some(Activation::Relu));
+        B::binary(BinaryOp::Add, y, rows.clone())
+    });
+    let counts = [conv, separable, linear];
+    assert!(counts.iter().zip(MOST).all(|(&count, most)| count <= most), "{counts:?} allocations");
+}
