@@ -1,25 +1,31 @@
 //! Launches that wait for others of their kind, to be done as one.
 //!
-//! An optimizer does the same for each parameter of a model: hundreds of short launches that do not depend on each other. Programs of
-//! several results, which optimizers are, wait here until something else is asked for; then all of a kind are done by a
-//! [kernel that takes a table of them](kiln_gpu::language::cuda::batch).
+//! An optimizer does the same for each parameter of a model: hundreds of short launches that do not depend on each other. Such launches wait here
+//! until something else is asked for; then all of a kind are done by a [kernel that takes a table of them](kiln_gpu::language::cuda::batch).
+//!
+//! What depends on a launch that waits, waits at a later level: levels are launched one after another, so that a buffer is read behind who wrote
+//! it, and written to behind who used it. So what is several launches for a parameter is as many for all of them.
 
 use crate::memory::Buffer;
 use kiln_gpu::kernels::Template;
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 /// Launches that wait at most.
-const MOST: usize = 64;
+const MOST: usize = 256;
 /// Bytes of buffers that wait with them, from where on no more launches do.
 const MOST_HELD: u64 = 64 << 20;
+/// Kernels that are remembered.
+const MOST_SEEN: usize = 16;
 
-/// Launches that do not depend on each other, by their kernels; `L` is what is known of one.
+/// Launches that wait, by their levels and kernels; `L` is what is known of one.
 pub(crate) struct Batch<L> {
-    pub groups: Vec<(Template, Vec<L>)>,
+    pub levels: Vec<Vec<(Template, Vec<L>)>>,
     /// Buffers that somebody else may not have before all is launched: a launch uses them, and nobody else does any more.
     pub held: Vec<Buffer>,
-    read: HashSet<u64>,
-    written: HashSet<u64>,
+    /// The level from which on a buffer can be read: behind those who write it.
+    readable: HashMap<u64, usize>,
+    /// The level from which on a buffer can be written to: behind all who use it.
+    writable: HashMap<u64, usize>,
     count: usize,
     held_bytes: u64,
 }
@@ -27,49 +33,102 @@ pub(crate) struct Batch<L> {
 impl<L> Default for Batch<L> {
     fn default() -> Self {
         Self {
-            groups: Vec::new(),
+            levels: Vec::new(),
             held: Vec::new(),
-            read: HashSet::new(),
-            written: HashSet::new(),
+            readable: HashMap::new(),
+            writable: HashMap::new(),
             count: 0,
             held_bytes: 0,
         }
     }
 }
 
-/// How many of a kernel's buffers it reads, where its launches wait for others; those that follow it writes.
-pub(crate) fn reads_of(template: &Template) -> Option<usize> {
-    match template {
-        Template::Elementwise(program) if program.results.len() > 1 => Some(program.operands.len()),
-        _ => None,
+/// Which kernels wait for others of their kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waits {
+    /// All: programs of several results, which optimizers are. So many of their buffers are read, the others written.
+    Always { reads: usize },
+    /// Those that were [launched](Seen) a moment ago: the next may well be the same for another tensor.
+    IfSeen,
+    /// None.
+    Never,
+}
+
+impl Waits {
+    /// Whether a kernel's launches wait; `writes_whole` is whether each writes all of one tensor.
+    pub fn of(template: &Template, writes_whole: bool) -> Self {
+        match template {
+            Template::Elementwise(program) if program.results.len() > 1 => {
+                Self::Always { reads: program.operands.len() }
+            }
+            Template::Elementwise(_) | Template::Reduce(_) if writes_whole => Self::IfSeen,
+            _ => Self::Never,
+        }
+    }
+}
+
+/// The kernels that were launched since one that waits for none.
+#[derive(Default)]
+pub(crate) struct Seen(Vec<Template>);
+
+impl Seen {
+    pub fn contains(&self, template: &Template) -> bool {
+        self.0.contains(template)
+    }
+
+    pub fn note(&mut self, template: Template) {
+        if self.0.len() < MOST_SEEN && !self.contains(&template) {
+            self.0.push(template);
+        }
+    }
+
+    pub fn forget(&mut self) {
+        self.0.clear();
     }
 }
 
 impl<L> Batch<L> {
-    /// Whether a launch that reads and writes these buffers can wait with those that do.
-    pub fn takes(&self, reads: &[u64], writes: &[u64]) -> bool {
-        let independent = reads.iter().all(|id| !self.written.contains(id))
-            && writes.iter().all(|id| !self.written.contains(id) && !self.read.contains(id));
-        independent && self.count < MOST && self.held_bytes < MOST_HELD
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
     }
 
-    pub fn push(&mut self, template: &Template, launch: L, reads: &[u64], writes: &[u64]) {
+    /// Whether no more should wait.
+    pub fn is_full(&self) -> bool {
+        self.count >= MOST || self.held_bytes >= MOST_HELD
+    }
+
+    pub fn push(&mut self, template: Template, launch: L, reads: &[u64], writes: &[u64]) {
+        let of = |levels: &HashMap<u64, usize>, ids: &[u64]| {
+            ids.iter().filter_map(|id| levels.get(id)).max().copied().unwrap_or(0)
+        };
+        let level = of(&self.readable, reads).max(of(&self.writable, writes));
+        for &id in reads.iter().chain(writes) {
+            let free = self.writable.entry(id).or_default();
+            *free = (*free).max(level + 1);
+        }
+        self.readable.extend(writes.iter().map(|&id| (id, level + 1)));
         self.count += 1;
-        self.read.extend(reads);
-        self.written.extend(writes);
-        match self.groups.iter_mut().find(|(known, _)| known == template) {
+        // A level is one behind another.
+        if self.levels.len() == level {
+            self.levels.push(Vec::new());
+        }
+        let Some(groups) = self.levels.get_mut(level) else {
+            unreachable!("a level without those before it")
+        };
+        match groups.iter_mut().find(|(known, _)| *known == template) {
             Some((_, group)) => group.push(launch),
-            None => self.groups.push((template.clone(), vec![launch])),
+            None => groups.push((template, vec![launch])),
         }
     }
 
-    /// Keeps a buffer that nobody but launches here uses any more; gives it back where none does.
-    pub fn hold(&mut self, buffer: Buffer) -> Option<Buffer> {
-        if !self.read.contains(&buffer.id) && !self.written.contains(&buffer.id) {
-            return Some(buffer);
-        }
+    /// Whether a launch that waits uses a buffer.
+    pub fn uses(&self, id: u64) -> bool {
+        self.writable.contains_key(&id)
+    }
+
+    /// Keeps a buffer that nobody but launches that wait uses any more.
+    pub fn hold(&mut self, buffer: Buffer) {
         self.held_bytes += buffer.bytes;
         self.held.push(buffer);
-        None
     }
 }

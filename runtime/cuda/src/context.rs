@@ -6,7 +6,7 @@ mod launch;
 mod memory;
 mod product;
 
-use crate::batch::Batch;
+use crate::batch::{Batch, Seen};
 use crate::cache::Cache;
 use crate::driver::{Address, Driver, DriverError, Function};
 use crate::graph::CaptureError;
@@ -77,8 +77,10 @@ struct State {
     own_kernels: HashMap<CudaKernel, Result<Function, KernelError>>,
     /// The last kernel that was asked for: it may be given more to do before it is launched.
     last: Option<Last>,
-    /// Launches that do not depend on each other. Either these wait or the last does.
+    /// Launches that wait for others of their kind; the last was asked for after them.
     batch: Batch<Member>,
+    /// What was launched a moment ago.
+    seen: Seen,
     launches: u64,
     capture: Option<Capture>,
     /// Buffers that graphs use, with what is kept for these.
@@ -203,6 +205,12 @@ impl State {
         }
     }
 
+    /// Whether a launch that waits for others of its kind uses a buffer, or the last does, which may be about to.
+    fn is_waited_for(&self, id: u64) -> bool {
+        let by_last = || self.last.as_ref().is_some_and(|last| last.parts.iter().any(|part| part.id == id));
+        self.batch.uses(id) || (!self.batch.is_empty() && by_last())
+    }
+
     /// Keeps buffers for the graph that is written down.
     fn reserve(&mut self, parts: &[Part]) {
         if let Some(capture) = &self.capture {
@@ -215,7 +223,9 @@ impl Owner<Buffer> for Context {
     fn give_back(&self, buffer: Buffer) {
         // Not by `state`: whoever drops the last tensor must not wait for another thread's graph.
         let mut state = lock(&self.state);
-        if let Some(buffer) = state.batch.hold(buffer) {
+        if state.is_waited_for(buffer.id) {
+            state.batch.hold(buffer);
+        } else {
             state.give_back(buffer);
         }
     }

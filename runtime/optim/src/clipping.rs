@@ -5,6 +5,7 @@ use kiln_core::Tensor;
 use kiln_core::config::Config;
 use kiln_core::module::{AutodiffModule, ModuleVisitor, Param};
 use kiln_core::tensor::backend::{AutodiffBackend, Backend};
+use kiln_core::tensor::{Traced, elementwise};
 
 /// How gradients are bounded.
 #[derive(Config, Debug)]
@@ -50,7 +51,9 @@ impl GradientClipping {
 /// What gradients of a norm are multiplied by. It stays on the device: nothing waits for it. 1e-6 as in
 /// `torch.nn.utils.clip_grad_norm_`.
 fn factor<B: Backend>(norm: Tensor<B, 1>, threshold: f64) -> Tensor<B, 1> {
-    ((norm + 1e-6).recip() * threshold).clamp_max(1.0)
+    elementwise([norm], |[norm]| {
+        (Traced::parameter(threshold) / (norm + Traced::parameter(1e-6))).min_pair(Traced::parameter(1.0))
+    })
 }
 
 impl GradientsParams {

@@ -2,7 +2,7 @@
 
 use super::compile::{Form, Kernel};
 use super::{Context, LIMITS, Part, State};
-use crate::batch::{self, Batch};
+use crate::batch::{Batch, Waits};
 use crate::driver::{Address, DriverError, KernelLaunch};
 use crate::kernel::{CudaKernel, KernelError};
 use crate::memory::Memory;
@@ -11,6 +11,7 @@ use crate::statistics::count;
 use kiln_gpu::kernels::Template;
 use kiln_gpu::language::cuda;
 use kiln_gpu::runtime::{self, Amendment, Instead, Launch};
+use std::sync::atomic::Ordering;
 
 /// Launches after which memory that nobody needs is looked for.
 const ROUND: u64 = 256;
@@ -47,28 +48,58 @@ impl Context {
         );
         let mut state = self.state();
         let parts: Vec<Part> = buffers.iter().filter_map(|memory| self.part(memory)).collect();
-        if let Some(reads) = batch::reads_of(&template) {
+        let waits = Waits::of(&template, writes_all_of.is_some());
+        match waits {
+            Waits::Never => {
+                self.launch_waiting(&mut state);
+                state.seen.forget();
+            }
+            Waits::Always { .. } | Waits::IfSeen => self.let_last_wait(&mut state),
+        }
+        state.reserve(&parts);
+        let parameters = parameters.to_vec();
+        if let Waits::Always { reads } = waits {
             let ids: Vec<u64> = parts.iter().map(|part| part.id).collect();
             let (read, written) = ids.split_at(reads.min(ids.len()));
-            if state.last.is_some() || !state.batch.takes(read, written) {
-                self.launch_waiting(&mut state);
-            }
-            state.reserve(&parts);
-            let launch = Member { parts, parameters: parameters.to_vec(), blocks: groups[0] * groups[1] };
-            state.batch.push(&template, launch, read, written);
+            let launch = Member { parts, parameters, blocks: groups[0] * groups[1] };
+            self.let_wait(&mut state, template, launch, read, written);
             return;
         }
-        self.launch_waiting(&mut state);
         count(&self.counters.launches, 1);
-        state.reserve(&parts);
         let writes =
             writes_all_of.and_then(|(output, elements)| parts.get(output).map(|part| (part.id, elements)));
-        let parameters = parameters.to_vec();
         state.last = Some(Last { template, parts, parameters, blocks: groups, writes });
         if writes.is_none() {
             // Nothing is ever added to it: the device may begin.
             self.launch_waiting(&mut state);
         }
+    }
+
+    /// Has the last kernel wait for others of its kind, where such were launched before; launches it elsewhere.
+    fn let_last_wait(&self, state: &mut State) {
+        let Some(last) = &state.last else { return };
+        let waits = match (Waits::of(&last.template, last.writes.is_some()), last.writes) {
+            (Waits::IfSeen, Some(writes)) => Some(writes),
+            (Waits::IfSeen | Waits::Always { .. } | Waits::Never, _) => None,
+        };
+        let known = !state.batch.is_empty() || state.seen.contains(&last.template);
+        match (waits, state.last.take_if(|_| waits.is_some() && known)) {
+            (Some((written, _)), Some(Last { template, parts, parameters, blocks, .. })) => {
+                // It is counted with those that it waits with.
+                self.counters.launches.fetch_sub(1, Ordering::Relaxed);
+                let read: Vec<u64> = parts.iter().map(|part| part.id).filter(|&id| id != written).collect();
+                let launch = Member { parts, parameters, blocks: blocks[0] * blocks[1] };
+                self.let_wait(state, template, launch, &read, &[written]);
+            }
+            _ => self.launch_waiting(state),
+        }
+    }
+
+    fn let_wait(&self, state: &mut State, template: Template, launch: Member, read: &[u64], written: &[u64]) {
+        if state.batch.is_full() {
+            self.launch_batch(state);
+        }
+        state.batch.push(template, launch, read, written);
     }
 
     /// Runs a user's kernel.
@@ -145,14 +176,21 @@ impl Context {
 
     /// Launches all that waits.
     pub(super) fn launch_waiting(&self, state: &mut State) {
-        let Batch { groups, held, .. } = std::mem::take(&mut state.batch);
-        for (template, members) in groups {
-            self.launch_group(state, &template, members);
-        }
-        held.into_iter().for_each(|buffer| state.give_back(buffer));
+        self.launch_batch(state);
         if let Some(Last { template, parts, parameters, blocks, .. }) = state.last.take() {
             self.launch_one(state, &template, &parts, &parameters, blocks);
+            state.seen.note(template);
         }
+    }
+
+    /// Launches what waits for others of its kind.
+    fn launch_batch(&self, state: &mut State) {
+        let Batch { levels, held, .. } = std::mem::take(&mut state.batch);
+        for (template, members) in levels.into_iter().flatten() {
+            self.launch_group(state, &template, members);
+            state.seen.note(template);
+        }
+        held.into_iter().for_each(|buffer| state.give_back(buffer));
     }
 
     /// Launches of one kernel that do not depend on each other.

@@ -152,20 +152,17 @@ impl Moments {
         grad: Tensor<B, D>,
         state: Option<AdamState<B, D>>,
     ) -> (Tensor<B, D>, AdamState<B, D>) {
-        let none = || tensor.zeros_like();
-        let AdamState { time, moment_1, moment_2, max_moment_2 } = state.unwrap_or_else(|| AdamState {
-            time: 0,
-            moment_1: none(),
-            moment_2: none(),
-            max_moment_2: None,
-        });
-        let time = time + 1;
-        let largest = self.amsgrad.then(|| max_moment_2.unwrap_or_else(none));
+        let time = 1 + state.as_ref().map_or(0, |state| state.time);
         let number = |x: f64| Traced::parameter(x);
-        let blend = |rate: f32, old: Traced, new: Traced| {
-            old * number(rate.into()) + new * number(1.0 - f64::from(rate))
+        // Averages begin at 0, which nobody has to make.
+        let blend = |rate: f32, old: Option<Traced>, new: Traced| {
+            let new = new * number(1.0 - f64::from(rate));
+            match old {
+                Some(old) => old * number(rate.into()) + new,
+                None => new,
+            }
         };
-        let moments = |theta: &Traced, grad: Traced, first: Traced, second: Traced| {
+        let moments = |theta: &Traced, grad: Traced, first: Option<Traced>, second: Option<Traced>| {
             let grad = match decay {
                 Decay::Gradient(penalty) => grad + theta.clone() * number(penalty),
                 Decay::Parameter(_) | Decay::Cautious(_) => grad,
@@ -189,24 +186,34 @@ impl Moments {
             };
             theta - first / root * number(lr / of_first)
         };
-        let (tensor, moment_1, moment_2, max_moment_2) = match largest {
+        let plain = |theta: Traced, grad: Traced, first: Option<Traced>, second: Option<Traced>| {
+            let (first, second) = moments(&theta, grad, first, second);
+            [moved(theta, first.clone(), second.clone()), first, second]
+        };
+        let with_largest = |[theta, grad, first, second, largest]: [Traced; 5]| {
+            let (first, second) = moments(&theta, grad, Some(first), Some(second));
+            let largest = largest.max_pair(second.clone());
+            [moved(theta, first.clone(), largest.clone()), first, second, largest]
+        };
+        let (tensor, moment_1, moment_2, max_moment_2) = match state {
             None => {
+                let [tensor, first, second] =
+                    elementwise_all([tensor, grad], |[theta, grad]| plain(theta, grad, None, None));
+                let largest = self.amsgrad.then(|| second.clone());
+                (tensor, first, second, largest)
+            }
+            Some(AdamState { moment_1, moment_2, max_moment_2, .. }) if self.amsgrad => {
+                let largest = max_moment_2.unwrap_or_else(|| moment_2.zeros_like());
+                let operands = [tensor, grad, moment_1, moment_2, largest];
+                let [tensor, first, second, largest] = elementwise_all(operands, with_largest);
+                (tensor, first, second, Some(largest))
+            }
+            Some(AdamState { moment_1, moment_2, .. }) => {
                 let operands = [tensor, grad, moment_1, moment_2];
                 let [tensor, first, second] = elementwise_all(operands, |[theta, grad, first, second]| {
-                    let (first, second) = moments(&theta, grad, first, second);
-                    [moved(theta, first.clone(), second.clone()), first, second]
+                    plain(theta, grad, Some(first), Some(second))
                 });
                 (tensor, first, second, None)
-            }
-            Some(largest) => {
-                let operands = [tensor, grad, moment_1, moment_2, largest];
-                let [tensor, first, second, largest] =
-                    elementwise_all(operands, |[theta, grad, first, second, largest]| {
-                        let (first, second) = moments(&theta, grad, first, second);
-                        let largest = largest.max_pair(second.clone());
-                        [moved(theta, first.clone(), largest.clone()), first, second, largest]
-                    });
-                (tensor, first, second, Some(largest))
             }
         };
         (tensor, AdamState { time, moment_1, moment_2, max_moment_2 })
