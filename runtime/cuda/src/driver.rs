@@ -1,12 +1,14 @@
 //! What the backend asks of a device: [NVIDIA's driver](nvidia), or what tests put in its place.
 
 mod blas;
+mod dnn;
 pub mod nvidia;
 mod staging;
 
 use crate::cache::Cache;
 use kiln_gpu::language::Factors;
-use kiln_tensor::{Activation, DType};
+use kiln_gpu::runtime::ConvolutionPass;
+use kiln_tensor::{Activation, DType, Windows};
 use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -67,6 +69,12 @@ pub trait Driver: Any + Debug + Send + Sync {
     /// # Errors
     /// When the library fails.
     fn product(&self, product: &Product) -> Result<bool, DriverError>;
+
+    /// Likewise a convolution, or one of its gradients.
+    ///
+    /// # Errors
+    /// When the library fails.
+    fn convolve(&self, convolution: &Convolution) -> Result<bool, DriverError>;
 
     /// Copies bytes to the device; they may change as soon as this returns.
     ///
@@ -201,6 +209,41 @@ pub struct Matrices {
     pub transposed: bool,
     /// Elements from each row (or column) to the next.
     pub leading: usize,
+}
+
+/// A convolution, or one of its gradients, as [`kiln_gpu::runtime::Convolution`] says.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Convolution {
+    /// The elements' dtype: that of floats.
+    pub dtype: DType,
+    /// Whether factors may be rounded to the 11 bits of TF32.
+    pub tf32: bool,
+    /// Which of the three tensors is computed.
+    pub pass: ConvolutionPass,
+    /// The windows over the images.
+    pub windows: Windows,
+    /// Number of images.
+    pub batch: usize,
+    /// Groups of channels.
+    pub groups: usize,
+    /// Channels of the images, and of the results.
+    pub channels: [usize; 2],
+    /// Where the images are.
+    pub image: Address,
+    /// Where the weights are.
+    pub weight: Address,
+    /// Where the results are.
+    pub result: Address,
+}
+
+/// The variable that names libraries of NVIDIA's which are not to be used though they are there, with commas between them: `cublaslt`,
+/// `cudnn`.
+pub const WITHOUT: &str = "KILN_CUDA_WITHOUT";
+
+/// Whether a library may be used.
+fn is_wanted(library: &str) -> bool {
+    let without = std::env::var(WITHOUT).unwrap_or_default();
+    !without.split(',').any(|name| name.trim().eq_ignore_ascii_case(library))
 }
 
 /// What a driver says went wrong.

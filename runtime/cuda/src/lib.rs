@@ -7,6 +7,9 @@
 //! Kernels are compiled for the device when they are first needed, and kept on disk ([`cache`]). They run in the order in which
 //! operations ask for them; nothing is waited for but by reads. What goes wrong on the device is told by these.
 //!
+//! Large products go to cuBLASLt and large convolutions to cuDNN 9 where these are found ([`Statistics::library_calls`] counts them), unless the
+//! variable [`KILN_CUDA_WITHOUT`](driver::WITHOUT) names them. What they refuse runs on kernels of Kiln's, as all else does.
+//!
 //! A computation whose shapes do not change is [captured](Graph::capture) once and launched as a whole; [`Captured`] does so by itself,
 //! for each shape of inputs that it meets.
 

@@ -5,7 +5,7 @@ use crate::device::{CudaDevice, expect_context};
 use crate::memory::Memory;
 use kiln_gpu::language::{Factors, Storage};
 use kiln_gpu::promise::Promise;
-use kiln_gpu::runtime::{Amendment, Last, Launch, Limits, MatrixProduct, Runtime};
+use kiln_gpu::runtime::{Amendment, Convolution, Last, Launch, Limits, MatrixProduct, Runtime};
 use kiln_tensor::DType;
 use kiln_tensor::backend::ExecutionError;
 use kiln_tensor::compose::Draws;
@@ -87,6 +87,10 @@ impl Runtime for CudaRuntime {
 
     fn product(device: &CudaDevice, product: &MatrixProduct<'_, Self>) -> bool {
         expect_context(device).product(product)
+    }
+
+    fn convolution(device: &CudaDevice, convolution: &Convolution<'_, Self>) -> bool {
+        expect_context(device).convolution(convolution)
     }
 
     fn factors(device: &CudaDevice, dtype: DType) -> Option<Factors> {

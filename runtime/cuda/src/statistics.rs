@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Statistics {
     /// Kernels that were launched, or written down for a graph.
     pub launches: u64,
+    /// Those of them that a library of NVIDIA's did: cuBLASLt, cuDNN.
+    pub library_calls: u64,
     /// Graphs that were launched.
     pub replays: u64,
     /// Reads and synchronizations, each of which waited for the device.
@@ -47,7 +49,7 @@ macro_rules! counters {
     };
 }
 
-counters!(launches replays waits buffers buffer_bytes released_buffers released_bytes compiled loaded requested_bytes moved_bytes uploaded_bytes);
+counters!(launches library_calls replays waits buffers buffer_bytes released_buffers released_bytes compiled loaded requested_bytes moved_bytes uploaded_bytes);
 
 /// Adds to a counter.
 pub(crate) fn count(counter: &AtomicU64, by: usize) {

@@ -1,12 +1,21 @@
 //! What asks NVIDIA's libraries themselves, or those that stand in for them (`scripts/cuda_driver.sh`). Numbers are small and whole, so that sums
 //! are exact in any order.
 
-use kiln_cuda::{Cuda, CudaDevice, Graph};
+use kiln_cuda::{Cuda, CudaDevice, Graph, set_tf32, statistics};
 use kiln_ndarray::NdArray;
-use kiln_tensor::backend::Backend;
-use kiln_tensor::{Activation, DType, Scalar, Tensor, TensorData};
+use kiln_tensor::backend::{Backend, Primitive};
+use kiln_tensor::{
+    Activation, BinaryOp, ConvOptions, DType, Scalar, Shape, Tensor, TensorData, TensorPrimitive,
+};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const DEVICE: CudaDevice = CudaDevice { index: 0 };
+
+/// Counts are the device's, which the tests share.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Rows, columns and depth of products that the library is asked for.
 const SIZE: [usize; 3] = [260, 264, 256];
@@ -48,6 +57,7 @@ fn products<B: Backend>(device: &B::Device) -> Vec<Vec<f32>> {
 #[test]
 #[ignore = "asks NVIDIA's libraries, or what stands in for them"]
 fn large_products_agree_with_the_cpu() {
+    let _alone = alone();
     for (n, (own, expected)) in
         products::<Cuda>(&DEVICE).iter().zip(products::<NdArray>(&Default::default())).enumerate()
     {
@@ -58,6 +68,7 @@ fn large_products_agree_with_the_cpu() {
 #[test]
 #[ignore = "asks NVIDIA's libraries, or what stands in for them"]
 fn products_of_halves_agree_with_the_cpu() {
+    let _alone = alone();
     fn product<B: Backend>(device: &B::Device) -> Vec<f32> {
         let [rows, columns, depth] = SIZE;
         let half = |t| B::cast(t, DType::F16);
@@ -71,6 +82,7 @@ fn products_of_halves_agree_with_the_cpu() {
 #[test]
 #[ignore = "asks NVIDIA's libraries, or what stands in for them"]
 fn gelu_follows_products_of_halves() {
+    let _alone = alone();
     fn product<B: Backend>(device: &B::Device) -> Vec<f32> {
         let [rows, columns, depth] = SIZE;
         let half = |t| B::cast(t, DType::F16);
@@ -87,6 +99,7 @@ fn gelu_follows_products_of_halves() {
 #[test]
 #[ignore = "asks NVIDIA's libraries, or what stands in for them"]
 fn large_tensors_arrive_whole() {
+    let _alone = alone();
     let sizes = [17_000, 3 << 20, (2 << 20) + 5];
     let values = |size: usize| -> Vec<f32> { (0..size).map(|n| (n % 1_000_003) as f32).collect() };
     let tensors =
@@ -99,6 +112,7 @@ fn large_tensors_arrive_whole() {
 #[test]
 #[ignore = "asks NVIDIA's libraries, or what stands in for them"]
 fn graphs_hold_products_of_the_library() {
+    let _alone = alone();
     fn matrix(shape: [usize; 2], seed: usize) -> Tensor<Cuda, 2> {
         Tensor::from_data(numbers(&shape, seed), &DEVICE)
     }
@@ -111,4 +125,99 @@ fn graphs_hold_products_of_the_library() {
         let direct = input(seed).matmul(weight.clone()).exp();
         replayed.into_data().assert_eq(&direct.into_data(), true);
     }
+}
+
+/// A convolution that is large enough for the library, and how many of its three passes that computes.
+struct Case {
+    /// Images and their channels, height and width.
+    image: [usize; 4],
+    weight: [usize; 4],
+    options: ConvOptions,
+    dtype: DType,
+    calls: u64,
+}
+
+impl Case {
+    fn new(weight: [usize; 4], stride: usize, padding: [(usize, usize); 2], dilation: usize) -> Self {
+        let (padding, groups) = (padding.to_vec(), 64 / weight[1]);
+        let options = ConvOptions { stride: vec![stride; 2], padding, dilation: vec![dilation; 2], groups };
+        Self { image: [2, 64, 21, 23], weight, options, dtype: DType::F32, calls: 3 }
+    }
+
+    /// Numbers that have more bits than TF32, beside small ones: sums are exact in f32.
+    fn wide<B: Backend>(&self, shape: &[usize], seed: usize, device: &B::Device) -> B::Primitive {
+        let most = if self.dtype == DType::F32 { 4099 } else { 3 };
+        let values: Vec<f32> =
+            (0..shape.iter().product()).map(|n: usize| ((n * 131 + seed) % 8191 % most) as f32).collect();
+        B::cast(B::from_data(TensorData::new(values, shape), device), self.dtype)
+    }
+
+    /// The result with bias and activation, and both gradients.
+    fn passes<B: Backend>(&self, device: &B::Device) -> Vec<Vec<f32>> {
+        let Self { image, weight, options, dtype, .. } = self;
+        let small = |shape: &[usize], seed| {
+            let few = B::binary_scalar(BinaryOp::Max, tensor::<B>(shape, seed, device), Scalar::Float(2.0));
+            B::cast(B::binary_scalar(BinaryOp::Sub, few, Scalar::Float(2.0)), *dtype)
+        };
+        let x = || self.wide::<B>(image, 1, device);
+        let (w, bias) = (small(weight, 2), B::cast(tensor::<B>(&weight[..1], 3, device), *dtype));
+        let y = B::conv_activated(x(), w.clone(), Some(bias), Activation::Relu, options);
+        let shape = y.shape();
+        let gradient = small(&shape.dims, 4);
+        let back = B::conv_input_gradient(gradient.clone(), w, &Shape::from(image.to_vec()), options);
+        let of_weight = B::conv_weight_gradient(x(), gradient, &Shape::from(weight.to_vec()), options);
+        [y, back, of_weight].into_iter().map(floats::<B>).collect()
+    }
+}
+
+#[test]
+#[ignore = "asks NVIDIA's libraries, or what stands in for them"]
+fn large_convolutions_and_their_gradients_agree_with_the_cpu() {
+    let _alone = alone();
+    let same = [(1, 1); 2];
+    let half = Case { dtype: DType::F16, ..Case::new([64, 64, 3, 3], 1, same, 1) };
+    let asymmetric = Case { calls: 0, ..Case::new([64, 64, 3, 3], 1, [(1, 0), (1, 2)], 1) };
+    let depthwise = Case { calls: 0, ..Case::new([64, 1, 3, 3], 1, same, 1) };
+    // What is left over at the end of each line is the gradient's to fill, too.
+    let grouped = Case::new([128, 32, 5, 5], 2, [(3, 3), (4, 4)], 2);
+    for case in [Case::new([64, 64, 3, 3], 1, same, 1), half, asymmetric, depthwise, grouped] {
+        let before = statistics(&DEVICE).library_calls;
+        let (own, expected) = (case.passes::<Cuda>(&DEVICE), case.passes::<NdArray>(&Default::default()));
+        assert_eq!(statistics(&DEVICE).library_calls - before, case.calls, "{:?}", case.options);
+        for (pass, (own, expected)) in own.iter().zip(&expected).enumerate() {
+            assert!(own == expected, "pass {pass} of {:?} {:?}", case.weight, case.options);
+        }
+    }
+}
+
+#[test]
+#[ignore = "asks NVIDIA's libraries, or what stands in for them"]
+fn convolutions_of_tf32_are_those_that_were_asked_for() {
+    let _alone = alone();
+    let case = Case::new([64, 64, 3, 3], 1, [(1, 1); 2], 1);
+    let exact = case.passes::<Cuda>(&DEVICE);
+    set_tf32(&DEVICE, true).expect("a device");
+    let rounded = case.passes::<Cuda>(&DEVICE);
+    set_tf32(&DEVICE, false).expect("a device");
+    assert!(exact[0] != rounded[0]);
+    assert!(case.passes::<Cuda>(&DEVICE) == exact);
+}
+
+#[test]
+#[ignore = "asks NVIDIA's libraries, or what stands in for them"]
+fn graphs_hold_convolutions_of_the_library() {
+    let _alone = alone();
+    let case = Case::new([64, 64, 3, 3], 1, [(1, 1); 2], 1);
+    let input = |seed| Tensor::<Cuda, 4>::from_data(numbers(&case.image, seed), &DEVICE);
+    let weight = tensor::<Cuda>(&case.weight, 2, &DEVICE);
+    let forward = |x: Tensor<Cuda, 4>| {
+        let y = Cuda::<f32, i64>::conv(x.into_primitive().tensor(), weight.clone(), None, &case.options);
+        Tensor::<Cuda, 4>::from_primitive(TensorPrimitive::Float(y)).exp()
+    };
+    let direct = forward(input(7));
+    let before = statistics(&DEVICE).library_calls;
+    let graph = Graph::capture(input(1), forward).expect("a graph");
+    // Once to see what is needed, once written down.
+    assert_eq!(statistics(&DEVICE).library_calls - before, 2);
+    graph.replay(input(7)).expect("a replay").into_data().assert_eq(&direct.into_data(), true);
 }

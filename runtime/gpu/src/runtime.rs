@@ -3,7 +3,7 @@
 use crate::kernels::Template;
 use crate::language::{Factors, Storage};
 use kiln_tensor::backend::{DeviceOps, ExecutionError};
-use kiln_tensor::{Activation, DType};
+use kiln_tensor::{Activation, DType, Windows};
 use smallvec::SmallVec;
 use std::fmt::Debug;
 use std::future::Future;
@@ -66,6 +66,12 @@ pub trait Runtime: Clone + Copy + Debug + Default + Send + Sync + 'static {
     /// says whether it does.
     fn product(device: &Self::Device, product: &MatrixProduct<'_, Self>) -> bool {
         let _ = (device, product);
+        false
+    }
+
+    /// Likewise a convolution, or one of its gradients.
+    fn convolution(device: &Self::Device, convolution: &Convolution<'_, Self>) -> bool {
+        let _ = (device, convolution);
         false
     }
 
@@ -188,6 +194,41 @@ pub struct Matrices<'a, R: Runtime> {
     pub transposed: bool,
     /// From each row (or column) to the next.
     pub leading: usize,
+}
+
+/// A convolution, or one of its gradients: of images, weights and results one is computed of the others. All are floats of one dtype, and lie
+/// row-major from the starts of their memory.
+#[derive(Debug)]
+pub struct Convolution<'a, R: Runtime> {
+    /// The elements' dtype.
+    pub dtype: DType,
+    /// Which one is computed.
+    pub pass: ConvolutionPass,
+    /// The windows over the images.
+    pub windows: &'a Windows,
+    /// Number of images.
+    pub batch: usize,
+    /// Groups of channels.
+    pub groups: usize,
+    /// Channels of the images, and of the results.
+    pub channels: [usize; 2],
+    /// `[batch, channels of the images, windows.input…]`.
+    pub image: &'a R::Memory,
+    /// `[channels of the results, channels of the images / groups, windows.kernel…]`.
+    pub weight: &'a R::Memory,
+    /// `[batch, channels of the results, windows.output…]`.
+    pub result: &'a R::Memory,
+}
+
+/// What is computed of a [`Convolution`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ConvolutionPass {
+    /// The results.
+    Forward,
+    /// The gradient of the images, of the results' gradient.
+    Input,
+    /// The gradient of the weights, of images and the results' gradient.
+    Weight,
 }
 
 /// The last kernel that was launched, while it can become another.

@@ -41,7 +41,7 @@ struct Operand {
 }
 
 /// A batch of products.
-pub(crate) struct Product {
+struct Product {
     a: Operand,
     b: Operand,
     d: Operand,
@@ -136,9 +136,8 @@ impl Operand {
     }
 }
 
-impl Product {
-    /// All memory that it touches, by start and bytes.
-    pub(crate) fn reach(&self) -> Vec<(u64, usize)> {
+impl driver::Call for Product {
+    fn reach(&self) -> Vec<(u64, usize)> {
         let matrices = [self.a, self.b, self.d].map(|operand| (operand.start, operand.bytes()));
         let bias = self
             .epilogue
@@ -147,11 +146,7 @@ impl Product {
         matrices.into_iter().chain(bias).collect()
     }
 
-    /// Computes it.
-    ///
-    /// # Safety
-    /// What it [reaches](Self::reach) is there.
-    pub(crate) unsafe fn compute(&self) {
+    unsafe fn compute(&self) {
         let Matrices { kind, rows, columns, leading, count, next } = self.d.lie;
         for matrix in 0..count {
             // SAFETY: the caller says so.
@@ -441,7 +436,7 @@ unsafe extern "C" fn cublasLtMatmul(
             epilogue,
             depth,
         };
-        match driver::multiply(stream, product) {
+        match driver::call(stream, Box::new(product)) {
             true => CUBLAS_STATUS_SUCCESS,
             false => CUBLAS_STATUS_EXECUTION_FAILED,
         }

@@ -1,6 +1,5 @@
 //! The driver. Work is queued on streams and done when somebody waits for it: a stream, or an event that was recorded on it.
 
-use crate::blas::Product;
 use crate::kernels::{self, HostFunction};
 use crate::{folder, give};
 use cudarc::driver::sys::CUresult::{self, *};
@@ -23,6 +22,18 @@ enum HostBytes {
     Taken(Vec<u8>),
     /// What is in pinned memory when it is done.
     Pinned { from: usize, bytes: usize },
+}
+
+/// What a library does.
+pub(crate) trait Call: Send + Sync {
+    /// All memory that it touches, by start and bytes.
+    fn reach(&self) -> Vec<(u64, usize)>;
+
+    /// Does it.
+    ///
+    /// # Safety
+    /// What it [reaches](Self::reach) is there.
+    unsafe fn compute(&self);
 }
 
 /// What is to be done, on memory by its address.
@@ -52,7 +63,7 @@ enum Work {
         from: u64,
         bytes: usize,
     },
-    Product(Product),
+    Library(Box<dyn Call>),
     Graph(Arc<Vec<Work>>),
 }
 
@@ -156,7 +167,7 @@ impl State {
 
     /// Queues work, or writes it down while the stream is captured, if it can be.
     fn ask(&mut self, stream: sys::CUstream, work: Work) -> Result<(), CUresult> {
-        let can = matches!(work, Work::Launch { .. } | Work::Product(_));
+        let can = matches!(work, Work::Launch { .. } | Work::Library(_));
         let queue = self.stream(stream)?;
         match &mut queue.captured {
             Some(captured) if can => captured.push(work),
@@ -189,7 +200,7 @@ impl State {
     fn perform(&mut self, work: &Work) -> Result<(), CUresult> {
         let there = |holds: bool| if holds { Ok(()) } else { Err(CUDA_ERROR_ILLEGAL_ADDRESS) };
         match work {
-            Work::Launch { .. } | Work::Product(_) if is_dry() => Ok(()),
+            Work::Launch { .. } | Work::Library(_) if is_dry() => Ok(()),
             Work::Launch { function, blocks, threads, buffers, words } => {
                 for &buffer in buffers {
                     there(self.holds(buffer, 1))?;
@@ -235,12 +246,12 @@ impl State {
                 unsafe { std::ptr::copy_nonoverlapping(*from as *const u8, *to as *mut u8, *bytes) };
                 Ok(())
             }
-            Work::Product(product) => {
-                for (start, bytes) in product.reach() {
+            Work::Library(call) => {
+                for (start, bytes) in call.reach() {
                     there(self.holds(start, bytes))?;
                 }
                 // SAFETY: all that it reads and writes was just looked up.
-                unsafe { product.compute() };
+                unsafe { call.compute() };
                 Ok(())
             }
             Work::Graph(all) => all.iter().try_for_each(|work| self.perform(work)),
@@ -254,9 +265,9 @@ fn is_dry() -> bool {
     *DRY
 }
 
-/// Queues a product.
-pub(crate) fn multiply(stream: *mut c_void, product: Product) -> bool {
-    ready().and_then(|mut state| state.ask(stream.cast(), Work::Product(product))).is_ok()
+/// Queues what a library does.
+pub(crate) fn call(stream: *mut c_void, call: Box<dyn Call>) -> bool {
+    ready().and_then(|mut state| state.ask(stream.cast(), Work::Library(call))).is_ok()
 }
 
 // All of what follows is declared, with what must hold, in the CUDA driver API's reference.

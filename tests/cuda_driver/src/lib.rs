@@ -1,10 +1,11 @@
-//! What `kiln-cuda` asks of CUDA's driver, of NVRTC and of cuBLASLt, done on the host: one library that stands in for the three where there is no
+//! What `kiln-cuda` asks of CUDA's driver, of NVRTC, of cuBLASLt and of cuDNN, done on the host: one library that stands in for them where there is no
 //! GPU, so that the code that calls them runs in tests. `scripts/cuda_driver.sh` puts it under their names.
 //!
 //! It is as strict as the documents of NVIDIA's libraries are: a stream's work is done when it is waited for and not before, memory must be
 //! there when work is done with it, calls need a current context, and what cannot be captured is refused while a stream is.
 
 mod blas;
+mod dnn;
 mod driver;
 mod nvrtc;
 

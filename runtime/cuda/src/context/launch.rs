@@ -51,8 +51,7 @@ impl Context {
         let waits = Waits::of(&template, writes_all_of.is_some());
         match waits {
             Waits::Never => {
-                self.launch_waiting(&mut state);
-                state.seen.forget();
+                self.launch_all(&mut state);
             }
             Waits::Always { .. } | Waits::IfSeen => self.let_last_wait(&mut state),
         }
@@ -123,7 +122,7 @@ impl Context {
                 function
             }
         }?;
-        self.launch_waiting(&mut state);
+        self.launch_all(&mut state);
         count(&self.counters.launches, 1);
         count(&self.counters.moved_bytes, memories.iter().map(|memory| memory.range().len()).sum());
         let parts: Vec<Part> = memories.iter().filter_map(|memory| self.part(memory)).collect();
@@ -181,6 +180,12 @@ impl Context {
             self.launch_one(state, &template, &parts, &parameters, blocks);
             state.seen.note(template);
         }
+    }
+
+    /// Launches all that waits, before something of another kind.
+    pub(super) fn launch_all(&self, state: &mut State) {
+        self.launch_waiting(state);
+        state.seen.forget();
     }
 
     /// Launches what waits for others of its kind.

@@ -1,12 +1,12 @@
-//! Matrix products by the vendor's library.
+//! Matrix products and convolutions by the vendor's libraries.
 
 use super::{Context, Part};
-use crate::driver::{self, Address, Product};
+use crate::driver::{self, Address, Driver, DriverError, Product};
 use crate::memory::Memory;
 use crate::runtime::CudaRuntime;
 use crate::statistics::count;
 use kiln_gpu::language::Factors;
-use kiln_gpu::runtime::{self, MatrixProduct};
+use kiln_gpu::runtime::{self, Convolution, MatrixProduct};
 use kiln_tensor::DType;
 use std::sync::atomic::Ordering;
 
@@ -59,9 +59,8 @@ impl Context {
             transposed: of.transposed,
             leading: of.leading,
         };
-        let mut state = self.state();
-        self.launch_waiting(&mut state);
-        let asked = self.driver.product(&Product {
+        let all: Vec<Part> = [left, right, result].into_iter().chain(shift).collect();
+        let product = Product {
             dtype,
             tf32: self.tf32.load(Ordering::Relaxed),
             size,
@@ -71,16 +70,46 @@ impl Context {
             bias: shift.and_then(|shift| shift.address),
             activation,
             out: out_start,
-        });
-        match asked {
+        };
+        self.by_library(&all, |driver| driver.product(&product))
+    }
+
+    /// See [`Runtime::convolution`](kiln_gpu::runtime::Runtime::convolution).
+    pub fn convolution(&self, convolution: &Convolution<'_, CudaRuntime>) -> bool {
+        let &Convolution { dtype, pass, windows, batch, groups, channels, image, weight, result } =
+            convolution;
+        let parts = [image, weight, result].map(|memory| self.part(memory));
+        let [Some(image), Some(weight), Some(result)] = parts else { return false };
+        let addresses = [image, weight, result].map(|part| part.address);
+        let [Some(at_image), Some(at_weight), Some(at_result)] = addresses else { return false };
+        let convolution = driver::Convolution {
+            dtype,
+            tf32: self.tf32.load(Ordering::Relaxed),
+            pass,
+            windows: windows.clone(),
+            batch,
+            groups,
+            channels,
+            image: at_image,
+            weight: at_weight,
+            result: at_result,
+        };
+        self.by_library(&[image, weight, result], |driver| driver.convolve(&convolution))
+    }
+
+    /// Asks a library, behind all that waits; says whether it does it, or failed at it.
+    fn by_library(&self, parts: &[Part], ask: impl FnOnce(&dyn Driver) -> Result<bool, DriverError>) -> bool {
+        let mut state = self.state();
+        self.launch_all(&mut state);
+        match ask(&*self.driver) {
             Ok(false) => return false,
             Ok(true) => {}
             Err(error) => self.fail(error),
         }
-        let all: Vec<Part> = [left, right, result].into_iter().chain(shift).collect();
-        state.reserve(&all);
+        state.reserve(parts);
         count(&self.counters.launches, 1);
-        count(&self.counters.moved_bytes, all.iter().map(|part| part.bytes).sum());
+        count(&self.counters.library_calls, 1);
+        count(&self.counters.moved_bytes, parts.iter().map(|part| part.bytes).sum());
         true
     }
 }

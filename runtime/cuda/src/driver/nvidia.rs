@@ -1,8 +1,11 @@
 //! NVIDIA's driver and its compiler, NVRTC, from the libraries of the machine.
 
 use super::blas::{Blas, WORKSPACE_BYTES};
+use super::dnn::{self, Dnn};
 use super::staging::{Download, Mark, Staging, Uploads};
-use super::{Address, Captured, Driver, DriverError, Function, KernelLaunch, Pending, Product};
+use super::{
+    Address, Captured, Convolution, Driver, DriverError, Function, KernelLaunch, Pending, Product, is_wanted,
+};
 use crate::InitError;
 use cudarc::driver::result::{self, device, event, graph, mem_pool, module, primary_ctx, stream};
 use cudarc::driver::sys;
@@ -11,7 +14,7 @@ use kiln_gpu::language::Factors;
 use std::ffi::{CStr, CString, c_void};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 /// Bytes of pageable memory up to which the driver keeps a copy of its own of what it is given, and waits for nothing ("API Synchronization
 /// Behavior" of the driver's reference).
@@ -75,8 +78,12 @@ pub struct Nvidia {
     name: String,
     capability: (i32, i32),
     compiler: String,
-    /// The library for products, with memory that it may use.
-    blas: Option<(Blas, Address)>,
+    /// The library for products.
+    blas: Option<Blas>,
+    /// The library for convolutions, which is opened when it is first needed: it is large. Nothing where it is not there.
+    dnn: Option<OnceLock<Option<Dnn>>>,
+    /// Memory that libraries may use.
+    workspace: Option<Address>,
     /// Host memory that the device copies to at full speed, by size: kept, since it is dear to get.
     staging: Arc<Mutex<Vec<Staging>>>,
     uploads: Mutex<Uploads>,
@@ -188,24 +195,33 @@ impl Nvidia {
             .map_err(failed("cuMemPoolSetAttribute"))?;
         }
         let (stream, aside) = (new_stream()?, new_stream()?);
-        let blas = match Blas::open() {
-            Some(blas) => {
+        let blas = if is_wanted("cublaslt") { Blas::open() } else { None };
+        if blas.is_none() {
+            log::info!(
+                "cuBLASLt was not found (`pip install nvidia-cublas`), or is not wanted: large products run on kernels of Kiln's"
+            );
+        }
+        let dnn = (is_wanted("cudnn") && dnn::is_present()).then(OnceLock::new);
+        if dnn.is_none() {
+            log::info!(
+                "cuDNN 9 was not found (`pip install nvidia-cudnn-cu13`), or is not wanted: convolutions run on kernels of Kiln's"
+            );
+        }
+        let workspace = match blas.is_some() || dnn.is_some() {
+            true => {
                 // SAFETY: the stream is valid; the memory is kept as long as the device.
-                let workspace = unsafe { result::malloc_async(stream, WORKSPACE_BYTES) };
-                Some((blas, Address(workspace.map_err(failed("cuMemAllocAsync"))?)))
+                let start = unsafe { result::malloc_async(stream, WORKSPACE_BYTES) };
+                Some(Address(start.map_err(failed("cuMemAllocAsync"))?))
             }
-            None => {
-                log::info!(
-                    "cuBLASLt was not found (`pip install nvidia-cublas`): large products run on kernels of Kiln's"
-                );
-                None
-            }
+            false => None,
         };
         Ok(Self {
             primary: Arc::new(Primary { device: cu_device, context, is_open: RwLock::new(true) }),
             stream,
             aside,
             blas,
+            dnn,
+            workspace,
             capturing: AtomicBool::new(false),
             name,
             capability,
@@ -366,9 +382,22 @@ impl Driver for Nvidia {
     }
 
     fn product(&self, product: &Product) -> Result<bool, DriverError> {
-        let Some((blas, workspace)) = &self.blas else { return Ok(false) };
+        let (Some(blas), Some(workspace)) = (&self.blas, self.workspace) else { return Ok(false) };
         let _entered = self.enter()?;
         blas.product(product, self.stream.cast(), workspace.0 as *mut c_void)
+    }
+
+    fn convolve(&self, convolution: &Convolution) -> Result<bool, DriverError> {
+        let (Some(dnn), Some(workspace)) = (&self.dnn, self.workspace) else { return Ok(false) };
+        // What opening the library asks of the device cannot be written down.
+        if dnn.get().is_none() && self.capturing.load(Ordering::Acquire) {
+            return Ok(false);
+        }
+        let _entered = self.enter()?;
+        match dnn.get_or_init(|| Dnn::open(self.stream.cast())) {
+            Some(dnn) => dnn.convolve(convolution, (workspace.0 as *mut c_void, WORKSPACE_BYTES)),
+            None => Ok(false),
+        }
     }
 
     fn upload(&self, to: Address, bytes: &[u8]) -> Result<(), DriverError> {

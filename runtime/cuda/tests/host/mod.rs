@@ -8,7 +8,7 @@ pub mod numbers;
 use kernels::HostFunction;
 use kiln_cuda::cache::Cache;
 use kiln_cuda::driver::{
-    Address, Captured, Driver, DriverError, Function, KernelLaunch, Matrices, Pending, Product,
+    Address, Captured, Convolution, Driver, DriverError, Function, KernelLaunch, Matrices, Pending, Product,
 };
 use kiln_cuda::{CudaDevice, InitError};
 use kiln_gpu::language::Factors;
@@ -261,6 +261,10 @@ impl Driver for Host {
         assert!(state.written.is_none(), "products are not written down here");
         multiply(product);
         Ok(true)
+    }
+
+    fn convolve(&self, _convolution: &Convolution) -> Result<bool, DriverError> {
+        Ok(false)
     }
 
     fn upload(&self, to: Address, bytes: &[u8]) -> Result<(), DriverError> {

@@ -3,6 +3,7 @@
 
 mod conv;
 mod gradient;
+mod library;
 mod pool;
 mod pool_gradient;
 mod reach;

@@ -6,7 +6,7 @@ use super::super::then::{self, Then};
 use super::super::tune::{self, Name, Variant};
 use super::super::{block, launch_open, line_of};
 use super::reach::{Phase, Reach};
-use super::{Geometry, LINE, Sizes, from_start, rows, spatial_dims, volume, within_image, zero};
+use super::{Geometry, LINE, Sizes, from_start, library, rows, spatial_dims, volume, within_image, zero};
 use crate::language::{Buffer, Builder, Kernel, Type, Value};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, held_as};
@@ -261,7 +261,11 @@ impl Convolution {
             }
             return out;
         }
-        self.by_windows(&from_start(x), &from_start(weight), bias.map(from_start), activation, &out);
+        let (x, weight, bias) = (from_start(x), from_start(weight), bias.map(from_start));
+        if let Some(found) = library::convolved(self, [&x, &weight, &out], bias.as_ref(), activation) {
+            return found;
+        }
+        self.by_windows(&x, &weight, bias, activation, &out);
         out
     }
 

@@ -12,9 +12,10 @@ use super::super::reduce::{Fold, Group, by_subgroups, fold_leading};
 use super::super::tune::{self, Name, Variant};
 use super::super::{block, launch_blocks};
 use super::conv::{transposed_windows, windows_over};
+use super::library::Asked;
 use super::{Geometry, LINE, Sizes, from_start, volume, within_image, zero};
 use crate::language::{Builder, Builtin, Kernel};
-use crate::runtime::Runtime;
+use crate::runtime::{ConvolutionPass, Runtime};
 use crate::tensor::{GpuTensor, computed_in, held_as};
 use kiln_tensor::backend::Layout;
 use kiln_tensor::{ConvOptions, ConvTransposeOptions, DType, Scalar, Shape, Windows};
@@ -168,6 +169,14 @@ impl Gradient {
         let (x, gradient) = (from_start(x), from_start(gradient));
         if !R::limits(&device).shared_memory {
             return rows::weight_gradient(self, &x, &gradient, weight);
+        }
+        let channels = [self.in_channels, self.out_channels].map(|of_group| of_group * self.groups);
+        let Self { windows, batch, groups, .. } = self;
+        let pass = ConvolutionPass::Weight;
+        let out = GpuTensor::empty(weight.clone(), dtype, &device);
+        let asked = Asked { pass, windows, batch: *batch, groups: *groups, channels };
+        if asked.by_library([&x, &out, &gradient]) {
+            return out;
         }
         let (terms, columns) = (self.batch * self.windows.output_len(), self.columns());
         let size = [self.out_channels, columns, terms];

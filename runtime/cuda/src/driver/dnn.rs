@@ -1,0 +1,495 @@
+//! Convolutions and their gradients by cuDNN 9 (NVIDIA, "cuDNN Backend API", chapter "`cudnn_cnn` Library"), where it is there.
+//!
+//! Tensors lie row-major, as ours do: images before channels before rows. Of the algorithms that the library advises those are taken that
+//! yield the same numbers each time, in the workspace that there is, and round no factors unless that was asked for.
+
+use super::{Address, Convolution, DriverError};
+use cudarc::cudnn::{result, sys};
+use kiln_gpu::runtime::ConvolutionPass;
+use kiln_tensor::{DType, Windows};
+use std::collections::HashMap;
+use std::ffi::{c_int, c_void};
+use std::sync::{Mutex, PoisonError};
+
+/// Products (multiplications and additions) from which on the library is asked: below, what follows a convolution is done by our kernel, which
+/// saves launches. Not measured on a GPU yet.
+const LEAST_PRODUCTS: usize = 1 << 24;
+/// Channels of a group from which on it is asked, where there are several groups: depthwise convolutions are bound by memory.
+const LEAST_OF_GROUP: usize = 4;
+/// Plans that are kept.
+const MOST_PLANS: usize = 4096;
+/// Algorithms that are looked at.
+const MOST_ADVISED: usize = 10;
+/// The oldest version whose errors have the numbers that are known here.
+const OLDEST: usize = 90_000;
+
+/// All that is called of the library.
+const FUNCTIONS: [&[u8]; 20] = [
+    b"cudnnCreate\0",
+    b"cudnnGetVersion\0",
+    b"cudnnSetStream\0",
+    b"cudnnCreateTensorDescriptor\0",
+    b"cudnnSetTensorNdDescriptor\0",
+    b"cudnnDestroyTensorDescriptor\0",
+    b"cudnnCreateFilterDescriptor\0",
+    b"cudnnSetFilterNdDescriptor\0",
+    b"cudnnDestroyFilterDescriptor\0",
+    b"cudnnCreateConvolutionDescriptor\0",
+    b"cudnnSetConvolutionNdDescriptor\0",
+    b"cudnnDestroyConvolutionDescriptor\0",
+    b"cudnnSetConvolutionMathType\0",
+    b"cudnnSetConvolutionGroupCount\0",
+    b"cudnnGetConvolutionForwardAlgorithm_v7\0",
+    b"cudnnGetConvolutionBackwardDataAlgorithm_v7\0",
+    b"cudnnGetConvolutionBackwardFilterAlgorithm_v7\0",
+    b"cudnnConvolutionForward\0",
+    b"cudnnConvolutionBackwardData\0",
+    b"cudnnConvolutionBackwardFilter\0",
+];
+
+/// Whether the library is there, with all that is called of it.
+pub(super) fn is_present() -> bool {
+    // SAFETY: loading NVIDIA's library runs nothing of ours; of the functions it is only asked whether they are there, before the first is
+    // called.
+    unsafe {
+        sys::is_culib_present()
+            && FUNCTIONS.iter().all(|&name| sys::culib().get::<unsafe extern "C" fn()>(name).is_ok())
+            && sys::cudnnGetVersion() >= OLDEST
+    }
+}
+
+/// The library with what it advised.
+pub(super) struct Dnn {
+    handle: sys::cudnnHandle_t,
+    /// By all that a plan depends on; nothing where the library has no algorithm. A handle is used by one thread at a time: by whoever
+    /// locks these.
+    plans: Mutex<HashMap<Convolution, Option<Plan>>>,
+}
+
+// SAFETY: the handle is used by one thread at a time ("Thread Safety"), which the lock of the plans sees to.
+unsafe impl Send for Dnn {}
+// SAFETY: as above.
+unsafe impl Sync for Dnn {}
+
+/// Something of the library that describes something.
+struct Descriptor<T: Copy> {
+    raw: T,
+    destroy: unsafe fn(T) -> sys::cudnnStatus_t,
+}
+
+impl<T: Copy> Drop for Descriptor<T> {
+    fn drop(&mut self) {
+        // SAFETY: it was made for this, and is not used again.
+        let _ = unsafe { (self.destroy)(self.raw) };
+    }
+}
+
+/// How a convolution is computed.
+struct Plan {
+    image: Descriptor<sys::cudnnTensorDescriptor_t>,
+    weight: Descriptor<sys::cudnnFilterDescriptor_t>,
+    result: Descriptor<sys::cudnnTensorDescriptor_t>,
+    convolution: Descriptor<sys::cudnnConvolutionDescriptor_t>,
+    algorithm: Algorithm,
+}
+
+#[derive(Clone, Copy)]
+enum Algorithm {
+    Forward(sys::cudnnConvolutionFwdAlgo_t),
+    Input(sys::cudnnConvolutionBwdDataAlgo_t),
+    Weight(sys::cudnnConvolutionBwdFilterAlgo_t),
+}
+
+/// What the library says of an algorithm: `cudnnConvolutionFwdAlgoPerf_t` and its like, which lie alike. Its enumerations are numbers here, since
+/// versions to come may name others.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Advice {
+    algorithm: u32,
+    status: u32,
+    time: f32,
+    memory: usize,
+    determinism: u32,
+    math: u32,
+    reserved: [c_int; 3],
+}
+
+impl Algorithm {
+    /// Those that yield the same numbers each time and sum in f32; floats of 16 bits are not transformed (Winograd), which would round them
+    /// once more.
+    fn of(pass: ConvolutionPass, number: u32, is_f32: bool) -> Option<Self> {
+        use sys::cudnnConvolutionBwdDataAlgo_t::*;
+        use sys::cudnnConvolutionBwdFilterAlgo_t::*;
+        use sys::cudnnConvolutionFwdAlgo_t::*;
+        match (pass, number) {
+            (ConvolutionPass::Forward, 0) => Some(Self::Forward(CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM)),
+            (ConvolutionPass::Forward, 1) => {
+                Some(Self::Forward(CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM))
+            }
+            (ConvolutionPass::Forward, 6) if is_f32 => {
+                Some(Self::Forward(CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD))
+            }
+            (ConvolutionPass::Forward, 7) if is_f32 => {
+                Some(Self::Forward(CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED))
+            }
+            (ConvolutionPass::Input, 1) => Some(Self::Input(CUDNN_CONVOLUTION_BWD_DATA_ALGO_1)),
+            (ConvolutionPass::Input, 4) if is_f32 => {
+                Some(Self::Input(CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD))
+            }
+            (ConvolutionPass::Input, 5) if is_f32 => {
+                Some(Self::Input(CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD_NONFUSED))
+            }
+            (ConvolutionPass::Weight, 1) => Some(Self::Weight(CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1)),
+            (ConvolutionPass::Weight, 5) if is_f32 => {
+                Some(Self::Weight(CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD_NONFUSED))
+            }
+            (ConvolutionPass::Forward | ConvolutionPass::Input | ConvolutionPass::Weight, _) => None,
+        }
+    }
+}
+
+/// How factors are multiplied in an algorithm that is advised; nothing where they would be rounded though nobody asked for that.
+fn math(number: u32, is_exact: bool) -> Option<sys::cudnnMathType_t> {
+    use sys::cudnnMathType_t::*;
+    match number {
+        3 => Some(CUDNN_FMA_MATH),
+        0 if !is_exact => Some(CUDNN_DEFAULT_MATH),
+        1 if !is_exact => Some(CUDNN_TENSOR_OP_MATH),
+        _ => None,
+    }
+}
+
+fn data_type(dtype: DType) -> Option<sys::cudnnDataType_t> {
+    match dtype {
+        DType::F32 => Some(sys::cudnnDataType_t::CUDNN_DATA_FLOAT),
+        DType::F16 => Some(sys::cudnnDataType_t::CUDNN_DATA_HALF),
+        DType::BF16 => Some(sys::cudnnDataType_t::CUDNN_DATA_BFLOAT16),
+        DType::F64
+        | DType::I64
+        | DType::I32
+        | DType::I16
+        | DType::I8
+        | DType::U64
+        | DType::U32
+        | DType::U16
+        | DType::U8
+        | DType::I4
+        | DType::U4
+        | DType::Bool => None,
+    }
+}
+
+fn failed(call: &'static str, status: sys::cudnnStatus_t) -> DriverError {
+    DriverError { call, reason: format!("{status:?}"), is_out_of_memory: false }
+}
+
+/// Whether the library says that it cannot, and did nothing.
+fn is_refusal(status: sys::cudnnStatus_t) -> bool {
+    // Numbers of "not supported" and of bad parameters begin with 3 and 2.
+    matches!(status as u32 / 1000, 2 | 3)
+}
+
+/// Dims as the library wants them.
+fn dims<const N: usize>(dims: [usize; N]) -> Option<[c_int; N]> {
+    let mut all = [0; N];
+    for (to, from) in all.iter_mut().zip(dims) {
+        *to = c_int::try_from(from).ok()?;
+    }
+    Some(all)
+}
+
+/// From each element to the next along each dim, of a row-major tensor.
+fn strides(dims: &[c_int]) -> Option<Vec<c_int>> {
+    let mut strides = vec![1; dims.len()];
+    for axis in (1..dims.len()).rev() {
+        strides[axis - 1] = dims[axis].checked_mul(strides[axis])?;
+    }
+    // The first is checked with all elements.
+    dims.first()?.checked_mul(*strides.first()?)?;
+    Some(strides)
+}
+
+fn tensor(
+    data_type: sys::cudnnDataType_t,
+    dims: &[c_int],
+) -> Option<Descriptor<sys::cudnnTensorDescriptor_t>> {
+    let strides = strides(dims)?;
+    let raw = result::create_tensor_descriptor().ok()?;
+    let made = Descriptor { raw, destroy: sys::cudnnDestroyTensorDescriptor };
+    // SAFETY: the descriptor was just made, and there are as many dims and strides as is said.
+    let set = unsafe {
+        let rank = dims.len() as c_int;
+        result::set_tensornd_descriptor(raw, data_type, rank, dims.as_ptr(), strides.as_ptr())
+    };
+    set.ok().map(|()| made)
+}
+
+fn filter(
+    data_type: sys::cudnnDataType_t,
+    dims: &[c_int],
+) -> Option<Descriptor<sys::cudnnFilterDescriptor_t>> {
+    let raw = result::create_filter_descriptor().ok()?;
+    let made = Descriptor { raw, destroy: sys::cudnnDestroyFilterDescriptor };
+    let format = sys::cudnnTensorFormat_t::CUDNN_TENSOR_NCHW;
+    // SAFETY: the descriptor was just made, and there are as many dims as is said.
+    let set = unsafe {
+        result::set_filternd_descriptor(raw, data_type, format, dims.len() as c_int, dims.as_ptr())
+    };
+    set.ok().map(|()| made)
+}
+
+/// How windows move, over images of two or three dims.
+fn movement(
+    windows: &Windows,
+    first: usize,
+    groups: usize,
+) -> Option<Descriptor<sys::cudnnConvolutionDescriptor_t>> {
+    let raw = result::create_convolution_descriptor().ok()?;
+    let made = Descriptor { raw, destroy: sys::cudnnDestroyConvolutionDescriptor };
+    let padding = dims(windows.padding.map(|(before, _)| before))?;
+    let (stride, dilation) = (dims(windows.stride)?, dims(windows.dilation)?);
+    let groups = c_int::try_from(groups).ok()?;
+    // SAFETY: the descriptor was just made, and there are as many numbers as is said.
+    let set = unsafe {
+        result::set_convolutionnd_descriptor(
+            raw,
+            (3 - first) as c_int,
+            padding[first..].as_ptr(),
+            stride[first..].as_ptr(),
+            dilation[first..].as_ptr(),
+            sys::cudnnConvolutionMode_t::CUDNN_CROSS_CORRELATION,
+            sys::cudnnDataType_t::CUDNN_DATA_FLOAT,
+        )
+        .and(result::set_convolution_group_count(raw, groups))
+    };
+    set.ok().map(|()| made)
+}
+
+/// Whether the library would find as many windows, at the same places.
+fn fits(windows: &Windows) -> bool {
+    (0..3).all(|axis| {
+        let (before, after) = windows.padding[axis];
+        let window = (windows.kernel[axis].max(1) - 1) * windows.dilation[axis] + 1;
+        let room = (windows.input[axis] + before + after).checked_sub(window);
+        before == after
+            && windows.kernel[axis] > 0
+            && room.is_some_and(|room| room / windows.stride[axis] + 1 == windows.output[axis])
+    })
+}
+
+/// Whether it is worth it.
+fn is_large(convolution: &Convolution) -> bool {
+    let Convolution { windows, batch, groups, channels: [image, result], .. } = convolution;
+    let of_group = image / groups;
+    let numbers = [*batch, *result, of_group].into_iter().chain(windows.output).chain(windows.kernel);
+    let products = numbers.into_iter().try_fold(1_usize, usize::checked_mul);
+    (*groups == 1 || of_group >= LEAST_OF_GROUP) && products.is_none_or(|products| products >= LEAST_PRODUCTS)
+}
+
+impl Dnn {
+    /// The library for a stream of the current device, which [is there](is_present), if it takes the device.
+    pub fn open(stream: sys::cudaStream_t) -> Option<Self> {
+        let handle = result::create_handle().ok()?;
+        // SAFETY: both are valid.
+        unsafe { result::set_stream(handle, stream) }.ok()?;
+        log::info!("convolutions by cuDNN {}", result::get_version());
+        Some(Self { handle, plans: Mutex::default() })
+    }
+
+    /// Computes a convolution or one of its gradients, if it is worth it and the library can; says whether it does. The workspace is used by
+    /// work on the stream alone.
+    pub fn convolve(
+        &self,
+        convolution: &Convolution,
+        (workspace, workspace_bytes): (*mut c_void, usize),
+    ) -> Result<bool, DriverError> {
+        if data_type(convolution.dtype).is_none() || !is_large(convolution) || !fits(&convolution.windows) {
+            return Ok(false);
+        }
+        let nowhere = Address(0);
+        let key = Convolution { image: nowhere, weight: nowhere, result: nowhere, ..convolution.clone() };
+        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        if plans.len() >= MOST_PLANS {
+            plans.clear();
+        }
+        let plan = plans.entry(key).or_insert_with_key(|key| self.plan(key, workspace_bytes));
+        let Some(known) = plan else { return Ok(false) };
+        let (one, zero) = (1.0_f32, 0.0_f32);
+        let (one, zero) = ((&raw const one).cast::<c_void>(), (&raw const zero).cast::<c_void>());
+        let [image, weight, result] =
+            [convolution.image, convolution.weight, convolution.result].map(|at| at.0 as *mut c_void);
+        let Plan { image: images, weight: weights, result: results, convolution: movement, algorithm } =
+            known;
+        let (handle, movement, bytes) = (self.handle, movement.raw, workspace_bytes);
+        // SAFETY: the plan's parts are valid and describe what lies there, in memory that outlives the work, which ends before what is
+        // asked for later on the stream.
+        let (call, status) = unsafe {
+            match *algorithm {
+                Algorithm::Forward(algorithm) => (
+                    "cudnnConvolutionForward",
+                    sys::cudnnConvolutionForward(
+                        handle,
+                        one,
+                        images.raw,
+                        image,
+                        weights.raw,
+                        weight,
+                        movement,
+                        algorithm,
+                        workspace,
+                        bytes,
+                        zero,
+                        results.raw,
+                        result,
+                    ),
+                ),
+                Algorithm::Input(algorithm) => (
+                    "cudnnConvolutionBackwardData",
+                    sys::cudnnConvolutionBackwardData(
+                        handle,
+                        one,
+                        weights.raw,
+                        weight,
+                        results.raw,
+                        result,
+                        movement,
+                        algorithm,
+                        workspace,
+                        bytes,
+                        zero,
+                        images.raw,
+                        image,
+                    ),
+                ),
+                Algorithm::Weight(algorithm) => (
+                    "cudnnConvolutionBackwardFilter",
+                    sys::cudnnConvolutionBackwardFilter(
+                        handle,
+                        one,
+                        images.raw,
+                        image,
+                        results.raw,
+                        result,
+                        movement,
+                        algorithm,
+                        workspace,
+                        bytes,
+                        zero,
+                        weights.raw,
+                        weight,
+                    ),
+                ),
+            }
+        };
+        match status {
+            sys::cudnnStatus_t::CUDNN_STATUS_SUCCESS => Ok(true),
+            refused if is_refusal(refused) => {
+                log::info!("{call}: {refused:?}; such convolutions run on kernels of Kiln's");
+                *plan = None;
+                Ok(false)
+            }
+            error => Err(failed(call, error)),
+        }
+    }
+
+    /// How the library advises to compute a convolution; nothing where it cannot.
+    fn plan(&self, key: &Convolution, workspace_bytes: usize) -> Option<Plan> {
+        let Convolution {
+            dtype, windows, batch, groups, channels: [of_image, of_result], pass, tf32, ..
+        } = key;
+        let data_type = data_type(*dtype)?;
+        // Images have two dims at least.
+        let flat = windows.input[0] == 1 && windows.kernel[0] == 1 && windows.output[0] == 1;
+        let first = usize::from(flat && windows.padding[0] == (0, 0));
+        let described = |outer: [usize; 2], inner: [usize; 3]| {
+            let [a, b, c, d, e] = dims([outer[0], outer[1], inner[0], inner[1], inner[2]])?;
+            Some(if first == 1 { vec![a, b, d, e] } else { vec![a, b, c, d, e] })
+        };
+        let image = tensor(data_type, &described([*batch, *of_image], windows.input)?)?;
+        let result = tensor(data_type, &described([*batch, *of_result], windows.output)?)?;
+        let weight = filter(data_type, &described([*of_result, of_image / groups], windows.kernel)?)?;
+        let convolution = movement(windows, first, *groups)?;
+        let is_f32 = *dtype == DType::F32;
+        let is_exact = is_f32 && !tf32;
+        let wanted = match (is_f32, tf32) {
+            (true, false) => sys::cudnnMathType_t::CUDNN_FMA_MATH,
+            (true, true) => sys::cudnnMathType_t::CUDNN_DEFAULT_MATH,
+            (false, _) => sys::cudnnMathType_t::CUDNN_TENSOR_OP_MATH,
+        };
+        // SAFETY: the descriptor is valid.
+        unsafe { result::set_convolution_math_type(convolution.raw, wanted) }.ok()?;
+        let (mut advised, mut count) = ([Advice::default(); MOST_ADVISED], 0);
+        let (most, into) = (MOST_ADVISED as c_int, advised.as_mut_ptr());
+        let (i, w, r, c, handle) = (image.raw, weight.raw, result.raw, convolution.raw, self.handle);
+        // SAFETY: all are valid, and there is room for as much advice as is said, which lies as the library's does.
+        let status = unsafe {
+            match pass {
+                ConvolutionPass::Forward => sys::cudnnGetConvolutionForwardAlgorithm_v7(
+                    handle,
+                    i,
+                    w,
+                    c,
+                    r,
+                    most,
+                    &raw mut count,
+                    into.cast(),
+                ),
+                ConvolutionPass::Input => sys::cudnnGetConvolutionBackwardDataAlgorithm_v7(
+                    handle,
+                    w,
+                    r,
+                    c,
+                    i,
+                    most,
+                    &raw mut count,
+                    into.cast(),
+                ),
+                ConvolutionPass::Weight => sys::cudnnGetConvolutionBackwardFilterAlgorithm_v7(
+                    handle,
+                    i,
+                    r,
+                    c,
+                    w,
+                    most,
+                    &raw mut count,
+                    into.cast(),
+                ),
+            }
+        };
+        if status != sys::cudnnStatus_t::CUDNN_STATUS_SUCCESS {
+            return None;
+        }
+        let deterministic = sys::cudnnDeterminism_t::CUDNN_DETERMINISTIC as u32;
+        let (algorithm, math) =
+            advised.iter().take(usize::try_from(count).unwrap_or(0)).find_map(|advice| {
+                let fits = advice.status == 0
+                    && advice.determinism == deterministic
+                    && advice.memory <= workspace_bytes;
+                let algorithm = Algorithm::of(*pass, advice.algorithm, is_f32).filter(|_| fits)?;
+                Some((algorithm, math(advice.math, is_exact)?))
+            })?;
+        // SAFETY: the descriptor is valid.
+        unsafe { result::set_convolution_math_type(convolution.raw, math) }.ok()?;
+        Some(Plan { image, weight, result, convolution, algorithm })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Advice, sys};
+    use std::mem::offset_of;
+
+    #[test]
+    fn advice_lies_as_the_librarys_does() {
+        macro_rules! check {
+            ($($theirs:ident)*) => {$(
+                assert_eq!(size_of::<Advice>(), size_of::<sys::$theirs>());
+                assert_eq!(offset_of!(Advice, status), offset_of!(sys::$theirs, status));
+                assert_eq!(offset_of!(Advice, memory), offset_of!(sys::$theirs, memory));
+                assert_eq!(offset_of!(Advice, determinism), offset_of!(sys::$theirs, determinism));
+                assert_eq!(offset_of!(Advice, math), offset_of!(sys::$theirs, mathType));
+            )*};
+        }
+        check!(cudnnConvolutionFwdAlgoPerf_t cudnnConvolutionBwdDataAlgoPerf_t cudnnConvolutionBwdFilterAlgoPerf_t);
+    }
+}
