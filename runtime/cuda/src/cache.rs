@@ -1,4 +1,4 @@
-//! Compiled kernels on disk, so that a program's second start compiles nothing.
+//! Compiled kernels on disk, so that a program's second start compiles nothing, and beside them what cuBLASLt advised.
 //!
 //! A file holds the key, the source and the code: what is found is used only where all of the source is the same. Files are written
 //! aside and renamed, so that programs that run at once do not see halves. What cannot be written is compiled anew the next time.
@@ -13,7 +13,7 @@ pub const FOLDER: &str = "KILN_CUDA_CACHE";
 /// What a file begins with, and the number of its format.
 const MAGIC: &[u8; 12] = b"kiln cubin 1";
 
-/// Compiled kernels on disk.
+/// Compiled kernels on disk. What cuBLASLt advised is kept likewise: for "compiler" read the library, for "source" a product, for "code" an algorithm.
 #[derive(Debug, Clone)]
 pub struct Cache {
     folder: PathBuf,

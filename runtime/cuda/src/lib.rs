@@ -4,7 +4,7 @@
 //! the driver and the compiler (NVRTC) are looked for when a device is first used, which [`init`] does at a time of the caller's
 //! choice, and says what is missing.
 //!
-//! Kernels are compiled for the device when they are first needed, and kept on disk ([`cache`]). They run in the order in which
+//! Kernels are compiled for the device when they are first needed, and kept on disk ([`cache`]), as is what cuBLASLt advises. They run in the order in which
 //! operations ask for them; nothing is waited for but by reads. What goes wrong on the device is told by these.
 //!
 //! Large products go to cuBLASLt and large convolutions to cuDNN 9 where these are found ([`Statistics::library_calls`] counts them), unless the

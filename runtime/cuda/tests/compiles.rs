@@ -6,7 +6,9 @@ mod templates;
 
 use kiln_cuda::driver::nvidia;
 use kiln_gpu::kernels::Template;
+use kiln_gpu::kernels::reduce::Fold;
 use kiln_gpu::language::{Factors, cuda};
+use kiln_tensor::DType;
 use std::collections::BTreeMap;
 
 /// Turing, Ampere, Hopper, and both Blackwells, with their compute capabilities.
@@ -39,7 +41,13 @@ fn number_before(log: &str, words: &str) -> u32 {
 fn sources(template: &Template) -> Vec<(String, String)> {
     let kernel = template.kernel();
     let mut all = vec![(kernel.name.clone(), cuda::source(&kernel))];
-    if matches!(template, Template::Elementwise(program) if program.results.len() > 1) {
+    let waits = match template {
+        Template::Elementwise(program) => program.results.len() > 1,
+        // One of all that differ little.
+        Template::Reduce(reduce) => reduce.dtype == DType::F32 && reduce.fold == Fold::Sum,
+        _ => false,
+    };
+    if waits {
         all.push((format!("{}_batch", kernel.name), cuda::batch::source(&kernel)));
     }
     all

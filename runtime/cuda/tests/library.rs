@@ -1,12 +1,13 @@
 //! What asks NVIDIA's libraries themselves, or those that stand in for them (`scripts/cuda_driver.sh`). Numbers are small and whole, so that sums
 //! are exact in any order.
 
-use kiln_cuda::{Cuda, CudaDevice, Graph, set_tf32, statistics};
+use kiln_cuda::{Cuda, CudaDevice, Graph, reopen, set_tf32, statistics};
 use kiln_ndarray::NdArray;
 use kiln_tensor::backend::{Backend, Primitive};
 use kiln_tensor::{
     Activation, BinaryOp, ConvOptions, DType, Scalar, Shape, Tensor, TensorData, TensorPrimitive,
 };
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const DEVICE: CudaDevice = CudaDevice { index: 0 };
@@ -220,4 +221,95 @@ fn graphs_hold_convolutions_of_the_library() {
     // Once to see what is needed, once written down.
     assert_eq!(statistics(&DEVICE).library_calls - before, 2);
     graph.replay(input(7)).expect("a replay").into_data().assert_eq(&direct.into_data(), true);
+}
+
+/// A number that the library in place of NVIDIA's tells of itself; nothing where it is NVIDIA's.
+fn told(library: &str, name: &[u8]) -> Option<u64> {
+    // SAFETY: the library is loaded already, and the function takes nothing.
+    unsafe {
+        let library = libloading::Library::new(library).ok()?;
+        let function = library.get::<unsafe extern "C" fn() -> u64>(name).ok()?;
+        Some(function())
+    }
+}
+
+#[test]
+#[ignore = "asks NVIDIA's libraries, or what stands in for them"]
+fn uploads_wait_for_nothing() {
+    let _alone = alone();
+    let values = |size: usize| TensorData::new(vec![0.5_f32; size], [size]);
+    // What is behind is not done yet.
+    let x = Cuda::<f32, i64>::from_data(values(1 << 10), &DEVICE);
+    let waits = || told("libcuda.so", b"kiln_cuda_waits\0");
+    drop(floats::<Cuda>(x.clone()));
+    let y = Cuda::<f32, i64>::binary_scalar(BinaryOp::Add, x, Scalar::Float(1.0));
+    let before = waits();
+    let large = [1 << 10, 1 << 14, 1 << 20].map(|size| Cuda::<f32, i64>::from_data(values(size), &DEVICE));
+    assert_eq!(waits(), before);
+    for (tensor, size) in large.into_iter().zip([1 << 10, 1 << 14, 1 << 20]) {
+        assert_eq!(floats::<Cuda>(tensor), vec![0.5; size]);
+    }
+    assert_eq!(floats::<Cuda>(y), vec![1.5; 1 << 10]);
+}
+
+/// In a process of its own: the variable is read once.
+#[test]
+#[ignore = "asks what stands in for NVIDIA's libraries"]
+fn a_machine_without_page_locked_memory_copies_too() {
+    let _alone = alone();
+    let own = std::env::current_exe().expect("this program");
+    let mut process = std::process::Command::new(own);
+    let tests = ["--ignored", "--exact", "large_tensors_arrive_whole", "large_products_agree_with_the_cpu"];
+    let run = process.args(tests).env("KILN_CUDA_DRIVER_PAGEABLE", "1").output().expect("it runs");
+    let said = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success() && said.contains("2 passed"), "{said}");
+}
+
+/// The cache's files that hold what cuBLASLt advised.
+fn advice() -> Vec<PathBuf> {
+    let folder = PathBuf::from(std::env::var_os("KILN_CUDA_CACHE").expect("a folder of the tests' own"));
+    let folders = std::fs::read_dir(folder).expect("a folder").flatten();
+    let files = folders.flat_map(|folder| std::fs::read_dir(folder.path()).into_iter().flatten().flatten());
+    let holds = |file: &PathBuf| {
+        let bytes = std::fs::read(file).expect("a file");
+        bytes.windows(8).any(|part| part == b"cuBLASLt")
+    };
+    files.map(|file| file.path()).filter(holds).collect()
+}
+
+#[test]
+#[ignore = "asks what stands in for NVIDIA's libraries"]
+fn what_the_library_advised_is_kept_for_the_next_start() {
+    let _alone = alone();
+    let searches =
+        || told("libcublasLt.so", b"kiln_cuda_searches\0").expect("what stands in for the library");
+    let product = || {
+        // Once more, as a program that starts.
+        reopen(&DEVICE).expect("a device");
+        let before = searches();
+        let [rows, columns, depth] = SIZE;
+        let (x, y) =
+            (tensor::<Cuda>(&[rows, depth], 1, &DEVICE), tensor::<Cuda>(&[depth, columns], 2, &DEVICE));
+        (floats::<Cuda>(Cuda::<f32, i64>::matmul(x, y)), searches() - before)
+    };
+    advice().iter().for_each(|file| std::fs::remove_file(file).expect("a file"));
+    let (expected, asked) = product();
+    assert_eq!(asked, 1);
+    assert_eq!(product(), (expected.clone(), 0));
+    // Files that somebody else wrote, or that are not whole.
+    let damages: [fn(&mut Vec<u8>); 4] = [
+        |bytes| bytes.truncate(bytes.len() - 1),
+        |bytes| bytes.push(0),
+        |bytes| bytes.clear(),
+        |bytes| bytes.iter_mut().rev().take(64).for_each(|byte| *byte = 0xff),
+    ];
+    for damage in damages {
+        for file in advice() {
+            let mut bytes = std::fs::read(&file).expect("a file");
+            damage(&mut bytes);
+            std::fs::write(&file, bytes).expect("a file");
+        }
+        assert_eq!(product(), (expected.clone(), 1));
+        assert_eq!(product(), (expected.clone(), 0));
+    }
 }

@@ -122,10 +122,21 @@ fn the_same_seed_draws_the_same_numbers_as_on_the_cpu() {
             B::into_data(B::random(Shape::from([3, 50]), distribution, dtype, &device)).expect("a device")
         };
         let ones = B::full(Shape::from([200]), 1.0.into(), DType::F32, &device);
-        let drawn = [
+        let uploaded = statistics(&CudaDevice::default()).uploaded_bytes;
+        let mut drawn = vec![
             draw(Distribution::Normal(1.0, 2.0), DType::F32),
-            draw(Distribution::Uniform(-3.0, 9.0), DType::I32),
+            draw(Distribution::Uniform(-3.0, 0.1), DType::F32),
+            draw(Distribution::Uniform(-3.0, 0.1), DType::F64),
+            draw(Distribution::Default, DType::F32),
+            draw(Distribution::Default, DType::BF16),
+            draw(Distribution::Default, DType::F64),
+            draw(Distribution::Default, DType::Bool),
+            draw(Distribution::Bernoulli(0.3), DType::F32),
+            draw(Distribution::Bernoulli(1.0), DType::I64),
         ];
+        // The device drew them itself.
+        assert_eq!(statistics(&CudaDevice::default()).uploaded_bytes, uploaded);
+        drawn.push(draw(Distribution::Uniform(-3.0, 9.0), DType::I32));
         let key = B::random_key(&device);
         drawn.into_iter().chain([B::into_data(B::dropout(ones, 0.4, key)).expect("a device")]).collect()
     }

@@ -5,7 +5,7 @@ use crate::kernels::rows::{self, RowOp};
 use crate::kernels::scan::{self, Flags};
 use crate::kernels::window::{self, Flow, Pooling};
 use crate::kernels::{
-    attention, cross_entropy, dropout, elementwise, embedding, index, matmul, recurrent, sort,
+    attention, cross_entropy, dropout, elementwise, embedding, index, matmul, random, recurrent, sort,
 };
 use crate::language::Storage;
 use crate::runtime::Runtime;
@@ -216,8 +216,9 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
     }
 
     fn random(shape: Shape, distribution: Distribution, dtype: DType, device: &R::Device) -> T<R> {
-        let data = compose::random_data(R::random_key(device), shape, distribution, dtype);
-        Self::from_data(data, device)
+        let key = R::random_key(device);
+        random::random(key, &shape, distribution, dtype, device)
+            .unwrap_or_else(|| Self::from_data(compose::random_data(key, shape, distribution, dtype), device))
     }
 
     fn arange(start: i64, end: i64, step: i64, dtype: DType, device: &R::Device) -> T<R> {

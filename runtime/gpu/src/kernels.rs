@@ -13,6 +13,7 @@ pub mod matmul;
 mod product;
 mod program;
 mod quads;
+pub mod random;
 pub mod recurrent;
 pub mod reduce;
 pub mod rows;
@@ -110,6 +111,8 @@ templates! {
     Recurrent(recurrent::Recurrent),
     /// Dropout.
     Dropout(dropout::Dropout),
+    /// Random numbers.
+    Random(random::Random),
 }
 
 /// Invocations of a workgroup where each does the same for another position.

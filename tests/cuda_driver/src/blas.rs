@@ -10,6 +10,7 @@ use cudarc::cublaslt::sys::{
 };
 use half::{bf16, f16};
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What the one algorithm is known by.
 const ALGORITHM: [u64; 8] = [7; 8];
@@ -211,6 +212,52 @@ unsafe extern "C" fn cublasLtCreate(handle: *mut *mut c_void) -> cublasStatus_t 
 }
 
 #[unsafe(no_mangle)]
+extern "C" fn cublasLtGetVersion() -> usize {
+    130_500
+}
+
+/// How often an algorithm was looked for.
+static SEARCHES: AtomicU64 = AtomicU64::new(0);
+
+/// Tells tests how often an algorithm was looked for.
+#[unsafe(no_mangle)]
+extern "C" fn kiln_cuda_searches() -> u64 {
+    SEARCHES.load(Ordering::Relaxed)
+}
+
+/// The one algorithm, as it is told.
+fn advice() -> cublasLtMatmulHeuristicResult_t {
+    cublasLtMatmulHeuristicResult_t {
+        algo: cublasLtMatmulAlgo_t { data: ALGORITHM },
+        workspaceSize: 0,
+        state: CUBLAS_STATUS_SUCCESS,
+        wavesCount: 1.0,
+        reserved: [0; 4],
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cublasLtMatmulAlgoCheck(
+    _handle: *mut c_void,
+    operation: *mut c_void,
+    a: *mut c_void,
+    b: *mut c_void,
+    _c: *mut c_void,
+    d: *mut c_void,
+    algorithm: *const cublasLtMatmulAlgo_t,
+    result: *mut cublasLtMatmulHeuristicResult_t,
+) -> cublasStatus_t {
+    // SAFETY: as the documents say.
+    unsafe {
+        let fits = depth(known(operation), [known(a), known(b), known(d)]).is_some();
+        if !fits || (*algorithm).data != ALGORITHM {
+            return CUBLAS_STATUS_NOT_SUPPORTED;
+        }
+        status(give(result, advice()).then_some(()))
+    }
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn cublasLtMatmulDescCreate(
     operation: *mut *mut c_void,
     compute: cublasComputeType_t,
@@ -383,14 +430,8 @@ unsafe extern "C" fn cublasLtMatmulAlgoGetHeuristic(
         if !fits || Epilogue::of(operation).is_none() || wanted < 1 {
             return CUBLAS_STATUS_NOT_SUPPORTED;
         }
-        let result = cublasLtMatmulHeuristicResult_t {
-            algo: cublasLtMatmulAlgo_t { data: ALGORITHM },
-            workspaceSize: 0,
-            state: CUBLAS_STATUS_SUCCESS,
-            wavesCount: 1.0,
-            reserved: [0; 4],
-        };
-        status((give(results, result) && give(found, 1)).then_some(()))
+        SEARCHES.fetch_add(1, Ordering::Relaxed);
+        status((give(results, advice()) && give(found, 1)).then_some(()))
     }
 }
 

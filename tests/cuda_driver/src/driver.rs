@@ -8,6 +8,7 @@ use std::alloc::{Layout, alloc, dealloc};
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 /// How many devices there are.
@@ -177,6 +178,15 @@ impl State {
         if queue.waiting.len() > MOST_WAITING { self.finish(stream as u64, None) } else { Ok(()) }
     }
 
+    /// [`finish`](Self::finish) for somebody who waits for it.
+    fn wait_for(&mut self, stream: u64, event: Option<u64>) -> Result<(), CUresult> {
+        let left = |state: &Self| state.streams.get(&stream).map_or(0, |queue| queue.waiting.len());
+        let before = left(self);
+        self.finish(stream, event)?;
+        WAITS.fetch_add(u64::from(left(self) < before), Ordering::Relaxed);
+        Ok(())
+    }
+
     /// Does what waits on a stream, up to where an event was recorded if one is named.
     fn finish(&mut self, stream: u64, event: Option<u64>) -> Result<(), CUresult> {
         let Some(queue) = self.streams.get_mut(&stream) else { return Ok(()) };
@@ -257,6 +267,25 @@ impl State {
             Work::Graph(all) => all.iter().try_for_each(|work| self.perform(work)),
         }
     }
+}
+
+/// How often somebody waited for work that was not done: for all or an event, or by a copy that the driver may have wait ("API Synchronization Behavior").
+static WAITS: AtomicU64 = AtomicU64::new(0);
+
+/// Tells tests how often somebody waited.
+#[unsafe(no_mangle)]
+extern "C" fn kiln_cuda_waits() -> u64 {
+    WAITS.load(Ordering::Relaxed)
+}
+
+/// Bytes of pageable memory that the driver takes at once.
+const MOST_PAGEABLE: usize = 64 << 10;
+
+/// Whether there is no page-locked memory: the variable `KILN_CUDA_DRIVER_PAGEABLE` says so.
+fn is_pageable() -> bool {
+    static PAGEABLE: LazyLock<bool> =
+        LazyLock::new(|| std::env::var_os("KILN_CUDA_DRIVER_PAGEABLE").is_some());
+    *PAGEABLE
 }
 
 /// Whether nothing is computed, so that what is asked for can be counted in no time: the variable `KILN_CUDA_DRIVER_DRY` says so.
@@ -404,7 +433,7 @@ unsafe extern "C" fn cuStreamCreate(stream: *mut sys::CUstream, _flags: c_uint) 
 unsafe extern "C" fn cuStreamSynchronize(stream: sys::CUstream) -> CUresult {
     code(ready().and_then(|mut state| match state.stream(stream)?.captured {
         Some(_) => Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED),
-        None => state.finish(stream as u64, None),
+        None => state.wait_for(stream as u64, None),
     }))
 }
 
@@ -444,6 +473,9 @@ unsafe extern "C" fn cuMemFreeAsync(address: sys::CUdeviceptr, stream: sys::CUst
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemHostAlloc(start: *mut *mut c_void, bytes: usize, _flags: c_uint) -> CUresult {
     let made = ready().and_then(|mut state| {
+        if is_pageable() {
+            return Err(CUDA_ERROR_OUT_OF_MEMORY);
+        }
         let layout = Layout::from_size_align(bytes, ALIGNMENT).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
         // SAFETY: whoever asks for none is told.
         let made = if bytes == 0 { std::ptr::null_mut() } else { unsafe { alloc(layout) } };
@@ -486,6 +518,7 @@ unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
             // As late as a device may read it.
             true => HostBytes::Pinned { from: start, bytes },
             false => {
+                WAITS.fetch_add(u64::from(bytes > MOST_PAGEABLE), Ordering::Relaxed);
                 // SAFETY: the caller gives so many bytes. From pageable memory they are taken before the call returns.
                 let bytes = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), bytes) };
                 HostBytes::Taken(bytes.to_vec())
@@ -563,7 +596,7 @@ unsafe extern "C" fn cuEventSynchronize(event: sys::CUevent) -> CUresult {
             return Err(CUDA_ERROR_INVALID_HANDLE);
         }
         let streams: Vec<u64> = state.streams.keys().copied().collect();
-        streams.into_iter().try_for_each(|stream| state.finish(stream, Some(event as u64)))
+        streams.into_iter().try_for_each(|stream| state.wait_for(stream, Some(event as u64)))
     }))
 }
 

@@ -4,10 +4,12 @@
 //! asked of it is `outᵀ = rhsᵀ · lhsᵀ`, whose rows are our columns.
 
 use super::{DriverError, Matrices, Product};
+use crate::cache::Cache;
 use cudarc::cublaslt::{result, sys};
 use kiln_tensor::{Activation, DType};
 use std::collections::HashMap;
 use std::ffi::c_void;
+use std::mem::MaybeUninit;
 use std::sync::{Mutex, PoisonError};
 
 /// Memory that an algorithm may use beside the matrices: what NVIDIA advises for Hopper.
@@ -21,6 +23,9 @@ const MOST_PLANS: usize = 4096;
 /// The library with what it advised.
 pub(super) struct Blas {
     handle: sys::cublasLtHandle_t,
+    /// What it advised at earlier starts, for a device with a name.
+    kept: Option<Cache>,
+    device: String,
     /// By all that a plan depends on; nothing where it has no algorithm.
     plans: Mutex<HashMap<Key, Option<Plan>>>,
 }
@@ -31,7 +36,7 @@ unsafe impl Send for Blas {}
 unsafe impl Sync for Blas {}
 
 /// A product without its addresses, and by how many bytes each of them is aligned.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     product: Product,
     alignments: [u32; 4],
@@ -105,14 +110,15 @@ fn epilogue(product: &Product) -> Option<sys::cublasLtEpilogue_t> {
 }
 
 impl Blas {
-    /// The library, if it is there and takes the device that is current.
-    pub fn open() -> Option<Self> {
+    /// The library, if it is there and takes the device that is current, whose name with its architecture is given; what it advises for it
+    /// is kept.
+    pub fn open(device: String, kept: Option<Cache>) -> Option<Self> {
         // SAFETY: loading NVIDIA's library runs nothing of ours.
         if !unsafe { sys::is_culib_present() } {
             return None;
         }
         let handle = result::create_handle().ok()?;
-        Some(Self { handle, plans: Mutex::default() })
+        Some(Self { handle, kept, device, plans: Mutex::default() })
     }
 
     /// Computes products on a stream, if it is worth it and the library can; says whether it does.
@@ -253,10 +259,55 @@ impl Blas {
         let algorithm = sys::cublasLtMatmulAlgo_t { data: [0; 8] };
         let mut plan = Plan { operation, layouts: [a, b, d], algorithm };
         set_all()?;
-        Ok(self.advised(&plan, key.alignments).map(|algorithm| {
+        Ok(self.algorithm(&plan, key).map(|algorithm| {
             plan.algorithm = algorithm;
             plan
         }))
+    }
+
+    /// The algorithm that the library takes for the fastest, or took for it at an earlier start.
+    fn algorithm(&self, plan: &Plan, key: &Key) -> Option<sys::cublasLtMatmulAlgo_t> {
+        // SAFETY: the library is there.
+        let library = format!("cuBLASLt {}", unsafe { sys::cublasLtGetVersion() });
+        let name = format!("{key:?}");
+        let kept = self.kept.as_ref().and_then(|cache| cache.find(&library, &self.device, &name));
+        if let Some(algorithm) = kept.and_then(|bytes| self.checked(plan, &bytes)) {
+            return Some(algorithm);
+        }
+        let advised = self.advised(plan, key.alignments)?;
+        let bytes: Vec<u8> = advised.data.iter().flat_map(|word| word.to_le_bytes()).collect();
+        if let Some(cache) = &self.kept
+            && let Err(error) = cache.keep(&library, &self.device, &name, &bytes)
+        {
+            log::debug!("what cuBLASLt advised could not be kept for the next start ({cache:?}): {error}");
+        }
+        Some(advised)
+    }
+
+    /// An algorithm of its bytes ("can be trivially serialized", says the library's reference), where the library takes it for the product.
+    fn checked(&self, plan: &Plan, bytes: &[u8]) -> Option<sys::cublasLtMatmulAlgo_t> {
+        let mut algorithm = sys::cublasLtMatmulAlgo_t { data: [0; 8] };
+        let (words, rest) = bytes.as_chunks::<8>();
+        if words.len() != algorithm.data.len() || !rest.is_empty() {
+            return None;
+        }
+        for (to, &word) in algorithm.data.iter_mut().zip(words) {
+            *to = u64::from_le_bytes(word);
+        }
+        let mut result = MaybeUninit::<sys::cublasLtMatmulHeuristicResult_t>::zeroed();
+        let [a, b, d] = plan.layouts;
+        // SAFETY: all are valid. Zeros are a result, whose status is success and whose workspace is empty, should the library write none.
+        let (status, result) = unsafe {
+            let into = result.as_mut_ptr();
+            let operation = plan.operation;
+            let status =
+                sys::cublasLtMatmulAlgoCheck(self.handle, operation, a, b, d, d, &raw const algorithm, into);
+            (status, result.assume_init())
+        };
+        let fits = status == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS
+            && result.state == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS
+            && result.workspaceSize <= WORKSPACE_BYTES;
+        fits.then_some(algorithm)
     }
 
     /// The algorithm that the library takes for the fastest.

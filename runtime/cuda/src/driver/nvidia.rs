@@ -7,6 +7,7 @@ use super::{
     Address, Captured, Convolution, Driver, DriverError, Function, KernelLaunch, Pending, Product, is_wanted,
 };
 use crate::InitError;
+use crate::cache::Cache;
 use cudarc::driver::result::{self, device, event, graph, mem_pool, module, primary_ctx, stream};
 use cudarc::driver::sys;
 use cudarc::nvrtc;
@@ -195,7 +196,11 @@ impl Nvidia {
             .map_err(failed("cuMemPoolSetAttribute"))?;
         }
         let (stream, aside) = (new_stream()?, new_stream()?);
-        let blas = if is_wanted("cublaslt") { Blas::open() } else { None };
+        let blas = if is_wanted("cublaslt") {
+            Blas::open(format!("{name} sm_{}{}", capability.0, capability.1), Cache::of_user())
+        } else {
+            None
+        };
         if blas.is_none() {
             log::info!(
                 "cuBLASLt was not found (`pip install nvidia-cublas`), or is not wanted: large products run on kernels of Kiln's"
@@ -579,7 +584,14 @@ impl Nvidia {
     fn new_staging(&self, bytes: usize) -> Result<Staging, DriverError> {
         let _entered = self.enter()?;
         // SAFETY: the memory is given back once, when it is dropped.
-        let start = unsafe { result::malloc_host(bytes, 0) }.map_err(failed("cuMemHostAlloc"))?;
-        Ok(Staging::new(start.cast(), bytes, self.primary.clone()))
+        match unsafe { result::malloc_host(bytes, 0) } {
+            Ok(start) => Ok(Staging::page_locked(start.cast(), bytes, self.primary.clone())),
+            Err(error) => {
+                // A machine may have no more pages to lock; all is as right without, but slower.
+                let refused = failed("cuMemHostAlloc")(error);
+                log::warn!("copies wait for the device, as there is no page-locked memory: {refused}");
+                Ok(Staging::pageable(bytes))
+            }
+        }
     }
 }

@@ -36,11 +36,14 @@ impl Drop for Mark {
 /// Staging memory that is kept for the next read, at most.
 const MOST_STAGING: usize = 4;
 
-/// Host memory that the device knows.
-pub(super) struct Staging {
-    start: *mut u8,
-    bytes: usize,
-    primary: Arc<Primary>,
+/// Host memory that the device copies from and to.
+pub(super) struct Staging(Pages);
+
+enum Pages {
+    /// Those that the device knows.
+    Locked { start: *mut u8, bytes: usize, primary: Arc<Primary> },
+    /// Any, where the system locks none: the driver copies from them before it returns, and to them as late as to others.
+    Pageable(Vec<u8>),
 }
 
 // SAFETY: it is plain memory, owned by one.
@@ -48,27 +51,40 @@ unsafe impl Send for Staging {}
 
 impl Staging {
     /// So many bytes that the driver gave from there on, to nobody else.
-    pub fn new(start: *mut u8, bytes: usize, primary: Arc<Primary>) -> Self {
-        Self { start, bytes, primary }
+    pub fn page_locked(start: *mut u8, bytes: usize, primary: Arc<Primary>) -> Self {
+        Self(Pages::Locked { start, bytes, primary })
+    }
+
+    /// So many bytes of the host's usual memory.
+    pub fn pageable(bytes: usize) -> Self {
+        Self(Pages::Pageable(vec![0; bytes]))
     }
 
     pub fn len(&self) -> usize {
-        self.bytes
+        match &self.0 {
+            Pages::Locked { bytes, .. } => *bytes,
+            Pages::Pageable(memory) => memory.len(),
+        }
     }
 
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the driver gave so many bytes from there on, which nobody else has; bytes are never uninitialized in what the
-        // system hands out.
-        unsafe { std::slice::from_raw_parts_mut(self.start, self.bytes) }
+        match &mut self.0 {
+            // SAFETY: the driver gave so many bytes from there on, which nobody else has; bytes are never uninitialized in what the
+            // system hands out.
+            Pages::Locked { start, bytes, .. } => unsafe { std::slice::from_raw_parts_mut(*start, *bytes) },
+            Pages::Pageable(memory) => memory,
+        }
     }
 }
 
 impl Drop for Staging {
     fn drop(&mut self) {
         // A context that is given up takes it along.
-        if let Ok(_entered) = self.primary.enter() {
+        if let Pages::Locked { start, primary, .. } = &self.0
+            && let Ok(_entered) = primary.enter()
+        {
             // SAFETY: the memory came from `malloc_host` and is not used again.
-            let _ = unsafe { result::free_host(self.start.cast()) };
+            let _ = unsafe { result::free_host(start.cast()) };
         }
     }
 }

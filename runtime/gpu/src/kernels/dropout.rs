@@ -1,7 +1,8 @@
 //! Dropout: which elements are dropped is computed where they are.
 
+use super::random::philox;
 use super::{LINE, elementwise, launch, line_of, program};
-use crate::language::{Builder, Kernel, Type, Value};
+use crate::language::{Builder, Kernel};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, computed_in, held_as};
 use kiln_tensor::backend::Primitive;
@@ -36,24 +37,6 @@ impl Dropout {
             }
         })
     }
-}
-
-/// The words of a block of [`Philox`], whose number has 32 bits.
-fn philox<'k>(block: Value<'k>, [mut first, mut second]: [Value<'k>; 2]) -> [Value<'k>; 4] {
-    let product = |word: Value<'k>, factor: u64| {
-        let product = word.to(Type::U64) * factor;
-        [(product >> 32_u32).to(Type::U32), product.to(Type::U32)]
-    };
-    let zero = block.kernel().value(0_u32);
-    let mut counter = [block, zero, zero, zero];
-    for _ in 0..10 {
-        let [a, b, c, d] = counter;
-        let [low_carry, low] = product(a, 0xD251_1F53);
-        let [high_carry, high] = product(c, 0xCD9E_8D57);
-        counter = [high_carry ^ b ^ first, high, low_carry ^ d ^ second, low];
-        (first, second) = (first + 0x9E37_79B9_u32, second + 0xBB67_AE85_u32);
-    }
-    counter
 }
 
 /// Drops elements with a probability, as a key says, and divides the others by that of staying.

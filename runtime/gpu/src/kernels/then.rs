@@ -94,7 +94,8 @@ impl Template {
             | Template::PoolGradient(_)
             | Template::AdaptivePoolGradient(_)
             | Template::Recurrent(_)
-            | Template::Dropout(_) => None,
+            | Template::Dropout(_)
+            | Template::Random(_) => None,
         }
     }
 }

@@ -10,6 +10,7 @@ use kiln_gpu::kernels::embedding::EmbeddingGradient;
 use kiln_gpu::kernels::gemv::Gemv;
 use kiln_gpu::kernels::index::{Gather, Scatter};
 use kiln_gpu::kernels::matmul::{Matmul, Tiling};
+use kiln_gpu::kernels::random::{Draw, Random};
 use kiln_gpu::kernels::recurrent::Recurrent;
 use kiln_gpu::kernels::reduce::{ArgReduce, Fold, Reduce};
 use kiln_gpu::kernels::rows::{RowOp, Rows};
@@ -504,6 +505,10 @@ fn dropouts(dtypes: &[DType]) -> Vec<Template> {
     dtypes.iter().map(|&dtype| Dropout { dtype }.into()).collect()
 }
 
+fn randoms(all: &[(Draw, DType)]) -> Vec<Template> {
+    all.iter().map(|&(draw, dtype)| Random { draw, dtype }.into()).collect()
+}
+
 /// Kernels of every family.
 pub fn all() -> Vec<Template> {
     let products = [DType::F32, DType::F16, DType::I32];
@@ -521,6 +526,7 @@ pub fn all() -> Vec<Template> {
         direct(&products),
         recurrent(&[DType::F32, DType::F16]),
         dropouts(&[DType::F32, DType::F16]),
+        randoms(&[(Draw::Unit, DType::F32), (Draw::Bit, DType::Bool), (Draw::Below, DType::I32)]),
     ];
     let all: Vec<Template> = families.into_iter().flatten().collect();
     assert!(all.len() > 300, "only {} kernels", all.len());
@@ -544,6 +550,7 @@ pub fn of_64_bits() -> Vec<Template> {
         direct(&all[..2]),
         recurrent(&[DType::F64, DType::F64]),
         dropouts(&[DType::F64]),
+        randoms(&[(Draw::Uniform, DType::F64), (Draw::Normal, DType::F32)]),
     ];
     families.into_iter().flatten().collect()
 }
@@ -608,6 +615,7 @@ pub fn of_cuda_alone() -> Vec<Template> {
         direct(&[DType::F64, DType::BF16, DType::I8]),
         recurrent(&[DType::F64, DType::BF16]),
         dropouts(&[DType::F64, DType::BF16]),
+        randoms(&[(Draw::Uniform, DType::F32), (Draw::Normal, DType::F32)]),
         flash(),
         by_warps(),
     ];

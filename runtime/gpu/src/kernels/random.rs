@@ -1,0 +1,172 @@
+//! Random numbers, drawn where they are needed: those that `kiln_tensor::compose::random_data` draws on the host for the same key.
+
+use super::{LINE, launch, line_of};
+use crate::language::{Builder, Kernel, Type, Value};
+use crate::runtime::Runtime;
+use crate::tensor::{GpuTensor, held_as, require, supports};
+use kiln_tensor::{DType, Distribution, Shape};
+
+/// Values over `[0, 1)`: so many, which f32 holds exactly.
+const VALUES: f64 = 16_777_216.0;
+
+/// Random numbers of a key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Random {
+    /// How they are distributed.
+    pub draw: Draw,
+    /// The elements' dtype.
+    pub dtype: DType,
+}
+
+/// How numbers are distributed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Draw {
+    /// Evenly over `[0, 1)`.
+    Unit,
+    /// 0 or 1, as often.
+    Bit,
+    /// 1 where one of 2²⁴ whole numbers is below a number, else 0.
+    Below,
+    /// Evenly from a number on, over a range of a length; computed in f64.
+    Uniform,
+    /// About a mean with a deviation; computed in f64. An element takes two words (Box and Muller 1958).
+    Normal,
+}
+
+impl Draw {
+    /// How a distribution is drawn, and the numbers that say which it is; nothing where the host draws it, which rounds once from f64 to any
+    /// dtype.
+    fn of<R: Runtime>(
+        distribution: Distribution,
+        dtype: DType,
+        device: &R::Device,
+    ) -> Option<(Self, Vec<u32>)> {
+        let doubles = |numbers: [f64; 2]| {
+            numbers.iter().flat_map(|x| [x.to_bits() as u32, (x.to_bits() >> 32) as u32]).collect()
+        };
+        let has_doubles = supports::<R>(device, DType::F64);
+        match distribution {
+            Distribution::Default if dtype.is_float() => Some((Self::Unit, Vec::new())),
+            Distribution::Default if dtype.is_bool() => Some((Self::Bit, Vec::new())),
+            // What is below p is below p · VALUES before the division, which is exact.
+            Distribution::Bernoulli(p) => Some((Self::Below, vec![(p * VALUES).ceil() as u32])),
+            Distribution::Uniform(low, high) if has_doubles && matches!(dtype, DType::F32 | DType::F64) => {
+                Some((Self::Uniform, doubles([low, high - low])))
+            }
+            // A logarithm in f64 may differ in its last bit from the host's, which f32 does not see.
+            Distribution::Normal(mean, deviation) if has_doubles && dtype == DType::F32 => {
+                Some((Self::Normal, doubles([mean, deviation])))
+            }
+            Distribution::Default | Distribution::Uniform(..) | Distribution::Normal(..) => None,
+        }
+    }
+
+    /// Elements of a block of words.
+    fn elements(self) -> u32 {
+        match self {
+            Self::Unit | Self::Bit | Self::Below | Self::Uniform => 4,
+            Self::Normal => 2,
+        }
+    }
+}
+
+/// A word as a number over `[0, 1)`.
+fn unit<'k>(word: Value<'k>, ty: Type) -> Value<'k> {
+    let k = word.kernel();
+    let part = if ty == Type::F64 { k.double(1.0 / VALUES) } else { k.value(1.0 / VALUES as f32) };
+    (word >> 8_u32).to(ty) * part
+}
+
+/// 1 where something is true, else 0.
+fn flag<'k>(is_one: Value<'k>, ty: Type) -> Value<'k> {
+    let k = is_one.kernel();
+    is_one.select(k.whole(1, ty), k.whole(0, ty))
+}
+
+/// Two words as a number about 0 with a deviation, in f64.
+fn normal<'k>(words: [Value<'k>; 2], deviation: Value<'k>) -> Value<'k> {
+    let k = words[0].kernel();
+    let [first, second] = words.map(|word| unit(word, Type::F64));
+    // 1 - u keeps the logarithm's argument above 0.
+    let radius = ((k.double(1.0) - first).log() * k.double(-2.0)).sqrt();
+    deviation * radius * (second * k.double(core::f64::consts::TAU)).cos()
+}
+
+impl Random {
+    /// The kernel: an invocation draws the elements of a block of words. Buffers: the result. Parameters: how many there are, the key's
+    /// words, the numbers of the distribution.
+    pub fn kernel(&self) -> Kernel {
+        let storage = held_as(self.dtype);
+        Builder::kernel("random", [LINE, 1], |k| {
+            let output = k.output(storage);
+            let (count, key) = (k.parameter(), [k.parameter(), k.parameter()]);
+            let doubles = || [k.parameter_of(Type::F64), k.parameter_of(Type::F64)];
+            let ty = storage.value();
+            let block = k.position(LINE);
+            let words = philox(block, key);
+            let values: Vec<Value<'_>> = match self.draw {
+                Draw::Unit => {
+                    let float = if ty == Type::F64 { Type::F64 } else { Type::F32 };
+                    words.iter().map(|&word| unit(word, float)).collect()
+                }
+                Draw::Bit => words.iter().map(|&word| flag((word & 1_u32).differs(0_u32), ty)).collect(),
+                Draw::Below => {
+                    let bound = k.parameter();
+                    words.iter().map(|&word| flag((word >> 8_u32).below(bound), ty)).collect()
+                }
+                Draw::Uniform => {
+                    let [low, length] = doubles();
+                    words.iter().map(|&word| (low + length * unit(word, Type::F64)).to(ty)).collect()
+                }
+                Draw::Normal => {
+                    let [mean, deviation] = doubles();
+                    let [a, b, c, d] = words;
+                    [[a, b], [c, d]].map(|pair| (mean + normal(pair, deviation)).to(ty)).to_vec()
+                }
+            };
+            for (place, value) in values.into_iter().enumerate() {
+                let at = block * self.draw.elements() + place as u32;
+                k.when(at.below(count), || output.set(at, value));
+            }
+        })
+    }
+}
+
+/// The words of a block of [`Philox`](kiln_tensor::compose::Philox), whose number has 32 bits.
+pub(super) fn philox<'k>(block: Value<'k>, [mut first, mut second]: [Value<'k>; 2]) -> [Value<'k>; 4] {
+    let product = |word: Value<'k>, factor: u64| {
+        let product = word.to(Type::U64) * factor;
+        [(product >> 32_u32).to(Type::U32), product.to(Type::U32)]
+    };
+    let zero = block.kernel().value(0_u32);
+    let mut counter = [block, zero, zero, zero];
+    for _ in 0..10 {
+        let [a, b, c, d] = counter;
+        let [low_carry, low] = product(a, 0xD251_1F53);
+        let [high_carry, high] = product(c, 0xCD9E_8D57);
+        counter = [high_carry ^ b ^ first, high, low_carry ^ d ^ second, low];
+        (first, second) = (first + 0x9E37_79B9_u32, second + 0xBB67_AE85_u32);
+    }
+    counter
+}
+
+/// Random numbers of a key; nothing where the host is to draw them.
+pub(crate) fn random<R: Runtime>(
+    key: u64,
+    shape: &Shape,
+    distribution: Distribution,
+    dtype: DType,
+    device: &R::Device,
+) -> Option<GpuTensor<R>> {
+    let (draw, numbers) = Draw::of::<R>(distribution, dtype, device)?;
+    require::<R>(device, dtype);
+    let out = GpuTensor::empty(shape.clone(), dtype, device);
+    if out.is_empty() {
+        return Some(out);
+    }
+    let count = u32::try_from(out.len()).ok().filter(|_| out.is_visible())?;
+    let words = [vec![count, key as u32, (key >> 32) as u32], numbers].concat();
+    let groups = line_of::<R>(device, out.len().div_ceil(draw.elements() as usize));
+    launch::<R>(device, Random { draw, dtype }, &[&out], &words, groups);
+    Some(out)
+}
