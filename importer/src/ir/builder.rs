@@ -145,7 +145,12 @@ impl<'a> Builder<'a> {
 
     /// Appends a node with one output, all operands present.
     pub fn add(&mut self, op: Op, inputs: &[ValueId]) -> RuleResult<ValueId> {
-        let outputs = self.add_all(op, inputs.iter().copied().map(Some).collect())?;
+        self.add_one(op, inputs.iter().copied().map(Some).collect())
+    }
+
+    /// [`Builder::add`] where operands may be absent.
+    pub fn add_one(&mut self, op: Op, inputs: Vec<Option<ValueId>>) -> RuleResult<ValueId> {
+        let outputs = self.add_all(op, inputs)?;
         outputs
             .first()
             .copied()

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::future::Future;
 use core::marker::PhantomData;
 use kiln_tensor::backend::{AutodiffBackend, Backend, ExecutionError, Primitive, SliceRange};
-use kiln_tensor::compose::{self, BatchNormTrained, CrossEntropyOptions, RnnOperands, RnnOutput};
+use kiln_tensor::compose::{self, BatchNormTrained, CrossEntropyOptions, Quantized, RnnOperands, RnnOutput};
 use kiln_tensor::{
     Activation, ArgReduceOp, AttentionOptions, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions,
     CumulativeOp, DType, Distribution, Expression, InterpolateOptions, PadMode, PoolOp, PoolOptions,
@@ -273,6 +273,16 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
 
     fn matmul(lhs: T<B>, rhs: T<B>) -> T<B> {
         rules::linear::matmul::<B, C>(lhs, rhs)
+    }
+
+    fn quantized_matmul(lhs: Quantized<T<B>>, rhs: Quantized<T<B>>) -> T<B> {
+        let [lhs, rhs] = [lhs, rhs].map(|side| side.map(|tensor| tensor.primitive));
+        AutodiffTensor::constant(B::quantized_matmul(lhs, rhs))
+    }
+
+    fn quantized_conv(x: Quantized<T<B>>, weight: Quantized<T<B>>, options: &ConvOptions) -> T<B> {
+        let [x, weight] = [x, weight].map(|side| side.map(|tensor| tensor.primitive));
+        AutodiffTensor::constant(B::quantized_conv(x, weight, options))
     }
 
     fn linear(x: T<B>, weight: T<B>, bias: Option<T<B>>, activation: Option<Activation>) -> T<B> {

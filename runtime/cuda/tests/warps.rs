@@ -10,7 +10,9 @@ use host::{faults, mend};
 use kiln_cuda::{Cuda, CudaDevice, set_tf32};
 use kiln_ndarray::NdArray;
 use kiln_tensor::backend::Backend;
-use kiln_tensor::{Activation, BinaryOp, ConvOptions, DType, TensorData};
+use kiln_tensor::compose::{Quantized, ZeroPoint};
+use kiln_tensor::{Activation, BinaryOp, ConvOptions, DType, Scalar, TensorData};
+use std::sync::Mutex;
 
 const DEVICE: CudaDevice = CudaDevice { index: 1 };
 
@@ -65,8 +67,12 @@ const CASES: [(&str, Compute<Cuda>, Compute<NdArray>); 5] = [
     ("weights", weights::<Cuda>, weights::<NdArray>),
 ];
 
+/// Who asks for what the device was asked for: one test at a time.
+static ASKING: Mutex<()> = Mutex::new(());
+
 /// The result, and how many kernels of warps computed it.
 fn by_warps(own: Compute<Cuda>, dtype: DType) -> (Vec<f32>, usize) {
+    let _asking = ASKING.lock();
     faults(&DEVICE, |faults| faults.asked = Some(Vec::new()));
     let found = floats::<Cuda>(own(dtype, &DEVICE));
     let asked = faults(&DEVICE, |faults| faults.asked.take()).expect("what was asked for");
@@ -95,6 +101,42 @@ fn warps_multiply_as_the_cpu_does() {
     // Neither are integers and 64-bit floats.
     for dtype in [DType::F64, DType::I32] {
         assert_eq!(by_warps(ragged::<Cuda>, dtype).1, 0, "{dtype}");
+    }
+}
+
+/// Bytes with zero points, and what follows their sums: read four at a time on the left, and one by one.
+fn of_bytes<B: Backend>(dtype: DType, device: &B::Device) -> B::Primitive {
+    let (x, w) = (tensor::<B>(&[20, 68], 1, dtype, device), tensor::<B>(&[68, 18], 2, DType::I8, device));
+    let x = Quantized { values: x, zero: ZeroPoint::Tensor(tensor::<B>(&[1, 1], 4, dtype, device)) };
+    let y = B::quantized_matmul(x, Quantized { values: w, zero: ZeroPoint::Number(0) });
+    B::binary_scalar(BinaryOp::Mul, B::cast(y, DType::F32), Scalar::Float(0.5))
+}
+
+/// Windows of bytes, whose border is a zero point.
+fn of_images_of_bytes<B: Backend>(dtype: DType, device: &B::Device) -> B::Primitive {
+    let x = tensor::<B>(&[2, 4, 9, 11], 1, dtype, device);
+    let weight = tensor::<B>(&[34, 2, 3, 2], 2, DType::I8, device);
+    let options =
+        ConvOptions { stride: vec![1, 2], padding: vec![(1, 0), (2, 1)], dilation: vec![2, 1], groups: 2 };
+    let x = Quantized { values: x, zero: ZeroPoint::Number(3) };
+    let zero = ZeroPoint::Tensor(tensor::<B>(&[34, 1, 1, 1], 5, DType::I8, device));
+    let y = B::quantized_conv(x, Quantized { values: weight, zero }, &options);
+    B::binary_scalar(BinaryOp::Mul, B::cast(y, DType::F32), Scalar::Float(0.5))
+}
+
+#[test]
+fn warps_multiply_bytes_as_the_cpu_does() {
+    let cpu = <NdArray as Backend>::Device::default();
+    let cases: [(&str, Compute<Cuda>, Compute<NdArray>); 2] = [
+        ("product", of_bytes::<Cuda>, of_bytes::<NdArray>),
+        ("convolution", of_images_of_bytes::<Cuda>, of_images_of_bytes::<NdArray>),
+    ];
+    for (name, own, expected) in cases {
+        for dtype in [DType::U8, DType::I8] {
+            let (found, kernels) = by_warps(own, dtype);
+            assert_eq!(found, floats::<NdArray>(expected(dtype, &cpu)), "{name}, {dtype}");
+            assert_eq!(kernels, 1, "{name}, {dtype}");
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use crate::kernels::rows::{self, RowOp};
 use crate::kernels::scan::{self, Flags};
 use crate::kernels::window::{self, Flow, Pooling};
 use crate::kernels::{
-    attention, cross_entropy, dropout, elementwise, embedding, index, matmul, random, recurrent, sort,
+    attention, cross_entropy, dropout, elementwise, embedding, index, matmul, quantized, random, recurrent, sort,
 };
 use crate::language::Storage;
 use crate::runtime::Runtime;
@@ -16,8 +16,8 @@ use core::ops::Range;
 use half::{bf16, f16};
 use kiln_tensor::backend::{Backend, ExecutionError, Layout, Primitive, SliceRange};
 use kiln_tensor::compose::{
-    self, AttentionGradients, AttentionTrained, CrossEntropyOptions, CrossEntropyTrained, RnnOperands,
-    RnnOutput,
+    self, AttentionGradients, AttentionTrained, CrossEntropyOptions, CrossEntropyTrained, Quantized,
+    RnnOperands, RnnOutput,
 };
 use kiln_tensor::{
     Activation, ArgReduceOp, AttentionOptions, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions,
@@ -371,6 +371,15 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
 
     fn matmul(lhs: T<R>, rhs: T<R>) -> T<R> {
         matmul::matmul(&lhs, &rhs, None, None)
+    }
+
+    fn quantized_matmul(lhs: Quantized<T<R>>, rhs: Quantized<T<R>>) -> T<R> {
+        quantized::matmul(&lhs, &rhs).unwrap_or_else(|| compose::quantized_matmul::<Self>(lhs, rhs))
+    }
+
+    fn quantized_conv(x: Quantized<T<R>>, weight: Quantized<T<R>>, options: &ConvOptions) -> T<R> {
+        window::quantized_conv(&x, &weight, options)
+            .unwrap_or_else(|| compose::quantized_conv::<Self>(x, weight, options))
     }
 
     fn linear(x: T<R>, weight: T<R>, bias: Option<T<R>>, activation: Option<Activation>) -> T<R> {

@@ -13,6 +13,7 @@ pub mod matmul;
 mod product;
 mod program;
 mod quads;
+pub mod quantized;
 pub mod random;
 pub mod recurrent;
 pub mod reduce;
@@ -87,6 +88,8 @@ templates! {
     Direct(direct::Direct),
     /// Matrix products of few rows.
     Gemv(gemv::Gemv),
+    /// Matrix products of 8-bit integers.
+    QuantizedMatmul(quantized::QuantizedMatmul),
     /// Attention.
     Attention(attention::Attention),
     /// Attention by tensor cores.
@@ -95,6 +98,8 @@ templates! {
     FlashGradient(attention::FlashGradient),
     /// Convolutions, transposed or not.
     Conv(window::Conv),
+    /// Convolutions of 8-bit integers.
+    QuantizedConv(window::QuantizedConv),
     /// Those by rows of the result.
     RowConv(window::RowConv),
     /// Gradients of a convolution's weight.

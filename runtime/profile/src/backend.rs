@@ -6,7 +6,7 @@ use core::marker::PhantomData;
 use kiln_tensor::backend::{Backend, ExecutionError, SliceRange};
 use kiln_tensor::compose::{
     AttentionGradients, AttentionTrained, BatchNormTrained, CrossEntropyOptions, CrossEntropyTrained,
-    NormGradients, RnnGradients, RnnOperands, RnnOutput, RnnStates, RnnTrained,
+    NormGradients, Quantized, RnnGradients, RnnOperands, RnnOutput, RnnStates, RnnTrained,
 };
 use kiln_tensor::{
     Activation, ArgReduceOp, AttentionOptions, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions,
@@ -158,6 +158,12 @@ impl<B: Backend> Backend for Profiled<B> {
             Cost::each(op.name(), 1, &[&tensor])
         }
         fn matmul(lhs: T<B>, rhs: T<B>) -> T<B> { cost::matmul(&lhs, &rhs) }
+        fn quantized_matmul(lhs: Quantized<T<B>>, rhs: Quantized<T<B>>) -> T<B> {
+            cost::quantized_matmul(&lhs, &rhs)
+        }
+        fn quantized_conv(x: Quantized<T<B>>, weight: Quantized<T<B>>, options: &ConvOptions) -> T<B> {
+            cost::quantized_conv(&x, &weight, options)
+        }
         fn linear(x: T<B>, weight: T<B>, bias: Option<T<B>>, activation: Option<Activation>) -> T<B> {
             cost::linear(&x, &weight, &bias, activation)
         }

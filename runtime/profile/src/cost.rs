@@ -2,7 +2,7 @@
 
 use crate::recorder::{settle, take_waiting};
 use kiln_tensor::backend::{Backend, Primitive};
-use kiln_tensor::compose::RnnOperands;
+use kiln_tensor::compose::{Quantized, RnnOperands};
 use kiln_tensor::{
     Activation, AttentionOptions, ConvOptions, ConvTransposeOptions, Expression, InterpolateMode,
     InterpolateOptions, PoolOp, PoolOptions, ReduceOp, RnnDirection, RnnKind, RnnOptions, Step,
@@ -270,6 +270,22 @@ pub(crate) fn matmul<P: Primitive>(lhs: &P, rhs: &P) -> Cost {
     Cost::each("matmul", 2 * inner, &[lhs, rhs])
 }
 
+pub(crate) fn quantized_matmul<P: Primitive>(lhs: &Quantized<P>, rhs: &Quantized<P>) -> Cost {
+    let inner = lhs.values.dims().last().copied().unwrap_or(1);
+    let operands: Vec<&P> = lhs.tensors().chain(rhs.tensors()).collect();
+    Cost::each("quantized_matmul", 2 * inner, &operands)
+}
+
+pub(crate) fn quantized_conv<P: Primitive>(
+    x: &Quantized<P>,
+    weight: &Quantized<P>,
+    options: &ConvOptions,
+) -> Cost {
+    let window: usize = weight.values.dims().iter().skip(1).product();
+    let operands: Vec<&P> = x.tensors().chain(weight.tensors()).collect();
+    Cost::each(format!("quantized_{}", conv_name(weight.values.dims(), options)), 2 * window, &operands)
+}
+
 pub(crate) fn linear<P: Primitive>(
     x: &P,
     weight: &P,
@@ -307,6 +323,18 @@ pub(crate) fn attention<P: Primitive>(
     Cost::each(name, 0, &operands).with(Flops { each: 0, fixed })
 }
 
+/// The name of a convolution with a weight `[out, in / groups, kernel…]`.
+fn conv_name(weight: &[usize], options: &ConvOptions) -> String {
+    let kernel = weight.get(2..).unwrap_or(&[]);
+    let groups = match (options.groups, weight.get(1)) {
+        (1, _) => String::new(),
+        (_, Some(1)) => ", depthwise".to_owned(),
+        (groups, _) => format!(", groups {groups}"),
+    };
+    let (stride, dilation) = (step("stride", &options.stride), step("dilation", &options.dilation));
+    format!("conv{}d {}{groups}{stride}{dilation}", kernel.len(), sizes(kernel))
+}
+
 pub(crate) fn conv<P: Primitive>(
     x: &P,
     weight: &P,
@@ -315,17 +343,9 @@ pub(crate) fn conv<P: Primitive>(
     activation: Option<Activation>,
     options: &ConvOptions,
 ) -> Cost {
-    // Of `[out, in / groups, kernel…]`.
-    let (window, kernel) = (weight.dims().get(1..).unwrap_or(&[]), weight.dims().get(2..).unwrap_or(&[]));
-    let groups = match (options.groups, window.first()) {
-        (1, _) => String::new(),
-        (_, Some(1)) => ", depthwise".to_owned(),
-        (groups, _) => format!(", groups {groups}"),
-    };
-    let (stride, dilation) = (step("stride", &options.stride), step("dilation", &options.dilation));
+    let window = weight.dims().get(1..).unwrap_or(&[]);
     let added = if residual.is_some() { " + add" } else { "" };
-    let (dims, kernel) = (kernel.len(), sizes(kernel));
-    let name = format!("conv{dims}d {kernel}{groups}{stride}{dilation}{added}{}", then(activation));
+    let name = format!("{}{added}{}", conv_name(weight.dims(), options), then(activation));
     let after =
         usize::from(bias.is_some()) + usize::from(residual.is_some()) + usize::from(activation.is_some());
     let each = 2 * window.iter().product::<usize>() + after;

@@ -9,6 +9,7 @@ pub mod layout;
 pub mod making;
 pub mod orders;
 pub mod products;
+pub mod quantized;
 pub mod windows;
 
 use kiln_tensor::backend::{Backend, Primitive, held, hold};

@@ -7,8 +7,7 @@ use super::windows::{Window, Windows, check_options, each, need_places, result_s
 use kiln_types::{Activation, ConvOptions, ConvTransposeOptions};
 
 attributes! {
-    /// A convolution of floats, to which a residual of its result's dims may be added; or of integers, without bias, residual and
-    /// activation.
+    /// A convolution of floats, to which a residual of its result's dims may be added.
     pub struct Conv {
         /// Where the kernel goes.
         pub options: ConvOptions,
@@ -22,7 +21,7 @@ impl Operation for Conv {
     none!(host, derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
-        Ok(vec![infer_conv(cx, &self.options, self.activation)?])
+        Ok(vec![infer_conv(cx, &self.options)?])
     }
 
     fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
@@ -78,10 +77,6 @@ impl Operation for Conv {
 
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
         let (options, activation) = (&self.options, self.activation);
-        if cx.dtype(0).is_int() {
-            let args = [Arg::Operand(0), Arg::Operand(1), Arg::options(options)];
-            return Implementation::Call(Arg::call("tensor::module::conv_integer", args));
-        }
         let residual = cx.input(3).is_some();
         let mut args = vec![Arg::Operand(0), Arg::Operand(1), cx.option(2)];
         let name = match activation {
@@ -263,17 +258,28 @@ fn check_bias(cx: &Infer<'_>, x: &TensorType, channels: &Dim) -> RuleResult<()> 
     Ok(())
 }
 
-fn infer_conv(
-    cx: &mut Infer<'_>,
-    options: &ConvOptions,
-    activation: Option<Activation>,
-) -> RuleResult<TensorType> {
+fn infer_conv(cx: &mut Infer<'_>, options: &ConvOptions) -> RuleResult<TensorType> {
+    let x = cx.ty(0)?;
+    let weight = cx.ty(1)?;
+    need_float("x", x)?;
+    same_dtype("x", x, "weight", weight)?;
+    let result = x.with_dims(conv_dims(cx, options)?);
+    check_bias(cx, x, &weight.dims[0])?;
+    if let Some(residual) = cx.optional(3) {
+        of_rank(cx, 3, "residual", x.rank())?;
+        same_dtype("x", x, "residual", residual)?;
+        for (a, b) in residual.dims.iter().zip(&result.dims) {
+            need_equal("residual of a convolution", a, residual, b, &result)?;
+        }
+    }
+    Ok(result)
+}
+
+/// The dims of a convolution of `x` with a weight, the first two operands.
+pub(super) fn conv_dims(cx: &Infer<'_>, options: &ConvOptions) -> RuleResult<Vec<Dim>> {
     let x = cx.ty(0)?;
     let rank = spatial_rank(x)?;
     let weight = of_rank(cx, 1, "weight", x.rank())?;
-    let plain = cx.optional(2).is_none() && cx.optional(3).is_none() && activation.is_none();
-    need("x", x, x.dtype.is_float() || (x.dtype.is_int() && plain), "expected floats, or integers alone")?;
-    same_dtype("x", x, "weight", weight)?;
     let lengths = [options.stride.len(), options.padding.len(), options.dilation.len()];
     check_options(rank, &lengths, &[&options.stride, &options.dilation])?;
     let groups = Dim::from(options.groups);
@@ -282,7 +288,6 @@ fn infer_conv(
         return Err(attribute("group", format!("is {} for weights {weight}", options.groups)));
     }
     need_equal("channels of a convolution", &x.dims[1], x, &(&weight.dims[1] * &groups), weight)?;
-    check_bias(cx, x, &weight.dims[0])?;
     let mut dims = vec![x.dims[0].clone(), weight.dims[0].clone()];
     for axis in 0..rank {
         let window = Window {
@@ -293,15 +298,7 @@ fn infer_conv(
         };
         dims.push(window.places(&x.dims[axis + 2], false));
     }
-    let result = need_places(x, dims)?;
-    if let Some(residual) = cx.optional(3) {
-        of_rank(cx, 3, "residual", x.rank())?;
-        same_dtype("x", x, "residual", residual)?;
-        for (a, b) in residual.dims.iter().zip(&result.dims) {
-            need_equal("residual of a convolution", a, residual, b, &result)?;
-        }
-    }
-    Ok(result)
+    Ok(need_places(x, dims)?.dims)
 }
 
 fn infer_conv_transpose(cx: &mut Infer<'_>, options: &ConvTransposeOptions) -> RuleResult<TensorType> {

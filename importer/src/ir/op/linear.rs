@@ -17,13 +17,7 @@ impl Operation for MatMul {
         let b = of_rank(cx, 1, "b", a.rank())?;
         same_dtype("a", a, "b", b)?;
         need("a", a, !a.dtype.is_bool(), "expected a number")?;
-        let lead = a.rank() - 2;
-        need_equal("inner dims of a product", &a.dims[lead + 1], a, &b.dims[lead], b)?;
-        let mut dims = broadcast_dims(&a.dims[..lead], &b.dims[..lead], &mut || cx.fresh("dim"))
-            .ok_or_else(|| dims_error("leading dims of a product", a, b))?;
-        dims.push(a.dims[lead].clone());
-        dims.push(b.dims[lead + 1].clone());
-        Ok(vec![a.with_dims(dims)])
+        Ok(vec![a.with_dims(matmul_dims(cx, a, b)?)])
     }
 
     fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
@@ -68,6 +62,17 @@ impl Operation for MatMul {
     fn implementation(&self, _: &Site<'_>) -> Implementation {
         Implementation::Call(Arg::Operand(0).then("matmul", [Arg::Operand(1)]))
     }
+}
+
+/// The dims of a product of operands of equal rank.
+pub(super) fn matmul_dims(cx: &mut Infer<'_>, a: &TensorType, b: &TensorType) -> RuleResult<Vec<Dim>> {
+    let lead = a.rank() - 2;
+    need_equal("inner dims of a product", &a.dims[lead + 1], a, &b.dims[lead], b)?;
+    let mut dims = broadcast_dims(&a.dims[..lead], &b.dims[..lead], &mut || cx.fresh("dim"))
+        .ok_or_else(|| dims_error("leading dims of a product", a, b))?;
+    dims.push(a.dims[lead].clone());
+    dims.push(b.dims[lead + 1].clone());
+    Ok(dims)
 }
 
 attributes! {

@@ -31,6 +31,7 @@ mod norms;
 mod operation;
 mod pad;
 mod pooling;
+mod quantized;
 mod recurrence;
 mod reduce;
 mod rules;
@@ -70,6 +71,7 @@ pub(crate) use norms::ScaledAxes;
 pub use norms::{BatchNorm, Dropout, GroupNorm, LayerNorm, RmsNorm};
 pub use pad::Pad;
 pub use pooling::{AdaptiveAvgPool, MaxPoolWithIndices, Pool};
+pub use quantized::{QuantizedConv, QuantizedMatMul};
 pub use reduce::{ArgReduce, Reduce};
 pub use slice::{AxisRange, Slice};
 pub use softmax::{LogSoftmax, Softmax};
@@ -298,6 +300,8 @@ operations! {
         Conv(Conv),
         /// A transposed convolution.
         ConvTranspose(ConvTransposeOptions),
+        /// A convolution of quantized integers.
+        QuantizedConv(QuantizedConv),
         /// A pooling.
         Pool(Pool),
         /// Maxima and where they are.
@@ -336,6 +340,8 @@ operations! {
         Where,
         /// A product of matrices.
         MatMul,
+        /// A product of matrices of quantized integers.
+        QuantizedMatMul,
     }
 }
 

@@ -77,6 +77,11 @@ impl Lowering<'_, '_> {
         self.builder.add(op, inputs)
     }
 
+    /// A node of one output, some of whose operands may be absent.
+    pub(crate) fn add_optional(&mut self, op: Op, inputs: &[Option<ValueId>]) -> RuleResult<ValueId> {
+        self.builder.add_one(op, inputs.to_vec())
+    }
+
     pub(crate) fn unary(&mut self, op: UnaryOp, x: ValueId) -> RuleResult<ValueId> {
         self.add(Op::Unary(op), &[x])
     }

@@ -44,10 +44,11 @@ impl<'m> Operator<'m> for ConvInteger {
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let weight = args.value("w")?;
         let channels = to.dims(weight).first().cloned().unwrap_or(Dim::constant(1));
-        let mut x = centered(to, args.value("x")?, args.optional("x_zero_point")?, false)?;
-        let zero =
+        let mut x = args.value("x")?;
+        let mut x_zero =
+            args.optional("x_zero_point")?.map(|zero| to.reshape(zero, Vec::new())).transpose()?;
+        let w_zero =
             args.optional("w_zero_point")?.map(|zero| first_axis(to, zero, to.rank(weight))).transpose()?;
-        let weight = centered(to, weight, zero, false)?;
         let spatial = to.spatial("x", x)?;
         let kernel = kernel_of(to, weight, spatial, &self.windows)?;
         let window = self.windows.over(spatial, kernel)?;
@@ -55,14 +56,16 @@ impl<'m> Operator<'m> for ConvInteger {
         let padding = match known_padding(&padding) {
             Some(padding) => padding,
             None => {
-                x = padded(to, x, padding, Scalar::Int(0))?;
+                // The border stands for 0, and the zero point may not be known before the run.
+                let centered = centered(to, x, x_zero.take())?;
+                x = padded(to, centered, padding, Scalar::Int(0))?;
                 vec![(0, 0); spatial]
             }
         };
         let options =
             ConvOptions { stride: window.stride, padding, dilation: window.dilation, groups: self.groups };
-        let (x, weight) = (to.cast(x, DType::I32)?, to.cast(weight, DType::I32)?);
-        let mut sum = to.add(Op::Conv(op::Conv { options, activation: None }), &[x, weight])?;
+        let operands = [Some(x), Some(weight), x_zero, w_zero];
+        let mut sum = to.add_optional(Op::QuantizedConv(op::QuantizedConv { options }), &operands)?;
         if !self.requantize {
             return Ok(sum.into());
         }

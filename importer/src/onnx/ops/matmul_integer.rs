@@ -1,6 +1,6 @@
 //! `MatMulInteger` and `QLinearMatMul`: products of quantized matrices.
 
-use super::matmul::product;
+use super::matmul::matrices;
 use super::prelude::*;
 use super::quantize_linear::{quantized, range_of};
 
@@ -21,9 +21,9 @@ impl<'m> Operator<'m> for MatMulInteger {
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
-        let a = centered(to, args.value("A")?, args.optional("a_zero_point")?, true)?;
-        let b = centered(to, args.value("B")?, args.optional("b_zero_point")?, false)?;
-        let sum = product(to, a, b)?;
+        let (a, b) = (args.value("A")?, args.value("B")?);
+        let sum =
+            quantized_product(to, a, b, args.optional("a_zero_point")?, args.optional("b_zero_point")?)?;
         if !self.requantize {
             return Ok(sum.into());
         }
@@ -44,19 +44,36 @@ fn rows(to: &mut Lowering<'_, '_>, parameter: ValueId, left: bool) -> RuleResult
     }
 }
 
-/// `x - zero_point` in 32-bit integers.
-pub(super) fn centered(
+/// The sums of a product of any ranks.
+fn quantized_product(
     to: &mut Lowering<'_, '_>,
-    x: ValueId,
-    zero: Option<ValueId>,
-    left: bool,
+    a: ValueId,
+    b: ValueId,
+    a_zero: Option<ValueId>,
+    b_zero: Option<ValueId>,
 ) -> RuleResult<ValueId> {
+    let rank = to.rank(a).max(to.rank(b));
+    let a_zero = a_zero.map(|zero| zero_point(to, zero, rank.max(2), true)).transpose()?;
+    let b_zero = b_zero.map(|zero| zero_point(to, zero, rank.max(2), false)).transpose()?;
+    matrices(to, a, b, |to, a, b| to.add_optional(Op::QuantizedMatMul, &[Some(a), Some(b), a_zero, b_zero]))
+}
+
+/// One number, or one for each row (of the left matrix) or column (of the right one), of the rank of the product's operands.
+fn zero_point(to: &mut Lowering<'_, '_>, zero: ValueId, rank: usize, left: bool) -> RuleResult<ValueId> {
+    if to.ty(zero).num_elements().is(1) {
+        return to.reshape(zero, Vec::new());
+    }
+    let zero = rows(to, zero, left)?;
+    to.with_rank(zero, rank)
+}
+
+/// `x - zero_point` in 32-bit integers.
+pub(super) fn centered(to: &mut Lowering<'_, '_>, x: ValueId, zero: Option<ValueId>) -> RuleResult<ValueId> {
     let x = to.cast(x, DType::I32)?;
     let Some(zero) = zero else {
         return Ok(x);
     };
     let zero = to.cast(zero, DType::I32)?;
-    let zero = rows(to, zero, left)?;
     to.binary(BinaryOp::Sub, x, zero)
 }
 

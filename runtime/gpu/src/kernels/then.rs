@@ -78,6 +78,8 @@ impl Template {
             Template::Gemv(template) => Some(&mut template.then),
             Template::Conv(template) => Some(&mut template.then),
             Template::RowConv(template) => Some(&mut template.then),
+            Template::QuantizedMatmul(template) => Some(&mut template.then),
+            Template::QuantizedConv(template) => Some(&mut template.then),
             Template::ArgReduce(_)
             | Template::CrossEntropy(_)
             | Template::Scan(_)

@@ -39,6 +39,29 @@ pub(super) struct WarpTile<'k> {
     pub size: [Value<'k>; 3],
 }
 
+/// A sum that a lane holds.
+pub(super) struct Sum<'k> {
+    /// Its row.
+    pub row: Value<'k>,
+    /// Its column.
+    pub column: Value<'k>,
+    /// The sum of the products.
+    pub of_products: Value<'k>,
+    /// That of the row's elements of the left side, where it was asked for.
+    pub of_row: Option<Value<'k>>,
+    /// That of the column's elements of the right side, where it was asked for.
+    pub of_column: Option<Value<'k>>,
+}
+
+/// The variables of a lane.
+struct Sums<'k> {
+    of_products: Vec<[Variable<'k>; 4]>,
+    /// For each 16 rows; nothing where they are not wanted.
+    of_rows: Vec<[Variable<'k>; 4]>,
+    /// For each 8 columns; nothing where they are not wanted.
+    of_columns: Vec<[Variable<'k>; 4]>,
+}
+
 impl<'k> WarpTile<'k> {
     /// Likewise [`Tile::product`](super::matmul::Tile::product); elements are 32-bit floats that the factors hold, or are rounded to them.
     pub fn product<C>(
@@ -49,6 +72,32 @@ impl<'k> WarpTile<'k> {
         rhs: impl Fn(Value<'k>, &C) -> Value<'k>,
         write: impl Fn(Value<'k>, Value<'k>, Value<'k>),
     ) {
+        let word = |first, is_any, element: &dyn Fn(Value<'k>) -> Value<'k>| {
+            self.factors.word(&self.elements(first, is_any, k.value(0.0), element))
+        };
+        let [rows, columns, _] = self.size;
+        self.product_of_words(
+            k,
+            |row, first| word(first, row.below(rows), &|at| lhs(row, at)),
+            |at| (at, column(at.min(columns - 1_u32))),
+            |first, (at, column)| word(first, at.below(columns), &|at| rhs(at, column)),
+            [false; 2],
+            |sum| write(sum.row, sum.column, sum.of_products),
+        );
+    }
+
+    /// The product of words along the depth, which name their row or column and the depth of their first element. They are asked for
+    /// beyond the product too, where their elements are 0. `of_sides` says whether the sums of each row of the left side and of each
+    /// column of the right one are wanted too, of 8-bit integers.
+    pub fn product_of_words<C>(
+        &self,
+        k: &'k Builder,
+        lhs: impl Fn(Value<'k>, Value<'k>) -> Value<'k>,
+        column: impl Fn(Value<'k>) -> C,
+        rhs: impl Fn(Value<'k>, &C) -> Value<'k>,
+        of_sides: [bool; 2],
+        write: impl Fn(Sum<'k>),
+    ) {
         let lane = Lane::new(k);
         let ([row_start, column_start], [rows, columns, depth]) = (self.start, self.size);
         let [high, wide] = tile(self.each);
@@ -57,22 +106,19 @@ impl<'k> WarpTile<'k> {
         let (left_row, left_word) = (lane.local / WORDS, lane.local % WORDS);
         let (right_column, right_word) = (lane.local % wide, lane.local / wide);
         let (row_step, word_step) = (THREADS / WORDS, THREADS / wide);
-        let own_column = column_start + right_column;
-        let prepared = column(own_column.min(columns - 1_u32));
+        let prepared = column(column_start + right_column);
 
         let held = |count: u32| (0..count).map(|_| k.variable(0_u32)).collect::<Vec<_>>();
         let (lefts, rights) = (held(high / row_step), held(WORDS / word_step));
-        let sums: Vec<_> =
-            (0..2 * self.each[0] * self.each[1]).map(|_| [(); 4].map(|()| k.variable(0.0))).collect();
-        let stage = WORDS * self.factors.per_word();
+        let sums = self.sums(k, of_sides);
+        let count = self.factors.per_word();
+        let stage = WORDS * count;
         k.range(0_u32, depth + stage, stage, |first| {
             for (n, held) in (0_u32..).zip(&lefts) {
-                let row = row_start + left_row + n * row_step;
-                held.set(self.word(first, left_word, row.below(rows), |at| lhs(row, at)));
+                held.set(lhs(row_start + left_row + n * row_step, first + left_word * count));
             }
             for (n, held) in (0_u32..).zip(&rights) {
-                let word = right_word + n * word_step;
-                held.set(self.word(first, word, own_column.below(columns), |at| rhs(at, &prepared)));
+                held.set(rhs(first + (right_word + n * word_step) * count, &prepared));
             }
             k.when(first.above(0_u32), || self.multiply(&lane, left, right, &sums));
             k.barrier();
@@ -84,32 +130,46 @@ impl<'k> WarpTile<'k> {
             }
             k.barrier();
         });
-        self.each_sum(&lane, &sums, |row, column, sum| {
-            let (row, column) = (row_start + row, column_start + column);
-            k.when(row.below(rows) & column.below(columns), || write(row, column, sum));
+        self.each_sum(&lane, &sums, |sum| {
+            let (row, column) = (row_start + sum.row, column_start + sum.column);
+            k.when(row.below(rows) & column.below(columns), || write(Sum { row, column, ..sum }));
         });
     }
 
-    /// A word of what is behind `first` along the depth; elements beyond the end, or where there are none at all, are 0.
-    fn word(
+    /// Variables for the sums.
+    fn sums(&self, k: &'k Builder, [of_rows, of_columns]: [bool; 2]) -> Sums<'k> {
+        let [high, wide] = self.each;
+        let zeros = |count: u32| -> Vec<_> {
+            let zero = || match self.factors {
+                Factors::F16 | Factors::BF16 | Factors::TF32 => k.variable(0.0),
+                Factors::I8 | Factors::U8 => k.variable(0),
+            };
+            (0..count).map(|_| [(); 4].map(|()| zero())).collect()
+        };
+        Sums {
+            of_products: zeros(2 * high * wide),
+            of_rows: zeros(if of_rows { high } else { 0 }),
+            of_columns: zeros(if of_columns { 2 * wide } else { 0 }),
+        }
+    }
+
+    /// The elements of a word that begins at a depth; those beyond the end, or where there are none at all, are `nothing`.
+    pub fn elements(
         &self,
         first: Value<'k>,
-        word: Value<'k>,
         is_any: Value<'k>,
+        nothing: Value<'k>,
         element: impl Fn(Value<'k>) -> Value<'k>,
-    ) -> Value<'k> {
+    ) -> Vec<Value<'k>> {
         let k = first.kernel();
         let [_, _, depth] = self.size;
-        let count = self.factors.per_word();
-        let elements: Vec<_> = (0..count)
-            .map(|n| {
-                let at = first + word * count + n;
-                let x = k.variable(0.0);
-                k.when(is_any & at.below(depth), || x.set(element(at)));
-                x.get()
-            })
-            .collect();
-        self.factors.word(&elements)
+        let each = |n| {
+            let at = first + n;
+            let x = k.variable(nothing);
+            k.when(is_any & at.below(depth), || x.set(element(at)));
+            x.get()
+        };
+        (0..self.factors.per_word()).map(each).collect()
     }
 
     /// The first row and column of the lane's warp in the tile.
@@ -119,7 +179,7 @@ impl<'k> WarpTile<'k> {
     }
 
     /// Adds the products of what is in shared memory.
-    fn multiply(&self, lane: &Lane<'k>, left: Array<'k>, right: Array<'k>, sums: &[[Variable<'k>; 4]]) {
+    fn multiply(&self, lane: &Lane<'k>, left: Array<'k>, right: Array<'k>, sums: &Sums<'k>) {
         let k = lane.local.kernel();
         let [row, column] = self.first_of_warp(lane);
         // Which row of the four matrices the lane names: on the left those of rows come first, on the right those of words.
@@ -127,6 +187,8 @@ impl<'k> WarpTile<'k> {
         let left_at = (row + second * 8_u32 + eighth) * ROW_WORDS + last * 4_u32;
         let right_at = (column + last * 8_u32 + eighth) * ROW_WORDS + second * 4_u32;
         let next = SIDE * ROW_WORDS;
+        // Sums of a side are products with ones, so that each lane has those of its rows and columns.
+        let ones = k.value(0x0101_0101_u32);
         for step in (0..WORDS).step_by(STEP as usize) {
             let rights: Vec<_> = (0..self.each[1])
                 .flat_map(|n| {
@@ -134,28 +196,38 @@ impl<'k> WarpTile<'k> {
                     [[a, b], [c, d]]
                 })
                 .collect();
-            for (n, sums) in (0_u32..).zip(sums.chunks(rights.len())) {
+            for (&right, &sums) in rights.iter().zip(&sums.of_columns) {
+                k.multiply(self.factors, [ones; 4], right, sums);
+            }
+            for (n, products) in (0_u32..).zip(sums.of_products.chunks(rights.len())) {
                 let left = left.matrices(left_at + (n * next + step), false);
-                for (&right, &sums) in rights.iter().zip(sums) {
+                for (&right, &sums) in rights.iter().zip(products) {
                     k.multiply(self.factors, left, right, sums);
+                }
+                if let Some(&sums) = sums.of_rows.get(n as usize) {
+                    k.multiply(self.factors, left, [ones; 2], sums);
                 }
             }
         }
     }
 
     /// The lane's sums with their rows and columns in the tile.
-    fn each_sum(
-        &self,
-        lane: &Lane<'k>,
-        sums: &[[Variable<'k>; 4]],
-        mut each: impl FnMut(Value<'k>, Value<'k>, Value<'k>),
-    ) {
+    fn each_sum(&self, lane: &Lane<'k>, sums: &Sums<'k>, mut each: impl FnMut(Sum<'k>)) {
         let [row, column] = self.first_of_warp(lane);
         let (row, column) = (row + lane.row, column + lane.place * 2_u32);
-        for (m, sums) in (0_u32..).zip(sums.chunks(2 * self.each[1] as usize)) {
-            for (n, sums) in (0_u32..).zip(sums) {
-                for (at, sum) in (0_u32..).zip(sums) {
-                    each(row + (m * SIDE + at / 2 * 8), column + (n * 8 + at % 2), sum.get());
+        for (m, products) in (0_u32..).zip(sums.of_products.chunks(2 * self.each[1] as usize)) {
+            for (n, products) in (0_u32..).zip(products) {
+                for (at, sum) in (0_u32..).zip(products) {
+                    let held = |all: &[[Variable<'k>; 4]], n: u32| {
+                        all.get(n as usize).map(|of| of[at as usize].get())
+                    };
+                    each(Sum {
+                        row: row + (m * SIDE + at / 2 * 8),
+                        column: column + (n * 8 + at % 2),
+                        of_products: sum.get(),
+                        of_row: held(&sums.of_rows, m),
+                        of_column: held(&sums.of_columns, n),
+                    });
                 }
             }
         }

@@ -6,6 +6,7 @@ mod gradient;
 mod library;
 mod pool;
 mod pool_gradient;
+mod quantized;
 mod reach;
 mod rows;
 
@@ -13,12 +14,14 @@ pub use conv::Conv;
 pub use gradient::{RowWeightGradient, WeightGradient};
 pub use pool::{Pool, Pooling};
 pub use pool_gradient::{AdaptivePoolGradient, Flow, PoolGradient};
+pub use quantized::QuantizedConv;
 pub use rows::RowConv;
 
 pub(crate) use conv::{conv, conv_input_gradient, conv_transpose, conv_transpose_input_gradient};
 pub(crate) use gradient::{conv_transpose_weight_gradient, conv_weight_gradient};
 pub(crate) use pool::pool;
 pub(crate) use pool_gradient::{adaptive_average_gradient, pool_gradient};
+pub(crate) use quantized::quantized_conv;
 
 use super::LINE;
 use super::elementwise::from_start;

@@ -10,6 +10,7 @@ use kiln_gpu::kernels::embedding::EmbeddingGradient;
 use kiln_gpu::kernels::gemv::Gemv;
 use kiln_gpu::kernels::index::{Gather, Scatter};
 use kiln_gpu::kernels::matmul::{Matmul, Tiling};
+use kiln_gpu::kernels::quantized::{QuantizedMatmul, Side, Zero};
 use kiln_gpu::kernels::random::{Draw, Random};
 use kiln_gpu::kernels::recurrent::Recurrent;
 use kiln_gpu::kernels::reduce::{ArgReduce, Fold, Reduce};
@@ -18,8 +19,8 @@ use kiln_gpu::kernels::scan::{Compact, Scan};
 use kiln_gpu::kernels::sort::SortStep;
 use kiln_gpu::kernels::then::Then;
 use kiln_gpu::kernels::window::{
-    AdaptivePoolGradient, Conv, Flow, Geometry, Pool, PoolGradient, Pooling, RowConv, RowWeightGradient,
-    WeightGradient,
+    AdaptivePoolGradient, Conv, Flow, Geometry, Pool, PoolGradient, Pooling, QuantizedConv, RowConv,
+    RowWeightGradient, WeightGradient,
 };
 use kiln_gpu::kernels::{Form, Template};
 use kiln_gpu::language::Factors;
@@ -325,7 +326,24 @@ fn by_warps() -> Vec<Template> {
     let largest = matmul(DType::BF16, Tiling::Warps(Factors::BF16, [4, 2]));
     let halves = Some(Tiling::Warps(Factors::F16, [2, 2]));
     let gradients = [conv(DType::F16, true, halves), weight_gradient(DType::F16, halves)];
-    kinds.into_iter().flat_map(of).chain([largest]).chain(gradients).collect()
+    kinds.into_iter().flat_map(of).chain([largest]).chain(gradients).chain(quantized()).collect()
+}
+
+/// Products of 8-bit integers.
+fn quantized() -> Vec<Template> {
+    let (bytes, words) = (false, true);
+    let sides = |zeros: [Zero; 2], in_words: [bool; 2]| {
+        [0, 1].map(|n| Side { zero: zeros[n], in_words: in_words[n] })
+    };
+    let (each, batch) = ([2, 2], (Strided, Linear, 2));
+    let product = |sides| QuantizedMatmul { sides, batch, each, then: after(DType::I32) };
+    let conv = |sides| QuantizedConv { sides, geometry: GEOMETRY, each, then: after(DType::I32) };
+    vec![
+        product(sides([Zero::Tensor; 2], [bytes; 2])).into(),
+        product(sides([Zero::Number, Zero::None], [words; 2])).into(),
+        conv(sides([Zero::Tensor, Zero::Number], [bytes; 2])).into(),
+        conv(sides([Zero::None, Zero::Tensor], [words, bytes])).into(),
+    ]
 }
 
 fn gemv(dtype: DType, by_columns: bool) -> Template {

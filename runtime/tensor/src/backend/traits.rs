@@ -3,7 +3,7 @@
 use super::{DeviceOps, ExecutionError, Primitive, SliceRange};
 use crate::compose::{
     self, AttentionGradients, AttentionTrained, BatchNormTrained, CrossEntropyOptions, CrossEntropyTrained,
-    NormGradients, RnnGradients, RnnOperands, RnnOutput, RnnStates, RnnTrained,
+    NormGradients, Quantized, RnnGradients, RnnOperands, RnnOutput, RnnStates, RnnTrained,
 };
 use crate::ops::{ActivationOps, FloatTensorOps};
 use crate::{
@@ -279,6 +279,12 @@ pub trait Backend:
     /// Matrix product over the last two dims, the leading dims broadcast; equal rank of at least 2.
     fn matmul(lhs: T<Self>, rhs: T<Self>) -> T<Self>;
 
+    /// [`Backend::matmul`] of integers less their zero points, which may be of different dtypes. The sums have 32 bits (in the dtype that
+    /// holds those) and wrap.
+    fn quantized_matmul(lhs: Quantized<T<Self>>, rhs: Quantized<T<Self>>) -> T<Self> {
+        compose::quantized_matmul::<Self>(lhs, rhs)
+    }
+
     /// `activation(x · weight + bias)`: `x` is `[…, in]`, `weight` `[in, out]`, `bias` `[out]`.
     fn linear(x: T<Self>, weight: T<Self>, bias: Option<T<Self>>, activation: Option<Activation>) -> T<Self> {
         compose::linear::<Self>(x, weight, bias, activation)
@@ -325,6 +331,11 @@ pub trait Backend:
         options: &ConvOptions,
     ) -> T<Self> {
         compose::conv_added::<Self>(x, weight, bias, residual, activation, options)
+    }
+
+    /// [`Backend::conv`] of integers less their zero points, likewise [`Backend::quantized_matmul`]; the border is zero points.
+    fn quantized_conv(x: Quantized<T<Self>>, weight: Quantized<T<Self>>, options: &ConvOptions) -> T<Self> {
+        compose::quantized_conv::<Self>(x, weight, options)
     }
 
     /// Transposed convolution: `weight` is `[in, out / groups, kernel…]`, `bias` `[out]`.

@@ -2,7 +2,7 @@
 
 use crate::backend::Backend;
 use crate::check::{self, ensure};
-use crate::{Activation, ConvOptions, ConvTransposeOptions, Int, Tensor};
+use crate::{Activation, ConvOptions, ConvTransposeOptions, Tensor};
 use kiln_types::Windows;
 
 /// What [`check_window`] looks at.
@@ -26,7 +26,7 @@ fn check_window(window: &Window<'_>) {
 }
 
 #[track_caller]
-fn check_conv(x: &[usize], weight: &[usize], bias: Option<&[usize]>, options: &ConvOptions) {
+pub(super) fn check_conv(x: &[usize], weight: &[usize], bias: Option<&[usize]>, options: &ConvOptions) {
     let lengths = [options.stride.len(), options.padding.len(), options.dilation.len()];
     check_window(&Window { op: "conv", x, kernel: &weight[2..], options: lengths });
     let groups = options.groups;
@@ -116,20 +116,6 @@ pub fn conv_added<B: Backend, const D: usize>(
     let (weight, bias) = (weight.into_backend(), bias.map(Tensor::into_backend));
     let residual = residual.into_backend();
     Tensor::wrap(B::conv_added(x.into_backend(), weight, bias, residual, activation, &options))
-}
-
-/// Convolution of integers, exact as long as the sums fit the dtype: `weight` is `[out, in / groups, kernel…]`.
-///
-/// # Panics
-/// When channels, kernel and options do not fit the input.
-pub fn conv_integer<B: Backend, const D: usize>(
-    x: Tensor<B, D, Int>,
-    weight: Tensor<B, D, Int>,
-    options: ConvOptions,
-) -> Tensor<B, D, Int> {
-    check_conv(x.sizes(), weight.sizes(), None, &options);
-    check::same_dtype("conv", x.dtype(), weight.dtype());
-    Tensor::wrap(B::conv(x.into_backend(), weight.into_backend(), None, &options))
 }
 
 #[track_caller]

@@ -5,6 +5,7 @@ mod conv;
 mod loss;
 mod norm;
 mod pool;
+mod quantized;
 mod recurrent;
 mod rotary;
 mod sampling;
@@ -13,8 +14,8 @@ mod vision;
 pub use crate::compose::{GridSampleOptions, SampleMode, SamplePadding};
 pub use attention::{AttentionMask, attention, embedding, linear, linear_activated};
 pub use conv::{
-    conv, conv_activated, conv_added, conv_integer, conv_transpose, conv_transpose1d, conv_transpose2d,
-    conv_transpose3d, conv1d, conv2d, conv3d, unfold4d,
+    conv, conv_activated, conv_added, conv_transpose, conv_transpose1d, conv_transpose2d, conv_transpose3d,
+    conv1d, conv2d, conv3d, unfold4d,
 };
 pub use loss::{CrossEntropyOptions, cross_entropy};
 pub use norm::{batch_norm, batch_norm_train, dropout, group_norm, instance_norm, layer_norm, rms_norm};
@@ -23,6 +24,7 @@ pub use pool::{
     interpolate_with, max_pool_with_indices, max_pool1d, max_pool1d_with_indices, max_pool2d,
     max_pool2d_with_indices, pool, size_as_float,
 };
+pub use quantized::{ZeroPoint, quantized_conv, quantized_matmul};
 pub use recurrent::{RnnInputs, lstm, rnn, rnn_with};
 pub use rotary::rotary;
 pub use sampling::{

@@ -1,0 +1,128 @@
+//! Convolutions of 8-bit integers by tensor cores: products of the weights with the windows, which are gathered on the way.
+
+use super::super::quantized::{Bytes, Given, OF_WARP, Side, corrected, packed};
+use super::super::then::{self, Then};
+use super::super::warps::{self, WarpTile};
+use super::super::{block, launch_blocks};
+use super::{Geometry, Sizes, from_start, spatial_dims, volume, within_image};
+use crate::language::{Builder, Factors, Kernel, Storage, Type};
+use crate::runtime::Runtime;
+use crate::tensor::GpuTensor;
+use kiln_tensor::compose::Quantized;
+use kiln_tensor::{ConvOptions, DType, Shape, Windows};
+
+/// A convolution of bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct QuantizedConv {
+    /// The weight, and the images.
+    pub sides: [Side; 2],
+    /// The windows.
+    pub geometry: Geometry,
+    /// Rows and columns of a warp, in 16s.
+    pub each: [u32; 2],
+    /// What came after that.
+    pub then: Vec<Then>,
+}
+
+impl QuantizedConv {
+    /// The kernel. Parameters: its `block`; the number of groups, channels a group of input and output; [both sides](Bytes::declare); the
+    /// sizes. Images and groups are along z.
+    pub fn kernel(&self) -> Kernel {
+        Builder::kernel("quantized_conv_by_warps", warps::GROUP, |k| {
+            let [weight, x] = self.sides.map(|side| Bytes::declare(k, side));
+            let output = k.output(Storage::I32);
+            let [block_column, block_row, place] = block(k);
+            let (groups, in_channels, out_channels) = (k.parameter(), k.parameter(), k.parameter());
+            let (weight, x) = (weight(), x());
+            let sizes = Sizes::declare(k);
+            let then = then::declare(k, &self.then);
+            let (image, results) = (volume(&sizes.input), volume(&sizes.output));
+            let length = self.geometry.kernel_length();
+            let depth = in_channels * length;
+            let first_row = place % groups * out_channels;
+            let [high, wide] = warps::tile(self.each);
+            let start = [block_row * high, block_column * wide];
+            let size = [out_channels, results, depth];
+            let tile = WarpTile { factors: Factors::I8, each: self.each, start, size };
+            // What is beyond an image stands for 0.
+            let border = x.zero(k.value(0_u32)).map(|zero| zero.bits(Type::U32) & 0xff_u32);
+            let border = border.unwrap_or_else(|| k.value(0_u32));
+            let gathered = |at, column: &[_; 3]| {
+                let (channel, tap) = (at / length, self.geometry.within(at % length));
+                let (element, inside) = sizes.element(&self.geometry, *column, tap);
+                let byte = k.variable(border);
+                k.when(inside, || byte.set(x.at((place * in_channels + channel) * image + element)));
+                byte.get()
+            };
+            tile.product_of_words(
+                k,
+                |row, first| {
+                    let start = (first_row + row) * depth;
+                    weight.word(&tile, first, row.below(out_channels), |at| start + at)
+                },
+                |column| (column.below(results), within_image(column, &sizes.output)),
+                |first, (is_any, column)| {
+                    packed(&tile.elements(first, *is_any, k.value(0_u32), |at| gathered(at, column)))
+                },
+                [x.has_zero(), weight.has_zero()],
+                |sum| {
+                    let row = first_row + sum.row;
+                    let value = corrected(&sum, depth, weight.zero(row), x.zero(k.value(0_u32)));
+                    let position = (place * out_channels + sum.row) * results + sum.column;
+                    output.set(position, then::apply(&then, position, value));
+                },
+            );
+        })
+    }
+}
+
+/// A convolution; nothing where the device does not multiply bytes, or groups have too few channels to pay.
+pub(crate) fn quantized_conv<R: Runtime>(
+    x: &Quantized<GpuTensor<R>>,
+    weight: &Quantized<GpuTensor<R>>,
+    options: &ConvOptions,
+) -> Option<GpuTensor<R>> {
+    let device = &x.values.device;
+    R::factors(device, DType::I8).filter(|&factors| factors == Factors::I8)?;
+    let ConvOptions { stride, padding, dilation, groups } = options;
+    let images = spatial_dims("quantized_conv", &x.values);
+    let windows = Windows::new(images, &weight.values.dims()[2..], stride, padding, dilation, false);
+    let (batch, all, in_channels) = (x.values.dims()[0], weight.values.dims()[0], weight.values.dims()[1]);
+    let out_channels = all / groups;
+    // A tile of few rows computes mostly what nobody asked for.
+    if out_channels < 8 || x.values.is_empty() {
+        return None;
+    }
+    let lying = |side: &Quantized<GpuTensor<R>>| Quantized {
+        values: from_start(side.values.clone()),
+        zero: side.zero.clone(),
+    };
+    let (x, weight) = (lying(x), lying(weight));
+    let row_length = weight.values.dims()[1..].iter().product::<usize>();
+    let sides = [Given::new(&weight, row_length.is_multiple_of(4))?, Given::new(&x, false)?];
+    let shape = [&[batch, all], windows.output_dims()].concat();
+    let out = GpuTensor::empty(Shape::from(shape), DType::I32, device);
+    if out.is_empty() {
+        return Some(out);
+    }
+    if !out.is_visible() {
+        return None;
+    }
+    let mut words = [*groups, in_channels, out_channels].map(|n| n as u32).to_vec();
+    words.extend(sides.iter().flat_map(Given::words));
+    words.extend(Sizes::words(&windows));
+    let mut tensors: Vec<_> = sides.iter().flat_map(Given::tensors).collect();
+    tensors.push(&out);
+    let geometry = Geometry::of(&windows);
+    let template = QuantizedConv {
+        sides: sides.each_ref().map(|given| given.side),
+        geometry,
+        each: OF_WARP,
+        then: Vec::new(),
+    };
+    let [high, wide] = warps::tile(OF_WARP).map(|n| n as usize);
+    let columns = windows.output.iter().product::<usize>();
+    let blocks = [columns.div_ceil(wide), out_channels.div_ceil(high), batch * groups];
+    launch_blocks(device, template, &tensors, &words, blocks, true);
+    Some(out)
+}

@@ -1,0 +1,135 @@
+//! Products of quantized integers, which are exact.
+
+use super::{held_as, read};
+use kiln_tensor::backend::{Backend, Primitive, hold};
+use kiln_tensor::compose::{Quantized, ZeroPoint};
+use kiln_tensor::{ConvOptions, DType, TensorData};
+
+/// One side of a product, with what it stands for.
+struct Side {
+    data: TensorData,
+    numbers: Vec<i64>,
+}
+
+/// Numbers of a dtype over its whole range, its ends among them.
+fn side(dtype: DType, shape: &[usize], seed: usize) -> Side {
+    let count = shape.iter().product::<usize>();
+    let low = if dtype == DType::U8 { 0 } else { -128 };
+    let value = |n: usize| match (n * 7 + seed) % 11 {
+        0 => low,
+        1 => low + 255,
+        _ => low + ((n * 2_654_435_761 + seed * 97) >> 7) as i64 % 256,
+    };
+    let numbers: Vec<i64> = (0..count).map(value).collect();
+    Side { data: TensorData::new(numbers.clone(), shape).convert_dtype(dtype), numbers }
+}
+
+fn of<B: Backend>(values: &TensorData, zero: ZeroPoint<&TensorData>) -> Quantized<B::Primitive> {
+    Quantized { values, zero }.map(|data| hold::<B>(data.clone(), &B::Device::default()))
+}
+
+/// The zero point of an element of a side.
+fn zero_at(zero: &ZeroPoint<&TensorData>, n: usize) -> i64 {
+    match zero {
+        ZeroPoint::Number(zero) => i64::from(*zero),
+        ZeroPoint::Tensor(zero) => {
+            let all: Vec<i64> = zero.iter().collect();
+            if all.len() == 1 { all[0] } else { all[n] }
+        }
+    }
+}
+
+fn wrapped(sums: Vec<i64>) -> Vec<i32> {
+    sums.into_iter().map(|sum| sum as i32).collect()
+}
+
+pub fn matrices<B: Backend>() {
+    let tensor = |dtype, shape: &[usize], seed| side(dtype, shape, seed).data;
+    let (u8, i8) = (DType::U8, DType::I8);
+    for (of_left, of_right, [m, k, n]) in
+        [(u8, i8, [1, 5, 3]), (u8, u8, [35, 64, 33]), (i8, i8, [17, 131, 40]), (i8, u8, [70, 77, 67])]
+    {
+        let (left, right) = (side(of_left, &[m, k], 1), side(of_right, &[k, n], 2));
+        let [single, of_rows] = [[1, 1], [m, 1]].map(|shape| tensor(of_left, &shape, 7));
+        let of_columns = tensor(of_right, &[1, n], 4);
+        let ends = [of_left, of_right].map(|dtype| if dtype == u8 { 255 } else { -128 });
+        for zeros in [
+            [ZeroPoint::Number(0), ZeroPoint::Number(0)],
+            [ZeroPoint::Number(ends[0]), ZeroPoint::Number(ends[1])],
+            [ZeroPoint::Tensor(&single), ZeroPoint::Number(0)],
+            [ZeroPoint::Tensor(&of_rows), ZeroPoint::Tensor(&of_columns)],
+        ] {
+            let element = |row: usize, column: usize| -> i64 {
+                let zeros = [zero_at(&zeros[0], row), zero_at(&zeros[1], column)];
+                let pair = |d: usize| [left.numbers[row * k + d], right.numbers[d * n + column]];
+                (0..k).map(pair).map(|[a, b]| (a - zeros[0]) * (b - zeros[1])).sum()
+            };
+            let expected = wrapped((0..m * n).map(|at| element(at / n, at % n)).collect());
+            let [lhs, rhs] = zeros.clone();
+            let (lhs, rhs) = (of::<B>(&left.data, lhs), of::<B>(&right.data, rhs));
+            // Also of a right side that lies column by column, and of batches.
+            let turned = rhs.clone().map(|x| B::cast(B::permute(x, &[1, 0]), held_as::<B>(DType::I16)));
+            let turned = turned.map(|x| B::permute(B::cast(x, held_as::<B>(of_right)), &[1, 0]));
+            let batch = |side: &Quantized<B::Primitive>, count: usize| {
+                side.clone().map(|x| {
+                    let [rows, columns] = [0, 1].map(|axis| x.dims()[axis]);
+                    let x = B::reshape(x, [1, rows, columns].into());
+                    if rows * columns == m * k { B::repeat(x, &[count, 1, 1]) } else { x }
+                })
+            };
+            let own = read::<B, i32>(B::quantized_matmul(lhs.clone(), rhs.clone()));
+            assert_eq!(own, expected, "{of_left} {of_right} {zeros:?}");
+            assert_eq!(
+                read::<B, i32>(B::quantized_matmul(lhs.clone(), turned)),
+                expected,
+                "turned, {zeros:?}"
+            );
+            let own = read::<B, i32>(B::quantized_matmul(batch(&lhs, 2), batch(&rhs, 1)));
+            assert_eq!(own, [expected.clone(), expected].concat(), "a batch, {zeros:?}");
+        }
+    }
+}
+
+pub fn convolutions<B: Backend>() {
+    let (u8, i8) = (DType::U8, DType::I8);
+    let options =
+        ConvOptions { stride: vec![1, 2], padding: vec![(1, 0), (2, 1)], dilation: vec![2, 1], groups: 2 };
+    for (of_x, of_weight, channels, outputs) in [(u8, i8, 6, 34), (i8, u8, 8, 20), (u8, u8, 4, 6)] {
+        let inner = channels / 2;
+        let (x, weight) = (side(of_x, &[2, channels, 9, 11], 1), side(of_weight, &[outputs, inner, 3, 2], 2));
+        let single = side(of_x, &[1, 1, 1, 1], 9).data;
+        let of_outputs = side(of_weight, &[outputs, 1, 1, 1], 4).data;
+        for zeros in [
+            [ZeroPoint::Number(0), ZeroPoint::Number(0)],
+            [ZeroPoint::Number(if of_x == u8 { 255 } else { -128 }), ZeroPoint::Number(100)],
+            [ZeroPoint::Tensor(&single), ZeroPoint::Tensor(&of_outputs)],
+        ] {
+            // 9 + 1 rows and windows of 5; 11 + 3 columns, windows of 2 and steps of 2.
+            let [height, width] = [6, 7];
+            let element = |at: usize| -> i64 {
+                let (column, row) = (at % width, at / width % height);
+                let (output, image) = (at / (width * height) % outputs, at / (width * height * outputs));
+                let x_zero = zero_at(&zeros[0], 0);
+                let tap = |tap: usize| -> i64 {
+                    let (channel, i, j) = (tap / 6, tap / 2 % 3, tap % 2);
+                    let w = weight.numbers[output * inner * 6 + tap] - zero_at(&zeros[1], output);
+                    let (Some(i), Some(j)) = ((row + 2 * i).checked_sub(1), (2 * column + j).checked_sub(2))
+                    else {
+                        return 0;
+                    };
+                    if i >= 9 || j >= 11 {
+                        return 0;
+                    }
+                    let channel = image * channels + output / (outputs / 2) * inner + channel;
+                    w * (x.numbers[(channel * 9 + i) * 11 + j] - x_zero)
+                };
+                (0..inner * 6).map(tap).sum()
+            };
+            let expected = wrapped((0..2 * outputs * height * width).map(element).collect());
+            let [x_zero, weight_zero] = zeros.clone();
+            let (x, weight) = (of::<B>(&x.data, x_zero), of::<B>(&weight.data, weight_zero));
+            let own = read::<B, i32>(B::quantized_conv(x, weight, &options));
+            assert_eq!(own, expected, "{of_x} {of_weight} {zeros:?}");
+        }
+    }
+}
