@@ -9,6 +9,7 @@
 //! | --- | --- |
 //! | [`gemm`] | matrix products with epilogues, packed operands, batches |
 //! | [`conv`] | convolution and transposed convolution, gradients of the first |
+//! | [`quantized`] | matrix products and convolutions of 8-bit integers |
 //! | [`pool`] | pooling and its gradients |
 //! | [`elementwise`] | unary, binary, activations, elementwise programs |
 //! | [`reduce`] | folds and arg-folds along an axis |
@@ -42,6 +43,7 @@ pub mod memory;
 pub mod norm;
 pub mod peak;
 pub mod pool;
+pub mod quantized;
 pub mod reduce;
 pub mod resize;
 pub mod rnn;

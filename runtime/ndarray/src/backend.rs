@@ -12,7 +12,7 @@ use kiln_kernels::softmax::SoftmaxKind;
 use kiln_tensor::backend::{Backend, DeviceId, DeviceOps, ExecutionError, Primitive, SliceRange};
 use kiln_tensor::compose::{
     self, AttentionGradients, AttentionTrained, BatchNormTrained, CrossEntropyOptions, CrossEntropyTrained,
-    NormGradients, RnnGradients, RnnOperands, RnnOutput, RnnStates, RnnTrained,
+    NormGradients, Quantized, RnnGradients, RnnOperands, RnnOutput, RnnStates, RnnTrained,
 };
 use kiln_tensor::{
     Activation, ArgReduceOp, AttentionOptions, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions,
@@ -224,6 +224,19 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
 
     fn matmul(lhs: NdArrayTensor, rhs: NdArrayTensor) -> NdArrayTensor {
         ops::matmul::matmul(lhs, rhs)
+    }
+
+    fn quantized_matmul(lhs: Quantized<NdArrayTensor>, rhs: Quantized<NdArrayTensor>) -> NdArrayTensor {
+        ops::quantized::matmul(&lhs, &rhs).unwrap_or_else(|| compose::quantized_matmul::<Self>(lhs, rhs))
+    }
+
+    fn quantized_conv(
+        x: Quantized<NdArrayTensor>,
+        weight: Quantized<NdArrayTensor>,
+        options: &ConvOptions,
+    ) -> NdArrayTensor {
+        ops::quantized::conv(&x, &weight, options)
+            .unwrap_or_else(|| compose::quantized_conv::<Self>(x, weight, options))
     }
 
     fn conv(

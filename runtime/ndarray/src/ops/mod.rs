@@ -17,6 +17,7 @@ pub(crate) mod matmul;
 pub(crate) mod norm;
 pub(crate) mod pool;
 pub(crate) mod program;
+pub(crate) mod quantized;
 pub(crate) mod random;
 pub(crate) mod reduce;
 pub(crate) mod resize;

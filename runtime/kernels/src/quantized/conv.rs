@@ -1,0 +1,143 @@
+//! Convolutions as products, whose windows are gathered as rows when the product wants them.
+
+use super::pack::{Bytes, PackedBytes};
+use super::{Product, Zeros};
+use crate::conv::ConvShape;
+use crate::threads::SharedMut;
+use alloc::{vec, vec::Vec};
+use core::ops::Range;
+
+/// Weights of a convolution, packed.
+#[derive(Clone, Debug)]
+pub struct PackedQuantizedConv {
+    /// One right side a group, `[kernel… · in / groups, out / groups]`.
+    groups: Vec<PackedBytes>,
+}
+
+impl PackedQuantizedConv {
+    /// Packs weights `[out, in / groups, kernel…]`.
+    ///
+    /// # Panics
+    /// When `weight` does not have the shape's weight dims.
+    pub fn new(shape: &ConvShape, weight: Bytes<'_>) -> Self {
+        let (bytes, is_signed) = match weight {
+            Bytes::U8(bytes) => (bytes, false),
+            Bytes::I8(bytes) => (bytemuck::cast_slice(bytes), true),
+        };
+        assert_eq!(bytes.len(), shape.weight_len(), "the weights do not have the convolution's shape");
+        let ((ic, oc), taps, depth) = (shape.group_channels(), shape.windows.kernel_len(), shape.depth());
+        let mut ordered = vec![0_u8; oc * depth];
+        let group = |group: usize| {
+            // The elements of a window follow each other as in the image.
+            for (o, to) in ordered.chunks_exact_mut(depth.max(1)).enumerate() {
+                let filter = &bytes[(group * oc + o) * depth..][..depth];
+                for (at, to) in to.iter_mut().enumerate() {
+                    *to = filter[at % ic * taps + at / ic];
+                }
+            }
+            let ordered = match is_signed {
+                true => Bytes::I8(bytemuck::cast_slice(&ordered)),
+                false => Bytes::U8(&ordered),
+            };
+            PackedBytes::new(ordered, [1, depth], depth, oc)
+        };
+        Self { groups: (0..shape.groups).map(group).collect() }
+    }
+}
+
+/// The convolution of `x - x_zero` with the weights less their zero points, of which there is one or one an output channel.
+///
+/// `x` is `[batch, spatial…, in]` and `out` `[batch, spatial…, out]`, both contiguous; the border is zero points.
+///
+/// # Panics
+/// When a slice does not have the shape's size, or a byte of `x` cannot be `x_zero`.
+pub fn quantized_conv(
+    shape: &ConvShape,
+    x: Bytes<'_>,
+    x_zero: i32,
+    weight: &PackedQuantizedConv,
+    weight_zeros: Zeros<'_>,
+    out: &mut [i32],
+) {
+    let windows = &shape.windows;
+    let border = match x {
+        Bytes::U8(_) => u8::try_from(x_zero).ok(),
+        Bytes::I8(_) => i8::try_from(x_zero).ok().map(|zero| zero as u8),
+    };
+    let Some(border) = border else { panic!("no byte is the zero point {x_zero}") };
+    let (x, flip) = x.unsigned();
+    assert_eq!(x.len(), shape.batch * windows.input_len() * shape.in_channels, "the images' size");
+    assert_eq!(out.len(), shape.batch * windows.output_len() * shape.out_channels, "the result's size");
+    assert_eq!(weight.groups.len(), shape.groups, "the weights were packed for other groups");
+    weight_zeros.check(shape.out_channels);
+    let oc = shape.group_channels().1;
+    let out = SharedMut::new(out);
+    for (group, right) in weight.groups.iter().enumerate() {
+        assert_eq!(right.dims(), (shape.depth(), oc), "the weights were packed for another convolution");
+        let gather =
+            |rows: Range<usize>, to: &mut [u8], step: usize| gather(shape, x, border, group, rows, to, step);
+        let right_zeros = match weight_zeros {
+            Zeros::One(zero) => Zeros::One(zero),
+            Zeros::Each(zeros) => Zeros::Each(&zeros[group * oc..][..oc]),
+        };
+        Product {
+            rows: shape.batch * windows.output_len(),
+            gather: &gather,
+            flip,
+            left_zeros: Zeros::One(x_zero),
+            right,
+            right_zeros,
+            out: &out,
+            out_start: group * oc,
+            out_step: shape.out_channels,
+        }
+        .run();
+    }
+}
+
+/// Writes the windows `rows`, counted over all images, `step` bytes apart.
+fn gather(
+    shape: &ConvShape,
+    x: &[u8],
+    border: u8,
+    group: usize,
+    rows: Range<usize>,
+    to: &mut [u8],
+    step: usize,
+) {
+    let w = &shape.windows;
+    let [_, oh, ow] = w.output;
+    let (ic, channels) = (shape.group_channels().0, shape.in_channels);
+    let run = w.kernel[2] * ic;
+    // A row of the kernel is one run of the image's elements when nothing lies between its pixels.
+    let dense = w.dilation[2] == 1 && shape.groups == 1;
+    for (row, to) in rows.zip(to.chunks_mut(step)) {
+        let (n, oz, oy, ox) =
+            (row / (w.output[0] * oh * ow), row / (oh * ow) % w.output[0], row / ow % oh, row % ow);
+        let inside = w.inside(2, ox);
+        for line in 0..w.kernel[0] * w.kernel[1] {
+            let to = &mut to[line * run..][..run];
+            let z = w.position(0, oz, line / w.kernel[1]);
+            let Some((z, y)) = z.zip(w.position(1, oy, line % w.kernel[1])) else {
+                to.fill(border);
+                continue;
+            };
+            let pixels = ((n * w.input[0] + z) * w.input[1] + y) * w.input[2] * channels + group * ic;
+            let pixel =
+                |tap: usize| pixels + (ox * w.stride[2] + tap * w.dilation[2] - w.padding[2].0) * channels;
+            to[..inside.start * ic].fill(border);
+            to[inside.end * ic..].fill(border);
+            if inside.is_empty() {
+                continue;
+            }
+            if dense {
+                let length = inside.len() * ic;
+                to[inside.start * ic..][..length].copy_from_slice(&x[pixel(inside.start)..][..length]);
+                continue;
+            }
+            for tap in inside.clone() {
+                to[tap * ic..][..ic].copy_from_slice(&x[pixel(tap)..][..ic]);
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Products of quantized integers by the kernels for bytes.
+
+use crate::ops::{cast, copy};
+use crate::tensor::NdArrayTensor;
+use alloc::{sync::Arc, vec::Vec};
+use kiln_kernels::conv::ConvShape;
+use kiln_kernels::quantized::{self as kernel, Bytes, PackedBytes, PackedQuantizedConv, Zeros};
+use kiln_tensor::backend::{Layout, Primitive};
+use kiln_tensor::compose::{Quantized, ZeroPoint};
+use kiln_tensor::{ConvOptions, DType, Shape};
+
+/// All left matrices under each other against one right matrix, of bytes; nothing for other operands.
+pub(crate) fn matmul(
+    lhs: &Quantized<NdArrayTensor>,
+    rhs: &Quantized<NdArrayTensor>,
+) -> Option<NdArrayTensor> {
+    let lead = lhs.values.dims().len() - 2;
+    if !(are_bytes(&lhs.values) && are_bytes(&rhs.values))
+        || rhs.values.dims()[..lead].iter().any(|&n| n != 1)
+    {
+        return None;
+    }
+    let (k, n) = (rhs.values.dims()[lead], rhs.values.dims()[lead + 1]);
+    let mut shape = lhs.values.shape();
+    shape.dims[lead + 1] = n;
+    let rows = shape.dims[..=lead].iter().product();
+    let mut of_rows = lhs.values.shape();
+    of_rows.dims[lead + 1] = 1;
+    let (left_zeros, right_zeros) = (zeros(&lhs.zero, &of_rows), zeros(&rhs.zero, &[1, n].into()));
+    let packed = packed(&rhs.values, k, n);
+    let x = lhs.values.clone().into_contiguous();
+    Some(NdArrayTensor::build(shape, DType::I32, |out| {
+        let right = &packed.1;
+        kernel::quantized_gemm(rows, bytes(&x), k, left_zeros.view(), right, right_zeros.view(), out);
+    }))
+}
+
+/// A convolution of bytes; nothing for other operands, or a zero point that is no byte of the images.
+pub(crate) fn conv(
+    x: &Quantized<NdArrayTensor>,
+    weight: &Quantized<NdArrayTensor>,
+    options: &ConvOptions,
+) -> Option<NdArrayTensor> {
+    if !(are_bytes(&x.values) && are_bytes(&weight.values)) {
+        return None;
+    }
+    let HostZeros::One(zero) = zeros(&x.zero, &[1].into()) else { return None };
+    let range = if x.values.dtype() == DType::U8 { 0..=255 } else { -128..=127 };
+    if !range.contains(&zero) {
+        return None;
+    }
+    let shape = ConvShape::new(x.values.dims(), weight.values.dims(), options);
+    let mut of_outputs = weight.values.shape();
+    of_outputs.dims[1..].fill(1);
+    let weight_zeros = zeros(&weight.zero, &of_outputs);
+    // Packed weights depend on their own dims and the groups alone.
+    let layout = weight.values.layout();
+    let is_key = |key: &(Layout, usize)| key.0 == *layout && key.1 == shape.groups;
+    let make = || {
+        let weight = weight.values.clone().into_contiguous();
+        ((layout.clone(), shape.groups), PackedQuantizedConv::new(&shape, bytes(&weight)))
+    };
+    let packed = weight.values.prepared(is_key, make).unwrap_or_else(|| Arc::new(make()));
+    let x = x.values.clone().channels_last().into_contiguous();
+    let mut dims = shape.output_dims();
+    dims[1..].rotate_left(1);
+    let y = NdArrayTensor::build(dims.into(), DType::I32, |out| {
+        kernel::quantized_conv(&shape, bytes(&x), zero, &packed.1, weight_zeros.view(), out);
+    });
+    Some(y.channels_first())
+}
+
+fn are_bytes(tensor: &NdArrayTensor) -> bool {
+    matches!(tensor.dtype(), DType::U8 | DType::I8)
+}
+
+/// The elements of a contiguous tensor of bytes.
+fn bytes(tensor: &NdArrayTensor) -> Bytes<'_> {
+    match tensor.dtype() {
+        DType::U8 => Bytes::U8(tensor.slice()),
+        DType::I8 => Bytes::I8(tensor.slice()),
+        dtype => panic!("{dtype} are no bytes"),
+    }
+}
+
+/// A `[.., k, n]` right side packed, once for all uses where it is a weight.
+fn packed(rhs: &NdArrayTensor, k: usize, n: usize) -> Arc<(Layout, PackedBytes)> {
+    let pack = || {
+        // Turned weights are packed as they lie.
+        let rank = rhs.dims().len();
+        let strides = [rank - 2, rank - 1].map(|axis| usize::try_from(rhs.layout().strides[axis]).ok());
+        if let [Some(row), Some(col)] = strides
+            && !rhs.is_empty()
+        {
+            let data = match rhs.dtype() {
+                DType::U8 => Bytes::U8(&rhs.storage()[rhs.layout().offset..]),
+                _ => Bytes::I8(&rhs.storage()[rhs.layout().offset..]),
+            };
+            return PackedBytes::new(data, [row, col], k, n);
+        }
+        PackedBytes::new(bytes(&rhs.clone().into_contiguous()), [n, 1], k, n)
+    };
+    let make = || (rhs.layout().clone(), pack());
+    rhs.prepared(|layout| layout == rhs.layout(), make).unwrap_or_else(|| Arc::new(make()))
+}
+
+/// Zero points as numbers.
+enum HostZeros {
+    One(i32),
+    Each(Vec<i32>),
+}
+
+impl HostZeros {
+    fn view(&self) -> Zeros<'_> {
+        match self {
+            HostZeros::One(zero) => Zeros::One(*zero),
+            HostZeros::Each(zeros) => Zeros::Each(zeros),
+        }
+    }
+}
+
+/// One zero point, or as many as a shape has elements, to which they are broadcast.
+fn zeros(zero: &ZeroPoint<NdArrayTensor>, shape: &Shape) -> HostZeros {
+    let tensor = match zero {
+        ZeroPoint::Number(zero) => return HostZeros::One(*zero),
+        ZeroPoint::Tensor(tensor) => cast::cast(tensor.clone(), DType::I32),
+    };
+    let each: Vec<i32> = if tensor.len() == 1 || tensor.len() == shape.num_elements() {
+        tensor.into_contiguous().slice().to_vec()
+    } else {
+        let layout = tensor.layout().expand(shape);
+        copy::contiguous(&tensor.with_layout(layout)).slice().to_vec()
+    };
+    match each[..] {
+        [zero] => HostZeros::One(zero),
+        _ => HostZeros::Each(each),
+    }
+}
