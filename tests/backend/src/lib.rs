@@ -68,7 +68,7 @@ macro_rules! suite {
             folding: reductions reduction_axes empty_reductions argument_of_extremes cumulative_folds cumulative_folds_of_long_lanes
                 cumulative_folds_of_long_float_lanes;
             products: matrices batches integers;
-            quantized: matrices convolutions;
+            quantized: matrices zeros_of_batches convolutions;
             windows: convolution_1d convolution_groups convolution_3d transposed pooling ceil_mode pool_positions;
             fused: activations linears convolutions_added attentions masked_out masked_out_otherwise softmaxes norms programs several_results recurrent half_weights
                 cached_weights;

@@ -206,8 +206,8 @@ pub(super) struct Given<'a, R: Runtime> {
 }
 
 impl<'a, R: Runtime> Given<'a, R> {
-    /// Bytes with a zero point that is one number, or differs along one dim; `in_words` says whether they lie so.
-    pub fn new(of: &'a Quantized<GpuTensor<R>>, in_words: bool) -> Option<Self> {
+    /// Bytes with a zero point that is one number, or differs along the dim `varies`; `in_words` says whether they lie so.
+    pub fn new(of: &'a Quantized<GpuTensor<R>>, varies: usize, in_words: bool) -> Option<Self> {
         let dtype = of.values.dtype;
         let flipped = flip(dtype)?;
         let (zero, number, tensor) = match &of.zero {
@@ -216,11 +216,11 @@ impl<'a, R: Runtime> Given<'a, R> {
                 (if number == 0 { Zero::None } else { Zero::Number }, number, None)
             }
             ZeroPoint::Tensor(tensor) => {
-                let mut long = tensor.dims().iter().zip(&tensor.layout.strides).filter(|(dim, _)| **dim > 1);
-                let stride = long.next().map_or(0, |(_, &stride)| stride);
-                if tensor.dtype != dtype || long.next().is_some() || !tensor.is_visible() {
+                let mut others = tensor.dims().iter().enumerate().filter(|&(axis, _)| axis != varies);
+                if tensor.dtype != dtype || others.any(|(_, &dim)| dim > 1) || !tensor.is_visible() {
                     return None;
                 }
+                let stride = if tensor.dims()[varies] > 1 { tensor.layout.strides[varies] } else { 0 };
                 (Zero::Tensor, 0, Some((tensor, [tensor.layout.offset as u32, access::word(stride)])))
             }
         };
@@ -279,8 +279,8 @@ pub(crate) fn matmul<R: Runtime>(
     let batch = batch.broadcast(&b.dims()[..row].to_vec().into())?;
     let full = |last: [usize; 2]| [batch.dims.as_slice(), &last].concat().into();
     let (left, right) = (a.layout.expand(&full([rows, depth])), b.layout.expand(&full([depth, columns])));
-    let left_side = Given::new(lhs, lies_in_words(&left, column))?;
-    let right_side = Given::new(rhs, lies_in_words(&right, row))?;
+    let left_side = Given::new(lhs, row, lies_in_words(&left, column))?;
+    let right_side = Given::new(rhs, column, lies_in_words(&right, row))?;
     let out = GpuTensor::empty(full([rows, columns]), DType::I32, device);
     if out.is_empty() {
         return Some(out);

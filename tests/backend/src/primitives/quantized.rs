@@ -90,6 +90,21 @@ pub fn matrices<B: Backend>() {
     }
 }
 
+pub fn zeros_of_batches<B: Backend>() {
+    let [m, k, n] = [3, 8, 5];
+    let (left, right) = (side(DType::U8, &[2, m, k], 1), side(DType::I8, &[1, k, n], 2));
+    let zero = side(DType::U8, &[2, 1, 1], 4);
+    let element = |at: usize| -> i64 {
+        let (batch, row, column) = (at / (m * n), at / n % m, at % n);
+        let a = |d: usize| left.numbers[(batch * m + row) * k + d] - zero.numbers[batch];
+        (0..k).map(|d| a(d) * right.numbers[d * n + column]).sum()
+    };
+    let (lhs, rhs) =
+        (of::<B>(&left.data, ZeroPoint::Tensor(&zero.data)), of::<B>(&right.data, ZeroPoint::Number(0)));
+    let expected = wrapped((0..2 * m * n).map(element).collect());
+    assert_eq!(read::<B, i32>(B::quantized_matmul(lhs, rhs)), expected);
+}
+
 pub fn convolutions<B: Backend>() {
     let (u8, i8) = (DType::U8, DType::I8);
     let options =

@@ -99,7 +99,7 @@ pub(crate) fn quantized_conv<R: Runtime>(
     };
     let (x, weight) = (lying(x), lying(weight));
     let row_length = weight.values.dims()[1..].iter().product::<usize>();
-    let sides = [Given::new(&weight, row_length.is_multiple_of(4))?, Given::new(&x, false)?];
+    let sides = [Given::new(&weight, 0, row_length.is_multiple_of(4))?, Given::new(&x, 0, false)?];
     let shape = [&[batch, all], windows.output_dims()].concat();
     let out = GpuTensor::empty(Shape::from(shape), DType::I32, device);
     if out.is_empty() {
