@@ -157,7 +157,7 @@ pub struct QuantizedMatmul {
 }
 
 impl QuantizedMatmul {
-    /// The kernel. Parameters: its `block`; rows, columns, depth; [both sides](Bytes::declare); the batch's dims and both operands; the
+    /// The kernel. Parameters: its `block`; rows, columns, depth; both sides (`Bytes::declare`); the batch's dims and both operands; the
     /// strides of both sides, outer before inner.
     pub fn kernel(&self) -> Kernel {
         Builder::kernel("quantized_matmul_by_warps", warps::GROUP, |k| {

@@ -25,7 +25,7 @@ pub struct QuantizedConv {
 }
 
 impl QuantizedConv {
-    /// The kernel. Parameters: its `block`; the number of groups, channels a group of input and output; [both sides](Bytes::declare); the
+    /// The kernel. Parameters: its `block`; the number of groups, channels a group of input and output; both sides (`Bytes::declare`); the
     /// sizes. Images and groups are along z.
     pub fn kernel(&self) -> Kernel {
         Builder::kernel("quantized_conv_by_warps", warps::GROUP, |k| {
