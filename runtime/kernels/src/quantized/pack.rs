@@ -45,7 +45,7 @@ pub(super) fn signed_zero(zero: i32, flip: u8) -> i32 {
     zero.wrapping_sub(i32::from(flip))
 }
 
-/// A right side, in panels of [`COLS`] columns: of each [`GROUP`] steps of the depth the bytes of a column lie side by side.
+/// A right side, in panels of 32 columns: of each four steps of the depth the bytes of a column lie side by side.
 #[derive(Clone, Debug)]
 pub struct PackedBytes {
     depth: usize,
