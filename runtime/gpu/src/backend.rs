@@ -5,7 +5,8 @@ use crate::kernels::rows::{self, RowOp};
 use crate::kernels::scan::{self, Flags};
 use crate::kernels::window::{self, Flow, Pooling};
 use crate::kernels::{
-    attention, cross_entropy, dropout, elementwise, embedding, index, matmul, quantized, random, recurrent, sort,
+    attention, cross_entropy, dropout, elementwise, embedding, index, matmul, quantized, random, recurrent,
+    sort,
 };
 use crate::language::Storage;
 use crate::runtime::Runtime;
