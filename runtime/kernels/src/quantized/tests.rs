@@ -12,7 +12,7 @@ fn bytes(count: usize, seed: usize) -> Vec<u8> {
         0 => 0,
         1 => 255,
         2 => 128,
-        _ => (((n + 1) * 2_654_435_761 + seed * 97) >> 9) as u8,
+        _ => (((n as u64 + 1) * 2_654_435_761 + seed as u64 * 97) >> 9) as u8,
     };
     (0..count).map(byte).collect()
 }
