@@ -6,9 +6,16 @@ use kiln_tensor::{
     Scalar, Shape, TensorData,
 };
 use kiln_wgpu::{WgpuDevice, WgpuTensor, WgslKernel, statistics};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 type Wgpu = kiln_wgpu::Wgpu;
 type T = <Wgpu as Backend>::Primitive;
+
+/// Counts are the device's, which the tests share.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn random(shape: &[usize]) -> T {
     Wgpu::random(Shape::from(shape), Distribution::Normal(0.0, 1.0), DType::F32, &WgpuDevice::default())
@@ -61,6 +68,7 @@ impl Network {
 
 #[test]
 fn a_second_pass_makes_nothing_and_waits_for_nothing() {
+    let _alone = alone();
     let device = WgpuDevice::default();
     let network = Network {
         conv: random(&[8, 3, 3, 3]),
@@ -86,6 +94,7 @@ fn a_second_pass_makes_nothing_and_waits_for_nothing() {
 /// Kernels are looked for where the submission before had them: what stands there may be another, or the same of other memory or numbers.
 #[test]
 fn a_pass_is_not_taken_for_the_one_before() {
+    let _alone = alone();
     let x = |n: usize| {
         let data = TensorData::new(vec![n as f32 + 1.0; 70 + n % 2], [70 + n % 2]);
         Wgpu::from_data(data, &WgpuDevice::default())
