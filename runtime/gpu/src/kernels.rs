@@ -23,6 +23,7 @@ pub mod sort;
 pub mod source;
 pub mod then;
 mod tiles;
+pub mod tiling;
 mod tune;
 mod warps;
 pub mod window;

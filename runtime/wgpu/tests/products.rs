@@ -2,7 +2,8 @@
 //! sums are exact in any order.
 
 use kiln_gpu::kernels::access::Access;
-use kiln_gpu::kernels::matmul::{Matmul, Tiling};
+use kiln_gpu::kernels::matmul::Matmul;
+use kiln_gpu::kernels::tiling::Tiling;
 use kiln_gpu::runtime::{Launch, Runtime};
 use kiln_ndarray::NdArray;
 use kiln_tensor::backend::{Backend, Primitive, SliceRange};

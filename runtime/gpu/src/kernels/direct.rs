@@ -5,9 +5,9 @@
 //! read once for all of them. Both sides are read four elements at a time where they lie so.
 
 use super::access::Access;
-use super::matmul::Epilogue;
 use super::product::ProductParameters;
 use super::then::{self, Then};
+use super::tiling::Epilogue;
 use crate::language::{Buffer, Builder, Builtin, Fours, Kernel, Type, Value};
 use crate::tensor::held_as;
 use kiln_tensor::backend::Layout;

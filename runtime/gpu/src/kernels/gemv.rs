@@ -3,9 +3,9 @@
 //! it has a part of each column.
 
 use super::access::Access;
-use super::matmul::Epilogue;
 use super::product::ProductParameters;
 use super::then::{self, Then};
+use super::tiling::Epilogue;
 use crate::language::{Binary, Buffer, Builder, Builtin, Kernel, Type, Value, Variable};
 use crate::tensor::held_as;
 use kiln_tensor::{Activation, DType};

@@ -1,4 +1,4 @@
-//! Matrix products in tiles that a workgroup shares, and what follows them: a bias and an activation.
+//! Matrix products, and what follows them: a bias and an activation. Which kernel computes a product, or whether a library does.
 
 use super::access::{self, Access, Walk};
 use super::direct::{Bias, Direct, LANES, Reading, fours_along, least_left_over};
@@ -6,267 +6,22 @@ use super::gemv::{self, Gemv};
 use super::product::ProductParameters;
 use super::reduce::by_subgroups;
 use super::then::{self, Then};
+use super::tiling::{Epilogue, Tile, Tiling};
 use super::tune::{self, Name, Variant};
-use super::warps::{self, WarpTile};
 use super::{Template, elementwise};
-use crate::language::{Array, Builder, Builtin, Factors, Kernel, Storage, Value, Variable};
+use crate::language::{Builder, Kernel};
 use crate::runtime::{Matrices, MatrixProduct, Runtime};
 use crate::tensor::{GpuTensor, element_bytes, held_as};
 use core::ops::Range;
 use kiln_tensor::backend::{Layout, Primitive};
 use kiln_tensor::{Activation, DType};
 use smallvec::{SmallVec, smallvec};
-use std::fmt;
-
-/// Invocations of a workgroup along x and y.
-pub(super) const SIDE: u32 = 16;
-/// Rows and columns of the result that an invocation computes: every [`SIDE`]-th of its workgroup's.
-const EACH: [u32; 2] = [4, 4];
-/// What else they may be: what a workgroup shares is within the 16 KB that all devices have.
-const OTHERS: [[u32; 2]; 4] = [[2, 2], [4, 8], [8, 4], [8, 8]];
-/// What they may be where the quads of subgroups share rows: the more rows there are, the more is handed on.
-const OF_QUADS: [[u32; 2]; 3] = [[4, 4], [8, 4], [8, 8]];
-/// Rows and columns of a warp, in 16s. Not chosen on a GPU yet.
-const OF_WARP: [u32; 2] = [2, 2];
-/// What else they may be: with more, sums do not find registers.
-const OTHERS_OF_WARP: [[u32; 2]; 2] = [[2, 4], [4, 2]];
-/// Rows, columns and depth from which on warps compute a product: of less most of what they compute is padding.
-const LEAST_OF_WARPS: usize = 16;
-/// Products that a workgroup adds between two looks at memory.
-pub(super) const DEPTH: u32 = 16;
 
 /// Rows of the blocks in which products of many rows are computed without shared memory.
 const MOST_ROWS: u32 = 8;
 /// Columns of an invocation's block there. Reading costs most where kernels run on a CPU (lavapipe reads lane by lane), and of a block of
 /// `r · c` results `r + c` elements are read at a time: large blocks pay, though what they keep goes beyond the registers.
 const MOST_COLUMNS: u32 = 16;
-
-/// Who computes what of the tile of a product that a workgroup shares.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Tiling {
-    /// Each invocation so many rows and columns.
-    Invocations([u32; 2]),
-    /// Each invocation so many rows and columns, and four neighbours of a subgroup the same rows: each reads a part of the left side, and
-    /// hands it to the others. Memory that the workgroup shares holds the right side alone.
-    Quads([u32; 2]),
-    /// Each of its warps so many times 16 rows and columns, by tensor cores.
-    Warps(Factors, [u32; 2]),
-}
-
-impl Tiling {
-    /// What products of so many rows, columns and depth are usually computed by, and what else they may be.
-    pub(super) fn of<R: Runtime>(
-        device: &R::Device,
-        dtype: DType,
-        size: [usize; 3],
-    ) -> (Self, impl Iterator<Item = Self> + use<R>) {
-        let is_large = size.iter().all(|&length| length >= LEAST_OF_WARPS);
-        let factors = R::factors(device, dtype).filter(|_| is_large && dtype.is_float());
-        let by_invocations = [EACH].into_iter().chain(OTHERS).map(Tiling::Invocations);
-        let subgroups = by_subgroups::<R>(device, dtype);
-        let by_quads = OF_QUADS.into_iter().filter(move |_| subgroups).map(Tiling::Quads);
-        let by_warps = factors.map(|factors| OTHERS_OF_WARP.map(|each| Tiling::Warps(factors, each)));
-        let usual = factors.map_or(Tiling::Invocations(EACH), |factors| Tiling::Warps(factors, OF_WARP));
-        (usual, by_warps.into_iter().flatten().chain(by_invocations).chain(by_quads))
-    }
-
-    /// The size of a workgroup.
-    pub(super) fn workgroup(self) -> [u32; 2] {
-        match self {
-            Tiling::Invocations(_) => [SIDE, SIDE],
-            // Only in a line can subgroups be told apart.
-            Tiling::Quads(_) => [SIDE * SIDE, 1],
-            Tiling::Warps(..) => warps::GROUP,
-        }
-    }
-
-    /// Rows and columns of a workgroup's tile.
-    pub(super) fn tile(self) -> [u32; 2] {
-        match self {
-            Tiling::Invocations(each) | Tiling::Quads(each) => each.map(|each| SIDE * each),
-            Tiling::Warps(_, each) => warps::tile(each),
-        }
-    }
-
-    /// The name of a kernel of a family.
-    pub(super) fn kernel(self, family: &str) -> String {
-        match self {
-            Tiling::Invocations(_) => family.to_owned(),
-            Tiling::Quads(_) => format!("{family}_by_quads"),
-            Tiling::Warps(..) => format!("{family}_by_warps"),
-        }
-    }
-}
-
-impl fmt::Display for Tiling {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [high, wide] = self.tile();
-        match self {
-            Tiling::Invocations(_) => write!(f, "{high}x{wide}"),
-            Tiling::Quads(_) => write!(f, "{high}x{wide} by quads"),
-            Tiling::Warps(factors, _) => write!(f, "{high}x{wide} of {factors:?}"),
-        }
-    }
-}
-
-/// What one workgroup of a tiled product knows.
-pub(super) struct Tile<'k> {
-    /// Who computes what of it.
-    pub tiling: Tiling,
-    /// The first row and the first column of its tile.
-    pub start: [Value<'k>; 2],
-    /// Rows, columns and depth of the whole product.
-    pub size: [Value<'k>; 3],
-    /// How the elements of both sides lie in memory. The tile shares them so too, and computes with their [values](Storage::value).
-    pub storage: Storage,
-}
-
-impl<'k> Tile<'k> {
-    /// A tile of `Σ lhs(row, depth) · rhs(depth, column)`, handed to `write(row, column, sum)`.
-    ///
-    /// `column` prepares what `rhs` needs of a column, once for all depths. The functions are asked for elements inside the
-    /// product alone.
-    pub(super) fn product<C>(
-        &self,
-        k: &'k Builder,
-        lhs: impl Fn(Value<'k>, Value<'k>) -> Value<'k>,
-        column: impl Fn(Value<'k>) -> C,
-        rhs: impl Fn(Value<'k>, &C) -> Value<'k>,
-        write: impl Fn(Value<'k>, Value<'k>, Value<'k>),
-    ) {
-        match self.tiling {
-            Tiling::Invocations(each) => self.by_invocations(k, each, lhs, column, rhs, write),
-            Tiling::Quads(each) => self.by_quads(k, each, lhs, column, rhs, write),
-            Tiling::Warps(factors, each) => {
-                let &Self { start, size, .. } = self;
-                WarpTile { factors, each, start, size }.product(k, lhs, column, rhs, write);
-            }
-        }
-    }
-
-    fn by_invocations<C>(
-        &self,
-        k: &'k Builder,
-        each: [u32; 2],
-        lhs: impl Fn(Value<'k>, Value<'k>) -> Value<'k>,
-        column: impl Fn(Value<'k>) -> C,
-        rhs: impl Fn(Value<'k>, &C) -> Value<'k>,
-        write: impl Fn(Value<'k>, Value<'k>, Value<'k>),
-    ) {
-        let (row_start, [rows, _, depth]) = (self.start[0], self.size);
-        let zero = k.whole(0, self.storage.value());
-        let [high, wide] = self.tiling.tile();
-        let (left, right) = (self.shared(k, high), self.shared(k, wide));
-        let (x, y) = (k.builtin(Builtin::LocalX), k.builtin(Builtin::LocalY));
-        let local = k.builtin(Builtin::LocalIndex);
-        let sums: Vec<_> = (0..each[0] * each[1]).map(|_| k.variable(zero)).collect();
-
-        // An invocation brings as many elements of either side as it has rows, or columns: of the left one neighbours along the depth are brought by
-        // neighbouring invocations, of the right one neighbouring columns.
-        let (left_row, left_depth) = (local / DEPTH, local % DEPTH);
-        let bring_right = self.right_side(k, right, [zero, local], column, rhs);
-        let left_step = SIDE * SIDE / DEPTH;
-
-        k.range(0_u32, depth, DEPTH, |first| {
-            for n in 0..each[0] {
-                let (row, at) = (left_row + n * left_step, first + left_depth);
-                let element = k.variable(zero);
-                k.when((row_start + row).below(rows) & at.below(depth), || {
-                    element.set(lhs(row_start + row, at));
-                });
-                left.set(left_depth * high + row, element.get());
-            }
-            bring_right(first);
-            k.barrier();
-            k.range(0_u32, DEPTH, 1_u32, |d| {
-                let lefts: Vec<_> = (0..each[0]).map(|n| left.at(d * high + y + n * SIDE)).collect();
-                let rights: Vec<_> = (0..each[1]).map(|n| right.at(d * wide + x + n * SIDE)).collect();
-                add_products(&sums, &lefts, &rights);
-            });
-            k.barrier();
-        });
-        self.write_sums(k, [y, x], &sums, write);
-    }
-
-    /// Memory that the workgroup shares, for so many rows or columns.
-    pub(super) fn shared(&self, k: &'k Builder, length: u32) -> Array<'k> {
-        k.shared_elements(self.storage, length * DEPTH)
-    }
-
-    /// What brings [`DEPTH`] rows of the right side, from one on, into memory that the workgroup shares: row by row, zeros beyond the
-    /// product. It is handed a zero, and the invocation's place in the workgroup.
-    pub(super) fn right_side<C>(
-        &self,
-        k: &'k Builder,
-        right: Array<'k>,
-        [zero, local]: [Value<'k>; 2],
-        column: impl Fn(Value<'k>) -> C,
-        rhs: impl Fn(Value<'k>, &C) -> Value<'k>,
-    ) -> impl Fn(Value<'k>) {
-        let [_, columns, depth] = self.size;
-        let [_, wide] = self.tiling.tile();
-        let (right_depth, right_column) = (local / wide, local % wide);
-        let own_column = self.start[1] + right_column;
-        let prepared = column(own_column.min(columns - 1_u32));
-        let right_step = SIDE * SIDE / wide;
-        move |first| {
-            for n in 0..wide / SIDE {
-                let at = first + right_depth + n * right_step;
-                let element = k.variable(zero);
-                k.when(own_column.below(columns) & at.below(depth), || element.set(rhs(at, &prepared)));
-                right.set((right_depth + n * right_step) * wide + right_column, element.get());
-            }
-        }
-    }
-
-    /// Hands on the sums of the invocation at a row and a column of a workgroup.
-    pub(super) fn write_sums(
-        &self,
-        k: &'k Builder,
-        [y, x]: [Value<'k>; 2],
-        sums: &[Variable<'k>],
-        write: impl Fn(Value<'k>, Value<'k>, Value<'k>),
-    ) {
-        let ([row_start, column_start], [rows, columns, _]) = (self.start, self.size);
-        let [_, wide] = self.tiling.tile();
-        let across = wide / SIDE;
-        for (n, sum) in (0_u32..).zip(sums) {
-            let (row, column) = (row_start + y + n / across * SIDE, column_start + x + n % across * SIDE);
-            k.when(row.below(rows) & column.below(columns), || write(row, column, sum.get()));
-        }
-    }
-}
-
-/// Adds the products of each row with each column to the sums, row by row.
-pub(super) fn add_products<'k>(sums: &[Variable<'k>], lefts: &[Value<'k>], rights: &[Value<'k>]) {
-    for (sums, &a) in sums.chunks(rights.len()).zip(lefts) {
-        for (sum, &b) in sums.iter().zip(rights) {
-            sum.set(a.fma(b, sum.get()));
-        }
-    }
-}
-
-/// What is done to a sum before it is written.
-pub(super) struct Epilogue<T> {
-    /// Where the bias is, if one is added.
-    pub bias: Option<T>,
-    /// What is done at last.
-    pub activation: Option<Activation>,
-}
-
-impl<T: Copy> Epilogue<T> {
-    /// The sum, finished; `read` reads the bias.
-    pub(super) fn apply<'k>(&self, sum: Value<'k>, read: impl FnOnce(T) -> Value<'k>) -> Value<'k> {
-        let sum = match self.bias {
-            Some(bias) => sum + read(bias),
-            None => sum,
-        };
-        match self.activation {
-            Some(activation) => elementwise::activation(activation, sum),
-            None => sum,
-        }
-    }
-}
 
 /// A batch of matrix products.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -6,7 +6,7 @@
 //! say, so that their places in the tile follow from subgroups and lanes. For that subgroups have to be full, which they are where their size divides that
 //! of the workgroup, as it does everywhere: it is a power of two from 4 to 128.
 
-use super::matmul::{DEPTH, SIDE, Tile, add_products};
+use super::tiling::{DEPTH, SIDE, Tile, add_products};
 use crate::language::{Builder, Builtin, Value};
 
 /// Invocations of a quad.

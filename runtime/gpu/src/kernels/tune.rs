@@ -1,6 +1,6 @@
 //! Which of several kernels that do the same a device runs: the usual one, or the one that was fastest when they were timed.
 
-use super::matmul::Tiling;
+use super::tiling::Tiling;
 use super::{Template, launch_blocks};
 use crate::runtime::Runtime;
 use crate::tensor::GpuTensor;

@@ -63,7 +63,7 @@ struct Sums<'k> {
 }
 
 impl<'k> WarpTile<'k> {
-    /// Likewise [`Tile::product`](super::matmul::Tile::product); elements are 32-bit floats that the factors hold, or are rounded to them.
+    /// Likewise [`Tile::product`](super::tiling::Tile::product); elements are 32-bit floats that the factors hold, or are rounded to them.
     pub fn product<C>(
         &self,
         k: &'k Builder,

@@ -9,7 +9,7 @@ use kiln_gpu::kernels::elementwise::Elementwise;
 use kiln_gpu::kernels::embedding::EmbeddingGradient;
 use kiln_gpu::kernels::gemv::Gemv;
 use kiln_gpu::kernels::index::{Gather, Scatter};
-use kiln_gpu::kernels::matmul::{Matmul, Tiling};
+use kiln_gpu::kernels::matmul::Matmul;
 use kiln_gpu::kernels::quantized::{QuantizedMatmul, Side, Zero};
 use kiln_gpu::kernels::random::{Draw, Random};
 use kiln_gpu::kernels::recurrent::Recurrent;
@@ -18,6 +18,7 @@ use kiln_gpu::kernels::rows::{RowOp, Rows};
 use kiln_gpu::kernels::scan::{Compact, Scan};
 use kiln_gpu::kernels::sort::SortStep;
 use kiln_gpu::kernels::then::Then;
+use kiln_gpu::kernels::tiling::Tiling;
 use kiln_gpu::kernels::window::{
     AdaptivePoolGradient, Conv, Flow, Geometry, Pool, PoolGradient, Pooling, QuantizedConv, RowConv,
     RowWeightGradient, WeightGradient,

@@ -1,8 +1,9 @@
 //! Convolutions and transposed convolutions, each of which is the gradient of the other's input.
 
 use super::super::elementwise;
-use super::super::matmul::{Epilogue, Tile, Tiling, matmul};
+use super::super::matmul::matmul;
 use super::super::then::{self, Then};
+use super::super::tiling::{Epilogue, Tile, Tiling};
 use super::super::tune::{self, Name, Variant};
 use super::super::{block, launch_open, line_of};
 use super::reach::{Phase, Reach};

@@ -7,8 +7,9 @@ mod rows;
 pub use rows::RowWeightGradient;
 
 use super::super::elementwise;
-use super::super::matmul::{Tile, Tiling, matmul};
+use super::super::matmul::matmul;
 use super::super::reduce::{Fold, Group, by_subgroups, fold_leading};
+use super::super::tiling::{Tile, Tiling};
 use super::super::tune::{self, Name, Variant};
 use super::super::{block, launch_blocks};
 use super::conv::{transposed_windows, windows_over};

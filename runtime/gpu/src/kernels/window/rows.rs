@@ -3,8 +3,9 @@
 
 use super::super::direct::{Bias, LANES, Side, least_left_over};
 use super::super::elementwise::{self, from_start};
-use super::super::matmul::{Epilogue, Product};
+use super::super::matmul::Product;
 use super::super::then::{self, Then};
+use super::super::tiling::Epilogue;
 use super::super::tune::{self, Name, Variant};
 use super::super::{access::Walk, block};
 use super::conv::Convolution;
