@@ -1,7 +1,7 @@
 //! Elementwise operations: masks, activations, and the interpreter of expressions.
 
 use super::calc::{
-    T, above, add_scalar, along, index_dtype, mul, mul_scalar, scalar_like, to_dtype, widened,
+    T, above, add_scalar, along, div, index_dtype, mul, mul_scalar, scalar_like, to_dtype, widened,
 };
 use crate::backend::{Backend, Primitive};
 use crate::{Activation, BinaryOp, DType, Expression, Scalar, Shape, Step, UnaryOp};
@@ -100,11 +100,13 @@ fn softplus<B: Backend>(x: T<B>) -> T<B> {
     B::select_where(above::<B>(x.clone(), 40.0), x, soft)
 }
 
-/// `x` if positive, else `alpha (e^x - 1)`.
+/// `x` if positive, else `alpha (e^x - 1)`; by `eˣ - 1 = 2t / (1 - t)`, where `t = tanh(x / 2)`: the difference would lose all digits near 0.
 fn elu<B: Backend>(x: T<B>, alpha: f64) -> T<B> {
     let negative = B::clamp(x.clone(), None, Some(Scalar::Float(0.0)));
-    let exp = add_scalar::<B>(B::unary(UnaryOp::Exp, negative), -1.0);
-    B::select_where(above::<B>(x.clone(), 0.0), x, mul_scalar::<B>(exp, alpha))
+    let t = B::unary(UnaryOp::Tanh, mul_scalar::<B>(negative, 0.5));
+    let rest = add_scalar::<B>(mul_scalar::<B>(t.clone(), -1.0), 1.0);
+    let exp_m1 = div::<B>(mul_scalar::<B>(t, 2.0), rest);
+    B::select_where(above::<B>(x.clone(), 0.0), x, mul_scalar::<B>(exp_m1, alpha))
 }
 
 /// A step's value: constants stay on the host until an operation needs a tensor.
