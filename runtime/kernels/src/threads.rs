@@ -1,8 +1,8 @@
 //! How many threads kernels use, and the loop that runs on them.
 //!
 //! Kernels share one team of threads, made when first needed. Its size is what [`set_threads`] said, else the
-//! environment variable `KILN_NUM_THREADS`, else the number of cores. Without `std` everything runs on the calling
-//! thread.
+//! environment variable `KILN_NUM_THREADS`, else the number of cores. Callers count: many at once are helped by fewer threads, or by none. Without
+//! `std` everything runs on the calling thread.
 
 use core::ops::Range;
 
@@ -147,15 +147,18 @@ fn share_out(len: usize, work: usize, body: &(dyn Fn(Range<usize>) + Sync)) {
             && total >= INLINE_WORK
             && !inside::is()
             && let Some(team) = setting::team()
-            && (total >= SLEEPING_WORK || team.is_awake())
         {
+            let caller = team.call();
+            let _inside = inside::Guard::enter();
+            if caller.helpers() == 0 || (total < SLEEPING_WORK && !caller.finds_some_awake()) {
+                return body(0..len);
+            }
             // A few pieces a thread evens out threads that were late, as long as each piece is worth its hand-over.
-            let (threads, most) = (team.helpers() + 1, (total / (INLINE_WORK / 2)).max(2));
+            let (threads, most) = (caller.helpers() + 1, (total / (INLINE_WORK / 2)).max(2));
             let pieces = (threads * 4).min(most).min(len);
             // As many for each, if there is more than one.
             let pieces = if pieces > threads { pieces - pieces % threads } else { pieces };
-            let _inside = inside::Guard::enter();
-            return team.run(pieces, &|piece| body(len * piece / pieces..len * (piece + 1) / pieces));
+            return caller.run(pieces, &|piece| body(len * piece / pieces..len * (piece + 1) / pieces));
         }
     }
     let _ = work;

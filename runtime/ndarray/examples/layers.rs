@@ -1,5 +1,6 @@
 //! Times the shapes of well-known networks through the backend, with random weights: `cargo run --release -p
-//! kiln-ndarray --example layers [name] [threads]`. It is for profiling; `kiln bench` times real models.
+//! kiln-ndarray --example layers [name] [threads] [callers]`. It is for profiling; `kiln bench` times real models. With callers, so many
+//! threads run the network at once, and what counts is how many passes all of them make in a second.
 
 use kiln_ndarray::{NdArray, NdArrayDevice, NdArrayTensor};
 use kiln_tensor::backend::{Backend, Primitive};
@@ -7,6 +8,7 @@ use kiln_tensor::{
     Activation, AttentionOptions, BinaryOp, ConvOptions, DType, Distribution, Expression, PoolOp,
     PoolOptions, ReduceOp, RnnDirection, RnnKind, RnnOptions, Scalar, Step, compose::RnnOperands,
 };
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 type B = NdArray;
@@ -228,11 +230,24 @@ fn cpu_ms() -> f64 {
     stat.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(0.0) / 1e6
 }
 
-fn time<R: Fn() -> T>(name: &str, wanted: &str, make: impl FnOnce() -> R) {
-    if !name.contains(wanted) {
-        return;
+/// What to run.
+struct Wanted {
+    name: String,
+    callers: Option<usize>,
+}
+
+impl Wanted {
+    fn time<R: Fn() -> T + Sync>(&self, name: &str, make: impl FnOnce() -> R) {
+        if name.contains(&self.name) {
+            match self.callers {
+                Some(callers) => throughput(name, callers, &make()),
+                None => time(name, &make()),
+            }
+        }
     }
-    let run = make();
+}
+
+fn time(name: &str, run: &impl Fn() -> T) {
     let first = Instant::now();
     let shape = run().shape();
     let first = first.elapsed();
@@ -251,15 +266,37 @@ fn time<R: Fn() -> T>(name: &str, wanted: &str, make: impl FnOnce() -> R) {
     );
 }
 
+/// Passes a second of so many threads at once.
+fn throughput(name: &str, callers: usize, run: &(impl Fn() -> T + Sync)) {
+    let pass = || drop(B::into_data(run()).expect("it is on the CPU"));
+    pass();
+    let start = Instant::now();
+    let passes = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..callers {
+            scope.spawn(|| {
+                while start.elapsed().as_secs_f64() < 3.0 {
+                    pass();
+                    passes.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    let rate = passes.into_inner() as f64 / start.elapsed().as_secs_f64();
+    println!("{name}: {callers} callers, {rate:.1} passes a second");
+}
+
 fn main() {
-    let wanted = std::env::args().nth(1).unwrap_or_default();
-    if let Some(threads) = std::env::args().nth(2).and_then(|n| n.parse().ok()) {
+    let mut arguments = std::env::args().skip(1);
+    let name = arguments.next().unwrap_or_default();
+    if let Some(threads) = arguments.next().and_then(|n| n.parse().ok()) {
         kiln_kernels::threads::set_threads(threads);
     }
-    time("mlp", &wanted, mlp);
-    time("lstm", &wanted, || lstm(64, 128, 128));
-    time("minilm", &wanted, || bert(6, 128, 384, 12));
-    time("bert", &wanted, || bert(12, 128, 768, 12));
-    time("mobilenet", &wanted, mobilenet_v2);
-    time("resnet", &wanted, resnet50);
+    let wanted = Wanted { name, callers: arguments.next().and_then(|n| n.parse().ok()) };
+    wanted.time("mlp", mlp);
+    wanted.time("lstm", || lstm(64, 128, 128));
+    wanted.time("minilm", || bert(6, 128, 384, 12));
+    wanted.time("bert", || bert(12, 128, 768, 12));
+    wanted.time("mobilenet", mobilenet_v2);
+    wanted.time("resnet", resnet50);
 }

@@ -6,6 +6,9 @@
 //!
 //! Each thread has a share of the pieces of its own, and takes others' when it has none left: an operation finds in a core's cache what the
 //! operation before wrote from there.
+//!
+//! Who calls from many threads at once has shared the work out already: for each caller beyond the first a thread of the team rests, until
+//! callers work alone when they are as many as the team. More threads than cores would take each other's time.
 
 use alloc::{boxed::Box, format, vec::Vec};
 use core::any::Any;
@@ -21,6 +24,9 @@ const LOOKS: usize = 2_000;
 /// long enough to count.
 const PATIENCE: Duration = Duration::from_micros(500);
 
+/// A caller in [`Board::load`].
+const ONE: usize = 256;
+
 /// The threads beside the callers'.
 pub(super) struct Team {
     board: Arc<Board>,
@@ -32,17 +38,31 @@ struct Board {
     state: Mutex<State>,
     /// Sleepers wait here.
     wake: Condvar,
+    /// Those wait here who are too many beside the callers.
+    rest: Condvar,
     /// Counts the loops ever put up, so that looking out needs no lock.
     posted: AtomicUsize,
-    /// As many as [`State::sleeping`], to be read without the lock.
-    sleeping: AtomicUsize,
+    /// As many as sleep and rest, to be read without the lock.
+    idle: AtomicUsize,
+    /// Callers that have a loop right now.
+    callers: AtomicUsize,
+    /// How many there were lately: a mean over the last loops, in which later ones count more, in parts of [`ONE`]. An estimate, to which
+    /// threads write at once as it comes.
+    load: AtomicUsize,
 }
 
 #[derive(Default)]
 struct State {
     jobs: Vec<Arc<Job>>,
     sleeping: usize,
+    resting: usize,
     closed: bool,
+}
+
+/// A loop of a caller, as long as it lasts.
+pub(super) struct Caller<'a> {
+    team: &'a Team,
+    helpers: usize,
 }
 
 /// A loop that is shared.
@@ -108,6 +128,11 @@ impl Board {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Callers that there are at a time, but for the first.
+    fn other_callers(&self) -> usize {
+        ((self.load.load(Ordering::Relaxed) + ONE / 2) / ONE).saturating_sub(1)
+    }
+
     /// Whether another loop is put up soon.
     fn looks_out(&self, seen: usize) -> bool {
         let is_posted = || self.posted.load(Ordering::Relaxed) != seen;
@@ -126,13 +151,31 @@ impl Board {
         }
     }
 
-    /// The life of a thread of the team, which has a number from 1.
-    fn serve(&self, thread: usize) {
+    /// Waits until there may be something to do.
+    fn wait<'a>(&'a self, mut state: MutexGuard<'a, State>, rests: bool) {
+        let count = |state: &mut State, by: isize| {
+            let waiting = if rests { &mut state.resting } else { &mut state.sleeping };
+            *waiting = waiting.saturating_add_signed(by);
+            self.idle.store(state.sleeping + state.resting, Ordering::Relaxed);
+        };
+        count(&mut state, 1);
+        let condvar = if rests { &self.rest } else { &self.wake };
+        state = condvar.wait(state).unwrap_or_else(PoisonError::into_inner);
+        count(&mut state, -1);
+    }
+
+    /// The life of one of the team's threads, of which so many come after it: the last rest first.
+    fn serve(&self, thread: usize, after: usize) {
+        let is_spare = || after < self.other_callers();
         loop {
             let seen = self.posted.load(Ordering::Acquire);
-            let mut state = self.state();
+            let state = self.state();
             if state.closed {
                 return;
+            }
+            if is_spare() {
+                self.wait(state, true);
+                continue;
             }
             if let Some(job) = state.jobs.iter().find(|job| !job.is_taken()).cloned() {
                 drop(state);
@@ -140,16 +183,12 @@ impl Board {
                 continue;
             }
             drop(state);
-            if self.looks_out(seen) {
+            if is_spare() || self.looks_out(seen) {
                 continue;
             }
-            state = self.state();
+            let state = self.state();
             if self.posted.load(Ordering::Acquire) == seen && !state.closed {
-                state.sleeping += 1;
-                self.sleeping.store(state.sleeping, Ordering::Relaxed);
-                state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
-                state.sleeping -= 1;
-                self.sleeping.store(state.sleeping, Ordering::Relaxed);
+                self.wait(state, false);
             }
         }
     }
@@ -161,33 +200,41 @@ impl Team {
         let board = Arc::new(Board {
             state: Mutex::default(),
             wake: Condvar::new(),
+            rest: Condvar::new(),
             posted: AtomicUsize::new(0),
-            sleeping: AtomicUsize::new(0),
+            idle: AtomicUsize::new(0),
+            callers: AtomicUsize::new(0),
+            load: AtomicUsize::new(ONE),
         });
         let started = (1..=helpers).map_while(|thread| {
             let board = board.clone();
-            let life = move || super::inside::always(|| board.serve(thread));
+            let life = move || super::inside::always(|| board.serve(thread, helpers - thread));
             std::thread::Builder::new().name(format!("kiln-{thread}")).spawn(life).ok()
         });
         let helpers = started.count();
         Self { board, helpers }
     }
 
-    /// Number of threads beside the caller's.
-    pub fn helpers(&self) -> usize {
-        self.helpers
-    }
-
     /// Whether some thread of the team works or looks out for work.
-    pub fn is_awake(&self) -> bool {
-        self.board.sleeping.load(Ordering::Relaxed) < self.helpers
+    fn is_awake(&self) -> bool {
+        self.board.idle.load(Ordering::Relaxed) < self.helpers
     }
 
-    /// Calls `body` once with each number below `pieces`, here and on the team's threads; returns when all are done.
-    ///
-    /// # Panics
-    /// When a call of `body` does.
-    pub fn run(&self, pieces: usize, body: &(dyn Fn(usize) + Sync)) {
+    /// Counts in a caller that has a loop.
+    pub fn call(&self) -> Caller<'_> {
+        let callers = self.board.callers.fetch_add(1, Ordering::Relaxed) + 1;
+        let load = self.board.load.load(Ordering::Relaxed);
+        // A sixteenth of the way, rounded so that it arrives.
+        let load = if callers * ONE > load {
+            load + (callers * ONE - load).div_ceil(16)
+        } else {
+            load - (load - callers * ONE).div_ceil(16)
+        };
+        self.board.load.store(load, Ordering::Relaxed);
+        Caller { team: self, helpers: self.helpers.saturating_sub(self.board.other_callers()) }
+    }
+
+    fn run(&self, pieces: usize, threads: usize, body: &(dyn Fn(usize) + Sync)) {
         let body: *const (dyn Fn(usize) + Sync) = body;
         // SAFETY: only the lifetime changes; this function returns after the last use of the body.
         let body = unsafe {
@@ -195,7 +242,7 @@ impl Team {
                 body,
             )
         };
-        let threads = pieces.clamp(1, self.helpers + 1);
+        let threads = threads.clamp(1, pieces.max(1));
         let share = |thread| Share {
             next: AtomicUsize::new(pieces * thread / threads),
             end: pieces * (thread + 1) / threads,
@@ -213,6 +260,9 @@ impl Team {
             if state.sleeping > 0 {
                 self.board.wake.notify_all();
             }
+            if state.resting > self.board.other_callers() {
+                self.board.rest.notify_all();
+            }
         }
         job.help(0);
         self.board.state().jobs.retain(|other| !Arc::ptr_eq(other, &job));
@@ -228,10 +278,96 @@ impl Team {
     }
 }
 
+impl Caller<'_> {
+    /// Threads beside this one that there are for its loop.
+    pub fn helpers(&self) -> usize {
+        self.helpers
+    }
+
+    /// Whether some thread of the team works or looks out for work.
+    pub fn finds_some_awake(&self) -> bool {
+        self.team.is_awake()
+    }
+
+    /// Calls `body` once with each number below `pieces`, here and on the team's threads; returns when all are done.
+    ///
+    /// # Panics
+    /// When a call of `body` does.
+    pub fn run(&self, pieces: usize, body: &(dyn Fn(usize) + Sync)) {
+        self.team.run(pieces, self.helpers + 1, body);
+    }
+}
+
+impl Drop for Caller<'_> {
+    fn drop(&mut self) {
+        self.team.board.callers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Drop for Team {
     fn drop(&mut self) {
         self.board.state().closed = true;
         self.board.posted.fetch_add(1, Ordering::Release);
         self.board.wake.notify_all();
+        self.board.rest.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::AtomicBool;
+
+    /// As many loops as change what the team takes for usual.
+    const LOOPS: usize = 60;
+
+    /// Whether a thread of the team takes the second piece while the first waits for it.
+    fn helps(caller: &Caller<'_>) -> bool {
+        let (came, saw) = (AtomicBool::new(false), AtomicBool::new(false));
+        caller.run(2, &|piece| {
+            if piece == 1 {
+                return came.store(true, Ordering::Relaxed);
+            }
+            let began = Instant::now();
+            while !came.load(Ordering::Relaxed) && began.elapsed() < Duration::from_secs(20) {
+                std::thread::yield_now();
+            }
+            saw.store(came.load(Ordering::Relaxed), Ordering::Relaxed);
+        });
+        saw.into_inner()
+    }
+
+    #[test]
+    fn threads_rest_while_there_are_callers_enough() {
+        let team = Team::new(2);
+        assert_eq!(team.call().helpers(), 2);
+        assert!(helps(&team.call()));
+
+        let others = [team.call(), team.call()];
+        (0..LOOPS).for_each(|_| drop(team.call()));
+        assert_eq!(team.call().helpers(), 0, "three callers are as many as the team");
+        let [one, other] = others;
+        drop(other);
+        (0..LOOPS).for_each(|_| drop(team.call()));
+        assert_eq!(team.call().helpers(), 1);
+
+        // Whoever rested comes back.
+        drop(one);
+        (0..LOOPS).for_each(|_| drop(team.call()));
+        assert!(helps(&team.call()));
+    }
+
+    #[test]
+    fn one_caller_among_seldom_others_has_the_team() {
+        let team = Team::new(1);
+        for _ in 0..LOOPS {
+            let other = team.call();
+            drop(team.call());
+            drop(other);
+            for _ in 0..8 {
+                drop(team.call());
+            }
+            assert_eq!(team.call().helpers(), 1);
+        }
     }
 }
