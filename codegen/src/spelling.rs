@@ -39,11 +39,6 @@ pub fn form(function: &str) -> Form {
     }
 }
 
-/// Whether a function takes lists as `vec![…]`; the others take `&[…]`.
-pub fn owns_lists(function: &str) -> bool {
-    function == "tensor::Tensor::cat"
-}
-
 /// A type whose values may differ between modules of one struct, with the name of a constructor's parameter for them.
 pub struct Choice {
     pub ty: &'static str,

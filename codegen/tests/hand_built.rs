@@ -69,9 +69,9 @@ fn anonymous() -> Graph {
             .graph
             .add_constant(Some("onnx::Conv_12".into()), zeros(&[channels_out, channels_in, 3, 3]));
         let options = ConvOptions {
-            stride: vec![1, 1],
-            padding: vec![(1, 1), (1, 1)],
-            dilation: vec![1, 1],
+            stride: [1, 1].into(),
+            padding: [(1, 1), (1, 1)].into(),
+            dilation: [1, 1].into(),
             groups: 1,
         };
         x = builder

@@ -149,7 +149,7 @@ impl<'a> Lowering<'a> {
             Arg::None => Code::Path("None".into()),
             Arg::Some(inner) => Code::Call("Some".into(), vec![self.arg(inner, plain)?]),
             Arg::Array(items) => Code::Array(self.all(items, site)?),
-            Arg::List(items) => Code::Vec(self.all(items, site)?),
+            Arg::List(items) => Code::List(self.all(items, site)?),
             Arg::Tuple(items) => Code::Tuple(self.all(items, site)?),
             Arg::Range(start, end) => {
                 Code::Range(Box::new(self.arg(start, plain)?), Box::new(self.arg(end, plain)?))
@@ -195,7 +195,7 @@ impl<'a> Lowering<'a> {
         for arg in &call.args {
             match arg {
                 Arg::Rank(rank) => ranks.push(*rank),
-                Arg::List(items) if !spelling::owns_lists(&name) => {
+                Arg::List(items) => {
                     args.push(Code::Ref(Box::new(Code::Array(self.all(items, site)?))));
                 }
                 arg => args.push(self.arg(arg, site)?),

@@ -50,7 +50,8 @@ pub enum Code {
     /// A size as `i64`.
     Integer(Dim),
     Array(Vec<Code>),
-    Vec(Vec<Code>),
+    /// A list of the runtime's options.
+    List(Vec<Code>),
     Tuple(Vec<Code>),
     Range(Box<Code>, Box<Code>),
     Ref(Box<Code>),
@@ -116,7 +117,7 @@ macro_rules! parts {
                 | Code::Integer(_)
                 | Code::Symbol(_) => {}
                 Code::Array(items)
-                | Code::Vec(items)
+                | Code::List(items)
                 | Code::Tuple(items)
                 | Code::Call(_, items)
                 | Code::Make(_, _, items)

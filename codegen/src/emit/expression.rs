@@ -54,9 +54,9 @@ impl FunctionEmitter<'_, '_> {
             // An empty array says no type.
             Code::Array(items) if items.is_empty() => syntax::parsed(quote!([0usize; 0]))?,
             Code::Array(items) => syntax::array(self.all(items)?),
-            Code::Vec(items) => {
+            Code::List(items) => {
                 let items = self.all(items)?;
-                syntax::parsed(quote!(vec![#(#items),*]))?
+                syntax::parsed(quote!([#(#items),*].into()))?
             }
             Code::Tuple(items) => syntax::tuple(self.all(items)?),
             Code::Range(a, b) => {
@@ -234,7 +234,7 @@ impl FunctionEmitter<'_, '_> {
             | Code::Local(_)
             | Code::Device
             | Code::Array(_)
-            | Code::Vec(_)
+            | Code::List(_)
             | Code::Tuple(_)
             | Code::Call(..)
             | Code::Method(..)

@@ -72,9 +72,9 @@ mod tests {
         let weight = TensorData::new(vec![0f32; shape.iter().product()], shape);
         let weight = builder.graph.add_constant(Some("conv.weight".into()), weight);
         let options = ConvOptions {
-            stride: vec![1; axes],
-            padding: vec![(1, 1); axes],
-            dilation: vec![1; axes],
+            stride: vec![1; axes].into(),
+            padding: vec![(1, 1); axes].into(),
+            dilation: vec![1; axes].into(),
             groups: 1,
         };
         builder.add(Op::Conv(Conv { options, activation: None }), &[x, weight]).expect("a convolution")

@@ -16,6 +16,7 @@ pub use derivation::KeyName;
 pub(crate) use derivation::Sources;
 
 /// How a constant was made of the original network's parameters. A constant without one is known from the graph alone.
+#[expect(clippy::large_enum_variant, reason = "most are operations, and all lie behind an `Arc`")]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Provenance {
     /// A tensor of the network's state, as it is there.

@@ -281,9 +281,9 @@ mod tests {
 
     fn conv_bn_relu(b: &mut Builder<'_>, x: &[ValueId]) -> Vec<ValueId> {
         let options = ConvOptions {
-            stride: vec![1, 2],
-            padding: vec![(1, 1), (0, 1)],
-            dilation: vec![1; 2],
+            stride: [1, 2].into(),
+            padding: [(1, 1), (0, 1)].into(),
+            dilation: [1; 2].into(),
             groups: 2,
         };
         let weight = constant(b, Some("conv.weight"), &[6, 2, 3, 3], &ramp(108));
@@ -315,10 +315,10 @@ mod tests {
     fn transposed_convolution_with_groups_takes_normalization() {
         let g = graph(&["f32[n, 4, 3, 3]"], |b, x| {
             let options = ConvTransposeOptions {
-                stride: vec![2, 1],
-                padding: vec![(1, 0), (0, 0)],
-                output_padding: vec![1, 0],
-                dilation: vec![1; 2],
+                stride: [2, 1].into(),
+                padding: [(1, 0), (0, 0)].into(),
+                output_padding: [1, 0].into(),
+                dilation: [1; 2].into(),
                 groups: 2,
             };
             let weight = constant(b, Some("up.weight"), &[4, 3, 2, 2], &ramp(48));

@@ -178,8 +178,12 @@ fn norm_or_conv(b: &mut Builder<'_>, dice: &mut Dice, x: ValueId, shape: &[usize
         return binary(b, BinaryOp::Div, centred, root);
     }
     let channels = shape[1];
-    let options =
-        ConvOptions { stride: vec![1; 2], padding: vec![(1, 1); 2], dilation: vec![1; 2], groups: 1 };
+    let options = ConvOptions {
+        stride: [1; 2].into(),
+        padding: [(1, 1); 2].into(),
+        dilation: [1; 2].into(),
+        groups: 1,
+    };
     let values = dice.values(2 * channels * 9);
     let weight =
         constant(b, Some(&format!("conv{}.weight", b.graph.values.len())), &[2, channels, 3, 3], &values);

@@ -174,8 +174,8 @@ impl<I: Tensors + Clone, O: Tensors + Clone> Graph<I, O> {
             if (input.shape(), input.dtype()) != (own.shape(), own.dtype()) {
                 return Err(ReplayError::Input {
                     number,
-                    given: (input.shape(), input.dtype()),
-                    captured: (own.shape(), own.dtype()),
+                    given: Box::new((input.shape(), input.dtype())),
+                    captured: Box::new((own.shape(), own.dtype())),
                 });
             }
             if input.device() != own.device() {
@@ -243,9 +243,9 @@ pub enum ReplayError {
         /// Which, from 0.
         number: usize,
         /// What was given.
-        given: (Shape, DType),
+        given: Box<(Shape, DType)>,
         /// What it has.
-        captured: (Shape, DType),
+        captured: Box<(Shape, DType)>,
     },
     /// An input on another device.
     #[error("input {number} is on {given:?}, and the graph was captured on {captured:?}")]

@@ -141,7 +141,12 @@ struct Case {
 impl Case {
     fn new(weight: [usize; 4], stride: usize, padding: [(usize, usize); 2], dilation: usize) -> Self {
         let (padding, groups) = (padding.to_vec(), 64 / weight[1]);
-        let options = ConvOptions { stride: vec![stride; 2], padding, dilation: vec![dilation; 2], groups };
+        let options = ConvOptions {
+            stride: [stride; 2].into(),
+            padding: padding.into(),
+            dilation: [dilation; 2].into(),
+            groups,
+        };
         Self { image: [2, 64, 21, 23], weight, options, dtype: DType::F32, calls: 3 }
     }
 

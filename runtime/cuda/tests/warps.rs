@@ -33,8 +33,12 @@ fn finished<B: Backend>(dtype: DType, device: &B::Device) -> B::Primitive {
 fn convolved<B: Backend>(dtype: DType, device: &B::Device) -> B::Primitive {
     let x = tensor::<B>(&[2, 6, 9, 11], 1, dtype, device);
     let weight = tensor::<B>(&[34, 3, 3, 2], 2, dtype, device);
-    let options =
-        ConvOptions { stride: vec![1, 2], padding: vec![(1, 0), (2, 1)], dilation: vec![2, 1], groups: 2 };
+    let options = ConvOptions {
+        stride: [1, 2].into(),
+        padding: [(1, 0), (2, 1)].into(),
+        dilation: [2, 1].into(),
+        groups: 2,
+    };
     let bias = Some(tensor::<B>(&[34], 3, dtype, device));
     B::conv_activated(x, weight, bias, Activation::Relu, &options)
 }
@@ -43,8 +47,12 @@ fn convolved<B: Backend>(dtype: DType, device: &B::Device) -> B::Primitive {
 fn gathered<B: Backend>(dtype: DType, device: &B::Device) -> B::Primitive {
     let gradient = tensor::<B>(&[1, 20, 7, 5], 1, dtype, device);
     let weight = tensor::<B>(&[20, 17, 2, 3], 2, dtype, device);
-    let options =
-        ConvOptions { stride: vec![1, 2], padding: vec![(1, 0), (2, 1)], dilation: vec![2, 1], groups: 2 };
+    let options = ConvOptions {
+        stride: [1, 2].into(),
+        padding: [(1, 0), (2, 1)].into(),
+        dilation: [2, 1].into(),
+        groups: 2,
+    };
     B::conv_input_gradient(gradient, weight, &[1, 34, 8, 9].into(), &options)
 }
 
@@ -52,8 +60,12 @@ fn gathered<B: Backend>(dtype: DType, device: &B::Device) -> B::Primitive {
 fn weights<B: Backend>(dtype: DType, device: &B::Device) -> B::Primitive {
     let (x, gradient) =
         (tensor::<B>(&[2, 6, 8, 9], 1, dtype, device), tensor::<B>(&[2, 34, 7, 5], 2, dtype, device));
-    let options =
-        ConvOptions { stride: vec![1, 2], padding: vec![(1, 0), (2, 1)], dilation: vec![2, 1], groups: 2 };
+    let options = ConvOptions {
+        stride: [1, 2].into(),
+        padding: [(1, 0), (2, 1)].into(),
+        dilation: [2, 1].into(),
+        groups: 2,
+    };
     B::conv_weight_gradient(x, gradient, &[34, 3, 2, 3].into(), &options)
 }
 
@@ -116,8 +128,12 @@ fn of_bytes<B: Backend>(dtype: DType, device: &B::Device) -> B::Primitive {
 fn of_images_of_bytes<B: Backend>(dtype: DType, device: &B::Device) -> B::Primitive {
     let x = tensor::<B>(&[2, 4, 9, 11], 1, dtype, device);
     let weight = tensor::<B>(&[34, 2, 3, 2], 2, DType::I8, device);
-    let options =
-        ConvOptions { stride: vec![1, 2], padding: vec![(1, 0), (2, 1)], dilation: vec![2, 1], groups: 2 };
+    let options = ConvOptions {
+        stride: [1, 2].into(),
+        padding: [(1, 0), (2, 1)].into(),
+        dilation: [2, 1].into(),
+        groups: 2,
+    };
     let x = Quantized { values: x, zero: ZeroPoint::Number(3) };
     let zero = ZeroPoint::Tensor(tensor::<B>(&[34, 1, 1, 1], 5, DType::I8, device));
     let y = B::quantized_conv(x, Quantized { values: weight, zero }, &options);

@@ -164,9 +164,9 @@ fn convolutions(wanted: &dyn Fn(&str) -> bool) {
             continue;
         }
         let options = ConvOptions {
-            stride: vec![stride; 2],
-            padding: vec![(kernel / 2, kernel / 2); 2],
-            dilation: vec![1; 2],
+            stride: [stride; 2].into(),
+            padding: [(kernel / 2, kernel / 2); 2].into(),
+            dilation: [1; 2].into(),
             groups,
         };
         let weight = noise(oc * ic / groups * kernel * kernel);
@@ -239,10 +239,10 @@ fn others(wanted: &dyn Fn(&str) -> bool) {
         reduce(ReduceOp::Max, 1, 128, 3072, &y, black_box(&mut x[..3072]))
     });
     let options = PoolOptions {
-        kernel: vec![3; 2],
-        stride: vec![2; 2],
-        padding: vec![(1, 1); 2],
-        dilation: vec![1; 2],
+        kernel: [3; 2].into(),
+        stride: [2; 2].into(),
+        padding: [(1, 1); 2].into(),
+        dilation: [1; 2].into(),
         ceil_mode: false,
     };
     let shape = PoolShape::new(&[1, 30, 112, 112], &options);

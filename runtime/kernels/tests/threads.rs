@@ -59,7 +59,8 @@ fn results_are_the_same_for_any_number_of_threads() {
         (64, 64, 8, 15, 3, 1),
     ] {
         let pads = vec![(kernel / 2, kernel / 2); 2];
-        let options = ConvOptions { stride: vec![stride; 2], padding: pads, dilation: vec![1; 2], groups };
+        let options =
+            ConvOptions { stride: [stride; 2].into(), padding: pads.into(), dilation: [1; 2].into(), groups };
         let shape = ConvShape::new(&[1, ic, size, size], &[oc, ic / groups, kernel, kernel], &options);
         let (x, weight) = (noise(ic * size * size), noise(shape.weight_len()));
         let packed = PackedConv::new(&shape, &weight);

@@ -150,8 +150,8 @@ fn interpolate(cases: &mut Vec<Case>, name: &str, mode: InterpolateMode, dims: [
         InterpolateMode::Linear | InterpolateMode::Cubic { .. } => CoordinateTransform::HalfPixel,
     };
     let options = InterpolateOptions {
-        output_size: to.to_vec(),
-        scales: vec![1.0, 1.0, 2.0, 2.0],
+        output_size: to.into(),
+        scales: [1.0, 1.0, 2.0, 2.0].into(),
         mode,
         coordinates,
         antialias: false,

@@ -76,9 +76,9 @@ impl Conv {
         act: Option<Activation>,
     ) -> Self {
         let options = ConvOptions {
-            stride: vec![stride; 2],
-            padding: vec![(kernel / 2, kernel / 2); 2],
-            dilation: vec![1; 2],
+            stride: [stride; 2].into(),
+            padding: [(kernel / 2, kernel / 2); 2].into(),
+            dilation: [1; 2].into(),
             groups,
         };
         Self(weight(&[outputs, inputs / groups, kernel, kernel]), weight(&[outputs]), options, act)
@@ -123,10 +123,10 @@ fn resnet50() -> impl Fn() -> T {
     }
     let (x, head, expression) = (weight(&[1, 3, 224, 224]), Linear::new(2048, 1000), relu_sum());
     let pool = PoolOptions {
-        kernel: vec![3; 2],
-        stride: vec![2; 2],
-        padding: vec![(1, 1); 2],
-        dilation: vec![1; 2],
+        kernel: [3; 2].into(),
+        stride: [2; 2].into(),
+        padding: [(1, 1); 2].into(),
+        dilation: [1; 2].into(),
         ceil_mode: false,
     };
     move || {
@@ -194,7 +194,7 @@ fn lstm(seq: usize, input: usize, hidden: usize) -> impl Fn() -> T {
         kind: RnnKind::Lstm { input_forget: false },
         direction: RnnDirection::Bidirectional,
         hidden_size: hidden,
-        activations: [Activation::Sigmoid, Activation::Tanh, Activation::Tanh].repeat(2),
+        activations: [Activation::Sigmoid, Activation::Tanh, Activation::Tanh].repeat(2).into(),
         clip: None,
         state_clip: None,
         batch_first: false,

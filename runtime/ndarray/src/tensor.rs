@@ -60,6 +60,7 @@ impl NdArrayTensor {
     }
 
     /// The convolution that would compute this tensor, if nobody else can read it and the convolution is wanted; otherwise the tensor.
+    #[expect(clippy::result_large_err, reason = "what comes back is the operand, no error")]
     pub(crate) fn into_deferred(
         mut self,
         wanted: impl FnOnce(&Pointwise) -> bool,
@@ -119,7 +120,7 @@ impl NdArrayTensor {
             Err(storage) => Bytes::from_vec(storage.slice::<u8>()[range.clone()].to_vec()),
         };
         let bytes = if bytes.len() == range.len() { bytes } else { bytes.slice(range).unwrap_or_default() };
-        TensorData { bytes, shape, dtype }
+        TensorData { bytes, shape: shape.into_vec(), dtype }
     }
 
     fn byte_range(&self) -> core::ops::Range<usize> {

@@ -75,12 +75,8 @@ fn convolutions() {
         (&[1, 4, 5, 6, 4], &[6, 4, 2, 2, 3], &[1, 2, 1], &[(0, 1), (1, 1), (1, 1)], &[1, 1, 1], 1),
     ];
     for case @ (x, weight, stride, padding, dilation, groups) in cases {
-        let options = ConvOptions {
-            stride: stride.to_vec(),
-            padding: padding.to_vec(),
-            dilation: dilation.to_vec(),
-            groups,
-        };
+        let options =
+            ConvOptions { stride: stride.into(), padding: padding.into(), dilation: dilation.into(), groups };
         let (x, weight) = (noise(x, 1), noise(weight, 2));
         let gradient = noise(B::conv(x.clone(), weight.clone(), None, &options).dims(), 3);
         let (input, kernel) = (x.shape(), weight.shape());
@@ -97,8 +93,12 @@ fn convolutions() {
 
 #[test]
 fn convolutions_of_nothing() {
-    let options =
-        ConvOptions { stride: vec![1; 2], padding: vec![(1, 1); 2], dilation: vec![1; 2], groups: 1 };
+    let options = ConvOptions {
+        stride: [1; 2].into(),
+        padding: [(1, 1); 2].into(),
+        dilation: [1; 2].into(),
+        groups: 1,
+    };
     let (x, weight) = (noise(&[0, 3, 5, 5], 1), noise(&[4, 3, 3, 3], 2));
     let gradient = noise(&[0, 4, 5, 5], 3);
     let of_weight = B::conv_weight_gradient(x.clone(), gradient.clone(), &weight.shape(), &options);
@@ -117,10 +117,10 @@ fn poolings() {
         (PoolOp::Lp { p: 2 }, false),
     ] {
         let options = PoolOptions {
-            kernel: vec![3, 2],
-            stride: vec![2, 1],
-            padding: vec![(1, 1), (0, 1)],
-            dilation: vec![1, 2],
+            kernel: [3, 2].into(),
+            stride: [2, 1].into(),
+            padding: [(1, 1), (0, 1)].into(),
+            dilation: [1, 2].into(),
             ceil_mode,
         };
         let x = noise(&[2, 21, 8, 7], 1);
@@ -275,7 +275,7 @@ fn recurrent_layers() {
                     kind,
                     direction,
                     hidden_size,
-                    activations: activations.repeat(direction.count()),
+                    activations: activations.repeat(direction.count()).into(),
                     clip: clip.then_some(0.9),
                     state_clip: clip.then_some(0.4),
                     batch_first: lengths != clip,
@@ -362,8 +362,12 @@ fn attention() {
 /// Shapes stay those of what the gradients are of, whatever dims are 1.
 #[test]
 fn single_pixels() {
-    let options =
-        ConvOptions { stride: vec![2; 2], padding: vec![(0, 0); 2], dilation: vec![1; 2], groups: 1 };
+    let options = ConvOptions {
+        stride: [2; 2].into(),
+        padding: [(0, 0); 2].into(),
+        dilation: [1; 2].into(),
+        groups: 1,
+    };
     let (x, weight) = (noise(&[1, 1, 1, 1], 1), noise(&[1, 1, 1, 1], 2));
     let gradient = noise(&[1, 1, 1, 1], 3);
     let got = B::conv_input_gradient(gradient.clone(), weight.clone(), &x.shape(), &options);

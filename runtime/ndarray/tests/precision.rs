@@ -68,8 +68,12 @@ fn products_with_many_right_matrices_and_with_one() {
 
 #[test]
 fn convolutions() {
-    let options =
-        ConvOptions { stride: vec![1; 2], padding: vec![(1, 1); 2], dilation: vec![1; 2], groups: 1 };
+    let options = ConvOptions {
+        stride: [1; 2].into(),
+        padding: [(1, 1); 2].into(),
+        dilation: [1; 2].into(),
+        groups: 1,
+    };
     let x = noise(&[2, 20, 9, 8], 1);
     let (weight, bias) = (noise(&[33, 20, 3, 3], 2), noise(&[33], 3));
     for weight in [weight.clone(), B::prepare(weight)] {

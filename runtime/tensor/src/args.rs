@@ -2,7 +2,7 @@
 
 use crate::backend::SliceRange;
 use crate::check::{self, ensure};
-use crate::{PadMode, Scalar, Shape};
+use crate::{Dims, InlineVec, PadMode, Scalar, Shape};
 use alloc::vec::Vec;
 use core::fmt::Debug;
 use core::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
@@ -149,12 +149,12 @@ slice_from_index!(usize, isize, i64, i32);
 /// What `slice` takes: one range, or an array of ranges for the first dims. See [`s!`](crate::s).
 pub trait SliceArg {
     /// One range per dim.
-    fn into_ranges(self, shape: &Shape) -> Vec<SliceRange>;
+    fn into_ranges(self, shape: &Shape) -> InlineVec<SliceRange>;
 }
 
 /// Ranges of the first dims, and the other dims whole.
 #[track_caller]
-fn ranges(slices: impl ExactSizeIterator<Item = Slice>, shape: &Shape) -> Vec<SliceRange> {
+fn ranges(slices: impl ExactSizeIterator<Item = Slice>, shape: &Shape) -> InlineVec<SliceRange> {
     ensure!(
         slices.len() <= shape.rank(),
         "slice",
@@ -166,25 +166,25 @@ fn ranges(slices: impl ExactSizeIterator<Item = Slice>, shape: &Shape) -> Vec<Sl
 }
 
 impl<S: Into<Slice> + Clone> SliceArg for &[S] {
-    fn into_ranges(self, shape: &Shape) -> Vec<SliceRange> {
+    fn into_ranges(self, shape: &Shape) -> InlineVec<SliceRange> {
         ranges(self.iter().map(|slice| slice.clone().into()), shape)
     }
 }
 
 impl<S: Into<Slice> + Clone> SliceArg for &Vec<S> {
-    fn into_ranges(self, shape: &Shape) -> Vec<SliceRange> {
+    fn into_ranges(self, shape: &Shape) -> InlineVec<SliceRange> {
         self.as_slice().into_ranges(shape)
     }
 }
 
 impl<S: Into<Slice>, const R: usize> SliceArg for [S; R] {
-    fn into_ranges(self, shape: &Shape) -> Vec<SliceRange> {
+    fn into_ranges(self, shape: &Shape) -> InlineVec<SliceRange> {
         ranges(self.into_iter().map(Into::into), shape)
     }
 }
 
 impl<S: Into<Slice>> SliceArg for S {
-    fn into_ranges(self, shape: &Shape) -> Vec<SliceRange> {
+    fn into_ranges(self, shape: &Shape) -> InlineVec<SliceRange> {
         ranges(core::iter::once(self.into()), shape)
     }
 }
@@ -231,7 +231,7 @@ impl<const D2: usize, I: AsIndex> ReshapeArgs<D2> for [I; D2] {
 fn inferred_shape(dims: &[isize], signed: bool, current: &Shape) -> Shape {
     let literal_zero = !signed && current.num_elements() == 0;
     let mut inferred = None;
-    let mut shape: Vec<usize> = Vec::with_capacity(dims.len());
+    let mut shape = Dims::new();
     for (i, &dim) in dims.iter().enumerate() {
         shape.push(match dim {
             0 if !literal_zero => match current.dims.get(i) {
@@ -284,30 +284,30 @@ impl<const D1: usize, const D2: usize, I: AsIndex> BroadcastArgs<D1, D2> for [I;
             dim if dim >= 0 => dim as usize,
             dim => check::fail("expand", format_args!("{dim} is not a size")),
         });
-        Shape::from(dims.collect::<Vec<_>>())
+        dims.collect()
     }
 }
 
 /// Dims for `movedim`: one, or several.
 pub trait MovedimArgs {
     /// The dims as written.
-    fn into_dims(self) -> Vec<isize>;
+    fn into_dims(self) -> InlineVec<isize>;
 }
 
 impl MovedimArgs for usize {
-    fn into_dims(self) -> Vec<isize> {
-        alloc::vec![self as isize]
+    fn into_dims(self) -> InlineVec<isize> {
+        [self as isize].into()
     }
 }
 
 impl MovedimArgs for i32 {
-    fn into_dims(self) -> Vec<isize> {
-        alloc::vec![self as isize]
+    fn into_dims(self) -> InlineVec<isize> {
+        [self as isize].into()
     }
 }
 
 impl<I: AsIndex> MovedimArgs for Vec<I> {
-    fn into_dims(self) -> Vec<isize> {
+    fn into_dims(self) -> InlineVec<isize> {
         self.into_iter().map(AsIndex::as_index).collect()
     }
 }

@@ -3,8 +3,7 @@
 //! Nothing here is generic over the tensor, so that it is compiled once.
 
 use crate::backend::ExecutionError;
-use crate::{DType, Shape};
-use alloc::vec::Vec;
+use crate::{DType, Dims, InlineVec, Shape};
 use core::fmt::Arguments;
 
 /// Ends with the operation's name and what is wrong.
@@ -75,8 +74,8 @@ pub(crate) fn dim(op: &str, dim: isize, rank: usize) -> usize {
 
 /// Distinct dims, sorted.
 #[track_caller]
-pub(crate) fn dims(op: &str, dims: impl Iterator<Item = isize>, rank: usize) -> Vec<usize> {
-    let mut dims: Vec<usize> = dims.map(|d| dim(op, d, rank)).collect();
+pub(crate) fn dims(op: &str, dims: impl Iterator<Item = isize>, rank: usize) -> Dims {
+    let mut dims: Dims = dims.map(|d| dim(op, d, rank)).collect();
     dims.sort_unstable();
     ensure!(dims.windows(2).all(|pair| pair[0] != pair[1]), op, "the dims {dims:?} are not distinct");
     dims
@@ -84,9 +83,9 @@ pub(crate) fn dims(op: &str, dims: impl Iterator<Item = isize>, rank: usize) -> 
 
 /// A permutation of all dims.
 #[track_caller]
-pub(crate) fn permutation(op: &str, axes: impl Iterator<Item = isize>, rank: usize) -> Vec<usize> {
-    let axes: Vec<usize> = axes.map(|d| dim(op, d, rank)).collect();
-    let mut seen = alloc::vec![false; rank];
+pub(crate) fn permutation(op: &str, axes: impl Iterator<Item = isize>, rank: usize) -> Dims {
+    let axes: Dims = axes.map(|d| dim(op, d, rank)).collect();
+    let mut seen = InlineVec::repeat(false, rank);
     axes.iter().for_each(|&axis| seen[axis] = true);
     ensure!(axes.len() == rank && !seen.contains(&false), op, "{axes:?} does not permute {rank} dims");
     axes

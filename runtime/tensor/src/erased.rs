@@ -3,7 +3,7 @@
 use crate::backend::{Backend, Primitive, SliceRange};
 use crate::check::{self, ensure};
 use crate::compose::calc::{T, narrow, reshape};
-use crate::{BinaryOp, CompareOp, DType, ReduceOp, Scalar, Shape};
+use crate::{BinaryOp, CompareOp, DType, Dims, InlineVec, ReduceOp, Scalar, Shape};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -60,8 +60,8 @@ pub(crate) fn reduce<B: Backend>(op: ReduceOp, tensor: T<B>, axes: &[usize]) -> 
 
 /// Folds everything into one element of the given rank.
 pub(crate) fn reduce_all<B: Backend>(op: ReduceOp, tensor: T<B>, rank: usize) -> T<B> {
-    let axes: Vec<usize> = (0..tensor.shape().rank()).collect();
-    reshape::<B>(reduce::<B>(op, tensor, &axes), &vec![1; rank])
+    let axes: Dims = (0..tensor.shape().rank()).collect();
+    reshape::<B>(reduce::<B>(op, tensor, &axes), &Dims::repeat(1, rank))
 }
 
 /// Whether elements are not zero, as bool.
@@ -110,7 +110,7 @@ pub(crate) fn narrowed<B: Backend>(op: &str, tensor: T<B>, dim: usize, start: us
 #[track_caller]
 pub(crate) fn slice_assign<B: Backend>(tensor: T<B>, ranges: &[SliceRange], values: T<B>) -> T<B> {
     check::same_dtype("slice_assign", tensor.dtype(), values.dtype());
-    let wanted = Shape::from(ranges.iter().map(SliceRange::len).collect::<Vec<_>>());
+    let wanted: Shape = ranges.iter().map(SliceRange::len).collect();
     let given = values.shape();
     let fits = given.iter().zip(wanted.iter()).all(|(&given, &wanted)| given == wanted || given == 1);
     ensure!(fits, "slice_assign", "values {given} do not fit the slice, which is {wanted}");
@@ -144,7 +144,8 @@ pub(crate) fn part_sizes(total: usize, size: usize) -> Vec<usize> {
 
 /// Reverses dims.
 pub(crate) fn flip<B: Backend>(tensor: T<B>, axes: &[usize]) -> T<B> {
-    let mut ranges: Vec<SliceRange> = tensor.shape().iter().map(|&size| SliceRange::full(size)).collect();
+    let mut ranges: InlineVec<SliceRange> =
+        tensor.shape().iter().map(|&size| SliceRange::full(size)).collect();
     axes.iter().for_each(|&axis| ranges[axis].step = -1);
     B::slice(tensor, &ranges)
 }
@@ -166,12 +167,12 @@ pub(crate) fn roll<B: Backend>(tensor: T<B>, shift: isize, dim: usize) -> T<B> {
 
 /// Moves dims to other places; the rest keep their order.
 #[track_caller]
-pub(crate) fn movedim(src: &[isize], dst: &[isize], rank: usize) -> Vec<usize> {
+pub(crate) fn movedim(src: &[isize], dst: &[isize], rank: usize) -> Dims {
     ensure!(src.len() == dst.len(), "movedim", "{src:?} and {dst:?} name different numbers of dims");
-    let src: Vec<usize> = src.iter().map(|&d| check::dim("movedim", d, rank)).collect();
-    let dst: Vec<usize> = dst.iter().map(|&d| check::dim("movedim", d, rank)).collect();
+    let src: Dims = src.iter().map(|&d| check::dim("movedim", d, rank)).collect();
+    let dst: Dims = dst.iter().map(|&d| check::dim("movedim", d, rank)).collect();
     let mut rest = (0..rank).filter(|d| !src.contains(d));
-    let axes: Vec<isize> = (0..rank)
+    let axes: InlineVec<isize> = (0..rank)
         .filter_map(|at| match dst.iter().position(|&d| d == at) {
             Some(i) => Some(src[i]),
             None => rest.next(),
@@ -194,9 +195,9 @@ pub(crate) fn unfold<B: Backend>(tensor: T<B>, dim: usize, size: usize, step: us
     let positions = (0..windows).flat_map(|w| (0..size).map(move |i| (w * step + i) as i64)).collect();
     let positions = crate::compose::calc::indices::<B>(positions, &tensor);
     let mut dims = shape.dims.clone();
-    dims.splice(dim..=dim, [windows, size]);
+    dims.splice(dim..dim + 1, [windows, size]);
     let split = reshape::<B>(B::select(tensor, dim, positions), &dims);
-    let mut axes: Vec<usize> = (0..dims.len()).filter(|&d| d != dim + 1).collect();
+    let mut axes: Dims = (0..dims.len()).filter(|&d| d != dim + 1).collect();
     axes.push(dim + 1);
     B::permute(split, &axes)
 }

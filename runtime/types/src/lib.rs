@@ -16,6 +16,7 @@ mod distribution;
 mod dtype;
 mod element;
 mod expression;
+mod inline;
 pub mod layers;
 mod ops;
 mod options;
@@ -36,6 +37,7 @@ pub use dtype::{DType, DTypeKind, FloatDType, IntDType};
 pub use element::{Element, ElementConversion, ToElement};
 pub use expression::{Expression, Step, StepId};
 pub use half::{bf16, f16};
+pub use inline::{Dims, InlineVec};
 pub use layers::in_pytorch;
 pub use ops::{Activation, ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, ReduceOp, ScatterOp, UnaryOp};
 pub use options::{

@@ -1,18 +1,17 @@
 //! Options of the operations with many parameters. Spatial options have one entry per spatial dim (1 to 3).
 
-use crate::Activation;
-use alloc::vec::Vec;
+use crate::{Activation, Dims, InlineVec};
 use serde::{Deserialize, Serialize};
 
 /// Options of a convolution (cross-correlation, as everywhere in deep learning).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConvOptions {
     /// Step of the window per spatial dim.
-    pub stride: Vec<usize>,
+    pub stride: Dims,
     /// Zeros before and after each spatial dim.
-    pub padding: Vec<(usize, usize)>,
+    pub padding: InlineVec<(usize, usize)>,
     /// Distance between kernel elements per spatial dim.
-    pub dilation: Vec<usize>,
+    pub dilation: Dims,
     /// Number of channel groups.
     pub groups: usize,
 }
@@ -21,13 +20,13 @@ pub struct ConvOptions {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConvTransposeOptions {
     /// Step per spatial dim.
-    pub stride: Vec<usize>,
+    pub stride: Dims,
     /// Rows cut off before and after each spatial dim of the full result.
-    pub padding: Vec<(usize, usize)>,
+    pub padding: InlineVec<(usize, usize)>,
     /// Rows added after each spatial dim of the result.
-    pub output_padding: Vec<usize>,
+    pub output_padding: Dims,
     /// Distance between kernel elements per spatial dim.
-    pub dilation: Vec<usize>,
+    pub dilation: Dims,
     /// Number of channel groups.
     pub groups: usize,
 }
@@ -53,13 +52,13 @@ pub enum PoolOp {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PoolOptions {
     /// Window size per spatial dim.
-    pub kernel: Vec<usize>,
+    pub kernel: Dims,
     /// Step per spatial dim.
-    pub stride: Vec<usize>,
+    pub stride: Dims,
     /// Padding before and after each spatial dim.
-    pub padding: Vec<(usize, usize)>,
+    pub padding: InlineVec<(usize, usize)>,
     /// Distance between window elements per spatial dim.
-    pub dilation: Vec<usize>,
+    pub dilation: Dims,
     /// Round the output size up instead of down (the last window may hang over, but never start in the end padding).
     pub ceil_mode: bool,
 }
@@ -127,9 +126,9 @@ pub enum CoordinateTransform {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct InterpolateOptions {
     /// Output size per dim.
-    pub output_size: Vec<usize>,
+    pub output_size: Dims,
     /// Scale per dim as given (the output size may have been rounded); `output / input` when sizes were given.
-    pub scales: Vec<f64>,
+    pub scales: InlineVec<f64>,
     /// How values between samples are computed.
     pub mode: InterpolateMode,
     /// How coordinates map.
@@ -140,7 +139,7 @@ pub struct InterpolateOptions {
     /// goes on.
     pub exclude_outside: bool,
     /// Start and end per dim in relative coordinates, for [`CoordinateTransform::TfCropAndResize`].
-    pub roi: Option<Vec<(f64, f64)>>,
+    pub roi: Option<InlineVec<(f64, f64)>>,
     /// Value outside the input for [`CoordinateTransform::TfCropAndResize`].
     pub extrapolation_value: f64,
 }
@@ -210,7 +209,7 @@ pub struct RnnOptions {
     /// Size of the hidden state.
     pub hidden_size: usize,
     /// Per direction: the cell's activations (`f, g, h` for LSTM, `f, g` for GRU, `f` for RNN).
-    pub activations: Vec<Activation>,
+    pub activations: InlineVec<Activation>,
     /// Bound of the cell's pre-activations.
     pub clip: Option<f64>,
     /// Bound of what the cell carries from step to step: an LSTM's cell state, the hidden state of the others.
@@ -243,7 +242,7 @@ pub struct AttentionOptions {
 }
 
 /// The same padding before and after.
-fn both_sides<const N: usize>(padding: [usize; N]) -> Vec<(usize, usize)> {
+fn both_sides<const N: usize>(padding: [usize; N]) -> InlineVec<(usize, usize)> {
     padding.iter().map(|&size| (size, size)).collect()
 }
 
@@ -255,7 +254,7 @@ impl ConvOptions {
         dilation: [usize; N],
         groups: usize,
     ) -> Self {
-        Self { stride: stride.to_vec(), padding: both_sides(padding), dilation: dilation.to_vec(), groups }
+        Self { stride: stride.into(), padding: both_sides(padding), dilation: dilation.into(), groups }
     }
 }
 
@@ -269,10 +268,10 @@ impl ConvTransposeOptions {
         groups: usize,
     ) -> Self {
         Self {
-            stride: stride.to_vec(),
+            stride: stride.into(),
             padding: both_sides(padding),
-            output_padding: padding_out.to_vec(),
-            dilation: dilation.to_vec(),
+            output_padding: padding_out.into(),
+            dilation: dilation.into(),
             groups,
         }
     }
@@ -288,10 +287,10 @@ impl PoolOptions {
         ceil_mode: bool,
     ) -> Self {
         Self {
-            kernel: kernel.to_vec(),
-            stride: stride.to_vec(),
+            kernel: kernel.into(),
+            stride: stride.into(),
             padding: both_sides(padding),
-            dilation: dilation.to_vec(),
+            dilation: dilation.into(),
             ceil_mode,
         }
     }

@@ -1,5 +1,6 @@
 //! The concrete shape of a tensor.
 
+use crate::Dims;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
@@ -7,13 +8,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Shape {
     /// One size per dim.
-    pub dims: Vec<usize>,
+    pub dims: Dims,
 }
 
 impl Shape {
     /// A shape from an array of dims.
     pub fn new<const D: usize>(dims: [usize; D]) -> Self {
-        Self { dims: dims.to_vec() }
+        Self { dims: dims.into() }
     }
 
     /// Number of elements: the product of the dims, 1 for rank 0.
@@ -36,7 +37,7 @@ impl Shape {
     /// # Panics
     /// When the rank is not `D`.
     pub fn dims<const D: usize>(&self) -> [usize; D] {
-        match self.dims.as_slice().try_into() {
+        match self.as_slice().try_into() {
             Ok(dims) => dims,
             Err(_) => panic!("a shape of rank {D} was expected, got {:?}", self.dims),
         }
@@ -71,7 +72,7 @@ impl core::ops::Deref for Shape {
 
 impl From<Shape> for Vec<usize> {
     fn from(shape: Shape) -> Self {
-        shape.dims
+        shape.dims.into_vec()
     }
 }
 
@@ -91,13 +92,25 @@ impl<const D: usize> From<[usize; D]> for Shape {
 
 impl From<Vec<usize>> for Shape {
     fn from(dims: Vec<usize>) -> Self {
+        Self { dims: dims.into() }
+    }
+}
+
+impl From<Dims> for Shape {
+    fn from(dims: Dims) -> Self {
         Self { dims }
+    }
+}
+
+impl FromIterator<usize> for Shape {
+    fn from_iter<I: IntoIterator<Item = usize>>(dims: I) -> Self {
+        Self { dims: dims.into_iter().collect() }
     }
 }
 
 impl From<&[usize]> for Shape {
     fn from(dims: &[usize]) -> Self {
-        Self { dims: dims.to_vec() }
+        Self { dims: dims.into() }
     }
 }
 

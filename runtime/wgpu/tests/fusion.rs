@@ -296,7 +296,7 @@ fn a_recurrent_layer_takes_as_many_kernels_for_few_steps_as_for_many() {
             kind,
             direction: RnnDirection::Bidirectional,
             hidden_size: hidden,
-            activations: kind.activations().repeat(2),
+            activations: kind.activations().repeat(2).into(),
             clip: None,
             state_clip: None,
             batch_first: false,

@@ -460,10 +460,10 @@ fn products<B: Backend>(dtype: DType, has_norms: bool) -> Results {
     }
     let image = || x(&[1, 2, 5, 5], 3);
     let options = PoolOptions {
-        kernel: vec![3, 3],
-        stride: vec![2, 2],
-        padding: vec![(1, 1), (1, 1)],
-        dilation: vec![1, 1],
+        kernel: [3, 3].into(),
+        stride: [2, 2].into(),
+        padding: [(1, 1), (1, 1)].into(),
+        dilation: [1, 1].into(),
         ceil_mode: false,
     };
     note("largest", B::pool(PoolOp::Max, image(), &options));
@@ -474,8 +474,12 @@ fn products<B: Backend>(dtype: DType, has_norms: bool) -> Results {
     let (values, at) = B::max_pool_with_indices(image(), &options);
     note("largest with places", values);
     note("places", B::cast(at, DType::I64));
-    let conv =
-        ConvOptions { stride: vec![1, 1], padding: vec![(1, 1), (1, 1)], dilation: vec![1, 1], groups: 1 };
+    let conv = ConvOptions {
+        stride: [1, 1].into(),
+        padding: [(1, 1), (1, 1)].into(),
+        dilation: [1, 1].into(),
+        groups: 1,
+    };
     note("convolution", B::conv(image(), x(&[9, 2, 3, 3], 4), Some(x(&[9], 5)), &conv));
     note("narrow convolution", B::conv(image(), x(&[2, 2, 3, 3], 4), None, &conv));
     results

@@ -242,10 +242,10 @@ mod tests {
         let relu = Arg::Variant("tensor::Activation::Relu".into(), Vec::new());
         assert_eq!(options(&Some(Activation::Relu)), Arg::Some(Box::new(relu)));
         let pool = PoolOptions {
-            kernel: vec![3],
-            stride: vec![2],
-            padding: vec![(1, 0)],
-            dilation: vec![1],
+            kernel: [3].into(),
+            stride: [2].into(),
+            padding: [(1, 0)].into(),
+            dilation: [1].into(),
             ceil_mode: false,
         };
         let fields = [

@@ -131,7 +131,7 @@ pub(super) fn broadcast_data(operands: &[&TensorData]) -> Option<(Vec<usize>, Ve
         })
     };
     let elements = operands.iter().map(spread).collect::<Option<_>>()?;
-    Some((shape.dims, elements))
+    Some((shape.into(), elements))
 }
 
 /// What converts to the dtypes that are the backend's own.

@@ -43,7 +43,7 @@ impl<'a> Host<'a> {
         let operands: Vec<Contents<'a>> = operands.iter().map(|&n| self.operand(n)).collect::<Option<_>>()?;
         let mut dims: Vec<usize> = Vec::new();
         for operand in &operands {
-            dims = kiln_types::Shape::from(dims).broadcast(&operand.dims.as_slice().into())?.dims;
+            dims = kiln_types::Shape::from(dims).broadcast(&operand.dims.as_slice().into())?.into();
         }
         let mut columns: Vec<Vec<&Dim>> = Vec::new();
         for operand in &operands {

@@ -72,7 +72,7 @@ impl Operation for Concat {
 
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
         let operands = (0..cx.node.inputs.len()).map(Arg::Operand).collect();
-        Implementation::Call(Arg::call("tensor::Tensor::cat", [Arg::List(operands), Arg::axis(self.axis)]))
+        Implementation::Call(Arg::call("tensor::module::cat", [Arg::Array(operands), Arg::axis(self.axis)]))
     }
 }
 

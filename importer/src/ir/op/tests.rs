@@ -33,17 +33,21 @@ fn sizes(text: &str) -> Vec<Dim> {
 }
 
 fn conv(stride: usize, pad: usize, groups: usize) -> Op {
-    let options =
-        ConvOptions { stride: vec![stride; 2], padding: vec![(pad, pad); 2], dilation: vec![1; 2], groups };
+    let options = ConvOptions {
+        stride: [stride; 2].into(),
+        padding: [(pad, pad); 2].into(),
+        dilation: [1; 2].into(),
+        groups,
+    };
     Op::Conv(Conv { options, activation: None })
 }
 
 fn pool(kernel: usize, stride: usize, pad: usize, ceil_mode: bool) -> Op {
     let options = PoolOptions {
-        kernel: vec![kernel],
-        stride: vec![stride],
-        padding: vec![(pad, pad)],
-        dilation: vec![1],
+        kernel: [kernel].into(),
+        stride: [stride].into(),
+        padding: [(pad, pad)].into(),
+        dilation: [1].into(),
         ceil_mode,
     };
     Op::Pool(Pool { op: PoolOp::Max, options })
@@ -86,7 +90,7 @@ fn types_follow_the_operands() {
                 kind: RnnKind::Lstm { input_forget: false },
                 direction: RnnDirection::Bidirectional,
                 hidden_size: 5,
-                activations: Vec::new(),
+                activations: Vec::new().into(),
                 clip: None,
                 state_clip: None,
                 batch_first: false,

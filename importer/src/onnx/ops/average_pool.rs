@@ -43,10 +43,10 @@ impl<'m> Operator<'m> for AveragePool {
         let padding = to.padding(x, self.windows.auto_pad, &window);
         let known = known_padding(&padding);
         let options = PoolOptions {
-            padding: known.clone().unwrap_or_else(|| vec![(0, 0); window.kernel.len()]),
-            kernel: window.kernel,
-            stride: window.stride,
-            dilation: window.dilation,
+            padding: known.clone().unwrap_or_else(|| vec![(0, 0); window.kernel.len()]).into(),
+            kernel: window.kernel.into(),
+            stride: window.stride.into(),
+            dilation: window.dilation.into(),
             ceil_mode: self.ceil_mode,
         };
         if known.is_some() {

@@ -67,7 +67,13 @@ impl<'m> Operator<'m> for Col2Im {
         let one = |at: usize| if at / area == at % area { 1.0 } else { 0.0 };
         let dtype = to.dtype(x);
         let kernels = to.table([vec![area, 1], block].concat(), dtype, one)?;
-        let options = ConvTransposeOptions { stride, padding, output_padding: extra, dilation, groups: 1 };
+        let options = ConvTransposeOptions {
+            stride: stride.into(),
+            padding: padding.into(),
+            output_padding: extra.into(),
+            dilation: dilation.into(),
+            groups: 1,
+        };
         let images = to.add(Op::ConvTranspose(options), &[blocks, kernels])?;
         let mut whole = vec![batch.clone(), channels];
         whole.extend(image.into_iter().map(Dim::from));

@@ -29,8 +29,12 @@ impl<'m> Operator<'m> for Conv {
             Some(padding) => (x, padding),
             None => (padded(to, x, padding, Scalar::Int(0))?, vec![(0, 0); spatial]),
         };
-        let options =
-            ConvOptions { stride: window.stride, padding, dilation: window.dilation, groups: self.groups };
+        let options = ConvOptions {
+            stride: window.stride.into(),
+            padding: padding.into(),
+            dilation: window.dilation.into(),
+            groups: self.groups,
+        };
         let mut inputs = vec![Some(x), Some(weight)];
         inputs.extend(args.optional("B")?.map(Some));
         Ok(to.builder.add_all(Op::Conv(op::Conv { options, activation: None }), inputs)?.into())

@@ -62,8 +62,12 @@ impl<'m> Operator<'m> for ConvInteger {
                 vec![(0, 0); spatial]
             }
         };
-        let options =
-            ConvOptions { stride: window.stride, padding, dilation: window.dilation, groups: self.groups };
+        let options = ConvOptions {
+            stride: window.stride.into(),
+            padding: padding.into(),
+            dilation: window.dilation.into(),
+            groups: self.groups,
+        };
         let operands = [Some(x), Some(weight), x_zero, w_zero];
         let mut sum = to.add_optional(Op::QuantizedConv(op::QuantizedConv { options }), &operands)?;
         if !self.requantize {

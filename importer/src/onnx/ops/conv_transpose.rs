@@ -44,10 +44,10 @@ impl<'m> Operator<'m> for ConvTranspose {
         let known: Option<Vec<(usize, usize)>> =
             cut.iter().map(|(before, after)| Some((before.as_size()?, after.as_size()?))).collect();
         let options = ConvTransposeOptions {
-            stride: window.stride,
-            padding: known.clone().unwrap_or_else(|| vec![(0, 0); spatial]),
-            output_padding: extra,
-            dilation: window.dilation,
+            stride: window.stride.into(),
+            padding: known.clone().unwrap_or_else(|| vec![(0, 0); spatial]).into(),
+            output_padding: extra.into(),
+            dilation: window.dilation.into(),
             groups: self.groups,
         };
         let mut inputs = vec![Some(x), Some(weight)];

@@ -50,10 +50,10 @@ impl<'m> Operator<'m> for MaxPool {
             }
         };
         let options = PoolOptions {
-            kernel: window.kernel,
-            stride: window.stride,
-            padding,
-            dilation: window.dilation,
+            kernel: window.kernel.into(),
+            stride: window.stride.into(),
+            padding: padding.into(),
+            dilation: window.dilation.into(),
             ceil_mode: self.ceil_mode,
         };
         if !self.indices {

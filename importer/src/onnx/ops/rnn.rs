@@ -64,7 +64,7 @@ impl<'m> Operator<'m> for Rnn {
             kind: self.kind,
             direction: self.direction,
             hidden_size,
-            activations: self.activations.clone(),
+            activations: self.activations.clone().into(),
             clip: self.clip,
             state_clip: None,
             batch_first: self.batch_first,

@@ -1,7 +1,7 @@
 //! How much a window operation pads.
 
 use crate::config::Config;
-use alloc::vec::Vec;
+use crate::tensor::InlineVec;
 
 /// Padding that makes the output `ceil(size / stride)` long; an odd rest goes to the end (TensorFlow's SAME).
 fn same(size: usize, kernel: usize, dilation: usize, stride: usize) -> (usize, usize) {
@@ -33,9 +33,9 @@ macro_rules! padding_config {
                 kernel: &[usize],
                 dilation: &[usize],
                 stride: &[usize],
-            ) -> Vec<(usize, usize)> {
+            ) -> InlineVec<(usize, usize)> {
                 match *self {
-                    Self::Valid => [(0, 0); $rank].to_vec(),
+                    Self::Valid => [(0, 0); $rank].into(),
                     Self::Same => {
                         (0..$rank).map(|i| same(size[i], kernel[i], dilation[i], stride[i])).collect()
                     }

@@ -132,7 +132,7 @@ fn index_along<R: Runtime>(indices: GpuTensor<R>, dims: &[usize], dim: usize) ->
     shape.dims[dim] = indices.len();
     let mut strides = vec![0; dims.len()];
     strides[dim] = indices.layout.strides[0];
-    let layout = Layout { shape, strides, offset: indices.layout.offset };
+    let layout = Layout { shape, strides: strides.into(), offset: indices.layout.offset };
     indices.with_layout(layout)
 }
 

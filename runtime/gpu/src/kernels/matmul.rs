@@ -386,6 +386,6 @@ fn along_last<R: Runtime>(vector: &GpuTensor<R>, rank: usize) -> GpuTensor<R> {
     dims[rank - 1] = vector.len();
     let mut strides = vec![0; rank];
     strides[rank - 1] = vector.layout.strides[0];
-    let layout = Layout { shape: dims.into(), strides, offset: vector.layout.offset };
+    let layout = Layout { shape: dims.into(), strides: strides.into(), offset: vector.layout.offset };
     vector.clone().with_layout(layout)
 }

@@ -213,9 +213,9 @@ mod tests {
     #[test]
     fn it_is_the_convolution_of_rounded_operands() {
         let options = |stride: usize, padding: (usize, usize), dilation: usize, groups: usize| ConvOptions {
-            stride: vec![stride; 2],
-            padding: vec![padding; 2],
-            dilation: vec![dilation; 2],
+            stride: [stride; 2].into(),
+            padding: [padding; 2].into(),
+            dilation: [dilation; 2].into(),
             groups,
         };
         let cases = [

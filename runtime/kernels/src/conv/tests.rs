@@ -360,9 +360,9 @@ const CASES: &[Case] = &[
 fn check(level: &dyn core::fmt::Debug) {
     for case in CASES {
         let options = ConvOptions {
-            stride: case.stride.to_vec(),
-            padding: case.padding.to_vec(),
-            dilation: case.dilation.to_vec(),
+            stride: case.stride.into(),
+            padding: case.padding.into(),
+            dilation: case.dilation.into(),
             groups: case.groups,
         };
         check_shape(&ConvShape::new(case.x, case.w, &options), level);
@@ -419,8 +419,12 @@ fn check_shape(shape: &ConvShape, level: &dyn core::fmt::Debug) {
 
 #[test]
 fn weights_that_serve_once_round_as_the_direct_sum_does() {
-    let options =
-        ConvOptions { stride: vec![1; 2], padding: vec![(1, 1); 2], dilation: vec![1; 2], groups: 1 };
+    let options = ConvOptions {
+        stride: [1; 2].into(),
+        padding: [(1, 1); 2].into(),
+        dilation: [1; 2].into(),
+        groups: 1,
+    };
     let shape = ConvShape::new(&[4, 64, 16, 16], &[32, 64, 3, 3], &options);
     // As after a ReLU: sums grow, and with them what is rounded away.
     let x: Vec<f32> = noise(4 * 64 * 256, 1).iter().map(|x| x.max(0.0)).collect();
@@ -464,10 +468,10 @@ fn transposed_convolutions_add_up_their_windows() {
     for &(x, w, stride, padding, extra, dilation, groups) in cases {
         let rank = x.len() - 2;
         let options = ConvTransposeOptions {
-            stride: vec![stride; rank],
-            padding: vec![(padding, padding); rank],
-            output_padding: vec![extra; rank],
-            dilation: vec![dilation; rank],
+            stride: vec![stride; rank].into(),
+            padding: vec![(padding, padding); rank].into(),
+            output_padding: vec![extra; rank].into(),
+            dilation: vec![dilation; rank].into(),
             groups,
         };
         let s = ConvTransposeShape::new(x, w, &options);

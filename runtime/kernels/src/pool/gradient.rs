@@ -238,10 +238,10 @@ mod tests {
 
     fn shape_of((dims, kernel, stride, padding, dilation, ceil_mode): Case) -> PoolShape {
         let options = PoolOptions {
-            kernel: kernel.to_vec(),
-            stride: stride.to_vec(),
-            padding: padding.to_vec(),
-            dilation: dilation.to_vec(),
+            kernel: kernel.into(),
+            stride: stride.into(),
+            padding: padding.into(),
+            dilation: dilation.into(),
             ceil_mode,
         };
         PoolShape::new(dims, &options)

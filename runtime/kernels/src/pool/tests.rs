@@ -127,10 +127,10 @@ fn pools_equal_their_definition() {
             let shape = PoolShape::new(
                 case.x,
                 &PoolOptions {
-                    kernel: case.kernel.to_vec(),
-                    stride: case.stride.to_vec(),
-                    padding: case.padding.to_vec(),
-                    dilation: case.dilation.to_vec(),
+                    kernel: case.kernel.into(),
+                    stride: case.stride.into(),
+                    padding: case.padding.into(),
+                    dilation: case.dilation.into(),
                     ceil_mode: case.ceil_mode,
                 },
             );
@@ -185,10 +185,10 @@ fn nan_wins_in_maxima() {
     let mut x = noise(64, 1);
     x[27] = f32::NAN;
     let options = PoolOptions {
-        kernel: vec![2, 2],
-        stride: vec![2, 2],
-        padding: vec![(0, 0); 2],
-        dilation: vec![1, 1],
+        kernel: [2, 2].into(),
+        stride: [2, 2].into(),
+        padding: [(0, 0); 2].into(),
+        dilation: [1, 1].into(),
         ceil_mode: false,
     };
     let shape = PoolShape::new(&[1, 1, 8, 8], &options);

@@ -94,15 +94,15 @@ fn sums_wrap() {
 #[test]
 fn convolutions_are_exact() {
     let options = ConvOptions {
-        stride: std::vec![1, 2],
-        padding: std::vec![(1, 0), (2, 1)],
-        dilation: std::vec![2, 1],
+        stride: [1, 2].into(),
+        padding: [(1, 0), (2, 1)].into(),
+        dilation: [2, 1].into(),
         groups: 2,
     };
     let plain = ConvOptions {
-        stride: std::vec![1, 1],
-        padding: std::vec![(1, 1), (1, 3)],
-        dilation: std::vec![1, 1],
+        stride: [1, 1].into(),
+        padding: [(1, 1), (1, 3)].into(),
+        dilation: [1, 1].into(),
         groups: 1,
     };
     for options in [options, plain] {

@@ -259,7 +259,7 @@ fn case(kind: RnnKind, direction: RnnDirection, activations: &[Activation], all:
         kind,
         direction,
         hidden_size: 5,
-        activations: activations.repeat(direction.count()),
+        activations: activations.repeat(direction.count()).into(),
         clip: all.then_some(0.8),
         state_clip: all.then_some(0.45),
         batch_first: false,

@@ -5,12 +5,12 @@ use crate::ops::{copy, create};
 use crate::order::in_one_order;
 use crate::rows::{Rows, walk};
 use crate::tensor::{NdArrayTensor, same_dtype};
-use alloc::{vec, vec::Vec};
+use alloc::vec;
 use bytemuck::Pod;
 use kiln_kernels::elementwise::{self, Strided};
 use kiln_tensor::backend::Layout;
 use kiln_tensor::backend::Primitive;
-use kiln_tensor::{BinaryOp, DType, Scalar, Shape};
+use kiln_tensor::{BinaryOp, DType, Dims, Scalar, Shape};
 
 /// See [`BinaryOp`]; broadcasts operands of equal rank.
 pub(crate) fn binary(op: BinaryOp, lhs: NdArrayTensor, rhs: NdArrayTensor) -> NdArrayTensor {
@@ -42,7 +42,7 @@ pub(crate) fn from_first<T: Pod>(tensor: &NdArrayTensor) -> &[T] {
 }
 
 /// The strides of an operand over the dims that it broadcasts to.
-pub(crate) fn strides_over(tensor: &NdArrayTensor, shape: &Shape) -> Vec<usize> {
+pub(crate) fn strides_over(tensor: &NdArrayTensor, shape: &Shape) -> Dims {
     tensor.layout().expand(shape).forward_strides().unwrap_or_default()
 }
 

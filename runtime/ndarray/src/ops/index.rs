@@ -54,7 +54,7 @@ pub(crate) fn select(tensor: NdArrayTensor, dim: usize, index: NdArrayTensor) ->
     let inner = lanes.inner;
     let outer_dims = Layout {
         shape: shape.dims[..dim].into(),
-        strides: stride[..dim].to_vec(),
+        strides: stride[..dim].into(),
         offset: tensor.layout().offset,
     };
     by_size!(dtype, T => NdArrayTensor::build(shape, dtype, |out: &mut [T]| {
@@ -83,7 +83,7 @@ fn rows_contiguous(tensor: NdArrayTensor, dim: usize) -> NdArrayTensor {
     let layout = tensor.layout();
     let inner = Layout {
         shape: layout.shape.dims[dim + 1..].into(),
-        strides: layout.strides[dim + 1..].to_vec(),
+        strides: layout.strides[dim + 1..].into(),
         offset: 0,
     };
     if inner.is_contiguous() { tensor } else { copy::contiguous(&tensor) }

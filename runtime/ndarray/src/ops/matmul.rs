@@ -145,7 +145,7 @@ fn offsets(lhs: &NdArrayTensor, rhs: &NdArrayTensor, batch: &Shape) -> Vec<(usiz
     let lead = |tensor: &NdArrayTensor| {
         let Layout { shape, strides, offset } = tensor.layout();
         let lead = batch.rank();
-        Layout { shape: shape.dims[..lead].into(), strides: strides[..lead].to_vec(), offset: *offset }
+        Layout { shape: shape.dims[..lead].into(), strides: strides[..lead].into(), offset: *offset }
             .expand(batch)
     };
     let rows = Rows::new([&lead(lhs), &lead(rhs)]);

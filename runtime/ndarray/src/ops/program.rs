@@ -6,7 +6,7 @@ use crate::tensor::NdArrayTensor;
 use alloc::vec::Vec;
 use kiln_kernels::elementwise::{Program, ProgramOperand, Strided};
 use kiln_tensor::backend::Primitive;
-use kiln_tensor::{DType, Expression, Scalar, Shape};
+use kiln_tensor::{DType, Dims, Expression, Scalar, Shape};
 
 /// Runs an expression, into operands' memory where possible; gives the operands back when it is not for the kernel
 /// (other dtypes than f32 and, inside, bool).
@@ -24,8 +24,7 @@ pub(crate) fn elementwise(
         operands[1..].iter().try_fold(first.shape(), |shape, operand| shape.broadcast(&operand.shape()));
     let Some(shape) = shape else { return Err(operands) };
     let mut operands: Vec<Option<NdArrayTensor>> = operands.into_iter().map(forward).map(Some).collect();
-    let strides: Vec<Vec<usize>> =
-        operands.iter().flatten().map(|operand| strides_over(operand, &shape)).collect();
+    let strides: Vec<Dims> = operands.iter().flatten().map(|operand| strides_over(operand, &shape)).collect();
 
     // The results take over operands' memory, each that of the first one it may overwrite.
     let mut sources: Vec<Option<usize>> = alloc::vec![None; operands.len()];

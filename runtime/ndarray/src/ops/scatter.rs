@@ -43,7 +43,7 @@ pub(crate) fn select_assign(
     }
     let mut strides = vec![0; value.dims().len()];
     strides[dim] = 1;
-    let layout = Layout { shape: value.shape(), strides, offset: 0 };
+    let layout = Layout { shape: value.shape(), strides: strides.into(), offset: 0 };
     combine(tensor, dim, index.slice(), &layout, value, op)
 }
 

@@ -5,7 +5,7 @@ use super::kind::TensorKind;
 use crate::args::{AsIndex, BroadcastArgs, MovedimArgs, PadArg, Padding, ReshapeArgs};
 use crate::backend::Backend;
 use crate::check::{self, ensure};
-use crate::{PadMode, Scalar, Shape, erased};
+use crate::{Dims, InlineVec, PadMode, Scalar, Shape, erased};
 use alloc::vec::Vec;
 
 impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
@@ -42,7 +42,7 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
     }
 
     /// Gives the elements other dims, decided at run time.
-    fn with_dims<const D2: usize>(self, op: &str, dims: Vec<usize>) -> Tensor<B, D2, K> {
+    fn with_dims<const D2: usize>(self, op: &str, dims: Dims) -> Tensor<B, D2, K> {
         ensure!(dims.len() == D2, op, "{:?} becomes {dims:?}, rank {D2} was expected", self.shape().dims);
         Tensor::wrap(B::reshape(self.into_backend(), Shape::from(dims)))
     }
@@ -109,13 +109,13 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
     ) -> Tensor<B, D2, K> {
         let mut dims = self.shape().dims;
         if D == 0 {
-            return self.with_dims("flatten", alloc::vec![1]);
+            return self.with_dims("flatten", [1].into());
         }
         let start = check::dim("flatten", start_dim.as_index(), D);
         let end = check::dim("flatten", end_dim.as_index(), D);
         ensure!(start <= end, "flatten", "dim {start} comes after dim {end}");
         let size = dims[start..=end].iter().product();
-        dims.splice(start..=end, [size]);
+        dims.splice(start..end + 1, [size]);
         self.with_dims("flatten", dims)
     }
 
@@ -153,7 +153,7 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
 
     /// Puts dims of size 1 in front, up to rank `D2`.
     pub fn unsqueeze<const D2: usize>(self) -> Tensor<B, D2, K> {
-        let mut dims = alloc::vec![1; D2.saturating_sub(D)];
+        let mut dims = Dims::repeat(1, D2.saturating_sub(D));
         dims.extend_from_slice(&self.shape());
         self.with_dims("unsqueeze", dims)
     }
@@ -236,7 +236,7 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
             ensure!(start <= end, "pad", "{before} and {after} cut more than the {size} of dim {dim}");
             kept = kept.slice_dim(dim, start..end);
         }
-        let sides: Vec<(usize, usize)> = padding.iter().map(|&(a, b)| (grown(a), grown(b))).collect();
+        let sides: InlineVec<(usize, usize)> = padding.iter().map(|&(a, b)| (grown(a), grown(b))).collect();
         kept.pad_with(&sides, mode, value)
     }
 

@@ -1,8 +1,7 @@
 //! Where the elements of a tensor stand in its storage: the views of backends whose tensors share their memory.
 
 use super::SliceRange;
-use crate::Shape;
-use alloc::{vec, vec::Vec};
+use crate::{Dims, InlineVec, Shape};
 
 /// Shape, strides and offset of a tensor, all in elements.
 ///
@@ -12,14 +11,14 @@ pub struct Layout {
     /// The dims.
     pub shape: Shape,
     /// Distance between neighbours along each dim.
-    pub strides: Vec<isize>,
+    pub strides: InlineVec<isize>,
     /// Position of the first element.
     pub offset: usize,
 }
 
 /// Row-major strides of a shape.
-pub fn row_major(dims: &[usize]) -> Vec<isize> {
-    let mut strides = vec![1; dims.len()];
+pub fn row_major(dims: &[usize]) -> InlineVec<isize> {
+    let mut strides = InlineVec::repeat(1, dims.len());
     for i in (1..dims.len()).rev() {
         strides[i - 1] = strides[i] * dims[i].max(1) as isize;
     }
@@ -64,7 +63,7 @@ impl Layout {
     }
 
     /// The strides, if none is negative, as kernels take them.
-    pub fn forward_strides(&self) -> Option<Vec<usize>> {
+    pub fn forward_strides(&self) -> Option<Dims> {
         self.strides.iter().map(|&stride| usize::try_from(stride).ok()).collect()
     }
 
@@ -91,9 +90,9 @@ impl Layout {
 
     /// Output dim `i` is input dim `axes[i]`.
     pub fn permute(&self, axes: &[usize]) -> Self {
-        let dims: Vec<usize> = axes.iter().map(|&axis| self.shape.dims[axis]).collect();
+        let shape = axes.iter().map(|&axis| self.shape.dims[axis]).collect();
         let strides = axes.iter().map(|&axis| self.strides[axis]).collect();
-        Self { shape: dims.into(), strides, offset: self.offset }
+        Self { shape, strides, offset: self.offset }
     }
 
     /// Broadcasts to a shape of the same or a higher rank; new and stretched dims get stride 0.
@@ -108,7 +107,7 @@ impl Layout {
         let Some(lead) = lead.filter(|&lead| fits(lead)) else {
             panic!("expand: {} does not broadcast to {shape}", self.shape)
         };
-        let mut strides = vec![0; lead];
+        let mut strides = InlineVec::repeat(0, lead);
         for ((&from, &to), &stride) in self.shape.dims.iter().zip(&shape.dims[lead..]).zip(&self.strides) {
             strides.push(if from == to { stride } else { 0 });
         }
@@ -137,7 +136,7 @@ impl Layout {
             return Some(Self { offset: self.offset, ..Self::contiguous(shape.clone()) });
         }
         // Runs of dims that one stride walks, innermost first; each new dim must divide such a run.
-        let mut runs: Vec<(usize, isize)> = Vec::new();
+        let mut runs: InlineVec<(usize, isize)> = InlineVec::new();
         for (&dim, &stride) in self.shape.dims.iter().zip(&self.strides).rev() {
             match runs.last_mut() {
                 _ if dim == 1 => {}
@@ -147,7 +146,7 @@ impl Layout {
         }
         let mut runs = runs.into_iter();
         let (mut rest, mut step) = runs.next().unwrap_or((1, 1));
-        let mut strides = vec![0; shape.rank()];
+        let mut strides = InlineVec::repeat(0, shape.rank());
         for (i, &dim) in shape.dims.iter().enumerate().rev() {
             if dim == 1 {
                 continue;
@@ -177,10 +176,10 @@ mod tests {
     #[test]
     fn reshape_views_where_strides_allow() {
         let layout = transposed();
-        assert_eq!(layout.reshape(&[3, 2, 2, 2].into()).map(|l| l.strides), Some(vec![4, 12, 2, 1]));
+        assert_eq!(layout.reshape(&[3, 2, 2, 2].into()).map(|l| l.strides), Some([4, 12, 2, 1].into()));
         assert_eq!(layout.reshape(&[6, 4].into()), None);
         let expanded = Layout::contiguous([1, 4].into()).expand(&[3, 4].into());
-        assert_eq!(expanded.reshape(&[3, 2, 2].into()).map(|l| l.strides), Some(vec![0, 2, 1]));
+        assert_eq!(expanded.reshape(&[3, 2, 2].into()).map(|l| l.strides), Some([0, 2, 1].into()));
         assert_eq!(expanded.reshape(&[12].into()), None);
     }
 
@@ -188,9 +187,9 @@ mod tests {
     fn slices_step_and_reverse() {
         let layout = Layout::contiguous([10].into());
         let forward = layout.slice(&[SliceRange { start: 1, end: 8, step: 3 }]);
-        assert_eq!((forward.shape.dims, forward.strides, forward.offset), (vec![3], vec![3], 1));
+        assert_eq!((forward.shape.dims, forward.strides, forward.offset), ([3].into(), [3].into(), 1));
         let backward = layout.slice(&[SliceRange { start: 1, end: 8, step: -3 }]);
-        assert_eq!((backward.shape.dims, backward.strides, backward.offset), (vec![3], vec![-3], 7));
+        assert_eq!((backward.shape.dims, backward.strides, backward.offset), ([3].into(), [-3].into(), 7));
     }
 
     #[test]

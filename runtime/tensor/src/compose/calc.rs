@@ -2,8 +2,9 @@
 
 use crate::backend::{Backend, Primitive, SliceRange};
 use crate::check::ensure;
-use crate::{BinaryOp, CompareOp, DType, Element, ReduceOp, Scalar, Shape, TensorData, UnaryOp};
-use alloc::vec;
+use crate::{
+    BinaryOp, CompareOp, DType, Dims, Element, InlineVec, ReduceOp, Scalar, Shape, TensorData, UnaryOp,
+};
 use alloc::vec::Vec;
 
 /// A backend's tensor.
@@ -61,7 +62,7 @@ pub(crate) fn reshape<B: Backend>(a: T<B>, dims: &[usize]) -> T<B> {
 
 /// Reshapes a vector of `n` elements so that it broadcasts along `axis` of tensors of the given rank.
 pub(crate) fn along<B: Backend>(vector: T<B>, axis: usize, rank: usize) -> T<B> {
-    let mut dims = vec![1; rank];
+    let mut dims = Dims::repeat(1, rank);
     dims[axis] = vector.shape().num_elements();
     reshape::<B>(vector, &dims)
 }
@@ -71,14 +72,14 @@ pub(crate) fn lead_to_rank<B: Backend>(a: T<B>, rank: usize) -> T<B> {
     if a.dims().len() >= rank {
         return a;
     }
-    let mut dims = vec![1; rank - a.dims().len()];
+    let mut dims = Dims::repeat(1, rank - a.dims().len());
     dims.extend_from_slice(a.dims());
     reshape::<B>(a, &dims)
 }
 
 /// A tensor of one value with `rank` dims of size 1, on the device of `like`.
 pub(crate) fn scalar_like<B: Backend>(like: &T<B>, value: Scalar, dtype: DType, rank: usize) -> T<B> {
-    B::full(Shape::from(vec![1; rank]), value, dtype, &B::device(like))
+    B::full(Shape::from(Dims::repeat(1, rank)), value, dtype, &B::device(like))
 }
 
 /// The dtype of positions on a backend.
@@ -109,8 +110,8 @@ pub(crate) fn weights<B: Backend>(values: Vec<f64>, dims: Vec<usize>, like: &T<B
 }
 
 /// The identity permutation with two axes exchanged.
-pub(crate) fn swapped(rank: usize, a: usize, b: usize) -> Vec<usize> {
-    let mut axes: Vec<usize> = (0..rank).collect();
+pub(crate) fn swapped(rank: usize, a: usize, b: usize) -> Dims {
+    let mut axes: Dims = (0..rank).collect();
     axes.swap(a, b);
     axes
 }
@@ -136,7 +137,8 @@ pub(crate) fn nth<B: Backend>(a: T<B>, n: usize) -> T<B> {
 
 /// `start..start + length` of one dim.
 pub(crate) fn narrow<B: Backend>(a: T<B>, dim: usize, start: usize, length: usize) -> T<B> {
-    let mut ranges: Vec<SliceRange> = a.shape().dims.iter().map(|&size| SliceRange::full(size)).collect();
+    let mut ranges: InlineVec<SliceRange> =
+        a.shape().dims.iter().map(|&size| SliceRange::full(size)).collect();
     ranges[dim] = SliceRange { start, end: start + length, step: 1 };
     B::slice(a, &ranges)
 }

@@ -4,7 +4,7 @@ use super::calc::{
     T, above, add_scalar, along, div, index_dtype, mul, mul_scalar, scalar_like, to_dtype, widened,
 };
 use crate::backend::{Backend, Primitive};
-use crate::{Activation, BinaryOp, DType, Expression, Scalar, Shape, Step, UnaryOp};
+use crate::{Activation, BinaryOp, DType, Dims, Expression, Scalar, Shape, Step, UnaryOp};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
@@ -252,7 +252,7 @@ impl<B: Backend> Interpreter<'_, B> {
         match value {
             Value::Tensor(tensor) => tensor,
             Value::Constant(value, dtype) => {
-                B::full(Shape::from(vec![1; self.full.rank()]), value, dtype, &self.device)
+                B::full(Shape::from(Dims::repeat(1, self.full.rank())), value, dtype, &self.device)
             }
         }
     }

@@ -3,7 +3,7 @@
 use super::calc::{T, add, along, index_dtype, indices as host_indices, mul, reshape, to_dtype};
 use crate::backend::{Backend, Primitive};
 use crate::check::ensure;
-use crate::{BinaryOp, CompareOp, DType, ReduceOp, Scalar, ScatterOp, Shape};
+use crate::{BinaryOp, CompareOp, DType, Dims, ReduceOp, Scalar, ScatterOp, Shape};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -20,7 +20,7 @@ pub(crate) fn take<B: Backend>(tensor: T<B>, dim: usize, indices: T<B>, negative
         flat = wrapped::<B>(flat, dims[dim]);
     }
     let rows = B::select(tensor, dim, flat);
-    dims.splice(dim..=dim, index_shape.dims);
+    dims.splice(dim..dim + 1, index_shape.dims);
     reshape::<B>(rows, &dims)
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn gather_nd<B: Backend>(tensor: T<B>, indices: T<B>, batch_dims: usi
     ensure!(fits, "gather_nd", "indices {index_shape} do not fit {shape} with {batch_dims} batch dims");
     let (batch, indexed) = (&shape[..batch_dims], &shape[batch_dims..batch_dims + depth]);
     let rest = &shape[batch_dims + depth..];
-    let mut result = outer.to_vec();
+    let mut result = Dims::from(outer);
     result.extend_from_slice(rest);
 
     let (batches, per_batch): (usize, usize) = (batch.iter().product(), indexed.iter().product());
@@ -85,7 +85,7 @@ pub(crate) fn scatter_nd<B: Backend>(tensor: T<B>, indices: T<B>, updates: T<B>,
     };
     ensure!(depth <= shape.rank(), "scatter_nd", "indices {index_shape} do not fit {shape}");
     let (indexed, rest) = shape.dims.split_at(depth);
-    let mut wanted = outer.to_vec();
+    let mut wanted = Dims::from(outer);
     wanted.extend_from_slice(rest);
     let given = updates.shape();
     ensure!(given.dims == wanted, "scatter_nd", "updates {given} should be {wanted:?}");

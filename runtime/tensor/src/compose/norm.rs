@@ -2,8 +2,7 @@
 
 use super::calc::{T, add, add_scalar, along, div, lead_to_rank, mean, mul, reshape, sub, to_dtype, widened};
 use crate::backend::{Backend, Primitive};
-use crate::{ReduceOp, UnaryOp};
-use alloc::vec::Vec;
+use crate::{Dims, ReduceOp, UnaryOp};
 
 /// Default of [`Backend::softmax`].
 pub fn softmax<B: Backend>(tensor: T<B>, dim: usize) -> T<B> {
@@ -43,7 +42,7 @@ fn standardized<B: Backend>(x: T<B>, axes: &[usize], epsilon: f64) -> T<B> {
 }
 
 /// The last axes of `x` that a weight covers.
-fn covered<B: Backend>(x: &T<B>, weight: &T<B>) -> Vec<usize> {
+fn covered<B: Backend>(x: &T<B>, weight: &T<B>) -> Dims {
     let rank = x.shape().rank();
     (rank - weight.shape().rank()..rank).collect()
 }

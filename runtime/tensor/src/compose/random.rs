@@ -78,7 +78,7 @@ fn integers(philox: &Philox, shape: Shape, dtype: DType) -> TensorData {
             bytes.extend_from_slice(&bits.to_le_bytes()[..dtype.size()]);
         }
     });
-    TensorData { bytes: Bytes::from_vec(bytes), shape: shape.dims, dtype }
+    TensorData { bytes: Bytes::from_vec(bytes), shape: shape.into(), dtype }
 }
 
 #[cfg(test)]

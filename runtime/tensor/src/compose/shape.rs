@@ -2,7 +2,7 @@
 
 use super::calc::{T, indices, reshape};
 use crate::backend::{Backend, Primitive, SliceRange};
-use crate::{PadMode, Scalar, Shape};
+use crate::{Dims, InlineVec, PadMode, Scalar, Shape};
 use alloc::vec::Vec;
 
 /// Default of [`Backend::pad`].
@@ -13,14 +13,13 @@ pub fn pad<B: Backend>(tensor: T<B>, padding: &[(usize, usize)], mode: PadMode, 
     let shape = tensor.shape();
     if mode == PadMode::Constant {
         let padded = shape.dims.iter().zip(padding).map(|(size, (before, after))| before + size + after);
-        let middle: Vec<SliceRange> = shape
+        let middle: InlineVec<SliceRange> = shape
             .dims
             .iter()
             .zip(padding)
             .map(|(&size, &(before, _))| SliceRange { start: before, end: before + size, step: 1 })
             .collect();
-        let border =
-            B::full(Shape::from(padded.collect::<Vec<_>>()), value, tensor.dtype(), &B::device(&tensor));
+        let border = B::full(padded.collect(), value, tensor.dtype(), &B::device(&tensor));
         return B::slice_assign(border, &middle, tensor);
     }
     let mut tensor = tensor;
@@ -55,7 +54,7 @@ fn sources(size: usize, before: usize, after: usize, mode: PadMode) -> Vec<i64> 
 pub fn repeat<B: Backend>(tensor: T<B>, times: &[usize]) -> T<B> {
     let shape = tensor.shape();
     // A dim of size 1 before each repeated dim is what gets broadcast.
-    let (mut split, mut expanded, mut joined) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut split, mut expanded, mut joined) = (Dims::new(), Dims::new(), Dims::new());
     for (&size, &times) in shape.dims.iter().zip(times) {
         if times != 1 {
             split.push(1);
@@ -74,7 +73,7 @@ pub fn repeat<B: Backend>(tensor: T<B>, times: &[usize]) -> T<B> {
 
 /// Default of [`Backend::topk`].
 pub fn topk<B: Backend>(tensor: T<B>, k: usize, dim: usize, largest: bool) -> (T<B>, T<B>) {
-    let mut ranges: Vec<SliceRange> =
+    let mut ranges: InlineVec<SliceRange> =
         tensor.shape().dims.iter().map(|&size| SliceRange::full(size)).collect();
     ranges[dim].end = k;
     let (values, positions) = B::sort(tensor, dim, largest);

@@ -2,6 +2,7 @@
 
 mod attention;
 mod conv;
+mod join;
 mod loss;
 mod norm;
 mod pool;
@@ -17,6 +18,7 @@ pub use conv::{
     conv, conv_activated, conv_added, conv_transpose, conv_transpose1d, conv_transpose2d, conv_transpose3d,
     conv1d, conv2d, conv3d, unfold4d,
 };
+pub use join::cat;
 pub use loss::{CrossEntropyOptions, cross_entropy};
 pub use norm::{batch_norm, batch_norm_train, dropout, group_norm, instance_norm, layer_norm, rms_norm};
 pub use pool::{

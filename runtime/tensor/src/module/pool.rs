@@ -2,8 +2,10 @@
 
 use crate::backend::Backend;
 use crate::check::ensure;
-use crate::{CoordinateTransform, Int, InterpolateMode, InterpolateOptions, PoolOp, PoolOptions, Tensor};
-use alloc::vec::Vec;
+use crate::{
+    CoordinateTransform, Dims, InlineVec, Int, InterpolateMode, InterpolateOptions, PoolOp, PoolOptions,
+    Tensor,
+};
 
 #[track_caller]
 fn check_pool(x: &[usize], options: &PoolOptions) {
@@ -181,9 +183,9 @@ pub fn interpolate<B: Backend, const D: usize>(
 ) -> Tensor<B, D> {
     let shape = x.shape();
     ensure!(D == output_size.len() + 2, "interpolate", "a spatial size {output_size:?} does not fit {shape}");
-    let mut sizes = shape[..2].to_vec();
+    let mut sizes = Dims::from(&shape[..2]);
     sizes.extend_from_slice(output_size);
-    let scales: Vec<f64> =
+    let scales: InlineVec<f64> =
         shape.iter().zip(&sizes).map(|(&from, &to)| to as f64 / from.max(1) as f64).collect();
     let options = InterpolateOptions {
         output_size: sizes,

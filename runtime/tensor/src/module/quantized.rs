@@ -6,8 +6,7 @@ use crate::check::{self, ensure};
 use crate::compose::Quantized;
 pub use crate::compose::ZeroPoint;
 use crate::compose::calc::reshape;
-use crate::{ConvOptions, Int, Tensor};
-use alloc::vec;
+use crate::{ConvOptions, Dims, Int, Tensor};
 
 impl<T> From<i32> for ZeroPoint<T> {
     fn from(zero: i32) -> Self {
@@ -32,7 +31,7 @@ fn quantized<B: Backend>(
     let zero = match zero {
         ZeroPoint::Number(zero) => ZeroPoint::Number(zero),
         ZeroPoint::Tensor(zero) if zero.shape().num_elements() == 1 => {
-            ZeroPoint::Tensor(reshape::<B>(zero, &vec![1; values.dims().len()]))
+            ZeroPoint::Tensor(reshape::<B>(zero, &Dims::repeat(1, values.dims().len())))
         }
         ZeroPoint::Tensor(zero) => {
             let (of, dims) = (values.dims(), zero.dims());

@@ -3,10 +3,9 @@
 use super::{BoolTensor, FloatTensor, IntTensor};
 use crate::backend::{Backend, ExecutionError, Primitive, SliceRange};
 use crate::{
-    ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, Distribution, Element, FloatDType, ReduceOp, Scalar,
-    ScatterOp, Shape, TensorData, UnaryOp,
+    ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, Dims, Distribution, Element, FloatDType, InlineVec,
+    ReduceOp, Scalar, ScatterOp, Shape, TensorData, UnaryOp,
 };
-use alloc::vec;
 use alloc::vec::Vec;
 use core::future::Future;
 
@@ -63,7 +62,7 @@ macro_rules! float_tensor_ops {
             $(
                 #[doc = concat!("[`ReduceOp::", stringify!($reduce_op), "`] of all elements: a tensor with the one dim 1.")]
                 fn $reduce(tensor: FloatTensor<B>) -> FloatTensor<B> {
-                    let axes: Vec<usize> = (0..tensor.dims().len()).collect();
+                    let axes: Dims = (0..tensor.dims().len()).collect();
                     B::reshape(B::reduce(ReduceOp::$reduce_op, tensor, &axes), Shape::new([1]))
                 }
             )*
@@ -251,7 +250,7 @@ float_tensor_ops! {
 
         /// The tensor with two dims swapped.
         fn float_swap_dims(tensor: FloatTensor<B>, dim1: usize, dim2: usize) -> FloatTensor<B> {
-            let mut axes: Vec<usize> = (0..tensor.dims().len()).collect();
+            let mut axes: Dims = (0..tensor.dims().len()).collect();
             axes.swap(dim1, dim2);
             B::permute(tensor, &axes)
         }
@@ -263,7 +262,7 @@ float_tensor_ops! {
 
         /// The tensor reversed along some dims.
         fn float_flip(tensor: FloatTensor<B>, axes: &[usize]) -> FloatTensor<B> {
-            let mut ranges: Vec<SliceRange> = tensor.dims().iter().copied().map(SliceRange::full).collect();
+            let mut ranges: InlineVec<SliceRange> = tensor.dims().iter().copied().map(SliceRange::full).collect();
             axes.iter().for_each(|&axis| ranges[axis].step = -1);
             B::slice(tensor, &ranges)
         }
@@ -280,7 +279,7 @@ float_tensor_ops! {
 
         /// The tensor `times` times along a dim.
         fn float_repeat_dim(tensor: FloatTensor<B>, dim: usize, times: usize) -> FloatTensor<B> {
-            let mut all = vec![1; tensor.dims().len()];
+            let mut all = Dims::repeat(1, tensor.dims().len());
             all[dim] = times;
             B::repeat(tensor, &all)
         }

@@ -63,7 +63,7 @@ impl TensorData {
             "a tensor of shape {shape} cannot be made from {} elements",
             elements.len()
         );
-        Self { bytes: Bytes::from_elements(elements), shape: shape.dims, dtype: E::DTYPE }
+        Self { bytes: Bytes::from_elements(elements), shape: shape.dims.into_vec(), dtype: E::DTYPE }
     }
 
     /// Data from raw bytes, checked against shape and dtype.

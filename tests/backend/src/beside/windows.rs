@@ -12,7 +12,7 @@ fn numbers<B: Backend>(shape: &[usize], seed: i64, dtype: DType) -> B::Primitive
 }
 
 fn conv(stride: &[usize], padding: &[(usize, usize)], dilation: &[usize], groups: usize) -> ConvOptions {
-    ConvOptions { stride: stride.to_vec(), padding: padding.to_vec(), dilation: dilation.to_vec(), groups }
+    ConvOptions { stride: stride.into(), padding: padding.into(), dilation: dilation.into(), groups }
 }
 
 type Convolution = (&'static [usize], &'static [usize], ConvOptions);

@@ -38,7 +38,7 @@ fn recurrent<B: Backend>(
         kind,
         direction,
         hidden_size: 2,
-        activations: kind.activations().repeat(direction.count()),
+        activations: kind.activations().repeat(direction.count()).into(),
         clip: None,
         state_clip: None,
         batch_first: false,
@@ -93,8 +93,8 @@ functions! { ($) layers:
     adaptive_avg_pool [[1, 2, 5, 4]] |B, [x]| B::adaptive_avg_pool(x, &[3, 2]);
     interpolate [[1, 2, 3, 4]] |B, [x]| {
         let options = InterpolateOptions {
-            output_size: vec![1, 2, 5, 6],
-            scales: vec![1.0, 1.0, 5.0 / 3.0, 1.5],
+            output_size: [1, 2, 5, 6].into(),
+            scales: [1.0, 1.0, 5.0 / 3.0, 1.5].into(),
             mode: InterpolateMode::Linear,
             coordinates: CoordinateTransform::HalfPixel,
             antialias: false,

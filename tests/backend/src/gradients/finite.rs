@@ -48,9 +48,9 @@ pub fn convolutions<B: Backend>() {
         return;
     }
     let options = |stride: &[usize], padding: &[(usize, usize)], dilation: &[usize], groups| ConvOptions {
-        stride: stride.to_vec(),
-        padding: padding.to_vec(),
-        dilation: dilation.to_vec(),
+        stride: stride.into(),
+        padding: padding.into(),
+        dilation: dilation.into(),
         groups,
     };
     let cases: [(&[usize], &[usize], ConvOptions); 6] = [
@@ -89,7 +89,7 @@ pub fn transposed_convolutions<B: Backend>() {
             &[1, 2, 3, 3],
             &[2, 2, 2, 2],
             ConvTransposeOptions {
-                padding: vec![(0, 1), (1, 0)],
+                padding: [(0, 1), (1, 0)].into(),
                 ..ConvTransposeOptions::new([2, 2], [0, 0], [0, 0], [1, 1], 1)
             },
         ),
@@ -138,7 +138,7 @@ pub fn pools<B: Backend>() {
         PoolOptions::new([2, 3], [3, 2], [0, 1], [1, 1], true),
         PoolOptions::new([2, 2], [1, 3], [0, 0], [2, 1], true),
         PoolOptions {
-            padding: vec![(0, 2), (1, 0)],
+            padding: [(0, 2), (1, 0)].into(),
             ..PoolOptions::new([2, 2], [2, 2], [0, 0], [1, 1], true)
         },
     ];
@@ -199,8 +199,8 @@ pub fn resizes<B: Backend>() {
                 for antialias in [false, true] {
                     let output_size = vec![1, 2, size[0], size[1]];
                     let options = InterpolateOptions {
-                        scales: vec![1.0, 1.0, size[0] as f64 / 4.0, size[1] as f64 / 5.0],
-                        output_size,
+                        scales: vec![1.0, 1.0, size[0] as f64 / 4.0, size[1] as f64 / 5.0].into(),
+                        output_size: output_size.into(),
                         mode,
                         coordinates,
                         antialias,
@@ -215,13 +215,13 @@ pub fn resizes<B: Backend>() {
     }
     // A region that reaches beyond the input.
     resize::<B>(&InterpolateOptions {
-        output_size: vec![1, 2, 5, 5],
-        scales: vec![1.0, 1.0, 1.25, 1.0],
+        output_size: [1, 2, 5, 5].into(),
+        scales: [1.0, 1.0, 1.25, 1.0].into(),
         mode: InterpolateMode::Linear,
         coordinates: CoordinateTransform::TfCropAndResize,
         antialias: false,
         exclude_outside: false,
-        roi: Some(vec![(0.0, 1.0), (0.0, 1.0), (-0.3, 0.8), (0.2, 1.4)]),
+        roi: Some([(0.0, 1.0), (0.0, 1.0), (-0.3, 0.8), (0.2, 1.4)].into()),
         extrapolation_value: 3.0,
     });
 }

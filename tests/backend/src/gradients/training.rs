@@ -178,7 +178,7 @@ pub fn recurrent<B: Backend>() {
                     kind,
                     direction,
                     hidden_size: HIDDEN,
-                    activations: activations.repeat(direction.count()),
+                    activations: activations.repeat(direction.count()).into(),
                     clip: full.then_some(0.9),
                     state_clip: full.then_some(0.4),
                     batch_first: lengths,

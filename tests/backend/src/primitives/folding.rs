@@ -30,7 +30,7 @@ pub fn reduction_axes<B: Backend>() {
     let x = counting::<B>(&[2, 3, 4]);
     let sum = |axes: &[usize]| {
         let out = B::reduce(ReduceOp::Sum, x.clone(), axes);
-        (out.shape().dims, read::<B, f32>(out))
+        (out.dims().to_vec(), read::<B, f32>(out))
     };
     assert_eq!(sum(&[0]), (vec![1, 3, 4], (0..12).map(|i| (2 * i + 12) as f32).collect()));
     assert_eq!(sum(&[1]), (vec![2, 1, 4], vec![12., 15., 18., 21., 48., 51., 54., 57.]));

@@ -285,7 +285,7 @@ pub fn recurrent<B: Backend>() {
                     kind,
                     direction,
                     hidden_size: hidden,
-                    activations: activations.repeat(directions),
+                    activations: activations.repeat(directions).into(),
                     clip: (full && lstm).then_some(0.4),
                     state_clip: full.then_some(0.3),
                     batch_first,

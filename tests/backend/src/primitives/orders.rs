@@ -110,10 +110,10 @@ pub fn folds<B: Backend>() {
 pub fn windows<B: Backend>() {
     let dims = [2, 5, 6, 7];
     let pooling = PoolOptions {
-        kernel: vec![3, 2],
-        stride: vec![2, 1],
-        padding: vec![(1, 1), (0, 1)],
-        dilation: vec![1, 1],
+        kernel: [3, 2].into(),
+        stride: [2, 1].into(),
+        padding: [(1, 1), (0, 1)].into(),
+        dilation: [1, 1].into(),
         ceil_mode: true,
     };
     for op in [PoolOp::Max, PoolOp::Average { include_pad: true }, PoolOp::Lp { p: 2 }] {
@@ -122,8 +122,8 @@ pub fn windows<B: Backend>() {
     }
     same::<B>(&dims, |x| B::max_pool_with_indices(x, &pooling).1);
     let options = InterpolateOptions {
-        output_size: vec![2, 5, 9, 4],
-        scales: vec![1.0, 1.0, 1.5, 4.0 / 7.0],
+        output_size: [2, 5, 9, 4].into(),
+        scales: [1.0, 1.0, 1.5, 4.0 / 7.0].into(),
         mode: InterpolateMode::Linear,
         coordinates: CoordinateTransform::HalfPixel,
         antialias: false,
@@ -134,9 +134,9 @@ pub fn windows<B: Backend>() {
     same::<B>(&dims, |x| B::interpolate(x, &options));
     for (groups, kernel) in [(1, 1), (1, 3), (5, 3)] {
         let options = ConvOptions {
-            stride: vec![1; 2],
-            padding: vec![(kernel / 2, kernel / 2); 2],
-            dilation: vec![1; 2],
+            stride: [1; 2].into(),
+            padding: [(kernel / 2, kernel / 2); 2].into(),
+            dilation: [1; 2].into(),
             groups,
         };
         let weight = tensor::<B, f32>(

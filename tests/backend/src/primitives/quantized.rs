@@ -107,8 +107,12 @@ pub fn zeros_of_batches<B: Backend>() {
 
 pub fn convolutions<B: Backend>() {
     let (u8, i8) = (DType::U8, DType::I8);
-    let options =
-        ConvOptions { stride: vec![1, 2], padding: vec![(1, 0), (2, 1)], dilation: vec![2, 1], groups: 2 };
+    let options = ConvOptions {
+        stride: [1, 2].into(),
+        padding: [(1, 0), (2, 1)].into(),
+        dilation: [2, 1].into(),
+        groups: 2,
+    };
     for (of_x, of_weight, channels, outputs) in [(u8, i8, 6, 34), (i8, u8, 8, 20), (u8, u8, 4, 6)] {
         let inner = channels / 2;
         let (x, weight) = (side(of_x, &[2, channels, 9, 11], 1), side(of_weight, &[outputs, inner, 3, 2], 2));

@@ -88,9 +88,9 @@ impl Case {
             .collect();
         self.products(|o, w, i| expected[o] += weight[w] * x[i]);
         let options = ConvOptions {
-            stride: self.stride.clone(),
-            padding: self.padding.clone(),
-            dilation: self.dilation.clone(),
+            stride: self.stride.clone().into(),
+            padding: self.padding.clone().into(),
+            dilation: self.dilation.clone().into(),
             groups: self.groups,
         };
         let out = B::conv(
@@ -117,10 +117,10 @@ impl Case {
             })
             .collect();
         let options = ConvTransposeOptions {
-            stride: self.stride.clone(),
-            padding: self.padding.clone(),
+            stride: self.stride.clone().into(),
+            padding: self.padding.clone().into(),
             output_padding,
-            dilation: self.dilation.clone(),
+            dilation: self.dilation.clone().into(),
             groups: self.groups,
         };
         let out = B::conv_transpose(
@@ -185,10 +185,10 @@ pub fn convolution_3d<B: Backend>() {
 
 pub fn transposed<B: Backend>() {
     let options = ConvTransposeOptions {
-        stride: vec![2],
-        padding: vec![(0, 0)],
-        output_padding: vec![1],
-        dilation: vec![1],
+        stride: [2].into(),
+        padding: [(0, 0)].into(),
+        output_padding: [1].into(),
+        dilation: [1].into(),
         groups: 1,
     };
     let x = tensor::<B, f32>(&[1., 2.], &[1, 1, 2]);
@@ -200,10 +200,10 @@ pub fn transposed<B: Backend>() {
 
 fn options(kernel: usize, stride: usize, padding: (usize, usize), ceil_mode: bool) -> PoolOptions {
     PoolOptions {
-        kernel: vec![kernel; 2],
-        stride: vec![stride; 2],
-        padding: vec![padding; 2],
-        dilation: vec![1; 2],
+        kernel: [kernel; 2].into(),
+        stride: [stride; 2].into(),
+        padding: [padding; 2].into(),
+        dilation: [1; 2].into(),
         ceil_mode,
     }
 }
@@ -220,7 +220,7 @@ pub fn pooling<B: Backend>() {
     assert_eq!(read::<B, f32>(include), [0., 0.75, 0.75, 3., 7.5, 4.5, 3., 6.75, 3.75]);
     let norm = B::pool(PoolOp::Lp { p: 2 }, tensor::<B, f32>(&[3., -4., 0., 0.], &[1, 1, 2, 2]), &plain);
     assert_close(&read::<B, f32>(norm), &[5.], 1e-6);
-    let dilated = PoolOptions { dilation: vec![2; 2], ..options(2, 1, (0, 0), false) };
+    let dilated = PoolOptions { dilation: [2; 2].into(), ..options(2, 1, (0, 0), false) };
     assert_eq!(read::<B, f32>(B::pool(PoolOp::Max, x(), &dilated)), [10., 11., 14., 15.]);
     let negative =
         B::pool(PoolOp::Max, tensor::<B, f32>(&[-5.], &[1, 1, 1, 1]), &options(3, 1, (1, 1), false));

@@ -116,8 +116,8 @@ pub fn interpolate<B: Backend>() {
         let output_size = case.tensors["out"].shape.clone();
         let ratios = output_size.iter().zip(x.dims()).map(|(&to, from)| to as f64 / from as f64).collect();
         let options = InterpolateOptions {
-            output_size,
-            scales: case.floats("scales").unwrap_or(ratios),
+            output_size: output_size.into(),
+            scales: case.floats("scales").unwrap_or(ratios).into(),
             mode: match case.args["mode"].as_str() {
                 "nearest" => {
                     InterpolateMode::Nearest(match case.args.get("nearest_mode").map(String::as_str) {

@@ -143,9 +143,9 @@ macro_rules! conv {
                 let kernel = Spatial::array(self.kernel_size);
                 let size: [usize; $dims] = input.dims();
                 ConvOptions {
-                    stride: stride.to_vec(),
+                    stride: stride.into(),
                     padding: self.padding.resolve(&size[2..], &kernel, &dilation, &stride),
-                    dilation: dilation.to_vec(),
+                    dilation: dilation.into(),
                     groups: self.groups,
                 }
             }

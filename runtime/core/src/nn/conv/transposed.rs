@@ -99,10 +99,10 @@ macro_rules! conv_transpose {
             /// `[batch, channels_in, spatial…]` to `[batch, channels_out, spatial…]`.
             pub fn forward(&self, input: Tensor<B, $dims>) -> Tensor<B, $dims> {
                 let options = ConvTransposeOptions {
-                    stride: Spatial::array(self.stride).to_vec(),
+                    stride: Spatial::array(self.stride).into(),
                     padding: Spatial::array(self.padding).iter().map(|&p| (p, p)).collect(),
-                    output_padding: Spatial::array(self.padding_out).to_vec(),
-                    dilation: Spatial::array(self.dilation).to_vec(),
+                    output_padding: Spatial::array(self.padding_out).into(),
+                    dilation: Spatial::array(self.dilation).into(),
                     groups: self.groups,
                 };
                 module::conv_transpose(input, self.weight.val(), self.bias.as_ref().map(Param::val), options)

@@ -3,23 +3,22 @@
 use super::{PaddingConfig1d, PaddingConfig2d, PaddingConfig3d, display::layer_display};
 use crate::config::Config;
 use crate::module::{Ignored, Module};
-use crate::tensor::{PoolOp, PoolOptions, Tensor, backend::Backend, module};
-use alloc::vec::Vec;
+use crate::tensor::{Dims, PoolOp, PoolOptions, Tensor, backend::Backend, module};
 
 /// Burn has plain numbers in 1-D layers, arrays elsewhere.
 trait Sizes {
-    fn sizes(&self) -> Vec<usize>;
+    fn sizes(&self) -> Dims;
 }
 
 impl Sizes for usize {
-    fn sizes(&self) -> Vec<usize> {
-        [*self].to_vec()
+    fn sizes(&self) -> Dims {
+        [*self].into()
     }
 }
 
 impl<const N: usize> Sizes for [usize; N] {
-    fn sizes(&self) -> Vec<usize> {
-        self.to_vec()
+    fn sizes(&self) -> Dims {
+        (*self).into()
     }
 }
 
@@ -191,7 +190,7 @@ macro_rules! avg_pool {
             /// `[batch, channels, spatial…]` to the same with fewer spatial elements.
             pub fn forward<B: Backend>(&self, input: Tensor<B, $dims>) -> Tensor<B, $dims> {
                 let (kernel, stride) = (self.kernel_size.sizes(), self.stride.sizes());
-                let dilation = alloc::vec![1; kernel.len()];
+                let dilation = Dims::repeat(1, kernel.len());
                 let size: [usize; $dims] = input.dims();
                 let padding = self.padding.resolve(&size[2..], &kernel, &dilation, &stride);
                 let options = PoolOptions { kernel, stride, padding, dilation, ceil_mode: self.ceil_mode };

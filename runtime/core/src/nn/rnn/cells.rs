@@ -4,7 +4,7 @@ use super::GateController;
 use crate::module::{Param, Parameter};
 use crate::nn::Activation;
 use crate::tensor::module::{self, RnnInputs};
-use crate::tensor::{RnnDirection, RnnKind, RnnOptions, Tensor, backend::Backend};
+use crate::tensor::{InlineVec, RnnDirection, RnnKind, RnnOptions, Tensor, backend::Backend};
 use alloc::vec::Vec;
 
 /// The cells of one layer, in one direction or both.
@@ -85,12 +85,15 @@ impl<B: Backend> Cells<'_, B> {
         hidden_size: usize,
     ) -> (Tensor<B, 4>, Tensor<B, 3>, Option<Tensor<B, 3>>) {
         let directions = self.direction.count();
-        let functions: Option<Vec<_>> = self.activations.iter().map(|layer| layer.function()).collect();
+        let functions: Option<InlineVec<_>> = self.activations.iter().map(|layer| layer.function()).collect();
         let options = RnnOptions {
             kind: self.kind,
             direction: self.direction,
             hidden_size,
-            activations: functions.as_deref().unwrap_or(self.kind.activations()).repeat(directions),
+            activations: InlineVec::repeated(
+                functions.as_deref().unwrap_or(self.kind.activations()),
+                directions,
+            ),
             clip: None,
             state_clip: self.state_clip,
             batch_first: self.batch_first,

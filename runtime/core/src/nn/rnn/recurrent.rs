@@ -4,7 +4,7 @@ use crate::config::Config;
 use crate::module::{Ignored, Module, Param};
 use crate::nn::{Initializer, display::layer_display};
 use crate::tensor::module::{self, RnnInputs};
-use crate::tensor::{Int, RnnDirection, RnnKind, RnnOptions, Tensor, backend::Backend};
+use crate::tensor::{InlineVec, Int, RnnDirection, RnnKind, RnnOptions, Tensor, backend::Backend};
 
 /// Configuration of [`Recurrent`].
 #[derive(Config, Debug)]
@@ -147,7 +147,7 @@ impl<B: Backend> Recurrent<B> {
             kind: *self.kind,
             direction: *self.direction,
             hidden_size: self.recurrent.lazy_shape()[2],
-            activations: self.kind.activations().repeat(self.direction.count()),
+            activations: InlineVec::repeated(self.kind.activations(), self.direction.count()),
             clip: None,
             state_clip: None,
             batch_first: self.batch_first,

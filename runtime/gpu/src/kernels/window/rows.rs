@@ -336,7 +336,7 @@ fn packed<R: Runtime>(weight: GpuTensor<R>, of: &Convolution, channels: usize) -
         let strides = [input * output * window, channels * to, from, 1, to];
         let blocked = Layout {
             shape: Shape::from([of.groups, output / channels, input, window, channels]),
-            strides: strides.map(|stride| stride as isize).to_vec(),
+            strides: strides.map(|stride| stride as isize).into(),
             offset: weight.layout.offset,
         };
         elementwise::copy(&weight.clone().with_layout(blocked)).memory

@@ -71,12 +71,8 @@ const CASES: [Case; 21] = [
 ];
 
 fn shape_of((x, weight, stride, padding, dilation, groups): Case) -> ConvShape {
-    let options = ConvOptions {
-        stride: stride.to_vec(),
-        padding: padding.to_vec(),
-        dilation: dilation.to_vec(),
-        groups,
-    };
+    let options =
+        ConvOptions { stride: stride.into(), padding: padding.into(), dilation: dilation.into(), groups };
     ConvShape::new(x, weight, &options)
 }
 

@@ -71,9 +71,9 @@ proptest! {
         let width = image.1.max(extents[1].saturating_sub(padding.1.0 + padding.1.1));
         let first = points(batch, ic, oc, [height, width]);
         let options = ConvOptions {
-            stride: vec![stride.0, stride.1],
-            padding: vec![padding.0, padding.1],
-            dilation: vec![dilation.0, dilation.1],
+            stride: [stride.0, stride.1].into(),
+            padding: [padding.0, padding.1].into(),
+            dilation: [dilation.0, dilation.1].into(),
             groups: oc,
         };
         let second = ConvShape::new(&[batch, oc, height, width], &[oc, 1, kernel.0, kernel.1], &options);

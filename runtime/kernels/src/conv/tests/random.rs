@@ -40,9 +40,9 @@ proptest! {
     ) {
         let sizes = |f: fn(&Dim) -> usize| dims.iter().map(f).collect::<Vec<_>>();
         let options = ConvOptions {
-            stride: sizes(|d| d.2),
+            stride: sizes(|d| d.2).into(),
             padding: dims.iter().map(|d| d.3).collect(),
-            dilation: sizes(|d| d.4),
+            dilation: sizes(|d| d.4).into(),
             groups,
         };
         let x = [&[batch, groups * ic], &sizes(|d| d.0)[..]].concat();
@@ -58,9 +58,9 @@ proptest! {
         padding in (0usize..3, 0usize..3, 0usize..3, 0usize..3),
     ) {
         let options = ConvOptions {
-            stride: vec![1; 2],
-            padding: vec![(padding.0, padding.1), (padding.2, padding.3)],
-            dilation: vec![1; 2],
+            stride: [1; 2].into(),
+            padding: [(padding.0, padding.1), (padding.2, padding.3)].into(),
+            dilation: [1; 2].into(),
             groups: 1,
         };
         let shape = ConvShape::new(&[batch, ic, height, width], &[oc, ic, 3, 3], &options);

@@ -4,7 +4,7 @@ use super::{resize, zeros};
 use crate::backend::{Backend, Primitive, SliceRange};
 use crate::compose::calc::{T, along, mul, reshape, weights};
 use crate::compose::resize::adaptive_taps;
-use crate::{ConvTransposeOptions, PadMode, PoolOp, PoolOptions, Scalar, ScatterOp, Shape, trace};
+use crate::{ConvTransposeOptions, InlineVec, PadMode, PoolOp, PoolOptions, Scalar, ScatterOp, Shape, trace};
 use alloc::{vec, vec::Vec};
 
 /// Default of [`Backend::max_pool_gradient`]: each gradient goes to where its maximum stood.
@@ -85,8 +85,8 @@ fn spread<B: Backend>(windows: T<B>, input: &Shape, options: &PoolOptions) -> T<
     );
     let whole = ConvTransposeOptions {
         stride: options.stride.clone(),
-        padding: vec![(0, 0); spatial],
-        output_padding: vec![0; spatial],
+        padding: InlineVec::repeat((0, 0), spatial),
+        output_padding: InlineVec::repeat(0, spatial),
         dilation: options.dilation.clone(),
         groups: 1,
     };
