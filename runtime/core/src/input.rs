@@ -1,7 +1,7 @@
 //! What generated code calls beside tensors and layers: checks of inputs, reads of the device.
 
 use crate::tensor::backend::Backend;
-use crate::tensor::{BasicOps, Tensor, TensorData, TensorKind};
+use crate::tensor::{BasicOps, InlineVec, Tensor, TensorData, TensorKind};
 use alloc::{format, string::String, vec::Vec};
 
 /// One declared input of a model.
@@ -41,7 +41,7 @@ pub struct InputError {
 /// # Errors
 /// The first input that has another shape, or another size where one symbol stands twice.
 pub fn check_inputs(specs: &[InputSpec], inputs: &[&[usize]]) -> Result<(), InputError> {
-    let mut symbols: Vec<(&str, usize, &str)> = Vec::new();
+    let mut symbols: InlineVec<(&str, usize, &str)> = InlineVec::new();
     for (spec, &dims) in specs.iter().zip(inputs) {
         let fits = spec.dims.len() == dims.len()
             && spec.dims.iter().zip(dims).all(|(declared, &size)| match declared {

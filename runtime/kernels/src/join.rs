@@ -3,9 +3,9 @@
 
 use crate::simd::dispatched;
 use crate::threads::{SharedMut, parallel_for};
-use alloc::vec::Vec;
 use bytemuck::Pod;
 use core::ops::Range;
+use kiln_types::InlineVec;
 
 /// Rows of one length.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +47,7 @@ pub fn join_rows<T: Pod + Send + Sync>(rows: usize, sources: &[JoinedRows<'_, T>
         step: source.step * size,
         len: source.len * size,
     };
-    let places: Vec<Place> = sources.iter().map(place).collect();
+    let places: InlineVec<Place> = sources.iter().map(place).collect();
     let out: SharedMut<'_, u8> = SharedMut::new(bytemuck::cast_slice_mut(out));
     let work = width * size / 32 + 2 * sources.len() + 1;
     parallel_for(rows, work, |range| {

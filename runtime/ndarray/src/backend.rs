@@ -2,7 +2,7 @@
 
 use crate::ops;
 use crate::ops::conv::End;
-use crate::order::one_order;
+use crate::order::into_one_order;
 use crate::tensor::NdArrayTensor;
 use alloc::{string::String, vec::Vec};
 use core::fmt::Debug;
@@ -316,12 +316,12 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
 
     fn elementwise(
         expression: &Expression,
-        operands: Vec<NdArrayTensor>,
+        mut operands: Vec<NdArrayTensor>,
         parameters: &[Scalar],
     ) -> Vec<NdArrayTensor> {
         // Positions are counted along the dims as they are.
         let counts = expression.steps.iter().any(|step| matches!(step, Step::Iota(..)));
-        let (operands, moved) = if counts { (operands, false) } else { one_order(operands) };
+        let moved = !counts && into_one_order(&mut operands);
         let results = match ops::program::elementwise(expression, operands, parameters) {
             Ok(results) => results,
             Err(operands) => compose::elementwise::<Self>(expression, operands, parameters),

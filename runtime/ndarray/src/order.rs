@@ -5,7 +5,6 @@
 //! turned around between its layers.
 
 use crate::tensor::NdArrayTensor;
-use alloc::vec::Vec;
 use kiln_tensor::backend::Layout;
 
 /// Where a dim is once the channels are last.
@@ -29,30 +28,21 @@ impl NdArrayTensor {
     }
 }
 
-/// Runs an operation that treats all dims alike on tensors of one rank: with their channels last if any has them so.
-pub(crate) fn in_one_order(
-    tensors: Vec<NdArrayTensor>,
-    operation: impl FnOnce(Vec<NdArrayTensor>) -> NdArrayTensor,
-) -> NdArrayTensor {
-    let (tensors, moved) = one_order(tensors);
-    let result = operation(tensors);
-    if moved { result.channels_first() } else { result }
-}
-
-/// Tensors of one rank in one order of their memory, and whether that is with dim 1 moved last.
-pub(crate) fn one_order(tensors: Vec<NdArrayTensor>) -> (Vec<NdArrayTensor>, bool) {
+/// Turns tensors of one rank to one order of their memory: with dim 1 moved last if any has it so, as is said then.
+pub(crate) fn into_one_order(tensors: &mut [NdArrayTensor]) -> bool {
     let rank = tensors.first().map_or(0, |tensor| tensor.dims().len());
     let one_rank = tensors.iter().all(|tensor| tensor.dims().len() == rank);
     if !one_rank || !tensors.iter().any(|tensor| tensor.layout().is_channels_last()) {
-        return (tensors, false);
+        return false;
     }
     let largest = tensors.iter().map(NdArrayTensor::len).max();
-    let moved = |tensor: NdArrayTensor| {
-        let whole = Some(tensor.len()) == largest;
-        let tensor = tensor.channels_last();
+    for tensor in tensors {
+        tensor.change_layout(Layout::into_channels_last);
         // Walking an image against its order takes longer than turning it around. What would now count as channels last
         // (a row-major operand of rank 3) would be moved again, for ever.
-        if whole || tensor.layout().is_channels_last() { tensor.into_contiguous() } else { tensor }
-    };
-    (tensors.into_iter().map(moved).collect(), true)
+        if Some(tensor.len()) == largest || tensor.layout().is_channels_last() {
+            tensor.make_contiguous();
+        }
+    }
+    true
 }

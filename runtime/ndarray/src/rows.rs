@@ -1,12 +1,12 @@
 //! Walking several strided operands of one shape row by row.
 
-use alloc::vec::Vec;
+use kiln_tensor::InlineVec;
 use kiln_tensor::backend::Layout;
 
 /// The rows of `N` operands of one shape: dims that all operands walk alike are merged, the innermost is the row.
 pub(crate) struct Rows<const N: usize> {
     /// Outer dims with each operand's stride, outermost first.
-    outer: Vec<(usize, [isize; N])>,
+    outer: InlineVec<(usize, [isize; N])>,
     /// Elements in a row.
     pub(crate) len: usize,
     /// Each operand's stride within a row.
@@ -19,7 +19,7 @@ impl<const N: usize> Rows<N> {
     /// Rows of layouts of one shape.
     pub(crate) fn new(layouts: [&Layout; N]) -> Self {
         let dims = &layouts[0].shape.dims;
-        let mut outer: Vec<(usize, [isize; N])> = Vec::with_capacity(dims.len());
+        let mut outer: InlineVec<(usize, [isize; N])> = InlineVec::new();
         for (i, &dim) in dims.iter().enumerate() {
             let strides = core::array::from_fn(|k| layouts[k].strides[i]);
             match outer.last_mut() {

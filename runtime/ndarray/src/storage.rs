@@ -2,9 +2,10 @@
 
 use crate::ops::Pointwise;
 use crate::sync::{Mutex, Once};
-use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use alloc::{sync::Arc, vec::Vec};
 use bytemuck::Pod;
 use core::any::Any;
+use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, Ordering};
 use kiln_kernels::memory::{Block, LINE};
 use kiln_tensor::Bytes;
@@ -16,9 +17,14 @@ const CLASSES: usize = 160;
 /// once before: a training step frees what it kept, and the next one wants it again.
 const RETAINED_LIMIT: usize = 512 << 20;
 
-/// Freed buffers by size class.
+/// Headers of storages that the pool keeps: more than a network has tensors at a time.
+const RETAINED_HEADERS: usize = 4096;
+
+/// Freed buffers by size class, and headers of freed storages.
 struct Pool {
     free: [Vec<Block>; CLASSES],
+    /// Storages without contents.
+    headers: Vec<Arc<Storage>>,
     /// Bytes in freed buffers.
     retained: usize,
     /// Bytes in buffers in use.
@@ -27,8 +33,7 @@ struct Pool {
     most: usize,
 }
 
-static POOL: Mutex<Pool> =
-    Mutex::new(Pool { free: [const { Vec::new() }; CLASSES], retained: 0, live: 0, most: 0 });
+static POOL: Mutex<Pool> = Mutex::new(Pool::new());
 
 /// The smallest class that holds `lines`, and how many lines it has: 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, ….
 fn class_of(lines: usize) -> (usize, usize) {
@@ -41,6 +46,10 @@ fn class_of(lines: usize) -> (usize, usize) {
 }
 
 impl Pool {
+    const fn new() -> Self {
+        Self { free: [const { Vec::new() }; CLASSES], headers: Vec::new(), retained: 0, live: 0, most: 0 }
+    }
+
     /// A buffer of the class, which has this many lines, or one up to twice its size; nothing if one has to be made.
     fn take(&mut self, class: usize, lines: usize) -> Option<Block> {
         let last = (class + 4).min(CLASSES - 1);
@@ -86,6 +95,10 @@ impl Buffer {
         )
     }
 
+    fn empty() -> Self {
+        Self { block: Block::zeroed(0), len: 0 }
+    }
+
     #[inline(never)]
     fn of_bytes(len: usize) -> Self {
         let (class, lines) = class_of(len.div_ceil(LINE));
@@ -124,36 +137,8 @@ pub(crate) enum Memory {
     Owned(Buffer),
     /// Someone else's: a mapped record, or data that the user handed over.
     Shared(Bytes),
-    /// Our own, once somebody reads it.
-    Deferred(Box<Deferred>),
-}
-
-/// The result of a convolution that is computed when somebody reads it: a depthwise convolution that alone would may do without.
-pub(crate) struct Deferred {
-    /// Until there is a result.
-    work: Mutex<Option<Pointwise>>,
-    result: Once<Buffer>,
-}
-
-impl Deferred {
-    pub(crate) fn new(work: Pointwise) -> Self {
-        Self { work: Mutex::new(Some(work)), result: Once::new() }
-    }
-
-    fn buffer(&self) -> &Buffer {
-        self.result.get_or(|| {
-            self.work.with(|work| {
-                let buffer = work.as_ref().expect("work is there until its result is").run();
-                *work = None;
-                buffer
-            })
-        })
-    }
-
-    fn take_buffer(&mut self) -> Buffer {
-        self.buffer();
-        core::mem::replace(&mut self.result, Once::new()).into_inner().expect("a result that was computed")
-    }
+    /// Our own, once somebody reads it: until then the storage has the work that yields it.
+    Deferred(Once<Buffer>),
 }
 
 /// Prepared forms kept per storage; a weight that is used in more ways than this is not worth preparing.
@@ -165,14 +150,108 @@ type Prepared = Arc<dyn Any + Send + Sync>;
 /// The memory that one or more tensors view.
 pub(crate) struct Storage {
     memory: Memory,
+    /// What yields [`Memory::Deferred`], until there is a result.
+    work: Mutex<Option<Pointwise>>,
     prepared: Mutex<Vec<Prepared>>,
     /// Whether the contents are a weight, which lives long.
     weight: AtomicBool,
 }
 
-impl Storage {
+/// A storage and those who share it. Once the last one is gone, its header waits in the pool for other contents, as its buffer does.
+#[derive(Clone)]
+pub(crate) struct SharedStorage(
+    /// There until it is dropped.
+    Option<Arc<Storage>>,
+);
+
+impl SharedStorage {
     pub(crate) fn new(memory: Memory) -> Self {
-        Self { memory, prepared: Mutex::new(Vec::new()), weight: AtomicBool::new(false) }
+        Self::with(memory, None)
+    }
+
+    /// A storage whose contents a convolution computes when somebody reads them: a depthwise convolution that alone would may do without.
+    pub(crate) fn deferred(work: Pointwise) -> Self {
+        Self::with(Memory::Deferred(Once::new()), Some(work))
+    }
+
+    fn with(memory: Memory, work: Option<Pointwise>) -> Self {
+        let kept = POOL.with(|pool| pool.headers.pop());
+        let mut header = kept.unwrap_or_else(|| Arc::new(Storage::empty()));
+        match Arc::get_mut(&mut header) {
+            Some(storage) => {
+                storage.memory = memory;
+                if work.is_some() {
+                    *storage.work.get_mut() = work;
+                }
+            }
+            None => unreachable!("nobody else has a header that is new or was in the pool"),
+        }
+        Self(Some(header))
+    }
+
+    fn header(&self) -> &Arc<Storage> {
+        match &self.0 {
+            Some(header) => header,
+            None => unreachable!("only `drop` takes the header"),
+        }
+    }
+
+    /// The storage, if nobody else has it.
+    pub(crate) fn get_mut(&mut self) -> Option<&mut Storage> {
+        self.0.as_mut().and_then(Arc::get_mut)
+    }
+
+    /// A number that no other storage has meanwhile.
+    pub(crate) fn address(&self) -> usize {
+        Arc::as_ptr(self.header()).addr()
+    }
+}
+
+impl Deref for SharedStorage {
+    type Target = Storage;
+
+    fn deref(&self) -> &Storage {
+        self.header()
+    }
+}
+
+impl Drop for SharedStorage {
+    fn drop(&mut self) {
+        let Some(mut header) = self.0.take() else { return };
+        // Of two that go at once neither may be the last: then the header is freed.
+        let Some(storage) = Arc::get_mut(&mut header) else { return };
+        storage.clear();
+        let _refused = POOL.with(|pool| {
+            if pool.headers.len() >= RETAINED_HEADERS {
+                return Some(header);
+            }
+            pool.headers.push(header);
+            None
+        });
+    }
+}
+
+impl Storage {
+    fn empty() -> Self {
+        Self {
+            memory: Memory::Owned(Buffer::empty()),
+            work: Mutex::new(None),
+            prepared: Mutex::new(Vec::new()),
+            weight: AtomicBool::new(false),
+        }
+    }
+
+    /// Leaves nothing in it.
+    fn clear(&mut self) {
+        self.memory = Memory::Owned(Buffer::empty());
+        *self.work.get_mut() = None;
+        self.forget_weight();
+    }
+
+    /// The contents are no longer the weight that they were, if they were one.
+    fn forget_weight(&mut self) {
+        *self.prepared.get_mut() = Vec::new();
+        *self.weight.get_mut() = false;
     }
 
     /// Says that the contents are a weight: prepared forms are kept from now on.
@@ -219,34 +298,50 @@ impl Storage {
         bytemuck::cast_slice(match &self.memory {
             Memory::Owned(buffer) => buffer.bytes(),
             Memory::Shared(bytes) => bytes,
-            Memory::Deferred(deferred) => deferred.buffer().bytes(),
+            Memory::Deferred(result) => self.computed(result).bytes(),
         })
+    }
+
+    /// The result of the work, which is done if it is not yet.
+    fn computed<'a>(&self, result: &'a Once<Buffer>) -> &'a Buffer {
+        result.get_or(|| {
+            self.work.with(|work| {
+                let buffer = work.as_ref().expect("work is there until its result is").run();
+                *work = None;
+                buffer
+            })
+        })
+    }
+
+    /// The memory, once what waited is done.
+    fn take_memory(&mut self) -> Memory {
+        if let Memory::Deferred(result) = &self.memory {
+            self.computed(result);
+        }
+        match core::mem::replace(&mut self.memory, Memory::Owned(Buffer::empty())) {
+            Memory::Deferred(result) => {
+                Memory::Owned(result.into_inner().expect("a result that was computed"))
+            }
+            memory @ (Memory::Owned(_) | Memory::Shared(_)) => memory,
+        }
     }
 
     /// Whether the contents are yet to be computed.
     pub(crate) fn is_waiting(&self) -> bool {
-        match &self.memory {
-            Memory::Deferred(deferred) => deferred.work.with(|work| work.is_some()),
-            Memory::Owned(_) | Memory::Shared(_) => false,
-        }
+        matches!(self.memory, Memory::Deferred(_)) && self.work.with(|work| work.is_some())
     }
 
     /// Takes the work of which the contents would be the result, if they are not there and the work is wanted. Then nobody may read them any more.
-    pub(crate) fn take_deferred(&mut self, wanted: impl FnOnce(&Pointwise) -> bool) -> Option<Pointwise> {
-        match &self.memory {
-            Memory::Deferred(deferred) => {
-                deferred.work.with(|work| if wanted(work.as_ref()?) { work.take() } else { None })
-            }
-            Memory::Owned(_) | Memory::Shared(_) => None,
-        }
+    pub(crate) fn take_work(&mut self, wanted: impl FnOnce(&Pointwise) -> bool) -> Option<Pointwise> {
+        let work = self.work.get_mut();
+        if wanted(work.as_ref()?) { work.take() } else { None }
     }
 
     /// The owned buffer, to be written: the contents are another weight then, or none.
     pub(crate) fn buffer_mut(&mut self) -> Option<&mut Buffer> {
-        self.prepared = Mutex::new(Vec::new());
-        self.weight = AtomicBool::new(false);
-        if let Memory::Deferred(deferred) = &mut self.memory {
-            self.memory = Memory::Owned(deferred.take_buffer());
+        self.forget_weight();
+        if matches!(self.memory, Memory::Deferred(_)) {
+            self.memory = self.take_memory();
         }
         match &mut self.memory {
             Memory::Owned(buffer) => Some(buffer),
@@ -259,12 +354,12 @@ impl Storage {
         matches!(self.memory, Memory::Shared(_))
     }
 
-    /// Gives the memory up.
-    pub(crate) fn into_bytes(self) -> Bytes {
-        match self.memory {
+    /// Takes the contents out.
+    pub(crate) fn take_bytes(&mut self) -> Bytes {
+        match self.take_memory() {
             Memory::Owned(buffer) => Bytes::from_owner(buffer),
             Memory::Shared(bytes) => bytes,
-            Memory::Deferred(mut deferred) => Bytes::from_owner(deferred.take_buffer()),
+            Memory::Deferred(_) => unreachable!("what waited is done"),
         }
     }
 }
@@ -299,12 +394,8 @@ mod tests {
     fn the_pool_keeps_what_was_in_use() {
         let (_, lines) = class_of(100);
         let bytes = lines * LINE;
-        let mut pool = Pool {
-            free: [const { Vec::new() }; CLASSES],
-            retained: RETAINED_LIMIT,
-            live: 2 * bytes,
-            most: RETAINED_LIMIT + 2 * bytes,
-        };
+        let (live, most) = (2 * bytes, RETAINED_LIMIT + 2 * bytes);
+        let mut pool = Pool { retained: RETAINED_LIMIT, live, most, ..Pool::new() };
         for _ in 0..2 {
             assert!(pool.give(Block::zeroed(bytes)).is_none());
         }

@@ -13,6 +13,10 @@ mod imp {
         pub(crate) fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
             f(&mut self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
         }
+
+        pub(crate) fn get_mut(&mut self) -> &mut T {
+            self.0.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner)
+        }
     }
 
     /// A value that is made when it is first wanted.
@@ -45,6 +49,10 @@ mod imp {
 
         pub(crate) fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
             f(&mut self.0.lock())
+        }
+
+        pub(crate) fn get_mut(&mut self) -> &mut T {
+            self.0.get_mut()
         }
     }
 

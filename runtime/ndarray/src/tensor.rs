@@ -1,8 +1,8 @@
 //! The tensor of this backend.
 
 use crate::ops::{Pointwise, copy};
-use crate::storage::{Buffer, Deferred, Memory, Storage};
-use alloc::{boxed::Box, sync::Arc};
+use crate::storage::{Buffer, Memory, SharedStorage};
+use alloc::sync::Arc;
 use bytemuck::Pod;
 use core::fmt;
 use kiln_kernels::InOut;
@@ -16,7 +16,7 @@ const MOST_COPIED: usize = 16 << 10;
 /// A tensor in memory: a shared storage seen through a layout.
 #[derive(Clone)]
 pub struct NdArrayTensor {
-    storage: Arc<Storage>,
+    storage: SharedStorage,
     layout: Layout,
     dtype: DType,
 }
@@ -31,7 +31,7 @@ impl Primitive for NdArrayTensor {
     }
 
     fn waiting(&self) -> Option<usize> {
-        self.storage.is_waiting().then(|| Arc::as_ptr(&self.storage).addr())
+        self.storage.is_waiting().then(|| self.storage.address())
     }
 
     fn complete(&self) {
@@ -49,24 +49,26 @@ impl NdArrayTensor {
     /// A tensor over filled memory. Every operation ends in it: compiled once, not into each.
     #[inline(never)]
     pub(crate) fn from_buffer(buffer: Buffer, shape: Shape, dtype: DType) -> Self {
-        let storage = Arc::new(Storage::new(Memory::Owned(buffer)));
+        let storage = SharedStorage::new(Memory::Owned(buffer));
         Self { storage, layout: Layout::contiguous(shape), dtype }
     }
 
     /// A row-major tensor that a convolution computes when somebody reads it.
     pub(crate) fn deferred(work: Pointwise, shape: Shape) -> Self {
-        let storage = Arc::new(Storage::new(Memory::Deferred(Box::new(Deferred::new(work)))));
+        let storage = SharedStorage::deferred(work);
         Self { storage, layout: Layout::contiguous(shape), dtype: DType::F32 }
     }
 
     /// The convolution that would compute this tensor, if nobody else can read it and the convolution is wanted; otherwise the tensor.
-    #[allow(clippy::result_large_err, reason = "what comes back is the operand, no error; it is large where pointers have 64 bits")]
+    #[allow(
+        clippy::result_large_err,
+        reason = "what comes back is the operand, no error; it is large where pointers have 64 bits"
+    )]
     pub(crate) fn into_deferred(
         mut self,
         wanted: impl FnOnce(&Pointwise) -> bool,
     ) -> Result<Pointwise, Self> {
-        let storage = Arc::get_mut(&mut self.storage);
-        storage.and_then(|storage| storage.take_deferred(wanted)).ok_or(self)
+        self.storage.get_mut().and_then(|storage| storage.take_work(wanted)).ok_or(self)
     }
 
     /// A new row-major tensor whose elements `fill` writes, all of them: the memory has arbitrary contents before.
@@ -106,19 +108,19 @@ impl NdArrayTensor {
             buffer.as_mut().copy_from_slice(&bytes);
             return Self::from_buffer(buffer, shape, dtype);
         }
-        let storage = Arc::new(Storage::new(Memory::Shared(bytes)));
+        let storage = SharedStorage::new(Memory::Shared(bytes));
         Self { storage, layout: Layout::contiguous(shape), dtype }
     }
 
     /// The elements as data; takes the memory over when nobody else holds it.
     pub(crate) fn into_data(self) -> TensorData {
-        let tensor = self.into_contiguous();
+        let mut tensor = self.into_contiguous();
         let range = tensor.byte_range();
-        let (shape, dtype) = (tensor.layout.shape.dims, tensor.dtype);
-        let bytes = match Arc::try_unwrap(tensor.storage) {
-            Ok(storage) => storage.into_bytes(),
-            Err(storage) => Bytes::from_vec(storage.slice::<u8>()[range.clone()].to_vec()),
+        let bytes = match tensor.storage.get_mut() {
+            Some(storage) => storage.take_bytes(),
+            None => Bytes::from_vec(tensor.storage.slice::<u8>()[range.clone()].to_vec()),
         };
+        let (shape, dtype) = (tensor.layout.shape.dims, tensor.dtype);
         let bytes = if bytes.len() == range.len() { bytes } else { bytes.slice(range).unwrap_or_default() };
         TensorData { bytes, shape: shape.into_vec(), dtype }
     }
@@ -158,6 +160,12 @@ impl NdArrayTensor {
         Self { layout: change(self.layout), ..self }
     }
 
+    /// Changes the layout through which the storage is seen.
+    pub(crate) fn change_layout(&mut self, change: impl FnOnce(Layout) -> Layout) {
+        let layout = core::mem::replace(&mut self.layout, Layout::contiguous(Shape::default()));
+        self.layout = change(layout);
+    }
+
     /// The same bytes as another dtype of equal size.
     pub(crate) fn with_dtype(self, dtype: DType) -> Self {
         debug_assert_eq!(self.dtype.size(), dtype.size());
@@ -189,9 +197,16 @@ impl NdArrayTensor {
         if self.layout.is_contiguous() { self } else { copy::contiguous(&self) }
     }
 
+    /// [`NdArrayTensor::into_contiguous`] where the tensor stands.
+    pub(crate) fn make_contiguous(&mut self) {
+        if !self.layout.is_contiguous() {
+            *self = copy::contiguous(self);
+        }
+    }
+
     /// Whether this tensor alone holds its memory and may write to it.
     pub(crate) fn is_writable(&mut self) -> bool {
-        self.layout.is_contiguous() && !self.storage.is_shared() && Arc::get_mut(&mut self.storage).is_some()
+        self.layout.is_contiguous() && !self.storage.is_shared() && self.storage.get_mut().is_some()
     }
 
     /// The elements for writing, if [`NdArrayTensor::is_writable`].
@@ -199,7 +214,7 @@ impl NdArrayTensor {
         if !self.layout.is_contiguous() {
             return None;
         }
-        let buffer = Arc::get_mut(&mut self.storage)?.buffer_mut()?;
+        let buffer = self.storage.get_mut()?.buffer_mut()?;
         if self.layout.is_empty() {
             return Some(&mut []);
         }

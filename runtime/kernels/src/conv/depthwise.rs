@@ -53,7 +53,7 @@ fn one_each(shape: &ConvShape, x: &[f32], weight: &[f32], end: &End<'_>, out: &m
 pub(super) struct Depthwise<'a> {
     shape: &'a ConvShape,
     weight: &'a [f32],
-    lines: Lines,
+    lines: Lines<'a>,
     kernels: Kernels,
     bias: Option<&'a [f32]>,
     low: f32,
@@ -93,7 +93,7 @@ impl<'a> Depthwise<'a> {
         let (width, all) = (self.shape.windows.output[2], self.shape.out_channels);
         // SAFETY: the caller's promise.
         unsafe {
-            self.sums(x, self.lines.row(row), channels.clone(), out);
+            self.sums(x, &self.lines.row(row), channels.clone(), out);
             if let Some(activation) = self.rest {
                 map_rows(Map::Activation(activation), out.add(channels.start), all, width, channels.len());
             }

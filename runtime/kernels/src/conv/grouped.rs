@@ -67,7 +67,7 @@ pub(super) fn grouped(shape: &ConvShape, x: &[f32], weight: &[f32], end: &End<'_
         let first = strip * groups;
         let strip = first..shape.groups.min(first + groups);
         let to = row * ow * shape.out_channels;
-        let lines = lines.row(row);
+        let lines = &lines.row(row);
         let job = Row { shape, x, weight, order: &order, places: &places, lines, bias: end.bias, low, high };
         // SAFETY: lines lie in the image, kernel elements in the weights; strips of the result's rows are disjoint.
         unsafe {

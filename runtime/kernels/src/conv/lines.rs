@@ -2,39 +2,43 @@
 
 use super::ConvShape;
 use crate::threads::{self, parallel_for};
-use alloc::vec::Vec;
+use smallvec::SmallVec;
 
-/// For each row of the result, the lines of the image that its windows see, with the lines of the kernel: positions of
-/// their first elements.
-pub(super) struct Lines {
-    all: Vec<(usize, usize)>,
-    /// Where each row's lines end.
-    ends: Vec<usize>,
+/// Lines of a window for which no memory is asked.
+const INLINE: usize = 8;
+
+/// The lines of the image that the windows in a row of the result see, with the lines of the kernel: positions of their first elements.
+pub(super) type RowLines = SmallVec<[(usize, usize); INLINE]>;
+
+/// Where lines of images and kernels are.
+pub(super) struct Lines<'a> {
+    shape: &'a ConvShape,
+    channels: usize,
+    numbers: usize,
 }
 
-impl Lines {
+impl<'a> Lines<'a> {
     /// In images of so many channels, and kernels of so many numbers for each element.
-    pub fn of(shape: &ConvShape, channels: usize, numbers: usize) -> Self {
-        let w = &shape.windows;
-        let mut lines = Self { all: Vec::new(), ends: Vec::new() };
-        for n in 0..shape.batch {
-            for (oz, oy) in (0..w.output[0] * w.output[1]).map(|i| (i / w.output[1], i % w.output[1])) {
-                for (kz, ky) in (0..w.kernel[0] * w.kernel[1]).map(|k| (k / w.kernel[1], k % w.kernel[1])) {
-                    if let (Some(z), Some(y)) = (w.position(0, oz, kz), w.position(1, oy, ky)) {
-                        let line = ((n * w.input[0] + z) * w.input[1] + y) * w.input[2] * channels;
-                        lines.all.push((line, (kz * w.kernel[1] + ky) * w.kernel[2] * numbers));
-                    }
-                }
-                lines.ends.push(lines.all.len());
+    pub fn of(shape: &'a ConvShape, channels: usize, numbers: usize) -> Self {
+        Self { shape, channels, numbers }
+    }
+
+    /// Those that the windows in a row of the result see; rows are counted over all images.
+    pub fn row(&self, row: usize) -> RowLines {
+        let w = &self.shape.windows;
+        let (n, oz, oy) =
+            (row / (w.output[0] * w.output[1]), row / w.output[1] % w.output[0], row % w.output[1]);
+        let mut lines = RowLines::new();
+        for kz in w.inside(0, oz) {
+            for ky in w.inside(1, oy) {
+                // Both coordinates lie in the image, so that nothing is subtracted from too little.
+                let z = oz * w.stride[0] + kz * w.dilation[0] - w.padding[0].0;
+                let y = oy * w.stride[1] + ky * w.dilation[1] - w.padding[1].0;
+                let line = ((n * w.input[0] + z) * w.input[1] + y) * w.input[2] * self.channels;
+                lines.push((line, (kz * w.kernel[1] + ky) * w.kernel[2] * self.numbers));
             }
         }
         lines
-    }
-
-    /// Those of a row, counted over all images.
-    pub fn row(&self, row: usize) -> &[(usize, usize)] {
-        let start = if row == 0 { 0 } else { self.ends[row - 1] };
-        &self.all[start..self.ends[row]]
     }
 }
 

@@ -7,12 +7,15 @@ use super::{ConvShape, End};
 use crate::gemm::{Bias, Epilogue, PackedRhs, Rows, RowsProduct};
 use crate::scratch::with_scratch;
 use crate::threads::{SharedMut, parallel_for};
-use alloc::vec::Vec;
+use smallvec::SmallVec;
 
 /// Most channels of images that are taken with their channels first.
 const FEW: usize = 4;
 /// Rows of the result for which lines are copied at a time.
 const ROWS: usize = 4;
+
+/// Elements of a window for which no memory is asked: 3 channels of 7x7, and more.
+const INLINE: usize = 256;
 
 /// Whether this file's way is the one for a convolution.
 pub(super) fn suit(shape: &ConvShape) -> bool {
@@ -68,7 +71,7 @@ struct Planes<'a> {
     /// Pixels of a line with its padding.
     width: usize,
     /// Where each element of a window lies, from its first on.
-    offsets: Vec<usize>,
+    offsets: SmallVec<[usize; INLINE]>,
 }
 
 impl<'a> Planes<'a> {
@@ -77,7 +80,7 @@ impl<'a> Planes<'a> {
         let lines = (ROWS - 1) * w.stride[1] + (w.kernel[1] - 1) * w.dilation[1] + 1;
         let width = w.padding[2].0 + w.input[2] + w.padding[2].1;
         let [kd, kh, kw] = w.kernel;
-        let mut offsets = Vec::with_capacity(shape.depth());
+        let mut offsets = SmallVec::new();
         for plane in 0..shape.in_channels * kd {
             for (y, x) in (0..kh * kw).map(|k| (k / kw, k % kw)) {
                 offsets.push((plane * lines + y * w.dilation[1]) * width + x * w.dilation[2]);

@@ -1,8 +1,6 @@
 //! The geometry of convolutions.
 
-use alloc::vec::Vec;
-use kiln_types::{ConvOptions, ConvTransposeOptions};
-use kiln_types::{Windows, spatial};
+use kiln_types::{ConvOptions, ConvTransposeOptions, Dims, Windows, spatial};
 
 /// The geometry of a convolution.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -36,8 +34,8 @@ impl ConvShape {
     }
 
     /// The dims of the result, `[batch, out, spatial…]`.
-    pub fn output_dims(&self) -> Vec<usize> {
-        [&[self.batch, self.out_channels], self.windows.output_dims()].concat()
+    pub fn output_dims(&self) -> Dims {
+        [self.batch, self.out_channels].iter().chain(self.windows.output_dims()).copied().collect()
     }
 
     /// Input and output channels of a group.
@@ -151,10 +149,8 @@ impl ConvTransposeShape {
     }
 
     /// The dims of the result, `[batch, out, spatial…]`.
-    pub fn output_dims(&self) -> Vec<usize> {
-        let mut dims = alloc::vec![self.batch, self.out_channels];
-        dims.extend_from_slice(&self.output[3 - self.rank..]);
-        dims
+    pub fn output_dims(&self) -> Dims {
+        [self.batch, self.out_channels].iter().chain(&self.output[3 - self.rank..]).copied().collect()
     }
 
     /// Number of weights.

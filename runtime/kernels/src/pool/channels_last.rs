@@ -3,8 +3,11 @@
 use super::{Fold, PoolShape, counts, join_row};
 use crate::simd::dispatched;
 use crate::threads;
-use alloc::vec::Vec;
 use kiln_types::PoolOp;
+use smallvec::SmallVec;
+
+/// Lines of a window for which no memory is asked.
+const LINES: usize = 16;
 
 /// Pools `x`, `[batch, spatial…, channels]`, into `out` of the same order. A NaN in a window makes its maximum NaN.
 ///
@@ -23,7 +26,7 @@ pub fn pool_channels_last(op: PoolOp, shape: &PoolShape, x: &[f32], out: &mut [f
     threads::parallel_chunks(out, row, work, |i, out| {
         let (n, z, y) = (i / (od * oh), i / oh % od, i % oh);
         let image = &x[n * w.input_len() * channels..][..w.input_len() * channels];
-        let mut lines = Vec::with_capacity(w.kernel[0] * w.kernel[1]);
+        let mut lines = SmallVec::<[usize; LINES]>::new();
         shape.for_each_row(z, y, |start| lines.push(start * channels));
         for (o, out) in out.chunks_mut(channels).enumerate() {
             let along = w.inside(2, o);

@@ -1,8 +1,6 @@
 //! The geometry of a pooling, and which elements a window touches.
 
-use alloc::vec::Vec;
-use kiln_types::PoolOptions;
-use kiln_types::Windows;
+use kiln_types::{Dims, PoolOptions, Windows};
 
 /// The geometry of a pooling.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -28,8 +26,8 @@ impl PoolShape {
     }
 
     /// The dims of the result, `[batch, channels, spatial…]`.
-    pub fn output_dims(&self) -> Vec<usize> {
-        [&[self.batch, self.channels], self.windows.output_dims()].concat()
+    pub fn output_dims(&self) -> Dims {
+        [self.batch, self.channels].iter().chain(self.windows.output_dims()).copied().collect()
     }
 
     pub(super) fn check(&self, x: &[f32], out: usize) {

@@ -54,9 +54,37 @@ struct Board {
 #[derive(Default)]
 struct State {
     jobs: Vec<Arc<Job>>,
+    /// Loops that are done, to be used again; threads of the team may still look at some.
+    spare: Vec<Arc<Job>>,
     sleeping: usize,
     resting: usize,
     closed: bool,
+}
+
+impl State {
+    /// A loop, in the memory of one that is done and that nobody looks at any more, if there is such.
+    fn job(&mut self, body: *const (dyn Fn(usize) + Sync), shares: impl Iterator<Item = Share>) -> Arc<Job> {
+        let free = self.spare.iter_mut().position(|job| Arc::get_mut(job).is_some());
+        let mut job = free.map(|at| self.spare.swap_remove(at)).unwrap_or_else(|| Arc::new(Job::idle()));
+        match Arc::get_mut(&mut job) {
+            Some(job) => {
+                job.body = body;
+                job.shares.clear();
+                job.shares.extend(shares);
+                *job.done.get_mut() = 0;
+            }
+            None => unreachable!("nobody else has a loop that is new, or can get a spare one"),
+        }
+        job
+    }
+
+    /// Takes a loop down, of which no piece is left.
+    fn put_away(&mut self, job: &Arc<Job>) {
+        if let Some(at) = self.jobs.iter().position(|other| Arc::ptr_eq(other, job)) {
+            let job = self.jobs.remove(at);
+            self.spare.push(job);
+        }
+    }
 }
 
 /// A loop of a caller, as long as it lasts.
@@ -70,7 +98,7 @@ struct Job {
     /// The body, called with the number of a piece. Valid until all pieces are done, which the caller waits for.
     body: *const (dyn Fn(usize) + Sync),
     /// A range of pieces for each thread; no more than there are pieces.
-    shares: Box<[Share]>,
+    shares: Vec<Share>,
     done: AtomicUsize,
     /// What the first piece that panicked said.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
@@ -104,6 +132,12 @@ unsafe impl Send for Job {}
 unsafe impl Sync for Job {}
 
 impl Job {
+    /// A loop without pieces.
+    fn idle() -> Self {
+        let body: *const (dyn Fn(usize) + Sync) = &|_: usize| {};
+        Self { body, shares: Vec::new(), done: AtomicUsize::new(0), panic: Mutex::default() }
+    }
+
     fn is_taken(&self) -> bool {
         self.shares.iter().all(Share::is_taken)
     }
@@ -247,14 +281,9 @@ impl Team {
             next: AtomicUsize::new(pieces * thread / threads),
             end: pieces * (thread + 1) / threads,
         };
-        let job = Arc::new(Job {
-            body,
-            shares: (0..threads).map(share).collect(),
-            done: AtomicUsize::new(0),
-            panic: Mutex::default(),
-        });
-        {
+        let job = {
             let mut state = self.board.state();
+            let job = state.job(body, (0..threads).map(share));
             state.jobs.push(job.clone());
             self.board.posted.fetch_add(1, Ordering::Release);
             if state.sleeping > 0 {
@@ -263,9 +292,10 @@ impl Team {
             if state.resting > self.board.other_callers() {
                 self.board.rest.notify_all();
             }
-        }
+            job
+        };
         job.help(0);
-        self.board.state().jobs.retain(|other| !Arc::ptr_eq(other, &job));
+        self.board.state().put_away(&job);
         let mut looks = 0;
         while job.done.load(Ordering::Acquire) < pieces {
             looks += 1;

@@ -2,10 +2,9 @@
 
 use crate::compute::{Compute, widened2};
 use crate::ops::{copy, create};
-use crate::order::in_one_order;
+use crate::order::into_one_order;
 use crate::rows::{Rows, walk};
 use crate::tensor::{NdArrayTensor, same_dtype};
-use alloc::vec;
 use bytemuck::Pod;
 use kiln_kernels::elementwise::{self, Strided};
 use kiln_tensor::backend::Layout;
@@ -16,10 +15,11 @@ use kiln_tensor::{BinaryOp, DType, Dims, Scalar, Shape};
 pub(crate) fn binary(op: BinaryOp, lhs: NdArrayTensor, rhs: NdArrayTensor) -> NdArrayTensor {
     same_dtype(op.name(), &lhs, &rhs);
     if lhs.layout().is_channels_last() || rhs.layout().is_channels_last() {
-        return in_one_order(vec![lhs, rhs], |mut both| match (both.pop(), both.pop()) {
-            (Some(rhs), Some(lhs)) => binary(op, lhs, rhs),
-            _ => unreachable!("two operands stay two"),
-        });
+        let mut both = [lhs, rhs];
+        let moved = into_one_order(&mut both);
+        let [lhs, rhs] = both;
+        let result = binary(op, lhs, rhs);
+        return if moved { result.channels_first() } else { result };
     }
     widened2(lhs, rhs, |lhs, rhs| match lhs.dtype() {
         DType::F32 => single(op, lhs, rhs),
@@ -84,7 +84,7 @@ pub(crate) fn binary_scalar(op: BinaryOp, lhs: NdArrayTensor, rhs: Scalar) -> Nd
 
 /// A tensor with one element of the rank given.
 pub(crate) fn one_element(rank: usize, value: Scalar, dtype: DType) -> NdArrayTensor {
-    create::full(Shape::from(vec![1; rank]), value, dtype)
+    create::full(Shape::from(Dims::repeat(1, rank)), value, dtype)
 }
 
 fn typed<T: Compute>(op: BinaryOp, mut lhs: NdArrayTensor, mut rhs: NdArrayTensor) -> NdArrayTensor {

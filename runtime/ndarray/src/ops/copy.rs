@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use bytemuck::Pod;
 use kiln_kernels::copy as kernel;
 use kiln_kernels::join::{JoinedRows, join_rows};
+use kiln_tensor::InlineVec;
 use kiln_tensor::backend::Layout;
 use kiln_tensor::backend::{Primitive, SliceRange};
 
@@ -73,12 +74,13 @@ fn join(tensors: Vec<NdArrayTensor>, dim: usize) -> NdArrayTensor {
     }
     let whole = Layout::contiguous(shape.clone());
     let mut buffer = Buffer::new::<u8>(shape.num_elements() * dtype.size());
-    let steps: Option<Vec<usize>> = tensors.iter().map(|tensor| row_step(tensor.layout(), dim)).collect();
+    let steps: Option<InlineVec<usize>> =
+        tensors.iter().map(|tensor| row_step(tensor.layout(), dim)).collect();
     if let Some(steps) = steps {
         let rows = shape.dims[..dim].iter().product();
         by_size!(dtype, T => {
             let source = |(tensor, step)| rows_of::<T>(tensor, dim, step);
-            let sources: Vec<_> = tensors.iter().zip(steps).map(source).collect();
+            let sources: InlineVec<_> = tensors.iter().zip(steps).map(source).collect();
             join_rows(rows, &sources, buffer.as_mut::<T>());
         });
         return NdArrayTensor::from_buffer(buffer, shape, dtype);

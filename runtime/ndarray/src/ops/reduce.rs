@@ -8,7 +8,7 @@ use crate::tensor::NdArrayTensor;
 use alloc::vec::Vec;
 use kiln_kernels::reduce as kernel;
 use kiln_tensor::backend::Primitive;
-use kiln_tensor::{ArgReduceOp, DType, ReduceOp, Scalar, Shape};
+use kiln_tensor::{ArgReduceOp, DType, Dims, ReduceOp, Scalar, Shape};
 
 /// Elements summed in one go; sums of such blocks are then added up, which keeps rounding errors small.
 const BLOCK: usize = 1024;
@@ -17,7 +17,7 @@ const BLOCK: usize = 1024;
 pub(crate) fn reduce(op: ReduceOp, tensor: NdArrayTensor, axes: &[usize]) -> NdArrayTensor {
     if tensor.layout().is_channels_last() {
         let rank = tensor.dims().len();
-        let mut axes: Vec<usize> = axes.iter().map(|&axis| moved_axis(axis, rank)).collect();
+        let mut axes: Dims = axes.iter().map(|&axis| moved_axis(axis, rank)).collect();
         axes.sort_unstable();
         return reduce(op, tensor.channels_last(), &axes).channels_first();
     }

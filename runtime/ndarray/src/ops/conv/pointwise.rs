@@ -2,10 +2,10 @@
 
 use crate::storage::Buffer;
 use crate::tensor::NdArrayTensor;
-use alloc::{sync::Arc, vec::Vec};
+use alloc::sync::Arc;
 use kiln_kernels::conv::{ConvLayer, ConvShape, ConvWay, ConvWeight, PackedConv, conv, pointwise_depthwise};
 use kiln_tensor::backend::Layout;
-use kiln_tensor::{Activation, DType};
+use kiln_tensor::{Activation, DType, Dims};
 
 /// What packed weights were made for: the layout of the weights, the shape but for its images, and the way.
 pub(super) type Key = (Layout, ConvShape, ConvWay);
@@ -26,7 +26,7 @@ impl Layer {
     }
 
     /// The dims of the result with its channels last.
-    fn output_dims(&self) -> Vec<usize> {
+    fn output_dims(&self) -> Dims {
         let mut dims = self.shape.output_dims();
         dims[1..].rotate_left(1);
         dims
@@ -52,7 +52,10 @@ impl Pointwise {
 
 /// Computes a depthwise convolution together with the 1x1 convolution that its images wait for, or lets a 1x1 convolution wait. Otherwise the
 /// images come back.
-#[allow(clippy::result_large_err, reason = "what comes back is the operand, no error; it is large where pointers have 64 bits")]
+#[allow(
+    clippy::result_large_err,
+    reason = "what comes back is the operand, no error; it is large where pointers have 64 bits"
+)]
 pub(super) fn with_layer(x: NdArrayTensor, layer: Layer) -> Result<NdArrayTensor, NdArrayTensor> {
     if layer.shape.suits_bands() {
         let x = x.channels_last().into_contiguous();
