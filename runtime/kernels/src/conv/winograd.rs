@@ -15,7 +15,9 @@ mod transforms;
 pub(super) use filters::Filters;
 
 use super::{ConvShape, End};
-use crate::gemm::{Bias, Epilogue, Matrix, PackedRhs, Rows, RowsProduct, panel_cols, panel_product};
+use crate::gemm::{
+    Bias, Epilogue, Matrix, PackedRhs, PanelOrder, Rows, RowsProduct, panel_cols, panel_product,
+};
 use crate::math::{Map, map_rows};
 use crate::scratch::with_scratch;
 use crate::threads::{self, SharedMut, parallel_for};
@@ -149,7 +151,8 @@ impl Job<'_> {
                     let epilogue = Epilogue { bias: Bias::None, residual: None, activation: None };
                     let a = Rows::InPlace(pixels.place(place), ic);
                     let (b, c, c_start) = (&filters[place], &shared, place * step);
-                    RowsProduct { m: count, a, b, c, c_start, c_step: oc, adds: false, epilogue: &epilogue }
+                    let (order, epilogue) = (PanelOrder::Forwards, &epilogue);
+                    RowsProduct { m: count, a, b, c, c_start, c_step: oc, adds: false, order, epilogue }
                         .run();
                 }
             });
