@@ -165,6 +165,10 @@ impl Bf16Product<'_> {
                     } else {
                         (b.as_ptr(), 0)
                     };
+                    let row = rows.start + first;
+                    // SAFETY: the element is in `C`.
+                    let c = unsafe { self.c.ptr(self.c_start + row * self.c_step + col) };
+                    let to = (part + 1 == parts).then_some((c.cast_const(), self.c_step));
                     // SAFETY: the slices hold what the tile names.
                     unsafe {
                         computer.compute(&Bf16Tile {
@@ -175,16 +179,15 @@ impl Bf16Product<'_> {
                             b: b.as_ptr(),
                             ahead,
                             ahead_bytes,
+                            to,
                             sums: sums.as_mut_ptr(),
                             adds: part > 0,
                         });
                     }
                     if part + 1 == parts {
-                        let row = rows.start + first;
                         let end = self.epilogue.of_tile(row, col, self.c_step);
                         // SAFETY: the part of `C` is this job's own; the epilogue was checked.
                         unsafe {
-                            let c = self.c.ptr(self.c_start + row * self.c_step + col);
                             finish(sums.as_ptr(), c, self.c_step, height, count, self.adds, &end);
                         }
                     }

@@ -40,6 +40,9 @@ pub(super) struct Bf16Tile {
     /// How many bytes of each block that is; AMX always asks for [`AHEAD`].
     #[allow(dead_code, reason = "as above")]
     pub ahead_bytes: usize,
+    /// Where rows of sums go afterwards, and elements from one to the next, if they do: any address, asked for to be written.
+    #[allow(dead_code, reason = "as above")]
+    pub to: Option<(*const f32, usize)>,
     /// [`COLS`] sums a row, without gaps.
     pub sums: *mut f32,
     /// Adds to the sums that are there.
@@ -136,6 +139,13 @@ unsafe fn dot_rows<const R: usize>(tile: &Bf16Tile, groups: usize) {
                 }
             }
             let a = tile.a.add(group * R * tile.a_step);
+            if let Some((to, step)) = tile.to {
+                for row in group * R..(group + 1) * R {
+                    for half in 0..2 {
+                        _mm_prefetch::<_MM_HINT_ET0>(to.wrapping_add(row * step + half * HALF).cast());
+                    }
+                }
+            }
             let ahead = tile.ahead.wrapping_byte_add(group * asks * LINE);
             for block in 0..tile.blocks {
                 let (a, b) = (a.add(block * STEPS), tile.b.add(block * STEPS * COLS));
