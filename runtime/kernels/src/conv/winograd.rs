@@ -49,6 +49,11 @@ pub(super) fn suits(shape: &ConvShape) -> bool {
     plain && square && shape.in_channels >= 16 && shape.out_channels >= 16 && Squares::of(shape).count >= 12
 }
 
+/// Squares of results in all images.
+pub(super) fn squares(shape: &ConvShape) -> usize {
+    Squares::of(shape).count
+}
+
 /// How the images' results are cut into squares.
 struct Squares {
     rows: usize,

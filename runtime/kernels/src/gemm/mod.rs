@@ -18,7 +18,8 @@ pub use generic::{Number, gemm_generic};
 pub use pack::{PackedLhs, PackedRhs};
 
 pub(crate) use bf16::{
-    Bf16Product, Bf16Rows, Packed as PackedBf16View, STEPS, pack_bf16_into, packed_bf16_len, round_slice,
+    Bf16Product, Bf16Rows, Packed as PackedBf16View, STEPS, multiplies_tiles, pack_bf16_into,
+    packed_bf16_len, round_slice,
 };
 pub(crate) use blocked::{Panels, Product};
 pub(crate) use pack::{
