@@ -216,6 +216,21 @@ impl Task<'_> {
         let [first, last] = [panel.queries.start, panel.queries.end - 1].map(|query| query / q_len);
         let alike = strides[2] == 0 && (first == last || strides[1] == 0);
         let count = if alike { 1 } else { panel.queries.len() };
+        let part = Part { depth: 0..keys.len(), cols: 0..count, width: panel.width };
+        if let AttentionMask::Float(add, [of_batch, of_head, of_query, 1]) = self.mask
+            && !alike
+            && first == last
+        {
+            // Lines of one head, which lie in the mask as they are wanted.
+            let head = panel.kv * (heads / kv_heads) + first;
+            let query = panel.queries.start % q_len;
+            let from = panel.batch * of_batch + head * of_head + query * of_query + keys.start;
+            let lines = Matrix { data: &add[from..], row_stride: 1, col_stride: of_query };
+            lines.check(keys.len(), count, "mask");
+            // SAFETY: checked above, and there is room for a panel.
+            unsafe { pack_rhs_panel(lines, part, space.as_mut_ptr()) };
+            return Mask::Panel(space);
+        }
         let mut any = false;
         for (row, query) in rows.chunks_exact_mut(keys.len()).zip(panel.queries.clone()).take(count) {
             let head = panel.kv * (heads / kv_heads) + query / q_len;
@@ -237,7 +252,6 @@ impl Task<'_> {
         if alike {
             return Mask::Keys(&rows[..keys.len()]);
         }
-        let part = Part { depth: 0..keys.len(), cols: 0..count, width: panel.width };
         // SAFETY: there are as many rows as queries, and room for a panel.
         unsafe { pack_rhs_panel(Matrix::row_major(rows, keys.len()).transposed(), part, space.as_mut_ptr()) };
         Mask::Panel(space)

@@ -1,7 +1,9 @@
 //! Convolutions as products of operands rounded to bf16: the image is rounded once, and its windows are gathered as rows when the product wants them.
 
-use super::{ConvShape, ConvWay, End};
-use crate::gemm::{Bf16Product, Bf16Rows, Bias, Epilogue, Matrix, PackedBf16, STEPS, round_slice};
+use super::{ConvShape, ConvWay, End, winograd};
+use crate::gemm::{
+    Bf16Product, Bf16Rows, Bias, Epilogue, Matrix, PackedBf16, STEPS, multiplies_tiles, round_slice,
+};
 use crate::scratch::with_scratch;
 use crate::threads::{SharedMut, parallel_chunks};
 use alloc::vec::Vec;
@@ -17,8 +19,16 @@ pub struct PackedConvBf16 {
 }
 
 impl ConvShape {
-    /// Whether the convolution is a product of matrices, so that [`conv_bf16`] is faster than [`super::conv`] where products of bf16 are faster than
-    /// those of f32: it has no small groups.
+    /// Whether this machine computes the convolution faster by [`conv_bf16`] than by [`super::conv`], which rounds nothing.
+    pub fn is_faster_rounded(&self) -> bool {
+        /// Squares from which Winograd's f32 is faster than a product of bf16 pairs, which takes half the time of f32: filters are then read often
+        /// enough. Measured on Zen 4.
+        const SQUARES: usize = 48;
+        let winograd = self.way() == ConvWay::Winograd && winograd::squares(self) >= SQUARES;
+        self.is_product() && (multiplies_tiles() || !winograd)
+    }
+
+    /// Whether [`conv_bf16`] computes this convolution: it is a product of matrices, without small groups.
     pub fn is_product(&self) -> bool {
         match self.way() {
             ConvWay::Depthwise | ConvWay::Grouped => false,
@@ -140,15 +150,15 @@ unsafe fn gather(shape: &ConvShape, x: &[u16], group: usize, rows: Range<usize>,
         // SAFETY: the caller's promise: lines and pixels that are named are in the image, and there is room for the row.
         unsafe {
             let to = to.add(i * step);
-            for line in 0..w.kernel[0] * w.kernel[1] {
+            let lines = (0..w.kernel[0]).flat_map(|kz| (0..w.kernel[1]).map(move |ky| (kz, ky)));
+            for (line, (kz, ky)) in lines.enumerate() {
                 let to = to.add(line * run);
-                let z = w.position(0, oz, line / w.kernel[1]);
-                let Some((z, y)) = z.zip(w.position(1, oy, line % w.kernel[1])) else {
-                    to.write_bytes(0, run);
+                let Some((z, y)) = w.position(0, oz, kz).zip(w.position(1, oy, ky)) else {
+                    zero(to, run);
                     continue;
                 };
                 let pixels = x.as_ptr().add(((n * w.input[0] + z) * w.input[1] + y) * w.input[2] * channels);
-                to.write_bytes(0, inside.start.min(w.kernel[2]) * ic);
+                zero(to, inside.start * ic);
                 if dense {
                     let from = pixels.wrapping_offset(first * ic as isize).wrapping_add(inside.start * ic);
                     copy(from, to.add(inside.start * ic), inside.len() * ic);
@@ -159,11 +169,22 @@ unsafe fn gather(shape: &ConvShape, x: &[u16], group: usize, rows: Range<usize>,
                         copy(from, to.add(k * ic), ic);
                     }
                 }
-                let end = inside.end.max(inside.start);
-                to.add(end * ic).write_bytes(0, run - end * ic);
+                zero(to.add(inside.end * ic), run - inside.end * ic);
             }
-            to.add(depth).write_bytes(0, depth.next_multiple_of(STEPS) - depth);
+            zero(to.add(depth), depth.next_multiple_of(STEPS) - depth);
         }
+    }
+}
+
+/// Zeros `n` elements, mostly none.
+///
+/// # Safety
+/// There is room for them.
+#[inline(always)]
+unsafe fn zero(to: *mut u16, n: usize) {
+    if n > 0 {
+        // SAFETY: the caller's promise.
+        unsafe { to.write_bytes(0, n) };
     }
 }
 
@@ -173,20 +194,32 @@ unsafe fn gather(shape: &ConvShape, x: &[u16], group: usize, rows: Range<usize>,
 /// Both sides hold them, and do not overlap.
 #[inline(always)]
 unsafe fn copy(from: *const u16, to: *mut u16, n: usize) {
-    /// Elements of a word.
-    const WORD: usize = 4;
+    // SAFETY: the caller's promise; there are as many elements as a word has, or more.
+    unsafe {
+        match n {
+            8..=64 => copy_words::<u128>(from, to, n),
+            4..8 => copy_words::<u64>(from, to, n),
+            _ => core::ptr::copy_nonoverlapping(from, to, n),
+        }
+    }
+}
+
+/// Copies `n` elements word by word.
+///
+/// # Safety
+/// Both sides hold them, do not overlap, and hold at least a word.
+#[inline(always)]
+unsafe fn copy_words<Word>(from: *const u16, to: *mut u16, n: usize) {
+    let size = size_of::<Word>() / size_of::<u16>();
     // SAFETY: the caller's promise; the last word overlaps the one before it.
     unsafe {
-        if !(WORD..=64).contains(&n) {
-            return core::ptr::copy_nonoverlapping(from, to, n);
-        }
         let word = |i: usize| {
-            to.add(i).cast::<u64>().write_unaligned(from.add(i).cast::<u64>().read_unaligned());
+            to.add(i).cast::<Word>().write_unaligned(from.add(i).cast::<Word>().read_unaligned());
         };
-        for i in (0..n - WORD).step_by(WORD) {
+        for i in (0..n - size).step_by(size) {
             word(i);
         }
-        word(n - WORD);
+        word(n - size);
     }
 }
 

@@ -6,7 +6,7 @@ use super::lines::{Lines, for_each_strip};
 use super::{ConvShape, End};
 use crate::math::{Map, map_rows};
 use crate::scratch::with_scratch;
-use crate::threads::SharedMut;
+use crate::threads::{SharedMut, parallel_chunks};
 use core::ops::Range;
 use core::ptr::null;
 use kiln_types::Activation;
@@ -20,6 +20,8 @@ pub(super) fn suits(shape: &ConvShape) -> bool {
 /// Channels that are computed for all rows before the next ones: few enough that the lines of the image that a row sees
 /// are still in the first-level cache for the next row.
 const STRIP: usize = 32;
+/// Elements of the image that a thread copies at a time, where channels are repeated.
+const COPIED: usize = 4096;
 
 /// The result of a depthwise convolution; `weight` is `[kernel…, out]`.
 pub(super) fn depthwise(shape: &ConvShape, x: &[f32], weight: &[f32], end: &End<'_>, out: &mut [f32]) {
@@ -29,11 +31,24 @@ pub(super) fn depthwise(shape: &ConvShape, x: &[f32], weight: &[f32], end: &End<
     }
     // Several results a channel: each sees a channel of its own, a copy.
     with_scratch(x.len() * times, |copies| {
-        for (copies, &x) in copies.chunks_mut(times).zip(x) {
-            copies.fill(x);
-        }
+        parallel_chunks(copies, COPIED * times, COPIED * times / 4, |piece, to| {
+            let from = &x[piece * COPIED..][..to.len() / times];
+            match times {
+                2 => repeat::<2>(from, to),
+                3 => repeat::<3>(from, to),
+                4 => repeat::<4>(from, to),
+                _ => to.chunks_exact_mut(times).zip(from).for_each(|(to, &x)| to.fill(x)),
+            }
+        });
         one_each(shape, copies, weight, end, out);
     });
+}
+
+/// Writes each element `N` times: a number that is known makes vectors of the loop.
+fn repeat<const N: usize>(from: &[f32], to: &mut [f32]) {
+    for (to, &x) in to.as_chunks_mut::<N>().0.iter_mut().zip(from) {
+        *to = [x; N];
+    }
 }
 
 /// [`depthwise`] for as many channels in the result as in the image.

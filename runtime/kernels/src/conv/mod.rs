@@ -25,7 +25,7 @@ pub use pointwise_depthwise::{ConvLayer, pointwise_depthwise};
 pub use shape::{ConvShape, ConvTransposeShape};
 pub use transposed::conv_transpose;
 
-use crate::gemm::{Bias, Epilogue, Matrix, PackedRhs, Rows, RowsProduct};
+use crate::gemm::{Bias, Epilogue, Matrix, PackedRhs, PanelOrder, Rows, RowsProduct};
 use crate::scratch::{self, Aligned};
 use crate::threads::SharedMut;
 use alloc::vec::Vec;
@@ -259,7 +259,8 @@ fn products(shape: &ConvShape, x: &[f32], groups: &[PackedRhs], end: &End<'_>, o
         };
         let run = |a: Rows<'_>| {
             let (c_start, c_step) = (group * oc, shape.out_channels);
-            RowsProduct { m, a, b, c: &out, c_start, c_step, adds: end.adds, epilogue: &epilogue }.run();
+            let (adds, order, epilogue) = (end.adds, PanelOrder::Forwards, &epilogue);
+            RowsProduct { m, a, b, c: &out, c_start, c_step, adds, order, epilogue }.run();
         };
         if shape.windows.are_points() {
             run(Rows::InPlace(&x[group * ic..], shape.in_channels));

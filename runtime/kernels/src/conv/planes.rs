@@ -4,7 +4,7 @@
 //! A band of lines is copied with its padding, so that windows need no bounds; it stays in the first-level cache for the rows that see it.
 
 use super::{ConvShape, End};
-use crate::gemm::{Bias, Epilogue, PackedRhs, Rows, RowsProduct};
+use crate::gemm::{Bias, Epilogue, PackedRhs, PanelOrder, Rows, RowsProduct};
 use crate::scratch::with_scratch;
 use crate::threads::{SharedMut, parallel_for};
 use smallvec::SmallVec;
@@ -54,6 +54,7 @@ pub(super) fn planes(shape: &ConvShape, x: &[f32], weight: &PackedRhs, end: &End
                         c_start,
                         c_step,
                         adds: end.adds,
+                        order: PanelOrder::Forwards,
                         epilogue: &epilogue,
                     }
                     .run();

@@ -4,7 +4,7 @@
 
 use super::depthwise::Depthwise;
 use super::{ConvShape, ConvWay, End, Packed, PackedConv};
-use crate::gemm::{Bias, Epilogue, Rows, RowsProduct};
+use crate::gemm::{Bias, Epilogue, PanelOrder, Rows, RowsProduct};
 use crate::scratch::with_scratch;
 use crate::threads::{self, SharedMut, parallel_for};
 use core::ops::Range;
@@ -201,6 +201,7 @@ impl Bands<'_> {
             c_start: 0,
             c_step: self.shape.out_channels,
             adds: false,
+            order: PanelOrder::Forwards,
             epilogue: self.epilogue,
         }
         .run_here();

@@ -304,6 +304,31 @@ const CASES: &[Case] = &[
         dilation: &[1, 1],
         groups: 5,
     },
+    // Several results a channel: two, in more than one piece of the image; four; and as many as nothing is made for.
+    Case {
+        x: &[1, 20, 19, 16],
+        w: &[40, 1, 7, 7],
+        stride: &[2, 2],
+        padding: &[(3, 3); 2],
+        dilation: &[1, 1],
+        groups: 20,
+    },
+    Case {
+        x: &[2, 6, 5, 4],
+        w: &[24, 1, 3, 3],
+        stride: &[1, 1],
+        padding: &[(1, 1); 2],
+        dilation: &[1, 1],
+        groups: 6,
+    },
+    Case {
+        x: &[1, 3, 4, 5],
+        w: &[15, 1, 3, 3],
+        stride: &[1, 1],
+        padding: &[(1, 1); 2],
+        dilation: &[1, 1],
+        groups: 3,
+    },
     // Windows beside the image.
     Case {
         x: &[1, 37, 2, 3],

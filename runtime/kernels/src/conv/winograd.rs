@@ -15,7 +15,9 @@ mod transforms;
 pub(super) use filters::Filters;
 
 use super::{ConvShape, End};
-use crate::gemm::{Bias, Epilogue, Matrix, PackedRhs, Rows, RowsProduct, panel_cols, panel_product};
+use crate::gemm::{
+    Bias, Epilogue, Matrix, PackedRhs, PanelOrder, Rows, RowsProduct, panel_cols, panel_product,
+};
 use crate::math::{Map, map_rows};
 use crate::scratch::with_scratch;
 use crate::threads::{self, SharedMut, parallel_for};
@@ -45,6 +47,11 @@ pub(super) fn suits(shape: &ConvShape) -> bool {
     // Transforming pays when each transformed element is used often; filters, four times as large as before, must be used
     // by some squares.
     plain && square && shape.in_channels >= 16 && shape.out_channels >= 16 && Squares::of(shape).count >= 12
+}
+
+/// Squares of results in all images.
+pub(super) fn squares(shape: &ConvShape) -> usize {
+    Squares::of(shape).count
 }
 
 /// How the images' results are cut into squares.
@@ -149,7 +156,8 @@ impl Job<'_> {
                     let epilogue = Epilogue { bias: Bias::None, residual: None, activation: None };
                     let a = Rows::InPlace(pixels.place(place), ic);
                     let (b, c, c_start) = (&filters[place], &shared, place * step);
-                    RowsProduct { m: count, a, b, c, c_start, c_step: oc, adds: false, epilogue: &epilogue }
+                    let (order, epilogue) = (PanelOrder::Forwards, &epilogue);
+                    RowsProduct { m: count, a, b, c, c_start, c_step: oc, adds: false, order, epilogue }
                         .run();
                 }
             });

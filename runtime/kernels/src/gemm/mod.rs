@@ -18,13 +18,14 @@ pub use generic::{Number, gemm_generic};
 pub use pack::{PackedLhs, PackedRhs};
 
 pub(crate) use bf16::{
-    Bf16Product, Bf16Rows, Packed as PackedBf16View, STEPS, pack_bf16_into, packed_bf16_len, round_slice,
+    Bf16Product, Bf16Rows, Packed as PackedBf16View, STEPS, multiplies_tiles, pack_bf16_into,
+    packed_bf16_len, round_slice,
 };
 pub(crate) use blocked::{Panels, Product};
 pub(crate) use pack::{
     Part, pack_columns, pack_lhs_into, pack_rhs_into, pack_rhs_panel, packed_place, packed_rhs_len,
 };
-pub(crate) use rows::{Rows, RowsProduct, panel_cols, panel_product, panel_widths};
+pub(crate) use rows::{PanelOrder, Rows, RowsProduct, panel_cols, panel_product, panel_widths};
 
 use crate::scratch::with_scratch;
 use crate::simd::level;
@@ -143,10 +144,12 @@ pub fn gemm(
     product(m, n, k, a, b, c, c_row_stride, epilogue, true);
 }
 
-/// `C = A · B`, or `C += A · B` (then the depth is not 0), for `m` rows of `A`, `a_step` apart, which are read where they lie.
+/// `C = A · B`, or `C += A · B` (then the depth is not 0), for `m` rows of `A`, `a_step` apart, which are read where they lie; panels of `B` are
+/// read in the given order.
 ///
 /// # Panics
 /// When an operand does not hold its dims.
+#[allow(clippy::too_many_arguments, reason = "the customary arguments of a GEMM, and the order")]
 pub(crate) fn rows_product(
     m: usize,
     a: &[f32],
@@ -155,13 +158,14 @@ pub(crate) fn rows_product(
     c: &mut [f32],
     c_step: usize,
     adds: bool,
+    order: PanelOrder,
 ) {
     let (depth, n) = b.dims();
     assert!(m == 0 || n == 0 || (m - 1) * c_step + n <= c.len(), "C does not hold {m} rows and {n} columns");
     assert!(m <= 1 || c_step >= n, "rows of C overlap");
     assert!(!adds || depth > 0, "nothing to add");
     let (c, epilogue) = (SharedMut::new(c), &Epilogue::default());
-    RowsProduct { m, a: Rows::InPlace(a, a_step), b, c: &c, c_start: 0, c_step, adds, epilogue }.run();
+    RowsProduct { m, a: Rows::InPlace(a, a_step), b, c: &c, c_start: 0, c_step, adds, order, epilogue }.run();
 }
 
 /// `C = A · B` of an `A` that [`pack_lhs_into`] packed and whose depth is not 0.
@@ -238,7 +242,8 @@ fn product(
         let c = SharedMut::new(c);
         return rows::spread(a.data, a.row_stride, m, k, |a, step| {
             let a = Rows::InPlace(a, step);
-            RowsProduct { m, a, b, c: &c, c_start: 0, c_step, adds: false, epilogue }.run();
+            let order = PanelOrder::Forwards;
+            RowsProduct { m, a, b, c: &c, c_start: 0, c_step, adds: false, order, epilogue }.run();
         });
     }
     let kernels = Kernels::current();

@@ -48,6 +48,23 @@ pub(crate) enum Rows<'a> {
     },
 }
 
+/// The order in which panels of `B` are read. Results do not depend on it.
+#[derive(Clone, Copy)]
+pub(crate) enum PanelOrder {
+    /// From the first panel to the last.
+    Forwards,
+    /// From the last panel to the first.
+    Backwards,
+}
+
+impl PanelOrder {
+    /// The order of the `n`-th of many products with one `B`: in turns, so that each finds in the caches what the one before read last. A `B`
+    /// that is a little larger than a cache would not be found there at all if it were always read from its start.
+    pub fn of_turn(n: usize) -> Self {
+        if n.is_multiple_of(2) { Self::Forwards } else { Self::Backwards }
+    }
+}
+
 /// A whole product: `B` packed, `C` to be written.
 #[derive(Clone, Copy)]
 pub(crate) struct RowsProduct<'a> {
@@ -65,6 +82,8 @@ pub(crate) struct RowsProduct<'a> {
     pub c_step: usize,
     /// Adds to what `C` holds.
     pub adds: bool,
+    /// The order in which panels of `B` are read.
+    pub order: PanelOrder,
     /// What happens at the end; its residual starts where the product does.
     pub epilogue: &'a Epilogue<'a>,
 }
@@ -192,7 +211,13 @@ impl RowsProduct<'_> {
         let (k, n) = self.b.dims();
         let padded = padded_cols(kernels, n);
         let ends = depth.end == k && !self.epilogue.is_empty();
-        for col in cols.clone().step_by(kernels.cols) {
+        let panels = cols.len().div_ceil(kernels.cols);
+        for i in 0..panels {
+            let panel = match self.order {
+                PanelOrder::Forwards => i,
+                PanelOrder::Backwards => panels - 1 - i,
+            };
+            let col = cols.start + panel * kernels.cols;
             let count = kernels.cols.min(cols.end - col);
             let width = panel_width(kernels, count);
             let b = self.b.data[depth.start * padded + col * depth.len()..].as_ptr();
@@ -250,11 +275,15 @@ impl RowsProduct<'_> {
             return None;
         }
         let at = |depth: Range<usize>, col: usize| depth.start * padded_cols(kernels, n) + col * depth.len();
-        let next = if col + kernels.cols < cols.end {
-            at(depth.clone(), col + kernels.cols)
+        let last = cols.start + (cols.len() - 1) / kernels.cols * kernels.cols;
+        let (first, last, next) = match self.order {
+            PanelOrder::Forwards => (cols.start, last, col + kernels.cols),
+            PanelOrder::Backwards => (last, cols.start, col.wrapping_sub(kernels.cols)),
+        };
+        let next = if col == last {
+            at(depth_blocks(k).find(|block| block.start == depth.end)?, first)
         } else {
-            let next = depth_blocks(k).find(|block| block.start == depth.end)?;
-            at(next, cols.start)
+            at(depth.clone(), next)
         };
         self.b.data.get(next).map(core::ptr::from_ref)
     }

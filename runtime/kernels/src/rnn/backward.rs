@@ -2,7 +2,7 @@
 
 use super::cell_gradient::{Before, OfState, SPACE};
 use super::{Layer, States, recurrent_parts};
-use crate::gemm::{self, PackedRhs};
+use crate::gemm::{self, PackedRhs, PanelOrder};
 use crate::scratch::with_scratch;
 use crate::threads::{SharedMut, parallel_for};
 use alloc::vec;
@@ -142,8 +142,9 @@ impl Layer<'_> {
         let parts = recurrent_parts(self.options.kind);
         // SAFETY: the pieces are done.
         let gates = || unsafe { shared.gates.slice(at * width..(at + count) * width) };
+        let order = PanelOrder::of_turn(n);
         let product = |place: usize, weight: &PackedRhs, to: &mut [f32], adds: bool| {
-            gemm::rows_product(count, &gates()[place * hidden..], width, weight, to, hidden, adds);
+            gemm::rows_product(count, &gates()[place * hidden..], width, weight, to, hidden, adds, order);
         };
         if let [_, candidate] = parts {
             with_scratch(count * hidden, |of_reset| {

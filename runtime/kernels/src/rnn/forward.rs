@@ -1,7 +1,7 @@
 //! From the first step to the last.
 
 use super::{Layer, input_parts, recurrent_parts};
-use crate::gemm::{self, Bias, Epilogue, Lhs, Matrix, PackedRhs, Rhs};
+use crate::gemm::{self, Bias, Epilogue, Lhs, Matrix, PackedRhs, PanelOrder, Rhs};
 use crate::threads::{SharedMut, parallel_for};
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -157,7 +157,8 @@ impl Layer<'_> {
             unsafe { kept_cell.slice(cell_state(at, count)) }.copy_from_slice(c);
         }
         let parts = recurrent_parts(self.options.kind);
-        self.add_product(h, recurrent[0], &mut gates[parts[0].place * hidden..]);
+        let order = PanelOrder::of_turn(n);
+        self.add_product(h, recurrent[0], order, &mut gates[parts[0].place * hidden..]);
         let gates = SharedMut::new(gates);
         if let [_, candidate] = parts {
             let mut reset = alloc::vec![0.0; count * hidden];
@@ -173,7 +174,7 @@ impl Layer<'_> {
             });
             // SAFETY: the pieces are done.
             let gates = unsafe { gates.slice(candidate.place * hidden..gates.len()) };
-            self.add_product(&reset, recurrent[1], gates);
+            self.add_product(&reset, recurrent[1], order, gates);
         }
         let (h, c) = (SharedMut::new(h), SharedMut::new(c));
         parallel_for(count, self.cell_work(), |some| {
@@ -196,8 +197,8 @@ impl Layer<'_> {
     }
 
     /// Adds the product of some rows of hidden states and a weight to some places of `gates`.
-    fn add_product(&self, states: &[f32], weight: &PackedRhs, gates: &mut [f32]) {
+    fn add_product(&self, states: &[f32], weight: &PackedRhs, order: PanelOrder, gates: &mut [f32]) {
         let hidden = self.options.hidden_size;
-        gemm::rows_product(states.len() / hidden, states, hidden, weight, gates, self.width(), true);
+        gemm::rows_product(states.len() / hidden, states, hidden, weight, gates, self.width(), true, order);
     }
 }

@@ -1,7 +1,7 @@
 //! Gradients of a layer's input and weights: products over all steps.
 
 use super::{Layer, RESET_PLACE, input_parts};
-use crate::gemm::{self, Matrix, PackedRhs};
+use crate::gemm::{self, Matrix, PackedRhs, PanelOrder};
 use crate::reduce::reduce;
 use crate::scratch::with_scratch;
 use alloc::vec;
@@ -70,7 +70,7 @@ impl Layer<'_> {
                 let a = &gates[direction * rows * width + part.place * hidden..];
                 let b = &weight[direction * all + part.gate * hidden * size..][..depth * size];
                 let b = PackedRhs::once(Matrix::row_major(b, size), depth, size);
-                gemm::rows_product(rows, a, width, &b, of_input, size, adds);
+                gemm::rows_product(rows, a, width, &b, of_input, size, adds, PanelOrder::Forwards);
                 b.recycle();
                 adds = true;
             }

@@ -85,6 +85,10 @@ macro_rules! int_compute {
                     Op::Div => Compute::div,
                     Op::Pow => |a, b| int_power(a, b),
                     Op::Remainder => |a, b| {
+                        // Most indices are in range already, and a division takes many times as long.
+                        if !$negative(a) && a < b {
+                            return a;
+                        }
                         if b == 0 {
                             division_by_zero(BinaryOp::Remainder, Self::DTYPE);
                         }

@@ -63,7 +63,8 @@ fn single(
 ) -> NdArrayTensor {
     let shape = ConvShape::new(x.dims(), weight.dims(), options);
     let bias = bias.map(|bias| cast::cast(bias, DType::F32).into_contiguous());
-    if Precision::current() == Precision::Bf16 && shape.is_product() {
+    let rounds = Precision::current() == Precision::Bf16;
+    if rounds && shape.is_faster_rounded() {
         return rounded(&shape, x, &weight, bias.as_ref(), End { residual, activation });
     }
     let as_f32 = || cast::cast(weight.clone(), DType::F32).into_contiguous();
@@ -77,6 +78,10 @@ fn single(
         ((weight.layout().clone(), any_image.clone(), way), packed)
     };
     let packed = weight.prepared(is_key, make);
+    if rounds && packed.is_none() && shape.is_product() {
+        // What is faster in f32 is so with prepared weights alone.
+        return rounded(&shape, x, &weight, bias.as_ref(), End { residual, activation });
+    }
     let mut x = x;
     let may_wait = residual.is_none() && (way == ConvWay::Depthwise || shape.suits_bands());
     if let Some(weight) = packed.clone().filter(|_| may_wait) {

@@ -63,19 +63,31 @@ pub(crate) fn select(tensor: NdArrayTensor, dim: usize, index: NdArrayTensor) ->
         let outer = Rows::new([&outer_dims]);
         let (len, step) = (outer.len, outer.steps[0]);
         outer.for_each(|[start]| walk(start, step, len, |_, start| {
-            if inner == 1 {
-                // Element by element: a copy of a slice would cost more than what it copies.
-                let row = index.iter().zip(&mut rows);
-                return row.for_each(|(&index, out)| {
-                    out[0] = source[(start as isize + index as isize * stride[dim]) as usize];
-                });
-            }
-            for (&index, row) in index.iter().zip(&mut rows) {
-                let at = (start as isize + index as isize * stride[dim]) as usize;
-                row.copy_from_slice(&source[at..][..inner]);
+            let rows = index.iter().zip(&mut rows).map(|(&index, row)| {
+                ((start as isize + index as isize * stride[dim]) as usize, row)
+            });
+            match inner {
+                1 => copy_rows::<T, 1>(source, rows),
+                2 => copy_rows::<T, 2>(source, rows),
+                3 => copy_rows::<T, 3>(source, rows),
+                4 => copy_rows::<T, 4>(source, rows),
+                6 => copy_rows::<T, 6>(source, rows),
+                8 => copy_rows::<T, 8>(source, rows),
+                12 => copy_rows::<T, 12>(source, rows),
+                16 => copy_rows::<T, 16>(source, rows),
+                _ => rows.for_each(|(at, row)| row.copy_from_slice(&source[at..][..inner])),
             }
         }));
     }))
+}
+
+/// Copies rows of `N` elements, each from where it begins: few elements are moved at once, where a copy of any size would cost more than what it
+/// copies.
+fn copy_rows<'a, T: Copy + 'a, const N: usize>(
+    source: &[T],
+    rows: impl Iterator<Item = (usize, &'a mut [T])>,
+) {
+    rows.for_each(|(at, row)| row[..N].copy_from_slice(&source[at..][..N]));
 }
 
 /// A tensor whose dims after `dim` are row-major, so that each index names one run of elements.

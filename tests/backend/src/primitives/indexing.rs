@@ -16,6 +16,12 @@ pub fn select_rows<B: Backend>() {
     assert_eq!(read::<B, f32>(transposed), [1., 3., 5., 0., 2., 4.]);
     let middle = B::select(counting::<B>(&[2, 2, 2]), 1, tensor::<B, i64>(&[1, 0, 1], &[3]));
     assert_eq!(read::<B, f32>(middle), [2., 3., 0., 1., 2., 3., 6., 7., 4., 5., 6., 7.]);
+    for width in 1..=17 {
+        let wide = B::select(counting::<B>(&[2, 3, width]), 1, tensor::<B, i64>(&[2, 0, 2], &[3]));
+        let row = |first: usize| (first * width..(first + 1) * width).map(|x| x as f32);
+        let expected: Vec<f32> = [2, 0, 2, 5, 3, 5].into_iter().flat_map(row).collect();
+        assert_eq!(read::<B, f32>(wide), expected, "rows of {width}");
+    }
     let none = B::select(counting::<B>(&[2]), 0, tensor::<B, i64>(&[], &[0]));
     assert!(read::<B, f32>(none).is_empty());
 }

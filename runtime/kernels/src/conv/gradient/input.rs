@@ -2,7 +2,7 @@
 
 use super::{check, coordinates, depthwise};
 use crate::conv::{ConvShape, ConvWeight, conv};
-use crate::gemm::{Epilogue, Matrix, PackedRhs, Rows, RowsProduct};
+use crate::gemm::{Epilogue, Matrix, PackedRhs, PanelOrder, Rows, RowsProduct};
 use crate::scratch::with_scratch;
 use crate::threads::{SharedMut, parallel_for};
 use alloc::vec::Vec;
@@ -151,7 +151,8 @@ impl Part<'_> {
             let epilogue = Epilogue::default();
             let product = |c: &SharedMut<'_, f32>, c_start, c_step| {
                 let a = Rows::Gather(&gather);
-                RowsProduct { m: rows, a, b: &packed, c, c_start, c_step, adds: false, epilogue: &epilogue }
+                let (order, epilogue) = (PanelOrder::Forwards, &epilogue);
+                RowsProduct { m: rows, a, b: &packed, c, c_start, c_step, adds: false, order, epilogue }
                     .run();
             };
             if whole {

@@ -35,6 +35,17 @@ impl Instructions {
         Self::at(level())
     }
 
+    /// Whether tiles are multiplied at once, at many times the speed of f32.
+    pub fn are_tiles(self) -> bool {
+        match self {
+            Self::Widened => false,
+            #[cfg(target_arch = "x86_64")]
+            Self::Dot => false,
+            #[cfg(all(target_arch = "x86_64", target_os = "linux", feature = "std"))]
+            Self::Tiles => true,
+        }
+    }
+
     fn at(level: Level) -> Self {
         match level {
             #[cfg(target_arch = "x86_64")]

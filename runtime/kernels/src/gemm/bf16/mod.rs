@@ -20,6 +20,11 @@ use super::{Epilogue, Matrix};
 use crate::scratch::with_scratch;
 use crate::threads::{self, SharedMut};
 
+/// Whether this machine multiplies bf16 many times as fast as f32: by AMX.
+pub(crate) fn multiplies_tiles() -> bool {
+    instructions::Instructions::current().are_tiles()
+}
+
 /// `C = activation(A · B + bias + residual)` of rounded operands: `m` rows of `A` are `a_row_stride` apart, their elements side by side.
 ///
 /// # Panics

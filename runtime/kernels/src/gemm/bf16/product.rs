@@ -141,6 +141,11 @@ impl Bf16Product<'_> {
         let computer = Computer::new();
         let depth = self.b.depth.next_multiple_of(STEPS);
         let parts = depth.div_ceil(BLOCK_DEPTH);
+        // Few tiles ask for more each, in whole lines.
+        let ahead_bytes = BLOCK_BYTES
+            .div_ceil(rows.len().div_ceil(ROWS))
+            .next_multiple_of(LINE * size_of::<u16>())
+            .max(AHEAD);
         for col in cols.clone().step_by(COLS) {
             let panel = &self.b.data[col / COLS * self.b.panel()..][..self.b.panel()];
             let count = COLS.min(cols.end - col);
@@ -154,8 +159,16 @@ impl Bf16Product<'_> {
                     let a = &a[first * a_step + steps.start..][..(whole - 1) * a_step + steps.len()];
                     let b = &panel[steps.start * COLS..steps.end * COLS];
                     // The next block of the panel, or the next panel, lies behind.
-                    let ahead = b.as_ptr_range().end.wrapping_byte_add(first / ROWS * AHEAD);
-                    let ahead = if first / ROWS < BLOCK_BYTES / AHEAD { ahead } else { b.as_ptr() };
+                    let ahead = b.as_ptr_range().end.wrapping_byte_add(first / ROWS * ahead_bytes);
+                    let (ahead, ahead_bytes) = if first / ROWS < BLOCK_BYTES / AHEAD {
+                        (ahead, ahead_bytes)
+                    } else {
+                        (b.as_ptr(), 0)
+                    };
+                    let row = rows.start + first;
+                    // SAFETY: the element is in `C`.
+                    let c = unsafe { self.c.ptr(self.c_start + row * self.c_step + col) };
+                    let to = (part + 1 == parts).then_some((c.cast_const(), self.c_step));
                     // SAFETY: the slices hold what the tile names.
                     unsafe {
                         computer.compute(&Bf16Tile {
@@ -165,16 +178,16 @@ impl Bf16Product<'_> {
                             a_step,
                             b: b.as_ptr(),
                             ahead,
+                            ahead_bytes,
+                            to,
                             sums: sums.as_mut_ptr(),
                             adds: part > 0,
                         });
                     }
                     if part + 1 == parts {
-                        let row = rows.start + first;
                         let end = self.epilogue.of_tile(row, col, self.c_step);
                         // SAFETY: the part of `C` is this job's own; the epilogue was checked.
                         unsafe {
-                            let c = self.c.ptr(self.c_start + row * self.c_step + col);
                             finish(sums.as_ptr(), c, self.c_step, height, count, self.adds, &end);
                         }
                     }

@@ -15,8 +15,11 @@ pub(crate) const STEPS: usize = 32;
 /// Rows that are computed whole: memory for rows of `A` and for sums is there up to a multiple of it.
 pub(super) const WHOLE: usize = 16;
 
-/// Bytes of each of `B`'s blocks that one tile asks for: as many tiles as there are of them ask for all.
+/// Bytes of each of `B`'s blocks that one tile of AMX asks for: as many tiles as there are of them ask for all.
 pub(super) const AHEAD: usize = 512;
+/// Bytes of a cache line.
+#[cfg(target_arch = "x86_64")]
+const LINE: usize = 64;
 
 /// One tile: `sums = A · B`, or `sums += A · B`.
 #[derive(Clone, Copy)]
@@ -31,9 +34,15 @@ pub(super) struct Bf16Tile {
     pub a_step: usize,
     /// The first block of `B`'s panel: [`HALF`] pairs of steps of [`HALF`] columns each, and the same of the other half of the columns.
     pub b: *const u16,
-    /// What is asked for to come to the second-level cache, any address: for each block of the depth [`AHEAD`] bytes, as far apart as blocks of `B`.
-    #[allow(dead_code, reason = "only AMX asks ahead")]
+    /// What is asked for to come to the second-level cache, any address: for each block of the depth some bytes, as far apart as blocks of `B`.
+    #[allow(dead_code, reason = "widened tiles wait for their arithmetic alone")]
     pub ahead: *const u16,
+    /// How many bytes of each block that is; AMX always asks for [`AHEAD`].
+    #[allow(dead_code, reason = "as above")]
+    pub ahead_bytes: usize,
+    /// Where rows of sums go afterwards, and elements from one to the next, if they do: any address, asked for to be written.
+    #[allow(dead_code, reason = "as above")]
+    pub to: Option<(*const f32, usize)>,
     /// [`COLS`] sums a row, without gaps.
     pub sums: *mut f32,
     /// Adds to the sums that are there.
@@ -82,32 +91,68 @@ impl Computer {
     }
 }
 
-/// Rows that are summed together in registers.
+/// Most rows that are summed together in registers.
 #[cfg(target_arch = "x86_64")]
 const TOGETHER: usize = 8;
 
-/// By AVX-512-BF16.
+/// By AVX-512-BF16: rows are shared out evenly among as few groups as hold them.
 ///
 /// # Safety
 /// As for [`Computer::compute`].
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")]
 unsafe fn dot(tile: &Bf16Tile) {
+    let groups = tile.rows.div_ceil(TOGETHER);
+    let together = tile.rows.div_ceil(groups);
+    // SAFETY: the caller's promise: rows of the last group are there, since there are no more than up to a multiple of `WHOLE`.
+    unsafe {
+        match together {
+            1 => dot_rows::<1>(tile, groups),
+            2 => dot_rows::<2>(tile, groups),
+            3 => dot_rows::<3>(tile, groups),
+            4 => dot_rows::<4>(tile, groups),
+            5 => dot_rows::<5>(tile, groups),
+            6 => dot_rows::<6>(tile, groups),
+            7 => dot_rows::<7>(tile, groups),
+            _ => dot_rows::<TOGETHER>(tile, groups),
+        }
+    }
+}
+
+/// [`dot`] of groups of `R` rows.
+///
+/// # Safety
+/// As for [`Computer::compute`], for the rows of the groups.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")]
+unsafe fn dot_rows<const R: usize>(tile: &Bf16Tile, groups: usize) {
     use core::arch::x86_64::*;
     use core::mem::transmute;
-    // SAFETY: the caller's promise; pairs of a row lie in whole blocks.
+    let asks = tile.ahead_bytes.div_ceil(groups * LINE);
+    // SAFETY: the caller's promise; pairs of a row lie in whole blocks. What is asked for need not be there.
     unsafe {
-        for first in (0..tile.rows.next_multiple_of(TOGETHER)).step_by(TOGETHER) {
-            let to = tile.sums.add(first * COLS);
-            let mut sums = [[_mm512_setzero_ps(); 2]; TOGETHER];
+        for group in 0..groups {
+            let to = tile.sums.add(group * R * COLS);
+            let mut sums = [[_mm512_setzero_ps(); 2]; R];
             if tile.adds {
                 for (r, sums) in sums.iter_mut().enumerate() {
                     *sums = [_mm512_loadu_ps(to.add(r * COLS)), _mm512_loadu_ps(to.add(r * COLS + HALF))];
                 }
             }
-            let a = tile.a.add(first * tile.a_step);
+            let a = tile.a.add(group * R * tile.a_step);
+            if let Some((to, step)) = tile.to {
+                for row in group * R..(group + 1) * R {
+                    for half in 0..2 {
+                        _mm_prefetch::<_MM_HINT_ET0>(to.wrapping_add(row * step + half * HALF).cast());
+                    }
+                }
+            }
+            let ahead = tile.ahead.wrapping_byte_add(group * asks * LINE);
             for block in 0..tile.blocks {
                 let (a, b) = (a.add(block * STEPS), tile.b.add(block * STEPS * COLS));
+                let ahead = ahead.wrapping_add(block * STEPS * COLS);
+                for line in 0..asks {
+                    _mm_prefetch::<_MM_HINT_T1>(ahead.wrapping_byte_add(line * LINE).cast());
+                }
                 for pair in 0..STEPS / 2 {
                     let half = |h: usize| {
                         let at = b.add((h * STEPS / 2 + pair) * 2 * HALF);
