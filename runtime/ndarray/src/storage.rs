@@ -17,14 +17,9 @@ const CLASSES: usize = 160;
 /// once before: a training step frees what it kept, and the next one wants it again.
 const RETAINED_LIMIT: usize = 512 << 20;
 
-/// Headers of storages that the pool keeps: more than a network has tensors at a time.
-const RETAINED_HEADERS: usize = 4096;
-
-/// Freed buffers by size class, and headers of freed storages.
+/// Freed buffers by size class.
 struct Pool {
     free: [Vec<Block>; CLASSES],
-    /// Storages without contents.
-    headers: Vec<Arc<Storage>>,
     /// Bytes in freed buffers.
     retained: usize,
     /// Bytes in buffers in use.
@@ -47,7 +42,7 @@ fn class_of(lines: usize) -> (usize, usize) {
 
 impl Pool {
     const fn new() -> Self {
-        Self { free: [const { Vec::new() }; CLASSES], headers: Vec::new(), retained: 0, live: 0, most: 0 }
+        Self { free: [const { Vec::new() }; CLASSES], retained: 0, live: 0, most: 0 }
     }
 
     /// A buffer of the class, which has this many lines, or one up to twice its size; nothing if one has to be made.
@@ -157,7 +152,57 @@ pub(crate) struct Storage {
     weight: AtomicBool,
 }
 
-/// A storage and those who share it. Once the last one is gone, its header waits in the pool for other contents, as its buffer does.
+/// Headers of freed storages, each thread's own: they cost no lock.
+mod headers {
+    use super::Storage;
+    use alloc::sync::Arc;
+
+    #[cfg(feature = "std")]
+    mod kept {
+        use super::Storage;
+        use alloc::{sync::Arc, vec::Vec};
+        use core::cell::RefCell;
+
+        /// Most headers that a thread keeps: more than a network has tensors at a time.
+        const MOST: usize = 4096;
+
+        std::thread_local!(static FREE: RefCell<Vec<Arc<Storage>>> = const { RefCell::new(Vec::new()) });
+
+        pub fn pop() -> Option<Arc<Storage>> {
+            FREE.try_with(|free| free.try_borrow_mut().ok()?.pop()).ok().flatten()
+        }
+
+        pub fn push(header: Arc<Storage>) {
+            // A thread that ends keeps nothing any more.
+            let _ = FREE.try_with(|free| {
+                if let Ok(mut free) = free.try_borrow_mut()
+                    && free.len() < MOST
+                {
+                    free.push(header);
+                }
+            });
+        }
+    }
+
+    /// A storage without contents that nobody else has.
+    pub(super) fn take() -> Arc<Storage> {
+        #[cfg(feature = "std")]
+        if let Some(header) = kept::pop() {
+            return header;
+        }
+        Arc::new(Storage::empty())
+    }
+
+    /// Leaves a storage without contents, which nobody else has, to whoever makes one next on this thread.
+    pub(super) fn give(header: Arc<Storage>) {
+        #[cfg(feature = "std")]
+        kept::push(header);
+        #[cfg(not(feature = "std"))]
+        drop(header);
+    }
+}
+
+/// A storage and those who share it. Once the last one is gone, its header waits for other contents.
 #[derive(Clone)]
 pub(crate) struct SharedStorage(
     /// There until it is dropped.
@@ -175,8 +220,7 @@ impl SharedStorage {
     }
 
     fn with(memory: Memory, work: Option<Pointwise>) -> Self {
-        let kept = POOL.with(|pool| pool.headers.pop());
-        let mut header = kept.unwrap_or_else(|| Arc::new(Storage::empty()));
+        let mut header = headers::take();
         match Arc::get_mut(&mut header) {
             Some(storage) => {
                 storage.memory = memory;
@@ -184,7 +228,7 @@ impl SharedStorage {
                     *storage.work.get_mut() = work;
                 }
             }
-            None => unreachable!("nobody else has a header that is new or was in the pool"),
+            None => unreachable!("nobody else has a header that is new or was kept"),
         }
         Self(Some(header))
     }
@@ -221,13 +265,7 @@ impl Drop for SharedStorage {
         // Of two that go at once neither may be the last: then the header is freed.
         let Some(storage) = Arc::get_mut(&mut header) else { return };
         storage.clear();
-        let _refused = POOL.with(|pool| {
-            if pool.headers.len() >= RETAINED_HEADERS {
-                return Some(header);
-            }
-            pool.headers.push(header);
-            None
-        });
+        headers::give(header);
     }
 }
 

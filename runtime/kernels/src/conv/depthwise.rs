@@ -2,7 +2,7 @@
 
 mod tile;
 
-use super::lines::{Lines, for_each_strip};
+use super::lines::{Line, Lines, for_each_strip};
 use super::{ConvShape, End};
 use crate::math::{Map, map_rows};
 use crate::scratch::with_scratch;
@@ -68,7 +68,7 @@ fn one_each(shape: &ConvShape, x: &[f32], weight: &[f32], end: &End<'_>, out: &m
 pub(super) struct Depthwise<'a> {
     shape: &'a ConvShape,
     weight: &'a [f32],
-    lines: Lines<'a>,
+    lines: Lines,
     kernels: Kernels,
     bias: Option<&'a [f32]>,
     low: f32,
@@ -108,7 +108,7 @@ impl<'a> Depthwise<'a> {
         let (width, all) = (self.shape.windows.output[2], self.shape.out_channels);
         // SAFETY: the caller's promise.
         unsafe {
-            self.sums(x, &self.lines.row(row), channels.clone(), out);
+            self.sums(x, self.lines.row(row), channels.clone(), out);
             if let Some(activation) = self.rest {
                 map_rows(Map::Activation(activation), out.add(channels.start), all, width, channels.len());
             }
@@ -119,13 +119,7 @@ impl<'a> Depthwise<'a> {
     ///
     /// # Safety
     /// As for [`Depthwise::fill`].
-    unsafe fn sums(
-        &self,
-        image: *const f32,
-        lines: &[(usize, usize)],
-        channels: Range<usize>,
-        out: *mut f32,
-    ) {
+    unsafe fn sums(&self, image: *const f32, lines: &[Line], channels: Range<usize>, out: *mut f32) {
         let (w, all) = (&self.shape.windows, self.shape.out_channels);
         let mut x = 0;
         while x < w.output[2] {

@@ -3,7 +3,7 @@
 
 mod tile;
 
-use super::lines::{Lines, for_each_strip};
+use super::lines::{Line, Lines, for_each_strip};
 use super::{ConvShape, End};
 use crate::math::{Map, map_rows};
 use crate::scratch::Aligned;
@@ -67,7 +67,7 @@ pub(super) fn grouped(shape: &ConvShape, x: &[f32], weight: &[f32], end: &End<'_
         let first = strip * groups;
         let strip = first..shape.groups.min(first + groups);
         let to = row * ow * shape.out_channels;
-        let lines = &lines.row(row);
+        let lines = lines.row(row);
         let job = Row { shape, x, weight, order: &order, places: &places, lines, bias: end.bias, low, high };
         // SAFETY: lines lie in the image, kernel elements in the weights; strips of the result's rows are disjoint.
         unsafe {
@@ -92,7 +92,7 @@ struct Row<'a> {
     order: &'a Order,
     places: &'a Places,
     /// See [`Lines`].
-    lines: &'a [(usize, usize)],
+    lines: &'a [Line],
     bias: Option<&'a [f32]>,
     low: f32,
     high: f32,

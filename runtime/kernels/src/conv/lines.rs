@@ -1,44 +1,57 @@
 //! The lines of images that windows see, and the rows of results.
 
 use super::ConvShape;
+use crate::scratch::{self, Aligned};
 use crate::threads::{self, parallel_for};
-use smallvec::SmallVec;
 
-/// Lines of a window for which no memory is asked.
-const INLINE: usize = 8;
+/// A line of an image that a window sees, and the line of the kernel: positions of their first elements.
+pub(super) type Line = [usize; 2];
 
-/// The lines of the image that the windows in a row of the result see, with the lines of the kernel: positions of their first elements.
-pub(super) type RowLines = SmallVec<[(usize, usize); INLINE]>;
+/// f32 in the space of a [`Line`].
+const LEN: usize = size_of::<Line>() / size_of::<f32>();
 
-/// Where lines of images and kernels are.
-pub(super) struct Lines<'a> {
-    shape: &'a ConvShape,
-    channels: usize,
-    numbers: usize,
+/// For each row of the result, the lines of the image that its windows see, with the lines of the kernel.
+pub(super) struct Lines {
+    /// A run for each row: how many lines there are, those, and room for as many as the kernel has. In working space, which is used again.
+    space: Aligned,
+    /// Lines in a run, with the first.
+    step: usize,
 }
 
-impl<'a> Lines<'a> {
+impl Lines {
     /// In images of so many channels, and kernels of so many numbers for each element.
-    pub fn of(shape: &'a ConvShape, channels: usize, numbers: usize) -> Self {
-        Self { shape, channels, numbers }
-    }
-
-    /// Those that the windows in a row of the result see; rows are counted over all images.
-    pub fn row(&self, row: usize) -> RowLines {
-        let w = &self.shape.windows;
-        let (n, oz, oy) =
-            (row / (w.output[0] * w.output[1]), row / w.output[1] % w.output[0], row % w.output[1]);
-        let mut lines = RowLines::new();
-        for kz in w.inside(0, oz) {
-            for ky in w.inside(1, oy) {
-                // Both coordinates lie in the image, so that nothing is subtracted from too little.
-                let z = oz * w.stride[0] + kz * w.dilation[0] - w.padding[0].0;
-                let y = oy * w.stride[1] + ky * w.dilation[1] - w.padding[1].0;
-                let line = ((n * w.input[0] + z) * w.input[1] + y) * w.input[2] * self.channels;
-                lines.push((line, (kz * w.kernel[1] + ky) * w.kernel[2] * self.numbers));
+    pub fn of(shape: &ConvShape, channels: usize, numbers: usize) -> Self {
+        let w = &shape.windows;
+        let step = 1 + w.kernel[0] * w.kernel[1];
+        let rows = shape.batch * w.output[0] * w.output[1];
+        let mut lines = Self { space: scratch::take(rows * step * LEN), step };
+        let all: &mut [Line] = bytemuck::cast_slice_mut(&mut lines.space[..rows * step * LEN]);
+        for (row, to) in all.chunks_exact_mut(step).enumerate() {
+            let (n, oz, oy) =
+                (row / (w.output[0] * w.output[1]), row / w.output[1] % w.output[0], row % w.output[1]);
+            let mut count = 0;
+            for (kz, ky) in (0..w.kernel[0]).flat_map(|kz| (0..w.kernel[1]).map(move |ky| (kz, ky))) {
+                if let (Some(z), Some(y)) = (w.position(0, oz, kz), w.position(1, oy, ky)) {
+                    let line = ((n * w.input[0] + z) * w.input[1] + y) * w.input[2] * channels;
+                    count += 1;
+                    to[count] = [line, (kz * w.kernel[1] + ky) * w.kernel[2] * numbers];
+                }
             }
+            to[0][0] = count;
         }
         lines
+    }
+
+    /// Those of a row, counted over all images.
+    pub fn row(&self, row: usize) -> &[Line] {
+        let run: &[Line] = bytemuck::cast_slice(&self.space[row * self.step * LEN..][..self.step * LEN]);
+        &run[1..=run[0][0]]
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        scratch::give(core::mem::replace(&mut self.space, Aligned::new(0)));
     }
 }
 

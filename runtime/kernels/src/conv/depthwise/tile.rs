@@ -3,13 +3,14 @@
 //! Each kind of tile is a function of its own. In one function with the loops around them, the compiler keeps the addresses
 //! of all kinds in memory.
 
+use crate::conv::lines::Line;
 use crate::simd::{Level, Simd, level};
 use kiln_types::Windows;
 
 /// Neighbouring windows of a row, some channels of each.
 pub(super) struct Tile<'a> {
     /// Lines of the image, with lines of the kernel: positions of their first elements.
-    pub lines: &'a [(usize, usize)],
+    pub lines: &'a [Line],
     /// The image's first element of the first channel.
     pub x: *const f32,
     /// The kernel's first element of the first channel.
@@ -152,7 +153,7 @@ unsafe fn tile<S: Simd, const T: usize, const V: usize, const INSIDE: bool, cons
         let load = |from: *const f32| if PART { s.load_first(from, t.lanes) } else { s.load(from) };
         let mut sums = [[s.splat(0.0); V]; T];
         let (step, tap) = (t.step * t.channels, t.dilation * t.channels);
-        for &(line, weight) in t.lines {
+        for &[line, weight] in t.lines {
             let mut from = t.x.wrapping_add(line).wrapping_offset(t.first * t.channels as isize);
             let mut weight = t.weight.add(weight);
             let mut pixel = t.first;
@@ -195,7 +196,7 @@ unsafe fn tile_of_neighbours<
     // SAFETY: as for `tile`.
     unsafe {
         let mut sums = [[s.splat(0.0); V]; T];
-        for &(line, weight) in t.lines {
+        for &[line, weight] in t.lines {
             let from = t.x.wrapping_add(line).wrapping_offset(t.first * t.channels as isize);
             let weight = t.weight.add(weight);
             let mut weights = [[s.splat(0.0); V]; K];

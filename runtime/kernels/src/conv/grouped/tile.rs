@@ -2,12 +2,13 @@
 //!
 //! Where a vector has the channels of several groups, one instruction gives each lane the channel that its group sees.
 
+use crate::conv::lines::Line;
 use crate::simd::{Level, Simd, level};
 
 /// Neighbouring windows of a row, some channels of one group of each, or of as many groups as a vector holds.
 pub(super) struct Tile<'a> {
     /// Lines of the image, with lines of the kernel: positions of their first elements.
-    pub lines: &'a [(usize, usize)],
+    pub lines: &'a [Line],
     /// The image's first element of the first group's first channel.
     pub x: *const f32,
     /// The kernel's first number for the groups and for the first channel of the result.
@@ -135,7 +136,7 @@ unsafe fn tile<S: Simd, const T: usize, const V: usize>(s: S, t: &Tile<'_>) {
     // SAFETY: the caller's promise; the kernel's numbers are filled up to whole vectors, and `ZEROS` holds a group's channels.
     unsafe {
         let mut sums = [[s.splat(0.0); V]; T];
-        for &(line, weight) in t.lines {
+        for &[line, weight] in t.lines {
             let mut weight = t.weight.add(weight);
             for tap in 0..t.taps {
                 let pixels = pixels::<T>(t, line, tap);
@@ -164,7 +165,7 @@ unsafe fn tile_of_groups<S: Simd, const T: usize>(s: S, t: &Tile<'_>) {
     // SAFETY: as in `tile`.
     unsafe {
         let mut sums = [[s.splat(0.0)]; T];
-        for &(line, weight) in t.lines {
+        for &[line, weight] in t.lines {
             let mut weight = t.weight.add(weight);
             for tap in 0..t.taps {
                 let pixels = pixels::<T>(t, line, tap);
