@@ -5,7 +5,7 @@ mod gradient;
 pub use gradient::softmax_gradient;
 
 use crate::InOut;
-use crate::math::{exp, log};
+use crate::math::{bounded_exp, log};
 use crate::simd::{Simd, dispatched};
 use crate::threads::parallel_for;
 
@@ -82,7 +82,7 @@ pub(crate) unsafe fn row_max<S: Simd>(s: S, x: *const f32, n: usize) -> f32 {
 fn weight<S: Simd>(s: S, x: S::F) -> S::F {
     // The operand order lets NaN through.
     let least = s.splat(-87.0);
-    s.select(s.lt(x, least), s.splat(0.0), exp(s, s.max(least, x)))
+    s.select(s.lt(x, least), s.splat(0.0), bounded_exp(s, s.max(least, x)))
 }
 
 /// Writes `e^(x - shift)` and yields the sum.

@@ -27,18 +27,46 @@ pub(crate) fn exp<S: Simd>(s: S, x: S::F) -> S::F {
     s.scale(s.add(q, s.splat(1.0)), n)
 }
 
-/// `2^x` for `x` of at most 0: 1 ulp; 0 where it would be subnormal, since some CPUs take a hundred times as long for such numbers.
+/// `e^x` for `x` in ±87.4: 1.2 ulp. Faster than [`exp`].
+#[inline(always)]
+pub(crate) fn bounded_exp<S: Simd>(s: S, x: S::F) -> S::F {
+    let (n, root) = s.root(s.mul(x, s.splat(core::f32::consts::LOG2_E)));
+    let r = s.sub_product(x, n, s.splat(LN2_HIGH));
+    let r = s.sub_product(r, n, s.splat(LN2_LOW));
+    // (e^r - 1 - r) / r² over ±0.0219 or ±0.347.
+    let p = if S::ROOTS == 16 {
+        polynomial(s, r, [0.500_016_5, 0.166_670_32])
+    } else {
+        polynomial(s, r, [0.5, 0.166_665_18, 0.041_666_202, 0.008_369_025, 0.001_395_072_1])
+    };
+    s.scale(s.mul_add(root, s.mul_add(s.mul(r, r), p, r), root), n)
+}
+
+/// `2^x` for `x` between -140 and 127: 1.2 ulp, 1 more where the result is subnormal; NaN of NaN.
+#[inline(always)]
+pub(crate) fn bounded_exp2<S: Simd>(s: S, x: S::F) -> S::F {
+    let (n, root) = s.root(x);
+    let r = s.sub(x, n);
+    // (2^r - 1) / r over ±0.0316 or ±0.5.
+    let p = if S::ROOTS == 16 {
+        polynomial(s, r, [0.693_147_2, 0.240_234_45, 0.055_505_987])
+    } else {
+        polynomial(
+            s,
+            r,
+            [0.693_147_2, 0.240_226_46, 0.055_503_286, 0.009_618_489, 0.001_339_993, 0.000_153_458_12],
+        )
+    };
+    s.scale(s.mul_add(s.mul(root, r), p, root), n)
+}
+
+/// `2^x` for `x` of at most 0: 1.2 ulp; 0 where it would be subnormal, since some CPUs take a hundred times as long for such numbers.
 #[inline(always)]
 pub(crate) fn weight_of_two<S: Simd>(s: S, x: S::F) -> S::F {
     let least = s.splat(-126.0);
     // The operand order lets NaN through.
-    let bounded = s.max(least, x);
-    let n = s.round(bounded);
-    // 2^r over ±0.5.
-    let fitted =
-        [1.0, 0.693_147_2, 0.240_226_46, 0.055_503_286, 0.009_618_489, 0.001_339_993, 0.000_153_458_12];
-    let power = polynomial(s, s.sub(bounded, n), fitted);
-    s.select(s.lt(x, least), s.splat(0.0), s.scale(power, n))
+    let power = bounded_exp2(s, s.max(least, x));
+    s.select(s.lt(x, least), s.splat(0.0), power)
 }
 
 /// `e^x - 1`: 2 ulp, also near 0; -1 for large negative `x`.

@@ -1,6 +1,6 @@
 //! One function over a run of elements.
 
-use super::{cos, erf, exp, exp_m1, gelu, gelu_tanh, log, log1p, mish, sigmoid, sin, softplus, tanh};
+use super::{cos, erf, exp, exp_m1, gelu, gelu_tanh, log, log1p, mish, sigmoid, silu, sin, softplus, tanh};
 use crate::elementwise::unary_of;
 use crate::simd::{Simd, dispatched};
 use kiln_types::{Activation, UnaryOp};
@@ -225,7 +225,7 @@ unsafe fn activation<S: Simd>(s: S, activation: Activation, x: Rows) {
                 s,
                 x,
                 #[inline(always)]
-                |x| s.mul(x, sigmoid(s, x)),
+                |x| silu(s, x),
             ),
             Activation::Mish => each(
                 s,

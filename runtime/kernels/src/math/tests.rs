@@ -1,7 +1,8 @@
 //! Every function against f64, at every level, over its whole range.
 
-use super::{Map, map_slice};
+use super::{Map, bounded_exp, bounded_exp2, map_slice};
 use crate::elementwise::{activation_of, unary_of};
+use crate::simd::dispatched;
 use crate::simd::forced::at_each_level;
 use kiln_types::{Activation, UnaryOp};
 
@@ -182,6 +183,44 @@ fn zeros_keep_their_sign() {
     at_each_level(|_| {
         for op in [UnaryOp::Sin, UnaryOp::Tanh, UnaryOp::Erf, UnaryOp::Log1p, UnaryOp::Round, UnaryOp::Sqrt] {
             assert!(run(Map::Unary(op), &[-0.0; 5])[0].is_sign_negative(), "{op:?}");
+        }
+    });
+}
+dispatched! {
+    /// `e^x` or `2^x`.
+    ///
+    /// # Safety
+    /// Both hold whole vectors.
+    unsafe fn powers<S>(s, of_two: bool, x: &[f32], to: &mut [f32]) {
+        for i in (0..x.len()).step_by(S::LANES) {
+            let x = s.load(x.as_ptr().add(i));
+            s.store(to.as_mut_ptr().add(i), if of_two { bounded_exp2(s, x) } else { bounded_exp(s, x) });
+        }
+    }
+}
+
+#[test]
+fn bounded_powers_keep_their_error_bound() {
+    // Odd steps: other bits everywhere. The ends are in it, and halves of a sixteenth, which round either way.
+    let mut x: Vec<f32> = (0..240_000).map(|i| (i as f32 - 120_000.0) * 0.000_727_77).collect();
+    x.extend((-2000..2000).flat_map(|i| [i as f32 / 32.0, i as f32 / 16.0 * core::f32::consts::LN_2]));
+    x.extend([-87.33, 87.33]);
+    x.resize(x.len().next_multiple_of(16), 0.0);
+    let mut y = vec![0.0; x.len()];
+    at_each_level(|level| {
+        for of_two in [false, true] {
+            let x: Vec<f32> = x.iter().map(|x| if of_two { x * 1.44 } else { *x }).collect();
+            // SAFETY: whole vectors, as many of both.
+            unsafe { powers(of_two, &x, &mut y) };
+            for (&x, &y) in x.iter().zip(&y) {
+                let exact = if of_two { f64::from(x).exp2() } else { f64::from(x).exp() };
+                let bound = if level.fuses() { 1.2 } else { 2.0 };
+                assert!(
+                    ulps(y, exact) <= bound,
+                    "{level:?} {x:e} -> {y:e}, not {exact:e}: {} ulp",
+                    ulps(y, exact)
+                );
+            }
         }
     });
 }

@@ -85,10 +85,15 @@ impl Simd for Avx512 {
         intrinsic!(_mm512_div_ps(a, b))
     }
     #[inline(always)]
+    fn inverse(self, a: Self::F) -> Self::F {
+        // 14 bits, then twice as many.
+        let near = intrinsic!(_mm512_rcp14_ps(a));
+        self.mul_add(near, self.sub_product(self.splat(1.0), a, near), near)
+    }
+    #[inline(always)]
     fn quotient(self, a: Self::F, b: Self::F) -> Self::F {
-        // 14 bits, twice as many, and the quotient's own error once more.
-        let near = intrinsic!(_mm512_rcp14_ps(b));
-        let inverse = self.mul_add(near, self.sub_product(self.splat(1.0), b, near), near);
+        // The quotient's own error once more.
+        let inverse = self.inverse(b);
         let y = self.mul(a, inverse);
         let y = self.mul_add(self.sub_product(a, b, y), inverse, y);
         // The inverse of what is larger is no normal number, that of infinity times it NaN.
@@ -194,6 +199,35 @@ impl Simd for Avx512 {
     fn shr<const N: i32>(self, a: Self::I) -> Self::I {
         intrinsic!(_mm512_srav_epi32(a, _mm512_set1_epi32(N)))
     }
+    const ROOTS: usize = 16;
+
+    #[inline(always)]
+    fn root(self, x: Self::F) -> (Self::F, Self::F) {
+        // 2^(i / 16).
+        let roots = intrinsic!(_mm512_setr_ps(
+            1.0,
+            1.044_273_7,
+            1.090_507_7,
+            1.138_788_6,
+            1.189_207_1,
+            1.241_857_8,
+            1.296_839_6,
+            1.354_255_6,
+            1.414_213_5,
+            1.476_826_2,
+            1.542_210_8,
+            1.610_490_3,
+            1.681_792_9,
+            1.756_252_2,
+            1.834_008_1,
+            1.915_206_6,
+        ));
+        // In this binade a unit is a sixteenth, and the last four bits count them.
+        let binade = self.splat(786_432.0);
+        let shifted = self.add(x, binade);
+        (self.sub(shifted, binade), self.permute(roots, self.bits(shifted)))
+    }
+
     #[inline(always)]
     fn scale(self, a: Self::F, n: Self::F) -> Self::F {
         intrinsic!(_mm512_scalef_ps(a, n))

@@ -73,6 +73,11 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn quotient(self, a: Self::F, b: Self::F) -> Self::F {
         self.div(a, b)
     }
+    /// `1 / a` for `a` between 1 and 2^126: 1 ulp.
+    #[inline(always)]
+    fn inverse(self, a: Self::F) -> Self::F {
+        self.div(self.splat(1.0), a)
+    }
     /// `a · b + c`, rounded once where the machine can.
     fn mul_add(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
     /// `a > b ? a : b`, so `b` when either is NaN.
@@ -114,7 +119,16 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// Exchanges rows and columns of the square of the first `LANES` vectors.
     fn transpose(self, rows: [Self::F; 16]) -> [Self::F; 16];
 
-    /// `a · 2^n` for integral `n` between -300 and 300.
+    /// How many steps [`Simd::root`] makes from an integer to the next.
+    const ROOTS: usize = 1;
+
+    /// `x` rounded to a multiple `n` of `1 / ROOTS`, and `2^(n - ⌊n⌋)`, so that `2^x = 2^(x - n) · root · 2^⌊n⌋`; `x` lies in ±1000.
+    #[inline(always)]
+    fn root(self, x: Self::F) -> (Self::F, Self::F) {
+        (self.round(x), self.splat(1.0))
+    }
+
+    /// `a · 2^⌊n⌋` for what [`Simd::root`] yields, between -300 and 300.
     #[inline(always)]
     fn scale(self, a: Self::F, n: Self::F) -> Self::F {
         // Two steps, since 2^n itself may not be a normal number.
