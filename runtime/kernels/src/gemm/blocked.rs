@@ -2,7 +2,7 @@
 
 use super::Epilogue;
 use super::pack::{Part, depth_blocks, pack_rhs, padded_cols, panel_width};
-use super::tile::{Kernels, Tile};
+use super::tile::{Kernels, Tile, runs};
 use crate::scratch::with_scratch;
 use crate::threads::{self, INLINE_WORK, SharedMut, parallel_for};
 use core::ops::Range;
@@ -188,15 +188,20 @@ impl Product<'_> {
     fn tiles(&self, kernels: &Kernels, rows: Range<usize>, part: &Part, b: *const f32, b_step: usize) {
         let Part { depth, cols, width } = part;
         let ends = depth.end == self.k && !self.epilogue.is_empty();
-        for first in rows.clone().step_by(kernels.rows) {
-            let count = kernels.rows.min(rows.end - first);
+        let most = if ends { self.epilogue.tiles_at_once() } else { usize::MAX };
+        let (whole, rest) = (rows.len() / kernels.rows, rows.len() % kernels.rows);
+        let heights = [(kernels.rows, whole), (rest, usize::from(rest > 0))];
+        for run in runs(rows.start, heights, 0, most) {
+            let (first, height) = (run.rows.start, run.height);
             let a = self.a[depth.start * self.m + first * depth.len()..].as_ptr();
             // SAFETY: the panels hold `depth` steps of these rows and columns; the part of `C` is this job's own.
             unsafe {
-                kernels.of(count, *width)(&Tile {
+                kernels.of(height, *width)(&Tile {
+                    count: run.rows.len() / height,
                     depth: depth.len(),
                     a,
-                    a_step: count,
+                    a_next: height * depth.len(),
+                    a_step: height,
                     offsets: core::ptr::null(),
                     b,
                     b_step,
@@ -210,7 +215,7 @@ impl Product<'_> {
                 });
                 if ends {
                     let c = self.c.ptr(self.c_start);
-                    self.epilogue.activate(c, self.c_step, first..first + count, cols.clone());
+                    self.epilogue.activate(c, self.c_step, run.rows, cols.clone());
                 }
             }
         }

@@ -85,6 +85,14 @@ impl Epilogue<'_> {
         }
     }
 
+    /// Tiles that are computed before [`Epilogue::activate`] is called for them: few enough that they are still in the first-level cache.
+    pub(super) fn tiles_at_once(&self) -> usize {
+        match self.activation {
+            None | Some(Activation::Relu | Activation::Clamp { .. }) => usize::MAX,
+            Some(_) => 4,
+        }
+    }
+
     /// Applies an activation that is more than bounds to a part of `C`.
     ///
     /// # Safety

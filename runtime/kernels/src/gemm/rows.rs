@@ -3,7 +3,7 @@
 
 use super::blocked::{BLOCK_LHS, cut};
 use super::pack::{PackedRhs, depth_blocks, padded_cols, panel_width};
-use super::tile::{Kernels, Tile};
+use super::tile::{Kernels, Tile, runs};
 use super::{Epilogue, Matrix};
 use crate::scratch::with_scratch;
 use crate::threads::{self, INLINE_WORK, SharedMut, parallel_chunks, parallel_for};
@@ -223,11 +223,12 @@ impl RowsProduct<'_> {
             let b = self.b.data[depth.start * padded + col * depth.len()..].as_ptr();
             let next = self.next_panel(kernels, &cols, &depth, col).filter(|_| width == kernels.cols);
             let asking = rows.len().div_ceil(kernels.rows).min(ASKING);
-            for (i, part) in tiles(kernels, &rows).enumerate() {
-                let (row, height) = (part.start, part.len());
-                let ahead_step = width.div_ceil(asking);
-                let ahead = next.filter(|_| asking > 1 && i < asking);
-                let ahead = ahead.map(|next| next.wrapping_add(i * depth.len() * ahead_step));
+            let next = next.filter(|_| asking > 1);
+            let ahead_step = width.div_ceil(asking);
+            let most = if ends { self.epilogue.tiles_at_once() } else { usize::MAX };
+            for run in runs(rows.start, heights(kernels, rows.len()), next.map_or(0, |_| asking), most) {
+                let (row, height) = (run.rows.start, run.height);
+                let ahead = next.filter(|_| run.above < asking);
                 let (tile, offsets) = match (self.a, ahead) {
                     (Rows::Windows { offsets, .. }, _) => {
                         (kernels.of_windows(height, width), offsets[depth.clone()].as_ptr())
@@ -238,8 +239,10 @@ impl RowsProduct<'_> {
                 // SAFETY: the rows at `a` and the panel hold `depth` steps; the part of `C` is this job's own.
                 unsafe {
                     tile(&Tile {
+                        count: run.rows.len() / height,
                         depth: depth.len(),
                         a: a.add((row - rows.start) * a_step),
+                        a_next: height * a_step,
                         a_step,
                         offsets,
                         b,
@@ -249,13 +252,14 @@ impl RowsProduct<'_> {
                         cols: count,
                         accumulate: depth.start > 0 || self.adds,
                         finish: ends.then(|| self.epilogue.of_tile(row, col, self.c_step)),
-                        ahead: ahead.unwrap_or_default(),
+                        ahead: ahead.map_or(core::ptr::null(), |next| {
+                            next.wrapping_add(run.above * depth.len() * ahead_step)
+                        }),
                         ahead_step,
                     });
                     if ends {
-                        // While the tile is in the first-level cache.
                         let c = self.c.ptr(self.c_start);
-                        self.epilogue.activate(c, self.c_step, part, col..col + count);
+                        self.epilogue.activate(c, self.c_step, run.rows, col..col + count);
                     }
                 }
             }
@@ -322,16 +326,19 @@ pub(crate) fn panel_product(
     assert!((m - 1) * c_step + width <= c.len() && c_step >= width, "C does not hold {m} rows");
     let in_rows = a.col_stride == 1;
     assert!(in_rows || a.row_stride == 1, "neither rows nor columns of the left operand lie side by side");
-    for rows in tiles(&kernels, &(0..m)) {
+    for run in runs(0, heights(&kernels, m), 0, usize::MAX) {
+        let (rows, height) = (run.rows, run.height);
         let (kernel, a_step) = match in_rows {
-            true => (kernels.of_rows(rows.len(), width), a.row_stride),
-            false => (kernels.of(rows.len(), width), a.col_stride),
+            true => (kernels.of_rows(height, width), a.row_stride),
+            false => (kernels.of(height, width), a.col_stride),
         };
         // SAFETY: the operands hold the rows and the panel, as was checked.
         unsafe {
             kernel(&Tile {
+                count: rows.len() / height,
                 depth,
                 a: a.data[rows.start * a.row_stride..].as_ptr(),
+                a_next: height * a.row_stride,
                 a_step,
                 offsets: core::ptr::null(),
                 b: panel.as_ptr(),
@@ -364,14 +371,11 @@ fn even(size: usize, count: usize, i: usize) -> Range<usize> {
     size * i / count..size * (i + 1) / count
 }
 
-/// The rows of the tiles that share out some rows evenly: none has a single row, unless there is but one.
-fn tiles(kernels: &Kernels, rows: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
-    let (first, count) = (rows.start, rows.len().div_ceil(kernels.rows));
-    let (height, higher) = (rows.len() / count.max(1), rows.len() % count.max(1));
-    (0..count).map(move |i| {
-        let start = first + i * height + i.min(higher);
-        start..start + height + usize::from(i < higher)
-    })
+/// The tiles that share out some rows evenly: heights, and how many of each. None has a single row, unless there is but one.
+fn heights(kernels: &Kernels, rows: usize) -> [(usize, usize); 2] {
+    let count = rows.div_ceil(kernels.rows).max(1);
+    let (height, higher) = (rows / count, rows % count);
+    [(height + 1, higher), (height, if height == 0 { 0 } else { count - higher })]
 }
 
 /// Whether rows this many elements apart share few places of a first-level cache, so that a tile's rows displace each other.

@@ -1,14 +1,19 @@
-//! The innermost part of a matrix product: a tile of `C` in registers.
+//! The innermost part of a matrix product: tiles of `C` in registers, one after the other.
 
 use crate::simd::{Level, Simd, level};
+use core::ops::Range;
 
-/// One tile: `C += A · B`, or `C = A · B`.
+/// Tiles of one size below each other: `C += A · B`, or `C = A · B`. A call for each would take as long as a few steps of the depth.
 #[derive(Clone, Copy)]
 pub(super) struct Tile {
+    /// How many tiles, at least one. What follows is said of the first.
+    pub count: usize,
     /// Depth of the product.
     pub depth: usize,
     /// `A`: for each step of the depth, the tile's rows side by side. For a kernel in place, the tile's first row.
     pub a: *const f32,
+    /// Elements from one tile's `A` to the next one's.
+    pub a_next: usize,
     /// Elements from one step of the depth to the next in `A`. For a kernel in place, from one row of `A` to the next.
     pub a_step: usize,
     /// For a kernel of windows: where each step of the depth lies, from a row's start on.
@@ -48,7 +53,55 @@ pub(super) struct Finish {
     pub high: f32,
 }
 
-/// Computes a [`Tile`].
+impl Tile {
+    /// Goes on to the next tile, which is so many rows further down.
+    #[inline(always)]
+    fn advance(&mut self, rows: usize) {
+        self.a = self.a.wrapping_add(self.a_next);
+        self.c = self.c.wrapping_add(rows * self.c_step);
+        self.ahead = self.ahead.wrapping_add(self.depth * self.ahead_step);
+        if let Some(finish) = &mut self.finish {
+            if !finish.row_bias.is_null() {
+                finish.row_bias = finish.row_bias.wrapping_add(rows);
+            }
+            if !finish.residual.is_null() {
+                finish.residual = finish.residual.wrapping_add(rows * self.c_step);
+            }
+        }
+    }
+}
+
+/// Rows of tiles of one height that one call computes.
+pub(super) struct Run {
+    /// The rows.
+    pub rows: Range<usize>,
+    /// Rows of a tile.
+    pub height: usize,
+    /// Tiles above them.
+    pub above: usize,
+}
+
+/// The runs of tiles from row `start` on: so many of one height, then so many of another. The first `apart` tiles are runs of their own, and
+/// no run has more than `most` tiles.
+pub(super) fn runs(
+    start: usize,
+    [(height, count), (other, others)]: [(usize, usize); 2],
+    apart: usize,
+    most: usize,
+) -> impl Iterator<Item = Run> {
+    let (mut row, mut above) = (start, 0);
+    core::iter::from_fn(move || {
+        let (height, left) =
+            if above < count { (height, count - above) } else { (other, count + others - above) };
+        let left = if above < apart { left.min(apart - above) } else { left };
+        let tiles = left.min(most);
+        let run = Run { rows: row..row + tiles * height, height, above };
+        (row, above) = (run.rows.end, above + tiles);
+        (tiles > 0).then_some(run)
+    })
+}
+
+/// Computes [`Tile`]s.
 ///
 /// # Safety
 /// The machine has the kernel's instruction set, and the pointers are valid for what the fields say.
@@ -132,6 +185,18 @@ struct Tables {
     in_place: &'static [[TileKernel; 2]],
     windows: &'static [[TileKernel; 2]],
     ahead: &'static [TileKernel],
+}
+
+/// Computes all tiles, of `R` rows each.
+#[inline(always)]
+unsafe fn each_tile<const R: usize>(t: &Tile, compute: impl Fn(&Tile)) {
+    let mut t = *t;
+    for left in (0..t.count).rev() {
+        compute(&t);
+        if left > 0 {
+            t.advance(R);
+        }
+    }
 }
 
 /// A tile of `R` rows and `V` vectors.
@@ -350,31 +415,61 @@ macro_rules! kernels {
         $(#[$attr])*
         unsafe fn $run<const R: usize, const V: usize>(t: &Tile) {
             // SAFETY: the caller's promise; the features are this function's.
-            unsafe { tile::<_, R, V>($token, t) }
+            unsafe {
+                each_tile::<R>(
+                    t,
+                    #[inline(always)]
+                    |t| tile::<_, R, V>($token, t),
+                );
+            }
         }
 
         $(#[$attr])*
         unsafe fn $run_rows<const R: usize, const V: usize>(t: &Tile) {
             // SAFETY: as above.
-            unsafe { tile_in_place::<_, R, V, false>($token, t) }
+            unsafe {
+                each_tile::<R>(
+                    t,
+                    #[inline(always)]
+                    |t| tile_in_place::<_, R, V, false>($token, t),
+                );
+            }
         }
 
         $(#[$attr])*
         unsafe fn $run_windows<const R: usize, const V: usize>(t: &Tile) {
             // SAFETY: as above.
-            unsafe { tile_of_windows::<_, R, V>($token, t) }
+            unsafe {
+                each_tile::<R>(
+                    t,
+                    #[inline(always)]
+                    |t| tile_of_windows::<_, R, V>($token, t),
+                );
+            }
         }
 
         $(#[$attr])*
         unsafe fn $run_ahead<const R: usize, const V: usize>(t: &Tile) {
             // SAFETY: as above.
-            unsafe { tile_in_place::<_, R, V, true>($token, t) }
+            unsafe {
+                each_tile::<R>(
+                    t,
+                    #[inline(always)]
+                    |t| tile_in_place::<_, R, V, true>($token, t),
+                );
+            }
         }
 
         $(#[$attr])*
         unsafe fn $run_row<const V: usize, const IN_PLACE: bool>(t: &Tile) {
             // SAFETY: as above.
-            unsafe { row_tile::<_, V, IN_PLACE>($token, t) }
+            unsafe {
+                each_tile::<1>(
+                    t,
+                    #[inline(always)]
+                    |t| row_tile::<_, V, IN_PLACE>($token, t),
+                );
+            }
         }
 
         static $table: Tables = Tables {
