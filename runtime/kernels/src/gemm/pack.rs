@@ -1,8 +1,8 @@
 //! The order in which the kernel reads its operands.
 //!
 //! The depth is cut into blocks of equal size. Within a block, `A` is cut into panels of the tile's rows (the last panel
-//! has what remains, unpadded) and `B` into panels of the tile's columns (the last is padded to one vector or to a whole
-//! tile). A panel holds, for each step of the depth, its rows or columns side by side.
+//! has what remains, unpadded) and `B` into panels of the tile's columns (the last is padded to a width
+//! for which there is a tile). A panel holds, for each step of the depth, its rows or columns side by side.
 
 use super::Matrix;
 use super::tile::Kernels;
@@ -35,11 +35,7 @@ pub(super) fn padded_cols(kernels: &Kernels, cols: usize) -> usize {
 
 /// The width of a panel that holds this many columns.
 pub(super) fn panel_width(kernels: &Kernels, cols: usize) -> usize {
-    match cols {
-        0 => 0,
-        cols if cols <= kernels.narrow => kernels.narrow,
-        _ => kernels.cols,
-    }
+    cols.next_multiple_of(kernels.unit)
 }
 
 /// A left operand in the kernel's order, made once and used often: a weight.

@@ -355,10 +355,10 @@ pub(crate) fn panel_product(
     }
 }
 
-/// Columns of a narrow panel and of a full one.
+/// Columns of a panel of one vector and of a full one.
 pub(crate) fn panel_widths() -> [usize; 2] {
     let kernels = Kernels::current();
-    [kernels.narrow, kernels.cols]
+    [kernels.lanes, kernels.cols]
 }
 
 /// Columns of a panel.

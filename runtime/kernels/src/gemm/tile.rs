@@ -54,6 +54,24 @@ pub(super) struct Finish {
 }
 
 impl Tile {
+    /// Some columns of the tiles.
+    #[inline(always)]
+    fn columns(&self, columns: Range<usize>) -> Self {
+        let first = columns.start;
+        let right = |at: *const f32| if at.is_null() { at } else { at.wrapping_add(first) };
+        Self {
+            b: self.b.wrapping_add(first),
+            c: self.c.wrapping_add(first),
+            cols: self.cols.min(columns.end) - first,
+            finish: self.finish.map(|finish| Finish {
+                col_bias: right(finish.col_bias),
+                residual: right(finish.residual),
+                ..finish
+            }),
+            ..*self
+        }
+    }
+
     /// Goes on to the next tile, which is so many rows further down.
     #[inline(always)]
     fn advance(&mut self, rows: usize) {
@@ -114,15 +132,21 @@ pub(super) struct Kernels {
     pub rows: usize,
     /// Columns of a full tile.
     pub cols: usize,
-    /// Columns of a narrow tile: one vector.
-    pub narrow: usize,
-    /// By rows less one: narrow, full.
-    table: &'static [[TileKernel; 2]],
-    /// The same for rows of `A` that are read where they are.
-    in_place: &'static [[TileKernel; 2]],
-    /// The same for rows of `A` that are windows of an image.
-    windows: &'static [[TileKernel; 2]],
-    /// By rows less one: full tiles of such rows, which ask for memory that is wanted soon.
+    /// Columns of one vector.
+    pub lanes: usize,
+    /// What the columns of tiles are multiples of.
+    pub unit: usize,
+    tables: &'static Tables,
+}
+
+/// The kernels of a level, by columns in units less one within rows less one.
+struct Tables {
+    packed: &'static [TileKernel],
+    /// For rows of `A` that are read where they are.
+    in_place: &'static [TileKernel],
+    /// For rows of `A` that are windows of an image.
+    windows: &'static [TileKernel],
+    /// For rows in place, with a full width: these ask for memory that is wanted soon. By rows less one.
     ahead: &'static [TileKernel],
 }
 
@@ -131,65 +155,106 @@ impl Kernels {
     pub fn current() -> Self {
         match level() {
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => Self::new(14, 32, 16, &AVX512),
+            Level::Avx512 => Self { rows: 14, cols: 32, lanes: 16, unit: 8, tables: &AVX512 },
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => Self::new(6, 16, 8, &AVX2),
+            Level::Avx2 => Self { rows: 6, cols: 16, lanes: 8, unit: 8, tables: &AVX2 },
             #[cfg(target_arch = "aarch64")]
-            Level::Neon => Self::new(8, 12, 4, &NEON),
+            Level::Neon => Self { rows: 8, cols: 12, lanes: 4, unit: 4, tables: &NEON },
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
-            Level::Simd128 => Self::new(4, 8, 4, &SIMD128),
-            Level::Scalar => Self::new(4, 8, 4, &SCALAR),
-        }
-    }
-
-    fn new(rows: usize, cols: usize, narrow: usize, tables: &'static Tables) -> Self {
-        Self {
-            rows,
-            cols,
-            narrow,
-            table: tables.packed,
-            in_place: tables.in_place,
-            windows: tables.windows,
-            ahead: tables.ahead,
+            Level::Simd128 => Self { rows: 4, cols: 8, lanes: 4, unit: 4, tables: &SIMD128 },
+            Level::Scalar => Self { rows: 4, cols: 8, lanes: 4, unit: 4, tables: &SCALAR },
         }
     }
 
     /// The kernel for this many rows (at most `self.rows`) of a panel of this width.
     #[inline(always)]
     pub fn of(&self, rows: usize, width: usize) -> TileKernel {
-        self.table[rows - 1][usize::from(width > self.narrow)]
+        self.tables.packed[self.place(rows, width)]
     }
 
     /// The same for rows of `A` that are read where they are.
     #[inline(always)]
     pub fn of_rows(&self, rows: usize, width: usize) -> TileKernel {
-        self.in_place[rows - 1][usize::from(width > self.narrow)]
+        self.tables.in_place[self.place(rows, width)]
     }
 
     /// The same for rows of `A` that are windows of an image, with [`Tile::offsets`].
     #[inline(always)]
     pub fn of_windows(&self, rows: usize, width: usize) -> TileKernel {
-        self.windows[rows - 1][usize::from(width > self.narrow)]
+        self.tables.windows[self.place(rows, width)]
     }
 
     /// The same for a full width, with [`Tile::ahead`].
     #[inline(always)]
     pub fn of_rows_ahead(&self, rows: usize) -> TileKernel {
-        self.ahead[rows - 1]
+        self.tables.ahead[rows - 1]
+    }
+
+    #[inline(always)]
+    fn place(&self, rows: usize, width: usize) -> usize {
+        (rows - 1) * (self.cols / self.unit) + width / self.unit - 1
     }
 }
 
-/// The kernels of a level.
-struct Tables {
-    packed: &'static [[TileKernel; 2]],
-    in_place: &'static [[TileKernel; 2]],
-    windows: &'static [[TileKernel; 2]],
-    ahead: &'static [TileKernel],
+/// A way of reading `A`.
+trait Way {
+    /// Computes tiles of `R` rows and `V` vectors.
+    ///
+    /// # Safety
+    /// As for [`TileKernel`].
+    unsafe fn compute<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile);
+}
+
+/// Panels of `A`.
+struct Packed;
+
+impl Way for Packed {
+    #[inline(always)]
+    unsafe fn compute<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile) {
+        // SAFETY: the caller's promise.
+        each_tile::<R>(
+            t,
+            #[inline(always)]
+            |t| unsafe { if R == 1 { row_tile::<S, V, false>(s, t) } else { tile::<S, R, V>(s, t) } },
+        );
+    }
+}
+
+/// Rows of `A` where they are; asking `AHEAD` or not.
+struct InPlace<const AHEAD: bool>;
+
+impl<const AHEAD: bool> Way for InPlace<AHEAD> {
+    #[inline(always)]
+    unsafe fn compute<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile) {
+        // SAFETY: the caller's promise.
+        each_tile::<R>(
+            t,
+            #[inline(always)]
+            |t| unsafe {
+                if R == 1 { row_tile::<S, V, true>(s, t) } else { tile_in_place::<S, R, V, AHEAD>(s, t) }
+            },
+        );
+    }
+}
+
+/// Rows of `A` that are windows of an image.
+struct Windows;
+
+impl Way for Windows {
+    #[inline(always)]
+    unsafe fn compute<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile) {
+        // SAFETY: the caller's promise.
+        each_tile::<R>(
+            t,
+            #[inline(always)]
+            |t| unsafe { tile_of_windows::<S, R, V>(s, t) },
+        );
+    }
 }
 
 /// Computes all tiles, of `R` rows each.
 #[inline(always)]
-unsafe fn each_tile<const R: usize>(t: &Tile, compute: impl Fn(&Tile)) {
+fn each_tile<const R: usize>(t: &Tile, compute: impl Fn(&Tile)) {
     let mut t = *t;
     for left in (0..t.count).rev() {
         compute(&t);
@@ -409,140 +474,104 @@ unsafe fn store_columns<S: Simd, const R: usize, const V: usize, const WHOLE: bo
     }
 }
 
-/// Makes a table of kernels: `rows × [narrow, full]`.
-macro_rules! kernels {
-    ($(#[$attr:meta])* $table:ident, $run:ident, $run_rows:ident, $run_windows:ident, $run_ahead:ident, $run_row:ident, $token:expr, $wide:literal, [$($rows:literal),*]) => {
-        $(#[$attr])*
-        unsafe fn $run<const R: usize, const V: usize>(t: &Tile) {
-            // SAFETY: the caller's promise; the features are this function's.
-            unsafe {
-                each_tile::<R>(
-                    t,
-                    #[inline(always)]
-                    |t| tile::<_, R, V>($token, t),
-                );
-            }
-        }
-
-        $(#[$attr])*
-        unsafe fn $run_rows<const R: usize, const V: usize>(t: &Tile) {
-            // SAFETY: as above.
-            unsafe {
-                each_tile::<R>(
-                    t,
-                    #[inline(always)]
-                    |t| tile_in_place::<_, R, V, false>($token, t),
-                );
-            }
-        }
-
-        $(#[$attr])*
-        unsafe fn $run_windows<const R: usize, const V: usize>(t: &Tile) {
-            // SAFETY: as above.
-            unsafe {
-                each_tile::<R>(
-                    t,
-                    #[inline(always)]
-                    |t| tile_of_windows::<_, R, V>($token, t),
-                );
-            }
-        }
-
-        $(#[$attr])*
-        unsafe fn $run_ahead<const R: usize, const V: usize>(t: &Tile) {
-            // SAFETY: as above.
-            unsafe {
-                each_tile::<R>(
-                    t,
-                    #[inline(always)]
-                    |t| tile_in_place::<_, R, V, true>($token, t),
-                );
-            }
-        }
-
-        $(#[$attr])*
-        unsafe fn $run_row<const V: usize, const IN_PLACE: bool>(t: &Tile) {
-            // SAFETY: as above.
-            unsafe {
-                each_tile::<1>(
-                    t,
-                    #[inline(always)]
-                    |t| row_tile::<_, V, IN_PLACE>($token, t),
-                );
-            }
-        }
-
+/// Makes a level's tables of a function that computes `R` rows of `W` columns in some [`Way`]: for widths, the full one apart, and numbers of rows.
+macro_rules! tables {
+    ($table:ident, $run:ident, [$($narrower:literal),*], $full:literal, [$($rows:literal),*]) => {
         static $table: Tables = Tables {
-            packed: &[[$run_row::<1, false>, $run_row::<$wide, false>], $([$run::<$rows, 1>, $run::<$rows, $wide>]),*],
-            in_place: &[[$run_row::<1, true>, $run_row::<$wide, true>], $([$run_rows::<$rows, 1>, $run_rows::<$rows, $wide>]),*],
-            windows: &[[$run_windows::<1, 1>, $run_windows::<1, $wide>], $([$run_windows::<$rows, 1>, $run_windows::<$rows, $wide>]),*],
-            ahead: &[$run_row::<$wide, true>, $($run_ahead::<$rows, $wide>),*],
+            packed: tables!(@rows $run, Packed, [$($narrower),*, $full], [$($rows),*], []),
+            in_place: tables!(@rows $run, InPlace<false>, [$($narrower),*, $full], [$($rows),*], []),
+            windows: tables!(@rows $run, Windows, [$($narrower),*, $full], [$($rows),*], []),
+            ahead: &[$($run::<InPlace<true>, $rows, $full>),*],
         };
+    };
+    (@rows $run:ident, $way:ty, [$($width:literal),*], [$row:literal $(, $rows:literal)*], [$($done:expr,)*]) => {
+        tables!(@rows $run, $way, [$($width),*], [$($rows),*], [$($done,)* $($run::<$way, $row, $width>,)*])
+    };
+    (@rows $run:ident, $way:ty, [$($width:literal),*], [], [$($done:expr,)*]) => {
+        &[$($done),*]
     };
 }
 
 #[cfg(target_arch = "x86_64")]
-kernels!(
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-    AVX512,
-    run_avx512,
-    run_rows_avx512,
-    run_windows_avx512,
-    run_ahead_avx512,
-    run_row_avx512,
-    crate::simd::avx512::Avx512::new(),
-    2,
-    [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]
-);
+tables!(AVX512, run_avx512, [8, 16, 24], 32, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]);
+
+/// # Safety
+/// As for [`TileKernel`].
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+unsafe fn run_avx512<A: Way, const R: usize, const W: usize>(t: &Tile) {
+    use crate::simd::{avx2::Avx2, avx512::Avx512};
+    // SAFETY: the caller's promise; the features are this function's.
+    unsafe {
+        let (whole, half) = (Avx512::new(), Avx2::new());
+        match W {
+            8 => A::compute::<_, R, 1>(half, t),
+            16 => A::compute::<_, R, 1>(whole, t),
+            24 => {
+                A::compute::<_, R, 1>(whole, &t.columns(0..16));
+                A::compute::<_, R, 1>(half, &t.columns(16..24));
+            }
+            32 => A::compute::<_, R, 2>(whole, t),
+            _ => unreachable!("no width of this level"),
+        }
+    }
+}
 
 #[cfg(target_arch = "x86_64")]
-kernels!(
-    #[target_feature(enable = "avx2,fma")]
-    AVX2,
-    run_avx2,
-    run_rows_avx2,
-    run_windows_avx2,
-    run_ahead_avx2,
-    run_row_avx2,
-    crate::simd::avx2::Avx2::new(),
-    2,
-    [2, 3, 4, 5, 6]
-);
+tables!(AVX2, run_avx2, [8], 16, [1, 2, 3, 4, 5, 6]);
+
+/// # Safety
+/// As for [`TileKernel`].
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn run_avx2<A: Way, const R: usize, const W: usize>(t: &Tile) {
+    // SAFETY: the caller's promise; the features are this function's.
+    unsafe {
+        let s = crate::simd::avx2::Avx2::new();
+        if W == 8 { A::compute::<_, R, 1>(s, t) } else { A::compute::<_, R, 2>(s, t) }
+    }
+}
 
 #[cfg(target_arch = "aarch64")]
-kernels!(
-    NEON,
-    run_neon,
-    run_rows_neon,
-    run_windows_neon,
-    run_ahead_neon,
-    run_row_neon,
-    crate::simd::neon::Neon::new(),
-    3,
-    [2, 3, 4, 5, 6, 7, 8]
-);
+tables!(NEON, run_neon, [4, 8], 12, [1, 2, 3, 4, 5, 6, 7, 8]);
+
+/// # Safety
+/// As for [`TileKernel`].
+#[cfg(target_arch = "aarch64")]
+unsafe fn run_neon<A: Way, const R: usize, const W: usize>(t: &Tile) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let s = crate::simd::neon::Neon::new();
+        match W {
+            4 => A::compute::<_, R, 1>(s, t),
+            8 => A::compute::<_, R, 2>(s, t),
+            _ => A::compute::<_, R, 3>(s, t),
+        }
+    }
+}
 
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
-kernels!(
-    SIMD128,
-    run_simd128,
-    run_rows_simd128,
-    run_windows_simd128,
-    run_ahead_simd128,
-    run_row_simd128,
-    crate::simd::simd128::Simd128,
-    2,
-    [2, 3, 4]
-);
+tables!(SIMD128, run_simd128, [4], 8, [1, 2, 3, 4]);
 
-kernels!(
-    SCALAR,
-    run_scalar,
-    run_rows_scalar,
-    run_windows_scalar,
-    run_ahead_scalar,
-    run_row_scalar,
-    crate::simd::scalar::Scalar,
-    2,
-    [2, 3, 4]
-);
+/// # Safety
+/// As for [`TileKernel`].
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+unsafe fn run_simd128<A: Way, const R: usize, const W: usize>(t: &Tile) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let s = crate::simd::simd128::Simd128;
+        if W == 4 { A::compute::<_, R, 1>(s, t) } else { A::compute::<_, R, 2>(s, t) }
+    }
+}
+
+tables!(SCALAR, run_scalar, [4], 8, [1, 2, 3, 4]);
+
+/// # Safety
+/// As for [`TileKernel`].
+unsafe fn run_scalar<A: Way, const R: usize, const W: usize>(t: &Tile) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let s = crate::simd::scalar::Scalar;
+        if W == 4 { A::compute::<_, R, 1>(s, t) } else { A::compute::<_, R, 2>(s, t) }
+    }
+}
