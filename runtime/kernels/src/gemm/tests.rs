@@ -68,6 +68,9 @@ const SIZES: &[(usize, usize, usize)] = &[
     (3, 5, 0),
     (0, 4, 3),
     (600, 40, 300),
+    (57, 24, 40),
+    (33, 8, 70),
+    (45, 55, 30),
 ];
 
 #[test]
@@ -117,7 +120,7 @@ fn epilogues_are_applied_once_and_in_order() {
         Some(Activation::Gelu),
     ];
     at_each_level(|level| {
-        for &(m, n, k) in &[(1, 40, 20), (40, 1, 20), (33, 47, 300), (3, 5, 0)] {
+        for &(m, n, k) in &[(1, 40, 20), (40, 1, 20), (33, 47, 300), (30, 24, 20), (90, 55, 20), (3, 5, 0)] {
             let (a, b, residual) = (noise(m * k, 1), noise(k * n, 2), noise(m * n, 3));
             let (rows, cols) = (noise(m, 4), noise(n, 5));
             let (a, b) = (Matrix::row_major(&a, k), Matrix::row_major(&b, n));

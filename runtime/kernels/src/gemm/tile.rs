@@ -55,6 +55,7 @@ pub(super) struct Finish {
 
 impl Tile {
     /// Some columns of the tiles.
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     fn columns(&self, columns: Range<usize>) -> Self {
         let first = columns.start;
