@@ -94,7 +94,7 @@ fn rounded_rows_times(
     let rows = x.dims()[0];
     let pack = || {
         let weight = with_matrices(cast::cast(weight.clone(), DType::F32));
-        PackedBf16::new(matrix(&weight), k, n)
+        PackedBf16::consuming(matrix(&weight), k, n, &|read| weight.release(read))
     };
     let make = || (weight.layout().clone(), pack());
     let packed = weight.prepared(|key| key == weight.layout(), make).unwrap_or_else(|| Arc::new(make()));
@@ -135,7 +135,8 @@ pub(crate) fn packed_rhs(weight: &NdArrayTensor) -> Option<Arc<(Layout, PackedRh
     let &[k, n] = weight.dims() else { return None };
     let make = || {
         let matrices = with_matrices(cast::cast(weight.clone(), DType::F32));
-        (weight.layout().clone(), PackedRhs::new(matrix(&matrices), k, n))
+        let packed = PackedRhs::consuming(matrix(&matrices), k, n, &|read| matrices.release(read));
+        (weight.layout().clone(), packed)
     };
     weight.prepared(|key| key == weight.layout(), make)
 }
