@@ -194,6 +194,7 @@ impl NdArrayTensor {
     }
 
     /// Row-major without gaps; copies when it is not.
+    #[inline]
     pub(crate) fn into_contiguous(self) -> Self {
         if self.layout.is_contiguous() { self } else { copy::contiguous(&self) }
     }
