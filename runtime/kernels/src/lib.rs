@@ -30,6 +30,7 @@ extern crate alloc;
 
 pub mod attention;
 pub mod batch_norm;
+mod consumed;
 pub mod conv;
 pub mod copy;
 pub mod cross_entropy;
@@ -53,5 +54,6 @@ pub mod softmax;
 pub mod threads;
 mod walk;
 
+pub use consumed::Consumed;
 pub use in_out::InOut;
 pub use kiln_types::Windows;

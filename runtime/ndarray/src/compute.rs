@@ -40,6 +40,7 @@ pub(crate) fn widened(
 }
 
 /// Like [`widened`] for two operands.
+#[inline]
 pub(crate) fn widened2(
     lhs: NdArrayTensor,
     rhs: NdArrayTensor,

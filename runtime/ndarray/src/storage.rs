@@ -5,7 +5,7 @@ use crate::sync::{Mutex, Once};
 use alloc::{sync::Arc, vec::Vec};
 use bytemuck::Pod;
 use core::any::Any;
-use core::ops::Deref;
+use core::ops::{Deref, Range};
 use core::sync::atomic::{AtomicBool, Ordering};
 use kiln_kernels::memory::{Block, LINE};
 use kiln_tensor::Bytes;
@@ -325,11 +325,20 @@ impl Storage {
             let entry = Arc::new(make());
             list.push(entry.clone());
             if let Memory::Shared(bytes) = &self.memory {
-                // From now on the prepared form is read. A mapped record's pages would only fill memory beside it.
+                // From now on the prepared form is read, whatever of these `make` released. A mapped record's pages would only fill memory beside it.
                 bytes.release();
             }
             Some(entry)
         })
+    }
+
+    /// Lets the memory of some bytes go where they can be fetched again.
+    pub(crate) fn release(&self, range: Range<usize>) {
+        if let Memory::Shared(bytes) = &self.memory
+            && let Some(bytes) = bytes.slice(range)
+        {
+            bytes.release();
+        }
     }
 
     pub(crate) fn slice<T: Pod>(&self) -> &[T] {

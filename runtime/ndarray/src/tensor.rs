@@ -5,6 +5,7 @@ use crate::storage::{Buffer, Memory, SharedStorage};
 use alloc::sync::Arc;
 use bytemuck::Pod;
 use core::fmt;
+use core::ops::Range;
 use kiln_kernels::InOut;
 use kiln_tensor::backend::Layout;
 use kiln_tensor::backend::Primitive;
@@ -125,7 +126,7 @@ impl NdArrayTensor {
         TensorData { bytes, shape: shape.into_vec(), dtype }
     }
 
-    fn byte_range(&self) -> core::ops::Range<usize> {
+    fn byte_range(&self) -> Range<usize> {
         let size = self.dtype.size();
         self.layout.offset * size..(self.layout.offset + self.layout.len()) * size
     }
@@ -193,6 +194,7 @@ impl NdArrayTensor {
     }
 
     /// Row-major without gaps; copies when it is not.
+    #[inline]
     pub(crate) fn into_contiguous(self) -> Self {
         if self.layout.is_contiguous() { self } else { copy::contiguous(&self) }
     }
@@ -257,6 +259,13 @@ impl NdArrayTensor {
         P: Send + Sync + 'static,
     {
         self.storage.prepared(is_key, make)
+    }
+
+    /// Lets the memory of some elements go where they can be fetched again: a weight's, of which a packed form has them. They count from the layout's first.
+    pub(crate) fn release(&self, elements: Range<usize>) {
+        let [start, end] =
+            [elements.start, elements.end].map(|at| (self.layout.offset + at) * self.dtype.size());
+        self.storage.release(start..end);
     }
 
     /// Contiguous and writable; copies when it is not. `edit` gets the elements.

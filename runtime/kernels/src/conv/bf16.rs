@@ -1,6 +1,7 @@
 //! Convolutions as products of operands rounded to bf16: the image is rounded once, and its windows are gathered as rows when the product wants them.
 
 use super::{ConvShape, ConvWay, End, winograd};
+use crate::consumed::{Consumed, KEPT, in_parts};
 use crate::gemm::{
     Bf16Product, Bf16Rows, Bias, Epilogue, Matrix, PackedBf16, STEPS, multiplies_tiles, round_slice,
 };
@@ -43,22 +44,39 @@ impl PackedConvBf16 {
     /// # Panics
     /// When `weight` does not have the shape's weight dims.
     pub fn new(shape: &ConvShape, weight: &[f32]) -> Self {
+        Self::consuming(shape, weight, KEPT)
+    }
+
+    /// [`PackedConvBf16::new`] of weights that are read part by part.
+    ///
+    /// # Panics
+    /// When `weight` does not have the shape's weight dims.
+    pub fn consuming(shape: &ConvShape, weight: &[f32], consumed: Consumed<'_>) -> Self {
         assert_eq!(weight.len(), shape.weight_len(), "the weights do not have the convolution's shape");
         let ((ic, oc), taps) = (shape.group_channels(), shape.windows.kernel_len());
         let depth = shape.depth();
-        let group = |filters: &[f32]| {
+        let group = |start: usize| {
+            let filters = &weight[start..start + oc * depth];
             with_scratch(filters.len(), |ordered| {
-                // The elements of a window follow each other as in the image.
-                parallel_chunks(ordered, depth.max(1), depth, |i, to| {
-                    let filter = &filters[i * depth..(i + 1) * depth];
-                    for (tap, to) in to.chunks_exact_mut(ic).enumerate() {
-                        to.iter_mut().enumerate().for_each(|(c, to)| *to = filter[c * taps + tap]);
+                let shared = SharedMut::new(ordered);
+                let order = |outs: Range<usize>| {
+                    for out in outs.map(|i| i * depth..(i + 1) * depth) {
+                        let filter = &filters[out.clone()];
+                        // SAFETY: each filter has its own part.
+                        let to = unsafe { shared.slice(out) };
+                        // The elements of a window follow each other as in the image.
+                        for (tap, to) in to.chunks_exact_mut(ic).enumerate() {
+                            to.iter_mut().enumerate().for_each(|(c, to)| *to = filter[c * taps + tap]);
+                        }
                     }
+                };
+                in_parts(oc, depth, depth, order, |outs| {
+                    consumed(start + outs.start * depth..start + outs.end * depth);
                 });
                 PackedBf16::new(Matrix::row_major(ordered, depth).transposed(), depth, oc)
             })
         };
-        let groups = (0..shape.groups).map(|i| group(&weight[i * oc * depth..(i + 1) * oc * depth]));
+        let groups = (0..shape.groups).map(|i| group(i * oc * depth));
         Self { len: weight.len(), groups: groups.collect() }
     }
 }

@@ -25,6 +25,7 @@ pub use pointwise_depthwise::{ConvLayer, pointwise_depthwise};
 pub use shape::{ConvShape, ConvTransposeShape};
 pub use transposed::conv_transpose;
 
+use crate::consumed::{Consumed, KEPT};
 use crate::gemm::{Bias, Epilogue, Matrix, PackedRhs, PanelOrder, Rows, RowsProduct};
 use crate::scratch::{self, Aligned};
 use crate::threads::SharedMut;
@@ -100,7 +101,15 @@ impl PackedConv {
     /// # Panics
     /// When `weight` does not have the shape's weight dims.
     pub fn new(shape: &ConvShape, weight: &[f32]) -> Self {
-        Self::of_way(shape, shape.way(), weight, Aligned::lasting)
+        Self::consuming(shape, weight, KEPT)
+    }
+
+    /// [`PackedConv::new`] of weights that are read part by part, if they are many.
+    ///
+    /// # Panics
+    /// When `weight` does not have the shape's weight dims.
+    pub fn consuming(shape: &ConvShape, weight: &[f32], consumed: Consumed<'_>) -> Self {
+        Self::of_way(shape, shape.way(), weight, Aligned::lasting, consumed)
     }
 
     /// Packs weights that serve only one convolution: never transformed, so that those that train round as the direct sum does.
@@ -109,7 +118,7 @@ impl PackedConv {
             ConvWay::Winograd => ConvWay::Rows,
             way => way,
         };
-        Self::of_way(shape, way, weight, scratch::take)
+        Self::of_way(shape, way, weight, scratch::take, KEPT)
     }
 
     /// Leaves its memory to others.
@@ -121,13 +130,28 @@ impl PackedConv {
     }
 
     /// For a given way, with right operands in memory that `space` gives.
-    fn of_way(shape: &ConvShape, way: ConvWay, weight: &[f32], space: fn(usize) -> Aligned) -> Self {
+    fn of_way(
+        shape: &ConvShape,
+        way: ConvWay,
+        weight: &[f32],
+        space: fn(usize) -> Aligned,
+        consumed: Consumed<'_>,
+    ) -> Self {
         assert_eq!(weight.len(), shape.weight_len(), "the weights do not have the convolution's shape");
         let ((ic, oc), taps) = (shape.group_channels(), shape.windows.kernel_len());
         let depth = ic * taps;
-        let group = |i: usize| &weight[i * oc * depth..(i + 1) * oc * depth];
-        let as_they_are =
-            |i: usize| PackedRhs::of(Matrix::row_major(group(i), depth).transposed(), depth, oc, space);
+        let groups = |pack: &dyn Fn(&[f32], Consumed<'_>) -> PackedRhs| {
+            let group = |i: usize| {
+                let start = i * oc * depth;
+                pack(&weight[start..start + oc * depth], &|part| {
+                    consumed(start + part.start..start + part.end);
+                })
+            };
+            Packed::Groups((0..shape.groups).map(group).collect())
+        };
+        let as_they_are = |group: &[f32], consumed: Consumed<'_>| {
+            PackedRhs::of(Matrix::row_major(group, depth).transposed(), depth, oc, space, consumed)
+        };
         let weights = match way {
             ConvWay::Depthwise => {
                 let mut aligned = Aligned::lasting(weight.len());
@@ -135,13 +159,13 @@ impl PackedConv {
                 Packed::Depthwise(aligned)
             }
             ConvWay::Grouped => Packed::Grouped(grouped::packed(shape, weight)),
-            ConvWay::Winograd => Packed::Winograd(winograd::Filters::new(shape, weight)),
-            ConvWay::Planes => Packed::Groups((0..shape.groups).map(as_they_are).collect()),
-            ConvWay::Rows if taps == 1 => Packed::Groups((0..shape.groups).map(as_they_are).collect()),
+            ConvWay::Winograd => Packed::Winograd(winograd::Filters::new(shape, weight, consumed)),
+            ConvWay::Planes => groups(&as_they_are),
+            ConvWay::Rows if taps == 1 => groups(&as_they_are),
             // The elements of a window follow each other as in the image.
-            ConvWay::Rows => Packed::Groups(
-                (0..shape.groups).map(|i| PackedRhs::of_filters(group(i), ic, taps, oc, space)).collect(),
-            ),
+            ConvWay::Rows => {
+                groups(&|group, consumed| PackedRhs::of_filters(group, ic, taps, oc, space, consumed))
+            }
         };
         Self { len: weight.len(), way, weights }
     }

@@ -1,6 +1,7 @@
 //! Convolutions against their definition, at every level.
 
 use super::{ConvShape, ConvTransposeShape, ConvWay, ConvWeight, PackedConv, conv, conv_transpose};
+use crate::consumed::KEPT;
 use crate::elementwise::activation_of;
 use crate::gemm::noise;
 use crate::scratch::Aligned;
@@ -464,7 +465,7 @@ fn weights_that_serve_once_round_as_the_direct_sum_does() {
     let of = |weight: ConvWeight<'_>| rounding(&|out| conv(&shape, &x, weight, None, None, false, out));
     assert_eq!(shape.way(), ConvWay::Winograd);
     at_each_level(|level| {
-        let rows = PackedConv::of_way(&shape, ConvWay::Rows, &w, Aligned::new);
+        let rows = PackedConv::of_way(&shape, ConvWay::Rows, &w, Aligned::new, KEPT);
         let end = super::End { bias: None, activation: None, adds: false };
         let direct = rounding(&|out| super::run(&shape, &x, &rows, &end, out));
         let (once, squares) =

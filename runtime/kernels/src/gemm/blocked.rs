@@ -3,6 +3,7 @@
 use super::Epilogue;
 use super::pack::{Part, depth_blocks, pack_rhs, padded_cols, panel_width};
 use super::tile::{Kernels, Tile, runs};
+use crate::consumed::KEPT;
 use crate::scratch::with_scratch;
 use crate::threads::{self, INLINE_WORK, SharedMut, parallel_for};
 use core::ops::Range;
@@ -79,7 +80,7 @@ impl Product<'_> {
         {
             // Several jobs would write the same panels.
             return with_scratch(self.k * padded_cols(&kernels, self.n), |b| {
-                pack_rhs(&kernels, self.k, self.n, fill, b);
+                pack_rhs(&kernels, self.k, self.n, fill, b, KEPT);
                 Product { b: Panels::Packed(b), ..*self }.run_jobs(&kernels, row_jobs, col_jobs);
             });
         }

@@ -6,6 +6,7 @@
 
 use super::Matrix;
 use super::tile::Kernels;
+use crate::consumed::{Consumed, KEPT, in_parts};
 use crate::scratch::{self, Aligned, with_scratch};
 use crate::simd::{Level, dispatched, level};
 use crate::threads::{SharedMut, parallel_for};
@@ -80,7 +81,15 @@ impl PackedRhs {
     /// # Panics
     /// When the view does not hold them.
     pub fn new(b: Matrix<'_>, depth: usize, cols: usize) -> Self {
-        Self::of(b, depth, cols, Aligned::lasting)
+        Self::consuming(b, depth, cols, KEPT)
+    }
+
+    /// [`PackedRhs::new`] of a weight that is read part by part.
+    ///
+    /// # Panics
+    /// When the view does not hold the elements.
+    pub fn consuming(b: Matrix<'_>, depth: usize, cols: usize, consumed: Consumed<'_>) -> Self {
+        Self::of(b, depth, cols, Aligned::lasting, consumed)
     }
 
     /// [`PackedRhs::new`] in memory that [`PackedRhs::recycle`] gives back, for a product that is computed once.
@@ -88,17 +97,23 @@ impl PackedRhs {
     /// # Panics
     /// When the view does not hold the elements.
     pub(crate) fn once(b: Matrix<'_>, depth: usize, cols: usize) -> Self {
-        Self::of(b, depth, cols, scratch::take)
+        Self::of(b, depth, cols, scratch::take, KEPT)
     }
 
-    /// [`PackedRhs::new`] in memory of at least as many elements as `space` is asked for.
+    /// [`PackedRhs::consuming`] in memory of at least as many elements as `space` is asked for.
     ///
     /// # Panics
     /// When the view does not hold the elements.
-    pub(crate) fn of(b: Matrix<'_>, depth: usize, cols: usize, space: fn(usize) -> Aligned) -> Self {
+    pub(crate) fn of(
+        b: Matrix<'_>,
+        depth: usize,
+        cols: usize,
+        space: fn(usize) -> Aligned,
+        consumed: Consumed<'_>,
+    ) -> Self {
         let len = packed_rhs_len(depth, cols);
         let mut data = space(len);
-        pack_rhs_into(b, depth, cols, &mut data[..len]);
+        pack_rhs_consuming(b, depth, cols, &mut data[..len], consumed);
         Self { depth, cols, level: level(), data }
     }
 
@@ -112,13 +127,14 @@ impl PackedRhs {
         taps: usize,
         cols: usize,
         space: fn(usize) -> Aligned,
+        consumed: Consumed<'_>,
     ) -> Self {
         let depth = channels * taps;
         assert_eq!(filters.len(), cols * depth, "the filters do not have their dims");
         let (kernels, len) = (Kernels::current(), packed_rhs_len(depth, cols));
         let mut data = space(len);
         let (padded, to) = (padded_cols(&kernels, cols), SharedMut::new(&mut data[..len]));
-        parallel_for(cols.div_ceil(kernels.cols), kernels.cols * depth, |panels| {
+        let pack = |panels: Range<usize>| {
             for panel in panels {
                 let first = panel * kernels.cols;
                 let count = kernels.cols.min(cols - first);
@@ -136,6 +152,10 @@ impl PackedRhs {
                     }
                 });
             }
+        };
+        let panel = kernels.cols * depth;
+        in_parts(cols.div_ceil(kernels.cols), panel, panel, pack, |panels| {
+            consumed(panels.start * panel..filters.len().min(panels.end * panel));
         });
         Self { depth, cols, level: level(), data }
     }
@@ -214,38 +234,69 @@ pub(crate) fn packed_place(depth: usize, cols: usize, step: usize, col: usize) -
 /// # Panics
 /// When the view does not hold it.
 pub(crate) fn pack_rhs_into(b: Matrix<'_>, depth: usize, cols: usize, to: &mut [f32]) {
+    pack_rhs_consuming(b, depth, cols, to, KEPT);
+}
+
+/// [`pack_rhs_into`] of a weight that is read part by part.
+fn pack_rhs_consuming(b: Matrix<'_>, depth: usize, cols: usize, to: &mut [f32], consumed: Consumed<'_>) {
     b.check(depth, cols, "right operand");
     let kernels = Kernels::current();
     if b.col_stride == 1 {
-        return pack_rows(&kernels, b, depth, cols, to);
+        return pack_rows(&kernels, b, depth, cols, to, consumed);
     }
     // SAFETY: checked above.
     let fill = |part: Part, to: *mut f32| unsafe { pack_rhs_panel(b, part, to) };
-    pack_rhs(&kernels, depth, cols, &fill, to);
+    pack_rhs(&kernels, depth, cols, &fill, to, &|cols| {
+        // Columns that do not follow each other lie among others.
+        if b.row_stride == 1 {
+            consumed(cols.start * b.col_stride..b.data.len().min(cols.end * b.col_stride));
+        }
+    });
 }
 
 /// Packs the whole of a `B` whose rows lie in one piece, which was checked: several panels at once, so that memory is read in long runs.
-fn pack_rows(kernels: &Kernels, b: Matrix<'_>, depth: usize, cols: usize, to: &mut [f32]) {
+fn pack_rows(
+    kernels: &Kernels,
+    b: Matrix<'_>,
+    depth: usize,
+    cols: usize,
+    to: &mut [f32],
+    consumed: Consumed<'_>,
+) {
     /// As many streams as are written at once without driving each other out of the first-level cache.
     const PANELS: usize = 8;
     let padded = padded_cols(kernels, cols);
     assert_eq!(to.len(), depth * padded);
-    let (step, to) = (PANELS * kernels.cols, SharedMut::new(to));
-    parallel_for(cols.div_ceil(step), step * depth, |groups| {
-        for depth in depth_blocks(depth) {
-            for group in groups.clone() {
-                let first = group * step;
-                let count = step.min(cols - first);
-                let from = &b.data[depth.start * b.row_stride + first..];
-                // SAFETY: `B` was checked; each group of panels has its own part of the destination.
+    let (group, to) = (PANELS * kernels.cols, SharedMut::new(to));
+    for block in depth_blocks(depth) {
+        let pack = |steps: Range<usize>| {
+            for first in (0..cols).step_by(group) {
+                let count = group.min(cols - first);
+                let from = &b.data[(block.start + steps.start) * b.row_stride + first..];
+                // SAFETY: `B` was checked; each step has its own part of each panel.
                 unsafe {
-                    let to = to.ptr(depth.start * padded + first * depth.len());
+                    let to = to.ptr(block.start * padded + first * block.len());
                     let last = panel_width(kernels, count % kernels.cols);
-                    pack_panels(from.as_ptr(), b.row_stride, depth.len(), count, kernels.cols, last, to);
+                    let (start, steps) = (steps.start, steps.len());
+                    pack_panels(
+                        from.as_ptr(),
+                        b.row_stride,
+                        start,
+                        steps,
+                        block.len(),
+                        count,
+                        kernels.cols,
+                        last,
+                        to,
+                    );
                 }
             }
-        }
-    });
+        };
+        in_parts(block.len(), cols, cols, pack, |steps| {
+            let [start, end] = [steps.start, steps.end].map(|step| (block.start + step) * b.row_stride);
+            consumed(start..b.data.len().min(end));
+        });
+    }
 }
 
 /// The part of `B` that one panel of one block holds.
@@ -259,18 +310,19 @@ pub(crate) struct Part {
     pub width: usize,
 }
 
-/// Packs the whole of `B` through `fill`, which writes one panel.
+/// Packs the whole of `B` through `fill`, which writes one panel; `consumed` gets the columns that are done.
 pub(super) fn pack_rhs(
     kernels: &Kernels,
     depth: usize,
     cols: usize,
     fill: &(dyn Fn(Part, *mut f32) + Sync),
     to: &mut [f32],
+    consumed: Consumed<'_>,
 ) {
     let padded = padded_cols(kernels, cols);
     assert_eq!(to.len(), depth * padded);
     let to = SharedMut::new(to);
-    parallel_for(cols.div_ceil(kernels.cols), kernels.cols * depth, |panels| {
+    let pack = |panels: Range<usize>| {
         for depth in depth_blocks(depth) {
             for panel in panels.clone() {
                 let first = panel * kernels.cols;
@@ -281,6 +333,10 @@ pub(super) fn pack_rhs(
                 fill(Part { depth: depth.clone(), cols, width }, to);
             }
         }
+    };
+    let panel = kernels.cols * depth;
+    in_parts(cols.div_ceil(kernels.cols), panel, panel, pack, |panels| {
+        consumed(panels.start * kernels.cols..cols.min(panels.end * kernels.cols));
     });
 }
 
@@ -316,14 +372,16 @@ pub(crate) fn pack_columns(rows: &[f32], depth: usize, width: usize, to: &mut [f
 }
 
 dispatched! {
-    /// Panels of `width` columns side by side, row by row; the last one has `last` columns with its padding, unless it is whole.
+    /// Some steps of panels of `width` columns that lie side by side, of `depth` steps each; the last one has `last` columns with its padding, unless it is whole.
     ///
     /// # Safety
-    /// The source holds `depth` rows of `count` elements, the destination the panels.
+    /// The source holds `steps` rows of `count` elements, the destination the panels; `start + steps` is at most `depth`.
     unsafe fn pack_panels<S>(
         s,
         from: *const f32,
         depth_stride: usize,
+        start: usize,
+        steps: usize,
         depth: usize,
         count: usize,
         width: usize,
@@ -331,8 +389,8 @@ dispatched! {
         to: *mut f32,
     ) {
         let whole = count / width * width;
-        for l in 0..depth {
-            let from = from.add(l * depth_stride);
+        for l in start..start + steps {
+            let from = from.add((l - start) * depth_stride);
             for first in (0..whole).step_by(width) {
                 let to = to.add(first * depth + l * width);
                 for i in (0..width).step_by(S::LANES) {

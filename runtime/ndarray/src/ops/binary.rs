@@ -32,6 +32,7 @@ pub(crate) fn binary(op: BinaryOp, lhs: NdArrayTensor, rhs: NdArrayTensor) -> Nd
 }
 
 /// A view of an operand over the broadcast dims; its strides are not negative.
+#[inline]
 pub(crate) fn forward(tensor: NdArrayTensor) -> NdArrayTensor {
     if tensor.layout().strides.iter().all(|&stride| stride >= 0) { tensor } else { copy::contiguous(&tensor) }
 }
@@ -43,7 +44,14 @@ pub(crate) fn from_first<T: Pod>(tensor: &NdArrayTensor) -> &[T] {
 
 /// The strides of an operand over the dims that it broadcasts to.
 pub(crate) fn strides_over(tensor: &NdArrayTensor, shape: &Shape) -> Dims {
-    tensor.layout().expand(shape).forward_strides().unwrap_or_default()
+    let layout = tensor.layout();
+    // Mostly the dims are the operand's own.
+    let strides = if layout.shape == *shape {
+        layout.forward_strides()
+    } else {
+        layout.expand(shape).forward_strides()
+    };
+    strides.unwrap_or_default()
 }
 
 /// f32 by the kernels.

@@ -10,12 +10,15 @@ use kiln_tensor::{DType, bf16, f16};
 
 const BLOCK: usize = 512;
 
-/// Converts the elements.
+/// Converts the elements. Mostly there is nothing to convert: then the tensor is not moved either.
+#[inline]
 pub(crate) fn cast(tensor: NdArrayTensor, dtype: DType) -> NdArrayTensor {
+    if tensor.dtype() == dtype { tensor } else { converted(tensor, dtype) }
+}
+
+/// [`cast`] to another dtype.
+fn converted(tensor: NdArrayTensor, dtype: DType) -> NdArrayTensor {
     let from = tensor.dtype();
-    if from == dtype {
-        return tensor;
-    }
     if from == DType::Bool && dtype.size() == 1 {
         return tensor.with_dtype(dtype);
     }

@@ -74,7 +74,8 @@ fn single(
     let way = shape.way();
     let is_key = |key: &pointwise::Key| key.0 == *weight.layout() && (&key.1, key.2) == (&any_image, way);
     let make = || {
-        let packed = PackedConv::new(&shape, as_f32().slice());
+        let weight_f32 = as_f32();
+        let packed = PackedConv::consuming(&shape, weight_f32.slice(), &|read| weight_f32.release(read));
         ((weight.layout().clone(), any_image.clone(), way), packed)
     };
     let packed = weight.prepared(is_key, make);
@@ -116,7 +117,7 @@ fn rounded(
     let x = x.channels_last().into_contiguous();
     let pack = || {
         let weight = cast::cast(weight.clone(), DType::F32).into_contiguous();
-        PackedConvBf16::new(shape, weight.slice())
+        PackedConvBf16::consuming(shape, weight.slice(), &|read| weight.release(read))
     };
     // Packed weights depend on their own dims and the groups alone.
     let is_key = |key: &(Layout, usize)| key.0 == *weight.layout() && key.1 == shape.groups;

@@ -26,7 +26,7 @@ pub(crate) fn matmul(lhs: NdArrayTensor, rhs: NdArrayTensor) -> NdArrayTensor {
     if compute_dtype(lhs.dtype()) == DType::F32 && rhs.dims()[..lead].iter().all(|&dim| dim == 1) {
         // All left matrices under each other, against one right matrix.
         let rhs = copy::reshape(rhs, [k, n].into());
-        return copy::reshape(rows_times(lhs, &rhs, None, None), shape);
+        return rows_times(lhs, &rhs, None, None, shape);
     }
     widened2(lhs, rhs, |lhs, rhs| match lhs.dtype() {
         DType::F32 => batched(lhs, rhs, batch, shape),
@@ -46,15 +46,16 @@ pub(crate) fn linear(
         Some(last) if weight.dims().len() == 2 && *last == weight.dims()[0] => *last = weight.dims()[1],
         _ => panic!("linear: x is {shape} and weight is {}", weight.shape()),
     }
-    copy::reshape(rows_times(x, &weight, bias, activation), shape)
+    rows_times(x, &weight, bias, activation, shape)
 }
 
-/// All rows of `x` (its last dim) times a `[k, n]` matrix, with what follows; `[rows, n]` in the dtype of `x`.
+/// All rows of `x` (its last dim) times a `[k, n]` matrix, with what follows, in a shape that holds `[rows, n]` and in the dtype of `x`.
 fn rows_times(
     x: NdArrayTensor,
     weight: &NdArrayTensor,
     bias: Option<NdArrayTensor>,
     activation: Option<Activation>,
+    shape: Shape,
 ) -> NdArrayTensor {
     let dtype = x.dtype();
     let &[k, n] = weight.dims() else { panic!("linear: weight is {}", weight.shape()) };
@@ -62,14 +63,14 @@ fn rows_times(
     let x = as_matrix(cast::cast(x, DType::F32), rows, k);
     let bias = bias.map(|bias| cast::cast(bias, DType::F32).into_contiguous());
     if Precision::current() == Precision::Bf16 {
-        return cast::cast(rounded_rows_times(x, weight, bias.as_ref(), activation), dtype);
+        return cast::cast(rounded_rows_times(x, weight, bias.as_ref(), activation, shape), dtype);
     }
     let packed = packed_rhs(weight);
     let plain = match packed {
         Some(_) => None,
         None => Some(with_matrices(cast::cast(weight.clone(), DType::F32))),
     };
-    let y = NdArrayTensor::build([rows, n].into(), DType::F32, |out| {
+    let y = NdArrayTensor::build(shape, DType::F32, |out| {
         let rhs = match (&packed, &plain) {
             (Some(packed), _) => Rhs::Packed(&packed.1),
             (None, Some(plain)) => Rhs::Plain(matrix(plain)),
@@ -88,17 +89,18 @@ fn rounded_rows_times(
     weight: &NdArrayTensor,
     bias: Option<&NdArrayTensor>,
     activation: Option<Activation>,
+    shape: Shape,
 ) -> NdArrayTensor {
     let &[k, n] = weight.dims() else { panic!("linear: weight is {}", weight.shape()) };
     let x = with_rows(x);
     let rows = x.dims()[0];
     let pack = || {
         let weight = with_matrices(cast::cast(weight.clone(), DType::F32));
-        PackedBf16::new(matrix(&weight), k, n)
+        PackedBf16::consuming(matrix(&weight), k, n, &|read| weight.release(read))
     };
     let make = || (weight.layout().clone(), pack());
     let packed = weight.prepared(|key| key == weight.layout(), make).unwrap_or_else(|| Arc::new(make()));
-    NdArrayTensor::build([rows, n].into(), DType::F32, |out| {
+    NdArrayTensor::build(shape, DType::F32, |out| {
         let bias = bias.map_or(Bias::None, |bias| Bias::PerColumn(bias.slice()));
         let (x, epilogue) = (matrix(&x), Epilogue { bias, residual: None, activation });
         gemm::gemm_bf16(rows, x.data, x.row_stride, &packed.1, out, n, &epilogue);
@@ -107,10 +109,11 @@ fn rounded_rows_times(
 
 /// `x` as `[rows, k]`, a view with non-negative strides where that is possible.
 fn as_matrix(x: NdArrayTensor, rows: usize, k: usize) -> NdArrayTensor {
-    with_matrices(copy::reshape(x, [rows, k].into()))
+    with_matrices(if *x.dims() == [rows, k] { x } else { copy::reshape(x, [rows, k].into()) })
 }
 
 /// A tensor whose last two dims have strides that a [`Matrix`] can have.
+#[inline]
 fn with_matrices(x: NdArrayTensor) -> NdArrayTensor {
     let strides = &x.layout().strides;
     if strides[strides.len() - 2..].iter().all(|&stride| stride >= 0) { x } else { copy::contiguous(&x) }
@@ -135,7 +138,8 @@ pub(crate) fn packed_rhs(weight: &NdArrayTensor) -> Option<Arc<(Layout, PackedRh
     let &[k, n] = weight.dims() else { return None };
     let make = || {
         let matrices = with_matrices(cast::cast(weight.clone(), DType::F32));
-        (weight.layout().clone(), PackedRhs::new(matrix(&matrices), k, n))
+        let packed = PackedRhs::consuming(matrix(&matrices), k, n, &|read| matrices.release(read));
+        (weight.layout().clone(), packed)
     };
     weight.prepared(|key| key == weight.layout(), make)
 }

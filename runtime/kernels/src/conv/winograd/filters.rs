@@ -2,6 +2,7 @@
 
 use super::transforms::{LINE, transform_filters, transform_panel};
 use super::{PLACES, SEEN};
+use crate::consumed::{Consumed, in_parts};
 use crate::conv::ConvShape;
 use crate::gemm::{PackedRhs, pack_columns, packed_place, panel_cols};
 use crate::scratch::Aligned;
@@ -24,13 +25,13 @@ pub(crate) enum Filters {
 
 impl Filters {
     /// Of `weight`, `[out, in, 3, 3]`.
-    pub fn new(shape: &ConvShape, weight: &[f32]) -> Self {
+    pub fn new(shape: &ConvShape, weight: &[f32], consumed: Consumed<'_>) -> Self {
         let (ic, oc) = (shape.in_channels, shape.out_channels);
         assert_eq!(weight.len(), ic * oc * TAPS, "the weights do not have the convolution's shape");
         if PLACES * ic * oc < MANY {
             Self::Transformed(transformed(ic, oc, weight))
         } else {
-            Self::Plain(Panels::new(ic, oc, weight))
+            Self::Plain(Panels::new(ic, oc, weight, consumed))
         }
     }
 
@@ -92,17 +93,21 @@ pub(crate) struct Panels {
 }
 
 impl Panels {
-    fn new(ic: usize, oc: usize, weight: &[f32]) -> Self {
+    fn new(ic: usize, oc: usize, weight: &[f32], consumed: Consumed<'_>) -> Self {
         let (cols, depth) = (panel_cols(), ic * TAPS);
         let mut data = Aligned::lasting(oc.div_ceil(cols) * depth * cols);
         let to = SharedMut::new(&mut data);
-        parallel_for(oc.div_ceil(cols), depth * cols, |panels| {
+        let pack = |panels: Range<usize>| {
             for panel in panels {
                 let filters = &weight[panel * cols * depth..oc.min((panel + 1) * cols) * depth];
                 // SAFETY: each panel is written by one thread.
                 let to = unsafe { to.slice(panel * cols * depth..(panel + 1) * cols * depth) };
                 pack_columns(filters, depth, cols, to);
             }
+        };
+        let panel = depth * cols;
+        in_parts(oc.div_ceil(cols), panel, panel, pack, |panels| {
+            consumed(panels.start * panel..weight.len().min(panels.end * panel));
         });
         Self { ic, cols, data }
     }

@@ -6,9 +6,11 @@
 
 use super::instructions::Instructions;
 use super::tile::{COLS, HALF};
+use crate::consumed::{Consumed, KEPT, in_parts};
 use crate::gemm::Matrix;
 use crate::scratch::Aligned;
-use crate::threads::{SharedMut, parallel_for};
+use crate::threads::SharedMut;
+use core::ops::Range;
 
 pub(crate) use super::tile::STEPS;
 
@@ -40,8 +42,16 @@ impl PackedBf16 {
     /// # Panics
     /// When the view does not hold them.
     pub fn new(b: Matrix<'_>, depth: usize, cols: usize) -> Self {
+        Self::consuming(b, depth, cols, KEPT)
+    }
+
+    /// [`PackedBf16::new`] of a weight that is read part by part.
+    ///
+    /// # Panics
+    /// When the view does not hold the elements.
+    pub fn consuming(b: Matrix<'_>, depth: usize, cols: usize, consumed: Consumed<'_>) -> Self {
         let mut data = Aligned::lasting(packed_bf16_len(depth, cols));
-        pack_bf16_into(b, depth, cols, bytemuck::cast_slice_mut(&mut data));
+        pack_bf16_consuming(b, depth, cols, bytemuck::cast_slice_mut(&mut data), consumed);
         Self { depth, cols, data }
     }
 
@@ -73,30 +83,53 @@ pub(crate) fn packed_bf16_len(depth: usize, cols: usize) -> usize {
 /// # Panics
 /// When the view does not hold the elements.
 pub(crate) fn pack_bf16_into(b: Matrix<'_>, depth: usize, cols: usize, to: &mut [u16]) {
+    pack_bf16_consuming(b, depth, cols, to, KEPT);
+}
+
+/// [`pack_bf16_into`] of a weight that is read part by part.
+fn pack_bf16_consuming(b: Matrix<'_>, depth: usize, cols: usize, to: &mut [u16], consumed: Consumed<'_>) {
     b.check(depth, cols, "right operand");
-    let panel = depth.next_multiple_of(STEPS) * COLS;
-    assert!(to.len() >= panel * cols.div_ceil(COLS), "room for a packed operand");
+    let (blocks, panels) = (depth.div_ceil(STEPS), cols.div_ceil(COLS));
+    assert!(to.len() >= blocks * panels * BLOCK, "room for a packed operand");
     let instructions = Instructions::current();
     let to = SharedMut::new(to);
-    parallel_for(cols.div_ceil(COLS), panel / 8 + 1, |panels| {
-        for i in panels {
-            // SAFETY: each panel has its own part.
-            let to = unsafe { to.slice(i * panel..(i + 1) * panel) };
-            for (block, to) in to.chunks_exact_mut(BLOCK).enumerate() {
-                for (half, to) in to.chunks_exact_mut(BLOCK / 2).enumerate() {
-                    let (step, col) = (block * STEPS, i * COLS + half * HALF);
-                    let part = Part {
-                        b,
-                        step,
-                        col,
-                        steps: STEPS.min(depth - step),
-                        cols: HALF.min(cols.saturating_sub(col)),
-                    };
-                    part.pack(instructions, to);
-                }
-            }
+    let pack = |panel: usize, block: usize| {
+        let start = (panel * blocks + block) * BLOCK;
+        // SAFETY: each block has its own part.
+        let to = unsafe { to.slice(start..start + BLOCK) };
+        for (half, to) in to.chunks_exact_mut(BLOCK / 2).enumerate() {
+            let (step, col) = (block * STEPS, panel * COLS + half * HALF);
+            let part = Part {
+                b,
+                step,
+                col,
+                steps: STEPS.min(depth - step),
+                cols: HALF.min(cols.saturating_sub(col)),
+            };
+            part.pack(instructions, to);
         }
-    });
+    };
+    // Memory is read in the order in which it lies.
+    if b.col_stride == 1 {
+        let rows = |blocks: Range<usize>| {
+            blocks.for_each(|block| (0..panels).for_each(|panel| pack(panel, block)));
+        };
+        in_parts(blocks, STEPS * cols, STEPS * cols / 8 + 1, rows, |blocks| {
+            let [start, end] = [blocks.start, blocks.end].map(|block| block * STEPS * b.row_stride);
+            consumed(start..b.data.len().min(end));
+        });
+    } else {
+        let columns = |panels: Range<usize>| {
+            panels.for_each(|panel| (0..blocks).for_each(|block| pack(panel, block)));
+        };
+        in_parts(panels, COLS * depth, COLS * depth / 8 + 1, columns, |panels| {
+            // Columns that do not follow each other lie among others.
+            if b.row_stride == 1 {
+                let [start, end] = [panels.start, panels.end].map(|panel| panel * COLS * b.col_stride);
+                consumed(start..b.data.len().min(end));
+            }
+        });
+    }
 }
 
 /// Half a block.
