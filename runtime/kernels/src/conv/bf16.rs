@@ -36,8 +36,12 @@ impl ConvShape {
     pub fn is_faster_rounded(&self) -> bool {
         /// Squares from which Winograd's f32 is faster than a product of bf16: filters are then read often enough. Measured on Zen 4.
         const SQUARES: usize = 48;
+        /// Channels below which it is about as fast as its smaller squares of bf16, which round more.
+        const CHANNELS: usize = 96;
+        let narrow = self.in_channels.min(self.out_channels) < CHANNELS;
         let winograd = self.way() == ConvWay::Winograd && winograd::squares(self) >= SQUARES;
-        self.is_product() && (multiplies_tiles() || !winograd || self.rounded_way() == ConvWay::Winograd)
+        let faster_in_f32 = winograd && (narrow || self.rounded_way() != ConvWay::Winograd);
+        self.is_product() && (multiplies_tiles() || !faster_in_f32)
     }
 
     /// The way in which [`conv_bf16`] computes this convolution with packed weights: [`ConvWay::Winograd`] or [`ConvWay::Rows`].

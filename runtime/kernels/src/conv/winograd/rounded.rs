@@ -73,7 +73,6 @@ impl RoundedFilters {
                 });
             }
         });
-        drop(to);
         Self { ic, oc, data }
     }
 
@@ -84,15 +83,21 @@ impl RoundedFilters {
     }
 }
 
-/// `G g Gᵀ` of filters `[out, in, 3, 3]`, as `[place, in, 32]`.
+/// `G g Gᵀ` of up to 32 filters `[out, in, 3, 3]`, as `[place, in, 32]`.
 fn transform(filters: &[f32], ic: usize, to: &mut [f32]) {
-    for (i, filter) in filters.as_chunks::<TAPS>().0.iter().enumerate() {
-        let (col, channel) = (i / ic, i % ic);
-        let columns = [0, 1, 2].map(|x| small_filter_transform([filter[x], filter[3 + x], filter[6 + x]]));
+    let filters = filters.as_chunks::<TAPS>().0;
+    for channel in 0..ic {
+        let mut taps = [[0.0; COLS]; TAPS];
+        for (col, filter) in filters[channel..].iter().step_by(ic).enumerate() {
+            for (tap, &element) in taps.iter_mut().zip(filter) {
+                tap[col] = element;
+            }
+        }
+        let columns = [0, 1, 2].map(|x| small_filter_transform([&taps[x], &taps[3 + x], &taps[6 + x]]));
         for y in 0..SEEN {
-            let row = small_filter_transform(columns.map(|column| column[y]));
-            for (x, &element) in row.iter().enumerate() {
-                to[((y * SEEN + x) * ic + channel) * COLS + col] = element;
+            let row = small_filter_transform([&columns[0][y], &columns[1][y], &columns[2][y]]);
+            for (x, row) in row.iter().enumerate() {
+                to[((y * SEEN + x) * ic + channel) * COLS..][..COLS].copy_from_slice(row);
             }
         }
     }
@@ -163,7 +168,6 @@ impl Job<'_> {
                     }
                 });
             });
-            drop(shared);
             let pixels = Pixels { places: bytemuck::cast_slice(space), step, row, squares };
             let work = PLACES * count * ic * COLS / 200 + 1;
             parallel_for(oc.div_ceil(COLS), work, |part| part.for_each(|panel| self.panel(&pixels, panel)));

@@ -335,11 +335,15 @@ impl Transforms<SEEN, SIDE> for Large {
     }
 }
 
-/// `G g` for squares of 2x2, at the points 0, ±1 and ∞.
-#[inline(always)]
-pub(super) fn small_filter_transform([a, b, c]: [f32; 3]) -> [f32; 4] {
-    let (even, odd) = ((a + c) / 2.0, b / 2.0);
-    [a, even + odd, even - odd, c]
+/// `G g` of several filters for squares of 2x2, at the points 0, ±1 and ∞.
+pub(super) fn small_filter_transform<const N: usize>([a, b, c]: [&[f32; N]; 3]) -> [[f32; N]; 4] {
+    let mut out = [*a, [0.0; N], [0.0; N], *c];
+    for i in 0..N {
+        let (even, odd) = ((a[i] + c[i]) / 2.0, b[i] / 2.0);
+        out[1][i] = even + odd;
+        out[2][i] = even - odd;
+    }
+    out
 }
 
 /// Squares of 2x2 results.
