@@ -4,7 +4,8 @@
 use super::winograd::{self, RoundedFilters};
 use super::{ConvShape, ConvWay, End};
 use crate::gemm::{
-    Bf16Product, Bf16Rows, Bias, Epilogue, Matrix, PackedBf16, STEPS, multiplies_tiles, round_slice,
+    Bf16Product, Bf16Rows, Bias, Epilogue, Matrix, PackedBf16, STEPS, multiplies_tiles, round_rows,
+    round_slice,
 };
 use crate::scratch::with_scratch;
 use crate::threads::{SharedMut, parallel_chunks};
@@ -131,6 +132,12 @@ pub fn conv_bf16(
             run(Bf16Rows::Single(of_group(group), shape.in_channels));
         });
     }
+    if shape.windows.kernel == [1; 3] && shape.windows.padding == [(0, 0); 3] {
+        return products(shape, groups, &end, out, |group, run| {
+            // SAFETY: the image was checked, and the product gives room for what it asks for.
+            run(Bf16Rows::Gather(&|rows, to, step| unsafe { round_pixels(shape, x, group, rows, to, step) }));
+        });
+    }
     let padded = Padded::new(shape);
     with_scratch(padded.len().div_ceil(2), |space| {
         let image = &mut bytemuck::cast_slice_mut::<f32, u16>(space)[..padded.len()];
@@ -164,6 +171,44 @@ fn products(
                 .run();
         });
     }
+}
+
+/// Calls `body` with each part of a line of the result that is among the windows `rows`: its image, plane, line and first column, and the place of its windows
+/// among them.
+#[inline(always)]
+fn for_each_line(shape: &ConvShape, rows: Range<usize>, body: impl Fn([usize; 4], Range<usize>)) {
+    let [od, oh, ow] = shape.windows.output;
+    let mut row = rows.start;
+    while row < rows.end {
+        let (end, at) = ((row - row % ow + ow).min(rows.end), row - rows.start);
+        body([row / (od * oh * ow), row / (oh * ow) % od, row / ow % oh, row % ow], at..at + (end - row));
+        row = end;
+    }
+}
+
+/// Rounds the pixels that windows of one pixel see where others lie between them: as [`Padded::gather`] from a rounded image.
+///
+/// # Safety
+/// `x` has the shape's size, pixels lie inside of it, and `to` has room for them.
+unsafe fn round_pixels(
+    shape: &ConvShape,
+    x: &[f32],
+    group: usize,
+    rows: Range<usize>,
+    to: *mut u16,
+    step: usize,
+) {
+    let (w, channels, ic) = (&shape.windows, shape.in_channels, shape.group_channels().0);
+    for_each_line(shape, rows, |[n, z, y, col], part| {
+        let line = (n * w.input[0] + z * w.stride[0]) * w.input[1] + y * w.stride[1];
+        let pixel = line * w.input[2] + col * w.stride[2];
+        // SAFETY: the caller's promise.
+        unsafe {
+            let from = x.as_ptr().add(pixel * channels + group * ic);
+            let to = to.add(part.start * step);
+            round_rows(part.len(), ic, (from, w.stride[2] * channels), (to, step));
+        }
+    });
 }
 
 /// How rounded images lie in memory with their padding, `[batch, spatial…, channels]`: windows then need no bounds.
@@ -242,36 +287,30 @@ impl<'a> Padded<'a> {
         x: &[u16],
         group: usize,
         rows: Range<usize>,
-        mut to: *mut u16,
+        to: *mut u16,
         step: usize,
         copy: unsafe fn(*const u16, *mut u16, usize),
     ) {
         let (w, channels) = (&self.shape.windows, self.shape.in_channels);
-        let [od, oh, ow] = w.output;
         let depth = self.shape.depth();
         let (padding, first) = (depth.next_multiple_of(STEPS) - depth, group * self.shape.group_channels().0);
-        let mut row = rows.start;
-        while row < rows.end {
-            let (n, oz, oy, ox) = (row / (od * oh * ow), row / (oh * ow) % od, row / ow % oh, row % ow);
+        for_each_line(self.shape, rows, |[n, oz, oy, ox], part| {
             let line =
                 ((n * self.size[0] + oz * w.stride[0]) * self.size[1] + oy * w.stride[1]) * self.size[2];
-            // To the end of the result's line.
-            let count = (ow - ox).min(rows.end - row);
-            for col in ox..ox + count {
+            for (col, row) in (ox..).zip(part) {
                 // SAFETY: the caller's promise: the window's elements are in the image, and there is room for the row.
                 unsafe {
                     let from = x.as_ptr().add((line + col * w.stride[2]) * channels + first);
+                    let to = to.add(row * step);
                     for (i, &run) in self.runs.iter().enumerate() {
                         copy(from.add(run), to.add(i * self.run), self.run);
                     }
                     if padding > 0 {
                         to.add(depth).write_bytes(0, padding);
                     }
-                    to = to.add(step);
                 }
             }
-            row += count;
-        }
+        });
     }
 }
 
@@ -324,6 +363,8 @@ mod tests {
             ([1, 10, 9, 9], [33, 10, 3, 3], options(2, (1, 0), 1, 1)),
             ([1, 40, 9, 9], [37, 40, 1, 1], options(1, (0, 0), 1, 1)),
             ([2, 40, 9, 8], [34, 40, 1, 1], options(2, (0, 0), 1, 1)),
+            ([1, 160, 9, 8], [160, 80, 1, 1], options(3, (0, 0), 1, 2)),
+            ([1, 40, 7, 8], [34, 40, 1, 1], options(2, (1, 0), 1, 1)),
             ([1, 33, 10, 11], [35, 33, 3, 3], options(1, (1, 1), 1, 1)),
             ([1, 64, 7, 7], [64, 64, 3, 3], options(1, (2, 2), 2, 1)),
             ([1, 160, 6, 6], [160, 80, 3, 3], options(1, (1, 1), 1, 2)),
