@@ -1,32 +1,54 @@
-//! Convolutions as products of operands rounded to bf16: the image is rounded once, and its windows are gathered as rows when the product wants them.
+//! Convolutions of operands rounded to bf16, as products: the image is rounded once, and its windows are gathered as rows when the product wants them.
+//! Where pairs of bf16 are multiplied, 3x3 kernels go Winograd's way (`winograd/rounded.rs`).
 
-use super::{ConvShape, ConvWay, End, winograd};
+use super::winograd::{self, RoundedFilters};
+use super::{ConvShape, ConvWay, End};
 use crate::consumed::{Consumed, KEPT, in_parts};
 use crate::gemm::{
-    Bf16Product, Bf16Rows, Bias, Epilogue, Matrix, PackedBf16, STEPS, multiplies_tiles, round_slice,
+    Bf16Product, Bf16Rows, Bias, Epilogue, Matrix, PackedBf16, STEPS, multiplies_tiles, round_rows,
+    round_slice,
 };
 use crate::scratch::with_scratch;
 use crate::threads::{SharedMut, parallel_chunks};
 use alloc::vec::Vec;
 use core::ops::Range;
 use kiln_types::Activation;
+use smallvec::SmallVec;
+
+/// Runs of a window for which no memory is asked: pixels of 7x7, and more.
+const INLINE: usize = 64;
 
 /// Weights of a convolution, rounded and packed.
 #[derive(Clone, Debug)]
 pub struct PackedConvBf16 {
     len: usize,
+    weights: Packed,
+}
+
+#[derive(Clone, Debug)]
+enum Packed {
     /// One right operand a group, `[kernel… · in / groups, out / groups]`.
-    groups: Vec<PackedBf16>,
+    Groups(Vec<PackedBf16>),
+    /// Transformed.
+    Winograd(RoundedFilters),
 }
 
 impl ConvShape {
     /// Whether this machine computes the convolution faster by [`conv_bf16`] than by [`super::conv`], which rounds nothing.
     pub fn is_faster_rounded(&self) -> bool {
-        /// Squares from which Winograd's f32 is faster than a product of bf16 pairs, which takes half the time of f32: filters are then read often
-        /// enough. Measured on Zen 4.
+        /// Squares from which Winograd's f32 is faster than a product of bf16: filters are then read often enough. Measured on Zen 4.
         const SQUARES: usize = 48;
+        /// Channels below which it is about as fast as its smaller squares of bf16, which round more.
+        const CHANNELS: usize = 96;
+        let narrow = self.in_channels.min(self.out_channels) < CHANNELS;
         let winograd = self.way() == ConvWay::Winograd && winograd::squares(self) >= SQUARES;
-        self.is_product() && (multiplies_tiles() || !winograd)
+        let faster_in_f32 = winograd && (narrow || self.rounded_way() != ConvWay::Winograd);
+        self.is_product() && (multiplies_tiles() || !faster_in_f32)
+    }
+
+    /// The way in which [`conv_bf16`] computes this convolution with packed weights: [`ConvWay::Winograd`] or [`ConvWay::Rows`].
+    pub fn rounded_way(&self) -> ConvWay {
+        if winograd::suits_rounded(self) { ConvWay::Winograd } else { ConvWay::Rows }
     }
 
     /// Whether [`conv_bf16`] computes this convolution: it is a product of matrices, without small groups.
@@ -52,6 +74,23 @@ impl PackedConvBf16 {
     /// # Panics
     /// When `weight` does not have the shape's weight dims.
     pub fn consuming(shape: &ConvShape, weight: &[f32], consumed: Consumed<'_>) -> Self {
+        if shape.rounded_way() == ConvWay::Winograd {
+            let weights = Packed::Winograd(RoundedFilters::new(shape, weight));
+            return Self { len: weight.len(), weights };
+        }
+        Self::groups(shape, weight, consumed)
+    }
+
+    /// Rounds and packs weights that serve only one convolution: never transformed, so that those that train are rounded as they are.
+    ///
+    /// # Panics
+    /// When `weight` does not have the shape's weight dims.
+    pub fn once(shape: &ConvShape, weight: &[f32]) -> Self {
+        Self::groups(shape, weight, KEPT)
+    }
+
+    /// For products.
+    fn groups(shape: &ConvShape, weight: &[f32], consumed: Consumed<'_>) -> Self {
         assert_eq!(weight.len(), shape.weight_len(), "the weights do not have the convolution's shape");
         let ((ic, oc), taps) = (shape.group_channels(), shape.windows.kernel_len());
         let depth = shape.depth();
@@ -77,13 +116,15 @@ impl PackedConvBf16 {
             })
         };
         let groups = (0..shape.groups).map(|i| group(i * oc * depth));
-        Self { len: weight.len(), groups: groups.collect() }
+        Self { len: weight.len(), weights: Packed::Groups(groups.collect()) }
     }
 }
 
 /// `out = activation(x ∗ weight + bias)`, or `out = activation(x ∗ weight + bias + out)` if it `adds`, of rounded `x` and weights, for what [`ConvShape::is_product`].
 ///
-/// `x` is `[batch, spatial…, in]`, `bias` `[out]` and `out` `[batch, spatial…, out]`, all contiguous.
+/// `x` is `[batch, spatial…, in]`, `bias` `[out]` and `out` `[batch, spatial…, out]`, all contiguous. Weights were packed for a shape of the same
+/// [`ConvShape::rounded_way`] that differs at most in the batch and the size of the images; Winograd's algorithm, which they may take, makes NaN of the results beside one
+/// whose window is not finite, as [`super::conv`] does.
 ///
 /// # Panics
 /// When a slice does not have the shape's size.
@@ -98,38 +139,44 @@ pub fn conv_bf16(
 ) {
     shape.check(x, bias, out);
     assert_eq!(weight.len, shape.weight_len(), "the weights do not have the convolution's shape");
-    assert_eq!(weight.groups.len(), shape.groups, "the weights were packed for other groups");
     if out.is_empty() {
         return;
     }
     let end = End { bias, activation, adds };
+    let groups = match &weight.weights {
+        Packed::Winograd(filters) => return winograd::winograd_rounded(shape, x, filters, &end, out),
+        Packed::Groups(groups) => groups.as_slice(),
+    };
+    assert_eq!(groups.len(), shape.groups, "the weights were packed for other groups");
     if shape.windows.are_points() {
         let ic = shape.group_channels().0;
         let of_group = |group: usize| &x[group * ic..];
-        return products(shape, weight, &end, out, |group, run| {
+        return products(shape, groups, &end, out, |group, run| {
             run(Bf16Rows::Single(of_group(group), shape.in_channels));
         });
     }
-    with_scratch(x.len().div_ceil(2), |space| {
-        let image = &mut bytemuck::cast_slice_mut::<f32, u16>(space)[..x.len()];
-        round_image(x, image);
+    if shape.windows.kernel == [1; 3] && shape.windows.padding == [(0, 0); 3] {
+        return products(shape, groups, &end, out, |group, run| {
+            // SAFETY: the image was checked, and the product gives room for what it asks for.
+            run(Bf16Rows::Gather(&|rows, to, step| unsafe { round_pixels(shape, x, group, rows, to, step) }));
+        });
+    }
+    let padded = Padded::new(shape);
+    with_scratch(padded.len().div_ceil(2), |space| {
+        let image = &mut bytemuck::cast_slice_mut::<f32, u16>(space)[..padded.len()];
+        padded.round(x, image);
         let image = &*image;
-        products(shape, weight, &end, out, |group, run| {
-            // SAFETY: the image has the shape's size, and the product gives room for what it asks for.
-            run(Bf16Rows::Gather(&|rows, to, step| unsafe { gather(shape, image, group, rows, to, step) }));
+        products(shape, groups, &end, out, |group, run| {
+            // SAFETY: the image has its padding, and the product gives room for what it asks for.
+            run(Bf16Rows::Gather(&|rows, to, step| unsafe { padded.gather(image, group, rows, to, step) }));
         });
     });
-}
-
-fn round_image(x: &[f32], to: &mut [u16]) {
-    const PIECE: usize = 16 * 1024;
-    parallel_chunks(to, PIECE, PIECE / 16, |i, to| round_slice(&x[i * PIECE..][..to.len()], to));
 }
 
 /// One product a group, of the rows that `rows` lends.
 fn products(
     shape: &ConvShape,
-    weight: &PackedConvBf16,
+    groups: &[PackedBf16],
     end: &End<'_>,
     out: &mut [f32],
     rows: impl Fn(usize, &dyn Fn(Bf16Rows<'_>)),
@@ -137,7 +184,7 @@ fn products(
     let m = shape.batch * shape.windows.output_len();
     let oc = shape.group_channels().1;
     let c = SharedMut::new(out);
-    for (group, b) in weight.groups.iter().enumerate() {
+    for (group, b) in groups.iter().enumerate() {
         assert_eq!(b.dims(), (shape.depth(), oc), "the weights were packed for another convolution");
         let bias = end.bias.map_or(Bias::None, |bias| Bias::PerColumn(&bias[group * oc..(group + 1) * oc]));
         let epilogue = Epilogue { bias, residual: None, activation: end.activation };
@@ -149,95 +196,158 @@ fn products(
     }
 }
 
-/// Writes the windows `rows` (counted over all images), `step` elements apart, and zeros behind each up to a multiple of [`STEPS`].
+/// Calls `body` with each part of a line of the result that is among the windows `rows`: its image, plane, line and first column, and the place of its windows
+/// among them.
+#[inline(always)]
+fn for_each_line(shape: &ConvShape, rows: Range<usize>, body: impl Fn([usize; 4], Range<usize>)) {
+    let [od, oh, ow] = shape.windows.output;
+    let mut row = rows.start;
+    while row < rows.end {
+        let (end, at) = ((row - row % ow + ow).min(rows.end), row - rows.start);
+        body([row / (od * oh * ow), row / (oh * ow) % od, row / ow % oh, row % ow], at..at + (end - row));
+        row = end;
+    }
+}
+
+/// Rounds the pixels that windows of one pixel see where others lie between them: as [`Padded::gather`] from a rounded image.
 ///
 /// # Safety
-/// `x` has the shape's size, windows lie inside of it, and `to` has room for them.
-unsafe fn gather(shape: &ConvShape, x: &[u16], group: usize, rows: Range<usize>, to: *mut u16, step: usize) {
-    let w = &shape.windows;
-    let [_, oh, ow] = w.output;
-    let (ic, channels) = (shape.group_channels().0, shape.in_channels);
-    let (run, depth) = (w.kernel[2] * ic, shape.depth());
-    // A row of the kernel is one run of the image's elements when nothing lies between its pixels.
-    let dense = w.dilation[2] == 1 && shape.groups == 1;
-    for (i, row) in rows.enumerate() {
-        let (n, oz, oy, ox) =
-            (row / (w.output[0] * oh * ow), row / (oh * ow) % w.output[0], row / ow % oh, row % ow);
-        let inside = w.inside(2, ox);
-        let first = (ox * w.stride[2]) as isize - w.padding[2].0 as isize;
-        // SAFETY: the caller's promise: lines and pixels that are named are in the image, and there is room for the row.
+/// `x` has the shape's size, pixels lie inside of it, and `to` has room for them.
+unsafe fn round_pixels(
+    shape: &ConvShape,
+    x: &[f32],
+    group: usize,
+    rows: Range<usize>,
+    to: *mut u16,
+    step: usize,
+) {
+    let (w, channels, ic) = (&shape.windows, shape.in_channels, shape.group_channels().0);
+    for_each_line(shape, rows, |[n, z, y, col], part| {
+        let line = (n * w.input[0] + z * w.stride[0]) * w.input[1] + y * w.stride[1];
+        let pixel = line * w.input[2] + col * w.stride[2];
+        // SAFETY: the caller's promise.
         unsafe {
-            let to = to.add(i * step);
-            let lines = (0..w.kernel[0]).flat_map(|kz| (0..w.kernel[1]).map(move |ky| (kz, ky)));
-            for (line, (kz, ky)) in lines.enumerate() {
-                let to = to.add(line * run);
-                let Some((z, y)) = w.position(0, oz, kz).zip(w.position(1, oy, ky)) else {
-                    zero(to, run);
-                    continue;
-                };
-                let pixels = x.as_ptr().add(((n * w.input[0] + z) * w.input[1] + y) * w.input[2] * channels);
-                zero(to, inside.start * ic);
-                if dense {
-                    let from = pixels.wrapping_offset(first * ic as isize).wrapping_add(inside.start * ic);
-                    copy(from, to.add(inside.start * ic), inside.len() * ic);
-                } else {
-                    for k in inside.clone() {
-                        let pixel = first + (k * w.dilation[2]) as isize;
-                        let from = pixels.wrapping_offset(pixel * channels as isize).wrapping_add(group * ic);
-                        copy(from, to.add(k * ic), ic);
+            let from = x.as_ptr().add(pixel * channels + group * ic);
+            let to = to.add(part.start * step);
+            round_rows(part.len(), ic, (from, w.stride[2] * channels), (to, step));
+        }
+    });
+}
+
+/// How rounded images lie in memory with their padding, `[batch, spatial…, channels]`: windows then need no bounds.
+struct Padded<'a> {
+    shape: &'a ConvShape,
+    /// Pixels in each dim.
+    size: [usize; 3],
+    /// Elements of a window that lie side by side: a row of the kernel when nothing lies between its pixels, else the channels of a pixel.
+    run: usize,
+    /// Where they lie, from the window's first element on.
+    runs: SmallVec<[usize; INLINE]>,
+}
+
+impl<'a> Padded<'a> {
+    fn new(shape: &'a ConvShape) -> Self {
+        let (w, channels, ic) = (&shape.windows, shape.in_channels, shape.group_channels().0);
+        let size = [0, 1, 2].map(|i| w.padding[i].0 + w.input[i] + w.padding[i].1);
+        let dense = w.dilation[2] == 1 && shape.groups == 1;
+        let (run, pixels) = if dense { (w.kernel[2] * ic, 1) } else { (ic, w.kernel[2]) };
+        let mut runs = SmallVec::new();
+        for (kz, ky) in (0..w.kernel[0]).flat_map(|kz| (0..w.kernel[1]).map(move |ky| (kz, ky))) {
+            let line = (kz * w.dilation[0] * size[1] + ky * w.dilation[1]) * size[2];
+            runs.extend((0..pixels).map(|kx| (line + kx * w.dilation[2]) * channels));
+        }
+        Self { shape, size, run, runs }
+    }
+
+    /// Elements of all images.
+    fn len(&self) -> usize {
+        self.shape.batch * self.size.iter().product::<usize>() * self.shape.in_channels
+    }
+
+    /// Rounds images to it.
+    fn round(&self, x: &[f32], to: &mut [u16]) {
+        let (w, channels) = (&self.shape.windows, self.shape.in_channels);
+        let [depth, height, width] = self.size;
+        let line = width * channels;
+        parallel_chunks(to, line, line / 16 + 1, |i, to| {
+            let (n, z, y) = (i / (depth * height), i / height % depth, i % height);
+            let inside =
+                |dim: usize, at: usize| at.checked_sub(w.padding[dim].0).filter(|&at| at < w.input[dim]);
+            let Some((z, y)) = inside(0, z).zip(inside(1, y)) else { return to.fill(0) };
+            let from = ((n * w.input[0] + z) * w.input[1] + y) * w.input[2] * channels;
+            let (before, rest) = to.split_at_mut(w.padding[2].0 * channels);
+            let (pixels, after) = rest.split_at_mut(w.input[2] * channels);
+            before.fill(0);
+            round_slice(&x[from..from + pixels.len()], pixels);
+            after.fill(0);
+        });
+    }
+
+    /// Writes the windows `rows` (counted over all images), `step` elements apart, and zeros behind each up to a multiple of [`STEPS`].
+    ///
+    /// # Safety
+    /// `x` has the size, windows lie inside of it, and `to` has room for them.
+    unsafe fn gather(&self, x: &[u16], group: usize, rows: Range<usize>, to: *mut u16, step: usize) {
+        // SAFETY: the caller's promise. Few elements are copied where they are asked for, by as many words as hold them.
+        unsafe {
+            match self.run {
+                8 => self.gather_by(x, group, rows, to, step, copy_words::<1>),
+                9..=16 => self.gather_by(x, group, rows, to, step, copy_words::<2>),
+                17..=24 => self.gather_by(x, group, rows, to, step, copy_words::<3>),
+                25..=32 => self.gather_by(x, group, rows, to, step, copy_words::<4>),
+                _ => self.gather_by(x, group, rows, to, step, core::ptr::copy_nonoverlapping),
+            }
+        }
+    }
+
+    /// [`Padded::gather`] with what copies a run.
+    ///
+    /// # Safety
+    /// As for [`Padded::gather`]; `copy` copies runs of this length.
+    #[inline(always)]
+    unsafe fn gather_by(
+        &self,
+        x: &[u16],
+        group: usize,
+        rows: Range<usize>,
+        to: *mut u16,
+        step: usize,
+        copy: unsafe fn(*const u16, *mut u16, usize),
+    ) {
+        let (w, channels) = (&self.shape.windows, self.shape.in_channels);
+        let depth = self.shape.depth();
+        let (padding, first) = (depth.next_multiple_of(STEPS) - depth, group * self.shape.group_channels().0);
+        for_each_line(self.shape, rows, |[n, oz, oy, ox], part| {
+            let line =
+                ((n * self.size[0] + oz * w.stride[0]) * self.size[1] + oy * w.stride[1]) * self.size[2];
+            for (col, row) in (ox..).zip(part) {
+                // SAFETY: the caller's promise: the window's elements are in the image, and there is room for the row.
+                unsafe {
+                    let from = x.as_ptr().add((line + col * w.stride[2]) * channels + first);
+                    let to = to.add(row * step);
+                    for (i, &run) in self.runs.iter().enumerate() {
+                        copy(from.add(run), to.add(i * self.run), self.run);
+                    }
+                    if padding > 0 {
+                        to.add(depth).write_bytes(0, padding);
                     }
                 }
-                zero(to.add(inside.end * ic), run - inside.end * ic);
             }
-            zero(to.add(depth), depth.next_multiple_of(STEPS) - depth);
-        }
+        });
     }
 }
 
-/// Zeros `n` elements, mostly none.
+/// Copies `n` elements by so many words of 8, of which the last overlaps the one before it.
 ///
 /// # Safety
-/// There is room for them.
+/// Both sides hold them and do not overlap; they are as many as the words hold, or up to 7 less, and at least 8.
 #[inline(always)]
-unsafe fn zero(to: *mut u16, n: usize) {
-    if n > 0 {
+unsafe fn copy_words<const WORDS: usize>(from: *const u16, to: *mut u16, n: usize) {
+    const WORD: usize = size_of::<u128>() / size_of::<u16>();
+    for word in 0..WORDS {
+        let at = (word * WORD).min(n - WORD);
         // SAFETY: the caller's promise.
-        unsafe { to.write_bytes(0, n) };
-    }
-}
-
-/// Copies `n` elements; few are copied where they are asked for.
-///
-/// # Safety
-/// Both sides hold them, and do not overlap.
-#[inline(always)]
-unsafe fn copy(from: *const u16, to: *mut u16, n: usize) {
-    // SAFETY: the caller's promise; there are as many elements as a word has, or more.
-    unsafe {
-        match n {
-            8..=64 => copy_words::<u128>(from, to, n),
-            4..8 => copy_words::<u64>(from, to, n),
-            _ => core::ptr::copy_nonoverlapping(from, to, n),
-        }
-    }
-}
-
-/// Copies `n` elements word by word.
-///
-/// # Safety
-/// Both sides hold them, do not overlap, and hold at least a word.
-#[inline(always)]
-unsafe fn copy_words<Word>(from: *const u16, to: *mut u16, n: usize) {
-    let size = size_of::<Word>() / size_of::<u16>();
-    // SAFETY: the caller's promise; the last word overlaps the one before it.
-    unsafe {
-        let word = |i: usize| {
-            to.add(i).cast::<Word>().write_unaligned(from.add(i).cast::<Word>().read_unaligned());
-        };
-        for i in (0..n - size).step_by(size) {
-            word(i);
-        }
-        word(n - size);
+        unsafe { to.add(at).cast::<u128>().write_unaligned(from.add(at).cast::<u128>().read_unaligned()) };
     }
 }
 
@@ -245,7 +355,7 @@ unsafe fn copy_words<Word>(from: *const u16, to: *mut u16, n: usize) {
 mod tests {
     use super::{PackedConvBf16, conv_bf16};
     use crate::conv::{ConvShape, ConvWeight, conv};
-    use crate::gemm::noise;
+    use crate::gemm::{noise, with_all_instructions};
     use kiln_types::{Activation, ConvOptions, bf16};
 
     fn rounded(x: &[f32]) -> Vec<f32> {
@@ -271,8 +381,13 @@ mod tests {
         };
         let cases = [
             ([2, 3, 12, 13], [33, 3, 5, 5], options(2, (2, 1), 1, 1)),
+            ([1, 3, 15, 14], [32, 3, 7, 7], options(2, (3, 2), 1, 1)),
+            ([2, 4, 9, 9], [33, 4, 2, 2], options(2, (0, 1), 1, 1)),
+            ([1, 10, 9, 9], [33, 10, 3, 3], options(2, (1, 0), 1, 1)),
             ([1, 40, 9, 9], [37, 40, 1, 1], options(1, (0, 0), 1, 1)),
             ([2, 40, 9, 8], [34, 40, 1, 1], options(2, (0, 0), 1, 1)),
+            ([1, 160, 9, 8], [160, 80, 1, 1], options(3, (0, 0), 1, 2)),
+            ([1, 40, 7, 8], [34, 40, 1, 1], options(2, (1, 0), 1, 1)),
             ([1, 33, 10, 11], [35, 33, 3, 3], options(1, (1, 1), 1, 1)),
             ([1, 64, 7, 7], [64, 64, 3, 3], options(1, (2, 2), 2, 1)),
             ([1, 160, 6, 6], [160, 80, 3, 3], options(1, (1, 1), 1, 2)),
@@ -291,7 +406,7 @@ mod tests {
             conv(&shape, given, ConvWeight::Plain(&exact), Some(&bias), activation, false, &mut want);
             // It rounds what is not rounded.
             let off: Vec<f32> = last.iter().map(|x| x * (1.0 + 1e-4)).collect();
-            let packed = PackedConvBf16::new(&shape, &weight);
+            let packed = PackedConvBf16::once(&shape, &weight);
             conv_bf16(&shape, &off, &packed, Some(&bias), activation, false, &mut got);
             for (i, (got, want)) in got.iter().zip(&want).enumerate() {
                 let near = (got - want).abs() <= 2e-4 * (1.0 + want.abs());
@@ -306,5 +421,27 @@ mod tests {
                 assert!((sum - expected).abs() <= 1e-5 * (1.0 + expected.abs()), "{x_dims:?}: {i}: {sum}");
             }
         }
+    }
+
+    #[test]
+    fn images_of_three_dims_and_dilated_lines_are_read_where_they_lie() {
+        with_all_instructions(|level, instructions| {
+            let options = ConvOptions {
+                stride: [1, 2, 2].into(),
+                padding: [(1, 1), (0, 2), (2, 1)].into_iter().collect(),
+                dilation: [1, 2, 1].into(),
+                groups: 1,
+            };
+            let (x_dims, w_dims) = ([2, 5, 4, 9, 10], [33, 5, 2, 3, 3]);
+            let shape = ConvShape::new(&x_dims, &w_dims, &options);
+            // Numbers that bf16 holds, and sums that f32 holds.
+            let whole = |len, seed| noise(len, seed).iter().map(|x| (x * 8.0).round()).collect::<Vec<f32>>();
+            let (x, weight) = (whole(x_dims.iter().product(), 1), whole(w_dims.iter().product(), 2));
+            let mut want = vec![0.0; shape.output_dims().iter().product()];
+            let mut got = want.clone();
+            conv(&shape, &x, ConvWeight::Plain(&weight), None, None, false, &mut want);
+            conv_bf16(&shape, &x, &PackedConvBf16::new(&shape, &weight), None, None, false, &mut got);
+            assert!(got == want, "{level:?} {instructions:?}");
+        });
     }
 }

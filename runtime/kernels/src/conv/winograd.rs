@@ -10,9 +10,11 @@
 //! not transformed.
 
 mod filters;
+mod rounded;
 mod transforms;
 
 pub(super) use filters::Filters;
+pub(super) use rounded::{RoundedFilters, suits_rounded, winograd_rounded};
 
 use super::{ConvShape, End};
 use crate::gemm::{
@@ -23,7 +25,7 @@ use crate::scratch::with_scratch;
 use crate::threads::{self, SharedMut, parallel_for};
 use core::ops::Range;
 use filters::Panels;
-use transforms::{Results, Seen, transform_pixels, transform_sums};
+use transforms::{Results, Seen, TransformPixels, TransformSums, transform_pixels, transform_sums};
 
 /// Side of a square of results.
 const SIDE: usize = 4;
@@ -41,21 +43,27 @@ const STEPS: usize = 64;
 
 /// Whether this file's way is the one for a convolution.
 pub(super) fn suits(shape: &ConvShape) -> bool {
-    let w = &shape.windows;
-    let plain = shape.groups == 1 && w.stride == [1; 3] && w.dilation == [1; 3];
-    let square = w.kernel == [1, 3, 3] && w.padding[0] == (0, 0);
     // Transforming pays when each transformed element is used often; filters, four times as large as before, must be used
     // by some squares.
-    plain && square && shape.in_channels >= 16 && shape.out_channels >= 16 && Squares::of(shape).count >= 12
+    is_square(shape) && shape.in_channels >= 16 && shape.out_channels >= 16 && squares(shape) >= 12
+}
+
+/// Whether it is a convolution with a 3x3 kernel that sees every pixel as the next.
+fn is_square(shape: &ConvShape) -> bool {
+    let w = &shape.windows;
+    let plain = shape.groups == 1 && w.stride == [1; 3] && w.dilation == [1; 3];
+    plain && w.kernel == [1, 3, 3] && w.padding[0] == (0, 0)
 }
 
 /// Squares of results in all images.
 pub(super) fn squares(shape: &ConvShape) -> usize {
-    Squares::of(shape).count
+    Squares::of(shape, SIDE).count
 }
 
 /// How the images' results are cut into squares.
 struct Squares {
+    /// Side of a square of results.
+    side: usize,
     rows: usize,
     cols: usize,
     /// In all images.
@@ -63,22 +71,101 @@ struct Squares {
 }
 
 impl Squares {
-    fn of(shape: &ConvShape) -> Self {
+    fn of(shape: &ConvShape, side: usize) -> Self {
         let [depth, height, width] = shape.windows.output;
-        let (rows, cols) = (height.div_ceil(SIDE), width.div_ceil(SIDE));
-        Self { rows, cols, count: shape.batch * depth * rows * cols }
+        let (rows, cols) = (height.div_ceil(side), width.div_ceil(side));
+        Self { side, rows, cols, count: shape.batch * depth * rows * cols }
     }
 
     /// Image, and first row and column, of a square.
     fn place(&self, square: usize) -> (usize, usize, usize) {
         let in_image = square % (self.rows * self.cols);
-        (square / (self.rows * self.cols), in_image / self.cols * SIDE, in_image % self.cols * SIDE)
+        (square / (self.rows * self.cols), in_image / self.cols * self.side, in_image % self.cols * self.side)
+    }
+}
+
+/// The images and their results.
+struct Images<'a> {
+    shape: &'a ConvShape,
+    squares: Squares,
+    x: &'a [f32],
+    end: &'a End<'a>,
+    out: SharedMut<'a, f32>,
+}
+
+impl Images<'_> {
+    /// A square's pixels, transformed: `to[place · step + channel]`.
+    ///
+    /// # Safety
+    /// `to` has room for all channels at each place; the transform is of squares of this size.
+    unsafe fn transform_pixels(&self, transform: TransformPixels, square: usize, to: *mut f32, step: usize) {
+        let (image, row, col) = self.squares.place(square);
+        let w = &self.shape.windows;
+        let ([_, height, width], side) = (w.input, self.squares.side + 2);
+        let ((above, _), (before, _)) = (w.padding[1], w.padding[2]);
+        // Of the square's rows and columns, those that lie in the image.
+        let inside = |first: usize, padding: usize, size: usize| {
+            padding.saturating_sub(first).min(side)..(size + padding).saturating_sub(first).min(side)
+        };
+        let seen = Seen {
+            rows: inside(row, above, height),
+            cols: inside(col, before, width),
+            line: width * self.shape.in_channels,
+            channels: self.shape.in_channels,
+        };
+        // Where the first pixel would be, perhaps in the padding.
+        let first = (row as isize - above as isize) * width as isize + col as isize - before as isize;
+        let first = (image * height * width) as isize + first;
+        let from = self.x.as_ptr().wrapping_offset(first * self.shape.in_channels as isize);
+        // SAFETY: pixels inside lie in the image; the rest is the caller's promise.
+        unsafe { transform(&seen, from, to, step) };
+    }
+
+    /// Some channels of a square's results from their sums at each place, `sums[place · step + channel]`.
+    ///
+    /// # Safety
+    /// Nobody else writes these results; the transform is of squares of this size.
+    unsafe fn transform_sums(
+        &self,
+        transform: TransformSums,
+        square: usize,
+        channels: Range<usize>,
+        sums: &[f32],
+        step: usize,
+    ) {
+        let (image, row, col) = self.squares.place(square);
+        let ([_, height, width], side) = (self.shape.windows.output, self.squares.side);
+        let pixel = self.shape.out_channels;
+        let start = ((image * height + row) * width + col) * pixel + channels.start;
+        let (low, high, rest) = self.end.bounds();
+        let results = Results {
+            rows: side.min(height - row),
+            cols: side.min(width - col),
+            line: width * pixel,
+            pixel,
+            channels: channels.len(),
+            bias: self.end.bias.map(|bias| &bias[channels]),
+            adds: self.end.adds,
+            low,
+            high,
+        };
+        // SAFETY: the square lies in the result, which is the caller's to write here.
+        unsafe {
+            let to = self.out.ptr(start);
+            transform(&results, sums.as_ptr(), step, to);
+            if let Some(activation) = rest {
+                for line in 0..results.rows {
+                    let to = to.add(line * results.line);
+                    map_rows(Map::Activation(activation), to, pixel, results.cols, results.channels);
+                }
+            }
+        }
     }
 }
 
 /// The result of a convolution.
 pub(super) fn winograd(shape: &ConvShape, x: &[f32], filters: &Filters, end: &End<'_>, out: &mut [f32]) {
-    let squares = Squares::of(shape);
+    let squares = Squares::of(shape, SIDE);
     let (ic, oc) = (shape.in_channels, shape.out_channels);
     filters.check(ic, oc);
     let most = (BLOCK / (PLACES * (ic + oc))).max(SQUARES);
@@ -91,12 +178,13 @@ pub(super) fn winograd(shape: &ConvShape, x: &[f32], filters: &Filters, end: &En
     };
     // Otherwise each block is shared out itself.
     let blocks = if apart { even } else { blocks };
-    let out = SharedMut::new(out);
-    let job = Job { shape, squares: &squares, x, filters, end, out: &out };
+    let count = squares.count;
+    let images = Images { shape, squares, x, end, out: SharedMut::new(out) };
+    let job = Job { images, filters };
     // Of one size, to one square.
-    let one = |i: usize| job.block(squares.count * i / blocks..squares.count * (i + 1) / blocks);
+    let one = |i: usize| job.block(count * i / blocks..count * (i + 1) / blocks);
     if apart {
-        let work = PLACES * squares.count / blocks * ic * oc / 100 + 1;
+        let work = PLACES * count / blocks * ic * oc / 100 + 1;
         parallel_for(blocks, work, |range| range.for_each(one));
     } else {
         (0..blocks).for_each(one);
@@ -111,25 +199,24 @@ fn place_step(len: usize) -> usize {
 
 /// What all blocks share.
 struct Job<'a> {
-    shape: &'a ConvShape,
-    squares: &'a Squares,
-    x: &'a [f32],
+    images: Images<'a>,
     filters: &'a Filters,
-    end: &'a End<'a>,
-    out: &'a SharedMut<'a, f32>,
 }
 
 impl Job<'_> {
     /// Some squares from their pixels to their results.
     fn block(&self, range: Range<usize>) {
-        let (ic, count) = (self.shape.in_channels, range.len());
+        let (ic, count) = (self.images.shape.in_channels, range.len());
         let step = place_step(count * ic);
         with_scratch(PLACES * step, |pixels| {
             let seen = SharedMut::new(pixels);
             parallel_for(count, PLACES * ic / 4 + 1, |part| {
                 for i in part {
                     // SAFETY: each square has its own row in each place's matrix.
-                    unsafe { self.transform_pixels(range.start + i, seen.ptr(i * ic), step) };
+                    unsafe {
+                        let to = seen.ptr(i * ic);
+                        self.images.transform_pixels(transform_pixels, range.start + i, to, step);
+                    }
                 }
             });
             let pixels = Pixels { places: pixels, step, squares: range };
@@ -147,7 +234,8 @@ impl Job<'_> {
 
     /// The results of some squares with transformed filters.
     fn products(&self, pixels: &Pixels<'_>, filters: &[PackedRhs]) {
-        let (ic, oc, count) = (self.shape.in_channels, self.shape.out_channels, pixels.squares.len());
+        let (ic, oc, count) =
+            (self.images.shape.in_channels, self.images.shape.out_channels, pixels.squares.len());
         let step = place_step(count * oc);
         with_scratch(PLACES * step, |sums| {
             let shared = SharedMut::new(sums);
@@ -165,7 +253,10 @@ impl Job<'_> {
             parallel_for(count, PLACES * oc / 4 + 1, |part| {
                 for i in part {
                     // SAFETY: squares of the result are disjoint.
-                    unsafe { self.transform_sums(pixels.squares.start + i, 0..oc, &sums[i * oc..], step) };
+                    unsafe {
+                        let (square, sums) = (pixels.squares.start + i, &sums[i * oc..]);
+                        self.images.transform_sums(transform_sums, square, 0..oc, sums, step);
+                    }
                 }
             });
         });
@@ -174,7 +265,7 @@ impl Job<'_> {
     /// The results of some squares in the channels of one panel, whose filters are transformed a few steps of the depth at a time: they stay in the
     /// second-level cache until they are used.
     fn panel(&self, pixels: &Pixels<'_>, panels: &Panels, panel: usize) {
-        let (ic, count, cols) = (self.shape.in_channels, pixels.squares.len(), panel_cols());
+        let (ic, count, cols) = (self.images.shape.in_channels, pixels.squares.len(), panel_cols());
         let (filter_step, sum_step) = (place_step(STEPS * cols), place_step(count * cols));
         with_scratch(PLACES * (filter_step + sum_step), |space| {
             let (filters, sums) = space.split_at_mut(PLACES * filter_step);
@@ -188,74 +279,16 @@ impl Job<'_> {
                     panel_product(count, a, filters, sums, first > 0);
                 }
             }
-            let channels = panel * cols..self.shape.out_channels.min((panel + 1) * cols);
+            let channels = panel * cols..self.images.shape.out_channels.min((panel + 1) * cols);
             for i in 0..count {
                 let sums = &sums[i * cols..];
                 // SAFETY: panels and squares of the result are disjoint.
-                unsafe { self.transform_sums(pixels.squares.start + i, channels.clone(), sums, sum_step) };
-            }
-        });
-    }
-
-    /// A square's pixels, transformed: `to[place · step + channel]`.
-    ///
-    /// # Safety
-    /// `to` has room for all channels at each place.
-    unsafe fn transform_pixels(&self, square: usize, to: *mut f32, step: usize) {
-        let (image, row, col) = self.squares.place(square);
-        let w = &self.shape.windows;
-        let [_, height, width] = w.input;
-        let ((above, _), (before, _)) = (w.padding[1], w.padding[2]);
-        // Of the square's rows and columns, those that lie in the image.
-        let inside = |first: usize, padding: usize, size: usize| {
-            padding.saturating_sub(first).min(SEEN)..(size + padding).saturating_sub(first).min(SEEN)
-        };
-        let seen = Seen {
-            rows: inside(row, above, height),
-            cols: inside(col, before, width),
-            line: width * self.shape.in_channels,
-            channels: self.shape.in_channels,
-        };
-        // Where the first pixel would be, perhaps in the padding.
-        let first = (row as isize - above as isize) * width as isize + col as isize - before as isize;
-        let first = (image * height * width) as isize + first;
-        let from = self.x.as_ptr().wrapping_offset(first * self.shape.in_channels as isize);
-        // SAFETY: pixels inside lie in the image; the rest is the caller's promise.
-        unsafe { transform_pixels(&seen, from, to, step) };
-    }
-
-    /// Some channels of a square's results from their sums at each place, `sums[place · step + channel]`.
-    ///
-    /// # Safety
-    /// Nobody else writes these results.
-    unsafe fn transform_sums(&self, square: usize, channels: Range<usize>, sums: &[f32], step: usize) {
-        let (image, row, col) = self.squares.place(square);
-        let [_, height, width] = self.shape.windows.output;
-        let pixel = self.shape.out_channels;
-        let start = ((image * height + row) * width + col) * pixel + channels.start;
-        let (low, high, rest) = self.end.bounds();
-        let results = Results {
-            rows: SIDE.min(height - row),
-            cols: SIDE.min(width - col),
-            line: width * pixel,
-            pixel,
-            channels: channels.len(),
-            bias: self.end.bias.map(|bias| &bias[channels]),
-            adds: self.end.adds,
-            low,
-            high,
-        };
-        // SAFETY: the square lies in the result, which is the caller's to write here.
-        unsafe {
-            let to = self.out.ptr(start);
-            transform_sums(&results, sums.as_ptr(), step, to);
-            if let Some(activation) = rest {
-                for line in 0..results.rows {
-                    let to = to.add(line * results.line);
-                    map_rows(Map::Activation(activation), to, pixel, results.cols, results.channels);
+                unsafe {
+                    let (square, channels) = (pixels.squares.start + i, channels.clone());
+                    self.images.transform_sums(transform_sums, square, channels, sums, sum_step);
                 }
             }
-        }
+        });
     }
 }
 

@@ -50,7 +50,7 @@ pub(crate) struct Product<'a> {
 }
 
 /// The part that one of several jobs has of a size that is cut at multiples of `step`.
-pub(super) fn cut(size: usize, step: usize, jobs: usize, job: usize) -> Range<usize> {
+pub(crate) fn cut(size: usize, step: usize, jobs: usize, job: usize) -> Range<usize> {
     let panels = size.div_ceil(step);
     let at = |job: usize| size.min(panels * job / jobs * step);
     at(job)..at(job + 1)

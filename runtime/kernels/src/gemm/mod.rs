@@ -18,10 +18,10 @@ pub use generic::{Number, gemm_generic};
 pub use pack::{PackedLhs, PackedRhs};
 
 pub(crate) use bf16::{
-    Bf16Product, Bf16Rows, Packed as PackedBf16View, STEPS, multiplies_tiles, pack_bf16_into,
-    packed_bf16_len, round_slice,
+    Bf16Product, Bf16Rows, PANEL, Packed as PackedBf16View, STEPS, WHOLE, multiplies_pairs, multiplies_tiles,
+    pack_bf16_into, packed_bf16_len, panel_sums, round_rows, round_slice, row_step,
 };
-pub(crate) use blocked::{Panels, Product};
+pub(crate) use blocked::{Panels, Product, cut};
 pub(crate) use pack::{
     Part, pack_columns, pack_lhs_into, pack_rhs_into, pack_rhs_panel, packed_place, packed_rhs_len,
 };
@@ -312,5 +312,7 @@ pub fn gemm_batched(
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) use bf16::with_all_instructions;
 #[cfg(test)]
 pub(crate) use tests::noise;

@@ -115,14 +115,17 @@ fn rounded(
     End { residual, activation }: End,
 ) -> NdArrayTensor {
     let x = x.channels_last().into_contiguous();
-    let pack = || {
-        let weight = cast::cast(weight.clone(), DType::F32).into_contiguous();
-        PackedConvBf16::consuming(shape, weight.slice(), &|read| weight.release(read))
-    };
-    // Packed weights depend on their own dims and the groups alone.
-    let is_key = |key: &(Layout, usize)| key.0 == *weight.layout() && key.1 == shape.groups;
-    let make = || ((weight.layout().clone(), shape.groups), pack());
-    let packed = weight.prepared(is_key, make).unwrap_or_else(|| Arc::new(make()));
+    let as_f32 = || cast::cast(weight.clone(), DType::F32).into_contiguous();
+    // Packed weights depend on their own dims, the groups and the way alone.
+    let way = shape.rounded_way();
+    let is_key =
+        |key: &(Layout, usize, ConvWay)| key.0 == *weight.layout() && (key.1, key.2) == (shape.groups, way);
+    let key = || (weight.layout().clone(), shape.groups, way);
+    let packed = weight.prepared(is_key, || {
+        let weight = as_f32();
+        (key(), PackedConvBf16::consuming(shape, weight.slice(), &|read| weight.release(read)))
+    });
+    let packed = packed.unwrap_or_else(|| Arc::new((key(), PackedConvBf16::once(shape, as_f32().slice()))));
     channels_last_output(shape, residual, |adds, out| {
         let bias = bias.map(NdArrayTensor::slice);
         kernel::conv_bf16(shape, x.slice(), &packed.1, bias, activation, adds, out);

@@ -93,19 +93,58 @@ pub(super) struct Seen {
     pub channels: usize,
 }
 
+/// How a square's pixels are transformed: from the first one, to places that are so far apart.
+pub(super) type TransformPixels = unsafe fn(&Seen, *const f32, *mut f32, usize);
+
 dispatched! {
     /// `Bᵀ d B` for every channel of a square.
     ///
     /// # Safety
     /// Pixels inside, relative to `from`, can be read, `to` has room for the channels at each place.
     pub(super) unsafe fn transform_pixels<S>(s, seen: &Seen, from: *const f32, to: *mut f32, step: usize) {
-        let whole = seen.rows == (0..SEEN) && seen.cols == (0..SEEN);
-        for c in (0..seen.channels).step_by(S::LANES) {
-            let count = S::LANES.min(seen.channels - c);
-            let mut half = [[s.splat(0.0); SEEN]; SEEN];
-            for y in 0..SEEN {
-                let line = from.wrapping_add(y * seen.line + c);
-                let mut pixels = [s.splat(0.0); SEEN];
+        pixels_by::<S, Large, SEEN, SIDE>(s, seen, from, to, step);
+    }
+}
+
+dispatched! {
+    /// [`transform_pixels`] of a square of 4x4.
+    ///
+    /// # Safety
+    /// As for [`transform_pixels`].
+    pub(super) unsafe fn transform_small_pixels<S>(s, seen: &Seen, from: *const f32, to: *mut f32, step: usize) {
+        pixels_by::<S, Small, 4, 2>(s, seen, from, to, step);
+    }
+}
+
+/// The transforms of a size of squares, of one row or column.
+trait Transforms<const SEEN: usize, const SIDE: usize> {
+    /// `Bᵀ d`.
+    fn seen<S: Simd>(s: S, d: [S::F; SEEN]) -> [S::F; SEEN];
+    /// `Aᵀ m`.
+    fn sums<S: Simd>(s: S, m: [S::F; SEEN]) -> [S::F; SIDE];
+}
+
+/// `Bᵀ d B` for every channel of a square.
+///
+/// # Safety
+/// As for [`transform_pixels`].
+#[inline(always)]
+unsafe fn pixels_by<S: Simd, T: Transforms<SEEN, SIDE>, const SEEN: usize, const SIDE: usize>(
+    s: S,
+    seen: &Seen,
+    from: *const f32,
+    to: *mut f32,
+    step: usize,
+) {
+    let whole = seen.rows == (0..SEEN) && seen.cols == (0..SEEN);
+    for c in (0..seen.channels).step_by(S::LANES) {
+        let count = S::LANES.min(seen.channels - c);
+        let mut half = [[s.splat(0.0); SEEN]; SEEN];
+        for y in 0..SEEN {
+            let line = from.wrapping_add(y * seen.line + c);
+            let mut pixels = [s.splat(0.0); SEEN];
+            // SAFETY: the caller's promise.
+            unsafe {
                 if whole && count == S::LANES {
                     for x in 0..SEEN {
                         pixels[x] = s.load(line.add(x * seen.channels));
@@ -117,14 +156,18 @@ dispatched! {
                         }
                     }
                 }
-                half[y] = seen_transform(s, pixels);
             }
-            for x in 0..SEEN {
-                let column =
-                    seen_transform(s, [half[0][x], half[1][x], half[2][x], half[3][x], half[4][x], half[5][x]]);
-                for y in 0..SEEN {
-                    s.store_up_to(to.add((y * SEEN + x) * step + c), count, column[y]);
-                }
+            half[y] = T::seen(s, pixels);
+        }
+        for x in 0..SEEN {
+            let mut column = [s.splat(0.0); SEEN];
+            for y in 0..SEEN {
+                column[y] = half[y][x];
+            }
+            let column = T::seen(s, column);
+            for y in 0..SEEN {
+                // SAFETY: as above.
+                unsafe { s.store_up_to(to.add((y * SEEN + x) * step + c), count, column[y]) };
             }
         }
     }
@@ -149,41 +192,72 @@ pub(super) struct Results<'a> {
     pub high: f32,
 }
 
+/// How sums at places that are so far apart are transformed to a square's results.
+pub(super) type TransformSums = unsafe fn(&Results<'_>, *const f32, usize, *mut f32);
+
 dispatched! {
     /// `clamp(Aᵀ m A + bias)` for every channel of a square, or `clamp(Aᵀ m A + bias + to)`.
     ///
     /// # Safety
     /// `sums` holds the channels at each place, `to` the results inside.
     pub(super) unsafe fn transform_sums<S>(s, results: &Results<'_>, sums: *const f32, step: usize, to: *mut f32) {
-        let (low, high) = (s.splat(results.low), s.splat(results.high));
-        for c in (0..results.channels).step_by(S::LANES) {
-            let count = S::LANES.min(results.channels - c);
-            let mut half = [[s.splat(0.0); SEEN]; SIDE];
-            for x in 0..SEEN {
-                let mut column = [s.splat(0.0); SEEN];
-                for y in 0..SEEN {
-                    column[y] = s.load_up_to(sums.add((y * SEEN + x) * step + c), count);
-                }
-                let column = sum_transform(s, column);
-                for y in 0..SIDE {
-                    half[y][x] = column[y];
-                }
+        sums_by::<S, Large, SEEN, SIDE>(s, results, sums, step, to);
+    }
+}
+
+dispatched! {
+    /// [`transform_sums`] to a square of 2x2.
+    ///
+    /// # Safety
+    /// As for [`transform_sums`].
+    pub(super) unsafe fn transform_small_sums<S>(s, results: &Results<'_>, sums: *const f32, step: usize, to: *mut f32) {
+        sums_by::<S, Small, 4, 2>(s, results, sums, step, to);
+    }
+}
+
+/// `clamp(Aᵀ m A + bias)` for every channel of a square.
+///
+/// # Safety
+/// As for [`transform_sums`].
+#[inline(always)]
+unsafe fn sums_by<S: Simd, T: Transforms<SEEN, SIDE>, const SEEN: usize, const SIDE: usize>(
+    s: S,
+    results: &Results<'_>,
+    sums: *const f32,
+    step: usize,
+    to: *mut f32,
+) {
+    let (low, high) = (s.splat(results.low), s.splat(results.high));
+    for c in (0..results.channels).step_by(S::LANES) {
+        let count = S::LANES.min(results.channels - c);
+        let mut half = [[s.splat(0.0); SEEN]; SIDE];
+        for x in 0..SEEN {
+            let mut column = [s.splat(0.0); SEEN];
+            for y in 0..SEEN {
+                // SAFETY: the caller's promise.
+                column[y] = unsafe { s.load_up_to(sums.add((y * SEEN + x) * step + c), count) };
             }
-            let bias = match results.bias {
-                Some(bias) => s.load_up_to(bias.as_ptr().add(c), count),
-                None => s.splat(0.0),
-            };
+            let column = T::sums(s, column);
             for y in 0..SIDE {
-                let line = sum_transform(s, half[y]);
-                for x in 0..SIDE {
-                    if y < results.rows && x < results.cols {
-                        let at = y * results.line + x * results.pixel + c;
-                        let mut sum = s.add(line[x], bias);
+                half[y][x] = column[y];
+            }
+        }
+        // SAFETY: there is a bias for each channel.
+        let bias =
+            results.bias.map_or(s.splat(0.0), |bias| unsafe { s.load_up_to(bias.as_ptr().add(c), count) });
+        for y in 0..SIDE {
+            let line = T::sums(s, half[y]);
+            for x in 0..SIDE {
+                if y < results.rows && x < results.cols {
+                    let mut sum = s.add(line[x], bias);
+                    // SAFETY: the caller's promise.
+                    unsafe {
+                        let to = to.add(y * results.line + x * results.pixel + c);
                         if results.adds {
-                            sum = s.add(sum, s.load_up_to(to.add(at), count));
+                            sum = s.add(sum, s.load_up_to(to, count));
                         }
                         // The operand order lets NaN through.
-                        s.store_up_to(to.add(at), count, s.min(high, s.max(low, sum)));
+                        s.store_up_to(to, count, s.min(high, s.max(low, sum)));
                     }
                 }
             }
@@ -226,34 +300,63 @@ fn filter_transform<S: Simd>(s: S, [a, b, c]: [S::F; 3]) -> [S::F; SEEN] {
     ]
 }
 
-/// `Bᵀ d`.
-#[inline(always)]
-fn seen_transform<S: Simd>(s: S, d: [S::F; SEEN]) -> [S::F; SEEN] {
-    let (half, two, middle) = (s.splat(0.5), s.splat(2.0), s.splat(2.5));
-    let (near, far) = (s.splat(NEAR as f32), s.splat(FAR as f32));
-    let (near_even, near_odd) = (s.sub_product(d[4], two, d[2]), s.sub_product(d[3], two, d[1]));
-    let (far_even, far_odd) = (s.sub_product(d[4], half, d[2]), s.sub_product(d[3], half, d[1]));
-    [
-        s.add(d[0], s.sub_product(d[4], middle, d[2])),
-        s.mul_add(near, near_odd, near_even),
-        s.sub_product(near_even, near, near_odd),
-        s.mul_add(far, far_odd, far_even),
-        s.sub_product(far_even, far, far_odd),
-        s.add(d[1], s.sub_product(d[5], middle, d[3])),
-    ]
+/// Squares of 4x4 results.
+struct Large;
+
+impl Transforms<SEEN, SIDE> for Large {
+    #[inline(always)]
+    fn seen<S: Simd>(s: S, d: [S::F; SEEN]) -> [S::F; SEEN] {
+        let (half, two, middle) = (s.splat(0.5), s.splat(2.0), s.splat(2.5));
+        let (near, far) = (s.splat(NEAR as f32), s.splat(FAR as f32));
+        let (near_even, near_odd) = (s.sub_product(d[4], two, d[2]), s.sub_product(d[3], two, d[1]));
+        let (far_even, far_odd) = (s.sub_product(d[4], half, d[2]), s.sub_product(d[3], half, d[1]));
+        [
+            s.add(d[0], s.sub_product(d[4], middle, d[2])),
+            s.mul_add(near, near_odd, near_even),
+            s.sub_product(near_even, near, near_odd),
+            s.mul_add(far, far_odd, far_even),
+            s.sub_product(far_even, far, far_odd),
+            s.add(d[1], s.sub_product(d[5], middle, d[3])),
+        ]
+    }
+
+    #[inline(always)]
+    fn sums<S: Simd>(s: S, m: [S::F; SEEN]) -> [S::F; SIDE] {
+        let (near, far) = (s.splat(NEAR as f32), s.splat(FAR as f32));
+        let (half, two) = (s.splat(0.5), s.splat(2.0));
+        let (near_even, near_odd) = (s.add(m[1], m[2]), s.mul(near, s.sub(m[1], m[2])));
+        let (far_even, far_odd) = (s.add(m[3], m[4]), s.mul(far, s.sub(m[3], m[4])));
+        [
+            s.add(m[0], s.add(near_even, far_even)),
+            s.add(near_odd, far_odd),
+            s.mul_add(two, far_even, s.mul(half, near_even)),
+            s.add(s.mul_add(two, far_odd, s.mul(half, near_odd)), m[5]),
+        ]
+    }
 }
 
-/// `Aᵀ m`.
-#[inline(always)]
-fn sum_transform<S: Simd>(s: S, m: [S::F; SEEN]) -> [S::F; SIDE] {
-    let (near, far) = (s.splat(NEAR as f32), s.splat(FAR as f32));
-    let (half, two) = (s.splat(0.5), s.splat(2.0));
-    let (near_even, near_odd) = (s.add(m[1], m[2]), s.mul(near, s.sub(m[1], m[2])));
-    let (far_even, far_odd) = (s.add(m[3], m[4]), s.mul(far, s.sub(m[3], m[4])));
-    [
-        s.add(m[0], s.add(near_even, far_even)),
-        s.add(near_odd, far_odd),
-        s.mul_add(two, far_even, s.mul(half, near_even)),
-        s.add(s.mul_add(two, far_odd, s.mul(half, near_odd)), m[5]),
-    ]
+/// `G g` of several filters for squares of 2x2, at the points 0, ±1 and ∞.
+pub(super) fn small_filter_transform<const N: usize>([a, b, c]: [&[f32; N]; 3]) -> [[f32; N]; 4] {
+    let mut out = [*a, [0.0; N], [0.0; N], *c];
+    for i in 0..N {
+        let (even, odd) = ((a[i] + c[i]) / 2.0, b[i] / 2.0);
+        out[1][i] = even + odd;
+        out[2][i] = even - odd;
+    }
+    out
+}
+
+/// Squares of 2x2 results.
+struct Small;
+
+impl Transforms<4, 2> for Small {
+    #[inline(always)]
+    fn seen<S: Simd>(s: S, d: [S::F; 4]) -> [S::F; 4] {
+        [s.sub(d[0], d[2]), s.add(d[1], d[2]), s.sub(d[2], d[1]), s.sub(d[3], d[1])]
+    }
+
+    #[inline(always)]
+    fn sums<S: Simd>(s: S, m: [S::F; 4]) -> [S::F; 2] {
+        [s.add(m[0], s.add(m[1], m[2])), s.add(s.sub(m[1], m[2]), m[3])]
+    }
 }

@@ -4,7 +4,7 @@ use crate::simd::{Level, level};
 
 /// A way to multiply bf16, slowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Instructions {
+pub(crate) enum Instructions {
     /// As f32, at the machine's level.
     Widened,
     /// AVX-512-BF16: sums of two products.
@@ -43,6 +43,17 @@ impl Instructions {
             Self::Dot => false,
             #[cfg(all(target_arch = "x86_64", target_os = "linux", feature = "std"))]
             Self::Tiles => true,
+        }
+    }
+
+    /// Whether two products at a time are summed, at twice the speed of f32.
+    pub fn are_pairs(self) -> bool {
+        match self {
+            Self::Widened => false,
+            #[cfg(target_arch = "x86_64")]
+            Self::Dot => true,
+            #[cfg(all(target_arch = "x86_64", target_os = "linux", feature = "std"))]
+            Self::Tiles => false,
         }
     }
 
@@ -86,7 +97,7 @@ fn detected() -> Instructions {
 
 /// Instructions chosen by tests, for the calling thread.
 #[cfg(test)]
-pub(super) mod tests {
+pub(in crate::gemm) mod tests {
     use super::*;
     use crate::simd::forced::at_each_level;
     use std::cell::Cell;
@@ -98,7 +109,7 @@ pub(super) mod tests {
     }
 
     /// Runs `test` at every level with all the instructions that the machine has there.
-    pub fn with_all_instructions(mut test: impl FnMut(Level, Instructions)) {
+    pub(crate) fn with_all_instructions(mut test: impl FnMut(Level, Instructions)) {
         at_each_level(|level| {
             for &instructions in Instructions::ALL.iter().filter(|&&i| i <= Instructions::at(level)) {
                 WISH.set(Some(instructions));

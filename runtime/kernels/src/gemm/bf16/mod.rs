@@ -13,8 +13,9 @@ mod tile;
 
 pub use pack::PackedBf16;
 
-pub(crate) use pack::{Packed, STEPS, pack_bf16_into, packed_bf16_len, round_slice};
-pub(crate) use product::{Bf16Product, Bf16Rows};
+pub(crate) use pack::{Packed, STEPS, pack_bf16_into, packed_bf16_len, round_rows, round_slice};
+pub(crate) use product::{Bf16Product, Bf16Rows, panel_sums, row_step};
+pub(crate) use tile::{COLS as PANEL, WHOLE};
 
 use super::{Epilogue, Matrix};
 use crate::scratch::with_scratch;
@@ -23,6 +24,11 @@ use crate::threads::{self, SharedMut};
 /// Whether this machine multiplies bf16 many times as fast as f32: by AMX.
 pub(crate) fn multiplies_tiles() -> bool {
     instructions::Instructions::current().are_tiles()
+}
+
+/// Whether this machine multiplies bf16 twice as fast as f32: pairs of them, by AVX-512-BF16.
+pub(crate) fn multiplies_pairs() -> bool {
+    instructions::Instructions::current().are_pairs()
 }
 
 /// `C = activation(A · B + bias + residual)` of rounded operands: `m` rows of `A` are `a_row_stride` apart, their elements side by side.
@@ -103,3 +109,5 @@ pub fn gemm_bf16_batched(
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) use instructions::tests::with_all_instructions;

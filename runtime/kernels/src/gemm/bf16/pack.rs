@@ -186,6 +186,24 @@ pub(crate) fn round_slice(from: &[f32], to: &mut [u16]) {
     unsafe { round(Instructions::current(), from.as_ptr(), from.len(), to.as_mut_ptr()) };
 }
 
+/// Rounds rows of `n` elements, and puts zeros behind each up to a multiple of [`STEPS`]; each side has the first row and the elements from one to the next.
+///
+/// # Safety
+/// `from` holds the rows, and `to` has room for them.
+pub(crate) unsafe fn round_rows(rows: usize, n: usize, from: (*const f32, usize), to: (*mut u16, usize)) {
+    let (instructions, padding) = (Instructions::current(), n.next_multiple_of(STEPS) - n);
+    for row in 0..rows {
+        // SAFETY: the caller's promise; the instructions are there.
+        unsafe {
+            let to = to.0.add(row * to.1);
+            round(instructions, from.0.add(row * from.1), n, to);
+            if padding > 0 {
+                to.add(n).write_bytes(0, padding);
+            }
+        }
+    }
+}
+
 /// Rounds `n` elements.
 ///
 /// # Safety

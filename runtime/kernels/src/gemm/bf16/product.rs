@@ -1,7 +1,6 @@
 //! The loops around the tile: blocks that fit the caches, threads.
 
-use super::instructions::Instructions;
-use super::pack::{Packed, round};
+use super::pack::{Packed, round_rows};
 use super::tile::{AHEAD, Bf16Tile, COLS, Computer, ROWS, STEPS, WHOLE, finish};
 use crate::gemm::{Epilogue, blocked::cut};
 use crate::scratch::with_scratch;
@@ -22,6 +21,68 @@ const NEAR: usize = 256 * 1024;
 const BLOCK_BYTES: usize = STEPS * COLS * size_of::<u16>();
 /// Elements in a cache line.
 const LINE: usize = 32;
+
+/// Elements from one row of an `A` of so many steps to the next: whole lines, an odd number of them, so that rows share no places of a cache.
+pub(crate) fn row_step(depth: usize) -> usize {
+    ((depth.next_multiple_of(STEPS) / LINE) | 1) * LINE
+}
+
+/// What tiles of some rows ask for while they multiply a part of a panel: as many bytes of each block behind it.
+struct Ahead {
+    bytes: usize,
+}
+
+impl Ahead {
+    /// Few tiles ask for more each, in whole lines.
+    fn of(rows: usize) -> Self {
+        let bytes = BLOCK_BYTES.div_ceil(rows.div_ceil(ROWS));
+        Self { bytes: bytes.next_multiple_of(LINE * size_of::<u16>()).max(AHEAD) }
+    }
+
+    /// What the tile of the row `first` asks for, beside the panel's part `b`: the next block of the panel, or the next panel, lies behind.
+    fn at(&self, first: usize, b: &[u16]) -> (*const u16, usize) {
+        if first / ROWS < BLOCK_BYTES / AHEAD {
+            (b.as_ptr_range().end.wrapping_byte_add(first / ROWS * self.bytes), self.bytes)
+        } else {
+            (b.as_ptr(), 0)
+        }
+    }
+}
+
+/// `sums = A · B` of rounded rows, [`row_step`] or more apart, and one packed panel: [`PANEL`](super::PANEL) sums a row without gaps. Rows are computed up to
+/// a multiple of [`WHOLE`].
+///
+/// # Panics
+/// When an operand does not hold the rows, or the panel is empty.
+pub(crate) fn panel_sums(rows: usize, a: &[u16], a_step: usize, panel: &[u16], sums: &mut [f32]) {
+    let (computer, depth) = (Computer::new(), panel.len() / COLS);
+    let whole = rows.next_multiple_of(WHOLE);
+    assert!(depth > 0 && depth.is_multiple_of(STEPS) && depth <= a_step, "a panel of whole blocks");
+    assert!(whole * a_step <= a.len() && whole * COLS <= sums.len(), "room for whole tiles");
+    let (parts, ahead) = (depth.div_ceil(BLOCK_DEPTH), Ahead::of(rows));
+    for part in 0..parts {
+        let steps = cut(depth, STEPS, parts, part);
+        let b = &panel[steps.start * COLS..steps.end * COLS];
+        for first in (0..rows).step_by(ROWS) {
+            let (ahead, ahead_bytes) = ahead.at(first, b);
+            // SAFETY: the operands hold whole tiles, as was checked.
+            unsafe {
+                computer.compute(&Bf16Tile {
+                    blocks: steps.len() / STEPS,
+                    rows: ROWS.min(rows - first),
+                    a: a.as_ptr().add(first * a_step + steps.start),
+                    a_step,
+                    b: b.as_ptr(),
+                    ahead,
+                    ahead_bytes,
+                    to: None,
+                    sums: sums.as_mut_ptr().add(first * COLS),
+                    adds: part > 0,
+                });
+            }
+        }
+    }
+}
 
 /// Writes some rows of `A`, each with the elements from one to the next, and zeros behind each up to a multiple of [`STEPS`].
 pub(crate) type Gather<'a> = dyn Fn(Range<usize>, *mut u16, usize) + Sync + 'a;
@@ -100,8 +161,7 @@ impl Bf16Product<'_> {
         if self.b.depth == 0 {
             return self.without_depth(rows, cols);
         }
-        // Whole lines, an odd number of them: rows then share no places of a cache.
-        let a_step = ((self.b.depth.next_multiple_of(STEPS) / LINE) | 1) * LINE;
+        let a_step = row_step(self.b.depth);
         let near = a_step * (cols.len() + 1) <= NEAR;
         let height = (if near { FEW_ROWS } else { BLOCK_ROWS } / a_step / ROWS).max(1) * ROWS;
         let blocks = rows.len().div_ceil(height);
@@ -125,13 +185,13 @@ impl Bf16Product<'_> {
         match self.a {
             Bf16Rows::Gather(gather) => gather(rows, to.as_mut_ptr(), a_step),
             Bf16Rows::Single(a, step) => {
-                let (instructions, padded) = (Instructions::current(), k.next_multiple_of(STEPS));
-                for (row, to) in rows.zip(to.chunks_exact_mut(a_step)) {
-                    let from = &a[row * step..][..k];
-                    // SAFETY: there is room for the row.
-                    unsafe { round(instructions, from.as_ptr(), k, to.as_mut_ptr()) };
-                    to[k..padded].fill(0);
-                }
+                let a = &a[rows.start * step..];
+                assert!(
+                    (rows.len() - 1) * step + k <= a.len() && rows.len() * a_step <= to.len(),
+                    "room for rows"
+                );
+                // SAFETY: as was checked.
+                unsafe { round_rows(rows.len(), k, (a.as_ptr(), step), (to.as_mut_ptr(), a_step)) };
             }
         }
     }
@@ -141,11 +201,7 @@ impl Bf16Product<'_> {
         let computer = Computer::new();
         let depth = self.b.depth.next_multiple_of(STEPS);
         let parts = depth.div_ceil(BLOCK_DEPTH);
-        // Few tiles ask for more each, in whole lines.
-        let ahead_bytes = BLOCK_BYTES
-            .div_ceil(rows.len().div_ceil(ROWS))
-            .next_multiple_of(LINE * size_of::<u16>())
-            .max(AHEAD);
+        let ahead = Ahead::of(rows.len());
         for col in cols.clone().step_by(COLS) {
             let panel = &self.b.data[col / COLS * self.b.panel()..][..self.b.panel()];
             let count = COLS.min(cols.end - col);
@@ -158,13 +214,7 @@ impl Bf16Product<'_> {
                     let sums = &mut sums[place..][..whole * COLS];
                     let a = &a[first * a_step + steps.start..][..(whole - 1) * a_step + steps.len()];
                     let b = &panel[steps.start * COLS..steps.end * COLS];
-                    // The next block of the panel, or the next panel, lies behind.
-                    let ahead = b.as_ptr_range().end.wrapping_byte_add(first / ROWS * ahead_bytes);
-                    let (ahead, ahead_bytes) = if first / ROWS < BLOCK_BYTES / AHEAD {
-                        (ahead, ahead_bytes)
-                    } else {
-                        (b.as_ptr(), 0)
-                    };
+                    let (ahead, ahead_bytes) = ahead.at(first, b);
                     let row = rows.start + first;
                     // SAFETY: the element is in `C`.
                     let c = unsafe { self.c.ptr(self.c_start + row * self.c_step + col) };

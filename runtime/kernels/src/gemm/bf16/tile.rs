@@ -7,13 +7,13 @@ use crate::simd::dispatched;
 /// Rows of a full tile.
 pub(super) const ROWS: usize = 32;
 /// Columns of a tile, which is also the width of a panel of `B`.
-pub(super) const COLS: usize = 32;
+pub(crate) const COLS: usize = 32;
 /// Columns of one half of a panel's block: a vector of pairs.
 pub(super) const HALF: usize = 16;
 /// Steps of the depth in a block: 16 pairs.
 pub(crate) const STEPS: usize = 32;
 /// Rows that are computed whole: memory for rows of `A` and for sums is there up to a multiple of it.
-pub(super) const WHOLE: usize = 16;
+pub(crate) const WHOLE: usize = 16;
 
 /// Bytes of each of `B`'s blocks that one tile of AMX asks for: as many tiles as there are of them ask for all.
 pub(super) const AHEAD: usize = 512;
