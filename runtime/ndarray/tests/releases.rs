@@ -75,7 +75,7 @@ fn weights_are_released_while_they_are_packed() {
             released_in_parts(&[2050, 1030], turned);
             let points = |weight| B::conv(image(1030, 4), weight, None, &options(1, 0));
             released_in_parts(&[2050, 1030, 1, 1], points);
-            // As a product of windows, and by Winograd's algorithm where products are not rounded.
+            // As a product of windows, and by Winograd's algorithm.
             for stride in [2, 1] {
                 let windows = |weight| B::conv(image(515, 12), weight, None, &options(stride, 1));
                 released_in_parts(&[520, 515, 3, 3], windows);

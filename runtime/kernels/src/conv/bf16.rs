@@ -75,7 +75,7 @@ impl PackedConvBf16 {
     /// When `weight` does not have the shape's weight dims.
     pub fn consuming(shape: &ConvShape, weight: &[f32], consumed: Consumed<'_>) -> Self {
         if shape.rounded_way() == ConvWay::Winograd {
-            let weights = Packed::Winograd(RoundedFilters::new(shape, weight));
+            let weights = Packed::Winograd(RoundedFilters::new(shape, weight, consumed));
             return Self { len: weight.len(), weights };
         }
         Self::groups(shape, weight, consumed)

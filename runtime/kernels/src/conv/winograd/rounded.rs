@@ -6,6 +6,7 @@
 
 use super::transforms::{small_filter_transform, transform_small_pixels, transform_small_sums};
 use super::{Images, Squares, is_square};
+use crate::consumed::{Consumed, in_parts};
 use crate::conv::{ConvShape, End};
 use crate::gemm::{
     Matrix, PANEL as COLS, STEPS, WHOLE, cut, multiplies_pairs, pack_bf16_into, packed_bf16_len, panel_sums,
@@ -47,14 +48,14 @@ pub(in crate::conv) struct RoundedFilters {
 }
 
 impl RoundedFilters {
-    /// Of `weight`, `[out, in, 3, 3]`.
-    pub fn new(shape: &ConvShape, weight: &[f32]) -> Self {
+    /// Of `weight`, `[out, in, 3, 3]`, which is read part by part.
+    pub fn new(shape: &ConvShape, weight: &[f32], consumed: Consumed<'_>) -> Self {
         let (ic, oc) = (shape.in_channels, shape.out_channels);
         assert_eq!(weight.len(), ic * oc * TAPS, "the weights do not have the convolution's shape");
         let (panels, len) = (oc.div_ceil(COLS), packed_bf16_len(ic, COLS));
         let mut data = Aligned::lasting(panels * PLACES * len);
         let to = SharedMut::new(&mut data);
-        parallel_for(panels, PLACES * ic * COLS / 4 + 1, |range| {
+        let pack = |range: Range<usize>| {
             for panel in range {
                 let filters = panel * COLS..oc.min((panel + 1) * COLS);
                 // SAFETY: each panel has its own part.
@@ -72,6 +73,10 @@ impl RoundedFilters {
                     }
                 });
             }
+        };
+        let panel = COLS * ic * TAPS;
+        in_parts(panels, panel, PLACES * ic * COLS / 4 + 1, pack, |panels| {
+            consumed(panels.start * panel..weight.len().min(panels.end * panel));
         });
         Self { ic, oc, data }
     }
@@ -217,6 +222,7 @@ struct Pixels<'a> {
 #[cfg(test)]
 mod tests {
     use super::{RoundedFilters, winograd_rounded};
+    use crate::consumed::KEPT;
     use crate::conv::{ConvShape, ConvWeight, End, conv};
     use crate::gemm::{noise, with_all_instructions};
     use kiln_types::{Activation, ConvOptions};
@@ -253,7 +259,7 @@ mod tests {
         let weight: Vec<f32> = whole(shape.weight_len(), 2, 4.0).iter().map(|x| 4.0 * x).collect();
         let bias = whole(shape.out_channels, 3, 100.0);
         let before = whole(shape.output_dims().iter().product(), 4, 100.0);
-        let filters = RoundedFilters::new(shape, &weight);
+        let filters = RoundedFilters::new(shape, &weight, KEPT);
         let bounds = Some(Activation::Clamp { min: -300.0, max: 300.0 });
         let ends = [
             End { bias: None, activation: None, adds: false },
@@ -289,7 +295,7 @@ mod tests {
             let mut want = vec![0.0; shape.output_dims().iter().product()];
             let (mut got, end) = (want.clone(), End { bias: None, activation: None, adds: false });
             conv(&shape, &x, ConvWeight::Plain(&weight), None, None, false, &mut want);
-            winograd_rounded(&shape, &x, &RoundedFilters::new(&shape, &weight), &end, &mut got);
+            winograd_rounded(&shape, &x, &RoundedFilters::new(&shape, &weight, KEPT), &end, &mut got);
             let square = |x: &[f32]| x.iter().map(|x| x * x).sum::<f32>();
             let apart: Vec<f32> = got.iter().zip(&want).map(|(got, want)| got - want).collect();
             // Each operand of a product is off by up to 2^-8 of the power of two below it, evenly: by 0.38 · 2^-8 of its mean square's root, both together by
