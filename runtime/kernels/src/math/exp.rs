@@ -7,14 +7,16 @@ use crate::simd::Simd;
 pub(super) const LN2_HIGH: f32 = 0.693_145_75;
 pub(super) const LN2_LOW: f32 = 1.428_606_8e-6;
 
+/// `(e^r - 1 - r) / r²` over ±0.347.
+const REST: [f32; 5] = [0.5, 0.166_665_18, 0.041_666_202, 0.008_369_025, 0.001_395_072_1];
+
 /// Splits `e^x` into `2^n · (1 + q)` with |ln(1 + q)| ≤ ln 2 / 2; `x` lies in ±150.
 #[inline(always)]
 fn split<S: Simd>(s: S, x: S::F) -> (S::F, S::F) {
     let n = s.round(s.mul(x, s.splat(core::f32::consts::LOG2_E)));
     let r = s.sub_product(x, n, s.splat(LN2_HIGH));
     let r = s.sub_product(r, n, s.splat(LN2_LOW));
-    // (e^r - 1 - r) / r² over ±0.347.
-    let p = polynomial(s, r, [0.5, 0.166_665_18, 0.041_666_202, 0.008_369_025, 0.001_395_072_1]);
+    let p = polynomial(s, r, REST);
     (n, s.mul_add(s.mul(r, r), p, r))
 }
 
@@ -34,11 +36,8 @@ pub(crate) fn bounded_exp<S: Simd>(s: S, x: S::F) -> S::F {
     let r = s.sub_product(x, n, s.splat(LN2_HIGH));
     let r = s.sub_product(r, n, s.splat(LN2_LOW));
     // (e^r - 1 - r) / r² over ±0.0219 or ±0.347.
-    let p = if S::ROOTS == 16 {
-        polynomial(s, r, [0.500_016_5, 0.166_670_32])
-    } else {
-        polynomial(s, r, [0.5, 0.166_665_18, 0.041_666_202, 0.008_369_025, 0.001_395_072_1])
-    };
+    let p =
+        if S::ROOTS == 16 { polynomial(s, r, [0.500_016_5, 0.166_670_32]) } else { polynomial(s, r, REST) };
     s.scale(s.mul_add(root, s.mul_add(s.mul(r, r), p, r), root), n)
 }
 
