@@ -6,26 +6,34 @@
 use super::{bounded_exp, bounded_exp2, exp, log1p, polynomial};
 use crate::simd::Simd;
 
-/// `1 / (1 + e^-x)`: 3 ulp; 0 below -87.33 but for an absolute 1.2e-38.
+/// `1 / (1 + e^-x)` for `x` of at least -105: 3 ulp; 0 below -88.8, or from -87.4 on.
 #[inline(always)]
-pub(crate) fn sigmoid<S: Simd>(s: S, x: S::F) -> S::F {
-    // Beyond, the result is 1, or hardly a normal number. The operand order lets NaN through.
-    let x = s.min(s.splat(87.33), s.max(s.splat(-87.33), x));
+fn logistic<S: Simd>(s: S, x: S::F) -> S::F {
+    // Beyond, the result is 1. The operand order lets NaN through.
+    let x = s.min(s.splat(87.33), x);
     s.inverse(s.add(s.splat(1.0), bounded_exp(s, s.neg(x))))
 }
 
-/// `x / (1 + e^-x)`: 4 ulp; 0 below -87.33 but for an absolute 1.1e-36.
+/// `1 / (1 + e^-x)`: 3 ulp; 0 below -88.8, or from -87.4 on.
+#[inline(always)]
+pub(crate) fn sigmoid<S: Simd>(s: S, x: S::F) -> S::F {
+    // The operand order lets NaN through.
+    logistic(s, s.max(s.splat(-105.0), x))
+}
+
+/// `x / (1 + e^-x)`: 4 ulp; 0 below -88.8, or from -87.4 on.
 #[inline(always)]
 pub(crate) fn silu<S: Simd>(s: S, x: S::F) -> S::F {
-    let x = s.max(s.splat(-87.33), x);
-    s.mul(x, sigmoid(s, x))
+    // Below, the product is 0, and the bound keeps ∞ · 0 away. The operand order lets NaN through.
+    let x = s.max(s.splat(-105.0), x);
+    s.mul(x, logistic(s, x))
 }
 
 /// `x Φ(x)`: 4 ulp for x > -1, absolute 3e-7 below.
 #[inline(always)]
 pub(crate) fn gelu<S: Simd>(s: S, x: S::F) -> S::F {
-    // max(x, 0) - |x| Φ(-|x|). Beyond 9, the product is as good as 0, and the bound keeps ∞ · 0 away. The operand order lets NaN through.
-    let t = s.min(s.splat(9.0), s.abs(x));
+    // max(x, 0) - |x| Φ(-|x|). Beyond 11, Φ(-|x|) is 0 here, and the bound keeps ∞ · 0 away. The operand order lets NaN through.
+    let t = s.min(s.splat(11.0), s.abs(x));
     // log2 Φ(-t): for t up to 5.6, where an error counts for little, within 6.4e-8 / max(3 t Φ(-t), 1 if t ≤ 1); growing beyond.
     let g = polynomial(
         s,
@@ -48,11 +56,13 @@ pub(crate) fn gelu<S: Simd>(s: S, x: S::F) -> S::F {
 /// The tanh approximation of GELU: 6 ulp for x > -1, absolute 3e-7 below.
 #[inline(always)]
 pub(crate) fn gelu_tanh<S: Simd>(s: S, x: S::F) -> S::F {
-    // x / (1 + e^-2u) of u = √(2/π) (x + 0.044715 x³), for -2 u log2 e. Beyond 9, it is x or 0. The operand order lets NaN through.
-    let t = s.min(s.splat(9.0), s.max(s.splat(-9.0), x));
+    // x / (1 + e^-2u) of u = √(2/π) (x + 0.044715 x³), for -2 u log2 e. Beyond, it is x or 0, and the bound keeps ∞ · 0 away. The operand order
+    // lets NaN through.
+    let x = s.max(s.splat(-10.3), x);
+    let t = s.min(s.splat(9.0), x);
     let cubic = s.mul_add(s.mul(s.splat(-0.102_943_24), t), t, s.splat(-2.302_208_2));
     let power = bounded_exp2(s, s.mul(cubic, t));
-    s.mul(s.max(s.splat(-9.0), x), s.inverse(s.add(s.splat(1.0), power)))
+    s.mul(x, s.inverse(s.add(s.splat(1.0), power)))
 }
 
 /// `ln(1 + e^x)`: 4 ulp for x > -80.

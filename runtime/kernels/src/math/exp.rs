@@ -29,7 +29,7 @@ pub(crate) fn exp<S: Simd>(s: S, x: S::F) -> S::F {
     s.scale(s.add(q, s.splat(1.0)), n)
 }
 
-/// `e^x` for `x` in ±87.4: 1.2 ulp. Faster than [`exp`].
+/// `e^x` for `x` between -87.4 and 200: 1.2 ulp, ∞ above 88.72, NaN of NaN. Faster than [`exp`].
 #[inline(always)]
 pub(crate) fn bounded_exp<S: Simd>(s: S, x: S::F) -> S::F {
     let (n, root) = s.root(s.mul(x, s.splat(core::f32::consts::LOG2_E)));
@@ -41,7 +41,7 @@ pub(crate) fn bounded_exp<S: Simd>(s: S, x: S::F) -> S::F {
     s.scale(s.mul_add(root, s.mul_add(s.mul(r, r), p, r), root), n)
 }
 
-/// `2^x` for `x` between -140 and 127: 1.2 ulp, 1 more where the result is subnormal; NaN of NaN.
+/// `2^x` for `x` in ±290: 1.2 ulp, 1 more where the result is subnormal; 0 below -150, ∞ from 128, NaN of NaN.
 #[inline(always)]
 pub(crate) fn bounded_exp2<S: Simd>(s: S, x: S::F) -> S::F {
     let (n, root) = s.root(x);

@@ -224,3 +224,18 @@ fn bounded_powers_keep_their_error_bound() {
         }
     });
 }
+
+#[test]
+fn activations_vanish_far_below_zero() {
+    let x = [-105.0, -700.0, -1e30, f32::MIN, -1e5];
+    let of = [Activation::Gelu, Activation::GeluTanh, Activation::Silu, Activation::Sigmoid];
+    at_each_level(|level| {
+        for activation in of {
+            let y = run(Map::Activation(activation), &x);
+            assert!(y.iter().all(|&y| y == 0.0), "{level:?} {activation:?}: {y:?}");
+        }
+        for activation in [Activation::Gelu, Activation::GeluTanh] {
+            assert!(run(Map::Activation(activation), &[-40.0, -13.0]) == [0.0; 2], "{level:?} {activation:?}");
+        }
+    });
+}

@@ -26,6 +26,17 @@ macro_rules! intrinsic {
     };
 }
 
+/// The inverse of what is larger is no normal number, that of infinity times it NaN.
+const LARGE: f32 = 8.507_059e37;
+
+/// `1 / a` for `a` between 1 and [`LARGE`]: 1 ulp.
+#[inline(always)]
+fn near_inverse(s: Avx512, a: __m512) -> __m512 {
+    // 14 bits, then twice as many.
+    let near = intrinsic!(_mm512_rcp14_ps(a));
+    s.mul_add(near, s.sub_product(s.splat(1.0), a, near), near)
+}
+
 impl Simd for Avx512 {
     type F = __m512;
     type I = __m512i;
@@ -86,18 +97,16 @@ impl Simd for Avx512 {
     }
     #[inline(always)]
     fn inverse(self, a: Self::F) -> Self::F {
-        // 14 bits, then twice as many.
-        let near = intrinsic!(_mm512_rcp14_ps(a));
-        self.mul_add(near, self.sub_product(self.splat(1.0), a, near), near)
+        let inverse = near_inverse(self, a);
+        self.select(self.lt(self.splat(LARGE), a), self.splat(0.0), inverse)
     }
     #[inline(always)]
     fn quotient(self, a: Self::F, b: Self::F) -> Self::F {
         // The quotient's own error once more.
-        let inverse = self.inverse(b);
+        let inverse = near_inverse(self, b);
         let y = self.mul(a, inverse);
         let y = self.mul_add(self.sub_product(a, b, y), inverse, y);
-        // The inverse of what is larger is no normal number, that of infinity times it NaN.
-        self.select(self.lt(self.splat(8.507_059e37), b), self.splat(0.0), y)
+        self.select(self.lt(self.splat(LARGE), b), self.splat(0.0), y)
     }
     #[inline(always)]
     fn mul_add(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {

@@ -73,7 +73,7 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn quotient(self, a: Self::F, b: Self::F) -> Self::F {
         self.div(a, b)
     }
-    /// `1 / a` for `a` between 1 and 2^126: 1 ulp.
+    /// `1 / a` for `a` of at least 1: 1 ulp; 0 of what is above 2^126, or the subnormal number.
     #[inline(always)]
     fn inverse(self, a: Self::F) -> Self::F {
         self.div(self.splat(1.0), a)
