@@ -235,7 +235,10 @@ fn activations_vanish_far_below_zero() {
             assert!(y.iter().all(|&y| y == 0.0), "{level:?} {activation:?}: {y:?}");
         }
         for activation in [Activation::Gelu, Activation::GeluTanh] {
-            assert!(run(Map::Activation(activation), &[-40.0, -13.0]) == [0.0; 2], "{level:?} {activation:?}");
+            assert!(
+                run(Map::Activation(activation), &[-40.0, -13.0]) == [0.0; 2],
+                "{level:?} {activation:?}"
+            );
         }
     });
 }
