@@ -51,11 +51,11 @@ impl ConvShape {
         if winograd::suits_rounded(self) { ConvWay::Winograd } else { ConvWay::Rows }
     }
 
-    /// Whether [`conv_bf16`] computes this convolution: it is a product of matrices, without small groups.
+    /// Whether [`conv_bf16`] computes this convolution: it is a product of matrices, without small groups, and its padding is no more than is copied.
     pub fn is_product(&self) -> bool {
         match self.way() {
             ConvWay::Depthwise | ConvWay::Grouped => false,
-            ConvWay::Planes | ConvWay::Rows | ConvWay::Winograd => true,
+            ConvWay::Planes | ConvWay::Rows | ConvWay::Winograd => self.pads_little(),
         }
     }
 }
@@ -127,7 +127,7 @@ impl PackedConvBf16 {
 /// whose window is not finite, as [`super::conv`] does.
 ///
 /// # Panics
-/// When a slice does not have the shape's size.
+/// When a slice does not have the shape's size, or padding is far larger than images and results.
 pub fn conv_bf16(
     shape: &ConvShape,
     x: &[f32],
@@ -247,6 +247,7 @@ struct Padded<'a> {
 
 impl<'a> Padded<'a> {
     fn new(shape: &'a ConvShape) -> Self {
+        assert!(shape.pads_little(), "padding is far larger than images and results");
         let (w, channels, ic) = (&shape.windows, shape.in_channels, shape.group_channels().0);
         let size = [0, 1, 2].map(|i| w.padding[i].0 + w.input[i] + w.padding[i].1);
         let dense = w.dilation[2] == 1 && shape.groups == 1;
@@ -443,5 +444,27 @@ mod tests {
             conv_bf16(&shape, &x, &PackedConvBf16::new(&shape, &weight), None, None, false, &mut got);
             assert!(got == want, "{level:?} {instructions:?}");
         });
+    }
+
+    #[test]
+    fn padding_without_bounds_is_not_copied() {
+        for size in [1 << 20, 1 << 40, 1 << 62] {
+            // Windows of the padding's size apart: few see anything.
+            let options = ConvOptions {
+                stride: [size; 2].into(),
+                padding: [(size, size / 2); 2].into(),
+                dilation: [1; 2].into(),
+                groups: 1,
+            };
+            let (x, weight) = (noise(2 * 40, 1), noise(3 * 40 * 9, 2));
+            let shape = ConvShape::new(&[1, 40, 2, 1], &[3, 40, 3, 3], &options);
+            assert!(!shape.is_product() && !shape.is_faster_rounded());
+            let mut out = vec![7.0; shape.output_dims().iter().product()];
+            conv(&shape, &x, ConvWeight::Plain(&weight), None, None, false, &mut out);
+            // The second window of each dim begins at the image's first pixel.
+            assert!(out.iter().any(|&x| x != 0.0) && out.iter().all(|&x| x != 7.0), "{out:?}");
+            let shape = ConvShape::new(&[1, 3, 2, 1], &[3, 3, 3, 3], &options);
+            assert!(!shape.takes_channels_first());
+        }
     }
 }

@@ -48,6 +48,17 @@ impl ConvShape {
         self.in_channels / self.groups * self.windows.kernel_len()
     }
 
+    /// Whether images with their padding are of a size with images and results, so that copies of them may be made: padding, which a file may ask any
+    /// amount of, costs nothing by itself.
+    pub(super) fn pads_little(&self) -> bool {
+        const TIMES: usize = 64;
+        let w = &self.windows;
+        let padded = (0..3).try_fold(1_usize, |len, i| {
+            len.checked_mul(w.padding[i].0.checked_add(w.input[i])?.checked_add(w.padding[i].1)?)
+        });
+        padded.is_some_and(|len| len / TIMES <= w.input_len() + w.output_len())
+    }
+
     /// Number of weights.
     pub fn weight_len(&self) -> usize {
         self.out_channels * self.depth()

@@ -1,7 +1,7 @@
 //! The loops around the tile: blocks that fit the caches, panels, threads.
 
 use super::Epilogue;
-use super::pack::{Part, depth_blocks, pack_rhs, padded_cols, panel_width};
+use super::pack::{Part, depth_blocks, pack_rhs, padded_cols};
 use super::tile::{Kernels, Tile, runs};
 use crate::consumed::KEPT;
 use crate::scratch::with_scratch;
@@ -151,7 +151,7 @@ impl Product<'_> {
         for first in cols.clone().step_by(kernels.cols) {
             let part = first..cols.end.min(first + kernels.cols);
             let place = if reuse && !space.is_empty() { (first - cols.start) * depth.len() } else { 0 };
-            let part = Part { depth: depth.clone(), width: panel_width(kernels, part.len()), cols: part };
+            let part = Part { depth: depth.clone(), width: padded_cols(kernels, part.len()), cols: part };
             let (b, b_step) = self.panel(kernels, &part, &mut space[place..], fresh || !reuse);
             self.tiles(kernels, rows.clone(), &part, b, b_step);
         }

@@ -28,14 +28,8 @@ pub(super) fn depth_blocks(depth: usize) -> impl Iterator<Item = Range<usize>> {
     (0..depth).step_by(block).map(move |start| start..depth.min(start + block))
 }
 
-/// Columns of a packed `B` with its padding.
+/// Columns of a panel or of a whole packed `B` with their padding.
 pub(super) fn padded_cols(kernels: &Kernels, cols: usize) -> usize {
-    let rest = cols % kernels.cols;
-    cols - rest + panel_width(kernels, rest)
-}
-
-/// The width of a panel that holds this many columns.
-pub(super) fn panel_width(kernels: &Kernels, cols: usize) -> usize {
     cols.next_multiple_of(kernels.unit)
 }
 
@@ -138,7 +132,7 @@ impl PackedRhs {
             for panel in panels {
                 let first = panel * kernels.cols;
                 let count = kernels.cols.min(cols - first);
-                let width = panel_width(&kernels, count);
+                let width = padded_cols(&kernels, count);
                 with_scratch(depth * width, |columns| {
                     pack_columns(&filters[first * depth..(first + count) * depth], depth, width, columns);
                     for block in depth_blocks(depth) {
@@ -224,7 +218,7 @@ pub(crate) fn packed_place(depth: usize, cols: usize, step: usize, col: usize) -
     let steps = block.min(depth - start);
     let panel = col - col % kernels.cols;
     let beside = kernels.cols.min(cols - panel);
-    let width = panel_width(&kernels, beside);
+    let width = padded_cols(&kernels, beside);
     let place = start * padded_cols(&kernels, cols) + panel * steps + (step - start) * width + (col - panel);
     (place, panel + beside - col)
 }
@@ -276,7 +270,7 @@ fn pack_rows(
                 // SAFETY: `B` was checked; each step has its own part of each panel.
                 unsafe {
                     let to = to.ptr(block.start * padded + first * block.len());
-                    let last = panel_width(kernels, count % kernels.cols);
+                    let last = padded_cols(kernels, count % kernels.cols);
                     let (start, steps) = (steps.start, steps.len());
                     pack_panels(
                         from.as_ptr(),
@@ -329,7 +323,7 @@ pub(super) fn pack_rhs(
                 let cols = first..cols.min(first + kernels.cols);
                 // SAFETY: each panel has its own part of the destination.
                 let to = unsafe { to.ptr(depth.start * padded + first * depth.len()) };
-                let width = panel_width(kernels, cols.len());
+                let width = padded_cols(kernels, cols.len());
                 fill(Part { depth: depth.clone(), cols, width }, to);
             }
         }

@@ -2,7 +2,7 @@
 //! last against packed weights.
 
 use super::blocked::{BLOCK_LHS, cut};
-use super::pack::{PackedRhs, depth_blocks, padded_cols, panel_width};
+use super::pack::{PackedRhs, depth_blocks, padded_cols};
 use super::tile::{Kernels, Tile, runs};
 use super::{Epilogue, Matrix};
 use crate::scratch::with_scratch;
@@ -219,7 +219,7 @@ impl RowsProduct<'_> {
             };
             let col = cols.start + panel * kernels.cols;
             let count = kernels.cols.min(cols.end - col);
-            let width = panel_width(kernels, count);
+            let width = padded_cols(kernels, count);
             let b = self.b.data[depth.start * padded + col * depth.len()..].as_ptr();
             let next = self.next_panel(kernels, &cols, &depth, col).filter(|_| width == kernels.cols);
             let asking = rows.len().div_ceil(kernels.rows).min(ASKING);
