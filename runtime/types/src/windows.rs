@@ -38,7 +38,8 @@ impl Windows {
     /// end padding.
     ///
     /// # Panics
-    /// When the arguments differ in rank, a size of the window or a step is 0, or no window fits and `ceil` is not set.
+    /// When the arguments differ in rank, a size of the window or a step is 0, no window fits and `ceil` is not set, or windows or padded
+    /// images reach farther than `isize` counts.
     pub fn new(
         input: &[usize],
         kernel: &[usize],
@@ -70,14 +71,24 @@ impl Windows {
         let (stride, dilation, kernel) = (self.stride[axis], self.dilation[axis], self.kernel[axis]);
         assert!(stride > 0 && dilation > 0 && kernel > 0, "stride, dilation or window of 0");
         let (before, after) = self.padding[axis];
-        let padded = self.input[axis] + before + after;
-        let extent = (kernel - 1) * dilation + 1;
+        let input = self.input[axis];
+        // Kernels count positions with a sign, from the first element of the image on.
+        let countable = |size: &usize| isize::try_from(*size).is_ok();
+        let padded = input.checked_add(before).and_then(|size| size.checked_add(after)).filter(countable);
+        let extent =
+            (kernel - 1).checked_mul(dilation).and_then(|size| size.checked_add(1)).filter(countable);
+        let (Some(padded), Some(extent)) = (padded, extent) else {
+            panic!(
+                "windows of {kernel}, {dilation} apart, on {input} elements padded by {before} and {after}: too far to count"
+            );
+        };
+        assert!(countable(&stride), "windows {stride} elements apart: too far to count");
         if padded < extent {
             assert!(ceil, "a window of extent {extent} on {padded} padded elements");
         }
         let count = if padded >= extent { (padded - extent) / stride + 1 } else { 0 };
         let hangs = padded + stride > extent && !(padded + stride - extent).is_multiple_of(stride);
-        let starts_inside = count * stride < self.input[axis] + before;
+        let starts_inside = count * stride < input + before;
         if ceil && (hangs || count == 0) && starts_inside { count + 1 } else { count }
     }
 

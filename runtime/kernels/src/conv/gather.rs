@@ -33,7 +33,8 @@ dispatched! {
                 let part = start - line * run..end - line * run;
                 let to = to.add(start - depth.start);
                 let z = w.position(0, oz, line / w.kernel[1]);
-                let Some((z, y)) = z.zip(w.position(1, oy, line % w.kernel[1])) else {
+                // Only what is in the image has an address: padding is of any size.
+                let Some((z, y)) = z.zip(w.position(1, oy, line % w.kernel[1])).filter(|_| !inside.is_empty()) else {
                     zero(s, to, part.len());
                     continue;
                 };
@@ -46,12 +47,15 @@ dispatched! {
                     continue;
                 }
                 for k in part.start / ic..part.end.div_ceil(ic) {
-                    let pixel = first + (k * w.dilation[2]) as isize;
-                    let from = pixels.wrapping_offset(pixel * shape.in_channels as isize).wrapping_add(group * ic);
                     let channels = part.start.max(k * ic) - k * ic..part.end.min((k + 1) * ic) - k * ic;
                     let to = to.add(k * ic + channels.start - part.start);
-                    let there = if inside.contains(&k) { 0..ic } else { 0..0 };
-                    line_of_window(s, from, there, channels, to);
+                    if inside.contains(&k) {
+                        let pixel = (first + (k * w.dilation[2]) as isize) as usize;
+                        let from = pixels.add(pixel * shape.in_channels + group * ic);
+                        copy(s, from.add(channels.start), to, channels.len());
+                    } else {
+                        zero(s, to, channels.len());
+                    }
                 }
             }
         }

@@ -482,6 +482,44 @@ fn convolutions_equal_their_definition() {
 }
 
 #[test]
+fn steps_and_padding_of_any_size_are_only_positions() {
+    at_each_level(|level| {
+        for (size, channels, out, groups, kernel) in
+            [1 << 20, 1 << 40, 1 << 60].into_iter().flat_map(|size| {
+                [
+                    (40, 40, 40, 3),
+                    (40, 40, 40, 2),
+                    (32, 32, 4, 3),
+                    (3, 5, 1, 3),
+                    (40, 3, 1, 3),
+                    (16, 16, 1, 2),
+                ]
+                .map(|(channels, out, groups, kernel)| (size, channels, out, groups, kernel))
+            })
+        {
+            let reach = (kernel - 1) * size;
+            for (stride, padding, dilation) in [
+                // The second window of each dim begins at the image's first pixel.
+                (size, (size, size / 2), 1),
+                // The second elements of windows see the image, those after it the padding.
+                (1, (size - 1, reach - size + 3), size),
+                (2, (0, reach + 2), size),
+                (2, (reach + 1, 1), size),
+            ] {
+                let options = ConvOptions {
+                    stride: [stride; 2].into(),
+                    padding: [padding; 2].into(),
+                    dilation: [dilation; 2].into(),
+                    groups,
+                };
+                let weight = [out, channels / groups, kernel, kernel];
+                check_shape(&ConvShape::new(&[1, channels, 3, 2], &weight, &options), &level);
+            }
+        }
+    });
+}
+
+#[test]
 fn transposed_convolutions_add_up_their_windows() {
     #[allow(clippy::type_complexity, reason = "a table")]
     let cases: &[(&[usize], &[usize], usize, usize, usize, usize, usize)] = &[

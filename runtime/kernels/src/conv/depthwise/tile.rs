@@ -152,9 +152,10 @@ unsafe fn tile<S: Simd, const T: usize, const V: usize, const INSIDE: bool, cons
     unsafe {
         let load = |from: *const f32| if PART { s.load_first(from, t.lanes) } else { s.load(from) };
         let mut sums = [[s.splat(0.0); V]; T];
-        let (step, tap) = (t.step * t.channels, t.dilation * t.channels);
+        // Steps of any size wrap around where nothing is read.
+        let (step, tap) = (t.step.wrapping_mul(t.channels), t.dilation.wrapping_mul(t.channels));
         for &[line, weight] in t.lines {
-            let mut from = t.x.wrapping_add(line).wrapping_offset(t.first * t.channels as isize);
+            let mut from = t.x.wrapping_add(line).wrapping_offset(t.first.wrapping_mul(t.channels as isize));
             let mut weight = t.weight.add(weight);
             let mut pixel = t.first;
             for _ in 0..t.taps {
@@ -165,13 +166,13 @@ unsafe fn tile<S: Simd, const T: usize, const V: usize, const INSIDE: bool, cons
                 for i in 0..T {
                     // A pixel before the image counts as one far behind it.
                     let there = INSIDE || ((pixel + (i * t.step) as isize) as usize) < t.width;
-                    let pixel = if there { from.wrapping_add(i * step) } else { ZEROS.as_ptr() };
+                    let pixel = if there { from.wrapping_add(i.wrapping_mul(step)) } else { ZEROS.as_ptr() };
                     for v in 0..V {
                         sums[i][v] = s.mul_add(weights[v], load(pixel.add(v * S::LANES)), sums[i][v]);
                     }
                 }
                 from = from.wrapping_add(tap);
-                pixel += t.dilation as isize;
+                pixel = pixel.wrapping_add(t.dilation as isize);
                 weight = weight.wrapping_add(t.channels);
             }
         }
@@ -197,7 +198,7 @@ unsafe fn tile_of_neighbours<
     unsafe {
         let mut sums = [[s.splat(0.0); V]; T];
         for &[line, weight] in t.lines {
-            let from = t.x.wrapping_add(line).wrapping_offset(t.first * t.channels as isize);
+            let from = t.x.wrapping_add(line).wrapping_offset(t.first.wrapping_mul(t.channels as isize));
             let weight = t.weight.add(weight);
             let mut weights = [[s.splat(0.0); V]; K];
             for k in 0..K {
