@@ -16,6 +16,12 @@ use num_traits::Float;
 
 /// Keys that are looked at together at most: their scores then fit a first-level cache.
 const KEYS: usize = 256;
+/// Elements of keys and values (256 KiB) from which on they are taken to come from afar: a quarter of a second-level cache of 1 MiB.
+const FAR: usize = 64 * 1024;
+/// Queries that then meet each block of keys together, panel by panel.
+const QUERIES: usize = 64;
+/// Panels of the least width that hold these.
+const TOGETHER: usize = QUERIES / 8;
 /// Columns of the widest panel of any machine.
 const WIDEST: usize = 32;
 
@@ -30,9 +36,21 @@ struct Panel {
     queries: Range<usize>,
     /// Lanes, of which some may be no queries.
     width: usize,
+    /// How many keys each query sees.
+    seen: [usize; WIDEST],
+    /// What their scores came to so far.
+    sums: Sums,
+}
+
+impl Panel {
+    /// How many keys each query sees.
+    fn seen(&self) -> &[usize] {
+        &self.seen[..self.queries.len()]
+    }
 }
 
 /// What scores of queries came to so far.
+#[derive(Clone, Copy)]
 struct Sums {
     largest: Lanes,
     /// Of the exponentials of scores less the largest.
@@ -49,13 +67,13 @@ enum Mask<'a> {
     Panel(&'a [f32]),
 }
 
-/// Working space for a panel of queries.
+/// Working space for some panels of queries.
 struct Space<'a> {
-    /// The queries, for each element a vector; scaled.
+    /// The queries of each panel, for each element a vector; scaled.
     queries: &'a mut [f32],
     /// Scores of some keys.
     scores: &'a mut [f32],
-    /// Sums of values, for each element a vector.
+    /// Sums of values of each panel, for each element a vector.
     values: &'a mut [f32],
     /// Rows on their way into panels.
     rows: &'a mut [f32],
@@ -92,7 +110,18 @@ impl Task<'_> {
         let (keys, values) = (self.k.matrix(batch, kv), self.v.matrix(batch, kv));
         let copied = |m: Matrix<'_>, size: usize| if m.row_stride == size { 0 } else { k_len * size };
         let (of_keys, of_values) = (copied(keys, size), copied(values, value_size));
-        let lens = [size * full, KEYS * full, value_size * full, size.max(KEYS) * full, KEYS * full];
+        let together = if k_len.saturating_mul(size + value_size) < FAR {
+            1
+        } else {
+            (QUERIES / full).clamp(1, TOGETHER)
+        };
+        let lens = [
+            together * size * full,
+            KEYS * full,
+            together * value_size * full,
+            size.max(KEYS) * full,
+            KEYS * full,
+        ];
         with_scratch(of_keys + of_values + lens.iter().sum::<usize>(), |space| {
             let (of_keys, space) = space.split_at_mut(of_keys);
             let (of_values, space) = space.split_at_mut(of_values);
@@ -106,72 +135,87 @@ impl Task<'_> {
                 part
             });
             let mut space = Space { queries: queries_space, scores, values: sums, rows, mask };
-            for panel in panels {
-                let queries = panel * full..queries.min((panel + 1) * full);
-                let width = if queries.len() <= narrow { narrow } else { full };
-                self.panel(&Panel { batch, kv, queries, width }, keys, values, &mut space);
+            let none = Sums { largest: [f32::NEG_INFINITY; WIDEST], sums: [0.0; WIDEST] };
+            let mut group: [Panel; TOGETHER] = core::array::from_fn(|_| {
+                let seen = [0; WIDEST];
+                Panel { batch, kv, queries: 0..0, width: full, seen, sums: none }
+            });
+            for first in panels.clone().step_by(together) {
+                let group = &mut group[..together.min(panels.end - first)];
+                for (i, panel) in group.iter_mut().enumerate() {
+                    panel.queries = (first + i) * full..queries.min((first + i + 1) * full);
+                    panel.width = if panel.queries.len() <= narrow { narrow } else { full };
+                    panel.sums = none;
+                    for (seen, query) in panel.seen.iter_mut().zip(panel.queries.clone()) {
+                        *seen = seen_by(query % q_len, self.shape, self.options);
+                    }
+                }
+                self.panels(group, keys, values, &mut space);
             }
         });
     }
 
-    /// The results of a panel of queries.
-    fn panel(&self, panel: &Panel, keys: &[f32], values: &[f32], space: &mut Space<'_>) {
+    /// The results of panels of queries, which meet each block of keys together.
+    fn panels(&self, panels: &mut [Panel], keys: &[f32], values: &[f32], space: &mut Space<'_>) {
         let AttentionShape { k_len, size, value_size, .. } = *self.shape;
-        let width = panel.width;
-        self.pack_queries(panel, space);
-        let mut seen = [k_len; WIDEST];
-        for (seen, query) in seen.iter_mut().zip(panel.queries.clone()) {
-            *seen = seen_by(query % self.shape.q_len, self.shape, self.options);
+        let [_, full] = panel_widths();
+        for (panel, to) in panels.iter().zip(space.queries.chunks_mut((size * full).max(1))) {
+            self.pack_queries(panel, space.rows, to);
         }
-        let seen = &seen[..panel.queries.len()];
-        let most = seen.iter().copied().max().unwrap_or(0);
-        let mut state = Sums { largest: [f32::NEG_INFINITY; WIDEST], sums: [0.0; WIDEST] };
-        let blocks = most.div_ceil(KEYS);
-        for block in 0..blocks {
-            let part = most * block / blocks..most * (block + 1) / blocks;
-            let scores = &mut space.scores[..part.len() * width];
-            let of_keys = Matrix::row_major(&keys[part.start * size..], size);
-            match size {
-                0 => scores.fill(0.0),
-                size => {
-                    let queries = (&*space.queries, size, width);
-                    panel_product(part.len(), of_keys, queries, (scores, width), false);
+        for block in key_blocks(k_len) {
+            for (i, panel) in panels.iter_mut().enumerate() {
+                let most = panel.seen().iter().copied().max().unwrap_or(0);
+                let part = block.start..block.end.min(most);
+                if part.is_empty() {
+                    continue;
                 }
-            }
-            self.adjust(panel, seen, &part, scores, space.rows, space.mask);
-            let sums = &mut space.values[..value_size * width];
-            // SAFETY: the slices hold the keys' scores and as many sums as there are elements of a value.
-            unsafe {
-                let mut factors = [0.0; WIDEST];
-                let grew = weigh(scores.as_mut_ptr(), part.len(), width, &mut state, &mut factors);
-                if grew && block > 0 {
-                    scale_columns(sums.as_mut_ptr(), value_size, width, &factors);
+                let queries = &space.queries[i * size * full..][..size * panel.width];
+                let sums = &mut space.values[i * value_size * full..][..value_size * panel.width];
+                let scores = &mut space.scores[..part.len() * panel.width];
+                let of_keys = Matrix::row_major(&keys[part.start * size..], size);
+                match size {
+                    0 => scores.fill(0.0),
+                    size => {
+                        let queries = (queries, size, panel.width);
+                        panel_product(part.len(), of_keys, queries, (&mut *scores, panel.width), false);
+                    }
                 }
+                self.adjust(panel, &part, scores, space.rows, space.mask);
+                // SAFETY: the slices hold the keys' scores and as many sums as there are elements of a value.
+                unsafe {
+                    let mut factors = [0.0; WIDEST];
+                    let of_panel = &mut panel.sums;
+                    let grew = weigh(scores.as_mut_ptr(), part.len(), panel.width, of_panel, &mut factors);
+                    if grew && part.start > 0 {
+                        scale_columns(sums.as_mut_ptr(), value_size, panel.width, &factors);
+                    }
+                }
+                let of_values =
+                    Matrix::row_major(&values[part.start * value_size..], value_size).transposed();
+                let scores = (&*scores, part.len(), panel.width);
+                panel_product(value_size, of_values, scores, (sums, panel.width), part.start > 0);
             }
-            let of_values = Matrix::row_major(&values[part.start * value_size..], value_size).transposed();
-            panel_product(value_size, of_values, (scores, part.len(), width), (sums, width), block > 0);
         }
-        if blocks == 0 {
-            space.values[..value_size * width].fill(0.0);
+        for (panel, sums) in panels.iter().zip(space.values.chunks_mut((value_size * full).max(1))) {
+            self.finish(panel, &mut sums[..value_size * panel.width]);
         }
-        self.finish(panel, seen, values, &state, space);
     }
 
     /// Writes the queries side by side, times what their products with keys are scaled by.
-    fn pack_queries(&self, panel: &Panel, space: &mut Space<'_>) {
+    fn pack_queries(&self, panel: &Panel, space: &mut [f32], to: &mut [f32]) {
         let AttentionShape { q_len, heads, kv_heads, size, .. } = *self.shape;
         let scale = scale_of(self.options, size);
         let first_head = panel.kv * (heads / kv_heads);
-        for (to, query) in space.rows.chunks_exact_mut(size.max(1)).zip(panel.queries.clone()) {
+        for (to, query) in space.chunks_exact_mut(size.max(1)).zip(panel.queries.clone()) {
             let from =
                 self.q.start(panel.batch, first_head + query / q_len) + query % q_len * self.q.strides[2];
             to.iter_mut().zip(&self.q.data[from..][..size]).for_each(|(to, from)| *to = from * scale);
         }
-        let rows = Matrix::row_major(space.rows, size).transposed();
+        let rows = Matrix::row_major(space, size).transposed();
         let part = Part { depth: 0..size, cols: 0..panel.queries.len(), width: panel.width };
         if size > 0 {
             // SAFETY: there are as many rows as queries, and room for a panel.
-            unsafe { pack_rhs_panel(rows, part, space.queries.as_mut_ptr()) };
+            unsafe { pack_rhs_panel(rows, part, to.as_mut_ptr()) };
         }
     }
 
@@ -179,12 +223,12 @@ impl Task<'_> {
     fn adjust(
         &self,
         panel: &Panel,
-        seen: &[usize],
         keys: &Range<usize>,
         scores: &mut [f32],
         rows: &mut [f32],
         space: &mut [f32],
     ) {
+        let seen = panel.seen();
         let mask = self.mask_of(panel, keys, rows, space);
         let hides = matches!(self.mask, AttentionMask::Bool(..));
         // The first key of these that a query does not see.
@@ -258,22 +302,26 @@ impl Task<'_> {
     }
 
     /// Writes the results of a panel, whose sums of values are not divided by those of weights yet.
-    fn finish(&self, panel: &Panel, seen: &[usize], values: &[f32], state: &Sums, space: &mut Space<'_>) {
+    fn finish(&self, panel: &Panel, sums: &mut [f32]) {
         let AttentionShape { q_len, heads, kv_heads, value_size, .. } = *self.shape;
         let yields = match self.mask {
             AttentionMask::Bool(..) => self.options.fully_masked.or(Some(FullyMasked::Zeros)),
             AttentionMask::None | AttentionMask::Float(..) => self.options.fully_masked,
         };
         let row = (panel.batch * heads + panel.kv * (heads / kv_heads)) * q_len + panel.queries.start;
+        let values = self.v.matrix(panel.batch, panel.kv);
         let mut factors = [0.0; WIDEST];
-        let sums = &mut space.values[..value_size * panel.width];
-        for (lane, &seen) in seen.iter().enumerate() {
-            let (sum, largest) = (state.sums[lane], state.largest[lane]);
+        if panel.seen().iter().all(|&seen| seen == 0) {
+            sums.fill(0.0);
+        }
+        for (lane, &seen) in panel.seen().iter().enumerate() {
+            let (sum, largest) = (panel.sums.sums[lane], panel.sums.largest[lane]);
             let empty = seen == 0 || largest == f32::NEG_INFINITY && yields.is_some();
             factors[lane] = if empty { 1.0 } else { 1.0 / sum };
             if empty && seen > 0 && yields == Some(FullyMasked::Mean) {
                 for (i, to) in sums[lane..].iter_mut().step_by(panel.width).enumerate() {
-                    *to = values[i..].iter().step_by(value_size).take(seen).sum::<f32>() / seen as f32;
+                    let column = values.data[i..].iter().step_by(values.row_stride.max(1));
+                    *to = column.take(seen).sum::<f32>() / seen as f32;
                 }
             }
             if let Some(log_sums) = &self.log_sums {
@@ -294,6 +342,12 @@ impl Task<'_> {
             );
         }
     }
+}
+
+/// Blocks of keys of about one size, [`KEYS`] at most.
+fn key_blocks(keys: usize) -> impl Iterator<Item = Range<usize>> {
+    let blocks = keys.div_ceil(KEYS);
+    (0..blocks).map(move |block| keys * block / blocks..keys * (block + 1) / blocks)
 }
 
 /// The rows of a matrix without gaps between them: where they are, or copied.

@@ -129,11 +129,12 @@ impl<'a> Depthwise<'a> {
             let inside = first >= 0 && last < w.input[2] as isize;
             let mut c = channels.start;
             while c < channels.end {
-                let (kernel, lanes) = self.kernels.of(count, inside, channels.end - c);
+                let (kernel, tiles, lanes) = self.kernels.of(count, inside, channels.end - c);
                 let at = x * all + c;
                 // SAFETY: the caller's promise.
                 unsafe {
                     kernel(&Tile {
+                        count: tiles,
                         lines,
                         x: image.wrapping_add(c),
                         weight: self.weight.as_ptr().add(c),
@@ -150,7 +151,7 @@ impl<'a> Depthwise<'a> {
                         out: out.add(at),
                     });
                 }
-                c += lanes;
+                c += tiles * lanes;
             }
             x += count;
         }

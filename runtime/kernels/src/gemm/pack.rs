@@ -424,7 +424,12 @@ dispatched! {
                 let mut i = 0;
                 while i < count {
                     let x = s.load_up_to(from.add(i), count - i);
-                    s.store_up_to(to.add(i), width - i, x);
+                    // What a whole vector writes beyond its step, the next steps overwrite, if they are in the panel.
+                    if l * width + i + S::LANES <= depth * width {
+                        s.store(to.add(i), x);
+                    } else {
+                        s.store_up_to(to.add(i), width - i, x);
+                    }
                     i += S::LANES;
                 }
             }
@@ -442,7 +447,6 @@ dispatched! {
                         }
                     }
                     let columns = s.transpose(rows);
-                    // What a whole vector writes beyond its step, the next steps overwrite, if they are in the panel.
                     let inside = (l + S::LANES - 1) * width + S::LANES <= depth * width;
                     let free = width - first >= S::LANES || first == 0 && inside;
                     if free && steps == S::LANES {

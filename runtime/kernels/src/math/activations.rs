@@ -6,7 +6,7 @@
 use super::{bounded_exp, bounded_exp2, exp, log1p, polynomial};
 use crate::simd::Simd;
 
-/// `1 / (1 + e^-x)` for `x` of at least -105: 3 ulp; 0 below -88.8, or from -87.4 on.
+/// `1 / (1 + e^-x)` for `x` of at least -89: 3 ulp; 0 below -88.8, or from -87.4 on.
 #[inline(always)]
 fn logistic<S: Simd>(s: S, x: S::F) -> S::F {
     // Beyond, the result is 1. The operand order lets NaN through.
@@ -18,14 +18,14 @@ fn logistic<S: Simd>(s: S, x: S::F) -> S::F {
 #[inline(always)]
 pub(crate) fn sigmoid<S: Simd>(s: S, x: S::F) -> S::F {
     // The operand order lets NaN through.
-    logistic(s, s.max(s.splat(-105.0), x))
+    logistic(s, s.max(s.splat(-89.0), x))
 }
 
 /// `x / (1 + e^-x)`: 4 ulp; 0 below -88.8, or from -87.4 on.
 #[inline(always)]
 pub(crate) fn silu<S: Simd>(s: S, x: S::F) -> S::F {
     // Below, the product is 0, and the bound keeps ∞ · 0 away. The operand order lets NaN through.
-    let x = s.max(s.splat(-105.0), x);
+    let x = s.max(s.splat(-89.0), x);
     s.mul(x, logistic(s, x))
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn gelu<S: Simd>(s: S, x: S::F) -> S::F {
 pub(crate) fn gelu_tanh<S: Simd>(s: S, x: S::F) -> S::F {
     // x / (1 + e^-2u) of u = √(2/π) (x + 0.044715 x³), for -2 u log2 e. Beyond, it is x or 0, and the bound keeps ∞ · 0 away. The operand order
     // lets NaN through.
-    let x = s.max(s.splat(-10.3), x);
+    let x = s.max(s.splat(-10.06), x);
     let t = s.min(s.splat(9.0), x);
     let cubic = s.mul_add(s.mul(s.splat(-0.102_943_24), t), t, s.splat(-2.302_208_2));
     let power = bounded_exp2(s, s.mul(cubic, t));

@@ -64,7 +64,21 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     unsafe fn store_first(self, to: *mut f32, n: usize, x: Self::F) {
-        intrinsic!(_mm256_maskstore_ps(to, first_lanes(n), x))
+        // In pieces: some CPUs take a dozen cycles for a masked store.
+        intrinsic!({
+            let (mut to, mut rest) = (to, _mm256_castps256_ps128(x));
+            if n & 4 != 0 {
+                _mm_storeu_ps(to, rest);
+                (to, rest) = (to.add(4), _mm256_extractf128_ps::<1>(x));
+            }
+            if n & 2 != 0 {
+                _mm_storel_pd(to.cast(), _mm_castps_pd(rest));
+                (to, rest) = (to.add(2), _mm_movehl_ps(rest, rest));
+            }
+            if n & 1 != 0 {
+                _mm_store_ss(to, rest);
+            }
+        })
     }
     #[inline(always)]
     unsafe fn load_even(self, from: *const f32) -> Self::F {

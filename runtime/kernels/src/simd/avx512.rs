@@ -242,6 +242,10 @@ impl Simd for Avx512 {
         intrinsic!(_mm512_scalef_ps(a, n))
     }
     #[inline(always)]
+    fn scale_normal(self, a: Self::F, n: Self::F) -> Self::F {
+        self.scale(a, n)
+    }
+    #[inline(always)]
     fn sum(self, a: Self::F) -> f32 {
         intrinsic!(_mm512_reduce_add_ps(a))
     }
