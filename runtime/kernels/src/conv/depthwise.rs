@@ -17,7 +17,7 @@ pub(super) fn suits(shape: &ConvShape) -> bool {
     shape.groups > 1 && shape.in_channels == shape.groups
 }
 
-/// Channels that are computed for all rows before the next ones: few enough that the lines of the image that a row sees
+/// Channels that are computed for all rows before the next ones at least: few enough that the lines of the image that a row sees
 /// are still in the first-level cache for the next row.
 const STRIP: usize = 32;
 /// Elements of the image that a thread copies at a time, where channels are repeated.
@@ -54,8 +54,8 @@ fn repeat<const N: usize>(from: &[f32], to: &mut [f32]) {
 /// [`depthwise`] for as many channels in the result as in the image.
 fn one_each(shape: &ConvShape, x: &[f32], weight: &[f32], end: &End<'_>, out: &mut [f32]) {
     let [od, oh, ow] = shape.windows.output;
-    let (rows, strips) = (shape.batch * od * oh, shape.out_channels.div_ceil(STRIP));
     let job = Depthwise::new(shape, weight, end);
+    let (rows, strips) = (shape.batch * od * oh, shape.out_channels.div_ceil(job.strip));
     let work = job.row_work() / strips + 20;
     let out = SharedMut::new(out);
     for_each_strip(rows, strips, work, |row, strip| {
@@ -70,6 +70,8 @@ pub(super) struct Depthwise<'a> {
     weight: &'a [f32],
     lines: Lines,
     kernels: Kernels,
+    /// Channels that are computed for all rows before the next ones.
+    strip: usize,
     bias: Option<&'a [f32]>,
     low: f32,
     high: f32,
@@ -82,7 +84,11 @@ impl<'a> Depthwise<'a> {
         let (low, high, rest) = end.bounds();
         let (channels, kernels) = (shape.out_channels, Kernels::of_windows(&shape.windows));
         let lines = Lines::of(shape, channels, channels);
-        Self { shape, weight, lines, kernels, bias: end.bias, low, high, rest }
+        let w = &shape.windows;
+        let seen = (w.kernel[0] * w.kernel[1]).saturating_mul(w.input[2]).max(1);
+        let most = (kernels.seen() / seen).max(STRIP);
+        let strip = channels.div_ceil(channels.div_ceil(most).max(1)).next_multiple_of(STRIP);
+        Self { shape, weight, lines, kernels, strip, bias: end.bias, low, high, rest }
     }
 
     /// The cost of a row in nanoseconds, roughly.
@@ -91,13 +97,13 @@ impl<'a> Depthwise<'a> {
         w.output[2] * self.shape.out_channels * w.kernel_len() / 20
     }
 
-    /// The channels of strips of [`STRIP`], one after the other.
+    /// The channels of strips, one after the other.
     pub fn strips(&self) -> impl Iterator<Item = Range<usize>> + use<'_> {
-        (0..self.shape.out_channels.div_ceil(STRIP)).map(|i| self.strip(i))
+        (0..self.shape.out_channels.div_ceil(self.strip)).map(|i| self.strip(i))
     }
 
     fn strip(&self, i: usize) -> Range<usize> {
-        i * STRIP..self.shape.out_channels.min((i + 1) * STRIP)
+        i * self.strip..self.shape.out_channels.min((i + 1) * self.strip)
     }
 
     /// Computes some channels of a row of the result, counted over all images, which is at `out`.

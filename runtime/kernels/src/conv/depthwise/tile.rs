@@ -138,6 +138,12 @@ impl Kernels {
         }
     }
 
+    /// Elements of an image that rows next to each other see, up to which all of their channels are computed row by row. Vectors of 16 read a second-level
+    /// cache faster than it answers; shorter ones gain more by reading memory in order.
+    pub fn seen(&self) -> usize {
+        if self.lanes > 8 { 0 } else { 32 * 1024 }
+    }
+
     /// Windows to compute next when some are left.
     pub fn windows(&self, left: usize) -> usize {
         COUNTS.into_iter().find(|&count| count <= left).unwrap_or(1)
