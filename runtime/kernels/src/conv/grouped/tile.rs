@@ -60,6 +60,8 @@ const COUNTS: [usize; 3] = [7, 2, 1];
 pub(super) struct Kernels {
     /// Lanes of a vector.
     lanes: usize,
+    /// Vectors of the widest tile of most windows: two, or one where the registers hold no more.
+    most: usize,
     /// By [`COUNTS`]: with one vector of a group's channels, with two, with a vector of several groups.
     table: &'static [[TileKernel; 3]; 3],
 }
@@ -69,14 +71,14 @@ impl Kernels {
     pub fn current() -> Self {
         match level() {
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => Self { lanes: 16, table: &AVX512 },
+            Level::Avx512 => Self { lanes: 16, most: 2, table: &AVX512 },
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => Self { lanes: 8, table: &AVX2 },
+            Level::Avx2 => Self { lanes: 8, most: 1, table: &AVX2 },
             #[cfg(target_arch = "aarch64")]
-            Level::Neon => Self { lanes: 4, table: &NEON },
+            Level::Neon => Self { lanes: 4, most: 2, table: &NEON },
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
-            Level::Simd128 => Self { lanes: 4, table: &SIMD128 },
-            Level::Scalar => Self { lanes: 4, table: &SCALAR },
+            Level::Simd128 => Self { lanes: 4, most: 1, table: &SIMD128 },
+            Level::Scalar => Self { lanes: 4, most: 1, table: &SCALAR },
         }
     }
 
@@ -92,8 +94,9 @@ impl Kernels {
 
     /// The kernel for [`Kernels::windows`] of them, and how many channels to give it when some of one group are left.
     pub fn of(&self, windows: usize, left: usize) -> (TileKernel, usize) {
-        let wide = usize::from(left > self.lanes);
-        (self.row(windows)[wide], left.min(self.lanes * (wide + 1)))
+        let most = if windows == COUNTS[0] { self.most } else { 2 };
+        let vectors = left.div_ceil(self.lanes).clamp(1, most);
+        (self.row(windows)[vectors - 1], left.min(self.lanes * vectors))
     }
 
     /// The kernel for a vector of several groups.
@@ -169,9 +172,21 @@ unsafe fn tile_of_groups<S: Simd, const T: usize>(s: S, t: &Tile<'_>) {
             let mut weight = t.weight.add(weight);
             for tap in 0..t.taps {
                 let pixels = pixels::<T>(t, line, tap);
+                if t.seen == S::LANES {
+                    // Read again for each channel: there are not registers enough everywhere.
+                    for c in 0..t.group {
+                        let (weights, places) = (s.load(weight), s.bits(s.load(t.places[c].as_ptr().cast())));
+                        for i in 0..T {
+                            let x = s.permute(s.load(pixels[i]), places);
+                            sums[i][0] = s.mul_add(x, weights, sums[i][0]);
+                        }
+                        weight = weight.add(t.weight_step);
+                    }
+                    continue;
+                }
                 let mut seen = [s.splat(0.0); T];
                 for i in 0..T {
-                    seen[i] = s.load_up_to(pixels[i], t.seen);
+                    seen[i] = s.load_first(pixels[i], t.seen);
                 }
                 for c in 0..t.group {
                     let (weights, places) = (s.load(weight), s.bits(s.load(t.places[c].as_ptr().cast())));
