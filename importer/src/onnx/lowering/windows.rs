@@ -37,7 +37,7 @@ pub(crate) struct Window {
     pub(crate) explicit: Vec<(usize, usize)>,
 }
 
-/// Sizes from an attribute; zeros are refused where `least` is 1.
+/// Sizes from an attribute, `i32::MAX` at most; zeros are refused where `least` is 1.
 fn sizes(node: &mut SourceNode<'_>, name: &str, least: i64) -> RuleResult<Option<Vec<usize>>> {
     let Some(values) = node.ints(name)? else {
         return Ok(None);
@@ -45,7 +45,9 @@ fn sizes(node: &mut SourceNode<'_>, name: &str, least: i64) -> RuleResult<Option
     let size =
         |&value: &i64| usize::try_from(value).ok().filter(|_| value >= least && value <= i64::from(i32::MAX));
     let sizes: Option<Vec<usize>> = values.iter().map(size).collect();
-    sizes.map(Some).ok_or_else(|| invalid(name, format!("is {values:?}, must be at least {least}")))
+    sizes
+        .map(Some)
+        .ok_or_else(|| invalid(name, format!("is {values:?}, must lie between {least} and {}", i32::MAX)))
 }
 
 impl Windows {

@@ -88,6 +88,8 @@ fn attention_equals_its_definition() {
             shape(1, [3, 1], 1, 300, [33, 20]),
             shape(2, [2, 2], 3, 65, [64, 64]),
             shape(1, [1, 1], 130, 301, [20, 7]),
+            // So many keys that several panels of queries meet them together.
+            shape(1, [2, 1], 75, 700, [90, 8]),
         ] {
             let dims = [s.batch, s.heads, s.q_len, s.k_len];
             let total = dims.iter().product();

@@ -28,6 +28,11 @@ dispatched! {
         let halves = s.to_array(s.round(s.splat(2.5)));
         assert_eq!(halves[0], 2.0);
         assert_eq!(s.to_array(s.scale(s.splat(1.5), s.splat(-148.0)))[0], f32::from_bits(3));
+        let scaled = |x: f32, n: f32| s.to_array(s.scale_normal(s.splat(x), s.splat(n)))[0];
+        assert_eq!(scaled(1.5, -126.0), 1.5 * f32::MIN_POSITIVE);
+        assert_eq!(scaled(0.75, 127.0), 0.75 * 2.0_f32.powi(127));
+        assert_eq!([scaled(1.5, -300.0), scaled(1.5, 128.0)], [0.0, f32::INFINITY]);
+        assert!(scaled(f32::NAN, 0.0).is_nan() && scaled(f32::NAN, f32::NAN).is_nan());
         assert!(s.to_array(s.max(s.splat(0.0), s.splat(f32::NAN)))[0].is_nan());
         assert_eq!(s.to_array(s.max(s.splat(f32::NAN), s.splat(0.0)))[0], 0.0);
         assert_eq!(s.to_array(s.sub_product(s.splat(10.0), s.splat(2.0), s.splat(3.0)))[0], 4.0);
