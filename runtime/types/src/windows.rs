@@ -152,6 +152,18 @@ mod tests {
     use super::Windows;
 
     #[test]
+    #[should_panic(expected = "too far to count")]
+    fn padding_that_cannot_be_counted_is_refused() {
+        Windows::new(&[10], &[2], &[1], &[(0, isize::MAX as usize)], &[isize::MAX as usize], false);
+    }
+
+    #[test]
+    #[should_panic(expected = "too far to count")]
+    fn extents_that_cannot_be_counted_are_refused() {
+        Windows::new(&[10], &[3], &[1], &[(0, 0)], &[usize::MAX / 2 + 1], true);
+    }
+
+    #[test]
     fn elements_inside_are_those_with_a_position() {
         for (input, kernel, stride, padding, dilation) in [
             (7, 3, 1, (1, 1), 1),

@@ -4,7 +4,7 @@
 //! The largest score and the sum of each query are one lane each; both, and what was summed, are scaled again when a later key scores higher.
 
 use super::{AttentionMask, AttentionShape, Task, scale_of, seen_by};
-use crate::gemm::{Matrix, Part, pack_rhs_panel, panel_product, panel_widths};
+use crate::gemm::{FAR, Matrix, Part, pack_rhs_panel, panel_product, panel_widths};
 use crate::math::{tanh, weight_of_two};
 use crate::scratch::with_scratch;
 use crate::simd::{Simd, dispatched};
@@ -16,9 +16,7 @@ use num_traits::Float;
 
 /// Keys that are looked at together at most: their scores then fit a first-level cache.
 const KEYS: usize = 256;
-/// Elements of keys and values (256 KiB) from which on they are taken to come from afar: a quarter of a second-level cache of 1 MiB.
-const FAR: usize = 64 * 1024;
-/// Queries that then meet each block of keys together, panel by panel.
+/// Queries that meet each block of keys together, panel by panel, where keys and values are [`FAR`].
 const QUERIES: usize = 64;
 /// Panels of the least width that hold these.
 const TOGETHER: usize = QUERIES / 8;
@@ -196,8 +194,9 @@ impl Task<'_> {
                 panel_product(value_size, of_values, scores, (sums, panel.width), part.start > 0);
             }
         }
-        for (panel, sums) in panels.iter().zip(space.values.chunks_mut((value_size * full).max(1))) {
-            self.finish(panel, &mut sums[..value_size * panel.width]);
+        for (i, panel) in panels.iter().enumerate() {
+            let sums = &mut space.values[i * value_size * full..][..value_size * panel.width];
+            self.finish(panel, sums);
         }
     }
 
@@ -320,8 +319,8 @@ impl Task<'_> {
             factors[lane] = if empty { 1.0 } else { 1.0 / sum };
             if empty && seen > 0 && yields == Some(FullyMasked::Mean) {
                 for (i, to) in sums[lane..].iter_mut().step_by(panel.width).enumerate() {
-                    let column = values.data[i..].iter().step_by(values.row_stride.max(1));
-                    *to = column.take(seen).sum::<f32>() / seen as f32;
+                    let sum: f32 = (0..seen).map(|key| values.data[key * values.row_stride + i]).sum();
+                    *to = sum / seen as f32;
                 }
             }
             if let Some(log_sums) = &self.log_sums {

@@ -165,5 +165,11 @@ fn queries_without_keys_yield_what_the_options_say() {
         let mean = |i: usize| v[i..].iter().step_by(2).sum::<f32>() / keys as f32;
         let got = run(Some(FullyMasked::Mean));
         assert!((got[0] - mean(0)).abs() < 1e-5 && (got[1] - mean(1)).abs() < 1e-5, "{got:?}");
+        // One value for all keys.
+        let mut out = vec![9.0; queries * 2];
+        let mask = AttentionMask::Bool(&keep, [0, 0, keys, 1]);
+        let options = AttentionOptions { fully_masked: Some(FullyMasked::Mean), ..Default::default() };
+        attention(&s, heads(&q, 3), heads(&k, 3), heads(&v[..2], 0), mask, &options, &mut out);
+        assert!((out[8] - v[0]).abs() < 1e-5 && (out[9] - v[1]).abs() < 1e-5, "{out:?}");
     });
 }

@@ -87,7 +87,7 @@ impl<'a> Depthwise<'a> {
         let w = &shape.windows;
         let seen = (w.kernel[0] * w.kernel[1]).saturating_mul(w.input[2]).max(1);
         let most = (kernels.seen() / seen).max(STRIP);
-        let strip = channels.div_ceil(channels.div_ceil(most).max(1)).next_multiple_of(STRIP);
+        let strip = channels.div_ceil(channels.div_ceil(most).max(1)).next_multiple_of(STRIP).max(STRIP);
         Self { shape, weight, lines, kernels, strip, bias: end.bias, low, high, rest }
     }
 

@@ -25,7 +25,7 @@ pub(crate) use blocked::{Panels, Product, cut};
 pub(crate) use pack::{
     Part, pack_columns, pack_lhs_into, pack_rhs_into, pack_rhs_panel, packed_place, packed_rhs_len,
 };
-pub(crate) use rows::{PanelOrder, Rows, RowsProduct, panel_cols, panel_product, panel_widths};
+pub(crate) use rows::{FAR, PanelOrder, Rows, RowsProduct, panel_cols, panel_product, panel_widths};
 
 use crate::scratch::with_scratch;
 use crate::simd::level;

@@ -14,8 +14,8 @@ const BLOCK_ROWS: usize = 32 * 1024;
 /// Elements between rows (2 KiB) of which multiples share few places of a first-level cache: such rows are better gathered.
 const CLASH: usize = 512;
 
-/// Elements (256 KiB) from which on a packed operand is taken to lie in a third-level cache or in memory: a quarter of a second-level cache of 1 MiB.
-const FAR: usize = 64 * 1024;
+/// Elements (256 KiB) from which on an operand is taken to lie in a third-level cache or in memory: a quarter of a second-level cache of 1 MiB.
+pub(crate) const FAR: usize = 64 * 1024;
 /// Panels of rows for each thread from which on they are shared out: fewer could not be evenly.
 const ROW_PANELS: usize = 4;
 
