@@ -9,7 +9,7 @@ features=kiln-build/cli,kiln/wgpu,kiln/cuda,kiln/pytorch,kiln/safetensors,kiln/s
 # Files for the next compile's increments and line tables for backtraces would be two thirds of what is written here.
 export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=0
 
-step() { printf '\n== %s\n' "$1"; }
+step() { printf '\n== %s (after %d s)\n' "$1" "$SECONDS"; }
 
 if ! command -v cc >/dev/null; then
     step "installing a C linker"

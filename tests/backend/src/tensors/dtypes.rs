@@ -231,6 +231,27 @@ pub fn fractions<B: Backend>() {
             result.assert_approx_eq::<f64>(&exact, tolerance);
         }
     }
+    for dtype in all_of::<B, Float>() {
+        is(of::<B, 1, Float>([0.5, 0.25], dtype).round(), [0, 0], dtype);
+        let x = of::<B, 1, Float>([1.5, 2.5, 3.5, 4.25, 7.75, 1024.0], dtype);
+        is(x.clone().round(), [2, 2, 4, 4, 8, 1024], dtype);
+        is(x.clone().neg().round(), [-2, -2, -4, -4, -8, -1024], dtype);
+        is(x.clone().floor(), [1, 2, 3, 4, 7, 1024], dtype);
+        is(x.clone().ceil(), [2, 3, 4, 5, 8, 1024], dtype);
+        is(x.neg().trunc(), [-1, -2, -3, -4, -7, -1024], dtype);
+        let ends = of::<B, 1, Float>([f64::INFINITY, f64::NEG_INFINITY, f64::NAN], dtype);
+        ends.clone().round().into_data().assert_eq(&ends.into_data(), true);
+    }
+    if supported::<B>().any(|dtype| dtype == DType::F64) {
+        let is = |round: fn(Tensor<B, 1>) -> Tensor<B, 1>, wholes: [f64; 4]| {
+            let far = of([4503599627370495.5, -4503599627370494.5, 0.49999999999999994, -1e300], DType::F64);
+            round(far).into_data().assert_eq(&wholes.into(), true);
+        };
+        is(Tensor::round, [4503599627370496.0, -4503599627370494.0, 0.0, -1e300]);
+        is(Tensor::floor, [4503599627370495.0, -4503599627370495.0, 0.0, -1e300]);
+        is(Tensor::ceil, [4503599627370496.0, -4503599627370494.0, 1.0, -1e300]);
+        is(Tensor::trunc, [4503599627370495.0, -4503599627370494.0, 0.0, -1e300]);
+    }
 }
 
 /// What integers alone can do.

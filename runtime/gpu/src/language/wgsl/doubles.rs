@@ -1,5 +1,5 @@
 //! Functions of 64-bit floats: of those shaders have arithmetic and square roots, but none that is transcendental (Khronos, "SPIR-V
-//! Extended Instructions for GLSL"). These are written in WGSL, to 4 ulp.
+//! Extended Instructions for GLSL"). These are written in WGSL, to 4 ulp; roundings are exact.
 
 use crate::language::{Binary, Unary};
 
@@ -9,14 +9,12 @@ pub(super) const FUNCTIONS: &str = include_str!("doubles.wgsl");
 /// The name of a function of one number, where shaders have none of their own.
 pub(super) fn unary(op: Unary) -> Option<&'static str> {
     Some(match op {
-        Unary::Neg
-        | Unary::Not
-        | Unary::Abs
-        | Unary::Sqrt
-        | Unary::Floor
-        | Unary::Ceil
-        | Unary::Round
-        | Unary::Trunc => return None,
+        Unary::Neg | Unary::Not | Unary::Abs | Unary::Sqrt => return None,
+        // Shaders have these, but Mesa's driver for CPUs without AVX-512 rounds 1.5 to 1 and leaves 2^24 + 0.5 as it is.
+        Unary::Floor => "double_floor",
+        Unary::Ceil => "double_ceil",
+        Unary::Round => "double_round",
+        Unary::Trunc => "double_trunc",
         Unary::Sin => "double_sin",
         Unary::Cos => "double_cos",
         Unary::Exp => "double_exp",

@@ -14,6 +14,39 @@ fn double_signed_as(x: f64, other: f64) -> f64 { return select(abs(x), -abs(x), 
 // The same finite number, of which a compiler does not see how it was had: it may take (a + b) - b for a.
 fn double_opaque(x: f64) -> f64 { return min(x, 1.7976931348623157e308lf); }
 
+// The integer next to x toward zero, by clearing the bits of what is cut off.
+fn double_trunc(x: f64) -> f64 {
+    let bits = bitcast<u64>(x);
+    let exponent = i32(u32(bits >> 52u) & 0x7ffu) - 1023;
+    if exponent < 0 {
+        return bitcast<f64>(bits & 0x8000000000000000lu);
+    }
+    // Integers already, infinities and NaN.
+    if exponent > 51 {
+        return x;
+    }
+    return bitcast<f64>(bits & ~(0x000ffffffffffffflu >> u32(exponent)));
+}
+
+fn double_floor(x: f64) -> f64 {
+    let whole = double_trunc(x);
+    return select(whole, whole - 1.0lf, whole > x);
+}
+
+fn double_ceil(x: f64) -> f64 {
+    let whole = double_trunc(x);
+    return select(whole, whole + 1.0lf, whole < x);
+}
+
+// The nearest integer, of two the even one. What is cut off is had without an error.
+fn double_round(x: f64) -> f64 {
+    let whole = double_trunc(x);
+    let rest = abs(x - whole);
+    let half = whole * 0.5lf;
+    let away = rest > 0.5lf || (rest == 0.5lf && half != double_trunc(half));
+    return select(whole, whole + double_signed_as(1.0lf, x), away);
+}
+
 // x · 2^n, in two steps: neither power overflows.
 fn double_scaled(x: f64, n: i32) -> f64 {
     let half = n >> 1u;
@@ -24,7 +57,7 @@ fn double_scaled(x: f64, n: i32) -> f64 {
 struct DoubleExp { rest: f64, n: i32 }
 
 fn double_split_exp(x: f64) -> DoubleExp {
-    let n = round(x * 1.4426950408889634lf);
+    let n = double_round(x * 1.4426950408889634lf);
     let r = x - n * 0.6931471803691238lf - n * 1.9082149292705877e-10lf;
     // (e^r - 1 - r) / r², as its series.
     var p = 1.6059043836821613e-10lf;
@@ -160,7 +193,7 @@ fn double_far_turn(x: f64) -> DoubleTurn {
 
 fn double_turn(x: f64) -> DoubleTurn {
     if abs(x) >= 1048576.0lf { return double_far_turn(x); }
-    let n = round(x * 0.6366197723675814lf);
+    let n = double_round(x * 0.6366197723675814lf);
     // π/2 in parts of 33 bits, whose products are exact.
     let rest = x - n * 1.5707963267341256lf - n * 6.077100506303966e-11lf - n * 2.0222662487111665e-21lf
         - n * 8.4784276603689e-32lf;
@@ -427,7 +460,7 @@ fn double_pow(x: f64, y: f64) -> f64 {
     if y == 0.0lf || x == 1.0lf { return 1.0lf; }
     if double_is_nan(x) || double_is_nan(y) { return double_nan(); }
     let base = abs(x);
-    let is_whole = floor(y) == y;
+    let is_whole = double_floor(y) == y;
     if double_is_negative(x) && x != 0.0lf && !is_whole && !double_is_infinite(x) && !double_is_infinite(y) {
         return double_nan();
     }
@@ -444,7 +477,7 @@ fn double_pow(x: f64, y: f64) -> f64 {
             magnitude = select(magnitude + magnitude * product.low, magnitude, double_is_infinite(magnitude));
         }
     }
-    let is_odd = is_whole && floor(y * 0.5lf) != y * 0.5lf;
+    let is_odd = is_whole && double_floor(y * 0.5lf) != y * 0.5lf;
     return select(magnitude, -magnitude, double_is_negative(x) && is_odd);
 }
 
