@@ -17,7 +17,12 @@ mkdir -p target/tmp/kernels
 export LD_LIBRARY_PATH="$place${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" KILN_CUDA_CACHE="$place/kernels" KILN_CUDA_TESTS=device
 export KILN_HOST_KERNELS="$PWD/target/tmp/kernels"
 cargo test --quiet -p kiln-cuda --test graphs
-cargo test --quiet -p kiln-cuda --test suite single::
+# What uses a device takes turns: each half of the suite has one.
+suite() { cargo test --quiet -p kiln-cuda --test suite -- "$@"; }
+suite single::gradients single::tensors &
+half=$!
+suite single:: --skip single::gradients --skip single::tensors
+wait "$half"
 cargo test --quiet -p kiln-cuda --test library --test faults --test work -- --include-ignored
 if [ $# -gt 0 ]; then
     cargo run --quiet -p kiln-build --features cli -- verify --backend cuda "$@"

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Compiles every family of CUDA kernels for every generation of GPUs, and compares registers and spills with those on record. No GPU is
-# needed: NVIDIA's compiler comes from PyPI into target/nvrtc (installs pip on Debian if there is none).
+# needed: NVIDIA's compiler comes from PyPI into target/nvrtc (installs pip on Debian if there is none). Families whose sources are those on
+# record are compiled for one generation alone.
 #
 #     scripts/cuda_kernels.sh                       # compares
+#     KILN_ALL_KERNELS=1 scripts/cuda_kernels.sh    # compiles all of them, whatever is on record
 #     INSTA_UPDATE=always scripts/cuda_kernels.sh   # puts on record
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -206,8 +206,8 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
         rules::shape::slice_assign::<B, C>(tensor, ranges, value)
     }
 
-    fn cat(tensors: Vec<T<B>>, dim: usize) -> T<B> {
-        rules::shape::cat::<B, C>(tensors, dim)
+    fn cat(tensors: &[T<B>], dim: usize) -> T<B> {
+        rules::shape::cat::<B, C>(tensors.to_vec(), dim)
     }
 
     fn pad(tensor: T<B>, padding: &[(usize, usize)], mode: PadMode, value: Scalar) -> T<B> {

@@ -1,5 +1,8 @@
 //! Every family of kernels compiles for every generation of GPUs that CUDA 13 knows; no GPU is needed for that, but NVIDIA's compiler:
 //! `scripts/cuda_kernels.sh` fetches it and runs this.
+//!
+//! What a family needs stands on record with a hash of its sources. The same sources yield the same by the same compiler: of a family whose
+//! hash is that on record, only the kernels of [`ALWAYS`] are compiled anew.
 
 #[path = "../../gpu/tests/templates/mod.rs"]
 mod templates;
@@ -9,17 +12,78 @@ use kiln_gpu::kernels::Template;
 use kiln_gpu::kernels::reduce::Fold;
 use kiln_gpu::language::{Factors, cuda};
 use kiln_tensor::DType;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Turing, Ampere, Hopper, and both Blackwells, with their compute capabilities.
 const ARCHITECTURES: [(&str, (i32, i32)); 5] =
     [("sm_75", (7, 5)), ("sm_80", (8, 0)), ("sm_90a", (9, 0)), ("sm_100", (10, 0)), ("sm_120", (12, 0))];
 
-/// Whether GPUs of a compute capability have what a kernel multiplies: for others it is not made.
-fn serves((_, source): &(String, String), capability: (i32, i32)) -> bool {
-    let kernel = source.strip_prefix(cuda::MATRICES).unwrap_or_default();
-    let newer = kernel.contains("multiply_bf16") || kernel.contains("multiply_tf32");
-    !newer || nvidia::multiplies(capability, Factors::BF16)
+/// The generation that everything is compiled for each time.
+const ALWAYS: &str = "sm_90a";
+
+/// What is on record.
+const RECORD: &str = include_str!("snapshots/compiles__resources.snap");
+
+/// The line of a family's sources, with an FNV-1a hash of them (Fowler, Noll and Vo; IETF draft "The FNV Non-Cryptographic Hash Algorithm").
+fn line_of_sources(family: &str, units: &[&Unit]) -> String {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for byte in units.iter().flat_map(|unit| unit.source().into_bytes()) {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    format!("{family:15} sources {hash:016x}")
+}
+
+/// Kernels of a family that are compiled at once: to start the compiler takes longer than most of them do.
+#[derive(Default)]
+struct Unit {
+    family: String,
+    kernels: Vec<String>,
+    /// Whether they begin with [`cuda::MATRICES`].
+    has_matrices: bool,
+    /// Whether they multiply what the first GPUs with matrices cannot: for those they are not made.
+    is_newer: bool,
+}
+
+impl Unit {
+    /// Kernels to compile at once, at most.
+    const MOST: usize = 24;
+
+    /// All kernels, in as many units as it takes.
+    fn of(sources: Vec<(String, String)>) -> Vec<Self> {
+        let mut units: Vec<Self> = Vec::new();
+        // Some templates differ, and their kernels do not.
+        let sources: BTreeSet<(String, String)> = sources.into_iter().collect();
+        for (family, source) in sources {
+            let (has_matrices, kernel) = match source.strip_prefix(cuda::MATRICES) {
+                Some(kernel) => (true, kernel),
+                None => (false, source.as_str()),
+            };
+            let is_newer = kernel.contains("multiply_bf16") || kernel.contains("multiply_tf32");
+            let fits = |unit: &&mut Self| {
+                (&unit.family, unit.has_matrices, unit.is_newer) == (&family, has_matrices, is_newer)
+                    && unit.kernels.len() < Self::MOST
+            };
+            match units.iter_mut().find(fits) {
+                Some(unit) => unit.kernels.push(kernel.to_owned()),
+                None => units.push(Self { family, kernels: vec![kernel.to_owned()], has_matrices, is_newer }),
+            }
+        }
+        units
+    }
+
+    /// Kernels have names of their family: each has a namespace of its own.
+    fn source(&self) -> String {
+        let mut source = String::from(cuda::PRELUDE);
+        if self.has_matrices {
+            source.push_str(cuda::MATRICES);
+        }
+        for (n, kernel) in self.kernels.iter().enumerate() {
+            let kernel = kernel.replacen("extern \"C\" __global__", "__global__", 1);
+            source.push_str(&format!("namespace kernel_{n} {{\n{kernel}}}\n"));
+        }
+        source
+    }
 }
 
 /// What a kernel needs of a multiprocessor, at most of all of its family.
@@ -53,18 +117,20 @@ fn sources(template: &Template) -> Vec<(String, String)> {
     all
 }
 
-fn resources((name, source): &(String, String), architecture: &str) -> (String, Resources) {
-    let source = [cuda::PRELUDE, source].concat();
+fn resources(unit: &Unit, architecture: &str) -> Resources {
+    let (family, source) = (&unit.family, unit.source());
     match nvidia::compile(&source, architecture, &["--ptxas-options=-v"]) {
         Ok((code, log)) => {
-            assert!(code.starts_with(b"\x7fELF"), "{name} is no cubin");
+            assert!(code.starts_with(b"\x7fELF"), "{family} is no cubin");
+            let compiled = log.matches("Compiling entry function").count();
+            assert_eq!(compiled, unit.kernels.len(), "of {family}:\n{log}");
             let registers = number_before(&log, " registers");
             assert!(registers > 0, "{log}");
             let spilled =
                 number_before(&log, " bytes spill stores") + number_before(&log, " bytes spill loads");
-            (name.clone(), Resources { registers, spilled, shared: number_before(&log, " bytes smem") })
+            Resources { registers, spilled, shared: number_before(&log, " bytes smem") }
         }
-        Err(error) => panic!("{name} for {architecture}: {error}\n{source}"),
+        Err(error) => panic!("{family} for {architecture}: {error}\n{source}"),
     }
 }
 
@@ -78,40 +144,62 @@ fn kernels_compile_for_all_architectures() {
     if let Some(only) = &only {
         all.retain(|template| template.kernel().name.contains(only));
     }
-    let all: Vec<_> = all.iter().flat_map(sources).collect();
+    let units = Unit::of(all.iter().flat_map(sources).collect());
+    let mut families: BTreeMap<&str, Vec<&Unit>> = BTreeMap::new();
+    units.iter().for_each(|unit| families.entry(&unit.family).or_default().push(unit));
+    let of_sources: BTreeMap<&str, String> =
+        families.iter().map(|(family, units)| (*family, line_of_sources(family, units))).collect();
+    let anew = only.is_some() || std::env::var_os("KILN_ALL_KERNELS").is_some();
+    let is_on_record = |family: &str| !anew && RECORD.lines().any(|line| line == of_sources[family]);
+    let has = |unit: &Unit, (architecture, capability)| {
+        (architecture == ALWAYS || !is_on_record(&unit.family))
+            && (!unit.is_newer || nvidia::multiplies(capability, Factors::BF16))
+    };
+    let targets = |unit| {
+        let of = move |target: (&'static str, _)| has(unit, target).then_some((unit, target.0));
+        ARCHITECTURES.into_iter().filter_map(of)
+    };
+    let work: Vec<(&Unit, &str)> = units.iter().flat_map(targets).collect();
+    let next = AtomicUsize::new(0);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let compiled: Vec<(String, &str, Resources)> = std::thread::scope(|scope| {
-        // Families differ in how long they take: each thread has some of all.
-        let all = &all;
-        let of = |first: usize| {
-            move || -> Vec<_> {
-                let each = |source| {
-                    let has = move |&(_, capability): &(&str, (i32, i32))| serves(source, capability);
-                    ARCHITECTURES.into_iter().filter(has).map(move |(architecture, _)| {
-                        let (name, needs) = resources(source, architecture);
-                        (name, architecture, needs)
-                    })
-                };
-                all.iter().skip(first).step_by(threads).flat_map(each).collect()
+    let compiled: Vec<(&str, &str, Resources)> = std::thread::scope(|scope| {
+        let compile = || {
+            let mut compiled = Vec::new();
+            while let Some(&(unit, architecture)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
+                compiled.push((unit.family.as_str(), architecture, resources(unit, architecture)));
             }
+            compiled
         };
-        let running: Vec<_> = (0..threads).map(|first| scope.spawn(of(first))).collect();
+        let running: Vec<_> = (0..threads).map(|_| scope.spawn(compile)).collect();
         running.into_iter().flat_map(|thread| thread.join().expect("all compile")).collect()
     });
-    let mut most: BTreeMap<(String, &str), Resources> = BTreeMap::new();
+    let mut most: BTreeMap<(&str, &str), Resources> = BTreeMap::new();
     for (name, architecture, needs) in compiled {
         let most = most.entry((name, architecture)).or_default();
         most.registers = most.registers.max(needs.registers);
         most.spilled = most.spilled.max(needs.spilled);
         most.shared = most.shared.max(needs.shared);
     }
-    let line = |((name, architecture), needs): (&(String, &str), &Resources)| {
+    let line = |((name, architecture), needs): (&(&str, &str), &Resources)| {
         let Resources { registers, spilled, shared } = needs;
         format!(
             "{name:15} {architecture:6} {registers:3} registers, {spilled:3} bytes spilled, {shared:5} bytes shared"
         )
     };
-    let lines = most.iter().map(line).collect::<Vec<_>>().join("\n");
+    let mut lines: Vec<String> = most.iter().map(line).collect();
+    // What was not compiled is as it was.
+    let begins = |line: &str, family: &str, architecture| {
+        let mut words = line.split_whitespace();
+        words.next() == Some(family) && words.next() == Some(architecture)
+    };
+    for family in families.keys().filter(|family| is_on_record(family)) {
+        let others = ARCHITECTURES.into_iter().map(|(architecture, _)| architecture).filter(|&a| a != ALWAYS);
+        let of = |architecture| RECORD.lines().find(|line| begins(line, family, architecture));
+        lines.extend(others.filter_map(of).map(String::from));
+    }
+    lines.extend(of_sources.into_values());
+    lines.sort();
+    let lines = lines.join("\n");
     if only.is_some() {
         return println!("{lines}");
     }

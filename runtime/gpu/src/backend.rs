@@ -303,11 +303,11 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
         tensor
     }
 
-    fn cat(mut tensors: Vec<T<R>>, dim: usize) -> T<R> {
-        if tensors.len() == 1 {
-            return tensors.swap_remove(0);
+    fn cat(tensors: &[T<R>], dim: usize) -> T<R> {
+        match tensors {
+            [tensor] => tensor.clone(),
+            tensors => elementwise::join(tensors, dim),
         }
-        elementwise::join(&tensors, dim)
     }
 
     fn select(tensor: T<R>, dim: usize, indices: T<R>) -> T<R> {

@@ -157,7 +157,7 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
         ops::copy::slice_assign(tensor, ranges, value)
     }
 
-    fn cat(tensors: Vec<NdArrayTensor>, dim: usize) -> NdArrayTensor {
+    fn cat(tensors: &[NdArrayTensor], dim: usize) -> NdArrayTensor {
         ops::copy::cat(tensors, dim)
     }
 

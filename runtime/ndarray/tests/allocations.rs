@@ -99,5 +99,9 @@ fn a_steady_forward_allocates_nothing() {
         let y = B::binary(BinaryOp::Mul, y.clone(), B::activation(Activation::HardSwish, y));
         B::reduce(ReduceOp::Mean, B::pool(PoolOp::Max, y, &window), &[2, 3])
     });
-    assert_eq!([conv, separable, linear, pooled], [0; 4]);
+    let joined = allocations(|| {
+        let y = B::conv(image.clone(), filters.clone(), None, &same);
+        B::cat(&[y.clone(), image.clone(), y], 1)
+    });
+    assert_eq!([conv, separable, linear, pooled, joined], [0; 5]);
 }

@@ -132,7 +132,7 @@ impl<B: Backend> Backend for Profiled<B> {
         fn slice_assign(tensor: T<B>, ranges: &[SliceRange], value: T<B>) -> T<B> {
             Cost::puts("slice_assign", &tensor, &value, None)
         }
-        fn cat(tensors: Vec<T<B>>, dim: usize) -> T<B> { Cost::moves("cat", &tensors.iter().collect::<Vec<_>>()) }
+        fn cat(tensors: &[T<B>], dim: usize) -> T<B> { Cost::moves("cat", &tensors.iter().collect::<Vec<_>>()) }
         fn pad(tensor: T<B>, padding: &[(usize, usize)], mode: PadMode, value: Scalar) -> T<B> {
             Cost::moves("pad", &[&tensor])
         }

@@ -4,7 +4,6 @@ use crate::backend::{Backend, Primitive, SliceRange};
 use crate::check::{self, ensure};
 use crate::compose::calc::{T, narrow, reshape};
 use crate::{BinaryOp, CompareOp, DType, Dims, InlineVec, ReduceOp, Scalar, Shape};
-use alloc::vec;
 use alloc::vec::Vec;
 
 /// Operands of one dtype that broadcast.
@@ -75,14 +74,14 @@ pub(crate) fn truth<B: Backend>(tensor: T<B>) -> T<B> {
 
 /// [`Backend::cat`], checked.
 #[track_caller]
-pub(crate) fn cat<B: Backend>(tensors: Vec<T<B>>, dim: usize) -> T<B> {
+pub(crate) fn cat<B: Backend>(tensors: &[T<B>], dim: usize) -> T<B> {
     check::cat(tensors.iter().map(Primitive::dims), dim);
     for pair in tensors.windows(2) {
         check::same_dtype("cat", pair[0].dtype(), pair[1].dtype());
     }
-    match <[T<B>; 1]>::try_from(tensors) {
-        Ok([tensor]) => tensor,
-        Err(tensors) => B::cat(tensors, dim),
+    match tensors {
+        [tensor] => tensor.clone(),
+        tensors => B::cat(tensors, dim),
     }
 }
 
@@ -162,7 +161,7 @@ pub(crate) fn roll<B: Backend>(tensor: T<B>, shift: isize, dim: usize) -> T<B> {
     }
     let head = narrow::<B>(tensor.clone(), dim, start, size - start);
     let tail = narrow::<B>(tensor, dim, 0, start);
-    B::cat(vec![head, tail], dim)
+    B::cat(&[head, tail], dim)
 }
 
 /// Moves dims to other places; the rest keep their order.

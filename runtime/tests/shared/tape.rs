@@ -167,7 +167,7 @@ impl Backend for Tape {
         fn expand(tensor: Tracked, shape: Shape) -> Tracked;
         fn slice(tensor: Tracked, ranges: &[SliceRange]) -> Tracked;
         fn slice_assign(tensor: Tracked, ranges: &[SliceRange], value: Tracked) -> Tracked;
-        fn cat(tensors: Vec<Tracked>, dim: usize) -> Tracked;
+        fn cat(tensors: &[Tracked], dim: usize) -> Tracked;
         fn select(tensor: Tracked, dim: usize, indices: Tracked) -> Tracked;
         fn select_assign(tensor: Tracked, dim: usize, indices: Tracked, value: Tracked, op: ScatterOp) -> Tracked;
         fn gather(tensor: Tracked, dim: usize, indices: Tracked) -> Tracked;

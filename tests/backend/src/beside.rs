@@ -390,13 +390,7 @@ fn places<B: Backend>(dtype: DType, indices: &[DType]) -> Results {
     }
     note(
         "joined".to_owned(),
-        B::cat(
-            vec![table(), B::permute(table(), &[1, 0])]
-                .into_iter()
-                .map(|x| B::reshape(x, Shape::from([6])))
-                .collect(),
-            0,
-        ),
+        B::cat(&[table(), B::permute(table(), &[1, 0])].map(|x| B::reshape(x, Shape::from([6]))), 0),
     );
     results
 }

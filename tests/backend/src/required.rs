@@ -101,7 +101,7 @@ impl<B: Backend, P: Dtypes> Backend for Required<B, P> {
         fn expand(tensor: T<B>, shape: Shape) -> T<B>;
         fn slice(tensor: T<B>, ranges: &[SliceRange]) -> T<B>;
         fn slice_assign(tensor: T<B>, ranges: &[SliceRange], value: T<B>) -> T<B>;
-        fn cat(tensors: Vec<T<B>>, dim: usize) -> T<B>;
+        fn cat(tensors: &[T<B>], dim: usize) -> T<B>;
         fn select(tensor: T<B>, dim: usize, indices: T<B>) -> T<B>;
         fn select_assign(tensor: T<B>, dim: usize, indices: T<B>, value: T<B>, op: ScatterOp) -> T<B>;
         fn gather(tensor: T<B>, dim: usize, indices: T<B>) -> T<B>;

@@ -130,7 +130,7 @@ impl Parts {
             let count = tensor.shape().num_elements();
             B::reshape(tensor, Shape::from([count]))
         };
-        B::cat(tensors.into_iter().map(flat).collect(), 0)
+        B::cat(&tensors.into_iter().map(flat).collect::<Vec<_>>(), 0)
     }
 
     fn part<B: Backend>(&self, joined: &T<B>, n: usize) -> T<B> {

@@ -100,7 +100,7 @@ pub(crate) fn cat<B: Backend, C: CheckpointStrategy>(
     dim: usize,
 ) -> AutodiffTensor<B> {
     Operation::new("cat", tensors).run::<C>(
-        move |operands| B::cat(operands, dim),
+        move |operands| B::cat(&operands, dim),
         move |context| {
             let dims = context.gradient.dims().to_vec();
             let mut start = 0;

@@ -77,7 +77,9 @@ pub const SHIM: &str = include_str!("shim.h");
 /// And of [`cuda::MATRICES`].
 pub const MATRICES: &str = include_str!("matrix.h");
 
-const FLAGS: [&str; 5] = ["-O1", "-shared", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing"];
+/// Without libraries, whose search is a third of the time: what is used of them the test has loaded.
+const FLAGS: [&str; 6] =
+    ["-O1", "-shared", "-fPIC", "-nostdlib", "-ffp-contract=off", "-fno-strict-aliasing"];
 
 /// Compiles a kernel to a library, which a folder keeps.
 ///

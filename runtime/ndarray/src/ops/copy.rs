@@ -50,7 +50,7 @@ pub(crate) fn slice_assign(
 }
 
 /// Joins along a dim.
-pub(crate) fn cat(tensors: Vec<NdArrayTensor>, dim: usize) -> NdArrayTensor {
+pub(crate) fn cat(tensors: &[NdArrayTensor], dim: usize) -> NdArrayTensor {
     if dim > 0 && tensors.iter().any(|tensor| tensor.layout().is_channels_last()) {
         return cat_channels_last(tensors, dim);
     }
@@ -58,8 +58,8 @@ pub(crate) fn cat(tensors: Vec<NdArrayTensor>, dim: usize) -> NdArrayTensor {
 }
 
 /// [`cat`] in row-major order.
-fn join(tensors: Vec<NdArrayTensor>, dim: usize) -> NdArrayTensor {
-    let [first, others @ ..] = tensors.as_slice() else { panic!("cat: no tensors") };
+fn join(tensors: &[NdArrayTensor], dim: usize) -> NdArrayTensor {
+    let [first, others @ ..] = tensors else { panic!("cat: no tensors") };
     let (dtype, mut shape) = (first.dtype(), first.shape());
     for other in others {
         let fits = other.dims().iter().enumerate().all(|(i, &d)| i == dim || d == first.dims()[i]);
@@ -86,7 +86,7 @@ fn join(tensors: Vec<NdArrayTensor>, dim: usize) -> NdArrayTensor {
         return NdArrayTensor::from_buffer(buffer, shape, dtype);
     }
     let mut start = 0;
-    for tensor in &tensors {
+    for tensor in tensors {
         let size = tensor.dims()[dim];
         let mut part = Layout { shape: tensor.shape(), strides: whole.strides.clone(), offset: 0 };
         part.offset = start * whole.strides[dim] as usize;
@@ -132,16 +132,17 @@ fn row_step(layout: &Layout, dim: usize) -> Option<usize> {
 }
 
 /// [`cat`] of images with their channels last, if more than half of the elements are in that order.
-fn cat_channels_last(tensors: Vec<NdArrayTensor>, dim: usize) -> NdArrayTensor {
+fn cat_channels_last(tensors: &[NdArrayTensor], dim: usize) -> NdArrayTensor {
     let rank = tensors[0].dims().len();
     let elements =
         |tensors: &mut dyn Iterator<Item = &NdArrayTensor>| tensors.map(NdArrayTensor::len).sum::<usize>();
     let last = elements(&mut tensors.iter().filter(|tensor| tensor.layout().is_channels_last()));
     if tensors.iter().any(|tensor| tensor.dims().len() != rank) || 2 * last < elements(&mut tensors.iter()) {
-        return cat(tensors.into_iter().map(NdArrayTensor::into_contiguous).collect(), dim);
+        let tensors: InlineVec<_> = tensors.iter().cloned().map(NdArrayTensor::into_contiguous).collect();
+        return cat(&tensors, dim);
     }
-    join(tensors.into_iter().map(NdArrayTensor::channels_last).collect(), moved_axis(dim, rank))
-        .channels_first()
+    let tensors: InlineVec<_> = tensors.iter().cloned().map(NdArrayTensor::channels_last).collect();
+    join(&tensors, moved_axis(dim, rank)).channels_first()
 }
 
 /// Another shape: a view, or a copy where the strides do not allow one.

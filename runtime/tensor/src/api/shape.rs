@@ -246,7 +246,8 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
     /// When there are no tensors, or another dim differs.
     pub fn cat(tensors: Vec<Self>, dim: impl AsIndex) -> Self {
         let dim = check::dim("cat", dim.as_index(), D);
-        Self::wrap(erased::cat::<B>(tensors.into_iter().map(Self::into_backend).collect(), dim))
+        let tensors: Vec<_> = tensors.into_iter().map(Self::into_backend).collect();
+        Self::wrap(erased::cat::<B>(&tensors, dim))
     }
 
     /// Joins along a new dim.

@@ -218,7 +218,7 @@ pub trait Backend:
     fn slice_assign(tensor: T<Self>, ranges: &[SliceRange], value: T<Self>) -> T<Self>;
 
     /// Joins along an existing dim; at least one operand.
-    fn cat(tensors: Vec<T<Self>>, dim: usize) -> T<Self>;
+    fn cat(tensors: &[T<Self>], dim: usize) -> T<Self>;
 
     /// Pads each dim before and after; `value` is for [`PadMode::Constant`].
     fn pad(tensor: T<Self>, padding: &[(usize, usize)], mode: PadMode, value: Scalar) -> T<Self> {

@@ -87,11 +87,11 @@ pub(super) fn run<B: Backend>(
         hiddens.push(lead(last.hidden));
         cells.extend(last.cell.map(lead));
     }
-    let output = B::cat(outputs, 1);
+    let output = B::cat(&outputs, 1);
     RnnOutput {
         output: if options.batch_first { B::permute(output, &[2, 0, 1, 3]) } else { output },
-        hidden: swap_outer(B::cat(hiddens, 0)),
-        cell: (!cells.is_empty()).then(|| swap_outer(B::cat(cells, 0))),
+        hidden: swap_outer(B::cat(&hiddens, 0)),
+        cell: (!cells.is_empty()).then(|| swap_outer(B::cat(&cells, 0))),
     }
 }
 
@@ -285,7 +285,7 @@ impl<'a, B: Backend> Direction<'a, B> {
         let output = if outputs.is_empty() {
             B::full(Shape::from([0, 1, batch, self.hidden]), Scalar::Float(0.0), dtype, &device)
         } else {
-            B::cat(outputs, 0)
+            B::cat(&outputs, 0)
         };
         (output, state)
     }

@@ -13,5 +13,5 @@ pub fn cat<B: Backend, const D: usize, K: TensorKind<B>, const N: usize>(
     dim: impl AsIndex,
 ) -> Tensor<B, D, K> {
     let dim = check::dim("cat", dim.as_index(), D);
-    Tensor::wrap(erased::cat::<B>(tensors.map(Tensor::into_backend).into(), dim))
+    Tensor::wrap(erased::cat::<B>(&tensors.map(Tensor::into_backend), dim))
 }

@@ -286,7 +286,7 @@ float_tensor_ops! {
 
         /// Tensors one after the other along a dim.
         fn float_cat(tensors: Vec<FloatTensor<B>>, dim: usize) -> FloatTensor<B> {
-            B::cat(tensors, dim)
+            B::cat(&tensors, dim)
         }
 
         /// The elements along a dim that indices of the same rank name.

@@ -119,6 +119,6 @@ functions! { ($) elementwise:
         let program = Expression { steps, outputs: vec![4, 7] };
         let mut results = B::elementwise(&program, vec![a, b], &[Scalar::Float(1.5)]);
         let (second, first) = (results.remove(1), results.remove(0));
-        B::cat(vec![first, second], 0)
+        B::cat(&[first, second], 0)
     };
 }

@@ -24,7 +24,7 @@ fn joined<B: Backend>(output: RnnOutput<B>) -> B::Primitive {
         B::reshape(tensor, Shape::from([count]))
     };
     let parts = [Some(output.output), Some(output.hidden), output.cell];
-    B::cat(parts.into_iter().flatten().map(flat).collect(), 0)
+    B::cat(&parts.into_iter().flatten().map(flat).collect::<Vec<_>>(), 0)
 }
 
 fn recurrent<B: Backend>(

@@ -29,7 +29,7 @@ functions! { ($) shapes:
         B::slice_assign(square::<B>(x), &[range(0, 4, 2), range(1, 3, 1)], square::<B>(v))
     };
     cat [[2, 3], [2, 1], [2, 2]] |B, [a, b, c]| {
-        B::cat(vec![square::<B>(a.clone()), b, square::<B>(c), a], 1)
+        B::cat(&[square::<B>(a.clone()), b, square::<B>(c), a], 1)
     };
     pad [[2, 3]] |B, [x]| B::pad(square::<B>(x), &[(0, 1), (2, 0)], PadMode::Constant, Scalar::Float(1.0));
     pad_reflect [[2, 4]] |B, [x]| B::pad(square::<B>(x), &[(1, 1), (2, 0)], PadMode::Reflect, Scalar::Float(0.0));

@@ -117,7 +117,7 @@ impl Layer {
         };
         let mut parts = vec![flat(output.output), flat(output.hidden)];
         parts.extend(output.cell.map(flat));
-        B::cat(parts, 0)
+        B::cat(&parts, 0)
     }
 
     /// Gradients of the results from that of the vector.

@@ -39,9 +39,9 @@ pub fn copies<B: Backend>() {
 
 pub fn joins<B: Backend>() {
     let (x, y) = (counting::<B>(&[2, 2]), B::permute(counting::<B>(&[1, 2]), &[1, 0]));
-    let joined = B::cat(vec![x.clone(), y, tensor::<B, f32>(&[], &[2, 0])], 1);
+    let joined = B::cat(&[x.clone(), y, tensor::<B, f32>(&[], &[2, 0])], 1);
     assert_eq!(read::<B, f32>(joined), [0., 1., 0., 2., 3., 1.]);
-    assert_eq!(read::<B, f32>(B::cat(vec![x.clone(), x], 0)), [0., 1., 2., 3., 0., 1., 2., 3.]);
+    assert_eq!(read::<B, f32>(B::cat(&[x.clone(), x], 0)), [0., 1., 2., 3., 0., 1., 2., 3.]);
 }
 
 pub fn assigns<B: Backend>() {

@@ -84,8 +84,8 @@ pub fn joins<B: Backend>() {
             for size in [1, 9] {
                 other[dim] = size;
                 for other in both::<B>(&other) {
-                    same::<B>(dims, |x| B::cat(vec![x, other.clone()], dim));
-                    same::<B>(dims, |x| B::cat(vec![other.clone(), x.clone(), x], dim));
+                    same::<B>(dims, |x| B::cat(&[x, other.clone()], dim));
+                    same::<B>(dims, |x| B::cat(&[other.clone(), x.clone(), x], dim));
                 }
             }
         }

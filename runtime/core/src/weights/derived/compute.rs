@@ -89,14 +89,16 @@ impl<B: Backend> Computation<'_, B> {
                 }
                 B::slice(x, &ranges)
             }
-            Derivation::Concat(axis, parts) => B::cat(parts.iter().map(of).collect::<Result<_, _>>()?, *axis),
+            Derivation::Concat(axis, parts) => {
+                B::cat(&parts.iter().map(of).collect::<Result<Vec<_>, _>>()?, *axis)
+            }
             Derivation::Stack(parts) => {
                 let parts = parts.iter().map(|part| {
                     let x = of(part)?;
                     let dims = [&[1], x.dims()].concat();
                     Ok(B::reshape(x, Shape::from(dims)))
                 });
-                B::cat(parts.collect::<Result<_, ImportError>>()?, 0)
+                B::cat(&parts.collect::<Result<Vec<_>, ImportError>>()?, 0)
             }
             Derivation::Parts(x, order) => reordered::<B>(of(x)?, order),
             Derivation::MatMul(a, b) => B::matmul(of(a)?, of(b)?),
@@ -151,7 +153,7 @@ pub(super) fn reordered<B: Backend>(x: B::Primitive, order: &[usize]) -> B::Prim
         }
         B::slice(x.clone(), &ranges)
     };
-    B::cat(order.iter().map(part).collect(), 0)
+    B::cat(&order.iter().map(part).collect::<Vec<_>>(), 0)
 }
 
 /// A binary operation on operands of any rank.

@@ -65,7 +65,7 @@ pub fn rnn_train<B: Backend>(operands: RnnOperands<B>, options: &RnnOptions) -> 
         if states.is_empty() {
             return super::zeros::<B>(&Shape::from([directions, 0, batch, size]), like);
         }
-        reshape::<B>(B::cat(states, 0), &[directions, steps, batch, size])
+        reshape::<B>(B::cat(&states, 0), &[directions, steps, batch, size])
     };
     let cell = matches!(options.kind, RnnKind::Lstm { .. }).then(|| stacked(cell));
     let states = RnnStates { hidden: stacked(hidden), cell, gates: None };
@@ -143,10 +143,11 @@ fn joined<B: Backend>(
     };
     let stacked = |part: &dyn Fn(&Sums<B>) -> Option<T<B>>| -> Option<T<B>> {
         let parts: Option<Vec<T<B>>> = sums.iter().map(|sums| part(sums).map(lead)).collect();
-        parts.map(|parts| B::cat(parts, 0))
+        parts.map(|parts| B::cat(&parts, 0))
     };
-    let whole =
-        |part: &dyn Fn(&Sums<B>) -> T<B>| B::cat(sums.iter().map(|sums| lead(part(sums))).collect(), 0);
+    let whole = |part: &dyn Fn(&Sums<B>) -> T<B>| {
+        B::cat(&sums.iter().map(|sums| lead(part(sums))).collect::<Vec<_>>(), 0)
+    };
     let input = B::reduce(ReduceOp::Sum, whole(&|sums| sums.input.clone()), &[0]);
     let [_, steps, batch, size] = input.shape().dims();
     RnnGradients {
@@ -227,13 +228,13 @@ impl<B: Backend> Backward<'_, B> {
         }
         let joined = |parts: Vec<T<B>>| match parts.is_empty() {
             true => super::zeros::<B>(&Shape::from([0, width]), &self.input),
-            false => B::cat(parts, 0),
+            false => B::cat(&parts, 0),
         };
         let (of_projected, of_recurrent) = (joined(of_projected), joined(of_recurrent));
         let rows = |t: T<B>, width: usize| reshape::<B>(t, &[steps * batch, width]);
         let turned = |t: T<B>| B::permute(t, &[1, 0]);
         let bias = |t: &T<B>| reshape::<B>(B::reduce(ReduceOp::Sum, t.clone(), &[0]), &[width]);
-        let bias = B::cat(vec![bias(&of_projected), bias(&of_recurrent)], 0);
+        let bias = B::cat(&[bias(&of_projected), bias(&of_recurrent)], 0);
         let input = B::matmul(of_projected.clone(), turned(self.layer.weight.clone()));
         Sums {
             input: reshape::<B>(input, &[steps, batch, size]),
@@ -262,8 +263,8 @@ impl<B: Backend> Backward<'_, B> {
         }
         let size = self.layer.hidden;
         let gates = product(narrow::<B>(gradients.clone(), 1, 0, 2 * size), hidden);
-        let candidate = product(narrow::<B>(gradients, 1, 2 * size, size), B::cat(multiplied, 0));
-        B::cat(vec![gates, candidate], 0)
+        let candidate = product(narrow::<B>(gradients, 1, 2 * size, size), B::cat(&multiplied, 0));
+        B::cat(&[gates, candidate], 0)
     }
 
     /// The gradients of the state that a step computed, and of the state before it where the step did not count.
@@ -342,9 +343,9 @@ impl<B: Backend> Backward<'_, B> {
         if let RnnKind::Gru { linear_before_reset: true } = self.kind {
             // n = g(x + r · (h R + b))
             let reset = self.of_sum(0, reset, mul::<B>(candidate.clone(), reset_with));
-            let recurrent = B::cat(vec![update.clone(), reset.clone(), mul::<B>(candidate.clone(), r)], 1);
+            let recurrent = B::cat(&[update.clone(), reset.clone(), mul::<B>(candidate.clone(), r)], 1);
             let hidden = add::<B>(kept, self.to_hidden(recurrent.clone(), 0..3 * size));
-            let projected = B::cat(vec![update, reset, candidate], 1);
+            let projected = B::cat(&[update, reset, candidate], 1);
             return StepGradients {
                 projected,
                 recurrent,
@@ -356,10 +357,10 @@ impl<B: Backend> Backward<'_, B> {
         // n = g(x + (r · h) R)
         let of_product = self.to_hidden(candidate.clone(), 2 * size..3 * size);
         let reset = self.of_sum(0, reset, mul::<B>(of_product.clone(), before.hidden.clone()));
-        let gates = B::cat(vec![update, reset], 1);
+        let gates = B::cat(&[update, reset], 1);
         let hidden =
             add::<B>(add::<B>(kept, mul::<B>(of_product, r)), self.to_hidden(gates.clone(), 0..2 * size));
-        let projected = B::cat(vec![gates, candidate], 1);
+        let projected = B::cat(&[gates, candidate], 1);
         StepGradients {
             projected: projected.clone(),
             recurrent: projected,
@@ -411,9 +412,9 @@ impl<B: Backend> Backward<'_, B> {
                 let sum = B::reduce(ReduceOp::Sum, mul::<B>(gate.clone(), cell.clone()), &[0]);
                 reshape::<B>(sum, &[self.layer.hidden])
             });
-            B::cat(sums.into(), 0)
+            B::cat(&sums, 0)
         });
-        let sums = B::cat(vec![input, output, forget, candidate], 1);
+        let sums = B::cat(&[input, output, forget, candidate], 1);
         let hidden = self.to_hidden(sums.clone(), 0..4 * self.layer.hidden);
         StepGradients {
             projected: sums.clone(),
