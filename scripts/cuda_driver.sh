@@ -5,6 +5,10 @@
 #     scripts/cuda_driver.sh [CASE_DIR…]
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# Whoever builds the whole workspace with some features says them: nothing is built twice then.
+packages=(-p kiln-cuda)
+# Another suite has the same name.
+[ -z "${KILN_FEATURES:-}" ] || packages=(--workspace --exclude kiln-wgpu --features "$KILN_FEATURES")
 cargo build --quiet -p kiln-cuda-driver-tests
 place="$PWD/target/cuda_driver"
 mkdir -p "$place"
@@ -16,14 +20,16 @@ rm -rf "$place/kernels"
 mkdir -p target/tmp/kernels
 export LD_LIBRARY_PATH="$place${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" KILN_CUDA_CACHE="$place/kernels" KILN_CUDA_TESTS=device
 export KILN_HOST_KERNELS="$PWD/target/tmp/kernels"
-cargo test --quiet -p kiln-cuda --test graphs
+cargo test --quiet "${packages[@]}" --test graphs
 # What uses a device takes turns: each half of the suite has one.
-suite() { cargo test --quiet -p kiln-cuda --test suite -- "$@"; }
+suite() { cargo test --quiet "${packages[@]}" --test suite -- "$@"; }
 suite single::gradients single::tensors &
 half=$!
 suite single:: --skip single::gradients --skip single::tensors
 wait "$half"
-cargo test --quiet -p kiln-cuda --test library --test faults --test work -- --include-ignored
+cargo test --quiet "${packages[@]}" --test library --test faults --test work -- --include-ignored
 if [ $# -gt 0 ]; then
-    cargo run --quiet -p kiln-build --features cli -- verify --backend cuda "$@"
+    # With the workspace's tests, the command was built.
+    [ -n "${KILN_FEATURES:-}" ] || cargo build --quiet -p kiln-build --features cli
+    target/debug/kiln verify --backend cuda "$@"
 fi

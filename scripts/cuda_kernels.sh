@@ -18,5 +18,8 @@ if ! compgen -G "$folder/nvidia/cu13/lib/libnvrtc.so.*" >/dev/null; then
     fi
     python3 -m pip install --quiet --no-deps --target "$folder" "nvidia-cuda-nvrtc==$version"
 fi
+# Whoever builds the whole workspace with some features says them: nothing is built twice then.
+packages=(-p kiln-cuda)
+[ -z "${KILN_FEATURES:-}" ] || packages=(--workspace --features "$KILN_FEATURES")
 LD_LIBRARY_PATH="$folder/nvidia/cu13/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" INSTA_UPDATE="${INSTA_UPDATE:-no}" \
-    cargo test --quiet -p kiln-cuda --test compiles -- --ignored
+    cargo test --quiet "${packages[@]}" --test compiles -- --ignored

@@ -8,6 +8,8 @@ features=kiln-build/cli,kiln/wgpu,kiln/cuda,kiln/pytorch,kiln/safetensors,kiln/s
 
 # Files for the next compile's increments and line tables for backtraces would be two thirds of what is written here.
 export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=0
+# Mesa's driver for CPUs takes longer to optimize most shaders of the tests than to run them.
+export GALLIVM_PERF=nopt
 
 step() { printf '\n== %s (after %d s)\n' "$1" "$SECONDS"; }
 
@@ -45,9 +47,16 @@ cargo fmt --all --check
 step "lints"
 cargo clippy --workspace --all-targets --features "$features" --quiet -- -D warnings
 
+step "building the tests"
+# What follows runs what this builds: with other packages chosen, dependencies have other features and would be built again.
+workspace=(--workspace --features "$features")
+export KILN_FEATURES=$features
+cargo test --quiet "${workspace[@]}" --no-run
+
 step "lints of generated source"
 # As modules of a crate of its own: what is included from OUT_DIR is not linted.
-cargo run --quiet -p kiln-codegen --example lint_crate -- target/generated-lints
+cargo build --quiet "${workspace[@]}" --example lint_crate
+target/debug/examples/lint_crate target/generated-lints
 cargo clippy --quiet --manifest-path target/generated-lints/Cargo.toml --target-dir target -- -D warnings
 
 step "the no_std core"
@@ -59,7 +68,8 @@ step "a training loop without a learner"
 cargo check --quiet -p kiln --no-default-features --features ndarray,autodiff --example training_loop
 
 step "a learner as Burn 0.20 spells it"
-cargo run --quiet -p kiln --no-default-features --features ndarray,burn-0-20 --example supervised 2>/dev/null | grep -q "Learner Summary"
+cargo build --quiet --workspace --features "$features,kiln/burn-0-20" --example supervised
+target/debug/examples/supervised 2>/dev/null | grep -q "Learner Summary"
 
 for target in thumbv7em-none-eabihf wasm32-unknown-unknown; do
     # A host's check cannot see every use of the standard library; `rustup target add` brings these targets.
@@ -88,7 +98,7 @@ if cargo deny --version >/dev/null 2>&1; then
 fi
 
 step "documentation"
-RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
+RUSTDOCFLAGS="-D warnings" cargo doc "${workspace[@]}" --no-deps --quiet
 
 if [ "$(uname)-$(uname -m)" = Linux-x86_64 ]; then
     step "CUDA kernels for every generation of GPUs"
@@ -100,4 +110,4 @@ fi
 
 step "tests"
 # A snapshot that differs fails; it is blessed by hand (CONTRIBUTING.md).
-INSTA_UPDATE=no cargo test --workspace --features "$features"
+INSTA_UPDATE=no cargo test "${workspace[@]}"

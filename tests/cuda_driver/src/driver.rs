@@ -1,9 +1,9 @@
 //! The driver. Work is queued on streams and done when somebody waits for it: a stream, or an event that was recorded on it.
 
-use crate::kernels::{self, HostFunction};
 use crate::{folder, give};
 use cudarc::driver::sys::CUresult::{self, *};
 use cudarc::driver::sys::{self, CUdevice_attribute};
+use kiln_cuda_host::HostFunction;
 use std::alloc::{Layout, alloc, dealloc};
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -216,7 +216,7 @@ impl State {
                     there(self.holds(buffer, 1))?;
                 }
                 let function = self.functions[*function].clone();
-                kernels::run(&function, *blocks, *threads, buffers, words).map_err(|said| {
+                kiln_cuda_host::run(&function, *blocks, *threads, buffers, words).map_err(|said| {
                     eprintln!("{said}");
                     CUDA_ERROR_LAUNCH_FAILED
                 })
@@ -616,7 +616,7 @@ unsafe extern "C" fn cuModuleLoadData(module: *mut sys::CUmodule, image: *const 
             let length = image.cast::<u64>().read_unaligned();
             std::slice::from_raw_parts(image.cast::<u8>().add(size_of::<u64>()), length as usize)
         };
-        let function = kernels::load(library, &folder()).map_err(|_| CUDA_ERROR_INVALID_IMAGE)?;
+        let function = kiln_cuda_host::load(library, &folder()).map_err(|_| CUDA_ERROR_INVALID_IMAGE)?;
         state.functions.push(Arc::new(function));
         Ok(state.functions.len() as u64 as sys::CUmodule)
     });

@@ -9,9 +9,6 @@ mod dnn;
 mod driver;
 mod nvrtc;
 
-#[path = "../../../runtime/cuda/tests/host/kernels.rs"]
-mod kernels;
-
 use std::path::PathBuf;
 use std::sync::OnceLock;
 

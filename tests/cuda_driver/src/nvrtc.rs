@@ -1,6 +1,6 @@
 //! The compiler: what it makes of a kernel is a library for the host, behind its length.
 
-use crate::{folder, give, kernels};
+use crate::{folder, give};
 use cudarc::nvrtc::sys::nvrtcResult::{self, *};
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn nvrtcCompileProgram(
     if architectures != 1 || !options.iter().all(|option| option.starts_with("--")) {
         return NVRTC_ERROR_INVALID_OPTION;
     }
-    match kernels::compile(&program.source, &folder()) {
+    match kiln_cuda_host::compile(&program.source, &folder()) {
         Ok(library) => {
             program.image = image(&library);
             NVRTC_SUCCESS

@@ -2,15 +2,14 @@
 
 #![allow(dead_code, reason = "each test uses what it needs")]
 
-mod kernels;
 pub mod numbers;
 
-use kernels::HostFunction;
 use kiln_cuda::cache::Cache;
 use kiln_cuda::driver::{
     Address, Captured, Convolution, Driver, DriverError, Function, KernelLaunch, Matrices, Pending, Product,
 };
 use kiln_cuda::{CudaDevice, InitError};
+use kiln_cuda_host::{self as kernels, HostFunction};
 use kiln_gpu::language::Factors;
 use kiln_tensor::{Activation, DType, bf16, f16};
 use std::alloc::{Layout, alloc, dealloc};

@@ -1,5 +1,5 @@
 //! Times gradients of convolutions and poolings on the default GPU, and counts their kernels: `cargo run --release -p kiln-wgpu --example
-//! gradients [SECONDS]`. Prints a line for each: milliseconds (the least of all runs) and kernels of one run. A run ends when the device has
+//! gpu_gradients [SECONDS]`. Prints a line for each: milliseconds (the least of all runs) and kernels of one run. A run ends when the device has
 //! done it.
 
 use kiln_autodiff::Autodiff;

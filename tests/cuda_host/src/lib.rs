@@ -19,10 +19,8 @@ pub struct HostFunction {
     thread: extern "C" fn(*const [u32; 3], *mut c_void),
     run: extern "C" fn(*const u64, *const u32),
     /// How many buffers and words it takes.
-    #[allow(dead_code, reason = "who hands over arguments with their number does not ask")]
     pub arguments: [u32; 2],
     /// Words of the table that it takes instead.
-    #[allow(dead_code, reason = "as above")]
     pub table: u32,
     /// Whether there are barriers.
     waits: bool,
