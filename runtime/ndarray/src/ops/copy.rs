@@ -212,15 +212,16 @@ mod tests {
             let layout = x.layout().slice(&[range(0, 2), range(start, end), range(0, 5), range(0, 6)]);
             x.with_layout(layout)
         };
-        let copies =
-            |tensors: &[NdArrayTensor]| tensors.iter().cloned().map(NdArrayTensor::into_contiguous).collect();
+        let copies = |tensors: &[NdArrayTensor]| -> Vec<NdArrayTensor> {
+            tensors.iter().cloned().map(NdArrayTensor::into_contiguous).collect()
+        };
         for (tensors, dim) in [
             (vec![part(20, 40), image(7, 24)], 1),
             (vec![image(1, 1), part(3, 20), image(2, 30)], 1),
             (vec![image(3, 9), image(4, 9)], 2),
             (vec![part(0, 9), image(5, 9)], 3),
         ] {
-            let (got, want) = (cat(tensors.clone(), dim), cat(copies(&tensors), dim));
+            let (got, want) = (cat(&tensors, dim), cat(&copies(&tensors), dim));
             assert!(got.layout().is_channels_last(), "dim {dim}");
             assert_eq!(got.into_contiguous().slice::<f32>(), want.slice::<f32>(), "dim {dim}");
         }
