@@ -55,8 +55,7 @@ cargo test --quiet "${workspace[@]}" --no-run
 
 step "lints of generated source"
 # As modules of a crate of its own: what is included from OUT_DIR is not linted.
-cargo build --quiet "${workspace[@]}" --example lint_crate
-target/debug/examples/lint_crate target/generated-lints
+cargo run --quiet --features "$features" --example lint_crate -- target/generated-lints
 cargo clippy --quiet --manifest-path target/generated-lints/Cargo.toml --target-dir target -- -D warnings
 
 step "the no_std core"
@@ -68,8 +67,7 @@ step "a training loop without a learner"
 cargo check --quiet -p kiln --no-default-features --features ndarray,autodiff --example training_loop
 
 step "a learner as Burn 0.20 spells it"
-cargo build --quiet --workspace --features "$features,kiln/burn-0-20" --example supervised
-target/debug/examples/supervised 2>/dev/null | grep -q "Learner Summary"
+cargo run --quiet --features "$features,kiln/burn-0-20" --example supervised 2>/dev/null | grep -q "Learner Summary"
 
 for target in thumbv7em-none-eabihf wasm32-unknown-unknown; do
     # A host's check cannot see every use of the standard library; `rustup target add` brings these targets.

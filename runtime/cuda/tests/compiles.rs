@@ -1,8 +1,8 @@
 //! Every family of kernels compiles for every generation of GPUs that CUDA 13 knows; no GPU is needed for that, but NVIDIA's compiler:
 //! `scripts/cuda_kernels.sh` fetches it and runs this.
 //!
-//! What a family needs stands on record with a hash of its sources. The same sources yield the same by the same compiler: of a family whose
-//! hash is that on record, only the kernels of [`ALWAYS`] are compiled anew.
+//! What a family needs stands on record with a hash of its sources, the compiler's version and its options: the same yield the same. Of a family
+//! whose hash is that on record, only the kernels of [`ALWAYS`] are compiled anew.
 
 #[path = "../../gpu/tests/templates/mod.rs"]
 mod templates;
@@ -25,10 +25,11 @@ const ALWAYS: &str = "sm_90a";
 /// What is on record.
 const RECORD: &str = include_str!("snapshots/compiles__resources.snap");
 
-/// The line of a family's sources, with an FNV-1a hash of them (Fowler, Noll and Vo; IETF draft "The FNV Non-Cryptographic Hash Algorithm").
+/// The line of a family's sources, with an FNV-1a hash of what they are compiled by and of them (Fowler, Noll and Vo; IETF draft "The FNV Non-Cryptographic Hash Algorithm").
 fn line_of_sources(family: &str, units: &[&Unit]) -> String {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for byte in units.iter().flat_map(|unit| unit.source().into_bytes()) {
+    let compiler = [nvidia::compiler_version(), nvidia::OPTIONS.join(" ")].into_iter();
+    for byte in compiler.chain(units.iter().map(|unit| unit.source())).flat_map(String::into_bytes) {
         hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     }
     format!("{family:15} sources {hash:016x}")
@@ -150,9 +151,14 @@ fn kernels_compile_for_all_architectures() {
     let of_sources: BTreeMap<&str, String> =
         families.iter().map(|(family, units)| (*family, line_of_sources(family, units))).collect();
     let anew = only.is_some() || std::env::var_os("KILN_ALL_KERNELS").is_some();
-    let is_on_record = |family: &str| !anew && RECORD.lines().any(|line| line == of_sources[family]);
+    // The line of a family for an architecture, where its sources are those on record.
+    let on_record = |family: &str, architecture: &str| {
+        let known = !anew && RECORD.lines().any(|line| line == of_sources[family]);
+        let is_it = |line: &&str| line.split_whitespace().take(2).eq([family, architecture]);
+        RECORD.lines().find(is_it).filter(|_| known)
+    };
     let has = |unit: &Unit, (architecture, capability)| {
-        (architecture == ALWAYS || !is_on_record(&unit.family))
+        (architecture == ALWAYS || on_record(&unit.family, architecture).is_none())
             && (!unit.is_newer || nvidia::multiplies(capability, Factors::BF16))
     };
     let targets = |unit| {
@@ -188,14 +194,10 @@ fn kernels_compile_for_all_architectures() {
     };
     let mut lines: Vec<String> = most.iter().map(line).collect();
     // What was not compiled is as it was.
-    let begins = |line: &str, family: &str, architecture| {
-        let mut words = line.split_whitespace();
-        words.next() == Some(family) && words.next() == Some(architecture)
-    };
-    for family in families.keys().filter(|family| is_on_record(family)) {
-        let others = ARCHITECTURES.into_iter().map(|(architecture, _)| architecture).filter(|&a| a != ALWAYS);
-        let of = |architecture| RECORD.lines().find(|line| begins(line, family, architecture));
-        lines.extend(others.filter_map(of).map(String::from));
+    for family in families.keys() {
+        let others = ARCHITECTURES.into_iter().filter(|(architecture, _)| *architecture != ALWAYS);
+        lines
+            .extend(others.filter_map(|(architecture, _)| on_record(family, architecture)).map(String::from));
     }
     lines.extend(of_sources.into_values());
     lines.sort();

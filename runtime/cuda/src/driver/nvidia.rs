@@ -257,7 +257,8 @@ impl Nvidia {
     }
 }
 
-fn compiler_version() -> String {
+/// The name and version of the compiler that was found.
+pub fn compiler_version() -> String {
     let (mut major, mut minor) = (0, 0);
     // SAFETY: both are numbers that outlive the call.
     match unsafe { nvrtc::sys::nvrtcVersion(&raw mut major, &raw mut minor) } {
@@ -265,6 +266,14 @@ fn compiler_version() -> String {
         error => format!("nvrtc ({error:?})"),
     }
 }
+
+/// What the compiler is told of every kernel.
+pub const OPTIONS: [&str; 3] = [
+    // One rounding an operation, as on other devices; what is one operation is written as one.
+    "--fmad=false",
+    "--std=c++17",
+    "--device-as-default-execution-space",
+];
 
 /// Compiles CUDA C++ for an architecture such as `sm_90`, with further options: the code, and what the compiler says of it. No device
 /// is needed.
@@ -276,14 +285,8 @@ pub fn compile(source: &str, architecture: &str, further: &[&str]) -> Result<(Ve
     let source = CString::new(source).map_err(|_| error(String::from("the source holds a zero")))?;
     let program = nvrtc::result::create_program(&source, Some(c"kiln.cu"))
         .map_err(|code| error(format!("{:?}", code.0)))?;
-    let mut options = vec![
-        format!("--gpu-architecture={architecture}"),
-        // One rounding an operation, as on other devices; what is one operation is written as one.
-        String::from("--fmad=false"),
-        String::from("--std=c++17"),
-        String::from("--device-as-default-execution-space"),
-    ];
-    options.extend(further.iter().map(|&option| option.to_owned()));
+    let mut options = vec![format!("--gpu-architecture={architecture}")];
+    options.extend(OPTIONS.iter().chain(further).map(|&option| option.to_owned()));
     // SAFETY: the program was just made; it is destroyed once, below.
     let compiled = unsafe { nvrtc::result::compile_program(program, &options) };
     // SAFETY: as above.

@@ -6,11 +6,11 @@ use crate::language::{Binary, Unary};
 /// The functions that [`unary`] and [`binary`] name.
 pub(super) const FUNCTIONS: &str = include_str!("doubles.wgsl");
 
-/// The name of a function of one number, where shaders have none of their own.
+/// The name of a function of one number, where shaders have none of their own, or none to rely on.
 pub(super) fn unary(op: Unary) -> Option<&'static str> {
     Some(match op {
         Unary::Neg | Unary::Not | Unary::Abs | Unary::Sqrt => return None,
-        // Shaders have these, but Mesa's driver for CPUs without AVX-512 rounds 1.5 to 1 and leaves 2^24 + 0.5 as it is.
+        // Shaders have these, but Mesa's driver for CPUs without AVX-512 rounds 1.5 to 1 and leaves 2^52 - 0.5 as it is.
         Unary::Floor => "double_floor",
         Unary::Ceil => "double_ceil",
         Unary::Round => "double_round",
