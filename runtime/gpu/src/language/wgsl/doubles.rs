@@ -10,7 +10,7 @@ pub(super) const FUNCTIONS: &str = include_str!("doubles.wgsl");
 pub(super) fn unary(op: Unary) -> Option<&'static str> {
     Some(match op {
         Unary::Neg | Unary::Not | Unary::Abs | Unary::Sqrt => return None,
-        // Shaders have these, but Mesa's driver for CPUs without AVX-512 rounds 1.5 to 1 and leaves 2^52 - 0.5 as it is.
+        // Shaders have these, but Mesa's driver for CPUs rounds 1.5 to 1 on some (seen without AVX-512) and leaves 2^52 - 0.5 as it is.
         Unary::Floor => "double_floor",
         Unary::Ceil => "double_ceil",
         Unary::Round => "double_round",
