@@ -53,6 +53,27 @@ workspace=(--workspace --features "$features")
 export KILN_FEATURES=$features
 cargo test --quiet "${workspace[@]}" --no-run
 
+step "starting the GPU backend's tests, beside what follows"
+# A device translates one shader at a time: alone, they would leave a core idle. They run as Cargo would run them.
+# A snapshot that differs fails; it is blessed by hand (CONTRIBUTING.md).
+export INSTA_UPDATE=no
+gpu_log=$(mktemp)
+gpu_tests() {
+    local executables executable
+    executables=$(cargo test --quiet "${workspace[@]}" --no-run --message-format=json \
+        | grep '"manifest_path":"[^"]*/runtime/wgpu/Cargo.toml"' | grep '"test":true},' | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')
+    # Without this, a changed form of Cargo's messages would go unseen as tests that all pass.
+    test -n "$executables"
+    cd runtime/wgpu
+    while read -r executable; do
+        printf '\n%s\n' "$executable"
+        "$executable" || return
+    done <<<"$executables"
+}
+gpu_tests >"$gpu_log" 2>&1 &
+gpu=$!
+trap 'kill "$gpu" 2>/dev/null || true; rm -f "$gpu_log"' EXIT
+
 step "lints of generated source"
 # As modules of a crate of its own: what is included from OUT_DIR is not linted.
 cargo run --quiet --features "$features" --example lint_crate -- target/generated-lints
@@ -107,5 +128,11 @@ if [ "$(uname)-$(uname -m)" = Linux-x86_64 ]; then
 fi
 
 step "tests"
-# A snapshot that differs fails; it is blessed by hand (CONTRIBUTING.md).
-INSTA_UPDATE=no cargo test "${workspace[@]}"
+cargo test "${workspace[@]}" --exclude kiln-wgpu --tests
+
+step "tests in the documentation"
+cargo test "${workspace[@]}" --doc
+
+step "the GPU backend's tests"
+wait "$gpu" || { cat "$gpu_log"; echo "the GPU backend's tests failed" >&2; exit 1; }
+cat "$gpu_log"
