@@ -72,7 +72,8 @@ gpu_tests() {
 }
 gpu_tests >"$gpu_log" 2>&1 &
 gpu=$!
-trap 'kill "$gpu" 2>/dev/null || true; rm -f "$gpu_log"' EXIT
+# The test that runs ends first, and with it what would start the next.
+trap 'pkill -P "$gpu" 2>/dev/null || true; rm -f "$gpu_log"' EXIT
 
 step "lints of generated source"
 # As modules of a crate of its own: what is included from OUT_DIR is not linted.
