@@ -134,6 +134,7 @@ fn device_keys(backend: Backend) -> &'static [&'static str] {
         ],
         Backend::Cuda => &[
             "dispatches",
+            "library_calls",
             "replays",
             "moved_mb",
             "requested_mb",
@@ -181,9 +182,10 @@ fn print_line(object: &Map<String, Value>) {
             None => String::new(),
         };
         show(&format!(
-            "  {} kernels{}{} that move {:.1} MB, {:.1} MB of memory asked for, {} waits; recorded in {:.3} ms; \
+            "  {} kernels{}{}{} that move {:.1} MB, {:.1} MB of memory asked for, {} waits; recorded in {:.3} ms; \
              made anew: {} buffers, {} kernels{}\n",
             get("dispatches"),
+            of("library_calls", [" (", " by NVIDIA's libraries)"]),
             of("submissions", [" in ", " submissions"]),
             of("replays", [" beside ", " graphs"]),
             get("moved_mb"),
