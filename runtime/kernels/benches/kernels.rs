@@ -125,6 +125,8 @@ fn convolutions(wanted: &dyn Fn(&str) -> bool) {
     // Channels in and out, groups, image, kernel, stride.
     let sizes = [
         (3, 64, 1, 224, 7, 2, "resnet stem"),
+        (3, 32, 1, 224, 3, 2, "mobilenet stem"),
+        (3, 64, 1, 224, 3, 1, "vgg stem"),
         (64, 64, 1, 56, 3, 1, "resnet layer1"),
         (64, 128, 1, 56, 3, 2, "resnet down"),
         (128, 128, 1, 28, 3, 1, "resnet layer2"),

@@ -195,7 +195,7 @@ fn attend(
     }
     // One unit packs keys and values once for all queries that it takes; with few heads, queries are shared out too.
     let units = batch * kv_heads;
-    let shares = (2 * threads::threads()).div_ceil(units).clamp(1, blocks * group);
+    let shares = (2 * threads::sharing()).div_ceil(units).clamp(1, blocks * group);
     let work = (group * q_len * k_len).saturating_mul(size + value_size + 30) / 80 / shares + 1;
     threads::parallel_for(units * shares, work, |range| {
         for unit in range {

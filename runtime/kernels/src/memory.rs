@@ -38,11 +38,20 @@ impl Block {
     ///
     /// # Panics
     /// When no memory can be so large.
+    #[inline]
     pub fn zeroed(len: usize) -> Self {
-        if len == 0 {
-            let line = NonNull::<Line>::dangling().cast();
-            return Self { base: line, data: line, len };
-        }
+        if len == 0 { Self::empty() } else { Self::allocated(len) }
+    }
+
+    /// Without bytes.
+    #[inline]
+    pub const fn empty() -> Self {
+        let line = NonNull::<Line>::dangling().cast();
+        Self { base: line, data: line, len: 0 }
+    }
+
+    /// Zeros, at least one.
+    fn allocated(len: usize) -> Self {
         let (layout, align) = Self::layout(len);
         // SAFETY: the layout has a size.
         let Some(base) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };

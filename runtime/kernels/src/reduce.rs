@@ -63,7 +63,7 @@ pub fn reduce(op: ReduceOp, outer: usize, len: usize, inner: usize, x: &[f32], o
         ReduceOp::Min => Fold::Min,
         ReduceOp::Any | ReduceOp::All => panic!("`{}` is a fold of bool tensors", op.name()),
     };
-    if inner > 1 && outer < threads::threads() && len >= LONG {
+    if inner > 1 && outer < threads::sharing() && len >= LONG {
         // Images with their channels last: threads have pixels of their own, as in other operations.
         for (x, out) in x.chunks_exact(len * inner).zip(out.chunks_exact_mut(inner)) {
             fold_stretches(fold, len, x, out);

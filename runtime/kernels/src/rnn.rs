@@ -29,8 +29,7 @@ pub use backward::OfResults;
 pub use forward::{Kept, States};
 
 use crate::math::slope_of_result;
-use crate::threads::{parallel_for, threads};
-use alloc::vec::Vec;
+use crate::threads::{parallel_for, sharing};
 use cell::Cell;
 use core::ops::Range;
 use kiln_types::{RnnDirection, RnnKind, RnnOptions};
@@ -184,21 +183,18 @@ impl<'a> Layer<'a> {
     fn share(&self, job: impl Fn(usize, Range<usize>) + Sync) {
         let (directions, hidden) = (self.directions(), self.options.hidden_size);
         let products = self.options.kind.gates() * hidden * hidden;
-        let wanted = threads().div_ceil(directions);
+        let wanted = sharing().div_ceil(directions);
         let parts = crate::gemm::row_parts(self.batch, wanted.min(self.batch / LEAST_ROWS).max(1));
         if parts.len() < wanted && self.batch * products >= SHARED_STEP {
             // There are too few rows for all threads.
             let parts = crate::gemm::row_parts(self.batch, 1);
-            return (0..directions)
-                .for_each(|direction| parts.iter().for_each(|rows| job(direction, rows.clone())));
+            return (0..directions).for_each(|direction| parts.clone().for_each(|rows| job(direction, rows)));
         }
-        let jobs: Vec<(usize, Range<usize>)> = (0..directions)
-            .flat_map(|direction| parts.iter().map(move |rows| (direction, rows.clone())))
-            .collect();
         // A nanosecond is some thirty products, by one thread.
-        let work = self.rows() / parts.len() * products / 32;
-        parallel_for(jobs.len(), work, |range| {
-            jobs[range].iter().for_each(|(direction, rows)| job(*direction, rows.clone()));
+        let work = self.rows() / parts.len().max(1) * products / 32;
+        parallel_for(directions * parts.len(), work, |range| {
+            let jobs = (0..directions).flat_map(|direction| parts.clone().map(move |rows| (direction, rows)));
+            jobs.skip(range.start).take(range.len()).for_each(|(direction, rows)| job(direction, rows));
         });
     }
 

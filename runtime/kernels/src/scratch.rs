@@ -160,6 +160,9 @@ pub(crate) fn give(buffer: Aligned) {
 ///
 /// Each thread keeps what it used before; nested calls get different buffers.
 pub(crate) fn with_scratch<R>(len: usize, body: impl FnOnce(&mut [f32]) -> R) -> R {
+    if len == 0 {
+        return body(&mut []);
+    }
     let mut buffer = take(len);
     let result = body(&mut buffer[..len]);
     give(buffer);

@@ -7,6 +7,9 @@
 use core::ops::Range;
 
 #[cfg(feature = "std")]
+use inside::{Guard, Inside};
+
+#[cfg(feature = "std")]
 mod team;
 
 /// Work, in units of about one nanosecond on one core, below which [`parallel_for`] stays on the calling thread: handing
@@ -20,19 +23,14 @@ const SLEEPING_WORK: usize = 20_000;
 #[cfg(feature = "std")]
 mod setting {
     use super::team::Team;
-    use std::sync::{Arc, OnceLock, RwLock};
+    use core::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, PoisonError, RwLock};
 
-    /// The team in use; `None` until it is needed, or when one thread is enough.
-    struct State {
-        threads: usize,
-        team: Option<Arc<Team>>,
-    }
+    /// The number of threads; 0 until somebody asks.
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
 
-    static STATE: OnceLock<RwLock<State>> = OnceLock::new();
-
-    fn state() -> &'static RwLock<State> {
-        STATE.get_or_init(|| RwLock::new(State { threads: default_threads(), team: None }))
-    }
+    /// The team in use, made for [`THREADS`]; `None` until it is needed.
+    static TEAM: RwLock<Option<Arc<Team>>> = RwLock::new(None);
 
     fn default_threads() -> usize {
         let wish = std::env::var("KILN_NUM_THREADS").ok().and_then(|text| text.trim().parse().ok());
@@ -41,62 +39,78 @@ mod setting {
     }
 
     pub fn threads() -> usize {
-        state().read().map_or(1, |state| state.threads)
+        match THREADS.load(Ordering::Relaxed) {
+            0 => {
+                let default = default_threads();
+                // What was set meanwhile stays.
+                THREADS
+                    .compare_exchange(0, default, Ordering::Relaxed, Ordering::Relaxed)
+                    .map_or_else(|set| set, |_| default)
+            }
+            threads => threads,
+        }
     }
 
     pub fn set_threads(threads: usize) {
-        if let Ok(mut state) = state().write()
-            && state.threads != threads
-        {
-            *state = State { threads, team: None };
+        let mut team = TEAM.write().unwrap_or_else(PoisonError::into_inner);
+        if THREADS.swap(threads, Ordering::Relaxed) != threads {
+            *team = None;
         }
     }
 
     /// The team, or `None` when work should stay on the calling thread.
     pub fn team() -> Option<Arc<Team>> {
-        {
-            let state = state().read().ok()?;
-            if state.threads <= 1 {
-                return None;
-            }
-            if let Some(team) = &state.team {
-                return Some(team.clone());
-            }
+        if threads() <= 1 {
+            return None;
         }
-        let mut state = state().write().ok()?;
-        if state.team.is_none() && state.threads > 1 {
+        if let Some(team) = &*TEAM.read().unwrap_or_else(PoisonError::into_inner) {
+            return Some(team.clone());
+        }
+        let mut team = TEAM.write().unwrap_or_else(PoisonError::into_inner);
+        let threads = threads();
+        if team.is_none() && threads > 1 {
             // The calling thread works too.
-            state.team = Some(Arc::new(Team::new(state.threads - 1)));
+            *team = Some(Arc::new(Team::new(threads - 1)));
         }
-        state.team.clone()
+        team.clone()
     }
 }
 
-/// Whether the thread already works on a piece: loops within pieces stay on their thread.
+/// Whether the thread is within a loop already.
 #[cfg(feature = "std")]
 mod inside {
     use core::cell::Cell;
 
-    std::thread_local!(static INSIDE: Cell<bool> = const { Cell::new(false) });
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    pub enum Inside {
+        /// In no loop.
+        Nothing,
+        /// In a loop of one item, which counts as a caller's: loops within may be shared.
+        One,
+        /// Working on a piece of a loop: loops within stay on their thread.
+        Piece,
+    }
 
-    pub fn is() -> bool {
+    std::thread_local!(static INSIDE: Cell<Inside> = const { Cell::new(Inside::Nothing) });
+
+    pub fn what() -> Inside {
         INSIDE.get()
     }
 
     /// Runs the life of a thread that does nothing but work on pieces.
     pub fn always(body: impl FnOnce()) {
-        INSIDE.set(true);
+        INSIDE.set(Inside::Piece);
         body();
     }
 
     /// Says so while it lives.
     pub struct Guard {
-        before: bool,
+        before: Inside,
     }
 
     impl Guard {
-        pub fn enter() -> Self {
-            Self { before: INSIDE.replace(true) }
+        pub fn enter(inside: Inside) -> Self {
+            Self { before: INSIDE.replace(inside) }
         }
     }
 
@@ -123,6 +137,19 @@ pub fn set_threads(threads: usize) {
     let _ = threads;
 }
 
+/// How many threads share a loop that is put up now: one inside of another loop, fewer than [`threads`] while others have loops too. How work is cut
+/// depends on it, never a result.
+pub(crate) fn sharing() -> usize {
+    #[cfg(feature = "std")]
+    return if inside::what() == Inside::Piece {
+        1
+    } else {
+        setting::team().map_or(1, |team| team.sharing())
+    };
+    #[cfg(not(feature = "std"))]
+    1
+}
+
 /// Runs `body` over disjoint ranges that cover `0..len`, on several threads when the work is worth it.
 ///
 /// `work` is the cost of one item in units of about a nanosecond; with less than [`INLINE_WORK`] in all, `body` gets
@@ -143,22 +170,23 @@ fn share_out(len: usize, work: usize, body: &(dyn Fn(Range<usize>) + Sync)) {
     #[cfg(feature = "std")]
     {
         let total = len.saturating_mul(work.max(1));
-        if len > 1
-            && total >= INLINE_WORK
-            && !inside::is()
+        if total >= INLINE_WORK
+            && inside::what() != Inside::Piece
             && let Some(team) = setting::team()
         {
-            let caller = team.call();
-            let _inside = inside::Guard::enter();
-            if caller.helpers() == 0 || (total < SLEEPING_WORK && !caller.finds_some_awake()) {
+            let _caller = (inside::what() == Inside::Nothing).then(|| team.call());
+            let _inside = Guard::enter(if len == 1 { Inside::One } else { Inside::Piece });
+            let threads = team.sharing();
+            if len == 1 || threads == 1 || (total < SLEEPING_WORK && !team.is_awake()) {
                 return body(0..len);
             }
             // A few pieces a thread evens out threads that were late, as long as each piece is worth its hand-over.
-            let (threads, most) = (caller.helpers() + 1, (total / (INLINE_WORK / 2)).max(2));
+            let most = (total / (INLINE_WORK / 2)).max(2);
             let pieces = (threads * 4).min(most).min(len);
             // As many for each, if there is more than one.
             let pieces = if pieces > threads { pieces - pieces % threads } else { pieces };
-            return caller.run(pieces, &|piece| body(len * piece / pieces..len * (piece + 1) / pieces));
+            let piece = |piece| body(len * piece / pieces..len * (piece + 1) / pieces);
+            return team.run(pieces, threads, &piece);
         }
     }
     let _ = work;

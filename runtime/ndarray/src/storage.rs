@@ -91,7 +91,7 @@ impl Buffer {
     }
 
     fn empty() -> Self {
-        Self { block: Block::zeroed(0), len: 0 }
+        Self { block: Block::empty(), len: 0 }
     }
 
     #[inline(never)]
@@ -112,7 +112,7 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        let block = core::mem::replace(&mut self.block, Block::zeroed(0));
+        let block = core::mem::replace(&mut self.block, Block::empty());
         if !block.is_empty() {
             // What the pool refuses is freed after the lock is released.
             let _refused = POOL.with(|pool| pool.give(block));

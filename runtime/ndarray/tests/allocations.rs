@@ -2,7 +2,11 @@
 
 use kiln_ndarray::{NdArray, NdArrayDevice, NdArrayTensor};
 use kiln_tensor::backend::Backend;
-use kiln_tensor::{Activation, BinaryOp, ConvOptions, PoolOp, PoolOptions, ReduceOp, TensorData};
+use kiln_tensor::compose::RnnOperands;
+use kiln_tensor::{
+    Activation, BinaryOp, ConvOptions, PoolOp, PoolOptions, ReduceOp, RnnDirection, RnnKind, RnnOptions,
+    TensorData,
+};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
@@ -104,4 +108,41 @@ fn a_steady_forward_allocates_nothing() {
         B::cat(&[y.clone(), image.clone(), y], 1)
     });
     assert_eq!([conv, separable, linear, pooled, joined], [0; 5]);
+}
+
+/// Recurrent layers of both kinds of weights: those of all gates together, and those of a gate that stand apart.
+#[test]
+fn a_recurrent_layer_allocates_nothing() {
+    kiln_kernels::threads::set_threads(1);
+    let lstm = RnnKind::Lstm { input_forget: false };
+    for kind in
+        [lstm, RnnKind::Gru { linear_before_reset: true }, RnnKind::Gru { linear_before_reset: false }]
+    {
+        let options = RnnOptions {
+            kind,
+            direction: RnnDirection::Bidirectional,
+            hidden_size: 24,
+            activations: kind.activations().repeat(2).into(),
+            clip: None,
+            state_clip: None,
+            batch_first: false,
+        };
+        let rows = kind.gates() * 24;
+        let (weights, recurrent) = (weight(&[2, rows, 16]), weight(&[2, rows, 24]));
+        let (input, bias) = (noise(&[7, 3, 16], 6), noise(&[2, 2 * rows], 7));
+        let layer = allocations(|| {
+            let operands = RnnOperands {
+                input: input.clone(),
+                weight: weights.clone(),
+                recurrent: recurrent.clone(),
+                bias: Some(bias.clone()),
+                sequence_lengths: None,
+                initial_hidden: None,
+                initial_cell: None,
+                peepholes: None,
+            };
+            B::rnn(operands, &options).output
+        });
+        assert_eq!(layer, 0, "{kind:?}");
+    }
 }

@@ -12,7 +12,6 @@ const INLINE: usize = 6;
 
 /// A list of which up to six items lie inline; a longer one lies on the heap. So a tensor of any rank has its dims, and one of a usual rank
 /// allocates none. It reads as a slice, and is written to a record as a `Vec` is.
-#[derive(Clone)]
 pub struct InlineVec<T>(SmallVec<[T; INLINE]>);
 
 /// One size per dim, outermost first.
@@ -84,9 +83,9 @@ impl<T> InlineVec<T> {
     /// Appends the items of a slice.
     pub fn extend_from_slice(&mut self, items: &[T])
     where
-        T: Clone,
+        T: Copy,
     {
-        self.0.extend(items.iter().cloned());
+        self.0.extend_from_slice(items);
     }
 
     /// Puts others in the place of some items.
@@ -95,7 +94,7 @@ impl<T> InlineVec<T> {
     /// When the range is beyond the end.
     pub fn splice(&mut self, range: Range<usize>, items: impl IntoIterator<Item = T>)
     where
-        T: Clone,
+        T: Copy,
     {
         let after = Self::from(&self[range.end..]);
         self.truncate(range.start);
@@ -106,6 +105,13 @@ impl<T> InlineVec<T> {
     /// The items in a list on the heap.
     pub fn into_vec(self) -> Vec<T> {
         self.0.into_vec()
+    }
+}
+
+/// Of items that are copied as they lie: each handle of a tensor has two such lists, and item by item they take as long as small operations.
+impl<T: Copy> Clone for InlineVec<T> {
+    fn clone(&self) -> Self {
+        Self::from(self.as_slice())
     }
 }
 
@@ -187,9 +193,9 @@ impl<T, const N: usize> From<[T; N]> for InlineVec<T> {
     }
 }
 
-impl<T: Clone> From<&[T]> for InlineVec<T> {
+impl<T: Copy> From<&[T]> for InlineVec<T> {
     fn from(items: &[T]) -> Self {
-        items.iter().cloned().collect()
+        Self(SmallVec::from_slice(items))
     }
 }
 

@@ -63,7 +63,7 @@ const ROWS: usize = 4;
 /// A thread has rows of its own, which are where it finds and leaves them in its caches when other operations do likewise; channels where there
 /// are few rows. It computes a strip in all of its rows before the next.
 pub(super) fn for_each_strip(rows: usize, strips: usize, work: usize, body: impl Fn(usize, usize) + Sync) {
-    let threads = threads::threads();
+    let threads = threads::sharing();
     if threads == 1 || rows < ROWS * threads {
         return parallel_for(strips * rows, work, |range| range.for_each(|i| body(i % rows, i / rows)));
     }

@@ -51,7 +51,7 @@ impl ConvShape {
     /// Whether [`pointwise_depthwise`] had better compute this convolution of another's result. That may depend on the number of threads.
     pub fn follows_in_bands(&self, points: &ConvShape) -> bool {
         // Each thread has a range of lines, and computes what it shares with the next.
-        let shared = (threads::threads() - 1) * self.shared_lines();
+        let shared = (threads::sharing() - 1) * self.shared_lines();
         self.is_depthwise_of(points) && 4 * shared <= self.batch * self.windows.input[1]
     }
 
@@ -133,7 +133,7 @@ impl Bands<'_> {
     fn run(&self) {
         let w = &self.shape.windows;
         let (lines, height) = (self.shape.batch * w.output[1], w.output[1]);
-        let ranges = match threads::threads() {
+        let ranges = match threads::sharing() {
             1 => 1,
             threads => {
                 let seen = self.shape.batch * w.input[1];

@@ -170,7 +170,7 @@ pub(super) fn winograd(shape: &ConvShape, x: &[f32], filters: &Filters, end: &En
     filters.check(ic, oc);
     let most = (BLOCK / (PLACES * (ic + oc))).max(SQUARES);
     // As many blocks for each thread, unless there are few squares: each block reads all filters, and transforms them if they are many.
-    let (threads, blocks) = (threads::threads(), squares.count.div_ceil(most));
+    let (threads, blocks) = (threads::sharing(), squares.count.div_ceil(most));
     let even = blocks.next_multiple_of(threads);
     let apart = match filters {
         Filters::Transformed(_) => squares.count / even >= SQUARES / 2,

@@ -69,7 +69,7 @@ impl Product<'_> {
         let (row_panels, col_panels) = (self.m.div_ceil(kernels.rows), self.n.div_ceil(kernels.cols));
         let work = self.work();
         let most = if work < INLINE_WORK { 1 } else { (work / (INLINE_WORK / 2)).max(1) };
-        let wanted = match threads::threads() {
+        let wanted = match threads::sharing() {
             1 => 1,
             threads => (threads * 4).min(most),
         };
@@ -198,7 +198,7 @@ impl Product<'_> {
             // SAFETY: the panels hold `depth` steps of these rows and columns; the part of `C` is this job's own.
             unsafe {
                 kernels.of(height, *width)(&Tile {
-                    count: run.rows.len() / height,
+                    count: run.count,
                     depth: depth.len(),
                     a,
                     a_next: height * depth.len(),

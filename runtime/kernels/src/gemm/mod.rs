@@ -30,7 +30,6 @@ pub(crate) use rows::{FAR, PanelOrder, Rows, RowsProduct, panel_cols, panel_prod
 use crate::scratch::with_scratch;
 use crate::simd::level;
 use crate::threads::{self, SharedMut};
-use alloc::vec::Vec;
 use core::ops::Range;
 use pack::pack_lhs;
 use tile::Kernels;
@@ -198,12 +197,12 @@ pub(crate) fn packed_product(
 ///
 /// A tile of one row sums in an order of its own. So no part's last tile has one row, unless there is one row in all; nor has it where
 /// [`RowsProduct`] shares out rows evenly.
-pub(crate) fn row_parts(m: usize, wanted: usize) -> Vec<Range<usize>> {
+pub(crate) fn row_parts(m: usize, wanted: usize) -> impl ExactSizeIterator<Item = Range<usize>> + Clone {
     let tile = Kernels::current().rows;
     let single = |rows: usize| m > 1 && rows % tile == 1;
     let count = (wanted.max(1)..=m).find(|count| !single(m / count) && !single(m.div_ceil(*count)));
     let count = count.unwrap_or(1);
-    (0..count).map(|i| m * i / count..m * (i + 1) / count).collect()
+    (0..count).map(move |i| m * i / count..m * (i + 1) / count)
 }
 
 /// [`gemm`] after its checks, on several threads or only this one.
@@ -294,7 +293,7 @@ pub fn gemm_batched(
     Matrix { data: &b.data[last_b..], ..b }.check(k, n, "right operand");
     let work = m.saturating_mul(n).saturating_mul(k) / 100 + 1;
     // Large products share out their own work; small ones are the work that is shared out.
-    let split_each = offsets.len() < 2 * threads::threads() && work >= threads::INLINE_WORK;
+    let split_each = offsets.len() < 2 * threads::sharing() && work >= threads::INLINE_WORK;
     let c = SharedMut::new(c);
     let one = |i: usize| {
         let a = Matrix { data: &a.data[offsets[i].0..], ..a };

@@ -99,7 +99,7 @@ impl RowsProduct<'_> {
         self.check();
         // 100 multiply-adds a nanosecond.
         let work = self.m.saturating_mul(n).saturating_mul(k) / 100 + 1;
-        let threads = threads::threads();
+        let threads = threads::sharing();
         let wanted = match threads {
             1 => 1,
             threads => (threads * 4).min((work / (INLINE_WORK / 2)).max(1)),
@@ -212,6 +212,9 @@ impl RowsProduct<'_> {
         let padded = padded_cols(kernels, n);
         let ends = depth.end == k && !self.epilogue.is_empty();
         let panels = cols.len().div_ceil(kernels.cols);
+        let heights = heights(kernels, rows.len());
+        let asking = (heights[0].1 + heights[1].1).min(ASKING);
+        let most = if ends { self.epilogue.tiles_at_once() } else { usize::MAX };
         for i in 0..panels {
             let panel = match self.order {
                 PanelOrder::Forwards => i,
@@ -221,12 +224,10 @@ impl RowsProduct<'_> {
             let count = kernels.cols.min(cols.end - col);
             let width = padded_cols(kernels, count);
             let b = self.b.data[depth.start * padded + col * depth.len()..].as_ptr();
-            let next = self.next_panel(kernels, &cols, &depth, col).filter(|_| width == kernels.cols);
-            let asking = rows.len().div_ceil(kernels.rows).min(ASKING);
-            let next = next.filter(|_| asking > 1);
-            let ahead_step = width.div_ceil(asking);
-            let most = if ends { self.epilogue.tiles_at_once() } else { usize::MAX };
-            for run in runs(rows.start, heights(kernels, rows.len()), next.map_or(0, |_| asking), most) {
+            let next = self.next_panel(kernels, &cols, &depth, col);
+            let next = next.filter(|_| width == kernels.cols && asking > 1);
+            let ahead_step = next.map_or(0, |_| width.div_ceil(asking));
+            for run in runs(rows.start, heights, next.map_or(0, |_| asking), most) {
                 let (row, height) = (run.rows.start, run.height);
                 let ahead = next.filter(|_| run.above < asking);
                 let (tile, offsets) = match (self.a, ahead) {
@@ -239,7 +240,7 @@ impl RowsProduct<'_> {
                 // SAFETY: the rows at `a` and the panel hold `depth` steps; the part of `C` is this job's own.
                 unsafe {
                     tile(&Tile {
-                        count: run.rows.len() / height,
+                        count: run.count,
                         depth: depth.len(),
                         a: a.add((row - rows.start) * a_step),
                         a_next: height * a_step,
@@ -335,7 +336,7 @@ pub(crate) fn panel_product(
         // SAFETY: the operands hold the rows and the panel, as was checked.
         unsafe {
             kernel(&Tile {
-                count: rows.len() / height,
+                count: run.count,
                 depth,
                 a: a.data[rows.start * a.row_stride..].as_ptr(),
                 a_next: height * a.row_stride,

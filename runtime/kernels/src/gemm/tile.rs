@@ -96,6 +96,8 @@ pub(super) struct Run {
     pub rows: Range<usize>,
     /// Rows of a tile.
     pub height: usize,
+    /// How many tiles they are.
+    pub count: usize,
     /// Tiles above them.
     pub above: usize,
 }
@@ -114,7 +116,7 @@ pub(super) fn runs(
             if above < count { (height, count - above) } else { (other, count + others - above) };
         let left = if above < apart { left.min(apart - above) } else { left };
         let tiles = left.min(most);
-        let run = Run { rows: row..row + tiles * height, height, above };
+        let run = Run { rows: row..row + tiles * height, height, count: tiles, above };
         (row, above) = (run.rows.end, above + tiles);
         (tiles > 0).then_some(run)
     })

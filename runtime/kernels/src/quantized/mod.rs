@@ -104,7 +104,7 @@ impl Product<'_> {
             return;
         }
         let work = self.rows.saturating_mul(n).saturating_mul(k) / PER_NANOSECOND + self.rows * n / 8 + 1;
-        let wanted = match threads::threads() {
+        let wanted = match threads::sharing() {
             1 => 1,
             threads => (threads * 2).min((work / (INLINE_WORK / 2)).max(1)),
         };

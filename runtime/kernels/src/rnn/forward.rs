@@ -2,8 +2,8 @@
 
 use super::{Layer, input_parts, recurrent_parts};
 use crate::gemm::{self, Bias, Epilogue, Lhs, Matrix, PackedRhs, PanelOrder, Rhs};
+use crate::scratch::with_scratch;
 use crate::threads::{SharedMut, parallel_for};
-use alloc::vec::Vec;
 use core::ops::Range;
 use kiln_types::RnnKind;
 
@@ -65,16 +65,21 @@ impl Layer<'_> {
             let bias = bias.map(|bias| bias[direction * 2 * all..][..2 * all].split_at(all));
             // The bias of what the reset gate is multiplied with stays apart.
             let joined = if reset_after { 2 * hidden } else { all };
-            let sums: Option<Vec<f32>> = bias
-                .map(|(w, r)| (0..all).map(|at| if at < joined { w[at] + r[at] } else { w[at] }).collect());
-            for (part, weight) in parts.iter().zip(weight) {
-                let columns = part.gate * hidden..(part.gate + part.count) * hidden;
-                let bias = sums.as_ref().map_or(Bias::None, |sums| Bias::PerColumn(&sums[columns.clone()]));
-                let epilogue = Epilogue { bias, ..Epilogue::default() };
-                let x = Lhs::Plain(Matrix::row_major(input, size));
-                let to = &mut gates[part.place * hidden..];
-                gemm::gemm(rows, columns.len(), size, x, *weight, to, width, &epilogue);
-            }
+            with_scratch(all, |sums| {
+                if let Some((w, r)) = bias {
+                    for (at, sum) in sums.iter_mut().enumerate() {
+                        *sum = if at < joined { w[at] + r[at] } else { w[at] };
+                    }
+                }
+                for (part, weight) in parts.iter().zip(weight) {
+                    let columns = part.gate * hidden..(part.gate + part.count) * hidden;
+                    let bias = bias.map_or(Bias::None, |_| Bias::PerColumn(&sums[columns.clone()]));
+                    let epilogue = Epilogue { bias, ..Epilogue::default() };
+                    let x = Lhs::Plain(Matrix::row_major(input, size));
+                    let to = &mut gates[part.place * hidden..];
+                    gemm::gemm(rows, columns.len(), size, x, *weight, to, width, &epilogue);
+                }
+            });
             if reset_after {
                 let bias = bias.map(|(_, r)| &r[2 * hidden..]);
                 for row in gates.chunks_exact_mut(width) {
@@ -161,20 +166,23 @@ impl Layer<'_> {
         self.add_product(h, recurrent[0], order, &mut gates[parts[0].place * hidden..]);
         let gates = SharedMut::new(gates);
         if let [_, candidate] = parts {
-            let mut reset = alloc::vec![0.0; count * hidden];
-            let shared_reset = SharedMut::new(&mut reset);
-            parallel_for(count, self.cell_work(), |some| {
-                for row in some.filter(|row| self.counts(rows.start + row, step)) {
-                    // SAFETY: each row is written by one piece.
-                    let (gates, reset) = unsafe {
-                        (gates.slice(row * width..(row + 1) * width), shared_reset.slice(state(row, 1)))
-                    };
-                    cell.reset(gates, &h[state(row, 1)], reset);
-                }
+            with_scratch(count * hidden, |reset| {
+                // Of rows that do not count the product is not read, but it is computed.
+                reset.fill(0.0);
+                let shared_reset = SharedMut::new(reset);
+                parallel_for(count, self.cell_work(), |some| {
+                    for row in some.filter(|row| self.counts(rows.start + row, step)) {
+                        // SAFETY: each row is written by one piece.
+                        let (gates, reset) = unsafe {
+                            (gates.slice(row * width..(row + 1) * width), shared_reset.slice(state(row, 1)))
+                        };
+                        cell.reset(gates, &h[state(row, 1)], reset);
+                    }
+                });
+                // SAFETY: the pieces are done.
+                let gates = unsafe { gates.slice(candidate.place * hidden..gates.len()) };
+                self.add_product(reset, recurrent[1], order, gates);
             });
-            // SAFETY: the pieces are done.
-            let gates = unsafe { gates.slice(candidate.place * hidden..gates.len()) };
-            self.add_product(&reset, recurrent[1], order, gates);
         }
         let (h, c) = (SharedMut::new(h), SharedMut::new(c));
         parallel_for(count, self.cell_work(), |some| {

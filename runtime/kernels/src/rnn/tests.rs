@@ -287,7 +287,7 @@ fn layers_equal_onnx_equations_and_their_differences() {
 /// Not a bit depends on how many threads there are, whatever they share out: directions, rows, or, when rows are few, products.
 #[test]
 fn results_do_not_depend_on_the_number_of_threads() {
-    let before = threads();
+    let before = crate::threads::threads();
     for kind in KINDS {
         for (direction, batch, hidden) in [
             (RnnDirection::Forward, 29, 48),

@@ -87,11 +87,8 @@ impl State {
     }
 }
 
-/// A loop of a caller, as long as it lasts.
-pub(super) struct Caller<'a> {
-    team: &'a Team,
-    helpers: usize,
-}
+/// A caller that has a loop, as long as it lasts.
+pub(super) struct Caller<'a>(&'a Team);
 
 /// A loop that is shared.
 struct Job {
@@ -250,8 +247,13 @@ impl Team {
     }
 
     /// Whether some thread of the team works or looks out for work.
-    fn is_awake(&self) -> bool {
+    pub fn is_awake(&self) -> bool {
         self.board.idle.load(Ordering::Relaxed) < self.helpers
+    }
+
+    /// Threads that share a loop as things are: its caller and those of the team that do not rest.
+    pub fn sharing(&self) -> usize {
+        1 + self.helpers.saturating_sub(self.board.other_callers())
     }
 
     /// Counts in a caller that has a loop.
@@ -265,10 +267,14 @@ impl Team {
             load - (load - callers * ONE).div_ceil(16)
         };
         self.board.load.store(load, Ordering::Relaxed);
-        Caller { team: self, helpers: self.helpers.saturating_sub(self.board.other_callers()) }
+        Caller(self)
     }
 
-    fn run(&self, pieces: usize, threads: usize, body: &(dyn Fn(usize) + Sync)) {
+    /// Calls `body` once with each number below `pieces`, here and on the team's threads, so many in all; returns when all are done.
+    ///
+    /// # Panics
+    /// When a call of `body` does.
+    pub fn run(&self, pieces: usize, threads: usize, body: &(dyn Fn(usize) + Sync)) {
         let body: *const (dyn Fn(usize) + Sync) = body;
         // SAFETY: only the lifetime changes; this function returns after the last use of the body.
         let body = unsafe {
@@ -308,29 +314,9 @@ impl Team {
     }
 }
 
-impl Caller<'_> {
-    /// Threads beside this one that there are for its loop.
-    pub fn helpers(&self) -> usize {
-        self.helpers
-    }
-
-    /// Whether some thread of the team works or looks out for work.
-    pub fn finds_some_awake(&self) -> bool {
-        self.team.is_awake()
-    }
-
-    /// Calls `body` once with each number below `pieces`, here and on the team's threads; returns when all are done.
-    ///
-    /// # Panics
-    /// When a call of `body` does.
-    pub fn run(&self, pieces: usize, body: &(dyn Fn(usize) + Sync)) {
-        self.team.run(pieces, self.helpers + 1, body);
-    }
-}
-
 impl Drop for Caller<'_> {
     fn drop(&mut self) {
-        self.team.board.callers.fetch_sub(1, Ordering::Relaxed);
+        self.0.board.callers.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -351,10 +337,17 @@ mod tests {
     /// As many loops as change what the team takes for usual.
     const LOOPS: usize = 60;
 
+    /// Threads that share another loop.
+    fn sharing(team: &Team) -> usize {
+        let _caller = team.call();
+        team.sharing()
+    }
+
     /// Whether a thread of the team takes the second piece while the first waits for it.
-    fn helps(caller: &Caller<'_>) -> bool {
+    fn helps(team: &Team) -> bool {
         let (came, saw) = (AtomicBool::new(false), AtomicBool::new(false));
-        caller.run(2, &|piece| {
+        let _caller = team.call();
+        team.run(2, team.sharing(), &|piece| {
             if piece == 1 {
                 return came.store(true, Ordering::Relaxed);
             }
@@ -370,21 +363,21 @@ mod tests {
     #[test]
     fn threads_rest_while_there_are_callers_enough() {
         let team = Team::new(2);
-        assert_eq!(team.call().helpers(), 2);
-        assert!(helps(&team.call()));
+        assert_eq!(sharing(&team), 3);
+        assert!(helps(&team));
 
         let others = [team.call(), team.call()];
         (0..LOOPS).for_each(|_| drop(team.call()));
-        assert_eq!(team.call().helpers(), 0, "three callers are as many as the team");
+        assert_eq!(sharing(&team), 1, "three callers are as many as the team");
         let [one, other] = others;
         drop(other);
         (0..LOOPS).for_each(|_| drop(team.call()));
-        assert_eq!(team.call().helpers(), 1);
+        assert_eq!(sharing(&team), 2);
 
         // Whoever rested comes back.
         drop(one);
         (0..LOOPS).for_each(|_| drop(team.call()));
-        assert!(helps(&team.call()));
+        assert!(helps(&team));
     }
 
     #[test]
@@ -397,7 +390,7 @@ mod tests {
             for _ in 0..8 {
                 drop(team.call());
             }
-            assert_eq!(team.call().helpers(), 1);
+            assert_eq!(sharing(&team), 2);
         }
     }
 }

@@ -26,7 +26,7 @@ pub(crate) fn matmul(lhs: NdArrayTensor, rhs: NdArrayTensor) -> NdArrayTensor {
     if compute_dtype(lhs.dtype()) == DType::F32 && rhs.dims()[..lead].iter().all(|&dim| dim == 1) {
         // All left matrices under each other, against one right matrix.
         let rhs = copy::reshape(rhs, [k, n].into());
-        return rows_times(lhs, &rhs, None, None, shape);
+        return rows_times(&lhs, &rhs, None, None, shape);
     }
     widened2(lhs, rhs, |lhs, rhs| match lhs.dtype() {
         DType::F32 => batched(lhs, rhs, batch, shape),
@@ -46,25 +46,31 @@ pub(crate) fn linear(
         Some(last) if weight.dims().len() == 2 && *last == weight.dims()[0] => *last = weight.dims()[1],
         _ => panic!("linear: x is {shape} and weight is {}", weight.shape()),
     }
-    rows_times(x, &weight, bias, activation, shape)
+    rows_times(&x, &weight, bias.as_ref(), activation, shape)
 }
 
 /// All rows of `x` (its last dim) times a `[k, n]` matrix, with what follows, in a shape that holds `[rows, n]` and in the dtype of `x`.
 fn rows_times(
-    x: NdArrayTensor,
+    x: &NdArrayTensor,
     weight: &NdArrayTensor,
-    bias: Option<NdArrayTensor>,
+    bias: Option<&NdArrayTensor>,
     activation: Option<Activation>,
     shape: Shape,
 ) -> NdArrayTensor {
     let dtype = x.dtype();
     let &[k, n] = weight.dims() else { panic!("linear: weight is {}", weight.shape()) };
     let rows = x.dims().iter().rev().skip(1).product::<usize>();
-    let x = as_matrix(cast::cast(x, DType::F32), rows, k);
-    let bias = bias.map(|bias| cast::cast(bias, DType::F32).into_contiguous());
+    // Mostly both are there as they are wanted: small products would take as long to hand them around.
+    let as_wanted = |x: &NdArrayTensor| x.dtype() == DType::F32 && x.layout().is_contiguous();
+    let made_x = (!as_wanted(x)).then(|| as_matrix(cast::cast(x.clone(), DType::F32), rows, k));
+    let made_bias = bias.filter(|bias| !as_wanted(bias));
+    let made_bias = made_bias.map(|bias| cast::cast(bias.clone(), DType::F32).into_contiguous());
+    let bias = made_bias.as_ref().or(bias);
     if Precision::current() == Precision::Bf16 {
-        return cast::cast(rounded_rows_times(x, weight, bias.as_ref(), activation, shape), dtype);
+        let x = made_x.unwrap_or_else(|| as_matrix(x.clone(), rows, k));
+        return cast::cast(rounded_rows_times(x, weight, bias, activation, shape), dtype);
     }
+    let lhs = made_x.as_ref().map_or_else(|| Matrix::row_major(x.slice(), k), matrix);
     let packed = packed_rhs(weight);
     let plain = match packed {
         Some(_) => None,
@@ -76,9 +82,9 @@ fn rows_times(
             (None, Some(plain)) => Rhs::Plain(matrix(plain)),
             (None, None) => return,
         };
-        let bias = bias.as_ref().map_or(Bias::None, |bias| Bias::PerColumn(bias.slice()));
+        let bias = bias.map_or(Bias::None, |bias| Bias::PerColumn(bias.slice()));
         let epilogue = Epilogue { bias, residual: None, activation };
-        gemm::gemm(rows, n, k, Lhs::Plain(matrix(&x)), rhs, out, n, &epilogue);
+        gemm::gemm(rows, n, k, Lhs::Plain(lhs), rhs, out, n, &epilogue);
     });
     cast::cast(y, dtype)
 }

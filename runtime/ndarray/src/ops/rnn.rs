@@ -6,11 +6,12 @@ use crate::ops::cast;
 use crate::ops::matmul::{matrix, packed_rhs};
 use crate::storage::Buffer;
 use crate::tensor::NdArrayTensor;
-use alloc::{sync::Arc, vec::Vec};
+use alloc::sync::Arc;
 use kiln_kernels::gemm::{PackedRhs, Rhs};
 use kiln_kernels::rnn::{self, Kept, Layer, Part};
 use kiln_tensor::backend::{Layout, Primitive};
 use kiln_tensor::{DType, RnnKind, RnnOptions};
+use smallvec::SmallVec;
 
 /// The operands; see [`kiln_tensor::compose::RnnOperands`].
 pub(crate) struct Operands {
@@ -157,8 +158,11 @@ impl Weight {
     }
 }
 
+/// One of each part of each direction: two directions of two parts are the most there are.
+type Parts<T> = SmallVec<[T; 4]>;
+
 /// The packed ones.
-fn packed(weights: &[Weight]) -> Vec<&PackedRhs> {
+fn packed(weights: &[Weight]) -> Parts<&PackedRhs> {
     let packed = |weight| match Weight::rhs(weight) {
         Rhs::Packed(packed) => Some(packed),
         Rhs::Plain(_) => None,
@@ -172,7 +176,7 @@ fn parts(
     parts: &[Part],
     options: &RnnOptions,
     of: impl Fn(NdArrayTensor) -> Weight,
-) -> Vec<Weight> {
+) -> Parts<Weight> {
     // Strides that a matrix cannot have would be copied for every part.
     let backwards = weight.layout().strides.iter().any(|&stride| stride < 0);
     let weight = if backwards { weight.clone().into_contiguous() } else { weight.clone() };
@@ -230,7 +234,7 @@ fn run(operands: &Operands, options: &RnnOptions, training: bool) -> (Outputs, O
     let mut c = state(operands.initial_cell.as_ref().filter(|_| is_lstm), options, last_cell);
     let mut kept = training.then(|| (fresh(&each), fresh(each_cell)));
 
-    let rhs: Vec<Rhs<'_>> = weight.iter().map(Weight::rhs).collect();
+    let rhs: Parts<Rhs<'_>> = weight.iter().map(Weight::rhs).collect();
     layer.project(given.input.slice(), size, &rhs, bias.as_ref().map(NdArrayTensor::slice), gates.as_mut());
     layer.forward(
         &packed(&recurrent),

@@ -122,7 +122,7 @@ pub(in crate::conv) fn winograd_rounded(
         "the weights were packed for another convolution"
     );
     let squares = Squares::of(shape, SIDE);
-    let (count, threads) = (squares.count, threads::threads());
+    let (count, threads) = (squares.count, threads::sharing());
     let most = (BLOCK / (PLACES * row_step(ic))).clamp(WHOLE, MOST);
     let blocks = count.div_ceil(most);
     let apart = threads == 1 || count / threads >= SQUARES;

@@ -78,7 +78,7 @@ pub fn gemm_bf16_batched(
     Matrix { data: &a.data[last_a..], ..a }.check(m, k, "left operand");
     Matrix { data: &b.data[last_b..], ..b }.check(k, n, "right operand");
     let work = m.saturating_mul(n).saturating_mul(k) / product::PER_NANOSECOND + k * n / 8 + 1;
-    let split_each = offsets.len() < 2 * threads::threads() && work >= threads::INLINE_WORK;
+    let split_each = offsets.len() < 2 * threads::sharing() && work >= threads::INLINE_WORK;
     let c = SharedMut::new(c);
     let epilogue = Epilogue::default();
     let one = |i: usize| {

@@ -125,7 +125,7 @@ impl Bf16Product<'_> {
             return;
         }
         let work = self.m.saturating_mul(n).saturating_mul(k) / PER_NANOSECOND + self.m * n / 16 + 1;
-        let wanted = match threads::threads() {
+        let wanted = match threads::sharing() {
             1 => 1,
             threads => (threads * 2).min((work / (INLINE_WORK / 2)).max(1)),
         };
