@@ -27,6 +27,7 @@ mod rows;
 mod storage;
 mod sync;
 mod tensor;
+mod view;
 
 pub use backend::{NdArray, NdArrayDevice};
 pub use kiln_kernels::threads::{set_threads, threads};

@@ -2,6 +2,7 @@
 
 use crate::ops::{Pointwise, copy};
 use crate::storage::{Buffer, Memory, SharedStorage};
+use crate::view::View;
 use alloc::sync::Arc;
 use bytemuck::Pod;
 use core::fmt;
@@ -18,7 +19,7 @@ const MOST_COPIED: usize = 16 << 10;
 #[derive(Clone)]
 pub struct NdArrayTensor {
     storage: SharedStorage,
-    layout: Layout,
+    layout: View,
     dtype: DType,
 }
 
@@ -51,13 +52,13 @@ impl NdArrayTensor {
     #[inline(never)]
     pub(crate) fn from_buffer(buffer: Buffer, shape: Shape, dtype: DType) -> Self {
         let storage = SharedStorage::new(Memory::Owned(buffer));
-        Self { storage, layout: Layout::contiguous(shape), dtype }
+        Self { storage, layout: View::contiguous(shape), dtype }
     }
 
     /// A row-major tensor that a convolution computes when somebody reads it.
     pub(crate) fn deferred(work: Pointwise, shape: Shape) -> Self {
         let storage = SharedStorage::deferred(work);
-        Self { storage, layout: Layout::contiguous(shape), dtype: DType::F32 }
+        Self { storage, layout: View::contiguous(shape), dtype: DType::F32 }
     }
 
     /// The convolution that would compute this tensor, if nobody else can read it and the convolution is wanted; otherwise the tensor.
@@ -110,7 +111,7 @@ impl NdArrayTensor {
             return Self::from_buffer(buffer, shape, dtype);
         }
         let storage = SharedStorage::new(Memory::Shared(bytes));
-        Self { storage, layout: Layout::contiguous(shape), dtype }
+        Self { storage, layout: View::contiguous(shape), dtype }
     }
 
     /// The elements as data; takes the memory over when nobody else holds it.
@@ -121,7 +122,7 @@ impl NdArrayTensor {
             Some(storage) => storage.take_bytes(),
             None => Bytes::from_vec(tensor.storage.slice::<u8>()[range.clone()].to_vec()),
         };
-        let (shape, dtype) = (tensor.layout.shape.dims, tensor.dtype);
+        let (shape, dtype) = (core::mem::take(&mut tensor.layout.shape.dims), tensor.dtype);
         let bytes = if bytes.len() == range.len() { bytes } else { bytes.slice(range).unwrap_or_default() };
         TensorData { bytes, shape: shape.into_vec(), dtype }
     }
@@ -152,19 +153,20 @@ impl NdArrayTensor {
     }
 
     /// The same storage through another layout.
-    pub(crate) fn with_layout(self, layout: Layout) -> Self {
-        Self { layout, ..self }
+    pub(crate) fn with_layout(mut self, layout: Layout) -> Self {
+        *self.layout = layout;
+        self
     }
 
     /// The same storage through what a function makes of the layout.
-    pub(crate) fn map_layout(self, change: impl FnOnce(Layout) -> Layout) -> Self {
-        Self { layout: change(self.layout), ..self }
+    pub(crate) fn map_layout(mut self, change: impl FnOnce(Layout) -> Layout) -> Self {
+        self.layout.change(change);
+        self
     }
 
     /// Changes the layout through which the storage is seen.
     pub(crate) fn change_layout(&mut self, change: impl FnOnce(Layout) -> Layout) {
-        let layout = core::mem::replace(&mut self.layout, Layout::contiguous(Shape::default()));
-        self.layout = change(layout);
+        self.layout.change(change);
     }
 
     /// The same bytes as another dtype of equal size.

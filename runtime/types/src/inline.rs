@@ -113,6 +113,14 @@ impl<T: Copy> Clone for InlineVec<T> {
     fn clone(&self) -> Self {
         Self::from(self.as_slice())
     }
+
+    fn clone_from(&mut self, other: &Self) {
+        if self.len() != other.len() {
+            *self = other.clone();
+        } else {
+            self.copy_from_slice(other);
+        }
+    }
 }
 
 impl<T> Default for InlineVec<T> {
@@ -290,6 +298,11 @@ mod tests {
             assert_eq!((list.remove(0), &list), (7, &Dims::from(&want[..])));
             list.retain(|item| item % 2 == 1);
             assert_eq!(list, want.iter().copied().filter(|item| item % 2 == 1).collect::<Vec<_>>());
+        }
+        let mut copy = Dims::from([1, 2]);
+        for other in [Dims::from([3, 4]), (0..9).collect(), Dims::new()] {
+            copy.clone_from(&other);
+            assert_eq!(copy, other);
         }
         assert_eq!(Dims::repeat(3, 2), [3, 3]);
         assert_eq!(Dims::repeated(&[3, 1], 2), [3, 1, 3, 1]);

@@ -99,6 +99,9 @@ impl RowsProduct<'_> {
         self.check();
         // 100 multiply-adds a nanosecond.
         let work = self.m.saturating_mul(n).saturating_mul(k) / 100 + 1;
+        if work < INLINE_WORK {
+            return self.block(&kernels, 0..self.m, 0..n);
+        }
         let threads = threads::sharing();
         let wanted = match threads {
             1 => 1,

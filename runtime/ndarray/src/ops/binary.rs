@@ -59,6 +59,10 @@ fn single(op: BinaryOp, lhs: NdArrayTensor, rhs: NdArrayTensor) -> NdArrayTensor
     if f32::binary(op).is_none() {
         panic!("{}: not defined for f32", op.name());
     }
+    let [a, b] = [lhs.layout(), rhs.layout()];
+    if a.shape == b.shape && a.is_contiguous() && b.is_contiguous() {
+        return side_by_side(op, lhs, rhs);
+    }
     let shape = broadcast_shape(&lhs, &rhs, op.name());
     let (mut lhs, mut rhs) = (forward(lhs), forward(rhs));
     for swapped in [false, true] {
@@ -78,6 +82,25 @@ fn single(op: BinaryOp, lhs: NdArrayTensor, rhs: NdArrayTensor) -> NdArrayTensor
     NdArrayTensor::build(shape, DType::F32, |out| {
         let lhs = Strided { data: from_first(&lhs), strides: &lhs_strides };
         let rhs = Strided { data: from_first(&rhs), strides: &rhs_strides };
+        elementwise::binary(op, &dims, lhs, rhs, out);
+    })
+}
+
+/// f32 of one shape, both row-major without gaps.
+fn side_by_side(op: BinaryOp, mut lhs: NdArrayTensor, mut rhs: NdArrayTensor) -> NdArrayTensor {
+    let (dims, strides) = ([lhs.len()], [1]);
+    for swapped in [false, true] {
+        let (into, other) = if swapped { (&mut rhs, &lhs) } else { (&mut lhs, &rhs) };
+        if into.is_writable() {
+            let other = Strided { data: other.slice(), strides: &strides };
+            if let Some(elements) = into.slice_mut() {
+                elementwise::binary_in_place(op, &dims, elements, other, swapped);
+            }
+            return if swapped { rhs } else { lhs };
+        }
+    }
+    NdArrayTensor::build(lhs.shape(), DType::F32, |out| {
+        let [lhs, rhs] = [&lhs, &rhs].map(|x| Strided { data: x.slice(), strides: &strides });
         elementwise::binary(op, &dims, lhs, rhs, out);
     })
 }
