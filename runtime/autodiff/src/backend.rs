@@ -13,8 +13,8 @@ use kiln_tensor::backend::{AutodiffBackend, Backend, ExecutionError, Primitive, 
 use kiln_tensor::compose::{self, BatchNormTrained, CrossEntropyOptions, Quantized, RnnOperands, RnnOutput};
 use kiln_tensor::{
     Activation, ArgReduceOp, AttentionOptions, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions,
-    CumulativeOp, DType, Distribution, Expression, InterpolateOptions, PadMode, PoolOp, PoolOptions,
-    ReduceOp, RnnOptions, Scalar, ScatterOp, Shape, TensorData, UnaryOp,
+    CumulativeOp, DType, Distribution, Expression, InlineVec, InterpolateOptions, PadMode, PoolOp,
+    PoolOptions, ReduceOp, RnnOptions, Scalar, ScatterOp, Shape, TensorData, UnaryOp,
 };
 
 /// A backend with gradients: computes on `B`, and records what tracked tensors are used for.
@@ -182,7 +182,11 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
         rules::elementwise::activation::<B, C>(activation, tensor)
     }
 
-    fn elementwise(expression: &Expression, operands: Vec<T<B>>, parameters: &[Scalar]) -> Vec<T<B>> {
+    fn elementwise(
+        expression: &Expression,
+        operands: InlineVec<T<B>>,
+        parameters: &[Scalar],
+    ) -> InlineVec<T<B>> {
         rules::elementwise::elementwise::<B, C>(expression, operands, parameters)
     }
 

@@ -173,7 +173,7 @@ fn step<B: Backend>(theta: B::Primitive, gradient: B::Primitive, average: B::Pri
         Step::Binary(BinaryOp::Sub, 0, 5),
     ]);
     program.outputs = vec![6, 5];
-    let results = B::elementwise(&program, vec![theta, gradient, average], &[Scalar::Float(0.5)]);
+    let results = B::elementwise(&program, [theta, gradient, average].into(), &[Scalar::Float(0.5)]);
     results.try_into().unwrap_or_else(|_| panic!("two results"))
 }
 

@@ -22,8 +22,8 @@ use kiln_tensor::compose::{
 };
 use kiln_tensor::{
     Activation, ArgReduceOp, AttentionOptions, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions,
-    CumulativeOp, DType, Distribution, Element, Expression, PoolOp, PoolOptions, ReduceOp, RnnOptions,
-    Scalar, ScatterOp, Shape, Step, TensorData, UnaryOp,
+    CumulativeOp, DType, Distribution, Element, Expression, InlineVec, PoolOp, PoolOptions, ReduceOp,
+    RnnOptions, Scalar, ScatterOp, Shape, Step, TensorData, UnaryOp,
 };
 
 /// The backend on a kind of GPU; `F` and `I` are the dtypes that float and int tensors get by default.
@@ -264,12 +264,16 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
         step(Step::Activation(activation, 0), [tensor], &[])
     }
 
-    fn elementwise(expression: &Expression, operands: Vec<T<R>>, parameters: &[Scalar]) -> Vec<T<R>> {
+    fn elementwise(
+        expression: &Expression,
+        operands: InlineVec<T<R>>,
+        parameters: &[Scalar],
+    ) -> InlineVec<T<R>> {
         let buffers = operands.len() + expression.outputs.len().max(1);
         if operands.first().is_some_and(|first| buffers > R::limits(&first.device).bindings) {
             return compose::elementwise::<Self>(expression, operands, parameters);
         }
-        elementwise::consume(expression, operands, parameters)
+        elementwise::consume(expression, operands.into_vec(), parameters).into()
     }
 
     fn reshape(tensor: T<R>, shape: Shape) -> T<R> {

@@ -137,7 +137,7 @@ fn resnet50() -> impl Fn() -> T {
                 Some(shortcut) => shortcut.forward(x),
                 None => x,
             };
-            x = B::elementwise(&expression, vec![y, x_], &[]).swap_remove(0);
+            x = B::elementwise(&expression, [y, x_].into(), &[]).remove(0);
         }
         let x = B::reduce(ReduceOp::Mean, x, &[2, 3]);
         head.forward(B::reshape(x, [1, 2048].into()), None)

@@ -2,22 +2,24 @@
 
 use crate::ops;
 use crate::ops::conv::End;
+use crate::ops::program::Prepared;
 use crate::order::into_one_order;
 use crate::tensor::NdArrayTensor;
-use alloc::{string::String, vec::Vec};
+use alloc::string::String;
 use core::fmt::Debug;
 use core::marker::PhantomData;
 use kiln_kernels::attention::gradient_serves;
 use kiln_kernels::softmax::SoftmaxKind;
-use kiln_tensor::backend::{Backend, DeviceId, DeviceOps, ExecutionError, Primitive, SliceRange};
+use kiln_tensor::backend::{Backend, DeviceId, DeviceOps, ExecutionError, Layout, Primitive, SliceRange};
 use kiln_tensor::compose::{
     self, AttentionGradients, AttentionTrained, BatchNormTrained, CrossEntropyOptions, CrossEntropyTrained,
     NormGradients, Quantized, RnnGradients, RnnOperands, RnnOutput, RnnStates, RnnTrained,
 };
 use kiln_tensor::{
     Activation, ArgReduceOp, AttentionOptions, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions,
-    CoordinateTransform, CumulativeOp, DType, Distribution, Element, Expression, InterpolateOptions, PoolOp,
-    PoolOptions, ReduceOp, RnnOptions, Scalar, ScatterOp, Shape, Step, TensorData, UnaryOp,
+    CoordinateTransform, CumulativeOp, DType, Distribution, Element, Expression, InlineVec,
+    InterpolateOptions, PoolOp, PoolOptions, ReduceOp, RnnOptions, Scalar, ScatterOp, Shape, Step,
+    TensorData, UnaryOp,
 };
 
 /// The CPU backend; `E` and `I` are the dtypes that float and int tensors get by default.
@@ -316,20 +318,20 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
 
     fn elementwise(
         expression: &Expression,
-        mut operands: Vec<NdArrayTensor>,
+        mut operands: InlineVec<NdArrayTensor>,
         parameters: &[Scalar],
-    ) -> Vec<NdArrayTensor> {
+    ) -> InlineVec<NdArrayTensor> {
         // Positions are counted along the dims as they are.
         let counts = expression.steps.iter().any(|step| matches!(step, Step::Iota(..)));
         let moved = !counts && into_one_order(&mut operands);
-        let results = match ops::program::elementwise(expression, operands, parameters) {
-            Ok(results) => results,
-            Err(operands) => compose::elementwise::<Self>(expression, operands, parameters),
+        let mut results = match Prepared::of(expression, &operands, parameters) {
+            Some(program) => program.run(operands),
+            None => compose::elementwise::<Self>(expression, operands, parameters),
         };
-        if !moved {
-            return results;
+        if moved {
+            results.iter_mut().for_each(|result| result.change_layout(Layout::into_channels_first));
         }
-        results.into_iter().map(NdArrayTensor::channels_first).collect()
+        results
     }
 
     fn linear(

@@ -90,7 +90,7 @@ impl Buffer {
         )
     }
 
-    fn empty() -> Self {
+    pub(crate) fn empty() -> Self {
         Self { block: Block::empty(), len: 0 }
     }
 

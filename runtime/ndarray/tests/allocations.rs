@@ -5,7 +5,7 @@ use kiln_tensor::backend::Backend;
 use kiln_tensor::compose::RnnOperands;
 use kiln_tensor::{
     Activation, BinaryOp, ConvOptions, PoolOp, PoolOptions, ReduceOp, RnnDirection, RnnKind, RnnOptions,
-    TensorData,
+    Tensor, TensorData, Traced, elementwise, elementwise_all,
 };
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -65,7 +65,7 @@ fn weight(dims: &[usize]) -> NdArrayTensor {
 }
 
 /// Allocations of the fourth run.
-fn allocations(forward: impl Fn() -> NdArrayTensor) -> usize {
+fn allocations<R>(forward: impl Fn() -> R) -> usize {
     (0..3).for_each(|_| drop(forward()));
     ALLOCATIONS.set(0);
     drop(forward());
@@ -145,4 +145,48 @@ fn a_recurrent_layer_allocates_nothing() {
         });
         assert_eq!(layer, 0, "{kind:?}");
     }
+}
+
+/// Neither its recording nor what the kernel needs to know of it.
+#[test]
+fn a_steady_program_allocates_nothing() {
+    kiln_kernels::threads::set_threads(1);
+    let images = |dims: [usize; 4], seed| Tensor::<B, 4>::from_backend(noise(&dims, seed));
+    let (image, channels) = (images([2, 8, 7, 7], 1), images([1, 8, 1, 1], 2));
+    let broadcast = allocations(|| {
+        elementwise([image.clone(), channels.clone()], |[image, scale]| (image * scale + 1.0).sqrt() - 0.5)
+    });
+    let parameter = allocations(|| {
+        elementwise([image.clone()], |[x]| {
+            x.clone() - x.activation(Activation::Silu) * Traced::parameter(0.1)
+        })
+    });
+    let (gradient, momentum, average) =
+        (images([2, 8, 7, 7], 3), images([2, 8, 7, 7], 4), images([2, 8, 7, 7], 5));
+    let several = allocations(|| {
+        let operands = [&image, &gradient, &momentum, &average].map(Tensor::clone);
+        elementwise_all(operands, |[x, gradient, momentum, average]| {
+            let momentum = momentum * 0.9 + gradient.clone() * 0.1;
+            let average = average * 0.99 + gradient.clone() * gradient * 0.01;
+            let step = momentum.clone() / (average.clone().abs().sqrt() + 1e-8);
+            [x - step * Traced::parameter(0.01), momentum, average]
+        })
+    });
+    // The second runs in the first one's result, and so does the third, beside an operand of another shape.
+    let in_place = allocations(|| {
+        let x = elementwise([image.clone()], |[x]| x.clone() * x + 1.0);
+        let x = elementwise([x], |[x]| x.clone().exp() / (x + 1.0));
+        elementwise([channels.clone(), x], |[scale, x]| scale * x - 1.0)
+    });
+    // Its channels lie last.
+    let (filters, same) = (weight(&[8, 8, 3, 3]), ConvOptions::new([1; 2], [1; 2], [1; 2], 1));
+    let convolved = allocations(|| {
+        let y = B::conv(image.clone().into_backend(), filters.clone(), None, &same);
+        elementwise([Tensor::<B, 4>::from_backend(y), image.clone()], |[y, x]| y.clone() * y + x)
+    });
+    // Sixty steps.
+    let long = allocations(|| {
+        elementwise([image.clone()], |[x]| (0..15).fold(x, |sum, n| sum * 0.5 + f64::from(n)))
+    });
+    assert_eq!([broadcast, parameter, several, in_place, convolved, long], [0; 6]);
 }

@@ -10,8 +10,8 @@ use kiln_tensor::compose::{
 };
 use kiln_tensor::{
     Activation, ArgReduceOp, AttentionOptions, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions,
-    CumulativeOp, DType, Distribution, Expression, InterpolateOptions, PadMode, PoolOp, PoolOptions,
-    ReduceOp, RnnOptions, Scalar, ScatterOp, Shape, TensorData, UnaryOp,
+    CumulativeOp, DType, Distribution, Expression, InlineVec, InterpolateOptions, PadMode, PoolOp,
+    PoolOptions, ReduceOp, RnnOptions, Scalar, ScatterOp, Shape, TensorData, UnaryOp,
 };
 use std::time::Instant;
 
@@ -122,7 +122,7 @@ impl<B: Backend> Backend for Profiled<B> {
             cost::clamp(&tensor, min.iter().chain(&max).count())
         }
         fn activation(activation: Activation, tensor: T<B>) -> T<B> { cost::activation(activation, &tensor) }
-        fn elementwise(expression: &Expression, operands: Vec<T<B>>, parameters: &[Scalar]) -> Vec<T<B>> {
+        fn elementwise(expression: &Expression, operands: InlineVec<T<B>>, parameters: &[Scalar]) -> InlineVec<T<B>> {
             cost::elementwise(expression, &operands)
         }
         fn reshape(tensor: T<B>, shape: Shape) -> T<B> { Cost::views("reshape", &tensor) }

@@ -4,7 +4,7 @@ use crate::recorder::{settle, take_waiting};
 use kiln_tensor::backend::{Backend, Primitive};
 use kiln_tensor::compose::{Quantized, RnnOperands};
 use kiln_tensor::{
-    Activation, AttentionOptions, ConvOptions, ConvTransposeOptions, Expression, InterpolateMode,
+    Activation, AttentionOptions, ConvOptions, ConvTransposeOptions, Expression, InlineVec, InterpolateMode,
     InterpolateOptions, PoolOp, PoolOptions, ReduceOp, RnnDirection, RnnKind, RnnOptions, Step,
 };
 use kiln_types::ProfiledOperation;
@@ -62,7 +62,7 @@ impl<P: Primitive> Tensors<P> for (P, P) {
     }
 }
 
-impl<P: Primitive> Tensors<P> for Vec<P> {
+impl<P: Primitive> Tensors<P> for InlineVec<P> {
     fn tensors(&self) -> Vec<&P> {
         self.iter().collect()
     }

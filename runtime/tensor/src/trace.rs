@@ -4,11 +4,12 @@
 //! them, and hands the recorded [`Expression`] to the backend, which computes it in one pass.
 
 mod methods;
+mod recordings;
 
 use crate::backend::{Backend, Primitive, held};
 use crate::check;
 use crate::{
-    Activation, BinaryOp, CompareOp, DType, Element, Expression, Scalar, Shape, Step, StepId, Tensor,
+    Activation, BinaryOp, CompareOp, DType, Element, Expression, InlineVec, Scalar, Step, StepId, Tensor,
     TensorKind, UnaryOp,
 };
 use alloc::rc::Rc;
@@ -18,11 +19,29 @@ use core::cell::RefCell;
 /// A program that is being recorded.
 #[derive(Debug)]
 struct Recording {
-    /// What the steps do, with the dtype of each.
-    steps: RefCell<Vec<(Step, DType)>>,
+    /// What the steps do.
+    expression: RefCell<Expression>,
+    /// The dtype of each step.
+    kinds: RefCell<Vec<DType>>,
     /// The numbers that are not part of the program.
     parameters: RefCell<Vec<Scalar>>,
     dtypes: Dtypes,
+}
+
+impl Recording {
+    fn new(dtypes: Dtypes) -> Self {
+        let expression = RefCell::new(Expression::default());
+        Self { expression, kinds: RefCell::default(), parameters: RefCell::default(), dtypes }
+    }
+
+    /// Forgets what was recorded; its memory stays.
+    fn clear(&mut self) {
+        let Expression { steps, outputs } = self.expression.get_mut();
+        steps.clear();
+        outputs.clear();
+        self.kinds.get_mut().clear();
+        self.parameters.get_mut().clear();
+    }
 }
 
 /// The dtypes of the backend that will run a program.
@@ -33,7 +52,7 @@ struct Dtypes {
     /// What integers are when nothing else is said.
     int: DType,
     /// What stands in for each dtype that the device does not support.
-    stand_ins: Vec<(DType, DType)>,
+    stand_ins: InlineVec<(DType, DType)>,
 }
 
 impl Dtypes {
@@ -266,8 +285,8 @@ impl Traced {
 
 /// The dtype of a step.
 fn dtype_of(program: &Recording, id: StepId) -> DType {
-    match program.steps.borrow().get(usize::from(id)) {
-        Some((_, dtype)) => *dtype,
+    match program.kinds.borrow().get(usize::from(id)) {
+        Some(dtype) => *dtype,
         // Steps are made by `push` alone, which counts them.
         None => check::fail("elementwise", format_args!("step {id} is of another program")),
     }
@@ -290,41 +309,36 @@ fn push_number(program: &Recording, number: Scalar, role: Role, dtype: DType) ->
 /// Appends a step.
 #[track_caller]
 fn push(program: &Recording, step: Step, dtype: DType) -> StepId {
-    let mut steps = program.steps.borrow_mut();
+    let steps = &mut program.expression.borrow_mut().steps;
     let id = StepId::try_from(steps.len());
-    steps.push((step, dtype));
+    steps.push(step);
+    program.kinds.borrow_mut().push(dtype);
     match id {
         Ok(id) => id,
         Err(_) => check::fail("elementwise", format_args!("more than {} steps", StepId::MAX)),
     }
 }
 
-/// Begins a program: its operands.
-fn begin(dtypes: Dtypes, operands: &[DType]) -> (Program, Vec<Traced>) {
-    let steps = RefCell::new(Vec::new());
-    let program: Program = Rc::new(Recording { steps, parameters: RefCell::new(Vec::new()), dtypes });
-    let operand = |(n, &dtype): (u16, &DType)| {
-        let id = push(&program, Step::Input(n), dtype);
-        Traced(Inner::Step { program: program.clone(), id })
-    };
-    let operands = (0..).zip(operands).map(operand).collect();
-    (program, operands)
+/// The `n`-th operand of a program, the first steps of which are the operands.
+fn operand(program: &Program, n: usize, dtype: DType) -> Traced {
+    let id = push(program, Step::Input(n as u16), dtype);
+    Traced(Inner::Step { program: program.clone(), id })
 }
 
-/// The program of some results, and the numbers of its parameters.
-fn finish(program: &Recording, results: &[Traced]) -> (Expression, Vec<Scalar>) {
-    let outputs: Vec<StepId> = results
-        .iter()
-        .map(|result| match &result.0 {
-            Inner::Step { id, .. } => *id,
-            Inner::Number(..) => check::fail("elementwise", format_args!("the result is a number")),
-        })
-        .collect();
+/// Ends a program with its results.
+fn finish(program: &Program, results: &[Traced]) {
+    let Expression { steps, outputs } = &mut *program.expression.borrow_mut();
+    outputs.extend(results.iter().map(|result| match &result.0 {
+        Inner::Step { program: own, id } if Rc::ptr_eq(own, program) => *id,
+        Inner::Step { .. } => check::fail("elementwise", format_args!("the result is of another program")),
+        Inner::Number(..) => check::fail("elementwise", format_args!("the result is a number")),
+    }));
     // What was recorded after the last result is not needed.
-    let end = outputs.iter().map(|id| usize::from(*id) + 1).max().unwrap_or(0);
-    let steps = program.steps.borrow()[..end].iter().map(|(step, _)| *step).collect();
-    let expression = if results.len() == 1 { Expression::new(steps) } else { Expression { steps, outputs } };
-    (expression, program.parameters.take())
+    steps.truncate(outputs.iter().map(|id| usize::from(*id) + 1).max().unwrap_or(0));
+    if outputs.len() == 1 {
+        // It is the last step, which needs no name.
+        outputs.clear();
+    }
 }
 
 /// Records what a closure does to operands of the given dtypes, as a program for a backend's device, with the numbers of
@@ -337,8 +351,11 @@ pub fn record<B: Backend>(
     device: &B::Device,
     f: impl FnOnce(&[Traced]) -> Vec<Traced>,
 ) -> (Expression, Vec<Scalar>) {
-    let (program, operands) = begin(Dtypes::of::<B>(device), operands);
-    finish(&program, &f(&operands))
+    let program = Program::new(Recording::new(Dtypes::of::<B>(device)));
+    let operands: Vec<Traced> =
+        operands.iter().enumerate().map(|(n, &dtype)| operand(&program, n, dtype)).collect();
+    finish(&program, &f(&operands));
+    (program.expression.take(), program.parameters.take())
 }
 
 /// Operands that broadcast, then the backend's pass over them.
@@ -347,29 +364,27 @@ pub(crate) fn run<B: Backend, const N: usize, const M: usize>(
     operands: [B::Primitive; N],
     f: impl FnOnce([Traced; N]) -> [Traced; M],
 ) -> [B::Primitive; M] {
-    let mut shape: Option<Shape> = None;
-    for operand in &operands {
-        let own = operand.shape();
-        shape = Some(match shape {
-            Some(shape) if shape == own => shape,
-            Some(shape) => check::broadcast("elementwise", &shape, &own),
-            None => own,
-        });
-    }
-    let Some(first) = operands.first() else {
+    let Some((first, others)) = operands.split_first() else {
         check::fail("elementwise", format_args!("there are no operands"))
     };
-    let dtypes = Dtypes::of::<B>(&B::device(first));
-    let own: [DType; N] = core::array::from_fn(|n| operands[n].dtype());
-    let (program, traced) = begin(dtypes, &own);
-    let Ok(traced) = <[Traced; N]>::try_from(traced) else { unreachable!("one for each operand") };
-    let (expression, parameters) = finish(&program, &f(traced));
-    match B::elementwise(&expression, operands.into(), &parameters).try_into() {
+    if others.iter().any(|other| other.dims() != first.dims()) {
+        let mut shape = first.shape();
+        for other in others {
+            shape = check::broadcast("elementwise", &shape, other.dims());
+        }
+    }
+    let program = recordings::take(Dtypes::of::<B>(&B::device(first)));
+    let results = f(core::array::from_fn(|n| operand(&program, n, operands[n].dtype())));
+    finish(&program, &results);
+    // Values of a program hold its recording.
+    drop(results);
+    let results = B::elementwise(&program.expression.borrow(), operands.into(), &program.parameters.borrow());
+    recordings::give(program);
+    match <[_; M]>::try_from(results) {
         Ok(results) => results,
-        Err(results) => check::fail(
-            "elementwise",
-            format_args!("the backend yields {} results of {M}", Vec::len(&results)),
-        ),
+        Err(results) => {
+            check::fail("elementwise", format_args!("the backend yields {} results of {M}", results.len()))
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! A chain of elementwise operations as one small program.
 
-use crate::{Activation, BinaryOp, CompareOp, DType, Scalar, UnaryOp};
+use crate::{Activation, BinaryOp, CompareOp, DType, InlineVec, Scalar, UnaryOp};
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
@@ -80,10 +80,10 @@ impl Expression {
     }
 
     /// The steps that are results, in the results' order.
-    pub fn results(&self) -> Vec<StepId> {
+    pub fn results(&self) -> InlineVec<StepId> {
         match self.outputs.is_empty() {
             true => self.steps.len().checked_sub(1).map(|last| last as StepId).into_iter().collect(),
-            false => self.outputs.clone(),
+            false => self.outputs.as_slice().into(),
         }
     }
 
@@ -139,12 +139,12 @@ mod tests {
     #[test]
     fn results_are_the_last_step_unless_they_are_named() {
         let mut program = Expression::new(alloc::vec![Step::Input(0), Step::Unary(UnaryOp::Exp, 0)]);
-        assert_eq!((program.results(), program.only_result()), (alloc::vec![1], Some(1)));
+        assert_eq!((program.results(), program.only_result()), ([1].into(), Some(1)));
         program.outputs = alloc::vec![1, 0];
-        assert_eq!((program.results(), program.only_result()), (alloc::vec![1, 0], None));
+        assert_eq!((program.results(), program.only_result()), ([1, 0].into(), None));
         assert_eq!(
             (Expression::default().results(), Expression::default().only_result()),
-            (Vec::new(), None)
+            (InlineVec::new(), None)
         );
     }
 }

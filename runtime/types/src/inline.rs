@@ -1,4 +1,4 @@
-//! Short lists that need no memory of their own: dims, strides and what options say of each dim.
+//! Short lists that need no memory of their own: dims, strides, what options say of each dim, the operands of a program.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -219,6 +219,22 @@ impl<T> From<InlineVec<T>> for Vec<T> {
     }
 }
 
+impl<T, const N: usize> TryFrom<InlineVec<T>> for [T; N] {
+    type Error = InlineVec<T>;
+
+    /// The items, if there are `N`.
+    fn try_from(items: InlineVec<T>) -> Result<Self, InlineVec<T>> {
+        if items.len() != N {
+            return Err(items);
+        }
+        let mut items = items.into_iter();
+        Ok(core::array::from_fn(|_| match items.next() {
+            Some(item) => item,
+            None => unreachable!("there are as many items as were counted"),
+        }))
+    }
+}
+
 impl<T> FromIterator<T> for InlineVec<T> {
     fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
         Self(items.into_iter().collect())
@@ -304,6 +320,8 @@ mod tests {
             copy.clone_from(&other);
             assert_eq!(copy, other);
         }
+        assert_eq!(<[usize; 2]>::try_from(Dims::from([3, 4])), Ok([3, 4]));
+        assert_eq!(<[usize; 3]>::try_from(Dims::from([3, 4])), Err([3, 4].into()));
         assert_eq!(Dims::repeat(3, 2), [3, 3]);
         assert_eq!(Dims::repeated(&[3, 1], 2), [3, 1, 3, 1]);
     }

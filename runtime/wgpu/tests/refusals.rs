@@ -31,7 +31,7 @@ fn dtypes_that_shaders_have_not_are_refused() {
         assert_eq!(message(|| drop(Wgpu::cast(x(), dtype))), wanted);
         let there_and_back =
             Expression::new(vec![Step::Input(0), Step::Cast(dtype, 0), Step::Cast(DType::F32, 1)]);
-        assert_eq!(message(|| drop(Wgpu::elementwise(&there_and_back, vec![x()], &[]))), wanted);
+        assert_eq!(message(|| drop(Wgpu::elementwise(&there_and_back, [x()].into(), &[]))), wanted);
     }
 }
 

@@ -8,7 +8,7 @@ use crate::tensor::AutodiffTensor;
 use alloc::vec;
 use alloc::vec::Vec;
 use kiln_tensor::backend::{Backend, Primitive};
-use kiln_tensor::{Activation, BinaryOp, DType, Expression, Scalar, Step, StepId, UnaryOp};
+use kiln_tensor::{Activation, BinaryOp, DType, Expression, InlineVec, Scalar, Step, StepId, UnaryOp};
 
 /// Runs an elementwise program with one result, which `forward` computes.
 fn run<B: Backend, C: CheckpointStrategy>(
@@ -46,9 +46,9 @@ fn run<B: Backend, C: CheckpointStrategy>(
             Source::Gradient => context.gradient.clone(),
         };
         let gradient = |derivative: Derivative| {
-            let mut inputs: Vec<T<B>> = derivative.reads.iter().map(read).collect();
+            let mut inputs: InlineVec<T<B>> = derivative.reads.iter().map(read).collect();
             match derivative.program.steps.as_slice() {
-                [Step::Input(_)] => inputs.swap_remove(0),
+                [Step::Input(_)] => inputs.remove(0),
                 _ => single_result(B::elementwise(&derivative.program, inputs, &derivative.parameters)),
             }
         };
@@ -57,9 +57,11 @@ fn run<B: Backend, C: CheckpointStrategy>(
 }
 
 /// The result of a program with one.
-fn single_result<P>(results: Vec<P>) -> P {
-    let [result] = taken(results);
-    result
+fn single_result<P>(results: InlineVec<P>) -> P {
+    match <[P; 1]>::try_from(results) {
+        Ok([result]) => result,
+        Err(_) => unreachable!("a backend yields what a program has results"),
+    }
 }
 
 /// A program of one step on operands.
@@ -180,9 +182,9 @@ pub(crate) fn cast<B: Backend, C: CheckpointStrategy>(
 
 pub(crate) fn elementwise<B: Backend, C: CheckpointStrategy>(
     expression: &Expression,
-    operands: Vec<AutodiffTensor<B>>,
+    operands: InlineVec<AutodiffTensor<B>>,
     parameters: &[Scalar],
-) -> Vec<AutodiffTensor<B>> {
+) -> InlineVec<AutodiffTensor<B>> {
     if !operands.iter().any(AutodiffTensor::is_tracked) {
         let operands = operands.into_iter().map(|operand| operand.primitive).collect();
         let results = B::elementwise(expression, operands, parameters);
@@ -194,10 +196,10 @@ pub(crate) fn elementwise<B: Backend, C: CheckpointStrategy>(
         let (kept, numbers) = (program.clone(), parameters.to_vec());
         run::<B, C>(
             "elementwise",
-            operands.clone(),
+            operands.to_vec(),
             |_| program,
             parameters,
-            move |operands| single_result(B::elementwise(&kept, operands, &numbers)),
+            move |operands| single_result(B::elementwise(&kept, operands.into(), &numbers)),
         )
     };
     expression.results().into_iter().map(result).collect()

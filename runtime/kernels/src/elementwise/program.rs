@@ -9,8 +9,8 @@ use crate::math::{Map, map_slice};
 use crate::scratch::with_scratch;
 use crate::threads::{SharedMut, parallel_for};
 use crate::walk::Walk;
-use alloc::{vec, vec::Vec};
-use kiln_types::{BinaryOp, CompareOp, DType, Expression, Scalar, Step, UnaryOp};
+use kiln_types::{BinaryOp, CompareOp, DType, Expression, InlineVec, Scalar, Step, StepId, UnaryOp};
+use smallvec::SmallVec;
 
 /// Elements of a block.
 const BLOCK: usize = 512;
@@ -19,17 +19,21 @@ const OPERANDS: usize = 8;
 /// Results that a program may have.
 const OUTPUTS: usize = 4;
 
+/// Something of each step. Up to 64 lie inline, more than programs that people write have, so that a run allocates nothing.
+type OfSteps<T> = SmallVec<[T; 64]>;
+
 /// An [`Expression`] whose operands and results are all f32 (bool values may occur inside), ready to run.
 #[derive(Clone, Debug)]
-pub struct Program {
-    steps: Vec<Step>,
+pub struct Program<'a> {
+    steps: &'a [Step],
+    parameters: &'a [Scalar],
     /// The block that each step writes; unused by inputs and numbers.
-    places: Vec<Place>,
+    places: OfSteps<Place>,
     /// Number of blocks.
     space: usize,
     inputs: usize,
     /// The steps that are results.
-    outputs: Vec<usize>,
+    outputs: InlineVec<StepId>,
     /// Cost of eight elements in nanoseconds.
     work: usize,
 }
@@ -38,9 +42,9 @@ pub struct Program {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// In a block of working space.
-    Block(usize),
+    Block(u16),
     /// In a result.
-    Output(usize),
+    Output(u16),
 }
 
 /// Where a program reads one of its operands.
@@ -73,29 +77,32 @@ struct Block<'a> {
     dims: &'a [usize],
 }
 
-impl Program {
-    /// Prepares an expression; `None` when it needs more than f32 and bool, has more than 8 operands or 4 results, or a
-    /// result is not f32. The caller makes sure that the operands are f32.
-    pub fn new(expression: &Expression, parameters: &[Scalar]) -> Option<Self> {
-        let told = |step: &Step| match *step {
-            Step::Parameter(n, dtype) => Some(Step::Constant(*parameters.get(usize::from(n))?, dtype)),
-            step => Some(step),
-        };
-        let steps = expression.steps.iter().map(told).collect::<Option<Vec<Step>>>()?;
-        let mut kinds: Vec<DType> = Vec::with_capacity(steps.len());
-        for step in &steps {
+impl<'a> Program<'a> {
+    /// Prepares an expression; `None` when it needs more than f32 and bool, has more than 8 operands, 4 results or 65535
+    /// steps, or a result is not f32. The caller makes sure that the operands are f32.
+    pub fn new(expression: &'a Expression, parameters: &'a [Scalar]) -> Option<Self> {
+        let steps = expression.steps.as_slice();
+        if steps.len() > usize::from(StepId::MAX) {
+            return None;
+        }
+        let mut kinds: OfSteps<DType> = OfSteps::new();
+        let mut inputs = 0;
+        for step in steps {
+            match *step {
+                Step::Input(n) => inputs = inputs.max(usize::from(n) + 1),
+                Step::Parameter(n, _) if usize::from(n) >= parameters.len() => return None,
+                _ => {}
+            }
             kinds.push(kind_of(step, &kinds)?);
         }
-        let input = |step: &Step| if let Step::Input(n) = step { usize::from(*n) + 1 } else { 0 };
-        let inputs = steps.iter().map(input).max().unwrap_or(0);
-        let outputs: Vec<usize> = expression.results().into_iter().map(usize::from).collect();
-        let float = |step: &usize| kinds.get(*step) == Some(&DType::F32);
+        let outputs = expression.results();
+        let float = |step: &StepId| kinds.get(usize::from(*step)) == Some(&DType::F32);
         if outputs.is_empty() || outputs.len() > OUTPUTS || !outputs.iter().all(float) || inputs > OPERANDS {
             return None;
         }
-        let (places, space) = places(&steps, &outputs);
+        let (places, space) = places(steps, &outputs);
         let work = steps.iter().map(work_of).sum::<usize>() + 1;
-        Some(Self { steps, places, space, inputs, outputs, work })
+        Some(Self { steps, parameters, places, space, inputs, outputs, work })
     }
 
     /// Number of operands.
@@ -110,13 +117,15 @@ impl Program {
 
     /// Whether a result may be written over an operand: nothing reads the operand after the result is there.
     pub fn may_overwrite(&self, output: usize, operand: usize) -> bool {
-        let is_operand =
-            |step: usize| matches!(self.steps[step], Step::Input(n) if usize::from(n) == operand);
-        let (step, count) = (self.outputs[output], self.steps.len());
-        let read_later = (step + 1..count)
-            .any(|later| self.steps[later].operands().any(|read| is_operand(usize::from(read))));
+        let input = |step: StepId| match self.steps[usize::from(step)] {
+            Step::Input(n) => Some(usize::from(n)),
+            _ => None,
+        };
+        let is_operand = |step: StepId| input(step) == Some(operand);
+        let step = usize::from(self.outputs[output]);
+        let read_later = self.steps[step + 1..].iter().any(|later| later.operands().any(is_operand));
         // Results that no step writes are copied at the end.
-        self.places[step] == Place::Output(output)
+        self.places[step] == Place::Output(output as u16)
             && !read_later
             && !self.outputs.iter().any(|&step| is_operand(step))
     }
@@ -149,7 +158,7 @@ impl Program {
             return;
         }
         let mut row = 1;
-        let dense: Vec<isize> = dims
+        let dense: InlineVec<isize> = dims
             .iter()
             .rev()
             .map(|d| {
@@ -173,31 +182,25 @@ impl Program {
         let work = row.min(BLOCK) * self.work / 8 + 3 * self.steps.len();
         parallel_for(walk.rows() * pieces, work, |range| {
             with_scratch(self.space * BLOCK, |space| {
-                let mut unit = range.start;
-                while unit < range.end {
-                    let (i, first) = (unit / pieces, unit % pieces);
-                    let last = pieces.min(first + range.end - unit);
-                    walk.for_each(i..i + 1, |_, offsets| {
-                        for piece in first..last {
-                            let part = piece * BLOCK..row.min((piece + 1) * BLOCK);
-                            let start = i * row + part.start;
-                            // SAFETY: views were checked, pieces of the outputs are disjoint, `start` lies inside.
-                            unsafe {
-                                let mut outputs = [core::ptr::null_mut(); OUTPUTS];
-                                for (to, target) in outputs.iter_mut().zip(&targets).take(count) {
-                                    *to = target.ptr(start);
-                                }
-                                let inputs = |n: usize| match sources[n] {
-                                    Source::Output(n) => Row::Elements(outputs[n].cast_const()),
-                                    Source::View(view) => view.row(offsets[n], steps[n]).from(part.start),
-                                };
-                                let block = Block { inputs: &inputs, outputs, start, len: part.len(), dims };
-                                self.block(&block, space);
+                walk.for_each(range.start / pieces..range.end.div_ceil(pieces), |i, offsets| {
+                    let (first, end) = (i * pieces, (i + 1) * pieces);
+                    for unit in range.start.max(first)..range.end.min(end) {
+                        let from = (unit - first) * BLOCK;
+                        let (start, len) = (i * row + from, BLOCK.min(row - from));
+                        // SAFETY: views were checked, pieces of the outputs are disjoint, `start` lies inside.
+                        unsafe {
+                            let mut outputs = [core::ptr::null_mut(); OUTPUTS];
+                            for (to, target) in outputs.iter_mut().zip(&targets).take(count) {
+                                *to = target.ptr(start);
                             }
+                            let inputs = |n: usize| match sources[n] {
+                                Source::Output(n) => Row::Elements(outputs[n].cast_const()),
+                                Source::View(view) => view.row(offsets[n], steps[n]).from(from),
+                            };
+                            self.block(&Block { inputs: &inputs, outputs, start, len, dims }, space);
                         }
-                    });
-                    unit += last - first;
-                }
+                    }
+                });
             });
         });
     }
@@ -210,30 +213,33 @@ impl Program {
         let space = space.as_mut_ptr();
         let place = |step: usize| match self.places[step] {
             // SAFETY: the block lies inside of the space.
-            Place::Block(n) => unsafe { space.add(n * BLOCK) },
-            Place::Output(n) => block.outputs[n],
+            Place::Block(n) => unsafe { space.add(usize::from(n) * BLOCK) },
+            Place::Output(n) => block.outputs[usize::from(n)],
         };
-        let row = |id: u16| {
+        let number = |value: Scalar| Row::Scalar(value.to_f64() as f32);
+        let row = |id: StepId| {
             let id = usize::from(id);
             match self.steps[id] {
                 Step::Input(k) => (block.inputs)(usize::from(k)),
-                Step::Constant(value, _) => Row::Scalar(value.to_f64() as f32),
+                Step::Constant(value, _) => number(value),
+                Step::Parameter(n, _) => number(self.parameters[usize::from(n)]),
                 _ => Row::Elements(place(id).cast_const()),
             }
         };
         for (k, step) in self.steps.iter().enumerate() {
             match *step {
-                Step::Input(_) | Step::Constant(..) => {}
+                Step::Input(_) | Step::Constant(..) | Step::Parameter(..) => {}
                 // SAFETY: a place holds a block.
                 Step::Iota(dim, _) => unsafe { iota(block, usize::from(dim), place(k)) },
                 // SAFETY: as above, and so do the rows.
                 _ => unsafe { run_step(step, &row, place(k), block.len) },
             }
         }
-        for (output, &step) in self.outputs.iter().enumerate() {
-            if !writes(&self.steps[step]) || self.places[step] != Place::Output(output) {
+        for (&step, output) in self.outputs.iter().zip(0..) {
+            let id = usize::from(step);
+            if !writes(&self.steps[id]) || self.places[id] != Place::Output(output) {
                 // SAFETY: as above.
-                unsafe { copy(row(step as u16), block.outputs[output], block.len) };
+                unsafe { copy(row(step), block.outputs[usize::from(output)], block.len) };
             }
         }
     }
@@ -363,34 +369,35 @@ fn kind_of(step: &Step, kinds: &[DType]) -> Option<DType> {
 }
 
 /// Gives each step that writes a place: a result's if it is one, else a block, used again once nobody reads it any more.
-fn places(steps: &[Step], outputs: &[usize]) -> (Vec<Place>, usize) {
-    let mut last_read = vec![0; steps.len()];
-    for (k, step) in steps.iter().enumerate() {
+fn places(steps: &[Step], outputs: &[StepId]) -> (OfSteps<Place>, usize) {
+    let mut last_read: OfSteps<StepId> = OfSteps::from_elem(0, steps.len());
+    for (step, k) in steps.iter().zip(0..) {
         step.operands().for_each(|id| last_read[usize::from(id)] = k);
     }
-    let (mut places, mut free, mut space) = (vec![Place::Block(0); steps.len()], Vec::new(), 0);
-    for (k, step) in steps.iter().enumerate() {
+    let mut places: OfSteps<Place> = OfSteps::from_elem(Place::Block(0), steps.len());
+    let (mut free, mut space): (OfSteps<u16>, u16) = (OfSteps::new(), 0);
+    for (step, k) in steps.iter().zip(0..) {
         if !writes(step) {
             continue;
         }
-        let mut done: Vec<usize> =
-            step.operands().map(usize::from).filter(|&id| last_read[id] == k).collect();
-        places[k] = match outputs.iter().position(|&output| output == k) {
-            Some(output) => Place::Output(output),
+        places[usize::from(k)] = match outputs.iter().position(|&output| output == k) {
+            Some(output) => Place::Output(output as u16),
             None => Place::Block(free.pop().unwrap_or_else(|| {
                 space += 1;
                 space - 1
             })),
         };
-        if last_read[k] <= k {
-            done.push(k);
+        let last_read = |id: StepId| last_read[usize::from(id)];
+        let read = step.operands().filter(|&id| last_read(id) == k);
+        for id in read.chain((last_read(k) <= k).then_some(k)) {
+            // A step may read another twice.
+            if let Place::Block(block) = places[usize::from(id)]
+                && writes(&steps[usize::from(id)])
+                && !free.contains(&block)
+            {
+                free.push(block);
+            }
         }
-        done.sort_unstable();
-        done.dedup();
-        free.extend(done.into_iter().filter_map(|id| match places[id] {
-            Place::Block(block) if writes(&steps[id]) => Some(block),
-            _ => None,
-        }));
     }
-    (places, space)
+    (places, usize::from(space))
 }

@@ -123,7 +123,8 @@ fn expression() -> Expression {
 
 #[test]
 fn programs_do_what_their_steps_say() {
-    let program = Program::new(&expression(), &[]).expect("all f32 and bool");
+    let expression = expression();
+    let program = Program::new(&expression, &[]).expect("all f32 and bool");
     assert_eq!(program.inputs(), 2);
     let (a, b) = (noise(30000, 1), noise(30000, 2));
     let want = |x: f32, y: f32| {
@@ -172,7 +173,8 @@ fn programs_have_several_results() {
     let strides = [700, 1];
     let view = |data| ProgramOperand::Strided(Strided { data, strides: &strides });
     for rate in [0.5, 0.25] {
-        let program = Program::new(&adam, &[Scalar::Float(rate)]).expect("all f32");
+        let parameters = [Scalar::Float(rate)];
+        let program = Program::new(&adam, &parameters).expect("all f32");
         assert_eq!((program.inputs(), program.outputs()), (3, 3));
         let moment = |i: usize| m[i] * 0.9 + g[i];
         let step = |i: usize| p[i] - moment(i) * rate as f32 * (i % 700) as f32;

@@ -33,8 +33,17 @@ pub(crate) fn binary(op: BinaryOp, lhs: NdArrayTensor, rhs: NdArrayTensor) -> Nd
 
 /// A view of an operand over the broadcast dims; its strides are not negative.
 #[inline]
-pub(crate) fn forward(tensor: NdArrayTensor) -> NdArrayTensor {
-    if tensor.layout().strides.iter().all(|&stride| stride >= 0) { tensor } else { copy::contiguous(&tensor) }
+pub(crate) fn forward(mut tensor: NdArrayTensor) -> NdArrayTensor {
+    make_forward(&mut tensor);
+    tensor
+}
+
+/// [`forward`], in its place.
+#[inline]
+pub(crate) fn make_forward(tensor: &mut NdArrayTensor) {
+    if tensor.layout().strides.iter().any(|&stride| stride < 0) {
+        *tensor = copy::contiguous(tensor);
+    }
 }
 
 /// The elements from a view's first on; nothing for an empty view.

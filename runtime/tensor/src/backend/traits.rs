@@ -8,8 +8,8 @@ use crate::compose::{
 use crate::ops::{ActivationOps, FloatTensorOps};
 use crate::{
     Activation, ArgReduceOp, AttentionOptions, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions,
-    CumulativeOp, DType, Distribution, Element, Expression, InterpolateOptions, PadMode, PoolOp, PoolOptions,
-    ReduceOp, RnnOptions, Scalar, ScatterOp, Shape, TensorData, UnaryOp,
+    CumulativeOp, DType, Distribution, Element, Expression, InlineVec, InterpolateOptions, PadMode, PoolOp,
+    PoolOptions, ReduceOp, RnnOptions, Scalar, ScatterOp, Shape, TensorData, UnaryOp,
 };
 use alloc::{string::String, vec::Vec};
 use core::fmt::Debug;
@@ -196,7 +196,11 @@ pub trait Backend:
     /// A chain of elementwise operations over operands of equal rank (at least one), which broadcast; see [`Expression`].
     /// `parameters` are the numbers of its [`Step::Parameter`](crate::Step::Parameter)s. Every result has the shape of all
     /// operands together.
-    fn elementwise(expression: &Expression, operands: Vec<T<Self>>, parameters: &[Scalar]) -> Vec<T<Self>> {
+    fn elementwise(
+        expression: &Expression,
+        operands: InlineVec<T<Self>>,
+        parameters: &[Scalar],
+    ) -> InlineVec<T<Self>> {
         compose::elementwise::<Self>(expression, operands, parameters)
     }
 

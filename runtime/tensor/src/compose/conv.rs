@@ -22,6 +22,6 @@ pub fn conv_added<B: Backend>(
         Step::Binary(BinaryOp::Add, 0, 1),
         Step::Activation(activation, 2),
     ];
-    let mut results = B::elementwise(&Expression::new(steps), vec![y, residual], &[]);
+    let mut results = B::elementwise(&Expression::new(steps), [y, residual].into(), &[]);
     results.pop().expect("a program of one result yields one")
 }

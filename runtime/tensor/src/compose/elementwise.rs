@@ -4,7 +4,7 @@ use super::calc::{
     T, above, add_scalar, along, div, index_dtype, mul, mul_scalar, scalar_like, to_dtype, widened,
 };
 use crate::backend::{Backend, Primitive};
-use crate::{Activation, BinaryOp, DType, Dims, Expression, Scalar, Shape, Step, UnaryOp};
+use crate::{Activation, BinaryOp, DType, Dims, Expression, InlineVec, Scalar, Shape, Step, UnaryOp};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
@@ -133,9 +133,9 @@ struct Interpreter<'a, B: Backend> {
 /// When there is no operand, the operands do not broadcast, or the program names what is not there.
 pub fn elementwise<B: Backend>(
     expression: &Expression,
-    operands: Vec<T<B>>,
+    operands: InlineVec<T<B>>,
     parameters: &[Scalar],
-) -> Vec<T<B>> {
+) -> InlineVec<T<B>> {
     let Some(first) = operands.first() else { panic!("elementwise: no operand") };
     let full =
         operands.iter().fold(first.shape(), |shape, operand| match shape.broadcast(&operand.shape()) {

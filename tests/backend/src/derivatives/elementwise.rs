@@ -98,11 +98,11 @@ functions! { ($) elementwise:
             Step::Activation(Activation::Silu, 7),
             Step::Where(8, 7, 9),
         ];
-        B::elementwise(&Expression::new(steps), vec![a, b], &[]).remove(0)
+        B::elementwise(&Expression::new(steps), [a, b].into(), &[]).remove(0)
     };
     // The operand itself, and a constant.
     chain_of_nothing [[3]] |B, [a]| {
-        B::elementwise(&Expression::new(vec![Step::Input(0)]), vec![a], &[]).remove(0)
+        B::elementwise(&Expression::new(vec![Step::Input(0)]), [a].into(), &[]).remove(0)
     };
     // Two results of one program, a parameter and positions: (a b p, a i) with i along the last dim.
     chain_of_two [[2, 3], [1, 3]] |B, [a, b]| {
@@ -117,7 +117,7 @@ functions! { ($) elementwise:
             Step::Unary(UnaryOp::Exp, 6),
         ];
         let program = Expression { steps, outputs: vec![4, 7] };
-        let mut results = B::elementwise(&program, vec![a, b], &[Scalar::Float(1.5)]);
+        let mut results = B::elementwise(&program, [a, b].into(), &[Scalar::Float(1.5)]);
         let (second, first) = (results.remove(1), results.remove(0));
         B::cat(&[first, second], 0)
     };

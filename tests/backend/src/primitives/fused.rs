@@ -213,17 +213,17 @@ pub fn programs<B: Backend>() {
     let (a, b) = (random::<B>(&[4, 1, 50], 1), random::<B>(&[1, 3, 50], 2));
     let own = |operands| B::elementwise(&expression, operands, &[]).remove(0);
     let composed = |operands| compose::elementwise::<B>(&expression, operands, &[]).remove(0);
-    agree::<B>(own(vec![a.clone(), b.clone()]), composed(vec![a, b.clone()]));
+    agree::<B>(own([a.clone(), b.clone()].into()), composed([a, b.clone()].into()));
     // With an operand whose memory can take the result, in both places.
     let (full, scalar) = (|| random::<B>(&[2, 3, 50], 3), random::<B>(&[1, 1, 1], 4));
-    let expected = composed(vec![full(), scalar.clone()]);
-    agree::<B>(own(vec![full(), scalar.clone()]), expected);
-    let expected = composed(vec![scalar.clone(), full()]);
-    agree::<B>(own(vec![scalar, full()]), expected);
+    let expected = composed([full(), scalar.clone()].into());
+    agree::<B>(own([full(), scalar.clone()].into()), expected);
+    let expected = composed([scalar.clone(), full()].into());
+    agree::<B>(own([scalar, full()].into()), expected);
     // Integers inside: any backend must do these too.
     let rounded =
         Expression::new(vec![Step::Input(0), Step::Cast(DType::I32, 0), Step::Binary(BinaryOp::Mul, 1, 1)]);
-    let squares = B::elementwise(&rounded, vec![counting::<B>(&[4])], &[]).remove(0);
+    let squares = B::elementwise(&rounded, [counting::<B>(&[4])].into(), &[]).remove(0);
     assert_eq!(read::<B, i32>(squares), [0, 1, 4, 9]);
 }
 
@@ -244,7 +244,7 @@ pub fn several_results<B: Backend>() {
     for (rate, moments) in [(2.0, [2., 4., 6., 2., 4., 6.]), (0.5, [0.5, 1., 1.5, 0.5, 1., 1.5])] {
         let expected = [0, 1, 2, 3, 4, 5].map(|i| i as f32 - moments[i] * (i % 3) as f32);
         for run in [B::elementwise, compose::elementwise::<B>] {
-            let results = run(&program, vec![a(), b()], &[Scalar::Float(rate)]);
+            let results = run(&program, [a(), b()].into(), &[Scalar::Float(rate)]);
             let [moment, step, same] = results.try_into().expect("three results");
             assert_eq!(read::<B, f32>(moment), moments);
             assert_eq!(read::<B, f32>(step), expected);
@@ -260,7 +260,7 @@ pub fn several_results<B: Backend>() {
         Step::Binary(BinaryOp::Add, 2, 3),
     ]);
     let image = B::permute(counting::<B>(&[1, 2, 2, 3]), &[0, 3, 1, 2]);
-    let channels = B::elementwise(&counted, vec![image], &[]).remove(0);
+    let channels = B::elementwise(&counted, [image].into(), &[]).remove(0);
     assert_eq!(read::<B, f32>(channels), [0., 0., 0., 0., 1., 1., 1., 1., 2., 2., 2., 2.]);
 }
 

@@ -70,8 +70,8 @@ pub fn programs<B: Backend>() {
         let per_channel: Vec<usize> = (0..dims.len()).map(|i| if i == 1 { dims[1] } else { 1 }).collect();
         for part in [dims, &per_channel] {
             for other in both::<B>(part) {
-                same::<B>(dims, |x| run(vec![x, other.clone()]));
-                same::<B>(dims, |x| run(vec![other.clone(), x]));
+                same::<B>(dims, |x| run([x, other.clone()].into()));
+                same::<B>(dims, |x| run([other.clone(), x].into()));
             }
         }
     }

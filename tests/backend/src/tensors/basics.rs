@@ -266,6 +266,20 @@ pub fn traced_programs<B: Backend>() {
         Traced::constant(5, DType::I64).mask_where(mask.clone(), 3) + mask.cast(DType::I64)
     });
     same(numbers, [[4, 5]]);
+    // A value that outlives its program has no part in those after it.
+    let mut kept = None;
+    let doubled = elementwise([a.clone()], |[a]| {
+        kept = Some(a.clone());
+        a * 2.0
+    });
+    same(doubled, [[2.0, -4.0]]);
+    // One program may be run while another is recorded.
+    let one = elementwise([a.clone()], |[x]| {
+        same(elementwise([b.clone()], |[b]| b.clone() * 2.0 + b), [[12.0], [27.0]]);
+        x.clone() * x + 1.0
+    });
+    same(one, [[2.0, 5.0]]);
+    drop(kept);
     // The backend's own dtypes, without naming them.
     let own = Tensor::<B, 2, Int>::elementwise([a.clone().into()], |[a]| a.int() + Traced::from(2).int());
     assert_eq!(own.dtype(), B::IntElem::DTYPE);
