@@ -45,7 +45,7 @@ fn rows(to: &mut Lowering<'_, '_>, parameter: ValueId, left: bool) -> RuleResult
 }
 
 /// The sums of a product of any ranks.
-fn quantized_product(
+pub(super) fn quantized_product(
     to: &mut Lowering<'_, '_>,
     a: ValueId,
     b: ValueId,

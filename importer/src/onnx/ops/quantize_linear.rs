@@ -40,6 +40,10 @@ impl<'m> Operator<'m> for QuantizeLinear {
         Spec::onnx("DynamicQuantizeLinear", 11, &["x"]).reads(|node| Self::read(node, Kind::Dynamic)),
         Spec::onnx("QuantizeLinear", 10, &["x", "y_scale", "y_zero_point?"])
             .reads(|node| Self::read(node, Kind::Quantize)),
+        Spec::microsoft("DequantizeLinear", &["x", "x_scale", "x_zero_point?"])
+            .reads(|node| Self::read(node, Kind::Dequantize)),
+        Spec::microsoft("QuantizeLinear", &["x", "y_scale", "y_zero_point?"])
+            .reads(|node| Self::read(node, Kind::Quantize)),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
