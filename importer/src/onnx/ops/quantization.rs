@@ -12,6 +12,8 @@ pub(super) struct Quantization {
     /// One number, in f32; none where it is 0.
     zero: Option<ValueId>,
     dtype: DType,
+    /// The least integer and the greatest.
+    range: [i64; 2],
 }
 
 impl Quantization {
@@ -34,9 +36,11 @@ impl Quantization {
         (scale_name, scale): (&str, ValueId),
         zero: Option<(&str, ValueId)>,
     ) -> RuleResult<Self> {
-        if !matches!(dtype, DType::U8 | DType::I8 | DType::U16 | DType::I16) {
-            return Err(RuleError::Unsupported { what: format!("integers of dtype {dtype} under a scale") });
-        }
+        // Of these f32 holds every difference.
+        let narrow = matches!(dtype, DType::U8 | DType::I8 | DType::U16 | DType::I16);
+        let range = range_of(dtype).filter(|_| narrow);
+        let unsupported = || RuleError::Unsupported { what: format!("{dtype} under a scale") };
+        let range = range.ok_or_else(unsupported)?;
         let actual = to.dtype(scale);
         if !actual.is_float() {
             let expected = "expected a float".to_owned();
@@ -56,7 +60,7 @@ impl Quantization {
             }
             None => None,
         };
-        Ok(Self { scale, zero, dtype })
+        Ok(Self { scale, zero, dtype, range })
     }
 
     /// `q - zero` in f32, which holds it exactly.
@@ -89,7 +93,7 @@ impl Quantization {
 
     /// Whole numbers as integers.
     pub(super) fn saturated<'f>(&self, whole: Value<'f>) -> Value<'f> {
-        let [low, high] = range_of(self.dtype).unwrap_or_default();
+        let [low, high] = self.range;
         whole.clamp(low as f64, high as f64).cast(self.dtype)
     }
 

@@ -135,7 +135,7 @@ pub(super) fn range_of(dtype: DType) -> Option<[i64; 2]> {
 }
 
 /// `clamp(round(x / scale) + zero)`.
-pub(super) fn quantized(
+fn quantized(
     to: &mut Lowering<'_, '_>,
     x: ValueId,
     scale: ValueId,
