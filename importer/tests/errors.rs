@@ -113,6 +113,62 @@ fn structure() {
 }
 
 #[test]
+fn scales_and_zero_points_are_checked() {
+    let typed = |name: &str, dtype: i32, dims: &[DimensionValue]| {
+        let mut value = value(name, dims);
+        if let Some(TypeProto { value: Some(TypeValue::Tensor(tensor)), .. }) = &mut value.r#type {
+            tensor.elem_type = dtype;
+        }
+        value
+    };
+    let (f32, u8, i8) = (1, 2, 3);
+    let matrix = [size(3), size(3)];
+    let inputs = || {
+        vec![
+            typed("q", u8, &matrix),
+            typed("x", f32, &matrix),
+            typed("scale", f32, &[]),
+            typed("scales", f32, &[size(3)]),
+            typed("zero", u8, &[]),
+            typed("signed", i8, &[size(1)]),
+        ]
+    };
+    let operand = ["q", "scale", "zero"];
+    let cases: [(&str, &[&str], &str); 7] = [
+        (
+            "QLinearAdd",
+            &["q", "scales", "zero", "q", "scale", "zero", "scale", "zero"],
+            "node `n` (com.microsoft.QLinearAdd, opset 1): `A_scale` is f32[3], must be one number",
+        ),
+        (
+            "QLinearMul",
+            &["q", "scale", "zero", "q", "scale", "signed", "scale", "zero"],
+            "`B_zero_point` has dtype i8, expected u8, that of what it shifts",
+        ),
+        ("QLinearSigmoid", &["x", "scale", "", "scale"], "not supported: f32 under a scale"),
+        ("QLinearSoftmax", &["q", "scale", "zero", "scale", "zero"], "`opset` is missing"),
+        ("QLinearGlobalAveragePool", &["q", "scale", "zero", "scale", "zero"], "`X` has rank 2"),
+        ("QGemm", &[&operand[..], &operand, &["", "scale"]].concat(), "input `y_zero_point` is missing"),
+        ("QGemm", &[&operand[..], &["q", "x", "zero"]].concat(), "`b_scale` has rank 2, expected at most 1"),
+    ];
+    let refused = |operator: &str, operands: &[&str], attributes: Vec<AttributeProto>| {
+        let mut node = node("n", operator, operands, &["y"]);
+        node.domain = "com.microsoft".into();
+        node.attribute = attributes;
+        let mut model = model(inputs(), vec![node], &["y"]);
+        model.opset_import.push(OperatorSetIdProto { domain: "com.microsoft".into(), version: 1 });
+        error(&model)
+    };
+    for (operator, operands, text) in cases {
+        let message = refused(operator, operands, Vec::new());
+        assert!(message.contains(text), "{operator}: {message}");
+    }
+    let message =
+        refused("QLinearConcat", &["scale", "zero", "q", "scale", "zero", "q"], vec![int("axis", 1)]);
+    assert!(message.contains("`inputs` are 4, must be a tensor, a scale and a zero point each"), "{message}");
+}
+
+#[test]
 fn all_unsupported_operators_are_listed() {
     let mut custom = node("c", "Spline", &["x"], &["a"]);
     custom.domain = "org.example".into();

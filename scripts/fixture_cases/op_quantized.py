@@ -113,7 +113,8 @@ def quantized_products(rng):
     """Products and convolutions of integers, with zero points of a tensor and of an axis."""
     g = Graph("quantized_products", opset=13)
     a, b = g.input("a", U8, ["n", 5]), g.input("b", I8, [5, 3])
-    w = rng.integers(-128, 128, (5, 3)).astype(np.int8)
+    # Seven bits: ONNX Runtime adds pairs of products in 16 bits on CPUs without VNNI, which saturate with eight.
+    w = rng.integers(-64, 64, (5, 3)).astype(np.int8)
     g.show("product", "MatMulInteger", a, b)
     g.show("product_zeros", "MatMulInteger", a, w, np.uint8(12), np.array([3, -4, 5], np.int8))
     g.show("product_zero", "MatMulInteger", a, w, np.uint8(12), np.int8(2))
@@ -125,7 +126,7 @@ def quantized_products(rng):
     )
     x = g.input("x", U8, ["n", 4, 5, 6])
     kernel = rng.integers(0, 256, (6, 2, 3, 3)).astype(np.uint8)
-    signed = rng.integers(-128, 128, (6, 4, 2, 3)).astype(np.int8)
+    signed = rng.integers(-64, 64, (6, 4, 2, 3)).astype(np.int8)
     g.show("conv", "ConvInteger", x, kernel, np.uint8(100), np.uint8(130), group=2, pads=[1, 1, 0, 1], strides=[2, 1])
     g.show("conv_plain", "ConvInteger", x, kernel, group=2, dilations=[1, 2])
     scales, zeros = np.linspace(0.001, 0.02, 6, dtype=np.float32), np.zeros(6, np.int8)

@@ -15,7 +15,7 @@ mod windows;
 pub(crate) use append::{axes_of, axis_of};
 pub(crate) use choices::{Choice, Snapshot};
 pub(crate) use constants::{holds_negative, numbers};
-pub(crate) use formula::Value;
+pub(crate) use formula::{Formula, Value};
 pub(crate) use model::{Model, domain_of, operator_name};
 pub(crate) use order::{label, subgraphs};
 pub(crate) use windows::{AutoPad, Window, Windows, known_padding};

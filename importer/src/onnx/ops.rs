@@ -54,6 +54,14 @@ mod optional;
 mod pad;
 mod prelu;
 mod prelude;
+mod qgemm;
+mod qlinear_activation;
+mod qlinear_average_pool;
+mod qlinear_binary;
+mod qlinear_concat;
+mod qlinear_softmax;
+mod qlinear_where;
+mod quantization;
 mod quantize_linear;
 mod random;
 mod range;
@@ -158,6 +166,13 @@ operators! {
     optional::Optional,
     pad::Pad,
     prelu::PRelu,
+    qgemm::QGemm,
+    qlinear_activation::QLinearActivation,
+    qlinear_average_pool::QLinearAveragePool,
+    qlinear_binary::QLinearBinary,
+    qlinear_concat::QLinearConcat,
+    qlinear_softmax::QLinearSoftmax,
+    qlinear_where::QLinearWhere,
     quantize_linear::QuantizeLinear,
     random::Random,
     range::Range,

@@ -1,6 +1,6 @@
 //! `AveragePool` and `LpPool`.
 
-use super::super::lowering::{Windows, known_padding};
+use super::super::lowering::{Window, Windows, known_padding};
 use super::conv::padded;
 use super::max_pool::window_of;
 use super::prelude::*;
@@ -41,29 +41,41 @@ impl<'m> Operator<'m> for AveragePool {
         let x = args.value("X")?;
         let window = window_of(to, x, &self.windows)?;
         let padding = to.padding(x, self.windows.auto_pad, &window);
-        let known = known_padding(&padding);
-        let options = PoolOptions {
-            padding: known.clone().unwrap_or_else(|| vec![(0, 0); window.kernel.len()]).into(),
-            kernel: window.kernel.into(),
-            stride: window.stride.into(),
-            dilation: window.dilation.into(),
-            ceil_mode: self.ceil_mode,
-        };
-        if known.is_some() {
-            return Ok(to.add(Op::Pool(op::Pool { op: self.op, options }), &[x])?.into());
-        }
-        let zeros = padded(to, x, padding.clone(), Scalar::Float(0.0))?;
-        if self.op != (PoolOp::Average { include_pad: false }) {
-            return Ok(to.add(Op::Pool(op::Pool { op: self.op, options }), &[zeros])?.into());
-        }
-        // Padding does not count: the mean with its zeros over the share of the window that is no padding.
-        let mut dims = to.dims(x);
-        dims.iter_mut().take(2).for_each(|dim| *dim = Dim::constant(1));
-        let ones = to.fill(dims, 1.0, to.dtype(x))?;
-        let ones = padded(to, ones, padding, Scalar::Float(0.0))?;
-        let mean = PoolOp::Average { include_pad: true };
-        let sum = to.add(Op::Pool(op::Pool { op: mean, options: options.clone() }), &[zeros])?;
-        let share = to.add(Op::Pool(op::Pool { op: mean, options }), &[ones])?;
-        Ok(to.binary(BinaryOp::Div, sum, share)?.into())
+        Ok(pool(to, x, self.op, window, padding, self.ceil_mode)?.into())
     }
+}
+
+/// A pooling over windows whose padding may not be known before the run.
+pub(super) fn pool(
+    to: &mut Lowering<'_, '_>,
+    x: ValueId,
+    op: PoolOp,
+    window: Window,
+    padding: Vec<(Dim, Dim)>,
+    ceil_mode: bool,
+) -> RuleResult<ValueId> {
+    let known = known_padding(&padding);
+    let options = PoolOptions {
+        padding: known.clone().unwrap_or_else(|| vec![(0, 0); window.kernel.len()]).into(),
+        kernel: window.kernel.into(),
+        stride: window.stride.into(),
+        dilation: window.dilation.into(),
+        ceil_mode,
+    };
+    if known.is_some() {
+        return to.add(Op::Pool(op::Pool { op, options }), &[x]);
+    }
+    let zeros = padded(to, x, padding.clone(), Scalar::Float(0.0))?;
+    if op != (PoolOp::Average { include_pad: false }) {
+        return to.add(Op::Pool(op::Pool { op, options }), &[zeros]);
+    }
+    // Padding does not count: the mean with its zeros over the share of the window that is no padding.
+    let mut dims = to.dims(x);
+    dims.iter_mut().take(2).for_each(|dim| *dim = Dim::constant(1));
+    let ones = to.fill(dims, 1.0, to.dtype(x))?;
+    let ones = padded(to, ones, padding, Scalar::Float(0.0))?;
+    let mean = PoolOp::Average { include_pad: true };
+    let sum = to.add(Op::Pool(op::Pool { op: mean, options: options.clone() }), &[zeros])?;
+    let share = to.add(Op::Pool(op::Pool { op: mean, options }), &[ones])?;
+    to.binary(BinaryOp::Div, sum, share)
 }

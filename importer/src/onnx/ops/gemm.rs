@@ -25,17 +25,11 @@ impl<'m> Operator<'m> for Gemm {
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
-        let mut operands = [args.value("A")?, args.value("B")?];
-        for (operand, (name, transpose)) in operands.iter_mut().zip(["A", "B"].iter().zip(self.transpose)) {
-            let actual = to.rank(*operand);
-            if actual != 2 {
-                let expected = "expected 2".to_owned();
-                return Err(RuleError::Rank { input: (*name).to_owned(), actual, expected });
-            }
-            if transpose {
-                *operand = to.permute(*operand, vec![1, 0])?;
-            }
-        }
+        let [transpose_a, transpose_b] = self.transpose;
+        let operands = [
+            oriented(to, "A", args.value("A")?, transpose_a)?,
+            oriented(to, "B", args.value("B")?, transpose_b)?,
+        ];
         let product = to.add(Op::MatMul, &operands)?;
         let product = scaled(to, product, self.alpha)?;
         let Some(c) = args.optional("C")?.filter(|_| self.beta != 0.0) else {
@@ -44,6 +38,21 @@ impl<'m> Operator<'m> for Gemm {
         let c = scaled(to, c, self.beta)?;
         Ok(to.binary(BinaryOp::Add, product, c)?.into())
     }
+}
+
+/// A matrix, transposed where that is asked for.
+pub(super) fn oriented(
+    to: &mut Lowering<'_, '_>,
+    name: &str,
+    matrix: ValueId,
+    transpose: bool,
+) -> RuleResult<ValueId> {
+    let actual = to.rank(matrix);
+    if actual != 2 {
+        let expected = "expected 2".to_owned();
+        return Err(RuleError::Rank { input: name.to_owned(), actual, expected });
+    }
+    if transpose { to.permute(matrix, vec![1, 0]) } else { Ok(matrix) }
 }
 
 fn scaled(to: &mut Lowering<'_, '_>, x: ValueId, factor: f64) -> RuleResult<ValueId> {

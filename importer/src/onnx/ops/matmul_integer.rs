@@ -2,7 +2,7 @@
 
 use super::matmul::matrices;
 use super::prelude::*;
-use super::quantize_linear::{quantized, range_of};
+use super::quantize_linear::range_of;
 
 pub(super) struct MatMulInteger {
     requantize: bool,
@@ -45,7 +45,7 @@ fn rows(to: &mut Lowering<'_, '_>, parameter: ValueId, left: bool) -> RuleResult
 }
 
 /// The sums of a product of any ranks.
-fn quantized_product(
+pub(super) fn quantized_product(
     to: &mut Lowering<'_, '_>,
     a: ValueId,
     b: ValueId,
@@ -87,10 +87,11 @@ pub(super) fn requantized(
 ) -> RuleResult<ValueId> {
     let dtype = to.dtype(zero);
     let range = range_of(dtype);
-    let range = range.ok_or_else(|| RuleError::Unsupported { what: format!("quantization to {dtype}") })?;
-    let [real, y_scale, zero] = to.formulas(|f| {
+    let [low, high] =
+        range.ok_or_else(|| RuleError::Unsupported { what: format!("quantization to {dtype}") })?;
+    to.formula(|f| {
         let [sum, scale, y_scale, zero] = f.values([sum, scale, y_scale, zero]);
-        [sum.cast(DType::F32) * scale, y_scale.cast(DType::F32), zero.cast(DType::F32)]
-    })?;
-    quantized(to, real, y_scale, Some(zero), dtype, range)
+        let steps = sum.cast(DType::F32) * (scale / y_scale.cast(DType::F32));
+        (steps.round() + zero.cast(DType::F32)).clamp(low as f64, high as f64).cast(dtype)
+    })
 }

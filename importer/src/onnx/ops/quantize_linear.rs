@@ -40,6 +40,10 @@ impl<'m> Operator<'m> for QuantizeLinear {
         Spec::onnx("DynamicQuantizeLinear", 11, &["x"]).reads(|node| Self::read(node, Kind::Dynamic)),
         Spec::onnx("QuantizeLinear", 10, &["x", "y_scale", "y_zero_point?"])
             .reads(|node| Self::read(node, Kind::Quantize)),
+        Spec::microsoft("DequantizeLinear", &["x", "x_scale", "x_zero_point?"])
+            .reads(|node| Self::read(node, Kind::Dequantize)),
+        Spec::microsoft("QuantizeLinear", &["x", "y_scale", "y_zero_point?"])
+            .reads(|node| Self::read(node, Kind::Quantize)),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
@@ -131,7 +135,7 @@ pub(super) fn range_of(dtype: DType) -> Option<[i64; 2]> {
 }
 
 /// `clamp(round(x / scale) + zero)`.
-pub(super) fn quantized(
+fn quantized(
     to: &mut Lowering<'_, '_>,
     x: ValueId,
     scale: ValueId,

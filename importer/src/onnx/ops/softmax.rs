@@ -35,16 +35,37 @@ impl<'m> Operator<'m> for Softmax {
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("input")?;
-        let dims = to.dims(x);
-        let axis = axis_of(self.axis, dims.len())?;
-        if !self.flatten || axis + 1 == dims.len() {
-            return Ok(self.along(to, x, axis)?.into());
-        }
-        let (before, after) = dims.split_at(axis);
-        let matrix = to.reshape(x, vec![Dim::product(before), Dim::product(after)])?;
-        let result = self.along(to, matrix, 1)?;
-        Ok(to.reshape(result, dims)?.into())
+        Ok(over(to, x, self.axis, self.flatten, |to, x, axis| self.along(to, x, axis))?.into())
     }
+}
+
+/// A softmax along an axis, or over all axes from it on.
+pub(super) fn softmax(
+    to: &mut Lowering<'_, '_>,
+    x: ValueId,
+    axis: i64,
+    flatten: bool,
+) -> RuleResult<ValueId> {
+    over(to, x, axis, flatten, |to, x, axis| to.add(Op::Softmax(op::Softmax { axis }), &[x]))
+}
+
+/// What `along` makes of `x` along an axis, or of the axes from it on as if they were one.
+fn over<'g, 'm>(
+    to: &mut Lowering<'g, 'm>,
+    x: ValueId,
+    axis: i64,
+    flatten: bool,
+    along: impl FnOnce(&mut Lowering<'g, 'm>, ValueId, usize) -> RuleResult<ValueId>,
+) -> RuleResult<ValueId> {
+    let dims = to.dims(x);
+    let axis = axis_of(axis, dims.len())?;
+    if !flatten || axis + 1 == dims.len() {
+        return along(to, x, axis);
+    }
+    let (before, after) = dims.split_at(axis);
+    let matrix = to.reshape(x, vec![Dim::product(before), Dim::product(after)])?;
+    let result = along(to, matrix, 1)?;
+    to.reshape(result, dims)
 }
 
 impl Softmax {

@@ -1,0 +1,140 @@
+//! How integers stand for numbers, in operators that take scales and zero points beside their operands.
+
+use super::super::lowering::Formula;
+use super::prelude::*;
+use super::quantize_linear::range_of;
+
+/// Integers `q` of a dtype stand for `(q - zero) · scale`, all of a tensor likewise.
+#[derive(Clone, Copy)]
+pub(super) struct Quantization {
+    /// One number, in f32.
+    pub(super) scale: ValueId,
+    /// One number, in f32; none where it is 0.
+    zero: Option<ValueId>,
+    dtype: DType,
+    /// The least integer and the greatest.
+    range: [i64; 2],
+}
+
+impl Quantization {
+    /// From the inputs of these names, for a tensor of `dtype`.
+    pub(super) fn read(
+        args: &Args,
+        to: &mut Lowering<'_, '_>,
+        dtype: DType,
+        [scale, zero]: [&str; 2],
+    ) -> RuleResult<Self> {
+        let scale = (scale, args.value(scale)?);
+        let zero = args.optional(zero)?.map(|value| (zero, value));
+        Self::new(to, dtype, scale, zero)
+    }
+
+    /// From values, which have names for errors.
+    pub(super) fn new(
+        to: &mut Lowering<'_, '_>,
+        dtype: DType,
+        (scale_name, scale): (&str, ValueId),
+        zero: Option<(&str, ValueId)>,
+    ) -> RuleResult<Self> {
+        // Of these f32 holds every difference.
+        let narrow = matches!(dtype, DType::U8 | DType::I8 | DType::U16 | DType::I16);
+        let range = range_of(dtype).filter(|_| narrow);
+        let unsupported = || RuleError::Unsupported { what: format!("{dtype} under a scale") };
+        let range = range.ok_or_else(unsupported)?;
+        let actual = to.dtype(scale);
+        if !actual.is_float() {
+            let expected = "expected a float".to_owned();
+            return Err(RuleError::DType { input: scale_name.to_owned(), actual, expected });
+        }
+        let scale = single(to, scale_name, scale)?;
+        let scale = to.cast(scale, DType::F32)?;
+        let zero = match zero {
+            Some((name, zero)) if to.dtype(zero) == dtype => {
+                let zero = single(to, name, zero)?;
+                let zero = to.cast(zero, DType::F32)?;
+                Some(zero).filter(|&zero| known(to, zero) != Some(0.0))
+            }
+            Some((name, zero)) => {
+                let expected = format!("expected {dtype}, that of what it shifts");
+                return Err(RuleError::DType { input: name.to_owned(), actual: to.dtype(zero), expected });
+            }
+            None => None,
+        };
+        Ok(Self { scale, zero, dtype, range })
+    }
+
+    /// `q - zero` in f32, which holds it exactly.
+    pub(super) fn centered<'f>(&self, f: Formula<'f>, q: ValueId) -> Value<'f> {
+        let wide = f.value(q).cast(DType::F32);
+        self.zero(f).map_or(wide, |zero| wide - zero)
+    }
+
+    /// The numbers that integers stand for.
+    pub(super) fn numbers<'f>(&self, f: Formula<'f>, q: ValueId) -> Value<'f> {
+        self.centered(f, q) * f.value(self.scale)
+    }
+
+    /// The integers that stand for numbers, as `QuantizeLinear` finds them.
+    pub(super) fn integers<'f>(&self, f: Formula<'f>, numbers: Value<'f>) -> Value<'f> {
+        self.shifted_after(f, numbers / f.value(self.scale))
+    }
+
+    /// `round(steps) + zero`, of numbers that were divided by the scale.
+    pub(super) fn shifted_after<'f>(&self, f: Formula<'f>, steps: Value<'f>) -> Value<'f> {
+        let steps = steps.round();
+        self.saturated(self.zero(f).map_or(steps, |zero| steps + zero))
+    }
+
+    /// `round(steps + zero)`, of numbers that were divided by the scale. Halves round to even, so that where the zero point is
+    /// odd this is another integer than `round(steps) + zero`.
+    pub(super) fn shifted_before<'f>(&self, f: Formula<'f>, steps: Value<'f>) -> Value<'f> {
+        self.saturated(self.zero(f).map_or(steps, |zero| steps + zero).round())
+    }
+
+    /// Whole numbers as integers.
+    pub(super) fn saturated<'f>(&self, whole: Value<'f>) -> Value<'f> {
+        let [low, high] = self.range;
+        whole.clamp(low as f64, high as f64).cast(self.dtype)
+    }
+
+    /// The zero point, unless it is known to be 0.
+    pub(super) fn zero<'f>(&self, f: Formula<'f>) -> Option<Value<'f>> {
+        self.zero.map(|zero| f.value(zero))
+    }
+
+    /// The integers that stand under another quantization for what `q` stands for under this one.
+    pub(super) fn converted(
+        &self,
+        to: &mut Lowering<'_, '_>,
+        q: ValueId,
+        other: &Self,
+    ) -> RuleResult<ValueId> {
+        if self.equals(to, other) {
+            return Ok(q);
+        }
+        to.formula(|f| other.integers(f, self.numbers(f, q)))
+    }
+
+    /// Whether both are known to be the same.
+    fn equals(&self, to: &Lowering<'_, '_>, other: &Self) -> bool {
+        let same = |a: Option<ValueId>, b: Option<ValueId>| match (a, b) {
+            (Some(a), Some(b)) => a == b || known(to, a).is_some_and(|number| Some(number) == known(to, b)),
+            (a, b) => a == b,
+        };
+        self.dtype == other.dtype && same(Some(self.scale), Some(other.scale)) && same(self.zero, other.zero)
+    }
+}
+
+/// The number that a value is known to hold.
+fn known(to: &Lowering<'_, '_>, value: ValueId) -> Option<f64> {
+    to.known_number(value).map(Scalar::to_f64)
+}
+
+/// One number, without axes.
+pub(super) fn single(to: &mut Lowering<'_, '_>, name: &str, value: ValueId) -> RuleResult<ValueId> {
+    let ty = to.ty(value);
+    if !ty.num_elements().is(1) {
+        return Err(invalid(name, format!("is {ty}, must be one number")));
+    }
+    to.reshape(value, Vec::new())
+}
