@@ -180,13 +180,16 @@ fn in_single_precision(graph: &Graph) -> Vec<String> {
 
 /// Cases of numbers that only f32 holds (1e9, bounds at `f32::MAX`, scores that -1e9 hides by rounding), and of numbers that are near to
 /// another integer.
-const LIMITS: [&str; 6] = [
+const LIMITS: [&str; 9] = [
     "op_attention_masks",
     "op_clip_bounds",
     "op_clip_opset_10",
     "dtype_four_bits",
     "op_quantize",
     "op_softmax",
+    "quantized_attention",
+    "quantized_cnn",
+    "quantized_cnn_around",
 ];
 
 /// Networks in other float dtypes compute about what they did, and inputs and outputs keep their dtypes.

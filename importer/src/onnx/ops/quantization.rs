@@ -14,6 +14,8 @@ pub(super) struct Quantization {
     dtype: DType,
     /// The least integer and the greatest.
     range: [i64; 2],
+    /// Scale and zero point, where the graph alone tells them.
+    given: Option<[f64; 2]>,
 }
 
 impl Quantization {
@@ -46,21 +48,21 @@ impl Quantization {
             let expected = "expected a float".to_owned();
             return Err(RuleError::DType { input: scale_name.to_owned(), actual, expected });
         }
+        let mut given = given_number(to, scale).map(|scale| [scale, 0.0]);
         let scale = single(to, scale_name, scale)?;
         let scale = to.cast(scale, DType::F32)?;
-        let zero = match zero {
-            Some((name, zero)) if to.dtype(zero) == dtype => {
-                let zero = single(to, name, zero)?;
-                let zero = to.cast(zero, DType::F32)?;
-                Some(zero).filter(|&zero| known(to, zero) != Some(0.0))
-            }
-            Some((name, zero)) => {
-                let expected = format!("expected {dtype}, that of what it shifts");
-                return Err(RuleError::DType { input: name.to_owned(), actual: to.dtype(zero), expected });
-            }
-            None => None,
+        let Some((name, zero)) = zero else {
+            return Ok(Self { scale, zero: None, dtype, range, given });
         };
-        Ok(Self { scale, zero, dtype, range })
+        if to.dtype(zero) != dtype {
+            let expected = format!("expected {dtype}, that of what it shifts");
+            return Err(RuleError::DType { input: name.to_owned(), actual: to.dtype(zero), expected });
+        }
+        let number = given_number(to, zero);
+        given = given.zip(number).map(|([scale, _], zero)| [scale, zero]);
+        let zero = single(to, name, zero)?;
+        let zero = to.cast(zero, DType::F32)?;
+        Ok(Self { scale, zero: Some(zero).filter(|_| number != Some(0.0)), dtype, range, given })
     }
 
     /// `q - zero` in f32, which holds it exactly.
@@ -109,25 +111,24 @@ impl Quantization {
         q: ValueId,
         other: &Self,
     ) -> RuleResult<ValueId> {
-        if self.equals(to, other) {
+        if self.equals(other) {
             return Ok(q);
         }
         to.formula(|f| other.integers(f, self.numbers(f, q)))
     }
 
     /// Whether both are known to be the same.
-    fn equals(&self, to: &Lowering<'_, '_>, other: &Self) -> bool {
-        let same = |a: Option<ValueId>, b: Option<ValueId>| match (a, b) {
-            (Some(a), Some(b)) => a == b || known(to, a).is_some_and(|number| Some(number) == known(to, b)),
-            (a, b) => a == b,
-        };
-        self.dtype == other.dtype && same(Some(self.scale), Some(other.scale)) && same(self.zero, other.zero)
+    fn equals(&self, other: &Self) -> bool {
+        let values = self.scale == other.scale && self.zero == other.zero;
+        self.dtype == other.dtype && (values || (self.given.is_some() && self.given == other.given))
     }
 }
 
-/// The number that a value is known to hold.
-fn known(to: &Lowering<'_, '_>, value: ValueId) -> Option<f64> {
-    to.known_number(value).map(Scalar::to_f64)
+/// The number that a constant holds, unless it is a parameter, which may be another in a checkpoint.
+fn given_number(to: &Lowering<'_, '_>, value: ValueId) -> Option<f64> {
+    let constant = to.builder.graph.constant(value)?;
+    let number = to.known_number(value).filter(|_| constant.provenance.is_none());
+    number.map(Scalar::to_f64)
 }
 
 /// One number, without axes.
@@ -137,4 +138,36 @@ pub(super) fn single(to: &mut Lowering<'_, '_>, name: &str, value: ValueId) -> R
         return Err(invalid(name, format!("is {ty}, must be one number")));
     }
     to.reshape(value, Vec::new())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::Graph;
+    use crate::onnx::lowering::Model;
+    use crate::onnx::proto::ModelProto;
+    use crate::onnx::source::Folder;
+
+    #[test]
+    fn integers_that_stand_for_the_same_stay_as_they_are() {
+        let (proto, folder) = (ModelProto::default(), Folder::none());
+        let model = Model::new(&proto, &folder).unwrap();
+        let mut graph = Graph::default();
+        let mut to = Lowering::new(&mut graph, &model, false);
+        let q = to.fill(vec![Dim::constant(3)], 7, DType::U8).unwrap();
+        let mut quantization = |to: &mut Lowering<'_, '_>, scale: f64, zero: Option<i64>| {
+            let scale = to.scalar(scale, DType::F32);
+            let zero = zero.map(|zero| ("zero", to.scalar(zero, DType::U8)));
+            Quantization::new(to, DType::U8, ("scale", scale), zero).unwrap()
+        };
+        let [a, same] = [(); 2].map(|()| quantization(&mut to, 0.5, Some(3)));
+        assert_eq!(a.converted(&mut to, q, &same).unwrap(), q);
+        let others = [(0.25, Some(3)), (0.5, Some(4)), (0.5, None)];
+        for (scale, zero) in others {
+            let other = quantization(&mut to, scale, zero);
+            assert_ne!(a.converted(&mut to, q, &other).unwrap(), q, "{scale} {zero:?}");
+        }
+        let [none, zero] = [None, Some(0)].map(|zero| quantization(&mut to, 0.5, zero));
+        assert_eq!(none.converted(&mut to, q, &zero).unwrap(), q);
+    }
 }

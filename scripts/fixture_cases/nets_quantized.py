@@ -1,0 +1,112 @@
+"""Networks that ONNX Runtime's quantizer wrote from floating point, with the ranges that it saw in random data."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import pathlib
+import tempfile
+
+import numpy as np
+import onnx
+import torch
+import torch.nn.functional as F
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+from torch import nn
+
+from fixture_lib.export import export_torchscript, seed_weights
+from fixture_lib.registry import Case, case
+
+
+class Calls(CalibrationDataReader):
+    """Inputs to take ranges from."""
+
+    def __init__(self, inputs):
+        self.inputs = iter([{"x": x} for x in inputs])
+
+    def get_next(self):
+        return next(self.inputs, None)
+
+
+@contextlib.contextmanager
+def silent():
+    """The quantizer would like a model that was preprocessed, and says so."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def quantized_case(rng, module, shape, batches, form, **kw) -> Case:
+    """Weights have seven bits, see `op_qlinear.py`."""
+    numbers = lambda n: rng.standard_normal((n, *shape)).astype(np.float32)
+    names = dict(input_names=["x"], output_names=["y"], dynamic_axes={"x": {0: "n"}})
+    model = export_torchscript(seed_weights(module), (torch.from_numpy(numbers(2)),), **names)
+    with tempfile.TemporaryDirectory() as folder, silent():
+        path = pathlib.Path(folder) / "model.onnx"
+        reader = Calls([numbers(4) for _ in range(4)])
+        quantize_static(model, path, reader, quant_format=form, reduce_range=True, weight_type=QuantType.QInt8, **kw)
+        quantized = onnx.load(path)
+    return Case(quantized, [[numbers(n)] for n in batches], checked=False)
+
+
+class Excited(nn.Module):
+    def __init__(self, c):
+        super().__init__()
+        self.wide, self.deep, self.project = nn.Conv2d(c, c, 3, 1, 1), nn.Conv2d(c, c, 3, 1, 1, groups=c), nn.Conv2d(c, c, 1)
+        self.squeeze, self.excite = nn.Conv2d(c, 4, 1), nn.Conv2d(4, c, 1)
+
+    def forward(self, x):
+        y = self.project(F.leaky_relu(self.deep(F.relu(self.wide(x))), 0.1))
+        weights = self.excite(F.relu(self.squeeze(F.adaptive_avg_pool2d(y, 1))))
+        return x + y * torch.sigmoid(weights)
+
+
+class Cnn(nn.Module):
+    def __init__(self, c=8):
+        super().__init__()
+        self.stem, self.block = nn.Sequential(nn.Conv2d(3, c, 3, 2, 1), nn.BatchNorm2d(c), nn.ReLU()), Excited(c)
+        self.pool, self.side = nn.AvgPool2d(3, 2, 1), nn.Sequential(nn.MaxPool2d(2), nn.Conv2d(c, c, 1))
+        self.hidden, self.classes = nn.Linear(2 * c, 12), nn.Linear(12, 10)
+
+    def forward(self, x):
+        x = self.block(self.stem(x))
+        x = torch.cat([self.pool(x), self.side(x)], 1)
+        return self.classes(F.relu(self.hidden(F.adaptive_avg_pool2d(x, 1).flatten(1))))
+
+
+class Attention(nn.Module):
+    def __init__(self, size=16, heads=2):
+        super().__init__()
+        self.heads, self.before, self.between = heads, nn.LayerNorm(size), nn.LayerNorm(size)
+        self.query, self.key, self.value, self.out = (nn.Linear(size, size) for _ in range(4))
+        self.up, self.down, self.classes = nn.Linear(size, 2 * size), nn.Linear(2 * size, size), nn.Linear(size, 5)
+
+    def forward(self, x):
+        y = self.before(x)
+        q, k, v = (f(y).unflatten(2, (self.heads, -1)).transpose(1, 2) for f in (self.query, self.key, self.value))
+        weights = torch.softmax(q @ k.transpose(2, 3) * q.shape[3] ** -0.5, 3)
+        x = x + self.out((weights @ v).transpose(1, 2).flatten(2))
+        x = x + self.down(F.gelu(self.up(self.between(x))))
+        return self.classes(x[:, 0])
+
+
+@case("quantized_cnn")
+def cnn(rng):
+    """Operators on integers; a scale for each channel of a weight."""
+    return quantized_case(rng, Cnn(), (3, 16, 16), [2, 1], QuantFormat.QOperator, per_channel=True)
+
+
+@case("quantized_attention")
+def attention(rng):
+    """Operators on integers; signed activations."""
+    kw = dict(activation_type=QuantType.QInt8)
+    return quantized_case(rng, Attention(), (6, 16), [2, 1], QuantFormat.QOperator, **kw)
+
+
+@case("quantized_cnn_around")
+def cnn_around(rng):
+    """Operators in floating point, between conversions to integers and back."""
+    return quantized_case(rng, Cnn(), (3, 16, 16), [2, 1], QuantFormat.QDQ)
