@@ -62,10 +62,6 @@ impl NdArrayTensor {
     }
 
     /// The convolution that would compute this tensor, if nobody else can read it and the convolution is wanted; otherwise the tensor.
-    #[allow(
-        clippy::result_large_err,
-        reason = "what comes back is the operand, no error; it is large where pointers have 64 bits"
-    )]
     pub(crate) fn into_deferred(
         mut self,
         wanted: impl FnOnce(&Pointwise) -> bool,
