@@ -52,10 +52,6 @@ impl Pointwise {
 
 /// Computes a depthwise convolution together with the 1x1 convolution that its images wait for, or lets a 1x1 convolution wait. Otherwise the
 /// images come back.
-#[allow(
-    clippy::result_large_err,
-    reason = "what comes back is the operand, no error; it is large where pointers have 64 bits"
-)]
 pub(super) fn with_layer(x: NdArrayTensor, layer: Layer) -> Result<NdArrayTensor, NdArrayTensor> {
     if layer.shape.suits_bands() {
         let x = x.channels_last().into_contiguous();
