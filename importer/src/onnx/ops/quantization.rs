@@ -155,7 +155,7 @@ mod tests {
         let mut graph = Graph::default();
         let mut to = Lowering::new(&mut graph, &model, false);
         let q = to.fill(vec![Dim::constant(3)], 7, DType::U8).unwrap();
-        let mut quantization = |to: &mut Lowering<'_, '_>, scale: f64, zero: Option<i64>| {
+        let quantization = |to: &mut Lowering<'_, '_>, scale: f64, zero: Option<i64>| {
             let scale = to.scalar(scale, DType::F32);
             let zero = zero.map(|zero| ("zero", to.scalar(zero, DType::U8)));
             Quantization::new(to, DType::U8, ("scale", scale), zero).unwrap()
