@@ -191,7 +191,7 @@ impl<'a> Layer<'a> {
             return (0..directions).for_each(|direction| parts.clone().for_each(|rows| job(direction, rows)));
         }
         // A nanosecond is some thirty products, by one thread.
-        let work = self.rows() / parts.len().max(1) * products / 32;
+        let work = self.rows() / parts.len() * products / 32;
         parallel_for(directions * parts.len(), work, |range| {
             let jobs = (0..directions).flat_map(|direction| parts.clone().map(move |rows| (direction, rows)));
             jobs.skip(range.start).take(range.len()).for_each(|(direction, rows)| job(direction, rows));

@@ -21,6 +21,8 @@ extern crate alloc;
 mod dispatch;
 mod backend;
 mod compute;
+#[cfg(feature = "std")]
+mod kept;
 mod ops;
 mod order;
 mod rows;

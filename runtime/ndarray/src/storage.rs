@@ -155,39 +155,17 @@ pub(crate) struct Storage {
 /// Headers of freed storages, each thread's own: they cost no lock.
 mod headers {
     use super::Storage;
+    #[cfg(feature = "std")]
+    use crate::kept::{self, Kept};
     use alloc::sync::Arc;
 
     #[cfg(feature = "std")]
-    mod kept {
-        use super::Storage;
-        use alloc::{sync::Arc, vec::Vec};
-        use core::cell::RefCell;
-
-        /// Most headers that a thread keeps: more than a network has tensors at a time.
-        const MOST: usize = 4096;
-
-        std::thread_local!(static FREE: RefCell<Vec<Arc<Storage>>> = const { RefCell::new(Vec::new()) });
-
-        pub fn pop() -> Option<Arc<Storage>> {
-            FREE.try_with(|free| free.try_borrow_mut().ok()?.pop()).ok().flatten()
-        }
-
-        pub fn push(header: Arc<Storage>) {
-            // A thread that ends keeps nothing any more.
-            let _ = FREE.try_with(|free| {
-                if let Ok(mut free) = free.try_borrow_mut()
-                    && free.len() < MOST
-                {
-                    free.push(header);
-                }
-            });
-        }
-    }
+    std::thread_local!(static FREE: Kept<Arc<Storage>> = const { Kept::new() });
 
     /// A storage without contents that nobody else has.
     pub(super) fn take() -> Arc<Storage> {
         #[cfg(feature = "std")]
-        if let Some(header) = kept::pop() {
+        if let Some(header) = kept::pop(&FREE) {
             return header;
         }
         Arc::new(Storage::empty())
@@ -196,7 +174,7 @@ mod headers {
     /// Leaves a storage without contents, which nobody else has, to whoever makes one next on this thread.
     pub(super) fn give(header: Arc<Storage>) {
         #[cfg(feature = "std")]
-        kept::push(header);
+        kept::push(&FREE, header);
         #[cfg(not(feature = "std"))]
         drop(header);
     }

@@ -3,6 +3,8 @@
 //! A tensor is handed from function to function, and a layout is long: reading in one piece what was just written in several makes the
 //! processor wait, longer than a small operation computes.
 
+#[cfg(feature = "std")]
+use crate::kept::{self, Kept};
 use alloc::boxed::Box;
 use core::fmt;
 use core::ops::{Deref, DerefMut};
@@ -15,41 +17,15 @@ pub(crate) struct View(
     Option<Box<Layout>>,
 );
 
-/// Memory of dropped layouts, each thread's own: it costs no lock.
+// Memory of dropped layouts.
 #[cfg(feature = "std")]
-mod kept {
-    use super::Layout;
-    use core::cell::RefCell;
-
-    /// Most that a thread keeps: more than a network has tensors at a time.
-    const MOST: usize = 4096;
-
-    std::thread_local! {
-        #[expect(clippy::vec_box, reason = "the boxes are what is kept")]
-        static FREE: RefCell<Vec<Box<Layout>>> = const { RefCell::new(Vec::new()) };
-    }
-
-    pub fn pop() -> Option<Box<Layout>> {
-        FREE.try_with(|free| free.try_borrow_mut().ok()?.pop()).ok().flatten()
-    }
-
-    pub fn push(layout: Box<Layout>) {
-        // A thread that ends keeps nothing any more.
-        let _ = FREE.try_with(|free| {
-            if let Ok(mut free) = free.try_borrow_mut()
-                && free.len() < MOST
-            {
-                free.push(layout);
-            }
-        });
-    }
-}
+std::thread_local!(static FREE: Kept<Box<Layout>> = const { Kept::new() });
 
 impl View {
     /// Some layout, to be written.
     fn any() -> Box<Layout> {
         #[cfg(feature = "std")]
-        if let Some(layout) = kept::pop() {
+        if let Some(layout) = kept::pop(&FREE) {
             return layout;
         }
         Box::new(Layout::contiguous(Shape::default()))
@@ -105,7 +81,7 @@ impl Drop for View {
     fn drop(&mut self) {
         #[cfg(feature = "std")]
         if let Some(layout) = self.0.take() {
-            kept::push(layout);
+            kept::push(&FREE, layout);
         }
     }
 }
