@@ -289,14 +289,16 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
         AutodiffTensor::constant(B::quantized_conv(x, weight, options))
     }
 
-    fn linear(x: T<B>, weight: T<B>, bias: Option<T<B>>, activation: Option<Activation>) -> T<B> {
-        fused!([x, weight] optional [bias], B::linear(x, weight, bias, activation), {
-            let product = rules::linear::linear::<B, C>(x, weight, bias);
-            match activation {
-                Some(activation) => Self::activation(activation, product),
-                None => product,
-            }
-        })
+    fn linear(x: T<B>, weight: &T<B>, bias: Option<&T<B>>, activation: Option<Activation>) -> T<B> {
+        if ![Some(&x), Some(weight), bias].into_iter().flatten().any(AutodiffTensor::is_tracked) {
+            let bias = bias.map(|bias| &bias.primitive);
+            return AutodiffTensor::constant(B::linear(x.primitive, &weight.primitive, bias, activation));
+        }
+        let product = rules::linear::linear::<B, C>(x, weight.clone(), bias.cloned());
+        match activation {
+            Some(activation) => Self::activation(activation, product),
+            None => product,
+        }
     }
 
     fn attention(q: T<B>, k: T<B>, v: T<B>, mask: Option<T<B>>, options: &AttentionOptions) -> T<B> {

@@ -43,7 +43,7 @@ fn products<B: Backend>(device: &B::Device) -> Vec<Vec<f32>> {
     let weight = || tensor::<B>(&[depth, columns], 2, device);
     let bias = tensor::<B>(&[columns], 3, device);
     all.push(floats::<B>(B::matmul(x(), weight())));
-    all.push(floats::<B>(B::linear(x(), weight(), Some(bias), None)));
+    all.push(floats::<B>(B::linear(x(), &weight(), Some(&bias), None)));
     let turned = |t: B::Primitive| B::permute(t, &[1, 0]);
     let (left, right) = (tensor::<B>(&[depth, rows], 4, device), tensor::<B>(&[columns, depth], 5, device));
     all.push(floats::<B>(B::matmul(turned(left.clone()), turned(right.clone()))));
@@ -89,7 +89,7 @@ fn gelu_follows_products_of_halves() {
         let half = |t| B::cast(t, DType::F16);
         let small = B::full([rows, depth].into(), Scalar::Float(1.0 / 64.0), DType::F16, device);
         let (weight, bias) = (tensor::<B>(&[depth, columns], 2, device), tensor::<B>(&[columns], 3, device));
-        floats::<B>(B::linear(small, half(weight), Some(half(bias)), Some(Activation::GeluTanh)))
+        floats::<B>(B::linear(small, &half(weight), Some(&half(bias)), Some(Activation::GeluTanh)))
     }
     for (x, y) in product::<Cuda>(&DEVICE).iter().zip(product::<NdArray>(&Default::default())) {
         assert!((x - y).abs() <= 2e-3 * y.abs().max(0.25), "{x} and not {y}");

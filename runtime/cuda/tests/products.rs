@@ -30,7 +30,7 @@ fn biased<B: Backend>(dtype: DType, device: &B::Device) -> B::Primitive {
     let (x, w) = (tensor::<B>(&[2, 3, 10], 1, dtype, device), tensor::<B>(&[10, 7], 2, dtype, device));
     // A bias that does not begin where its memory does.
     let bias = part::<B>(tensor::<B>(&[9], 3, dtype, device), &[9], 0, 2, 9);
-    B::linear(x, w, Some(bias), Some(Activation::Relu))
+    B::linear(x, &w, Some(&bias), Some(Activation::Relu))
 }
 
 fn transposed<B: Backend>(dtype: DType, device: &B::Device) -> B::Primitive {
@@ -135,7 +135,7 @@ fn what_follows_a_product_is_handed_over_with_it() {
             let numbers = tensor::<B>(shape, seed, DType::F16, device);
             B::binary_scalar(BinaryOp::Mul, numbers, Scalar::Float(0.25))
         };
-        floats::<B>(B::linear(of(&[6, 10], 1), of(&[10, 7], 2), Some(of(&[7], 3)), Some(activation)))
+        floats::<B>(B::linear(of(&[6, 10], 1), &of(&[10, 7], 2), Some(&of(&[7], 3)), Some(activation)))
     }
     let device = CudaDevice { index: 0 };
     for (activation, kernels) in [(Activation::GeluTanh, 0), (Activation::Relu, 1)] {

@@ -25,7 +25,7 @@ fn ragged<B: Backend>(dtype: DType, device: &B::Device) -> B::Primitive {
 fn finished<B: Backend>(dtype: DType, device: &B::Device) -> B::Primitive {
     let x = tensor::<B>(&[2, 19, 16], 1, dtype, device);
     let w = B::permute(tensor::<B>(&[18, 16], 2, dtype, device), &[1, 0]);
-    let y = B::linear(x, w, Some(tensor::<B>(&[18], 3, dtype, device)), Some(Activation::Relu));
+    let y = B::linear(x, &w, Some(&tensor::<B>(&[18], 3, dtype, device)), Some(Activation::Relu));
     B::binary(BinaryOp::Add, y, tensor::<B>(&[2, 19, 18], 4, dtype, device))
 }
 

@@ -33,7 +33,7 @@ fn floats<B: Backend>(tensor: B::Primitive) -> Vec<f32> {
 
 /// A layer whose residual, activation and factor follow the product.
 fn layer<B: Backend>([x, weight, bias, residual]: [B::Primitive; 4]) -> B::Primitive {
-    let y = B::linear(x, weight, Some(bias), None);
+    let y = B::linear(x, &weight, Some(&bias), None);
     let y = B::activation(Activation::Relu, B::binary(BinaryOp::Add, y, residual));
     B::binary_scalar(BinaryOp::Mul, y, Scalar::Float(0.5))
 }

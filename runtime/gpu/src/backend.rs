@@ -387,13 +387,13 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
             .unwrap_or_else(|| compose::quantized_conv::<Self>(x, weight, options))
     }
 
-    fn linear(x: T<R>, weight: T<R>, bias: Option<T<R>>, activation: Option<Activation>) -> T<R> {
+    fn linear(x: T<R>, weight: &T<R>, bias: Option<&T<R>>, activation: Option<Activation>) -> T<R> {
         let (mut shape, columns) = (x.shape(), weight.dims()[1]);
         let depth = shape.dims.pop().unwrap_or(1);
         let rows = shape.num_elements();
         shape.dims.push(columns);
         let x = Self::reshape(x, Shape::from([rows, depth]));
-        let y = matmul::matmul(&x, &weight, bias.as_ref(), activation);
+        let y = matmul::matmul(&x, weight, bias, activation);
         Self::reshape(y, shape)
     }
 

@@ -30,7 +30,7 @@ impl Linear {
     }
 
     fn forward(&self, x: T, activation: Option<Activation>) -> T {
-        B::linear(x, self.0.clone(), Some(self.1.clone()), activation)
+        B::linear(x, &self.0, Some(&self.1), activation)
     }
 }
 

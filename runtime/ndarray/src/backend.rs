@@ -336,8 +336,8 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
 
     fn linear(
         x: NdArrayTensor,
-        weight: NdArrayTensor,
-        bias: Option<NdArrayTensor>,
+        weight: &NdArrayTensor,
+        bias: Option<&NdArrayTensor>,
         activation: Option<Activation>,
     ) -> NdArrayTensor {
         if single_or_half(x.dtype()) {

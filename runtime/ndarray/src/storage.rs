@@ -1,8 +1,10 @@
 //! Blocks of memory: owned ones, which come from a pool, shared ones, and such as are computed when they are read.
 
+#[cfg(feature = "std")]
+use crate::kept::{self, Kept};
 use crate::ops::Pointwise;
 use crate::sync::{Mutex, Once};
-use alloc::{sync::Arc, vec::Vec};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use bytemuck::Pod;
 use core::any::Any;
 use core::ops::{Deref, Range};
@@ -16,6 +18,13 @@ const CLASSES: usize = 160;
 /// Bytes that the pool keeps for reuse in any case. What is freed beyond goes back to the system, unless as much was in use at
 /// once before: a training step frees what it kept, and the next one wants it again.
 const RETAINED_LIMIT: usize = 512 << 20;
+
+/// Bytes of a small block, which its thread keeps: results of networks that compute for a microsecond are small.
+const SMALL: usize = 8 * LINE;
+
+// Freed small blocks, each thread's own: they cost no lock.
+#[cfg(feature = "std")]
+std::thread_local!(static SMALL_BLOCKS: Kept<Block> = const { Kept::new() });
 
 /// Freed buffers by size class.
 struct Pool {
@@ -96,9 +105,23 @@ impl Buffer {
 
     #[inline(never)]
     fn of_bytes(len: usize) -> Self {
-        let (class, lines) = class_of(len.div_ceil(LINE));
-        let reused = if lines == 0 { None } else { POOL.with(|pool| pool.take(class, lines)) };
+        let lines = len.div_ceil(LINE);
+        if lines == 0 {
+            return Self::empty();
+        }
+        #[cfg(feature = "std")]
+        if len <= SMALL {
+            let block = kept::pop(&SMALL_BLOCKS).unwrap_or_else(|| Block::zeroed(SMALL));
+            return Self { block, len };
+        }
+        let (class, lines) = class_of(lines);
+        let reused = POOL.with(|pool| pool.take(class, lines));
         Self { block: reused.unwrap_or_else(|| Block::zeroed(lines * LINE)), len }
+    }
+
+    /// Whether it has a small block.
+    fn is_small(&self) -> bool {
+        cfg!(feature = "std") && self.block.len() == SMALL
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -113,10 +136,15 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let block = core::mem::replace(&mut self.block, Block::empty());
-        if !block.is_empty() {
-            // What the pool refuses is freed after the lock is released.
-            let _refused = POOL.with(|pool| pool.give(block));
+        if block.is_empty() {
+            return;
         }
+        #[cfg(feature = "std")]
+        if block.len() == SMALL {
+            return kept::push(&SMALL_BLOCKS, block);
+        }
+        // What the pool refuses is freed after the lock is released.
+        let _refused = POOL.with(|pool| pool.give(block));
     }
 }
 
@@ -139,15 +167,19 @@ pub(crate) enum Memory {
 /// Prepared forms kept per storage; a weight that is used in more ways than this is not worth preparing.
 const MAX_PREPARED: usize = 8;
 
-/// A form of a storage's contents that some kernel prepared, with the key it was made for: `(K, P)`.
-type Prepared = Arc<dyn Any + Send + Sync>;
+/// A form of a storage's contents that some kernel prepared, and those that were prepared after it: found without a lock.
+struct Prepared {
+    /// The form with the key it was made for: an `Arc<(K, P)>`.
+    form: Box<dyn Any + Send + Sync>,
+    next: Once<Box<Prepared>>,
+}
 
 /// The memory that one or more tensors view.
 pub(crate) struct Storage {
     memory: Memory,
     /// What yields [`Memory::Deferred`], until there is a result.
     work: Mutex<Option<Pointwise>>,
-    prepared: Mutex<Vec<Prepared>>,
+    prepared: Once<Box<Prepared>>,
     /// Whether the contents are a weight, which lives long.
     weight: AtomicBool,
 }
@@ -160,23 +192,30 @@ mod headers {
     use alloc::sync::Arc;
 
     #[cfg(feature = "std")]
-    std::thread_local!(static FREE: Kept<Arc<Storage>> = const { Kept::new() });
+    std::thread_local! {
+        static EMPTY: Kept<Arc<Storage>> = const { Kept::new() };
+        static WITH_SMALL_BLOCK: Kept<Arc<Storage>> = const { Kept::new() };
+    }
 
-    /// A storage without contents that nobody else has.
-    pub(super) fn take() -> Arc<Storage> {
+    /// A storage without contents that nobody else has; one with a small block, if there is one and it is wanted.
+    pub(super) fn take(small: bool) -> Arc<Storage> {
         #[cfg(feature = "std")]
-        if let Some(header) = kept::pop(&FREE) {
+        if small && let Some(header) = kept::pop(&WITH_SMALL_BLOCK) {
+            return header;
+        } else if let Some(header) = kept::pop(&EMPTY) {
             return header;
         }
+        #[cfg(not(feature = "std"))]
+        let _ = small;
         Arc::new(Storage::empty())
     }
 
     /// Leaves a storage without contents, which nobody else has, to whoever makes one next on this thread.
-    pub(super) fn give(header: Arc<Storage>) {
+    pub(super) fn give(header: Arc<Storage>, small: bool) {
         #[cfg(feature = "std")]
-        kept::push(&FREE, header);
+        kept::push(if small { &WITH_SMALL_BLOCK } else { &EMPTY }, header);
         #[cfg(not(feature = "std"))]
-        drop(header);
+        let _ = (header, small);
     }
 }
 
@@ -197,8 +236,34 @@ impl SharedStorage {
         Self::with(Memory::Deferred(Once::new()), Some(work))
     }
 
+    /// Owned memory of so many bytes with arbitrary contents (of earlier tensors, or zero), to be [filled](Self::room).
+    #[inline(never)]
+    pub(crate) fn with_room(bytes: usize) -> Self {
+        let small = (1..=SMALL).contains(&bytes);
+        let header = headers::take(small);
+        match &header.memory {
+            Memory::Owned(buffer) if small && buffer.is_small() => Self(Some(header)),
+            _ => Self::over(header, Memory::Owned(Buffer::of_bytes(bytes)), None),
+        }
+    }
+
+    /// The bytes of a storage that was just made [for as many](Self::with_room).
+    pub(crate) fn room<T: Pod>(&mut self, bytes: usize) -> &mut [T] {
+        match self.get_mut().map(|storage| &mut storage.memory) {
+            Some(Memory::Owned(buffer)) => {
+                buffer.len = bytes;
+                buffer.as_mut()
+            }
+            _ => unreachable!("nobody else has a storage that was just made, which owns its memory"),
+        }
+    }
+
     fn with(memory: Memory, work: Option<Pointwise>) -> Self {
-        let mut header = headers::take();
+        Self::over(headers::take(false), memory, work)
+    }
+
+    /// A storage in the place of one without contents.
+    fn over(mut header: Arc<Storage>, memory: Memory, work: Option<Pointwise>) -> Self {
         match Arc::get_mut(&mut header) {
             Some(storage) => {
                 storage.memory = memory;
@@ -240,10 +305,14 @@ impl Deref for SharedStorage {
 impl Drop for SharedStorage {
     fn drop(&mut self) {
         let Some(mut header) = self.0.take() else { return };
+        // Mostly another one has it too, a weight's above all.
+        if Arc::strong_count(&header) > 1 {
+            return;
+        }
         // Of two that go at once neither may be the last: then the header is freed.
         let Some(storage) = Arc::get_mut(&mut header) else { return };
-        storage.clear();
-        headers::give(header);
+        let small = storage.clear();
+        headers::give(header, small);
     }
 }
 
@@ -252,21 +321,25 @@ impl Storage {
         Self {
             memory: Memory::Owned(Buffer::empty()),
             work: Mutex::new(None),
-            prepared: Mutex::new(Vec::new()),
+            prepared: Once::new(),
             weight: AtomicBool::new(false),
         }
     }
 
-    /// Leaves nothing in it.
-    fn clear(&mut self) {
-        self.memory = Memory::Owned(Buffer::empty());
+    /// Leaves nothing in it but a small block, if it has one, and says whether it has.
+    fn clear(&mut self) -> bool {
+        let small = matches!(&self.memory, Memory::Owned(buffer) if buffer.is_small());
+        if !small {
+            self.memory = Memory::Owned(Buffer::empty());
+        }
         *self.work.get_mut() = None;
         self.forget_weight();
+        small
     }
 
     /// The contents are no longer the weight that they were, if they were one.
     fn forget_weight(&mut self) {
-        *self.prepared.get_mut() = Vec::new();
+        self.prepared = Once::new();
         *self.weight.get_mut() = false;
     }
 
@@ -280,8 +353,8 @@ impl Storage {
     pub(crate) fn prepared<K, P>(
         &self,
         is_key: impl Fn(&K) -> bool,
-        make: impl FnOnce() -> (K, P),
-    ) -> Option<Arc<(K, P)>>
+        make: impl Fn() -> (K, P),
+    ) -> Option<&Arc<(K, P)>>
     where
         K: Send + Sync + 'static,
         P: Send + Sync + 'static,
@@ -289,25 +362,22 @@ impl Storage {
         if !self.weight.load(Ordering::Relaxed) {
             return None;
         }
-        self.prepared.with(|list| {
-            let same = |entry: &Prepared| {
-                let entry = Arc::downcast::<(K, P)>(entry.clone()).ok()?;
-                is_key(&entry.0).then_some(entry)
-            };
-            if let Some(entry) = list.iter().find_map(same) {
-                return Some(entry);
+        let mut at = &self.prepared;
+        for _ in 0..MAX_PREPARED {
+            let entry = at.get_or(|| {
+                let form = Box::new(Arc::new(make()));
+                if let Memory::Shared(bytes) = &self.memory {
+                    // From now on the prepared form is read, whatever of these `make` released. A mapped record's pages would only fill memory beside it.
+                    bytes.release();
+                }
+                Box::new(Prepared { form, next: Once::new() })
+            });
+            match entry.form.downcast_ref::<Arc<(K, P)>>() {
+                Some(form) if is_key(&form.0) => return Some(form),
+                _ => at = &entry.next,
             }
-            if list.len() >= MAX_PREPARED {
-                return None;
-            }
-            let entry = Arc::new(make());
-            list.push(entry.clone());
-            if let Memory::Shared(bytes) = &self.memory {
-                // From now on the prepared form is read, whatever of these `make` released. A mapped record's pages would only fill memory beside it.
-                bytes.release();
-            }
-            Some(entry)
-        })
+        }
+        None
     }
 
     /// Lets the memory of some bytes go where they can be fetched again.

@@ -72,16 +72,21 @@ impl NdArrayTensor {
     /// A new row-major tensor whose elements `fill` writes, all of them: the memory has arbitrary contents before.
     pub(crate) fn build<T: Pod>(shape: Shape, dtype: DType, fill: impl FnOnce(&mut [T])) -> Self {
         debug_assert_eq!(size_of::<T>(), dtype.size());
-        let mut buffer = Buffer::new::<T>(shape.num_elements());
-        fill(buffer.as_mut());
-        Self::from_buffer(buffer, shape, dtype)
+        Self::filled(shape, dtype, fill)
     }
 
     /// Like [`NdArrayTensor::build`] with the bytes of any dtype.
     pub(crate) fn build_bytes(shape: Shape, dtype: DType, fill: impl FnOnce(&mut [u8])) -> Self {
-        let mut buffer = Buffer::new::<u8>(shape.num_elements() * dtype.size());
-        fill(buffer.as_mut());
-        Self::from_buffer(buffer, shape, dtype)
+        Self::filled(shape, dtype, fill)
+    }
+
+    fn filled<T: Pod>(shape: Shape, dtype: DType, fill: impl FnOnce(&mut [T])) -> Self {
+        let layout = View::contiguous(shape);
+        let bytes = layout.len().checked_mul(dtype.size());
+        let bytes = bytes.expect("a tensor's size overflows the address space");
+        let mut storage = SharedStorage::with_room(bytes);
+        fill(storage.room(bytes));
+        Self { storage, layout, dtype }
     }
 
     /// A tensor over given data, sharing its bytes when they are aligned for the dtype and not few of a file.
@@ -118,9 +123,9 @@ impl NdArrayTensor {
             Some(storage) => storage.take_bytes(),
             None => Bytes::from_vec(tensor.storage.slice::<u8>()[range.clone()].to_vec()),
         };
-        let (shape, dtype) = (core::mem::take(&mut tensor.layout.shape.dims), tensor.dtype);
+        let (shape, dtype) = (tensor.layout.shape.dims.to_vec(), tensor.dtype);
         let bytes = if bytes.len() == range.len() { bytes } else { bytes.slice(range).unwrap_or_default() };
-        TensorData { bytes, shape: shape.into_vec(), dtype }
+        TensorData { bytes, shape, dtype }
     }
 
     fn byte_range(&self) -> Range<usize> {
@@ -143,6 +148,11 @@ impl NdArrayTensor {
         self.layout.len()
     }
 
+    /// Whether the elements stand in row-major order without gaps.
+    pub(crate) fn is_contiguous(&self) -> bool {
+        self.layout.is_contiguous()
+    }
+
     /// Whether there are no elements.
     pub(crate) fn is_empty(&self) -> bool {
         self.layout.is_empty()
@@ -150,7 +160,7 @@ impl NdArrayTensor {
 
     /// The same storage through another layout.
     pub(crate) fn with_layout(mut self, layout: Layout) -> Self {
-        *self.layout = layout;
+        self.layout.change(|_| layout);
         self
     }
 
@@ -179,7 +189,7 @@ impl NdArrayTensor {
     /// The elements of a contiguous tensor.
     pub(crate) fn slice<T: Pod>(&self) -> &[T] {
         debug_assert!(self.layout.is_contiguous());
-        if self.layout.is_empty() {
+        if self.is_empty() {
             return &[];
         }
         &self.storage()[self.layout.offset..][..self.layout.len()]
@@ -250,8 +260,8 @@ impl NdArrayTensor {
     pub(crate) fn prepared<K, P>(
         &self,
         is_key: impl Fn(&K) -> bool,
-        make: impl FnOnce() -> (K, P),
-    ) -> Option<Arc<(K, P)>>
+        make: impl Fn() -> (K, P),
+    ) -> Option<&Arc<(K, P)>>
     where
         K: Send + Sync + 'static,
         P: Send + Sync + 'static,

@@ -7,43 +7,76 @@
 use crate::kept::{self, Kept};
 use alloc::boxed::Box;
 use core::fmt;
-use core::ops::{Deref, DerefMut};
+use core::ops::Deref;
 use kiln_tensor::Shape;
-use kiln_tensor::backend::{Layout, row_major};
+use kiln_tensor::backend::{Layout, row_major_into};
 
-/// A layout that is moved as a pointer. The memory of one that is dropped waits for another.
+/// A layout that is moved as a pointer, with what every operation asks of it. The memory of one that is dropped waits for another.
 pub(crate) struct View(
     /// There until it is dropped.
-    Option<Box<Layout>>,
+    Option<Box<Known>>,
 );
+
+struct Known {
+    layout: Layout,
+    /// Number of elements.
+    len: usize,
+    /// See [`Layout::is_contiguous`].
+    contiguous: bool,
+}
 
 // Memory of dropped layouts.
 #[cfg(feature = "std")]
-std::thread_local!(static FREE: Kept<Box<Layout>> = const { Kept::new() });
+std::thread_local!(static FREE: Kept<Box<Known>> = const { Kept::new() });
 
 impl View {
     /// Some layout, to be written.
-    fn any() -> Box<Layout> {
+    fn any() -> Box<Known> {
         #[cfg(feature = "std")]
-        if let Some(layout) = kept::pop(&FREE) {
-            return layout;
+        if let Some(known) = kept::pop(&FREE) {
+            return known;
         }
-        Box::new(Layout::contiguous(Shape::default()))
+        Box::new(Known { layout: Layout::contiguous(Shape::default()), len: 1, contiguous: true })
     }
 
     /// Row-major from offset 0.
     pub(crate) fn contiguous(shape: Shape) -> Self {
-        let mut layout = Self::any();
-        layout.strides = row_major(&shape.dims);
-        layout.shape = shape;
-        layout.offset = 0;
-        Self(Some(layout))
+        let mut known = Self::any();
+        known.len = shape.num_elements();
+        known.contiguous = true;
+        row_major_into(&shape.dims, &mut known.layout.strides);
+        known.layout.shape = shape;
+        known.layout.offset = 0;
+        Self(Some(known))
     }
 
     /// Changes the layout.
     pub(crate) fn change(&mut self, change: impl FnOnce(Layout) -> Layout) {
-        let layout = core::mem::replace(&mut **self, Layout::contiguous(Shape::default()));
-        **self = change(layout);
+        let Some(known) = &mut self.0 else { unreachable!("only `drop` takes the layout") };
+        let layout = change(core::mem::replace(&mut known.layout, Layout::contiguous(Shape::default())));
+        **known = Known { len: layout.len(), contiguous: layout.is_contiguous(), layout };
+    }
+
+    fn known(&self) -> &Known {
+        match &self.0 {
+            Some(known) => known,
+            None => unreachable!("only `drop` takes the layout"),
+        }
+    }
+
+    /// Number of elements.
+    pub(crate) fn len(&self) -> usize {
+        self.known().len
+    }
+
+    /// Whether there are no elements.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether the elements stand in row-major order without gaps (from any offset).
+    pub(crate) fn is_contiguous(&self) -> bool {
+        self.known().contiguous
     }
 }
 
@@ -51,37 +84,27 @@ impl Deref for View {
     type Target = Layout;
 
     fn deref(&self) -> &Layout {
-        match &self.0 {
-            Some(layout) => layout,
-            None => unreachable!("only `drop` takes the layout"),
-        }
-    }
-}
-
-impl DerefMut for View {
-    fn deref_mut(&mut self) -> &mut Layout {
-        match &mut self.0 {
-            Some(layout) => layout,
-            None => unreachable!("only `drop` takes the layout"),
-        }
+        &self.known().layout
     }
 }
 
 impl Clone for View {
     fn clone(&self) -> Self {
-        let mut layout = Self::any();
-        layout.shape.dims.clone_from(&self.shape.dims);
-        layout.strides.clone_from(&self.strides);
-        layout.offset = self.offset;
-        Self(Some(layout))
+        let mut copy = Self::any();
+        let Known { layout, len, contiguous } = self.known();
+        copy.layout.shape.dims.clone_from(&layout.shape.dims);
+        copy.layout.strides.clone_from(&layout.strides);
+        copy.layout.offset = layout.offset;
+        (copy.len, copy.contiguous) = (*len, *contiguous);
+        Self(Some(copy))
     }
 }
 
 impl Drop for View {
     fn drop(&mut self) {
         #[cfg(feature = "std")]
-        if let Some(layout) = self.0.take() {
-            kept::push(&FREE, layout);
+        if let Some(known) = self.0.take() {
+            kept::push(&FREE, known);
         }
     }
 }

@@ -93,7 +93,7 @@ fn a_steady_forward_allocates_nothing() {
     });
     let (rows, matrix, bias) = (noise(&[1, 64, 96], 4), weight(&[96, 96]), noise(&[96], 5));
     let linear = allocations(|| {
-        let y = B::linear(rows.clone(), matrix.clone(), Some(bias.clone()), Some(Activation::Relu));
+        let y = B::linear(rows.clone(), &matrix, Some(&bias), Some(Activation::Relu));
         B::binary(BinaryOp::Add, y, rows.clone())
     });
     let window = PoolOptions::new([3; 2], [2; 2], [1; 2], [1; 2], false);

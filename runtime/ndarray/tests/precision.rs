@@ -52,7 +52,7 @@ fn linear_layers_of_weights_and_of_other_tensors() {
         // The bias is not rounded.
         check(&[x.clone(), weight], 1e-4, |operands| {
             let [x, weight] = [0, 1].map(|i: usize| operands[i].clone());
-            B::linear(x, weight, Some(bias.clone()), Some(Activation::Gelu))
+            B::linear(x, &weight, Some(&bias), Some(Activation::Gelu))
         });
     }
 }

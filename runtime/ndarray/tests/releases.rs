@@ -70,8 +70,8 @@ fn weights_are_released_while_they_are_packed() {
     let options = |stride: usize, padding: usize| ConvOptions::new([stride; 2], [padding; 2], [1; 2], 1);
     for precision in [Precision::F32, Precision::Bf16] {
         precision.run(|| {
-            released_in_parts(&[1030, 2050], |weight| B::linear(rows(1030), weight, None, None));
-            let turned = |weight| B::linear(rows(1030), B::permute(weight, &[1, 0]), None, None);
+            released_in_parts(&[1030, 2050], |weight| B::linear(rows(1030), &weight, None, None));
+            let turned = |weight| B::linear(rows(1030), &B::permute(weight, &[1, 0]), None, None);
             released_in_parts(&[2050, 1030], turned);
             let points = |weight| B::conv(image(1030, 4), weight, None, &options(1, 0));
             released_in_parts(&[2050, 1030, 1, 1], points);

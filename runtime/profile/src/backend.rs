@@ -164,8 +164,8 @@ impl<B: Backend> Backend for Profiled<B> {
         fn quantized_conv(x: Quantized<T<B>>, weight: Quantized<T<B>>, options: &ConvOptions) -> T<B> {
             cost::quantized_conv(&x, &weight, options)
         }
-        fn linear(x: T<B>, weight: T<B>, bias: Option<T<B>>, activation: Option<Activation>) -> T<B> {
-            cost::linear(&x, &weight, &bias, activation)
+        fn linear(x: T<B>, weight: &T<B>, bias: Option<&T<B>>, activation: Option<Activation>) -> T<B> {
+            cost::linear(&x, weight, bias, activation)
         }
         fn attention(q: T<B>, k: T<B>, v: T<B>, mask: Option<T<B>>, options: &AttentionOptions) -> T<B> {
             cost::attention([&q, &k, &v], &mask, options)

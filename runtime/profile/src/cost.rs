@@ -289,7 +289,7 @@ pub(crate) fn quantized_conv<P: Primitive>(
 pub(crate) fn linear<P: Primitive>(
     x: &P,
     weight: &P,
-    bias: &Option<P>,
+    bias: Option<&P>,
     activation: Option<Activation>,
 ) -> Cost {
     let inner = x.dims().last().copied().unwrap_or(1);

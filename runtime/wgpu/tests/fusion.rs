@@ -42,7 +42,7 @@ fn residuals_and_activations_join_the_product() {
     let _alone = alone();
     fn block<B: Backend>(inputs: [B::Primitive; 4]) -> B::Primitive {
         let [x, weight, bias, residual] = inputs;
-        let y = B::linear(x, weight, Some(bias), None);
+        let y = B::linear(x, &weight, Some(&bias), None);
         let y = B::binary(BinaryOp::Add, y, residual);
         let y = B::activation(Activation::Relu, y);
         B::binary_scalar(BinaryOp::Mul, y, Scalar::Float(0.5))

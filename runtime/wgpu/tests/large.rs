@@ -45,7 +45,7 @@ fn tables_beyond_a_binding_are_used_in_parts() {
 
     // And as a layer from so many inputs.
     let x = Wgpu::full(Shape::from([1, ROWS]), Scalar::Float(1e-3), DType::F32, &device);
-    let sums = read(Wgpu::linear(x, table.clone(), None, None));
+    let sums = read(Wgpu::linear(x, &table, None, None));
     let expected = -(ROWS as f32 * (ROWS as f32 - 1.0) / 2.0) * 1e-3;
     assert!(sums.iter().all(|sum| (sum - expected).abs() <= expected.abs() * 1e-4), "{:?}", &sums[..4]);
 

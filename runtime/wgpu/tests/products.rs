@@ -112,7 +112,7 @@ fn vectors_with_matrices() {
             false => on::<B>(&numbers(&[depth, columns], 2)),
         };
         let bias = on::<B>(&numbers(&[columns], 3));
-        B::linear(on::<B>(&numbers(&[rows, depth], 1)), weight, Some(bias), Some(Activation::Relu))
+        B::linear(on::<B>(&numbers(&[rows, depth], 1)), &weight, Some(&bias), Some(Activation::Relu))
     }
     // And a matrix with a vector, of a batch.
     fn turned<B: Backend>(rows: usize) -> B::Primitive {
@@ -144,7 +144,7 @@ fn products_of_views() {
             &[SliceRange { start: 4, end: 12, step: -1 }, SliceRange { start: 3, end: 11, step: 1 }],
         );
         let bias = B::slice(on::<B>(&numbers(&[11], 5)), &[SliceRange { start: 2, end: 10, step: 1 }]);
-        B::linear(a, b, Some(bias), Some(Activation::Relu))
+        B::linear(a, &b, Some(&bias), Some(Activation::Relu))
     }
     same("views", product::<Wgpu>(), product::<Cpu>(), 0.0);
 }
@@ -234,7 +234,7 @@ fn attention_of_any_size() {
 #[test]
 fn more_rows_than_a_grid_has() {
     fn product<B: Backend>() -> B::Primitive {
-        B::linear(on::<B>(&numbers(&[530_000, 2], 1)), on::<B>(&numbers(&[2, 3], 2)), None, None)
+        B::linear(on::<B>(&numbers(&[530_000, 2], 1)), &on::<B>(&numbers(&[2, 3], 2)), None, None)
     }
     same("530,000 rows", product::<Wgpu>(), product::<Cpu>(), 0.0);
 }

@@ -55,7 +55,7 @@ impl Network {
             Wgpu::conv_activated(x, self.conv.clone(), Some(self.bias.clone()), Activation::Relu, &options);
         let x = Wgpu::pool(PoolOp::Max, x, &PoolOptions::new([2, 2], [2, 2], [0, 0], [1, 1], false));
         let x = Wgpu::permute(Wgpu::reshape(x, [2, 8, 16].into()), &[0, 2, 1]);
-        let q = Wgpu::linear(x.clone(), self.projection.clone(), None, None);
+        let q = Wgpu::linear(x.clone(), &self.projection, None, None);
         let heads = |x: T| Wgpu::permute(Wgpu::reshape(x, [2, 16, 2, 4].into()), &[0, 2, 1, 3]);
         let (k, v) = (heads(x.clone()), heads(x.clone()));
         let attended = Wgpu::attention(heads(q), k, v, None, &AttentionOptions::default());

@@ -66,7 +66,7 @@ pub(crate) fn linear<B: Backend, C: CheckpointStrategy>(
     let forward = |operands: Vec<T<B>>| {
         let mut operands = operands.into_iter();
         match (operands.next(), operands.next()) {
-            (Some(x), Some(weight)) => B::linear(x, weight, operands.next(), None),
+            (Some(x), Some(weight)) => B::linear(x, &weight, operands.next().as_ref(), None),
             _ => unreachable!("an operation computes on all its operands"),
         }
     };
@@ -74,7 +74,7 @@ pub(crate) fn linear<B: Backend, C: CheckpointStrategy>(
     Operation::new("linear", operands).keep_for(0, 1).keep_for(1, 0).run::<C>(forward, |context| {
         let gradient = &context.gradient;
         let of_x = context.wanted[0]
-            .then(|| B::linear(gradient.clone(), transposed::<B>(context.operand(1)), None, None));
+            .then(|| B::linear(gradient.clone(), &transposed::<B>(context.operand(1)), None, None));
         let of_weight = context.wanted[1]
             .then(|| product_over_batch::<B>(context.operand(0), gradient.clone(), &context.shapes[1]));
         let bias = context.wanted.get(2).map(|wanted| {

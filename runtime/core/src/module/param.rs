@@ -267,8 +267,8 @@ impl<T: Parameter> Param<T> {
         self.replace(Parameter::zeros)
     }
 
-    /// The value by reference.
-    fn value(&self) -> &T {
+    /// The value by reference; without what a low-rank pair adds to it.
+    pub(crate) fn value(&self) -> &T {
         self.state.get_or_init(|| match self.pending.lock().take() {
             Some(pending) => pending.initialize().prepare(),
             None => unreachable!("a parameter has a value or a way to make one"),

@@ -59,12 +59,11 @@ impl LinearConfig {
 impl<B: Backend> Linear<B> {
     /// `[…, d_input]` to `[…, d_output]`; rank 1 is one row.
     pub fn forward<const D: usize>(&self, input: Tensor<B, D>) -> Tensor<B, D> {
-        let bias = self.bias.as_ref().map(Param::val);
         match self.weight.low_rank() {
-            None => module::linear(input, self.weight.val(), bias),
+            None => self.compute(input, None),
             Some(pair) => {
                 let added = pair.linear(input.clone());
-                module::linear(input, self.weight.base_val(), bias) + added
+                self.compute(input, None) + added
             }
         }
     }
@@ -78,7 +77,12 @@ impl<B: Backend> Linear<B> {
         if self.weight.low_rank().is_some() {
             return crate::tensor::activation::apply(activation, self.forward(input));
         }
-        module::linear_activated(input, self.weight.val(), self.bias.as_ref().map(Param::val), activation)
+        self.compute(input, Some(activation))
+    }
+
+    /// Without what a low-rank pair of the weight adds.
+    fn compute<const D: usize>(&self, input: Tensor<B, D>, activation: Option<Activation>) -> Tensor<B, D> {
+        module::linear_with(input, self.weight.value(), self.bias.as_ref().map(Param::value), activation)
     }
 }
 

@@ -14,7 +14,7 @@ use core::ops::Range;
 
 /// Most steps of the depth in one block. A panel of `B` then takes 16 to 48 KiB: the widest ones do not fit every first-level cache, but are read
 /// in order, which caches foresee, while each block of the depth reads and writes all of `C` again.
-const BLOCK_DEPTH: usize = 384;
+pub(super) const BLOCK_DEPTH: usize = 384;
 
 /// Steps of the depth in each block but the last.
 pub(super) fn block_depth(depth: usize) -> usize {

@@ -2,7 +2,7 @@
 //! last against packed weights.
 
 use super::blocked::{BLOCK_LHS, cut};
-use super::pack::{PackedRhs, depth_blocks, padded_cols};
+use super::pack::{BLOCK_DEPTH, PackedRhs, depth_blocks, padded_cols};
 use super::tile::{Kernels, Tile, runs};
 use super::{Epilogue, Matrix};
 use crate::scratch::with_scratch;
@@ -97,6 +97,13 @@ impl RowsProduct<'_> {
             return;
         }
         self.check();
+        if let Rows::InPlace(a, _) = self.a
+            && self.m == 1
+            && self.b.data.len() < FAR
+            && (1..=BLOCK_DEPTH).contains(&k)
+        {
+            return self.row(&kernels, a);
+        }
         // 100 multiply-adds a nanosecond.
         let work = self.m.saturating_mul(n).saturating_mul(k) / 100 + 1;
         if work < INLINE_WORK {
@@ -151,6 +158,45 @@ impl RowsProduct<'_> {
             }
             Rows::Gather(_) => {}
         }
+    }
+
+    /// A single row times a `B` that is near and not deep. In small networks the way to a panel takes longer than its arithmetic.
+    fn row(&self, kernels: &Kernels, a: &[f32]) {
+        let (depth, n) = self.b.dims();
+        let mut tile = Tile {
+            count: 1,
+            depth,
+            a: a.as_ptr(),
+            a_next: 0,
+            a_step: 0,
+            offsets: core::ptr::null(),
+            b: self.b.data.as_ptr(),
+            b_step: kernels.cols,
+            // SAFETY: `C` is valid for all of the product.
+            c: unsafe { self.c.ptr(self.c_start) },
+            c_step: self.c_step,
+            cols: kernels.cols,
+            accumulate: self.adds,
+            finish: (!self.epilogue.is_empty()).then(|| self.epilogue.of_tile(0, 0, self.c_step)),
+            ahead: core::ptr::null(),
+            ahead_step: 0,
+        };
+        let whole = kernels.of_rows(1, kernels.cols);
+        let mut left = n;
+        while left >= kernels.cols {
+            // SAFETY: `A`, `B` and the epilogue were checked, and hold as many columns as `C` does.
+            unsafe { whole(&tile) };
+            tile.go_right(kernels.cols);
+            left -= kernels.cols;
+        }
+        if left > 0 {
+            tile.cols = left;
+            tile.b_step = padded_cols(kernels, left);
+            // SAFETY: as above, of the last panel.
+            unsafe { kernels.of_rows(1, tile.b_step)(&tile) };
+        }
+        // SAFETY: as above.
+        unsafe { self.epilogue.activate(self.c.ptr(self.c_start), self.c_step, 0..1, 0..n) };
     }
 
     /// Computes a part of `C` whose columns start at a whole panel.

@@ -73,20 +73,35 @@ impl Tile {
         }
     }
 
-    /// Goes on to the next tile, which is so many rows further down.
-    #[inline(always)]
-    fn advance(&mut self, rows: usize) {
-        self.a = self.a.wrapping_add(self.a_next);
-        self.c = self.c.wrapping_add(rows * self.c_step);
-        self.ahead = self.ahead.wrapping_add(self.depth * self.ahead_step);
+    /// Goes on to the tile of the next panel, which is so many columns further right.
+    pub fn go_right(&mut self, columns: usize) {
+        self.b = self.b.wrapping_add(self.depth * self.b_step);
+        self.c = self.c.wrapping_add(columns);
         if let Some(finish) = &mut self.finish {
+            for at in [&mut finish.col_bias, &mut finish.residual] {
+                if !at.is_null() {
+                    *at = at.wrapping_add(columns);
+                }
+            }
+        }
+    }
+
+    /// The next tile, which is so many rows further down.
+    #[inline(always)]
+    fn below(&self, rows: usize) -> Self {
+        let mut t = *self;
+        t.a = t.a.wrapping_add(t.a_next);
+        t.c = t.c.wrapping_add(rows * t.c_step);
+        t.ahead = t.ahead.wrapping_add(t.depth * t.ahead_step);
+        if let Some(finish) = &mut t.finish {
             if !finish.row_bias.is_null() {
                 finish.row_bias = finish.row_bias.wrapping_add(rows);
             }
             if !finish.residual.is_null() {
-                finish.residual = finish.residual.wrapping_add(rows * self.c_step);
+                finish.residual = finish.residual.wrapping_add(rows * t.c_step);
             }
         }
+        t
     }
 }
 
@@ -258,11 +273,14 @@ impl Way for Windows {
 /// Computes all tiles, of `R` rows each.
 #[inline(always)]
 fn each_tile<const R: usize>(t: &Tile, compute: impl Fn(&Tile)) {
-    let mut t = *t;
+    let mut below;
+    let mut t = t;
     for left in (0..t.count).rev() {
-        compute(&t);
+        compute(t);
+        // The first tile was just written, and reading it in larger pieces to copy it would wait.
         if left > 0 {
-            t.advance(R);
+            below = t.below(R);
+            t = &below;
         }
     }
 }

@@ -48,7 +48,7 @@ pub(crate) fn make_forward(tensor: &mut NdArrayTensor) {
 
 /// The elements from a view's first on; nothing for an empty view.
 pub(crate) fn from_first<T: Pod>(tensor: &NdArrayTensor) -> &[T] {
-    if tensor.layout().is_empty() { &[] } else { &tensor.storage()[tensor.layout().offset..] }
+    if tensor.is_empty() { &[] } else { &tensor.storage()[tensor.layout().offset..] }
 }
 
 /// The strides of an operand over the dims that it broadcasts to.
@@ -68,8 +68,7 @@ fn single(op: BinaryOp, lhs: NdArrayTensor, rhs: NdArrayTensor) -> NdArrayTensor
     if f32::binary(op).is_none() {
         panic!("{}: not defined for f32", op.name());
     }
-    let [a, b] = [lhs.layout(), rhs.layout()];
-    if a.shape == b.shape && a.is_contiguous() && b.is_contiguous() {
+    if lhs.dims() == rhs.dims() && lhs.is_contiguous() && rhs.is_contiguous() {
         return side_by_side(op, lhs, rhs);
     }
     let shape = broadcast_shape(&lhs, &rhs, op.name());

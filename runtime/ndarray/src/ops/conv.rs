@@ -85,7 +85,7 @@ fn single(
     }
     let mut x = x;
     let may_wait = residual.is_none() && (way == ConvWay::Depthwise || shape.suits_bands());
-    if let Some(weight) = packed.clone().filter(|_| may_wait) {
+    if let Some(weight) = packed.cloned().filter(|_| may_wait) {
         let layer = Layer { shape: shape.clone(), weight, bias: bias.clone(), activation };
         x = match pointwise::with_layer(x, layer) {
             Ok(result) => return result,
@@ -95,7 +95,7 @@ fn single(
     let x = if shape.takes_channels_first() { x } else { x.channels_last() }.into_contiguous();
     let plain = if packed.is_some() { None } else { Some(as_f32()) };
     let run = |adds, out: &mut [f32]| {
-        let weight = match (&packed, &plain) {
+        let weight = match (packed, &plain) {
             (Some(packed), _) => ConvWeight::Packed(&packed.1),
             (None, Some(plain)) => ConvWeight::Plain(plain.slice()),
             (None, None) => return,
@@ -125,7 +125,8 @@ fn rounded(
         let weight = as_f32();
         (key(), PackedConvBf16::consuming(shape, weight.slice(), &|read| weight.release(read)))
     });
-    let packed = packed.unwrap_or_else(|| Arc::new((key(), PackedConvBf16::once(shape, as_f32().slice()))));
+    let packed =
+        packed.cloned().unwrap_or_else(|| Arc::new((key(), PackedConvBf16::once(shape, as_f32().slice()))));
     channels_last_output(shape, residual, |adds, out| {
         let bias = bias.map(NdArrayTensor::slice);
         kernel::conv_bf16(shape, x.slice(), &packed.1, bias, activation, adds, out);

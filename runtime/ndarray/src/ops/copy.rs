@@ -156,7 +156,7 @@ pub(crate) fn reshape(tensor: NdArrayTensor, shape: kiln_tensor::Shape) -> NdArr
     if tensor.layout().shape == shape {
         return tensor;
     }
-    if tensor.layout().is_contiguous() {
+    if tensor.is_contiguous() {
         return tensor.map_layout(|Layout { offset, .. }| Layout { offset, ..Layout::contiguous(shape) });
     }
     match tensor.layout().reshape(&shape) {

@@ -37,8 +37,8 @@ pub(crate) fn matmul(lhs: NdArrayTensor, rhs: NdArrayTensor) -> NdArrayTensor {
 /// `activation(x · weight + bias)`: `x` is `[…, in]`, `weight` `[in, out]`, `bias` `[out]`; float dtypes but f64.
 pub(crate) fn linear(
     x: NdArrayTensor,
-    weight: NdArrayTensor,
-    bias: Option<NdArrayTensor>,
+    weight: &NdArrayTensor,
+    bias: Option<&NdArrayTensor>,
     activation: Option<Activation>,
 ) -> NdArrayTensor {
     let mut shape = x.shape();
@@ -46,7 +46,7 @@ pub(crate) fn linear(
         Some(last) if weight.dims().len() == 2 && *last == weight.dims()[0] => *last = weight.dims()[1],
         _ => panic!("linear: x is {shape} and weight is {}", weight.shape()),
     }
-    rows_times(&x, &weight, bias.as_ref(), activation, shape)
+    rows_times(&x, weight, bias, activation, shape)
 }
 
 /// All rows of `x` (its last dim) times a `[k, n]` matrix, with what follows, in a shape that holds `[rows, n]` and in the dtype of `x`.
@@ -61,7 +61,7 @@ fn rows_times(
     let &[k, n] = weight.dims() else { panic!("linear: weight is {}", weight.shape()) };
     let rows = x.dims().iter().rev().skip(1).product::<usize>();
     // Mostly both are there as they are wanted: small products would take as long to hand them around.
-    let as_wanted = |x: &NdArrayTensor| x.dtype() == DType::F32 && x.layout().is_contiguous();
+    let as_wanted = |x: &NdArrayTensor| x.dtype() == DType::F32 && x.is_contiguous();
     let made_x = (!as_wanted(x)).then(|| as_matrix(cast::cast(x.clone(), DType::F32), rows, k));
     let made_bias = bias.filter(|bias| !as_wanted(bias));
     let made_bias = made_bias.map(|bias| cast::cast(bias.clone(), DType::F32).into_contiguous());
@@ -77,7 +77,7 @@ fn rows_times(
         None => Some(with_matrices(cast::cast(weight.clone(), DType::F32))),
     };
     let y = NdArrayTensor::build(shape, DType::F32, |out| {
-        let rhs = match (&packed, &plain) {
+        let rhs = match (packed, &plain) {
             (Some(packed), _) => Rhs::Packed(&packed.1),
             (None, Some(plain)) => Rhs::Plain(matrix(plain)),
             (None, None) => return,
@@ -105,7 +105,8 @@ fn rounded_rows_times(
         PackedBf16::consuming(matrix(&weight), k, n, &|read| weight.release(read))
     };
     let make = || (weight.layout().clone(), pack());
-    let packed = weight.prepared(|key| key == weight.layout(), make).unwrap_or_else(|| Arc::new(make()));
+    let packed =
+        weight.prepared(|key| key == weight.layout(), make).cloned().unwrap_or_else(|| Arc::new(make()));
     NdArrayTensor::build(shape, DType::F32, |out| {
         let bias = bias.map_or(Bias::None, |bias| Bias::PerColumn(bias.slice()));
         let (x, epilogue) = (matrix(&x), Epilogue { bias, residual: None, activation });
@@ -134,13 +135,13 @@ fn with_rows(x: NdArrayTensor) -> NdArrayTensor {
 /// The last two dims from the first element on.
 pub(crate) fn matrix<T: Pod>(x: &NdArrayTensor) -> Matrix<'_, T> {
     let Layout { strides, offset, .. } = x.layout();
-    let data = if x.layout().is_empty() { &[] } else { &x.storage()[*offset..] };
+    let data = if x.is_empty() { &[] } else { &x.storage()[*offset..] };
     let [row_stride, col_stride] = [2, 1].map(|i| strides[strides.len() - i].unsigned_abs());
     Matrix { data, row_stride, col_stride }
 }
 
 /// A `[k, n]` weight packed as a right operand, once for all uses (see [`NdArrayTensor::prepared`]).
-pub(crate) fn packed_rhs(weight: &NdArrayTensor) -> Option<Arc<(Layout, PackedRhs)>> {
+pub(crate) fn packed_rhs(weight: &NdArrayTensor) -> Option<&Arc<(Layout, PackedRhs)>> {
     let &[k, n] = weight.dims() else { return None };
     let make = || {
         let matrices = with_matrices(cast::cast(weight.clone(), DType::F32));

@@ -60,7 +60,7 @@ pub(crate) fn conv(
         let weight = weight.values.clone().into_contiguous();
         ((layout.clone(), shape.groups), PackedQuantizedConv::new(&shape, bytes(&weight)))
     };
-    let packed = weight.values.prepared(is_key, make).unwrap_or_else(|| Arc::new(make()));
+    let packed = weight.values.prepared(is_key, make).cloned().unwrap_or_else(|| Arc::new(make()));
     let x = x.values.clone().channels_last().into_contiguous();
     let mut dims = shape.output_dims();
     dims[1..].rotate_left(1);
@@ -101,7 +101,7 @@ fn packed(rhs: &NdArrayTensor, k: usize, n: usize) -> Arc<(Layout, PackedBytes)>
         PackedBytes::new(bytes(&rhs.clone().into_contiguous()), [n, 1], k, n)
     };
     let make = || (rhs.layout().clone(), pack());
-    rhs.prepared(|layout| layout == rhs.layout(), make).unwrap_or_else(|| Arc::new(make()))
+    rhs.prepared(|layout| layout == rhs.layout(), make).cloned().unwrap_or_else(|| Arc::new(make()))
 }
 
 /// Zero points as numbers.

@@ -97,7 +97,7 @@ fn gathered(tensor: NdArrayTensor, axes: &[usize]) -> (NdArrayTensor, Lanes) {
         return (tensor.into_contiguous(), lanes);
     };
     let neighbours = (first..=last).all(|axis| axes.contains(&axis) || tensor.dims()[axis] == 1);
-    if neighbours && tensor.layout().is_contiguous() {
+    if neighbours && tensor.is_contiguous() {
         let lanes = Lanes::over(tensor.dims(), first, last + 1);
         return (tensor, lanes);
     }

@@ -133,7 +133,7 @@ impl Weight {
     /// Of a matrix that is used once in a run.
     fn once(weight: NdArrayTensor) -> Self {
         match packed_rhs(&weight) {
-            Some(packed) => Self::Shared(packed),
+            Some(packed) => Self::Shared(packed.clone()),
             None => Self::Plain(weight),
         }
     }

@@ -108,6 +108,11 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
         self.primitive
     }
 
+    /// The backend's tensor, which stays.
+    pub(crate) fn as_backend(&self) -> &B::Primitive {
+        &self.primitive
+    }
+
     /// A tensor of what [`Tensor::into_primitive`] gives, under Burn's name for [`Tensor::from_backend`].
     ///
     /// # Panics

@@ -18,11 +18,24 @@ pub struct Layout {
 
 /// Row-major strides of a shape.
 pub fn row_major(dims: &[usize]) -> InlineVec<isize> {
-    let mut strides = InlineVec::repeat(1, dims.len());
-    for i in (1..dims.len()).rev() {
-        strides[i - 1] = strides[i] * dims[i].max(1) as isize;
-    }
+    let mut strides = InlineVec::new();
+    row_major_into(dims, &mut strides);
     strides
+}
+
+/// [`row_major`] in the place of other strides.
+pub fn row_major_into(dims: &[usize], strides: &mut InlineVec<isize>) {
+    if strides.len() != dims.len() {
+        *strides = InlineVec::repeat(1, dims.len());
+    }
+    let mut stride = 1;
+    // The first dim, by which nothing is multiplied, may be of any size.
+    for (i, to) in strides.iter_mut().enumerate().rev() {
+        *to = stride;
+        if i > 0 {
+            stride *= dims[i].max(1) as isize;
+        }
+    }
 }
 
 /// Whether elements stand without gaps in the order of dims that come with their strides, the innermost first.

@@ -289,8 +289,14 @@ pub trait Backend:
         compose::quantized_matmul::<Self>(lhs, rhs)
     }
 
-    /// `activation(x · weight + bias)`: `x` is `[…, in]`, `weight` `[in, out]`, `bias` `[out]`.
-    fn linear(x: T<Self>, weight: T<Self>, bias: Option<T<Self>>, activation: Option<Activation>) -> T<Self> {
+    /// `activation(x · weight + bias)`: `x` is `[…, in]`, `weight` `[in, out]`, `bias` `[out]`. A layer keeps its weight and bias, and to hand over
+    /// copies of their handles would take as long as a small product does.
+    fn linear(
+        x: T<Self>,
+        weight: &T<Self>,
+        bias: Option<&T<Self>>,
+        activation: Option<Activation>,
+    ) -> T<Self> {
         compose::linear::<Self>(x, weight, bias, activation)
     }
 

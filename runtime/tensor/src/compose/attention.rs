@@ -9,13 +9,18 @@ use alloc::vec::Vec;
 use num_traits::Float;
 
 /// Default of [`Backend::linear`].
-pub fn linear<B: Backend>(x: T<B>, weight: T<B>, bias: Option<T<B>>, activation: Option<Activation>) -> T<B> {
+pub fn linear<B: Backend>(
+    x: T<B>,
+    weight: &T<B>,
+    bias: Option<&T<B>>,
+    activation: Option<Activation>,
+) -> T<B> {
     let mut dims = x.shape().dims;
     let (inputs, outputs) = (weight.shape()[0], weight.shape()[1]);
     let rows = dims.iter().rev().skip(1).product();
-    let mut y = B::matmul(reshape::<B>(x, &[rows, inputs]), weight);
+    let mut y = B::matmul(reshape::<B>(x, &[rows, inputs]), weight.clone());
     if let Some(bias) = bias {
-        y = add::<B>(y, reshape::<B>(bias, &[1, outputs]));
+        y = add::<B>(y, reshape::<B>(bias.clone(), &[1, outputs]));
     }
     if let Some(activation) = activation {
         y = B::activation(activation, y);

@@ -255,7 +255,7 @@ impl<'a, B: Backend> Direction<'a, B> {
         let [steps, batch, _] = input.shape().dims();
         let (dtype, device) = (input.dtype(), B::device(&input));
         // One product for all steps; only the recurrent one must go step by step.
-        let projected = B::linear(input, self.weight.clone(), self.input_bias.clone(), None);
+        let projected = B::linear(input, &self.weight, self.input_bias.as_ref(), None);
         let mut outputs = Vec::with_capacity(steps);
         for n in 0..steps {
             let step = if reverse { steps - 1 - n } else { n };

@@ -16,16 +16,17 @@ fn check_linear(x: &[usize], weight: &[usize], bias: Option<&[usize]>) {
     }
 }
 
-fn linear_with<B: Backend, const D: usize>(
+/// [`linear`] of a weight and a bias that stay where they are, with an activation or without: what a layer computes.
+pub fn linear_with<B: Backend, const D: usize>(
     x: Tensor<B, D>,
-    weight: Tensor<B, 2>,
-    bias: Option<Tensor<B, 1>>,
+    weight: &Tensor<B, 2>,
+    bias: Option<&Tensor<B, 1>>,
     activation: Option<Activation>,
 ) -> Tensor<B, D> {
-    check_linear(x.sizes(), weight.sizes(), bias.as_ref().map(Tensor::sizes));
+    check_linear(x.sizes(), weight.sizes(), bias.map(Tensor::sizes));
     check::same_dtype("linear", x.dtype(), weight.dtype());
-    let bias = bias.map(Tensor::into_backend);
-    Tensor::wrap(B::linear(x.into_backend(), weight.into_backend(), bias, activation))
+    let bias = bias.map(Tensor::as_backend);
+    Tensor::wrap(B::linear(x.into_backend(), weight.as_backend(), bias, activation))
 }
 
 /// `x · weight + bias`: `x` is `[…, in]`, `weight` `[in, out]`, `bias` `[out]`.
@@ -34,7 +35,7 @@ pub fn linear<B: Backend, const D: usize>(
     weight: Tensor<B, 2>,
     bias: Option<Tensor<B, 1>>,
 ) -> Tensor<B, D> {
-    linear_with(x, weight, bias, None)
+    linear_with(x, &weight, bias.as_ref(), None)
 }
 
 /// [`linear`] and an activation, in one operation where the backend has it.
@@ -44,7 +45,7 @@ pub fn linear_activated<B: Backend, const D: usize>(
     bias: Option<Tensor<B, 1>>,
     activation: Activation,
 ) -> Tensor<B, D> {
-    linear_with(x, weight, bias, Some(activation))
+    linear_with(x, &weight, bias.as_ref(), Some(activation))
 }
 
 /// Rows of `weights` `[n, size]` for `[batch, seq]` indices, which may count from the end: `[batch, seq, size]`.

@@ -194,7 +194,7 @@ impl<B: Backend> Backward<'_, B> {
         let [steps, batch, size] = self.input.shape().dims();
         let width = self.layer.weight.shape()[1];
         let projected =
-            B::linear(self.input.clone(), self.layer.weight.clone(), self.layer.input_bias.clone(), None);
+            B::linear(self.input.clone(), &self.layer.weight, self.layer.input_bias.as_ref(), None);
         let mut state = last;
         let (mut of_projected, mut of_recurrent) = (Vec::new(), Vec::new());
         let mut multiplied = Vec::new();
