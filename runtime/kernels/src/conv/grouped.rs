@@ -10,7 +10,7 @@ use crate::scratch::Aligned;
 use crate::threads::SharedMut;
 use core::ops::Range;
 use core::ptr::null;
-use tile::{Kernels, Places, Tile, ZEROS, bundled, places};
+use tile::{Kernels, Places, Tile, ZEROS, bundled, in_fours, places};
 
 /// Most channels of a group, of images and of results; products are faster for more.
 const MOST: usize = 64;
@@ -130,6 +130,7 @@ impl Row<'_> {
                         group: ic,
                         seen: groups.len() * ic,
                         places: self.places,
+                        in_fours: in_fours(ic, oc),
                         channels: self.shape.in_channels,
                         first,
                         step: w.stride[2],

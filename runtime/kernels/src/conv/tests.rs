@@ -281,6 +281,14 @@ const CASES: &[Case] = &[
         groups: 23,
     },
     Case {
+        x: &[1, 38, 5, 11],
+        w: &[38, 2, 3, 3],
+        stride: &[1, 1],
+        padding: &[(1, 1); 2],
+        dilation: &[1, 1],
+        groups: 19,
+    },
+    Case {
         x: &[1, 57, 4, 9],
         w: &[76, 3, 2, 3],
         stride: &[1, 1],

@@ -94,6 +94,11 @@ impl Simd for Avx2 {
         intrinsic!(_mm256_permutevar8x32_ps(a, at))
     }
     #[inline(always)]
+    fn permute_in_fours(self, a: Self::F, at: Self::I) -> Self::F {
+        // It reads the last two bits of each place.
+        intrinsic!(_mm256_permutevar_ps(a, at))
+    }
+    #[inline(always)]
     fn add(self, a: Self::F, b: Self::F) -> Self::F {
         intrinsic!(_mm256_add_ps(a, b))
     }

@@ -80,6 +80,11 @@ impl Simd for Avx512 {
         intrinsic!(_mm512_permutexvar_ps(at, a))
     }
     #[inline(always)]
+    fn permute_in_fours(self, a: Self::F, at: Self::I) -> Self::F {
+        // It reads the last two bits of each place.
+        intrinsic!(_mm512_permutevar_ps(a, at))
+    }
+    #[inline(always)]
     fn add(self, a: Self::F, b: Self::F) -> Self::F {
         intrinsic!(_mm512_add_ps(a, b))
     }

@@ -64,6 +64,12 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// The lanes of `a` at `at`, each below [`Simd::LANES`].
     fn permute(self, a: Self::F, at: Self::I) -> Self::F;
 
+    /// [`Simd::permute`] where each lane wants one of its own four (or, where a vector has no more than four, of all).
+    #[inline(always)]
+    fn permute_in_fours(self, a: Self::F, at: Self::I) -> Self::F {
+        self.permute(a, at)
+    }
+
     fn add(self, a: Self::F, b: Self::F) -> Self::F;
     fn sub(self, a: Self::F, b: Self::F) -> Self::F;
     fn mul(self, a: Self::F, b: Self::F) -> Self::F;

@@ -21,6 +21,8 @@ pub(super) struct Tile<'a> {
     pub seen: usize,
     /// For each channel of a group, which one of those that are seen a lane wants.
     pub places: &'a Places,
+    /// Whether those are among the lane's own four.
+    pub in_fours: bool,
     /// Channels of the image.
     pub channels: usize,
     /// The first window's first pixel in a line of the image; it may lie before it.
@@ -117,6 +119,11 @@ pub(super) fn bundled(ic: usize, oc: usize) -> bool {
 /// See [`Tile::places`].
 pub(super) type Places = [[i32; super::ALIGN]; super::ALIGN / 2];
 
+/// See [`Tile::in_fours`].
+pub(super) fn in_fours(ic: usize, oc: usize) -> bool {
+    ic == oc && oc <= 4
+}
+
 /// The places for groups of so many channels.
 pub(super) fn places(ic: usize, oc: usize) -> Places {
     let mut places = [[0; super::ALIGN]; super::ALIGN / 2];
@@ -176,9 +183,16 @@ unsafe fn tile_of_groups<S: Simd, const T: usize>(s: S, t: &Tile<'_>) {
                     // Read again for each channel: there are not registers enough everywhere.
                     for c in 0..t.group {
                         let (weights, places) = (s.load(weight), s.bits(s.load(t.places[c].as_ptr().cast())));
-                        for i in 0..T {
-                            let x = s.permute(s.load(pixels[i]), places);
-                            sums[i][0] = s.mul_add(x, weights, sums[i][0]);
+                        if t.in_fours {
+                            for i in 0..T {
+                                let x = s.permute_in_fours(s.load(pixels[i]), places);
+                                sums[i][0] = s.mul_add(x, weights, sums[i][0]);
+                            }
+                        } else {
+                            for i in 0..T {
+                                let x = s.permute(s.load(pixels[i]), places);
+                                sums[i][0] = s.mul_add(x, weights, sums[i][0]);
+                            }
                         }
                         weight = weight.add(t.weight_step);
                     }
