@@ -19,7 +19,7 @@ pub(crate) mod sampling;
 mod shape;
 
 pub use attention::{attention, linear};
-pub use conv::conv_added;
+pub use conv::{added, conv_added};
 pub use elementwise::{activation, clamp, elementwise, mask_fill};
 pub use gradient::*;
 pub use norm::{batch_norm, group_norm, layer_norm, log_softmax, rms_norm, softmax};
