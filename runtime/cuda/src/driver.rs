@@ -192,7 +192,7 @@ pub struct Product {
     pub rhs: Matrices,
     /// Where the numbers for the columns are, one after another.
     pub bias: Option<Address>,
-    /// What is done to each element at last.
+    /// What is done to each element at last; NaN may become 0 by [`Activation::Relu`].
     pub activation: Option<Activation>,
     /// Where the results go, row-major one after another.
     pub out: Address,

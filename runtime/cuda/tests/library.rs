@@ -96,6 +96,47 @@ fn gelu_follows_products_of_halves() {
     }
 }
 
+/// One call, and a launch for ReLU only where the library may not compute it.
+#[test]
+#[ignore = "asks NVIDIA's libraries, or what stands in for them"]
+fn relu_follows_products_in_the_same_call_where_that_is_allowed() {
+    let _alone = alone();
+    fn operands<B: Backend>(device: &B::Device) -> [B::Primitive; 3] {
+        let [rows, columns, depth] = SIZE;
+        [
+            tensor::<B>(&[rows, depth], 1, device),
+            tensor::<B>(&[depth, columns], 2, device),
+            tensor::<B>(&[columns], 3, device),
+        ]
+    }
+    fn activated<B: Backend>([x, weight, bias]: [B::Primitive; 3], biased: bool) -> B::Primitive {
+        B::linear(x, weight, biased.then_some(bias), Some(Activation::Relu))
+    }
+    let counted = |operands, biased| {
+        Cuda::<f32, i64>::sync(&DEVICE).expect("a device");
+        let before = statistics(&DEVICE);
+        let y = activated::<Cuda>(operands, biased);
+        let after = statistics(&DEVICE);
+        let counts = (after.library_calls - before.library_calls, after.launches - before.launches);
+        (floats::<Cuda>(y), counts)
+    };
+    let nan = || {
+        let [x, weight, bias] = operands::<Cuda>(&DEVICE);
+        let undefined = Cuda::<f32, i64>::full(bias.shape(), Scalar::Float(f64::NAN), DType::F32, &DEVICE);
+        counted([x, weight, undefined], true).0[0]
+    };
+    for biased in [false, true] {
+        let expected =
+            floats::<NdArray>(activated::<NdArray>(operands::<NdArray>(&Default::default()), biased));
+        assert_eq!(counted(operands::<Cuda>(&DEVICE), biased), (expected.clone(), (1, 2)));
+        let _allowed = LibraryRelu::allowed();
+        assert_eq!(counted(operands::<Cuda>(&DEVICE), biased), (expected, (1, 1)));
+    }
+    assert!(nan().is_nan());
+    let _allowed = LibraryRelu::allowed();
+    assert_eq!(nan(), 0.0);
+}
+
 /// Larger than what is copied at a time, several on their way at once, and of host memory that is used again meanwhile.
 #[test]
 #[ignore = "asks NVIDIA's libraries, or what stands in for them"]

@@ -38,6 +38,9 @@ impl Context {
     pub fn product(&self, product: &MatrixProduct<'_, CudaRuntime>) -> bool {
         let MatrixProduct { dtype, size, count: matrix_count, ref lhs, ref rhs, bias, activation, out } =
             *product;
+        if activation.is_some_and(|activation| !self.is_left_to_libraries(activation)) {
+            return false;
+        }
         let bytes = dtype.size();
         let at = |memory: &Memory, start: usize| {
             let mut part = self.part(memory)?;
@@ -113,6 +116,11 @@ impl Context {
         self.by_library(&all, |driver| driver.convolve(&convolution))
     }
 
+    /// Whether libraries may compute an activation, should they have it.
+    fn is_left_to_libraries(&self, activation: Activation) -> bool {
+        activation != Activation::Relu || self.library_relu.load(Ordering::Relaxed)
+    }
+
     /// What is done to the results of a convolution, where a library may do that; adds the memory that is read for it to `parts`.
     fn epilogue(
         &self,
@@ -121,7 +129,7 @@ impl Context {
     ) -> Option<Epilogue> {
         let relu = match epilogue.activation {
             None => false,
-            Some(Activation::Relu) if self.library_relu.load(Ordering::Relaxed) => true,
+            Some(activation @ Activation::Relu) if self.is_left_to_libraries(activation) => true,
             Some(_) => return None,
         };
         let mut address = |memory: &Memory| {
