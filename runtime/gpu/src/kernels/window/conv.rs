@@ -112,6 +112,9 @@ impl Conv {
             None => (family.to_owned(), [LINE, 1]),
         };
         Builder::kernel(name, workgroup, |k| {
+            if self.transposed && storage.bytes() == 8 {
+                k.resident(3);
+            }
             let (x, weight) = (k.input(storage), k.input(storage));
             let epilogue =
                 Epilogue { bias: self.bias.then(|| k.input(storage)), activation: self.activation };
