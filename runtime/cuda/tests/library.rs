@@ -96,6 +96,35 @@ fn gelu_follows_products_of_halves() {
     }
 }
 
+/// In the same call, where factors may be rounded; f32 that is not is activated by a launch of Kiln's.
+#[test]
+#[ignore = "asks NVIDIA's libraries, or what stands in for them"]
+fn gelu_follows_products_of_tf32() {
+    let _alone = alone();
+    fn product<B: Backend>(device: &B::Device) -> B::Primitive {
+        let [rows, columns, depth] = SIZE;
+        // Few bits, which TF32 has all of.
+        let small = B::full([rows, depth].into(), Scalar::Float(1.0 / 64.0), DType::F32, device);
+        let (weight, bias) = (tensor::<B>(&[depth, columns], 2, device), tensor::<B>(&[columns], 3, device));
+        B::linear(small, weight, Some(bias), Some(Activation::GeluTanh))
+    }
+    let expected = floats::<NdArray>(product::<NdArray>(&Default::default()));
+    // With a launch that makes an operand.
+    for (tf32, launches) in [(false, 3), (true, 2)] {
+        set_tf32(&DEVICE, tf32).expect("a device");
+        Cuda::<f32, i64>::sync(&DEVICE).expect("a device");
+        let before = statistics(&DEVICE);
+        let y = product::<Cuda>(&DEVICE);
+        let after = statistics(&DEVICE);
+        set_tf32(&DEVICE, false).expect("a device");
+        let counts = (after.library_calls - before.library_calls, after.launches - before.launches);
+        assert_eq!(counts, (1, launches), "tf32: {tf32}");
+        for (x, y) in floats::<Cuda>(y).iter().zip(&expected) {
+            assert!((x - y).abs() <= 1e-5 * y.abs().max(0.25), "{x} and not {y}, tf32: {tf32}");
+        }
+    }
+}
+
 /// One call, and a launch for ReLU only where the library may not compute it.
 #[test]
 #[ignore = "asks NVIDIA's libraries, or what stands in for them"]
