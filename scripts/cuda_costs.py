@@ -25,7 +25,7 @@ def measure(cases):
     packages = ["-p", "kiln-build", "--features", "kiln-build/cli", "-p", "kiln-cuda-driver-tests"]
     subprocess.run(["cargo", "build", "--quiet", *packages], cwd=ROOT, check=True)
     PLACE.mkdir(exist_ok=True)
-    for name in ["cuda", "nvrtc", "cublasLt"]:
+    for name in ["cuda", "nvrtc", "cublasLt", "cudnn"]:
         link = PLACE / f"lib{name}.so"
         link.unlink(missing_ok=True)
         link.symlink_to("../debug/libkiln_cuda_driver.so")

@@ -52,6 +52,8 @@ pub(crate) struct Context {
     pub counters: Counters,
     /// Whether f32 products may be those of TF32.
     pub tf32: AtomicBool,
+    /// Whether libraries may compute ReLU, of which NaN becomes 0.
+    pub library_relu: AtomicBool,
     state: Mutex<State>,
     /// Told when what was written down by one thread is complete.
     captured: Condvar,
@@ -112,6 +114,7 @@ impl Context {
             driver,
             counters: Counters::default(),
             tf32: AtomicBool::new(false),
+            library_relu: AtomicBool::new(false),
             state: Mutex::default(),
             captured: Condvar::new(),
             draws: Mutex::new(Draws::unseeded()),
@@ -123,6 +126,7 @@ impl Context {
     pub fn successor(&self, driver: Arc<dyn Driver>) -> Self {
         let next = Self::new(driver);
         next.tf32.store(self.tf32.load(Ordering::Relaxed), Ordering::Relaxed);
+        next.library_relu.store(self.library_relu.load(Ordering::Relaxed), Ordering::Relaxed);
         std::mem::swap(&mut *lock(&next.draws), &mut *lock(&self.draws));
         next
     }

@@ -92,6 +92,16 @@ pub fn set_tf32(device: &CudaDevice, allowed: bool) -> Result<(), InitError> {
     context(device).map(|context| context.tf32.store(allowed, Ordering::Relaxed))
 }
 
+/// Lets NVIDIA's libraries compute ReLU together with the large convolutions and products that it follows, which saves a launch and a way of
+/// all numbers to memory and back each time. These make 0 of NaN, which Kiln's kernels and all other backends keep: what went wrong in a layer is not seen
+/// behind it any more. Off until it is asked for.
+///
+/// # Errors
+/// When the device does not open.
+pub fn set_library_relu(device: &CudaDevice, allowed: bool) -> Result<(), InitError> {
+    context(device).map(|context| context.library_relu.store(allowed, Ordering::Relaxed))
+}
+
 /// Has devices opened by something else than NVIDIA's driver: for tests, before any device is used.
 #[doc(hidden)]
 pub fn open_with(open: impl Fn(usize) -> Result<Arc<dyn Driver>, InitError> + Send + Sync + 'static) {

@@ -70,7 +70,7 @@ pub trait Driver: Any + Debug + Send + Sync {
     /// When the library fails.
     fn product(&self, product: &Product) -> Result<bool, DriverError>;
 
-    /// Likewise a convolution, or one of its gradients.
+    /// Likewise a convolution, or one of its gradients, with what is to be done to its results, all of it.
     ///
     /// # Errors
     /// When the library fails.
@@ -192,7 +192,7 @@ pub struct Product {
     pub rhs: Matrices,
     /// Where the numbers for the columns are, one after another.
     pub bias: Option<Address>,
-    /// What is done to each element at last.
+    /// What is done to each element at last; NaN may become 0 by [`Activation::Relu`].
     pub activation: Option<Activation>,
     /// Where the results go, row-major one after another.
     pub out: Address,
@@ -234,6 +234,19 @@ pub struct Convolution {
     pub weight: Address,
     /// Where the results are.
     pub result: Address,
+    /// What is done to the results of a forward pass before they are written.
+    pub epilogue: Option<Epilogue>,
+}
+
+/// What is done to the results of a convolution, as [`kiln_gpu::runtime::ConvolutionEpilogue`] says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Epilogue {
+    /// Where the numbers for the channels are.
+    pub bias: Address,
+    /// Where that is what is added to the results.
+    pub residual: Option<Address>,
+    /// Whether negative results become 0, and NaN may.
+    pub relu: bool,
 }
 
 /// The variable that names libraries of NVIDIA's which are not to be used though they are there, with commas between them: `cublaslt`,

@@ -1,7 +1,7 @@
 //! What asks NVIDIA's libraries themselves, or those that stand in for them (`scripts/cuda_driver.sh`). Numbers are small and whole, so that sums
 //! are exact in any order.
 
-use kiln_cuda::{Cuda, CudaDevice, Graph, reopen, set_tf32, statistics};
+use kiln_cuda::{Cuda, CudaDevice, Graph, reopen, set_library_relu, set_tf32, statistics};
 use kiln_ndarray::NdArray;
 use kiln_tensor::backend::{Backend, Primitive};
 use kiln_tensor::{
@@ -94,6 +94,76 @@ fn gelu_follows_products_of_halves() {
     for (x, y) in product::<Cuda>(&DEVICE).iter().zip(product::<NdArray>(&Default::default())) {
         assert!((x - y).abs() <= 2e-3 * y.abs().max(0.25), "{x} and not {y}");
     }
+}
+
+/// In the same call, where factors may be rounded; f32 that is not is activated by a launch of Kiln's.
+#[test]
+#[ignore = "asks NVIDIA's libraries, or what stands in for them"]
+fn gelu_follows_products_of_tf32() {
+    let _alone = alone();
+    fn product<B: Backend>(device: &B::Device) -> B::Primitive {
+        let [rows, columns, depth] = SIZE;
+        // Few bits, which TF32 has all of.
+        let small = B::full([rows, depth].into(), Scalar::Float(1.0 / 64.0), DType::F32, device);
+        let (weight, bias) = (tensor::<B>(&[depth, columns], 2, device), tensor::<B>(&[columns], 3, device));
+        B::linear(small, weight, Some(bias), Some(Activation::GeluTanh))
+    }
+    let expected = floats::<NdArray>(product::<NdArray>(&Default::default()));
+    // With a launch that makes an operand.
+    for (tf32, launches) in [(false, 3), (true, 2)] {
+        set_tf32(&DEVICE, tf32).expect("a device");
+        Cuda::<f32, i64>::sync(&DEVICE).expect("a device");
+        let before = statistics(&DEVICE);
+        let y = product::<Cuda>(&DEVICE);
+        let after = statistics(&DEVICE);
+        set_tf32(&DEVICE, false).expect("a device");
+        let counts = (after.library_calls - before.library_calls, after.launches - before.launches);
+        assert_eq!(counts, (1, launches), "tf32: {tf32}");
+        for (x, y) in floats::<Cuda>(y).iter().zip(&expected) {
+            assert!((x - y).abs() <= 1e-5 * y.abs().max(0.25), "{x} and not {y}, tf32: {tf32}");
+        }
+    }
+}
+
+/// One call, and a launch for ReLU only where the library may not compute it.
+#[test]
+#[ignore = "asks NVIDIA's libraries, or what stands in for them"]
+fn relu_follows_products_in_the_same_call_where_that_is_allowed() {
+    let _alone = alone();
+    fn operands<B: Backend>(device: &B::Device) -> [B::Primitive; 3] {
+        let [rows, columns, depth] = SIZE;
+        [
+            tensor::<B>(&[rows, depth], 1, device),
+            tensor::<B>(&[depth, columns], 2, device),
+            tensor::<B>(&[columns], 3, device),
+        ]
+    }
+    fn activated<B: Backend>([x, weight, bias]: [B::Primitive; 3], biased: bool) -> B::Primitive {
+        B::linear(x, weight, biased.then_some(bias), Some(Activation::Relu))
+    }
+    let counted = |operands, biased| {
+        Cuda::<f32, i64>::sync(&DEVICE).expect("a device");
+        let before = statistics(&DEVICE);
+        let y = activated::<Cuda>(operands, biased);
+        let after = statistics(&DEVICE);
+        let counts = (after.library_calls - before.library_calls, after.launches - before.launches);
+        (floats::<Cuda>(y), counts)
+    };
+    let nan = || {
+        let [x, weight, bias] = operands::<Cuda>(&DEVICE);
+        let undefined = Cuda::<f32, i64>::full(bias.shape(), Scalar::Float(f64::NAN), DType::F32, &DEVICE);
+        counted([x, weight, undefined], true).0[0]
+    };
+    for biased in [false, true] {
+        let expected =
+            floats::<NdArray>(activated::<NdArray>(operands::<NdArray>(&Default::default()), biased));
+        assert_eq!(counted(operands::<Cuda>(&DEVICE), biased), (expected.clone(), (1, 2)));
+        let _allowed = LibraryRelu::allowed();
+        assert_eq!(counted(operands::<Cuda>(&DEVICE), biased), (expected, (1, 1)));
+    }
+    assert!(nan().is_nan());
+    let _allowed = LibraryRelu::allowed();
+    assert_eq!(nan(), 0.0);
 }
 
 /// Larger than what is copied at a time, several on their way at once, and of host memory that is used again meanwhile.
@@ -194,6 +264,153 @@ fn large_convolutions_and_their_gradients_agree_with_the_cpu() {
             assert!(own == expected, "pass {pass} of {:?} {:?}", case.weight, case.options);
         }
     }
+}
+
+/// A convolution, of 3 along each dim, with what follows it.
+#[derive(Clone, Copy)]
+struct Followed {
+    dims: &'static [usize],
+    dtype: DType,
+    bias: bool,
+    residual: bool,
+    activation: Option<Activation>,
+}
+
+impl Followed {
+    const CHANNELS: usize = 32;
+    /// Large enough for the library.
+    const FLAT: Self =
+        Self { dims: &[31, 31], dtype: DType::F32, bias: true, residual: false, activation: None };
+    const DEEP: Self = Self { dims: &[7, 7, 7], ..Self::FLAT };
+    const ADDED: Self = Self { residual: true, ..Self::FLAT };
+
+    fn with_relu(self) -> Self {
+        Self { activation: Some(Activation::Relu), ..self }
+    }
+
+    /// Images, weights, bias and residual: factors are 0 or 1, so that sums are exact in any dtype.
+    fn operands<B: Backend>(self, device: &B::Device) -> [B::Primitive; 4] {
+        let whole = |shape: &[usize], seed| tensor::<B>(shape, seed, device);
+        let few = |shape: &[usize], seed| {
+            let few = B::binary_scalar(BinaryOp::Max, whole(shape, seed), Scalar::Float(3.0));
+            B::binary_scalar(BinaryOp::Sub, few, Scalar::Float(3.0))
+        };
+        let image = [&[2, Self::CHANNELS], self.dims].concat();
+        let weight = [[Self::CHANNELS; 2].as_slice(), &vec![3; self.dims.len()]].concat();
+        [few(&image, 1), few(&weight, 2), whole(&[Self::CHANNELS], 3), whole(&image, 4)]
+            .map(|tensor| B::cast(tensor, self.dtype))
+    }
+
+    fn run<B: Backend>(self, [x, weight, bias, residual]: [B::Primitive; 4]) -> B::Primitive {
+        let rank = self.dims.len();
+        let options = ConvOptions {
+            stride: vec![1; rank].into(),
+            padding: vec![(1, 1); rank].into(),
+            dilation: vec![1; rank].into(),
+            groups: 1,
+        };
+        let bias = self.bias.then_some(bias);
+        match (self.residual, self.activation) {
+            (true, activation) => B::conv_added(x, weight, bias, residual, activation, &options),
+            (false, Some(activation)) => B::conv_activated(x, weight, bias, activation, &options),
+            (false, None) => B::conv(x, weight, bias, &options),
+        }
+    }
+
+    /// Its results are the CPU's, of one call of the library and so many launches with that.
+    fn agrees(self, launches: u64) {
+        let what = format!(
+            "{} {:?}, bias: {}, residual: {}, {:?}",
+            self.dtype, self.dims, self.bias, self.residual, self.activation
+        );
+        let expected = floats::<NdArray>(self.run::<NdArray>(self.operands::<NdArray>(&Default::default())));
+        let operands = self.operands::<Cuda>(&DEVICE);
+        Cuda::<f32, i64>::sync(&DEVICE).expect("a device");
+        let before = statistics(&DEVICE);
+        let y = self.run::<Cuda>(operands);
+        let after = statistics(&DEVICE);
+        let counts = (after.library_calls - before.library_calls, after.launches - before.launches);
+        assert_eq!(counts, (1, launches), "{what}");
+        assert!(floats::<Cuda>(y) == expected, "{what}");
+    }
+}
+
+/// Whether the library may compute ReLU, while this is there.
+struct LibraryRelu;
+
+impl LibraryRelu {
+    fn allowed() -> Self {
+        set_library_relu(&DEVICE, true).expect("a device");
+        Self
+    }
+}
+
+impl Drop for LibraryRelu {
+    fn drop(&mut self) {
+        let _ = set_library_relu(&DEVICE, false);
+    }
+}
+
+#[test]
+#[ignore = "asks NVIDIA's libraries, or what stands in for them"]
+fn what_follows_convolutions_is_done_in_the_same_call() {
+    let _alone = alone();
+    for followed in [Followed::FLAT, Followed::ADDED, Followed { dtype: DType::F16, ..Followed::ADDED }] {
+        followed.agrees(1);
+        // NaN would not be kept.
+        followed.with_relu().agrees(2);
+    }
+    let _allowed = LibraryRelu::allowed();
+    for followed in [Followed::FLAT, Followed::ADDED, Followed { dtype: DType::F16, ..Followed::ADDED }] {
+        followed.with_relu().agrees(1);
+    }
+    Followed::DEEP.with_relu().agrees(1);
+}
+
+/// The library has no such activation, it has to be told of a bias, and it adds nothing else by any algorithm but one.
+#[test]
+#[ignore = "asks NVIDIA's libraries, or what stands in for them"]
+fn what_the_library_does_not_do_is_a_launch_of_its_own() {
+    let _alone = alone();
+    let _allowed = LibraryRelu::allowed();
+    Followed { bias: false, ..Followed::FLAT }.with_relu().agrees(2);
+    Followed { activation: Some(Activation::HardSwish), ..Followed::FLAT }.agrees(2);
+    Followed { activation: Some(Activation::Clamp { min: 0.0, max: 6.0 }), ..Followed::ADDED }.agrees(2);
+}
+
+/// What stands in for the library has another algorithm for images of three dims, and refuses bf16: the first is found by asking what it advises,
+/// the second by calling it.
+#[test]
+#[ignore = "asks what stands in for NVIDIA's libraries"]
+fn what_the_library_refuses_to_do_is_a_launch_of_its_own() {
+    let _alone = alone();
+    let _allowed = LibraryRelu::allowed();
+    Followed::DEEP.agrees(2);
+    let refused = Followed { dtype: DType::BF16, ..Followed::FLAT };
+    let added = Followed { residual: true, ..refused }.with_relu();
+    // What is added to floats of 16 bits is added behind the bias.
+    for (followed, launches) in [(refused, 2), (refused.with_relu(), 2), (added, 3)] {
+        // Also where that is known.
+        for _ in 0..2 {
+            followed.agrees(launches);
+        }
+    }
+}
+
+#[test]
+#[ignore = "asks NVIDIA's libraries, or what stands in for them"]
+fn nan_is_kept_unless_the_library_may_compute_relu() {
+    let _alone = alone();
+    let followed = Followed::FLAT.with_relu();
+    let first = || {
+        let [x, weight, _, residual] = followed.operands::<Cuda>(&DEVICE);
+        let bias =
+            Cuda::<f32, i64>::full([Followed::CHANNELS].into(), Scalar::Float(f64::NAN), DType::F32, &DEVICE);
+        floats::<Cuda>(followed.run::<Cuda>([x, weight, bias, residual]))[0]
+    };
+    assert!(first().is_nan());
+    let _allowed = LibraryRelu::allowed();
+    assert_eq!(first(), 0.0);
 }
 
 #[test]

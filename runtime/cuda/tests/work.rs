@@ -134,9 +134,26 @@ fn the_same_seed_draws_the_same_numbers_as_on_the_cpu() {
             draw(Distribution::Bernoulli(0.3), DType::F32),
             draw(Distribution::Bernoulli(1.0), DType::I64),
         ];
+        let integers =
+            [DType::I64, DType::I32, DType::I16, DType::I8, DType::U64, DType::U32, DType::U16, DType::U8];
+        for dtype in integers {
+            drawn.push(draw(Distribution::Default, dtype));
+            drawn.push(draw(Distribution::Uniform(-3.0, 9.5), dtype));
+            // More than some of them have.
+            drawn.push(draw(Distribution::Uniform(-70_000.0, 5e9), dtype));
+            drawn.push(draw(Distribution::Normal(4.0, 20.0), dtype));
+        }
+        for dtype in [DType::F16, DType::BF16] {
+            drawn.push(draw(Distribution::Default, dtype));
+            drawn.push(draw(Distribution::Uniform(-3.0, 0.1), dtype));
+            drawn.push(draw(Distribution::Uniform(0.0, 1e-9), dtype));
+            drawn.push(draw(Distribution::Normal(1.0, 2.0), dtype));
+        }
+        // Its f64 logarithm may have other last bits.
+        let doubles = draw(Distribution::Normal(1.0, 2.0), DType::F64);
+        drawn.push(doubles.convert_dtype(DType::F32));
         // The device drew them itself.
         assert_eq!(statistics(&CudaDevice::default()).uploaded_bytes, uploaded);
-        drawn.push(draw(Distribution::Uniform(-3.0, 9.0), DType::I32));
         let key = B::random_key(&device);
         drawn.into_iter().chain([B::into_data(B::dropout(ones, 0.4, key)).expect("a device")]).collect()
     }

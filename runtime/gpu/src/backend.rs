@@ -444,6 +444,20 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
         window::conv(x, weight, bias, Some(activation), options)
     }
 
+    fn conv_added(
+        x: T<R>,
+        weight: T<R>,
+        bias: Option<T<R>>,
+        residual: T<R>,
+        activation: Option<Activation>,
+        options: &ConvOptions,
+    ) -> T<R> {
+        match window::conv_added(x, weight, bias, &residual, activation, options) {
+            Ok(y) => y,
+            Err(y) => compose::added::<Self>(y, residual, activation),
+        }
+    }
+
     fn conv_transpose(x: T<R>, weight: T<R>, bias: Option<T<R>>, options: &ConvTransposeOptions) -> T<R> {
         window::conv_transpose(x, weight, bias, options)
     }

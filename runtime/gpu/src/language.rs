@@ -408,6 +408,8 @@ pub struct Kernel {
     pub name: String,
     /// Invocations of a workgroup along x and y.
     pub workgroup: [u32; 2],
+    /// How many workgroups a multiprocessor is to hold at once, where a compiler is told.
+    pub resident: Option<u32>,
     /// The buffers, in the order in which a launch names them.
     pub bindings: Vec<Binding>,
     /// The arrays that a workgroup shares: what their elements may be held as, of which every number that is written to them is one, and

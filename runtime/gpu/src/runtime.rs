@@ -69,7 +69,7 @@ pub trait Runtime: Clone + Copy + Debug + Default + Send + Sync + 'static {
         false
     }
 
-    /// Likewise a convolution, or one of its gradients.
+    /// Likewise a convolution, or one of its gradients, with what is to be done to its results, all of it.
     fn convolution(device: &Self::Device, convolution: &Convolution<'_, Self>) -> bool {
         let _ = (device, convolution);
         false
@@ -218,6 +218,19 @@ pub struct Convolution<'a, R: Runtime> {
     pub weight: &'a R::Memory,
     /// `[batch, channels of the results, windows.output…]`.
     pub result: &'a R::Memory,
+    /// What is done to the results of a forward pass before they are written.
+    pub epilogue: Option<ConvolutionEpilogue<'a, R>>,
+}
+
+/// `activation(results + bias + residual)`, of the results' dtype and row-major from the starts of their memory.
+#[derive(Debug)]
+pub struct ConvolutionEpilogue<'a, R: Runtime> {
+    /// A number for each channel of the results.
+    pub bias: &'a R::Memory,
+    /// As many numbers as there are results.
+    pub residual: Option<&'a R::Memory>,
+    /// What is done at last.
+    pub activation: Option<Activation>,
 }
 
 /// What is computed of a [`Convolution`].

@@ -1,5 +1,5 @@
 //! Products of matrices that lie column by column ("cuBLAS Library", chapter "Using the cuBLASLt API"): `D = op(A) · op(B)`, with a number
-//! for each row of `D` added where a bias is asked for, and GELU of that.
+//! for each row of `D` added where a bias is asked for, and ReLU or GELU of that.
 
 use crate::{driver, give};
 use cudarc::cublaslt::sys::cublasStatus_t::{self, *};
@@ -56,25 +56,31 @@ struct Product {
 struct Epilogue {
     bias: Option<u64>,
     gelu: bool,
+    relu: bool,
 }
 
 impl Epilogue {
     /// What an operation asks for; nothing where that is not known here, or has no bias.
     fn of(operation: &Operation) -> Option<Self> {
         use cublasLtEpilogue_t::*;
-        let (has_bias, gelu) = match operation.epilogue {
-            None | Some(CUBLASLT_EPILOGUE_DEFAULT) => (false, false),
-            Some(CUBLASLT_EPILOGUE_BIAS) => (true, false),
-            Some(CUBLASLT_EPILOGUE_GELU) => (false, true),
-            Some(CUBLASLT_EPILOGUE_GELU_BIAS) => (true, true),
+        let (has_bias, gelu, relu) = match operation.epilogue {
+            None | Some(CUBLASLT_EPILOGUE_DEFAULT) => (false, false, false),
+            Some(CUBLASLT_EPILOGUE_BIAS) => (true, false, false),
+            Some(CUBLASLT_EPILOGUE_GELU) => (false, true, false),
+            Some(CUBLASLT_EPILOGUE_GELU_BIAS) => (true, true, false),
+            Some(CUBLASLT_EPILOGUE_RELU) => (false, false, true),
+            Some(CUBLASLT_EPILOGUE_RELU_BIAS) => (true, false, true),
             Some(_) => return None,
         };
         let bias = has_bias.then_some(operation.bias);
-        (bias != Some(0)).then_some(Self { bias, gelu })
+        (bias != Some(0)).then_some(Self { bias, gelu, relu })
     }
 
-    /// GELU by tanh.
+    /// GELU by tanh; ReLU makes 0 of NaN.
     fn finish(self, x: f64) -> f64 {
+        if self.relu {
+            return x.max(0.0);
+        }
         let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
         if self.gelu { 0.5 * x * (1.0 + inner.tanh()) } else { x }
     }

@@ -1,10 +1,14 @@
 //! Convolutions and their gradients ("cuDNN Backend API", chapter "`cudnn_cnn` Library"), of row-major tensors, by algorithms that differ in
-//! what is said of them: the first is not deterministic, the second needs more memory than anybody has, the last two are what can be asked for.
+//! what is said of them: the first is not deterministic (but for images of three dims, where it is the fastest), the second needs more memory
+//! than anybody has, the last two are what can be asked for. What follows a convolution is not done in the same call with bf16.
 
 use crate::driver::{self, Call};
 use crate::give;
 use cudarc::cudnn::sys::cudnnStatus_t::{self, *};
-use cudarc::cudnn::sys::{cudnnConvolutionMode_t, cudnnDataType_t, cudnnMathType_t, cudnnTensorFormat_t};
+use cudarc::cudnn::sys::{
+    cudnnActivationMode_t, cudnnConvolutionMode_t, cudnnDataType_t, cudnnMathType_t, cudnnNanPropagation_t,
+    cudnnTensorFormat_t,
+};
 use half::{bf16, f16};
 use std::ffi::{c_int, c_void};
 
@@ -40,6 +44,13 @@ struct Advice {
     determinism: u32,
     math: u32,
     reserved: [c_int; 3],
+}
+
+/// What follows a convolution.
+#[derive(Clone)]
+struct Activation {
+    mode: cudnnActivationMode_t,
+    nan: cudnnNanPropagation_t,
 }
 
 /// Which of the three is computed of the others.
@@ -96,6 +107,38 @@ struct Convolution {
     weight: (Tensor, u64),
     result: (Tensor, u64),
     movement: Movement,
+    epilogue: Option<Epilogue>,
+}
+
+/// What is done to the results before they are written.
+struct Epilogue {
+    bias: (Tensor, u64),
+    /// What is added, and how often.
+    added: (Tensor, u64),
+    share: f64,
+    relu: bool,
+}
+
+impl Epilogue {
+    /// # Safety
+    /// The tensors are there.
+    unsafe fn apply(&self, results: &mut [f64], dims: &[usize]) {
+        let volume = dims[2..].iter().product::<usize>();
+        for (at, result) in results.iter_mut().enumerate() {
+            // SAFETY: the caller says so.
+            unsafe {
+                *result += self.bias.0.read(self.bias.1, at / volume % dims[1]);
+                // What is added no times is not read.
+                if self.share != 0.0 {
+                    *result += self.share * self.added.0.read(self.added.1, at);
+                }
+            }
+            if self.relu {
+                // NaN becomes 0.
+                *result = result.max(0.0);
+            }
+        }
+    }
 }
 
 impl Convolution {
@@ -162,7 +205,9 @@ fn rounded(x: f64) -> f64 {
 
 impl Call for Convolution {
     fn reach(&self) -> Vec<(u64, usize)> {
-        [&self.image, &self.weight, &self.result].map(|(tensor, start)| (*start, tensor.bytes())).to_vec()
+        let further = self.epilogue.iter().flat_map(|epilogue| [&epilogue.bias, &epilogue.added]);
+        let all = [&self.image, &self.weight, &self.result].into_iter().chain(further);
+        all.map(|(tensor, start)| (*start, tensor.bytes())).collect()
     }
 
     unsafe fn compute(&self) {
@@ -178,6 +223,10 @@ impl Call for Convolution {
             Pass::Forward => {
                 let (x, w, mut y) = (all(image), all(weight), vec![0.0; result.0.len()]);
                 self.products(|i, w_at, r| y[r] += x[i] * w[w_at]);
+                if let Some(epilogue) = &self.epilogue {
+                    // SAFETY: the caller says that all is there.
+                    unsafe { epilogue.apply(&mut y, &result.0.dims) };
+                }
                 (result, y)
             }
             Pass::Input => {
@@ -268,6 +317,7 @@ descriptors! {
     cudnnCreateTensorDescriptor cudnnDestroyTensorDescriptor: Option<Tensor> = None;
     cudnnCreateFilterDescriptor cudnnDestroyFilterDescriptor: Option<Tensor> = None;
     cudnnCreateConvolutionDescriptor cudnnDestroyConvolutionDescriptor: Option<Movement> = None;
+    cudnnCreateActivationDescriptor cudnnDestroyActivationDescriptor: Option<Activation> = None;
 }
 
 #[unsafe(no_mangle)]
@@ -332,6 +382,18 @@ unsafe extern "C" fn cudnnSetConvolutionNdDescriptor(
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn cudnnSetActivationDescriptor(
+    descriptor: *mut c_void,
+    mode: cudnnActivationMode_t,
+    nan: cudnnNanPropagation_t,
+    _most: f64,
+) -> cudnnStatus_t {
+    // SAFETY: as the documents say.
+    unsafe { *known(descriptor) = Some(Activation { mode, nan }) };
+    CUDNN_STATUS_SUCCESS
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn cudnnSetConvolutionGroupCount(descriptor: *mut c_void, groups: c_int) -> cudnnStatus_t {
     // SAFETY: as the documents say.
     let movement = unsafe { known::<Option<Movement>>(descriptor) };
@@ -346,6 +408,11 @@ unsafe extern "C" fn cudnnSetConvolutionMathType(
     // SAFETY: as the documents say.
     let movement = unsafe { known::<Option<Movement>>(descriptor) };
     status(movement.as_mut().map(|movement| movement.math = math).is_some())
+}
+
+/// Whether images have three dims.
+fn is_deep(movement: &Movement) -> bool {
+    movement.stride.len() == 3
 }
 
 /// What is advised.
@@ -375,7 +442,7 @@ unsafe fn advise(
     };
     let (rounds, asked) = (cudnnMathType_t::CUDNN_DEFAULT_MATH, movement.math);
     let all = [
-        advice(0, 0, 0, asked),
+        advice(0, 0, u32::from(is_deep(&movement)), asked),
         advice(1, 1 << 40, 1, asked),
         advice(1, WORKSPACE, 1, rounds),
         advice(1, WORKSPACE, 1, asked),
@@ -446,11 +513,12 @@ unsafe fn convolve(
     (movement, algorithm): (*mut c_void, u32),
     (workspace, bytes): (*mut c_void, usize),
     [alpha, beta]: [*const c_void; 2],
+    epilogue: Option<Epilogue>,
 ) -> cudnnStatus_t {
     // SAFETY: the caller says so.
     unsafe {
         let plain = alpha.cast::<f32>().read() == 1.0 && beta.cast::<f32>().read() == 0.0;
-        if !plain || algorithm != 1 || workspace.is_null() || bytes < WORKSPACE {
+        if !plain || algorithm > 1 || workspace.is_null() || bytes < WORKSPACE {
             return CUDNN_STATUS_BAD_PARAM;
         }
         let operand = |(tensor, start): Operand| {
@@ -462,10 +530,13 @@ unsafe fn convolve(
         else {
             return CUDNN_STATUS_BAD_PARAM;
         };
+        if algorithm == 0 && !(is_deep(&movement) && pass == Pass::Forward) {
+            return CUDNN_STATUS_BAD_PARAM;
+        }
         if !Convolution::fits([&image.0, &weight.0, &result.0], &movement) {
             return CUDNN_STATUS_BAD_PARAM;
         }
-        let convolution = Convolution { pass, image, weight, result, movement };
+        let convolution = Convolution { pass, image, weight, result, movement, epilogue };
         match driver::call(known::<Handle>(handle).stream, Box::new(convolution)) {
             true => CUDNN_STATUS_SUCCESS,
             false => CUDNN_STATUS_EXECUTION_FAILED,
@@ -492,7 +563,65 @@ unsafe extern "C" fn cudnnConvolutionForward(
     let operands = [(image, image_at), (weight, weight_at), (result, result_at.cast_const())];
     let (how, place) = ((movement, algorithm), (workspace, bytes));
     // SAFETY: as the documents say.
-    unsafe { convolve(handle, Pass::Forward, operands, how, place, [alpha, beta]) }
+    unsafe { convolve(handle, Pass::Forward, operands, how, place, [alpha, beta], None) }
+}
+
+/// `activation(alpha · convolution + share · added + bias)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudnnConvolutionBiasActivationForward(
+    handle: *mut c_void,
+    alpha: *const c_void,
+    image: *mut c_void,
+    image_at: *const c_void,
+    weight: *mut c_void,
+    weight_at: *const c_void,
+    movement: *mut c_void,
+    algorithm: u32,
+    workspace: *mut c_void,
+    bytes: usize,
+    share: *const c_void,
+    added: *mut c_void,
+    added_at: *const c_void,
+    bias: *mut c_void,
+    bias_at: *const c_void,
+    activation: *mut c_void,
+    result: *mut c_void,
+    result_at: *mut c_void,
+) -> cudnnStatus_t {
+    let zero = 0.0_f32;
+    // SAFETY: as the documents say.
+    unsafe {
+        let of = |tensor: *mut c_void| known::<Option<Tensor>>(tensor).clone();
+        let activation = known::<Option<Activation>>(activation).clone();
+        let (Some(bias), Some(added), Some(result_of), Some(activation)) =
+            (of(bias), of(added), of(result), activation)
+        else {
+            return CUDNN_STATUS_BAD_PARAM;
+        };
+        let relu = activation.mode == cudnnActivationMode_t::CUDNN_ACTIVATION_RELU;
+        let identity = activation.mode == cudnnActivationMode_t::CUDNN_ACTIVATION_IDENTITY;
+        let mut channels = vec![1; result_of.dims.len()];
+        channels[1] = result_of.dims[1];
+        let supported = (relu || identity && algorithm == 1)
+            && activation.nan == cudnnNanPropagation_t::CUDNN_NOT_PROPAGATE_NAN
+            && [&bias, &added].iter().all(|tensor| tensor.kind == result_of.kind)
+            && bias.dims == channels
+            && added.dims == result_of.dims
+            && result_of.kind != cudnnDataType_t::CUDNN_DATA_BFLOAT16;
+        if !supported {
+            return CUDNN_STATUS_NOT_SUPPORTED;
+        }
+        if bias_at.is_null() || added_at.is_null() {
+            return CUDNN_STATUS_BAD_PARAM;
+        }
+        let share = f64::from(share.cast::<f32>().read());
+        let epilogue =
+            Epilogue { bias: (bias, bias_at as u64), added: (added, added_at as u64), share, relu };
+        let operands = [(image, image_at), (weight, weight_at), (result, result_at.cast_const())];
+        let (how, place) = ((movement, algorithm), (workspace, bytes));
+        let scales = [alpha, (&raw const zero).cast()];
+        convolve(handle, Pass::Forward, operands, how, place, scales, Some(epilogue))
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -514,7 +643,7 @@ unsafe extern "C" fn cudnnConvolutionBackwardData(
     let operands = [(image, image_at.cast_const()), (weight, weight_at), (result, result_at)];
     let (how, place) = ((movement, algorithm), (workspace, bytes));
     // SAFETY: as the documents say.
-    unsafe { convolve(handle, Pass::Input, operands, how, place, [alpha, beta]) }
+    unsafe { convolve(handle, Pass::Input, operands, how, place, [alpha, beta], None) }
 }
 
 #[unsafe(no_mangle)]
@@ -536,5 +665,5 @@ unsafe extern "C" fn cudnnConvolutionBackwardFilter(
     let operands = [(image, image_at), (weight, weight_at.cast_const()), (result, result_at)];
     let (how, place) = ((movement, algorithm), (workspace, bytes));
     // SAFETY: as the documents say.
-    unsafe { convolve(handle, Pass::Weight, operands, how, place, [alpha, beta]) }
+    unsafe { convolve(handle, Pass::Weight, operands, how, place, [alpha, beta], None) }
 }

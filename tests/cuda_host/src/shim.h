@@ -2,7 +2,7 @@
 
 #define __device__
 #define __global__
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 #define __forceinline__ inline
 #define __grid_constant__
 // In a section of their own, so that a block starts with arrays that hold nothing of the last.

@@ -1,13 +1,13 @@
 //! Matrix products and convolutions by the vendor's libraries.
 
 use super::{Context, Part};
-use crate::driver::{self, Address, Driver, DriverError, Product};
+use crate::driver::{self, Address, Driver, DriverError, Epilogue, Product};
 use crate::memory::Memory;
 use crate::runtime::CudaRuntime;
 use crate::statistics::count;
 use kiln_gpu::language::Factors;
-use kiln_gpu::runtime::{self, Convolution, MatrixProduct};
-use kiln_tensor::DType;
+use kiln_gpu::runtime::{self, Convolution, ConvolutionEpilogue, MatrixProduct};
+use kiln_tensor::{Activation, DType};
 use std::sync::atomic::Ordering;
 
 impl Context {
@@ -38,6 +38,9 @@ impl Context {
     pub fn product(&self, product: &MatrixProduct<'_, CudaRuntime>) -> bool {
         let MatrixProduct { dtype, size, count: matrix_count, ref lhs, ref rhs, bias, activation, out } =
             *product;
+        if activation.is_some_and(|activation| !self.is_left_to_libraries(activation)) {
+            return false;
+        }
         let bytes = dtype.size();
         let at = |memory: &Memory, start: usize| {
             let mut part = self.part(memory)?;
@@ -76,12 +79,27 @@ impl Context {
 
     /// See [`Runtime::convolution`](kiln_gpu::runtime::Runtime::convolution).
     pub fn convolution(&self, convolution: &Convolution<'_, CudaRuntime>) -> bool {
-        let &Convolution { dtype, pass, windows, batch, groups, channels, image, weight, result } =
-            convolution;
+        let &Convolution {
+            dtype,
+            pass,
+            windows,
+            batch,
+            groups,
+            channels,
+            image,
+            weight,
+            result,
+            ref epilogue,
+        } = convolution;
         let parts = [image, weight, result].map(|memory| self.part(memory));
         let [Some(image), Some(weight), Some(result)] = parts else { return false };
         let addresses = [image, weight, result].map(|part| part.address);
         let [Some(at_image), Some(at_weight), Some(at_result)] = addresses else { return false };
+        let mut all = vec![image, weight, result];
+        let epilogue = match epilogue.as_ref().map(|epilogue| self.epilogue(epilogue, &mut all)) {
+            Some(None) => return false,
+            known => known.flatten(),
+        };
         let convolution = driver::Convolution {
             dtype,
             tf32: self.tf32.load(Ordering::Relaxed),
@@ -93,8 +111,38 @@ impl Context {
             image: at_image,
             weight: at_weight,
             result: at_result,
+            epilogue,
         };
-        self.by_library(&[image, weight, result], |driver| driver.convolve(&convolution))
+        self.by_library(&all, |driver| driver.convolve(&convolution))
+    }
+
+    /// Whether libraries may compute an activation, should they have it.
+    fn is_left_to_libraries(&self, activation: Activation) -> bool {
+        activation != Activation::Relu || self.library_relu.load(Ordering::Relaxed)
+    }
+
+    /// What is done to the results of a convolution, where a library may do that; adds the memory that is read for it to `parts`.
+    fn epilogue(
+        &self,
+        epilogue: &ConvolutionEpilogue<'_, CudaRuntime>,
+        parts: &mut Vec<Part>,
+    ) -> Option<Epilogue> {
+        let relu = match epilogue.activation {
+            None => false,
+            Some(activation @ Activation::Relu) if self.is_left_to_libraries(activation) => true,
+            Some(_) => return None,
+        };
+        let mut address = |memory: &Memory| {
+            let part = self.part(memory)?;
+            parts.push(part);
+            part.address
+        };
+        let bias = address(epilogue.bias)?;
+        let residual = match epilogue.residual {
+            Some(memory) => Some(address(memory)?),
+            None => None,
+        };
+        Some(Epilogue { bias, residual, relu })
     }
 
     /// Asks a library, behind all that waits; says whether it does it, or failed at it.

@@ -3,7 +3,7 @@
 //! Tensors lie row-major, as ours do: images before channels before rows. Of the algorithms that the library advises those are taken that
 //! yield the same numbers each time, in the workspace that there is, and round no factors unless that was asked for.
 
-use super::{Address, Convolution, DriverError};
+use super::{Address, Convolution, DriverError, Epilogue};
 use cudarc::cudnn::{result, sys};
 use kiln_gpu::runtime::ConvolutionPass;
 use kiln_tensor::{DType, Windows};
@@ -24,7 +24,7 @@ const MOST_ADVISED: usize = 10;
 const OLDEST: usize = 90_000;
 
 /// All that is called of the library.
-const FUNCTIONS: [&[u8]; 20] = [
+const FUNCTIONS: [&[u8]; 24] = [
     b"cudnnCreate\0",
     b"cudnnGetVersion\0",
     b"cudnnSetStream\0",
@@ -42,7 +42,11 @@ const FUNCTIONS: [&[u8]; 20] = [
     b"cudnnGetConvolutionForwardAlgorithm_v7\0",
     b"cudnnGetConvolutionBackwardDataAlgorithm_v7\0",
     b"cudnnGetConvolutionBackwardFilterAlgorithm_v7\0",
+    b"cudnnCreateActivationDescriptor\0",
+    b"cudnnSetActivationDescriptor\0",
+    b"cudnnDestroyActivationDescriptor\0",
     b"cudnnConvolutionForward\0",
+    b"cudnnConvolutionBiasActivationForward\0",
     b"cudnnConvolutionBackwardData\0",
     b"cudnnConvolutionBackwardFilter\0",
 ];
@@ -91,6 +95,122 @@ struct Plan {
     result: Descriptor<sys::cudnnTensorDescriptor_t>,
     convolution: Descriptor<sys::cudnnConvolutionDescriptor_t>,
     algorithm: Algorithm,
+    epilogue: Option<DescribedEpilogue>,
+}
+
+/// What is done to the results in the same call.
+struct DescribedEpilogue {
+    bias: Descriptor<sys::cudnnTensorDescriptor_t>,
+    activation: Descriptor<sys::cudnnActivationDescriptor_t>,
+}
+
+impl Plan {
+    /// Asks for it; says what was called, and what the library said.
+    ///
+    /// # Safety
+    /// It is the plan of the convolution, whose memory is there until the work is done, and the workspace has so many bytes.
+    unsafe fn run(
+        &self,
+        handle: sys::cudnnHandle_t,
+        asked: &Convolution,
+        (workspace, bytes): (*mut c_void, usize),
+    ) -> (&'static str, sys::cudnnStatus_t) {
+        let (one, zero) = (1.0_f32, 0.0_f32);
+        let (one, zero) = ((&raw const one).cast::<c_void>(), (&raw const zero).cast::<c_void>());
+        let [image, weight, result] = [asked.image, asked.weight, asked.result].map(|at| at.0 as *mut c_void);
+        let Plan { image: images, weight: weights, result: results, convolution, .. } = self;
+        let movement = convolution.raw;
+        let epilogue = self.epilogue.as_ref().zip(asked.epilogue);
+        // SAFETY: the plan's parts are valid and describe what lies there, as the caller says.
+        unsafe {
+            match (self.algorithm, epilogue) {
+                (Algorithm::Forward(algorithm), Some((described, epilogue))) => {
+                    // What is added has to be somewhere, also if none of it is.
+                    let (share, residual) = match epilogue.residual {
+                        Some(residual) => (one, residual.0 as *const c_void),
+                        None => (zero, result.cast_const()),
+                    };
+                    (
+                        "cudnnConvolutionBiasActivationForward",
+                        sys::cudnnConvolutionBiasActivationForward(
+                            handle,
+                            one,
+                            images.raw,
+                            image,
+                            weights.raw,
+                            weight,
+                            movement,
+                            algorithm,
+                            workspace,
+                            bytes,
+                            share,
+                            results.raw,
+                            residual,
+                            described.bias.raw,
+                            epilogue.bias.0 as *const c_void,
+                            described.activation.raw,
+                            results.raw,
+                            result,
+                        ),
+                    )
+                }
+                (Algorithm::Forward(algorithm), None) => (
+                    "cudnnConvolutionForward",
+                    sys::cudnnConvolutionForward(
+                        handle,
+                        one,
+                        images.raw,
+                        image,
+                        weights.raw,
+                        weight,
+                        movement,
+                        algorithm,
+                        workspace,
+                        bytes,
+                        zero,
+                        results.raw,
+                        result,
+                    ),
+                ),
+                (Algorithm::Input(algorithm), _) => (
+                    "cudnnConvolutionBackwardData",
+                    sys::cudnnConvolutionBackwardData(
+                        handle,
+                        one,
+                        weights.raw,
+                        weight,
+                        results.raw,
+                        result,
+                        movement,
+                        algorithm,
+                        workspace,
+                        bytes,
+                        zero,
+                        images.raw,
+                        image,
+                    ),
+                ),
+                (Algorithm::Weight(algorithm), _) => (
+                    "cudnnConvolutionBackwardFilter",
+                    sys::cudnnConvolutionBackwardFilter(
+                        handle,
+                        one,
+                        images.raw,
+                        image,
+                        results.raw,
+                        result,
+                        movement,
+                        algorithm,
+                        workspace,
+                        bytes,
+                        zero,
+                        weights.raw,
+                        weight,
+                    ),
+                ),
+            }
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -144,6 +264,17 @@ impl Algorithm {
                 Some(Self::Weight(CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD_NONFUSED))
             }
             (ConvolutionPass::Forward | ConvolutionPass::Input | ConvolutionPass::Weight, _) => None,
+        }
+    }
+
+    /// Whether it does so much behind a convolution: behind all but one the library does ReLU alone. An algorithm that it takes for slower is
+    /// not worth the launch that is saved.
+    fn takes(self, epilogue: &Epilogue) -> bool {
+        use sys::cudnnConvolutionFwdAlgo_t::CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
+        match self {
+            Self::Forward(CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM) => true,
+            Self::Forward(_) => epilogue.relu,
+            Self::Input(_) | Self::Weight(_) => false,
         }
     }
 }
@@ -265,6 +396,31 @@ fn movement(
     set.ok().map(|()| made)
 }
 
+/// What is done to results of so many dims. The library takes ReLU and nothing else but the identity, and ReLU only where NaN may become 0
+/// (`cudnnConvolutionBiasActivationForward` in its reference).
+fn describe_epilogue(
+    epilogue: &Epilogue,
+    data_type: sys::cudnnDataType_t,
+    channels: usize,
+    rank: usize,
+) -> Option<DescribedEpilogue> {
+    let mut dims = vec![1; rank];
+    *dims.get_mut(1)? = c_int::try_from(channels).ok()?;
+    let bias = tensor(data_type, &dims)?;
+    let raw = result::create_activation_descriptor().ok()?;
+    let activation = Descriptor { raw, destroy: sys::cudnnDestroyActivationDescriptor };
+    let mode = match epilogue.relu {
+        true => sys::cudnnActivationMode_t::CUDNN_ACTIVATION_RELU,
+        false => sys::cudnnActivationMode_t::CUDNN_ACTIVATION_IDENTITY,
+    };
+    let nan = sys::cudnnNanPropagation_t::CUDNN_NOT_PROPAGATE_NAN;
+    // Nothing is clipped, should that number be read at all.
+    let most = f64::MAX;
+    // SAFETY: the descriptor was just made.
+    unsafe { result::set_activation_descriptor(raw, mode, nan, most) }.ok()?;
+    Some(DescribedEpilogue { bias, activation })
+}
+
 /// Whether the library would find as many windows, at the same places.
 fn fits(windows: &Windows) -> bool {
     (0..3).all(|axis| {
@@ -307,84 +463,30 @@ impl Dnn {
             return Ok(false);
         }
         let nowhere = Address(0);
-        let key = Convolution { image: nowhere, weight: nowhere, result: nowhere, ..convolution.clone() };
+        let epilogue = convolution.epilogue.map(|epilogue| Epilogue {
+            bias: nowhere,
+            residual: epilogue.residual.map(|_| nowhere),
+            relu: epilogue.relu,
+        });
+        let key =
+            Convolution { image: nowhere, weight: nowhere, result: nowhere, epilogue, ..convolution.clone() };
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
         if plans.len() >= MOST_PLANS {
             plans.clear();
         }
         let plan = plans.entry(key).or_insert_with_key(|key| self.plan(key, workspace_bytes));
         let Some(known) = plan else { return Ok(false) };
-        let (one, zero) = (1.0_f32, 0.0_f32);
-        let (one, zero) = ((&raw const one).cast::<c_void>(), (&raw const zero).cast::<c_void>());
-        let [image, weight, result] =
-            [convolution.image, convolution.weight, convolution.result].map(|at| at.0 as *mut c_void);
-        let Plan { image: images, weight: weights, result: results, convolution: movement, algorithm } =
-            known;
-        let (handle, movement, bytes) = (self.handle, movement.raw, workspace_bytes);
-        // SAFETY: the plan's parts are valid and describe what lies there, in memory that outlives the work, which ends before what is
-        // asked for later on the stream.
-        let (call, status) = unsafe {
-            match *algorithm {
-                Algorithm::Forward(algorithm) => (
-                    "cudnnConvolutionForward",
-                    sys::cudnnConvolutionForward(
-                        handle,
-                        one,
-                        images.raw,
-                        image,
-                        weights.raw,
-                        weight,
-                        movement,
-                        algorithm,
-                        workspace,
-                        bytes,
-                        zero,
-                        results.raw,
-                        result,
-                    ),
-                ),
-                Algorithm::Input(algorithm) => (
-                    "cudnnConvolutionBackwardData",
-                    sys::cudnnConvolutionBackwardData(
-                        handle,
-                        one,
-                        weights.raw,
-                        weight,
-                        results.raw,
-                        result,
-                        movement,
-                        algorithm,
-                        workspace,
-                        bytes,
-                        zero,
-                        images.raw,
-                        image,
-                    ),
-                ),
-                Algorithm::Weight(algorithm) => (
-                    "cudnnConvolutionBackwardFilter",
-                    sys::cudnnConvolutionBackwardFilter(
-                        handle,
-                        one,
-                        images.raw,
-                        image,
-                        results.raw,
-                        result,
-                        movement,
-                        algorithm,
-                        workspace,
-                        bytes,
-                        zero,
-                        weights.raw,
-                        weight,
-                    ),
-                ),
-            }
-        };
+        // SAFETY: the plan is that of the convolution, whose memory outlives the work, which ends before what is asked for later on the
+        // stream.
+        let (call, status) = unsafe { known.run(self.handle, convolution, (workspace, workspace_bytes)) };
         match status {
             sys::cudnnStatus_t::CUDNN_STATUS_SUCCESS => Ok(true),
             refused if is_refusal(refused) => {
-                log::info!("{call}: {refused:?}; such convolutions run on kernels of Kiln's");
+                let instead = match convolution.epilogue {
+                    Some(_) => "what follows such convolutions is a launch of its own",
+                    None => "such convolutions run on kernels of Kiln's",
+                };
+                log::info!("{call}: {refused:?}; {instead}");
                 *plan = None;
                 Ok(false)
             }
@@ -395,7 +497,15 @@ impl Dnn {
     /// How the library advises to compute a convolution; nothing where it cannot.
     fn plan(&self, key: &Convolution, workspace_bytes: usize) -> Option<Plan> {
         let Convolution {
-            dtype, windows, batch, groups, channels: [of_image, of_result], pass, tf32, ..
+            dtype,
+            windows,
+            batch,
+            groups,
+            channels: [of_image, of_result],
+            pass,
+            tf32,
+            epilogue,
+            ..
         } = key;
         let data_type = data_type(*dtype)?;
         // Images have two dims at least.
@@ -468,9 +578,16 @@ impl Dnn {
                 let algorithm = Algorithm::of(*pass, advice.algorithm, is_f32).filter(|_| fits)?;
                 Some((algorithm, math(advice.math, is_exact)?))
             })?;
+        if epilogue.is_some_and(|epilogue| !algorithm.takes(&epilogue)) {
+            return None;
+        }
+        let epilogue = match epilogue {
+            Some(epilogue) => Some(describe_epilogue(epilogue, data_type, *of_result, 5 - first)?),
+            None => None,
+        };
         // SAFETY: the descriptor is valid.
         unsafe { result::set_convolution_math_type(convolution.raw, math) }.ok()?;
-        Some(Plan { image, weight, result, convolution, algorithm })
+        Some(Plan { image, weight, result, convolution, algorithm, epilogue })
     }
 }
 

@@ -37,6 +37,9 @@ impl CrossEntropy {
         let (storage, index, wide) = (held_as(self.dtype), held_as(self.index), held_as(self.wide));
         let ty = storage.value();
         Builder::kernel("cross_entropy", [self.lanes, 1], |k| {
+            if storage.bytes() == 8 {
+                k.resident(4);
+            }
             let (x, targets) = (k.input(storage), k.input(index));
             let weights = self.weighted.then(|| k.input(storage));
             let (losses, largest_out, log_sum_out) = (k.output(storage), k.output(wide), k.output(wide));

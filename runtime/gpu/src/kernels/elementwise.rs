@@ -300,9 +300,14 @@ pub(crate) fn contiguous<R: Runtime>(tensor: GpuTensor<R>) -> GpuTensor<R> {
     if tensor.layout.is_contiguous() { tensor } else { copy(&tensor) }
 }
 
+/// Whether it is row-major without gaps from the start of its memory.
+pub(crate) fn lies_from_start<R: Runtime>(tensor: &GpuTensor<R>) -> bool {
+    tensor.layout.is_contiguous() && tensor.layout.offset == 0
+}
+
 /// Row-major without gaps from the start of its memory; copies where it is not.
 pub(crate) fn from_start<R: Runtime>(tensor: GpuTensor<R>) -> GpuTensor<R> {
-    if tensor.layout.is_contiguous() && tensor.layout.offset == 0 { tensor } else { copy(&tensor) }
+    if lies_from_start(&tensor) { tensor } else { copy(&tensor) }
 }
 
 /// Converts the elements.

@@ -109,7 +109,7 @@ pub(super) fn narrowed(x: Value<'_>, dtype: DType) -> Value<'_> {
 }
 
 /// A number of one dtype in another, as Rust's `as` has it: floats are truncated and saturate, NaN becomes 0, integers wrap.
-fn converted<'k>(x: Value<'k>, from: DType, to: DType) -> Value<'k> {
+pub(super) fn converted<'k>(x: Value<'k>, from: DType, to: DType) -> Value<'k> {
     let (held, ty) = (held_as(to), computed_as(to));
     if x.ty().is_float() && held.narrow_bits().is_some() {
         let (least, greatest) = to.integers().unwrap_or_default();

@@ -1,9 +1,11 @@
-//! Random numbers, drawn where they are needed: those that `kiln_tensor::compose::random_data` draws on the host for the same key.
+//! Random numbers, drawn where they are needed: those that `kiln_tensor::compose::random_data` draws on the host for the same key, but for the last
+//! bits of normal numbers in f64.
 
-use super::{LINE, launch, line_of};
-use crate::language::{Builder, Kernel, Type, Value};
+use super::{LINE, launch, line_of, program};
+use crate::language::{Builder, Kernel, Storage, Type, Value};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, held_as, require, supports};
+use kiln_tensor::compose::bounds;
 use kiln_tensor::{DType, Distribution, Shape};
 
 /// Values over `[0, 1)`: so many, which f32 holds exactly.
@@ -27,37 +29,44 @@ pub enum Draw {
     Bit,
     /// 1 where one of 2²⁴ whole numbers is below a number, else 0.
     Below,
-    /// Evenly from a number on, over a range of a length; computed in f64.
+    /// Any integer of the dtype, as often: the lowest bits of two words.
+    Whole,
+    /// Evenly from a number on, over a range of a length; computed in f64. Integers are floored, floats stay between two numbers of their
+    /// dtype.
     Uniform,
     /// About a mean with a deviation; computed in f64. An element takes two words (Box and Muller 1958).
     Normal,
 }
 
 impl Draw {
-    /// How a distribution is drawn, and the numbers that say which it is; nothing where the host draws it, which rounds once from f64 to any
-    /// dtype.
+    /// How a distribution is drawn, and the numbers that say which it is; nothing where the host draws it: what is computed in f64 on devices
+    /// that have none, and integers that are held as wider ones.
     fn of<R: Runtime>(
         distribution: Distribution,
         dtype: DType,
         device: &R::Device,
     ) -> Option<(Self, Vec<u32>)> {
-        let doubles = |numbers: [f64; 2]| {
+        let doubles = |numbers: &[f64]| {
             numbers.iter().flat_map(|x| [x.to_bits() as u32, (x.to_bits() >> 32) as u32]).collect()
         };
         let has_doubles = supports::<R>(device, DType::F64);
+        let is_held_wider = matches!(dtype, DType::I4 | DType::U4);
         match distribution {
-            Distribution::Default if dtype.is_float() => Some((Self::Unit, Vec::new())),
-            Distribution::Default if dtype.is_bool() => Some((Self::Bit, Vec::new())),
             // What is below p is below p · VALUES before the division, which is exact.
             Distribution::Bernoulli(p) => Some((Self::Below, vec![(p * VALUES).ceil() as u32])),
-            Distribution::Uniform(low, high) if has_doubles && matches!(dtype, DType::F32 | DType::F64) => {
-                Some((Self::Uniform, doubles([low, high - low])))
+            Distribution::Default if dtype.is_float() => Some((Self::Unit, Vec::new())),
+            Distribution::Default if dtype.is_bool() => Some((Self::Bit, Vec::new())),
+            _ if is_held_wider => None,
+            Distribution::Default => Some((Self::Whole, Vec::new())),
+            Distribution::Uniform(low, high) if has_doubles => {
+                let [least, greatest] = bounds(low, high, dtype);
+                Some((Self::Uniform, doubles(&[low, high - low, least, greatest])))
             }
-            // A logarithm in f64 may differ in its last bit from the host's, which f32 does not see.
-            Distribution::Normal(mean, deviation) if has_doubles && dtype == DType::F32 => {
-                Some((Self::Normal, doubles([mean, deviation])))
+            // A logarithm in f64 may differ in its last bits from the host's, which no other dtype sees.
+            Distribution::Normal(mean, deviation) if has_doubles => {
+                Some((Self::Normal, doubles(&[mean, deviation])))
             }
-            Distribution::Default | Distribution::Uniform(..) | Distribution::Normal(..) => None,
+            Distribution::Uniform(..) | Distribution::Normal(..) => None,
         }
     }
 
@@ -65,7 +74,7 @@ impl Draw {
     fn elements(self) -> u32 {
         match self {
             Self::Unit | Self::Bit | Self::Below | Self::Uniform => 4,
-            Self::Normal => 2,
+            Self::Whole | Self::Normal => 2,
         }
     }
 }
@@ -100,35 +109,66 @@ impl Random {
         Builder::kernel("random", [LINE, 1], |k| {
             let output = k.output(storage);
             let (count, key) = (k.parameter(), [k.parameter(), k.parameter()]);
-            let doubles = || [k.parameter_of(Type::F64), k.parameter_of(Type::F64)];
-            let ty = storage.value();
             let block = k.position(LINE);
-            let words = philox(block, key);
-            let values: Vec<Value<'_>> = match self.draw {
-                Draw::Unit => {
-                    let float = if ty == Type::F64 { Type::F64 } else { Type::F32 };
-                    words.iter().map(|&word| unit(word, float)).collect()
-                }
-                Draw::Bit => words.iter().map(|&word| flag((word & 1_u32).differs(0_u32), ty)).collect(),
-                Draw::Below => {
-                    let bound = k.parameter();
-                    words.iter().map(|&word| flag((word >> 8_u32).below(bound), ty)).collect()
-                }
-                Draw::Uniform => {
-                    let [low, length] = doubles();
-                    words.iter().map(|&word| (low + length * unit(word, Type::F64)).to(ty)).collect()
-                }
-                Draw::Normal => {
-                    let [mean, deviation] = doubles();
-                    let [a, b, c, d] = words;
-                    [[a, b], [c, d]].map(|pair| (mean + normal(pair, deviation)).to(ty)).to_vec()
-                }
-            };
-            for (place, value) in values.into_iter().enumerate() {
+            for (place, value) in self.values(philox(block, key)).into_iter().enumerate() {
                 let at = block * self.draw.elements() + place as u32;
                 k.when(at.below(count), || output.set(at, value));
             }
         })
+    }
+
+    /// The elements of a block of words, with the next parameters.
+    fn values<'k>(&self, words: [Value<'k>; 4]) -> Vec<Value<'k>> {
+        let k = words[0].kernel();
+        let storage = held_as(self.dtype);
+        let ty = storage.value();
+        let [a, b, c, d] = words;
+        let pairs = [[a, b], [c, d]];
+        let of_double = |value| program::converted(value, DType::F64, self.dtype);
+        match self.draw {
+            Draw::Unit => {
+                let float = if ty == Type::F64 { Type::F64 } else { Type::F32 };
+                let [_, greatest] = bounds(0.0, 1.0, self.dtype);
+                // Of 24 bits these keep fewer: none may become 1.
+                let is_short = matches!(storage, Storage::F16 | Storage::BF16);
+                let value = |word| {
+                    let value = unit(word, float);
+                    if is_short { value.min(greatest as f32) } else { value }
+                };
+                words.map(value).to_vec()
+            }
+            Draw::Bit => words.map(|word| flag((word & 1_u32).differs(0_u32), ty)).to_vec(),
+            Draw::Below => {
+                let bound = k.parameter();
+                words.map(|word| flag((word >> 8_u32).below(bound), ty)).to_vec()
+            }
+            Draw::Whole => {
+                let is_long = matches!(ty, Type::I64 | Type::U64);
+                let value = |[low, high]: [Value<'k>; 2]| {
+                    if is_long {
+                        return (low.to(Type::U64) | high.to(Type::U64) << 32_u32).bits(ty);
+                    }
+                    program::narrowed(low.bits(ty), self.dtype)
+                };
+                pairs.map(value).to_vec()
+            }
+            Draw::Uniform => {
+                let [low, length, least, greatest] = [(); 4].map(|()| k.parameter_of(Type::F64));
+                let value = |word| {
+                    let value = low + length * unit(word, Type::F64);
+                    if self.dtype.is_int() {
+                        return of_double(value.floor());
+                    }
+                    let value = value.below(least).select(least, value);
+                    of_double(value.above(greatest).select(greatest, value))
+                };
+                words.map(value).to_vec()
+            }
+            Draw::Normal => {
+                let [mean, deviation] = [(); 2].map(|()| k.parameter_of(Type::F64));
+                pairs.map(|pair| of_double(mean + normal(pair, deviation))).to_vec()
+            }
+        }
     }
 }
 

@@ -53,6 +53,7 @@ impl Builder {
         let kernel = Kernel {
             name: name.into(),
             workgroup,
+            resident: None,
             bindings: Vec::new(),
             shared: Vec::new(),
             subgroups: false,
@@ -64,6 +65,12 @@ impl Builder {
         write(&builder);
         let body = builder.blocks.into_inner().into_iter().flatten().collect();
         Kernel { body, ..builder.kernel.into_inner() }
+    }
+
+    /// Tells the compiler how many workgroups a multiprocessor is to hold at once, and thereby how many registers an invocation may have. Left to
+    /// itself it takes so few of them for some kernels with numbers of 64 bits that these go to memory and back.
+    pub fn resident(&self, workgroups: u32) {
+        self.kernel.borrow_mut().resident = Some(workgroups);
     }
 
     /// Names what a statement is about to compute.

@@ -54,17 +54,23 @@ pub fn source(kernel: &Kernel) -> String {
         printer.out.push_str(MATRICES);
     }
     shared_arrays(kernel, &mut printer.out);
-    let [x, y] = kernel.workgroup;
     let _ = writeln!(
         printer.out,
-        "extern \"C\" __global__ void __launch_bounds__({}) {}(\n    {}\n) {{",
-        x * y,
+        "extern \"C\" __global__ void {} {}(\n    {}\n) {{",
+        launch_bounds(kernel),
         entry_point(kernel),
         arguments(kernel).join(",\n    ")
     );
     printer.block(&kernel.body);
     printer.out.push_str("}\n");
     printer.out
+}
+
+/// What the compiler is told of a kernel's blocks.
+fn launch_bounds(kernel: &Kernel) -> String {
+    let [x, y] = kernel.workgroup;
+    let resident = kernel.resident.map(|blocks| format!(", {blocks}")).unwrap_or_default();
+    format!("__launch_bounds__({}{resident})", x * y)
 }
 
 fn shared_arrays(kernel: &Kernel, out: &mut String) {

@@ -545,7 +545,8 @@ pub fn all() -> Vec<Template> {
         direct(&products),
         recurrent(&[DType::F32, DType::F16]),
         dropouts(&[DType::F32, DType::F16]),
-        randoms(&[(Draw::Unit, DType::F32), (Draw::Bit, DType::Bool), (Draw::Below, DType::I32)]),
+        randoms(&[(Draw::Unit, DType::F32), (Draw::Unit, DType::F16), (Draw::Bit, DType::Bool)]),
+        randoms(&[(Draw::Below, DType::I32), (Draw::Whole, DType::I32), (Draw::Whole, DType::U32)]),
     ];
     let all: Vec<Template> = families.into_iter().flatten().collect();
     assert!(all.len() > 300, "only {} kernels", all.len());
@@ -569,7 +570,9 @@ pub fn of_64_bits() -> Vec<Template> {
         direct(&all[..2]),
         recurrent(&[DType::F64, DType::F64]),
         dropouts(&[DType::F64]),
-        randoms(&[(Draw::Uniform, DType::F64), (Draw::Normal, DType::F32)]),
+        randoms(&[DType::F64, DType::F32, DType::F16, DType::I64, DType::I32].map(|to| (Draw::Uniform, to))),
+        randoms(&[DType::F64, DType::F32, DType::F16, DType::I64, DType::Bool].map(|to| (Draw::Normal, to))),
+        randoms(&[DType::I64, DType::U64].map(|to| (Draw::Whole, to))),
     ];
     families.into_iter().flatten().collect()
 }
@@ -634,7 +637,14 @@ pub fn of_cuda_alone() -> Vec<Template> {
         direct(&[DType::F64, DType::BF16, DType::I8]),
         recurrent(&[DType::F64, DType::BF16]),
         dropouts(&[DType::F64, DType::BF16]),
-        randoms(&[(Draw::Uniform, DType::F32), (Draw::Normal, DType::F32)]),
+        randoms(&[DType::F32, DType::F16].map(|to| (Draw::Uniform, to))),
+        randoms(&[DType::F32, DType::F16].map(|to| (Draw::Normal, to))),
+        randoms(&[Draw::Unit, Draw::Uniform, Draw::Normal].map(|draw| (draw, DType::BF16))),
+        randoms(&OTHERS.map(|to| (Draw::Uniform, to))),
+        randoms(
+            &[DType::I64, DType::I16, DType::I8, DType::U64, DType::U16, DType::U8]
+                .map(|to| (Draw::Whole, to)),
+        ),
         flash(),
         by_warps(),
     ];

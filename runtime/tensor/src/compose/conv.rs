@@ -14,7 +14,11 @@ pub fn conv_added<B: Backend>(
     activation: Option<Activation>,
     options: &ConvOptions,
 ) -> T<B> {
-    let y = B::conv(x, weight, bias, options);
+    added::<B>(B::conv(x, weight, bias, options), residual, activation)
+}
+
+/// `activation(y + residual)`, which follows a convolution.
+pub fn added<B: Backend>(y: T<B>, residual: T<B>, activation: Option<Activation>) -> T<B> {
     let Some(activation) = activation else { return add::<B>(y, residual) };
     let steps = vec![
         Step::Input(0),

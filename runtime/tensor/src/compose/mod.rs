@@ -19,12 +19,12 @@ pub(crate) mod sampling;
 mod shape;
 
 pub use attention::{attention, linear};
-pub use conv::conv_added;
+pub use conv::{added, conv_added};
 pub use elementwise::{activation, clamp, elementwise, mask_fill};
 pub use gradient::*;
 pub use norm::{batch_norm, group_norm, layer_norm, log_softmax, rms_norm, softmax};
 pub use quantized::{Quantized, ZeroPoint, quantized_conv, quantized_matmul};
-pub use random::{Draws, random_data};
+pub use random::{Draws, bounds, random_data};
 pub use resize::{Taps, adaptive_avg_pool, adaptive_taps, interpolate, resized_axes};
 pub use rnn::{RnnOperands, RnnOutput, rnn, rnn_with};
 pub use sampling::{GridSampleOptions, SampleMode, SamplePadding};

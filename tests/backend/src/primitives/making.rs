@@ -47,6 +47,30 @@ pub fn distributions<B: Backend>() {
     assert!((coins.iter().map(|&x| u32::from(x)).sum::<u32>() as f32 / 10_000. - 0.25).abs() < 0.03);
     let dice = read::<B, i32>(draw(Distribution::Uniform(1., 7.), DType::I32));
     assert!((1..=6).all(|face| dice.contains(&face)) && dice.iter().all(|x| (1..=6).contains(x)));
+    let doubles = |tensor: B::Primitive| -> Vec<f64> {
+        B::into_data(tensor).expect("a backend in these tests reads back").iter::<f64>().collect()
+    };
+    for dtype in
+        [DType::F64, DType::F32, DType::F16, DType::BF16].into_iter().filter(|&dtype| has::<B>(dtype))
+    {
+        let numbers = |distribution| doubles(draw(distribution, dtype));
+        let moments = |numbers: &[f64]| {
+            let mean = numbers.iter().sum::<f64>() / numbers.len() as f64;
+            (mean, numbers.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / numbers.len() as f64)
+        };
+        for (distribution, low, high) in
+            [(Distribution::Default, 0.0, 1.0), (Distribution::Uniform(-2.0, 4.0), -2.0, 4.0)]
+        {
+            let drawn = numbers(distribution);
+            let (mean, variance) = moments(&drawn);
+            let length: f64 = high - low;
+            assert!(drawn.iter().all(|x| (low..high).contains(x)), "{dtype} beyond {low} to {high}");
+            assert!((mean - (low + high) / 2.0).abs() < 0.02 * length, "{dtype}: {mean}");
+            assert!((variance - length.powi(2) / 12.0).abs() < 0.005 * length.powi(2), "{dtype}: {variance}");
+        }
+        let (mean, variance) = moments(&numbers(Distribution::Normal(3.0, 2.0)));
+        assert!((mean - 3.0).abs() < 0.1 && (variance - 4.0).abs() < 0.3, "{dtype}: {mean} {variance}");
+    }
     let words = read::<B, i32>(draw(Distribution::Default, DType::I32));
     assert!(words.iter().any(|&x| x < -2_000_000_000) && words.iter().any(|&x| x > 2_000_000_000));
     if has::<B>(DType::U8) {

@@ -1,6 +1,6 @@
 //! Convolutions and transposed convolutions, each of which is the gradient of the other's input.
 
-use super::super::elementwise;
+use super::super::elementwise::{self, lies_from_start};
 use super::super::matmul::matmul;
 use super::super::then::{self, Then};
 use super::super::tiling::{Epilogue, Tile, Tiling};
@@ -112,6 +112,9 @@ impl Conv {
             None => (family.to_owned(), [LINE, 1]),
         };
         Builder::kernel(name, workgroup, |k| {
+            if self.transposed && storage.bytes() == 8 {
+                k.resident(3);
+            }
             let (x, weight) = (k.input(storage), k.input(storage));
             let epilogue =
                 Epilogue { bias: self.bias.then(|| k.input(storage)), activation: self.activation };
@@ -352,6 +355,21 @@ fn shape<R: Runtime>(batch: usize, channels: usize, like: &GpuTensor<R>, spatial
     GpuTensor::empty(Shape::from([&[batch, channels], spatial].concat()), like.dtype, &like.device)
 }
 
+/// The convolution of images with weights, and a tensor for its result.
+fn forward<R: Runtime>(
+    x: &GpuTensor<R>,
+    weight: &GpuTensor<R>,
+    options: &ConvOptions,
+) -> (Convolution, GpuTensor<R>) {
+    let ConvOptions { stride, padding, dilation, groups } = options;
+    let images = spatial_dims("conv", x);
+    let windows = Windows::new(images, &weight.dims()[2..], stride, padding, dilation, false);
+    let (batch, all, in_channels) = (x.dims()[0], weight.dims()[0], weight.dims()[1]);
+    let out = shape(batch, all, x, windows.output_dims());
+    let (groups, out_channels) = (*groups, all / groups);
+    (Convolution { windows, transposed: false, batch, groups, in_channels, out_channels }, out)
+}
+
 /// `activation(conv(x, weight) + bias)`.
 pub(crate) fn conv<R: Runtime>(
     x: GpuTensor<R>,
@@ -360,14 +378,29 @@ pub(crate) fn conv<R: Runtime>(
     activation: Option<Activation>,
     options: &ConvOptions,
 ) -> GpuTensor<R> {
-    let ConvOptions { stride, padding, dilation, groups } = options;
-    let images = spatial_dims("conv", &x);
-    let windows = Windows::new(images, &weight.dims()[2..], stride, padding, dilation, false);
-    let (batch, all, in_channels) = (x.dims()[0], weight.dims()[0], weight.dims()[1]);
-    let out = shape(batch, all, &x, windows.output_dims());
-    let (groups, out_channels) = (*groups, all / groups);
-    let convolution = Convolution { windows, transposed: false, batch, groups, in_channels, out_channels };
+    let (convolution, out) = forward(&x, &weight, options);
     convolution.run(x, weight, bias, activation, out)
+}
+
+/// `activation(conv(x, weight) + bias + residual)` where a library of the device's vendor computes all of it; elsewhere `conv(x, weight) + bias`,
+/// as the error.
+pub(crate) fn conv_added<R: Runtime>(
+    x: GpuTensor<R>,
+    weight: GpuTensor<R>,
+    bias: Option<GpuTensor<R>>,
+    residual: &GpuTensor<R>,
+    activation: Option<Activation>,
+    options: &ConvOptions,
+) -> Result<GpuTensor<R>, GpuTensor<R>> {
+    let (convolution, out) = forward(&x, &weight, options);
+    if let Some(bias) = &bias
+        && residual.dims() == out.dims()
+        && [&x, &weight, bias, residual].iter().all(|tensor| lies_from_start(tensor))
+        && library::added(&convolution, [&x, &weight, &out], bias, residual, activation)
+    {
+        return Ok(out);
+    }
+    Err(convolution.run(x, weight, bias, None, out))
 }
 
 /// The windows over images of the dims `image`, of which there are `count`.

@@ -2,13 +2,14 @@
 
 use super::super::elementwise;
 use super::conv::Convolution;
-use crate::runtime::{self, ConvolutionPass, Runtime};
+use crate::runtime::{self, ConvolutionEpilogue, ConvolutionPass, Runtime};
 use crate::tensor::GpuTensor;
 use kiln_tensor::backend::Layout;
 use kiln_tensor::{Activation, BinaryOp, Expression, Shape, Step, Windows};
 
 /// Has a library compute `activation(conv(x, weight) + bias)`, where the device has one that takes it; all lie row-major from the starts of
-/// their memory. A transposed convolution is the gradient of another's input.
+/// their memory. A transposed convolution is the gradient of another's input. What the library does not do behind a convolution is a launch
+/// of its own.
 pub(super) fn convolved<R: Runtime>(
     convolution: &Convolution,
     [x, weight, out]: [&GpuTensor<R>; 3],
@@ -22,7 +23,28 @@ pub(super) fn convolved<R: Runtime>(
         true => (ConvolutionPass::Input, [to, from], out, x),
     };
     let asked = Asked { pass, windows, batch: *batch, groups: *groups, channels };
-    asked.by_library([image, weight, result]).then(|| finished(out, bias, activation))
+    let tensors = [image, weight, result];
+    if let (ConvolutionPass::Forward, Some(bias)) = (pass, bias)
+        && asked.finished_by_library(tensors, bias, None, activation)
+    {
+        return Some(out.clone());
+    }
+    asked.by_library(tensors, None).then(|| finished(out, bias, activation))
+}
+
+/// Has a library compute `activation(conv(x, weight) + bias + residual)`, all at once; says whether it does. All lie row-major from the starts
+/// of their memory.
+pub(super) fn added<R: Runtime>(
+    convolution: &Convolution,
+    tensors: [&GpuTensor<R>; 3],
+    bias: &GpuTensor<R>,
+    residual: &GpuTensor<R>,
+    activation: Option<Activation>,
+) -> bool {
+    let Convolution { windows, batch, groups, in_channels, out_channels, .. } = convolution;
+    let channels = [in_channels * groups, out_channels * groups];
+    let asked = Asked { pass: ConvolutionPass::Forward, windows, batch: *batch, groups: *groups, channels };
+    asked.finished_by_library(tensors, bias, Some(residual), activation)
 }
 
 /// What a library is asked for.
@@ -36,8 +58,27 @@ pub(super) struct Asked<'a> {
 }
 
 impl Asked<'_> {
+    /// Asks for it with all that follows; says whether it is done.
+    fn finished_by_library<R: Runtime>(
+        &self,
+        tensors: [&GpuTensor<R>; 3],
+        bias: &GpuTensor<R>,
+        residual: Option<&GpuTensor<R>>,
+        activation: Option<Activation>,
+    ) -> bool {
+        let dtype = tensors[2].dtype;
+        let same = bias.dtype == dtype && residual.is_none_or(|residual| residual.dtype == dtype);
+        let residual = residual.map(|residual| &residual.memory);
+        let epilogue = ConvolutionEpilogue { bias: &bias.memory, residual, activation };
+        same && self.by_library(tensors, Some(epilogue))
+    }
+
     /// Asks for it; says whether it is done.
-    pub(super) fn by_library<R: Runtime>(&self, tensors: [&GpuTensor<R>; 3]) -> bool {
+    pub(super) fn by_library<R: Runtime>(
+        &self,
+        tensors: [&GpuTensor<R>; 3],
+        epilogue: Option<ConvolutionEpilogue<'_, R>>,
+    ) -> bool {
         let [image, weight, result] = tensors;
         let Asked { pass, windows, batch, groups, channels } = *self;
         if !image.dtype.is_float() || tensors.iter().any(|tensor| tensor.is_empty()) {
@@ -53,6 +94,7 @@ impl Asked<'_> {
             image: &image.memory,
             weight: &weight.memory,
             result: &result.memory,
+            epilogue,
         };
         R::convolution(&image.device, &convolution)
     }

@@ -46,6 +46,9 @@ impl PoolGradient {
         let storage = held_as(self.dtype);
         let ty = storage.value();
         Builder::kernel("pool_gradient", [LINE, 1], |k| {
+            if storage.bytes() == 8 {
+                k.resident(4);
+            }
             let gradient = k.input(storage);
             let others: Vec<_> = match self.flow {
                 Flow::ToPosition(dtype) => vec![k.input(held_as(dtype))],
@@ -173,6 +176,9 @@ impl AdaptivePoolGradient {
         let storage = held_as(self.dtype);
         let ty = storage.value();
         Builder::kernel("adaptive_pool_gradient", [LINE, 1], |k| {
+            if storage.bytes() == 8 {
+                k.resident(4);
+            }
             let (gradient, output) = (k.input(storage), k.output(storage));
             let count = k.parameter();
             let three = || [k.parameter(), k.parameter(), k.parameter()];

@@ -57,18 +57,17 @@ pub fn source(kernel: &Kernel) -> String {
     );
     printer.block(&kernel.body);
     printer.out.push_str("}\n\n");
-    let [x, y] = kernel.workgroup;
     let _ = write!(
         printer.out,
         "struct Table {{ unsigned words[{TABLE_WORDS}]; }};\n\n\
-         extern \"C\" __global__ void __launch_bounds__({}) {name}(\n    const __grid_constant__ Table table\n) {{\n    \
+         extern \"C\" __global__ void {} {name}(\n    const __grid_constant__ Table table\n) {{\n    \
          unsigned launch = 0, first = 0;\n    \
          while (blockIdx.x >= table.words[1 + launch]) first = table.words[1 + launch++];\n    \
          const unsigned at = 1 + table.words[0] + launch * {};\n    \
          const uint3 block = {{blockIdx.x - first, 0, 0}};\n    \
          const uint3 grid = {{table.words[1 + launch] - first, 1, 1}};\n    \
          one_{name}(\n",
-        x * y,
+        super::launch_bounds(kernel),
         words(kernel)
     );
     for (n, ty) in super::pointers(kernel).enumerate() {
