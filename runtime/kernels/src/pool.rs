@@ -14,7 +14,6 @@ pub use shape::PoolShape;
 use crate::scratch::with_scratch;
 use crate::simd::dispatched;
 use crate::threads::{self, SharedMut};
-use alloc::vec::Vec;
 use kiln_types::PoolOp;
 use kiln_types::Windows;
 use num_traits::Float;
@@ -52,14 +51,22 @@ impl Fold {
     }
 }
 
-/// For averages: how many elements of each window count, along each axis.
-fn counts(op: PoolOp, windows: &Windows) -> Option<[Vec<f32>; 3]> {
-    match op {
-        PoolOp::Average { include_pad } => {
-            Some(core::array::from_fn(|axis| windows.counts(axis, include_pad)))
+/// Lends, for averages, how many elements of each window count, along each axis.
+fn with_counts<R>(op: PoolOp, windows: &Windows, body: impl FnOnce(Option<[&[f32]; 3]>) -> R) -> R {
+    let PoolOp::Average { include_pad } = op else { return body(None) };
+    let [depths, heights, widths] = windows.output;
+    with_scratch(depths + heights + widths, |space| {
+        let (first, rest) = space.split_at_mut(depths);
+        let (second, third) = rest.split_at_mut(heights);
+        let mut counts = [first, second, third];
+        for (axis, counts) in counts.iter_mut().enumerate() {
+            counts
+                .iter_mut()
+                .enumerate()
+                .for_each(|(o, to)| *to = windows.elements(axis, o, include_pad) as f32);
         }
-        _ => None,
-    }
+        body(Some(counts.map(|counts| &*counts)))
+    })
 }
 
 /// Pools `x` into `out`. A NaN in a window makes its maximum NaN.
@@ -71,8 +78,12 @@ pub fn pool(op: PoolOp, shape: &PoolShape, x: &[f32], out: &mut [f32]) {
     if out.is_empty() {
         return;
     }
+    with_counts(op, &shape.windows, |counts| pooled(Fold::of(op), shape, counts, x, out));
+}
+
+/// [`pool`], whose operands have their sizes.
+fn pooled(fold: Fold, shape: &PoolShape, counts: Option<[&[f32]; 3]>, x: &[f32], out: &mut [f32]) {
     let (input, output) = (shape.windows.input_len(), shape.windows.output_len());
-    let (fold, counts) = (Fold::of(op), counts(op, &shape.windows));
     let [_, oh, ow] = shape.windows.output;
     // The widest row that a window touches, and a few vectors more.
     let width = (shape.windows.input[2] + shape.windows.padding[2].0 + shape.windows.padding[2].1).max(
@@ -102,7 +113,7 @@ pub fn pool(op: PoolOp, shape: &PoolShape, x: &[f32], out: &mut [f32]) {
                         out,
                     );
                 }
-                if let Some([depths, heights, widths]) = &counts {
+                if let Some([depths, heights, widths]) = counts {
                     let rows = depths[z] * heights[y];
                     out.iter_mut().zip(widths).for_each(|(x, width)| *x /= rows * width);
                 }

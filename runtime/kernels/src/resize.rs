@@ -5,7 +5,7 @@ use crate::threads;
 use alloc::{vec, vec::Vec};
 
 /// Where each element of a resized axis comes from.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Taps {
     /// Where the taps of each element start, and where the last ones end.
     starts: Vec<usize>,
@@ -17,31 +17,40 @@ pub struct Taps {
 
 impl Taps {
     /// From the positions and weights of each element; one without any is 0.
-    pub fn new(elements: &[Vec<(usize, f64)>]) -> Self {
-        let mut taps = Self { starts: vec![0], positions: Vec::new(), weights: Vec::new(), reach: 0 };
-        for element in elements {
-            for &(position, weight) in element {
-                taps.positions.push(position);
-                taps.weights.push(weight as f32);
-                taps.reach = taps.reach.max(position + 1);
-            }
-            taps.starts.push(taps.positions.len());
-        }
+    pub fn new<E: AsRef<[(usize, f64)]>>(elements: impl IntoIterator<Item = E>) -> Self {
+        let mut taps = Self::default();
+        taps.refill(elements);
         taps
     }
 
+    /// [`Taps::new`] in the memory of others.
+    pub fn refill<E: AsRef<[(usize, f64)]>>(&mut self, elements: impl IntoIterator<Item = E>) {
+        let Self { starts, positions, weights, reach } = self;
+        (starts.clear(), positions.clear(), weights.clear());
+        *reach = 0;
+        starts.push(0);
+        for element in elements {
+            for &(position, weight) in element.as_ref() {
+                positions.push(position);
+                weights.push(weight as f32);
+                *reach = (*reach).max(position + 1);
+            }
+            starts.push(positions.len());
+        }
+    }
+
     /// The taps that carry a gradient back to an axis of `input` elements: each of its elements gets of every result what it gave.
-    pub fn adjoint(elements: &[Vec<(usize, f64)>], input: usize) -> Self {
+    pub fn adjoint<E: AsRef<[(usize, f64)]>>(elements: impl IntoIterator<Item = E>, input: usize) -> Self {
         let mut back = vec![Vec::new(); input];
-        for (n, element) in elements.iter().enumerate() {
-            element.iter().for_each(|&(position, weight)| back[position].push((n, weight)));
+        for (n, element) in elements.into_iter().enumerate() {
+            element.as_ref().iter().for_each(|&(position, weight)| back[position].push((n, weight)));
         }
         Self::new(&back)
     }
 
     /// Elements of the resized axis.
     pub fn len(&self) -> usize {
-        self.starts.len() - 1
+        self.starts.len().saturating_sub(1)
     }
 
     /// Whether the resized axis is empty.

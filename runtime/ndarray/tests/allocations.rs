@@ -4,8 +4,9 @@ use kiln_ndarray::{NdArray, NdArrayDevice, NdArrayTensor};
 use kiln_tensor::backend::Backend;
 use kiln_tensor::compose::RnnOperands;
 use kiln_tensor::{
-    Activation, BinaryOp, ConvOptions, PoolOp, PoolOptions, ReduceOp, RnnDirection, RnnKind, RnnOptions,
-    Tensor, TensorData, Traced, elementwise, elementwise_all,
+    Activation, BinaryOp, ConvOptions, CoordinateTransform, InterpolateMode, InterpolateOptions,
+    NearestRounding, PoolOp, PoolOptions, ReduceOp, RnnDirection, RnnKind, RnnOptions, Tensor, TensorData,
+    Traced, UnaryOp, elementwise, elementwise_all,
 };
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -108,6 +109,52 @@ fn a_steady_forward_allocates_nothing() {
         B::cat(&[y.clone(), image.clone(), y], 1)
     });
     assert_eq!([conv, separable, linear, pooled, joined], [0; 5]);
+}
+
+/// What lists positions, counts or statistics lists them in memory that is used again.
+#[test]
+fn lists_within_an_operation_allocate_nothing() {
+    kiln_kernels::threads::set_threads(1);
+    let image = noise(&[1, 12, 10, 9], 1);
+    // Its channels lie last.
+    let same = ConvOptions::new([1; 2], [1; 2], [1; 2], 1);
+    let turned = B::conv(image.clone(), weight(&[12, 12, 3, 3]), None, &same);
+    for image in [image, turned] {
+        let modes = [
+            InterpolateMode::Nearest(NearestRounding::Floor),
+            InterpolateMode::Linear,
+            InterpolateMode::Cubic { a: -0.75 },
+        ];
+        let resized = modes.map(|mode| {
+            let options = InterpolateOptions {
+                output_size: [1, 12, 17, 20].into(),
+                scales: [1.0, 1.0, 1.7, 20.0 / 9.0].into(),
+                mode,
+                coordinates: CoordinateTransform::HalfPixel,
+                antialias: false,
+                exclude_outside: false,
+                roi: None,
+                extrapolation_value: 0.0,
+            };
+            allocations(|| B::interpolate(image.clone(), &options))
+        });
+        let window = PoolOptions::new([3; 2], [1; 2], [1; 2], [1; 2], false);
+        let averages = [false, true].map(|include_pad| {
+            allocations(|| B::pool(PoolOp::Average { include_pad }, image.clone(), &window))
+        });
+        let statistics = [2, 3, 4, 5].map(|seed| B::unary(UnaryOp::Abs, noise(&[12], seed)));
+        let normalized = allocations(|| {
+            let [weight, bias, mean, variance] = statistics.clone();
+            B::batch_norm(image.clone(), weight, bias, mean, variance, 1e-3)
+        });
+        let shuffled = allocations(|| {
+            let parts = B::reshape(image.clone(), [1, 3, 4, 10, 9].into());
+            B::reshape(B::permute(parts, &[0, 2, 1, 3, 4]), [1, 12, 10, 9].into())
+        });
+        assert_eq!((resized, averages, normalized, shuffled), ([0; 3], [0; 2], 0, 0));
+    }
+    let (rows, columns) = (noise(&[2, 3, 8, 16], 2), noise(&[2, 1, 16, 8], 3));
+    assert_eq!(allocations(|| B::matmul(rows.clone(), columns.clone())), 0);
 }
 
 /// Recurrent layers of both kinds of weights: those of all gates together, and those of a gate that stand apart.

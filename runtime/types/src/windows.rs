@@ -1,6 +1,5 @@
 //! Windows that slide over images of one to three spatial dims: the geometry that convolutions and poolings share.
 
-use alloc::vec::Vec;
 use core::ops::Range;
 
 /// Windows over images. Entries are depth, height, width; missing ones are 1, in front.
@@ -133,23 +132,21 @@ impl Windows {
         first.min(end)..end
     }
 
-    /// For each window along an axis, how many of its elements count: those in the image, or in its padding too.
-    pub fn counts(&self, axis: usize, include_pad: bool) -> Vec<f32> {
+    /// How many elements of the `o`-th window along an axis count: those in the image, or in its padding too.
+    pub fn elements(&self, axis: usize, o: usize, include_pad: bool) -> usize {
+        if !include_pad {
+            return self.inside(axis, o).len();
+        }
         let padded = self.input[axis] + self.padding[axis].0 + self.padding[axis].1;
-        let count = |o: usize| match include_pad {
-            true => {
-                let reaches = |k: &usize| o * self.stride[axis] + k * self.dilation[axis] < padded;
-                (0..self.kernel[axis]).filter(reaches).count()
-            }
-            false => self.inside(axis, o).len(),
-        };
-        (0..self.output[axis]).map(|o| count(o) as f32).collect()
+        let reaches = |k: &usize| o * self.stride[axis] + k * self.dilation[axis] < padded;
+        (0..self.kernel[axis]).filter(reaches).count()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::Windows;
+    use alloc::vec::Vec;
 
     #[test]
     #[should_panic(expected = "too far to count")]

@@ -282,12 +282,12 @@ pub fn gemm_batched(
     k: usize,
     a: Matrix<'_>,
     b: Matrix<'_>,
-    offsets: &[(usize, usize)],
+    offsets: &[[usize; 2]],
     c: &mut [f32],
 ) {
     assert_eq!(c.len(), offsets.len() * m * n, "the output does not hold {} products", offsets.len());
-    let last_a = offsets.iter().map(|o| o.0).max().unwrap_or(0);
-    let last_b = offsets.iter().map(|o| o.1).max().unwrap_or(0);
+    let last_a = offsets.iter().map(|o| o[0]).max().unwrap_or(0);
+    let last_b = offsets.iter().map(|o| o[1]).max().unwrap_or(0);
     assert!(last_a <= a.data.len() && last_b <= b.data.len(), "an offset lies outside of its operand");
     Matrix { data: &a.data[last_a..], ..a }.check(m, k, "left operand");
     Matrix { data: &b.data[last_b..], ..b }.check(k, n, "right operand");
@@ -296,8 +296,8 @@ pub fn gemm_batched(
     let split_each = offsets.len() < 2 * threads::sharing() && work >= threads::INLINE_WORK;
     let c = SharedMut::new(c);
     let one = |i: usize| {
-        let a = Matrix { data: &a.data[offsets[i].0..], ..a };
-        let b = Matrix { data: &b.data[offsets[i].1..], ..b };
+        let a = Matrix { data: &a.data[offsets[i][0]..], ..a };
+        let b = Matrix { data: &b.data[offsets[i][1]..], ..b };
         // SAFETY: each product has its own part of the output.
         let c = unsafe { c.slice(i * m * n..(i + 1) * m * n) };
         product(m, n, k, Lhs::Plain(a), Rhs::Plain(b), c, n, &Epilogue::default(), split_each);

@@ -144,10 +144,10 @@ fn threads_and_batches_change_nothing() {
     let (m, n, k) = (130, 300, 200);
     let (a, b) = (noise(3 * m * k, 1), noise(2 * k * n, 2));
     let (a, b) = (Matrix::row_major(&a, k), Matrix::row_major(&b, n));
-    let offsets = [(0, 0), (m * k, 0), (2 * m * k, k * n)];
+    let offsets = [[0, 0], [m * k, 0], [2 * m * k, k * n]];
     let mut c = vec![0.0; 3 * m * n];
     gemm_batched(m, n, k, a, b, &offsets, &mut c);
-    for (i, (oa, ob)) in offsets.into_iter().enumerate() {
+    for (i, [oa, ob]) in offsets.into_iter().enumerate() {
         let (a, b) = (Matrix { data: &a.data[oa..], ..a }, Matrix { data: &b.data[ob..], ..b });
         let want = expected(m, n, k, a, b, &Epilogue::default(), n);
         assert_close(&c[i * m * n..], n, &want, n, "batch");

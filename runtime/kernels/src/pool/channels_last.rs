@@ -1,6 +1,6 @@
 //! Pooling of images with their channels last: vectors of channels.
 
-use super::{Fold, PoolShape, counts, join_row};
+use super::{Fold, PoolShape, join_row, with_counts};
 use crate::simd::dispatched;
 use crate::threads;
 use kiln_types::PoolOp;
@@ -18,9 +18,13 @@ pub fn pool_channels_last(op: PoolOp, shape: &PoolShape, x: &[f32], out: &mut [f
     if out.is_empty() {
         return;
     }
+    with_counts(op, &shape.windows, |counts| pooled(Fold::of(op), shape, counts, x, out));
+}
+
+/// [`pool_channels_last`], whose operands have their sizes.
+fn pooled(fold: Fold, shape: &PoolShape, counts: Option<[&[f32]; 3]>, x: &[f32], out: &mut [f32]) {
     let (w, channels) = (&shape.windows, shape.channels);
     let [od, oh, ow] = w.output;
-    let (fold, counts) = (Fold::of(op), counts(op, w));
     let row = ow * channels;
     let work = row * w.kernel_len() / 10 + 20 * ow;
     threads::parallel_chunks(out, row, work, |i, out| {
@@ -42,9 +46,8 @@ pub fn pool_channels_last(op: PoolOp, shape: &PoolShape, x: &[f32], out: &mut [f
                 pixels.for_each(|pixel| join_row(fold, &image[pixel..][..channels], out));
             } else {
                 // One count for all channels of a pixel; a maximum has none.
-                let count = counts
-                    .as_ref()
-                    .map_or(1.0, |[depths, heights, widths]| depths[z] * heights[y] * widths[o]);
+                let count =
+                    counts.map_or(1.0, |[depths, heights, widths]| depths[z] * heights[y] * widths[o]);
                 // SAFETY: pixels lie in the image, and each has as many channels as the result's.
                 unsafe { fold_pixels(matches!(fold, Fold::Max), image.as_ptr(), &pixels, count, out) };
             }

@@ -1,6 +1,6 @@
 //! Gradients of pooling, images with their channels last: vectors of channels.
 
-use super::{PoolShape, counts};
+use super::{PoolShape, with_counts};
 use crate::simd::dispatched;
 use crate::threads::{SharedMut, parallel_for};
 use alloc::vec::Vec;
@@ -54,11 +54,23 @@ pub fn pool_gradient_channels_last(
     if out.is_empty() || gradient.is_empty() {
         return;
     }
-    let (w, channels) = (&shape.windows, shape.channels);
-    let counts = match what {
-        PoolGradient::Max { .. } | PoolGradient::Lp { .. } => None,
-        PoolGradient::Average { include_pad } => counts(PoolOp::Average { include_pad }, w),
+    let op = match what {
+        // Neither counts.
+        PoolGradient::Max { .. } | PoolGradient::Lp { .. } => PoolOp::Max,
+        PoolGradient::Average { include_pad } => PoolOp::Average { include_pad },
     };
+    with_counts(op, &shape.windows, |counts| add_gradients(shape, what, counts, gradient, out));
+}
+
+/// [`pool_gradient_channels_last`] into zeros; the operands have their sizes.
+fn add_gradients(
+    shape: &PoolShape,
+    what: PoolGradient<'_>,
+    counts: Option<[&[f32]; 3]>,
+    gradient: &[f32],
+    out: &mut [f32],
+) {
+    let (w, channels) = (&shape.windows, shape.channels);
     let strips = channels.div_ceil(STRIP);
     let work = w.output_len() * w.kernel_len() * STRIP.min(channels) / 8 + 10;
     let out = SharedMut::new(out);
@@ -85,7 +97,7 @@ pub fn pool_gradient_channels_last(
                 // SAFETY: windows and pixels lie inside, and each image and strip is one job's own.
                 unsafe {
                     let g = gradient.as_ptr().add(at);
-                    match (what, &counts) {
+                    match (what, counts) {
                         (PoolGradient::Max { x, output }, _) => {
                             to_maximum(x.as_ptr(), output.as_ptr().add(at), g, &taps, len, out.ptr(0));
                         }

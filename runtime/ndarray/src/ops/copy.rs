@@ -3,7 +3,6 @@
 use crate::order::moved_axis;
 use crate::storage::Buffer;
 use crate::tensor::{NdArrayTensor, same_dtype};
-use alloc::vec::Vec;
 use bytemuck::Pod;
 use kiln_kernels::copy as kernel;
 use kiln_kernels::join::{JoinedRows, join_rows};
@@ -163,7 +162,7 @@ pub(crate) fn reshape(tensor: NdArrayTensor, shape: kiln_tensor::Shape) -> NdArr
         Some(layout) => tensor.with_layout(layout),
         None if regroups_last_channels(tensor.layout(), &shape.dims) => {
             let (spatial, mut dims) = (shape.dims.len() - 2, shape.dims);
-            let mut axes: Vec<usize> = (0..tensor.dims().len()).collect();
+            let mut axes: InlineVec<usize> = (0..tensor.dims().len()).collect();
             axes[1..].rotate_right(spatial);
             let layout = tensor.layout().permute(&axes);
             dims[1..].rotate_left(1);
@@ -196,6 +195,7 @@ fn regroups_last_channels(from: &Layout, to: &[usize]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec::Vec;
     use kiln_tensor::TensorData;
 
     /// Parts of larger images, with their channels last, and images as they are: the same as of row-major copies.

@@ -5,7 +5,6 @@ use crate::ops::lanes::Lanes;
 use crate::ops::resize::{Axes, in_either_order};
 use crate::order::moved_axis;
 use crate::tensor::NdArrayTensor;
-use alloc::vec::Vec;
 use kiln_kernels::InOut;
 use kiln_kernels::batch_norm::{self, BatchNormGradients};
 use kiln_kernels::conv::{self, ConvShape, ConvTransposeShape, ConvWeight};
@@ -128,7 +127,7 @@ pub(crate) fn norm_pool(
 /// See [`kiln_tensor::backend::Backend::adaptive_avg_pool_gradient`].
 pub(crate) fn adaptive_average_pool(gradient: NdArrayTensor, input: &Shape) -> NdArrayTensor {
     let output = gradient.shape();
-    let taps = |axis: usize| Taps::adjoint(&adaptive_taps(input[axis], output[axis]), input[axis]);
+    let taps = |axis: usize| Taps::adjoint(adaptive_taps(input[axis], output[axis]), input[axis]);
     let changed = (2..input.rank()).filter(|&axis| input[axis] != output[axis]);
     let axes: Axes = changed.map(|axis| (axis, taps(axis))).collect();
     in_either_order(gradient, axes)
@@ -140,9 +139,10 @@ pub(crate) fn interpolate(
     input: &Shape,
     options: &InterpolateOptions,
 ) -> NdArrayTensor {
-    let axes = resized_axes(&input.dims, options).into_iter();
-    let back = |(axis, taps): (usize, Vec<_>)| (axis, Taps::adjoint(&taps, input[axis]));
-    in_either_order(gradient, axes.map(back).collect())
+    let axes = resized_axes(&input.dims, options);
+    let back = axes.map(|(axis, resized)| (axis, Taps::adjoint(resized.taps(), input[axis])));
+    let back = back.collect();
+    in_either_order(gradient, back)
 }
 
 /// See [`kiln_tensor::backend::Backend::batch_norm_train`].

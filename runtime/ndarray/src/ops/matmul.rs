@@ -3,8 +3,9 @@
 use crate::compute::{Compute, compute_dtype, widened2};
 use crate::ops::{cast, copy};
 use crate::rows::{Rows, walk};
+use crate::storage::Buffer;
 use crate::tensor::{NdArrayTensor, same_dtype};
-use alloc::{sync::Arc, vec::Vec};
+use alloc::sync::Arc;
 use bytemuck::Pod;
 use kiln_kernels::gemm::{self, Bias, Epilogue, Lhs, Matrix, PackedBf16, PackedRhs, Rhs};
 use kiln_tensor::backend::Layout;
@@ -151,8 +152,8 @@ pub(crate) fn packed_rhs(weight: &NdArrayTensor) -> Option<&Arc<(Layout, PackedR
     weight.prepared(|key| key == weight.layout(), make)
 }
 
-/// Where the matrices of each product start in both operands, in row-major order of the batch.
-fn offsets(lhs: &NdArrayTensor, rhs: &NdArrayTensor, batch: &Shape) -> Vec<(usize, usize)> {
+/// Where the matrices of each product start in both operands, in row-major order of the batch: as `[usize; 2]`, in memory of the pool.
+fn offsets(lhs: &NdArrayTensor, rhs: &NdArrayTensor, batch: &Shape) -> Buffer {
     let lead = |tensor: &NdArrayTensor| {
         let Layout { shape, strides, offset } = tensor.layout();
         let lead = batch.rank();
@@ -161,9 +162,14 @@ fn offsets(lhs: &NdArrayTensor, rhs: &NdArrayTensor, batch: &Shape) -> Vec<(usiz
     };
     let rows = Rows::new([&lead(lhs), &lead(rhs)]);
     let (len, [a_step, b_step]) = (rows.len, rows.steps);
-    let mut offsets = Vec::with_capacity(batch.num_elements());
+    let mut offsets = Buffer::new::<[usize; 2]>(batch.num_elements());
+    let mut places = offsets.as_mut::<[usize; 2]>().iter_mut();
     rows.for_each(|[a, b]| {
-        walk(a, a_step, len, |i, a| offsets.push((a, (b as isize + i as isize * b_step) as usize)));
+        walk(a, a_step, len, |i, a| {
+            if let Some(place) = places.next() {
+                *place = [a, (b as isize + i as isize * b_step) as usize];
+            }
+        });
     });
     offsets
 }
@@ -174,7 +180,7 @@ fn batched(lhs: NdArrayTensor, rhs: NdArrayTensor, batch: Shape, shape: Shape) -
     let rhs = with_matrices(rhs);
     let lead = batch.rank();
     let (m, k, n) = (lhs.dims()[lead], lhs.dims()[lead + 1], rhs.dims()[lead + 1]);
-    let offsets = offsets(&lhs, &rhs, &batch);
+    let mut offsets = offsets(&lhs, &rhs, &batch);
     NdArrayTensor::build(shape, DType::F32, |out| {
         if k == 0 {
             return out.fill(0.0);
@@ -184,7 +190,7 @@ fn batched(lhs: NdArrayTensor, rhs: NdArrayTensor, batch: Shape, shape: Shape) -
         }
         let whole = |x| Matrix { data: NdArrayTensor::storage(x), ..matrix(x) };
         let product = if rounds { gemm::gemm_bf16_batched } else { gemm::gemm_batched };
-        product(m, n, k, whole(&lhs), whole(&rhs), &offsets, out);
+        product(m, n, k, whole(&lhs), whole(&rhs), offsets.as_mut(), out);
     })
 }
 
@@ -197,12 +203,13 @@ fn batched_generic<T: Compute>(
     let (lhs, rhs) = (with_matrices(lhs), with_matrices(rhs));
     let (lead, dtype) = (batch.rank(), lhs.dtype());
     let (m, k, n) = (lhs.dims()[lead], lhs.dims()[lead + 1], rhs.dims()[lead + 1]);
-    let offsets = offsets(&lhs, &rhs, &batch);
+    let mut offsets = offsets(&lhs, &rhs, &batch);
     NdArrayTensor::build(shape, dtype, |out: &mut [T]| {
         if k == 0 {
             return out.fill(T::ZERO);
         }
-        for (&(a, b), out) in offsets.iter().zip(out.chunks_exact_mut((m * n).max(1))) {
+        let offsets = offsets.as_mut::<[usize; 2]>();
+        for (&mut [a, b], out) in offsets.iter_mut().zip(out.chunks_exact_mut((m * n).max(1))) {
             let a = Matrix { data: &lhs.storage()[a..], ..matrix(&lhs) };
             let b = Matrix { data: &rhs.storage()[b..], ..matrix(&rhs) };
             gemm::gemm_generic(m, n, k, a, b, out);

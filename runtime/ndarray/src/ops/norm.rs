@@ -2,8 +2,8 @@
 
 use crate::ops::lanes::Lanes;
 use crate::order::moved_axis;
+use crate::storage::Buffer;
 use crate::tensor::NdArrayTensor;
-use alloc::vec::Vec;
 use kiln_kernels::batch_norm;
 use kiln_kernels::norm::{self, GroupNormShape};
 use kiln_kernels::softmax::{self, SoftmaxKind};
@@ -68,13 +68,16 @@ pub(crate) fn batch_norm(x: NdArrayTensor, parameters: [NdArrayTensor; 4], epsil
     let parameters = parameters.map(NdArrayTensor::into_contiguous);
     let [weight, bias, mean, variance] = [0, 1, 2, 3].map(|i| parameters[i].slice::<f32>());
     let deviation = |variance: &f32| Float::sqrt(f64::from(*variance) + epsilon);
-    let scale: Vec<f32> =
-        weight.iter().zip(variance).map(|(&w, v)| (f64::from(w) / deviation(v)) as f32).collect();
-    let shift: Vec<f32> =
-        bias.iter().zip(mean).zip(&scale).map(|((&b, &mean), &scale)| b - mean * scale).collect();
+    let mut space = Buffer::new::<f32>(2 * weight.len());
+    let (scale, shift) = space.as_mut::<f32>().split_at_mut(weight.len());
+    let scales = weight.iter().zip(variance).map(|(&w, v)| (f64::from(w) / deviation(v)) as f32);
+    scale.iter_mut().zip(scales).for_each(|(to, scale)| *to = scale);
+    let shifts = bias.iter().zip(mean).zip(&*scale).map(|((&b, &mean), &scale)| b - mean * scale);
+    shift.iter_mut().zip(shifts).for_each(|(to, shift)| *to = shift);
+    let (scale, shift) = (&*scale, &*shift);
     if x.layout().is_channels_last() {
         let x = x.channels_last();
-        return x.transform(|data| batch_norm::scale_shift_rows(&scale, &shift, data)).channels_first();
+        return x.transform(|data| batch_norm::scale_shift_rows(scale, shift, data)).channels_first();
     }
-    x.transform(|data| norm::scale_shift(spatial, &scale, &shift, data))
+    x.transform(|data| norm::scale_shift(spatial, scale, shift, data))
 }

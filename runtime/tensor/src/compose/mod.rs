@@ -25,7 +25,7 @@ pub use gradient::*;
 pub use norm::{batch_norm, group_norm, layer_norm, log_softmax, rms_norm, softmax};
 pub use quantized::{Quantized, ZeroPoint, quantized_conv, quantized_matmul};
 pub use random::{Draws, bounds, random_data};
-pub use resize::{Taps, adaptive_avg_pool, adaptive_taps, interpolate, resized_axes};
+pub use resize::{ResizedAxis, Taps, adaptive_avg_pool, adaptive_taps, interpolate, resized_axes};
 pub use rnn::{RnnOperands, RnnOutput, rnn, rnn_with};
 pub use sampling::{GridSampleOptions, SampleMode, SamplePadding};
 pub use shape::{pad, repeat, topk};

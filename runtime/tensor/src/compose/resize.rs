@@ -8,7 +8,8 @@ use super::calc::{T, add, along, indices, mul, reshape, swapped, weights};
 use crate::TensorData;
 use crate::backend::{Backend, Primitive};
 use crate::{
-    BinaryOp, CoordinateTransform, InterpolateMode, InterpolateOptions, NearestRounding, ReduceOp, Scalar,
+    BinaryOp, CoordinateTransform, InlineVec, InterpolateMode, InterpolateOptions, NearestRounding, ReduceOp,
+    Scalar,
 };
 use alloc::vec;
 use alloc::vec::Vec;
@@ -18,7 +19,7 @@ use num_traits::Float;
 pub(super) const MAX_GATHERED_TAPS: usize = 4;
 
 /// One output element along one axis: positions in the input (within it) and their weights.
-pub type Taps = Vec<(usize, f64)>;
+pub type Taps = InlineVec<(usize, f64)>;
 
 /// Default of [`Backend::adaptive_avg_pool`].
 pub fn adaptive_avg_pool<B: Backend>(x: T<B>, output_size: &[usize]) -> T<B> {
@@ -59,11 +60,10 @@ pub fn interpolate<B: Backend>(x: T<B>, options: &InterpolateOptions) -> T<B> {
     let mut y = if dtype.is_float() { x } else { to_work_dtype::<B>(x, options) };
     let outside = outside::<B>(&y.shape().dims, options, &y);
     for axis in 0..rank {
-        let resized = Axis::new(y.shape()[axis], axis, options);
-        if resized.is_identity() {
-            continue;
+        let resized = ResizedAxis::new(y.shape()[axis], axis, options);
+        if !resized.is_identity() {
+            y = resized.apply::<B>(y, axis);
         }
-        y = resized.apply::<B>(y, axis, &resized.coordinates(), options);
     }
     if let Some(outside) = outside {
         y = B::mask_fill(y, outside, Scalar::Float(options.extrapolation_value));
@@ -76,10 +76,10 @@ pub(super) fn outside<B: Backend>(dims: &[usize], options: &InterpolateOptions, 
     if options.coordinates != CoordinateTransform::TfCropAndResize {
         return None;
     }
-    let axes = dims.iter().enumerate().map(|(axis, &size)| (axis, Axis::new(size, axis, options)));
-    let masks = axes.filter(|(_, resized)| !resized.is_identity()).filter_map(|(axis, resized)| {
+    let masks = resized_axes(dims, options).filter_map(|(axis, resized)| {
         let last = resized.input as f32 - 1.0;
-        let out: Vec<bool> = resized.coordinates().iter().map(|&at| at < 0.0 || at > last).collect();
+        let out: Vec<bool> =
+            (0..resized.output).map(|n| resized.coordinate(n)).map(|at| at < 0.0 || at > last).collect();
         let n = out.len();
         out.contains(&true).then(|| {
             let out = B::from_data(TensorData::new(out, [n]), &B::device(like));
@@ -89,15 +89,15 @@ pub(super) fn outside<B: Backend>(dims: &[usize], options: &InterpolateOptions, 
     masks.reduce(|all, mask| B::binary(BinaryOp::Or, all, mask))
 }
 
-/// How each axis is resized that changes: the axis and, for each element of the result along it, its taps. For backends
-/// that resize by a kernel.
+/// The axes that change, and how each is resized. For backends that resize by a kernel.
 ///
 /// Values outside of a cropped region are the caller's affair.
-pub fn resized_axes(dims: &[usize], options: &InterpolateOptions) -> Vec<(usize, Vec<Taps>)> {
-    let axes = dims.iter().enumerate().map(|(axis, &size)| (axis, Axis::new(size, axis, options)));
+pub fn resized_axes<'a>(
+    dims: &'a [usize],
+    options: &'a InterpolateOptions,
+) -> impl Iterator<Item = (usize, ResizedAxis<'a>)> {
+    let axes = dims.iter().enumerate().map(|(axis, &size)| (axis, ResizedAxis::new(size, axis, options)));
     axes.filter(|(_, resized)| !resized.is_identity())
-        .map(|(axis, resized)| (axis, resized.all_taps(&resized.coordinates(), options)))
-        .collect()
 }
 
 /// Integers are mixed as f32 (f64 would be exact for more, but no kernel is tuned for it); picking needs no change.
@@ -109,36 +109,37 @@ fn to_work_dtype<B: Backend>(x: T<B>, options: &InterpolateOptions) -> T<B> {
 }
 
 /// How one axis is resized.
-struct Axis {
+pub struct ResizedAxis<'a> {
     input: usize,
     output: usize,
     scale: f32,
-    transform: CoordinateTransform,
     roi: (f32, f32),
+    options: &'a InterpolateOptions,
 }
 
-impl Axis {
-    fn new(input: usize, axis: usize, options: &InterpolateOptions) -> Self {
+impl<'a> ResizedAxis<'a> {
+    fn new(input: usize, axis: usize, options: &'a InterpolateOptions) -> Self {
         let roi = options.roi.as_ref().and_then(|roi| roi.get(axis)).copied().unwrap_or((0.0, 1.0));
         Self {
             input,
             output: options.output_size[axis],
             scale: options.scales[axis] as f32,
-            transform: options.coordinates,
             roi: (roi.0 as f32, roi.1 as f32),
+            options,
         }
     }
 
     /// Whether every output element is the input element at its place.
     fn is_identity(&self) -> bool {
-        let cropped = self.transform == CoordinateTransform::TfCropAndResize && self.roi != (0.0, 1.0);
+        let cropped =
+            self.options.coordinates == CoordinateTransform::TfCropAndResize && self.roi != (0.0, 1.0);
         self.input == self.output && self.scale == 1.0 && !cropped
     }
 
-    /// Where in the input each output element lies.
-    fn coordinates(&self) -> Vec<f32> {
-        let (input, output) = (self.input as f32, self.output as f32);
-        let at = |x: f32| match self.transform {
+    /// Where in the input the `n`-th output element lies.
+    fn coordinate(&self, n: usize) -> f32 {
+        let (input, output, x) = (self.input as f32, self.output as f32, n as f32);
+        match self.options.coordinates {
             CoordinateTransform::HalfPixel => (x + 0.5) / self.scale - 0.5,
             CoordinateTransform::PytorchHalfPixel if self.output == 1 => 0.0,
             CoordinateTransform::PytorchHalfPixel => (x + 0.5) / self.scale - 0.5,
@@ -157,47 +158,41 @@ impl Axis {
                 let length = (self.roi.1 - self.roi.0) * (input - 1.0);
                 x * length / (output - 1.0) + self.roi.0 * (input - 1.0)
             }
-        };
-        (0..self.output).map(|x| at(x as f32)).collect()
+        }
     }
 
     /// Resizes `axis`.
-    fn apply<B: Backend>(&self, x: T<B>, axis: usize, at: &[f32], options: &InterpolateOptions) -> T<B> {
-        let taps = self.all_taps(at, options);
-        if let InterpolateMode::Nearest(_) = options.mode {
+    fn apply<B: Backend>(&self, x: T<B>, axis: usize) -> T<B> {
+        let taps: Vec<Taps> = self.taps().collect();
+        if let InterpolateMode::Nearest(_) = self.options.mode {
             let positions = taps.iter().filter_map(|taps| Some(taps.first()?.0 as i64)).collect();
             let positions = indices::<B>(positions, &x);
             return B::select(x, axis, positions);
         }
-        if taps.iter().map(Vec::len).max().unwrap_or(0) <= MAX_GATHERED_TAPS {
+        if taps.iter().map(|taps| taps.len()).max().unwrap_or(0) <= MAX_GATHERED_TAPS {
             mixed_by_gathering::<B>(x, axis, &taps)
         } else {
             mixed_by_matrix::<B>(x, axis, &taps)
         }
     }
 
-    /// The taps of the elements that lie at these coordinates.
-    fn all_taps(&self, at: &[f32], options: &InterpolateOptions) -> Vec<Taps> {
-        let stretch = if options.antialias { f64::from(self.scale.min(1.0)) } else { 1.0 };
-        let exclude = options.exclude_outside;
-        let of = |at: f32| match options.mode {
-            InterpolateMode::Nearest(rounding) => vec![(self.inside(rounded(at, rounding)), 1.0)],
-            InterpolateMode::Linear => self.taps(at.into(), 1.0, stretch, exclude, |d| 1.0 - d),
-            InterpolateMode::Cubic { a } => self.taps(at.into(), 2.0, stretch, exclude, |d| cubic(d, a)),
-        };
-        at.iter().map(|&at| of(at)).collect()
+    /// The taps of each output element.
+    pub fn taps(&self) -> impl Iterator<Item = Taps> {
+        let stretch = if self.options.antialias { f64::from(self.scale.min(1.0)) } else { 1.0 };
+        (0..self.output).map(move |n| {
+            let at = self.coordinate(n);
+            match self.options.mode {
+                InterpolateMode::Nearest(rounding) => [(self.inside(rounded(at, rounding)), 1.0)].into(),
+                InterpolateMode::Linear => self.near(at.into(), 1.0, stretch, |d| 1.0 - d),
+                InterpolateMode::Cubic { a } => self.near(at.into(), 2.0, stretch, |d| cubic(d, a)),
+            }
+        })
     }
 
     /// Samples within `radius / stretch` of `at`, weighted by a kernel of their (stretched) distance. Samples beyond
     /// the border show the border, or are left out.
-    fn taps(
-        &self,
-        at: f64,
-        radius: f64,
-        stretch: f64,
-        exclude_outside: bool,
-        kernel: impl Fn(f64) -> f64,
-    ) -> Taps {
+    fn near(&self, at: f64, radius: f64, stretch: f64, kernel: impl Fn(f64) -> f64) -> Taps {
+        let exclude_outside = self.options.exclude_outside;
         let reach = radius / stretch;
         let (first, last) = (Float::ceil(at - reach) as i64, Float::floor(at + reach) as i64);
         let mut taps = Taps::new();
@@ -253,7 +248,7 @@ fn cubic(d: f64, a: f64) -> f64 {
 /// `Σ weight · x[position]` along `axis`, by one gather per tap.
 fn mixed_by_gathering<B: Backend>(x: T<B>, axis: usize, taps: &[Taps]) -> T<B> {
     let rank = x.shape().rank();
-    let most = taps.iter().map(Vec::len).max().unwrap_or(0);
+    let most = taps.iter().map(|taps| taps.len()).max().unwrap_or(0);
     let mut sum: Option<T<B>> = None;
     for n in 0..most.max(1) {
         let nth = |taps: &Taps| taps.get(n).copied().unwrap_or((taps.first().map_or(0, |tap| tap.0), 0.0));

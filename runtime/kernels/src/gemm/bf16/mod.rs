@@ -67,13 +67,13 @@ pub fn gemm_bf16_batched(
     k: usize,
     a: Matrix<'_>,
     b: Matrix<'_>,
-    offsets: &[(usize, usize)],
+    offsets: &[[usize; 2]],
     c: &mut [f32],
 ) {
     assert_eq!(c.len(), offsets.len() * m * n, "the output does not hold {} products", offsets.len());
     assert_eq!(a.col_stride, 1, "elements of a left operand's rows lie side by side");
-    let last_a = offsets.iter().map(|o| o.0).max().unwrap_or(0);
-    let last_b = offsets.iter().map(|o| o.1).max().unwrap_or(0);
+    let last_a = offsets.iter().map(|o| o[0]).max().unwrap_or(0);
+    let last_b = offsets.iter().map(|o| o[1]).max().unwrap_or(0);
     assert!(last_a <= a.data.len() && last_b <= b.data.len(), "an offset lies outside of its operand");
     Matrix { data: &a.data[last_a..], ..a }.check(m, k, "left operand");
     Matrix { data: &b.data[last_b..], ..b }.check(k, n, "right operand");
@@ -82,7 +82,7 @@ pub fn gemm_bf16_batched(
     let c = SharedMut::new(c);
     let epilogue = Epilogue::default();
     let one = |i: usize| {
-        let (a_start, b_start) = offsets[i];
+        let [a_start, b_start] = offsets[i];
         let b = Matrix { data: &b.data[b_start..], ..b };
         with_scratch(packed_bf16_len(k, n), |packed| {
             let packed = bytemuck::cast_slice_mut(packed);

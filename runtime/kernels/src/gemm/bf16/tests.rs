@@ -118,10 +118,10 @@ fn batches_read_where_their_offsets_say() {
     with_all_instructions(|level, instructions| {
         let (m, n, k) = (5, 37, 40);
         let (a, b) = (noise(2 * m * k, 1), noise(2 * k * n, 2));
-        let offsets = [(0, 0), (m * k, 0), (0, k * n), (m * k, k * n)];
+        let offsets = [[0, 0], [m * k, 0], [0, k * n], [m * k, k * n]];
         let mut c = vec![0.0; 4 * m * n];
         gemm_bf16_batched(m, n, k, Matrix::row_major(&a, k), Matrix::row_major(&b, n), &offsets, &mut c);
-        for (&(at_a, at_b), c) in offsets.iter().zip(c.chunks(m * n)) {
+        for (&[at_a, at_b], c) in offsets.iter().zip(c.chunks(m * n)) {
             let (a, b) = (Matrix::row_major(&a[at_a..], k), Matrix::row_major(&b[at_b..], n));
             let want = expected([m, n, k], a, b, &Epilogue::default(), n);
             assert_close(c, n, &want, n, &format!("{level:?} {instructions:?}"));

@@ -12,14 +12,15 @@ pub fn interpolate_gradient<B: Backend>(gradient: T<B>, input: &Shape, options: 
         Some(outside) => B::mask_fill(gradient, outside, Scalar::Int(0)),
         None => gradient,
     };
-    resized_axes(&input.dims, options)
-        .into_iter()
-        .fold(gradient, |gradient, (axis, taps)| spread_taps::<B>(gradient, axis, input[axis], &taps))
+    resized_axes(&input.dims, options).fold(gradient, |gradient, (axis, resized)| {
+        let taps: Vec<Taps> = resized.taps().collect();
+        spread_taps::<B>(gradient, axis, input[axis], &taps)
+    })
 }
 
 /// The adjoint of mixing samples along `axis`: adds each element's taps, times the element, to `size` places.
 pub(super) fn spread_taps<B: Backend>(x: T<B>, axis: usize, size: usize, taps: &[Taps]) -> T<B> {
-    let most = taps.iter().map(Vec::len).max().unwrap_or(0);
+    let most = taps.iter().map(|taps| taps.len()).max().unwrap_or(0);
     if most <= MAX_GATHERED_TAPS {
         by_scattering::<B>(x, axis, size, taps, most)
     } else {
