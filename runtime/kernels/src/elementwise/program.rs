@@ -22,7 +22,11 @@ const OUTPUTS: usize = 4;
 /// Something of each step. Up to 64 lie inline, more than programs that people write have, so that a run allocates nothing.
 type OfSteps<T> = SmallVec<[T; 64]>;
 
-/// An [`Expression`] whose operands and results are all f32 (bool values may occur inside), ready to run.
+/// Whole numbers up to this one are f32, each of them.
+const WHOLE: usize = 1 << 24;
+
+/// An [`Expression`] whose operands and results are all f32, ready to run. Inside, bool values may occur, and positions and whole numbers that
+/// are compared with them.
 #[derive(Clone, Debug)]
 pub struct Program<'a> {
     steps: &'a [Step],
@@ -78,11 +82,15 @@ struct Block<'a> {
 }
 
 impl<'a> Program<'a> {
-    /// Prepares an expression; `None` when it needs more than f32 and bool, has more than 8 operands, 4 results or 65535
-    /// steps, or a result is not f32. The caller makes sure that the operands are f32.
-    pub fn new(expression: &'a Expression, parameters: &'a [Scalar]) -> Option<Self> {
+    /// Prepares an expression over `dims`; `None` when it needs more than f32, bool and comparisons of positions, has more than 8 operands, 4
+    /// results or 65535 steps, or a result is not f32. The caller makes sure that the operands are f32.
+    pub fn new(expression: &'a Expression, parameters: &'a [Scalar], dims: &[usize]) -> Option<Self> {
         let steps = expression.steps.as_slice();
         if steps.len() > usize::from(StepId::MAX) {
+            return None;
+        }
+        let counts = |step: &Step| matches!(step, Step::Iota(_, DType::I32 | DType::I64));
+        if dims.iter().any(|&size| size > WHOLE) && steps.iter().any(counts) {
             return None;
         }
         let mut kinds: OfSteps<DType> = OfSteps::new();
@@ -256,10 +264,13 @@ fn writes(step: &Step) -> bool {
 /// `to` is valid for the block's elements.
 unsafe fn iota(block: &Block<'_>, dim: usize, to: *mut f32) {
     let inner: usize = block.dims[dim + 1..].iter().product();
-    for i in 0..block.len {
-        let at = (block.start + i) / inner % block.dims[dim];
+    let (mut at, mut within, mut done) = (block.start / inner % block.dims[dim], block.start % inner, 0);
+    while done < block.len {
+        let count = (inner - within).min(block.len - done);
         // SAFETY: the caller's promise.
-        unsafe { *to.add(i) = at as f32 };
+        unsafe { core::slice::from_raw_parts_mut(to.add(done), count) }.fill(at as f32);
+        (done, within) = (done + count, 0);
+        at = if at + 1 == block.dims[dim] { 0 } else { at + 1 };
     }
 }
 
@@ -344,10 +355,14 @@ fn kind_of(step: &Step, kinds: &[DType]) -> Option<DType> {
     let both = |a: u16, b: u16| kind(a).filter(|&k| Some(k) == kind(b));
     let float = |kind: &DType| *kind == DType::F32;
     let bool = |kind: &DType| *kind == DType::Bool;
+    let position = |kind: &DType| matches!(kind, DType::I32 | DType::I64);
     match *step {
         Step::Input(_) => Some(DType::F32),
+        Step::Constant(Scalar::Int(value), dtype) if position(&dtype) => {
+            Some(dtype).filter(|_| value.unsigned_abs() <= WHOLE as u64)
+        }
         Step::Constant(_, dtype) | Step::Parameter(_, dtype) => Some(dtype).filter(|k| float(k) || bool(k)),
-        Step::Iota(_, dtype) => Some(dtype).filter(float),
+        Step::Iota(_, dtype) => Some(dtype).filter(|k| float(k) || position(k)),
         Step::Unary(UnaryOp::Not, x) => kind(x).filter(bool),
         Step::Unary(UnaryOp::IsNan | UnaryOp::IsInf, x) => kind(x).filter(float).map(|_| DType::Bool),
         Step::Unary(UnaryOp::BitwiseNot, _) => None,

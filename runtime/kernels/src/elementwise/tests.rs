@@ -124,7 +124,7 @@ fn expression() -> Expression {
 #[test]
 fn programs_do_what_their_steps_say() {
     let expression = expression();
-    let program = Program::new(&expression, &[]).expect("all f32 and bool");
+    let program = Program::new(&expression, &[], &[]).expect("all f32 and bool");
     assert_eq!(program.inputs(), 2);
     let (a, b) = (noise(30000, 1), noise(30000, 2));
     let want = |x: f32, y: f32| {
@@ -174,7 +174,7 @@ fn programs_have_several_results() {
     let view = |data| ProgramOperand::Strided(Strided { data, strides: &strides });
     for rate in [0.5, 0.25] {
         let parameters = [Scalar::Float(rate)];
-        let program = Program::new(&adam, &parameters).expect("all f32");
+        let program = Program::new(&adam, &parameters, &[]).expect("all f32");
         assert_eq!((program.inputs(), program.outputs()), (3, 3));
         let moment = |i: usize| m[i] * 0.9 + g[i];
         let step = |i: usize| p[i] - moment(i) * rate as f32 * (i % 700) as f32;
@@ -198,13 +198,49 @@ fn programs_have_several_results() {
     }
 }
 
+/// Positions are whole numbers: they are compared, and become f32.
+#[test]
+fn programs_compare_positions() {
+    let dims = [3, 5, 700];
+    let x = noise(3 * 5 * 700, 1);
+    let whole = |value: i64| Step::Constant(Scalar::Int(value), DType::I64);
+    for (dim, inner) in [(0, 3500), (1, 700), (2, 1)] {
+        let expression = Expression::new(vec![
+            Step::Input(0),
+            Step::Iota(dim, DType::I64),
+            whole(2),
+            Step::Compare(CompareOp::Lower, 1, 2),
+            Step::Cast(DType::F32, 1),
+            Step::Where(3, 0, 4),
+        ]);
+        let program = Program::new(&expression, &[], &dims).expect("positions are compared");
+        at_each_level(|_| {
+            let mut out = vec![0.0; x.len()];
+            let view = ProgramOperand::Strided(Strided { data: &x, strides: &[3500, 700, 1] });
+            program.run(&dims, &[view], &mut [&mut out]);
+            for (i, y) in out.iter().enumerate() {
+                let at = i / inner % dims[usize::from(dim)];
+                assert_eq!(*y, if at < 2 { x[i] } else { at as f32 }, "{dim}: {i}");
+            }
+        });
+        // f32 has not every number so large.
+        assert!(Program::new(&expression, &[], &[3, 5, (1 << 24) + 1]).is_none());
+    }
+    let after =
+        |steps: [Step; 2]| Expression::new([Step::Iota(0, DType::I64)].into_iter().chain(steps).collect());
+    let sum = after([Step::Binary(BinaryOp::Add, 0, 0), Step::Cast(DType::F32, 1)]);
+    assert!(Program::new(&sum, &[], &[4]).is_none(), "the sum of positions is not f32's");
+    let large = after([whole((1 << 24) + 1), Step::Compare(CompareOp::Lower, 0, 1)]);
+    assert!(Program::new(&large, &[], &[4]).is_none(), "f32 has not every number so large");
+}
+
 #[test]
 fn programs_of_other_dtypes_are_left_to_others() {
     let cast = |dtype| Expression::new(vec![Step::Input(0), Step::Cast(dtype, 0)]);
-    assert!(Program::new(&cast(DType::I64), &[]).is_none());
-    assert!(Program::new(&cast(DType::Bool), &[]).is_none());
-    assert!(Program::new(&cast(DType::F32), &[]).is_some());
-    assert!(Program::new(&Expression::default(), &[]).is_none());
+    assert!(Program::new(&cast(DType::I64), &[], &[]).is_none());
+    assert!(Program::new(&cast(DType::Bool), &[], &[]).is_none());
+    assert!(Program::new(&cast(DType::F32), &[], &[]).is_some());
+    assert!(Program::new(&Expression::default(), &[], &[]).is_none());
 }
 
 #[test]

@@ -27,7 +27,7 @@ impl<'a> Prepared<'a> {
         let differ = others.iter().filter(|other| other.dims() != first.dims());
         let mut differ = differ.map(Primitive::shape);
         let shape = differ.try_fold(first.shape(), |shape, other| shape.broadcast(&other))?;
-        Some(Self { program: Program::new(expression, parameters)?, shape })
+        Some(Self { program: Program::new(expression, parameters, &shape.dims)?, shape })
     }
 
     /// Runs the program over the operands that it was prepared for, into their memory where possible.
