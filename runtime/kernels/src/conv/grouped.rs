@@ -10,14 +10,16 @@ use crate::scratch::Aligned;
 use crate::threads::SharedMut;
 use core::ops::Range;
 use core::ptr::null;
-use tile::{Kernels, Places, Tile, ZEROS, bundled, in_fours, places};
+use tile::{Kernels, Places, Tile, ZEROS, bundled, places};
 
 /// Most channels of a group, of images and of results; products are faster for more.
 const MOST: usize = 64;
 /// The numbers of each channel of an image are filled up to a multiple of the widest vector.
 const ALIGN: usize = 16;
-/// Channels of neighbouring groups that are computed for all rows before the next ones: whole lines of the cache.
+/// Least channels of neighbouring groups that are computed for all rows before the next ones: whole lines of the cache.
 const STRIP: usize = 32;
+/// Weights (24 KiB) of these groups, of which there are more where they stay in a first-level cache: an image is then read in longer runs.
+const NEAR: usize = 6 * 1024;
 
 /// Whether this file's way is the one for a convolution that is not depthwise.
 pub(super) fn suits(shape: &ConvShape) -> bool {
@@ -58,7 +60,9 @@ pub(super) fn grouped(shape: &ConvShape, x: &[f32], weight: &[f32], end: &End<'_
     let ((ic, oc), [od, oh, ow]) = (shape.group_channels(), w.output);
     let (low, high, rest) = end.bounds();
     let (order, kernels) = (Order::of(shape), Kernels::current());
-    let groups = STRIP.div_ceil(ic.max(oc)).next_multiple_of(order.groups);
+    let each = w.kernel_len() * ic * order.step / order.groups;
+    let groups = (NEAR / each.max(1)).max(STRIP.div_ceil(ic.max(oc))).next_multiple_of(order.groups);
+    let groups = shape.groups.div_ceil(shape.groups.div_ceil(groups)).next_multiple_of(order.groups);
     let (rows, strips) = (shape.batch * od * oh, shape.groups.div_ceil(groups));
     let (lines, places) = (Lines::of(shape, shape.in_channels, ic * order.step), places(ic, oc));
     let work = groups * (ow * w.kernel_len() * ic * order.step / order.groups / 40 + 20);
@@ -129,8 +133,8 @@ impl Row<'_> {
                         weight_step: self.order.step,
                         group: ic,
                         seen: groups.len() * ic,
+                        of_group: oc,
                         places: self.places,
-                        in_fours: in_fours(ic, oc),
                         channels: self.shape.in_channels,
                         first,
                         step: w.stride[2],

@@ -94,9 +94,16 @@ impl Simd for Avx2 {
         intrinsic!(_mm256_permutevar8x32_ps(a, at))
     }
     #[inline(always)]
-    fn permute_in_fours(self, a: Self::F, at: Self::I) -> Self::F {
-        // It reads the last two bits of each place.
-        intrinsic!(_mm256_permutevar_ps(a, at))
+    unsafe fn splat_in_fours<const C: usize>(self, from: *const f32) -> Self::F {
+        intrinsic!({
+            let fours = _mm256_loadu_ps(from);
+            match C {
+                0 => _mm256_permute_ps::<0b00_00_00_00>(fours),
+                1 => _mm256_permute_ps::<0b01_01_01_01>(fours),
+                2 => _mm256_permute_ps::<0b10_10_10_10>(fours),
+                _ => _mm256_permute_ps::<0b11_11_11_11>(fours),
+            }
+        })
     }
     #[inline(always)]
     fn add(self, a: Self::F, b: Self::F) -> Self::F {

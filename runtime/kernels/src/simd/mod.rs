@@ -64,11 +64,11 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// The lanes of `a` at `at`, each below [`Simd::LANES`].
     fn permute(self, a: Self::F, at: Self::I) -> Self::F;
 
-    /// [`Simd::permute`] where each lane wants one of its own four (or, where a vector has no more than four, of all).
-    #[inline(always)]
-    fn permute_in_fours(self, a: Self::F, at: Self::I) -> Self::F {
-        self.permute(a, at)
-    }
+    /// A vector of memory of which each run of four lanes gets its `C`-th.
+    ///
+    /// # Safety
+    /// `from` is valid for reading a vector.
+    unsafe fn splat_in_fours<const C: usize>(self, from: *const f32) -> Self::F;
 
     fn add(self, a: Self::F, b: Self::F) -> Self::F;
     fn sub(self, a: Self::F, b: Self::F) -> Self::F;

@@ -72,6 +72,11 @@ impl Simd for Neon {
         intrinsic!(vld2q_f32(from).0)
     }
     #[inline(always)]
+    unsafe fn splat_in_fours<const C: usize>(self, from: *const f32) -> Self::F {
+        // SAFETY: the caller's promise.
+        self.splat(unsafe { *from.add(C) })
+    }
+    #[inline(always)]
     fn permute(self, a: Self::F, at: Self::I) -> Self::F {
         intrinsic!({
             // The places of a lane's four bytes.

@@ -61,6 +61,11 @@ impl Simd for Scalar {
     }
 
     #[inline(always)]
+    unsafe fn splat_in_fours<const C: usize>(self, from: *const f32) -> Self::F {
+        // SAFETY: the caller's promise.
+        self.splat(unsafe { *from.add(C) })
+    }
+    #[inline(always)]
     fn permute(self, a: Self::F, at: Self::I) -> Self::F {
         map(at, |at| a[at as usize & 3])
     }

@@ -55,6 +55,11 @@ impl Simd for Simd128 {
     }
 
     #[inline(always)]
+    unsafe fn splat_in_fours<const C: usize>(self, from: *const f32) -> Self::F {
+        // SAFETY: the caller's promise.
+        self.splat(unsafe { *from.add(C) })
+    }
+    #[inline(always)]
     fn permute(self, a: Self::F, at: Self::I) -> Self::F {
         // The places of a lane's four bytes.
         let bytes = i32x4_add(i32x4_splat(0x0302_0100), i32x4_mul(at, i32x4_splat(0x0404_0404)));

@@ -19,10 +19,10 @@ pub(super) struct Tile<'a> {
     pub group: usize,
     /// Those that the groups of a vector see.
     pub seen: usize,
+    /// Channels of the result that a group has.
+    pub of_group: usize,
     /// For each channel of a group, which one of those that are seen a lane wants.
     pub places: &'a Places,
-    /// Whether those are among the lane's own four.
-    pub in_fours: bool,
     /// Channels of the image.
     pub channels: usize,
     /// The first window's first pixel in a line of the image; it may lie before it.
@@ -119,11 +119,6 @@ pub(super) fn bundled(ic: usize, oc: usize) -> bool {
 /// See [`Tile::places`].
 pub(super) type Places = [[i32; super::ALIGN]; super::ALIGN / 2];
 
-/// See [`Tile::in_fours`].
-pub(super) fn in_fours(ic: usize, oc: usize) -> bool {
-    ic == oc && oc <= 4
-}
-
 /// The places for groups of so many channels.
 pub(super) fn places(ic: usize, oc: usize) -> Places {
     let mut places = [[0; super::ALIGN]; super::ALIGN / 2];
@@ -179,20 +174,21 @@ unsafe fn tile_of_groups<S: Simd, const T: usize>(s: S, t: &Tile<'_>) {
             let mut weight = t.weight.add(weight);
             for tap in 0..t.taps {
                 let pixels = pixels::<T>(t, line, tap);
+                if t.seen == S::LANES && t.group == FOUR && t.of_group == FOUR {
+                    fours::<S, T, 0>(s, &pixels, weight, &mut sums);
+                    fours::<S, T, 1>(s, &pixels, weight.add(t.weight_step), &mut sums);
+                    fours::<S, T, 2>(s, &pixels, weight.add(2 * t.weight_step), &mut sums);
+                    fours::<S, T, 3>(s, &pixels, weight.add(3 * t.weight_step), &mut sums);
+                    weight = weight.add(FOUR * t.weight_step);
+                    continue;
+                }
                 if t.seen == S::LANES {
                     // Read again for each channel: there are not registers enough everywhere.
                     for c in 0..t.group {
                         let (weights, places) = (s.load(weight), s.bits(s.load(t.places[c].as_ptr().cast())));
-                        if t.in_fours {
-                            for i in 0..T {
-                                let x = s.permute_in_fours(s.load(pixels[i]), places);
-                                sums[i][0] = s.mul_add(x, weights, sums[i][0]);
-                            }
-                        } else {
-                            for i in 0..T {
-                                let x = s.permute(s.load(pixels[i]), places);
-                                sums[i][0] = s.mul_add(x, weights, sums[i][0]);
-                            }
+                        for i in 0..T {
+                            let x = s.permute(s.load(pixels[i]), places);
+                            sums[i][0] = s.mul_add(x, weights, sums[i][0]);
                         }
                         weight = weight.add(t.weight_step);
                     }
@@ -215,13 +211,48 @@ unsafe fn tile_of_groups<S: Simd, const T: usize>(s: S, t: &Tile<'_>) {
     }
 }
 
+/// Channels of a group for which there are instructions of their own, which take what they spread from memory.
+const FOUR: usize = 4;
+
+/// Adds what the `C`-th channel of each of a vector's groups of four gives.
+///
+/// # Safety
+/// Pixels and weights are valid for reading a vector.
+#[inline(always)]
+unsafe fn fours<S: Simd, const T: usize, const C: usize>(
+    s: S,
+    pixels: &[*const f32; T],
+    weight: *const f32,
+    sums: &mut [[S::F; 1]; T],
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let weights = s.load(weight);
+        for i in 0..T {
+            sums[i][0] = s.mul_add(s.splat_in_fours::<C>(pixels[i]), weights, sums[i][0]);
+        }
+    }
+}
+
 /// The groups' first channel of the pixels under an element of a line of the kernel, or zeros.
 #[inline(always)]
 unsafe fn pixels<const T: usize>(t: &Tile<'_>, line: usize, tap: usize) -> [*const f32; T] {
     let mut pixels = [ZEROS.as_ptr(); T];
+    // A pixel before the image counts as one far behind it.
+    let first = (t.first + (tap * t.dilation) as isize) as usize;
+    if first < t.width && (T - 1) * t.step < t.width - first {
+        // Mostly all lie in it.
+        let step = t.step * t.channels;
+        // SAFETY: the caller's promise: the line lies in the image.
+        let mut at = unsafe { t.x.add(line + first * t.channels) };
+        for pixel in &mut pixels {
+            *pixel = at;
+            at = at.wrapping_add(step);
+        }
+        return pixels;
+    }
     for i in 0..T {
-        // A pixel before the image counts as one far behind it.
-        let pixel = (t.first + (tap * t.dilation + i * t.step) as isize) as usize;
+        let pixel = first.wrapping_add(i * t.step);
         if pixel < t.width {
             // SAFETY: the caller's promise: the line lies in the image.
             pixels[i] = unsafe { t.x.add(line + pixel * t.channels) };
