@@ -155,6 +155,38 @@ def microsoft_gelu(rng):
     return Case(g.model(), [[floats(rng, 3, 4)]])
 
 
+@case("op_microsoft_fused")
+def microsoft_fused(rng):
+    """What ONNX Runtime's optimizer merges: products that transpose and scale, convolutions that activate, sums that
+    are normalized."""
+    g = Graph("microsoft_fused", opset=17)
+    own = dict(domain="com.microsoft", dtype=F32)
+    x, skip = g.input("x", F32, ["n", 3, 4]), g.input("skip", F32, ["n", 3, 4])
+    g.show("bias_gelu", "BiasGelu", x, floats(rng, 4), dims=["n", 3, 4], **own)
+    g.show("matmul", "FusedMatMul", x, floats(rng, 5, 4), alpha=0.5, transB=1, dims=["n", 3, 5], **own)
+    g.show("matmul_both", "FusedMatMul", x, floats(rng, 2, 3), transA=1, transB=1, dims=["n", 4, 2], **own)
+    g.show("matmul_plain", "FusedMatMul", x, floats(rng, 4), alpha=-2.0, dims=["n", 3], **own)
+    gamma, beta, bias = (floats(rng, 4) for _ in range(3))
+    g.show("skip_norm", "SkipLayerNormalization", x, skip, gamma, beta, epsilon=1e-5, dims=["n", 3, 4], **own)
+    g.show("skip_norm_no_beta", "SkipLayerNormalization", x, skip, gamma, None, bias, dims=["n", 3, 4], **own)
+    g.show("skip_rms", "SkipSimplifiedLayerNormalization", x, skip, gamma, bias, dims=["n", 3, 4], **own)
+    both = {"SkipLayerNormalization": [gamma, beta, bias], "SkipSimplifiedLayerNormalization": [gamma]}
+    for name, inputs in both.items():
+        outputs = g.op(name, x, skip, *inputs, out=4, epsilon=1e-3, domain="com.microsoft")
+        for output in (outputs[0], outputs[3]):
+            g.output(output, F32, ["n", 3, 4])
+    image, added = g.input("image", F32, ["n", 4, 6, 6]), g.input("added", F32, ["n", 4, 6, 6])
+    conv = dict(kernel_shape=[3, 3], pads=[1, 1, 1, 1], dims=["n", 4, 6, 6], **own)
+    kernel, offset = floats(rng, 4, 4, 3, 3), floats(rng, 4)
+    activations = [("Relu", []), ("Tanh", []), ("Sigmoid", []), ("LeakyRelu", [0.2]), ("HardSigmoid", [0.3, 0.4])]
+    for name, params in [*activations, ("Clip", [-0.5, 1.5])]:
+        options = dict(activation_params=params) if params else {}
+        g.show(f"conv_{name}", "FusedConv", image, kernel, offset, activation=name, **options, **conv)
+    g.show("conv_added", "FusedConv", image, kernel, offset, added, activation="Relu", **conv)
+    data = [floats(rng, 2, 3, 4), floats(rng, 2, 3, 4), floats(rng, 2, 4, 6, 6), floats(rng, 2, 4, 6, 6)]
+    return Case(g.model(), [data])
+
+
 @case("op_tensor_scatter")
 def tensor_scatter(rng):
     g = Graph("tensor_scatter", opset=24)

@@ -51,6 +51,20 @@ def stft(rng):
     return Case(g.model(), [[floats(rng, 2, 20, 1)]])
 
 
+@case("op_stft_dynamic")
+def stft_dynamic(rng):
+    """Signals whose length only the run tells, real and complex."""
+    g = Graph("stft_dynamic", opset=17)
+    x, z = g.input("x", F32, ["n", "time", 1]), g.input("z", F32, [1, "length", 2])
+    window = np.hanning(8).astype(np.float32)
+    g.show("window", "STFT", x, np.int64(3), window, np.int64(8), dtype=F32, dims=["n", "a", 5, 2])
+    g.show("no_window", "STFT", x, np.int64(5), None, np.int64(6), dtype=F32, dims=["n", "b", 4, 2])
+    whole = dict(onesided=0, dtype=F32, dims=[1, "c", 8, 2])
+    g.show("two_sided", "STFT", z, np.int64(4), window, np.int64(8), **whole)
+    data = [[floats(rng, n, time, 1), floats(rng, 1, length, 2)] for n, time, length in [(2, 20, 12), (1, 8, 9)]]
+    return Case(g.model(), data)
+
+
 @case("op_windows")
 def windows(rng):
     """Of a known size and of one that only the run tells; periodic and symmetric; in single and double precision."""

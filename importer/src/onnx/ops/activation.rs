@@ -82,6 +82,7 @@ impl<'m> Operator<'m> for Activations {
         Spec::onnx("Tanh", 6, X).reads(|_| Ok(Self::Plain(Activation::Tanh))),
         Spec::onnx("ThresholdedRelu", 10, X)
             .reads(|node| Ok(Self::Thresholded { alpha: node.float("alpha", 1.0)? })),
+        Spec::microsoft("BiasGelu", &["X", "bias"]).reads(|_| Ok(Self::Plain(Activation::Gelu))),
         Spec::microsoft("FastGelu", &["X", "bias?"]).reads(|_| Ok(Self::Plain(Activation::GeluTanh))),
         Spec::microsoft("Gelu", X).reads(Self::read_gelu),
         Spec::microsoft("QuickGelu", X).reads(|node| Self::read_swish(node, 1.702)),

@@ -1,23 +1,56 @@
-//! `Conv`: one to three spatial axes.
+//! `Conv`: one to three spatial axes; ONNX Runtime's `FusedConv` adds and activates as well.
 
 use super::super::lowering::{Windows, known_padding};
 use super::prelude::*;
 use crate::ir::op;
-use kiln_types::{ConvOptions, PadMode};
+use kiln_types::{Activation, ConvOptions, PadMode};
 
 pub(super) struct Conv {
     windows: Windows,
     groups: usize,
+    then: Then,
+}
+
+/// What becomes of the result.
+#[derive(Clone, Copy)]
+enum Then {
+    Nothing,
+    Activation(Activation),
+    Clip { min: f64, max: f64 },
 }
 
 impl Conv {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        Ok(Self { windows: Windows::read(node)?, groups: node.size("group", 1)? })
+        Ok(Self { windows: Windows::read(node)?, groups: node.size("group", 1)?, then: Then::Nothing })
+    }
+
+    fn read_fused(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        let numbers = node.floats("activation_params")?.unwrap_or_default();
+        let number = |n: usize| {
+            let missing = || invalid("activation_params", format!("has {} entries", numbers.len()));
+            numbers.get(n).copied().ok_or_else(missing)
+        };
+        let then = match node.string("activation", "")?.as_str() {
+            "" => Then::Nothing,
+            "Relu" => Then::Activation(Activation::Relu),
+            "Tanh" => Then::Activation(Activation::Tanh),
+            "Sigmoid" => Then::Activation(Activation::Sigmoid),
+            "LeakyRelu" => Then::Activation(Activation::LeakyRelu { slope: number(0)? }),
+            "HardSigmoid" => {
+                Then::Activation(Activation::HardSigmoid { alpha: number(0)?, beta: number(1)? })
+            }
+            "Clip" => Then::Clip { min: number(0)?, max: number(1)? },
+            other => return Err(RuleError::Unsupported { what: format!("the activation `{other}`") }),
+        };
+        Ok(Self { then, ..Self::read(node)? })
     }
 }
 
 impl<'m> Operator<'m> for Conv {
-    const FORMS: Forms<'m, Self> = &[Spec::onnx("Conv", 1, &["X", "W", "B?"]).reads(Self::read)];
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("Conv", 1, &["X", "W", "B?"]).reads(Self::read),
+        Spec::microsoft("FusedConv", &["X", "W", "B?", "Z?"]).reads(Self::read_fused),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let (x, weight) = (args.value("X")?, args.value("W")?);
@@ -37,7 +70,19 @@ impl<'m> Operator<'m> for Conv {
         };
         let mut inputs = vec![Some(x), Some(weight)];
         inputs.extend(args.optional("B")?.map(Some));
-        Ok(to.builder.add_all(Op::Conv(op::Conv { options, activation: None }), inputs)?.into())
+        let mut y = to.add_optional(Op::Conv(op::Conv { options, activation: None }), &inputs)?;
+        if let Some(added) = args.optional("Z")? {
+            y = to.binary(BinaryOp::Add, y, added)?;
+        }
+        Ok(match self.then {
+            Then::Nothing => y,
+            Then::Activation(activation) => to.activation(activation, y)?,
+            Then::Clip { min, max } => {
+                let (min, max) = (Some(Scalar::Float(min)), Some(Scalar::Float(max)));
+                to.add(Op::Clamp(op::Clamp { min, max }), &[y])?
+            }
+        }
+        .into())
     }
 }
 

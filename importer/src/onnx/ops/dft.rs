@@ -161,14 +161,11 @@ impl Dft {
             (None, None) => return Err(RuleError::MissingInput { input: "frame_length".to_owned() }),
         };
         let dims = to.dims(signal);
-        let total = dims.get(1).and_then(Dim::as_size).filter(|&total| total >= length);
-        let total =
-            total.ok_or_else(|| RuleError::NotConstant { input: "length of the signal".to_owned() })?;
-        let frames = (total - length) / step + 1;
-        to.reserve(frames.saturating_mul(length).saturating_mul(size_of::<i64>()))?;
-        let positions: Vec<i64> =
-            (0..frames).flat_map(|frame| (0..length).map(move |n| (frame * step + n) as i64)).collect();
-        let positions = to.builder.constant(TensorData::new(positions, [frames, length]));
+        let total = dims.get(1).ok_or_else(|| invalid("signal", "must have a batch and a time axis"))?;
+        if total.as_size().is_some_and(|total| total < length) {
+            return Err(invalid("signal", "is shorter than a frame"));
+        }
+        let positions = positions(to, total, length, step)?;
         let framed = to.add(Op::Take(op::Take { axis: 1, wrapped: false }), &[signal, positions])?;
         let mut parts = Vec::new();
         match dims.get(2).map(Dim::as_size) {
@@ -189,6 +186,23 @@ impl Dft {
         let real = *parts.first().ok_or_else(|| invalid("signal", "is empty"))?;
         self.transform(to, real, parts.get(1).copied())
     }
+}
+
+/// Where the elements of each frame stand, `[frames, length]`.
+fn positions(to: &mut Lowering<'_, '_>, total: &Dim, length: usize, step: usize) -> RuleResult<ValueId> {
+    let frames = &(total - &Dim::from(length)).floor_div(&Dim::from(step)) + &Dim::constant(1);
+    if let Some(frames) = frames.as_size() {
+        to.reserve(frames.saturating_mul(length).saturating_mul(size_of::<i64>()))?;
+        let positions: Vec<i64> =
+            (0..frames).flat_map(|frame| (0..length).map(move |n| (frame * step + n) as i64)).collect();
+        return Ok(to.builder.constant(TensorData::new(positions, [frames, length])));
+    }
+    let mut range =
+        |end: Dim, step: i64| to.add(Op::Arange(op::Arange { start: Dim::constant(0), end, step }), &[]);
+    let starts = range(&frames * &Dim::from(step), i64::try_from(step).unwrap_or(i64::MAX))?;
+    let within = range(Dim::from(length), 1)?;
+    let starts = to.unsqueeze(starts, &[1])?;
+    to.binary(BinaryOp::Add, starts, within)
 }
 
 /// Cuts an axis, or pads it with zeros.

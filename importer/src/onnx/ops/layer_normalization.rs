@@ -1,4 +1,4 @@
-//! `LayerNormalization` and `RMSNormalization`.
+//! `LayerNormalization` and `RMSNormalization`, and ONNX Runtime's forms that add what skipped a block first.
 
 use super::prelude::*;
 use crate::ir::op;
@@ -11,6 +11,8 @@ pub(super) struct LayerNormalization {
     /// Compute in single precision.
     stash: bool,
     statistics: bool,
+    /// The sum of the input, the skip connection and a bias is normalized, and an output too.
+    skip: bool,
 }
 
 impl LayerNormalization {
@@ -25,6 +27,18 @@ impl LayerNormalization {
             rms,
             stash: stash == 1,
             statistics: node.yields(1) || node.yields(2),
+            skip: false,
+        })
+    }
+
+    fn read_skip(node: &mut SourceNode<'_>, rms: bool) -> RuleResult<Self> {
+        Ok(Self {
+            axis: -1,
+            epsilon: node.float("epsilon", 1e-12)?,
+            rms,
+            stash: true,
+            statistics: node.yields(1) || node.yields(2),
+            skip: true,
         })
     }
 }
@@ -35,12 +49,36 @@ impl<'m> Operator<'m> for LayerNormalization {
         Spec::onnx("RMSNormalization", 23, &["X", "scale"]).reads(|node| Self::read(node, true)),
         // ONNX Runtime's first form of both, still written for operator set 1 or any other.
         Spec::onnx("SimplifiedLayerNormalization", 1, &["X", "scale"]).reads(|node| Self::read(node, true)),
+        Spec::microsoft("SkipLayerNormalization", &["input", "skip", "gamma", "beta?", "bias?"])
+            .reads(|node| Self::read_skip(node, false)),
+        Spec::microsoft("SkipSimplifiedLayerNormalization", &["input", "skip", "gamma", "bias?"])
+            .reads(|node| Self::read_skip(node, true)),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
-        let x = args.value("X")?;
-        let scale = args.value(if self.rms { "scale" } else { "Scale" })?;
-        let bias = args.optional("B")?;
+        if !self.skip {
+            let scale = args.value(if self.rms { "scale" } else { "Scale" })?;
+            return self.normalize(to, args.value("X")?, scale, args.optional("B")?);
+        }
+        let mut sum = to.binary(BinaryOp::Add, args.value("input")?, args.value("skip")?)?;
+        if let Some(bias) = args.optional("bias")? {
+            sum = to.binary(BinaryOp::Add, sum, bias)?;
+        }
+        let mut outputs = self.normalize(to, sum, args.value("gamma")?, args.optional("beta")?)?;
+        outputs.0.resize_with(3, || Operand::Absent);
+        outputs.0.push(Operand::Tensor(sum));
+        Ok(outputs)
+    }
+}
+
+impl LayerNormalization {
+    fn normalize(
+        &self,
+        to: &mut Lowering<'_, '_>,
+        x: ValueId,
+        scale: ValueId,
+        bias: Option<ValueId>,
+    ) -> RuleResult<Outputs> {
         let axis = axis_of(self.axis, to.rank(x))?;
         let normalized = to.dims(x)[axis..].to_vec();
         let fits = |value: ValueId| to.dims(value) == normalized && to.dtype(value) == to.dtype(x);
@@ -57,9 +95,7 @@ impl<'m> Operator<'m> for LayerNormalization {
         inputs.extend(bias.map(Some));
         Ok(to.builder.add_all(op, inputs)?.into())
     }
-}
 
-impl LayerNormalization {
     /// Parameters that broadcast, other dtypes, or statistics as outputs: step by step.
     fn compose(
         &self,

@@ -1,14 +1,50 @@
-//! `MatMul`: numpy's, for vectors too.
+//! `MatMul`: numpy's, for vectors too; ONNX Runtime's `FusedMatMul` transposes and scales as well.
 
 use super::prelude::*;
 
-pub(super) struct MatMul;
+pub(super) struct MatMul {
+    alpha: f64,
+    /// Whether the last two axes of each operand change places.
+    transposed: [bool; 2],
+}
+
+impl MatMul {
+    fn read_fused(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        for name in ["transBatchA", "transBatchB"] {
+            if node.flag(name, false)? {
+                return Err(RuleError::Unsupported { what: format!("`{name}`") });
+            }
+        }
+        let transposed = [node.flag("transA", false)?, node.flag("transB", false)?];
+        Ok(Self { alpha: node.float("alpha", 1.0)?, transposed })
+    }
+}
 
 impl<'m> Operator<'m> for MatMul {
-    const FORMS: Forms<'m, Self> = &[Spec::onnx("MatMul", 1, &["A", "B"]).reads(|_| Ok(Self))];
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("MatMul", 1, &["A", "B"]).reads(|_| Ok(Self { alpha: 1.0, transposed: [false; 2] })),
+        Spec::microsoft("FusedMatMul", &["A", "B"]).reads(Self::read_fused),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
-        Ok(product(to, args.value("A")?, args.value("B")?)?.into())
+        let mut operand = |name: &str, transposed: bool| {
+            let x = args.value(name)?;
+            // A vector has nothing to transpose.
+            let rank = to.rank(x);
+            if !transposed || rank < 2 {
+                return Ok(x);
+            }
+            let mut axes: Vec<usize> = (0..rank).collect();
+            axes.swap(rank - 2, rank - 1);
+            to.permute(x, axes)
+        };
+        let (a, b) = (operand("A", self.transposed[0])?, operand("B", self.transposed[1])?);
+        let result = product(to, a, b)?;
+        if self.alpha == 1.0 {
+            return Ok(result.into());
+        }
+        let alpha = to.number_like(result, self.alpha);
+        Ok(to.binary(BinaryOp::Mul, result, alpha)?.into())
     }
 }
 
