@@ -106,7 +106,7 @@ fn gelu_follows_products_of_tf32() {
         // Few bits, which TF32 has all of.
         let small = B::full([rows, depth].into(), Scalar::Float(1.0 / 64.0), DType::F32, device);
         let (weight, bias) = (tensor::<B>(&[depth, columns], 2, device), tensor::<B>(&[columns], 3, device));
-        B::linear(small, weight, Some(bias), Some(Activation::GeluTanh))
+        B::linear(small, &weight, Some(&bias), Some(Activation::GeluTanh))
     }
     let expected = floats::<NdArray>(product::<NdArray>(&Default::default()));
     // With a launch that makes an operand.
@@ -139,7 +139,7 @@ fn relu_follows_products_in_the_same_call_where_that_is_allowed() {
         ]
     }
     fn activated<B: Backend>([x, weight, bias]: [B::Primitive; 3], biased: bool) -> B::Primitive {
-        B::linear(x, weight, biased.then_some(bias), Some(Activation::Relu))
+        B::linear(x, &weight, biased.then_some(&bias), Some(Activation::Relu))
     }
     let counted = |operands, biased| {
         Cuda::<f32, i64>::sync(&DEVICE).expect("a device");

@@ -26,7 +26,9 @@ impl Taps {
     /// [`Taps::new`] in the memory of others.
     pub fn refill<E: AsRef<[(usize, f64)]>>(&mut self, elements: impl IntoIterator<Item = E>) {
         let Self { starts, positions, weights, reach } = self;
-        (starts.clear(), positions.clear(), weights.clear());
+        starts.clear();
+        positions.clear();
+        weights.clear();
         *reach = 0;
         starts.push(0);
         for element in elements {
