@@ -277,7 +277,7 @@ fn each_tile<const R: usize>(t: &Tile, compute: impl Fn(&Tile)) {
     let mut t = t;
     for left in (0..t.count).rev() {
         compute(t);
-        // The first tile was just written, and reading it in larger pieces to copy it would wait.
+        // The first tile needs no copy, which a shallow product would feel.
         if left > 0 {
             below = t.below(R);
             t = &below;

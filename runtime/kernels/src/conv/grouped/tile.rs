@@ -242,7 +242,8 @@ unsafe fn pixels<const T: usize>(t: &Tile<'_>, line: usize, tap: usize) -> [*con
     let first = (t.first + (tap * t.dilation) as isize) as usize;
     if first < t.width && (T - 1) * t.step < t.width - first {
         // Mostly all lie in it.
-        let step = t.step * t.channels;
+        // A single window may have any step.
+        let step = t.step.wrapping_mul(t.channels);
         // SAFETY: the caller's promise: the line lies in the image.
         let mut at = unsafe { t.x.add(line + first * t.channels) };
         for pixel in &mut pixels {
