@@ -29,7 +29,7 @@ use std::thread;
 
 pub(crate) use capture::Recorded;
 
-/// What every device of CUDA can do ("Compute Capabilities" of the programming guide).
+/// What every device of CUDA can do ("Compute Capabilities" of the programming guide); each says how many multiprocessors it has.
 pub(crate) const LIMITS: Limits = Limits {
     // Positions are 32 bits wide.
     binding_bytes: 4 * (u32::MAX as usize),
@@ -40,6 +40,7 @@ pub(crate) const LIMITS: Limits = Limits {
     shared_memory: true,
     subgroups: false,
     tunes: false,
+    multiprocessors: None,
 };
 
 /// An open device.
@@ -48,6 +49,7 @@ pub(crate) struct Context {
     pub name: String,
     architecture: String,
     compiler: String,
+    pub limits: Limits,
     cache: Option<Cache>,
     pub counters: Counters,
     /// Whether f32 products may be those of TF32.
@@ -110,6 +112,7 @@ impl Context {
             name: driver.name(),
             architecture: driver.architecture(),
             compiler: driver.compiler(),
+            limits: Limits { multiprocessors: Some(driver.multiprocessors()), ..LIMITS },
             cache: driver.cache(),
             driver,
             counters: Counters::default(),

@@ -60,6 +60,9 @@ pub trait Driver: Any + Debug + Send + Sync {
     /// When the device fails, or refuses the grid.
     fn launch(&self, launch: &KernelLaunch<'_>) -> Result<(), DriverError>;
 
+    /// How many multiprocessors it has.
+    fn multiprocessors(&self) -> u32;
+
     /// Whether its tensor cores multiply such factors.
     fn multiplies(&self, factors: Factors) -> bool;
 
@@ -253,10 +256,19 @@ pub struct Epilogue {
 /// `cudnn`.
 pub const WITHOUT: &str = "KILN_CUDA_WITHOUT";
 
+/// The variable that names libraries, by commas, that are asked for all that they can do: for tests, and to compare. By themselves they are asked
+/// for what they were faster at when that was measured.
+pub const ALWAYS: &str = "KILN_CUDA_ALWAYS";
+
 /// Whether a library may be used.
 fn is_wanted(library: &str) -> bool {
-    let without = std::env::var(WITHOUT).unwrap_or_default();
-    !without.split(',').any(|name| name.trim().eq_ignore_ascii_case(library))
+    !is_named(WITHOUT, library)
+}
+
+/// Whether a library is among those that a variable names.
+fn is_named(variable: &str, library: &str) -> bool {
+    let names = std::env::var(variable).unwrap_or_default();
+    names.split(',').any(|name| name.trim().eq_ignore_ascii_case(library))
 }
 
 /// What a driver says went wrong.

@@ -1,6 +1,5 @@
 //! What the operations ask of a device.
 
-use crate::context::LIMITS;
 use crate::device::{CudaDevice, expect_context};
 use crate::memory::Memory;
 use kiln_gpu::language::{Factors, Storage};
@@ -31,8 +30,8 @@ impl Runtime for CudaRuntime {
         format!("cuda ({})", expect_context(device).name)
     }
 
-    fn limits(_device: &CudaDevice) -> Limits {
-        LIMITS
+    fn limits(device: &CudaDevice) -> Limits {
+        expect_context(device).limits
     }
 
     fn supports(_device: &CudaDevice, storage: Storage) -> bool {

@@ -140,6 +140,8 @@ pub struct Limits {
     pub subgroups: bool,
     /// Whether kernels that do the same are timed, and the [fastest](Runtime::fastest) is run.
     pub tunes: bool,
+    /// How many workgroups run at the same time without sharing what computes, where the device says it.
+    pub multiprocessors: Option<u32>,
 }
 
 /// One run of a kernel.

@@ -193,6 +193,7 @@ impl Context {
                 subgroups: features.contains(wgpu::Features::SUBGROUP)
                     && std::env::var(SUBGROUPS).as_deref() != Ok("0"),
                 tunes: false,
+                multiprocessors: None,
             },
             numbers,
             counters: Counters::default(),

@@ -342,6 +342,8 @@ unsafe extern "C" fn cuDeviceGetAttribute(
     let number = match attribute {
         CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR => Ok(9),
         CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR => Ok(0),
+        // An H100's.
+        CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT => Ok(132),
         _ => Err(CUDA_ERROR_INVALID_VALUE),
     };
     // SAFETY: as the reference says.

@@ -3,7 +3,7 @@
 //! The library's matrices lie column by column. Ours lie row by row, which is the same as their transposes column by column: what is
 //! asked of it is `outᵀ = rhsᵀ · lhsᵀ`, whose rows are our columns.
 
-use super::{DriverError, Matrices, Product};
+use super::{ALWAYS, DriverError, Matrices, Product, is_named};
 use crate::cache::Cache;
 use cudarc::cublaslt::{result, sys};
 use kiln_tensor::{Activation, DType};
@@ -15,8 +15,10 @@ use std::sync::{Mutex, PoisonError};
 /// Memory that an algorithm may use beside the matrices: what NVIDIA advises for Hopper.
 pub(super) const WORKSPACE_BYTES: usize = 32 << 20;
 /// Products (rows × columns × depth) from which on the library is asked: below, what follows a product is done by our kernel, which
-/// saves launches. Not measured on a GPU yet.
+/// saves launches. Measured on an H200 with 24 products of the benchmark's networks (`BENCHMARKS.md`).
 const LEAST_PRODUCTS: usize = 1 << 24;
+/// The same of products by tensor cores, of which the library does more at once than our kernels.
+const LEAST_OF_TENSOR_CORES: usize = 1 << 19;
 /// Plans that are kept.
 const MOST_PLANS: usize = 4096;
 
@@ -26,6 +28,8 @@ pub(super) struct Blas {
     /// What it advised at earlier starts, for a device with a name.
     kept: Option<Cache>,
     device: String,
+    /// Whether it is asked for small products too.
+    always: bool,
     /// By all that a plan depends on; nothing where it has no algorithm.
     plans: Mutex<HashMap<Key, Option<Plan>>>,
 }
@@ -95,12 +99,16 @@ fn data_type(dtype: DType) -> Option<sys::cudaDataType> {
     }
 }
 
+/// Whether tensor cores multiply factors of fewer bits than 32-bit floats have.
+fn is_rough(product: &Product) -> bool {
+    matches!(product.dtype, DType::F16 | DType::BF16) || product.dtype == DType::F32 && product.tf32
+}
+
 /// What the library does behind a product; nothing where it does not do that. Its GELU is the one by tanh, whose exactness it does not state:
 /// that of 16 bits is asked of it, and of sums of factors that were rounded to 11. Its ReLU makes 0 of NaN, and is asked for where a user [allows](crate::set_library_relu) that.
 fn epilogue(product: &Product) -> Option<sys::cublasLtEpilogue_t> {
     use sys::cublasLtEpilogue_t as Epilogue;
-    let is_rough =
-        matches!(product.dtype, DType::F16 | DType::BF16) || product.dtype == DType::F32 && product.tf32;
+    let is_rough = is_rough(product);
     match (product.activation, product.bias) {
         (None, None) => Some(Epilogue::CUBLASLT_EPILOGUE_DEFAULT),
         (None, Some(_)) => Some(Epilogue::CUBLASLT_EPILOGUE_BIAS),
@@ -121,7 +129,8 @@ impl Blas {
             return None;
         }
         let handle = result::create_handle().ok()?;
-        Some(Self { handle, kept, device, plans: Mutex::default() })
+        let always = is_named(ALWAYS, "cublaslt");
+        Some(Self { handle, kept, device, always, plans: Mutex::default() })
     }
 
     /// Computes products on a stream, if it is worth it and the library can; says whether it does.
@@ -137,7 +146,8 @@ impl Blas {
         };
         let products =
             [rows, columns, depth, product.count].into_iter().try_fold(1_usize, usize::checked_mul);
-        if products.is_some_and(|products| products < LEAST_PRODUCTS) {
+        let least = if is_rough(product) { LEAST_OF_TENSOR_CORES } else { LEAST_PRODUCTS };
+        if !self.always && products.is_some_and(|products| products < least) {
             return Ok(false);
         }
         let addresses = [Some(product.rhs.start), Some(product.lhs.start), Some(product.out), product.bias];

@@ -3,7 +3,7 @@
 //! Tensors lie row-major, as ours do: images before channels before rows. Of the algorithms that the library advises those are taken that
 //! yield the same numbers each time, in the workspace that there is, and round no factors unless that was asked for.
 
-use super::{Address, Convolution, DriverError, Epilogue};
+use super::{ALWAYS, Address, Convolution, DriverError, Epilogue, is_named};
 use cudarc::cudnn::{result, sys};
 use kiln_gpu::runtime::ConvolutionPass;
 use kiln_tensor::{DType, Windows};
@@ -11,9 +11,15 @@ use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, PoisonError};
 
-/// Products (multiplications and additions) from which on the library is asked: below, what follows a convolution is done by our kernel, which
-/// saves launches. Not measured on a GPU yet.
+/// Products (multiplications and additions) from which on the library is asked for gradients. Not measured on a GPU yet.
 const LEAST_PRODUCTS: usize = 1 << 24;
+/// The same of convolutions of 32-bit floats: below, our kernel is faster, the more so the fewer windows there are, and does what follows itself.
+/// Measured on an H200 with 110 convolutions of the benchmark's networks (`BENCHMARKS.md`).
+const LEAST_OF_SINGLE: usize = 1 << 28;
+/// The same where tensor cores multiply, as TF32.
+const LEAST_OF_TF32: usize = 1 << 26;
+/// Products of each result from which on it is asked where there are as many results as that: ours reads windows of few elements faster.
+const LEAST_DEPTH: usize = 128;
 /// Channels of a group from which on it is asked, where there are several groups: depthwise convolutions are bound by memory.
 const LEAST_OF_GROUP: usize = 4;
 /// Plans that are kept.
@@ -68,6 +74,8 @@ pub(super) struct Dnn {
     /// By all that a plan depends on; nothing where the library has no algorithm. A handle is used by one thread at a time: by whoever
     /// locks these.
     plans: Mutex<HashMap<Convolution, Option<Plan>>>,
+    /// Whether it is asked for small ones too.
+    always: bool,
 }
 
 // SAFETY: the handle is used by one thread at a time ("Thread Safety"), which the lock of the plans sees to.
@@ -437,9 +445,25 @@ fn fits(windows: &Windows) -> bool {
 fn is_large(convolution: &Convolution) -> bool {
     let Convolution { windows, batch, groups, channels: [image, result], .. } = convolution;
     let of_group = image / groups;
-    let numbers = [*batch, *result, of_group].into_iter().chain(windows.output).chain(windows.kernel);
-    let products = numbers.into_iter().try_fold(1_usize, usize::checked_mul);
-    (*groups == 1 || of_group >= LEAST_OF_GROUP) && products.is_none_or(|products| products >= LEAST_PRODUCTS)
+    if *groups > 1 && of_group < LEAST_OF_GROUP {
+        return false;
+    }
+    let product = |numbers: &[usize]| numbers.iter().copied().try_fold(1_usize, usize::checked_mul);
+    let depth = product(&[&[of_group], windows.kernel.as_slice()].concat());
+    let results = product(&[&[*batch, *result], windows.output.as_slice()].concat());
+    let is_deep = depth.is_none_or(|depth| depth >= LEAST_DEPTH);
+    let has = |least: usize| {
+        let products = depth.zip(results).and_then(|(depth, results)| depth.checked_mul(results));
+        products.is_none_or(|products| products >= least)
+    };
+    if convolution.pass != ConvolutionPass::Forward || convolution.dtype == DType::F64 {
+        has(LEAST_PRODUCTS)
+    } else if convolution.dtype == DType::F32 {
+        is_deep && has(if convolution.tf32 { LEAST_OF_TF32 } else { LEAST_OF_SINGLE })
+    } else {
+        // Parts of sums are not added up in 16 bits: only the library has enough to do side by side where sums are long.
+        is_deep
+    }
 }
 
 impl Dnn {
@@ -449,7 +473,7 @@ impl Dnn {
         // SAFETY: both are valid.
         unsafe { result::set_stream(handle, stream) }.ok()?;
         log::info!("convolutions by cuDNN {}", result::get_version());
-        Some(Self { handle, plans: Mutex::default() })
+        Some(Self { handle, plans: Mutex::default(), always: is_named(ALWAYS, "cudnn") })
     }
 
     /// Computes a convolution or one of its gradients, if it is worth it and the library can; says whether it does. The workspace is used by
@@ -459,7 +483,8 @@ impl Dnn {
         convolution: &Convolution,
         (workspace, workspace_bytes): (*mut c_void, usize),
     ) -> Result<bool, DriverError> {
-        if data_type(convolution.dtype).is_none() || !is_large(convolution) || !fits(&convolution.windows) {
+        let is_asked = self.always || is_large(convolution);
+        if data_type(convolution.dtype).is_none() || !is_asked || !fits(&convolution.windows) {
             return Ok(false);
         }
         let nowhere = Address(0);

@@ -78,6 +78,7 @@ pub struct Nvidia {
     capturing: AtomicBool,
     name: String,
     capability: (i32, i32),
+    multiprocessors: u32,
     compiler: String,
     /// The library for products.
     blas: Option<Blas>,
@@ -176,6 +177,7 @@ impl Nvidia {
             attribute(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
             attribute(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
         );
+        let multiprocessors = attribute(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
         // SAFETY: the device is valid; handles are used only until the context is given up.
         let context =
             unsafe { primary_ctx::retain(cu_device) }.map_err(failed("cuDevicePrimaryCtxRetain"))?;
@@ -230,6 +232,7 @@ impl Nvidia {
             capturing: AtomicBool::new(false),
             name,
             capability,
+            multiprocessors: u32::try_from(multiprocessors).unwrap_or(1).max(1),
             compiler: compiler_version(),
             staging: Arc::default(),
             uploads: Mutex::default(),
@@ -315,6 +318,10 @@ pub fn compile(source: &str, architecture: &str, further: &[&str]) -> Result<(Ve
 impl Driver for Nvidia {
     fn name(&self) -> String {
         self.name.clone()
+    }
+
+    fn multiprocessors(&self) -> u32 {
+        self.multiprocessors
     }
 
     fn multiplies(&self, factors: Factors) -> bool {

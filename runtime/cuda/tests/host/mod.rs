@@ -242,6 +242,11 @@ impl Driver for Host {
         owned.run(&function)
     }
 
+    fn multiprocessors(&self) -> u32 {
+        // So many that products of tests are divided among them.
+        16
+    }
+
     fn multiplies(&self, _factors: Factors) -> bool {
         true
     }

@@ -390,6 +390,29 @@ pub(crate) fn only<R: Runtime>(mut results: Vec<GpuTensor<R>>) -> GpuTensor<R> {
     }
 }
 
+/// `activation(x + bias)`, of a bias that broadcasts.
+pub(crate) fn finished<R: Runtime>(
+    x: GpuTensor<R>,
+    bias: Option<GpuTensor<R>>,
+    activation: Option<Activation>,
+) -> GpuTensor<R> {
+    let (mut steps, mut operands) = (vec![Step::Input(0)], vec![x]);
+    if let Some(bias) = bias {
+        operands.push(bias);
+        steps.extend([Step::Input(1), Step::Binary(BinaryOp::Add, 0, 1)]);
+    }
+    if let Some(activation) = activation {
+        steps.push(Step::Activation(activation, (steps.len() - 1) as u16));
+    }
+    match (steps.len(), operands.pop()) {
+        (1, Some(x)) => x,
+        (_, last) => {
+            operands.extend(last);
+            only(consume(&Expression::new(steps), operands, &[]))
+        }
+    }
+}
+
 /// `a + b`.
 pub(crate) fn add<R: Runtime>(a: &GpuTensor<R>, b: &GpuTensor<R>) -> GpuTensor<R> {
     let steps = vec![Step::Input(0), Step::Input(1), Step::Binary(BinaryOp::Add, 0, 1)];

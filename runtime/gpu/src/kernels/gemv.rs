@@ -12,10 +12,10 @@ use kiln_tensor::{Activation, DType};
 
 /// Rows that are few.
 pub(super) const MOST_ROWS: usize = 4;
-/// Invocations of a workgroup along what lies together in memory: neighbours read neighbours.
-const TOGETHER: u32 = 32;
-/// And along the other axis.
-const APART: u32 = 8;
+/// Columns of a workgroup, which are as many neighbours in memory as are read at once.
+const FEW: u32 = 8;
+/// Invocations that share the depth of each of them.
+const PARTS: u32 = 32;
 /// Invocations of a workgroup whose subgroups join the parts of columns.
 const LANES: u32 = 64;
 /// The columns of such a workgroup.
@@ -45,22 +45,18 @@ pub struct Gemv {
 impl Gemv {
     /// Columns of the result that a workgroup computes.
     pub(super) fn columns(&self) -> u32 {
-        match (self.subgroups, self.by_columns) {
-            (true, _) => COLUMNS,
-            (false, true) => APART,
-            (false, false) => TOGETHER,
-        }
+        if self.subgroups { COLUMNS } else { FEW }
     }
 
     /// The kernel. Parameters: those of [`Matmul`](super::matmul::Matmul).
     pub fn kernel(&self) -> Kernel {
         let storage = held_as(self.dtype);
-        let workgroup = if self.subgroups { [LANES, 1] } else { [TOGETHER, APART] };
+        let workgroup = if self.subgroups { [LANES, 1] } else { [FEW * PARTS, 1] };
         Builder::kernel("gemv", workgroup, |k| {
             let (lhs, rhs) = (k.input(storage), k.input(storage));
             let bias = self.bias.then(|| k.input(storage));
             let output = k.output(storage);
-            let product = ProductParameters::declare(k, self.batch, bias, &self.then);
+            let product = ProductParameters::declare(k, self.batch, bias, &self.then, false);
             let ProductParameters {
                 block: [block_column, _, batch],
                 size: [rows, columns, depth],
@@ -104,22 +100,23 @@ impl Gemv {
         first_column: Value<'k>,
         write: impl Fn(Value<'k>, Value<'k>, Value<'k>),
     ) {
-        let (x, y) = (k.builtin(Builtin::LocalX), k.builtin(Builtin::LocalY));
-        // Which of its columns an invocation works on, and which part of the depth, of how many.
-        let (own, part, parts) = if self.by_columns { (y, x, TOGETHER) } else { (x, y, APART) };
+        let local = k.builtin(Builtin::LocalIndex);
+        // Which of its columns an invocation works on, and which part of the depth: neighbours read neighbours.
+        let (own, part) =
+            if self.by_columns { (local / PARTS, local % PARTS) } else { (local % FEW, local / FEW) };
         let column = first_column + own;
-        let sums = sides.sums(k, [(sides.right)(column)], part, parts);
-        let shared = k.shared(sides.ty, self.rows * TOGETHER * APART);
-        let place = |row: u32| (own + row * self.columns()) * parts + part;
+        let sums = sides.sums(k, [(sides.right)(column)], part, PARTS);
+        let shared = k.shared(sides.ty, self.rows * FEW * PARTS);
+        let place = |row: u32| (part + row * PARTS) * FEW + own;
         for (row, [sum]) in (0..).zip(&sums) {
             shared.set(place(row), *sum);
         }
-        let mut half = parts / 2;
+        let mut half = PARTS / 2;
         while half > 0 {
             k.barrier();
             k.when(part.below(half), || {
                 for at in (0..self.rows).map(place) {
-                    shared.set(at, shared.at(at) + shared.at(at + half));
+                    shared.set(at, shared.at(at) + shared.at(at + half * FEW));
                 }
             });
             half /= 2;

@@ -4,17 +4,17 @@ use super::access::{self, Access, Walk};
 use super::direct::{Bias, Direct, LANES, Reading, fours_along, least_left_over};
 use super::gemv::{self, Gemv};
 use super::product::ProductParameters;
-use super::reduce::by_subgroups;
+use super::reduce::{by_subgroups, fold_leading};
 use super::then::{self, Then};
-use super::tiling::{Epilogue, Tile, Tiling};
+use super::tiling::{Division, Epilogue, Tile, Tiling};
 use super::tune::{self, Name, Variant};
-use super::{Template, elementwise};
+use super::{Template, elementwise, launch_blocks};
 use crate::language::{Builder, Kernel};
 use crate::runtime::{Matrices, MatrixProduct, Runtime};
 use crate::tensor::{GpuTensor, element_bytes, held_as};
 use core::ops::Range;
 use kiln_tensor::backend::{Layout, Primitive};
-use kiln_tensor::{Activation, DType};
+use kiln_tensor::{Activation, DType, Shape};
 use smallvec::{SmallVec, smallvec};
 
 /// Rows of the blocks in which products of many rows are computed without shared memory.
@@ -32,6 +32,8 @@ pub struct Matmul {
     pub batch: (Access, Access, usize),
     /// Who computes what of a tile.
     pub tiling: Tiling,
+    /// Whether workgroups compute parts of the depth, whose sums are still to be added up. Nothing is done to those.
+    pub in_parts: bool,
     /// Whether a bias is added to each row.
     pub bias: bool,
     /// What is done to each element at last.
@@ -41,7 +43,7 @@ pub struct Matmul {
 }
 
 impl Matmul {
-    /// The kernel. Parameters: its `block`; rows, columns, depth; the batch's dims and both operands; the strides of both sides, outer
+    /// The kernel. Parameters: its `block`; rows, columns, depth; the parts, if it is done in such; the batch's dims and both operands; the strides of both sides, outer
     /// before inner; where the bias starts and its stride.
     pub fn kernel(&self) -> Kernel {
         let storage = held_as(self.dtype);
@@ -49,7 +51,7 @@ impl Matmul {
             let (lhs, rhs) = (k.input(storage), k.input(storage));
             let bias = self.bias.then(|| k.input(storage));
             let output = k.output(storage);
-            let product = ProductParameters::declare(k, self.batch, bias, &self.then);
+            let product = ProductParameters::declare(k, self.batch, bias, &self.then, self.in_parts);
             let ProductParameters { block: [block_column, block_row, batch], size, bias, then, .. } = product;
             let ((left, left_strides), (right, right_strides)) = (product.left, product.right);
             let epilogue = Epilogue { bias, activation: self.activation };
@@ -111,6 +113,11 @@ pub(crate) fn matmul<R: Runtime>(
         return elementwise::activated(activation, &out);
     }
     let product = Product { lhs, rhs, bias: bias.map(|bias| (bias, Bias::OfColumns)), activation, out: &out };
+    if let Some(division) = product.division(size, count) {
+        let sum = product.in_parts(division, [&left, &right], &walk, size, count);
+        let bias = bias.map(|bias| along_last(bias, rank));
+        return elementwise::finished(sum, bias, activation);
+    }
     product.launch(&left, &right, &walk, size, count);
     out
 }
@@ -179,6 +186,58 @@ pub(super) struct Product<'a, R: Runtime> {
 }
 
 impl<R: Runtime> Product<'_, R> {
+    /// How the device divides such products, if into parts of their depth.
+    fn division(&self, size: [usize; 3], count: usize) -> Option<Division> {
+        let device = &self.out.device;
+        let tiled = R::limits(device).shared_memory && size[0].min(size[1]) > gemv::MOST_ROWS;
+        let division = tiled.then(|| Tiling::divide::<R>(device, self.out.dtype, size, count));
+        division.filter(|division| division.parts > 1)
+    }
+
+    /// The products without what follows, as the sums of parts.
+    fn in_parts(
+        &self,
+        Division { tiling, parts, run }: Division,
+        [left, right]: [&Layout; 2],
+        walk: &Walk,
+        size: [usize; 3],
+        count: usize,
+    ) -> GpuTensor<R> {
+        let sums = GpuTensor::empty(Shape::from([parts, self.out.len()]), self.out.dtype, &self.out.device);
+        let of_parts = Product { bias: None, activation: None, out: &sums, ..*self };
+        let words = of_parts.words([left, right], walk, size, Some([parts, run, count]));
+        let kernels = Kernels { of: &of_parts, batch: batch(walk), left, right, size, count: count * parts };
+        let Variant { template, blocks, .. } = kernels.tiled(tiling, true);
+        launch_blocks::<R>(&sums.device, template, &[self.lhs, self.rhs, &sums], &words, blocks, false);
+        fold_leading(sums, self.out.dtype, &self.out.shape())
+    }
+
+    /// The parameters but for the block.
+    fn words(
+        &self,
+        [left, right]: [&Layout; 2],
+        walk: &Walk,
+        size: [usize; 3],
+        parts: Option<[usize; 3]>,
+    ) -> SmallVec<[u32; 32]> {
+        let inner = |layout: &Layout| {
+            [layout.strides[layout.strides.len() - 2], layout.strides[layout.strides.len() - 1]]
+        };
+        let (.., rank) = batch(walk);
+        let mut words: SmallVec<[u32; 32]> = size.iter().map(|&n| n as u32).collect();
+        words.extend(parts.into_iter().flatten().map(|n| n as u32));
+        words.extend(walk.dim_words().filter(|_| rank > 0));
+        for (n, view) in [left, right].into_iter().enumerate() {
+            words.push(view.offset as u32);
+            words.extend(walk.stride_words(n));
+        }
+        words.extend([inner(left), inner(right)].as_flattened().iter().map(|&stride| access::word(stride)));
+        if let Some((bias, _)) = self.bias {
+            words.extend([bias.layout.offset as u32, access::word(bias.layout.strides[0])]);
+        }
+        words
+    }
+
     /// Runs `count` products of `left` and `right`, whose batches are walked so.
     pub(super) fn launch(&self, left: &Layout, right: &Layout, walk: &Walk, size: [usize; 3], count: usize) {
         let [rows, columns, depth] = size;
@@ -189,25 +248,11 @@ impl<R: Runtime> Product<'_, R> {
                 Walk { dims: walk.dims.clone(), strides: walk.strides.iter().rev().cloned().collect() };
             return turned.launch(&transposed(right), &transposed(left), &walk, [1, rows, depth], count);
         }
-        let inner = |layout: &Layout| {
-            [layout.strides[layout.strides.len() - 2], layout.strides[layout.strides.len() - 1]]
-        };
-        let access = [walk.access(0), walk.access(1)];
-        let strided = access.contains(&Access::Strided);
         let mut tensors: SmallVec<[_; 4]> = smallvec![self.lhs, self.rhs];
         tensors.extend(self.bias.map(|(bias, _)| bias));
         tensors.push(self.out);
-        let mut words: SmallVec<[u32; 32]> = size.iter().map(|&n| n as u32).collect();
-        words.extend(walk.dim_words().filter(|_| strided));
-        for (n, view) in [left, right].into_iter().enumerate() {
-            words.push(view.offset as u32);
-            words.extend(walk.stride_words(n));
-        }
-        words.extend([inner(left), inner(right)].as_flattened().iter().map(|&stride| access::word(stride)));
-        if let Some((bias, _)) = self.bias {
-            words.extend([bias.layout.offset as u32, access::word(bias.layout.strides[0])]);
-        }
-        let batch = (access[0], access[1], if strided { walk.dims.len() } else { 0 });
+        let words = self.words([left, right], walk, size, None);
+        let batch = batch(walk);
         let kernels = Kernels { of: self, batch, left, right, size, count };
         let class = || {
             let [rows, columns, depth, count] = [rows, columns, depth, count].map(tune::rounded);
@@ -216,9 +261,13 @@ impl<R: Runtime> Product<'_, R> {
         };
         let device = &self.out.device;
         if R::limits(device).shared_memory {
-            let (tiling, others) = Tiling::of::<R>(device, self.out.dtype, size);
-            let usual = if rows <= gemv::MOST_ROWS { kernels.gemv() } else { kernels.tiled(tiling) };
-            let others = || others.map(|tiling| kernels.tiled(tiling)).collect();
+            let (_, others) = Tiling::of::<R>(device, self.out.dtype, size);
+            let usual = if rows <= gemv::MOST_ROWS {
+                kernels.gemv()
+            } else {
+                kernels.tiled(Tiling::divide::<R>(device, self.out.dtype, size, count).tiling, false)
+            };
+            let others = || others.map(|tiling| kernels.tiled(tiling, false)).collect();
             tune::launch_fastest::<R>(device, class, usual, others, &tensors, &words);
         } else {
             tune::launch_fastest::<R>(
@@ -231,6 +280,12 @@ impl<R: Runtime> Product<'_, R> {
             );
         }
     }
+}
+
+/// How kernels walk the batches of both sides, and over how many dims strides are told.
+fn batch(walk: &Walk) -> (Access, Access, usize) {
+    let access = [walk.access(0), walk.access(1)];
+    (access[0], access[1], if access.contains(&Access::Strided) { walk.dims.len() } else { 0 })
 }
 
 /// The kernels for a batch of products.
@@ -268,11 +323,12 @@ impl<R: Runtime> Kernels<'_, '_, R> {
     }
 
     /// In tiles that workgroups share.
-    fn tiled(&self, tiling: Tiling) -> Variant {
+    fn tiled(&self, tiling: Tiling, in_parts: bool) -> Variant {
         let template = Matmul {
             dtype: self.of.out.dtype,
             batch: self.batch,
             tiling,
+            in_parts,
             bias: self.of.bias.is_some(),
             activation: self.of.activation,
             then: Vec::new(),

@@ -22,24 +22,40 @@ pub(super) struct ProductParameters<'t, 'k> {
 }
 
 impl<'t, 'k> ProductParameters<'t, 'k> {
-    /// The next parameters: the [`block`]; rows, columns, depth; the batch's dims and both operands; the strides of both sides; where the bias
-    /// starts and its stride; what [comes after](then).
+    /// The next parameters: the [`block`]; rows, columns, depth; of products `in_parts` of their depth how many parts there are, the depth of each,
+    /// and the number of products; the batch's dims and both operands; the strides of both sides; where the bias
+    /// starts and its stride; what [comes after](then). Each part is a product of its own then: all first parts come before the second ones.
     pub fn declare(
         k: &'k Builder,
         (left, right, rank): (Access, Access, usize),
         bias: Option<Buffer<'k>>,
         then: &'t [Then],
+        in_parts: bool,
     ) -> Self {
         let two = || [k.parameter(), k.parameter()];
-        let block = block(k);
-        let size = [k.parameter(), k.parameter(), k.parameter()];
+        let mut block = block(k);
+        let mut size = [k.parameter(), k.parameter(), k.parameter()];
+        let parts = in_parts.then(|| [k.parameter(), k.parameter(), k.parameter()]);
         let dims = k.parameters(rank);
         let [left, right] = [left, right].map(|access| Operand::declare(k, access, rank));
         let [left_strides, right_strides] = [two(), two()];
         let bias = bias.map(|bias| (bias, k.parameter(), k.parameter()));
         let then = then::declare(k, then);
-        let coordinates = access::coordinates(block[2], &dims);
-        let [left, right] = [left, right].map(|side| side.at(block[2], &coordinates));
+        let mut number = block[2];
+        let mut first = None;
+        if let Some([parts, run, count]) = parts {
+            let part = number % parts;
+            number = number / parts;
+            block[2] = part * count + number;
+            size[2] = run.min(size[2] - part * run);
+            first = Some(part * run);
+        }
+        let coordinates = access::coordinates(number, &dims);
+        let [mut left, mut right] = [left, right].map(|side| side.at(number, &coordinates));
+        if let Some(first) = first {
+            left = left + first * left_strides[1];
+            right = right + first * right_strides[0];
+        }
         Self { block, size, left: (left, left_strides), right: (right, right_strides), bias, then }
     }
 }

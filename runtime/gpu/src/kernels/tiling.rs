@@ -16,10 +16,12 @@ const EACH: [u32; 2] = [4, 4];
 const OTHERS: [[u32; 2]; 4] = [[2, 2], [4, 8], [8, 4], [8, 8]];
 /// What they may be where the quads of subgroups share rows: the more rows there are, the more is handed on.
 const OF_QUADS: [[u32; 2]; 3] = [[4, 4], [8, 4], [8, 8]];
-/// Rows and columns of a warp, in 16s. Not chosen on a GPU yet.
+/// Rows and columns of a warp, in 16s.
 const OF_WARP: [u32; 2] = [2, 2];
 /// What else they may be: with more, sums do not find registers.
-const OTHERS_OF_WARP: [[u32; 2]; 2] = [[2, 4], [4, 2]];
+const OTHERS_OF_WARP: [[u32; 2]; 3] = [[2, 4], [4, 2], [1, 1]];
+/// How much neighbouring rows, or columns, of an invocation follow one another: so many are read at once.
+const RUN: u32 = 4;
 /// Rows, columns and depth from which on warps compute a product: of less most of what they compute is padding.
 const LEAST_OF_WARPS: usize = 16;
 /// Products that a workgroup adds between two looks at memory.
@@ -52,6 +54,51 @@ impl Tiling {
         let by_warps = factors.map(|factors| OTHERS_OF_WARP.map(|each| Tiling::Warps(factors, each)));
         let usual = factors.map_or(Tiling::Invocations(EACH), |factors| Tiling::Warps(factors, OF_WARP));
         (usual, by_warps.into_iter().flatten().chain(by_invocations).chain(by_quads))
+    }
+
+    /// How products of so many rows, columns and depth, of which there are `count`, are divided among the workgroups of a device: into the tiles,
+    /// and the parts of their depth, that it is done with first, by the [`Cost`] of each. Where a device does not say how many workgroups it
+    /// runs, into the usual tiles.
+    pub(super) fn divide<R: Runtime>(
+        device: &R::Device,
+        dtype: DType,
+        size: [usize; 3],
+        count: usize,
+    ) -> Division {
+        let (usual, others) = Self::of::<R>(device, dtype, size);
+        let whole = |tiling| Division { tiling, parts: 1, run: size[2] };
+        let Some(multiprocessors) = R::limits(device).multiprocessors else { return whole(usual) };
+        // Only of 32-bit floats are the sums of parts as exact as those that go on in registers.
+        let most = if dtype == DType::F32 { MOST_PARTS } else { 1 };
+        let divided = |tiling: Tiling| {
+            (0..).map(|n| 1 << n).take_while(move |&parts| parts <= most).map(move |parts| {
+                let run = size[2].div_ceil(parts).next_multiple_of(DEPTH as usize);
+                Division { tiling, parts: size[2].div_ceil(run), run }
+            })
+        };
+        let costs = [usual].into_iter().chain(others).filter_map(|tiling| Some((tiling, tiling.cost()?)));
+        let all = costs.flat_map(|(tiling, cost)| divided(tiling).map(move |division| (division, cost)));
+        let took = |(division, cost): &(Division, Cost)| {
+            let [high, wide] = division.tiling.tile().map(|length| length as usize);
+            let tiles = size[0].div_ceil(high) * size[1].div_ceil(wide) * count;
+            cost.of(division, tiles * (high * wide), tiles, multiprocessors as usize)
+        };
+        let best = all.min_by(|a, b| took(a).total_cmp(&took(b)));
+        best.map_or(whole(usual), |(division, _)| division)
+    }
+
+    /// What a workgroup costs that computes such a tile; nothing where it was not measured.
+    fn cost(self) -> Option<Cost> {
+        let (latency, work) = match self {
+            Tiling::Invocations([2, 2]) => (450.0, 130.0),
+            Tiling::Invocations([4, 4]) => (500.0, 400.0),
+            Tiling::Invocations([8, 8]) => (900.0, 1200.0),
+            Tiling::Warps(_, [1, 1]) => (900.0, 230.0),
+            Tiling::Warps(_, [2, 2]) => (1000.0, 480.0),
+            Tiling::Warps(_, [2, 4] | [4, 2]) => (1300.0, 700.0),
+            Tiling::Invocations(_) | Tiling::Quads(_) | Tiling::Warps(..) => return None,
+        };
+        Some(Cost { latency, work })
     }
 
     /// The size of a workgroup.
@@ -90,6 +137,46 @@ impl fmt::Display for Tiling {
             Tiling::Quads(_) => write!(f, "{high}x{wide} by quads"),
             Tiling::Warps(factors, _) => write!(f, "{high}x{wide} of {factors:?}"),
         }
+    }
+}
+
+/// How products are divided among workgroups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Division {
+    /// Who computes what of a tile.
+    pub tiling: Tiling,
+    /// Parts of the depth, whose sums are added up.
+    pub parts: usize,
+    /// The depth of a part.
+    pub run: usize,
+}
+
+/// What it costs a workgroup to go [`DEPTH`] further, in nanoseconds. Measured on an H200: of 135 convolutions and products of 32-bit floats, those
+/// that are chosen by it take 1 % longer than the fastest of all divisions (geometric mean; `BENCHMARKS.md`).
+#[derive(Clone, Copy, Debug)]
+struct Cost {
+    /// How long it takes at least: until what was asked for in memory is there, and has been brought to all.
+    latency: f64,
+    /// How long what computes is busy with it: several workgroups of a multiprocessor share that.
+    work: f64,
+}
+
+/// What it costs to add up the sums of parts, in nanoseconds: a launch, and each number.
+const FOLD: [f64; 2] = [2500.0, 0.002];
+/// Parts of a depth.
+const MOST_PARTS: usize = 16;
+
+impl Cost {
+    /// What products cost of which so many tiles are computed, of so many numbers.
+    fn of(self, division: &Division, numbers: usize, tiles: usize, multiprocessors: usize) -> f64 {
+        let beside = (tiles * division.parts).div_ceil(multiprocessors) as f64;
+        let steps = division.run.div_ceil(DEPTH as usize) as f64;
+        let [launch, each] = FOLD;
+        let fold = match division.parts {
+            1 => 0.0,
+            parts => launch + each * (parts * numbers) as f64,
+        };
+        steps * self.latency.max(beside * self.work) + fold
     }
 }
 
@@ -137,39 +224,66 @@ impl<'k> Tile<'k> {
         rhs: impl Fn(Value<'k>, &C) -> Value<'k>,
         write: impl Fn(Value<'k>, Value<'k>, Value<'k>),
     ) {
-        let (row_start, [rows, _, depth]) = (self.start[0], self.size);
+        let ([row_start, column_start], [rows, columns, depth]) = (self.start, self.size);
         let zero = k.whole(0, self.storage.value());
         let [high, wide] = self.tiling.tile();
         let (left, right) = (self.shared(k, high), self.shared(k, wide));
-        let (x, y) = (k.builtin(Builtin::LocalX), k.builtin(Builtin::LocalY));
+        let across = k.builtin(Builtin::LocalX) * each[1].min(RUN);
+        let down = k.builtin(Builtin::LocalY) * each[0].min(RUN);
         let local = k.builtin(Builtin::LocalIndex);
-        let sums: Vec<_> = (0..each[0] * each[1]).map(|_| k.variable(zero)).collect();
+        let held = |count: u32| (0..count).map(|_| k.variable(zero)).collect::<Vec<_>>();
+        let sums = held(each[0] * each[1]);
 
         // An invocation brings as many elements of either side as it has rows, or columns: of the left one neighbours along the depth are brought by
-        // neighbouring invocations, of the right one neighbouring columns.
-        let (left_row, left_depth) = (local / DEPTH, local % DEPTH);
-        let bring_right = self.right_side(k, right, [zero, local], column, rhs);
-        let left_step = SIDE * SIDE / DEPTH;
-
-        k.range(0_u32, depth, DEPTH, |first| {
-            for n in 0..each[0] {
-                let (row, at) = (left_row + n * left_step, first + left_depth);
-                let element = k.variable(zero);
-                k.when((row_start + row).below(rows) & at.below(depth), || {
-                    element.set(lhs(row_start + row, at));
-                });
-                left.set(left_depth * high + row, element.get());
+        // neighbouring invocations, of the right one neighbouring columns. While the workgroup computes, it has read what comes next already.
+        let (left_row, left_depth, left_step) = (local / DEPTH, local % DEPTH, SIDE * SIDE / DEPTH);
+        let (right_depth, right_column, right_step) = (local / wide, local % wide, SIDE * SIDE / wide);
+        let own_column = column_start + right_column;
+        let prepared = column(own_column.min(columns - 1_u32));
+        let (lefts, rights) = (held(each[0]), held(each[1]));
+        let read = |first: Value<'k>| {
+            let at = first + left_depth;
+            for (n, held) in (0_u32..).zip(&lefts) {
+                let row = row_start + left_row + n * left_step;
+                held.set(zero);
+                k.when(row.below(rows) & at.below(depth), || held.set(lhs(row, at)));
             }
-            bring_right(first);
+            for (n, held) in (0_u32..).zip(&rights) {
+                let at = first + right_depth + n * right_step;
+                held.set(zero);
+                k.when(own_column.below(columns) & at.below(depth), || held.set(rhs(at, &prepared)));
+            }
+        };
+        // Neighbours along the depth go to the same row of the left side: rows are shifted by it, in whole runs, so that they do not go to one bank.
+        let shifted = |row: Value<'k>, depth: Value<'k>| row ^ (depth % (2 * RUN) * RUN);
+
+        read(k.value(0_u32));
+        k.range(0_u32, depth, DEPTH, |first| {
+            for (n, held) in (0_u32..).zip(&lefts) {
+                let row = shifted(left_row + n * left_step, left_depth);
+                left.set(left_depth * high + row, held.get());
+            }
+            for (n, held) in (0_u32..).zip(&rights) {
+                right.set((right_depth + n * right_step) * wide + right_column, held.get());
+            }
             k.barrier();
-            k.range(0_u32, DEPTH, 1_u32, |d| {
-                let lefts: Vec<_> = (0..each[0]).map(|n| left.at(d * high + y + n * SIDE)).collect();
-                let rights: Vec<_> = (0..each[1]).map(|n| right.at(d * wide + x + n * SIDE)).collect();
-                add_products(&sums, &lefts, &rights);
+            read(first + DEPTH);
+            k.range(0_u32, DEPTH, 2 * RUN, |d| {
+                for n in 0..2 * RUN {
+                    let (row, column) = ((d + n) * high + (down ^ (n * RUN)), (d + n) * wide + across);
+                    let of_rows: Vec<_> = (0..each[0]).map(|n| left.at(row + own(each[0], n))).collect();
+                    let of_columns: Vec<_> =
+                        (0..each[1]).map(|n| right.at(column + own(each[1], n))).collect();
+                    add_products(&sums, &of_rows, &of_columns);
+                }
             });
             k.barrier();
         });
-        self.write_sums(k, [y, x], &sums, write);
+        for (n, sum) in (0_u32..).zip(&sums) {
+            let row = row_start + down + own(each[0], n / each[1]);
+            let column = column_start + across + own(each[1], n % each[1]);
+            k.when(row.below(rows) & column.below(columns), || write(row, column, sum.get()));
+        }
     }
 
     /// Memory that the workgroup shares, for so many rows or columns.
@@ -219,6 +333,12 @@ impl<'k> Tile<'k> {
             k.when(row.below(rows) & column.below(columns), || write(row, column, sum.get()));
         }
     }
+}
+
+/// How far the `n`-th of `each` rows, or columns, of an invocation is from its first one: in runs, between which those of the others are.
+fn own(each: u32, n: u32) -> u32 {
+    let run = each.min(RUN);
+    n / run * (SIDE * run) + n % run
 }
 
 /// Adds the products of each row with each column to the sums, row by row.

@@ -301,7 +301,7 @@ fn indexing(dtypes: &[DType], indices: [DType; 2]) -> Vec<Template> {
 
 fn matmul(dtype: DType, tiling: Tiling) -> Template {
     let activation = dtype.is_float().then_some(Activation::Gelu);
-    Matmul { dtype, batch: (Strided, Linear, 2), tiling, bias: true, activation, then: after(dtype) }.into()
+    Matmul { dtype, batch: (Strided, Linear, 2), tiling, in_parts: false, bias: true, activation, then: after(dtype) }.into()
 }
 
 const GEOMETRY: Geometry = Geometry { kernel: [1, 3, 3], stride: [1, 2, 1], dilation: [1, 1, 2] };
@@ -309,7 +309,7 @@ const GEOMETRY: Geometry = Geometry { kernel: [1, 3, 3], stride: [1, 2, 1], dila
 fn conv(dtype: DType, transposed: bool, tiling: Option<Tiling>) -> Template {
     let activation = dtype.is_float().then_some(Activation::Gelu);
     let (geometry, then) = (GEOMETRY, after(dtype));
-    Conv { dtype, geometry, transposed, bias: true, activation, tiling, then }.into()
+    Conv { dtype, geometry, transposed, bias: true, activation, tiling, in_parts: false, then }.into()
 }
 
 fn weight_gradient(dtype: DType, tiling: Option<Tiling>) -> Template {
@@ -356,6 +356,15 @@ fn gemv(dtype: DType, by_columns: bool) -> Template {
 fn products_and_windows(dtypes: &[DType]) -> Vec<Template> {
     let mut all: Vec<Template> = Vec::new();
     let (geometry, tiling) = (GEOMETRY, Tiling::Invocations([4, 4]));
+    let (dtype, batch, bias, activation) = (DType::F32, (Strided, Linear, 2), false, None);
+    let then = Vec::new;
+    all.extend([[2, 2], [8, 8]].map(Tiling::Invocations).map(|tiling| {
+        Matmul { dtype, batch, tiling, in_parts: true, bias, activation, then: then() }.into()
+    }));
+    let (transposed, of_tile, in_parts) = (false, Some(tiling), true);
+    let of_parts =
+        Conv { dtype, geometry, transposed, bias, activation, tiling: of_tile, in_parts, then: then() };
+    all.push(of_parts.into());
     for &dtype in dtypes {
         all.push(matmul(dtype, tiling));
         all.push(gemv(dtype, dtype.is_float()));
@@ -679,6 +688,7 @@ pub fn readable() -> [(&'static str, Template); 6] {
         dtype: DType::F32,
         batch: (Single, Single, 0),
         tiling: Tiling::Invocations([4, 4]),
+        in_parts: false,
         bias: false,
         activation: None,
         then: Vec::new(),
@@ -717,12 +727,14 @@ pub fn readable_in_wgsl_alone() -> [(&'static str, Template); 3] {
         dtype: DType::F16,
         batch,
         tiling: Tiling::Invocations([2, 2]),
+        in_parts: false,
         bias,
         activation,
         then: then.clone(),
     };
     let dtype = DType::F32;
-    let quads = Matmul { dtype, batch, tiling: Tiling::Quads([2, 2]), bias, activation, then: then.clone() };
+    let (tiling, in_parts) = (Tiling::Quads([2, 2]), false);
+    let quads = Matmul { dtype, batch, tiling, in_parts, bias, activation, then: then.clone() };
     let joined = Gemv { dtype, batch, rows: 1, by_columns: true, subgroups: true, bias, activation, then };
     [("matmul_of_f16", half.into()), ("matmul_by_quads", quads.into()), ("gemv_by_subgroups", joined.into())]
 }

@@ -3,15 +3,16 @@
 use super::super::elementwise::{self, lies_from_start};
 use super::super::matmul::matmul;
 use super::super::then::{self, Then};
-use super::super::tiling::{Epilogue, Tile, Tiling};
+use super::super::reduce::fold_leading;
+use super::super::tiling::{Division, Epilogue, Tile, Tiling};
 use super::super::tune::{self, Name, Variant};
-use super::super::{block, launch_open, line_of};
+use super::super::{block, launch_blocks, launch_open, line_of};
 use super::reach::{Phase, Reach};
 use super::{Geometry, LINE, Sizes, from_start, library, rows, spatial_dims, volume, within_image, zero};
 use crate::language::{Buffer, Builder, Kernel, Type, Value};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, held_as};
-use kiln_tensor::backend::Layout;
+use kiln_tensor::backend::{Layout, Primitive};
 use kiln_tensor::{Activation, ConvOptions, ConvTransposeOptions, DType, Scalar, Shape, Windows, spatial};
 use smallvec::{SmallVec, smallvec};
 
@@ -31,6 +32,9 @@ pub struct Conv {
     pub activation: Option<Activation>,
     /// Who computes what of a tile, if it is a tiled product.
     pub tiling: Option<Tiling>,
+    /// Whether workgroups compute parts of the depth of a tile, whose sums are still to be added up. Nothing is done to those; a transposed one
+    /// is not computed so.
+    pub in_parts: bool,
     /// What came after that.
     pub then: Vec<Then>,
 }
@@ -103,7 +107,7 @@ impl<'k> Operands<'k> {
 
 impl Conv {
     /// The kernel. Parameters: the `block` of a tiled product; the number of images, groups, channels a group of input and output;
-    /// the sizes. Images, groups and, innermost, phases are along z.
+    /// the sizes; of what is done in parts how many these are, and the depth of each. Images, groups and, innermost, phases or parts are along z.
     pub fn kernel(&self) -> Kernel {
         let storage = held_as(self.dtype);
         let family = if self.transposed { "conv_transpose" } else { "conv" };
@@ -123,6 +127,7 @@ impl Conv {
             let (images, groups) = (k.parameter(), k.parameter());
             let (in_channels, out_channels) = (k.parameter(), k.parameter());
             let sizes = Sizes::declare(k);
+            let parts = self.in_parts.then(|| [k.parameter(), k.parameter()]);
             let then = then::declare(k, &self.then);
             let results = volume(&sizes.output);
             let taps = if self.transposed { self.geometry.reaching() } else { self.geometry };
@@ -139,17 +144,27 @@ impl Conv {
                     }
                     false => (None, place),
                 };
+                // Where the depth of its part begins, how long that is, and where its results go.
+                let (place, first, run, result) = match parts {
+                    Some([parts, run]) => {
+                        let (place, part) = (place / parts, place % parts);
+                        let first = part * run;
+                        (place, Some(first), run.min(depth - first), part * (images * groups) + place)
+                    }
+                    None => (place, None, depth, place),
+                };
+                let from_first = |at| first.map_or(at, |first| first + at);
                 let size = phase.map_or(sizes.output, |phase| phase.size);
                 let reach = phase.map(|phase| phase.reach);
                 let group = place % groups;
                 let [high, wide] = tiling.tile();
                 let start = [row * high, column * wide];
-                let tile = Tile { tiling, start, size: [out_channels, volume(&size), depth], storage };
+                let tile = Tile { tiling, start, size: [out_channels, volume(&size), run], storage };
                 tile.product(
                     k,
-                    |row, at| operands.weight(group, row, at, reach.as_ref()),
+                    |row, at| operands.weight(group, row, from_first(at), reach.as_ref()),
                     |column| within_image(column, &size),
-                    |at, column| operands.gather(place, at, *column, reach.as_ref()),
+                    |at, column| operands.gather(place, from_first(at), *column, reach.as_ref()),
                     |row, column, sum| {
                         let sum = epilogue.apply(sum, |bias| bias.at(group * out_channels + row));
                         let column = phase.map_or(column, |phase| {
@@ -157,7 +172,7 @@ impl Conv {
                             let [z, y, x] = [0, 1, 2].map(|axis| phase.position(axis, at[axis]));
                             (z * sizes.output[1] + y) * sizes.output[2] + x
                         });
-                        let position = (place * out_channels + row) * results + column;
+                        let position = (result * out_channels + row) * results + column;
                         output.set(position, then::apply(&then, position, sum));
                     },
                 );
@@ -253,6 +268,9 @@ impl Convolution {
             return out;
         }
         let pointwise = self.is_pointwise();
+        if pointwise && !self.transposed && R::limits(&x.device).shared_memory && self.size() == [1; 3] {
+            return self.of_rows(x, weight, bias.as_ref(), activation, &out);
+        }
         if self.transposed && pointwise && bias.is_none() && !x.is_empty() {
             return self.transposed_pointwise(x, weight, out);
         }
@@ -269,11 +287,11 @@ impl Convolution {
         if let Some(found) = library::convolved(self, [&x, &weight, &out], bias.as_ref(), activation) {
             return found;
         }
-        self.by_windows(&x, &weight, bias, activation, &out);
-        out
+        self.by_windows(&x, &weight, bias, activation, &out).unwrap_or(out)
     }
 
-    /// [`Convolution::run`] by a kernel that gathers each window: a tiled product, or one result an invocation.
+    /// [`Convolution::run`] by a kernel that gathers each window: a tiled product, or one result an invocation. It yields the result where that
+    /// is not `out`.
     fn by_windows<R: Runtime>(
         &self,
         x: &GpuTensor<R>,
@@ -281,7 +299,8 @@ impl Convolution {
         bias: Option<GpuTensor<R>>,
         activation: Option<Activation>,
         out: &GpuTensor<R>,
-    ) {
+    ) -> Option<GpuTensor<R>> {
+        let device = &x.device;
         let template = |tiling| Conv {
             dtype: x.dtype,
             geometry: self.geometry(),
@@ -289,6 +308,7 @@ impl Convolution {
             bias: bias.is_some(),
             activation,
             tiling,
+            in_parts: false,
             then: Vec::new(),
         };
         let mut tensors: SmallVec<[_; 4]> = smallvec![x, weight];
@@ -300,20 +320,57 @@ impl Convolution {
         let columns = self.size().iter().product::<usize>();
         // A tile of few rows or columns computes mostly what nobody asked for.
         if self.out_channels < 8 || (self.transposed && columns < 8) || x.is_empty() {
-            launch_open::<R>(&x.device, template(None), &tensors, &words, line_of::<R>(&x.device, out.len()));
-            return;
+            launch_open::<R>(device, template(None), &tensors, &words, line_of::<R>(device, out.len()));
+            return None;
         }
         let depth = self.in_channels * self.taps().kernel_length() as usize;
-        let variant = |tiling: Tiling| {
+        let size = [self.out_channels, columns, depth];
+        let blocks = |tiling: Tiling, deep: usize| {
             let [high, wide] = tiling.tile();
-            let across = columns.div_ceil(wide as usize);
-            let blocks = [across, self.out_channels.div_ceil(high as usize), self.places()];
+            [columns.div_ceil(wide as usize), self.out_channels.div_ceil(high as usize), deep]
+        };
+        let division = Tiling::divide::<R>(device, x.dtype, size, self.places());
+        if division.parts > 1 && !self.transposed {
+            let Division { tiling, parts, run } = division;
+            let sums = GpuTensor::empty(Shape::from([parts, out.len()]), x.dtype, device);
+            words.extend([parts, run].map(|n| n as u32));
+            let of_parts =
+                Conv { bias: false, activation: None, in_parts: true, ..template(Some(tiling)) };
+            let blocks = blocks(tiling, self.places() * parts);
+            launch_blocks::<R>(device, of_parts, &[x, weight, &sums], &words, blocks, false);
+            let sum = fold_leading(sums, x.dtype, &out.shape());
+            return Some(library::finished(sum, bias.as_ref(), activation));
+        }
+        let variant = |tiling: Tiling| {
+            let blocks = blocks(tiling, self.places());
             Variant { name: Name::Tiles(tiling), template: template(Some(tiling)).into(), blocks }
         };
         let class = || self.class(x.dtype, &tune::rounded(columns).to_string());
-        let (usual, others) = Tiling::of::<R>(&x.device, x.dtype, [self.out_channels, columns, depth]);
+        let (_, others) = Tiling::of::<R>(device, x.dtype, size);
         let others = || others.map(variant).collect();
-        tune::launch_fastest::<R>(&x.device, class, variant(usual), others, &tensors, &words);
+        tune::launch_fastest::<R>(device, class, variant(division.tiling), others, &tensors, &words);
+        None
+    }
+
+    /// A convolution of images of one element, which are rows: a product with the turned weights.
+    fn of_rows<R: Runtime>(
+        &self,
+        x: GpuTensor<R>,
+        weight: GpuTensor<R>,
+        bias: Option<&GpuTensor<R>>,
+        activation: Option<Activation>,
+        out: &GpuTensor<R>,
+    ) -> GpuTensor<R> {
+        let rows = |tensor: GpuTensor<R>, count: usize, axes: [usize; 2]| {
+            let tensor = elementwise::contiguous(tensor);
+            let shape = Shape::from([count, self.in_channels]);
+            let layout = Layout { offset: tensor.layout.offset, ..Layout::contiguous(shape) };
+            tensor.with_layout(layout.permute(&axes))
+        };
+        let (x, weight) = (rows(x, self.batch, [0, 1]), rows(weight, self.out_channels, [1, 0]));
+        let y = elementwise::contiguous(matmul(&x, &weight, bias, activation));
+        let layout = Layout { offset: y.layout.offset, ..(*out.layout).clone() };
+        y.with_layout(layout)
     }
 
     /// A transposed convolution with windows of single elements: a product of the turned weights with the channels.

@@ -5,7 +5,7 @@ use super::conv::Convolution;
 use crate::runtime::{self, ConvolutionEpilogue, ConvolutionPass, Runtime};
 use crate::tensor::GpuTensor;
 use kiln_tensor::backend::Layout;
-use kiln_tensor::{Activation, BinaryOp, Expression, Shape, Step, Windows};
+use kiln_tensor::{Activation, Shape, Windows};
 
 /// Has a library compute `activation(conv(x, weight) + bias)`, where the device has one that takes it; all lie row-major from the starts of
 /// their memory. A transposed convolution is the gradient of another's input. What the library does not do behind a convolution is a launch
@@ -29,7 +29,7 @@ pub(super) fn convolved<R: Runtime>(
     {
         return Some(out.clone());
     }
-    asked.by_library(tensors, None).then(|| finished(out, bias, activation))
+    asked.by_library(tensors, None).then(|| finished(out.clone(), bias, activation))
 }
 
 /// Has a library compute `activation(conv(x, weight) + bias + residual)`, all at once; says whether it does. All lie row-major from the starts
@@ -101,23 +101,15 @@ impl Asked<'_> {
 }
 
 /// `activation(x + bias)`, with a number of the bias for each channel.
-fn finished<R: Runtime>(
-    x: &GpuTensor<R>,
+pub(super) fn finished<R: Runtime>(
+    x: GpuTensor<R>,
     bias: Option<&GpuTensor<R>>,
     activation: Option<Activation>,
 ) -> GpuTensor<R> {
-    let (mut steps, mut operands) = (vec![Step::Input(0)], vec![x.clone()]);
-    if let Some(bias) = bias {
+    let bias = bias.map(|bias| {
         let channels = [&[1, bias.len()], vec![1; x.dims().len() - 2].as_slice()].concat();
         let layout = Layout { offset: bias.layout.offset, ..Layout::contiguous(Shape::from(channels)) };
-        operands.push(bias.clone().with_layout(layout));
-        steps.extend([Step::Input(1), Step::Binary(BinaryOp::Add, 0, 1)]);
-    }
-    if let Some(activation) = activation {
-        steps.push(Step::Activation(activation, (steps.len() - 1) as u16));
-    }
-    match steps.len() {
-        1 => x.clone(),
-        _ => elementwise::single(&Expression::new(steps), &operands, &[]),
-    }
+        bias.clone().with_layout(layout)
+    });
+    elementwise::finished(x, bias, activation)
 }
