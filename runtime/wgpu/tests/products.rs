@@ -70,8 +70,15 @@ fn product_by_quads(a: &WgpuTensor, b: &WgpuTensor, each: [u32; 2]) -> WgpuTenso
     let [rows, depth, columns] = [a.dims()[0], a.dims()[1], b.dims()[1]].map(|size| size as u32);
     let out = WgpuTensor::empty([rows as usize, columns as usize].into(), DType::F32, &device);
     let batch = (Access::Single, Access::Single, 0);
-    let template =
-        Matmul { dtype: DType::F32, batch, tiling, in_parts: false, bias: false, activation: None, then: Vec::new() };
+    let template = Matmul {
+        dtype: DType::F32,
+        batch,
+        tiling,
+        in_parts: false,
+        bias: false,
+        activation: None,
+        then: Vec::new(),
+    };
     let (block, starts, strides) = ([0, 0, 0], [0, 0], [depth, 1, columns, 1]);
     let parameters = [block.as_slice(), &[rows, columns, depth], &starts, &strides].concat();
     let memories = [a, b, &out].map(|tensor| tensor.memory().expect("a tensor that lies row-major"));

@@ -72,11 +72,16 @@ impl Tiling {
         let most = if dtype == DType::F32 { MOST_PARTS } else { 1 };
         let divided = |tiling: Tiling| {
             (0..).map(|n| 1 << n).take_while(move |&parts| parts <= most).map(move |parts| {
-                let run = size[2].div_ceil(parts).next_multiple_of(DEPTH as usize);
-                Division { tiling, parts: size[2].div_ceil(run), run }
+                let depth = size[2].max(1);
+                let run = depth.div_ceil(parts).next_multiple_of(DEPTH as usize);
+                Division { tiling, parts: depth.div_ceil(run), run }
             })
         };
-        let costs = [usual].into_iter().chain(others).filter_map(|tiling| Some((tiling, tiling.cost()?)));
+        // Where tensor cores multiply, they do.
+        let by_warps = matches!(usual, Tiling::Warps(..));
+        let tilings = [usual].into_iter().chain(others);
+        let tilings = tilings.filter(|tiling| matches!(tiling, Tiling::Warps(..)) == by_warps);
+        let costs = tilings.filter_map(|tiling| Some((tiling, tiling.cost()?)));
         let all = costs.flat_map(|(tiling, cost)| divided(tiling).map(move |division| (division, cost)));
         let took = |(division, cost): &(Division, Cost)| {
             let [high, wide] = division.tiling.tile().map(|length| length as usize);

@@ -301,7 +301,16 @@ fn indexing(dtypes: &[DType], indices: [DType; 2]) -> Vec<Template> {
 
 fn matmul(dtype: DType, tiling: Tiling) -> Template {
     let activation = dtype.is_float().then_some(Activation::Gelu);
-    Matmul { dtype, batch: (Strided, Linear, 2), tiling, in_parts: false, bias: true, activation, then: after(dtype) }.into()
+    Matmul {
+        dtype,
+        batch: (Strided, Linear, 2),
+        tiling,
+        in_parts: false,
+        bias: true,
+        activation,
+        then: after(dtype),
+    }
+    .into()
 }
 
 const GEOMETRY: Geometry = Geometry { kernel: [1, 3, 3], stride: [1, 2, 1], dilation: [1, 1, 2] };

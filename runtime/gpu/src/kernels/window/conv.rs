@@ -2,8 +2,8 @@
 
 use super::super::elementwise::{self, lies_from_start};
 use super::super::matmul::matmul;
-use super::super::then::{self, Then};
 use super::super::reduce::fold_leading;
+use super::super::then::{self, Then};
 use super::super::tiling::{Division, Epilogue, Tile, Tiling};
 use super::super::tune::{self, Name, Variant};
 use super::super::{block, launch_blocks, launch_open, line_of};
@@ -334,8 +334,7 @@ impl Convolution {
             let Division { tiling, parts, run } = division;
             let sums = GpuTensor::empty(Shape::from([parts, out.len()]), x.dtype, device);
             words.extend([parts, run].map(|n| n as u32));
-            let of_parts =
-                Conv { bias: false, activation: None, in_parts: true, ..template(Some(tiling)) };
+            let of_parts = Conv { bias: false, activation: None, in_parts: true, ..template(Some(tiling)) };
             let blocks = blocks(tiling, self.places() * parts);
             launch_blocks::<R>(device, of_parts, &[x, weight, &sums], &words, blocks, false);
             let sum = fold_leading(sums, x.dtype, &out.shape());
