@@ -67,6 +67,7 @@ fn failed(call: &'static str) -> impl Fn(result::CublasError) -> DriverError {
         call,
         reason: format!("{:?}", error.0),
         is_out_of_memory: error.0 == sys::cublasStatus_t::CUBLAS_STATUS_ALLOC_FAILED,
+        is_fault: false,
     }
 }
 

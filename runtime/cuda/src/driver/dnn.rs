@@ -311,7 +311,7 @@ fn data_type(dtype: DType) -> Option<sys::cudnnDataType_t> {
 }
 
 fn failed(call: &'static str, status: sys::cudnnStatus_t) -> DriverError {
-    DriverError { call, reason: format!("{status:?}"), is_out_of_memory: false }
+    DriverError { call, reason: format!("{status:?}"), is_out_of_memory: false, is_fault: false }
 }
 
 /// Whether the library says that it cannot, and did nothing.
