@@ -97,7 +97,8 @@ fn data_type(dtype: DType) -> Option<sys::cudaDataType> {
 }
 
 /// What the library does behind a product; nothing where it does not do that. Its GELU is the one by tanh, whose exactness it does not state:
-/// that of 16 bits is asked of it, and of sums of factors that were rounded to 11. Its ReLU makes 0 of NaN, and is asked for where a user [allows](crate::set_library_relu) that.
+/// that of 16 bits is asked of it, and of sums of factors that were rounded to 11. Its ReLU may make 0
+/// of NaN (NVIDIA does not state it; version 13 kept it on an H100), and is asked for where a user [allows](crate::set_library_relu) that.
 fn epilogue(product: &Product) -> Option<sys::cublasLtEpilogue_t> {
     use sys::cublasLtEpilogue_t as Epilogue;
     let is_rough =

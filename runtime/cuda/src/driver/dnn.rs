@@ -396,8 +396,8 @@ fn movement(
     set.ok().map(|()| made)
 }
 
-/// What is done to results of so many dims. The library takes ReLU and nothing else but the identity, and ReLU only where NaN may become 0
-/// (`cudnnConvolutionBiasActivationForward` in its reference).
+/// What is done to results of so many dims. The library takes ReLU and nothing else but the identity, and of ReLU it
+/// is told that NaN need not be kept (`cudnnConvolutionBiasActivationForward` in its reference): version 9 kept it on an H100.
 fn describe_epilogue(
     epilogue: &Epilogue,
     data_type: sys::cudnnDataType_t,
