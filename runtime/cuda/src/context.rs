@@ -54,7 +54,7 @@ pub(crate) struct Context {
     pub counters: Counters,
     /// Whether f32 products may be those of TF32.
     pub tf32: AtomicBool,
-    /// Whether libraries may compute ReLU, of which NaN becomes 0.
+    /// Whether libraries may compute ReLU, by which NaN may become 0.
     pub library_relu: AtomicBool,
     state: Mutex<State>,
     /// Told when what was written down by one thread is complete.

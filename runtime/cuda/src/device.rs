@@ -56,6 +56,14 @@ pub enum InitError {
         /// How many there are.
         found: usize,
     },
+    /// A kernel faulted, and the driver does not give the device to this process again.
+    #[error(
+        "a kernel faulted, and NVIDIA's driver does not let this process use the GPU any more ({reason}): start the process again"
+    )]
+    Faulted {
+        /// What the driver said.
+        reason: String,
+    },
     /// The device does not open.
     #[error("the GPU could not be opened: {reason}")]
     NotOpened {
@@ -93,8 +101,9 @@ pub fn set_tf32(device: &CudaDevice, allowed: bool) -> Result<(), InitError> {
 }
 
 /// Lets NVIDIA's libraries compute ReLU together with the large convolutions and products that it follows, which saves a launch and a way of
-/// all numbers to memory and back each time. These make 0 of NaN, which Kiln's kernels and all other backends keep: what went wrong in a layer is not seen
-/// behind it any more. Off until it is asked for.
+/// all numbers to memory and back each time. They may make 0 of NaN, which Kiln's kernels and all other backends keep: what went wrong in a layer may not
+/// be seen behind it any more. NVIDIA does not state whether they do; on an H100, cuDNN 9 and cuBLASLt 13 kept NaN where that was tried. Off until it is
+/// asked for.
 ///
 /// # Errors
 /// When the device does not open.
@@ -119,7 +128,9 @@ impl Devices {
 ///
 /// All that was on the device is gone, healthy or not: models are loaded again, and graphs captured again. What still uses an older tensor is
 /// told so by the next read. The process' other users of the device's primary context (programs of its own that call CUDA) lose theirs too.
-/// Some failures, of the hardware above all, outlive this: then the device does not open until the process starts again.
+///
+/// NVIDIA does not promise that this helps: of a kernel's faults its reference says that the process has to be started again. Where the driver
+/// insists on that, the error is [`InitError::Faulted`], this time and whenever it is tried again.
 ///
 /// # Errors
 /// When the driver does not give the device up, or it does not open.

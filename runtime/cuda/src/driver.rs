@@ -281,6 +281,8 @@ pub struct DriverError {
     pub reason: String,
     /// Whether the device has no more memory; it can be used on.
     pub is_out_of_memory: bool,
+    /// Whether a kernel faulted, which from there on fails all that is asked for.
+    pub is_fault: bool,
 }
 
 /// Opens devices by their numbers.

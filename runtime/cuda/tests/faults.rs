@@ -1,8 +1,10 @@
 //! A kernel that faults, on NVIDIA's driver or what stands in for it (`scripts/cuda_driver.sh`). In a process of its own: what faults takes
 //! the device's context along.
 
+mod stand_in;
+
 use kiln_cuda::driver::{Address, Driver, KernelLaunch, nvidia::Nvidia};
-use kiln_cuda::{Cuda, CudaDevice, reopen};
+use kiln_cuda::{Cuda, CudaDevice, InitError, reopen};
 use kiln_gpu::kernels::access::Access::Linear;
 use kiln_gpu::kernels::elementwise::Elementwise;
 use kiln_gpu::language::cuda;
@@ -40,6 +42,19 @@ fn fault() {
     assert!(error.contains("CUDA_ERROR_ILLEGAL_ADDRESS"), "{error}");
 }
 
+/// Opens the device anew; says whether it is there again. NVIDIA's driver may want the process started again instead, and says so each time.
+fn is_open_again() -> bool {
+    match reopen(&DEVICE) {
+        Ok(()) => true,
+        Err(InitError::Faulted { reason }) if !stand_in::is_there() => {
+            println!("the driver wants the process started again: {reason}");
+            assert!(matches!(reopen(&DEVICE), Err(InitError::Faulted { .. })));
+            false
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
 #[test]
 #[ignore = "asks NVIDIA's libraries, or what stands in for them"]
 fn a_device_whose_kernel_faulted_is_opened_again() {
@@ -53,7 +68,9 @@ fn a_device_whose_kernel_faulted_is_opened_again() {
             let error = read(full()).expect_err("the context failed").to_string();
             assert!(error.contains("CUDA_ERROR_ILLEGAL_ADDRESS"), "{error}");
         }
-        reopen(&DEVICE).expect("a new context");
+        if !is_open_again() {
+            return;
+        }
         assert_eq!(read(full()).expect("a device"), [2.0; 5]);
         let error = read(old.clone()).expect_err("memory that is gone").to_string();
         assert!(error.contains("before the device was opened again"), "{error}");

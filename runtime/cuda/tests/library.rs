@@ -1,5 +1,7 @@
 //! What asks NVIDIA's libraries themselves, or those that stand in for them (`scripts/cuda_driver.sh`). Numbers are small and whole, so that sums
-//! are exact in any order.
+//! are exact in any order, unless what they are summed by says otherwise.
+
+mod stand_in;
 
 use kiln_cuda::{Cuda, CudaDevice, Graph, reopen, set_library_relu, set_tf32, statistics};
 use kiln_ndarray::NdArray;
@@ -7,6 +9,8 @@ use kiln_tensor::backend::{Backend, Primitive};
 use kiln_tensor::{
     Activation, BinaryOp, ConvOptions, DType, Scalar, Shape, Tensor, TensorData, TensorPrimitive,
 };
+use stand_in::told;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -97,6 +101,10 @@ fn gelu_follows_products_of_halves() {
 }
 
 /// In the same call, where factors may be rounded; f32 that is not is activated by a launch of Kiln's.
+///
+/// Whoever allows TF32 gets factors of 11 bits, half of whose last place is 2^-11 of them: of a product of such numbers that is an error of
+/// 2^-10. These factors have fewer bits and their sums are exact, but the library's GELU, whose exactness NVIDIA does not state, may be as far
+/// off as what was asked for promises (on an H100, 7e-5 of a result of -0.04). The stand-in's is exact.
 #[test]
 #[ignore = "asks NVIDIA's libraries, or what stands in for them"]
 fn gelu_follows_products_of_tf32() {
@@ -119,8 +127,9 @@ fn gelu_follows_products_of_tf32() {
         set_tf32(&DEVICE, false).expect("a device");
         let counts = (after.library_calls - before.library_calls, after.launches - before.launches);
         assert_eq!(counts, (1, launches), "tf32: {tf32}");
+        let allowed = if tf32 && !stand_in::is_there() { 2_f32.powi(-10) } else { 1e-5 };
         for (x, y) in floats::<Cuda>(y).iter().zip(&expected) {
-            assert!((x - y).abs() <= 1e-5 * y.abs().max(0.25), "{x} and not {y}, tf32: {tf32}");
+            assert!((x - y).abs() <= allowed * y.abs().max(0.25), "{x} and not {y}, tf32: {tf32}");
         }
     }
 }
@@ -163,7 +172,7 @@ fn relu_follows_products_in_the_same_call_where_that_is_allowed() {
     }
     assert!(nan().is_nan());
     let _allowed = LibraryRelu::allowed();
-    assert_eq!(nan(), 0.0);
+    assert_may_be_lost(nan());
 }
 
 /// Larger than what is copied at a time, several on their way at once, and of host memory that is used again meanwhile.
@@ -228,6 +237,18 @@ impl Case {
         B::cast(B::from_data(TensorData::new(values, shape), device), self.dtype)
     }
 
+    /// How far results may be off, as a part of the sum of the magnitudes of the products that they are sums of: no factor is below 0, so that
+    /// this is the result itself (but for the bias, which is at most 4).
+    ///
+    /// Of numbers like these sums are exact in any order, but not if they are transformed first, as cuDNN's fastest algorithms do with windows
+    /// of 3 × 3 (Lavin & Gray 2015, "Fast Algorithms for Convolutional Neural Networks"), by constants that f32 has not: an H100's
+    /// gradient of the weight is not the CPU's to the last bit. What is left is f32's exactness, some roundings of 2^-24 of the sum. What is not the library's is exact, and so are floats of 16 bits, which are
+    /// not transformed, and what the stand-in computes.
+    fn allowed(&self) -> f32 {
+        let may_transform = self.calls > 0 && self.dtype == DType::F32 && !stand_in::is_there();
+        if may_transform { 1e-5 } else { 0.0 }
+    }
+
     /// The result with bias and activation, and both gradients.
     fn passes<B: Backend>(&self, device: &B::Device) -> Vec<Vec<f32>> {
         let Self { image, weight, options, dtype, .. } = self;
@@ -260,8 +281,16 @@ fn large_convolutions_and_their_gradients_agree_with_the_cpu() {
         let before = statistics(&DEVICE).library_calls;
         let (own, expected) = (case.passes::<Cuda>(&DEVICE), case.passes::<NdArray>(&Default::default()));
         assert_eq!(statistics(&DEVICE).library_calls - before, case.calls, "{:?}", case.options);
+        let (Case { weight, options, dtype, .. }, allowed) = (&case, case.allowed());
         for (pass, (own, expected)) in own.iter().zip(&expected).enumerate() {
-            assert!(own == expected, "pass {pass} of {:?} {:?}", case.weight, case.options);
+            let of_sum = own.iter().zip(expected).map(|(x, y)| (x - y).abs() / y.max(1.0));
+            // What is not a number is not within what is allowed.
+            let worst = of_sum.fold(0.0, |worst: f32, x| if x <= worst { worst } else { x });
+            println!("pass {pass} of {dtype} {weight:?}: off by {worst:e} of the sum");
+            assert!(
+                worst <= allowed,
+                "{worst:e} of the sum in pass {pass} of {dtype} {weight:?} {options:?}"
+            );
         }
     }
 }
@@ -319,6 +348,11 @@ impl Followed {
 
     /// Its results are the CPU's, of one call of the library and so many launches with that.
     fn agrees(self, launches: u64) {
+        self.agrees_in(launches..=launches);
+    }
+
+    /// Likewise, of one of several numbers of launches.
+    fn agrees_in(self, launches: RangeInclusive<u64>) {
         let what = format!(
             "{} {:?}, bias: {}, residual: {}, {:?}",
             self.dtype, self.dims, self.bias, self.residual, self.activation
@@ -330,7 +364,7 @@ impl Followed {
         let y = self.run::<Cuda>(operands);
         let after = statistics(&DEVICE);
         let counts = (after.library_calls - before.library_calls, after.launches - before.launches);
-        assert_eq!(counts, (1, launches), "{what}");
+        assert!(counts.0 == 1 && launches.contains(&counts.1), "{counts:?} and not {launches:?}: {what}");
         assert!(floats::<Cuda>(y) == expected, "{what}");
     }
 }
@@ -345,6 +379,14 @@ impl LibraryRelu {
     }
 }
 
+/// What the library's ReLU makes of NaN: 0 is allowed, and what the stand-in does. NVIDIA does not state what its libraries do; on an H100,
+/// cuDNN 9 and cuBLASLt 13 kept it here.
+#[track_caller]
+fn assert_may_be_lost(relu_of_nan: f32) {
+    let is_kept = relu_of_nan.is_nan() && !stand_in::is_there();
+    assert!(relu_of_nan == 0.0 || is_kept, "{relu_of_nan}");
+}
+
 impl Drop for LibraryRelu {
     fn drop(&mut self) {
         let _ = set_library_relu(&DEVICE, false);
@@ -357,7 +399,7 @@ fn what_follows_convolutions_is_done_in_the_same_call() {
     let _alone = alone();
     for followed in [Followed::FLAT, Followed::ADDED, Followed { dtype: DType::F16, ..Followed::ADDED }] {
         followed.agrees(1);
-        // NaN would not be kept.
+        // NaN might not be kept.
         followed.with_relu().agrees(2);
     }
     let _allowed = LibraryRelu::allowed();
@@ -379,20 +421,21 @@ fn what_the_library_does_not_do_is_a_launch_of_its_own() {
 }
 
 /// What stands in for the library has another algorithm for images of three dims, and refuses bf16: the first is found by asking what it advises,
-/// the second by calling it.
+/// the second by calling it. NVIDIA's may do both in the same call: an H100's does the first.
 #[test]
 #[ignore = "asks what stands in for NVIDIA's libraries"]
 fn what_the_library_refuses_to_do_is_a_launch_of_its_own() {
     let _alone = alone();
     let _allowed = LibraryRelu::allowed();
-    Followed::DEEP.agrees(2);
+    let least = |launches| if stand_in::is_there() { launches } else { 1 };
+    Followed::DEEP.agrees_in(least(2)..=2);
     let refused = Followed { dtype: DType::BF16, ..Followed::FLAT };
     let added = Followed { residual: true, ..refused }.with_relu();
     // What is added to floats of 16 bits is added behind the bias.
     for (followed, launches) in [(refused, 2), (refused.with_relu(), 2), (added, 3)] {
         // Also where that is known.
         for _ in 0..2 {
-            followed.agrees(launches);
+            followed.agrees_in(least(launches)..=launches);
         }
     }
 }
@@ -410,7 +453,7 @@ fn nan_is_kept_unless_the_library_may_compute_relu() {
     };
     assert!(first().is_nan());
     let _allowed = LibraryRelu::allowed();
-    assert_eq!(first(), 0.0);
+    assert_may_be_lost(first());
 }
 
 #[test]
@@ -443,16 +486,6 @@ fn graphs_hold_convolutions_of_the_library() {
     // Once to see what is needed, once written down.
     assert_eq!(statistics(&DEVICE).library_calls - before, 2);
     graph.replay(input(7)).expect("a replay").into_data().assert_eq(&direct.into_data(), true);
-}
-
-/// A number that the library in place of NVIDIA's tells of itself; nothing where it is NVIDIA's.
-fn told(library: &str, name: &[u8]) -> Option<u64> {
-    // SAFETY: the library is loaded already, and the function takes nothing.
-    unsafe {
-        let library = libloading::Library::new(library).ok()?;
-        let function = library.get::<unsafe extern "C" fn() -> u64>(name).ok()?;
-        Some(function())
-    }
 }
 
 #[test]
@@ -503,6 +536,10 @@ fn advice() -> Vec<PathBuf> {
 #[ignore = "asks what stands in for NVIDIA's libraries"]
 fn what_the_library_advised_is_kept_for_the_next_start() {
     let _alone = alone();
+    if !stand_in::is_there() {
+        // NVIDIA's does not tell how often it was asked.
+        return assert!(std::env::var_os("KILN_CUDA_TESTS").is_some_and(|value| value == "device"));
+    }
     let searches =
         || told("libcublasLt.so", b"kiln_cuda_searches\0").expect("what stands in for the library");
     let product = || {

@@ -79,6 +79,10 @@ templates! {
     Gather(index::Gather),
     /// Writes at positions that a tensor names.
     Scatter(index::Scatter),
+    /// Writes that replace what other writes leave.
+    Assign(index::Assign),
+    /// Which of those come last.
+    LastPlaces(index::LastPlaces),
     /// Sums of what arrives at the rows of a table.
     EmbeddingGradient(embedding::EmbeddingGradient),
     /// One round of a sort.

@@ -19,7 +19,7 @@ mod number;
 mod print;
 pub mod wgsl;
 
-pub use builder::{Array, Buffer, Builder, Fours, Value, Variable};
+pub use builder::{Array, Buffer, Builder, Fours, Maxima, Value, Variable};
 pub use matrix::{Factors, MatrixStep, WarpOp};
 pub use number::Number;
 
@@ -342,6 +342,15 @@ pub enum Statement {
         /// What.
         value: Id,
     },
+    /// Makes an element of a [buffer of maxima](Binding::maxima) at least as large as a number, whichever invocation comes first.
+    Raise {
+        /// Which buffer.
+        buffer: u32,
+        /// Which element.
+        index: Id,
+        /// The number.
+        value: Id,
+    },
     /// Reads four elements of a buffer of fours, which [`Op::OfFour`] tells apart.
     LoadFour {
         /// Names the four.
@@ -399,6 +408,8 @@ pub struct Binding {
     pub writable: bool,
     /// Whether it is read and written four elements at a time, of which the first is at a multiple of four.
     pub fours: bool,
+    /// Whether its elements, of [`Storage::U32`], are [raised](Statement::Raise) by several invocations, and neither read nor written otherwise.
+    pub maxima: bool,
 }
 
 /// A kernel.

@@ -199,7 +199,7 @@ op_enum! {
 op_enum! {
     /// How a scattered value meets the one already there.
     ScatterOp {
-        /// The new value replaces the old; which one among duplicates is not specified.
+        /// The new value replaces the old, the last one among duplicates all others.
         Assign = "assign",
         /// Sum.
         Add = "add",

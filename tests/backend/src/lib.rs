@@ -61,10 +61,10 @@ macro_rules! suite {
     (@level primitives) => {
         $crate::suite! { @families primitives:
             layout: views views_of_views copies joins assigns pads_nothing;
-            elementwise: float_arithmetic integer_arithmetic narrow_integers_wrap nan_rules broadcasting
+            elementwise: float_arithmetic whole_powers integer_arithmetic narrow_integers_wrap nan_rules broadcasting
                 in_place_is_not_seen comparisons masks unary_values classes shifts halves;
             casts: every_pair special_values;
-            indexing: select_rows gather_elements scatter_reductions select_assign_duplicates nonzero_positions sorting top;
+            indexing: select_rows gather_elements scatter_reductions select_assign_duplicates last_of_duplicates nonzero_positions sorting top;
             folding: reductions reduction_axes empty_reductions argument_of_extremes cumulative_folds cumulative_folds_of_long_lanes
                 cumulative_folds_of_long_float_lanes;
             products: matrices batches integers;

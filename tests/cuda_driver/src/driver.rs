@@ -90,6 +90,10 @@ struct State {
     broken: HashMap<u64, CUresult>,
     /// How often the primary contexts of the devices were reset.
     resets: [u64; DEVICES as usize],
+    /// How many hold them.
+    holders: [u64; DEVICES as usize],
+    /// What went wrong in one that was reset since, and that somebody still holds: nobody gets another until then.
+    faulted: [Option<CUresult>; DEVICES as usize],
 }
 
 thread_local! {
@@ -145,13 +149,31 @@ impl State {
     fn reset(&mut self, device: sys::CUdevice) {
         let context = self.primary(device);
         self.streams.retain(|_, stream| stream.context != context);
-        self.broken.remove(&context);
+        if let Some(error) = self.broken.remove(&context) {
+            self.faulted[device as usize] = Some(error);
+        }
         let gone: Vec<u64> =
             self.memory.iter().filter(|(_, (_, of))| *of == context).map(|(&start, _)| start).collect();
         for address in gone {
             let _ = self.perform(&Work::Free(address));
         }
         self.resets[device as usize] += 1;
+    }
+
+    fn retain(&mut self, device: sys::CUdevice) -> Result<sys::CUcontext, CUresult> {
+        self.faulted[device as usize].map_or(Ok(()), Err)?;
+        self.holders[device as usize] += 1;
+        Ok(self.primary(device) as sys::CUcontext)
+    }
+
+    fn release(&mut self, device: sys::CUdevice) -> Result<(), CUresult> {
+        let holders = &mut self.holders[device as usize];
+        *holders = holders.checked_sub(1).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
+        if *holders == 0 {
+            self.faulted[device as usize] = None;
+            self.reset(device);
+        }
+        Ok(())
     }
 
     /// A stream of the current context.
@@ -356,12 +378,12 @@ unsafe extern "C" fn cuDevicePrimaryCtxRetain(
     device: sys::CUdevice,
 ) -> CUresult {
     // SAFETY: as the reference says.
-    unsafe { given(context, known(device).map(|()| state().primary(device) as sys::CUcontext)) }
+    unsafe { given(context, known(device).and_then(|()| state().retain(device))) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuDevicePrimaryCtxRelease_v2(device: sys::CUdevice) -> CUresult {
-    code(known(device))
+    code(known(device).and_then(|()| state().release(device)))
 }
 
 #[unsafe(no_mangle)]

@@ -1,5 +1,6 @@
 //! Kernels as what the host's C++ compiler makes of them: blocks run one after another, their threads as coroutines that take turns at barriers.
 //!
+//! The last block runs first, and of it the last thread: nothing is right because what comes later in a tensor was written later.
 //! Shared arrays start with NaNs, for each block anew; the order in which threads run changes from barrier to barrier: what reads what nobody
 //! wrote, or does not wait for those who write, yields wrong numbers.
 
@@ -155,7 +156,7 @@ extern "C" fn wait(yielder: *mut c_void) {
     yielder.suspend(());
 }
 
-/// Runs all blocks, one after another.
+/// Runs all blocks, one after another, the last first.
 ///
 /// # Errors
 /// When threads wait where others do not come.
@@ -168,7 +169,7 @@ pub fn run(
 ) -> Result<(), String> {
     let _turn = function.turn.lock().unwrap_or_else(PoisonError::into_inner);
     let [columns, rows, layers] = blocks;
-    for block in 0..u64::from(columns) * u64::from(rows) * u64::from(layers) {
+    for block in (0..u64::from(columns) * u64::from(rows) * u64::from(layers)).rev() {
         let place = [block % u64::from(columns), block / u64::from(columns)];
         let place =
             [place[0] as u32, (place[1] % u64::from(rows)) as u32, (place[1] / u64::from(rows)) as u32];
@@ -189,7 +190,7 @@ fn run_block(
 ) -> Result<(), String> {
     let place = |thread: u32| [thread % width, thread / width, 0];
     if !function.waits {
-        for thread in 0..width * height {
+        for thread in (0..width * height).rev() {
             let place = place(thread);
             (function.thread)(&raw const place, std::ptr::null_mut());
             (function.run)(buffers.as_ptr(), words.as_ptr());
@@ -212,7 +213,7 @@ fn run_block(
         threads.push((thread, coroutine, std::ptr::null_mut()));
     }
     let mut waiting = Vec::new();
-    let mut backwards = false;
+    let mut backwards = true;
     while !threads.is_empty() {
         let all = threads.len();
         if backwards {

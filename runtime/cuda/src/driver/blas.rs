@@ -71,6 +71,7 @@ fn failed(call: &'static str) -> impl Fn(result::CublasError) -> DriverError {
         call,
         reason: format!("{:?}", error.0),
         is_out_of_memory: error.0 == sys::cublasStatus_t::CUBLAS_STATUS_ALLOC_FAILED,
+        is_fault: false,
     }
 }
 
@@ -105,7 +106,8 @@ fn is_rough(product: &Product) -> bool {
 }
 
 /// What the library does behind a product; nothing where it does not do that. Its GELU is the one by tanh, whose exactness it does not state:
-/// that of 16 bits is asked of it, and of sums of factors that were rounded to 11. Its ReLU makes 0 of NaN, and is asked for where a user [allows](crate::set_library_relu) that.
+/// that of 16 bits is asked of it, and of sums of factors that were rounded to 11. Its ReLU may make 0
+/// of NaN (NVIDIA does not state it; version 13 kept it on an H100), and is asked for where a user [allows](crate::set_library_relu) that.
 fn epilogue(product: &Product) -> Option<sys::cublasLtEpilogue_t> {
     use sys::cublasLtEpilogue_t as Epilogue;
     let is_rough = is_rough(product);

@@ -319,7 +319,7 @@ fn data_type(dtype: DType) -> Option<sys::cudnnDataType_t> {
 }
 
 fn failed(call: &'static str, status: sys::cudnnStatus_t) -> DriverError {
-    DriverError { call, reason: format!("{status:?}"), is_out_of_memory: false }
+    DriverError { call, reason: format!("{status:?}"), is_out_of_memory: false, is_fault: false }
 }
 
 /// Whether the library says that it cannot, and did nothing.
@@ -404,8 +404,8 @@ fn movement(
     set.ok().map(|()| made)
 }
 
-/// What is done to results of so many dims. The library takes ReLU and nothing else but the identity, and ReLU only where NaN may become 0
-/// (`cudnnConvolutionBiasActivationForward` in its reference).
+/// What is done to results of so many dims. The library takes ReLU and nothing else but the identity, and of ReLU it
+/// is told that NaN need not be kept (`cudnnConvolutionBiasActivationForward` in its reference): version 9 kept it on an H100.
 fn describe_epilogue(
     epilogue: &Epilogue,
     data_type: sys::cudnnDataType_t,

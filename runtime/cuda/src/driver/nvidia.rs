@@ -46,6 +46,7 @@ impl Primary {
                 call: "cuCtxSetCurrent",
                 reason: String::from("the device's context was given up, as it was opened again"),
                 is_out_of_memory: false,
+                is_fault: false,
             });
         }
         // SAFETY: the context was not given up.
@@ -59,13 +60,53 @@ impl Primary {
             return Ok(());
         }
         // SAFETY: the device is valid; nothing of its context is used from here on.
-        unsafe {
-            sys::cuDevicePrimaryCtxReset_v2(self.device)
-                .result()
-                .map_err(failed("cuDevicePrimaryCtxReset"))?;
-            primary_ctx::release(self.device).map_err(failed("cuDevicePrimaryCtxRelease"))
-        }
+        let (reset, released) = unsafe { (reset(self.device), primary_ctx::release(self.device)) };
+        // A fault is told by whatever is asked for next.
+        let unless_fault = |done: Result<(), DriverError>| {
+            done.or_else(|error| match error.is_fault {
+                true => Ok(()),
+                false => Err(error),
+            })
+        };
+        unless_fault(reset).and(unless_fault(released.map_err(failed("cuDevicePrimaryCtxRelease"))))
     }
+}
+
+/// Destroys what a device's context has.
+///
+/// # Safety
+/// The device is valid, and nothing of its context is used any more.
+unsafe fn reset(device: sys::CUdevice) -> Result<(), DriverError> {
+    // SAFETY: the caller says so.
+    unsafe { sys::cuDevicePrimaryCtxReset_v2(device) }.result().map_err(failed("cuDevicePrimaryCtxReset"))
+}
+
+/// More holders of a context than a process has.
+const MOST_HOLDERS: usize = 1 << 12;
+
+/// A device's context, which is held from here on.
+///
+/// One in which a kernel faulted is not made anew while others of the process hold it, whom it is of no use any more: it is taken from them.
+fn retain(device: sys::CUdevice) -> Result<sys::CUcontext, DriverError> {
+    // SAFETY: the device is valid; handles are used only until the context is given up.
+    let retain = || unsafe { primary_ctx::retain(device) }.map_err(failed("cuDevicePrimaryCtxRetain"));
+    retain().or_else(|error| {
+        if !error.is_fault {
+            return Err(error);
+        }
+        // That nobody holds it any more is an error.
+        // SAFETY: the device is valid, and nothing of a context that failed can be used.
+        let _ = (0..MOST_HOLDERS).find(|_| unsafe { primary_ctx::release(device) }.is_err());
+        // SAFETY: as above.
+        let _ = unsafe { reset(device) };
+        retain()
+    })
+}
+
+/// Whether an error is that of a kernel: of those the driver's reference says that they leave "the process in an inconsistent state", and
+/// the process has to be started again ("CUresult").
+fn is_fault(error: sys::CUresult) -> bool {
+    matches!(error as u32, 700 | 702 | 710 | 714..=719 | 721)
 }
 
 /// A device of NVIDIA's.
@@ -113,6 +154,7 @@ pub(super) fn failed(call: &'static str) -> impl Fn(result::DriverError) -> Driv
             call,
             reason: format!("{explained} ({name})"),
             is_out_of_memory: error.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY,
+            is_fault: is_fault(error.0),
         }
     }
 }
@@ -145,9 +187,17 @@ pub fn count() -> Result<usize, InitError> {
     if !has_driver() {
         return Err(InitError::NoDriver);
     }
-    let refused = |error| InitError::NotOpened { reason: failed("cuInit")(error).to_string() };
-    result::init().map_err(refused)?;
-    Ok(usize::try_from(device::get_count().map_err(refused)?).unwrap_or(0))
+    result::init().map_err(failed("cuInit")).map_err(refused)?;
+    let count = device::get_count().map_err(failed("cuDeviceGetCount")).map_err(refused)?;
+    Ok(usize::try_from(count).unwrap_or(0))
+}
+
+/// Why a device does not open.
+fn refused(error: DriverError) -> InitError {
+    match error.is_fault {
+        true => InitError::Faulted { reason: error.to_string() },
+        false => InitError::NotOpened { reason: error.to_string() },
+    }
 }
 
 impl Nvidia {
@@ -163,7 +213,7 @@ impl Nvidia {
         let Some(ordinal) = i32::try_from(index).ok().filter(|_| index < found) else {
             return Err(InitError::NotFound { index, found });
         };
-        Self::open_ordinal(ordinal).map_err(|error| InitError::NotOpened { reason: error.to_string() })
+        Self::open_ordinal(ordinal).map_err(refused)
     }
 
     fn open_ordinal(ordinal: i32) -> Result<Self, DriverError> {
@@ -177,10 +227,23 @@ impl Nvidia {
             attribute(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
             attribute(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
         );
-        let multiprocessors = attribute(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
-        // SAFETY: the device is valid; handles are used only until the context is given up.
-        let context =
-            unsafe { primary_ctx::retain(cu_device) }.map_err(failed("cuDevicePrimaryCtxRetain"))?;
+        let context = retain(cu_device)?;
+        Self::open_in(context, cu_device, name, capability).inspect_err(|_| {
+            // SAFETY: nothing of the context is used where it does not open.
+            let _ = unsafe { primary_ctx::release(cu_device) };
+        })
+    }
+
+    fn open_in(
+        context: sys::CUcontext,
+        cu_device: sys::CUdevice,
+        name: String,
+        capability: (i32, i32),
+    ) -> Result<Self, DriverError> {
+        let count = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
+        // SAFETY: the device was just had from the driver.
+        let multiprocessors = unsafe { device::get_attribute(cu_device, count) }
+            .map_err(failed("cuDeviceGetAttribute"))?;
         // SAFETY: the context was just had.
         unsafe { result::ctx::set_current(context) }.map_err(failed("cuCtxSetCurrent"))?;
         let new_stream = || stream::create(stream::StreamKind::NonBlocking).map_err(failed("cuStreamCreate"));
@@ -284,7 +347,12 @@ pub const OPTIONS: [&str; 3] = [
 /// # Errors
 /// When the compiler refuses it, with what it says.
 pub fn compile(source: &str, architecture: &str, further: &[&str]) -> Result<(Vec<u8>, String), DriverError> {
-    let error = |reason: String| DriverError { call: "nvrtcCompileProgram", reason, is_out_of_memory: false };
+    let error = |reason: String| DriverError {
+        call: "nvrtcCompileProgram",
+        reason,
+        is_out_of_memory: false,
+        is_fault: false,
+    };
     let source = CString::new(source).map_err(|_| error(String::from("the source holds a zero")))?;
     let program = nvrtc::result::create_program(&source, Some(c"kiln.cu"))
         .map_err(|code| error(format!("{:?}", code.0)))?;
@@ -360,6 +428,7 @@ impl Driver for Nvidia {
     fn load(&self, image: &[u8], entry_point: &str) -> Result<Function, DriverError> {
         let _entered = self.enter()?;
         let name = CString::new(entry_point).map_err(|_| DriverError {
+            is_fault: false,
             call: "cuModuleGetFunction",
             reason: String::from("the name holds a zero"),
             is_out_of_memory: false,

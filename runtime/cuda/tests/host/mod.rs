@@ -117,7 +117,7 @@ pub fn mend(device: &CudaDevice) {
 }
 
 fn error(call: &'static str, reason: impl Into<String>) -> DriverError {
-    DriverError { call, reason: reason.into(), is_out_of_memory: false }
+    DriverError { call, reason: reason.into(), is_out_of_memory: false, is_fault: false }
 }
 
 /// Where compiled kernels are kept between runs.

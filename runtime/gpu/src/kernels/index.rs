@@ -3,11 +3,11 @@
 use super::access::{self, Access, Operand, Walk};
 use super::then::{self, Then};
 use super::{LINE, elementwise, launch, line_of, run};
-use crate::language::{Builder, Kernel, Type, Value};
+use crate::language::{Builder, Kernel, Storage, Type, Value};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, held_as};
 use kiln_tensor::backend::{Layout, Primitive};
-use kiln_tensor::{BinaryOp, CompareOp, DType, Expression, ScatterOp, Shape, Step};
+use kiln_tensor::{BinaryOp, CompareOp, DType, Expression, Scalar, ScatterOp, Shape, Step};
 
 /// `result[…, i, …] = table[…, index[…, i, …], …]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -142,7 +142,7 @@ pub(crate) fn select<R: Runtime>(tensor: &GpuTensor<R>, dim: usize, indices: Gpu
 }
 
 /// Combines values into rows that an index names. An invocation takes a whole lane, in order, so that duplicates meet one after
-/// another; where they replace one another, an invocation takes each element.
+/// another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Scatter {
     /// How a value meets the one that is there.
@@ -198,6 +198,205 @@ impl Scatter {
     }
 }
 
+/// How an element finds out whether it is the last of its lane that names its row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Last {
+    /// It looks at all that come after it.
+    Search,
+    /// A table of the rows has the last of each, read like so.
+    Table(Access),
+}
+
+/// Writes values to the rows that an index names, an invocation each: the last in order that names a row, and no other, whichever runs
+/// first.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Assign {
+    /// The elements' dtype.
+    pub dtype: DType,
+    /// The positions' dtype.
+    pub index: DType,
+    /// How index, values, the other dims of the target and places along the lane are walked, and over how many dims strides are told.
+    pub access: (Access, Access, Access, Access, usize),
+    /// How the last is found.
+    pub last: Last,
+}
+
+impl Assign {
+    /// The kernel. Buffers: index, values, the table if there is one, target. Parameters: the number of values, the dims, operands index,
+    /// values, target and place; the target's stride along the dim; without a table the length of a lane and the index's stride along it,
+    /// else the table as an operand and its stride along the dim.
+    pub fn kernel(&self) -> Kernel {
+        Builder::kernel("assign", [LINE, 1], |k| {
+            let (index, values) = (k.input(held_as(self.index)), k.input(held_as(self.dtype)));
+            let table = match self.last {
+                Last::Search => None,
+                Last::Table(access) => Some((k.input(Storage::U32), access)),
+            };
+            let target = k.output(held_as(self.dtype));
+            let count = k.parameter();
+            let rank = self.access.4;
+            let dims = k.parameters(rank);
+            let [named, value, to, place] = [self.access.0, self.access.1, self.access.2, self.access.3]
+                .map(|access| Operand::declare(k, access, rank));
+            let stride = k.parameter();
+            let table = table.map(|(table, access)| (table, Operand::declare(k, access, rank)));
+            let further = k.parameters(if table.is_some() { 1 } else { 2 });
+            let position = k.position(LINE);
+            k.when(position.below(count), || {
+                let coordinates = access::coordinates(position, &dims);
+                let [named, value, to, place] =
+                    [&named, &value, &to, &place].map(|operand| operand.at(position, &coordinates));
+                let row = index.at(named).to(Type::U32);
+                let is_last = match &table {
+                    Some((table, start)) => {
+                        let at = start.at(position, &coordinates) + row * further[0];
+                        table.at(at).equals(place + 1_u32)
+                    }
+                    None => {
+                        let (length, index_stride) = (further[0], further[1]);
+                        let replaced = k.variable(k.value(false));
+                        k.range(place + 1_u32, length, 1_u32, |later| {
+                            let other = index.at(named + (later - place) * index_stride);
+                            replaced.set(replaced.get() | other.to(Type::U32).equals(row));
+                        });
+                        !replaced.get()
+                    }
+                };
+                k.when(is_last, || target.set(to + row * stride, values.at(value)));
+            });
+        })
+    }
+}
+
+/// Makes the table that [`Last::Table`] reads: the last place, counted from 1, in each lane of an index that names a row; 0 where none does.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LastPlaces {
+    /// The positions' dtype.
+    pub index: DType,
+    /// How index, the other dims of the table and places along the lane are walked, and over how many dims strides are told.
+    pub access: (Access, Access, Access, usize),
+}
+
+impl LastPlaces {
+    /// The kernel. Buffers: index, table. Parameters: the number of positions, the dims, operands index, table and place; the table's
+    /// stride along the dim.
+    pub fn kernel(&self) -> Kernel {
+        Builder::kernel("last_places", [LINE, 1], |k| {
+            let (index, table) = (k.input(held_as(self.index)), k.maxima());
+            let count = k.parameter();
+            let rank = self.access.3;
+            let dims = k.parameters(rank);
+            let [named, to, place] =
+                [self.access.0, self.access.1, self.access.2].map(|access| Operand::declare(k, access, rank));
+            let stride = k.parameter();
+            let position = k.position(LINE);
+            k.when(position.below(count), || {
+                let coordinates = access::coordinates(position, &dims);
+                let [named, to, place] =
+                    [&named, &to, &place].map(|operand| operand.at(position, &coordinates));
+                let row = index.at(named).to(Type::U32);
+                table.raise(to + row * stride, place + 1_u32);
+            });
+        })
+    }
+}
+
+/// The longest lanes in which elements look at those that come after them: longer ones have a table made, which is two launches.
+const MOST_SEARCHED: usize = 64;
+
+/// Writes `values` to the rows of `dim` that `indices` name; the last in order stays.
+fn assign<R: Runtime>(tensor: &GpuTensor<R>, dim: usize, indices: &GpuTensor<R>, values: &GpuTensor<R>) {
+    let device = &tensor.device;
+    let dims = indices.dims();
+    let rank = dims.len();
+    let mut along = vec![0; rank];
+    along[dim] = 1;
+    // What is read for many elements has one place.
+    let mut once = dims.to_vec();
+    for (size, &stride) in once.iter_mut().zip(&indices.layout.strides) {
+        *size = if stride == 0 { 1 } else { *size };
+    }
+    let mut shape = Shape::from(once.as_slice());
+    shape.dims[dim] = tensor.dims()[dim];
+    once[dim] = dims[dim];
+    let bytes = shape.num_elements() * Storage::U32.bytes();
+    let table = (dims[dim] > MOST_SEARCHED && bytes <= R::limits(device).binding_bytes)
+        .then(|| last_places(indices, dim, &once, &along, shape));
+
+    let strides = without(&tensor.layout.strides, dim);
+    let mut operands = vec![
+        (indices.layout.offset, &*indices.layout.strides),
+        (values.layout.offset, &*values.layout.strides),
+        (tensor.layout.offset, &*strides),
+        (0, &*along),
+    ];
+    let table_strides = table.as_ref().map(|table| strides_of_table(table, dim));
+    operands.extend(table_strides.as_ref().map(|strides| (0, &**strides)));
+    let walked: Vec<&[isize]> = operands.iter().map(|&(_, strides)| strides).collect();
+    let walk = Walk::new(dims, &walked);
+    let access: Vec<Access> = (0..operands.len()).map(|n| walk.access(n)).collect();
+    let strided = access.contains(&Access::Strided);
+    let count = indices.len();
+    let mut words = vec![count as u32];
+    words.extend(walk.dim_words().filter(|_| strided));
+    for (n, &(offset, _)) in operands.iter().enumerate() {
+        if n == 4 {
+            words.push(access::word(tensor.layout.strides[dim]));
+        }
+        words.push(offset as u32);
+        words.extend(walk.stride_words(n));
+    }
+    match &table {
+        Some(table) => words.push(access::word(table.layout.strides[dim])),
+        None => {
+            words.push(access::word(tensor.layout.strides[dim]));
+            words.extend([dims[dim] as u32, access::word(indices.layout.strides[dim])]);
+        }
+    }
+    let template = Assign {
+        dtype: tensor.dtype,
+        index: indices.dtype,
+        access: (access[0], access[1], access[2], access[3], if strided { walk.dims.len() } else { 0 }),
+        last: access.get(4).map_or(Last::Search, |&access| Last::Table(access)),
+    };
+    let tensors: Vec<&GpuTensor<R>> = [indices, values].into_iter().chain(&table).chain([tensor]).collect();
+    launch::<R>(device, template, &tensors, &words, line_of::<R>(device, count));
+}
+
+/// The strides of a table of rows over the dims that what is written has, but along the rows: 0 where it has one place for all.
+fn strides_of_table<R: Runtime>(table: &GpuTensor<R>, dim: usize) -> Vec<isize> {
+    let strides = without(&table.layout.strides, dim);
+    strides.iter().zip(table.dims()).map(|(&stride, &size)| if size == 1 { 0 } else { stride }).collect()
+}
+
+/// The table of [`LastPlaces`], of a shape, from the places of an index that has the `dims`.
+fn last_places<R: Runtime>(
+    indices: &GpuTensor<R>,
+    dim: usize,
+    dims: &[usize],
+    along: &[isize],
+    shape: Shape,
+) -> GpuTensor<R> {
+    let device = &indices.device;
+    let table = elementwise::full(shape, Scalar::Int(0), DType::U32, device);
+    let strides = strides_of_table(&table, dim);
+    let walk = Walk::new(dims, &[&indices.layout.strides, &strides, along]);
+    let access = [walk.access(0), walk.access(1), walk.access(2)];
+    let strided = access.contains(&Access::Strided);
+    let count: usize = dims.iter().product();
+    let mut words = vec![count as u32];
+    words.extend(walk.dim_words().filter(|_| strided));
+    for (n, offset) in [indices.layout.offset, 0, 0].into_iter().enumerate() {
+        words.push(offset as u32);
+        words.extend(walk.stride_words(n));
+    }
+    words.push(access::word(table.layout.strides[dim]));
+    let rank = if strided { walk.dims.len() } else { 0 };
+    let template = LastPlaces { index: indices.dtype, access: (access[0], access[1], access[2], rank) };
+    launch::<R>(device, template, &[indices, &table], &words, line_of::<R>(device, count));
+    table
+}
+
 /// Combines `values` into the rows of `dim` that `indices`, of the same rank, name.
 pub(crate) fn scatter<R: Runtime>(
     mut tensor: GpuTensor<R>,
@@ -212,10 +411,13 @@ pub(crate) fn scatter<R: Runtime>(
     if indices.is_empty() {
         return tensor;
     }
-    // What replaces may do so in any order: each element is a lane of its own.
-    let parallel = op == ScatterOp::Assign;
+    // What replaces need not meet what it replaces; where a lane is one element, nothing is replaced twice.
+    if op == ScatterOp::Assign && indices.dims()[dim] > 1 {
+        assign(&tensor, dim, indices, values);
+        return tensor;
+    }
     let mut dims = indices.dims().to_vec();
-    let length = if parallel { 1 } else { core::mem::replace(&mut dims[dim], 1) };
+    let length = core::mem::replace(&mut dims[dim], 1);
     let strides = without(&tensor.layout.strides, dim);
     let views = [&indices.layout, &values.layout, &tensor.layout];
     let walk = Walk::new(&dims, &[&indices.layout.strides, &values.layout.strides, &strides]);

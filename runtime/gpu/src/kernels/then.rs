@@ -85,6 +85,8 @@ impl Template {
             | Template::Scan(_)
             | Template::Compact(_)
             | Template::Scatter(_)
+            | Template::Assign(_)
+            | Template::LastPlaces(_)
             | Template::EmbeddingGradient(_)
             | Template::SortStep(_)
             | Template::Attention(_)

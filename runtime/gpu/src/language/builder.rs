@@ -40,6 +40,13 @@ pub struct Fours<'k> {
     index: u32,
 }
 
+/// A buffer of a kernel that is being built, in which invocations leave the largest of what they have.
+#[derive(Clone, Copy, Debug)]
+pub struct Maxima<'k> {
+    kernel: &'k Builder,
+    index: u32,
+}
+
 /// A shared array of a kernel that is being built.
 #[derive(Clone, Copy, Debug)]
 pub struct Array<'k> {
@@ -108,24 +115,33 @@ impl Builder {
 
     /// The next buffer, which the kernel reads.
     pub fn input(&self, storage: Storage) -> Buffer<'_> {
-        self.binding(Binding { storage, writable: false, fours: false })
+        self.binding(Binding { storage, writable: false, fours: false, maxima: false })
     }
 
     /// The next buffer, which the kernel writes to.
     pub fn output(&self, storage: Storage) -> Buffer<'_> {
-        self.binding(Binding { storage, writable: true, fours: false })
+        self.binding(Binding { storage, writable: true, fours: false, maxima: false })
     }
 
     /// The next buffer, of which the kernel reads four elements at a time.
     pub fn input_of_fours(&self, storage: Storage) -> Fours<'_> {
-        let Buffer { kernel, index } = self.binding(Binding { storage, writable: false, fours: true });
+        let binding = Binding { storage, writable: false, fours: true, maxima: false };
+        let Buffer { kernel, index } = self.binding(binding);
         Fours { kernel, index }
     }
 
     /// The next buffer, of which the kernel writes four elements at a time.
     pub fn output_of_fours(&self, storage: Storage) -> Fours<'_> {
-        let Buffer { kernel, index } = self.binding(Binding { storage, writable: true, fours: true });
+        let binding = Binding { storage, writable: true, fours: true, maxima: false };
+        let Buffer { kernel, index } = self.binding(binding);
         Fours { kernel, index }
+    }
+
+    /// The next buffer, of `u32`, in which the kernel leaves the largest of what its invocations have.
+    pub fn maxima(&self) -> Maxima<'_> {
+        let binding = Binding { storage: Storage::U32, writable: true, fours: false, maxima: true };
+        let Buffer { kernel, index } = self.binding(binding);
+        Maxima { kernel, index }
     }
 
     fn binding(&self, binding: Binding) -> Buffer<'_> {
@@ -296,6 +312,13 @@ impl<'k> Fours<'k> {
     pub fn set(self, index: Value<'k>, values: [Value<'k>; 4]) {
         let values = values.map(|value| value.id);
         self.kernel.push(Statement::StoreFour { buffer: self.index, index: index.id, values });
+    }
+}
+
+impl<'k> Maxima<'k> {
+    /// Makes an element at least as large as a number.
+    pub fn raise(self, index: Value<'k>, value: Value<'k>) {
+        self.kernel.push(Statement::Raise { buffer: self.index, index: index.id, value: value.id });
     }
 }
 

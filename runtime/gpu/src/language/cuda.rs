@@ -260,6 +260,10 @@ impl Dialect for Cuda {
         format!("if ({index} <= last_{buffer}) buffer_{buffer}[{index}] = {value};")
     }
 
+    fn raise(buffer: u32, index: &str, value: &str) -> String {
+        format!("if ({index} <= last_{buffer}) atomicMax(&buffer_{buffer}[{index}], {value});")
+    }
+
     fn store_four(printer: &Printer<'_, Self>, buffer: u32, index: &str, values: [String; 4]) -> String {
         let storage = printer.kernel.bindings[buffer as usize].storage;
         let values = values.map(|value| stored(storage, &value)).join(", ");

@@ -58,9 +58,38 @@ impl<'k> Value<'k> {
         if self.ty() == Type::F64 { self.binary(Binary::Atan2, x) } else { self.single_atan2(x) }
     }
 
-    /// `self` to the power of `exponent`: as C's `pow`, of 32 bits to about 4 ulp.
+    /// `self` to the power of `exponent`: as C's `pow`, of 32 bits to about 4 ulp, of 64 bits to 2; where whole numbers come
+    /// of whole ones, to the last bit.
     pub fn pow(self, exponent: Value<'k>) -> Value<'k> {
-        if self.ty() == Type::F64 { self.binary(Binary::Pow, exponent) } else { self.single_pow(exponent) }
+        if self.ty() == Type::F64 { self.double_pow(exponent) } else { self.single_pow(exponent) }
+    }
+
+    /// CUDA's function may be off by 2 ulp where the result is whole too ("CUDA C++ Programming Guide", "Mathematical Functions"), which
+    /// shows as soon as that is made an integer: 30³ would be 26,999. Powers of whole numbers by multiples of ½ are products, or roots of
+    /// products, as long as these have 53 bits.
+    fn double_pow(self, exponent: Value<'k>) -> Value<'k> {
+        let kernel = self.kernel();
+        let is_whole = exponent.floor().equals(exponent);
+        let factors = is_whole.select(exponent, exponent + exponent);
+        let bits = 6_u32;
+        let is_counted = factors.floor().equals(factors)
+            & factors.at_least(kernel.double(0.0))
+            & factors.below(kernel.double(f64::from(1_u32 << bits)))
+            & self.floor().equals(self);
+        let count = is_counted.select(factors, kernel.double(0.0)).to(Type::U32);
+        let (product, power) = (kernel.variable(kernel.double(1.0)), kernel.variable(self));
+        kernel.range(0_u32, bits, 1_u32, |bit| {
+            let is_taken = ((count >> bit) & 1_u32).equals(1_u32);
+            product.set(is_taken.select(product.get() * power.get(), product.get()));
+            power.set(power.get() * power.get());
+        });
+        let product = product.get();
+        let is_exact = is_counted & product.abs().below(kernel.double(9_007_199_254_740_992.0));
+        let general = self.binary(Binary::Pow, exponent);
+        // Roots of what is not positive are the function's.
+        let is_root = is_exact & self.above(kernel.double(0.0));
+        let root = is_root.select(product, kernel.double(1.0)).sqrt();
+        is_whole.select(is_exact.select(product, general), is_root.select(root, general))
     }
 
     /// Remainder with the sign of the dividend. Of 32 bits exact where the quotient is below 2^24, of 64 bits everywhere.

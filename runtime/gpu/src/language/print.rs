@@ -23,6 +23,9 @@ pub(super) trait Dialect: Sized {
     /// Writes an element of a buffer.
     fn store(printer: &Printer<'_, Self>, buffer: u32, index: &str, value: &str) -> String;
 
+    /// Makes an element of a buffer of maxima at least as large as a number.
+    fn raise(buffer: u32, index: &str, value: &str) -> String;
+
     /// A number as it is written into a shared array.
     fn shared(_storage: Storage, value: &str) -> String {
         value.to_owned()
@@ -105,6 +108,9 @@ impl<'a, D: Dialect> Printer<'a, D> {
             Statement::Set(id, value) => format!("{} = {};", name(*id), self.use_of(*value)),
             Statement::Store { buffer, index, value } => {
                 D::store(self, *buffer, &self.use_of(*index), &self.use_of(*value))
+            }
+            Statement::Raise { buffer, index, value } => {
+                D::raise(*buffer, &self.use_of(*index), &self.use_of(*value))
             }
             Statement::LoadFour { four, buffer, index } => {
                 D::load_four(self, &name(*four), *buffer, &self.use_of(*index))

@@ -122,9 +122,10 @@ fn declarations<const NATIVE: bool>(printer: &mut Printer<'_, Wgsl<NATIVE>>, par
     }
     for (n, binding) in kernel.bindings.iter().enumerate() {
         let access = if binding.writable { "read_write" } else { "read" };
-        let element = match binding.fours {
-            false => element::<NATIVE>(binding.storage).to_owned(),
-            true => four_elements::<NATIVE>(binding.storage),
+        let element = match (binding.maxima, binding.fours) {
+            (true, _) => format!("atomic<{}>", element::<NATIVE>(binding.storage)),
+            (false, false) => element::<NATIVE>(binding.storage).to_owned(),
+            (false, true) => four_elements::<NATIVE>(binding.storage),
         };
         let _ = writeln!(out, "@group(0) @binding({n}) var<storage, {access}> buffer_{n}: array<{element}>;");
     }
@@ -182,6 +183,7 @@ fn each_number(statements: &[Statement], each: &mut impl FnMut(Id, &Op)) {
             Statement::Variable(..)
             | Statement::Set(..)
             | Statement::Store { .. }
+            | Statement::Raise { .. }
             | Statement::LoadFour { .. }
             | Statement::StoreFour { .. }
             | Statement::StoreShared { .. }
@@ -342,6 +344,10 @@ impl<const NATIVE: bool> Dialect for Wgsl<NATIVE> {
     fn store(printer: &Printer<'_, Self>, buffer: u32, index: &str, value: &str) -> String {
         let value = stored(printer.kernel.bindings[buffer as usize].storage, value);
         format!("buffer_{buffer}[{index}] = {value};")
+    }
+
+    fn raise(buffer: u32, index: &str, value: &str) -> String {
+        format!("atomicMax(&buffer_{buffer}[{index}], {value});")
     }
 
     fn shared(storage: Storage, value: &str) -> String {

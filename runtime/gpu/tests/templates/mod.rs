@@ -8,7 +8,7 @@ use kiln_gpu::kernels::dropout::Dropout;
 use kiln_gpu::kernels::elementwise::Elementwise;
 use kiln_gpu::kernels::embedding::EmbeddingGradient;
 use kiln_gpu::kernels::gemv::Gemv;
-use kiln_gpu::kernels::index::{Gather, Scatter};
+use kiln_gpu::kernels::index::{Assign, Gather, Last, LastPlaces, Scatter};
 use kiln_gpu::kernels::matmul::Matmul;
 use kiln_gpu::kernels::quantized::{QuantizedMatmul, Side, Zero};
 use kiln_gpu::kernels::random::{Draw, Random};
@@ -294,8 +294,13 @@ fn indexing(dtypes: &[DType], indices: [DType; 2]) -> Vec<Template> {
             for op in [ScatterOp::Assign, ScatterOp::Add, ScatterOp::Mul, ScatterOp::Max, ScatterOp::Min] {
                 all.push(Scatter { op, dtype, index, access: (Strided, Linear, Single, 2) }.into());
             }
+            for last in [Last::Search, Last::Table(Strided)] {
+                let access = (Strided, Linear, Strided, Strided, 2);
+                all.push(Assign { dtype, index, access, last }.into());
+            }
         }
     }
+    all.extend(indices.map(|index| LastPlaces { index, access: (Linear, Single, Linear, 0) }.into()));
     all
 }
 

@@ -239,8 +239,8 @@ pub trait Backend:
     /// Rows of `dim` named by a rank-1 index.
     fn select(tensor: T<Self>, dim: usize, indices: T<Self>) -> T<Self>;
 
-    /// `tensor` with `value`'s rows combined into the rows of `dim` named by a rank-1 index. Duplicates accumulate; with
-    /// [`ScatterOp::Assign`], which of them stays is not specified.
+    /// `tensor` with `value`'s rows combined into the rows of `dim` named by a rank-1 index. Duplicates accumulate, in
+    /// their order; with [`ScatterOp::Assign`], the last of them stays.
     fn select_assign(tensor: T<Self>, dim: usize, indices: T<Self>, value: T<Self>, op: ScatterOp)
     -> T<Self>;
 

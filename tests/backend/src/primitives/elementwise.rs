@@ -20,6 +20,43 @@ pub fn float_arithmetic<B: Backend>() {
     assert_eq!(read::<B, f32>(B::binary_scalar(Op::Sub, a, Scalar::Int(1))), [6., -8., 6., -8.]);
 }
 
+/// To the last bit: what is cut off at the point shows one that is missing.
+pub fn whole_powers<B: Backend>() {
+    if !has::<B>(DType::F64) {
+        return;
+    }
+    let mut cases: Vec<(f64, f64, f64)> = Vec::new();
+    for base in -40_i32..=1000 {
+        for exponent in 0..=8 {
+            // 53 bits hold all products of these, and more than these.
+            if let Some(power) = i64::from(base).checked_pow(exponent).filter(|power| power.abs() < 1 << 53) {
+                cases.push((base.into(), exponent.into(), power as f64));
+                if base >= 0 {
+                    cases.push((power as f64, 0.5, (power as f64).sqrt()));
+                    cases.push(((base * base).into(), 1.5, i64::from(base).pow(3) as f64));
+                }
+            }
+        }
+    }
+    let whole = [1.0, 2.0, -2.0, 0.0, -0.0, 3.0, 1.5, 0.0, -4.0, 2.0, f64::INFINITY, f64::NEG_INFINITY];
+    let by = [64.0, 63.0, 63.0, -1.0, 3.0, -1.0, 2.0, 0.5, 0.5, 1e300, 0.5, 3.0];
+    let (x, y): (Vec<f64>, Vec<f64>) =
+        cases.iter().map(|&(x, y, _)| (x, y)).chain(whole.into_iter().zip(by)).unzip();
+    let expected: Vec<f64> = cases.iter().map(|case| case.2).collect();
+    let shape = [x.len()];
+    let powers = B::binary(Op::Pow, tensor::<B, f64>(&x, &shape), tensor::<B, f64>(&y, &shape));
+    let powers = read::<B, f64>(powers);
+    let (own, others) = powers.split_at(cases.len());
+    for ((&(x, y, _), own), expected) in cases.iter().zip(own).zip(expected) {
+        assert_eq!(*own, expected, "{x} to the power of {y}");
+    }
+    assert_eq!(others[..3], [1.0, 2_f64.powi(63), -2_f64.powi(63)]);
+    assert_eq!((others[3], others[4], others[4].is_sign_negative()), (f64::INFINITY, 0.0, true));
+    assert!((others[5] - 1.0 / 3.0).abs() < 1e-15 && others[6] == 2.25 && others[7] == 0.0);
+    assert!(others[8].is_nan());
+    assert_eq!(others[9..], [f64::INFINITY, f64::INFINITY, f64::NEG_INFINITY]);
+}
+
 pub fn integer_arithmetic<B: Backend>() {
     let (a, b) = (tensor::<B, i64>(&[7, -7, 7, -7], &[4]), tensor::<B, i64>(&[3, 3, -3, -3], &[4]));
     let run = |op| read::<B, i64>(B::binary(op, a.clone(), b.clone()));

@@ -72,6 +72,61 @@ pub fn select_assign_duplicates<B: Backend>() {
     assert_eq!(read::<B, f32>(columns), [0., 8., 0., 9.]);
 }
 
+/// The last stays, in short lanes and in long ones, of rows, of columns that come from a view, and where each element has a place of its own.
+pub fn last_of_duplicates<B: Backend>() {
+    for count in [2_usize, 7, 64, 65, 600] {
+        let (rows, width) = (5, 3);
+        let row = |n: usize, column: usize| (n * n + n / 7 + column) % rows;
+        let value = |n: usize, column: usize| (n * width + column) as f32;
+        let at = |own: &[f32], shape: &[usize]| tensor::<B, f32>(own, shape);
+        let numbers = |number: &dyn Fn(usize, usize) -> f32, count: usize| -> Vec<f32> {
+            (0..count * width).map(|n| number(n / width, n % width)).collect()
+        };
+        let turned = |of: Vec<f32>, rows: usize| B::permute(at(&of, &[rows, width]), &[1, 0]);
+        let values = || numbers(&value, count);
+        let expected = |row: &dyn Fn(usize, usize) -> usize| {
+            let mut expected = vec![-1.0; rows * width];
+            for n in 0..count {
+                (0..width).for_each(|column| expected[row(n, column) * width + column] = value(n, column));
+            }
+            expected
+        };
+        let nothing = vec![-1.0; rows * width];
+        let positions: Vec<i64> = (0..count).map(|n| row(n, 0) as i64).collect();
+        let index = || tensor::<B, i64>(&positions, &[count]);
+        let assign = ScatterOp::Assign;
+
+        let of_rows = expected(&|n, _| row(n, 0));
+        let written = B::select_assign(
+            at(&nothing, &[rows, width]),
+            0,
+            index(),
+            at(&values(), &[count, width]),
+            assign,
+        );
+        assert_eq!(read::<B, f32>(written), of_rows, "{count} rows");
+        let written =
+            B::select_assign(turned(nothing.clone(), rows), 1, index(), turned(values(), count), assign);
+        let back = B::permute(written, &[1, 0]);
+        assert_eq!(read::<B, f32>(back), of_rows, "{count} columns");
+
+        let each: Vec<i64> =
+            numbers(&|n, column| row(n, column) as f32, count).iter().map(|&n| n as i64).collect();
+        let each = tensor::<B, i64>(&each, &[count, width]);
+        let written =
+            B::scatter(at(&nothing, &[rows, width]), 0, each, at(&values(), &[count, width]), assign);
+        assert_eq!(read::<B, f32>(written), expected(&row), "{count} elements each");
+    }
+    let narrow = B::select_assign(
+        tensor::<B, u8>(&[0; 2], &[2]),
+        0,
+        tensor::<B, i32>(&[1; 300], &[300]),
+        tensor::<B, u8>(&core::array::from_fn::<u8, 300, _>(|n| (n % 256) as u8), &[300]),
+        ScatterOp::Assign,
+    );
+    assert_eq!(read::<B, u8>(narrow), [0, 43]);
+}
+
 pub fn nonzero_positions<B: Backend>() {
     let nonzero = |tensor| B::nonzero(tensor).expect("a backend in these tests reads back");
     let found = nonzero(mask::<B>(&[0, 1, 1, 0, 0, 1], &[2, 3]));

@@ -88,6 +88,7 @@ pub(super) fn has_matrices(kernel: &Kernel) -> bool {
             | Statement::Variable(..)
             | Statement::Set(..)
             | Statement::Store { .. }
+            | Statement::Raise { .. }
             | Statement::LoadFour { .. }
             | Statement::StoreFour { .. }
             | Statement::StoreShared { .. }
