@@ -7,7 +7,7 @@
 mod step;
 mod unit;
 
-pub use step::{Part, RecurrentStep};
+pub use step::{RecurrentStep, StepPart};
 
 use super::direct::fours_along;
 use super::elementwise::{self, from_start};
@@ -403,7 +403,7 @@ impl<R: Runtime> Call<R> {
         };
         let cell = self.is_lstm().then(|| self.first(operands.initial_cell.as_ref(), kept_as));
         let weights = elementwise::contiguous(operands.recurrent.clone());
-        let parts = step::parts(self.template.kind);
+        let parts = StepPart::of(self.template.kind);
         let gates = (parts.len() > 1).then(|| [new(), new()]);
         let visible = [&self.projected, &weights, &self.output, &old].into_iter().chain(&self.besides);
         if !visible.chain(&cell).all(|tensor| tensor.is_visible()) {
@@ -427,8 +427,8 @@ impl<R: Runtime> Call<R> {
                 tensors.extend(&self.besides);
                 tensors.push(&old);
                 match (template.part, &gates) {
-                    (Part::Gates, Some(gates)) => tensors.extend(gates),
-                    (Part::Whole | Part::Gates | Part::Candidate, gates) => {
+                    (StepPart::Gates, Some(gates)) => tensors.extend(gates),
+                    (StepPart::Whole | StepPart::Gates | StepPart::Candidate, gates) => {
                         tensors.extend(gates.iter().flatten());
                         tensors.extend([&self.output, &fresh]);
                         tensors.extend(&cell);

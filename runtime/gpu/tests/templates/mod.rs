@@ -12,7 +12,7 @@ use kiln_gpu::kernels::index::{Gather, Scatter};
 use kiln_gpu::kernels::matmul::Matmul;
 use kiln_gpu::kernels::quantized::{QuantizedMatmul, Side, Zero};
 use kiln_gpu::kernels::random::{Draw, Random};
-use kiln_gpu::kernels::recurrent::{Part, Recurrent, RecurrentStep};
+use kiln_gpu::kernels::recurrent::{Recurrent, RecurrentStep, StepPart};
 use kiln_gpu::kernels::reduce::{ArgReduce, Fold, Reduce};
 use kiln_gpu::kernels::rows::{RowOp, Rows};
 use kiln_gpu::kernels::scan::{Compact, Scan};
@@ -514,15 +514,10 @@ fn recurrent(dtypes: &[DType; 2]) -> Vec<Template> {
                 peepholes: full && lstm,
                 lengths: full,
             };
-            let parts: &[Part] = match kind {
-                RnnKind::Gru { linear_before_reset: false } => &[Part::Gates, Part::Candidate],
-                _ => &[Part::Whole],
-            };
-            for (&part, rows) in
-                parts.iter().flat_map(|part| [(part, 1), (part, if dtype == DType::F64 { 4 } else { 8 })])
-            {
-                let (layer, fours) = (recurrent.clone(), rows == 1);
-                all.push(RecurrentStep { layer, part, rows, fours }.into());
+            for &part in StepPart::of(kind) {
+                for (rows, fours) in [(1, true), (if dtype == DType::F64 { 4 } else { 8 }, !full)] {
+                    all.push(RecurrentStep { layer: recurrent.clone(), part, rows, fours }.into());
+                }
             }
             all.push(recurrent.into());
         }

@@ -24,7 +24,7 @@ const LINE_OF_PARTS: u32 = LANES + 1;
 
 /// What a launch computes of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Part {
+pub enum StepPart {
     /// All of it.
     Whole,
     /// The gates of a [`RnnKind::Gru`] whose candidate needs the reset states of all units.
@@ -39,18 +39,22 @@ pub struct RecurrentStep {
     /// The layer.
     pub layer: Recurrent,
     /// Which part.
-    pub part: Part,
+    pub part: StepPart,
     /// Rows of a batch that a workgroup serves, at least as many as it has.
     pub rows: u32,
     /// Whether weights and states are read four at a time.
     pub fours: bool,
 }
 
-/// The parts of a step, in order.
-pub(super) fn parts(kind: RnnKind) -> &'static [Part] {
-    match kind {
-        RnnKind::Gru { linear_before_reset: false } => &[Part::Gates, Part::Candidate],
-        RnnKind::Gru { linear_before_reset: true } | RnnKind::Rnn | RnnKind::Lstm { .. } => &[Part::Whole],
+impl StepPart {
+    /// The parts of a cell's step, in order.
+    pub fn of(kind: RnnKind) -> &'static [Self] {
+        match kind {
+            RnnKind::Gru { linear_before_reset: false } => &[Self::Gates, Self::Candidate],
+            RnnKind::Gru { linear_before_reset: true } | RnnKind::Rnn | RnnKind::Lstm { .. } => {
+                &[Self::Whole]
+            }
+        }
     }
 }
 
@@ -63,9 +67,9 @@ impl RecurrentStep {
     /// The gates that the part multiplies.
     fn gates(&self) -> core::ops::Range<u32> {
         match self.part {
-            Part::Whole => 0..self.layer.kind.gates() as u32,
-            Part::Gates => 0..2,
-            Part::Candidate => 2..3,
+            StepPart::Whole => 0..self.layer.kind.gates() as u32,
+            StepPart::Gates => 0..2,
+            StepPart::Candidate => 2..3,
         }
     }
 
@@ -80,8 +84,8 @@ impl RecurrentStep {
     }
 
     /// The kernel. Buffers: what the input contributes to the gates, the recurrent weights `[directions, gates · hidden, hidden]`, their
-    /// bias, peepholes and the rows' lengths where there are such, the hidden state before the step; for [`Part::Candidate`] the update
-    /// gates, and the hidden state times the reset gates. Then what it writes: for [`Part::Gates`] these two, else the output of every
+    /// bias, peepholes and the rows' lengths where there are such, the hidden state before the step; for [`StepPart::Candidate`] the update
+    /// gates, and the hidden state times the reset gates. Then what it writes: for [`StepPart::Gates`] these two, else the output of every
     /// step, the new hidden state and for an LSTM the cell state, which before is the old one. Parameters: the workgroup's `block` (units,
     /// rows, direction); which step it is, how many the sequence has, which direction reads it from its end; rows of the batch; where the
     /// weights begin; the strides of what the input contributes along steps, rows and directions, those of the output, those of a state
@@ -140,8 +144,8 @@ impl<'k> Buffers<'k> {
             peepholes: layer.peepholes.then(|| k.input(storage)),
             lengths: layer.lengths.then(|| k.input(held_as(DType::I32))),
             hidden: Side::declare(k, kept_as, *fours),
-            gates: (*part == Part::Candidate).then(|| (k.input(kept), Side::declare(k, kept_as, *fours))),
-            written: [k.output(if *part == Part::Gates { kept } else { storage }), k.output(kept)],
+            gates: (*part == StepPart::Candidate).then(|| (k.input(kept), Side::declare(k, kept_as, *fours))),
+            written: [k.output(if *part == StepPart::Gates { kept } else { storage }), k.output(kept)],
             cell: matches!(layer.kind, RnnKind::Lstm { .. }).then(|| k.output(kept)),
         }
     }
@@ -219,7 +223,7 @@ impl<'k> Group<'_, 'k> {
                 },
                 peephole: &|gate| peepholes.as_ref().map(|peepholes| peepholes[gate as usize]),
             };
-            if template.part == Part::Gates {
+            if template.part == StepPart::Gates {
                 buffers.written[0].set(kept, unit_of.update());
                 buffers.written[1].set(kept, unit_of.reset() * old);
                 return;
