@@ -92,6 +92,9 @@ impl RecurrentStep {
     /// along rows and directions.
     pub fn kernel(&self) -> Kernel {
         Builder::kernel("recurrent_step", [LANES, self.products()], |k| {
+            if self.layer.dtype == DType::F64 {
+                k.resident(4);
+            }
             let buffers = Buffers::declare(k, self);
             let [units, rows, direction] = block(k);
             let (n, steps, reversed) = (k.parameter(), k.parameter(), k.parameter());
