@@ -283,6 +283,12 @@ const DIRECTIONS: [RnnDirection; 3] =
 impl Layer<'_> {
     #[track_caller]
     fn agrees<B: Backend>(&self, direction: RnnDirection) {
+        self.agrees_in::<B>(direction, DType::F32, 1e-4);
+    }
+
+    /// Compares the layer in a dtype with the composed one of the same numbers in 32 bits.
+    #[track_caller]
+    fn agrees_in<B: Backend>(&self, direction: RnnDirection, dtype: DType, tolerance: f32) {
         let Self { kind, activations, steps, hidden, full, lengths, with_lengths } = *self;
         let (directions, gates) = (direction.count(), kind.gates());
         let is_lstm = matches!(kind, RnnKind::Lstm { .. });
@@ -297,25 +303,47 @@ impl Layer<'_> {
             batch_first,
         };
         let outer = |a, b, c| if batch_first { [b, a, c] } else { [a, b, c] };
-        let given = |dims: &[usize], seed| full.then(|| random::<B>(dims, seed));
         let scaled = |t| B::binary_scalar(BinaryOp::Mul, t, Scalar::Float(7.0 / hidden as f64));
+        let random = |dims: &[usize], seed| B::cast(random::<B>(dims, seed), dtype);
+        let given = |dims: &[usize], seed| full.then(|| random(dims, seed));
         let operands = || RnnOperands::<B> {
-            input: random::<B>(&outer(steps, batch, input), 1),
-            weight: random::<B>(&[directions, gates * hidden, input], 2),
-            recurrent: scaled(random::<B>(&[directions, gates * hidden, hidden], 3)),
+            input: random(&outer(steps, batch, input), 1),
+            weight: random(&[directions, gates * hidden, input], 2),
+            recurrent: scaled(random(&[directions, gates * hidden, hidden], 3)),
             bias: given(&[directions, 2 * gates * hidden], 4),
             sequence_lengths: with_lengths.then(|| tensor::<B, i32>(lengths, &[batch])),
             initial_hidden: given(&outer(directions, batch, hidden), 5),
             initial_cell: if is_lstm { given(&outer(directions, batch, hidden), 6) } else { None },
             peepholes: if is_lstm { given(&[directions, 3 * hidden], 7) } else { None },
         };
-        let (own, composed) = (B::rnn(operands(), &options), compose::rnn::<B>(operands(), &options));
-        agree::<B>(own.output, composed.output);
-        agree::<B>(own.hidden, composed.hidden);
+        let own = B::rnn(operands(), &options);
+        let composed = compose::rnn::<B>(in_single(operands()), &options);
+        let agree = |own: B::Primitive, composed: B::Primitive| {
+            assert_eq!((own.shape(), own.dtype()), (composed.shape(), dtype));
+            let [own, composed] = [own, composed].map(|x| read::<B, f32>(B::cast(x, DType::F32)));
+            assert_close(&own, &composed, tolerance);
+        };
+        agree(own.output, composed.output);
+        agree(own.hidden, composed.hidden);
         assert_eq!(own.cell.is_some(), is_lstm);
         if let (Some(own), Some(composed)) = (own.cell, composed.cell) {
-            agree::<B>(own, composed);
+            agree(own, composed);
         }
+    }
+}
+
+/// The same numbers in 32 bits.
+fn in_single<B: Backend>(operands: RnnOperands<B>) -> RnnOperands<B> {
+    let single = |t| B::cast(t, DType::F32);
+    RnnOperands {
+        input: single(operands.input),
+        weight: single(operands.weight),
+        recurrent: single(operands.recurrent),
+        bias: operands.bias.map(single),
+        sequence_lengths: operands.sequence_lengths,
+        initial_hidden: operands.initial_hidden.map(single),
+        initial_cell: operands.initial_cell.map(single),
+        peepholes: operands.peepholes.map(single),
     }
 }
 
@@ -367,6 +395,14 @@ pub fn wide_recurrent<B: Backend>() {
         let (activations, lengths, steps) = (kind.activations(), &*lengths, steps as usize);
         for direction in DIRECTIONS {
             Layer { kind, activations, steps, hidden, full, lengths, with_lengths }.agrees::<B>(direction);
+        }
+    }
+    // What goes from step to step is not rounded to 16 bits.
+    for (kind, hidden) in [(lstm(false), 96), (gru(false), 108)] {
+        let (activations, lengths) = (kind.activations(), &[6, 2]);
+        let layer = Layer { kind, activations, steps: 6, hidden, full: true, lengths, with_lengths: true };
+        for (dtype, tolerance) in [(DType::F16, 2e-3), (DType::BF16, 2e-2)] {
+            layer.agrees_in::<B>(RnnDirection::Bidirectional, held_as::<B>(dtype), tolerance);
         }
     }
 }
