@@ -7,8 +7,10 @@ mod host;
 use kiln_cuda::{Cuda, CudaDevice, statistics};
 use kiln_ndarray::NdArray;
 use kiln_tensor::backend::Backend;
+use kiln_tensor::compose::RnnOperands;
 use kiln_tensor::{
-    Activation, BinaryOp, DType, Distribution, Expression, ReduceOp, Scalar, Shape, Step, TensorData,
+    Activation, BinaryOp, DType, Distribution, Expression, ReduceOp, RnnDirection, RnnKind, RnnOptions,
+    Scalar, Shape, Step, TensorData,
 };
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -79,6 +81,58 @@ fn folds_compute_what_they_read() {
         for (found, expected) in found.iter().zip(&expected) {
             assert!((found - expected).abs() < 1e-5, "{found} and {expected}, rows: {rows}");
         }
+    }
+}
+
+/// Both directions' outputs of a layer without biases, of so many steps of two rows.
+fn recurrent<B: Backend>(kind: RnnKind, hidden: usize, steps: usize) -> B::Primitive {
+    let options = RnnOptions {
+        kind,
+        direction: RnnDirection::Bidirectional,
+        hidden_size: hidden,
+        activations: kind.activations().repeat(2).into(),
+        clip: None,
+        state_clip: None,
+        batch_first: false,
+    };
+    let scaled = |x| B::binary_scalar(BinaryOp::Mul, x, Scalar::Float(0.01));
+    let operands = RnnOperands::<B> {
+        input: numbers::<B>(&[steps, 2, 3], 1),
+        weight: scaled(numbers::<B>(&[2, kind.gates() * hidden, 3], 2)),
+        recurrent: scaled(numbers::<B>(&[2, kind.gates() * hidden, hidden], 3)),
+        bias: None,
+        sequence_lengths: None,
+        initial_hidden: None,
+        initial_cell: None,
+        peepholes: None,
+    };
+    B::rnn(operands, &options).output
+}
+
+/// A launch for all steps, or for each where many workgroups share its product: two, where a product needs the other's results.
+#[test]
+fn wide_recurrent_layers_take_a_launch_for_each_step() {
+    let _alone = alone();
+    let gru = |linear_before_reset| RnnKind::Gru { linear_before_reset };
+    let lstm = RnnKind::Lstm { input_forget: false };
+    for (kind, hidden, each) in
+        [(lstm, 90, 0), (lstm, 91, 1), (gru(true), 105, 1), (gru(false), 105, 2), (RnnKind::Rnn, 182, 1)]
+    {
+        let launches = |steps| {
+            B::sync(&CudaDevice::default()).expect("a device");
+            let before = statistics(&CudaDevice::default()).launches;
+            let y = recurrent::<B>(kind, hidden, steps);
+            B::sync(&CudaDevice::default()).expect("a device");
+            let launches = statistics(&CudaDevice::default()).launches - before;
+            let (found, expected) =
+                (floats::<B>(y), floats::<NdArray>(recurrent::<NdArray>(kind, hidden, steps)));
+            assert_eq!(found.len(), expected.len());
+            for (found, expected) in found.iter().zip(&expected) {
+                assert!((found - expected).abs() < 1e-5, "{found} and {expected} of {kind:?}, {steps} steps");
+            }
+            launches
+        };
+        assert_eq!(launches(7) - launches(2), 5 * each, "{kind:?} of {hidden}");
     }
 }
 

@@ -119,6 +119,8 @@ templates! {
     AdaptivePoolGradient(window::AdaptivePoolGradient),
     /// Recurrent layers.
     Recurrent(recurrent::Recurrent),
+    /// Those step by step.
+    RecurrentStep(recurrent::RecurrentStep),
     /// Dropout.
     Dropout(dropout::Dropout),
     /// Random numbers.

@@ -72,10 +72,22 @@ impl<'k> Side<'k> {
     }
 
     /// The elements from a position on: one, or four.
-    fn at(&self, index: Value<'k>) -> Vec<Value<'k>> {
+    pub(super) fn at(&self, index: Value<'k>) -> Vec<Value<'k>> {
         match self {
             Side::Single(buffer) => vec![buffer.at(index)],
             Side::Fours(buffer) => buffer.at(index / 4_u32).to_vec(),
+        }
+    }
+
+    /// The element at a position.
+    pub(super) fn one(&self, index: Value<'k>) -> Value<'k> {
+        match self {
+            Side::Single(buffer) => buffer.at(index),
+            Side::Fours(buffer) => {
+                let ([first, second, third, fourth], place) = (buffer.at(index / 4_u32), index % 4_u32);
+                let is = |n: u32| place.equals(n);
+                is(0).select(first, is(1).select(second, is(2).select(third, fourth)))
+            }
         }
     }
 

@@ -1,22 +1,35 @@
-//! Recurrent layers: all steps of a sequence in one kernel, by a workgroup for each row of a batch and direction.
+//! Recurrent layers: all steps of a sequence in one kernel, by a workgroup for each row of a batch and direction; where that would read
+//! many weights in each step, [a kernel for each](step) by many workgroups.
 //!
 //! What the input contributes to the gates is one product for all steps, computed before. The kernel adds to it what the hidden state
-//! contributes, which its workgroup shares; between two steps there is no more than a barrier.
+//! contributes. In one kernel for all steps its workgroup shares that, and between two steps there is no more than a barrier.
 
-use super::elementwise::{self, activation, from_start};
+mod step;
+mod unit;
+
+pub use step::{RecurrentStep, StepPart};
+
+use super::direct::fours_along;
+use super::elementwise::{self, from_start};
 use super::{LINE, block, launch_blocks, matmul};
 use crate::language::{Array, Buffer, Builder, Builtin, Kernel, Type, Value, Variable};
 use crate::runtime::Runtime;
-use crate::tensor::{GpuTensor, held_as};
+use crate::tensor::{GpuTensor, computed_in, held_as};
 use kiln_tensor::backend::{Backend, Layout, Primitive, SliceRange};
 use kiln_tensor::compose::RnnOperands;
 use kiln_tensor::{Activation, DType, RnnDirection, RnnKind, RnnOptions, Scalar, Shape};
+use smallvec::SmallVec;
+use unit::Unit;
 
 /// Words that a workgroup shares at most: every device has 16 KiB for them.
 const MOST_SHARED: usize = 4096;
 
 /// Steps of one launch. Devices that also draw what a screen shows stop kernels that run for seconds.
 const MOST_STEPS: usize = 512;
+
+/// Recurrent weights of a direction from which on each step is a kernel of its own. One workgroup reads them at what one multiprocessor
+/// gets from its cache, some 28 bytes a nanosecond on an H100: that of so many takes longer than a further launch of a graph.
+const LARGE: usize = 1 << 15;
 
 /// A layer whose directions have the same activations.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -64,7 +77,6 @@ struct Step<'t, 'k> {
     projected: Buffer<'k>,
     /// Where what the input contributes to this step begins.
     from: Value<'k>,
-    state: Array<'k>,
     sums: Array<'k>,
 }
 
@@ -107,62 +119,17 @@ impl<'k> Step<'_, 'k> {
         }
     }
 
-    fn bounded(&self, x: Value<'k>) -> Value<'k> {
-        self.template.state_clip.map_or(x, |clip| activation(clip, x))
-    }
-
-    /// The `n`-th activation of a sum that is bounded.
-    fn activated(&self, n: usize, sum: Value<'k>) -> Value<'k> {
-        let sum = self.template.clip.map_or(sum, |clip| activation(clip, sum));
-        self.function(n, sum)
-    }
-
-    fn function(&self, n: usize, x: Value<'k>) -> Value<'k> {
-        self.template.activations.get(n).map_or(x, |&function| activation(function, x))
-    }
-
-    /// What the input contributes to a gate of a unit.
-    fn of_input(&self, gate: u32, unit: Value<'k>) -> Value<'k> {
-        self.projected.at(self.from + (unit + gate * self.hidden()))
-    }
-
-    /// What the hidden state contributes to a gate of a unit.
-    fn of_state(&self, gate: u32, unit: Value<'k>) -> Value<'k> {
-        self.sums.at(unit + gate * self.hidden())
-    }
-
-    fn sum(&self, gate: u32, unit: Value<'k>) -> Value<'k> {
-        self.of_input(gate, unit) + self.of_state(gate, unit)
-    }
-
-    /// A sum and what its peephole (order `iof`) sees of the cell state.
-    fn peeping(&self, gate: u32, unit: Value<'k>, cell: Value<'k>) -> Value<'k> {
-        let sum = self.sum(gate, unit);
-        self.peepholes.map_or(sum, |peepholes| {
-            let first = self.direction * (3 * self.hidden());
-            sum + peepholes.at(first + (unit + gate * self.hidden())) * cell
+    /// Hands over a unit, once its gates' sums are there.
+    fn of_unit<T>(&self, unit: Value<'k>, then: impl FnOnce(&Unit<'_, 'k>) -> T) -> T {
+        let first = self.direction * (3 * self.hidden());
+        then(&Unit {
+            layer: self.template,
+            k: self.k,
+            ty: self.ty,
+            of_input: &|gate| self.projected.at(self.from + (unit + gate * self.hidden())),
+            of_state: &|gate| self.sums.at(unit + gate * self.hidden()),
+            peephole: &|gate| self.peepholes.map(|weights| weights.at(first + (unit + gate * self.hidden()))),
         })
-    }
-
-    /// The new hidden state of a unit, and its new cell state.
-    fn lstm(&self, unit: Value<'k>, cell: Value<'k>, input_forget: bool) -> (Value<'k>, Value<'k>) {
-        let input = self.activated(0, self.peeping(0, unit, cell));
-        let kept = match input_forget {
-            true => self.k.whole(1, self.ty) - input,
-            false => self.activated(0, self.peeping(2, unit, cell)),
-        };
-        let new = input * self.activated(1, self.sum(3, unit));
-        let cell = self.bounded(kept * cell + new);
-        let output = self.activated(0, self.peeping(1, unit, cell));
-        (output * self.function(2, cell), cell)
-    }
-
-    /// The new hidden state of a unit, where `from_state` is what the old one contributes to its candidate.
-    fn gru(&self, unit: Value<'k>, from_state: Value<'k>) -> Value<'k> {
-        let update = self.activated(0, self.sum(0, unit));
-        let candidate = self.activated(1, self.of_input(2, unit) + from_state);
-        let new = (self.k.whole(1, self.ty) - update) * candidate;
-        self.bounded(new + update * self.state.at(unit))
     }
 }
 
@@ -227,7 +194,6 @@ impl Recurrent {
                     peepholes,
                     projected,
                     from: from + at * in_step,
-                    state,
                     sums,
                 };
                 let running = length.map(|length| at.to(Type::I32).below(length));
@@ -247,7 +213,8 @@ impl Recurrent {
                         step.product(state, 0..2 * self.hidden);
                         k.barrier();
                         each(&|_, unit| {
-                            reset_with.set(unit, step.activated(0, step.sum(1, unit)) * state.at(unit))
+                            let reset = step.of_unit(unit, |of| of.reset());
+                            reset_with.set(unit, reset * state.at(unit));
                         });
                         k.barrier();
                         step.product(reset_with, 2 * self.hidden..3 * self.hidden);
@@ -255,21 +222,14 @@ impl Recurrent {
                     None => step.product(state, 0..step.columns()),
                 }
                 k.barrier();
-                each(&|slot, unit| match self.kind {
-                    RnnKind::Rnn => keep(unit, step.bounded(step.activated(0, step.sum(0, unit)))),
-                    RnnKind::Gru { linear_before_reset: true } => {
-                        let reset = step.activated(0, step.sum(1, unit));
-                        keep(unit, step.gru(unit, reset * step.of_state(2, unit)));
+                each(&|slot, unit| {
+                    let cell = cells.get(slot);
+                    let old = cell.map(|cell| cell.get());
+                    let (new, new_cell) = step.of_unit(unit, |of| of.next(state.at(unit), old));
+                    if let (Some(cell), Some(old), Some(new)) = (cell, old, new_cell) {
+                        cell.set(running.map_or(new, |running| running.select(new, old)));
                     }
-                    RnnKind::Gru { linear_before_reset: false } => {
-                        keep(unit, step.gru(unit, step.of_state(2, unit)));
-                    }
-                    RnnKind::Lstm { input_forget } => {
-                        let cell = cells[slot];
-                        let (new, new_cell) = step.lstm(unit, cell.get(), input_forget);
-                        cell.set(running.map_or(new_cell, |running| running.select(new_cell, cell.get())));
-                        keep(unit, new);
-                    }
+                    keep(unit, new);
                 });
                 k.barrier();
             });
@@ -287,18 +247,23 @@ impl Recurrent {
 /// The output of every step, and the last hidden and cell state.
 pub(crate) type Results<R> = (GpuTensor<R>, GpuTensor<R>, Option<GpuTensor<R>>);
 
-/// Computes a layer; nothing where the kernel does not serve: for wide states, nothing to do, operands that the device does not see
-/// whole, and directions that differ in their activations.
+/// Computes a layer; nothing where no kernel serves: for wide states of devices on which workgroups do not share memory of their own,
+/// nothing to do, operands that the device does not see whole, and directions that differ in their activations.
 pub(crate) fn recurrent<R: Runtime, B: Backend<Primitive = GpuTensor<R>>>(
     operands: &RnnOperands<B>,
     options: &RnnOptions,
 ) -> Option<Results<R>> {
-    let RnnOperands { input, weight, recurrent, .. } = operands;
+    let RnnOperands { input, weight, .. } = operands;
     let (hidden, gates, directions) = (options.hidden_size, options.kind.gates(), options.direction.count());
     let dtype = input.dtype;
-    let served = dtype.is_float() && shared_words(dtype, options.kind, hidden) <= MOST_SHARED;
     let (activations, others) = options.activations.split_at(options.activations.len() / directions);
-    if !served || input.is_empty() || hidden == 0 || (directions == 2 && activations != others) {
+    if !dtype.is_float() || input.is_empty() || hidden == 0 || (directions == 2 && activations != others) {
+        return None;
+    }
+    let fits = shared_words(dtype, options.kind, hidden) <= MOST_SHARED;
+    let is_large = gates.saturating_mul(hidden).saturating_mul(hidden) >= LARGE;
+    let by_steps = R::limits(&input.device).shared_memory && (is_large || !fits);
+    if !by_steps && !fits {
         return None;
     }
     let [outer, inner, size] = *input.dims() else { return None };
@@ -328,22 +293,9 @@ pub(crate) fn recurrent<R: Runtime, B: Backend<Primitive = GpuTensor<R>>>(
     let x = view(input, &[outer * inner, size]);
     let projected = matmul::matmul(&x, &wide.with_layout(layout), bias.as_ref(), None);
 
-    let (device, new) = (&input.device, |dims: &[usize]| GpuTensor::empty(dims.into(), dtype, &input.device));
-    let (output, state) = if options.batch_first {
-        (new(&[batch, steps, directions, hidden]), [batch, directions, hidden])
-    } else {
-        (new(&[steps, directions, batch, hidden]), [directions, batch, hidden])
-    };
-    let first = |given: &Option<GpuTensor<R>>| match given {
-        Some(given) => elementwise::copy(given),
-        None => elementwise::full(state.into(), Scalar::Float(0.0), dtype, device),
-    };
-    let last = first(&operands.initial_hidden);
-    let cell = matches!(options.kind, RnnKind::Lstm { .. }).then(|| first(&operands.initial_cell));
     let lengths =
         operands.sequence_lengths.as_ref().map(|lengths| from_start(elementwise::cast(lengths, DType::I32)));
     let peepholes = operands.peepholes.clone().map(from_start);
-
     let bound = |clip: Option<f64>| clip.map(|clip| Activation::Clamp { min: -clip, max: clip });
     let template = Recurrent {
         dtype,
@@ -356,37 +308,143 @@ pub(crate) fn recurrent<R: Runtime, B: Backend<Primitive = GpuTensor<R>>>(
         peepholes: peepholes.is_some(),
         lengths: lengths.is_some(),
     };
-    let weights = transposed(recurrent, directions);
-    let mut tensors = vec![&projected, &weights];
-    tensors.extend(&own_bias);
-    tensors.extend(&peepholes);
-    tensors.extend(&lengths);
-    tensors.extend([&output, &last]);
-    tensors.extend(&cell);
-    if !tensors.iter().all(|tensor| tensor.is_visible()) {
-        return None;
-    }
     let reversed = match options.direction {
         RnnDirection::Forward => 0,
         RnnDirection::Reverse => 1,
         RnnDirection::Bidirectional => 2,
     };
-    let all = directions * columns;
-    let strides = if options.batch_first {
-        let along = directions * hidden;
-        [[all, steps * all, columns], [along, steps * along, hidden]]
+    let (along, all) = (directions * hidden, directions * columns);
+    let (state, of_state, strides) = if options.batch_first {
+        let strides = [[all, steps * all, columns], [along, steps * along, hidden]];
+        ([batch, directions, hidden], [along, hidden], strides)
     } else {
-        [[batch * all, all, columns], [directions * batch * hidden, hidden, batch * hidden]]
+        let strides = [[batch * all, all, columns], [batch * along, hidden, batch * hidden]];
+        ([directions, batch, hidden], [hidden, batch * hidden], strides)
     };
-    let of_state = if options.batch_first { [directions * hidden, hidden] } else { [hidden, batch * hidden] };
-    for begin in (0..steps).step_by(MOST_STEPS) {
-        let count = (steps - begin).min(MOST_STEPS);
-        let words = [begin, count, steps, reversed].into_iter();
-        let words = words.chain(strides.into_iter().flatten()).chain(of_state);
-        let words: Vec<u32> = words.map(|word| word as u32).collect();
-        launch_blocks::<R>(device, template.clone(), &tensors, &words, [batch, directions, 1], false);
+    let output = match options.batch_first {
+        true => [batch, steps, directions, hidden],
+        false => [steps, directions, batch, hidden],
+    };
+    let call = Call {
+        size: [steps, batch, directions],
+        template,
+        projected,
+        besides: own_bias.into_iter().chain(peepholes).chain(lengths).collect(),
+        reversed,
+        strides: strides.into_iter().flatten().chain(of_state).map(|stride| stride as u32).collect(),
+        state: state.into(),
+        output: GpuTensor::empty(output.into(), dtype, &input.device),
+    };
+    if by_steps { call.by_steps(operands) } else { call.at_once(operands) }
+}
+
+/// A layer whose input was multiplied with its weights.
+struct Call<R: Runtime> {
+    template: Recurrent,
+    /// Steps, rows and directions.
+    size: [usize; 3],
+    projected: GpuTensor<R>,
+    /// The recurrent product's bias, the peepholes and the lengths, where there are such.
+    besides: Vec<GpuTensor<R>>,
+    /// Which direction reads the sequence from its end, as kernels are told.
+    reversed: usize,
+    /// Those of what the input contributes, of the output, and of a state.
+    strides: SmallVec<[u32; 8]>,
+    /// The shape of a state.
+    state: Shape,
+    output: GpuTensor<R>,
+}
+
+impl<R: Runtime> Call<R> {
+    /// A state before the first step that may be written to, in a dtype.
+    fn first(&self, given: Option<&GpuTensor<R>>, dtype: DType) -> GpuTensor<R> {
+        match given {
+            Some(given) if given.dtype == dtype => elementwise::copy(given),
+            Some(given) => elementwise::cast(given, dtype),
+            None => elementwise::full(self.state.clone(), Scalar::Float(0.0), dtype, &self.output.device),
+        }
     }
-    Some((output, last, cell))
+
+    fn is_lstm(&self) -> bool {
+        matches!(self.template.kind, RnnKind::Lstm { .. })
+    }
+
+    /// All steps in one kernel, or in few.
+    fn at_once<B: Backend<Primitive = GpuTensor<R>>>(self, operands: &RnnOperands<B>) -> Option<Results<R>> {
+        let ([steps, batch, directions], dtype) = (self.size, self.template.dtype);
+        let last = self.first(operands.initial_hidden.as_ref(), dtype);
+        let cell = self.is_lstm().then(|| self.first(operands.initial_cell.as_ref(), dtype));
+        let weights = transposed(&operands.recurrent, directions);
+        let mut tensors = vec![&self.projected, &weights];
+        tensors.extend(&self.besides);
+        tensors.extend([&self.output, &last]);
+        tensors.extend(&cell);
+        if !tensors.iter().all(|tensor| tensor.is_visible()) {
+            return None;
+        }
+        for begin in (0..steps).step_by(MOST_STEPS) {
+            let count = (steps - begin).min(MOST_STEPS);
+            let words = [begin, count, steps, self.reversed].map(|word| word as u32);
+            let words: SmallVec<[u32; 16]> = words.into_iter().chain(self.strides.iter().copied()).collect();
+            let (device, template) = (&self.output.device, self.template.clone());
+            launch_blocks::<R>(device, template, &tensors, &words, [batch, directions, 1], false);
+        }
+        Some((self.output, last, cell))
+    }
+
+    /// A kernel for each step, or two.
+    fn by_steps<B: Backend<Primitive = GpuTensor<R>>>(self, operands: &RnnOperands<B>) -> Option<Results<R>> {
+        let ([steps, batch, directions], dtype) = (self.size, self.template.dtype);
+        let (device, kept_as) = (&self.output.device, computed_in(dtype));
+        let new = || GpuTensor::<R>::empty(self.state.clone(), kept_as, device);
+        let mut old = match &operands.initial_hidden {
+            Some(given) if given.dtype == kept_as => from_start(given.clone()),
+            given => self.first(given.as_ref(), kept_as),
+        };
+        let cell = self.is_lstm().then(|| self.first(operands.initial_cell.as_ref(), kept_as));
+        let weights = elementwise::contiguous(operands.recurrent.clone());
+        let parts = StepPart::of(self.template.kind);
+        let gates = (parts.len() > 1).then(|| [new(), new()]);
+        let visible = [&self.projected, &weights, &self.output, &old].into_iter().chain(&self.besides);
+        if !visible.chain(&cell).all(|tensor| tensor.is_visible()) {
+            return None;
+        }
+        let fours = fours_along(&weights.layout);
+        let rows = step::rows(dtype, batch);
+        let templates =
+            parts.iter().map(|&part| RecurrentStep { layer: self.template.clone(), part, rows, fours });
+        let templates: SmallVec<[RecurrentStep; 2]> = templates.collect();
+        let first_weight = weights.layout.offset;
+        // Two take turns, once the first state was read, which may be somebody's.
+        let mut spare = None;
+        for step in 0..steps {
+            let fresh = spare.take().unwrap_or_else(new);
+            let words = [step, steps, self.reversed, batch, first_weight].map(|word| word as u32);
+            let words: SmallVec<[u32; 16]> = words.into_iter().chain(self.strides.iter().copied()).collect();
+            for template in &templates {
+                let mut tensors: SmallVec<[&GpuTensor<R>; 12]> = SmallVec::new();
+                tensors.extend([&self.projected, &weights]);
+                tensors.extend(&self.besides);
+                tensors.push(&old);
+                match (template.part, &gates) {
+                    (StepPart::Gates, Some(gates)) => tensors.extend(gates),
+                    (StepPart::Whole | StepPart::Gates | StepPart::Candidate, gates) => {
+                        tensors.extend(gates.iter().flatten());
+                        tensors.extend([&self.output, &fresh]);
+                        tensors.extend(&cell);
+                    }
+                }
+                let blocks =
+                    [template.layer.hidden.div_ceil(template.units()), (batch as u32).div_ceil(rows)];
+                let blocks = [blocks[0] as usize, blocks[1] as usize, directions];
+                launch_blocks::<R>(device, template.clone(), &tensors, &words, blocks, false);
+            }
+            let before = core::mem::replace(&mut old, fresh);
+            spare = (step > 0).then_some(before);
+        }
+        let own = |state: GpuTensor<R>| elementwise::cast(&state, dtype);
+        Some((self.output, own(old), cell.map(own)))
+    }
 }
 
 /// Recurrent weights with the columns of all gates side by side, `[directions, hidden, gates · hidden]`; made once, and kept with their

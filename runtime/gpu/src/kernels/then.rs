@@ -98,6 +98,7 @@ impl Template {
             | Template::PoolGradient(_)
             | Template::AdaptivePoolGradient(_)
             | Template::Recurrent(_)
+            | Template::RecurrentStep(_)
             | Template::Dropout(_)
             | Template::Random(_) => None,
         }

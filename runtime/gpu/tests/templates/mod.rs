@@ -12,7 +12,7 @@ use kiln_gpu::kernels::index::{Assign, Gather, Last, LastPlaces, Scatter};
 use kiln_gpu::kernels::matmul::Matmul;
 use kiln_gpu::kernels::quantized::{QuantizedMatmul, Side, Zero};
 use kiln_gpu::kernels::random::{Draw, Random};
-use kiln_gpu::kernels::recurrent::Recurrent;
+use kiln_gpu::kernels::recurrent::{Recurrent, RecurrentStep, StepPart};
 use kiln_gpu::kernels::reduce::{ArgReduce, Fold, Reduce};
 use kiln_gpu::kernels::rows::{RowOp, Rows};
 use kiln_gpu::kernels::scan::{Compact, Scan};
@@ -537,6 +537,11 @@ fn recurrent(dtypes: &[DType; 2]) -> Vec<Template> {
                 peepholes: full && lstm,
                 lengths: full,
             };
+            for &part in StepPart::of(kind) {
+                for (rows, fours) in [(1, true), (if dtype == DType::F64 { 4 } else { 8 }, !full)] {
+                    all.push(RecurrentStep { layer: recurrent.clone(), part, rows, fours }.into());
+                }
+            }
             all.push(recurrent.into());
         }
     }

@@ -264,53 +264,145 @@ pub fn several_results<B: Backend>() {
     assert_eq!(read::<B, f32>(channels), [0., 0., 0., 0., 1., 1., 1., 1., 2., 2., 2., 2.]);
 }
 
+/// A recurrent layer, of as many rows as there are lengths.
+struct Layer<'a> {
+    kind: RnnKind,
+    activations: &'a [Activation],
+    steps: usize,
+    hidden: usize,
+    /// Whether it has all that a layer may have, with batch first.
+    full: bool,
+    lengths: &'a [i32],
+    /// Whether its rows have these lengths.
+    with_lengths: bool,
+}
+
+const DIRECTIONS: [RnnDirection; 3] =
+    [RnnDirection::Forward, RnnDirection::Reverse, RnnDirection::Bidirectional];
+
+impl Layer<'_> {
+    #[track_caller]
+    fn agrees<B: Backend>(&self, direction: RnnDirection) {
+        self.agrees_in::<B>(direction, DType::F32, 1e-4);
+    }
+
+    /// Compares the layer in a dtype with the composed one of the same numbers in 32 bits.
+    #[track_caller]
+    fn agrees_in<B: Backend>(&self, direction: RnnDirection, dtype: DType, tolerance: f32) {
+        let Self { kind, activations, steps, hidden, full, lengths, with_lengths } = *self;
+        let (directions, gates) = (direction.count(), kind.gates());
+        let is_lstm = matches!(kind, RnnKind::Lstm { .. });
+        let (batch, input, batch_first) = (lengths.len(), 5, full);
+        let options = RnnOptions {
+            kind,
+            direction,
+            hidden_size: hidden,
+            activations: activations.repeat(directions).into(),
+            clip: (full && is_lstm).then_some(0.4),
+            state_clip: full.then_some(0.3),
+            batch_first,
+        };
+        let outer = |a, b, c| if batch_first { [b, a, c] } else { [a, b, c] };
+        let scaled = |t| B::binary_scalar(BinaryOp::Mul, t, Scalar::Float(7.0 / hidden as f64));
+        let random = |dims: &[usize], seed| B::cast(random::<B>(dims, seed), dtype);
+        let given = |dims: &[usize], seed| full.then(|| random(dims, seed));
+        let operands = || RnnOperands::<B> {
+            input: random(&outer(steps, batch, input), 1),
+            weight: random(&[directions, gates * hidden, input], 2),
+            recurrent: scaled(random(&[directions, gates * hidden, hidden], 3)),
+            bias: given(&[directions, 2 * gates * hidden], 4),
+            sequence_lengths: with_lengths.then(|| tensor::<B, i32>(lengths, &[batch])),
+            initial_hidden: given(&outer(directions, batch, hidden), 5),
+            initial_cell: if is_lstm { given(&outer(directions, batch, hidden), 6) } else { None },
+            peepholes: if is_lstm { given(&[directions, 3 * hidden], 7) } else { None },
+        };
+        let own = B::rnn(operands(), &options);
+        let composed = compose::rnn::<B>(in_single(operands()), &options);
+        let agree = |own: B::Primitive, composed: B::Primitive| {
+            assert_eq!((own.shape(), own.dtype()), (composed.shape(), dtype));
+            let [own, composed] = [own, composed].map(|x| read::<B, f32>(B::cast(x, DType::F32)));
+            assert_close(&own, &composed, tolerance);
+        };
+        agree(own.output, composed.output);
+        agree(own.hidden, composed.hidden);
+        assert_eq!(own.cell.is_some(), is_lstm);
+        if let (Some(own), Some(composed)) = (own.cell, composed.cell) {
+            agree(own, composed);
+        }
+    }
+}
+
+/// The same numbers in 32 bits.
+fn in_single<B: Backend>(operands: RnnOperands<B>) -> RnnOperands<B> {
+    let single = |t| B::cast(t, DType::F32);
+    RnnOperands {
+        input: single(operands.input),
+        weight: single(operands.weight),
+        recurrent: single(operands.recurrent),
+        bias: operands.bias.map(single),
+        sequence_lengths: operands.sequence_lengths,
+        initial_hidden: operands.initial_hidden.map(single),
+        initial_cell: operands.initial_cell.map(single),
+        peepholes: operands.peepholes.map(single),
+    }
+}
+
 pub fn recurrent<B: Backend>() {
     use Activation::{Relu, Sigmoid, Tanh};
-    let kinds: [(RnnKind, usize, &[Activation]); 5] = [
-        (RnnKind::Lstm { input_forget: false }, 4, &[Sigmoid, Tanh, Tanh]),
-        (RnnKind::Lstm { input_forget: true }, 4, &[Sigmoid, Tanh, Relu]),
-        (RnnKind::Gru { linear_before_reset: true }, 3, &[Sigmoid, Tanh]),
-        (RnnKind::Gru { linear_before_reset: false }, 3, &[Sigmoid, Tanh]),
-        (RnnKind::Rnn, 1, &[Tanh]),
+    let kinds: [(RnnKind, &[Activation]); 5] = [
+        (RnnKind::Lstm { input_forget: false }, &[Sigmoid, Tanh, Tanh]),
+        (RnnKind::Lstm { input_forget: true }, &[Sigmoid, Tanh, Relu]),
+        (RnnKind::Gru { linear_before_reset: true }, &[Sigmoid, Tanh]),
+        (RnnKind::Gru { linear_before_reset: false }, &[Sigmoid, Tanh]),
+        (RnnKind::Rnn, &[Tanh]),
     ];
-    for (kind, gates, activations) in kinds {
-        for direction in [RnnDirection::Forward, RnnDirection::Reverse, RnnDirection::Bidirectional] {
-            let directions = if direction == RnnDirection::Bidirectional { 2 } else { 1 };
-            let lstm = matches!(kind, RnnKind::Lstm { .. });
+    for (kind, activations) in kinds {
+        for direction in DIRECTIONS {
             let sizes =
                 [(6, 7, false, false), (6, 7, true, false), (6, 7, true, true), (2, 300, false, true)];
-            for (seq, hidden, full, lengths) in sizes {
-                let (batch, input, batch_first) = (3, 5, full);
-                let options = RnnOptions {
-                    kind,
-                    direction,
-                    hidden_size: hidden,
-                    activations: activations.repeat(directions).into(),
-                    clip: (full && lstm).then_some(0.4),
-                    state_clip: full.then_some(0.3),
-                    batch_first,
-                };
-                let outer = |a, b, c| if batch_first { [b, a, c] } else { [a, b, c] };
-                let given = |dims: &[usize], seed| full.then(|| random::<B>(dims, seed));
-                let scaled = |t| B::binary_scalar(BinaryOp::Mul, t, Scalar::Float(7.0 / hidden as f64));
-                let operands = || RnnOperands::<B> {
-                    input: random::<B>(&outer(seq, batch, input), 1),
-                    weight: random::<B>(&[directions, gates * hidden, input], 2),
-                    recurrent: scaled(random::<B>(&[directions, gates * hidden, hidden], 3)),
-                    bias: given(&[directions, 2 * gates * hidden], 4),
-                    sequence_lengths: lengths.then(|| tensor::<B, i32>(&[seq as i32, 0, 1], &[3])),
-                    initial_hidden: given(&outer(directions, batch, hidden), 5),
-                    initial_cell: if lstm { given(&outer(directions, batch, hidden), 6) } else { None },
-                    peepholes: if lstm { given(&[directions, 3 * hidden], 7) } else { None },
-                };
-                let (own, composed) = (B::rnn(operands(), &options), compose::rnn::<B>(operands(), &options));
-                agree::<B>(own.output, composed.output);
-                agree::<B>(own.hidden, composed.hidden);
-                assert_eq!(own.cell.is_some(), lstm);
-                if let (Some(own), Some(composed)) = (own.cell, composed.cell) {
-                    agree::<B>(own, composed);
-                }
+            for (steps, hidden, full, with_lengths) in sizes {
+                let lengths = &[steps as i32, 0, 1];
+                Layer { kind, activations, steps, hidden, full, lengths, with_lengths }
+                    .agrees::<B>(direction);
             }
+        }
+    }
+}
+
+/// Layers so wide that GPUs compute each step by many workgroups, of few rows and of more than one workgroup has.
+pub fn wide_recurrent<B: Backend>() {
+    let lstm = |input_forget| RnnKind::Lstm { input_forget };
+    let gru = |linear_before_reset| RnnKind::Gru { linear_before_reset };
+    let cases = [
+        (lstm(false), 96, 3, 1, false, false),
+        (lstm(false), 101, 3, 3, true, true),
+        (lstm(false), 132, 2, 9, true, false),
+        (lstm(false), 96, 5, 9, false, true),
+        (lstm(true), 100, 3, 2, true, true),
+        (gru(true), 110, 3, 1, true, false),
+        (gru(true), 128, 4, 9, true, true),
+        (gru(true), 107, 2, 3, false, true),
+        (gru(false), 108, 3, 1, false, false),
+        (gru(false), 160, 4, 9, true, true),
+        (gru(false), 111, 3, 3, true, false),
+        (RnnKind::Rnn, 190, 4, 3, true, true),
+        (RnnKind::Rnn, 184, 3, 9, false, false),
+        // Its gates' sums are more than every device's workgroups share.
+        (lstm(false), 1030, 2, 1, false, false),
+    ];
+    for (kind, hidden, steps, rows, full, with_lengths) in cases {
+        let lengths: Vec<i32> = (0..rows).map(|row| (steps + row * 2) % (steps + 1)).collect();
+        let (activations, lengths, steps) = (kind.activations(), &*lengths, steps as usize);
+        for direction in DIRECTIONS {
+            Layer { kind, activations, steps, hidden, full, lengths, with_lengths }.agrees::<B>(direction);
+        }
+    }
+    // What goes from step to step is not rounded to 16 bits.
+    for (kind, hidden) in [(lstm(false), 96), (gru(false), 108)] {
+        let (activations, lengths) = (kind.activations(), &[6, 2]);
+        let layer = Layer { kind, activations, steps: 6, hidden, full: true, lengths, with_lengths: true };
+        for (dtype, tolerance) in [(DType::F16, 2e-3), (DType::BF16, 2e-2)] {
+            layer.agrees_in::<B>(RnnDirection::Bidirectional, held_as::<B>(dtype), tolerance);
         }
     }
 }
