@@ -74,10 +74,9 @@ fn launch_bounds(kernel: &Kernel) -> String {
 }
 
 fn shared_arrays(kernel: &Kernel, out: &mut String) {
-    // Of matrices, rows of four words are read and written at a time.
-    let aligned = if matrix::has_matrices(kernel) { "__align__(16) " } else { "" };
+    // Four neighbours are read and written at a time where they are found to be such.
     for (n, (storage, length)) in kernel.shared.iter().enumerate() {
-        let _ = writeln!(out, "__shared__ {aligned}{} shared_{n}[{length}];", scalar(storage.value()));
+        let _ = writeln!(out, "__shared__ __align__(16) {} shared_{n}[{length}];", scalar(storage.value()));
     }
 }
 
