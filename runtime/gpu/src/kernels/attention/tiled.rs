@@ -12,10 +12,14 @@ use kiln_tensor::{DType, FullyMasked};
 
 /// The longest head.
 const LONGEST: usize = 256;
-/// Invocations that share a few queries: neighbours, each with some of the keys of a tile, and some elements of the sums.
+/// Invocations that share a few queries, each with some of the keys of a tile, and some elements of the sums.
 const ACROSS: u32 = 16;
 /// How many times these a workgroup has.
 const DOWN: u32 = 8;
+/// Of neighbours so many have different queries and the same keys: what two of them read of a key is read at once.
+const NEIGHBOURS: u32 = 2;
+/// Workgroups that a multiprocessor is to hold at once: left to itself, the compiler takes fewer registers than it needs for that.
+const RESIDENT: u32 = 3;
 /// Elements that are read and written at once.
 const CHUNK: u32 = 4;
 /// What queries and keys of an invocation may be, the best first: the more, the more is computed of what is read of a tile.
@@ -185,7 +189,8 @@ impl<'k> Across<'k> {
         fold: impl Fn(Value<'k>, Value<'k>) -> Value<'k>,
     ) -> Vec<Value<'k>> {
         let Some(shared) = self.shared else {
-            let all = |x: Value<'k>| [1, 2, 4, 8].into_iter().fold(x, |x, lanes| fold(x, x.exchanged(lanes)));
+            let lanes = || (0..ACROSS.ilog2()).map(|n| NEIGHBOURS << n);
+            let all = |x: Value<'k>| lanes().fold(x, |x, lanes| fold(x, x.exchanged(lanes)));
             return numbers.into_iter().map(all).collect();
         };
         let first = self.y * (numbers.len() as u32 * ACROSS);
@@ -225,6 +230,7 @@ impl TiledAttention {
     }
 
     fn write<'k>(&self, k: &'k Builder) {
+        k.resident(RESIDENT);
         let sizes = [self.size, self.size, self.value_size];
         let sides = self.fours.map(|fours| Side::declare(k, self.dtype, fours));
         let mask = self.mask.map(|mask| k.input(held_as(mask.dtype)));
@@ -242,7 +248,8 @@ impl TiledAttention {
         let of_keys = [batch, head / call.sharing];
 
         let local = k.builtin(Builtin::LocalX);
-        let (x, y) = (local % ACROSS, local / ACROSS);
+        let x = local / NEIGHBOURS % ACROSS;
+        let y = local / (NEIGHBOURS * ACROSS) * NEIGHBOURS + local % NEIGHBOURS;
         let [each_queries, each_keys] = self.each;
         let rows = self.rows();
         let [query_rows, key_rows, value_rows, weight_rows] = rows;
@@ -394,7 +401,7 @@ impl TiledAttention {
             let start = of_result.row([batch, head], query.number);
             for (&chunk, sums) in own_chunks.iter().zip(&query.weighted) {
                 let shares = sums.map(|sum| {
-                    let others = (0..splits.ilog2()).map(|n| lanes << n);
+                    let others = (0..splits.ilog2()).map(|n| (NEIGHBOURS * lanes) << n);
                     let sum = others.fold(sum.get(), |sum, lanes| sum + sum.exchanged(lanes));
                     let share = sum / total;
                     if zeros { is_empty.select(0.0, share) } else { share }
