@@ -38,6 +38,8 @@ pub(crate) const LIMITS: Limits = Limits {
     bindings: 32,
     groups: 65_535,
     shared_memory: true,
+    // Of arrays whose size kernels say themselves.
+    shared_bytes: 48 * 1024,
     subgroups: false,
     tunes: false,
     multiprocessors: None,

@@ -16,6 +16,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const DEVICE: CudaDevice = CudaDevice { index: 0 };
 
+/// Has the libraries be asked for all that they can do, before the first test runs: what they are faster at is large.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static ALWAYS: extern "C" fn() = always;
+
+extern "C" fn always() {
+    // SAFETY: there is one thread yet.
+    unsafe { std::env::set_var(kiln_cuda::driver::ALWAYS, "cublaslt,cudnn") };
+}
+
 /// Counts are the device's, which the tests share.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());

@@ -97,6 +97,8 @@ templates! {
     QuantizedMatmul(quantized::QuantizedMatmul),
     /// Attention.
     Attention(attention::Attention),
+    /// Attention in tiles that a workgroup shares.
+    TiledAttention(attention::TiledAttention),
     /// Attention by tensor cores.
     Flash(attention::Flash),
     /// Its gradients.

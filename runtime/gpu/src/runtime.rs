@@ -136,6 +136,8 @@ pub struct Limits {
     pub groups: u32,
     /// Whether what a workgroup shares is faster than other memory: not where kernels run on a CPU.
     pub shared_memory: bool,
+    /// Bytes that a workgroup shares, at most.
+    pub shared_bytes: u32,
     /// Whether the invocations of a workgroup run side by side in subgroups, which join numbers without shared memory.
     pub subgroups: bool,
     /// Whether kernels that do the same are timed, and the [fastest](Runtime::fastest) is run.

@@ -190,6 +190,7 @@ impl Context {
                     Ok(value) => value == "1",
                     Err(_) => info.device_type != wgpu::DeviceType::Cpu,
                 },
+                shared_bytes: limits.max_compute_workgroup_storage_size,
                 subgroups: features.contains(wgpu::Features::SUBGROUP)
                     && std::env::var(SUBGROUPS).as_deref() != Ok("0"),
                 tunes: false,

@@ -242,8 +242,8 @@ impl Nvidia {
     ) -> Result<Self, DriverError> {
         let count = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
         // SAFETY: the device was just had from the driver.
-        let multiprocessors = unsafe { device::get_attribute(cu_device, count) }
-            .map_err(failed("cuDeviceGetAttribute"))?;
+        let multiprocessors =
+            unsafe { device::get_attribute(cu_device, count) }.map_err(failed("cuDeviceGetAttribute"))?;
         // SAFETY: the context was just had.
         unsafe { result::ctx::set_current(context) }.map_err(failed("cuCtxSetCurrent"))?;
         let new_stream = || stream::create(stream::StreamKind::NonBlocking).map_err(failed("cuStreamCreate"));

@@ -4,11 +4,13 @@
 mod call;
 mod flash;
 mod gradient;
+mod tiled;
 
 pub use call::Mask;
 pub use flash::Flash;
 pub use gradient::{FlashGradient, Part};
 pub(crate) use gradient::{attention_gradient, attention_train};
+pub use tiled::TiledAttention;
 
 use super::direct::{LANES, Side, fours_along};
 use super::{block, launch_blocks};
@@ -72,7 +74,7 @@ impl Attention {
     pub fn kernel(&self) -> Kernel {
         Builder::kernel("attention", [self.lanes, 1], |k| {
             let sides = self.fours.map(|fours| Side::declare(k, self.dtype, fours));
-            let mask = self.mask.map(|mask| (k.input(held_as(mask.dtype)), mask));
+            let mask = self.mask.map(|mask| k.input(held_as(mask.dtype)));
             let output = k.output(held_as(self.dtype));
             // Queries, heads of all batches.
             let [block_query, block_head, _] = block(k);
@@ -117,7 +119,7 @@ impl Attention {
                         }
                         let hides = self.is_causal && (keeps_hidden || self.queries > 1);
                         let mut visible = hides.then(|| key.below(query.seen));
-                        match call.masked([batch * heads + head, query.number, key]) {
+                        match call.masked([batch, head, query.number, key]) {
                             Some(kept) if kept.ty() == Type::Bool => {
                                 visible = Some(visible.map_or(kept, |visible| visible & kept));
                             }
@@ -184,6 +186,9 @@ pub(crate) fn attention<R: Runtime>(
 ) -> Option<GpuTensor<R>> {
     let operands = Operands { q, k, v, mask, options: *options };
     if let Some((out, _)) = flash::attention(&operands, false) {
+        return Some(out);
+    }
+    if let Some(out) = tiled::attention(&operands) {
         return Some(out);
     }
     let AttentionOptions { is_causal, softcap, fully_masked, .. } = *options;

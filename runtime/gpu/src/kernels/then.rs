@@ -90,6 +90,7 @@ impl Template {
             | Template::EmbeddingGradient(_)
             | Template::SortStep(_)
             | Template::Attention(_)
+            | Template::TiledAttention(_)
             | Template::Flash(_)
             | Template::FlashGradient(_)
             | Template::WeightGradient(_)

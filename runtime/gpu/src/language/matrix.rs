@@ -14,6 +14,9 @@
 
 use super::{Array, Builder, Id, Op, Statement, Type, Value, Variable};
 
+/// The logarithm of e to base 2, without its first 24 bits.
+const LOG2_E_REST: f32 = 1.925_963e-8;
+
 /// What a device multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Factors {
@@ -148,6 +151,16 @@ impl<'k> Value<'k> {
     pub fn rough_exp(self) -> Value<'k> {
         let exponent = self * std::f32::consts::LOG2_E;
         self.kernel().number(Type::F32, Op::Warp(WarpOp::PowerOfTwo(exponent.id())))
+    }
+
+    /// `e^x` of a 32-bit float that is not above 0, by the device's own power of two: 3 ulp; 0 below -104.
+    pub fn shrinking_exp(self) -> Value<'k> {
+        let power = |x: Value<'k>| self.kernel().number(Type::F32, Op::Warp(WarpOp::PowerOfTwo(x.id())));
+        let exponent = self * std::f32::consts::LOG2_E;
+        // What rounding took from the exponent, and what the constant lacks.
+        let rest = self.fma(LOG2_E_REST, self.fma(std::f32::consts::LOG2_E, -exponent));
+        let y = power(exponent);
+        self.below(-104.0).select(0.0, y.fma(rest * std::f32::consts::LN_2, y))
     }
 
     /// The same `u32`, of which the compiler knows nothing: what is read there in a loop is read each time, and takes no registers meanwhile.

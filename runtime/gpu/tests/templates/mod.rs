@@ -1,7 +1,7 @@
 //! Kernels of every family, with what makes a difference to their source.
 
 use kiln_gpu::kernels::access::Access::{self, Linear, Single, Strided};
-use kiln_gpu::kernels::attention::{Attention, Flash, FlashGradient, Mask, Part};
+use kiln_gpu::kernels::attention::{Attention, Flash, FlashGradient, Mask, Part, TiledAttention};
 use kiln_gpu::kernels::cross_entropy::CrossEntropy;
 use kiln_gpu::kernels::direct::{Bias, Direct, Reading};
 use kiln_gpu::kernels::dropout::Dropout;
@@ -460,8 +460,7 @@ fn direct(dtypes: &[DType]) -> Vec<Template> {
     }
     // Attention in f64 is made of other kernels.
     for &dtype in dtypes.iter().filter(|&&dtype| dtype.is_float() && dtype != DType::F64) {
-        let strided = Mask { dtype: DType::Bool, access: Strided, rank: 3 };
-        for mask in [None, Some(strided), Some(Mask { dtype, access: Linear, rank: 0 })] {
+        for mask in [None, Some(Mask { dtype: DType::Bool }), Some(Mask { dtype })] {
             for fully_masked in [None, Some(FullyMasked::Mean), Some(FullyMasked::Zeros)] {
                 for is_causal in [false, true] {
                     let attention = Attention {
@@ -477,6 +476,20 @@ fn direct(dtypes: &[DType]) -> Vec<Template> {
                         queries: if mask.is_some() { 1 } else { 2 },
                     };
                     all.push(attention.into());
+                    let tiled = TiledAttention {
+                        dtype,
+                        size: 8,
+                        value_size: 3,
+                        fours: [true, true, false],
+                        mask,
+                        is_causal,
+                        softcap: is_causal,
+                        fully_masked,
+                        each: [1, 2],
+                        over_keys: is_causal,
+                        warps: false,
+                    };
+                    all.push(tiled.into());
                 }
             }
         }
@@ -484,10 +497,43 @@ fn direct(dtypes: &[DType]) -> Vec<Template> {
     all
 }
 
+/// Attention in tiles on devices with warps: what is common, and what takes most registers.
+fn tiled() -> Vec<Template> {
+    let mask = Mask { dtype: DType::Bool };
+    let cases = [
+        (64, [2, 4], Some(mask), false),
+        (32, [2, 4], None, false),
+        (64, [1, 4], None, true),
+        (64, [4, 4], None, false),
+        (64, [4, 4], Some(mask), true),
+        (80, [4, 2], None, false),
+        (128, [2, 2], Some(mask), false),
+        (256, [1, 1], None, true),
+        (40, [4, 4], None, true),
+    ];
+    let of = |(size, each, mask, is_causal): (u32, [u32; 2], Option<Mask>, bool)| {
+        TiledAttention {
+            dtype: DType::F32,
+            size,
+            value_size: size,
+            fours: [true; 3],
+            mask,
+            is_causal,
+            softcap: false,
+            fully_masked: None,
+            each,
+            over_keys: each == [4, 4],
+            warps: true,
+        }
+        .into()
+    };
+    cases.map(of).to_vec()
+}
+
 /// Attention by tensor cores, with what takes most registers.
 fn flash() -> Vec<Template> {
     let mut all: Vec<Template> = Vec::new();
-    let strided = Mask { dtype: DType::Bool, access: Strided, rank: 3 };
+    let bool_mask = Mask { dtype: DType::Bool };
     let every = [Part::Queries, Part::Keys, Part::Values].as_slice();
     let half = (DType::F16, Factors::F16);
     let upper_half = (DType::BF16, Factors::BF16);
@@ -496,7 +542,7 @@ fn flash() -> Vec<Template> {
         (half, 64, None, every),
         (half, 256, None, every),
         (upper_half, 128, None, &[Part::Keys]),
-        (upper_half, 72, Some(strided), &[Part::Queries]),
+        (upper_half, 72, Some(bool_mask), &[Part::Queries]),
         (single, 64, None, &[Part::Keys]),
         (single, 256, None, &[Part::Queries]),
     ] {
@@ -673,6 +719,7 @@ pub fn of_cuda_alone() -> Vec<Template> {
             &[DType::I64, DType::I16, DType::I8, DType::U64, DType::U16, DType::U8]
                 .map(|to| (Draw::Whole, to)),
         ),
+        tiled(),
         flash(),
         by_warps(),
     ];

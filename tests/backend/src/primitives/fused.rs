@@ -2,7 +2,7 @@
 
 use super::products::values;
 use super::{assert_close, counting, held_as, mask, read, tensor};
-use kiln_tensor::backend::{Backend, Primitive};
+use kiln_tensor::backend::{Backend, Primitive, SliceRange};
 use kiln_tensor::compose::{self, RnnOperands};
 use kiln_tensor::{
     Activation, AttentionOptions, BinaryOp, CompareOp, ConvOptions, DType, Expression, FullyMasked,
@@ -86,6 +86,46 @@ pub fn attentions<B: Backend>() {
                 let own = B::attention(q.clone(), k.clone(), v.clone(), mask.clone(), &options);
                 agree::<B>(own, compose::attention::<B>(q.clone(), k.clone(), v.clone(), mask, &options));
             }
+        }
+    }
+}
+
+/// Longer ones, of sizes that no tile divides: few queries and many, short heads and long ones.
+pub fn long_attentions<B: Backend>() {
+    let options = AttentionOptions::default();
+    let causal = AttentionOptions { is_causal: true, ..options };
+    let capped = AttentionOptions { scale: Some(0.3), softcap: Some(2.0), ..causal };
+    // Batch, heads and those of keys; queries and keys; sizes of these and of values.
+    for ([batch, heads, key_heads], [queries, keys], [size, value_size]) in [
+        ([1, 4, 2], [70, 70], [64, 64]),
+        ([2, 32, 8], [33, 80], [16, 8]),
+        ([2, 16, 16], [70, 41], [12, 20]),
+        ([3, 32, 32], [16, 20], [128, 128]),
+        ([2, 24, 24], [17, 60], [80, 40]),
+        ([1, 2, 1], [9, 40], [256, 256]),
+        ([1, 3, 3], [19, 150], [7, 5]),
+    ] {
+        let q = B::permute(random::<B>(&[batch, queries, heads, size], 1), &[0, 2, 1, 3]);
+        // A part of what is longer, and its transpose.
+        let k = random::<B>(&[batch, key_heads, keys + 3, size], 2);
+        let all = SliceRange::full;
+        let range = SliceRange { start: 3, end: keys + 3, step: 1 };
+        let k = B::slice(k, &[all(batch), all(key_heads), range, all(size)]);
+        let v = random::<B>(&[batch, key_heads, keys, value_size], 3);
+        let turned = B::permute(random::<B>(&[batch, key_heads, value_size, keys], 3), &[0, 1, 3, 2]);
+        let keep: Vec<u8> = (0..batch * keys).map(|i| u8::from(i % 3 != 1)).collect();
+        let keep = mask::<B>(&keep, &[batch, 1, 1, keys]);
+        let added = random::<B>(&[heads, queries, keys], 4);
+        for (options, v, mask) in [
+            (options, &turned, None),
+            (options, &v, Some(&keep)),
+            (options, &v, Some(&added)),
+            (causal, &v, None),
+            (capped, &turned, Some(&keep)),
+        ] {
+            let own = B::attention(q.clone(), k.clone(), v.clone(), mask.cloned(), &options);
+            let (q, k, v, mask) = (q.clone(), k.clone(), v.clone(), mask.cloned());
+            agree::<B>(own, compose::attention::<B>(q, k, v, mask, &options));
         }
     }
 }

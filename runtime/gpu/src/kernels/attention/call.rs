@@ -1,7 +1,7 @@
 //! What all kernels of attention are told, and what a query sees.
 
 use super::LOWEST;
-use crate::kernels::access::{self, Access, Operand, Walk};
+use crate::kernels::access;
 use crate::language::{Buffer, Builder, Type, Value};
 use crate::runtime::Runtime;
 use crate::tensor::GpuTensor;
@@ -13,10 +13,6 @@ use kiln_tensor::{AttentionOptions, DType, FullyMasked, Shape};
 pub struct Mask {
     /// Its dtype.
     pub dtype: DType,
-    /// How it is read.
-    pub access: Access,
-    /// Over how many dims strides are told.
-    pub rank: usize,
 }
 
 /// Where the rows of an operand are.
@@ -45,7 +41,7 @@ impl<'k> Place<'k> {
 }
 
 /// What a kernel is told: heads, queries, keys, how many heads share those of a key; the scale, the cap; where queries, keys, values and a
-/// fourth operand start, each with its strides along batch, heads and rows, and along the elements; the mask's dims and operand.
+/// fourth operand start, each with its strides along batch, heads and rows, and along the elements; the same of the mask, whose elements are keys.
 pub(super) struct Call<'k> {
     pub heads: Value<'k>,
     pub queries: Value<'k>,
@@ -54,19 +50,16 @@ pub(super) struct Call<'k> {
     pub scale: Value<'k>,
     pub cap: Value<'k>,
     pub places: [Place<'k>; 4],
-    mask: Option<(Buffer<'k>, Vec<Value<'k>>, Operand<'k>)>,
+    mask: Option<(Buffer<'k>, Place<'k>)>,
 }
 
 impl<'k> Call<'k> {
     /// The next parameters.
-    pub fn declare(k: &'k Builder, mask: Option<(Buffer<'k>, Mask)>) -> Self {
+    pub fn declare(k: &'k Builder, mask: Option<Buffer<'k>>) -> Self {
         let [heads, queries, keys, sharing] = [k.parameter(), k.parameter(), k.parameter(), k.parameter()];
         let (scale, cap) = (k.parameter().bits(Type::F32), k.parameter().bits(Type::F32));
         let places = [0, 1, 2, 3].map(|_| Place::declare(k));
-        let mask = mask.map(|(buffer, Mask { access, rank, .. })| {
-            let dims = k.parameters(rank);
-            (buffer, dims, Operand::declare(k, access, rank))
-        });
+        let mask = mask.map(|buffer| (buffer, Place::declare(k)));
         Self { heads, queries, keys, sharing, scale, cap, places, mask }
     }
 
@@ -76,11 +69,10 @@ impl<'k> Call<'k> {
         if softcap { (score / self.cap).tanh() * self.cap } else { score }
     }
 
-    /// What the mask says of a query of a head of all batches, and a key.
-    pub fn masked(&self, [head, query, key]: [Value<'k>; 3]) -> Option<Value<'k>> {
-        let (buffer, dims, operand) = self.mask.as_ref()?;
-        let position = (head * self.queries + query) * self.keys + key;
-        Some(buffer.at(operand.at(position, &access::coordinates(position, dims))))
+    /// What the mask says of a batch, a head of it, a query and a key.
+    pub fn masked(&self, [batch, head, query, key]: [Value<'k>; 4]) -> Option<Value<'k>> {
+        let (buffer, place) = self.mask.as_ref()?;
+        Some(buffer.at(place.row([batch, head], query) + key * place.along))
     }
 }
 
@@ -109,12 +101,23 @@ impl Sight {
     }
 
     /// A score with the mask: -∞ where the key has no part.
-    pub fn shown<'k>(self, call: &Call<'k>, score: Value<'k>, of: [Value<'k>; 3]) -> Value<'k> {
-        let [_, query, key] = of;
+    pub fn shown<'k>(self, call: &Call<'k>, score: Value<'k>, of: [Value<'k>; 4]) -> Value<'k> {
+        let [_, _, query, key] = of;
+        self.shown_by(call, score, call.masked(of), [query, key])
+    }
+
+    /// A score with what the mask says of it: -∞ where the key has no part.
+    pub fn shown_by<'k>(
+        self,
+        call: &Call<'k>,
+        score: Value<'k>,
+        mask: Option<Value<'k>>,
+        [query, key]: [Value<'k>; 2],
+    ) -> Value<'k> {
         let mut score = score;
         let mut visible = key.below(self.end(call, query));
         let mut kept = None;
-        match call.masked(of) {
+        match mask {
             Some(mask) if mask.ty() == Type::Bool => kept = Some(mask),
             Some(added) => score = score + added,
             None => {}
@@ -167,6 +170,13 @@ impl<R: Runtime> Operands<'_, R> {
         self.mask.is_some_and(|mask| !mask.dtype.is_bool())
     }
 
+    /// Whether tiles do not serve it: what an added mask leaves of the keys before a query decides what that yields.
+    pub fn is_refused(&self) -> bool {
+        let [_, _, queries, keys] = self.sizes();
+        let AttentionOptions { is_causal, fully_masked, .. } = self.options;
+        self.is_added() && is_causal && (fully_masked.is_some() || queries > keys)
+    }
+
     /// The parameters of a [`Call`] with a fourth operand, and the mask's kind.
     pub fn words(&self, fourth: &GpuTensor<R>) -> (Vec<u32>, Option<Mask>) {
         let [batch, heads, queries, keys] = self.sizes();
@@ -180,14 +190,8 @@ impl<R: Runtime> Operands<'_, R> {
         }
         let scores = Shape::from([batch, heads, queries, keys]);
         let mask = self.mask.map(|mask| {
-            let layout = mask.layout.expand(&scores);
-            let walk = Walk::new(&scores.dims, &[&layout.strides]);
-            let access = walk.access(0);
-            let rank = if access == Access::Strided { walk.dims.len() } else { 0 };
-            words.extend(walk.dim_words().filter(|_| rank > 0));
-            words.push(layout.offset as u32);
-            words.extend(walk.stride_words(0));
-            Mask { dtype: mask.dtype, access, rank }
+            words.extend(Place::words(&mask.layout.expand(&scores)));
+            Mask { dtype: mask.dtype }
         });
         (words, mask)
     }

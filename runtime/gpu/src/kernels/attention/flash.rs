@@ -81,7 +81,7 @@ impl Flash {
         let [queries, keys, values] = self.sides;
         let queries = Lefts::declare(k, queries);
         let [keys, values] = [keys, values].map(|form| Source::declare(k, form));
-        let mask = self.mask.map(|mask| (k.input(held_as(mask.dtype)), mask));
+        let mask = self.mask.map(|mask| k.input(held_as(mask.dtype)));
         let output = Rows::declare(k, self.sides[2]);
         let log_sums = self.log_sum.then(|| k.output(Storage::F32));
         let [block_query, block_head, _] = block(k);
@@ -127,7 +127,7 @@ impl Flash {
                     let key = tile + lane.place * 2_u32 + (8 * n + at % 2) as u32;
                     let query = numbers[at / 2];
                     let x = call.score(*score, self.softcap);
-                    *score = sight.shown(&call, x, [batch * call.heads + head, query, key]);
+                    *score = sight.shown(&call, x, [batch, head, query, key]);
                 }
             }
             for (n, softmax) in softmax.iter().enumerate() {
@@ -183,10 +183,9 @@ pub(super) fn attention<R: Runtime>(
     log_sum: bool,
 ) -> Option<(GpuTensor<R>, Option<GpuTensor<R>>)> {
     let &Operands { q, k, v, mask, options } = operands;
-    let [batch, heads, queries, keys] = operands.sizes();
+    let [batch, heads, queries, _] = operands.sizes();
     let sides = forms(operands, [q, k, v])?;
-    // What an added mask leaves of the keys before a query decides what that yields.
-    if operands.is_added() && options.is_causal && (options.fully_masked.is_some() || queries > keys) {
+    if operands.is_refused() {
         return None;
     }
     let out = operands.result();

@@ -93,7 +93,7 @@ impl FlashGradient {
         let rows_of = &rows_of[..self.part.products()];
         let lefts: Vec<_> = rows_of.iter().map(|&side| Lefts::declare(k, self.sides[side])).collect();
         let sources = columns_of.map(|side| Source::declare(k, self.sides[side]));
-        let mask = self.mask.map(|mask| (k.input(held_as(mask.dtype)), mask));
+        let mask = self.mask.map(|mask| k.input(held_as(mask.dtype)));
         let (log_sums, flows) = (k.input(Storage::F32), k.input(Storage::F32));
         let own_form = self.sides[self.part.side()];
         let output = Rows::declare(k, own_form);
@@ -178,7 +178,7 @@ impl FlashGradient {
                         let mut y = self.weight(
                             (&call, sight),
                             *score,
-                            [query_head, query, key],
+                            [batch, head, query, key],
                             told(0, log_sums),
                             of_shares.as_ref().map(|of_shares| (of_shares[n][at], told(1, flows))),
                         );
@@ -213,7 +213,7 @@ impl FlashGradient {
         &self,
         (call, sight): (&Call<'k>, Sight),
         product: Value<'k>,
-        of: [Value<'k>; 3],
+        of: [Value<'k>; 4],
         log_sum: Value<'k>,
         back: Option<(Value<'k>, Value<'k>)>,
     ) -> Value<'k> {
