@@ -20,6 +20,9 @@ pub(super) struct Arguments {
     /// Number of threads; all cores unless given
     #[arg(long)]
     threads: Option<usize>,
+    /// How long to measure each case, but for five runs at least
+    #[arg(long, default_value_t = 2.0, value_name = "SECONDS")]
+    seconds: f64,
     /// Print one JSON object a case
     #[arg(long)]
     json: bool,
@@ -53,15 +56,16 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     let mut scratch = new(arguments.target);
     let cases: Vec<Case> = arguments.cases.iter().map(|dir| scratch.add(dir)).collect();
     scratch.build()?;
+    let seconds = arguments.seconds.to_string();
     if arguments.target.no_run {
-        return Ok(scratch.show_commands(&cases, "bench", &[]));
+        return Ok(scratch.show_commands(&cases, "bench", &[&seconds]));
     }
     let threads = arguments
         .threads
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
     let mut all_well = true;
     for case in &cases {
-        let output = scratch.output(case, "bench", &[], Some(threads));
+        let output = scratch.output(case, "bench", &[&seconds], Some(threads));
         let report = match (&output, arguments.profile) {
             (Ok(output), true) => Some(Report::parse(output)).transpose(),
             (Ok(_), false) | (Err(_), _) => Ok(None),

@@ -75,6 +75,18 @@ impl Backend {
     }
 }
 
+/// As what a model's floats are computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Floats {
+    /// As 32-bit floats.
+    #[default]
+    F32,
+    /// As 16-bit floats.
+    F16,
+    /// As the upper halves of 32-bit floats.
+    Bf16,
+}
+
 /// Where generated code runs, and how.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub(crate) struct Target {
@@ -87,6 +99,15 @@ pub(crate) struct Target {
     /// Capture the forward pass as a graph and replay it (`--backend cuda`)
     #[arg(long)]
     captured: bool,
+    /// As what floats are computed, inputs and weights of 32 bits too; others than `f32` with `--backend cuda`
+    #[arg(long, value_enum, default_value_t)]
+    floats: Floats,
+    /// Let products round factors of f32 to TF32 (`--backend cuda`)
+    #[arg(long)]
+    tf32: bool,
+    /// Let NVIDIA's libraries compute ReLU, which may make 0 of NaN (`--backend cuda`)
+    #[arg(long)]
+    library_relu: bool,
     /// Compile and prepare the cases, and print the command of each as a line of JSON instead of running it
     #[arg(long)]
     no_run: bool,
@@ -95,12 +116,36 @@ pub(crate) struct Target {
 impl Target {
     /// Refuses what the backend has not.
     fn check(self) -> Result<(), CommandError> {
-        match (self.captured, self.backend) {
-            (true, Backend::Ndarray | Backend::Wgpu) => Err(CommandError::Usage(String::from(
-                "`--captured` is for `--backend cuda`: others have no graphs",
-            ))),
-            (true, Backend::Cuda) | (false, _) => Ok(()),
+        let of_cuda = [
+            (self.captured, "`--captured` is for `--backend cuda`: others have no graphs"),
+            (
+                self.floats != Floats::F32,
+                "`--floats` is for `--backend cuda`: others are tried with 32-bit floats",
+            ),
+            (self.tf32, "`--tf32` is for `--backend cuda`: others have no such products"),
+            (self.library_relu, "`--library-relu` is for `--backend cuda`: others ask no library"),
+        ];
+        match of_cuda.iter().find(|(is_asked, _)| *is_asked && self.backend != Backend::Cuda) {
+            Some((_, reason)) => Err(CommandError::Usage((*reason).to_owned())),
+            None => Ok(()),
         }
+    }
+
+    /// The runtime's type, with that of its floats.
+    fn ty(self) -> String {
+        let floats = match self.floats {
+            Floats::F32 => "",
+            Floats::F16 => "<kiln::tensor::f16>",
+            Floats::Bf16 => "<kiln::tensor::bf16>",
+        };
+        format!("{}{floats}", self.backend.ty())
+    }
+
+    /// The words by which a runner is told how to open its device.
+    fn settings(self) -> impl Iterator<Item = &'static str> {
+        [(self.tf32, "tf32"), (self.library_relu, "library-relu")]
+            .into_iter()
+            .filter_map(|(is_set, word)| is_set.then_some(word))
     }
 }
 

@@ -41,7 +41,7 @@ pub(super) fn manifest(backend: Backend, profiled: bool, name: &str) -> String {
 
 /// `main.rs`: the fixed part, then a `Case` implementation for each module.
 pub(super) fn main_source(target: Target, profiled: bool, modules: &[(usize, &Module)]) -> String {
-    let backend = format!("kiln::backend::{}", target.backend.ty());
+    let backend = format!("kiln::backend::{}", target.ty());
     let mut text = if profiled {
         let precision = kiln_types::Precision::from(target.precision);
         format!(

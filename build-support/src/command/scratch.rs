@@ -140,6 +140,7 @@ impl Scratch {
         let executable = self.executable.as_ref().ok_or("nothing was compiled")?;
         let mut words = vec![executable.into(), mode.into(), index.to_string().into(), data.into()];
         words.extend(arguments.iter().map(Into::into));
+        words.extend(self.to.settings().map(Into::into));
         Ok(words)
     }
 

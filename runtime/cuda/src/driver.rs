@@ -256,7 +256,7 @@ pub struct Epilogue {
 /// `cudnn`.
 pub const WITHOUT: &str = "KILN_CUDA_WITHOUT";
 
-/// The variable that names libraries, by commas, that are asked for all that they can do: for tests, and to compare. By themselves they are asked
+/// The variable that names libraries, by commas, that are asked however small the work is: for tests, and to compare. By themselves they are asked
 /// for what they were faster at when that was measured.
 pub const ALWAYS: &str = "KILN_CUDA_ALWAYS";
 

@@ -18,6 +18,8 @@ const LEAST_PRODUCTS: usize = 1 << 24;
 const LEAST_OF_SINGLE: usize = 1 << 28;
 /// The same where tensor cores multiply, as TF32.
 const LEAST_OF_TF32: usize = 1 << 26;
+/// The same of floats of 16 bits.
+const LEAST_OF_HALVES: usize = 1 << 25;
 /// Products of each result from which on it is asked where there are as many results as that: ours reads windows of few elements faster.
 const LEAST_DEPTH: usize = 128;
 /// Channels of a group from which on it is asked, where there are several groups: depthwise convolutions are bound by memory.
@@ -441,13 +443,16 @@ fn fits(windows: &Windows) -> bool {
     })
 }
 
+/// Whether its groups, if there are several, have so many channels that they are products.
+fn has_wide_groups(convolution: &Convolution) -> bool {
+    let Convolution { groups, channels: [image, _], .. } = convolution;
+    *groups == 1 || image / groups >= LEAST_OF_GROUP
+}
+
 /// Whether it is worth it.
 fn is_large(convolution: &Convolution) -> bool {
     let Convolution { windows, batch, groups, channels: [image, result], .. } = convolution;
     let of_group = image / groups;
-    if *groups > 1 && of_group < LEAST_OF_GROUP {
-        return false;
-    }
     let product = |numbers: &[usize]| numbers.iter().copied().try_fold(1_usize, usize::checked_mul);
     let depth = product(&[&[of_group], windows.kernel.as_slice()].concat());
     let results = product(&[&[*batch, *result], windows.output.as_slice()].concat());
@@ -457,13 +462,14 @@ fn is_large(convolution: &Convolution) -> bool {
         products.is_none_or(|products| products >= least)
     };
     if convolution.pass != ConvolutionPass::Forward || convolution.dtype == DType::F64 {
-        has(LEAST_PRODUCTS)
-    } else if convolution.dtype == DType::F32 {
-        is_deep && has(if convolution.tf32 { LEAST_OF_TF32 } else { LEAST_OF_SINGLE })
-    } else {
-        // Parts of sums are not added up in 16 bits: only the library has enough to do side by side where sums are long.
-        is_deep
+        return has(LEAST_PRODUCTS);
     }
+    let least = match (convolution.dtype == DType::F32, convolution.tf32) {
+        (true, false) => LEAST_OF_SINGLE,
+        (true, true) => LEAST_OF_TF32,
+        (false, _) => LEAST_OF_HALVES,
+    };
+    is_deep && has(least)
 }
 
 impl Dnn {
@@ -483,7 +489,7 @@ impl Dnn {
         convolution: &Convolution,
         (workspace, workspace_bytes): (*mut c_void, usize),
     ) -> Result<bool, DriverError> {
-        let is_asked = self.always || is_large(convolution);
+        let is_asked = has_wide_groups(convolution) && (self.always || is_large(convolution));
         if data_type(convolution.dtype).is_none() || !is_asked || !fits(&convolution.windows) {
             return Ok(false);
         }

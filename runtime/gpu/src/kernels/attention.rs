@@ -24,6 +24,8 @@ use kiln_tensor::{AttentionOptions, DType, FullyMasked};
 const LONGEST: usize = 128;
 /// Queries of a workgroup where workgroups are more than the lanes of a vector.
 const WIDE: u32 = 64;
+/// Scores of all heads from which on tensor cores are faster than plain arithmetic, which puts fewer queries into a workgroup. Measured on an H200 (`BENCHMARKS.md`).
+const LEAST_OF_WARPS: usize = 1 << 21;
 /// Below it there is no score, and above all other masked ones.
 const LOWEST: f32 = f32::MIN;
 
@@ -185,10 +187,14 @@ pub(crate) fn attention<R: Runtime>(
     options: &AttentionOptions,
 ) -> Option<GpuTensor<R>> {
     let operands = Operands { q, k, v, mask, options: *options };
-    if let Some((out, _)) = flash::attention(&operands, false) {
-        return Some(out);
-    }
-    if let Some(out) = tiled::attention(&operands) {
+    // Tensor cores need many queries to have something to do.
+    let by_warps = || flash::attention(&operands, false).map(|(out, _)| out);
+    let found = if operands.scores() < LEAST_OF_WARPS {
+        tiled::attention(&operands).or_else(by_warps)
+    } else {
+        by_warps().or_else(|| tiled::attention(&operands))
+    };
+    if let Some(out) = found {
         return Some(out);
     }
     let AttentionOptions { is_causal, softcap, fully_masked, .. } = *options;

@@ -4,14 +4,14 @@ use super::access::{self, Access, Walk};
 use super::direct::{Bias, Direct, LANES, Reading, fours_along, least_left_over};
 use super::gemv::{self, Gemv};
 use super::product::ProductParameters;
-use super::reduce::{by_subgroups, fold_leading};
+use super::reduce::by_subgroups;
 use super::then::{self, Then};
 use super::tiling::{Division, Epilogue, Tile, Tiling};
 use super::tune::{self, Name, Variant};
-use super::{Template, elementwise, launch_blocks};
+use super::{Template, elementwise, launch_blocks, parts};
 use crate::language::{Builder, Kernel};
 use crate::runtime::{Matrices, MatrixProduct, Runtime};
-use crate::tensor::{GpuTensor, element_bytes, held_as};
+use crate::tensor::{GpuTensor, computed_in, element_bytes, held_as};
 use core::ops::Range;
 use kiln_tensor::backend::{Layout, Primitive};
 use kiln_tensor::{Activation, DType, Shape};
@@ -32,7 +32,8 @@ pub struct Matmul {
     pub batch: (Access, Access, usize),
     /// Who computes what of a tile.
     pub tiling: Tiling,
-    /// Whether workgroups compute parts of the depth, whose sums are still to be added up. Nothing is done to those.
+    /// Whether workgroups compute parts of the depth, whose sums are still to be added up, in the dtype in which they are
+    /// computed. Nothing is done to those.
     pub in_parts: bool,
     /// Whether a bias is added to each row.
     pub bias: bool,
@@ -50,7 +51,7 @@ impl Matmul {
         Builder::kernel(self.tiling.kernel("matmul"), self.tiling.workgroup(), |k| {
             let (lhs, rhs) = (k.input(storage), k.input(storage));
             let bias = self.bias.then(|| k.input(storage));
-            let output = k.output(storage);
+            let output = k.output(if self.in_parts { held_as(computed_in(self.dtype)) } else { storage });
             let product = ProductParameters::declare(k, self.batch, bias, &self.then, self.in_parts);
             let ProductParameters { block: [block_column, block_row, batch], size, bias, then, .. } = product;
             let ((left, left_strides), (right, right_strides)) = (product.left, product.right);
@@ -114,9 +115,9 @@ pub(crate) fn matmul<R: Runtime>(
     }
     let product = Product { lhs, rhs, bias: bias.map(|bias| (bias, Bias::OfColumns)), activation, out: &out };
     if let Some(division) = product.division(size, count) {
-        let sum = product.in_parts(division, [&left, &right], &walk, size, count);
+        let sums = product.in_parts(division, [&left, &right], &walk, size, count);
         let bias = bias.map(|bias| along_last(bias, rank));
-        return elementwise::finished(sum, bias, activation);
+        return parts::joined(sums, out.dtype, &out.shape(), bias, activation);
     }
     product.launch(&left, &right, &walk, size, count);
     out
@@ -194,7 +195,7 @@ impl<R: Runtime> Product<'_, R> {
         division.filter(|division| division.parts > 1)
     }
 
-    /// The products without what follows, as the sums of parts.
+    /// The sums of parts, `[parts, elements]`, without what follows.
     fn in_parts(
         &self,
         Division { tiling, parts, run }: Division,
@@ -203,13 +204,14 @@ impl<R: Runtime> Product<'_, R> {
         size: [usize; 3],
         count: usize,
     ) -> GpuTensor<R> {
-        let sums = GpuTensor::empty(Shape::from([parts, self.out.len()]), self.out.dtype, &self.out.device);
+        let dtype = computed_in(self.out.dtype);
+        let sums = GpuTensor::empty(Shape::from([parts, self.out.len()]), dtype, &self.out.device);
         let of_parts = Product { bias: None, activation: None, out: &sums, ..*self };
         let words = of_parts.words([left, right], walk, size, Some([parts, run, count]));
         let kernels = Kernels { of: &of_parts, batch: batch(walk), left, right, size, count: count * parts };
         let Variant { template, blocks, .. } = kernels.tiled(tiling, true);
         launch_blocks::<R>(&sums.device, template, &[self.lhs, self.rhs, &sums], &words, blocks, false);
-        fold_leading(sums, self.out.dtype, &self.out.shape())
+        sums
     }
 
     /// The parameters but for the block.
@@ -325,7 +327,7 @@ impl<R: Runtime> Kernels<'_, '_, R> {
     /// In tiles that workgroups share.
     fn tiled(&self, tiling: Tiling, in_parts: bool) -> Variant {
         let template = Matmul {
-            dtype: self.of.out.dtype,
+            dtype: self.of.lhs.dtype,
             batch: self.batch,
             tiling,
             in_parts,

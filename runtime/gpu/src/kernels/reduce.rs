@@ -240,6 +240,8 @@ pub(super) fn by_subgroups<R: Runtime>(device: &R::Device, dtype: DType) -> bool
 
 /// The longest run that one invocation folds: the error of a sum grows with it.
 const LONGEST: usize = 1024;
+/// Results of which invocations for each fill a device.
+const MANY: usize = 1 << 15;
 
 /// Folds the dims in `axes`, which stay with size 1.
 pub(crate) fn reduce<R: Runtime>(op: ReduceOp, tensor: GpuTensor<R>, axes: &[usize]) -> GpuTensor<R> {
@@ -282,7 +284,9 @@ fn fold_last<R: Runtime>(
     // Neighbouring invocations read neighbours: along the run where it lies together, else along the results.
     let folded = Walk::new(folded_dims, &[&tensor.layout.strides[split..]]);
     let together = folded.strides[0].last().is_none_or(|stride| stride.unsigned_abs() == 1);
-    let wide = total >= 64 && (together || results < 1024);
+    // Where there are not many results, an invocation for each leaves a device waiting for memory.
+    let least = if R::limits(&tensor.device).shared_memory && results < MANY { 16 } else { 64 };
+    let wide = total >= least && (together || results < 1024);
     let longest = if wide { LONGEST * LINE as usize } else { LONGEST };
     let runs = total.div_ceil(longest).max(1);
     let run = total.div_ceil(runs);

@@ -68,8 +68,7 @@ impl Tiling {
         let (usual, others) = Self::of::<R>(device, dtype, size);
         let whole = |tiling| Division { tiling, parts: 1, run: size[2] };
         let Some(multiprocessors) = R::limits(device).multiprocessors else { return whole(usual) };
-        // Only of 32-bit floats are the sums of parts as exact as those that go on in registers.
-        let most = if dtype == DType::F32 { MOST_PARTS } else { 1 };
+        let most = if dtype.is_float() { MOST_PARTS } else { 1 };
         let divided = |tiling: Tiling| {
             (0..).map(|n| 1 << n).take_while(move |&parts| parts <= most).map(move |parts| {
                 let depth = size[2].max(1);

@@ -65,19 +65,25 @@ impl<'k> Value<'k> {
     }
 
     /// CUDA's function may be off by 2 ulp where the result is whole too ("CUDA C++ Programming Guide", "Mathematical Functions"), which
-    /// shows as soon as that is made an integer: 30³ would be 26,999. Powers of whole numbers by multiples of ½ are products, or roots of
-    /// products, as long as these have 53 bits.
+    /// shows as soon as that is made an integer: 30³ would be 26,999. Powers of whole numbers, and of their whole roots, are products as long
+    /// as these have 53 bits.
     fn double_pow(self, exponent: Value<'k>) -> Value<'k> {
         let kernel = self.kernel();
         let is_whole = exponent.floor().equals(exponent);
+        let root = self.sqrt();
+        // Roots of what is not positive are the function's.
+        let has_root =
+            root.floor().equals(root) & (root * root).equals(self) & self.above(kernel.double(0.0));
+        let base = is_whole.select(self, root);
         let factors = is_whole.select(exponent, exponent + exponent);
         let bits = 6_u32;
         let is_counted = factors.floor().equals(factors)
             & factors.at_least(kernel.double(0.0))
             & factors.below(kernel.double(f64::from(1_u32 << bits)))
-            & self.floor().equals(self);
+            & base.floor().equals(base)
+            & (is_whole | has_root);
         let count = is_counted.select(factors, kernel.double(0.0)).to(Type::U32);
-        let (product, power) = (kernel.variable(kernel.double(1.0)), kernel.variable(self));
+        let (product, power) = (kernel.variable(kernel.double(1.0)), kernel.variable(base));
         kernel.range(0_u32, bits, 1_u32, |bit| {
             let is_taken = ((count >> bit) & 1_u32).equals(1_u32);
             product.set(is_taken.select(product.get() * power.get(), product.get()));
@@ -85,11 +91,9 @@ impl<'k> Value<'k> {
         });
         let product = product.get();
         let is_exact = is_counted & product.abs().below(kernel.double(9_007_199_254_740_992.0));
-        let general = self.binary(Binary::Pow, exponent);
-        // Roots of what is not positive are the function's.
-        let is_root = is_exact & self.above(kernel.double(0.0));
-        let root = is_root.select(product, kernel.double(1.0)).sqrt();
-        is_whole.select(is_exact.select(product, general), is_root.select(root, general))
+        let is_root = exponent.equals(kernel.double(0.5)) & self.above(kernel.double(0.0));
+        let general = is_root.select(root, self.binary(Binary::Pow, exponent));
+        is_exact.select(product, general)
     }
 
     /// Remainder with the sign of the dividend. Of 32 bits exact where the quotient is below 2^24, of 64 bits everywhere.

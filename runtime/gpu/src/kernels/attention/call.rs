@@ -152,6 +152,11 @@ impl<R: Runtime> Operands<'_, R> {
         [q[0], q[1], q[2], k[2]]
     }
 
+    /// Scores of all heads.
+    pub fn scores(&self) -> usize {
+        self.sizes().into_iter().fold(1, usize::saturating_mul)
+    }
+
     /// Whether kernels see all of it and can count it, and there is something to compute with heads no longer than that.
     pub fn fit(&self, longest: usize) -> bool {
         let [batch, heads, queries, keys] = self.sizes();

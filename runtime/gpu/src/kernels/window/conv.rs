@@ -2,7 +2,7 @@
 
 use super::super::elementwise::{self, lies_from_start};
 use super::super::matmul::matmul;
-use super::super::reduce::fold_leading;
+use super::super::parts;
 use super::super::then::{self, Then};
 use super::super::tiling::{Division, Epilogue, Tile, Tiling};
 use super::super::tune::{self, Name, Variant};
@@ -11,7 +11,7 @@ use super::reach::{Phase, Reach};
 use super::{Geometry, LINE, Sizes, from_start, library, rows, spatial_dims, volume, within_image, zero};
 use crate::language::{Buffer, Builder, Kernel, Type, Value};
 use crate::runtime::Runtime;
-use crate::tensor::{GpuTensor, held_as};
+use crate::tensor::{GpuTensor, computed_in, held_as};
 use kiln_tensor::backend::{Layout, Primitive};
 use kiln_tensor::{Activation, ConvOptions, ConvTransposeOptions, DType, Scalar, Shape, Windows, spatial};
 use smallvec::{SmallVec, smallvec};
@@ -32,8 +32,8 @@ pub struct Conv {
     pub activation: Option<Activation>,
     /// Who computes what of a tile, if it is a tiled product.
     pub tiling: Option<Tiling>,
-    /// Whether workgroups compute parts of the depth of a tile, whose sums are still to be added up. Nothing is done to those; a transposed one
-    /// is not computed so.
+    /// Whether workgroups compute parts of the depth of a tile, whose sums are still to be added up, in the dtype in which they are computed.
+    /// Nothing is done to those; a transposed one is not computed so.
     pub in_parts: bool,
     /// What came after that.
     pub then: Vec<Then>,
@@ -122,7 +122,7 @@ impl Conv {
             let (x, weight) = (k.input(storage), k.input(storage));
             let epilogue =
                 Epilogue { bias: self.bias.then(|| k.input(storage)), activation: self.activation };
-            let output = k.output(storage);
+            let output = k.output(if self.in_parts { held_as(computed_in(self.dtype)) } else { storage });
             let of_tile = self.tiling.map(|tiling| (tiling, block(k)));
             let (images, groups) = (k.parameter(), k.parameter());
             let (in_channels, out_channels) = (k.parameter(), k.parameter());
@@ -331,14 +331,14 @@ impl Convolution {
         };
         let division = Tiling::divide::<R>(device, x.dtype, size, self.places());
         if division.parts > 1 && !self.transposed {
-            let Division { tiling, parts, run } = division;
-            let sums = GpuTensor::empty(Shape::from([parts, out.len()]), x.dtype, device);
-            words.extend([parts, run].map(|n| n as u32));
+            let Division { tiling, parts: count, run } = division;
+            let sums = GpuTensor::empty(Shape::from([count, out.len()]), computed_in(x.dtype), device);
+            words.extend([count, run].map(|n| n as u32));
             let of_parts = Conv { bias: false, activation: None, in_parts: true, ..template(Some(tiling)) };
-            let blocks = blocks(tiling, self.places() * parts);
+            let blocks = blocks(tiling, self.places() * count);
             launch_blocks::<R>(device, of_parts, &[x, weight, &sums], &words, blocks, false);
-            let sum = fold_leading(sums, x.dtype, &out.shape());
-            return Some(library::finished(sum, bias.as_ref(), activation));
+            let bias = bias.as_ref().map(|bias| library::along_channels(bias, out.dims().len()));
+            return Some(parts::joined(sums, x.dtype, &out.shape(), bias, activation));
         }
         let variant = |tiling: Tiling| {
             let blocks = blocks(tiling, self.places());

@@ -101,15 +101,18 @@ impl Asked<'_> {
 }
 
 /// `activation(x + bias)`, with a number of the bias for each channel.
-pub(super) fn finished<R: Runtime>(
+fn finished<R: Runtime>(
     x: GpuTensor<R>,
     bias: Option<&GpuTensor<R>>,
     activation: Option<Activation>,
 ) -> GpuTensor<R> {
-    let bias = bias.map(|bias| {
-        let channels = [&[1, bias.len()], vec![1; x.dims().len() - 2].as_slice()].concat();
-        let layout = Layout { offset: bias.layout.offset, ..Layout::contiguous(Shape::from(channels)) };
-        bias.clone().with_layout(layout)
-    });
+    let bias = bias.map(|bias| along_channels(bias, x.dims().len()));
     elementwise::finished(x, bias, activation)
+}
+
+/// A vector along the channels of images of a rank.
+pub(super) fn along_channels<R: Runtime>(vector: &GpuTensor<R>, rank: usize) -> GpuTensor<R> {
+    let channels = [&[1, vector.len()], vec![1; rank - 2].as_slice()].concat();
+    let layout = Layout { offset: vector.layout.offset, ..Layout::contiguous(Shape::from(channels)) };
+    vector.clone().with_layout(layout)
 }
