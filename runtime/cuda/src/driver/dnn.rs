@@ -1,7 +1,7 @@
 //! Convolutions and their gradients by cuDNN 9 (NVIDIA, "cuDNN Backend API", chapter "`cudnn_cnn` Library"), where it is there.
 //!
 //! Tensors lie row-major, as ours do: images before channels before rows. Of the algorithms that the library advises those are taken that
-//! yield the same numbers each time, in the workspace that there is, and round no factors unless that was asked for.
+//! yield the same numbers each time, in a workspace that is not too large, and round no factors unless that was asked for.
 
 use super::{ALWAYS, Address, Convolution, DriverError, Epilogue, is_named};
 use cudarc::cudnn::{result, sys};
@@ -24,6 +24,8 @@ const LEAST_OF_HALVES: usize = 1 << 25;
 const LEAST_DEPTH: usize = 128;
 /// Channels of a group from which on it is asked, where there are several groups: depthwise convolutions are bound by memory.
 const LEAST_OF_GROUP: usize = 4;
+/// Bytes that an algorithm may use beside its operands: those by tensor cores turn images around first, into memory as large as these.
+const MOST_WORKSPACE: usize = 1 << 30;
 /// Plans that are kept.
 const MOST_PLANS: usize = 4096;
 /// Algorithms that are looked at.
@@ -98,8 +100,19 @@ impl<T: Copy> Drop for Descriptor<T> {
     }
 }
 
+/// Why there is no workspace of a size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lack {
+    /// A graph is written down, for which no memory is got.
+    Capture,
+    /// The device has not so much memory left: what there is has so many bytes.
+    Memory(usize),
+}
+
 /// How a convolution is computed.
 struct Plan {
+    /// Bytes of workspace.
+    workspace: usize,
     image: Descriptor<sys::cudnnTensorDescriptor_t>,
     weight: Descriptor<sys::cudnnFilterDescriptor_t>,
     result: Descriptor<sys::cudnnTensorDescriptor_t>,
@@ -482,12 +495,12 @@ impl Dnn {
         Some(Self { handle, plans: Mutex::default(), always: is_named(ALWAYS, "cudnn") })
     }
 
-    /// Computes a convolution or one of its gradients, if it is worth it and the library can; says whether it does. The workspace is used by
-    /// work on the stream alone.
+    /// Computes a convolution or one of its gradients, if it is worth it and the library can; says whether it does. It is given a workspace of at
+    /// least as many bytes as it asks for, which is used by work on the stream alone.
     pub fn convolve(
         &self,
         convolution: &Convolution,
-        (workspace, workspace_bytes): (*mut c_void, usize),
+        workspace: impl Fn(usize) -> Result<*mut c_void, Lack>,
     ) -> Result<bool, DriverError> {
         let is_asked = has_wide_groups(convolution) && (self.always || is_large(convolution));
         if data_type(convolution.dtype).is_none() || !is_asked || !fits(&convolution.windows) {
@@ -505,11 +518,19 @@ impl Dnn {
         if plans.len() >= MOST_PLANS {
             plans.clear();
         }
-        let plan = plans.entry(key).or_insert_with_key(|key| self.plan(key, workspace_bytes));
-        let Some(known) = plan else { return Ok(false) };
+        let plan = plans.entry(key.clone()).or_insert_with(|| self.plan(&key, MOST_WORKSPACE));
+        let mut given = plan.as_ref().map(|plan| workspace(plan.workspace));
+        if let Some(Err(Lack::Memory(bytes))) = given {
+            log::info!(
+                "there is no memory for the fastest algorithm: cuDNN is asked for one that needs less"
+            );
+            *plan = self.plan(&key, bytes);
+            given = plan.as_ref().map(|plan| workspace(plan.workspace));
+        }
+        let (Some(known), Some(Ok(given))) = (plan.as_ref(), given) else { return Ok(false) };
         // SAFETY: the plan is that of the convolution, whose memory outlives the work, which ends before what is asked for later on the
         // stream.
-        let (call, status) = unsafe { known.run(self.handle, convolution, (workspace, workspace_bytes)) };
+        let (call, status) = unsafe { known.run(self.handle, convolution, (given, known.workspace)) };
         match status {
             sys::cudnnStatus_t::CUDNN_STATUS_SUCCESS => Ok(true),
             refused if is_refusal(refused) => {
@@ -525,8 +546,8 @@ impl Dnn {
         }
     }
 
-    /// How the library advises to compute a convolution; nothing where it cannot.
-    fn plan(&self, key: &Convolution, workspace_bytes: usize) -> Option<Plan> {
+    /// How the library advises to compute a convolution, in a workspace of so many bytes at most; nothing where it cannot.
+    fn plan(&self, key: &Convolution, most_workspace: usize) -> Option<Plan> {
         let Convolution {
             dtype,
             windows,
@@ -601,13 +622,13 @@ impl Dnn {
             return None;
         }
         let deterministic = sys::cudnnDeterminism_t::CUDNN_DETERMINISTIC as u32;
-        let (algorithm, math) =
+        let (algorithm, math, workspace) =
             advised.iter().take(usize::try_from(count).unwrap_or(0)).find_map(|advice| {
                 let fits = advice.status == 0
                     && advice.determinism == deterministic
-                    && advice.memory <= workspace_bytes;
+                    && advice.memory <= most_workspace;
                 let algorithm = Algorithm::of(*pass, advice.algorithm, is_f32).filter(|_| fits)?;
-                Some((algorithm, math(advice.math, is_exact)?))
+                Some((algorithm, math(advice.math, is_exact)?, advice.memory))
             })?;
         if epilogue.is_some_and(|epilogue| !algorithm.takes(&epilogue)) {
             return None;
@@ -618,7 +639,7 @@ impl Dnn {
         };
         // SAFETY: the descriptor is valid.
         unsafe { result::set_convolution_math_type(convolution.raw, math) }.ok()?;
-        Some(Plan { image, weight, result, convolution, algorithm, epilogue })
+        Some(Plan { workspace, image, weight, result, convolution, algorithm, epilogue })
     }
 }
 

@@ -1,7 +1,7 @@
 //! NVIDIA's driver and its compiler, NVRTC, from the libraries of the machine.
 
 use super::blas::{Blas, WORKSPACE_BYTES};
-use super::dnn::{self, Dnn};
+use super::dnn::{self, Dnn, Lack};
 use super::staging::{Download, Mark, Staging, Uploads};
 use super::{
     Address, Captured, Convolution, Driver, DriverError, Function, KernelLaunch, Pending, Product, is_wanted,
@@ -125,8 +125,8 @@ pub struct Nvidia {
     blas: Option<Blas>,
     /// The library for convolutions, which is opened when it is first needed: it is large. Nothing where it is not there.
     dnn: Option<OnceLock<Option<Dnn>>>,
-    /// Memory that libraries may use.
-    workspace: Option<Address>,
+    /// Memory that libraries may use, and its bytes. What was too small is kept, since graphs may use it.
+    workspace: Option<Mutex<(Address, usize)>>,
     /// Host memory that the device copies to at full speed, by size: kept, since it is dear to get.
     staging: Arc<Mutex<Vec<Staging>>>,
     uploads: Mutex<Uploads>,
@@ -281,7 +281,7 @@ impl Nvidia {
             true => {
                 // SAFETY: the stream is valid; the memory is kept as long as the device.
                 let start = unsafe { result::malloc_async(stream, WORKSPACE_BYTES) };
-                Some(Address(start.map_err(failed("cuMemAllocAsync"))?))
+                Some(Mutex::new((Address(start.map_err(failed("cuMemAllocAsync"))?), WORKSPACE_BYTES)))
             }
             false => None,
         };
@@ -466,20 +466,21 @@ impl Driver for Nvidia {
     }
 
     fn product(&self, product: &Product) -> Result<bool, DriverError> {
-        let (Some(blas), Some(workspace)) = (&self.blas, self.workspace) else { return Ok(false) };
+        let Some(blas) = &self.blas else { return Ok(false) };
         let _entered = self.enter()?;
-        blas.product(product, self.stream.cast(), workspace.0 as *mut c_void)
+        let Ok(workspace) = self.workspace(WORKSPACE_BYTES) else { return Ok(false) };
+        blas.product(product, self.stream.cast(), workspace)
     }
 
     fn convolve(&self, convolution: &Convolution) -> Result<bool, DriverError> {
-        let (Some(dnn), Some(workspace)) = (&self.dnn, self.workspace) else { return Ok(false) };
+        let Some(dnn) = &self.dnn else { return Ok(false) };
         // What opening the library asks of the device cannot be written down.
         if dnn.get().is_none() && self.capturing.load(Ordering::Acquire) {
             return Ok(false);
         }
         let _entered = self.enter()?;
         match dnn.get_or_init(|| Dnn::open(self.stream.cast())) {
-            Some(dnn) => dnn.convolve(convolution, (workspace.0 as *mut c_void, WORKSPACE_BYTES)),
+            Some(dnn) => dnn.convolve(convolution, |bytes| self.workspace(bytes)),
             None => Ok(false),
         }
     }
@@ -606,6 +607,24 @@ impl Driver for Nvidia {
 }
 
 impl Nvidia {
+    /// Memory for libraries of at least so many bytes, which what is asked of them on the stream uses in turns. The context is current.
+    fn workspace(&self, bytes: usize) -> Result<*mut c_void, Lack> {
+        let Some(workspace) = &self.workspace else { return Err(Lack::Memory(0)) };
+        let mut workspace = workspace.lock().unwrap_or_else(PoisonError::into_inner);
+        let (start, there_are) = *workspace;
+        if bytes > there_are {
+            if self.capturing.load(Ordering::Acquire) {
+                return Err(Lack::Capture);
+            }
+            let larger = bytes.next_power_of_two();
+            // SAFETY: the stream is valid; the memory is kept as long as the device.
+            let start = unsafe { result::malloc_async(self.stream, larger) };
+            *workspace = (Address(start.map_err(|_| Lack::Memory(there_are))?), larger);
+            return Ok(workspace.0.0 as *mut c_void);
+        }
+        Ok(start.0 as *mut c_void)
+    }
+
     /// What was asked for so far.
     fn mark(&self) -> Result<Mark, DriverError> {
         let _entered = self.enter()?;
