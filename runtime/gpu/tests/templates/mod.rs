@@ -753,7 +753,7 @@ pub fn readable() -> [(&'static str, Template); 6] {
     let product = Matmul {
         dtype: DType::F32,
         batch: (Single, Single, 0),
-        tiling: Tiling::Invocations([4, 4]),
+        tiling: Tiling::Invocations([2, 2]),
         in_parts: false,
         bias: false,
         activation: None,

@@ -117,7 +117,7 @@ impl Conv {
         };
         Builder::kernel(name, workgroup, |k| {
             if self.transposed && storage.bytes() == 8 {
-                k.resident(3);
+                k.resident(2);
             }
             let (x, weight) = (k.input(storage), k.input(storage));
             let epilogue =
