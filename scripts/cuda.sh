@@ -44,6 +44,8 @@ if [ $# -gt 0 ]; then
     fi
     prepare bench bench "$@"
     prepare bench_captured bench --captured "$@"
+    prepare bench_bf16 bench --floats bf16 "$@"
+    prepare bench_captured_bf16 bench --captured --floats bf16 "$@"
 fi
 mkdir -p "$pack/target/release" "$pack/data"
 cut -f 2 "$pack"/*.tsv | awk '{ print $1 "\n" $4 }' | sort -u | while read -r path; do

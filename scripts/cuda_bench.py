@@ -3,10 +3,11 @@
 compiled with CUDA graphs) on the models that `--models` has, a folder with a module `export_models` whose table `MODELS` makes them by
 their names; ONNX Runtime and TensorRT on the files in `--cases`, folders by the models' names with `model.onnx`.
 
-    python3 cuda_bench.py [--models FOLDER] [--cases FOLDER] [--rounds 3] [--json FILE]
+    python3 cuda_bench.py [--models FOLDER] [--cases FOLDER] [--compute f32|tf32|bf16] [--batch 1] [--mode reduce-overhead] [--rounds 3] [--json FILE]
 
-Each round times all of them in turn; the medians over the rounds are printed in milliseconds, of batch 1 with inputs and outputs on the device.
-Products are those of f32 everywhere: nothing uses TF32.
+Each round times all of them in turn; the medians over the rounds are printed in milliseconds, with inputs and outputs on the device. `--compute`
+says as what floats are multiplied: products of f32 use TF32 nowhere or everywhere, and bf16 is that of weights and inputs too (PyTorch alone beside it).
+`--batch` is that of the packed cases, as many of which PyTorch's inputs are repeated to. `--mode` is PyTorch's compiler's.
 """
 
 import argparse
@@ -43,23 +44,29 @@ def median_ms(call, wait, seconds=2.0):
     return statistics.median(times)
 
 
-def time_pytorch(name, models, compiled):
+def time_pytorch(name, given, compiled):
     import torch
 
-    sys.path.insert(0, str(models))
+    sys.path.insert(0, str(given.models))
     import export_models
 
     torch.manual_seed(0)
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = given.compute == "tf32"
     model, inputs, _ = export_models.MODELS[name]()
     model, inputs = model.eval().cuda(), [tensor.cuda() for tensor in inputs]
+    inputs = [tensor.repeat(given.batch, *[1] * (tensor.dim() - 1)) for tensor in inputs]
+    if given.compute == "bf16":
+        model, inputs = model.bfloat16(), [tensor.bfloat16() if tensor.is_floating_point() else tensor for tensor in inputs]
     with torch.inference_mode():
         if compiled:
-            model = torch.compile(model, mode="reduce-overhead")
+            model = torch.compile(model, mode=given.mode)
         return median_ms(lambda: model(*inputs), torch.cuda.synchronize)
 
 
-def time_onnx(name, cases, provider):
+def time_onnx(name, given, provider):
+    if given.compute == "bf16":
+        raise RuntimeError("the files are those of f32")
+    cases = given.cases
     import numpy
     import onnx
     import onnxruntime
@@ -67,7 +74,7 @@ def time_onnx(name, cases, provider):
 
     if provider not in onnxruntime.get_available_providers():
         raise RuntimeError(f"no {provider}")
-    options = {"use_tf32": "0"} if provider == "CUDAExecutionProvider" else {}
+    options = {"use_tf32": str(int(given.compute == "tf32"))} if provider == "CUDAExecutionProvider" else {}
     session = onnxruntime.InferenceSession(cases / name / "model.onnx", providers=[(provider, options)])
     folder = sorted((cases / name).glob("test_data_set_*"))[0]
     paths = sorted(folder.glob("input_*.pb"), key=lambda path: int(path.stem.split("_")[1]))
@@ -82,10 +89,10 @@ def time_onnx(name, cases, provider):
 
 
 PEERS = {
-    "PyTorch": lambda name, given: time_pytorch(name, given.models, compiled=False),
-    "PyTorch compiled": lambda name, given: time_pytorch(name, given.models, compiled=True),
-    "ONNX Runtime": lambda name, given: time_onnx(name, given.cases, "CUDAExecutionProvider"),
-    "TensorRT": lambda name, given: time_onnx(name, given.cases, "TensorrtExecutionProvider"),
+    "PyTorch": lambda name, given: time_pytorch(name, given, compiled=False),
+    "PyTorch compiled": lambda name, given: time_pytorch(name, given, compiled=True),
+    "ONNX Runtime": lambda name, given: time_onnx(name, given, "CUDAExecutionProvider"),
+    "TensorRT": lambda name, given: time_onnx(name, given, "TensorrtExecutionProvider"),
 }
 
 
@@ -93,6 +100,7 @@ def time_peer(peer, name, given):
     """In a process of its own, so that peers do not hold each other's memory; nothing where it is not there, with the reason."""
     folder = {"models": given.models, "cases": given.cases}
     arguments = [word for option, path in folder.items() if path for word in (f"--{option}", path)]
+    arguments += ["--compute", given.compute, "--batch", str(given.batch), "--mode", given.mode]
     command = [sys.executable, HERE / "cuda_bench.py", *arguments, "--peer", peer, "--model", name]
     out = subprocess.run(command, capture_output=True, text=True, check=False)
     last = out.stdout.strip().splitlines()[-1:] or [""]
@@ -102,9 +110,12 @@ def time_peer(peer, name, given):
         return None, (out.stderr.strip().splitlines() or ["no answer"])[-1]
 
 
-def commands(file):
-    lines = (HERE / file).read_text().splitlines() if (HERE / file).exists() else []
-    return {pathlib.Path(name).name: command for name, command in (line.split("\t") for line in lines)}
+def commands(file, compute):
+    """Those of a list, by the models' names."""
+    path = HERE / (f"{file}_bf16.tsv" if compute == "bf16" else f"{file}.tsv")
+    lines = path.read_text().splitlines() if path.exists() else []
+    setting = " tf32" if compute == "tf32" else ""
+    return {pathlib.Path(name).name: command + setting for name, command in (line.split("\t") for line in lines)}
 
 
 def geometric_mean(values):
@@ -115,6 +126,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=pathlib.Path)
     parser.add_argument("--cases", type=pathlib.Path)
+    parser.add_argument("--compute", choices=["f32", "tf32", "bf16"], default="f32")
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--mode", default="reduce-overhead")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=pathlib.Path, default=HERE / "times.json")
     parser.add_argument("--peer", choices=PEERS, help=argparse.SUPPRESS)
@@ -124,7 +138,7 @@ def main():
         print(PEERS[given.peer](given.model, given))
         return 0
 
-    plain, captured = commands("bench.tsv"), commands("bench_captured.tsv")
+    plain, captured = (commands(file, given.compute) for file in ("bench", "bench_captured"))
     peers = [peer for peer in PEERS if (given.models if peer.startswith("PyTorch") else given.cases)]
     rows, missing, failed = {}, {}, False
     for name in plain:

@@ -41,7 +41,9 @@ for lines in verify*.tsv; do
 done
 if [ -e bench.tsv ]; then
     attempt "weights" python3 cuda_weights.py fill .
-    attempt "times" python3 cuda_bench.py "$@"
+    for compute in f32 tf32 bf16; do
+        attempt "times of $compute" python3 cuda_bench.py --compute "$compute" --json "times_$compute.json" "$@"
+    done
 fi
 if [ ${#failed[@]} -gt 0 ]; then
     printf 'FAILED: %s\n' "${failed[@]}"
