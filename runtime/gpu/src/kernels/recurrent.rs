@@ -1,5 +1,5 @@
 //! Recurrent layers: all steps of a sequence in one kernel, by a workgroup for each row of a batch and direction; where that would read
-//! many weights in each step, [a kernel for each](step) by many workgroups.
+//! many weights in each step, a kernel for each ([`RecurrentStep`]) by many workgroups.
 //!
 //! What the input contributes to the gates is one product for all steps, computed before. The kernel adds to it what the hidden state
 //! contributes. In one kernel for all steps its workgroup shares that, and between two steps there is no more than a barrier.
