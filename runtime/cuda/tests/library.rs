@@ -17,10 +17,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const DEVICE: CudaDevice = CudaDevice { index: 0 };
 
 /// Has the libraries be asked for all that they can do, before the first test runs: what they are faster at is large.
+#[cfg(target_os = "linux")]
 #[used]
 #[unsafe(link_section = ".init_array")]
 static ALWAYS: extern "C" fn() = always;
 
+#[cfg(target_os = "linux")]
 extern "C" fn always() {
     // SAFETY: there is one thread yet.
     unsafe { std::env::set_var(kiln_cuda::driver::ALWAYS, "cublaslt,cudnn") };
