@@ -9,8 +9,8 @@ use kiln_ndarray::NdArray;
 use kiln_tensor::backend::Backend;
 use kiln_tensor::compose::RnnOperands;
 use kiln_tensor::{
-    Activation, BinaryOp, DType, Distribution, Expression, ReduceOp, RnnDirection, RnnKind, RnnOptions,
-    Scalar, Shape, Step, TensorData,
+    Activation, BinaryOp, ConvOptions, DType, Distribution, Expression, ReduceOp, RnnDirection, RnnKind,
+    RnnOptions, Scalar, Shape, Step, TensorData,
 };
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -53,6 +53,42 @@ fn what_follows_a_product_is_done_by_it() {
     let y = layer::<B>(own);
     assert_eq!(statistics(&CudaDevice::default()).launches - before, 1);
     assert_eq!(floats::<B>(y), floats::<NdArray>(layer::<NdArray>(operands::<NdArray>())));
+}
+
+/// Long sums of few results, and what follows them: of 32-bit floats, of 16-bit ones, of windows.
+fn deep<B: Backend>() -> [Box<dyn Fn() -> B::Primitive>; 3] {
+    let [x, weight] = [numbers::<B>(&[8, 2048], 1), numbers::<B>(&[2048, 40], 2)];
+    let [bias, residual] = [numbers::<B>(&[40], 3), numbers::<B>(&[8, 40], 4)];
+    let halves = [&x, &weight].map(|tensor| B::cast(tensor.clone(), DType::BF16));
+    let images = [&[1, 64, 6, 6], &[32, 64, 3, 3]].map(|shape| numbers::<B>(shape, 5));
+    let options = ConvOptions::new([1, 1], [1, 1], [1, 1], 1);
+    [
+        Box::new(move || layer::<B>([&x, &weight, &bias, &residual].map(Clone::clone))),
+        Box::new(move || B::linear(halves[0].clone(), &halves[1], None, Some(Activation::Relu))),
+        Box::new(move || {
+            let [image, weight] = images.clone();
+            B::conv_activated(image, weight, None, Activation::Relu, &options)
+        }),
+    ]
+}
+
+#[test]
+fn long_sums_of_few_results_are_done_in_parts() {
+    let _alone = alone();
+    for (own, expected) in deep::<B>().iter().zip(deep::<NdArray>()) {
+        B::sync(&CudaDevice::default()).expect("a device");
+        let before = statistics(&CudaDevice::default()).launches;
+        let y = own();
+        // The parts, and their sum with what follows.
+        assert_eq!(statistics(&CudaDevice::default()).launches - before, 2);
+        let single = |data: TensorData| data.convert_dtype(DType::F32).to_vec::<f32>().expect("floats");
+        let [found, wanted] = [
+            B::into_data(y).expect("a device"),
+            NdArray::<f32, i64>::into_data(expected()).expect("a device"),
+        ]
+        .map(single);
+        assert_eq!(found, wanted);
+    }
 }
 
 /// A fold, or a softmax, of a product that nobody else holds, and what follows it.

@@ -1,7 +1,6 @@
 // What the lanes of a warp do together, for one thread at a time: each says what the others need, waits for all of the block, and looks
 // at what they said. They say it in two places by turns: who is ahead writes where nobody reads any more.
 
-
 #define exp2f __builtin_exp2f
 
 static unsigned said[2][1024][6];

@@ -5,8 +5,8 @@
 #define __launch_bounds__(...)
 #define __forceinline__ inline
 #define __grid_constant__
-// In a section of their own, so that a block starts with arrays that hold nothing of the last.
 #define __align__(bytes) __attribute__((aligned(bytes)))
+// In a section of their own, so that a block starts with arrays that hold nothing of the last.
 #define __shared__ static __attribute__((section("kiln_shared")))
 #define __restrict__ __restrict
 

@@ -20,7 +20,7 @@ const LEAST_OF_SINGLE: usize = 1 << 28;
 const LEAST_OF_TF32: usize = 1 << 26;
 /// The same of floats of 16 bits.
 const LEAST_OF_HALVES: usize = 1 << 25;
-/// Products of each result from which on it is asked where there are as many results as that: ours reads windows of few elements faster.
+/// Products of each result from which on it is asked for these: our kernel is faster where sums are short, however many there are.
 const LEAST_DEPTH: usize = 128;
 /// Channels of a group from which on it is asked, where there are several groups: depthwise convolutions are bound by memory.
 const LEAST_OF_GROUP: usize = 4;
