@@ -79,6 +79,9 @@ pub trait Driver: Any + Debug + Send + Sync {
     /// When the library fails.
     fn convolve(&self, convolution: &Convolution) -> Result<bool, DriverError>;
 
+    /// Whether the library takes such a convolution with the channels last in memory, and should be asked for it so.
+    fn prefers_channels_last(&self, shape: &ConvolutionShape) -> bool;
+
     /// Copies bytes to the device; they may change as soon as this returns.
     ///
     /// # Errors
@@ -214,9 +217,9 @@ pub struct Matrices {
     pub leading: usize,
 }
 
-/// A convolution, or one of its gradients, as [`kiln_gpu::runtime::Convolution`] says.
+/// Which convolution, or which of its gradients, as [`kiln_gpu::runtime::ConvolutionShape`] says, and how all of it lies.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Convolution {
+pub struct ConvolutionShape {
     /// The elements' dtype: that of floats.
     pub dtype: DType,
     /// Whether factors may be rounded to the 11 bits of TF32.
@@ -231,6 +234,15 @@ pub struct Convolution {
     pub groups: usize,
     /// Channels of the images, and of the results.
     pub channels: [usize; 2],
+    /// Whether the channels of images, weights and results stand last in memory.
+    pub channels_last: bool,
+}
+
+/// A convolution, or one of its gradients, as [`kiln_gpu::runtime::Convolution`] says.
+#[derive(Clone, Debug)]
+pub struct Convolution {
+    /// Which one.
+    pub shape: ConvolutionShape,
     /// Where the images are.
     pub image: Address,
     /// Where the weights are.

@@ -4,7 +4,9 @@ use crate::device::{CudaDevice, expect_context};
 use crate::memory::Memory;
 use kiln_gpu::language::{Factors, Storage};
 use kiln_gpu::promise::Promise;
-use kiln_gpu::runtime::{Amendment, Convolution, Last, Launch, Limits, MatrixProduct, Runtime};
+use kiln_gpu::runtime::{
+    Amendment, Convolution, ConvolutionShape, Last, Launch, Limits, MatrixProduct, Runtime,
+};
 use kiln_tensor::DType;
 use kiln_tensor::backend::ExecutionError;
 use kiln_tensor::compose::Draws;
@@ -90,6 +92,10 @@ impl Runtime for CudaRuntime {
 
     fn convolution(device: &CudaDevice, convolution: &Convolution<'_, Self>) -> bool {
         expect_context(device).convolution(convolution)
+    }
+
+    fn prefers_channels_last(device: &CudaDevice, shape: &ConvolutionShape<'_>) -> bool {
+        expect_context(device).prefers_channels_last(shape)
     }
 
     fn factors(device: &CudaDevice, dtype: DType) -> Option<Factors> {

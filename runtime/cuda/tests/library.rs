@@ -7,7 +7,8 @@ use kiln_cuda::{Cuda, CudaDevice, Graph, reopen, set_library_relu, set_tf32, sta
 use kiln_ndarray::NdArray;
 use kiln_tensor::backend::{Backend, Primitive};
 use kiln_tensor::{
-    Activation, BinaryOp, ConvOptions, DType, Scalar, Shape, Tensor, TensorData, TensorPrimitive,
+    Activation, BinaryOp, ConvOptions, ConvTransposeOptions, DType, PoolOp, PoolOptions, ReduceOp, Scalar,
+    Shape, Tensor, TensorData, TensorPrimitive,
 };
 use stand_in::told;
 use std::ops::RangeInclusive;
@@ -307,6 +308,16 @@ fn large_convolutions_and_their_gradients_agree_with_the_cpu() {
     }
 }
 
+/// The same images with their channels last in memory.
+fn channels_last<B: Backend>(images: B::Primitive) -> B::Primitive {
+    let rank = images.shape().rank();
+    let to_last: Vec<usize> = [0].into_iter().chain(2..rank).chain([1]).collect();
+    let to_first: Vec<usize> = [0, rank - 1].into_iter().chain(1..rank - 1).collect();
+    let device = B::device(&images);
+    let data = B::into_data(B::permute(images, &to_last)).expect("a device");
+    B::permute(B::from_data(data, &device), &to_first)
+}
+
 /// A convolution, of 3 along each dim, with what follows it.
 #[derive(Clone, Copy)]
 struct Followed {
@@ -338,8 +349,12 @@ impl Followed {
         };
         let image = [&[2, Self::CHANNELS], self.dims].concat();
         let weight = [[Self::CHANNELS; 2].as_slice(), &vec![3; self.dims.len()]].concat();
-        [few(&image, 1), few(&weight, 2), whole(&[Self::CHANNELS], 3), whole(&image, 4)]
-            .map(|tensor| B::cast(tensor, self.dtype))
+        let [x, residual] = [few(&image, 1), whole(&image, 4)].map(|image| match self.dtype {
+            DType::F32 => image,
+            // Tensor cores take images so.
+            _ => channels_last::<B>(image),
+        });
+        [x, few(&weight, 2), whole(&[Self::CHANNELS], 3), residual].map(|tensor| B::cast(tensor, self.dtype))
     }
 
     fn run<B: Backend>(self, [x, weight, bias, residual]: [B::Primitive; 4]) -> B::Primitive {
@@ -371,6 +386,10 @@ impl Followed {
         );
         let expected = floats::<NdArray>(self.run::<NdArray>(self.operands::<NdArray>(&Default::default())));
         let operands = self.operands::<Cuda>(&DEVICE);
+        if self.dtype != DType::F32 {
+            // Weights are turned around once.
+            self.run::<Cuda>(operands.clone());
+        }
         Cuda::<f32, i64>::sync(&DEVICE).expect("a device");
         let before = statistics(&DEVICE);
         let y = self.run::<Cuda>(operands);
@@ -479,6 +498,69 @@ fn convolutions_of_tf32_are_those_that_were_asked_for() {
     set_tf32(&DEVICE, false).expect("a device");
     assert!(exact[0] != rounded[0]);
     assert!(case.passes::<Cuda>(&DEVICE) == exact);
+}
+
+/// Layers of a network in 16 bits: once images have their channels last they stay so, whoever computes.
+#[test]
+#[ignore = "asks NVIDIA's libraries, or what stands in for them"]
+fn images_are_turned_around_once() {
+    let _alone = alone();
+    struct Layers<B: Backend>([B::Primitive; 5]);
+    impl<B: Backend> Layers<B> {
+        fn new(device: &B::Device) -> Self {
+            let few = |shape: &[usize], seed: usize| {
+                let few =
+                    B::binary_scalar(BinaryOp::Max, tensor::<B>(shape, seed, device), Scalar::Float(3.0));
+                B::cast(B::binary_scalar(BinaryOp::Sub, few, Scalar::Float(3.0)), DType::F16)
+            };
+            let shapes: [&[usize]; 5] =
+                [&[1, 16, 12, 14], &[32, 16, 3, 3], &[32, 1, 3, 3], &[64, 32, 1, 1], &[64, 16, 2, 2]];
+            Self(std::array::from_fn(|n| few(shapes[n], n)))
+        }
+
+        fn run(&self) -> B::Primitive {
+            let options = |padding: usize, groups: usize| ConvOptions {
+                stride: [1; 2].into(),
+                padding: [(padding, padding); 2].into(),
+                dilation: [1; 2].into(),
+                groups,
+            };
+            let pooling = PoolOptions {
+                kernel: [2; 2].into(),
+                stride: [2; 2].into(),
+                padding: [(0, 0); 2].into(),
+                dilation: [1; 2].into(),
+                ceil_mode: false,
+            };
+            let back = ConvTransposeOptions {
+                stride: [2; 2].into(),
+                padding: [(0, 0); 2].into(),
+                output_padding: [0; 2].into(),
+                dilation: [1; 2].into(),
+                groups: 1,
+            };
+            let [x, all, depthwise, pointwise, up] = &self.0;
+            let y = B::conv(x.clone(), all.clone(), None, &options(1, 1));
+            let y = B::conv(y, depthwise.clone(), None, &options(1, 32));
+            let y = B::pool(PoolOp::Max, y, &pooling);
+            let y = B::conv(y, pointwise.clone(), None, &options(0, 1));
+            let gate = B::reduce(ReduceOp::Max, y.clone(), &[2, 3]);
+            let y = B::binary(BinaryOp::Min, y, gate);
+            let y = B::conv_transpose(y, up.clone(), None, &back);
+            B::cat(&[x.clone(), y.clone(), y], 1)
+        }
+    }
+    let expected = floats::<NdArray>(Layers::<NdArray>::new(&Default::default()).run());
+    let layers = Layers::<Cuda>::new(&DEVICE);
+    assert_eq!(floats::<Cuda>(layers.run()), expected);
+    Cuda::<f32, i64>::sync(&DEVICE).expect("a device");
+    let before = statistics(&DEVICE);
+    let y = layers.run();
+    let after = statistics(&DEVICE);
+    // The image is turned around, and of weights nothing once that was done. Joined are three.
+    assert_eq!(after.library_calls - before.library_calls, 3);
+    assert_eq!(after.launches - before.launches, 1 + 7 + 3);
+    assert_eq!(floats::<Cuda>(y), expected);
 }
 
 #[test]

@@ -10,6 +10,7 @@ pub mod embedding;
 pub mod gemv;
 pub mod index;
 pub mod matmul;
+mod order;
 mod parts;
 mod product;
 mod program;

@@ -75,6 +75,12 @@ pub trait Runtime: Clone + Copy + Debug + Default + Send + Sync + 'static {
         false
     }
 
+    /// Whether the library should be asked for a convolution with the channels last in memory, because it is faster so.
+    fn prefers_channels_last(device: &Self::Device, shape: &ConvolutionShape<'_>) -> bool {
+        let _ = (device, shape);
+        false
+    }
+
     /// As what tensor cores multiply numbers of a dtype, where the device has such and may use them for it: no float is
     /// rounded to fewer bits unless that was asked for.
     fn factors(device: &Self::Device, dtype: DType) -> Option<Factors> {
@@ -200,13 +206,12 @@ pub struct Matrices<'a, R: Runtime> {
     pub leading: usize,
 }
 
-/// A convolution, or one of its gradients: of images, weights and results one is computed of the others. All are floats of one dtype, and lie
-/// row-major from the starts of their memory.
-#[derive(Debug)]
-pub struct Convolution<'a, R: Runtime> {
-    /// The elements' dtype.
+/// Which convolution, or which of its gradients.
+#[derive(Clone, Copy, Debug)]
+pub struct ConvolutionShape<'a> {
+    /// The elements' dtype, which is that of floats.
     pub dtype: DType,
-    /// Which one is computed.
+    /// What is computed.
     pub pass: ConvolutionPass,
     /// The windows over the images.
     pub windows: &'a Windows,
@@ -216,6 +221,16 @@ pub struct Convolution<'a, R: Runtime> {
     pub groups: usize,
     /// Channels of the images, and of the results.
     pub channels: [usize; 2],
+}
+
+/// A convolution, or one of its gradients: of images, weights and results one is computed of the others. All lie without gaps from the starts
+/// of their memory: row-major, or so once their channels (dim 1) are moved behind all other dims.
+#[derive(Debug)]
+pub struct Convolution<'a, R: Runtime> {
+    /// Which one.
+    pub shape: ConvolutionShape<'a>,
+    /// Whether the channels of images, weights and results stand last in memory.
+    pub channels_last: bool,
     /// `[batch, channels of the images, windows.input…]`.
     pub image: &'a R::Memory,
     /// `[channels of the results, channels of the images / groups, windows.kernel…]`.
@@ -226,7 +241,7 @@ pub struct Convolution<'a, R: Runtime> {
     pub epilogue: Option<ConvolutionEpilogue<'a, R>>,
 }
 
-/// `activation(results + bias + residual)`, of the results' dtype and row-major from the starts of their memory.
+/// `activation(results + bias + residual)`, of the results' dtype from the starts of their memory, the residual in the results' order.
 #[derive(Debug)]
 pub struct ConvolutionEpilogue<'a, R: Runtime> {
     /// A number for each channel of the results.

@@ -1,5 +1,5 @@
-//! Convolutions and their gradients ("cuDNN Backend API", chapter "`cudnn_cnn` Library"), of row-major tensors, by algorithms that differ in
-//! what is said of them: the first is not deterministic (but for images of three dims, where it is the fastest), the second needs more memory
+//! Convolutions and their gradients ("cuDNN Backend API", chapter "`cudnn_cnn` Library"), of tensors that are row-major or
+//! have their channels last, by algorithms that differ in what is said of them: the first is not deterministic (but for images of three dims, where it is the fastest), the second needs more memory
 //! than anybody has, the last two are what can be asked for. What follows a convolution is not done in the same call with bf16.
 
 use crate::driver::{self, Call};
@@ -22,6 +22,20 @@ struct Handle {
 struct Tensor {
     kind: cudnnDataType_t,
     dims: Vec<usize>,
+    strides: Vec<usize>,
+}
+
+/// From each element to the next along each dim, of a tensor without gaps that is row-major, or has dim 1 innermost.
+fn strides(dims: &[usize], channels_last: bool) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..dims.len()).collect();
+    if channels_last {
+        order[1..].rotate_left(1);
+    }
+    let mut strides = vec![1; dims.len()];
+    for (n, &axis) in order.iter().enumerate() {
+        strides[axis] = order[n + 1..].iter().map(|&inner| dims[inner]).product();
+    }
+    strides
 }
 
 /// How windows move.
@@ -73,9 +87,20 @@ impl Tensor {
         self.len() * if self.kind == cudnnDataType_t::CUDNN_DATA_FLOAT { 4 } else { 2 }
     }
 
+    /// Where the element is that is at a place of a row-major tensor.
+    fn place(&self, mut at: usize) -> usize {
+        let mut place = 0;
+        for (dim, stride) in self.dims.iter().zip(&self.strides).rev() {
+            place += at % dim * stride;
+            at /= dim;
+        }
+        place
+    }
+
     /// # Safety
     /// The tensor is there.
     unsafe fn read(&self, start: u64, at: usize) -> f64 {
+        let at = self.place(at);
         // SAFETY: the caller says so.
         unsafe {
             match self.kind {
@@ -89,6 +114,7 @@ impl Tensor {
     /// # Safety
     /// The tensor is there.
     unsafe fn write(&self, start: u64, at: usize, value: f64) {
+        let at = self.place(at);
         // SAFETY: the caller says so.
         unsafe {
             match self.kind {
@@ -142,11 +168,18 @@ impl Epilogue {
 }
 
 impl Convolution {
-    /// Whether all fits, as the library's formula for the size of the result says.
+    /// Whether all fits and lies in one order, as the library's formula for the size of the result says. Exact floats are row-major.
     fn fits([image, weight, result]: [&Tensor; 3], movement: &Movement) -> bool {
         let rank = movement.stride.len();
-        let ranks = [image, weight, result].iter().all(|tensor| tensor.dims.len() == rank + 2);
+        let all = [image, weight, result];
+        let ranks = all.iter().all(|tensor| tensor.dims.len() == rank + 2);
+        let is_exact = image.kind == cudnnDataType_t::CUDNN_DATA_FLOAT
+            && movement.math == cudnnMathType_t::CUDNN_FMA_MATH;
+        let lie = |channels_last: bool| {
+            all.iter().all(|tensor| tensor.strides == strides(&tensor.dims, channels_last))
+        };
         ranks
+            && (lie(false) || (lie(true) && !is_exact))
             && [weight, result].iter().all(|tensor| tensor.kind == image.kind)
             && result.dims[..2] == [image.dims[0], weight.dims[0]]
             && weight.dims[1] * movement.groups == image.dims[1]
@@ -330,13 +363,13 @@ unsafe extern "C" fn cudnnSetTensorNdDescriptor(
 ) -> cudnnStatus_t {
     // SAFETY: as the documents say.
     let (dims, strides) = unsafe { (numbers(dims, rank), numbers(strides, rank)) };
-    let is_row_major =
-        (0..dims.len()).all(|axis| strides[axis] == dims[axis + 1..].iter().product::<usize>());
-    if !is_row_major || !(4..=5).contains(&rank) {
+    let known_here =
+        [false, true].iter().any(|&channels_last| strides == self::strides(&dims, channels_last));
+    if !known_here || !(4..=5).contains(&rank) {
         return CUDNN_STATUS_NOT_SUPPORTED;
     }
     // SAFETY: as the documents say.
-    *unsafe { known(descriptor) } = Some(Tensor { kind, dims });
+    *unsafe { known(descriptor) } = Some(Tensor { kind, dims, strides });
     CUDNN_STATUS_SUCCESS
 }
 
@@ -348,11 +381,16 @@ unsafe extern "C" fn cudnnSetFilterNdDescriptor(
     rank: c_int,
     dims: *const c_int,
 ) -> cudnnStatus_t {
-    if format != cudnnTensorFormat_t::CUDNN_TENSOR_NCHW {
-        return CUDNN_STATUS_NOT_SUPPORTED;
-    }
+    let channels_last = match format {
+        cudnnTensorFormat_t::CUDNN_TENSOR_NCHW => false,
+        cudnnTensorFormat_t::CUDNN_TENSOR_NHWC => true,
+        _ => return CUDNN_STATUS_NOT_SUPPORTED,
+    };
     // SAFETY: as the documents say.
-    unsafe { *known(descriptor) = Some(Tensor { kind, dims: numbers(dims, rank) }) };
+    let dims = unsafe { numbers(dims, rank) };
+    let strides = strides(&dims, channels_last);
+    // SAFETY: as the documents say.
+    *unsafe { known(descriptor) } = Some(Tensor { kind, dims, strides });
     CUDNN_STATUS_SUCCESS
 }
 

@@ -6,7 +6,7 @@ use crate::memory::Memory;
 use crate::runtime::CudaRuntime;
 use crate::statistics::count;
 use kiln_gpu::language::Factors;
-use kiln_gpu::runtime::{self, Convolution, ConvolutionEpilogue, MatrixProduct};
+use kiln_gpu::runtime::{self, Convolution, ConvolutionEpilogue, ConvolutionShape, MatrixProduct};
 use kiln_tensor::{Activation, DType};
 use std::sync::atomic::Ordering;
 
@@ -79,18 +79,7 @@ impl Context {
 
     /// See [`Runtime::convolution`](kiln_gpu::runtime::Runtime::convolution).
     pub fn convolution(&self, convolution: &Convolution<'_, CudaRuntime>) -> bool {
-        let &Convolution {
-            dtype,
-            pass,
-            windows,
-            batch,
-            groups,
-            channels,
-            image,
-            weight,
-            result,
-            ref epilogue,
-        } = convolution;
+        let &Convolution { ref shape, channels_last, image, weight, result, ref epilogue } = convolution;
         let parts = [image, weight, result].map(|memory| self.part(memory));
         let [Some(image), Some(weight), Some(result)] = parts else { return false };
         let addresses = [image, weight, result].map(|part| part.address);
@@ -101,19 +90,28 @@ impl Context {
             known => known.flatten(),
         };
         let convolution = driver::Convolution {
-            dtype,
-            tf32: self.tf32.load(Ordering::Relaxed),
-            pass,
-            windows: windows.clone(),
-            batch,
-            groups,
-            channels,
+            shape: self.convolution_shape(shape, channels_last),
             image: at_image,
             weight: at_weight,
             result: at_result,
             epilogue,
         };
         self.by_library(&all, |driver| driver.convolve(&convolution))
+    }
+
+    /// See [`Runtime::prefers_channels_last`](kiln_gpu::runtime::Runtime::prefers_channels_last).
+    pub fn prefers_channels_last(&self, shape: &ConvolutionShape<'_>) -> bool {
+        self.driver.prefers_channels_last(&self.convolution_shape(shape, true))
+    }
+
+    fn convolution_shape(
+        &self,
+        shape: &ConvolutionShape<'_>,
+        channels_last: bool,
+    ) -> driver::ConvolutionShape {
+        let &ConvolutionShape { dtype, pass, windows, batch, groups, channels } = shape;
+        let (tf32, windows) = (self.tf32.load(Ordering::Relaxed), windows.clone());
+        driver::ConvolutionShape { dtype, tf32, pass, windows, batch, groups, channels, channels_last }
     }
 
     /// Whether libraries may compute an activation, should they have it.

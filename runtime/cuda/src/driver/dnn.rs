@@ -1,9 +1,9 @@
 //! Convolutions and their gradients by cuDNN 9 (NVIDIA, "cuDNN Backend API", chapter "`cudnn_cnn` Library"), where it is there.
 //!
-//! Tensors lie row-major, as ours do: images before channels before rows. Of the algorithms that the library advises those are taken that
+//! Tensors lie row-major, as ours do (images before channels before rows), or with their channels last, as tensor cores take them. Of the algorithms that the library advises those are taken that
 //! yield the same numbers each time, in a workspace that is not too large, and round no factors unless that was asked for.
 
-use super::{ALWAYS, Address, Convolution, DriverError, Epilogue, is_named};
+use super::{ALWAYS, Convolution, ConvolutionShape, DriverError, Epilogue, is_named};
 use cudarc::cudnn::{result, sys};
 use kiln_gpu::runtime::ConvolutionPass;
 use kiln_tensor::{DType, Windows};
@@ -26,6 +26,8 @@ const LEAST_DEPTH: usize = 128;
 const LEAST_OF_GROUP: usize = 4;
 /// Bytes that an algorithm may use beside its operands: those by tensor cores turn images around first, into memory as large as these.
 const MOST_WORKSPACE: usize = 1 << 30;
+/// What the bytes of a group's channels are a multiple of where they stand last: so much a tensor core is handed at once.
+const ALIGNMENT_OF_CHANNELS: usize = 16;
 /// Plans that are kept.
 const MOST_PLANS: usize = 4096;
 /// Algorithms that are looked at.
@@ -77,9 +79,25 @@ pub(super) struct Dnn {
     handle: sys::cudnnHandle_t,
     /// By all that a plan depends on; nothing where the library has no algorithm. A handle is used by one thread at a time: by whoever
     /// locks these.
-    plans: Mutex<HashMap<Convolution, Option<Plan>>>,
+    plans: Mutex<HashMap<Asked, Option<Plan>>>,
     /// Whether it is asked for small ones too.
     always: bool,
+}
+
+/// What is computed in one call.
+type Asked = (ConvolutionShape, Option<Following>);
+
+/// What follows a convolution in the same call, behind the bias.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Following {
+    residual: bool,
+    relu: bool,
+}
+
+impl From<&Epilogue> for Following {
+    fn from(epilogue: &Epilogue) -> Self {
+        Self { residual: epilogue.residual.is_some(), relu: epilogue.relu }
+    }
 }
 
 // SAFETY: the handle is used by one thread at a time ("Thread Safety"), which the lock of the plans sees to.
@@ -292,11 +310,11 @@ impl Algorithm {
 
     /// Whether it does so much behind a convolution: behind all but one the library does ReLU alone. An algorithm that it takes for slower is
     /// not worth the launch that is saved.
-    fn takes(self, epilogue: &Epilogue) -> bool {
+    fn takes(self, following: Following) -> bool {
         use sys::cudnnConvolutionFwdAlgo_t::CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
         match self {
             Self::Forward(CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM) => true,
-            Self::Forward(_) => epilogue.relu,
+            Self::Forward(_) => following.relu,
             Self::Input(_) | Self::Weight(_) => false,
         }
     }
@@ -352,22 +370,27 @@ fn dims<const N: usize>(dims: [usize; N]) -> Option<[c_int; N]> {
     Some(all)
 }
 
-/// From each element to the next along each dim, of a row-major tensor.
-fn strides(dims: &[c_int]) -> Option<Vec<c_int>> {
-    let mut strides = vec![1; dims.len()];
-    for axis in (1..dims.len()).rev() {
-        strides[axis - 1] = dims[axis].checked_mul(strides[axis])?;
+/// From each element to the next along each dim, of a tensor without gaps that is row-major, or would be with dim 1 behind the others.
+fn strides(dims: &[c_int], channels_last: bool) -> Option<Vec<c_int>> {
+    let mut outwards: Vec<usize> = (0..dims.len()).rev().collect();
+    if channels_last && dims.len() > 1 {
+        outwards.retain(|&axis| axis != 1);
+        outwards.insert(0, 1);
     }
-    // The first is checked with all elements.
-    dims.first()?.checked_mul(*strides.first()?)?;
+    let (mut strides, mut elements) = (vec![1; dims.len()], 1_i32);
+    for axis in outwards {
+        strides[axis] = elements;
+        elements = elements.checked_mul(dims[axis])?;
+    }
     Some(strides)
 }
 
 fn tensor(
     data_type: sys::cudnnDataType_t,
     dims: &[c_int],
+    channels_last: bool,
 ) -> Option<Descriptor<sys::cudnnTensorDescriptor_t>> {
-    let strides = strides(dims)?;
+    let strides = strides(dims, channels_last)?;
     let raw = result::create_tensor_descriptor().ok()?;
     let made = Descriptor { raw, destroy: sys::cudnnDestroyTensorDescriptor };
     // SAFETY: the descriptor was just made, and there are as many dims and strides as is said.
@@ -381,10 +404,14 @@ fn tensor(
 fn filter(
     data_type: sys::cudnnDataType_t,
     dims: &[c_int],
+    channels_last: bool,
 ) -> Option<Descriptor<sys::cudnnFilterDescriptor_t>> {
     let raw = result::create_filter_descriptor().ok()?;
     let made = Descriptor { raw, destroy: sys::cudnnDestroyFilterDescriptor };
-    let format = sys::cudnnTensorFormat_t::CUDNN_TENSOR_NCHW;
+    let format = match channels_last {
+        false => sys::cudnnTensorFormat_t::CUDNN_TENSOR_NCHW,
+        true => sys::cudnnTensorFormat_t::CUDNN_TENSOR_NHWC,
+    };
     // SAFETY: the descriptor was just made, and there are as many dims as is said.
     let set = unsafe {
         result::set_filternd_descriptor(raw, data_type, format, dims.len() as c_int, dims.as_ptr())
@@ -422,17 +449,17 @@ fn movement(
 /// What is done to results of so many dims. The library takes ReLU and nothing else but the identity, and of ReLU it
 /// is told that NaN need not be kept (`cudnnConvolutionBiasActivationForward` in its reference): version 9 kept it on an H100.
 fn describe_epilogue(
-    epilogue: &Epilogue,
+    following: Following,
     data_type: sys::cudnnDataType_t,
     channels: usize,
     rank: usize,
 ) -> Option<DescribedEpilogue> {
     let mut dims = vec![1; rank];
     *dims.get_mut(1)? = c_int::try_from(channels).ok()?;
-    let bias = tensor(data_type, &dims)?;
+    let bias = tensor(data_type, &dims, false)?;
     let raw = result::create_activation_descriptor().ok()?;
     let activation = Descriptor { raw, destroy: sys::cudnnDestroyActivationDescriptor };
-    let mode = match epilogue.relu {
+    let mode = match following.relu {
         true => sys::cudnnActivationMode_t::CUDNN_ACTIVATION_RELU,
         false => sys::cudnnActivationMode_t::CUDNN_ACTIVATION_IDENTITY,
     };
@@ -457,14 +484,14 @@ fn fits(windows: &Windows) -> bool {
 }
 
 /// Whether its groups, if there are several, have so many channels that they are products.
-fn has_wide_groups(convolution: &Convolution) -> bool {
-    let Convolution { groups, channels: [image, _], .. } = convolution;
+fn has_wide_groups(shape: &ConvolutionShape) -> bool {
+    let ConvolutionShape { groups, channels: [image, _], .. } = shape;
     *groups == 1 || image / groups >= LEAST_OF_GROUP
 }
 
 /// Whether it is worth it.
-fn is_large(convolution: &Convolution) -> bool {
-    let Convolution { windows, batch, groups, channels: [image, result], .. } = convolution;
+fn is_large(shape: &ConvolutionShape) -> bool {
+    let ConvolutionShape { windows, batch, groups, channels: [image, result], .. } = shape;
     let of_group = image / groups;
     let product = |numbers: &[usize]| numbers.iter().copied().try_fold(1_usize, usize::checked_mul);
     let depth = product(&[&[of_group], windows.kernel.as_slice()].concat());
@@ -474,10 +501,10 @@ fn is_large(convolution: &Convolution) -> bool {
         let products = depth.zip(results).and_then(|(depth, results)| depth.checked_mul(results));
         products.is_none_or(|products| products >= least)
     };
-    if convolution.pass != ConvolutionPass::Forward || convolution.dtype == DType::F64 {
+    if shape.pass != ConvolutionPass::Forward || shape.dtype == DType::F64 {
         return has(LEAST_PRODUCTS);
     }
-    let least = match (convolution.dtype == DType::F32, convolution.tf32) {
+    let least = match (shape.dtype == DType::F32, shape.tf32) {
         (true, false) => LEAST_OF_SINGLE,
         (true, true) => LEAST_OF_TF32,
         (false, _) => LEAST_OF_HALVES,
@@ -495,6 +522,39 @@ impl Dnn {
         Some(Self { handle, plans: Mutex::default(), always: is_named(ALWAYS, "cudnn") })
     }
 
+    /// Whether the library is asked for such a convolution: one that is worth it.
+    fn is_asked(&self, shape: &ConvolutionShape) -> bool {
+        data_type(shape.dtype).is_some()
+            && has_wide_groups(shape)
+            && (self.always || is_large(shape))
+            && fits(&shape.windows)
+    }
+
+    /// Whether the library takes such a convolution with the channels last, and should be asked for it so: where tensor cores compute it, which
+    /// otherwise turns images and results around. They take channels by sixteen bytes.
+    pub fn prefers_channels_last(&self, shape: &ConvolutionShape) -> bool {
+        let by_tensor_cores = shape.dtype != DType::F32 || shape.tf32;
+        let bytes = shape.channels.map(|channels| channels / shape.groups * shape.dtype.size());
+        let are_aligned = bytes.iter().all(|bytes| bytes.is_multiple_of(ALIGNMENT_OF_CHANNELS));
+        if !by_tensor_cores || !are_aligned || !self.is_asked(shape) {
+            return false;
+        }
+        let plans = &mut *self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        self.planned(plans, &(shape.clone(), None)).is_some()
+    }
+
+    /// The plan for what is asked, which is made where it was not asked before.
+    fn planned<'p>(
+        &self,
+        plans: &'p mut HashMap<Asked, Option<Plan>>,
+        asked: &Asked,
+    ) -> &'p mut Option<Plan> {
+        if plans.len() >= MOST_PLANS {
+            plans.clear();
+        }
+        plans.entry(asked.clone()).or_insert_with(|| self.plan(asked, MOST_WORKSPACE))
+    }
+
     /// Computes a convolution or one of its gradients, if it is worth it and the library can; says whether it does. It is given a workspace of at
     /// least as many bytes as it asks for, which is used by work on the stream alone.
     pub fn convolve(
@@ -502,29 +562,18 @@ impl Dnn {
         convolution: &Convolution,
         workspace: impl Fn(usize) -> Result<*mut c_void, Lack>,
     ) -> Result<bool, DriverError> {
-        let is_asked = has_wide_groups(convolution) && (self.always || is_large(convolution));
-        if data_type(convolution.dtype).is_none() || !is_asked || !fits(&convolution.windows) {
+        if !self.is_asked(&convolution.shape) {
             return Ok(false);
         }
-        let nowhere = Address(0);
-        let epilogue = convolution.epilogue.map(|epilogue| Epilogue {
-            bias: nowhere,
-            residual: epilogue.residual.map(|_| nowhere),
-            relu: epilogue.relu,
-        });
-        let key =
-            Convolution { image: nowhere, weight: nowhere, result: nowhere, epilogue, ..convolution.clone() };
+        let asked = (convolution.shape.clone(), convolution.epilogue.as_ref().map(Following::from));
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        if plans.len() >= MOST_PLANS {
-            plans.clear();
-        }
-        let plan = plans.entry(key.clone()).or_insert_with(|| self.plan(&key, MOST_WORKSPACE));
+        let plan = self.planned(&mut plans, &asked);
         let mut given = plan.as_ref().map(|plan| workspace(plan.workspace));
         if let Some(Err(Lack::Memory(bytes))) = given {
             log::info!(
                 "there is no memory for the fastest algorithm: cuDNN is asked for one that needs less"
             );
-            *plan = self.plan(&key, bytes);
+            *plan = self.plan(&asked, bytes);
             given = plan.as_ref().map(|plan| workspace(plan.workspace));
         }
         let (Some(known), Some(Ok(given))) = (plan.as_ref(), given) else { return Ok(false) };
@@ -534,9 +583,10 @@ impl Dnn {
         match status {
             sys::cudnnStatus_t::CUDNN_STATUS_SUCCESS => Ok(true),
             refused if is_refusal(refused) => {
-                let instead = match convolution.epilogue {
-                    Some(_) => "what follows such convolutions is a launch of its own",
-                    None => "such convolutions run on kernels of Kiln's",
+                let instead = match (convolution.epilogue, convolution.shape.channels_last) {
+                    (Some(_), _) => "what follows such convolutions is a launch of its own",
+                    (None, true) => "such images are turned around for it",
+                    (None, false) => "such convolutions run on kernels of Kiln's",
                 };
                 log::info!("{call}: {refused:?}; {instead}");
                 *plan = None;
@@ -547,8 +597,8 @@ impl Dnn {
     }
 
     /// How the library advises to compute a convolution, in a workspace of so many bytes at most; nothing where it cannot.
-    fn plan(&self, key: &Convolution, most_workspace: usize) -> Option<Plan> {
-        let Convolution {
+    fn plan(&self, (shape, following): &Asked, most_workspace: usize) -> Option<Plan> {
+        let ConvolutionShape {
             dtype,
             windows,
             batch,
@@ -556,9 +606,8 @@ impl Dnn {
             channels: [of_image, of_result],
             pass,
             tf32,
-            epilogue,
-            ..
-        } = key;
+            channels_last: last,
+        } = shape;
         let data_type = data_type(*dtype)?;
         // Images have two dims at least.
         let flat = windows.input[0] == 1 && windows.kernel[0] == 1 && windows.output[0] == 1;
@@ -567,9 +616,9 @@ impl Dnn {
             let [a, b, c, d, e] = dims([outer[0], outer[1], inner[0], inner[1], inner[2]])?;
             Some(if first == 1 { vec![a, b, d, e] } else { vec![a, b, c, d, e] })
         };
-        let image = tensor(data_type, &described([*batch, *of_image], windows.input)?)?;
-        let result = tensor(data_type, &described([*batch, *of_result], windows.output)?)?;
-        let weight = filter(data_type, &described([*of_result, of_image / groups], windows.kernel)?)?;
+        let image = tensor(data_type, &described([*batch, *of_image], windows.input)?, *last)?;
+        let result = tensor(data_type, &described([*batch, *of_result], windows.output)?, *last)?;
+        let weight = filter(data_type, &described([*of_result, of_image / groups], windows.kernel)?, *last)?;
         let convolution = movement(windows, first, *groups)?;
         let is_f32 = *dtype == DType::F32;
         let is_exact = is_f32 && !tf32;
@@ -630,11 +679,11 @@ impl Dnn {
                 let algorithm = Algorithm::of(*pass, advice.algorithm, is_f32).filter(|_| fits)?;
                 Some((algorithm, math(advice.math, is_exact)?, advice.memory))
             })?;
-        if epilogue.is_some_and(|epilogue| !algorithm.takes(&epilogue)) {
+        if following.is_some_and(|following| !algorithm.takes(following)) {
             return None;
         }
-        let epilogue = match epilogue {
-            Some(epilogue) => Some(describe_epilogue(epilogue, data_type, *of_result, 5 - first)?),
+        let epilogue = match *following {
+            Some(following) => Some(describe_epilogue(following, data_type, *of_result, 5 - first)?),
             None => None,
         };
         // SAFETY: the descriptor is valid.
@@ -645,8 +694,18 @@ impl Dnn {
 
 #[cfg(test)]
 mod tests {
-    use super::{Advice, sys};
+    use super::{Advice, strides, sys};
     use std::mem::offset_of;
+
+    #[test]
+    fn strides_follow_the_order() {
+        assert_eq!(strides(&[2, 3, 4, 5], false), Some(vec![60, 20, 5, 1]));
+        assert_eq!(strides(&[2, 3, 4, 5], true), Some(vec![60, 1, 15, 3]));
+        assert_eq!(strides(&[2, 3, 4, 5, 6], true), Some(vec![360, 1, 90, 18, 3]));
+        // All elements are counted, those of the first dim too.
+        assert_eq!(strides(&[1 << 16, 1 << 16, 1, 1], true), None);
+        assert_eq!(strides(&[1 << 16, 1 << 16, 1, 1], false), None);
+    }
 
     #[test]
     fn advice_lies_as_the_librarys_does() {

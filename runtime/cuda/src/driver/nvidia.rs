@@ -4,7 +4,8 @@ use super::blas::{Blas, WORKSPACE_BYTES};
 use super::dnn::{self, Dnn, Lack};
 use super::staging::{Download, Mark, Staging, Uploads};
 use super::{
-    Address, Captured, Convolution, Driver, DriverError, Function, KernelLaunch, Pending, Product, is_wanted,
+    Address, Captured, Convolution, ConvolutionShape, Driver, DriverError, Function, KernelLaunch, Pending,
+    Product, is_wanted,
 };
 use crate::InitError;
 use crate::cache::Cache;
@@ -473,16 +474,15 @@ impl Driver for Nvidia {
     }
 
     fn convolve(&self, convolution: &Convolution) -> Result<bool, DriverError> {
-        let Some(dnn) = &self.dnn else { return Ok(false) };
-        // What opening the library asks of the device cannot be written down.
-        if dnn.get().is_none() && self.capturing.load(Ordering::Acquire) {
-            return Ok(false);
-        }
         let _entered = self.enter()?;
-        match dnn.get_or_init(|| Dnn::open(self.stream.cast())) {
+        match self.dnn() {
             Some(dnn) => dnn.convolve(convolution, |bytes| self.workspace(bytes)),
             None => Ok(false),
         }
+    }
+
+    fn prefers_channels_last(&self, shape: &ConvolutionShape) -> bool {
+        self.enter().is_ok_and(|_entered| self.dnn().is_some_and(|dnn| dnn.prefers_channels_last(shape)))
     }
 
     fn upload(&self, to: Address, bytes: &[u8]) -> Result<(), DriverError> {
@@ -623,6 +623,16 @@ impl Nvidia {
             return Ok(workspace.0.0 as *mut c_void);
         }
         Ok(start.0 as *mut c_void)
+    }
+
+    /// The library for convolutions, opened when it is first needed; nothing where it is not there, or what opening it asks of the device
+    /// cannot be written down. The context is current.
+    fn dnn(&self) -> Option<&Dnn> {
+        let dnn = self.dnn.as_ref()?;
+        if dnn.get().is_none() && self.capturing.load(Ordering::Acquire) {
+            return None;
+        }
+        dnn.get_or_init(|| Dnn::open(self.stream.cast())).as_ref()
     }
 
     /// What was asked for so far.

@@ -6,7 +6,8 @@ pub mod numbers;
 
 use kiln_cuda::cache::Cache;
 use kiln_cuda::driver::{
-    Address, Captured, Convolution, Driver, DriverError, Function, KernelLaunch, Matrices, Pending, Product,
+    Address, Captured, Convolution, ConvolutionShape, Driver, DriverError, Function, KernelLaunch, Matrices,
+    Pending, Product,
 };
 use kiln_cuda::{CudaDevice, InitError};
 use kiln_cuda_host::{self as kernels, HostFunction};
@@ -265,6 +266,10 @@ impl Driver for Host {
         assert!(state.written.is_none(), "products are not written down here");
         multiply(product);
         Ok(true)
+    }
+
+    fn prefers_channels_last(&self, _shape: &ConvolutionShape) -> bool {
+        false
     }
 
     fn convolve(&self, _convolution: &Convolution) -> Result<bool, DriverError> {

@@ -1,6 +1,7 @@
 //! Elementwise programs over strided operands; copies and fills are the shortest of them.
 
 use super::access::{self, Access, Operand, Walk};
+use super::order;
 pub(crate) use super::program::activation;
 use super::program::{Operands, declare_parameters, evaluate, parameter_words};
 use super::then::{self, Then};
@@ -130,11 +131,52 @@ fn shape_and_dtypes<R: Runtime>(expression: &Expression, operands: &[GpuTensor<R
     (shape, dtypes)
 }
 
-/// Runs a program over operands, which broadcast, into new tensors.
+/// Runs a program over operands, which broadcast, into new tensors. These are row-major, or have their channels last if the largest operand has.
 ///
 /// # Panics
 /// When the operands do not broadcast, or the program names what is not there.
 pub(crate) fn run<R: Runtime>(
+    expression: &Expression,
+    operands: &[GpuTensor<R>],
+    parameters: &[Scalar],
+) -> Vec<GpuTensor<R>> {
+    in_one_order(expression, operands.to_vec(), |operands| run_row_major(expression, &operands, parameters))
+}
+
+/// [`run`] with operands that the caller needs no more: where one of them was just computed, by the kernel that did.
+pub(crate) fn consume<R: Runtime>(
+    expression: &Expression,
+    operands: Vec<GpuTensor<R>>,
+    parameters: &[Scalar],
+) -> Vec<GpuTensor<R>> {
+    in_one_order(expression, operands, |operands| {
+        let Some(result) = expression.only_result() else {
+            return run_row_major(expression, &operands, parameters);
+        };
+        let (shape, dtypes) = shape_and_dtypes(expression, &operands);
+        let dtype = dtypes[usize::from(result)];
+        match then::within_last(expression, operands, parameters, &shape, dtype) {
+            Ok(result) => vec![result],
+            Err(operands) => run_row_major(expression, &operands, parameters),
+        }
+    })
+}
+
+/// What `run` makes of operands in their order: of images whose channels stand last, of views in which these are row-major. Programs that count
+/// along dims are told of the dims as they are.
+fn in_one_order<R: Runtime>(
+    expression: &Expression,
+    mut operands: Vec<GpuTensor<R>>,
+    run: impl FnOnce(Vec<GpuTensor<R>>) -> Vec<GpuTensor<R>>,
+) -> Vec<GpuTensor<R>> {
+    let counts = expression.steps.iter().any(|step| matches!(step, Step::Iota(..)));
+    let are_turned = !counts && order::into_channels_last(&mut operands);
+    let results = run(operands);
+    if are_turned { results.into_iter().map(GpuTensor::channels_first).collect() } else { results }
+}
+
+/// Runs a program over operands, which broadcast, into new tensors, which are row-major.
+fn run_row_major<R: Runtime>(
     expression: &Expression,
     operands: &[GpuTensor<R>],
     parameters: &[Scalar],
@@ -148,21 +190,6 @@ pub(crate) fn run<R: Runtime>(
         .collect();
     write(expression, operands, parameters, &results, &shape);
     results
-}
-
-/// [`run`] with operands that the caller needs no more: where one of them was just computed, by the kernel that did.
-pub(crate) fn consume<R: Runtime>(
-    expression: &Expression,
-    operands: Vec<GpuTensor<R>>,
-    parameters: &[Scalar],
-) -> Vec<GpuTensor<R>> {
-    let Some(result) = expression.only_result() else { return run(expression, &operands, parameters) };
-    let (shape, dtypes) = shape_and_dtypes(expression, &operands);
-    let dtype = dtypes[usize::from(result)];
-    match then::within_last(expression, operands, parameters, &shape, dtype) {
-        Ok(result) => vec![result],
-        Err(operands) => run(expression, &operands, parameters),
-    }
 }
 
 /// Runs a program over operands, which broadcast to `shape`, into memory that is there: views of `shape` that no operand reads.
@@ -316,9 +343,7 @@ pub(crate) fn cast<R: Runtime>(tensor: &GpuTensor<R>, dtype: DType) -> GpuTensor
         return tensor.clone();
     }
     let program = Expression::new(vec![Step::Input(0), Step::Cast(dtype, 0)]);
-    let result = GpuTensor::empty(tensor.shape(), dtype, &tensor.device);
-    write(&program, core::slice::from_ref(tensor), &[], core::slice::from_ref(&result), &tensor.shape());
-    result
+    single(&program, core::slice::from_ref(tensor), &[])
 }
 
 /// A tensor whose elements follow from their positions alone: the result, of `dtype`, of a program without operands.
@@ -425,11 +450,20 @@ pub(crate) fn activated<R: Runtime>(activation: Activation, x: &GpuTensor<R>) ->
     single(&Expression::new(steps), core::slice::from_ref(x), &[])
 }
 
-/// Tensors one after another along `dim`.
+/// Tensors one after another along `dim`: row-major, or with their channels last if the largest has them so.
 ///
 /// # Panics
 /// When there is none.
 pub(crate) fn join<R: Runtime>(tensors: &[GpuTensor<R>], dim: usize) -> GpuTensor<R> {
+    let mut turned = tensors.to_vec();
+    if order::into_channels_last(&mut turned) {
+        let rank = turned[0].dims().len();
+        return join_row_major(&turned, order::moved_axis(dim, rank)).channels_first();
+    }
+    join_row_major(tensors, dim)
+}
+
+fn join_row_major<R: Runtime>(tensors: &[GpuTensor<R>], dim: usize) -> GpuTensor<R> {
     let Some(first) = tensors.first() else { panic!("cat: no tensors") };
     let mut shape = first.shape();
     shape.dims[dim] = tensors.iter().map(|tensor| tensor.dims()[dim]).sum();

@@ -229,7 +229,7 @@ impl<R: Runtime> Flags<R> {
     /// Of the elements that are not 0.
     pub(crate) fn new(tensor: &GpuTensor<R>) -> Self {
         let truth = elementwise::cast(tensor, DType::Bool);
-        let flags = elementwise::cast(&truth, DType::I32);
+        let flags = elementwise::contiguous(elementwise::cast(&truth, DType::I32));
         let line = Layout::contiguous(Shape::from([flags.len()]));
         let sums = cumulative(CumulativeOp::Sum, &flags.clone().with_layout(line), 0, false, false);
         Self { flags, sums }

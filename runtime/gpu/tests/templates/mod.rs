@@ -323,7 +323,9 @@ const GEOMETRY: Geometry = Geometry { kernel: [1, 3, 3], stride: [1, 2, 1], dila
 fn conv(dtype: DType, transposed: bool, tiling: Option<Tiling>) -> Template {
     let activation = dtype.is_float().then_some(Activation::Gelu);
     let (geometry, then) = (GEOMETRY, after(dtype));
-    Conv { dtype, geometry, transposed, bias: true, activation, tiling, in_parts: false, then }.into()
+    let channels_last = tiling.is_none();
+    let in_parts = false;
+    Conv { dtype, geometry, transposed, channels_last, bias: true, activation, tiling, in_parts, then }.into()
 }
 
 fn weight_gradient(dtype: DType, tiling: Option<Tiling>) -> Template {
@@ -376,8 +378,17 @@ fn products_and_windows(dtypes: &[DType]) -> Vec<Template> {
         Matmul { dtype, batch, tiling, in_parts: true, bias, activation, then: then() }.into()
     }));
     let (transposed, of_tile, in_parts) = (false, Some(tiling), true);
-    let of_parts =
-        Conv { dtype, geometry, transposed, bias, activation, tiling: of_tile, in_parts, then: then() };
+    let of_parts = Conv {
+        dtype,
+        geometry,
+        transposed,
+        channels_last: false,
+        bias,
+        activation,
+        tiling: of_tile,
+        in_parts,
+        then: then(),
+    };
     all.push(of_parts.into());
     for &dtype in dtypes {
         all.push(matmul(dtype, tiling));
@@ -389,7 +400,9 @@ fn products_and_windows(dtypes: &[DType]) -> Vec<Template> {
         let average = |include_pad| Pooling::Of(PoolOp::Average { include_pad });
         let poolings = [Pooling::Max(None), Pooling::Max(Some(DType::I32)), average(false), average(true)];
         for pooling in poolings.into_iter().chain([1, 2, 5].map(|p| Pooling::Of(PoolOp::Lp { p }))) {
-            all.push(Pool { pooling, dtype, geometry }.into());
+            all.extend(
+                [false, true].map(|channels_last| Pool { pooling, dtype, geometry, channels_last }.into()),
+            );
         }
         let mut flows = vec![Flow::ToPosition(DType::I32)];
         flows.extend([false, true].map(|include_pad| Flow::Average { include_pad }));

@@ -4,8 +4,8 @@ use super::products::values;
 use super::{assert_close, read, tensor};
 use kiln_tensor::backend::{Backend, Primitive, SliceRange};
 use kiln_tensor::{
-    Activation, BinaryOp, CompareOp, ConvOptions, CoordinateTransform, DType, Expression, InterpolateMode,
-    InterpolateOptions, PoolOp, PoolOptions, ReduceOp, Step, UnaryOp,
+    Activation, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions, CoordinateTransform, DType,
+    Expression, InterpolateMode, InterpolateOptions, PoolOp, PoolOptions, ReduceOp, Scalar, Step, UnaryOp,
 };
 
 /// The same image row-major, and with its channels last in memory.
@@ -41,6 +41,11 @@ pub fn elementwise<B: Backend>() {
         same::<B>(dims, |x| B::activation(Activation::Silu, x));
         same::<B>(dims, |x| B::cast(x, DType::F16));
         same::<B>(dims, |x| B::binary(BinaryOp::Mul, x.clone(), x));
+        let places = |x: B::Primitive| {
+            B::nonzero(B::compare_scalar(CompareOp::Greater, x, Scalar::Float(0.0)))
+                .expect("a backend that reads back")
+        };
+        same::<B>(dims, places);
         for op in [BinaryOp::Sub, BinaryOp::Div] {
             // Operands that broadcast along some dims, from both sides, in both orders.
             for mask in 0..1 << dims.len() {
@@ -120,7 +125,16 @@ pub fn windows<B: Backend>() {
         same::<B>(&dims, |x| B::pool(op, x, &pooling));
         same::<B>(&dims, |x| B::pool(op, B::cast(x, DType::F16), &pooling));
     }
+    same::<B>(&dims, |x| B::max_pool_with_indices(x.clone(), &pooling).0);
     same::<B>(&dims, |x| B::max_pool_with_indices(x, &pooling).1);
+    let deep = PoolOptions {
+        kernel: [2, 3, 1].into(),
+        stride: [1, 2, 2].into(),
+        padding: [(1, 0), (1, 1), (0, 0)].into(),
+        dilation: [1; 3].into(),
+        ceil_mode: false,
+    };
+    same::<B>(&[2, 5, 4, 5, 6], |x| B::pool(PoolOp::Max, x, &deep));
     let options = InterpolateOptions {
         output_size: [2, 5, 9, 4].into(),
         scales: [1.0, 1.0, 1.5, 4.0 / 7.0].into(),
@@ -144,6 +158,15 @@ pub fn windows<B: Backend>() {
             &[10, 5 / groups, kernel, kernel],
         );
         same::<B>(&dims, |x| B::conv(x, weight.clone(), None, &options));
+        let bias = tensor::<B, f32>(&values(10, 4), &[10]);
+        let activation = Activation::HardSwish;
+        same::<B>(&dims, |x| B::conv_activated(x, weight.clone(), Some(bias.clone()), activation, &options));
+        let residual = both::<B>(&[2, 10, 6, 7]);
+        for residual in residual {
+            let added =
+                |x| B::conv_added(x, weight.clone(), Some(bias.clone()), residual.clone(), None, &options);
+            same::<B>(&dims, added);
+        }
         // Once more with what a convolution yields, and with a part of it.
         let part = |x: B::Primitive| {
             let y = B::conv(x, weight.clone(), None, &options);
@@ -152,5 +175,16 @@ pub fn windows<B: Backend>() {
             B::conv(B::slice(y, &ranges), weight.clone(), None, &options)
         };
         same::<B>(&dims, part);
+    }
+    for groups in [1, 5] {
+        let options = ConvTransposeOptions {
+            stride: [2, 1].into(),
+            padding: [(1, 0), (1, 1)].into(),
+            output_padding: [1, 0].into(),
+            dilation: [1; 2].into(),
+            groups,
+        };
+        let weight = tensor::<B, f32>(&values(5 * 3 * 9, 5), &[5, 3, 3, 3]);
+        same::<B>(&dims, |x| B::conv_transpose(x, weight.clone(), None, &options));
     }
 }

@@ -26,6 +26,8 @@ pub struct Conv {
     pub geometry: Geometry,
     /// Whether it is transposed.
     pub transposed: bool,
+    /// Whether the channels of images stand last in memory; a tiled product's do not.
+    pub channels_last: bool,
     /// Whether a bias is added to each channel.
     pub bias: bool,
     /// What is done to each element at last.
@@ -49,8 +51,10 @@ struct Operands<'k> {
     /// What is gathered for one result of one channel.
     taps: Geometry,
     sizes: Sizes<'k>,
+    groups: Value<'k>,
     in_channels: Value<'k>,
     out_channels: Value<'k>,
+    channels_last: bool,
 }
 
 impl<'k> Operands<'k> {
@@ -77,7 +81,13 @@ impl<'k> Operands<'k> {
         let value = self.k.variable(zero(self.k, self.ty));
         let image = volume(&self.sizes.input);
         self.k.when(inside, || {
-            value.set(self.x.at((place * self.in_channels + channel) * image + element));
+            value.set(self.x.at(if self.channels_last {
+                let (n, group) = (place / self.groups, place % self.groups);
+                let channel = group * self.in_channels + channel;
+                (n * image + element) * (self.groups * self.in_channels) + channel
+            } else {
+                (place * self.in_channels + channel) * image + element
+            }));
         });
         value.get()
     }
@@ -132,7 +142,19 @@ impl Conv {
             let results = volume(&sizes.output);
             let taps = if self.transposed { self.geometry.reaching() } else { self.geometry };
             let (ty, geometry) = (storage.value(), self.geometry);
-            let operands = Operands { k, x, weight, ty, geometry, taps, sizes, in_channels, out_channels };
+            let operands = Operands {
+                k,
+                x,
+                weight,
+                ty,
+                geometry,
+                taps,
+                sizes,
+                groups,
+                in_channels,
+                out_channels,
+                channels_last: self.channels_last,
+            };
             let sizes = &operands.sizes;
             let depth = in_channels * taps.kernel_length();
             // The channels of one group of one image follow one another.
@@ -179,8 +201,15 @@ impl Conv {
             } else {
                 let position = k.position(LINE);
                 k.when(position.below(images * groups * out_channels * results), || {
-                    let (at, of) = (position % results, position / results);
-                    let (place, row) = (of / out_channels, of % out_channels);
+                    let (at, place, row) = if self.channels_last {
+                        let (channel, of) =
+                            (position % (groups * out_channels), position / (groups * out_channels));
+                        let (n, group) = (of / results, channel / out_channels);
+                        (of % results, n * groups + group, channel % out_channels)
+                    } else {
+                        let (at, of) = (position % results, position / results);
+                        (at, of / out_channels, of % out_channels)
+                    };
                     let group = place % groups;
                     let at = within_image(at, &sizes.output);
                     let reach = self.transposed.then(|| Reach::of(k, self.geometry, at, sizes.before));
@@ -267,15 +296,16 @@ impl Convolution {
         if out.is_empty() {
             return out;
         }
-        let pointwise = self.is_pointwise();
-        if pointwise && !self.transposed && R::limits(&x.device).shared_memory && self.size() == [1; 3] {
+        let (pointwise, limits) = (self.is_pointwise(), R::limits(&x.device));
+        let prefers_rows = x.is_channels_last() || (!self.transposed && self.prefers_channels_last(&x));
+        if pointwise && limits.shared_memory && (self.size() == [1; 3] || prefers_rows) {
             return self.of_rows(x, weight, bias.as_ref(), activation, &out);
         }
         if self.transposed && pointwise && bias.is_none() && !x.is_empty() {
             return self.transposed_pointwise(x, weight, out);
         }
         // Of nothing there is no row to be read.
-        if !R::limits(&x.device).shared_memory && !x.is_empty() {
+        if !limits.shared_memory && !x.is_empty() {
             if pointwise && !self.transposed {
                 rows::pointwise(x, weight, bias.as_ref(), activation, &out);
             } else {
@@ -283,16 +313,83 @@ impl Convolution {
             }
             return out;
         }
-        let (x, weight, bias) = (from_start(x), from_start(weight), bias.map(from_start));
-        if let Some(found) = library::convolved(self, [&x, &weight, &out], bias.as_ref(), activation) {
+        let bias = bias.map(from_start);
+        if self.prefers_channels_last(&x) {
+            let (images, turned) = (x.clone().with_channels_last(), library::turned_weight(weight.clone()));
+            let out = GpuTensor::empty_channels_last(out.shape(), out.dtype, &out.device);
+            let tensors = [&images, &turned, &out];
+            if let Some(found) = library::convolved(self, true, tensors, bias.as_ref(), activation) {
+                return found;
+            }
+        }
+        let weight = from_start(weight);
+        if x.is_channels_last() && self.is_narrow() {
+            let out = GpuTensor::empty_channels_last(out.shape(), out.dtype, &out.device);
+            self.by_elements(&x.with_channels_last(), &weight, bias.as_ref(), activation, &out);
+            return out;
+        }
+        let x = from_start(x);
+        let tensors = [&x, &weight, &out];
+        if let Some(found) = library::convolved(self, false, tensors, bias.as_ref(), activation) {
             return found;
         }
-        self.by_windows(&x, &weight, bias, activation, &out).unwrap_or(out)
+        if self.is_narrow() || x.is_empty() {
+            self.by_elements(&x, &weight, bias.as_ref(), activation, &out);
+            return out;
+        }
+        self.by_tiles(&x, &weight, bias, activation, &out).unwrap_or(out)
     }
 
-    /// [`Convolution::run`] by a kernel that gathers each window: a tiled product, or one result an invocation. It yields the result where that
-    /// is not `out`.
-    fn by_windows<R: Runtime>(
+    /// Whether a tile would have few rows or columns, and compute mostly what nobody asked for.
+    fn is_narrow(&self) -> bool {
+        self.out_channels < 8 || (self.transposed && self.size().iter().product::<usize>() < 8)
+    }
+
+    /// The parameters that all kernels have.
+    fn words(&self) -> SmallVec<[u32; 16]> {
+        let sizes = [self.batch, self.groups, self.in_channels, self.out_channels];
+        sizes.into_iter().map(|n| n as u32).chain(self.size_words()).collect()
+    }
+
+    fn template(
+        &self,
+        dtype: DType,
+        bias: bool,
+        activation: Option<Activation>,
+        tiling: Option<Tiling>,
+    ) -> Conv {
+        Conv {
+            dtype,
+            geometry: self.geometry(),
+            transposed: self.transposed,
+            channels_last: false,
+            bias,
+            activation,
+            tiling,
+            in_parts: false,
+            then: Vec::new(),
+        }
+    }
+
+    /// [`Convolution::run`] by a kernel that computes one result an invocation, in the order of `out`, which is that of `x`.
+    fn by_elements<R: Runtime>(
+        &self,
+        x: &GpuTensor<R>,
+        weight: &GpuTensor<R>,
+        bias: Option<&GpuTensor<R>>,
+        activation: Option<Activation>,
+        out: &GpuTensor<R>,
+    ) {
+        let channels_last = x.is_channels_last();
+        let template = Conv { channels_last, ..self.template(x.dtype, bias.is_some(), activation, None) };
+        let mut tensors: SmallVec<[_; 4]> = smallvec![x, weight];
+        tensors.extend(bias);
+        tensors.push(out);
+        launch_open::<R>(&x.device, template, &tensors, &self.words(), line_of::<R>(&x.device, out.len()));
+    }
+
+    /// [`Convolution::run`] by a tiled product of the weights with the windows. It yields the result where that is not `out`.
+    fn by_tiles<R: Runtime>(
         &self,
         x: &GpuTensor<R>,
         weight: &GpuTensor<R>,
@@ -301,28 +398,12 @@ impl Convolution {
         out: &GpuTensor<R>,
     ) -> Option<GpuTensor<R>> {
         let device = &x.device;
-        let template = |tiling| Conv {
-            dtype: x.dtype,
-            geometry: self.geometry(),
-            transposed: self.transposed,
-            bias: bias.is_some(),
-            activation,
-            tiling,
-            in_parts: false,
-            then: Vec::new(),
-        };
+        let template = |tiling| self.template(x.dtype, bias.is_some(), activation, Some(tiling));
         let mut tensors: SmallVec<[_; 4]> = smallvec![x, weight];
         tensors.extend(&bias);
         tensors.push(out);
-        let sizes = [self.batch, self.groups, self.in_channels, self.out_channels];
-        let mut words: SmallVec<[u32; 16]> = sizes.iter().map(|&n| n as u32).collect();
-        words.extend(self.size_words());
+        let mut words = self.words();
         let columns = self.size().iter().product::<usize>();
-        // A tile of few rows or columns computes mostly what nobody asked for.
-        if self.out_channels < 8 || (self.transposed && columns < 8) || x.is_empty() {
-            launch_open::<R>(device, template(None), &tensors, &words, line_of::<R>(device, out.len()));
-            return None;
-        }
         let depth = self.in_channels * self.taps().kernel_length() as usize;
         let size = [self.out_channels, columns, depth];
         let blocks = |tiling: Tiling, deep: usize| {
@@ -334,7 +415,7 @@ impl Convolution {
             let Division { tiling, parts: count, run } = division;
             let sums = GpuTensor::empty(Shape::from([count, out.len()]), computed_in(x.dtype), device);
             words.extend([count, run].map(|n| n as u32));
-            let of_parts = Conv { bias: false, activation: None, in_parts: true, ..template(Some(tiling)) };
+            let of_parts = Conv { bias: false, activation: None, in_parts: true, ..template(tiling) };
             let blocks = blocks(tiling, self.places() * count);
             launch_blocks::<R>(device, of_parts, &[x, weight, &sums], &words, blocks, false);
             let bias = bias.as_ref().map(|bias| library::along_channels(bias, out.dims().len()));
@@ -342,7 +423,7 @@ impl Convolution {
         }
         let variant = |tiling: Tiling| {
             let blocks = blocks(tiling, self.places());
-            Variant { name: Name::Tiles(tiling), template: template(Some(tiling)).into(), blocks }
+            Variant { name: Name::Tiles(tiling), template: template(tiling).into(), blocks }
         };
         let class = || self.class(x.dtype, &tune::rounded(columns).to_string());
         let (_, others) = Tiling::of::<R>(device, x.dtype, size);
@@ -351,7 +432,8 @@ impl Convolution {
         None
     }
 
-    /// A convolution of images of one element, which are rows: a product with the turned weights.
+    /// A convolution with windows of single elements, of images whose channels are rows: a product with the weights, turned unless it is transposed.
+    /// The results' channels are rows, too.
     fn of_rows<R: Runtime>(
         &self,
         x: GpuTensor<R>,
@@ -360,16 +442,21 @@ impl Convolution {
         activation: Option<Activation>,
         out: &GpuTensor<R>,
     ) -> GpuTensor<R> {
-        let rows = |tensor: GpuTensor<R>, count: usize, axes: [usize; 2]| {
+        let matrix = |tensor: GpuTensor<R>, dims: [usize; 2], axes: [usize; 2]| {
             let tensor = elementwise::contiguous(tensor);
-            let shape = Shape::from([count, self.in_channels]);
-            let layout = Layout { offset: tensor.layout.offset, ..Layout::contiguous(shape) };
+            let layout = Layout { offset: tensor.layout.offset, ..Layout::contiguous(Shape::from(dims)) };
             tensor.with_layout(layout.permute(&axes))
         };
-        let (x, weight) = (rows(x, self.batch, [0, 1]), rows(weight, self.out_channels, [1, 0]));
+        let rows = self.batch * self.windows.output.iter().product::<usize>();
+        let x = matrix(x.channels_last(), [rows, self.in_channels], [0, 1]);
+        let weight = match self.transposed {
+            false => matrix(weight, [self.out_channels, self.in_channels], [1, 0]),
+            true => matrix(weight, [self.in_channels, self.out_channels], [0, 1]),
+        };
         let y = elementwise::contiguous(matmul(&x, &weight, bias, activation));
-        let layout = Layout { offset: y.layout.offset, ..(*out.layout).clone() };
-        y.with_layout(layout)
+        let shape = Layout::contiguous(out.shape()).into_channels_last().shape;
+        let layout = Layout { offset: y.layout.offset, ..Layout::contiguous(shape) };
+        y.with_layout(layout.into_channels_first())
     }
 
     /// A transposed convolution with windows of single elements: a product of the turned weights with the channels.
@@ -449,12 +536,21 @@ pub(crate) fn conv_added<R: Runtime>(
     options: &ConvOptions,
 ) -> Result<GpuTensor<R>, GpuTensor<R>> {
     let (convolution, out) = forward(&x, &weight, options);
-    if let Some(bias) = &bias
+    if let Some(bias) = bias.as_ref().filter(|bias| lies_from_start(bias))
         && residual.dims() == out.dims()
-        && [&x, &weight, bias, residual].iter().all(|tensor| lies_from_start(tensor))
-        && library::added(&convolution, [&x, &weight, &out], bias, residual, activation)
     {
-        return Ok(out);
+        if convolution.prefers_channels_last(&x) {
+            let images = [x.clone(), residual.clone()].map(GpuTensor::with_channels_last);
+            let ([images, residual], turned) = (&images, library::turned_weight(weight.clone()));
+            let out = GpuTensor::empty_channels_last(out.shape(), out.dtype, &out.device);
+            if library::added(&convolution, true, [images, &turned, &out], bias, residual, activation) {
+                return Ok(out);
+            }
+        } else if [&x, &weight, residual].iter().all(|tensor| lies_from_start(tensor))
+            && library::added(&convolution, false, [&x, &weight, &out], bias, residual, activation)
+        {
+            return Ok(out);
+        }
     }
     Err(convolution.run(x, weight, bias, None, out))
 }

@@ -16,7 +16,7 @@ use super::conv::{transposed_windows, windows_over};
 use super::library::Asked;
 use super::{Geometry, LINE, Sizes, from_start, volume, within_image, zero};
 use crate::language::{Builder, Builtin, Kernel};
-use crate::runtime::{ConvolutionPass, Runtime};
+use crate::runtime::{ConvolutionPass, ConvolutionShape, Runtime};
 use crate::tensor::{GpuTensor, computed_in, held_as};
 use kiln_tensor::backend::Layout;
 use kiln_tensor::{ConvOptions, ConvTransposeOptions, DType, Scalar, Shape, Windows};
@@ -167,16 +167,24 @@ impl Gradient {
         if let Some(found) = self.pointwise(&x, &gradient, weight) {
             return found;
         }
-        let (x, gradient) = (from_start(x), from_start(gradient));
         if !R::limits(&device).shared_memory {
-            return rows::weight_gradient(self, &x, &gradient, weight);
+            return rows::weight_gradient(self, &from_start(x), &from_start(gradient), weight);
         }
         let channels = [self.in_channels, self.out_channels].map(|of_group| of_group * self.groups);
         let Self { windows, batch, groups, .. } = self;
         let pass = ConvolutionPass::Weight;
+        let shape = ConvolutionShape { dtype, pass, windows, batch: *batch, groups: *groups, channels };
+        if windows.rank > 1 && R::prefers_channels_last(&device, &shape) {
+            let [x, gradient] = [&x, &gradient].map(|images| images.clone().with_channels_last());
+            let out = GpuTensor::empty_channels_last(weight.clone(), dtype, &device);
+            if (Asked { shape, channels_last: true }).by_library([&x, &out, &gradient], None) {
+                // As the weights lie.
+                return elementwise::contiguous(out);
+            }
+        }
+        let (x, gradient) = (from_start(x), from_start(gradient));
         let out = GpuTensor::empty(weight.clone(), dtype, &device);
-        let asked = Asked { pass, windows, batch: *batch, groups: *groups, channels };
-        if asked.by_library([&x, &out, &gradient], None) {
+        if (Asked { shape, channels_last: false }).by_library([&x, &out, &gradient], None) {
             return out;
         }
         let (terms, columns) = (self.batch * self.windows.output_len(), self.columns());

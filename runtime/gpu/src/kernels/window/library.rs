@@ -1,30 +1,44 @@
 //! Convolutions that a library of the device's vendor computes.
 
-use super::super::elementwise;
+use super::super::elementwise::{self, from_start};
 use super::conv::Convolution;
-use crate::runtime::{self, ConvolutionEpilogue, ConvolutionPass, Runtime};
+use crate::runtime::{self, ConvolutionEpilogue, ConvolutionPass, ConvolutionShape, Runtime};
 use crate::tensor::GpuTensor;
 use kiln_tensor::backend::Layout;
-use kiln_tensor::{Activation, Shape, Windows};
+use kiln_tensor::{Activation, DType, Shape};
 
-/// Has a library compute `activation(conv(x, weight) + bias)`, where the device has one that takes it; all lie row-major from the starts of
-/// their memory. A transposed convolution is the gradient of another's input. What the library does not do behind a convolution is a launch
-/// of its own.
+impl Convolution {
+    /// What a library is asked for. A transposed convolution is the gradient of another's input.
+    fn shape(&self, dtype: DType) -> ConvolutionShape<'_> {
+        let Convolution { windows, transposed, batch, groups, in_channels, out_channels } = self;
+        let (from, to) = (in_channels * groups, out_channels * groups);
+        let (pass, channels) = match transposed {
+            false => (ConvolutionPass::Forward, [from, to]),
+            true => (ConvolutionPass::Input, [to, from]),
+        };
+        ConvolutionShape { dtype, pass, windows, batch: *batch, groups: *groups, channels }
+    }
+
+    /// Whether a library computes it faster of images with their channels last.
+    pub(super) fn prefers_channels_last<R: Runtime>(&self, x: &GpuTensor<R>) -> bool {
+        // Images of one dim are rows to all that follows.
+        self.windows.rank > 1 && !x.is_empty() && R::prefers_channels_last(&x.device, &self.shape(x.dtype))
+    }
+}
+
+/// Has a library compute `activation(conv(x, weight) + bias)` into `out`, where the device has one that takes it: of tensors in one order, from
+/// the starts of their memory. What the library does not do behind a convolution is a launch of its own.
 pub(super) fn convolved<R: Runtime>(
     convolution: &Convolution,
+    channels_last: bool,
     [x, weight, out]: [&GpuTensor<R>; 3],
     bias: Option<&GpuTensor<R>>,
     activation: Option<Activation>,
 ) -> Option<GpuTensor<R>> {
-    let Convolution { windows, transposed, batch, groups, in_channels, out_channels } = convolution;
-    let (from, to) = (in_channels * groups, out_channels * groups);
-    let (pass, channels, image, result) = match transposed {
-        false => (ConvolutionPass::Forward, [from, to], x, out),
-        true => (ConvolutionPass::Input, [to, from], out, x),
-    };
-    let asked = Asked { pass, windows, batch: *batch, groups: *groups, channels };
+    let asked = Asked { shape: convolution.shape(x.dtype), channels_last };
+    let (image, result) = if convolution.transposed { (out, x) } else { (x, out) };
     let tensors = [image, weight, result];
-    if let (ConvolutionPass::Forward, Some(bias)) = (pass, bias)
+    if let (ConvolutionPass::Forward, Some(bias)) = (asked.shape.pass, bias)
         && asked.finished_by_library(tensors, bias, None, activation)
     {
         return Some(out.clone());
@@ -32,29 +46,25 @@ pub(super) fn convolved<R: Runtime>(
     asked.by_library(tensors, None).then(|| finished(out.clone(), bias, activation))
 }
 
-/// Has a library compute `activation(conv(x, weight) + bias + residual)`, all at once; says whether it does. All lie row-major from the starts
+/// Has a library compute `activation(conv(x, weight) + bias + residual)`, all at once; says whether it does. All lie in one order, from the starts
 /// of their memory.
 pub(super) fn added<R: Runtime>(
     convolution: &Convolution,
+    channels_last: bool,
     tensors: [&GpuTensor<R>; 3],
     bias: &GpuTensor<R>,
     residual: &GpuTensor<R>,
     activation: Option<Activation>,
 ) -> bool {
-    let Convolution { windows, batch, groups, in_channels, out_channels, .. } = convolution;
-    let channels = [in_channels * groups, out_channels * groups];
-    let asked = Asked { pass: ConvolutionPass::Forward, windows, batch: *batch, groups: *groups, channels };
+    let asked = Asked { shape: convolution.shape(tensors[0].dtype), channels_last };
     asked.finished_by_library(tensors, bias, Some(residual), activation)
 }
 
 /// What a library is asked for.
 pub(super) struct Asked<'a> {
-    pub pass: ConvolutionPass,
-    pub windows: &'a Windows,
-    pub batch: usize,
-    pub groups: usize,
-    /// Channels of the images, and of the results.
-    pub channels: [usize; 2],
+    pub shape: ConvolutionShape<'a>,
+    /// Whether images, weights and results have their channels last.
+    pub channels_last: bool,
 }
 
 impl Asked<'_> {
@@ -73,24 +83,19 @@ impl Asked<'_> {
         same && self.by_library(tensors, Some(epilogue))
     }
 
-    /// Asks for it; says whether it is done.
+    /// Asks for it, of images, weights and results; says whether it is done.
     pub(super) fn by_library<R: Runtime>(
         &self,
         tensors: [&GpuTensor<R>; 3],
         epilogue: Option<ConvolutionEpilogue<'_, R>>,
     ) -> bool {
         let [image, weight, result] = tensors;
-        let Asked { pass, windows, batch, groups, channels } = *self;
-        if !image.dtype.is_float() || tensors.iter().any(|tensor| tensor.is_empty()) {
+        if !self.shape.dtype.is_float() || tensors.iter().any(|tensor| tensor.is_empty()) {
             return false;
         }
         let convolution = runtime::Convolution {
-            dtype: image.dtype,
-            pass,
-            windows,
-            batch,
-            groups,
-            channels,
+            shape: self.shape,
+            channels_last: self.channels_last,
             image: &image.memory,
             weight: &weight.memory,
             result: &result.memory,
@@ -98,6 +103,22 @@ impl Asked<'_> {
         };
         R::convolution(&image.device, &convolution)
     }
+}
+
+/// Weights with their channels last, as a library takes them together with such images. They are copied once, and kept with their memory until that is
+/// written to.
+pub(super) fn turned_weight<R: Runtime>(weight: GpuTensor<R>) -> GpuTensor<R> {
+    let weight = from_start(weight);
+    let (shape, dtype, device) = (weight.layout.shape.clone(), weight.dtype, weight.device.clone());
+    let layout =
+        Layout::contiguous(Layout::contiguous(shape).into_channels_last().shape).into_channels_first();
+    if layout.is_contiguous() {
+        return weight;
+    }
+    let [rows, channels] = [weight.dims()[0], weight.dims()[1]];
+    let key = [usize::MAX, weight.len(), rows, channels];
+    let memory = R::derived(&weight.memory, key, || weight.clone().with_channels_last().memory);
+    GpuTensor { memory, layout: layout.into(), dtype, device }
 }
 
 /// `activation(x + bias)`, with a number of the bias for each channel.

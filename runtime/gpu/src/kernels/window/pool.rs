@@ -26,6 +26,8 @@ pub struct Pool {
     pub dtype: DType,
     /// The windows.
     pub geometry: Geometry,
+    /// Whether the channels of images stand last in memory.
+    pub channels_last: bool,
 }
 
 impl Geometry {
@@ -61,7 +63,7 @@ impl Geometry {
 }
 
 impl Pool {
-    /// The kernel. Parameters: the number of results; the sizes; the padding behind.
+    /// The kernel. Parameters: the number of results; the sizes; the padding behind; how many channels there are, if these stand last.
     pub fn kernel(&self) -> Kernel {
         let storage = held_as(self.dtype);
         let ty = storage.value();
@@ -74,24 +76,30 @@ impl Pool {
             let count = k.parameter();
             let sizes = Sizes::declare(k);
             let after = [k.parameter(), k.parameter(), k.parameter()];
+            let channels = self.channels_last.then(|| k.parameter());
             let position = k.position(LINE);
             k.when(position.below(count), || {
                 let (windows, image) = (volume(&sizes.output), volume(&sizes.input));
-                let window = within_image(position % windows, &sizes.output);
-                let base = position / windows * image;
-                let each = |inside_of: &dyn Fn(Value<'_>)| {
+                // Which window of which image; images of channels that stand last are all channels'.
+                let place = channels.map_or(position, |channels| position / channels);
+                let window = within_image(place % windows, &sizes.output);
+                let base = place / windows * image;
+                let each = |inside_of: &dyn Fn(Value<'_>, Value<'_>)| {
                     k.range(0_u32, self.geometry.kernel_length(), 1_u32, |element| {
                         let within = self.geometry.within(element);
                         let (at, inside) = sizes.element(&self.geometry, window, within);
-                        k.when(inside, || inside_of(at));
+                        k.when(inside, || {
+                            let element = base + at;
+                            let channel = |channels| element * channels + position % channels;
+                            inside_of(at, x.at(channels.map_or(element, channel)));
+                        });
                     });
                 };
                 match self.pooling {
                     Pooling::Max(_) | Pooling::Of(PoolOp::Max) => {
                         let best = k.variable(Fold::Max.neutral_of(k, storage));
                         let (best_at, any) = (k.variable(0_u32), k.variable(false));
-                        each(&|at| {
-                            let element = x.at(base + at);
+                        each(&|at, element| {
                             let beats = element.above(best.get()) | element.is_nan();
                             let taken = !any.get() | (beats & !best.get().is_nan());
                             best.set(taken.select(element, best.get()));
@@ -105,8 +113,8 @@ impl Pool {
                     }
                     Pooling::Of(PoolOp::Average { include_pad }) => {
                         let (sum, inside) = (k.variable(zero(k, ty)), k.variable(0_u32));
-                        each(&|at| {
-                            sum.set(sum.get() + x.at(base + at));
+                        each(&|_, element| {
+                            sum.set(sum.get() + element);
                             inside.set(inside.get() + 1_u32);
                         });
                         let divisor = if include_pad {
@@ -119,8 +127,8 @@ impl Pool {
                     Pooling::Of(PoolOp::Lp { p }) => {
                         let wide = floats_for(ty);
                         let sum = k.variable(k.whole(0, wide));
-                        each(&|at| {
-                            let magnitude = x.at(base + at).to(wide).abs();
+                        each(&|_, element| {
+                            let magnitude = element.to(wide).abs();
                             let power = match p {
                                 1 => magnitude,
                                 2 => magnitude * magnitude,
@@ -165,9 +173,14 @@ pub(crate) fn pool<R: Runtime>(
     let PoolOptions { kernel, stride, padding, dilation, ceil_mode } = options;
     let windows = Windows::new(spatial_dims("pool", &x), kernel, stride, padding, dilation, *ceil_mode);
     let shape = Shape::from([&x.dims()[..2], windows.output_dims()].concat());
-    let out = GpuTensor::empty(shape.clone(), x.dtype, &x.device);
+    let channels_last = x.is_channels_last();
+    let like_images = |dtype: DType| match channels_last {
+        true => GpuTensor::empty_channels_last(shape.clone(), dtype, &x.device),
+        false => GpuTensor::empty(shape.clone(), dtype, &x.device),
+    };
+    let out = like_images(x.dtype);
     let places = match pooling {
-        Pooling::Max(Some(dtype)) => Some(GpuTensor::empty(shape, dtype, &x.device)),
+        Pooling::Max(Some(dtype)) => Some(like_images(dtype)),
         Pooling::Max(None) | Pooling::Of(_) => None,
     };
     if out.is_empty() {
@@ -177,11 +190,12 @@ pub(crate) fn pool<R: Runtime>(
     {
         require::<R>(&x.device, DType::F64);
     }
-    let x = from_start(x);
+    let x = if channels_last { x.with_channels_last() } else { from_start(x) };
     let mut words = vec![out.len() as u32];
     words.extend(Sizes::words(&windows));
     words.extend(windows.padding.iter().map(|&(_, after)| after as u32));
-    let template = Pool { pooling, dtype: x.dtype, geometry: Geometry::of(&windows) };
+    words.extend(channels_last.then(|| x.dims()[1] as u32));
+    let template = Pool { pooling, dtype: x.dtype, geometry: Geometry::of(&windows), channels_last };
     let mut tensors = vec![&x, &out];
     tensors.extend(&places);
     launch::<R>(&x.device, template, &tensors, &words, line_of::<R>(&x.device, out.len()));
