@@ -91,6 +91,43 @@ fn long_sums_of_few_results_are_done_in_parts() {
     }
 }
 
+/// Programs of 16-bit floats behind a product and before a fold, and how many launches they take. Where somebody holds what is between them, each is
+/// a kernel of its own.
+fn often_rounded(dtype: DType, is_held: bool) -> ([Vec<f32>; 2], u64) {
+    let thirds = |shape: &[usize], seed| {
+        let third = B::binary_scalar(BinaryOp::Div, numbers::<B>(shape, seed), Scalar::Float(3.0));
+        B::cast(third, dtype)
+    };
+    let [x, weight] = [thirds(&[40, 20], 1), thirds(&[20, 24], 2)];
+    let others = [thirds(&[40, 24], 3), thirds(&[1, 24], 4), thirds(&[40, 1], 5)];
+    B::sync(&CudaDevice::default()).expect("a device");
+    let before = statistics(&CudaDevice::default()).launches;
+    let mut held = Vec::new();
+    let mut hold = |tensor: &T| held.extend(is_held.then(|| tensor.clone()));
+    let mut y = B::matmul(x, weight);
+    for (op, other) in [BinaryOp::Add, BinaryOp::Mul, BinaryOp::Sub].into_iter().zip(others) {
+        hold(&y);
+        y = B::binary(op, y, other);
+    }
+    let product = B::binary(BinaryOp::Mul, y.clone(), y.clone());
+    hold(&product);
+    let sums = B::reduce(ReduceOp::Sum, product, &[1]);
+    let launches = statistics(&CudaDevice::default()).launches - before;
+    ([y, sums].map(|tensor| floats::<B>(B::cast(tensor, DType::F32))), launches)
+}
+
+#[test]
+fn kernels_that_do_more_round_as_often() {
+    let _alone = alone();
+    for dtype in [DType::F16, DType::BF16] {
+        let (alone, launches) = often_rounded(dtype, true);
+        let (together, fewer) = often_rounded(dtype, false);
+        assert_eq!((launches, fewer), (6, 2), "{dtype}");
+        // To the last bit.
+        assert_eq!(together, alone, "{dtype}");
+    }
+}
+
 /// A fold, or a softmax, of a product that nobody else holds, and what follows it.
 fn folded<B: Backend>([a, b, factor]: [B::Primitive; 3], rows: bool) -> B::Primitive {
     let product = B::binary(BinaryOp::Mul, a, b);

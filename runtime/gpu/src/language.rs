@@ -216,6 +216,10 @@ pub enum Unary {
     Atanh,
     /// Gauss error function, of 64-bit floats.
     Erf,
+    /// What a 16-bit float holds of a 32-bit one: as [`Storage::F16`] is written.
+    ToF16,
+    /// Likewise [`Storage::BF16`].
+    ToBF16,
 }
 
 /// Functions of two numbers of one type.

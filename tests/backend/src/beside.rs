@@ -8,7 +8,7 @@ pub use windows::{
 
 use crate::supported;
 use kiln_ndarray::NdArray;
-use kiln_tensor::backend::Backend;
+use kiln_tensor::backend::{Backend, SliceRange};
 use kiln_tensor::{
     Activation, ArgReduceOp, BinaryOp, CompareOp, ConvOptions, CumulativeOp, DType, Distribution, Expression,
     PoolOp, PoolOptions, ReduceOp, Scalar, ScatterOp, Shape, Step, TensorData, UnaryOp,
@@ -344,6 +344,74 @@ pub fn folds_and_orders<B: Backend>() {
     }
     let large = 1_i64 << 53;
     assert_eq!(sum(whole(&[large, 1], &[2], DType::I64)).iter::<i64>().next(), Some(large + 1));
+    // Sums of columns, of so many rows that they are added up in parts.
+    let (rows, columns) = (20_011, 64);
+    let number = |n: usize| (n * 31 % 1009 % 9) as i64 - 4;
+    let numbers: Vec<i64> = (0..rows * columns).map(number).collect();
+    let of_column = |column: usize| numbers.iter().skip(column).step_by(columns).sum::<i64>();
+    let sums = sum(whole(&numbers, &[rows, columns], DType::F32));
+    assert_eq!(sums.iter::<i64>().collect::<Vec<_>>(), (0..columns).map(of_column).collect::<Vec<_>>());
+}
+
+/// So many elements that a device may be handed several at a time, of operands that lie in all ways.
+fn many<B: Backend>(dtype: DType) -> Results {
+    let dims = [8, 130, 260];
+    let count = dims.iter().product::<usize>();
+    let numbers = |shape: &[usize], seed: usize| {
+        let numbers = |n: usize| ((n + seed) * 31 % 1009 % 7) as i64;
+        on::<B>(whole(&(0..shape.iter().product()).map(numbers).collect::<Vec<_>>(), shape, dtype))
+    };
+    let x = || numbers(&dims, 0);
+    let line = numbers(&[count + 4], 1);
+    let view = |start: usize| {
+        let range = SliceRange { start, end: start + count, step: 1 };
+        B::reshape(B::slice(line.clone(), &[range]), Shape::from(dims))
+    };
+    let shapes = [dims, [1, 130, 1], [1, 1, 260], [8, 130, 1], [1, 1, 1]];
+    let mut others: Vec<_> =
+        shapes.iter().map(|shape| (format!("with {shape:?}"), numbers(shape, 2))).collect();
+    others.extend([1, 4].map(|start| (format!("with a view from {start}"), view(start))));
+    others.push((String::from("turned"), B::permute(numbers(&[260, 8, 130], 3), &[1, 2, 0])));
+    // How operands lie is the same question whatever they are.
+    others.truncate(if dtype == DType::F32 { others.len() } else { 2 });
+    let mut results = Results::new();
+    let mut note = |name: &str, y: B::Primitive| results.push((name.to_owned(), read::<B>(y)));
+    let (add, times) = (Step::Binary(BinaryOp::Add, 0, 1), Step::Binary(BinaryOp::Mul, 2, 1));
+    let both = Expression {
+        outputs: [2, 3].into(),
+        ..Expression::new(vec![Step::Input(0), Step::Input(1), add, times])
+    };
+    for (name, other) in others {
+        let y = B::binary(BinaryOp::Add, other.clone(), x());
+        // Nobody else holds it: the same kernel may do this too.
+        note(&name, B::binary(BinaryOp::Sub, B::binary(BinaryOp::Mul, y, other.clone()), x()));
+        for y in B::elementwise(&both, [x(), other.clone()].into(), &[]) {
+            note(&name, y);
+        }
+        note(&name, B::compare(CompareOp::Lower, x(), other.clone()));
+        note(&name, B::reduce(ReduceOp::Max, B::binary(BinaryOp::Mul, x(), other), &[2]));
+    }
+    let place = |axis: u16| Step::Iota(axis, dtype);
+    let sum = Expression::new(vec![
+        Step::Input(0),
+        place(1),
+        Step::Binary(BinaryOp::Add, 0, 1),
+        place(2),
+        Step::Binary(BinaryOp::Min, 2, 3),
+    ]);
+    note("by places", B::elementwise(&sum, [x()].into(), &[]).remove(0));
+    note("cast", B::cast(x(), DType::F32));
+    note("one number", B::full(Shape::from(dims), Scalar::Int(3), dtype, &Default::default()));
+    results
+}
+
+pub fn programs_over_many_elements<B: Backend>() {
+    let device = B::Device::default();
+    for dtype in [DType::F32, DType::F16, DType::BF16, DType::I64, DType::U8] {
+        if B::supports(&device, dtype) {
+            assert_same(many::<B>(dtype), many::<NdArray>(dtype), 0.0);
+        }
+    }
 }
 
 /// What is folded so far is not held in a dtype that does not hold it.

@@ -107,6 +107,11 @@ pub fn offset<'k>(start: Value<'k>, coordinates: &[Value<'k>], strides: &[Value<
     coordinates.iter().zip(strides).fold(start, |sum, (&coordinate, &stride)| sum + coordinate * stride)
 }
 
+/// The position so many behind another.
+pub fn behind(position: Value<'_>, n: u32) -> Value<'_> {
+    if n == 0 { position } else { position + n }
+}
+
 /// The parameters of an operand: where it starts and, if it is read by them, its strides.
 pub struct Operand<'k> {
     access: Access,
@@ -120,6 +125,17 @@ impl<'k> Operand<'k> {
         let start = kernel.parameter();
         let strides = if access == Access::Strided { kernel.parameters(rank) } else { Vec::new() };
         Self { access, start, strides }
+    }
+
+    /// Where the operand's elements are for a position and its neighbours behind it along the innermost dim: so many in all.
+    pub fn neighbours(&self, position: Value<'k>, coordinates: &[Value<'k>], count: u32) -> Vec<Value<'k>> {
+        let first = self.at(position, coordinates);
+        let neighbour = |n: u32| match (self.access, self.strides.last()) {
+            (Access::Linear, _) => behind(first, n),
+            (Access::Strided, Some(&stride)) if n > 0 => first + stride * n,
+            (Access::Single | Access::Strided, _) => first,
+        };
+        (0..count).map(neighbour).collect()
     }
 
     /// Where the operand's element for a position is.

@@ -1,12 +1,13 @@
 //! Elementwise programs over strided operands; copies and fills are the shortest of them.
 
 use super::access::{self, Access, Operand, Walk};
+use super::direct::Side;
 use super::order;
 pub(crate) use super::program::activation;
 use super::program::{Operands, declare_parameters, evaluate, parameter_words};
 use super::then::{self, Then};
 use super::{LINE, launch, launch_open, line_of};
-use crate::language::{Buffer, Builder, Kernel, Value};
+use crate::language::{Buffer, Builder, Fours, Kernel, Value};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, held_as, require};
 use kiln_tensor::backend::{Layout, Primitive, SliceRange};
@@ -25,30 +26,53 @@ pub struct Elementwise {
     pub results: Vec<(DType, Access)>,
     /// Number of dims over which strides are told.
     pub rank: usize,
+    /// Whether an invocation computes four neighbours, of one row along the innermost of those dims: what lies one after another is read and written
+    /// four at a time.
+    pub fours: bool,
     /// What is done to the one result after that.
     pub then: Vec<Then>,
 }
+
+/// Elements from which on an invocation computes four: so many that there are enough invocations to fill a device.
+const LEAST_OF_FOURS: usize = 1 << 18;
 
 impl Elementwise {
     /// The kernel. Parameters: the number of elements, the dims, operands, counters, results, the expression's own.
     pub fn kernel(&self) -> Kernel {
         Builder::kernel("elementwise", [LINE, 1], |k| {
-            let program = self.declare(k, true);
+            let program = self.declare(k, true, self.fours);
             let position = k.position(LINE);
-            k.when(position.below(program.count), || {
-                let (coordinates, values) = program.values(position);
-                for ((output, result), value) in program.outputs.iter().zip(&program.results).zip(values) {
-                    output.set(result.at(position, &coordinates), value);
+            let (count, first) = match self.fours {
+                true => (program.count / 4_u32, position * 4_u32),
+                false => (program.count, position),
+            };
+            k.when(position.below(count), || {
+                let coordinates = access::coordinates(first, &program.dims);
+                let values = program.values(first, &coordinates, if self.fours { 4 } else { 1 });
+                for (n, (output, result)) in program.outputs.iter().zip(&program.results).enumerate() {
+                    let at = result.at(first, &coordinates);
+                    match output {
+                        Output::Single(buffer) => buffer.set(at, values[0][n]),
+                        Output::Fours(buffer) => {
+                            buffer.set(at / 4_u32, [0, 1, 2, 3].map(|neighbour: usize| values[neighbour][n]));
+                        }
+                    }
                 }
             });
         })
     }
 
-    /// The next buffers and parameters as its own; without the buffers of the results where they are not written.
-    pub(super) fn declare<'t, 'k>(&'t self, k: &'k Builder, written: bool) -> Declared<'t, 'k> {
-        let inputs = self.operands.iter().map(|&(dtype, _)| k.input(held_as(dtype))).collect();
-        let written = self.results.iter().filter(|_| written);
-        let outputs = written.map(|&(dtype, _)| k.output(held_as(dtype))).collect();
+    /// The next buffers and parameters as its own; without the buffers of the results where they are not written. What lies one after another is
+    /// read, and written, in `fours` or one by one.
+    pub(super) fn declare<'t, 'k>(&'t self, k: &'k Builder, written: bool, fours: bool) -> Declared<'t, 'k> {
+        let input =
+            |&(dtype, access): &(DType, Access)| Side::declare(k, dtype, fours && access == Access::Linear);
+        let output = |&(dtype, _): &(DType, Access)| match fours {
+            true => Output::Fours(k.output_of_fours(held_as(dtype))),
+            false => Output::Single(k.output(held_as(dtype))),
+        };
+        let inputs = self.operands.iter().map(input).collect();
+        let outputs = self.results.iter().filter(|_| written).map(output).collect();
         let count = k.parameter();
         let dims = k.parameters(self.rank);
         let declare = |access: Access| Operand::declare(k, access, self.rank);
@@ -67,11 +91,17 @@ impl Elementwise {
     }
 }
 
+/// What a program writes, one or four elements at a time.
+enum Output<'k> {
+    Single(Buffer<'k>),
+    Fours(Fours<'k>),
+}
+
 /// A program with what it reads and writes in a kernel.
 pub(super) struct Declared<'t, 'k> {
     template: &'t Elementwise,
-    inputs: Vec<Buffer<'k>>,
-    outputs: Vec<Buffer<'k>>,
+    inputs: Vec<Side<'k>>,
+    outputs: Vec<Output<'k>>,
     count: Value<'k>,
     dims: Vec<Value<'k>>,
     operands: Vec<Operand<'k>>,
@@ -82,31 +112,39 @@ pub(super) struct Declared<'t, 'k> {
 }
 
 impl<'k> Declared<'_, 'k> {
-    /// The coordinates of a position, and what each result is there.
-    fn values(&self, position: Value<'k>) -> (Vec<Value<'k>>, Vec<Value<'k>>) {
-        let coordinates = access::coordinates(position, &self.dims);
-        let read =
-            |(buffer, operand): (&Buffer<'k>, &Operand<'k>)| buffer.at(operand.at(position, &coordinates));
-        let operands: Vec<_> = self.inputs.iter().zip(&self.operands).map(read).collect();
-        let counters: Vec<_> =
-            self.counters.iter().map(|counter| counter.at(position, &coordinates)).collect();
+    /// What each result is at a position with the given coordinates, and at its neighbours behind it along the innermost dim: so many in all.
+    fn values(&self, position: Value<'k>, coordinates: &[Value<'k>], neighbours: u32) -> Vec<Vec<Value<'k>>> {
+        let places = |operand: &Operand<'k>| operand.neighbours(position, coordinates, neighbours);
+        let read = |(side, operand): (&Side<'k>, &Operand<'k>)| match side {
+            Side::Fours(_) => side.at(operand.at(position, coordinates)),
+            Side::Single(_) => places(operand).into_iter().map(|at| side.one(at)).collect(),
+        };
+        let operands: Vec<Vec<Value<'k>>> = self.inputs.iter().zip(&self.operands).map(read).collect();
+        let counters: Vec<Vec<Value<'k>>> = self.counters.iter().map(places).collect();
         let dtypes: Vec<DType> = self.template.operands.iter().map(|&(dtype, _)| dtype).collect();
-        let operands = Operands { values: &operands, dtypes: &dtypes };
         let expression = &self.template.expression;
-        let steps = evaluate(position.kernel(), expression, &operands, &counters, &self.parameters);
-        let value = |step| then::apply(&self.then, position, steps[usize::from(step)]);
-        let values = expression.results().into_iter().map(value).collect();
-        (coordinates, values)
+        let of_neighbour = |n: u32| {
+            let of = |all: &[Vec<Value<'k>>]| all.iter().map(|each| each[n as usize]).collect::<Vec<_>>();
+            let (operands, counters) = (of(&operands), of(&counters));
+            let operands = Operands { values: &operands, dtypes: &dtypes };
+            let steps = evaluate(position.kernel(), expression, &operands, &counters, &self.parameters);
+            let position = access::behind(position, n);
+            let value = |step| then::apply(&self.then, position, steps[usize::from(step)]);
+            expression.results().into_iter().map(value).collect()
+        };
+        (0..neighbours).map(of_neighbour).collect()
     }
 
-    /// What its one result is at a position.
+    /// What its one result is at a position, as memory would hold it.
     ///
     /// # Panics
     /// When it has none, or several.
     pub(super) fn result(&self, position: Value<'k>) -> Value<'k> {
-        match self.values(position).1.as_slice() {
-            &[result] => result,
-            results => unreachable!("{} results where one is read", results.len()),
+        let coordinates = access::coordinates(position, &self.dims);
+        let values = self.values(position, &coordinates, 1);
+        match (values[0].as_slice(), self.template.results.as_slice()) {
+            (&[result], &[(dtype, _)]) => result.held_as(held_as(dtype)),
+            (results, _) => unreachable!("{} results where one is read", results.len()),
         }
     }
 }
@@ -281,6 +319,14 @@ impl<R: Runtime> Views<R> {
         }
         words.extend(parameter_words(expression, parameters));
 
+        // A row along the innermost dim is whole fours, and what lies one after another begins with one.
+        let begins_with_four =
+            |(access, view): (&Access, &Layout)| *access != Access::Linear || view.offset % 4 == 0;
+        let fours = R::limits(device).shared_memory
+            && count >= LEAST_OF_FOURS
+            && walk.dims.last().is_some_and(|&dim| dim % 4 == 0)
+            && access.iter().zip(&views).all(begins_with_four)
+            && access.iter().rev().take(self.results.len()).all(|&written| written == Access::Linear);
         let (read, rest) = access.split_at(self.operands.len());
         let (counted, written) = rest.split_at(self.counters.len());
         let dtypes = |tensors: &[GpuTensor<R>], access: &[Access]| {
@@ -292,10 +338,11 @@ impl<R: Runtime> Views<R> {
             counters: counted.to_vec(),
             results: dtypes(&self.results, written),
             rank: if strided { walk.dims.len() } else { 0 },
+            fours,
             then: Vec::new(),
         };
         let tensors: Vec<&GpuTensor<R>> = self.operands.iter().chain(&self.results).collect();
-        let groups = line_of::<R>(device, count);
+        let groups = line_of::<R>(device, if fours { count / 4 } else { count });
         match (self.results.as_slice(), written) {
             ([result], [Access::Linear]) if result.layout.offset == 0 => {
                 launch_open::<R>(device, template, &tensors, &words, groups);

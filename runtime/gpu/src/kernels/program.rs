@@ -101,11 +101,9 @@ fn constant(k: &Builder, value: Scalar, dtype: DType) -> Value<'_> {
     }
 }
 
-/// A number computed in the type of a narrow integer dtype, as that holds it: its lowest bits. Others are what they are.
+/// A number computed within a program in the type of a dtype: an integer as that holds it, a float with all that it is computed with.
 pub(super) fn narrowed(x: Value<'_>, dtype: DType) -> Value<'_> {
-    let Some(bits) = held_as(dtype).narrow_bits() else { return x };
-    let above = u32::BITS - bits;
-    (x << above) >> above
+    if dtype.is_float() { x } else { x.held_as(held_as(dtype)) }
 }
 
 /// A number of one dtype in another, as Rust's `as` has it: floats are truncated and saturate, NaN becomes 0, integers wrap.

@@ -242,6 +242,10 @@ pub(super) fn by_subgroups<R: Runtime>(device: &R::Device, dtype: DType) -> bool
 const LONGEST: usize = 1024;
 /// Results of which invocations for each fill a device.
 const MANY: usize = 1 << 15;
+/// Neighbouring elements that are read at once.
+const NEIGHBOURS: usize = 32;
+/// Elements from which on a second launch is worth it that adds up parts of sums.
+const LARGE: usize = 1 << 20;
 
 /// Folds the dims in `axes`, which stay with size 1.
 pub(crate) fn reduce<R: Runtime>(op: ReduceOp, tensor: GpuTensor<R>, axes: &[usize]) -> GpuTensor<R> {
@@ -284,10 +288,19 @@ fn fold_last<R: Runtime>(
     // Neighbouring invocations read neighbours: along the run where it lies together, else along the results.
     let folded = Walk::new(folded_dims, &[&tensor.layout.strides[split..]]);
     let together = folded.strides[0].last().is_none_or(|stride| stride.unsigned_abs() == 1);
+    let shared_memory = R::limits(&tensor.device).shared_memory;
     // Where there are not many results, an invocation for each leaves a device waiting for memory.
-    let least = if R::limits(&tensor.device).shared_memory && results < MANY { 16 } else { 64 };
-    let wide = total >= least && (together || results < 1024);
-    let longest = if wide { LONGEST * LINE as usize } else { LONGEST };
+    let least = if shared_memory && results < MANY { 16 } else { 64 };
+    // Sums of columns: of many rows so many are a part that there are enough invocations, each of which reads beside its neighbours.
+    let kept = Walk::new(kept_dims, &[&tensor.layout.strides[..split]]);
+    let beside = results >= NEIGHBOURS && kept.strides[0].last() == Some(&1);
+    let of_columns = shared_memory && !together && beside && results * total >= LARGE;
+    let wide = total >= least && (together || results < 1024) && !of_columns;
+    let longest = match (wide, of_columns) {
+        (true, _) => LONGEST * LINE as usize,
+        (false, true) => (results * total / MANY).min(LONGEST),
+        (false, false) => LONGEST,
+    };
     let runs = total.div_ceil(longest).max(1);
     let run = total.div_ceil(runs);
     if runs == 1 {

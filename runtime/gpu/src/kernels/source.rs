@@ -23,7 +23,7 @@ impl<'t, 'k> Source<'t, 'k> {
     pub(super) fn declare(k: &'k Builder, dtype: DType, program: &'t Program) -> Self {
         match program {
             None => Source::Memory(k.input(held_as(dtype))),
-            Some(program) => Source::Program(program.declare(k, false)),
+            Some(program) => Source::Program(program.declare(k, false, false)),
         }
     }
 
@@ -101,19 +101,14 @@ impl<R: Runtime> Reader<'_, R> {
         let Template::Elementwise(program) = &*last.template else { return None };
         let fits = last.buffers + self.others.len() <= R::limits(&out.device).bindings;
         let is_visible = self.others.iter().chain([out]).all(GpuTensor::is_visible);
-        // Whether 16-bit floats are rounded in between must not depend on when kernels are submitted.
-        let rounds = matches!(dtype, DType::F16 | DType::BF16);
         let pays = self.reads == Reads::Once || is_as_fast_as_reading(program);
-        if !fits
-            || !is_visible
-            || rounds
-            || !pays
-            || program.results.first().is_none_or(|&(of, _)| of != dtype)
-        {
+        if !fits || !is_visible || !pays || program.results.first().is_none_or(|&(of, _)| of != dtype) {
             return None;
         }
         let without = program.operands.len();
-        *last.template = template(Some(Box::new(program.clone()))).into();
+        // What is read one by one is the same program whether it would have been written so.
+        let program = Elementwise { fours: false, ..program.clone() };
+        *last.template = template(Some(Box::new(program))).into();
         let further: Vec<&GpuTensor<R>> = self.others.iter().chain([out]).collect();
         let moved: usize = further.iter().map(|tensor| tensor.bytes_in_memory()).sum();
         Some(Amendment {

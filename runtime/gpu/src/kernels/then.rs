@@ -56,7 +56,7 @@ pub(super) fn apply<'k>(programs: &[Declared<'_, 'k>], position: Value<'k>, valu
             |(buffer, operand): &(Buffer<'k>, Operand<'k>)| buffer.at(operand.at(position, &coordinates));
         let mut operands: Vec<_> = declared.operands.iter().map(read).collect();
         let mut dtypes: Vec<DType> = declared.then.operands.iter().map(|&(dtype, _)| dtype).collect();
-        operands.insert(declared.then.own, program::narrowed(value, declared.then.dtype));
+        operands.insert(declared.then.own, value.held_as(held_as(declared.then.dtype)));
         dtypes.insert(declared.then.own, declared.then.dtype);
         let operands = program::Operands { values: &operands, dtypes: &dtypes };
         let expression = &declared.then.expression;
@@ -107,9 +107,8 @@ impl Template {
 }
 
 /// Does a program of one result within the kernel that computed one of its operands, where that was the last one and nobody else holds what
-/// it computed; elsewhere gives the operands back. `shape` is what they broadcast to.
-///
-/// Floats of 16 bits are left alone: whether they are rounded in between must not depend on when kernels are submitted.
+/// it computed; elsewhere gives the operands back. `shape` is what they broadcast to. Results are as if the kernels ran one after another: what would
+/// have been written is rounded as it would have been.
 pub(super) fn within_last<R: Runtime>(
     expression: &Expression,
     mut operands: Vec<GpuTensor<R>>,
@@ -118,8 +117,7 @@ pub(super) fn within_last<R: Runtime>(
     dtype: DType,
 ) -> Result<GpuTensor<R>, Vec<GpuTensor<R>>> {
     let counts = |step: &Step| matches!(step, Step::Iota(..));
-    let rounds = matches!(dtype, DType::F16 | DType::BF16);
-    if rounds || expression.only_result().is_none() || expression.steps.iter().any(counts) {
+    if expression.only_result().is_none() || expression.steps.iter().any(counts) {
         return Err(operands);
     }
     for own in 0..operands.len() {

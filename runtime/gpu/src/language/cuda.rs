@@ -33,9 +33,15 @@ static __device__ inline float bfloat_to_float(unsigned short bits) {
 }
 
 static __device__ inline unsigned short float_to_bfloat(float x) {
+#if __CUDA_ARCH__ >= 800
+    unsigned short rounded;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(rounded) : "f"(x));
+    return rounded;
+#else
     unsigned bits = __float_as_uint(x);
     if ((bits & 0x7fffffffu) > 0x7f800000u) return (unsigned short)(bits >> 16 | 0x40u);
     return (unsigned short)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+#endif
 }
 
 template <typename T> struct __align__(16) Four { T x, y, z, w; };
@@ -423,6 +429,8 @@ fn unary(op: Unary, ty: Type, x: &str) -> String {
         (Unary::Acosh, _) => "acosh",
         (Unary::Atanh, _) => "atanh",
         (Unary::Erf, _) => "erf",
+        (Unary::ToF16, _) => return format!("half_to_float(float_to_half({x}))"),
+        (Unary::ToBF16, _) => return format!("bfloat_to_float(float_to_bfloat({x}))"),
     };
     format!("{function}{}({x})", if is_double { "" } else { "f" })
 }

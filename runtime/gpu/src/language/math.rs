@@ -6,7 +6,7 @@
 //! here. The formulas of `exp`, `log`, `erf` and the trigonometric functions are those of Kiln's CPU kernels
 //! (`kiln-kernels`, `math`).
 
-use super::{Type, Unary, Value};
+use super::{Storage, Type, Unary, Value};
 use std::f32::consts::{FRAC_2_PI, FRAC_PI_2, FRAC_PI_4, LN_2, LOG2_E, PI};
 
 /// ln 2 in two parts; the first has few bits, so that its multiples by the exponent are exact.
@@ -110,6 +110,26 @@ impl<'k> Value<'k> {
     /// Towards zero.
     pub fn trunc(self) -> Value<'k> {
         self.unary(Unary::Trunc)
+    }
+
+    /// What elements of a storage hold of a number of their [type](Storage::value): floats of 16 bits are rounded, of narrow integers the lowest bits
+    /// kept, others are what they are.
+    pub fn held_as(self, storage: Storage) -> Value<'k> {
+        match storage {
+            Storage::F16 => self.unary(Unary::ToF16),
+            Storage::BF16 => self.unary(Unary::ToBF16),
+            Storage::I16 | Storage::I8 | Storage::U16 | Storage::U8 => {
+                let above = storage.narrow_bits().map_or(0, |bits| u32::BITS - bits);
+                (self << above) >> above
+            }
+            Storage::F64
+            | Storage::F32
+            | Storage::I64
+            | Storage::I32
+            | Storage::U64
+            | Storage::U32
+            | Storage::Bool => self,
+        }
     }
 
     /// Square root; NaN of negative numbers.

@@ -117,7 +117,9 @@ fn four_elements<const NATIVE: bool>(storage: Storage) -> String {
 fn declarations<const NATIVE: bool>(printer: &mut Printer<'_, Wgsl<NATIVE>>, parameters: Parameters) {
     let (kernel, out) = (printer.kernel, &mut printer.out);
     let storages = kernel.bindings.iter().map(|binding| binding.storage);
-    if storages.chain(kernel.shared.iter().map(|&(storage, _)| storage)).any(is_half) {
+    if storages.chain(kernel.shared.iter().map(|&(storage, _)| storage)).any(is_half)
+        || rounds_to_halves(kernel)
+    {
         out.push_str("enable f16;\n\n");
     }
     for (n, binding) in kernel.bindings.iter().enumerate() {
@@ -216,6 +218,13 @@ fn calls_angles(kernel: &Kernel) -> bool {
         let is_wave = matches!(op, Op::Unary(Unary::Sin | Unary::Cos, _));
         any |= is_wave && kernel.types[id.0 as usize] == Type::F32;
     });
+    any
+}
+
+/// Whether any number is rounded to one of 16 bits.
+fn rounds_to_halves(kernel: &Kernel) -> bool {
+    let mut any = false;
+    each_number(&kernel.body, &mut |_, op| any |= matches!(op, Op::Unary(Unary::ToF16, _)));
     any
 }
 
@@ -401,6 +410,8 @@ fn unary(op: Unary, ty: Type, x: &str) -> String {
         Unary::Ceil => "ceil",
         Unary::Round => "round",
         Unary::Trunc => "trunc",
+        Unary::ToF16 => return format!("f32(f16({x}))"),
+        Unary::ToBF16 => absent(&op),
         // Only of 64-bit floats.
         Unary::Exp
         | Unary::ExpM1

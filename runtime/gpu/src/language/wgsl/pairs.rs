@@ -48,7 +48,9 @@ pub(super) fn unary(op: Unary, x: &str) -> String {
         | Unary::Asinh
         | Unary::Acosh
         | Unary::Atanh
-        | Unary::Erf => unreachable!("{op:?} of an integer"),
+        | Unary::Erf
+        | Unary::ToF16
+        | Unary::ToBF16 => unreachable!("{op:?} of an integer"),
     }
 }
 
