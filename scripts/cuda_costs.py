@@ -4,7 +4,7 @@ and recurrent layers of the file, bytes that kernels move beside those of the we
 No GPU is needed: the library that stands in for CUDA's (tests/cuda_driver) computes nothing and is only asked.
 
     pip install onnx numpy
-    scripts/cuda_costs.py CASE_DIR... [--json FILE]
+    scripts/cuda_costs.py CASE_DIR... [--floats bf16] [--json FILE]
 """
 
 import argparse
@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PLACE = ROOT / "target/cuda_driver"
 
 
-def measure(cases):
+def measure(cases, floats):
     packages = ["-p", "kiln-build", "--features", "kiln-build/cli", "-p", "kiln-cuda-driver-tests"]
     subprocess.run(["cargo", "build", "--quiet", *packages], cwd=ROOT, check=True)
     PLACE.mkdir(exist_ok=True)
@@ -37,7 +37,7 @@ def measure(cases):
         "KILN_CUDA_DRIVER_DRY": "1",
     }
     environment = os.environ | {name: str(value) for name, value in variables.items()}
-    command = [ROOT / "target/debug/kiln", "bench", "--backend", "cuda", "--json", *cases]
+    command = [ROOT / "target/debug/kiln", "bench", "--backend", "cuda", "--floats", floats, "--json", *cases]
     printed = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False).stdout
     return {pathlib.Path(row["case"]).name: row for row in map(json.loads, printed.splitlines())}
 
@@ -68,7 +68,13 @@ def multiplications(node, shapes):
             return None
 
 
-def least(case):
+def bytes_of(tensor, floats):
+    """Bytes of a tensor, whose 32-bit floats may be held as others."""
+    array = numpy_helper.to_array(tensor)
+    return array.nbytes // (2 if array.dtype == "float32" and floats != "f32" else 1)
+
+
+def least(case, floats):
     """What no forward pass can do without: nodes that compute, megabytes, operations."""
     model = onnx.load(case / "model.onnx")
     sets = sorted(case.glob("test_data_set_*"))
@@ -85,21 +91,22 @@ def least(case):
     shapes |= {tensor.name: list(tensor.dims) for tensor in graph.initializer}
     counts = [count for node in graph.node if (count := multiplications(node, shapes)) is not None]
     held = [*graph.initializer, *tensors["input"], *tensors["output"]]
-    return len(counts), sum(numpy_helper.to_array(tensor).nbytes for tensor in held) / 1e6, 2 * sum(counts) / 1e9
+    return len(counts), sum(bytes_of(tensor, floats) for tensor in held) / 1e6, 2 * sum(counts) / 1e9
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("cases", nargs="+", type=pathlib.Path)
+    parser.add_argument("--floats", choices=["f32", "f16", "bf16"], default="f32")
     parser.add_argument("--json", type=pathlib.Path)
     arguments = parser.parse_args()
     cases = [case.resolve() for case in arguments.cases]
-    rows = measure(cases)
+    rows = measure(cases, arguments.floats)
     print("| model | launches | products, convolutions | MB moved | least MB | MB asked for | 10⁹ operations |")
     print("| --- " * 7 + "|")
     for case in cases:
         row = rows[case.name]
-        nodes, megabytes, operations = least(case)
+        nodes, megabytes, operations = least(case, arguments.floats)
         row |= {"least_launches": nodes, "least_mb": megabytes, "gflop": operations}
         if "error" in row:
             print(f"| {case.name} | {row['error'].splitlines()[0]} | " + " | " * 5)

@@ -107,6 +107,8 @@ templates! {
     FlashGradient(attention::FlashGradient),
     /// Convolutions, transposed or not.
     Conv(window::Conv),
+    /// Convolutions of which each channel has its own windows.
+    DepthwiseConv(window::DepthwiseConv),
     /// Convolutions of 8-bit integers.
     QuantizedConv(window::QuantizedConv),
     /// Those by rows of the result.

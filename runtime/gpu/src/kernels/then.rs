@@ -77,6 +77,7 @@ impl Template {
             Template::Direct(template) => Some(&mut template.then),
             Template::Gemv(template) => Some(&mut template.then),
             Template::Conv(template) => Some(&mut template.then),
+            Template::DepthwiseConv(template) => Some(&mut template.then),
             Template::RowConv(template) => Some(&mut template.then),
             Template::QuantizedMatmul(template) => Some(&mut template.then),
             Template::QuantizedConv(template) => Some(&mut template.then),

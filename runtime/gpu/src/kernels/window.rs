@@ -2,6 +2,7 @@
 //! ones have size 1, in front.
 
 mod conv;
+mod depthwise;
 mod gradient;
 mod library;
 mod pool;
@@ -11,6 +12,7 @@ mod reach;
 mod rows;
 
 pub use conv::Conv;
+pub use depthwise::DepthwiseConv;
 pub use gradient::{RowWeightGradient, WeightGradient};
 pub use pool::{Pool, Pooling};
 pub use pool_gradient::{AdaptivePoolGradient, Flow, PoolGradient};

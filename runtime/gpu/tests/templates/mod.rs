@@ -20,8 +20,8 @@ use kiln_gpu::kernels::sort::SortStep;
 use kiln_gpu::kernels::then::Then;
 use kiln_gpu::kernels::tiling::Tiling;
 use kiln_gpu::kernels::window::{
-    AdaptivePoolGradient, Conv, Flow, Geometry, Pool, PoolGradient, Pooling, QuantizedConv, RowConv,
-    RowWeightGradient, WeightGradient,
+    AdaptivePoolGradient, Conv, DepthwiseConv, Flow, Geometry, Pool, PoolGradient, Pooling, QuantizedConv,
+    RowConv, RowWeightGradient, WeightGradient,
 };
 use kiln_gpu::kernels::{Form, Template};
 use kiln_gpu::language::Factors;
@@ -402,6 +402,8 @@ fn products_and_windows(dtypes: &[DType]) -> Vec<Template> {
             all.extend([false, true].map(|transposed| conv(dtype, transposed, tiling)));
             all.push(weight_gradient(dtype, tiling));
         }
+        let (bias, activation) = (dtype.is_float(), dtype.is_float().then_some(Activation::Gelu));
+        all.push(DepthwiseConv { dtype, geometry, bias, activation, then: after(dtype) }.into());
         let average = |include_pad| Pooling::Of(PoolOp::Average { include_pad });
         let poolings = [Pooling::Max(None), Pooling::Max(Some(DType::I32)), average(false), average(true)];
         for pooling in poolings.into_iter().chain([1, 2, 5].map(|p| Pooling::Of(PoolOp::Lp { p }))) {

@@ -135,6 +135,21 @@ pub fn windows<B: Backend>() {
         ceil_mode: false,
     };
     same::<B>(&[2, 5, 4, 5, 6], |x| B::pool(PoolOp::Max, x, &deep));
+    // Channels by fours, each with windows of its own.
+    let depthwise = ConvOptions {
+        stride: [2, 1].into(),
+        padding: [(1, 1), (2, 0)].into(),
+        dilation: [1, 2].into(),
+        groups: 8,
+    };
+    let weight = tensor::<B, f32>(&values(8 * 6, 6), &[8, 1, 3, 2]);
+    for bias in [None, Some(tensor::<B, f32>(&values(8, 7), &[8]))] {
+        let run = |x| {
+            let y = B::conv_activated(x, weight.clone(), bias.clone(), Activation::Silu, &depthwise);
+            B::binary(BinaryOp::Mul, y, tensor::<B, f32>(&values(8, 8), &[1, 8, 1, 1]))
+        };
+        same::<B>(&[2, 8, 9, 7], run);
+    }
     let options = InterpolateOptions {
         output_size: [2, 5, 9, 4].into(),
         scales: [1.0, 1.0, 1.5, 4.0 / 7.0].into(),

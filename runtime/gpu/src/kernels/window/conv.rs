@@ -325,7 +325,12 @@ impl Convolution {
         let weight = from_start(weight);
         if x.is_channels_last() && self.is_narrow() {
             let out = GpuTensor::empty_channels_last(out.shape(), out.dtype, &out.device);
-            self.by_elements(&x.with_channels_last(), &weight, bias.as_ref(), activation, &out);
+            let (x, bias) = (x.with_channels_last(), bias.as_ref());
+            if self.is_depthwise_in_fours() {
+                self.depthwise(&x, &weight, bias, activation, &out);
+            } else {
+                self.by_elements(&x, &weight, bias, activation, &out);
+            }
             return out;
         }
         let x = from_start(x);
