@@ -462,11 +462,10 @@ fn what_the_library_refuses_to_do_is_a_launch_of_its_own() {
     Followed::DEEP.agrees_in(least(2)..=2);
     let refused = Followed { dtype: DType::BF16, ..Followed::FLAT };
     let added = Followed { residual: true, ..refused }.with_relu();
-    // What is added to floats of 16 bits is added behind the bias.
-    for (followed, launches) in [(refused, 2), (refused.with_relu(), 2), (added, 3)] {
+    for followed in [refused, refused.with_relu(), added] {
         // Also where that is known.
         for _ in 0..2 {
-            followed.agrees_in(least(launches)..=launches);
+            followed.agrees_in(least(2)..=2);
         }
     }
 }
