@@ -1,7 +1,7 @@
 //! Kernels of every family, with what makes a difference to their source.
 
 use kiln_gpu::kernels::access::Access::{self, Linear, Single, Strided};
-use kiln_gpu::kernels::attention::{Attention, Flash, FlashGradient, Mask, Part, TiledAttention};
+use kiln_gpu::kernels::attention::{Attention, Flash, FlashGradient, Heads, Part, Scoring, TiledAttention};
 use kiln_gpu::kernels::cross_entropy::CrossEntropy;
 use kiln_gpu::kernels::direct::{Bias, Direct, Reading};
 use kiln_gpu::kernels::dropout::Dropout;
@@ -460,35 +460,16 @@ fn direct(dtypes: &[DType]) -> Vec<Template> {
     }
     // Attention in f64 is made of other kernels.
     for &dtype in dtypes.iter().filter(|&&dtype| dtype.is_float() && dtype != DType::F64) {
-        for mask in [None, Some(Mask { dtype: DType::Bool }), Some(Mask { dtype })] {
+        for mask in [None, Some(DType::Bool), Some(dtype)] {
             for fully_masked in [None, Some(FullyMasked::Mean), Some(FullyMasked::Zeros)] {
                 for is_causal in [false, true] {
-                    let attention = Attention {
-                        dtype,
-                        size: 8,
-                        value_size: 3,
-                        fours: [true, true, false],
-                        mask,
-                        is_causal,
-                        softcap: is_causal,
-                        fully_masked,
-                        lanes: 8,
-                        queries: if mask.is_some() { 1 } else { 2 },
-                    };
+                    let heads = Heads { dtype, size: 8, value_size: 3, fours: [true, true, false] };
+                    let scoring = Scoring { mask, is_causal, softcap: is_causal, fully_masked };
+                    let attention =
+                        Attention { heads, scoring, lanes: 8, queries: if mask.is_some() { 1 } else { 2 } };
                     all.push(attention.into());
-                    let tiled = TiledAttention {
-                        dtype,
-                        size: 8,
-                        value_size: 3,
-                        fours: [true, true, false],
-                        mask,
-                        is_causal,
-                        softcap: is_causal,
-                        fully_masked,
-                        each: [1, 2],
-                        over_keys: is_causal,
-                        warps: false,
-                    };
+                    let tiled =
+                        TiledAttention { heads, scoring, each: [1, 2], over_keys: is_causal, warps: false };
                     all.push(tiled.into());
                 }
             }
@@ -499,7 +480,7 @@ fn direct(dtypes: &[DType]) -> Vec<Template> {
 
 /// Attention in tiles on devices with warps: what is common, and what takes most registers.
 fn tiled() -> Vec<Template> {
-    let mask = Mask { dtype: DType::Bool };
+    let mask = DType::Bool;
     let cases = [
         (64, [2, 4], Some(mask), false),
         (32, [2, 4], None, false),
@@ -511,16 +492,10 @@ fn tiled() -> Vec<Template> {
         (256, [1, 1], None, true),
         (40, [4, 4], None, true),
     ];
-    let of = |(size, each, mask, is_causal): (u32, [u32; 2], Option<Mask>, bool)| {
+    let of = |(size, each, mask, is_causal): (u32, [u32; 2], Option<DType>, bool)| {
         TiledAttention {
-            dtype: DType::F32,
-            size,
-            value_size: size,
-            fours: [true; 3],
-            mask,
-            is_causal,
-            softcap: false,
-            fully_masked: None,
+            heads: Heads { dtype: DType::F32, size, value_size: size, fours: [true; 3] },
+            scoring: Scoring { mask, is_causal, softcap: false, fully_masked: None },
             each,
             over_keys: each == [4, 4],
             warps: true,
@@ -533,7 +508,6 @@ fn tiled() -> Vec<Template> {
 /// Attention by tensor cores, with what takes most registers.
 fn flash() -> Vec<Template> {
     let mut all: Vec<Template> = Vec::new();
-    let bool_mask = Mask { dtype: DType::Bool };
     let every = [Part::Queries, Part::Keys, Part::Values].as_slice();
     let half = (DType::F16, Factors::F16);
     let upper_half = (DType::BF16, Factors::BF16);
@@ -542,17 +516,18 @@ fn flash() -> Vec<Template> {
         (half, 64, None, every),
         (half, 256, None, every),
         (upper_half, 128, None, &[Part::Keys]),
-        (upper_half, 72, Some(bool_mask), &[Part::Queries]),
+        (upper_half, 72, Some(DType::Bool), &[Part::Queries]),
         (single, 64, None, &[Part::Keys]),
         (single, 256, None, &[Part::Queries]),
     ] {
         let form = Form { dtype, factors, size, in_words: mask.is_none() };
-        let (is_causal, softcap, fully_masked, warps) = (size < 128, mask.is_some(), None, 4);
+        let scoring = Scoring { mask, is_causal: size < 128, softcap: mask.is_some(), fully_masked: None };
+        let warps = 4;
         let sides = [form; 3];
-        all.push(Flash { sides, mask, is_causal, softcap, fully_masked, warps, log_sum: true }.into());
+        all.push(Flash { sides, scoring, warps, log_sum: true }.into());
         let sides = [form; 4];
         for &part in parts {
-            all.push(FlashGradient { part, sides, mask, is_causal, softcap, fully_masked, warps }.into());
+            all.push(FlashGradient { part, sides, scoring, warps }.into());
         }
     }
     all
