@@ -191,7 +191,7 @@ impl<R: Runtime> Product<'_, R> {
     fn division(&self, size: [usize; 3], count: usize) -> Option<Division> {
         let device = &self.out.device;
         let tiled = R::limits(device).shared_memory && size[0].min(size[1]) > gemv::MOST_ROWS;
-        let division = tiled.then(|| Tiling::divide::<R>(device, self.out.dtype, size, count));
+        let division = tiled.then(|| Tiling::divide::<R>(device, self.out.dtype, size, count, true));
         division.filter(|division| division.parts > 1)
     }
 
@@ -267,7 +267,8 @@ impl<R: Runtime> Product<'_, R> {
             let usual = if rows <= gemv::MOST_ROWS {
                 kernels.gemv()
             } else {
-                kernels.tiled(Tiling::divide::<R>(device, self.out.dtype, size, count).tiling, false)
+                // What is divided does not come here.
+                kernels.tiled(Tiling::divide::<R>(device, self.out.dtype, size, count, false).tiling, false)
             };
             let others = || others.map(|tiling| kernels.tiled(tiling, false)).collect();
             tune::launch_fastest::<R>(device, class, usual, others, &tensors, &words);
