@@ -4,13 +4,13 @@ use super::access::{self, Access, Walk};
 use super::direct::{Bias, Direct, LANES, Reading, fours_along, least_left_over};
 use super::gemv::{self, Gemv};
 use super::product::ProductParameters;
-use super::reduce::by_subgroups;
+use super::reduce::subgroups_of;
 use super::then::{self, Then};
 use super::tiling::{Division, Epilogue, Tile, Tiling};
 use super::tune::{self, Name, Variant};
 use super::{Template, elementwise, launch_blocks, parts};
 use crate::language::{Builder, Kernel};
-use crate::runtime::{Matrices, MatrixProduct, Runtime};
+use crate::runtime::{Matrices, MatrixProduct, Runtime, Subgroups};
 use crate::tensor::{GpuTensor, computed_in, element_bytes, held_as};
 use core::ops::Range;
 use kiln_tensor::backend::{Layout, Primitive};
@@ -315,7 +315,10 @@ impl<R: Runtime> Kernels<'_, '_, R> {
             batch: self.batch,
             rows: self.size[0].next_power_of_two() as u32,
             by_columns,
-            subgroups: by_columns && by_subgroups::<R>(&self.of.out.device, self.of.out.dtype),
+            subgroups: match by_columns {
+                true => subgroups_of::<R>(&self.of.out.device, self.of.out.dtype),
+                false => Subgroups::None,
+            },
             // A bias of rows is asked for where products do without shared memory alone.
             bias: self.of.bias.is_some(),
             activation: self.of.activation,

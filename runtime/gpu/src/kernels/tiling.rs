@@ -1,10 +1,10 @@
 //! Tiles of products that a workgroup shares: who computes what of them, and what is done to their sums.
 
 use super::elementwise;
-use super::reduce::by_subgroups;
+use super::reduce::subgroups_of;
 use super::warps::{self, WarpTile};
 use crate::language::{Array, Builder, Builtin, Factors, Storage, Value, Variable};
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, Subgroups};
 use kiln_tensor::{Activation, DType};
 use std::fmt;
 
@@ -49,8 +49,8 @@ impl Tiling {
         let is_large = size.iter().all(|&length| length >= LEAST_OF_WARPS);
         let factors = R::factors(device, dtype).filter(|_| is_large && dtype.is_float());
         let by_invocations = [EACH].into_iter().chain(OTHERS).map(Tiling::Invocations);
-        let subgroups = by_subgroups::<R>(device, dtype);
-        let by_quads = OF_QUADS.into_iter().filter(move |_| subgroups).map(Tiling::Quads);
+        let has_quads = subgroups_of::<R>(device, dtype) == Subgroups::OfAnySize;
+        let by_quads = OF_QUADS.into_iter().filter(move |_| has_quads).map(Tiling::Quads);
         let by_warps = factors.map(|factors| OTHERS_OF_WARP.map(|each| Tiling::Warps(factors, each)));
         let usual = factors.map_or(Tiling::Invocations(EACH), |factors| Tiling::Warps(factors, OF_WARP));
         (usual, by_warps.into_iter().flatten().chain(by_invocations).chain(by_quads))

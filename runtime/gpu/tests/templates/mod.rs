@@ -25,6 +25,7 @@ use kiln_gpu::kernels::window::{
 };
 use kiln_gpu::kernels::{Form, Template};
 use kiln_gpu::language::Factors;
+use kiln_gpu::runtime::Subgroups;
 use kiln_tensor::{
     Activation, ArgReduceOp, BinaryOp, CompareOp, DType, Expression, FullyMasked, PoolOp, RnnKind, Scalar,
     ScatterOp, Step, UnaryOp,
@@ -82,7 +83,7 @@ fn fused(dtype: DType) -> Vec<Template> {
             kept,
             folded,
             wide: true,
-            subgroups: false,
+            subgroups: Subgroups::None,
             from: from(),
             then: then(),
         }
@@ -92,7 +93,10 @@ fn fused(dtype: DType) -> Vec<Template> {
     ];
     if dtype.is_float() {
         for op in [RowOp::Softmax, RowOp::LayerNorm { bias: true }] {
-            all.push(Rows { op, dtype, lanes: 8, subgroups: false, from: from(), then: then() }.into());
+            all.push(
+                Rows { op, dtype, lanes: 8, rows: 1, subgroups: Subgroups::None, from: from(), then: then() }
+                    .into(),
+            );
         }
     }
     all
@@ -223,7 +227,7 @@ fn folds(dtypes: &[DType]) -> Vec<Template> {
                             kept,
                             folded,
                             wide,
-                            subgroups: false,
+                            subgroups: Subgroups::None,
                             from: None,
                             then: Vec::new(),
                         }
@@ -247,12 +251,24 @@ fn folds(dtypes: &[DType]) -> Vec<Template> {
         let norms = [RowOp::LayerNorm { bias: true }, RowOp::LayerNorm { bias: false }, RowOp::RmsNorm];
         for op in norms.into_iter().chain([RowOp::Softmax, RowOp::LogSoftmax]) {
             for lanes in [256, 8] {
-                all.push(Rows { op, dtype, lanes, subgroups: false, from: None, then: Vec::new() }.into());
+                all.push(
+                    Rows {
+                        op,
+                        dtype,
+                        lanes,
+                        rows: 1,
+                        subgroups: Subgroups::None,
+                        from: None,
+                        then: Vec::new(),
+                    }
+                    .into(),
+                );
             }
         }
         for (weighted, ignored, lanes) in [(true, 2, 256), (false, 0, 8)] {
             let (wide, index, smooth) = (wide_of(dtype), DType::I32, weighted);
-            all.push(CrossEntropy { dtype, wide, index, weighted, smooth, ignored, lanes }.into());
+            let subgroups = Subgroups::None;
+            all.push(CrossEntropy { dtype, wide, index, weighted, smooth, ignored, lanes, subgroups }.into());
         }
     }
     all
@@ -270,7 +286,7 @@ fn truths() -> Vec<Template> {
             kept,
             folded,
             wide: true,
-            subgroups: false,
+            subgroups: Subgroups::None,
             from: None,
             then: Vec::new(),
         }
@@ -289,7 +305,7 @@ fn indexing(dtypes: &[DType], indices: [DType; 2]) -> Vec<Template> {
         for index in indices {
             all.push(Gather { dtype, index, access: (Linear, Strided, 3), then: Vec::new() }.into());
             if dtype.is_float() {
-                all.push(EmbeddingGradient { dtype, index }.into());
+                all.push(EmbeddingGradient { dtype, index, subgroups: Subgroups::None }.into());
             }
             for op in [ScatterOp::Assign, ScatterOp::Add, ScatterOp::Mul, ScatterOp::Max, ScatterOp::Min] {
                 all.push(Scatter { op, dtype, index, access: (Strided, Linear, Single, 2) }.into());
@@ -328,7 +344,7 @@ fn conv(dtype: DType, transposed: bool, tiling: Option<Tiling>) -> Template {
 
 fn weight_gradient(dtype: DType, tiling: Option<Tiling>) -> Template {
     let (result, geometry) = (wide_of(dtype), GEOMETRY);
-    WeightGradient { dtype, result, geometry, tiling, subgroups: false }.into()
+    WeightGradient { dtype, result, geometry, tiling, subgroups: Subgroups::None }.into()
 }
 
 /// Products by tensor cores.
@@ -363,7 +379,7 @@ fn quantized() -> Vec<Template> {
 
 fn gemv(dtype: DType, by_columns: bool) -> Template {
     let batch = (Strided, Linear, 2);
-    let (bias, activation, subgroups) = (true, None, false);
+    let (bias, activation, subgroups) = (true, None, Subgroups::None);
     Gemv { dtype, batch, rows: 2, by_columns, subgroups, bias, activation, then: after(dtype) }.into()
 }
 
@@ -646,22 +662,39 @@ pub fn of_integers_of_64_bits() -> Vec<Template> {
     families.into_iter().flatten().filter(|template| !is_norm(template)).collect()
 }
 
-/// Kernels of devices with subgroups, which WGSL alone has.
-#[allow(dead_code, reason = "CUDA's kernels do without")]
+/// Has what joins numbers of invocations do it by subgroups; yields whether it does.
+#[allow(dead_code, reason = "not all who compile them have subgroups")]
+pub fn join_by(template: &mut Template, by: Subgroups) -> bool {
+    match template {
+        Template::Rows(Rows { lanes, rows, subgroups, .. }) => {
+            *subgroups = by;
+            if by == Subgroups::Warps && *lanes < 32 {
+                (*lanes, *rows) = (32, 8);
+            }
+        }
+        Template::CrossEntropy(CrossEntropy { lanes, subgroups, .. }) => {
+            *subgroups = by;
+            if by == Subgroups::Warps {
+                *lanes = 256;
+            }
+        }
+        Template::Reduce(Reduce { wide: true, subgroups, .. })
+        | Template::EmbeddingGradient(EmbeddingGradient { subgroups, .. })
+        | Template::WeightGradient(WeightGradient { tiling: None, subgroups, .. })
+        | Template::Gemv(Gemv { by_columns: true, subgroups, .. }) => *subgroups = by,
+        _ => return false,
+    }
+    true
+}
+
+/// Kernels of devices with subgroups of any size.
+#[allow(dead_code, reason = "WGSL alone has them")]
 pub fn with_subgroups() -> Vec<Template> {
     let mut all = folds(&DTYPES);
     all.extend(truths());
-    all.extend(DTYPES[..4].iter().map(|&dtype| gemv(dtype, true)));
-    let joins = |template: &mut Template| match template {
-        Template::Reduce(Reduce { wide: true, subgroups, .. })
-        | Template::Rows(Rows { subgroups, .. })
-        | Template::Gemv(Gemv { subgroups, .. }) => {
-            *subgroups = true;
-            true
-        }
-        _ => false,
-    };
-    all.retain_mut(joins);
+    all.extend(indexing(&DTYPES, [DType::I32, DType::U32]));
+    all.extend(DTYPES[..4].iter().flat_map(|&dtype| [gemv(dtype, true), weight_gradient(dtype, None)]));
+    all.retain_mut(|template| join_by(template, Subgroups::OfAnySize));
     let tiling = Tiling::Quads([4, 4]);
     for dtype in DTYPES.into_iter().take(4) {
         all.extend([matmul(dtype, tiling), conv(dtype, false, Some(tiling))]);
@@ -721,7 +754,7 @@ pub fn readable() -> [(&'static str, Template); 6] {
         kept,
         folded,
         wide: true,
-        subgroups: false,
+        subgroups: Subgroups::None,
         from: None,
         then: Vec::new(),
     };
@@ -776,13 +809,14 @@ pub fn readable_in_wgsl_alone() -> [(&'static str, Template); 3] {
     let dtype = DType::F32;
     let (tiling, in_parts) = (Tiling::Quads([2, 2]), false);
     let quads = Matmul { dtype, batch, tiling, in_parts, bias, activation, then: then.clone() };
-    let joined = Gemv { dtype, batch, rows: 1, by_columns: true, subgroups: true, bias, activation, then };
+    let subgroups = Subgroups::OfAnySize;
+    let joined = Gemv { dtype, batch, rows: 1, by_columns: true, subgroups, bias, activation, then };
     [("matmul_of_f16", half.into()), ("matmul_by_quads", quads.into()), ("gemv_by_subgroups", joined.into())]
 }
 
 /// A few of those that CUDA C++ alone has.
 #[allow(dead_code, reason = "not all who compile them read them")]
-pub fn readable_in_cuda_alone() -> [(&'static str, Template); 3] {
+pub fn readable_in_cuda_alone() -> [(&'static str, Template); 5] {
     let wrapped = vec![
         Step::Input(0),
         Step::Parameter(0, DType::I8),
@@ -797,7 +831,24 @@ pub fn readable_in_cuda_alone() -> [(&'static str, Template); 3] {
         Step::Unary(UnaryOp::Exp, 3),
     ];
     let rounded = vec![Step::Input(0), Step::Cast(DType::BF16, 0)];
+    let (dtype, subgroups) = (DType::F32, Subgroups::Warps);
+    let summed = Reduce {
+        fold: Fold::Sum,
+        mean: false,
+        dtype,
+        result: dtype,
+        kept: (Linear, 0),
+        folded: (Linear, 0),
+        wide: true,
+        subgroups,
+        from: None,
+        then: Vec::new(),
+    };
+    let (op, lanes, rows) = (RowOp::RmsNorm, 32, 8);
+    let short_rows = Rows { op, dtype, lanes, rows, subgroups, from: None, then: Vec::new() };
     [
+        ("sum_by_warps_cuda", summed.into()),
+        ("short_rows_cuda", short_rows.into()),
         ("wrapped_cuda", elementwise(wrapped, &[(DType::I8, Linear)], DType::I8, 0)),
         ("told_cuda", elementwise(told, &[(DType::I64, Linear)], DType::F64, 0)),
         ("rounded_cuda", elementwise(rounded, &[(DType::F64, Linear)], DType::BF16, 0)),

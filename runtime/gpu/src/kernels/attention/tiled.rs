@@ -6,7 +6,7 @@ use super::call::{Call, Heads, Operands, Scoring};
 use crate::kernels::direct::Side;
 use crate::kernels::{block, launch_blocks};
 use crate::language::{Array, Buffer, Builder, Builtin, Fours, Kernel, Type, Value, Variable};
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, Subgroups};
 use crate::tensor::{GpuTensor, held_as};
 use kiln_tensor::DType;
 
@@ -430,8 +430,7 @@ pub(super) fn attention<R: Runtime>(operands: &Operands<'_, R>) -> Option<GpuTen
         scoring,
         each,
         over_keys: false,
-        // As tensor cores do.
-        warps: R::factors(&q.device, DType::F16).is_some(),
+        warps: limits.subgroups == Subgroups::Warps,
     };
     let blocks = |each: u32| [queries.div_ceil((each * DOWN) as usize), batch * heads, 1];
     let is_enough = |&[each, of_keys]: &[u32; 2]| {
