@@ -116,6 +116,29 @@ fn wrong_usage_is_told_from_failure() {
 }
 
 #[test]
+fn options_of_one_backend_are_refused_on_others() {
+    let cases: [(&[&str], &str); 4] = [
+        (&["--captured"], "`--captured` is for `--backend cuda`: others have no graphs"),
+        (&["--floats", "bf16"], "`--floats` is for `--backend cuda`: others are tried with 32-bit floats"),
+        (&["--tf32"], "`--tf32` is for `--backend cuda`: others have no such products"),
+        (&["--library-relu"], "`--library-relu` is for `--backend cuda`: others ask no library"),
+    ];
+    for (options, message) in cases {
+        for command in ["verify", "bench"] {
+            for backend in ["ndarray", "wgpu"] {
+                let arguments = [&[command, "no_such_case", "--backend", backend], options].concat();
+                let (status, said) = failing(&arguments);
+                assert_eq!(
+                    (status, said.as_str()),
+                    (2, format!("error: {message}\n").as_str()),
+                    "{arguments:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
 fn files_that_cannot_be_read_are_failures() {
     let folder = tempfile::tempdir().unwrap();
     let cases = [

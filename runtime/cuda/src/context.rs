@@ -17,7 +17,7 @@ use capture::{Capture, Reserve};
 use compile::Kernel;
 use kiln_gpu::kernels::Template;
 use kiln_gpu::memory::{Owner, Pool};
-use kiln_gpu::runtime::Limits;
+use kiln_gpu::runtime::{Limits, Subgroups};
 use kiln_tensor::backend::ExecutionError;
 use kiln_tensor::compose::Draws;
 use launch::{Last, Member};
@@ -40,7 +40,7 @@ pub(crate) const LIMITS: Limits = Limits {
     shared_memory: true,
     // Of arrays whose size kernels say themselves.
     shared_bytes: 48 * 1024,
-    subgroups: false,
+    subgroups: Subgroups::Warps,
     tunes: false,
     multiprocessors: None,
 };

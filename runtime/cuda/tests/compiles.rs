@@ -11,6 +11,7 @@ use kiln_cuda::driver::nvidia;
 use kiln_gpu::kernels::Template;
 use kiln_gpu::kernels::reduce::Fold;
 use kiln_gpu::language::{Factors, cuda};
+use kiln_gpu::runtime::Subgroups;
 use kiln_tensor::DType;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -140,6 +141,9 @@ fn resources(unit: &Unit, architecture: &str) -> Resources {
 fn kernels_compile_for_all_architectures() {
     assert!(nvidia::has_compiler(), "NVRTC was not found");
     let mut all = [templates::all(), templates::of_cuda_alone()].concat();
+    for template in &mut all {
+        templates::join_by(template, Subgroups::Warps);
+    }
     // For work on some of them.
     let only = std::env::var("KILN_KERNELS").ok();
     if let Some(only) = &only {

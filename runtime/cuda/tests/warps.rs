@@ -1,5 +1,5 @@
-//! Matrix products and convolutions by tensor cores, on the host's form of the same tiles. Numbers are small and whole, so that sums are exact
-//! in any order, and every dtype rounds results alike.
+//! What warps do together: matrix products and convolutions by tensor cores, on the host's form of the same tiles, and joins of numbers.
+//! Numbers are small and whole, so that sums are exact in any order, and every dtype rounds results alike.
 
 #![cfg(target_os = "linux")]
 
@@ -11,7 +11,7 @@ use kiln_cuda::{Cuda, CudaDevice, set_tf32};
 use kiln_ndarray::NdArray;
 use kiln_tensor::backend::Backend;
 use kiln_tensor::compose::{Quantized, ZeroPoint};
-use kiln_tensor::{Activation, BinaryOp, ConvOptions, DType, Scalar, TensorData};
+use kiln_tensor::{Activation, BinaryOp, ConvOptions, DType, ReduceOp, Scalar, TensorData};
 use std::sync::Mutex;
 
 const DEVICE: CudaDevice = CudaDevice { index: 1 };
@@ -172,5 +172,62 @@ fn what_is_no_number_goes_through() {
         let wanted = floats::<NdArray>(NdArray::<f32>::matmul(wanted.clone(), wanted));
         let same = |(a, b): (&f32, &f32)| a == b || (a.is_nan() && b.is_nan());
         assert!(found.iter().zip(&wanted).all(same), "{special}");
+    }
+}
+
+fn softmax<B: Backend>(shape: [usize; 2], dtype: DType, device: &B::Device) -> B::Primitive {
+    B::softmax(tensor::<B>(&shape, 1, dtype, device), 1)
+}
+
+fn folded<B: Backend>(op: ReduceOp, dtype: DType, device: &B::Device) -> B::Primitive {
+    B::reduce(op, tensor::<B>(&[3, 77], 2, dtype, device), &[1])
+}
+
+/// Short rows are a warp's, eight of them a workgroup's; longer ones a workgroup's.
+#[test]
+fn rows_are_as_on_the_cpu_whoever_has_them() {
+    let cpu = <NdArray as Backend>::Device::default();
+    let cases =
+        [([1, 1], 1), ([7, 3], 1), ([8, 32], 1), ([19, 70], 3), ([9, 256], 2), ([9, 257], 9), ([3, 1000], 3)];
+    for (shape, blocks) in cases {
+        for (dtype, tolerance) in [(DType::F32, 1e-6), (DType::F64, 1e-6), (DType::F16, 1e-3)] {
+            let own = || softmax::<Cuda>(shape, dtype, &DEVICE);
+            let _asking = ASKING.lock();
+            faults(&DEVICE, |faults| faults.asked = Some(Vec::new()));
+            let found = floats::<Cuda>(own());
+            let asked = faults(&DEVICE, |faults| faults.asked.take()).expect("what was asked for");
+            mend(&DEVICE);
+            let launch = format!("launch [{blocks}, 1, 1] × [256, 1]");
+            assert!(asked.contains(&launch), "{shape:?}, {dtype}: {asked:?}");
+            let expected = floats::<NdArray>(softmax::<NdArray>(shape, dtype, &cpu));
+            let differs = |(x, y): (&f32, &f32)| (x - y).abs() > tolerance;
+            assert!(!found.iter().zip(&expected).any(differs), "{shape:?}, {dtype}: {found:?}");
+            assert_eq!(floats::<Cuda>(own()), found, "{shape:?}, {dtype}: again");
+        }
+    }
+}
+
+/// Numbers of two words and of one, and those that are no numbers.
+#[test]
+fn warps_join_numbers_of_every_size() {
+    let cpu = <NdArray as Backend>::Device::default();
+    for dtype in [DType::F32, DType::F64, DType::I64, DType::I32, DType::BF16, DType::U8] {
+        for op in [ReduceOp::Sum, ReduceOp::Max, ReduceOp::Min] {
+            let found = folded::<Cuda>(op, dtype, &DEVICE);
+            let expected = folded::<NdArray>(op, dtype, &cpu);
+            assert_eq!(floats::<Cuda>(found), floats::<NdArray>(expected), "{op:?}, {dtype}");
+        }
+    }
+    // Wherever it is among the lanes.
+    for place in [0, 31, 32, 299] {
+        let mut values = vec![1.0_f32; 300];
+        values[place] = f32::NAN;
+        let x = Cuda::<f32, i64>::from_data(TensorData::new(values, [1, 300]), &DEVICE);
+        for op in [ReduceOp::Max, ReduceOp::Min, ReduceOp::Sum] {
+            assert!(
+                floats::<Cuda>(Cuda::<f32, i64>::reduce(op, x.clone(), &[1]))[0].is_nan(),
+                "{op:?}, {place}"
+            );
+        }
     }
 }

@@ -144,12 +144,24 @@ pub struct Limits {
     pub shared_memory: bool,
     /// Bytes that a workgroup shares, at most.
     pub shared_bytes: u32,
-    /// Whether the invocations of a workgroup run side by side in subgroups, which join numbers without shared memory.
-    pub subgroups: bool,
+    /// How the invocations of a workgroup run side by side.
+    pub subgroups: Subgroups,
     /// Whether kernels that do the same are timed, and the [fastest](Runtime::fastest) is run.
     pub tunes: bool,
     /// How many workgroups run at the same time without sharing what computes, where the device says it.
     pub multiprocessors: Option<u32>,
+}
+
+/// Which invocations of a workgroup run side by side, so that they hand numbers to each other without shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Subgroups {
+    /// None, as far as is known.
+    None,
+    /// Subgroups of however many lanes: functions [join](crate::language::Op::JoinSubgroup) the numbers of all of them, and
+    /// [four neighbours](crate::language::Op::OfQuad) hand on theirs. They have numbers of one word alone.
+    OfAnySize,
+    /// Warps of 32 lanes, each of which reads [those of others](crate::language::WarpOp::Exchange).
+    Warps,
 }
 
 /// One run of a kernel.

@@ -14,7 +14,7 @@ use kiln_gpu::kernels::Template;
 use kiln_gpu::memory::Pool;
 #[cfg(not(target_arch = "wasm32"))]
 use kiln_gpu::promise::block_on;
-use kiln_gpu::runtime::Limits;
+use kiln_gpu::runtime::{Limits, Subgroups};
 use kiln_tensor::backend::ExecutionError;
 use kiln_tensor::compose::Draws;
 use pipelines::{Bound, Layout, Part, Pipeline};
@@ -191,8 +191,11 @@ impl Context {
                     Err(_) => info.device_type != wgpu::DeviceType::Cpu,
                 },
                 shared_bytes: limits.max_compute_workgroup_storage_size,
-                subgroups: features.contains(wgpu::Features::SUBGROUP)
-                    && std::env::var(SUBGROUPS).as_deref() != Ok("0"),
+                subgroups: match std::env::var(SUBGROUPS).as_deref() {
+                    Ok("0") => Subgroups::None,
+                    _ if features.contains(wgpu::Features::SUBGROUP) => Subgroups::OfAnySize,
+                    _ => Subgroups::None,
+                },
                 tunes: false,
                 multiprocessors: None,
             },

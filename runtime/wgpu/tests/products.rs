@@ -4,7 +4,7 @@
 use kiln_gpu::kernels::access::Access;
 use kiln_gpu::kernels::matmul::Matmul;
 use kiln_gpu::kernels::tiling::Tiling;
-use kiln_gpu::runtime::{Launch, Runtime};
+use kiln_gpu::runtime::{Launch, Runtime, Subgroups};
 use kiln_ndarray::NdArray;
 use kiln_tensor::backend::{Backend, Primitive, SliceRange};
 use kiln_tensor::{Activation, AttentionOptions, ConvOptions, DType, TensorData};
@@ -97,7 +97,7 @@ fn product_by_quads(a: &WgpuTensor, b: &WgpuTensor, each: [u32; 2]) -> WgpuTenso
 
 #[test]
 fn products_whose_left_side_goes_from_lane_to_lane() {
-    if !WgpuRuntime::limits(&WgpuDevice::default()).subgroups {
+    if WgpuRuntime::limits(&WgpuDevice::default()).subgroups == Subgroups::None {
         return;
     }
     for each in [[2, 2], [4, 2]] {

@@ -60,7 +60,7 @@ fn entry(source: &str) -> Option<String> {
     out.push_str("}\n");
     let _ = writeln!(out, "extern \"C\" const unsigned kiln_host_arguments[2] = {{{buffers}, {words}}};");
     let _ = writeln!(out, "extern \"C\" const unsigned kiln_host_table = {table};");
-    if source.contains("__syncthreads") {
+    if source.contains("__syncthreads") || source.contains("exchange(") {
         out.push_str("extern \"C\" void kiln_host_waits() {}\n");
     }
     Some(out)

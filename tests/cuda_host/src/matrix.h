@@ -1,18 +1,6 @@
-// What the lanes of a warp do together, for one thread at a time: each says what the others need, waits for all of the block, and looks
-// at what they said. They say it in two places by turns: who is ahead writes where nobody reads any more.
+// Products of matrices by the lanes of a warp, which hear what the others need.
 
 #define exp2f __builtin_exp2f
-
-static unsigned said[2][1024][6];
-static unsigned char turns[1024];
-
-// What the lanes of the thread's warp say, once all have.
-template <int count> static __attribute__((noinline)) unsigned (*hear(const unsigned (&words)[count]))[6] {
-    unsigned thread = threadIdx.x, turn = turns[thread] ^= 1;
-    __builtin_memcpy(said[turn][thread], words, sizeof words);
-    barrier(barrier_data);
-    return said[turn] + thread / 32 * 32;
-}
 
 // Products of the elements of two words. They and their sums are exact, as far as 64 bits hold them; then they are rounded.
 struct Halves {
@@ -99,9 +87,4 @@ static __attribute__((noinline)) void load_transposed(unsigned& w0, unsigned& w1
         unsigned low = lanes[8 * n + 2 * t][g / 2] >> g % 2 * 16, high = lanes[8 * n + 2 * t + 1][g / 2] >> g % 2 * 16;
         *words[n] = (low & 0xffff) | high << 16;
     }
-}
-
-template <typename T> static inline T exchange(T x, unsigned lanes) {
-    const unsigned own[1] = {same_bits<unsigned>(x)};
-    return same_bits<T>(hear(own)[threadIdx.x % 32 ^ lanes][0]);
 }

@@ -156,3 +156,24 @@ static inline unsigned short float_to_half(float x) {
     }
     return sign | ((magnitude + 0xfff + (magnitude >> 13 & 1)) >> 13) - 0x1c000;
 }
+
+// What the lanes of a warp do together, for one thread at a time: each says what the others need, waits for all of the block, and looks
+// at what they said. They say it in two places by turns: who is ahead writes where nobody reads any more.
+static unsigned said[2][1024][6];
+static unsigned char turns[1024];
+
+// What the lanes of the thread's warp say, once all have.
+template <int count> static __attribute__((noinline)) unsigned (*hear(const unsigned (&words)[count]))[6] {
+    unsigned thread = threadIdx.x, turn = turns[thread] ^= 1;
+    __builtin_memcpy(said[turn][thread], words, sizeof words);
+    barrier(barrier_data);
+    return said[turn] + thread / 32 * 32;
+}
+
+template <typename T> static inline T exchange(T x, unsigned lanes) {
+    unsigned own[(sizeof(T) + 3) / 4] = {};
+    __builtin_memcpy(own, &x, sizeof x);
+    T of_other;
+    __builtin_memcpy(&of_other, hear(own)[threadIdx.x % 32 ^ lanes], sizeof x);
+    return of_other;
+}

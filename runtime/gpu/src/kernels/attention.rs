@@ -6,19 +6,19 @@ mod flash;
 mod gradient;
 mod tiled;
 
-pub use call::Mask;
+pub use call::{Heads, Scoring};
 pub use flash::Flash;
 pub use gradient::{FlashGradient, Part};
 pub(crate) use gradient::{attention_gradient, attention_train};
 pub use tiled::TiledAttention;
 
-use super::direct::{LANES, Side, fours_along};
+use super::direct::LANES;
 use super::{block, launch_blocks};
 use crate::language::{Builder, Builtin, Kernel, Type, Value, Variable};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, held_as};
-use call::{Call, Operands, Sight};
-use kiln_tensor::{AttentionOptions, DType, FullyMasked};
+use call::{Call, Operands};
+use kiln_tensor::{AttentionOptions, DType};
 
 /// The longest head that an invocation keeps in variables.
 const LONGEST: usize = 128;
@@ -32,22 +32,10 @@ const LOWEST: f32 = f32::MIN;
 /// Attention of many queries to many keys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Attention {
-    /// The elements' dtype.
-    pub dtype: DType,
-    /// Size of a query and a key.
-    pub size: u32,
-    /// Size of a value.
-    pub value_size: u32,
-    /// Whether queries, keys, values are read four elements at a time.
-    pub fours: [bool; 3],
-    /// The mask, if there is one.
-    pub mask: Option<Mask>,
-    /// Whether keys after the query's position have no part.
-    pub is_causal: bool,
-    /// Whether scores are capped.
-    pub softcap: bool,
-    /// What a query without any key yields.
-    pub fully_masked: Option<FullyMasked>,
+    /// Queries, keys and values.
+    pub heads: Heads,
+    /// Their scores.
+    pub scoring: Scoring,
     /// Invocations of a workgroup.
     pub lanes: u32,
     /// Queries of an invocation: what it reads of a key serves all of them.
@@ -75,14 +63,14 @@ impl Attention {
     /// the result.
     pub fn kernel(&self) -> Kernel {
         Builder::kernel("attention", [self.lanes, 1], |k| {
-            let sides = self.fours.map(|fours| Side::declare(k, self.dtype, fours));
-            let mask = self.mask.map(|mask| k.input(held_as(mask.dtype)));
-            let output = k.output(held_as(self.dtype));
+            let Self { heads: Heads { dtype, size, value_size, .. }, scoring, .. } = *self;
+            let sides = self.heads.declare(k);
+            let mask = scoring.mask_buffer(k);
+            let output = k.output(held_as(dtype));
             // Queries, heads of all batches.
             let [block_query, block_head, _] = block(k);
             let call = Call::declare(k, mask);
-            let Call { heads, queries, keys, sharing, scale, cap, ref places, .. } = call;
-            let sight = Sight { is_causal: self.is_causal, fully_masked: self.fully_masked };
+            let Call { heads, queries, keys, sharing, scale, ref places, .. } = call;
 
             let (batch, head) = (block_head / heads, block_head % heads);
             let of_keys = [batch, head / sharing];
@@ -95,20 +83,20 @@ impl Attention {
                 Query {
                     number,
                     is_written: own.below(queries),
-                    elements: elements(0, start, self.size).into_iter().map(|x| x * scale).collect(),
-                    seen: sight.before(&call, number),
+                    elements: elements(0, start, size).into_iter().map(|x| x * scale).collect(),
+                    seen: scoring.before(&call, number),
                     best: k.variable(LOWEST),
                     sum: k.variable(0.0),
-                    weighted: (0..self.value_size).map(|_| k.variable(0.0)).collect(),
+                    weighted: (0..value_size).map(|_| k.variable(0.0)).collect(),
                 }
             };
             let own: Vec<Query<'_>> = (0..self.queries).map(query).collect();
 
-            let keeps_hidden = self.fully_masked == Some(FullyMasked::Mean);
+            let keeps_hidden = scoring.keeps_hidden();
             // The last of the queries sees most.
-            let seen = own.last().filter(|_| self.is_causal && !keeps_hidden).map(|query| query.seen);
+            let seen = own.last().filter(|_| scoring.is_causal && !keeps_hidden).map(|query| query.seen);
             k.range(0_u32, seen.unwrap_or(keys), 1_u32, |key| {
-                let of_key = elements(1, places[1].row(of_keys, key), self.size);
+                let of_key = elements(1, places[1].row(of_keys, key), size);
                 let weights: Vec<_> = own
                     .iter()
                     .map(|query| {
@@ -116,10 +104,8 @@ impl Attention {
                         for (&a, &b) in query.elements.iter().zip(&of_key) {
                             score = a.fma(b, score);
                         }
-                        if self.softcap {
-                            score = (score / cap).tanh() * cap;
-                        }
-                        let hides = self.is_causal && (keeps_hidden || self.queries > 1);
+                        score = scoring.capped(&call, score);
+                        let hides = scoring.is_causal && (keeps_hidden || self.queries > 1);
                         let mut visible = hides.then(|| key.below(query.seen));
                         match call.masked([batch, head, query.number, key]) {
                             Some(kept) if kept.ty() == Type::Bool => {
@@ -146,7 +132,7 @@ impl Attention {
                         (shrinks, weight)
                     })
                     .collect();
-                let of_key = elements(2, places[2].row(of_keys, key), self.value_size);
+                let of_key = elements(2, places[2].row(of_keys, key), value_size);
                 for (query, (shrinks, weight)) in own.iter().zip(weights) {
                     for (weighted, &x) in query.weighted.iter().zip(&of_key) {
                         weighted.set(weight.fma(x, weighted.get() * shrinks));
@@ -154,9 +140,7 @@ impl Attention {
                 }
             });
 
-            // A bool mask leaves zeros where it leaves nothing, an added one what softmax makes of it.
-            let is_added = self.mask.is_some_and(|mask| !mask.dtype.is_bool());
-            let zeros = !is_added || self.fully_masked.is_some();
+            let zeros = scoring.leaves_zeros();
             for query in &own {
                 let start = places[3].row([batch, head], query.number);
                 k.when(query.is_written, || {
@@ -197,30 +181,24 @@ pub(crate) fn attention<R: Runtime>(
     if let Some(out) = found {
         return Some(out);
     }
-    let AttentionOptions { is_causal, softcap, fully_masked, .. } = *options;
+    let (heads, scoring) = (operands.heads(), operands.scoring());
     // Of 64-bit floats there are too many bits for the variables of an invocation.
-    if !operands.fit(LONGEST) || q.dtype == DType::F64 || operands.is_added() && is_causal {
+    if !operands.fit(LONGEST) || q.dtype == DType::F64 || scoring.is_added() && scoring.is_causal {
         return None;
     }
     let limits = R::limits(&q.device);
-    let [batch, heads, queries, _] = operands.sizes();
-    let (size, value_size) = (q.dims()[3], v.dims()[3]);
+    let [batch, query_heads, queries, _] = operands.sizes();
+    let longest = heads.size.max(heads.value_size) as usize;
     let out = operands.result();
-    let (words, view) = operands.words(&out);
+    let words = operands.words(&out);
     let template = Attention {
-        dtype: q.dtype,
-        size: size as u32,
-        value_size: value_size as u32,
-        fours: [q, k, v].map(|tensor| fours_along(&tensor.layout)),
-        mask: view,
-        is_causal,
-        softcap: softcap.is_some(),
-        fully_masked,
+        heads,
+        scoring,
         lanes: if limits.shared_memory { WIDE } else { LANES },
-        queries: if limits.shared_memory { 1 } else { together(queries, size.max(value_size)) },
+        queries: if limits.shared_memory { 1 } else { together(queries, longest) },
     };
     let block = (template.lanes * template.queries) as usize;
-    let blocks = [queries.div_ceil(block), batch * heads, 1];
+    let blocks = [queries.div_ceil(block), batch * query_heads, 1];
     let mut tensors = vec![q, k, v];
     tensors.extend(mask);
     tensors.push(&out);

@@ -1,11 +1,10 @@
 //! Softmax and cross-entropy as one: a workgroup reads a row of logits and yields its loss, with what its gradient needs.
 
-use super::direct::LANES;
-use super::reduce::{Fold, Group};
-use super::rows::Sums;
-use super::{LINE, elementwise, launch, line_of_groups, program};
+use super::reduce::{Fold, Group, subgroups_of};
+use super::rows::{Sums, lanes_of_row};
+use super::{elementwise, launch, line_of_groups, program};
 use crate::language::{Builder, Builtin, Kernel, Type};
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, Subgroups};
 use crate::tensor::{GpuTensor, computed_in, held_as};
 use kiln_tensor::compose::{CrossEntropyOptions, CrossEntropyTrained};
 use kiln_tensor::{DType, Scalar, Shape};
@@ -27,6 +26,8 @@ pub struct CrossEntropy {
     pub ignored: usize,
     /// Invocations of a workgroup.
     pub lanes: u32,
+    /// What joins their numbers.
+    pub subgroups: Subgroups,
 }
 
 impl CrossEntropy {
@@ -49,13 +50,11 @@ impl CrossEntropy {
             let ignored: Vec<_> = (0..self.ignored).map(|_| k.parameter_of(index.value())).collect();
             let shares = self.smooth.then(|| (k.parameter_of(ty), k.parameter_of(ty)));
 
-            let shared = k.shared(ty, self.lanes);
             let (local, group) = (k.builtin(Builtin::LocalIndex), k.group());
             // A group beyond the last repeats it, so that none leaves before the barriers.
             let row = group.min(rows - 1_u32);
             let logit = |at| x.at(start + row * length + at);
-            let sums =
-                Sums { group: Group { k, shared, local, lanes: self.lanes, subgroups: false }, ty, length };
+            let sums = Sums { group: Group::new(k, ty, local, self.lanes, self.subgroups), ty, length };
             let largest = sums.fold(Fold::Max, logit);
             let log_sum = sums.fold(Fold::Sum, |at| (logit(at) - largest).exp()).log();
             let weight = |at| weights.map(|(weights, first)| weights.at(first + at));
@@ -112,7 +111,6 @@ pub(crate) fn cross_entropy<R: Runtime>(
     {
         words.extend(program::scalar_words(Scalar::Float(share), wide));
     }
-    let lanes = if R::limits(&device).shared_memory { LINE } else { LANES };
     let template = CrossEntropy {
         dtype,
         wide,
@@ -120,7 +118,8 @@ pub(crate) fn cross_entropy<R: Runtime>(
         weighted: weights.is_some(),
         smooth,
         ignored: options.ignored.len(),
-        lanes,
+        lanes: lanes_of_row::<R>(&device),
+        subgroups: subgroups_of::<R>(&device, dtype),
     };
     let read = [Some(&logits), Some(&targets), weights.as_ref()].into_iter().flatten();
     let tensors: Vec<_> = read.chain([&trained.losses, &trained.largest, &trained.log_sum]).collect();

@@ -1,9 +1,9 @@
 //! The gradient of a table of which rows were taken: the sum of what arrives at each.
 
-use super::reduce::{Fold, Group};
+use super::reduce::{Fold, Group, subgroups_of};
 use super::{LINE, elementwise, line_of_groups, run};
 use crate::language::{Builder, Builtin, Kernel, Type};
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, Subgroups};
 use crate::tensor::{GpuTensor, held_as};
 use kiln_tensor::{DType, Scalar, Shape};
 
@@ -15,6 +15,8 @@ pub struct EmbeddingGradient {
     pub dtype: DType,
     /// The dtype of the rows' numbers.
     pub index: DType,
+    /// What joins whether any invocation met the row before.
+    pub subgroups: Subgroups,
 }
 
 impl EmbeddingGradient {
@@ -26,7 +28,6 @@ impl EmbeddingGradient {
             let table = k.output(held_as(self.dtype));
             let (count, width, chunks) = (k.parameter(), k.parameter(), k.parameter());
             let (index_start, start) = (k.parameter(), k.parameter());
-            let shared = k.shared(Type::U32, LINE);
             let (local, group) = (k.builtin(Builtin::LocalIndex), k.group());
             // A group beyond the last repeats it, so that none leaves before the barriers.
             let position = (group / chunks).min(count - 1_u32);
@@ -37,7 +38,7 @@ impl EmbeddingGradient {
             k.range(local, position, LINE, |at| {
                 k.when(row_of(at).equals(row), || before.set(k.value(1_u32)))
             });
-            let workgroup = Group { k, shared, local, lanes: LINE, subgroups: false };
+            let workgroup = Group::new(k, Type::U32, local, LINE, self.subgroups);
             let is_first = workgroup.join(Fold::Max, before.get()).equals(0_u32);
 
             let column = (group % chunks) * LINE + local;
@@ -78,7 +79,11 @@ pub(crate) fn gradient<R: Runtime>(
         (elementwise::contiguous(gradient.clone()), elementwise::contiguous(indices.clone()));
     let (count, chunks) = (indices.len(), width.div_ceil(LINE as usize));
     let words = [count, width, chunks, indices.layout.offset, gradient.layout.offset].map(|n| n as u32);
-    let template = EmbeddingGradient { dtype: gradient.dtype, index: indices.dtype };
+    let template = EmbeddingGradient {
+        dtype: gradient.dtype,
+        index: indices.dtype,
+        subgroups: subgroups_of::<R>(device, DType::U32),
+    };
     // Of the table no more is written than arrives.
     let moved = indices.bytes_in_memory()
         + gradient.bytes_in_memory()

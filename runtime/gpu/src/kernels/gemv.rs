@@ -1,12 +1,15 @@
 //! Products of few rows, such as a vector with a matrix: each element of the right side is used once a row, so that what counts is how fast
-//! it is read. A workgroup shares the depth of a few columns: where a column's elements lie together and the device has subgroups, all of
-//! it has a part of each column.
+//! it is read. A workgroup shares the depth of a few columns: where a column's elements lie together, each is a warp's on devices with warps, and
+//! where subgroups have any size all of the workgroup has a part of each column.
 
 use super::access::Access;
 use super::product::ProductParameters;
+use super::reduce::Fold;
 use super::then::{self, Then};
+use super::tiles::WARP;
 use super::tiling::Epilogue;
 use crate::language::{Binary, Buffer, Builder, Builtin, Kernel, Type, Value, Variable};
+use crate::runtime::Subgroups;
 use crate::tensor::held_as;
 use kiln_tensor::{Activation, DType};
 
@@ -14,8 +17,8 @@ use kiln_tensor::{Activation, DType};
 pub(super) const MOST_ROWS: usize = 4;
 /// Columns of a workgroup, which are as many neighbours in memory as are read at once.
 const FEW: u32 = 8;
-/// Invocations that share the depth of each of them.
-const PARTS: u32 = 32;
+/// Invocations that share the depth of each of them: a warp, where there are such.
+const PARTS: u32 = WARP;
 /// Invocations of a workgroup whose subgroups join the parts of columns.
 const LANES: u32 = 64;
 /// The columns of such a workgroup.
@@ -32,8 +35,8 @@ pub struct Gemv {
     pub rows: u32,
     /// Whether the right side lies column by column, rather than row by row.
     pub by_columns: bool,
-    /// Whether subgroups join the parts of columns.
-    pub subgroups: bool,
+    /// What joins the parts of columns: where the right side does not lie column by column, nothing but shared memory.
+    pub subgroups: Subgroups,
     /// Whether a bias is added to each row.
     pub bias: bool,
     /// What is done to each element at last.
@@ -45,13 +48,19 @@ pub struct Gemv {
 impl Gemv {
     /// Columns of the result that a workgroup computes.
     pub(super) fn columns(&self) -> u32 {
-        if self.subgroups { COLUMNS } else { FEW }
+        match self.subgroups {
+            Subgroups::None | Subgroups::Warps => FEW,
+            Subgroups::OfAnySize => COLUMNS,
+        }
     }
 
     /// The kernel. Parameters: those of [`Matmul`](super::matmul::Matmul).
     pub fn kernel(&self) -> Kernel {
         let storage = held_as(self.dtype);
-        let workgroup = if self.subgroups { [LANES, 1] } else { [FEW * PARTS, 1] };
+        let workgroup = match self.subgroups {
+            Subgroups::None | Subgroups::Warps => [FEW * PARTS, 1],
+            Subgroups::OfAnySize => [LANES, 1],
+        };
         Builder::kernel("gemv", workgroup, |k| {
             let (lhs, rhs) = (k.input(storage), k.input(storage));
             let bias = self.bias.then(|| k.input(storage));
@@ -84,10 +93,10 @@ impl Gemv {
                     output.set(position, then::apply(&then, position, sum));
                 });
             };
-            if self.subgroups {
-                self.by_subgroups(k, &sides, first_column, write);
-            } else {
-                self.by_halves(k, &sides, first_column, write);
+            match self.subgroups {
+                Subgroups::None => self.by_halves(k, &sides, first_column, write),
+                Subgroups::OfAnySize => self.by_subgroups(k, &sides, first_column, write),
+                Subgroups::Warps => Self::by_warps(k, &sides, first_column, write),
             }
         })
     }
@@ -124,6 +133,24 @@ impl Gemv {
         k.when(part.equals(0_u32), || {
             for row in 0..self.rows {
                 write(k.value(row), column, shared.at(place(row)));
+            }
+        });
+    }
+
+    /// A warp has a column, and each of its lanes a part of the depth.
+    fn by_warps<'k>(
+        k: &'k Builder,
+        sides: &Sides<'_, 'k>,
+        first_column: Value<'k>,
+        write: impl Fn(Value<'k>, Value<'k>, Value<'k>),
+    ) {
+        let local = k.builtin(Builtin::LocalIndex);
+        let (column, lane) = (first_column + local / WARP, local % WARP);
+        let sums = sides.sums(k, [(sides.right)(column)], lane, WARP);
+        let sums: Vec<_> = sums.into_iter().map(|[sum]| Fold::Sum.join_warp(sum)).collect();
+        k.when(lane.equals(0_u32), || {
+            for (row, &sum) in (0_u32..).zip(&sums) {
+                write(k.value(row), column, sum);
             }
         });
     }

@@ -46,6 +46,33 @@ impl Gather {
     }
 }
 
+/// How a kernel walks operands, and what it is told of that.
+struct Walked {
+    /// How each is walked.
+    access: Vec<Access>,
+    /// Over how many dims strides are told.
+    rank: usize,
+    /// The number of positions, the dims, the operands.
+    words: Vec<u32>,
+}
+
+impl Walked {
+    /// The walk over `dims` of operands, of each of which is said where it starts and what its strides are.
+    fn new(dims: &[usize], operands: &[(usize, &[isize])]) -> Self {
+        let strides: Vec<&[isize]> = operands.iter().map(|&(_, strides)| strides).collect();
+        let walk = Walk::new(dims, &strides);
+        let access: Vec<Access> = (0..operands.len()).map(|n| walk.access(n)).collect();
+        let strided = access.contains(&Access::Strided);
+        let mut words = vec![dims.iter().product::<usize>() as u32];
+        words.extend(walk.dim_words().filter(|_| strided));
+        for (n, &(start, _)) in operands.iter().enumerate() {
+            words.push(start as u32);
+            words.extend(walk.stride_words(n));
+        }
+        Self { access, rank: if strided { walk.dims.len() } else { 0 }, words }
+    }
+}
+
 /// Strides with that of one dim taken out.
 fn without(strides: &[isize], dim: usize) -> Vec<isize> {
     strides.iter().enumerate().map(|(axis, &stride)| if axis == dim { 0 } else { stride }).collect()
@@ -103,17 +130,9 @@ fn gather_from<R: Runtime>(tensor: &GpuTensor<R>, dim: usize, indices: &GpuTenso
         return out;
     }
     let strides = without(&tensor.layout.strides, dim);
-    let walk = Walk::new(out.dims(), &[&indices.layout.strides, &strides]);
-    let access = [walk.access(0), walk.access(1)];
-    let strided = access.contains(&Access::Strided);
-    let mut words = vec![out.len() as u32];
-    words.extend(walk.dim_words().filter(|_| strided));
-    for (n, layout) in [&indices.layout, &tensor.layout].into_iter().enumerate() {
-        words.push(layout.offset as u32);
-        words.extend(walk.stride_words(n));
-    }
+    let operands = [(indices.layout.offset, &*indices.layout.strides), (tensor.layout.offset, &*strides)];
+    let Walked { access, rank, mut words } = Walked::new(out.dims(), &operands);
     words.push(access::word(tensor.layout.strides[dim]));
-    let rank = if strided { walk.dims.len() } else { 0 };
     let (dtype, index, access) = (tensor.dtype, indices.dtype, (access[0], access[1], rank));
     let template = Gather { dtype, index, access, then: Vec::new() };
     let tensors = [tensor, indices, &out];
@@ -223,8 +242,8 @@ pub struct Assign {
 
 impl Assign {
     /// The kernel. Buffers: index, values, the table if there is one, target. Parameters: the number of values, the dims, operands index,
-    /// values, target and place; the target's stride along the dim; without a table the length of a lane and the index's stride along it,
-    /// else the table as an operand and its stride along the dim.
+    /// values, target, place and the table if there is one; the target's stride along the dim; without a table the length of a lane and the
+    /// index's stride along it, else the table's stride along the dim.
     pub fn kernel(&self) -> Kernel {
         Builder::kernel("assign", [LINE, 1], |k| {
             let (index, values) = (k.input(held_as(self.index)), k.input(held_as(self.dtype)));
@@ -238,8 +257,8 @@ impl Assign {
             let dims = k.parameters(rank);
             let [named, value, to, place] = [self.access.0, self.access.1, self.access.2, self.access.3]
                 .map(|access| Operand::declare(k, access, rank));
-            let stride = k.parameter();
             let table = table.map(|(table, access)| (table, Operand::declare(k, access, rank)));
+            let stride = k.parameter();
             let further = k.parameters(if table.is_some() { 1 } else { 2 });
             let position = k.position(LINE);
             k.when(position.below(count), || {
@@ -332,35 +351,20 @@ fn assign<R: Runtime>(tensor: &GpuTensor<R>, dim: usize, indices: &GpuTensor<R>,
     ];
     let table_strides = table.as_ref().map(|table| strides_of_table(table, dim));
     operands.extend(table_strides.as_ref().map(|strides| (0, &**strides)));
-    let walked: Vec<&[isize]> = operands.iter().map(|&(_, strides)| strides).collect();
-    let walk = Walk::new(dims, &walked);
-    let access: Vec<Access> = (0..operands.len()).map(|n| walk.access(n)).collect();
-    let strided = access.contains(&Access::Strided);
-    let count = indices.len();
-    let mut words = vec![count as u32];
-    words.extend(walk.dim_words().filter(|_| strided));
-    for (n, &(offset, _)) in operands.iter().enumerate() {
-        if n == 4 {
-            words.push(access::word(tensor.layout.strides[dim]));
-        }
-        words.push(offset as u32);
-        words.extend(walk.stride_words(n));
-    }
+    let Walked { access, rank, mut words } = Walked::new(dims, &operands);
+    words.push(access::word(tensor.layout.strides[dim]));
     match &table {
         Some(table) => words.push(access::word(table.layout.strides[dim])),
-        None => {
-            words.push(access::word(tensor.layout.strides[dim]));
-            words.extend([dims[dim] as u32, access::word(indices.layout.strides[dim])]);
-        }
+        None => words.extend([dims[dim] as u32, access::word(indices.layout.strides[dim])]),
     }
     let template = Assign {
         dtype: tensor.dtype,
         index: indices.dtype,
-        access: (access[0], access[1], access[2], access[3], if strided { walk.dims.len() } else { 0 }),
+        access: (access[0], access[1], access[2], access[3], rank),
         last: access.get(4).map_or(Last::Search, |&access| Last::Table(access)),
     };
     let tensors: Vec<&GpuTensor<R>> = [indices, values].into_iter().chain(&table).chain([tensor]).collect();
-    launch::<R>(device, template, &tensors, &words, line_of::<R>(device, count));
+    launch::<R>(device, template, &tensors, &words, line_of::<R>(device, indices.len()));
 }
 
 /// The strides of a table of rows over the dims that what is written has, but along the rows: 0 where it has one place for all.
@@ -380,19 +384,11 @@ fn last_places<R: Runtime>(
     let device = &indices.device;
     let table = elementwise::full(shape, Scalar::Int(0), DType::U32, device);
     let strides = strides_of_table(&table, dim);
-    let walk = Walk::new(dims, &[&indices.layout.strides, &strides, along]);
-    let access = [walk.access(0), walk.access(1), walk.access(2)];
-    let strided = access.contains(&Access::Strided);
-    let count: usize = dims.iter().product();
-    let mut words = vec![count as u32];
-    words.extend(walk.dim_words().filter(|_| strided));
-    for (n, offset) in [indices.layout.offset, 0, 0].into_iter().enumerate() {
-        words.push(offset as u32);
-        words.extend(walk.stride_words(n));
-    }
+    let operands = [(indices.layout.offset, &*indices.layout.strides), (0, &*strides), (0, along)];
+    let Walked { access, rank, mut words } = Walked::new(dims, &operands);
     words.push(access::word(table.layout.strides[dim]));
-    let rank = if strided { walk.dims.len() } else { 0 };
     let template = LastPlaces { index: indices.dtype, access: (access[0], access[1], access[2], rank) };
+    let count = dims.iter().product();
     launch::<R>(device, template, &[indices, &table], &words, line_of::<R>(device, count));
     table
 }
@@ -420,19 +416,11 @@ pub(crate) fn scatter<R: Runtime>(
     let length = core::mem::replace(&mut dims[dim], 1);
     let strides = without(&tensor.layout.strides, dim);
     let views = [&indices.layout, &values.layout, &tensor.layout];
-    let walk = Walk::new(&dims, &[&indices.layout.strides, &values.layout.strides, &strides]);
-    let access = [walk.access(0), walk.access(1), walk.access(2)];
-    let strided = access.contains(&Access::Strided);
-    let lanes: usize = dims.iter().product();
-    let mut words = vec![lanes as u32];
-    words.extend(walk.dim_words().filter(|_| strided));
-    for (n, layout) in views.into_iter().enumerate() {
-        words.push(layout.offset as u32);
-        words.extend(walk.stride_words(n));
-    }
+    let strides = [&*indices.layout.strides, &*values.layout.strides, &*strides];
+    let operands = [0, 1, 2].map(|n| (views[n].offset, strides[n]));
+    let Walked { access, rank, mut words } = Walked::new(&dims, &operands);
     words.push(length as u32);
     words.extend(views.map(|layout| access::word(layout.strides[dim])));
-    let rank = if strided { walk.dims.len() } else { 0 };
     let template = Scatter {
         op,
         dtype: tensor.dtype,
@@ -440,6 +428,7 @@ pub(crate) fn scatter<R: Runtime>(
         access: (access[0], access[1], access[2], rank),
     };
     let tensors = [indices, values, &tensor];
+    let lanes = dims.iter().product();
     launch::<R>(&tensor.device, template, &tensors, &words, line_of::<R>(&tensor.device, lanes));
     tensor
 }

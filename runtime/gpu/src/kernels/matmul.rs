@@ -4,13 +4,13 @@ use super::access::{self, Access, Walk};
 use super::direct::{Bias, Direct, LANES, Reading, fours_along, least_left_over};
 use super::gemv::{self, Gemv};
 use super::product::ProductParameters;
-use super::reduce::by_subgroups;
+use super::reduce::subgroups_of;
 use super::then::{self, Then};
 use super::tiling::{Division, Epilogue, Tile, Tiling};
 use super::tune::{self, Name, Variant};
 use super::{Template, elementwise, launch_blocks, parts};
 use crate::language::{Builder, Kernel};
-use crate::runtime::{Matrices, MatrixProduct, Runtime};
+use crate::runtime::{Matrices, MatrixProduct, Runtime, Subgroups};
 use crate::tensor::{GpuTensor, computed_in, element_bytes, held_as};
 use core::ops::Range;
 use kiln_tensor::backend::{Layout, Primitive};
@@ -191,7 +191,7 @@ impl<R: Runtime> Product<'_, R> {
     fn division(&self, size: [usize; 3], count: usize) -> Option<Division> {
         let device = &self.out.device;
         let tiled = R::limits(device).shared_memory && size[0].min(size[1]) > gemv::MOST_ROWS;
-        let division = tiled.then(|| Tiling::divide::<R>(device, self.out.dtype, size, count));
+        let division = tiled.then(|| Tiling::divide::<R>(device, self.out.dtype, size, count, true));
         division.filter(|division| division.parts > 1)
     }
 
@@ -267,7 +267,8 @@ impl<R: Runtime> Product<'_, R> {
             let usual = if rows <= gemv::MOST_ROWS {
                 kernels.gemv()
             } else {
-                kernels.tiled(Tiling::divide::<R>(device, self.out.dtype, size, count).tiling, false)
+                // What is divided does not come here.
+                kernels.tiled(Tiling::divide::<R>(device, self.out.dtype, size, count, false).tiling, false)
             };
             let others = || others.map(|tiling| kernels.tiled(tiling, false)).collect();
             tune::launch_fastest::<R>(device, class, usual, others, &tensors, &words);
@@ -314,7 +315,10 @@ impl<R: Runtime> Kernels<'_, '_, R> {
             batch: self.batch,
             rows: self.size[0].next_power_of_two() as u32,
             by_columns,
-            subgroups: by_columns && by_subgroups::<R>(&self.of.out.device, self.of.out.dtype),
+            subgroups: match by_columns {
+                true => subgroups_of::<R>(&self.of.out.device, self.of.out.dtype),
+                false => Subgroups::None,
+            },
             // A bias of rows is asked for where products do without shared memory alone.
             bias: self.of.bias.is_some(),
             activation: self.of.activation,

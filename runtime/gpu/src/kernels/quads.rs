@@ -7,7 +7,7 @@
 //! of the workgroup, as it does everywhere: it is a power of two from 4 to 128.
 
 use super::tiling::{DEPTH, SIDE, Tile, add_products};
-use crate::language::{Builder, Builtin, Value};
+use crate::language::{Array, Builder, Builtin, Value, Variable};
 
 /// Invocations of a quad.
 const QUAD: u32 = 4;
@@ -55,5 +55,48 @@ impl<'k> Tile<'k> {
             k.barrier();
         });
         self.write_sums(k, [y, x], &sums, write);
+    }
+
+    /// What brings [`DEPTH`] rows of the right side, from one on, into memory that the workgroup shares: row by row, zeros beyond the
+    /// product. It is handed a zero, and the invocation's place in the workgroup.
+    fn right_side<C>(
+        &self,
+        k: &'k Builder,
+        right: Array<'k>,
+        [zero, local]: [Value<'k>; 2],
+        column: impl Fn(Value<'k>) -> C,
+        rhs: impl Fn(Value<'k>, &C) -> Value<'k>,
+    ) -> impl Fn(Value<'k>) {
+        let [_, columns, depth] = self.size;
+        let [_, wide] = self.tiling.tile();
+        let (right_depth, right_column) = (local / wide, local % wide);
+        let own_column = self.start[1] + right_column;
+        let prepared = column(own_column.min(columns - 1_u32));
+        let right_step = SIDE * SIDE / wide;
+        move |first| {
+            for n in 0..wide / SIDE {
+                let at = first + right_depth + n * right_step;
+                let element = k.variable(zero);
+                k.when(own_column.below(columns) & at.below(depth), || element.set(rhs(at, &prepared)));
+                right.set((right_depth + n * right_step) * wide + right_column, element.get());
+            }
+        }
+    }
+
+    /// Hands on the sums of the invocation at a row and a column of a workgroup.
+    fn write_sums(
+        &self,
+        k: &'k Builder,
+        [y, x]: [Value<'k>; 2],
+        sums: &[Variable<'k>],
+        write: impl Fn(Value<'k>, Value<'k>, Value<'k>),
+    ) {
+        let ([row_start, column_start], [rows, columns, _]) = (self.start, self.size);
+        let [_, wide] = self.tiling.tile();
+        let across = wide / SIDE;
+        for (n, sum) in (0_u32..).zip(sums) {
+            let (row, column) = (row_start + y + n / across * SIDE, column_start + x + n % across * SIDE);
+            k.when(row.below(rows) & column.below(columns), || write(row, column, sum.get()));
+        }
     }
 }

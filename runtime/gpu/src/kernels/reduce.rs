@@ -3,9 +3,10 @@
 use super::access::{self, Access, Operand, Walk};
 use super::source::{Program, Reader, Reads, Source};
 use super::then::{self, Then};
+use super::tiles::WARP;
 use super::{LINE, elementwise, line_of, line_of_groups, program};
 use crate::language::{Array, Binary, Builder, Builtin, Kernel, Storage, Type, Value};
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, Subgroups};
 use crate::tensor::{GpuTensor, computed_in, held_as};
 use kiln_tensor::backend::{Layout, Primitive};
 use kiln_tensor::{ArgReduceOp, CumulativeOp, DType, ReduceOp, Scalar, Shape};
@@ -90,6 +91,11 @@ impl Fold {
         }
     }
 
+    /// The numbers of all lanes of a warp as one, the same for each of them.
+    pub(super) fn join_warp(self, x: Value<'_>) -> Value<'_> {
+        [16, 8, 4, 2, 1].into_iter().fold(x, |x, lanes| self.join(x, x.exchanged(lanes)))
+    }
+
     /// The numbers of all invocations of a subgroup as one.
     fn join_subgroup(self, x: Value<'_>) -> Value<'_> {
         let truths = x.ty() == Type::Bool;
@@ -131,8 +137,8 @@ pub struct Reduce {
     pub folded: (Access, usize),
     /// Whether a workgroup folds each run, rather than an invocation.
     pub wide: bool,
-    /// Whether it does so by subgroups.
-    pub subgroups: bool,
+    /// What joins the numbers of its invocations.
+    pub subgroups: Subgroups,
     /// What yields the elements.
     pub from: Program,
     /// What is done to each result after that.
@@ -172,12 +178,11 @@ impl Reduce {
                 output.set(result, then::apply(&then, result, folded));
             };
             if self.wide {
-                let shared = k.shared(ty, LINE);
                 let (result, local) = (k.group(), k.builtin(Builtin::LocalIndex));
                 // A group beyond the last repeats it, so that none leaves before the barriers.
                 let result_in = result.min(results - 1_u32);
                 let own = fold(result_in, local, k.value(LINE));
-                let group = Group { k, shared, local, lanes: LINE, subgroups: self.subgroups };
+                let group = Group::new(k, ty, local, LINE, self.subgroups);
                 let sum = group.join(self.fold, own);
                 k.when(local.equals(0_u32) & result.below(results), || write(result, sum));
             } else {
@@ -190,52 +195,88 @@ impl Reduce {
     }
 }
 
-/// How a workgroup makes one number of those of its invocations.
+/// Invocations that make one number of theirs.
 pub(super) struct Group<'k> {
     pub k: &'k Builder,
-    /// As long as there are invocations.
-    pub shared: Array<'k>,
+    /// For the numbers that a workgroup shares; a single warp has no use for it.
+    shared: Option<Array<'k>>,
+    /// The invocation's place among them.
     pub local: Value<'k>,
-    /// Invocations of the workgroup.
+    /// How many there are.
     pub lanes: u32,
-    /// Whether subgroups join theirs first.
-    pub subgroups: bool,
+    subgroups: Subgroups,
 }
 
 impl<'k> Group<'k> {
+    /// All `lanes` of a workgroup, or those of each of its warps, with numbers of a type.
+    pub(super) fn new(k: &'k Builder, ty: Type, local: Value<'k>, lanes: u32, subgroups: Subgroups) -> Self {
+        let length = match subgroups {
+            // Subgroups may have a lane each.
+            Subgroups::None | Subgroups::OfAnySize => Some(lanes),
+            Subgroups::Warps => (lanes > WARP).then_some(lanes / WARP),
+        };
+        let shared = length.map(|length| k.shared(ty, length));
+        Self { k, shared, local, lanes, subgroups }
+    }
+
+    /// Waits until all have read what the last [`join`](Self::join) shared, so that the next overwrites nothing.
+    pub(super) fn settle(&self) {
+        if self.shared.is_some() {
+            self.k.barrier();
+        }
+    }
+
     /// What the numbers of all invocations make together; for all of them. What was shared before was read.
     pub(super) fn join(&self, fold: Fold, own: Value<'k>) -> Value<'k> {
-        let (k, shared, local) = (self.k, self.shared, self.local);
-        if self.subgroups {
-            let of_subgroup = fold.join_subgroup(own);
-            k.when(k.builtin(Builtin::SubgroupLane).equals(0_u32), || {
-                shared.set(k.builtin(Builtin::Subgroup), of_subgroup);
-            });
-            k.barrier();
-            // However many subgroups a device makes of a workgroup.
-            let all = k.variable(shared.at(k.value(0_u32)));
-            k.range(1_u32, k.builtin(Builtin::Subgroups), 1_u32, |subgroup| {
-                all.set(fold.join(all.get(), shared.at(subgroup)));
-            });
-            return all.get();
+        let (k, local) = (self.k, self.local);
+        let own = match self.subgroups {
+            Subgroups::None => own,
+            Subgroups::OfAnySize => fold.join_subgroup(own),
+            Subgroups::Warps => fold.join_warp(own),
+        };
+        let Some(shared) = self.shared else { return own };
+        match self.subgroups {
+            Subgroups::None => {
+                shared.set(local, own);
+                let mut half = self.lanes / 2;
+                while half > 0 {
+                    k.barrier();
+                    k.when(local.below(half), || {
+                        shared.set(local, fold.join(shared.at(local), shared.at(local + half)));
+                    });
+                    half /= 2;
+                }
+                k.barrier();
+                shared.at(k.value(0_u32))
+            }
+            Subgroups::OfAnySize => {
+                k.when(k.builtin(Builtin::SubgroupLane).equals(0_u32), || {
+                    shared.set(k.builtin(Builtin::Subgroup), own);
+                });
+                k.barrier();
+                // However many subgroups a device makes of a workgroup.
+                let all = k.variable(shared.at(k.value(0_u32)));
+                k.range(1_u32, k.builtin(Builtin::Subgroups), 1_u32, |subgroup| {
+                    all.set(fold.join(all.get(), shared.at(subgroup)));
+                });
+                all.get()
+            }
+            Subgroups::Warps => {
+                k.when((local % WARP).equals(0_u32), || shared.set(local / WARP, own));
+                k.barrier();
+                let of_warp = |warp: u32| shared.at(k.value(warp));
+                (1..self.lanes / WARP).fold(of_warp(0), |all, warp| fold.join(all, of_warp(warp)))
+            }
         }
-        shared.set(local, own);
-        let mut half = self.lanes / 2;
-        while half > 0 {
-            k.barrier();
-            k.when(local.below(half), || {
-                shared.set(local, fold.join(shared.at(local), shared.at(local + half)));
-            });
-            half /= 2;
-        }
-        k.barrier();
-        shared.at(k.value(0_u32))
     }
 }
 
-/// Whether workgroups join numbers of a dtype by subgroups. Those of 64 bits may be pairs of words, of which subgroups know nothing.
-pub(super) fn by_subgroups<R: Runtime>(device: &R::Device, dtype: DType) -> bool {
-    R::limits(device).subgroups && held_as(dtype).value().words() == 1
+/// What joins numbers of a dtype. Those of 64 bits may be pairs of words, of which subgroups of any size know nothing.
+pub(super) fn subgroups_of<R: Runtime>(device: &R::Device, dtype: DType) -> Subgroups {
+    match R::limits(device).subgroups {
+        Subgroups::OfAnySize if held_as(dtype).value().words() > 1 => Subgroups::None,
+        subgroups @ (Subgroups::None | Subgroups::OfAnySize | Subgroups::Warps) => subgroups,
+    }
 }
 
 /// The longest run that one invocation folds: the error of a sum grows with it.
@@ -358,7 +399,7 @@ pub(super) fn fold_runs<R: Runtime>(
         access => (access, 0),
     };
     let (kept, folded, own) = (rank(&kept), rank(&folded), tensor.dtype);
-    let subgroups = wide && by_subgroups::<R>(&tensor.device, tensor.dtype);
+    let subgroups = if wide { subgroups_of::<R>(&tensor.device, own) } else { Subgroups::None };
     let template = |from| Reduce {
         fold,
         mean: divisor.is_some(),

@@ -1,12 +1,13 @@
 //! What is computed of whole rows: softmax and norms over the last dim.
 
 use super::direct::LANES;
-use super::reduce::{Fold, Group, by_subgroups};
+use super::reduce::{Fold, Group, subgroups_of};
 use super::source::{Program, Reader, Reads, Source};
 use super::then::{self, Then};
+use super::tiles::WARP;
 use super::{LINE, elementwise, line_of_groups, program};
 use crate::language::{Builder, Builtin, Kernel, Type, Value};
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, Subgroups};
 use crate::tensor::{GpuTensor, computed_in, held_as};
 use kiln_tensor::backend::{Layout, Primitive};
 use kiln_tensor::{DType, Scalar};
@@ -27,17 +28,19 @@ pub enum RowOp {
     RmsNorm,
 }
 
-/// A row of each workgroup.
+/// A row of each workgroup, or of each of its warps.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Rows {
     /// What is computed.
     pub op: RowOp,
     /// The elements' dtype.
     pub dtype: DType,
-    /// Invocations of a workgroup.
+    /// Invocations of a row.
     pub lanes: u32,
-    /// Whether it folds rows by subgroups.
-    pub subgroups: bool,
+    /// Rows of a workgroup: several where each is a warp's.
+    pub rows: u32,
+    /// What joins the numbers of a row's invocations.
+    pub subgroups: Subgroups,
     /// What yields the elements.
     pub from: Program,
     /// What is done to each result after that.
@@ -50,7 +53,7 @@ impl Rows {
     pub fn kernel(&self) -> Kernel {
         let storage = held_as(self.dtype);
         let ty = storage.value();
-        Builder::kernel("rows", [self.lanes, 1], |k| {
+        Builder::kernel("rows", [self.lanes * self.rows, 1], |k| {
             let x = Source::declare(k, self.dtype, &self.from);
             let (weighted, biased) = match self.op {
                 RowOp::Softmax | RowOp::LogSoftmax => (false, false),
@@ -66,14 +69,16 @@ impl Rows {
             let bias = bias.map(|bias| (bias, k.parameter()));
             let then = then::declare(k, &self.then);
 
-            let shared = k.shared(ty, self.lanes);
             let (local, group) = (k.builtin(Builtin::LocalIndex), k.group());
-            // A group beyond the last repeats it, so that none leaves before the barriers.
-            let row = group.min(rows - 1_u32) * length;
-            let group_of = Group { k, shared, local, lanes: self.lanes, subgroups: self.subgroups };
-            let sums = Sums { group: group_of, ty, length };
+            let (local, number) = match self.rows {
+                1 => (local, group),
+                several => (local % self.lanes, group * several + local / self.lanes),
+            };
+            // What is beyond the last row repeats it, so that no invocation leaves before numbers are joined.
+            let row = number.min(rows - 1_u32) * length;
+            let sums = Sums { group: Group::new(k, ty, local, self.lanes, self.subgroups), ty, length };
             let each = |then: &dyn Fn(Value<'_>)| {
-                k.when(group.below(rows), || k.range(local, length, self.lanes, then));
+                k.when(number.below(rows), || k.range(local, length, self.lanes, then));
             };
             let write = |at: Value<'_>, y: Value<'_>| output.set(row + at, then::apply(&then, row + at, y));
             match self.op {
@@ -120,7 +125,7 @@ impl Rows {
     }
 }
 
-/// Folds of a row by its workgroup.
+/// Folds of a row by the invocations that share it.
 pub(super) struct Sums<'k> {
     pub group: Group<'k>,
     pub ty: Type,
@@ -133,10 +138,18 @@ impl<'k> Sums<'k> {
         let Group { k, local, lanes, .. } = self.group;
         let own = k.variable(fold.neutral(k, self.ty));
         k.range(local, self.length, lanes, |at| own.set(fold.join(own.get(), element(at))));
-        // The last fold's result was read by all before it is overwritten.
-        k.barrier();
+        self.group.settle();
         self.group.join(fold, own.get())
     }
+}
+
+/// The longest row of a warp: of a longer one a whole workgroup has more than an element each.
+const MOST_OF_WARP: usize = LINE as usize;
+
+/// Invocations of a workgroup that has a row.
+pub(super) fn lanes_of_row<R: Runtime>(device: &R::Device) -> u32 {
+    // Without shared memory a barrier costs more than what waits for it: few invocations have few rounds of them.
+    if R::limits(device).shared_memory { LINE } else { LANES }
 }
 
 /// Rows of `length` elements, row-major, through an operation.
@@ -158,12 +171,15 @@ fn run<R: Runtime>(
         words.extend(program::scalar_words(Scalar::Float(epsilon), computed_in(x.dtype)));
         words.extend(parameters.iter().map(|parameter| parameter.layout.offset as u32));
     }
-    let groups = line_of_groups::<R>(&x.device, rows);
-    // Without shared memory a barrier costs more than what waits for it: few invocations have few rounds of them.
-    let lanes = if R::limits(&x.device).shared_memory { LINE } else { LANES };
-    let (dtype, subgroups) = (x.dtype, by_subgroups::<R>(&x.device, x.dtype));
+    let (dtype, subgroups) = (x.dtype, subgroups_of::<R>(&x.device, x.dtype));
+    let lanes = match subgroups {
+        Subgroups::Warps if length <= MOST_OF_WARP => WARP,
+        Subgroups::None | Subgroups::OfAnySize | Subgroups::Warps => lanes_of_row::<R>(&x.device),
+    };
+    let together = if lanes == WARP { LINE / WARP } else { 1 };
+    let groups = line_of_groups::<R>(&x.device, rows.div_ceil(together as usize));
     let reader = Reader { reads: Reads::Again, others: parameters, words: &words, groups };
-    reader.launch(x, out, |from| Rows { op, dtype, lanes, subgroups, from, then: Vec::new() })
+    reader.launch(x, out, |from| Rows { op, dtype, lanes, rows: together, subgroups, from, then: Vec::new() })
 }
 
 /// A softmax along `dim`.

@@ -1,10 +1,10 @@
 //! Tiles of products that a workgroup shares: who computes what of them, and what is done to their sums.
 
 use super::elementwise;
-use super::reduce::by_subgroups;
+use super::reduce::subgroups_of;
 use super::warps::{self, WarpTile};
 use crate::language::{Array, Builder, Builtin, Factors, Storage, Value, Variable};
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, Subgroups};
 use kiln_tensor::{Activation, DType};
 use std::fmt;
 
@@ -49,46 +49,33 @@ impl Tiling {
         let is_large = size.iter().all(|&length| length >= LEAST_OF_WARPS);
         let factors = R::factors(device, dtype).filter(|_| is_large && dtype.is_float());
         let by_invocations = [EACH].into_iter().chain(OTHERS).map(Tiling::Invocations);
-        let subgroups = by_subgroups::<R>(device, dtype);
-        let by_quads = OF_QUADS.into_iter().filter(move |_| subgroups).map(Tiling::Quads);
+        let has_quads = subgroups_of::<R>(device, dtype) == Subgroups::OfAnySize;
+        let by_quads = OF_QUADS.into_iter().filter(move |_| has_quads).map(Tiling::Quads);
         let by_warps = factors.map(|factors| OTHERS_OF_WARP.map(|each| Tiling::Warps(factors, each)));
         let usual = factors.map_or(Tiling::Invocations(EACH), |factors| Tiling::Warps(factors, OF_WARP));
         (usual, by_warps.into_iter().flatten().chain(by_invocations).chain(by_quads))
     }
 
-    /// How products of so many rows, columns and depth, of which there are `count`, are divided among the workgroups of a device: into the tiles,
-    /// and the parts of their depth, that it is done with first, by the [`Cost`] of each. Where a device does not say how many workgroups it
-    /// runs, into the usual tiles.
+    /// How products of so many rows, columns and depth, of which there are `count`, are divided among the workgroups of a device: into the
+    /// tiles, and where their depth is `divisible` the parts of it, that it is done with first. Where a device does not say how many workgroups
+    /// it runs, into the usual tiles.
     pub(super) fn divide<R: Runtime>(
         device: &R::Device,
         dtype: DType,
         size: [usize; 3],
         count: usize,
+        divisible: bool,
     ) -> Division {
         let (usual, others) = Self::of::<R>(device, dtype, size);
-        let whole = |tiling| Division { tiling, parts: 1, run: size[2] };
-        let Some(multiprocessors) = R::limits(device).multiprocessors else { return whole(usual) };
-        let most = if dtype.is_float() { MOST_PARTS } else { 1 };
-        let divided = |tiling: Tiling| {
-            (0..).map(|n| 1 << n).take_while(move |&parts| parts <= most).map(move |parts| {
-                let depth = size[2].max(1);
-                let run = depth.div_ceil(parts).next_multiple_of(DEPTH as usize);
-                Division { tiling, parts: depth.div_ceil(run), run }
-            })
-        };
+        let most_parts = if divisible && dtype.is_float() { MOST_PARTS } else { 1 };
         // Where tensor cores multiply, they do.
         let by_warps = matches!(usual, Tiling::Warps(..));
         let tilings = [usual].into_iter().chain(others);
         let tilings = tilings.filter(|tiling| matches!(tiling, Tiling::Warps(..)) == by_warps);
-        let costs = tilings.filter_map(|tiling| Some((tiling, tiling.cost()?)));
-        let all = costs.flat_map(|(tiling, cost)| divided(tiling).map(move |division| (division, cost)));
-        let took = |(division, cost): &(Division, Cost)| {
-            let [high, wide] = division.tiling.tile().map(|length| length as usize);
-            let tiles = size[0].div_ceil(high) * size[1].div_ceil(wide) * count;
-            cost.of(division, tiles * (high * wide), tiles, multiprocessors as usize)
-        };
-        let best = all.min_by(|a, b| took(a).total_cmp(&took(b)));
-        best.map_or(whole(usual), |(division, _)| division)
+        let cheapest =
+            |multiprocessors| Division::cheapest(tilings, size, count, multiprocessors, most_parts);
+        let whole = Division { tiling: usual, parts: 1, run: size[2] };
+        R::limits(device).multiprocessors.and_then(cheapest).unwrap_or(whole)
     }
 
     /// What a workgroup costs that computes such a tile; nothing where it was not measured.
@@ -153,6 +140,33 @@ pub(super) struct Division {
     pub parts: usize,
     /// The depth of a part.
     pub run: usize,
+}
+
+impl Division {
+    /// The division that costs least, by the [`Cost`] of each tile, of those with at most so many parts.
+    fn cheapest(
+        tilings: impl Iterator<Item = Tiling>,
+        size: [usize; 3],
+        count: usize,
+        multiprocessors: u32,
+        most_parts: usize,
+    ) -> Option<Self> {
+        let divided = |tiling: Tiling| {
+            (0..).map(|n| 1 << n).take_while(move |&parts| parts <= most_parts).map(move |parts| {
+                let depth = size[2].max(1);
+                let run = depth.div_ceil(parts).next_multiple_of(DEPTH as usize);
+                Division { tiling, parts: depth.div_ceil(run), run }
+            })
+        };
+        let costs = tilings.filter_map(|tiling| Some((tiling, tiling.cost()?)));
+        let all = costs.flat_map(|(tiling, cost)| divided(tiling).map(move |division| (division, cost)));
+        let took = |(division, cost): &(Division, Cost)| {
+            let [high, wide] = division.tiling.tile().map(|length| length as usize);
+            let tiles = size[0].div_ceil(high) * size[1].div_ceil(wide) * count;
+            cost.of(division, tiles * (high * wide), tiles, multiprocessors as usize)
+        };
+        all.min_by(|a, b| took(a).total_cmp(&took(b))).map(|(division, _)| division)
+    }
 }
 
 /// What it costs a workgroup to go [`DEPTH`] further, in nanoseconds. Measured on an H200: of 135 convolutions and products of 32-bit floats, those
@@ -294,49 +308,6 @@ impl<'k> Tile<'k> {
     pub(super) fn shared(&self, k: &'k Builder, length: u32) -> Array<'k> {
         k.shared_elements(self.storage, length * DEPTH)
     }
-
-    /// What brings [`DEPTH`] rows of the right side, from one on, into memory that the workgroup shares: row by row, zeros beyond the
-    /// product. It is handed a zero, and the invocation's place in the workgroup.
-    pub(super) fn right_side<C>(
-        &self,
-        k: &'k Builder,
-        right: Array<'k>,
-        [zero, local]: [Value<'k>; 2],
-        column: impl Fn(Value<'k>) -> C,
-        rhs: impl Fn(Value<'k>, &C) -> Value<'k>,
-    ) -> impl Fn(Value<'k>) {
-        let [_, columns, depth] = self.size;
-        let [_, wide] = self.tiling.tile();
-        let (right_depth, right_column) = (local / wide, local % wide);
-        let own_column = self.start[1] + right_column;
-        let prepared = column(own_column.min(columns - 1_u32));
-        let right_step = SIDE * SIDE / wide;
-        move |first| {
-            for n in 0..wide / SIDE {
-                let at = first + right_depth + n * right_step;
-                let element = k.variable(zero);
-                k.when(own_column.below(columns) & at.below(depth), || element.set(rhs(at, &prepared)));
-                right.set((right_depth + n * right_step) * wide + right_column, element.get());
-            }
-        }
-    }
-
-    /// Hands on the sums of the invocation at a row and a column of a workgroup.
-    pub(super) fn write_sums(
-        &self,
-        k: &'k Builder,
-        [y, x]: [Value<'k>; 2],
-        sums: &[Variable<'k>],
-        write: impl Fn(Value<'k>, Value<'k>, Value<'k>),
-    ) {
-        let ([row_start, column_start], [rows, columns, _]) = (self.start, self.size);
-        let [_, wide] = self.tiling.tile();
-        let across = wide / SIDE;
-        for (n, sum) in (0_u32..).zip(sums) {
-            let (row, column) = (row_start + y + n / across * SIDE, column_start + x + n % across * SIDE);
-            k.when(row.below(rows) & column.below(columns), || write(row, column, sum.get()));
-        }
-    }
 }
 
 /// How far the `n`-th of `each` rows, or columns, of an invocation is from its first one: in runs, between which those of the others are.
@@ -373,5 +344,25 @@ impl<T: Copy> Epilogue<T> {
             Some(activation) => elementwise::activation(activation, sum),
             None => sum,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On 132 multiprocessors.
+    fn cheapest(size: [usize; 3], most_parts: usize) -> Division {
+        let tilings = [EACH].into_iter().chain(OTHERS).map(Tiling::Invocations);
+        Division::cheapest(tilings, size, 1, 132, most_parts).expect("tiles that were measured")
+    }
+
+    #[test]
+    fn the_tile_of_a_whole_depth_is_not_that_of_its_parts() {
+        let size = [256, 256, 4096];
+        let (divided, whole) = (cheapest(size, MOST_PARTS), cheapest(size, 1));
+        assert!(divided.parts > 1, "{divided:?}");
+        assert_eq!((whole.parts, whole.run), (1, 4096));
+        assert_ne!(divided.tiling, whole.tiling);
     }
 }

@@ -45,6 +45,8 @@ static __device__ inline unsigned short float_to_bfloat(float x) {
 }
 
 template <typename T> struct __align__(16) Four { T x, y, z, w; };
+
+template <typename T> static __device__ inline T exchange(T x, unsigned lanes) { return __shfl_xor_sync(0xffffffffu, x, lanes); }
 "#;
 
 /// The name of a kernel's function.
@@ -435,9 +437,9 @@ fn unary(op: Unary, ty: Type, x: &str) -> String {
     format!("{function}{}({x})", if is_double { "" } else { "f" })
 }
 
-/// Stops at what no kernel for CUDA has.
+/// Stops at what only kernels with subgroups of any size have.
 fn no_subgroups() -> ! {
-    unreachable!("CUDA's limits have no subgroups: its workgroups join their numbers in shared memory")
+    unreachable!("CUDA's subgroups are warps: their lanes exchange numbers")
 }
 
 fn place(kernel: &Kernel, builtin: Builtin) -> String {

@@ -1,7 +1,7 @@
 //! Kernels of every family, with what makes a difference to their source.
 
 use kiln_gpu::kernels::access::Access::{self, Linear, Single, Strided};
-use kiln_gpu::kernels::attention::{Attention, Flash, FlashGradient, Mask, Part, TiledAttention};
+use kiln_gpu::kernels::attention::{Attention, Flash, FlashGradient, Heads, Part, Scoring, TiledAttention};
 use kiln_gpu::kernels::cross_entropy::CrossEntropy;
 use kiln_gpu::kernels::direct::{Bias, Direct, Reading};
 use kiln_gpu::kernels::dropout::Dropout;
@@ -25,6 +25,7 @@ use kiln_gpu::kernels::window::{
 };
 use kiln_gpu::kernels::{Form, Template};
 use kiln_gpu::language::Factors;
+use kiln_gpu::runtime::Subgroups;
 use kiln_tensor::{
     Activation, ArgReduceOp, BinaryOp, CompareOp, DType, Expression, FullyMasked, PoolOp, RnnKind, Scalar,
     ScatterOp, Step, UnaryOp,
@@ -86,7 +87,7 @@ fn fused(dtype: DType) -> Vec<Template> {
             kept,
             folded,
             wide: true,
-            subgroups: false,
+            subgroups: Subgroups::None,
             from: from(),
             then: then(),
         }
@@ -96,7 +97,10 @@ fn fused(dtype: DType) -> Vec<Template> {
     ];
     if dtype.is_float() {
         for op in [RowOp::Softmax, RowOp::LayerNorm { bias: true }] {
-            all.push(Rows { op, dtype, lanes: 8, subgroups: false, from: from(), then: then() }.into());
+            all.push(
+                Rows { op, dtype, lanes: 8, rows: 1, subgroups: Subgroups::None, from: from(), then: then() }
+                    .into(),
+            );
         }
     }
     all
@@ -228,7 +232,7 @@ fn folds(dtypes: &[DType]) -> Vec<Template> {
                             kept,
                             folded,
                             wide,
-                            subgroups: false,
+                            subgroups: Subgroups::None,
                             from: None,
                             then: Vec::new(),
                         }
@@ -252,12 +256,24 @@ fn folds(dtypes: &[DType]) -> Vec<Template> {
         let norms = [RowOp::LayerNorm { bias: true }, RowOp::LayerNorm { bias: false }, RowOp::RmsNorm];
         for op in norms.into_iter().chain([RowOp::Softmax, RowOp::LogSoftmax]) {
             for lanes in [256, 8] {
-                all.push(Rows { op, dtype, lanes, subgroups: false, from: None, then: Vec::new() }.into());
+                all.push(
+                    Rows {
+                        op,
+                        dtype,
+                        lanes,
+                        rows: 1,
+                        subgroups: Subgroups::None,
+                        from: None,
+                        then: Vec::new(),
+                    }
+                    .into(),
+                );
             }
         }
         for (weighted, ignored, lanes) in [(true, 2, 256), (false, 0, 8)] {
             let (wide, index, smooth) = (wide_of(dtype), DType::I32, weighted);
-            all.push(CrossEntropy { dtype, wide, index, weighted, smooth, ignored, lanes }.into());
+            let subgroups = Subgroups::None;
+            all.push(CrossEntropy { dtype, wide, index, weighted, smooth, ignored, lanes, subgroups }.into());
         }
     }
     all
@@ -275,7 +291,7 @@ fn truths() -> Vec<Template> {
             kept,
             folded,
             wide: true,
-            subgroups: false,
+            subgroups: Subgroups::None,
             from: None,
             then: Vec::new(),
         }
@@ -294,7 +310,7 @@ fn indexing(dtypes: &[DType], indices: [DType; 2]) -> Vec<Template> {
         for index in indices {
             all.push(Gather { dtype, index, access: (Linear, Strided, 3), then: Vec::new() }.into());
             if dtype.is_float() {
-                all.push(EmbeddingGradient { dtype, index }.into());
+                all.push(EmbeddingGradient { dtype, index, subgroups: Subgroups::None }.into());
             }
             for op in [ScatterOp::Assign, ScatterOp::Add, ScatterOp::Mul, ScatterOp::Max, ScatterOp::Min] {
                 all.push(Scatter { op, dtype, index, access: (Strided, Linear, Single, 2) }.into());
@@ -335,7 +351,7 @@ fn conv(dtype: DType, transposed: bool, tiling: Option<Tiling>) -> Template {
 
 fn weight_gradient(dtype: DType, tiling: Option<Tiling>) -> Template {
     let (result, geometry) = (wide_of(dtype), GEOMETRY);
-    WeightGradient { dtype, result, geometry, tiling, subgroups: false }.into()
+    WeightGradient { dtype, result, geometry, tiling, subgroups: Subgroups::None }.into()
 }
 
 /// Products by tensor cores.
@@ -370,7 +386,7 @@ fn quantized() -> Vec<Template> {
 
 fn gemv(dtype: DType, by_columns: bool) -> Template {
     let batch = (Strided, Linear, 2);
-    let (bias, activation, subgroups) = (true, None, false);
+    let (bias, activation, subgroups) = (true, None, Subgroups::None);
     Gemv { dtype, batch, rows: 2, by_columns, subgroups, bias, activation, then: after(dtype) }.into()
 }
 
@@ -480,35 +496,16 @@ fn direct(dtypes: &[DType]) -> Vec<Template> {
     }
     // Attention in f64 is made of other kernels.
     for &dtype in dtypes.iter().filter(|&&dtype| dtype.is_float() && dtype != DType::F64) {
-        for mask in [None, Some(Mask { dtype: DType::Bool }), Some(Mask { dtype })] {
+        for mask in [None, Some(DType::Bool), Some(dtype)] {
             for fully_masked in [None, Some(FullyMasked::Mean), Some(FullyMasked::Zeros)] {
                 for is_causal in [false, true] {
-                    let attention = Attention {
-                        dtype,
-                        size: 8,
-                        value_size: 3,
-                        fours: [true, true, false],
-                        mask,
-                        is_causal,
-                        softcap: is_causal,
-                        fully_masked,
-                        lanes: 8,
-                        queries: if mask.is_some() { 1 } else { 2 },
-                    };
+                    let heads = Heads { dtype, size: 8, value_size: 3, fours: [true, true, false] };
+                    let scoring = Scoring { mask, is_causal, softcap: is_causal, fully_masked };
+                    let attention =
+                        Attention { heads, scoring, lanes: 8, queries: if mask.is_some() { 1 } else { 2 } };
                     all.push(attention.into());
-                    let tiled = TiledAttention {
-                        dtype,
-                        size: 8,
-                        value_size: 3,
-                        fours: [true, true, false],
-                        mask,
-                        is_causal,
-                        softcap: is_causal,
-                        fully_masked,
-                        each: [1, 2],
-                        over_keys: is_causal,
-                        warps: false,
-                    };
+                    let tiled =
+                        TiledAttention { heads, scoring, each: [1, 2], over_keys: is_causal, warps: false };
                     all.push(tiled.into());
                 }
             }
@@ -519,7 +516,7 @@ fn direct(dtypes: &[DType]) -> Vec<Template> {
 
 /// Attention in tiles on devices with warps: what is common, and what takes most registers.
 fn tiled() -> Vec<Template> {
-    let mask = Mask { dtype: DType::Bool };
+    let mask = DType::Bool;
     let cases = [
         (64, [2, 4], Some(mask), false),
         (32, [2, 4], None, false),
@@ -531,16 +528,10 @@ fn tiled() -> Vec<Template> {
         (256, [1, 1], None, true),
         (40, [4, 4], None, true),
     ];
-    let of = |(size, each, mask, is_causal): (u32, [u32; 2], Option<Mask>, bool)| {
+    let of = |(size, each, mask, is_causal): (u32, [u32; 2], Option<DType>, bool)| {
         TiledAttention {
-            dtype: DType::F32,
-            size,
-            value_size: size,
-            fours: [true; 3],
-            mask,
-            is_causal,
-            softcap: false,
-            fully_masked: None,
+            heads: Heads { dtype: DType::F32, size, value_size: size, fours: [true; 3] },
+            scoring: Scoring { mask, is_causal, softcap: false, fully_masked: None },
             each,
             over_keys: each == [4, 4],
             warps: true,
@@ -553,7 +544,6 @@ fn tiled() -> Vec<Template> {
 /// Attention by tensor cores, with what takes most registers.
 fn flash() -> Vec<Template> {
     let mut all: Vec<Template> = Vec::new();
-    let bool_mask = Mask { dtype: DType::Bool };
     let every = [Part::Queries, Part::Keys, Part::Values].as_slice();
     let half = (DType::F16, Factors::F16);
     let upper_half = (DType::BF16, Factors::BF16);
@@ -562,17 +552,18 @@ fn flash() -> Vec<Template> {
         (half, 64, None, every),
         (half, 256, None, every),
         (upper_half, 128, None, &[Part::Keys]),
-        (upper_half, 72, Some(bool_mask), &[Part::Queries]),
+        (upper_half, 72, Some(DType::Bool), &[Part::Queries]),
         (single, 64, None, &[Part::Keys]),
         (single, 256, None, &[Part::Queries]),
     ] {
         let form = Form { dtype, factors, size, in_words: mask.is_none() };
-        let (is_causal, softcap, fully_masked, warps) = (size < 128, mask.is_some(), None, 4);
+        let scoring = Scoring { mask, is_causal: size < 128, softcap: mask.is_some(), fully_masked: None };
+        let warps = 4;
         let sides = [form; 3];
-        all.push(Flash { sides, mask, is_causal, softcap, fully_masked, warps, log_sum: true }.into());
+        all.push(Flash { sides, scoring, warps, log_sum: true }.into());
         let sides = [form; 4];
         for &part in parts {
-            all.push(FlashGradient { part, sides, mask, is_causal, softcap, fully_masked, warps }.into());
+            all.push(FlashGradient { part, sides, scoring, warps }.into());
         }
     }
     all
@@ -691,22 +682,39 @@ pub fn of_integers_of_64_bits() -> Vec<Template> {
     families.into_iter().flatten().filter(|template| !is_norm(template)).collect()
 }
 
-/// Kernels of devices with subgroups, which WGSL alone has.
-#[allow(dead_code, reason = "CUDA's kernels do without")]
+/// Has what joins numbers of invocations do it by subgroups; yields whether it does.
+#[allow(dead_code, reason = "not all who compile them have subgroups")]
+pub fn join_by(template: &mut Template, by: Subgroups) -> bool {
+    match template {
+        Template::Rows(Rows { lanes, rows, subgroups, .. }) => {
+            *subgroups = by;
+            if by == Subgroups::Warps && *lanes < 32 {
+                (*lanes, *rows) = (32, 8);
+            }
+        }
+        Template::CrossEntropy(CrossEntropy { lanes, subgroups, .. }) => {
+            *subgroups = by;
+            if by == Subgroups::Warps {
+                *lanes = 256;
+            }
+        }
+        Template::Reduce(Reduce { wide: true, subgroups, .. })
+        | Template::EmbeddingGradient(EmbeddingGradient { subgroups, .. })
+        | Template::WeightGradient(WeightGradient { tiling: None, subgroups, .. })
+        | Template::Gemv(Gemv { by_columns: true, subgroups, .. }) => *subgroups = by,
+        _ => return false,
+    }
+    true
+}
+
+/// Kernels of devices with subgroups of any size.
+#[allow(dead_code, reason = "WGSL alone has them")]
 pub fn with_subgroups() -> Vec<Template> {
     let mut all = folds(&DTYPES);
     all.extend(truths());
-    all.extend(DTYPES[..4].iter().map(|&dtype| gemv(dtype, true)));
-    let joins = |template: &mut Template| match template {
-        Template::Reduce(Reduce { wide: true, subgroups, .. })
-        | Template::Rows(Rows { subgroups, .. })
-        | Template::Gemv(Gemv { subgroups, .. }) => {
-            *subgroups = true;
-            true
-        }
-        _ => false,
-    };
-    all.retain_mut(joins);
+    all.extend(indexing(&DTYPES, [DType::I32, DType::U32]));
+    all.extend(DTYPES[..4].iter().flat_map(|&dtype| [gemv(dtype, true), weight_gradient(dtype, None)]));
+    all.retain_mut(|template| join_by(template, Subgroups::OfAnySize));
     let tiling = Tiling::Quads([4, 4]);
     for dtype in DTYPES.into_iter().take(4) {
         all.extend([matmul(dtype, tiling), conv(dtype, false, Some(tiling))]);
@@ -766,7 +774,7 @@ pub fn readable() -> [(&'static str, Template); 6] {
         kept,
         folded,
         wide: true,
-        subgroups: false,
+        subgroups: Subgroups::None,
         from: None,
         then: Vec::new(),
     };
@@ -821,13 +829,14 @@ pub fn readable_in_wgsl_alone() -> [(&'static str, Template); 3] {
     let dtype = DType::F32;
     let (tiling, in_parts) = (Tiling::Quads([2, 2]), false);
     let quads = Matmul { dtype, batch, tiling, in_parts, bias, activation, then: then.clone() };
-    let joined = Gemv { dtype, batch, rows: 1, by_columns: true, subgroups: true, bias, activation, then };
+    let subgroups = Subgroups::OfAnySize;
+    let joined = Gemv { dtype, batch, rows: 1, by_columns: true, subgroups, bias, activation, then };
     [("matmul_of_f16", half.into()), ("matmul_by_quads", quads.into()), ("gemv_by_subgroups", joined.into())]
 }
 
 /// A few of those that CUDA C++ alone has.
 #[allow(dead_code, reason = "not all who compile them read them")]
-pub fn readable_in_cuda_alone() -> [(&'static str, Template); 3] {
+pub fn readable_in_cuda_alone() -> [(&'static str, Template); 5] {
     let wrapped = vec![
         Step::Input(0),
         Step::Parameter(0, DType::I8),
@@ -842,7 +851,24 @@ pub fn readable_in_cuda_alone() -> [(&'static str, Template); 3] {
         Step::Unary(UnaryOp::Exp, 3),
     ];
     let rounded = vec![Step::Input(0), Step::Cast(DType::BF16, 0)];
+    let (dtype, subgroups) = (DType::F32, Subgroups::Warps);
+    let summed = Reduce {
+        fold: Fold::Sum,
+        mean: false,
+        dtype,
+        result: dtype,
+        kept: (Linear, 0),
+        folded: (Linear, 0),
+        wide: true,
+        subgroups,
+        from: None,
+        then: Vec::new(),
+    };
+    let (op, lanes, rows) = (RowOp::RmsNorm, 32, 8);
+    let short_rows = Rows { op, dtype, lanes, rows, subgroups, from: None, then: Vec::new() };
     [
+        ("sum_by_warps_cuda", summed.into()),
+        ("short_rows_cuda", short_rows.into()),
         ("wrapped_cuda", elementwise(wrapped, &[(DType::I8, Linear)], DType::I8, 0)),
         ("told_cuda", elementwise(told, &[(DType::I64, Linear)], DType::F64, 0)),
         ("rounded_cuda", elementwise(rounded, &[(DType::F64, Linear)], DType::BF16, 0)),

@@ -2,17 +2,44 @@
 
 use super::LOWEST;
 use crate::kernels::access;
+use crate::kernels::direct::{Side, fours_along};
 use crate::language::{Buffer, Builder, Type, Value};
 use crate::runtime::Runtime;
-use crate::tensor::GpuTensor;
+use crate::tensor::{GpuTensor, held_as};
 use kiln_tensor::backend::Layout;
 use kiln_tensor::{AttentionOptions, DType, FullyMasked, Shape};
 
-/// What hides keys, or is added to scores.
+/// Queries, keys and values, as plain arithmetic reads them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Mask {
-    /// Its dtype.
+pub struct Heads {
+    /// The elements' dtype.
     pub dtype: DType,
+    /// Size of a query and a key.
+    pub size: u32,
+    /// Size of a value.
+    pub value_size: u32,
+    /// Whether queries, keys, values are read four elements at a time.
+    pub fours: [bool; 3],
+}
+
+impl Heads {
+    /// The next buffers as queries, keys and values.
+    pub(super) fn declare(self, k: &Builder) -> [Side<'_>; 3] {
+        self.fours.map(|fours| Side::declare(k, self.dtype, fours))
+    }
+}
+
+/// How products of queries and keys become scores, and which of them a query sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Scoring {
+    /// The mask's dtype, if there is a mask: truth values hide keys, numbers are added to scores.
+    pub mask: Option<DType>,
+    /// Whether keys after the query's position have no part.
+    pub is_causal: bool,
+    /// Whether scores are capped.
+    pub softcap: bool,
+    /// What a query without any key yields.
+    pub fully_masked: Option<FullyMasked>,
 }
 
 /// Where the rows of an operand are.
@@ -63,12 +90,6 @@ impl<'k> Call<'k> {
         Self { heads, queries, keys, sharing, scale, cap, places, mask }
     }
 
-    /// The score that belongs to a product, before the mask.
-    pub fn score(&self, product: Value<'k>, softcap: bool) -> Value<'k> {
-        let score = product * self.scale;
-        if softcap { (score / self.cap).tanh() * self.cap } else { score }
-    }
-
     /// What the mask says of a batch, a head of it, a query and a key.
     pub fn masked(&self, [batch, head, query, key]: [Value<'k>; 4]) -> Option<Value<'k>> {
         let (buffer, place) = self.mask.as_ref()?;
@@ -76,38 +97,56 @@ impl<'k> Call<'k> {
     }
 }
 
-/// Which keys a query sees.
-#[derive(Clone, Copy)]
-pub(super) struct Sight {
-    pub is_causal: bool,
-    pub fully_masked: Option<FullyMasked>,
-}
+impl Scoring {
+    /// The next buffer as the mask, if there is one.
+    pub(super) fn mask_buffer(self, k: &Builder) -> Option<Buffer<'_>> {
+        self.mask.map(|dtype| k.input(held_as(dtype)))
+    }
 
-impl Sight {
+    /// Whether the mask is one that is added.
+    pub(super) fn is_added(self) -> bool {
+        self.mask.is_some_and(|dtype| !dtype.is_bool())
+    }
+
     /// Whether hidden keys count where there are no others.
-    fn keeps_hidden(self) -> bool {
+    pub(super) fn keeps_hidden(self) -> bool {
         self.fully_masked == Some(FullyMasked::Mean)
     }
 
+    /// Whether a query that sees no key yields zeros: a bool mask leaves them, an added one what softmax makes of it.
+    pub(super) fn leaves_zeros(self) -> bool {
+        !self.is_added() || self.fully_masked.is_some()
+    }
+
+    /// The score that belongs to a product, already scaled.
+    pub(super) fn capped<'k>(self, call: &Call<'k>, score: Value<'k>) -> Value<'k> {
+        if self.softcap { (score / call.cap).tanh() * call.cap } else { score }
+    }
+
+    /// The score that belongs to a product, before the mask.
+    pub(super) fn score<'k>(self, call: &Call<'k>, product: Value<'k>) -> Value<'k> {
+        self.capped(call, product * call.scale)
+    }
+
     /// How many keys a query sees, if it sees none after its own position; the last query sees the last key.
-    pub fn before<'k>(self, call: &Call<'k>, query: Value<'k>) -> Value<'k> {
+    pub(super) fn before<'k>(self, call: &Call<'k>, query: Value<'k>) -> Value<'k> {
         let seen = query + 1_u32 + call.keys;
         seen.at_least(call.queries).select(seen - call.queries, 0_u32).min(call.keys)
     }
 
     /// Beyond which key there is nothing for a query.
-    pub fn end<'k>(self, call: &Call<'k>, query: Value<'k>) -> Value<'k> {
+    pub(super) fn end<'k>(self, call: &Call<'k>, query: Value<'k>) -> Value<'k> {
         if self.is_causal && !self.keeps_hidden() { self.before(call, query) } else { call.keys }
     }
 
     /// A score with the mask: -∞ where the key has no part.
-    pub fn shown<'k>(self, call: &Call<'k>, score: Value<'k>, of: [Value<'k>; 4]) -> Value<'k> {
+    pub(super) fn shown<'k>(self, call: &Call<'k>, score: Value<'k>, of: [Value<'k>; 4]) -> Value<'k> {
         let [_, _, query, key] = of;
         self.shown_by(call, score, call.masked(of), [query, key])
     }
 
     /// A score with what the mask says of it: -∞ where the key has no part.
-    pub fn shown_by<'k>(
+    pub(super) fn shown_by<'k>(
         self,
         call: &Call<'k>,
         score: Value<'k>,
@@ -170,20 +209,32 @@ impl<R: Runtime> Operands<'_, R> {
             && !self.v.is_empty()
     }
 
-    /// Whether the mask is one that is added.
-    pub fn is_added(&self) -> bool {
-        self.mask.is_some_and(|mask| !mask.dtype.is_bool())
+    /// What plain arithmetic knows of queries, keys and values.
+    pub fn heads(&self) -> Heads {
+        Heads {
+            dtype: self.q.dtype,
+            size: self.q.dims()[3] as u32,
+            value_size: self.v.dims()[3] as u32,
+            fours: [self.q, self.k, self.v].map(|tensor| fours_along(&tensor.layout)),
+        }
+    }
+
+    /// What kernels know of its scores.
+    pub fn scoring(&self) -> Scoring {
+        let AttentionOptions { is_causal, softcap, fully_masked, .. } = self.options;
+        let mask = self.mask.map(|mask| mask.dtype);
+        Scoring { mask, is_causal, softcap: softcap.is_some(), fully_masked }
     }
 
     /// Whether tiles do not serve it: what an added mask leaves of the keys before a query decides what that yields.
     pub fn is_refused(&self) -> bool {
         let [_, _, queries, keys] = self.sizes();
-        let AttentionOptions { is_causal, fully_masked, .. } = self.options;
-        self.is_added() && is_causal && (fully_masked.is_some() || queries > keys)
+        let scoring = self.scoring();
+        scoring.is_added() && scoring.is_causal && (scoring.fully_masked.is_some() || queries > keys)
     }
 
-    /// The parameters of a [`Call`] with a fourth operand, and the mask's kind.
-    pub fn words(&self, fourth: &GpuTensor<R>) -> (Vec<u32>, Option<Mask>) {
+    /// The parameters of a [`Call`] with a fourth operand.
+    pub fn words(&self, fourth: &GpuTensor<R>) -> Vec<u32> {
         let [batch, heads, queries, keys] = self.sizes();
         let key_heads = self.k.dims()[1];
         let mut words = [heads, queries, keys, heads / key_heads.max(1)].map(|n| n as u32).to_vec();
@@ -194,11 +245,9 @@ impl<R: Runtime> Operands<'_, R> {
             words.extend(Place::words(&tensor.layout));
         }
         let scores = Shape::from([batch, heads, queries, keys]);
-        let mask = self.mask.map(|mask| {
-            words.extend(Place::words(&mask.layout.expand(&scores)));
-            Mask { dtype: mask.dtype }
-        });
-        (words, mask)
+        let mask = self.mask.map(|mask| mask.layout.expand(&scores));
+        words.extend(mask.iter().flat_map(Place::words));
+        words
     }
 
     /// Where the result goes: the heads of a query lie together, as what comes next wants them.

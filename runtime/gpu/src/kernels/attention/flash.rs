@@ -2,15 +2,15 @@
 //! "FlashAttention"). Products are of the operands' dtype, sums and the softmax of 32-bit floats.
 
 use super::LOWEST;
-use super::call::{Call, Mask, Operands, Sight};
+use super::call::{Call, Operands, Scoring};
 use crate::kernels::tiles::{
     self, Form, Lane, Lefts, ROWS, Rows, Source, Tile, WARP, among_row, tile_rows, warps_for,
 };
 use crate::kernels::{block, launch_blocks};
 use crate::language::{Builder, Kernel, Storage, Value, Variable};
 use crate::runtime::Runtime;
-use crate::tensor::{GpuTensor, held_as};
-use kiln_tensor::{DType, FullyMasked, Shape};
+use crate::tensor::GpuTensor;
+use kiln_tensor::{DType, Shape};
 
 /// The longest head.
 pub(super) const LONGEST: usize = 256;
@@ -21,14 +21,8 @@ const KEPT: u32 = 192;
 pub struct Flash {
     /// Queries, keys and values.
     pub sides: [Form; 3],
-    /// The mask's.
-    pub mask: Option<Mask>,
-    /// Whether keys after the query's position have no part.
-    pub is_causal: bool,
-    /// Whether scores are capped.
-    pub softcap: bool,
-    /// What a query without any key yields.
-    pub fully_masked: Option<FullyMasked>,
+    /// Their scores.
+    pub scoring: Scoring,
     /// Warps of a workgroup.
     pub warps: u32,
     /// Whether the logarithm of the sum of the exponentials of each query's scores is kept, for the gradient.
@@ -81,7 +75,7 @@ impl Flash {
         let [queries, keys, values] = self.sides;
         let queries = Lefts::declare(k, queries);
         let [keys, values] = [keys, values].map(|form| Source::declare(k, form));
-        let mask = self.mask.map(|mask| k.input(held_as(mask.dtype)));
+        let mask = self.scoring.mask_buffer(k);
         let output = Rows::declare(k, self.sides[2]);
         let log_sums = self.log_sum.then(|| k.output(Storage::F32));
         let [block_query, block_head, _] = block(k);
@@ -109,12 +103,11 @@ impl Flash {
         let most = if sums.len() <= 16 { 64 } else { 32 };
         let rows = tile_rows([&self.sides[1], &self.sides[2]], most);
         let tiles = [1, 2].map(|side: usize| Tile::new(k, self.sides[side], rows));
-        let sight = Sight { is_causal: self.is_causal, fully_masked: self.fully_masked };
         let softmax = [(); 2].map(|()| Softmax { best: k.variable(LOWEST), sum: k.variable(0.0) });
 
         // The last of the workgroup's queries sees most.
         let last = ((block_query + 1_u32) * (ROWS * self.warps) - 1_u32).min(call.queries - 1_u32);
-        k.range(0_u32, sight.end(&call, last), rows, |tile| {
+        k.range(0_u32, self.scoring.end(&call, last), rows, |tile| {
             let count = call.keys - tile;
             for (tile_of, (source, place)) in tiles.iter().zip([(&keys, key), (&values, value)]) {
                 tile_of
@@ -126,8 +119,8 @@ impl Flash {
                 for (at, score) in scores.iter_mut().enumerate() {
                     let key = tile + lane.place * 2_u32 + (8 * n + at % 2) as u32;
                     let query = numbers[at / 2];
-                    let x = call.score(*score, self.softcap);
-                    *score = sight.shown(&call, x, [batch, head, query, key]);
+                    let x = self.scoring.score(&call, *score);
+                    *score = self.scoring.shown(&call, x, [batch, head, query, key]);
                 }
             }
             for (n, softmax) in softmax.iter().enumerate() {
@@ -137,9 +130,7 @@ impl Flash {
             k.barrier();
         });
 
-        // A bool mask leaves zeros where it leaves nothing, an added one what softmax makes of it.
-        let is_added = self.mask.is_some_and(|mask| !mask.dtype.is_bool());
-        let zeros = !is_added || self.fully_masked.is_some();
+        let zeros = self.scoring.leaves_zeros();
         for (n, softmax) in softmax.iter().enumerate() {
             let total = among_row(softmax.sum.get(), |a, b| a + b);
             let is_empty = total.equals(0.0);
@@ -182,24 +173,16 @@ pub(super) fn attention<R: Runtime>(
     operands: &Operands<'_, R>,
     log_sum: bool,
 ) -> Option<(GpuTensor<R>, Option<GpuTensor<R>>)> {
-    let &Operands { q, k, v, mask, options } = operands;
+    let &Operands { q, k, v, mask, .. } = operands;
     let [batch, heads, queries, _] = operands.sizes();
     let sides = forms(operands, [q, k, v])?;
     if operands.is_refused() {
         return None;
     }
     let out = operands.result();
-    let (words, mask_kind) = operands.words(&out);
+    let words = operands.words(&out);
     let warps = warps_for(queries);
-    let template = Flash {
-        sides,
-        mask: mask_kind,
-        is_causal: options.is_causal,
-        softcap: options.softcap.is_some(),
-        fully_masked: options.fully_masked,
-        warps,
-        log_sum,
-    };
+    let template = Flash { sides, scoring: operands.scoring(), warps, log_sum };
     let device = &q.device;
     let log_sums =
         log_sum.then(|| GpuTensor::empty(Shape::from([batch, heads, queries, 1]), DType::F32, device));

@@ -1,15 +1,15 @@
 //! Gradients of attention by tensor cores: shares are computed again, in tiles, from the logarithms that the way there kept (Dao 2023,
 //! "FlashAttention-2"). Each gradient has a kernel of its own whose warps own its rows, so that none is added to by two.
 
-use super::call::{Call, Mask, Operands, Sight};
+use super::call::{Call, Operands, Scoring};
 use super::flash;
 use crate::kernels::tiles::{self, Form, Lane, Lefts, ROWS, Rows, Source, Tile, WARP, tile_rows, warps_for};
 use crate::kernels::{block, elementwise, launch_blocks, reduce};
 use crate::language::{Buffer, Builder, Kernel, Storage, Value, Variable};
 use crate::runtime::Runtime;
-use crate::tensor::{GpuTensor, held_as};
+use crate::tensor::GpuTensor;
 use kiln_tensor::compose::{AttentionGradients, AttentionTrained};
-use kiln_tensor::{AttentionOptions, BinaryOp, DType, Expression, FullyMasked, ReduceOp, Shape, Step};
+use kiln_tensor::{AttentionOptions, BinaryOp, DType, Expression, ReduceOp, Shape, Step};
 
 /// Registers for sums and for what is read once, beside two tiles of scores.
 const KEPT: u32 = 144;
@@ -35,14 +35,8 @@ pub struct FlashGradient {
     pub part: Part,
     /// Queries, keys, values and the gradient of the result.
     pub sides: [Form; 4],
-    /// The mask's.
-    pub mask: Option<Mask>,
-    /// Whether keys after the query's position have no part.
-    pub is_causal: bool,
-    /// Whether scores are capped.
-    pub softcap: bool,
-    /// What a query without any key yields.
-    pub fully_masked: Option<FullyMasked>,
+    /// The scores of queries and keys.
+    pub scoring: Scoring,
     /// Warps of a workgroup.
     pub warps: u32,
 }
@@ -93,7 +87,7 @@ impl FlashGradient {
         let rows_of = &rows_of[..self.part.products()];
         let lefts: Vec<_> = rows_of.iter().map(|&side| Lefts::declare(k, self.sides[side])).collect();
         let sources = columns_of.map(|side| Source::declare(k, self.sides[side]));
-        let mask = self.mask.map(|mask| k.input(held_as(mask.dtype)));
+        let mask = self.scoring.mask_buffer(k);
         let (log_sums, flows) = (k.input(Storage::F32), k.input(Storage::F32));
         let own_form = self.sides[self.part.side()];
         let output = Rows::declare(k, own_form);
@@ -133,14 +127,13 @@ impl FlashGradient {
         let tile_forms = columns_of.map(|side| self.sides[side]);
         let rows = tile_rows([&tile_forms[0], &tile_forms[1]], 32);
         let tiles = tile_forms.map(|form| Tile::new(k, form, rows));
-        let sight = Sight { is_causal: self.is_causal, fully_masked: self.fully_masked };
         // What the tiles go over: the keys that the last query sees, or the queries from the first that sees a key.
         let [start, end] = match of_queries {
             true => {
                 let last = (block_start + (ROWS * self.warps - 1)).min(call.queries - 1_u32);
-                [k.value(0_u32), sight.end(&call, last)]
+                [k.value(0_u32), self.scoring.end(&call, last)]
             }
-            false if self.is_causal => {
+            false if self.scoring.is_causal => {
                 let sees = block_start + call.queries;
                 let start = sees.above(call.keys).select(sees - call.keys, 0_u32);
                 [start, call.queries]
@@ -176,7 +169,7 @@ impl FlashGradient {
                             None => of.at(query_start + query),
                         };
                         let mut y = self.weight(
-                            (&call, sight),
+                            &call,
                             *score,
                             [batch, head, query, key],
                             told(0, log_sums),
@@ -211,17 +204,17 @@ impl FlashGradient {
     /// the scale.
     fn weight<'k>(
         &self,
-        (call, sight): (&Call<'k>, Sight),
+        call: &Call<'k>,
         product: Value<'k>,
         of: [Value<'k>; 4],
         log_sum: Value<'k>,
         back: Option<(Value<'k>, Value<'k>)>,
     ) -> Value<'k> {
-        let capped = call.score(product, self.softcap);
-        let share = (sight.shown(call, capped, of) - log_sum).rough_exp();
+        let capped = self.scoring.score(call, product);
+        let share = (self.scoring.shown(call, capped, of) - log_sum).rough_exp();
         let Some((of_share, flow)) = back else { return share };
         let of_score = share * (of_share - flow);
-        if !self.softcap {
+        if !self.scoring.softcap {
             return of_score;
         }
         let tanh = capped / call.cap;
@@ -238,7 +231,7 @@ pub(crate) fn attention_train<R: Runtime>(
     options: &AttentionOptions,
 ) -> Option<[GpuTensor<R>; 2]> {
     let operands = Operands { q, k, v, mask, options: *options };
-    if options.fully_masked == Some(FullyMasked::Mean) {
+    if operands.scoring().keeps_hidden() {
         return None;
     }
     let (out, log_sum) = flash::attention(&operands, true)?;
@@ -255,8 +248,9 @@ pub(crate) fn attention_gradient<R: Runtime>(
     let operands = Operands { q, k, v, mask: mask.as_ref(), options: *options };
     let [batch, heads, queries, keys] = operands.sizes();
     // As on the way there.
-    let refused = operands.is_added() && options.is_causal && queries > keys;
-    if refused || options.fully_masked == Some(FullyMasked::Mean) || log_sum.dtype != DType::F32 {
+    let scoring = operands.scoring();
+    let refused = scoring.is_added() && scoring.is_causal && queries > keys;
+    if refused || scoring.keeps_hidden() || log_sum.dtype != DType::F32 {
         return None;
     }
     let gradient = &gradient.narrowed();
@@ -266,7 +260,7 @@ pub(crate) fn attention_gradient<R: Runtime>(
     let products = elementwise::single(&product, &[gradient.clone(), output.clone()], &[]);
     let flows = reduce::reduce(ReduceOp::Sum, products, &[3]).into_contiguous();
     let log_sums = log_sum.clone().into_contiguous();
-    let (words, mask_kind) = operands.words(gradient);
+    let words = operands.words(gradient);
     let device = &q.device;
     let all = [q, k, v, gradient];
     let gradient_of = |part: Part| {
@@ -275,15 +269,7 @@ pub(crate) fn attention_gradient<R: Runtime>(
         let size = sides[part.side()].size as usize;
         let out = GpuTensor::empty(Shape::from([batch, row_heads, rows, size]), q.dtype, device);
         let warps = warps_for(rows);
-        let template = FlashGradient {
-            part,
-            sides,
-            mask: mask_kind,
-            is_causal: options.is_causal,
-            softcap: options.softcap.is_some(),
-            fully_masked: options.fully_masked,
-            warps,
-        };
+        let template = FlashGradient { part, sides, scoring, warps };
         let read = rows_of[..part.products()].iter().chain(&columns_of).map(|&side| all[side]);
         let tensors: Vec<_> = read.chain(mask.as_ref()).chain([&log_sums, &flows, &out]).collect();
         let blocks = [rows.div_ceil((warps * ROWS) as usize), batch * row_heads, 1];

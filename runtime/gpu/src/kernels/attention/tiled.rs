@@ -2,13 +2,13 @@
 //! share, and a part of the sums of the values (Dao et al. 2022, "FlashAttention").
 
 use super::LOWEST;
-use super::call::{Call, Mask, Operands, Sight};
-use crate::kernels::direct::{Side, fours_along};
+use super::call::{Call, Heads, Operands, Scoring};
+use crate::kernels::direct::Side;
 use crate::kernels::{block, launch_blocks};
 use crate::language::{Array, Buffer, Builder, Builtin, Fours, Kernel, Type, Value, Variable};
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, Subgroups};
 use crate::tensor::{GpuTensor, held_as};
-use kiln_tensor::{DType, FullyMasked};
+use kiln_tensor::DType;
 
 /// The longest head.
 const LONGEST: usize = 256;
@@ -29,22 +29,10 @@ const WORKGROUPS: usize = 96;
 /// Attention in tiles without tensor cores.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TiledAttention {
-    /// The elements' dtype.
-    pub dtype: DType,
-    /// Size of a query and a key.
-    pub size: u32,
-    /// Size of a value.
-    pub value_size: u32,
-    /// Whether queries, keys, values are read four elements at a time.
-    pub fours: [bool; 3],
-    /// The mask, if there is one.
-    pub mask: Option<Mask>,
-    /// Whether keys after the query's position have no part.
-    pub is_causal: bool,
-    /// Whether scores are capped.
-    pub softcap: bool,
-    /// What a query without any key yields.
-    pub fully_masked: Option<FullyMasked>,
+    /// Queries, keys and values.
+    pub heads: Heads,
+    /// Their scores.
+    pub scoring: Scoring,
     /// Queries and keys of an invocation.
     pub each: [u32; 2],
     /// Whether weights are written over the keys that they are of, which takes less of what a workgroup shares.
@@ -213,10 +201,11 @@ impl TiledAttention {
     /// The queries, keys and values of a tile, and their weights, of which each vector is a query's.
     fn rows(&self) -> [Rows; 4] {
         let [queries, keys] = [self.each[0] * DOWN, self.each[1] * ACROSS];
+        let Heads { size, value_size, .. } = self.heads;
         [
-            Rows::new(queries, self.size),
-            Rows::new(keys, self.size),
-            Rows::new(keys, self.value_size),
+            Rows::new(queries, size),
+            Rows::new(keys, size),
+            Rows::new(keys, value_size),
             Rows::new(queries, keys),
         ]
     }
@@ -231,11 +220,12 @@ impl TiledAttention {
 
     fn write<'k>(&self, k: &'k Builder) {
         k.resident(RESIDENT);
-        let sizes = [self.size, self.size, self.value_size];
-        let sides = self.fours.map(|fours| Side::declare(k, self.dtype, fours));
-        let mask = self.mask.map(|mask| k.input(held_as(mask.dtype)));
-        let storage = held_as(self.dtype);
-        let results = match self.value_size.is_multiple_of(CHUNK) {
+        let Self { heads: Heads { dtype, size, value_size, .. }, scoring, .. } = *self;
+        let sizes = [size, size, value_size];
+        let sides = self.heads.declare(k);
+        let mask = scoring.mask_buffer(k);
+        let storage = held_as(dtype);
+        let results = match value_size.is_multiple_of(CHUNK) {
             true => Results::Fours(k.output_of_fours(storage)),
             false => Results::Single(k.output(storage)),
         };
@@ -243,7 +233,6 @@ impl TiledAttention {
         let [block_query, block_head, _] = block(k);
         let call = Call::declare(k, mask);
         let [of_query, of_key, of_value, of_result] = &call.places;
-        let sight = Sight { is_causal: self.is_causal, fully_masked: self.fully_masked };
         let (batch, head) = (block_head / call.heads, block_head % call.heads);
         let of_keys = [batch, head / call.sharing];
 
@@ -303,7 +292,7 @@ impl TiledAttention {
         };
         // The last of the workgroup's queries sees most.
         let last = (first + (query_rows.count - 1)).min(call.queries - 1_u32);
-        let end = sight.end(&call, last);
+        let end = scoring.end(&call, last);
         bring(k.value(0_u32));
         k.range(0_u32, end, key_rows.count, |tile| {
             keys.share(&next_keys);
@@ -340,8 +329,8 @@ impl TiledAttention {
                 .map(|((query, products), masks)| {
                     let of_key =
                         |((&key, product), &mask): ((&Value<'k>, &Variable<'k>), &Option<Value<'k>>)| {
-                            let score = call.score(product.get(), self.softcap);
-                            sight.shown_by(&call, score, mask, [query.number, key])
+                            let score = scoring.score(&call, product.get());
+                            scoring.shown_by(&call, score, mask, [query.number, key])
                         };
                     numbers.iter().zip(products).zip(masks).map(of_key).collect()
                 })
@@ -392,9 +381,7 @@ impl TiledAttention {
             k.barrier();
         });
 
-        // A bool mask leaves zeros where it leaves nothing, an added one what softmax makes of it.
-        let is_added = self.mask.is_some_and(|mask| !mask.dtype.is_bool());
-        let zeros = !is_added || self.fully_masked.is_some();
+        let zeros = scoring.leaves_zeros();
         let totals = across.fold(own.iter().map(|query| query.sum.get()).collect(), |a, b| a + b);
         for (query, total) in own.iter().zip(totals) {
             let is_empty = total.equals(0.0);
@@ -412,7 +399,7 @@ impl TiledAttention {
                     Results::Single(results) => {
                         for (n, share) in (0_u32..).zip(shares) {
                             let element = chunk * CHUNK + n;
-                            k.when(element.below(self.value_size), || {
+                            k.when(element.below(value_size), || {
                                 results.set(start + element * of_result.along, share);
                             });
                         }
@@ -425,7 +412,7 @@ impl TiledAttention {
 
 /// Attention in tiles, or nothing where the device has no use for them, or a workgroup would share too much.
 pub(super) fn attention<R: Runtime>(operands: &Operands<'_, R>) -> Option<GpuTensor<R>> {
-    let &Operands { q, k, v, mask, options } = operands;
+    let &Operands { q, k, v, mask, .. } = operands;
     let limits = R::limits(&q.device);
     // Of 64-bit floats there are too many bits for the variables of an invocation.
     if !limits.shared_memory || !operands.fit(LONGEST) || q.dtype == DType::F64 {
@@ -436,20 +423,14 @@ pub(super) fn attention<R: Runtime>(operands: &Operands<'_, R>) -> Option<GpuTen
         return None;
     }
     let out = operands.result();
-    let (words, mask_kind) = operands.words(&out);
+    let words = operands.words(&out);
+    let (of_heads, scoring) = (operands.heads(), operands.scoring());
     let of = |each: [u32; 2]| TiledAttention {
-        dtype: q.dtype,
-        size: q.dims()[3] as u32,
-        value_size: v.dims()[3] as u32,
-        fours: [q, k, v].map(|tensor| fours_along(&tensor.layout)),
-        mask: mask_kind,
-        is_causal: options.is_causal,
-        softcap: options.softcap.is_some(),
-        fully_masked: options.fully_masked,
+        heads: of_heads,
+        scoring,
         each,
         over_keys: false,
-        // As tensor cores do.
-        warps: R::factors(&q.device, DType::F16).is_some(),
+        warps: limits.subgroups == Subgroups::Warps,
     };
     let blocks = |each: u32| [queries.div_ceil((each * DOWN) as usize), batch * heads, 1];
     let is_enough = |&[each, of_keys]: &[u32; 2]| {

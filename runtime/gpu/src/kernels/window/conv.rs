@@ -415,8 +415,8 @@ impl Convolution {
             let [high, wide] = tiling.tile();
             [columns.div_ceil(wide as usize), self.out_channels.div_ceil(high as usize), deep]
         };
-        let division = Tiling::divide::<R>(device, x.dtype, size, self.places());
-        if division.parts > 1 && !self.transposed {
+        let division = Tiling::divide::<R>(device, x.dtype, size, self.places(), !self.transposed);
+        if division.parts > 1 {
             let Division { tiling, parts: count, run } = division;
             let sums = GpuTensor::empty(Shape::from([count, out.len()]), computed_in(x.dtype), device);
             words.extend([count, run].map(|n| n as u32));

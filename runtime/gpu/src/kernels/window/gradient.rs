@@ -8,7 +8,7 @@ pub use rows::RowWeightGradient;
 
 use super::super::elementwise;
 use super::super::matmul::matmul;
-use super::super::reduce::{Fold, Group, by_subgroups, fold_leading};
+use super::super::reduce::{Fold, Group, fold_leading, subgroups_of};
 use super::super::tiling::{Tile, Tiling};
 use super::super::tune::{self, Name, Variant};
 use super::super::{block, launch_blocks};
@@ -16,7 +16,7 @@ use super::conv::{transposed_windows, windows_over};
 use super::library::Asked;
 use super::{Geometry, LINE, Sizes, from_start, volume, within_image, zero};
 use crate::language::{Builder, Builtin, Kernel};
-use crate::runtime::{ConvolutionPass, ConvolutionShape, Runtime};
+use crate::runtime::{ConvolutionPass, ConvolutionShape, Runtime, Subgroups};
 use crate::tensor::{GpuTensor, computed_in, held_as};
 use kiln_tensor::backend::Layout;
 use kiln_tensor::{ConvOptions, ConvTransposeOptions, DType, Scalar, Shape, Windows};
@@ -38,8 +38,8 @@ pub struct WeightGradient {
     pub geometry: Geometry,
     /// Who computes what of a tile, if it is a tiled product.
     pub tiling: Option<Tiling>,
-    /// Whether the workgroup of a single weight joins its numbers by subgroups.
-    pub subgroups: bool,
+    /// What joins the numbers of the workgroup of a single weight.
+    pub subgroups: Subgroups,
 }
 
 impl WeightGradient {
@@ -103,8 +103,7 @@ impl WeightGradient {
                 k.range(first + local, end, LINE, |at| {
                     sum.set(of_gradient(row, at).fma(of_input(channel, within, at), sum.get()));
                 });
-                let shared = k.shared(ty, LINE);
-                let group = Group { k, shared, local, lanes: LINE, subgroups: self.subgroups };
+                let group = Group::new(k, ty, local, LINE, self.subgroups);
                 let sum = group.join(Fold::Sum, sum.get());
                 k.when(local.equals(0_u32), || write(row, column, sum));
             }
@@ -204,7 +203,7 @@ impl Gradient {
         };
         let result = if parts == 1 { dtype } else { computed_in(dtype) };
         let out = GpuTensor::empty(Shape::from([parts, self.weights()]), result, &device);
-        let subgroups = !tiled && by_subgroups::<R>(&device, dtype);
+        let subgroups = if tiled { Subgroups::None } else { subgroups_of::<R>(&device, dtype) };
         let geometry = self.geometry();
         let template = |tiling| WeightGradient { dtype, result, geometry, tiling, subgroups };
         let (tensors, words) = ([&x, &gradient, &out], self.words(run));

@@ -73,15 +73,22 @@ MULTIPLY_BYTES(multiply_u8, "s32.u8.u8.s32")
     }
 LOAD_MATRICES(load_matrices, "")
 LOAD_MATRICES(load_transposed, ".trans")
-
-template <typename T> static __device__ inline T exchange(T x, unsigned lanes) { return __shfl_xor_sync(0xffffffffu, x, lanes); }
 "#;
 
 /// Whether a kernel needs [`MATRICES`].
 pub(super) fn has_matrices(kernel: &Kernel) -> bool {
     fn any(statements: &[Statement]) -> bool {
         statements.iter().any(|statement| match statement {
-            Statement::Matrix(_) | Statement::Let(_, Op::Warp(_)) => true,
+            Statement::Matrix(_) => true,
+            Statement::Let(_, Op::Warp(op)) => match op {
+                // The prelude has it.
+                WarpOp::Exchange(..) => false,
+                WarpOp::Single(_)
+                | WarpOp::Halves(..)
+                | WarpOp::UpperHalves(..)
+                | WarpOp::PowerOfTwo(_)
+                | WarpOp::Anew(_) => true,
+            },
             Statement::If(_, then, otherwise) => any(then) || any(otherwise),
             Statement::For { body, .. } => any(body),
             Statement::Let(..)
