@@ -22,6 +22,7 @@ fn fault() {
         counters: Vec::new(),
         results: vec![(DType::F32, Linear)],
         rank: 0,
+        fours: false,
         then: Vec::new(),
     };
     let kernel = fill.kernel();
