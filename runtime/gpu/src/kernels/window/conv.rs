@@ -297,8 +297,11 @@ impl Convolution {
             return out;
         }
         let (pointwise, limits) = (self.is_pointwise(), R::limits(&x.device));
-        let prefers_rows = x.is_channels_last() || (!self.transposed && self.prefers_channels_last(&x));
-        if pointwise && limits.shared_memory && (self.size() == [1; 3] || prefers_rows) {
+        let as_rows = || {
+            let are_rows = self.size() == [1; 3] || x.is_channels_last();
+            are_rows || (!self.transposed && self.prefers_channels_last(&x))
+        };
+        if pointwise && limits.shared_memory && as_rows() {
             return self.of_rows(x, weight, bias.as_ref(), activation, &out);
         }
         if self.transposed && pointwise && bias.is_none() && !x.is_empty() {
@@ -533,7 +536,7 @@ pub(crate) fn conv<R: Runtime>(
 /// `activation(conv(x, weight) + bias + residual)` where a library of the device's vendor computes all of it; elsewhere `conv(x, weight) + bias`,
 /// as the error.
 pub(crate) fn conv_added<R: Runtime>(
-    x: GpuTensor<R>,
+    mut x: GpuTensor<R>,
     weight: GpuTensor<R>,
     bias: Option<GpuTensor<R>>,
     residual: &GpuTensor<R>,
@@ -545,10 +548,13 @@ pub(crate) fn conv_added<R: Runtime>(
         && residual.dims() == out.dims()
     {
         if convolution.prefers_channels_last(&x) {
-            let images = [x.clone(), residual.clone()].map(GpuTensor::with_channels_last);
-            let ([images, residual], turned) = (&images, library::turned_weight(weight.clone()));
-            let out = GpuTensor::empty_channels_last(out.shape(), out.dtype, &out.device);
-            if library::added(&convolution, true, [images, &turned, &out], bias, residual, activation) {
+            x = x.with_channels_last();
+            let (turned, shape) = (library::turned_weight(weight.clone()), out.shape());
+            let out = GpuTensor::empty_channels_last(shape, out.dtype, &out.device);
+            // A residual that lies otherwise is added as it lies.
+            if lies_from_start(&residual.clone().channels_last())
+                && library::added(&convolution, true, [&x, &turned, &out], bias, residual, activation)
+            {
                 return Ok(out);
             }
         } else if [&x, &weight, residual].iter().all(|tensor| lies_from_start(tensor))
