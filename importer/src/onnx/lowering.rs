@@ -7,6 +7,7 @@ mod constants;
 mod cost;
 mod formula;
 mod functions;
+mod loops;
 mod model;
 mod order;
 mod problems;
@@ -16,6 +17,7 @@ pub(crate) use append::{axes_of, axis_of};
 pub(crate) use choices::{Choice, Snapshot};
 pub(crate) use constants::{holds_negative, numbers};
 pub(crate) use formula::{Formula, Value};
+pub(crate) use loops::{Round, Rounds};
 pub(crate) use model::{Model, domain_of, operator_name};
 pub(crate) use order::{label, subgraphs};
 pub(crate) use windows::{AutoPad, Window, Windows, known_padding};
@@ -31,7 +33,7 @@ use crate::error::{ImportError, ImportErrorKind, ImportResult, Site};
 use crate::ir::{Builder, Graph, Origin, Provenance, Region, RuleError, RuleResult, ValueId};
 use kiln_types::TensorData;
 use problems::Problems;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -70,8 +72,8 @@ pub(crate) struct Lowering<'g, 'm> {
     model: &'m Model<'m>,
     frames: Vec<Frame<'m>>,
     scopes: Vec<Scope<'m>>,
-    /// Names of parameters that were met: a branch may use one again, for another.
-    keys: HashSet<&'m str>,
+    /// Names of parameters that were met, and how many constants there were: a branch may use one again, for another.
+    keys: HashMap<&'m str, usize>,
     /// Orders of the bodies that were sorted, by their first node: a body is lowered once a call or a round.
     orders: HashMap<*const NodeProto, Rc<[&'m NodeProto]>>,
     /// Values that got their name here.
@@ -96,7 +98,7 @@ impl<'g, 'm> Lowering<'g, 'm> {
             model,
             frames: vec![frame],
             scopes: vec![Scope { values: HashMap::new(), closed: true }],
-            keys: HashSet::new(),
+            keys: HashMap::new(),
             orders: HashMap::new(),
             named: Vec::new(),
             lowered: 0,
@@ -185,10 +187,11 @@ impl<'g, 'm> Lowering<'g, 'm> {
     /// What an initializer is made of. One name is one parameter.
     fn provenance(&mut self, name: &'m str, data: &TensorData) -> Option<Arc<Provenance>> {
         let provenance = self.model.parameters.provenance(name, data)?;
-        if self.keys.insert(name) {
+        let count = self.builder.graph.constants.len();
+        if *self.keys.entry(name).or_insert(count) == count {
             return Some(provenance);
         }
-        let name = format!("{name}, number {}", self.builder.graph.constants.len());
+        let name = format!("{name}, number {count}");
         Some(Arc::new(Provenance::Exporter { name, keys: Vec::new() }))
     }
 

@@ -1,7 +1,8 @@
-//! Where data decides what runs: values read back from the device, and the choice between two regions.
+//! Where data decides what runs: values read back from the device, the choice between two regions, and loops.
 
 use super::prelude::*;
-use crate::ir::{Region, Symbol};
+use crate::ir::{Graph, Op, Region, Symbol, SymbolOrigin, ValueId};
+use std::collections::BTreeSet;
 
 attributes! {
     /// Reads a small integer or bool tensor of known shape back, defining symbols; no outputs. Only where shapes or control
@@ -73,6 +74,151 @@ impl Operation for If {
             types.push(a.with_dims(join.collect()));
         }
         Ok(types)
+    }
+
+    fn implementation(&self, _: &Site<'_>) -> Implementation {
+        Implementation::Control
+    }
+}
+
+attributes! {
+    /// A region again and again. Its parameters are what a round begins with: the operands first, then what the round before
+    /// yielded. The region yields those, then what each round leaves; the outputs are what the last round yielded (the
+    /// operands after no round), then all that the rounds left, joined along a new first axis.
+    ///
+    /// A region that decides itself whether another round follows has a [`LoopCondition`].
+    pub struct Loop {
+        /// The most rounds; none where it is negative, and any number where there is none.
+        pub trip_count: Option<Dim>,
+        /// Whether the first round runs; 0 is false.
+        pub condition: Dim,
+        /// The number of rounds before the one in hand, known inside the region.
+        pub iteration: Symbol,
+        /// What a round does.
+        #[serde(skip)]
+        pub body: Region,
+    }
+}
+
+impl Loop {
+    /// What the body says of another round, if it has a say.
+    pub fn again<'g>(&self, graph: &'g Graph) -> Option<&'g Dim> {
+        self.body.nodes.iter().rev().find_map(|&id| match &graph.node(id).op {
+            Op::LoopCondition(LoopCondition { condition }) => Some(condition),
+            _ => None,
+        })
+    }
+
+    /// How many rounds run, where that is known before the first.
+    pub fn rounds(&self, graph: &Graph) -> Option<Dim> {
+        let trip_count = self.trip_count.as_ref().filter(|_| self.condition.is(1))?;
+        self.again(graph).is_none().then(|| graph.maximum(trip_count, &Dim::constant(0)))
+    }
+
+    /// The sizes of what each round leaves, for all of that; `None` for a size that rounds decide.
+    pub fn left_dims(&self, graph: &Graph) -> Vec<Vec<Option<Dim>>> {
+        let inside = self.symbols_inside(graph);
+        let known = |dim: &Dim| dim.symbols().iter().all(|symbol| !inside.contains(symbol));
+        let left = self.body.outputs.get(self.body.parameters.len()..).unwrap_or_default();
+        let dims = |&value: &ValueId| {
+            graph.ty(value).dims.iter().map(|dim| known(dim).then(|| dim.clone())).collect()
+        };
+        left.iter().map(dims).collect()
+    }
+
+    /// The symbols that mean nothing outside the body.
+    fn symbols_inside(&self, graph: &Graph) -> BTreeSet<Symbol> {
+        let mut inside = BTreeSet::from([self.iteration.clone()]);
+        let mut regions = vec![&self.body];
+        while let Some(region) = regions.pop() {
+            let outputs = region.nodes.iter().flat_map(|&id| &graph.node(id).outputs);
+            for &value in region.parameters.iter().chain(outputs) {
+                for (axis, symbol) in graph.ty(value).dims.iter().map(Dim::as_symbol).enumerate() {
+                    let here = SymbolOrigin::Dim { value, axis };
+                    inside.extend(symbol.filter(|&symbol| graph.symbols.get(symbol) == Some(&here)).cloned());
+                }
+            }
+            for &id in &region.nodes {
+                let op = &graph.node(id).op;
+                match op {
+                    Op::HostRead(HostRead { symbols }) => inside.extend(symbols.iter().cloned()),
+                    Op::Loop(Loop { iteration, .. }) => inside.extend([iteration.clone()]),
+                    _ => {}
+                }
+                regions.extend(op.regions());
+            }
+        }
+        inside
+    }
+}
+
+impl Operation for Loop {
+    facts!(operands: ["carried*"], effect: Control, folding: Never, result: Unknown);
+    none!(host, evaluate, derivation);
+
+    fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
+        let graph = cx.graph();
+        let Region { parameters, outputs, .. } = &self.body;
+        let wrong = |reason: String| RuleError::Attribute { attribute: "body".into(), reason };
+        if parameters.len() != cx.len() || outputs.len() < cx.len() {
+            let (takes, yields) = (parameters.len(), outputs.len());
+            let reason = format!("takes {takes} values and yields {yields} where {} are carried", cx.len());
+            return Err(wrong(reason));
+        }
+        let mut types = Vec::with_capacity(outputs.len());
+        for (n, (&parameter, &output)) in parameters.iter().zip(outputs).enumerate() {
+            let (before, parameter_ty, after) = (cx.ty(n)?, graph.ty(parameter), graph.ty(output));
+            for (what, ty) in [("a round begins with it as", before), ("a round yields it as", after)] {
+                if ty.dtype != parameter_ty.dtype || ty.rank() != parameter_ty.rank() {
+                    let reason = format!("carries {parameter_ty}, {what} {ty}; dtype and rank must stay");
+                    return Err(wrong(reason));
+                }
+            }
+            let mut dims = Vec::with_capacity(before.rank());
+            for (axis, dim) in parameter_ty.dims.iter().enumerate() {
+                // Where any size will do in the body, rounds may change it.
+                let here = SymbolOrigin::Dim { value: parameter, axis };
+                let free = dim.as_symbol().is_some_and(|symbol| graph.symbols.get(symbol) == Some(&here));
+                let sizes = (dim.as_constant(), after.dims.get(axis).and_then(Dim::as_constant));
+                if let (Some(size), Some(other)) = sizes
+                    && size != other
+                {
+                    return Err(wrong(format!("carries {parameter_ty}, a round yields it as {after}")));
+                }
+                dims.push(if free { cx.fresh("dim") } else { dim.clone() });
+            }
+            types.push(parameter_ty.with_dims(dims));
+        }
+        let rounds = self.rounds(graph);
+        let left = outputs.get(cx.len()..).unwrap_or_default();
+        for (&output, inner) in left.iter().zip(self.left_dims(graph)) {
+            let mut dims = vec![rounds.clone().unwrap_or_else(|| cx.fresh("rounds"))];
+            dims.extend(inner.into_iter().map(|dim| dim.unwrap_or_else(|| cx.fresh("dim"))));
+            types.push(graph.ty(output).with_dims(dims));
+        }
+        Ok(types)
+    }
+
+    fn implementation(&self, _: &Site<'_>) -> Implementation {
+        Implementation::Control
+    }
+}
+
+attributes! {
+    /// Whether another round of the loop around follows, for which the one in hand is finished first: a node of its body,
+    /// without outputs.
+    pub struct LoopCondition {
+        /// 0 is false.
+        pub condition: Dim,
+    }
+}
+
+impl Operation for LoopCondition {
+    facts!(operands: [], effect: Control, folding: Never, result: Unknown);
+    none!(host, evaluate, derivation);
+
+    fn infer(&self, _: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
+        Ok(Vec::new())
     }
 
     fn implementation(&self, _: &Site<'_>) -> Implementation {
