@@ -30,28 +30,29 @@ def body(g: Graph, carried, make, left=(), name: str | None = None):
 TRUE = np.bool_(True)
 
 
+def always(s: Graph):
+    """The condition of a body that has no say in it."""
+    return s.op("Identity", TRUE)
+
+
 @case("loop_counted")
 def loop_counted(rng):
     """A number of rounds from an input, what each leaves, and the round's number as a position; none at all, too."""
     g = Graph("loop_counted", opset=16)
-    x, rounds = g.input("x", F32, ["n", 3]), g.input("rounds", I64, [])
+    x, rounds = g.input("x", F32, [2, 3]), g.input("rounds", I64, [])
     table = floats(rng, 6, 3)
 
     def make(s, i, h):
         row = s.op("Gather", table, i, axis=0)
         h = s.op("Tanh", s.op("Add", s.op("Mul", h, np.float32(0.5)), row))
-        return TRUE_OF(s), h, s.op("ReduceSum", h, [1], keepdims=0), s.op("Mul", i, np.int64(2))
+        return always(s), h, s.op("ReduceSum", h, [1], keepdims=0), s.op("Mul", i, np.int64(2))
 
-    left = [(F32, ["n"]), (I64, [])]
-    last, sums, twice = g.op("Loop", rounds, None, x, out=3, body=body(g, [(F32, ["n", 3])], make, left))
-    g.show("last", "Identity", last, dtype=F32, dims=["n", 3])
-    g.show("sums", "Neg", sums, dtype=F32, dims=[None, "n"])
+    left = [(F32, [2]), (I64, [])]
+    last, sums, twice = g.op("Loop", rounds, None, x, out=3, body=body(g, [(F32, [2, 3])], make, left))
+    g.show("last", "Identity", last, dtype=F32, dims=[2, 3])
+    g.show("sums", "Neg", sums, dtype=F32, dims=[None, 2])
     g.show("twice", "Identity", twice, dtype=I64, dims=[None])
     return Case(g.model(), [[floats(rng, 2, 3), np.int64(n)] for n in (5, 1, 0)])
-
-
-def TRUE_OF(s):
-    return s.op("Identity", TRUE)
 
 
 @case("loop_while")
@@ -97,7 +98,7 @@ def loop_growing(rng):
         mean = s.op("ReduceMean", seen, axes=[0], keepdims=1)
         seen = s.op("Concat", seen, s.op("Add", first, mean), axis=0)
         count = s.op("Cast", s.op("Gather", s.op("Shape", seen), np.int64(0)), to=F32)
-        return TRUE_OF(s), seen, s.op("Slice", rest, [1], [1000], [0]), count
+        return always(s), seen, s.op("Slice", rest, [1], [1000], [0]), count
 
     carried = [(F32, [None, 2]), (F32, [None, 2])]
     inner = body(g, carried, make, [(F32, [])])
@@ -180,14 +181,14 @@ def loop_branches(rng):
         large = s.op("Greater", s.op("ReduceMax", s.op("Abs", h), keepdims=0), np.float32(1))
         then = branch(s, "shrink", lambda b: b.op("Mul", h, np.float32(0.25)))
         other = branch(s, "mix", lambda b: b.op("MatMul", s.op("Add", h, np.float32(1)), w))
-        return TRUE_OF(s), s.op("If", large, then_branch=then, else_branch=other)
+        return always(s), s.op("If", large, then_branch=then, else_branch=other)
 
     types = [(F32, [2, 3])]
     chosen = g.op("Loop", rounds, None, x, body=body(g, types, choosing))
     g.show("chosen", "Identity", chosen, dtype=F32, dims=[2, 3])
 
     def looping(b):
-        step = lambda s, i, h: (TRUE_OF(s), s.op("Relu", s.op("MatMul", h, w)))
+        step = lambda s, i, h: (always(s), s.op("Relu", s.op("MatMul", h, w)))
         return b.op("Loop", rounds, None, x, body=body(b, types, step))
 
     looped = g.op("If", flag, then_branch=branch(g, "loop", looping), else_branch=branch(g, "plain", lambda b: b.op("Neg", x)))
@@ -210,7 +211,7 @@ def loop_weights(rng):
     def make(s, i, h, weight, scale):
         h = s.op("Tanh", s.op("Gemm", h, weight, b, transB=1))
         h = s.op("Mul", h, scale)
-        return TRUE_OF(s), h, s.op("Identity", weight), scale, s.op("Gemm", h, out, transB=1)
+        return always(s), h, s.op("Identity", weight), scale, s.op("Gemm", h, out, transB=1)
 
     carried = [(F32, ["n", 4]), (F32, [4, 4]), (F32, [4])]
     last, _, _, heads = g.op("Loop", rounds, None, first, w, scale, out=4, body=body(g, carried, make, [(F32, ["n", 2])]))
@@ -238,7 +239,7 @@ def loop_nested(rng):
         )
         h = s.op("Sub", h, s.op("Mul", total, np.float32(0.125)))
         count = s.op("ReduceSum", squares, keepdims=0)
-        return TRUE_OF(s), h, total, count
+        return always(s), h, total, count
 
     types = [(F32, [3]), (F32, [3])]
     last, total, counts = g.op(

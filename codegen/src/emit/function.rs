@@ -207,7 +207,12 @@ impl FunctionEmitter<'_, '_> {
     fn rounds(&mut self, repeat: &Repeat, to: &mut Vec<Stmt>) -> Result<()> {
         for (&parameter, init) in repeat.parameters.iter().zip(&repeat.init) {
             let name = self.variables.name(parameter)?;
-            if name != "_" {
+            // The variable may be that of the value that the loop begins with.
+            let goes_on = match init {
+                Code::Use(var) => self.variables.is_mutable(*var) && self.variables.name(*var)? == name,
+                _ => false,
+            };
+            if name != "_" && !goes_on {
                 let init = self.code(init)?;
                 to.push(syntax::bind(syntax::bound(ident(name), true), init));
             }

@@ -127,16 +127,29 @@ struct Uses {
     last: HashMap<VarId, usize>,
     /// Those that loops go on with.
     looped: HashSet<VarId>,
+    /// Those that each loop of the network's own uses in its body.
+    within: HashMap<usize, HashSet<VarId>>,
 }
 
 impl Uses {
     fn of(block: &Block) -> Self {
-        let mut uses = Uses { last: HashMap::new(), looped: HashSet::new() };
+        let mut uses = Uses { last: HashMap::new(), looped: HashSet::new(), within: HashMap::new() };
         for (i, statement) in block.statements.iter().enumerate() {
             let vars = statement.codes().into_iter().flat_map(Code::vars);
             uses.last.extend(vars.map(|var| (var, i)));
-            if let Statement::Loop { init: Code::Use(init), .. } = statement {
-                uses.looped.insert(*init);
+            match statement {
+                Statement::Loop { init: Code::Use(init), .. } => {
+                    uses.looped.insert(*init);
+                }
+                Statement::Repeat(repeat) => {
+                    let vars = repeat.body.codes().into_iter().flat_map(Code::vars);
+                    uses.within.insert(i, vars.collect());
+                }
+                Statement::Bind { .. }
+                | Statement::Read { .. }
+                | Statement::If { .. }
+                | Statement::Optional { .. }
+                | Statement::Loop { .. } => {}
             }
         }
         uses.last.extend(block.results.iter().flat_map(Code::vars).map(|var| (var, usize::MAX)));
@@ -147,9 +160,7 @@ impl Uses {
     fn after(&self, i: usize, statement: &Statement, var: VarId) -> bool {
         let again = match statement {
             Statement::Loop { args, .. } => args.iter().any(|arg| arg.vars().contains(&var)),
-            Statement::Repeat(repeat) => {
-                repeat.body.codes().into_iter().any(|code| code.vars().contains(&var))
-            }
+            Statement::Repeat(_) => self.within.get(&i).is_some_and(|vars| vars.contains(&var)),
             Statement::Bind { .. }
             | Statement::Read { .. }
             | Statement::If { .. }
@@ -332,6 +343,7 @@ impl<'a> Namer<'a> {
                 self.hold(*var, name.clone());
             }
             self.carried.extend(parameter);
+            self.variables.mutable.insert(output);
         }
         if repeat.trip_count.is_none() {
             let name = self.names.fresh("go_on");

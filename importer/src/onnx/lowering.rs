@@ -33,7 +33,7 @@ use crate::error::{ImportError, ImportErrorKind, ImportResult, Site};
 use crate::ir::{Builder, Graph, Origin, Provenance, Region, RuleError, RuleResult, ValueId};
 use kiln_types::TensorData;
 use problems::Problems;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -72,8 +72,10 @@ pub(crate) struct Lowering<'g, 'm> {
     model: &'m Model<'m>,
     frames: Vec<Frame<'m>>,
     scopes: Vec<Scope<'m>>,
-    /// Names of parameters that were met, and how many constants there were: a branch may use one again, for another.
-    keys: HashMap<&'m str, usize>,
+    /// Names of parameters that were met: a branch may use one again, for another.
+    keys: HashSet<&'m str>,
+    /// The same, in order.
+    met: Vec<&'m str>,
     /// Orders of the bodies that were sorted, by their first node: a body is lowered once a call or a round.
     orders: HashMap<*const NodeProto, Rc<[&'m NodeProto]>>,
     /// Values that got their name here.
@@ -98,7 +100,8 @@ impl<'g, 'm> Lowering<'g, 'm> {
             model,
             frames: vec![frame],
             scopes: vec![Scope { values: HashMap::new(), closed: true }],
-            keys: HashMap::new(),
+            keys: HashSet::new(),
+            met: Vec::new(),
             orders: HashMap::new(),
             named: Vec::new(),
             lowered: 0,
@@ -187,11 +190,11 @@ impl<'g, 'm> Lowering<'g, 'm> {
     /// What an initializer is made of. One name is one parameter.
     fn provenance(&mut self, name: &'m str, data: &TensorData) -> Option<Arc<Provenance>> {
         let provenance = self.model.parameters.provenance(name, data)?;
-        let count = self.builder.graph.constants.len();
-        if *self.keys.entry(name).or_insert(count) == count {
+        if self.keys.insert(name) {
+            self.met.push(name);
             return Some(provenance);
         }
-        let name = format!("{name}, number {count}");
+        let name = format!("{name}, number {}", self.builder.graph.constants.len());
         Some(Arc::new(Provenance::Exporter { name, keys: Vec::new() }))
     }
 

@@ -15,6 +15,8 @@ pub(crate) struct Snapshot {
     /// Nodes of the region under construction.
     region: usize,
     named: usize,
+    /// Names of parameters.
+    met: usize,
 }
 
 /// An `If` whose branches yield different ranks: what follows must be lowered once for each.
@@ -35,6 +37,7 @@ impl<'m> Lowering<'_, 'm> {
             constants: graph.constants.len(),
             region: self.builder.nodes.len(),
             named: self.named.len(),
+            met: self.met.len(),
         }
     }
 
@@ -60,7 +63,9 @@ impl<'m> Lowering<'_, 'm> {
         graph.values.truncate(before.values);
         graph.nodes.truncate(before.nodes);
         graph.constants.truncate(before.constants);
-        self.keys.retain(|_, met| *met < before.constants);
+        for name in self.met.drain(before.met..) {
+            self.keys.remove(name);
+        }
         self.builder.nodes.truncate(before.region);
         self.narrow.split_off(&ValueId(before.values as u32));
         self.counted = self.counted.min(before.nodes);
