@@ -247,11 +247,9 @@ fn receiver(dim: &Dim, scope: &dyn Scope) -> Result<TokenStream> {
 }
 
 fn typed_receiver(dim: &Dim, scope: &dyn Scope, signed: bool) -> Result<TokenStream> {
-    let tokens = operand(dim, scope, signed)?;
-    Ok(match (dim.as_constant(), signed) {
-        (None, _) => tokens,
-        (Some(_), true) => quote!((#tokens as i64)),
-        (Some(_), false) => quote!((#tokens as usize)),
+    Ok(match dim.as_constant() {
+        None => operand(dim, scope, signed)?,
+        Some(value) => literals::typed_int(value, signed),
     })
 }
 

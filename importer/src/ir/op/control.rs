@@ -189,10 +189,14 @@ impl Operation for Loop {
             }
             types.push(parameter_ty.with_dims(dims));
         }
-        let rounds = self.rounds(graph);
         let left = outputs.get(cx.len()..).unwrap_or_default();
+        // All that is left has one for each round.
+        let rounds = match self.rounds(graph) {
+            None if !left.is_empty() => cx.fresh("rounds"),
+            known => known.unwrap_or(Dim::constant(0)),
+        };
         for (&output, inner) in left.iter().zip(self.left_dims(graph)) {
-            let mut dims = vec![rounds.clone().unwrap_or_else(|| cx.fresh("rounds"))];
+            let mut dims = vec![rounds.clone()];
             dims.extend(inner.into_iter().map(|dim| dim.unwrap_or_else(|| cx.fresh("dim"))));
             types.push(graph.ty(output).with_dims(dims));
         }

@@ -5,7 +5,6 @@
 //! again as long as what it yields contradicts that; each time less is taken for given.
 
 use super::{Lowering, Snapshot};
-use crate::error::ImportError;
 use crate::ir::{Dim, LoopCondition, Op, OpenLoop, RuleError, RuleResult, Symbol, SymbolOrigin, ValueId};
 use crate::onnx::operator::{Operand, Outputs};
 use kiln_types::DType;
@@ -62,13 +61,16 @@ struct Place<'o> {
     was_wrong: bool,
 }
 
-impl<'m> Lowering<'_, 'm> {
-    /// A loop: `body` lowers a round, given its number and what it begins with.
+/// Lowers a round, given its number and what it begins with.
+type Body<'b, 'g, 'm> = dyn Fn(&mut Lowering<'g, 'm>, &Dim, Vec<Operand>) -> RuleResult<Round> + 'b;
+
+impl<'g, 'm> Lowering<'g, 'm> {
+    /// A loop over a body.
     pub(crate) fn loop_over(
         &mut self,
         rounds: Rounds,
         operands: &[Operand],
-        body: &dyn Fn(&mut Self, &Dim, Vec<Operand>) -> RuleResult<Round>,
+        body: &Body<'_, 'g, 'm>,
     ) -> RuleResult<Outputs> {
         let before = self.snapshot();
         let mut places: Vec<Place<'_>> = operands.iter().map(|operand| self.place(operand)).collect();
@@ -93,12 +95,16 @@ impl<'m> Lowering<'_, 'm> {
                     }
                 }
                 // A size that rounds change may break a rule where it is taken for the first round's.
-                Err((error, nested)) => {
-                    let (error, nested) = first_error.get_or_insert((error, nested)).clone();
-                    let fixed = |place: &Place<'_>| matches!(&place.guess, Carried::Tensor(free) if free.contains(&false));
+                Err(error) => {
+                    let nested = self.nested.take();
+                    let (error, nested) = first_error.get_or_insert((error, nested));
+                    let fixed = |place: &Place<'_>| match &place.guess {
+                        Carried::Tensor(free) => free.contains(&false),
+                        Carried::Same | Carried::Stepping | Carried::Counted(_) => false,
+                    };
                     if !places.iter().any(fixed) {
-                        self.nested = nested;
-                        return Err(error);
+                        self.nested = nested.take();
+                        return Err(error.clone());
                     }
                     for place in &mut places {
                         if let Carried::Tensor(free) = &mut place.guess {
@@ -123,13 +129,13 @@ impl<'m> Lowering<'_, 'm> {
         Place { operand, first, guess, was_wrong: false }
     }
 
-    /// Lowers the body with the guesses. An error comes with the one inside the body, if that is where it is from.
+    /// Lowers the body with the guesses.
     fn attempt_round(
         &mut self,
         places: &[Place<'_>],
         before: &Snapshot,
-        body: &dyn Fn(&mut Self, &Dim, Vec<Operand>) -> RuleResult<Round>,
-    ) -> Result<Attempt, (RuleError, Option<ImportError>)> {
+        body: &Body<'_, 'g, 'm>,
+    ) -> RuleResult<Attempt> {
         let mut kept = Vec::new();
         for place in places {
             if let (&Operand::Tensor(value), false) = (place.operand, place.guess == Carried::Same) {
@@ -152,7 +158,8 @@ impl<'m> Lowering<'_, 'm> {
                 let nested = self.nested.take();
                 self.builder.abandon_loop(open);
                 self.undo(before, probes);
-                Err((error, nested))
+                self.nested = nested;
+                Err(error)
             }
         }
     }
@@ -162,7 +169,7 @@ impl<'m> Lowering<'_, 'm> {
         places: &[Place<'_>],
         open: &OpenLoop,
         probes: &mut Vec<Symbol>,
-        body: &dyn Fn(&mut Self, &Dim, Vec<Operand>) -> RuleResult<Round>,
+        body: &Body<'_, 'g, 'm>,
     ) -> RuleResult<Round> {
         let iteration = Dim::symbol(open.iteration.clone());
         let mut parameters = open.parameters.iter();
