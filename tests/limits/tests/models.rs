@@ -408,13 +408,14 @@ fn rounds_of_data() -> NodeProto {
     node("Size", &["x"], &["rounds"], Vec::new())
 }
 
-/// Loops whose number of rounds only the run tells, inside each other; each carries a tensor that grows.
+/// Loops whose number of rounds only the run tells, inside each other; each carries a tensor that grows, and
+/// leaves it.
 fn nested_unknown_loops(levels: usize) -> ModelProto {
     let mut inner: Option<GraphProto> = None;
     for level in 0..levels {
         let [h, r] = ["h", "r"].map(|name| format!("{name}{level}"));
         let last = format!("r{}", level.wrapping_sub(1));
-        let mut body = graph(Vec::new(), vec![truth("on", true)], &["on", &r]);
+        let mut body = graph(Vec::new(), vec![truth("on", true)], &["on", &r, &h]);
         body.input = vec![named(&format!("i{level}")), named(&format!("c{level}")), named(&h)];
         let from = match inner {
             Some(inner) => {

@@ -117,9 +117,12 @@ impl Loop {
 
     /// The sizes of what each round leaves, for all of that; `None` for a size that rounds decide.
     pub fn left_dims(&self, graph: &Graph) -> Vec<Vec<Option<Dim>>> {
+        let left = self.body.outputs.get(self.body.parameters.len()..).unwrap_or_default();
+        if left.is_empty() {
+            return Vec::new();
+        }
         let inside = self.symbols_inside(graph);
         let known = |dim: &Dim| dim.symbols().iter().all(|symbol| !inside.contains(symbol));
-        let left = self.body.outputs.get(self.body.parameters.len()..).unwrap_or_default();
         let dims = |&value: &ValueId| {
             graph.ty(value).dims.iter().map(|dim| known(dim).then(|| dim.clone())).collect()
         };
@@ -227,5 +230,82 @@ impl Operation for LoopCondition {
 
     fn implementation(&self, _: &Site<'_>) -> Implementation {
         Implementation::Control
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fold::run;
+    use crate::ir::{Builder, Cast, Concat, HostTensor};
+    use kiln_types::{BinaryOp, CompareOp, DType, ReduceOp};
+
+    /// `x` grows by its sum in each round, until that is at least `bound` or there were `most` rounds; each round leaves its
+    /// number and the sum.
+    fn growing(most: Option<i64>) -> Graph {
+        let mut graph = Graph { name: "growing".into(), ..Graph::default() };
+        let mut b = Builder::new(&mut graph);
+        let x = b.input("x", TensorType::new(DType::F32, [Dim::symbol("n")]));
+        let bound = b.input("bound", TensorType::new(DType::F32, [0usize; 0]));
+        let open = b.open_loop(&[(x, vec![true])]);
+        let parameter = open.parameters[0];
+        let sum = super::super::Reduce { op: ReduceOp::Sum, axes: vec![0], keep_dims: true };
+        let sum = b.add(Op::Reduce(sum), &[parameter]).unwrap();
+        let longer = b.add(Op::Concat(Concat { axis: 0 }), &[parameter, sum]).unwrap();
+        let scalar = b.add(Op::Reshape(super::super::Reshape { dims: Vec::new() }), &[sum]).unwrap();
+        let less = b.add(Op::Compare(CompareOp::Lower), &[scalar, bound]).unwrap();
+        let again = b.host(less, "again").unwrap().remove(0);
+        b.add_all(Op::LoopCondition(LoopCondition { condition: again }), Vec::new()).unwrap();
+        let number = HostTensor { values: vec![Dim::symbol(open.iteration.clone())], dims: Vec::new() };
+        let number = b.add(Op::HostTensor(number), &[]).unwrap();
+        let number = b.add(Op::Cast(Cast { to: DType::F32 }), &[number]).unwrap();
+        let left = b.add(Op::Binary(BinaryOp::Add), &[number, scalar]).unwrap();
+        let limits = (most.map(Dim::constant), Dim::constant(1));
+        let outputs = b.close_loop(open, limits, vec![longer, left]).unwrap();
+        let nodes = b.nodes;
+        graph.root.nodes = nodes;
+        graph.root.outputs = outputs;
+        graph.output_names = vec!["longer".into(), "left".into()];
+        graph
+    }
+
+    #[test]
+    fn rounds_carry_and_leave() {
+        let inputs = [TensorData::new(vec![1f32, 2.0], [2]), TensorData::new(vec![10f32], [0usize; 0])];
+        let without: (&[f32], &[f32]) = (&[1.0, 2.0, 3.0, 6.0, 12.0], &[3.0, 7.0, 14.0]);
+        let cases = [
+            (None, without),
+            (Some(9), without),
+            (Some(1), (&[1.0, 2.0, 3.0], &[3.0])),
+            (Some(0), (&[1.0, 2.0], &[])),
+        ];
+        for (most, (longer, left)) in cases {
+            let graph = growing(most);
+            assert_eq!(graph.verify(), Ok(()), "{graph}");
+            let found = run(&graph, &inputs).unwrap();
+            let expected = [longer, left].map(|values| TensorData::new(values.to_vec(), [values.len()]));
+            assert_eq!(found, expected, "{most:?}");
+            let text = graph.to_text();
+            assert_eq!(Graph::parse(&text).unwrap().to_text(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_carried_keeps_its_dtype_and_rank() {
+        let mut graph = Graph::default();
+        let mut b = Builder::new(&mut graph);
+        let x = b.input("x", TensorType::new(DType::F32, [3usize]));
+        let limits = || (Some(Dim::constant(2)), Dim::constant(1));
+        let mut close = |make: &dyn Fn(&mut Builder<'_>, ValueId) -> Vec<ValueId>| {
+            let open = b.open_loop(&[(x, vec![false])]);
+            let outputs = make(&mut b, open.parameters[0]);
+            b.close_loop(open, limits(), outputs).map_err(|error| error.to_string())
+        };
+        let cast = |b: &mut Builder<'_>, x| vec![b.add(Op::Cast(Cast { to: DType::I64 }), &[x]).unwrap()];
+        let longer = |b: &mut Builder<'_>, x| vec![b.add(Op::Concat(Concat { axis: 0 }), &[x, x]).unwrap()];
+        assert!(close(&cast).unwrap_err().contains("dtype and rank must stay"));
+        assert!(close(&longer).unwrap_err().contains("carries f32[3], a round yields it as f32[6]"));
+        assert!(close(&|_, _| Vec::new()).unwrap_err().contains("yields 0 where 1 are carried"));
+        assert!(close(&|_, x| vec![x, x]).is_ok());
     }
 }

@@ -48,6 +48,10 @@ struct Attempt {
     probes: Vec<Symbol>,
 }
 
+/// Steps of an attempt, the body's own apart, and of each operand in it.
+const ATTEMPT: usize = 64;
+const CARRIED: usize = 16;
+
 /// Integers that a loop counts with are few.
 const MOST_COUNTED: usize = 8;
 
@@ -76,11 +80,12 @@ impl<'g, 'm> Lowering<'g, 'm> {
         let mut places: Vec<Place<'_>> = operands.iter().map(|operand| self.place(operand)).collect();
         let mut first_error = None;
         loop {
-            // What is carried is copied for each attempt.
-            self.repeat(1 + places.len())?;
+            self.repeat(ATTEMPT + CARRIED * places.len())?;
             match self.attempt_round(&places, &before, body) {
                 Ok(attempt) => {
-                    let guesses = self.judge(&places, &attempt, &before);
+                    // All that is in it is looked at again.
+                    let inside = self.builder.graph.nodes.len().saturating_sub(attempt.open.node.index());
+                    let guesses = self.repeat(inside).and_then(|()| self.judge(&places, &attempt, &before));
                     if let Ok(guesses) = &guesses
                         && places.iter().zip(guesses).all(|(place, guess)| place.guess == *guess)
                     {
