@@ -59,7 +59,10 @@ pub fn size(dim: &Dim, scope: &dyn Scope) -> Result<TokenStream> {
         return Ok(bare(sum(dim, scope, false)?));
     }
     let value = bare(sum(dim, scope, true)?);
-    Ok(quote!((#value) as usize))
+    Ok(match dim.as_symbol() {
+        Some(_) => quote!(#value as usize),
+        None => quote!((#value) as usize),
+    })
 }
 
 /// A size as `i64`.
