@@ -306,3 +306,22 @@ def loop_counters(rng):
     ):
         g.show(name, "Identity", value, dtype=dtype, dims=dims)
     return Case(g.model(), [[floats(rng, n, 2), np.int64(m)] for n, m in ((7, 9), (6, 1))])
+
+
+@case("loop_chained")
+def loop_chained(rng):
+    """A loop that begins with what the one before ended with, and one that a known number bounds and the data ends."""
+    g = Graph("loop_chained", opset=16)
+    x, rounds = g.input("x", F32, [3]), g.input("rounds", I64, [])
+    types = [(F32, [3])]
+    double = body(g, types, lambda s, i, h: (always(s), s.op("Mul", h, np.float32(2))))
+    x = g.op("Loop", rounds, None, x, body=double)
+    less = body(g, types, lambda s, i, h: (always(s), s.op("Sub", h, s.op("Cast", i, to=F32))))
+    x = g.op("Loop", g.op("Add", rounds, np.int64(1)), None, x, body=less)
+
+    def halve(s, i, h):
+        h = s.op("Mul", h, np.float32(0.5))
+        return s.op("Greater", s.op("ReduceMax", h, keepdims=0), np.float32(1)), h
+
+    g.show("y", "Loop", np.int64(5), None, x, body=body(g, types, halve), dtype=F32, dims=[3])
+    return Case(g.model(), [[floats(rng, 3), np.int64(n)] for n in (3, 6)])

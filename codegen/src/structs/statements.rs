@@ -118,10 +118,8 @@ impl Sharing<'_, '_> {
         let results = Region { outputs: [left, carried].concat(), ..Region::default() };
         let body = self.branch(draft, steps, &results, lowering)?;
         let outputs = data.outputs.iter().map(|&value| lowering.var(value)).collect();
-        let runs =
-            condition.is(1) && trip_count.as_ref().and_then(Dim::as_constant).is_none_or(|most| most > 0);
-        let runs = runs
-            && (trip_count.is_none() || trip_count.as_ref().is_some_and(|most| most.as_constant().is_some()));
+        let most = trip_count.as_ref().map(|most| most.as_constant().is_some_and(|most| most > 0));
+        let runs = condition.is(1) && most.unwrap_or(true);
         let mut none = Vec::new();
         for (&value, dims) in
             data.outputs.iter().skip(places).zip(repeated.left_dims(graph)).filter(|_| !runs)
