@@ -13,8 +13,8 @@ def floats(rng, *shape):
 
 
 def body(g: Graph, carried, make, left=(), name: str | None = None):
-    """The body of a Loop. `carried` and `left` hold dtypes and dims; `make` gets the body, the round's number and what is
-    carried, and returns the condition, then all values."""
+    """The body of a Loop. `carried` and `left` hold dtypes and dims; `make` gets the body, the round's number and
+    what is carried, and returns the condition, then all values."""
     name = name or g.fresh("body")
     inner = g.subgraph(name)
     i, _ = inner.input(f"{name}_i", I64, []), inner.input(f"{name}_go", BOOL, [])
@@ -142,7 +142,7 @@ def loop_scan(rng):
 
 @case("loop_until")
 def loop_until(rng):
-    """No bound but the condition, which the data ends early; and a bound beside it, by which a loop may not run at all."""
+    """No bound but the condition, which the data ends early; and a bound beside it, by which none may run."""
     g = Graph("loop_until", opset=16)
     x, bound, go = g.input("x", F32, [3]), g.input("bound", I64, [1]), g.input("go", BOOL, [])
 
@@ -191,7 +191,8 @@ def loop_branches(rng):
         step = lambda s, i, h: (always(s), s.op("Relu", s.op("MatMul", h, w)))
         return b.op("Loop", rounds, None, x, body=body(b, types, step))
 
-    looped = g.op("If", flag, then_branch=branch(g, "loop", looping), else_branch=branch(g, "plain", lambda b: b.op("Neg", x)))
+    then, other = branch(g, "loop", looping), branch(g, "plain", lambda b: b.op("Neg", x))
+    looped = g.op("If", flag, then_branch=then, else_branch=other)
     g.show("looped", "Identity", looped, dtype=F32, dims=[2, 3])
     sets = [(3, True), (4, False), (0, True)]
     return Case(g.model(), [[floats(rng, 2, 3), np.int64(n), np.bool_(f)] for n, f in sets])
@@ -199,7 +200,7 @@ def loop_branches(rng):
 
 @case("loop_weights")
 def loop_weights(rng):
-    """Weights of the network around, used within the body and before it, with their own names; some are carried and never changed."""
+    """Weights of the network around, used in the body and before it; some are carried and never changed."""
     g = Graph("loop_weights", opset=16)
     x, rounds = g.input("x", F32, ["n", 4]), g.input("rounds", I64, [])
     w = g.const(floats(rng, 4, 4) * np.float32(0.5), "cell.linear.weight")
@@ -214,7 +215,8 @@ def loop_weights(rng):
         return always(s), h, s.op("Identity", weight), scale, s.op("Gemm", h, out, transB=1)
 
     carried = [(F32, ["n", 4]), (F32, [4, 4]), (F32, [4])]
-    last, _, _, heads = g.op("Loop", rounds, None, first, w, scale, out=4, body=body(g, carried, make, [(F32, ["n", 2])]))
+    inner = body(g, carried, make, [(F32, ["n", 2])])
+    last, _, _, heads = g.op("Loop", rounds, None, first, w, scale, out=4, body=inner)
     g.show("last", "Identity", last, dtype=F32, dims=["n", 4])
     g.show("heads", "Identity", heads, dtype=F32, dims=[None, "n", 2])
     return Case(g.model(), [[floats(rng, 3, 4), np.int64(4)], [floats(rng, 1, 4), np.int64(2)]])
@@ -253,7 +255,7 @@ def loop_nested(rng):
 
 @case("loop_decoder")
 def loop_decoder(rng):
-    """A greedy decoder: the likeliest next token is appended, until it is the one that ends the text or there are enough."""
+    """A greedy decoder: the likeliest token is appended, until it is the last one or there are enough."""
     g = Graph("loop_decoder", opset=16)
     start, most = g.input("start", I64, [1, "length"]), g.input("most", I64, [])
     table = g.const(floats(rng, 8, 4), "embedding.weight")
@@ -261,7 +263,8 @@ def loop_decoder(rng):
 
     def make(s, i, tokens):
         embedded = s.op("Gather", table, tokens, axis=0)
-        weights = s.op("Cast", s.op("Range", np.int64(0), s.op("Gather", s.op("Shape", tokens), np.int64(1)), np.int64(1)), to=F32)
+        length = s.op("Gather", s.op("Shape", tokens), np.int64(1))
+        weights = s.op("Cast", s.op("Range", np.int64(0), length, np.int64(1)), to=F32)
         weights = s.op("Softmax", s.op("Mul", weights, np.float32(0.7)), axis=0)
         context = s.op("ReduceSum", s.op("Mul", embedded, s.op("Unsqueeze", weights, [0, 2])), [1], keepdims=0)
         logits = s.op("Gemm", context, w, b, transB=1)
@@ -281,7 +284,7 @@ def loop_decoder(rng):
 
 @case("loop_counters")
 def loop_counters(rng):
-    """Counters that rounds add to, which are sizes and positions; sums that change in another way; two values that swap."""
+    """Counters, which are sizes and positions; a sum that changes in another way; two values that swap."""
     g = Graph("loop_counters", opset=16)
     x, most = g.input("x", F32, ["n", 2]), g.input("most", I64, [])
     size = g.op("Gather", g.op("Shape", x), np.int64(0))
