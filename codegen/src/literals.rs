@@ -16,6 +16,22 @@ pub fn int(value: i64) -> TokenStream {
     }
 }
 
+/// An integer to call a method on, as `i64` or as `usize`: `4i64`, `(-1i64)`.
+pub fn typed_int(value: i64, signed: bool) -> TokenStream {
+    let magnitude = value.unsigned_abs();
+    match (i64::try_from(magnitude), signed) {
+        (Err(_), _) => quote!(i64::MIN),
+        (Ok(magnitude), false) => {
+            let magnitude = Literal::usize_suffixed(magnitude as usize);
+            quote!(#magnitude)
+        }
+        (Ok(magnitude), true) => {
+            let magnitude = Literal::i64_suffixed(magnitude);
+            if value < 0 { quote!((-#magnitude)) } else { quote!(#magnitude) }
+        }
+    }
+}
+
 macro_rules! constants {
     ($($name:ident),*) => {
         [$((stringify!($name), std::f64::consts::$name, std::f32::consts::$name)),*]

@@ -40,6 +40,16 @@ macro_rules! snapshots {
 
 snapshots! {
     if_nested
+    loop_branches
+    loop_counted
+    loop_counters
+    loop_decoder
+    loop_growing
+    loop_nested
+    loop_scan
+    loop_until
+    loop_weights
+    loop_while
     net_bert_encoder
     net_gpt_decoder
     net_residual_cnn

@@ -406,3 +406,109 @@ fn ranks_of_unrolled_cells_are_checked() {
     let message = error(&model(inputs, vec![rnn], &["y"]));
     assert_eq!(message, "node `rnn` (RNN, opset 18): `B` has rank 1, expected 2");
 }
+
+/// A loop without a bound, whose condition is `x > 0`; the body takes and yields these names.
+fn loop_model(body: (&[&str], Vec<NodeProto>, &[&str]), carried: &[&str], outputs: &[&str]) -> ModelProto {
+    let (inputs, nodes, yielded) = body;
+    let named = |name: &&str| ValueInfoProto { name: (*name).into(), ..ValueInfoProto::default() };
+    let data = |name: &str, data_type: i32, dims: Vec<i64>, raw: Vec<u8>| TensorProto {
+        name: name.into(),
+        data_type,
+        dims,
+        raw_data: raw.into(),
+        ..TensorProto::default()
+    };
+    let graph = GraphProto {
+        node: nodes,
+        input: inputs.iter().map(named).collect(),
+        output: yielded.iter().map(named).collect(),
+        ..GraphProto::default()
+    };
+    let body = AttributeProto {
+        name: "body".into(),
+        r#type: attribute_type::GRAPH,
+        g: Some(Box::new(graph)),
+        ..AttributeProto::default()
+    };
+    let names: Vec<&str> = ["", "go"].iter().chain(carried).copied().collect();
+    let mut repeated = node("loop", "Loop", &names, outputs);
+    repeated.attribute = vec![body];
+    let nodes = vec![
+        node("sum", "ReduceMax", &["x"], &["largest"]),
+        node("flat", "Squeeze", &["largest"], &["scalar"]),
+        node("first", "Greater", &["scalar", "zero"], &["go"]),
+        repeated,
+    ];
+    let mut model = model(vec![value("x", &[size(2), size(3)])], nodes, &outputs[..1]);
+    let graph = model.graph.as_mut().expect("a graph");
+    graph.initializer = vec![
+        data("zero", 1, vec![], vec![0; 4]),
+        data("on", 9, vec![], vec![1]),
+        data("axis", 7, vec![1], vec![0; 8]),
+    ];
+    model
+}
+
+#[test]
+fn loops_are_checked() {
+    let condition = || {
+        vec![
+            node("max", "ReduceMax", &["h"], &["most"]),
+            node("scalar_in", "Squeeze", &["most"], &["most_scalar"]),
+            node("again", "Greater", &["most_scalar", "zero"], &["more"]),
+        ]
+    };
+    let with = |others: Vec<NodeProto>| condition().into_iter().chain(others).collect::<Vec<_>>();
+    let body: &[&str] = &["i", "c", "h"];
+    let sequence = vec![node("list", "SequenceConstruct", &["h"], &["next"])];
+    let cases = [
+        (loop_model((&["i", "c"], condition(), &["more", "h"]), &["x"], &["y"]), "has 2 inputs, 3 are given"),
+        (loop_model((body, condition(), &["more"]), &["x"], &["y"]), "yields too few values"),
+        (
+            loop_model(
+                (body, with(vec![node("up", "Unsqueeze", &["h", "axis"], &["next"])]), &["more", "next"]),
+                &["x"],
+                &["y"],
+            ),
+            "a loop that makes a tensor of rank 3 of one of rank 2",
+        ),
+        (
+            loop_model(
+                (body, with(vec![node("sign", "Greater", &["h", "zero"], &["next"])]), &["more", "next"]),
+                &["x"],
+                &["y"],
+            ),
+            "`what the loop begins with` is f32 and `what a round yields for it` is bool",
+        ),
+        (
+            loop_model((body, with(sequence), &["more", "next"]), &["x"], &["y"]),
+            "a sequence or an optional that a loop changes",
+        ),
+        (
+            loop_model(
+                (body, vec![node("next", "Relu", &["h"], &["next"])], &["on", "next"]),
+                &["x"],
+                &["y"],
+            ),
+            "a loop without an end",
+        ),
+        (
+            loop_model(
+                (body, with(vec![node("next", "Softplus", &["more"], &["next"])]), &["more", "next"]),
+                &["x"],
+                &["y"],
+            ),
+            "(Softplus",
+        ),
+    ];
+    for (model, text) in cases {
+        let found = error(&model);
+        assert!(found.contains(text), "{text}: {found}");
+    }
+    let fine = loop_model(
+        (body, with(vec![node("next", "Neg", &["h"], &["next"])]), &["more", "next"]),
+        &["x"],
+        &["y"],
+    );
+    assert!(import(&fine).is_ok());
+}

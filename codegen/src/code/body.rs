@@ -1,6 +1,7 @@
 //! What a struct and its functions are made of.
 
 use super::{Block, Code, Statement};
+use crate::emit::is_signed;
 use crate::ids::{Arena, FieldId, SlotId, StructId, VarId};
 use kiln_importer::ir::{Dim, Graph, Symbol, TensorType, ValueId};
 use kiln_types::{DType, DTypeKind};
@@ -124,14 +125,14 @@ impl Body {
         let mut numbers: HashMap<Symbol, Symbol> = HashMap::new();
         let mut number = |symbol: &Symbol| {
             let next = numbers.len();
-            numbers.entry(symbol.clone()).or_insert_with(|| format!("symbol{next}").into());
+            // One type of integers is not passed for the other.
+            let kind = if is_signed(graph, symbol) { "integer" } else { "size" };
+            numbers.entry(symbol.clone()).or_insert_with(|| format!("{kind}{next}").into());
         };
         sources.iter().for_each(|source| number(&source.symbol));
         self.symbols.iter().for_each(&mut number);
         for statement in self.block.all_statements() {
-            if let Statement::Read { symbols, .. } = statement {
-                symbols.iter().for_each(&mut number);
-            }
+            statement.symbols().iter().for_each(&mut number);
         }
         let numbered = |symbol: &Symbol| numbers.get(symbol).cloned();
         let mut block = self.block.clone();
@@ -215,6 +216,15 @@ impl Block {
                     *condition = renamed(condition, numbered);
                     then.rename_symbols(numbered);
                     otherwise.rename_symbols(numbered);
+                }
+                Statement::Repeat(repeat) => {
+                    let iteration = numbered(&repeat.iteration);
+                    repeat.iteration = iteration.unwrap_or_else(|| repeat.iteration.clone());
+                    repeat.condition = renamed(&repeat.condition, numbered);
+                    for dim in repeat.trip_count.iter_mut().chain(&mut repeat.again) {
+                        *dim = renamed(dim, numbered);
+                    }
+                    repeat.body.rename_symbols(numbered);
                 }
                 Statement::Bind { .. } | Statement::Optional { .. } | Statement::Loop { .. } => {}
             }

@@ -13,20 +13,7 @@ const MAX_VARS: usize = 32;
 
 /// Inlines in a function's body. Those in `kept` stay variables.
 pub fn inline(block: &mut Block, kept: &HashSet<VarId>) {
-    let uses = block.uses();
-    hoist(block, &uses);
-    let mut done: Vec<Statement> = Vec::with_capacity(block.statements.len());
-    for mut statement in std::mem::take(&mut block.statements) {
-        if let Statement::If { then, otherwise, .. } = &mut statement {
-            inline(then, kept);
-            inline(otherwise, kept);
-        }
-        while let Some(before) = done.pop_if(|before| can_go(before, &statement, &uses, kept)) {
-            put(before, &mut statement);
-        }
-        done.push(statement);
-    }
-    block.statements = done;
+    inline_statements(block, kept);
     // The last statement may become the result itself.
     let single = match block.statements.last() {
         Some(Statement::Bind { outputs, .. }) => {
@@ -37,6 +24,32 @@ pub fn inline(block: &mut Block, kept: &HashSet<VarId>) {
     if single && let Some(Statement::Bind { code, .. }) = block.statements.pop() {
         block.results = vec![code];
     }
+}
+
+fn inline_statements(block: &mut Block, kept: &HashSet<VarId>) {
+    let uses = block.uses();
+    hoist(block, &uses);
+    let mut done: Vec<Statement> = Vec::with_capacity(block.statements.len());
+    for mut statement in std::mem::take(&mut block.statements) {
+        match &mut statement {
+            Statement::If { then, otherwise, .. } => {
+                inline(then, kept);
+                inline(otherwise, kept);
+            }
+            // What rounds leave and carry on are several things, however many they are.
+            Statement::Repeat(repeat) if repeat.body.results.len() == 1 => inline(&mut repeat.body, kept),
+            Statement::Repeat(repeat) => inline_statements(&mut repeat.body, kept),
+            Statement::Bind { .. }
+            | Statement::Read { .. }
+            | Statement::Optional { .. }
+            | Statement::Loop { .. } => {}
+        }
+        while let Some(before) = done.pop_if(|before| can_go(before, &statement, &uses, kept)) {
+            put(before, &mut statement);
+        }
+        done.push(statement);
+    }
+    block.statements = done;
 }
 
 /// Moves what only changes the form of one value up to where that value is made, so that they become one expression.
@@ -91,10 +104,12 @@ fn can_go(
 ) -> bool {
     let Statement::Bind { outputs, code: producer } = before else { return false };
     let &[value] = outputs.as_slice() else { return false };
-    if kept.contains(&value) || uses.get(&value) != Some(&1) || matches!(producer, Code::Make(..)) {
+    if kept.contains(&value) || uses.get(&value) != Some(&1) {
         return false;
     }
     match statement {
+        Statement::Repeat(repeat) => repeat.init.contains(&Code::Use(value)),
+        _ if matches!(producer, Code::Make(..)) => false,
         Statement::Bind { code, .. } if goes_anywhere(producer, code, value) => true,
         Statement::Bind { code, .. } => {
             reads_well(producer, code) && head(code).is_some_and(|place| *place == Code::Use(value))
@@ -114,15 +129,14 @@ fn goes_anywhere(producer: &Code, code: &Code, value: VarId) -> bool {
 
 /// Puts a statement into the one after it, where its value is used.
 fn put(before: Statement, statement: &mut Statement) {
-    let (
-        Statement::Bind { outputs, code: producer },
-        Statement::Bind { code, .. } | Statement::Loop { init: code, .. },
-    ) = (before, statement)
-    else {
-        return;
-    };
+    let Statement::Bind { outputs, code: producer } = before else { return };
     let Some(&value) = outputs.first() else { return };
-    if let Some(place) = place_of(code, value) {
+    let place = match statement {
+        Statement::Bind { code, .. } | Statement::Loop { init: code, .. } => place_of(code, value),
+        Statement::Repeat(repeat) => repeat.init.iter_mut().find(|code| **code == Code::Use(value)),
+        Statement::Read { .. } | Statement::If { .. } | Statement::Optional { .. } => None,
+    };
+    if let Some(place) = place {
         *place = producer;
     }
 }

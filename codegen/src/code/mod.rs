@@ -231,6 +231,8 @@ pub enum Statement {
     Read { code: Code, symbols: Vec<Symbol> },
     /// `let (a, b) = if condition { … } else { … };`
     If { outputs: Vec<VarId>, condition: Dim, then: Block, otherwise: Block },
+    /// A loop of the network's own.
+    Repeat(Box<Repeat>),
     /// `let x = match &self.field { Some(field) => code, None => otherwise };`, or an `if` with a field of its own.
     Optional {
         output: VarId,
@@ -256,7 +258,41 @@ pub enum Statement {
     },
 }
 
-/// The body of a function or of a branch.
+/// `let mut x = init; for i in 0..trip_count { …; x = result; }`
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Repeat {
+    /// What it yields: what was carried, then what all rounds left.
+    pub outputs: Vec<VarId>,
+    /// What a round begins with.
+    pub parameters: Vec<VarId>,
+    /// What the first begins with.
+    pub init: Vec<Code>,
+    /// The most rounds.
+    pub trip_count: Option<Dim>,
+    /// Whether the first round runs.
+    pub condition: Dim,
+    /// The number of the round.
+    pub iteration: Symbol,
+    /// Whether another follows.
+    pub again: Option<Dim>,
+    /// What a round does. Its results are what it leaves, then what it carries on.
+    pub body: Block,
+    /// What is left when there is no round; nothing where there always is one.
+    pub none: Vec<Code>,
+}
+
+impl Repeat {
+    /// The variables for what the rounds leave.
+    pub fn left(&self) -> &[VarId] {
+        self.outputs.get(self.parameters.len()..).unwrap_or_default()
+    }
+
+    fn dims(&self) -> impl Iterator<Item = &Dim> {
+        self.trip_count.iter().chain([&self.condition]).chain(&self.again)
+    }
+}
+
+/// The body of a function, of a branch or of a loop.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Block {
     pub statements: Vec<Statement>,
@@ -270,9 +306,46 @@ impl Statement {
         match self {
             Statement::Bind { outputs, .. } | Statement::If { outputs, .. } => outputs,
             Statement::Read { .. } => &[],
+            Statement::Repeat(repeat) => &repeat.outputs,
             Statement::Loop { output, .. } | Statement::Optional { output, .. } => {
                 std::slice::from_ref(output)
             }
+        }
+    }
+
+    /// The variables that it defines for the statements in it alone.
+    pub fn parameters(&self) -> &[VarId] {
+        match self {
+            Statement::Repeat(repeat) => &repeat.parameters,
+            Statement::Bind { .. }
+            | Statement::Read { .. }
+            | Statement::If { .. }
+            | Statement::Optional { .. }
+            | Statement::Loop { .. } => &[],
+        }
+    }
+
+    /// The symbols that it defines.
+    pub fn symbols(&self) -> &[Symbol] {
+        match self {
+            Statement::Read { symbols, .. } => symbols,
+            Statement::Repeat(repeat) => std::slice::from_ref(&repeat.iteration),
+            Statement::Bind { .. }
+            | Statement::If { .. }
+            | Statement::Optional { .. }
+            | Statement::Loop { .. } => &[],
+        }
+    }
+
+    /// The blocks in it.
+    pub fn blocks(&self) -> Vec<&Block> {
+        match self {
+            Statement::If { then, otherwise, .. } => vec![then, otherwise],
+            Statement::Repeat(repeat) => vec![&repeat.body],
+            Statement::Bind { .. }
+            | Statement::Read { .. }
+            | Statement::Optional { .. }
+            | Statement::Loop { .. } => Vec::new(),
         }
     }
 
@@ -283,6 +356,9 @@ impl Statement {
             Statement::Optional { code, otherwise, .. } => vec![code, otherwise],
             Statement::If { then, otherwise, .. } => {
                 then.codes().into_iter().chain(otherwise.codes()).collect()
+            }
+            Statement::Repeat(repeat) => {
+                repeat.init.iter().chain(repeat.body.codes()).chain(&repeat.none).collect()
             }
             Statement::Loop { init, args, .. } => std::iter::once(init).chain(args).collect(),
         }
@@ -296,11 +372,16 @@ impl Statement {
     }
 
     fn conditions(&self, dims: &mut Vec<Dim>) {
-        if let Statement::If { condition, then, otherwise, .. } = self {
-            dims.push(condition.clone());
-            for statement in then.statements.iter().chain(&otherwise.statements) {
-                statement.conditions(dims);
-            }
+        match self {
+            Statement::If { condition, .. } => dims.push(condition.clone()),
+            Statement::Repeat(repeat) => dims.extend(repeat.dims().cloned()),
+            Statement::Bind { .. }
+            | Statement::Read { .. }
+            | Statement::Optional { .. }
+            | Statement::Loop { .. } => {}
+        }
+        for statement in self.blocks().into_iter().flat_map(|block| &block.statements) {
+            statement.conditions(dims);
         }
     }
 
@@ -308,8 +389,8 @@ impl Statement {
     pub fn reads(&self) -> bool {
         match self {
             Statement::Read { .. } => true,
-            Statement::If { then, otherwise, .. } => {
-                then.statements.iter().chain(&otherwise.statements).any(Statement::reads)
+            Statement::If { .. } | Statement::Repeat(_) => {
+                self.blocks().into_iter().flat_map(|block| &block.statements).any(Statement::reads)
             }
             Statement::Bind { .. } | Statement::Optional { .. } | Statement::Loop { .. } => false,
         }
@@ -334,6 +415,11 @@ impl Block {
                 Statement::Optional { code, otherwise, .. } => {
                     code.visit_mut(f);
                     otherwise.visit_mut(f);
+                }
+                Statement::Repeat(repeat) => {
+                    repeat.init.iter_mut().for_each(|code| code.visit_mut(f));
+                    repeat.body.visit_mut(f);
+                    repeat.none.iter_mut().for_each(|code| code.visit_mut(f));
                 }
                 Statement::Loop { init, args, .. } => {
                     init.visit_mut(f);
@@ -363,21 +449,22 @@ impl Block {
                     then.visit_outputs(f);
                     otherwise.visit_outputs(f);
                 }
+                Statement::Repeat(repeat) => {
+                    repeat.outputs.iter_mut().chain(&mut repeat.parameters).for_each(&mut *f);
+                    repeat.body.visit_outputs(f);
+                }
                 Statement::Optional { output, .. } | Statement::Loop { output, .. } => f(output),
                 Statement::Read { .. } => {}
             }
         }
     }
 
-    /// Every statement in it, those of branches after their `if`.
+    /// Every statement in it, those of branches and of bodies after the `if` or the loop around them.
     pub fn all_statements(&self) -> Vec<&Statement> {
         let mut all = Vec::new();
         for statement in &self.statements {
             all.push(statement);
-            if let Statement::If { then, otherwise, .. } = statement {
-                all.extend(then.all_statements());
-                all.extend(otherwise.all_statements());
-            }
+            all.extend(statement.blocks().into_iter().flat_map(Block::all_statements));
         }
         all
     }
@@ -390,6 +477,12 @@ impl Block {
             }
             _ => false,
         }
+    }
+
+    /// Whether a symbol is used in it.
+    pub fn counts(&self, symbol: &Symbol) -> bool {
+        let dims = self.statements.iter().flat_map(Statement::dims);
+        dims.chain(self.results.iter().flat_map(Code::dims)).any(|dim| dim.symbols().contains(symbol))
     }
 
     /// How often each variable is used.

@@ -62,6 +62,22 @@ impl Live {
                     self.insert(var);
                 }
             }
+            Statement::Repeat(repeat) => {
+                // What is around the body is needed again in the next round; what it carries is replaced.
+                let mut defined: HashSet<VarId> = repeat.parameters.iter().copied().collect();
+                for statement in repeat.body.all_statements() {
+                    defined.extend(statement.outputs().iter().chain(statement.parameters()));
+                }
+                for var in repeat.body.codes().into_iter().flat_map(Code::vars) {
+                    if !defined.contains(&var) {
+                        self.insert(var);
+                    }
+                }
+                self.apart(|live| live.block(&mut repeat.body));
+                for code in repeat.init.iter_mut().rev() {
+                    self.code(code);
+                }
+            }
             Statement::Loop { init, args, .. } => {
                 // The body runs many times, so nothing in it may move.
                 for arg in args {

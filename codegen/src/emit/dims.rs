@@ -3,7 +3,7 @@
 //! Sizes are `usize` where no difference can go below zero on the way, `i64` otherwise.
 
 use crate::{CodegenError, literals};
-use kiln_importer::ir::{Atom, Dim, Symbol};
+use kiln_importer::ir::{Atom, Dim, Graph, Loop, Op, Symbol, SymbolOrigin};
 use kiln_types::CompareOp;
 use proc_macro2::{Delimiter, Ident, TokenStream, TokenTree};
 use quote::quote;
@@ -14,6 +14,35 @@ type Result<T> = std::result::Result<T, CodegenError>;
 pub trait Scope {
     /// The variable that holds a symbol, and whether it is an `i64` (else a `usize`), if there is one.
     fn symbol(&self, symbol: &Symbol) -> Option<(Ident, bool)>;
+}
+
+/// Whether the variable of a symbol is an `i64`: what is read back, and the number of a round where that of all rounds is one.
+pub fn is_signed(graph: &Graph, symbol: &Symbol) -> bool {
+    /// Symbols without names of their own.
+    struct Unnamed<'g>(&'g Graph);
+
+    impl Scope for Unnamed<'_> {
+        fn symbol(&self, symbol: &Symbol) -> Option<(Ident, bool)> {
+            Some((crate::names::ident("symbol"), is_signed(self.0, symbol)))
+        }
+    }
+
+    match graph.symbols.get(symbol) {
+        Some(SymbolOrigin::Read { .. }) => true,
+        Some(SymbolOrigin::Iteration { node }) => match &graph.node(*node).op {
+            Op::Loop(Loop { trip_count: Some(most), condition, .. }) => {
+                !is_plain(&(most * condition), &Unnamed(graph), true).unwrap_or(false)
+            }
+            _ => true,
+        },
+        Some(SymbolOrigin::Dim { .. }) | None => false,
+    }
+}
+
+/// The numbers from 0 to before a size.
+pub fn numbers(end: &Dim, scope: &dyn Scope) -> Result<TokenStream> {
+    let end = if is_plain(end, scope, true)? { size(end, scope)? } else { integer(end, scope)? };
+    Ok(quote!(0..#end))
 }
 
 /// The variable that holds a symbol, and whether it is an `i64`.
@@ -30,7 +59,10 @@ pub fn size(dim: &Dim, scope: &dyn Scope) -> Result<TokenStream> {
         return Ok(bare(sum(dim, scope, false)?));
     }
     let value = bare(sum(dim, scope, true)?);
-    Ok(quote!((#value) as usize))
+    Ok(match dim.as_symbol() {
+        Some(_) => quote!(#value as usize),
+        None => quote!((#value) as usize),
+    })
 }
 
 /// A size as `i64`.
@@ -60,6 +92,24 @@ pub fn condition(dim: &Dim, scope: &dyn Scope) -> Result<TokenStream> {
     }
     let value = sum(dim, scope, true)?;
     Ok(quote!(#value != 0))
+}
+
+/// A condition: whether a size is 0.
+pub fn negated(dim: &Dim, scope: &dyn Scope) -> Result<TokenStream> {
+    let mut terms = dim.terms();
+    if let (Some((1, [Atom::Compare(op, a, b)])), None) = (terms.next(), terms.next()) {
+        let op = match op {
+            CompareOp::Equal => CompareOp::NotEqual,
+            CompareOp::NotEqual => CompareOp::Equal,
+            CompareOp::Greater => CompareOp::LowerEqual,
+            CompareOp::GreaterEqual => CompareOp::Lower,
+            CompareOp::Lower => CompareOp::GreaterEqual,
+            CompareOp::LowerEqual => CompareOp::Greater,
+        };
+        return compare(op, a, b, scope);
+    }
+    let value = sum(dim, scope, true)?;
+    Ok(quote!(#value == 0))
 }
 
 /// Whether `usize` arithmetic gives the right number. At the top a difference is a size and so not negative.
@@ -200,11 +250,9 @@ fn receiver(dim: &Dim, scope: &dyn Scope) -> Result<TokenStream> {
 }
 
 fn typed_receiver(dim: &Dim, scope: &dyn Scope, signed: bool) -> Result<TokenStream> {
-    let tokens = operand(dim, scope, signed)?;
-    Ok(match (dim.as_constant(), signed) {
-        (None, _) => tokens,
-        (Some(_), true) => quote!((#tokens as i64)),
-        (Some(_), false) => quote!((#tokens as usize)),
+    Ok(match dim.as_constant() {
+        None => operand(dim, scope, signed)?,
+        Some(value) => literals::typed_int(value, signed),
     })
 }
 

@@ -6,7 +6,7 @@ use crate::code::Init;
 use crate::ids::StructId;
 use crate::names::ident;
 use crate::print::markers;
-use kiln_importer::ir::{SymbolOrigin, TensorType};
+use kiln_importer::ir::TensorType;
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::{Expr, ImplItemFn, Item, ItemFn, Stmt};
@@ -29,8 +29,11 @@ impl Emitter<'_> {
         }
         for symbol in &body.symbols {
             let (name, _) = dims::variable(symbol, variables)?;
-            let read = matches!(program.graph().symbols.get(symbol), Some(SymbolOrigin::Read { .. }));
-            parameters.push(if read { quote!(#name: i64) } else { quote!(#name: usize) });
+            parameters.push(if dims::is_signed(program.graph(), symbol) {
+                quote!(#name: i64)
+            } else {
+                quote!(#name: usize)
+            });
         }
         Ok(parameters)
     }

@@ -2,13 +2,13 @@
 
 use super::{Emitter, Result, dims, profile, syntax};
 use crate::Defect;
-use crate::code::{Block, Callee, Code, Statement};
+use crate::code::{Block, Callee, Code, Repeat, Statement};
 use crate::ids::{FieldId, StructId, VarId};
 use crate::literals;
 use crate::names::ident;
 use crate::naming::Variables;
 use crate::print::markers;
-use kiln_importer::ir::Symbol;
+use kiln_importer::ir::{Dim, Symbol};
 use proc_macro2::{Ident, TokenStream};
 use quote::quote;
 use std::collections::HashMap;
@@ -74,12 +74,7 @@ impl FunctionEmitter<'_, '_> {
             Some((last, others)) if block.ends_with_branches() => (Some(last), others),
             _ => (None, block.statements.as_slice()),
         };
-        for statement in others {
-            self.statement(statement, is_outermost, &mut statements)?;
-            for &output in statement.outputs() {
-                statements.extend(self.symbols_of(output)?);
-            }
-        }
+        self.statements(others, is_outermost, &mut statements)?;
         let result = match last {
             Some(statement) => self.value(statement)?,
             None => match block.results.as_slice() {
@@ -88,6 +83,16 @@ impl FunctionEmitter<'_, '_> {
             },
         };
         Ok((statements, result))
+    }
+
+    fn statements(&mut self, block: &[Statement], is_outermost: bool, to: &mut Vec<Stmt>) -> Result<()> {
+        for statement in block {
+            self.statement(statement, is_outermost, to)?;
+            for &output in statement.outputs() {
+                to.extend(self.symbols_of(output)?);
+            }
+        }
+        Ok(())
     }
 
     fn statement(&mut self, statement: &Statement, is_outermost: bool, to: &mut Vec<Stmt>) -> Result<()> {
@@ -103,6 +108,7 @@ impl FunctionEmitter<'_, '_> {
                 let value = self.value(statement)?;
                 to.push(syntax::bind(self.pattern(outputs)?, value));
             }
+            Statement::Repeat(repeat) => self.rounds(repeat, to)?,
             Statement::Optional { output, .. } => {
                 let value = self.value(statement)?;
                 to.push(syntax::bind(self.pattern(&[*output])?, value));
@@ -136,9 +142,10 @@ impl FunctionEmitter<'_, '_> {
                 self.bound = None;
                 syntax::parsed(quote!(match &self.#name { Some(#item) => #with, None => #without }))
             }
-            Statement::Bind { .. } | Statement::Read { .. } | Statement::Loop { .. } => {
-                Err(Defect::NoBranches.into())
-            }
+            Statement::Bind { .. }
+            | Statement::Read { .. }
+            | Statement::Repeat(_)
+            | Statement::Loop { .. } => Err(Defect::NoBranches.into()),
         }
     }
 
@@ -196,6 +203,106 @@ impl FunctionEmitter<'_, '_> {
         syntax::parsed(quote!(let [#(#names),*] = #read;))
     }
 
+    /// `let mut x = init; for i in 0..n { …; x = result; }`, or `while go_on { … }` where there is no bound.
+    fn rounds(&mut self, repeat: &Repeat, to: &mut Vec<Stmt>) -> Result<()> {
+        for (&parameter, init) in repeat.parameters.iter().zip(&repeat.init) {
+            let name = self.variables.name(parameter)?;
+            // The variable may be that of the value that the loop begins with.
+            let goes_on = match init {
+                Code::Use(var) => self.variables.is_mutable(*var) && self.variables.name(*var)? == name,
+                _ => false,
+            };
+            if name != "_" && !goes_on {
+                let init = self.code(init)?;
+                to.push(syntax::bind(syntax::bound(ident(name), true), init));
+            }
+        }
+        for &list in repeat.left() {
+            let name = ident(self.variables.name(list)?);
+            to.push(syntax::parsed(quote!(let mut #name = Vec::new();))?);
+        }
+        let body = self.round(repeat)?;
+        let counts = repeat.body.counts(&repeat.iteration)
+            || repeat.again.as_ref().is_some_and(|again| again.symbols().contains(&repeat.iteration));
+        let counter = dims::variable(&repeat.iteration, self.variables)?.0;
+        let again = repeat.again.as_ref();
+        match &repeat.trip_count {
+            Some(most) => {
+                let numbers = dims::numbers(most, self.variables)?;
+                let counter = if counts { quote!(#counter) } else { quote!(_) };
+                let end = again.map(|again| dims::negated(again, self.variables)).transpose()?;
+                let end = end.map(|end| quote!(if #end { break; }));
+                to.push(syntax::parsed(quote!(for #counter in #numbers { #(#body)* #end }))?);
+            }
+            None => {
+                let flag = ident(self.variables.flag(&repeat.iteration)?);
+                let condition = |dim: &Dim| match dim.as_constant() {
+                    Some(value) => Ok(if value != 0 { quote!(true) } else { quote!(false) }),
+                    None => dims::condition(dim, self.variables),
+                };
+                let first = condition(&repeat.condition)?;
+                let next = again.map(condition).transpose()?;
+                let next = next.map(|next| quote!(#flag = #next;));
+                let (start, step) = if counts {
+                    (quote!(let mut #counter = 0_i64;), quote!(#counter += 1;))
+                } else {
+                    (TokenStream::new(), TokenStream::new())
+                };
+                to.extend(syntax::statements(quote! {
+                    let mut #flag = #first;
+                    #start
+                    while #flag { #(#body)* #next #step }
+                })?);
+            }
+        }
+        for (n, &list) in repeat.left().iter().enumerate() {
+            let name = ident(self.variables.name(list)?);
+            let graph = self.emitter.program.graph();
+            let rank =
+                syntax::number_argument(graph.ty(self.emitter.structure(self.id).body.vars[list]).rank())?;
+            let tensor = self.emitter.uses.path("tensor::Tensor");
+            let joined: Expr = syntax::parsed(quote!(#tensor::stack::<#rank>(#name, 0)))?;
+            let value = match repeat.none.get(n) {
+                Some(none) => {
+                    let none = self.code(none)?;
+                    let [none, joined] = [none, joined].map(|value| syntax::block(Vec::new(), value));
+                    syntax::branches(syntax::parsed(quote!(#name.is_empty()))?, none, joined)
+                }
+                None => joined,
+            };
+            to.push(syntax::bind(syntax::bound(name, false), value));
+        }
+        Ok(())
+    }
+
+    /// What a round does, to where it is known whether another follows.
+    fn round(&mut self, repeat: &Repeat) -> Result<Vec<Stmt>> {
+        let mut statements = Vec::new();
+        for &parameter in &repeat.parameters {
+            statements.extend(self.symbols_of(parameter)?);
+        }
+        self.statements(&repeat.body.statements, false, &mut statements)?;
+        let (left, carried) =
+            repeat.body.results.split_at(repeat.left().len().min(repeat.body.results.len()));
+        for (&list, code) in repeat.left().iter().zip(left) {
+            let (name, value) = (ident(self.variables.name(list)?), self.code(code)?);
+            statements.push(syntax::parsed(quote!(#name.push(#value);))?);
+        }
+        let (mut names, mut values) = (Vec::new(), Vec::new());
+        for (&parameter, code) in repeat.parameters.iter().zip(carried) {
+            let name = self.variables.name(parameter)?;
+            if name != "_" && code.var() != Some(parameter) {
+                names.push(syntax::variable(ident(name)));
+                values.push(self.code(code)?);
+            }
+        }
+        if !names.is_empty() {
+            let (names, values) = (one_or_tuple(names), one_or_tuple(values));
+            statements.push(syntax::parsed(quote!(#names = #values;))?);
+        }
+        Ok(statements)
+    }
+
     /// `for layer in &self.layers { x = layer.forward(x); }`, or a module that is called again and again.
     fn repeat(
         &mut self,
@@ -248,5 +355,15 @@ impl FunctionEmitter<'_, '_> {
             syntax::parsed(quote!(for #item in #items { #name = #call; }))?
         });
         Ok(())
+    }
+}
+
+fn one_or_tuple(mut items: Vec<Expr>) -> Expr {
+    match (items.pop(), items.is_empty()) {
+        (Some(item), true) => item,
+        (last, _) => {
+            items.extend(last);
+            syntax::tuple(items)
+        }
     }
 }

@@ -12,7 +12,7 @@ mod structs;
 mod syntax;
 mod uses;
 
-pub use dims::Scope;
+pub use dims::{Scope, is_signed};
 pub use uses::imported_name;
 
 use crate::code::Code;

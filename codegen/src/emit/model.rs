@@ -245,7 +245,9 @@ impl Emitter<'_> {
         if graph.inputs.is_empty() {
             return TokenStream::new();
         }
-        let (spec, dim) = (self.uses.path("input::InputSpec"), self.uses.path("input::InputDim"));
+        let spec = self.uses.path("input::InputSpec");
+        let has_axes = graph.inputs.iter().any(|&input| graph.ty(input).rank() > 0);
+        let dim = has_axes.then(|| self.uses.path("input::InputDim"));
         let specs: Vec<_> = graph
             .inputs
             .iter()
@@ -253,8 +255,10 @@ impl Emitter<'_> {
                 let value = graph.value(input);
                 let name = literals::string(&comment(&value.name));
                 let is_repeated = |axis| self.program.tree.repeated.contains(input, axis);
-                let dims = value.ty.dims.iter().enumerate();
-                let dims = dims.map(|(axis, size)| input_dim(&dim, size, is_repeated(axis)));
+                let dims = dim.iter().flat_map(|dim| {
+                    let dims = value.ty.dims.iter().enumerate();
+                    dims.map(move |(axis, size)| input_dim(dim, size, is_repeated(axis)))
+                });
                 quote!(#spec { name: #name, dims: &[#(#dims),*] })
             })
             .collect();

@@ -1,12 +1,12 @@
 //! Names of functions' variables.
 
-use crate::code::{Block, Code, Statement};
-use crate::emit::Scope;
+use crate::code::{Block, Code, Repeat, Statement};
+use crate::emit::{Scope, is_signed};
 use crate::ids::{Arena, FieldId, StructId, VarId};
 use crate::names::{Names, ident, snake};
 use crate::structs::{Program, Struct};
 use crate::{CodegenError, Defect};
-use kiln_importer::ir::{Symbol, SymbolOrigin, TensorType};
+use kiln_importer::ir::{Symbol, TensorType};
 use kiln_types::DTypeKind;
 use proc_macro2::Ident;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -50,6 +50,8 @@ pub struct Variables {
     items: HashMap<VarId, String>,
     /// Variables that are assigned to.
     mutable: HashSet<VarId>,
+    /// The variables that say whether loops go on, by the symbols that count their rounds.
+    flags: HashMap<Symbol, String>,
 }
 
 impl Scope for Variables {
@@ -67,6 +69,11 @@ impl Variables {
     /// The variable for the items of what a loop goes over, or for the optional field of a statement.
     pub fn item(&self, output: VarId) -> Result<&str, CodegenError> {
         self.items.get(&output).map(String::as_str).ok_or_else(|| Defect::Unnamed.into())
+    }
+
+    /// The variable that says whether a loop goes on.
+    pub fn flag(&self, iteration: &Symbol) -> Result<&str, CodegenError> {
+        self.flags.get(iteration).map(String::as_str).ok_or_else(|| Defect::Unnamed.into())
     }
 
     /// Whether a variable is assigned to.
@@ -110,6 +117,8 @@ struct Namer<'a> {
     sources: HashSet<VarId>,
     /// How often layers and modules are called on each variable.
     calls_on: HashMap<VarId, usize>,
+    /// What rounds of loops begin with: no other variable may have the name in the body.
+    carried: HashSet<VarId>,
 }
 
 /// Where variables are used in one block.
@@ -118,26 +127,40 @@ struct Uses {
     last: HashMap<VarId, usize>,
     /// Those that loops go on with.
     looped: HashSet<VarId>,
+    /// Those that each loop of the network's own uses in its body.
+    within: HashMap<usize, HashSet<VarId>>,
 }
 
 impl Uses {
     fn of(block: &Block) -> Self {
-        let mut uses = Uses { last: HashMap::new(), looped: HashSet::new() };
+        let mut uses = Uses { last: HashMap::new(), looped: HashSet::new(), within: HashMap::new() };
         for (i, statement) in block.statements.iter().enumerate() {
             let vars = statement.codes().into_iter().flat_map(Code::vars);
             uses.last.extend(vars.map(|var| (var, i)));
-            if let Statement::Loop { init: Code::Use(init), .. } = statement {
-                uses.looped.insert(*init);
+            match statement {
+                Statement::Loop { init: Code::Use(init), .. } => {
+                    uses.looped.insert(*init);
+                }
+                Statement::Repeat(repeat) => {
+                    let vars = repeat.body.codes().into_iter().flat_map(Code::vars);
+                    uses.within.insert(i, vars.collect());
+                }
+                Statement::Bind { .. }
+                | Statement::Read { .. }
+                | Statement::If { .. }
+                | Statement::Optional { .. }
+                | Statement::Loop { .. } => {}
             }
         }
         uses.last.extend(block.results.iter().flat_map(Code::vars).map(|var| (var, usize::MAX)));
         uses
     }
 
-    /// Whether a variable is used after what a statement yields is there; a loop's arguments are used again and again.
+    /// Whether a variable is used after what a statement yields is there; a loop's arguments and its body are used again and again.
     fn after(&self, i: usize, statement: &Statement, var: VarId) -> bool {
         let again = match statement {
             Statement::Loop { args, .. } => args.iter().any(|arg| arg.vars().contains(&var)),
+            Statement::Repeat(_) => self.within.get(&i).is_some_and(|vars| vars.contains(&var)),
             Statement::Bind { .. }
             | Statement::Read { .. }
             | Statement::If { .. }
@@ -181,6 +204,7 @@ impl<'a> Namer<'a> {
             uses: block.uses(),
             sources: structure.body.sources.iter().map(|source| source.var).collect(),
             calls_on,
+            carried: HashSet::new(),
         }
     }
 
@@ -199,13 +223,10 @@ impl<'a> Namer<'a> {
         let mut symbols: BTreeSet<&Symbol> = body.symbols.iter().collect();
         symbols.extend(body.sources.iter().map(|source| &source.symbol));
         for statement in body.block.all_statements() {
-            if let Statement::Read { symbols: read, .. } = statement {
-                symbols.extend(read);
-            }
+            symbols.extend(statement.symbols());
         }
         for symbol in symbols {
-            let origin = self.program.graph().symbols.get(symbol);
-            let signed = matches!(origin, Some(SymbolOrigin::Read { .. }));
+            let signed = is_signed(self.program.graph(), symbol);
             let name = self.names.fresh(&snake(symbol, "size"));
             self.variables.symbols.insert(symbol.clone(), (name, signed));
         }
@@ -264,12 +285,18 @@ impl<'a> Namer<'a> {
         self.variables.names.get(&var).map_or("_", String::as_str)
     }
 
-    /// Names what the statements of a block yield.
+    /// Names what the statements of a block yield; branches at the end of one that yields what they do need no variable.
     fn block(&mut self, block: &'a Block) {
-        let uses = Uses::of(block);
         let last = if block.ends_with_branches() { block.statements.len() - 1 } else { usize::MAX };
+        self.statements(block, last);
+    }
+
+    fn statements(&mut self, block: &'a Block, last: usize) {
+        let uses = Uses::of(block);
         for (i, statement) in block.statements.iter().enumerate() {
-            if i != last {
+            if let Statement::Repeat(repeat) = statement {
+                self.name_repeat(&uses, i, statement, repeat);
+            } else if i != last {
                 let looped = matches!(statement.outputs(), [output] if uses.looped.contains(output))
                     || matches!(statement, Statement::Loop { .. });
                 self.name_outputs(&uses, i, statement, looped);
@@ -285,18 +312,57 @@ impl<'a> Namer<'a> {
         block.results.iter().for_each(|code| self.note_calls(code, None));
     }
 
+    /// Names what is known in a block alone.
+    fn inner(&mut self, name: impl FnOnce(&mut Self)) {
+        let mark = self.names.mark();
+        self.holders.push(HashMap::new());
+        name(self);
+        self.holders.pop();
+        self.names.go_back(mark);
+    }
+
+    /// Names what a loop carries, which has one variable for all rounds and after them, and the lists of what rounds leave.
+    fn name_repeat(&mut self, uses: &Uses, i: usize, statement: &Statement, repeat: &Repeat) {
+        for (n, &output) in repeat.outputs.iter().enumerate() {
+            let wanted = match repeat.init.get(n) {
+                Some(Code::Use(var) | Code::Clone(var)) if self.name(*var) != "_" => {
+                    self.name(*var).to_owned()
+                }
+                _ => self.wanted(statement, output),
+            };
+            let used = |var: &VarId| self.uses.contains_key(var) || self.sources.contains(var);
+            let parameter = repeat.parameters.get(n);
+            if !used(&output) && !parameter.is_some_and(used) {
+                for var in [Some(&output), parameter].into_iter().flatten() {
+                    self.variables.names.insert(*var, "_".to_owned());
+                }
+                continue;
+            }
+            let name = self.fresh(&wanted, uses, i, statement);
+            for var in [Some(&output), parameter].into_iter().flatten() {
+                self.hold(*var, name.clone());
+            }
+            self.carried.extend(parameter);
+            self.variables.mutable.insert(output);
+        }
+        if repeat.trip_count.is_none() {
+            let name = self.names.fresh("go_on");
+            self.variables.flags.insert(repeat.iteration.clone(), name);
+        }
+    }
+
     /// Names what there is in a statement, and notes how functions are called.
     fn inside(&mut self, statement: &'a Statement) {
         match statement {
             Statement::Bind { code, .. } | Statement::Read { code, .. } => self.note_calls(code, None),
             Statement::If { then, otherwise, .. } => {
                 for branch in [then, otherwise] {
-                    let mark = self.names.mark();
-                    self.holders.push(HashMap::new());
-                    self.block(branch);
-                    self.holders.pop();
-                    self.names.go_back(mark);
+                    self.inner(|namer| namer.block(branch));
                 }
+            }
+            Statement::Repeat(repeat) => {
+                repeat.init.iter().for_each(|code| self.note_calls(code, None));
+                self.inner(|namer| namer.statements(&repeat.body, usize::MAX));
             }
             Statement::Optional { output, code, otherwise, field, .. } => {
                 self.note_calls(otherwise, None);
@@ -399,7 +465,7 @@ impl<'a> Namer<'a> {
             Statement::Bind { code, .. } => code,
             Statement::Optional { otherwise, .. } => otherwise,
             Statement::Loop { init, .. } => init,
-            Statement::Read { .. } | Statement::If { .. } => return None,
+            Statement::Read { .. } | Statement::If { .. } | Statement::Repeat(_) => return None,
         };
         if let (Statement::Loop { .. }, Code::Use(var)) = (statement, code)
             && self.variables.mutable.contains(var)
@@ -408,6 +474,9 @@ impl<'a> Namer<'a> {
         }
         let head =
             code.first_var().filter(|&head| moves(statement, head) && !uses.after(i, statement, head))?;
+        if self.carried.contains(&head) {
+            return None;
+        }
         let kind = |var: VarId| self.ty(var).dtype.kind();
         let name = self.variables.names.get(&head)?;
         let converted = kind(head) != kind(output) && !name.contains("mask");
@@ -429,7 +498,7 @@ impl<'a> Namer<'a> {
             Statement::Bind { code, .. }
             | Statement::Optional { code, .. }
             | Statement::Loop { init: code, .. } => Some(code),
-            Statement::Read { .. } | Statement::If { .. } => None,
+            Statement::Read { .. } | Statement::If { .. } | Statement::Repeat(_) => None,
         };
         let first = code.and_then(Code::first_var).map(|var| self.name(var));
         if let Some(mask) = first.filter(|name| name.contains("mask"))

@@ -121,6 +121,7 @@ fn postorder(tree: &ModuleTree<'_>, module: ModuleId, order: &mut Vec<(ModuleId,
                 children.push(*child);
             }
             Step::Branches { then, otherwise, .. } => steps.extend(then.iter().chain(otherwise).rev()),
+            Step::Repeat { body, .. } => steps.extend(body.iter().rev()),
             Step::Node(_) | Step::Loop { .. } => {}
         }
     }

@@ -73,7 +73,7 @@ impl Sharing<'_, '_> {
     fn structs_called<'s>(&'s self, steps: &'s [Step]) -> impl Iterator<Item = StructId> + 's {
         steps.iter().filter_map(|step| match step {
             Step::Call(child) => self.modules[*child].structure,
-            Step::Node(_) | Step::Branches { .. } | Step::Loop { .. } => None,
+            Step::Node(_) | Step::Branches { .. } | Step::Repeat { .. } | Step::Loop { .. } => None,
         })
     }
 

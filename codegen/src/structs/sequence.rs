@@ -111,7 +111,9 @@ impl Sharing<'_, '_> {
                 Step::Loop { modules, .. } => {
                     modules.iter().for_each(|&child| add(&self.modules[child].inputs));
                 }
-                Step::Node(node) | Step::Branches { node, .. } => add(&operands(self.tree.graph, *node)),
+                Step::Node(node) | Step::Branches { node, .. } | Step::Repeat { node, .. } => {
+                    add(&operands(self.tree.graph, *node));
+                }
             }
         }
         add(&draft.outputs);
@@ -134,7 +136,7 @@ impl Sharing<'_, '_> {
                 match last {
                     Step::Loop { modules, .. } => modules.push(child),
                     Step::Call(before) => *last = Step::Loop { modules: vec![*before, child], carried },
-                    Step::Node(_) | Step::Branches { .. } => {}
+                    Step::Node(_) | Step::Branches { .. } | Step::Repeat { .. } => {}
                 }
             } else {
                 result.push(step);
@@ -154,7 +156,7 @@ impl Sharing<'_, '_> {
         let (before, known) = match last {
             Step::Call(before) => (std::slice::from_ref(before), None),
             Step::Loop { modules, carried } => (modules.as_slice(), Some(*carried)),
-            Step::Node(_) | Step::Branches { .. } => return None,
+            Step::Node(_) | Step::Branches { .. } | Step::Repeat { .. } => return None,
         };
         let previous = *before.last()?;
         let first = |module: ModuleId| self.first_call(module);

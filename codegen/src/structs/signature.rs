@@ -4,8 +4,8 @@ use super::Draft;
 use crate::CodegenError;
 use crate::code::{Block, Code, Lowering, Owner, Source, Statement};
 use crate::ids::{ModuleId, VarId};
-use crate::tree::{ModuleTree, Step, is_literal};
-use kiln_importer::ir::{If, NodeId, Op, Symbol, SymbolOrigin, ValueId};
+use crate::tree::{ModuleTree, Step, control_symbols, is_literal};
+use kiln_importer::ir::{NodeId, Op, Symbol, SymbolOrigin, ValueId};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Uses and definitions of values in one module, children included.
@@ -103,6 +103,10 @@ impl<'t, 'g> Signatures<'t, 'g> {
                     modules.iter().for_each(|&child| self.fill(&self.tree.modules[child].steps, inside));
                 }
                 Step::Node(node) => inside.add(&self.nodes[node]),
+                Step::Repeat { node, body } => {
+                    self.fill(body, inside);
+                    inside.add(&self.nodes[node]);
+                }
                 Step::Branches { node, then, otherwise } => {
                     self.fill(then, inside);
                     self.fill(otherwise, inside);
@@ -123,9 +127,10 @@ fn node_uses(tree: &ModuleTree<'_>, node: NodeId) -> Result<NodeUses, CodegenErr
             uses.defined.clear();
             return Ok(uses);
         }
-        Op::If(If { condition, then_region, else_region }) => {
-            uses.symbols.extend(condition.symbols());
-            uses.uses.extend(then_region.outputs.iter().chain(&else_region.outputs));
+        Op::If(_) | Op::Loop(_) | Op::LoopCondition(_) => {
+            uses.symbols.extend(control_symbols(graph, node));
+            uses.uses.extend(data.inputs.iter().flatten());
+            uses.uses.extend(data.op.regions().into_iter().flat_map(|region| &region.outputs));
             return Ok(uses);
         }
         _ => {}
@@ -153,8 +158,9 @@ pub(super) fn inputs(block: &Block) -> Vec<VarId> {
     vars.filter(|var| !defined.contains(var) && seen.insert(*var)).collect()
 }
 
-fn defined(block: &Block) -> HashSet<VarId> {
-    block.all_statements().into_iter().flat_map(Statement::outputs).copied().collect()
+fn defined<'b>(block: &'b Block) -> HashSet<VarId> {
+    let of_statement = |statement: &'b Statement| statement.outputs().iter().chain(statement.parameters());
+    block.all_statements().into_iter().flat_map(of_statement).copied().collect()
 }
 
 /// Decides for every symbol of a body whether it is read from the dims of a value or passed by the caller.
@@ -170,9 +176,7 @@ pub(super) fn find_symbols(tree: &ModuleTree<'_>, draft: &mut Draft) {
     at_hand.extend(&body.inputs);
     let mut read: HashSet<&Symbol> = HashSet::new();
     for statement in body.block.all_statements() {
-        if let Statement::Read { symbols, .. } = statement {
-            read.extend(symbols);
-        }
+        read.extend(statement.symbols());
     }
     let mut of_inputs: HashMap<Symbol, (VarId, usize)> = HashMap::new();
     for &var in &body.inputs {
@@ -186,7 +190,7 @@ pub(super) fn find_symbols(tree: &ModuleTree<'_>, draft: &mut Draft) {
     for symbol in needed.iter().filter(|symbol| !read.contains(symbol)) {
         let origin = match graph.symbols.get(symbol) {
             Some(SymbolOrigin::Dim { value, axis }) => vars.get(value).map(|&var| (var, *axis)),
-            Some(SymbolOrigin::Read { .. }) | None => None,
+            Some(SymbolOrigin::Read { .. } | SymbolOrigin::Iteration { .. }) | None => None,
         };
         let origin = origin.filter(|(var, _)| at_hand.contains(var));
         match origin.or_else(|| of_inputs.get(symbol).copied()) {

@@ -1,11 +1,12 @@
 //! The statements of a module's steps.
 
 use super::{Draft, Parameter, Sharing};
-use crate::code::{Block, Callee, Code, Literal, Lowering, Statement};
+use crate::code::{Block, Callee, Code, Literal, Lowering, Repeat, Statement};
 use crate::ids::ModuleId;
 use crate::tree::Step;
 use crate::{CodegenError, Defect};
-use kiln_importer::ir::{HostRead, If, NodeId, Op, Region};
+use kiln_importer::ir::{Dim, HostRead, If, Loop, NodeId, Op, Region};
+use kiln_types::DType;
 
 type Result<T> = std::result::Result<T, CodegenError>;
 
@@ -26,6 +27,7 @@ impl Sharing<'_, '_> {
                 Ok(Statement::Bind { outputs, code: Code::Module(callee, args) })
             }
             Step::Loop { modules, carried } => self.loop_statement(draft, modules, *carried, lowering),
+            Step::Repeat { node, body } => self.repeat_statement(draft, *node, body, lowering),
             Step::Branches { node, then, otherwise } => {
                 let data = self.tree.graph.node(*node);
                 let Op::If(If { condition, then_region, else_region }) = &data.op else {
@@ -94,6 +96,60 @@ impl Sharing<'_, '_> {
             times: modules.len(),
             args,
         })
+    }
+
+    fn repeat_statement(
+        &self,
+        draft: &Draft,
+        node: NodeId,
+        steps: &[Step],
+        lowering: &mut Lowering<'_>,
+    ) -> Result<Statement> {
+        let graph = self.tree.graph;
+        let data = graph.node(node);
+        let Op::Loop(repeated) = &data.op else { return Err(Defect::node(data, "no body").into()) };
+        let Loop { trip_count, condition, iteration, body } = repeated;
+        let places = body.parameters.len();
+        let inputs = data.inputs.iter().flatten();
+        let init = inputs.map(|&value| lowering.value(value)).collect::<Result<_>>()?;
+        let parameters = body.parameters.iter().map(|&value| lowering.var(value)).collect();
+        // What rounds leave comes first: it may be what the round began with.
+        let (carried, left) = body.outputs.split_at(places.min(body.outputs.len()));
+        let results = Region { outputs: [left, carried].concat(), ..Region::default() };
+        let body = self.branch(draft, steps, &results, lowering)?;
+        let outputs = data.outputs.iter().map(|&value| lowering.var(value)).collect();
+        let most = trip_count.as_ref().map(|most| most.as_constant().is_some_and(|most| most > 0));
+        let runs = condition.is(1) && most.unwrap_or(true);
+        let mut none = Vec::new();
+        for (&value, dims) in
+            data.outputs.iter().skip(places).zip(repeated.left_dims(graph)).filter(|_| !runs)
+        {
+            // A size that rounds decide is 0 where there was none.
+            let size = |dim: Option<Dim>| match dim.as_ref().map(Dim::as_size) {
+                None => Code::Int(0),
+                Some(Some(size)) => Code::Int(size as i64),
+                Some(None) => Code::Size(dim.unwrap_or(Dim::constant(0))),
+            };
+            let sizes = std::iter::once(Code::Int(0)).chain(dims.into_iter().map(size)).collect();
+            let ty = graph.ty(value).clone();
+            let dtype = ty.dtype;
+            let empty = Code::Make(ty, "empty".into(), vec![Code::Array(sizes), Code::Device]);
+            none.push(match dtype {
+                DType::F32 | DType::I64 | DType::Bool => empty,
+                other => Code::Method(Box::new(empty), "cast".into(), Vec::new(), vec![Code::DType(other)]),
+            });
+        }
+        Ok(Statement::Repeat(Box::new(Repeat {
+            outputs,
+            parameters,
+            init,
+            trip_count: trip_count.as_ref().map(|most| most * condition),
+            condition: condition.clone(),
+            iteration: iteration.clone(),
+            again: repeated.again(graph).cloned(),
+            body,
+            none,
+        })))
     }
 
     fn node_statement(&self, draft: &Draft, node: NodeId, lowering: &mut Lowering<'_>) -> Result<Statement> {

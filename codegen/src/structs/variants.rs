@@ -271,9 +271,7 @@ fn symbols(draft: &Draft) -> Vec<&Symbol> {
     let mut symbols: Vec<&Symbol> = sources.into_iter().map(|source| &source.symbol).collect();
     symbols.extend(&draft.body.symbols);
     for statement in draft.body.block.all_statements() {
-        if let Statement::Read { symbols: read, .. } = statement {
-            symbols.extend(read);
-        }
+        symbols.extend(statement.symbols());
     }
     symbols
 }

@@ -1,16 +1,22 @@
-//! Branches: what happens in them belongs to the module around them.
+//! Branches and bodies of loops: what happens in them belongs to the module around them.
 
 use super::grouping::{Draft, Grouping};
 use super::{Content, Step};
-use kiln_importer::ir::{NodeId, Region};
+use kiln_importer::ir::{Loop, NodeId, Op, Region};
 
 /// Branches of fewer nodes are written out.
 const MIN_NODES: usize = 8;
 
 impl Grouping<'_> {
-    /// The step of a node that chooses between branches.
+    /// The step of a node with regions: one that chooses between branches, or a loop.
     pub(super) fn branches(&mut self, draft: &mut Draft, node: NodeId) -> Step {
-        let mut regions = self.nodes.graph.node(node).op.regions().into_iter();
+        let graph = self.nodes.graph;
+        if let Op::Loop(Loop { body, .. }) = &graph.node(node).op {
+            let ends = |id: NodeId| matches!(graph.node(id).op, Op::LoopCondition(_));
+            let nodes = body.nodes.iter().copied().filter(|&id| !ends(id));
+            return Step::Repeat { node, body: nodes.map(|inner| self.step(draft, inner)).collect() };
+        }
+        let mut regions = graph.node(node).op.regions().into_iter();
         let (then, otherwise) = (regions.next(), regions.next());
         let mut steps = |region: Option<&Region>, key: &str| {
             region.map(|region| self.branch(draft, region, key)).unwrap_or_default()

@@ -5,7 +5,7 @@ use super::placement::relative;
 use super::{Content, Field, Keys, ModuleTree, Step};
 use crate::ids::ModuleId;
 use crate::names;
-use kiln_importer::ir::{Arg, Graph, Name, NodeId, ValueId};
+use kiln_importer::ir::{Arg, Graph, Name, NodeId, Op, ValueId};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// Integer constants of at most so many elements, and without a name of their own, are spelt out.
@@ -107,6 +107,10 @@ impl Finder<'_, '_> {
                 Step::Node(node) => self.node(*node, around),
                 Step::Call(child) => self.module(*child, around),
                 Step::Loop { modules, .. } => modules.iter().for_each(|&child| self.module(child, around)),
+                Step::Repeat { node, body } => {
+                    self.node(*node, around);
+                    self.steps(body, around);
+                }
                 Step::Branches { node, then, otherwise } => {
                     self.node(*node, around);
                     self.steps(then, around);
@@ -141,7 +145,7 @@ impl Finder<'_, '_> {
     }
 }
 
-/// The values that a node's call mentions, and those that its branches yield.
+/// The values that a node's call mentions, what a loop begins with, and what regions yield.
 fn mentioned(tree: &ModuleTree<'_>, node: NodeId) -> Vec<ValueId> {
     let data = tree.graph.node(node);
     let mut values = Vec::new();
@@ -157,6 +161,9 @@ fn mentioned(tree: &ModuleTree<'_>, node: NodeId) -> Vec<ValueId> {
                 call.visit(&mut operand);
             }
         }
+    }
+    if let Op::Loop(_) = data.op {
+        values.extend(data.inputs.iter().flatten());
     }
     values.extend(data.op.regions().into_iter().flat_map(|region| &region.outputs));
     values

@@ -22,7 +22,7 @@ use nodes::Nodes;
 
 pub use constants::is_literal;
 pub use keys::Keys;
-pub use nodes::operands;
+pub use nodes::{control_symbols, operands};
 pub use origins::{Checkpoints, FieldOrigin, origin};
 
 /// Whether a class only holds other modules, so that its name says nothing.
@@ -45,6 +45,13 @@ pub enum Step {
         then: Vec<Step>,
         /// What happens when not.
         otherwise: Vec<Step>,
+    },
+    /// A loop of the network's own.
+    Repeat {
+        /// The node that repeats.
+        node: NodeId,
+        /// What happens in each round.
+        body: Vec<Step>,
     },
     /// Calls of children in turn, each on the result of the one before.
     Loop {

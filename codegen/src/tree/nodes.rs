@@ -1,7 +1,7 @@
 //! What is known of each node that runs: what the runtime does for it, what it uses, and on which nodes it depends.
 
 use kiln_importer::ir::{
-    Arg, Graph, If, Implementation, Layer, NodeId, Op, Region, Symbol, SymbolOrigin, ValueId,
+    Arg, Graph, Implementation, Layer, NodeId, Op, Region, Symbol, SymbolOrigin, ValueId,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -62,7 +62,7 @@ impl<'g> Nodes<'g> {
                     Some(SymbolOrigin::Dim { value, .. }) => {
                         values.insert(*value);
                     }
-                    None => {}
+                    Some(SymbolOrigin::Iteration { .. }) | None => {}
                 }
             }
         }
@@ -77,9 +77,7 @@ impl<'g> Nodes<'g> {
         if let Implementation::Call(call) = &implementation {
             call.visit_dims(&mut |dim| symbols.extend(dim.symbols()));
         }
-        if let Op::If(If { condition, .. }) = &node.op {
-            symbols.extend(condition.symbols());
-        }
+        symbols.extend(control_symbols(self.graph, id));
         for inner in node.op.regions().into_iter().flat_map(|region| &region.nodes) {
             self.implement(*inner);
             symbols.extend(self.symbols(*inner).cloned());
@@ -108,7 +106,7 @@ impl<'g> Nodes<'g> {
         }
     }
 
-    /// The symbols in a node's call, its condition and its branches.
+    /// The symbols in a node's call, its conditions and its regions.
     pub fn symbols(&self, node: NodeId) -> impl Iterator<Item = &Symbol> {
         self.symbols.get(&node).into_iter().flatten()
     }
@@ -127,7 +125,7 @@ impl<'g> Nodes<'g> {
             match graph.symbols.get(symbol) {
                 Some(SymbolOrigin::Read { node, .. }) => found.push(*node),
                 Some(SymbolOrigin::Dim { value, .. }) => found.extend(graph.producer(*value)),
-                None => {}
+                Some(SymbolOrigin::Iteration { .. }) | None => {}
             }
         }
         found
@@ -142,6 +140,20 @@ impl<'g> Nodes<'g> {
             }
         }
         found
+    }
+}
+
+/// The symbols that a node of control flow needs itself: those of conditions and numbers of rounds, and the sizes of what a
+/// loop leaves.
+pub fn control_symbols(graph: &Graph, node: NodeId) -> BTreeSet<Symbol> {
+    match &graph.node(node).op {
+        op @ (Op::If(_) | Op::LoopCondition(_)) => op.symbols(),
+        op @ Op::Loop(repeated) => {
+            let left = repeated.left_dims(graph);
+            let sizes = left.iter().flatten().flatten().flat_map(|dim| dim.symbols());
+            op.symbols().into_iter().chain(sizes).collect()
+        }
+        _ => BTreeSet::new(),
     }
 }
 

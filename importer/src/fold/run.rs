@@ -2,8 +2,11 @@
 
 use crate::data::Elements;
 use crate::ir::op::moved_by_ones;
-use crate::ir::{Dim, Graph, HostRead, If, NodeId, Op, Region, Symbol, SymbolOrigin, ValueDef, ValueId};
-use kiln_types::TensorData;
+use crate::ir::{
+    Dim, Graph, HostRead, If, Loop, LoopCondition, NodeId, Op, Region, Symbol, SymbolOrigin, ValueDef,
+    ValueId,
+};
+use kiln_types::{Bytes, TensorData};
 use std::collections::BTreeMap;
 
 /// Why a graph could not be run.
@@ -58,7 +61,7 @@ pub fn run_with(
     if inputs.len() != graph.inputs.len() {
         return Err(RunError::Inputs { expected: graph.inputs.len(), actual: inputs.len() });
     }
-    let mut machine = Machine { graph, runtime, values: BTreeMap::new(), symbols: BTreeMap::new() };
+    let mut machine = Machine::new(graph, runtime);
     for (&id, data) in graph.inputs.iter().zip(inputs) {
         machine.define(id, data.clone());
     }
@@ -77,7 +80,7 @@ pub fn run_each(
     if inputs.len() != graph.inputs.len() {
         return Err(RunError::Inputs { expected: graph.inputs.len(), actual: inputs.len() });
     }
-    let mut machine = Machine { graph, runtime, values: BTreeMap::new(), symbols: BTreeMap::new() };
+    let mut machine = Machine::new(graph, runtime);
     for (&id, data) in graph.inputs.iter().zip(inputs) {
         machine.define(id, data.clone());
     }
@@ -101,9 +104,15 @@ struct Machine<'a> {
     runtime: &'a Runtime,
     values: BTreeMap<ValueId, TensorData>,
     symbols: BTreeMap<Symbol, i64>,
+    /// Whether another round follows the one of the innermost loop.
+    goes_on: bool,
 }
 
-impl Machine<'_> {
+impl<'a> Machine<'a> {
+    fn new(graph: &'a Graph, runtime: &'a Runtime) -> Self {
+        Self { graph, runtime, values: BTreeMap::new(), symbols: BTreeMap::new(), goes_on: true }
+    }
+
     fn define(&mut self, id: ValueId, data: TensorData) {
         for (axis, dim) in self.graph.ty(id).dims.iter().enumerate() {
             if let (Some(symbol), Some(&size)) = (dim.as_symbol(), data.shape.get(axis))
@@ -129,6 +138,49 @@ impl Machine<'_> {
             self.node(id)?;
         }
         region.outputs.iter().map(|&id| self.get(id)).collect()
+    }
+
+    /// What a loop yields.
+    fn repeat(
+        &mut self,
+        id: NodeId,
+        repeated: &Loop,
+        mut carried: Vec<TensorData>,
+        fail: &dyn Fn() -> RunError,
+    ) -> Result<Vec<TensorData>, RunError> {
+        let Loop { trip_count, condition, iteration, body } = repeated;
+        let known = |dim: &Dim| dim.as_constant().ok_or_else(fail);
+        let most = trip_count.as_ref().map(known).transpose()?;
+        let mut goes_on = known(condition)? != 0;
+        let places = carried.len();
+        let mut left: Vec<Vec<TensorData>> = vec![Vec::new(); body.outputs.len().saturating_sub(places)];
+        let mut round = 0;
+        while goes_on && most.is_none_or(|most| round < most) {
+            self.symbols.insert(iteration.clone(), round);
+            for (&parameter, data) in body.parameters.iter().zip(carried) {
+                self.define(parameter, data);
+            }
+            self.goes_on = true;
+            carried = self.region(body)?;
+            goes_on = self.goes_on;
+            for (rounds, data) in left.iter_mut().zip(carried.split_off(places)) {
+                rounds.push(data);
+            }
+            round += 1;
+        }
+        for (rounds, &output) in left.iter().zip(self.graph.node(id).outputs.iter().skip(places)) {
+            let ty = self.graph.ty(output);
+            // Of what no round left, sizes that rounds decide are 0.
+            let none = || ty.dims.iter().skip(1).map(|dim| self.known(dim).as_size().unwrap_or(0)).collect();
+            let each: Vec<usize> = rounds.first().map_or_else(none, |data| data.shape.to_vec());
+            if rounds.iter().any(|data| data.shape != each) {
+                return Err(fail());
+            }
+            let bytes: Vec<u8> = rounds.iter().flat_map(|data| data.bytes.iter().copied()).collect();
+            let shape = std::iter::once(rounds.len()).chain(each).collect();
+            carried.push(TensorData { bytes: Bytes::from_vec(bytes), shape, dtype: ty.dtype });
+        }
+        Ok(carried)
     }
 
     fn known(&self, dim: &Dim) -> Dim {
@@ -167,6 +219,13 @@ impl Machine<'_> {
             Op::If(If { condition, then_region, else_region }) => {
                 let condition = condition.as_constant().ok_or_else(fail)?;
                 self.region(if condition != 0 { then_region } else { else_region })?
+            }
+            Op::Loop(repeated) => {
+                self.repeat(id, repeated, operands.into_iter().flatten().collect(), &fail)?
+            }
+            Op::LoopCondition(LoopCondition { condition }) => {
+                self.goes_on = condition.as_constant().ok_or_else(fail)? != 0;
+                return Ok(());
             }
             op => {
                 let operands: Vec<Option<&TensorData>> = operands.iter().map(Option::as_ref).collect();

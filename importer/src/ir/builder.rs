@@ -4,7 +4,7 @@ use super::{
     Dim, Graph, Node, NodeId, Op, Origin, Region, RuleError, RuleResult, Symbol, SymbolOrigin, TensorType,
     Value, ValueDef, ValueId,
 };
-use crate::ir::{HostRead, HostTensor};
+use crate::ir::{HostRead, HostTensor, Loop};
 use kiln_types::{DType, TensorData};
 
 /// Contents of an integer constant of more elements stay in the tensor; shape arithmetic never needs so many.
@@ -114,6 +114,17 @@ pub struct OuterRegion {
     reads: Vec<ValueId>,
 }
 
+/// A loop whose body is under construction.
+pub struct OpenLoop {
+    /// The loop, which is appended when its body is there.
+    pub node: NodeId,
+    outer: OuterRegion,
+    /// The number of the round, from 0.
+    pub iteration: Symbol,
+    /// What a round begins with.
+    pub parameters: Vec<ValueId>,
+}
+
 impl<'a> Builder<'a> {
     /// A builder with nothing appended yet.
     pub fn new(graph: &'a mut Graph) -> Self {
@@ -132,7 +143,13 @@ impl<'a> Builder<'a> {
         if let (Some(host), &[output]) = (hosts, outputs.as_slice()) {
             self.graph.value_mut(output).host = Some(host);
         }
-        for &value in &outputs {
+        self.declare_sizes(&outputs, &fresh);
+        Ok(outputs)
+    }
+
+    /// Declares where the sizes that inference made up are found.
+    fn declare_sizes(&mut self, outputs: &[ValueId], fresh: &[Symbol]) {
+        for &value in outputs {
             for (axis, dim) in self.graph.ty(value).dims.clone().iter().enumerate() {
                 if let Some(symbol) = dim.as_symbol().filter(|s| fresh.contains(s)) {
                     let origin = SymbolOrigin::Dim { value, axis };
@@ -140,7 +157,6 @@ impl<'a> Builder<'a> {
                 }
             }
         }
-        Ok(outputs)
     }
 
     /// Appends a node with one output, all operands present.
@@ -224,6 +240,69 @@ impl<'a> Builder<'a> {
             self.graph.value_mut(value).host = None;
         }
         Region { parameters: Vec::new(), nodes: std::mem::replace(&mut self.nodes, outer.nodes), outputs }
+    }
+
+    /// Starts the body of a loop that carries these values; of each, the axes that rounds may change have a size of their own
+    /// in the body.
+    pub fn open_loop(&mut self, carried: &[(ValueId, Vec<bool>)]) -> OpenLoop {
+        let iteration = self.graph.fresh_symbol("i");
+        let op = Loop {
+            trip_count: None,
+            condition: Dim::constant(1),
+            iteration: iteration.clone(),
+            body: Region::default(),
+        };
+        let inputs = carried.iter().map(|(value, _)| Some(*value)).collect();
+        let node = self.graph.add_node(Op::Loop(op), inputs, Vec::new(), self.origin.clone());
+        self.graph.symbols.insert(iteration.clone(), SymbolOrigin::Iteration { node });
+        let outer = self.open_region();
+        let mut parameters = Vec::with_capacity(carried.len());
+        for (n, (value, free)) in carried.iter().enumerate() {
+            let ty = self.graph.ty(*value).clone();
+            let def = ValueDef::RegionParameter(node, n as u32);
+            let parameter = self.graph.add_value(Value { name: String::new(), ty, def, host: None });
+            for (axis, _) in free.iter().enumerate().filter(|(_, free)| **free) {
+                let symbol = self.graph.fresh_symbol("dim");
+                let origin = SymbolOrigin::Dim { value: parameter, axis };
+                self.graph.symbols.insert(symbol.clone(), origin);
+                if let Some(dim) = self.graph.value_mut(parameter).ty.dims.get_mut(axis) {
+                    *dim = Dim::symbol(symbol);
+                }
+            }
+            parameters.push(parameter);
+        }
+        OpenLoop { node, outer, iteration, parameters }
+    }
+
+    /// Ends the body of a loop, which yields what it carries and then what each round leaves; appends the loop.
+    pub fn close_loop(
+        &mut self,
+        open: OpenLoop,
+        (trip_count, condition): (Option<Dim>, Dim),
+        outputs: Vec<ValueId>,
+    ) -> RuleResult<Vec<ValueId>> {
+        let OpenLoop { node, outer, iteration, parameters } = open;
+        let body = Region { parameters, ..self.close_region(outer, outputs) };
+        let op = Op::Loop(Loop { trip_count, condition, iteration, body });
+        let inputs = self.graph.node(node).inputs.clone();
+        let mut infer = Infer::new(self.graph, &inputs);
+        let types = op.infer(&mut infer)?;
+        let fresh = infer.fresh;
+        let mut outputs = Vec::with_capacity(types.len());
+        for (n, ty) in types.into_iter().enumerate() {
+            let def = ValueDef::Node(node, n as u32);
+            outputs.push(self.graph.add_value(Value { name: String::new(), ty, def, host: None }));
+        }
+        self.graph.node_mut(node).op = op;
+        self.graph.node_mut(node).outputs.clone_from(&outputs);
+        self.nodes.push(node);
+        self.declare_sizes(&outputs, &fresh);
+        Ok(outputs)
+    }
+
+    /// Ends the body of a loop that cannot be built.
+    pub fn abandon_loop(&mut self, open: OpenLoop) {
+        self.close_region(open.outer, Vec::new());
     }
 
     /// The node that was appended last.

@@ -146,7 +146,7 @@ pub struct Region {
 pub enum SymbolOrigin {
     /// `value.dims()[axis]`.
     Dim {
-        /// A graph input, or an output whose size depends on data.
+        /// A graph input, an output whose size depends on data, or what a loop carries, inside its body.
         value: ValueId,
         /// The axis.
         axis: usize,
@@ -157,6 +157,11 @@ pub enum SymbolOrigin {
         node: NodeId,
         /// Position in the row-major order of its operand.
         index: usize,
+    },
+    /// The number of the round that an [`Op::Loop`] node is in, known inside its body.
+    Iteration {
+        /// The node.
+        node: NodeId,
     },
 }
 
@@ -301,7 +306,8 @@ impl Graph {
     fn symbol_bounds(&self, symbol: &Symbol, size: i64) -> Bounds {
         match self.symbols.get(symbol) {
             Some(SymbolOrigin::Read { .. }) => (None, None),
-            _ => (Some(size), None),
+            Some(SymbolOrigin::Iteration { .. }) => (Some(0), None),
+            Some(SymbolOrigin::Dim { .. }) | None => (Some(size), None),
         }
     }
 

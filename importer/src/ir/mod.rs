@@ -26,7 +26,7 @@ mod types;
 mod verify;
 
 pub use budget::{Allowance, Budget};
-pub use builder::{Builder, Infer, OuterRegion};
+pub use builder::{Builder, Infer, OpenLoop, OuterRegion};
 pub use call::{
     Arg, Call, Chain, Config, Effect, Implementation, Layer, Name, RuntimeCall, Setting, scalars,
 };

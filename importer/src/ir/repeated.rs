@@ -57,7 +57,7 @@ impl Graph {
             Some(&SymbolOrigin::Dim { value, axis: at }) => {
                 (value, at) != (input, axis) && matches!(self.value(value).def, ValueDef::Input(_))
             }
-            Some(SymbolOrigin::Read { .. }) | None => false,
+            Some(SymbolOrigin::Read { .. } | SymbolOrigin::Iteration { .. }) | None => false,
         }
     }
 

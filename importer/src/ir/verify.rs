@@ -5,7 +5,7 @@
 use super::{
     Dim, Graph, Infer, Node, NodeId, Op, Region, Symbol, SymbolOrigin, TensorType, ValueDef, ValueId,
 };
-use crate::ir::HostRead;
+use crate::ir::{HostRead, Loop};
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -164,7 +164,16 @@ impl<'a> Verifier<'a> {
                     self.violate(site(id, node), format!("{parameter} is not defined as its parameter {n}"));
                 }
             }
-            self.region(region);
+            if let Op::Loop(Loop { iteration, .. }) = &node.op {
+                if self.graph.symbols.get(iteration) != Some(&SymbolOrigin::Iteration { node: id }) {
+                    self.violate(site(id, node), format!("`{iteration}` does not name it as its origin"));
+                }
+                self.symbols.insert(iteration.clone());
+                self.region(region);
+                self.symbols.remove(iteration);
+            } else {
+                self.region(region);
+            }
         }
         if operands_known {
             self.types(id, node);

@@ -7,6 +7,7 @@ mod constants;
 mod cost;
 mod formula;
 mod functions;
+mod loops;
 mod model;
 mod order;
 mod problems;
@@ -16,6 +17,7 @@ pub(crate) use append::{axes_of, axis_of};
 pub(crate) use choices::{Choice, Snapshot};
 pub(crate) use constants::{holds_negative, numbers};
 pub(crate) use formula::{Formula, Value};
+pub(crate) use loops::{Round, Rounds};
 pub(crate) use model::{Model, domain_of, operator_name};
 pub(crate) use order::{label, subgraphs};
 pub(crate) use windows::{AutoPad, Window, Windows, known_padding};
@@ -72,6 +74,8 @@ pub(crate) struct Lowering<'g, 'm> {
     scopes: Vec<Scope<'m>>,
     /// Names of parameters that were met: a branch may use one again, for another.
     keys: HashSet<&'m str>,
+    /// The same, in order.
+    met: Vec<&'m str>,
     /// Orders of the bodies that were sorted, by their first node: a body is lowered once a call or a round.
     orders: HashMap<*const NodeProto, Rc<[&'m NodeProto]>>,
     /// Values that got their name here.
@@ -97,6 +101,7 @@ impl<'g, 'm> Lowering<'g, 'm> {
             frames: vec![frame],
             scopes: vec![Scope { values: HashMap::new(), closed: true }],
             keys: HashSet::new(),
+            met: Vec::new(),
             orders: HashMap::new(),
             named: Vec::new(),
             lowered: 0,
@@ -186,6 +191,7 @@ impl<'g, 'm> Lowering<'g, 'm> {
     fn provenance(&mut self, name: &'m str, data: &TensorData) -> Option<Arc<Provenance>> {
         let provenance = self.model.parameters.provenance(name, data)?;
         if self.keys.insert(name) {
+            self.met.push(name);
             return Some(provenance);
         }
         let name = format!("{name}, number {}", self.builder.graph.constants.len());

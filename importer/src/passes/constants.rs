@@ -4,8 +4,8 @@ use super::{Pass, PassReport};
 use crate::data::Elements;
 use crate::ir::op::{Folding, Outcome};
 use crate::ir::{
-    Cast, Dim, Graph, HostTensor, If, Node, NodeId, Op, Provenance, Region, SymbolOrigin, TensorType, Value,
-    ValueId,
+    Cast, Dim, Graph, HostTensor, If, Loop, Node, NodeId, Op, Provenance, Region, SymbolOrigin, TensorType,
+    Value, ValueId,
 };
 use kiln_types::{DType, TensorData};
 use std::collections::BTreeMap;
@@ -76,6 +76,7 @@ impl Fold<'_> {
                 let resolved = self.graph.node(id).inputs[n].map(|value| resolve(&self.alias, value));
                 self.graph.node_mut(id).inputs[n] = resolved;
             }
+            self.take_out_of_loop(id);
             let mut inner: Vec<Region> =
                 self.graph.node_mut(id).op.regions_mut().into_iter().map(std::mem::take).collect();
             for region in &mut inner {
@@ -119,6 +120,27 @@ impl Fold<'_> {
         nodes.extend(region.nodes);
         self.report.count("branches taken");
         true
+    }
+
+    /// What a loop carries and no round changes is the operand itself.
+    fn take_out_of_loop(&mut self, id: NodeId) {
+        let node = self.graph.node(id);
+        let Op::Loop(Loop { body, .. }) = &node.op else {
+            return;
+        };
+        let carried = body.parameters.iter().zip(&body.outputs).zip(node.inputs.iter().zip(&node.outputs));
+        let same: Vec<(ValueId, ValueId, ValueId)> = carried
+            .filter(|((parameter, yielded), _)| parameter == yielded)
+            .filter_map(|((&parameter, _), (&input, &output))| Some((parameter, input?, output)))
+            .filter(|(parameter, ..)| !self.alias.contains_key(parameter))
+            .collect();
+        for (parameter, input, output) in same {
+            for value in [parameter, output] {
+                self.adopt_sizes(value, input);
+                self.alias.insert(value, input);
+            }
+            self.report.count("taken out of loops");
+        }
     }
 
     /// Sizes that were unknown until the branch was: everything that names them is told.

@@ -1,7 +1,7 @@
 //! Removes what no result needs.
 
 use super::{Pass, PassReport};
-use crate::ir::{Constant, Graph, NodeId, Region, Symbol, SymbolOrigin, Value, ValueDef, ValueId};
+use crate::ir::{Constant, Graph, Loop, NodeId, Op, Region, Symbol, SymbolOrigin, Value, ValueDef, ValueId};
 use std::collections::BTreeSet;
 
 /// Removes nodes whose outputs nobody uses, and the contents of constants nobody uses.
@@ -33,7 +33,7 @@ pub(super) fn remove(graph: &mut Graph) -> Vec<String> {
     let (nodes, values) = (live.nodes, live.values);
     let mut root = std::mem::take(&mut graph.root);
     let mut removed = Vec::new();
-    keep(graph, &mut root, &nodes, &mut removed);
+    keep(graph, &mut root, &Live { nodes: &nodes, values: &values }, &mut removed);
     graph.root = root;
     drop_constants(graph, &values);
     forget_contents(graph, &nodes, &values);
@@ -43,7 +43,7 @@ pub(super) fn remove(graph: &mut Graph) -> Vec<String> {
 /// Forgets contents that are known by symbols whose origin is gone: nothing could be made from them any more.
 fn forget_contents(graph: &mut Graph, nodes: &[bool], values: &[bool]) {
     let gone = |origin: &SymbolOrigin| match origin {
-        SymbolOrigin::Read { node, .. } => !nodes[node.index()],
+        SymbolOrigin::Read { node, .. } | SymbolOrigin::Iteration { node } => !nodes[node.index()],
         SymbolOrigin::Dim { value, .. } => {
             !values[value.index()] && !matches!(graph.value(*value).def, ValueDef::Input(_))
         }
@@ -77,10 +77,20 @@ impl Liveness<'_> {
             if std::mem::replace(&mut self.values[value.index()], true) {
                 continue;
             }
-            if let ValueDef::Node(node, _) | ValueDef::RegionParameter(node, _) = self.graph.value(value).def
+            if let ValueDef::Node(node, n) | ValueDef::RegionParameter(node, n) = self.graph.value(value).def
             {
                 self.node(node, &mut work);
+                self.place_in_loop(node, n as usize, &mut work);
             }
+        }
+    }
+
+    /// Of what a loop carries and of what its rounds leave, only that lives which something needs: the `n`-th.
+    fn place_in_loop(&self, id: NodeId, n: usize, work: &mut Vec<ValueId>) {
+        let node = self.graph.node(id);
+        if let Op::Loop(Loop { body, .. }) = &node.op {
+            work.extend(body.outputs.get(n));
+            work.extend(node.inputs.get(n).into_iter().flatten());
         }
     }
 
@@ -90,9 +100,12 @@ impl Liveness<'_> {
         }
         let graph = self.graph;
         let node = graph.node(id);
-        work.extend(node.inputs.iter().flatten());
-        for region in node.op.regions() {
-            work.extend(&region.outputs);
+        if let Op::Loop(Loop { body, .. }) = &node.op {
+            let ends = |id: &&NodeId| matches!(graph.node(**id).op, Op::LoopCondition(_));
+            body.nodes.iter().filter(ends).for_each(|&id| self.node(id, work));
+        } else {
+            work.extend(node.inputs.iter().flatten());
+            work.extend(node.op.regions().into_iter().flat_map(|region| &region.outputs));
         }
         for symbol in node.op.symbols() {
             if !self.symbols.insert(symbol.clone()) {
@@ -100,23 +113,32 @@ impl Liveness<'_> {
             }
             match graph.symbols.get(&symbol) {
                 Some(&SymbolOrigin::Dim { value, .. }) => work.push(value),
-                Some(&SymbolOrigin::Read { node, .. }) => self.node(node, work),
+                Some(&(SymbolOrigin::Read { node, .. } | SymbolOrigin::Iteration { node })) => {
+                    self.node(node, work)
+                }
                 None => {}
             }
         }
     }
 }
 
+/// What is needed.
+struct Live<'l> {
+    nodes: &'l [bool],
+    values: &'l [bool],
+}
+
 /// Keeps the live nodes of a region.
-fn keep(graph: &mut Graph, region: &mut Region, live: &[bool], removed: &mut Vec<String>) {
+fn keep(graph: &mut Graph, region: &mut Region, live: &Live<'_>, removed: &mut Vec<String>) {
     region.nodes.retain(|&id| {
-        let alive = live[id.index()];
+        let alive = live.nodes[id.index()];
         if !alive {
             removed.push(graph.node(id).op.kind());
         }
         alive
     });
     for &id in &region.nodes {
+        keep_carried(graph, id, live, removed);
         let mut inner: Vec<Region> =
             graph.node_mut(id).op.regions_mut().into_iter().map(std::mem::take).collect();
         for region in &mut inner {
@@ -126,6 +148,44 @@ fn keep(graph: &mut Graph, region: &mut Region, live: &[bool], removed: &mut Vec
             *slot = kept;
         }
     }
+}
+
+/// Keeps what is needed of what a loop carries and of what its rounds leave.
+fn keep_carried(graph: &mut Graph, id: NodeId, live: &Live<'_>, removed: &mut Vec<String>) {
+    let node = graph.node(id);
+    let Op::Loop(Loop { body, .. }) = &node.op else {
+        return;
+    };
+    let needed = |values: &[ValueId], n: usize| values.get(n).is_some_and(|value| live.values[value.index()]);
+    let kept: Vec<bool> =
+        (0..node.outputs.len()).map(|n| needed(&node.outputs, n) || needed(&body.parameters, n)).collect();
+    let unneeded = kept.iter().filter(|kept| !**kept).count();
+    if unneeded == 0 {
+        return;
+    }
+    removed.extend(std::iter::repeat_n("part of a loop".to_owned(), unneeded));
+    let node = graph.node_mut(id);
+    retain(&mut node.inputs, &kept);
+    retain(&mut node.outputs, &kept);
+    let outputs = node.outputs.clone();
+    let mut parameters = Vec::new();
+    for body in node.op.regions_mut() {
+        retain(&mut body.parameters, &kept);
+        retain(&mut body.outputs, &kept);
+        parameters.clone_from(&body.parameters);
+    }
+    for (n, value) in outputs.into_iter().enumerate() {
+        graph.value_mut(value).def = ValueDef::Node(id, n as u32);
+    }
+    for (n, value) in parameters.into_iter().enumerate() {
+        graph.value_mut(value).def = ValueDef::RegionParameter(id, n as u32);
+    }
+}
+
+/// Keeps the items of a list that a flag says.
+fn retain<T>(items: &mut Vec<T>, kept: &[bool]) {
+    let mut kept = kept.iter();
+    items.retain(|_| kept.next().copied().unwrap_or(true));
 }
 
 /// Lets go of the bytes of constants that nothing uses: a pass may have made new weights from them.

@@ -163,7 +163,12 @@ impl Change<'_> {
     /// Changes a region; its results have the dtypes of `outputs`, or, the root's, those that they had.
     fn region(&mut self, region: &mut Region, outputs: Option<&[ValueId]>) {
         let outer = std::mem::take(&mut self.local);
-        let mut nodes = Vec::with_capacity(region.nodes.len());
+        for &parameter in &region.parameters {
+            if self.is_single(parameter) && self.followed.contains(&parameter) {
+                self.insert_cast(parameter, self.to, &Origin::default());
+            }
+        }
+        let mut nodes = std::mem::take(&mut self.before);
         for id in std::mem::take(&mut region.nodes) {
             let after = self.node(id);
             nodes.append(&mut self.before);
@@ -192,7 +197,7 @@ impl Change<'_> {
     fn node(&mut self, id: NodeId) -> Vec<NodeId> {
         let node = self.graph.node(id);
         match &node.op {
-            Op::If(_) => self.branches(id),
+            Op::If(_) | Op::Loop(_) => self.regions(id),
             Op::Call(_) | Op::HostRead(_) => self.call(id),
             op if self.is_computed_so(op, &node.inputs) => {
                 self.change(id);
@@ -261,14 +266,25 @@ impl Change<'_> {
         if follows { self.follow(&outputs, &origin) } else { Vec::new() }
     }
 
-    /// A choice yields what it did.
-    fn branches(&mut self, id: NodeId) -> Vec<NodeId> {
+    /// A choice yields what it did; a loop carries what it did, too.
+    fn regions(&mut self, id: NodeId) -> Vec<NodeId> {
         let node = self.graph.node_mut(id);
         let (outputs, origin) = (node.outputs.clone(), node.origin.clone());
         let mut regions: Vec<Region> = node.op.regions_mut().into_iter().map(std::mem::take).collect();
+        let mut inputs = node.inputs.clone();
+        let leading: Vec<bool> =
+            inputs.iter().map(|input| input.is_some_and(|input| self.leads(input))).collect();
+        for input in inputs.iter_mut().flatten() {
+            if self.changed.contains(input) {
+                *input = self.in_dtype(*input, DType::F32, &origin);
+            }
+        }
+        self.graph.node_mut(id).inputs = inputs;
         let before = std::mem::take(&mut self.before);
-        let mut follows = false;
+        let mut follows = leading.contains(&true);
         for region in &mut regions {
+            let leading = region.parameters.iter().zip(&leading).filter(|(_, leads)| **leads);
+            self.followed.extend(leading.map(|(parameter, _)| *parameter));
             let results = region.outputs.clone();
             self.region(region, Some(&outputs));
             follows |= results.iter().any(|&result| self.leads(result));

@@ -6,7 +6,7 @@
 
 use super::{Options, Pass, PassReport, dead_code};
 use crate::ir::{
-    Builder, Constant, Dim, Graph, Infer, Node, NodeId, Op, Origin, Provenance, Region, ScopeEntry,
+    Builder, Constant, Dim, Graph, Infer, Loop, Node, NodeId, Op, Origin, Provenance, Region, ScopeEntry,
     SymbolOrigin, TensorType, ValueId,
 };
 use kiln_types::TensorData;
@@ -300,7 +300,9 @@ impl<'g> Rewrite<'g> {
     fn reads_own_size(&self, op: &Op) -> bool {
         op.symbols().iter().any(|symbol| match self.graph.symbols.get(symbol) {
             Some(SymbolOrigin::Dim { value, .. }) => self.node().outputs.contains(value),
-            Some(&SymbolOrigin::Read { node, .. }) => node == self.current,
+            Some(&(SymbolOrigin::Read { node, .. } | SymbolOrigin::Iteration { node })) => {
+                node == self.current
+            }
             None => false,
         })
     }
@@ -370,7 +372,8 @@ impl<'g> Rewrite<'g> {
     }
 }
 
-/// How often each value is used: by nodes, by results of regions, and for a size that some operation needs.
+/// How often each value is used: by nodes, by results of regions, and for a size that some operation needs. What a loop uses
+/// of the values around it counts once more: moved into the loop, what makes them would run in every round.
 fn count_uses(graph: &Graph, root: &Region) -> (Vec<u32>, Vec<Option<NodeId>>) {
     fn region_uses(
         graph: &Graph,
@@ -393,6 +396,9 @@ fn count_uses(graph: &Graph, root: &Region) -> (Vec<u32>, Vec<Option<NodeId>>) {
             for inner in node.op.regions() {
                 region_uses(graph, inner, uses, users, origins);
             }
+            if let Op::Loop(Loop { body, .. }) = &node.op {
+                captured(graph, body).into_iter().for_each(|value| uses[value.index()] += 1);
+            }
         }
         for output in &region.outputs {
             uses[output.index()] += 1;
@@ -405,6 +411,23 @@ fn count_uses(graph: &Graph, root: &Region) -> (Vec<u32>, Vec<Option<NodeId>>) {
         uses[value.index()] += 1;
     }
     (uses, users)
+}
+
+/// The values that a region uses of those around it.
+fn captured(graph: &Graph, region: &Region) -> BTreeSet<ValueId> {
+    let (mut used, mut defined) = (BTreeSet::new(), BTreeSet::new());
+    let mut regions = vec![region];
+    while let Some(region) = regions.pop() {
+        defined.extend(&region.parameters);
+        used.extend(&region.outputs);
+        for &id in &region.nodes {
+            let node = graph.node(id);
+            used.extend(node.inputs.iter().flatten());
+            defined.extend(&node.outputs);
+            regions.extend(node.op.regions());
+        }
+    }
+    used.difference(&defined).copied().collect()
 }
 
 #[cfg(test)]

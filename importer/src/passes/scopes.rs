@@ -91,7 +91,7 @@ fn can_move(graph: &Graph, id: NodeId, depth: usize, moved: &mut BTreeSet<NodeId
     }
     moved.insert(id);
     let sizes = node.op.symbols().into_iter().filter_map(|symbol| match graph.symbols.get(&symbol) {
-        Some(SymbolOrigin::Read { node, .. }) => Some(*node),
+        Some(SymbolOrigin::Read { node, .. } | SymbolOrigin::Iteration { node }) => Some(*node),
         Some(SymbolOrigin::Dim { value, .. }) => graph.producer(*value),
         None => None,
     });

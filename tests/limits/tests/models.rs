@@ -295,6 +295,37 @@ limits! {
         let body = vec![graph_attribute("body", body)];
         model(graph(vec![node("Loop", &["rounds", "go"], &["y"], body)], data, &["y"]))
     };
+    /// Of each loop the body is lowered again and again, and in each of these times that of the loop in it.
+    loops_of_unknown_rounds_in_loops Refused("out of proportion") => nested_unknown_loops(24);
+    loops_of_few_unknown_rounds_in_loops Converts => nested_unknown_loops(4);
+    /// Each attempt at the body finds one more size that rounds change.
+    sizes_that_change_one_by_one Converts => {
+        let width = 60;
+        let names: Vec<String> = (0..width).map(|n| format!("h{n}")).collect();
+        let mut body = graph(Vec::new(), vec![truth("on", true)], &["on"]);
+        body.input = vec![named("i"), named("c")];
+        for (n, name) in names.iter().enumerate() {
+            body.input.push(named(name));
+            let other = names.get(n + 1).map_or("x", String::as_str);
+            let next = format!("next{n}");
+            body.node.push(node("Concat", &[other, other], &[&next], vec![int("axis", 0)]));
+            body.output.push(named(&next));
+        }
+        let mut inputs = vec!["rounds", ""];
+        inputs.extend(names.iter().map(|_| "x"));
+        let outputs: Vec<String> = (0..width).map(|n| format!("o{n}")).collect();
+        let outputs: Vec<&str> = outputs.iter().map(String::as_str).collect();
+        let repeated = node("Loop", &inputs, &outputs, vec![graph_attribute("body", body)]);
+        model(graph(vec![rounds_of_data(), repeated], Vec::new(), &["o0"]))
+    };
+    more_rounds_than_are_written_out Converts => {
+        let mut body = graph(Vec::new(), vec![truth("on", true)], &["on", "r"]);
+        body.node = vec![node("Relu", &["h"], &["r"], Vec::new())];
+        body.input = vec![named("i"), named("c"), named("h")];
+        let data = vec![integers("rounds", &[], &[i64::MAX - 1])];
+        let repeated = node("Loop", &["rounds", "", "x"], &["y"], vec![graph_attribute("body", body)]);
+        model(graph(vec![repeated], data, &["y"]))
+    };
     tensors_of_many_axes Refused("axes") => {
         let axes: Vec<i64> = (0..4000).collect();
         let mut nodes = vec![node("Unsqueeze", &["x", "axes"], &["v0"], Vec::new())];
@@ -370,6 +401,37 @@ limits! {
         let one = node("Conv", &["x", "w"], &["y"], attributes);
         with_inputs(inputs, graph(vec![one], Vec::new(), &["y"]))
     };
+}
+
+/// A number of rounds that only the run tells.
+fn rounds_of_data() -> NodeProto {
+    node("Size", &["x"], &["rounds"], Vec::new())
+}
+
+/// Loops whose number of rounds only the run tells, inside each other; each carries a tensor that grows, and
+/// leaves it.
+fn nested_unknown_loops(levels: usize) -> ModelProto {
+    let mut inner: Option<GraphProto> = None;
+    for level in 0..levels {
+        let [h, r] = ["h", "r"].map(|name| format!("{name}{level}"));
+        let last = format!("r{}", level.wrapping_sub(1));
+        let mut body = graph(Vec::new(), vec![truth("on", true)], &["on", &r, &h]);
+        body.input = vec![named(&format!("i{level}")), named(&format!("c{level}")), named(&h)];
+        let from = match inner {
+            Some(inner) => {
+                let deeper =
+                    node("Loop", &["rounds", "", &h], &[&last], vec![graph_attribute("body", inner)]);
+                body.node.push(deeper);
+                last.as_str()
+            }
+            None => h.as_str(),
+        };
+        body.node.push(node("Concat", &[from, &h], &[&r], vec![int("axis", 0)]));
+        inner = Some(body);
+    }
+    let body = graph_attribute("body", inner.expect("a level"));
+    let nodes = vec![rounds_of_data(), node("Loop", &["rounds", "", "x"], &["y"], vec![body])];
+    model(graph(nodes, Vec::new(), &["y"]))
 }
 
 /// Loops of a thousand rounds inside each other, with nothing in the innermost.

@@ -287,9 +287,10 @@ impl<'a> Search<'a> {
 /// The variables that a statement defines, those of its branches too.
 fn all_outputs(statement: &Statement) -> Vec<VarId> {
     let mut outputs = Vec::new();
-    if let Statement::If { then, otherwise, .. } = statement {
-        outputs.extend(then.statements.iter().chain(&otherwise.statements).flat_map(all_outputs));
+    for block in statement.blocks() {
+        outputs.extend(block.statements.iter().flat_map(all_outputs));
     }
+    outputs.extend(statement.parameters());
     outputs.extend(statement.outputs());
     outputs
 }

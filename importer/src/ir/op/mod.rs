@@ -56,7 +56,7 @@ mod prelude {
 }
 
 pub use compare::Where;
-pub use control::{HostRead, If};
+pub use control::{HostRead, If, Loop, LoopCondition};
 pub use convert::{Cast, Clamp};
 pub use convolution::Conv;
 pub use cumulative::{Cumulative, Trilu};
@@ -332,6 +332,10 @@ operations! {
         Rnn(RnnOptions),
         /// One of two regions.
         If(If),
+        /// A region again and again.
+        Loop(Loop),
+        /// Whether it runs once more.
+        LoopCondition(LoopCondition),
         /// A call that no pass looks into.
         Call(RuntimeCall),
     }

@@ -4,7 +4,7 @@ use super::types::{dims, tensor_type};
 use super::{Cursor, TextErrorKind, TextResult, data, read};
 use crate::ir::builder::host_of;
 use crate::ir::{
-    Constant, ConstantId, Dim, Graph, HostRead, Op, Origin, Provenance, Region, ScopeEntry, Symbol,
+    Constant, ConstantId, Dim, Graph, HostRead, Loop, Op, Origin, Provenance, Region, ScopeEntry, Symbol,
     SymbolOrigin, TensorType, Value, ValueDef, ValueId,
 };
 use kiln_types::TensorData;
@@ -229,9 +229,14 @@ impl Parser<'_> {
             parameters.push(inner.parameters.clone());
         }
         let read = if let Op::HostRead(HostRead { symbols }) = &op { symbols.clone() } else { Vec::new() };
+        let iteration =
+            if let Op::Loop(Loop { iteration, .. }) = &op { Some(iteration.clone()) } else { None };
         let id = self.graph.add_node(op, inputs, Vec::new(), origin);
         for (n, parameter) in parameters.concat().into_iter().enumerate() {
             self.graph.value_mut(parameter).def = ValueDef::RegionParameter(id, n as u32);
+        }
+        if let Some(symbol) = iteration {
+            self.add_symbol(at, symbol, SymbolOrigin::Iteration { node: id })?;
         }
         for (index, symbol) in read.into_iter().enumerate() {
             self.add_symbol(at, symbol, SymbolOrigin::Read { node: id, index })?;

@@ -15,6 +15,8 @@ pub(crate) struct Snapshot {
     /// Nodes of the region under construction.
     region: usize,
     named: usize,
+    /// Names of parameters.
+    met: usize,
 }
 
 /// An `If` whose branches yield different ranks: what follows must be lowered once for each.
@@ -35,6 +37,7 @@ impl<'m> Lowering<'_, 'm> {
             constants: graph.constants.len(),
             region: self.builder.nodes.len(),
             named: self.named.len(),
+            met: self.met.len(),
         }
     }
 
@@ -46,6 +49,7 @@ impl<'m> Lowering<'_, 'm> {
         let read =
             graph.nodes.get(before.nodes..).unwrap_or_default().iter().flat_map(|node| match &node.op {
                 Op::HostRead(op::HostRead { symbols }) => symbols.as_slice(),
+                Op::Loop(op::Loop { iteration, .. }) => std::slice::from_ref(iteration),
                 _ => &[],
             });
         for symbol in sizes.chain(read) {
@@ -59,6 +63,9 @@ impl<'m> Lowering<'_, 'm> {
         graph.values.truncate(before.values);
         graph.nodes.truncate(before.nodes);
         graph.constants.truncate(before.constants);
+        for name in self.met.drain(before.met..) {
+            self.keys.remove(name);
+        }
         self.builder.nodes.truncate(before.region);
         self.narrow.split_off(&ValueId(before.values as u32));
         self.counted = self.counted.min(before.nodes);
@@ -150,7 +157,7 @@ impl Snapshot {
     pub(crate) fn has(&self, origin: &SymbolOrigin) -> bool {
         match origin {
             SymbolOrigin::Dim { value, .. } => value.index() < self.values,
-            SymbolOrigin::Read { node, .. } => node.index() < self.nodes,
+            SymbolOrigin::Read { node, .. } | SymbolOrigin::Iteration { node } => node.index() < self.nodes,
         }
     }
 }

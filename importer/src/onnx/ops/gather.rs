@@ -2,7 +2,7 @@
 
 use super::super::lowering::holds_negative;
 use super::prelude::*;
-use crate::ir::op;
+use crate::ir::{SymbolOrigin, op};
 
 pub(super) struct Gather {
     axis: i64,
@@ -20,9 +20,24 @@ impl<'m> Operator<'m> for Gather {
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let (x, indices) = (args.value("data")?, args.value("indices")?);
         let axis = axis_of(self.axis, to.rank(x))?;
+        if let Some(at) = place_in_loop(to, indices) {
+            let end = &at + &Dim::constant(1);
+            let part = to.slice(x, axis, at, end)?;
+            return Ok(to.squeeze(part, &[axis])?.into());
+        }
         let wrapped = may_be_negative(to, indices);
         Ok(to.add(Op::Take(op::Take { axis, wrapped }), &[x, indices])?.into())
     }
+}
+
+/// The one position that is looked up, where it follows from the number of a loop's round: no tensor is made of that.
+fn place_in_loop(to: &Lowering<'_, '_>, indices: ValueId) -> Option<Dim> {
+    let graph = &*to.builder.graph;
+    let value = graph.value(indices);
+    let [at] = value.host.as_deref().filter(|_| value.ty.rank() == 0)? else { return None };
+    let counts = |symbol| matches!(graph.symbols.get(symbol), Some(SymbolOrigin::Iteration { .. }));
+    let follows = at.symbols().iter().any(counts) && graph.least(at, 1).is_some_and(|least| least >= 0);
+    follows.then(|| at.clone())
 }
 
 /// Whether an index tensor can hold negative numbers, as far as is known.

@@ -1,9 +1,14 @@
-//! `Loop`, `Scan` and `SequenceMap` with a number of rounds that is known: the body, that many times.
+//! `Loop`, `Scan` and `SequenceMap`.
+//!
+//! Where it is known, round by round, whether another follows, and there are no more than [`MOST_ROUNDS`], the body is
+//! written out that many times: then constants fold, and lists may change. All others run as loops.
 
+use super::super::lowering::{Round, Rounds};
 use super::super::proto::GraphProto;
 use super::prelude::*;
+use crate::ir::op;
 
-/// Each round is a copy of the body.
+/// Each round that is written out is a copy of the body.
 const MOST_ROUNDS: usize = 1024;
 
 enum Kind {
@@ -61,22 +66,35 @@ impl<'m> Operator<'m> for Unroll<'m> {
     }
 }
 
-fn unknown(what: &str) -> RuleError {
-    RuleError::Unsupported { what: format!("{what} that is not known when the model is compiled") }
-}
-
 /// What rounds yielded, as an axis.
-fn stack(to: &mut Lowering<'_, '_>, rounds: Vec<ValueId>, axis: i64, backwards: bool) -> RuleResult<ValueId> {
-    let first = *rounds.first().ok_or_else(|| unknown("the shape of what no round yielded, one"))?;
-    let axis = axis_of(axis, to.rank(first) + 1)?;
+fn stack(to: &mut Lowering<'_, '_>, rounds: &[ValueId], axis: i64, backwards: bool) -> RuleResult<ValueId> {
+    let missing = || RuleError::MissingInput { input: "what no round yielded".to_owned() };
+    let axis = axis_of(axis, to.rank(*rounds.first().ok_or_else(missing)?) + 1)?;
     let mut parts = Vec::with_capacity(rounds.len());
-    for value in rounds {
+    for &value in rounds {
         parts.push(to.unsqueeze(value, &[axis])?);
     }
     if backwards {
         parts.reverse();
     }
     to.concat(&parts, axis)
+}
+
+/// What the rounds of a loop left, with the axis that counts them moved.
+fn place(to: &mut Lowering<'_, '_>, rounds: ValueId, axis: i64, backwards: bool) -> RuleResult<ValueId> {
+    let rank = to.rank(rounds);
+    let axis = axis_of(axis, rank)?;
+    let mut value = rounds;
+    if backwards {
+        let mut ranges = to.full_ranges(rounds);
+        if let Some(range) = ranges.first_mut() {
+            range.step = -1;
+        }
+        value = to.add(Op::Slice(op::Slice { ranges }), &[rounds])?;
+    }
+    let mut axes: Vec<usize> = (1..rank).collect();
+    axes.insert(axis, 0);
+    to.permute(value, axes)
 }
 
 impl<'m> Unroll<'m> {
@@ -89,29 +107,64 @@ impl<'m> Unroll<'m> {
         to.inner(result)
     }
 
+    /// How many of the body's outputs are collected, beside so many others.
+    fn collected(&self, others: usize) -> RuleResult<usize> {
+        self.body.output.len().checked_sub(others).ok_or_else(|| invalid("body", "yields too few values"))
+    }
+
     fn repeat(&self, args: &Args, to: &mut Lowering<'_, 'm>) -> RuleResult<Outputs> {
-        let limit = match args.optional("M")? {
-            None => None,
-            Some(limit) => {
-                Some(to.known_number(limit).ok_or_else(|| unknown("a number of rounds"))?.to_i64())
+        let carried = args.operands("v_initial")?;
+        let scans = self.collected(carried.len() + 1)?;
+        let (limit, condition) = (args.optional("M")?, args.optional("cond")?);
+        let known =
+            |value: Option<ValueId>| value.map_or(Some(None), |value| to.known_number(value).map(Some));
+        if let (Some(limit), Some(condition)) = (known(limit), known(condition)) {
+            // What exporters write where there is no limit.
+            let limit = limit.map(Scalar::to_i64).filter(|&limit| limit != i64::MAX);
+            let goes = condition.is_none_or(Scalar::to_bool);
+            if limit.is_none_or(|limit| limit <= MOST_ROUNDS as i64) {
+                let before = to.snapshot();
+                match self.written_out(to, limit, goes, (carried.clone(), scans))? {
+                    Some(outputs) => return Ok(outputs),
+                    None => to.restore(&before),
+                }
             }
+        }
+        let trip_count = limit.map(|limit| to.host_integer(limit, "M")).transpose()?;
+        let condition = condition.map(|condition| to.host_integer(condition, "cond")).transpose()?;
+        let rounds = Rounds {
+            trip_count: trip_count.filter(|most| !most.is(i64::MAX)),
+            condition: condition.unwrap_or(Dim::constant(1)),
         };
-        let mut go_on = match args.optional("cond")? {
-            None => true,
-            Some(condition) => {
-                to.known_number(condition).ok_or_else(|| unknown("a condition of a loop"))?.to_bool()
-            }
-        };
-        let mut carried = args.operands("v_initial")?;
-        let scans = self.body.output.len().checked_sub(carried.len() + 1);
-        let scans = scans.ok_or_else(|| invalid("body", "yields too few values"))?;
+        to.loop_over(rounds, &carried, &|to, iteration, mut carried| {
+            let mut operands = vec![
+                Operand::Tensor(to.builder.host_tensor(vec![iteration.clone()], Vec::new())?),
+                Operand::Tensor(to.scalar(true, DType::Bool)),
+            ];
+            operands.append(&mut carried);
+            let mut results = self.round(to, operands)?;
+            let left = results.split_off(results.len().saturating_sub(scans));
+            let left = left.into_iter().map(tensor).collect::<RuleResult<_>>()?;
+            let carried = results.split_off(1.min(results.len()));
+            let condition = results.pop().ok_or_else(|| invalid("body", "yields no condition"))?;
+            Ok(Round { condition: to.host_integer(tensor(condition)?, "cond")?, carried, left })
+        })
+    }
+
+    /// A loop whose body is written out; nothing, with what was appended to be undone, where it is not known whether another
+    /// round follows, where too many do, or where none does and the shape of what it would leave is to be found.
+    fn written_out(
+        &self,
+        to: &mut Lowering<'_, 'm>,
+        limit: Option<i64>,
+        mut goes: bool,
+        (mut carried, scans): (Vec<Operand>, usize),
+    ) -> RuleResult<Option<Outputs>> {
         let mut collected: Vec<Vec<ValueId>> = vec![Vec::new(); scans];
         let mut n = 0i64;
-        while go_on && limit.is_none_or(|limit| n < limit) {
+        while goes && limit.is_none_or(|limit| n < limit) {
             if n >= MOST_ROUNDS as i64 {
-                return Err(RuleError::TooLarge {
-                    what: format!("a loop of more than {MOST_ROUNDS} rounds"),
-                });
+                return Ok(None);
             }
             let mut operands = vec![
                 Operand::Tensor(to.scalar(n, DType::I64)),
@@ -119,22 +172,26 @@ impl<'m> Unroll<'m> {
             ];
             operands.append(&mut carried);
             let mut results = self.round(to, operands)?;
-            let scanned = results.split_off(results.len() - scans);
+            let left = results.split_off(results.len().saturating_sub(scans));
             let condition = match results.first() {
                 Some(Operand::Tensor(condition)) => to.known_number(*condition),
                 _ => None,
             };
-            go_on = condition.ok_or_else(|| unknown("a condition of a loop"))?.to_bool();
+            let Some(condition) = condition else { return Ok(None) };
+            goes = condition.to_bool();
             carried = results.split_off(1);
-            for (list, value) in collected.iter_mut().zip(scanned) {
+            for (list, value) in collected.iter_mut().zip(left) {
                 list.push(tensor(value)?);
             }
             n += 1;
         }
-        for rounds in collected {
-            carried.push(Operand::Tensor(stack(to, rounds, 0, false)?));
+        if n == 0 && scans > 0 {
+            return Ok(None);
         }
-        Ok(Outputs(carried))
+        for rounds in collected {
+            carried.push(Operand::Tensor(stack(to, &rounds, 0, false)?));
+        }
+        Ok(Some(Outputs(carried)))
     }
 
     fn scan(&self, args: &Args, to: &mut Lowering<'_, 'm>, axes: &ScanAxes) -> RuleResult<Outputs> {
@@ -142,41 +199,70 @@ impl<'m> Unroll<'m> {
         let states = state.len().checked_sub(axes.inputs).filter(|_| axes.inputs > 0);
         let states = states.ok_or_else(|| invalid("num_scan_inputs", format!("is {}", axes.inputs)))?;
         let inputs = state.split_off(states).into_iter().map(tensor).collect::<RuleResult<Vec<_>>>()?;
-        let scans = self.body.output.len().checked_sub(states);
-        let scans = scans.ok_or_else(|| invalid("body", "yields too few values"))?;
+        let scans = self.collected(states)?;
         let mut along = Vec::with_capacity(inputs.len());
-        let mut rounds = None;
+        let mut rounds: Option<Dim> = None;
         for (n, &input) in inputs.iter().enumerate() {
             let axis = axis_of(axes.input_axes.get(n).copied().unwrap_or(0), to.rank(input))?;
-            let size = to.dims(input)[axis].as_size().ok_or_else(|| unknown("a number of rounds"))?;
-            if rounds.replace(size).is_some_and(|other| other != size) {
-                return Err(invalid("scan inputs", "have different lengths"));
+            let size = to.dims(input).get(axis).cloned().unwrap_or(Dim::constant(0));
+            match rounds.as_ref().map(|rounds| (rounds, (rounds - &size).as_constant())) {
+                Some((_, Some(difference))) if difference != 0 => {
+                    return Err(invalid("scan inputs", "have different lengths"));
+                }
+                // A number says more than a size that must be equal to it.
+                Some((rounds, _)) if rounds.as_constant().is_some() => {}
+                Some(_) if size.as_constant().is_none() => {}
+                _ => rounds = Some(size),
             }
             along.push((axis, axes.input_backwards.get(n).is_some_and(|&direction| direction != 0)));
         }
-        let rounds = rounds.unwrap_or(0);
-        if rounds > MOST_ROUNDS {
-            return Err(RuleError::TooLarge { what: format!("a scan of more than {MOST_ROUNDS} rounds") });
-        }
-        let mut collected: Vec<Vec<ValueId>> = vec![Vec::new(); scans];
-        for n in 0..rounds {
-            let mut operands = std::mem::take(&mut state);
+        let rounds = rounds.unwrap_or(Dim::constant(0));
+        let slices = |to: &mut Lowering<'_, 'm>, n: &Dim, operands: &mut Vec<Operand>| {
             for (&input, &(axis, backwards)) in inputs.iter().zip(&along) {
-                let at = if backwards { rounds - 1 - n } else { n };
-                let part = to.slice(input, axis, Dim::from(at), Dim::from(at + 1))?;
+                let at = if backwards { &(&rounds - &Dim::constant(1)) - n } else { n.clone() };
+                let end = &at + &Dim::constant(1);
+                let part = to.slice(input, axis, at, end)?;
                 operands.push(Operand::Tensor(to.squeeze(part, &[axis])?));
             }
-            state = self.round(to, operands)?;
-            for (list, value) in collected.iter_mut().zip(state.split_off(states)) {
-                list.push(tensor(value)?);
+            Ok(())
+        };
+        let output = |n: usize| {
+            let backwards = axes.output_backwards.get(n).is_some_and(|&direction| direction != 0);
+            (axes.output_axes.get(n).copied().unwrap_or(0), backwards)
+        };
+        match rounds.as_size() {
+            Some(count) if count <= MOST_ROUNDS && (count > 0 || scans == 0) => {
+                let mut collected: Vec<Vec<ValueId>> = vec![Vec::new(); scans];
+                for n in 0..count {
+                    let mut operands = std::mem::take(&mut state);
+                    slices(to, &Dim::from(n), &mut operands)?;
+                    state = self.round(to, operands)?;
+                    for (list, value) in collected.iter_mut().zip(state.split_off(states.min(state.len()))) {
+                        list.push(tensor(value)?);
+                    }
+                }
+                for (n, rounds) in collected.iter().enumerate() {
+                    let (axis, backwards) = output(n);
+                    state.push(Operand::Tensor(stack(to, rounds, axis, backwards)?));
+                }
+                Ok(Outputs(state))
+            }
+            _ => {
+                let run = Rounds { trip_count: Some(rounds.clone()), condition: Dim::constant(1) };
+                let Outputs(mut outputs) = to.loop_over(run, &state, &|to, iteration, mut operands| {
+                    slices(to, iteration, &mut operands)?;
+                    let mut carried = self.round(to, operands)?;
+                    let left = carried.split_off(states.min(carried.len()));
+                    let left = left.into_iter().map(tensor).collect::<RuleResult<_>>()?;
+                    Ok(Round { condition: Dim::constant(1), carried, left })
+                })?;
+                for (n, left) in outputs.split_off(states.min(outputs.len())).into_iter().enumerate() {
+                    let (axis, backwards) = output(n);
+                    outputs.push(Operand::Tensor(place(to, tensor(left)?, axis, backwards)?));
+                }
+                Ok(Outputs(outputs))
             }
         }
-        for (n, rounds) in collected.into_iter().enumerate() {
-            let axis = axes.output_axes.get(n).copied().unwrap_or(0);
-            let backwards = axes.output_backwards.get(n).is_some_and(|&direction| direction != 0);
-            state.push(Operand::Tensor(stack(to, rounds, axis, backwards)?));
-        }
-        Ok(Outputs(state))
     }
 
     fn map(&self, args: &Args, to: &mut Lowering<'_, 'm>) -> RuleResult<Outputs> {

@@ -1,0 +1,417 @@
+//! Loops whose number of rounds only the run tells.
+//!
+//! What a round begins with is known once the body was lowered: whether an operand is the same in every round, an integer
+//! that grows by the same step, or a tensor some sizes of which rounds change. So the body is lowered with a guess, and
+//! again as long as what it yields contradicts that; each time less is taken for given.
+
+use super::{Lowering, Snapshot};
+use crate::ir::{Dim, LoopCondition, Op, OpenLoop, RuleError, RuleResult, Symbol, SymbolOrigin, ValueId};
+use crate::onnx::operator::{Operand, Outputs};
+use kiln_types::DType;
+
+/// How long a loop runs.
+pub(crate) struct Rounds {
+    /// The most rounds, if there is a bound.
+    pub(crate) trip_count: Option<Dim>,
+    /// Whether the first runs.
+    pub(crate) condition: Dim,
+}
+
+/// What a round yields.
+pub(crate) struct Round {
+    /// Whether another follows.
+    pub(crate) condition: Dim,
+    /// What that begins with.
+    pub(crate) carried: Vec<Operand>,
+    /// What is collected of all rounds.
+    pub(crate) left: Vec<ValueId>,
+}
+
+/// What a round begins with at one place, compared with the loop's operand.
+#[derive(Clone, Debug, PartialEq)]
+enum Carried {
+    /// The operand itself.
+    Same,
+    /// Small integers on the host, with a step that is not yet known.
+    Stepping,
+    /// The operand's integers, and so much more for each round before.
+    Counted(Vec<Dim>),
+    /// A tensor; whether rounds may change the size of each axis.
+    Tensor(Vec<bool>),
+}
+
+/// A body that was lowered with a guess.
+struct Attempt {
+    open: OpenLoop,
+    round: Round,
+    /// The symbols that stood for the integers of operands that step.
+    probes: Vec<Symbol>,
+}
+
+/// Steps of an attempt, the body's own apart, and of each operand in it.
+const ATTEMPT: usize = 64;
+const CARRIED: usize = 16;
+
+/// Integers that a loop counts with are few.
+const MOST_COUNTED: usize = 8;
+
+/// An operand of a loop, and what is taken for given of it.
+struct Place<'o> {
+    operand: &'o Operand,
+    /// The operand's integers, where they are known on the host.
+    first: Option<Vec<Dim>>,
+    guess: Carried,
+    /// Whether more was taken for given before.
+    was_wrong: bool,
+}
+
+/// Lowers a round, given its number and what it begins with.
+type Body<'b, 'g, 'm> = dyn Fn(&mut Lowering<'g, 'm>, &Dim, Vec<Operand>) -> RuleResult<Round> + 'b;
+
+impl<'g, 'm> Lowering<'g, 'm> {
+    /// A loop over a body.
+    pub(crate) fn loop_over(
+        &mut self,
+        rounds: Rounds,
+        operands: &[Operand],
+        body: &Body<'_, 'g, 'm>,
+    ) -> RuleResult<Outputs> {
+        let before = self.snapshot();
+        let mut places: Vec<Place<'_>> = operands.iter().map(|operand| self.place(operand)).collect();
+        let mut first_error = None;
+        loop {
+            self.repeat(ATTEMPT + CARRIED * places.len())?;
+            match self.attempt_round(&places, &before, body) {
+                Ok(attempt) => {
+                    // All that is in it is looked at again.
+                    let inside = self.builder.graph.nodes.len().saturating_sub(attempt.open.node.index());
+                    let guesses = self.repeat(inside).and_then(|()| self.judge(&places, &attempt, &before));
+                    if let Ok(guesses) = &guesses
+                        && places.iter().zip(guesses).all(|(place, guess)| place.guess == *guess)
+                    {
+                        return self.finish_loop(rounds, &places, attempt, &before);
+                    }
+                    self.builder.abandon_loop(attempt.open);
+                    self.undo(&before, attempt.probes);
+                    for (place, guess) in places.iter_mut().zip(guesses?) {
+                        let given = matches!(place.guess, Carried::Same | Carried::Counted(_));
+                        place.was_wrong |= given && place.guess != guess;
+                        place.guess = guess;
+                    }
+                }
+                // A size that rounds change may break a rule where it is taken for the first round's.
+                Err(error) => {
+                    let nested = self.nested.take();
+                    let (error, nested) = first_error.get_or_insert((error, nested));
+                    let fixed = |place: &Place<'_>| match &place.guess {
+                        Carried::Tensor(free) => free.contains(&false),
+                        Carried::Same | Carried::Stepping | Carried::Counted(_) => false,
+                    };
+                    if !places.iter().any(fixed) {
+                        self.nested = nested.take();
+                        return Err(error.clone());
+                    }
+                    for place in &mut places {
+                        if let Carried::Tensor(free) = &mut place.guess {
+                            free.fill(true);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// An operand with the guess to begin with.
+    fn place<'o>(&self, operand: &'o Operand) -> Place<'o> {
+        let (mut first, mut guess) = (None, Carried::Same);
+        if let &Operand::Tensor(value) = operand {
+            let ty = self.ty(value);
+            first.clone_from(&self.builder.graph.value(value).host);
+            let counts = matches!(ty.dtype, DType::I64 | DType::I32) && ty.rank() <= 1;
+            let few = first.as_ref().is_some_and(|first| first.len() <= MOST_COUNTED);
+            guess = if counts && few { Carried::Stepping } else { Carried::Tensor(vec![false; ty.rank()]) };
+        }
+        Place { operand, first, guess, was_wrong: false }
+    }
+
+    /// Lowers the body with the guesses.
+    fn attempt_round(
+        &mut self,
+        places: &[Place<'_>],
+        before: &Snapshot,
+        body: &Body<'_, 'g, 'm>,
+    ) -> RuleResult<Attempt> {
+        let mut kept = Vec::new();
+        for place in places {
+            if let (&Operand::Tensor(value), false) = (place.operand, place.guess == Carried::Same) {
+                let fixed = || vec![false; self.rank(value)];
+                kept.push((
+                    value,
+                    match &place.guess {
+                        Carried::Tensor(free) => free.clone(),
+                        Carried::Same | Carried::Stepping | Carried::Counted(_) => fixed(),
+                    },
+                ));
+            }
+        }
+        let open = self.builder.open_loop(&kept);
+        let mut probes = Vec::new();
+        let result = self.round(places, &open, &mut probes, body);
+        match result {
+            Ok(round) => Ok(Attempt { open, round, probes }),
+            Err(error) => {
+                let nested = self.nested.take();
+                self.builder.abandon_loop(open);
+                self.undo(before, probes);
+                self.nested = nested;
+                Err(error)
+            }
+        }
+    }
+
+    fn round(
+        &mut self,
+        places: &[Place<'_>],
+        open: &OpenLoop,
+        probes: &mut Vec<Symbol>,
+        body: &Body<'_, 'g, 'm>,
+    ) -> RuleResult<Round> {
+        let iteration = Dim::symbol(open.iteration.clone());
+        let mut parameters = open.parameters.iter();
+        let mut given = Vec::with_capacity(places.len());
+        for place in places {
+            let (&Operand::Tensor(value), false) = (place.operand, place.guess == Carried::Same) else {
+                given.push(place.operand.clone());
+                continue;
+            };
+            let Some(&parameter) = parameters.next() else { continue };
+            given.push(Operand::Tensor(match &place.guess {
+                Carried::Same | Carried::Tensor(_) => parameter,
+                Carried::Stepping => {
+                    let integers = self.probe(place, open, probes);
+                    self.integers_like(value, integers)?
+                }
+                Carried::Counted(steps) => self.integers_like(value, counted(place, steps, &iteration))?,
+            }));
+        }
+        let round = body(self, &iteration, given)?;
+        if round.carried.len() == places.len() {
+            return Ok(round);
+        }
+        let reason = format!("yields {} values of {} that it takes", round.carried.len(), places.len());
+        Err(RuleError::Attribute { attribute: "body".to_owned(), reason })
+    }
+
+    /// Symbols that stand for an operand's integers. They may be anything, as what is read back may be.
+    fn probe(&mut self, place: &Place<'_>, open: &OpenLoop, probes: &mut Vec<Symbol>) -> Vec<Dim> {
+        let count = place.first.as_ref().map_or(0, Vec::len);
+        let mut dims = Vec::with_capacity(count);
+        for _ in 0..count {
+            let symbol = self.builder.graph.fresh_symbol("n");
+            let origin = SymbolOrigin::Read { node: open.node, index: probes.len() };
+            self.builder.graph.symbols.insert(symbol.clone(), origin);
+            probes.push(symbol.clone());
+            dims.push(Dim::symbol(symbol));
+        }
+        dims
+    }
+
+    /// Integers on the host as a tensor of the type of another.
+    fn integers_like(&mut self, value: ValueId, integers: Vec<Dim>) -> RuleResult<ValueId> {
+        let dims = self.ty(value).shape().unwrap_or_default();
+        let tensor = self.builder.host_tensor(integers, dims)?;
+        self.cast(tensor, self.dtype(value))
+    }
+
+    /// Undoes an attempt whose region is closed.
+    fn undo(&mut self, before: &Snapshot, probes: Vec<Symbol>) {
+        self.restore(before);
+        for symbol in probes {
+            self.builder.graph.symbols.remove(&symbol);
+        }
+    }
+
+    /// Whether a dim is known before the loop.
+    fn is_outside(&self, dim: &Dim, before: &Snapshot) -> bool {
+        let there = |symbol| self.builder.graph.symbols.get(symbol).is_some_and(|origin| before.has(origin));
+        dim.symbols().iter().all(there)
+    }
+
+    /// What is left of the guesses after a round that began with them.
+    fn judge(&self, places: &[Place<'_>], attempt: &Attempt, before: &Snapshot) -> RuleResult<Vec<Carried>> {
+        let graph = &*self.builder.graph;
+        let iteration = Dim::symbol(attempt.open.iteration.clone());
+        let mut parameters = attempt.open.parameters.iter();
+        let mut probes = attempt.probes.iter();
+        let mut guesses = Vec::with_capacity(places.len());
+        for (place, yielded) in places.iter().zip(&attempt.round.carried) {
+            let (first, yielded) = match (place.operand, yielded) {
+                (Operand::Tensor(first), Operand::Tensor(yielded)) => (*first, *yielded),
+                (Operand::Sequence(first), Operand::Sequence(yielded)) if first == yielded => {
+                    guesses.push(Carried::Same);
+                    continue;
+                }
+                (Operand::Absent, Operand::Absent) => {
+                    guesses.push(Carried::Same);
+                    continue;
+                }
+                (Operand::Sequence(_) | Operand::Absent, _) | (_, Operand::Sequence(_) | Operand::Absent) => {
+                    let what = "a sequence or an optional that a loop changes in a number of rounds which is not known \
+                                when the model is compiled";
+                    return Err(RuleError::Unsupported { what: what.to_owned() });
+                }
+            };
+            self.check_carried(first, yielded)?;
+            let (before_ty, after) = (self.ty(first), graph.value(yielded));
+            let host = after.host.as_ref().filter(|_| after.ty == *before_ty);
+            let tensor = || Carried::Tensor(vec![false; before_ty.rank()]);
+            guesses.push(match &place.guess {
+                Carried::Same => {
+                    let same = first == yielded || (host.is_some() && host == place.first.as_ref());
+                    if same { Carried::Same } else { tensor() }
+                }
+                Carried::Stepping => {
+                    parameters.next();
+                    let stood: Vec<Dim> = probes
+                        .by_ref()
+                        .take(place.first.as_ref().map_or(0, Vec::len))
+                        .map(|symbol| Dim::symbol(symbol.clone()))
+                        .collect();
+                    let steps: Option<Vec<Dim>> = host
+                        .map(|host| host.iter().zip(&stood).map(|(after, before)| after - before).collect());
+                    match steps.filter(|steps| steps.iter().all(|step| self.is_outside(step, before))) {
+                        Some(steps) if steps.iter().all(|step| step.is(0)) => Carried::Same,
+                        Some(steps) => Carried::Counted(steps),
+                        None => tensor(),
+                    }
+                }
+                Carried::Counted(steps) => {
+                    parameters.next();
+                    let next = counted(place, steps, &(&iteration + &Dim::constant(1)));
+                    if host == Some(&next) && !next.iter().any(Dim::is_saturated) {
+                        place.guess.clone()
+                    } else {
+                        tensor()
+                    }
+                }
+                Carried::Tensor(free) => {
+                    let parameter = parameters.next().copied();
+                    if parameter == Some(yielded) && !place.was_wrong {
+                        Carried::Same
+                    } else {
+                        let began = parameter.map_or(before_ty, |parameter| self.ty(parameter));
+                        let dims = began.dims.iter().zip(&after.ty.dims);
+                        Carried::Tensor(free.iter().zip(dims).map(|(free, (a, b))| *free || a != b).collect())
+                    }
+                }
+            });
+        }
+        Ok(guesses)
+    }
+
+    /// What is carried must keep its dtype and rank.
+    fn check_carried(&self, first: ValueId, yielded: ValueId) -> RuleResult<()> {
+        let (first, yielded) = (self.ty(first), self.ty(yielded));
+        if first.dtype != yielded.dtype {
+            return Err(RuleError::DTypesDiffer {
+                left: "what the loop begins with".to_owned(),
+                left_dtype: first.dtype,
+                right: "what a round yields for it".to_owned(),
+                right_dtype: yielded.dtype,
+            });
+        }
+        if first.rank() != yielded.rank() {
+            let (before, after) = (first.rank(), yielded.rank());
+            let what = format!("a loop that makes a tensor of rank {after} of one of rank {before}");
+            return Err(RuleError::Unsupported { what });
+        }
+        Ok(())
+    }
+
+    /// Appends the loop.
+    fn finish_loop(
+        &mut self,
+        rounds: Rounds,
+        places: &[Place<'_>],
+        attempt: Attempt,
+        before: &Snapshot,
+    ) -> RuleResult<Outputs> {
+        let Attempt { open, round, probes } = attempt;
+        let Rounds { mut trip_count, mut condition } = rounds;
+        if round.condition.is(0) {
+            let one = Dim::constant(1);
+            trip_count = Some(trip_count.map_or(one.clone(), |most| self.builder.graph.minimum(&most, &one)));
+        }
+        let ends = round.condition.as_constant().is_none();
+        if let Some(most) = trip_count.as_mut().filter(|_| condition.as_constant().is_none()) {
+            *most = &*most * &condition;
+            condition = Dim::constant(1);
+        }
+        let least = trip_count.as_ref().and_then(Dim::as_constant);
+        if condition.is(0) || least.is_some_and(|most| most <= 0) {
+            let known =
+                |this: &Self, dim: Dim| if this.is_outside(&dim, before) { dim } else { Dim::constant(0) };
+            let mut left = Vec::with_capacity(round.left.len());
+            for value in round.left {
+                let dims = self.dims(value).into_iter().map(|dim| known(self, dim));
+                left.push((std::iter::once(Dim::constant(0)).chain(dims).collect(), self.dtype(value)));
+            }
+            self.builder.abandon_loop(open);
+            self.undo(before, probes);
+            let mut outputs: Vec<Operand> = places.iter().map(|place| place.operand.clone()).collect();
+            for (dims, dtype) in left {
+                outputs.push(Operand::Tensor(self.fill(dims, 0i64, dtype)?));
+            }
+            return Ok(Outputs(outputs));
+        }
+        if trip_count.is_none() && !ends {
+            let what = "a loop without an end: it has no number of rounds, and its condition always holds"
+                .to_owned();
+            self.builder.abandon_loop(open);
+            return Err(RuleError::Unsupported { what });
+        }
+        if ends {
+            let again = Op::LoopCondition(LoopCondition { condition: round.condition });
+            self.builder.add_all(again, Vec::new())?;
+        }
+        let mut yielded = Vec::with_capacity(open.parameters.len() + round.left.len());
+        for (place, operand) in places.iter().zip(round.carried) {
+            if let (Operand::Tensor(value), false) = (operand, place.guess == Carried::Same) {
+                yielded.push(value);
+            }
+        }
+        yielded.extend(round.left);
+        let run = match &trip_count {
+            Some(most) if !ends && condition.is(1) => {
+                Some(self.builder.graph.maximum(most, &Dim::constant(0)))
+            }
+            _ => None,
+        };
+        let mut outputs = self.builder.close_loop(open, (trip_count, condition), yielded)?.into_iter();
+        let mut results = Vec::with_capacity(outputs.len());
+        for place in places {
+            let (&Operand::Tensor(first), false) = (place.operand, place.guess == Carried::Same) else {
+                results.push(place.operand.clone());
+                continue;
+            };
+            let output = outputs.next();
+            results.extend(
+                match (&place.guess, &run) {
+                    (Carried::Counted(steps), Some(run)) => {
+                        Some(self.integers_like(first, counted(place, steps, run))?)
+                    }
+                    _ => output,
+                }
+                .map(Operand::Tensor),
+            );
+        }
+        results.extend(outputs.map(Operand::Tensor));
+        Ok(Outputs(results))
+    }
+}
+
+/// The integers of an operand that counts, after so many rounds.
+fn counted(place: &Place<'_>, steps: &[Dim], rounds: &Dim) -> Vec<Dim> {
+    let first = place.first.iter().flatten();
+    first.zip(steps).map(|(first, step)| first + &(step * rounds)).collect()
+}
