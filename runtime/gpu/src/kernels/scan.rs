@@ -219,7 +219,7 @@ impl Compact {
     }
 }
 
-/// The running sums of where something is true, and those flags: what [`nonzero`] needs before it knows how many there are.
+/// The running sums of where something is true, and those flags: what `nonzero` needs before it knows how many there are.
 pub(crate) struct Flags<R: Runtime> {
     flags: GpuTensor<R>,
     sums: GpuTensor<R>,
