@@ -98,15 +98,7 @@ pub fn condition(dim: &Dim, scope: &dyn Scope) -> Result<TokenStream> {
 pub fn negated(dim: &Dim, scope: &dyn Scope) -> Result<TokenStream> {
     let mut terms = dim.terms();
     if let (Some((1, [Atom::Compare(op, a, b)])), None) = (terms.next(), terms.next()) {
-        let op = match op {
-            CompareOp::Equal => CompareOp::NotEqual,
-            CompareOp::NotEqual => CompareOp::Equal,
-            CompareOp::Greater => CompareOp::LowerEqual,
-            CompareOp::GreaterEqual => CompareOp::Lower,
-            CompareOp::Lower => CompareOp::GreaterEqual,
-            CompareOp::LowerEqual => CompareOp::Greater,
-        };
-        return compare(op, a, b, scope);
+        return compare(op.opposite(), a, b, scope);
     }
     let value = sum(dim, scope, true)?;
     Ok(quote!(#value == 0))

@@ -190,19 +190,12 @@ fn inverse(cx: &mut Rewrite<'_>, op: UnaryOp) -> Option<&'static str> {
     };
     let inputs = producer.inputs.clone();
     let float = cx.ty(inputs.first().copied().flatten()?).dtype.is_float();
-    let opposite = match compare {
-        CompareOp::Equal => CompareOp::NotEqual,
-        CompareOp::NotEqual => CompareOp::Equal,
-        // Of NaN, neither `<` nor `>=` holds.
-        _ if float => return None,
-        CompareOp::Greater => CompareOp::LowerEqual,
-        CompareOp::GreaterEqual => CompareOp::Lower,
-        CompareOp::Lower => CompareOp::GreaterEqual,
-        CompareOp::LowerEqual => CompareOp::Greater,
-    };
-    if op != UnaryOp::Not || !cx.used_once(x) {
+    // Of NaN, neither `<` nor `>=` holds.
+    let of_nan = matches!(compare, CompareOp::Equal | CompareOp::NotEqual);
+    if op != UnaryOp::Not || !cx.used_once(x) || float && !of_nan {
         return None;
     }
+    let opposite = compare.opposite();
     cx.replace(Op::Compare(opposite), inputs)?;
     Some("not of comparison")
 }

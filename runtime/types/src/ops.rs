@@ -152,6 +152,20 @@ op_enum! {
     }
 }
 
+impl CompareOp {
+    /// What holds of two integers where this does not. Of floats too, but for NaN, of which neither `<` nor `>=` holds.
+    pub fn opposite(self) -> Self {
+        match self {
+            CompareOp::Equal => CompareOp::NotEqual,
+            CompareOp::NotEqual => CompareOp::Equal,
+            CompareOp::Greater => CompareOp::LowerEqual,
+            CompareOp::GreaterEqual => CompareOp::Lower,
+            CompareOp::Lower => CompareOp::GreaterEqual,
+            CompareOp::LowerEqual => CompareOp::Greater,
+        }
+    }
+}
+
 op_enum! {
     /// Folds dims away; the reduced dims stay with size 1.
     ReduceOp {

@@ -133,7 +133,7 @@ fn first_column(cx: &Rewrite<'_>, id: ValueId, wanted: bool, depth: usize) -> Op
         Op::Trilu(Trilu { upper: false, k }) if *k >= 0 => of(0, wanted),
         Op::Trilu(Trilu { upper: true, k }) if *k > 0 => Some(!wanted),
         Op::Compare(op) => {
-            let op = if wanted { *op } else { opposite(*op) };
+            let op = if wanted { *op } else { op.opposite() };
             let (low, high) = match op {
                 CompareOp::LowerEqual | CompareOp::Lower => (operand(0)?, operand(1)?),
                 CompareOp::GreaterEqual | CompareOp::Greater => (operand(1)?, operand(0)?),
@@ -145,18 +145,6 @@ fn first_column(cx: &Rewrite<'_>, id: ValueId, wanted: bool, depth: usize) -> Op
             Some(cx.graph().least(&(&row - &column), 0).is_some_and(|least| least >= strict))
         }
         _ => None,
-    }
-}
-
-/// What holds where `op` does not; of integers, which positions are.
-fn opposite(op: CompareOp) -> CompareOp {
-    match op {
-        CompareOp::Equal => CompareOp::NotEqual,
-        CompareOp::NotEqual => CompareOp::Equal,
-        CompareOp::Greater => CompareOp::LowerEqual,
-        CompareOp::GreaterEqual => CompareOp::Lower,
-        CompareOp::Lower => CompareOp::GreaterEqual,
-        CompareOp::LowerEqual => CompareOp::Greater,
     }
 }
 

@@ -19,6 +19,12 @@ pub(super) fn moved_axis(axis: usize, rank: usize) -> usize {
     }
 }
 
+/// How images of a shape lie with their channels last, from the start of their memory.
+pub(super) fn channels_last(shape: Shape) -> Layout {
+    let shape = Layout::contiguous(shape).into_channels_last().shape;
+    Layout::contiguous(shape).into_channels_first()
+}
+
 impl<R: Runtime> GpuTensor<R> {
     /// Whether it holds images of two or three dims whose channels stand last in memory, without gaps.
     pub(super) fn is_channels_last(&self) -> bool {
@@ -39,8 +45,13 @@ impl<R: Runtime> GpuTensor<R> {
 
     /// Images of a shape with their channels last in memory, and arbitrary contents.
     pub(super) fn empty_channels_last(shape: Shape, dtype: DType, device: &R::Device) -> Self {
-        let shape = Layout::contiguous(shape).into_channels_last().shape;
-        Self::empty(shape, dtype, device).channels_first()
+        Self::empty(shape, dtype, device).laid_channels_last()
+    }
+
+    /// A new tensor, whose contents are arbitrary, as such images.
+    pub(super) fn laid_channels_last(self) -> Self {
+        let layout = channels_last(self.layout.shape.clone());
+        self.with_layout(layout)
     }
 
     /// The same images with their channels last from the start of their memory; copies where they are not.

@@ -2,6 +2,7 @@
 
 use super::super::elementwise::{self, lies_from_start};
 use super::super::matmul::matmul;
+use super::super::order;
 use super::super::parts;
 use super::super::then::{self, Then};
 use super::super::tiling::{Division, Epilogue, Tile, Tiling};
@@ -319,7 +320,7 @@ impl Convolution {
         let bias = bias.map(from_start);
         if self.prefers_channels_last(&x) {
             let (images, turned) = (x.clone().with_channels_last(), library::turned_weight(weight.clone()));
-            let out = GpuTensor::empty_channels_last(out.shape(), out.dtype, &out.device);
+            let out = out.clone().laid_channels_last();
             let tensors = [&images, &turned, &out];
             if let Some(found) = library::convolved(self, true, tensors, bias.as_ref(), activation) {
                 return found;
@@ -327,7 +328,7 @@ impl Convolution {
         }
         let weight = from_start(weight);
         if x.is_channels_last() && self.is_narrow() {
-            let out = GpuTensor::empty_channels_last(out.shape(), out.dtype, &out.device);
+            let out = out.laid_channels_last();
             let (x, bias) = (x.with_channels_last(), bias.as_ref());
             if self.is_depthwise_in_fours() {
                 self.depthwise(&x, &weight, bias, activation, &out);
@@ -462,9 +463,8 @@ impl Convolution {
             true => matrix(weight, [self.in_channels, self.out_channels], [0, 1]),
         };
         let y = elementwise::contiguous(matmul(&x, &weight, bias, activation));
-        let shape = Layout::contiguous(out.shape()).into_channels_last().shape;
-        let layout = Layout { offset: y.layout.offset, ..Layout::contiguous(shape) };
-        y.with_layout(layout.into_channels_first())
+        let layout = Layout { offset: y.layout.offset, ..order::channels_last(out.shape()) };
+        y.with_layout(layout)
     }
 
     /// A transposed convolution with windows of single elements: a product of the turned weights with the channels.
@@ -549,8 +549,7 @@ pub(crate) fn conv_added<R: Runtime>(
     {
         if convolution.prefers_channels_last(&x) {
             x = x.with_channels_last();
-            let (turned, shape) = (library::turned_weight(weight.clone()), out.shape());
-            let out = GpuTensor::empty_channels_last(shape, out.dtype, &out.device);
+            let (turned, out) = (library::turned_weight(weight.clone()), out.clone().laid_channels_last());
             // A residual that lies otherwise is added as it lies.
             if lies_from_start(&residual.clone().channels_last())
                 && library::added(&convolution, true, [&x, &turned, &out], bias, residual, activation)

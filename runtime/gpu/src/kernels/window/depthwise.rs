@@ -109,6 +109,7 @@ impl Convolution {
         if turned.layout.is_contiguous() {
             return turned;
         }
+        // Neither an offset nor the key of weights with their channels last.
         let key = [usize::MAX - 1, weight.len(), self.groups, window];
         let memory = R::derived(&weight.memory, key, || turned.copied().memory);
         let layout = Layout::contiguous(Shape::from([window, self.groups])).into();

@@ -1,6 +1,7 @@
 //! Convolutions that a library of the device's vendor computes.
 
 use super::super::elementwise::{self, from_start};
+use super::super::order;
 use super::conv::Convolution;
 use crate::runtime::{self, ConvolutionEpilogue, ConvolutionPass, ConvolutionShape, Runtime};
 use crate::tensor::GpuTensor;
@@ -110,12 +111,12 @@ impl Asked<'_> {
 pub(super) fn turned_weight<R: Runtime>(weight: GpuTensor<R>) -> GpuTensor<R> {
     let weight = from_start(weight);
     let (shape, dtype, device) = (weight.layout.shape.clone(), weight.dtype, weight.device.clone());
-    let layout =
-        Layout::contiguous(Layout::contiguous(shape).into_channels_last().shape).into_channels_first();
+    let layout = order::channels_last(shape);
     if layout.is_contiguous() {
         return weight;
     }
     let [rows, channels] = [weight.dims()[0], weight.dims()[1]];
+    // No offset is so large, with which the keys of weights in other orders begin.
     let key = [usize::MAX, weight.len(), rows, channels];
     let memory = R::derived(&weight.memory, key, || weight.clone().with_channels_last().memory);
     GpuTensor { memory, layout: layout.into(), dtype, device }
