@@ -78,7 +78,7 @@ pub const MATRICES: &str = include_str!("matrix.h");
 
 /// Without libraries, whose search is a third of the time: what is used of them the test has loaded.
 const FLAGS: [&str; 6] =
-    ["-O1", "-shared", "-fPIC", "-nostdlib", "-ffp-contract=off", "-fno-strict-aliasing"];
+    ["-O0", "-shared", "-fPIC", "-nostdlib", "-ffp-contract=off", "-fno-strict-aliasing"];
 
 /// Compiles a kernel to a library, which a folder keeps.
 ///
